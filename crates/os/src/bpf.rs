@@ -1,0 +1,95 @@
+//! Small kernel programs: written with a typed assembler, loaded with bpf(2), released by closing.
+//!
+//! The programs of this project have ten to two hundred instructions. An assembler keeps the build
+//! to a Rust tool chain, and constants known only at run time (field offsets of this very kernel,
+//! port ranges) become immediates. Everything here lives as long as its file descriptor: a process
+//! that dies leaves no program attached.
+
+use std::ffi::{c_int, c_long};
+use std::io;
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+
+pub mod asm;
+pub mod btf;
+mod link;
+mod map;
+mod program;
+#[cfg(any(test, feature = "bpf-sandbox"))]
+pub mod sandbox;
+
+pub use asm::{Assembler, AssemblyError, Instruction};
+pub use link::Link;
+pub use map::{PerCpuMap, PerCpuMapKind, Plain};
+pub use program::{Program, ProgramKind};
+
+/// The commands of bpf(2) that are used, from `enum bpf_cmd` of `include/uapi/linux/bpf.h`.
+#[derive(Clone, Copy, Debug)]
+#[repr(i32)]
+enum Command {
+    MapCreate = 0,
+    MapLookup = 1,
+    MapNextKey = 4,
+    ProgramLoad = 5,
+    ObjectInfo = 15,
+    RawTracepointOpen = 17,
+    LinkCreate = 28,
+}
+
+/// Calls bpf(2) with the part of `union bpf_attr` that the command reads.
+///
+/// The kernel takes the missing rest of the union as zero, so each command passes its own struct.
+///
+/// # Safety
+///
+/// `T` must be the layout that the kernel expects for `command`, without uninitialised padding, and
+/// every address in it must be valid for what the command does with it, for the whole call.
+unsafe fn call<T>(command: Command, attributes: &mut T) -> io::Result<c_long> {
+    // SAFETY: `attributes` is a live, exclusive reference of the size that is passed; the caller
+    // vouches for its content.
+    let answer = unsafe {
+        libc::syscall(
+            libc::SYS_bpf,
+            command as c_int,
+            std::ptr::from_mut(attributes),
+            size_of::<T>(),
+        )
+    };
+    if answer < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(answer)
+}
+
+/// Takes ownership of a descriptor that a bpf(2) command has just returned.
+fn owned(answer: c_long) -> io::Result<OwnedFd> {
+    let fd = RawFd::try_from(answer).map_err(io::Error::other)?;
+    // SAFETY: the kernel has just made this descriptor for us (bpf(2) opens close-on-exec), nobody
+    // else knows its number.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Object names are at most 15 letters, digits, `_` or `.` (`BPF_OBJ_NAME_LEN`); others are cut.
+fn object_name(name: &str) -> [u8; 16] {
+    let mut bytes = [0; 16];
+    let letters = name
+        .bytes()
+        .filter(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.'));
+    for (to, from) in bytes.iter_mut().take(15).zip(letters) {
+        *to = from;
+    }
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::object_name;
+
+    #[test]
+    fn names_fit_the_kernel_field() {
+        assert_eq!(&object_name("drop-probe"), b"dropprobe\0\0\0\0\0\0\0");
+        assert_eq!(
+            &object_name("a_name_that_is_too_long"),
+            b"a_name_that_is_\0"
+        );
+    }
+}

@@ -1,0 +1,467 @@
+//! A typed assembler for BPF programs.
+//!
+//! Encoding: `Documentation/bpf/standardization/instruction-set.rst` and
+//! `include/uapi/linux/bpf.h` of the kernel. Jumps name labels; [`Assembler::finish`] resolves them.
+
+use std::collections::HashMap;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+/// Collects instructions; every method appends one and returns the assembler for chaining.
+///
+/// ```
+/// use mpps_os::bpf::asm::{Assembler, Condition, R0, R1};
+///
+/// // if (r1 == 0) return 1; return 0;
+/// let mut program = Assembler::new();
+/// program.jump_if(Condition::Equal, R1, 0, "zero");
+/// program.set(R0, 0).exit();
+/// program.label("zero").set(R0, 1).exit();
+/// assert_eq!(program.finish().unwrap().len(), 5);
+/// ```
+#[derive(Debug, Default)]
+pub struct Assembler {
+    instructions: Vec<Instruction>,
+    labels: HashMap<&'static str, usize>,
+    jumps: Vec<(usize, &'static str)>,
+    defined_twice: Option<&'static str>,
+}
+
+/// One eight-byte slot of a program (`struct bpf_insn`); a 64-bit constant takes two.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Instruction {
+    /// Class, operation and source of the operand.
+    pub code: u8,
+    /// Destination in the low four bits, source in the high four.
+    pub registers: u8,
+    /// Distance of a jump in slots, or of a memory access in bytes.
+    pub offset: i16,
+    /// The constant.
+    pub immediate: i32,
+}
+
+/// One of the eleven registers.
+///
+/// `R0` returns, `R1` to `R5` pass arguments and are lost in calls, `R6` to `R9` survive calls,
+/// `R10` is the read-only end of the 512-byte stack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Register(u8);
+
+/// Return value of a call and of the program.
+pub const R0: Register = Register(0);
+/// First argument; the context when the program starts.
+pub const R1: Register = Register(1);
+/// Second argument.
+pub const R2: Register = Register(2);
+/// Third argument.
+pub const R3: Register = Register(3);
+/// Fourth argument.
+pub const R4: Register = Register(4);
+/// Fifth argument.
+pub const R5: Register = Register(5);
+/// Survives calls.
+pub const R6: Register = Register(6);
+/// Survives calls.
+pub const R7: Register = Register(7);
+/// Survives calls.
+pub const R8: Register = Register(8);
+/// Survives calls.
+pub const R9: Register = Register(9);
+/// Frame pointer: the stack is below it.
+pub const R10: Register = Register(10);
+
+/// How many bytes a load or store moves; loads fill the rest of the register with zeros.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Size {
+    /// Four bytes (`BPF_W`).
+    Word = 0x00,
+    /// Two bytes (`BPF_H`).
+    Half = 0x08,
+    /// One byte (`BPF_B`).
+    Byte = 0x10,
+    /// Eight bytes (`BPF_DW`).
+    Double = 0x18,
+}
+
+/// Arithmetic on a whole 64-bit register.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Operation {
+    /// `to += operand`
+    Add = 0x00,
+    /// `to -= operand`
+    Subtract = 0x10,
+    /// `to |= operand`
+    Or = 0x40,
+    /// `to &= operand`
+    And = 0x50,
+    /// `to <<= operand`
+    ShiftLeft = 0x60,
+    /// `to >>= operand`, filling with zeros.
+    ShiftRight = 0x70,
+    /// `to %= operand`, unsigned; modulo zero leaves `to` as it is.
+    Modulo = 0x90,
+    /// `to = operand`
+    Move = 0xb0,
+}
+
+/// Comparisons of a whole 64-bit register, all unsigned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Condition {
+    /// `left == right`
+    Equal = 0x10,
+    /// `left > right`
+    Above = 0x20,
+    /// `left >= right`
+    AtLeast = 0x30,
+    /// `left != right`
+    NotEqual = 0x50,
+    /// `left < right`
+    Below = 0xa0,
+    /// `left <= right`
+    AtMost = 0xb0,
+}
+
+/// The second operand: a register or a constant (sign-extended to 64 bits).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operand {
+    /// The value of a register.
+    Register(Register),
+    /// A constant.
+    Immediate(i32),
+}
+
+impl From<Register> for Operand {
+    fn from(register: Register) -> Self {
+        Self::Register(register)
+    }
+}
+
+impl From<i32> for Operand {
+    fn from(immediate: i32) -> Self {
+        Self::Immediate(immediate)
+    }
+}
+
+/// Functions of the kernel that programs may call, numbered as in `___BPF_FUNC_MAPPER` of
+/// `include/uapi/linux/bpf.h`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(i32)]
+pub enum Helper {
+    /// `void *bpf_map_lookup_elem(map, key)`
+    MapLookup = 1,
+    /// `long bpf_map_update_elem(map, key, value, flags)`
+    MapUpdate = 2,
+    /// `long bpf_skb_load_bytes_relative(skb, offset, to, length, start_header)`
+    SkbLoadBytesRelative = 68,
+    /// `long bpf_probe_read_kernel(to, size, from)`
+    ProbeReadKernel = 113,
+}
+
+/// A program that cannot be assembled: a mistake in the program, never in the machine it runs on.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AssemblyError {
+    /// A jump names a label that the program does not define.
+    #[error("jump to the unknown label {0}")]
+    UnknownLabel(&'static str),
+    /// Two places have the same label.
+    #[error("label {0} is defined twice")]
+    DuplicateLabel(&'static str),
+    /// A jump spans more than 32 767 slots.
+    #[error("label {0} is too far from a jump to it")]
+    JumpTooFar(&'static str),
+}
+
+impl From<AssemblyError> for crate::Error {
+    fn from(error: AssemblyError) -> Self {
+        Self::new(
+            "assemble",
+            "BPF program",
+            std::io::Error::new(std::io::ErrorKind::InvalidInput, error),
+        )
+    }
+}
+
+/// Instruction classes (`BPF_CLASS`), the low three bits of the code.
+const LD: u8 = 0x00;
+const LDX: u8 = 0x01;
+const ST: u8 = 0x02;
+const STX: u8 = 0x03;
+const ALU: u8 = 0x04;
+const JMP: u8 = 0x05;
+const ALU64: u8 = 0x07;
+/// Memory access mode (`BPF_MEM`) and 64-bit constant mode (`BPF_IMM`).
+const MEM: u8 = 0x60;
+const IMM: u8 = 0x00;
+/// The operand is a register (`BPF_X`).
+const FROM_REGISTER: u8 = 0x08;
+/// Byte order conversion (`BPF_END | BPF_TO_BE`).
+const TO_BIG_ENDIAN: u8 = 0xd8;
+/// Unconditional jump, call and exit (`BPF_JA`, `BPF_CALL`, `BPF_EXIT`).
+const ALWAYS: u8 = 0x00;
+const CALL: u8 = 0x80;
+const EXIT: u8 = 0x90;
+/// The source of a 64-bit constant that is a map's descriptor (`BPF_PSEUDO_MAP_FD`).
+const PSEUDO_MAP_FD: Register = Register(1);
+
+impl Assembler {
+    /// An empty program.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Names the place of the next instruction.
+    pub fn label(&mut self, name: &'static str) -> &mut Self {
+        if self.labels.insert(name, self.instructions.len()).is_some() {
+            self.defined_twice = Some(name);
+        }
+        self
+    }
+
+    /// `to = operand`
+    pub fn set(&mut self, to: Register, operand: impl Into<Operand>) -> &mut Self {
+        self.compute(Operation::Move, to, operand)
+    }
+
+    /// `to = to OPERATION operand`
+    pub fn compute(
+        &mut self,
+        operation: Operation,
+        to: Register,
+        operand: impl Into<Operand>,
+    ) -> &mut Self {
+        match operand.into() {
+            Operand::Register(from) => {
+                self.push(ALU64 | operation as u8 | FROM_REGISTER, to, from, 0, 0)
+            }
+            Operand::Immediate(value) => self.push(ALU64 | operation as u8, to, R0, 0, value),
+        }
+    }
+
+    /// `to = constant`, all 64 bits of it; takes two slots.
+    pub fn set64(&mut self, to: Register, constant: u64) -> &mut Self {
+        self.wide(to, R0, constant)
+    }
+
+    /// `to =` the map behind this descriptor, for a helper's first argument; takes two slots.
+    pub fn set_map(&mut self, to: Register, map: BorrowedFd<'_>) -> &mut Self {
+        // A descriptor is never negative, so the cast keeps its value.
+        self.wide(to, PSEUDO_MAP_FD, map.as_raw_fd() as u32 as u64)
+    }
+
+    /// Turns the low 16 bits from network into host order, or back, and clears the rest.
+    pub fn swap_network16(&mut self, register: Register) -> &mut Self {
+        self.push(ALU | TO_BIG_ENDIAN, register, R0, 0, 16)
+    }
+
+    /// `to = *(size *)(base + offset)`
+    pub fn load(&mut self, size: Size, to: Register, base: Register, offset: i16) -> &mut Self {
+        self.push(LDX | MEM | size as u8, to, base, offset, 0)
+    }
+
+    /// `*(size *)(base + offset) = operand`
+    pub fn store(
+        &mut self,
+        size: Size,
+        base: Register,
+        offset: i16,
+        operand: impl Into<Operand>,
+    ) -> &mut Self {
+        match operand.into() {
+            Operand::Register(from) => self.push(STX | MEM | size as u8, base, from, offset, 0),
+            Operand::Immediate(value) => self.push(ST | MEM | size as u8, base, R0, offset, value),
+        }
+    }
+
+    /// `goto label`
+    pub fn jump(&mut self, label: &'static str) -> &mut Self {
+        self.jumps.push((self.instructions.len(), label));
+        self.push(JMP | ALWAYS, R0, R0, 0, 0)
+    }
+
+    /// `if (left CONDITION right) goto label`
+    pub fn jump_if(
+        &mut self,
+        condition: Condition,
+        left: Register,
+        right: impl Into<Operand>,
+        label: &'static str,
+    ) -> &mut Self {
+        self.jumps.push((self.instructions.len(), label));
+        match right.into() {
+            Operand::Register(right) => {
+                self.push(JMP | condition as u8 | FROM_REGISTER, left, right, 0, 0)
+            }
+            Operand::Immediate(value) => self.push(JMP | condition as u8, left, R0, 0, value),
+        }
+    }
+
+    /// `r0 = helper(r1, r2, r3, r4, r5)`
+    pub fn call(&mut self, helper: Helper) -> &mut Self {
+        self.push(JMP | CALL, R0, R0, 0, helper as i32)
+    }
+
+    /// `return r0`
+    pub fn exit(&mut self) -> &mut Self {
+        self.push(JMP | EXIT, R0, R0, 0, 0)
+    }
+
+    /// Resolves the labels and gives out the program.
+    ///
+    /// # Errors
+    ///
+    /// A label that is unknown, defined twice, or too far away.
+    pub fn finish(&self) -> Result<Vec<Instruction>, AssemblyError> {
+        if let Some(name) = self.defined_twice {
+            return Err(AssemblyError::DuplicateLabel(name));
+        }
+        let mut instructions = self.instructions.clone();
+        for &(at, name) in &self.jumps {
+            let target = *self
+                .labels
+                .get(name)
+                .ok_or(AssemblyError::UnknownLabel(name))?;
+            // A jump counts from the slot after it. Slots are far fewer than `isize::MAX`.
+            let distance = target as isize - (at as isize + 1);
+            instructions[at].offset =
+                i16::try_from(distance).map_err(|_| AssemblyError::JumpTooFar(name))?;
+        }
+        Ok(instructions)
+    }
+
+    fn wide(&mut self, to: Register, from: Register, constant: u64) -> &mut Self {
+        // The casts split the constant into its two halves, bit for bit.
+        self.push(LD | IMM | Size::Double as u8, to, from, 0, constant as i32);
+        self.push(0, R0, R0, 0, (constant >> 32) as i32)
+    }
+
+    fn push(
+        &mut self,
+        code: u8,
+        to: Register,
+        from: Register,
+        offset: i16,
+        immediate: i32,
+    ) -> &mut Self {
+        self.instructions.push(Instruction {
+            code,
+            registers: to.0 | from.0 << 4,
+            offset,
+            immediate,
+        });
+        self
+    }
+}
+
+impl Instruction {
+    /// The eight bytes as the kernel reads them on a little-endian machine.
+    pub fn bytes(&self) -> [u8; 8] {
+        let [o0, o1] = self.offset.to_le_bytes();
+        let [i0, i1, i2, i3] = self.immediate.to_le_bytes();
+        [self.code, self.registers, o0, o1, i0, i1, i2, i3]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsFd;
+
+    fn bytes(program: &Assembler) -> Vec<[u8; 8]> {
+        let instructions = program.finish().expect("the program assembles");
+        instructions.iter().map(Instruction::bytes).collect()
+    }
+
+    /// The right-hand sides are the macros of `include/linux/filter.h`, evaluated by hand.
+    #[test]
+    fn instructions_have_the_kernel_encoding() {
+        let mut program = Assembler::new();
+        program.set(R6, R1);
+        program.set(R0, -2);
+        program.compute(Operation::Modulo, R3, 4);
+        program.compute(Operation::ShiftRight, R3, R2);
+        program.load(Size::Half, R2, R6, 16);
+        program.load(Size::Double, R2, R10, -8);
+        program.store(Size::Word, R6, 12, R3);
+        program.store(Size::Byte, R10, -1, 7);
+        program.call(Helper::ProbeReadKernel);
+        program.swap_network16(R4);
+        program.exit();
+        assert_eq!(
+            bytes(&program),
+            [
+                [0xbf, 0x16, 0, 0, 0, 0, 0, 0],
+                [0xb7, 0x00, 0, 0, 0xfe, 0xff, 0xff, 0xff],
+                [0x97, 0x03, 0, 0, 4, 0, 0, 0],
+                [0x7f, 0x23, 0, 0, 0, 0, 0, 0],
+                [0x69, 0x62, 16, 0, 0, 0, 0, 0],
+                [0x79, 0xa2, 0xf8, 0xff, 0, 0, 0, 0],
+                [0x63, 0x36, 12, 0, 0, 0, 0, 0],
+                [0x72, 0x0a, 0xff, 0xff, 7, 0, 0, 0],
+                [0x85, 0x00, 0, 0, 113, 0, 0, 0],
+                [0xdc, 0x04, 0, 0, 16, 0, 0, 0],
+                [0x95, 0x00, 0, 0, 0, 0, 0, 0],
+            ]
+        );
+    }
+
+    #[test]
+    fn wide_constants_take_two_slots() {
+        let file = std::fs::File::open("/dev/null").expect("/dev/null is everywhere");
+        let mut program = Assembler::new();
+        program.set64(R2, 0x1122_3344_5566_7788);
+        program.set_map(R1, file.as_fd());
+        let fd = u8::try_from(file.as_raw_fd()).expect("tests have few descriptors");
+        assert_eq!(
+            bytes(&program),
+            [
+                [0x18, 0x02, 0, 0, 0x88, 0x77, 0x66, 0x55],
+                [0, 0, 0, 0, 0x44, 0x33, 0x22, 0x11],
+                [0x18, 0x11, 0, 0, fd, 0, 0, 0],
+                [0; 8],
+            ]
+        );
+    }
+
+    #[test]
+    fn jumps_count_slots_forwards_and_backwards() {
+        let mut program = Assembler::new();
+        program.label("start");
+        program.jump_if(Condition::Above, R1, R2, "end");
+        program.set64(R3, 1);
+        program.jump_if(Condition::NotEqual, R1, 5, "start");
+        program.jump("end");
+        program.label("end").exit();
+        let instructions = program.finish().expect("the program assembles");
+        let offsets: Vec<i16> = instructions.iter().map(|i| i.offset).collect();
+        assert_eq!(offsets, [4, 0, 0, -4, 0, 0]);
+        let codes: Vec<u8> = instructions.iter().map(|i| i.code).collect();
+        assert_eq!(codes, [0x2d, 0x18, 0, 0x55, 0x05, 0x95]);
+    }
+
+    #[test]
+    fn labels_that_cannot_be_resolved_are_errors() {
+        let mut unknown = Assembler::new();
+        unknown.jump("nowhere");
+        assert_eq!(
+            unknown.finish(),
+            Err(AssemblyError::UnknownLabel("nowhere"))
+        );
+
+        let mut twice = Assembler::new();
+        twice.label("here").exit().label("here");
+        assert_eq!(twice.finish(), Err(AssemblyError::DuplicateLabel("here")));
+
+        let mut far = Assembler::new();
+        far.jump("end");
+        for _ in 0..=i16::MAX {
+            far.exit();
+        }
+        assert_eq!(
+            far.label("end").finish(),
+            Err(AssemblyError::JumpTooFar("end"))
+        );
+    }
+}

@@ -1,0 +1,152 @@
+//! A buffer behind which nothing can be written.
+
+use std::ffi::c_void;
+use std::io;
+use std::ptr;
+use std::slice;
+
+use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
+
+/// Memory for a call whose kernel side writes as much as it likes.
+///
+/// Some ethtool commands write as many elements as the driver has at that moment, whatever the
+/// caller has room for. The buffer therefore ends where a page without access begins: such a call
+/// fails with `EFAULT` and harms nothing.
+#[derive(Debug)]
+pub(super) struct GuardedBuffer {
+    mapping: *mut c_void,
+    mapping_length: usize,
+    start: usize,
+    length: usize,
+}
+
+impl GuardedBuffer {
+    /// A buffer of zeros. The length must be a multiple of four, which keeps it aligned.
+    pub(super) fn new(length: usize) -> io::Result<Self> {
+        assert!(
+            length.is_multiple_of(4),
+            "{length} is no whole number of words"
+        );
+        let page = rustix::param::page_size();
+        let room = length.next_multiple_of(page);
+        let mapping_length = room + page;
+        // SAFETY: without MAP_FIXED a new mapping touches no memory that is in use.
+        let mapping = unsafe {
+            mmap_anonymous(
+                ptr::null_mut(),
+                mapping_length,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::PRIVATE,
+            )
+        }?;
+        let buffer = Self {
+            mapping,
+            mapping_length,
+            start: room - length,
+            length,
+        };
+        // SAFETY: the last page of the mapping above, which has one page more than its room.
+        // Nobody has seen it yet.
+        unsafe { mprotect(mapping.byte_add(room), page, MprotectFlags::empty()) }?;
+        Ok(buffer)
+    }
+
+    /// Where the buffer begins, for the kernel.
+    pub(super) fn start<T>(&mut self) -> *mut T {
+        // SAFETY: `start` lies within the mapping.
+        unsafe { self.mapping.byte_add(self.start) }.cast()
+    }
+
+    /// The four bytes at `place`, in the order of this machine; 0 beyond the end.
+    pub(super) fn u32_at(&self, place: usize) -> u32 {
+        let bytes = self.bytes().get(place..place + 4);
+        bytes.map_or(0, |bytes| bytes.try_into().map_or(0, u32::from_ne_bytes))
+    }
+
+    /// The eight bytes at `place`; 0 beyond the end.
+    pub(super) fn u64_at(&self, place: usize) -> u64 {
+        let bytes = self.bytes().get(place..place + 8);
+        bytes.map_or(0, |bytes| bytes.try_into().map_or(0, u64::from_ne_bytes))
+    }
+
+    /// The name at `place`: 32 bytes, or up to the first zero. Empty beyond the end.
+    pub(super) fn string_at(&self, place: usize) -> String {
+        let bytes = self.bytes();
+        let bytes = bytes
+            .get(place..place + super::STRING_LENGTH)
+            .unwrap_or_default();
+        let name = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
+        String::from_utf8_lossy(name).into_owned()
+    }
+
+    /// Writes four bytes at `place`, which is the caller's own layout.
+    pub(super) fn put_u32(&mut self, place: usize, value: u32) {
+        self.bytes_mut()[place..place + 4].copy_from_slice(&value.to_ne_bytes());
+    }
+
+    /// Writes eight bytes at `place`.
+    pub(super) fn put_u64(&mut self, place: usize, value: u64) {
+        self.bytes_mut()[place..place + 8].copy_from_slice(&value.to_ne_bytes());
+    }
+
+    fn bytes(&self) -> &[u8] {
+        // SAFETY: the range lies within the readable part of the mapping, was zeroed by the
+        // kernel, and lives as long as `self`; writing needs `&mut self`.
+        unsafe { slice::from_raw_parts(self.mapping.byte_add(self.start).cast(), self.length) }
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in `bytes`, and `&mut self` makes it the only reference.
+        unsafe { slice::from_raw_parts_mut(self.mapping.byte_add(self.start).cast(), self.length) }
+    }
+}
+
+impl Drop for GuardedBuffer {
+    fn drop(&mut self) {
+        // SAFETY: the mapping made in `new`, to which no reference is left. The kernel refuses
+        // only a range that is no mapping, so the answer says nothing.
+        let _ = unsafe { munmap(self.mapping, self.mapping_length) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn what_is_put_is_found(words in 1_usize..3000, value: u32) {
+            let mut buffer = GuardedBuffer::new(4 * words).expect("memory");
+            prop_assert_eq!(buffer.u32_at(4 * (words - 1)), 0);
+            buffer.put_u32(4 * (words - 1), value);
+            prop_assert_eq!(buffer.u32_at(4 * (words - 1)), value);
+        }
+
+        #[test]
+        fn reading_never_leaves_the_buffer(words in 1_usize..20, place in 0_usize..200) {
+            let buffer = GuardedBuffer::new(4 * words).expect("memory");
+            prop_assert_eq!(buffer.u32_at(place), 0);
+            prop_assert_eq!(buffer.u64_at(place), 0);
+            prop_assert_eq!(buffer.string_at(place), "");
+        }
+    }
+
+    #[test]
+    fn the_kernel_cannot_write_behind_it() {
+        let mut buffer = GuardedBuffer::new(8).expect("memory");
+        let zero = std::fs::File::open("/dev/zero").expect("/dev/zero");
+        let start: *mut c_void = buffer.start();
+        use std::os::fd::AsRawFd;
+        // SAFETY: eight bytes belong to the buffer, and what lies behind it cannot be written.
+        let read = unsafe { libc::read(zero.as_raw_fd(), start, 16) };
+        assert!(read <= 8, "{read} bytes were written");
+    }
+
+    #[test]
+    fn a_name_ends_at_the_first_zero() {
+        let mut buffer = GuardedBuffer::new(36).expect("memory");
+        buffer.bytes_mut()[4..8].copy_from_slice(b"drop");
+        assert_eq!(buffer.string_at(4), "drop");
+    }
+}

@@ -1,0 +1,495 @@
+//! Many datagrams in one system call: `recvmmsg(2)` and `sendmmsg(2)` with their arrays.
+
+use std::fmt;
+use std::io;
+use std::mem;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ptr;
+
+/// Room for one `UDP_GRO` control message: `CMSG_SPACE(sizeof(int))` is 24 bytes on 64-bit Linux.
+const CONTROL_BYTES: usize = 24;
+/// From include/uapi/linux/udp.h.
+const UDP_GRO: libc::c_int = 104;
+
+/// How a receive waits for its first datagram.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Waiting {
+    /// Not at all (`MSG_DONTWAIT`).
+    No,
+    /// Until one datagram is there, or the socket's `SO_RCVTIMEO` has passed (`MSG_WAITFORONE`).
+    ForOne,
+}
+
+/// What else a receive should bring besides the payload.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Extras {
+    /// The segment size of GRO trains (`UDP_GRO` control message).
+    pub segments: bool,
+    /// The sender's address.
+    pub sources: bool,
+}
+
+/// Buffers for up to `count` datagrams, filled by one `recvmmsg(2)`.
+pub struct ReceiveMessages {
+    headers: Vec<libc::mmsghdr>,
+    // The headers point into the four vectors below, which are never resized or replaced. They
+    // are vectors and not boxes, because moving a box asserts that nothing else points into it.
+    _iovecs: Vec<libc::iovec>,
+    controls: Vec<Control>,
+    sources: Vec<libc::sockaddr_storage>,
+    arena: Vec<u8>,
+    buffer_bytes: usize,
+    stride: usize,
+}
+
+/// A control buffer, aligned as `struct cmsghdr` must be.
+#[repr(C, align(8))]
+#[derive(Clone, Copy)]
+struct Control([u8; CONTROL_BYTES]);
+
+/// What one `recvmmsg(2)` says about one datagram, or one GRO train.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Received {
+    /// Where its bytes begin in [`ReceiveMessages::arena`].
+    pub offset: usize,
+    /// Bytes that fitted into the buffer.
+    pub bytes: usize,
+    /// Bytes that it had, which is more than `bytes` if it was cut.
+    pub wire_bytes: usize,
+    /// Size in bytes of each datagram of a train but the last; 0 for a single datagram.
+    pub segment_bytes: u16,
+}
+
+// SAFETY: the raw pointers in `headers` and `_iovecs` point into vectors owned by the same value, so
+// they move to another thread together with what they point to.
+unsafe impl Send for ReceiveMessages {}
+
+impl ReceiveMessages {
+    /// Allocates `count` buffers of `buffer_bytes` each.
+    pub fn new(count: usize, buffer_bytes: usize, extras: Extras) -> Self {
+        // One cache line more than needed would waste little; rounding up keeps buffers from
+        // sharing lines, which matters when two threads read neighbours.
+        let stride = buffer_bytes.next_multiple_of(64);
+        let mut arena = vec![0_u8; stride * count];
+        let mut iovecs: Vec<libc::iovec> = (0..count)
+            .map(|at| libc::iovec {
+                iov_base: arena[at * stride..].as_mut_ptr().cast(),
+                iov_len: buffer_bytes,
+            })
+            .collect();
+        let controls_needed = if extras.segments { count } else { 0 };
+        let mut controls = vec![Control([0; CONTROL_BYTES]); controls_needed];
+        let sources_needed = if extras.sources { count } else { 0 };
+        // SAFETY: all zeros is a valid `sockaddr_storage`, a plain C struct of integers.
+        let empty: libc::sockaddr_storage = unsafe { mem::zeroed() };
+        let mut sources = vec![empty; sources_needed];
+        let headers = (0..count)
+            .map(|at| {
+                // SAFETY: all zeros is a valid `mmsghdr`: null pointers and zero lengths.
+                let mut header: libc::mmsghdr = unsafe { mem::zeroed() };
+                header.msg_hdr.msg_iov = &raw mut iovecs[at];
+                header.msg_hdr.msg_iovlen = 1;
+                if let Some(control) = controls.get_mut(at) {
+                    header.msg_hdr.msg_control = ptr::from_mut(control).cast();
+                    header.msg_hdr.msg_controllen = CONTROL_BYTES as _;
+                }
+                if let Some(source) = sources.get_mut(at) {
+                    header.msg_hdr.msg_name = ptr::from_mut(source).cast();
+                    header.msg_hdr.msg_namelen = mem::size_of_val(source) as libc::socklen_t;
+                }
+                header
+            })
+            .collect();
+        Self {
+            headers,
+            _iovecs: iovecs,
+            controls,
+            sources,
+            arena,
+            buffer_bytes,
+            stride,
+        }
+    }
+
+    /// How many datagrams one call can bring.
+    pub fn capacity(&self) -> usize {
+        self.headers.len()
+    }
+
+    /// All buffers; [`Received::offset`] points into it.
+    pub fn arena(&self) -> &[u8] {
+        &self.arena
+    }
+
+    /// Fills buffers from a socket (`recvmmsg(2)`) and returns how many messages came.
+    ///
+    /// # Errors
+    /// `EAGAIN` if none came in time, `EINTR`, and a pending error of the socket such as
+    /// `ECONNREFUSED`.
+    pub fn receive(&mut self, socket: BorrowedFd<'_>, waiting: Waiting) -> io::Result<usize> {
+        self.rearm();
+        let flags = match waiting {
+            Waiting::No => libc::MSG_DONTWAIT,
+            Waiting::ForOne => libc::MSG_WAITFORONE,
+        };
+        // SAFETY: each header points to one iovec, and that to `buffer_bytes` writable bytes of
+        // the arena, all owned by `self` and not moved since `new`; control and name pointers are
+        // null or point to whole elements with their true lengths (`rearm`). `&mut self` keeps
+        // everybody else away while the kernel writes. The time-out pointer may be null.
+        let received = unsafe {
+            libc::recvmmsg(
+                socket.as_raw_fd(),
+                self.headers.as_mut_ptr(),
+                self.headers.len() as libc::c_uint,
+                // With MSG_TRUNC the kernel tells the datagram's whole length, recv(2).
+                flags | libc::MSG_TRUNC,
+                ptr::null_mut(),
+            )
+        };
+        usize::try_from(received).map_err(|_| io::Error::last_os_error())
+    }
+
+    /// Fills the first buffer alone (`recvmsg(2)`): one datagram a call, the yardstick.
+    ///
+    /// # Errors
+    /// As [`ReceiveMessages::receive`].
+    pub fn receive_one(&mut self, socket: BorrowedFd<'_>, waiting: Waiting) -> io::Result<usize> {
+        self.rearm();
+        let Some(first) = self.headers.first_mut() else {
+            return Ok(0);
+        };
+        let flags = match waiting {
+            Waiting::No => libc::MSG_DONTWAIT,
+            Waiting::ForOne => 0,
+        };
+        // SAFETY: as in `receive`, for the one header.
+        let bytes = unsafe {
+            libc::recvmsg(
+                socket.as_raw_fd(),
+                &raw mut first.msg_hdr,
+                flags | libc::MSG_TRUNC,
+            )
+        };
+        let bytes = u32::try_from(bytes).map_err(|_| io::Error::last_os_error())?;
+        first.msg_len = bytes;
+        Ok(1)
+    }
+
+    /// What the last receive says about message `at`, which must be below its result.
+    #[inline]
+    pub fn received(&self, at: usize) -> Received {
+        let header = &self.headers[at];
+        let wire_bytes = header.msg_len as usize;
+        Received {
+            offset: at * self.stride,
+            bytes: wire_bytes.min(self.buffer_bytes),
+            wire_bytes,
+            segment_bytes: if self.controls.is_empty() {
+                0
+            } else {
+                self.segment_bytes(at)
+            },
+        }
+    }
+
+    /// The sender of message `at`, if sources were asked for and the kernel named one.
+    pub fn source(&self, at: usize) -> Option<SocketAddr> {
+        self.sources.get(at).and_then(socket_address)
+    }
+
+    /// Sets back the lengths that the kernel overwrote in the last call.
+    fn rearm(&mut self) {
+        if self.controls.is_empty() && self.sources.is_empty() {
+            return;
+        }
+        for header in &mut self.headers {
+            if !self.controls.is_empty() {
+                header.msg_hdr.msg_controllen = CONTROL_BYTES as _;
+            }
+            if !self.sources.is_empty() {
+                header.msg_hdr.msg_namelen =
+                    mem::size_of::<libc::sockaddr_storage>() as libc::socklen_t;
+            }
+        }
+    }
+
+    /// Reads the `UDP_GRO` control message, an int after a `struct cmsghdr` (udp(7)).
+    fn segment_bytes(&self, at: usize) -> u16 {
+        if self.headers[at].msg_hdr.msg_controllen < CONTROL_BYTES - 4 {
+            return 0;
+        }
+        let bytes = &self.controls[at].0;
+        let int = |from: usize| {
+            let mut value = [0_u8; 4];
+            value.copy_from_slice(&bytes[from..from + 4]);
+            i32::from_ne_bytes(value)
+        };
+        // struct cmsghdr on 64-bit Linux: u64 length, int level, int type, then the data.
+        if int(8) == libc::IPPROTO_UDP && int(12) == UDP_GRO {
+            u16::try_from(int(16)).unwrap_or(0)
+        } else {
+            0
+        }
+    }
+}
+
+impl fmt::Debug for ReceiveMessages {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ReceiveMessages")
+            .field("capacity", &self.capacity())
+            .field("buffer_bytes", &self.buffer_bytes)
+            .finish_non_exhaustive()
+    }
+}
+
+fn socket_address(storage: &libc::sockaddr_storage) -> Option<SocketAddr> {
+    match libc::c_int::from(storage.ss_family) {
+        libc::AF_INET => {
+            // SAFETY: the kernel wrote a `sockaddr_in`, which is smaller than and aligned as the
+            // storage that it is in.
+            let v4 = unsafe { &*ptr::from_ref(storage).cast::<libc::sockaddr_in>() };
+            let ip = Ipv4Addr::from(u32::from_be(v4.sin_addr.s_addr));
+            Some(SocketAddrV4::new(ip, u16::from_be(v4.sin_port)).into())
+        }
+        libc::AF_INET6 => {
+            // SAFETY: as above, for a `sockaddr_in6`.
+            let v6 = unsafe { &*ptr::from_ref(storage).cast::<libc::sockaddr_in6>() };
+            let ip = Ipv6Addr::from(v6.sin6_addr.s6_addr);
+            Some(SocketAddrV6::new(ip, u16::from_be(v6.sin6_port), 0, v6.sin6_scope_id).into())
+        }
+        _ => None,
+    }
+}
+
+/// Payloads of up to `count` messages, passed to the kernel by one `sendmmsg(2)`.
+pub struct SendMessages {
+    headers: Vec<libc::mmsghdr>,
+    iovecs: Vec<libc::iovec>,
+    // The destination of an unconnected socket, one element or none; the headers point to it.
+    _target: Vec<libc::sockaddr_storage>,
+    arena: Vec<u8>,
+    stride: usize,
+}
+
+// SAFETY: as for `ReceiveMessages`: every raw pointer points into a vector of the same value.
+unsafe impl Send for SendMessages {}
+
+impl SendMessages {
+    /// Allocates `count` messages of `message_bytes` zeros each, to `target` or, if that is none,
+    /// to the peer that the socket is connected to.
+    pub fn new(count: usize, message_bytes: usize, target: Option<SocketAddr>) -> Self {
+        let stride = message_bytes.next_multiple_of(64).max(64);
+        let mut arena = vec![0_u8; stride * count];
+        let mut iovecs: Vec<libc::iovec> = (0..count)
+            .map(|at| libc::iovec {
+                iov_base: arena[at * stride..].as_mut_ptr().cast(),
+                iov_len: message_bytes,
+            })
+            .collect();
+        let (mut target, target_bytes) = match target.map(|address| storage(&address)) {
+            Some((storage, bytes)) => (vec![storage], bytes),
+            None => (Vec::new(), 0),
+        };
+        let headers = (0..count)
+            .map(|at| {
+                // SAFETY: all zeros is a valid `mmsghdr`: null pointers and zero lengths.
+                let mut header: libc::mmsghdr = unsafe { mem::zeroed() };
+                header.msg_hdr.msg_iov = &raw mut iovecs[at];
+                header.msg_hdr.msg_iovlen = 1;
+                if let Some(storage) = target.first_mut() {
+                    header.msg_hdr.msg_name = ptr::from_mut(storage).cast();
+                    header.msg_hdr.msg_namelen = target_bytes;
+                }
+                header
+            })
+            .collect();
+        Self {
+            headers,
+            iovecs,
+            _target: target,
+            arena,
+            stride,
+        }
+    }
+
+    /// How many messages one call can pass.
+    pub fn capacity(&self) -> usize {
+        self.headers.len()
+    }
+
+    /// All payloads; message `at` begins at `at` times [`SendMessages::stride`].
+    pub fn arena_mut(&mut self) -> &mut [u8] {
+        &mut self.arena
+    }
+
+    /// Bytes from one message's payload to the next one's.
+    pub fn stride(&self) -> usize {
+        self.stride
+    }
+
+    /// Changes the length of message `at`, up to the room that it was given.
+    pub fn set_bytes(&mut self, at: usize, bytes: usize) {
+        self.iovecs[at].iov_len = bytes.min(self.stride);
+    }
+
+    /// Passes messages `from..to` to the kernel (`sendmmsg(2)`) and returns how many it took.
+    ///
+    /// # Errors
+    /// What the first message of the range met: `EAGAIN` when the send buffer stayed full for the
+    /// socket's `SO_SNDTIMEO`, `ECONNREFUSED`, `EMSGSIZE`, `EPERM`, ... An error of a later message
+    /// is not reported; it shows when that message is tried again.
+    pub fn send(&mut self, socket: BorrowedFd<'_>, from: usize, to: usize) -> io::Result<usize> {
+        let range = &mut self.headers[from..to];
+        // SAFETY: each header points to one iovec with a length inside its stride of the arena,
+        // and to a whole socket address or none; all are owned by `self` and have not moved. The
+        // kernel reads the payloads and writes only `msg_len`.
+        let sent = unsafe {
+            libc::sendmmsg(
+                socket.as_raw_fd(),
+                range.as_mut_ptr(),
+                range.len() as libc::c_uint,
+                0,
+            )
+        };
+        usize::try_from(sent).map_err(|_| io::Error::last_os_error())
+    }
+
+    /// Passes message `at` alone (`sendmsg(2)`): one datagram a call, the yardstick.
+    ///
+    /// # Errors
+    /// As [`SendMessages::send`].
+    pub fn send_one(&mut self, socket: BorrowedFd<'_>, at: usize) -> io::Result<()> {
+        let header = &raw const self.headers[at].msg_hdr;
+        // SAFETY: as in `send`, for the one header.
+        let sent = unsafe { libc::sendmsg(socket.as_raw_fd(), header, 0) };
+        if sent < 0 {
+            Err(io::Error::last_os_error())
+        } else {
+            Ok(())
+        }
+    }
+}
+
+impl fmt::Debug for SendMessages {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SendMessages")
+            .field("capacity", &self.capacity())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A socket address as the kernel reads it, and its length.
+fn storage(address: &SocketAddr) -> (libc::sockaddr_storage, libc::socklen_t) {
+    // SAFETY: all zeros is a valid `sockaddr_storage`, a plain C struct of integers.
+    let mut storage: libc::sockaddr_storage = unsafe { mem::zeroed() };
+    let bytes = match address {
+        SocketAddr::V4(v4) => {
+            let to = (&raw mut storage).cast::<libc::sockaddr_in>();
+            let value = libc::sockaddr_in {
+                sin_family: libc::AF_INET as libc::sa_family_t,
+                sin_port: v4.port().to_be(),
+                sin_addr: libc::in_addr {
+                    s_addr: u32::from(*v4.ip()).to_be(),
+                },
+                sin_zero: [0; 8],
+            };
+            // SAFETY: the storage is larger than and aligned as a `sockaddr_in`.
+            unsafe { to.write(value) };
+            mem::size_of::<libc::sockaddr_in>()
+        }
+        SocketAddr::V6(v6) => {
+            let to = (&raw mut storage).cast::<libc::sockaddr_in6>();
+            let value = libc::sockaddr_in6 {
+                sin6_family: libc::AF_INET6 as libc::sa_family_t,
+                sin6_port: v6.port().to_be(),
+                sin6_flowinfo: v6.flowinfo(),
+                sin6_addr: libc::in6_addr {
+                    s6_addr: v6.ip().octets(),
+                },
+                sin6_scope_id: v6.scope_id(),
+            };
+            // SAFETY: the storage is larger than and aligned as a `sockaddr_in6`.
+            unsafe { to.write(value) };
+            mem::size_of::<libc::sockaddr_in6>()
+        }
+    };
+    (storage, bytes as libc::socklen_t)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::socket::UdpSocket;
+    use std::os::fd::AsFd;
+
+    fn pair(loopback: &str) -> (UdpSocket, UdpSocket, SocketAddr) {
+        let any: SocketAddr = loopback.parse().unwrap();
+        let receiver = UdpSocket::new(&any).unwrap();
+        receiver.bind(&any).unwrap();
+        let target = receiver.local_address().unwrap();
+        let sender = UdpSocket::new(&any).unwrap();
+        sender.bind(&any).unwrap();
+        (sender, receiver, target)
+    }
+
+    #[test]
+    fn brings_payload_source_and_the_true_length_of_a_cut_datagram() {
+        for loopback in ["127.0.0.1:0", "[::1]:0"] {
+            let (sender, receiver, target) = pair(loopback);
+            let mut out = SendMessages::new(3, 100, Some(target));
+            out.arena_mut()[..100].fill(7);
+            out.set_bytes(1, 10);
+            out.set_bytes(2, 0);
+            assert_eq!(out.send(sender.as_fd(), 0, 3).unwrap(), 3);
+            let extras = Extras {
+                sources: true,
+                ..Extras::default()
+            };
+            let mut into = ReceiveMessages::new(8, 64, extras);
+            assert_eq!(into.receive(receiver.as_fd(), Waiting::ForOne).unwrap(), 3);
+            let cut = into.received(0);
+            assert_eq!((cut.bytes, cut.wire_bytes), (64, 100));
+            assert_eq!(into.arena()[cut.offset..cut.offset + cut.bytes], [7; 64]);
+            assert_eq!(into.received(1).bytes, 10);
+            assert_eq!(into.received(2).bytes, 0);
+            assert_eq!(into.source(1), Some(sender.local_address().unwrap()));
+        }
+    }
+
+    #[test]
+    fn a_train_arrives_with_its_segment_size() {
+        let (sender, receiver, target) = pair("127.0.0.1:0");
+        receiver.set_gro().unwrap();
+        sender.connect(&target).unwrap();
+        sender.set_segment(32).unwrap();
+        let mut out = SendMessages::new(1, 32 * 10 + 5, None);
+        assert_eq!(out.send(sender.as_fd(), 0, 1).unwrap(), 1);
+        let extras = Extras {
+            segments: true,
+            ..Extras::default()
+        };
+        let mut into = ReceiveMessages::new(4, 65_536, extras);
+        assert_eq!(into.receive(receiver.as_fd(), Waiting::ForOne).unwrap(), 1);
+        assert_eq!(
+            (into.received(0).bytes, into.received(0).segment_bytes),
+            (325, 32)
+        );
+        // The next message is a single datagram: the control length is set back between calls.
+        out.set_bytes(0, 9);
+        out.send(sender.as_fd(), 0, 1).unwrap();
+        into.receive(receiver.as_fd(), Waiting::ForOne).unwrap();
+        assert_eq!(
+            (into.received(0).bytes, into.received(0).segment_bytes),
+            (9, 0)
+        );
+    }
+
+    #[test]
+    fn an_empty_socket_says_so_at_once() {
+        let (_, receiver, _) = pair("127.0.0.1:0");
+        let mut into = ReceiveMessages::new(4, 64, Extras::default());
+        let error = into.receive(receiver.as_fd(), Waiting::No).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+    }
+}

@@ -1,0 +1,283 @@
+//! Interfaces: names, numbers, counters, and veth pairs.
+
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
+use netlink_packet_route::RouteNetlinkMessage;
+use netlink_packet_route::link::{
+    InfoData, InfoKind, InfoVeth, LinkAttribute, LinkFlags, LinkInfo, LinkMessage, Stats64,
+};
+
+use super::Socket;
+use crate::{Error, Result};
+
+/// A network interface of the calling thread's namespace.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Link {
+    /// The number by which the kernel knows it, from 1.
+    pub index: u32,
+    /// Its name, such as `eth0`.
+    pub name: String,
+    /// Its hardware address; empty where it has none.
+    pub address: Vec<u8>,
+    /// Whether it was set up by its owner (`IFF_UP`).
+    pub up: bool,
+    /// The largest packet in bytes, without the link header.
+    pub mtu: u32,
+    /// How many transmit queues it was made with.
+    pub tx_queues: u32,
+    /// How many receive queues it was made with.
+    pub rx_queues: u32,
+}
+
+/// The counters of an interface since it was made (`IFLA_STATS64`, include/uapi/linux/if_link.h).
+///
+/// A packet is what the driver counted: with segmentation or receive offload one such packet can
+/// be a train of datagrams.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LinkStatistics {
+    /// Packets received and given to the kernel.
+    pub rx_packets: u64,
+    /// Packets transmitted.
+    pub tx_packets: u64,
+    /// Bytes received.
+    pub rx_bytes: u64,
+    /// Bytes transmitted.
+    pub tx_bytes: u64,
+    /// Bad packets received, all kinds.
+    pub rx_errors: u64,
+    /// Packets that could not be transmitted for an error.
+    pub tx_errors: u64,
+    /// Packets received and dropped before any protocol saw them.
+    pub rx_dropped: u64,
+    /// Packets dropped on their way out.
+    pub tx_dropped: u64,
+    /// Multicast packets received.
+    pub multicast: u64,
+    /// Collisions seen while transmitting.
+    pub collisions: u64,
+    /// Received packets of a wrong length.
+    pub rx_length_errors: u64,
+    /// Received packets for which the receiver had no room.
+    pub rx_over_errors: u64,
+    /// Received packets with a bad check sum.
+    pub rx_crc_errors: u64,
+    /// Received packets that were not aligned.
+    pub rx_frame_errors: u64,
+    /// Received packets lost in the hardware's own queue.
+    pub rx_fifo_errors: u64,
+    /// Received packets that the host was too slow to take.
+    pub rx_missed_errors: u64,
+    /// Transmissions given up.
+    pub tx_aborted_errors: u64,
+    /// Transmissions without a carrier.
+    pub tx_carrier_errors: u64,
+    /// Transmissions lost in the hardware's own queue.
+    pub tx_fifo_errors: u64,
+    /// Transmissions without a heartbeat.
+    pub tx_heartbeat_errors: u64,
+    /// Transmissions with a late collision.
+    pub tx_window_errors: u64,
+    /// Received packets for which no protocol was registered, or on an inactive port.
+    pub rx_nohandler: u64,
+    /// Received packets meant for the hardware address of another host.
+    pub rx_otherhost_dropped: u64,
+}
+
+impl From<Stats64> for LinkStatistics {
+    fn from(kernel: Stats64) -> Self {
+        Self {
+            rx_packets: kernel.rx_packets,
+            tx_packets: kernel.tx_packets,
+            rx_bytes: kernel.rx_bytes,
+            tx_bytes: kernel.tx_bytes,
+            rx_errors: kernel.rx_errors,
+            tx_errors: kernel.tx_errors,
+            rx_dropped: kernel.rx_dropped,
+            tx_dropped: kernel.tx_dropped,
+            multicast: kernel.multicast,
+            collisions: kernel.collisions,
+            rx_length_errors: kernel.rx_length_errors,
+            rx_over_errors: kernel.rx_over_errors,
+            rx_crc_errors: kernel.rx_crc_errors,
+            rx_frame_errors: kernel.rx_frame_errors,
+            rx_fifo_errors: kernel.rx_fifo_errors,
+            rx_missed_errors: kernel.rx_missed_errors,
+            tx_aborted_errors: kernel.tx_aborted_errors,
+            tx_carrier_errors: kernel.tx_carrier_errors,
+            tx_fifo_errors: kernel.tx_fifo_errors,
+            tx_heartbeat_errors: kernel.tx_heartbeat_errors,
+            tx_window_errors: kernel.tx_window_errors,
+            rx_nohandler: kernel.rx_nohandler,
+            rx_otherhost_dropped: kernel.rx_otherhost_dropped,
+        }
+    }
+}
+
+/// The number of the interface called `name` (`SIOCGIFINDEX`, `netdevice(7)`).
+///
+/// # Errors
+///
+/// `ENODEV` where there is none of that name.
+pub fn index(name: &str) -> Result<u32> {
+    let socket = rustix::net::socket_with(
+        rustix::net::AddressFamily::UNIX,
+        rustix::net::SocketType::DGRAM,
+        rustix::net::SocketFlags::CLOEXEC,
+        None,
+    )
+    .map_err(|errno| Error::new("socket", name, errno.into()))?;
+    rustix::net::netdevice::name_to_index(&socket, name)
+        .map_err(|errno| Error::new("ioctl SIOCGIFINDEX", name, errno.into()))
+}
+
+/// All interfaces of the calling thread's namespace.
+///
+/// # Errors
+///
+/// Netlink is refused, or its answer cannot be read.
+pub fn list() -> Result<Vec<Link>> {
+    let socket = Socket::open("rtnetlink RTM_GETLINK", "all interfaces")?;
+    let replies = socket.dump(RouteNetlinkMessage::GetLink(LinkMessage::default()))?;
+    Ok(replies.into_iter().filter_map(link_of).collect())
+}
+
+/// The counters of the interface with this number.
+///
+/// # Errors
+///
+/// `ENODEV` where there is no such interface.
+pub fn statistics(index: u32) -> Result<LinkStatistics> {
+    let object = object_of(index);
+    let socket = Socket::open("rtnetlink RTM_GETLINK", &object)?;
+    let reply = socket.request(RouteNetlinkMessage::GetLink(message_for(index)))?;
+    let RouteNetlinkMessage::NewLink(link) = reply else {
+        return Err(socket.error(std::io::ErrorKind::InvalidData.into()));
+    };
+    link.attributes
+        .into_iter()
+        .find_map(|attribute| match attribute {
+            LinkAttribute::Stats64(kernel) => Some(LinkStatistics::from(kernel)),
+            _ => None,
+        })
+        .ok_or_else(|| socket.error(std::io::ErrorKind::Unsupported.into()))
+}
+
+/// Makes a veth pair (`veth(4)`): `name` in the calling thread's namespace, and its peer in
+/// another, each with as many transmit as receive queues.
+///
+/// # Errors
+///
+/// `EEXIST` where a name is taken; `EPERM` without `CAP_NET_ADMIN` over both namespaces.
+pub fn create_veth(
+    name: &str,
+    queues: u16,
+    peer_name: &str,
+    peer_queues: u16,
+    peer_namespace: BorrowedFd<'_>,
+) -> Result<()> {
+    let mut peer = named(peer_name, peer_queues);
+    peer.attributes
+        .push(LinkAttribute::NetNsFd(peer_namespace.as_raw_fd()));
+    let mut link = named(name, queues);
+    link.attributes.push(LinkAttribute::LinkInfo(vec![
+        LinkInfo::Kind(InfoKind::Veth),
+        LinkInfo::Data(InfoData::Veth(InfoVeth::Peer(peer))),
+    ]));
+    Socket::open("rtnetlink RTM_NEWLINK", name)?.change(
+        RouteNetlinkMessage::NewLink(link),
+        NLM_F_CREATE | NLM_F_EXCL,
+    )
+}
+
+/// Sets the interface up.
+///
+/// # Errors
+///
+/// `EPERM` without `CAP_NET_ADMIN` over the namespace; `ENODEV`.
+pub fn set_up(index: u32) -> Result<()> {
+    let mut message = message_for(index);
+    message.header.flags = LinkFlags::Up;
+    message.header.change_mask = LinkFlags::Up;
+    change(index, message)
+}
+
+/// Sets the largest packet in bytes.
+///
+/// # Errors
+///
+/// `EINVAL` beyond what the driver allows; `EPERM`; `ENODEV`.
+pub fn set_mtu(index: u32, mtu: u32) -> Result<()> {
+    let mut message = message_for(index);
+    message.attributes.push(LinkAttribute::Mtu(mtu));
+    change(index, message)
+}
+
+/// Removes the interface; of a veth pair both ends go.
+///
+/// # Errors
+///
+/// `EOPNOTSUPP` for an interface that cannot be removed; `EPERM`; `ENODEV`.
+pub fn delete(index: u32) -> Result<()> {
+    let object = object_of(index);
+    Socket::open("rtnetlink RTM_DELLINK", &object)?
+        .change(RouteNetlinkMessage::DelLink(message_for(index)), 0)
+}
+
+fn change(index: u32, message: LinkMessage) -> Result<()> {
+    let object = object_of(index);
+    Socket::open("rtnetlink RTM_NEWLINK", &object)?.change(RouteNetlinkMessage::NewLink(message), 0)
+}
+
+fn message_for(index: u32) -> LinkMessage {
+    let mut message = LinkMessage::default();
+    message.header.index = index;
+    message
+}
+
+fn named(name: &str, queues: u16) -> LinkMessage {
+    let mut message = LinkMessage::default();
+    message.attributes = vec![
+        LinkAttribute::IfName(name.to_owned()),
+        LinkAttribute::NumTxQueues(queues.into()),
+        LinkAttribute::NumRxQueues(queues.into()),
+    ];
+    message
+}
+
+fn link_of(reply: RouteNetlinkMessage) -> Option<Link> {
+    let RouteNetlinkMessage::NewLink(message) = reply else {
+        return None;
+    };
+    let mut link = Link {
+        index: message.header.index,
+        name: String::new(),
+        address: Vec::new(),
+        up: message.header.flags.contains(LinkFlags::Up),
+        mtu: 0,
+        tx_queues: 0,
+        rx_queues: 0,
+    };
+    for attribute in message.attributes {
+        match attribute {
+            LinkAttribute::IfName(name) => link.name = name,
+            LinkAttribute::Address(address) => link.address = address,
+            LinkAttribute::Mtu(mtu) => link.mtu = mtu,
+            LinkAttribute::NumTxQueues(queues) => link.tx_queues = queues,
+            LinkAttribute::NumRxQueues(queues) => link.rx_queues = queues,
+            _ => {}
+        }
+    }
+    Some(link)
+}
+
+/// The name of an interface in an error, with its number for the case that it is gone.
+fn object_of(index: u32) -> String {
+    rustix::net::socket(
+        rustix::net::AddressFamily::UNIX,
+        rustix::net::SocketType::DGRAM,
+        None,
+    )
+    .and_then(|socket| rustix::net::netdevice::index_to_name(&socket, index))
+    .unwrap_or_else(|_| format!("interface {index}"))
+}

@@ -1,0 +1,231 @@
+//! Where threads run, and how long they ran and waited.
+
+use std::fs;
+use std::io;
+
+use rustix::thread::{CpuSet, Pid};
+
+use crate::{Error, Result};
+
+/// The processor time of one thread since it began.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Schedstat {
+    /// Time on a CPU, in nanoseconds.
+    pub run_ns: u64,
+    /// Time ready to run but waiting for a CPU, in nanoseconds.
+    pub wait_ns: u64,
+    /// How often it was put on a CPU.
+    pub slices: u64,
+}
+
+/// The CPUs on which a thread may run, ascending (`sched_getaffinity(2)`).
+///
+/// # Errors
+///
+/// `ESRCH` where there is no such thread.
+pub fn affinity(thread: u32) -> Result<Vec<usize>> {
+    let set = rustix::thread::sched_getaffinity(thread_of(thread)?)
+        .map_err(|errno| Error::new("sched_getaffinity", object(thread), errno.into()))?;
+    Ok((0..CpuSet::MAX_CPU)
+        .filter(|cpu| set.is_set(*cpu))
+        .collect())
+}
+
+/// Confines a thread, which may be a kernel thread, to these CPUs (`sched_setaffinity(2)`).
+///
+/// # Errors
+///
+/// `EINVAL` where none of the CPUs is there and allowed, or where one is beyond the 1024 that the
+/// call knows; `EPERM` for a thread of another user without `CAP_SYS_NICE` in the initial user
+/// namespace; `ESRCH` where there is no such thread.
+pub fn pin(thread: u32, cpus: &[usize]) -> Result<()> {
+    let refused = |source| Error::new("sched_setaffinity", object(thread), source);
+    let mut set = CpuSet::new();
+    for cpu in cpus {
+        if *cpu >= CpuSet::MAX_CPU {
+            return Err(refused(io::Error::from_raw_os_error(libc::EINVAL)));
+        }
+        set.set(*cpu);
+    }
+    rustix::thread::sched_setaffinity(thread_of(thread)?, &set)
+        .map_err(|errno| refused(errno.into()))
+}
+
+/// Confines the calling thread to these CPUs.
+///
+/// # Errors
+///
+/// As for [`pin`].
+pub fn pin_current(cpus: &[usize]) -> Result<()> {
+    pin(thread_id(), cpus)
+}
+
+/// Sets the nice value of a thread, from -20 to 19 (`setpriority(2)`): each step is a quarter more
+/// or less of a share of its CPU (`sched_prio_to_weight` in kernel/sched/core.c).
+///
+/// # Errors
+///
+/// `EACCES` or `EPERM` without `CAP_SYS_NICE` in the initial user namespace, `ESRCH` where there is
+/// no such thread.
+pub fn set_nice(thread: u32, nice: i32) -> Result<()> {
+    rustix::process::setpriority_process(thread_of(thread)?, nice)
+        .map_err(|errno| Error::new("setpriority", object(thread), errno.into()))
+}
+
+/// The number of the calling thread (`gettid(2)`).
+pub fn thread_id() -> u32 {
+    rustix::thread::gettid().as_raw_nonzero().get() as u32
+}
+
+/// The CPU on which the calling thread runs at this moment (`getcpu(2)`).
+pub fn current_cpu() -> usize {
+    rustix::thread::sched_getcpu()
+}
+
+/// How long a thread of a process ran and waited. A kernel thread is a process of one thread.
+///
+/// # Errors
+///
+/// No such thread; a kernel without `CONFIG_SCHED_INFO`; no `/proc`.
+pub fn schedstat(process: u32, thread: u32) -> Result<Schedstat> {
+    let path = format!("/proc/{process}/task/{thread}/schedstat");
+    let text = fs::read_to_string(&path).map_err(|source| Error::new("open", &path, source))?;
+    parse_schedstat(&text).ok_or_else(|| Error::new("read", &path, foreign()))
+}
+
+/// The CPUs that are switched on, ascending.
+///
+/// # Errors
+///
+/// No `/sys`, or one that cannot be read.
+pub fn online_cpus() -> Result<Vec<usize>> {
+    const PATH: &str = "/sys/devices/system/cpu/online";
+    let text = fs::read_to_string(PATH).map_err(|source| Error::new("open", PATH, source))?;
+    parse_cpu_list(&text).ok_or_else(|| Error::new("read", PATH, foreign()))
+}
+
+/// Three numbers (Documentation/scheduler/sched-stats.rst).
+fn parse_schedstat(text: &str) -> Option<Schedstat> {
+    let mut numbers = text.split_ascii_whitespace().map(str::parse);
+    let mut next = || numbers.next()?.ok();
+    Some(Schedstat {
+        run_ns: next()?,
+        wait_ns: next()?,
+        slices: next()?,
+    })
+}
+
+/// A list as the kernel prints it: `0-3,8`.
+fn parse_cpu_list(text: &str) -> Option<Vec<usize>> {
+    let mut cpus = Vec::new();
+    for part in text.trim().split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last): (usize, usize) = (first.parse().ok()?, last.parse().ok()?);
+        // No kernel can be built for more CPUs than 8192 (NR_CPUS); more is a damaged text.
+        if first > last || last >= 8192 {
+            return None;
+        }
+        cpus.extend(first..=last);
+    }
+    Some(cpus)
+}
+
+fn thread_of(thread: u32) -> Result<Option<Pid>> {
+    let id = i32::try_from(thread).ok().and_then(Pid::from_raw);
+    // Zero would mean the calling thread, which is not what the caller wrote.
+    match id {
+        Some(id) => Ok(Some(id)),
+        None => {
+            let source = io::Error::from_raw_os_error(libc::ESRCH);
+            Err(Error::new("sched_affinity", object(thread), source))
+        }
+    }
+}
+
+fn object(thread: u32) -> String {
+    format!("thread {thread}")
+}
+
+fn foreign() -> io::Error {
+    io::ErrorKind::InvalidData.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_pinned_thread_runs_where_it_was_pinned() {
+        let allowed = affinity(thread_id()).expect("own affinity");
+        for cpu in allowed {
+            let ran_on = std::thread::spawn(move || {
+                pin_current(&[cpu]).map(|()| (current_cpu(), affinity(thread_id())))
+            });
+            let (ran_on, now_allowed) = ran_on.join().expect("thread").expect("own CPU");
+            assert_eq!(ran_on, cpu);
+            assert_eq!(now_allowed.expect("own affinity"), [cpu]);
+        }
+    }
+
+    #[test]
+    fn cpus_that_cannot_be_are_refused() {
+        for cpus in [&[][..], &[1023], &[1024], &[usize::MAX]] {
+            let error = pin_current(cpus).expect_err("no such CPU");
+            assert_eq!(error.errno(), Some(libc::EINVAL), "{cpus:?}");
+        }
+    }
+
+    #[test]
+    fn a_thread_that_is_not_there_is_named() {
+        for thread in [0, u32::MAX] {
+            let error = affinity(thread).expect_err("no such thread");
+            assert_eq!(error.errno(), Some(libc::ESRCH));
+            assert!(error.to_string().contains(&thread.to_string()));
+        }
+    }
+
+    #[test]
+    fn running_is_counted() {
+        let read = || schedstat(std::process::id(), thread_id()).expect("own schedstat");
+        let before = read();
+        // Every yield of the CPU settles the account of the running thread.
+        while read().run_ns == before.run_ns {
+            std::thread::yield_now();
+        }
+        assert!(read().slices >= before.slices);
+    }
+
+    #[test]
+    fn the_own_cpu_is_online() {
+        assert!(online_cpus().expect("/sys").contains(&current_cpu()));
+    }
+
+    proptest! {
+        #[test]
+        fn parsers_never_panic(text in any::<String>()) {
+            let _ = parse_schedstat(&text);
+            let _ = parse_cpu_list(&text);
+        }
+
+        #[test]
+        fn schedstat_round_trip(run_ns: u64, wait_ns: u64, slices: u64) {
+            let text = format!("{run_ns} {wait_ns} {slices}\n");
+            prop_assert_eq!(parse_schedstat(&text), Some(Schedstat { run_ns, wait_ns, slices }));
+        }
+
+        #[test]
+        fn cpu_list_round_trip(cpus in proptest::collection::btree_set(0_usize..8192, 1..40)) {
+            let text: Vec<String> = cpus.iter().map(usize::to_string).collect();
+            let parsed = parse_cpu_list(&text.join(","));
+            prop_assert_eq!(parsed, Some(cpus.into_iter().collect()));
+        }
+
+        #[test]
+        fn cpu_range_round_trip(first in 0_usize..4096, more in 0_usize..4096) {
+            let last = first + more;
+            let parsed = parse_cpu_list(&format!("{first}-{last}\n"));
+            prop_assert_eq!(parsed, Some((first..=last).collect()));
+        }
+    }
+}

@@ -1,0 +1,540 @@
+//! UDP sockets with the options that decide how many packets a second they take.
+
+use crate::{Error, Result};
+use std::io;
+use std::mem;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::time::Duration;
+
+// Values from include/uapi/asm-generic/socket.h and include/uapi/linux/udp.h, for the names that
+// the `libc` crate does not have on every target.
+const SO_BUSY_POLL: libc::c_int = 46;
+const SO_ATTACH_REUSEPORT_CBPF: libc::c_int = 51;
+const SO_MEMINFO: libc::c_int = 55;
+const SO_SNDBUFFORCE: libc::c_int = 32;
+const SO_RCVBUFFORCE: libc::c_int = 33;
+const UDP_SEGMENT: libc::c_int = 103;
+const UDP_GRO: libc::c_int = 104;
+
+/// A UDP socket over IPv4 or IPv6; closed when dropped.
+#[derive(Debug)]
+pub struct UdpSocket {
+    fd: OwnedFd,
+    /// The address it was opened for, which names it in errors.
+    name: String,
+}
+
+/// A socket's memory and drops, from `SO_MEMINFO`: the same figures that `sock_diag` shows.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SocketMemory {
+    /// Bytes in the receive queue, kernel overhead included.
+    pub receive_queued_bytes: u32,
+    /// Limit of the receive queue in bytes, as the kernel counts it (twice what was asked for).
+    pub receive_limit_bytes: u32,
+    /// Bytes in flight on the sending side, kernel overhead included.
+    pub send_queued_bytes: u32,
+    /// Limit of the sending side in bytes, as the kernel counts it.
+    pub send_limit_bytes: u32,
+    /// Packets that the kernel dropped at this socket since it was opened. It wraps at 32 bits,
+    /// and a GRO train counts once.
+    pub drops: u32,
+}
+
+impl UdpSocket {
+    /// Opens a socket of the address's family (`socket(2)`, `SOCK_CLOEXEC`). It is not bound yet.
+    ///
+    /// # Errors
+    /// `EAFNOSUPPORT` if the kernel has no IPv6, `EMFILE` if descriptors ran out.
+    pub fn new(address: &SocketAddr) -> Result<Self> {
+        use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, socket_with};
+        let family = match address {
+            SocketAddr::V4(_) => AddressFamily::INET,
+            SocketAddr::V6(_) => AddressFamily::INET6,
+        };
+        let fd = socket_with(
+            family,
+            SocketType::DGRAM,
+            SocketFlags::CLOEXEC,
+            Some(ipproto::UDP),
+        )
+        .map_err(|errno| Error::new("socket", address, errno.into()))?;
+        let socket = Self {
+            fd,
+            name: address.to_string(),
+        };
+        if address.is_ipv6() {
+            // `[::]:4321` and `0.0.0.0:4321` are two sockets here; the sysctl bindv6only would
+            // otherwise decide.
+            socket.set_int(
+                libc::IPPROTO_IPV6,
+                libc::IPV6_V6ONLY,
+                "setsockopt IPV6_V6ONLY",
+                1,
+            )?;
+        }
+        Ok(socket)
+    }
+
+    /// Binds to a local address (`bind(2)`).
+    ///
+    /// # Errors
+    /// `EADDRINUSE` if the port is taken, `EADDRNOTAVAIL` if no interface has the address.
+    pub fn bind(&self, address: &SocketAddr) -> Result<()> {
+        rustix::net::bind(&self.fd, address)
+            .map_err(|errno| Error::new("bind", address, errno.into()))
+    }
+
+    /// Fixes the peer (`connect(2)`), which saves a route look-up per packet.
+    ///
+    /// # Errors
+    /// `ENETUNREACH` if there is no route.
+    pub fn connect(&self, address: &SocketAddr) -> Result<()> {
+        rustix::net::connect(&self.fd, address)
+            .map_err(|errno| Error::new("connect", address, errno.into()))
+    }
+
+    /// The local address (`getsockname(2)`), which tells the port after a bind to port 0.
+    ///
+    /// # Errors
+    /// None that a bound socket meets.
+    pub fn local_address(&self) -> Result<SocketAddr> {
+        let any = rustix::net::getsockname(&self.fd)
+            .map_err(|errno| Error::new("getsockname", &self.name, errno.into()))?;
+        SocketAddr::try_from(any)
+            .map_err(|errno| Error::new("getsockname", &self.name, errno.into()))
+    }
+
+    /// Lets several sockets bind the same address and port, and spreads flows over them by hash
+    /// (`SO_REUSEPORT`, socket(7)). To be called before [`UdpSocket::bind`].
+    ///
+    /// # Errors
+    /// None on kernels from 3.9.
+    pub fn set_reuse_port(&self) -> Result<()> {
+        self.set_int(
+            libc::SOL_SOCKET,
+            libc::SO_REUSEPORT,
+            "setsockopt SO_REUSEPORT",
+            1,
+        )
+    }
+
+    /// Asks for a receive buffer of `bytes` and returns what the kernel granted, without its
+    /// doubling for overhead. `SO_RCVBUFFORCE` is tried first: it passes `net.core.rmem_max`, and
+    /// needs `CAP_NET_ADMIN` in the initial user namespace; `SO_RCVBUF` is cut to that sysctl.
+    ///
+    /// # Errors
+    /// None besides a closed descriptor.
+    pub fn set_receive_buffer(&self, bytes: usize) -> Result<usize> {
+        self.set_buffer(
+            bytes,
+            SO_RCVBUFFORCE,
+            libc::SO_RCVBUF,
+            "setsockopt SO_RCVBUF",
+        )
+    }
+
+    /// The same for the send buffer (`SO_SNDBUFFORCE`, `SO_SNDBUF`, `net.core.wmem_max`).
+    ///
+    /// # Errors
+    /// None besides a closed descriptor.
+    pub fn set_send_buffer(&self, bytes: usize) -> Result<usize> {
+        self.set_buffer(
+            bytes,
+            SO_SNDBUFFORCE,
+            libc::SO_SNDBUF,
+            "setsockopt SO_SNDBUF",
+        )
+    }
+
+    /// The receive buffer in bytes, without the kernel's doubling.
+    ///
+    /// # Errors
+    /// None besides a closed descriptor.
+    pub fn receive_buffer(&self) -> Result<usize> {
+        self.int(libc::SOL_SOCKET, libc::SO_RCVBUF, "getsockopt SO_RCVBUF")
+            .map(|bytes| usize::try_from(bytes).unwrap_or(0) / 2)
+    }
+
+    /// The send buffer in bytes, without the kernel's doubling.
+    ///
+    /// # Errors
+    /// None besides a closed descriptor.
+    pub fn send_buffer(&self) -> Result<usize> {
+        self.int(libc::SOL_SOCKET, libc::SO_SNDBUF, "getsockopt SO_SNDBUF")
+            .map(|bytes| usize::try_from(bytes).unwrap_or(0) / 2)
+    }
+
+    /// Asks for trains of equal datagrams in one buffer (`UDP_GRO`, kernel 5.0, udp(7)).
+    ///
+    /// # Errors
+    /// `ENOPROTOOPT` on kernels before 5.0.
+    pub fn set_gro(&self) -> Result<()> {
+        self.set_int(libc::IPPROTO_UDP, UDP_GRO, "setsockopt UDP_GRO", 1)
+    }
+
+    /// Lets one send pass many datagrams of `segment_bytes` each (`UDP_SEGMENT`, kernel 4.18).
+    ///
+    /// # Errors
+    /// `ENOPROTOOPT` on kernels before 4.18.
+    pub fn set_segment(&self, segment_bytes: u16) -> Result<()> {
+        self.set_int(
+            libc::IPPROTO_UDP,
+            UDP_SEGMENT,
+            "setsockopt UDP_SEGMENT",
+            libc::c_int::from(segment_bytes),
+        )
+    }
+
+    /// Lets a waiting receive poll the device queue for so many microseconds (`SO_BUSY_POLL`).
+    ///
+    /// # Errors
+    /// `EPERM` for a raise without `CAP_NET_ADMIN`.
+    pub fn set_busy_poll(&self, microseconds: u32) -> Result<()> {
+        let value = libc::c_int::try_from(microseconds).unwrap_or(libc::c_int::MAX);
+        self.set_int(
+            libc::SOL_SOCKET,
+            SO_BUSY_POLL,
+            "setsockopt SO_BUSY_POLL",
+            value,
+        )
+    }
+
+    /// Limits how long a blocking receive waits (`SO_RCVTIMEO`); zero is for ever.
+    ///
+    /// # Errors
+    /// `EDOM` for a time that the kernel cannot hold.
+    pub fn set_receive_timeout(&self, timeout: Duration) -> Result<()> {
+        self.set_timeout(libc::SO_RCVTIMEO, "setsockopt SO_RCVTIMEO", timeout)
+    }
+
+    /// Limits how long a blocking send waits for room in the send buffer (`SO_SNDTIMEO`).
+    ///
+    /// # Errors
+    /// `EDOM` for a time that the kernel cannot hold.
+    pub fn set_send_timeout(&self, timeout: Duration) -> Result<()> {
+        self.set_timeout(libc::SO_SNDTIMEO, "setsockopt SO_SNDTIMEO", timeout)
+    }
+
+    /// Joins a multicast group (`MCAST_JOIN_GROUP` of ip(7), ipv6(7)) on an interface, or on the
+    /// one that the route points to if `interface_index` is 0.
+    ///
+    /// # Errors
+    /// `EINVAL` if the address is no multicast group, `ENODEV` if no interface serves it.
+    pub fn join_group(&self, group: IpAddr, interface_index: u32) -> Result<()> {
+        let joined = match group {
+            IpAddr::V4(group) => {
+                let request = libc::ip_mreqn {
+                    imr_multiaddr: libc::in_addr {
+                        s_addr: u32::from(group).to_be(),
+                    },
+                    imr_address: libc::in_addr { s_addr: 0 },
+                    imr_ifindex: libc::c_int::try_from(interface_index).unwrap_or(0),
+                };
+                set_option(
+                    self.fd.as_raw_fd(),
+                    libc::IPPROTO_IP,
+                    libc::IP_ADD_MEMBERSHIP,
+                    &request,
+                )
+            }
+            IpAddr::V6(group) => {
+                let request = libc::ipv6_mreq {
+                    ipv6mr_multiaddr: libc::in6_addr {
+                        s6_addr: group.octets(),
+                    },
+                    ipv6mr_interface: interface_index,
+                };
+                let name = libc::IPV6_ADD_MEMBERSHIP;
+                set_option(self.fd.as_raw_fd(), libc::IPPROTO_IPV6, name, &request)
+            }
+        };
+        joined.map_err(|error| Error::new("join multicast group", group, error))
+    }
+
+    /// Steers packets of this socket's reuseport group by the CPU that received them: packets
+    /// received on `cpus[i]` go to the socket that was bound `i`th, others to `CPU modulo sockets`
+    /// (`SO_ATTACH_REUSEPORT_CBPF`, kernel 4.5, socket(7)).
+    ///
+    /// # Errors
+    /// `ENOPROTOOPT` on kernels before 4.5, `EINVAL` if the group is larger than a program can be.
+    pub fn steer_by_cpu(&self, cpus: &[usize]) -> Result<()> {
+        let program = cpu_steering_program(cpus);
+        let filter = libc::sock_fprog {
+            len: u16::try_from(program.len()).map_err(|_| {
+                let source = io::Error::from_raw_os_error(libc::EINVAL);
+                Error::new("setsockopt SO_ATTACH_REUSEPORT_CBPF", &self.name, source)
+            })?,
+            filter: program.as_ptr().cast_mut(),
+        };
+        set_option(
+            self.fd.as_raw_fd(),
+            libc::SOL_SOCKET,
+            SO_ATTACH_REUSEPORT_CBPF,
+            &filter,
+        )
+        .map_err(|e| Error::new("setsockopt SO_ATTACH_REUSEPORT_CBPF", &self.name, e))
+    }
+
+    /// The socket's memory and drops (`SO_MEMINFO`, kernel 4.11).
+    ///
+    /// # Errors
+    /// `ENOPROTOOPT` on kernels before 4.11.
+    pub fn memory(&self) -> Result<SocketMemory> {
+        let mut values = [0_u32; 9];
+        let mut length = mem::size_of_val(&values) as libc::socklen_t;
+        // SAFETY: `values` is writable for `length` bytes, and the kernel writes whole u32s
+        // (sk_get_meminfo, net/core/sock.c); both pointers live across the call.
+        let answer = unsafe {
+            libc::getsockopt(
+                self.fd.as_raw_fd(),
+                libc::SOL_SOCKET,
+                SO_MEMINFO,
+                values.as_mut_ptr().cast(),
+                &raw mut length,
+            )
+        };
+        if answer != 0 {
+            return Err(Error::last("getsockopt SO_MEMINFO", &self.name));
+        }
+        // Order of enum in include/uapi/linux/sock_diag.h: SK_MEMINFO_RMEM_ALLOC, _RCVBUF,
+        // _WMEM_ALLOC, _SNDBUF, _FWD_ALLOC, _WMEM_QUEUED, _OPTMEM, _BACKLOG, _DROPS.
+        Ok(SocketMemory {
+            receive_queued_bytes: values[0],
+            receive_limit_bytes: values[1],
+            send_queued_bytes: values[2],
+            send_limit_bytes: values[3],
+            drops: values[8],
+        })
+    }
+
+    fn set_buffer(
+        &self,
+        bytes: usize,
+        force: libc::c_int,
+        ordinary: libc::c_int,
+        call: &'static str,
+    ) -> Result<usize> {
+        // The kernel doubles the value and keeps it in an int.
+        let asked = libc::c_int::try_from(bytes)
+            .unwrap_or(libc::c_int::MAX)
+            .min(i32::MAX / 2);
+        if set_option(self.fd.as_raw_fd(), libc::SOL_SOCKET, force, &asked).is_err() {
+            self.set_int(libc::SOL_SOCKET, ordinary, call, asked)?;
+        }
+        let doubled = self.int(libc::SOL_SOCKET, ordinary, call)?;
+        Ok(usize::try_from(doubled).unwrap_or(0) / 2)
+    }
+
+    fn set_timeout(&self, name: libc::c_int, call: &'static str, timeout: Duration) -> Result<()> {
+        let value = libc::timeval {
+            tv_sec: libc::time_t::try_from(timeout.as_secs()).unwrap_or(libc::time_t::MAX),
+            tv_usec: libc::suseconds_t::from(timeout.subsec_micros()),
+        };
+        set_option(self.fd.as_raw_fd(), libc::SOL_SOCKET, name, &value)
+            .map_err(|error| Error::new(call, &self.name, error))
+    }
+
+    fn set_int(
+        &self,
+        level: libc::c_int,
+        name: libc::c_int,
+        call: &'static str,
+        value: libc::c_int,
+    ) -> Result<()> {
+        set_option(self.fd.as_raw_fd(), level, name, &value)
+            .map_err(|error| Error::new(call, &self.name, error))
+    }
+
+    fn int(
+        &self,
+        level: libc::c_int,
+        name: libc::c_int,
+        call: &'static str,
+    ) -> Result<libc::c_int> {
+        let mut value: libc::c_int = 0;
+        let mut length = mem::size_of::<libc::c_int>() as libc::socklen_t;
+        // SAFETY: `value` is writable for `length` bytes and both pointers live across the call.
+        let answer = unsafe {
+            libc::getsockopt(
+                self.fd.as_raw_fd(),
+                level,
+                name,
+                (&raw mut value).cast(),
+                &raw mut length,
+            )
+        };
+        if answer != 0 {
+            return Err(Error::last(call, &self.name));
+        }
+        Ok(value)
+    }
+}
+
+impl AsFd for UdpSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// The classic BPF of [`UdpSocket::steer_by_cpu`]. As C:
+///
+/// ```c
+/// if (cpu == cpus[0]) return 0;
+/// if (cpu == cpus[1]) return 1;
+/// ...
+/// return cpu % n;
+/// ```
+///
+/// The fall-back is a modulo, because a value beyond the group makes the kernel fall back to the
+/// hash without a word (`reuseport_select_sock`, net/core/sock_reuseport.c).
+fn cpu_steering_program(cpus: &[usize]) -> Vec<libc::sock_filter> {
+    let op = |code: u32, jt: u8, jf: u8, k: u32| libc::sock_filter {
+        code: code as u16,
+        jt,
+        jf,
+        k,
+    };
+    let load_cpu = (libc::SKF_AD_OFF + libc::SKF_AD_CPU) as u32;
+    let mut program = vec![op(
+        libc::BPF_LD | libc::BPF_W | libc::BPF_ABS,
+        0,
+        0,
+        load_cpu,
+    )];
+    for (index, cpu) in cpus.iter().enumerate() {
+        program.push(op(
+            libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K,
+            0,
+            1,
+            *cpu as u32,
+        ));
+        program.push(op(libc::BPF_RET | libc::BPF_K, 0, 0, index as u32));
+    }
+    let sockets = cpus.len().max(1) as u32;
+    program.push(op(
+        libc::BPF_ALU | libc::BPF_MOD | libc::BPF_K,
+        0,
+        0,
+        sockets,
+    ));
+    // BPF_RET with BPF_A as the value: linux/filter.h.
+    program.push(op(libc::BPF_RET | 0x10, 0, 0, 0));
+    program
+}
+
+/// `setsockopt(2)` for a value of any plain C type.
+fn set_option<T: Copy>(
+    fd: RawFd,
+    level: libc::c_int,
+    name: libc::c_int,
+    value: &T,
+) -> io::Result<()> {
+    // SAFETY: `value` is readable for the size given, and the kernel only reads it.
+    let answer = unsafe {
+        libc::setsockopt(
+            fd,
+            level,
+            name,
+            std::ptr::from_ref(value).cast(),
+            mem::size_of::<T>() as libc::socklen_t,
+        )
+    };
+    if answer == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn loopback() -> SocketAddr {
+        SocketAddr::from(([127, 0, 0, 1], 0))
+    }
+
+    #[test]
+    fn tells_what_buffer_it_got_without_the_kernels_doubling() {
+        let socket = UdpSocket::new(&loopback()).unwrap();
+        let got = socket.set_receive_buffer(64 * 1024).unwrap();
+        assert_eq!(got, 64 * 1024);
+        assert_eq!(socket.receive_buffer().unwrap(), got);
+        assert_eq!(
+            socket.memory().unwrap().receive_limit_bytes as usize,
+            2 * got
+        );
+    }
+
+    #[test]
+    fn counts_what_a_full_buffer_drops() {
+        let receiver = UdpSocket::new(&loopback()).unwrap();
+        receiver.set_receive_buffer(4096).unwrap();
+        receiver.bind(&loopback()).unwrap();
+        let sender = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let target = receiver.local_address().unwrap();
+        for _ in 0..1000 {
+            sender.send_to(&[0; 32], target).unwrap();
+        }
+        let reader = std::net::UdpSocket::from(receiver.fd.try_clone().unwrap());
+        reader.set_nonblocking(true).unwrap();
+        let mut read = 0;
+        while reader.recv(&mut [0; 64]).is_ok() {
+            read += 1;
+        }
+        assert!(read < 1000, "the buffer of 4 KiB held everything");
+        assert_eq!(read + receiver.memory().unwrap().drops, 1000);
+    }
+
+    #[test]
+    fn a_taken_port_is_named() {
+        let first = UdpSocket::new(&loopback()).unwrap();
+        first.bind(&loopback()).unwrap();
+        let address = first.local_address().unwrap();
+        let second = UdpSocket::new(&address).unwrap();
+        let error = second.bind(&address).unwrap_err();
+        assert_eq!(error.errno(), Some(libc::EADDRINUSE));
+        assert!(error.to_string().contains(&address.to_string()));
+    }
+
+    /// Runs the steering program as the kernel would, for one CPU.
+    fn run(program: &[libc::sock_filter], cpu: u32) -> u32 {
+        let mut a = 0;
+        let mut at = 0;
+        loop {
+            let op = program[at];
+            at += 1;
+            match u32::from(op.code) {
+                code if code == libc::BPF_LD | libc::BPF_W | libc::BPF_ABS => {
+                    assert_eq!(op.k as i32, libc::SKF_AD_OFF + libc::SKF_AD_CPU);
+                    a = cpu;
+                }
+                code if code == libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K => {
+                    at += usize::from(if a == op.k { op.jt } else { op.jf });
+                }
+                code if code == libc::BPF_ALU | libc::BPF_MOD | libc::BPF_K => a %= op.k,
+                code if code == libc::BPF_RET | libc::BPF_K => return op.k,
+                0x16 => return a,
+                other => panic!("unknown instruction {other:#x}"),
+            }
+        }
+    }
+
+    #[test]
+    fn steers_each_cpu_to_its_socket_and_never_beyond_the_group() {
+        let program = cpu_steering_program(&[5, 1, 9]);
+        assert_eq!(run(&program, 5), 0);
+        assert_eq!(run(&program, 1), 1);
+        assert_eq!(run(&program, 9), 2);
+        assert!((0..64).all(|cpu| run(&program, cpu) < 3));
+    }
+
+    #[test]
+    fn the_kernel_takes_the_steering_program() {
+        let socket = UdpSocket::new(&loopback()).unwrap();
+        socket.set_reuse_port().unwrap();
+        socket.bind(&loopback()).unwrap();
+        socket.steer_by_cpu(&[0, 1]).unwrap();
+    }
+}

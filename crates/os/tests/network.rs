@@ -1,0 +1,259 @@
+//! Namespaces, netlink, ethtool and sysfs against the kernel, in namespaces of their own.
+
+use std::net::{IpAddr, UdpSocket};
+use std::os::fd::AsFd;
+use std::process::ExitCode;
+
+use libtest_mimic::{Arguments, Completion, Failed, Trial};
+use mpps_os::namespace::{NetNamespace, become_root_in_user_namespace};
+use mpps_os::netlink::{address, link, napi, neighbour};
+use mpps_os::sysfs::Sysfs;
+use mpps_os::{capability, ethtool};
+
+/// The name of a test, and what it does.
+type Test = (&'static str, fn() -> Result<(), Failed>);
+
+fn main() -> ExitCode {
+    let tests: [Test; 8] = [
+        ("namespaces_differ", namespaces_differ),
+        (
+            "a_namespace_can_be_opened_again",
+            a_namespace_can_be_opened_again,
+        ),
+        (
+            "a_panic_passes_through_a_namespace",
+            a_panic_passes_through_a_namespace,
+        ),
+        ("a_veth_pair_has_its_queues", a_veth_pair_has_its_queues),
+        ("packets_are_counted", packets_are_counted),
+        ("features_can_be_switched", features_can_be_switched),
+        (
+            "sysfs_is_that_of_the_namespace",
+            sysfs_is_that_of_the_namespace,
+        ),
+        (
+            "napi_contexts_follow_the_queues",
+            napi_contexts_follow_the_queues,
+        ),
+    ];
+    let obstacle = become_root().err();
+    let required = std::env::var("MPPS_REQUIRE_LAB").is_ok_and(|value| value == "1");
+    let trials = tests
+        .into_iter()
+        .map(|(name, test)| match obstacle.clone() {
+            None => Trial::test(name, test),
+            Some(why) if required => Trial::test(name, || Err(Failed::from(why))),
+            Some(why) => Trial::ignorable_test(name, || Ok(Completion::ignored_with(why))),
+        });
+    libtest_mimic::run(&Arguments::from_args(), trials.collect()).exit_code()
+}
+
+/// An ordinary user may do all this in a user namespace.
+fn become_root() -> Result<(), String> {
+    if !capability::effective(capability::CAP_SYS_ADMIN) {
+        become_root_in_user_namespace().map_err(|error| error.to_string())?;
+    }
+    NetNamespace::new()
+        .map(drop)
+        .map_err(|error| error.to_string())
+}
+
+fn namespaces_differ() -> Result<(), Failed> {
+    let own = NetNamespace::current()?;
+    let made = NetNamespace::new()?;
+    let inside = made.run(NetNamespace::current)??;
+    check(
+        inside.inode() == made.inode(),
+        "a thread in it does not see it",
+    )?;
+    check(own.inode() != made.inode(), "it is the old one")?;
+    check(
+        NetNamespace::current()?.inode() == own.inode(),
+        "the caller was moved, too",
+    )
+}
+
+fn a_namespace_can_be_opened_again() -> Result<(), Failed> {
+    let made = NetNamespace::new()?;
+    let fd = std::os::fd::AsRawFd::as_raw_fd(&made.as_fd());
+    let again = NetNamespace::open(&format!("/proc/self/fd/{fd}"))?;
+    check(again.inode() == made.inode(), "another one was opened")?;
+    check(
+        NetNamespace::open("/proc/self/status").is_err(),
+        "a text file is no namespace",
+    )
+}
+
+fn a_panic_passes_through_a_namespace() -> Result<(), Failed> {
+    let made = NetNamespace::new()?;
+    let hook = std::panic::take_hook();
+    std::panic::set_hook(Box::new(|_| {}));
+    let caught = std::panic::catch_unwind(|| made.run(|| panic!("on purpose")));
+    std::panic::set_hook(hook);
+    check(caught.is_err(), "the panic was lost")
+}
+
+fn a_veth_pair_has_its_queues() -> Result<(), Failed> {
+    let (near, far) = pair(4)?;
+    for (namespace, name) in [(&near, "near"), (&far, "far")] {
+        let links = namespace.run(link::list)??;
+        let found = links
+            .iter()
+            .find(|link| link.name == name)
+            .ok_or("no such link")?;
+        check((found.tx_queues, found.rx_queues) == (4, 4), "other queues")?;
+        check(found.address.len() == 6, "no hardware address")?;
+        let index = namespace.run(|| link::index(name))??;
+        check(index == found.index, "two numbers for one link")?;
+        let channels = namespace.run(|| ethtool::channels(name))??;
+        check(
+            (channels.rx, channels.tx, channels.rx_max) == (4, 4, 4),
+            "other channels",
+        )?;
+        check(
+            namespace.run(|| ethtool::driver(name))??.name == "veth",
+            "another driver",
+        )?;
+    }
+    let gone = near.run(|| {
+        let index = link::index("near")?;
+        link::set_mtu(index, 9000)?;
+        let mtu = link::list()?
+            .into_iter()
+            .find(|link| link.index == index)
+            .map(|link| link.mtu);
+        link::delete(index)?;
+        Ok::<_, mpps_os::Error>((mtu, link::index("near")))
+    })??;
+    check(gone.0 == Some(9000), "another MTU")?;
+    let error = gone.1.err().ok_or("it is still there")?;
+    check(
+        error.to_string().contains("near"),
+        "the error does not name the interface",
+    )
+}
+
+fn packets_are_counted() -> Result<(), Failed> {
+    let (near, far) = pair(1)?;
+    let [here, there] = ["10.9.0.1", "10.9.0.2"].map(|text| text.parse::<IpAddr>());
+    let (here, there) = (here?, there?);
+    for (namespace, name, own) in [(&near, "near", here), (&far, "far", there)] {
+        namespace.run(|| -> mpps_os::Result<()> {
+            let index = link::index(name)?;
+            address::add(index, own, 24)?;
+            link::set_up(index)
+        })??;
+    }
+    let hardware = far.run(link::list)??;
+    let hardware = hardware
+        .into_iter()
+        .find(|link| link.name == "far")
+        .ok_or("no link")?
+        .address;
+    let known = near.run(|| {
+        let index = link::index("near")?;
+        neighbour::add_permanent(index, there, &hardware)?;
+        address::list(index)
+    })??;
+    check(
+        known
+            .iter()
+            .any(|known| (known.address, known.prefix_length) == (here, 24)),
+        "no address",
+    )?;
+
+    let receiver = far.run(|| UdpSocket::bind((there, 9)))??;
+    let sender = near.run(|| UdpSocket::bind((here, 0)))??;
+    let count = || near.run(|| link::statistics(link::index("near")?));
+    let before = count()??.tx_packets;
+    for _ in 0..10 {
+        sender.send_to(b"x", (there, 9))?;
+        receiver.recv(&mut [0; 8])?;
+    }
+    // IPv6 may have a word to say meanwhile; less than what was sent it cannot be.
+    check(count()??.tx_packets >= before + 10, "packets are missing")
+}
+
+fn features_can_be_switched() -> Result<(), Failed> {
+    let (near, _far) = pair(1)?;
+    for wanted in [true, false, true] {
+        let features = near.run(|| {
+            ethtool::set_feature("near", "rx-gro", wanted)?;
+            ethtool::features("near")
+        })??;
+        let gro = features
+            .iter()
+            .find(|feature| feature.name == "rx-gro")
+            .ok_or("no GRO")?;
+        check(
+            gro.active == wanted && gro.changeable,
+            "it was not switched",
+        )?;
+    }
+    let fixed = near.run(|| ethtool::set_feature("near", "rx-hashing", true))?;
+    check(fixed.is_err(), "a veth does not hash")
+}
+
+fn sysfs_is_that_of_the_namespace() -> Result<(), Failed> {
+    let (near, far) = pair(2)?;
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo")?;
+    let sysfs = near.run(Sysfs::mount)??;
+    check(
+        sysfs
+            .read("class/net/near/queues/tx-1/traffic_class")
+            .is_ok(),
+        "no second queue",
+    )?;
+    check(
+        sysfs.read("class/net/far/mtu").is_err(),
+        "it shows the other namespace",
+    )?;
+    check(
+        far.run(Sysfs::mount)??.read("class/net/far/mtu")? == "1500",
+        "another MTU",
+    )?;
+    sysfs.write("class/net/near/mtu", "1400")?;
+    check(
+        sysfs.read("class/net/near/mtu")? == "1400",
+        "it was not written",
+    )?;
+    let after = std::fs::read_to_string("/proc/self/mountinfo")?;
+    check(mounts == after, "the mount is seen by all")
+}
+
+fn napi_contexts_follow_the_queues() -> Result<(), Failed> {
+    let (near, far) = pair(3)?;
+    far.run(|| link::set_up(link::index("far")?))??;
+    let contexts = near.run(|| {
+        let index = link::index("near")?;
+        link::set_up(index)?;
+        ethtool::set_feature("near", "rx-gro", true)?;
+        let before = napi::list(index)?;
+        Sysfs::mount()?.write("class/net/near/threaded", "1")?;
+        Ok::<_, mpps_os::Error>((before, napi::list(index)?))
+    })??;
+    check(
+        contexts.0.len() == 3 && contexts.1.len() == 3,
+        "not one for each queue",
+    )?;
+    check(
+        contexts.0.iter().all(|context| context.thread.is_none()),
+        "threads before",
+    )?;
+    check(
+        contexts.1.iter().all(|context| context.thread.is_some()),
+        "no threads after",
+    )?;
+    check(contexts.1.is_sorted(), "not ascending")
+}
+
+/// Two namespaces, joined by the links `near` and `far`.
+fn pair(queues: u16) -> Result<(NetNamespace, NetNamespace), Failed> {
+    let (near, far) = (NetNamespace::new()?, NetNamespace::new()?);
+    near.run(|| link::create_veth("near", queues, "far", queues, far.as_fd()))??;
+    Ok((near, far))
+}
+
+fn check(good: bool, why: &str) -> Result<(), Failed> {
+    if good { Ok(()) } else { Err(why.into()) }
+}
