@@ -1,0 +1,93 @@
+//! How a lab is to be.
+
+use crate::Error;
+
+/// What a lab is made like.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LabConfig {
+    /// How many transmit and receive queues each link has, 1 to 4096.
+    pub queues: u16,
+    /// The CPU that serves each receive queue of the receiver, in the order of the queues. Empty
+    /// leaves that to the scheduler.
+    pub queue_cpus: Vec<usize>,
+    /// How packets get to that CPU.
+    pub delivery: Delivery,
+    /// The largest IP packet in bytes, 1280 to 65535.
+    pub mtu: u32,
+}
+
+impl Default for LabConfig {
+    fn default() -> Self {
+        Self {
+            queues: 4,
+            queue_cpus: Vec::new(),
+            delivery: Delivery::default(),
+            mtu: 1500,
+        }
+    }
+}
+
+impl LabConfig {
+    /// Refuses what no kernel could do.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        if self.queues == 0 || self.queues > 4096 {
+            return Err(Error::Queues(self.queues));
+        }
+        if !self.queue_cpus.is_empty() && self.queue_cpus.len() != usize::from(self.queues) {
+            return Err(Error::QueueCpus {
+                cpus: self.queue_cpus.len(),
+                queues: self.queues,
+            });
+        }
+        if !(1280..=65535).contains(&self.mtu) {
+            return Err(Error::Mtu(self.mtu));
+        }
+        Ok(())
+    }
+}
+
+/// How a packet gets from the sender's CPU to the CPU of its receive queue.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Delivery {
+    /// Each receive queue is polled by a kernel thread of its own: as with a network card, packets
+    /// wait in the queue's ring for the CPU that serves it.
+    #[default]
+    ThreadedNapi,
+    /// The sender's CPU polls the ring, too, and hands each packet on to the backlog of the queue's
+    /// CPU (Receive Packet Steering). All queues of a CPU share its backlog, and queues 0 and 1
+    /// share a CPU.
+    Rps,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_is_refused() {
+        let good = LabConfig::default();
+        assert!(good.check().is_ok());
+        for queues in [0, 4097] {
+            let config = LabConfig {
+                queues,
+                ..good.clone()
+            };
+            assert!(matches!(config.check(), Err(Error::Queues(n)) if n == queues));
+        }
+        for mtu in [0, 1279, 65536] {
+            let config = LabConfig {
+                mtu,
+                ..good.clone()
+            };
+            assert!(matches!(config.check(), Err(Error::Mtu(n)) if n == mtu));
+        }
+        let config = LabConfig {
+            queue_cpus: vec![0; 3],
+            ..good
+        };
+        assert!(matches!(
+            config.check(),
+            Err(Error::QueueCpus { cpus: 3, queues: 4 })
+        ));
+    }
+}

@@ -1,0 +1,27 @@
+//! Why there is no lab.
+
+/// Why a lab could not be made or used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The kernel refused something without which no packet flows.
+    #[error(transparent)]
+    Kernel(#[from] mpps_os::Error),
+    /// A veth has from 1 to 4096 queues (drivers/net/veth.c asks rtnetlink, which allows that).
+    #[error("a lab of {0} queues: 1 to 4096 are possible")]
+    Queues(u16),
+    /// Either no queue has a CPU, or each has one.
+    #[error("{cpus} CPUs for {queues} queues: name one for each queue, or none at all")]
+    QueueCpus {
+        /// How many CPUs were named.
+        cpus: usize,
+        /// How many queues there are.
+        queues: u16,
+    },
+    /// IPv6 needs 1280 bytes (RFC 8200, section 5), and no IP packet is longer than 65535.
+    #[error("an MTU of {0} bytes: 1280 to 65535 are possible")]
+    Mtu(u32),
+    /// Packets still moved after the longest wait.
+    #[error("packets still move in the lab after {0} ms")]
+    Restless(u128),
+}

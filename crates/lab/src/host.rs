@@ -1,0 +1,97 @@
+//! One of the two hosts.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::ops::RangeInclusive;
+use std::process::Command;
+
+use mpps_os::namespace::NetNamespace;
+use mpps_os::process::{ContainedChild, spawn_contained};
+
+use crate::{Error, address};
+
+/// A host of the lab: a network namespace with one link to the other host.
+#[derive(Debug)]
+pub struct Host {
+    name: &'static str,
+    interface: &'static str,
+    interface_index: u32,
+    namespace: NetNamespace,
+    v4: Vec<Ipv4Addr>,
+    v6: Vec<Ipv6Addr>,
+}
+
+impl Host {
+    /// A host whose namespace has its link already. It has IPv6 addresses if `has_v6`.
+    pub(crate) fn new(
+        name: &'static str,
+        interface: &'static str,
+        interface_index: u32,
+        namespace: NetNamespace,
+        numbers: RangeInclusive<u8>,
+        has_v6: bool,
+    ) -> Self {
+        let twins = numbers.clone().take_while(|_| has_v6);
+        Self {
+            name,
+            interface,
+            interface_index,
+            namespace,
+            v4: numbers.map(address::v4).collect(),
+            v6: twins.map(address::v6).collect(),
+        }
+    }
+
+    /// `sender` or `receiver`.
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// The name of its link.
+    pub fn interface(&self) -> &'static str {
+        self.interface
+    }
+
+    /// The number of its link.
+    pub fn interface_index(&self) -> u32 {
+        self.interface_index
+    }
+
+    /// Its IPv4 addresses, ascending.
+    pub fn v4(&self) -> &[Ipv4Addr] {
+        &self.v4
+    }
+
+    /// Its IPv6 addresses, ascending; none where this machine has IPv6 switched off.
+    pub fn v6(&self) -> &[Ipv6Addr] {
+        &self.v6
+    }
+
+    /// Its network namespace.
+    pub fn namespace(&self) -> &NetNamespace {
+        &self.namespace
+    }
+
+    /// The number by which the kernel knows its network namespace.
+    pub fn inode(&self) -> u32 {
+        self.namespace.inode()
+    }
+
+    /// Runs `work` on this host, in a thread of its own, and waits for it. Sockets that it makes
+    /// stay on this host.
+    ///
+    /// # Errors
+    ///
+    /// The kernel has no thread left.
+    pub fn run<R: Send>(&self, work: impl FnOnce() -> R + Send) -> Result<R, Error> {
+        Ok(self.namespace.run(work)?)
+    }
+
+    /// Starts a command on this host, which dies with the value returned and with this program.
+    ///
+    /// # Errors
+    ///
+    /// There is no such program, or no process can be had.
+    pub fn spawn(&self, command: Command) -> Result<ContainedChild, Error> {
+        Ok(spawn_contained(command, &self.namespace)?)
+    }
+}

@@ -1,0 +1,204 @@
+//! The lab itself.
+
+use std::net::IpAddr;
+
+use mpps_os::namespace::NetNamespace;
+use mpps_os::netlink::link;
+
+use crate::link::{carry_single_packets, has_v6, introduce, quiet, start};
+use crate::placement::Placement;
+use crate::steering::{self, Steering};
+use crate::{Error, Host, LabConfig, NapiThread, address};
+
+/// The interfaces are named after what they do in a measurement; both ways are open.
+const SENDER_INTERFACE: &str = "mpps-tx";
+const RECEIVER_INTERFACE: &str = "mpps-rx";
+
+/// Two hosts, joined by a link with several queues. Dropping it removes them; so does the end of
+/// the program, however it ends.
+#[derive(Debug)]
+pub struct Lab {
+    steering: Option<Steering>,
+    queue_cpus: Vec<usize>,
+    threads: Vec<NapiThread>,
+    has_rings: bool,
+    notes: Vec<String>,
+    sender: Host,
+    receiver: Host,
+}
+
+impl Lab {
+    /// Makes the two hosts, and returns when their link is up and nothing moves on it.
+    ///
+    /// What is refused to an ordinary user (the queue of a packet, the CPU of a queue) is left
+    /// out and said in [`Lab::notes`].
+    ///
+    /// # Errors
+    ///
+    /// A configuration that cannot be; no right to make namespaces (an ordinary user calls
+    /// [`mpps_os::namespace::become_root_in_user_namespace`] first); a CPU that is not there.
+    pub fn new(config: &LabConfig) -> Result<Self, Error> {
+        config.check()?;
+        let (sender, receiver, mut notes) = join(config)?;
+
+        for host in [&sender, &receiver] {
+            notes.extend(host.run(|| carry_single_packets(host.interface()))?);
+        }
+        let placement = receiver
+            .run(|| Placement::new(receiver.interface(), receiver.interface_index(), config))??;
+        notes.extend(placement.notes);
+
+        let index = sender.interface_index();
+        let steering = match sender.run(|| steering::attach(index, config.queues))? {
+            Ok(steering) => Some(steering),
+            Err(error) => {
+                notes.push(format!(
+                    "the kernel chooses the queue of each flow: {error}"
+                ));
+                None
+            }
+        };
+        let lab = Self {
+            steering,
+            queue_cpus: placement.cpus,
+            threads: placement.threads,
+            has_rings: placement.has_rings,
+            notes,
+            sender,
+            receiver,
+        };
+        lab.settle()?;
+        Ok(lab)
+    }
+
+    /// The host that sends.
+    pub fn sender(&self) -> &Host {
+        &self.sender
+    }
+
+    /// The host that receives.
+    pub fn receiver(&self) -> &Host {
+        &self.receiver
+    }
+
+    /// What this lab had to do without, and why, a sentence each.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    /// The kernel threads that poll the receiver's queues, in the order of the queues; none where
+    /// the queues are not polled by threads.
+    pub fn napi_threads(&self) -> &[NapiThread] {
+        &self.threads
+    }
+
+    /// The receiver's queue for packets to this address; `None` where the kernel chooses.
+    pub fn queue_of(&self, destination: IpAddr) -> Option<u16> {
+        Some(self.steering.as_ref()?.queue(destination))
+    }
+
+    /// The CPU on which packets of this queue are delivered to the receiver; `None` where the
+    /// scheduler chooses.
+    pub fn queue_cpu(&self, queue: u16) -> Option<usize> {
+        self.queue_cpus.get(usize::from(queue)).copied()
+    }
+
+    /// True if packets wait in the ring of their receive queue, as they should; false where they go
+    /// straight into the backlog of a CPU, because the kernel gave the link no NAPI.
+    pub fn has_rings(&self) -> bool {
+        self.has_rings
+    }
+
+    /// Says which queues a measurement uses: their kernel threads then weigh as much together, on
+    /// each CPU, as one thread does. On a card the queues of a CPU share one `ksoftirqd`; without
+    /// this a program beside four busy queues would get a fifth of its CPU and not half.
+    ///
+    /// # Errors
+    ///
+    /// `EPERM` or `EACCES` where the threads are not this user's to set.
+    pub fn share_weight(&self, queues: &[u16]) -> Result<(), Error> {
+        Ok(crate::placement::share_weight(&self.threads, queues)?)
+    }
+
+    /// Waits, up to five seconds, until no packet moves any more in either host. What waits in a
+    /// socket for a program to take it does not move.
+    ///
+    /// # Errors
+    ///
+    /// Packets still moved after five seconds.
+    pub fn settle(&self) -> Result<(), Error> {
+        crate::settle::settle([&self.sender, &self.receiver], &self.threads)
+    }
+}
+
+/// Makes the two hosts and the link between them, and what they had to do without.
+fn join(config: &LabConfig) -> Result<(Host, Host, Vec<String>), Error> {
+    let sender = NetNamespace::new()?;
+    let receiver = NetNamespace::new()?;
+    let mut notes = Vec::new();
+    let mut has_v6_both = true;
+    for namespace in [&sender, &receiver] {
+        let (refused, v6) = namespace.run(|| (quiet(), has_v6()))?;
+        has_v6_both &= v6;
+        notes.extend(refused);
+    }
+    if !has_v6_both {
+        notes.retain(|note| !note.contains("/ipv6/"));
+        notes.push("no IPv6: this machine has it switched off".to_owned());
+    }
+
+    let (sender_index, sender_hardware) = sender.run(|| {
+        link::create_veth(
+            SENDER_INTERFACE,
+            config.queues,
+            RECEIVER_INTERFACE,
+            config.queues,
+            std::os::fd::AsFd::as_fd(&receiver),
+        )?;
+        prepare(SENDER_INTERFACE, config.mtu)
+    })??;
+    let (receiver_index, receiver_hardware) =
+        receiver.run(|| prepare(RECEIVER_INTERFACE, config.mtu))??;
+
+    let sender = Host::new(
+        "sender",
+        SENDER_INTERFACE,
+        sender_index,
+        sender,
+        address::SENDER,
+        has_v6_both,
+    );
+    let receiver = Host::new(
+        "receiver",
+        RECEIVER_INTERFACE,
+        receiver_index,
+        receiver,
+        address::RECEIVER,
+        has_v6_both,
+    );
+    for (host, other, hardware) in [
+        (&sender, &receiver, receiver_hardware),
+        (&receiver, &sender, sender_hardware),
+    ] {
+        let index = host.interface_index();
+        host.run(|| introduce(index, addresses(host), addresses(other), &hardware))??;
+    }
+    for host in [&sender, &receiver] {
+        host.run(|| start(host.interface_index()))??;
+    }
+    Ok((sender, receiver, notes))
+}
+
+/// The number and the hardware address of an interface, which gets its MTU.
+fn prepare(interface: &str, mtu: u32) -> Result<(u32, Vec<u8>), Error> {
+    let index = link::index(interface)?;
+    link::set_mtu(index, mtu)?;
+    let links = link::list()?;
+    let hardware = links.into_iter().find(|link| link.index == index);
+    Ok((index, hardware.map_or_else(Vec::new, |link| link.address)))
+}
+
+fn addresses(host: &Host) -> impl Iterator<Item = IpAddr> {
+    let v4 = host.v4().iter().copied().map(IpAddr::V4);
+    v4.chain(host.v6().iter().copied().map(IpAddr::V6))
+}

@@ -1,0 +1,37 @@
+//! Two hosts on one machine: network namespaces joined by a multi-queue veth pair.
+//!
+//! A [`Lab`] is a guard: while it lives there is a sender and a receiver, and when it is gone, or
+//! the program that held it was killed, nothing of them is left.
+//!
+//! ```no_run
+//! use mpps_lab::{Lab, LabConfig};
+//!
+//! let lab = Lab::new(&LabConfig::default())?;
+//! let socket = lab.receiver().run(|| std::net::UdpSocket::bind("0.0.0.0:4321"))?;
+//! # Ok::<(), mpps_lab::Error>(())
+//! ```
+#![forbid(unsafe_code)]
+
+/// The addresses of the two hosts.
+pub mod address;
+/// How a lab is to be, and what cannot be.
+mod config;
+mod error;
+/// One of the two hosts.
+mod host;
+/// The lab itself.
+mod lab;
+/// What the links leave to the hosts, and what the hosts say unasked.
+mod link;
+/// Which CPU serves which receive queue.
+mod placement;
+/// Waiting until no packet moves.
+mod settle;
+/// Which queue a packet takes.
+pub mod steering;
+
+pub use config::{Delivery, LabConfig};
+pub use error::Error;
+pub use host::Host;
+pub use lab::Lab;
+pub use placement::NapiThread;

@@ -1,0 +1,128 @@
+//! What the links leave to the hosts, and what the hosts say unasked.
+
+use std::fs;
+use std::net::IpAddr;
+
+use mpps_os::ethtool;
+use mpps_os::netlink::{address as interface_address, link, neighbour};
+
+use crate::Error;
+use crate::address::prefix_length;
+
+/// Settings under `/proc/sys/net` that make a host say nothing unasked. They are those of one
+/// namespace, and are written before it has a link, which inherits them.
+///
+/// Router solicitations and link-local addresses go; what the kernel must report of its multicast
+/// groups it reports at once, not some time within ten seconds.
+const QUIET: [(&str, &str); 9] = [
+    ("ipv6/conf/default/addr_gen_mode", "1"),
+    ("ipv6/conf/default/accept_dad", "0"),
+    ("ipv6/conf/default/dad_transmits", "0"),
+    ("ipv6/conf/default/accept_ra", "0"),
+    ("ipv6/conf/default/router_solicitations", "0"),
+    ("ipv6/conf/default/autoconf", "0"),
+    ("ipv6/conf/default/mldv1_unsolicited_report_interval", "1"),
+    ("ipv6/conf/default/mldv2_unsolicited_report_interval", "1"),
+    // IPv4 defaults come from the host, where this may be set.
+    ("ipv4/conf/all/rp_filter", "0"),
+];
+
+/// Makes the calling thread's namespace quiet. Returns what was refused, with the reason.
+pub(crate) fn quiet() -> Vec<String> {
+    QUIET
+        .iter()
+        .filter_map(|(name, value)| {
+            let path = format!("/proc/sys/net/{name}");
+            let error = fs::write(&path, value).err()?;
+            Some(format!("{path} is not {value}: {error}"))
+        })
+        .collect()
+}
+
+/// Leaves every division of data into packets to the sending program and every joining to the
+/// receiving host: the calling thread's interface then carries one datagram per packet, whatever
+/// its other end can do. Returns what was refused, with the reason.
+///
+/// Check sums stay with the link, on both ends, as with a network card: veth carries the promise
+/// that the packet is intact.
+pub(crate) fn carry_single_packets(interface: &str) -> Vec<String> {
+    let features = match ethtool::features(interface) {
+        Ok(features) => features,
+        Err(error) => return vec![error.to_string()],
+    };
+    features
+        .iter()
+        .filter(|feature| feature.active && feature.changeable)
+        .filter(|feature| is_segmentation(&feature.name))
+        .filter_map(|feature| {
+            let error = ethtool::set_feature(interface, &feature.name, false).err()?;
+            Some(error.to_string())
+        })
+        .collect()
+}
+
+/// The kernel's names for offloads of segmentation (net/ethtool/common.c): `tx-udp-segmentation`,
+/// `tx-tcp6-segmentation`, `tx-gso-list` and their kin.
+fn is_segmentation(feature: &str) -> bool {
+    feature.starts_with("tx-")
+        && (feature.ends_with("-segmentation")
+            || feature.starts_with("tx-tcp-")
+            || feature.starts_with("tx-gso-"))
+}
+
+/// Gives the calling thread's host its addresses and tells it where its neighbour's are, once and
+/// for all, so that nobody has to ask.
+pub(crate) fn introduce(
+    index: u32,
+    own: impl Iterator<Item = IpAddr>,
+    neighbours: impl Iterator<Item = IpAddr>,
+    neighbour_hardware: &[u8],
+) -> Result<(), Error> {
+    for address in own {
+        interface_address::add(index, address, prefix_length(address))?;
+    }
+    for address in neighbours {
+        neighbour::add_permanent(index, address, neighbour_hardware)?;
+    }
+    Ok(())
+}
+
+/// Sets up the calling thread's host: its loopback interface and its link.
+pub(crate) fn start(index: u32) -> Result<(), Error> {
+    link::set_up(link::index("lo")?)?;
+    Ok(link::set_up(index)?)
+}
+
+/// Whether the calling thread's namespace has IPv6 at all.
+pub(crate) fn has_v6() -> bool {
+    fs::read_to_string("/proc/sys/net/ipv6/conf/all/disable_ipv6")
+        .is_ok_and(|value| value.trim() == "0")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn segmentation_is_told_from_other_offloads() {
+        for name in [
+            "tx-tcp-segmentation",
+            "tx-tcp-ecn-segmentation",
+            "tx-tcp-mangleid-segmentation",
+            "tx-udp-segmentation",
+            "tx-generic-segmentation",
+            "tx-gso-list",
+            "tx-gre-segmentation",
+        ] {
+            assert!(is_segmentation(name), "{name}");
+        }
+        for name in [
+            "tx-checksum-ip-generic",
+            "tx-scatter-gather",
+            "rx-gro",
+            "rx-udp-gro-forwarding",
+        ] {
+            assert!(!is_segmentation(name), "{name}");
+        }
+    }
+}

@@ -1,0 +1,237 @@
+//! Which CPU serves which receive queue.
+
+use std::fs;
+
+use mpps_os::netlink::napi;
+use mpps_os::sysfs::Sysfs;
+use mpps_os::{Error as KernelError, ethtool, sched};
+
+use crate::{Delivery, Error, LabConfig};
+
+/// The kernel thread that polls one receive queue of the receiver.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NapiThread {
+    /// The receive queue, from 0.
+    pub queue: u16,
+    /// The number of the thread, which is its process number too.
+    pub pid: u32,
+    /// The CPU it is confined to, if it is.
+    pub cpu: Option<usize>,
+}
+
+/// Who serves the queues now, and what was refused.
+#[derive(Debug, Default)]
+pub(crate) struct Placement {
+    /// The CPU of each queue; empty where the queues have none.
+    pub(crate) cpus: Vec<usize>,
+    pub(crate) threads: Vec<NapiThread>,
+    /// Packets wait in the ring of their queue, and not in a CPU's backlog.
+    pub(crate) has_rings: bool,
+    pub(crate) notes: Vec<String>,
+}
+
+/// Makes the threads of these queues weigh as much together, on each CPU, as one thread does.
+pub(crate) fn share_weight(threads: &[NapiThread], queues: &[u16]) -> Result<(), KernelError> {
+    let busy = |thread: &&NapiThread| queues.contains(&thread.queue);
+    for thread in threads.iter().filter(busy) {
+        let alike = threads
+            .iter()
+            .filter(busy)
+            .filter(|other| other.cpu == thread.cpu);
+        // Each step of nice is a factor of 1.25 (`sched_prio_to_weight` in kernel/sched/core.c).
+        let nice = (alike.count() as f64).log(1.25).round() as i32;
+        sched::set_nice(thread.pid, nice.min(19))?;
+    }
+    Ok(())
+}
+
+impl Placement {
+    /// Places the queues of the calling thread's interface, which is up.
+    pub(crate) fn new(interface: &str, index: u32, config: &LabConfig) -> Result<Placement, Error> {
+        let mut placement = Placement::default();
+        // Without GRO a veth has no NAPI, and so no receive queues: its packets go to the backlog of
+        // the sender's CPU.
+        if let Err(error) = ethtool::set_feature(interface, "rx-gro", true) {
+            placement.note(
+                "receive queues have no ring and no CPU of their own",
+                &error,
+            );
+            return Ok(placement);
+        }
+        placement.has_rings = true;
+        let sysfs = match Sysfs::mount() {
+            Ok(sysfs) => sysfs,
+            Err(error) => {
+                placement.note("queues are not placed", &error);
+                return Ok(placement);
+            }
+        };
+        match config.delivery {
+            Delivery::ThreadedNapi => placement.threaded_napi(&sysfs, interface, index, config)?,
+            Delivery::Rps => placement.rps(&sysfs, interface, config),
+        }
+        Ok(placement)
+    }
+
+    /// Gives each queue a kernel thread, pinned to its CPU.
+    fn threaded_napi(
+        &mut self,
+        sysfs: &Sysfs,
+        interface: &str,
+        index: u32,
+        config: &LabConfig,
+    ) -> Result<(), Error> {
+        if let Err(error) = sysfs.write(&format!("class/net/{interface}/threaded"), "1") {
+            self.note("receive queues are polled by the sender's CPU", &error);
+            return Ok(());
+        }
+        let mut found = threads_of(interface, index)?;
+        if found.len() != usize::from(config.queues) {
+            self.notes.push(format!(
+                "receive queues are polled by unpinned threads: {} kernel threads are seen for {} \
+                 queues",
+                found.len(),
+                config.queues
+            ));
+            return Ok(());
+        }
+        // veth makes the contexts of its queues in the order of the queues, and their numbers
+        // ascend (napi_hash_add in net/core/dev.c).
+        found.sort_unstable();
+        for (queue, (_, pid)) in (0..config.queues).zip(found) {
+            let cpu = config.queue_cpus.get(usize::from(queue)).copied();
+            self.threads.push(NapiThread { queue, pid, cpu });
+        }
+        self.pin_threads()
+    }
+
+    /// Confines the threads to their CPUs, which an ordinary user may not.
+    fn pin_threads(&mut self) -> Result<(), Error> {
+        for thread in &self.threads {
+            let Some(cpu) = thread.cpu else { continue };
+            match sched::pin(thread.pid, &[cpu]) {
+                Ok(()) => {}
+                Err(error) if error.errno() == Some(EPERM) => {
+                    self.note("receive queues are polled by unpinned threads", &error);
+                    self.threads.iter_mut().for_each(|thread| thread.cpu = None);
+                    return Ok(());
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        self.cpus = self
+            .threads
+            .iter()
+            .filter_map(|thread| thread.cpu)
+            .collect();
+        Ok(())
+    }
+
+    /// Makes the CPU of each queue take its packets out of the sender's hands.
+    ///
+    /// A veth does not tell its receive queue to RPS, which finds the number of the transmit queue
+    /// instead, takes that for the receive queue plus one, and zero for not known: it looks for
+    /// queue 1 at `rx-0`, for queue 2 at `rx-1`, and for queue 0 at `rx-0` too (`get_rps_cpu` in
+    /// net/core/dev.c). Queues 0 and 1 can therefore have only one CPU.
+    fn rps(&mut self, sysfs: &Sysfs, interface: &str, config: &LabConfig) {
+        let mut cpus = config.queue_cpus.clone();
+        if let [first, second, ..] = &mut cpus[..] {
+            if first != second {
+                self.notes.push(format!(
+                    "receive queue 0 has CPU {second} of queue 1, not CPU {first}: RPS cannot tell \
+                     these two apart on a veth"
+                ));
+            }
+            *first = *second;
+        }
+        for (queue, cpu) in cpus.iter().enumerate() {
+            let place = queue.saturating_sub(1);
+            let path = format!("class/net/{interface}/queues/rx-{place}/rps_cpus");
+            if let Err(error) = sysfs.write(&path, &cpu_mask(*cpu)) {
+                self.note("receive queues are served by the sender's CPU", &error);
+                return;
+            }
+        }
+        self.cpus = cpus;
+    }
+
+    fn note(&mut self, what: &str, why: &KernelError) {
+        self.notes.push(format!("{what}: {why}"));
+    }
+}
+
+/// Operation not permitted (include/uapi/asm-generic/errno-base.h).
+const EPERM: i32 = 1;
+
+/// NAPI contexts of the interface that have a thread, each with the number of the thread.
+fn threads_of(interface: &str, index: u32) -> Result<Vec<(u32, u32)>, Error> {
+    match napi::list(index) {
+        Ok(contexts) => Ok(contexts
+            .iter()
+            .filter_map(|context| Some((context.id, context.thread?)))
+            .collect()),
+        // Before Linux 6.8 only their names tell. Another lab on this machine has threads of the
+        // same names; the caller sees that there are too many.
+        Err(_) => Ok(threads_by_name(interface)),
+    }
+}
+
+/// The same from the names of all kernel threads: `napi/INTERFACE-NUMBER`.
+fn threads_by_name(interface: &str) -> Vec<(u32, u32)> {
+    let Ok(processes) = fs::read_dir("/proc") else {
+        return Vec::new();
+    };
+    processes
+        .filter_map(|entry| {
+            let pid = entry.ok()?.file_name().to_str()?.parse().ok()?;
+            let name = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
+            Some((parse_thread_name(&name, interface)?, pid))
+        })
+        .collect()
+}
+
+fn parse_thread_name(name: &str, interface: &str) -> Option<u32> {
+    let rest = name.trim_end().strip_prefix("napi/")?;
+    let number = rest.strip_prefix(interface)?.strip_prefix('-')?;
+    number.parse().ok()
+}
+
+/// A set of one CPU as the kernel reads it: groups of eight hexadecimal digits, highest first.
+fn cpu_mask(cpu: usize) -> String {
+    let mut mask = format!("{:x}", 1_u32 << (cpu % 32));
+    for _ in 0..cpu / 32 {
+        mask.push_str(",00000000");
+    }
+    mask
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn masks_of_one_cpu() {
+        assert_eq!(cpu_mask(0), "1");
+        assert_eq!(cpu_mask(5), "20");
+        assert_eq!(cpu_mask(31), "80000000");
+        assert_eq!(cpu_mask(32), "1,00000000");
+        assert_eq!(cpu_mask(67), "8,00000000,00000000");
+    }
+
+    #[test]
+    fn thread_names() {
+        assert_eq!(
+            parse_thread_name("napi/mpps-rx-8197\n", "mpps-rx"),
+            Some(8197)
+        );
+        for name in [
+            "napi/mpps-rx-",
+            "napi/mpps-rx2-1",
+            "napi/eth0-1",
+            "mpps-rx-1",
+            "",
+        ] {
+            assert_eq!(parse_thread_name(name, "mpps-rx"), None, "{name}");
+        }
+    }
+}

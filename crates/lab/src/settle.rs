@@ -1,0 +1,112 @@
+//! Waiting until no packet moves.
+
+use std::fs;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use mpps_os::netlink::link::{self, LinkStatistics};
+
+use crate::{Error, Host, NapiThread};
+
+/// The time between two looks: longer than a tick, so that a runnable thread ran in between.
+const INTERVAL: Duration = Duration::from_millis(10);
+
+/// So many looks in a row must see the same.
+const LOOKS: usize = 3;
+
+/// The longest wait: a full socket buffer is drained in a fraction of it.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Waits until no packet has moved for a few looks.
+pub(crate) fn settle(hosts: [&Host; 2], threads: &[NapiThread]) -> Result<(), Error> {
+    let deadline = Instant::now() + PATIENCE;
+    let mut last = look(hosts)?;
+    let mut alike = 1;
+    while alike < LOOKS {
+        if Instant::now() > deadline {
+            return Err(Error::Restless(PATIENCE.as_millis()));
+        }
+        thread::sleep(INTERVAL);
+        let now = look(hosts)?;
+        // Counters stand still, too, while a packet waits for a thread that waits for a CPU.
+        let waiting = threads.iter().any(|thread| is_runnable(thread.pid)) || backlog() > 0;
+        alike = if now == last && !waiting {
+            alike + 1
+        } else {
+            1
+        };
+        last = now;
+    }
+    Ok(())
+}
+
+/// What the two hosts have counted so far.
+#[derive(Debug, PartialEq)]
+struct Look {
+    links: Vec<LinkStatistics>,
+    protocols: Vec<String>,
+}
+
+fn look(hosts: [&Host; 2]) -> Result<Look, Error> {
+    let mut look = Look {
+        links: Vec::new(),
+        protocols: Vec::new(),
+    };
+    for host in hosts {
+        let (statistics, protocols) = host.run(|| {
+            let statistics = link::statistics(host.interface_index());
+            // The file of the main thread's namespace would be /proc/net/snmp.
+            let protocols = fs::read_to_string("/proc/thread-self/net/snmp").unwrap_or_default();
+            (statistics, protocols)
+        })?;
+        look.links.push(statistics?);
+        look.protocols.push(protocols);
+    }
+    Ok(look)
+}
+
+/// Whether a thread has work: it sleeps when its queue is empty.
+fn is_runnable(pid: u32) -> bool {
+    fs::read_to_string(format!("/proc/{pid}/stat"))
+        .is_ok_and(|stat| parse_state(&stat) == Some('R'))
+}
+
+/// The third field of `/proc/PID/stat` (`proc_pid_stat(5)`). The second is a name in brackets,
+/// which may hold anything.
+fn parse_state(stat: &str) -> Option<char> {
+    stat.rsplit_once(") ")?.1.chars().next()
+}
+
+/// Packets that wait in the backlogs of all CPUs, whoever they are for.
+fn backlog() -> u64 {
+    fs::read_to_string("/proc/net/softnet_stat").map_or(0, |text| parse_backlog(&text))
+}
+
+/// The twelfth column, since Linux 5.10 (softnet_seq_show in net/core/net-procfs.c).
+fn parse_backlog(text: &str) -> u64 {
+    text.lines()
+        .filter_map(|line| line.split_ascii_whitespace().nth(11))
+        .filter_map(|length| u64::from_str_radix(length, 16).ok())
+        .fold(0, u64::saturating_add)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn states() {
+        assert_eq!(parse_state("7 (napi/a) b-1) R 2 0 0"), Some('R'));
+        assert_eq!(parse_state("7 (x) S 2"), Some('S'));
+        for broken in ["", "7", "7 (x)", "7 (x) "] {
+            assert_eq!(parse_state(broken), None, "{broken}");
+        }
+    }
+
+    #[test]
+    fn backlogs_add_up() {
+        let row = |length: &str| format!("0{} {length} 0 0 0\n", " 0".repeat(10));
+        assert_eq!(parse_backlog(&(row("0000000a") + &row("00000001"))), 11);
+        assert_eq!(parse_backlog("0 0 0\nxyz\n"), 0);
+    }
+}

@@ -1,0 +1,503 @@
+//! The lab with real packets.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::process::{Command, ExitCode, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use common::Need;
+use libtest_mimic::Failed;
+use mpps_lab::{Delivery, Error, Lab, LabConfig, address};
+use mpps_os::netlink::link::{self, LinkStatistics};
+use mpps_os::{ethtool, sched};
+
+const PORT: u16 = 4321;
+const DATAGRAMS: u64 = 1000;
+
+fn main() -> ExitCode {
+    common::run(vec![
+        ("an_idle_lab_is_silent", Need::Lab, an_idle_lab_is_silent),
+        ("every_address_answers", Need::Lab, every_address_answers),
+        (
+            "datagrams_take_the_path_through_napi",
+            Need::Lab,
+            datagrams_take_the_path_through_napi,
+        ),
+        (
+            "one_datagram_is_one_packet",
+            Need::Lab,
+            one_datagram_is_one_packet,
+        ),
+        (
+            "the_receiver_does_not_slow_the_sender",
+            Need::Lab,
+            the_receiver_does_not_slow_the_sender,
+        ),
+        (
+            "a_command_sees_its_host",
+            Need::Lab,
+            a_command_sees_its_host,
+        ),
+        (
+            "a_command_returns_its_exit_code",
+            Need::Lab,
+            a_command_returns_its_exit_code,
+        ),
+        (
+            "a_command_that_is_not_there_is_named",
+            Need::Lab,
+            a_command_that_is_not_there_is_named,
+        ),
+        (
+            "the_background_ends_with_the_command",
+            Need::Lab,
+            the_background_ends_with_the_command,
+        ),
+        ("labs_do_not_meet", Need::Lab, labs_do_not_meet),
+        (
+            "flows_take_the_queue_of_their_address",
+            Need::Placement,
+            flows_take_the_queue_of_their_address,
+        ),
+        (
+            "threads_serve_the_queues_in_order",
+            Need::Placement,
+            threads_serve_the_queues_in_order,
+        ),
+        ("threads_are_pinned", Need::Placement, threads_are_pinned),
+        (
+            "queues_are_delivered_on_their_cpu",
+            Need::Placement,
+            queues_are_delivered_on_their_cpu,
+        ),
+        (
+            "a_cpu_that_is_not_there_is_refused",
+            Need::Placement,
+            a_cpu_that_is_not_there_is_refused,
+        ),
+    ])
+    .exit_code()
+}
+
+fn an_idle_lab_is_silent() -> Result<(), Failed> {
+    let lab = Lab::new(&LabConfig::default())?;
+    let before = link_counters(&lab)?;
+    thread::sleep(Duration::from_secs(1));
+    let after = link_counters(&lab)?;
+    check(before == after, || {
+        format!("moved by itself: {before:?} to {after:?}")
+    })
+}
+
+fn every_address_answers() -> Result<(), Failed> {
+    let lab = Lab::new(&LabConfig::default())?;
+    let sockets = receivers(&lab)?;
+    let sender = senders(&lab)?;
+    check(!sockets.is_empty(), || "no addresses".to_owned())?;
+    for (address, socket) in &sockets {
+        let from = &sender[usize::from(address.is_ipv6())];
+        from.send_to(b"who is there", (*address, PORT))?;
+        let (length, source) = socket.recv_from(&mut [0; 64])?;
+        check(length == 12, || format!("{length} bytes at {address}"))?;
+        socket.send_to(b"me", source)?;
+        let (length, source) = from.recv_from(&mut [0; 64])?;
+        check((length, source.ip()) == (2, *address), || {
+            format!("{source} answered for {address}")
+        })?;
+    }
+    Ok(())
+}
+
+fn datagrams_take_the_path_through_napi() -> Result<(), Failed> {
+    let lab = Lab::new(&LabConfig::default())?;
+    let _receivers = receivers(&lab)?;
+    let before = queue_packets(&lab)?;
+    for (_, target) in targets() {
+        send(&lab, target, DATAGRAMS)?;
+    }
+    lab.settle()?;
+    let after = queue_packets(&lab)?;
+    let counted: u64 = after.values().sum::<u64>() - before.values().sum::<u64>();
+    let sent = DATAGRAMS * targets().len() as u64;
+    check(counted == sent, || {
+        format!("{counted} of {sent} went through NAPI: {after:?}")
+    })
+}
+
+fn one_datagram_is_one_packet() -> Result<(), Failed> {
+    let lab = Lab::new(&LabConfig::default())?;
+    let _receivers = receivers(&lab)?;
+    // One call that the kernel cuts into ten datagrams, itself or in the device.
+    let socket = lab
+        .sender()
+        .run(|| mpps_os::socket::UdpSocket::new(&SocketAddr::from((address::v4(30), 0))))??;
+    socket.bind(&SocketAddr::from((address::v4(30), 0)))?;
+    socket.connect(&SocketAddr::from((address::v4(1), PORT)))?;
+    socket.set_segment(100)?;
+    let before = link_counters(&lab)?;
+    let mut messages = mpps_os::messages::SendMessages::new(1, 1000, None);
+    messages.send_one(std::os::fd::AsFd::as_fd(&socket), 0)?;
+    lab.settle()?;
+    let after = link_counters(&lab)?;
+    let packets = after[1].rx_packets - before[1].rx_packets;
+    check(packets == 10, || {
+        format!("{packets} packets for 10 datagrams")
+    })
+}
+
+/// The sender passes its datagrams to the kernel at its own pace, whatever the receiver does: the
+/// same number is accepted with a receiver that reads, with one that never does, and with none.
+fn the_receiver_does_not_slow_the_sender() -> Result<(), Failed> {
+    const OFFERED: u64 = 50_000;
+    let lab = Lab::new(&LabConfig::default())?;
+    let target = SocketAddr::from((address::v4(1), PORT));
+    let sender = lab
+        .sender()
+        .run(|| mpps_os::socket::UdpSocket::new(&SocketAddr::from((address::v4(30), 0))))??;
+    sender.bind(&SocketAddr::from((address::v4(30), 0)))?;
+    sender.set_send_buffer(8 << 20)?;
+    let sender = std_socket(&sender)?;
+    // A send that would have to wait for the receiver fails, and is counted.
+    sender.set_nonblocking(true)?;
+    let offer = || {
+        (0..OFFERED)
+            .filter(|_| would_block(&sender.send_to(&[7; 32], target)))
+            .count()
+    };
+
+    let nobody = offer();
+    lab.settle()?;
+    let socket = lab.receiver().run(|| UdpSocket::bind(target))??;
+    let idle = offer();
+    lab.settle()?;
+    socket.set_read_timeout(Some(Duration::from_millis(300)))?;
+    let (busy, received) = thread::scope(|scope| {
+        let reader = scope.spawn(|| std::iter::from_fn(|| socket.recv(&mut [0; 64]).ok()).count());
+        (offer(), reader.join())
+    });
+    let received = received.map_err(|_| "the reader panicked")?;
+    check(received > 0, || "the reader got nothing".to_owned())?;
+    check([nobody, idle, busy] == [0; 3], || {
+        format!(
+            "waits of the sender: {nobody} with no receiver, {idle} with one that does not \
+                 read, {busy} with one that does"
+        )
+    })
+}
+
+fn a_command_sees_its_host() -> Result<(), Failed> {
+    let lab = Lab::new(&LabConfig::default())?;
+    for host in [lab.sender(), lab.receiver()] {
+        let script = "echo $$; ls /sys/class/net; echo /proc/[0-9]*; cat /proc/net/dev";
+        let mut child = host.spawn(shell(script))?;
+        let notes = child.notes().to_vec();
+        let output = io::read_to_string(child.stdout().ok_or("no output")?)?;
+        let mut lines = output.lines();
+        check(lines.next() == Some("2"), || {
+            format!("not process 2: {output}")
+        })?;
+        for other in [lab.sender(), lab.receiver()] {
+            let seen = output.lines().any(|line| line == other.interface());
+            check(
+                !notes.is_empty() || seen == (other.name() == host.name()),
+                || format!("/sys of the {}: {output}", host.name()),
+            )?;
+        }
+        check(output.contains(&format!("{}:", host.interface())), || {
+            format!("/proc/net/dev of the {}: {output}", host.name())
+        })?;
+        check(
+            !notes.is_empty() || output.contains("/proc/1 /proc/2"),
+            || format!("/proc shows others: {output}"),
+        )?;
+    }
+    Ok(())
+}
+
+fn a_command_returns_its_exit_code() -> Result<(), Failed> {
+    let lab = Lab::new(&LabConfig::default())?;
+    for (script, expected) in [("exit 0", 0), ("exit 7", 7), ("kill -TERM $$", 128 + 15)] {
+        let code = lab.receiver().spawn(shell(script))?.wait()?.code();
+        check(code == Some(expected), || format!("{script}: {code:?}"))?;
+    }
+    Ok(())
+}
+
+fn a_command_that_is_not_there_is_named() -> Result<(), Failed> {
+    let lab = Lab::new(&LabConfig::default())?;
+    match lab.receiver().spawn(Command::new("/no/such/command")) {
+        Ok(_) => Err("it was started".into()),
+        Err(error) => check(error.to_string().contains("/no/such/command"), || {
+            error.to_string()
+        }),
+    }
+}
+
+fn the_background_ends_with_the_command() -> Result<(), Failed> {
+    let lab = Lab::new(&LabConfig::default())?;
+    let script = "sleep 1000 & setsid sleep 1000 & echo started; wait";
+    let mut child = lab.receiver().spawn(shell(script))?;
+    let mut output = io::BufReader::new(child.stdout().ok_or("no output")?);
+    io::BufRead::read_line(&mut output, &mut String::new())?;
+    drop(child);
+    // The sleepers hold the writing end: it ends when they have.
+    let rest = io::read_to_string(output)?;
+    check(rest.is_empty(), || rest)
+}
+
+fn labs_do_not_meet() -> Result<(), Failed> {
+    let labs = [
+        Lab::new(&LabConfig::default())?,
+        Lab::new(&LabConfig::default())?,
+    ];
+    let _receivers = [receivers(&labs[0])?, receivers(&labs[1])?];
+    let before = link_counters(&labs[1])?;
+    send(&labs[0], targets()[0].1, DATAGRAMS)?;
+    labs[0].settle()?;
+    let after = link_counters(&labs[1])?;
+    check(before == after, || {
+        "packets of one lab were seen in the other".to_owned()
+    })?;
+    let pids = |lab: &Lab| {
+        lab.napi_threads()
+            .iter()
+            .map(|thread| thread.pid)
+            .collect::<Vec<_>>()
+    };
+    let (first, second) = (pids(&labs[0]), pids(&labs[1]));
+    check(first.iter().all(|pid| !second.contains(pid)), || {
+        format!("the labs share threads: {first:?}, {second:?}")
+    })
+}
+
+fn flows_take_the_queue_of_their_address() -> Result<(), Failed> {
+    let lab = Lab::new(&LabConfig::default())?;
+    let _receivers = receivers(&lab)?;
+    for (last, target) in targets() {
+        let before = queue_packets(&lab)?;
+        send(&lab, target, DATAGRAMS)?;
+        lab.settle()?;
+        let queue = lab.queue_of(target).ok_or("not steered")?;
+        check(queue == u16::from(last - 1), || {
+            format!("{target} is for queue {queue}")
+        })?;
+        for (counted, packets) in queue_packets(&lab)? {
+            let expected = if counted == queue { DATAGRAMS } else { 0 };
+            let packets = packets - before[&counted];
+            check(packets == expected, || {
+                format!("queue {counted} got {packets} of {DATAGRAMS} packets to {target}")
+            })?;
+        }
+    }
+    Ok(())
+}
+
+fn threads_serve_the_queues_in_order() -> Result<(), Failed> {
+    let lab = Lab::new(&LabConfig::default())?;
+    let _receivers = receivers(&lab)?;
+    check(lab.napi_threads().len() == 4, || {
+        format!("{:?}", lab.napi_threads())
+    })?;
+    for (_, target) in targets() {
+        let before = run_times(&lab)?;
+        send(&lab, target, DATAGRAMS)?;
+        lab.settle()?;
+        let after = run_times(&lab)?;
+        let busy: Vec<u16> = after
+            .iter()
+            .filter(|(queue, run_ns)| before[queue] != **run_ns)
+            .map(|(queue, _)| *queue)
+            .collect();
+        let queue = lab.queue_of(target).ok_or("not steered")?;
+        check(busy == [queue], || {
+            format!("the threads of {busy:?} ran for {target}")
+        })?;
+    }
+    Ok(())
+}
+
+fn threads_are_pinned() -> Result<(), Failed> {
+    let cpus = own_cpus()?;
+    let queue_cpus: Vec<usize> = cpus.iter().copied().cycle().take(4).collect();
+    let lab = Lab::new(&LabConfig {
+        queue_cpus: queue_cpus.clone(),
+        ..LabConfig::default()
+    })?;
+    for (thread, cpu) in lab.napi_threads().iter().zip(&queue_cpus) {
+        let allowed = sched::affinity(thread.pid)?;
+        check(allowed == [*cpu] && thread.cpu == Some(*cpu), || {
+            format!("{thread:?}: {allowed:?}")
+        })?;
+    }
+    check(lab.napi_threads().len() == 4, || {
+        format!("{:?}", lab.napi_threads())
+    })
+}
+
+/// A socket for each CPU, and a program that gives each datagram to the socket of the CPU that
+/// received it: only the socket of the queue's CPU may get any.
+fn queues_are_delivered_on_their_cpu() -> Result<(), Failed> {
+    let cpus = own_cpus()?;
+    for delivery in [Delivery::ThreadedNapi, Delivery::Rps] {
+        let queue_cpus: Vec<usize> = cpus.iter().copied().cycle().take(4).collect();
+        let lab = Lab::new(&LabConfig {
+            queue_cpus: queue_cpus.clone(),
+            delivery,
+            ..LabConfig::default()
+        })?;
+        let any = SocketAddr::from(([0, 0, 0, 0], PORT));
+        let sockets = lab.receiver().run(|| per_cpu_sockets(any, &cpus))??;
+        for (_, target) in targets().into_iter().filter(|(_, target)| target.is_ipv4()) {
+            send(&lab, target, 100)?;
+            lab.settle()?;
+            let queue = lab.queue_of(target).ok_or("not steered")?;
+            let right = match delivery {
+                Delivery::Rps if queue == 0 => queue_cpus[1],
+                _ => queue_cpus[usize::from(queue)],
+            };
+            check(lab.queue_cpu(queue) == Some(right), || {
+                format!("queue {queue} has CPU {:?}", lab.queue_cpu(queue))
+            })?;
+            for (cpu, socket) in cpus.iter().zip(&sockets) {
+                let received = std::iter::from_fn(|| socket.recv(&mut [0; 64]).ok()).count();
+                let expected = if *cpu == right { 100 } else { 0 };
+                check(received == expected, || {
+                    format!("{delivery:?} of queue {queue} to CPU {right}: {received} on CPU {cpu}")
+                })?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn per_cpu_sockets(any: SocketAddr, cpus: &[usize]) -> Result<Vec<UdpSocket>, Failed> {
+    let mut sockets = Vec::new();
+    for _ in cpus {
+        let socket = mpps_os::socket::UdpSocket::new(&any)?;
+        socket.set_reuse_port()?;
+        socket.bind(&any)?;
+        socket.steer_by_cpu(cpus)?;
+        let socket = std_socket(&socket)?;
+        socket.set_nonblocking(true)?;
+        sockets.push(socket);
+    }
+    Ok(sockets)
+}
+
+fn a_cpu_that_is_not_there_is_refused() -> Result<(), Failed> {
+    let config = LabConfig {
+        queue_cpus: vec![1023; 4],
+        ..LabConfig::default()
+    };
+    match Lab::new(&config) {
+        Err(Error::Kernel(_)) => Ok(()),
+        other => Err(format!("{:?}", other.map(|lab| lab.notes().to_vec())).into()),
+    }
+}
+
+/// Four neighbouring addresses of each family, with their last numbers.
+fn targets() -> Vec<(u8, IpAddr)> {
+    let v4 = (1..=4).map(|last| (last, IpAddr::V4(address::v4(last))));
+    let v6 = (1..=4).map(|last| (last, IpAddr::V6(address::v6(last))));
+    let has_v6 = std::fs::read_to_string("/proc/sys/net/ipv6/conf/all/disable_ipv6");
+    let has_v6 = has_v6.is_ok_and(|value| value.trim() == "0");
+    v4.chain(v6.filter(|_| has_v6)).collect()
+}
+
+/// A socket on every address of the receiver.
+fn receivers(lab: &Lab) -> Result<BTreeMap<IpAddr, UdpSocket>, Failed> {
+    let host = lab.receiver();
+    let v4 = host.v4().iter().copied().map(IpAddr::V4);
+    let v6 = host.v6().iter().copied().map(IpAddr::V6);
+    Ok(host.run(|| {
+        v4.chain(v6)
+            .map(|address| Ok((address, UdpSocket::bind((address, PORT))?)))
+            .collect::<io::Result<_>>()
+    })??)
+}
+
+/// A socket on the sender for IPv4, and one for IPv6 where it has that.
+fn senders(lab: &Lab) -> Result<Vec<UdpSocket>, Failed> {
+    let host = lab.sender();
+    let v4 = host.v4().iter().copied().map(IpAddr::V4);
+    let v6 = host.v6().iter().copied().map(IpAddr::V6);
+    Ok(host.run(|| {
+        v4.chain(v6)
+            .map(|address| UdpSocket::bind((address, 0)))
+            .collect::<io::Result<_>>()
+    })??)
+}
+
+/// Sends so slowly that nothing is lost: a ring holds 256 packets.
+fn send(lab: &Lab, target: IpAddr, datagrams: u64) -> Result<(), Failed> {
+    let senders = senders(lab)?;
+    let socket = &senders[usize::from(target.is_ipv6())];
+    for number in 0..datagrams {
+        socket.send_to(&[1; 32], (target, PORT))?;
+        if number % 100 == 99 {
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+    Ok(())
+}
+
+fn would_block(result: &io::Result<usize>) -> bool {
+    matches!(result, Err(error) if error.kind() == io::ErrorKind::WouldBlock)
+}
+
+fn link_counters(lab: &Lab) -> Result<[LinkStatistics; 2], Failed> {
+    let counters = |host: &mpps_lab::Host| host.run(|| link::statistics(host.interface_index()));
+    Ok([counters(lab.sender())??, counters(lab.receiver())??])
+}
+
+/// How many packets each receive queue of the receiver has taken through its NAPI.
+fn queue_packets(lab: &Lab) -> Result<BTreeMap<u16, u64>, Failed> {
+    let host = lab.receiver();
+    let statistics = host.run(|| ethtool::statistics(host.interface()))??;
+    Ok(statistics
+        .into_iter()
+        .filter_map(|(name, value)| {
+            let queue = name
+                .strip_prefix("rx_queue_")?
+                .strip_suffix("_xdp_packets")?;
+            Some((queue.parse().ok()?, value))
+        })
+        .collect())
+}
+
+/// How long the thread of each queue has run, in nanoseconds.
+fn run_times(lab: &Lab) -> Result<BTreeMap<u16, u64>, Failed> {
+    lab.napi_threads()
+        .iter()
+        .map(|thread| {
+            Ok((
+                thread.queue,
+                sched::schedstat(thread.pid, thread.pid)?.run_ns,
+            ))
+        })
+        .collect()
+}
+
+fn own_cpus() -> Result<Vec<usize>, Failed> {
+    Ok(sched::affinity(sched::thread_id())?)
+}
+
+fn std_socket(socket: &mpps_os::socket::UdpSocket) -> io::Result<UdpSocket> {
+    Ok(UdpSocket::from(
+        std::os::fd::AsFd::as_fd(socket).try_clone_to_owned()?,
+    ))
+}
+
+fn shell(script: &str) -> Command {
+    let mut command = Command::new("sh");
+    command.args(["-c", script]).stdout(Stdio::piped());
+    command
+}
+
+fn check(good: bool, why: impl FnOnce() -> String) -> Result<(), Failed> {
+    if good { Ok(()) } else { Err(why().into()) }
+}

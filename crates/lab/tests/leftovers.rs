@@ -1,0 +1,393 @@
+//! Nothing of a lab is left, however its program ends.
+//!
+//! The program that ends is this one, started again with a role to play.
+
+mod common;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::net::UdpSocket;
+use std::process::{Child, ChildStdout, Command, ExitCode, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use common::Need;
+use libtest_mimic::Failed;
+use mpps_lab::{Host, Lab, LabConfig};
+use mpps_os::namespace::NetNamespace;
+use mpps_os::netlink::{link, napi};
+use mpps_os::{capability, process::ContainedChild};
+
+/// Tells the program started again what to do.
+const ROLE: &str = "MPPS_LAB_TEST_ROLE";
+/// Marks the program started again and all that it starts.
+const MARK: &str = "MPPS_LAB_TEST_MARK";
+
+/// The kernel takes namespaces down when it finds the time.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+/// When to kill: a delay after the program has said that it reached a stage.
+const MOMENTS: [(&str, u64); 10] = [
+    ("start", 0),
+    ("start", 3),
+    ("start", 8),
+    ("start", 15),
+    ("lab", 0),
+    ("lab", 2),
+    ("children", 0),
+    ("traffic", 5),
+    ("traffic", 40),
+    ("down", 0),
+];
+
+fn main() -> ExitCode {
+    if let Ok(role) = std::env::var(ROLE) {
+        return match play(&role) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                let _ = writeln!(std::io::stderr(), "{role}: {error}");
+                ExitCode::FAILURE
+            }
+        };
+    }
+    common::run(vec![
+        ("after_kill", Need::Lab, after_kill),
+        ("after_interrupt", Need::Lab, after_interrupt),
+        ("after_panic", Need::Lab, after_panic),
+        ("after_normal_end", Need::Lab, after_normal_end),
+    ])
+    .exit_code()
+}
+
+fn after_kill() -> Result<(), Failed> {
+    for (stage, delay_ms) in MOMENTS {
+        let before = Surroundings::look()?;
+        let mut actor = Actor::start("forever")?;
+        actor.wait_for(stage)?;
+        thread::sleep(Duration::from_millis(delay_ms));
+        actor.child.kill()?;
+        actor.child.wait()?;
+        actor
+            .expect_nothing_left(&before)
+            .map_err(|left| format!("killed {delay_ms} ms after {stage}: {left}"))?;
+    }
+    Ok(())
+}
+
+fn after_interrupt() -> Result<(), Failed> {
+    let before = Surroundings::look()?;
+    let mut actor = Actor::start("forever")?;
+    actor.wait_for("traffic")?;
+    let killed = Command::new("kill")
+        .args(["-INT", &actor.child.id().to_string()])
+        .status()?;
+    check(killed.success(), || "kill -INT failed".to_owned())?;
+    actor.child.wait()?;
+    Ok(actor.expect_nothing_left(&before)?)
+}
+
+fn after_panic() -> Result<(), Failed> {
+    let before = Surroundings::look()?;
+    let mut actor = Actor::start("panic")?;
+    actor.wait_for("traffic")?;
+    let status = actor.child.wait()?;
+    check(status.code() == Some(101), || format!("no panic: {status}"))?;
+    Ok(actor.expect_nothing_left(&before)?)
+}
+
+fn after_normal_end() -> Result<(), Failed> {
+    let before = Surroundings::look()?;
+    let mut actor = Actor::start("once")?;
+    actor.wait_for("down")?;
+    let status = actor.child.wait()?;
+    check(status.success(), || format!("no good end: {status}"))?;
+    Ok(actor.expect_nothing_left(&before)?)
+}
+
+/// What the program started again does, with a word for each stage that it reaches.
+fn play(role: &str) -> Result<(), Box<dyn std::error::Error>> {
+    common::become_root()?;
+    loop {
+        say("start");
+        let lab = Lab::new(&LabConfig::default())?;
+        let threads = lab
+            .napi_threads()
+            .iter()
+            .map(|thread| thread.pid.to_string());
+        let facts = [lab.sender().inode(), lab.receiver().inode()].map(|inode| inode.to_string());
+        say(&format!(
+            "facts {} {}",
+            facts.join(","),
+            threads.collect::<Vec<_>>().join(",")
+        ));
+        say("lab");
+        let _commands = [
+            restless_shell(lab.sender())?,
+            restless_shell(lab.receiver())?,
+        ];
+        say("children");
+        exchange(&lab)?;
+        assert_ne!(role, "panic", "as it was told to");
+        drop(lab);
+        say("down");
+        if role == "once" {
+            return Ok(());
+        }
+    }
+}
+
+/// A shell that tries to leave something behind, in the background and in another session.
+fn restless_shell(host: &Host) -> Result<ContainedChild, mpps_lab::Error> {
+    let mut command = Command::new("sh");
+    let script = "trap '' INT TERM HUP; sleep 1000 & setsid sleep 1000 & setsid sh -c 'sleep 1000 & \
+                  sleep 1000' & wait";
+    command.args(["-c", script]).stdout(Stdio::null());
+    host.spawn(command)
+}
+
+/// Traffic for a tenth of a second.
+fn exchange(lab: &Lab) -> Result<(), Box<dyn std::error::Error>> {
+    let target = lab.receiver().v4()[0];
+    let _receiver = lab.receiver().run(|| UdpSocket::bind((target, 4321)))??;
+    let sender = lab.sender().run(|| UdpSocket::bind("0.0.0.0:0"))??;
+    let deadline = Instant::now() + Duration::from_millis(100);
+    say("traffic");
+    while Instant::now() < deadline {
+        sender.send_to(&[1; 32], (target, 4321))?;
+    }
+    Ok(())
+}
+
+fn say(word: &str) {
+    // The listener is gone where this fails, and so will this program be.
+    let _ = writeln!(std::io::stdout(), "{word}");
+}
+
+/// This program, started again.
+struct Actor {
+    child: Child,
+    output: BufReader<ChildStdout>,
+    mark: String,
+    /// The network namespaces and kernel threads that it has told of.
+    namespaces: BTreeSet<u32>,
+    threads: BTreeSet<u32>,
+}
+
+impl Actor {
+    fn start(role: &str) -> Result<Self, Failed> {
+        let now = std::time::UNIX_EPOCH.elapsed()?.as_nanos();
+        let mark = format!("{}-{now}", std::process::id());
+        let mut child = Command::new(std::env::current_exe()?)
+            .env(ROLE, role)
+            .env(MARK, &mark)
+            .stdout(Stdio::piped())
+            .stderr(if role == "panic" {
+                Stdio::null()
+            } else {
+                Stdio::inherit()
+            })
+            .spawn()?;
+        let output = BufReader::new(child.stdout.take().ok_or("no output")?);
+        Ok(Self {
+            child,
+            output,
+            mark,
+            namespaces: BTreeSet::new(),
+            threads: BTreeSet::new(),
+        })
+    }
+
+    fn wait_for(&mut self, stage: &str) -> Result<(), Failed> {
+        loop {
+            let mut line = String::new();
+            if self.output.read_line(&mut line)? == 0 {
+                return Err(format!("ended before it came to {stage}").into());
+            }
+            let mut words = line.split_whitespace();
+            match words.next() {
+                Some("facts") => {
+                    self.namespaces.extend(numbers(words.next()));
+                    self.threads.extend(numbers(words.next()));
+                }
+                Some(word) if word == stage => break,
+                _ => {}
+            }
+        }
+        if stage == "children" {
+            self.expect_to_be_seen()?;
+        }
+        Ok(())
+    }
+
+    /// What is looked for can be found while it is there.
+    fn expect_to_be_seen(&self) -> Result<(), Failed> {
+        let seen = self.leftovers();
+        for kind in ["process", "namespace", "kernel thread"] {
+            check(seen.iter().any(|left| left.starts_with(kind)), || {
+                format!("no {kind} of a living lab is seen: {seen:?}")
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Waits until nothing is left, or returns what is.
+    fn expect_nothing_left(&self, before: &Surroundings) -> Result<(), String> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let mut left = self.leftovers();
+            left.extend(Surroundings::look()?.differences(before));
+            if left.is_empty() {
+                return Ok(());
+            }
+            if Instant::now() > deadline {
+                return Err(left.join(", "));
+            }
+            thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// What there is of this actor, by its mark and by what it told of.
+    fn leftovers(&self) -> Vec<String> {
+        let mut left = Vec::new();
+        for pid in processes() {
+            let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+            let mark = format!("{MARK}={}", self.mark).into_bytes();
+            if environment
+                .split(|byte| *byte == 0)
+                .any(|variable| variable == mark)
+            {
+                left.push(format!("process {pid}"));
+            }
+        }
+        let held = namespace_files();
+        let namespaces = held
+            .iter()
+            .filter(|(inode, _)| self.namespaces.contains(inode));
+        left.extend(namespaces.map(|(inode, path)| format!("namespace {inode} at {path}")));
+        let threads = self.threads.iter().filter(|pid| is_napi_thread(**pid));
+        left.extend(threads.map(|pid| format!("kernel thread {pid}")));
+        left
+    }
+}
+
+/// What a lab must leave as it was.
+#[derive(Debug)]
+struct Surroundings {
+    links: Vec<String>,
+    mounts: String,
+    /// Kernel threads of labs whose network namespace no process holds.
+    stray_threads: Vec<u32>,
+}
+
+impl Surroundings {
+    fn look() -> Result<Self, String> {
+        let links = link::list().map_err(|error| error.to_string())?;
+        let mounts =
+            fs::read_to_string("/proc/self/mountinfo").map_err(|error| error.to_string())?;
+        // An ordinary user cannot see what the labs of other users hold.
+        let sees_all = capability::in_initial_user_namespace();
+        Ok(Self {
+            links: links.into_iter().map(|link| link.name).collect(),
+            mounts,
+            stray_threads: if sees_all {
+                stray_threads()
+            } else {
+                Vec::new()
+            },
+        })
+    }
+
+    fn differences(&self, before: &Self) -> Vec<String> {
+        let mut found = Vec::new();
+        if self.links != before.links {
+            found.push(format!("links {:?}, before {:?}", self.links, before.links));
+        }
+        if self.mounts != before.mounts {
+            found.push(format!("mounts {}, before {}", self.mounts, before.mounts));
+        }
+        if !self.stray_threads.is_empty() {
+            found.push(format!(
+                "kernel threads {:?} of no namespace",
+                self.stray_threads
+            ));
+        }
+        found
+    }
+}
+
+/// Threads that serve a lab's receiver, but none that a process could reach.
+fn stray_threads() -> Vec<u32> {
+    let mut owned = BTreeSet::new();
+    let mut seen = BTreeSet::new();
+    for (inode, path) in namespace_files() {
+        if !seen.insert(inode) {
+            continue;
+        }
+        // A process that ends meanwhile takes its files with it; the next look will tell.
+        let Ok(namespace) = NetNamespace::open(&path) else {
+            continue;
+        };
+        let threads = namespace.run(|| {
+            let links = link::list().unwrap_or_default();
+            let contexts = links
+                .iter()
+                .flat_map(|link| napi::list(link.index).unwrap_or_default());
+            contexts
+                .filter_map(|context| context.thread)
+                .collect::<Vec<_>>()
+        });
+        owned.extend(threads.unwrap_or_default());
+    }
+    let threads = processes().into_iter().filter(|pid| is_napi_thread(*pid));
+    threads.filter(|pid| !owned.contains(pid)).collect()
+}
+
+/// Every file by which a process holds a network namespace, with the number of the namespace.
+fn namespace_files() -> Vec<(u32, String)> {
+    let mut found = Vec::new();
+    for pid in processes() {
+        let mut paths = vec![format!("/proc/{pid}/ns/net")];
+        if let Ok(files) = fs::read_dir(format!("/proc/{pid}/fd")) {
+            paths.extend(
+                files
+                    .flatten()
+                    .map(|file| file.path().display().to_string()),
+            );
+        }
+        for path in paths {
+            let target = fs::read_link(&path).unwrap_or_default();
+            let inode = target.to_str().and_then(|target| {
+                target
+                    .strip_prefix("net:[")?
+                    .strip_suffix(']')?
+                    .parse()
+                    .ok()
+            });
+            found.extend(inode.map(|inode| (inode, path)));
+        }
+    }
+    found
+}
+
+fn is_napi_thread(pid: u32) -> bool {
+    fs::read_to_string(format!("/proc/{pid}/comm"))
+        .is_ok_and(|name| name.starts_with("napi/mpps-rx"))
+}
+
+fn processes() -> Vec<u32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .collect()
+}
+
+fn numbers(list: Option<&str>) -> impl Iterator<Item = u32> {
+    list.unwrap_or_default()
+        .split(',')
+        .filter_map(|number| number.parse().ok())
+}
+
+fn check(good: bool, why: impl FnOnce() -> String) -> Result<(), Failed> {
+    if good { Ok(()) } else { Err(why().into()) }
+}
