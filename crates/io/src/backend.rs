@@ -1,0 +1,137 @@
+//! The table of backends: every way to move packets, one row each.
+//!
+//! To add one, copy `backend/memory.rs` and add two lines here. The command-line flag, the JSON
+//! value, the README's table and the conformance suite follow from the row.
+
+mod memory;
+mod recv;
+mod recvmmsg;
+mod send;
+mod sendmmsg;
+mod socket;
+
+use crate::{Error, Rx, RxConfig, Tx, TxConfig};
+use std::fmt;
+
+/// What a backend's packets are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Layer {
+    /// UDP payloads: the kernel has done the rest.
+    Payload,
+    /// Frames as they were on the wire.
+    Frame,
+}
+
+/// Whether this host can run a backend.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Support {
+    /// It can.
+    Yes,
+    /// It cannot.
+    No {
+        /// What is missing.
+        why: String,
+        /// What a user can do about it.
+        remedy: String,
+    },
+}
+
+/// Opens a backend's receiver.
+type OpenRx = fn(&RxConfig) -> Result<Box<dyn Rx>, Error>;
+/// Opens a backend's sender.
+type OpenTx = fn(&TxConfig) -> Result<Box<dyn Tx>, Error>;
+
+/// One way to receive, to send, or both. Its name is spelt the same in the flag, the file, the
+/// JSON and the docs.
+#[derive(Clone, Copy)]
+pub struct Backend {
+    /// The name.
+    pub name: &'static str,
+    /// What it is, in one line.
+    pub summary: &'static str,
+    /// What it needs, in one line.
+    pub needs: &'static str,
+    /// What its packets are.
+    pub layer: Layer,
+    /// True if it takes a whole NIC, or queue, away from the kernel.
+    pub takes_nic: bool,
+    /// True if it moves packets inside one process only, which makes it a test's and an example's.
+    pub in_process: bool,
+    /// Whether this host can run it.
+    pub probe: fn() -> Support,
+    pub(crate) rx: Option<OpenRx>,
+    pub(crate) tx: Option<OpenTx>,
+}
+
+/// Every backend of this build, plain ones first.
+pub static BACKENDS: &[Backend] = &[
+    memory::BACKEND,
+    recv::BACKEND,
+    recvmmsg::BACKEND,
+    send::BACKEND,
+    sendmmsg::BACKEND,
+];
+
+/// The backend of that name.
+///
+/// # Errors
+/// [`Error::UnknownBackend`] with the names that exist.
+pub fn find(name: &str) -> Result<&'static Backend, Error> {
+    BACKENDS
+        .iter()
+        .find(|backend| backend.name == name)
+        .ok_or_else(|| {
+            let known: Vec<&str> = BACKENDS.iter().map(|backend| backend.name).collect();
+            Error::UnknownBackend {
+                name: name.to_owned(),
+                known: known.join(", "),
+            }
+        })
+}
+
+impl Backend {
+    /// Opens a receiver.
+    ///
+    /// # Errors
+    /// An option that this backend cannot honour, a value that none can, or the kernel's refusal.
+    pub fn open_rx(&self, config: &RxConfig) -> Result<Box<dyn Rx>, Error> {
+        config.check()?;
+        let open = self.rx.ok_or(self.unsupported("receiving"))?;
+        open(config)
+    }
+
+    /// Opens a sender.
+    ///
+    /// # Errors
+    /// An option that this backend cannot honour, a value that none can, or the kernel's refusal.
+    pub fn open_tx(&self, config: &TxConfig) -> Result<Box<dyn Tx>, Error> {
+        config.check()?;
+        let open = self.tx.ok_or(self.unsupported("sending"))?;
+        open(config)
+    }
+
+    /// True if it can receive.
+    pub fn receives(&self) -> bool {
+        self.rx.is_some()
+    }
+
+    /// True if it can send.
+    pub fn sends(&self) -> bool {
+        self.tx.is_some()
+    }
+
+    pub(crate) fn unsupported(&self, option: &'static str) -> Error {
+        Error::Unsupported {
+            backend: self.name,
+            option,
+        }
+    }
+}
+
+impl fmt::Debug for Backend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Backend")
+            .field("name", &self.name)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,199 @@
+//! `recvmsg(2)`: one datagram a call, the yardstick.
+//!
+//! The call is `recvmsg` and not `recv` because a train's segment size, a datagram's true length
+//! and its sender come beside the payload.
+
+use super::socket::{open_receiver, receive};
+use super::{Backend, Layer, Support};
+use crate::{Batch, Descriptor, Error, Rx, RxCaps, RxConfig, RxCounters, Wait};
+use mpps_os::messages::{Extras, ReceiveMessages, Waiting};
+use mpps_os::socket::UdpSocket;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+pub(super) const BACKEND: Backend = Backend {
+    name: "recv",
+    summary: "one datagram a call from an ordinary socket, the yardstick",
+    needs: "any Linux",
+    layer: Layer::Payload,
+    takes_nic: false,
+    in_process: false,
+    probe: || Support::Yes,
+    rx: Some(open_rx),
+    tx: None,
+};
+
+fn open_rx(config: &RxConfig) -> Result<Box<dyn Rx>, Error> {
+    let (socket, mut caps) = open_receiver(&BACKEND, config)?;
+    caps.batch = 1;
+    Ok(Box::new(SocketRx::new(
+        &BACKEND,
+        socket,
+        caps,
+        config.sources,
+        ReceiveMessages::receive_one,
+    )))
+}
+
+/// The call that fills buffers from a socket.
+pub(super) type ReceiveCall =
+    fn(&mut ReceiveMessages, BorrowedFd<'_>, Waiting) -> io::Result<usize>;
+
+/// A receiver over an ordinary socket; `recv` and `recvmmsg` differ by their call alone.
+#[derive(Debug)]
+pub(super) struct SocketRx {
+    backend: &'static Backend,
+    call: ReceiveCall,
+    socket: Arc<SharedSocket>,
+    messages: ReceiveMessages,
+    descriptors: Vec<Descriptor>,
+    sources: Option<Vec<Option<SocketAddr>>>,
+    counters: RxCounters,
+    caps: RxCaps,
+    timeout: Duration,
+}
+
+/// A socket with its drops widened to 64 bits, for all threads that read it.
+#[derive(Debug)]
+struct SharedSocket {
+    socket: UdpSocket,
+    dropped: AtomicU64,
+}
+
+impl SocketRx {
+    pub(super) fn new(
+        backend: &'static Backend,
+        socket: UdpSocket,
+        caps: RxCaps,
+        sources: bool,
+        call: ReceiveCall,
+    ) -> Self {
+        let shared = SharedSocket {
+            socket,
+            dropped: AtomicU64::new(0),
+        };
+        Self::over(backend, Arc::new(shared), caps, sources, call)
+    }
+
+    fn over(
+        backend: &'static Backend,
+        socket: Arc<SharedSocket>,
+        caps: RxCaps,
+        sources: bool,
+        call: ReceiveCall,
+    ) -> Self {
+        let extras = Extras {
+            segments: caps.gro,
+            sources,
+        };
+        Self {
+            backend,
+            call,
+            socket,
+            messages: ReceiveMessages::new(caps.batch, caps.buffer_bytes, extras),
+            descriptors: Vec::with_capacity(caps.batch),
+            sources: sources.then(|| Vec::with_capacity(caps.batch)),
+            counters: RxCounters::default(),
+            caps,
+            timeout: Duration::ZERO,
+        }
+    }
+}
+
+impl Rx for SocketRx {
+    fn recv(&mut self, wait: Wait) -> io::Result<Batch<'_>> {
+        let Self {
+            call,
+            socket,
+            messages,
+            descriptors,
+            timeout,
+            ..
+        } = self;
+        let received = receive(
+            wait,
+            |wanted| {
+                // The socket keeps its time-out, so that waiting costs no call of its own.
+                if wanted != *timeout {
+                    socket
+                        .socket
+                        .set_receive_timeout(wanted)
+                        .map_err(|error| error.source)?;
+                    *timeout = wanted;
+                }
+                Ok(())
+            },
+            |waiting| call(messages, socket.socket.as_fd(), waiting),
+        )?;
+        descriptors.clear();
+        descriptors.extend((0..received).map(|at| {
+            let message = messages.received(at);
+            Descriptor {
+                // The arena is at most 1024 buffers of 64 KiB, 2^26 bytes.
+                offset: message.offset as u32,
+                bytes: message.bytes as u32,
+                wire_bytes: message.wire_bytes as u32,
+                segment_bytes: message.segment_bytes,
+            }
+        }));
+        let mut batch = Batch::new(messages.arena(), descriptors);
+        if let Some(sources) = &mut self.sources {
+            sources.clear();
+            sources.extend((0..received).map(|at| messages.source(at)));
+            batch = batch.with_sources(sources);
+        }
+        self.counters.add(&batch);
+        Ok(batch)
+    }
+
+    fn counters(&self) -> RxCounters {
+        RxCounters {
+            dropped: self.socket.dropped(),
+            ..self.counters
+        }
+    }
+
+    fn caps(&self) -> &RxCaps {
+        &self.caps
+    }
+
+    fn share(&self) -> Result<Box<dyn Rx>, Error> {
+        let socket = Arc::clone(&self.socket);
+        let sources = self.sources.is_some();
+        Ok(Box::new(Self::over(
+            self.backend,
+            socket,
+            self.caps.clone(),
+            sources,
+            self.call,
+        )))
+    }
+
+    fn steer_by_cpu(&self, cpus: &[usize]) -> Result<(), Error> {
+        Ok(self.socket.socket.steer_by_cpu(cpus)?)
+    }
+}
+
+impl SharedSocket {
+    /// Drops since the socket was opened. The kernel's count has 32 bits; it is widened by its
+    /// growth since the last look, so it must be looked at once in 4 billion drops.
+    fn dropped(&self) -> u64 {
+        let Ok(memory) = self.socket.memory() else {
+            return self.dropped.load(Ordering::Relaxed);
+        };
+        let widen = |known: u64| known + u64::from(memory.drops.wrapping_sub(known as u32));
+        let update = self
+            .dropped
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |known| {
+                // Another thread may have stored a later count; a "growth" of more than half the range
+                // is that thread's lead.
+                let grown = memory.drops.wrapping_sub(known as u32);
+                (grown < u32::MAX / 2).then(|| widen(known))
+            });
+        update.map_or_else(|known| known, widen)
+    }
+}

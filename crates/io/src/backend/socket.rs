@@ -1,0 +1,324 @@
+//! What the socket backends share: opening, waiting, and counting refusals.
+
+use super::Backend;
+use crate::{Error, Layer, RxCaps, RxConfig, Sent, TxCaps, TxConfig, TxCounters, Wait};
+use mpps_os::messages::Waiting;
+use mpps_os::socket::UdpSocket;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::{Duration, Instant};
+
+/// How long a send waits for room before it says so; a stop is noticed after that time at most.
+const SEND_TIMEOUT: Duration = Duration::from_millis(100);
+
+/// Opens, sets up and binds a receiving socket.
+pub(super) fn open_receiver(
+    backend: &Backend,
+    config: &RxConfig,
+) -> Result<(UdpSocket, RxCaps), Error> {
+    let socket = UdpSocket::new(&config.address)?;
+    let receive_buffer_bytes = match config.receive_buffer_bytes {
+        Some(bytes) => socket.set_receive_buffer(bytes)?,
+        None => socket.receive_buffer()?,
+    };
+    if config.reuse_port {
+        socket.set_reuse_port()?;
+    }
+    if config.gro {
+        socket.set_gro()?;
+    }
+    if let Some(microseconds) = config.busy_poll_us {
+        socket.set_busy_poll(microseconds)?;
+    }
+    socket.bind(&config.address)?;
+    for group in &config.groups {
+        socket.join_group(group.address, group.interface_index)?;
+    }
+    let caps = RxCaps {
+        backend: backend.name,
+        layer: Layer::Payload,
+        local_address: socket.local_address()?,
+        batch: config.batch,
+        buffer_bytes: config.buffer_bytes,
+        receive_buffer_bytes: Some(receive_buffer_bytes),
+        gro: config.gro,
+    };
+    Ok((socket, caps))
+}
+
+/// Opens, sets up and connects one sending socket per flow.
+pub(super) fn open_senders(
+    backend: &Backend,
+    config: &TxConfig,
+) -> Result<(Vec<UdpSocket>, TxCaps), Error> {
+    let any: IpAddr = match config.target {
+        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    let first = config.source.unwrap_or(SocketAddr::new(any, 0));
+    let mut sockets = Vec::with_capacity(config.flows);
+    let mut local_addresses = Vec::with_capacity(config.flows);
+    let mut send_buffer_bytes = None;
+    for flow in 0..config.flows {
+        let mut address = first;
+        if first.port() != 0 {
+            // `TxConfig::check` has made sure that this does not wrap.
+            address.set_port(first.port().wrapping_add(flow as u16));
+        }
+        let socket = UdpSocket::new(&address)?;
+        send_buffer_bytes = Some(match config.send_buffer_bytes {
+            Some(bytes) => socket.set_send_buffer(bytes)?,
+            None => socket.send_buffer()?,
+        });
+        socket.set_send_timeout(SEND_TIMEOUT)?;
+        if address.port() != 0 {
+            // Several sending threads may use one source port, to one address or to several.
+            socket.set_reuse_port()?;
+        }
+        if config.gso_segments > 1 {
+            // `TxConfig::check` has made sure that a segment is shorter than a datagram.
+            socket.set_segment(config.payload_bytes as u16)?;
+        }
+        socket.bind(&address)?;
+        if config.connect {
+            socket.connect(&config.target)?;
+        }
+        local_addresses.push(socket.local_address()?);
+        sockets.push(socket);
+    }
+    let caps = TxCaps {
+        backend: backend.name,
+        layer: Layer::Payload,
+        batch: config.batch * usize::from(config.gso_segments),
+        flows: config.flows,
+        local_addresses,
+        send_buffer_bytes,
+    };
+    Ok((sockets, caps))
+}
+
+/// Applies a way of waiting to a receive call, and sorts its errors: a signal and a full time-out
+/// are "nothing came"; what an earlier send left on the socket is not this call's error.
+pub(super) fn receive(
+    wait: Wait,
+    mut set_timeout: impl FnMut(Duration) -> io::Result<()>,
+    mut call: impl FnMut(Waiting) -> io::Result<usize>,
+) -> io::Result<usize> {
+    let waiting = match wait {
+        Wait::Block(timeout) => {
+            set_timeout(timeout)?;
+            Waiting::ForOne
+        }
+        Wait::Poll | Wait::Spin(_) => Waiting::No,
+    };
+    let deadline = match wait {
+        Wait::Spin(time) => Instant::now().checked_add(time),
+        Wait::Poll | Wait::Block(_) => None,
+    };
+    loop {
+        let error = match call(waiting) {
+            Ok(received) => return Ok(received),
+            Err(error) => error,
+        };
+        match error.kind() {
+            io::ErrorKind::WouldBlock => match deadline {
+                Some(at) if Instant::now() < at => std::hint::spin_loop(),
+                _ => return Ok(0),
+            },
+            io::ErrorKind::Interrupted => return Ok(0),
+            // An ICMP error about a datagram that this socket sent (udp(7)).
+            io::ErrorKind::ConnectionRefused
+            | io::ErrorKind::HostUnreachable
+            | io::ErrorKind::NetworkUnreachable => {}
+            _ => return Err(error),
+        }
+    }
+}
+
+/// Passes messages `0..messages`, each of `datagrams_of(message)` datagrams, to the kernel by
+/// `call(from, to)`, which answers how many it took or what the first of them met.
+pub(super) fn send_all(
+    messages: usize,
+    datagrams_of: impl Fn(usize) -> u64,
+    counters: &mut TxCounters,
+    mut call: impl FnMut(usize, usize) -> io::Result<usize>,
+) -> io::Result<Sent> {
+    let mut sent = Sent::default();
+    let mut at = 0;
+    while at < messages {
+        counters.calls += 1;
+        let error = match call(at, messages) {
+            Ok(taken) => {
+                let taken = taken.min(messages - at);
+                let datagrams: u64 = (at..at + taken).map(&datagrams_of).sum();
+                sent.accepted += datagrams;
+                counters.accepted += datagrams;
+                at += taken;
+                continue;
+            }
+            Err(error) => error,
+        };
+        match error.kind() {
+            io::ErrorKind::Interrupted => {}
+            io::ErrorKind::WouldBlock => {
+                counters.blocked += 1;
+                break;
+            }
+            _ if is_hopeless(&error) => return Err(error),
+            _ => {
+                let datagrams = datagrams_of(at);
+                sent.refused += datagrams;
+                *counters
+                    .refused
+                    .entry(error.raw_os_error().unwrap_or(0))
+                    .or_default() += datagrams;
+                at += 1;
+            }
+        }
+    }
+    Ok(sent)
+}
+
+/// True for what makes every further send fail the same way (send(2)).
+fn is_hopeless(error: &io::Error) -> bool {
+    // Numbers of include/uapi/asm-generic/errno.h: EBADF, EACCES, EFAULT, EINVAL, ENOTSOCK,
+    // EDESTADDRREQ, EMSGSIZE, EOPNOTSUPP, EAFNOSUPPORT. EPERM is not among them: a packet filter
+    // answers it for single packets.
+    matches!(
+        error.raw_os_error(),
+        Some(9 | 13 | 14 | 22 | 88 | 89 | 90 | 95 | 97)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const EAGAIN: i32 = 11;
+    const EINTR: i32 = 4;
+    const ECONNREFUSED: i32 = 111;
+    const ENOBUFS: i32 = 105;
+    const EMSGSIZE: i32 = 90;
+
+    /// A kernel that gives the answers of a script, one a call, and keeps the questions.
+    #[derive(Default)]
+    struct Script {
+        answers: Vec<Result<usize, i32>>,
+        asked: Vec<(usize, usize)>,
+    }
+
+    impl Script {
+        fn new(answers: &[Result<usize, i32>]) -> Self {
+            Self {
+                answers: answers.iter().rev().copied().collect(),
+                asked: Vec::new(),
+            }
+        }
+
+        fn answer(&mut self, from: usize, to: usize) -> io::Result<usize> {
+            self.asked.push((from, to));
+            let answer = self
+                .answers
+                .pop()
+                .expect("the script ended before the loop did");
+            answer.map_err(io::Error::from_raw_os_error)
+        }
+    }
+
+    fn send(script: &mut Script, messages: usize, train: u64) -> (io::Result<Sent>, TxCounters) {
+        let mut counters = TxCounters::default();
+        let sent = send_all(
+            messages,
+            |_| train,
+            &mut counters,
+            |from, to| script.answer(from, to),
+        );
+        (sent, counters)
+    }
+
+    #[test]
+    fn goes_on_where_the_kernel_stopped() {
+        let mut script = Script::new(&[Ok(3), Err(EINTR), Ok(7)]);
+        let (sent, counters) = send(&mut script, 10, 1);
+        assert_eq!(
+            sent.unwrap(),
+            Sent {
+                accepted: 10,
+                refused: 0
+            }
+        );
+        assert_eq!(script.asked, [(0, 10), (3, 10), (3, 10)]);
+        assert_eq!((counters.calls, counters.accepted), (3, 10));
+    }
+
+    #[test]
+    fn a_refused_datagram_is_counted_by_errno_and_the_next_one_tried() {
+        let mut script = Script::new(&[Ok(2), Err(ECONNREFUSED), Err(ENOBUFS), Ok(1)]);
+        let (sent, counters) = send(&mut script, 5, 64);
+        assert_eq!(
+            sent.unwrap(),
+            Sent {
+                accepted: 3 * 64,
+                refused: 2 * 64
+            }
+        );
+        assert_eq!(counters.refused, [(ECONNREFUSED, 64), (ENOBUFS, 64)].into());
+        assert_eq!(script.asked.last(), Some(&(4, 5)));
+    }
+
+    #[test]
+    fn a_full_send_buffer_leaves_the_rest_unoffered() {
+        let mut script = Script::new(&[Ok(4), Err(EAGAIN)]);
+        let (sent, counters) = send(&mut script, 10, 1);
+        assert_eq!(sent.unwrap().offered(), 4);
+        assert_eq!(counters.blocked, 1);
+    }
+
+    #[test]
+    fn what_can_never_work_is_an_error_and_not_a_million_refusals() {
+        let mut script = Script::new(&[Err(EMSGSIZE)]);
+        let (sent, counters) = send(&mut script, 10, 1);
+        assert_eq!(sent.unwrap_err().raw_os_error(), Some(EMSGSIZE));
+        assert_eq!(counters.refused_total(), 0);
+    }
+
+    fn receive_by(wait: Wait, script: &mut Script) -> io::Result<usize> {
+        receive(wait, |_| Ok(()), |_| script.answer(0, 0))
+    }
+
+    #[test]
+    fn an_empty_queue_and_a_signal_are_no_errors() {
+        let block = Wait::Block(Duration::from_millis(1));
+        assert_eq!(
+            receive_by(block, &mut Script::new(&[Err(EAGAIN)])).unwrap(),
+            0
+        );
+        assert_eq!(
+            receive_by(block, &mut Script::new(&[Err(EINTR)])).unwrap(),
+            0
+        );
+        assert_eq!(
+            receive_by(Wait::Poll, &mut Script::new(&[Err(EAGAIN)])).unwrap(),
+            0
+        );
+    }
+
+    #[test]
+    fn spinning_asks_again() {
+        let wait = Wait::Spin(Duration::from_secs(60));
+        let mut script = Script::new(&[Err(EAGAIN), Err(EAGAIN), Ok(5)]);
+        assert_eq!(receive_by(wait, &mut script).unwrap(), 5);
+    }
+
+    #[test]
+    fn an_icmp_error_of_an_earlier_send_does_not_stop_a_receiver() {
+        let mut script = Script::new(&[Err(ECONNREFUSED), Ok(1)]);
+        assert_eq!(receive_by(Wait::Poll, &mut script).unwrap(), 1);
+    }
+
+    #[test]
+    fn a_real_error_is_one() {
+        let mut script = Script::new(&[Err(9)]);
+        assert!(receive_by(Wait::Poll, &mut script).is_err());
+    }
+}

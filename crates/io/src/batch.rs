@@ -1,0 +1,261 @@
+//! A batch of received packets, lent by the receiver until the next call.
+
+#![allow(
+    unsafe_code,
+    reason = "packets live in memory that the kernel also writes"
+)]
+
+use std::marker::PhantomData;
+use std::net::SocketAddr;
+use std::ptr::NonNull;
+use std::slice;
+
+/// Where one packet, or one train of equal datagrams, lies in its receiver's memory.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Descriptor {
+    /// First byte, counted from the start of the receiver's memory.
+    pub offset: u32,
+    /// Bytes there.
+    pub bytes: u32,
+    /// Bytes that the packet had on arrival; more than `bytes` if it was cut.
+    pub wire_bytes: u32,
+    /// Bytes of each datagram of a train but the last; 0 if this is one datagram.
+    pub segment_bytes: u16,
+}
+
+impl Descriptor {
+    /// How many datagrams it describes.
+    #[inline]
+    pub fn datagrams(&self) -> u64 {
+        match self.segment_bytes {
+            0 => 1,
+            segment => u64::from(self.wire_bytes)
+                .div_ceil(u64::from(segment))
+                .max(1),
+        }
+    }
+}
+
+/// Packets that one [`crate::Rx::recv`] brought. It borrows the receiver, so that using a packet
+/// after its buffer went back does not compile:
+///
+/// ```compile_fail
+/// # use mpps_io::{RxConfig, Wait, backend};
+/// # let config = RxConfig::new("127.0.0.1:4321".parse().unwrap());
+/// let mut rx = backend::find("memory").unwrap().open_rx(&config).unwrap();
+/// let batch = rx.recv(Wait::Poll).unwrap();
+/// rx.recv(Wait::Poll).unwrap();
+/// batch.datagrams();
+/// ```
+#[derive(Debug, Clone, Copy)]
+pub struct Batch<'a> {
+    memory: NonNull<u8>,
+    memory_bytes: usize,
+    descriptors: &'a [Descriptor],
+    sources: &'a [Option<SocketAddr>],
+    lent: PhantomData<&'a [u8]>,
+}
+
+// SAFETY: a batch is a shared borrow of bytes and descriptors; it hands out nothing but `&[u8]`.
+unsafe impl Send for Batch<'_> {}
+// SAFETY: as above.
+unsafe impl Sync for Batch<'_> {}
+
+/// One received datagram.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Packet<'a> {
+    /// Its bytes: the UDP payload from a socket backend, the frame from a ring backend.
+    pub data: &'a [u8],
+    /// Bytes that it had on arrival; more than `data.len()` if it was cut.
+    pub wire_bytes: usize,
+    /// Who sent it, if [`crate::RxConfig::sources`] asked.
+    pub source: Option<SocketAddr>,
+}
+
+impl<'a> Batch<'a> {
+    /// A batch of packets in ordinary memory.
+    pub fn new(memory: &'a [u8], descriptors: &'a [Descriptor]) -> Self {
+        // SAFETY: a slice is readable for its whole length and borrowed for 'a.
+        unsafe { Self::from_raw(NonNull::from(memory).cast(), memory.len(), descriptors) }
+    }
+
+    /// A batch of packets in memory that somebody else writes too, such as a kernel's ring.
+    ///
+    /// # Safety
+    /// The bytes that `descriptors` point to must be readable, and nobody may write them, during
+    /// `'a`. Descriptors that reach beyond `memory_bytes` are harmless.
+    pub unsafe fn from_raw(
+        memory: NonNull<u8>,
+        memory_bytes: usize,
+        descriptors: &'a [Descriptor],
+    ) -> Self {
+        Self {
+            memory,
+            memory_bytes,
+            descriptors,
+            sources: &[],
+            lent: PhantomData,
+        }
+    }
+
+    /// An empty batch: nothing came in time.
+    pub fn empty() -> Self {
+        Self::new(&[], &[])
+    }
+
+    /// Adds the senders, one per descriptor.
+    #[must_use]
+    pub fn with_sources(mut self, sources: &'a [Option<SocketAddr>]) -> Self {
+        self.sources = sources;
+        self
+    }
+
+    /// True if nothing came.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.descriptors.is_empty()
+    }
+
+    /// How many buffers came: datagrams and trains.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.descriptors.len()
+    }
+
+    /// How many datagrams came; those of a train count each.
+    #[inline]
+    pub fn datagrams(&self) -> u64 {
+        self.descriptors.iter().map(Descriptor::datagrams).sum()
+    }
+
+    /// How many bytes came, those that did not fit included.
+    #[inline]
+    pub fn wire_bytes(&self) -> u64 {
+        self.descriptors
+            .iter()
+            .map(|at| u64::from(at.wire_bytes))
+            .sum()
+    }
+
+    /// How many datagrams or trains were cut.
+    #[inline]
+    pub fn truncated(&self) -> u64 {
+        self.descriptors
+            .iter()
+            .filter(|at| at.bytes < at.wire_bytes)
+            .count() as u64
+    }
+
+    /// The datagrams in order of arrival; trains are taken apart.
+    pub fn packets(&self) -> impl Iterator<Item = Packet<'a>> + use<'a> {
+        let batch = *self;
+        (0..batch.descriptors.len()).flat_map(move |at| {
+            let descriptor = batch.descriptors[at];
+            let source = batch.sources.get(at).copied().flatten();
+            Segments {
+                rest: batch.bytes(descriptor),
+                descriptor,
+                at: 0,
+            }
+            .map(move |(data, wire_bytes)| Packet {
+                data,
+                wire_bytes,
+                source,
+            })
+        })
+    }
+
+    /// The buffers as the kernel gave them: a train is one slice.
+    pub fn raw(&self) -> impl Iterator<Item = (&'a [u8], Descriptor)> + use<'a> {
+        let batch = *self;
+        batch
+            .descriptors
+            .iter()
+            .map(move |at| (batch.bytes(*at), *at))
+    }
+
+    /// The bytes of one descriptor, cut at the end of the memory.
+    #[inline]
+    fn bytes(&self, descriptor: Descriptor) -> &'a [u8] {
+        let from = (descriptor.offset as usize).min(self.memory_bytes);
+        let bytes = (descriptor.bytes as usize).min(self.memory_bytes - from);
+        // SAFETY: `from + bytes <= memory_bytes` by the two lines above; the memory is readable
+        // and not written during 'a by the contract of `from_raw`.
+        unsafe { slice::from_raw_parts(self.memory.as_ptr().add(from), bytes) }
+    }
+}
+
+/// The datagrams of one train, or the one datagram: bytes and length on arrival.
+struct Segments<'a> {
+    rest: &'a [u8],
+    descriptor: Descriptor,
+    at: u64,
+}
+
+impl<'a> Iterator for Segments<'a> {
+    type Item = (&'a [u8], usize);
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.at >= self.descriptor.datagrams() {
+            return None;
+        }
+        let wire_bytes = self.descriptor.wire_bytes as usize;
+        let segment = match self.descriptor.segment_bytes {
+            0 => wire_bytes,
+            bytes => usize::from(bytes),
+        };
+        let begun = segment * self.at as usize;
+        let (data, rest) = self.rest.split_at(segment.min(self.rest.len()));
+        self.rest = rest;
+        self.at += 1;
+        Some((data, segment.min(wire_bytes - begun)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_train_is_handed_out_as_its_datagrams() {
+        let memory: Vec<u8> = (0..10).collect();
+        let train = Descriptor {
+            offset: 0,
+            bytes: 10,
+            wire_bytes: 10,
+            segment_bytes: 4,
+        };
+        let descriptors = [train];
+        let batch = Batch::new(&memory, &descriptors);
+        assert_eq!(batch.datagrams(), 3);
+        let parts: Vec<&[u8]> = batch.packets().map(|packet| packet.data).collect();
+        assert_eq!(parts, [&[0, 1, 2, 3][..], &[4, 5, 6, 7], &[8, 9]]);
+        assert_eq!(batch.raw().count(), 1);
+    }
+
+    #[test]
+    fn an_empty_datagram_is_a_datagram() {
+        let descriptors = [Descriptor::default()];
+        let batch = Batch::new(&[], &descriptors);
+        assert_eq!((batch.datagrams(), batch.packets().count()), (1, 1));
+    }
+
+    proptest! {
+        #[test]
+        fn no_descriptor_reaches_outside_the_memory(
+            memory in proptest::collection::vec(any::<u8>(), 0..200),
+            (offset, bytes, wire_bytes, segment_bytes) in
+                (any::<u32>(), any::<u32>(), 0_u32..70_000, any::<u16>()),
+        ) {
+            let descriptors = [Descriptor { offset, bytes, wire_bytes, segment_bytes }];
+            let batch = Batch::new(&memory, &descriptors);
+            let read: usize = batch.packets().map(|packet| packet.data.len()).sum();
+            prop_assert!(read <= memory.len());
+            prop_assert_eq!(batch.packets().count() as u64, batch.datagrams());
+            let wire: usize = batch.packets().map(|packet| packet.wire_bytes).sum();
+            prop_assert_eq!(wire, wire_bytes as usize);
+        }
+    }
+}

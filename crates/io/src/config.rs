@@ -1,0 +1,217 @@
+//! What to open: checked before the first packet, never a hint that a backend may ignore.
+
+use crate::Error;
+use std::net::{IpAddr, SocketAddr};
+
+/// The largest UDP payload over IPv4: 65 535 less the IP header of 20 bytes and the UDP header of 8.
+pub(crate) const PAYLOAD_BYTES_MAX_V4: usize = 65_507;
+/// The largest UDP payload over IPv6 without jumbograms: the IP header does not count (RFC 8200).
+pub(crate) const PAYLOAD_BYTES_MAX_V6: usize = 65_527;
+/// `UDP_MAX_SEGMENTS` of include/linux/udp.h: 64 before kernel 6.9, 128 since.
+pub(crate) const SEGMENTS_MAX: u16 = 128;
+/// `UIO_MAXIOV`, the most messages that one `recvmmsg(2)` or `sendmmsg(2)` takes.
+pub(crate) const BATCH_MAX: usize = 1024;
+
+/// A multicast group to join.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Group {
+    /// The group's address.
+    pub address: IpAddr,
+    /// The interface's index, or 0 for the one that the route points to.
+    pub interface_index: u32,
+}
+
+/// What a receiver is opened with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RxConfig {
+    /// Local address and port; port 0 lets the kernel choose.
+    pub address: SocketAddr,
+    /// Most datagrams (or GRO trains) per call, 1 to 1024.
+    pub batch: usize,
+    /// Bytes kept of each datagram; a longer one is cut and counted as truncated.
+    pub buffer_bytes: usize,
+    /// Socket receive buffer to ask for, in bytes without the kernel's doubling.
+    pub receive_buffer_bytes: Option<usize>,
+    /// Let other sockets bind the same address (`SO_REUSEPORT`).
+    pub reuse_port: bool,
+    /// Take trains of datagrams in one buffer (`UDP_GRO`).
+    pub gro: bool,
+    /// Poll the device queue for so many microseconds while waiting (`SO_BUSY_POLL`).
+    pub busy_poll_us: Option<u32>,
+    /// Multicast groups to join.
+    pub groups: Vec<Group>,
+    /// Tell each datagram's sender ([`crate::Packet::source`]).
+    pub sources: bool,
+}
+
+impl RxConfig {
+    /// The default receiver at `address`: batches of 1024 datagrams of up to 2048 bytes.
+    pub fn new(address: SocketAddr) -> Self {
+        Self {
+            address,
+            batch: BATCH_MAX,
+            buffer_bytes: 2048,
+            receive_buffer_bytes: None,
+            reuse_port: false,
+            gro: false,
+            busy_poll_us: None,
+            groups: Vec::new(),
+            sources: false,
+        }
+    }
+
+    /// Turns GRO on, with buffers that hold whole trains and a batch that keeps memory in bounds.
+    #[must_use]
+    pub fn with_gro(mut self) -> Self {
+        self.gro = true;
+        self.buffer_bytes = 65_536;
+        // 64 buffers of 64 KiB are 4 MiB a thread.
+        self.batch = self.batch.min(64);
+        self
+    }
+
+    /// Checks what no backend could do.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        check_batch(self.batch)?;
+        if self.buffer_bytes == 0 || self.buffer_bytes > 65_536 {
+            return Err(Error::Invalid {
+                option: "--buffer",
+                value: self.buffer_bytes.to_string(),
+                why: "a buffer holds 1 to 65536 bytes".to_owned(),
+            });
+        }
+        for group in &self.groups {
+            if !group.address.is_multicast() {
+                return Err(Error::Invalid {
+                    option: "--join",
+                    value: group.address.to_string(),
+                    why: "not a multicast group (224.0.0.0/4 or ff00::/8)".to_owned(),
+                });
+            }
+            if group.address.is_ipv4() != self.address.is_ipv4() {
+                return Err(Error::Invalid {
+                    option: "--join",
+                    value: group.address.to_string(),
+                    why: format!("of another IP version than the socket at {}", self.address),
+                });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What a sender is opened with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TxConfig {
+    /// Where to.
+    pub target: SocketAddr,
+    /// Local address and first source port; port 0 lets the kernel choose.
+    pub source: Option<SocketAddr>,
+    /// Source ports to use, one flow each: `source`'s and those that follow.
+    pub flows: usize,
+    /// UDP payload of each datagram in bytes.
+    pub payload_bytes: usize,
+    /// Most datagrams per call, 1 to 1024 (times the train length with GSO).
+    pub batch: usize,
+    /// Datagrams per train that the kernel cuts (`UDP_SEGMENT`); 1 is off.
+    pub gso_segments: u16,
+    /// Fix the peer with `connect(2)`.
+    pub connect: bool,
+    /// Socket send buffer to ask for, in bytes without the kernel's doubling.
+    pub send_buffer_bytes: Option<usize>,
+}
+
+impl TxConfig {
+    /// The default sender to `target`: connected, 32 bytes, batches of 1024, as in the article.
+    pub fn new(target: SocketAddr) -> Self {
+        Self {
+            target,
+            source: None,
+            flows: 1,
+            payload_bytes: 32,
+            batch: BATCH_MAX,
+            gso_segments: 1,
+            connect: true,
+            send_buffer_bytes: None,
+        }
+    }
+
+    /// Checks what no backend could do.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        check_batch(self.batch)?;
+        let payload_bytes_max = match self.target {
+            SocketAddr::V4(_) => PAYLOAD_BYTES_MAX_V4,
+            SocketAddr::V6(_) => PAYLOAD_BYTES_MAX_V6,
+        };
+        if self.payload_bytes > payload_bytes_max {
+            return Err(Error::Invalid {
+                option: "--size",
+                value: self.payload_bytes.to_string(),
+                why: format!("a UDP datagram carries at most {payload_bytes_max} bytes"),
+            });
+        }
+        if self.gso_segments == 0 || self.gso_segments > SEGMENTS_MAX {
+            return Err(Error::Invalid {
+                option: "--gso",
+                value: self.gso_segments.to_string(),
+                why: format!("a train has 1 to {SEGMENTS_MAX} segments (64 before Linux 6.9)"),
+            });
+        }
+        let train_bytes = self.payload_bytes * usize::from(self.gso_segments);
+        if self.gso_segments > 1 && (self.payload_bytes == 0 || train_bytes > payload_bytes_max) {
+            let most = payload_bytes_max
+                .checked_div(self.payload_bytes)
+                .unwrap_or(0);
+            return Err(Error::Invalid {
+                option: "--gso",
+                value: self.gso_segments.to_string(),
+                why: format!(
+                    "a train carries at most {payload_bytes_max} bytes: {most} segments of {} bytes",
+                    self.payload_bytes
+                ),
+            });
+        }
+        if self.flows == 0 || self.flows > 65_535 {
+            return Err(Error::Invalid {
+                option: "--flows",
+                value: self.flows.to_string(),
+                why: "there are 1 to 65535 source ports".to_owned(),
+            });
+        }
+        if self.target.port() == 0 {
+            return Err(Error::Invalid {
+                option: "target",
+                value: self.target.to_string(),
+                why: "port 0 cannot be sent to; give ADDR:PORT".to_owned(),
+            });
+        }
+        if let Some(source) = self.source {
+            if source.is_ipv4() != self.target.is_ipv4() {
+                return Err(Error::Invalid {
+                    option: "source",
+                    value: source.to_string(),
+                    why: format!("of another IP version than the target {}", self.target),
+                });
+            }
+            if source.port() != 0 && usize::from(source.port()) + self.flows > 65_536 {
+                return Err(Error::Invalid {
+                    option: "--flows",
+                    value: self.flows.to_string(),
+                    why: format!("no so many source ports after {}", source.port()),
+                });
+            }
+        }
+        Ok(())
+    }
+}
+
+fn check_batch(batch: usize) -> Result<(), Error> {
+    if (1..=BATCH_MAX).contains(&batch) {
+        return Ok(());
+    }
+    Err(Error::Invalid {
+        option: "--batch",
+        value: batch.to_string(),
+        why: format!("a call takes 1 to {BATCH_MAX} messages (UIO_MAXIOV)"),
+    })
+}

@@ -1,0 +1,35 @@
+//! What mpps refused, as opposed to what the kernel refused.
+
+/// Why a backend could not be opened as asked.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The kernel said no.
+    #[error(transparent)]
+    Kernel(#[from] mpps_os::Error),
+    /// The backend cannot do what was asked, and does not pretend to.
+    #[error("backend {backend} cannot honour {option}")]
+    Unsupported {
+        /// The backend's name.
+        backend: &'static str,
+        /// The option, as a user names it.
+        option: &'static str,
+    },
+    /// A value that no backend takes.
+    #[error("{option} {value}: {why}")]
+    Invalid {
+        /// The option, as a user names it.
+        option: &'static str,
+        /// What was given.
+        value: String,
+        /// What is wrong with it, and what is possible.
+        why: String,
+    },
+    /// No backend of that name.
+    #[error("no backend is called `{name}`; there are {known}")]
+    UnknownBackend {
+        /// What was asked for.
+        name: String,
+        /// The names that exist.
+        known: String,
+    },
+}

@@ -1,0 +1,355 @@
+//! Loss, duplicates, reordering and one-way delay of each flow, by the stamps alone.
+
+use crate::{Stamp, StampKind};
+use hdrhistogram::Histogram;
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// Sequence numbers remembered below the highest one of a flow. A datagram that comes later than
+/// that cannot be told to be late or a duplicate, and is counted as `too_late`.
+const WINDOW: u64 = 4096;
+/// Flows with a delay histogram of their own (10 KiB each); the others share one, so that the
+/// memory of a receiver stays flat whatever it is sent.
+const HISTOGRAMS_MAX: usize = 256;
+/// Flows that are followed (0.6 KiB each); datagrams of others are counted as untracked.
+const FLOWS_MAX: usize = 8192;
+
+/// Which flow: the sending thread and its flow number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FlowKey {
+    /// Sending thread.
+    pub sender: u8,
+    /// Flow of that thread.
+    pub flow: u16,
+}
+
+/// What one receiving thread saw of one flow.
+#[derive(Clone)]
+struct Flow {
+    report: FlowReport,
+    /// One bit for each of the `WINDOW` sequence numbers below `next`, by number modulo `WINDOW`.
+    seen: Box<[u64; (WINDOW / 64) as usize]>,
+    /// One more than the highest sequence number seen.
+    next: u64,
+    shares_delay: bool,
+}
+
+/// What was seen of one flow, by all threads together after [`FlowReport::merge`].
+#[derive(Debug, Clone)]
+pub struct FlowReport {
+    /// Datagrams received, duplicates included.
+    pub received: u64,
+    /// Datagrams whose sequence number had been seen before.
+    pub duplicates: u64,
+    /// Datagrams that came after one with a higher number (RFC 4737, type-P-reordered), on the
+    /// thread that received them.
+    pub reordered: u64,
+    /// Datagrams more than 4096 numbers behind: late or duplicates, nobody knows.
+    pub too_late: u64,
+    /// The lowest sequence number seen.
+    pub first: u64,
+    /// One more than the highest sequence number seen.
+    pub next: u64,
+    /// How many datagrams the sender offered, once an end marker came.
+    pub offered: Option<u64>,
+    /// One-way delay in nanoseconds, 1 % wide buckets; empty for flows beyond the 256th.
+    pub delay_ns: Histogram<u32>,
+}
+
+impl FlowReport {
+    fn new() -> Self {
+        Self {
+            received: 0,
+            duplicates: 0,
+            reordered: 0,
+            too_late: 0,
+            first: u64::MAX,
+            next: 0,
+            offered: None,
+            delay_ns: delay_histogram(),
+        }
+    }
+
+    /// Datagrams that were offered and never came, counted from sequence number 0: against the
+    /// end marker if it came, else against the highest number seen.
+    pub fn lost(&self) -> u64 {
+        let distinct = self.received - self.duplicates;
+        self.offered
+            .unwrap_or(self.next)
+            .max(self.next)
+            .saturating_sub(distinct)
+    }
+
+    /// Adds what another thread saw of the same flow. A duplicate that came to another thread than
+    /// its twin is not seen as one.
+    pub fn merge(&mut self, other: &Self) {
+        self.received += other.received;
+        self.duplicates += other.duplicates;
+        self.reordered += other.reordered;
+        self.too_late += other.too_late;
+        self.first = self.first.min(other.first);
+        self.next = self.next.max(other.next);
+        self.offered = self.offered.max(other.offered);
+        // Both histograms have the same bounds, so nothing can fail to fit.
+        let _ = self.delay_ns.add(&other.delay_ns);
+    }
+}
+
+/// Follows the flows that one thread receives.
+#[derive(Default)]
+pub struct FlowTable {
+    flows: Vec<Flow>,
+    index: BTreeMap<FlowKey, usize>,
+    last: Option<(FlowKey, usize)>,
+    /// Delay of the flows that have no histogram of their own.
+    others_delay_ns: Option<Histogram<u32>>,
+    /// Datagrams of flows beyond the 8192nd.
+    untracked: u64,
+    /// Datagrams without a stamp.
+    unstamped: u64,
+    end_markers: u64,
+}
+
+impl FlowTable {
+    /// An empty table.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Notes one datagram, received at `now_ns` ([`Stamp::now_ns`]).
+    #[inline]
+    pub fn record(&mut self, payload: &[u8], now_ns: u64) {
+        let Some(stamp) = Stamp::read(payload) else {
+            self.unstamped += 1;
+            return;
+        };
+        let key = FlowKey {
+            sender: stamp.sender,
+            flow: stamp.flow,
+        };
+        let at = match self.last {
+            Some((last, at)) if last == key => at,
+            _ => match self.find(key) {
+                Some(at) => at,
+                None => {
+                    self.untracked += 1;
+                    return;
+                }
+            },
+        };
+        self.last = Some((key, at));
+        let flow = &mut self.flows[at];
+        if stamp.kind == StampKind::End {
+            flow.report.offered = Some(stamp.sequence);
+            self.end_markers += 1;
+            return;
+        }
+        flow.see(stamp.sequence);
+        let delay = stamp.age_ns(now_ns);
+        if flow.shares_delay {
+            self.others_delay_ns
+                .get_or_insert_with(delay_histogram)
+                .saturating_record(delay);
+        } else {
+            flow.report.delay_ns.saturating_record(delay);
+        }
+    }
+
+    /// Datagrams that carried no stamp.
+    pub fn unstamped(&self) -> u64 {
+        self.unstamped
+    }
+
+    /// Datagrams of flows that were too many to follow.
+    pub fn untracked(&self) -> u64 {
+        self.untracked
+    }
+
+    /// End markers, which are datagrams too.
+    pub fn end_markers(&self) -> u64 {
+        self.end_markers
+    }
+
+    /// What was seen of each flow.
+    pub fn reports(&self) -> impl Iterator<Item = (FlowKey, &FlowReport)> {
+        self.index
+            .iter()
+            .map(|(key, at)| (*key, &self.flows[*at].report))
+    }
+
+    /// Delay of all flows beyond the 256th, together.
+    pub fn others_delay_ns(&self) -> Option<&Histogram<u32>> {
+        self.others_delay_ns.as_ref()
+    }
+
+    fn find(&mut self, key: FlowKey) -> Option<usize> {
+        if let Some(at) = self.index.get(&key) {
+            return Some(*at);
+        }
+        if self.flows.len() >= FLOWS_MAX {
+            return None;
+        }
+        let mut report = FlowReport::new();
+        let shares_delay = self.flows.len() >= HISTOGRAMS_MAX;
+        if shares_delay {
+            // The smallest histogram there is: it stays empty.
+            report.delay_ns =
+                Histogram::new_with_bounds(1, 2, 0).unwrap_or_else(|_| delay_histogram());
+        }
+        self.flows.push(Flow {
+            report,
+            seen: Box::new([0; 64]),
+            next: 0,
+            shares_delay,
+        });
+        self.index.insert(key, self.flows.len() - 1);
+        Some(self.flows.len() - 1)
+    }
+}
+
+impl fmt::Debug for FlowTable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FlowTable")
+            .field("flows", &self.flows.len())
+            .field("untracked", &self.untracked)
+            .field("unstamped", &self.unstamped)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Flow {
+    #[inline]
+    fn see(&mut self, sequence: u64) {
+        let report = &mut self.report;
+        report.received += 1;
+        report.first = report.first.min(sequence);
+        if sequence >= self.next {
+            // Numbers that fall into the window now have not been seen.
+            if sequence - self.next >= WINDOW {
+                self.seen.fill(0);
+            } else {
+                for skipped in self.next..sequence {
+                    clear(&mut self.seen, skipped);
+                }
+            }
+            set(&mut self.seen, sequence);
+            self.next = sequence + 1;
+            report.next = self.next;
+        } else if self.next - sequence > WINDOW {
+            report.too_late += 1;
+        } else if is_set(&self.seen, sequence) {
+            report.duplicates += 1;
+        } else {
+            set(&mut self.seen, sequence);
+            report.reordered += 1;
+        }
+    }
+}
+
+fn set(seen: &mut [u64; 64], sequence: u64) {
+    seen[(sequence % WINDOW / 64) as usize] |= 1 << (sequence % 64);
+}
+
+fn clear(seen: &mut [u64; 64], sequence: u64) {
+    seen[(sequence % WINDOW / 64) as usize] &= !(1 << (sequence % 64));
+}
+
+fn is_set(seen: &[u64; 64], sequence: u64) -> bool {
+    seen[(sequence % WINDOW / 64) as usize] & 1 << (sequence % 64) != 0
+}
+
+/// 1 µs to 60 s, two significant digits: 1 % wide and 10 KiB.
+fn delay_histogram() -> Histogram<u32> {
+    Histogram::new_with_bounds(1_000, 60_000_000_000, 2)
+        .expect("the bounds are constants that the histogram accepts")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    fn feed(table: &mut FlowTable, kind: StampKind, sequence: u64) {
+        let mut payload = [0; 16];
+        Stamp {
+            kind,
+            sender: 1,
+            flow: 2,
+            sequence,
+            time_ns: 0,
+        }
+        .write(&mut payload);
+        table.record(&payload, 5_000);
+    }
+
+    fn only(table: &FlowTable) -> FlowReport {
+        table.reports().next().unwrap().1.clone()
+    }
+
+    #[test]
+    fn tells_loss_duplicates_and_disorder_apart() {
+        let mut table = FlowTable::new();
+        for sequence in [0, 1, 3, 3, 2, 6] {
+            feed(&mut table, StampKind::Data, sequence);
+        }
+        let report = only(&table);
+        assert_eq!(
+            (report.received, report.duplicates, report.reordered),
+            (6, 1, 1)
+        );
+        assert_eq!(report.lost(), 2, "4 and 5");
+        feed(&mut table, StampKind::End, 10);
+        assert_eq!(only(&table).lost(), 5, "4, 5, 7, 8 and 9");
+        assert_eq!(
+            only(&table).delay_ns.len(),
+            6,
+            "the end marker is no datagram of the flow"
+        );
+    }
+
+    #[test]
+    fn memory_is_bounded_whatever_flows_come() {
+        let mut table = FlowTable::new();
+        let mut payload = [0; 16];
+        for flow in 0..u16::MAX {
+            Stamp {
+                kind: StampKind::Data,
+                sender: 0,
+                flow,
+                sequence: 0,
+                time_ns: 0,
+            }
+            .write(&mut payload);
+            table.record(&payload, 0);
+        }
+        assert_eq!(table.reports().count(), FLOWS_MAX);
+        assert_eq!(table.untracked(), u64::from(u16::MAX) - FLOWS_MAX as u64);
+        assert_eq!(
+            table.others_delay_ns().unwrap().len(),
+            (FLOWS_MAX - HISTOGRAMS_MAX) as u64
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn agrees_with_a_plain_model(sequences in proptest::collection::vec(0_u64..3000, 1..400)) {
+            let mut table = FlowTable::new();
+            let (mut seen, mut duplicates, mut reordered) = (BTreeSet::new(), 0, 0);
+            for sequence in &sequences {
+                feed(&mut table, StampKind::Data, *sequence);
+                let late = seen.last().is_some_and(|highest| sequence < highest);
+                if !seen.insert(*sequence) {
+                    duplicates += 1;
+                } else if late {
+                    reordered += 1;
+                }
+            }
+            let report = only(&table);
+            prop_assert_eq!(report.duplicates, duplicates);
+            prop_assert_eq!(report.reordered, reordered);
+            prop_assert_eq!(report.lost(), seen.last().unwrap() + 1 - seen.len() as u64);
+            prop_assert_eq!(report.too_late, 0);
+        }
+    }
+}

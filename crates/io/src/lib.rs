@@ -1,0 +1,65 @@
+//! Packets in and out: one receive and one transmit interface over every Linux packet path.
+//!
+//! A [`Backend`] is one way to move packets; [`BACKENDS`] names them all. [`Rx`] receives in
+//! batches that *lend* their packets, so that a packet cannot be touched after its buffer went
+//! back; [`Tx`] lends the frames to write and passes them on in one call.
+//!
+//! ```
+//! use mpps_io::{RxConfig, TxConfig, Wait, backend};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let memory = backend::find("memory")?;
+//! let mut rx = memory.open_rx(&RxConfig::new("127.0.0.1:4321".parse()?))?;
+//! let mut tx = memory.open_tx(&TxConfig::new(rx.caps().local_address))?;
+//!
+//! for payload in tx.frames(3) {
+//!     payload.fill(7);
+//! }
+//! assert_eq!(tx.send(0, 3)?.accepted, 3);
+//!
+//! let batch = rx.recv(Wait::Poll)?;
+//! assert_eq!(batch.datagrams(), 3);
+//! for packet in batch.packets() {
+//!     assert_eq!(packet.data, [7; 32]);
+//! }
+//! # Ok(())
+//! # }
+//! ```
+#![deny(unsafe_code)]
+
+pub mod backend;
+mod batch;
+mod config;
+mod error;
+mod flow;
+mod frames;
+mod pace;
+mod rx;
+mod stamp;
+mod tx;
+mod worker;
+
+/// The table of backends.
+pub use backend::{BACKENDS, Backend, Layer};
+/// A batch of received packets, lent by the receiver.
+pub use batch::{Batch, Descriptor, Packet};
+/// What to open.
+pub use config::{Group, RxConfig, TxConfig};
+/// What mpps refused.
+pub use error::Error;
+/// Loss, duplicates, order and delay by sequence number.
+pub use flow::{FlowKey, FlowReport, FlowTable};
+/// Frames to write payloads into, lent by the sender.
+pub use frames::Frames;
+/// A rate kept without bursts.
+pub use pace::Pacer;
+/// The receive interface.
+pub use rx::{Rx, RxCaps, RxCounters, Wait};
+/// The 16-byte header of stamped traffic.
+pub use stamp::{STAMP_BYTES, Stamp, StampKind};
+/// The transmit interface.
+pub use tx::{Refusals, Sent, Tx, TxCaps, TxCounters};
+/// Threads that receive and send.
+pub use worker::{
+    Inspect, RxProgress, RxReport, RxTask, RxWorker, Stop, TxProgress, TxReport, TxTask, TxWorker,
+};

@@ -1,0 +1,102 @@
+//! The receive interface.
+
+use crate::{Batch, Error, Layer};
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// How a receiver waits when nothing is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wait {
+    /// Return at once, with an empty batch.
+    Poll,
+    /// Sleep until a packet comes, or for so long.
+    Block(Duration),
+    /// Ask again and again until a packet comes, or for so long.
+    Spin(Duration),
+}
+
+/// Receives packets in batches. A batch lends its packets: they live until the next call.
+pub trait Rx: Send + fmt::Debug {
+    /// Waits for packets and lends them; an empty batch means that none came in time.
+    ///
+    /// # Errors
+    /// What the kernel refused. A signal, or an error that an earlier *send* left on the socket,
+    /// is not one.
+    fn recv(&mut self, wait: Wait) -> io::Result<Batch<'_>>;
+
+    /// What came and what the kernel dropped for this receiver so far.
+    fn counters(&self) -> RxCounters;
+
+    /// What this receiver is and was granted.
+    fn caps(&self) -> &RxCaps;
+
+    /// Another receiver on the *same* socket or ring, for a second thread.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] if one receiver owns what it reads.
+    fn share(&self) -> Result<Box<dyn Rx>, Error>;
+
+    /// Steers packets among the receivers that share this one's address (`SO_REUSEPORT`): those
+    /// received by `cpus[i]` go to the receiver that was opened `i`th.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] if the backend has no such group.
+    fn steer_by_cpu(&self, cpus: &[usize]) -> Result<(), Error>;
+}
+
+/// What a receiver got and lost since it was opened.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct RxCounters {
+    /// Datagrams received; those of a train count each.
+    pub datagrams: u64,
+    /// Buffers received: datagrams and trains.
+    pub buffers: u64,
+    /// Bytes received, those cut off included.
+    pub wire_bytes: u64,
+    /// Datagrams or trains that did not fit into the buffer.
+    pub truncated: u64,
+    /// Calls that brought something.
+    pub calls: u64,
+    /// Calls that brought nothing.
+    pub empty_calls: u64,
+    /// What the kernel dropped at this socket or ring, in units of its queue: with GRO a train is
+    /// one.
+    pub dropped: u64,
+}
+
+impl RxCounters {
+    /// Adds one batch.
+    #[inline]
+    pub(crate) fn add(&mut self, batch: &Batch<'_>) {
+        if batch.is_empty() {
+            self.empty_calls += 1;
+            return;
+        }
+        self.calls += 1;
+        self.buffers += batch.len() as u64;
+        self.datagrams += batch.datagrams();
+        self.wire_bytes += batch.wire_bytes();
+        self.truncated += batch.truncated();
+    }
+}
+
+/// What a receiver is and was granted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RxCaps {
+    /// The backend's name.
+    pub backend: &'static str,
+    /// What a packet's bytes are.
+    pub layer: Layer,
+    /// The address that it is bound to; the port is the true one.
+    pub local_address: SocketAddr,
+    /// Most buffers per call.
+    pub batch: usize,
+    /// Bytes kept of each buffer.
+    pub buffer_bytes: usize,
+    /// The receive buffer granted by the kernel, in bytes without its doubling.
+    pub receive_buffer_bytes: Option<usize>,
+    /// True if trains may come.
+    pub gro: bool,
+}

@@ -1,0 +1,85 @@
+//! The transmit interface.
+
+use crate::{Frames, Layer};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+
+/// Sends datagrams in batches.
+pub trait Tx: Send + fmt::Debug {
+    /// Lends the payloads of the next `datagrams`, at most [`TxCaps::batch`], to be written. What
+    /// is not written keeps what it had: zeros at first.
+    fn frames(&mut self, datagrams: usize) -> Frames<'_>;
+
+    /// Passes the first `datagrams` frames, at most [`TxCaps::batch`], to the kernel as one flow,
+    /// `flow` being below [`TxCaps::flows`]. Fewer than asked are dealt with if the kernel had no
+    /// room in time: the rest is not offered and may be tried again.
+    ///
+    /// # Errors
+    /// Only what makes every send fail (`EINVAL`, `EMSGSIZE`, `EACCES`, ...). What the kernel
+    /// refused of single datagrams is in [`Sent::refused`].
+    fn send(&mut self, flow: usize, datagrams: usize) -> io::Result<Sent>;
+
+    /// What was offered and refused so far.
+    fn counters(&self) -> &TxCounters;
+
+    /// What this sender is and was granted.
+    fn caps(&self) -> &TxCaps;
+}
+
+/// What became of the datagrams of one send.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Sent {
+    /// Taken by the kernel. It may still drop them without a word to the sender.
+    pub accepted: u64,
+    /// Refused with an error.
+    pub refused: u64,
+}
+
+impl Sent {
+    /// Datagrams dealt with: accepted and refused.
+    pub fn offered(self) -> u64 {
+        self.accepted + self.refused
+    }
+}
+
+/// Refused datagrams by `errno`.
+pub type Refusals = BTreeMap<i32, u64>;
+
+/// What a sender offered since it was opened.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TxCounters {
+    /// Datagrams taken by the kernel.
+    pub accepted: u64,
+    /// Datagrams refused, by `errno`.
+    pub refused: Refusals,
+    /// System calls.
+    pub calls: u64,
+    /// Calls that found no room in the send buffer in time.
+    pub blocked: u64,
+}
+
+impl TxCounters {
+    /// Datagrams refused for any reason.
+    pub fn refused_total(&self) -> u64 {
+        self.refused.values().sum()
+    }
+}
+
+/// What a sender is and was granted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TxCaps {
+    /// The backend's name.
+    pub backend: &'static str,
+    /// What a frame's bytes are.
+    pub layer: Layer,
+    /// Most datagrams per send.
+    pub batch: usize,
+    /// Flows that it has.
+    pub flows: usize,
+    /// Local address of each flow.
+    pub local_addresses: Vec<SocketAddr>,
+    /// The send buffer granted by the kernel, in bytes without its doubling.
+    pub send_buffer_bytes: Option<usize>,
+}

@@ -1,0 +1,310 @@
+//! The receiving worker.
+
+use super::{Published, Stop, scheduled};
+use crate::{FlowTable, Rx, RxCaps, RxCounters, Stamp, Wait};
+use mpps_os::{clock, sched};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+/// How long a waiting worker may take to notice a stop.
+const NOTICE: Duration = Duration::from_millis(100);
+/// How long a stopped worker reads on to find what is still queued, if more keeps coming.
+const DRAIN: Duration = Duration::from_millis(100);
+/// Datagrams after which the precise clock is read again; between, the coarse one will do.
+const CLOCK_EVERY: u64 = 64;
+
+/// Whether a worker looks into payloads for stamps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Inspect {
+    /// Never: it counts and no more.
+    Never,
+    /// From the first batch on that begins with a stamp.
+    Auto,
+    /// Always.
+    Always,
+}
+
+/// What a receiving worker is to do.
+#[derive(Debug)]
+pub struct RxTask {
+    /// Whom it receives with.
+    pub rx: Box<dyn Rx>,
+    /// CPU to stay on; none leaves it to the scheduler.
+    pub cpu: Option<usize>,
+    /// How to wait; the time of [`Wait::Block`] is cut to 0.1 s so that a stop is noticed.
+    pub wait: Wait,
+    /// Whether to look for stamps.
+    pub inspect: Inspect,
+    /// Datagrams that all workers sharing it may still receive before they stop.
+    pub limit: Option<Arc<AtomicU64>>,
+    /// Who may ask it to stop.
+    pub stop: Stop,
+}
+
+/// Counters of a running worker.
+#[derive(Debug, Default)]
+struct Live {
+    datagrams: Published,
+    wire_bytes: Published,
+    calls: Published,
+    dropped: Published,
+    cpu: Published,
+    first_ns: Published,
+    refresh: AtomicBool,
+}
+
+/// What a running worker has received so far.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct RxProgress {
+    /// Datagrams.
+    pub datagrams: u64,
+    /// Payload bytes.
+    pub wire_bytes: u64,
+    /// Calls that brought something.
+    pub calls: u64,
+    /// Drops of its socket, as of the last [`RxWorker::refresh`].
+    pub dropped: u64,
+    /// CPU that it was last seen on, as of the last [`RxWorker::refresh`].
+    pub cpu: usize,
+    /// `CLOCK_MONOTONIC` of the first datagram, 0 before it.
+    pub first_ns: u64,
+}
+
+/// A running receiver.
+#[derive(Debug)]
+pub struct RxWorker {
+    thread: JoinHandle<RxReport>,
+    live: Arc<Live>,
+    caps: RxCaps,
+}
+
+/// What a receiver did from start to end.
+#[derive(Debug)]
+pub struct RxReport {
+    /// What came, and what its socket dropped.
+    pub counters: RxCounters,
+    /// Datagrams of `counters` that were still in the buffer when it was asked to stop.
+    pub queued: u64,
+    /// `CLOCK_MONOTONIC` in nanoseconds of the first datagram; 0 if none came.
+    pub first_ns: u64,
+    /// The same of the last; good to the kernel's tick (1 to 10 ms) at low rates.
+    pub last_ns: u64,
+    /// CPU time that the thread used, in nanoseconds, by the scheduler.
+    pub cpu_ns: u64,
+    /// Time that it was ready and waited for a CPU, in nanoseconds, by the scheduler.
+    pub cpu_wait_ns: u64,
+    /// The CPU that it was pinned to.
+    pub cpu: Option<usize>,
+    /// What the stamps said; empty without [`Inspect`] or stamps.
+    pub flows: FlowTable,
+    /// What ended it early.
+    pub error: Option<io::Error>,
+}
+
+impl RxWorker {
+    /// Starts a thread for `task`.
+    ///
+    /// # Errors
+    /// If the thread cannot be started, or cannot be pinned to its CPU.
+    pub fn spawn(task: RxTask) -> io::Result<Self> {
+        let live = Arc::new(Live::default());
+        let caps = task.rx.caps().clone();
+        let (ready, started) = std::sync::mpsc::sync_channel(1);
+        let shared = Arc::clone(&live);
+        let thread = thread::Builder::new()
+            .name("mpps-rx".to_owned())
+            .spawn(move || {
+                let pinned = task.cpu.map_or(Ok(()), |cpu| sched::pin_current(&[cpu]));
+                // The spawner waits for this answer; if it is gone there is nobody to tell.
+                let _ = ready.send(pinned.map_err(|error| io::Error::other(error.to_string())));
+                Receiving::new(task, shared).run()
+            })?;
+        match started.recv() {
+            Ok(Ok(())) => Ok(Self { thread, live, caps }),
+            Ok(Err(error)) => Err(error),
+            Err(_) => Err(io::Error::other(
+                "the receiving thread ended before it began",
+            )),
+        }
+    }
+
+    /// What it has received so far.
+    pub fn progress(&self) -> RxProgress {
+        RxProgress {
+            datagrams: self.live.datagrams.read(),
+            wire_bytes: self.live.wire_bytes.read(),
+            calls: self.live.calls.read(),
+            dropped: self.live.dropped.read(),
+            cpu: self.live.cpu.read() as usize,
+            first_ns: self.live.first_ns.read(),
+        }
+    }
+
+    /// Asks for fresh drops and CPU, which cost a system call; they show within 0.1 s.
+    pub fn refresh(&self) {
+        self.live.refresh.store(true, Ordering::Relaxed);
+    }
+
+    /// What its receiver is and was granted.
+    pub fn caps(&self) -> &RxCaps {
+        &self.caps
+    }
+
+    /// True once it has ended, by its limit or an error.
+    pub fn is_finished(&self) -> bool {
+        self.thread.is_finished()
+    }
+
+    /// Waits for its end; ask it to stop first.
+    ///
+    /// # Panics
+    /// If the worker panicked, with its panic.
+    pub fn join(self) -> RxReport {
+        self.thread
+            .join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    }
+}
+
+/// The loop's own state.
+struct Receiving {
+    task: RxTask,
+    live: Arc<Live>,
+    report: RxReport,
+    since_clock: u64,
+    stamped: bool,
+}
+
+impl Receiving {
+    fn new(mut task: RxTask, live: Arc<Live>) -> Self {
+        if let Wait::Block(time) = task.wait {
+            task.wait = Wait::Block(time.min(NOTICE));
+        }
+        if let Wait::Spin(time) = task.wait {
+            task.wait = Wait::Spin(time.min(NOTICE));
+        }
+        let report = RxReport {
+            counters: RxCounters::default(),
+            queued: 0,
+            first_ns: 0,
+            last_ns: 0,
+            cpu_ns: 0,
+            cpu_wait_ns: 0,
+            cpu: task.cpu,
+            flows: FlowTable::new(),
+            error: None,
+        };
+        let stamped = task.inspect == Inspect::Always;
+        Self {
+            task,
+            live,
+            report,
+            since_clock: CLOCK_EVERY,
+            stamped,
+        }
+    }
+
+    fn run(mut self) -> RxReport {
+        let before = scheduled();
+        while !self.task.stop.is_stopped() {
+            match self.step(self.task.wait) {
+                Ok(0) => {}
+                Ok(datagrams) => {
+                    if self.is_limit_reached(datagrams) {
+                        self.task.stop.stop();
+                    }
+                }
+                Err(error) => {
+                    self.report.error = Some(error);
+                    break;
+                }
+            }
+        }
+        if self.report.error.is_none() {
+            self.drain();
+        }
+        let after = scheduled();
+        self.report.cpu_ns = after.run_ns.saturating_sub(before.run_ns);
+        self.report.cpu_wait_ns = after.wait_ns.saturating_sub(before.wait_ns);
+        self.report.counters = self.task.rx.counters();
+        self.live.dropped.set(self.report.counters.dropped);
+        self.report
+    }
+
+    /// One receive; answers how many datagrams came.
+    #[inline]
+    fn step(&mut self, wait: Wait) -> io::Result<u64> {
+        if self.live.refresh.load(Ordering::Relaxed) {
+            self.refresh();
+        }
+        let batch = self.task.rx.recv(wait)?;
+        if batch.is_empty() {
+            return Ok(0);
+        }
+        let datagrams = batch.datagrams();
+        let live = &self.live;
+        if self.report.first_ns == 0 {
+            self.report.first_ns = clock::monotonic_ns();
+            live.first_ns.set(self.report.first_ns);
+        }
+        self.since_clock += datagrams;
+        let now = if self.since_clock >= CLOCK_EVERY {
+            self.since_clock = 0;
+            clock::monotonic_ns()
+        } else {
+            clock::monotonic_coarse_ns()
+        };
+        self.report.last_ns = self.report.last_ns.max(now);
+        live.datagrams.set(live.datagrams.read() + datagrams);
+        live.wire_bytes
+            .set(live.wire_bytes.read() + batch.wire_bytes());
+        live.calls.set(live.calls.read() + 1);
+        if self.task.inspect == Inspect::Auto && !self.stamped {
+            let first = batch.packets().next();
+            self.stamped = first.is_some_and(|packet| Stamp::read(packet.data).is_some());
+        }
+        if self.stamped && self.task.inspect != Inspect::Never {
+            let now_ns = Stamp::now_ns();
+            for packet in batch.packets() {
+                self.report.flows.record(packet.data, now_ns);
+            }
+        }
+        Ok(datagrams)
+    }
+
+    /// Takes the batch out of the common limit; true once nothing is left of it.
+    fn is_limit_reached(&self, datagrams: u64) -> bool {
+        let Some(limit) = &self.task.limit else {
+            return false;
+        };
+        let left = limit.fetch_update(Ordering::AcqRel, Ordering::Acquire, |left| {
+            Some(left.saturating_sub(datagrams))
+        });
+        left.unwrap_or(0) <= datagrams
+    }
+
+    /// Counts what was still in the buffer when the worker was asked to stop.
+    fn drain(&mut self) {
+        let deadline = clock::monotonic_ns() + DRAIN.as_nanos() as u64;
+        while clock::monotonic_ns() < deadline {
+            match self.step(Wait::Poll) {
+                Ok(0) => return,
+                Ok(datagrams) => self.report.queued += datagrams,
+                Err(error) => {
+                    self.report.error = Some(error);
+                    return;
+                }
+            }
+        }
+    }
+
+    #[cold]
+    fn refresh(&self) {
+        self.live.refresh.store(false, Ordering::Relaxed);
+        self.live.dropped.set(self.task.rx.counters().dropped);
+        self.live.cpu.set(sched::current_cpu() as u64);
+    }
+}

@@ -1,0 +1,298 @@
+//! The sending worker.
+
+use super::{Published, Stop, scheduled};
+use crate::{Pacer, Refusals, Stamp, StampKind, Tx, TxCaps};
+use mpps_os::{clock, sched};
+use std::io;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+/// How long a sleeping worker may take to notice a stop.
+const NOTICE: Duration = Duration::from_millis(20);
+/// A shorter wait is spun: the kernel's timer slack alone is 50 µs (prctl(2), PR_SET_TIMERSLACK).
+const SLEEP_MIN: Duration = Duration::from_micros(100);
+/// End markers per flow: one that is lost must not leave the receiver without the totals.
+const END_MARKERS: usize = 3;
+
+/// What a sending worker is to do.
+#[derive(Debug)]
+pub struct TxTask {
+    /// Whom it sends with.
+    pub tx: Box<dyn Tx>,
+    /// CPU to stay on; none leaves it to the scheduler.
+    pub cpu: Option<usize>,
+    /// Write stamps as this sender (0 to 127); the payload must hold 16 bytes.
+    pub stamp: Option<u8>,
+    /// Follow the last datagram of each flow with end markers, if stamped.
+    pub end_markers: bool,
+    /// Datagrams per second; none is as fast as it can.
+    pub rate_pps: Option<f64>,
+    /// Datagrams to offer; none is until stopped.
+    pub count: Option<u64>,
+    /// How long to send; none is until stopped.
+    pub duration: Option<Duration>,
+    /// Who may ask it to stop.
+    pub stop: Stop,
+}
+
+/// Counters of a running worker.
+#[derive(Debug, Default)]
+struct Live {
+    accepted: Published,
+    refused: Published,
+}
+
+/// What a running worker has offered so far.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct TxProgress {
+    /// Datagrams that the kernel took.
+    pub accepted: u64,
+    /// Datagrams that it refused.
+    pub refused: u64,
+}
+
+/// A running sender.
+#[derive(Debug)]
+pub struct TxWorker {
+    thread: JoinHandle<TxReport>,
+    live: Arc<Live>,
+    caps: TxCaps,
+}
+
+/// What a sender did from start to end.
+#[derive(Debug, Default)]
+pub struct TxReport {
+    /// Datagrams that the kernel took.
+    pub accepted: u64,
+    /// Datagrams that it refused, by `errno`.
+    pub refused: Refusals,
+    /// Datagrams offered by each flow, refused ones included.
+    pub flows: Vec<u64>,
+    /// End markers that the kernel took; they are in none of the other counts.
+    pub end_markers: u64,
+    /// System calls.
+    pub calls: u64,
+    /// Calls that found the send buffer full for 0.1 s.
+    pub blocked: u64,
+    /// `CLOCK_MONOTONIC` in nanoseconds before the first send.
+    pub first_ns: u64,
+    /// The same after the last.
+    pub last_ns: u64,
+    /// CPU time that the thread used, in nanoseconds, by the scheduler.
+    pub cpu_ns: u64,
+    /// Time that it was ready and waited for a CPU, in nanoseconds, by the scheduler.
+    pub cpu_wait_ns: u64,
+    /// What ended it early.
+    pub error: Option<io::Error>,
+}
+
+impl TxReport {
+    /// Datagrams handed to the kernel, refused ones included, end markers not.
+    pub fn offered(&self) -> u64 {
+        self.accepted + self.refused.values().sum::<u64>()
+    }
+}
+
+impl TxWorker {
+    /// Starts a thread for `task`.
+    ///
+    /// # Errors
+    /// If the thread cannot be started, or cannot be pinned to its CPU.
+    pub fn spawn(task: TxTask) -> io::Result<Self> {
+        let live = Arc::new(Live::default());
+        let caps = task.tx.caps().clone();
+        let (ready, started) = std::sync::mpsc::sync_channel(1);
+        let shared = Arc::clone(&live);
+        let thread = thread::Builder::new()
+            .name("mpps-tx".to_owned())
+            .spawn(move || {
+                let pinned = task.cpu.map_or(Ok(()), |cpu| sched::pin_current(&[cpu]));
+                // The spawner waits for this answer; if it is gone there is nobody to tell.
+                let _ = ready.send(pinned.map_err(|error| io::Error::other(error.to_string())));
+                Sending::new(task, shared).run()
+            })?;
+        match started.recv() {
+            Ok(Ok(())) => Ok(Self { thread, live, caps }),
+            Ok(Err(error)) => Err(error),
+            Err(_) => Err(io::Error::other("the sending thread ended before it began")),
+        }
+    }
+
+    /// What it has offered so far.
+    pub fn progress(&self) -> TxProgress {
+        TxProgress {
+            accepted: self.live.accepted.read(),
+            refused: self.live.refused.read(),
+        }
+    }
+
+    /// What its sender is and was granted.
+    pub fn caps(&self) -> &TxCaps {
+        &self.caps
+    }
+
+    /// True once it has ended, by its count, its time or an error.
+    pub fn is_finished(&self) -> bool {
+        self.thread.is_finished()
+    }
+
+    /// Waits for its end.
+    ///
+    /// # Panics
+    /// If the worker panicked, with its panic.
+    pub fn join(self) -> TxReport {
+        self.thread
+            .join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    }
+}
+
+/// The loop's own state.
+struct Sending {
+    task: TxTask,
+    live: Arc<Live>,
+    pacer: Option<Pacer>,
+    /// Next sequence number of each flow, which is also what the flow has offered.
+    sequences: Vec<u64>,
+    offered: u64,
+}
+
+impl Sending {
+    fn new(task: TxTask, live: Arc<Live>) -> Self {
+        let batch = task.tx.caps().batch;
+        let pacer = task
+            .rate_pps
+            .map(|rate| Pacer::new(rate, batch, Instant::now()));
+        let sequences = vec![0; task.tx.caps().flows];
+        Self {
+            task,
+            live,
+            pacer,
+            sequences,
+            offered: 0,
+        }
+    }
+
+    fn run(mut self) -> TxReport {
+        let before = scheduled();
+        let first_ns = clock::monotonic_ns();
+        let error = self.send_all(first_ns).err();
+        let last_ns = clock::monotonic_ns();
+        // The markers go through the same counters, so these are read before.
+        let counters = self.task.tx.counters().clone();
+        let end_markers = if error.is_none() { self.mark_end() } else { 0 };
+        let after = scheduled();
+        TxReport {
+            accepted: counters.accepted,
+            refused: counters.refused,
+            flows: self.sequences,
+            end_markers,
+            calls: counters.calls,
+            blocked: counters.blocked,
+            first_ns,
+            last_ns,
+            cpu_ns: after.run_ns.saturating_sub(before.run_ns),
+            cpu_wait_ns: after.wait_ns.saturating_sub(before.wait_ns),
+            error,
+        }
+    }
+
+    /// Sends batch after batch, each of the next flow, until the end.
+    fn send_all(&mut self, first_ns: u64) -> io::Result<()> {
+        let batch = self.task.tx.caps().batch as u64;
+        let end_ns = self
+            .task
+            .duration
+            .map(|time| first_ns.saturating_add(time.as_nanos() as u64));
+        let mut flow = 0;
+        while !self.task.stop.is_stopped() {
+            let left = self
+                .task
+                .count
+                .map_or(u64::MAX, |count| count - self.offered.min(count));
+            if left == 0 || end_ns.is_some_and(|end| clock::monotonic_ns() >= end) {
+                break;
+            }
+            let mut want = left.min(batch) as usize;
+            if let Some(pacer) = &mut self.pacer {
+                want = want.min(pacer.due(Instant::now()));
+                if want == 0 {
+                    pause(pacer.wait());
+                    continue;
+                }
+            }
+            self.send_batch(flow, want)?;
+            flow = (flow + 1) % self.sequences.len();
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn send_batch(&mut self, flow: usize, want: usize) -> io::Result<()> {
+        if let Some(sender) = self.task.stamp {
+            let time_ns = Stamp::now_ns();
+            let first = self.sequences[flow];
+            for (at, payload) in self.task.tx.frames(want).enumerate() {
+                let sequence = first + at as u64;
+                let kind = StampKind::Data;
+                Stamp {
+                    kind,
+                    sender,
+                    flow: flow as u16,
+                    sequence,
+                    time_ns,
+                }
+                .write(payload);
+            }
+        }
+        let sent = self.task.tx.send(flow, want)?;
+        self.sequences[flow] += sent.offered();
+        self.offered += sent.offered();
+        if let Some(pacer) = &mut self.pacer {
+            pacer.spend(sent.offered());
+        }
+        self.live
+            .accepted
+            .set(self.live.accepted.read() + sent.accepted);
+        self.live
+            .refused
+            .set(self.live.refused.read() + sent.refused);
+        Ok(())
+    }
+
+    /// Tells the receiver how much each flow offered; answers how many markers the kernel took.
+    fn mark_end(&mut self) -> u64 {
+        let (Some(sender), true) = (self.task.stamp, self.task.end_markers) else {
+            return 0;
+        };
+        let mut taken = 0;
+        for _ in 0..END_MARKERS {
+            for flow in 0..self.sequences.len() {
+                let stamp = Stamp {
+                    kind: StampKind::End,
+                    sender,
+                    flow: flow as u16,
+                    sequence: self.sequences[flow],
+                    time_ns: Stamp::now_ns(),
+                };
+                self.task
+                    .tx
+                    .frames(1)
+                    .for_each(|payload| stamp.write(payload));
+                // A marker that is refused is like one that is lost; the next may get through.
+                taken += self.task.tx.send(flow, 1).map_or(0, |sent| sent.accepted);
+            }
+        }
+        taken
+    }
+}
+
+/// Waits until more is due: sleeps if it is worth it, spins otherwise.
+fn pause(time: Duration) {
+    if time >= SLEEP_MIN {
+        thread::sleep(time.min(NOTICE));
+    } else {
+        std::hint::spin_loop();
+    }
+}

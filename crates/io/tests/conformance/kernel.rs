@@ -1,0 +1,132 @@
+//! What a sender counts is what its kernel counts, in a network namespace where nobody else sends.
+
+use crate::options::refuses;
+use crate::skipped;
+use libtest_mimic::Trial;
+use mpps_io::{BACKENDS, Backend, Tx, TxConfig};
+use mpps_os::capability;
+use mpps_os::namespace::{NetNamespace, become_root_in_user_namespace};
+use mpps_os::netlink::link;
+use std::net::UdpSocket;
+
+/// Becomes able to make network namespaces, if this machine allows it. To be called before there
+/// is a second thread.
+pub(crate) fn become_able() -> Result<(), String> {
+    if !capability::effective(capability::CAP_SYS_ADMIN) {
+        let made = become_root_in_user_namespace();
+        made.map_err(|error| format!("no user namespace: {error}"))?;
+    }
+    let namespace = NetNamespace::new();
+    namespace
+        .map(drop)
+        .map_err(|error| format!("no network namespace: {error}"))
+}
+
+/// The tests of each row that sends through the kernel.
+pub(crate) fn trials(namespaces: &Result<(), String>) -> Vec<Trial> {
+    let scenarios: [(&str, &str, fn(&Backend)); 3] = [
+        ("agrees_with_the_kernel", "", agrees_with_the_kernel),
+        (
+            "agrees_with_the_kernel_when_refused",
+            "",
+            agrees_with_the_kernel_when_refused,
+        ),
+        (
+            "agrees_with_the_kernel_on_trains",
+            "--gso",
+            agrees_with_the_kernel_on_trains,
+        ),
+    ];
+    let senders = BACKENDS.iter();
+    let senders = senders.filter(|row| row.sends() && !row.in_process && !row.takes_nic);
+    senders
+        .flat_map(|row| scenarios.map(|scenario| (row, scenario)))
+        .filter(|(row, (_, option, _))| !refuses(row.name, option))
+        .map(|(row, (name, _, run))| {
+            let name = format!("{}::{name}", row.name);
+            match namespaces {
+                Err(why) => skipped(name, why.clone()),
+                Ok(()) => Trial::test(name, move || {
+                    let namespace = NetNamespace::new()?;
+                    namespace.run(|| run(row))?;
+                    Ok(())
+                }),
+            }
+        })
+        .collect()
+}
+
+const DATAGRAMS: u64 = 10_000;
+
+fn agrees_with_the_kernel(row: &Backend) {
+    wake_loopback();
+    let listener = UdpSocket::bind("127.0.0.1:0").expect("a port is free");
+    let target = listener.local_addr().expect("it has an address");
+    let before = datagrams_out();
+    let mut tx = row.open_tx(&TxConfig::new(target)).expect("it opens");
+    send(&mut *tx, DATAGRAMS);
+    let counters = tx.counters();
+    assert_eq!(
+        (counters.accepted, counters.refused_total()),
+        (DATAGRAMS, 0)
+    );
+    assert_eq!(datagrams_out() - before, DATAGRAMS);
+}
+
+/// A refused datagram never reached the kernel's count: the refusal is of an earlier one.
+fn agrees_with_the_kernel_when_refused(row: &Backend) {
+    wake_loopback();
+    let before = datagrams_out();
+    let target = "127.0.0.1:4321".parse().expect("an address by the book");
+    let mut tx = row.open_tx(&TxConfig::new(target)).expect("it opens");
+    send(&mut *tx, DATAGRAMS);
+    let counters = tx.counters();
+    assert!(counters.refused_total() > 0, "nobody listens");
+    assert_eq!(counters.accepted + counters.refused_total(), DATAGRAMS);
+    assert_eq!(datagrams_out() - before, counters.accepted);
+}
+
+/// The kernel counts trains, and the sender datagrams.
+fn agrees_with_the_kernel_on_trains(row: &Backend) {
+    const SEGMENTS: u16 = 16;
+    wake_loopback();
+    let listener = UdpSocket::bind("127.0.0.1:0").expect("a port is free");
+    let target = listener.local_addr().expect("it has an address");
+    let before = datagrams_out();
+    let mut config = TxConfig::new(target);
+    config.gso_segments = SEGMENTS;
+    config.batch = 10;
+    let mut tx = row.open_tx(&config).expect("it opens");
+    send(&mut *tx, DATAGRAMS);
+    assert_eq!(tx.counters().accepted, DATAGRAMS);
+    // 10 000 in calls of 160 are 62 calls of 10 trains, and one of 80 datagrams in 5 trains.
+    assert_eq!(datagrams_out() - before, 625);
+}
+
+fn send(tx: &mut dyn Tx, datagrams: u64) {
+    let mut left = datagrams;
+    while left > 0 {
+        let want = left.min(tx.caps().batch as u64) as usize;
+        left -= tx.send(0, want).expect("sending works").offered();
+    }
+}
+
+/// In a new namespace even the loopback interface sleeps.
+fn wake_loopback() {
+    let index = link::index("lo").expect("every namespace has it");
+    link::set_up(index).expect("it can be woken");
+}
+
+/// `OutDatagrams` and `SndbufErrors` of this thread's network namespace, /proc/net/snmp of proc(5).
+fn datagrams_out() -> u64 {
+    let text = std::fs::read_to_string("/proc/thread-self/net/snmp").expect("/proc is mounted");
+    let mut lines = text.lines().filter_map(|line| line.strip_prefix("Udp: "));
+    let (names, values) = (lines.next(), lines.next());
+    let names = names.expect("a line of names").split(' ');
+    let values = values.expect("a line of values").split(' ');
+    names
+        .zip(values)
+        .filter(|(name, _)| ["OutDatagrams", "SndbufErrors"].contains(name))
+        .map(|(_, value)| value.parse::<u64>().expect("a number"))
+        .sum()
+}

@@ -1,0 +1,98 @@
+//! Groups: every member gets each datagram. On two hosts, because the loopback interface has no
+//! route to a group.
+
+use crate::pair::{Pair, receive_numbers, send_numbers};
+use crate::skipped;
+use libtest_mimic::Trial;
+use mpps_io::{Group, Rx, RxConfig, Tx, TxConfig, Wait};
+use mpps_lab::{Lab, LabConfig};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
+
+/// Of the ranges for one site (RFC 2365) and for one link (RFC 4291).
+const GROUP_V4: Ipv4Addr = Ipv4Addr::new(239, 255, 43, 21);
+const GROUP_V6: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 0x4321);
+
+/// A test for each pair whose members can join and share a port.
+pub(crate) fn trials(pairs: &[Pair], namespaces: &Result<(), String>) -> Vec<Trial> {
+    let able = pairs
+        .iter()
+        .filter(|pair| pair.honours(&["--join", "--reuseport"]));
+    able.map(|pair| {
+        let (pair, name) = (
+            *pair,
+            format!("{pair}::every_member_of_a_group_gets_a_copy"),
+        );
+        match namespaces {
+            Err(why) => skipped(name, why.clone()),
+            Ok(()) => Trial::test(name, move || {
+                every_member_of_a_group_gets_a_copy(&pair, &Lab::new(&LabConfig::default())?);
+                Ok(())
+            }),
+        }
+    })
+    .collect()
+}
+
+fn every_member_of_a_group_gets_a_copy(pair: &Pair, lab: &Lab) {
+    const DATAGRAMS: u64 = 100;
+    let opened = lab.receiver().run(|| open_members(pair, lab));
+    let (mut members, mut stranger) = opened.expect("the receiver can be entered");
+    let port = members[0].caps().local_address.port();
+    let opened = lab.sender().run(|| open_sender(pair, lab, port));
+    let mut tx = opened.expect("the sender can be entered");
+    send_numbers(&mut *tx, 0, 0, DATAGRAMS);
+    let expected: Vec<u64> = (0..DATAGRAMS).collect();
+    for member in &mut members {
+        assert_eq!(receive_numbers(&mut **member, DATAGRAMS), expected);
+    }
+    let batch = stranger.recv(Wait::Poll).expect("receiving works");
+    assert!(batch.is_empty(), "it did not join");
+}
+
+/// Two that share a port and a group, and one at the same port that is no member.
+fn open_members(pair: &Pair, lab: &Lab) -> (Vec<Box<dyn Rx>>, Box<dyn Rx>) {
+    let receiver = lab.receiver();
+    let (any, own, address): (IpAddr, IpAddr, IpAddr) = match pair.loopback {
+        IpAddr::V4(_) => (
+            Ipv4Addr::UNSPECIFIED.into(),
+            receiver.v4()[0].into(),
+            GROUP_V4.into(),
+        ),
+        IpAddr::V6(_) => (
+            Ipv6Addr::UNSPECIFIED.into(),
+            receiver.v6()[0].into(),
+            GROUP_V6.into(),
+        ),
+    };
+    let group = Group {
+        address,
+        interface_index: receiver.interface_index(),
+    };
+    let mut config = RxConfig {
+        address: SocketAddr::new(any, 0),
+        reuse_port: true,
+        groups: vec![group],
+        ..pair.rx_config()
+    };
+    let mut members = vec![pair.open_rx(&config)];
+    config.address = members[0].caps().local_address;
+    members.push(pair.open_rx(&config));
+    config.groups.clear();
+    config.address = SocketAddr::new(own, config.address.port());
+    (members, pair.open_rx(&config))
+}
+
+fn open_sender(pair: &Pair, lab: &Lab, port: u16) -> Box<dyn Tx> {
+    let sender = lab.sender();
+    let (target, source): (SocketAddr, IpAddr) = match pair.loopback {
+        IpAddr::V4(_) => ((GROUP_V4, port).into(), sender.v4()[0].into()),
+        IpAddr::V6(_) => (
+            SocketAddrV6::new(GROUP_V6, port, 0, sender.interface_index()).into(),
+            sender.v6()[0].into(),
+        ),
+    };
+    pair.open_tx(&TxConfig {
+        source: Some(SocketAddr::new(source, 0)),
+        ..pair.tx_config(target)
+    })
+}

@@ -1,0 +1,97 @@
+//! What a sender says of what it could not send.
+
+use crate::Scenario;
+use crate::pair::{Pair, receive_numbers, send_numbers};
+use mpps_io::TxConfig;
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
+
+pub(crate) const SCENARIOS: &[Scenario] = &[
+    Scenario {
+        name: "naming_the_peer_in_each_packet_works_too",
+        needs: &[],
+        run: naming_the_peer_in_each_packet_works_too,
+    },
+    Scenario {
+        name: "sending_nothing_does_nothing",
+        needs: &[],
+        run: sending_nothing_does_nothing,
+    },
+    Scenario {
+        name: "what_is_not_written_keeps_what_it_had",
+        needs: &[],
+        run: what_is_not_written_keeps_what_it_had,
+    },
+    Scenario {
+        name: "refusals_are_counted_by_their_reason",
+        needs: &[],
+        run: refusals_are_counted_by_their_reason,
+    },
+];
+
+fn naming_the_peer_in_each_packet_works_too(pair: &Pair) {
+    let mut rx = pair.open_rx(&pair.rx_config());
+    let mut config = pair.tx_config(rx.caps().local_address);
+    config.connect = false;
+    let mut tx = pair.open_tx(&config);
+    send_numbers(&mut *tx, 0, 0, 200);
+    let expected: Vec<u64> = (0..200).collect();
+    assert_eq!(receive_numbers(&mut *rx, 200), expected);
+}
+
+fn sending_nothing_does_nothing(pair: &Pair) {
+    let (mut rx, mut tx) = pair.open();
+    assert_eq!(tx.frames(0).count(), 0);
+    assert_eq!(tx.send(0, 0).expect("nothing can be sent").offered(), 0);
+    assert_eq!(
+        (tx.counters().accepted, tx.counters().refused_total()),
+        (0, 0)
+    );
+    assert_eq!(receive_numbers(&mut *rx, 0), [0; 0]);
+}
+
+fn what_is_not_written_keeps_what_it_had(pair: &Pair) {
+    let (mut rx, mut tx) = pair.open();
+    assert!(
+        tx.frames(3)
+            .all(|payload| payload.iter().all(|byte| *byte == 0))
+    );
+    send_numbers(&mut *tx, 0, 7, 3);
+    assert_eq!(tx.send(0, 2).expect("sending works").accepted, 2);
+    assert_eq!(receive_numbers(&mut *rx, 5), [7, 8, 9, 7, 8]);
+}
+
+/// A connected sender hears of a port where nobody listens; everything offered is accounted for.
+fn refusals_are_counted_by_their_reason(pair: &Pair) {
+    const DATAGRAMS: u64 = 1000;
+    if pair.tx.in_process {
+        // Inside one process nobody answers for a port that nobody has.
+        let mut tx = pair.open_tx(&pair.tx_config(SocketAddr::new(pair.loopback, 9)));
+        assert_eq!(tx.send(0, 10).expect("sending works").refused, 0);
+        return;
+    }
+    let mut tx = pair.open_tx(&TxConfig {
+        connect: true,
+        ..pair.tx_config(free_address(pair))
+    });
+    let mut offered = 0;
+    while offered < DATAGRAMS {
+        let sent = tx.send(0, 50).expect("a refusal is no failure");
+        assert!(sent.offered() > 0, "nothing was dealt with");
+        offered += sent.offered();
+    }
+    let counters = tx.counters();
+    assert_eq!(counters.accepted + counters.refused_total(), offered);
+    let refused = io::Error::from(io::ErrorKind::ConnectionRefused).kind();
+    let errno = *counters.refused.keys().next().expect("a refusal");
+    assert_eq!(io::Error::from_raw_os_error(errno).kind(), refused);
+    assert_eq!(counters.refused.len(), 1, "{:?}", counters.refused);
+    // Each answer is heard by the send after it, so that about every second one is refused.
+    assert!(counters.accepted > 0 && counters.refused_total() > 0);
+}
+
+/// An address where nobody listens: one that was free a moment ago.
+fn free_address(pair: &Pair) -> SocketAddr {
+    let socket = UdpSocket::bind((pair.loopback, 0)).expect("a port is free");
+    socket.local_addr().expect("it has an address")
+}
