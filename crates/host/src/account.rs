@@ -1,0 +1,749 @@
+//! Makes the ledger of one run from the counters of its two ends.
+//!
+//! A drop shows in several counters: one packet lost behind a veth ring is in the sender's
+//! `tx_dropped`, in its `SndbufErrors` and in its `OutDiscards`. The account knows which way the
+//! packets took, enters each loss once from the counter that is nearest to it, and keeps the
+//! others as witnesses. What each counter counts is in `docs/counters.md`.
+
+use crate::{Delta, Ledger, Loss, Scope, Station};
+use std::collections::BTreeMap;
+
+/// Which way packets took from the sender's socket to the receiver's IP layer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Route<'a> {
+    /// Through a veth ring polled by NAPI: a full ring drops on the sender's side. Where RPS comes
+    /// after it, the backlog of the target CPU may drop as well, unseen by the sender.
+    VethRing {
+        /// The sender's interface.
+        sender: &'a str,
+        /// The receiver's interface.
+        receiver: &'a str,
+    },
+    /// Through a veth without NAPI into the backlog of a CPU (`netif_rx`): a full backlog drops,
+    /// and the sender counts that, too.
+    VethBacklog {
+        /// The sender's interface.
+        sender: &'a str,
+        /// The receiver's interface.
+        receiver: &'a str,
+    },
+    /// Between two hosts, or by loopback: what lies between has no counter here.
+    Hosts,
+}
+
+/// Drops counted by reason at `skb:kfree_skb`, for packets of the run, in the receiver's namespace.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ReasonCount {
+    /// The kernel's name of the reason: `SOCKET_RCVBUFF`.
+    pub reason: String,
+    /// Buffers dropped; a train is one.
+    pub buffers: u64,
+    /// Datagrams dropped; those of a train count each.
+    pub datagrams: u64,
+}
+
+/// What is known of one run.
+#[derive(Debug, Clone)]
+pub struct Account<'a> {
+    /// Datagrams handed to the sending kernel, refused ones included.
+    pub offered: u64,
+    /// Of these, the refused ones by the kernel's answer.
+    pub refused: BTreeMap<String, u64>,
+    /// Trains were sent (`UDP_SEGMENT`): the sender's UDP counters count trains.
+    pub gso: bool,
+    /// Datagrams that the receiving program got before it was asked to stop.
+    pub delivered: u64,
+    /// Datagrams that it found in its buffers after that.
+    pub queued: u64,
+    /// Deliveries beyond the first of one datagram, by multicast.
+    pub copies: u64,
+    /// Drops of the receiving sockets by `SO_MEMINFO`.
+    pub socket_drops: u64,
+    /// Trains were received (`UDP_GRO`): the socket's drops count trains.
+    pub gro: bool,
+    /// What the sending host counted.
+    pub sender: Option<&'a Delta>,
+    /// What the receiving host counted.
+    pub receiver: Option<&'a Delta>,
+    /// Which way the packets took.
+    pub route: Route<'a>,
+    /// The drop probe's counts, if it was on.
+    pub reasons: Option<Vec<ReasonCount>>,
+    /// Datagrams that never came by their sequence numbers, if they were stamped.
+    pub sequence_lost: Option<u64>,
+}
+
+/// Discards of the receiving IP layer, each counted once per packet (`net/ipv4/ip_input.c`,
+/// `net/ipv6/ip6_input.c`).
+const IP_DISCARDS: [(&str, &str); 12] = [
+    ("Ip.InHdrErrors", "bad IP header"),
+    ("Ip.InAddrErrors", "IP address not ours"),
+    ("Ip.InDiscards", "discarded by IP"),
+    ("Ip.InUnknownProtos", "unknown IP protocol"),
+    ("IpExt.InNoRoutes", "no route for it"),
+    ("IpExt.InTruncatedPkts", "cut IP packet"),
+    ("TcpExt.IPReversePathFilter", "reverse path filter"),
+    ("Ip6.InHdrErrors", "bad IPv6 header"),
+    ("Ip6.InAddrErrors", "IPv6 address not ours"),
+    ("Ip6.InDiscards", "discarded by IPv6"),
+    ("Ip6.InNoRoutes", "no IPv6 route for it"),
+    ("Ip6.InTruncatedPkts", "cut IPv6 packet"),
+];
+
+/// Reasons for which a socket drops what does not fit (`include/net/dropreason-core.h`).
+const SOCKET_REASONS: [&str; 2] = ["SOCKET_RCVBUFF", "PROTO_MEM"];
+
+impl Account<'_> {
+    /// Enters everything and strikes the balance.
+    pub fn ledger(&self) -> Ledger {
+        let mut ledger = Ledger::new(self.offered, self.delivered, self.queued);
+        ledger.copy(self.copies);
+        self.enter_sender(&mut ledger);
+        self.enter_wire(&mut ledger);
+        self.enter_ip(&mut ledger);
+        self.enter_udp(&mut ledger);
+        self.enter_socket(&mut ledger);
+        self.hear_witnesses(&mut ledger);
+        for delta in self.sender.iter().chain(&self.receiver) {
+            for anomaly in &delta.anomalies {
+                ledger.note(anomaly.clone());
+            }
+        }
+        ledger
+    }
+
+    fn enter_sender(&self, ledger: &mut Ledger) {
+        for (answer, count) in &self.refused {
+            ledger.lose(Loss {
+                reason: format!("refused: {answer}"),
+                source: "answer of the send call".to_owned(),
+                scope: Scope::Program,
+                ..loss(Station::Sender, *count)
+            });
+        }
+        if self.route == Route::Hosts {
+            let dropped = udp(self.sender, "SndbufErrors");
+            ledger.lose(Loss {
+                reason: "dropped behind the sending socket".to_owned(),
+                source: "sender Udp.SndbufErrors".to_owned(),
+                scope: Scope::Namespace,
+                exact: !self.gso,
+                ..loss(Station::Sender, dropped)
+            });
+        }
+    }
+
+    /// Losses between the sending stack and the receiving IP layer.
+    fn enter_wire(&self, ledger: &mut Ledger) {
+        match self.route {
+            Route::VethRing { sender, receiver } => {
+                let (source, scope, count) = self.sender_drops(sender);
+                ledger.lose(Loss {
+                    reason: "receive ring full".to_owned(),
+                    source,
+                    scope,
+                    ..loss(Station::Wire, count)
+                });
+                self.enter_backlog(ledger, receiver);
+            }
+            Route::VethBacklog { receiver, .. } => self.enter_backlog(ledger, receiver),
+            Route::Hosts => self.enter_nic(ledger),
+        }
+    }
+
+    fn enter_backlog(&self, ledger: &mut Ledger, receiver: &str) {
+        let dropped = link(self.receiver, receiver, |link| link.rx_dropped);
+        ledger.lose(Loss {
+            reason: "per-CPU backlog full".to_owned(),
+            source: "receiver rx_dropped".to_owned(),
+            scope: Scope::Interface,
+            ..loss(Station::Backlog, dropped)
+        });
+    }
+
+    /// What a veth's full ring cost the sender: its UDP layer counts it a datagram at a time,
+    /// unless it sends trains; then the interface knows, which counts packets.
+    fn sender_drops(&self, interface: &str) -> (String, Scope, u64) {
+        if self.gso {
+            let dropped = link(self.sender, interface, |link| link.tx_dropped);
+            return ("sender tx_dropped".to_owned(), Scope::Interface, dropped);
+        }
+        let dropped = udp(self.sender, "SndbufErrors");
+        (
+            "sender Udp.SndbufErrors".to_owned(),
+            Scope::Namespace,
+            dropped,
+        )
+    }
+
+    /// What a receiving host's NICs and CPUs say; it is theirs and not this run's alone.
+    fn enter_nic(&self, ledger: &mut Ledger) {
+        let Some(receiver) = self.receiver else {
+            return;
+        };
+        for (name, link) in &receiver.links {
+            let counters = &link.counters;
+            for (reason, counter, count) in [
+                (
+                    "NIC had no descriptor",
+                    "rx_missed_errors",
+                    counters.rx_missed_errors,
+                ),
+                (
+                    "NIC FIFO overran",
+                    "rx_fifo_errors",
+                    counters.rx_fifo_errors,
+                ),
+                (
+                    "bad frame check sequence",
+                    "rx_crc_errors",
+                    counters.rx_crc_errors,
+                ),
+            ] {
+                ledger.lose(Loss {
+                    reason: reason.to_owned(),
+                    source: format!("{name} {counter}"),
+                    scope: Scope::Interface,
+                    ..loss(Station::Wire, unsigned(count))
+                });
+            }
+        }
+        ledger.lose(Loss {
+            reason: "per-CPU backlog full".to_owned(),
+            source: "receiver softnet_stat dropped".to_owned(),
+            scope: Scope::Host,
+            ..loss(Station::Backlog, unsigned(receiver.softnet_dropped()))
+        });
+    }
+
+    fn enter_ip(&self, ledger: &mut Ledger) {
+        for (counter, reason) in IP_DISCARDS {
+            ledger.lose(Loss {
+                reason: reason.to_owned(),
+                source: format!("receiver {counter}"),
+                scope: Scope::Namespace,
+                ..loss(Station::Ip, snmp(self.receiver, counter))
+            });
+        }
+        let netfilter = |count, source: &str, by_difference| Loss {
+            reason: "packet filter".to_owned(),
+            source: source.to_owned(),
+            scope: Scope::Namespace,
+            by_difference,
+            ..loss(Station::Ip, count)
+        };
+        match &self.reasons {
+            Some(_) => {
+                let dropped = self.reason("NETFILTER_DROP").datagrams;
+                ledger.lose(netfilter(dropped, "drop reason NETFILTER_DROP", false));
+            }
+            // The filter has no counter of its own; what IP took in and neither discarded, nor
+            // forwarded, nor handed on is its. Trains and fragments make the difference wrong.
+            None if !self.gro => {
+                let dropped = self.undelivered_by_ip();
+                ledger.lose(netfilter(
+                    dropped,
+                    "receiver Ip.InReceives less Ip.InDelivers",
+                    true,
+                ));
+            }
+            None => {}
+        }
+    }
+
+    /// Packets that IP received and that show in no other counter of IP.
+    fn undelivered_by_ip(&self) -> u64 {
+        let sum =
+            |names: &[&str]| -> u64 { total(names.iter().map(|name| snmp(self.receiver, name))) };
+        let received = sum(&["Ip.InReceives", "Ip6.InReceives"]);
+        let discarded = total(
+            IP_DISCARDS
+                .iter()
+                .map(|(name, _)| snmp(self.receiver, name)),
+        );
+        // A packet of several fragments is received several times and delivered once.
+        let merged = sum(&["Ip.ReasmReqds", "Ip6.ReasmReqds"])
+            .saturating_sub(sum(&["Ip.ReasmOKs", "Ip6.ReasmOKs"]));
+        let onward = sum(&[
+            "Ip.InDelivers",
+            "Ip6.InDelivers",
+            "Ip.ForwDatagrams",
+            "Ip6.OutForwDatagrams",
+        ]);
+        received.saturating_sub(total([discarded, merged, onward]))
+    }
+
+    fn enter_udp(&self, ledger: &mut Ledger) {
+        for (counter, reason) in [
+            ("NoPorts", "no socket on the port"),
+            ("InCsumErrors", "bad UDP checksum"),
+            ("MemErrors", "UDP memory used up"),
+            ("IgnoredMulti", "multicast that nobody joined"),
+        ] {
+            ledger.lose(Loss {
+                reason: reason.to_owned(),
+                source: format!("receiver Udp.{counter}"),
+                scope: Scope::Namespace,
+                ..loss(Station::Udp, udp(self.receiver, counter))
+            });
+        }
+    }
+
+    /// Datagrams that did not fit into the sockets' buffers.
+    fn enter_socket(&self, ledger: &mut Ledger) {
+        let full = |count, source: &str, scope| Loss {
+            reason: "socket buffer full".to_owned(),
+            source: source.to_owned(),
+            scope,
+            ..loss(Station::Socket, count)
+        };
+        if self.gro && self.socket_drops > 0 {
+            let entry = match &self.reasons {
+                Some(_) => {
+                    let source = "drop reason SOCKET_RCVBUFF, segments of each train";
+                    full(
+                        self.dropped_by_sockets().datagrams,
+                        source,
+                        Scope::Namespace,
+                    )
+                }
+                None => Loss {
+                    exact: false,
+                    ..full(
+                        self.socket_drops,
+                        "SO_MEMINFO drops, in trains",
+                        Scope::Socket,
+                    )
+                },
+            };
+            ledger.lose(entry);
+            return;
+        }
+        // A bad checksum found at read time, and memory pressure, are drops of the socket too, and
+        // were entered with a counter of their own.
+        let elsewhere = ["MemErrors", "InCsumErrors"].map(|name| udp(self.receiver, name));
+        if elsewhere == [0, 0] {
+            ledger.lose(full(self.socket_drops, "SO_MEMINFO drops", Scope::Socket));
+            return;
+        }
+        let count = udp(self.receiver, "RcvbufErrors");
+        ledger.lose(full(count, "receiver Udp.RcvbufErrors", Scope::Namespace));
+        ledger.note(
+            "bad checksums or memory pressure are in the socket's own drops as well, so the full \
+             buffer was counted by the namespace's RcvbufErrors",
+        );
+    }
+
+    fn hear_witnesses(&self, ledger: &mut Ledger) {
+        let refused = total(self.refused.values().copied());
+        // Trains are counted as one by the sending UDP layer.
+        if !self.gso && self.route != Route::Hosts {
+            let names = ["OutDatagrams", "SndbufErrors"];
+            let out = total(names.map(|name| udp(self.sender, name)));
+            let accepted = self.offered.saturating_sub(refused);
+            let source = "sender Udp.OutDatagrams and Udp.SndbufErrors";
+            ledger.witness("accepted by the sending kernel", source, accepted, out);
+        }
+        self.hear_wire(ledger, refused);
+        if self.route != Route::Hosts && !self.gro {
+            let full = lost_for(ledger, "socket buffer full");
+            let source = "receiver Udp.RcvbufErrors";
+            ledger.witness(
+                "socket buffer full",
+                source,
+                full,
+                udp(self.receiver, "RcvbufErrors"),
+            );
+        }
+        if let Some(lost) = self.sequence_lost {
+            ledger.witness("all losses", "sequence numbers", ledger.lost(), lost);
+        }
+        self.hear_reasons(ledger);
+    }
+
+    fn hear_wire(&self, ledger: &mut Ledger, refused: u64) {
+        match self.route {
+            Route::VethRing { sender, receiver } => {
+                let lost = lost_for(ledger, "receive ring full");
+                let dropped = link(self.sender, sender, |link| link.tx_dropped);
+                ledger.witness("receive ring full", "sender tx_dropped", lost, dropped);
+                let passed = self.offered.saturating_sub(refused.saturating_add(lost));
+                let queues = self.receiver.map(|delta| delta.queue_packets(receiver));
+                let queues = queues.unwrap_or_default();
+                let polled = queues.iter().map(|queue| unsigned(queue.packets)).sum();
+                let source = "receiver rx_queue_N_xdp_packets";
+                ledger.witness("taken from the ring by NAPI", source, passed, polled);
+            }
+            Route::VethBacklog { sender, .. } => {
+                let lost = lost_for(ledger, "per-CPU backlog full");
+                let dropped = link(self.sender, sender, |link| link.tx_dropped);
+                ledger.witness("per-CPU backlog full", "sender tx_dropped", lost, dropped);
+            }
+            Route::Hosts => return,
+        }
+        let lost = lost_for(ledger, "per-CPU backlog full");
+        let softnet = self.receiver.map(Delta::softnet_dropped);
+        let source = "softnet_stat dropped (host-wide)";
+        ledger.witness(
+            "per-CPU backlog full",
+            source,
+            lost,
+            unsigned(softnet.unwrap_or(0)),
+        );
+    }
+
+    /// The kernel's own drop reasons: each must be explained by a row, and each row by a reason.
+    fn hear_reasons(&self, ledger: &mut Ledger) {
+        let Some(reasons) = &self.reasons else { return };
+        let socket = self.dropped_by_sockets();
+        if self.gro {
+            let source = "drop reason SOCKET_RCVBUFF, trains";
+            ledger.witness(
+                "drops at the socket",
+                source,
+                self.socket_drops,
+                socket.buffers,
+            );
+        } else {
+            let full = lost_for(ledger, "socket buffer full");
+            let source = "drop reason SOCKET_RCVBUFF";
+            ledger.witness("socket buffer full", source, full, socket.datagrams);
+        }
+        for (row, reason) in [
+            // A veth ring that is full gives no reason of its own (drivers/net/veth.c).
+            ("receive ring full", "NOT_SPECIFIED"),
+            ("per-CPU backlog full", "CPU_BACKLOG"),
+            ("no socket on the port", "NO_SOCKET"),
+            ("packet filter", "NETFILTER_DROP"),
+        ] {
+            let (lost, seen) = (lost_for(ledger, row), self.reason(reason).datagrams);
+            if lost > 0 || seen > 0 {
+                ledger.witness(row, &format!("drop reason {reason}"), lost, seen);
+            }
+        }
+        let known = [
+            "NOT_SPECIFIED",
+            "CPU_BACKLOG",
+            "NO_SOCKET",
+            "NETFILTER_DROP",
+        ];
+        for other in reasons {
+            let name = other.reason.as_str();
+            if !known.contains(&name) && !SOCKET_REASONS.contains(&name) && other.datagrams > 0 {
+                let source = format!("drop reason {name}");
+                ledger.witness("no row of this ledger", &source, 0, other.datagrams);
+            }
+        }
+    }
+
+    fn reason(&self, name: &str) -> ReasonCount {
+        let mut sum = ReasonCount {
+            reason: name.to_owned(),
+            ..ReasonCount::default()
+        };
+        for one in self
+            .reasons
+            .iter()
+            .flatten()
+            .filter(|one| one.reason == name)
+        {
+            sum.buffers += one.buffers;
+            sum.datagrams += one.datagrams;
+        }
+        sum
+    }
+
+    fn dropped_by_sockets(&self) -> ReasonCount {
+        let mut sum = ReasonCount::default();
+        for name in SOCKET_REASONS {
+            let one = self.reason(name);
+            sum.buffers += one.buffers;
+            sum.datagrams += one.datagrams;
+        }
+        sum
+    }
+}
+
+/// A loss with a counter of its own that counts datagrams; the caller fills in the rest.
+fn loss(station: Station, count: u64) -> Loss {
+    Loss {
+        station,
+        reason: String::new(),
+        count,
+        source: String::new(),
+        scope: Scope::Namespace,
+        by_difference: false,
+        exact: true,
+    }
+}
+
+fn lost_for(ledger: &Ledger, reason: &str) -> u64 {
+    let rows = ledger.losses.iter().filter(|loss| loss.reason == reason);
+    total(rows.map(|loss| loss.count))
+}
+
+/// A sum of counts that may come from a file, where any counts are possible.
+fn total(counts: impl IntoIterator<Item = u64>) -> u64 {
+    counts.into_iter().fold(0, u64::saturating_add)
+}
+
+fn snmp(delta: Option<&Delta>, name: &str) -> u64 {
+    unsigned(delta.and_then(|delta| delta.snmp(name)).unwrap_or(0))
+}
+
+fn udp(delta: Option<&Delta>, name: &str) -> u64 {
+    unsigned(delta.and_then(|delta| delta.udp(name)).unwrap_or(0))
+}
+
+fn link(
+    delta: Option<&Delta>,
+    interface: &str,
+    counter: impl Fn(&crate::LinkCounters<i64>) -> i64,
+) -> u64 {
+    unsigned(
+        delta
+            .and_then(|delta| delta.link(interface))
+            .map_or(0, counter),
+    )
+}
+
+/// A counter that went back is named among the delta's anomalies, which become notes; it adds
+/// nothing here, so that the hole shows as unaccounted.
+fn unsigned(count: i64) -> u64 {
+    u64::try_from(count).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::delta::LinkDelta;
+    use proptest::prelude::*;
+
+    const RING: Route<'static> = Route::VethRing {
+        sender: "tx",
+        receiver: "rx",
+    };
+    const BACKLOG: Route<'static> = Route::VethBacklog {
+        sender: "tx",
+        receiver: "rx",
+    };
+
+    fn delta(snmp: &[(&str, i64)]) -> Delta {
+        let snmp = snmp
+            .iter()
+            .map(|(name, count)| ((*name).to_owned(), *count))
+            .collect();
+        Delta {
+            snmp,
+            ..Delta::default()
+        }
+    }
+
+    fn with_link(mut delta: Delta, name: &str, set: impl Fn(&mut LinkDelta)) -> Delta {
+        set(delta.links.entry(name.to_owned()).or_default());
+        delta
+    }
+
+    fn account<'a>(route: Route<'a>, sender: &'a Delta, receiver: &'a Delta) -> Account<'a> {
+        Account {
+            offered: 400_000,
+            refused: BTreeMap::new(),
+            gso: false,
+            delivered: 0,
+            queued: 0,
+            copies: 0,
+            socket_drops: 0,
+            gro: false,
+            sender: Some(sender),
+            receiver: Some(receiver),
+            route,
+            reasons: None,
+            sequence_lost: None,
+        }
+    }
+
+    // The figures of the next tests were read from kernel 6.18.44.
+
+    #[test]
+    fn a_full_ring_is_one_loss_although_three_counters_have_it() {
+        let sender = delta(&[
+            ("Udp.OutDatagrams", 374_047),
+            ("Udp.SndbufErrors", 25_953),
+            ("Ip.OutDiscards", 25_953),
+        ]);
+        let sender = with_link(sender, "tx", |link| link.counters.tx_dropped = 25_953);
+        let receiver = with_link(delta(&[]), "rx", |link| {
+            link.driver
+                .insert("rx_queue_0_xdp_packets".to_owned(), 374_047);
+        });
+        let account = Account {
+            delivered: 374_047,
+            ..account(RING, &sender, &receiver)
+        };
+        let ledger = account.ledger();
+        assert!(ledger.balances(), "{ledger}");
+        assert_eq!(ledger.losses.len(), 1);
+        assert_eq!(ledger.losses[0].station, Station::Wire);
+        assert!(
+            ledger.witnesses.iter().all(crate::Witness::agrees),
+            "{:?}",
+            ledger.witnesses
+        );
+    }
+
+    #[test]
+    fn a_full_backlog_is_not_a_full_ring() {
+        let sender = delta(&[("Udp.OutDatagrams", 204_701), ("Udp.SndbufErrors", 195_299)]);
+        let sender = with_link(sender, "tx", |link| link.counters.tx_dropped = 195_299);
+        let mut receiver = with_link(delta(&[]), "rx", |link| link.counters.rx_dropped = 195_299);
+        receiver.softnet.push(crate::SoftnetDelta {
+            dropped: 195_299,
+            ..Default::default()
+        });
+        let account = Account {
+            delivered: 204_701,
+            ..account(BACKLOG, &sender, &receiver)
+        };
+        let ledger = account.ledger();
+        assert!(ledger.balances(), "{ledger}");
+        assert_eq!(ledger.lost_at(Station::Backlog), 195_299);
+        assert!(
+            ledger.witnesses.iter().all(crate::Witness::agrees),
+            "{:?}",
+            ledger.witnesses
+        );
+    }
+
+    #[test]
+    fn the_socket_is_right_where_the_namespace_misses_drops() {
+        let sender = delta(&[("Udp.OutDatagrams", 400_000)]);
+        let receiver = delta(&[("Udp.RcvbufErrors", 290_000)]);
+        let account = Account {
+            delivered: 109_615,
+            socket_drops: 290_385,
+            ..account(RING, &sender, &receiver)
+        };
+        let ledger = account.ledger();
+        assert!(ledger.balances(), "{ledger}");
+        let doubt = ledger
+            .witnesses
+            .iter()
+            .find(|witness| witness.source.contains("RcvbufErrors"));
+        assert!(!doubt.unwrap().agrees(), "the disagreement is shown");
+    }
+
+    #[test]
+    fn the_packet_filter_is_by_difference_until_the_probe_sees_it() {
+        let sender = delta(&[("Udp.OutDatagrams", 400_000)]);
+        let receiver = delta(&[("Ip.InReceives", 400_000), ("Ip.InDelivers", 300_000)]);
+        let mut account = Account {
+            delivered: 300_000,
+            ..account(RING, &sender, &receiver)
+        };
+        let ledger = account.ledger();
+        assert!(
+            ledger.balances() && ledger.losses[0].by_difference,
+            "{ledger}"
+        );
+        let seen = ReasonCount {
+            reason: "NETFILTER_DROP".to_owned(),
+            buffers: 100_000,
+            datagrams: 100_000,
+        };
+        account.reasons = Some(vec![seen]);
+        let ledger = account.ledger();
+        assert!(
+            ledger.balances() && !ledger.losses[0].by_difference,
+            "{ledger}"
+        );
+    }
+
+    #[test]
+    fn trains_are_inexact_without_the_probe_and_exact_with_it() {
+        let sender = delta(&[]);
+        let receiver = delta(&[]);
+        let mut account = Account {
+            delivered: 399_000,
+            socket_drops: 20,
+            gro: true,
+            ..account(RING, &sender, &receiver)
+        };
+        let ledger = account.ledger();
+        assert!(!ledger.balances());
+        assert_eq!(ledger.unaccounted, 980);
+        let seen = ReasonCount {
+            reason: "SOCKET_RCVBUFF".to_owned(),
+            buffers: 20,
+            datagrams: 1000,
+        };
+        account.reasons = Some(vec![seen]);
+        assert!(account.ledger().balances());
+    }
+
+    #[test]
+    fn a_reason_that_no_row_explains_is_shown() {
+        let (sender, receiver) = (delta(&[]), delta(&[]));
+        let seen = ReasonCount {
+            reason: "UDP_CSUM".to_owned(),
+            buffers: 3,
+            datagrams: 3,
+        };
+        let account = Account {
+            delivered: 400_000,
+            reasons: Some(vec![seen]),
+            ..account(RING, &sender, &receiver)
+        };
+        let ledger = account.ledger();
+        assert!(
+            ledger
+                .witnesses
+                .iter()
+                .any(|one| one.source.contains("UDP_CSUM") && !one.agrees())
+        );
+    }
+
+    #[test]
+    fn a_counter_that_went_back_leaves_a_hole_and_a_note() {
+        let sender = delta(&[("Udp.SndbufErrors", -5)]);
+        let mut receiver = delta(&[]);
+        receiver.anomalies.push("rx went back".to_owned());
+        let account = Account {
+            delivered: 399_990,
+            ..account(RING, &sender, &receiver)
+        };
+        let ledger = account.ledger();
+        assert_eq!((ledger.unaccounted, ledger.notes.len()), (10, 1));
+    }
+
+    proptest! {
+        /// A packet is put into exactly one place, and each place has its kernel counters; the
+        /// account must find every one of them again.
+        #[test]
+        fn balances_whatever_the_losses(
+            ring in 0_u64..1 << 40, header in 0_u64..1000, filter in 0_u64..1 << 40,
+            no_port in 0_u64..1 << 40, full in 0_u64..1 << 40, queued in 0_u64..1000,
+            delivered in 0_u64..1 << 40, refused in 0_u64..1000, hidden in 0_u64..100,
+        ) {
+            let into_ip = header + filter + no_port + full + queued + delivered;
+            let signed = |count: u64| count as i64;
+            let sender = delta(&[
+                ("Udp.OutDatagrams", signed(into_ip)), ("Udp.SndbufErrors", signed(ring)),
+            ]);
+            let receiver = delta(&[
+                ("Ip.InReceives", signed(into_ip)), ("Ip.InHdrErrors", signed(header)),
+                ("Ip.InDelivers", signed(into_ip - header - filter)),
+                ("Udp.NoPorts", signed(no_port)), ("Udp.RcvbufErrors", signed(full)),
+            ]);
+            let account = Account {
+                // What was taken and is in no counter must come out as unaccounted.
+                offered: into_ip + ring + refused + hidden,
+                refused: [("refused".to_owned(), refused)].into(),
+                delivered,
+                queued,
+                socket_drops: full,
+                ..account(RING, &sender, &receiver)
+            };
+            prop_assert_eq!(account.ledger().unaccounted, signed(hidden));
+        }
+    }
+}

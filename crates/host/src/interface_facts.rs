@@ -1,0 +1,145 @@
+//! How an interface is set, as far as it matters to what becomes of packets.
+
+use std::collections::BTreeMap;
+
+use mpps_os::netlink::link;
+use mpps_os::{ethtool, sysfs::Sysfs};
+use serde::{Deserialize, Serialize};
+
+/// The driver and the settings of one interface. What the driver does not say is absent.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InterfaceFacts {
+    /// The driver, such as `veth` or `mlx5_core`.
+    pub driver: Option<String>,
+    /// The version of the card's firmware.
+    pub firmware: Option<String>,
+    /// The largest packet without the link header, in bytes.
+    pub mtu_bytes: Option<u32>,
+    /// The receive queues that are in use.
+    pub rx_queues: Option<u32>,
+    /// The transmit queues that are in use.
+    pub tx_queues: Option<u32>,
+    /// Which of [`FEATURES`] are on, by the names of `ethtool -k`.
+    pub features: BTreeMap<String, bool>,
+    /// The files of [`ATTRIBUTES`] that could be read.
+    pub attributes: BTreeMap<String, String>,
+}
+
+/// The offloads that change what a packet is, or who works on it (`net/ethtool/common.c`).
+pub const FEATURES: [&str; 19] = [
+    "hw-tc-offload",
+    "rx-checksum",
+    "rx-gro",
+    "rx-gro-hw",
+    "rx-gro-list",
+    "rx-hashing",
+    "rx-lro",
+    "rx-ntuple-filter",
+    "rx-udp-gro-forwarding",
+    "tx-checksum-ip-generic",
+    "tx-checksum-ipv4",
+    "tx-checksum-ipv6",
+    "tx-generic-segmentation",
+    "tx-gso-list",
+    "tx-nocache-copy",
+    "tx-scatter-gather",
+    "tx-tcp-segmentation",
+    "tx-tcp6-segmentation",
+    "tx-udp-segmentation",
+];
+
+/// The files of `/sys/class/net/<interface>` that decide when its packets are handled
+/// (`Documentation/ABI/testing/sysfs-class-net`).
+pub const ATTRIBUTES: [&str; 5] = [
+    "gro_flush_timeout",
+    "napi_defer_hard_irqs",
+    "speed",
+    "threaded",
+    "tx_queue_len",
+];
+
+impl InterfaceFacts {
+    /// Asks the interface of the calling thread's network namespace.
+    ///
+    /// `sysfs` must be one of that namespace: `/sys` itself may show another one.
+    pub(crate) fn collect(name: &str, sysfs: Option<&Sysfs>) -> Self {
+        let link = link::list()
+            .ok()
+            .and_then(|links| links.into_iter().find(|link| link.name == name));
+        let driver = ethtool::driver(name).ok();
+        let channels = ethtool::channels(name).ok();
+        let not_empty = |text: String| Some(text).filter(|text| !text.is_empty());
+        let read = |file: &str| sysfs?.read(&format!("class/net/{name}/{file}")).ok();
+        Self {
+            firmware: driver
+                .as_ref()
+                .and_then(|driver| not_empty(driver.firmware_version.clone())),
+            driver: driver.and_then(|driver| not_empty(driver.name)),
+            mtu_bytes: link.as_ref().map(|link| link.mtu),
+            // A combined channel is a receive and a transmit queue. A driver without channels
+            // uses the queues that it was made with.
+            rx_queues: match channels {
+                Some(channels) => Some(channels.rx.saturating_add(channels.combined)),
+                None => link.as_ref().map(|link| link.rx_queues),
+            },
+            tx_queues: match channels {
+                Some(channels) => Some(channels.tx.saturating_add(channels.combined)),
+                None => link.as_ref().map(|link| link.tx_queues),
+            },
+            features: ethtool::features(name)
+                .unwrap_or_default()
+                .into_iter()
+                .filter(|feature| FEATURES.contains(&feature.name.as_str()))
+                .map(|feature| (feature.name, feature.active))
+                .collect(),
+            attributes: ATTRIBUTES
+                .iter()
+                .filter_map(|&file| Some((file.to_owned(), read(file)?)))
+                .collect(),
+        }
+    }
+
+    /// All facts with their names, for a comparison.
+    pub(crate) fn facts(&self) -> Vec<(String, Option<String>)> {
+        let number = |value: Option<u32>| value.map(|value| value.to_string());
+        let mut facts = vec![
+            ("driver".to_owned(), self.driver.clone()),
+            ("firmware".to_owned(), self.firmware.clone()),
+            ("mtu_bytes".to_owned(), number(self.mtu_bytes)),
+            ("rx_queues".to_owned(), number(self.rx_queues)),
+            ("tx_queues".to_owned(), number(self.tx_queues)),
+        ];
+        let on_off = |on: bool| Some(if on { "on" } else { "off" }.to_owned());
+        facts.extend(
+            self.features
+                .iter()
+                .map(|(name, &on)| (name.clone(), on_off(on))),
+        );
+        let attributes = self.attributes.iter();
+        facts.extend(attributes.map(|(name, value)| (name.clone(), Some(value.clone()))));
+        facts
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_loopback_interface_has_facts() {
+        let facts = InterfaceFacts::collect("lo", Sysfs::mount().ok().as_ref());
+        assert!(facts.mtu_bytes.is_some());
+        assert!(facts.rx_queues.is_some());
+        assert!(
+            facts.features.contains_key("rx-gro"),
+            "{:?}",
+            facts.features
+        );
+    }
+
+    #[test]
+    fn an_interface_that_does_not_exist_has_none() {
+        let facts = InterfaceFacts::collect("mpps-nowhere", None);
+        assert_eq!(facts, InterfaceFacts::default());
+    }
+}

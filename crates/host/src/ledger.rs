@@ -1,0 +1,369 @@
+//! The ledger: where every offered datagram went.
+//!
+//! ```text
+//! offered + copies = delivered + all losses + still queued + UNACCOUNTED
+//! ```
+//!
+//! `UNACCOUNTED` is computed last, from terms that each have a counter of their own; no term is
+//! ever computed as "the rest" so that the sum comes out right. It is signed: a negative value
+//! means that something was counted twice or was not ours.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// A place on a datagram's way from the sending program to the receiving one, in that order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Station {
+    /// The sending program and its socket: refused before the datagram left the sending stack.
+    Sender,
+    /// The wire and the receive ring behind it.
+    Wire,
+    /// The per-CPU backlog queue (`netif_rx`, RPS).
+    Backlog,
+    /// The receiving IP layer and the packet filter.
+    Ip,
+    /// The receiving UDP layer, before a socket's queue.
+    Udp,
+    /// The receiving socket's queue.
+    Socket,
+    /// The receiving program.
+    Application,
+}
+
+impl Station {
+    /// The station's name as people read it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Sender => "sender",
+            Self::Wire => "wire",
+            Self::Backlog => "backlog",
+            Self::Ip => "IP",
+            Self::Udp => "UDP",
+            Self::Socket => "socket",
+            Self::Application => "application",
+        }
+    }
+}
+
+impl fmt::Display for Station {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// Whose packets a counter counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Scope {
+    /// This program's own count.
+    Program,
+    /// One socket's.
+    Socket,
+    /// One interface's.
+    Interface,
+    /// A whole network namespace's, other programs included.
+    Namespace,
+    /// The whole machine's, other namespaces included.
+    Host,
+}
+
+/// Datagrams lost at one station for one reason, and the counter that says so.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Loss {
+    /// Where.
+    pub station: Station,
+    /// Why, in plain words: `socket buffer full`.
+    pub reason: String,
+    /// How many datagrams. Losses of one ledger are disjoint.
+    pub count: u64,
+    /// The counter that the figure was read from.
+    pub source: String,
+    /// Whose packets that counter counts.
+    pub scope: Scope,
+    /// True if the figure is the difference of two counters and not a counter of its own.
+    pub by_difference: bool,
+    /// False if the counter counts trains or fragments and no exact conversion was at hand.
+    pub exact: bool,
+}
+
+/// A second, independent count of something that the ledger says.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Witness {
+    /// What was counted: `socket buffer full`.
+    pub about: String,
+    /// Which counter: `drop reason SOCKET_RCVBUFF`, `sequence numbers`.
+    pub source: String,
+    /// What the ledger says.
+    pub ledger: u64,
+    /// What the witness says.
+    pub witness: u64,
+}
+
+impl Witness {
+    /// True if both counts are the same.
+    pub fn agrees(&self) -> bool {
+        self.ledger == self.witness
+    }
+}
+
+/// Where every offered datagram of one run went.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ledger {
+    /// Datagrams that the sending program handed to the kernel, accepted or refused.
+    pub offered: u64,
+    /// Deliveries beyond the first of one datagram: multicast to several sockets.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub copies: u64,
+    /// Datagrams that the receiving program got.
+    pub delivered: u64,
+    /// Datagrams lost, by station and reason; disjoint, in the order of the stations.
+    pub losses: Vec<Loss>,
+    /// Datagrams found in the socket buffers when the receiving program stopped.
+    pub queued: u64,
+    /// `offered + copies - delivered - losses - queued`.
+    pub unaccounted: i64,
+    /// Second and third counts, agreeing or not.
+    pub witnesses: Vec<Witness>,
+    /// What a reader has to know: what could not be seen, which counter lied.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
+}
+
+// Serde hands the field over by reference.
+#[allow(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "the signature is serde's"
+)]
+fn is_zero(count: &u64) -> bool {
+    *count == 0
+}
+
+impl Ledger {
+    /// Begins a ledger with what was offered and what arrived.
+    pub fn new(offered: u64, delivered: u64, queued: u64) -> Self {
+        Self {
+            offered,
+            delivered,
+            queued,
+            ..Self::default()
+        }
+        .balanced()
+    }
+
+    /// Enters a loss; one of zero datagrams is left out.
+    pub fn lose(&mut self, loss: Loss) {
+        if loss.count > 0 {
+            self.losses.push(loss);
+            self.losses.sort_by_key(|loss| loss.station);
+            self.unaccounted = self.remainder();
+        }
+    }
+
+    /// Enters extra deliveries of the same datagrams.
+    pub fn copy(&mut self, copies: u64) {
+        self.copies = self.copies.saturating_add(copies);
+        self.unaccounted = self.remainder();
+    }
+
+    /// Enters a second count of something that the ledger says.
+    pub fn witness(&mut self, about: &str, source: &str, ledger: u64, witness: u64) {
+        self.witnesses.push(Witness {
+            about: about.to_owned(),
+            source: source.to_owned(),
+            ledger,
+            witness,
+        });
+    }
+
+    /// Says something that a reader has to know.
+    pub fn note(&mut self, note: impl Into<String>) {
+        self.notes.push(note.into());
+    }
+
+    /// All losses together.
+    pub fn lost(&self) -> u64 {
+        // A ledger can come from a file, so that any counts are possible.
+        let counts = self.losses.iter().map(|loss| loss.count);
+        counts.fold(0, u64::saturating_add)
+    }
+
+    /// Losses at one station.
+    pub fn lost_at(&self, station: Station) -> u64 {
+        self.losses
+            .iter()
+            .filter(|loss| loss.station == station)
+            .map(|loss| loss.count)
+            .fold(0, u64::saturating_add)
+    }
+
+    /// True if every term is exact and nothing is unaccounted for.
+    pub fn balances(&self) -> bool {
+        self.unaccounted == 0 && self.losses.iter().all(|loss| loss.exact)
+    }
+
+    /// The share of the offered datagrams that arrived, 0 to 1; 1 if none was offered.
+    pub fn delivered_ratio(&self) -> f64 {
+        if self.offered == 0 && self.copies == 0 {
+            return 1.0;
+        }
+        self.delivered as f64 / (self.offered as f64 + self.copies as f64)
+    }
+
+    /// The station and reason that lost most.
+    pub fn largest_loss(&self) -> Option<&Loss> {
+        self.losses.iter().max_by_key(|loss| loss.count)
+    }
+
+    /// True if `unaccounted` is what the other terms say; false in a file that was tampered with.
+    pub fn adds_up(&self) -> bool {
+        self.unaccounted == self.remainder()
+    }
+
+    fn balanced(mut self) -> Self {
+        self.unaccounted = self.remainder();
+        self
+    }
+
+    fn remainder(&self) -> i64 {
+        let in_ = i128::from(self.offered) + i128::from(self.copies);
+        let lost: i128 = self.losses.iter().map(|loss| i128::from(loss.count)).sum();
+        let out = i128::from(self.delivered) + i128::from(self.queued) + lost;
+        let remainder = in_ - out;
+        i64::try_from(remainder).unwrap_or(if remainder < 0 { i64::MIN } else { i64::MAX })
+    }
+}
+
+/// `offered 10 = delivered 7 + socket buffer full 3 + still queued 0 + UNACCOUNTED 0`
+impl fmt::Display for Ledger {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "offered {}", Grouped(self.offered))?;
+        if self.copies > 0 {
+            write!(f, " + multicast copies {}", Grouped(self.copies))?;
+        }
+        write!(f, " = delivered {}", Grouped(self.delivered))?;
+        for loss in &self.losses {
+            write!(f, " + {} {}", loss.reason, Grouped(loss.count))?;
+            match (loss.by_difference, loss.exact) {
+                (true, _) => write!(f, " (by difference)")?,
+                (false, false) => write!(f, " (inexact)")?,
+                (false, true) => {}
+            }
+        }
+        let sign = if self.unaccounted < 0 { "-" } else { "" };
+        write!(
+            f,
+            " + still queued {} + UNACCOUNTED {sign}{}",
+            Grouped(self.queued),
+            Grouped(self.unaccounted.unsigned_abs())
+        )
+    }
+}
+
+/// A number with its digits in groups of three: `3 412 882`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Grouped(pub u64);
+
+impl fmt::Display for Grouped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let digits = self.0.to_string();
+        let mut grouped = String::with_capacity(digits.len() + digits.len() / 3);
+        for (at, digit) in digits.chars().enumerate() {
+            if at > 0 && (digits.len() - at).is_multiple_of(3) {
+                grouped.push(' ');
+            }
+            grouped.push(digit);
+        }
+        f.pad(&grouped)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn loss(station: Station, reason: &str, count: u64) -> Loss {
+        Loss {
+            station,
+            reason: reason.to_owned(),
+            count,
+            source: "test".to_owned(),
+            scope: Scope::Socket,
+            by_difference: false,
+            exact: true,
+        }
+    }
+
+    #[test]
+    fn a_hole_shows_as_unaccounted_and_is_not_absorbed() {
+        let mut ledger = Ledger::new(10, 6, 1);
+        ledger.lose(loss(Station::Socket, "socket buffer full", 2));
+        assert_eq!(ledger.unaccounted, 1);
+        assert!(!ledger.balances());
+    }
+
+    #[test]
+    fn a_packet_counted_twice_shows_as_a_negative_remainder() {
+        let mut ledger = Ledger::new(10, 10, 0);
+        ledger.lose(loss(Station::Wire, "receive ring full", 3));
+        assert_eq!(ledger.unaccounted, -3);
+        assert!(ledger.to_string().ends_with("UNACCOUNTED -3"));
+    }
+
+    #[test]
+    fn reads_like_the_equation_it_is() {
+        let mut ledger = Ledger::new(3_412_882, 3_400_112, 0);
+        ledger.lose(loss(Station::Socket, "socket buffer full", 12_770));
+        assert_eq!(
+            ledger.to_string(),
+            "offered 3 412 882 = delivered 3 400 112 + socket buffer full 12 770 \
+             + still queued 0 + UNACCOUNTED 0"
+        );
+    }
+
+    #[test]
+    fn an_inexact_row_never_balances() {
+        let mut ledger = Ledger::new(10, 7, 0);
+        ledger.lose(Loss {
+            exact: false,
+            ..loss(Station::Socket, "socket buffer full", 3)
+        });
+        assert_eq!(ledger.unaccounted, 0);
+        assert!(!ledger.balances());
+    }
+
+    #[test]
+    fn a_witness_that_disagrees_is_kept() {
+        let mut ledger = Ledger::new(1, 1, 0);
+        ledger.witness("socket buffer full", "drop reason SOCKET_RCVBUFF", 5, 4);
+        assert!(!ledger.witnesses[0].agrees());
+    }
+
+    proptest! {
+        #[test]
+        fn the_equation_holds_for_any_terms(
+            offered in 0_u64..1 << 50,
+            delivered in 0_u64..1 << 50,
+            queued in 0_u64..1 << 30,
+            counts in proptest::collection::vec(0_u64..1 << 40, 0..8),
+        ) {
+            let mut ledger = Ledger::new(offered, delivered, queued);
+            for count in &counts {
+                ledger.lose(loss(Station::Ip, "discarded", *count));
+            }
+            let right = i128::from(delivered) + i128::from(queued)
+                + i128::from(ledger.lost()) + i128::from(ledger.unaccounted);
+            prop_assert_eq!(i128::from(offered), right);
+            prop_assert_eq!(ledger.lost(), counts.iter().sum::<u64>());
+            prop_assert!(ledger.adds_up());
+        }
+
+        #[test]
+        fn grouping_keeps_the_number(number in any::<u64>()) {
+            let text = Grouped(number).to_string();
+            prop_assert_eq!(text.replace(' ', "").parse::<u64>().ok(), Some(number));
+            prop_assert!(text.split(' ').skip(1).all(|group| group.len() == 3));
+        }
+    }
+}

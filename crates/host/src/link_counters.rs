@@ -1,0 +1,133 @@
+//! The counters that every interface has.
+
+use mpps_os::netlink::link::LinkStatistics;
+use serde::{Deserialize, Serialize};
+
+/// Defines the structure from one list of fields, so that reading, subtracting and checking
+/// cannot forget one of them.
+macro_rules! link_counters {
+    ($($(#[$text:meta])* $name:ident,)*) => {
+        /// Counters of an interface: absolute ones as `LinkCounters<u64>`, differences as
+        /// `LinkCounters<i64>` (`IFLA_STATS64`, include/uapi/linux/if_link.h).
+        ///
+        /// The unit is the packet buffer: with segmentation or receive offload it can be a train
+        /// of datagrams.
+        #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+        pub struct LinkCounters<T> {
+            $($(#[$text])* pub $name: T,)*
+        }
+
+        impl From<LinkStatistics> for LinkCounters<u64> {
+            fn from(kernel: LinkStatistics) -> Self {
+                Self { $($name: kernel.$name,)* }
+            }
+        }
+
+        impl LinkCounters<u64> {
+            /// What was added since `earlier`. Each counter that went back is told to
+            /// `went_back` with its name and both values.
+            pub(crate) fn since(
+                &self,
+                earlier: &Self,
+                mut went_back: impl FnMut(&str, u64, u64),
+            ) -> LinkCounters<i64> {
+                $(if self.$name < earlier.$name {
+                    went_back(stringify!($name), earlier.$name, self.$name);
+                })*
+                LinkCounters { $($name: difference(earlier.$name, self.$name),)* }
+            }
+        }
+    };
+}
+
+link_counters! {
+    /// Packets received and given to the kernel.
+    rx_packets,
+    /// Packets transmitted.
+    tx_packets,
+    /// Bytes received.
+    rx_bytes,
+    /// Bytes transmitted.
+    tx_bytes,
+    /// Bad packets received, all kinds.
+    rx_errors,
+    /// Packets that could not be transmitted for an error.
+    tx_errors,
+    /// Packets received and dropped before any protocol saw them, the backlog's drops included.
+    rx_dropped,
+    /// Packets dropped on their way out.
+    tx_dropped,
+    /// Multicast packets received.
+    multicast,
+    /// Received packets of a wrong length.
+    rx_length_errors,
+    /// Received packets for which the receiver had no room.
+    rx_over_errors,
+    /// Received packets with a bad check sum.
+    rx_crc_errors,
+    /// Received packets that were not aligned.
+    rx_frame_errors,
+    /// Received packets lost in the hardware's own queue.
+    rx_fifo_errors,
+    /// Received packets that the host was too slow to take.
+    rx_missed_errors,
+    /// Transmissions given up.
+    tx_aborted_errors,
+    /// Transmissions without a carrier.
+    tx_carrier_errors,
+    /// Transmissions lost in the hardware's own queue.
+    tx_fifo_errors,
+    /// Received packets for which no protocol was registered, or on an inactive port.
+    rx_nohandler,
+    /// Received packets meant for the hardware address of another host.
+    rx_otherhost_dropped,
+}
+
+/// `later - earlier` with its sign. Exact for any two counters less than 2^63 apart.
+pub(crate) fn difference(earlier: u64, later: u64) -> i64 {
+    later.wrapping_sub(earlier).cast_signed()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn differences_have_a_sign_and_steps_back_are_told() {
+        let earlier = LinkCounters {
+            rx_packets: 10,
+            tx_dropped: 7,
+            ..LinkCounters::default()
+        };
+        let later = LinkCounters {
+            rx_packets: 15,
+            tx_dropped: 4,
+            ..LinkCounters::default()
+        };
+        let mut told = Vec::new();
+        let delta = later.since(&earlier, |name, from, to| {
+            told.push((name.to_owned(), from, to))
+        });
+        assert_eq!((delta.rx_packets, delta.tx_dropped), (5, -3));
+        assert_eq!(told, [("tx_dropped".to_owned(), 7, 4)]);
+    }
+
+    #[test]
+    fn every_counter_of_the_kernel_is_taken_from_its_own_field() {
+        let kernel = LinkStatistics {
+            rx_packets: 1,
+            rx_missed_errors: 2,
+            tx_dropped: 3,
+            ..LinkStatistics::default()
+        };
+        let counters = LinkCounters::from(kernel);
+        assert_eq!(
+            (
+                counters.rx_packets,
+                counters.rx_missed_errors,
+                counters.tx_dropped
+            ),
+            (1, 2, 3)
+        );
+    }
+}

@@ -1,0 +1,97 @@
+//! Where `/proc` and `/sys` are read from: the machine itself, or a recorded tree in a test.
+
+use std::io;
+use std::path::PathBuf;
+
+use mpps_os::Error;
+
+/// The directory that holds `proc` and `sys`.
+#[derive(Debug, Clone)]
+pub(crate) struct Root(PathBuf);
+
+impl Root {
+    /// The machine that this program runs on.
+    pub(crate) fn machine() -> Self {
+        Self(PathBuf::from("/"))
+    }
+
+    /// A recorded tree.
+    #[cfg(test)]
+    pub(crate) fn at(path: &std::path::Path) -> Self {
+        Self(path.to_path_buf())
+    }
+
+    /// The full name of a file, for messages.
+    pub(crate) fn name(&self, path: &str) -> String {
+        self.0.join(path).display().to_string()
+    }
+
+    /// The content of a file without the white space around it.
+    ///
+    /// Bytes that are not UTF-8 are replaced rather than refused: a strange byte in one line of
+    /// `/proc` must not hide all the others.
+    pub(crate) fn read(&self, path: &str) -> Result<String, Error> {
+        let full = self.0.join(path);
+        let bytes =
+            std::fs::read(&full).map_err(|source| Error::new("read", full.display(), source))?;
+        Ok(String::from_utf8_lossy(&bytes).trim().to_owned())
+    }
+
+    /// The same, where the file may be absent on some kernels.
+    pub(crate) fn read_if_present(&self, path: &str) -> Result<Option<String>, Error> {
+        match self.read(path) {
+            Ok(text) => Ok(Some(text)),
+            Err(error) if error.source.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The same, where the answer is only nice to have: a refusal of any kind is no answer.
+    pub(crate) fn read_if_possible(&self, path: &str) -> Option<String> {
+        self.read(path).ok().filter(|text| !text.is_empty())
+    }
+
+    /// The names in a directory in order; none where there is no such directory.
+    pub(crate) fn names(&self, path: &str) -> Vec<String> {
+        let mut names: Vec<String> = std::fs::read_dir(self.0.join(path))
+            .into_iter()
+            .flatten()
+            .filter_map(|entry| Some(entry.ok()?.file_name().to_string_lossy().into_owned()))
+            .collect();
+        names.sort();
+        names
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod fixture {
+    //! Recorded trees, one file each: `path = content` per line, `\n` and `\t` for themselves.
+
+    use super::Root;
+
+    /// A tree unpacked for one test, removed afterwards.
+    #[derive(Debug)]
+    pub(crate) struct Tree {
+        pub(crate) root: Root,
+        _directory: tempfile::TempDir,
+    }
+
+    /// Unpacks `tests/fixtures/<name>.tree`.
+    pub(crate) fn tree(text: &str) -> Tree {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        for line in text.lines().filter(|line| !line.starts_with('#')) {
+            let Some((path, content)) = line.split_once(" = ") else {
+                continue;
+            };
+            let path = directory.path().join(path.trim());
+            std::fs::create_dir_all(path.parent().expect("a file has a parent"))
+                .expect("a directory of the fixture");
+            let content = content.replace("\\n", "\n").replace("\\t", "\t") + "\n";
+            std::fs::write(path, content).expect("a fixture file");
+        }
+        Tree {
+            root: Root::at(directory.path()),
+            _directory: directory,
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! All counters of a host at one moment.
+
+use std::collections::BTreeMap;
+use std::io;
+
+use mpps_os::{clock, ethtool, netlink::link};
+use serde::{Deserialize, Serialize};
+
+use crate::link_counters::LinkCounters;
+use crate::{Delta, Result, Snmp, Softnet};
+
+/// The counters that a ledger needs, read one after the other.
+///
+/// The files are not read at one instant: take a snapshot when no packet is on its way, before
+/// the traffic starts and after it has drained.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Snapshot {
+    /// `CLOCK_MONOTONIC` before the first counter was read, in nanoseconds.
+    pub monotonic_ns: u64,
+    /// The protocol counters of the calling thread's network namespace.
+    pub snmp: Snmp,
+    /// The per-CPU queues of the whole host, whatever the namespace.
+    pub softnet: Softnet,
+    /// The interfaces asked for, by name.
+    pub links: BTreeMap<String, LinkSnapshot>,
+}
+
+/// The counters of one interface.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LinkSnapshot {
+    /// The interface's number, by which a re-made one of the same name is told apart.
+    pub index: u32,
+    /// The counters that every interface has.
+    pub counters: LinkCounters<u64>,
+    /// The driver's own counters (`ethtool -S`); empty where it has none. A name that the driver
+    /// gives to several counters is followed by `#2`, `#3` and so on.
+    pub driver: BTreeMap<String, u64>,
+}
+
+impl Snapshot {
+    /// Reads the counters of the calling thread's network namespace and of these interfaces.
+    ///
+    /// # Errors
+    /// [`crate::Error::Kernel`] where `/proc` is missing or an interface does not exist,
+    /// [`crate::Error::Malformed`] where a file has an unknown form.
+    pub fn take(interfaces: &[&str]) -> Result<Self> {
+        let monotonic_ns = clock::monotonic_ns();
+        let mut links = BTreeMap::new();
+        for &name in interfaces {
+            links.insert(name.to_owned(), LinkSnapshot::take(name)?);
+        }
+        Ok(Self {
+            monotonic_ns,
+            snmp: Snmp::read()?,
+            softnet: Softnet::read()?,
+            links,
+        })
+    }
+
+    /// What was counted since an earlier snapshot of the same namespace.
+    pub fn since(&self, earlier: &Self) -> Delta {
+        Delta::between(earlier, self)
+    }
+}
+
+impl LinkSnapshot {
+    fn take(name: &str) -> Result<Self> {
+        let index = link::index(name)?;
+        let counters = link::statistics(index)?.into();
+        let driver = match ethtool::statistics(name) {
+            Ok(counters) => named_once(counters),
+            // A driver without counters of its own, such as loopback, says so in this way.
+            Err(error) if error.source.kind() == io::ErrorKind::Unsupported => BTreeMap::new(),
+            Err(error) => return Err(error.into()),
+        };
+        Ok(Self {
+            index,
+            counters,
+            driver,
+        })
+    }
+}
+
+/// Drivers may use a name twice; a map would keep only the last of them.
+fn named_once(counters: Vec<(String, u64)>) -> BTreeMap<String, u64> {
+    let mut map = BTreeMap::new();
+    let mut seen: BTreeMap<String, usize> = BTreeMap::new();
+    for (name, value) in counters {
+        let times = seen.entry(name.clone()).or_default();
+        *times += 1;
+        match *times {
+            1 => map.insert(name, value),
+            times => map.insert(format!("{name}#{times}"), value),
+        };
+    }
+    map
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn takes_the_counters_of_the_loopback_interface() {
+        let snapshot = Snapshot::take(&["lo"]).expect("every namespace has a loopback interface");
+        assert_eq!(
+            snapshot.links["lo"].index, 1,
+            "loopback is always the first"
+        );
+        assert!(snapshot.snmp.value("Udp.InDatagrams").is_some());
+        assert!(!snapshot.softnet.rows.is_empty());
+    }
+
+    #[test]
+    fn an_interface_that_does_not_exist_is_an_error_that_names_it() {
+        let error = Snapshot::take(&["mpps-nowhere"]).unwrap_err().to_string();
+        assert!(error.contains("mpps-nowhere"), "{error}");
+    }
+
+    #[test]
+    fn a_name_used_twice_keeps_both_values() {
+        let counters = [("a", 1), ("b", 2), ("a", 3)].map(|(n, v)| (n.to_owned(), v));
+        let map = named_once(counters.to_vec());
+        let expected = [("a", 1), ("a#2", 3), ("b", 2)].map(|(n, v)| (n.to_owned(), v));
+        assert_eq!(map, BTreeMap::from(expected));
+    }
+
+    #[test]
+    fn json_round_trip() {
+        let snapshot = Snapshot::take(&["lo"]).expect("a snapshot");
+        let text = serde_json::to_string(&snapshot).expect("maps have text keys");
+        let back: Snapshot = serde_json::from_str(&text).expect("the same form");
+        assert_eq!(back, snapshot);
+    }
+}
