@@ -1,0 +1,100 @@
+//! What the command line may say.
+//!
+//! Each subcommand turns its arguments into a checked configuration before anything is opened.
+
+mod lab;
+mod recv;
+mod send;
+
+pub(crate) use lab::{DeliveryArg, LabArgs};
+pub(crate) use recv::{RecvArgs, Steer};
+pub(crate) use send::SendArgs;
+
+use clap::{Args, Parser, Subcommand};
+use std::path::PathBuf;
+
+/// Receive millions of packets per second on Linux, and know where every other packet went.
+#[derive(Debug, Parser)]
+#[command(name = "mpps", version, propagate_version = true, max_term_width = 100)]
+#[command(
+    after_help = "Exit status: 0 fine, 1 found what was looked for (a ledger that does not \
+    balance, a result that is worse), 2 it could not be done, 130 the lab was interrupted."
+)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Subcommands,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Subcommands {
+    /// Climb the million-packet ladder on two hosts inside this machine
+    Lab(LabArgs),
+    /// Receive UDP and count it: mpps recv [ADDR:PORT [THREADS [REUSEPORT]]]
+    Recv(RecvArgs),
+    /// Send UDP as fast as asked or possible
+    Send(SendArgs),
+    /// Join what a sender and a receiver wrote with --json into one ledger
+    Ledger(LedgerArgs),
+    /// Compare two results of `mpps lab`, telling change from noise
+    Compare(CompareArgs),
+    /// List the ways to receive and send that this build has
+    Backends,
+}
+
+/// Arguments of `mpps ledger`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Exit status: 0 the ledger balances, 1 it does not, 2 a file cannot be read."
+)]
+pub(crate) struct LedgerArgs {
+    /// What `mpps send --json` wrote
+    pub(crate) send: PathBuf,
+    /// What `mpps recv --json` wrote
+    pub(crate) recv: PathBuf,
+    /// Write the ledger as JSON to standard output
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Arguments of `mpps compare`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Exit status: 0 no rung of B is worse, 1 one is, 2 the files cannot be \
+    compared."
+)]
+pub(crate) struct CompareArgs {
+    /// The earlier result
+    pub(crate) a: PathBuf,
+    /// The later result
+    pub(crate) b: PathBuf,
+    /// Write the comparison as JSON to standard output
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+    use proptest::prelude::*;
+
+    #[test]
+    fn the_arguments_are_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    proptest! {
+        #[test]
+        fn no_command_line_panics(
+            words in proptest::collection::vec(
+                prop_oneof![
+                    "\\PC{0,8}",
+                    "(send|recv|lab|--pin|--size|--threads|-v|--json|--only|0-3,9|127.0.0.1:1)",
+                ],
+                0..6,
+            ),
+        ) {
+            let _ = Cli::try_parse_from(std::iter::once("mpps".to_owned()).chain(words));
+        }
+    }
+}

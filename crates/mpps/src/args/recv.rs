@@ -1,0 +1,84 @@
+//! Arguments of `mpps recv`.
+
+use crate::value;
+use clap::{Args, ValueEnum};
+use mpps_host::CpuList;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// Arguments of `mpps recv`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Prints the rate each second (packets, payload mebibytes, payload megabits) \
+    and totals at the end; Ctrl-C ends it. Byte counts take k, M, G (1024s), times s, ms, m."
+)]
+pub(crate) struct RecvArgs {
+    /// Where to listen
+    #[arg(default_value = "0.0.0.0:4321", value_name = "ADDR:PORT")]
+    pub(crate) address: SocketAddr,
+    /// Receiving threads, as the article's receiver takes them
+    #[arg(value_name = "THREADS", conflicts_with = "threads",
+          value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub(crate) positional_threads: Option<u16>,
+    /// 1: a socket per thread (SO_REUSEPORT); 0: all threads on one socket
+    #[arg(value_name = "REUSEPORT", conflicts_with_all = ["shared", "reuseport"],
+          value_parser = clap::value_parser!(u8).range(0..=1))]
+    pub(crate) positional_reuseport: Option<u8>,
+    /// Receiving threads
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub(crate) threads: Option<u16>,
+    /// All threads read one socket (the default)
+    #[arg(long, conflicts_with = "reuseport")]
+    pub(crate) shared: bool,
+    /// Each thread has its own socket on the same port (SO_REUSEPORT)
+    #[arg(long)]
+    pub(crate) reuseport: bool,
+    /// Which of the sockets a packet goes to: by its flow's hash, or by the CPU that received it
+    #[arg(long, default_value = "none", value_name = "HOW")]
+    pub(crate) steer: Steer,
+    /// CPUs for the threads, in their order: 0,2 or 0-3
+    #[arg(long, value_name = "CPUS")]
+    pub(crate) pin: Option<CpuList>,
+    /// Datagrams (with --gro: trains) per system call, 1 to 1024 [default: 1024, with --gro 64]
+    #[arg(long, value_name = "N")]
+    pub(crate) batch: Option<usize>,
+    /// Bytes kept of each datagram [default: 2048, with --gro 65536]
+    #[arg(long, value_name = "BYTES", value_parser = value::bytes)]
+    pub(crate) buffer: Option<usize>,
+    /// Socket receive buffer; says what was granted and what stands in the way
+    #[arg(long, value_name = "BYTES", value_parser = value::bytes)]
+    pub(crate) rcvbuf: Option<usize>,
+    /// Poll the device queue for so many microseconds while waiting (SO_BUSY_POLL)
+    #[arg(long, value_name = "MICROSECONDS")]
+    pub(crate) busy_poll: Option<u32>,
+    /// Take trains of datagrams in one buffer (UDP_GRO); each datagram still counts
+    #[arg(long)]
+    pub(crate) gro: bool,
+    /// How to receive; see `mpps backends`
+    #[arg(long, default_value = "recvmmsg", value_name = "NAME")]
+    pub(crate) backend: String,
+    /// Join a multicast group: 239.1.2.3, 239.1.2.3%eth1 or ff02::4321%eth1; may be repeated
+    #[arg(long, value_name = "GROUP[%IF]")]
+    pub(crate) join: Vec<String>,
+    /// How long to receive [default: until stopped]
+    #[arg(long, value_name = "TIME", value_parser = value::seconds)]
+    pub(crate) duration: Option<Duration>,
+    /// Stop after so many datagrams, all threads together
+    #[arg(long, value_name = "N", value_parser = value::count)]
+    pub(crate) count: Option<u64>,
+    /// Write one JSON object per second, and one with the totals, to standard output
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// A line per thread each second: CPU, packets, drops of its socket, packets per call
+    #[arg(short, long)]
+    pub(crate) verbose: bool,
+}
+
+/// Which socket of a reuseport group a packet goes to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Steer {
+    /// The one that its flow's hash points to
+    None,
+    /// The one of the CPU that received it (classic BPF)
+    Cpu,
+}

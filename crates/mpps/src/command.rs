@@ -1,0 +1,101 @@
+//! One file per subcommand; here is what they share: the way in and the way out.
+
+mod backends;
+mod compare;
+mod lab;
+mod ledger;
+mod recv;
+mod send;
+
+use crate::args::{Cli, Subcommands};
+use crate::failure;
+use crate::output::{self, Stream};
+use anyhow::{Context, Result};
+use clap::Parser;
+use mpps_host::Snapshot;
+use std::path::Path;
+use std::process::ExitCode;
+
+/// How a command ended when it did not fail.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Outcome {
+    /// Exit status 0.
+    Fine,
+    /// Exit status 1: it found what it was asked to look for.
+    Found,
+    /// Exit status 130: Ctrl-C ended a run that has an end of its own.
+    Interrupted,
+    /// Another program's own exit status.
+    Status(u8),
+}
+
+/// Runs the command line of this process.
+pub fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // `--help` and `--version` come this way too; a reader that has gone is no error.
+            let _ = error.print();
+            return ExitCode::from(if error.use_stderr() { 2 } else { 0 });
+        }
+    };
+    let outcome = match cli.command {
+        Subcommands::Lab(args) => lab::run(args),
+        Subcommands::Recv(args) => recv::run(args),
+        Subcommands::Send(args) => send::run(args),
+        Subcommands::Ledger(args) => ledger::run(&args),
+        Subcommands::Compare(args) => compare::run(&args),
+        Subcommands::Backends => backends::run(),
+    };
+    match outcome {
+        Ok(Outcome::Fine) => ExitCode::SUCCESS,
+        Ok(Outcome::Found) => ExitCode::from(1),
+        Ok(Outcome::Interrupted) => ExitCode::from(130),
+        Ok(Outcome::Status(status)) => ExitCode::from(status),
+        Err(error) if error.downcast_ref().is_some_and(output::is_closed) => ExitCode::SUCCESS,
+        Err(error) => {
+            // Nobody is left to be told if standard error is closed as well.
+            let _ = output::line(Stream::Err, &format!("mpps: {}", failure::explain(&error)));
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// The command line as it was typed, for result files.
+fn command_line() -> String {
+    let words: Vec<String> = std::env::args_os()
+        .enumerate()
+        .map(|(at, word)| {
+            let word = word.to_string_lossy().into_owned();
+            // The program's own path says something about the user and nothing about the run.
+            let name = Path::new(&word)
+                .file_name()
+                .map(|name| name.to_string_lossy().into_owned());
+            let word = if at == 0 { name.unwrap_or(word) } else { word };
+            if word.contains(' ') {
+                format!("'{word}'")
+            } else {
+                word
+            }
+        })
+        .collect();
+    words.join(" ")
+}
+
+/// The text of a file that a user named.
+fn read(path: &Path) -> Result<String> {
+    std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
+}
+
+/// The kernel's release, such as `6.18.44`.
+fn kernel_release() -> String {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease");
+    release.map_or_else(|_| "unknown".to_owned(), |text| text.trim().to_owned())
+}
+
+/// The counters of this host and of all its interfaces.
+fn snapshot() -> Result<Snapshot> {
+    let links = mpps_os::netlink::link::list()?;
+    let names: Vec<&str> = links.iter().map(|link| link.name.as_str()).collect();
+    Ok(Snapshot::take(&names)?)
+}

@@ -1,0 +1,40 @@
+//! `mpps compare A.json B.json`.
+
+use super::{Outcome, read};
+use crate::args::CompareArgs;
+use crate::compare::{Input, compare};
+use crate::output::{self, Stream};
+use crate::result::LabResult;
+use anyhow::{Context, Result};
+use std::path::Path;
+
+/// Compares two results; status 1 if the second is worse.
+pub(super) fn run(args: &CompareArgs) -> Result<Outcome> {
+    let (a, b) = (load(&args.a)?, load(&args.b)?);
+    let (a_name, b_name) = (args.a.display().to_string(), args.b.display().to_string());
+    let comparison = compare(
+        Input {
+            file: &a_name,
+            result: &a,
+        },
+        Input {
+            file: &b_name,
+            result: &b,
+        },
+    )?;
+    if args.json {
+        output::line(Stream::Out, &serde_json::to_string_pretty(&comparison)?)?;
+    } else {
+        let text = comparison.text(output::width(), output::colour());
+        output::line(Stream::Out, text.trim_end())?;
+    }
+    Ok(if comparison.is_worse() {
+        Outcome::Found
+    } else {
+        Outcome::Fine
+    })
+}
+
+fn load(path: &Path) -> Result<LabResult> {
+    LabResult::parse(&read(path)?).with_context(|| path.display().to_string())
+}

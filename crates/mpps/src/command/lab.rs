@@ -1,0 +1,285 @@
+//! `mpps lab`: the ladder on two hosts inside this machine, or a shell on one of them.
+
+mod files;
+
+use super::{Outcome, command_line, kernel_release};
+use crate::args::{DeliveryArg, LabArgs};
+use crate::ladder::{Bench, Climb, Layout, Rung, Schedule, rungs};
+use crate::output::{self, Stream};
+use crate::report::{html, text::Text};
+use crate::result::{LAB_SCHEMA, LabResult};
+use crate::signal::Interrupt;
+use anyhow::{Context, Result, ensure};
+use files::OutputFile;
+use indicatif::{ProgressBar, ProgressStyle};
+use mpps_host::{Fingerprint, Ledger, Topology};
+use mpps_lab::{Delivery, Lab, LabConfig};
+use mpps_os::{capability, namespace};
+use std::process::Command;
+use std::time::{Duration, SystemTime};
+
+/// Climbs the ladder, lists it, or opens a shell on the receiver host.
+pub(super) fn run(args: LabArgs) -> Result<Outcome> {
+    // An ordinary user gets a user namespace of its own, which must happen while there is one
+    // thread: unshare(2), CLONE_NEWUSER.
+    let ordinary = !capability::effective(capability::CAP_SYS_ADMIN)
+        || !capability::effective(capability::CAP_NET_ADMIN);
+    let layout = Layout::new(Topology::read()?, args.train);
+    let chosen = choose(rungs(&layout), &args.only)?;
+    if args.list {
+        return list(&chosen);
+    }
+    if ordinary {
+        namespace::become_root_in_user_namespace().context(
+            "an ordinary user needs user namespaces for the lab (sysctl user.max_user_namespaces, \
+             kernel.unprivileged_userns_clone or AppArmor may forbid them); run as root",
+        )?;
+    }
+    if args.shell || !args.command.is_empty() {
+        return visit(&args, &layout);
+    }
+    climb(&args, &layout, chosen)
+}
+
+/// The rungs that `--only` names: `4` means 4a to 4d.
+fn choose(rungs: Vec<Rung>, only: &[String]) -> Result<Vec<Rung>> {
+    let names = |rung: &Rung, wanted: &str| {
+        let wanted = wanted.trim();
+        let number = rung
+            .number
+            .trim_end_matches(|c: char| c.is_ascii_alphabetic());
+        rung.number == wanted || number == wanted
+    };
+    for wanted in only {
+        ensure!(
+            rungs.iter().any(|rung| names(rung, wanted)),
+            "--only {wanted}: no such rung; `mpps lab --list` names them"
+        );
+    }
+    let keep = |rung: &Rung| only.is_empty() || only.iter().any(|wanted| names(rung, wanted));
+    Ok(rungs.into_iter().filter(keep).collect())
+}
+
+fn list(rungs: &[Rung]) -> Result<Outcome> {
+    for rung in rungs {
+        let (number, name) = (&rung.number, &rung.name);
+        let rest = match &rung.skipped {
+            Some(reason) => format!("skipped: {reason}"),
+            None => rung.lesson.to_owned(),
+        };
+        output::line(Stream::Out, &format!("{number:>3}  {name:<32} {rest}"))?;
+    }
+    Ok(Outcome::Fine)
+}
+
+fn config(args: &LabArgs, layout: &Layout) -> LabConfig {
+    LabConfig {
+        queue_cpus: layout.queues.clone(),
+        delivery: delivery(args),
+        ..LabConfig::default()
+    }
+}
+
+fn delivery(args: &LabArgs) -> Delivery {
+    match args.delivery {
+        DeliveryArg::ThreadedNapi => Delivery::ThreadedNapi,
+        DeliveryArg::Rps => Delivery::Rps,
+    }
+}
+
+/// Runs a shell or a command on the receiver host, and ends with its status.
+fn visit(args: &LabArgs, layout: &Layout) -> Result<Outcome> {
+    let lab = Lab::new(&config(args, layout))?;
+    let (sender, receiver) = (lab.sender(), lab.receiver());
+    let mut command = match args.command.split_first() {
+        Some((program, rest)) => {
+            let mut command = Command::new(program);
+            command.args(rest);
+            command
+        }
+        None => {
+            let last = receiver
+                .v4()
+                .last()
+                .map(ToString::to_string)
+                .unwrap_or_default();
+            let addresses = |host: &mpps_lab::Host| {
+                let v4 = host
+                    .v4()
+                    .first()
+                    .map(ToString::to_string)
+                    .unwrap_or_default();
+                let v6 = host
+                    .v6()
+                    .first()
+                    .map_or_else(String::new, |v6| format!(", {v6}"));
+                format!("{v4}{v6}")
+            };
+            let (to, from) = (addresses(receiver), addresses(sender));
+            let (here, there) = (receiver.interface(), sender.interface());
+            let lines = [
+                format!("this shell is on the receiver: {here}, {to} (to {last})"),
+                format!("the other host is `{}`: {there}, {from}", sender.name()),
+                "both vanish when the shell ends".to_owned(),
+            ];
+            for line in lines.iter().chain(lab.notes()) {
+                output::line(Stream::Err, line)?;
+            }
+            Command::new(std::env::var_os("SHELL").unwrap_or_else(|| "/bin/sh".into()))
+        }
+    };
+    command.env(
+        "MPPS_SENDER",
+        sender
+            .v4()
+            .first()
+            .map(ToString::to_string)
+            .unwrap_or_default(),
+    );
+    let name = command.get_program().to_string_lossy().into_owned();
+    let mut child = receiver
+        .spawn(command)
+        .with_context(|| format!("cannot run {name}"))?;
+    let status = child.wait()?;
+    // A program that a signal ended has no status; shells say 128 and the signal.
+    let code = status.code().or_else(|| {
+        use std::os::unix::process::ExitStatusExt;
+        status.signal().map(|signal| 128 + signal)
+    });
+    Ok(Outcome::Status(
+        u8::try_from(code.unwrap_or(1)).unwrap_or(1),
+    ))
+}
+
+/// Measures, reports as far as it came, and says whether every ledger balances.
+fn climb(args: &LabArgs, layout: &Layout, rungs: Vec<Rung>) -> Result<Outcome> {
+    ensure!(
+        args.json != args.html,
+        "--json and --html name the same file"
+    );
+    let json = OutputFile::open(&args.json)?;
+    let page = OutputFile::open(&args.html)?;
+    let interrupt = Interrupt::listen()?;
+    let started = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
+    let lab = Lab::new(&config(args, layout))?;
+    let fingerprint = fingerprint(&lab)?;
+    let bench = Bench {
+        lab: &lab,
+        layout,
+        delivery: delivery(args),
+        interrupt: &interrupt,
+    };
+    let mut climb = Climb::new(bench, schedule(args), rungs);
+    let bar = bar(climb.steps());
+    let climbed = climb.climb(|rung| {
+        bar.set_message(format!("rung {} {}", rung.number, rung.name));
+        bar.inc(1);
+    });
+    bar.finish_and_clear();
+    let complete = climbed?;
+    let mut notes = lab.notes().to_vec();
+    notes.append(&mut climb.notes);
+    let drop_probe_ns = climb.drop_probe_ns;
+    let result = LabResult {
+        schema: LAB_SCHEMA.to_owned(),
+        fingerprint,
+        command: command_line(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        started,
+        quick: args.quick,
+        complete,
+        placement: format!(
+            "two hosts on this machine   {}",
+            layout.sentence(&kernel_release())
+        ),
+        delivery: match args.delivery {
+            DeliveryArg::ThreadedNapi if lab.napi_threads().is_empty() => "unplaced".to_owned(),
+            DeliveryArg::ThreadedNapi => "threaded NAPI".to_owned(),
+            DeliveryArg::Rps => "RPS".to_owned(),
+        },
+        notes,
+        drop_probe_ns,
+        rungs: climb.results(),
+    };
+    drop(lab);
+    report(&result, json, page)?;
+    Ok(match (complete, balances(&result)) {
+        (false, _) => Outcome::Interrupted,
+        (true, false) => Outcome::Found,
+        (true, true) => Outcome::Fine,
+    })
+}
+
+fn schedule(args: &LabArgs) -> Schedule {
+    if args.quick {
+        return Schedule {
+            time: Duration::from_millis(350),
+            repeats: 1,
+            exact_time: Duration::from_millis(150),
+            probe_cost: (20_000, 1),
+        };
+    }
+    Schedule {
+        time: args.seconds,
+        repeats: usize::from(args.repeat),
+        exact_time: args.seconds.min(Duration::from_millis(500)),
+        probe_cost: (100_000, 3),
+    }
+}
+
+/// The machine, with both ends of the link.
+fn fingerprint(lab: &Lab) -> Result<Fingerprint> {
+    let (sender, receiver) = (lab.sender(), lab.receiver());
+    let mut fingerprint = receiver.run(|| Fingerprint::collect(&[receiver.interface()]))??;
+    let other = sender.run(|| Fingerprint::collect(&[sender.interface()]))??;
+    fingerprint.interfaces.extend(other.interfaces);
+    Ok(fingerprint)
+}
+
+/// Draws nothing unless standard error is a terminal.
+fn bar(steps: usize) -> ProgressBar {
+    let bar = ProgressBar::new(steps as u64);
+    let template = "{bar:30} {pos}/{len} {msg} (ends in {eta})";
+    bar.set_style(
+        ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()),
+    );
+    bar.enable_steady_tick(Duration::from_millis(200));
+    bar
+}
+
+fn report(result: &LabResult, json: OutputFile, page: OutputFile) -> Result<()> {
+    let text = Text::new(output::width(), output::colour());
+    let files = [
+        ("report", page.path().to_owned()),
+        ("data", json.path().to_owned()),
+    ];
+    let name = json
+        .path()
+        .file_name()
+        .map(|name| name.to_string_lossy().into_owned());
+    let mut data = Vec::new();
+    crate::report::json::write(result, &mut data)?;
+    json.write(&data)?;
+    page.write(html::page(result, name.as_deref()).as_bytes())?;
+    output::line(Stream::Out, text.header(result).trim_end())?;
+    for rung in &result.rungs {
+        output::line(Stream::Out, text.row(rung).trim_end())?;
+    }
+    let files: Vec<_> = files
+        .iter()
+        .map(|(what, path)| (*what, path.as_path()))
+        .collect();
+    Ok(output::line(
+        Stream::Out,
+        text.closing(result, &files).trim_end(),
+    )?)
+}
+
+/// True if no datagram is unaccounted for where the counters are exact.
+fn balances(result: &LabResult) -> bool {
+    let exact = |ledger: &&Ledger| ledger.losses.iter().all(|loss| loss.exact);
+    result.rungs.iter().all(|rung| {
+        let mut ledgers = rung.ledger.iter().chain(&rung.sample_ledgers).filter(exact);
+        ledgers.all(|ledger| ledger.unaccounted == 0)
+    })
+}

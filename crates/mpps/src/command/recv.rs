@@ -1,0 +1,351 @@
+//! `mpps recv`: receives UDP and counts it.
+
+mod report;
+
+use super::{Outcome, snapshot};
+use crate::args::{RecvArgs, Steer};
+use crate::meter::{Interval, Meter};
+use crate::output::{self, Stream};
+use crate::signal::Interrupt;
+use crate::traffic::{RECV_SCHEMA, RecvInterval};
+use anyhow::{Context, Result, bail, ensure};
+use mpps_host::{Snapshot, SocketBuffer, Topology};
+use mpps_io::{
+    Group, Inspect, Rx, RxConfig, RxProgress, RxReport, RxTask, RxWorker, Stop, Wait, backend,
+};
+use mpps_os::clock::monotonic_ns;
+use mpps_os::netlink::link;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::thread;
+use std::time::Duration;
+
+/// How often the main thread looks for the first packet, Ctrl-C and finished workers.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Receives until the count, the time or Ctrl-C.
+pub(super) fn run(args: RecvArgs) -> Result<Outcome> {
+    let plan = Plan::check(args)?;
+    let interrupt = Interrupt::listen()?;
+    let before = snapshot()?;
+    let running = Running::start(&plan)?;
+    running.introduce()?;
+    // A closed pipe ends the run like Ctrl-C does, but the workers must be stopped first.
+    let watched = running.watch(&interrupt);
+    let finished = running.finish(before);
+    report::print(&plan, finished, &watched?)?;
+    Ok(Outcome::Fine)
+}
+
+/// The checked arguments.
+struct Plan {
+    args: RecvArgs,
+    threads: usize,
+    reuse_port: bool,
+    groups: Vec<Group>,
+}
+
+impl Plan {
+    fn check(args: RecvArgs) -> Result<Self> {
+        let threads = usize::from(args.threads.or(args.positional_threads).unwrap_or(1));
+        let reuse_port = args.reuseport || args.positional_reuseport == Some(1);
+        if let Some(pin) = &args.pin {
+            Topology::read()?.check(pin).context("--pin")?;
+        }
+        if args.steer == Steer::Cpu {
+            ensure!(
+                reuse_port,
+                "--steer cpu chooses among sockets: add --reuseport"
+            );
+            ensure!(
+                args.pin.is_some(),
+                "--steer cpu needs to know the CPU of each socket: add --pin"
+            );
+        }
+        let backend = backend::find(&args.backend).context("--backend")?;
+        ensure!(
+            backend.receives(),
+            "--backend {}: it only sends; `mpps backends` lists those that receive",
+            backend.name
+        );
+        ensure!(
+            !backend.in_process,
+            "--backend {}: it moves packets inside one process, for tests and examples",
+            backend.name
+        );
+        let groups = args
+            .join
+            .iter()
+            .map(|text| group(text))
+            .collect::<Result<_>>()?;
+        Ok(Self {
+            args,
+            threads,
+            reuse_port,
+            groups,
+        })
+    }
+
+    fn config(&self) -> RxConfig {
+        let mut config = RxConfig::new(self.args.address);
+        if self.args.gro {
+            config = config.with_gro();
+        }
+        if let Some(batch) = self.args.batch {
+            config.batch = batch;
+        }
+        if let Some(bytes) = self.args.buffer {
+            config.buffer_bytes = bytes;
+        }
+        config.receive_buffer_bytes = self.args.rcvbuf;
+        config.reuse_port = self.reuse_port;
+        config.busy_poll_us = self.args.busy_poll;
+        config.groups = self.groups.clone();
+        config
+    }
+
+    fn cpu(&self, thread: usize) -> Option<usize> {
+        let pin = &self.args.pin.as_ref()?.0;
+        pin.get(thread % pin.len()).copied()
+    }
+
+    /// Opens what the threads receive with: a socket each, or one for all.
+    fn open(&self) -> Result<Vec<Box<dyn Rx>>> {
+        let backend = backend::find(&self.args.backend)?;
+        let mut config = self.config();
+        let context = || format!("cannot receive at {}", self.args.address);
+        let first = backend.open_rx(&config).with_context(context)?;
+        // With port 0 the first socket's port is everybody's.
+        config.address = first.caps().local_address;
+        let mut receivers = vec![first];
+        for _ in 1..self.threads {
+            let next = if self.reuse_port {
+                backend.open_rx(&config)
+            } else {
+                receivers[0].share()
+            };
+            receivers.push(next.with_context(context)?);
+        }
+        if self.args.steer == Steer::Cpu {
+            let cpus: Vec<usize> = (0..self.threads)
+                .filter_map(|thread| self.cpu(thread))
+                .collect();
+            receivers[0].steer_by_cpu(&cpus).context("--steer cpu")?;
+        }
+        Ok(receivers)
+    }
+}
+
+/// `GROUP[%IF]`.
+fn group(text: &str) -> Result<Group> {
+    let (address, interface) = match text.split_once('%') {
+        Some((address, interface)) => (address, Some(interface)),
+        None => (text, None),
+    };
+    let Ok(address) = address.parse() else {
+        bail!("--join {text}: `{address}` is no address; write 239.1.2.3 or ff02::4321%eth1");
+    };
+    let interface_index = match interface {
+        Some(name) => link::index(name).with_context(|| format!("--join {text}"))?,
+        None => 0,
+    };
+    Ok(Group {
+        address,
+        interface_index,
+    })
+}
+
+/// The workers of a run.
+struct Running<'a> {
+    plan: &'a Plan,
+    workers: Vec<RxWorker>,
+    stop: Stop,
+    began_ns: u64,
+}
+
+/// What the workers found.
+struct Finished {
+    reports: Vec<RxReport>,
+    host: Option<mpps_host::Delta>,
+    receive_buffer_bytes: Option<usize>,
+    address: String,
+}
+
+impl<'a> Running<'a> {
+    fn start(plan: &'a Plan) -> Result<Self> {
+        // All are opened before the first one runs: an error leaves nothing half done.
+        let receivers = plan.open()?;
+        let stop = Stop::new();
+        let limit = plan.args.count.map(|count| Arc::new(AtomicU64::new(count)));
+        let began_ns = monotonic_ns();
+        let mut workers = Vec::new();
+        for (thread, rx) in receivers.into_iter().enumerate() {
+            let task = RxTask {
+                rx,
+                cpu: plan.cpu(thread),
+                wait: Wait::Block(Duration::from_secs(1)),
+                inspect: Inspect::Auto,
+                limit: limit.clone(),
+                stop: stop.clone(),
+            };
+            match RxWorker::spawn(task) {
+                Ok(worker) => workers.push(worker),
+                Err(error) => {
+                    stop.stop();
+                    workers.into_iter().for_each(|worker| drop(worker.join()));
+                    return Err(error).context("cannot start a receiving thread");
+                }
+            }
+        }
+        Ok(Self {
+            plan,
+            workers,
+            stop,
+            began_ns,
+        })
+    }
+
+    /// Says where and how is received, and what receive buffer it is done with.
+    fn introduce(&self) -> Result<()> {
+        let plan = self.plan;
+        let Some(caps) = self.workers.first().map(RxWorker::caps) else {
+            return Ok(());
+        };
+        let sockets = match (plan.threads, plan.reuse_port) {
+            (1, _) => "one thread".to_owned(),
+            (threads, true) => format!("{threads} threads, a socket each"),
+            (threads, false) => format!("{threads} threads on one socket"),
+        };
+        let (address, name) = (caps.local_address, caps.backend);
+        let gro = if caps.gro { ", GRO trains" } else { "" };
+        say(
+            plan,
+            &format!("receiving at {address} by {name}, {sockets}{gro}"),
+        )?;
+        if let Some(got) = caps.receive_buffer_bytes {
+            // The kernel books twice what it grants.
+            let asked = plan.args.rcvbuf.unwrap_or(got);
+            say(plan, &SocketBuffer::receive(asked, got * 2)?.explanation())?;
+        }
+        let sockets = if plan.reuse_port { plan.threads } else { 1 };
+        if !plan.groups.is_empty() && sockets > 1 {
+            say(
+                plan,
+                &format!("each multicast datagram is delivered to all {sockets} sockets"),
+            )?;
+        }
+        Ok(())
+    }
+
+    /// Prints a line a second until the workers are done or somebody asks to stop.
+    fn watch(&self, interrupt: &Interrupt) -> Result<Meter> {
+        let mut meter = Meter::new(self.began_ns);
+        let mut last = vec![RxProgress::default(); self.workers.len()];
+        let deadline = self
+            .plan
+            .args
+            .duration
+            .map(|time| self.began_ns + time.as_nanos() as u64);
+        let result = loop {
+            let now = monotonic_ns();
+            let ends = meter.ends_ns().min(deadline.unwrap_or(u64::MAX));
+            thread::sleep(LOOK.min(Duration::from_nanos(ends.saturating_sub(now))));
+            let progress: Vec<RxProgress> = self.workers.iter().map(RxWorker::progress).collect();
+            let first_ns = progress
+                .iter()
+                .map(|one| one.first_ns)
+                .filter(|at| *at > 0)
+                .min();
+            meter.align(first_ns.unwrap_or(0));
+            if let Err(error) = self.tick(&mut meter, &progress, &mut last) {
+                break Err(error);
+            }
+            let finished = self.workers.iter().any(RxWorker::is_finished);
+            let over = deadline.is_some_and(|at| monotonic_ns() >= at);
+            if finished || over || interrupt.came() {
+                break Ok(());
+            }
+        };
+        self.stop.stop();
+        result.map(|()| meter)
+    }
+
+    fn tick(
+        &self,
+        meter: &mut Meter,
+        now: &[RxProgress],
+        last: &mut Vec<RxProgress>,
+    ) -> Result<()> {
+        let datagrams = now.iter().map(|one| one.datagrams).sum();
+        let bytes = now.iter().map(|one| one.wire_bytes).sum();
+        let Some(interval) = meter.tick(monotonic_ns(), datagrams, bytes) else {
+            return Ok(());
+        };
+        self.print(&interval)?;
+        if self.plan.args.verbose {
+            for (thread, (now, last)) in now.iter().zip(last.iter()).enumerate() {
+                say(
+                    self.plan,
+                    &report::thread_line(thread, now, last, interval.seconds),
+                )?;
+            }
+            // Fresh for the next line; asking costs each worker a system call or two.
+            self.workers.iter().for_each(RxWorker::refresh);
+        }
+        *last = now.to_vec();
+        Ok(())
+    }
+
+    fn print(&self, interval: &Interval) -> Result<()> {
+        if self.plan.args.json {
+            let object = RecvInterval {
+                schema: RECV_SCHEMA.to_owned(),
+                kind: "interval".to_owned(),
+                seconds: interval.seconds,
+                received: interval.datagrams,
+                bytes: interval.bytes,
+                pps: interval.pps(),
+            };
+            output::line(Stream::Out, &serde_json::to_string(&object)?)?;
+        }
+        say(self.plan, &interval.line())
+    }
+
+    fn finish(self, before: Snapshot) -> Finished {
+        let caps = self.workers.first().map(|worker| worker.caps().clone());
+        let reports = self.workers.into_iter().map(RxWorker::join).collect();
+        // The totals are worth more than the host's counters: without them they say `null`.
+        let host = snapshot().ok().map(|after| after.since(&before));
+        let address = caps.as_ref().map(|caps| caps.local_address.to_string());
+        Finished {
+            reports,
+            host,
+            receive_buffer_bytes: caps.and_then(|caps| caps.receive_buffer_bytes),
+            address: address.unwrap_or_default(),
+        }
+    }
+}
+
+/// People's lines: on standard output, or on standard error beside `--json`.
+fn say(plan: &Plan, text: &str) -> Result<()> {
+    let stream = if plan.args.json {
+        Stream::Err
+    } else {
+        Stream::Out
+    };
+    Ok(output::line(stream, text)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_group_may_name_its_interface() {
+        assert_eq!(group("239.1.2.3").unwrap().interface_index, 0);
+        assert!(group("239.1.2.3%lo").unwrap().interface_index > 0);
+        let error = group("239.1.2.3%nosuch0").unwrap_err();
+        assert!(format!("{error:#}").contains("nosuch0"));
+        assert!(group("%").is_err());
+    }
+}

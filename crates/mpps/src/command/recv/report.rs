@@ -1,0 +1,243 @@
+//! The receiver's lines and totals.
+
+use super::{Finished, Plan, say};
+use crate::command::{command_line, kernel_release};
+use crate::meter::{Meter, per_second};
+use crate::output::{self, Stream};
+use crate::traffic::{DelayTotal, FlowTotal, RECV_SCHEMA, RecvThread, RecvTotal};
+use anyhow::{Context, Result};
+use hdrhistogram::Histogram;
+use mpps_host::Grouped;
+use mpps_io::{FlowKey, FlowReport, RxProgress, RxReport};
+use std::collections::BTreeMap;
+
+/// Flows that people are shown; programs get them all.
+const FLOWS_SHOWN: usize = 8;
+
+/// Prints the totals for people, and for programs with `--json`.
+pub(super) fn print(plan: &Plan, mut finished: Finished, meter: &Meter) -> Result<()> {
+    let error = finished
+        .reports
+        .iter_mut()
+        .find_map(|report| report.error.take());
+    let total = total(plan, &finished, meter);
+    people(plan, &total)?;
+    if plan.args.json {
+        output::line(Stream::Out, &serde_json::to_string(&total)?)?;
+    }
+    error.map_or(Ok(()), |error| Err(error).context("receiving failed"))
+}
+
+/// One thread's second: CPU, packets, drops of its own socket, packets per call.
+pub(super) fn thread_line(
+    thread: usize,
+    now: &RxProgress,
+    last: &RxProgress,
+    seconds: f64,
+) -> String {
+    let datagrams = now.datagrams - last.datagrams;
+    let calls = now.calls - last.calls;
+    format!(
+        "  thread {thread:<3} CPU {:<3} {:.3}M pps   dropped {}   {:.1} packets a call",
+        now.cpu,
+        per_second(datagrams, seconds) / 1e6,
+        now.dropped.saturating_sub(last.dropped),
+        datagrams as f64 / calls.max(1) as f64,
+    )
+}
+
+fn total(plan: &Plan, finished: &Finished, meter: &Meter) -> RecvTotal {
+    let reports = &finished.reports;
+    let end_markers: u64 = reports
+        .iter()
+        .map(|report| report.flows.end_markers())
+        .sum();
+    let received = sum(reports, |report| report.counters.datagrams) - end_markers;
+    let first_ns = reports
+        .iter()
+        .map(|report| report.first_ns)
+        .filter(|at| *at > 0)
+        .min();
+    let last_ns = reports.iter().map(|report| report.last_ns).max();
+    let active_ns = last_ns
+        .unwrap_or(0)
+        .saturating_sub(first_ns.unwrap_or(u64::MAX));
+    let active_seconds = active_ns as f64 / 1e9;
+    let owns_socket = |thread: usize| plan.reuse_port || thread == 0;
+    let threads = reports
+        .iter()
+        .enumerate()
+        .map(|(thread, report)| RecvThread {
+            cpu: report.cpu,
+            received: report.counters.datagrams,
+            share: report.counters.datagrams as f64 / (received + end_markers).max(1) as f64,
+            socket_drops: owns_socket(thread).then_some(report.counters.dropped),
+            packets_per_call: report.counters.datagrams as f64
+                / report.counters.calls.max(1) as f64,
+            cpu_ns_per_packet: report.cpu_ns as f64 / report.counters.datagrams.max(1) as f64,
+        });
+    let threads: Vec<RecvThread> = threads.collect();
+    RecvTotal {
+        schema: RECV_SCHEMA.to_owned(),
+        kind: "total".to_owned(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        command: command_line(),
+        kernel: kernel_release(),
+        backend: plan.args.backend.clone(),
+        address: finished.address.clone(),
+        received,
+        bytes: sum(reports, |report| report.counters.wire_bytes),
+        active_seconds,
+        pps_median: meter.pps_median(received, active_seconds),
+        socket_drops: threads
+            .iter()
+            .filter_map(|thread| thread.socket_drops)
+            .sum(),
+        threads,
+        socket_drops_are_trains: plan.args.gro,
+        queued: sum(reports, |report| report.queued),
+        truncated: sum(reports, |report| report.counters.truncated),
+        end_markers,
+        multicast_sockets: match (plan.groups.is_empty(), plan.reuse_port) {
+            (true, _) => 0,
+            (false, true) => plan.threads as u64,
+            (false, false) => 1,
+        },
+        receive_buffer_bytes: finished.receive_buffer_bytes,
+        flows: flows(reports),
+        untracked: sum(reports, |report| report.flows.untracked()),
+        host: finished.host.clone(),
+    }
+}
+
+fn sum(reports: &[RxReport], of: impl Fn(&RxReport) -> u64) -> u64 {
+    reports.iter().map(of).sum()
+}
+
+/// What the stamps said, all threads together.
+fn flows(reports: &[RxReport]) -> Vec<FlowTotal> {
+    let mut merged: BTreeMap<FlowKey, FlowReport> = BTreeMap::new();
+    for (key, report) in reports.iter().flat_map(|report| report.flows.reports()) {
+        merged
+            .entry(key)
+            .and_modify(|sum| sum.merge(report))
+            .or_insert_with(|| report.clone());
+    }
+    let total = |(key, flow): (FlowKey, FlowReport)| FlowTotal {
+        sender: key.sender,
+        flow: key.flow,
+        received: flow.received,
+        offered: flow.offered,
+        lost: flow.lost(),
+        duplicates: flow.duplicates,
+        reordered: flow.reordered,
+        too_late: flow.too_late,
+        first: flow.first,
+        delay_us: (!flow.delay_ns.is_empty()).then(|| delay(&flow.delay_ns)),
+    };
+    merged.into_iter().map(total).collect()
+}
+
+fn delay(histogram: &Histogram<u32>) -> DelayTotal {
+    let at = |quantile| histogram.value_at_quantile(quantile) as f64 / 1000.0;
+    DelayTotal {
+        p50: at(0.5),
+        p99: at(0.99),
+        p999: at(0.999),
+        max: histogram.max() as f64 / 1000.0,
+    }
+}
+
+/// The totals as people read them.
+fn people(plan: &Plan, total: &RecvTotal) -> Result<()> {
+    say(
+        plan,
+        &format!(
+            "received {} in {:.3} s, median {:.3}M pps",
+            Grouped(total.received),
+            total.active_seconds,
+            total.pps_median / 1e6
+        ),
+    )?;
+    let unit = if total.socket_drops_are_trains {
+        " (trains)"
+    } else {
+        ""
+    };
+    let mut facts = format!(
+        "dropped at the socket {}{unit}",
+        Grouped(total.socket_drops)
+    );
+    for (count, what) in [
+        (total.queued, "still queued at the end"),
+        (total.truncated, "longer than the buffer"),
+        (total.end_markers, "end markers"),
+    ] {
+        if count > 0 {
+            facts.push_str(&format!(", {what} {}", Grouped(count)));
+        }
+    }
+    say(plan, &facts)?;
+    if total.threads.len() > 1 {
+        for (at, thread) in total.threads.iter().enumerate() {
+            let received = Grouped(thread.received);
+            let (share, per_call) = (thread.share * 100.0, thread.packets_per_call);
+            let drops = thread
+                .socket_drops
+                .map_or_else(String::new, |drops| format!(", dropped {drops}"));
+            let line = format!(
+                "  thread {at:<3} received {received} ({share:.1} %), {per_call:.1} packets a call{drops}"
+            );
+            say(plan, &line)?;
+        }
+    }
+    people_flows(plan, total)
+}
+
+fn people_flows(plan: &Plan, total: &RecvTotal) -> Result<()> {
+    for flow in total.flows.iter().take(FLOWS_SHOWN) {
+        let of = flow
+            .offered
+            .map_or_else(String::new, |offered| format!(" of {}", Grouped(offered)));
+        let mut line = format!(
+            "  flow {}.{} received {}{of}, lost {}, duplicates {}, reordered {}",
+            flow.sender,
+            flow.flow,
+            Grouped(flow.received),
+            Grouped(flow.lost),
+            Grouped(flow.duplicates),
+            Grouped(flow.reordered)
+        );
+        if flow.too_late > 0 {
+            line.push_str(&format!(", too late to tell {}", Grouped(flow.too_late)));
+        }
+        if let Some(delay) = flow.delay_us {
+            line.push_str(&format!(
+                ", delay µs p50 {:.0} p99 {:.0} p99.9 {:.0} max {:.0}",
+                delay.p50, delay.p99, delay.p999, delay.max
+            ));
+        }
+        if flow.first > 0 {
+            line.push_str(&format!(" (the first one seen was number {})", flow.first));
+        }
+        say(plan, &line)?;
+    }
+    if total.flows.len() > FLOWS_SHOWN {
+        let rest = &total.flows[FLOWS_SHOWN..];
+        let lost = Grouped(rest.iter().map(|flow| flow.lost).sum());
+        let received = Grouped(rest.iter().map(|flow| flow.received).sum());
+        let more = rest.len();
+        say(
+            plan,
+            &format!("  {more} more flows received {received}, lost {lost}; --json has each"),
+        )?;
+    }
+    if total.untracked > 0 {
+        let untracked = Grouped(total.untracked);
+        say(
+            plan,
+            &format!("  {untracked} datagrams of flows beyond the 8192nd were not followed"),
+        )?;
+    }
+    Ok(())
+}

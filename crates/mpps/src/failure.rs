@@ -1,0 +1,80 @@
+//! What helps against a refusal of the kernel.
+
+use mpps_os::Error as Refusal;
+
+/// Ends the program with status 2 after one line: what failed, on what, why, and what helps.
+pub(crate) fn explain(error: &anyhow::Error) -> String {
+    let mut line = format!("{error:#}");
+    let refusal = error.chain().find_map(|cause| {
+        // The crates wrap a refusal transparently, and a transparent error hides its source.
+        cause
+            .downcast_ref::<Refusal>()
+            .or_else(|| match cause.downcast_ref::<mpps_io::Error>() {
+                Some(mpps_io::Error::Kernel(refusal)) => Some(refusal),
+                _ => None,
+            })
+    });
+    if let Some(remedy) = refusal.and_then(remedy) {
+        line.push_str("; ");
+        line.push_str(&remedy);
+    }
+    // One line: a message from elsewhere may have brought its own line ends.
+    line.replace(['\n', '\r'], " ")
+}
+
+/// What a user can do about a refusal; numbers of include/uapi/asm-generic/errno*.h.
+fn remedy(refusal: &Refusal) -> Option<String> {
+    let object = &refusal.object;
+    let text = match (refusal.errno()?, refusal.call) {
+        (98, _) => format!(
+            "another program has it: `ss -ulpn` shows which, or let both have it with --reuseport \
+             (if the other allows it), or take another port than {object}"
+        ),
+        (99, _) => "no interface here has this address: `ip address` lists them".to_owned(),
+        (97, _) => "this machine has IPv6 switched off: use an IPv4 address".to_owned(),
+        (101 | 113, _) => "there is no route to it: `ip route get ADDR` tells more".to_owned(),
+        (1 | 13, "bind") => "ports below 1024 need root: take a higher port".to_owned(),
+        (1 | 13, _) => "run as root, or with the capability that the call needs".to_owned(),
+        (19, "join multicast group") => "name an interface: --join GROUP%IF".to_owned(),
+        (24, _) => "too many open files: raise `ulimit -n`, or use fewer --flows".to_owned(),
+        (12 | 105, _) => "the kernel is out of memory for sockets".to_owned(),
+        (92, call) => format!("this kernel is too old for {call}"),
+        (2, _) if object.starts_with("/proc") => {
+            "/proc is not mounted: mount -t proc proc /proc".to_owned()
+        }
+        (2, _) if object.starts_with("/sys") => {
+            "/sys is not mounted: mount -t sysfs sysfs /sys".to_owned()
+        }
+        _ => return None,
+    };
+    Some(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use anyhow::Context;
+    use std::io;
+
+    #[test]
+    fn a_taken_port_is_one_line_with_a_remedy() {
+        let refusal = Refusal::new("bind", "0.0.0.0:4321", io::Error::from_raw_os_error(98));
+        let error: anyhow::Error = mpps_io::Error::from(refusal).into();
+        let line = explain(&error.context("cannot receive"));
+        assert!(
+            line.contains("0.0.0.0:4321") && line.contains("ss -ulpn"),
+            "{line}"
+        );
+        assert!(!line.contains('\n'));
+    }
+
+    #[test]
+    fn an_error_of_our_own_is_told_as_it_is() {
+        let error = Err::<(), _>(mpps_io::backend::find("x").unwrap_err()).context("--backend");
+        let line = explain(&error.unwrap_err());
+        assert!(
+            line.starts_with("--backend: no backend is called `x`"),
+            "{line}"
+        );
+    }
+}

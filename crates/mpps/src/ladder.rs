@@ -1,0 +1,14 @@
+//! The million-packet ladder: the experiments of the 2015 article, and what today adds, on two
+//! hosts inside this machine.
+
+mod climb;
+mod experiment;
+mod layout;
+mod limit;
+mod probe_cost;
+mod rung;
+
+pub(crate) use climb::{Climb, Schedule};
+pub(crate) use experiment::Bench;
+pub(crate) use layout::Layout;
+pub(crate) use rung::{Rung, rungs};

@@ -1,0 +1,7 @@
+//! The `mpps` command.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    mpps::main()
+}

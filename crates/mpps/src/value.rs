@@ -1,0 +1,107 @@
+//! Values as people write them on a command line.
+
+use std::time::Duration;
+
+/// A number of things with a decimal suffix: `1500000`, `1.5M`, `300k`.
+pub(crate) fn count(text: &str) -> Result<u64, String> {
+    let value = scaled(text, 1000.0)?;
+    whole(value, text)
+}
+
+/// A number of bytes with a binary suffix: `4194304`, `4096k`, `4M`.
+pub(crate) fn bytes(text: &str) -> Result<usize, String> {
+    let value = whole(scaled(text, 1024.0)?, text)?;
+    usize::try_from(value).map_err(|_| format!("`{text}` is too large"))
+}
+
+/// A rate in packets per second, with a decimal suffix, above zero.
+pub(crate) fn rate(text: &str) -> Result<f64, String> {
+    let value = scaled(text, 1000.0)?;
+    if value > 0.0 {
+        Ok(value)
+    } else {
+        Err(format!(
+            "`{text}`: a rate is above zero; leave it out to send as fast as possible"
+        ))
+    }
+}
+
+/// A length of time in seconds: `2`, `0.5`, `2.5s`, `300ms`, `2m`.
+pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
+    let (number, unit) = if let Some(number) = text.strip_suffix("ms") {
+        (number, 0.001)
+    } else if let Some(number) = text.strip_suffix('m') {
+        (number, 60.0)
+    } else {
+        (text.strip_suffix('s').unwrap_or(text), 1.0)
+    };
+    let wrong = || format!("`{text}` is not a time above zero, such as 10, 0.5 or 300ms");
+    let value: f64 = number.trim().parse().map_err(|_| wrong())?;
+    if value.is_nan() || value * unit <= 0.0 {
+        return Err(wrong());
+    }
+    // A year is longer than any run and fits into every clock.
+    Duration::try_from_secs_f64((value * unit).min(31_536_000.0)).map_err(|_| wrong())
+}
+
+fn scaled(text: &str, thousand: f64) -> Result<f64, String> {
+    let (number, scale) = match text.trim().as_bytes().last() {
+        Some(b'k' | b'K') => (&text.trim()[..text.trim().len() - 1], thousand),
+        Some(b'm' | b'M') => (&text.trim()[..text.trim().len() - 1], thousand.powi(2)),
+        Some(b'g' | b'G') => (&text.trim()[..text.trim().len() - 1], thousand.powi(3)),
+        _ => (text.trim(), 1.0),
+    };
+    match number.trim().parse::<f64>() {
+        Ok(value) if value.is_finite() && value >= 0.0 => Ok(value * scale),
+        _ => Err(format!(
+            "`{text}` is not a number, such as 250000, 300k or 1.5M"
+        )),
+    }
+}
+
+fn whole(value: f64, text: &str) -> Result<u64, String> {
+    // 2^53: beyond it a double has no exact whole numbers.
+    if value.fract() == 0.0 && value <= 9_007_199_254_740_992.0 {
+        Ok(value as u64)
+    } else {
+        Err(format!("`{text}` is not a whole number"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn suffixes_are_decimal_for_packets_and_binary_for_bytes() {
+        assert_eq!(count("1.5M"), Ok(1_500_000));
+        assert_eq!(bytes("4M"), Ok(4 << 20));
+        assert_eq!(rate("300k"), Ok(300_000.0));
+        assert_eq!(seconds("300ms"), Ok(Duration::from_millis(300)));
+        assert_eq!(seconds("2m"), Ok(Duration::from_secs(120)));
+    }
+
+    #[test]
+    fn nonsense_is_refused_with_what_was_said() {
+        for text in ["", "x", "-1", "nan", "inf", "1e999", "1.5", "k"] {
+            assert!(count(text).unwrap_err().contains(text), "{text}");
+        }
+        for text in ["0", "-1s", "", "nan"] {
+            assert!(seconds(text).is_err(), "{text}");
+            assert!(rate(text).is_err(), "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn never_panics(text in "\\PC{0,12}") {
+            let _ = (count(&text), bytes(&text), rate(&text), seconds(&text));
+        }
+
+        #[test]
+        fn plain_numbers_are_themselves(number in 0_u64..1 << 50) {
+            prop_assert_eq!(count(&number.to_string()), Ok(number));
+        }
+    }
+}
