@@ -197,9 +197,14 @@ impl Ledger {
             .fold(0, u64::saturating_add)
     }
 
+    /// True if every term counts datagrams, and none counts trains or fragments.
+    pub fn is_exact(&self) -> bool {
+        self.losses.iter().all(|loss| loss.exact)
+    }
+
     /// True if every term is exact and nothing is unaccounted for.
     pub fn balances(&self) -> bool {
-        self.unaccounted == 0 && self.losses.iter().all(|loss| loss.exact)
+        self.unaccounted == 0 && self.is_exact()
     }
 
     /// The share of the offered datagrams that arrived, 0 to 1; 1 if none was offered.

@@ -2,25 +2,28 @@
 
 use std::time::{Duration, Instant};
 
-/// Says how many datagrams are due. It never makes up for more than one batch of lost time: a
-/// sender that was held up does not flood afterwards.
+/// Says how many datagrams are due. It makes up for one batch of lost time at the most: a sender
+/// that was held up does not flood afterwards.
 #[derive(Debug, Clone)]
 pub struct Pacer {
     rate_pps: f64,
-    burst: f64,
+    batch: f64,
+    chunk: f64,
     credit: f64,
     seen: Instant,
 }
 
 impl Pacer {
-    /// Paces `rate_pps` datagrams per second in bursts of at most `burst`, from `now` on.
-    pub fn new(rate_pps: f64, burst: usize, now: Instant) -> Self {
-        // A burst is also kept below a millisecond of traffic, so that a slow rate is even.
-        let burst = (rate_pps / 1000.0).clamp(1.0, burst.max(1) as f64);
+    /// Paces `rate_pps` datagrams per second in bursts of at most `batch`, from `now` on.
+    pub fn new(rate_pps: f64, batch: usize, now: Instant) -> Self {
+        let batch = batch.max(1) as f64;
+        // It is worth waking up for a millisecond of traffic, so that a slow rate is even.
+        let chunk = (rate_pps / 1000.0).clamp(1.0, batch);
         Self {
             rate_pps,
-            burst,
-            credit: burst,
+            batch,
+            chunk,
+            credit: 1.0,
             seen: now,
         }
     }
@@ -29,7 +32,7 @@ impl Pacer {
     pub fn due(&mut self, now: Instant) -> usize {
         let elapsed = now.saturating_duration_since(self.seen).as_secs_f64();
         self.seen = self.seen.max(now);
-        self.credit = (self.credit + elapsed * self.rate_pps).min(self.burst);
+        self.credit = (self.credit + elapsed * self.rate_pps).min(self.batch);
         self.credit as usize
     }
 
@@ -38,9 +41,9 @@ impl Pacer {
         self.credit -= datagrams as f64;
     }
 
-    /// How long until a whole burst is due.
+    /// How long until it is worth sending again.
     pub fn wait(&self) -> Duration {
-        let missing = (self.burst.floor() - self.credit).max(0.0);
+        let missing = (self.chunk.floor() - self.credit).max(0.0);
         Duration::from_secs_f64((missing / self.rate_pps).min(1.0))
     }
 }

@@ -1,6 +1,6 @@
 //! Threads that receive and send: where stopping, timing and counting live.
 //!
-//! A worker owns its [`Rx`] or [`Tx`]; its hot loop touches nothing shared but a stop flag and its
+//! A worker owns its [`Rx`](crate::Rx) or [`Tx`](crate::Tx); its hot loop touches nothing shared but a stop flag and its
 //! own line of live counters, which it stores and never adds to.
 
 mod receive;
@@ -10,6 +10,7 @@ pub use receive::{Inspect, RxProgress, RxReport, RxTask, RxWorker};
 pub use send::{TxProgress, TxReport, TxTask, TxWorker};
 
 use mpps_os::sched::{self, Schedstat};
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -48,6 +49,36 @@ impl Published {
     fn read(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
+}
+
+/// Starts a worker for each task; if one cannot be started, those that run are stopped and joined.
+fn spawn_all<T, W, R>(
+    tasks: impl IntoIterator<Item = T>,
+    stop: &Stop,
+    spawn: fn(T) -> io::Result<W>,
+    join: fn(W) -> R,
+) -> io::Result<Vec<W>> {
+    let mut workers = Vec::new();
+    for task in tasks {
+        match spawn(task) {
+            Ok(worker) => workers.push(worker),
+            Err(error) => {
+                stop.stop();
+                workers.into_iter().for_each(|worker| drop(join(worker)));
+                return Err(error);
+            }
+        }
+    }
+    Ok(workers)
+}
+
+/// Puts the calling thread on its CPU, if it has one; the error names the CPU.
+fn pin(cpu: Option<usize>) -> io::Result<()> {
+    let Some(cpu) = cpu else {
+        return Ok(());
+    };
+    sched::pin_current(&[cpu])
+        .map_err(|error| io::Error::new(error.source.kind(), format!("CPU {cpu}: {error}")))
 }
 
 /// What the scheduler says of the calling thread; zeros where it does not say.

@@ -276,18 +276,19 @@ fn skips(a: &RungResult, b: &RungResult) -> Vec<String> {
 
 /// What is wrong with B's ledgers that was right with A's.
 fn lost_balance(a: &RungResult, b: &RungResult) -> Option<String> {
-    let all_balance = a.ledger.is_some() && ledgers(a).all(mpps_host::Ledger::balances);
+    let exact = |rung| ledgers(rung).filter(|ledger| ledger.is_exact());
+    let all_balance = a.ledger.is_some() && exact(a).all(mpps_host::Ledger::balances);
     if !all_balance {
         return None;
     }
     if b.ledger.is_none() {
         return Some("B has no ledger, A's balanced".to_owned());
     }
-    let fault = ledgers(b).find(|ledger| !ledger.balances())?;
-    Some(match fault.unaccounted {
-        0 => "a ledger of B is not exact, A's all are".to_owned(),
-        hole => format!("a ledger of B does not balance, A's all do: UNACCOUNTED {hole}"),
-    })
+    let fault = exact(b).find(|ledger| !ledger.balances())?;
+    let hole = fault.unaccounted;
+    Some(format!(
+        "a ledger of B does not balance, A's all do: UNACCOUNTED {hole}"
+    ))
 }
 
 fn notes(a: Input<'_>, b: Input<'_>, rungs: &[RungComparison]) -> Vec<String> {

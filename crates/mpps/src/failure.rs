@@ -1,25 +1,39 @@
 //! What helps against a refusal of the kernel.
 
+use crate::output;
 use mpps_os::Error as Refusal;
 
 /// Ends the program with status 2 after one line: what failed, on what, why, and what helps.
 pub(crate) fn explain(error: &anyhow::Error) -> String {
-    let mut line = format!("{error:#}");
-    let refusal = error.chain().find_map(|cause| {
-        // The crates wrap a refusal transparently, and a transparent error hides its source.
-        cause
-            .downcast_ref::<Refusal>()
-            .or_else(|| match cause.downcast_ref::<mpps_io::Error>() {
-                Some(mpps_io::Error::Kernel(refusal)) => Some(refusal),
-                _ => None,
-            })
-    });
+    let mut line = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        // A refusal tells the kernel's answer itself, and the chain then tells it again.
+        if !line.contains(&cause) {
+            let colon = if line.is_empty() { "" } else { ": " };
+            line.push_str(colon);
+            line.push_str(&cause);
+        }
+    }
+    let refusal = error.chain().find_map(refusal);
     if let Some(remedy) = refusal.and_then(remedy) {
         line.push_str("; ");
         line.push_str(&remedy);
     }
-    // One line: a message from elsewhere may have brought its own line ends.
-    line.replace(['\n', '\r'], " ")
+    output::printable(&line)
+}
+
+/// The refusal that an error is. The crates wrap it transparently, which hides it as a source.
+fn refusal<'a>(cause: &'a (dyn std::error::Error + 'static)) -> Option<&'a Refusal> {
+    if let Some(mpps_io::Error::Kernel(refusal)) = cause.downcast_ref() {
+        return Some(refusal);
+    }
+    if let Some(mpps_host::Error::Kernel(refusal)) = cause.downcast_ref() {
+        return Some(refusal);
+    }
+    if let Some(mpps_lab::Error::Kernel(refusal)) = cause.downcast_ref() {
+        return Some(refusal);
+    }
+    cause.downcast_ref()
 }
 
 /// What a user can do about a refusal; numbers of include/uapi/asm-generic/errno*.h.
@@ -30,12 +44,16 @@ fn remedy(refusal: &Refusal) -> Option<String> {
             "another program has it: `ss -ulpn` shows which, or let both have it with --reuseport \
              (if the other allows it), or take another port than {object}"
         ),
+        (99, _) if object.starts_with('[') => "no interface here has this address, or IPv6 is \
+            switched off (sysctl net.ipv6.conf.all.disable_ipv6): `ip address` lists them"
+            .to_owned(),
         (99, _) => "no interface here has this address: `ip address` lists them".to_owned(),
         (97, _) => "this machine has IPv6 switched off: use an IPv4 address".to_owned(),
         (101 | 113, _) => "there is no route to it: `ip route get ADDR` tells more".to_owned(),
         (1 | 13, "bind") => "ports below 1024 need root: take a higher port".to_owned(),
         (1 | 13, _) => "run as root, or with the capability that the call needs".to_owned(),
         (19, "join multicast group") => "name an interface: --join GROUP%IF".to_owned(),
+        (19, _) => format!("there is no interface {object}: `ip link` lists them"),
         (24, _) => "too many open files: raise `ulimit -n`, or use fewer --flows".to_owned(),
         (12 | 105, _) => "the kernel is out of memory for sockets".to_owned(),
         (92, call) => format!("this kernel is too old for {call}"),

@@ -7,6 +7,8 @@ mod layout;
 mod limit;
 mod probe_cost;
 mod rung;
+mod sample;
+mod traffic;
 
 pub(crate) use climb::{Climb, Schedule};
 pub(crate) use experiment::Bench;

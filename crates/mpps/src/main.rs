@@ -1,4 +1,5 @@
 //! The `mpps` command.
+#![forbid(unsafe_code)]
 
 use std::process::ExitCode;
 

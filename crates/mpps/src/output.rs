@@ -26,6 +26,14 @@ pub(crate) fn line(stream: Stream, text: &str) -> io::Result<()> {
     }
 }
 
+/// The text with a blank for each control character: what comes from a file or from elsewhere must
+/// not steer the terminal, nor end the line.
+pub(crate) fn printable(text: &str) -> String {
+    text.chars()
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .collect()
+}
+
 /// True if the reader has gone, which is no error: `mpps recv | head`.
 pub(crate) fn is_closed(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::BrokenPipe

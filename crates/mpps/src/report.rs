@@ -38,12 +38,17 @@ pub(crate) struct LostShare {
 }
 
 impl Shares {
-    /// Adds up the ledgers behind the rung's rate, or takes its exactness ledger if there are none.
+    /// Adds up the ledgers behind the rung's rate; takes its exactness ledger if there are none, or
+    /// if they count trains and so could not add up to the datagrams.
     pub(crate) fn of(rung: &RungResult) -> Option<Self> {
-        if rung.sample_ledgers.is_empty() {
-            return rung.ledger.as_ref().map(|ledger| Self::sum([ledger]));
+        let samples = &rung.sample_ledgers;
+        match &rung.ledger {
+            Some(exact) if samples.is_empty() || !samples.iter().all(Ledger::is_exact) => {
+                Some(Self::sum([exact]))
+            }
+            _ if samples.is_empty() => None,
+            _ => Some(Self::sum(samples)),
         }
-        Some(Self::sum(&rung.sample_ledgers))
     }
 
     /// Adds up ledgers. The sums are wide because a result file may claim any count.

@@ -71,6 +71,16 @@ impl NetNamespace {
         Ok(Self { fd, inode })
     }
 
+    /// A descriptor that commands started from now on inherit, for `nsenter --net=/proc/self/fd/N`
+    /// (`dup(2)`, without `FD_CLOEXEC`). The namespace lives as long as any of them holds it.
+    ///
+    /// # Errors
+    ///
+    /// `EMFILE` if descriptors ran out.
+    pub fn inheritable(&self) -> Result<OwnedFd> {
+        rustix::io::dup(&self.fd).map_err(|errno| Error::new("dup", "namespace", errno.into()))
+    }
+
     /// The number by which the kernel and `lsns` know this namespace (`ns.inum`).
     pub fn inode(&self) -> u32 {
         self.inode

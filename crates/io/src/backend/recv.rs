@@ -11,8 +11,8 @@ use mpps_os::socket::UdpSocket;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 pub(super) const BACKEND: Backend = Backend {
@@ -54,7 +54,6 @@ pub(super) struct SocketRx {
     sources: Option<Vec<Option<SocketAddr>>>,
     counters: RxCounters,
     caps: RxCaps,
-    timeout: Duration,
 }
 
 /// A socket with its drops widened to 64 bits, for all threads that read it.
@@ -62,6 +61,8 @@ pub(super) struct SocketRx {
 struct SharedSocket {
     socket: UdpSocket,
     dropped: AtomicU64,
+    /// `SO_RCVTIMEO`, set once: to change it would change how long the other threads wait.
+    timeout: OnceLock<Duration>,
 }
 
 impl SocketRx {
@@ -75,6 +76,7 @@ impl SocketRx {
         let shared = SharedSocket {
             socket,
             dropped: AtomicU64::new(0),
+            timeout: OnceLock::new(),
         };
         Self::over(backend, Arc::new(shared), caps, sources, call)
     }
@@ -99,7 +101,6 @@ impl SocketRx {
             sources: sources.then(|| Vec::with_capacity(caps.batch)),
             counters: RxCounters::default(),
             caps,
-            timeout: Duration::ZERO,
         }
     }
 }
@@ -111,21 +112,17 @@ impl Rx for SocketRx {
             socket,
             messages,
             descriptors,
-            timeout,
             ..
         } = self;
         let received = receive(
             wait,
-            |wanted| {
-                // The socket keeps its time-out, so that waiting costs no call of its own.
-                if wanted != *timeout {
-                    socket
-                        .socket
-                        .set_receive_timeout(wanted)
-                        .map_err(|error| error.source)?;
-                    *timeout = wanted;
-                }
-                Ok(())
+            |time| socket.has_timeout(time),
+            |left| {
+                socket
+                    .socket
+                    .wait_readable(left)
+                    .map(drop)
+                    .map_err(|error| error.source)
             },
             |waiting| call(messages, socket.socket.as_fd(), waiting),
         )?;
@@ -179,6 +176,18 @@ impl Rx for SocketRx {
 }
 
 impl SharedSocket {
+    /// True if a receive sleeps for this time by itself: the first time that anybody asked for is
+    /// the socket's own, so that waiting costs no call.
+    fn has_timeout(&self, wanted: Duration) -> io::Result<bool> {
+        let mut set = Ok(());
+        let timeout = self.timeout.get_or_init(|| {
+            set = self.socket.set_receive_timeout(wanted);
+            wanted
+        });
+        set.map_err(|error| error.source)?;
+        Ok(*timeout == wanted)
+    }
+
     /// Drops since the socket was opened. The kernel's count has 32 bits; it is widened by its
     /// growth since the last look, so it must be looked at once in 4 billion drops.
     fn dropped(&self) -> u64 {

@@ -8,6 +8,8 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
+/// A year is longer than any wait, and every clock can hold it.
+const WAIT_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
 /// How long a send waits for room before it says so; a stop is noticed after that time at most.
 const SEND_TIMEOUT: Duration = Duration::from_millis(100);
 
@@ -99,20 +101,24 @@ pub(super) fn open_senders(
 
 /// Applies a way of waiting to a receive call, and sorts its errors: a signal and a full time-out
 /// are "nothing came"; what an earlier send left on the socket is not this call's error.
+///
+/// `has_timeout` says whether the call itself sleeps for a time; where it does not, `sleep` does.
 pub(super) fn receive(
     wait: Wait,
-    mut set_timeout: impl FnMut(Duration) -> io::Result<()>,
+    has_timeout: impl FnOnce(Duration) -> io::Result<bool>,
+    mut sleep: impl FnMut(Duration) -> io::Result<()>,
     mut call: impl FnMut(Waiting) -> io::Result<usize>,
 ) -> io::Result<usize> {
     let waiting = match wait {
-        Wait::Block(timeout) => {
-            set_timeout(timeout)?;
-            Waiting::ForOne
-        }
-        Wait::Poll | Wait::Spin(_) => Waiting::No,
+        // A time-out that rounds to zero microseconds would mean "for ever" (SO_RCVTIMEO, socket(7)).
+        Wait::Block(time) if time.as_micros() > 0 && has_timeout(time)? => Waiting::ForOne,
+        Wait::Poll | Wait::Block(_) | Wait::Spin(_) => Waiting::No,
     };
     let deadline = match wait {
-        Wait::Spin(time) => Instant::now().checked_add(time),
+        Wait::Spin(time) => Instant::now().checked_add(time.min(WAIT_MAX)),
+        Wait::Block(time) if waiting == Waiting::No => {
+            Instant::now().checked_add(time.min(WAIT_MAX))
+        }
         Wait::Poll | Wait::Block(_) => None,
     };
     loop {
@@ -121,10 +127,21 @@ pub(super) fn receive(
             Err(error) => error,
         };
         match error.kind() {
-            io::ErrorKind::WouldBlock => match deadline {
-                Some(at) if Instant::now() < at => std::hint::spin_loop(),
-                _ => return Ok(0),
-            },
+            io::ErrorKind::WouldBlock => {
+                let left = deadline.map_or(Duration::ZERO, |at| {
+                    at.saturating_duration_since(Instant::now())
+                });
+                if left.is_zero() {
+                    return Ok(0);
+                }
+                match wait {
+                    Wait::Spin(_) => std::hint::spin_loop(),
+                    Wait::Poll | Wait::Block(_) => match sleep(left) {
+                        Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(0),
+                        slept => slept?,
+                    },
+                }
+            }
             io::ErrorKind::Interrupted => return Ok(0),
             // An ICMP error about a datagram that this socket sent (udp(7)).
             io::ErrorKind::ConnectionRefused
@@ -283,7 +300,7 @@ mod tests {
     }
 
     fn receive_by(wait: Wait, script: &mut Script) -> io::Result<usize> {
-        receive(wait, |_| Ok(()), |_| script.answer(0, 0))
+        receive(wait, |_| Ok(true), |_| Ok(()), |_| script.answer(0, 0))
     }
 
     #[test]
@@ -301,6 +318,27 @@ mod tests {
             receive_by(Wait::Poll, &mut Script::new(&[Err(EAGAIN)])).unwrap(),
             0
         );
+    }
+
+    #[test]
+    fn a_socket_with_another_time_out_is_slept_for() {
+        let mut script = Script::new(&[Err(EAGAIN), Err(EAGAIN), Ok(5)]);
+        let (wait, mut slept) = (Wait::Block(Duration::from_secs(60)), 0);
+        let sleep = |left| {
+            assert!(left > Duration::ZERO && left <= Duration::from_secs(60));
+            slept += 1;
+            Ok(())
+        };
+        let received = receive(
+            wait,
+            |_| Ok(false),
+            sleep,
+            |waiting| {
+                assert_eq!(waiting, Waiting::No);
+                script.answer(0, 0)
+            },
+        );
+        assert_eq!((received.unwrap(), slept), (5, 2));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The receiving worker.
 
-use super::{Published, Stop, scheduled};
+use super::{Published, Stop, pin, scheduled, spawn_all};
 use crate::{FlowTable, Rx, RxCaps, RxCounters, Stamp, Wait};
 use mpps_os::{clock, sched};
 use std::io;
@@ -117,10 +117,16 @@ impl RxWorker {
         let thread = thread::Builder::new()
             .name("mpps-rx".to_owned())
             .spawn(move || {
-                let pinned = task.cpu.map_or(Ok(()), |cpu| sched::pin_current(&[cpu]));
+                let pinned = pin(task.cpu);
+                let is_pinned = pinned.is_ok();
                 // The spawner waits for this answer; if it is gone there is nobody to tell.
-                let _ = ready.send(pinned.map_err(|error| io::Error::other(error.to_string())));
-                Receiving::new(task, shared).run()
+                let _ = ready.send(pinned);
+                let receiving = Receiving::new(task, shared);
+                if is_pinned {
+                    receiving.run()
+                } else {
+                    receiving.report
+                }
             })?;
         match started.recv() {
             Ok(Ok(())) => Ok(Self { thread, live, caps }),
@@ -129,6 +135,18 @@ impl RxWorker {
                 "the receiving thread ended before it began",
             )),
         }
+    }
+
+    /// Starts a thread for each task. If one cannot be started, `stop`, which they share, is
+    /// raised and those that run are waited for.
+    ///
+    /// # Errors
+    /// As for [`RxWorker::spawn`].
+    pub fn spawn_all(
+        tasks: impl IntoIterator<Item = RxTask>,
+        stop: &Stop,
+    ) -> io::Result<Vec<Self>> {
+        spawn_all(tasks, stop, Self::spawn, Self::join)
     }
 
     /// What it has received so far.

@@ -1,8 +1,8 @@
 //! The sending worker.
 
-use super::{Published, Stop, scheduled};
+use super::{Published, Stop, pin, scheduled, spawn_all};
 use crate::{Pacer, Refusals, Stamp, StampKind, Tx, TxCaps};
-use mpps_os::{clock, sched};
+use mpps_os::clock;
 use std::io;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
@@ -14,6 +14,8 @@ const NOTICE: Duration = Duration::from_millis(20);
 const SLEEP_MIN: Duration = Duration::from_micros(100);
 /// End markers per flow: one that is lost must not leave the receiver without the totals.
 const END_MARKERS: usize = 3;
+/// Pause before each round of them: a receiver that is overrun needs a moment to have room again.
+const END_MARKER_GAP: Duration = Duration::from_millis(20);
 
 /// What a sending worker is to do.
 #[derive(Debug)]
@@ -107,16 +109,33 @@ impl TxWorker {
         let thread = thread::Builder::new()
             .name("mpps-tx".to_owned())
             .spawn(move || {
-                let pinned = task.cpu.map_or(Ok(()), |cpu| sched::pin_current(&[cpu]));
+                let pinned = pin(task.cpu);
+                let is_pinned = pinned.is_ok();
                 // The spawner waits for this answer; if it is gone there is nobody to tell.
-                let _ = ready.send(pinned.map_err(|error| io::Error::other(error.to_string())));
-                Sending::new(task, shared).run()
+                let _ = ready.send(pinned);
+                if is_pinned {
+                    Sending::new(task, shared).run()
+                } else {
+                    TxReport::default()
+                }
             })?;
         match started.recv() {
             Ok(Ok(())) => Ok(Self { thread, live, caps }),
             Ok(Err(error)) => Err(error),
             Err(_) => Err(io::Error::other("the sending thread ended before it began")),
         }
+    }
+
+    /// Starts a thread for each task. If one cannot be started, `stop`, which they share, is
+    /// raised and those that run are waited for.
+    ///
+    /// # Errors
+    /// As for [`TxWorker::spawn`].
+    pub fn spawn_all(
+        tasks: impl IntoIterator<Item = TxTask>,
+        stop: &Stop,
+    ) -> io::Result<Vec<Self>> {
+        spawn_all(tasks, stop, Self::spawn, Self::join)
     }
 
     /// What it has offered so far.
@@ -268,6 +287,7 @@ impl Sending {
         };
         let mut taken = 0;
         for _ in 0..END_MARKERS {
+            thread::sleep(END_MARKER_GAP);
             for flow in 0..self.sequences.len() {
                 let stamp = Stamp {
                     kind: StampKind::End,

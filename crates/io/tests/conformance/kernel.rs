@@ -22,9 +22,12 @@ pub(crate) fn become_able() -> Result<(), String> {
         .map_err(|error| format!("no network namespace: {error}"))
 }
 
+/// Its name, the option that it needs, and what it does with a row that sends.
+type Scenario = (&'static str, &'static str, fn(&Backend));
+
 /// The tests of each row that sends through the kernel.
 pub(crate) fn trials(namespaces: &Result<(), String>) -> Vec<Trial> {
-    let scenarios: [(&str, &str, fn(&Backend)); 3] = [
+    let scenarios: [Scenario; 3] = [
         ("agrees_with_the_kernel", "", agrees_with_the_kernel),
         (
             "agrees_with_the_kernel_when_refused",

@@ -18,6 +18,7 @@ use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use mpps_io::backend::Support;
 use pair::Pair;
 use std::net::UdpSocket;
+use std::panic::AssertUnwindSafe;
 use std::process::ExitCode;
 
 /// What is done with a pair of backends.
@@ -49,10 +50,8 @@ fn pairs() -> Vec<Pair> {
     for rx in rows.iter().filter(|row| row.receives() && !row.takes_nic) {
         for tx in rows.iter().filter(|row| row.sends() && !row.takes_nic) {
             // What stays inside this process reaches nobody but itself.
-            if rx.in_process || tx.in_process {
-                if rx.name != tx.name {
-                    continue;
-                }
+            if (rx.in_process || tx.in_process) && rx.name != tx.name {
+                continue;
             }
             pairs.extend(["127.0.0.1", "::1"].map(|loopback| Pair {
                 rx,
@@ -80,12 +79,35 @@ fn of_pair(pair: &Pair) -> Vec<Trial> {
             match obstacle {
                 Some(why) => skipped(name, why),
                 None => Trial::test(name, move || {
-                    run(&pair);
+                    undisturbed(|| run(&pair));
                     Ok(())
                 }),
             }
         })
         .collect()
+}
+
+/// Runs a scenario, and again if it failed while a CPU's backlog overflowed: the packets of all
+/// programs on the loopback interface share it, and what it drops is counted for the CPU alone.
+fn undisturbed(scenario: impl Fn()) {
+    for _ in 0..4 {
+        let before = backlog_drops();
+        match std::panic::catch_unwind(AssertUnwindSafe(&scenario)) {
+            Ok(()) => return,
+            Err(panic) if backlog_drops() == before => std::panic::resume_unwind(panic),
+            Err(_) => {}
+        }
+    }
+    scenario();
+}
+
+/// The second column of /proc/net/softnet_stat (softnet_seq_show, net/core/net-procfs.c).
+fn backlog_drops() -> u64 {
+    let text = std::fs::read_to_string("/proc/net/softnet_stat").expect("/proc is mounted");
+    let column = text.lines().filter_map(|line| line.split(' ').nth(1));
+    column
+        .filter_map(|drops| u64::from_str_radix(drops, 16).ok())
+        .sum()
 }
 
 /// A test that this machine cannot run: ignored with its reason, or failed where

@@ -91,8 +91,11 @@ fn a_direction_that_is_not_there_is_refused() {
     }
 }
 
+/// An option's name, and how it is asked for.
+type RxOption = (&'static str, fn(&mut RxConfig));
+
 fn receive_options_work_or_are_refused() {
-    let options: [(&str, fn(&mut RxConfig)); 4] = [
+    let options: [RxOption; 4] = [
         ("--gro", |config| config.gro = true),
         // Zero turns it off, which an ordinary user may.
         ("--busy-poll", |config| config.busy_poll_us = Some(0)),

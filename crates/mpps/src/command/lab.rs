@@ -15,6 +15,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use mpps_host::{Fingerprint, Ledger, Topology};
 use mpps_lab::{Delivery, Lab, LabConfig};
 use mpps_os::{capability, namespace};
+use std::os::fd::AsRawFd;
 use std::process::Command;
 use std::time::{Duration, SystemTime};
 
@@ -120,6 +121,8 @@ fn visit(args: &LabArgs, layout: &Layout) -> Result<Outcome> {
             let lines = [
                 format!("this shell is on the receiver: {here}, {to} (to {last})"),
                 format!("the other host is `{}`: {there}, {from}", sender.name()),
+                "commands there: nsenter --net=$MPPS_SENDER mpps send 192.168.254.1:4321"
+                    .to_owned(),
                 "both vanish when the shell ends".to_owned(),
             ];
             for line in lines.iter().chain(lab.notes()) {
@@ -128,14 +131,9 @@ fn visit(args: &LabArgs, layout: &Layout) -> Result<Outcome> {
             Command::new(std::env::var_os("SHELL").unwrap_or_else(|| "/bin/sh".into()))
         }
     };
-    command.env(
-        "MPPS_SENDER",
-        sender
-            .v4()
-            .first()
-            .map(ToString::to_string)
-            .unwrap_or_default(),
-    );
+    let namespace = sender.namespace().inheritable()?;
+    let path = format!("/proc/self/fd/{}", namespace.as_raw_fd());
+    command.env("MPPS_SENDER", path);
     let name = command.get_program().to_string_lossy().into_owned();
     let mut child = receiver
         .spawn(command)
@@ -216,7 +214,7 @@ fn schedule(args: &LabArgs) -> Schedule {
             time: Duration::from_millis(350),
             repeats: 1,
             exact_time: Duration::from_millis(150),
-            probe_cost: (20_000, 1),
+            probe_cost: (30_000, 3),
         };
     }
     Schedule {
@@ -277,7 +275,7 @@ fn report(result: &LabResult, json: OutputFile, page: OutputFile) -> Result<()> 
 
 /// True if no datagram is unaccounted for where the counters are exact.
 fn balances(result: &LabResult) -> bool {
-    let exact = |ledger: &&Ledger| ledger.losses.iter().all(|loss| loss.exact);
+    let exact = |ledger: &&Ledger| ledger.is_exact();
     result.rungs.iter().all(|rung| {
         let mut ledgers = rung.ledger.iter().chain(&rung.sample_ledgers).filter(exact);
         ledgers.all(|ledger| ledger.unaccounted == 0)

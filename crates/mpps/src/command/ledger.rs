@@ -27,15 +27,18 @@ pub(super) fn run(args: &LedgerArgs) -> Result<Outcome> {
 }
 
 fn join(send: &SendTotal, recv: &RecvTotal) -> Ledger {
-    let delivered = recv.received.saturating_sub(recv.queued);
+    // End markers are datagrams to every counter of the kernel, and so they are here.
+    let received = recv.received.saturating_add(recv.end_markers);
+    let delivered = received.saturating_sub(recv.queued);
+    let taken = send.sent.saturating_add(send.end_markers);
     let copies_each = recv.multicast_sockets.saturating_sub(1);
     let account = Account {
-        offered: send.offered,
+        offered: send.offered.saturating_add(send.end_markers),
         refused: send.refused_by.clone(),
         gso: send.gso > 1,
         delivered,
         queued: recv.queued,
-        copies: send.sent.saturating_mul(copies_each),
+        copies: taken.saturating_mul(copies_each),
         socket_drops: recv.socket_drops,
         gro: recv.socket_drops_are_trains,
         sender: send.host.as_ref(),
@@ -53,10 +56,10 @@ fn join(send: &SendTotal, recv: &RecvTotal) -> Ledger {
             ledger.note(format!("the {end} could not read its host's counters"));
         }
     }
-    if send.end_markers != recv.end_markers && send.end_markers > 0 {
+    if send.end_markers > 0 {
         let (sent, came) = (send.end_markers, recv.end_markers);
         ledger.note(format!(
-            "of {sent} end markers {came} came: the others are in no row"
+            "{sent} end markers are among the offered datagrams, {came} among the delivered ones"
         ));
     }
     ledger.note(
@@ -77,20 +80,23 @@ fn sequence_lost(send: &SendTotal, recv: &RecvTotal) -> Option<u64> {
         .flows
         .iter()
         .map(|flow| flow.received.saturating_sub(flow.duplicates));
-    Some(send.offered.saturating_sub(distinct.sum()))
+    let markers = send.end_markers.saturating_sub(recv.end_markers);
+    let lost = send
+        .offered
+        .saturating_sub(distinct.fold(0, u64::saturating_add));
+    Some(lost.saturating_add(markers))
 }
 
 fn people(ledger: &Ledger) -> Result<()> {
-    output::line(Stream::Out, &ledger.to_string())?;
+    // The files may come from anywhere: what they say must not steer the terminal.
+    let say = |text: &str| output::line(Stream::Out, &output::printable(text));
+    say(&ledger.to_string())?;
     for loss in &ledger.losses {
-        let line = format!(
-            "  {:<12} {:<36} {:>14}   {}",
-            loss.station,
-            loss.reason,
-            mpps_host::Grouped(loss.count),
-            loss.source
-        );
-        output::line(Stream::Out, &line)?;
+        let (count, source) = (mpps_host::Grouped(loss.count), &loss.source);
+        let (station, reason) = (loss.station, &loss.reason);
+        say(&format!(
+            "  {station:<12} {reason:<36} {count:>14}   {source}"
+        ))?;
     }
     for witness in &ledger.witnesses {
         let verdict = if witness.agrees() {
@@ -100,11 +106,10 @@ fn people(ledger: &Ledger) -> Result<()> {
         };
         let (about, source) = (&witness.about, &witness.source);
         let (ours, theirs) = (witness.ledger, witness.witness);
-        let line = format!("  {verdict}: {about} {ours}, {source} {theirs}");
-        output::line(Stream::Out, &line)?;
+        say(&format!("  {verdict}: {about} {ours}, {source} {theirs}"))?;
     }
     for note in &ledger.notes {
-        output::line(Stream::Out, &format!("  note: {note}"))?;
+        say(&format!("  note: {note}"))?;
     }
     Ok(())
 }

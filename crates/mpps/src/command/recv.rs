@@ -178,25 +178,16 @@ impl<'a> Running<'a> {
         let stop = Stop::new();
         let limit = plan.args.count.map(|count| Arc::new(AtomicU64::new(count)));
         let began_ns = monotonic_ns();
-        let mut workers = Vec::new();
-        for (thread, rx) in receivers.into_iter().enumerate() {
-            let task = RxTask {
-                rx,
-                cpu: plan.cpu(thread),
-                wait: Wait::Block(Duration::from_secs(1)),
-                inspect: Inspect::Auto,
-                limit: limit.clone(),
-                stop: stop.clone(),
-            };
-            match RxWorker::spawn(task) {
-                Ok(worker) => workers.push(worker),
-                Err(error) => {
-                    stop.stop();
-                    workers.into_iter().for_each(|worker| drop(worker.join()));
-                    return Err(error).context("cannot start a receiving thread");
-                }
-            }
-        }
+        let task = |(thread, rx): (usize, Box<dyn Rx>)| RxTask {
+            rx,
+            cpu: plan.cpu(thread),
+            wait: Wait::Block(Duration::from_secs(1)),
+            inspect: Inspect::Auto,
+            limit: limit.clone(),
+            stop: stop.clone(),
+        };
+        let workers = RxWorker::spawn_all(receivers.into_iter().enumerate().map(task), &stop)
+            .context("cannot start a receiving thread")?;
         Ok(Self {
             plan,
             workers,

@@ -8,7 +8,7 @@ use crate::signal::Interrupt;
 use crate::traffic::{SEND_SCHEMA, SendInterval, SendThread, SendTotal};
 use anyhow::{Context, Result, ensure};
 use mpps_host::{Grouped, Snapshot, SocketBuffer, Topology};
-use mpps_io::{STAMP_BYTES, Stop, TxConfig, TxReport, TxTask, TxWorker, backend};
+use mpps_io::{STAMP_BYTES, Stop, Tx, TxConfig, TxReport, TxTask, TxWorker, backend};
 use mpps_os::clock::monotonic_ns;
 use std::collections::BTreeMap;
 use std::io;
@@ -135,31 +135,22 @@ impl<'a> Running<'a> {
             .collect::<Result<Vec<_>>>()?;
         let stop = Stop::new();
         let began_ns = monotonic_ns();
-        let mut workers = Vec::new();
-        for (thread, tx) in senders.into_iter().enumerate() {
-            let task = TxTask {
-                tx,
-                cpu: plan
-                    .args
-                    .pin
-                    .as_ref()
-                    .and_then(|pin| pin.0.get(thread % pin.0.len()).copied()),
-                stamp: plan.args.stamp.then_some(thread as u8),
-                end_markers: true,
-                rate_pps: plan.args.rate.map(|rate| rate / plan.threads as f64),
-                count: plan.args.count.map(|count| plan.part(count, thread)),
-                duration: plan.args.duration,
-                stop: stop.clone(),
-            };
-            match TxWorker::spawn(task) {
-                Ok(worker) => workers.push(worker),
-                Err(error) => {
-                    stop.stop();
-                    workers.into_iter().for_each(|worker| drop(worker.join()));
-                    return Err(error).context("cannot start a sending thread");
-                }
-            }
-        }
+        let task = |(thread, tx): (usize, Box<dyn Tx>)| TxTask {
+            tx,
+            cpu: plan
+                .args
+                .pin
+                .as_ref()
+                .and_then(|pin| pin.0.get(thread % pin.0.len()).copied()),
+            stamp: plan.args.stamp.then_some(thread as u8),
+            end_markers: true,
+            rate_pps: plan.args.rate.map(|rate| rate / plan.threads as f64),
+            count: plan.args.count.map(|count| plan.part(count, thread)),
+            duration: plan.args.duration,
+            stop: stop.clone(),
+        };
+        let workers = TxWorker::spawn_all(senders.into_iter().enumerate().map(task), &stop)
+            .context("cannot start a sending thread")?;
         Ok(Self {
             plan,
             workers,

@@ -1,8 +1,9 @@
 //! The climb: every rung, repeated and interleaved, with what is known at any moment.
 
-use super::experiment::{Bench, PORT, Purpose, Sample};
+use super::experiment::{Bench, PORT, Purpose};
 use super::probe_cost::drop_probe_ns;
 use super::rung::Rung;
+use super::sample::Sample;
 use crate::report::median;
 use crate::result::RungResult;
 use anyhow::Result;

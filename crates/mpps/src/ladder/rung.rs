@@ -117,7 +117,15 @@ fn article(layout: &Layout) -> Vec<Rung> {
         },
     ];
     rungs.extend(placements(layout));
-    rungs.extend([
+    rungs.extend(queues(layout));
+    rungs.push(other_node(layout));
+    rungs
+}
+
+/// Rungs 5 to 9a: more queues, and who reads them.
+fn queues(layout: &Layout) -> Vec<Rung> {
+    let rung = |number, name, lesson| base(layout, number, name, lesson);
+    vec![
         Rung {
             article_mpps: Some([0.609, 0.657]),
             targets: vec![1, 2],
@@ -166,9 +174,7 @@ fn article(layout: &Layout) -> Vec<Rung> {
                 "an address, a queue and a socket per thread",
             )
         },
-    ]);
-    rungs.push(other_node(layout));
-    rungs
+    ]
 }
 
 /// Rung 4: the receiver in every place that it can have relative to the queue's CPU.

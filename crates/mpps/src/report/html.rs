@@ -50,6 +50,7 @@ pub(crate) fn page(result: &LabResult, data: Option<&str>) -> String {
 
 fn head(result: &LabResult, title: &str) -> Markup {
     let all: Vec<_> = result.rungs.iter().flat_map(ledgers).collect();
+    let exact = all.iter().filter(|ledger| ledger.is_exact()).count();
     let balanced = all.iter().filter(|ledger| ledger.balances()).count();
     let skipped = result
         .rungs
@@ -65,8 +66,11 @@ fn head(result: &LabResult, title: &str) -> Markup {
             @if result.quick { p { span.flag.bad { "quick run: not for comparison" } } }
             @if !result.complete { p { span.flag.bad { "ended before its last rung" } } }
             p {
-                span.flag.good[balanced == all.len()].bad[balanced != all.len()] {
-                    (balanced) " of " (all.len()) " ledgers balance to zero"
+                span.flag.good[balanced == exact].bad[balanced != exact] {
+                    (balanced) " of " (exact) " exact ledgers balance to zero"
+                }
+                @if exact < all.len() {
+                    " " (all.len() - exact) " of rate runs are inexact: without the drop probe a dropped train counts as one."
                 }
                 " " (result.rungs.len() - skipped) " rungs measured, " (skipped) " skipped."
                 @if let Some((rung, rate)) = fastest(&result.rungs).and_then(|rung| Some((rung, rung.mpps_median?))) {

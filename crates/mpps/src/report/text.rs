@@ -216,7 +216,7 @@ impl Text {
             for (number, ledger) in ledgers(rung).enumerate() {
                 let first = number == 0 && rung.ledger.is_some();
                 let shown = first && best == Some(&rung.rung);
-                if !ledger.balances() && !shown {
+                if (first || ledger.is_exact()) && !ledger.balances() && !shown {
                     let repeat = number + usize::from(rung.ledger.is_none());
                     let which = if first {
                         String::new()
@@ -343,12 +343,18 @@ fn totals(result: &LabResult) -> String {
         .filter(|rung| rung.skipped.is_some())
         .count();
     let all: Vec<_> = result.rungs.iter().flat_map(ledgers).collect();
+    let exact = all.iter().filter(|ledger| ledger.is_exact()).count();
     let balanced = all.iter().filter(|ledger| ledger.balances()).count();
+    let inexact = match all.len() - exact {
+        0 => String::new(),
+        count => format!(
+            "; {count} of rate runs are inexact: without the drop probe a dropped train counts as one"
+        ),
+    };
     format!(
-        "{} rungs measured, {skipped} skipped; {balanced} of {} ledgers balance to zero, \
-         {} datagrams offered in all",
+        "{} rungs measured, {skipped} skipped; {balanced} of {exact} exact ledgers balance to zero, \
+         {} datagrams offered in all{inexact}",
         result.rungs.len() - skipped,
-        all.len(),
         unbroken(&grouped(Shares::sum(all.iter().copied()).offered)),
     )
 }
@@ -452,7 +458,9 @@ mod tests {
             text.contains("rung 4b: drop reason SOCKET_RCVBUFF disagrees about socket buffer full")
         );
         assert_eq!(text.matches("DOES NOT BALANCE").count(), 1);
-        assert!(text.contains("13 rungs measured, 2 skipped; 77 of 78 ledgers balance to zero"));
+        assert!(
+            text.contains("13 rungs measured, 2 skipped; 77 of 78 exact ledgers balance to zero")
+        );
         assert!(!text.contains("quick"));
     }
 

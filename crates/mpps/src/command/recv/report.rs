@@ -64,13 +64,14 @@ fn total(plan: &Plan, finished: &Finished, meter: &Meter) -> RecvTotal {
         .saturating_sub(first_ns.unwrap_or(u64::MAX));
     let active_seconds = active_ns as f64 / 1e9;
     let owns_socket = |thread: usize| plan.reuse_port || thread == 0;
+    let of = |report: &RxReport| report.counters.datagrams - report.flows.end_markers();
     let threads = reports
         .iter()
         .enumerate()
         .map(|(thread, report)| RecvThread {
             cpu: report.cpu,
-            received: report.counters.datagrams,
-            share: report.counters.datagrams as f64 / (received + end_markers).max(1) as f64,
+            received: of(report),
+            share: of(report) as f64 / received.max(1) as f64,
             socket_drops: owns_socket(thread).then_some(report.counters.dropped),
             packets_per_call: report.counters.datagrams as f64
                 / report.counters.calls.max(1) as f64,

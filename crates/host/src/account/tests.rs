@@ -1,0 +1,233 @@
+//! Runs whose counters were read from kernel 6.18.44, and runs made up by the property test.
+
+use super::*;
+use crate::delta::LinkDelta;
+use proptest::prelude::*;
+
+const RING: Route<'static> = Route::VethRing {
+    sender: "tx",
+    receiver: "rx",
+};
+const BACKLOG: Route<'static> = Route::VethBacklog {
+    sender: "tx",
+    receiver: "rx",
+};
+
+fn delta(snmp: &[(&str, i64)]) -> Delta {
+    let snmp = snmp
+        .iter()
+        .map(|(name, count)| ((*name).to_owned(), *count))
+        .collect();
+    Delta {
+        snmp,
+        ..Delta::default()
+    }
+}
+
+fn with_link(mut delta: Delta, name: &str, set: impl Fn(&mut LinkDelta)) -> Delta {
+    set(delta.links.entry(name.to_owned()).or_default());
+    delta
+}
+
+fn account<'a>(route: Route<'a>, sender: &'a Delta, receiver: &'a Delta) -> Account<'a> {
+    Account {
+        offered: 400_000,
+        refused: BTreeMap::new(),
+        gso: false,
+        delivered: 0,
+        queued: 0,
+        copies: 0,
+        socket_drops: 0,
+        gro: false,
+        sender: Some(sender),
+        receiver: Some(receiver),
+        route,
+        reasons: None,
+        sequence_lost: None,
+    }
+}
+
+// The figures of the next tests were read from kernel 6.18.44.
+
+#[test]
+fn a_full_ring_is_one_loss_although_three_counters_have_it() {
+    let sender = delta(&[
+        ("Udp.OutDatagrams", 374_047),
+        ("Udp.SndbufErrors", 25_953),
+        ("Ip.OutDiscards", 25_953),
+    ]);
+    let sender = with_link(sender, "tx", |link| link.counters.tx_dropped = 25_953);
+    let receiver = with_link(delta(&[]), "rx", |link| {
+        link.driver
+            .insert("rx_queue_0_xdp_packets".to_owned(), 374_047);
+    });
+    let account = Account {
+        delivered: 374_047,
+        ..account(RING, &sender, &receiver)
+    };
+    let ledger = account.ledger();
+    assert!(ledger.balances(), "{ledger}");
+    assert_eq!(ledger.losses.len(), 1);
+    assert_eq!(ledger.losses[0].station, Station::Wire);
+    assert!(
+        ledger.witnesses.iter().all(crate::Witness::agrees),
+        "{:?}",
+        ledger.witnesses
+    );
+}
+
+#[test]
+fn a_full_backlog_is_not_a_full_ring() {
+    let sender = delta(&[("Udp.OutDatagrams", 204_701), ("Udp.SndbufErrors", 195_299)]);
+    let sender = with_link(sender, "tx", |link| link.counters.tx_dropped = 195_299);
+    let mut receiver = with_link(delta(&[]), "rx", |link| link.counters.rx_dropped = 195_299);
+    receiver.softnet.push(crate::SoftnetDelta {
+        dropped: 195_299,
+        ..Default::default()
+    });
+    let account = Account {
+        delivered: 204_701,
+        ..account(BACKLOG, &sender, &receiver)
+    };
+    let ledger = account.ledger();
+    assert!(ledger.balances(), "{ledger}");
+    assert_eq!(ledger.lost_at(Station::Backlog), 195_299);
+    assert!(
+        ledger.witnesses.iter().all(crate::Witness::agrees),
+        "{:?}",
+        ledger.witnesses
+    );
+}
+
+#[test]
+fn the_socket_is_right_where_the_namespace_misses_drops() {
+    let sender = delta(&[("Udp.OutDatagrams", 400_000)]);
+    let receiver = delta(&[("Udp.RcvbufErrors", 290_000)]);
+    let account = Account {
+        delivered: 109_615,
+        socket_drops: 290_385,
+        ..account(RING, &sender, &receiver)
+    };
+    let ledger = account.ledger();
+    assert!(ledger.balances(), "{ledger}");
+    let doubt = ledger
+        .witnesses
+        .iter()
+        .find(|witness| witness.source.contains("RcvbufErrors"));
+    assert!(!doubt.unwrap().agrees(), "the disagreement is shown");
+}
+
+#[test]
+fn the_packet_filter_is_by_difference_until_the_probe_sees_it() {
+    let sender = delta(&[("Udp.OutDatagrams", 400_000)]);
+    let receiver = delta(&[("Ip.InReceives", 400_000), ("Ip.InDelivers", 300_000)]);
+    let mut account = Account {
+        delivered: 300_000,
+        ..account(RING, &sender, &receiver)
+    };
+    let ledger = account.ledger();
+    assert!(
+        ledger.balances() && ledger.losses[0].by_difference,
+        "{ledger}"
+    );
+    let seen = ReasonCount {
+        reason: "NETFILTER_DROP".to_owned(),
+        buffers: 100_000,
+        datagrams: 100_000,
+    };
+    account.reasons = Some(vec![seen]);
+    let ledger = account.ledger();
+    assert!(
+        ledger.balances() && !ledger.losses[0].by_difference,
+        "{ledger}"
+    );
+}
+
+#[test]
+fn trains_are_inexact_without_the_probe_and_exact_with_it() {
+    let sender = delta(&[]);
+    let receiver = delta(&[]);
+    let mut account = Account {
+        delivered: 399_000,
+        socket_drops: 20,
+        gro: true,
+        ..account(RING, &sender, &receiver)
+    };
+    let ledger = account.ledger();
+    assert!(!ledger.balances());
+    assert_eq!(ledger.unaccounted, 980);
+    let seen = ReasonCount {
+        reason: "SOCKET_RCVBUFF".to_owned(),
+        buffers: 20,
+        datagrams: 1000,
+    };
+    account.reasons = Some(vec![seen]);
+    assert!(account.ledger().balances());
+}
+
+#[test]
+fn a_reason_that_no_row_explains_is_shown() {
+    let (sender, receiver) = (delta(&[]), delta(&[]));
+    let seen = ReasonCount {
+        reason: "UDP_CSUM".to_owned(),
+        buffers: 3,
+        datagrams: 3,
+    };
+    let account = Account {
+        delivered: 400_000,
+        reasons: Some(vec![seen]),
+        ..account(RING, &sender, &receiver)
+    };
+    let ledger = account.ledger();
+    assert!(
+        ledger
+            .witnesses
+            .iter()
+            .any(|one| one.source.contains("UDP_CSUM") && !one.agrees())
+    );
+}
+
+#[test]
+fn a_counter_that_went_back_leaves_a_hole_and_a_note() {
+    let sender = delta(&[("Udp.SndbufErrors", -5)]);
+    let mut receiver = delta(&[]);
+    receiver.anomalies.push("rx went back".to_owned());
+    let account = Account {
+        delivered: 399_990,
+        ..account(RING, &sender, &receiver)
+    };
+    let ledger = account.ledger();
+    assert_eq!((ledger.unaccounted, ledger.notes.len()), (10, 1));
+}
+
+proptest! {
+    /// A packet is put into exactly one place, and each place has its kernel counters; the
+    /// account must find every one of them again.
+    #[test]
+    fn balances_whatever_the_losses(
+        ring in 0_u64..1 << 40, header in 0_u64..1000, filter in 0_u64..1 << 40,
+        no_port in 0_u64..1 << 40, full in 0_u64..1 << 40, queued in 0_u64..1000,
+        delivered in 0_u64..1 << 40, refused in 0_u64..1000, hidden in 0_u64..100,
+    ) {
+        let into_ip = header + filter + no_port + full + queued + delivered;
+        let signed = |count: u64| count as i64;
+        let sender = delta(&[
+            ("Udp.OutDatagrams", signed(into_ip)), ("Udp.SndbufErrors", signed(ring)),
+        ]);
+        let receiver = delta(&[
+            ("Ip.InReceives", signed(into_ip)), ("Ip.InHdrErrors", signed(header)),
+            ("Ip.InDelivers", signed(into_ip - header - filter)),
+            ("Udp.NoPorts", signed(no_port)), ("Udp.RcvbufErrors", signed(full)),
+        ]);
+        let account = Account {
+            // What was taken and is in no counter must come out as unaccounted.
+            offered: into_ip + ring + refused + hidden,
+            refused: [("refused".to_owned(), refused)].into(),
+            delivered,
+            queued,
+            socket_drops: full,
+            ..account(RING, &sender, &receiver)
+        };
+        prop_assert_eq!(account.ledger().unaccounted, signed(hidden));
+    }
+}

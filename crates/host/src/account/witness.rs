@@ -1,0 +1,108 @@
+//! Second counts of what the ledger says: each is kept, agreeing or not.
+
+use super::{Account, Route, SOCKET_REASONS, link, lost_for, total, udp, unsigned};
+use crate::{Delta, Ledger};
+
+impl Account<'_> {
+    pub(super) fn hear_witnesses(&self, ledger: &mut Ledger) {
+        let refused = total(self.refused.values().copied());
+        // Trains are counted as one by the sending UDP layer.
+        if !self.gso && self.route != Route::Hosts {
+            let names = ["OutDatagrams", "SndbufErrors"];
+            let out = total(names.map(|name| udp(self.sender, name)));
+            let accepted = self.offered.saturating_sub(refused);
+            let source = "sender Udp.OutDatagrams and Udp.SndbufErrors";
+            ledger.witness("accepted by the sending kernel", source, accepted, out);
+        }
+        self.hear_wire(ledger, refused);
+        if self.route != Route::Hosts && !self.gro {
+            let full = lost_for(ledger, "socket buffer full");
+            let source = "receiver Udp.RcvbufErrors";
+            ledger.witness(
+                "socket buffer full",
+                source,
+                full,
+                udp(self.receiver, "RcvbufErrors"),
+            );
+        }
+        if let Some(lost) = self.sequence_lost {
+            ledger.witness("all losses", "sequence numbers", ledger.lost(), lost);
+        }
+        self.hear_reasons(ledger);
+    }
+
+    fn hear_wire(&self, ledger: &mut Ledger, refused: u64) {
+        match self.route {
+            Route::VethRing { sender, receiver } => {
+                let lost = lost_for(ledger, "receive ring full");
+                let dropped = link(self.sender, sender, |link| link.tx_dropped);
+                ledger.witness("receive ring full", "sender tx_dropped", lost, dropped);
+                let passed = self.offered.saturating_sub(refused.saturating_add(lost));
+                let queues = self.receiver.map(|delta| delta.queue_packets(receiver));
+                let queues = queues.unwrap_or_default();
+                let polled = queues.iter().map(|queue| unsigned(queue.packets)).sum();
+                let source = "receiver rx_queue_N_xdp_packets";
+                ledger.witness("taken from the ring by NAPI", source, passed, polled);
+            }
+            Route::VethBacklog { sender, .. } => {
+                let lost = lost_for(ledger, "per-CPU backlog full");
+                let dropped = link(self.sender, sender, |link| link.tx_dropped);
+                ledger.witness("per-CPU backlog full", "sender tx_dropped", lost, dropped);
+            }
+            Route::Hosts => return,
+        }
+        let lost = lost_for(ledger, "per-CPU backlog full");
+        let softnet = self.receiver.map(Delta::softnet_dropped);
+        let source = "softnet_stat dropped (host-wide)";
+        ledger.witness(
+            "per-CPU backlog full",
+            source,
+            lost,
+            unsigned(softnet.unwrap_or(0)),
+        );
+    }
+
+    /// The kernel's own drop reasons: each must be explained by a row, and each row by a reason.
+    fn hear_reasons(&self, ledger: &mut Ledger) {
+        let Some(reasons) = &self.reasons else { return };
+        let socket = self.dropped_by_sockets();
+        if self.gro {
+            let source = "drop reason SOCKET_RCVBUFF, trains";
+            ledger.witness(
+                "drops at the socket",
+                source,
+                self.socket_drops,
+                socket.buffers,
+            );
+        } else {
+            let full = lost_for(ledger, "socket buffer full");
+            let source = "drop reason SOCKET_RCVBUFF";
+            ledger.witness("socket buffer full", source, full, socket.datagrams);
+        }
+        for (row, reason) in [
+            // A veth ring that is full gives no reason of its own (drivers/net/veth.c).
+            ("receive ring full", "NOT_SPECIFIED"),
+            ("per-CPU backlog full", "CPU_BACKLOG"),
+            ("no socket on the port", "NO_SOCKET"),
+            ("packet filter", "NETFILTER_DROP"),
+        ] {
+            let (lost, seen) = (lost_for(ledger, row), self.reason(reason).datagrams);
+            if lost > 0 || seen > 0 {
+                ledger.witness(row, &format!("drop reason {reason}"), lost, seen);
+            }
+        }
+        let known = [
+            "NOT_SPECIFIED",
+            "CPU_BACKLOG",
+            "NO_SOCKET",
+            "NETFILTER_DROP",
+        ];
+        for other in reasons {
+            let name = other.reason.as_str();
+            if !known.contains(&name) && !SOCKET_REASONS.contains(&name) && other.datagrams > 0 {
+                let source = format!("drop reason {name}");
+                ledger.witness("no row of this ledger", &source, 0, other.datagrams);
+            }
+        }
+    }
+}

@@ -1,0 +1,533 @@
+//! The workers, with receivers and senders that do what a script says.
+
+use mpps_io::{
+    Batch, Descriptor, Error, Frames, Inspect, Layer, Rx, RxCaps, RxConfig, RxCounters, RxReport,
+    RxTask, RxWorker, Sent, Stamp, StampKind, Stop, Tx, TxCaps, TxConfig, TxCounters, TxTask,
+    TxWorker, Wait, backend,
+};
+use std::collections::VecDeque;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::Duration;
+
+/// How long a test waits for what must end; only a failure takes that long.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// A CPU that no machine of this kernel has: CONFIG_NR_CPUS goes up to 8192.
+const NO_CPU: usize = 8191;
+
+fn address() -> SocketAddr {
+    "127.0.0.1:0".parse().unwrap()
+}
+
+/// What a scripted receiver answers.
+#[derive(Debug, Clone, Copy)]
+enum Answer {
+    Datagrams(u64),
+    Nothing,
+    Error(i32),
+}
+
+/// A receiver that answers by a script, and after it the same thing for ever.
+#[derive(Debug)]
+struct ScriptedRx {
+    script: VecDeque<Answer>,
+    then: Answer,
+    asked: Arc<AtomicU64>,
+    descriptors: Vec<Descriptor>,
+    counters: RxCounters,
+    caps: RxCaps,
+}
+
+impl ScriptedRx {
+    fn new(script: &[Answer]) -> (Self, Arc<AtomicU64>) {
+        let asked = Arc::new(AtomicU64::new(0));
+        let caps = RxCaps {
+            backend: "scripted",
+            layer: Layer::Payload,
+            local_address: address(),
+            batch: 64,
+            buffer_bytes: 64,
+            receive_buffer_bytes: None,
+            gro: false,
+        };
+        let rx = Self {
+            script: script.iter().copied().collect(),
+            then: Answer::Nothing,
+            asked: Arc::clone(&asked),
+            descriptors: Vec::new(),
+            counters: RxCounters::default(),
+            caps,
+        };
+        (rx, asked)
+    }
+}
+
+impl Rx for ScriptedRx {
+    fn recv(&mut self, _wait: Wait) -> io::Result<Batch<'_>> {
+        self.asked.fetch_add(1, Ordering::Release);
+        match self.script.pop_front().unwrap_or(self.then) {
+            Answer::Nothing => Ok(Batch::empty()),
+            Answer::Error(errno) => Err(io::Error::from_raw_os_error(errno)),
+            Answer::Datagrams(count) => {
+                self.counters.datagrams += count;
+                self.counters.calls += 1;
+                self.descriptors = vec![Descriptor::default(); count as usize];
+                Ok(Batch::new(&[], &self.descriptors))
+            }
+        }
+    }
+
+    fn counters(&self) -> RxCounters {
+        self.counters
+    }
+
+    fn caps(&self) -> &RxCaps {
+        &self.caps
+    }
+
+    fn share(&self) -> Result<Box<dyn Rx>, Error> {
+        Ok(Box::new(Self::new(&[]).0))
+    }
+
+    fn steer_by_cpu(&self, _cpus: &[usize]) -> Result<(), Error> {
+        Ok(())
+    }
+}
+
+fn rx_task(rx: Box<dyn Rx>, stop: &Stop) -> RxTask {
+    RxTask {
+        rx,
+        cpu: None,
+        wait: Wait::Poll,
+        inspect: Inspect::Never,
+        limit: None,
+        stop: stop.clone(),
+    }
+}
+
+/// A sender that takes what a script says of each send, and then all of it, or nothing.
+#[derive(Debug)]
+struct ScriptedTx {
+    is_stuck: bool,
+    script: VecDeque<io::Result<Sent>>,
+    sends: mpsc::Sender<(usize, usize)>,
+    arena: Vec<u8>,
+    counters: TxCounters,
+    caps: TxCaps,
+}
+
+impl ScriptedTx {
+    fn new(
+        flows: usize,
+        batch: usize,
+        script: Vec<io::Result<Sent>>,
+    ) -> (Self, mpsc::Receiver<(usize, usize)>) {
+        let (sends, seen) = mpsc::channel();
+        let caps = TxCaps {
+            backend: "scripted",
+            layer: Layer::Payload,
+            batch,
+            flows,
+            local_addresses: vec![address(); flows],
+            send_buffer_bytes: None,
+        };
+        let tx = Self {
+            is_stuck: false,
+            script: script.into(),
+            sends,
+            arena: vec![0; 32 * batch],
+            counters: TxCounters::default(),
+            caps,
+        };
+        (tx, seen)
+    }
+}
+
+impl Tx for ScriptedTx {
+    fn frames(&mut self, datagrams: usize) -> Frames<'_> {
+        Frames::new(&mut self.arena, 32, 32, 32, datagrams)
+    }
+
+    fn send(&mut self, flow: usize, datagrams: usize) -> io::Result<Sent> {
+        let then = Sent {
+            accepted: if self.is_stuck { 0 } else { datagrams as u64 },
+            refused: 0,
+        };
+        let sent = self.script.pop_front().unwrap_or(Ok(then))?;
+        // The test may have seen enough.
+        let _ = self.sends.send((flow, datagrams));
+        self.counters.accepted += sent.accepted;
+        if sent.refused > 0 {
+            *self.counters.refused.entry(111).or_default() += sent.refused;
+        }
+        Ok(sent)
+    }
+
+    fn counters(&self) -> &TxCounters {
+        &self.counters
+    }
+
+    fn caps(&self) -> &TxCaps {
+        &self.caps
+    }
+}
+
+fn tx_task(tx: ScriptedTx) -> TxTask {
+    TxTask {
+        tx: Box::new(tx),
+        cpu: None,
+        stamp: None,
+        end_markers: false,
+        rate_pps: None,
+        count: None,
+        duration: None,
+        stop: Stop::new(),
+    }
+}
+
+/// Runs what must end, in a thread of its own, and fails if it does not.
+fn within_patience<R: Send + 'static>(work: impl FnOnce() -> R + Send + 'static) -> R {
+    let (done, ended) = mpsc::channel();
+    thread::spawn(move || done.send(work()));
+    ended.recv_timeout(PATIENCE).expect("it did not end")
+}
+
+fn end(worker: RxWorker) -> RxReport {
+    within_patience(move || worker.join())
+}
+
+/// Waits until it is so.
+fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    for _ in 0..PATIENCE.as_millis() {
+        if is_so() {
+            return;
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+    panic!("{what} never happened");
+}
+
+#[test]
+fn an_error_ends_a_receiver_and_is_told() {
+    let script = [Answer::Datagrams(3), Answer::Nothing, Answer::Error(5)];
+    let (rx, asked) = ScriptedRx::new(&script);
+    let stop = Stop::new();
+    let worker = RxWorker::spawn(rx_task(Box::new(rx), &stop)).unwrap();
+    // Nobody asks it to stop.
+    let report = end(worker);
+    assert_eq!(report.error.and_then(|error| error.raw_os_error()), Some(5));
+    assert_eq!(report.counters.datagrams, 3, "what came before counts");
+    assert_eq!(report.queued, 0);
+    assert_eq!(
+        asked.load(Ordering::Acquire),
+        3,
+        "it goes on asking after an error"
+    );
+    assert!(!stop.is_stopped(), "its failure is its own");
+}
+
+#[test]
+fn an_error_while_draining_is_told() {
+    let script = [Answer::Datagrams(2), Answer::Datagrams(4), Answer::Error(5)];
+    let (rx, _) = ScriptedRx::new(&script);
+    let stop = Stop::new();
+    stop.stop();
+    let report = end(RxWorker::spawn(rx_task(Box::new(rx), &stop)).unwrap());
+    assert!(report.error.is_some());
+    assert_eq!((report.queued, report.counters.datagrams), (6, 6));
+}
+
+#[test]
+fn what_is_found_after_the_stop_is_queued() {
+    let script = [
+        Answer::Datagrams(10),
+        Answer::Datagrams(20),
+        Answer::Datagrams(30),
+    ];
+    let (rx, asked) = ScriptedRx::new(&script);
+    let stop = Stop::new();
+    stop.stop();
+    let report = end(RxWorker::spawn(rx_task(Box::new(rx), &stop)).unwrap());
+    assert_eq!((report.queued, report.counters.datagrams), (60, 60));
+    assert!(report.error.is_none());
+    assert_eq!(asked.load(Ordering::Acquire), 4, "until it finds nothing");
+    assert!(report.first_ns > 0 && report.last_ns >= report.first_ns);
+}
+
+#[test]
+fn what_is_found_before_the_stop_is_not_queued() {
+    let (rx, asked) = ScriptedRx::new(&[Answer::Datagrams(10), Answer::Nothing]);
+    let stop = Stop::new();
+    let worker = RxWorker::spawn(rx_task(Box::new(rx), &stop)).unwrap();
+    until("the second look", || asked.load(Ordering::Acquire) > 2);
+    assert_eq!(worker.progress().datagrams, 10);
+    assert!(worker.progress().first_ns > 0);
+    stop.stop();
+    let report = end(worker);
+    assert_eq!((report.queued, report.counters.datagrams), (0, 10));
+}
+
+/// A sender that never ends must not keep a stopped receiver for ever.
+#[test]
+fn draining_ends_although_more_comes() {
+    let (mut rx, asked) = ScriptedRx::new(&[]);
+    rx.then = Answer::Datagrams(1);
+    let stop = Stop::new();
+    stop.stop();
+    let report = end(RxWorker::spawn(rx_task(Box::new(rx), &stop)).unwrap());
+    assert_eq!(report.queued, asked.load(Ordering::Acquire));
+    assert_eq!(report.queued, report.counters.datagrams);
+}
+
+#[test]
+fn a_limit_is_shared_and_ends_all() {
+    const LIMIT: u64 = 1000;
+    const QUEUED: u64 = 1500;
+    let memory = backend::find("memory").unwrap();
+    let mut config = RxConfig::new(address());
+    config.batch = 10;
+    let first = memory.open_rx(&config).unwrap();
+    let second = first.share().unwrap();
+    let mut config = TxConfig::new(first.caps().local_address);
+    config.batch = QUEUED as usize / 2;
+    let mut tx = memory.open_tx(&config).unwrap();
+    for _ in 0..2 {
+        tx.send(0, QUEUED as usize / 2).unwrap();
+    }
+    let (stop, limit) = (Stop::new(), Arc::new(AtomicU64::new(LIMIT)));
+    let workers = [first, second].map(|rx| {
+        let mut task = rx_task(rx, &stop);
+        task.limit = Some(Arc::clone(&limit));
+        RxWorker::spawn(task).unwrap()
+    });
+    // Nobody else asks them to stop.
+    let reports = workers.map(end);
+    assert!(stop.is_stopped());
+    assert_eq!(limit.load(Ordering::Acquire), 0);
+    let sum = |count: fn(&RxReport) -> u64| reports.iter().map(count).sum::<u64>();
+    let taken = sum(|report| report.counters.datagrams - report.queued);
+    assert!((LIMIT..QUEUED).contains(&taken), "{taken}");
+    assert_eq!(
+        sum(|report| report.counters.datagrams),
+        QUEUED,
+        "the rest is drained"
+    );
+}
+
+#[test]
+fn a_limit_that_is_not_reached_ends_nothing() {
+    let (rx, asked) = ScriptedRx::new(&[Answer::Datagrams(9)]);
+    let stop = Stop::new();
+    let mut task = rx_task(Box::new(rx), &stop);
+    task.limit = Some(Arc::new(AtomicU64::new(10)));
+    let worker = RxWorker::spawn(task).unwrap();
+    until("the third look", || asked.load(Ordering::Acquire) > 3);
+    assert!(!stop.is_stopped() && !worker.is_finished());
+    stop.stop();
+    assert_eq!(end(worker).queued, 0);
+}
+
+#[test]
+fn a_cpu_that_is_not_there_is_refused_and_named() {
+    let (rx, asked) = ScriptedRx::new(&[]);
+    let mut task = rx_task(Box::new(rx), &Stop::new());
+    task.cpu = Some(NO_CPU);
+    // The thread may have begun before its pinning failed, and must end by itself.
+    task.stop = Stop::new();
+    let error = RxWorker::spawn(task).unwrap_err().to_string();
+    assert!(error.contains(&NO_CPU.to_string()), "{error}");
+    let after = asked.load(Ordering::Acquire);
+    thread::sleep(Duration::from_millis(20));
+    assert_eq!(
+        asked.load(Ordering::Acquire),
+        after,
+        "a refused receiver runs on"
+    );
+
+    let (tx, sends) = ScriptedTx::new(1, 8, Vec::new());
+    let mut task = tx_task(tx);
+    task.cpu = Some(NO_CPU);
+    let error = TxWorker::spawn(task).unwrap_err().to_string();
+    assert!(error.contains(&NO_CPU.to_string()), "{error}");
+    let ended = sends.recv_timeout(PATIENCE);
+    assert_eq!(
+        ended,
+        Err(mpsc::RecvTimeoutError::Disconnected),
+        "it sent all the same"
+    );
+}
+
+#[test]
+fn a_pinned_worker_says_where_it_is() {
+    let cpu = mpps_os::sched::affinity(mpps_os::sched::thread_id()).unwrap()[0];
+    let (rx, asked) = ScriptedRx::new(&[]);
+    let stop = Stop::new();
+    let mut task = rx_task(Box::new(rx), &stop);
+    task.cpu = Some(cpu);
+    let worker = RxWorker::spawn(task).unwrap();
+    worker.refresh();
+    let before = asked.load(Ordering::Acquire);
+    until("a fresh look", || {
+        asked.load(Ordering::Acquire) > before + 2
+    });
+    assert_eq!(worker.progress().cpu, cpu);
+    stop.stop();
+    assert_eq!(end(worker).cpu, Some(cpu));
+}
+
+#[test]
+fn stamps_are_looked_for_as_asked() {
+    for (inspect, stamped, followed, unstamped) in [
+        (Inspect::Never, true, 0, 0),
+        (Inspect::Auto, true, 5, 0),
+        (Inspect::Auto, false, 0, 0),
+        (Inspect::Always, true, 5, 0),
+        (Inspect::Always, false, 0, 5),
+    ] {
+        let memory = backend::find("memory").unwrap();
+        let rx = memory.open_rx(&RxConfig::new(address())).unwrap();
+        let config = TxConfig::new(rx.caps().local_address);
+        let mut tx = memory.open_tx(&config).unwrap();
+        for (sequence, payload) in (0..).zip(tx.frames(5)) {
+            let stamp = Stamp {
+                kind: StampKind::Data,
+                sender: 0,
+                flow: 0,
+                sequence,
+                time_ns: Stamp::now_ns(),
+            };
+            if stamped {
+                stamp.write(payload);
+            }
+        }
+        tx.send(0, 5).unwrap();
+        let stop = Stop::new();
+        stop.stop();
+        let mut task = rx_task(rx, &stop);
+        task.inspect = inspect;
+        let report = end(RxWorker::spawn(task).unwrap());
+        let seen: u64 = report.flows.reports().map(|(_, flow)| flow.received).sum();
+        let found = (seen, report.flows.unstamped());
+        assert_eq!(found, (followed, unstamped), "{inspect:?} {stamped}");
+        assert_eq!(report.counters.datagrams, 5);
+    }
+}
+
+#[test]
+fn a_count_is_offered_exactly_and_flows_take_turns() {
+    let (tx, sends) = ScriptedTx::new(3, 8, Vec::new());
+    let mut task = tx_task(tx);
+    task.count = Some(50);
+    let worker = TxWorker::spawn(task).unwrap();
+    let report = within_patience(move || worker.join());
+    let sends: Vec<(usize, usize)> = sends.iter().collect();
+    assert_eq!(
+        sends,
+        [(0, 8), (1, 8), (2, 8), (0, 8), (1, 8), (2, 8), (0, 2)]
+    );
+    assert_eq!((report.accepted, report.offered()), (50, 50));
+    assert_eq!(report.flows, [18, 16, 16]);
+    assert_eq!(report.end_markers, 0);
+}
+
+#[test]
+fn refused_datagrams_count_as_offered() {
+    let half = || {
+        Ok(Sent {
+            accepted: 4,
+            refused: 4,
+        })
+    };
+    let (tx, _sends) = ScriptedTx::new(1, 8, vec![half(), half()]);
+    let mut task = tx_task(tx);
+    task.count = Some(20);
+    let worker = TxWorker::spawn(task).unwrap();
+    let report = within_patience(move || worker.join());
+    assert_eq!((report.accepted, report.offered()), (12, 20));
+    assert_eq!(report.refused, [(111, 8)].into());
+}
+
+#[test]
+fn a_failing_sender_ends_and_tells() {
+    let full = Ok(Sent {
+        accepted: 8,
+        refused: 0,
+    });
+    let error = io::Error::from_raw_os_error(90);
+    let (tx, _sends) = ScriptedTx::new(1, 8, vec![full, Err(error)]);
+    let mut task = tx_task(tx);
+    task.stamp = Some(0);
+    task.end_markers = true;
+    let worker = TxWorker::spawn(task).unwrap();
+    let report = within_patience(move || worker.join());
+    assert_eq!(
+        report.error.and_then(|error| error.raw_os_error()),
+        Some(90)
+    );
+    assert_eq!((report.accepted, report.flows), (8, vec![8]));
+    assert_eq!(report.end_markers, 0, "the end is not known to be true");
+}
+
+/// A peer whose buffer stays full: nothing is dealt with, and a stop is noticed all the same.
+#[test]
+fn a_stuck_sender_can_be_stopped() {
+    let (mut tx, sends) = ScriptedTx::new(1, 8, Vec::new());
+    tx.is_stuck = true;
+    let task = tx_task(tx);
+    let stop = task.stop.clone();
+    let worker = TxWorker::spawn(task).unwrap();
+    sends.recv_timeout(PATIENCE).expect("it tries");
+    stop.stop();
+    let report = within_patience(move || worker.join());
+    assert_eq!(report.offered(), 0);
+}
+
+/// A rate so low that its next datagram is due in an hour.
+#[test]
+fn a_sleeping_sender_can_be_stopped() {
+    let (tx, sends) = ScriptedTx::new(1, 8, Vec::new());
+    let mut task = tx_task(tx);
+    task.rate_pps = Some(1.0 / 3600.0);
+    let stop = task.stop.clone();
+    let worker = TxWorker::spawn(task).unwrap();
+    assert_eq!(
+        sends.recv_timeout(PATIENCE),
+        Ok((0, 1)),
+        "the first is due at once"
+    );
+    stop.stop();
+    let report = within_patience(move || worker.join());
+    assert_eq!(report.offered(), 1);
+}
+
+#[test]
+fn a_duration_ends_a_sender() {
+    let (tx, _sends) = ScriptedTx::new(1, 8, Vec::new());
+    let mut task = tx_task(tx);
+    task.duration = Some(Duration::from_millis(30));
+    task.rate_pps = Some(1000.0);
+    let worker = TxWorker::spawn(task).unwrap();
+    let report = within_patience(move || worker.join());
+    let ran_ns = report.last_ns - report.first_ns;
+    assert!(ran_ns >= 30_000_000, "{ran_ns} ns is too early");
+    assert!(report.error.is_none() && report.offered() > 0);
+}
+
+#[test]
+fn end_markers_follow_each_flow_and_count_apart() {
+    let (tx, sends) = ScriptedTx::new(2, 8, Vec::new());
+    let mut task = tx_task(tx);
+    task.stamp = Some(1);
+    task.end_markers = true;
+    task.count = Some(16);
+    let worker = TxWorker::spawn(task).unwrap();
+    let report = within_patience(move || worker.join());
+    let sends: Vec<(usize, usize)> = sends.iter().collect();
+    assert_eq!(sends[..2], [(0, 8), (1, 8)]);
+    assert_eq!(sends[2..], [(0, 1), (1, 1), (0, 1), (1, 1), (0, 1), (1, 1)]);
+    assert_eq!((report.accepted, report.end_markers), (16, 6));
+    assert_eq!(report.flows, [8, 8]);
+}

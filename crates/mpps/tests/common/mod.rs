@@ -1,0 +1,299 @@
+//! What the tests of the command share: running it with a bound on time, and what they need of
+//! the machine.
+#![allow(dead_code, reason = "each test program uses some of it")]
+
+use libtest_mimic::{Arguments, Completion, Conclusion, Failed, Trial};
+use mpps_os::capability;
+use mpps_os::namespace::{NetNamespace, become_root_in_user_namespace};
+use mpps_os::netlink::link;
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+/// How long a command may take to say what it must, or to end; only a failure takes that long.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// How often it is looked at.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// What a test asks of the machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Need {
+    /// What every user may.
+    Nothing,
+    /// Network namespaces, which an ordinary user has in a user namespace.
+    Namespace,
+    /// To be root in the initial user namespace.
+    Root,
+}
+
+/// A test: its name, what it needs, and what it does.
+pub(crate) type Test = (&'static str, Need, fn());
+
+/// Becomes able to make network namespaces, if this machine allows it. To be called before there
+/// is a second thread. It changes who this process is, so a test of an ordinary user's rights must
+/// not have it called.
+pub(crate) fn become_able() -> Result<(), String> {
+    if !capability::effective(capability::CAP_SYS_ADMIN) {
+        let made = become_root_in_user_namespace();
+        made.map_err(|error| format!("no user namespace: {error}"))?;
+    }
+    let namespace = NetNamespace::new();
+    namespace
+        .map(drop)
+        .map_err(|error| format!("no network namespace: {error}"))
+}
+
+/// Why there is no root's right here.
+fn root() -> Result<(), String> {
+    let initial = capability::in_initial_user_namespace();
+    if initial && capability::effective(capability::CAP_SYS_ADMIN) {
+        return Ok(());
+    }
+    Err("this user is not root".to_owned())
+}
+
+/// Runs the tests, `threads` at once. Those that this machine cannot run are reported as ignored,
+/// with the reason, and are failures where `MPPS_REQUIRE_LAB=1` says that nothing may be skipped.
+pub(crate) fn run_tests(
+    tests: &[Test],
+    namespaces: &Result<(), String>,
+    threads: usize,
+) -> Conclusion {
+    let mut arguments = Arguments::from_args();
+    arguments.test_threads = Some(threads);
+    let trials = tests.iter().map(|(name, need, test)| {
+        let obstacle = match need {
+            Need::Nothing => None,
+            Need::Namespace => namespaces.clone().err(),
+            Need::Root => root().err(),
+        };
+        let test = *test;
+        trial((*name).to_owned(), obstacle, move || undisturbed(test))
+    });
+    libtest_mimic::run(&arguments, trials.collect())
+}
+
+/// A test, or the reason why it cannot be run.
+pub(crate) fn trial(
+    name: String,
+    obstacle: Option<String>,
+    test: impl FnOnce() + Send + 'static,
+) -> Trial {
+    match obstacle {
+        None => Trial::test(name, || {
+            test();
+            Ok(())
+        }),
+        Some(why) if std::env::var("MPPS_REQUIRE_LAB").is_ok_and(|value| value == "1") => {
+            Trial::test(name, || Err(Failed::from(why)))
+        }
+        Some(why) => Trial::ignorable_test(name, || Ok(Completion::ignored_with(why))),
+    }
+}
+
+/// Runs a test, and again if it failed while a CPU's backlog overflowed: the packets of all
+/// programs on all loopback interfaces share it, and what it drops is counted for the CPU alone.
+pub(crate) fn undisturbed(test: fn()) {
+    for _ in 0..4 {
+        let before = backlog_drops();
+        match std::panic::catch_unwind(test) {
+            Ok(()) => return,
+            Err(panic) if backlog_drops() == before => std::panic::resume_unwind(panic),
+            Err(_) => {}
+        }
+    }
+    test();
+}
+
+/// The second column of /proc/net/softnet_stat (softnet_seq_show, net/core/net-procfs.c).
+fn backlog_drops() -> u64 {
+    let text = std::fs::read_to_string("/proc/net/softnet_stat").expect("/proc is mounted");
+    let column = text.lines().filter_map(|line| line.split(' ').nth(1));
+    column
+        .filter_map(|drops| u64::from_str_radix(drops, 16).ok())
+        .sum()
+}
+
+/// The command itself with these arguments.
+pub(crate) fn mpps(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_mpps"));
+    command.args(arguments).env_remove("COLUMNS");
+    command
+}
+
+/// A network namespace with nothing but its loopback interface, which is up.
+pub(crate) fn quiet_namespace() -> NetNamespace {
+    let namespace = NetNamespace::new().expect("the probe made one");
+    let woken = namespace.run(|| link::index("lo").and_then(link::set_up));
+    woken
+        .expect("it can be entered")
+        .expect("it has a loopback interface");
+    namespace
+}
+
+/// How a command ended and what it wrote.
+#[derive(Debug, Clone)]
+pub(crate) struct Ended {
+    pub(crate) status: ExitStatus,
+    pub(crate) out: String,
+    pub(crate) err: String,
+}
+
+impl Ended {
+    /// The exit status; a signal is what it is not.
+    pub(crate) fn code(&self) -> i32 {
+        let signal = self.status.signal();
+        self.status
+            .code()
+            .unwrap_or_else(|| panic!("ended by signal {signal:?}: {self:#?}"))
+    }
+
+    /// Fails unless the status was 0; answers itself.
+    pub(crate) fn fine(self) -> Self {
+        assert_eq!(self.code(), 0, "{self:#?}");
+        self
+    }
+
+    /// The last line of standard output as JSON.
+    pub(crate) fn last_json(&self) -> serde_json::Value {
+        let line = self.out.lines().last().unwrap_or_default();
+        serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {self:#?}"))
+    }
+}
+
+/// Runs a command to its end.
+pub(crate) fn run(command: &mut Command) -> Ended {
+    Running::start(command).end()
+}
+
+/// A command under way, killed if it is dropped.
+#[derive(Debug)]
+pub(crate) struct Running {
+    child: Child,
+    written: [Arc<Mutex<String>>; 2],
+    readers: Vec<JoinHandle<()>>,
+}
+
+impl Running {
+    pub(crate) fn start(command: &mut Command) -> Self {
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let mut child = command
+            .spawn()
+            .unwrap_or_else(|error| panic!("{command:?}: {error}"));
+        let written: [Arc<Mutex<String>>; 2] = Default::default();
+        let streams: [Option<Box<dyn Read + Send>>; 2] = [
+            child.stdout.take().map(|stream| Box::new(stream) as _),
+            child.stderr.take().map(|stream| Box::new(stream) as _),
+        ];
+        let mut readers = Vec::new();
+        for (stream, text) in streams.into_iter().flatten().zip(&written) {
+            let text = Arc::clone(text);
+            readers.push(thread::spawn(move || collect(stream, &text)));
+        }
+        Self {
+            child,
+            written,
+            readers,
+        }
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Waits for a line, on either stream, that has `part` in it.
+    pub(crate) fn line(&mut self, part: &str) -> String {
+        for _ in 0..PATIENCE.as_millis() / LOOK.as_millis() {
+            let ended = self.child.try_wait().expect("a child can be asked");
+            if ended.is_some() {
+                // What it wrote last may still be in the pipes.
+                self.readers
+                    .drain(..)
+                    .for_each(|reader| reader.join().expect("no panic"));
+            }
+            let texts = self.texts();
+            let found = texts
+                .iter()
+                .flat_map(|text| text.lines())
+                .find(|line| line.contains(part));
+            if let Some(line) = found {
+                return line.to_owned();
+            }
+            assert!(ended.is_none(), "ended without `{part}`: {texts:#?}");
+            thread::sleep(LOOK);
+        }
+        panic!("never said `{part}`: {:#?}", self.texts());
+    }
+
+    /// The address that `mpps recv` says it listens at, as soon as it does.
+    pub(crate) fn address(&mut self) -> String {
+        let line = self.line("receiving at ");
+        let rest = line.trim_start_matches("receiving at ");
+        rest.split(' ').next().expect("an address").to_owned()
+    }
+
+    /// Sends a signal: `INT`, `TERM`, `KILL`.
+    pub(crate) fn signal(&self, name: &str) {
+        // The shell's own `kill`, which is everywhere.
+        let kill = format!("kill -{name} {}", self.child.id());
+        let sent = Command::new("sh").args(["-c", &kill]).status();
+        assert!(sent.is_ok_and(|status| status.success()), "{kill}");
+    }
+
+    /// Waits for its end.
+    pub(crate) fn end(mut self) -> Ended {
+        for _ in 0..PATIENCE.as_millis() / LOOK.as_millis() {
+            if let Some(status) = self.child.try_wait().expect("a child can be asked") {
+                self.readers
+                    .drain(..)
+                    .for_each(|reader| reader.join().expect("no panic"));
+                let [out, err] = self.texts();
+                return Ended { status, out, err };
+            }
+            thread::sleep(LOOK);
+        }
+        panic!("it does not end: {:#?}", self.texts());
+    }
+
+    /// Interrupts it as Ctrl-C does, and waits for its end.
+    pub(crate) fn interrupt(self) -> Ended {
+        self.signal("INT");
+        self.end()
+    }
+
+    fn texts(&self) -> [String; 2] {
+        let text = |at: usize| {
+            let text = self.written[at].lock();
+            text.unwrap_or_else(PoisonError::into_inner).clone()
+        };
+        [text(0), text(1)]
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Both fail where it has ended, which is what is wanted.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn collect(stream: impl Read, text: &Mutex<String>) {
+    let mut stream = BufReader::new(stream);
+    loop {
+        let mut line = Vec::new();
+        match stream.read_until(b'\n', &mut line) {
+            Ok(0) | Err(_) => return,
+            Ok(_) => text
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .push_str(&String::from_utf8_lossy(&line)),
+        }
+    }
+}

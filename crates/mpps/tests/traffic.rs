@@ -1,0 +1,549 @@
+//! Real traffic through the real command: both ends' totals, joined, account for every datagram.
+
+mod common;
+
+use common::{Ended, Need, Running, Test, mpps, quiet_namespace, run};
+use mpps::traffic::{RecvTotal, SendTotal};
+use mpps_lab::{Lab, LabConfig};
+use mpps_os::namespace::NetNamespace;
+use serde_json::Value;
+use std::fs;
+use std::net::UdpSocket;
+use std::path::Path;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let namespaces = common::become_able();
+    // Two floods at once would starve each other.
+    common::run_tests(TESTS, &namespaces, 1).exit_code()
+}
+
+const TESTS: &[Test] = &[
+    (
+        "what_is_paced_arrives",
+        Need::Namespace,
+        what_is_paced_arrives,
+    ),
+    (
+        "what_is_paced_arrives_over_ipv6",
+        Need::Namespace,
+        what_is_paced_arrives_over_ipv6,
+    ),
+    (
+        "overload_is_accounted_for",
+        Need::Namespace,
+        overload_is_accounted_for,
+    ),
+    (
+        "overload_is_accounted_for_over_ipv6",
+        Need::Namespace,
+        overload_is_accounted_for_over_ipv6,
+    ),
+    (
+        "stamps_agree_with_the_counters",
+        Need::Namespace,
+        stamps_agree_with_the_counters,
+    ),
+    (
+        "stamps_tell_of_no_duplicates_and_no_disorder",
+        Need::Namespace,
+        stamps_tell_of_no_duplicates_and_no_disorder,
+    ),
+    (
+        "trains_are_accounted_for",
+        Need::Namespace,
+        trains_are_accounted_for,
+    ),
+    (
+        "stamped_trains_are_accounted_for",
+        Need::Namespace,
+        stamped_trains_are_accounted_for,
+    ),
+    (
+        "cut_trains_are_accounted_for",
+        Need::Namespace,
+        cut_trains_are_accounted_for,
+    ),
+    (
+        "a_group_of_sockets_is_accounted_for",
+        Need::Namespace,
+        a_group_of_sockets_is_accounted_for,
+    ),
+    (
+        "threads_on_one_socket_are_accounted_for",
+        Need::Namespace,
+        threads_on_one_socket_are_accounted_for,
+    ),
+    (
+        "one_datagram_a_call_is_accounted_for",
+        Need::Namespace,
+        one_datagram_a_call_is_accounted_for,
+    ),
+    (
+        "a_port_where_nobody_listens_is_accounted_for",
+        Need::Namespace,
+        a_port_where_nobody_listens_is_accounted_for,
+    ),
+    (
+        "two_hosts_are_accounted_for",
+        Need::Namespace,
+        two_hosts_are_accounted_for,
+    ),
+    (
+        "what_is_missing_is_found",
+        Need::Namespace,
+        what_is_missing_is_found,
+    ),
+    (
+        "what_is_too_long_is_counted_as_cut",
+        Need::Namespace,
+        what_is_too_long_is_counted_as_cut,
+    ),
+    (
+        "this_machines_own_loopback_works",
+        Need::Nothing,
+        this_machines_own_loopback_works,
+    ),
+];
+
+const LOOPBACK_V4: &str = "127.0.0.1:0";
+const LOOPBACK_V6: &str = "[::1]:0";
+
+/// A run, both ends told, and the ledger that joins them.
+#[derive(Debug)]
+struct Told {
+    send: SendTotal,
+    recv: RecvTotal,
+    ledger: Value,
+    people: String,
+}
+
+impl Told {
+    /// Zero unaccounted for, by the ledger and by plain addition of its own terms.
+    fn balances(&self) {
+        let Self { ledger, people, .. } = self;
+        assert_eq!(ledger["unaccounted"], 0, "{people}");
+        let count = |name: &str| ledger[name].as_i64().unwrap_or_else(|| panic!("{name}"));
+        let losses = ledger["losses"].as_array().expect("a list");
+        let lost: i64 = losses
+            .iter()
+            .filter_map(|loss| loss["count"].as_i64())
+            .sum();
+        assert_eq!(
+            count("offered"),
+            count("delivered") + count("queued") + lost,
+            "{people}"
+        );
+        // End markers are datagrams like the others to every counter of the kernel.
+        let offered = self.send.offered + self.send.end_markers;
+        let received = self.recv.received + self.recv.end_markers;
+        assert_eq!(count("offered"), offered as i64);
+        assert_eq!(count("delivered") + count("queued"), received as i64);
+        assert!(people.contains("UNACCOUNTED 0"), "{people}");
+    }
+
+    /// Every second opinion is the same.
+    fn witnesses_agree(&self) {
+        for witness in self.ledger["witnesses"].as_array().expect("a list") {
+            assert_eq!(witness["ledger"], witness["witness"], "{}", self.people);
+        }
+        assert!(!self.people.contains("DISAGREES"), "{}", self.people);
+    }
+
+    /// What the ledger says of the stamps.
+    fn has_sequence_witness(&self) -> bool {
+        let witnesses = self.ledger["witnesses"].as_array().expect("a list");
+        witnesses.iter().any(|witness| {
+            witness["source"]
+                .as_str()
+                .is_some_and(|source| source.contains("sequence"))
+        })
+    }
+}
+
+/// Receives on one host and sends from another, or from the same, with these arguments.
+fn exchange(
+    (sender, receiver): (&NetNamespace, &NetNamespace),
+    listen: &str,
+    recv: &[&str],
+    send: &[&str],
+) -> Told {
+    let mut command = mpps(&["recv", listen, "--json"]);
+    command.args(recv);
+    let started = receiver.run(|| Running::start(&mut command));
+    let mut running = started.expect("the receiver can be entered");
+    let address = running.address();
+    let mut command = mpps(&["send", &address, "--json"]);
+    command.args(send);
+    let sent = sender
+        .run(|| run(&mut command))
+        .expect("the sender can be entered");
+    join(&sent.fine(), &running.interrupt().fine())
+}
+
+/// Joins what both ends wrote.
+fn join(sent: &Ended, received: &Ended) -> Told {
+    let directory = tempfile::tempdir().expect("a directory can be had");
+    let path = |name: &str| {
+        directory
+            .path()
+            .join(name)
+            .to_str()
+            .expect("a plain name")
+            .to_owned()
+    };
+    let (send, recv) = (path("send.json"), path("recv.json"));
+    fs::write(&send, &sent.out).expect("it can be written");
+    fs::write(&recv, &received.out).expect("it can be written");
+    let joined = run(&mut mpps(&["ledger", &send, &recv, "--json"]));
+    let people = run(&mut mpps(&["ledger", &send, &recv]));
+    let ledger: Value =
+        serde_json::from_str(&joined.out).unwrap_or_else(|error| panic!("{error}: {joined:#?}"));
+    // Both say the same, by their status as well.
+    let status = i32::from(ledger["unaccounted"] != 0);
+    assert_eq!(
+        (joined.code(), people.code()),
+        (status, status),
+        "{people:#?}"
+    );
+    Told {
+        send: SendTotal::parse(&sent.out).expect("totals"),
+        recv: RecvTotal::parse(&received.out).expect("totals"),
+        ledger,
+        people: people.out,
+    }
+}
+
+/// Both ends in one namespace where nobody else sends.
+fn loopback(listen: &str, recv: &[&str], send: &[&str]) -> Told {
+    let namespace = quiet_namespace();
+    exchange((&namespace, &namespace), listen, recv, send)
+}
+
+const COUNT: &[&str] = &["--count", "100000"];
+
+fn paced(listen: &str) {
+    let told = loopback(
+        listen,
+        &["--rcvbuf", "4M"],
+        &["--count", "100000", "--rate", "200k"],
+    );
+    assert_eq!((told.send.offered, told.send.sent), (100_000, 100_000));
+    assert_eq!(told.recv.received + told.recv.socket_drops, 100_000);
+    assert_eq!(told.recv.bytes, told.recv.received * 32);
+    assert_eq!(told.recv.threads.len(), 1);
+    told.balances();
+    told.witnesses_agree();
+}
+
+fn what_is_paced_arrives() {
+    paced(LOOPBACK_V4);
+}
+
+fn what_is_paced_arrives_over_ipv6() {
+    paced(LOOPBACK_V6);
+}
+
+/// A receive buffer of a few packets cannot hold a batch of a thousand.
+fn overload(listen: &str) {
+    let told = loopback(listen, &["--rcvbuf", "4k"], COUNT);
+    assert_eq!(told.send.offered, 100_000);
+    assert!(told.recv.socket_drops > 0, "{}", told.people);
+    assert_eq!(
+        told.recv.received + told.recv.socket_drops,
+        told.send.sent,
+        "{}",
+        told.people
+    );
+    told.balances();
+    told.witnesses_agree();
+}
+
+fn overload_is_accounted_for() {
+    overload(LOOPBACK_V4);
+}
+
+fn overload_is_accounted_for_over_ipv6() {
+    overload(LOOPBACK_V6);
+}
+
+fn stamps_agree_with_the_counters() {
+    for listen in [LOOPBACK_V4, LOOPBACK_V6] {
+        let stamped = [
+            "--count",
+            "100000",
+            "--batch",
+            "100",
+            "--stamp",
+            "--flows",
+            "4",
+            "--source-port",
+            "0",
+        ];
+        let told = loopback(listen, &["--rcvbuf", "32k"], &stamped);
+        assert!(told.recv.socket_drops > 0, "{}", told.people);
+        told.balances();
+        assert!(told.has_sequence_witness(), "{}", told.people);
+        told.witnesses_agree();
+        // An overrun receiver hears of the end all the same.
+        for flow in &told.recv.flows {
+            assert_eq!(flow.offered, Some(25_000), "{flow:?}");
+        }
+        let received: u64 = told.recv.flows.iter().map(|flow| flow.received).sum();
+        assert_eq!(received, told.recv.received);
+    }
+}
+
+fn stamps_tell_of_no_duplicates_and_no_disorder() {
+    let stamped = [
+        "--count",
+        "40000",
+        "--rate",
+        "100k",
+        "--stamp",
+        "--flows",
+        "4",
+        "--source-port",
+        "0",
+    ];
+    let told = loopback(LOOPBACK_V4, &["--rcvbuf", "4M"], &stamped);
+    told.balances();
+    told.witnesses_agree();
+    assert_eq!(told.recv.flows.len(), 4);
+    for flow in &told.recv.flows {
+        assert_eq!(
+            (flow.duplicates, flow.reordered, flow.too_late),
+            (0, 0, 0),
+            "{flow:?}"
+        );
+        assert_eq!(
+            flow.received + flow.lost,
+            flow.offered.unwrap_or(0),
+            "{flow:?}"
+        );
+        let delay = flow.delay_us.expect("a delay");
+        assert!(
+            delay.p50 <= delay.p99 && delay.p99 <= delay.p999,
+            "{delay:?}"
+        );
+        assert!(delay.p999 <= delay.max, "{delay:?}");
+    }
+    let offered: u64 = told.recv.flows.iter().filter_map(|flow| flow.offered).sum();
+    assert_eq!(offered, told.send.offered);
+}
+
+fn trains_are_accounted_for() {
+    let told = loopback(
+        LOOPBACK_V4,
+        &["--gro", "--rcvbuf", "4M"],
+        &[
+            "--count", "100000", "--rate", "200k", "--gso", "16", "--batch", "16",
+        ],
+    );
+    assert_eq!((told.send.offered, told.send.gso), (100_000, 16));
+    // Drops would be of trains whose length the socket does not tell.
+    assert_eq!(told.recv.socket_drops, 0, "{}", told.people);
+    assert_eq!(told.recv.received, 100_000, "{}", told.people);
+    assert!(told.recv.socket_drops_are_trains);
+    told.balances();
+    told.witnesses_agree();
+}
+
+fn stamped_trains_are_accounted_for() {
+    let told = loopback(
+        LOOPBACK_V6,
+        &["--gro", "--rcvbuf", "4M"],
+        &[
+            "--count", "50001", "--rate", "100k", "--gso", "16", "--batch", "16", "--stamp",
+        ],
+    );
+    assert_eq!(told.recv.received, 50_001, "{}", told.people);
+    told.balances();
+    assert!(told.has_sequence_witness(), "{}", told.people);
+    told.witnesses_agree();
+    assert_eq!(told.recv.flows[0].reordered, 0);
+}
+
+/// The kernel cuts the trains for a receiver that takes single datagrams, and drops single ones.
+fn cut_trains_are_accounted_for() {
+    let told = loopback(
+        LOOPBACK_V4,
+        &["--rcvbuf", "16k"],
+        &["--count", "100000", "--gso", "16", "--batch", "16"],
+    );
+    assert!(told.recv.socket_drops > 0, "{}", told.people);
+    assert_eq!(
+        told.recv.received + told.recv.socket_drops,
+        100_000,
+        "{}",
+        told.people
+    );
+    told.balances();
+    told.witnesses_agree();
+}
+
+fn a_group_of_sockets_is_accounted_for() {
+    let told = loopback(
+        LOOPBACK_V4,
+        &["--threads", "4", "--reuseport", "--rcvbuf", "4k"],
+        &["--count", "100000", "--flows", "32", "--source-port", "0"],
+    );
+    assert_eq!(told.recv.threads.len(), 4);
+    let received: u64 = told.recv.threads.iter().map(|thread| thread.received).sum();
+    assert_eq!(received, told.recv.received);
+    let drops: Option<u64> = told
+        .recv
+        .threads
+        .iter()
+        .map(|thread| thread.socket_drops)
+        .sum();
+    assert_eq!(
+        drops,
+        Some(told.recv.socket_drops),
+        "each socket has its own"
+    );
+    assert!(told.recv.socket_drops > 0, "{}", told.people);
+    told.balances();
+    told.witnesses_agree();
+}
+
+fn threads_on_one_socket_are_accounted_for() {
+    let told = loopback(LOOPBACK_V4, &["--threads", "3", "--rcvbuf", "8k"], COUNT);
+    let received: u64 = told.recv.threads.iter().map(|thread| thread.received).sum();
+    assert_eq!(received, told.recv.received);
+    let drops: Vec<Option<u64>> = told
+        .recv
+        .threads
+        .iter()
+        .map(|thread| thread.socket_drops)
+        .collect();
+    assert_eq!(
+        drops,
+        [Some(told.recv.socket_drops), None, None],
+        "one socket, counted once"
+    );
+    told.balances();
+    told.witnesses_agree();
+}
+
+fn one_datagram_a_call_is_accounted_for() {
+    let told = loopback(
+        LOOPBACK_V4,
+        &["--backend", "recv", "--rcvbuf", "4k"],
+        &["--backend", "send", "--count", "100000"],
+    );
+    assert_eq!(
+        (told.recv.backend.as_str(), told.send.backend.as_str()),
+        ("recv", "send")
+    );
+    told.balances();
+    told.witnesses_agree();
+}
+
+/// Half of it goes where nobody listens: refusals that the sender hears of, and the rest, which
+/// the receiving host counts.
+fn a_port_where_nobody_listens_is_accounted_for() {
+    let namespace = quiet_namespace();
+    let free =
+        namespace.run(|| UdpSocket::bind(LOOPBACK_V4).and_then(|socket| socket.local_addr()));
+    let free = free
+        .expect("it can be entered")
+        .expect("a port is free")
+        .to_string();
+    let told = exchange(
+        (&namespace, &namespace),
+        LOOPBACK_V4,
+        &["--rcvbuf", "4M"],
+        &[&free, "--count", "20000", "--rate", "100k"],
+    );
+    assert_eq!(told.send.offered, 20_000);
+    assert_eq!(told.send.sent + told.send.refused, 20_000);
+    assert!(told.send.refused > 0, "{}", told.people);
+    assert_eq!(told.recv.received + told.recv.socket_drops, 10_000);
+    told.balances();
+    told.witnesses_agree();
+}
+
+/// Over a link with receive rings that overflow, through a socket buffer that overflows.
+fn two_hosts_are_accounted_for() {
+    let lab = Lab::new(&LabConfig::default()).expect("the probe made namespaces");
+    let hosts = (lab.sender().namespace(), lab.receiver().namespace());
+    let v4 = format!("{}:0", lab.receiver().v4()[0]);
+    let v6 = format!("[{}]:0", lab.receiver().v6()[0]);
+    for listen in [v4, v6] {
+        let paced = ["--count", "50000", "--rate", "50k", "--stamp"];
+        let told = exchange(hosts, &listen, &["--rcvbuf", "4M"], &paced);
+        told.balances();
+        assert!(told.has_sequence_witness());
+        let told = exchange(hosts, &listen, &["--rcvbuf", "4k"], &["--count", "300000"]);
+        assert!(told.recv.received < 300_000, "{}", told.people);
+        told.balances();
+    }
+}
+
+/// A ledger that could not fail would prove nothing: datagrams that vanish are found, and so are
+/// those that come from nowhere.
+fn what_is_missing_is_found() {
+    let namespace = quiet_namespace();
+    let mut running = namespace
+        .run(|| Running::start(&mut mpps(&["recv", LOOPBACK_V4, "--json"])))
+        .expect("it can be entered");
+    let address = running.address();
+    let arguments = [
+        "send", &address, "--json", "--count", "1000", "--rate", "100k",
+    ];
+    let sent = namespace
+        .run(|| run(&mut mpps(&arguments)))
+        .expect("it can be entered")
+        .fine();
+    let mut received = running.interrupt().fine();
+    join(&sent, &received).balances();
+    let total = RecvTotal::parse(&received.out).expect("totals");
+    let true_text = format!("\"received\":{},\"bytes\"", total.received);
+    for (difference, unaccounted) in [(-7, 7), (7, -7)] {
+        let forged = format!(
+            "\"received\":{},\"bytes\"",
+            total.received.saturating_add_signed(difference)
+        );
+        let before = received.out.clone();
+        received.out = before.replace(&true_text, &forged);
+        assert_ne!(received.out, before, "the totals have another form");
+        let told = join(&sent, &received);
+        assert_eq!(told.ledger["unaccounted"], unaccounted, "{}", told.people);
+        received.out = before;
+    }
+}
+
+fn what_is_too_long_is_counted_as_cut() {
+    let told = loopback(
+        LOOPBACK_V4,
+        &["--buffer", "100", "--rcvbuf", "4M"],
+        &["--size", "1000", "--count", "1000", "--rate", "50k"],
+    );
+    assert_eq!(told.recv.truncated, told.recv.received);
+    assert_eq!(
+        told.recv.bytes,
+        told.recv.received * 1000,
+        "bytes on the wire"
+    );
+    told.balances();
+}
+
+/// As every user has it, without a namespace: other programs may send as well, but not here.
+fn this_machines_own_loopback_works() {
+    let mut running = Running::start(&mut mpps(&["recv", LOOPBACK_V4, "--json"]));
+    let address = running.address();
+    let sent = run(&mut mpps(&[
+        "send", &address, "--json", "--count", "1000", "--rate", "20k",
+    ]))
+    .fine();
+    let received = running.interrupt().fine();
+    let send = SendTotal::parse(&sent.out).expect("totals");
+    let recv = RecvTotal::parse(&received.out).expect("totals");
+    assert_eq!((send.offered, send.sent), (1000, 1000));
+    assert_eq!(recv.received + recv.socket_drops, 1000);
+    assert!(
+        !Path::new("send.json").exists(),
+        "it writes where it is told"
+    );
+}

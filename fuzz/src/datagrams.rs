@@ -1,0 +1,40 @@
+//! What comes from the network.
+
+use mpps_io::{FlowTable, Stamp};
+
+/// Sequence numbers have 40 bits.
+const SEQUENCE_BITS: u32 = 40;
+
+/// Payloads of any content: each begins with its length, in one byte.
+pub(crate) fn stamp(mut data: &[u8]) -> bool {
+    let mut table = FlowTable::new();
+    let (mut payloads, mut stamped) = (0, 0);
+    while let Some((length, rest)) = data.split_first() {
+        let (payload, rest) = rest.split_at(rest.len().min(usize::from(*length)));
+        data = rest;
+        payloads += 1;
+        if let Some(stamp) = Stamp::read(payload) {
+            stamped += 1;
+            let mut written = payload.to_vec();
+            stamp.write(&mut written);
+            assert_eq!(written, payload, "a stamp is written as it was read");
+            assert_eq!(stamp.age_ns(stamp.time_ns), 0);
+        }
+        // Any clock: behind the sender's, ahead of it, wrapped.
+        let now_ns = payload.iter().rev().take(8);
+        let now_ns = now_ns.fold(0, |now, byte| now << 8 | u64::from(*byte));
+        table.record(payload, now_ns);
+    }
+    let mut counted = table.unstamped() + table.untracked() + table.end_markers();
+    let mut twice = None;
+    for (_, report) in table.reports() {
+        counted += report.received;
+        assert!(report.duplicates + report.too_late <= report.received);
+        assert!(report.lost() <= 1 << SEQUENCE_BITS);
+        let merged = twice.get_or_insert_with(|| report.clone());
+        merged.merge(report);
+        let _ = merged.lost();
+    }
+    assert_eq!(counted, payloads, "every datagram is counted once");
+    stamped > 0
+}

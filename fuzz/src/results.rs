@@ -1,0 +1,68 @@
+//! What comes from a file that mpps, or somebody else, wrote.
+
+use mpps::result::LabResult;
+use mpps::traffic::{RecvTotal, SendTotal};
+use mpps_host::{Account, Ledger, Route};
+
+/// `lab.json`.
+pub(crate) fn lab_result(data: &[u8]) -> bool {
+    let Ok(text) = str::from_utf8(data) else {
+        return false;
+    };
+    let Ok(result) = LabResult::parse(text) else {
+        return false;
+    };
+    let written = serde_json::to_string(&result).expect("a result can be written");
+    LabResult::parse(&written).expect("it reads what it writes");
+    assert!(
+        result
+            .fingerprint
+            .differences(&result.fingerprint)
+            .is_empty()
+    );
+    for rung in &result.rungs {
+        for ledger in rung.ledger.iter().chain(&rung.sample_ledgers) {
+            look_at(ledger);
+        }
+    }
+    true
+}
+
+/// What `mpps send --json` and `mpps recv --json` wrote, parted by a zero byte, and their ledger.
+pub(crate) fn totals(data: &[u8]) -> bool {
+    let Ok(text) = str::from_utf8(data) else {
+        return false;
+    };
+    let (send, recv) = text.split_once('\0').unwrap_or((text, text));
+    let (Ok(send), Ok(recv)) = (SendTotal::parse(send), RecvTotal::parse(recv)) else {
+        return false;
+    };
+    let account = Account {
+        offered: send.offered,
+        refused: send.refused_by.clone(),
+        gso: send.gso > 1,
+        delivered: recv.received,
+        queued: recv.queued,
+        copies: recv.multicast_sockets,
+        socket_drops: recv.socket_drops,
+        gro: recv.socket_drops_are_trains,
+        sender: send.host.as_ref(),
+        receiver: recv.host.as_ref(),
+        route: Route::Hosts,
+        reasons: None,
+        sequence_lost: Some(send.sent),
+    };
+    let ledger = account.ledger();
+    assert!(ledger.adds_up(), "{ledger:?}");
+    look_at(&ledger);
+    true
+}
+
+fn look_at(ledger: &Ledger) {
+    let _ = (ledger.balances(), ledger.adds_up(), ledger.to_string());
+    assert!(!ledger.delivered_ratio().is_nan());
+    for loss in &ledger.losses {
+        assert!(ledger.lost_at(loss.station) <= ledger.lost());
+    }
+    let _ = ledger.witnesses.iter().all(|witness| witness.agrees());
+}

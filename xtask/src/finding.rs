@@ -1,0 +1,44 @@
+//! What a rule found, and where.
+
+use std::fmt;
+
+/// One place that breaks a rule.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Finding {
+    /// The file, from the root of the repository.
+    pub(crate) path: String,
+    /// The line, from 1.
+    pub(crate) line: usize,
+    /// What is wrong, and how to mend it.
+    pub(crate) message: String,
+    /// True if it is only worth a look.
+    pub(crate) hint: bool,
+}
+
+impl Finding {
+    /// Something that has to be mended.
+    pub(crate) fn new(path: &str, line: usize, message: impl Into<String>) -> Self {
+        Self {
+            path: path.to_owned(),
+            line,
+            message: message.into(),
+            hint: false,
+        }
+    }
+
+    /// Something that is worth a look.
+    pub(crate) fn hint(path: &str, line: usize, message: impl Into<String>) -> Self {
+        Self {
+            hint: true,
+            ..Self::new(path, line, message)
+        }
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (path, line, message) = (&self.path, self.line, &self.message);
+        let hint = if self.hint { "hint: " } else { "" };
+        write!(f, "{path}:{line}: {hint}{message}")
+    }
+}

@@ -1,0 +1,41 @@
+//! Every file says first what it is.
+
+use super::Rule;
+use crate::finding::Finding;
+use crate::tree::Tree;
+
+pub(super) const RULE: Rule = Rule {
+    name: "opening",
+    check,
+};
+
+fn check(tree: &Tree) -> Vec<Finding> {
+    tree.ending("rs")
+        .filter(|(path, _)| !path.contains("/fixtures/"))
+        .filter(|(_, text)| !text.starts_with("//! "))
+        .map(|(path, _)| {
+            Finding::new(
+                path,
+                1,
+                "begin the file with a `//!` sentence on what it is",
+            )
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rule::places;
+
+    #[test]
+    fn a_file_that_does_not_say_what_it_is_is_found() {
+        let files = [
+            ("a.rs", "//! A.\n"),
+            ("b.rs", "use std::io;\n//! B.\n"),
+            ("c.rs", ""),
+            ("tests/fixtures/d.rs", ""),
+        ];
+        assert_eq!(places(&RULE, &files), ["b.rs:1", "c.rs:1"]);
+    }
+}

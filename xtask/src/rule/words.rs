@@ -1,0 +1,121 @@
+//! Words that have no place in what is published: unfinished work, and one developer's machine.
+
+use super::Rule;
+use crate::finding::Finding;
+use crate::rust::{lines_of, tokens};
+use crate::tree::Tree;
+
+pub(super) const RULE: Rule = Rule {
+    name: "words",
+    check,
+};
+
+/// Code that is not to be kept, token by token, and what to do instead.
+const CODE: &[(&[&str], &str)] = &[
+    (&["todo", "!"], "write it now, or leave it out"),
+    (&["unimplemented", "!"], "write it now, or return an error"),
+    (&["dbg", "!"], "take it out"),
+    (
+        &["#", "[", "ignore", "]"],
+        "say why: #[ignore = \"reason\"]",
+    ),
+];
+
+/// Whole words that mark unfinished work, in any file.
+const MARKS: &[&str] = &[
+    concat!("TO", "DO"),
+    concat!("FIX", "ME"),
+    concat!("XX", "X"),
+    concat!("HA", "CK"),
+];
+
+/// Parts of the path of a file on one machine; a reader of ours has another.
+const PLACES: &[&str] = &[
+    concat!("/wo", "rk/"),
+    concat!("/ro", "ot/"),
+    concat!("/ho", "me/"),
+    concat!("/tmp/br", "ief"),
+    concat!("shared/", "design"),
+];
+
+/// Phrases that speak of how the work was done instead of what it is.
+const PHRASES: &[&str] = &[
+    concat!("the is", "sue"),
+    concat!("this is", "sue"),
+    concat!("this ses", "sion"),
+    concat!("the br", "ief"),
+];
+
+fn check(tree: &Tree) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (path, text) in tree.ending("rs") {
+        match tokens(text) {
+            Err((line, message)) => findings.push(Finding::new(path, line, message)),
+            Ok(tokens) => {
+                for (code, remedy) in CODE {
+                    let message = format!("`{}`: {remedy}", code.concat());
+                    let lines = lines_of(&tokens, code);
+                    findings.extend(lines.map(|line| Finding::new(path, line, &*message)));
+                }
+            }
+        }
+    }
+    for (path, text) in tree.texts().filter(|(path, _)| *path != "Cargo.lock") {
+        for (at, line) in text.lines().enumerate() {
+            if let Some(message) = objection(line) {
+                findings.push(Finding::new(path, at + 1, message));
+            }
+        }
+    }
+    findings
+}
+
+fn objection(line: &str) -> Option<String> {
+    let whole = |word: &&&str| {
+        line.match_indices(**word).any(|(at, _)| {
+            let edge = |c: Option<char>| !c.is_some_and(|c| c.is_alphanumeric() || c == '_');
+            edge(line[..at].chars().next_back()) && edge(line[at + word.len()..].chars().next())
+        })
+    };
+    if let Some(mark) = MARKS.iter().find(whole) {
+        return Some(format!(
+            "`{mark}`: do it now, or say in docs/ what is missing and why"
+        ));
+    }
+    if let Some(place) = PLACES.iter().find(|place| line.contains(**place)) {
+        return Some(format!(
+            "`{place}` is a path of one machine: give a relative one"
+        ));
+    }
+    let lower = line.to_lowercase();
+    let phrase = PHRASES.iter().find(|phrase| lower.contains(**phrase))?;
+    Some(format!(
+        "`{phrase}`: a reader knows the project only: say what is meant"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rule::places;
+
+    #[test]
+    fn every_forbidden_word_is_found() {
+        for word in MARKS.iter().chain(PLACES).chain(PHRASES) {
+            let text = format!("fine\nnot {word}, though\n");
+            assert_eq!(places(&RULE, &[("a.md", &text)]), ["a.md:2"], "{word}");
+        }
+        for (code, _) in CODE {
+            let text = format!("//! A.\nfn a() {{ {}() }}", code.concat());
+            assert_eq!(places(&RULE, &[("a.rs", &text)]), ["a.rs:2"], "{code:?}");
+        }
+        assert_eq!(places(&RULE, &[("a.rs", "//! A.\nfn a( {")]).len(), 1);
+    }
+
+    #[test]
+    fn parts_of_words_and_good_reasons_are_fine() {
+        let name = format!("mkstemp {}{} and {}S", MARKS[2], MARKS[2], MARKS[0]);
+        let rust = "//! A.\n#[ignore = \"needs a NIC\"]\nfn a() {}\n// dbg!() prints.\n";
+        assert!(places(&RULE, &[("a.md", &name), ("a.rs", rust)]).is_empty());
+    }
+}

@@ -1,0 +1,29 @@
+//! `cargo xtask tidy`: the rules of style that can be tested, tested.
+
+use crate::finding::Finding;
+use crate::rule::RULES;
+use crate::tree::Tree;
+use anyhow::Result;
+use std::path::Path;
+use std::process::ExitCode;
+
+/// Prints what every rule finds; status 1 if there is anything to mend.
+pub(crate) fn run(root: &Path) -> Result<ExitCode> {
+    let tree = Tree::read(root)?;
+    let mut broken = 0;
+    for rule in RULES {
+        let mut findings: Vec<Finding> = (rule.check)(&tree);
+        findings.sort();
+        for finding in &findings {
+            println!("{finding} [{}]", rule.name);
+        }
+        broken += findings.iter().filter(|finding| !finding.hint).count();
+    }
+    let (files, rules) = (tree.paths().count(), RULES.len());
+    if broken == 0 {
+        println!("tidy: {files} files keep {rules} rules");
+        return Ok(ExitCode::SUCCESS);
+    }
+    println!("tidy: {broken} places to mend");
+    Ok(ExitCode::FAILURE)
+}
