@@ -14,9 +14,11 @@ const HISTOGRAMS_MAX: usize = 256;
 /// Flows that are followed (0.6 KiB each); datagrams of others are counted as untracked.
 const FLOWS_MAX: usize = 8192;
 
-/// Which flow: the sending thread and its flow number.
+/// Which flow: the run of a sending thread, the thread, and its flow number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FlowKey {
+    /// Run of the sending thread, a random number.
+    pub run: u8,
     /// Sending thread.
     pub sender: u8,
     /// Flow of that thread.
@@ -73,11 +75,15 @@ impl FlowReport {
     /// Datagrams that were offered and never came, counted from sequence number 0: against the
     /// end marker if it came, else against the highest number seen.
     pub fn lost(&self) -> u64 {
+        self.lost_of(1)
+    }
+
+    /// The same where each datagram was to be delivered so many times, as multicast to several
+    /// sockets is.
+    pub fn lost_of(&self, copies: u64) -> u64 {
+        let offered = self.offered.unwrap_or(self.next).max(self.next);
         let distinct = self.received - self.duplicates;
-        self.offered
-            .unwrap_or(self.next)
-            .max(self.next)
-            .saturating_sub(distinct)
+        offered.saturating_mul(copies).saturating_sub(distinct)
     }
 
     /// Adds what another thread saw of the same flow. A duplicate that came to another thread than
@@ -124,6 +130,7 @@ impl FlowTable {
             return;
         };
         let key = FlowKey {
+            run: stamp.run,
             sender: stamp.sender,
             flow: stamp.flow,
         };
@@ -276,6 +283,7 @@ mod tests {
             kind,
             sender: 1,
             flow: 2,
+            run: 0,
             sequence,
             time_ns: 0,
         }
@@ -317,6 +325,7 @@ mod tests {
                 kind: StampKind::Data,
                 sender: 0,
                 flow,
+                run: 0,
                 sequence: 0,
                 time_ns: 0,
             }

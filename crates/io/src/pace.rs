@@ -14,16 +14,20 @@ pub struct Pacer {
 }
 
 impl Pacer {
-    /// Paces `rate_pps` datagrams per second in bursts of at most `batch`, from `now` on.
-    pub fn new(rate_pps: f64, batch: usize, now: Instant) -> Self {
-        let batch = batch.max(1) as f64;
+    /// Paces `rate_pps` datagrams per second from `now` on: at least `train` at a time, because
+    /// they are sent as one, and at most `batch`.
+    pub fn new(rate_pps: f64, train: usize, batch: usize, now: Instant) -> Self {
+        // A rate of nothing would never be due; one in a thousand years will do for it.
+        let rate_pps = if rate_pps > 1e-10 { rate_pps } else { 1e-10 };
+        let train = train.max(1) as f64;
+        let batch = (batch as f64).max(train);
         // It is worth waking up for a millisecond of traffic, so that a slow rate is even.
-        let chunk = (rate_pps / 1000.0).clamp(1.0, batch);
+        let chunk = (rate_pps / 1000.0).clamp(train, batch);
         Self {
             rate_pps,
             batch,
             chunk,
-            credit: 1.0,
+            credit: train,
             seen: now,
         }
     }
@@ -56,14 +60,14 @@ mod tests {
     #[test]
     fn a_held_up_sender_does_not_flood() {
         let start = Instant::now();
-        let mut pacer = Pacer::new(1_000_000.0, 64, start);
+        let mut pacer = Pacer::new(1_000_000.0, 1, 64, start);
         assert_eq!(pacer.due(start + Duration::from_secs(10)), 64);
     }
 
     #[test]
     fn a_slow_rate_is_even() {
         let start = Instant::now();
-        let mut pacer = Pacer::new(10.0, 1024, start);
+        let mut pacer = Pacer::new(10.0, 1, 1024, start);
         assert_eq!(pacer.due(start), 1);
         pacer.spend(1);
         assert_eq!(pacer.due(start + Duration::from_millis(50)), 0);
@@ -77,7 +81,7 @@ mod tests {
             steps_us in proptest::collection::vec(0_u64..2_000, 1..200),
         ) {
             let start = Instant::now();
-            let mut pacer = Pacer::new(rate, 256, start);
+            let mut pacer = Pacer::new(rate, 1, 256, start);
             let (mut now, mut sent) = (start, 0_u64);
             for step in steps_us {
                 now += Duration::from_micros(step);

@@ -1,14 +1,15 @@
 //! The 16-byte header of stamped traffic: who sent it, its place in the flow, and when.
 //!
 //! ```text
-//! byte   0    2       3             4      6             11            16
-//!        "mp" check   kind, sender  flow   sequence      send time
-//!                     1 + 7 bits    u16    u40           u40, nanoseconds
+//! bits   16    8      1     7       16    8    36        36
+//!        "mp"  check  kind  sender  flow  run  sequence  send time in units of 16 ns
 //! ```
 //!
 //! Integers are big-endian. The check byte makes all sixteen bytes xor to zero, so that foreign
-//! payloads are taken for stamps about once in 16 million. The send time is `CLOCK_REALTIME`
-//! modulo 2^40 ns (18 minutes); between two machines it is as true as their clocks are the same.
+//! payloads are taken for stamps about once in 16 million. The run is a number drawn at random by
+//! each run of a sender, so that two of them are not taken for one. The send time is
+//! `CLOCK_REALTIME` modulo 2^40 ns (18 minutes); between two machines it is as true as their clocks
+//! are the same.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -18,6 +19,9 @@ pub const STAMP_BYTES: usize = 16;
 const SENDER_MASK: u8 = 0x7f;
 const END_BIT: u8 = 0x80;
 const U40_MASK: u64 = (1 << 40) - 1;
+const U36_MASK: u64 = (1 << 36) - 1;
+/// The send time has 36 bits for 40 bits of nanoseconds: units of 16 ns.
+const TIME_SHIFT: u32 = 4;
 
 /// What a stamped datagram is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,9 +42,11 @@ pub struct Stamp {
     pub sender: u8,
     /// Which of the sender's flows.
     pub flow: u16,
-    /// Place in the flow, from 0, modulo 2^40.
+    /// Which run of the sender.
+    pub run: u8,
+    /// Place in the flow, from 0, modulo 2^36: 19 hours at a million a second.
     pub sequence: u64,
-    /// When it was written, [`Stamp::now_ns`].
+    /// When it was written, [`Stamp::now_ns`], cut to 16 ns.
     pub time_ns: u64,
 }
 
@@ -67,8 +73,9 @@ impl Stamp {
         let mut bits = u128::from(u16::from_be_bytes(*b"mp")) << 112;
         bits |= u128::from(end | (self.sender & SENDER_MASK)) << 96;
         bits |= u128::from(self.flow) << 80;
-        bits |= u128::from(self.sequence & U40_MASK) << 40;
-        bits |= u128::from(self.time_ns & U40_MASK);
+        bits |= u128::from(self.run) << 72;
+        bits |= u128::from(self.sequence & U36_MASK) << 36;
+        bits |= u128::from((self.time_ns & U40_MASK) >> TIME_SHIFT);
         bits |= u128::from(parity(bits)) << 104;
         *header = bits.to_be_bytes();
     }
@@ -89,8 +96,9 @@ impl Stamp {
             },
             sender: who & SENDER_MASK,
             flow: (bits >> 80) as u16,
-            sequence: (bits >> 40) as u64 & U40_MASK,
-            time_ns: bits as u64 & U40_MASK,
+            run: (bits >> 72) as u8,
+            sequence: (bits >> 36) as u64 & U36_MASK,
+            time_ns: (bits as u64 & U36_MASK) << TIME_SHIFT,
         })
     }
 
@@ -124,15 +132,16 @@ mod tests {
             kind: StampKind::End,
             sender: 3,
             flow: 0x0102,
-            sequence: 0x0a0b_0c0d_0e0f,
-            time_ns: 0x05,
+            run: 0x55,
+            sequence: 0x0a_0b0c_0d0e,
+            time_ns: 0x70,
         };
         stamp.write(&mut payload);
         assert_eq!(payload[..2], *b"mp");
         assert_eq!(
             payload[3..],
             [
-                0x83, 1, 2, 0x0b, 0x0c, 0x0d, 0x0e, 0x0f, 0, 0, 0, 0, 5, 0xaa, 0xaa
+                0x83, 1, 2, 0x55, 0xa0, 0xb0, 0xc0, 0xd0, 0xe0, 0, 0, 0, 7, 0xaa, 0xaa
             ]
         );
         assert_eq!(payload[..16].iter().fold(0, |xor, byte| xor ^ byte), 0);
@@ -151,22 +160,23 @@ mod tests {
             kind: StampKind::Data,
             sender: 0,
             flow: 0,
+            run: 0,
             sequence: 0,
-            time_ns: 1000,
+            time_ns: 1600,
         };
         sent.write(&mut payload);
         let stamp = Stamp::read(&payload).unwrap();
-        assert_eq!((stamp.age_ns(1500), stamp.age_ns(900)), (500, 0));
+        assert_eq!((stamp.age_ns(2100), stamp.age_ns(900)), (500, 0));
     }
 
     proptest! {
         #[test]
         fn reads_what_was_written(
-            end in any::<bool>(), sender in 0_u8..128, flow in any::<u16>(),
-            sequence in 0..=U40_MASK, time_ns in 0..=U40_MASK,
+            end in any::<bool>(), sender in 0_u8..128, flow in any::<u16>(), run in any::<u8>(),
+            sequence in 0..=U36_MASK, time in 0..=U36_MASK,
         ) {
             let kind = if end { StampKind::End } else { StampKind::Data };
-            let stamp = Stamp { kind, sender, flow, sequence, time_ns };
+            let stamp = Stamp { kind, sender, flow, run, sequence, time_ns: time << TIME_SHIFT };
             let mut payload = [0; 16];
             stamp.write(&mut payload);
             prop_assert_eq!(Stamp::read(&payload), Some(stamp));

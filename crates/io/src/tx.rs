@@ -76,6 +76,8 @@ pub struct TxCaps {
     pub layer: Layer,
     /// Most datagrams per send.
     pub batch: usize,
+    /// Datagrams per train; 1 without GSO.
+    pub train: usize,
     /// Flows that it has.
     pub flows: usize,
     /// Local address of each flow.

@@ -127,6 +127,7 @@ impl ScriptedTx {
     ) -> (Self, mpsc::Receiver<(usize, usize)>) {
         let (sends, seen) = mpsc::channel();
         let caps = TxCaps {
+            train: 1,
             backend: "scripted",
             layer: Layer::Payload,
             batch,
@@ -396,6 +397,7 @@ fn stamps_are_looked_for_as_asked() {
                 kind: StampKind::Data,
                 sender: 0,
                 flow: 0,
+                run: 0,
                 sequence,
                 time_ns: Stamp::now_ns(),
             };

@@ -12,6 +12,7 @@ use crate::failure;
 use crate::output::{self, Stream};
 use anyhow::{Context, Result};
 use clap::Parser;
+use clap::error::ErrorKind;
 use mpps_host::Snapshot;
 use std::path::Path;
 use std::process::ExitCode;
@@ -35,8 +36,14 @@ pub fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => {
             // `--help` and `--version` come this way too; a reader that has gone is no error.
-            let _ = error.print();
-            return ExitCode::from(if error.use_stderr() { 2 } else { 0 });
+            if !error.use_stderr()
+                || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
+            {
+                let _ = error.print();
+                return ExitCode::from(if error.use_stderr() { 2 } else { 0 });
+            }
+            let _ = output::line(Stream::Err, &usage(&error));
+            return ExitCode::from(2);
         }
     };
     let outcome = match cli.command {
@@ -59,6 +66,27 @@ pub fn main() -> ExitCode {
             ExitCode::from(2)
         }
     }
+}
+
+/// What is wrong with the command line, in one line like every other error.
+fn usage(error: &clap::Error) -> String {
+    let text = error.render().to_string();
+    let told = text
+        .lines()
+        .map(str::trim)
+        .take_while(|line| !line.starts_with("Usage:"));
+    let told: Vec<&str> = told
+        .filter(|line| !line.is_empty() && !line.starts_with("For more"))
+        .collect();
+    let told = told.join(" ");
+    let told = told.strip_prefix("error: ").unwrap_or(&told);
+    let command = std::env::args()
+        .nth(1)
+        .filter(|word| word.chars().all(char::is_alphabetic));
+    let command = command.map_or_else(String::new, |word| format!(" {word}"));
+    output::printable(&format!(
+        "mpps: {told}; `mpps{command} --help` tells what is possible"
+    ))
 }
 
 /// The command line as it was typed, for result files.
@@ -91,6 +119,12 @@ fn read(path: &Path) -> Result<String> {
 fn kernel_release() -> String {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease");
     release.map_or_else(|_| "unknown".to_owned(), |text| text.trim().to_owned())
+}
+
+/// Which boot of which machine this is, so that two files tell whether they are from one machine.
+fn boot_id() -> Option<String> {
+    let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    Some(id.trim().to_owned())
 }
 
 /// The counters of this host and of all its interfaces.

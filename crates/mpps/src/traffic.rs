@@ -42,6 +42,9 @@ pub struct RecvTotal {
     pub command: String,
     /// The kernel's release.
     pub kernel: String,
+    /// Which boot of which machine this was (`/proc/sys/kernel/random/boot_id`).
+    #[serde(default)]
+    pub boot_id: Option<String>,
     /// The backend.
     pub backend: String,
     /// The address that was listened on.
@@ -69,12 +72,18 @@ pub struct RecvTotal {
     pub end_markers: u64,
     /// Sockets that got each multicast datagram; 0 if no group was joined.
     pub multicast_sockets: u64,
+    /// The multicast groups that were joined.
+    #[serde(default)]
+    pub groups: Vec<String>,
     /// The socket receive buffer granted, bytes without the kernel's doubling.
     pub receive_buffer_bytes: Option<usize>,
     /// What the stamps said, a flow each; empty for unstamped traffic.
     pub flows: Vec<FlowTotal>,
     /// Datagrams of flows that were too many to follow.
     pub untracked: u64,
+    /// Datagrams without a stamp, among stamped ones.
+    #[serde(default)]
+    pub unstamped: u64,
     /// What the receiving host counted meanwhile.
     pub host: Option<Delta>,
 }
@@ -99,6 +108,9 @@ pub struct RecvThread {
 /// What the stamps said of one flow.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FlowTotal {
+    /// Run of the sending thread, a random number.
+    #[serde(default)]
+    pub run: u8,
     /// Sending thread.
     pub sender: u8,
     /// Flow of that thread.
@@ -168,6 +180,9 @@ pub struct SendTotal {
     pub command: String,
     /// The kernel's release.
     pub kernel: String,
+    /// Which boot of which machine this was (`/proc/sys/kernel/random/boot_id`).
+    #[serde(default)]
+    pub boot_id: Option<String>,
     /// The backend.
     pub backend: String,
     /// Datagrams handed to the kernel, refused ones included, end markers not.
@@ -190,7 +205,7 @@ pub struct SendTotal {
     pub gso: u16,
     /// The socket send buffer granted, bytes without the kernel's doubling.
     pub send_buffer_bytes: Option<usize>,
-    /// Calls that found the send buffer full for 0.1 s: the sender was not open loop.
+    /// Calls that found the send buffer full for 5 ms: the sender was not open loop.
     pub blocked: u64,
     /// What each thread did.
     pub threads: Vec<SendThread>,
@@ -205,6 +220,9 @@ pub struct SendThread {
     pub cpu: Option<usize>,
     /// Where it sent.
     pub target: String,
+    /// The run that is in its stamps; absent without stamps.
+    #[serde(default)]
+    pub run: Option<u8>,
     /// Datagrams handed to the kernel.
     pub offered: u64,
     /// Datagrams that the kernel took.

@@ -1,5 +1,6 @@
 //! Values as people write them on a command line.
 
+use std::net::{SocketAddr, SocketAddrV6};
 use std::time::Duration;
 
 /// A number of things with a decimal suffix: `1500000`, `1.5M`, `300k`.
@@ -42,6 +43,30 @@ pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
     }
     // A year is longer than any run and fits into every clock.
     Duration::try_from_secs_f64((value * unit).min(31_536_000.0)).map_err(|_| wrong())
+}
+
+/// An address and port: `192.168.254.1:4321`, `[fd00::1]:4321`, `[ff02::1%eth1]:4321`.
+pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
+    let wrong = || {
+        format!(
+            "`{text}` is no ADDR:PORT, such as 192.168.254.1:4321, [fd00::1]:4321 or [ff02::1%eth1]:4321"
+        )
+    };
+    if let Ok(address) = text.parse() {
+        return Ok(address);
+    }
+    // The standard library takes a zone as a number only.
+    let zoned = text.strip_prefix('[').and_then(|rest| rest.split_once('%'));
+    let Some((ip, (zone, port))) = zoned.and_then(|(ip, rest)| Some((ip, rest.split_once("]:")?)))
+    else {
+        return Err(wrong());
+    };
+    let (Ok(ip), Ok(port)) = (ip.parse(), port.parse()) else {
+        return Err(wrong());
+    };
+    let index = mpps_os::netlink::link::index(zone)
+        .map_err(|_| format!("`{text}`: there is no interface {zone}; `ip link` lists them"))?;
+    Ok(SocketAddrV6::new(ip, port, 0, index).into())
 }
 
 fn scaled(text: &str, thousand: f64) -> Result<f64, String> {
@@ -93,10 +118,28 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_zone_may_be_an_interfaces_name() {
+        assert_eq!(
+            address("127.0.0.1:1"),
+            Ok(SocketAddr::from(([127, 0, 0, 1], 1)))
+        );
+        let zoned = address("[ff02::1%lo]:4321").unwrap();
+        assert!(matches!(zoned, SocketAddr::V6(v6) if v6.scope_id() > 0 && v6.port() == 4321));
+        assert!(
+            address("[ff02::1%nosuch0]:1")
+                .unwrap_err()
+                .contains("nosuch0")
+        );
+        for text in [":4321", "[::1", "[%]:1", "[::1%lo]:x", "host:1"] {
+            assert!(address(text).unwrap_err().contains("ADDR:PORT"), "{text}");
+        }
+    }
+
     proptest! {
         #[test]
         fn never_panics(text in "\\PC{0,12}") {
-            let _ = (count(&text), bytes(&text), rate(&text), seconds(&text));
+            let _ = (count(&text), bytes(&text), rate(&text), seconds(&text), address(&text));
         }
 
         #[test]

@@ -72,9 +72,11 @@ impl ReceiveMessages {
         // sharing lines, which matters when two threads read neighbours.
         let stride = buffer_bytes.next_multiple_of(64);
         let mut arena = vec![0_u8; stride * count];
+        // One pointer for all: a borrow of the arena for each would end the one before it.
+        let base = arena.as_mut_ptr();
         let mut iovecs: Vec<libc::iovec> = (0..count)
             .map(|at| libc::iovec {
-                iov_base: arena[at * stride..].as_mut_ptr().cast(),
+                iov_base: base.wrapping_add(at * stride).cast(),
                 iov_len: buffer_bytes,
             })
             .collect();
@@ -84,19 +86,22 @@ impl ReceiveMessages {
         // SAFETY: all zeros is a valid `sockaddr_storage`, a plain C struct of integers.
         let empty: libc::sockaddr_storage = unsafe { mem::zeroed() };
         let mut sources = vec![empty; sources_needed];
+        let vectors = iovecs.as_mut_ptr();
+        let (controls_base, sources_base) = (controls.as_mut_ptr(), sources.as_mut_ptr());
         let headers = (0..count)
             .map(|at| {
                 // SAFETY: all zeros is a valid `mmsghdr`: null pointers and zero lengths.
                 let mut header: libc::mmsghdr = unsafe { mem::zeroed() };
-                header.msg_hdr.msg_iov = &raw mut iovecs[at];
+                header.msg_hdr.msg_iov = vectors.wrapping_add(at);
                 header.msg_hdr.msg_iovlen = 1;
-                if let Some(control) = controls.get_mut(at) {
-                    header.msg_hdr.msg_control = ptr::from_mut(control).cast();
+                if extras.segments {
+                    header.msg_hdr.msg_control = controls_base.wrapping_add(at).cast();
                     header.msg_hdr.msg_controllen = CONTROL_BYTES as _;
                 }
-                if let Some(source) = sources.get_mut(at) {
-                    header.msg_hdr.msg_name = ptr::from_mut(source).cast();
-                    header.msg_hdr.msg_namelen = mem::size_of_val(source) as libc::socklen_t;
+                if extras.sources {
+                    header.msg_hdr.msg_name = sources_base.wrapping_add(at).cast();
+                    header.msg_hdr.msg_namelen =
+                        mem::size_of::<libc::sockaddr_storage>() as libc::socklen_t;
                 }
                 header
             })
@@ -281,9 +286,11 @@ impl SendMessages {
     pub fn new(count: usize, message_bytes: usize, target: Option<SocketAddr>) -> Self {
         let stride = message_bytes.next_multiple_of(64).max(64);
         let mut arena = vec![0_u8; stride * count];
+        // One pointer for all: a borrow of the arena for each would end the one before it.
+        let base = arena.as_mut_ptr();
         let mut iovecs: Vec<libc::iovec> = (0..count)
             .map(|at| libc::iovec {
-                iov_base: arena[at * stride..].as_mut_ptr().cast(),
+                iov_base: base.wrapping_add(at * stride).cast(),
                 iov_len: message_bytes,
             })
             .collect();
@@ -291,14 +298,16 @@ impl SendMessages {
             Some((storage, bytes)) => (vec![storage], bytes),
             None => (Vec::new(), 0),
         };
+        let vectors = iovecs.as_mut_ptr();
+        let target_base = target.as_mut_ptr();
         let headers = (0..count)
             .map(|at| {
                 // SAFETY: all zeros is a valid `mmsghdr`: null pointers and zero lengths.
                 let mut header: libc::mmsghdr = unsafe { mem::zeroed() };
-                header.msg_hdr.msg_iov = &raw mut iovecs[at];
+                header.msg_hdr.msg_iov = vectors.wrapping_add(at);
                 header.msg_hdr.msg_iovlen = 1;
-                if let Some(storage) = target.first_mut() {
-                    header.msg_hdr.msg_name = ptr::from_mut(storage).cast();
+                if target_bytes > 0 {
+                    header.msg_hdr.msg_name = target_base.cast();
                     header.msg_hdr.msg_namelen = target_bytes;
                 }
                 header

@@ -33,6 +33,8 @@ fn account<'a>(route: Route<'a>, sender: &'a Delta, receiver: &'a Delta) -> Acco
     Account {
         offered: 400_000,
         refused: BTreeMap::new(),
+        blocked: 0,
+        one_machine: false,
         gso: false,
         delivered: 0,
         queued: 0,

@@ -1,6 +1,8 @@
 //! Second counts of what the ledger says: each is kept, agreeing or not.
 
-use super::{Account, Route, SOCKET_REASONS, link, lost_for, total, udp, unsigned};
+use super::{
+    Account, Route, SEQUENCE_NUMBERS, SOCKET_REASONS, link, lost_for, total, udp, unsigned,
+};
 use crate::{Delta, Ledger};
 
 impl Account<'_> {
@@ -8,8 +10,7 @@ impl Account<'_> {
         let refused = total(self.refused.values().copied());
         // Trains are counted as one by the sending UDP layer.
         if !self.gso && self.route != Route::Hosts {
-            let names = ["OutDatagrams", "SndbufErrors"];
-            let out = total(names.map(|name| udp(self.sender, name)));
+            let out = total([udp(self.sender, "OutDatagrams"), self.sndbuf_errors()]);
             let accepted = self.offered.saturating_sub(refused);
             let source = "sender Udp.OutDatagrams and Udp.SndbufErrors";
             ledger.witness("accepted by the sending kernel", source, accepted, out);
@@ -26,7 +27,7 @@ impl Account<'_> {
             );
         }
         if let Some(lost) = self.sequence_lost {
-            ledger.witness("all losses", "sequence numbers", ledger.lost(), lost);
+            ledger.witness("all losses", SEQUENCE_NUMBERS, ledger.lost(), lost);
         }
         self.hear_reasons(ledger);
     }
@@ -35,8 +36,10 @@ impl Account<'_> {
         match self.route {
             Route::VethRing { sender, receiver } => {
                 let lost = lost_for(ledger, "receive ring full");
-                let dropped = link(self.sender, sender, |link| link.tx_dropped);
-                ledger.witness("receive ring full", "sender tx_dropped", lost, dropped);
+                if !self.gso {
+                    let dropped = link(self.sender, sender, |link| link.tx_dropped);
+                    ledger.witness("receive ring full", "sender tx_dropped", lost, dropped);
+                }
                 let passed = self.offered.saturating_sub(refused.saturating_add(lost));
                 let queues = self.receiver.map(|delta| delta.queue_packets(receiver));
                 let queues = queues.unwrap_or_default();

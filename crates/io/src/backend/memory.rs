@@ -30,6 +30,9 @@ pub(super) const BACKEND: Backend = Backend {
 /// Bytes that wait for the receiver at most, if it asked for no other figure.
 const BUFFER_BYTES: usize = 4 << 20;
 
+/// What a waiting datagram costs at least, of those bytes.
+const DATAGRAM_BYTES_MIN: usize = 16;
+
 /// Who receives at which address in this process.
 static WIRES: Mutex<BTreeMap<SocketAddr, Weak<Wire>>> = Mutex::new(BTreeMap::new());
 
@@ -123,7 +126,7 @@ impl MemoryRx {
         self.lent = 0;
         let deadline = match wait {
             Wait::Poll => None,
-            Wait::Block(time) | Wait::Spin(time) => Instant::now().checked_add(time),
+            Wait::Block(time) | Wait::Spin(time) => Some(after(time)),
         };
         let mut arrived = lock(&self.wire.arena);
         while arrived.descriptors.is_empty() {
@@ -225,6 +228,7 @@ fn open_tx(config: &TxConfig) -> Result<Box<dyn Tx>, Error> {
             backend: BACKEND.name,
             layer: Layer::Payload,
             batch: config.batch,
+            train: 1,
             flows: config.flows,
             local_addresses,
             send_buffer_bytes: None,
@@ -256,7 +260,9 @@ impl Tx for MemoryTx {
         for at in 0..datagrams {
             let from = at * self.payload_bytes;
             let payload = &self.arena[from..from + self.payload_bytes];
-            if arena.bytes.len() + payload.len() > wire.bytes_max {
+            // An empty datagram has no bytes, and must not be free.
+            let is_full = arena.descriptors.len() >= wire.bytes_max / DATAGRAM_BYTES_MIN;
+            if is_full || arena.bytes.len() + payload.len() > wire.bytes_max {
                 arena.dropped += 1;
                 continue;
             }
@@ -288,4 +294,11 @@ impl Tx for MemoryTx {
 /// A panic elsewhere leaves a wire as good as it was: nothing here is half-written for long.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// So long from now, or in a year if the clock cannot say so late a time.
+fn after(time: Duration) -> Instant {
+    let now = Instant::now();
+    now.checked_add(time)
+        .unwrap_or(now + Duration::from_secs(31_536_000))
 }

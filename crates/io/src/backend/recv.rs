@@ -11,8 +11,7 @@ use mpps_os::socket::UdpSocket;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 pub(super) const BACKEND: Backend = Backend {
@@ -60,7 +59,7 @@ pub(super) struct SocketRx {
 #[derive(Debug)]
 struct SharedSocket {
     socket: UdpSocket,
-    dropped: AtomicU64,
+    dropped: Mutex<u64>,
     /// `SO_RCVTIMEO`, set once: to change it would change how long the other threads wait.
     timeout: OnceLock<Duration>,
 }
@@ -75,7 +74,7 @@ impl SocketRx {
     ) -> Self {
         let shared = SharedSocket {
             socket,
-            dropped: AtomicU64::new(0),
+            dropped: Mutex::new(0),
             timeout: OnceLock::new(),
         };
         Self::over(backend, Arc::new(shared), caps, sources, call)
@@ -191,18 +190,11 @@ impl SharedSocket {
     /// Drops since the socket was opened. The kernel's count has 32 bits; it is widened by its
     /// growth since the last look, so it must be looked at once in 4 billion drops.
     fn dropped(&self) -> u64 {
-        let Ok(memory) = self.socket.memory() else {
-            return self.dropped.load(Ordering::Relaxed);
-        };
-        let widen = |known: u64| known + u64::from(memory.drops.wrapping_sub(known as u32));
-        let update = self
-            .dropped
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |known| {
-                // Another thread may have stored a later count; a "growth" of more than half the range
-                // is that thread's lead.
-                let grown = memory.drops.wrapping_sub(known as u32);
-                (grown < u32::MAX / 2).then(|| widen(known))
-            });
-        update.map_or_else(|known| known, widen)
+        // Held across the look, so that no thread widens by a count older than the known one.
+        let mut known = self.dropped.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Ok(memory) = self.socket.memory() {
+            *known += u64::from(memory.drops.wrapping_sub(*known as u32));
+        }
+        *known
     }
 }

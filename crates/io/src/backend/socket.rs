@@ -10,8 +10,9 @@ use std::time::{Duration, Instant};
 
 /// A year is longer than any wait, and every clock can hold it.
 const WAIT_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
-/// How long a send waits for room before it says so; a stop is noticed after that time at most.
-const SEND_TIMEOUT: Duration = Duration::from_millis(100);
+/// How long a send waits for room for one message. `SO_SNDTIMEO` holds for each of a call's
+/// messages anew, so that a call of 1024 may take five seconds where the link is very slow.
+const SEND_TIMEOUT: Duration = Duration::from_millis(5);
 
 /// Opens, sets up and binds a receiving socket.
 pub(super) fn open_receiver(
@@ -92,6 +93,7 @@ pub(super) fn open_senders(
         backend: backend.name,
         layer: Layer::Payload,
         batch: config.batch * usize::from(config.gso_segments),
+        train: usize::from(config.gso_segments),
         flows: config.flows,
         local_addresses,
         send_buffer_bytes,

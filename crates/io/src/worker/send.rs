@@ -3,6 +3,7 @@
 use super::{Published, Stop, pin, scheduled, spawn_all};
 use crate::{Pacer, Refusals, Stamp, StampKind, Tx, TxCaps};
 use mpps_os::clock;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
@@ -57,7 +58,9 @@ pub struct TxProgress {
 /// A running sender.
 #[derive(Debug)]
 pub struct TxWorker {
-    thread: JoinHandle<TxReport>,
+    /// Taken by `join` alone.
+    thread: Option<JoinHandle<TxReport>>,
+    stop: Stop,
     live: Arc<Live>,
     caps: TxCaps,
 }
@@ -69,13 +72,15 @@ pub struct TxReport {
     pub accepted: u64,
     /// Datagrams that it refused, by `errno`.
     pub refused: Refusals,
+    /// The run that is in its stamps, a random number.
+    pub run: u8,
     /// Datagrams offered by each flow, refused ones included.
     pub flows: Vec<u64>,
     /// End markers that the kernel took; they are in none of the other counts.
     pub end_markers: u64,
     /// System calls.
     pub calls: u64,
-    /// Calls that found the send buffer full for 0.1 s.
+    /// Calls that found the send buffer full for 5 ms.
     pub blocked: u64,
     /// `CLOCK_MONOTONIC` in nanoseconds before the first send.
     pub first_ns: u64,
@@ -106,6 +111,7 @@ impl TxWorker {
         let caps = task.tx.caps().clone();
         let (ready, started) = std::sync::mpsc::sync_channel(1);
         let shared = Arc::clone(&live);
+        let stop = task.stop.clone();
         let thread = thread::Builder::new()
             .name("mpps-tx".to_owned())
             .spawn(move || {
@@ -120,7 +126,12 @@ impl TxWorker {
                 }
             })?;
         match started.recv() {
-            Ok(Ok(())) => Ok(Self { thread, live, caps }),
+            Ok(Ok(())) => Ok(Self {
+                thread: Some(thread),
+                stop,
+                live,
+                caps,
+            }),
             Ok(Err(error)) => Err(error),
             Err(_) => Err(io::Error::other("the sending thread ended before it began")),
         }
@@ -153,17 +164,28 @@ impl TxWorker {
 
     /// True once it has ended, by its count, its time or an error.
     pub fn is_finished(&self) -> bool {
-        self.thread.is_finished()
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
     /// Waits for its end.
     ///
     /// # Panics
     /// If the worker panicked, with its panic.
-    pub fn join(self) -> TxReport {
-        self.thread
+    pub fn join(mut self) -> TxReport {
+        let thread = self.thread.take();
+        let thread = thread.expect("only `join` takes the thread, and it takes the worker too");
+        thread
             .join()
             .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    }
+}
+
+impl Drop for TxWorker {
+    /// A worker that nobody waits for is asked to stop, with those that share its [`Stop`].
+    fn drop(&mut self) {
+        if self.thread.is_some() {
+            self.stop.stop();
+        }
     }
 }
 
@@ -172,6 +194,8 @@ struct Sending {
     task: TxTask,
     live: Arc<Live>,
     pacer: Option<Pacer>,
+    /// Tells this run's stamps from those of another run.
+    run: u8,
     /// Next sequence number of each flow, which is also what the flow has offered.
     sequences: Vec<u64>,
     offered: u64,
@@ -182,12 +206,14 @@ impl Sending {
         let batch = task.tx.caps().batch;
         let pacer = task
             .rate_pps
-            .map(|rate| Pacer::new(rate, batch, Instant::now()));
+            .map(|rate| Pacer::new(rate, task.tx.caps().train, batch, Instant::now()));
         let sequences = vec![0; task.tx.caps().flows];
         Self {
             task,
             live,
             pacer,
+            // The keys of a fresh hasher are the standard library's random numbers.
+            run: RandomState::new().build_hasher().finish() as u8,
             sequences,
             offered: 0,
         }
@@ -205,6 +231,7 @@ impl Sending {
         TxReport {
             accepted: counters.accepted,
             refused: counters.refused,
+            run: self.run,
             flows: self.sequences,
             end_markers,
             calls: counters.calls,
@@ -224,6 +251,7 @@ impl Sending {
             .task
             .duration
             .map(|time| first_ns.saturating_add(time.as_nanos() as u64));
+        let train = self.task.tx.caps().train;
         let mut flow = 0;
         while !self.task.stop.is_stopped() {
             let left = self
@@ -235,7 +263,9 @@ impl Sending {
             }
             let mut want = left.min(batch) as usize;
             if let Some(pacer) = &mut self.pacer {
-                want = want.min(pacer.due(Instant::now()));
+                let due = pacer.due(Instant::now());
+                // Whole trains, but for the last one.
+                want = if due >= want { want } else { due - due % train };
                 if want == 0 {
                     pause(pacer.wait());
                     continue;
@@ -259,6 +289,7 @@ impl Sending {
                     kind,
                     sender,
                     flow: flow as u16,
+                    run: self.run,
                     sequence,
                     time_ns,
                 }
@@ -293,6 +324,7 @@ impl Sending {
                     kind: StampKind::End,
                     sender,
                     flow: flow as u16,
+                    run: self.run,
                     sequence: self.sequences[flow],
                     time_ns: Stamp::now_ns(),
                 };
@@ -300,8 +332,13 @@ impl Sending {
                     .tx
                     .frames(1)
                     .for_each(|payload| stamp.write(payload));
-                // A marker that is refused is like one that is lost; the next may get through.
-                taken += self.task.tx.send(flow, 1).map_or(0, |sent| sent.accepted);
+                // A marker that is refused is like one that is lost; the next may get through. But
+                // where there is no room at all, thousands of flows would wait one after another.
+                let sent = self.task.tx.send(flow, 1).unwrap_or_default();
+                taken += sent.accepted;
+                if sent.offered() == 0 {
+                    break;
+                }
             }
         }
         taken

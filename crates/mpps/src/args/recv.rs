@@ -14,7 +14,7 @@ use std::time::Duration;
 )]
 pub(crate) struct RecvArgs {
     /// Where to listen
-    #[arg(default_value = "0.0.0.0:4321", value_name = "ADDR:PORT")]
+    #[arg(default_value = "0.0.0.0:4321", value_name = "ADDR:PORT", value_parser = value::address)]
     pub(crate) address: SocketAddr,
     /// Receiving threads, as the article's receiver takes them
     #[arg(value_name = "THREADS", conflicts_with = "threads",
@@ -63,7 +63,7 @@ pub(crate) struct RecvArgs {
     /// How long to receive [default: until stopped]
     #[arg(long, value_name = "TIME", value_parser = value::seconds)]
     pub(crate) duration: Option<Duration>,
-    /// Stop after so many datagrams, all threads together
+    /// Stop once so many datagrams came, all threads together; the last batches may bring more
     #[arg(long, value_name = "N", value_parser = value::count)]
     pub(crate) count: Option<u64>,
     /// Write one JSON object per second, and one with the totals, to standard output

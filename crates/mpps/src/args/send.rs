@@ -18,7 +18,7 @@ pub(crate) const SOURCE_PORT: u16 = 4320;
 )]
 pub(crate) struct SendArgs {
     /// Where to send, one thread each: 192.168.254.1:4321 or [fd00::1]:4321
-    #[arg(required = true, value_name = "ADDR:PORT")]
+    #[arg(required = true, value_name = "ADDR:PORT", value_parser = value::address)]
     pub(crate) targets: Vec<SocketAddr>,
     /// Threads, dealt out over the targets [default: one per target]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=127))]

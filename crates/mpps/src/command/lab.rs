@@ -39,7 +39,7 @@ pub(super) fn run(args: LabArgs) -> Result<Outcome> {
     if args.shell || !args.command.is_empty() {
         return visit(&args, &layout);
     }
-    climb(&args, &layout, chosen)
+    climb(&args, layout)
 }
 
 /// The rungs that `--only` names: `4` means 4a to 4d.
@@ -135,9 +135,14 @@ fn visit(args: &LabArgs, layout: &Layout) -> Result<Outcome> {
     let path = format!("/proc/self/fd/{}", namespace.as_raw_fd());
     command.env("MPPS_SENDER", path);
     let name = command.get_program().to_string_lossy().into_owned();
+    // The command hears of Ctrl-C as well, and ends as it likes; so do we, after it.
+    let _interrupt = Interrupt::listen()?;
     let mut child = receiver
         .spawn(command)
         .with_context(|| format!("cannot run {name}"))?;
+    for note in child.notes() {
+        output::line(Stream::Err, note)?;
+    }
     let status = child.wait()?;
     // A program that a signal ended has no status; shells say 128 and the signal.
     let code = status.code().or_else(|| {
@@ -150,16 +155,19 @@ fn visit(args: &LabArgs, layout: &Layout) -> Result<Outcome> {
 }
 
 /// Measures, reports as far as it came, and says whether every ledger balances.
-fn climb(args: &LabArgs, layout: &Layout, rungs: Vec<Rung>) -> Result<Outcome> {
+fn climb(args: &LabArgs, mut layout: Layout) -> Result<Outcome> {
     ensure!(
         args.json != args.html,
         "--json and --html name the same file"
     );
-    let json = OutputFile::open(&args.json)?;
-    let page = OutputFile::open(&args.html)?;
+    let json = OutputFile::try_out(&args.json)?;
+    let page = OutputFile::try_out(&args.html)?;
     let interrupt = Interrupt::listen()?;
     let started = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
-    let lab = Lab::new(&config(args, layout))?;
+    let lab = Lab::new(&config(args, &layout))?;
+    layout.is_placed = lab.queue_cpu(0).is_some();
+    let layout = &layout;
+    let chosen = choose(rungs(layout), &args.only)?;
     let fingerprint = fingerprint(&lab)?;
     let bench = Bench {
         lab: &lab,
@@ -167,7 +175,7 @@ fn climb(args: &LabArgs, layout: &Layout, rungs: Vec<Rung>) -> Result<Outcome> {
         delivery: delivery(args),
         interrupt: &interrupt,
     };
-    let mut climb = Climb::new(bench, schedule(args), rungs);
+    let mut climb = Climb::new(bench, schedule(args), chosen);
     let bar = bar(climb.steps());
     let climbed = climb.climb(|rung| {
         bar.set_message(format!("rung {} {}", rung.number, rung.name));
@@ -191,7 +199,7 @@ fn climb(args: &LabArgs, layout: &Layout, rungs: Vec<Rung>) -> Result<Outcome> {
             layout.sentence(&kernel_release())
         ),
         delivery: match args.delivery {
-            DeliveryArg::ThreadedNapi if lab.napi_threads().is_empty() => "unplaced".to_owned(),
+            _ if lab.queue_cpu(0).is_none() => "no CPU of their own (unplaced)".to_owned(),
             DeliveryArg::ThreadedNapi => "threaded NAPI".to_owned(),
             DeliveryArg::Rps => "RPS".to_owned(),
         },

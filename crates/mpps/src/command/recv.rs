@@ -104,6 +104,12 @@ impl Plan {
         config
     }
 
+    /// How many sockets get each datagram: one, or with multicast all of them.
+    fn deliveries(&self) -> u64 {
+        let is_copied = self.reuse_port && !self.groups.is_empty();
+        if is_copied { self.threads as u64 } else { 1 }
+    }
+
     fn cpu(&self, thread: usize) -> Option<usize> {
         let pin = &self.args.pin.as_ref()?.0;
         pin.get(thread % pin.len()).copied()
@@ -275,14 +281,14 @@ impl<'a> Running<'a> {
         self.print(&interval)?;
         if self.plan.args.verbose {
             for (thread, (now, last)) in now.iter().zip(last.iter()).enumerate() {
-                say(
-                    self.plan,
-                    &report::thread_line(thread, now, last, interval.seconds),
-                )?;
+                let owns_socket = self.plan.reuse_port || thread == 0;
+                let line = report::thread_line(thread, now, last, interval.seconds, owns_socket);
+                say(self.plan, &line)?;
             }
-            // Fresh for the next line; asking costs each worker a system call or two.
-            self.workers.iter().for_each(RxWorker::refresh);
         }
+        // Fresh for the next line. It costs each worker a system call or two, and keeps the
+        // kernel's 32-bit count of drops from wrapping unseen.
+        self.workers.iter().for_each(RxWorker::refresh);
         *last = now.to_vec();
         Ok(())
     }

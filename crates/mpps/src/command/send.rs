@@ -1,6 +1,6 @@
 //! `mpps send`: UDP as fast as asked or possible.
 
-use super::{Outcome, command_line, kernel_release, snapshot};
+use super::{Outcome, boot_id, command_line, kernel_release, snapshot};
 use crate::args::SendArgs;
 use crate::meter::{Interval, Meter, per_second};
 use crate::output::{self, Stream};
@@ -98,12 +98,22 @@ impl Plan {
             source: Some(SocketAddr::new(any, self.args.source_port)),
             flows: self.args.flows,
             payload_bytes: self.args.size,
-            batch: self.args.batch,
+            batch: self.batch(),
             gso_segments: self.args.gso,
             connect: !self.args.no_connect,
             send_buffer_bytes: Some(self.args.sndbuf),
             ..TxConfig::new(target)
         }
+    }
+
+    /// Small enough for every flow to have its turn where there are few datagrams to send.
+    fn batch(&self) -> usize {
+        let Some(count) = self.args.count.filter(|_| self.args.flows > 1) else {
+            return self.args.batch;
+        };
+        let turns = (self.threads * self.args.flows * usize::from(self.args.gso.max(1))) as u64;
+        let each = usize::try_from(count.div_ceil(turns.max(1))).unwrap_or(usize::MAX);
+        self.args.batch.min(each.max(1))
     }
 
     /// The part of a total that falls to one thread: the first ones take the remainder.
@@ -261,6 +271,7 @@ impl<'a> Running<'a> {
                     .as_ref()
                     .and_then(|pin| pin.0.get(thread % pin.0.len()).copied()),
                 target: self.plan.target(thread).to_string(),
+                run: args.stamp.then_some(report.run),
                 offered: report.offered(),
                 sent: report.accepted,
                 cpu_ns_per_packet: report.cpu_ns as f64 / report.offered().max(1) as f64,
@@ -271,6 +282,7 @@ impl<'a> Running<'a> {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             command: command_line(),
             kernel: kernel_release(),
+            boot_id: boot_id(),
             backend: args.backend.clone(),
             offered: reports.iter().map(TxReport::offered).sum(),
             sent: reports.iter().map(|report| report.accepted).sum(),
@@ -343,6 +355,14 @@ fn report(plan: &Plan, total: &SendTotal) -> Result<()> {
             total.active_seconds,
         ),
     )?;
+    let reached = per_second(total.offered, total.active_seconds);
+    if let Some(rate) = args.rate.filter(|rate| reached < 0.95 * rate) {
+        let (rate, reached) = (rate / 1e6, reached / 1e6);
+        say(
+            args,
+            &format!("asked for {rate:.3}M pps and reached {reached:.3}M: the CPU did not keep up"),
+        )?;
+    }
     for (why, count) in &total.refused_by {
         say(args, &format!("refused {}: {why}", Grouped(*count)))?;
     }
@@ -359,7 +379,7 @@ fn report(plan: &Plan, total: &SendTotal) -> Result<()> {
         let blocked = total.blocked;
         say(
             args,
-            &format!("not open loop: {blocked} calls found the send buffer full for 0.1 s"),
+            &format!("not open loop: {blocked} calls found the send buffer full"),
         )?;
     }
     if args.json {

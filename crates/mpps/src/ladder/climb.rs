@@ -73,6 +73,11 @@ impl<'a> Climb<'a> {
                 }
                 step(rung);
                 let sample = self.bench.run(rung, self.schedule.time, Purpose::Rate)?;
+                for note in &sample.notes {
+                    if !rung.notes.contains(note) {
+                        rung.notes.push(note.clone());
+                    }
+                }
                 if self.bench.interrupt.came() {
                     return Ok(false);
                 }
@@ -97,7 +102,12 @@ impl<'a> Climb<'a> {
         }
         if probe {
             let (packets, turns) = self.schedule.probe_cost;
-            self.drop_probe_ns = drop_probe_ns(&self.bench, packets, turns)?;
+            let cost = drop_probe_ns(&self.bench, packets, turns)?;
+            self.drop_probe_ns = cost.filter(|ns| *ns > 0.0);
+            if cost.is_some() && self.drop_probe_ns.is_none() {
+                let note = "the drop probe's cost was lost in the noise of this machine";
+                self.notes.push(note.to_owned());
+            }
         }
         Ok(!self.bench.interrupt.came())
     }

@@ -59,6 +59,7 @@ impl Bench<'_> {
         }
         let rx = self.open_rx(rung)?;
         let tx = self.open_tx(rung, purpose)?;
+        let granted = tx.first().and_then(|tx| tx.caps().send_buffer_bytes);
         self.lab.settle()?;
         let before = self.snapshots()?;
         let probe = match purpose {
@@ -73,7 +74,14 @@ impl Bench<'_> {
             (Some(probe), Some(drops)) => Some(self.reasons(probe, &drops)?),
             _ => None,
         };
-        self.sample(rung, traffic, deltas, reasons, purpose)
+        let mut sample = self.sample(rung, traffic, deltas, reasons, purpose)?;
+        if let Some(bytes) = granted.filter(|bytes| *bytes < SEND_BUFFER_BYTES) {
+            sample.notes.push(format!(
+                "send buffer {bytes} bytes instead of {SEND_BUFFER_BYTES} (net.core.wmem_max): a slow \
+                 receiver may slow the sender"
+            ));
+        }
+        Ok(sample)
     }
 
     /// Opens the receivers inside the receiving host.

@@ -16,6 +16,8 @@ pub(crate) struct Layout {
     pub(crate) queues: Vec<usize>,
     /// CPUs of the receiving threads, taken in turn.
     pub(crate) applications: Vec<usize>,
+    /// False where the queues have no CPU of their own, because this user may not place them.
+    pub(crate) is_placed: bool,
     /// Datagrams that a sender hands to the kernel as one train, which is cut before the link.
     pub(crate) train: u16,
     topology: Topology,
@@ -43,6 +45,7 @@ impl Layout {
                 .take(usize::from(QUEUES))
                 .collect(),
             applications: applications.to_vec(),
+            is_placed: true,
             train,
             topology,
         }
@@ -70,7 +73,7 @@ impl Layout {
         let queues: Vec<usize> = (0..self.queues.len())
             .filter(|queue| self.queues[*queue] == cpu)
             .collect();
-        if !queues.is_empty() {
+        if self.is_placed && !queues.is_empty() {
             roles.push(format!("queues {}", CpuList(queues)));
         }
         if applications.contains(&cpu) {
@@ -87,7 +90,11 @@ impl Layout {
             "sender: {}   receiver: queues on {}, application on {}   Linux {kernel}, {cpus} \
              CPU{}, {nodes} NUMA node{}   sender's trains: {}",
             on(&self.senders),
-            on(&self.queues),
+            if self.is_placed {
+                on(&self.queues)
+            } else {
+                "no CPU of their own".to_owned()
+            },
             on(&self.applications),
             if cpus == 1 { "" } else { "s" },
             if nodes == 1 { "" } else { "s" },

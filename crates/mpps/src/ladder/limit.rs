@@ -2,16 +2,17 @@
 
 use super::{Layout, Rung};
 use crate::result::Limit;
-use mpps_host::{CpuList, Grouped, Ledger, Loss, Station};
+use mpps_host::{CpuBusy, CpuList, Grouped, Ledger, Loss, Station};
 use mpps_io::{RxReport, TxReport};
 use mpps_os::sched::Schedstat;
+use std::fmt;
 
 /// A loss below this share of the offered datagrams limits nothing.
 const LOSS_MIN: f64 = 0.001;
-/// A thread that ran or waited for its CPU for this share of the time was never idle for long.
-const BUSY: f64 = 0.85;
-/// A thread that waited for its CPU for this share of the time had to share it.
-const SHARED: f64 = 0.10;
+/// A CPU that was busy for this share of the time was full; the rest is the tick's coarseness.
+const FULL: f64 = 0.9;
+/// So much of a CPU's time that is not the run's own is somebody else's.
+const FOREIGN: f64 = 0.2;
 
 /// What is known of a run.
 pub(super) struct Evidence<'a> {
@@ -20,8 +21,11 @@ pub(super) struct Evidence<'a> {
     pub(super) rung: &'a Rung,
     pub(super) rx: &'a [RxReport],
     pub(super) tx: &'a [TxReport],
-    /// The kernel thread of each receive queue: its CPU and what the scheduler says of it.
-    pub(super) napi: &'a [(usize, Schedstat)],
+    /// The kernel thread of each receive queue: its CPU, if it is confined to one, and what the
+    /// scheduler says of it.
+    pub(super) napi: &'a [(Option<usize>, Schedstat)],
+    /// How busy each CPU was.
+    pub(super) busy: &'a [CpuBusy],
     /// Length of the run.
     pub(super) seconds: f64,
 }
@@ -41,13 +45,19 @@ impl Use {
             waited: share(wait_ns),
         }
     }
+}
 
-    fn wanted(self) -> f64 {
-        self.ran + self.waited
+impl fmt::Display for Use {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (ran, waited) = (self.ran * 100.0, self.waited * 100.0);
+        write!(
+            f,
+            "ran {ran:.0} % and waited for a CPU {waited:.0} % of the time"
+        )
     }
 }
 
-/// Names what was full, by the largest loss and by who was busy there.
+/// Names what was full, by the largest loss and by the CPU that had to prevent it.
 pub(super) fn judge(evidence: &Evidence<'_>) -> Limit {
     let offered = evidence.ledger.offered.max(1) as f64;
     match evidence.ledger.largest_loss() {
@@ -73,39 +83,31 @@ fn judge_queue(evidence: &Evidence<'_>, loss: &Loss) -> Limit {
         .napi
         .iter()
         .enumerate()
-        .map(|(queue, (cpu, stat))| {
-            (
-                queue,
-                *cpu,
-                Use::of(stat.run_ns, stat.wait_ns, evidence.seconds),
-            )
-        })
-        .max_by(|a, b| a.2.wanted().total_cmp(&b.2.wanted()));
-    let Some((queue, cpu, used)) = busiest else {
+        .max_by_key(|(_, (_, stat))| stat.run_ns + stat.wait_ns);
+    let Some((queue, (cpu, stat))) = busiest else {
         return Limit {
             what: "receive queue".to_owned(),
             evidence: counted(loss),
         };
     };
-    let busy = format!(
-        "its kernel thread ran {:.0} % and waited for the CPU {:.0} % of the time",
-        used.ran * 100.0,
-        used.waited * 100.0
-    );
-    let what = if used.waited >= SHARED {
-        format!("CPU {cpu}, {}", sharers(evidence, cpu))
-    } else {
-        format!("receive queue {queue} on CPU {cpu}")
+    let used = Use::of(stat.run_ns, stat.wait_ns, evidence.seconds);
+    let said = format!("{}; kernel thread of queue {queue}: {used}", counted(loss));
+    let Some(cpu) = *cpu else {
+        return Limit {
+            what: format!("receive queue {queue}, unplaced"),
+            evidence: said,
+        };
     };
+    let alone = format!("receive queue {queue} on CPU {cpu}");
+    let (what, busy) = blame(evidence, cpu, alone, "receive ring, in bursts");
     Limit {
         what,
-        evidence: format!("{}; queue {queue}: {busy}", counted(loss)),
+        evidence: format!("{said}; {busy}"),
     }
 }
 
 /// The stack took them and the socket had no room: the program did not keep up, or was asleep.
 fn judge_socket(evidence: &Evidence<'_>, loss: &Loss) -> Limit {
-    let used = |report: &RxReport| Use::of(report.cpu_ns, report.cpu_wait_ns, evidence.seconds);
     let losing = evidence
         .rx
         .iter()
@@ -116,29 +118,80 @@ fn judge_socket(evidence: &Evidence<'_>, loss: &Loss) -> Limit {
             evidence: counted(loss),
         };
     };
-    let used = used(report);
-    let place = report
-        .cpu
-        .map_or_else(|| "unpinned".to_owned(), |cpu| format!("CPU {cpu}"));
-    let what = if used.wanted() < BUSY {
-        "socket buffer, in bursts".to_owned()
-    } else if used.waited >= SHARED {
-        match report.cpu {
-            Some(cpu) => format!("CPU {cpu}, {}", sharers(evidence, cpu)),
-            None => "application, waiting for a CPU".to_owned(),
-        }
-    } else {
-        format!("application {place}")
+    let used = Use::of(report.cpu_ns, report.cpu_wait_ns, evidence.seconds);
+    let said = format!("{}; receiving thread: {used}", counted(loss));
+    let Some(cpu) = report.cpu else {
+        // The scheduler moves it: only its own waiting tells.
+        let what = if used.ran + used.waited < FULL / 2.0 {
+            "socket buffer, in bursts"
+        } else if used.waited > FOREIGN {
+            "application, waiting for a CPU"
+        } else {
+            "application, unpinned"
+        };
+        return Limit {
+            what: what.to_owned(),
+            evidence: said,
+        };
     };
-    let busy = format!(
-        "receiving thread on {place}: ran {:.0} % and waited for the CPU {:.0} % of the time",
-        used.ran * 100.0,
-        used.waited * 100.0
-    );
+    let alone = format!("application CPU {cpu}");
+    let (what, busy) = blame(evidence, cpu, alone, "socket buffer, in bursts");
     Limit {
         what,
-        evidence: format!("{}; {busy}", counted(loss)),
+        evidence: format!("{said}; {busy}"),
     }
+}
+
+/// Who filled a CPU, and how full it was: `alone`, if this run did nothing else there; those who
+/// share it; other programs; or nobody, and then what was lost was lost in bursts.
+fn blame(evidence: &Evidence<'_>, cpu: usize, alone: String, bursts: &str) -> (String, String) {
+    let busy = evidence.busy.iter().find(|busy| busy.cpu == cpu);
+    let Some(busy) = busy.map(|busy| busy.busy) else {
+        return (alone, format!("CPU {cpu} is not in /proc/stat"));
+    };
+    let ours = own_share(evidence, cpu);
+    let said = format!(
+        "CPU {cpu} was {:.0} % busy, {:.0} % with threads of this run",
+        busy * 100.0,
+        ours.min(1.0) * 100.0
+    );
+    let roles = evidence.layout.roles(cpu, &evidence.rung.cpus);
+    let what = if busy < FULL {
+        bursts.to_owned()
+    } else if busy - ours > FOREIGN {
+        format!("CPU {cpu}, busy with others")
+    } else if roles.len() > 1 || evidence.rung.cpus.is_empty() {
+        let unpinned = evidence
+            .rung
+            .cpus
+            .is_empty()
+            .then(|| "unpinned application".to_owned());
+        let all: Vec<String> = roles.into_iter().chain(unpinned).collect();
+        format!("CPU {cpu}, shared by {}", all.join(" and "))
+    } else {
+        alone
+    };
+    (what, said)
+}
+
+/// The share of a CPU's time that threads of this run, confined to it, ran. Senders are confined
+/// to the layout's CPUs, receivers to the rung's; an unpinned receiver counts wherever it ran.
+fn own_share(evidence: &Evidence<'_>, cpu: usize) -> f64 {
+    let napi = evidence.napi.iter().filter(|(on, _)| *on == Some(cpu));
+    let rx = evidence
+        .rx
+        .iter()
+        .filter(|report| report.cpu.is_none_or(|on| on == cpu));
+    let senders = &evidence.layout.senders;
+    let tx = evidence
+        .tx
+        .iter()
+        .enumerate()
+        .filter(|(thread, _)| senders[thread % senders.len()] == cpu);
+    let run_ns: u64 = napi.map(|(_, stat)| stat.run_ns).sum::<u64>()
+        + rx.map(|report| report.cpu_ns).sum::<u64>()
+        + tx.map(|(_, report)| report.cpu_ns).sum::<u64>();
+    run_ns as f64 / 1e9 / evidence.seconds.max(1e-9)
 }
 
 /// Nothing was lost: more would have been received if more had been sent.
@@ -160,15 +213,6 @@ fn judge_sender(evidence: &Evidence<'_>) -> Limit {
     }
 }
 
-/// `shared by queues 0-3 and application`.
-fn sharers(evidence: &Evidence<'_>, cpu: usize) -> String {
-    let mut roles = evidence.layout.roles(cpu, &evidence.rung.cpus);
-    if evidence.rung.cpus.is_empty() {
-        roles.push("unpinned application".to_owned());
-    }
-    format!("shared by {}", roles.join(" and "))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -188,56 +232,69 @@ mod tests {
         ledger
     }
 
-    #[test]
-    fn shares_of_time_are_of_the_run() {
-        let used = Use::of(500_000_000, 250_000_000, 1.0);
-        assert_eq!((used.ran, used.waited, used.wanted()), (0.5, 0.25, 0.75));
+    /// CPU 1 as busy as told, of one second.
+    fn busy(share: f64) -> Vec<CpuBusy> {
+        vec![CpuBusy {
+            cpu: 1,
+            busy: share,
+            user: 0.0,
+            system: share,
+            softirq: 0.0,
+            steal: 0.0,
+            ticks: 100,
+        }]
+    }
+
+    /// What is said of a run whose only active thread is the kernel thread of queue 0 on CPU 1.
+    fn judged(station: Station, run_ns: u64, cpu_busy: f64, rung: usize) -> Limit {
+        let layout = crate::ladder::layout::tests::two_cpus();
+        let rung = crate::ladder::rungs(&layout).remove(rung);
+        let stat = Schedstat {
+            run_ns,
+            ..Schedstat::default()
+        };
+        judge(&Evidence {
+            ledger: &lost(station, "lost"),
+            layout: &layout,
+            rung: &rung,
+            rx: &[],
+            tx: &[],
+            napi: &[(Some(1), stat)],
+            busy: &busy(cpu_busy),
+            seconds: 1.0,
+        })
     }
 
     #[test]
     fn a_loss_that_no_cpu_explains_names_its_station_and_counter() {
-        let layout = crate::ladder::layout::tests::two_cpus();
-        let rung = crate::ladder::rungs(&layout).remove(1);
-        let ledger = lost(Station::Ip, "packet filter");
-        let evidence = Evidence {
-            ledger: &ledger,
-            layout: &layout,
-            rung: &rung,
-            rx: &[],
-            tx: &[],
-            napi: &[],
-            seconds: 1.0,
-        };
-        let limit = judge(&evidence);
-        assert_eq!(limit.what, "IP: packet filter");
+        let limit = judged(Station::Ip, 0, 0.0, 1);
+        assert_eq!(limit.what, "IP: lost");
         assert!(limit.evidence.contains("400 (counter)"));
     }
 
     #[test]
-    fn a_queue_that_waits_for_its_cpu_shares_it() {
-        let layout = crate::ladder::layout::tests::two_cpus();
-        let rung = crate::ladder::rungs(&layout).remove(1);
-        let ledger = lost(Station::Wire, "receive ring full");
-        let stat = |run_ns, wait_ns| Schedstat {
-            run_ns,
-            wait_ns,
-            ..Schedstat::default()
-        };
-        let shared = [(1, stat(500_000_000, 450_000_000)), (1, stat(0, 0))];
-        let alone = [(1, stat(0, 0)), (1, stat(990_000_000, 1_000_000))];
-        let evidence = |napi| Evidence {
-            ledger: &ledger,
-            layout: &layout,
-            rung: &rung,
-            rx: &[],
-            tx: &[],
-            napi,
-            seconds: 1.0,
-        };
-        assert_eq!(
-            judge(&evidence(&shared)).what,
-            "CPU 1, shared by queues 0-3 and application"
+    fn a_full_cpu_is_shared_by_those_who_are_on_it() {
+        let limit = judged(Station::Wire, 950_000_000, 0.97, 1);
+        assert_eq!(limit.what, "CPU 1, shared by queues 0-3 and application");
+        // Rung 4c has its application on the sender's CPU.
+        let elsewhere = judged(Station::Wire, 950_000_000, 0.97, 5);
+        assert_eq!(elsewhere.what, "receive queue 0 on CPU 1");
+    }
+
+    #[test]
+    fn a_cpu_that_others_fill_is_not_the_runs_own_limit() {
+        let limit = judged(Station::Wire, 300_000_000, 0.97, 1);
+        assert_eq!(limit.what, "CPU 1, busy with others");
+        assert!(
+            limit
+                .evidence
+                .contains("97 % busy, 30 % with threads of this run")
         );
-        assert_eq!(judge(&evidence(&alone)).what, "receive queue 1 on CPU 1");
+    }
+
+    #[test]
+    fn a_cpu_with_time_to_spare_lost_in_bursts() {
+        let limit = judged(Station::Wire, 300_000_000, 0.4, 1);
+        assert_eq!(limit.what, "receive ring, in bursts");
     }
 }

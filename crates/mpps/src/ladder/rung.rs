@@ -184,7 +184,8 @@ fn placements(layout: &Layout) -> Vec<Rung> {
             "4a",
             Relation::SameCpu,
             "receiver on the queue's CPU",
-            [0.430, 0.430],
+            // "Up to 430k", and "falls to zero" under overload.
+            [0.0, 0.430],
         ),
         (
             "4b",
@@ -292,7 +293,14 @@ fn today(layout: &Layout) -> Vec<Rung> {
 
 /// Says which CPUs do several jobs at once.
 fn note_sharing(rung: &mut Rung, layout: &Layout) {
-    if rung.skipped.is_some() || rung.cpus.is_empty() {
+    if rung.skipped.is_some() {
+        return;
+    }
+    if !layout.is_placed {
+        rung.notes
+            .push("receive queues are not placed: the scheduler chooses their CPU".to_owned());
+    }
+    if rung.cpus.is_empty() {
         return;
     }
     let threads = rung.sockets.threads();
@@ -303,7 +311,8 @@ fn note_sharing(rung: &mut Rung, layout: &Layout) {
             "{threads} receiving threads share {cpus} CPU{plural}"
         ));
     }
-    if rung.cpus.iter().any(|cpu| layout.queues.contains(cpu)) && rung.number != "4a" {
+    let on_queue = rung.cpus.iter().any(|cpu| layout.queues.contains(cpu));
+    if layout.is_placed && on_queue && rung.number != "4a" {
         rung.notes
             .push("receive queues and application share a CPU".to_owned());
     }

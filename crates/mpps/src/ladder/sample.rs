@@ -21,6 +21,8 @@ pub(crate) struct Sample {
     pub(crate) cpu_busy: Vec<CpuBusy>,
     pub(crate) limited_by: Limit,
     pub(crate) path: PathTaken,
+    /// What a reader has to know of this run.
+    pub(crate) notes: Vec<String>,
 }
 
 impl Bench<'_> {
@@ -41,7 +43,7 @@ impl Bench<'_> {
         let ledger = self
             .account(rung, &traffic, &sender, &receiver, reasons, purpose)
             .ledger();
-        let path = self.path(&receiver);
+        let path = self.path(rung, &receiver);
         let evidence = Evidence {
             ledger: &ledger,
             layout: self.layout,
@@ -49,6 +51,7 @@ impl Bench<'_> {
             rx: &traffic.rx,
             tx: &traffic.tx,
             napi: &traffic.napi,
+            busy: &traffic.busy,
             seconds: traffic.seconds,
         };
         let (received, offered) = (rates(&traffic.rx), rates(&traffic.tx));
@@ -58,6 +61,7 @@ impl Bench<'_> {
             threads: thread_shares(rung, &traffic.rx),
             cpu_busy: self.cpu_busy(rung, &traffic.busy),
             limited_by: limit::judge(&evidence),
+            notes: notes(rung, &traffic, &path, &ledger),
             path,
             ledger,
         })
@@ -96,6 +100,8 @@ impl Bench<'_> {
         Account {
             offered: traffic.tx.iter().map(TxReport::offered).sum(),
             refused,
+            blocked: traffic.tx.iter().map(|report| report.blocked).sum(),
+            one_machine: true,
             gso: rung.gso_segments > 1,
             delivered: datagrams - queued,
             queued,
@@ -124,7 +130,7 @@ impl Bench<'_> {
     }
 
     /// Which way the packets took, by the counter that only that way moves.
-    fn path(&self, receiver: &Delta) -> PathTaken {
+    fn path(&self, rung: &Rung, receiver: &Delta) -> PathTaken {
         let interface = self.lab.receiver().interface();
         let queues: Vec<QueueShare> = receiver
             .queue_packets(interface)
@@ -136,7 +142,13 @@ impl Bench<'_> {
             .collect();
         let polled: i64 = queues.iter().map(|queue| queue.packets as i64).sum();
         let wakes: i64 = receiver.softnet.iter().map(|row| row.received_rps).sum();
+        let busy_polled = receiver.snmp("TcpExt.BusyPollRxPackets").unwrap_or(0);
         let (name, counter, count) = match self.delivery {
+            _ if rung.busy_poll_us.is_some() && busy_polled > 0 => (
+                "veth ring → NAPI, polled by the receiver or by its kernel thread → IP → UDP → socket",
+                "receiver TcpExt.BusyPollRxPackets (polled by the receiver)",
+                busy_polled,
+            ),
             _ if !self.lab.has_rings() => (
                 "veth → backlog of the sender's CPU → IP → UDP → socket",
                 "receiver rx_packets",
@@ -188,6 +200,29 @@ fn lost_by_sequence(traffic: &Traffic) -> u64 {
         .map(|(_, flow)| flow.received - flow.duplicates)
         .sum();
     offered.saturating_sub(came)
+}
+
+/// What the figures of a run do not say.
+fn notes(rung: &Rung, traffic: &Traffic, path: &PathTaken, ledger: &Ledger) -> Vec<String> {
+    let mut notes = Vec::new();
+    let blocked: u64 = traffic.tx.iter().map(|report| report.blocked).sum();
+    if blocked > 0 {
+        notes
+            .push("the send buffer was full at times: the load was not quite open loop".to_owned());
+    }
+    if rung.busy_poll_us.is_some() {
+        let polled = if path.counter.contains("BusyPoll") {
+            path.count
+        } else {
+            0
+        };
+        if polled < ledger.delivered / 2 {
+            notes.push(
+                "most packets came by the queue's kernel thread, not by busy polling".to_owned(),
+            );
+        }
+    }
+    notes
 }
 
 /// A count with the time that it took.

@@ -20,8 +20,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub(super) struct Traffic {
     pub(super) rx: Vec<RxReport>,
     pub(super) tx: Vec<TxReport>,
-    /// Kernel threads of the receive queues: the CPU of each, and what the scheduler says of it.
-    pub(super) napi: Vec<(usize, Schedstat)>,
+    /// Kernel threads of the receive queues: the CPU of each, if it is confined to one, and what the scheduler says of it.
+    pub(super) napi: Vec<(Option<usize>, Schedstat)>,
     pub(super) busy: Vec<mpps_host::CpuBusy>,
     pub(super) seconds: f64,
 }
@@ -37,8 +37,9 @@ impl Bench<'_> {
         purpose: Purpose<'_>,
     ) -> Result<Traffic> {
         let stop = Stop::new();
+        let (stat, napi) = (ProcStat::read()?, self.napi());
         let rx = self.start_rx(rung, rx, purpose, &stop)?;
-        let (stat, napi, began) = (ProcStat::read()?, self.napi(), Instant::now());
+        let began = Instant::now();
         let sent = self.send(tx, time, purpose);
         let busy = ProcStat::read()?.busy_since(&stat);
         let seconds = began.elapsed().as_secs_f64();
@@ -48,18 +49,19 @@ impl Bench<'_> {
         stop.stop();
         let rx = rx.into_iter().map(RxWorker::join).collect();
         settled?;
-        let used = |((cpu, now), (_, then)): ((usize, Schedstat), (usize, Schedstat))| {
-            let run_ns = now.run_ns.saturating_sub(then.run_ns);
-            let wait_ns = now.wait_ns.saturating_sub(then.wait_ns);
-            (
-                cpu,
-                Schedstat {
-                    run_ns,
-                    wait_ns,
-                    ..now
-                },
-            )
-        };
+        let used =
+            |((cpu, now), (_, then)): ((Option<usize>, Schedstat), (Option<usize>, Schedstat))| {
+                let run_ns = now.run_ns.saturating_sub(then.run_ns);
+                let wait_ns = now.wait_ns.saturating_sub(then.wait_ns);
+                (
+                    cpu,
+                    Schedstat {
+                        run_ns,
+                        wait_ns,
+                        ..now
+                    },
+                )
+            };
         Ok(Traffic {
             rx,
             tx: sent?,
@@ -124,12 +126,12 @@ impl Bench<'_> {
     }
 
     /// What the scheduler says of the kernel threads that serve the queues, with their CPUs.
-    fn napi(&self) -> Vec<(usize, Schedstat)> {
+    fn napi(&self) -> Vec<(Option<usize>, Schedstat)> {
         let threads = self.lab.napi_threads().iter();
         threads
             .map(|thread| {
                 let stat = sched::schedstat(thread.pid, thread.pid).unwrap_or_default();
-                (thread.cpu.unwrap_or(0), stat)
+                (thread.cpu, stat)
             })
             .collect()
     }

@@ -1,33 +1,30 @@
-//! Output files: opened before any traffic, written at the end, and not lost in between.
+//! Output files: tried before any traffic, written at the end, and never half.
 
 use anyhow::{Context, Result};
-use std::fs::{self, File, OpenOptions};
-use std::io::Write;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-/// A file that can be written. What it held stays until [`OutputFile::write`]; one that was made
-/// for nothing is removed again.
+/// A file that can be written. Nothing of it is there, and what it held stays, until
+/// [`OutputFile::write`].
 #[derive(Debug)]
 pub(super) struct OutputFile {
     path: PathBuf,
-    file: File,
-    is_new: bool,
 }
 
 impl OutputFile {
-    /// Opens a file for writing, making it if it is not there.
-    pub(super) fn open(path: &Path) -> Result<Self> {
-        let is_new = !path.exists();
-        let file = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(path);
-        let file = file.with_context(|| format!("cannot write {}", path.display()))?;
+    /// Tries whether the file can be written, and leaves no trace of the trial.
+    pub(super) fn try_out(path: &Path) -> Result<Self> {
+        let tried = match OpenOptions::new().write(true).open(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let beside = beside(path);
+                fs::write(&beside, "").and_then(|()| fs::remove_file(&beside))
+            }
+            other => other.map(drop),
+        };
+        tried.with_context(|| format!("cannot write {}", path.display()))?;
         Ok(Self {
             path: path.to_owned(),
-            file,
-            is_new,
         })
     }
 
@@ -36,28 +33,31 @@ impl OutputFile {
         &self.path
     }
 
-    /// Replaces what it held.
-    pub(super) fn write(mut self, bytes: &[u8]) -> Result<()> {
-        let replaced = (|| {
-            // A pipe or a device has no length to set.
-            if self.file.metadata()?.is_file() {
-                self.file.set_len(0)?;
+    /// Replaces what it held, all at once.
+    pub(super) fn write(self, bytes: &[u8]) -> Result<()> {
+        let replaced = if self.path.exists() && !self.path.is_file() {
+            // A pipe or a device cannot be replaced.
+            OpenOptions::new()
+                .write(true)
+                .open(&self.path)
+                .and_then(|mut file| file.write_all(bytes))
+        } else {
+            let beside = beside(&self.path);
+            let renamed = fs::write(&beside, bytes).and_then(|()| fs::rename(&beside, &self.path));
+            if renamed.is_err() {
+                // Best effort: the error that brought us here is the one to tell.
+                let _ = fs::remove_file(&beside);
             }
-            self.file.write_all(bytes)?;
-            self.file.flush()
-        })();
-        self.is_new &= replaced.is_err();
+            renamed
+        };
         replaced.with_context(|| format!("cannot write {}", self.path.display()))
     }
 }
 
-impl Drop for OutputFile {
-    fn drop(&mut self) {
-        if self.is_new {
-            // Best effort: the error that brought us here is the one to tell.
-            let _ = fs::remove_file(&self.path);
-        }
-    }
+/// A name of this process's own in the same directory, from which a rename is possible.
+fn beside(path: &Path) -> PathBuf {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    path.with_file_name(format!(".{name}.{}", std::process::id()))
 }
 
 #[cfg(test)]
@@ -69,9 +69,9 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("lab.json");
         fs::write(&path, "a long earlier result").unwrap();
-        drop(OutputFile::open(&path).unwrap());
+        drop(OutputFile::try_out(&path).unwrap());
         assert_eq!(fs::read_to_string(&path).unwrap(), "a long earlier result");
-        OutputFile::open(&path).unwrap().write(b"new").unwrap();
+        OutputFile::try_out(&path).unwrap().write(b"new").unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "new");
     }
 
@@ -79,13 +79,13 @@ mod tests {
     fn leaves_no_empty_file_behind() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("lab.json");
-        drop(OutputFile::open(&path).unwrap());
+        drop(OutputFile::try_out(&path).unwrap());
         assert!(!path.exists());
     }
 
     #[test]
     fn names_what_cannot_be_written() {
-        let error = OutputFile::open(Path::new("/nosuch/lab.json")).unwrap_err();
+        let error = OutputFile::try_out(Path::new("/nosuch/lab.json")).unwrap_err();
         assert!(format!("{error:#}").contains("/nosuch/lab.json"));
     }
 }

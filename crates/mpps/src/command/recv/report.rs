@@ -1,7 +1,7 @@
 //! The receiver's lines and totals.
 
 use super::{Finished, Plan, say};
-use crate::command::{command_line, kernel_release};
+use crate::command::{boot_id, command_line, kernel_release};
 use crate::meter::{Meter, per_second};
 use crate::output::{self, Stream};
 use crate::traffic::{DelayTotal, FlowTotal, RECV_SCHEMA, RecvThread, RecvTotal};
@@ -34,14 +34,19 @@ pub(super) fn thread_line(
     now: &RxProgress,
     last: &RxProgress,
     seconds: f64,
+    owns_socket: bool,
 ) -> String {
     let datagrams = now.datagrams - last.datagrams;
     let calls = now.calls - last.calls;
+    let dropped = if owns_socket {
+        now.dropped.saturating_sub(last.dropped).to_string()
+    } else {
+        "as above".to_owned()
+    };
     format!(
-        "  thread {thread:<3} CPU {:<3} {:.3}M pps   dropped {}   {:.1} packets a call",
+        "  thread {thread:<3} CPU {:<3} {:.3}M pps   dropped {dropped}   {:.1} packets a call",
         now.cpu,
         per_second(datagrams, seconds) / 1e6,
-        now.dropped.saturating_sub(last.dropped),
         datagrams as f64 / calls.max(1) as f64,
     )
 }
@@ -84,6 +89,7 @@ fn total(plan: &Plan, finished: &Finished, meter: &Meter) -> RecvTotal {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         command: command_line(),
         kernel: kernel_release(),
+        boot_id: boot_id(),
         backend: plan.args.backend.clone(),
         address: finished.address.clone(),
         received,
@@ -105,8 +111,14 @@ fn total(plan: &Plan, finished: &Finished, meter: &Meter) -> RecvTotal {
             (false, false) => 1,
         },
         receive_buffer_bytes: finished.receive_buffer_bytes,
-        flows: flows(reports),
+        groups: plan
+            .groups
+            .iter()
+            .map(|group| group.address.to_string())
+            .collect(),
+        flows: flows(reports, plan.deliveries()),
         untracked: sum(reports, |report| report.flows.untracked()),
+        unstamped: sum(reports, |report| report.flows.unstamped()),
         host: finished.host.clone(),
     }
 }
@@ -115,8 +127,8 @@ fn sum(reports: &[RxReport], of: impl Fn(&RxReport) -> u64) -> u64 {
     reports.iter().map(of).sum()
 }
 
-/// What the stamps said, all threads together.
-fn flows(reports: &[RxReport]) -> Vec<FlowTotal> {
+/// What the stamps said, all threads together, where each datagram was to come so many times.
+fn flows(reports: &[RxReport], deliveries: u64) -> Vec<FlowTotal> {
     let mut merged: BTreeMap<FlowKey, FlowReport> = BTreeMap::new();
     for (key, report) in reports.iter().flat_map(|report| report.flows.reports()) {
         merged
@@ -125,11 +137,12 @@ fn flows(reports: &[RxReport]) -> Vec<FlowTotal> {
             .or_insert_with(|| report.clone());
     }
     let total = |(key, flow): (FlowKey, FlowReport)| FlowTotal {
+        run: key.run,
         sender: key.sender,
         flow: key.flow,
         received: flow.received,
         offered: flow.offered,
-        lost: flow.lost(),
+        lost: flow.lost_of(deliveries),
         duplicates: flow.duplicates,
         reordered: flow.reordered,
         too_late: flow.too_late,
