@@ -54,6 +54,8 @@ pub struct FlowReport {
     pub next: u64,
     /// How many datagrams the sender offered, once an end marker came.
     pub offered: Option<u64>,
+    /// End markers received; they are in none of the other counts.
+    pub end_markers: u64,
     /// One-way delay in nanoseconds, 1 % wide buckets; empty for flows beyond the 256th.
     pub delay_ns: Histogram<u32>,
 }
@@ -68,6 +70,7 @@ impl FlowReport {
             first: u64::MAX,
             next: 0,
             offered: None,
+            end_markers: 0,
             delay_ns: delay_histogram(),
         }
     }
@@ -96,6 +99,7 @@ impl FlowReport {
         self.first = self.first.min(other.first);
         self.next = self.next.max(other.next);
         self.offered = self.offered.max(other.offered);
+        self.end_markers += other.end_markers;
         // Both histograms have the same bounds, so nothing can fail to fit.
         let _ = self.delay_ns.add(&other.delay_ns);
     }
@@ -148,6 +152,7 @@ impl FlowTable {
         let flow = &mut self.flows[at];
         if stamp.kind == StampKind::End {
             flow.report.offered = Some(stamp.sequence);
+            flow.report.end_markers += 1;
             self.end_markers += 1;
             return;
         }

@@ -119,6 +119,9 @@ pub struct FlowTotal {
     pub received: u64,
     /// Datagrams offered, if an end marker came.
     pub offered: Option<u64>,
+    /// End markers received; they are in none of the other counts.
+    #[serde(default)]
+    pub end_markers: u64,
     /// Datagrams that never came, from sequence number 0 on.
     pub lost: u64,
     /// Datagrams that came twice.

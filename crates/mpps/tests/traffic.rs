@@ -90,6 +90,16 @@ const TESTS: &[Test] = &[
         two_hosts_are_accounted_for,
     ),
     (
+        "multicast_to_several_sockets_is_accounted_for",
+        Need::Namespace,
+        multicast_to_several_sockets_is_accounted_for,
+    ),
+    (
+        "datagrams_of_others_are_left_out",
+        Need::Namespace,
+        datagrams_of_others_are_left_out,
+    ),
+    (
         "what_is_missing_is_found",
         Need::Namespace,
         what_is_missing_is_found,
@@ -546,4 +556,83 @@ fn this_machines_own_loopback_works() {
         !Path::new("send.json").exists(),
         "it writes where it is told"
     );
+}
+
+/// Each of two sockets is due every datagram, and both are too small for a batch.
+fn multicast_to_several_sockets_is_accounted_for() {
+    let lab = Lab::new(&LabConfig::default()).expect("a lab");
+    let mut command = mpps(&["recv", "[::]:0", "2", "1", "--json", "--rcvbuf", "32k"]);
+    command.args(["--join", "ff02::4321%mpps-rx"]);
+    let started = lab.receiver().run(|| Running::start(&mut command));
+    let mut running = started.expect("the receiver can be entered");
+    let port = running
+        .address()
+        .rsplit(':')
+        .next()
+        .expect("a port")
+        .to_owned();
+    let target = format!("[ff02::4321%mpps-tx]:{port}");
+    let mut command = mpps(&["send", &target, "--json", "--stamp", "--count", "20000"]);
+    command.args(["--batch", "100"]);
+    let sent = lab.sender().run(|| run(&mut command));
+    let sent = sent.expect("the sender can be entered");
+    let told = join(&sent.fine(), &running.interrupt().fine());
+    assert_eq!(told.ledger["unaccounted"], 0, "{}", told.people);
+    assert!(
+        told.recv.received > told.send.offered / 2,
+        "{}",
+        told.people
+    );
+    assert!(
+        told.ledger["copies"]
+            .as_u64()
+            .is_some_and(|copies| copies > 0)
+    );
+    assert!(told.has_sequence_witness(), "{}", told.people);
+    told.witnesses_agree();
+    let flow = &told.recv.flows[0];
+    assert_eq!(flow.received + flow.lost, 2 * told.send.offered, "{flow:?}");
+}
+
+/// Another run of the same sender, and a program that knows no stamps, send to the same socket.
+fn datagrams_of_others_are_left_out() {
+    let namespace = quiet_namespace();
+    let mut command = mpps(&["recv", LOOPBACK_V4, "--json", "--rcvbuf", "4M"]);
+    let started = namespace.run(|| Running::start(&mut command));
+    let mut running = started.expect("the receiver can be entered");
+    let address = running.address();
+    let send = |count: &str| {
+        let mut command = mpps(&["send", &address, "--json", "--stamp", "--count", count]);
+        let sent = namespace.run(|| run(&mut command));
+        sent.expect("the sender can be entered").fine()
+    };
+    let ours = send("1000");
+    let run_of = |ended: &Ended| SendTotal::parse(&ended.out).expect("totals").threads[0].run;
+    // One run in 256 draws the same number as another.
+    let mut others = 0;
+    for _ in 0..8 {
+        let other = send("500");
+        others += 500;
+        if run_of(&other) != run_of(&ours) {
+            break;
+        }
+    }
+    namespace
+        .run(|| {
+            let socket = UdpSocket::bind("127.0.0.1:0").expect("a free port");
+            (0..100).for_each(|_| drop(socket.send_to(b"no stamp", &address)));
+        })
+        .expect("the namespace can be entered");
+    let told = join(&ours, &running.interrupt().fine());
+    assert_eq!(told.recv.received, 1000 + others + 100);
+    assert!(
+        told.people.contains("are not of this run"),
+        "{}",
+        told.people
+    );
+    if others == 500 {
+        assert_eq!(told.ledger["unaccounted"], 0, "{}", told.people);
+        assert_eq!(told.ledger["delivered"], 1000 + told.send.end_markers);
+        told.witnesses_agree();
+    }
 }

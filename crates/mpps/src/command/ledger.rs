@@ -71,12 +71,12 @@ fn join(send: &SendTotal, recv: &RecvTotal) -> Ledger {
             .saturating_mul(copies_each);
     }
     let due = account.offered.saturating_add(account.copies);
-    account.sequence_lost = stamps.map(|stamps| {
-        let came = stamps.distinct.saturating_add(recv.end_markers);
+    account.sequence_lost = stamps.as_ref().map(|stamps| {
+        let came = stamps.distinct.saturating_add(stamps.end_markers);
         due.saturating_sub(came)
     });
     let mut ledger = account.ledger();
-    note(&mut ledger, send, recv, foreign);
+    note(&mut ledger, send, recv, stamps.as_ref());
     ledger
 }
 
@@ -99,7 +99,9 @@ fn copies_each(send: &SendTotal, recv: &RecvTotal) -> u64 {
 struct Stamps {
     /// Datagrams of this run, duplicates not counted.
     distinct: u64,
-    /// Datagrams of other runs, and unstamped ones.
+    /// End markers of this run.
+    end_markers: u64,
+    /// Datagrams and end markers of other runs, and unstamped datagrams.
     foreign: u64,
 }
 
@@ -119,12 +121,14 @@ impl Stamps {
         };
         Some(Self {
             distinct: sum(true, |flow| flow.received.saturating_sub(flow.duplicates)),
-            foreign: sum(false, |flow| flow.received).saturating_add(recv.unstamped),
+            end_markers: sum(true, |flow| flow.end_markers),
+            foreign: sum(false, |flow| flow.received.saturating_add(flow.end_markers))
+                .saturating_add(recv.unstamped),
         })
     }
 }
 
-fn note(ledger: &mut Ledger, send: &SendTotal, recv: &RecvTotal, foreign: u64) {
+fn note(ledger: &mut Ledger, send: &SendTotal, recv: &RecvTotal, stamps: Option<&Stamps>) {
     for (missing, end) in [
         (send.host.is_none(), "sender"),
         (recv.host.is_none(), "receiver"),
@@ -134,11 +138,13 @@ fn note(ledger: &mut Ledger, send: &SendTotal, recv: &RecvTotal, foreign: u64) {
         }
     }
     if send.end_markers > 0 {
-        let (sent, came) = (send.end_markers, recv.end_markers);
+        let came = stamps.map_or(recv.end_markers, |stamps| stamps.end_markers);
+        let sent = send.end_markers;
         ledger.note(format!(
             "{sent} end markers are among the offered datagrams, {came} among the delivered ones"
         ));
     }
+    let foreign = stamps.map_or(0, |stamps| stamps.foreign);
     if foreign > 0 {
         ledger.note(format!(
             "{foreign} datagrams that the receiver got are not of this run, by their stamps, and are \

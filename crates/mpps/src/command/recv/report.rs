@@ -142,6 +142,7 @@ fn flows(reports: &[RxReport], deliveries: u64) -> Vec<FlowTotal> {
         flow: key.flow,
         received: flow.received,
         offered: flow.offered,
+        end_markers: flow.end_markers,
         lost: flow.lost_of(deliveries),
         duplicates: flow.duplicates,
         reordered: flow.reordered,
