@@ -147,22 +147,28 @@ impl<'a> Batch<'a> {
     }
 
     /// The datagrams in order of arrival; trains are taken apart.
-    pub fn packets(&self) -> impl Iterator<Item = Packet<'a>> + use<'a> {
-        let batch = *self;
-        (0..batch.descriptors.len()).flat_map(move |at| {
-            let descriptor = batch.descriptors[at];
-            let source = batch.sources.get(at).copied().flatten();
-            Segments {
-                rest: batch.bytes(descriptor),
-                descriptor,
-                at: 0,
-            }
-            .map(move |(data, wire_bytes)| Packet {
-                data,
-                wire_bytes,
-                source,
-            })
-        })
+    #[inline]
+    pub fn packets(&self) -> Packets<'a> {
+        Packets {
+            batch: *self,
+            next: 0,
+            train: &[],
+            segment_bytes: 0,
+            train_wire_bytes: 0,
+            left: 0,
+        }
+    }
+
+    /// Datagrams, bytes on arrival and buffers that were cut, in one pass.
+    #[inline]
+    pub(crate) fn totals(&self) -> Totals {
+        let mut totals = Totals::default();
+        for descriptor in self.descriptors {
+            totals.datagrams += descriptor.datagrams();
+            totals.wire_bytes += u64::from(descriptor.wire_bytes);
+            totals.truncated += u64::from(descriptor.bytes < descriptor.wire_bytes);
+        }
+        totals
     }
 
     /// The buffers as the kernel gave them: a train is one slice.
@@ -185,31 +191,74 @@ impl<'a> Batch<'a> {
     }
 }
 
-/// The datagrams of one train, or the one datagram: bytes and length on arrival.
-struct Segments<'a> {
-    rest: &'a [u8],
-    descriptor: Descriptor,
-    at: u64,
+/// What a batch adds to a receiver's counters.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Totals {
+    pub(crate) datagrams: u64,
+    pub(crate) wire_bytes: u64,
+    pub(crate) truncated: u64,
 }
 
-impl<'a> Iterator for Segments<'a> {
-    type Item = (&'a [u8], usize);
+/// The datagrams of a [`Batch`].
+#[derive(Debug, Clone)]
+pub struct Packets<'a> {
+    batch: Batch<'a>,
+    /// The descriptor after the current one.
+    next: usize,
+    /// What is left of the current train.
+    train: &'a [u8],
+    segment_bytes: usize,
+    train_wire_bytes: usize,
+    /// Datagrams left in it.
+    left: u64,
+}
+
+impl<'a> Iterator for Packets<'a> {
+    type Item = Packet<'a>;
 
     #[inline]
-    fn next(&mut self) -> Option<Self::Item> {
-        if self.at >= self.descriptor.datagrams() {
-            return None;
+    fn next(&mut self) -> Option<Packet<'a>> {
+        if self.left > 0 {
+            return Some(self.segment());
         }
-        let wire_bytes = self.descriptor.wire_bytes as usize;
-        let segment = match self.descriptor.segment_bytes {
-            0 => wire_bytes,
-            bytes => usize::from(bytes),
-        };
-        let begun = segment * self.at as usize;
-        let (data, rest) = self.rest.split_at(segment.min(self.rest.len()));
-        self.rest = rest;
-        self.at += 1;
-        Some((data, segment.min(wire_bytes - begun)))
+        let descriptor = *self.batch.descriptors.get(self.next)?;
+        let data = self.batch.bytes(descriptor);
+        self.next += 1;
+        if descriptor.segment_bytes != 0 {
+            self.train = data;
+            self.segment_bytes = usize::from(descriptor.segment_bytes);
+            self.train_wire_bytes = descriptor.wire_bytes as usize;
+            self.left = descriptor.datagrams();
+            return Some(self.segment());
+        }
+        Some(Packet {
+            data,
+            wire_bytes: descriptor.wire_bytes as usize,
+            source: self.source(),
+        })
+    }
+}
+
+impl<'a> Packets<'a> {
+    /// The next datagram of the current train.
+    fn segment(&mut self) -> Packet<'a> {
+        let (data, rest) = self
+            .train
+            .split_at(self.segment_bytes.min(self.train.len()));
+        let wire_bytes = self.segment_bytes.min(self.train_wire_bytes);
+        self.train = rest;
+        self.train_wire_bytes -= wire_bytes;
+        self.left -= 1;
+        Packet {
+            data,
+            wire_bytes,
+            source: self.source(),
+        }
+    }
+
+    #[inline]
+    fn source(&self) -> Option<SocketAddr> {
+        self.batch.sources.get(self.next - 1).copied().flatten()
     }
 }
 

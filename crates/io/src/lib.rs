@@ -42,7 +42,7 @@ mod worker;
 /// The table of backends.
 pub use backend::{BACKENDS, Backend, Layer};
 /// A batch of received packets, lent by the receiver.
-pub use batch::{Batch, Descriptor, Packet};
+pub use batch::{Batch, Descriptor, Packet, Packets};
 /// What to open.
 pub use config::{Group, RxConfig, TxConfig};
 /// What mpps refused.

@@ -76,9 +76,10 @@ impl RxCounters {
         }
         self.calls += 1;
         self.buffers += batch.len() as u64;
-        self.datagrams += batch.datagrams();
-        self.wire_bytes += batch.wire_bytes();
-        self.truncated += batch.truncated();
+        let totals = batch.totals();
+        self.datagrams += totals.datagrams;
+        self.wire_bytes += totals.wire_bytes;
+        self.truncated += totals.truncated;
     }
 }
 

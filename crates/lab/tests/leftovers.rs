@@ -53,6 +53,8 @@ fn main() -> ExitCode {
     }
     common::run(vec![
         ("after_kill", Need::Lab, after_kill),
+        ("after_stop_and_kill", Need::Lab, after_stop_and_kill),
+        ("after_ignored_ends", Need::Lab, after_ignored_ends),
         ("after_interrupt", Need::Lab, after_interrupt),
         ("after_panic", Need::Lab, after_panic),
         ("after_normal_end", Need::Lab, after_normal_end),
@@ -73,6 +75,36 @@ fn after_kill() -> Result<(), Failed> {
             .map_err(|left| format!("killed {delay_ms} ms after {stage}: {left}"))?;
     }
     Ok(())
+}
+
+/// Who stops the program's whole process group must not stop what watches over its commands.
+fn after_stop_and_kill() -> Result<(), Failed> {
+    let before = Surroundings::look()?;
+    // A session of its own has a process group of its own, named after its leader.
+    let mut command = Command::new("setsid");
+    command.arg(std::env::current_exe()?);
+    let mut actor = Actor::start_by(command, "forever")?;
+    actor.wait_for("children")?;
+    let group = format!("-{}", actor.child.id());
+    let stopped = Command::new("kill")
+        .args(["-STOP", "--", &group])
+        .status()?;
+    check(stopped.success(), || "kill -STOP failed".to_owned())?;
+    actor.child.kill()?;
+    actor.child.wait()?;
+    Ok(actor.expect_nothing_left(&before)?)
+}
+
+/// A program that inherits an ignored `SIGCHLD` learns how its commands end, all the same.
+fn after_ignored_ends() -> Result<(), Failed> {
+    let before = Surroundings::look()?;
+    let mut command = Command::new("env");
+    command.args(["--ignore-signal=CHLD,INT,QUIT,TERM,HUP,PIPE"]);
+    command.arg(std::env::current_exe()?);
+    let mut actor = Actor::start_by(command, "ends")?;
+    let status = actor.child.wait()?;
+    check(status.success(), || format!("no good end: {status}"))?;
+    Ok(actor.expect_nothing_left(&before)?)
 }
 
 fn after_interrupt() -> Result<(), Failed> {
@@ -108,6 +140,9 @@ fn after_normal_end() -> Result<(), Failed> {
 /// What the program started again does, with a word for each stage that it reaches.
 fn play(role: &str) -> Result<(), Box<dyn std::error::Error>> {
     common::become_root()?;
+    if role == "ends" {
+        return end_commands();
+    }
     loop {
         say("start");
         let lab = Lab::new(&LabConfig::default())?;
@@ -135,6 +170,22 @@ fn play(role: &str) -> Result<(), Box<dyn std::error::Error>> {
             return Ok(());
         }
     }
+}
+
+/// Commands have their own ends, and default answers to signals.
+fn end_commands() -> Result<(), Box<dyn std::error::Error>> {
+    let lab = Lab::new(&LabConfig::default())?;
+    // The last one looks at the signals 1 to 28: the C library has its way with 32 and 33.
+    let ignores = "! grep -E '^SigIgn:.*[1-9a-f].{0,6}$' /proc/self/status >&2";
+    for (script, expected) in [("exit 7", 7), ("kill -INT $$", 128 + 2), (ignores, 0)] {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]).stdin(Stdio::null());
+        let code = lab.sender().spawn(command)?.wait()?.code();
+        if code != Some(expected) {
+            return Err(format!("{script}: {code:?}").into());
+        }
+    }
+    Ok(())
 }
 
 /// A shell that tries to leave something behind, in the background and in another session.
@@ -176,9 +227,14 @@ struct Actor {
 
 impl Actor {
     fn start(role: &str) -> Result<Self, Failed> {
+        Self::start_by(Command::new(std::env::current_exe()?), role)
+    }
+
+    /// The same, by a command that becomes this program.
+    fn start_by(mut command: Command, role: &str) -> Result<Self, Failed> {
         let now = std::time::UNIX_EPOCH.elapsed()?.as_nanos();
         let mark = format!("{}-{now}", std::process::id());
-        let mut child = Command::new(std::env::current_exe()?)
+        let mut child = command
             .env(ROLE, role)
             .env(MARK, &mark)
             .stdout(Stdio::piped())

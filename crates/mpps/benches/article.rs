@@ -220,6 +220,8 @@ fn compile(directory: &Path, name: &str) -> Result<PathBuf> {
 fn run(hosts: &Hosts, receive: &[String], send: &[String]) -> Result<Run> {
     let receiver = hosts.spawn(receive, false)?;
     sleep(PAUSE);
+    // From here on: starting up is not what the packets cost.
+    let started_ns = process_cpu_ns(receiver.id())?;
     let sender = hosts.spawn(send, true)?;
     sleep(PAUSE);
     let half_way = resident_kib(receiver.id());
@@ -227,7 +229,7 @@ fn run(hosts: &Hosts, receive: &[String], send: &[String]) -> Result<Run> {
     sleep(PAUSE);
     let resident_kib = (half_way, resident_kib(receiver.id()));
     // Nothing moves any more: what the process has used is what the packets cost.
-    let cpu_ns = process_cpu_ns(receiver.id())?;
+    let cpu_ns = process_cpu_ns(receiver.id())?.saturating_sub(started_ns);
     let interrupted = Command::new("kill")
         .args(["-INT", &receiver.id().to_string()])
         .status()?;

@@ -9,7 +9,7 @@ use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitSta
 
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 
-use self::init::Plan;
+use self::init::{Plan, Step};
 use crate::namespace::NetNamespace;
 use crate::{Error, Result};
 
@@ -33,21 +33,27 @@ pub struct ContainedChild {
 /// [`ContainedChild::wait`] or drop takes it back: Ctrl-C then goes to the command alone, and a
 /// shell has its job control. A worker in the background is given another standard input.
 ///
+/// The command starts with the default answer to every signal. If this program ignores `SIGCHLD`,
+/// it does so no more afterwards: the kernel would throw the command's end away (`wait(2)`).
+///
 /// # Errors
 ///
 /// The program is not there or may not be executed; `EPERM` without `CAP_SYS_ADMIN` in the
-/// caller's user namespace; no process can be had.
+/// caller's user namespace; no process can be had. The call that failed is named, also where it
+/// was one of the new process.
 pub fn spawn_contained(mut command: Command, namespace: &NetNamespace) -> Result<ContainedChild> {
     let object = command.get_program().to_string_lossy().into_owned();
     let failed = |call| {
         let object = object.clone();
         move |source| Error::new(call, object, source)
     };
+    init::keep_children().map_err(failed("sigaction SIGCHLD"))?;
     let (lifeline_end, lifeline) = io::pipe().map_err(failed("pipe"))?;
-    let (notes, notes_end) = io::pipe().map_err(failed("pipe"))?;
+    let (notes_start, notes_end) = io::pipe().map_err(failed("pipe"))?;
     let terminal = foreground_terminal();
     let plan = Plan {
         lifeline: lifeline_end.as_raw_fd(),
+        lifeline_writer: lifeline.as_raw_fd(),
         notes: notes_end.as_raw_fd(),
         terminal: terminal.as_ref().map(AsRawFd::as_raw_fd),
     };
@@ -55,20 +61,27 @@ pub fn spawn_contained(mut command: Command, namespace: &NetNamespace) -> Result
     // `init::enter` neither allocates nor takes a lock. The descriptors of the plan are open
     // until the command has been started, below.
     unsafe { command.pre_exec(move || init::enter(plan)) };
-    let child = namespace.run(|| {
+    let spawned = namespace.run(|| {
         // SAFETY: without CLONE_FILES, `unshare` touches no descriptor of another thread. It
         // changes where children of this thread are born, and the thread ends here.
         unsafe { unshare_unsafe(UnshareFlags::NEWPID) }
             .map_err(|errno| failed("unshare CLONE_NEWPID")(errno.into()))?;
-        command.spawn().map_err(failed("execve"))
+        Ok::<_, Error>(command.spawn())
     })??;
     drop((lifeline_end, notes_end));
-    Ok(ContainedChild {
-        child,
-        _lifeline: lifeline,
-        terminal,
-        notes: read_notes(notes),
-    })
+    let (notes, fatal) = read_notes(notes_start);
+    match spawned {
+        Ok(child) => Ok(ContainedChild {
+            child,
+            _lifeline: lifeline,
+            terminal,
+            notes,
+        }),
+        Err(source) => {
+            reclaim(terminal);
+            Err(failed(fatal.unwrap_or("execve"))(source))
+        }
+    }
 }
 
 impl ContainedChild {
@@ -108,7 +121,7 @@ impl ContainedChild {
             .child
             .wait()
             .map_err(|source| Error::new("wait", format!("process {}", self.id()), source));
-        self.reclaim_terminal();
+        reclaim(self.terminal.take());
         status
     }
 
@@ -123,7 +136,7 @@ impl ContainedChild {
             .try_wait()
             .map_err(|source| Error::new("wait", format!("process {}", self.id()), source))?;
         if status.is_some() {
-            self.reclaim_terminal();
+            reclaim(self.terminal.take());
         }
         Ok(status)
     }
@@ -137,15 +150,6 @@ impl ContainedChild {
         self.child
             .kill()
             .map_err(|source| Error::new("kill", format!("process {}", self.id()), source))
-    }
-
-    /// Takes the terminal's keyboard back from the command's process group, which is gone.
-    fn reclaim_terminal(&mut self) {
-        if let Some(terminal) = self.terminal.take() {
-            let group = rustix::process::getpgrp().as_raw_nonzero().get();
-            // A refusal means that the terminal is gone too.
-            let _ = init::give_terminal(terminal.as_raw_fd(), group);
-        }
     }
 }
 
@@ -168,16 +172,59 @@ fn foreground_terminal() -> Option<OwnedFd> {
     (owner == rustix::process::getpgrp()).then(|| terminal.into())
 }
 
-/// One pair of bytes for each thing that was refused: which, and the `errno`.
-fn read_notes(mut notes: PipeReader) -> Vec<String> {
+/// Takes the terminal's keyboard back from the command's process group, which is gone.
+fn reclaim(terminal: Option<OwnedFd>) {
+    if let Some(terminal) = terminal {
+        let group = rustix::process::getpgrp().as_raw_nonzero().get();
+        // A refusal means that the terminal is gone too.
+        let _ = init::give_terminal(terminal.as_raw_fd(), group);
+    }
+}
+
+/// What the command had to do without, and the call that kept it from being executed, if one did.
+fn read_notes(mut notes: PipeReader) -> (Vec<String>, Option<&'static str>) {
     let mut bytes = Vec::new();
-    // Every writer is gone: the command has been executed. What cannot be read is not there.
+    // Every writer is gone: the command has been executed, or never will be. What cannot be read
+    // is not there.
     let _ = notes.read_to_end(&mut bytes);
-    bytes
-        .chunks_exact(2)
-        .map(|note| {
-            let source = io::Error::from_raw_os_error(note[1].into());
-            format!("{}: {source}", init::step_name(note[0]))
-        })
-        .collect()
+    parse_notes(&bytes)
+}
+
+/// One pair of bytes for each thing that was refused: which, and the `errno`.
+fn parse_notes(bytes: &[u8]) -> (Vec<String>, Option<&'static str>) {
+    let (mut lacks, mut fatal) = (Vec::new(), None);
+    for note in bytes.chunks_exact(2) {
+        let source = io::Error::from_raw_os_error(note[1].into());
+        match Step::of(note[0]) {
+            Some(Step::Proc) => {
+                lacks.push(format!("the command has no /proc of its own: {source}"))
+            }
+            Some(Step::Sys) => lacks.push(format!("the command has no /sys of its own: {source}")),
+            Some(step) => fatal = Some(step.call()),
+            None => lacks.push(format!("the command lacks something: {source}")),
+        }
+    }
+    (lacks, fatal)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fatal_step_is_told_from_one_that_the_command_can_do_without() {
+        let eperm = libc::EPERM as u8;
+        let (lacks, fatal) = parse_notes(&[Step::Sys as u8, eperm, Step::Fork as u8, eperm]);
+        assert_eq!(lacks.len(), 1);
+        assert!(lacks[0].contains("/sys"), "{lacks:?}");
+        assert_eq!(fatal, Some("fork"));
+    }
+
+    #[test]
+    fn every_step_is_known_by_its_number() {
+        for step in Step::ALL {
+            assert_eq!(Step::of(step as u8), Some(step));
+        }
+        assert_eq!(Step::of(0), None);
+    }
 }

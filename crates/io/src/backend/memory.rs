@@ -42,6 +42,10 @@ struct Wire {
     arena: Mutex<Arena>,
     arrived: Condvar,
     bytes_max: usize,
+    /// What the receiver keeps of each datagram.
+    buffer_bytes: u32,
+    /// Whether it wants to know the senders.
+    sources: bool,
 }
 
 #[derive(Debug, Default)]
@@ -78,6 +82,8 @@ fn open_rx(config: &RxConfig) -> Result<Box<dyn Rx>, Error> {
         arena: Mutex::default(),
         arrived: Condvar::new(),
         bytes_max,
+        buffer_bytes: u32::try_from(config.buffer_bytes).unwrap_or(u32::MAX),
+        sources: config.sources,
     });
     let mut wires = lock(&WIRES);
     wires.retain(|_, wire| wire.strong_count() > 0);
@@ -152,10 +158,6 @@ impl MemoryRx {
         std::mem::swap(&mut arrived.descriptors, &mut self.arena.descriptors);
         std::mem::swap(&mut arrived.sources, &mut self.arena.sources);
         drop(arrived);
-        let buffer_bytes = u32::try_from(self.caps.buffer_bytes).unwrap_or(u32::MAX);
-        for descriptor in &mut self.arena.descriptors {
-            descriptor.bytes = descriptor.wire_bytes.min(buffer_bytes);
-        }
     }
 }
 
@@ -271,11 +273,13 @@ impl Tx for MemoryTx {
             arena.bytes.extend_from_slice(payload);
             arena.descriptors.push(Descriptor {
                 offset,
-                bytes,
+                bytes: bytes.min(wire.buffer_bytes),
                 wire_bytes: bytes,
                 segment_bytes: 0,
             });
-            arena.sources.push(source);
+            if wire.sources {
+                arena.sources.push(source);
+            }
         }
         drop(arena);
         wire.arrived.notify_all();

@@ -34,7 +34,8 @@ pub(crate) fn page(result: &LabResult, data: Option<&str>) -> String {
                     (chart::ladder(&result.rungs))
                     h2 id="rungs" { "Where the packets went" }
                     p.faint {
-                        "Shares are of all repeats behind the rate, drop probe off. The ledger below each is \
+                        "Shares are of all repeats behind the rate, drop probe off; where those count dropped \
+                         trains and not datagrams, of the exactness run. The ledger below each is \
                          of the exactness run, drop probe on. The unit is the datagram."
                     }
                     @for rung in &result.rungs { (rung::section(rung)) }

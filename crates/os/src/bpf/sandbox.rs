@@ -3,13 +3,17 @@
 //! `rbpf` interprets the instructions; this module plays the kernel around them: the helpers, maps,
 //! and kernel memory at addresses that exist only here. The verifier is not played: that a program
 //! is acceptable to the kernel only a test that loads it can show.
+//!
+//! A program may be wrong: neither `rbpf` nor a helper touches memory but the program's stack, its
+//! context and the values of its maps. So a run is safe, whatever the program.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 
-use super::Instruction;
-use super::asm::Helper;
+use super::asm::{Assembler, Helper, R1, R10};
+use super::{AssemblyError, Instruction};
 
 /// The world that a program under test sees.
 #[derive(Debug, Default)]
@@ -17,6 +21,10 @@ pub struct Sandbox {
     memory: BTreeMap<u64, Vec<u8>>,
     maps: BTreeMap<RawFd, SandboxMap>,
     network: Vec<u8>,
+    /// Where the running program may read and write: its stack, as soon as it is known, its
+    /// context, and the values of its maps.
+    stack: Option<Range<u64>>,
+    context: Option<Range<u64>>,
 }
 
 /// A hash map whose values stay in place, because programs keep pointers to them.
@@ -26,7 +34,7 @@ struct SandboxMap {
     value_size: usize,
     capacity: usize,
     slots: BTreeMap<Vec<u8>, usize>,
-    values: Box<[Cell<u8>]>,
+    values: Vec<Cell<u8>>,
 }
 
 thread_local! {
@@ -66,7 +74,7 @@ impl Sandbox {
             value_size,
             capacity,
             slots: BTreeMap::new(),
-            values: vec![Cell::new(0); capacity * value_size].into(),
+            values: cells(&vec![0; capacity * value_size]),
         };
         self.maps.insert(name.as_raw_fd(), map);
         self
@@ -98,31 +106,80 @@ impl Sandbox {
     /// # Errors
     ///
     /// What the interpreter objects to: a memory access outside stack, context and map values, an
-    /// unknown instruction or helper.
+    /// unknown instruction or helper. A helper that is given such an address answers `-EFAULT`.
     pub fn run(
         &mut self,
         program: &[Instruction],
         context: &mut [u8],
     ) -> Result<u64, std::io::Error> {
-        let bytes: Vec<u8> = program.iter().flat_map(Instruction::bytes).collect();
+        let room = cells(context);
+        let context_range = addresses(&room);
+        let prologue = prologue(context_range.start).map_err(std::io::Error::other)?;
+        let whole = prologue.iter().chain(program);
+        let bytes: Vec<u8> = whole.flat_map(Instruction::bytes).collect();
         let mut machine = rbpf::EbpfVmRaw::new(Some(&bytes))?;
-        let helpers: [(Helper, rbpf::Helper); 4] = [
-            (Helper::MapLookup, map_lookup),
-            (Helper::MapUpdate, map_update),
-            (Helper::SkbLoadBytesRelative, skb_load_bytes_relative),
-            (Helper::ProbeReadKernel, probe_read_kernel),
+        let helpers: [(u32, rbpf::Helper); 5] = [
+            (Helper::MapLookup as u32, map_lookup),
+            (Helper::MapUpdate as u32, map_update),
+            (Helper::SkbLoadBytesRelative as u32, skb_load_bytes_relative),
+            (Helper::ProbeReadKernel as u32, probe_read_kernel),
+            (STACK_KNOWN, stack_known),
         ];
         for (number, function) in helpers {
-            machine.register_helper(number as u32, function)?;
+            machine.register_helper(number, function)?;
         }
         for map in self.maps.values() {
-            let start = map.values.as_ptr() as u64;
-            machine.register_allowed_memory(start..start + map.values.len() as u64);
+            machine.register_allowed_memory(addresses(&map.values));
         }
+        machine.register_allowed_memory(context_range.clone());
+        self.context = Some(context_range);
         RUNNING.replace(std::mem::take(self));
-        let answer = machine.execute_program(context);
+        let answer = machine.execute_program(&mut []);
         *self = RUNNING.take();
+        (self.stack, self.context) = (None, None);
+        for (byte, cell) in context.iter_mut().zip(&room) {
+            *byte = cell.get();
+        }
         answer
+    }
+
+    /// Whether the running program may touch all `length` bytes at this address.
+    fn owns(&self, address: u64, length: usize) -> bool {
+        let maps = self.maps.values().map(|map| addresses(&map.values));
+        let mut pieces = maps.chain(self.stack.clone()).chain(self.context.clone());
+        let end = address.checked_add(length as u64);
+        end.is_some_and(|end| pieces.any(|piece| piece.start <= address && end <= piece.end))
+    }
+
+    /// Bytes that the running program points to.
+    fn peek(&self, from: u64, length: usize) -> Option<Vec<u8>> {
+        if !self.owns(from, length) {
+            return None;
+        }
+        let mut bytes = vec![0; length];
+        // SAFETY: `owns` has found the whole source in memory that is alive during the run: the
+        // stack of `rbpf`, or cells, to which there is no exclusive reference. The destination is
+        // new and of this length.
+        unsafe { std::ptr::copy_nonoverlapping(from as *const u8, bytes.as_mut_ptr(), length) };
+        Some(bytes)
+    }
+
+    /// Copies what a helper found, or zeros if it found nothing, as the kernel's helpers do, to
+    /// where the running program wants it.
+    fn copy_out(&self, to: u64, length: usize, found: Option<&[u8]>) -> u64 {
+        if !self.owns(to, length) {
+            return FAULT;
+        }
+        let zeros = vec![0; if found.is_some() { 0 } else { length }];
+        let bytes = found.unwrap_or(&zeros);
+        if bytes.len() != length {
+            return FAULT;
+        }
+        // SAFETY: the source is `length` bytes long, and no program can point to it. `owns` has
+        // found the whole destination in memory that is alive during the run: the stack of `rbpf`,
+        // or cells, to which there is no exclusive reference.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to as *mut u8, length) };
+        if found.is_some() { 0 } else { FAULT }
     }
 
     /// `length` bytes of kernel memory, which must be inside one placed piece.
@@ -157,31 +214,33 @@ const FAULT: u64 = -(libc::EFAULT as i64) as u64;
 /// The flag of an update that must not replace (`BPF_NOEXIST`).
 const ONLY_NEW: u64 = 1;
 
-fn with_map(name: u64, verb: impl FnOnce(&mut SandboxMap) -> u64) -> u64 {
-    RUNNING.with_borrow_mut(|world| {
-        let name = RawFd::try_from(name).unwrap_or(-1);
-        world.maps.get_mut(&name).map_or(FAULT, verb)
-    })
+fn with_map(name: u64, verb: impl FnOnce(&mut Sandbox, RawFd) -> Option<u64>) -> Option<u64> {
+    RUNNING.with_borrow_mut(|world| verb(world, RawFd::try_from(name).ok()?))
 }
 
 fn map_lookup(name: u64, key: u64, _: u64, _: u64, _: u64) -> u64 {
-    with_map(name, |map| match map.slots.get(&peek(key, map.key_size)) {
-        Some(slot) => map.values[slot * map.value_size..].as_ptr() as u64,
-        None => 0,
+    with_map(name, |world, name| {
+        let map = world.maps.get(&name)?;
+        let slot = *map.slots.get(&world.peek(key, map.key_size)?)?;
+        Some(addresses(&map.values[slot * map.value_size..]).start)
     })
+    .unwrap_or(0)
 }
 
 fn map_update(name: u64, key: u64, value: u64, flags: u64, _: u64) -> u64 {
-    with_map(name, |map| {
-        let (key, value) = (peek(key, map.key_size), peek(value, map.value_size));
-        map.insert(key, value, flags)
+    with_map(name, |world, name| {
+        let map = world.maps.get(&name)?;
+        let key = world.peek(key, map.key_size)?;
+        let value = world.peek(value, map.value_size)?;
+        Some(world.maps.get_mut(&name)?.insert(key, value, flags))
     })
+    .unwrap_or(FAULT)
 }
 
 fn probe_read_kernel(to: u64, length: u64, from: u64, _: u64, _: u64) -> u64 {
     RUNNING.with_borrow(|world| {
         let length = usize::try_from(length).unwrap_or(usize::MAX);
-        copy_out(to, length, world.kernel_bytes(from, length))
+        world.copy_out(to, length, world.kernel_bytes(from, length))
     })
 }
 
@@ -191,26 +250,55 @@ fn skb_load_bytes_relative(_: u64, offset: u64, to: u64, length: u64, _: u64) ->
         let length = usize::try_from(length).unwrap_or(usize::MAX);
         let end = start.checked_add(length);
         let bytes = end.and_then(|end| world.network.get(start..end));
-        copy_out(to, length, bytes)
+        world.copy_out(to, length, bytes)
     })
 }
 
-/// Copies what a helper found, or zeros if it found nothing, as the kernel's helpers do.
-fn copy_out(to: u64, length: usize, found: Option<&[u8]>) -> u64 {
-    let zeros = vec![0; if found.is_some() { 0 } else { length }];
-    let bytes = found.unwrap_or(&zeros);
-    // SAFETY: the program under test passes an address on its stack with at least the room that it
-    // asked for; the verifier checks that when a test loads the same program into the kernel.
-    unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to as *mut u8, bytes.len()) };
-    if found.is_some() { 0 } else { FAULT }
+/// Tells where the stack ends, which only a running program knows.
+///
+/// The prologue is the first to call; a program that calls, too, is not believed.
+fn stack_known(end: u64, _: u64, _: u64, _: u64, _: u64) -> u64 {
+    RUNNING.with_borrow_mut(|world| {
+        let start = |end| end - rbpf::ebpf::STACK_SIZE as u64;
+        world.stack.get_or_insert_with(|| start(end)..end);
+    });
+    0
 }
 
-fn peek(from: u64, length: usize) -> Vec<u8> {
-    let mut bytes = vec![0; length];
-    // SAFETY: the program under test passes the address of a key or value of the map's size on its
-    // stack, or in a map; the verifier checks that when a test loads the program into the kernel.
-    unsafe { std::ptr::copy_nonoverlapping(from as *const u8, bytes.as_mut_ptr(), length) };
+/// The number of that helper, far above those of the kernel.
+const STACK_KNOWN: u32 = 0x7fff_0000;
+
+/// Runs before every program: tells of the stack, and makes `R1` point to the context.
+fn prologue(context: u64) -> Result<Vec<Instruction>, AssemblyError> {
+    let mut instructions = Assembler::new().set(R1, R10).finish()?;
+    instructions.push(Instruction {
+        code: rbpf::ebpf::CALL,
+        registers: 0,
+        offset: 0,
+        immediate: STACK_KNOWN as i32,
+    });
+    instructions.extend(Assembler::new().set64(R1, context).finish()?);
+    Ok(instructions)
+}
+
+/// Memory that programs change through its address, and a margin: `rbpf` looks at the first byte of
+/// an access only, so that one of eight bytes may reach seven beyond the end.
+fn cells(bytes: &[u8]) -> Vec<Cell<u8>> {
+    let margin = [0; MARGIN];
     bytes
+        .iter()
+        .chain(&margin)
+        .copied()
+        .map(Cell::new)
+        .collect()
+}
+
+const MARGIN: usize = 7;
+
+/// Where cells are, without the margin.
+fn addresses(cells: &[Cell<u8>]) -> Range<u64> {
+    let start = cells.as_ptr().expose_provenance() as u64;
+    start..start + cells.len().saturating_sub(MARGIN) as u64
 }
 
 #[cfg(test)]
@@ -278,5 +366,101 @@ mod tests {
         world.place(0xffff_8000_0000_0000, vec![0; 8]);
         let answer = world.run(&program, &mut [0]).expect("the program runs");
         assert_eq!(answer, FAULT);
+    }
+
+    /// Calls a helper with these arguments, and returns its answer.
+    fn answer(helper: Helper, arguments: [u64; 4], world: &mut Sandbox) -> u64 {
+        let mut program = Assembler::new();
+        for (register, value) in [R1, R2, R3, R4].into_iter().zip(arguments) {
+            program.set64(register, value);
+        }
+        let program = program.call(helper).exit().finish();
+        let program = program.expect("the program assembles");
+        world.run(&program, &mut [0; 4]).expect("the program runs")
+    }
+
+    #[test]
+    fn helpers_keep_away_from_memory_that_is_not_the_programs() {
+        let file = std::fs::File::open("/dev/null").expect("/dev/null is everywhere");
+        let name = file.as_raw_fd() as u64;
+        let mut world = Sandbox::new();
+        world.add_map(file.as_fd(), 4, 4, 2);
+        world.place(0xffff_8000_0000_0000, vec![1; 8]);
+        world.set_network(vec![1; 8]);
+        let foreign = [7u8; 8];
+        let kernel = 0xffff_8000_0000_0000;
+        for address in [0, 1, u64::MAX, foreign.as_ptr().expose_provenance() as u64] {
+            for arguments in [
+                [address, 8, kernel, 0],
+                [address, 8, 1, 0],
+                [address, u64::MAX, kernel, 0],
+            ] {
+                assert_eq!(
+                    answer(Helper::ProbeReadKernel, arguments, &mut world),
+                    FAULT
+                );
+            }
+            let arguments = [0, 0, address, 8];
+            assert_eq!(
+                answer(Helper::SkbLoadBytesRelative, arguments, &mut world),
+                FAULT
+            );
+            let arguments = [name, address, address, 0];
+            assert_eq!(answer(Helper::MapUpdate, arguments, &mut world), FAULT);
+            assert_eq!(answer(Helper::MapLookup, arguments, &mut world), 0);
+        }
+        assert_eq!(foreign, [7; 8]);
+        assert!(world.entries(file.as_fd()).is_empty());
+    }
+
+    #[test]
+    fn the_end_of_the_stack_is_the_end_of_what_a_helper_fills() {
+        for (distance, expected) in [(-8, 0), (-7, FAULT), (-512, 0), (-513, FAULT)] {
+            let mut program = Assembler::new();
+            program.set(R1, R10).compute(Operation::Add, R1, distance);
+            program.set(R2, 8).set64(R3, 0xffff_8000_0000_0000);
+            program.call(Helper::ProbeReadKernel).exit();
+            let program = program.finish().expect("the program assembles");
+            let mut world = Sandbox::new();
+            world.place(0xffff_8000_0000_0000, vec![1; 8]);
+            assert_eq!(
+                world.run(&program, &mut []).expect("the program runs"),
+                expected
+            );
+        }
+    }
+
+    #[test]
+    fn a_program_cannot_claim_a_stack() {
+        let mut foreign = [7u8; 512];
+        let end = foreign.as_mut_ptr().expose_provenance() as u64 + 512;
+        let call = Instruction {
+            code: rbpf::ebpf::CALL,
+            immediate: STACK_KNOWN as i32,
+            ..Instruction::default()
+        };
+        let mut program = Assembler::new()
+            .set64(R1, end)
+            .finish()
+            .expect("it assembles");
+        program.push(call);
+        let mut rest = Assembler::new();
+        rest.set64(R1, end - 8).set(R2, 8).set(R3, 0);
+        rest.call(Helper::ProbeReadKernel).exit();
+        program.extend(rest.finish().expect("it assembles"));
+        let answer = Sandbox::new().run(&program, &mut []);
+        assert_eq!(answer.expect("the program runs"), FAULT);
+        assert_eq!(foreign, [7; 512]);
+    }
+
+    #[test]
+    fn what_a_program_writes_to_its_context_is_seen() {
+        let mut program = Assembler::new();
+        program.load(Size::Byte, R0, R1, 1);
+        program.store(Size::Byte, R1, 2, R0).exit();
+        let program = program.finish().expect("the program assembles");
+        let mut context = [1, 2, 3];
+        let answer = Sandbox::new().run(&program, &mut context);
+        assert_eq!((answer.expect("the program runs"), context), (2, [1, 2, 2]));
     }
 }

@@ -13,61 +13,143 @@ use std::ptr;
 pub(super) struct Plan {
     /// The reading end of a pipe that closes when the program dies.
     pub(super) lifeline: RawFd,
+    /// The writing end, which only the program may have.
+    pub(super) lifeline_writer: RawFd,
     /// Takes one pair of bytes for each thing that was refused.
     pub(super) notes: RawFd,
     /// The terminal to hand over.
     pub(super) terminal: Option<RawFd>,
 }
 
-/// What may be refused without harm.
-#[derive(Debug, Clone, Copy)]
-enum Step {
+/// What may be refused: the views without harm, the others for good.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Step {
     Proc = 1,
-    Sys = 2,
+    Sys,
+    Unshare,
+    Private,
+    Fork,
+    Group,
+    Keyboard,
 }
 
-/// The words for a step in a note.
-pub(super) fn step_name(step: u8) -> &'static str {
-    match step {
-        1 => "the command has no /proc of its own",
-        2 => "the command has no /sys of its own",
-        _ => "the command lacks something",
+impl Step {
+    /// All steps.
+    pub(super) const ALL: [Self; 7] = [
+        Self::Proc,
+        Self::Sys,
+        Self::Unshare,
+        Self::Private,
+        Self::Fork,
+        Self::Group,
+        Self::Keyboard,
+    ];
+
+    /// The step of a note.
+    pub(super) fn of(number: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|step| *step as u8 == number)
+    }
+
+    /// The system call of the step.
+    pub(super) fn call(self) -> &'static str {
+        match self {
+            Self::Proc => "mount /proc",
+            Self::Sys => "mount /sys",
+            Self::Unshare => "unshare CLONE_NEWNS",
+            Self::Private => "mount MS_PRIVATE",
+            Self::Fork => "fork",
+            Self::Group => "setpgid",
+            Self::Keyboard => "tcsetpgrp",
+        }
     }
 }
 
 /// Splits the new process in two: the first process of its namespace stays here and watches, and
 /// the second returns, to become the command.
 pub(super) fn enter(plan: Plan) -> io::Result<()> {
+    // SAFETY: the number is that of this process's own copy, which nobody uses. As long as it is
+    // open here, the program's end goes unnoticed.
+    unsafe { libc::close(plan.lifeline_writer) };
+    answer_by_default();
     mount_views(plan.notes)?;
+    // A command that reads from elsewhere, such as a worker in the background, has no use for the
+    // keyboard. SAFETY: no memory is involved.
+    let terminal = plan.terminal.filter(|_| unsafe { libc::isatty(0) } != 0);
     // SAFETY: fork has no arguments. This process has one thread, as it was forked itself.
     match unsafe { libc::fork() } {
-        -1 => Err(io::Error::last_os_error()),
-        0 => match plan.terminal {
-            Some(terminal) => own_terminal(terminal),
+        -1 => noted(plan.notes, Step::Fork, Err(io::Error::last_os_error())),
+        0 => match terminal {
+            Some(terminal) => own_terminal(plan.notes, terminal),
             None => Ok(()),
         },
-        command => watch(plan.lifeline, command),
+        command => watch(plan.lifeline, command, terminal.is_some()),
     }
+}
+
+/// Undoes what the program, or who started it, said about signals. The first process never
+/// executes anything, and so would keep the program's handlers; the command would keep ignoring
+/// what is ignored (`execve(2)`), of which an ignored `SIGCHLD` would cost the watch its children.
+fn answer_by_default() {
+    // Signals have the numbers 1 to 64 (_NSIG of include/uapi/asm-generic/signal.h).
+    for signal in 1..=64 {
+        // SAFETY: all zeros are a sigaction without flags, mask and restorer, for SIG_DFL; it
+        // outlives the call. SIGKILL, SIGSTOP and those of the C library are refused, rightly.
+        unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            action.sa_sigaction = libc::SIG_DFL;
+            libc::sigaction(signal, &action, ptr::null_mut());
+        }
+    }
+}
+
+/// Makes the kernel keep the ends of this program's children until they are asked for, which it
+/// does not where `SIGCHLD` is ignored, maybe by inheritance (`sigaction(2)`).
+pub(super) fn keep_children() -> io::Result<()> {
+    // SAFETY: all zeros are a sigaction, which is plain numbers, and outlives the calls. What is
+    // set is what was there, except for ignoring: no new handler comes in.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        check(libc::sigaction(libc::SIGCHLD, ptr::null(), &mut action))?;
+        let ignored = action.sa_sigaction == libc::SIG_IGN;
+        if !ignored && action.sa_flags & libc::SA_NOCLDWAIT == 0 {
+            return Ok(());
+        }
+        action.sa_flags &= !libc::SA_NOCLDWAIT;
+        if ignored {
+            action.sa_sigaction = libc::SIG_DFL;
+        }
+        check(libc::sigaction(libc::SIGCHLD, &action, ptr::null_mut()))
+    }
+}
+
+/// Tells the program if the step was refused.
+fn noted(notes: RawFd, step: Step, answer: io::Result<()>) -> io::Result<()> {
+    if let Err(error) = &answer {
+        // Every errno of Linux is below 134 (include/uapi/asm-generic/errno.h).
+        let note = [step as u8, error.raw_os_error().unwrap_or(0) as u8];
+        // SAFETY: the two bytes of `note` are readable. A note that is lost harms nothing.
+        unsafe { libc::write(notes, note.as_ptr().cast(), note.len()) };
+    }
+    answer
 }
 
 /// Gives the namespace's processes their own `/proc` and `/sys`, which nobody else sees.
 fn mount_views(notes: RawFd) -> io::Result<()> {
     // SAFETY: CLONE_NEWNS concerns nothing but mounts. This process has one thread.
-    check(unsafe { libc::unshare(libc::CLONE_NEWNS) })?;
+    let unshared = check(unsafe { libc::unshare(libc::CLONE_NEWNS) });
+    noted(notes, Step::Unshare, unshared)?;
     // Without this, a shared mount would carry what follows back to the host.
-    mount(c"none", c"/", None, libc::MS_REC | libc::MS_PRIVATE)?;
+    let private = mount(c"none", c"/", None, libc::MS_REC | libc::MS_PRIVATE);
+    noted(notes, Step::Private, private)?;
     let restrictions = libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC;
     let views = [
         (Step::Proc, c"proc", c"/proc"),
         (Step::Sys, c"sysfs", c"/sys"),
     ];
     for (step, kind, target) in views {
-        if let Err(error) = mount(kind, target, Some(kind), restrictions) {
-            // Every errno of Linux is below 134 (include/uapi/asm-generic/errno.h).
-            let note = [step as u8, error.raw_os_error().unwrap_or(0) as u8];
-            // SAFETY: the two bytes of `note` are readable. A note that is lost harms nothing.
-            unsafe { libc::write(notes, note.as_ptr().cast(), note.len()) };
-        }
+        // The command can do without.
+        let _ = noted(notes, step, mount(kind, target, Some(kind), restrictions));
     }
     Ok(())
 }
@@ -84,18 +166,15 @@ fn mount(
     check(unsafe { libc::mount(source.as_ptr(), target.as_ptr(), kind, flags, ptr::null()) })
 }
 
-/// Makes this process the leader of a process group that owns the terminal's keyboard, if it reads
-/// from a terminal at all. An interactive shell expects that, and could not see a group from
-/// outside its namespace.
-fn own_terminal(terminal: RawFd) -> io::Result<()> {
+/// Makes this process the leader of a process group that owns the terminal's keyboard. An
+/// interactive shell expects that, and could not see a group from outside its namespace.
+fn own_terminal(notes: RawFd, terminal: RawFd) -> io::Result<()> {
     // SAFETY: no memory is involved.
-    if unsafe { libc::isatty(0) } == 0 {
-        return Ok(());
-    }
+    let leads = check(unsafe { libc::setpgid(0, 0) });
+    noted(notes, Step::Group, leads)?;
     // SAFETY: no memory is involved.
-    check(unsafe { libc::setpgid(0, 0) })?;
-    // SAFETY: no memory is involved.
-    give_terminal(terminal, unsafe { libc::getpid() })
+    let given = give_terminal(terminal, unsafe { libc::getpid() });
+    noted(notes, Step::Keyboard, given)
 }
 
 /// `tcsetpgrp(3)` that a process in the background may use, too.
@@ -117,10 +196,13 @@ pub(super) fn give_terminal(terminal: RawFd, group: libc::pid_t) -> io::Result<(
 /// The life of the first process: to reap, as its duty is, and to end when the command ends or
 /// the program does. Its end is the end of every process in the namespace
 /// (`pid_namespaces(7)`), so nobody can stay behind.
-fn watch(lifeline: RawFd, command: libc::pid_t) -> ! {
+fn watch(lifeline: RawFd, command: libc::pid_t, has_terminal: bool) -> ! {
+    // Out of the program's process group: who stops that group would stop the watch as well, and
+    // a program killed then would leave everything behind. SAFETY: no memory is involved.
+    unsafe { libc::setpgid(0, 0) };
     let unblocked = prepare_watch(lifeline);
     loop {
-        if let Some(code) = reap(command) {
+        if let Some(code) = reap(command, has_terminal) {
             exit(code);
         }
         let mut poll = libc::pollfd {
@@ -166,19 +248,26 @@ fn prepare_watch(lifeline: RawFd) -> libc::sigset_t {
 extern "C" fn wake(_signal: libc::c_int) {}
 
 /// Takes in all children that ended. The command's end is its exit code.
-fn reap(command: libc::pid_t) -> Option<libc::c_int> {
+fn reap(command: libc::pid_t, has_terminal: bool) -> Option<libc::c_int> {
     loop {
         let mut status = 0;
         // SAFETY: `status` is writable.
         let child = unsafe { libc::waitpid(-1, &mut status, libc::WNOHANG | libc::WUNTRACED) };
-        if child <= 0 {
+        if child < 0 {
+            // There is no child (ECHILD, the only error that is possible here): the command's end
+            // was lost, and nothing will come.
+            return Some(END_UNKNOWN);
+        }
+        if child == 0 {
             return None;
         }
         if libc::WIFSTOPPED(status) {
-            // Nobody could ever wake a command that Ctrl-Z stopped, for there is no shell here.
-            if child == command {
+            // Nobody could ever wake a command that Ctrl-Z stopped, for there is no shell here: so
+            // its whole group goes on. Other stops are somebody's wish, or the right answer to a
+            // job in the background that reads the keyboard, and would come again at once.
+            if child == command && has_terminal && libc::WSTOPSIG(status) == libc::SIGTSTP {
                 // SAFETY: no memory is involved.
-                unsafe { libc::kill(command, libc::SIGCONT) };
+                unsafe { libc::kill(-command, libc::SIGCONT) };
             }
         } else if child == command {
             return Some(if libc::WIFEXITED(status) {
@@ -189,6 +278,9 @@ fn reap(command: libc::pid_t) -> Option<libc::c_int> {
         }
     }
 }
+
+/// The exit code where that of the command was lost; commands seldom use the highest one.
+const END_UNKNOWN: libc::c_int = 255;
 
 fn exit(code: libc::c_int) -> ! {
     // SAFETY: ends the process without running anything of the program that it was forked from.
