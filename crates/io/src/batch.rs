@@ -163,11 +163,17 @@ impl<'a> Batch<'a> {
     #[inline]
     pub(crate) fn totals(&self) -> Totals {
         let mut totals = Totals::default();
+        let mut trains = 0;
+        // Without a branch, so that the compiler takes several descriptors at a time.
         for descriptor in self.descriptors {
-            totals.datagrams += descriptor.datagrams();
             totals.wire_bytes += u64::from(descriptor.wire_bytes);
             totals.truncated += u64::from(descriptor.bytes < descriptor.wire_bytes);
+            trains |= descriptor.segment_bytes;
         }
+        totals.datagrams = match trains {
+            0 => self.descriptors.len() as u64,
+            _ => self.datagrams(),
+        };
         totals
     }
 
@@ -237,6 +243,50 @@ impl<'a> Iterator for Packets<'a> {
             source: self.source(),
         })
     }
+
+    /// What `for_each`, `sum` and their like are made of: the loop over single datagrams holds
+    /// nothing of a train, which is worth half a nanosecond for each.
+    #[inline]
+    fn fold<B, F: FnMut(B, Packet<'a>) -> B>(mut self, init: B, mut f: F) -> B {
+        let mut sum = init;
+        while self.left > 0 {
+            sum = f(sum, self.segment());
+        }
+        let rest = self.batch.descriptors.get(self.next..).unwrap_or(&[]);
+        let sources = self.batch.sources.get(self.next..).unwrap_or(&[]);
+        for (at, descriptor) in rest.iter().enumerate() {
+            let data = self.batch.bytes(*descriptor);
+            let wire_bytes = descriptor.wire_bytes as usize;
+            let source = sources.get(at).copied().flatten();
+            if descriptor.segment_bytes == 0 {
+                sum = f(
+                    sum,
+                    Packet {
+                        data,
+                        wire_bytes,
+                        source,
+                    },
+                );
+                continue;
+            }
+            let segment_bytes = usize::from(descriptor.segment_bytes);
+            let mut left = (data, wire_bytes);
+            for _ in 0..descriptor.datagrams() {
+                let (data, rest) = left.0.split_at(segment_bytes.min(left.0.len()));
+                let wire_bytes = segment_bytes.min(left.1);
+                left = (rest, left.1 - wire_bytes);
+                sum = f(
+                    sum,
+                    Packet {
+                        data,
+                        wire_bytes,
+                        source,
+                    },
+                );
+            }
+        }
+        sum
+    }
 }
 
 impl<'a> Packets<'a> {
@@ -292,6 +342,28 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn going_through_at_once_and_one_by_one_is_the_same(
+            memory in proptest::collection::vec(any::<u8>(), 0..100),
+            shapes in proptest::collection::vec((0_u32..120, 0_u32..90, 0_u32..200, 0_u16..9), 0..6),
+            begun in 0_usize..4,
+        ) {
+            let descriptor = |(offset, bytes, wire_bytes, segment_bytes)| Descriptor {
+                offset, bytes, wire_bytes, segment_bytes,
+            };
+            let descriptors: Vec<Descriptor> = shapes.into_iter().map(descriptor).collect();
+            let batch = Batch::new(&memory, &descriptors);
+            let mut one_by_one = Vec::new();
+            let mut packets = batch.packets();
+            while let Some(packet) = packets.next() {
+                one_by_one.push(packet);
+            }
+            let mut packets = batch.packets();
+            let mut at_once: Vec<_> = packets.by_ref().take(begun).collect();
+            packets.for_each(|packet| at_once.push(packet));
+            prop_assert_eq!(at_once, one_by_one);
+        }
+
         #[test]
         fn no_descriptor_reaches_outside_the_memory(
             memory in proptest::collection::vec(any::<u8>(), 0..200),
