@@ -275,6 +275,14 @@ fn resident_kib(process: u32) -> u64 {
 
 /// Runs so many pairs and prints each figure of both sides with the ratio A/B, pair by pair.
 fn compare(name: &str, pairs: usize, mut pair: impl FnMut() -> Result<(Run, Run)>) -> Result<()> {
+    // As with other benchmarks, a word on the command line chooses by name.
+    let words: Vec<String> = std::env::args()
+        .skip(1)
+        .filter(|word| !word.starts_with('-'))
+        .collect();
+    if !words.is_empty() && !words.iter().any(|word| name.contains(word.as_str())) {
+        return Ok(());
+    }
     let runs: Vec<(Run, Run)> = (0..pairs).map(|_| pair()).collect::<Result<_>>()?;
     println!("\n{name}");
     for (figure, of) in [
