@@ -354,8 +354,7 @@ mod tests {
             let descriptors: Vec<Descriptor> = shapes.into_iter().map(descriptor).collect();
             let batch = Batch::new(&memory, &descriptors);
             let mut one_by_one = Vec::new();
-            let mut packets = batch.packets();
-            while let Some(packet) = packets.next() {
+            for packet in batch.packets() {
                 one_by_one.push(packet);
             }
             let mut packets = batch.packets();

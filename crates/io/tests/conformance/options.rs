@@ -136,159 +136,72 @@ fn send_options_work_or_are_refused() {
 }
 
 fn no_row_takes_nonsense() {
-    let group = |address: &str| {
-        let address = address.parse().expect("an address by the book");
-        vec![Group {
-            address,
-            interface_index: 0,
-        }]
-    };
-    let receivers: [(&str, RxConfig); 6] = [
-        (
-            "--batch",
-            RxConfig {
-                batch: 0,
-                ..RxConfig::new(loopback())
-            },
-        ),
-        (
-            "--batch",
-            RxConfig {
-                batch: 1025,
-                ..RxConfig::new(loopback())
-            },
-        ),
-        (
-            "--buffer",
-            RxConfig {
-                buffer_bytes: 0,
-                ..RxConfig::new(loopback())
-            },
-        ),
-        (
-            "--buffer",
-            RxConfig {
-                buffer_bytes: 65_537,
-                ..RxConfig::new(loopback())
-            },
-        ),
-        (
-            "--join",
-            RxConfig {
-                groups: group("10.0.0.1"),
-                ..RxConfig::new(loopback())
-            },
-        ),
-        (
-            "--join",
-            RxConfig {
-                groups: group("ff02::1"),
-                ..RxConfig::new(loopback())
-            },
-        ),
-    ];
-    let v6 = "[::1]:4321".parse().expect("an address by the book");
-    let source = |text: &str| Some(text.parse().expect("an address by the book"));
-    let senders: [(&str, TxConfig); 13] = [
-        (
-            "--batch",
-            TxConfig {
-                batch: 0,
-                ..TxConfig::new(target())
-            },
-        ),
-        (
-            "--batch",
-            TxConfig {
-                batch: 1025,
-                ..TxConfig::new(target())
-            },
-        ),
-        (
-            "--size",
-            TxConfig {
-                payload_bytes: 65_508,
-                ..TxConfig::new(target())
-            },
-        ),
-        (
-            "--size",
-            TxConfig {
-                payload_bytes: 65_528,
-                ..TxConfig::new(v6)
-            },
-        ),
-        (
-            "--gso",
-            TxConfig {
-                gso_segments: 0,
-                ..TxConfig::new(target())
-            },
-        ),
-        (
-            "--gso",
-            TxConfig {
-                gso_segments: 129,
-                ..TxConfig::new(target())
-            },
-        ),
-        (
-            "--gso",
-            TxConfig {
-                gso_segments: 2,
-                payload_bytes: 0,
-                ..TxConfig::new(target())
-            },
-        ),
-        (
-            "--gso",
-            TxConfig {
-                gso_segments: 64,
-                payload_bytes: 1024,
-                ..TxConfig::new(target())
-            },
-        ),
-        (
-            "--flows",
-            TxConfig {
-                flows: 0,
-                ..TxConfig::new(target())
-            },
-        ),
-        (
-            "--flows",
-            TxConfig {
-                flows: 65_536,
-                ..TxConfig::new(target())
-            },
-        ),
-        (
-            "--flows",
-            TxConfig {
-                flows: 2,
-                source: source("0.0.0.0:65535"),
-                ..TxConfig::new(target())
-            },
-        ),
-        (
-            "source",
-            TxConfig {
-                source: source("[::]:0"),
-                ..TxConfig::new(target())
-            },
-        ),
-        ("target", TxConfig::new(loopback())),
-    ];
     let before = open_descriptors();
     for row in BACKENDS {
-        for (option, config) in &receivers {
-            expect_invalid(row, option, row.open_rx(config).err());
+        for (option, set) in RX_NONSENSE {
+            let mut config = RxConfig::new(loopback());
+            set(&mut config);
+            expect_invalid(row, option, row.open_rx(&config).err());
         }
-        for (option, config) in &senders {
-            expect_invalid(row, option, row.open_tx(config).err());
+        for (option, set) in TX_NONSENSE {
+            let mut config = TxConfig::new(target());
+            set(&mut config);
+            expect_invalid(row, option, row.open_tx(&config).err());
         }
     }
     assert_eq!(open_descriptors(), before);
+}
+
+/// An option, and a setting of it that no backend takes.
+const RX_NONSENSE: &[RxOption] = &[
+    ("--batch", |config| config.batch = 0),
+    ("--batch", |config| config.batch = 1025),
+    ("--buffer", |config| config.buffer_bytes = 0),
+    ("--buffer", |config| config.buffer_bytes = 65_537),
+    ("--join", |config| config.groups = vec![group("10.0.0.1")]),
+    ("--join", |config| config.groups = vec![group("ff02::1")]),
+];
+
+/// The same for senders.
+const TX_NONSENSE: &[TxOption] = &[
+    ("--batch", |config| config.batch = 0),
+    ("--batch", |config| config.batch = 1025),
+    ("--size", |config| config.payload_bytes = 65_508),
+    ("--size", |config| {
+        config.target = address("[::1]:4321");
+        config.payload_bytes = 65_528;
+    }),
+    ("--gso", |config| config.gso_segments = 0),
+    ("--gso", |config| config.gso_segments = 129),
+    ("--gso", |config| {
+        config.gso_segments = 2;
+        config.payload_bytes = 0;
+    }),
+    ("--gso", |config| {
+        config.gso_segments = 64;
+        config.payload_bytes = 1024;
+    }),
+    ("--flows", |config| config.flows = 0),
+    ("--flows", |config| config.flows = 65_536),
+    ("--flows", |config| {
+        config.flows = 2;
+        config.source = Some(address("0.0.0.0:65535"));
+    }),
+    ("source", |config| config.source = Some(address("[::]:0"))),
+    ("target", |config| config.target = loopback()),
+];
+
+type TxOption = (&'static str, fn(&mut TxConfig));
+
+fn group(address: &str) -> Group {
+    Group {
+        address: address.parse().expect("an address by the book"),
+        interface_index: 0,
+    }
+}
+
+fn address(text: &str) -> SocketAddr {
+    text.parse().expect("an address by the book")
 }
 
 fn expect_refusal(row: &Backend, what: &str, refused: bool, error: Option<Error>) {

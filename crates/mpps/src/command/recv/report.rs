@@ -76,11 +76,10 @@ fn total(plan: &Plan, finished: &Finished, meter: &Meter) -> RecvTotal {
         .map(|(thread, report)| RecvThread {
             cpu: report.cpu,
             received: of(report),
-            share: of(report) as f64 / received.max(1) as f64,
+            share: per(of(report), received),
             socket_drops: owns_socket(thread).then_some(report.counters.dropped),
-            packets_per_call: report.counters.datagrams as f64
-                / report.counters.calls.max(1) as f64,
-            cpu_ns_per_packet: report.cpu_ns as f64 / report.counters.datagrams.max(1) as f64,
+            packets_per_call: per(report.counters.datagrams, report.counters.calls),
+            cpu_ns_per_packet: per(report.cpu_ns, report.counters.datagrams),
         });
     let threads: Vec<RecvThread> = threads.collect();
     RecvTotal {
@@ -121,6 +120,11 @@ fn total(plan: &Plan, finished: &Finished, meter: &Meter) -> RecvTotal {
         unstamped: sum(reports, |report| report.flows.unstamped()),
         host: finished.host.clone(),
     }
+}
+
+/// So many for each; of nothing there is as much as of one.
+fn per(count: u64, each: u64) -> f64 {
+    count as f64 / each.max(1) as f64
 }
 
 fn sum(reports: &[RxReport], of: impl Fn(&RxReport) -> u64) -> u64 {
