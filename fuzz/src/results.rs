@@ -1,8 +1,8 @@
 //! What comes from a file that mpps, or somebody else, wrote.
 
 use mpps::result::LabResult;
-use mpps::traffic::{RecvTotal, SendTotal};
-use mpps_host::{Account, Ledger, Route};
+use mpps::traffic::{RecvTotal, SendTotal, join};
+use mpps_host::Ledger;
 
 /// `lab.json`.
 pub(crate) fn lab_result(data: &[u8]) -> bool {
@@ -37,22 +37,7 @@ pub(crate) fn totals(data: &[u8]) -> bool {
     let (Ok(send), Ok(recv)) = (SendTotal::parse(send), RecvTotal::parse(recv)) else {
         return false;
     };
-    let account = Account {
-        offered: send.offered,
-        refused: send.refused_by.clone(),
-        gso: send.gso > 1,
-        delivered: recv.received,
-        queued: recv.queued,
-        copies: recv.multicast_sockets,
-        socket_drops: recv.socket_drops,
-        gro: recv.socket_drops_are_trains,
-        sender: send.host.as_ref(),
-        receiver: recv.host.as_ref(),
-        route: Route::Hosts,
-        reasons: None,
-        sequence_lost: Some(send.sent),
-    };
-    let ledger = account.ledger();
+    let ledger = join(&send, &recv);
     assert!(ledger.adds_up(), "{ledger:?}");
     look_at(&ledger);
     true

@@ -1,6 +1,10 @@
 //! What `recv` and `send` found, as they write it with `--json`: one object a line, the last one
 //! with the totals. `mpps ledger` reads both.
 
+mod join;
+
+pub use join::join;
+
 use mpps_host::Delta;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
