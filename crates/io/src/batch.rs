@@ -252,8 +252,9 @@ impl<'a> Iterator for Packets<'a> {
         while self.left > 0 {
             sum = f(sum, self.segment());
         }
-        let rest = self.batch.descriptors.get(self.next..).unwrap_or(&[]);
-        let sources = self.batch.sources.get(self.next..).unwrap_or(&[]);
+        let begun = self.next;
+        let rest = self.batch.descriptors.get(begun..).unwrap_or(&[]);
+        let sources = self.batch.sources.get(begun..).unwrap_or(&[]);
         for (at, descriptor) in rest.iter().enumerate() {
             let data = self.batch.bytes(*descriptor);
             let wire_bytes = descriptor.wire_bytes as usize;
@@ -269,20 +270,13 @@ impl<'a> Iterator for Packets<'a> {
                 );
                 continue;
             }
-            let segment_bytes = usize::from(descriptor.segment_bytes);
-            let mut left = (data, wire_bytes);
-            for _ in 0..descriptor.datagrams() {
-                let (data, rest) = left.0.split_at(segment_bytes.min(left.0.len()));
-                let wire_bytes = segment_bytes.min(left.1);
-                left = (rest, left.1 - wire_bytes);
-                sum = f(
-                    sum,
-                    Packet {
-                        data,
-                        wire_bytes,
-                        source,
-                    },
-                );
+            self.train = data;
+            self.train_wire_bytes = wire_bytes;
+            self.segment_bytes = usize::from(descriptor.segment_bytes);
+            self.left = descriptor.datagrams();
+            self.next = begun + at + 1;
+            while self.left > 0 {
+                sum = f(sum, self.segment());
             }
         }
         sum

@@ -13,6 +13,7 @@ use mpps_os::sched::{self, Schedstat};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{self, JoinHandle};
 
 /// Asks workers to stop; clones ask the same workers.
 #[derive(Debug, Clone, Default)]
@@ -70,6 +71,66 @@ fn spawn_all<T, W, R>(
         }
     }
     Ok(workers)
+}
+
+/// The thread of a worker.
+#[derive(Debug)]
+struct Running<R> {
+    /// Taken by `join` alone.
+    thread: Option<JoinHandle<Option<R>>>,
+    stop: Stop,
+}
+
+impl<R: Send + 'static> Running<R> {
+    /// Starts a thread on its CPU, if it has one; the error names the CPU.
+    fn start(
+        name: &str,
+        cpu: Option<usize>,
+        stop: Stop,
+        work: impl FnOnce() -> R + Send + 'static,
+    ) -> io::Result<Self> {
+        let (ready, started) = std::sync::mpsc::sync_channel(1);
+        let thread = thread::Builder::new()
+            .name(name.to_owned())
+            .spawn(move || {
+                let pinned = pin(cpu);
+                let is_pinned = pinned.is_ok();
+                // The spawner waits for this answer; if it is gone there is nobody to tell.
+                let _ = ready.send(pinned);
+                is_pinned.then(work)
+            })?;
+        let ended = || Err(io::Error::other("a worker's thread ended before it began"));
+        started.recv().unwrap_or_else(|_| ended())?;
+        Ok(Self {
+            thread: Some(thread),
+            stop,
+        })
+    }
+}
+
+impl<R> Running<R> {
+    fn is_finished(&self) -> bool {
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
+    /// Waits for the end, and goes on with the worker's panic if it had one.
+    fn join(mut self) -> R {
+        let thread = self.thread.take();
+        let thread = thread.expect("only `join` takes the thread, and it takes the worker too");
+        let done = thread
+            .join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        done.expect("a worker that was not pinned was never handed out")
+    }
+}
+
+impl<R> Drop for Running<R> {
+    /// A worker that nobody waits for is asked to stop, with those that share its [`Stop`].
+    fn drop(&mut self) {
+        if self.thread.is_some() {
+            self.stop.stop();
+        }
+    }
 }
 
 /// Puts the calling thread on its CPU, if it has one; the error names the CPU.

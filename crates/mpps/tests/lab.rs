@@ -5,6 +5,7 @@ mod common;
 
 use common::{Ended, Need, Running, Test, mpps, run};
 use mpps::result::LabResult;
+use mpps_host::Witness;
 use mpps_os::capability;
 use serde_json::Value;
 use std::fs;
@@ -103,6 +104,11 @@ fn result(directory: &TempDir) -> LabResult {
 /// A socket that takes trains counts its drops in trains, so that without the drop probe, as in
 /// the runs behind the rates, its ledger is marked inexact and may have a remainder.
 fn accounted_for(result: &LabResult) -> u64 {
+    accounted_for_but(result, |_| false)
+}
+
+/// The same where some witnesses are known to err.
+fn accounted_for_but(result: &LabResult, errs: fn(&Witness) -> bool) -> u64 {
     let mut offered = 0;
     let mut faults = Vec::new();
     for rung in result.rungs.iter().filter(|rung| rung.skipped.is_none()) {
@@ -124,7 +130,7 @@ fn accounted_for(result: &LabResult) -> u64 {
                 faults.push(format!("rung {}: {ledger}", rung.rung));
             }
             for witness in ledger.witnesses.iter().filter(|_| is_exact) {
-                if !witness.agrees() {
+                if !witness.agrees() && !errs(witness) {
                     faults.push(format!("rung {}: {witness:?}", rung.rung));
                 }
             }
@@ -193,7 +199,11 @@ fn a_short_climb_is_written_and_adds_up() {
 fn rps_delivers_too() {
     let directory = directory();
     climb(&directory, &["--quick", "--only", "2", "--delivery", "rps"]).fine();
-    assert!(accounted_for(&result(&directory)) > 0);
+    // With RPS the tracepoint tells of fewer drops than there were, now and then; docs/ledger.md.
+    let falls_short = |witness: &Witness| {
+        witness.source.starts_with("drop reason") && witness.witness < witness.ledger
+    };
+    assert!(accounted_for_but(&result(&directory), falls_short) > 0);
 }
 
 /// The headline: at full overload, on every rung, not one datagram is unaccounted for.

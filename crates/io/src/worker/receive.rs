@@ -1,12 +1,11 @@
 //! The receiving worker.
 
-use super::{Published, Stop, pin, scheduled, spawn_all};
+use super::{Published, Running, Stop, scheduled, spawn_all};
 use crate::{FlowTable, Rx, RxCaps, RxCounters, Stamp, Wait};
 use mpps_os::{clock, sched};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 /// How long a waiting worker may take to notice a stop.
@@ -77,9 +76,7 @@ pub struct RxProgress {
 /// A running receiver.
 #[derive(Debug)]
 pub struct RxWorker {
-    /// Taken by `join` alone.
-    thread: Option<JoinHandle<RxReport>>,
-    stop: Stop,
+    running: Running<RxReport>,
     live: Arc<Live>,
     caps: RxCaps,
 }
@@ -115,35 +112,13 @@ impl RxWorker {
     pub fn spawn(task: RxTask) -> io::Result<Self> {
         let live = Arc::new(Live::default());
         let caps = task.rx.caps().clone();
-        let (ready, started) = std::sync::mpsc::sync_channel(1);
-        let shared = Arc::clone(&live);
-        let stop = task.stop.clone();
-        let thread = thread::Builder::new()
-            .name("mpps-rx".to_owned())
-            .spawn(move || {
-                let pinned = pin(task.cpu);
-                let is_pinned = pinned.is_ok();
-                // The spawner waits for this answer; if it is gone there is nobody to tell.
-                let _ = ready.send(pinned);
-                let receiving = Receiving::new(task, shared);
-                if is_pinned {
-                    receiving.run()
-                } else {
-                    receiving.report
-                }
-            })?;
-        match started.recv() {
-            Ok(Ok(())) => Ok(Self {
-                thread: Some(thread),
-                stop,
-                live,
-                caps,
-            }),
-            Ok(Err(error)) => Err(error),
-            Err(_) => Err(io::Error::other(
-                "the receiving thread ended before it began",
-            )),
-        }
+        let (cpu, stop, shared) = (task.cpu, task.stop.clone(), Arc::clone(&live));
+        let work = move || Receiving::new(task, shared).run();
+        Ok(Self {
+            running: Running::start("mpps-rx", cpu, stop, work)?,
+            live,
+            caps,
+        })
     }
 
     /// Starts a thread for each task. If one cannot be started, `stop`, which they share, is
@@ -182,28 +157,15 @@ impl RxWorker {
 
     /// True once it has ended, by its limit or an error.
     pub fn is_finished(&self) -> bool {
-        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+        self.running.is_finished()
     }
 
     /// Waits for its end; ask it to stop first.
     ///
     /// # Panics
     /// If the worker panicked, with its panic.
-    pub fn join(mut self) -> RxReport {
-        let thread = self.thread.take();
-        let thread = thread.expect("only `join` takes the thread, and it takes the worker too");
-        thread
-            .join()
-            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-    }
-}
-
-impl Drop for RxWorker {
-    /// A worker that nobody waits for is asked to stop, with those that share its [`Stop`].
-    fn drop(&mut self) {
-        if self.thread.is_some() {
-            self.stop.stop();
-        }
+    pub fn join(self) -> RxReport {
+        self.running.join()
     }
 }
 

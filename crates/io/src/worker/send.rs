@@ -1,12 +1,12 @@
 //! The sending worker.
 
-use super::{Published, Stop, pin, scheduled, spawn_all};
+use super::{Published, Running, Stop, scheduled, spawn_all};
 use crate::{Pacer, Refusals, Stamp, StampKind, Tx, TxCaps};
 use mpps_os::clock;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
 use std::sync::Arc;
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::{Duration, Instant};
 
 /// How long a sleeping worker may take to notice a stop.
@@ -58,9 +58,7 @@ pub struct TxProgress {
 /// A running sender.
 #[derive(Debug)]
 pub struct TxWorker {
-    /// Taken by `join` alone.
-    thread: Option<JoinHandle<TxReport>>,
-    stop: Stop,
+    running: Running<TxReport>,
     live: Arc<Live>,
     caps: TxCaps,
 }
@@ -109,32 +107,13 @@ impl TxWorker {
     pub fn spawn(task: TxTask) -> io::Result<Self> {
         let live = Arc::new(Live::default());
         let caps = task.tx.caps().clone();
-        let (ready, started) = std::sync::mpsc::sync_channel(1);
-        let shared = Arc::clone(&live);
-        let stop = task.stop.clone();
-        let thread = thread::Builder::new()
-            .name("mpps-tx".to_owned())
-            .spawn(move || {
-                let pinned = pin(task.cpu);
-                let is_pinned = pinned.is_ok();
-                // The spawner waits for this answer; if it is gone there is nobody to tell.
-                let _ = ready.send(pinned);
-                if is_pinned {
-                    Sending::new(task, shared).run()
-                } else {
-                    TxReport::default()
-                }
-            })?;
-        match started.recv() {
-            Ok(Ok(())) => Ok(Self {
-                thread: Some(thread),
-                stop,
-                live,
-                caps,
-            }),
-            Ok(Err(error)) => Err(error),
-            Err(_) => Err(io::Error::other("the sending thread ended before it began")),
-        }
+        let (cpu, stop, shared) = (task.cpu, task.stop.clone(), Arc::clone(&live));
+        let work = move || Sending::new(task, shared).run();
+        Ok(Self {
+            running: Running::start("mpps-tx", cpu, stop, work)?,
+            live,
+            caps,
+        })
     }
 
     /// Starts a thread for each task. If one cannot be started, `stop`, which they share, is
@@ -164,28 +143,15 @@ impl TxWorker {
 
     /// True once it has ended, by its count, its time or an error.
     pub fn is_finished(&self) -> bool {
-        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+        self.running.is_finished()
     }
 
     /// Waits for its end.
     ///
     /// # Panics
     /// If the worker panicked, with its panic.
-    pub fn join(mut self) -> TxReport {
-        let thread = self.thread.take();
-        let thread = thread.expect("only `join` takes the thread, and it takes the worker too");
-        thread
-            .join()
-            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-    }
-}
-
-impl Drop for TxWorker {
-    /// A worker that nobody waits for is asked to stop, with those that share its [`Stop`].
-    fn drop(&mut self) {
-        if self.thread.is_some() {
-            self.stop.stop();
-        }
+    pub fn join(self) -> TxReport {
+        self.running.join()
     }
 }
 
