@@ -245,7 +245,7 @@ fn fingerprint(lab: &Lab) -> Result<Fingerprint> {
 /// Draws nothing unless standard error is a terminal.
 fn bar(steps: usize) -> ProgressBar {
     let bar = ProgressBar::new(steps as u64);
-    let template = "{bar:30} {pos}/{len} {msg} (ends in {eta})";
+    let template = "{bar:20} {pos}/{len} ends in {eta}  {wide_msg}";
     bar.set_style(
         ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()),
     );
