@@ -59,6 +59,10 @@ pub struct Backend {
     pub in_process: bool,
     /// Whether this host can run it.
     pub probe: fn() -> Support,
+    /// The receive options that it honours, by the flag's name; it refuses the others.
+    pub rx_options: &'static [&'static str],
+    /// The same of sending.
+    pub tx_options: &'static [&'static str],
     pub(crate) rx: Option<OpenRx>,
     pub(crate) tx: Option<OpenTx>,
 }
@@ -97,6 +101,7 @@ impl Backend {
     pub fn open_rx(&self, config: &RxConfig) -> Result<Box<dyn Rx>, Error> {
         config.check()?;
         let open = self.rx.ok_or(self.unsupported("receiving"))?;
+        self.refuse(&config.asked(), self.rx_options)?;
         open(config)
     }
 
@@ -107,6 +112,7 @@ impl Backend {
     pub fn open_tx(&self, config: &TxConfig) -> Result<Box<dyn Tx>, Error> {
         config.check()?;
         let open = self.tx.ok_or(self.unsupported("sending"))?;
+        self.refuse(&config.asked(), self.tx_options)?;
         open(config)
     }
 
@@ -118,6 +124,12 @@ impl Backend {
     /// True if it can send.
     pub fn sends(&self) -> bool {
         self.tx.is_some()
+    }
+
+    /// Refuses the first option asked for that is not honoured.
+    fn refuse(&self, asked: &[&'static str], honoured: &[&str]) -> Result<(), Error> {
+        let refused = asked.iter().find(|option| !honoured.contains(option));
+        refused.map_or(Ok(()), |option| Err(self.unsupported(option)))
     }
 
     pub(crate) fn unsupported(&self, option: &'static str) -> Error {

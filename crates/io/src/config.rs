@@ -1,6 +1,6 @@
 //! What to open: checked before the first packet, never a hint that a backend may ignore.
 
-use crate::Error;
+use crate::{Error, RingConfig};
 use std::net::{IpAddr, SocketAddr};
 
 /// The largest UDP payload over IPv4: 65 535 less the IP header of 20 bytes and the UDP header of 8.
@@ -11,6 +11,10 @@ pub(crate) const PAYLOAD_BYTES_MAX_V6: usize = 65_527;
 pub(crate) const SEGMENTS_MAX: u16 = 128;
 /// `UIO_MAXIOV`, the most messages that one `recvmmsg(2)` or `sendmmsg(2)` takes.
 pub(crate) const BATCH_MAX: usize = 1024;
+/// Bytes kept of a datagram, if nobody asked for another figure.
+const BUFFER_BYTES: usize = 2048;
+/// The same of a train, which is a datagram of the largest size to everybody but its receiver.
+const TRAIN_BUFFER_BYTES: usize = 65_536;
 
 /// A multicast group to join.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,6 +46,8 @@ pub struct RxConfig {
     pub groups: Vec<Group>,
     /// Tell each datagram's sender ([`crate::Packet::source`]).
     pub sources: bool,
+    /// What concerns backends that take frames from an interface.
+    pub ring: RingConfig,
 }
 
 impl RxConfig {
@@ -50,13 +56,14 @@ impl RxConfig {
         Self {
             address,
             batch: BATCH_MAX,
-            buffer_bytes: 2048,
+            buffer_bytes: BUFFER_BYTES,
             receive_buffer_bytes: None,
             reuse_port: false,
             gro: false,
             busy_poll_us: None,
             groups: Vec::new(),
             sources: false,
+            ring: RingConfig::default(),
         }
     }
 
@@ -64,10 +71,33 @@ impl RxConfig {
     #[must_use]
     pub fn with_gro(mut self) -> Self {
         self.gro = true;
-        self.buffer_bytes = 65_536;
+        self.buffer_bytes = TRAIN_BUFFER_BYTES;
         // 64 buffers of 64 KiB are 4 MiB a thread.
         self.batch = self.batch.min(64);
         self
+    }
+
+    /// The options that are not at their default, by the flag's name.
+    pub fn asked(&self) -> Vec<&'static str> {
+        let buffer_bytes = if self.gro {
+            TRAIN_BUFFER_BYTES
+        } else {
+            BUFFER_BYTES
+        };
+        let asked = [
+            (self.gro, "--gro"),
+            (self.busy_poll_us.is_some(), "--busy-poll"),
+            (self.reuse_port, "--reuseport"),
+            (!self.groups.is_empty(), "--join"),
+            (self.receive_buffer_bytes.is_some(), "--rcvbuf"),
+            (self.buffer_bytes != buffer_bytes, "--buffer"),
+            (self.sources, "sources"),
+        ];
+        asked
+            .into_iter()
+            .filter_map(|(asked, option)| asked.then_some(option))
+            .chain(self.ring.asked())
+            .collect()
     }
 
     /// Checks what no backend could do.
@@ -119,6 +149,8 @@ pub struct TxConfig {
     pub connect: bool,
     /// Socket send buffer to ask for, in bytes without the kernel's doubling.
     pub send_buffer_bytes: Option<usize>,
+    /// What concerns backends that put frames on an interface.
+    pub ring: RingConfig,
 }
 
 impl TxConfig {
@@ -133,7 +165,23 @@ impl TxConfig {
             gso_segments: 1,
             connect: true,
             send_buffer_bytes: None,
+            ring: RingConfig::default(),
         }
+    }
+
+    /// The options that are not at their default, by the flag's name.
+    pub fn asked(&self) -> Vec<&'static str> {
+        let asked = [
+            (self.gso_segments > 1, "--gso"),
+            (self.send_buffer_bytes.is_some(), "--sndbuf"),
+            (!self.connect, "--no-connect"),
+            (self.flows > 1, "--flows"),
+        ];
+        asked
+            .into_iter()
+            .filter_map(|(asked, option)| asked.then_some(option))
+            .chain(self.ring.asked())
+            .collect()
     }
 
     /// Checks what no backend could do.

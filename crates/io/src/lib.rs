@@ -33,7 +33,9 @@ mod config;
 mod error;
 mod flow;
 mod frames;
+mod mode;
 mod pace;
+mod ring_config;
 mod rx;
 mod stamp;
 mod tx;
@@ -51,10 +53,14 @@ pub use error::Error;
 pub use flow::{FlowKey, FlowReport, FlowTable};
 /// Frames to write payloads into, lent by the sender.
 pub use frames::Frames;
+/// How something works, as far as it was granted.
+pub use mode::{Mode, Property};
 /// A rate kept without bursts.
 pub use pace::Pacer;
+/// What concerns rings over an interface.
+pub use ring_config::{Attach, CopyMode, Fanout, RingConfig};
 /// The receive interface.
-pub use rx::{Rx, RxCaps, RxCounters, Wait};
+pub use rx::{Rx, RxCaps, RxCounters, RxDrop, Wait};
 /// The 16-byte header of stamped traffic.
 pub use stamp::{STAMP_BYTES, Stamp, StampKind};
 /// The transmit interface.

@@ -1,6 +1,6 @@
 //! The receive interface.
 
-use crate::{Batch, Error, Layer};
+use crate::{Batch, Error, Layer, Mode};
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
@@ -15,6 +15,8 @@ pub enum Wait {
     Block(Duration),
     /// Ask again and again until a packet comes, or for so long.
     Spin(Duration),
+    /// Sleep in epoll_wait(2) until a packet comes, or for so long.
+    Epoll(Duration),
 }
 
 /// Receives packets in batches. A batch lends its packets: they live until the next call.
@@ -29,13 +31,19 @@ pub trait Rx: Send + fmt::Debug {
     /// What came and what the kernel dropped for this receiver so far.
     fn counters(&self) -> RxCounters;
 
+    /// What the kernel dropped for this receiver, by reason; the counts are disjoint and sum to
+    /// [`RxCounters::dropped`].
+    fn drops(&self) -> Vec<RxDrop>;
+
     /// What this receiver is and was granted.
     fn caps(&self) -> &RxCaps;
 
-    /// Another receiver on the *same* socket or ring, for a second thread.
+    /// Another receiver of the same traffic, for a second thread: on the *same* socket, on the next
+    /// queue of the interface, or one more member of the fan-out group.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] if one receiver owns what it reads.
+    /// [`Error::Unsupported`] if one receiver owns what it reads; [`Error::Invalid`] if there is no
+    /// further queue.
     fn share(&self) -> Result<Box<dyn Rx>, Error>;
 
     /// Steers packets among the receivers that share this one's address (`SO_REUSEPORT`): those
@@ -64,6 +72,21 @@ pub struct RxCounters {
     /// What the kernel dropped at this socket or ring, in units of its queue: with GRO a train is
     /// one.
     pub dropped: u64,
+    /// System calls made to receive: those that brought something, brought nothing, or waited.
+    pub system_calls: u64,
+    /// Times that the kernel ended a standing request for want of buffers, and it was made again.
+    pub rearmed: u64,
+}
+
+/// Packets that the kernel dropped for a receiver, for one reason.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RxDrop {
+    /// Why: `socket buffer full`, `receive ring full`.
+    pub reason: &'static str,
+    /// The counter that says so: `SO_MEMINFO drops`.
+    pub source: &'static str,
+    /// How many, in units of the queue: with GRO a train is one.
+    pub count: u64,
 }
 
 impl RxCounters {
@@ -100,4 +123,6 @@ pub struct RxCaps {
     pub receive_buffer_bytes: Option<usize>,
     /// True if trains may come.
     pub gro: bool,
+    /// How it works, as far as the kernel granted it.
+    pub mode: Mode,
 }

@@ -1,6 +1,6 @@
 //! The transmit interface.
 
-use crate::{Frames, Layer};
+use crate::{Frames, Layer, Mode};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
@@ -9,7 +9,8 @@ use std::net::SocketAddr;
 /// Sends datagrams in batches.
 pub trait Tx: Send + fmt::Debug {
     /// Lends the payloads of the next `datagrams`, at most [`TxCaps::batch`], to be written. What
-    /// is not written keeps what it had: zeros at first.
+    /// is not written keeps what it had: zeros at first. A [`TxCaps::template`] sender lends one
+    /// payload, which all datagrams of a send have.
     fn frames(&mut self, datagrams: usize) -> Frames<'_>;
 
     /// Passes the first `datagrams` frames, at most [`TxCaps::batch`], to the kernel as one flow,
@@ -84,4 +85,8 @@ pub struct TxCaps {
     pub local_addresses: Vec<SocketAddr>,
     /// The send buffer granted by the kernel, in bytes without its doubling.
     pub send_buffer_bytes: Option<usize>,
+    /// True if all datagrams of a send have one payload, so that they cannot be stamped.
+    pub template: bool,
+    /// How it works, as far as the kernel granted it.
+    pub mode: Mode,
 }

@@ -1,8 +1,8 @@
 //! The workers, with receivers and senders that do what a script says.
 
 use mpps_io::{
-    Batch, Descriptor, Error, Frames, Inspect, Layer, Rx, RxCaps, RxConfig, RxCounters, RxReport,
-    RxTask, RxWorker, Sent, Stamp, StampKind, Stop, Tx, TxCaps, TxConfig, TxCounters, TxTask,
+    Batch, Descriptor, Error, Frames, Inspect, Layer, Mode, Rx, RxCaps, RxConfig, RxCounters,
+    RxDrop, RxReport, RxTask, RxWorker, Sent, Stamp, StampKind, Stop, Tx, TxCaps, TxConfig, TxCounters, TxTask,
     TxWorker, Wait, backend,
 };
 use std::collections::VecDeque;
@@ -52,6 +52,7 @@ impl ScriptedRx {
             buffer_bytes: 64,
             receive_buffer_bytes: None,
             gro: false,
+            mode: Mode::default(),
         };
         let rx = Self {
             script: script.iter().copied().collect(),
@@ -82,6 +83,10 @@ impl Rx for ScriptedRx {
 
     fn counters(&self) -> RxCounters {
         self.counters
+    }
+
+    fn drops(&self) -> Vec<RxDrop> {
+        Vec::new()
     }
 
     fn caps(&self) -> &RxCaps {
@@ -134,6 +139,8 @@ impl ScriptedTx {
             flows,
             local_addresses: vec![address(); flows],
             send_buffer_bytes: None,
+            template: false,
+            mode: Mode::default(),
         };
         let tx = Self {
             is_stuck: false,

@@ -6,8 +6,8 @@
 
 use super::{Backend, Layer, Support};
 use crate::{
-    Batch, Descriptor, Error, Frames, Rx, RxCaps, RxConfig, RxCounters, Sent, Tx, TxCaps, TxConfig,
-    TxCounters, Wait,
+    Batch, Descriptor, Error, Frames, Mode, Rx, RxCaps, RxConfig, RxCounters, RxDrop, Sent, Tx,
+    TxCaps, TxConfig, TxCounters, Wait,
 };
 use std::collections::BTreeMap;
 use std::io;
@@ -23,6 +23,8 @@ pub(super) const BACKEND: Backend = Backend {
     takes_nic: false,
     in_process: true,
     probe: || Support::Yes,
+    rx_options: &["--rcvbuf", "--buffer", "sources"],
+    tx_options: &["--flows", "--no-connect", "--sndbuf"],
     rx: Some(open_rx),
     tx: Some(open_tx),
 };
@@ -68,15 +70,6 @@ struct MemoryRx {
 }
 
 fn open_rx(config: &RxConfig) -> Result<Box<dyn Rx>, Error> {
-    let refused = [
-        (config.gro, "--gro"),
-        (config.busy_poll_us.is_some(), "--busy-poll"),
-        (config.reuse_port, "--reuseport"),
-        (!config.groups.is_empty(), "--join"),
-    ];
-    if let Some((_, option)) = refused.iter().find(|(asked, _)| *asked) {
-        return Err(BACKEND.unsupported(option));
-    }
     let bytes_max = config.receive_buffer_bytes.unwrap_or(BUFFER_BYTES);
     let wire = Arc::new(Wire {
         arena: Mutex::default(),
@@ -107,6 +100,7 @@ fn open_rx(config: &RxConfig) -> Result<Box<dyn Rx>, Error> {
         buffer_bytes: config.buffer_bytes,
         receive_buffer_bytes: Some(bytes_max),
         gro: false,
+        mode: Mode::new("inside one process"),
     };
     Ok(Box::new(MemoryRx::new(wire, caps, config.sources)))
 }
@@ -132,7 +126,8 @@ impl MemoryRx {
         self.lent = 0;
         let deadline = match wait {
             Wait::Poll => None,
-            Wait::Block(time) | Wait::Spin(time) => Some(after(time)),
+            // Nothing here has a descriptor, so that epoll is a sleep like any other.
+            Wait::Block(time) | Wait::Spin(time) | Wait::Epoll(time) => Some(after(time)),
         };
         let mut arrived = lock(&self.wire.arena);
         while arrived.descriptors.is_empty() {
@@ -143,7 +138,7 @@ impl MemoryRx {
                 return;
             }
             arrived = match wait {
-                Wait::Block(_) => {
+                Wait::Block(_) | Wait::Epoll(_) => {
                     let waited = self.wire.arrived.wait_timeout(arrived, left);
                     waited.unwrap_or_else(PoisonError::into_inner).0
                 }
@@ -183,6 +178,14 @@ impl Rx for MemoryRx {
         }
     }
 
+    fn drops(&self) -> Vec<RxDrop> {
+        vec![RxDrop {
+            reason: "buffer full",
+            source: "the receiver's own count",
+            count: self.counters().dropped,
+        }]
+    }
+
     fn caps(&self) -> &RxCaps {
         &self.caps
     }
@@ -210,9 +213,6 @@ struct MemoryTx {
 }
 
 fn open_tx(config: &TxConfig) -> Result<Box<dyn Tx>, Error> {
-    if config.gso_segments > 1 {
-        return Err(BACKEND.unsupported("--gso"));
-    }
     let any_port = || SocketAddr::new(config.target.ip(), 0);
     let first = config.source.unwrap_or_else(any_port);
     let local_addresses = (0..config.flows)
@@ -234,6 +234,8 @@ fn open_tx(config: &TxConfig) -> Result<Box<dyn Tx>, Error> {
             flows: config.flows,
             local_addresses,
             send_buffer_bytes: None,
+            template: false,
+            mode: Mode::new("inside one process"),
         },
     }))
 }

@@ -3,9 +3,9 @@
 //! The call is `recvmsg` and not `recv` because a train's segment size, a datagram's true length
 //! and its sender come beside the payload.
 
-use super::socket::{open_receiver, receive};
+use super::socket::{SOCKET_RX_OPTIONS, open_receiver, receive};
 use super::{Backend, Layer, Support};
-use crate::{Batch, Descriptor, Error, Rx, RxCaps, RxConfig, RxCounters, Wait};
+use crate::{Batch, Descriptor, Error, Rx, RxCaps, RxConfig, RxCounters, RxDrop, Wait};
 use mpps_os::messages::{Extras, ReceiveMessages, Waiting};
 use mpps_os::socket::UdpSocket;
 use std::io;
@@ -22,6 +22,8 @@ pub(super) const BACKEND: Backend = Backend {
     takes_nic: false,
     in_process: false,
     probe: || Support::Yes,
+    rx_options: SOCKET_RX_OPTIONS,
+    tx_options: &[],
     rx: Some(open_rx),
     tx: None,
 };
@@ -151,6 +153,14 @@ impl Rx for SocketRx {
             dropped: self.socket.dropped(),
             ..self.counters
         }
+    }
+
+    fn drops(&self) -> Vec<RxDrop> {
+        vec![RxDrop {
+            reason: "socket buffer full",
+            source: "SO_MEMINFO drops",
+            count: self.socket.dropped(),
+        }]
     }
 
     fn caps(&self) -> &RxCaps {

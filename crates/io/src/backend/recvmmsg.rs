@@ -1,6 +1,6 @@
 //! `recvmmsg(2)`: many datagrams a call, as the article's receiver does it.
 
-use super::socket::open_receiver;
+use super::socket::{SOCKET_RX_OPTIONS, open_receiver};
 use super::{Backend, Layer, Support};
 use crate::{Error, Rx, RxConfig};
 use mpps_os::messages::ReceiveMessages;
@@ -15,6 +15,8 @@ pub(super) const BACKEND: Backend = Backend {
     takes_nic: false,
     in_process: false,
     probe: || Support::Yes,
+    rx_options: SOCKET_RX_OPTIONS,
+    tx_options: &[],
     rx: Some(open_rx),
     tx: None,
 };

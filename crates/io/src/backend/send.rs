@@ -1,6 +1,6 @@
 //! `sendmsg(2)`: one datagram a call, the yardstick.
 
-use super::socket::{open_senders, send_all};
+use super::socket::{SOCKET_TX_OPTIONS, open_senders, send_all};
 use super::{Backend, Layer, Support};
 use crate::{Error, Frames, Sent, Tx, TxCaps, TxConfig, TxCounters};
 use mpps_os::messages::SendMessages;
@@ -16,6 +16,8 @@ pub(super) const BACKEND: Backend = Backend {
     takes_nic: false,
     in_process: false,
     probe: || Support::Yes,
+    rx_options: &[],
+    tx_options: SOCKET_TX_OPTIONS,
     rx: None,
     tx: Some(open_tx),
 };

@@ -1,7 +1,7 @@
 //! `sendmmsg(2)`: many datagrams a call, as the article's sender does it, and trains with GSO.
 
 use super::send::SocketTx;
-use super::socket::open_senders;
+use super::socket::{SOCKET_TX_OPTIONS, open_senders};
 use super::{Backend, Layer, Support};
 use crate::{Error, Tx, TxConfig};
 use mpps_os::messages::SendMessages;
@@ -14,6 +14,8 @@ pub(super) const BACKEND: Backend = Backend {
     takes_nic: false,
     in_process: false,
     probe: || Support::Yes,
+    rx_options: &[],
+    tx_options: SOCKET_TX_OPTIONS,
     rx: None,
     tx: Some(open_tx),
 };

@@ -1,7 +1,9 @@
 //! What the socket backends share: opening, waiting, and counting refusals.
 
 use super::Backend;
-use crate::{Error, Layer, RxCaps, RxConfig, Sent, TxCaps, TxConfig, TxCounters, Wait};
+use crate::{
+    Error, Layer, Mode, Property, RxCaps, RxConfig, Sent, TxCaps, TxConfig, TxCounters, Wait,
+};
 use mpps_os::messages::Waiting;
 use mpps_os::socket::UdpSocket;
 use std::io;
@@ -13,6 +15,19 @@ const WAIT_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
 /// How long a send waits for room for one message. `SO_SNDTIMEO` holds for each of a call's
 /// messages anew, so that a call of 1024 may take five seconds where the link is very slow.
 const SEND_TIMEOUT: Duration = Duration::from_millis(5);
+
+/// What every receiver over a UDP socket honours.
+pub(super) const SOCKET_RX_OPTIONS: &[&str] = &[
+    "--gro",
+    "--busy-poll",
+    "--reuseport",
+    "--join",
+    "--rcvbuf",
+    "--buffer",
+    "sources",
+];
+/// What every sender over a UDP socket honours.
+pub(super) const SOCKET_TX_OPTIONS: &[&str] = &["--gso", "--sndbuf", "--no-connect", "--flows"];
 
 /// Opens, sets up and binds a receiving socket.
 pub(super) fn open_receiver(
@@ -45,6 +60,7 @@ pub(super) fn open_receiver(
         buffer_bytes: config.buffer_bytes,
         receive_buffer_bytes: Some(receive_buffer_bytes),
         gro: config.gro,
+        mode: Mode::new("socket, copy").with(Property::BusyPoll, config.busy_poll_us > Some(0)),
     };
     Ok((socket, caps))
 }
@@ -97,6 +113,8 @@ pub(super) fn open_senders(
         flows: config.flows,
         local_addresses,
         send_buffer_bytes,
+        template: false,
+        mode: Mode::new("socket, copy"),
     };
     Ok((sockets, caps))
 }
@@ -114,10 +132,10 @@ pub(super) fn receive(
     let waiting = match wait {
         // A time-out that rounds to zero microseconds would mean "for ever" (SO_RCVTIMEO, socket(7)).
         Wait::Block(time) if time.as_micros() > 0 && has_timeout(time)? => Waiting::ForOne,
-        Wait::Poll | Wait::Block(_) | Wait::Spin(_) => Waiting::No,
+        Wait::Poll | Wait::Block(_) | Wait::Spin(_) | Wait::Epoll(_) => Waiting::No,
     };
     let deadline = match wait {
-        Wait::Spin(time) => Instant::now().checked_add(time.min(WAIT_MAX)),
+        Wait::Spin(time) | Wait::Epoll(time) => Instant::now().checked_add(time.min(WAIT_MAX)),
         Wait::Block(time) if waiting == Waiting::No => {
             Instant::now().checked_add(time.min(WAIT_MAX))
         }
@@ -138,7 +156,7 @@ pub(super) fn receive(
                 }
                 match wait {
                     Wait::Spin(_) => std::hint::spin_loop(),
-                    Wait::Poll | Wait::Block(_) => match sleep(left) {
+                    Wait::Poll | Wait::Block(_) | Wait::Epoll(_) => match sleep(left) {
                         Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(0),
                         slept => slept?,
                     },

@@ -1,7 +1,7 @@
 //! The receiving worker.
 
 use super::{Published, Running, Stop, scheduled, spawn_all};
-use crate::{FlowTable, Rx, RxCaps, RxCounters, Stamp, Wait};
+use crate::{FlowTable, Rx, RxCaps, RxCounters, RxDrop, Stamp, Wait};
 use mpps_os::{clock, sched};
 use std::io;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ pub struct RxTask {
     pub rx: Box<dyn Rx>,
     /// CPU to stay on; none leaves it to the scheduler.
     pub cpu: Option<usize>,
-    /// How to wait; the time of [`Wait::Block`] is cut to 0.1 s so that a stop is noticed.
+    /// How to wait; its time is cut to 0.1 s so that a stop is noticed.
     pub wait: Wait,
     /// Whether to look for stamps.
     pub inspect: Inspect,
@@ -86,6 +86,8 @@ pub struct RxWorker {
 pub struct RxReport {
     /// What came, and what its socket dropped.
     pub counters: RxCounters,
+    /// What its socket or ring dropped, by reason.
+    pub drops: Vec<RxDrop>,
     /// Datagrams of `counters` that were still in the buffer when it was asked to stop.
     pub queued: u64,
     /// `CLOCK_MONOTONIC` in nanoseconds of the first datagram; 0 if none came.
@@ -181,14 +183,15 @@ struct Receiving {
 
 impl Receiving {
     fn new(mut task: RxTask, live: Arc<Live>) -> Self {
-        if let Wait::Block(time) = task.wait {
-            task.wait = Wait::Block(time.min(NOTICE));
-        }
-        if let Wait::Spin(time) = task.wait {
-            task.wait = Wait::Spin(time.min(NOTICE));
-        }
+        task.wait = match task.wait {
+            Wait::Poll => Wait::Poll,
+            Wait::Block(time) => Wait::Block(time.min(NOTICE)),
+            Wait::Spin(time) => Wait::Spin(time.min(NOTICE)),
+            Wait::Epoll(time) => Wait::Epoll(time.min(NOTICE)),
+        };
         let report = RxReport {
             counters: RxCounters::default(),
+            drops: Vec::new(),
             queued: 0,
             first_ns: 0,
             last_ns: 0,
@@ -233,6 +236,7 @@ impl Receiving {
         self.report.cpu_ns = after.run_ns.saturating_sub(before.run_ns);
         self.report.cpu_wait_ns = after.wait_ns.saturating_sub(before.wait_ns);
         self.report.counters = self.task.rx.counters();
+        self.report.drops = self.task.rx.drops();
         self.live.dropped.set(self.report.counters.dropped);
         self.report
     }

@@ -1,0 +1,83 @@
+//! What concerns backends that take frames from an interface, or put frames on one.
+
+/// How a ring over an interface is opened. The default leaves every choice to the backend, which
+/// tells what it chose ([`crate::Mode`]).
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RingConfig {
+    /// The interface; none is the one that owns the address (receiving) or that the route points to
+    /// (sending).
+    pub interface: Option<String>,
+    /// The first queue; none is queue 0. [`crate::Rx::share`] opens the next.
+    pub queue: Option<u32>,
+    /// Where the XDP program runs; none is in the driver, or before the stack if the driver has no
+    /// place for it.
+    pub attach: Option<Attach>,
+    /// Whether packets are copied; none is "not where the kernel can do without".
+    pub copy: Option<CopyMode>,
+    /// How many frames the ring holds; none is the backend's own figure.
+    pub frames: Option<u32>,
+    /// Take every frame of the interface, and not only those of the address.
+    pub all_traffic: bool,
+    /// Drop the kernel's own copy of each packet behind the tap.
+    pub take: bool,
+    /// How members of a fan-out group share the packets; none is by flow hash.
+    pub fanout: Option<Fanout>,
+    /// Keep packets in huge pages.
+    pub hugepages: bool,
+    /// Hardware address of the next hop; none is the neighbour table's.
+    pub target_mac: Option<[u8; 6]>,
+    /// Arguments for a library that has its own: DPDK's EAL.
+    pub arguments: Vec<String>,
+}
+
+/// Where an XDP program runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Attach {
+    /// In the driver, before the kernel makes a socket buffer (`XDP_FLAGS_DRV_MODE`).
+    Native,
+    /// In the stack, on a socket buffer (`XDP_FLAGS_SKB_MODE`): any interface, and slower.
+    Generic,
+}
+
+/// Whether the kernel copies a packet between the driver's memory and the program's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CopyMode {
+    /// It copies (`XDP_COPY`, plain send).
+    Copy,
+    /// It does not (`XDP_ZEROCOPY`, `IORING_OP_SEND_ZC`).
+    ZeroCopy,
+}
+
+/// How packets are dealt out among the members of a fan-out group (packet(7), `PACKET_FANOUT`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fanout {
+    /// By the flow's hash.
+    Hash,
+    /// By the CPU that received them.
+    Cpu,
+    /// By a program: the receive queue's number.
+    Ebpf,
+}
+
+impl RingConfig {
+    /// The options that are not at their default, by the flag's name.
+    pub(crate) fn asked(&self) -> Vec<&'static str> {
+        let asked = [
+            (self.interface.is_some(), "--interface"),
+            (self.queue.is_some(), "--queue"),
+            (self.attach.is_some(), "--xdp"),
+            (self.copy.is_some(), "--copy"),
+            (self.frames.is_some(), "--ring"),
+            (self.all_traffic, "--all-traffic"),
+            (self.take, "--take"),
+            (self.fanout.is_some(), "--fanout"),
+            (self.hugepages, "--hugepages"),
+            (self.target_mac.is_some(), "--target-mac"),
+            (!self.arguments.is_empty(), "--dpdk-args"),
+        ];
+        asked
+            .into_iter()
+            .filter_map(|(asked, option)| asked.then_some(option))
+            .collect()
+    }
+}
