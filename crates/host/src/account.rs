@@ -35,6 +35,45 @@ pub enum Route<'a> {
     Hosts,
 }
 
+/// How the sending program hands packets to its interface.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Departure {
+    /// Through a socket and the IP stack, whose counters know them.
+    #[default]
+    Socket,
+    /// As frames through the driver's transmit function: only the interface's counters know them.
+    Frames,
+    /// As frames redirected by XDP: only the driver's own counters of that know them.
+    Redirect,
+}
+
+/// How the receiving program gets its packets.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Arrival {
+    /// From a socket, after IP and UDP.
+    #[default]
+    Socket,
+    /// From a tap, which copies each packet in front of IP. The kernel's own copy goes on; what
+    /// becomes of it is no loss of this run.
+    Tap,
+    /// From a ring that an XDP program fills. What the program lets pass goes on to IP, and is lost
+    /// to this program wherever the kernel leaves it.
+    Xdp,
+    /// Nowhere: a rule that drops packets counts them, and what it counts is "delivered".
+    Rule,
+}
+
+/// What a ring dropped, for one reason.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RingDrop {
+    /// Why: `receive ring full`.
+    pub reason: String,
+    /// The counter: `XDP_STATISTICS rx_ring_full`.
+    pub source: String,
+    /// Packets.
+    pub count: u64,
+}
+
 /// Drops counted by reason at `skb:kfree_skb`, for packets of the run, in the receiver's namespace.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ReasonCount {
@@ -76,6 +115,12 @@ pub struct Account<'a> {
     pub receiver: Option<&'a Delta>,
     /// Which way the packets took.
     pub route: Route<'a>,
+    /// How packets leave the sending program.
+    pub departure: Departure,
+    /// How they reach the receiving program.
+    pub arrival: Arrival,
+    /// What the receiving program's rings dropped; the drops of sockets are in `socket_drops`.
+    pub ring_drops: Vec<RingDrop>,
     /// The drop probe's counts, if it was on.
     pub reasons: Option<Vec<ReasonCount>>,
     /// Datagrams that never came by their sequence numbers, if they were stamped.
@@ -112,9 +157,17 @@ impl Account<'_> {
         ledger.copy(self.copies);
         self.enter_sender(&mut ledger);
         self.enter_wire(&mut ledger);
-        self.enter_ip(&mut ledger);
-        self.enter_udp(&mut ledger);
-        self.enter_socket(&mut ledger);
+        if self.arrival == Arrival::Tap {
+            ledger.note(
+                "a tap copies packets in front of IP: rows of IP, UDP and sockets would be of the \
+                 kernel's own copies and are left out",
+            );
+        } else {
+            self.enter_ip(&mut ledger);
+            self.enter_udp(&mut ledger);
+            self.enter_socket(&mut ledger);
+        }
+        self.enter_rings(&mut ledger);
         self.hear_witnesses(&mut ledger);
         for delta in self.sender.iter().chain(&self.receiver) {
             for anomaly in &delta.anomalies {
@@ -163,20 +216,58 @@ impl Account<'_> {
         }
     }
 
+    /// What a CPU's backlog dropped. A veth adds to `rx_dropped` what its rings refused to frames
+    /// redirected by XDP, and what a program could not redirect (`veth_get_stats64` in
+    /// drivers/net/veth.c), which have rows of their own.
     fn enter_backlog(&self, ledger: &mut Ledger, receiver: &str) {
         let dropped = link(self.receiver, receiver, |link| link.rx_dropped);
+        let elsewhere = total([
+            self.redirect_refused(),
+            queue_counters(self.receiver, receiver, "rx_queue_", "_drops"),
+        ]);
+        let source = if elsewhere == 0 {
+            "receiver rx_dropped"
+        } else {
+            "receiver rx_dropped less drops of its queues"
+        };
         ledger.lose(Loss {
             reason: "per-CPU backlog full".to_owned(),
-            source: "receiver rx_dropped".to_owned(),
+            source: source.to_owned(),
             scope: Scope::Interface,
-            ..loss(Station::Backlog, dropped)
+            by_difference: elsewhere > 0,
+            ..loss(Station::Backlog, dropped.saturating_sub(elsewhere))
         });
+    }
+
+    /// Frames redirected by XDP that the ring behind a veth had no room for.
+    fn redirect_refused(&self) -> u64 {
+        match (self.departure, self.route) {
+            (Departure::Redirect, Route::VethRing { sender, .. }) => {
+                queue_counters(self.sender, sender, "tx_queue_", "_xdp_xmit_errors")
+            }
+            _ => 0,
+        }
+    }
+
+    fn enter_rings(&self, ledger: &mut Ledger) {
+        for drop in &self.ring_drops {
+            ledger.lose(Loss {
+                reason: drop.reason.clone(),
+                source: drop.source.clone(),
+                scope: Scope::Socket,
+                ..loss(Station::Ring, drop.count)
+            });
+        }
     }
 
     /// What a veth's full ring cost the sender: its UDP layer counts it a datagram at a time,
     /// unless it sends trains; then the interface knows, which counts packets.
     fn sender_drops(&self, interface: &str) -> (String, Scope, u64) {
-        if self.gso {
+        if self.departure == Departure::Redirect {
+            let source = "sender tx_queue_N_xdp_xmit_errors".to_owned();
+            return (source, Scope::Interface, self.redirect_refused());
+        }
+        if self.gso || self.departure == Departure::Frames {
             let dropped = link(self.sender, interface, |link| link.tx_dropped);
             return ("sender tx_dropped".to_owned(), Scope::Interface, dropped);
         }
@@ -273,7 +364,7 @@ impl Account<'_> {
             }
             // The filter has no counter of its own; what IP took in and neither discarded, nor
             // forwarded, nor handed on is its, as long as nobody else's packets come: in the lab.
-            None if self.route != Route::Hosts && !self.gro => {
+            None if self.route != Route::Hosts && !self.gro && self.arrival != Arrival::Rule => {
                 let dropped = self.undelivered_by_ip();
                 ledger.lose(netfilter(
                     dropped,
@@ -464,6 +555,21 @@ fn link(
             .and_then(|delta| delta.link(interface))
             .map_or(0, counter),
     )
+}
+
+/// One driver counter, summed over the queues of an interface: `rx_queue_` N `_drops`.
+fn queue_counters(delta: Option<&Delta>, interface: &str, before: &str, after: &str) -> u64 {
+    let Some(link) = delta.and_then(|delta| delta.links.get(interface)) else {
+        return 0;
+    };
+    let is_counter = |name: &str| {
+        let number = name
+            .strip_prefix(before)
+            .and_then(|rest| rest.strip_suffix(after));
+        number.is_some_and(|number| number.parse::<u32>().is_ok())
+    };
+    let counters = link.driver.iter().filter(|(name, _)| is_counter(name));
+    total(counters.map(|(_, count)| unsigned(*count)))
 }
 
 /// A counter that went back is named among the delta's anomalies, which become notes; it adds

@@ -27,6 +27,8 @@ pub enum Station {
     Udp,
     /// The receiving socket's queue.
     Socket,
+    /// A ring between the kernel and the receiving program.
+    Ring,
     /// The receiving program.
     Application,
 }
@@ -41,6 +43,7 @@ impl Station {
             Self::Ip => "IP",
             Self::Udp => "UDP",
             Self::Socket => "socket",
+            Self::Ring => "ring",
             Self::Application => "application",
         }
     }

@@ -21,7 +21,7 @@ pub mod socket_buffer;
 pub mod softnet;
 pub mod sysctl;
 
-pub use account::{Account, ReasonCount, Route};
+pub use account::{Account, Arrival, Departure, ReasonCount, RingDrop, Route};
 pub use cpu::{Cpu, CpuUnavailable, Relation, Topology};
 pub use cpu_list::{CpuList, CpuListError};
 pub use delta::{Delta, LinkDelta, SoftnetDelta};

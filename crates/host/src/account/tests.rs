@@ -44,6 +44,9 @@ fn account<'a>(route: Route<'a>, sender: &'a Delta, receiver: &'a Delta) -> Acco
         sender: Some(sender),
         receiver: Some(receiver),
         route,
+        departure: Departure::Socket,
+        arrival: Arrival::Socket,
+        ring_drops: Vec::new(),
         reasons: None,
         sequence_lost: None,
     }

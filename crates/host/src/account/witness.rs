@@ -1,7 +1,8 @@
 //! Second counts of what the ledger says: each is kept, agreeing or not.
 
 use super::{
-    Account, Route, SEQUENCE_NUMBERS, SOCKET_REASONS, link, lost_for, total, udp, unsigned,
+    Account, Arrival, Departure, Route, SEQUENCE_NUMBERS, SOCKET_REASONS, link, lost_for,
+    queue_counters, total, udp, unsigned,
 };
 use crate::{Delta, Ledger};
 
@@ -9,14 +10,14 @@ impl Account<'_> {
     pub(super) fn hear_witnesses(&self, ledger: &mut Ledger) {
         let refused = total(self.refused.values().copied());
         // Trains are counted as one by the sending UDP layer.
-        if !self.gso && self.route != Route::Hosts {
+        if !self.gso && self.route != Route::Hosts && self.departure == Departure::Socket {
             let out = total([udp(self.sender, "OutDatagrams"), self.sndbuf_errors()]);
             let accepted = self.offered.saturating_sub(refused);
             let source = "sender Udp.OutDatagrams and Udp.SndbufErrors";
             ledger.witness("accepted by the sending kernel", source, accepted, out);
         }
         self.hear_wire(ledger, refused);
-        if self.route != Route::Hosts && !self.gro {
+        if self.route != Route::Hosts && !self.gro && self.arrival == Arrival::Socket {
             let full = lost_for(ledger, "socket buffer full");
             let source = "receiver Udp.RcvbufErrors";
             ledger.witness(
@@ -36,7 +37,7 @@ impl Account<'_> {
         match self.route {
             Route::VethRing { sender, receiver } => {
                 let lost = lost_for(ledger, "receive ring full");
-                if !self.gso {
+                if !self.gso && self.departure != Departure::Frames {
                     let dropped = link(self.sender, sender, |link| link.tx_dropped);
                     ledger.witness("receive ring full", "sender tx_dropped", lost, dropped);
                 }
@@ -46,6 +47,12 @@ impl Account<'_> {
                 let polled = queues.iter().map(|queue| unsigned(queue.packets)).sum();
                 let source = "receiver rx_queue_N_xdp_packets";
                 ledger.witness("taken from the ring by NAPI", source, passed, polled);
+                if self.arrival == Arrival::Xdp {
+                    let rings = total(self.ring_drops.iter().map(|drop| drop.count));
+                    let dropped = queue_counters(self.receiver, receiver, "rx_queue_", "_drops");
+                    let source = "receiver rx_queue_N_drops";
+                    ledger.witness("dropped by rings", source, rings, dropped);
+                }
             }
             Route::VethBacklog { sender, .. } => {
                 let lost = lost_for(ledger, "per-CPU backlog full");

@@ -6,7 +6,7 @@ use super::rung::{Rung, Sockets};
 use super::traffic::Traffic;
 use crate::result::{CpuBusy, Limit, PathTaken, QueueShare, ThreadShare};
 use anyhow::{Context, Result};
-use mpps_host::{Account, Delta, Ledger, ReasonCount, Route};
+use mpps_host::{Account, Arrival, Delta, Departure, Ledger, ReasonCount, Route};
 use mpps_io::{RxReport, TxReport};
 use mpps_lab::Delivery;
 use std::collections::BTreeMap;
@@ -121,6 +121,9 @@ impl Bench<'_> {
                     receiver: rx,
                 }
             },
+            departure: Departure::Socket,
+            arrival: Arrival::Socket,
+            ring_drops: Vec::new(),
             reasons,
             sequence_lost: match purpose {
                 Purpose::Exactness(_) => Some(lost_by_sequence(traffic)),

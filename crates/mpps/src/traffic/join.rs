@@ -1,7 +1,7 @@
 //! Both ends of a run in one ledger.
 
 use super::{FlowTotal, RecvTotal, SendTotal};
-use mpps_host::{Account, Ledger, Route, Station};
+use mpps_host::{Account, Arrival, Departure, Ledger, Route, Station};
 use std::net::SocketAddr;
 
 /// Joins what a sender and a receiver wrote into one ledger, and says what it cannot see between
@@ -26,6 +26,9 @@ pub fn join(send: &SendTotal, recv: &RecvTotal) -> Ledger {
         sender: send.host.as_ref(),
         receiver: recv.host.as_ref(),
         route: Route::Hosts,
+        departure: Departure::Socket,
+        arrival: Arrival::Socket,
+        ring_drops: Vec::new(),
         reasons: None,
         sequence_lost: None,
     };

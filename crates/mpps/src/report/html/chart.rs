@@ -149,7 +149,7 @@ pub(super) fn station_class(station: Station) -> &'static str {
         Station::Backlog => "backlog",
         Station::Ip => "ip",
         Station::Udp => "udp",
-        Station::Socket => "socket",
+        Station::Socket | Station::Ring => "socket",
         Station::Application => "application",
     }
 }
