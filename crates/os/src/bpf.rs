@@ -11,6 +11,7 @@ use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 
 pub mod asm;
 pub mod btf;
+pub mod classic;
 mod link;
 mod map;
 mod program;
@@ -18,9 +19,9 @@ mod program;
 pub mod sandbox;
 
 pub use asm::{Assembler, AssemblyError, Instruction};
-pub use link::Link;
-pub use map::{PerCpuMap, PerCpuMapKind, Plain};
-pub use program::{Program, ProgramKind};
+pub use link::{Link, XdpAttach};
+pub use map::{ArrayMap, DeviceMap, PerCpuMap, PerCpuMapKind, Plain, XskMap};
+pub use program::{LiveFrames, Program, ProgramKind, TestRun, XDP_HAS_FRAGMENTS};
 
 /// The commands of bpf(2) that are used, from `enum bpf_cmd` of `include/uapi/linux/bpf.h`.
 #[derive(Clone, Copy, Debug)]
@@ -28,8 +29,11 @@ pub use program::{Program, ProgramKind};
 enum Command {
     MapCreate = 0,
     MapLookup = 1,
+    MapUpdate = 2,
+    MapDelete = 3,
     MapNextKey = 4,
     ProgramLoad = 5,
+    ProgramTestRun = 10,
     ObjectInfo = 15,
     RawTracepointOpen = 17,
     LinkCreate = 28,

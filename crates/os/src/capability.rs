@@ -5,6 +5,8 @@ use std::os::linux::fs::MetadataExt;
 
 /// May change networks: interfaces, addresses, offloads, forced socket buffers.
 pub const CAP_NET_ADMIN: u8 = 12;
+/// May open raw and packet sockets.
+pub const CAP_NET_RAW: u8 = 13;
 /// May make namespaces and mount file systems.
 pub const CAP_SYS_ADMIN: u8 = 21;
 /// May read what the kernel traces (since Linux 5.8).

@@ -1,6 +1,6 @@
 //! Clocks (`clock_gettime(2)`).
 
-use rustix::time::{ClockId, clock_gettime};
+use rustix::time::{ClockId, DynamicClockId, clock_gettime, clock_gettime_dynamic};
 
 /// `CLOCK_MONOTONIC` in nanoseconds.
 #[inline]
@@ -13,6 +13,19 @@ pub fn monotonic_ns() -> u64 {
 #[inline]
 pub fn monotonic_coarse_ns() -> u64 {
     nanoseconds(ClockId::MonotonicCoarse)
+}
+
+/// How many seconds `CLOCK_REALTIME` is ahead of `CLOCK_TAI`, the clock that BPF programs read:
+/// minus the leap seconds so far, or zero where nobody has told the kernel about them.
+pub fn realtime_ahead_of_tai_seconds() -> i64 {
+    let Ok(tai) = clock_gettime_dynamic(DynamicClockId::Tai) else {
+        // Linux before 3.10 has no such clock, nor programs that read it.
+        return 0;
+    };
+    let realtime = clock_gettime(ClockId::Realtime);
+    // The clocks tick together, but are read one after the other: the nearest second is meant.
+    let ns = (realtime.tv_sec - tai.tv_sec) * 1_000_000_000 + (realtime.tv_nsec - tai.tv_nsec);
+    (ns + 500_000_000).div_euclid(1_000_000_000)
 }
 
 fn nanoseconds(clock: ClockId) -> u64 {

@@ -1,9 +1,12 @@
-//! What a driver says of itself and can be told: statistics, features, channels.
+//! What a driver says of itself and can be told: statistics, features, channels, and which queue
+//! a packet goes to ([`rss`], [`ntuple`]).
 //!
 //! By `ioctl` `SIOCETHTOOL` (`netdevice(7)`, include/uapi/linux/ethtool.h), which works on the
 //! interfaces of the calling thread's network namespace.
 
 mod buffer;
+pub mod ntuple;
+pub mod rss;
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -20,6 +23,14 @@ mod command {
     pub(super) const GET_FEATURES: u32 = 0x3a;
     pub(super) const SET_FEATURES: u32 = 0x3b;
     pub(super) const GET_CHANNELS: u32 = 0x3c;
+    pub(super) const GET_RX_RINGS: u32 = 0x2d;
+    pub(super) const GET_RULE_COUNT: u32 = 0x2e;
+    pub(super) const GET_RULE: u32 = 0x2f;
+    pub(super) const GET_RULES: u32 = 0x30;
+    pub(super) const DELETE_RULE: u32 = 0x31;
+    pub(super) const INSERT_RULE: u32 = 0x32;
+    pub(super) const SET_INDIRECTION: u32 = 0x39;
+    pub(super) const GET_RSS: u32 = 0x46;
 }
 
 /// `ETH_GSTRING_LEN`: every name takes this many bytes, padded with zeros.
@@ -31,6 +42,12 @@ const ATTEMPTS: usize = 5;
 
 /// More names than this are no answer: 4096 queues (`MAX_NUM_QUEUE`) with 64 counters each.
 const STRINGS_MAX: u32 = 4096 * 64;
+
+/// The four bytes at `place` of an answer, in the order of this machine.
+fn word(bytes: &[u8], place: usize) -> Option<u32> {
+    let bytes = bytes.get(place..place.checked_add(4)?)?;
+    Some(u32::from_ne_bytes(bytes.try_into().ok()?))
+}
 
 /// `enum ethtool_stringset`.
 #[derive(Debug, Clone, Copy)]
@@ -279,6 +296,24 @@ impl<'a> Device<'a> {
         };
         let source = io::Error::from_raw_os_error(errno);
         Err(Error::new(CALL, self.interface, source))
+    }
+
+    /// Hands over a request, and returns what the buffer of `room` bytes holds after the call.
+    ///
+    /// `what` is the part of the interface that it is about, for the error; empty for all of it.
+    fn ask(&self, call: &'static str, what: &str, request: &[u8], room: usize) -> Result<Vec<u8>> {
+        let mut buffer = GuardedBuffer::holding(request, room)
+            .map_err(|source| Error::new("mmap", format!("{room} bytes"), source))?;
+        self.call(call, &mut buffer).map_err(|error| {
+            let object = format!("{} {what}", self.interface);
+            Error::new(error.call, object.trim_end(), error.source)
+        })?;
+        Ok(buffer.bytes().to_vec())
+    }
+
+    /// The error for an answer that makes no sense.
+    fn malformed(&self, call: &'static str) -> Error {
+        Error::new(call, self.interface, io::ErrorKind::InvalidData.into())
     }
 
     fn buffer(&self, length: usize) -> Result<GuardedBuffer> {

@@ -6,15 +6,22 @@
 pub mod bpf;
 pub mod capability;
 pub mod clock;
+#[cfg(feature = "dpdk")]
+pub mod dpdk;
 mod error;
 pub mod ethtool;
 pub mod messages;
+pub mod mmap;
 pub mod namespace;
 pub mod netlink;
+pub mod packet_socket;
+pub mod poll;
 pub mod process;
 pub mod sched;
 pub mod socket;
 pub mod sysfs;
 pub mod terminal;
+pub mod uring;
+pub mod xdp;
 
 pub use error::{Error, Result};

@@ -49,7 +49,7 @@ pub struct ReceiveMessages {
 struct Control([u8; CONTROL_BYTES]);
 
 /// What one `recvmmsg(2)` says about one datagram, or one GRO train.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Received {
     /// Where its bytes begin in [`ReceiveMessages::arena`].
     pub offset: usize,
@@ -389,7 +389,7 @@ impl fmt::Debug for SendMessages {
 }
 
 /// A socket address as the kernel reads it, and its length.
-fn storage(address: &SocketAddr) -> (libc::sockaddr_storage, libc::socklen_t) {
+pub(crate) fn storage(address: &SocketAddr) -> (libc::sockaddr_storage, libc::socklen_t) {
     // SAFETY: all zeros is a valid `sockaddr_storage`, a plain C struct of integers.
     let mut storage: libc::sockaddr_storage = unsafe { mem::zeroed() };
     let bytes = match address {

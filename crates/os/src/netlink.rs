@@ -7,6 +7,8 @@ mod generic;
 pub mod link;
 pub mod napi;
 pub mod neighbour;
+pub mod netdev;
+pub mod route;
 
 use std::io;
 

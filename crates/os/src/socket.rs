@@ -439,7 +439,7 @@ fn cpu_steering_program(cpus: &[usize]) -> Vec<libc::sock_filter> {
 }
 
 /// `setsockopt(2)` for a value of any plain C type.
-fn set_option<T: Copy>(
+pub(crate) fn set_option<T: Copy>(
     fd: RawFd,
     level: libc::c_int,
     name: libc::c_int,

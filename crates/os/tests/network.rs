@@ -5,8 +5,9 @@ use std::os::fd::AsFd;
 use std::process::ExitCode;
 
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
+use mpps_os::ethtool::{ntuple, rss};
 use mpps_os::namespace::{NetNamespace, become_root_in_user_namespace};
-use mpps_os::netlink::{address, link, napi, neighbour};
+use mpps_os::netlink::{address, link, napi, neighbour, netdev, route};
 use mpps_os::sysfs::Sysfs;
 use mpps_os::{capability, ethtool};
 
@@ -14,7 +15,11 @@ use mpps_os::{capability, ethtool};
 type Test = (&'static str, fn() -> Result<(), Failed>);
 
 fn main() -> ExitCode {
-    let tests: [Test; 8] = [
+    let tests: [Test; 11] = [
+        (
+            "the_way_to_a_neighbour_is_known",
+            the_way_to_a_neighbour_is_known,
+        ),
         ("namespaces_differ", namespaces_differ),
         (
             "a_namespace_can_be_opened_again",
@@ -34,6 +39,14 @@ fn main() -> ExitCode {
         (
             "napi_contexts_follow_the_queues",
             napi_contexts_follow_the_queues,
+        ),
+        (
+            "what_a_veth_cannot_steer_is_named",
+            what_a_veth_cannot_steer_is_named,
+        ),
+        (
+            "a_veth_tells_its_xdp_features",
+            a_veth_tells_its_xdp_features,
         ),
     ];
     let obstacle = become_root().err();
@@ -245,6 +258,97 @@ fn napi_contexts_follow_the_queues() -> Result<(), Failed> {
         "no threads after",
     )?;
     check(contexts.1.is_sorted(), "not ascending")
+}
+
+fn what_a_veth_cannot_steer_is_named() -> Result<(), Failed> {
+    let (near, _far) = pair(2)?;
+    let rule = ntuple::Rule {
+        destination: "192.0.2.1:9".parse()?,
+        queue: 1,
+    };
+    let refusals = near.run(|| {
+        [
+            rss::read("near").err(),
+            rss::set_indirection("near", &[0, 1]).err(),
+            rss::reset_indirection("near").err(),
+            ntuple::rings("near").err(),
+            ntuple::table("near").err(),
+            ntuple::rule("near", 3).err(),
+            ntuple::insert("near", &rule, None).err(),
+            ntuple::remove("near", 3).err(),
+        ]
+    })?;
+    for refusal in refusals {
+        let refusal = refusal.ok_or("a veth has neither a table nor rules")?;
+        let text = refusal.to_string();
+        // EOPNOTSUPP of include/uapi/asm-generic/errno.h.
+        check(refusal.errno() == Some(95), &text)?;
+        check(
+            text.contains("ETHTOOL_") && text.contains(" near"),
+            &format!("it names neither call nor interface: {text}"),
+        )?;
+    }
+    Ok(())
+}
+
+fn a_veth_tells_its_xdp_features() -> Result<(), Failed> {
+    let (near, far) = pair(1)?;
+    let index = near.run(|| link::index("near"))??;
+    let elsewhere = far.run(|| link::index("far"))??;
+    let features = near.run(|| netdev::xdp_features(index))??;
+    let features = features.ok_or("it has none")?;
+    check(features.basic(), &format!("{:?}", features.names()))?;
+    check(!features.zero_copy(), "a veth copies")?;
+    let stranger = near.run(|| netdev::xdp_features(elsewhere + 1000))??;
+    check(stranger.is_none(), "an interface of nobody has features")
+}
+
+fn the_way_to_a_neighbour_is_known() -> Result<(), Failed> {
+    let (near, far) = pair(1)?;
+    far.run(|| link::set_up(link::index("far")?))??;
+    let [here, there, router, beyond]: [IpAddr; 4] = [
+        "10.9.0.1".parse()?,
+        "10.9.0.2".parse()?,
+        "10.9.0.9".parse()?,
+        "10.10.0.1".parse()?,
+    ];
+    near.run(|| -> Result<(), Failed> {
+        let index = link::index("near")?;
+        address::add(index, here, 24)?;
+        link::set_up(link::index("lo")?)?;
+        link::set_up(index)?;
+        let way = route::find(there, None, None)?;
+        check(
+            (way.interface_index, way.gateway, way.source) == (index, None, Some(here)),
+            "another way",
+        )?;
+        check(way.kind == route::RouteKind::Unicast, "no unicast")?;
+        check(
+            route::find(there, Some(here), Some(index))? == way,
+            "asked in full",
+        )?;
+        let own = route::find(here, None, None)?;
+        check(own.kind == route::RouteKind::Local, "not local")?;
+        let last = route::find("10.9.0.255".parse()?, None, None)?;
+        check(last.kind == route::RouteKind::Broadcast, "no broadcast")?;
+        check(route::find(beyond, None, None).is_err(), "a way to nowhere")?;
+
+        check(
+            neighbour::find(index, router)?.is_none(),
+            "a stranger is known",
+        )?;
+        neighbour::add_permanent(index, router, &[2, 0, 0, 0, 0, 9])?;
+        let known = neighbour::find(index, router)?;
+        check(
+            known == Some(vec![2, 0, 0, 0, 0, 9]),
+            "not the one that was told",
+        )?;
+
+        check(address::interface_of(here)? == Some(index), "another owner")?;
+        check(address::interface_of(there)?.is_none(), "an owner here")?;
+        let looped = address::interface_of("127.9.9.9".parse()?)?;
+        check(looped == Some(link::index("lo")?), "not loopback")
+    })?
 }
 
 /// Two namespaces, joined by the links `near` and `far`.

@@ -84,7 +84,8 @@ pub enum Size {
     Double = 0x18,
 }
 
-/// Arithmetic on a whole 64-bit register.
+/// Arithmetic on a whole 64-bit register, or on its lower half
+/// ([`Assembler::compute32`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Operation {
@@ -92,6 +93,10 @@ pub enum Operation {
     Add = 0x00,
     /// `to -= operand`
     Subtract = 0x10,
+    /// `to *= operand`
+    Multiply = 0x20,
+    /// `to /= operand`, unsigned; division by zero gives zero.
+    Divide = 0x30,
     /// `to |= operand`
     Or = 0x40,
     /// `to &= operand`
@@ -102,11 +107,14 @@ pub enum Operation {
     ShiftRight = 0x70,
     /// `to %= operand`, unsigned; modulo zero leaves `to` as it is.
     Modulo = 0x90,
+    /// `to ^= operand`
+    Xor = 0xa0,
     /// `to = operand`
     Move = 0xb0,
 }
 
-/// Comparisons of a whole 64-bit register, all unsigned.
+/// Comparisons of a whole 64-bit register, or of its lower half
+/// ([`Assembler::jump_if32`]); unsigned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Condition {
@@ -116,6 +124,8 @@ pub enum Condition {
     Above = 0x20,
     /// `left >= right`
     AtLeast = 0x30,
+    /// `left & right` has a bit that is one.
+    AnyBit = 0x40,
     /// `left != right`
     NotEqual = 0x50,
     /// `left < right`
@@ -154,10 +164,32 @@ pub enum Helper {
     MapLookup = 1,
     /// `long bpf_map_update_elem(map, key, value, flags)`
     MapUpdate = 2,
+    /// `u64 bpf_ktime_get_ns(void)`: nanoseconds of `CLOCK_MONOTONIC`.
+    ClockNs = 5,
+    /// `u32 bpf_get_prandom_u32(void)`
+    Random32 = 7,
+    /// `u32 bpf_get_smp_processor_id(void)`
+    ProcessorId = 8,
+    /// `long bpf_redirect(interface_index, flags)`
+    Redirect = 23,
+    /// `s64 bpf_csum_diff(from, from_size, to, to_size, seed)`
+    ChecksumDifference = 28,
+    /// `long bpf_skb_pull_data(skb, length)`
+    SkbPullData = 39,
+    /// `long bpf_xdp_adjust_head(xdp, delta)`
+    XdpAdjustHead = 44,
+    /// `long bpf_redirect_map(map, key, flags)`
+    RedirectMap = 51,
+    /// `long bpf_xdp_adjust_tail(xdp, delta)`
+    XdpAdjustTail = 65,
     /// `long bpf_skb_load_bytes_relative(skb, offset, to, length, start_header)`
     SkbLoadBytesRelative = 68,
     /// `long bpf_probe_read_kernel(to, size, from)`
     ProbeReadKernel = 113,
+    /// `u64 bpf_xdp_get_buff_len(xdp)` (Linux 5.18)
+    XdpBufferLength = 188,
+    /// `u64 bpf_ktime_get_tai_ns()`: `CLOCK_TAI` (Linux 6.1).
+    ClockTaiNs = 208,
 }
 
 /// A program that cannot be assembled: a mistake in the program, never in the machine it runs on.
@@ -191,9 +223,11 @@ const ST: u8 = 0x02;
 const STX: u8 = 0x03;
 const ALU: u8 = 0x04;
 const JMP: u8 = 0x05;
+const JMP32: u8 = 0x06;
 const ALU64: u8 = 0x07;
-/// Memory access mode (`BPF_MEM`) and 64-bit constant mode (`BPF_IMM`).
+/// Memory access modes (`BPF_MEM`, `BPF_ATOMIC`) and 64-bit constant mode (`BPF_IMM`).
 const MEM: u8 = 0x60;
+const ATOMIC: u8 = 0xc0;
 const IMM: u8 = 0x00;
 /// The operand is a register (`BPF_X`).
 const FROM_REGISTER: u8 = 0x08;
@@ -232,12 +266,17 @@ impl Assembler {
         to: Register,
         operand: impl Into<Operand>,
     ) -> &mut Self {
-        match operand.into() {
-            Operand::Register(from) => {
-                self.push(ALU64 | operation as u8 | FROM_REGISTER, to, from, 0, 0)
-            }
-            Operand::Immediate(value) => self.push(ALU64 | operation as u8, to, R0, 0, value),
-        }
+        self.arithmetic(ALU64, operation, to, operand.into())
+    }
+
+    /// `to = (u32)to OPERATION (u32)operand`: the upper half becomes zero.
+    pub fn compute32(
+        &mut self,
+        operation: Operation,
+        to: Register,
+        operand: impl Into<Operand>,
+    ) -> &mut Self {
+        self.arithmetic(ALU, operation, to, operand.into())
     }
 
     /// `to = constant`, all 64 bits of it; takes two slots.
@@ -254,6 +293,11 @@ impl Assembler {
     /// Turns the low 16 bits from network into host order, or back, and clears the rest.
     pub fn swap_network16(&mut self, register: Register) -> &mut Self {
         self.push(ALU | TO_BIG_ENDIAN, register, R0, 0, 16)
+    }
+
+    /// Turns the low 32 bits from network into host order, or back, and clears the rest.
+    pub fn swap_network32(&mut self, register: Register) -> &mut Self {
+        self.push(ALU | TO_BIG_ENDIAN, register, R0, 0, 32)
     }
 
     /// `to = *(size *)(base + offset)`
@@ -275,6 +319,18 @@ impl Assembler {
         }
     }
 
+    /// `*(size *)(base + offset) += from`, in one step for all CPUs; only for whole and double words.
+    pub fn atomic_add(
+        &mut self,
+        size: Size,
+        base: Register,
+        offset: i16,
+        from: Register,
+    ) -> &mut Self {
+        // The operation is the immediate, and `BPF_ADD` is zero.
+        self.push(STX | ATOMIC | size as u8, base, from, offset, 0)
+    }
+
     /// `goto label`
     pub fn jump(&mut self, label: &'static str) -> &mut Self {
         self.jumps.push((self.instructions.len(), label));
@@ -289,13 +345,19 @@ impl Assembler {
         right: impl Into<Operand>,
         label: &'static str,
     ) -> &mut Self {
-        self.jumps.push((self.instructions.len(), label));
-        match right.into() {
-            Operand::Register(right) => {
-                self.push(JMP | condition as u8 | FROM_REGISTER, left, right, 0, 0)
-            }
-            Operand::Immediate(value) => self.push(JMP | condition as u8, left, R0, 0, value),
-        }
+        self.conditional(JMP, condition, left, right.into(), label)
+    }
+
+    /// `if ((u32)left CONDITION (u32)right) goto label`: a constant is not sign-extended, so any
+    /// pattern of 32 bits can be compared with a loaded word. Linux 5.1.
+    pub fn jump_if32(
+        &mut self,
+        condition: Condition,
+        left: Register,
+        right: impl Into<Operand>,
+        label: &'static str,
+    ) -> &mut Self {
+        self.conditional(JMP32, condition, left, right.into(), label)
     }
 
     /// `r0 = helper(r1, r2, r3, r4, r5)`
@@ -329,6 +391,36 @@ impl Assembler {
                 i16::try_from(distance).map_err(|_| AssemblyError::JumpTooFar(name))?;
         }
         Ok(instructions)
+    }
+
+    fn arithmetic(
+        &mut self,
+        class: u8,
+        operation: Operation,
+        to: Register,
+        operand: Operand,
+    ) -> &mut Self {
+        let code = class | operation as u8;
+        match operand {
+            Operand::Register(from) => self.push(code | FROM_REGISTER, to, from, 0, 0),
+            Operand::Immediate(value) => self.push(code, to, R0, 0, value),
+        }
+    }
+
+    fn conditional(
+        &mut self,
+        class: u8,
+        condition: Condition,
+        left: Register,
+        right: Operand,
+        label: &'static str,
+    ) -> &mut Self {
+        self.jumps.push((self.instructions.len(), label));
+        let code = class | condition as u8;
+        match right {
+            Operand::Register(right) => self.push(code | FROM_REGISTER, left, right, 0, 0),
+            Operand::Immediate(value) => self.push(code, left, R0, 0, value),
+        }
     }
 
     fn wide(&mut self, to: Register, from: Register, constant: u64) -> &mut Self {
@@ -403,6 +495,32 @@ mod tests {
                 [0x85, 0x00, 0, 0, 113, 0, 0, 0],
                 [0xdc, 0x04, 0, 0, 16, 0, 0, 0],
                 [0x95, 0x00, 0, 0, 0, 0, 0, 0],
+            ]
+        );
+    }
+
+    #[test]
+    fn halves_and_atomics_have_the_kernel_encoding() {
+        let mut program = Assembler::new();
+        program.compute32(Operation::Xor, R3, R2);
+        program.compute32(Operation::Multiply, R3, -1);
+        program.swap_network32(R4);
+        program.atomic_add(Size::Double, R0, 8, R1);
+        program.atomic_add(Size::Word, R10, -4, R2);
+        program.jump_if32(Condition::NotEqual, R1, -2, "out");
+        program.jump_if32(Condition::AnyBit, R1, R2, "out");
+        program.label("out").call(Helper::RedirectMap);
+        assert_eq!(
+            bytes(&program),
+            [
+                [0xac, 0x23, 0, 0, 0, 0, 0, 0],
+                [0x24, 0x03, 0, 0, 0xff, 0xff, 0xff, 0xff],
+                [0xdc, 0x04, 0, 0, 32, 0, 0, 0],
+                [0xdb, 0x10, 8, 0, 0, 0, 0, 0],
+                [0xc3, 0x2a, 0xfc, 0xff, 0, 0, 0, 0],
+                [0x56, 0x01, 1, 0, 0xfe, 0xff, 0xff, 0xff],
+                [0x4e, 0x21, 0, 0, 0, 0, 0, 0],
+                [0x85, 0x00, 0, 0, 51, 0, 0, 0],
             ]
         );
     }

@@ -20,7 +20,7 @@ struct RawTracepointAttributes {
     reserved: u32,
 }
 
-/// The `BPF_LINK_CREATE` part of `union bpf_attr`, as far as TCX reads it.
+/// The `BPF_LINK_CREATE` part of `union bpf_attr`, as far as TCX and XDP read it.
 #[repr(C)]
 struct LinkAttributes {
     program: u32,
@@ -32,8 +32,23 @@ struct LinkAttributes {
     expected_revision: u64,
 }
 
-/// `BPF_TCX_EGRESS` of `enum bpf_attach_type` (Linux 6.6).
+/// How an XDP program is attached to an interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum XdpAttach {
+    /// In the driver, before the kernel makes its own packet buffer.
+    Native,
+    /// In the kernel's core, behind the driver: works everywhere, and is slower.
+    Generic,
+}
+
+/// `BPF_XDP`, `BPF_TCX_INGRESS` and `BPF_TCX_EGRESS` of `enum bpf_attach_type` (Linux 5.9, 6.6).
+const XDP: u32 = 37;
+const TCX_INGRESS: u32 = 46;
 const TCX_EGRESS: u32 = 47;
+
+/// `XDP_FLAGS_SKB_MODE` and `XDP_FLAGS_DRV_MODE` of `include/uapi/linux/if_link.h`.
+const XDP_GENERIC: u32 = 1 << 1;
+const XDP_NATIVE: u32 = 1 << 2;
 
 impl Link {
     /// Runs the program at every passage of a kernel tracepoint, with its raw arguments.
@@ -60,6 +75,63 @@ impl Link {
         Ok(Self { _fd: fd })
     }
 
+    /// Runs the XDP program on every frame that an interface receives. The interface is looked up
+    /// in the calling thread's network namespace.
+    ///
+    /// bpf(2), `BPF_LINK_CREATE` with `BPF_XDP` (`net/core/dev.c`, Linux 5.9).
+    ///
+    /// # Errors
+    ///
+    /// `EOPNOTSUPP` if the driver has no native XDP; `EBUSY` if a link is attached already,
+    /// `EEXIST` if the interface has a program of the other mode; `ERANGE` or `EINVAL` from a driver that
+    /// cannot do it with the present MTU or offloads; `ENODEV` for an interface that is not there.
+    pub fn xdp(program: &Program, interface_index: u32, attach: XdpAttach) -> Result<Self> {
+        let (flags, mode) = match attach {
+            XdpAttach::Native => (XDP_NATIVE, "native"),
+            XdpAttach::Generic => (XDP_GENERIC, "generic"),
+        };
+        create(program, interface_index, XDP, flags).map_err(|refusal| {
+            let object = format!("{mode} XDP of interface {interface_index}");
+            Error::new("bpf BPF_LINK_CREATE", object, refusal)
+        })
+    }
+
+    /// Attaches in the driver, or in the kernel's core if the driver has no place for it, and tells
+    /// which of the two it was.
+    ///
+    /// # Errors
+    ///
+    /// As [`xdp`](Self::xdp). A driver that could, but not with its present MTU or offloads, is no
+    /// reason to go elsewhere: the user can do something about it.
+    pub fn xdp_native_or_generic(
+        program: &Program,
+        interface_index: u32,
+    ) -> Result<(Self, XdpAttach)> {
+        match Self::xdp(program, interface_index, XdpAttach::Native) {
+            // The answer of `dev_xdp_attach` for a driver without `ndo_bpf`.
+            Err(error) if error.errno() == Some(libc::EOPNOTSUPP) => {
+                let link = Self::xdp(program, interface_index, XdpAttach::Generic)?;
+                Ok((link, XdpAttach::Generic))
+            }
+            link => Ok((link?, XdpAttach::Native)),
+        }
+    }
+
+    /// Runs the classifier on every frame that an interface receives, behind the packet taps and
+    /// before the network layer. The interface is looked up in the calling thread's namespace.
+    ///
+    /// bpf(2), `BPF_LINK_CREATE` with `BPF_TCX_INGRESS` (`kernel/bpf/tcx.c`, Linux 6.6).
+    ///
+    /// # Errors
+    ///
+    /// `ENODEV` for an interface that is not there, `EINVAL` before Linux 6.6.
+    pub fn tcx_ingress(program: &Program, interface_index: u32) -> Result<Self> {
+        create(program, interface_index, TCX_INGRESS, 0).map_err(|refusal| {
+            let object = format!("TCX ingress of interface {interface_index}");
+            Error::new("bpf BPF_LINK_CREATE", object, refusal)
+        })
+    }
+
     /// Runs the classifier on every frame that leaves an interface, before its transmit queue is
     /// chosen. The interface is looked up in the calling thread's network namespace.
     ///
@@ -69,23 +141,30 @@ impl Link {
     ///
     /// `ENODEV` for an interface that is not there, `EINVAL` before Linux 6.6.
     pub fn tcx_egress(program: &Program, interface_index: u32) -> Result<Self> {
-        let mut attributes = LinkAttributes {
-            program: program.as_fd().as_raw_fd() as u32,
-            interface_index,
-            attach_type: TCX_EGRESS,
-            flags: 0,
-            relative_to: 0,
-            reserved: 0,
-            expected_revision: 0,
-        };
-        // SAFETY: the layout is the link part of `union bpf_attr`, written without padding, and it
-        // has no addresses.
-        let fd = unsafe { call(Command::LinkCreate, &mut attributes) }
-            .and_then(owned)
-            .map_err(|refusal| {
-                let object = format!("TCX egress of interface {interface_index}");
-                Error::new("bpf BPF_LINK_CREATE", object, refusal)
-            })?;
-        Ok(Self { _fd: fd })
+        create(program, interface_index, TCX_EGRESS, 0).map_err(|refusal| {
+            let object = format!("TCX egress of interface {interface_index}");
+            Error::new("bpf BPF_LINK_CREATE", object, refusal)
+        })
     }
+}
+
+fn create(
+    program: &Program,
+    interface_index: u32,
+    attach_type: u32,
+    flags: u32,
+) -> std::io::Result<Link> {
+    let mut attributes = LinkAttributes {
+        program: program.as_fd().as_raw_fd() as u32,
+        interface_index,
+        attach_type,
+        flags,
+        relative_to: 0,
+        reserved: 0,
+        expected_revision: 0,
+    };
+    // SAFETY: the layout is the link part of `union bpf_attr`, written without padding, and it has
+    // no addresses.
+    let fd = unsafe { call(Command::LinkCreate, &mut attributes) }.and_then(owned)?;
+    Ok(Link { _fd: fd })
 }

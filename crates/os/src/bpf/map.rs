@@ -1,10 +1,16 @@
 //! Maps: tables that programs and user space share.
 
+mod array;
+mod device;
+
 use std::marker::PhantomData;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use super::{Command, call, object_name, owned};
 use crate::{Error, Result};
+
+pub use array::ArrayMap;
+pub use device::DeviceMap;
 
 /// A table with one value per key and CPU: programs count without atomic operations.
 #[derive(Debug)]
@@ -116,6 +122,63 @@ impl<K: Plain, V: Plain> PerCpuMap<K, V> {
     }
 }
 
+/// The sockets that an XDP program may redirect to, by queue (`BPF_MAP_TYPE_XSKMAP`, Linux 4.18).
+///
+/// The kernel forgets a socket when it is closed.
+#[derive(Debug)]
+pub struct XskMap {
+    table: Table,
+}
+
+/// `BPF_MAP_TYPE_XSKMAP` of `enum bpf_map_type`.
+const XSK_MAP: u32 = 17;
+
+impl XskMap {
+    /// Makes a map with room for queues 0 to `queues - 1`.
+    ///
+    /// bpf(2), `BPF_MAP_CREATE`.
+    ///
+    /// # Errors
+    ///
+    /// `EPERM` without the capabilities; `EINVAL` for no queues, or a kernel without AF_XDP.
+    pub fn create(name: &str, queues: u32) -> Result<Self> {
+        Ok(Self {
+            table: Table::create::<[u32; 1], [u32; 1]>(XSK_MAP, name, queues)?,
+        })
+    }
+
+    /// Sends what is redirected to `queue` to this AF_XDP socket. Another socket is replaced.
+    ///
+    /// bpf(2), `BPF_MAP_UPDATE_ELEM` (`net/xdp/xskmap.c`).
+    ///
+    /// # Errors
+    ///
+    /// `E2BIG` for a queue that the map has no room for, `EOPNOTSUPP` for a socket of another kind
+    /// or one without a receive ring.
+    pub fn set(&self, queue: u32, socket: BorrowedFd<'_>) -> Result<()> {
+        // A descriptor is never negative, so the cast keeps its value.
+        self.table
+            .update(&bytes_of(&[queue]), &bytes_of(&[socket.as_raw_fd() as u32]))
+    }
+
+    /// Redirects nothing to this queue any more. A queue without a socket is fine, too.
+    ///
+    /// bpf(2), `BPF_MAP_DELETE_ELEM`.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for a queue that the map has no room for.
+    pub fn clear(&self, queue: u32) -> Result<()> {
+        self.table.delete(&bytes_of(&[queue]))
+    }
+}
+
+impl AsFd for XskMap {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.table.fd.as_fd()
+    }
+}
+
 impl<K, V> AsFd for PerCpuMap<K, V> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.table.fd.as_fd()
@@ -181,6 +244,20 @@ impl Table {
         // SAFETY: `value` has the size that the kernel copies for this map.
         let answer = unsafe { self.element(Command::MapLookup, element) };
         self.found("bpf BPF_MAP_LOOKUP_ELEM", answer)
+    }
+
+    fn update(&self, key: &[u8], value: &[u8]) -> Result<()> {
+        let element = (key.as_ptr() as u64, value.as_ptr() as u64);
+        // SAFETY: the kernel reads a key and a value of the sizes that the map was created with,
+        // which these are.
+        unsafe { self.element(Command::MapUpdate, element) }
+            .map_err(|refusal| Error::new("bpf BPF_MAP_UPDATE_ELEM", &self.name, refusal))
+    }
+
+    fn delete(&self, key: &[u8]) -> Result<()> {
+        // SAFETY: the kernel reads a key of the size that the map was created with, and no value.
+        let answer = unsafe { self.element(Command::MapDelete, (key.as_ptr() as u64, 0)) };
+        self.found("bpf BPF_MAP_DELETE_ELEM", answer).map(|_| ())
     }
 
     fn keys<K: Plain>(&self) -> Result<Vec<K>> {

@@ -16,10 +16,73 @@ pub struct Program {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum ProgramKind {
+    /// Decides what a socket receives (`BPF_PROG_TYPE_SOCKET_FILTER`).
+    SocketFilter = 1,
     /// Sees frames that enter or leave an interface (`BPF_PROG_TYPE_SCHED_CLS`).
     Classifier = 3,
+    /// Sees frames before the kernel does (`BPF_PROG_TYPE_XDP`).
+    Xdp = 6,
     /// Sees the raw arguments of a tracepoint (`BPF_PROG_TYPE_RAW_TRACEPOINT`).
     RawTracepoint = 17,
+}
+
+/// What a program answered to one made-up packet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TestRun {
+    /// What it returned.
+    pub answer: u32,
+    /// The packet as it left it.
+    pub data: Vec<u8>,
+}
+
+/// Where the frames of [`Program::send_live`] seem to have been received.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LiveFrames {
+    /// The interface, in the calling thread's network namespace.
+    pub interface_index: u32,
+    /// One of its receive queues.
+    pub queue: u32,
+}
+
+/// A flag of [`Program::load_with_flags`] for XDP programs that take frames in several buffers
+/// (`BPF_F_XDP_HAS_FRAGS`, Linux 5.18); their data ends where the first buffer does.
+pub const XDP_HAS_FRAGMENTS: u32 = 1 << 5;
+
+/// `BPF_F_TEST_XDP_LIVE_FRAMES` of `include/uapi/linux/bpf.h` (Linux 5.18).
+const LIVE_FRAMES: u32 = 1 << 1;
+
+/// The `BPF_PROG_TEST_RUN` part of `union bpf_attr`.
+#[repr(C)]
+#[derive(Default)]
+struct TestRunAttributes {
+    program: u32,
+    answer: u32,
+    data_in_size: u32,
+    data_out_size: u32,
+    data_in: u64,
+    data_out: u64,
+    repeat: u32,
+    duration_ns: u32,
+    context_in_size: u32,
+    context_out_size: u32,
+    context_in: u64,
+    context_out: u64,
+    flags: u32,
+    cpu: u32,
+    batch: u32,
+    reserved: u32,
+}
+
+/// `struct xdp_md` of `include/uapi/linux/bpf.h`: in a test run, what the program is told.
+#[repr(C)]
+#[derive(Default)]
+struct XdpContext {
+    data: u32,
+    data_end: u32,
+    data_meta: u32,
+    interface_index: u32,
+    queue: u32,
+    egress_interface_index: u32,
 }
 
 /// The start of the `BPF_PROG_LOAD` part of `union bpf_attr`.
@@ -67,13 +130,27 @@ impl Program {
     /// The kernel's refusal: `EPERM` without the capabilities, otherwise the last lines of the
     /// verifier's log are in the error's object.
     pub fn load(kind: ProgramKind, name: &str, instructions: &[Instruction]) -> Result<Self> {
-        let loaded = load(kind, name, instructions, None).or_else(|refusal| {
+        Self::load_with_flags(kind, name, instructions, 0)
+    }
+
+    /// The same with flags of `prog_flags`, such as [`XDP_HAS_FRAGMENTS`].
+    ///
+    /// # Errors
+    ///
+    /// Also `EINVAL` for a flag that this kernel does not know.
+    pub fn load_with_flags(
+        kind: ProgramKind,
+        name: &str,
+        instructions: &[Instruction],
+        flags: u32,
+    ) -> Result<Self> {
+        let loaded = load(kind, name, instructions, flags, None).or_else(|refusal| {
             // Permission is not the verifier's subject, and it would say nothing.
             if refusal.raw_os_error() == Some(libc::EPERM) {
                 return Err(Error::new("bpf BPF_PROG_LOAD", name, refusal));
             }
             let mut log = vec![0; LOG_SIZE as usize];
-            load(kind, name, instructions, Some(&mut log)).map_err(|again| {
+            load(kind, name, instructions, flags, Some(&mut log)).map_err(|again| {
                 let object = format!("{name} (verifier: {})", last_words(&log));
                 Error::new("bpf BPF_PROG_LOAD", object, again)
             })
@@ -81,6 +158,107 @@ impl Program {
         Ok(Self {
             fd: loaded,
             name: name.to_owned(),
+        })
+    }
+
+    /// Runs the program once, in the kernel, on this packet, which goes nowhere.
+    ///
+    /// bpf(2), `BPF_PROG_TEST_RUN` (`net/bpf/test_run.c`). For kinds that see packets. Without a
+    /// context an XDP program finds itself on queue 0 of the loopback interface.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for a packet shorter than an Ethernet header or longer than a page takes.
+    pub fn test_run(&self, packet: &[u8]) -> Result<TestRun> {
+        self.test(packet, None)
+    }
+
+    /// The same for an XDP program, with only the first `linear_bytes` of the packet in its first
+    /// buffer. The program must have been loaded with [`XDP_HAS_FRAGMENTS`].
+    ///
+    /// # Errors
+    ///
+    /// Also `EINVAL` where the kernel does not let the caller choose (before Linux 6.18), or if
+    /// there are fewer bytes.
+    pub fn test_run_in_fragments(&self, packet: &[u8], linear_bytes: u32) -> Result<TestRun> {
+        let context = XdpContext {
+            data_end: linear_bytes,
+            ..XdpContext::default()
+        };
+        self.test(packet, Some(context))
+    }
+
+    /// Has the XDP program handle `repeat` copies of this frame as if an interface had received
+    /// them, for real: `XDP_TX` and redirects send them, `XDP_PASS` hands them to the kernel.
+    ///
+    /// bpf(2), `BPF_PROG_TEST_RUN` with `BPF_F_TEST_XDP_LIVE_FRAMES`
+    /// (`Documentation/bpf/bpf_prog_run.rst`, Linux 5.18). `batch` frames, at most 256, are handled
+    /// at a time; 0 means 64. Frames are recycled: one that the program has changed may come
+    /// back changed.
+    ///
+    /// # Errors
+    ///
+    /// `EINTR` if a signal came in between, when any part of the frames has been handled: only
+    /// counters of the program know how many. `ENODEV` or `EINVAL` for an interface or queue that
+    /// is not there, `E2BIG` for a larger batch, `EINVAL` for a frame that does not fit into a
+    /// page with its headroom (about 3 400 bytes), `EINVAL` or `E2BIG` before Linux 5.18.
+    pub fn send_live(
+        &self,
+        frame: &[u8],
+        context: LiveFrames,
+        repeat: u32,
+        batch: u32,
+    ) -> Result<()> {
+        let length = u32::try_from(frame.len()).unwrap_or(u32::MAX);
+        let told = XdpContext {
+            data_end: length,
+            interface_index: context.interface_index,
+            queue: context.queue,
+            ..XdpContext::default()
+        };
+        let mut attributes = TestRunAttributes {
+            program: self.fd.as_raw_fd() as u32,
+            data_in: frame.as_ptr() as u64,
+            data_in_size: length,
+            context_in: std::ptr::from_ref(&told) as u64,
+            context_in_size: size_of::<XdpContext>() as u32,
+            repeat,
+            flags: LIVE_FRAMES,
+            batch,
+            ..TestRunAttributes::default()
+        };
+        // SAFETY: the layout is the test part of `union bpf_attr` with its padding spelled out.
+        // The kernel reads the frame and the context, which outlive the call, in their sizes, and
+        // with live frames it writes nothing but the attributes.
+        unsafe { call(Command::ProgramTestRun, &mut attributes) }
+            .map(drop)
+            .map_err(|refusal| Error::new("bpf BPF_PROG_TEST_RUN", &self.name, refusal))
+    }
+
+    fn test(&self, packet: &[u8], mut context: Option<XdpContext>) -> Result<TestRun> {
+        // A program may make the packet longer, at most by the headroom of a page.
+        let mut data = vec![0; packet.len() + 4096];
+        let mut attributes = TestRunAttributes {
+            program: self.fd.as_raw_fd() as u32,
+            data_in: packet.as_ptr() as u64,
+            data_in_size: u32::try_from(packet.len()).unwrap_or(u32::MAX),
+            data_out: data.as_mut_ptr() as u64,
+            data_out_size: u32::try_from(data.len()).unwrap_or(u32::MAX),
+            ..TestRunAttributes::default()
+        };
+        if let Some(context) = &mut context {
+            attributes.context_in = std::ptr::from_mut(context) as u64;
+            attributes.context_in_size = size_of::<XdpContext>() as u32;
+        }
+        // SAFETY: the layout is the test part of `union bpf_attr` with its padding spelled out.
+        // The kernel reads the packet and the context, and writes at most `data_out_size` bytes to
+        // `data`; all three outlive the call.
+        unsafe { call(Command::ProgramTestRun, &mut attributes) }
+            .map_err(|refusal| Error::new("bpf BPF_PROG_TEST_RUN", &self.name, refusal))?;
+        data.truncate(attributes.data_out_size as usize);
+        Ok(TestRun {
+            answer: attributes.answer,
+            data,
         })
     }
 
@@ -118,6 +296,7 @@ fn load(
     kind: ProgramKind,
     name: &str,
     instructions: &[Instruction],
+    flags: u32,
     log: Option<&mut Vec<u8>>,
 ) -> std::io::Result<OwnedFd> {
     let mut attributes = LoadAttributes {
@@ -125,6 +304,7 @@ fn load(
         instruction_count: u32::try_from(instructions.len()).unwrap_or(u32::MAX),
         instructions: instructions.as_ptr() as u64,
         license: LICENSE.as_ptr() as u64,
+        flags,
         name: object_name(name),
         ..LoadAttributes::default()
     };

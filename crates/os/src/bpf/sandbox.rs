@@ -15,6 +15,11 @@ use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use super::asm::{Assembler, Helper, R1, R10};
 use super::{AssemblyError, Instruction};
 
+mod packet;
+
+use packet::LowPacket;
+pub use packet::PacketContext;
+
 /// The world that a program under test sees.
 #[derive(Debug, Default)]
 pub struct Sandbox {
@@ -25,6 +30,18 @@ pub struct Sandbox {
     /// context, and the values of its maps.
     stack: Option<Range<u64>>,
     context: Option<Range<u64>>,
+    packet: Option<PacketFacts>,
+    /// The last packet as its program left it.
+    packet_after: Vec<u8>,
+}
+
+/// What helpers know of the packet of the running program.
+#[derive(Clone, Copy, Debug)]
+struct PacketFacts {
+    start: u64,
+    bytes: u64,
+    /// The address of `data_end` in the context.
+    end_field: u64,
 }
 
 /// A hash map whose values stay in place, because programs keep pointers to them.
@@ -112,17 +129,63 @@ impl Sandbox {
         program: &[Instruction],
         context: &mut [u8],
     ) -> Result<u64, std::io::Error> {
+        self.execute(program, context, &mut [])
+    }
+
+    /// Runs a program that reads a packet through the pointers of its context. Only the first
+    /// `linear_bytes` are where the pointers say; the kernel's verifier, which is not played here,
+    /// keeps programs from what is behind.
+    ///
+    /// # Errors
+    ///
+    /// As [`run`](Self::run), also for an access outside the packet; no room below 4 GiB.
+    pub fn run_on_packet(
+        &mut self,
+        program: &[Instruction],
+        kind: PacketContext,
+        packet: &[u8],
+        linear_bytes: usize,
+    ) -> Result<u64, std::io::Error> {
+        let mut packet = LowPacket::new(packet, linear_bytes)?;
+        let mut context = kind.bytes(&packet);
+        self.packet = Some(PacketFacts {
+            start: packet.linear().start,
+            bytes: packet.len() as u64,
+            // Relative to the context until that has its address.
+            end_field: kind.data_offset() as u64 + 4,
+        });
+        let answer = self.execute(program, &mut context, packet.bytes_mut());
+        self.packet = None;
+        self.packet_after = packet.bytes_mut().to_vec();
+        answer
+    }
+
+    /// The packet of the last [`run_on_packet`](Self::run_on_packet) as the program left it.
+    pub fn packet_after(&self) -> &[u8] {
+        &self.packet_after
+    }
+
+    fn execute(
+        &mut self,
+        program: &[Instruction],
+        context: &mut [u8],
+        packet: &mut [u8],
+    ) -> Result<u64, std::io::Error> {
         let room = cells(context);
         let context_range = addresses(&room);
         let prologue = prologue(context_range.start).map_err(std::io::Error::other)?;
         let whole = prologue.iter().chain(program);
         let bytes: Vec<u8> = whole.flat_map(Instruction::bytes).collect();
         let mut machine = rbpf::EbpfVmRaw::new(Some(&bytes))?;
-        let helpers: [(u32, rbpf::Helper); 5] = [
+        let helpers: [(u32, rbpf::Helper); 9] = [
+            (Helper::ClockTaiNs as u32, clock_tai_ns),
             (Helper::MapLookup as u32, map_lookup),
             (Helper::MapUpdate as u32, map_update),
             (Helper::SkbLoadBytesRelative as u32, skb_load_bytes_relative),
             (Helper::ProbeReadKernel as u32, probe_read_kernel),
+            (Helper::RedirectMap as u32, redirect_map),
+            (Helper::XdpBufferLength as u32, xdp_buffer_length),
+            (Helper::SkbPullData as u32, skb_pull_data),
             (STACK_KNOWN, stack_known),
         ];
         for (number, function) in helpers {
@@ -132,9 +195,12 @@ impl Sandbox {
             machine.register_allowed_memory(addresses(&map.values));
         }
         machine.register_allowed_memory(context_range.clone());
+        if let Some(facts) = &mut self.packet {
+            facts.end_field += context_range.start;
+        }
         self.context = Some(context_range);
         RUNNING.replace(std::mem::take(self));
-        let answer = machine.execute_program(&mut []);
+        let answer = machine.execute_program(packet);
         *self = RUNNING.take();
         (self.stack, self.context) = (None, None);
         for (byte, cell) in context.iter_mut().zip(&room) {
@@ -210,6 +276,7 @@ impl SandboxMap {
 /// Answers of helpers that failed, as the kernel gives them: a negative `errno`.
 const KEY_EXISTS: u64 = -(libc::EEXIST as i64) as u64;
 const FULL: u64 = -(libc::E2BIG as i64) as u64;
+const OUT_OF_MEMORY: u64 = -(libc::ENOMEM as i64) as u64;
 const FAULT: u64 = -(libc::EFAULT as i64) as u64;
 /// The flag of an update that must not replace (`BPF_NOEXIST`).
 const ONLY_NEW: u64 = 1;
@@ -237,6 +304,13 @@ fn map_update(name: u64, key: u64, value: u64, flags: u64, _: u64) -> u64 {
     .unwrap_or(FAULT)
 }
 
+/// The hour that it always is here: 2^40 ns and a little since 1970, so that more than 40 bits count.
+pub const CLOCK_TAI_NS: u64 = (1 << 40) + 0x12_3456_7890;
+
+fn clock_tai_ns(_: u64, _: u64, _: u64, _: u64, _: u64) -> u64 {
+    CLOCK_TAI_NS
+}
+
 fn probe_read_kernel(to: u64, length: u64, from: u64, _: u64, _: u64) -> u64 {
     RUNNING.with_borrow(|world| {
         let length = usize::try_from(length).unwrap_or(usize::MAX);
@@ -251,6 +325,36 @@ fn skb_load_bytes_relative(_: u64, offset: u64, to: u64, length: u64, _: u64) ->
         let end = start.checked_add(length);
         let bytes = end.and_then(|end| world.network.get(start..end));
         world.copy_out(to, length, bytes)
+    })
+}
+
+/// The answer of `bpf_redirect_map` that tells the driver to do it (`XDP_REDIRECT`).
+const REDIRECT: u64 = 4;
+/// The flags that are the answer for a key that is not in the map.
+const REDIRECT_FALLBACK: u64 = 3;
+
+fn redirect_map(name: u64, key: u64, flags: u64, _: u64, _: u64) -> u64 {
+    with_map(name, |world, name| {
+        // Maps to redirect to have keys of 32 bits.
+        let key = (key as u32).to_ne_bytes();
+        world.maps.get(&name)?.slots.get(key.as_slice())?;
+        Some(REDIRECT)
+    })
+    .unwrap_or(flags & REDIRECT_FALLBACK)
+}
+
+fn xdp_buffer_length(_: u64, _: u64, _: u64, _: u64, _: u64) -> u64 {
+    RUNNING.with_borrow(|world| world.packet.map_or(0, |packet| packet.bytes))
+}
+
+/// Makes more of the packet linear, by moving `data_end`.
+fn skb_pull_data(_: u64, length: u64, _: u64, _: u64, _: u64) -> u64 {
+    RUNNING.with_borrow(|world| {
+        let Some(packet) = world.packet.filter(|packet| length <= packet.bytes) else {
+            return OUT_OF_MEMORY;
+        };
+        let end = (packet.start + length) as u32;
+        world.copy_out(packet.end_field, 4, Some(&end.to_ne_bytes()))
     })
 }
 
@@ -304,7 +408,7 @@ fn addresses(cells: &[Cell<u8>]) -> Range<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bpf::asm::{Assembler, Condition, Operation, R0, R1, R2, R3, R4, R10, Size};
+    use crate::bpf::asm::{Assembler, Condition, Operation, R0, R1, R2, R3, R4, R6, R10, Size};
     use std::os::fd::AsFd;
 
     /// `key = *(u32 *)context; value = map[key]; if (!value) { map[key] = 0; value = map[key] } ++*value`
@@ -451,6 +555,80 @@ mod tests {
         let answer = Sandbox::new().run(&program, &mut []);
         assert_eq!(answer.expect("the program runs"), FAULT);
         assert_eq!(foreign, [7; 512]);
+    }
+
+    /// `return data + 2 <= data_end ? *(__u8 *)(data + 1) : bpf_xdp_get_buff_len(context);`
+    fn reading_program() -> Vec<Instruction> {
+        let mut program = Assembler::new();
+        program.load(Size::Word, R2, R1, 0);
+        program.load(Size::Word, R3, R1, 4);
+        program.set(R4, R2).compute(Operation::Add, R4, 2);
+        program.jump_if(Condition::Above, R4, R3, "short");
+        program.load(Size::Byte, R0, R2, 1).exit();
+        program.label("short").call(Helper::XdpBufferLength).exit();
+        program.finish().expect("the program assembles")
+    }
+
+    #[test]
+    fn packets_are_read_up_to_the_end_of_their_first_buffer() {
+        let kind = PacketContext::Xdp { queue: 0 };
+        for (packet, linear, expected) in [
+            (&[7, 8, 9][..], 3, 8),
+            (&[7, 8, 9], 2, 8),
+            (&[7, 8, 9], 1, 3),
+            (&[], 0, 0),
+        ] {
+            let mut world = Sandbox::new();
+            let answer = world.run_on_packet(&reading_program(), kind, packet, linear);
+            assert_eq!(answer.expect("the program runs"), expected);
+        }
+    }
+
+    #[test]
+    fn an_access_behind_the_packet_is_an_error() {
+        let mut program = Assembler::new();
+        program.load(Size::Word, R2, R1, 0);
+        program.load(Size::Half, R0, R2, 1).exit();
+        let program = program.finish().expect("the program assembles");
+        let kind = PacketContext::Xdp { queue: 0 };
+        let run = |packet: &[u8]| Sandbox::new().run_on_packet(&program, kind, packet, 3);
+        assert!(run(&[0, 1, 2]).is_ok());
+        assert!(run(&[0, 1]).is_err());
+    }
+
+    #[test]
+    fn redirects_need_an_entry_in_the_map() {
+        let file = std::fs::File::open("/dev/null").expect("/dev/null is everywhere");
+        let mut program = Assembler::new();
+        program.load(Size::Word, R2, R1, 16);
+        program.set_map(R1, file.as_fd()).set(R3, 2);
+        program.call(Helper::RedirectMap).exit();
+        let program = program.finish().expect("the program assembles");
+        let mut world = Sandbox::new();
+        world.add_map(file.as_fd(), 4, 4, 2);
+        world.insert(file.as_fd(), &1u32.to_ne_bytes(), &[0; 4]);
+        for (queue, expected) in [(0, 2), (1, REDIRECT)] {
+            let kind = PacketContext::Xdp { queue };
+            let answer = world.run_on_packet(&program, kind, &[0; 14], 14);
+            assert_eq!(answer.expect("the program runs"), expected);
+        }
+    }
+
+    #[test]
+    fn a_pulled_packet_has_a_later_end() {
+        let mut program = Assembler::new();
+        program.set(R6, R1);
+        program.set(R2, 3).call(Helper::SkbPullData);
+        program.load(Size::Word, R0, R6, 80);
+        program.load(Size::Word, R1, R6, 76);
+        program.compute(Operation::Subtract, R0, R1).exit();
+        let program = program.finish().expect("the program assembles");
+        for (packet, expected) in [(&[1, 2, 3, 4][..], 3), (&[1, 2], 1)] {
+            let mut world = Sandbox::new();
+            let kind = PacketContext::Classifier;
+            let answer = world.run_on_packet(&program, kind, packet, 1);
+            assert_eq!(answer.expect("the program runs"), expected);
+        }
     }
 
     #[test]

@@ -51,6 +51,14 @@ impl GuardedBuffer {
         Ok(buffer)
     }
 
+    /// A buffer that begins with a request and has zeros up to `length`.
+    pub(super) fn holding(request: &[u8], length: usize) -> io::Result<Self> {
+        let length = length.max(request.len()).next_multiple_of(4);
+        let mut buffer = Self::new(length)?;
+        buffer.bytes_mut()[..request.len()].copy_from_slice(request);
+        Ok(buffer)
+    }
+
     /// Where the buffer begins, for the kernel.
     pub(super) fn start<T>(&mut self) -> *mut T {
         // SAFETY: `start` lies within the mapping.
@@ -89,7 +97,8 @@ impl GuardedBuffer {
         self.bytes_mut()[place..place + 8].copy_from_slice(&value.to_ne_bytes());
     }
 
-    fn bytes(&self) -> &[u8] {
+    /// All that the buffer holds.
+    pub(super) fn bytes(&self) -> &[u8] {
         // SAFETY: the range lies within the readable part of the mapping, was zeroed by the
         // kernel, and lives as long as `self`; writing needs `&mut self`.
         unsafe { slice::from_raw_parts(self.mapping.byte_add(self.start).cast(), self.length) }

@@ -52,13 +52,39 @@ pub fn add(index: u32, address: IpAddr, prefix_length: u8) -> Result<()> {
 ///
 /// Netlink is refused, or its answer cannot be read.
 pub fn list(index: u32) -> Result<Vec<InterfaceAddress>> {
+    let all = list_all()?.into_iter();
+    Ok(all
+        .filter(|(owner, _)| *owner == index)
+        .map(|(_, address)| address)
+        .collect())
+}
+
+/// The number of the interface that owns `address`; none where no interface of this namespace
+/// does. An address of the loopback network that was never set (127.1.2.3) is the loopback
+/// interface's, because its network is.
+///
+/// # Errors
+///
+/// Netlink is refused, or its answer cannot be read.
+pub fn interface_of(address: IpAddr) -> Result<Option<u32>> {
+    let all = list_all()?;
+    let exact = all.iter().find(|(_, own)| own.address == address);
+    let looped = |own: IpAddr| {
+        own.is_loopback() && address.is_loopback() && own.is_ipv4() == address.is_ipv4()
+    };
+    let owner = exact.or_else(|| all.iter().find(|(_, own)| looped(own.address)));
+    Ok(owner.map(|(index, _)| *index))
+}
+
+/// All addresses of the namespace, each with its interface's number.
+fn list_all() -> Result<Vec<(u32, InterfaceAddress)>> {
     let socket = Socket::open("rtnetlink RTM_GETADDR", "all addresses")?;
     let replies = socket.dump(RouteNetlinkMessage::GetAddress(AddressMessage::default()))?;
     Ok(replies
         .into_iter()
         .filter_map(|reply| match reply {
-            RouteNetlinkMessage::NewAddress(message) if message.header.index == index => {
-                address_of(&message)
+            RouteNetlinkMessage::NewAddress(message) => {
+                Some((message.header.index, address_of(&message)?))
             }
             _ => None,
         })

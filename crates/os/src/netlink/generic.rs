@@ -72,6 +72,16 @@ pub(super) fn u32_of(attributes: &Attributes, kind: u16) -> Option<u32> {
     Some(u32::from_ne_bytes(value.as_slice().try_into().ok()?))
 }
 
+/// The value of an attribute that is a number of 64 bits. The kernel shortens numbers of its kind
+/// `uint` to 32 bits where they fit.
+pub(super) fn u64_of(attributes: &Attributes, kind: u16) -> Option<u64> {
+    let (_, value) = attributes.iter().find(|(found, _)| *found == kind)?;
+    match value.len() {
+        4 => u32_of(attributes, kind).map(u64::from),
+        _ => Some(u64::from_ne_bytes(value.as_slice().try_into().ok()?)),
+    }
+}
+
 fn u16_of(attributes: &Attributes, kind: u16) -> Option<u16> {
     let (_, value) = attributes.iter().find(|(found, _)| *found == kind)?;
     Some(u16::from_ne_bytes(value.as_slice().try_into().ok()?))

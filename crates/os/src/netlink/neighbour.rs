@@ -24,16 +24,54 @@ pub fn add_permanent(index: u32, address: IpAddr, hardware_address: &[u8]) -> Re
     message.header.family = family(address);
     message.header.ifindex = index;
     message.header.state = NeighbourState::Permanent;
-    let destination = match address {
-        IpAddr::V4(address) => NeighbourAddress::Inet(address),
-        IpAddr::V6(address) => NeighbourAddress::Inet6(address),
-    };
     message.attributes = vec![
-        NeighbourAttribute::Destination(destination),
+        NeighbourAttribute::Destination(destination(address)),
         NeighbourAttribute::LinkLayerAddress(hardware_address.to_vec()),
     ];
     Socket::open("rtnetlink RTM_NEWNEIGH", &address.to_string())?.change(
         RouteNetlinkMessage::NewNeighbour(message),
         NLM_F_CREATE | NLM_F_REPLACE,
     )
+}
+
+/// The hardware address that answers for `address` on the interface with this number; none where
+/// the kernel does not know it, or not any more.
+///
+/// `RTM_GETNEIGH` for a single neighbour, Linux 5.0.
+///
+/// # Errors
+///
+/// `ENODEV` where there is no such interface; `EINVAL` before Linux 5.0.
+pub fn find(index: u32, address: IpAddr) -> Result<Option<Vec<u8>>> {
+    let mut message = NeighbourMessage::default();
+    message.header.family = family(address);
+    message.header.ifindex = index;
+    message.attributes = vec![NeighbourAttribute::Destination(destination(address))];
+    let object = address.to_string();
+    let socket = Socket::open("rtnetlink RTM_GETNEIGH", &object)?;
+    let reply = match socket.request(RouteNetlinkMessage::GetNeighbour(message)) {
+        Err(error) if error.errno() == Some(libc::ENOENT) => return Ok(None),
+        reply => reply?,
+    };
+    let RouteNetlinkMessage::NewNeighbour(neighbour) = reply else {
+        return Err(socket.error(std::io::ErrorKind::InvalidData.into()));
+    };
+    if matches!(
+        neighbour.header.state,
+        NeighbourState::Incomplete | NeighbourState::Failed | NeighbourState::None
+    ) {
+        return Ok(None);
+    }
+    let hardware_address = |attribute| match attribute {
+        NeighbourAttribute::LinkLayerAddress(bytes) => Some(bytes),
+        _ => None,
+    };
+    Ok(neighbour.attributes.into_iter().find_map(hardware_address))
+}
+
+fn destination(address: IpAddr) -> NeighbourAddress {
+    match address {
+        IpAddr::V4(address) => NeighbourAddress::Inet(address),
+        IpAddr::V6(address) => NeighbourAddress::Inet6(address),
+    }
 }

@@ -1,0 +1,50 @@
+//! The interfaces that XDP programs send frames to.
+
+use std::os::fd::{AsFd, BorrowedFd};
+
+use super::{Table, bytes_of};
+use crate::Result;
+
+/// Interfaces by index, for an XDP program to redirect frames to (`BPF_MAP_TYPE_DEVMAP`,
+/// Linux 4.14).
+#[derive(Debug)]
+pub struct DeviceMap {
+    table: Table,
+}
+
+/// `BPF_MAP_TYPE_DEVMAP` of `enum bpf_map_type`.
+const DEVICE_MAP: u32 = 14;
+
+impl DeviceMap {
+    /// Makes a map with room for `length` interfaces.
+    ///
+    /// bpf(2), `BPF_MAP_CREATE`.
+    ///
+    /// # Errors
+    ///
+    /// `EPERM` without the capabilities; `EINVAL` for a length of zero.
+    pub fn create(name: &str, length: u32) -> Result<Self> {
+        Ok(Self {
+            table: Table::create::<[u32; 1], [u32; 1]>(DEVICE_MAP, name, length)?,
+        })
+    }
+
+    /// Puts an interface of the calling thread's network namespace into the map. It stays that
+    /// one, whichever namespace the program later runs in.
+    ///
+    /// bpf(2), `BPF_MAP_UPDATE_ELEM` (`kernel/bpf/devmap.c`).
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` where there is no such interface, `E2BIG` for a slot that the map does not have.
+    pub fn set(&self, slot: u32, interface_index: u32) -> Result<()> {
+        self.table
+            .update(&bytes_of(&[slot]), &bytes_of(&[interface_index]))
+    }
+}
+
+impl AsFd for DeviceMap {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.table.fd.as_fd()
+    }
+}

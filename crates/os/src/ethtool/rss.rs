@@ -1,0 +1,183 @@
+//! Receive-side scaling: the table by which a card's hash of a packet becomes a queue.
+//!
+//! What `ethtool -x` shows and `ethtool -X` sets. Only the main table is read and written;
+//! further contexts (`ethtool -X IF context new`) are left alone.
+
+use super::{ATTEMPTS, Device, command, word};
+use crate::{Error, Result};
+use std::io;
+
+/// `struct ethtool_rxfh` without its list: command, context, size of the table, size of the key,
+/// hash function, transformation, reserved.
+const HEADER_LENGTH: usize = 24;
+const TABLE_LENGTH_PLACE: usize = 8;
+const KEY_LENGTH_PLACE: usize = 12;
+const HASH_FUNCTION_PLACE: usize = 16;
+
+/// Larger tables and keys than this are no answer: tables of today's cards have up to 4096
+/// entries and keys up to 52 bytes (include/linux/netdevice.h allows 256).
+const TABLE_LENGTH_MAX: usize = 1 << 16;
+const KEY_LENGTH_MAX: usize = 1 << 10;
+
+/// How an interface spreads packets over its receive queues.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Rss {
+    /// The queue for each value of the hash, modulo the length; empty where the driver has a hash
+    /// and no table.
+    pub indirection: Vec<u32>,
+    /// The secret key of the hash; empty where the driver does not show it.
+    pub key: Vec<u8>,
+    /// The function: one bit of `ETH_RSS_HASH_*` (1 Toeplitz, 2 XOR, 4 CRC32); 0 unknown.
+    pub hash_function: u8,
+}
+
+/// Reads table, key and function (`ETHTOOL_GRSSH`).
+///
+/// # Errors
+///
+/// `EOPNOTSUPP` where the driver spreads nothing, or does not tell; `ENODEV`; `EAGAIN` where the
+/// sizes never held still.
+pub fn read(interface: &str) -> Result<Rss> {
+    const CALL: &str = "ioctl ETHTOOL_GRSSH";
+    let device = Device::open(interface)?;
+    for _ in 0..ATTEMPTS {
+        let sizes = device.ask(CALL, "", &read_request(0, 0), HEADER_LENGTH)?;
+        let (table, key) = sizes_of(&sizes).ok_or_else(|| device.malformed(CALL))?;
+        if table > TABLE_LENGTH_MAX || key > KEY_LENGTH_MAX {
+            let source = io::Error::from_raw_os_error(libc::EMSGSIZE);
+            return Err(Error::new(CALL, interface, source));
+        }
+        let room = HEADER_LENGTH + 4 * table + key;
+        match device.ask(CALL, "", &read_request(table as u32, key as u32), room) {
+            Ok(answer) => return parse(&answer).ok_or_else(|| device.malformed(CALL)),
+            // Somebody changed the table's size since it was asked for.
+            Err(error) if error.errno() == Some(libc::EINVAL) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Err(device.changing(CALL))
+}
+
+/// Sets the table and nothing else (`ETHTOOL_SRXFHINDIR`).
+///
+/// From then on the kernel knows that a user has chosen the table, and keeps it when the number
+/// of queues changes, or refuses that change; [`reset_indirection`] ends it.
+///
+/// # Errors
+///
+/// `EINVAL` for a table of another length than the driver's, or with a queue that is not there;
+/// `EOPNOTSUPP`; `EPERM` without `CAP_NET_ADMIN` over the namespace; `ENODEV`.
+pub fn set_indirection(interface: &str, table: &[u32]) -> Result<()> {
+    set(interface, &set_request(table))
+}
+
+/// Lets the kernel choose the table again: all queues in turn.
+///
+/// # Errors
+///
+/// As for [`set_indirection`]; `EBUSY` where further contexts are in the way.
+pub fn reset_indirection(interface: &str) -> Result<()> {
+    set(interface, &set_request(&[]))
+}
+
+fn set(interface: &str, request: &[u8]) -> Result<()> {
+    let device = Device::open(interface)?;
+    device.ask(
+        "ioctl ETHTOOL_SRXFHINDIR",
+        "RSS table",
+        request,
+        request.len(),
+    )?;
+    Ok(())
+}
+
+/// `struct ethtool_rxfh`. Sizes of zero ask for the sizes.
+fn read_request(table: u32, key: u32) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(HEADER_LENGTH);
+    for word in [command::GET_RSS, 0, table, key, 0, 0] {
+        bytes.extend(word.to_ne_bytes());
+    }
+    bytes
+}
+
+/// `struct ethtool_rxfh_indir`, which, unlike `struct ethtool_rxfh`, leaves key, function and
+/// transformation as they are on every kernel. No entry stands for the kernel's own choice.
+fn set_request(table: &[u32]) -> Vec<u8> {
+    let header = [command::SET_INDIRECTION, table.len() as u32];
+    let words = header.iter().chain(table);
+    words.flat_map(|word| word.to_ne_bytes()).collect()
+}
+
+/// How many entries and how many bytes of key an answer speaks of.
+fn sizes_of(answer: &[u8]) -> Option<(usize, usize)> {
+    let size = |place| word(answer, place)?.try_into().ok();
+    Some((size(TABLE_LENGTH_PLACE)?, size(KEY_LENGTH_PLACE)?))
+}
+
+fn parse(answer: &[u8]) -> Option<Rss> {
+    let (table, key) = sizes_of(answer)?;
+    let table_end = HEADER_LENGTH.checked_add(table.checked_mul(4)?)?;
+    let entries = answer.get(HEADER_LENGTH..table_end)?.chunks_exact(4);
+    Some(Rss {
+        indirection: entries.filter_map(|entry| word(entry, 0)).collect(),
+        key: answer.get(table_end..table_end.checked_add(key)?)?.to_vec(),
+        hash_function: *answer.get(HASH_FUNCTION_PLACE)?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[cfg(target_endian = "little")]
+    #[test]
+    fn requests_byte_by_byte() {
+        // cmd 0x46, rss_context 0, indir_size 128, key_size 40, hfunc and reserved 0.
+        let read = [
+            0x46, 0, 0, 0, 0, 0, 0, 0, 128, 0, 0, 0, 40, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+        ];
+        assert_eq!(read_request(128, 40), read);
+        // cmd 0x39, size 3, ring_index 0, 1, 258.
+        let set = [
+            0x39, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 2, 1, 0, 0,
+        ];
+        assert_eq!(set_request(&[0, 1, 258]), set);
+        assert_eq!(set_request(&[]), [0x39, 0, 0, 0, 0, 0, 0, 0]);
+    }
+
+    #[test]
+    fn an_answer_is_taken_apart() {
+        let mut answer = read_request(2, 3);
+        answer[HASH_FUNCTION_PLACE] = 1;
+        answer.extend([7_u32, 9].iter().flat_map(|queue| queue.to_ne_bytes()));
+        answer.extend([1, 2, 3, 0]);
+        let rss = Rss {
+            indirection: vec![7, 9],
+            key: vec![1, 2, 3],
+            hash_function: 1,
+        };
+        assert_eq!(parse(&answer), Some(rss));
+    }
+
+    proptest! {
+        #[test]
+        fn foreign_bytes_never_panic(bytes: Vec<u8>, table: u32, key: u32) {
+            let _ = parse(&bytes);
+            let mut lying = read_request(table, key);
+            lying.extend(&bytes);
+            if let Some(rss) = parse(&lying) {
+                prop_assert_eq!((rss.indirection.len(), rss.key.len()), (table as usize, key as usize));
+                prop_assert!(4 * rss.indirection.len() + rss.key.len() <= bytes.len());
+            }
+        }
+    }
+
+    #[test]
+    fn an_interface_that_does_not_exist_is_named() {
+        let error = read("mpps-nowhere").expect_err("no such interface");
+        assert_eq!(error.errno(), Some(libc::ENODEV));
+        let error = set_indirection("mpps-nowhere", &[0]).expect_err("no such interface");
+        assert!(error.to_string().contains("mpps-nowhere"), "{error}");
+    }
+}

@@ -1,0 +1,233 @@
+//! Packet sockets: frames as they cross an interface, in rings that the kernel shares with us.
+//!
+//! `packet(7)`, `Documentation/networking/packet_mmap.rst`, `net/packet/af_packet.c`.
+
+mod fanout;
+mod ring_memory;
+mod rx_ring;
+mod tx_ring;
+
+pub use fanout::{FanoutGroup, FanoutMode};
+pub use rx_ring::{RxFrame, RxRing, RxRingSize};
+pub use tx_ring::{Flushed, TxRing, TxRingSize};
+
+use crate::bpf::classic::{self, ClassicInstruction};
+use crate::socket::set_option;
+use crate::{Error, Result};
+use std::io;
+use std::mem;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+// Values from include/uapi/asm-generic/socket.h.
+const SO_SNDBUFFORCE: libc::c_int = 32;
+
+/// A packet socket (`AF_PACKET`, `SOCK_RAW`), which sees and sends frames with their link-layer
+/// header. It sees nothing until [`PacketSocket::bind`].
+#[derive(Debug)]
+pub struct PacketSocket {
+    fd: OwnedFd,
+    /// The interface that it was opened for, which names it in errors.
+    name: String,
+}
+
+/// Which frames a packet socket takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Protocol {
+    /// None: it only sends.
+    None,
+    /// All (`ETH_P_ALL`): it sees them before `tc` and netfilter do, and outgoing ones too, unless
+    /// [`PacketSocket::ignore_outgoing`] was called.
+    All,
+}
+
+/// What a packet socket took and lost (`struct tpacket_stats_v3`).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct PacketStatistics {
+    /// Frames that passed its filter, those dropped included.
+    pub frames: u64,
+    /// Frames that found no room in the ring.
+    pub drops: u64,
+    /// How often the ring was found full; each time it then stays so for some frames.
+    pub freezes: u64,
+}
+
+impl PacketSocket {
+    /// Opens a socket that is not bound (`socket(2)` with protocol 0), so that nothing comes in
+    /// before its filter is set. `name` is only for errors.
+    ///
+    /// # Errors
+    /// `EPERM` without `CAP_NET_RAW`, `EAFNOSUPPORT` if the kernel has no packet sockets.
+    pub fn new(name: &str) -> Result<Self> {
+        // SAFETY: three plain numbers.
+        let fd = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
+        if fd < 0 {
+            return Err(Error::last("socket AF_PACKET", name));
+        }
+        Ok(Self {
+            // SAFETY: the kernel has just made this descriptor, and nobody else knows it.
+            fd: unsafe { OwnedFd::from_raw_fd(fd) },
+            name: name.to_owned(),
+        })
+    }
+
+    /// Sets the program that decides which frames are taken (`SO_ATTACH_FILTER`, socket(7)), in
+    /// place of the one before. It sees a frame from its link-layer header on.
+    ///
+    /// # Errors
+    /// `EINVAL` for what is no program.
+    pub fn set_filter(&self, program: &[ClassicInstruction]) -> Result<()> {
+        classic::attach(self.fd.as_fd(), program)
+    }
+
+    /// Leaves out frames that this host sends (`PACKET_IGNORE_OUTGOING`, Linux 4.20). A fan-out
+    /// group does not look at this option of its members; it has a flag of its own.
+    ///
+    /// # Errors
+    /// `ENOPROTOOPT` before Linux 4.20.
+    pub fn ignore_outgoing(&self) -> Result<()> {
+        let name = libc::PACKET_IGNORE_OUTGOING;
+        self.set_int(name, "setsockopt PACKET_IGNORE_OUTGOING", 1)
+    }
+
+    /// Hands frames straight to the device, past the queueing discipline (`PACKET_QDISC_BYPASS`,
+    /// Linux 3.14, packet(7)).
+    ///
+    /// # Errors
+    /// `ENOPROTOOPT` before Linux 3.14.
+    pub fn bypass_qdisc(&self) -> Result<()> {
+        let name = libc::PACKET_QDISC_BYPASS;
+        self.set_int(name, "setsockopt PACKET_QDISC_BYPASS", 1)
+    }
+
+    /// Asks for a send buffer of `bytes` and returns what the kernel granted, without its doubling
+    /// (`SO_SNDBUFFORCE`, `SO_SNDBUF`, socket(7)).
+    ///
+    /// # Errors
+    /// None besides a closed descriptor.
+    pub fn set_send_buffer(&self, bytes: usize) -> Result<usize> {
+        // The kernel doubles the value and keeps it in an int.
+        let asked = libc::c_int::try_from(bytes)
+            .unwrap_or(libc::c_int::MAX)
+            .min(i32::MAX / 2);
+        let fd = self.fd.as_raw_fd();
+        if set_option(fd, libc::SOL_SOCKET, SO_SNDBUFFORCE, &asked).is_err() {
+            set_option(fd, libc::SOL_SOCKET, libc::SO_SNDBUF, &asked)
+                .map_err(|error| Error::new("setsockopt SO_SNDBUF", &self.name, error))?;
+        }
+        self.send_buffer()
+    }
+
+    /// The send buffer in bytes, without the kernel's doubling (`SO_SNDBUF`, socket(7)).
+    ///
+    /// # Errors
+    /// None besides a closed descriptor.
+    pub fn send_buffer(&self) -> Result<usize> {
+        let [doubled] = self
+            .option::<1>(libc::SOL_SOCKET, libc::SO_SNDBUF)
+            .map_err(|error| Error::new("getsockopt SO_SNDBUF", &self.name, error))?;
+        Ok(doubled as usize / 2)
+    }
+
+    /// Begins to take frames of the interface with this number, or of all interfaces if it is 0
+    /// (`bind(2)` with `struct sockaddr_ll`, packet(7)).
+    ///
+    /// # Errors
+    /// `ENODEV` if there is no such interface, `ENETDOWN` if it is down and frames are to be taken.
+    pub fn bind(&self, protocol: Protocol, interface_index: u32) -> Result<()> {
+        let protocol = match protocol {
+            Protocol::None => 0,
+            Protocol::All => libc::ETH_P_ALL as u16,
+        };
+        let address = libc::sockaddr_ll {
+            sll_family: libc::AF_PACKET as u16,
+            sll_protocol: protocol.to_be(),
+            sll_ifindex: libc::c_int::try_from(interface_index).unwrap_or(-1),
+            sll_hatype: 0,
+            sll_pkttype: 0,
+            sll_halen: 0,
+            sll_addr: [0; 8],
+        };
+        // SAFETY: `address` is readable for the size given, and the kernel only reads it.
+        let answer = unsafe {
+            libc::bind(
+                self.fd.as_raw_fd(),
+                (&raw const address).cast(),
+                mem::size_of_val(&address) as libc::socklen_t,
+            )
+        };
+        if answer != 0 {
+            return Err(Error::last("bind AF_PACKET", &self.name));
+        }
+        Ok(())
+    }
+
+    /// What it took and lost since it was last asked: reading sets the counts to zero
+    /// (`PACKET_STATISTICS`, packet(7)). They have 32 bits in the kernel.
+    ///
+    /// # Errors
+    /// None besides a closed descriptor.
+    pub fn take_statistics(&self) -> Result<PacketStatistics> {
+        // struct tpacket_stats_v3; a socket with another version of rings fills in the first two.
+        let [frames, drops, freezes] = self
+            .option::<3>(libc::SOL_PACKET, libc::PACKET_STATISTICS)
+            .map_err(|error| Error::new("getsockopt PACKET_STATISTICS", &self.name, error))?;
+        Ok(PacketStatistics {
+            frames: frames.into(),
+            drops: drops.into(),
+            freezes: freezes.into(),
+        })
+    }
+
+    /// The error that waits on the socket, and clears it (`SO_ERROR`, socket(7)). An interface that
+    /// goes down leaves `ENETDOWN`, and until it is read `poll(2)` does not sleep.
+    ///
+    /// # Errors
+    /// That error.
+    pub fn pending_error(&self) -> io::Result<()> {
+        match self.option::<1>(libc::SOL_SOCKET, libc::SO_ERROR)? {
+            [0] => Ok(()),
+            [errno] => Err(io::Error::from_raw_os_error(errno as i32)),
+        }
+    }
+
+    fn set_int(&self, name: libc::c_int, call: &'static str, value: libc::c_int) -> Result<()> {
+        self.set(name, call, &value)
+    }
+
+    /// Sets an option of `SOL_PACKET`.
+    fn set<T: Copy>(&self, name: libc::c_int, call: &'static str, value: &T) -> Result<()> {
+        set_option(self.fd.as_raw_fd(), libc::SOL_PACKET, name, value)
+            .map_err(|error| Error::new(call, &self.name, error))
+    }
+
+    /// Reads an option that consists of `N` words; those that the kernel does not fill are 0.
+    fn option<const N: usize>(
+        &self,
+        level: libc::c_int,
+        name: libc::c_int,
+    ) -> io::Result<[u32; N]> {
+        let mut words = [0_u32; N];
+        let mut length = mem::size_of_val(&words) as libc::socklen_t;
+        // SAFETY: `words` is writable for `length` bytes, any bytes are valid words, and both
+        // pointers live across the call.
+        let answer = unsafe {
+            libc::getsockopt(
+                self.fd.as_raw_fd(),
+                level,
+                name,
+                words.as_mut_ptr().cast(),
+                &raw mut length,
+            )
+        };
+        if answer != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(words)
+    }
+}
+
+impl AsFd for PacketSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}

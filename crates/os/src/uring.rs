@@ -1,0 +1,148 @@
+//! io_uring for datagrams: a standing request that receives, and zero-copy sends.
+//!
+//! The rings are those of the `io-uring` crate; what lies in them, and who may touch what memory
+//! when, is settled here. Both rings are set up alike (io_uring_setup(2)):
+//!
+//! * `SINGLE_ISSUER` and `DEFER_TASKRUN` (Linux 6.1): the kernel does its part in the thread that
+//!   asks, when it asks, and never interrupts it. It follows that the kernel writes received
+//!   packets only *during* a call of that thread, which is what makes lending them safe.
+//! * `TASKRUN_FLAG`: a word of shared memory tells whether there is anything to ask for, so that
+//!   looking at an empty ring costs no system call.
+//! * `R_DISABLED`: the thread that first uses a ring owns it, and not the one that opened it.
+//! * `NO_SQARRAY` (Linux 6.6), where the kernel has it.
+
+mod buffer_ring;
+mod header;
+mod receive_ring;
+mod send_ring;
+
+pub use receive_ring::ReceiveRing;
+pub use send_ring::{SendRing, Submission};
+
+use crate::{Error, Result};
+use io_uring::IoUring;
+use io_uring::types::{SubmitArgs, Timespec};
+use std::fmt;
+use std::io;
+use std::time::Duration;
+
+/// A year is longer than any wait, and the kernel's signed seconds can hold it.
+const WAIT_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// Whether this kernel, and this process, may use rings as they are set up here.
+///
+/// # Errors
+/// As [`ReceiveRing::new`].
+pub fn probe() -> Result<()> {
+    Ring::new(1, 1).map(drop)
+}
+
+/// An io_uring with the queues that both directions share.
+struct Ring {
+    uring: IoUring,
+    /// True once a thread owns it.
+    enabled: bool,
+    indexed: bool,
+    calls: u64,
+}
+
+impl Ring {
+    /// `io_uring_setup(2)` for `requests` at a time and `completions` not yet looked at.
+    ///
+    /// # Errors
+    /// `EPERM` or `ENOSYS` where io_uring is forbidden or not built in, `EINVAL` before Linux 6.1,
+    /// `ENOMEM`, `EMFILE`.
+    fn new(requests: u32, completions: u32) -> Result<Self> {
+        let setup = |indexed: bool| {
+            let mut builder = IoUring::builder();
+            builder
+                .setup_single_issuer()
+                .setup_defer_taskrun()
+                .setup_taskrun_flag()
+                .setup_submit_all()
+                .setup_r_disabled()
+                .setup_clamp()
+                .setup_cqsize(completions.max(requests));
+            if !indexed {
+                builder.setup_no_sqarray();
+            }
+            builder.build(requests)
+        };
+        let (uring, indexed) = match setup(false) {
+            Ok(uring) => (uring, false),
+            // The one flag of them that is younger than 6.1: it saves an indirection and changes
+            // nothing else, and `flags` tells whether it was granted.
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+                let uring = setup(true).map_err(refused)?;
+                (uring, true)
+            }
+            Err(error) => return Err(refused(error)),
+        };
+        Ok(Self {
+            uring,
+            enabled: false,
+            indexed,
+            calls: 0,
+        })
+    }
+
+    /// The set-up flags that were granted, by the kernel's names.
+    fn flags(&self) -> &'static str {
+        if self.indexed {
+            "SINGLE_ISSUER DEFER_TASKRUN"
+        } else {
+            "SINGLE_ISSUER DEFER_TASKRUN NO_SQARRAY"
+        }
+    }
+
+    /// True if the kernel has something to do that only an [`Ring::enter`] lets it do.
+    fn has_work(&mut self) -> bool {
+        let submission = self.uring.submission();
+        !submission.is_empty() || submission.taskrun() || submission.cq_overflow()
+    }
+
+    /// Passes on new requests and lets the kernel work (`io_uring_enter(2)`); sleeps until `want`
+    /// completions are there, for `timeout` at most. A time-out is not an error.
+    ///
+    /// # Errors
+    /// `EINTR`; `EEXIST` in another thread than the one that owns the ring.
+    fn enter(&mut self, want: usize, timeout: Option<Duration>) -> io::Result<()> {
+        self.calls += 1;
+        if !self.enabled {
+            self.calls += 1;
+            self.uring.submitter().register_enable_rings()?;
+            self.enabled = true;
+        }
+        let submitter = self.uring.submitter();
+        let entered = match timeout {
+            None => submitter.submit_and_wait(want),
+            Some(time) => {
+                let time = Timespec::from(time.min(WAIT_MAX));
+                submitter.submit_with_args(want, &SubmitArgs::new().timespec(&time))
+            }
+        };
+        match entered {
+            Err(error) if error.raw_os_error() == Some(libc::ETIME) => Ok(()),
+            other => other.map(drop),
+        }
+    }
+
+    /// Completions that nobody has looked at yet.
+    fn completed(&mut self) -> usize {
+        self.uring.completion().len()
+    }
+}
+
+impl fmt::Debug for Ring {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ring")
+            .field("flags", &self.flags())
+            .field("enabled", &self.enabled)
+            .field("calls", &self.calls)
+            .finish_non_exhaustive()
+    }
+}
+
+fn refused(error: io::Error) -> Error {
+    Error::new("io_uring_setup", "SINGLE_ISSUER DEFER_TASKRUN", error)
+}

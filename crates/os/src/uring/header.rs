@@ -1,0 +1,233 @@
+//! What the kernel writes before each datagram of a multishot `recvmsg`
+//! (`struct io_uring_recvmsg_out`, include/uapi/linux/io_uring.h): lengths, then room for the
+//! sender's address, then room for control messages, then the payload. Where nobody asks for what
+//! is in it, a multishot `recv` does without.
+
+use crate::messages::Extras;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
+
+/// `sizeof(struct io_uring_recvmsg_out)`: four 32-bit words.
+const LENGTHS_BYTES: usize = 16;
+/// `sizeof(struct sockaddr_in6)`, the larger of the two.
+const NAME_BYTES: usize = 28;
+/// Room for one `UDP_GRO` control message: `CMSG_SPACE(sizeof(int))` on 64-bit Linux.
+const CONTROL_BYTES: usize = 24;
+/// From include/uapi/linux/udp.h.
+const UDP_GRO: i32 = 104;
+
+/// Where things are in a buffer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Layout {
+    pub(super) name_bytes: usize,
+    pub(super) control_bytes: usize,
+    pub(super) payload_bytes: usize,
+}
+
+/// What a buffer says about its datagram, or train.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Header {
+    /// Bytes that fitted into the buffer.
+    pub(super) bytes: usize,
+    /// Bytes that it had.
+    pub(super) wire_bytes: usize,
+    /// Size in bytes of each datagram of a train but the last; 0 for a single datagram.
+    pub(super) segment_bytes: u16,
+}
+
+impl Layout {
+    pub(super) fn new(payload_bytes: usize, extras: Extras) -> Self {
+        Self {
+            name_bytes: if extras.sources { NAME_BYTES } else { 0 },
+            control_bytes: if extras.segments { CONTROL_BYTES } else { 0 },
+            payload_bytes,
+        }
+    }
+
+    /// Where the payload begins.
+    pub(super) fn payload_at(&self) -> usize {
+        if self.has_header() {
+            LENGTHS_BYTES + self.name_bytes + self.control_bytes
+        } else {
+            0
+        }
+    }
+
+    /// True if a header precedes each datagram: only to bring what nobody can do without.
+    #[inline]
+    pub(super) fn has_header(&self) -> bool {
+        self.name_bytes + self.control_bytes > 0
+    }
+
+    /// Bytes of a whole buffer.
+    pub(super) fn buffer_bytes(&self) -> usize {
+        self.payload_at() + self.payload_bytes
+    }
+
+    /// What a buffer holds of a datagram that came with a result of `filled` bytes; none if the
+    /// buffer is shorter than its header. Without a header the result is the datagram's whole
+    /// length.
+    #[inline]
+    pub(super) fn header(&self, buffer: &[u8], filled: usize) -> Option<Header> {
+        if !self.has_header() {
+            return Some(Header {
+                bytes: filled.min(buffer.len()).min(self.payload_bytes),
+                wire_bytes: filled,
+                segment_bytes: 0,
+            });
+        }
+        let buffer = &buffer[..filled.min(buffer.len())];
+        let room = buffer.len().checked_sub(self.payload_at())?;
+        let wire_bytes = word(buffer, 8)? as usize;
+        let segment_bytes = match self.control_bytes {
+            0 => 0,
+            _ => self.segment_bytes(buffer),
+        };
+        Some(Header {
+            bytes: wire_bytes.min(room).min(self.payload_bytes),
+            wire_bytes,
+            segment_bytes,
+        })
+    }
+
+    /// The sender's address, if there was room for it and the kernel named one.
+    #[inline]
+    pub(super) fn source(&self, buffer: &[u8]) -> Option<SocketAddr> {
+        let told = (word(buffer, 0)? as usize).min(self.name_bytes);
+        address(buffer.get(LENGTHS_BYTES..LENGTHS_BYTES + told)?)
+    }
+
+    /// Reads the `UDP_GRO` control message, an int after a `struct cmsghdr` (udp(7)): a length of
+    /// 64 bits, the level, the type, the value.
+    fn segment_bytes(&self, buffer: &[u8]) -> u16 {
+        let from = LENGTHS_BYTES + self.name_bytes;
+        let message = |at| word(buffer, from + at).map(|word| word as i32);
+        let told = word(buffer, 4).unwrap_or(0) as usize;
+        let is_train = told >= CONTROL_BYTES - 4
+            && message(8) == Some(libc::IPPROTO_UDP)
+            && message(12) == Some(UDP_GRO);
+        let value = message(16).filter(|_| is_train);
+        value.and_then(|bytes| bytes.try_into().ok()).unwrap_or(0)
+    }
+}
+
+/// The 32-bit word at a byte.
+#[inline]
+fn word(bytes: &[u8], at: usize) -> Option<u32> {
+    let bytes = bytes.get(at..)?.first_chunk()?;
+    Some(u32::from_ne_bytes(*bytes))
+}
+
+/// Reads a `struct sockaddr_in` or `sockaddr_in6` (ip(7), ipv6(7)).
+fn address(name: &[u8]) -> Option<SocketAddr> {
+    let family = u16::from_ne_bytes(*name.first_chunk()?);
+    let port = u16::from_be_bytes(*name.get(2..)?.first_chunk()?);
+    match i32::from(family) {
+        libc::AF_INET => {
+            let ip: [u8; 4] = *name.get(4..)?.first_chunk()?;
+            Some(SocketAddrV4::new(Ipv4Addr::from(ip), port).into())
+        }
+        libc::AF_INET6 => {
+            let ip: [u8; 16] = *name.get(8..)?.first_chunk()?;
+            let scope = word(name, 24)?;
+            Some(SocketAddrV6::new(Ipv6Addr::from(ip), port, 0, scope).into())
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const ALL: Extras = Extras {
+        segments: true,
+        sources: true,
+    };
+
+    /// A buffer as the kernel fills it, put together from its parts.
+    fn buffer(layout: &Layout, name: &[u8], segment: Option<i32>, payload: &[u8]) -> Vec<u8> {
+        let control: Vec<u8> = segment.map_or(Vec::new(), |value| {
+            let length = 20_u64.to_ne_bytes();
+            let words = [libc::IPPROTO_UDP, UDP_GRO, value, 0].map(i32::to_ne_bytes);
+            [&length[..], words.as_flattened()].concat()
+        });
+        let lengths = [name.len(), control.len(), payload.len(), 0];
+        let mut bytes: Vec<u8> = lengths
+            .into_iter()
+            .flat_map(|length| (length as u32).to_ne_bytes())
+            .collect();
+        bytes.extend(name);
+        bytes.resize(LENGTHS_BYTES + layout.name_bytes, 0);
+        bytes.extend(&control);
+        bytes.resize(layout.payload_at(), 0);
+        bytes.extend(payload);
+        bytes.resize(layout.buffer_bytes(), 0xee);
+        bytes
+    }
+
+    fn name_v4(ip: [u8; 4], port: u16) -> Vec<u8> {
+        let family = (libc::AF_INET as u16).to_ne_bytes();
+        [&family[..], &port.to_be_bytes(), &ip, &[0; 8]].concat()
+    }
+
+    fn name_v6(ip: [u8; 16], port: u16, scope: u32) -> Vec<u8> {
+        let family = (libc::AF_INET6 as u16).to_ne_bytes();
+        let (port, scope) = (port.to_be_bytes(), scope.to_ne_bytes());
+        [&family[..], &port, &[0; 4], &ip, &scope].concat()
+    }
+
+    proptest! {
+        #[test]
+        fn reads_what_the_kernel_writes(
+            payload in proptest::collection::vec(any::<u8>(), 0..300),
+            room in 1_usize..300,
+            segment in proptest::option::of(1_i32..65_536),
+            ip in any::<[u8; 16]>(), port in any::<u16>(), scope in any::<u32>(),
+            is_v6 in any::<bool>(),
+        ) {
+            let v4 = *ip.first_chunk().unwrap();
+            let (name, expected) = if is_v6 {
+                let address = SocketAddrV6::new(ip.into(), port, 0, scope);
+                (name_v6(ip, port, scope), SocketAddr::from(address))
+            } else {
+                (name_v4(v4, port), SocketAddr::from((v4, port)))
+            };
+            let layout = Layout::new(room, ALL);
+            let mut buffer = buffer(&layout, &name, segment, &payload);
+            buffer.truncate(layout.buffer_bytes());
+            prop_assert_eq!(layout.source(&buffer), Some(expected));
+            prop_assert_eq!(layout.header(&buffer, buffer.len()), Some(Header {
+                bytes: payload.len().min(room),
+                wire_bytes: payload.len(),
+                segment_bytes: segment.unwrap_or(0) as u16,
+            }));
+        }
+
+        #[test]
+        fn nothing_in_a_buffer_reaches_outside_it(
+            buffer in proptest::collection::vec(any::<u8>(), 0..120),
+            payload_bytes in 0_usize..100, filled in 0_usize..200,
+            segments in any::<bool>(), sources in any::<bool>(),
+        ) {
+            let layout = Layout::new(payload_bytes, Extras { segments, sources });
+            layout.source(&buffer);
+            match layout.header(&buffer, filled) {
+                Some(header) => {
+                    prop_assert!(layout.payload_at() + header.bytes <= buffer.len());
+                    prop_assert!(header.bytes <= header.wire_bytes);
+                }
+                None => prop_assert!(buffer.len().min(filled) < layout.payload_at()),
+            }
+        }
+    }
+
+    #[test]
+    fn without_extras_there_is_no_header() {
+        let layout = Layout::new(4, Extras::default());
+        assert_eq!((layout.payload_at(), layout.buffer_bytes()), (0, 4));
+        let header = layout.header(b"abcd", 9).unwrap();
+        assert_eq!((header.bytes, header.wire_bytes), (4, 9));
+        assert_eq!(layout.header(&[], 0).map(|header| header.bytes), Some(0));
+    }
+}

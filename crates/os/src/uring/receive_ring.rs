@@ -1,0 +1,520 @@
+//! Receiving by one standing request: multishot `recv`, or `recvmsg` where trains or senders are to
+//! be told, into provided buffers (Linux 6.0, io_uring_prep_recvmsg_multishot(3)).
+
+use super::Ring;
+use super::buffer_ring::{BufferRing, Shape};
+use super::header::Layout;
+use crate::messages::{Extras, Received};
+use crate::{Error, Result};
+use io_uring::types::{CancelBuilder, Fixed, Napi, NapiTracking, SubmitArgs, Timespec};
+use io_uring::{cqueue, opcode};
+use std::collections::VecDeque;
+use std::io;
+use std::mem;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
+use std::time::{Duration, Instant};
+
+/// The buffers' group; each ring has one.
+const GROUP: u16 = 0;
+/// Datagrams that the kernel receives before it lets other work run: the first, and
+/// `MULTISHOT_MAX_RETRY` more (io_uring/net.c).
+const RUN: usize = 33;
+/// How long a ring that is dropped waits for its request to end. It never takes that long; but a
+/// destructor must not hang.
+const CANCEL_TIME: Duration = Duration::from_millis(200);
+/// How often it is looked at which device queue the packets come from.
+const NAPI_EVERY: u64 = 256;
+
+/// A socket's datagrams, received by one request that stands until it is cancelled.
+///
+/// One thread at a time may receive, and it owns the ring; if another one calls, the ring is
+/// replaced by a new one over the same buffers, and nothing is lost.
+#[derive(Debug)]
+pub struct ReceiveRing {
+    // Before the buffers, so that it is closed before their memory is unmapped.
+    ring: Ring,
+    buffers: BufferRing,
+    layout: Layout,
+    request: Request,
+    socket: OwnedFd,
+    /// True while the kernel has the request.
+    armed: bool,
+    /// Buffers whose packets the caller may read until its next call.
+    lent: Vec<u16>,
+    /// Completions of a ring that was replaced.
+    kept: VecDeque<(Option<u16>, usize)>,
+    busy_poll: Option<BusyPoll>,
+    /// What ended the request, to be told once everything before it was.
+    failed: Option<io::Error>,
+    rearmed: u64,
+    /// System calls of rings that were replaced.
+    calls: u64,
+}
+
+/// What the kernel polls while it waits.
+#[derive(Debug)]
+struct BusyPoll {
+    microseconds: u32,
+    napi_id: u32,
+    /// Calls since it was last looked at.
+    age: u64,
+}
+
+/// The `struct msghdr` of the request: it says how much room each buffer has for the sender's
+/// address and for control messages. On the heap, because the kernel reads it some time later.
+#[derive(Debug)]
+struct Request(Box<libc::msghdr>);
+
+// SAFETY: its pointers are null and stay so.
+unsafe impl Send for Request {}
+
+impl Request {
+    fn new(layout: &Layout) -> Self {
+        // SAFETY: all zeros is a valid `msghdr`: null pointers and zero lengths.
+        let mut header: libc::msghdr = unsafe { mem::zeroed() };
+        header.msg_namelen = layout.name_bytes as libc::socklen_t;
+        header.msg_controllen = layout.control_bytes as _;
+        Self(Box::new(header))
+    }
+}
+
+impl ReceiveRing {
+    /// A ring over `socket` with `count` buffers (rounded up to a power of two, 32768 at most)
+    /// that keep `buffer_bytes` of each datagram or train.
+    ///
+    /// # Errors
+    /// `EPERM` or `ENOSYS` where io_uring is forbidden or not built in, `EINVAL` before Linux 6.1,
+    /// `ENOMEM`, `EMFILE`.
+    pub fn new(
+        socket: BorrowedFd<'_>,
+        count: usize,
+        buffer_bytes: usize,
+        extras: Extras,
+    ) -> Result<Self> {
+        let layout = Layout::new(buffer_bytes, extras);
+        let shape = Shape::new(count, layout.buffer_bytes());
+        let socket = socket
+            .try_clone_to_owned()
+            .map_err(|error| Error::new("dup", "socket", error))?;
+        let mut buffers = BufferRing::new(shape)?;
+        let ring = open(&buffers, &socket)?;
+        (0..shape.count).for_each(|id| buffers.give(id));
+        buffers.publish();
+        Ok(Self {
+            ring,
+            buffers,
+            layout,
+            request: Request::new(&layout),
+            socket,
+            armed: false,
+            lent: Vec::new(),
+            kept: VecDeque::new(),
+            busy_poll: None,
+            failed: None,
+            rearmed: 0,
+            calls: 0,
+        })
+    }
+
+    /// Lets waiting calls poll the device queue of the last packet for so many microseconds
+    /// before they sleep (`IORING_REGISTER_NAPI`, Linux 6.13 for naming the queue).
+    ///
+    /// # Errors
+    /// `EINVAL` before Linux 6.13, or if the kernel was built without busy polling.
+    pub fn set_busy_poll(&mut self, microseconds: u32) -> Result<()> {
+        register_napi(&self.ring, microseconds)?;
+        self.busy_poll = Some(BusyPoll {
+            microseconds,
+            napi_id: 0,
+            age: NAPI_EVERY,
+        });
+        Ok(())
+    }
+
+    /// Takes back the buffers that were lent by the last call, and receives up to `most` datagrams
+    /// or trains: tells `each` where they lie in [`ReceiveRing::memory`] and who sent them. Sleeps
+    /// for the first one if there is a `timeout`. Answers how many came, 0 for none in time.
+    ///
+    /// # Errors
+    /// `EINTR` for a signal; an error of the socket that is not about datagrams it sent.
+    pub fn receive(
+        &mut self,
+        most: usize,
+        timeout: Option<Duration>,
+        mut each: impl FnMut(Received, Option<SocketAddr>),
+    ) -> io::Result<usize> {
+        self.take_back();
+        let mut deadline = None;
+        // The first look does not wait.
+        let mut wait = None;
+        loop {
+            self.fill(most, wait)?;
+            let received = self.reap(most, &mut each);
+            if received > 0 {
+                self.follow_queue();
+                return Ok(received);
+            }
+            if let Some(error) = self.failed.take() {
+                return Err(error);
+            }
+            if !self.armed {
+                // It ended without bringing anything: for want of buffers, which are all back by
+                // now, or by an error about a datagram that was sent.
+                continue;
+            }
+            let Some(timeout) = timeout else {
+                return Ok(0);
+            };
+            let now = Instant::now();
+            let end = *deadline.get_or_insert(now + timeout.min(super::WAIT_MAX));
+            let left = end.saturating_duration_since(now);
+            if left.is_zero() {
+                return Ok(0);
+            }
+            wait = Some(left);
+        }
+    }
+
+    /// Address and length in bytes of all buffers; [`Received::offset`] counts from it.
+    ///
+    /// The bytes that the last [`ReceiveRing::receive`] told of are readable, and nobody writes
+    /// them, until the next call of it or the end of the ring. The others are the kernel's.
+    #[inline]
+    pub fn memory(&self) -> (NonNull<u8>, usize) {
+        self.buffers.memory()
+    }
+
+    /// How many buffers there are.
+    pub fn buffers(&self) -> usize {
+        usize::from(self.buffers.shape().count)
+    }
+
+    /// The kernel's name of what the request does, over and over.
+    pub fn operation(&self) -> &'static str {
+        if self.layout.has_header() {
+            "recvmsg"
+        } else {
+            "recv"
+        }
+    }
+
+    /// The set-up flags that the kernel granted, by its names.
+    pub fn flags(&self) -> &'static str {
+        self.ring.flags()
+    }
+
+    /// Times that the request ended for want of buffers (`ENOBUFS`) and was made again. The
+    /// datagrams stay in the socket meanwhile.
+    pub fn rearmed(&self) -> u64 {
+        self.rearmed
+    }
+
+    /// System calls made so far.
+    pub fn calls(&self) -> u64 {
+        self.calls + self.ring.calls
+    }
+
+    /// Gives the kernel the buffers that the caller has read.
+    #[inline]
+    fn take_back(&mut self) {
+        if self.lent.is_empty() {
+            return;
+        }
+        for id in self.lent.drain(..) {
+            self.buffers.give(id);
+        }
+        self.buffers.publish();
+    }
+
+    /// Lets the kernel receive until there is enough, or nothing more; sleeps for the first one if
+    /// there is a `wait`.
+    fn fill(&mut self, most: usize, wait: Option<Duration>) -> io::Result<()> {
+        if !self.armed {
+            self.arm();
+        }
+        self.run(most)?;
+        if self.kept.is_empty() && self.ring.completed() == 0 {
+            let polls = self.busy_poll.is_some().then_some(Duration::ZERO);
+            if let Some(time) = wait.or(polls) {
+                self.enter(1, Some(time))?;
+            }
+        }
+        // The first call of an empty ring makes a single run.
+        self.run(most)
+    }
+
+    /// Lets the kernel receive what it can without sleeping, if there is anything and room for it.
+    ///
+    /// A call makes as many runs as completions are wanted, and does not sleep if there are that
+    /// many already (`io_cqring_wait`, io_uring/io_uring.c).
+    fn run(&mut self, most: usize) -> io::Result<()> {
+        let ready = self.ring.completed();
+        let room = most.saturating_sub(self.kept.len() + ready);
+        if room == 0 || !self.ring.has_work() {
+            return Ok(());
+        }
+        self.enter(room.div_ceil(RUN).min(ready), None)
+    }
+
+    /// Makes the standing request; it is passed on with the next call.
+    fn arm(&mut self) {
+        // With MSG_TRUNC the kernel tells a datagram's whole length, recv(2).
+        let request = if self.layout.has_header() {
+            opcode::RecvMsgMulti::new(Fixed(0), &raw const *self.request.0, GROUP)
+                .flags(libc::MSG_TRUNC as u32)
+                .build()
+        } else {
+            opcode::RecvMulti::new(Fixed(0), GROUP)
+                .flags(libc::MSG_TRUNC)
+                .build()
+        };
+        // SAFETY: the header is on the heap and lives as long as the ring, and the buffers that
+        // the request fills are those that were registered.
+        let pushed = unsafe { self.ring.uring.submission().push(&request) };
+        // The queue has room for several, and one is made at a time.
+        self.armed = pushed.is_ok();
+    }
+
+    /// As [`Ring::enter`], but in whatever thread.
+    fn enter(&mut self, want: usize, timeout: Option<Duration>) -> io::Result<()> {
+        match self.ring.enter(want, timeout) {
+            Err(error) if error.raw_os_error() == Some(libc::EEXIST) => {
+                self.renew().map_err(|error| error.source)?;
+                self.arm();
+                let want = if self.kept.is_empty() { want } else { 0 };
+                self.ring.enter(want, timeout)
+            }
+            // Whatever came before the signal is there to be told.
+            Err(error)
+                if error.kind() == io::ErrorKind::Interrupted && self.ring.completed() > 0 =>
+            {
+                Ok(())
+            }
+            other => other,
+        }
+    }
+
+    /// Tells of up to `most` datagrams, and answers of how many.
+    fn reap(&mut self, most: usize, each: &mut impl FnMut(Received, Option<SocketAddr>)) -> usize {
+        let Self {
+            ring,
+            buffers,
+            layout,
+            armed,
+            lent,
+            kept,
+            failed,
+            rearmed,
+            ..
+        } = self;
+        let mut received = 0;
+        let mut tell = |id: Option<u16>, filled| {
+            lent.extend(id);
+            if let Some((at, source)) = describe(buffers, layout, id, filled) {
+                each(at, source);
+                received += 1;
+            }
+            received
+        };
+        let mut told = 0;
+        while told < most
+            && let Some((id, filled)) = kept.pop_front()
+        {
+            told = tell(id, filled);
+        }
+        let mut completions = ring.uring.completion();
+        while told < most
+            && let Some(completion) = completions.next()
+        {
+            let flags = completion.flags();
+            *armed &= cqueue::more(flags);
+            match usize::try_from(completion.result()) {
+                Ok(filled) => told = tell(cqueue::buffer_select(flags), filled),
+                Err(_) => match -completion.result() {
+                    libc::ENOBUFS => *rearmed += 1,
+                    error if is_passing(error) => {}
+                    error => *failed = Some(io::Error::from_raw_os_error(error)),
+                },
+            }
+        }
+        told
+    }
+
+    /// Replaces the ring by one that the calling thread may own: the kernel lets no other thread
+    /// in than the first one (`EEXIST`). What the old ring received is kept; what it did not
+    /// receive yet is still in the socket.
+    fn renew(&mut self) -> Result<()> {
+        // Reading what the old ring completed needs no call.
+        for completion in self.ring.uring.completion() {
+            if let Ok(filled) = usize::try_from(completion.result()) {
+                let id = cqueue::buffer_select(completion.flags());
+                self.kept.push_back((id, filled));
+            }
+        }
+        self.buffers.renew()?;
+        let ring = open(&self.buffers, &self.socket)?;
+        if let Some(polled) = &mut self.busy_poll {
+            register_napi(&ring, polled.microseconds)?;
+            (polled.napi_id, polled.age) = (0, NAPI_EVERY);
+        }
+        self.calls += self.ring.calls;
+        self.ring = ring;
+        self.armed = false;
+        for id in 0..self.buffers.shape().count {
+            if !self.kept.iter().any(|(kept, _)| *kept == Some(id)) {
+                self.buffers.give(id);
+            }
+        }
+        self.buffers.publish();
+        Ok(())
+    }
+
+    /// Now and then tells the kernel to poll the device queue that packets come from: they may
+    /// come from another one than they did.
+    #[inline]
+    fn follow_queue(&mut self) {
+        let Some(polled) = &mut self.busy_poll else {
+            return;
+        };
+        polled.age += 1;
+        if polled.age < NAPI_EVERY {
+            return;
+        }
+        polled.age = 0;
+        self.ring.calls += 1;
+        let napi_id = incoming_napi_id(self.socket.as_fd());
+        if napi_id == 0 || napi_id == polled.napi_id {
+            return;
+        }
+        self.ring.calls += 1;
+        let added = self.ring.uring.submitter().register_napi_add_id(napi_id);
+        // One that it polls already is an error to the kernel and none to us; one that it does not
+        // know any more is tried again later.
+        if added.is_ok() {
+            polled.napi_id = napi_id;
+        }
+    }
+}
+
+/// Readable when there is something to receive (poll(2), epoll(7)). It is another descriptor after
+/// another thread took over.
+impl AsFd for ReceiveRing {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: the ring keeps its descriptor open as long as it lives, which this borrow does
+        // not outlast.
+        unsafe { BorrowedFd::borrow_raw(self.ring.uring.as_raw_fd()) }
+    }
+}
+
+impl Drop for ReceiveRing {
+    /// The kernel takes a ring apart some time after its descriptor was closed. Until then the
+    /// request would hold the socket, and its address could not be bound again.
+    fn drop(&mut self) {
+        if self.ring.enabled {
+            // All fail in another thread than the one that owns the ring; then the kernel is later.
+            let time = Some(Timespec::from(CANCEL_TIME));
+            let submitter = self.ring.uring.submitter();
+            let cancelled = submitter.register_sync_cancel(time, CancelBuilder::any());
+            if cancelled.is_ok() {
+                // The request's end is work like any other.
+                let time = Timespec::from(CANCEL_TIME);
+                let _ = submitter.submit_with_args(1, &SubmitArgs::new().timespec(&time));
+            }
+        }
+        let _ = self.ring.uring.submitter().unregister_files();
+    }
+}
+
+/// A ring that knows the socket and the buffers' ring.
+fn open(buffers: &BufferRing, socket: &OwnedFd) -> Result<Ring> {
+    let count = buffers.shape().count;
+    // Every buffer may be in a completion that nobody has looked at yet, and the end of the
+    // request besides: twice as many never overflow.
+    let ring = Ring::new(4, 2 * u32::from(count))?;
+    let submitter = ring.uring.submitter();
+    submitter
+        .register_files(&[socket.as_raw_fd()])
+        .map_err(|error| Error::new("io_uring_register", "files", error))?;
+    // SAFETY: the address is that of a mapping with `count` entries at a page's beginning. The
+    // kernel holds its pages on its own account, so that unmapping it early would harm nobody.
+    let registered =
+        unsafe { submitter.register_buf_ring_with_flags(buffers.address(), count, GROUP, 0) };
+    registered.map_err(|error| Error::new("io_uring_register", "buffer ring", error))?;
+    Ok(ring)
+}
+
+fn register_napi(ring: &Ring, microseconds: u32) -> Result<()> {
+    let mut napi = Napi::new()
+        .set_busy_poll_timeout(microseconds)
+        // The kernel learns queues by itself only from sockets that have received already when the
+        // request is made.
+        .set_tracking(NapiTracking::Static);
+    let registered = ring.uring.submitter().register_napi(&mut napi);
+    registered.map_err(|error| Error::new("io_uring_register", "NAPI", error))
+}
+
+/// Where the datagram of a completion lies; none for a buffer that there is not. An empty datagram
+/// may come without a buffer.
+#[inline]
+fn describe(
+    buffers: &BufferRing,
+    layout: &Layout,
+    id: Option<u16>,
+    filled: usize,
+) -> Option<(Received, Option<SocketAddr>)> {
+    let Some(id) = id else {
+        return Some((Received::default(), None)).filter(|_| filled == 0);
+    };
+    let from = buffers.shape().offset(id)?;
+    // SAFETY: the kernel has completed this buffer, and it has not been given again.
+    let buffer = unsafe { buffers.filled(id, filled) }?;
+    let header = layout.header(buffer, filled)?;
+    let received = Received {
+        offset: from + layout.payload_at(),
+        bytes: header.bytes,
+        wire_bytes: header.wire_bytes,
+        segment_bytes: header.segment_bytes,
+    };
+    let source = match layout.name_bytes {
+        0 => None,
+        _ => layout.source(buffer),
+    };
+    Some((received, source))
+}
+
+/// True for what ends a request and says nothing of the next one: an ICMP error about a datagram
+/// that this socket sent (udp(7)), a signal, the end of the thread that had made it.
+fn is_passing(error: i32) -> bool {
+    let passing = [
+        libc::ECONNREFUSED,
+        libc::EHOSTUNREACH,
+        libc::ENETUNREACH,
+        libc::EINTR,
+        libc::EAGAIN,
+        libc::ECANCELED,
+    ];
+    error == 0 || passing.contains(&error)
+}
+
+/// The device queue of the socket's last packet (`SO_INCOMING_NAPI_ID`, socket(7)), 0 for none.
+fn incoming_napi_id(socket: BorrowedFd<'_>) -> u32 {
+    let mut value: libc::c_uint = 0;
+    let mut length = mem::size_of::<libc::c_uint>() as libc::socklen_t;
+    // SAFETY: `value` is writable for `length` bytes and both pointers live across the call. A
+    // refusal leaves it 0.
+    unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_INCOMING_NAPI_ID,
+            (&raw mut value).cast(),
+            &raw mut length,
+        )
+    };
+    value
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,211 @@
+//! Receiving: frames go to the kernel by the fill ring and come back, full, by the receive ring.
+
+use super::memory::MappedRing;
+use super::ring::{Consumer, Piece, Producer};
+use super::socket::{Ring, Socket, Statistics};
+use super::{BusyPoll, SocketConfig};
+use crate::Result;
+use rustix::net::{RecvFlags, recv};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::ptr::NonNull;
+
+/// `XDP_PKT_CONTD` of include/uapi/linux/if_xdp.h: another piece of the packet follows.
+const CONTINUES: u32 = 1;
+
+/// Room for packets of several pieces, which are put together behind the frames: seven of the
+/// longest that a socket buffer can hold (18 pages), and 58 of a 9000-byte link's.
+const TAIL_BYTES: usize = 512 << 10;
+
+/// The receiving side of one queue. What it lends stays untouched until the next
+/// [`Receiver::receive`].
+#[derive(Debug)]
+pub struct Receiver {
+    // The rings are unmapped before the socket closes, which is as good as after.
+    fill: Producer<MappedRing, u64>,
+    arrived: Consumer<MappedRing, Piece>,
+    /// Frames that were lent, to be given back.
+    lent: Vec<u64>,
+    socket: Socket,
+}
+
+impl Receiver {
+    /// Opens a socket on a queue with all its frames ready to be filled. Nothing comes before a
+    /// program redirects packets to it.
+    ///
+    /// # Errors
+    /// `EPERM` without `CAP_NET_RAW`; `ENODEV`; `ENETDOWN`; `EINVAL` for a queue that is not
+    /// there; `EOPNOTSUPP` if zero-copy was demanded and the driver has none; `EBUSY` if another
+    /// socket holds the queue; `ENOBUFS` if the memory exceeds `RLIMIT_MEMLOCK`; `ENOMEM` for
+    /// huge pages that nobody set aside; for busy polling `EPERM` without `CAP_NET_ADMIN`.
+    pub fn open(config: &SocketConfig<'_>, busy_poll: Option<BusyPoll>) -> Result<Self> {
+        let tail_bytes = if config.segments { TAIL_BYTES } else { 0 };
+        let socket = Socket::new(config, tail_bytes)?;
+        // Every frame has a slot in either ring, so that neither can be full.
+        let slots = config.frames.next_power_of_two();
+        let mut fill = Producer::new(socket.ring(Ring::Fill, slots)?);
+        // The kernel binds no socket without both rings of the memory; nothing is transmitted.
+        socket.ring(Ring::Completion, 2)?;
+        let arrived = Consumer::new(socket.ring(Ring::Receive, slots)?);
+        socket.umem.addresses().for_each(|frame| fill.push(frame));
+        fill.publish();
+        if let Some(busy_poll) = busy_poll {
+            socket.prefer_busy_poll(busy_poll.time_us, busy_poll.budget)?;
+        }
+        socket.bind(config)?;
+        Ok(Self {
+            fill,
+            arrived,
+            lent: Vec::with_capacity(config.frames as usize),
+            socket,
+        })
+    }
+
+    /// Gives back what was lent, then takes up to `most` packets that have arrived, and tells
+    /// `each` where in [`Receiver::memory`] a packet begins and how many bytes it has. No system
+    /// call is made. Returns how many packets came.
+    ///
+    /// A packet of several pieces is copied together; all else lies where the kernel put it.
+    #[inline]
+    pub fn receive(&mut self, most: usize, mut each: impl FnMut(u32, u32)) -> usize {
+        self.give_back();
+        let most = u32::try_from(most).unwrap_or(u32::MAX);
+        let available = self.arrived.available(most);
+        let (mut taken, mut packets) = (0, 0);
+        let mut tail = self.socket.umem.frame_area_bytes();
+        while taken < available && packets < most {
+            let piece = self.arrived.peek(taken);
+            if piece.options & CONTINUES == 0 {
+                self.lent.push(piece.address);
+                // The memory is far below 4 GiB, by `SocketConfig`.
+                each(piece.address as u32, piece.bytes);
+                taken += 1;
+            } else {
+                let Some((pieces, bytes)) = self.join(taken, available, tail) else {
+                    break;
+                };
+                each(tail as u32, bytes);
+                tail += bytes as usize;
+                taken += pieces;
+            }
+            packets += 1;
+        }
+        if taken > 0 {
+            self.arrived.release(taken);
+        }
+        packets as usize
+    }
+
+    /// Where packets lie, and how many bytes there are.
+    ///
+    /// The bytes of a packet that [`Receiver::receive`] told of may be read until its next call,
+    /// and nobody writes them until then.
+    pub fn memory(&self) -> (NonNull<u8>, usize) {
+        (self.socket.umem.start(), self.socket.umem.bytes())
+    }
+
+    /// True if packets have arrived that were not taken. No system call is made.
+    #[inline]
+    pub fn is_ready(&mut self) -> bool {
+        self.arrived.is_ready()
+    }
+
+    /// How many packets, or pieces of packets, have arrived and were not taken.
+    pub fn queued(&mut self) -> u32 {
+        self.arrived.available(u32::MAX)
+    }
+
+    /// True if the driver ran out of frames and sleeps until it is called.
+    #[inline]
+    pub fn needs_wakeup(&self) -> bool {
+        self.fill.needs_wakeup()
+    }
+
+    /// Calls the driver (`recvfrom(2)`, `MSG_DONTWAIT`): it looks for frames to fill, and with
+    /// busy polling it receives.
+    ///
+    /// # Errors
+    /// `ENETDOWN` if the interface was set down, `ENXIO` if it is gone.
+    pub fn wake(&self) -> io::Result<()> {
+        match recv(&self.socket, &mut [0_u8; 0], RecvFlags::DONTWAIT) {
+            Ok(_) | Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => Ok(()),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    /// True if the driver writes packets straight into the frames.
+    ///
+    /// # Errors
+    /// None that a bound socket meets.
+    pub fn is_zero_copy(&self) -> Result<bool> {
+        self.socket.is_zero_copy()
+    }
+
+    /// The NAPI context that serves the queue, as far as the kernel told the socket: none before
+    /// the first packet until Linux 6.12, and since 6.13 none for ever where the driver does not
+    /// name the NAPI context of its queues (`netif_queue_set_napi`; veth does not).
+    ///
+    /// # Errors
+    /// None that a bound socket meets.
+    pub fn napi_id(&self) -> Result<Option<u32>> {
+        let id = self.socket.napi_id()?;
+        Ok((id != 0).then_some(id))
+    }
+
+    /// The kernel's counts for this socket.
+    ///
+    /// # Errors
+    /// None that a bound socket meets.
+    pub fn statistics(&self) -> Result<Statistics> {
+        self.socket.statistics()
+    }
+
+    /// Passes the frames of the last batch to the kernel again.
+    #[inline]
+    fn give_back(&mut self) {
+        if self.lent.is_empty() {
+            return;
+        }
+        // There are as many slots as frames, and a frame is in one place at a time.
+        let room = self.fill.room(self.lent.len() as u32) as usize;
+        let count = room.min(self.lent.len());
+        self.lent
+            .drain(..count)
+            .for_each(|address| self.fill.push(address));
+        self.fill.publish();
+    }
+
+    /// Puts the packet together that begins `from` slots ahead, at `tail` in the memory: how many
+    /// pieces and bytes it has. Nothing if its end has not arrived, or if the tail is full.
+    #[cold]
+    fn join(&mut self, from: u32, available: u32, tail: usize) -> Option<(u32, u32)> {
+        let begun = self.lent.len();
+        let mut to = tail;
+        for ahead in from..available {
+            let piece = self.arrived.peek(ahead);
+            // SAFETY: the piece was taken from the receive ring and has not been given back.
+            let is_copied = unsafe {
+                let bytes = piece.bytes as usize;
+                self.socket.umem.copy_to_tail(piece.address, bytes, to)
+            };
+            if !is_copied {
+                break;
+            }
+            to += piece.bytes as usize;
+            self.lent.push(piece.address);
+            if piece.options & CONTINUES == 0 {
+                return Some((ahead - from + 1, (to - tail) as u32));
+            }
+        }
+        // It stays in the ring; only the kernel's own promise to deliver whole packets, and the
+        // tail's being longer than any of them, make sure that the next call gets further.
+        self.lent.truncate(begun);
+        None
+    }
+}
+
+impl AsFd for Receiver {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}

@@ -1,0 +1,160 @@
+//! Sending: frames go to the kernel by the transmit ring and come back by the completion ring.
+
+use super::SocketConfig;
+use super::memory::MappedRing;
+use super::ring::{Consumer, Piece, Producer};
+use super::socket::{Ring, Socket, Statistics};
+use crate::Result;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{SendFlags, send};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
+
+/// The sending side of one queue.
+#[derive(Debug)]
+pub struct Sender {
+    transmit: Producer<MappedRing, Piece>,
+    completed: Consumer<MappedRing, u64>,
+    /// Frames that are in no ring.
+    free: Vec<u64>,
+    send_buffer_bytes: usize,
+    socket: Socket,
+}
+
+impl Sender {
+    /// Opens a socket on a transmit queue. It needs no program on the interface.
+    ///
+    /// `send_buffer_bytes` is what packets in flight may take in copy mode; none is enough for
+    /// all frames, so that the receiver does not set the pace.
+    ///
+    /// # Errors
+    /// As [`super::Receiver::open`].
+    pub fn open(config: &SocketConfig<'_>, send_buffer_bytes: Option<usize>) -> Result<Self> {
+        let socket = Socket::new(config, 0)?;
+        let slots = config.frames.next_power_of_two();
+        // The kernel binds no socket without both rings of the memory; nothing is received.
+        socket.ring(Ring::Fill, 2)?;
+        let completed = Consumer::new(socket.ring(Ring::Completion, slots)?);
+        let transmit = Producer::new(socket.ring(Ring::Transmit, slots)?);
+        // A socket buffer is charged with its frame, its head and its overhead, well below 1 KiB
+        // for what is no longer than a usual packet.
+        let wanted = config.frames as usize * (config.frame_bytes as usize + 1024) / 2;
+        let send_buffer_bytes = socket.set_send_buffer(send_buffer_bytes.unwrap_or(wanted))?;
+        // Without it one call takes 32 packets, which is slower and no less right.
+        let _ = socket.set_transmit_budget(slots);
+        socket.bind(config)?;
+        Ok(Self {
+            transmit,
+            completed,
+            free: socket.umem.addresses().collect(),
+            send_buffer_bytes,
+            socket,
+        })
+    }
+
+    /// How many frames are free, once those that were sent are taken back. No system call is made.
+    pub fn free(&mut self) -> usize {
+        let count = self.completed.available(u32::MAX);
+        self.free
+            .extend((0..count).map(|ahead| self.completed.peek(ahead)));
+        if count > 0 {
+            self.completed.release(count);
+        }
+        self.free.len()
+    }
+
+    /// Lends a free frame to `write`, which answers how many bytes of it are to be sent, and puts
+    /// it into the ring; [`Sender::publish`] shows it to the kernel. False if none is free.
+    #[inline]
+    pub fn push(&mut self, write: impl FnOnce(&mut [u8]) -> usize) -> bool {
+        if self.transmit.room(1) == 0 {
+            return false;
+        }
+        let Some(address) = self.free.pop() else {
+            return false;
+        };
+        // SAFETY: the frame was free, so it is in no ring.
+        let Some(frame) = (unsafe { self.socket.umem.frame_mut(address) }) else {
+            return false;
+        };
+        let bytes = write(frame).min(frame.len()) as u32;
+        self.transmit.push(Piece {
+            address,
+            bytes,
+            options: 0,
+        });
+        true
+    }
+
+    /// Shows the kernel what was pushed.
+    #[inline]
+    pub fn publish(&mut self) {
+        self.transmit.publish();
+    }
+
+    /// How many packets the kernel has not taken from the ring yet.
+    #[inline]
+    pub fn pending(&self) -> u32 {
+        self.transmit.pending()
+    }
+
+    /// True if the kernel sends nothing until it is called; in copy mode that is always so.
+    #[inline]
+    pub fn needs_wakeup(&self) -> bool {
+        self.transmit.needs_wakeup()
+    }
+
+    /// Lets the kernel send (`sendto(2)`, `MSG_DONTWAIT`). In copy mode the packets leave inside
+    /// this call, up to its budget.
+    ///
+    /// # Errors
+    /// In copy mode (`__xsk_generic_xmit`, net/xdp/xsk.c): `EAGAIN` if packets are left, because
+    /// the budget is used up, the send buffer is full or the device's queue is stopped; `EBUSY` if
+    /// the device dropped one packet, which counts as taken; `ENOBUFS` for want of memory.
+    /// `ENETDOWN` if the interface is down, `ENXIO` if it is gone.
+    pub fn kick(&self) -> io::Result<()> {
+        send(&self.socket, &[], SendFlags::DONTWAIT)?;
+        Ok(())
+    }
+
+    /// Waits until the ring has room or the kernel has, for `timeout` at most (`poll(2)`).
+    ///
+    /// # Errors
+    /// `EINTR` for a signal.
+    pub fn wait(&self, timeout: Duration) -> io::Result<()> {
+        let timeout = Timespec::try_from(timeout).ok();
+        poll(
+            &mut [PollFd::new(&self.socket, PollFlags::OUT)],
+            timeout.as_ref(),
+        )?;
+        Ok(())
+    }
+
+    /// The send buffer that was granted, in bytes without the kernel's doubling.
+    pub fn send_buffer_bytes(&self) -> usize {
+        self.send_buffer_bytes
+    }
+
+    /// True if the driver reads packets straight from the frames.
+    ///
+    /// # Errors
+    /// None that a bound socket meets.
+    pub fn is_zero_copy(&self) -> Result<bool> {
+        self.socket.is_zero_copy()
+    }
+
+    /// The kernel's counts for this socket.
+    ///
+    /// # Errors
+    /// None that a bound socket meets.
+    pub fn statistics(&self) -> Result<Statistics> {
+        self.socket.statistics()
+    }
+}
+
+impl AsFd for Sender {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}

@@ -1,0 +1,285 @@
+//! What a receiving and a sending AF_XDP socket have in common: opening, binding, asking.
+
+use super::SocketConfig;
+use super::memory::MappedRing;
+use super::ring::{Piece, Slot};
+use super::umem::Umem;
+use crate::{Error, Result};
+use rustix::io::Errno;
+use rustix::net::xdp::{
+    SocketAddrXdp, SocketAddrXdpFlags, XdpMmapOffsets, XdpOptionsFlags, XdpUmemReg, XdpUmemRegFlags,
+};
+use rustix::net::{self, AddressFamily, SocketFlags, SocketType, sockopt};
+use std::mem;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::thread;
+use std::time::Duration;
+
+// Values from include/uapi/asm-generic/socket.h; `libc` does not have them on every target.
+const SO_BUSY_POLL: libc::c_int = 46;
+const SO_PREFER_BUSY_POLL: libc::c_int = 69;
+const SO_BUSY_POLL_BUDGET: libc::c_int = 70;
+/// `XDP_MAX_TX_SKB_BUDGET` of include/uapi/linux/if_xdp.h, Linux 6.17.
+const XDP_MAX_TX_SKB_BUDGET: libc::c_int = 9;
+
+/// How often a bind to a busy queue is tried. The kernel takes a closed socket off its queue
+/// later, in a work item and after a grace period (`xp_put_pool`, net/xdp/xsk_buff_pool.c): the
+/// pauses double from 1 ms to 64 ms and sum up to about a second.
+const BIND_ATTEMPTS: u32 = 20;
+const BIND_PAUSE_MS_MAX: u64 = 64;
+
+/// An AF_XDP socket and the memory of its packets.
+#[derive(Debug)]
+pub(super) struct Socket {
+    // Closed before the memory is unmapped, by the order of the fields: the kernel holds the
+    // pages by itself, but nothing of it should be in flight into them.
+    fd: OwnedFd,
+    pub(super) umem: Umem,
+    /// Names the queue in errors: `eth0 queue 3`.
+    name: String,
+    offsets: XdpMmapOffsets,
+}
+
+/// Which of the four rings; each has its option and its place (if_xdp.h).
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Ring {
+    Fill,
+    Completion,
+    Receive,
+    Transmit,
+}
+
+/// What the kernel counted for a socket (`XDP_STATISTICS`, include/uapi/linux/if_xdp.h).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Statistics {
+    /// Packets dropped because no frame was free, or because they were longer than a frame.
+    pub rx_dropped: u64,
+    /// Received descriptors that were invalid.
+    pub rx_invalid: u64,
+    /// Descriptors to transmit that were invalid: outside the memory, or too long.
+    pub tx_invalid: u64,
+    /// Packets dropped because the receive ring was full.
+    pub rx_ring_full: u64,
+    /// Times that the fill ring was found empty.
+    pub fill_ring_empty: u64,
+    /// Times that the transmit ring was found empty.
+    pub tx_ring_empty: u64,
+}
+
+impl Socket {
+    /// Opens a socket (`socket(2)`, `AF_XDP`) and registers its memory (`XDP_UMEM_REG`).
+    pub(super) fn new(config: &SocketConfig<'_>, tail_bytes: usize) -> Result<Self> {
+        let name = format!("{} queue {}", config.interface, config.queue);
+        let fd = net::socket_with(
+            AddressFamily::XDP,
+            SocketType::RAW,
+            SocketFlags::CLOEXEC,
+            None,
+        )
+        .map_err(|errno| Error::new("socket AF_XDP", &name, errno.into()))?;
+        let umem = Umem::new(config, tail_bytes)?;
+        let registration = XdpUmemReg {
+            addr: umem.start().as_ptr() as u64,
+            len: umem.frame_area_bytes() as u64,
+            chunk_size: config.frame_bytes,
+            headroom: 0,
+            flags: XdpUmemRegFlags::empty(),
+            tx_metadata_len: 0,
+        };
+        // The memory was mapped for nothing but this, and lives as long as the descriptor.
+        sockopt::set_xdp_umem_reg(&fd, registration)
+            .map_err(|errno| Error::new("setsockopt XDP_UMEM_REG", &name, errno.into()))?;
+        let offsets = sockopt::xdp_mmap_offsets(&fd)
+            .map_err(|errno| Error::new("getsockopt XDP_MMAP_OFFSETS", &name, errno.into()))?;
+        Ok(Self {
+            fd,
+            umem,
+            name,
+            offsets,
+        })
+    }
+
+    /// Makes a ring of `slots` slots, a power of two, and maps it.
+    pub(super) fn ring(&self, ring: Ring, slots: u32) -> Result<MappedRing> {
+        use rustix::net::xdp::{
+            XDP_PGOFF_RX_RING, XDP_PGOFF_TX_RING, XDP_UMEM_PGOFF_COMPLETION_RING,
+            XDP_UMEM_PGOFF_FILL_RING,
+        };
+        let fd = &self.fd;
+        let (call, made) = match ring {
+            Ring::Fill => (
+                "setsockopt XDP_UMEM_FILL_RING",
+                sockopt::set_xdp_umem_fill_ring_size(fd, slots),
+            ),
+            Ring::Completion => (
+                "setsockopt XDP_UMEM_COMPLETION_RING",
+                sockopt::set_xdp_umem_completion_ring_size(fd, slots),
+            ),
+            Ring::Receive => (
+                "setsockopt XDP_RX_RING",
+                sockopt::set_xdp_rx_ring_size(fd, slots),
+            ),
+            Ring::Transmit => (
+                "setsockopt XDP_TX_RING",
+                sockopt::set_xdp_tx_ring_size(fd, slots),
+            ),
+        };
+        made.map_err(|errno| Error::new(call, &self.name, errno.into()))?;
+        let (at, offsets) = (fd.as_fd(), &self.offsets);
+        match ring {
+            Ring::Fill => map::<u64>(at, XDP_UMEM_PGOFF_FILL_RING, &offsets.fr, slots),
+            Ring::Completion => map::<u64>(at, XDP_UMEM_PGOFF_COMPLETION_RING, &offsets.cr, slots),
+            Ring::Receive => map::<Piece>(at, XDP_PGOFF_RX_RING, &offsets.rx, slots),
+            Ring::Transmit => map::<Piece>(at, XDP_PGOFF_TX_RING, &offsets.tx, slots),
+        }
+    }
+
+    /// Binds to the queue (`bind(2)`), again and again while a socket that was just closed still
+    /// holds it.
+    pub(super) fn bind(&self, config: &SocketConfig<'_>) -> Result<()> {
+        let mut flags = SocketAddrXdpFlags::XDP_USE_NEED_WAKEUP;
+        match config.zero_copy {
+            None => {}
+            Some(true) => flags |= SocketAddrXdpFlags::XDP_ZEROCOPY,
+            Some(false) => flags |= SocketAddrXdpFlags::XDP_COPY,
+        }
+        if config.segments {
+            flags |= SocketAddrXdpFlags::XDP_USE_SG;
+        }
+        let address = SocketAddrXdp::new(flags, config.interface_index, config.queue);
+        let mut attempt = 0;
+        loop {
+            match net::bind(&self.fd, &address) {
+                Ok(()) => return Ok(()),
+                Err(Errno::BUSY) if attempt < BIND_ATTEMPTS => {
+                    let pause = (1 << attempt.min(6)).min(BIND_PAUSE_MS_MAX);
+                    thread::sleep(Duration::from_millis(pause));
+                    attempt += 1;
+                }
+                Err(errno) => {
+                    return Err(Error::new("bind AF_XDP", &self.name, errno.into()));
+                }
+            }
+        }
+    }
+
+    /// Lets receive calls drive the queue's NAPI context, and keeps its interrupts off while they
+    /// come (`SO_PREFER_BUSY_POLL`, `SO_BUSY_POLL_BUDGET`, Linux 5.11, socket(7)).
+    pub(super) fn prefer_busy_poll(&self, microseconds: u32, budget: u16) -> Result<()> {
+        let microseconds = libc::c_int::try_from(microseconds).unwrap_or(libc::c_int::MAX);
+        let options = [
+            (SO_PREFER_BUSY_POLL, "setsockopt SO_PREFER_BUSY_POLL", 1),
+            (SO_BUSY_POLL, "setsockopt SO_BUSY_POLL", microseconds),
+            (
+                SO_BUSY_POLL_BUDGET,
+                "setsockopt SO_BUSY_POLL_BUDGET",
+                libc::c_int::from(budget),
+            ),
+        ];
+        options
+            .into_iter()
+            .try_for_each(|(option, call, value)| self.set(libc::SOL_SOCKET, option, call, value))
+    }
+
+    /// The NAPI context that busy polling would drive (`SO_INCOMING_NAPI_ID`, socket(7)); 0 if the
+    /// kernel does not know it.
+    pub(super) fn napi_id(&self) -> Result<u32> {
+        let mut id = 0_u32;
+        let mut bytes = mem::size_of::<u32>() as libc::socklen_t;
+        // SAFETY: the value is writable for the size given, and the kernel writes no more than that.
+        let answer = unsafe {
+            libc::getsockopt(
+                self.fd.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_INCOMING_NAPI_ID,
+                (&raw mut id).cast(),
+                &raw mut bytes,
+            )
+        };
+        if answer != 0 {
+            let refusal = std::io::Error::last_os_error();
+            return Err(Error::new("getsockopt SO_INCOMING_NAPI_ID", &self.name, refusal));
+        }
+        Ok(id)
+    }
+
+    /// Lets one send call take up to `packets` in copy mode (`XDP_MAX_TX_SKB_BUDGET`, Linux 6.17;
+    /// 32 otherwise).
+    pub(super) fn set_transmit_budget(&self, packets: u32) -> Result<()> {
+        let packets = libc::c_int::try_from(packets).unwrap_or(libc::c_int::MAX);
+        let call = "setsockopt XDP_MAX_TX_SKB_BUDGET";
+        self.set(libc::SOL_XDP, XDP_MAX_TX_SKB_BUDGET, call, packets)
+    }
+
+    /// Asks for a send buffer of `bytes`, and answers what was granted, without the kernel's
+    /// doubling. In copy mode each packet in flight is charged to it.
+    pub(super) fn set_send_buffer(&self, bytes: usize) -> Result<usize> {
+        let failed = |errno: Errno| Error::new("setsockopt SO_SNDBUF", &self.name, errno.into());
+        let doubled = bytes.min(i32::MAX as usize / 2);
+        if sockopt::set_socket_send_buffer_size_force(&self.fd, doubled).is_err() {
+            sockopt::set_socket_send_buffer_size(&self.fd, doubled).map_err(failed)?;
+        }
+        let granted = sockopt::socket_send_buffer_size(&self.fd).map_err(failed)?;
+        Ok(granted / 2)
+    }
+
+    /// True if the driver was granted zero-copy (`XDP_OPTIONS`).
+    pub(super) fn is_zero_copy(&self) -> Result<bool> {
+        sockopt::xdp_options(&self.fd)
+            .map(|options| options.contains(XdpOptionsFlags::XDP_OPTIONS_ZEROCOPY))
+            .map_err(|errno| Error::new("getsockopt XDP_OPTIONS", &self.name, errno.into()))
+    }
+
+    /// The kernel's counts.
+    pub(super) fn statistics(&self) -> Result<Statistics> {
+        let counts = sockopt::xdp_statistics(&self.fd)
+            .map_err(|errno| Error::new("getsockopt XDP_STATISTICS", &self.name, errno.into()))?;
+        Ok(Statistics {
+            rx_dropped: counts.rx_dropped,
+            rx_invalid: counts.rx_invalid_descs,
+            tx_invalid: counts.tx_invalid_descs,
+            rx_ring_full: counts.rx_ring_full.unwrap_or(0),
+            fill_ring_empty: counts.rx_fill_ring_empty_descs.unwrap_or(0),
+            tx_ring_empty: counts.tx_ring_empty_descs.unwrap_or(0),
+        })
+    }
+
+    fn set(
+        &self,
+        level: libc::c_int,
+        option: libc::c_int,
+        call: &'static str,
+        value: libc::c_int,
+    ) -> Result<()> {
+        // SAFETY: the value is readable for the size given, and the kernel only reads it.
+        let answer = unsafe {
+            libc::setsockopt(
+                self.fd.as_raw_fd(),
+                level,
+                option,
+                (&raw const value).cast(),
+                mem::size_of::<libc::c_int>() as libc::socklen_t,
+            )
+        };
+        if answer == 0 {
+            Ok(())
+        } else {
+            Err(Error::last(call, &self.name))
+        }
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+fn map<S: Slot>(
+    fd: BorrowedFd<'_>,
+    page_offset: u64,
+    offsets: &net::xdp::XdpRingOffset,
+    slots: u32,
+) -> Result<MappedRing> {
+    MappedRing::new::<S>(fd, page_offset, offsets, slots)
+}
