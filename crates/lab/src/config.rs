@@ -53,6 +53,9 @@ pub enum Delivery {
     /// wait in the queue's ring for the CPU that serves it.
     #[default]
     ThreadedNapi,
+    /// Whoever put the packet into the ring polls it, in a soft interrupt on its own CPU: nobody
+    /// waits for a thread, and the time that it takes is the sender's.
+    SoftInterrupt,
     /// The sender's CPU polls the ring, too, and hands each packet on to the backlog of the queue's
     /// CPU (Receive Packet Steering). All queues of a CPU share its backlog, and queues 0 and 1
     /// share a CPU.

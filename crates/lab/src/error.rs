@@ -24,4 +24,15 @@ pub enum Error {
     /// Packets still moved after the longest wait.
     #[error("packets still move in the lab after {0} ms")]
     Restless(u128),
+    /// A program that makes rules of packet filters is not on this machine.
+    #[error("there is no program {0}")]
+    NoProgram(String),
+    /// Such a program failed.
+    #[error("{command}: {why}")]
+    Program {
+        /// The command line.
+        command: String,
+        /// What the program said.
+        why: String,
+    },
 }

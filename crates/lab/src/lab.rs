@@ -1,9 +1,11 @@
 //! The lab itself.
 
 use std::net::IpAddr;
+use std::time::Duration;
 
 use mpps_os::namespace::NetNamespace;
 use mpps_os::netlink::link;
+use mpps_os::sysfs::Sysfs;
 
 use crate::link::{carry_single_packets, has_v6, introduce, quiet, start};
 use crate::placement::Placement;
@@ -13,6 +15,8 @@ use crate::{Error, Host, LabConfig, NapiThread, address};
 /// The interfaces are named after what they do in a measurement; both ways are open.
 const SENDER_INTERFACE: &str = "mpps-tx";
 const RECEIVER_INTERFACE: &str = "mpps-rx";
+/// Empty polls before a queue's interrupts are on again: the figure of napi.rst's example.
+const DEFERRED_POLLS: u32 = 2;
 
 /// Two hosts, joined by a link with several queues. Dropping it removes them; so does the end of
 /// the program, however it ends.
@@ -118,6 +122,29 @@ impl Lab {
     /// `EPERM` or `EACCES` where the threads are not this user's to set.
     pub fn share_weight(&self, queues: &[u16]) -> Result<(), Error> {
         Ok(crate::placement::share_weight(&self.threads, queues)?)
+    }
+
+    /// Lets receivers poll the queues themselves without the kernel polling beside them: after
+    /// each poll the kernel waits for so long before it polls again by itself (`gro_flush_timeout`
+    /// and `napi_defer_hard_irqs`, Documentation/networking/napi.rst). `None` sets both to zero,
+    /// which is the kernel's default.
+    ///
+    /// # Errors
+    ///
+    /// `EACCES` where the interface's settings are not this user's to change.
+    pub fn defer_polling(&self, time: Option<Duration>) -> Result<(), Error> {
+        let interface = self.receiver.interface();
+        let time_ns = time.map_or(0, |time| time.as_nanos());
+        let polls = u32::from(time.is_some()) * DEFERRED_POLLS;
+        self.receiver.run(|| {
+            let sysfs = Sysfs::mount()?;
+            let write = |name: &str, value: String| {
+                sysfs.write(&format!("class/net/{interface}/{name}"), &value)
+            };
+            write("gro_flush_timeout", time_ns.to_string())?;
+            write("napi_defer_hard_irqs", polls.to_string())
+        })??;
+        Ok(())
     }
 
     /// Waits, up to five seconds, until no packet moves any more in either host. What waits in a

@@ -16,6 +16,8 @@
 pub mod address;
 /// How a lab is to be, and what cannot be.
 mod config;
+/// What the receiving host can drop before anyone receives it.
+mod early_drop;
 mod error;
 /// One of the two hosts.
 mod host;
@@ -31,6 +33,7 @@ mod settle;
 pub mod steering;
 
 pub use config::{Delivery, LabConfig};
+pub use early_drop::{EarlyDrop, Installed, Unavailable};
 pub use error::Error;
 pub use host::Host;
 pub use lab::Lab;

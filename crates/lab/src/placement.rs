@@ -68,6 +68,7 @@ impl Placement {
         };
         match config.delivery {
             Delivery::ThreadedNapi => placement.threaded_napi(&sysfs, interface, index, config)?,
+            Delivery::SoftInterrupt => {}
             Delivery::Rps => placement.rps(&sysfs, interface, config),
         }
         Ok(placement)

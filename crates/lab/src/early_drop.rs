@@ -1,0 +1,204 @@
+//! Dropping packets before any program could receive them.
+//!
+//! What the receiving host drops first thing costs it least. So these are the ceilings: no way to
+//! receive takes more packets than the host can throw away at the same place, by the same means.
+
+mod command;
+mod iptables;
+mod nftables;
+mod xdp;
+
+use std::fmt;
+
+use crate::{Error, Lab};
+
+/// A place where the receiving host drops packets, and a means to it; latest first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum EarlyDrop {
+    /// A rule of legacy iptables in `PREROUTING` of the table `raw`, before connection tracking.
+    IptablesRaw,
+    /// The same place, by nftables: hook `prerouting`, priority `raw`.
+    NftRaw,
+    /// A rule of nftables at the hook `ingress` of the device, before the IP layer.
+    NftIngress,
+    /// An XDP program in the driver, which reads Ethernet, IP and UDP headers as far as the port.
+    XdpParsed,
+    /// An XDP program in the driver, which reads the first byte of each frame and drops them all.
+    XdpRead,
+    /// An XDP program in the driver, which drops all frames without a look.
+    XdpUntouched,
+}
+
+/// Why a lab has no such drop.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unavailable {
+    /// What is missing.
+    pub why: String,
+    /// What a user can do about it.
+    pub remedy: String,
+}
+
+/// A drop at work, until it is removed or this value is gone.
+#[derive(Debug)]
+pub struct Installed<'lab> {
+    rule: Box<dyn Rule + 'lab>,
+}
+
+/// What drops packets and counts them; it ends when it is dropped itself.
+trait Rule: fmt::Debug + Send {
+    /// Packets dropped so far.
+    fn dropped(&self) -> Result<u64, Error>;
+
+    /// Ends it. The second call does nothing.
+    fn remove(&mut self) -> Result<(), Error>;
+}
+
+impl EarlyDrop {
+    /// All of them.
+    pub const ALL: [Self; 6] = [
+        Self::IptablesRaw,
+        Self::NftRaw,
+        Self::NftIngress,
+        Self::XdpParsed,
+        Self::XdpRead,
+        Self::XdpUntouched,
+    ];
+
+    /// The name as it is in reports; the three kinds of XDP differ in [`EarlyDrop::mode`] alone.
+    pub fn path(self) -> &'static str {
+        match self {
+            Self::IptablesRaw => "iptables_raw_drop",
+            Self::NftRaw => "nft_raw_drop",
+            Self::NftIngress => "nft_ingress_drop",
+            Self::XdpUntouched | Self::XdpRead | Self::XdpParsed => "xdp_drop",
+        }
+    }
+
+    /// Where and how it drops, in words.
+    pub fn mode(self) -> &'static str {
+        match self {
+            Self::IptablesRaw => "legacy iptables, table raw, PREROUTING",
+            Self::NftRaw => "nftables, hook prerouting, priority raw",
+            Self::NftIngress => "nftables, hook ingress of the device",
+            Self::XdpParsed => "native XDP, headers read as far as the port",
+            Self::XdpRead => "native XDP, first byte read",
+            Self::XdpUntouched => "native XDP, frame not touched",
+        }
+    }
+
+    /// True if it drops only datagrams to the port. The others drop every frame.
+    pub fn is_selective(self) -> bool {
+        !matches!(self, Self::XdpUntouched | Self::XdpRead)
+    }
+
+    /// Installs it and removes it at once, which is the only way to know that it can be done. The
+    /// lab should be idle: [`EarlyDrop::is_selective`] says what is dropped meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// What is missing, and what to do about it.
+    pub fn probe(self, lab: &Lab) -> Result<(), Unavailable> {
+        // The discard port of RFC 863: what is dropped for a moment was to be dropped anyway.
+        let tried = self.install(lab, 9).and_then(Installed::remove);
+        tried.map_err(|error| Unavailable {
+            remedy: self.remedy(&error),
+            why: error.to_string(),
+        })
+    }
+
+    /// Has the receiver of this lab drop UDP datagrams to `port` from now on, over both versions of
+    /// IP; or every frame, where it is not selective.
+    ///
+    /// # Errors
+    ///
+    /// The program that makes the rule is not there, or failed; `EPERM` without root's rights.
+    pub fn install(self, lab: &Lab, port: u16) -> Result<Installed<'_>, Error> {
+        let host = lab.receiver();
+        let rule: Box<dyn Rule + '_> = match self {
+            Self::IptablesRaw => Box::new(iptables::RawRule::new(host, port)?),
+            Self::NftRaw => Box::new(nftables::Table::raw(host, port)?),
+            Self::NftIngress => Box::new(nftables::Table::ingress(host, port)?),
+            Self::XdpParsed => Box::new(xdp::XdpDrop::new(host, xdp::Reading::Headers { port })?),
+            Self::XdpRead => Box::new(xdp::XdpDrop::new(host, xdp::Reading::FirstByte)?),
+            Self::XdpUntouched => Box::new(xdp::XdpDrop::new(host, xdp::Reading::Nothing)?),
+        };
+        Ok(Installed { rule })
+    }
+
+    fn remedy(self, error: &Error) -> String {
+        let (package, option) = match self {
+            Self::IptablesRaw => ("iptables", "CONFIG_IP_NF_RAW and CONFIG_IP6_NF_RAW"),
+            Self::NftRaw => ("nftables", "CONFIG_NF_TABLES_INET"),
+            Self::NftIngress => ("nftables", "CONFIG_NF_TABLES_NETDEV"),
+            Self::XdpUntouched | Self::XdpRead | Self::XdpParsed => {
+                return "run as root (CAP_BPF, CAP_NET_ADMIN), on Linux 5.18 or later".to_owned();
+            }
+        };
+        match error {
+            Error::NoProgram(_) => format!("apt-get install {package}"),
+            _ => format!("run as root, on a kernel with {option}"),
+        }
+    }
+}
+
+impl fmt::Display for EarlyDrop {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.path(), self.mode())
+    }
+}
+
+impl Installed<'_> {
+    /// Packets that it dropped so far, by the rule's own counter. It is exact when the traffic has
+    /// settled ([`Lab::settle`]).
+    ///
+    /// # Errors
+    ///
+    /// The counter cannot be read.
+    pub fn dropped(&self) -> Result<u64, Error> {
+        self.rule.dropped()
+    }
+
+    /// Removes it, as dropping it does, and tells whether that worked.
+    ///
+    /// # Errors
+    ///
+    /// It is still there. It goes with the lab.
+    pub fn remove(mut self) -> Result<(), Error> {
+        self.rule.remove()
+    }
+}
+
+impl Drop for Installed<'_> {
+    fn drop(&mut self) {
+        // Who wants to know calls `remove`. What is left ends with the lab.
+        let _ = self.rule.remove();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_is_told_from_the_others() {
+        let names: std::collections::BTreeSet<String> =
+            EarlyDrop::ALL.iter().map(EarlyDrop::to_string).collect();
+        assert_eq!(names.len(), EarlyDrop::ALL.len());
+    }
+
+    #[test]
+    fn a_missing_program_is_a_package_and_a_refusal_a_right() {
+        let missing = Error::NoProgram("nft".to_owned());
+        assert_eq!(
+            EarlyDrop::NftIngress.remedy(&missing),
+            "apt-get install nftables"
+        );
+        let refused = Error::Program {
+            command: "nft".to_owned(),
+            why: "Operation not permitted".to_owned(),
+        };
+        for early in EarlyDrop::ALL {
+            assert!(early.remedy(&refused).starts_with("run as root"), "{early}");
+        }
+    }
+}

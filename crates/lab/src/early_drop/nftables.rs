@@ -1,0 +1,136 @@
+//! A table of nftables with one chain and one rule.
+
+use serde_json::Value;
+
+use super::{Rule, command};
+use crate::{Error, Host};
+
+/// The program that talks to nftables (nft(8)).
+const PROGRAM: &str = "nft";
+/// The table's name. It is alone on its host.
+const NAME: &str = "mpps_early_drop";
+
+/// The table. Removing it removes what is in it.
+#[derive(Debug)]
+pub(super) struct Table<'lab> {
+    host: &'lab Host,
+    family: &'static str,
+    installed: bool,
+}
+
+impl<'lab> Table<'lab> {
+    /// Where legacy iptables has its table `raw`, for both versions of IP.
+    pub(super) fn raw(host: &'lab Host, port: u16) -> Result<Self, Error> {
+        Self::new(host, "inet", "hook prerouting priority raw", port)
+    }
+
+    /// At the device, before the IP layer.
+    pub(super) fn ingress(host: &'lab Host, port: u16) -> Result<Self, Error> {
+        let hook = format!("hook ingress device {} priority 0", host.interface());
+        Self::new(host, "netdev", &hook, port)
+    }
+
+    fn new(host: &'lab Host, family: &'static str, hook: &str, port: u16) -> Result<Self, Error> {
+        // The counter is before the verdict: what is not dropped is not counted.
+        let rules = format!(
+            "table {family} {NAME} {{\n chain early {{\n type filter {hook}\n udp dport {port} \
+             counter drop\n }}\n}}\n"
+        );
+        command::run(host, PROGRAM, &[&rules])?;
+        Ok(Self {
+            host,
+            family,
+            installed: true,
+        })
+    }
+}
+
+impl Rule for Table<'_> {
+    fn dropped(&self) -> Result<u64, Error> {
+        let arguments = ["-j", "list", "table", self.family, NAME];
+        let text = command::run(self.host, PROGRAM, &arguments)?;
+        parse_dropped(&text).ok_or_else(|| Error::Program {
+            command: format!("{PROGRAM} {}", arguments.join(" ")),
+            why: format!("no counter in its answer: {text}"),
+        })
+    }
+
+    fn remove(&mut self) -> Result<(), Error> {
+        if !std::mem::take(&mut self.installed) {
+            return Ok(());
+        }
+        let arguments = ["delete", "table", self.family, NAME];
+        command::run(self.host, PROGRAM, &arguments).map(drop)
+    }
+}
+
+/// The packets of all counters in the rules of a table, as `nft -j list table` tells them
+/// (libnftables-json(5)); nothing if there is no counter.
+fn parse_dropped(text: &str) -> Option<u64> {
+    let document: Value = serde_json::from_str(text).ok()?;
+    let objects = document.get("nftables")?.as_array()?;
+    let statements = objects
+        .iter()
+        .filter_map(|object| object.get("rule")?.get("expr")?.as_array())
+        .flatten();
+    statements
+        .filter_map(|statement| statement.get("counter")?.get("packets")?.as_u64())
+        .fold(None, |sum, packets| {
+            Some(sum.unwrap_or(0_u64).saturating_add(packets))
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    /// As nft 1.0.6 writes it, with these counters in one rule each.
+    fn listing(counters: &[(u64, u64)]) -> String {
+        let mut objects = vec![
+            json!({"metainfo": {"version": "1.0.6", "json_schema_version": 1}}),
+            json!({"table": {"family": "inet", "name": NAME, "handle": 1}}),
+            json!({"chain": {"family": "inet", "table": NAME, "name": "early", "prio": -300}}),
+        ];
+        objects.extend(counters.iter().map(|(packets, bytes)| {
+            json!({"rule": {"family": "inet", "expr": [
+                {"match": {"op": "==", "left": {"payload": {"protocol": "udp", "field": "dport"}},
+                           "right": 4321}},
+                {"counter": {"packets": packets, "bytes": bytes}},
+                {"drop": null},
+            ]}})
+        }));
+        json!({ "nftables": objects }).to_string()
+    }
+
+    #[test]
+    fn no_counter_is_not_a_count_of_nothing() {
+        assert_eq!(parse_dropped(&listing(&[])), None);
+        assert_eq!(parse_dropped(&listing(&[(0, 0)])), Some(0));
+        for odd in [
+            "",
+            "{}",
+            "[]",
+            r#"{"nftables": 7}"#,
+            r#"{"nftables": [{"rule": 7}]}"#,
+        ] {
+            assert_eq!(parse_dropped(odd), None, "{odd}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn every_count_is_read(counters in prop::collection::vec((0..u64::MAX / 8, any::<u64>()), 1..5)) {
+            let sum = counters.iter().map(|(packets, _)| packets).sum();
+            prop_assert_eq!(parse_dropped(&listing(&counters)), Some(sum));
+        }
+
+        #[test]
+        fn what_is_cut_off_is_no_count(packets: u64, cut in 0.0..1.0) {
+            let text = listing(&[(packets, 7)]);
+            let end = (text.len() as f64 * cut) as usize;
+            prop_assert_eq!(parse_dropped(&text[..end]), None);
+        }
+    }
+}
