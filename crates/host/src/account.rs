@@ -58,7 +58,10 @@ pub enum Arrival {
     Tap,
     /// From a ring that an XDP program fills. What the program lets pass goes on to IP, and is lost
     /// to this program wherever the kernel leaves it.
-    Xdp,
+    Xdp {
+        /// The program runs in the driver, whose counters then have what the ring refused.
+        in_driver: bool,
+    },
     /// Nowhere: a rule that drops packets counts them, and what it counts is "delivered".
     Rule,
 }
@@ -186,7 +189,10 @@ impl Account<'_> {
                 ..loss(Station::Sender, *count)
             });
         }
-        if self.route == Route::Hosts {
+        if self.route != Route::Hosts {
+            return;
+        }
+        if self.departure == Departure::Socket {
             let dropped = self.sndbuf_errors();
             ledger.lose(Loss {
                 reason: "dropped behind the sending socket".to_owned(),
@@ -194,6 +200,19 @@ impl Account<'_> {
                 scope: Scope::Namespace,
                 exact: !self.gso,
                 ..loss(Station::Sender, dropped)
+            });
+            return;
+        }
+        // Frames pass no socket: what the interface had no room for is its own count.
+        for (name, link) in self.sender.iter().flat_map(|sender| &sender.links) {
+            ledger.lose(Loss {
+                reason: "dropped by the sending interface".to_owned(),
+                source: format!("{name} tx_dropped"),
+                scope: Scope::Interface,
+                ..loss(
+                    Station::Sender,
+                    self.beyond_refused(unsigned(link.counters.tx_dropped)),
+                )
             });
         }
     }
@@ -267,7 +286,12 @@ impl Account<'_> {
             let source = "sender tx_queue_N_xdp_xmit_errors".to_owned();
             return (source, Scope::Interface, self.redirect_refused());
         }
-        if self.gso || self.departure == Departure::Frames {
+        if self.departure == Departure::Frames {
+            let dropped = link(self.sender, interface, |link| link.tx_dropped);
+            let dropped = self.beyond_refused(dropped);
+            return ("sender tx_dropped".to_owned(), Scope::Interface, dropped);
+        }
+        if self.gso {
             let dropped = link(self.sender, interface, |link| link.tx_dropped);
             return ("sender tx_dropped".to_owned(), Scope::Interface, dropped);
         }
@@ -277,6 +301,13 @@ impl Account<'_> {
             Scope::Namespace,
             dropped,
         )
+    }
+
+    /// Drops of the sending interface that the program was not told of. An AF_XDP socket answers
+    /// `EBUSY` for each frame that the driver drops (`xsk_generic_xmit` in net/xdp/xsk.c), and the
+    /// driver counts that one, too.
+    fn beyond_refused(&self, dropped: u64) -> u64 {
+        dropped.saturating_sub(total(self.refused.values().copied()))
     }
 
     /// Datagrams (or trains) that the sending kernel took and dropped.
@@ -527,8 +558,13 @@ fn loss(station: Station, count: u64) -> Loss {
     }
 }
 
+/// What the kernel lost for this reason; a program's own rings may have reasons of the same name.
 fn lost_for(ledger: &Ledger, reason: &str) -> u64 {
-    let rows = ledger.losses.iter().filter(|loss| loss.reason == reason);
+    let kernel = ledger
+        .losses
+        .iter()
+        .filter(|loss| loss.station != Station::Ring);
+    let rows = kernel.filter(|loss| loss.reason == reason);
     total(rows.map(|loss| loss.count))
 }
 

@@ -12,7 +12,7 @@ use mpps_os::bpf::btf::Btf;
 use mpps_os::bpf::{Link, PerCpuMap, PerCpuMapKind, Program, ProgramKind};
 use serde::{Deserialize, Serialize};
 
-use crate::DropReasons;
+use crate::{DropReasons, ReasonCount};
 use fields::Fields;
 
 mod fields;
@@ -86,6 +86,30 @@ const KINDS_MAX: u32 = 2048;
 const EPERM: i32 = 1;
 /// The function of the kernel that frees the members of a train with their head.
 const RELEASE: &str = "skb_release_data";
+
+impl DropCount {
+    /// What one namespace dropped of the watched packets between two readings, by reason.
+    pub fn since(now: &[Self], then: &[Self], netns: u32) -> Vec<ReasonCount> {
+        let ours = |count: &&Self| count.ours && count.netns == netns;
+        now.iter()
+            .filter(ours)
+            .map(|now| {
+                let then = then.iter().filter(ours);
+                let then = then
+                    .filter(|then| then.reason == now.reason)
+                    .map(|then| (then.skbs, then.datagrams))
+                    .next()
+                    .unwrap_or_default();
+                ReasonCount {
+                    reason: now.reason_name.clone(),
+                    buffers: now.skbs.saturating_sub(then.0),
+                    datagrams: now.datagrams.saturating_sub(then.1),
+                }
+            })
+            .filter(|count| count.buffers > 0)
+            .collect()
+    }
+}
 
 impl DropProbe {
     /// Starts to count.

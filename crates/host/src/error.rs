@@ -18,6 +18,25 @@ pub enum Error {
         /// What is wrong with it, with the line where that helps.
         what: String,
     },
+    /// This cannot be had here.
+    #[error("{object}: {why}; {remedy}")]
+    Impossible {
+        /// What it is about, such as an interface.
+        object: String,
+        /// Why not.
+        why: String,
+        /// What a user can do about it.
+        remedy: String,
+    },
+    /// A change failed in the middle, and what was changed before could not all be put back.
+    #[error("{cause}; and of what was changed before: {rest}; `mpps undo` tries again")]
+    PutBack {
+        /// Why the change failed.
+        #[source]
+        cause: Box<Error>,
+        /// What could not be put back, and why.
+        rest: String,
+    },
     /// A list of CPUs could not be read.
     #[error(transparent)]
     CpuList(#[from] CpuListError),
@@ -27,6 +46,19 @@ pub enum Error {
 }
 
 impl Error {
+    /// What cannot be had here, why, and what helps.
+    pub(crate) fn impossible(
+        object: impl Into<String>,
+        why: impl Into<String>,
+        remedy: impl Into<String>,
+    ) -> Self {
+        Self::Impossible {
+            object: object.into(),
+            why: why.into(),
+            remedy: remedy.into(),
+        }
+    }
+
     /// A file whose content is not what it should be.
     pub(crate) fn malformed(file: impl Into<String>, what: impl Into<String>) -> Self {
         Self::Malformed {

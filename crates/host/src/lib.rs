@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 pub mod account;
+pub mod carve_out;
 pub mod cpu;
 pub mod cpu_list;
 pub mod delta;
@@ -10,6 +11,7 @@ pub mod drop_reason;
 mod error;
 pub mod fingerprint;
 pub mod interface_facts;
+pub mod journal;
 pub mod ledger;
 mod link_counters;
 pub mod proc_stat;
@@ -20,8 +22,10 @@ pub mod snmp;
 pub mod socket_buffer;
 pub mod softnet;
 pub mod sysctl;
+pub mod technique;
 
 pub use account::{Account, Arrival, Departure, ReasonCount, RingDrop, Route};
+pub use carve_out::{CarveOut, Leftover, Plan};
 pub use cpu::{Cpu, CpuUnavailable, Relation, Topology};
 pub use cpu_list::{CpuList, CpuListError};
 pub use delta::{Delta, LinkDelta, SoftnetDelta};
@@ -30,6 +34,7 @@ pub use drop_reason::DropReasons;
 pub use error::{Error, Result};
 pub use fingerprint::{Difference, Fingerprint};
 pub use interface_facts::InterfaceFacts;
+pub use journal::{Journal, Life};
 pub use ledger::{Grouped, Ledger, Loss, Scope, Station, Witness};
 pub use link_counters::LinkCounters;
 pub use proc_stat::{CpuBusy, CpuTicks, ProcStat};
@@ -38,3 +43,4 @@ pub use snapshot::{LinkSnapshot, Snapshot};
 pub use snmp::Snmp;
 pub use socket_buffer::{Direction, SocketBuffer};
 pub use softnet::{Softnet, SoftnetRow};
+pub use technique::{TECHNIQUES, Technique, Verdict};

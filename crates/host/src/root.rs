@@ -51,6 +51,11 @@ impl Root {
         self.read(path).ok().filter(|text| !text.is_empty())
     }
 
+    /// Whether there is such a file or directory, as far as this user may see.
+    pub(crate) fn exists(&self, path: &str) -> bool {
+        self.0.join(path).exists()
+    }
+
     /// The names in a directory in order; none where there is no such directory.
     pub(crate) fn names(&self, path: &str) -> Vec<String> {
         let mut names: Vec<String> = std::fs::read_dir(self.0.join(path))

@@ -236,3 +236,129 @@ proptest! {
         prop_assert_eq!(account.ledger().unaccounted, signed(hidden));
     }
 }
+
+/// Read from kernel 6.18.44: frames redirected by XDP into a veth whose receiver has an AF_XDP ring.
+#[test]
+fn redirected_frames_are_in_no_counter_of_a_socket() {
+    let sender = with_link(delta(&[]), "tx", |link| {
+        link.counters.tx_dropped = 100_000;
+        link.driver
+            .insert("tx_queue_0_xdp_xmit_errors".to_owned(), 60_000);
+        link.driver
+            .insert("tx_queue_1_xdp_xmit_errors".to_owned(), 40_000);
+        link.driver
+            .insert("tx_queue_0_xdp_xmit".to_owned(), 300_000);
+    });
+    let receiver = with_link(delta(&[]), "rx", |link| {
+        // What the rings refused to redirected frames, and what could not be redirected on.
+        link.counters.rx_dropped = 100_000 + 50_000;
+        link.driver.insert("rx_queue_0_drops".to_owned(), 50_000);
+        link.driver
+            .insert("rx_queue_0_xdp_packets".to_owned(), 300_000);
+    });
+    let mut account = Account {
+        delivered: 250_000,
+        departure: Departure::Redirect,
+        arrival: Arrival::Xdp { in_driver: true },
+        ..account(RING, &sender, &receiver)
+    };
+    account.ring_drops = vec![RingDrop {
+        reason: "receive ring full".to_owned(),
+        source: "XDP_STATISTICS rx_ring_full".to_owned(),
+        count: 50_000,
+    }];
+    let ledger = account.ledger();
+    assert_eq!(ledger.unaccounted, 0, "{ledger:?}");
+    assert_eq!(ledger.lost_at(Station::Wire), 100_000);
+    assert_eq!(ledger.lost_at(Station::Backlog), 0);
+    assert_eq!(ledger.lost_at(Station::Ring), 50_000);
+    assert!(
+        ledger.witnesses.iter().all(crate::Witness::agrees),
+        "{ledger:?}"
+    );
+}
+
+/// A tap's losses are its ring's; what the kernel does with its own copies is none of its business.
+#[test]
+fn the_kernels_own_copies_are_no_loss_of_a_tap() {
+    let sender = with_link(delta(&[]), "tx", |link| {
+        link.driver
+            .insert("tx_queue_0_xdp_xmit_errors".to_owned(), 25_000);
+        link.counters.tx_dropped = 25_000;
+    });
+    let receiver = with_link(
+        delta(&[("Udp.NoPorts", 375_000), ("Ip.InReceives", 375_000)]),
+        "rx",
+        |link| {
+            link.counters.rx_dropped = 25_000;
+            link.driver
+                .insert("rx_queue_0_xdp_packets".to_owned(), 375_000);
+        },
+    );
+    let mut account = Account {
+        delivered: 300_000,
+        departure: Departure::Redirect,
+        arrival: Arrival::Tap,
+        ..account(RING, &sender, &receiver)
+    };
+    account.ring_drops = vec![RingDrop {
+        reason: "ring full".to_owned(),
+        source: "PACKET_STATISTICS tp_drops".to_owned(),
+        count: 75_000,
+    }];
+    let ledger = account.ledger();
+    assert_eq!(ledger.unaccounted, 0, "{ledger:?}");
+    assert_eq!(ledger.lost_at(Station::Udp), 0);
+}
+
+/// What a rule dropped is what it delivered: the difference that it leaves in IP is not lost again.
+#[test]
+fn what_a_rule_drops_is_not_a_loss_of_the_packet_filter() {
+    let sender = delta(&[("Udp.OutDatagrams", 400_000)]);
+    let receiver = with_link(
+        delta(&[("Ip.InReceives", 400_000), ("Ip.InDelivers", 0)]),
+        "rx",
+        |_| {},
+    );
+    let account = Account {
+        delivered: 400_000,
+        arrival: Arrival::Rule,
+        ..account(RING, &sender, &receiver)
+    };
+    assert_eq!(account.ledger().unaccounted, 0);
+}
+
+/// Between two hosts a frame that no socket sent is missing in the interface's counters alone.
+#[test]
+fn frames_between_hosts_are_dropped_by_their_interface() {
+    let sender = with_link(delta(&[("Udp.SndbufErrors", 7)]), "eth9", |link| {
+        link.counters.tx_dropped = 1_000;
+    });
+    let receiver = delta(&[]);
+    let account = Account {
+        delivered: 399_000,
+        departure: Departure::Frames,
+        ..account(Route::Hosts, &sender, &receiver)
+    };
+    let ledger = account.ledger();
+    assert_eq!((ledger.unaccounted, ledger.losses.len()), (0, 1));
+    assert_eq!(ledger.losses[0].source, "eth9 tx_dropped");
+}
+
+/// Read from kernel 6.18.44: AF_XDP answers for each frame that a full ring behind a veth refused.
+#[test]
+fn a_frame_that_was_refused_is_not_dropped_again() {
+    let sender = with_link(delta(&[]), "tx", |link| link.counters.tx_dropped = 51_392);
+    let receiver = with_link(delta(&[]), "rx", |link| {
+        link.driver
+            .insert("rx_queue_0_xdp_packets".to_owned(), 348_608);
+    });
+    let account = Account {
+        delivered: 348_608,
+        refused: BTreeMap::from([("Device or resource busy".to_owned(), 51_392)]),
+        departure: Departure::Frames,
+        ..account(RING, &sender, &receiver)
+    };
+    let ledger = account.ledger();
+    assert_eq!((ledger.unaccounted, ledger.lost()), (0, 51_392));
+}

@@ -47,7 +47,7 @@ impl Account<'_> {
                 let polled = queues.iter().map(|queue| unsigned(queue.packets)).sum();
                 let source = "receiver rx_queue_N_xdp_packets";
                 ledger.witness("taken from the ring by NAPI", source, passed, polled);
-                if self.arrival == Arrival::Xdp {
+                if self.arrival == (Arrival::Xdp { in_driver: true }) {
                     let rings = total(self.ring_drops.iter().map(|drop| drop.count));
                     let dropped = queue_counters(self.receiver, receiver, "rx_queue_", "_drops");
                     let source = "receiver rx_queue_N_drops";
@@ -97,6 +97,10 @@ impl Account<'_> {
             ("packet filter", "NETFILTER_DROP"),
         ] {
             let (lost, seen) = (lost_for(ledger, row), self.reason(reason).datagrams);
+            if reason == "NOT_SPECIFIED" && self.departure == Departure::Redirect {
+                // What XDP redirects is no socket buffer yet, so that its loss is no `kfree_skb`.
+                continue;
+            }
             if lost > 0 || seen > 0 {
                 ledger.witness(row, &format!("drop reason {reason}"), lost, seen);
             }

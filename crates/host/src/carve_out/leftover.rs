@@ -1,0 +1,107 @@
+//! Carve-outs that are on the host: of processes that live, and of those that died.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+
+use mpps_os::namespace::NetNamespace;
+
+use super::{KernelSteering, Outcome, Steering, Undone, undo_steps};
+use crate::Error;
+use crate::journal::{self, Journal, Life, Record};
+
+/// A journal that was found.
+#[derive(Debug)]
+pub struct Leftover {
+    /// The file.
+    pub journal: Journal,
+    /// What it says.
+    pub record: Record,
+}
+
+impl Leftover {
+    /// All journals of this user, and the files that could not be read as such.
+    pub fn list() -> (Vec<Self>, Vec<Error>) {
+        Self::list_in(&journal::directories())
+    }
+
+    pub(super) fn list_in(directories: &[PathBuf]) -> (Vec<Self>, Vec<Error>) {
+        let (mut found, mut unreadable) = (Vec::new(), Vec::new());
+        for journal in Journal::list(directories) {
+            match journal.read() {
+                Ok(Some(record)) => found.push(Self { journal, record }),
+                // Its process has ended in the meantime, and put everything back.
+                Ok(None) => {}
+                Err(error) => unreadable.push(error),
+            }
+        }
+        (found, unreadable)
+    }
+
+    /// Whether the process that made it is alive.
+    pub fn life(&self) -> Life {
+        self.record.owner.life()
+    }
+
+    /// Puts back what the journal says, if its process is dead; nothing otherwise. To be called in
+    /// the plan's network namespace. The journal goes away unless a step failed.
+    pub fn undo(&self, steering: &dyn Steering) -> Vec<Outcome> {
+        if self.life() != Life::Dead {
+            return Vec::new();
+        }
+        let mut outcomes = undo_steps(&self.record, steering);
+        if outcomes.iter().all(Outcome::finished)
+            && let Err(error) = self.journal.remove()
+        {
+            let step = "remove the journal".to_owned();
+            let result = Undone::Failed(error.to_string());
+            outcomes.push(Outcome { step, result });
+        }
+        outcomes
+    }
+
+    /// The same in the plan's network namespace, if a process or a name still holds it.
+    pub fn undo_there(&self) -> Vec<Outcome> {
+        let failed = |why: String| {
+            let step = format!("enter net:[{}]", self.record.plan.namespace);
+            let result = Undone::Failed(why);
+            vec![Outcome { step, result }]
+        };
+        let Some(path) = namespace_path(self.record.plan.namespace) else {
+            return failed("no process is in it and no name holds it".to_owned());
+        };
+        let entered = NetNamespace::open(&path)
+            .and_then(|namespace| namespace.run(|| self.undo(&KernelSteering)));
+        entered.unwrap_or_else(|error| failed(error.to_string()))
+    }
+}
+
+/// A file that stands for the network namespace: of a process in it, or the mount that
+/// `ip netns add` makes.
+fn namespace_path(namespace: u32) -> Option<String> {
+    let names = |directory: &str| {
+        let entries = fs::read_dir(directory).into_iter().flatten();
+        entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+    };
+    let processes = names("/proc")
+        .filter(|name| name.bytes().all(|byte| byte.is_ascii_digit()))
+        .map(|pid| format!("/proc/{pid}/ns/net"));
+    let named = names("/run/netns").map(|name| format!("/run/netns/{name}"));
+    processes
+        .chain(named)
+        .find(|path| fs::metadata(path).is_ok_and(|file| file.ino() == u64::from(namespace)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_own_namespace_is_found() {
+        let own = NetNamespace::current().expect("/proc is here").inode();
+        let path = namespace_path(own).expect("this process is in it");
+        let found = NetNamespace::open(&path).expect("its file opens");
+        assert_eq!(found.inode(), own);
+        assert_eq!(namespace_path(1), None);
+    }
+}

@@ -1,0 +1,60 @@
+//! What came of undoing a step.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use super::Step;
+
+/// One step, and what came of undoing it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Outcome {
+    /// The step that was to be undone.
+    pub step: String,
+    /// What came of it.
+    #[serde(flatten)]
+    pub result: Undone,
+}
+
+/// How undoing one step ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "result", content = "why", rename_all = "snake_case")]
+pub enum Undone {
+    /// The setting is as it was before.
+    Restored,
+    /// There was nothing to undo: it was as before already, or the interface is gone.
+    Nothing,
+    /// Somebody else has changed it since; it was left as it is. The text says what it is now.
+    Changed(String),
+    /// It could not be done.
+    Failed(String),
+}
+
+impl Outcome {
+    pub(super) fn new(step: &Step, result: Undone) -> Self {
+        let step = step.to_string();
+        Self { step, result }
+    }
+
+    /// The setting is as it was before.
+    pub fn clean(&self) -> bool {
+        matches!(self.result, Undone::Restored | Undone::Nothing)
+    }
+
+    /// Nothing is left that could be done: trying again would not help.
+    pub fn finished(&self) -> bool {
+        !matches!(self.result, Undone::Failed(_))
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let step = &self.step;
+        match &self.result {
+            Undone::Restored => write!(f, "undone: {step}"),
+            Undone::Nothing => write!(f, "nothing to undo: {step}"),
+            Undone::Changed(now) => write!(f, "left alone: {step}: changed since, {now}"),
+            Undone::Failed(why) => write!(f, "not undone: {step}: {why}"),
+        }
+    }
+}

@@ -1,0 +1,460 @@
+//! What this program is about to change on the host, on disk before it is changed.
+//!
+//! One file for each interface that is changed, so that two programs cannot change the same one.
+//! A file is always whole: it is written beside its place, flushed, and moved there.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use mpps_os::Error as Refusal;
+use serde::{Deserialize, Serialize};
+
+use crate::carve_out::Plan;
+use crate::root::Root;
+use crate::{Error, Result};
+
+/// The version of a journal's form.
+const SCHEMA: u32 = 1;
+
+/// Where a system keeps what is true until it restarts (`hier(7)`).
+const SYSTEM_DIRECTORY: &str = "/run/mpps";
+
+/// Journals are smaller; a larger file is none. A table of 65536 queues fits.
+const LENGTH_MAX: u64 = 4 << 20;
+
+/// The file of one change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Journal {
+    path: PathBuf,
+}
+
+/// What a journal says.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Record {
+    /// The version of this form.
+    pub schema: u32,
+    /// The process that makes the change.
+    pub owner: Owner,
+    /// All steps.
+    pub plan: Plan,
+    /// How many of them were at least begun.
+    pub begun: usize,
+}
+
+/// A process, so described that a later one with the same number is not taken for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Owner {
+    /// Its number.
+    pub pid: u32,
+    /// When it started, in clock ticks after the machine (`proc_pid_stat(5)`, field 22).
+    pub start_time_ticks: u64,
+    /// The process namespace in which the number is valid, by its inode number.
+    pub pid_namespace: u64,
+}
+
+/// What is known of a journal's process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Life {
+    /// It runs.
+    Alive,
+    /// It has ended.
+    Dead,
+    /// It cannot be seen from this process namespace.
+    Unknown,
+}
+
+/// Where journals are looked for, and, in this order, made: `/run/mpps`, and for an ordinary user
+/// `mpps` in `$XDG_RUNTIME_DIR`.
+pub fn directories() -> Vec<PathBuf> {
+    let own = std::env::var_os("XDG_RUNTIME_DIR").filter(|path| !path.is_empty());
+    let own = own.map(|path| PathBuf::from(path).join("mpps"));
+    let own = own.filter(|path| path.is_absolute());
+    std::iter::once(PathBuf::from(SYSTEM_DIRECTORY))
+        .chain(own)
+        .collect()
+}
+
+impl Record {
+    pub(crate) fn new(owner: Owner, plan: Plan) -> Self {
+        Self {
+            schema: SCHEMA,
+            owner,
+            plan,
+            begun: 0,
+        }
+    }
+
+    /// The name of its file: one for each interface of each network namespace.
+    fn file_name(&self) -> String {
+        let (namespace, index) = (self.plan.namespace, self.plan.interface_index);
+        format!("carve-out-{namespace}-{index}.json")
+    }
+}
+
+impl Journal {
+    /// Makes the file, in the first directory that takes it.
+    ///
+    /// # Errors
+    /// [`Error::Impossible`] if there is one for this interface; [`Error::Kernel`] if no
+    /// directory takes it.
+    pub(crate) fn create(directories: &[PathBuf], record: &Record) -> Result<Self> {
+        let mut refusal = Refusal::new(
+            "open",
+            SYSTEM_DIRECTORY,
+            io::Error::from(io::ErrorKind::NotFound),
+        );
+        for directory in directories {
+            let journal = Self {
+                path: directory.join(record.file_name()),
+            };
+            match journal.create_in(directory, record) {
+                Ok(()) => return Ok(journal),
+                Err(error) if error.source.kind() == io::ErrorKind::AlreadyExists => {
+                    return Err(journal.taken(record));
+                }
+                Err(error) => refusal = error,
+            }
+        }
+        Err(refusal.into())
+    }
+
+    fn create_in(&self, directory: &Path, record: &Record) -> Result<(), Refusal> {
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(directory)
+            .map_err(|source| Refusal::new("mkdir", directory.display(), source))?;
+        let beside = self.write_beside(record)?;
+        // Unlike rename(2), link(2) fails if the name is there already.
+        let linked = fs::hard_link(&beside, &self.path)
+            .map_err(|source| Refusal::new("link", self.path.display(), source));
+        let _ = fs::remove_file(&beside);
+        linked.and_then(|()| self.flush_directory())
+    }
+
+    fn taken(&self, record: &Record) -> Error {
+        let interface = &record.plan.interface;
+        let (why, remedy) = match self.read() {
+            Ok(Some(other)) if other.owner.life() == Life::Dead => (
+                format!(
+                    "process {} died and left a carve-out on it",
+                    other.owner.pid
+                ),
+                "`mpps undo` puts back what it left".to_owned(),
+            ),
+            Ok(Some(other)) => (
+                format!("process {} has a carve-out on it", other.owner.pid),
+                "end that one first".to_owned(),
+            ),
+            _ => (
+                format!("{} is in the way", self.path.display()),
+                "`mpps undo --list` tells more".to_owned(),
+            ),
+        };
+        Error::impossible(interface, why, remedy)
+    }
+
+    /// Replaces what the file says.
+    ///
+    /// # Errors
+    /// The refusal of the file system.
+    pub(crate) fn write(&self, record: &Record) -> Result<()> {
+        let beside = self.write_beside(record)?;
+        fs::rename(&beside, &self.path)
+            .map_err(|source| Refusal::new("rename", self.path.display(), source))?;
+        Ok(self.flush_directory()?)
+    }
+
+    /// Writes a new file next to the journal's place, flushed to the disk.
+    fn write_beside(&self, record: &Record) -> Result<PathBuf, Refusal> {
+        let beside = self
+            .path
+            .with_extension(format!("new-{}", record.owner.pid));
+        let failed = |call| {
+            let name = beside.display().to_string();
+            move |source| Refusal::new(call, name, source)
+        };
+        let text = serde_json::to_vec(record)
+            .map_err(io::Error::from)
+            .map_err(failed("write"))?;
+        // One of a process that died in the middle would be in the way.
+        let _ = fs::remove_file(&beside);
+        let mut file = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&beside)
+            .map_err(failed("open"))?;
+        file.write_all(&text).map_err(failed("write"))?;
+        file.sync_all().map_err(failed("fsync"))?;
+        Ok(beside)
+    }
+
+    /// What the file says; none where it has gone meanwhile.
+    ///
+    /// # Errors
+    /// [`Error::Impossible`] for the file of another user, who must not make us change settings;
+    /// [`Error::Malformed`] for one that is no journal; the refusal of the file system.
+    pub fn read(&self) -> Result<Option<Record>> {
+        let name = self.path.display().to_string();
+        let failed = |source| Refusal::new("read", &name, source);
+        let file = match File::open(&self.path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(failed(error).into()),
+        };
+        let status = file.metadata().map_err(failed)?;
+        let user = user_from(&Root::machine())?;
+        if status.uid() != user {
+            let why = format!("it belongs to user {}, not to {user}", status.uid());
+            return Err(Error::impossible(name, why, "run as that user"));
+        }
+        if !status.is_file() || status.len() > LENGTH_MAX {
+            return Err(Error::malformed(name, "not a journal"));
+        }
+        let record: Record = serde_json::from_reader(io::BufReader::new(file))
+            .map_err(|error| Error::malformed(&name, error.to_string()))?;
+        if record.schema != SCHEMA {
+            let what = format!("of version {}, {SCHEMA} is known", record.schema);
+            return Err(Error::malformed(name, what));
+        }
+        Ok(Some(record))
+    }
+
+    /// Takes the file away.
+    ///
+    /// # Errors
+    /// The refusal of the file system, but not that the file has gone already.
+    pub(crate) fn remove(&self) -> Result<()> {
+        match fs::remove_file(&self.path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(Refusal::new("unlink", self.path.display(), error).into())
+            }
+            _ => Ok(self.flush_directory()?),
+        }
+    }
+
+    /// All journals in these directories.
+    pub(crate) fn list(directories: &[PathBuf]) -> Vec<Self> {
+        let mut found: Vec<Self> = directories
+            .iter()
+            .filter_map(|directory| fs::read_dir(directory).ok())
+            .flatten()
+            .filter_map(|entry| Some(entry.ok()?.path()))
+            .filter(|path| path.extension().is_some_and(|end| end == "json"))
+            .map(|path| Self { path })
+            .collect();
+        found.sort_by(|a, b| a.path.cmp(&b.path));
+        found
+    }
+
+    /// Where the file is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Makes a new or removed name last, which flushing the file does not (`fsync(2)`).
+    fn flush_directory(&self) -> Result<(), Refusal> {
+        let directory = self.path.parent().unwrap_or(Path::new("/"));
+        File::open(directory)
+            .and_then(|directory| directory.sync_all())
+            .map_err(|source| Refusal::new("fsync", directory.display(), source))
+    }
+}
+
+impl Owner {
+    /// This process.
+    ///
+    /// # Errors
+    /// No `/proc`.
+    pub(crate) fn current() -> Result<Self> {
+        Self::current_from(&Root::machine())
+    }
+
+    fn current_from(root: &Root) -> Result<Self> {
+        let file = "proc/self/stat";
+        let stat = Stat::parse(&root.read(file)?)
+            .ok_or_else(|| Error::malformed(root.name(file), "no start time"))?;
+        Ok(Self {
+            pid: stat.pid,
+            start_time_ticks: stat.start_time_ticks,
+            pid_namespace: pid_namespace(root)?,
+        })
+    }
+
+    /// Whether that process is alive.
+    pub fn life(&self) -> Life {
+        self.life_from(&Root::machine())
+    }
+
+    fn life_from(&self, root: &Root) -> Life {
+        if pid_namespace(root).ok() != Some(self.pid_namespace) {
+            return Life::Unknown;
+        }
+        match root.read_if_present(&format!("proc/{}/stat", self.pid)) {
+            Ok(None) => Life::Dead,
+            // The file is there, and its process ends while it is read (ESRCH).
+            Err(error) if error.errno() == Some(3) => Life::Dead,
+            Err(_) => Life::Unknown,
+            Ok(Some(text)) => match Stat::parse(&text) {
+                // A zombie has closed its files, and only its parent keeps it.
+                Some(stat) if stat.ended || stat.start_time_ticks != self.start_time_ticks => {
+                    Life::Dead
+                }
+                Some(_) => Life::Alive,
+                None => Life::Unknown,
+            },
+        }
+    }
+}
+
+/// What is wanted of `/proc/PID/stat`.
+struct Stat {
+    pid: u32,
+    ended: bool,
+    start_time_ticks: u64,
+}
+
+impl Stat {
+    fn parse(text: &str) -> Option<Self> {
+        let pid = text.split_ascii_whitespace().next()?.parse().ok()?;
+        // The name in brackets may hold blanks and brackets. Field 3 follows it.
+        let (_, rest) = text.rsplit_once(')')?;
+        let mut fields = rest.split_ascii_whitespace();
+        let state = fields.next()?;
+        Some(Self {
+            pid,
+            ended: matches!(state, "Z" | "X"),
+            start_time_ticks: fields.nth(18)?.parse().ok()?,
+        })
+    }
+}
+
+fn pid_namespace(root: &Root) -> Result<u64> {
+    let name = root.name("proc/self/ns/pid");
+    let status = fs::metadata(&name).map_err(|source| Refusal::new("stat", &name, source))?;
+    Ok(status.ino())
+}
+
+/// The user as whom this process acts (`Uid:` in `proc_pid_status(5)`, second column).
+fn user_from(root: &Root) -> Result<u32> {
+    let file = "proc/self/status";
+    let status = root.read(file)?;
+    let user = status
+        .lines()
+        .find_map(|line| line.strip_prefix("Uid:"))
+        .and_then(|users| users.split_ascii_whitespace().nth(1)?.parse().ok());
+    user.ok_or_else(|| Error::malformed(root.name(file), "no user"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::root::fixture;
+    use proptest::prelude::*;
+
+    fn record(index: u32) -> Record {
+        let plan = Plan {
+            namespace: 7,
+            interface: "eth9".to_owned(),
+            interface_index: index,
+            queue: 1,
+            flow: "192.0.2.1:9".parse().expect("an address"),
+            steps: Vec::new(),
+        };
+        Record::new(Owner::current().expect("/proc is here"), plan)
+    }
+
+    #[test]
+    fn a_journal_is_made_once_replaced_and_removed() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let directories = [directory.path().join("a/mpps")];
+        let mut said = record(3);
+        let journal = Journal::create(&directories, &said).expect("made");
+        assert_eq!(journal.read().expect("readable"), Some(said.clone()));
+        let error = Journal::create(&directories, &said).expect_err("there is one");
+        let text = error.to_string();
+        assert!(text.contains("eth9: process"), "{text}");
+        Journal::create(&directories, &record(4)).expect("another interface");
+
+        said.begun = 2;
+        journal.write(&said).expect("written");
+        assert_eq!(journal.read().expect("readable"), Some(said));
+        assert_eq!(Journal::list(&directories).len(), 2);
+        for _ in 0..2 {
+            journal.remove().expect("removed, twice");
+        }
+        assert_eq!(journal.read().expect("gone is no error"), None);
+        let left: Vec<_> = fs::read_dir(&directories[0]).expect("there").collect();
+        assert_eq!(left.len(), 1, "{left:?}");
+    }
+
+    #[test]
+    fn a_directory_that_cannot_be_made_is_passed_over() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let file = directory.path().join("file");
+        fs::write(&file, "").expect("written");
+        let directories = [file.join("mpps"), directory.path().join("mpps")];
+        let journal = Journal::create(&directories, &record(1)).expect("the second");
+        assert!(journal.path().starts_with(&directories[1]));
+        let error = Journal::create(&directories[..1], &record(2)).expect_err("no room");
+        assert!(error.to_string().contains("file/mpps"), "{error}");
+    }
+
+    #[test]
+    fn foreign_files_are_errors_that_name_them() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let mut later = serde_json::to_value(record(1)).expect("plain data");
+        later["schema"] = 99.into();
+        for text in ["", "{}", "[1]", &later.to_string()] {
+            let path = directory.path().join("x.json");
+            fs::write(&path, text).expect("written");
+            let error = Journal { path }.read().expect_err("no journal").to_string();
+            assert!(error.contains("x.json"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_process_is_told_from_its_successor() {
+        let own = Owner::current().expect("/proc is here");
+        assert_eq!(own.life(), Life::Alive);
+        let earlier = Owner {
+            start_time_ticks: own.start_time_ticks.wrapping_sub(1),
+            ..own
+        };
+        assert_eq!(earlier.life(), Life::Dead);
+        let elsewhere = Owner {
+            pid_namespace: own.pid_namespace + 1,
+            ..own
+        };
+        assert_eq!(elsewhere.life(), Life::Unknown);
+    }
+
+    #[test]
+    fn a_zombie_is_dead() {
+        let stat = |state: &str| {
+            let zeros = "0 ".repeat(18);
+            format!("proc/9/stat = 9 (a) b) {state} {zeros}77 0\nproc/self/ns/pid = x")
+        };
+        for (state, life) in [("R", Life::Alive), ("Z", Life::Dead), ("X", Life::Dead)] {
+            let tree = fixture::tree(&stat(state));
+            let owner = Owner {
+                pid: 9,
+                start_time_ticks: 77,
+                pid_namespace: pid_namespace(&tree.root).expect("a file"),
+            };
+            assert_eq!(owner.life_from(&tree.root), life, "{state}");
+            let gone = Owner { pid: 10, ..owner };
+            assert_eq!(gone.life_from(&tree.root), Life::Dead);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_stat_panics(text in "\\PC{0,200}") {
+            let _ = Stat::parse(&text);
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! Every way to receive packets on Linux, and whether this host and this interface can.
+//!
+//! The table has the techniques of this program and those of others that one might choose instead.
+//! A verdict rests on [facts](Facts) that were read from the host, and says which.
+
+mod bypass;
+mod facts;
+mod queue;
+mod socket;
+mod xdp;
+
+#[cfg(test)]
+mod tests;
+
+pub use facts::{
+    Answer, Facts, Filters, Function, HostFacts, HugePages, NicFacts, VirtualFunctions,
+};
+
+use std::fmt;
+
+use serde::Serialize;
+
+/// One way to receive packets.
+#[derive(Clone, Copy)]
+pub struct Technique {
+    /// Its name.
+    pub name: &'static str,
+    /// The backend of this program that uses it, where there is one.
+    pub backend: Option<&'static str>,
+    assess: fn(&Facts) -> Verdict,
+}
+
+/// Whether a technique can be used on an interface, and what speaks for that.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Verdict {
+    /// Whether it can be used now.
+    pub usable: Usable,
+    /// The evidence.
+    pub why: String,
+    /// The one command that would make it usable, or, where no command can, the means.
+    pub remedy: Option<String>,
+    /// What it takes from the kernel.
+    pub takes: Takes,
+    /// Whether the kernel copies packets for it.
+    pub copies: Copies,
+}
+
+/// Whether a technique can be used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Usable {
+    /// It can.
+    Yes,
+    /// It cannot.
+    No,
+    /// Only trying can tell: this kernel does not say.
+    Unknown,
+}
+
+/// What a technique takes from the kernel's own network stack.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Takes {
+    /// Nothing.
+    Nothing,
+    /// The wanted flow; everything else goes on to the kernel.
+    Flow,
+    /// One queue.
+    Queue,
+    /// A virtual function: an interface that is made for it.
+    VirtualFunction,
+    /// The whole card, which the kernel then no longer has.
+    Nic,
+}
+
+/// Whether packets are copied on their way to the program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Copies {
+    /// Once, by the kernel.
+    Copy,
+    /// Never: the card writes to the program's memory.
+    ZeroCopy,
+    /// As the technique does that receives on it.
+    Depends,
+}
+
+/// Every technique, those that take least first.
+pub static TECHNIQUES: &[Technique] = &[
+    Technique::new("recv", Some("recv"), socket::recv),
+    Technique::new("recvmmsg", Some("recvmmsg"), socket::recvmmsg),
+    Technique::new("GRO", Some("recvmmsg"), socket::gro),
+    Technique::new("busy polling", Some("recvmmsg"), socket::busy_poll),
+    Technique::new("io_uring", Some("io_uring"), socket::io_uring),
+    Technique::new("packet_mmap", Some("packet_mmap"), socket::packet_mmap),
+    Technique::new("pcap", Some("pcap"), socket::pcap),
+    Technique::new("AF_XDP generic", Some("af_xdp"), xdp::generic),
+    Technique::new("AF_XDP native", Some("af_xdp"), xdp::native),
+    Technique::new("AF_XDP zero-copy", Some("af_xdp"), xdp::zero_copy),
+    Technique::new("bifurcated driver", Some("af_xdp"), queue::bifurcated),
+    Technique::new("SR-IOV VF", None, queue::virtual_function),
+    Technique::new("PF_RING", None, bypass::pf_ring),
+    Technique::new("netmap", None, bypass::netmap),
+    Technique::new("OpenOnload/EF_VI", None, bypass::onload),
+    Technique::new("Snabb", None, bypass::snabb),
+    Technique::new("DPDK", Some("dpdk"), bypass::dpdk),
+];
+
+impl Technique {
+    const fn new(
+        name: &'static str,
+        backend: Option<&'static str>,
+        assess: fn(&Facts) -> Verdict,
+    ) -> Self {
+        Self {
+            name,
+            backend,
+            assess,
+        }
+    }
+
+    /// Whether it can be used with what is known of this host and interface.
+    pub fn assess(&self, facts: &Facts) -> Verdict {
+        let verdict = (self.assess)(facts);
+        let nic = &facts.nic;
+        if nic.up || verdict.usable != Usable::Yes {
+            return verdict;
+        }
+        Verdict {
+            usable: Usable::No,
+            why: format!("{} is down", nic.name),
+            remedy: Some(format!("ip link set {} up", nic.name)),
+            ..verdict
+        }
+    }
+}
+
+impl fmt::Debug for Technique {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Technique")
+            .field("name", &self.name)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Verdict {
+    fn yes(why: impl Into<String>, takes: Takes, copies: Copies) -> Self {
+        Self {
+            usable: Usable::Yes,
+            why: why.into(),
+            remedy: None,
+            takes,
+            copies,
+        }
+    }
+
+    /// The same, but it cannot be used.
+    fn no(self, why: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self {
+            usable: Usable::No,
+            why: why.into(),
+            remedy: Some(remedy.into()),
+            ..self
+        }
+    }
+
+    /// The same, but no means helps on this host.
+    fn never(self, why: impl Into<String>) -> Self {
+        Self {
+            usable: Usable::No,
+            why: why.into(),
+            remedy: None,
+            ..self
+        }
+    }
+
+    /// The same, but nobody can tell without trying.
+    fn unknown(self, why: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self {
+            usable: Usable::Unknown,
+            ..self.no(why, remedy)
+        }
+    }
+}
+
+impl fmt::Display for Usable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Yes => "yes",
+            Self::No => "no",
+            Self::Unknown => "?",
+        })
+    }
+}
+
+impl fmt::Display for Takes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Nothing => "nothing",
+            Self::Flow => "its flow",
+            Self::Queue => "a queue",
+            Self::VirtualFunction => "a function",
+            Self::Nic => "the whole NIC",
+        })
+    }
+}
+
+impl fmt::Display for Copies {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Copy => "copy",
+            Self::ZeroCopy => "zero-copy",
+            Self::Depends => "depends",
+        })
+    }
+}

@@ -1,0 +1,376 @@
+//! What a host shows of itself that decides which techniques it has.
+
+use std::collections::BTreeSet;
+
+use mpps_os::ethtool::{self, ntuple, rss};
+use mpps_os::netlink::{link, napi, netdev};
+use mpps_os::{Error as Refusal, capability};
+use serde::Serialize;
+
+use crate::carve_out::FILTERS;
+use crate::root::Root;
+use crate::{Error, Result};
+
+/// Kernel modules that stand for a technique. `/sys/module` has those that are built in as well,
+/// if they have parameters.
+const MODULES: [&str; 13] = [
+    "igb_uio",
+    "ixgbevf",
+    "mlx5_core",
+    "netmap",
+    "onload",
+    "pf_ring",
+    "sfc",
+    "sfc_char",
+    "sfc_resource",
+    "uio",
+    "uio_pci_generic",
+    "vfio",
+    "vfio_pci",
+];
+
+/// Devices that stand for a technique, and programs and libraries that belong to one.
+const FILES: [&str; 11] = [
+    "dev/netmap",
+    "dev/onload",
+    "dev/vfio/vfio",
+    "proc/net/packet",
+    "proc/net/pf_ring/info",
+    "sys/module/sfc_resource/afxdp/register",
+    "usr/bin/dpdk-devbind.py",
+    "usr/bin/onload",
+    "usr/bin/snabb",
+    "usr/local/bin/snabb",
+    "usr/sbin/dpdk-devbind",
+];
+
+/// All that is known of a host and one of its interfaces.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Facts {
+    /// The host.
+    pub host: HostFacts,
+    /// The interface.
+    pub nic: NicFacts,
+}
+
+/// What is true of the whole host, for this process.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct HostFacts {
+    /// The kernel's release, such as `6.18.44`.
+    pub kernel: String,
+    /// Which of the modules that matter are there.
+    pub modules: BTreeSet<String>,
+    /// Which of the devices, programs and kernel files that matter are there.
+    pub files: BTreeSet<String>,
+    /// `kernel.io_uring_disabled`; absent before Linux 6.6.
+    pub io_uring_disabled: Option<u32>,
+    /// `kernel.unprivileged_bpf_disabled`.
+    pub unprivileged_bpf_disabled: Option<u32>,
+    /// The kernel can busy poll (`net.core.busy_poll`); absent where it does not show its settings,
+    /// as in a network namespace of its own.
+    pub busy_poll: Option<bool>,
+    /// Reserved large pages.
+    pub huge_pages: HugePages,
+    /// The hardware can confine what a card writes to: there are IOMMU groups.
+    pub iommu: bool,
+    /// The capabilities of this process (`CapEff` of `/proc/PID/status`).
+    pub capabilities: u64,
+    /// It is in the user namespace that the kernel starts with, where BPF is allowed.
+    pub initial_user_namespace: bool,
+}
+
+/// The large pages of the default size (`/proc/meminfo`).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct HugePages {
+    /// Reserved.
+    pub total: u64,
+    /// Not in use.
+    pub free: u64,
+    /// The size of each, in bytes.
+    pub size_bytes: u64,
+}
+
+/// What is true of one interface.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct NicFacts {
+    /// Its name.
+    pub name: String,
+    /// Its driver, such as `veth` or `mlx5_core`; empty where there is none.
+    pub driver: String,
+    /// It was set up.
+    pub up: bool,
+    /// The largest packet without the link header, in bytes.
+    pub mtu_bytes: u32,
+    /// The default route goes through it: to take it from the kernel cuts the host off.
+    pub default_route: bool,
+    /// The PCI function behind it.
+    pub function: Option<Function>,
+    /// The virtual functions of that, where it has some.
+    pub virtual_functions: Option<VirtualFunctions>,
+    /// Receive queues in use.
+    pub rx_queues: u32,
+    /// Receive queues that it may have.
+    pub rx_queues_max: u32,
+    /// Merging on receipt (`rx-gro`); absent where the kernel does not say.
+    pub gro: Option<bool>,
+    /// Steering rules (`rx-ntuple-filter`): on, off, or fixed.
+    pub filters: Option<Filters>,
+    /// NAPI contexts: the kernel's receivers, which busy polling needs.
+    pub napi_contexts: Answer<usize>,
+    /// What the driver does with XDP programs, by the names of `netdev.yaml`.
+    pub xdp_features: Answer<Vec<&'static str>>,
+    /// Entries of the RSS table.
+    pub rss_entries: Answer<usize>,
+    /// Steering rules that are there.
+    pub rules: Answer<usize>,
+}
+
+/// The switch for steering rules.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Filters {
+    /// On.
+    On,
+    /// Off, and could be on.
+    Off,
+    /// Off for ever.
+    FixedOff,
+}
+
+/// A PCI function.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Function {
+    /// Its address, such as `0000:03:00.0`.
+    pub address: String,
+    /// The vendor's number.
+    pub vendor: u16,
+    /// The device's number.
+    pub device: u16,
+}
+
+/// The virtual functions of a card (`Documentation/PCI/pci-iov-howto.rst`).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct VirtualFunctions {
+    /// How many it may have.
+    pub total: u32,
+    /// How many it has now.
+    pub now: u32,
+}
+
+/// What the kernel answered to a question, or the words of its refusal.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Answer<T> {
+    /// The answer.
+    Is(T),
+    /// The refusal.
+    Refused(String),
+}
+
+impl<T> Default for Answer<T> {
+    fn default() -> Self {
+        Self::Refused("not asked".to_owned())
+    }
+}
+
+impl<T> Answer<T> {
+    /// The answer, if there is one.
+    pub fn value(&self) -> Option<&T> {
+        match self {
+            Self::Is(value) => Some(value),
+            Self::Refused(_) => None,
+        }
+    }
+
+    fn of(result: Result<T, Refusal>) -> Self {
+        match result {
+            Ok(value) => Self::Is(value),
+            Err(error) => Self::Refused(error.to_string()),
+        }
+    }
+}
+
+impl Facts {
+    /// Asks the host, and the interface in the calling thread's network namespace.
+    ///
+    /// # Errors
+    /// [`Error::Impossible`] for an interface that is not there, with those that are;
+    /// [`Error::Kernel`] where not even a list of interfaces can be had.
+    pub fn gather(interface: &str) -> Result<Self> {
+        Ok(Self {
+            nic: NicFacts::gather(interface)?,
+            host: HostFacts::gather(),
+        })
+    }
+}
+
+impl HostFacts {
+    /// Asks the host. What cannot be read counts as not there.
+    pub fn gather() -> Self {
+        Self {
+            initial_user_namespace: capability::in_initial_user_namespace(),
+            ..Self::from_root(&Root::machine())
+        }
+    }
+
+    pub(super) fn from_root(root: &Root) -> Self {
+        let number = |path: &str| root.read_if_possible(path)?.parse().ok();
+        let listed = root.read_if_possible("proc/modules").unwrap_or_default();
+        let listed: BTreeSet<&str> = listed
+            .lines()
+            .filter_map(|line| line.split_ascii_whitespace().next())
+            .collect();
+        let present = root.names("sys/module");
+        let status = root.read_if_possible("proc/thread-self/status");
+        let capabilities = status.as_deref().and_then(|status| {
+            let mask = status.lines().find_map(|l| l.strip_prefix("CapEff:"))?;
+            u64::from_str_radix(mask.trim(), 16).ok()
+        });
+        Self {
+            kernel: root
+                .read_if_possible("proc/sys/kernel/osrelease")
+                .unwrap_or_default(),
+            modules: MODULES
+                .iter()
+                .filter(|name| listed.contains(**name) || present.iter().any(|p| p == *name))
+                .map(|name| (*name).to_owned())
+                .collect(),
+            files: FILES
+                .iter()
+                .filter(|path| root.exists(path))
+                .map(|path| format!("/{path}"))
+                .collect(),
+            io_uring_disabled: number("proc/sys/kernel/io_uring_disabled"),
+            unprivileged_bpf_disabled: number("proc/sys/kernel/unprivileged_bpf_disabled"),
+            // Both files are there in the initial network namespace only.
+            busy_poll: root
+                .exists("proc/sys/net/core/netdev_budget")
+                .then(|| root.exists("proc/sys/net/core/busy_poll")),
+            huge_pages: huge_pages(&root.read_if_possible("proc/meminfo").unwrap_or_default()),
+            iommu: !root.names("sys/kernel/iommu_groups").is_empty(),
+            capabilities: capabilities.unwrap_or(0),
+            initial_user_namespace: false,
+        }
+    }
+
+    /// Whether the kernel is this version or a later one.
+    pub(super) fn since(&self, major: u32, minor: u32) -> bool {
+        let mut numbers = self
+            .kernel
+            .split(|c: char| !c.is_ascii_digit())
+            .map_while(|number| number.parse::<u32>().ok());
+        let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+        version >= (major, minor)
+    }
+
+    pub(super) fn capable(&self, capability: u8) -> bool {
+        self.capabilities >> capability & 1 == 1
+    }
+
+    pub(super) fn has_module(&self, name: &str) -> bool {
+        self.modules.contains(name)
+    }
+
+    pub(super) fn has_file(&self, name: &str) -> bool {
+        self.files.contains(name)
+    }
+}
+
+impl NicFacts {
+    fn gather(name: &str) -> Result<Self> {
+        let links = link::list()?;
+        let Some(link) = links.iter().find(|link| link.name == name) else {
+            let known: Vec<&str> = links.iter().map(|link| link.name.as_str()).collect();
+            return Err(Error::impossible(
+                name,
+                "there is no such interface",
+                format!("this host has {}", known.join(", ")),
+            ));
+        };
+        let features = ethtool::features(name).unwrap_or_default();
+        let feature = |wanted: &str| features.iter().find(|feature| feature.name == wanted);
+        let channels = ethtool::channels(name).ok();
+        let in_use = channels.map(|channels| channels.rx.saturating_add(channels.combined));
+        let most = channels.map(|channels| channels.rx_max.saturating_add(channels.combined_max));
+        let driver = ethtool::driver(name).unwrap_or_default();
+        let xdp = netdev::xdp_features(link.index);
+        let facts = Self {
+            name: name.to_owned(),
+            driver: driver.name,
+            up: link.up,
+            mtu_bytes: link.mtu,
+            rx_queues: in_use.unwrap_or(link.rx_queues),
+            rx_queues_max: most.unwrap_or(link.rx_queues),
+            gro: feature("rx-gro").map(|feature| feature.active),
+            filters: feature(FILTERS).map(|feature| match (feature.active, feature.changeable) {
+                (true, _) => Filters::On,
+                (false, true) => Filters::Off,
+                (false, false) => Filters::FixedOff,
+            }),
+            napi_contexts: Answer::of(napi::list(link.index).map(|list| list.len())),
+            xdp_features: Answer::of(xdp.map(|x| x.map(|x| x.names()).unwrap_or_default())),
+            rss_entries: Answer::of(rss::read(name).map(|rss| rss.indirection.len())),
+            rules: Answer::of(ntuple::table(name).map(|table| table.locations.len())),
+            ..Self::default()
+        };
+        Ok(facts.with_device(&Root::machine(), &driver.bus))
+    }
+
+    /// Adds what `/sys` and `/proc` have of the device at that place on the PCI bus.
+    ///
+    /// The device is looked up on its bus, because `/sys/class/net` may be that of another network
+    /// namespace, where the name is another interface's.
+    pub(super) fn with_device(mut self, root: &Root, bus: &str) -> Self {
+        let routes = root.read_if_possible("proc/thread-self/net/route");
+        self.default_route = routes.unwrap_or_default().lines().any(|line| {
+            // Interface, destination, gateway, flags, references, use, metric, mask.
+            let fields: Vec<&str> = line.split_ascii_whitespace().collect();
+            let [interface, "00000000", _, _, _, _, _, "00000000", ..] = fields[..] else {
+                return false;
+            };
+            interface == self.name
+        });
+        // The name of a bus without a PCI device is no path to anything else, either.
+        if bus.is_empty() || bus.contains('/') {
+            return self;
+        }
+        let read = |file: &str| root.read_if_possible(&format!("sys/bus/pci/devices/{bus}/{file}"));
+        let identity = |file: &str| u16::from_str_radix(read(file)?.strip_prefix("0x")?, 16).ok();
+        let number = |file: &str| read(file)?.parse().ok();
+        self.function = identity("vendor")
+            .zip(identity("device"))
+            .map(|(vendor, device)| Function {
+                address: bus.to_owned(),
+                vendor,
+                device,
+            });
+        self.virtual_functions = number("sriov_totalvfs").map(|total| VirtualFunctions {
+            total,
+            now: number("sriov_numvfs").unwrap_or(0),
+        });
+        self
+    }
+
+    pub(super) fn xdp(&self, feature: &str) -> bool {
+        self.xdp_features
+            .value()
+            .is_some_and(|features| features.contains(&feature))
+    }
+}
+
+fn huge_pages(memory: &str) -> HugePages {
+    let number = |name: &str| {
+        let line = memory.lines().find_map(|line| line.strip_prefix(name))?;
+        let number = line
+            .trim_start_matches(':')
+            .split_ascii_whitespace()
+            .next()?;
+        number.parse::<u64>().ok()
+    };
+    HugePages {
+        total: number("HugePages_Total").unwrap_or(0),
+        free: number("HugePages_Free").unwrap_or(0),
+        // What the kernel calls kB are units of 1024.
+        size_bytes: number("Hugepagesize").unwrap_or(0).saturating_mul(1024),
+    }
+}

@@ -1,0 +1,108 @@
+//! A part of a card instead of the whole: one queue, or one virtual function.
+
+use mpps_os::capability::CAP_NET_ADMIN;
+
+use super::facts::Filters;
+use super::{Answer, Copies, Facts, Takes, Verdict, xdp};
+
+/// The driver keeps the card, and gives one queue with one flow away.
+pub(super) fn bifurcated(facts: &Facts) -> Verdict {
+    let (nic, host) = (&facts.nic, &facts.host);
+    let name = &nic.name;
+    let zero_copy = nic.xdp("xsk-zerocopy");
+    let verdict = Verdict::yes(
+        "",
+        Takes::Queue,
+        if zero_copy {
+            Copies::ZeroCopy
+        } else {
+            Copies::Copy
+        },
+    );
+    match nic.filters {
+        Some(Filters::On | Filters::Off) => {}
+        Some(Filters::FixedOff) | None => {
+            let why = format!(
+                "{} has no steering rules (ntuple-filters: off [fixed])",
+                xdp::driver(facts)
+            );
+            return verdict.never(why);
+        }
+    }
+    let entries = match &nic.rss_entries {
+        Answer::Refused(why) => return verdict.never(format!("it shows no RSS table ({why})")),
+        Answer::Is(0) => return verdict.never("its RSS table is empty"),
+        Answer::Is(entries) => entries,
+    };
+    if let (Answer::Refused(why), Some(Filters::On)) = (&nic.rules, nic.filters) {
+        return verdict.never(format!("its steering rules cannot be read ({why})"));
+    }
+    if nic.rx_queues < 2 {
+        let why = format!("1 receive queue of at most {}", nic.rx_queues_max);
+        return if nic.rx_queues_max > 1 {
+            verdict.no(why, format!("ethtool -L {name} combined 2"))
+        } else {
+            verdict.never(why)
+        };
+    }
+    let command =
+        format!("mpps recv --backend af_xdp --queue-carve-out --interface {name} ADDR:PORT");
+    if !host.capable(CAP_NET_ADMIN) {
+        return verdict.no(
+            "this process has no CAP_NET_ADMIN",
+            format!("sudo {command}"),
+        );
+    }
+    let why = format!(
+        "{} queues, an RSS table of {entries} entries, ntuple-filters {}",
+        nic.rx_queues,
+        if nic.filters == Some(Filters::On) {
+            "on"
+        } else {
+            "off, can be switched on"
+        },
+    );
+    // The queue is of use only to what can receive from one: AF_XDP.
+    let receiver = xdp::native(facts);
+    if receiver.usable != super::Usable::Yes {
+        return Verdict {
+            why: format!("{why}; but {}", receiver.why),
+            ..Verdict {
+                takes: Takes::Queue,
+                ..receiver
+            }
+        };
+    }
+    Verdict { why, ..verdict }
+}
+
+/// The card shows a second one of itself, which can be taken while the first stays.
+pub(super) fn virtual_function(facts: &Facts) -> Verdict {
+    let nic = &facts.nic;
+    let verdict = Verdict::yes("", Takes::VirtualFunction, Copies::Depends);
+    match nic.virtual_functions {
+        None => {
+            let device = match &nic.function {
+                Some(function) => format!("PCI function {}", function.address),
+                None => format!("{} is no PCI card: it", nic.name),
+            };
+            verdict.never(format!(
+                "{device} has no sriov_totalvfs, no virtual functions"
+            ))
+        }
+        Some(functions) if functions.total == 0 => {
+            verdict.never("sriov_totalvfs is 0: the firmware allows no virtual functions")
+        }
+        Some(functions) if functions.now == 0 => verdict.no(
+            format!("0 of {} virtual functions are there", functions.total),
+            format!("echo 1 > /sys/class/net/{}/device/sriov_numvfs", nic.name),
+        ),
+        Some(functions) => Verdict {
+            why: format!(
+                "{} of {} virtual functions are there",
+                functions.now, functions.total
+            ),
+            ..verdict
+        },
+    }
+}

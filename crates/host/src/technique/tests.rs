@@ -1,0 +1,292 @@
+//! Verdicts on four interfaces: recorded trees, and answers of the kernel as it would give them.
+
+use std::collections::BTreeMap;
+
+use super::facts::Filters;
+use super::*;
+use crate::root::fixture;
+
+type Verdicts = BTreeMap<&'static str, Verdict>;
+
+fn facts(tree: &str, bus: &str, nic: NicFacts, initial: bool) -> Facts {
+    let tree = fixture::tree(tree);
+    let host = HostFacts {
+        initial_user_namespace: initial,
+        ..HostFacts::from_root(&tree.root)
+    };
+    let nic = nic.with_device(&tree.root, bus);
+    Facts { host, nic }
+}
+
+fn verdicts(facts: &Facts) -> Verdicts {
+    TECHNIQUES
+        .iter()
+        .map(|technique| (technique.name, technique.assess(facts)))
+        .collect()
+}
+
+fn refused<T>(what: &str) -> Answer<T> {
+    Answer::Refused(format!("{what}: Operation not supported (os error 95)"))
+}
+
+fn intel() -> Facts {
+    let nic = NicFacts {
+        name: "eth2".to_owned(),
+        driver: "ixgbe".to_owned(),
+        up: true,
+        mtu_bytes: 1500,
+        rx_queues: 8,
+        rx_queues_max: 63,
+        gro: Some(true),
+        filters: Some(Filters::Off),
+        napi_contexts: Answer::Refused("netlink NETDEV_CMD_NAPI_GET: ENOENT".to_owned()),
+        xdp_features: Answer::Is(vec!["basic", "redirect", "ndo-xmit", "xsk-zerocopy"]),
+        rss_entries: Answer::Is(128),
+        rules: Answer::Is(0),
+        ..NicFacts::default()
+    };
+    let tree = include_str!("../../tests/fixtures/nic-sriov.tree");
+    facts(tree, "0000:03:00.0", nic, true)
+}
+
+fn solarflare() -> Facts {
+    let nic = NicFacts {
+        name: "sf0".to_owned(),
+        driver: "sfc".to_owned(),
+        up: true,
+        mtu_bytes: 9000,
+        rx_queues: 1,
+        rx_queues_max: 16,
+        gro: Some(false),
+        filters: Some(Filters::On),
+        napi_contexts: Answer::Refused("netlink NETDEV_CMD_NAPI_GET: ENOENT".to_owned()),
+        xdp_features: Answer::Refused("netlink NETDEV_CMD_DEV_GET: ENOENT".to_owned()),
+        rss_entries: Answer::Is(128),
+        rules: Answer::Is(2),
+        ..NicFacts::default()
+    };
+    let tree = include_str!("../../tests/fixtures/nic-solarflare.tree");
+    facts(tree, "0000:81:00.0", nic, true)
+}
+
+fn virtio() -> Facts {
+    let nic = NicFacts {
+        name: "eth0".to_owned(),
+        driver: "virtio_net".to_owned(),
+        up: true,
+        mtu_bytes: 1500,
+        rx_queues: 1,
+        rx_queues_max: 1,
+        gro: Some(true),
+        filters: Some(Filters::FixedOff),
+        napi_contexts: Answer::Is(1),
+        xdp_features: Answer::Is(vec!["basic", "redirect", "rx-sg"]),
+        rss_entries: refused("ioctl ETHTOOL_GRSSH eth0"),
+        rules: refused("ioctl ETHTOOL_GRXCLSRLCNT eth0"),
+        ..NicFacts::default()
+    };
+    let tree = include_str!("../../tests/fixtures/nic-virtio.tree");
+    facts(tree, "0000:00:03.0", nic, true)
+}
+
+fn veth() -> Facts {
+    let nic = NicFacts {
+        name: "near".to_owned(),
+        driver: "veth".to_owned(),
+        up: true,
+        mtu_bytes: 1500,
+        rx_queues: 4,
+        rx_queues_max: 4,
+        gro: Some(false),
+        filters: Some(Filters::FixedOff),
+        napi_contexts: Answer::Is(0),
+        xdp_features: Answer::Is(vec!["basic", "redirect", "rx-sg"]),
+        rss_entries: refused("ioctl ETHTOOL_GRSSH near"),
+        rules: refused("ioctl ETHTOOL_GRXCLSRLCNT near"),
+        ..NicFacts::default()
+    };
+    let tree = include_str!("../../tests/fixtures/nic-veth.tree");
+    facts(tree, "", nic, false)
+}
+
+#[track_caller]
+fn expect(verdicts: &Verdicts, name: &str, usable: Usable, why: &str, remedy: Option<&str>) {
+    let verdict = &verdicts[name];
+    assert_eq!(verdict.usable, usable, "{name}: {verdict:#?}");
+    assert!(verdict.why.contains(why), "{name}: {verdict:#?}");
+    match (remedy, &verdict.remedy) {
+        (None, None) => {}
+        (Some(wanted), Some(remedy)) if remedy.contains(wanted) => {}
+        _ => panic!("{name}: another remedy: {verdict:#?}"),
+    }
+}
+
+#[test]
+fn a_card_with_virtual_functions() {
+    use Usable::{No, Unknown, Yes};
+    let facts = intel();
+    let function = facts.nic.function.as_ref().expect("a PCI card");
+    assert_eq!((function.vendor, function.device), (0x8086, 0x10fb));
+    assert!(facts.nic.default_route);
+    let all = verdicts(&facts);
+    expect(&all, "recvmmsg", Yes, "8 receive queues", None);
+    expect(&all, "GRO", Yes, "rx-gro is on", None);
+    expect(
+        &all,
+        "busy polling",
+        Unknown,
+        "NAPI_GET",
+        Some("--busy-poll"),
+    );
+    expect(&all, "packet_mmap", Yes, "AF_PACKET", None);
+    expect(&all, "AF_XDP native", Yes, "ixgbe", None);
+    expect(&all, "AF_XDP zero-copy", Yes, "xsk-zerocopy", None);
+    expect(&all, "bifurcated driver", Yes, "128 entries", None);
+    let sriov = Some("echo 1 > /sys/class/net/eth2/device/sriov_numvfs");
+    expect(&all, "SR-IOV VF", No, "0 of 63", sriov);
+    let bind = Some("dpdk-devbind.py --bind=vfio-pci 0000:03:00.0");
+    expect(&all, "DPDK", No, "default route", bind);
+    expect(&all, "OpenOnload/EF_VI", No, "8086:10fb", None);
+    expect(&all, "Snabb", No, "/usr/bin/snabb", Some("make install"));
+    expect(&all, "PF_RING", No, "not loaded", Some("modprobe pf_ring"));
+    expect(&all, "netmap", No, "/dev/netmap", Some("modprobe netmap"));
+    assert_eq!(all["DPDK"].takes, Takes::Nic);
+    assert_eq!(all["bifurcated driver"].takes, Takes::Queue);
+    assert_eq!(all["bifurcated driver"].copies, Copies::ZeroCopy);
+    assert_eq!(all["recvmmsg"].copies, Copies::Copy);
+}
+
+#[test]
+fn a_solarflare_card() {
+    use Usable::{No, Unknown, Yes};
+    let all = verdicts(&solarflare());
+    expect(&all, "OpenOnload/EF_VI", Yes, "1924", None);
+    expect(
+        &all,
+        "GRO",
+        No,
+        "rx-gro is off",
+        Some("ethtool -K sf0 gro on"),
+    );
+    expect(&all, "io_uring", No, "5.15.0", Some("newer kernel"));
+    let native = "AF_XDP native";
+    expect(&all, native, Unknown, "DEV_GET", Some("--xdp native"));
+    let queues = Some("ethtool -L sf0 combined 2");
+    expect(&all, "bifurcated driver", No, "at most 16", queues);
+    expect(&all, "SR-IOV VF", Yes, "2 of 240", None);
+    expect(&all, "DPDK", No, "HugePages_Total", Some("vm.nr_hugepages"));
+    expect(&all, "Snabb", No, "1924:0a03", None);
+}
+
+#[test]
+fn a_virtual_machine() {
+    use Usable::{No, Yes};
+    let facts = virtio();
+    assert_eq!(
+        facts.nic.function.as_ref().map(|f| f.address.as_str()),
+        Some("0000:00:03.0")
+    );
+    assert_eq!(facts.host.unprivileged_bpf_disabled, Some(2));
+    let all = verdicts(&facts);
+    expect(&all, "busy polling", Yes, "1 NAPI context", None);
+    expect(&all, "io_uring", Yes, "io_uring_disabled is 0", None);
+    expect(&all, "AF_XDP native", Yes, "rx-sg", None);
+    expect(&all, "AF_XDP zero-copy", No, "no xsk-zerocopy", None);
+    expect(&all, "bifurcated driver", No, "off [fixed]", None);
+    expect(&all, "SR-IOV VF", No, "sriov_totalvfs", None);
+}
+
+#[test]
+fn a_veth_of_an_ordinary_user() {
+    use Usable::{No, Yes};
+    let all = verdicts(&veth());
+    expect(&all, "recv", Yes, "4 receive queues", None);
+    let gro = Some("ethtool -K near gro on");
+    expect(&all, "busy polling", No, "NAPI", gro);
+    let uring = Some("sysctl kernel.io_uring_disabled=0");
+    expect(&all, "io_uring", No, "is 2", uring);
+    expect(
+        &all,
+        "packet_mmap",
+        No,
+        "CAP_NET_RAW",
+        Some("sudo mpps recv"),
+    );
+    let sudo = Some("sudo mpps recv --backend af_xdp --interface near");
+    for name in ["AF_XDP generic", "AF_XDP native", "AF_XDP zero-copy"] {
+        expect(&all, name, No, "CAP_BPF, CAP_NET_ADMIN, CAP_NET_RAW", sudo);
+    }
+    expect(&all, "DPDK", Yes, "net_af_packet0,iface=near", None);
+    assert_eq!(all["DPDK"].takes, Takes::Nothing);
+    expect(&all, "Snabb", No, "no PCI card but a veth", None);
+    expect(&all, "SR-IOV VF", No, "no PCI card", None);
+    let mut root = veth();
+    root.host.capabilities = u64::MAX;
+    root.host.initial_user_namespace = true;
+    let all = verdicts(&root);
+    expect(&all, "AF_XDP zero-copy", No, "no xsk-zerocopy", None);
+    root.nic.xdp_features = Answer::Is(vec![]);
+    let all = verdicts(&root);
+    expect(
+        &all,
+        "AF_XDP native",
+        No,
+        "xdp-features: none",
+        Some("--xdp generic"),
+    );
+    expect(&all, "AF_XDP zero-copy", No, "xdp-features: none", None);
+}
+
+#[test]
+fn an_interface_that_is_down_has_one_remedy() {
+    let mut facts = intel();
+    facts.nic.up = false;
+    for (name, verdict) in verdicts(&facts) {
+        assert_ne!(verdict.usable, Usable::Yes, "{name}");
+    }
+    let all = verdicts(&facts);
+    expect(
+        &all,
+        "recv",
+        Usable::No,
+        "is down",
+        Some("ip link set eth2 up"),
+    );
+}
+
+#[test]
+fn a_large_mtu_needs_several_buffers() {
+    let mut facts = intel();
+    facts.nic.mtu_bytes = 9000;
+    let all = verdicts(&facts);
+    let mtu = Some("ip link set eth2 mtu 1500");
+    expect(&all, "AF_XDP native", Usable::No, "multi-buffer", mtu);
+    expect(&all, "bifurcated driver", Usable::No, "multi-buffer", mtu);
+}
+
+#[test]
+fn a_bare_machine_panics_nowhere() {
+    let all = verdicts(&facts("", "../..", NicFacts::default(), false));
+    assert_eq!(all.len(), TECHNIQUES.len());
+    assert!(all.values().all(|verdict| !verdict.why.is_empty()));
+}
+
+#[test]
+fn loopback_here_has_verdicts() {
+    let facts = Facts::gather("lo").expect("every namespace has one");
+    assert!(
+        verdicts(&facts)
+            .values()
+            .all(|verdict| !verdict.why.is_empty())
+    );
+    serde_json::to_string(&facts).expect("plain data");
+    let error = Facts::gather("mpps-nowhere").expect_err("no such interface");
+    assert!(error.to_string().contains("this host has"), "{error}");
+    assert!(error.to_string().contains("lo"), "{error}");
+}
+
+#[test]
+fn the_table_has_no_twins() {
+    let names: std::collections::BTreeSet<&str> = TECHNIQUES.iter().map(|t| t.name).collect();
+    assert_eq!(names.len(), TECHNIQUES.len());
+}
