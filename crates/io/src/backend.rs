@@ -3,12 +3,20 @@
 //! To add one, copy `backend/memory.rs` and add two lines here. The command-line flag, the JSON
 //! value, the README's table and the conformance suite follow from the row.
 
+mod af_xdp;
+mod dpdk;
+mod held_port;
+mod io_uring;
 mod memory;
+mod packet_mmap;
+mod pcap;
 mod recv;
 mod recvmmsg;
 mod send;
 mod sendmmsg;
+mod shared_socket;
 mod socket;
+mod xdp;
 
 use crate::{Error, Rx, RxConfig, Tx, TxConfig};
 use std::fmt;
@@ -72,8 +80,14 @@ pub static BACKENDS: &[Backend] = &[
     memory::BACKEND,
     recv::BACKEND,
     recvmmsg::BACKEND,
+    io_uring::BACKEND,
+    packet_mmap::BACKEND,
+    pcap::BACKEND,
+    af_xdp::BACKEND,
     send::BACKEND,
     sendmmsg::BACKEND,
+    xdp::BACKEND,
+    dpdk::BACKEND,
 ];
 
 /// The backend of that name.

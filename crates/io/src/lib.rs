@@ -31,14 +31,17 @@ pub mod backend;
 mod batch;
 mod config;
 mod error;
+mod filter;
 mod flow;
 mod frames;
+mod link_path;
 mod mode;
 mod pace;
 mod ring_config;
 mod rx;
 mod stamp;
 mod tx;
+pub mod wire;
 mod worker;
 
 /// The table of backends.
@@ -49,10 +52,14 @@ pub use batch::{Batch, Descriptor, Packet, Packets};
 pub use config::{Group, RxConfig, TxConfig};
 /// What mpps refused.
 pub use error::Error;
+/// Which frames of an interface are a receiver's.
+pub use filter::{FlowCounters, FlowCounts, FlowFilter, FlowProgram};
 /// Loss, duplicates, order and delay by sequence number.
 pub use flow::{FlowKey, FlowReport, FlowTable};
 /// Frames to write payloads into, lent by the sender.
 pub use frames::Frames;
+/// The way to a target for senders of whole frames.
+pub use link_path::LinkPath;
 /// How something works, as far as it was granted.
 pub use mode::{Mode, Property};
 /// A rate kept without bursts.

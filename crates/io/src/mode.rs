@@ -11,6 +11,8 @@ pub struct Mode {
     pub summary: String,
     /// What a user may insist on.
     pub properties: BTreeSet<Property>,
+    /// True if packets are copied on their way to the kernel, which handles them as well.
+    pub is_tap: bool,
 }
 
 /// What a user may insist on (`--require`).
@@ -53,7 +55,15 @@ impl Mode {
         Self {
             summary: summary.into(),
             properties: BTreeSet::new(),
+            is_tap: false,
         }
+    }
+
+    /// Says that the kernel handles each packet, too.
+    #[must_use]
+    pub fn tap(mut self) -> Self {
+        self.is_tap = true;
+        self
     }
 
     /// Adds a property if it was granted.

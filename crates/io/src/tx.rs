@@ -85,7 +85,8 @@ pub struct TxCaps {
     pub local_addresses: Vec<SocketAddr>,
     /// The send buffer granted by the kernel, in bytes without its doubling.
     pub send_buffer_bytes: Option<usize>,
-    /// True if all datagrams of a send have one payload, so that they cannot be stamped.
+    /// True if all datagrams of a send have one payload, but for a [`crate::Stamp`] at its start,
+    /// which the backend numbers for each of them.
     pub template: bool,
     /// How it works, as far as the kernel granted it.
     pub mode: Mode,

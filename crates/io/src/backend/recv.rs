@@ -3,16 +3,17 @@
 //! The call is `recvmsg` and not `recv` because a train's segment size, a datagram's true length
 //! and its sender come beside the payload.
 
+use super::shared_socket::SharedSocket;
 use super::socket::{SOCKET_RX_OPTIONS, open_receiver, receive};
 use super::{Backend, Layer, Support};
 use crate::{Batch, Descriptor, Error, Rx, RxCaps, RxConfig, RxCounters, RxDrop, Wait};
 use mpps_os::messages::{Extras, ReceiveMessages, Waiting};
+use mpps_os::poll::Waiter;
 use mpps_os::socket::UdpSocket;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::Duration;
+use std::sync::Arc;
 
 pub(super) const BACKEND: Backend = Backend {
     name: "recv",
@@ -50,20 +51,12 @@ pub(super) struct SocketRx {
     backend: &'static Backend,
     call: ReceiveCall,
     socket: Arc<SharedSocket>,
+    waiter: Waiter,
     messages: ReceiveMessages,
     descriptors: Vec<Descriptor>,
     sources: Option<Vec<Option<SocketAddr>>>,
     counters: RxCounters,
     caps: RxCaps,
-}
-
-/// A socket with its drops widened to 64 bits, for all threads that read it.
-#[derive(Debug)]
-struct SharedSocket {
-    socket: UdpSocket,
-    dropped: Mutex<u64>,
-    /// `SO_RCVTIMEO`, set once: to change it would change how long the other threads wait.
-    timeout: OnceLock<Duration>,
 }
 
 impl SocketRx {
@@ -74,12 +67,8 @@ impl SocketRx {
         sources: bool,
         call: ReceiveCall,
     ) -> Self {
-        let shared = SharedSocket {
-            socket,
-            dropped: Mutex::new(0),
-            timeout: OnceLock::new(),
-        };
-        Self::over(backend, Arc::new(shared), caps, sources, call)
+        let shared = Arc::new(SharedSocket::new(socket));
+        Self::over(backend, shared, caps, sources, call)
     }
 
     fn over(
@@ -97,6 +86,7 @@ impl SocketRx {
             backend,
             call,
             socket,
+            waiter: Waiter::new(),
             messages: ReceiveMessages::new(caps.batch, caps.buffer_bytes, extras),
             descriptors: Vec::with_capacity(caps.batch),
             sources: sources.then(|| Vec::with_capacity(caps.batch)),
@@ -111,21 +101,23 @@ impl Rx for SocketRx {
         let Self {
             call,
             socket,
+            waiter,
             messages,
             descriptors,
+            counters,
             ..
         } = self;
         let received = receive(
             wait,
             |time| socket.has_timeout(time),
-            |left| {
-                socket
-                    .socket
-                    .wait_readable(left)
-                    .map(drop)
-                    .map_err(|error| error.source)
+            |left| match wait {
+                Wait::Epoll(_) => waiter.epoll(socket.as_fd(), left),
+                _ => waiter.poll(socket.as_fd(), left),
             },
-            |waiting| call(messages, socket.socket.as_fd(), waiting),
+            |waiting| {
+                counters.system_calls += 1;
+                call(messages, socket.as_fd(), waiting)
+            },
         )?;
         descriptors.clear();
         descriptors.extend((0..received).map(|at| {
@@ -151,16 +143,13 @@ impl Rx for SocketRx {
     fn counters(&self) -> RxCounters {
         RxCounters {
             dropped: self.socket.dropped(),
+            system_calls: self.counters.system_calls + self.waiter.calls(),
             ..self.counters
         }
     }
 
     fn drops(&self) -> Vec<RxDrop> {
-        vec![RxDrop {
-            reason: "socket buffer full",
-            source: "SO_MEMINFO drops",
-            count: self.socket.dropped(),
-        }]
+        self.socket.drops()
     }
 
     fn caps(&self) -> &RxCaps {
@@ -180,31 +169,6 @@ impl Rx for SocketRx {
     }
 
     fn steer_by_cpu(&self, cpus: &[usize]) -> Result<(), Error> {
-        Ok(self.socket.socket.steer_by_cpu(cpus)?)
-    }
-}
-
-impl SharedSocket {
-    /// True if a receive sleeps for this time by itself: the first time that anybody asked for is
-    /// the socket's own, so that waiting costs no call.
-    fn has_timeout(&self, wanted: Duration) -> io::Result<bool> {
-        let mut set = Ok(());
-        let timeout = self.timeout.get_or_init(|| {
-            set = self.socket.set_receive_timeout(wanted);
-            wanted
-        });
-        set.map_err(|error| error.source)?;
-        Ok(*timeout == wanted)
-    }
-
-    /// Drops since the socket was opened. The kernel's count has 32 bits; it is widened by its
-    /// growth since the last look, so it must be looked at once in 4 billion drops.
-    fn dropped(&self) -> u64 {
-        // Held across the look, so that no thread widens by a count older than the known one.
-        let mut known = self.dropped.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Ok(memory) = self.socket.memory() {
-            *known += u64::from(memory.drops.wrapping_sub(*known as u32));
-        }
-        *known
+        Ok(self.socket.socket().steer_by_cpu(cpus)?)
     }
 }

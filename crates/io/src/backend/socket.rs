@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 const WAIT_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
 /// How long a send waits for room for one message. `SO_SNDTIMEO` holds for each of a call's
 /// messages anew, so that a call of 1024 may take five seconds where the link is very slow.
-const SEND_TIMEOUT: Duration = Duration::from_millis(5);
+pub(super) const SEND_TIMEOUT: Duration = Duration::from_millis(5);
 
 /// What every receiver over a UDP socket honours.
 pub(super) const SOCKET_RX_OPTIONS: &[&str] = &[
@@ -126,7 +126,7 @@ pub(super) fn open_senders(
 pub(super) fn receive(
     wait: Wait,
     has_timeout: impl FnOnce(Duration) -> io::Result<bool>,
-    mut sleep: impl FnMut(Duration) -> io::Result<()>,
+    mut sleep: impl FnMut(Duration) -> io::Result<bool>,
     mut call: impl FnMut(Waiting) -> io::Result<usize>,
 ) -> io::Result<usize> {
     let waiting = match wait {
@@ -158,7 +158,7 @@ pub(super) fn receive(
                     Wait::Spin(_) => std::hint::spin_loop(),
                     Wait::Poll | Wait::Block(_) | Wait::Epoll(_) => match sleep(left) {
                         Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(0),
-                        slept => slept?,
+                        slept => drop(slept?),
                     },
                 }
             }
@@ -217,7 +217,7 @@ pub(super) fn send_all(
 }
 
 /// True for what makes every further send fail the same way (send(2)).
-fn is_hopeless(error: &io::Error) -> bool {
+pub(super) fn is_hopeless(error: &io::Error) -> bool {
     // Numbers of include/uapi/asm-generic/errno.h: EBADF, EACCES, EFAULT, EINVAL, ENOTSOCK,
     // EDESTADDRREQ, EMSGSIZE, EOPNOTSUPP, EAFNOSUPPORT. EPERM is not among them: a packet filter
     // answers it for single packets.
@@ -320,7 +320,7 @@ mod tests {
     }
 
     fn receive_by(wait: Wait, script: &mut Script) -> io::Result<usize> {
-        receive(wait, |_| Ok(true), |_| Ok(()), |_| script.answer(0, 0))
+        receive(wait, |_| Ok(true), |_| Ok(true), |_| script.answer(0, 0))
     }
 
     #[test]
@@ -347,7 +347,7 @@ mod tests {
         let sleep = |left| {
             assert!(left > Duration::ZERO && left <= Duration::from_secs(60));
             slept += 1;
-            Ok(())
+            Ok(true)
         };
         let received = receive(
             wait,

@@ -197,7 +197,13 @@ mod tests {
     const TARGET_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
 
     /// Checks a frame with a parser of somebody else's.
-    fn check(template: &Template, flow: u16, source: SocketAddr, target: SocketAddr, payload: &[u8]) {
+    fn check(
+        template: &Template,
+        flow: u16,
+        source: SocketAddr,
+        target: SocketAddr,
+        payload: &[u8],
+    ) {
         let mut frame = vec![0xaa; template.frame_bytes() + 3];
         template.write(&mut frame, flow, payload);
         assert_eq!(frame[template.frame_bytes()..], [0xaa; 3]);
@@ -206,28 +212,37 @@ mod tests {
         let Some(etherparse::LinkSlice::Ethernet2(link)) = &sliced.link else {
             panic!("no Ethernet header");
         };
-        assert_eq!((link.source(), link.destination()), (SOURCE_MAC, TARGET_MAC));
+        assert_eq!(
+            (link.source(), link.destination()),
+            (SOURCE_MAC, TARGET_MAC)
+        );
         let Some(TransportSlice::Udp(udp)) = &sliced.transport else {
             panic!("no UDP header");
         };
         assert_eq!(udp.payload(), payload);
         assert_eq!(usize::from(udp.length()), payload.len() + UDP_BYTES);
         let port = source.port().wrapping_add(flow);
-        assert_eq!((udp.source_port(), udp.destination_port()), (port, target.port()));
+        assert_eq!(
+            (udp.source_port(), udp.destination_port()),
+            (port, target.port())
+        );
         let header = udp.to_header();
         let computed = match &sliced.net {
             Some(NetSlice::Ipv4(ip)) => {
                 let ip = ip.header().to_header();
                 assert_eq!(ip.header_checksum, ip.calc_header_checksum());
                 assert_eq!(usize::from(ip.total_len), frame.len() - ETHERNET_BYTES);
-                let addresses = [ip.source.into(), ip.destination.into()];
+                let addresses: [IpAddr; 2] = [ip.source.into(), ip.destination.into()];
                 assert_eq!(addresses, [source.ip(), target.ip()]);
                 header.calc_checksum_ipv4(&ip, payload).unwrap()
             }
             Some(NetSlice::Ipv6(ip)) => {
                 let ip = ip.header().to_header();
-                assert_eq!(usize::from(ip.payload_length), frame.len() - ETHERNET_BYTES - IPV6_BYTES);
-                let addresses = [ip.source.into(), ip.destination.into()];
+                assert_eq!(
+                    usize::from(ip.payload_length),
+                    frame.len() - ETHERNET_BYTES - IPV6_BYTES
+                );
+                let addresses: [IpAddr; 2] = [ip.source.into(), ip.destination.into()];
                 assert_eq!(addresses, [source.ip(), target.ip()]);
                 header.calc_checksum_ipv6(&ip, payload).unwrap()
             }
@@ -275,7 +290,10 @@ mod tests {
 
     #[test]
     fn a_check_sum_of_zero_is_sent_as_its_twin() {
-        let (source, target) = ("10.0.0.1:1000".parse().unwrap(), "10.0.0.2:9".parse().unwrap());
+        let (source, target) = (
+            "10.0.0.1:1000".parse().unwrap(),
+            "10.0.0.2:9".parse().unwrap(),
+        );
         let template = Template::new(SOURCE_MAC, TARGET_MAC, source, target, 2);
         let filling = !fold(u64::from(template.sum_without_port(0)) + 1000);
         let payload = filling.to_be_bytes();

@@ -1,7 +1,7 @@
 //! The receiving worker.
 
 use super::{Published, Running, Stop, scheduled, spawn_all};
-use crate::{FlowTable, Rx, RxCaps, RxCounters, RxDrop, Stamp, Wait};
+use crate::{FlowTable, Layer, Rx, RxCaps, RxCounters, RxDrop, Stamp, Wait, wire};
 use mpps_os::{clock, sched};
 use std::io;
 use std::sync::Arc;
@@ -179,6 +179,7 @@ struct Receiving {
     since_clock: u64,
     one_a_call: bool,
     stamped: bool,
+    layer: Layer,
 }
 
 impl Receiving {
@@ -203,6 +204,7 @@ impl Receiving {
         };
         let stamped = task.inspect == Inspect::Always;
         let one_a_call = task.rx.caps().batch == 1;
+        let layer = task.rx.caps().layer;
         Self {
             task,
             live,
@@ -210,6 +212,7 @@ impl Receiving {
             since_clock: CLOCK_EVERY,
             one_a_call,
             stamped,
+            layer,
         }
     }
 
@@ -271,12 +274,14 @@ impl Receiving {
         live.calls.set(live.calls.read() + 1);
         if self.task.inspect == Inspect::Auto && !self.stamped {
             let first = batch.packets().next();
-            self.stamped = first.is_some_and(|packet| Stamp::read(packet.data).is_some());
+            let first = first.map(|packet| payload(self.layer, packet.data));
+            self.stamped = first.is_some_and(|payload| Stamp::read(payload).is_some());
         }
         if self.stamped && self.task.inspect != Inspect::Never {
             let now_ns = Stamp::now_ns();
             for packet in batch.packets() {
-                self.report.flows.record(packet.data, now_ns);
+                let payload = payload(self.layer, packet.data);
+                self.report.flows.record(payload, now_ns);
             }
         }
         Ok(datagrams)
@@ -313,5 +318,14 @@ impl Receiving {
         self.live.refresh.store(false, Ordering::Relaxed);
         self.live.dropped.set(self.task.rx.counters().dropped);
         self.live.cpu.set(sched::current_cpu() as u64);
+    }
+}
+
+/// The UDP payload of a packet: itself, or what the frame carries; nothing of a foreign frame.
+#[inline]
+fn payload(layer: Layer, packet: &[u8]) -> &[u8] {
+    match layer {
+        Layer::Payload => packet,
+        Layer::Frame => wire::datagram(packet).map_or(&[], |datagram| datagram.payload),
     }
 }

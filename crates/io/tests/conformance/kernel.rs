@@ -1,9 +1,8 @@
 //! What a sender counts is what its kernel counts, in a network namespace where nobody else sends.
 
-use crate::options::refuses;
 use crate::skipped;
 use libtest_mimic::Trial;
-use mpps_io::{BACKENDS, Backend, Tx, TxConfig};
+use mpps_io::{BACKENDS, Backend, Layer, Tx, TxConfig};
 use mpps_os::capability;
 use mpps_os::namespace::{NetNamespace, become_root_in_user_namespace};
 use mpps_os::netlink::link;
@@ -41,10 +40,12 @@ pub(crate) fn trials(namespaces: &Result<(), String>) -> Vec<Trial> {
         ),
     ];
     let senders = BACKENDS.iter();
-    let senders = senders.filter(|row| row.sends() && !row.in_process && !row.takes_nic);
+    // Frames pass by the kernel's count of datagrams.
+    let senders =
+        senders.filter(|row| row.sends() && !row.in_process && row.layer == Layer::Payload);
     senders
         .flat_map(|row| scenarios.map(|scenario| (row, scenario)))
-        .filter(|(row, (_, option, _))| !refuses(row.name, option))
+        .filter(|(row, (_, option, _))| option.is_empty() || row.tx_options.contains(option))
         .map(|(row, (name, _, run))| {
             let name = format!("{}::{name}", row.name);
             match namespaces {

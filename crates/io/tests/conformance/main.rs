@@ -1,35 +1,60 @@
 //! The conformance suite: one list of scenarios, run over every row of the table of backends that
 //! receives with every row that can send to it.
 //!
-//! A new row is covered as soon as it is in the table; what it cannot do is written down in
-//! `options.rs`, which holds it to refusing that before it opens anything.
+//! A new row is covered as soon as it is in the table, which also says what options it honours;
+//! `options.rs` holds it to that. Rows over sockets meet on the loopback interface, the others in a
+//! lab.
 
 mod delivery;
+mod foreign;
+mod frame;
 mod kernel;
 mod multicast;
 mod options;
 mod pair;
+mod place;
 mod sending;
+mod sharing;
 mod stamped;
 mod trains;
 mod waiting;
 
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use mpps_io::backend::Support;
+use mpps_io::{Backend, Layer};
 use pair::Pair;
-use std::net::UdpSocket;
+use place::{Place, Version};
 use std::panic::AssertUnwindSafe;
 use std::process::ExitCode;
 
 /// What is done with a pair of backends.
 struct Scenario {
     name: &'static str,
-    /// Options that both rows must honour; a pair that does not is held to its refusal instead.
+    /// What the pair must have, see [`Pair::has`]; it is not tried with the others.
     needs: &'static [&'static str],
+    scope: Scope,
     run: fn(&Pair),
 }
 
+/// Which pairs a scenario is tried with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Scope {
+    /// All of them.
+    EveryPair,
+    /// Each receiver, with the sender of [`SENDER`]: the sender makes no difference.
+    EveryReceiver,
+    /// Each sender, with the receiver of [`RECEIVER`].
+    EverySender,
+}
+
+/// The rows that stand for all where it makes no difference.
+const SENDER: &str = "sendmmsg";
+const RECEIVER: &str = "recvmmsg";
+
 fn main() -> ExitCode {
+    if let Some(code) = foreign::play() {
+        return code;
+    }
     let mut arguments = Arguments::from_args();
     // Descriptors are counted, and two floods at once would starve each other.
     arguments.test_threads = Some(1);
@@ -45,34 +70,54 @@ fn main() -> ExitCode {
 
 /// Every receiving row with every row that can send to it, over both versions of IP.
 fn pairs() -> Vec<Pair> {
-    let rows = mpps_io::BACKENDS;
+    let rows = || mpps_io::BACKENDS.iter().filter(|row| is_built(row));
     let mut pairs = Vec::new();
-    for rx in rows.iter().filter(|row| row.receives() && !row.takes_nic) {
-        for tx in rows.iter().filter(|row| row.sends() && !row.takes_nic) {
+    for rx in rows().filter(|row| row.receives()) {
+        for tx in rows().filter(|row| row.sends()) {
             // What stays inside this process reaches nobody but itself.
             if (rx.in_process || tx.in_process) && rx.name != tx.name {
                 continue;
             }
-            pairs.extend(["127.0.0.1", "::1"].map(|loopback| Pair {
+            pairs.extend(Version::BOTH.map(|version| Pair {
                 rx,
                 tx,
-                loopback: loopback.parse().expect("an address by the book"),
+                place: place_of(rx, tx, version),
             }));
         }
     }
     pairs
 }
 
+/// Rows of features that were not asked for are in the table, and can do nothing.
+fn is_built(row: &Backend) -> bool {
+    match row.name {
+        "dpdk" => cfg!(feature = "dpdk"),
+        "pcap" => cfg!(feature = "pcap"),
+        _ => true,
+    }
+}
+
+/// Frames need an interface that is ours; for everything else there is loopback.
+fn place_of(rx: &Backend, tx: &Backend, version: Version) -> Place {
+    if [rx, tx].iter().any(|row| row.layer == Layer::Frame) {
+        Place::Lab(version)
+    } else {
+        Place::Loopback(version)
+    }
+}
+
 fn of_pair(pair: &Pair) -> Vec<Trial> {
     let scenarios = delivery::SCENARIOS
         .iter()
+        .chain(foreign::SCENARIOS)
         .chain(sending::SCENARIOS)
+        .chain(sharing::SCENARIOS)
         .chain(stamped::SCENARIOS)
         .chain(trains::SCENARIOS)
         .chain(waiting::SCENARIOS);
     let obstacle = obstacle(pair);
     scenarios
-        .filter(|scenario| pair.honours(scenario.needs))
+        .filter(|scenario| is_in(pair, scenario.scope) && pair.has(scenario.needs))
         .map(|scenario| {
             let (pair, obstacle, run) = (*pair, obstacle.clone(), scenario.run);
             let name = format!("{pair}::{}", scenario.name);
@@ -85,6 +130,14 @@ fn of_pair(pair: &Pair) -> Vec<Trial> {
             }
         })
         .collect()
+}
+
+fn is_in(pair: &Pair, scope: Scope) -> bool {
+    match scope {
+        Scope::EveryPair => true,
+        Scope::EveryReceiver => pair.tx.in_process || pair.tx.name == SENDER,
+        Scope::EverySender => pair.rx.in_process || pair.rx.name == RECEIVER,
+    }
 }
 
 /// Runs a scenario, and again if it failed while a CPU's backlog overflowed: the packets of all
@@ -126,9 +179,5 @@ fn obstacle(pair: &Pair) -> Option<String> {
             return Some(format!("{}: {why}", row.name));
         }
     }
-    // Not even the loopback address is there where IPv6 is switched off.
-    let bound = UdpSocket::bind((pair.loopback, 0));
-    bound
-        .err()
-        .map(|error| format!("{}: {error}", pair.loopback))
+    pair.place.obstacle()
 }

@@ -1,7 +1,8 @@
 //! Groups: every member gets each datagram. On two hosts, because the loopback interface has no
 //! route to a group.
 
-use crate::pair::{Pair, receive_numbers, send_numbers};
+use crate::pair::{Pair, send_numbers};
+use crate::place::Version;
 use crate::skipped;
 use libtest_mimic::Trial;
 use mpps_io::{Group, Rx, RxConfig, Tx, TxConfig, Wait};
@@ -16,7 +17,7 @@ const GROUP_V6: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 0x4321);
 pub(crate) fn trials(pairs: &[Pair], namespaces: &Result<(), String>) -> Vec<Trial> {
     let able = pairs
         .iter()
-        .filter(|pair| pair.honours(&["--join", "--reuseport"]));
+        .filter(|pair| pair.has(&["rx --join", "rx --reuseport", "sending socket"]));
     able.map(|pair| {
         let (pair, name) = (
             *pair,
@@ -41,9 +42,8 @@ fn every_member_of_a_group_gets_a_copy(pair: &Pair, lab: &Lab) {
     let opened = lab.sender().run(|| open_sender(pair, lab, port));
     let mut tx = opened.expect("the sender can be entered");
     send_numbers(&mut *tx, 0, 0, DATAGRAMS);
-    let expected: Vec<u64> = (0..DATAGRAMS).collect();
     for member in &mut members {
-        assert_eq!(receive_numbers(&mut **member, DATAGRAMS), expected);
+        pair.expect(&mut **member, 0..DATAGRAMS);
     }
     let batch = stranger.recv(Wait::Poll).expect("receiving works");
     assert!(batch.is_empty(), "it did not join");
@@ -52,13 +52,13 @@ fn every_member_of_a_group_gets_a_copy(pair: &Pair, lab: &Lab) {
 /// Two that share a port and a group, and one at the same port that is no member.
 fn open_members(pair: &Pair, lab: &Lab) -> (Vec<Box<dyn Rx>>, Box<dyn Rx>) {
     let receiver = lab.receiver();
-    let (any, own, address): (IpAddr, IpAddr, IpAddr) = match pair.loopback {
-        IpAddr::V4(_) => (
+    let (any, own, address): (IpAddr, IpAddr, IpAddr) = match pair.place.version() {
+        Version::V4 => (
             Ipv4Addr::UNSPECIFIED.into(),
             receiver.v4()[0].into(),
             GROUP_V4.into(),
         ),
-        IpAddr::V6(_) => (
+        Version::V6 => (
             Ipv6Addr::UNSPECIFIED.into(),
             receiver.v6()[0].into(),
             GROUP_V6.into(),
@@ -84,9 +84,9 @@ fn open_members(pair: &Pair, lab: &Lab) -> (Vec<Box<dyn Rx>>, Box<dyn Rx>) {
 
 fn open_sender(pair: &Pair, lab: &Lab, port: u16) -> Box<dyn Tx> {
     let sender = lab.sender();
-    let (target, source): (SocketAddr, IpAddr) = match pair.loopback {
-        IpAddr::V4(_) => ((GROUP_V4, port).into(), sender.v4()[0].into()),
-        IpAddr::V6(_) => (
+    let (target, source): (SocketAddr, IpAddr) = match pair.place.version() {
+        Version::V4 => ((GROUP_V4, port).into(), sender.v4()[0].into()),
+        Version::V6 => (
             SocketAddrV6::new(GROUP_V6, port, 0, sender.interface_index()).into(),
             sender.v6()[0].into(),
         ),

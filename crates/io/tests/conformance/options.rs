@@ -1,40 +1,44 @@
 //! What a row cannot honour is refused before anything is opened, and never ignored.
 
-use crate::pair::open_descriptors;
+use crate::pair::{Pair, open_descriptors};
+use crate::place::Version;
+use crate::{is_built, place_of, skipped};
 use libtest_mimic::Trial;
-use mpps_io::{BACKENDS, Backend, Error, Group, RxConfig, TxConfig};
+use mpps_io::backend::Support;
+use mpps_io::{
+    Attach, BACKENDS, Backend, CopyMode, Error, Fanout, Group, RingConfig, RxConfig, TxConfig,
+};
 use std::net::SocketAddr;
 
-/// Everything that each row refuses. What is not here must work, and there is no row without an
-/// entry.
-const REFUSED: &[(&str, &[&str])] = &[
-    (
-        "memory",
-        &[
-            "--gro",
-            "--busy-poll",
-            "--reuseport",
-            "--join",
-            "--gso",
-            "--steer cpu",
-        ],
-    ),
-    ("recv", &["sending"]),
-    ("recvmmsg", &["sending"]),
-    ("send", &["receiving"]),
-    ("sendmmsg", &["receiving"]),
+/// Senders with one payload for all datagrams of a send, by name: a trial must know before it opens
+/// one.
+const TEMPLATES: &[&str] = &["xdp"];
+
+/// Receivers that can deal packets out to the members of a group by CPU.
+const STEERERS: &[&str] = &["recv", "recvmmsg", "io_uring"];
+
+/// Options that a row may honour and this machine not: a right, huge pages, a driver's memory, a
+/// library. The row then says what is missing.
+const UP_TO_THE_MACHINE: &[&str] = &[
+    "--busy-poll",
+    "--copy",
+    "--dpdk-args",
+    "--hugepages",
+    "--interface",
 ];
 
-/// True if a row refuses an option. A row without an entry refuses nothing until it has one.
-pub(crate) fn refuses(backend: &str, option: &str) -> bool {
-    let entry = REFUSED.iter().find(|(name, _)| *name == backend);
-    entry.is_some_and(|(_, options)| options.contains(&option))
+/// True if a sender has one payload for all datagrams of a send.
+pub(crate) fn is_template(backend: &str) -> bool {
+    TEMPLATES.contains(&backend)
 }
 
 /// The tests that need no pair.
 pub(crate) fn trials() -> Vec<Trial> {
-    let tests: [(&str, fn()); 6] = [
-        ("every_row_has_its_refusals", every_row_has_its_refusals),
+    let tests: [(&str, fn()); 4] = [
+        (
+            "the_lists_of_this_suite_are_of_rows",
+            the_lists_of_this_suite_are_of_rows,
+        ),
         (
             "names_are_found_and_others_are_not",
             names_are_found_and_others_are_not,
@@ -42,14 +46,6 @@ pub(crate) fn trials() -> Vec<Trial> {
         (
             "a_direction_that_is_not_there_is_refused",
             a_direction_that_is_not_there_is_refused,
-        ),
-        (
-            "receive_options_work_or_are_refused",
-            receive_options_work_or_are_refused,
-        ),
-        (
-            "send_options_work_or_are_refused",
-            send_options_work_or_are_refused,
         ),
         ("no_row_takes_nonsense", no_row_takes_nonsense),
     ];
@@ -59,15 +55,49 @@ pub(crate) fn trials() -> Vec<Trial> {
             Ok(())
         })
     };
-    tests.into_iter().map(trial).collect()
+    let of_rows = BACKENDS.iter().filter(|row| is_built(row)).flat_map(|row| {
+        let tests: [(&str, bool, fn(&Pair)); 2] = [
+            (
+                "receive_options_work_or_are_refused",
+                row.receives(),
+                receive_options_work_or_are_refused,
+            ),
+            (
+                "send_options_work_or_are_refused",
+                row.sends(),
+                send_options_work_or_are_refused,
+            ),
+        ];
+        let tests = tests.into_iter().filter(|(_, able, _)| *able);
+        tests.map(|(name, _, test)| of_row(row, name, test))
+    });
+    tests.into_iter().map(trial).chain(of_rows).collect()
 }
 
-fn every_row_has_its_refusals() {
-    let mut rows: Vec<&str> = BACKENDS.iter().map(|row| row.name).collect();
-    let mut entries: Vec<&str> = REFUSED.iter().map(|(name, _)| *name).collect();
-    rows.sort_unstable();
-    entries.sort_unstable();
-    assert_eq!(entries, rows);
+/// A test of one row where it can be opened, unless this machine cannot run it.
+fn of_row(row: &'static Backend, name: &str, test: fn(&Pair)) -> Trial {
+    let pair = Pair {
+        rx: row,
+        tx: row,
+        place: place_of(row, row, Version::V4),
+    };
+    let name = format!("{}::{name}", row.name);
+    if let Support::No { why, .. } = (row.probe)() {
+        return skipped(name, why);
+    }
+    match pair.place.obstacle() {
+        Some(why) => skipped(name, why),
+        None => Trial::test(name, move || {
+            test(&pair);
+            Ok(())
+        }),
+    }
+}
+
+fn the_lists_of_this_suite_are_of_rows() {
+    for name in TEMPLATES.iter().chain(STEERERS) {
+        assert!(BACKENDS.iter().any(|row| row.name == *name), "{name}");
+    }
 }
 
 fn names_are_found_and_others_are_not() {
@@ -84,54 +114,154 @@ fn names_are_found_and_others_are_not() {
 
 fn a_direction_that_is_not_there_is_refused() {
     for row in BACKENDS {
-        let rx = row.open_rx(&RxConfig::new(loopback())).err();
-        expect_refusal(row, "receiving", !row.receives(), rx);
-        let tx = row.open_tx(&TxConfig::new(target())).err();
-        expect_refusal(row, "sending", !row.sends(), tx);
+        if !row.receives() {
+            let error = row.open_rx(&RxConfig::new(loopback())).err();
+            expect_refusal(row, "receiving", error);
+        }
+        if !row.sends() {
+            let error = row.open_tx(&TxConfig::new(target())).err();
+            expect_refusal(row, "sending", error);
+        }
     }
 }
 
 /// An option's name, and how it is asked for.
 type RxOption = (&'static str, fn(&mut RxConfig));
 
-fn receive_options_work_or_are_refused() {
-    let options: [RxOption; 4] = [
-        ("--gro", |config| config.gro = true),
-        // Zero turns it off, which an ordinary user may.
-        ("--busy-poll", |config| config.busy_poll_us = Some(0)),
-        ("--reuseport", |config| config.reuse_port = true),
-        ("--join", |config| {
-            config.groups = vec![Group {
-                address: "239.255.43.21".parse().expect("an address by the book"),
-                interface_index: 1,
-            }];
-        }),
-    ];
-    for row in BACKENDS.iter().filter(|row| row.receives()) {
-        for (option, set) in options {
-            let mut config = RxConfig::new(loopback());
-            set(&mut config);
-            let before = open_descriptors();
-            let error = row.open_rx(&config).err();
-            expect_refusal(row, option, refuses(row.name, option), error);
-            assert_eq!(open_descriptors(), before, "{} {option}", row.name);
-        }
-        let mut config = RxConfig::new(loopback());
-        config.reuse_port = !refuses(row.name, "--reuseport");
-        let rx = row.open_rx(&config).expect("it opens");
-        let error = rx.steer_by_cpu(&[0]).err();
-        expect_refusal(row, "--steer cpu", refuses(row.name, "--steer cpu"), error);
+/// Every option of receivers.
+const RX_OPTIONS: &[RxOption] = &[
+    ("--gro", |config| config.gro = true),
+    ("--busy-poll", |config| config.busy_poll_us = Some(20)),
+    ("--reuseport", |config| config.reuse_port = true),
+    ("--join", |config| {
+        config.groups = vec![Group {
+            address: match config.address {
+                SocketAddr::V4(_) => [239, 255, 43, 21].into(),
+                SocketAddr::V6(_) => [0xff02, 0, 0, 0, 0, 0, 0, 0x4321].into(),
+            },
+            interface_index: 1,
+        }];
+    }),
+    ("--rcvbuf", |config| {
+        config.receive_buffer_bytes = Some(1 << 16);
+    }),
+    ("--buffer", |config| config.buffer_bytes = 1000),
+    ("sources", |config| config.sources = true),
+];
+
+/// Every option of rings, in either direction.
+const RING_OPTIONS: &[(&str, fn(&mut RingConfig))] = &[
+    ("--interface", |ring| ring.interface = Some("lo".to_owned())),
+    ("--queue", |ring| ring.queue = Some(0)),
+    ("--xdp", |ring| ring.attach = Some(Attach::Generic)),
+    ("--copy", |ring| ring.copy = Some(CopyMode::ZeroCopy)),
+    ("--ring", |ring| ring.frames = Some(512)),
+    ("--all-traffic", |ring| ring.all_traffic = true),
+    ("--take", |ring| ring.take = true),
+    ("--fanout", |ring| ring.fanout = Some(Fanout::Hash)),
+    ("--hugepages", |ring| ring.hugepages = true),
+    ("--target-mac", |ring| {
+        ring.target_mac = Some([2, 0, 0, 0, 0, 1]);
+    }),
+    ("--dpdk-args", |ring| {
+        ring.arguments = vec!["--no-telemetry".to_owned()];
+    }),
+];
+
+fn receive_options_work_or_are_refused(pair: &Pair) {
+    let row = pair.rx;
+    let known: Vec<&str> = RX_OPTIONS.iter().map(|(option, _)| *option).collect();
+    expect_known(row.rx_options, &known);
+    for (option, set) in RX_OPTIONS {
+        try_rx_option(pair, option, |config| set(config));
+    }
+    for (option, set) in RING_OPTIONS {
+        try_rx_option(pair, option, |config| set(&mut config.ring));
+    }
+    let mut config = pair.rx_config();
+    let steers = STEERERS.contains(&row.name);
+    config.reuse_port = steers;
+    let rx = pair.open_rx(&config);
+    let error = rx.steer_by_cpu(&[0]).err();
+    match error {
+        None => assert!(steers, "{} steers unexpectedly", row.name),
+        Some(error) if !steers => expect_refusal(row, "--steer cpu", Some(error)),
+        Some(error) => panic!("{}: {error}", row.name),
     }
 }
 
-fn send_options_work_or_are_refused() {
-    for row in BACKENDS.iter().filter(|row| row.sends()) {
-        let mut config = TxConfig::new(target());
-        config.gso_segments = 2;
-        let before = open_descriptors();
-        let error = row.open_tx(&config).err();
-        expect_refusal(row, "--gso", refuses(row.name, "--gso"), error);
-        assert_eq!(open_descriptors(), before, "{}", row.name);
+fn try_rx_option(pair: &Pair, option: &'static str, set: impl Fn(&mut RxConfig)) {
+    let address = SocketAddr::new(pair.place.receiver(), pair.place.port());
+    let mut config = RxConfig::new(address);
+    set(&mut config);
+    let before = open_descriptors();
+    let error = pair.try_open_rx(&config).err();
+    expect_answer(pair.rx, option, pair.rx_honours(option), error);
+    assert_eq!(open_descriptors(), before, "{} {option}", pair.rx.name);
+}
+
+/// An option of senders, and how it is asked for.
+type TxOption = (&'static str, fn(&mut TxConfig));
+
+/// Every option of senders.
+const TX_OPTIONS: &[TxOption] = &[
+    ("--gso", |config| config.gso_segments = 2),
+    ("--sndbuf", |config| {
+        config.send_buffer_bytes = Some(1 << 16);
+    }),
+    ("--no-connect", |config| config.connect = false),
+    ("--flows", |config| config.flows = 2),
+];
+
+fn send_options_work_or_are_refused(pair: &Pair) {
+    let known: Vec<&str> = TX_OPTIONS.iter().map(|(option, _)| *option).collect();
+    expect_known(pair.tx.tx_options, &known);
+    for (option, set) in TX_OPTIONS {
+        try_tx_option(pair, option, |config| set(config));
+    }
+    for (option, set) in RING_OPTIONS {
+        try_tx_option(pair, option, |config| set(&mut config.ring));
+    }
+}
+
+fn try_tx_option(pair: &Pair, option: &'static str, set: impl Fn(&mut TxConfig)) {
+    let mut config = TxConfig::new(SocketAddr::new(pair.place.receiver(), 9));
+    set(&mut config);
+    let before = open_descriptors();
+    let error = pair.place.at_sender(|| pair.tx.open_tx(&config)).err();
+    expect_answer(pair.tx, option, pair.tx_honours(option), error);
+    assert_eq!(open_descriptors(), before, "{} {option}", pair.tx.name);
+}
+
+/// A row honours nothing that this suite would not try.
+fn expect_known(honoured: &[&str], known: &[&str]) {
+    let rings = RING_OPTIONS.iter().map(|(option, _)| option);
+    for option in honoured {
+        let is_known = known.contains(option) || rings.clone().any(|ring| ring == option);
+        assert!(is_known, "{option} is not tried");
+    }
+}
+
+/// What is honoured works; what is not is refused by its name.
+fn expect_answer(row: &Backend, option: &'static str, honoured: bool, error: Option<Error>) {
+    match error {
+        None => assert!(
+            honoured,
+            "{} takes {option}, and does not list it",
+            row.name
+        ),
+        Some(Error::Unsupported {
+            backend,
+            option: refused,
+        }) => {
+            assert!(!honoured, "{} lists {option}, and refuses it", row.name);
+            assert_eq!((backend, refused), (row.name, option));
+        }
+        Some(error) => assert!(
+            honoured && UP_TO_THE_MACHINE.contains(&option),
+            "{} {option}: {error}",
+            row.name
+        ),
     }
 }
 
@@ -191,8 +321,6 @@ const TX_NONSENSE: &[TxOption] = &[
     ("target", |config| config.target = loopback()),
 ];
 
-type TxOption = (&'static str, fn(&mut TxConfig));
-
 fn group(address: &str) -> Group {
     Group {
         address: address.parse().expect("an address by the book"),
@@ -204,17 +332,12 @@ fn address(text: &str) -> SocketAddr {
     text.parse().expect("an address by the book")
 }
 
-fn expect_refusal(row: &Backend, what: &str, refused: bool, error: Option<Error>) {
+fn expect_refusal(row: &Backend, what: &str, error: Option<Error>) {
     match error {
-        None => assert!(
-            !refused,
-            "{} takes {what}, and is said to refuse it",
-            row.name
-        ),
-        Some(Error::Unsupported { backend, option }) if refused => {
+        Some(Error::Unsupported { backend, option }) => {
             assert_eq!((backend, option), (row.name, what));
         }
-        Some(error) => panic!("{} {what}: {error}", row.name),
+        other => panic!("{} {what}: {other:?}", row.name),
     }
 }
 

@@ -1,9 +1,11 @@
 //! A receiving and a sending row, and the few moves that scenarios are made of.
 
-use crate::options;
-use mpps_io::{Backend, Packet, Rx, RxConfig, Tx, TxConfig, Wait};
+use crate::place::{PacedTx, Place, Version};
+use crate::{frame, options};
+use mpps_io::{Backend, Batch, Layer, Packet, Rx, RxConfig, Tx, TxConfig, Wait};
 use std::fmt;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
+use std::ops::Range;
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
@@ -14,40 +16,71 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 /// Bytes of the number that scenarios write into a payload.
 pub(crate) const NUMBER_BYTES: usize = 8;
 
-/// Two rows and the address between them.
+/// Most datagrams of one send: half of what fits into a queue of the lab.
+const SEND_MAX: usize = 128;
+
+/// Two rows and where they meet.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Pair {
     pub(crate) rx: &'static Backend,
     pub(crate) tx: &'static Backend,
-    pub(crate) loopback: IpAddr,
+    pub(crate) place: Place,
 }
 
 impl Pair {
     /// A receiver's configuration at a free port, with a buffer that holds a few thousand packets.
     pub(crate) fn rx_config(&self) -> RxConfig {
-        let mut config = RxConfig::new(SocketAddr::new(self.loopback, 0));
+        let address = SocketAddr::new(self.place.receiver(), self.place.port());
+        let mut config = RxConfig::new(address);
         config.batch = 64;
-        config.receive_buffer_bytes = Some(4 << 20);
+        config.receive_buffer_bytes = self.rx_honours("--rcvbuf").then_some(4 << 20);
+        config
+    }
+
+    /// The same with as little room as the row can have.
+    pub(crate) fn small_rx_config(&self) -> RxConfig {
+        let mut config = self.rx_config();
+        config.receive_buffer_bytes = self.rx_honours("--rcvbuf").then_some(32 << 10);
+        config.ring.frames = self.rx_honours("--ring").then_some(64);
         config
     }
 
     /// A sender's configuration, small batches, kernel-chosen source port.
     pub(crate) fn tx_config(&self, target: SocketAddr) -> TxConfig {
         let mut config = TxConfig::new(target);
-        config.source = Some(SocketAddr::new(self.loopback, 0));
+        config.source = Some(SocketAddr::new(self.place.sender(), 0));
         config.batch = 64;
-        config.send_buffer_bytes = Some(8 << 20);
+        config.send_buffer_bytes = self.tx_honours("--sndbuf").then_some(8 << 20);
         config
     }
 
     pub(crate) fn open_rx(&self, config: &RxConfig) -> Box<dyn Rx> {
-        let opened = self.rx.open_rx(config);
+        let opened = self.try_open_rx(config);
         opened.unwrap_or_else(|error| panic!("{} {config:?}: {error}", self.rx.name))
     }
 
+    pub(crate) fn try_open_rx(&self, config: &RxConfig) -> Result<Box<dyn Rx>, mpps_io::Error> {
+        self.place.at_receiver(|| self.rx.open_rx(config))
+    }
+
+    /// A sender that loses nothing on the way.
     pub(crate) fn open_tx(&self, config: &TxConfig) -> Box<dyn Tx> {
-        let opened = self.tx.open_tx(config);
-        opened.unwrap_or_else(|error| panic!("{} {config:?}: {error}", self.tx.name))
+        let tx = self.open_fast_tx(config);
+        if self.place.is_loopback() {
+            return tx;
+        }
+        Box::new(PacedTx {
+            tx,
+            place: self.place,
+        })
+    }
+
+    /// A sender that may outrun the link.
+    pub(crate) fn open_fast_tx(&self, config: &TxConfig) -> Box<dyn Tx> {
+        let opened = self.place.at_sender(|| self.tx.open_tx(config));
+        let tx = opened.unwrap_or_else(|error| panic!("{} {config:?}: {error}", self.tx.name));
+        assert_eq!(tx.caps().template, options::is_template(self.tx.name));
+        tx
     }
 
     /// Both ends with their default configuration.
@@ -57,38 +90,120 @@ impl Pair {
         (rx, tx)
     }
 
-    /// True if neither row refuses one of these options.
-    pub(crate) fn honours(&self, needs: &[&str]) -> bool {
-        needs.iter().all(|option| {
-            !options::refuses(self.rx.name, option) && !options::refuses(self.tx.name, option)
+    /// A receiver, and another of the same traffic, which may have to be opened on the same host.
+    pub(crate) fn share(
+        &self,
+        rx: Box<dyn Rx>,
+    ) -> (Box<dyn Rx>, Result<Box<dyn Rx>, mpps_io::Error>) {
+        self.place.at_receiver(move || {
+            let shared = rx.share();
+            (rx, shared)
         })
     }
 
-    /// The IP version alone: there are as many addresses as versions.
-    fn version(&self) -> &'static str {
-        if self.loopback.is_ipv4() { "v4" } else { "v6" }
+    /// Receives the datagrams with these numbers, in order, and nothing else. Of a sender that
+    /// cannot number them only the count is known.
+    pub(crate) fn expect(&self, rx: &mut dyn Rx, numbers: Range<u64>) {
+        let count = numbers.end - numbers.start;
+        if self.numbers() {
+            let expected: Vec<u64> = numbers.collect();
+            assert_eq!(receive_numbers(rx, count), expected);
+        } else {
+            receive(rx, count, |_| {});
+        }
+    }
+
+    /// True if the sender can write another payload into each datagram.
+    pub(crate) fn numbers(&self) -> bool {
+        !options::is_template(self.tx.name)
+    }
+
+    /// True if the pair has all of this: options that its rows honour (`rx --buffer`, `tx --gso`),
+    /// and what the other names say.
+    pub(crate) fn has(&self, needs: &[&str]) -> bool {
+        needs.iter().all(|need| match need.split_once(' ') {
+            Some(("rx", option)) => self.rx_honours(option),
+            Some(("tx", option)) => self.tx_honours(option),
+            _ => match *need {
+                "numbers" => self.numbers(),
+                "loopback" => self.place.is_loopback(),
+                "lab" => !self.place.is_loopback(),
+                "receiving socket" => self.rx.layer == Layer::Payload,
+                "receiving ring" => self.rx.layer == Layer::Frame,
+                "sending socket" => self.tx.layer == Layer::Payload,
+                other => panic!("a need without a meaning: {other}"),
+            },
+        })
+    }
+
+    pub(crate) fn rx_honours(&self, option: &str) -> bool {
+        self.rx.rx_options.contains(&option)
+    }
+
+    pub(crate) fn tx_honours(&self, option: &str) -> bool {
+        self.tx.tx_options.contains(&option)
+    }
+
+    /// The largest payload of a single frame, if frames are what one of the rows knows.
+    pub(crate) fn payload_bytes_max(&self) -> usize {
+        let headers = match self.place.version() {
+            Version::V4 => 28,
+            Version::V6 => 48,
+        };
+        match (self.rx.layer, self.tx.layer) {
+            (Layer::Payload, Layer::Payload) => 65_507,
+            // The MTU of the lab.
+            _ => 1500 - headers,
+        }
     }
 }
 
 impl fmt::Display for Pair {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}_to_{}_{}", self.tx.name, self.rx.name, self.version())
+        let place = match self.place {
+            Place::Loopback(_) => "",
+            Place::Lab(_) => "lab_",
+            Place::SharedLab(_) => "shared_lab_",
+        };
+        let version = match self.place.version() {
+            Version::V4 => "v4",
+            Version::V6 => "v6",
+        };
+        write!(f, "{}_to_{}_{place}{version}", self.tx.name, self.rx.name)
     }
 }
 
 /// Sends datagrams numbered `from..from + count` as one flow; all must be taken.
 pub(crate) fn send_numbers(tx: &mut dyn Tx, flow: usize, from: u64, count: u64) {
-    let batch = tx.caps().batch as u64;
-    let mut at = 0;
+    let refused = offer_numbers(tx, flow, from, count);
+    assert_eq!(refused, 0, "{:?}", tx.counters().refused);
+}
+
+/// The same for a sender that may be refused some; answers how many.
+fn offer_numbers(tx: &mut dyn Tx, flow: usize, from: u64, count: u64) -> u64 {
+    // A generator's own batch would fill the link at once.
+    let batch = tx.caps().batch.min(SEND_MAX);
+    offer(tx, flow, from, count, batch)
+}
+
+/// The same as fast as the sender can.
+pub(crate) fn flood_numbers(tx: &mut dyn Tx, from: u64, count: u64) -> u64 {
+    let batch = tx.caps().batch;
+    offer(tx, 0, from, count, batch)
+}
+
+fn offer(tx: &mut dyn Tx, flow: usize, from: u64, count: u64, batch: usize) -> u64 {
+    let (mut at, mut refused) = (0, 0);
     while at < count {
-        let want = (count - at).min(batch) as usize;
+        let want = (count - at).min(batch as u64) as usize;
         for (number, payload) in (from + at..).zip(tx.frames(want)) {
             write_number(payload, number);
         }
         let sent = tx.send(flow, want).expect("sending works");
-        assert_eq!(sent.refused, 0, "{:?}", tx.counters().refused);
-        at += sent.accepted;
+        at += sent.offered();
+        refused += sent.refused;
     }
+    refused
 }
 
 /// Writes a number into a payload that has room for it.
@@ -104,15 +219,38 @@ pub(crate) fn number(payload: &[u8]) -> u64 {
     u64::from_le_bytes(*bytes)
 }
 
+/// The datagrams of a batch, whatever their layer: a frame is opened, and its sender is always
+/// known.
+pub(crate) fn datagrams<'a>(
+    layer: Layer,
+    batch: &Batch<'a>,
+) -> impl Iterator<Item = Packet<'a>> + use<'a> {
+    batch.packets().map(move |packet| match layer {
+        Layer::Payload => packet,
+        Layer::Frame => {
+            assert_eq!(packet.data.len(), packet.wire_bytes, "a cut frame");
+            let (source, payload) = frame::datagram(packet.data);
+            let known = mpps_io::wire::datagram(packet.data).expect("a datagram");
+            assert_eq!((known.source, known.payload), (source, payload));
+            Packet {
+                data: payload,
+                wire_bytes: payload.len(),
+                source: Some(source),
+            }
+        }
+    })
+}
+
 /// Receives until `count` datagrams came, and hands each to `see`; then looks that no more comes.
 pub(crate) fn receive(rx: &mut dyn Rx, count: u64, mut see: impl FnMut(Packet<'_>)) {
+    let layer = rx.caps().layer;
     let mut left = count;
     while left > 0 {
         let batch = rx.recv(Wait::Block(PATIENCE)).expect("receiving works");
         let came = batch.datagrams();
         assert_ne!(came, 0, "{left} of {count} datagrams did not come");
         assert_eq!(batch.packets().count() as u64, came);
-        batch.packets().for_each(&mut see);
+        datagrams(layer, &batch).for_each(&mut see);
         left = left.checked_sub(came).expect("no more than were sent");
     }
     let more = rx.recv(Wait::Poll).expect("receiving works");

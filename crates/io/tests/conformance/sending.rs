@@ -1,7 +1,7 @@
 //! What a sender says of what it could not send.
 
-use crate::Scenario;
 use crate::pair::{Pair, receive_numbers, send_numbers};
+use crate::{Scenario, Scope};
 use mpps_io::TxConfig;
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
@@ -9,22 +9,26 @@ use std::net::{SocketAddr, UdpSocket};
 pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "naming_the_peer_in_each_packet_works_too",
-        needs: &[],
+        needs: &["tx --no-connect"],
+        scope: Scope::EverySender,
         run: naming_the_peer_in_each_packet_works_too,
     },
     Scenario {
         name: "sending_nothing_does_nothing",
         needs: &[],
+        scope: Scope::EverySender,
         run: sending_nothing_does_nothing,
     },
     Scenario {
         name: "what_is_not_written_keeps_what_it_had",
-        needs: &[],
+        needs: &["numbers"],
+        scope: Scope::EverySender,
         run: what_is_not_written_keeps_what_it_had,
     },
     Scenario {
         name: "refusals_are_counted_by_their_reason",
-        needs: &[],
+        needs: &["sending socket"],
+        scope: Scope::EverySender,
         run: refusals_are_counted_by_their_reason,
     },
 ];
@@ -35,8 +39,7 @@ fn naming_the_peer_in_each_packet_works_too(pair: &Pair) {
     config.connect = false;
     let mut tx = pair.open_tx(&config);
     send_numbers(&mut *tx, 0, 0, 200);
-    let expected: Vec<u64> = (0..200).collect();
-    assert_eq!(receive_numbers(&mut *rx, 200), expected);
+    pair.expect(&mut *rx, 0..200);
 }
 
 fn sending_nothing_does_nothing(pair: &Pair) {
@@ -66,11 +69,11 @@ fn refusals_are_counted_by_their_reason(pair: &Pair) {
     const DATAGRAMS: u64 = 1000;
     if pair.tx.in_process {
         // Inside one process nobody answers for a port that nobody has.
-        let mut tx = pair.open_tx(&pair.tx_config(SocketAddr::new(pair.loopback, 9)));
+        let mut tx = pair.open_tx(&pair.tx_config(SocketAddr::new(pair.place.receiver(), 9)));
         assert_eq!(tx.send(0, 10).expect("sending works").refused, 0);
         return;
     }
-    let mut tx = pair.open_tx(&TxConfig {
+    let mut tx = pair.open_fast_tx(&TxConfig {
         connect: true,
         ..pair.tx_config(free_address(pair))
     });
@@ -92,6 +95,8 @@ fn refusals_are_counted_by_their_reason(pair: &Pair) {
 
 /// An address where nobody listens: one that was free a moment ago.
 fn free_address(pair: &Pair) -> SocketAddr {
-    let socket = UdpSocket::bind((pair.loopback, 0)).expect("a port is free");
+    let address = (pair.place.receiver(), 0);
+    let bound = pair.place.at_receiver(|| UdpSocket::bind(address));
+    let socket = bound.expect("a port is free");
     socket.local_addr().expect("it has an address")
 }

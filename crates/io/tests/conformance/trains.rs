@@ -1,7 +1,8 @@
 //! Trains: cut by the sending kernel, kept whole by a receiver that asks for it, taken apart here.
 
-use crate::Scenario;
 use crate::pair::{PATIENCE, Pair, number, receive_numbers, send_numbers};
+use crate::place::header_bytes;
+use crate::{Scenario, Scope};
 use mpps_io::{RxConfig, Wait};
 use mpps_os::messages::SendMessages;
 use mpps_os::socket::UdpSocket;
@@ -11,27 +12,32 @@ use std::os::fd::AsFd;
 pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "trains_come_as_their_datagrams",
-        needs: &["--gro", "--gso"],
+        needs: &["rx --gro", "tx --gso", "loopback"],
+        scope: Scope::EveryPair,
         run: trains_come_as_their_datagrams,
     },
     Scenario {
         name: "a_short_last_segment_stays_short",
-        needs: &["--gro"],
+        needs: &["rx --gro", "loopback"],
+        scope: Scope::EveryReceiver,
         run: a_short_last_segment_stays_short,
     },
     Scenario {
         name: "a_train_that_does_not_fit_is_cut_and_told",
-        needs: &["--gro"],
+        needs: &["rx --gro", "loopback"],
+        scope: Scope::EveryReceiver,
         run: a_train_that_does_not_fit_is_cut_and_told,
     },
     Scenario {
         name: "a_receiver_without_gro_gets_the_same_datagrams",
-        needs: &["--gso"],
+        needs: &["tx --gso"],
+        scope: Scope::EveryPair,
         run: a_receiver_without_gro_gets_the_same_datagrams,
     },
     Scenario {
         name: "single_datagrams_reach_a_receiver_of_trains",
-        needs: &["--gro"],
+        needs: &["rx --gro"],
+        scope: Scope::EveryPair,
         run: single_datagrams_reach_a_receiver_of_trains,
     },
 ];
@@ -116,10 +122,14 @@ fn a_receiver_without_gro_gets_the_same_datagrams(pair: &Pair) {
     let mut config = pair.tx_config(rx.caps().local_address);
     config.gso_segments = SEGMENTS;
     let mut tx = pair.open_tx(&config);
-    send_numbers(&mut *tx, 0, 0, DATAGRAMS);
-    let expected: Vec<u64> = (0..DATAGRAMS).collect();
-    assert_eq!(receive_numbers(&mut *rx, DATAGRAMS), expected);
-    assert_eq!(rx.counters().buffers, DATAGRAMS);
+    for from in (0..DATAGRAMS).step_by(100) {
+        send_numbers(&mut *tx, 0, from, 100);
+        pair.expect(&mut *rx, from..from + 100);
+    }
+    let counters = rx.counters();
+    assert_eq!(counters.buffers, DATAGRAMS);
+    let bytes = 32 + header_bytes(&*rx);
+    assert_eq!(counters.wire_bytes, DATAGRAMS * bytes);
 }
 
 fn single_datagrams_reach_a_receiver_of_trains(pair: &Pair) {
@@ -132,8 +142,10 @@ fn single_datagrams_reach_a_receiver_of_trains(pair: &Pair) {
         assert_eq!(packet.data.len(), 32);
         numbers.push(number(packet.data));
     });
-    let expected: Vec<u64> = (0..DATAGRAMS).collect();
-    assert_eq!(numbers, expected);
+    if pair.numbers() {
+        let expected: Vec<u64> = (0..DATAGRAMS).collect();
+        assert_eq!(numbers, expected);
+    }
 }
 
 /// Sends one train of `bytes`, cut every [`BYTES`]; the datagrams are filled with their number.

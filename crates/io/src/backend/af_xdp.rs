@@ -1,0 +1,153 @@
+//! AF_XDP: packets straight from the driver, past the kernel's network stack.
+//!
+//! An XDP program on the interface hands the wanted flow, and nothing else, to a socket per queue;
+//! its packets lie in memory that this process shares with the kernel, and are lent from there.
+//! docs/backends/af_xdp.md says what was found about its counters.
+
+mod interface;
+mod placeholder;
+mod rx;
+mod tx;
+
+use super::{Backend, Layer, Support};
+use crate::{Error, RingConfig};
+use interface::Interface;
+use mpps_os::xdp::{self, BusyPoll, FRAMES_MAX, SocketConfig};
+
+pub(super) const BACKEND: Backend = Backend {
+    name: "af_xdp",
+    summary: "the wanted flow past the kernel's stack, by an XDP program and shared memory",
+    needs: "Linux 5.11, CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF; a driver with native XDP to be fast",
+    layer: Layer::Frame,
+    takes_nic: false,
+    in_process: false,
+    probe,
+    rx_options: &[
+        "--busy-poll",
+        "--join",
+        "sources",
+        "--interface",
+        "--queue",
+        "--xdp",
+        "--copy",
+        "--ring",
+        "--all-traffic",
+        "--hugepages",
+    ],
+    tx_options: &[
+        "--sndbuf",
+        "--no-connect",
+        "--flows",
+        "--interface",
+        "--queue",
+        "--copy",
+        "--ring",
+        "--hugepages",
+        "--target-mac",
+    ],
+    rx: Some(rx::open),
+    tx: Some(tx::open),
+};
+
+/// Frames of a socket, if nobody asked for another figure: 8 MiB, four times the largest batch.
+const FRAMES: u32 = 4096;
+/// Packets of one busy poll: `NAPI_POLL_WEIGHT` of include/linux/netdevice.h, what an interrupt's
+/// poll would take.
+const BUSY_POLL_BUDGET: u16 = 64;
+
+fn probe() -> Support {
+    let Err(error) = xdp::probe() else {
+        return Support::Yes;
+    };
+    let remedy = match error.source.kind() {
+        std::io::ErrorKind::PermissionDenied => "run as root, or with CAP_NET_RAW and CAP_BPF",
+        _ => "a kernel with CONFIG_XDP_SOCKETS",
+    };
+    Support::No {
+        why: error.to_string(),
+        remedy: remedy.to_owned(),
+    }
+}
+
+/// The socket that is asked for on one queue, with frames that hold the interface's longest packet
+/// behind `room_bytes`, or pieces of it.
+fn socket_config<'a>(
+    ring: &RingConfig,
+    interface: &'a Interface,
+    queue: u32,
+    room_bytes: u32,
+) -> Result<SocketConfig<'a>, Error> {
+    let frames = ring.frames.unwrap_or(FRAMES);
+    if !(1..=FRAMES_MAX).contains(&frames) {
+        return Err(Error::Invalid {
+            option: "--ring",
+            value: frames.to_string(),
+            why: format!("a socket has 1 to {FRAMES_MAX} frames"),
+        });
+    }
+    let wanted_bytes = interface.frame_bytes_max().saturating_add(room_bytes);
+    let frame_bytes = if wanted_bytes <= 2048 { 2048 } else { 4096 };
+    Ok(SocketConfig {
+        interface: &interface.name,
+        interface_index: interface.index,
+        queue,
+        frames,
+        frame_bytes,
+        zero_copy: ring.copy.map(|copy| copy == crate::CopyMode::ZeroCopy),
+        segments: wanted_bytes > frame_bytes,
+        hugepages: ring.hugepages,
+    })
+}
+
+/// How a receive call polls the device, if that was asked for.
+fn busy_poll(time_us: Option<u32>) -> Result<Option<BusyPoll>, Error> {
+    if time_us == Some(0) {
+        return Err(Error::Invalid {
+            option: "--busy-poll",
+            value: "0".to_owned(),
+            why: "no time at all turns polling off; leave the option out".to_owned(),
+        });
+    }
+    Ok(time_us.map(|time_us| BusyPoll {
+        time_us,
+        budget: BUSY_POLL_BUDGET,
+    }))
+}
+
+/// Adds what a user can do to refusals that the kernel does not explain.
+fn explain(error: mpps_os::Error, config: &SocketConfig<'_>) -> Error {
+    let is_map = error.call == "mmap" && config.hugepages;
+    match error.errno() {
+        Some(errno::ENOMEM | errno::ENOENT) if is_map => Error::Invalid {
+            option: "--hugepages",
+            value: format!("{} frames", config.frames),
+            why: format!(
+                "{error}; set some aside: sysctl vm.nr_hugepages={}",
+                (u64::from(config.frames) * u64::from(config.frame_bytes)).div_ceil(2 << 20) + 1
+            ),
+        },
+        Some(errno::EOPNOTSUPP) if config.zero_copy == Some(true) => Error::Invalid {
+            option: "--copy",
+            value: "zero".to_owned(),
+            why: format!("the driver of {} has no zero-copy here", config.interface),
+        },
+        Some(errno::ENOBUFS) if error.call == "setsockopt XDP_UMEM_REG" => Error::Invalid {
+            option: "--ring",
+            value: config.frames.to_string(),
+            why: "so many frames exceed the limit of locked memory (ulimit -l)".to_owned(),
+        },
+        _ => error.into(),
+    }
+}
+
+/// Numbers of include/uapi/asm-generic/errno-base.h and errno.h.
+mod errno {
+    pub(super) const ENOENT: i32 = 2;
+    pub(super) const EINTR: i32 = 4;
+    pub(super) const EAGAIN: i32 = 11;
+    pub(super) const ENOMEM: i32 = 12;
+    pub(super) const EBUSY: i32 = 16;
+    pub(super) const EOPNOTSUPP: i32 = 95;
+    pub(super) const EADDRNOTAVAIL: i32 = 99;
+    pub(super) const ENOBUFS: i32 = 105;
+}

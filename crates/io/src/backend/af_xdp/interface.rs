@@ -1,0 +1,73 @@
+//! The interface whose queues are read.
+
+use crate::{Error, RingConfig};
+use mpps_os::ethtool;
+use mpps_os::netlink::{address, link};
+use std::net::IpAddr;
+
+/// Bytes in front of an IP packet: the Ethernet header and two VLAN tags.
+const LINK_HEADER_BYTES: u32 = 14 + 2 * 4;
+
+/// An interface, as far as its sockets must know it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Interface {
+    pub(super) name: String,
+    pub(super) index: u32,
+    /// The largest IP packet.
+    pub(super) mtu: u32,
+    /// Receive queues in use.
+    pub(super) rx_queues: u32,
+    /// Transmit queues in use.
+    pub(super) tx_queues: u32,
+}
+
+impl Interface {
+    /// The interface that was named, or the one that owns the address.
+    pub(super) fn find(address: IpAddr, ring: &RingConfig) -> Result<Self, Error> {
+        if let Some(name) = &ring.interface {
+            return Self::of(link::index(name)?);
+        }
+        let invalid = |why: &str| Error::Invalid {
+            option: "--interface",
+            value: "none".to_owned(),
+            why: why.to_owned(),
+        };
+        if address.is_unspecified() || address.is_multicast() {
+            let why = format!("{address} is no interface's own: name one");
+            return Err(invalid(&why));
+        }
+        let index = address::interface_of(address)?.ok_or_else(|| {
+            let why = format!("no interface has the address {address}: name one");
+            invalid(&why)
+        })?;
+        Self::of(index)
+    }
+
+    /// The interface with this number.
+    pub(super) fn of(index: u32) -> Result<Self, Error> {
+        let found = link::list()?.into_iter().find(|link| link.index == index);
+        let link = found.ok_or_else(|| {
+            let source = std::io::ErrorKind::NotFound.into();
+            mpps_os::Error::new("rtnetlink RTM_GETLINK", index, source)
+        })?;
+        // The link tells how many queues it was made with; its driver how many of them it uses,
+        // where it has that notion.
+        let channels = ethtool::channels(&link.name).unwrap_or_default();
+        let used = |some: u32, made: u32| match some + channels.combined {
+            0 => made,
+            used => used,
+        };
+        Ok(Self {
+            rx_queues: used(channels.rx, link.rx_queues),
+            tx_queues: used(channels.tx, link.tx_queues),
+            index,
+            mtu: link.mtu,
+            name: link.name,
+        })
+    }
+
+    /// The longest frame, without the check sequence.
+    pub(super) fn frame_bytes_max(&self) -> u32 {
+        self.mtu.saturating_add(LINK_HEADER_BYTES)
+    }
+}

@@ -1,0 +1,349 @@
+//! Receiving: one receiver per queue, all under one XDP program.
+
+#![allow(
+    unsafe_code,
+    reason = "packets are lent from memory that the kernel fills"
+)]
+
+use super::interface::Interface;
+use super::placeholder::Placeholder;
+use super::{BACKEND, busy_poll, explain, socket_config};
+use crate::filter::{FlowFilter, FlowProgram};
+use crate::{
+    Batch, Descriptor, Error, Layer, Mode, Property, Rx, RxCaps, RxConfig, RxCounters, RxDrop,
+    Wait, wire,
+};
+use mpps_os::poll::Waiter;
+use mpps_os::xdp::{HEADROOM_BYTES, Receiver};
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+/// A year is longer than any wait, and every clock can hold it.
+const WAIT_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
+/// How often a spinning receiver looks at the ring between two looks at the clock.
+const SPINS: u32 = 64;
+
+pub(super) fn open(config: &RxConfig) -> Result<Box<dyn Rx>, Error> {
+    let busy_poll = busy_poll(config.busy_poll_us)?;
+    let interface = Interface::find(config.address.ip(), &config.ring)?;
+    let first = config.ring.queue.unwrap_or(0);
+    check_queue(&interface, first)?;
+    // What cannot work is refused before anything is opened.
+    socket_config(&config.ring, &interface, first, HEADROOM_BYTES)?;
+    let mut config = config.clone();
+    let placeholder = Placeholder::open(&config, interface.index)?;
+    if let Some(placeholder) = &placeholder {
+        config.address = placeholder.local_address()?;
+    }
+    let filter = if config.ring.all_traffic {
+        FlowFilter::everything()
+    } else {
+        FlowFilter::new(config.address)
+    };
+    let queues = interface.rx_queues;
+    let program = FlowProgram::attach(interface.index, &filter, config.ring.attach, queues)?;
+    let shared = Arc::new(Shared {
+        program,
+        placeholder,
+        next_queue: AtomicU32::new(first + 1),
+        busy_poll,
+        interface,
+        config,
+    });
+    Ok(Box::new(XdpRx::open(shared, first, true)?))
+}
+
+/// Refuses busy polling that the kernel would take and never do. Until Linux 6.12 a socket learnt
+/// which NAPI context to poll from its first packet; since then it learns it when it is bound, if
+/// the driver tells (`xsk_bind` in net/xdp/xsk.c).
+fn check_polling(
+    receiver: &Receiver,
+    interface: &Interface,
+    queue: u32,
+    time_us: u32,
+) -> Result<(), Error> {
+    let is_late = release().is_some_and(|release| release >= (6, 13));
+    if !is_late || receiver.napi_id()?.is_some() {
+        return Ok(());
+    }
+    Err(Error::Invalid {
+        option: "--busy-poll",
+        value: time_us.to_string(),
+        why: format!(
+            "the kernel cannot poll queue {queue} of {}: its driver does not say which NAPI context \
+             serves it; leave the option out, or use --wait spin",
+            interface.name
+        ),
+    })
+}
+
+/// The kernel's release, as far as it is two numbers: `6.18`.
+fn release() -> Option<(u32, u32)> {
+    let text = std::fs::read_to_string("/proc/sys/kernel/osrelease").ok()?;
+    let mut numbers = text.split(|c: char| !c.is_ascii_digit());
+    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
+}
+
+/// What the receivers of all queues have in common. Dropping the last of them closes the program's
+/// link, which detaches it; so does the end of the process.
+#[derive(Debug)]
+struct Shared {
+    program: FlowProgram,
+    placeholder: Option<Placeholder>,
+    /// The queue of the next receiver.
+    next_queue: AtomicU32,
+    busy_poll: Option<mpps_os::xdp::BusyPoll>,
+    interface: Interface,
+    config: RxConfig,
+}
+
+/// The receiver of one queue.
+#[derive(Debug)]
+struct XdpRx {
+    receiver: Receiver,
+    waiter: Waiter,
+    /// Calls to the driver.
+    wakes: u64,
+    descriptors: Vec<Descriptor>,
+    sources: Option<Vec<Option<SocketAddr>>>,
+    counters: RxCounters,
+    caps: RxCaps,
+    /// The first receiver tells what ended at the placeholder, which all have in common.
+    is_first: bool,
+    shared: Arc<Shared>,
+}
+
+impl XdpRx {
+    fn open(shared: Arc<Shared>, queue: u32, is_first: bool) -> Result<Self, Error> {
+        let Shared {
+            config, interface, ..
+        } = &*shared;
+        let socket = socket_config(&config.ring, interface, queue, HEADROOM_BYTES)?;
+        let receiver =
+            Receiver::open(&socket, shared.busy_poll).map_err(|error| explain(error, &socket))?;
+        if let Some(busy_poll) = shared.busy_poll {
+            check_polling(&receiver, interface, queue, busy_poll.time_us)?;
+        }
+        shared.program.bind(queue, receiver.as_fd())?;
+        let is_native = shared.program.is_native();
+        let is_zero_copy = receiver.is_zero_copy()?;
+        let summary = format!(
+            "{} XDP, {}, {}, queue {queue} of {}, {} frames{}",
+            if is_native { "native" } else { "generic" },
+            if is_zero_copy { "zero-copy" } else { "copy" },
+            match shared.busy_poll {
+                Some(_) => "preferred busy polling",
+                None => "wake-ups on demand",
+            },
+            interface.rx_queues,
+            socket.frames,
+            if socket.hugepages {
+                " in huge pages"
+            } else {
+                ""
+            },
+        );
+        let mode = Mode::new(summary)
+            .with(Property::Native, is_native)
+            .with(Property::ZeroCopy, is_zero_copy)
+            .with(Property::BusyPoll, shared.busy_poll.is_some());
+        let buffer_bytes = if socket.segments {
+            interface.frame_bytes_max()
+        } else {
+            socket.frame_bytes - HEADROOM_BYTES
+        };
+        let caps = RxCaps {
+            backend: BACKEND.name,
+            layer: Layer::Frame,
+            local_address: config.address,
+            batch: config.batch,
+            buffer_bytes: buffer_bytes as usize,
+            receive_buffer_bytes: None,
+            gro: false,
+            mode,
+        };
+        Ok(Self {
+            receiver,
+            waiter: Waiter::new(),
+            wakes: 0,
+            descriptors: Vec::with_capacity(config.batch),
+            sources: config.sources.then(|| Vec::with_capacity(config.batch)),
+            counters: RxCounters::default(),
+            caps,
+            is_first,
+            shared,
+        })
+    }
+
+    /// Gives the last batch back and takes what has arrived. False if that is nothing.
+    #[inline]
+    fn take(&mut self) -> bool {
+        let descriptors = &mut self.descriptors;
+        descriptors.clear();
+        let taken = self.receiver.receive(self.caps.batch, |offset, bytes| {
+            descriptors.push(Descriptor {
+                offset,
+                bytes,
+                wire_bytes: bytes,
+                segment_bytes: 0,
+            });
+        });
+        taken > 0
+    }
+
+    /// Calls the driver if it has to be called: to poll the device, or for the frames given back.
+    fn drive(&mut self) -> io::Result<()> {
+        if self.shared.busy_poll.is_none() && !self.receiver.needs_wakeup() {
+            return Ok(());
+        }
+        self.wakes += 1;
+        self.receiver.wake()
+    }
+
+    /// Waits as told until something could be taken.
+    fn wait(&mut self, wait: Wait) -> io::Result<()> {
+        let (Wait::Block(time) | Wait::Spin(time) | Wait::Epoll(time)) = wait else {
+            self.drive()?;
+            self.take();
+            return Ok(());
+        };
+        let deadline = Instant::now().checked_add(time.min(WAIT_MAX));
+        loop {
+            self.drive()?;
+            if self.take() {
+                return Ok(());
+            }
+            let left = deadline.map_or(Duration::ZERO, |at| {
+                at.saturating_duration_since(Instant::now())
+            });
+            if left.is_zero() {
+                return Ok(());
+            }
+            let fd = self.receiver.as_fd();
+            let woken = match wait {
+                Wait::Block(_) => self.waiter.poll(fd, left),
+                Wait::Epoll(_) => self.waiter.epoll(fd, left),
+                Wait::Poll | Wait::Spin(_) => {
+                    self.spin();
+                    continue;
+                }
+            };
+            match woken {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(()),
+                // Readable without a packet: the device is gone or down, and this call says so.
+                Ok(true) if !self.receiver.is_ready() => {
+                    self.wakes += 1;
+                    self.receiver.wake()?;
+                }
+                woken => drop(woken?),
+            }
+        }
+    }
+
+    /// Looks at the ring for a while; with busy polling only a call brings something.
+    fn spin(&mut self) {
+        if self.shared.busy_poll.is_some() {
+            return;
+        }
+        for _ in 0..SPINS {
+            if self.receiver.is_ready() {
+                return;
+            }
+            std::hint::spin_loop();
+        }
+    }
+}
+
+impl Rx for XdpRx {
+    fn recv(&mut self, wait: Wait) -> io::Result<Batch<'_>> {
+        if !self.take() {
+            self.wait(wait)?;
+        }
+        let (memory, memory_bytes) = self.receiver.memory();
+        // SAFETY: the descriptors are those of the last `Receiver::receive`, whose packets lie in
+        // that memory and stay untouched until the next one, which needs `&mut self`, and so the
+        // end of this batch.
+        let mut batch = unsafe { Batch::from_raw(memory, memory_bytes, &self.descriptors) };
+        if let Some(sources) = &mut self.sources {
+            sources.clear();
+            let datagrams = batch.raw().map(|(frame, _)| wire::datagram(frame));
+            sources.extend(datagrams.map(|datagram| Some(datagram?.source)));
+            batch = batch.with_sources(sources);
+        }
+        self.counters.add(&batch);
+        Ok(batch)
+    }
+
+    fn counters(&self) -> RxCounters {
+        RxCounters {
+            dropped: self.drops().iter().map(|drop| drop.count).sum(),
+            system_calls: self.wakes + self.waiter.calls(),
+            ..self.counters
+        }
+    }
+
+    fn drops(&self) -> Vec<RxDrop> {
+        // A bound socket answers always.
+        let statistics = self.receiver.statistics().unwrap_or_default();
+        let mut drops = vec![
+            RxDrop {
+                reason: "no free frame, or longer than one",
+                source: "XDP_STATISTICS rx_dropped",
+                count: statistics.rx_dropped,
+            },
+            RxDrop {
+                reason: "receive ring full",
+                source: "XDP_STATISTICS rx_ring_full",
+                count: statistics.rx_ring_full,
+            },
+        ];
+        if let Some(placeholder) = self.shared.placeholder.as_ref().filter(|_| self.is_first) {
+            drops.push(RxDrop {
+                reason: "came by a queue without a receiver",
+                source: "SO_MEMINFO drops of the socket that holds the port",
+                count: placeholder.dropped(),
+            });
+        }
+        drops
+    }
+
+    fn caps(&self) -> &RxCaps {
+        &self.caps
+    }
+
+    fn share(&self) -> Result<Box<dyn Rx>, Error> {
+        let queue = self.shared.next_queue.fetch_add(1, Ordering::Relaxed);
+        check_queue(&self.shared.interface, queue)?;
+        Ok(Box::new(Self::open(
+            Arc::clone(&self.shared),
+            queue,
+            false,
+        )?))
+    }
+
+    fn steer_by_cpu(&self, _cpus: &[usize]) -> Result<(), Error> {
+        Err(BACKEND.unsupported("--steer cpu"))
+    }
+}
+
+fn check_queue(interface: &Interface, queue: u32) -> Result<(), Error> {
+    let Interface {
+        name, rx_queues, ..
+    } = interface;
+    if queue < *rx_queues {
+        return Ok(());
+    }
+    Err(Error::Invalid {
+        option: "--queue",
+        value: queue.to_string(),
+        why: format!(
+            "{name} has {rx_queues} receive queues, 0 to {}, and a receiver takes one of its own; \
+             for more queues: ethtool -L {name}",
+            rx_queues.saturating_sub(1)
+        ),
+    })
+}

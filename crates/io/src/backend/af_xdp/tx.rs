@@ -1,0 +1,220 @@
+//! Sending: frames with headers of our own, written into shared memory.
+
+use super::errno::{EAGAIN, EBUSY, EINTR, ENOBUFS};
+use super::interface::Interface;
+use super::{BACKEND, explain, socket_config};
+use crate::link_path::LinkPath;
+use crate::wire::Template;
+use crate::{Error, Frames, Layer, Mode, Property, Sent, Tx, TxCaps, TxConfig, TxCounters};
+use mpps_os::xdp::Sender;
+use std::io;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+/// How long a send waits for room, as the socket backends do.
+const SEND_TIMEOUT: Duration = Duration::from_millis(5);
+/// How long it sleeps at a time.
+const PAUSE_MAX: Duration = Duration::from_millis(1);
+
+pub(super) fn open(config: &TxConfig) -> Result<Box<dyn Tx>, Error> {
+    let path = LinkPath::find(config.target, config.source, &config.ring)?.with_flows(config.flows);
+    let template = path.template(config.payload_bytes)?;
+    let interface = Interface::of(path.interface_index)?;
+    let queue = config.ring.queue.unwrap_or(0);
+    if queue >= interface.tx_queues {
+        let (name, queues) = (&interface.name, interface.tx_queues);
+        return Err(Error::Invalid {
+            option: "--queue",
+            value: queue.to_string(),
+            why: format!("{name} has {queues} transmit queues, numbered from 0"),
+        });
+    }
+    let mut socket = socket_config(&config.ring, &interface, queue, 0)?;
+    // A sender's frames are as long as it makes them, and lie in one piece each.
+    if template.frame_bytes() > socket.frame_bytes as usize {
+        let most = socket.frame_bytes as usize - template.header_bytes();
+        return Err(Error::Invalid {
+            option: "--size",
+            value: config.payload_bytes.to_string(),
+            why: format!("a frame in shared memory has room for {most} bytes of payload"),
+        });
+    }
+    socket.segments = false;
+    let sender =
+        Sender::open(&socket, config.send_buffer_bytes).map_err(|error| explain(error, &socket))?;
+    let is_zero_copy = sender.is_zero_copy()?;
+    let summary = format!(
+        "{}, queue {queue} of {} on {}, {} frames{}",
+        if is_zero_copy { "zero-copy" } else { "copy" },
+        interface.tx_queues,
+        interface.name,
+        socket.frames,
+        if socket.hugepages {
+            " in huge pages"
+        } else {
+            ""
+        },
+    );
+    let port = |flow: usize| path.source.port().wrapping_add(flow as u16);
+    let caps = TxCaps {
+        backend: BACKEND.name,
+        layer: Layer::Frame,
+        batch: config.batch.min(socket.frames as usize),
+        train: 1,
+        flows: config.flows,
+        local_addresses: (0..config.flows)
+            .map(|flow| SocketAddr::new(path.source.ip(), port(flow)))
+            .collect(),
+        send_buffer_bytes: Some(sender.send_buffer_bytes()),
+        template: false,
+        mode: Mode::new(summary).with(Property::ZeroCopy, is_zero_copy),
+    };
+    Ok(Box::new(XdpTx {
+        sender,
+        arena: vec![0; config.payload_bytes * config.batch],
+        payload_bytes: config.payload_bytes,
+        template,
+        is_zero_copy,
+        counters: TxCounters::default(),
+        caps,
+    }))
+}
+
+#[derive(Debug)]
+struct XdpTx {
+    sender: Sender,
+    /// The payloads of a batch, one behind the other.
+    arena: Vec<u8>,
+    payload_bytes: usize,
+    template: Template,
+    is_zero_copy: bool,
+    counters: TxCounters,
+    caps: TxCaps,
+}
+
+impl XdpTx {
+    /// Writes frames from the arena's `from`th payload on, as many as there is room for, and shows
+    /// them to the kernel. Returns how many.
+    fn fill(&mut self, flow: usize, from: usize, to: usize) -> usize {
+        let room = self.sender.free();
+        let to = to.min(from.saturating_add(room));
+        let Self {
+            sender,
+            arena,
+            payload_bytes,
+            template,
+            ..
+        } = self;
+        let flow = flow as u16;
+        let frame_bytes = template.frame_bytes();
+        let mut filled = 0;
+        for at in from..to {
+            let payload = &arena[at * *payload_bytes..(at + 1) * *payload_bytes];
+            let is_pushed = sender.push(|frame| {
+                template.write(&mut frame[..frame_bytes], flow, payload);
+                frame_bytes
+            });
+            if !is_pushed {
+                break;
+            }
+            filled += 1;
+        }
+        sender.publish();
+        filled
+    }
+
+    /// Lets the kernel send what is in the ring, until it has taken everything or the time is up.
+    /// Returns how many datagrams the device dropped in the kernel's hands.
+    fn flush(&mut self, deadline: Instant) -> io::Result<u64> {
+        let mut dropped = 0;
+        loop {
+            let before = self.sender.pending();
+            // A driver that is at work takes the rest without being called.
+            if before == 0 || self.is_zero_copy && !self.sender.needs_wakeup() {
+                return Ok(dropped);
+            }
+            self.counters.calls += 1;
+            let kicked = self.sender.kick();
+            match kicked.map_err(|error| (error.raw_os_error(), error)) {
+                Err((Some(EBUSY), _)) if !self.is_zero_copy => {
+                    dropped += 1;
+                    continue;
+                }
+                Ok(()) | Err((Some(EAGAIN | EBUSY | ENOBUFS | EINTR), _)) => {}
+                Err((_, error)) => return Err(error),
+            }
+            if self.sender.pending() < before {
+                continue;
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() || self.is_zero_copy {
+                return Ok(dropped);
+            }
+            self.pause(left)?;
+        }
+    }
+
+    /// Sleeps until the kernel may have room. A stopped device queue wakes nobody, hence the limit.
+    fn pause(&mut self, left: Duration) -> io::Result<()> {
+        self.counters.calls += 1;
+        match self.sender.wait(left.min(PAUSE_MAX)) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(()),
+            waited => waited,
+        }
+    }
+}
+
+impl Tx for XdpTx {
+    fn frames(&mut self, datagrams: usize) -> Frames<'_> {
+        let bytes = self.payload_bytes;
+        let datagrams = datagrams.min(self.caps.batch);
+        Frames::new(&mut self.arena, bytes, bytes, bytes, datagrams)
+    }
+
+    fn send(&mut self, flow: usize, datagrams: usize) -> io::Result<Sent> {
+        let datagrams = datagrams.min(self.caps.batch);
+        let flow = flow % self.caps.flows;
+        let deadline = Instant::now() + SEND_TIMEOUT;
+        let (mut filled, mut dropped) = (0, 0);
+        while filled < datagrams {
+            let more = self.fill(flow, filled, datagrams);
+            filled += more;
+            dropped += self.flush(deadline)?;
+            if more == 0 {
+                let left = deadline.saturating_duration_since(Instant::now());
+                if left.is_zero() {
+                    self.counters.blocked += 1;
+                    break;
+                }
+                self.pause(left)?;
+            }
+        }
+        // What an earlier call left in the ring, and counted as accepted, may be dropped in this
+        // one: the counters are put right, and no call answers more than it was asked.
+        let offered = filled as u64;
+        self.counters.accepted = (self.counters.accepted + offered).saturating_sub(dropped);
+        if dropped > 0 {
+            *self.counters.refused.entry(EBUSY).or_default() += dropped;
+        }
+        let refused = dropped.min(offered);
+        Ok(Sent {
+            accepted: offered - refused,
+            refused,
+        })
+    }
+
+    fn counters(&self) -> &TxCounters {
+        &self.counters
+    }
+
+    fn caps(&self) -> &TxCaps {
+        &self.caps
+    }
+}
+
+impl Drop for XdpTx {
+    /// What was accepted is sent before the socket closes, as far as the kernel lets it.
+    fn drop(&mut self) {
+        let _ = self.flush(Instant::now() + SEND_TIMEOUT);
+    }
+}

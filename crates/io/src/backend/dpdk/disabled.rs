@@ -1,0 +1,16 @@
+//! What a build without DPDK says.
+
+use super::BACKEND;
+use crate::backend::Support;
+use crate::{Error, Rx, RxConfig};
+
+pub(super) fn probe() -> Support {
+    Support::No {
+        why: "built without the feature `dpdk`".to_owned(),
+        remedy: "apt install libdpdk-dev; cargo build --release --features dpdk".to_owned(),
+    }
+}
+
+pub(super) fn open_rx(_config: &RxConfig) -> Result<Box<dyn Rx>, Error> {
+    Err(BACKEND.unsupported("receiving: it was built without the feature `dpdk`"))
+}

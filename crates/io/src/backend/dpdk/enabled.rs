@@ -1,0 +1,389 @@
+//! The receiver of a build with DPDK.
+
+#![allow(
+    unsafe_code,
+    reason = "packets are lent from DPDK's memory, which is not one Rust slice"
+)]
+
+mod arguments;
+mod tap;
+
+use super::BACKEND;
+use crate::backend::Support;
+use crate::backend::packet_mmap::filter::incoming;
+use crate::filter::FlowFilter;
+use crate::{
+    Batch, Descriptor, Error, Layer, Mode, Property, Rx, RxCaps, RxConfig, RxCounters, RxDrop, Wait,
+};
+use arguments::Arguments;
+use mpps_os::capability;
+use mpps_os::dpdk::{self, Facts, Lent, Port, PortOptions, RxQueue};
+use mpps_os::poll::Waiter;
+use mpps_os::sched;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+use tap::Tap;
+
+/// How long a blocked receiver sleeps between looks into a device that cannot wake it. Its timer adds 50 µs of slack (prctl(2),
+/// PR_SET_TIMERSLACK), in which a ring of 4096 frames fills at 40 million packets a second.
+const NAP: Duration = Duration::from_micros(50);
+
+/// Bytes of a frame that a buffer holds, if no interface says otherwise: more than that of an MTU of
+/// 1500, and DPDK's own figure (`RTE_MBUF_DEFAULT_DATAROOM`).
+const FRAME_BYTES: u16 = 2048;
+
+pub(super) fn probe() -> Support {
+    if capability::effective(capability::CAP_NET_RAW) {
+        return Support::Yes;
+    }
+    Support::No {
+        why: "DPDK's drivers open raw sockets or devices, which needs CAP_NET_RAW".to_owned(),
+        remedy: "run it as root".to_owned(),
+    }
+}
+
+pub(super) fn open_rx(config: &RxConfig) -> Result<Box<dyn Rx>, Error> {
+    let cpus = sched::affinity(sched::thread_id())?;
+    let arguments = Arguments::new(&config.ring, &cpus)?;
+    let (device, frame_bytes) = match arguments.device {
+        Some(device) => (device, FRAME_BYTES),
+        None => tap::device(config)?,
+    };
+    let options = PortOptions {
+        rx_descriptors: rx_descriptors(config)?,
+        // More threads than CPUs would take turns.
+        rx_queues_max: u16::try_from(cpus.len()).unwrap_or(u16::MAX),
+        batch: config.batch,
+        frame_bytes,
+    };
+    let tap = match device.starts_with(tap::DRIVER) {
+        true => Some(Arc::new(Tap::claim(&device, config.address)?)),
+        false => None,
+    };
+    let mut config = config.clone();
+    config.address = tap.as_ref().map_or(config.address, |tap| tap.port.address);
+    if config.address.port() == 0 {
+        return Err(Error::Invalid {
+            option: "address",
+            value: config.address.to_string(),
+            why: "no kernel can choose a port for packets that it does not see".to_owned(),
+        });
+    }
+    dpdk::start(&arguments.environment)?;
+    Ok(Box::new(DpdkRx::open(&device, options, config, tap)?))
+}
+
+fn rx_descriptors(config: &RxConfig) -> Result<Option<u16>, Error> {
+    let Some(frames) = config.ring.frames else {
+        return Ok(None);
+    };
+    match u16::try_from(frames) {
+        Ok(frames) if frames > 0 => Ok(Some(frames)),
+        _ => Err(Error::Invalid {
+            option: "--ring",
+            value: frames.to_string(),
+            why: "DPDK's rings hold 1 to 65535 packets".to_owned(),
+        }),
+    }
+}
+
+/// A receiver, on some of the port's queues.
+#[derive(Debug)]
+struct DpdkRx {
+    hand: Hand,
+    shared: Arc<Shared>,
+    /// True for the one that tells the port's drops; those that share it tell none of them again.
+    tells_drops: bool,
+    filter: FlowFilter,
+    lent: Lent,
+    descriptors: Vec<Descriptor>,
+    waiter: Waiter,
+    naps: u64,
+    counters: RxCounters,
+    caps: RxCaps,
+}
+
+/// The queues of one receiver. It holds the lock while it polls them, so that they may be dealt out
+/// anew when another receiver comes.
+type Hand = Arc<Mutex<Vec<RxQueue>>>;
+
+/// What the receivers of a port share.
+#[derive(Debug)]
+struct Shared {
+    port: Arc<Port>,
+    hands: Mutex<Vec<Hand>>,
+    /// What further devices are opened with.
+    options: PortOptions,
+    config: RxConfig,
+    /// Shared with the devices of further receivers.
+    tap: Option<Arc<Tap>>,
+}
+
+impl DpdkRx {
+    /// Opens a device; the receiver has all its queues.
+    fn open(
+        device: &str,
+        options: PortOptions,
+        config: RxConfig,
+        tap: Option<Arc<Tap>>,
+    ) -> Result<Self, Error> {
+        let queues = Port::open(device, &options)?;
+        let Some(port) = queues.first().map(|queue| Arc::clone(queue.port())) else {
+            return Err(BACKEND.unsupported("a device without receive queues"));
+        };
+        let filter = match config.ring.all_traffic {
+            true => FlowFilter::everything(),
+            false => FlowFilter::new(config.address),
+        };
+        if tap.is_some() {
+            // In the kernel, so that frames of others are neither copied nor counted as dropped.
+            port.set_filter(&incoming(&filter, config.ring.all_traffic))?;
+        }
+        let caps = RxCaps {
+            backend: BACKEND.name,
+            layer: Layer::Frame,
+            local_address: config.address,
+            batch: config.batch,
+            buffer_bytes: usize::from(options.frame_bytes),
+            receive_buffer_bytes: None,
+            gro: false,
+            mode: mode(port.facts(), tap.as_deref()),
+        };
+        let hand = Arc::new(Mutex::new(queues));
+        let shared = Shared {
+            port,
+            hands: Mutex::new(vec![Arc::clone(&hand)]),
+            options,
+            config,
+            tap,
+        };
+        Ok(Self::with(hand, Arc::new(shared), filter, caps, true))
+    }
+
+    fn with(
+        hand: Hand,
+        shared: Arc<Shared>,
+        filter: FlowFilter,
+        caps: RxCaps,
+        tells_drops: bool,
+    ) -> Self {
+        Self {
+            hand,
+            tells_drops,
+            filter,
+            lent: Lent::new(Arc::clone(&shared.port), caps.batch),
+            shared,
+            descriptors: Vec::with_capacity(caps.batch),
+            waiter: Waiter::new(),
+            naps: 0,
+            counters: RxCounters::default(),
+            caps,
+        }
+    }
+
+    /// Looks once into each queue. Packets of others go back with the next look.
+    fn poll(&mut self) {
+        self.lent.release();
+        self.descriptors.clear();
+        for queue in lock(&self.hand).iter_mut() {
+            self.lent.receive(queue);
+        }
+        for (at, frame) in self.lent.frames().iter().enumerate() {
+            if !self.filter.matches(self.lent.bytes(at)) {
+                continue;
+            }
+            self.descriptors.push(Descriptor {
+                offset: frame.offset,
+                bytes: frame.bytes,
+                wire_bytes: frame.wire_bytes,
+                segment_bytes: 0,
+            });
+        }
+    }
+
+    /// Looks until something came or the time is over.
+    fn wait(&mut self, wait: Wait) -> io::Result<()> {
+        let time = match wait {
+            Wait::Poll => Duration::ZERO,
+            Wait::Block(time) | Wait::Spin(time) | Wait::Epoll(time) => time,
+        };
+        self.poll();
+        if !self.descriptors.is_empty() || time.is_zero() {
+            return Ok(());
+        }
+        let started = Instant::now();
+        loop {
+            let left = time.saturating_sub(started.elapsed());
+            let is_interrupted = match self.rest(wait, left) {
+                Ok(()) => false,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => true,
+                Err(error) => return Err(error),
+            };
+            self.poll();
+            let is_over = is_interrupted || started.elapsed() >= time;
+            if !self.descriptors.is_empty() || is_over {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Passes the time until the next look.
+    fn rest(&mut self, wait: Wait, left: Duration) -> io::Result<()> {
+        let readiness = self.shared.port.readiness();
+        match (wait, readiness) {
+            (Wait::Poll | Wait::Spin(_), _) => std::hint::spin_loop(),
+            (Wait::Block(_), Some(readiness)) => drop(self.waiter.poll(readiness, left)?),
+            (Wait::Epoll(_), Some(readiness)) => drop(self.waiter.epoll(readiness, left)?),
+            (Wait::Block(_), None) => {
+                thread::sleep(NAP.min(left));
+                self.naps += 1;
+            }
+            (Wait::Epoll(_), None) => {
+                let why = "this DPDK driver has nothing that epoll could wait for; block or spin";
+                return Err(io::Error::new(io::ErrorKind::Unsupported, why));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Rx for DpdkRx {
+    fn recv(&mut self, wait: Wait) -> io::Result<Batch<'_>> {
+        self.wait(wait)?;
+        let (memory, memory_bytes) = self.lent.memory();
+        // SAFETY: the descriptors are those of packets that `lent` holds until the next call, which
+        // the batch's borrow of `self` keeps away. They lie in this memory, which lives as long as
+        // the port that `lent` holds, and DPDK writes no packet that it has handed out.
+        let batch = unsafe { Batch::from_raw(memory, memory_bytes, &self.descriptors) };
+        self.counters.add(&batch);
+        Ok(batch)
+    }
+
+    fn counters(&self) -> RxCounters {
+        RxCounters {
+            dropped: self.drops().iter().map(|drop| drop.count).sum(),
+            system_calls: self.waiter.calls() + self.naps,
+            ..self.counters
+        }
+    }
+
+    fn drops(&self) -> Vec<RxDrop> {
+        let row = |reason, source, count| RxDrop {
+            reason,
+            source,
+            count,
+        };
+        let own = row(
+            "no packet buffer",
+            "the receiver's own count",
+            self.lent.lost(),
+        );
+        if !self.tells_drops {
+            return vec![own];
+        }
+        let drops = self.shared.port.drops();
+        vec![
+            row("receive ring full", "the driver's socket", drops.ring_full),
+            row(
+                "missed by the device",
+                "rte_eth_stats imissed",
+                drops.missed,
+            ),
+            row("broken frame", "rte_eth_stats ierrors", drops.errors),
+            row(
+                "no packet buffer",
+                "rte_eth_stats rx_nombuf",
+                drops.no_buffer,
+            ),
+            own,
+        ]
+    }
+
+    fn caps(&self) -> &RxCaps {
+        &self.caps
+    }
+
+    fn share(&self) -> Result<Box<dyn Rx>, Error> {
+        let shared = Arc::clone(&self.shared);
+        let hand = match (shared.deal(), &shared.tap) {
+            (Ok(hand), _) => hand,
+            // The default device has one ring; another device gets its part of the flows.
+            (Err(_), Some(tap)) if shared.config.ring.arguments.is_empty() => {
+                let (device, _) = tap::device(&shared.config)?;
+                let (config, tap) = (shared.config.clone(), Some(Arc::clone(tap)));
+                return Ok(Box::new(Self::open(&device, shared.options, config, tap)?));
+            }
+            (Err(error), _) => return Err(error),
+        };
+        let caps = self.caps.clone();
+        Ok(Box::new(Self::with(hand, shared, self.filter, caps, false)))
+    }
+
+    fn steer_by_cpu(&self, _cpus: &[usize]) -> Result<(), Error> {
+        Err(BACKEND.unsupported("--steer cpu"))
+    }
+}
+
+impl Shared {
+    /// Deals the queues out anew, among the receivers there are and one more. Every queue stays
+    /// with somebody, because the device puts packets into all of them.
+    fn deal(&self) -> Result<Hand, Error> {
+        let mut hands = lock(&self.hands);
+        // A receiver that is gone leaves its queues to the others.
+        let mut queues = Vec::new();
+        for hand in hands.iter() {
+            queues.append(&mut lock(hand));
+        }
+        hands.retain(|hand| Arc::strong_count(hand) > 1);
+        let has_more = hands.len() < queues.len();
+        if has_more {
+            hands.push(Hand::default());
+        }
+        queues.sort_by_key(RxQueue::number);
+        let most = queues.len();
+        for (at, queue) in queues.into_iter().enumerate() {
+            lock(&hands[at % hands.len()]).push(queue);
+        }
+        match hands.last() {
+            Some(hand) if has_more => Ok(Arc::clone(hand)),
+            _ => Err(Error::Invalid {
+                option: "threads",
+                value: (most + 1).to_string(),
+                why: format!(
+                    "{} has {most} receive queues (see qpairs= and queue_count= of --dpdk-args)",
+                    self.port.facts().driver
+                ),
+            }),
+        }
+    }
+}
+
+/// What the device is, and what the kernel makes of its packets.
+fn mode(facts: &Facts, tap: Option<&Tap>) -> Mode {
+    let kernel = match tap {
+        Some(tap) => format!(
+            "tap: the kernel handles each packet too, {}",
+            tap.port.owner
+        ),
+        None => "the kernel gets nothing of its queues".to_owned(),
+    };
+    let summary = format!(
+        "DPDK {}, polled, {} queues, {kernel}",
+        facts.driver, facts.rx_queues
+    );
+    let mode = match tap {
+        Some(_) => Mode::new(summary).tap(),
+        None => Mode::new(summary),
+    };
+    // Hardware writes into DPDK's own memory. What their sockets were granted, drivers of software
+    // keep to themselves.
+    mode.with(Property::BusyPoll, !facts.is_virtual)
+        .with(Property::ZeroCopy, !facts.is_virtual)
+}
+
+/// A panic elsewhere leaves a list of queues as good as it was.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,207 @@
+//! Receiving: a multishot request, whose buffers are lent where the kernel filled them.
+
+#![allow(unsafe_code, reason = "packets are lent in the memory of the ring")]
+
+use super::BACKEND;
+use crate::backend::shared_socket::SharedSocket;
+use crate::backend::socket::{open_receiver, receive};
+use crate::{Batch, Descriptor, Error, Rx, RxCaps, RxConfig, RxCounters, RxDrop, Wait};
+use mpps_os::messages::{Extras, Waiting};
+use mpps_os::poll::Waiter;
+use mpps_os::uring::ReceiveRing;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The most buffers that the kernel takes (`io_register_pbuf_ring`, io_uring/kbuf.c).
+const BUFFERS_MAX: u32 = 1 << 15;
+/// Datagrams that may come beyond a full batch: the kernel receives 33 in a run (`RUN` of
+/// mpps_os::uring), and the last run may begin when one is missing.
+const BEYOND_BATCH: usize = 32;
+/// Buffers that nobody asked for. They are used in turns, so that more of them than are needed
+/// drive the packets themselves out of the processor's cache: with 2048 a datagram cost a tenth
+/// more than with 1024.
+const BUFFERS_DEFAULT_MAX: usize = 1024;
+
+#[derive(Debug)]
+pub(super) struct UringRx {
+    ring: ReceiveRing,
+    socket: Arc<SharedSocket>,
+    waiter: Waiter,
+    /// What the waiter watches.
+    watched: RawFd,
+    descriptors: Vec<Descriptor>,
+    sources: Option<Vec<Option<SocketAddr>>>,
+    counters: RxCounters,
+    /// System calls of waiters that were replaced.
+    waited: u64,
+    busy_poll_us: Option<u32>,
+    buffers: usize,
+    caps: RxCaps,
+}
+
+pub(super) fn open(config: &RxConfig) -> Result<Box<dyn Rx>, Error> {
+    let buffers = match config.ring.frames {
+        None => (config.batch + BEYOND_BATCH)
+            .next_power_of_two()
+            .min(BUFFERS_DEFAULT_MAX),
+        Some(frames @ 1..=BUFFERS_MAX) => frames as usize,
+        Some(frames) => {
+            return Err(Error::Invalid {
+                option: "--ring",
+                value: frames.to_string(),
+                why: format!("a ring holds 1 to {BUFFERS_MAX} buffers"),
+            });
+        }
+    };
+    let (socket, mut caps) = open_receiver(&BACKEND, config)?;
+    // A batch must not take every buffer, or the kernel has none for the run that it is in.
+    let spared = buffers
+        .saturating_sub(BEYOND_BATCH)
+        .max(buffers.div_ceil(2));
+    caps.batch = caps.batch.min(spared);
+    let socket = Arc::new(SharedSocket::new(socket));
+    let mut rx = UringRx::new(socket, caps, config.sources, buffers, config.busy_poll_us)?;
+    rx.caps.mode.summary = format!(
+        "multishot {}, copy, {} buffers, {}",
+        rx.ring.operation(),
+        rx.ring.buffers(),
+        rx.ring.flags()
+    );
+    Ok(Box::new(rx))
+}
+
+impl UringRx {
+    fn new(
+        socket: Arc<SharedSocket>,
+        caps: RxCaps,
+        sources: bool,
+        buffers: usize,
+        busy_poll_us: Option<u32>,
+    ) -> Result<Self, Error> {
+        let extras = Extras {
+            segments: caps.gro,
+            sources,
+        };
+        let mut ring = ReceiveRing::new(socket.as_fd(), buffers, caps.buffer_bytes, extras)?;
+        if let Some(microseconds) = busy_poll_us.filter(|time| *time > 0) {
+            ring.set_busy_poll(microseconds)?;
+        }
+        Ok(Self {
+            watched: ring.as_fd().as_raw_fd(),
+            ring,
+            socket,
+            waiter: Waiter::new(),
+            descriptors: Vec::with_capacity(caps.batch),
+            sources: sources.then(|| Vec::with_capacity(caps.batch)),
+            counters: RxCounters::default(),
+            waited: 0,
+            busy_poll_us,
+            buffers,
+            caps,
+        })
+    }
+
+    /// Fills the descriptors; leaves them empty if nothing came in time.
+    fn fill(&mut self, wait: Wait) -> io::Result<()> {
+        let Self {
+            ring,
+            waiter,
+            watched,
+            waited,
+            descriptors,
+            sources,
+            ..
+        } = self;
+        let most = self.caps.batch;
+        let block = match wait {
+            Wait::Block(time) => time,
+            _ => Duration::ZERO,
+        };
+        let ring = std::cell::RefCell::new(ring);
+        let sleep = |left| {
+            let ring = ring.borrow();
+            // Another thread took over, so that the ring is a new one.
+            if *watched != ring.as_fd().as_raw_fd() {
+                *watched = ring.as_fd().as_raw_fd();
+                *waited += std::mem::take(waiter).calls();
+            }
+            match wait {
+                Wait::Epoll(_) => waiter.epoll(ring.as_fd(), left),
+                _ => waiter.poll(ring.as_fd(), left),
+            }
+        };
+        let call = |waiting| {
+            descriptors.clear();
+            if let Some(sources) = sources {
+                sources.clear();
+            }
+            let timeout = (waiting == Waiting::ForOne).then_some(block);
+            let received = ring.borrow_mut().receive(most, timeout, |at, source| {
+                descriptors.push(Descriptor {
+                    // The memory is at most 2^15 buffers of 64 KiB and a little, below 2^32 bytes.
+                    offset: at.offset as u32,
+                    bytes: at.bytes as u32,
+                    wire_bytes: at.wire_bytes as u32,
+                    segment_bytes: at.segment_bytes,
+                });
+                if let Some(sources) = sources {
+                    sources.push(source);
+                }
+            })?;
+            match received {
+                0 => Err(io::ErrorKind::WouldBlock.into()),
+                some => Ok(some),
+            }
+        };
+        receive(wait, |_| Ok(true), sleep, call).map(drop)
+    }
+}
+
+impl Rx for UringRx {
+    fn recv(&mut self, wait: Wait) -> io::Result<Batch<'_>> {
+        self.fill(wait)?;
+        let (memory, memory_bytes) = self.ring.memory();
+        // SAFETY: the descriptors are those of the ring's last receive, whose bytes are readable
+        // and written by nobody until its next one, which takes this receiver mutably and so
+        // cannot come while the batch borrows it.
+        let mut batch = unsafe { Batch::from_raw(memory, memory_bytes, &self.descriptors) };
+        if let Some(sources) = &self.sources {
+            batch = batch.with_sources(sources);
+        }
+        self.counters.add(&batch);
+        Ok(batch)
+    }
+
+    fn counters(&self) -> RxCounters {
+        RxCounters {
+            dropped: self.socket.dropped(),
+            system_calls: self.ring.calls() + self.waiter.calls() + self.waited,
+            rearmed: self.ring.rearmed(),
+            ..self.counters
+        }
+    }
+
+    fn drops(&self) -> Vec<RxDrop> {
+        self.socket.drops()
+    }
+
+    fn caps(&self) -> &RxCaps {
+        &self.caps
+    }
+
+    /// Another ring over the same socket: each datagram goes to one of them.
+    fn share(&self) -> Result<Box<dyn Rx>, Error> {
+        let socket = Arc::clone(&self.socket);
+        let sources = self.sources.is_some();
+        let (caps, buffers) = (self.caps.clone(), self.buffers);
+        let rx = Self::new(socket, caps, sources, buffers, self.busy_poll_us)?;
+        Ok(Box::new(rx))
+    }
+
+    fn steer_by_cpu(&self, cpus: &[usize]) -> Result<(), Error> {
+        Ok(self.socket.socket().steer_by_cpu(cpus)?)
+    }
+}

@@ -1,0 +1,173 @@
+//! What all receivers of one tap share: interface, filter, port, group, and the program behind.
+
+use super::filter;
+use crate::backend::held_port::{HeldPort, Interface, NOTHING};
+use crate::filter::{FlowCounters, FlowFilter};
+use crate::{Error, Fanout, Mode, RxConfig};
+use mpps_os::bpf::classic::ClassicInstruction;
+use mpps_os::bpf::{Link, PerCpuMapKind, Program, ProgramKind};
+use mpps_os::packet_socket::{FanoutGroup, FanoutMode, PacketSocket, Protocol, RxRing, RxRingSize};
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+use std::sync::{Mutex, PoisonError};
+
+/// Frames that a ring holds, if the user gave no other figure: 8.5 MiB.
+const FRAMES: u32 = 4096;
+/// For how long a frame may wait until its block is handed over. At low rates each block holds the
+/// frames of this time alone, so the ring lasts at least (blocks - 1) times as long.
+const RETIRE_MS: u32 = 1;
+
+/// A tap on one interface, or on all, for one address.
+#[derive(Debug)]
+pub(super) struct Tap {
+    /// The address with its true port.
+    pub(super) address: SocketAddr,
+    pub(super) size: RxRingSize,
+    pub(super) mode: Mode,
+    interface: Interface,
+    filter: Vec<ClassicInstruction>,
+    fanout: Option<Fanout>,
+    /// The group, once there are two members or the user asked for one.
+    group: Mutex<Option<FanoutGroup>>,
+    /// Keeps the kernel from answering for the port.
+    port: HeldPort,
+    /// Drops the kernel's own copies.
+    _taken: Option<Link>,
+}
+
+impl Tap {
+    /// Finds the interface, holds the port, and attaches what `--take` asks for. The first receiver
+    /// is returned with it.
+    pub(super) fn open(config: &RxConfig) -> Result<(Self, RxRing), Error> {
+        let ring = &config.ring;
+        let interface = Interface::find(config)?;
+        if ring.take {
+            check_take(config, &interface)?;
+        }
+        let port = HeldPort::open(config.address)?;
+        let flow = match ring.all_traffic {
+            true => FlowFilter::everything(),
+            false => FlowFilter::new(port.address),
+        };
+        let frame_bytes = u32::try_from(config.buffer_bytes).unwrap_or(u32::MAX);
+        let mut tap = Self {
+            address: port.address,
+            size: RxRingSize::holding(ring.frames.unwrap_or(FRAMES), frame_bytes, RETIRE_MS),
+            mode: Mode::default(),
+            filter: filter::incoming(&flow, ring.all_traffic),
+            fanout: ring.fanout,
+            group: Mutex::new(None),
+            interface,
+            port,
+            _taken: None,
+        };
+        let first = tap.first()?;
+        if ring.take {
+            tap._taken = Some(take(&flow, tap.interface.index)?);
+        }
+        let mode = Mode::new(tap.summary(ring.take, ring.all_traffic));
+        tap.mode = match ring.take {
+            true => mode,
+            false => mode.tap(),
+        };
+        Ok((tap, first))
+    }
+
+    /// One more receiver: it and `first` share what comes from now on.
+    ///
+    /// A member can join a group only when it is bound, and a bound socket that is in no group
+    /// takes every packet. So it lets nothing in until it has joined; what the group gives it in
+    /// that moment is lost. Receivers are to be opened before the traffic.
+    pub(super) fn join(&self, first: &PacketSocket) -> Result<RxRing, Error> {
+        let mut known = self.group.lock().unwrap_or_else(PoisonError::into_inner);
+        let group = match *known {
+            Some(group) => group,
+            None => *known.insert(self.new_group(first)?),
+        };
+        let ring = self.ring(&NOTHING)?;
+        ring.socket().join_fanout(&group)?;
+        ring.socket().set_filter(&self.filter)?;
+        Ok(ring)
+    }
+
+    fn first(&mut self) -> Result<RxRing, Error> {
+        let ring = self.ring(&self.filter)?;
+        if self.fanout.is_some() {
+            let group = self.new_group(ring.socket())?;
+            self.group = Mutex::new(Some(group));
+        }
+        Ok(ring)
+    }
+
+    /// A bound receiver. Its filter and ring are there before it is bound: `socket(2)` was given no
+    /// protocol, and until `bind(2)` gives one, no foreign packet gets in.
+    fn ring(&self, filter: &[ClassicInstruction]) -> Result<RxRing, Error> {
+        let socket = PacketSocket::new(&self.interface.name)?;
+        socket.set_filter(filter)?;
+        socket.ignore_outgoing()?;
+        let ring = RxRing::new(socket, self.size)?;
+        ring.socket().bind(Protocol::All, self.interface.index)?;
+        Ok(ring)
+    }
+
+    fn new_group(&self, first: &PacketSocket) -> Result<FanoutGroup, Error> {
+        let mode = match self.fanout {
+            None | Some(Fanout::Hash) => FanoutMode::Hash,
+            Some(Fanout::Cpu) => FanoutMode::Cpu,
+            Some(Fanout::Ebpf) => FanoutMode::Ebpf,
+        };
+        let group = first.new_fanout(mode)?;
+        if mode == FanoutMode::Ebpf {
+            first.set_fanout_program(&filter::by_queue()?)?;
+        }
+        Ok(group)
+    }
+
+    fn summary(&self, take: bool, all_traffic: bool) -> String {
+        let handled = match take {
+            true => "taken: the kernel's copy is dropped behind the tap (tcx)",
+            false => "the kernel handles each packet too",
+        };
+        let what = match all_traffic {
+            true => ", all traffic",
+            false => "",
+        };
+        let fanout = match self.fanout {
+            None => "",
+            Some(Fanout::Hash) => ", fan-out by flow hash",
+            Some(Fanout::Cpu) => ", fan-out by CPU",
+            Some(Fanout::Ebpf) => ", fan-out by receive queue (eBPF)",
+        };
+        let (name, port) = (&self.interface.name, self.port.owner);
+        format!("tap on {name}{what}{fanout}, copy; {handled}; {port}")
+    }
+}
+
+/// Refuses `--take` where it would do nothing, or far too much.
+fn check_take(config: &RxConfig, interface: &Interface) -> Result<(), Error> {
+    let why = if interface.index == 0 {
+        "a program is attached to one interface: give --interface"
+    } else if config.ring.all_traffic {
+        "with --all-traffic the kernel would get nothing any more, neither ARP nor ssh"
+    } else {
+        return Ok(());
+    };
+    Err(Error::Invalid {
+        option: "--take",
+        value: config.address.to_string(),
+        why: why.to_owned(),
+    })
+}
+
+/// Drops the kernel's copies of a flow's frames. Programs at this place run behind the taps, and
+/// before everything else that the kernel does with a frame (`__netif_receive_skb_core`,
+/// net/core/dev.c).
+fn take(flow: &FlowFilter, interface_index: u32) -> Result<Link, Error> {
+    // The program keeps the map alive.
+    let counters = FlowCounters::create(PerCpuMapKind::Array, "mpps_taken", 1)?;
+    let instructions = flow
+        .tcx_drop(counters.as_fd())
+        .map_err(mpps_os::Error::from)?;
+    let program = Program::load(ProgramKind::Classifier, "mpps_take", &instructions)?;
+    Ok(Link::tcx_ingress(&program, interface_index)?)
+}

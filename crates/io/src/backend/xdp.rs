@@ -1,0 +1,319 @@
+//! `xdp`: the kernel's own generator. An XDP program writes each frame, and the kernel runs it as
+//! often as it is told, with frames that go out for real (`BPF_PROG_TEST_RUN` with
+//! `BPF_F_TEST_XDP_LIVE_FRAMES`, `Documentation/bpf/bpf_prog_run.rst`).
+
+mod program;
+
+use super::{Backend, Layer, Support};
+use crate::wire::{self, Template};
+use crate::{
+    Error, Frames, LinkPath, Mode, STAMP_BYTES, Sent, Stamp, Tx, TxCaps, TxConfig, TxCounters,
+};
+use mpps_os::bpf::asm::{Assembler, R0};
+use mpps_os::bpf::{ArrayMap, DeviceMap, Link, LiveFrames, Program, ProgramKind, XdpAttach};
+use mpps_os::clock;
+use mpps_os::namespace::NetNamespace;
+use mpps_os::netlink::netdev;
+use program::{Clock, Counts, Recipe};
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+
+pub(super) const BACKEND: Backend = Backend {
+    name: "xdp",
+    summary: "the kernel's own generator: an XDP program writes each frame",
+    needs: "root, Linux 5.18, and a driver that transmits XDP frames",
+    layer: Layer::Frame,
+    takes_nic: false,
+    in_process: false,
+    probe,
+    rx_options: &[],
+    tx_options: &["--flows", "--interface", "--target-mac"],
+    rx: None,
+    tx: Some(open_tx),
+};
+
+/// Frames per send. The kernel sets up a pool of pages for each send and throws it away, which
+/// takes 15 to 40 µs; this many frames take 3 to 30 ms, after which a worker looks whether it is
+/// to stop.
+const SEND_FRAMES: usize = 16_384;
+/// Frames that the kernel handles at a time: `TEST_XDP_MAX_BATCH` of net/bpf/test_run.c.
+const BATCH_MAX: usize = 256;
+/// The longest frame in a page, behind the kernel's own record and the headroom and in front of
+/// the tail that a socket buffer needs (net/bpf/test_run.c; found by trying on 6.18, x86-64).
+const FRAME_BYTES_MAX: usize = 3_408;
+/// The frames seem to have come from the loopback interface of the calling thread's namespace.
+/// Which one that is does not matter: the program redirects them to an interface that it holds.
+const RECEIVED_NOWHERE: LiveFrames = LiveFrames {
+    interface_index: 0,
+    queue: 0,
+};
+
+/// The loopback interface of every namespace (`LOOPBACK_IFINDEX`, include/net/flow.h).
+const LOOPBACK_INDEX: u32 = 1;
+
+/// Tries it with a program that drops the frame.
+fn probe() -> Support {
+    let try_out = || {
+        let mut program = Assembler::new();
+        let instructions = program.set(R0, 1).exit().finish()?;
+        let program = Program::load(ProgramKind::Xdp, "mpps_probe", &instructions)?;
+        program.send_live(&[0; 64], RECEIVED_NOWHERE, 1, 1)?;
+        NetNamespace::new()
+    };
+    let Err(error) = try_out() else {
+        return Support::Yes;
+    };
+    let remedy = match error.source.kind() {
+        io::ErrorKind::PermissionDenied => {
+            "run it as root, or with CAP_BPF, CAP_NET_ADMIN and CAP_SYS_ADMIN"
+        }
+        _ => "Linux 5.18 or later",
+    };
+    Support::No {
+        why: error.to_string(),
+        remedy: remedy.to_owned(),
+    }
+}
+
+fn open_tx(config: &TxConfig) -> Result<Box<dyn Tx>, Error> {
+    let path = LinkPath::find(config.target, config.source, &config.ring)?;
+    let path = path.with_flows(config.flows);
+    let template = path.template(config.payload_bytes)?;
+    let headers = template.header_bytes();
+    if template.frame_bytes() > FRAME_BYTES_MAX {
+        return Err(Error::Invalid {
+            option: "--size",
+            value: config.payload_bytes.to_string(),
+            why: format!(
+                "a generated frame lives in one page: at most {} bytes of payload",
+                FRAME_BYTES_MAX - headers
+            ),
+        });
+    }
+    check_transmits(&path)?;
+    let devices = DeviceMap::create("mpps_devices", 1)?;
+    devices.set(0, path.interface_index)?;
+    let batch = config.batch.min(BATCH_MAX);
+    let ports = 0..config.flows;
+    // `with_flows` made room for all of them.
+    let port = |flow| template.source_port(flow as u16);
+    let caps = TxCaps {
+        backend: BACKEND.name,
+        layer: Layer::Frame,
+        batch: SEND_FRAMES,
+        train: 1,
+        flows: 1,
+        local_addresses: ports
+            .map(|flow| SocketAddr::new(path.source.ip(), port(flow)))
+            .collect(),
+        send_buffer_bytes: None,
+        template: true,
+        mode: Mode::new(format!(
+            "kernel generator on {}, {batch} frames at a time",
+            path.interface
+        )),
+    };
+    let mut tx = XdpTx {
+        frame: vec![0; template.frame_bytes()],
+        payload: vec![0; config.payload_bytes.max(1)],
+        payload_bytes: config.payload_bytes,
+        template,
+        flows: config.flows as u32,
+        batch: batch as u32,
+        counts: ArrayMap::create("mpps_counts", 1)?,
+        devices,
+        program: None,
+        counters: TxCounters::default(),
+        caps,
+    };
+    // Whatever the verifier has to say, it says it now.
+    tx.prepare()?;
+    Ok(Box::new(tx))
+}
+
+/// Refuses an interface that would let generated frames vanish without a word.
+fn check_transmits(path: &LinkPath) -> Result<(), Error> {
+    // Before Linux 6.3 nobody can tell.
+    let Ok(Some(features)) = netdev::xdp_features(path.interface_index) else {
+        return Ok(());
+    };
+    if features.names().contains(&"ndo-xmit") {
+        return Ok(());
+    }
+    Err(Error::Invalid {
+        option: "--interface",
+        value: path.interface.clone(),
+        why: "it does not transmit XDP frames now. A veth does once its other end has GRO on \
+              (`ethtool -K PEER gro on`) or an XDP program; other drivers do by themselves, or \
+              never"
+            .to_owned(),
+    })
+}
+
+/// A sender whose datagrams come into being in the kernel.
+#[derive(Debug)]
+struct XdpTx {
+    template: Template,
+    frame: Vec<u8>,
+    payload: Vec<u8>,
+    payload_bytes: usize,
+    flows: u32,
+    /// Frames that the kernel handles at a time.
+    batch: u32,
+    counts: ArrayMap<Counts>,
+    devices: DeviceMap,
+    /// The program for the present payload, which is a constant in it.
+    program: Option<Generator>,
+    counters: TxCounters,
+    caps: TxCaps,
+}
+
+/// A loaded program, ready to be run often.
+#[derive(Debug)]
+struct Generator {
+    variant: Variant,
+    program: Program,
+    _anchor: Anchor,
+}
+
+/// Keeps a program attached where it sees no packet, to the loopback interface of a namespace in
+/// which nothing is up.
+///
+/// Before and after each test run of a program that is attached nowhere, the kernel changes its
+/// list of XDP programs that are called directly, and waits for all CPUs to notice: 25 ms
+/// (`bpf_prog_change_xdp`, `kernel/bpf/dispatcher.c`). A program that is on the list already, as an
+/// attached one is, is only counted.
+#[derive(Debug)]
+struct Anchor {
+    _link: Link,
+    _namespace: NetNamespace,
+}
+
+impl Anchor {
+    fn new(program: &Program) -> Result<Self, mpps_os::Error> {
+        let namespace = NetNamespace::new()?;
+        let link = namespace.run(|| Link::xdp(program, LOOPBACK_INDEX, XdpAttach::Generic))??;
+        Ok(Self {
+            _link: link,
+            _namespace: namespace,
+        })
+    }
+}
+
+/// What in the payload makes a program another one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Variant {
+    stamped: bool,
+    payload_sum: u16,
+}
+
+impl XdpTx {
+    fn payload(&self) -> &[u8] {
+        &self.payload[..self.payload_bytes]
+    }
+
+    /// Loads the program for the present payload, unless it is the one that is loaded.
+    fn prepare(&mut self) -> Result<(), mpps_os::Error> {
+        let payload = self.payload();
+        let stamped = Stamp::read(payload).is_some();
+        let constant = payload.get(if stamped { STAMP_BYTES } else { 0 }..);
+        let variant = Variant {
+            stamped,
+            payload_sum: wire::sum(constant.unwrap_or_default()),
+        };
+        let loaded = self.program.as_ref().map(|loaded| loaded.variant);
+        if loaded != Some(variant) {
+            self.program = Some(self.load(variant)?);
+        }
+        Ok(())
+    }
+
+    fn load(&self, variant: Variant) -> Result<Generator, mpps_os::Error> {
+        let clock = || Clock {
+            realtime_ahead_ns: clock::realtime_ahead_of_tai_seconds() * 1_000_000_000,
+        };
+        let recipe = Recipe {
+            template: &self.template,
+            flows: self.flows,
+            payload_sum: variant.payload_sum,
+            stamp: variant.stamped.then(clock),
+            counts: self.counts.as_fd(),
+            devices: self.devices.as_fd(),
+        };
+        let program = Program::load(ProgramKind::Xdp, "mpps_generate", &recipe.program()?)?;
+        Ok(Generator {
+            variant,
+            _anchor: Anchor::new(&program)?,
+            program,
+        })
+    }
+
+    /// Frames that the program has made so far, end markers included.
+    fn made(&self) -> Result<u64, mpps_os::Error> {
+        let counts = self.counts.value(0)?.unwrap_or_default();
+        let flows = u64::from(self.flows);
+        Ok(counts.data.frames(flows) + counts.end.frames(flows))
+    }
+
+    /// How many runs are asked for by a send of `datagrams`: an end marker is one for each flow.
+    fn runs(&self, datagrams: usize) -> u32 {
+        match Stamp::read(self.payload()) {
+            Some(stamp) if stamp.kind == crate::StampKind::End => self.flows,
+            // `SEND_FRAMES` is far below the limit.
+            _ => datagrams.min(SEND_FRAMES) as u32,
+        }
+    }
+}
+
+impl Tx for XdpTx {
+    /// Lends one payload, that of all datagrams. If it holds a [`Stamp`] when it is sent, the
+    /// program completes the stamp in each datagram: flow, sequence number, time and check byte.
+    fn frames(&mut self, datagrams: usize) -> Frames<'_> {
+        let bytes = self.payload_bytes;
+        let stride = self.payload.len();
+        Frames::new(&mut self.payload, stride, bytes, bytes, datagrams.min(1))
+    }
+
+    /// Sends `datagrams` over all flows in turn. If the payload is the stamp of an end marker, one
+    /// is sent for each flow.
+    fn send(&mut self, _flow: usize, datagrams: usize) -> io::Result<Sent> {
+        if datagrams == 0 {
+            return Ok(Sent::default());
+        }
+        self.template
+            .write(&mut self.frame, 0, &self.payload[..self.payload_bytes]);
+        self.prepare().map_err(|error| error.source)?;
+        let before = self.made().map_err(|error| error.source)?;
+        let (runs, batch) = (self.runs(datagrams), self.batch);
+        let ran = match &self.program {
+            Some(loaded) => {
+                let program = &loaded.program;
+                program.send_live(&self.frame, RECEIVED_NOWHERE, runs, batch)
+            }
+            None => Ok(()),
+        };
+        self.counters.calls += 1;
+        let made = self.made().map_err(|error| error.source)?;
+        let accepted = made.wrapping_sub(before);
+        self.counters.accepted += accepted;
+        match ran {
+            // A signal, or a moment without memory: what was made until then is out.
+            Err(error) if accepted == 0 && error.source.kind() != io::ErrorKind::Interrupted => {
+                Err(error.source)
+            }
+            _ => Ok(Sent {
+                accepted,
+                refused: 0,
+            }),
+        }
+    }
+
+    fn counters(&self) -> &TxCounters {
+        &self.counters
+    }
+
+    fn caps(&self) -> &TxCaps {
+        &self.caps
+    }
+}

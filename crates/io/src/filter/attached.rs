@@ -1,0 +1,140 @@
+//! The rule at work on an interface.
+
+use super::{FlowCounters, FlowFilter};
+use crate::{Attach, Error};
+use mpps_os::bpf::{
+    Link, PerCpuMapKind, Program, ProgramKind, XDP_HAS_FRAGMENTS, XdpAttach, XskMap,
+};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+
+/// An XDP program that gives AF_XDP sockets the frames of a filter, for all queues of an interface.
+///
+/// It is attached by a descriptor: nothing is left on the interface when this is dropped, or when
+/// the process is killed. All queues share one.
+#[derive(Debug)]
+pub struct FlowProgram {
+    sockets: XskMap,
+    counters: FlowCounters,
+    native: bool,
+    fragments: bool,
+    _link: Link,
+}
+
+/// What became of the frames since the program was attached.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct FlowCounts {
+    /// Redirected to the socket of their queue, which may have had no room.
+    pub redirected: u64,
+    /// Wanted, but no socket was bound to their queue: left to the kernel.
+    pub passed: u64,
+    /// Left to the kernel.
+    pub other: u64,
+}
+
+impl FlowProgram {
+    /// Attaches a program to an interface, with room for sockets on queues 0 to `queues - 1`. It
+    /// redirects nothing until a socket is [bound](Self::bind). The interface is looked up in the
+    /// calling thread's network namespace.
+    ///
+    /// Without a wish it attaches to the driver, or generically if the driver has no XDP
+    /// ([`is_native`](Self::is_native) tells).
+    ///
+    /// # Errors
+    ///
+    /// What the kernel refuses: see [`Program::load`] and [`Link::xdp`].
+    pub fn attach(
+        interface_index: u32,
+        filter: &FlowFilter,
+        attach: Option<Attach>,
+        queues: u32,
+    ) -> Result<Self, Error> {
+        let sockets = XskMap::create("mpps_sockets", queues)?;
+        let counters = FlowCounters::create(PerCpuMapKind::Array, "mpps_counts", 1)?;
+        let (program, fragments) = load(filter, &sockets, &counters)?;
+        let (link, attached) = match attach {
+            None => Link::xdp_native_or_generic(&program, interface_index)?,
+            Some(Attach::Native) => xdp(&program, interface_index, XdpAttach::Native)?,
+            Some(Attach::Generic) => xdp(&program, interface_index, XdpAttach::Generic)?,
+        };
+        Ok(Self {
+            sockets,
+            counters,
+            native: attached == XdpAttach::Native,
+            fragments,
+            _link: link,
+        })
+    }
+
+    /// Gives the frames of this queue to an AF_XDP socket that is bound to it.
+    ///
+    /// # Errors
+    ///
+    /// See [`XskMap::set`].
+    pub fn bind(&self, queue: u32, socket: BorrowedFd<'_>) -> Result<(), Error> {
+        Ok(self.sockets.set(queue, socket)?)
+    }
+
+    /// Leaves the frames of this queue to the kernel again.
+    ///
+    /// # Errors
+    ///
+    /// See [`XskMap::clear`].
+    pub fn unbind(&self, queue: u32) -> Result<(), Error> {
+        Ok(self.sockets.clear(queue)?)
+    }
+
+    /// Whether the program runs in the driver.
+    pub fn is_native(&self) -> bool {
+        self.native
+    }
+
+    /// Whether it takes frames that are longer than a buffer (Linux 5.18). A driver without it
+    /// refuses a large MTU.
+    pub fn takes_fragments(&self) -> bool {
+        self.fragments
+    }
+
+    /// What it has done until now, on all CPUs.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel refuses.
+    pub fn counts(&self) -> Result<FlowCounts, Error> {
+        let cpus = self.counters.values(&[0])?;
+        let mut counts = FlowCounts::default();
+        for [redirected, passed, other] in cpus {
+            counts.redirected += redirected;
+            counts.passed += passed;
+            counts.other += other;
+        }
+        Ok(counts)
+    }
+}
+
+/// Loads the program for frames of any length, or where the kernel has none for those of one buffer.
+fn load(
+    filter: &FlowFilter,
+    sockets: &XskMap,
+    counters: &FlowCounters,
+) -> Result<(Program, bool), mpps_os::Error> {
+    let load = |fragments, flags| {
+        let instructions = filter.redirect(sockets.as_fd(), counters.as_fd(), fragments)?;
+        Program::load_with_flags(ProgramKind::Xdp, "mpps_flow", &instructions, flags)
+    };
+    match load(true, XDP_HAS_FRAGMENTS) {
+        // The flag and the helper are of Linux 5.18. The verifier has no other word for "unknown".
+        Err(error) if error.source.kind() == io::ErrorKind::InvalidInput => {
+            Ok((load(false, 0)?, false))
+        }
+        program => Ok((program?, true)),
+    }
+}
+
+fn xdp(
+    program: &Program,
+    interface_index: u32,
+    attach: XdpAttach,
+) -> Result<(Link, XdpAttach), mpps_os::Error> {
+    Ok((Link::xdp(program, interface_index, attach)?, attach))
+}

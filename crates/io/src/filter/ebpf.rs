@@ -1,0 +1,317 @@
+//! The rule as programs for XDP and for the ingress of an interface.
+
+use crate::wire::{
+    ETHERNET_BYTES, ETHERNET_IPV4, ETHERNET_IPV6, IPV4_BYTES, IPV4_FRAGMENT, IPV6_BYTES, UDP,
+    UDP_BYTES,
+};
+use mpps_os::bpf::Instruction;
+use mpps_os::bpf::asm::{
+    Assembler, AssemblyError, Condition, Helper, Operation, R0, R1, R2, R3, R4, R5, R6, R7, R8, R9,
+    R10, Size,
+};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::BorrowedFd;
+
+/// What a program says of a frame: `enum xdp_action` of `include/uapi/linux/bpf.h`.
+const XDP_PASS: i32 = 2;
+const XDP_REDIRECT: i32 = 4;
+/// `TCX_NEXT` (ask the next program, or else go on) and `TCX_DROP`.
+const TCX_NEXT: i32 = -1;
+const TCX_DROP: i32 = 2;
+
+/// Fields of `struct xdp_md`: `data`, `rx_queue_index`.
+const XDP_DATA: i16 = 0;
+const XDP_QUEUE: i16 = 16;
+/// Fields of `struct __sk_buff`: `len`, `vlan_present`, `data`.
+const SKB_LENGTH: i16 = 0;
+const SKB_TAGGED: i16 = 20;
+const SKB_DATA: i16 = 76;
+
+/// The places of the counters in their entry.
+const TAKEN: i32 = 0;
+const PASSED: i32 = 8;
+const OTHER: i32 = 16;
+
+/// The place of the counters' key on the stack.
+const KEY: i16 = -4;
+/// Where the IP header is, and fields in the headers of IP and UDP.
+const IP: i16 = ETHERNET_BYTES as i16;
+const ETHERNET_TYPE: i16 = 12;
+const V4_LENGTH: i16 = IP + 2;
+const V4_FRAGMENT: i16 = IP + 6;
+const V4_PROTOCOL: i16 = IP + 9;
+const V4_DESTINATION: i16 = IP + 16;
+const V6_LENGTH: i16 = IP + 4;
+const V6_NEXT: i16 = IP + 6;
+const V6_DESTINATION: i16 = IP + 24;
+const V6_UDP: i16 = IP + IPV6_BYTES as i16;
+const UDP_PORT: i16 = 2;
+const UDP_LENGTH: i16 = 4;
+/// The least that a datagram's headers take, and the most that is looked at.
+const V4_HEADERS_MIN: i32 = (ETHERNET_BYTES + IPV4_BYTES + UDP_BYTES) as i32;
+const V6_HEADERS: i32 = (ETHERNET_BYTES + IPV6_BYTES + UDP_BYTES) as i32;
+const HEADERS_MAX: i32 = (ETHERNET_BYTES + 60 + UDP_BYTES) as i32;
+
+/// Where a program finds the length of a frame whose first buffer is shorter.
+#[derive(Clone, Copy)]
+enum Whole {
+    /// There are no such frames.
+    InOneBuffer,
+    /// `bpf_xdp_get_buff_len`
+    XdpHelper,
+    /// `skb->len`
+    SkbLength,
+}
+
+/// The program of [`super::FlowFilter::redirect`]. In C, with `ours` as below:
+///
+/// ```c
+/// int redirect(struct xdp_md *ctx)
+/// {
+///         int answer = XDP_PASS, place = OTHER;
+///
+///         if (ours(ctx, (void *)(long)ctx->data, (void *)(long)ctx->data_end)) {
+///                 answer = bpf_redirect_map(&sockets, ctx->rx_queue_index, XDP_PASS);
+///                 place = answer == XDP_REDIRECT ? TAKEN : PASSED;
+///         }
+///         __u64 *counts = bpf_map_lookup_elem(&counters, &(__u32){ 0 });
+///         if (counts)
+///                 counts[place] += 1;
+///         return answer;
+/// }
+/// ```
+pub(super) fn redirect(
+    wanted: Option<SocketAddr>,
+    sockets: BorrowedFd<'_>,
+    counters: BorrowedFd<'_>,
+    fragments: bool,
+) -> Result<Vec<Instruction>, AssemblyError> {
+    let mut program = Assembler::new();
+    program.set(R6, R1);
+    if let Some(wanted) = wanted {
+        load_pointers(&mut program, XDP_DATA);
+        let whole = match fragments {
+            true => Whole::XdpHelper,
+            false => Whole::InOneBuffer,
+        };
+        leave_others(&mut program, wanted, whole);
+    }
+
+    program.set_map(R1, sockets);
+    program.load(Size::Word, R2, R6, XDP_QUEUE);
+    program.set(R3, XDP_PASS).call(Helper::RedirectMap);
+    program.set(R9, R0).set(R8, TAKEN);
+    program.jump_if(Condition::Equal, R9, XDP_REDIRECT, "count");
+    program.set(R8, PASSED);
+    if wanted.is_some() {
+        program.jump("count");
+        program.label("other").set(R9, XDP_PASS).set(R8, OTHER);
+    }
+    count_and_answer(&mut program, counters);
+    program.finish()
+}
+
+/// The program of [`super::FlowFilter::tcx_drop`]. In C:
+///
+/// ```c
+/// int tcx_drop(struct __sk_buff *skb)
+/// {
+///         int answer = TCX_NEXT, place = OTHER;
+///
+///         // Of a packet in several pieces the headers have to be in the first.
+///         __u32 headers = skb->len < 82 ? skb->len : 82;
+///         if ((void *)(long)skb->data + headers > (void *)(long)skb->data_end)
+///                 bpf_skb_pull_data(skb, headers);
+///         if (!skb->vlan_present &&
+///             ours(skb, (void *)(long)skb->data, (void *)(long)skb->data_end)) {
+///                 answer = TCX_DROP;
+///                 place = TAKEN;
+///         }
+///         // count, as above
+///         return answer;
+/// }
+/// ```
+pub(super) fn tcx_drop(
+    wanted: Option<SocketAddr>,
+    counters: BorrowedFd<'_>,
+) -> Result<Vec<Instruction>, AssemblyError> {
+    let mut program = Assembler::new();
+    program.set(R6, R1);
+    if let Some(wanted) = wanted {
+        program.load(Size::Word, R2, R6, SKB_TAGGED);
+        program.jump_if(Condition::NotEqual, R2, 0, "other");
+        load_pointers(&mut program, SKB_DATA);
+        program.load(Size::Word, R2, R6, SKB_LENGTH);
+        program.jump_if(Condition::AtMost, R2, HEADERS_MAX, "headers");
+        program.set(R2, HEADERS_MAX);
+        program.label("headers").set(R3, R7);
+        program.compute(Operation::Add, R3, R2);
+        program.jump_if(Condition::AtMost, R3, R8, "linear");
+        program.set(R1, R6).call(Helper::SkbPullData);
+        load_pointers(&mut program, SKB_DATA);
+        program.label("linear");
+        leave_others(&mut program, wanted, Whole::SkbLength);
+    }
+    program.set(R9, TCX_DROP).set(R8, TAKEN);
+    if wanted.is_some() {
+        program.jump("count");
+        program.label("other").set(R9, TCX_NEXT).set(R8, OTHER);
+    }
+    count_and_answer(&mut program, counters);
+    program.finish()
+}
+
+/// Leaves `data` in `R7` and `data_end` in `R8`, from the context in `R6`.
+fn load_pointers(program: &mut Assembler, data: i16) {
+    program.load(Size::Word, R7, R6, data);
+    program.load(Size::Word, R8, R6, data + 4);
+}
+
+/// Jumps to `other` unless the frame is wanted: `ours`, with the address and the port as constants
+/// in network order. No address is compared where every one will do.
+///
+/// ```c
+/// static bool ours(void *ctx, __u8 *data, __u8 *data_end)
+/// {
+///         if (data + HEADERS > data_end || *(__be16 *)(data + 12) != htons(ETH_P_IP))
+///                 return false;
+///         __u8 *ip = data + 14;
+///         __u32 header = (ip[0] & 15) << 2;
+///         if (ip[0] >> 4 != 4 || header < 20 || ip[9] != IPPROTO_UDP)
+///                 return false;
+///         if (*(__be16 *)(ip + 6) & htons(0x3fff)) // a fragment
+///                 return false;
+///         if (*(__be32 *)(ip + 16) != ADDRESS)
+///                 return false;
+///         __u32 length = ntohs(*(__be16 *)(ip + 2));
+///         // Over IPv6: ip[0] >> 4 == 6, ip[6] == IPPROTO_UDP, four words of the address, header
+///         // and length without the 40 bytes of the IPv6 header.
+///
+///         __u8 *udp = ip + header;
+///         if (udp + 8 > data_end || *(__be16 *)(udp + 2) != PORT)
+///                 return false;
+///         __u32 datagram = ntohs(*(__be16 *)(udp + 4));
+///         if (datagram < 8 || header + datagram > length)
+///                 return false;
+///         return data + 14 + length <= data_end || 14 + length <= bpf_xdp_get_buff_len(ctx);
+/// }
+/// ```
+fn leave_others(program: &mut Assembler, wanted: SocketAddr, whole: Whole) {
+    let port = i32::from(wanted.port().to_be());
+    match wanted.ip() {
+        IpAddr::V4(address) => leave_others_v4(program, address, port),
+        IpAddr::V6(address) => leave_others_v6(program, address, port),
+    }
+    // The length of the frame without padding is in `R9`.
+    program.set(R2, R7).compute(Operation::Add, R2, R9);
+    match whole {
+        Whole::InOneBuffer => {
+            program.jump_if(Condition::Above, R2, R8, "other");
+        }
+        Whole::XdpHelper => {
+            // The helper is a call, and seldom needed.
+            program.jump_if(Condition::AtMost, R2, R8, "ours");
+            program.set(R1, R6).call(Helper::XdpBufferLength);
+            program.jump_if(Condition::Above, R9, R0, "other");
+            program.label("ours");
+        }
+        Whole::SkbLength => {
+            program.load(Size::Word, R2, R6, SKB_LENGTH);
+            program.jump_if(Condition::Above, R9, R2, "other");
+        }
+    }
+}
+
+fn leave_others_v4(program: &mut Assembler, address: Ipv4Addr, port: i32) {
+    leave_other_types(program, V4_HEADERS_MIN, ETHERNET_IPV4);
+    program.load(Size::Byte, R2, R7, IP).set(R3, R2);
+    program.compute(Operation::ShiftRight, R3, 4);
+    program.jump_if(Condition::NotEqual, R3, 4, "other");
+    program.compute(Operation::And, R2, 15);
+    program.compute(Operation::ShiftLeft, R2, 2);
+    program.jump_if(Condition::Below, R2, IPV4_BYTES as i32, "other");
+    program.load(Size::Byte, R3, R7, V4_PROTOCOL);
+    program.jump_if(Condition::NotEqual, R3, i32::from(UDP), "other");
+    program.load(Size::Half, R3, R7, V4_FRAGMENT);
+    program.jump_if(
+        Condition::AnyBit,
+        R3,
+        i32::from(IPV4_FRAGMENT.to_be()),
+        "other",
+    );
+    if !address.is_unspecified() {
+        leave_other_words(program, V4_DESTINATION, &address.octets());
+    }
+
+    // The IP packet's length in R9, the UDP header in R4.
+    program.load(Size::Half, R9, R7, V4_LENGTH);
+    program.swap_network16(R9);
+    program
+        .set(R4, R7)
+        .compute(Operation::Add, R4, i32::from(IP));
+    program.compute(Operation::Add, R4, R2);
+    program.set(R3, R4);
+    program.compute(Operation::Add, R3, UDP_BYTES as i32);
+    program.jump_if(Condition::Above, R3, R8, "other");
+    program.load(Size::Half, R3, R4, UDP_PORT);
+    program.jump_if(Condition::NotEqual, R3, port, "other");
+    program.load(Size::Half, R5, R4, UDP_LENGTH);
+    program.swap_network16(R5);
+    program.jump_if(Condition::Below, R5, UDP_BYTES as i32, "other");
+    program.compute(Operation::Add, R5, R2);
+    program.jump_if(Condition::Above, R5, R9, "other");
+    program.compute(Operation::Add, R9, ETHERNET_BYTES as i32);
+}
+
+fn leave_others_v6(program: &mut Assembler, address: Ipv6Addr, port: i32) {
+    leave_other_types(program, V6_HEADERS, ETHERNET_IPV6);
+    program.load(Size::Byte, R2, R7, IP);
+    program.compute(Operation::ShiftRight, R2, 4);
+    program.jump_if(Condition::NotEqual, R2, 6, "other");
+    program.load(Size::Byte, R2, R7, V6_NEXT);
+    program.jump_if(Condition::NotEqual, R2, i32::from(UDP), "other");
+    if !address.is_unspecified() {
+        leave_other_words(program, V6_DESTINATION, &address.octets());
+    }
+    program.load(Size::Half, R2, R7, V6_UDP + UDP_PORT);
+    program.jump_if(Condition::NotEqual, R2, port, "other");
+    program.load(Size::Half, R9, R7, V6_LENGTH);
+    program.swap_network16(R9);
+    program.load(Size::Half, R2, R7, V6_UDP + UDP_LENGTH);
+    program.swap_network16(R2);
+    program.jump_if(Condition::Below, R2, UDP_BYTES as i32, "other");
+    program.jump_if(Condition::Above, R2, R9, "other");
+    program.compute(Operation::Add, R9, (ETHERNET_BYTES + IPV6_BYTES) as i32);
+}
+
+/// The first checks: the headers are there, and Ethernet carries this.
+fn leave_other_types(program: &mut Assembler, headers: i32, kind: u16) {
+    program.set(R2, R7).compute(Operation::Add, R2, headers);
+    program.jump_if(Condition::Above, R2, R8, "other");
+    program.load(Size::Half, R2, R7, ETHERNET_TYPE);
+    program.jump_if(Condition::NotEqual, R2, i32::from(kind.to_be()), "other");
+}
+
+/// An address, as words in network order.
+fn leave_other_words(program: &mut Assembler, offset: i16, octets: &[u8]) {
+    let places = (offset..).step_by(4);
+    for (word, place) in octets.as_chunks::<4>().0.iter().zip(places) {
+        program.load(Size::Word, R3, R7, place);
+        program.jump_if32(Condition::NotEqual, R3, i32::from_ne_bytes(*word), "other");
+    }
+}
+
+/// Adds one at the place in `R8`, and ends with the answer in `R9`.
+fn count_and_answer(program: &mut Assembler, counters: BorrowedFd<'_>) {
+    program.label("count");
+    program.store(Size::Word, R10, KEY, 0);
+    program.set_map(R1, counters).set(R2, R10);
+    program.compute(Operation::Add, R2, i32::from(KEY));
+    program.call(Helper::MapLookup);
+    program.jump_if(Condition::Equal, R0, 0, "answer");
+    program.compute(Operation::Add, R0, R8);
+    program.load(Size::Double, R1, R0, 0);
+    program.compute(Operation::Add, R1, 1);
+    program.store(Size::Double, R0, 0, R1);
+    program.label("answer").set(R0, R9).exit();
+}

@@ -1,0 +1,264 @@
+//! The way to a target for senders that write whole frames: interface, hardware addresses, source.
+
+use crate::wire::Template;
+use crate::{Error, RingConfig};
+use mpps_os::netlink::link::{self, Link};
+use mpps_os::netlink::neighbour;
+use mpps_os::netlink::route::{self, Route, RouteKind};
+use mpps_os::socket::UdpSocket;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+/// Headers of an IPv4 or IPv6 datagram without options, IP and UDP together.
+const HEADER_BYTES_V4: usize = 28;
+const HEADER_BYTES_V6: usize = 48;
+/// Hardware address of all hosts of a link (IEEE 802.3).
+const BROADCAST_MAC: [u8; 6] = [0xff; 6];
+/// The loopback interface's, on both ends.
+const LOOPBACK_MAC: [u8; 6] = [0; 6];
+
+/// All that a frame's headers are made of, and where it leaves.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LinkPath {
+    /// The interface's name.
+    pub interface: String,
+    /// Its number.
+    pub interface_index: u32,
+    /// Its hardware address.
+    pub source_mac: [u8; 6],
+    /// The next hop's.
+    pub target_mac: [u8; 6],
+    /// Source address and port of the first flow.
+    pub source: SocketAddr,
+    /// Where to.
+    pub target: SocketAddr,
+    /// Largest IP packet of the interface in bytes.
+    pub mtu: usize,
+}
+
+impl LinkPath {
+    /// The way to `target`: by the kernel's routing and its neighbour table, as far as `ring` does
+    /// not say otherwise. The source address is `source`'s, or what the kernel would choose; port 0
+    /// is replaced by a free one.
+    ///
+    /// # Errors
+    /// No route; no such interface, or one without Ethernet addresses; a next hop that the
+    /// neighbour table does not know.
+    pub fn find(
+        target: SocketAddr,
+        source: Option<SocketAddr>,
+        ring: &RingConfig,
+    ) -> Result<Self, Error> {
+        let wanted = match &ring.interface {
+            Some(name) => Some(link::index(name)?),
+            None => None,
+        };
+        let source_ip = source.map(|source| source.ip());
+        let source_ip = source_ip.filter(|address| !address.is_unspecified());
+        let route = match (wanted, source_ip, ring.target_mac) {
+            // All is given: frames may go out where the kernel knows no way.
+            (Some(interface_index), Some(address), Some(_)) => Route {
+                interface_index,
+                gateway: None,
+                source: Some(address),
+                kind: RouteKind::Unicast,
+            },
+            _ => route::find(target.ip(), source_ip, wanted)?,
+        };
+        let link = interface(route.interface_index)?;
+        let source_mac = ethernet_address(&link)?;
+        let target_mac = match ring.target_mac {
+            Some(address) => address,
+            None => next_hop(target.ip(), &route, &link)?,
+        };
+        let source_ip = source_ip.or(route.source).ok_or_else(|| Error::Invalid {
+            option: "source",
+            value: "none".to_owned(),
+            why: format!("the route to {target} names no source address; give one"),
+        })?;
+        let source_port = match source.map_or(0, |source| source.port()) {
+            0 => free_port(target)?,
+            port => port,
+        };
+        Ok(Self {
+            interface: link.name,
+            interface_index: link.index,
+            source_mac,
+            target_mac,
+            source: SocketAddr::new(source_ip, source_port),
+            target,
+            mtu: link.mtu as usize,
+        })
+    }
+
+    /// The same with a first source port that has room for so many flows, a port each, behind it.
+    /// A port that a user chose has it already (`TxConfig` is checked).
+    #[must_use]
+    pub fn with_flows(mut self, flows: usize) -> Self {
+        let last_start = 65_536_usize.saturating_sub(flows).max(1);
+        let port = usize::from(self.source.port()).min(last_start);
+        // A port is below 65 536, so the cast keeps its value.
+        self.source.set_port(port as u16);
+        self
+    }
+
+    /// The headers of datagrams with so much payload on this way.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a datagram that is larger than the MTU: nobody would cut it up.
+    pub fn template(&self, payload_bytes: usize) -> Result<Template, Error> {
+        let header_bytes = match self.target {
+            SocketAddr::V4(_) => HEADER_BYTES_V4,
+            SocketAddr::V6(_) => HEADER_BYTES_V6,
+        };
+        if header_bytes + payload_bytes > self.mtu {
+            let most = self.mtu.saturating_sub(header_bytes);
+            return Err(Error::Invalid {
+                option: "--size",
+                value: payload_bytes.to_string(),
+                why: format!(
+                    "the MTU of {} is {}, so a datagram carries at most {most} bytes",
+                    self.interface, self.mtu
+                ),
+            });
+        }
+        Ok(Template::new(
+            self.source_mac,
+            self.target_mac,
+            self.source,
+            self.target,
+            payload_bytes,
+        ))
+    }
+}
+
+/// The interface with this number.
+fn interface(index: u32) -> Result<Link, Error> {
+    let found = link::list()?.into_iter().find(|link| link.index == index);
+    found.ok_or_else(|| Error::Invalid {
+        option: "--interface",
+        value: index.to_string(),
+        why: "the interface that the route names is gone".to_owned(),
+    })
+}
+
+fn ethernet_address(link: &Link) -> Result<[u8; 6], Error> {
+    let address = link.address.as_slice();
+    address.try_into().map_err(|_| Error::Invalid {
+        option: "--interface",
+        value: link.name.clone(),
+        why: "it has no Ethernet address; use a socket backend (sendmmsg)".to_owned(),
+    })
+}
+
+/// The hardware address that a frame to `target` has to bear.
+fn next_hop(target: IpAddr, route: &Route, link: &Link) -> Result<[u8; 6], Error> {
+    if route.kind == RouteKind::Local {
+        return Ok(LOOPBACK_MAC);
+    }
+    if route.kind == RouteKind::Broadcast {
+        return Ok(BROADCAST_MAC);
+    }
+    if let Some(address) = group_address(target) {
+        return Ok(address);
+    }
+    let hop = route.gateway.unwrap_or(target);
+    let known = neighbour::find(link.index, hop)?;
+    known
+        .and_then(|address| address.as_slice().try_into().ok())
+        .ok_or_else(|| Error::Invalid {
+            option: "--target-mac",
+            value: "none".to_owned(),
+            why: format!(
+                "the neighbour table has no hardware address of {hop} on {}: ping it once, or \
+                 give --target-mac",
+                link.name
+            ),
+        })
+}
+
+/// The hardware address of a multicast group (RFC 1112 section 6.4, RFC 2464 section 7).
+fn group_address(target: IpAddr) -> Option<[u8; 6]> {
+    match target {
+        IpAddr::V4(group) if group.is_multicast() => {
+            let [_, b, c, d] = group.octets();
+            Some([0x01, 0x00, 0x5e, b & 0x7f, c, d])
+        }
+        IpAddr::V6(group) if group.is_multicast() => {
+            let [.., a, b, c, d] = group.octets();
+            Some([0x33, 0x33, a, b, c, d])
+        }
+        _ => None,
+    }
+}
+
+/// A port that nobody of this IP version uses now. It is not held: nothing is received at it, and
+/// two senders with one source port do no harm.
+fn free_port(target: SocketAddr) -> Result<u16, Error> {
+    let any: IpAddr = match target {
+        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    let address = SocketAddr::new(any, 0);
+    let socket = UdpSocket::new(&address)?;
+    socket.bind(&address)?;
+    Ok(socket.local_address()?.port())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn path(source: &str, mtu: usize) -> LinkPath {
+        LinkPath {
+            interface: "eth7".to_owned(),
+            interface_index: 7,
+            source_mac: [2, 0, 0, 0, 0, 1],
+            target_mac: [2, 0, 0, 0, 0, 2],
+            source: source.parse().unwrap(),
+            target: "10.0.0.2:9".parse().unwrap(),
+            mtu,
+        }
+    }
+
+    #[test]
+    fn groups_have_addresses_of_their_own() {
+        let group = |text: &str| group_address(text.parse().unwrap());
+        assert_eq!(group("239.129.2.3"), Some([1, 0, 0x5e, 1, 2, 3]));
+        assert_eq!(group("ff02::1:2"), Some([0x33, 0x33, 0, 1, 0, 2]));
+        assert_eq!(group("10.0.0.1"), None);
+    }
+
+    #[test]
+    fn a_datagram_larger_than_the_mtu_is_refused() {
+        let path = path("10.0.0.1:5000", 1500);
+        assert_eq!(path.template(1472).unwrap().frame_bytes(), 1514);
+        let error = path.template(1473).unwrap_err().to_string();
+        assert!(
+            error.contains("--size 1473") && error.contains("at most 1472"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn all_flows_have_a_port() {
+        let port = |first: &str, flows| path(first, 1500).with_flows(flows).source.port();
+        assert_eq!(port("10.0.0.1:60000", 1000), 60_000);
+        assert_eq!(port("10.0.0.1:60000", 5536), 60_000);
+        assert_eq!(port("10.0.0.1:60000", 5537), 59_999);
+        assert_eq!(port("10.0.0.1:60000", 65_535), 1);
+    }
+
+    #[test]
+    fn the_way_to_this_host_is_the_loopback_interface() {
+        for (target, own) in [("127.0.0.1:9", "127.0.0.1"), ("[::1]:9", "::1")] {
+            let target = target.parse().unwrap();
+            // A host without IPv6, or a build box without a network, has nothing to be tested.
+            let Ok(path) = LinkPath::find(target, None, &RingConfig::default()) else {
+                continue;
+            };
+            assert_eq!(path.target_mac, LOOPBACK_MAC);
+            assert_eq!(path.source.ip(), own.parse::<IpAddr>().unwrap());
+            assert_ne!(path.source.port(), 0);
+        }
+    }
+}

@@ -1,0 +1,442 @@
+//! The AF_XDP backend in a lab: each packet once and counted, whatever the queue, the size of the
+//! ring, the way of waiting; and nothing is left behind.
+
+use libtest_mimic::{Arguments, Completion, Failed, Trial};
+use mpps_io::{Attach, CopyMode, Error, Property, Rx, RxConfig, Tx, TxConfig, Wait, backend, wire};
+use mpps_lab::{Delivery, Lab, LabConfig, address};
+use mpps_os::netlink::link;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::process::{Command, ExitCode};
+use std::time::Duration;
+
+/// The name of a test, and what it does.
+type Test = (&'static str, fn() -> Result<(), Failed>);
+
+const PORT: u16 = 4321;
+/// Longer than a packet is ever on its way here, and the time that finding nothing costs.
+const PATIENCE: Duration = Duration::from_millis(200);
+/// Tells this program that it is the child that holds a receiver until it is killed.
+const HOLD: &str = "MPPS_TEST_HOLD";
+
+const TESTS: [Test; 12] = [
+    ("nothing_is_lost_uncounted", nothing_is_lost_uncounted),
+    ("every_way_of_waiting_brings_packets", every_way_of_waiting),
+    (
+        "polling_that_cannot_be_is_refused",
+        polling_that_cannot_be_is_refused,
+    ),
+    ("a_small_ring_goes_round", a_small_ring_goes_round),
+    ("a_queue_each", a_queue_each),
+    ("a_queue_without_a_receiver_is_counted", a_lonely_queue),
+    ("long_packets_come_in_one_piece", long_packets),
+    ("senders_are_told", senders_are_told),
+    ("other_flows_are_the_kernels", other_flows),
+    ("frames_sent_are_datagrams", frames_sent_are_datagrams),
+    ("what_cannot_be_is_refused", what_cannot_be_is_refused),
+    ("nothing_is_left_behind", nothing_is_left_behind),
+];
+
+fn main() -> ExitCode {
+    if let Ok(target) = std::env::var(HOLD) {
+        return hold(&target);
+    }
+    let mut arguments = Arguments::from_args();
+    // Two labs at once would share the CPUs, and rings overflow sooner.
+    arguments.test_threads = Some(1);
+    let obstacle = open_one().err();
+    let required = std::env::var("MPPS_REQUIRE_LAB").is_ok_and(|value| value == "1");
+    let trials = TESTS
+        .into_iter()
+        .map(|(name, test)| match obstacle.clone() {
+            None => Trial::test(name, test),
+            Some(why) if required => Trial::test(name, || Err(Failed::from(why))),
+            Some(why) => Trial::ignorable_test(name, || Ok(Completion::ignored_with(why))),
+        });
+    libtest_mimic::run(&arguments, trials.collect()).exit_code()
+}
+
+/// What all tests need, tried once.
+fn open_one() -> Result<(), String> {
+    let lab = lab(1500).map_err(|error| error.to_string())?;
+    let opened = receiver(&lab, &RxConfig::new(target(1, false)));
+    opened.map(drop).map_err(|error| error.to_string())
+}
+
+/// Two queues; whoever sends polls the receiver's ring, so that no burst of up to 256 overflows it.
+fn lab(mtu: u32) -> Result<Lab, mpps_lab::Error> {
+    Lab::new(&LabConfig {
+        queues: 2,
+        delivery: Delivery::SoftInterrupt,
+        mtu,
+        ..LabConfig::default()
+    })
+}
+
+/// The receiver's address with this last number; odd ones lead to queue 0, even ones to queue 1.
+fn target(last: u8, is_v6: bool) -> SocketAddr {
+    let ip: IpAddr = if is_v6 {
+        address::v6(last).into()
+    } else {
+        address::v4(last).into()
+    };
+    SocketAddr::new(ip, PORT)
+}
+
+fn receiver(lab: &Lab, config: &RxConfig) -> Result<Box<dyn Rx>, Error> {
+    let open = || backend::find("af_xdp")?.open_rx(config);
+    lab.receiver().run(open).expect("a thread can be had")
+}
+
+/// Exclusive, because a receiver belongs to one thread at a time.
+fn share(lab: &Lab, rx: &mut Box<dyn Rx>) -> Result<Box<dyn Rx>, Error> {
+    let share = move || rx.share();
+    lab.receiver().run(share).expect("a thread can be had")
+}
+
+fn sender(lab: &Lab, name: &str, config: &TxConfig) -> Result<Box<dyn Tx>, Error> {
+    let open = || backend::find(name)?.open_tx(config);
+    lab.sender().run(open).expect("a thread can be had")
+}
+
+/// Sends so many datagrams, each filled with its number.
+fn send(tx: &mut dyn Tx, flow: usize, datagrams: u8) -> Result<(), Failed> {
+    for (number, payload) in (0..datagrams).zip(tx.frames(usize::from(datagrams))) {
+        payload.fill(number);
+    }
+    let sent = tx.send(flow, usize::from(datagrams))?;
+    check(sent.accepted, u64::from(datagrams), "accepted")
+}
+
+/// Receives until nothing comes, and returns the first byte of each payload.
+fn receive(rx: &mut dyn Rx, wait: Wait) -> Result<Vec<u8>, Failed> {
+    let mut numbers = Vec::new();
+    loop {
+        let batch = rx.recv(wait)?;
+        if batch.is_empty() {
+            return Ok(numbers);
+        }
+        for packet in batch.packets() {
+            let datagram = wire::datagram(packet.data).ok_or("no datagram")?;
+            let number = *datagram.payload.first().ok_or("no payload")?;
+            if datagram.payload.iter().any(|byte| *byte != number) {
+                return Err("another packet's bytes".into());
+            }
+            numbers.push(number);
+        }
+    }
+}
+
+fn check<T: PartialEq + std::fmt::Debug>(got: T, expected: T, what: &str) -> Result<(), Failed> {
+    if got == expected {
+        return Ok(());
+    }
+    Err(format!("{what}: {got:?} instead of {expected:?}").into())
+}
+
+/// A ring that nobody empties, and a sender that is too fast for the device: what was sent is what
+/// came, what the ring dropped, and what the device dropped.
+fn nothing_is_lost_uncounted() -> Result<(), Failed> {
+    let lab = lab(1500)?;
+    let interface = lab.sender().interface_index();
+    let device_drops = || -> Result<u64, Failed> {
+        let counted = lab.sender().run(|| link::statistics(interface))??;
+        Ok(counted.tx_dropped)
+    };
+    for (is_v6, attach) in [(false, Attach::Native), (true, Attach::Generic)] {
+        let mut config = RxConfig::new(target(1, is_v6));
+        config.ring.attach = Some(attach);
+        config.ring.frames = Some(1000);
+        let mut rx = receiver(&lab, &config)?;
+        let mut tx = sender(&lab, "sendmmsg", &TxConfig::new(target(1, is_v6)))?;
+        let before = device_drops()?;
+        for _ in 0..40 {
+            tx.frames(500).for_each(|payload| payload.fill(1));
+            tx.send(0, 500)?;
+        }
+        lab.settle()?;
+        let came = receive(&mut *rx, Wait::Block(PATIENCE))?.len() as u64;
+        let lost = rx.counters().dropped + device_drops()? - before;
+        check(came, 1000, "packets in the ring")?;
+        check(came + lost, tx.counters().accepted, "packets")?;
+        let rows: u64 = rx.drops().iter().map(|row| row.count).sum();
+        check(rows, rx.counters().dropped, "the sum of the reasons")?;
+    }
+    Ok(())
+}
+
+fn every_way_of_waiting() -> Result<(), Failed> {
+    let lab = lab(1500)?;
+    let waits = [
+        Wait::Block(PATIENCE),
+        Wait::Spin(PATIENCE),
+        Wait::Epoll(PATIENCE),
+    ];
+    let mut rx = receiver(&lab, &RxConfig::new(target(1, false)))?;
+    let polls = rx.caps().mode.properties.contains(&Property::BusyPoll);
+    check(polls, false, "busy polling in the mode")?;
+    let mut tx = sender(&lab, "sendmmsg", &TxConfig::new(target(1, false)))?;
+    let expected: Vec<u8> = (0..200).collect();
+    for wait in waits {
+        check(receive(&mut *rx, wait)?, vec![], "packets that nobody sent")?;
+        send(&mut *tx, 0, 200)?;
+        check(receive(&mut *rx, wait)?, expected.clone(), "packets")?;
+    }
+    send(&mut *tx, 0, 200)?;
+    lab.settle()?;
+    check(receive(&mut *rx, Wait::Poll)?, expected, "packets")?;
+    check(rx.counters().datagrams, 800, "datagrams counted")
+}
+
+/// The kernel takes the options and never polls: a veth does not say which NAPI context serves its
+/// queues. Should it begin to, this test says so.
+fn polling_that_cannot_be_is_refused() -> Result<(), Failed> {
+    let lab = lab(1500)?;
+    let mut config = RxConfig::new(target(1, false));
+    config.busy_poll_us = Some(50);
+    match receiver(&lab, &config) {
+        Err(error) if format!("{error:?}").contains("NAPI") => {}
+        other => return Err(format!("busy polling on a veth: {other:?}").into()),
+    }
+    // What was refused has left nothing behind.
+    config.busy_poll_us = None;
+    Ok(receiver(&lab, &config).map(drop)?)
+}
+
+/// Indexes wrap in a ring of any size, also of one that is no power of two.
+fn a_small_ring_goes_round() -> Result<(), Failed> {
+    let lab = lab(1500)?;
+    for frames in [1, 3, 64] {
+        let mut config = RxConfig::new(target(1, false));
+        config.ring.frames = Some(frames);
+        let mut rx = receiver(&lab, &config)?;
+        let mut tx = sender(&lab, "sendmmsg", &TxConfig::new(target(1, false)))?;
+        for _ in 0..20 {
+            let burst = frames as u8;
+            send(&mut *tx, 0, burst)?;
+            lab.settle()?;
+            let batch = receive(&mut *rx, Wait::Poll)?;
+            check(batch, (0..burst).collect(), "packets")?;
+        }
+        check(rx.counters().dropped, 0, "drops")?;
+    }
+    Ok(())
+}
+
+fn a_queue_each() -> Result<(), Failed> {
+    let lab = lab(1500)?;
+    let mut config = RxConfig::new(SocketAddr::new([0, 0, 0, 0].into(), PORT));
+    config.ring.interface = Some(lab.receiver().interface().to_owned());
+    let mut first = receiver(&lab, &config)?;
+    let mut second = share(&lab, &mut first)?;
+    for (last, burst) in [(1, 100), (2, 150)] {
+        let mut tx = sender(&lab, "sendmmsg", &TxConfig::new(target(last, false)))?;
+        send(&mut *tx, 0, burst)?;
+    }
+    let wait = Wait::Block(PATIENCE);
+    check(receive(&mut *first, wait)?.len(), 100, "packets of queue 0")?;
+    check(
+        receive(&mut *second, wait)?.len(),
+        150,
+        "packets of queue 1",
+    )?;
+    match share(&lab, &mut first) {
+        Err(Error::Invalid { option, value, .. }) => {
+            check((option, value.as_str()), ("--queue", "2"), "refused")
+        }
+        other => Err(format!("{other:?}").into()),
+    }
+}
+
+fn a_lonely_queue() -> Result<(), Failed> {
+    let lab = lab(1500)?;
+    let mut config = RxConfig::new(target(2, false));
+    config.address.set_port(0);
+    let mut rx = receiver(&lab, &config)?;
+    let address = rx.caps().local_address;
+    check(address.port() != 0, true, "a port of its own")?;
+    let mut tx = sender(&lab, "sendmmsg", &TxConfig::new(address))?;
+    send(&mut *tx, 0, 200)?;
+    lab.settle()?;
+    check(receive(&mut *rx, Wait::Poll)?, vec![], "packets of queue 1")?;
+    check(rx.counters().dropped, 200, "packets without a receiver")
+}
+
+fn long_packets() -> Result<(), Failed> {
+    let lab = lab(9000)?;
+    for attach in [Attach::Native, Attach::Generic] {
+        let mut config = RxConfig::new(target(1, false));
+        config.ring.attach = Some(attach);
+        let mut rx = receiver(&lab, &config)?;
+        // One piece, one byte more than one, and the longest.
+        for payload_bytes in [100, 3840 - 42, 3840 - 41, 8972] {
+            let mut config = TxConfig::new(target(1, false));
+            config.payload_bytes = payload_bytes;
+            config.send_buffer_bytes = Some(4 << 20);
+            let mut tx = sender(&lab, "sendmmsg", &config)?;
+            send(&mut *tx, 0, 100)?;
+            let numbers = receive(&mut *rx, Wait::Block(PATIENCE))?;
+            let what = format!("{attach:?}, packets with {payload_bytes} bytes");
+            check(numbers, (0..100).collect(), &what)?;
+        }
+        check(rx.counters().dropped, 0, "drops")?;
+    }
+    Ok(())
+}
+
+fn senders_are_told() -> Result<(), Failed> {
+    let lab = lab(1500)?;
+    let mut config = RxConfig::new(target(1, true));
+    config.sources = true;
+    let mut rx = receiver(&lab, &config)?;
+    let mut tx = sender(&lab, "sendmmsg", &TxConfig::new(target(1, true)))?;
+    let address = tx.caps().local_addresses[0];
+    send(&mut *tx, 0, 1)?;
+    let batch = rx.recv(Wait::Block(PATIENCE))?;
+    let sources: Vec<_> = batch.packets().map(|packet| packet.source).collect();
+    check(sources, vec![Some(address)], "senders")
+}
+
+fn other_flows() -> Result<(), Failed> {
+    let lab = lab(1500)?;
+    let mut rx = receiver(&lab, &RxConfig::new(target(1, false)))?;
+    let mut other = target(1, false);
+    other.set_port(PORT + 1);
+    let socket = lab.receiver().run(|| UdpSocket::bind(other))??;
+    socket.set_read_timeout(Some(PATIENCE))?;
+    let mut wanted = sender(&lab, "sendmmsg", &TxConfig::new(target(1, false)))?;
+    let mut unwanted = sender(&lab, "sendmmsg", &TxConfig::new(other))?;
+    for _ in 0..10 {
+        send(&mut *wanted, 0, 20)?;
+        send(&mut *unwanted, 0, 10)?;
+    }
+    check(
+        receive(&mut *rx, Wait::Block(PATIENCE))?.len(),
+        200,
+        "wanted",
+    )?;
+    let mut buffer = [0; 64];
+    let others = (0..101).filter(|_| socket.recv(&mut buffer).is_ok());
+    check(others.count(), 100, "unwanted")
+}
+
+/// What leaves the ring is what an ordinary socket takes for datagrams, check sum and all.
+fn frames_sent_are_datagrams() -> Result<(), Failed> {
+    let lab = lab(1500)?;
+    for (is_v6, payload_bytes) in [(false, 0), (false, 33), (true, 1), (true, 1400)] {
+        let target = target(1, is_v6);
+        let socket = lab.receiver().run(|| UdpSocket::bind(target))??;
+        socket.set_read_timeout(Some(PATIENCE))?;
+        let mut config = TxConfig::new(target);
+        (config.payload_bytes, config.flows) = (payload_bytes, 3);
+        config.ring.frames = Some(16);
+        let mut tx = sender(&lab, "af_xdp", &config)?;
+        let addresses = tx.caps().local_addresses.clone();
+        let mut buffer = [0; 2048];
+        for (flow, address) in addresses.iter().enumerate() {
+            check(tx.caps().batch, 16, "most datagrams of a send")?;
+            for _ in 0..5 {
+                send(&mut *tx, flow, 16)?;
+            }
+            for number in (0..80).map(|at| at % 16) {
+                let (bytes, source) = socket.recv_from(&mut buffer)?;
+                check((bytes, source), (payload_bytes, *address), "datagram")?;
+                let payload = &buffer[..bytes];
+                check(payload.iter().all(|byte| *byte == number), true, "payload")?;
+            }
+        }
+        check(tx.counters().accepted, 240, "accepted")?;
+        check(socket.recv(&mut buffer).is_err(), true, "no more")?;
+    }
+    Ok(())
+}
+
+fn what_cannot_be_is_refused() -> Result<(), Failed> {
+    let lab = lab(1500)?;
+    let good = RxConfig::new(target(1, false));
+    let cases: [(&str, fn(&mut RxConfig)); 8] = [
+        ("--interface", |config| config.address.set_ip([0; 4].into())),
+        ("--interface", |config| {
+            config.address.set_ip([192, 0, 2, 1].into());
+        }),
+        ("--queue", |config| config.ring.queue = Some(2)),
+        ("--ring", |config| config.ring.frames = Some(0)),
+        ("--copy", |config| {
+            config.ring.copy = Some(CopyMode::ZeroCopy);
+        }),
+        ("--busy-poll", |config| config.busy_poll_us = Some(0)),
+        ("--gro", |config| config.gro = true),
+        ("--hugepages", |config| {
+            config.ring.hugepages = true;
+            // More than any machine sets aside.
+            config.ring.frames = Some(1 << 18);
+            config.ring.copy = Some(CopyMode::Copy);
+        }),
+    ];
+    for (wanted, spoil) in cases {
+        let mut config = good.clone();
+        spoil(&mut config);
+        match receiver(&lab, &config).map(drop) {
+            Err(Error::Invalid { option, .. } | Error::Unsupported { option, .. }) => {
+                check(option, wanted, "refused")?;
+            }
+            other => return Err(format!("{wanted}: {other:?}").into()),
+        }
+    }
+    // Nothing of all that is left: the same receiver can be opened.
+    receiver(&lab, &good)?;
+    Ok(())
+}
+
+/// A program in the other mode can only be attached where there is none, and a queue only be bound
+/// where there is no socket.
+fn nothing_is_left_behind() -> Result<(), Failed> {
+    let lab = lab(1500)?;
+    let target = target(1, false);
+    let mut config = RxConfig::new(target);
+    for attach in [Attach::Native, Attach::Generic, Attach::Native] {
+        config.ring.attach = Some(attach);
+        receiver(&lab, &config)?;
+    }
+    let mut command = Command::new(std::env::current_exe()?);
+    command.env(HOLD, target.to_string());
+    let mut child = lab.receiver().spawn(command)?;
+    config.ring.attach = Some(Attach::Generic);
+    let is_held = || receiver(&lab, &config).is_err();
+    check(becomes(is_held), true, "the child's receiver in the way")?;
+    child.kill()?;
+    check(
+        becomes(|| !is_held()),
+        true,
+        "nothing left of a killed child",
+    )
+}
+
+/// True as soon as it is, false after some seconds.
+fn becomes(mut is: impl FnMut() -> bool) -> bool {
+    (0..100).any(|_| {
+        let is = is();
+        if !is {
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        is
+    })
+}
+
+/// The child of [`nothing_is_left_behind`].
+fn hold(target: &str) -> ExitCode {
+    let Ok(target) = target.parse() else {
+        return ExitCode::FAILURE;
+    };
+    let mut config = RxConfig::new(target);
+    config.ring.attach = Some(Attach::Native);
+    let open = || backend::find("af_xdp").and_then(|backend| backend.open_rx(&config));
+    // The parent, which tries whether the interface is held, may be in the way for a moment.
+    let opened = (0..1000).find_map(|_| {
+        std::thread::sleep(Duration::from_millis(5));
+        open().ok()
+    });
+    if opened.is_some() {
+        std::thread::sleep(Duration::from_secs(600));
+    }
+    ExitCode::FAILURE
+}

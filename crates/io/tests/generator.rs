@@ -1,0 +1,261 @@
+//! The kernel's own generator against the kernel: in a lab.
+
+use libtest_mimic::{Arguments, Completion, Failed, Trial};
+use mpps_io::backend::{self, Support};
+use mpps_io::{Rx, RxConfig, Stamp, StampKind, Tx, TxConfig, Wait};
+use mpps_lab::{Host, Lab, LabConfig};
+use mpps_os::ethtool;
+use mpps_os::namespace::NetNamespace;
+use mpps_os::netlink::{address, link, neighbour};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::AsFd;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// The name of a test, and what it does.
+type Test = (&'static str, fn() -> Result<(), Failed>);
+
+/// How long the last packets may take.
+const QUIET: Duration = Duration::from_millis(300);
+
+fn main() -> ExitCode {
+    let tests: [Test; 4] = [
+        ("every_frame_is_accounted_for", every_frame_is_accounted_for),
+        ("flows_take_turns", flows_take_turns),
+        ("stamps_tell_every_loss", stamps_tell_every_loss),
+        (
+            "an_interface_that_would_lose_all_is_refused",
+            an_interface_that_would_lose_all_is_refused,
+        ),
+    ];
+    let obstacle = obstacle();
+    let required = std::env::var("MPPS_REQUIRE_LAB").is_ok_and(|value| value == "1");
+    let mut arguments = Arguments::from_args();
+    // Counters of the kernel are compared.
+    arguments.test_threads = Some(1);
+    let trials = tests
+        .into_iter()
+        .map(|(name, test)| match obstacle.clone() {
+            None => Trial::test(name, test),
+            Some(why) if required => Trial::test(name, || Err(Failed::from(why))),
+            Some(why) => Trial::ignorable_test(name, || Ok(Completion::ignored_with(why))),
+        })
+        .collect();
+    libtest_mimic::run(&arguments, trials).exit_code()
+}
+
+/// Why the generator, or a lab, cannot be had.
+fn obstacle() -> Option<String> {
+    match (backend::find("xdp").ok()?.probe)() {
+        Support::No { why, .. } => return Some(why),
+        Support::Yes => {}
+    }
+    let error = Lab::new(&LabConfig::default()).err()?;
+    Some(error.to_string())
+}
+
+fn every_frame_is_accounted_for() -> Result<(), Failed> {
+    const FRAMES: u64 = 1_000_000;
+    let lab = Lab::new(&LabConfig::default())?;
+    for target in targets(&lab) {
+        let mut rx = receiver(lab.receiver(), target)?;
+        let mut tx = sender(lab.sender(), target, 3)?;
+        let before = counts(&lab)?;
+        send(&mut *tx, FRAMES)?;
+        lab.settle()?;
+        let after = counts(&lab)?;
+        let grown = |name: &str| after[name] - before.get(name).copied().unwrap_or(0);
+        // Another program of this host may have been heard meanwhile, but never at this link.
+        check_equal("sent and refused", grown("sent") + grown("refused"), FRAMES)?;
+        check_equal("arrived", grown("arrived"), grown("sent"))?;
+        let datagrams = drain(&mut *rx, |_, _| {})?;
+        let dropped = rx.counters().dropped;
+        check_equal("received and dropped", datagrams + dropped, grown("sent"))?;
+    }
+    Ok(())
+}
+
+fn flows_take_turns() -> Result<(), Failed> {
+    const FLOWS: u16 = 50;
+    let lab = Lab::new(&LabConfig::default())?;
+    for target in targets(&lab) {
+        let mut rx = receiver(lab.receiver(), target)?;
+        let mut tx = sender(lab.sender(), target, FLOWS.into())?;
+        // As many as the ring of a veth holds in any case, and one.
+        send(&mut *tx, u64::from(FLOWS) * 2 + 1)?;
+        let mut ports: BTreeMap<u16, u64> = BTreeMap::new();
+        drain(&mut *rx, |source, _| {
+            *ports.entry(source.port()).or_default() += 1;
+        })?;
+        let own: BTreeSet<u16> = tx
+            .caps()
+            .local_addresses
+            .iter()
+            .map(SocketAddr::port)
+            .collect();
+        check_equal("flows", ports.len(), usize::from(FLOWS))?;
+        check_equal("ports", ports.keys().copied().collect(), own)?;
+        let first = ports.values().next().copied();
+        check_equal("datagrams of the first flow", first, Some(3))?;
+        check_equal(
+            "of all others",
+            ports.values().skip(1).all(|count| *count == 2),
+            true,
+        )?;
+    }
+    Ok(())
+}
+
+fn stamps_tell_every_loss() -> Result<(), Failed> {
+    const FRAMES: u64 = 100_001;
+    const FLOWS: u64 = 7;
+    let lab = Lab::new(&LabConfig::default())?;
+    let target = SocketAddr::new(lab.receiver().v4()[0].into(), 4321);
+    let mut rx = receiver(lab.receiver(), target)?;
+    let mut tx = sender(lab.sender(), target, FLOWS as usize)?;
+    write_stamp(&mut *tx, StampKind::Data);
+    send(&mut *tx, FRAMES)?;
+    // The marker finds room once all else has been received.
+    let mut seen: BTreeSet<(u16, u64)> = BTreeSet::new();
+    let mut torn = 0_u64;
+    let datagrams = drain(&mut *rx, |_, payload| match Stamp::read(payload) {
+        Some(stamp) if (stamp.sender, stamp.run) == (5, 77) => {
+            seen.insert((stamp.flow, stamp.sequence));
+        }
+        _ => torn += 1,
+    })?;
+    check_equal("unreadable stamps", torn, 0)?;
+    check_equal("different stamps", seen.len() as u64, datagrams)?;
+    let behind = |(flow, sequence): &(u16, u64)| sequence * FLOWS + u64::from(*flow) >= FRAMES;
+    check_equal(
+        "stamps of frames that were not sent",
+        seen.iter().any(behind),
+        false,
+    )?;
+
+    write_stamp(&mut *tx, StampKind::End);
+    check_equal("markers", tx.send(0, 1)?.accepted, FLOWS)?;
+    let mut totals = BTreeMap::new();
+    drain(&mut *rx, |_, payload| {
+        if let Some(stamp) = Stamp::read(payload) {
+            totals.insert(stamp.flow, (stamp.kind, stamp.sequence));
+        }
+    })?;
+    check_equal("flows with a total", totals.len() as u64, FLOWS)?;
+    check_equal(
+        "totals",
+        totals.values().map(|(_, total)| total).sum(),
+        FRAMES,
+    )?;
+    let all_end = totals.values().all(|(kind, _)| *kind == StampKind::End);
+    check_equal("all markers", all_end, true)
+}
+
+fn an_interface_that_would_lose_all_is_refused() -> Result<(), Failed> {
+    let (near, far) = (NetNamespace::new()?, NetNamespace::new()?);
+    near.run(|| link::create_veth("near", 1, "far", 1, far.as_fd()))??;
+    let [here, there]: [IpAddr; 2] = ["10.9.0.1".parse()?, "10.9.0.2".parse()?];
+    near.run(|| -> mpps_os::Result<()> {
+        let index = link::index("near")?;
+        address::add(index, here, 24)?;
+        link::set_up(index)
+    })??;
+    far.run(|| link::set_up(link::index("far")?))??;
+    let config = TxConfig::new(SocketAddr::new(there, 9));
+    let open = || near.run(|| backend::find("xdp")?.open_tx(&config).map(drop));
+
+    let error = open()?
+        .err()
+        .ok_or("opened without a neighbour")?
+        .to_string();
+    check_equal("names --target-mac", error.contains("--target-mac"), true)?;
+    near.run(|| neighbour::add_permanent(link::index("near")?, there, &[2, 0, 0, 0, 0, 9]))??;
+    let error = open()?.err().ok_or("opened without NAPI")?.to_string();
+    check_equal("names the remedy", error.contains("gro on"), true)?;
+    far.run(|| ethtool::set_feature("far", "rx-gro", true))??;
+    Ok(open()??)
+}
+
+/// An address of the receiver of each IP version.
+fn targets(lab: &Lab) -> Vec<SocketAddr> {
+    let v4 = lab.receiver().v4().first().copied().map(IpAddr::V4);
+    let v6 = lab.receiver().v6().first().copied().map(IpAddr::V6);
+    let both = v4.into_iter().chain(v6);
+    both.map(|address| SocketAddr::new(address, 4321)).collect()
+}
+
+fn receiver(host: &Host, target: SocketAddr) -> Result<Box<dyn Rx>, Failed> {
+    let mut config = RxConfig::new(target);
+    config.sources = true;
+    config.receive_buffer_bytes = Some(8 << 20);
+    Ok(host.run(|| backend::find("recvmmsg")?.open_rx(&config))??)
+}
+
+fn sender(host: &Host, target: SocketAddr, flows: usize) -> Result<Box<dyn Tx>, Failed> {
+    let mut config = TxConfig::new(target);
+    config.flows = flows;
+    Ok(host.run(|| backend::find("xdp")?.open_tx(&config))??)
+}
+
+fn send(tx: &mut dyn Tx, frames: u64) -> Result<(), Failed> {
+    let mut left = frames;
+    while left > 0 {
+        let sent = tx.send(0, left.min(tx.caps().batch as u64) as usize)?;
+        left -= sent.offered();
+    }
+    check_equal("accepted", tx.counters().accepted, frames)
+}
+
+fn write_stamp(tx: &mut dyn Tx, kind: StampKind) {
+    let stamp = Stamp {
+        kind,
+        sender: 5,
+        flow: 0,
+        run: 77,
+        sequence: 0,
+        time_ns: 0,
+    };
+    tx.frames(1).for_each(|payload| stamp.write(payload));
+}
+
+/// Receives until nothing comes any more; answers how many datagrams came.
+fn drain(rx: &mut dyn Rx, mut inspect: impl FnMut(SocketAddr, &[u8])) -> Result<u64, Failed> {
+    let mut datagrams = 0;
+    loop {
+        let batch = rx.recv(Wait::Block(QUIET))?;
+        if batch.is_empty() {
+            return Ok(datagrams);
+        }
+        datagrams += batch.datagrams();
+        for packet in batch.packets() {
+            inspect(packet.source.ok_or("no source")?, packet.data);
+        }
+    }
+}
+
+/// What the veth's driver counted: frames put into the ring of the peer, refused by it, and taken
+/// out of it there (`veth_get_ethtool_stats`, drivers/net/veth.c).
+fn counts(lab: &Lab) -> Result<BTreeMap<&'static str, u64>, Failed> {
+    let sum = |host: &Host, prefix: &str, suffix: &str| -> Result<u64, Failed> {
+        let all = host.run(|| ethtool::statistics(host.interface()))??;
+        let wanted = |name: &str| name.starts_with(prefix) && name.ends_with(suffix);
+        let own = all.iter().filter(|(name, _)| wanted(name));
+        Ok(own.map(|(_, count)| count).sum())
+    };
+    Ok(BTreeMap::from([
+        ("sent", sum(lab.sender(), "tx_queue_", "_xdp_xmit")?),
+        (
+            "refused",
+            sum(lab.sender(), "tx_queue_", "_xdp_xmit_errors")?,
+        ),
+        ("arrived", sum(lab.receiver(), "rx_queue_", "_xdp_packets")?),
+    ]))
+}
+
+fn check_equal<T: PartialEq + std::fmt::Debug>(what: &str, got: T, want: T) -> Result<(), Failed> {
+    if got == want {
+        return Ok(());
+    }
+    Err(Failed::from(format!("{what}: {got:?} and not {want:?}")))
+}

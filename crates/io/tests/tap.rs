@@ -1,0 +1,469 @@
+//! The backends that listen at an interface, `packet_mmap` and `pcap`, in the lab: every packet that
+//! reached the interface was delivered or counted as dropped, and nothing foreign comes in.
+
+use libtest_mimic::{Arguments, Completion, Failed, Trial};
+use mpps_io::backend::Support;
+use mpps_io::{Backend, Fanout, Rx, RxConfig, Tx, TxConfig, Wait, backend, wire};
+use mpps_lab::{Host, Lab, LabConfig};
+use mpps_os::netlink::link::{self, LinkStatistics};
+use std::collections::BTreeSet;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::process::ExitCode;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Datagrams of a test that counts them all.
+const DATAGRAMS: u64 = 100_000;
+/// How long a test waits for what must come; only a failure takes that long.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// Longer than a block of the ring is held back.
+const SILENCE: Duration = Duration::from_millis(100);
+const PORT: u16 = 4321;
+
+type Test = (&'static str, &'static str, fn(&'static Backend, &Lab));
+
+const TESTS: &[Test] = &[
+    ("packet_mmap", "a_late_reader_loses_what_is_counted", late),
+    ("packet_mmap", "a_slow_reader_loses_what_is_counted", slow),
+    ("packet_mmap", "members_share_by_hash", |row, lab| {
+        share(row, lab, None)
+    }),
+    ("packet_mmap", "members_share_by_cpu", |row, lab| {
+        share(row, lab, Some(Fanout::Cpu))
+    }),
+    ("packet_mmap", "members_share_by_program", |row, lab| {
+        share(row, lab, Some(Fanout::Ebpf))
+    }),
+    ("packet_mmap", "a_program_gives_each_member_a_queue", queues),
+    ("packet_mmap", "what_is_taken_goes_to_nobody_else", take),
+    ("packet_mmap", "only_the_flow_comes_in", only_the_flow),
+    ("packet_mmap", "all_traffic_is_all", all_traffic),
+    ("packet_mmap", "nobody_hears_of_a_closed_port", held_port),
+    ("packet_mmap", "a_full_device_is_a_refusal", full_device),
+    ("packet_mmap", "a_slot_is_not_used_twice", slots),
+    ("pcap", "a_late_reader_loses_what_is_counted", late),
+    ("pcap", "a_slow_reader_loses_what_is_counted", slow),
+    ("pcap", "only_the_flow_comes_in", only_the_flow),
+    ("pcap", "nobody_hears_of_a_closed_port", held_port),
+];
+
+fn main() -> ExitCode {
+    let mut arguments = Arguments::from_args();
+    // Labs at once would share the CPUs.
+    arguments.test_threads = Some(1);
+    let obstacle = Lab::new(&LabConfig::default()).err();
+    let obstacle = obstacle.map(|error| error.to_string());
+    let required = std::env::var("MPPS_REQUIRE_LAB").is_ok_and(|value| value == "1");
+    let rows = TESTS.iter().filter_map(|&(name, test, run)| {
+        let row = backend::find(name).ok()?;
+        Some((row, test, run))
+    });
+    let trials = rows.map(|(row, test, run)| {
+        let name = format!("{}::{test}", row.name);
+        // A feature that was not built is no fault of the machine.
+        let unbuilt = match (row.probe)() {
+            Support::No { why, .. } if why.contains("feature") => Some(why),
+            _ => None,
+        };
+        match (unbuilt, obstacle.clone()) {
+            (None, None) => Trial::test(name, move || {
+                run(row, &Lab::new(&LabConfig::default())?);
+                Ok(())
+            }),
+            (None, Some(why)) if required => Trial::test(name, || Err(Failed::from(why))),
+            (Some(why), _) | (None, Some(why)) => {
+                Trial::ignorable_test(name, move || Ok(Completion::ignored_with(why)))
+            }
+        }
+    });
+    libtest_mimic::run(&arguments, trials.collect()).exit_code()
+}
+
+/// A reader that begins when all has been sent: the ring fills up once and stays full.
+fn late(row: &Backend, lab: &Lab) {
+    for address in addresses(lab) {
+        let mut config = RxConfig::new(address);
+        config.ring.frames = Some(512);
+        let mut rx = open_rx(row, lab, &config);
+        let before = arrived(lab);
+        let mut tx = sender(lab, address);
+        send(&mut *tx, DATAGRAMS);
+        lab.settle().unwrap();
+        let delivered = drain(&mut *rx);
+        let dropped = dropped(&*rx);
+        assert!(dropped > 0, "the ring held everything");
+        assert_eq!(delivered + dropped, arrived(lab) - before);
+    }
+}
+
+/// A reader that is slower than the sender: the ring freezes and thaws.
+fn slow(row: &Backend, lab: &Lab) {
+    for address in addresses(lab) {
+        let mut config = RxConfig::new(address);
+        config.batch = 64;
+        config.ring.frames = Some(512);
+        let mut rx = open_rx(row, lab, &config);
+        let before = arrived(lab);
+        let mut tx = sender(lab, address);
+        let mut delivered = thread::scope(|scope| {
+            let sending = scope.spawn(|| send(&mut *tx, DATAGRAMS));
+            let mut delivered = 0;
+            while !sending.is_finished() {
+                delivered += rx.recv(Wait::Block(SILENCE)).unwrap().datagrams();
+                thread::sleep(Duration::from_millis(2));
+            }
+            delivered
+        });
+        lab.settle().unwrap();
+        delivered += drain(&mut *rx);
+        let dropped = dropped(&*rx);
+        assert!(dropped > 0, "the reader was not slow");
+        assert_eq!(delivered + dropped, arrived(lab) - before);
+        assert_eq!(rx.counters().datagrams, delivered);
+    }
+}
+
+/// Each datagram comes to one member.
+fn share(row: &Backend, lab: &Lab, fanout: Option<Fanout>) {
+    const EACH: u64 = 200;
+    for address in addresses(lab) {
+        let mut config = RxConfig::new(address);
+        config.ring.fanout = fanout;
+        // With a block for each millisecond of the test.
+        config.ring.frames = Some(16_384);
+        let before = arrived(lab);
+        let mut members = vec![open_rx(row, lab, &config)];
+        for _ in 0..3 {
+            // A member opens a socket of its own, so it must be on the host.
+            let joined = lab.receiver().run(|| {
+                let next = members[members.len() - 1].share();
+                next.map(|next| members.push(next))
+            });
+            joined.unwrap().unwrap();
+        }
+        let mut tx = open_tx("sendmmsg", lab, &{
+            let mut config = TxConfig::new(address);
+            config.flows = 64;
+            config.send_buffer_bytes = Some(8 << 20);
+            config
+        });
+        for flow in 0..64 {
+            numbered(&mut *tx, flow, flow as u64 * EACH, EACH);
+        }
+        lab.settle().unwrap();
+        let mut seen = BTreeSet::new();
+        let mut received = Vec::new();
+        for member in &mut members {
+            let before = seen.len();
+            drain_into(&mut **member, |payload| {
+                assert!(seen.insert(number(payload)), "one came twice");
+            });
+            assert_eq!(dropped(&**member), 0);
+            received.push(seen.len() - before);
+        }
+        assert_eq!(seen.len() as u64, arrived(lab) - before, "{received:?}");
+        if fanout.is_none() {
+            // 64 flows and 4 members: that one gets none is a chance of one in 25 million.
+            assert!(received.iter().all(|count| *count > 0), "{received:?}");
+        }
+    }
+}
+
+/// The program of a group chooses by receive queue, which the lab chooses by address.
+fn queues(row: &Backend, lab: &Lab) {
+    let mut config = RxConfig::new(SocketAddr::from(([0, 0, 0, 0], PORT)));
+    config.ring.interface = Some(lab.receiver().interface().to_owned());
+    config.ring.fanout = Some(Fanout::Ebpf);
+    let mut members = vec![open_rx(row, lab, &config)];
+    let joined = lab.receiver().run(|| {
+        let next = members[0].share();
+        next.map(|next| members.push(next))
+    });
+    joined.unwrap().unwrap();
+    let mut expected = [0, 0];
+    for (count, ip) in (10..).zip(&lab.receiver().v4()[..8]) {
+        // Where the lab could not choose, all packets take one queue: nothing to be seen.
+        let Some(queue) = lab.queue_of(IpAddr::V4(*ip)) else {
+            return;
+        };
+        send(&mut *sender(lab, SocketAddr::from((*ip, PORT))), count);
+        expected[usize::from(queue) % 2] += count;
+    }
+    lab.settle().unwrap();
+    let [first, second] = &mut members[..] else {
+        unreachable!("two members");
+    };
+    assert_eq!([drain(&mut **first), drain(&mut **second)], expected);
+}
+
+/// An application on the port gets nothing while the receiver lives, and its packets afterwards;
+/// its neighbour gets all of them.
+fn take(row: &Backend, lab: &Lab) {
+    for address in addresses(lab) {
+        let neighbour = SocketAddr::new(address.ip(), PORT + 1);
+        let bind = |address: SocketAddr| {
+            let socket = lab.receiver().run(|| UdpSocket::bind(address)).unwrap();
+            let socket = socket.unwrap();
+            socket.set_nonblocking(true).unwrap();
+            socket
+        };
+        let (application, neighbour_socket) = (bind(address), bind(neighbour));
+        let mut config = RxConfig::new(address);
+        config.ring.take = true;
+        let mut rx = open_rx(row, lab, &config);
+        let summary = rx.caps().mode.summary.clone();
+        assert!(summary.contains("taken"), "{summary}");
+        assert!(summary.contains("another socket"), "{summary}");
+
+        send(&mut *sender(lab, address), 100);
+        send(&mut *sender(lab, neighbour), 100);
+        lab.settle().unwrap();
+        assert_eq!(drain(&mut *rx), 100);
+        assert_eq!((queued(&application), queued(&neighbour_socket)), (0, 100));
+
+        drop(rx);
+        send(&mut *sender(lab, address), 100);
+        lab.settle().unwrap();
+        assert_eq!(queued(&application), 100);
+    }
+}
+
+/// Neither other ports and addresses nor what the host sends itself.
+fn only_the_flow(row: &Backend, lab: &Lab) {
+    let [v4, _] = addresses(lab);
+    let other = SocketAddr::new(IpAddr::V4(lab.receiver().v4()[1]), PORT);
+    let mut exact = open_rx(row, lab, &RxConfig::new(v4));
+    let mut any = RxConfig::new(SocketAddr::from(([0, 0, 0, 0], PORT + 1)));
+    any.ring.interface = Some(lab.receiver().interface().to_owned());
+    let mut any = open_rx(row, lab, &any);
+
+    let sockets = |host: &Host, port| {
+        let socket = host.run(|| UdpSocket::bind(("0.0.0.0", port))).unwrap();
+        socket.unwrap()
+    };
+    let sender = sockets(lab.sender(), PORT + 1);
+    for target in [v4, other, SocketAddr::new(v4.ip(), PORT + 1)] {
+        for _ in 0..50 {
+            sender.send_to(b"in", target).unwrap();
+        }
+    }
+    // From the receiver to the same port of the sender: it leaves by the interface that is listened
+    // at.
+    let back = SocketAddr::new(IpAddr::V4(lab.sender().v4()[0]), PORT + 1);
+    let receiver = sockets(lab.receiver(), 0);
+    for _ in 0..50 {
+        receiver.send_to(b"out", back).unwrap();
+    }
+    lab.settle().unwrap();
+    assert_eq!(drain(&mut *exact), 50);
+    let mut payloads = 0;
+    drain_into(&mut *any, |payload| {
+        assert_eq!(payload, b"in");
+        payloads += 1;
+    });
+    assert_eq!(payloads, 50);
+}
+
+/// Every frame that arrives, whatever is in it.
+fn all_traffic(row: &Backend, lab: &Lab) {
+    let [v4, v6] = addresses(lab);
+    let mut config = RxConfig::new(v4);
+    config.ring.all_traffic = true;
+    let mut rx = open_rx(row, lab, &config);
+    for port in [PORT, PORT + 1] {
+        for ip in [v4.ip(), v6.ip()] {
+            send(&mut *sender(lab, SocketAddr::new(ip, port)), 10);
+        }
+    }
+    lab.settle().unwrap();
+    assert!(drain(&mut *rx) >= 40);
+}
+
+/// Where nobody listens the kernel would answer with an ICMP message, which shows as an error on
+/// the sender's socket.
+fn held_port(row: &Backend, lab: &Lab) {
+    for address in addresses(lab) {
+        let rx = open_rx(row, lab, &RxConfig::new(address));
+        let any = if address.is_ipv4() {
+            "0.0.0.0:0"
+        } else {
+            "[::]:0"
+        };
+        let socket = lab.sender().run(|| UdpSocket::bind(any)).unwrap().unwrap();
+        socket.connect(address).unwrap();
+        for _ in 0..10 {
+            socket.send(b"x").unwrap();
+            lab.settle().unwrap();
+        }
+        assert!(socket.take_error().unwrap().is_none());
+        drop(rx);
+    }
+}
+
+/// What the veth's ring cannot take is told to the sender, frame by frame, and counted at the
+/// interface: both counts are the same.
+fn full_device(row: &Backend, lab: &Lab) {
+    for address in addresses(lab) {
+        let mut rx = open_rx(row, lab, &RxConfig::new(address));
+        let mut config = TxConfig::new(address);
+        config.batch = 256;
+        let mut tx = open_tx(row.name, lab, &config);
+        let (before, sent) = (arrived(lab), statistics(lab.sender()));
+        thread::scope(|scope| {
+            let sending = scope.spawn(|| send(&mut *tx, DATAGRAMS));
+            while !sending.is_finished() {
+                rx.recv(Wait::Block(SILENCE)).unwrap();
+            }
+        });
+        lab.settle().unwrap();
+        drain(&mut *rx);
+        let counters = tx.counters();
+        let lost = statistics(lab.sender()).tx_dropped - sent.tx_dropped;
+        assert_eq!(
+            counters.accepted,
+            arrived(lab) - before,
+            "{counters:?} {lost}"
+        );
+        assert_eq!(counters.refused_total(), lost);
+        assert_eq!(counters.accepted + counters.refused_total(), DATAGRAMS);
+        assert_eq!(rx.counters().datagrams + dropped(&*rx), counters.accepted);
+    }
+}
+
+/// Datagrams that wait in a socket keep their payload, though their slots were filled many times
+/// since.
+fn slots(row: &Backend, lab: &Lab) {
+    const COUNT: u64 = 1_000;
+    for address in addresses(lab) {
+        let mut config = RxConfig::new(address);
+        config.receive_buffer_bytes = Some(8 << 20);
+        let recvmmsg = backend::find("recvmmsg").unwrap();
+        let mut rx = open_rx(recvmmsg, lab, &config);
+        let mut config = TxConfig::new(address);
+        config.batch = 32;
+        config.ring.frames = Some(1);
+        let mut tx = open_tx(row.name, lab, &config);
+        // Fewer at a time than the link holds.
+        for from in (0..COUNT).step_by(100) {
+            numbered(&mut *tx, 0, from, 100);
+            lab.settle().unwrap();
+        }
+        let mut numbers = Vec::new();
+        while (numbers.len() as u64) < COUNT {
+            let batch = rx.recv(Wait::Block(PATIENCE)).unwrap();
+            assert!(!batch.is_empty(), "{} of {COUNT} came", numbers.len());
+            numbers.extend(batch.packets().map(|packet| number(packet.data)));
+        }
+        assert!(numbers.into_iter().eq(0..COUNT));
+    }
+}
+
+/// The receiver's first address of each version of IP; their packets take queue 0.
+fn addresses(lab: &Lab) -> [SocketAddr; 2] {
+    let host = lab.receiver();
+    [IpAddr::V4(host.v4()[0]), IpAddr::V6(host.v6()[0])].map(|ip| SocketAddr::new(ip, PORT))
+}
+
+fn open_rx(row: &Backend, lab: &Lab, config: &RxConfig) -> Box<dyn Rx> {
+    let opened = lab.receiver().run(|| row.open_rx(config)).unwrap();
+    opened.unwrap_or_else(|error| panic!("{}: {error}", row.name))
+}
+
+fn open_tx(name: &str, lab: &Lab, config: &TxConfig) -> Box<dyn Tx> {
+    let row = backend::find(name).unwrap();
+    let opened = lab.sender().run(|| row.open_tx(config)).unwrap();
+    opened.unwrap_or_else(|error| panic!("{}: {error}", row.name))
+}
+
+/// A sender that a slow receiver does not slow down.
+fn sender(lab: &Lab, target: SocketAddr) -> Box<dyn Tx> {
+    let mut config = TxConfig::new(target);
+    config.batch = 64;
+    config.send_buffer_bytes = Some(64 << 20);
+    open_tx("sendmmsg", lab, &config)
+}
+
+/// Sends so many datagrams, refused ones included.
+fn send(tx: &mut dyn Tx, count: u64) {
+    let mut left = count;
+    while left > 0 {
+        let want = left.min(tx.caps().batch as u64) as usize;
+        left -= tx.send(0, want).unwrap().offered();
+    }
+}
+
+/// Sends datagrams with the numbers `from..from + count`; all must be taken.
+fn numbered(tx: &mut dyn Tx, flow: usize, from: u64, count: u64) {
+    let mut at = 0;
+    while at < count {
+        let want = (count - at).min(tx.caps().batch as u64).min(100) as usize;
+        for (number, payload) in (from + at..).zip(tx.frames(want)) {
+            payload[..8].copy_from_slice(&number.to_le_bytes());
+        }
+        let sent = tx.send(flow, want).unwrap();
+        assert_eq!(sent.refused, 0, "{:?}", tx.counters());
+        at += sent.accepted;
+        // The link's ring is to lose nothing.
+        thread::sleep(Duration::from_micros(300));
+    }
+}
+
+fn number(payload: &[u8]) -> u64 {
+    u64::from_le_bytes(*payload.first_chunk().expect("a payload with a number"))
+}
+
+/// What is there, and still comes.
+fn drain(rx: &mut dyn Rx) -> u64 {
+    let mut datagrams = 0;
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let batch = rx.recv(Wait::Block(SILENCE)).unwrap();
+        if batch.is_empty() {
+            return datagrams;
+        }
+        datagrams += batch.datagrams();
+        assert!(Instant::now() < deadline, "it never ends");
+    }
+}
+
+/// The payloads of what is there, and still comes.
+fn drain_into(rx: &mut dyn Rx, mut see: impl FnMut(&[u8])) {
+    loop {
+        let batch = rx.recv(Wait::Block(SILENCE)).unwrap();
+        if batch.is_empty() {
+            return;
+        }
+        for packet in batch.packets() {
+            let datagram = wire::datagram(packet.data).expect("a datagram");
+            see(datagram.payload);
+        }
+    }
+}
+
+/// What was dropped, which all views of it agree on.
+fn dropped(rx: &dyn Rx) -> u64 {
+    let dropped = rx.counters().dropped;
+    let reasons: u64 = rx.drops().iter().map(|drop| drop.count).sum();
+    assert_eq!(reasons, dropped);
+    assert_eq!(rx.counters().dropped, dropped, "to look changes it");
+    dropped
+}
+
+/// Datagrams that wait in a socket, which takes them out.
+fn queued(socket: &UdpSocket) -> u64 {
+    let mut count = 0;
+    while socket.recv(&mut [0; 64]).is_ok() {
+        count += 1;
+    }
+    count
+}
+
+/// Packets that reached the receiver's interface.
+fn arrived(lab: &Lab) -> u64 {
+    statistics(lab.receiver()).rx_packets
+}
+
+fn statistics(host: &Host) -> LinkStatistics {
+    let read = host.run(|| link::statistics(host.interface_index()));
+    read.unwrap().unwrap()
+}
