@@ -1,12 +1,12 @@
 //! `mpps recv` and `mpps send` against bare C loops with the 2015 article's parameters
-//! (`bench/*.c`), interleaved A B A B on the same two CPUs, medians and spread.
+//! (`bench/*.c`), and its rings against libxdp, interleaved A B A B on the same two CPUs, medians and spread.
 //!
 //! `cargo bench -p mpps --bench article` needs root, two CPUs and a C compiler; everything runs in
 //! namespaces of its own. A pair takes about four seconds; `MPPS_BENCH_PAIRS` changes their number.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, reason = "a benchmark prints its figures")]
 
-use mpps_lab::{Lab, LabConfig};
+use mpps_lab::{Delivery, Lab, LabConfig};
 use mpps_os::namespace::NetNamespace;
 use mpps_os::netlink::link;
 use mpps_os::sched;
@@ -58,11 +58,12 @@ fn main() -> Result<()> {
     );
     let directory = tempfile::tempdir()?;
     let reference = Reference {
-        recvmmsg: compile(directory.path(), "recvmmsg")?,
-        sendmmsg: compile(directory.path(), "sendmmsg")?,
+        recvmmsg: compile(directory.path(), "recvmmsg", &[])?,
+        sendmmsg: compile(directory.path(), "sendmmsg", &[])?,
     };
     in_the_lab(&reference, pairs)?;
-    over_loopback(&reference, pairs)
+    over_loopback(&reference, pairs)?;
+    from_rings(directory.path(), pairs)
 }
 
 /// The C programs.
@@ -164,6 +165,69 @@ fn over_loopback(reference: &Reference, pairs: usize) -> Result<()> {
     )
 }
 
+/// Rings, the queue served by whoever sends: what a receiver costs more than the least that a
+/// program can do, and what a generator sends. Needs libxdp-dev and, for the last, xdp-tools.
+fn from_rings(directory: &Path, pairs: usize) -> Result<()> {
+    let bare = compile(directory, "xsk_recycle", &["-lxdp", "-lbpf"])?;
+    let bare = bare.to_string_lossy().into_owned();
+    let lab = |queue_cpu: usize, delivery| -> Result<Hosts> {
+        Ok(Hosts::Lab(Box::new(Lab::new(&LabConfig {
+            queues: 1,
+            queue_cpus: vec![queue_cpu],
+            delivery,
+            ..LabConfig::default()
+        })?)))
+    };
+    let flood = send(TARGET, &["--backend", "xdp"]);
+    for (mode, wait) in [("poll", "block"), ("spin", "spin")] {
+        let name = format!("receive: mpps recv --backend af_xdp ({mode}) / libxdp recycling in C");
+        compare(&name, pairs, || {
+            let ours = words(
+                MPPS,
+                &[
+                    "recv",
+                    TARGET,
+                    "--backend",
+                    "af_xdp",
+                    "--pin",
+                    RECEIVER_CPU,
+                    "--json",
+                ],
+                &["--wait", wait],
+            );
+            let theirs = words(&bare, &["mpps-rx", RECEIVER_CPU, mode], &[]);
+            Ok((
+                run(&lab(0, Delivery::SoftInterrupt)?, &ours, &flood)?,
+                run(&lab(0, Delivery::SoftInterrupt)?, &theirs, &flood)?,
+            ))
+        })?;
+    }
+    compare(
+        "send: mpps send --backend xdp, 1024 flows / 1 flow",
+        pairs,
+        || {
+            let many = send(TARGET, &["--backend", "xdp", "--flows", "1024"]);
+            let recv = words(
+                MPPS,
+                &[
+                    "recv",
+                    TARGET,
+                    "--backend",
+                    "af_xdp",
+                    "--pin",
+                    RECEIVER_CPU,
+                    "--json",
+                ],
+                &[],
+            );
+            Ok((
+                run(&lab(1, Delivery::ThreadedNapi)?, &recv, &many)?,
+                run(&lab(1, Delivery::ThreadedNapi)?, &recv, &flood)?,
+            ))
+        },
+    )
+}
+
 /// Where sender and receiver run.
 #[derive(Debug)]
 enum Hosts {
@@ -201,13 +265,14 @@ fn words(program: &str, first: &[&str], more: &[&str]) -> Vec<String> {
     all.map(str::to_owned).collect()
 }
 
-fn compile(directory: &Path, name: &str) -> Result<PathBuf> {
+fn compile(directory: &Path, name: &str, libraries: &[&str]) -> Result<PathBuf> {
     let source = format!("{}/../../bench/{name}.c", env!("CARGO_MANIFEST_DIR"));
     let program = directory.join(name);
     let status = Command::new("cc")
         .args(["-O2", "-Wall", "-o"])
         .arg(&program)
         .arg(&source)
+        .args(libraries)
         .status()?;
     if status.success() {
         Ok(program)

@@ -2,13 +2,21 @@
 //!
 //! Each subcommand turns its arguments into a checked configuration before anything is opened.
 
+mod backends;
+mod bench;
 mod lab;
 mod recv;
+mod ring;
 mod send;
+mod undo;
 
+pub(crate) use backends::BackendsArgs;
+pub(crate) use bench::BenchArgs;
 pub(crate) use lab::{DeliveryArg, LabArgs};
-pub(crate) use recv::{RecvArgs, Steer};
+pub(crate) use recv::{FanoutArg, RecvArgs, Steer, WaitArg};
+pub(crate) use ring::RingArgs;
 pub(crate) use send::SendArgs;
+pub(crate) use undo::UndoArgs;
 
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
@@ -29,6 +37,8 @@ pub(crate) struct Cli {
 pub(crate) enum Subcommands {
     /// Climb the million-packet ladder on two hosts inside this machine
     Lab(LabArgs),
+    /// Compare every way to receive, over the same traffic
+    Bench(BenchArgs),
     /// Receive UDP and count it: mpps recv [ADDR:PORT [THREADS [REUSEPORT]]]
     Recv(RecvArgs),
     /// Send UDP as fast as asked or possible
@@ -37,8 +47,10 @@ pub(crate) enum Subcommands {
     Ledger(LedgerArgs),
     /// Compare two results of `mpps lab`, telling change from noise
     Compare(CompareArgs),
-    /// List the ways to receive and send that this build has
-    Backends,
+    /// List the ways to receive and send, and which of them an interface has
+    Backends(BackendsArgs),
+    /// Put back the settings that a killed run left behind
+    Undo(UndoArgs),
 }
 
 /// Arguments of `mpps ledger`.

@@ -1,11 +1,13 @@
 //! One file per subcommand; here is what they share: the way in and the way out.
 
 mod backends;
+mod bench;
 mod compare;
 mod lab;
 mod ledger;
 mod recv;
 mod send;
+mod undo;
 
 use crate::args::{Cli, Subcommands};
 use crate::failure;
@@ -48,11 +50,13 @@ pub fn main() -> ExitCode {
     };
     let outcome = match cli.command {
         Subcommands::Lab(args) => lab::run(args),
+        Subcommands::Bench(args) => bench::run(args),
         Subcommands::Recv(args) => recv::run(args),
         Subcommands::Send(args) => send::run(args),
         Subcommands::Ledger(args) => ledger::run(&args),
         Subcommands::Compare(args) => compare::run(&args),
-        Subcommands::Backends => backends::run(),
+        Subcommands::Backends(args) => backends::run(&args),
+        Subcommands::Undo(args) => undo::run(&args),
     };
     match outcome {
         Ok(Outcome::Fine) => ExitCode::SUCCESS,

@@ -5,6 +5,8 @@
 
 /// What the command line may say, checked in one conversion.
 mod args;
+/// Every way to receive, over the same traffic, in one table.
+pub mod bench;
 /// One file per subcommand.
 mod command;
 /// Two results of the ladder, change told from noise.

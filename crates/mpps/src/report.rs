@@ -3,13 +3,14 @@
 //! The renderers take a [`LabResult`](crate::result::LabResult) and nothing else: a figure that is
 //! not in the result file is in no report either.
 
+pub(crate) mod bench;
 pub(crate) mod html;
 pub(crate) mod json;
 pub(crate) mod table;
 pub(crate) mod text;
 
 use crate::result::RungResult;
-use mpps_host::{Ledger, Station};
+use mpps_host::{Grouped, Ledger, Station};
 
 /// Where the packets of a rung's rate runs went, all repeats together.
 #[derive(Debug, Clone, PartialEq)]
@@ -38,17 +39,21 @@ pub(crate) struct LostShare {
 }
 
 impl Shares {
-    /// Adds up the ledgers behind the rung's rate; takes its exactness ledger if there are none, or
-    /// if they count trains and so could not add up to the datagrams.
-    pub(crate) fn of(rung: &RungResult) -> Option<Self> {
-        let samples = &rung.sample_ledgers;
-        match &rung.ledger {
+    /// Adds up the ledgers behind a rate; takes the exact ledger if there are none, or if they count
+    /// trains and so could not add up to the datagrams.
+    pub(crate) fn of(exact: Option<&Ledger>, samples: &[Ledger]) -> Option<Self> {
+        match exact {
             Some(exact) if samples.is_empty() || !samples.iter().all(Ledger::is_exact) => {
                 Some(Self::sum([exact]))
             }
             _ if samples.is_empty() => None,
             _ => Some(Self::sum(samples)),
         }
+    }
+
+    /// Those of a rung's rate.
+    pub(crate) fn of_rung(rung: &RungResult) -> Option<Self> {
+        Self::of(rung.ledger.as_ref(), &rung.sample_ledgers)
     }
 
     /// Adds up ledgers. The sums are wide because a result file may claim any count.
@@ -112,6 +117,31 @@ pub(crate) fn ledgers(rung: &RungResult) -> impl Iterator<Item = &Ledger> {
     rung.ledger.iter().chain(&rung.sample_ledgers)
 }
 
+/// What is wrong with a ledger, if it does not balance.
+pub(crate) fn fault(ledger: &Ledger) -> Option<&'static str> {
+    if ledger.balances() {
+        None
+    } else if ledger.unaccounted == 0 {
+        Some("is not exact")
+    } else {
+        Some("DOES NOT BALANCE")
+    }
+}
+
+/// A sentence for each witness of a ledger that disagrees with it.
+pub(crate) fn disagreements(ledger: &Ledger) -> impl Iterator<Item = String> {
+    let disagree = ledger.witnesses.iter().filter(|witness| !witness.agrees());
+    disagree.map(|witness| {
+        format!(
+            "{} disagrees about {}: it says {}, the ledger {}",
+            witness.source,
+            witness.about,
+            table::unbroken(&Grouped(witness.witness).to_string()),
+            table::unbroken(&Grouped(witness.ledger).to_string()),
+        )
+    })
+}
+
 /// A rate in million datagrams per second with the digits that mean something: `0.052`, `1.14`.
 pub(crate) fn mpps(rate: f64) -> String {
     let size = rate.abs();
@@ -164,6 +194,15 @@ pub(crate) fn hard_numbers(text: &str) -> String {
             letter => letter,
         })
         .collect()
+}
+
+/// The lowest and the highest of the rates that are numbers.
+pub(crate) fn extremes(rates: &[f64]) -> Option<[f64; 2]> {
+    let mut finite = rates.iter().copied().filter(|rate| rate.is_finite());
+    let first = finite.next()?;
+    Some(finite.fold([first, first], |[low, high], rate| {
+        [low.min(rate), high.max(rate)]
+    }))
 }
 
 /// The middle value, or the mean of the middle two; nothing of an empty list.
@@ -247,6 +286,15 @@ pub(crate) mod tests {
         assert_eq!(median(&[]), None);
         assert_eq!(median(&[3.0, 1.0, 2.0]), Some(2.0));
         assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), Some(2.5));
+    }
+
+    #[test]
+    fn a_spread_is_of_numbers() {
+        assert_eq!(
+            extremes(&[2.0, f64::NAN, 0.5, f64::INFINITY]),
+            Some([0.5, 2.0])
+        );
+        assert_eq!(extremes(&[f64::NAN]), None);
     }
 
     fn loss(reason: &str, count: u64) -> mpps_host::Loss {

@@ -68,6 +68,15 @@ pub struct RecvTotal {
     pub socket_drops: u64,
     /// True if `socket_drops` counts trains.
     pub socket_drops_are_trains: bool,
+    /// How packets reached the program: `socket`, `tap` or `xdp`.
+    #[serde(default = "socket")]
+    pub arrival: String,
+    /// How the receiver worked, as far as the kernel granted it.
+    #[serde(default)]
+    pub mode: String,
+    /// What was dropped at its sockets or rings, by reason; of sockets this is `socket_drops`.
+    #[serde(default)]
+    pub drops: Vec<DropTotal>,
     /// Of `received`, those found in the socket buffers after the end was asked for.
     pub queued: u64,
     /// Datagrams longer than the buffer.
@@ -90,6 +99,22 @@ pub struct RecvTotal {
     pub unstamped: u64,
     /// What the receiving host counted meanwhile.
     pub host: Option<Delta>,
+}
+
+/// Packets dropped at a receiver for one reason.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DropTotal {
+    /// Why: `receive ring full`.
+    pub reason: String,
+    /// The counter: `XDP_STATISTICS rx_ring_full`.
+    pub source: String,
+    /// How many.
+    pub count: u64,
+}
+
+/// What files of versions that knew sockets alone mean.
+fn socket() -> String {
+    "socket".to_owned()
 }
 
 /// What one receiving thread got.
@@ -212,6 +237,12 @@ pub struct SendTotal {
     pub gso: u16,
     /// The socket send buffer granted, bytes without the kernel's doubling.
     pub send_buffer_bytes: Option<usize>,
+    /// How packets left the program: `socket`, `frames` or `redirect` (of XDP).
+    #[serde(default = "socket")]
+    pub departure: String,
+    /// How the sender worked, as far as the kernel granted it.
+    #[serde(default)]
+    pub mode: String,
     /// Calls that found the send buffer full for 5 ms: the sender was not open loop.
     pub blocked: u64,
     /// What each thread did.

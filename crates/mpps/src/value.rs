@@ -45,6 +45,25 @@ pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64((value * unit).min(31_536_000.0)).map_err(|_| wrong())
 }
 
+/// A hardware address: six bytes in hexadecimal, `02:00:00:00:00:01`.
+pub(crate) fn mac(text: &str) -> Result<[u8; 6], String> {
+    let wrong = || format!("`{text}` is no hardware address, such as 02:00:00:00:00:01");
+    let mut address = [0; 6];
+    let mut parts = text.split([':', '-']);
+    for byte in &mut address {
+        let part = parts.next().filter(|part| part.len() == 2);
+        // `from_str_radix` takes a sign.
+        let part = part
+            .filter(|part| !part.starts_with('+'))
+            .ok_or_else(wrong)?;
+        *byte = u8::from_str_radix(part, 16).map_err(|_| wrong())?;
+    }
+    if parts.next().is_some() {
+        return Err(wrong());
+    }
+    Ok(address)
+}
+
 /// An address and port: `192.168.254.1:4321`, `[fd00::1]:4321`, `[ff02::1%eth1]:4321`.
 pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
     let wrong = || {
@@ -105,6 +124,22 @@ mod tests {
         assert_eq!(rate("300k"), Ok(300_000.0));
         assert_eq!(seconds("300ms"), Ok(Duration::from_millis(300)));
         assert_eq!(seconds("2m"), Ok(Duration::from_secs(120)));
+    }
+
+    #[test]
+    fn hardware_addresses_have_six_bytes() {
+        assert_eq!(mac("02:00:00:00:00:fF"), Ok([2, 0, 0, 0, 0, 255]));
+        assert_eq!(mac("02-00-00-00-00-01"), Ok([2, 0, 0, 0, 0, 1]));
+        for text in [
+            "",
+            "02:00:00:00:00",
+            "02:00:00:00:00:01:02",
+            "2:0:0:0:0:1",
+            "+1:00:00:00:00:00",
+            "zz:00:00:00:00:00",
+        ] {
+            assert!(mac(text).is_err(), "{text}");
+        }
     }
 
     #[test]

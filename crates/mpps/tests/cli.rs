@@ -420,7 +420,7 @@ fn expect_named(ended: &Ended, names: &[&str]) {
 }
 
 fn help_fits_and_is_fine() {
-    let commands = ["lab", "recv", "send", "ledger", "compare", "backends"];
+    let commands = ["lab", "recv", "send", "ledger", "compare", "backends", "undo"];
     let main = run(&mut mpps(&["--help"])).fine();
     for command in commands {
         assert!(main.out.contains(&format!("\n  {command}")), "{main:#?}");
@@ -443,10 +443,13 @@ fn help_fits_and_is_fine() {
 
 fn the_table_of_backends_is_shown() {
     let shown = run(&mut mpps(&["backends"])).fine();
+    // A line that begins in the first column names a backend; below the empty line is the host.
     let names: Vec<&str> = shown
         .out
         .lines()
         .skip(1)
+        .take_while(|line| !line.is_empty())
+        .filter(|line| !line.starts_with("  "))
         .filter_map(|line| line.split_whitespace().next())
         .collect();
     let rows: Vec<&str> = mpps_io::BACKENDS.iter().map(|row| row.name).collect();

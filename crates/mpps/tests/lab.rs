@@ -6,12 +6,8 @@ mod common;
 use common::{Ended, Need, Running, Test, mpps, run};
 use mpps::result::LabResult;
 use mpps_host::Witness;
-use mpps_os::capability;
-use serde_json::Value;
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
 use tempfile::TempDir;
@@ -84,17 +80,7 @@ fn climb(directory: &TempDir, arguments: &[&str]) -> Ended {
 
 /// The result in a directory, held to the schema and to its own arithmetic.
 fn result(directory: &TempDir) -> LabResult {
-    let text = fs::read_to_string(directory.path().join("data.json")).expect("it was written");
-    let value: Value = serde_json::from_str(&text).expect("it is JSON");
-    let schema = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/schema/lab.schema.json");
-    let schema = fs::read_to_string(schema).expect("the schema is published");
-    let schema: Value = serde_json::from_str(&schema).expect("the schema is JSON");
-    let validator = jsonschema::draft202012::new(&schema).expect("the schema is a schema");
-    let faults: Vec<String> = validator
-        .iter_errors(&value)
-        .map(|error| format!("{}: {error}", error.instance_path()))
-        .collect();
-    assert_eq!(faults, [""; 0]);
+    let text = common::valid(&directory.path().join("data.json"), "lab");
     // This also refuses a ledger whose terms do not give its remainder.
     LabResult::parse(&text).expect("it reads what it wrote")
 }
@@ -395,19 +381,9 @@ fn killed_it_leaves_nothing() {
     }
 }
 
-/// A copy of the command where everybody can run it, and a directory where they can write.
 fn an_ordinary_user_has_a_lab() {
-    assert!(capability::effective(capability::CAP_SYS_ADMIN));
     let directory = directory();
-    fs::set_permissions(&directory, fs::Permissions::from_mode(0o777)).expect("it is ours");
-    let binary = directory.path().join("mpps");
-    fs::copy(env!("CARGO_BIN_EXE_mpps"), &binary).expect("it can be copied");
-    let as_nobody = |arguments: &[&str]| {
-        let mut command = Command::new("setpriv");
-        command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]);
-        command.arg(&binary).args(arguments).current_dir(&directory);
-        run(&mut command)
-    };
+    let as_nobody = |arguments: &[&str]| common::as_nobody(directory.path(), arguments);
     let ended = as_nobody(&[
         "lab",
         "--quick",

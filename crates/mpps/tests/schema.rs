@@ -5,28 +5,94 @@ use serde_json::{Value, json};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-const FIXTURE: &str = include_str!("fixtures/lab.json");
+/// A kind of result file.
+#[derive(Debug, Clone, Copy)]
+struct Kind {
+    /// The name that its files and its schema have.
+    name: &'static str,
+    /// A made-up run with everything that a report has to cope with.
+    fixture: &'static str,
+    /// Where the fixture has objects, and which of their fields may be missing.
+    objects: &'static [(&'static str, &'static [&'static str])],
+}
+
+const LAB: Kind = Kind {
+    name: "lab",
+    fixture: include_str!("fixtures/lab.json"),
+    objects: &[
+        ("", &[]),
+        ("/fingerprint", &[]),
+        ("/fingerprint/interfaces/receiver", &[]),
+        (MEASURED, &["notes", "sample_ledgers"]),
+        (SKIPPED, &[]),
+        ("/rungs/1/ledger", &[]),
+        ("/rungs/1/ledger/losses/0", &[]),
+        ("/rungs/1/ledger/witnesses/0", &[]),
+        ("/rungs/1/threads/0", &[]),
+        ("/rungs/1/cpu_busy/0", &[]),
+        ("/rungs/1/limited_by", &[]),
+        ("/rungs/1/path", &[]),
+        ("/rungs/1/path/queues/0", &[]),
+    ],
+};
+
+const BENCH: Kind = Kind {
+    name: "bench",
+    fixture: include_str!("fixtures/bench.json"),
+    objects: &[
+        ("", &["overload"]),
+        ("/fingerprint", &[]),
+        (RULE, &["notes"]),
+        (RECEIVER, &["notes", "packets_per_call", "calls_per_packet"]),
+        (LEFT_OUT, &[]),
+        ("/rows/1/cpu_ns_per_packet", &[]),
+        ("/rows/1/ledger", &[]),
+        ("/rows/1/ledger/losses/0", &[]),
+        ("/rows/1/ledger/witnesses/0", &[]),
+        ("/rows/1/sample_ledgers/0", &[]),
+        ("/overload/0", &[]),
+        ("/overload/0/points/0", &[]),
+        ("/overload/0/points/0/ledger", &[]),
+    ],
+};
+
+/// Every kind.
+const KINDS: [Kind; 2] = [LAB, BENCH];
 
 /// A pointer to a rung of the fixture that was measured, and one to a rung that was skipped.
 const MEASURED: &str = "/rungs/1";
 const SKIPPED: &str = "/rungs/5";
 
+/// Pointers to a rule that drops, to a receiver, and to a path that was skipped.
+const RULE: &str = "/rows/0";
+const RECEIVER: &str = "/rows/1";
+const LEFT_OUT: &str = "/rows/13";
+
 fn docs() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs")
 }
 
-fn schema() -> Value {
-    let text =
-        fs::read_to_string(docs().join("schema/lab.schema.json")).expect("the schema is published");
-    serde_json::from_str(&text).expect("the schema is JSON")
-}
+impl Kind {
+    fn schema(&self) -> Value {
+        let path = docs().join(format!("schema/{}.schema.json", self.name));
+        let text = fs::read_to_string(path).expect("the schema is published");
+        serde_json::from_str(&text).expect("the schema is JSON")
+    }
 
-fn validator() -> Validator {
-    jsonschema::draft202012::new(&schema()).expect("the schema is a schema")
-}
+    fn validator(&self) -> Validator {
+        jsonschema::draft202012::new(&self.schema()).expect("the schema is a schema")
+    }
 
-fn fixture() -> Value {
-    serde_json::from_str(FIXTURE).expect("the fixture is JSON")
+    fn value(&self) -> Value {
+        serde_json::from_str(self.fixture).expect("the fixture is JSON")
+    }
+
+    fn refuses(&self, change: impl FnOnce(&mut Value)) -> bool {
+        let mut value = self.value();
+        change(&mut value);
+        assert_ne!(value, self.value(), "the change changed nothing");
+        !self.validator().is_valid(&value)
+    }
 }
 
 /// Every error as a line with its place, so that a failure names the field.
@@ -37,124 +103,138 @@ fn faults(validator: &Validator, value: &Value) -> Vec<String> {
         .collect()
 }
 
-fn is_refused(change: impl FnOnce(&mut Value)) -> bool {
-    let mut value = fixture();
-    change(&mut value);
-    assert_ne!(value, fixture(), "the change changed nothing");
-    !validator().is_valid(&value)
-}
-
 fn object<'a>(value: &'a mut Value, pointer: &str) -> &'a mut serde_json::Map<String, Value> {
     let found = value.pointer_mut(pointer).and_then(Value::as_object_mut);
     found.unwrap_or_else(|| panic!("the fixture has no object at {pointer}"))
 }
 
 #[test]
-fn the_schema_is_one() {
-    jsonschema::draft202012::meta::validate(&schema()).expect("a schema by its own meta-schema");
+fn the_schemas_are_some() {
+    for kind in KINDS {
+        let schema = kind.schema();
+        jsonschema::draft202012::meta::validate(&schema).expect("valid by its own meta-schema");
+    }
 }
 
 #[test]
-fn the_fixture_is_valid() {
-    assert_eq!(faults(&validator(), &fixture()), [""; 0]);
+fn the_fixtures_are_valid() {
+    for kind in KINDS {
+        assert_eq!(faults(&kind.validator(), &kind.value()), [""; 0]);
+    }
+}
+
+/// Each schema stands alone, so that one file is enough to check a result with. What both have
+/// is the same.
+#[test]
+fn what_the_schemas_share_is_the_same() {
+    let (lab, bench) = (LAB.schema(), BENCH.schema());
+    for name in ["ledger", "loss", "witness", "fingerprint", "interface"] {
+        assert!(lab["$defs"][name].is_object(), "{name}");
+        assert_eq!(lab["$defs"][name], bench["$defs"][name], "{name}");
+    }
+    for name in ["fingerprint", "command", "version", "started", "quick"] {
+        assert_eq!(lab["properties"][name], bench["properties"][name], "{name}");
+    }
 }
 
 #[test]
 fn every_published_result_is_valid() {
-    let validator = validator();
-    for directory in fs::read_dir(docs().join("results"))
-        .into_iter()
-        .flatten()
-        .flatten()
-    {
-        let path = directory.path().join("lab.json");
-        if let Ok(text) = fs::read_to_string(&path) {
-            let value = serde_json::from_str(&text).expect("a published result is JSON");
-            assert_eq!(faults(&validator, &value), [""; 0], "{}", path.display());
+    let runs = fs::read_dir(docs().join("results"));
+    for directory in runs.into_iter().flatten().flatten() {
+        for kind in KINDS {
+            let path = directory.path().join(format!("{}.json", kind.name));
+            if let Ok(text) = fs::read_to_string(&path) {
+                let value = serde_json::from_str(&text).expect("a published result is JSON");
+                let faults = faults(&kind.validator(), &value);
+                assert_eq!(faults, [""; 0], "{}", path.display());
+            }
         }
     }
 }
 
 #[test]
 fn no_field_may_be_missing() {
-    let optional = [(MEASURED, "notes"), (MEASURED, "sample_ledgers")];
-    for pointer in [
-        "",
-        "/fingerprint",
-        "/fingerprint/interfaces/receiver",
-        MEASURED,
-        SKIPPED,
-        "/rungs/1/ledger",
-        "/rungs/1/ledger/losses/0",
-        "/rungs/1/ledger/witnesses/0",
-        "/rungs/1/threads/0",
-        "/rungs/1/cpu_busy/0",
-        "/rungs/1/limited_by",
-        "/rungs/1/path",
-        "/rungs/1/path/queues/0",
-    ] {
-        let names: Vec<String> = object(&mut fixture(), pointer).keys().cloned().collect();
-        for name in names
-            .into_iter()
-            .filter(|name| !optional.contains(&(pointer, name.as_str())))
-        {
-            let refused = is_refused(|value| {
-                object(value, pointer).remove(&name);
-            });
-            assert!(refused, "{pointer} without {name} is accepted");
+    for kind in KINDS {
+        for (pointer, optional) in kind.objects {
+            let names: Vec<String> = object(&mut kind.value(), pointer).keys().cloned().collect();
+            for name in names
+                .iter()
+                .filter(|name| !optional.contains(&name.as_str()))
+            {
+                let refused = kind.refuses(|value| {
+                    object(value, pointer).remove(name);
+                });
+                assert!(
+                    refused,
+                    "{} {pointer} without {name} is accepted",
+                    kind.name
+                );
+            }
         }
     }
 }
 
 #[test]
-fn a_rung_is_either_skipped_or_measured() {
-    assert!(is_refused(|value| {
-        object(value, MEASURED).insert("skipped".to_owned(), json!("no time"));
-    }));
-    let ledger = fixture()
-        .pointer("/rungs/1/ledger")
-        .cloned()
-        .expect("a ledger");
-    assert!(is_refused(|value| {
-        object(value, SKIPPED).insert("ledger".to_owned(), ledger);
-    }));
-    assert!(is_refused(|value| {
-        object(value, SKIPPED).remove("skipped");
-    }));
+fn a_row_is_either_skipped_or_measured() {
+    for (kind, measured, skipped) in [(LAB, MEASURED, SKIPPED), (BENCH, RECEIVER, LEFT_OUT)] {
+        assert!(kind.refuses(|value| {
+            object(value, measured).insert("skipped".to_owned(), json!("no time"));
+        }));
+        let ledger = kind.value().pointer(&format!("{measured}/ledger")).cloned();
+        assert!(kind.refuses(|value| {
+            object(value, skipped).insert("ledger".to_owned(), ledger.expect("a ledger"));
+        }));
+        assert!(kind.refuses(|value| {
+            object(value, skipped).remove("skipped");
+        }));
+    }
+}
+
+#[test]
+fn nobody_calls_a_rule() {
+    for name in ["packets_per_call", "calls_per_packet"] {
+        assert!(BENCH.refuses(|value| {
+            object(value, RULE).insert(name.to_owned(), json!(1.0));
+        }));
+    }
 }
 
 #[test]
 fn what_the_schema_does_not_know_is_refused() {
-    for pointer in [
-        "",
-        "/fingerprint",
-        MEASURED,
-        SKIPPED,
-        "/rungs/1/ledger",
-        "/rungs/1/path",
-    ] {
-        let refused = is_refused(|value| {
-            object(value, pointer).insert("surprise".to_owned(), json!(1));
-        });
-        assert!(refused, "{pointer} takes any field");
+    for kind in KINDS {
+        for (pointer, _) in kind.objects {
+            let refused = kind.refuses(|value| {
+                object(value, pointer).insert("surprise".to_owned(), json!(1));
+            });
+            assert!(refused, "{} {pointer} takes any field", kind.name);
+        }
     }
 }
 
 #[test]
 fn units_and_ranges_are_held() {
-    for (pointer, name, wrong) in [
-        ("", "schema", json!("mpps.lab.v0")),
-        ("", "started", json!("yesterday")),
-        (MEASURED, "mpps_median", json!(-0.1)),
-        (MEASURED, "mpps_samples", json!([])),
-        (MEASURED, "article_mpps", json!([0.2])),
-        (MEASURED, "article_mpps", json!([0.2, 0.3, 0.4])),
-        ("/rungs/1/ledger", "delivered", json!(-1)),
-        ("/rungs/1/ledger", "offered", json!(1.5)),
-        ("/rungs/1/ledger/losses/0", "station", json!("moon")),
-        ("/rungs/1/cpu_busy/0", "busy", json!(97)),
+    for (kind, pointer, name, wrong) in [
+        (LAB, "", "schema", json!("mpps.lab.v0")),
+        (LAB, "", "started", json!("yesterday")),
+        (LAB, MEASURED, "mpps_median", json!(-0.1)),
+        (LAB, MEASURED, "mpps_samples", json!([])),
+        (LAB, MEASURED, "article_mpps", json!([0.2])),
+        (LAB, MEASURED, "article_mpps", json!([0.2, 0.3, 0.4])),
+        (LAB, "/rungs/1/ledger", "delivered", json!(-1)),
+        (LAB, "/rungs/1/ledger", "offered", json!(1.5)),
+        (LAB, "/rungs/1/ledger/losses/0", "station", json!("moon")),
+        (LAB, "/rungs/1/cpu_busy/0", "busy", json!(97)),
+        (BENCH, "", "schema", json!("mpps.lab.v1")),
+        (BENCH, "", "flows", json!(0)),
+        (BENCH, RECEIVER, "path", json!("carrier pigeon")),
+        (BENCH, RECEIVER, "delivered_ratio", json!(97)),
+        (BENCH, RECEIVER, "queues", json!(0)),
+        (BENCH, "/rows/1/cpu_ns_per_packet", "app", json!("58 ns")),
+        (BENCH, "/overload/0", "kept", json!(91)),
+        (BENCH, "/overload/0", "points", json!([])),
+        (BENCH, "/overload/0/points/0", "load", json!(0)),
     ] {
-        let refused = is_refused(|value| {
+        let refused = kind.refuses(|value| {
             object(value, pointer).insert(name.to_owned(), wrong.clone());
         });
         assert!(refused, "{pointer}/{name} = {wrong} is accepted");
@@ -183,12 +263,14 @@ fn every_field_is_described() {
             );
         }
     }
-    let schema = schema();
     let mut undescribed = Vec::new();
-    look(&schema, "", &mut undescribed);
-    for (name, definition) in schema["$defs"].as_object().expect("definitions") {
-        assert!(definition.get("description").is_some(), "{name}");
-        look(definition, name, &mut undescribed);
+    for kind in KINDS {
+        let schema = kind.schema();
+        look(&schema, kind.name, &mut undescribed);
+        for (name, definition) in schema["$defs"].as_object().expect("definitions") {
+            assert!(definition.get("description").is_some(), "{name}");
+            look(definition, name, &mut undescribed);
+        }
     }
     assert_eq!(undescribed, [""; 0]);
 }

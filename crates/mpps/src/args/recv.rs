@@ -1,8 +1,10 @@
 //! Arguments of `mpps recv`.
 
+use super::RingArgs;
 use crate::value;
 use clap::{Args, ValueEnum};
 use mpps_host::CpuList;
+use mpps_io::Fanout;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -57,6 +59,28 @@ pub(crate) struct RecvArgs {
     /// How to receive; see `mpps backends`
     #[arg(long, default_value = "recvmmsg", value_name = "NAME")]
     pub(crate) backend: String,
+    /// How a thread waits for packets
+    #[arg(long, default_value = "block", value_name = "HOW")]
+    pub(crate) wait: WaitArg,
+    #[command(flatten)]
+    pub(crate) ring: RingArgs,
+    /// Take every frame of the interface and not only those of the address
+    #[arg(long, help_heading = "Backends that read or write an interface")]
+    pub(crate) all_traffic: bool,
+    /// packet_mmap: drop the kernel's own copy of each packet behind the tap
+    #[arg(long, help_heading = "Backends that read or write an interface")]
+    pub(crate) take: bool,
+    /// packet_mmap: how threads share the packets [default: hash]
+    #[arg(
+        long,
+        value_name = "HOW",
+        help_heading = "Backends that read or write an interface"
+    )]
+    pub(crate) fanout: Option<FanoutArg>,
+    /// af_xdp: take a queue out of the NIC's spreading and steer the flow to it; undone at the end,
+    /// and after kill -9 by `mpps undo`
+    #[arg(long, help_heading = "Backends that read or write an interface")]
+    pub(crate) queue_carve_out: bool,
     /// Join a multicast group: 239.1.2.3, 239.1.2.3%eth1 or ff02::4321%eth1; may be repeated
     #[arg(long, value_name = "GROUP[%IF]")]
     pub(crate) join: Vec<String>,
@@ -72,6 +96,39 @@ pub(crate) struct RecvArgs {
     /// A line per thread each second: CPU, packets, drops of its socket, packets per call
     #[arg(short, long)]
     pub(crate) verbose: bool,
+}
+
+/// How a thread waits for packets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum WaitArg {
+    /// Sleep in the receive call, or in poll(2)
+    Block,
+    /// Sleep in epoll_wait(2)
+    Epoll,
+    /// Ask again and again, with all of the CPU
+    Spin,
+}
+
+/// How members of a fan-out group share the packets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum FanoutArg {
+    /// By the flow's hash
+    Hash,
+    /// By the CPU that received them
+    Cpu,
+    /// By a program: the receive queue's number
+    Ebpf,
+}
+
+impl FanoutArg {
+    /// As a backend knows it.
+    pub(crate) fn fanout(self) -> Fanout {
+        match self {
+            Self::Hash => Fanout::Hash,
+            Self::Cpu => Fanout::Cpu,
+            Self::Ebpf => Fanout::Ebpf,
+        }
+    }
 }
 
 /// Which socket of a reuseport group a packet goes to.

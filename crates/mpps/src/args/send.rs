@@ -1,5 +1,6 @@
 //! Arguments of `mpps send`.
 
+use super::RingArgs;
 use crate::value;
 use clap::Args;
 use mpps_host::CpuList;
@@ -32,6 +33,12 @@ pub(crate) struct SendArgs {
     /// Datagrams (with --gso: trains) per system call, 1 to 1024
     #[arg(long, default_value_t = 1024, value_name = "N")]
     pub(crate) batch: usize,
+    #[command(flatten)]
+    pub(crate) ring: RingArgs,
+    /// Hardware address of the next hop [default: the neighbour table's]
+    #[arg(long, value_name = "MAC", value_parser = value::mac,
+          help_heading = "Backends that read or write an interface")]
+    pub(crate) target_mac: Option<[u8; 6]>,
     /// First source port; 0 lets the kernel choose
     #[arg(long, default_value_t = SOURCE_PORT, value_name = "PORT")]
     pub(crate) source_port: u16,
@@ -56,9 +63,9 @@ pub(crate) struct SendArgs {
     /// Name the peer in each packet instead
     #[arg(long, overrides_with = "connect")]
     pub(crate) no_connect: bool,
-    /// Socket send buffer; large, so that a slow receiver does not slow the sender
-    #[arg(long, default_value = "32M", value_name = "BYTES", value_parser = value::bytes)]
-    pub(crate) sndbuf: usize,
+    /// Socket send buffer; large, so that a slow receiver does not slow the sender [default: 32M]
+    #[arg(long, value_name = "BYTES", value_parser = value::bytes)]
+    pub(crate) sndbuf: Option<usize>,
     /// Write a 16-byte header (flow, sequence number, send time) into each payload
     #[arg(long)]
     pub(crate) stamp: bool,

@@ -1,6 +1,6 @@
 //! `mpps lab`: the ladder on two hosts inside this machine, or a shell on one of them.
 
-mod files;
+pub(super) mod files;
 
 use super::{Outcome, command_line, kernel_release};
 use crate::args::{DeliveryArg, LabArgs};
@@ -176,7 +176,7 @@ fn climb(args: &LabArgs, mut layout: Layout) -> Result<Outcome> {
         interrupt: &interrupt,
     };
     let mut climb = Climb::new(bench, schedule(args), chosen);
-    let bar = bar(climb.steps());
+    let bar = progress(climb.steps());
     let climbed = climb.climb(|rung| {
         bar.set_message(format!("rung {} {}", rung.number, rung.name));
         bar.inc(1);
@@ -243,7 +243,7 @@ fn fingerprint(lab: &Lab) -> Result<Fingerprint> {
 }
 
 /// Draws nothing unless standard error is a terminal.
-fn bar(steps: usize) -> ProgressBar {
+pub(super) fn progress(steps: usize) -> ProgressBar {
     let bar = ProgressBar::new(steps as u64);
     let template = "{bar:20} {pos}/{len} ends in {eta}  {wide_msg}";
     bar.set_style(

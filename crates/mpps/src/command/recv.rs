@@ -3,18 +3,19 @@
 mod report;
 
 use super::{Outcome, snapshot};
-use crate::args::{RecvArgs, Steer};
+use crate::args::{FanoutArg, RecvArgs, Steer, WaitArg};
 use crate::meter::{Interval, Meter};
 use crate::output::{self, Stream};
 use crate::signal::Interrupt;
 use crate::traffic::{RECV_SCHEMA, RecvInterval};
 use anyhow::{Context, Result, bail, ensure};
-use mpps_host::{Snapshot, SocketBuffer, Topology};
+use mpps_host::{CarveOut, Snapshot, SocketBuffer, Topology};
 use mpps_io::{
-    Group, Inspect, Rx, RxConfig, RxProgress, RxReport, RxTask, RxWorker, Stop, Wait, backend,
+    Group, Inspect, Layer, Property, RingConfig, Rx, RxCaps, RxConfig, RxProgress, RxReport,
+    RxTask, RxWorker, Stop, Wait, backend,
 };
 use mpps_os::clock::monotonic_ns;
-use mpps_os::netlink::link;
+use mpps_os::netlink::{address, link};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::thread;
@@ -47,7 +48,7 @@ struct Plan {
 
 impl Plan {
     fn check(args: RecvArgs) -> Result<Self> {
-        let threads = usize::from(args.threads.or(args.positional_threads).unwrap_or(1));
+        let asked = args.threads.or(args.positional_threads).map(usize::from);
         let reuse_port = args.reuseport || args.positional_reuseport == Some(1);
         if let Some(pin) = &args.pin {
             Topology::read()?.check(pin).context("--pin")?;
@@ -73,6 +74,19 @@ impl Plan {
             "--backend {}: it moves packets inside one process, for tests and examples",
             backend.name
         );
+        ensure!(
+            !args.queue_carve_out || backend.rx_options.contains(&"--queue"),
+            "--queue-carve-out: backend {} does not read a queue; add --backend af_xdp",
+            backend.name
+        );
+        let threads = match asked {
+            Some(threads) => threads,
+            // A queue that nobody reads would pass its packets on to the kernel.
+            None if backend.rx_options.contains(&"--queue") && args.ring.queue.is_none() => {
+                queues(&args).unwrap_or(1)
+            }
+            None => 1,
+        };
         let groups = args
             .join
             .iter()
@@ -101,7 +115,30 @@ impl Plan {
         config.reuse_port = self.reuse_port;
         config.busy_poll_us = self.args.busy_poll;
         config.groups = self.groups.clone();
+        config.ring = RingConfig {
+            all_traffic: self.args.all_traffic,
+            take: self.args.take,
+            fanout: self.args.fanout.map(FanoutArg::fanout),
+            ..self.args.ring.config()
+        };
         config
+    }
+
+    /// How a thread waits.
+    fn wait(&self) -> Wait {
+        let time = Duration::from_secs(1);
+        match self.args.wait {
+            WaitArg::Block => Wait::Block(time),
+            WaitArg::Epoll => Wait::Epoll(time),
+            WaitArg::Spin => Wait::Spin(time),
+        }
+    }
+
+    /// True if all threads read one socket, whose drops each of them would tell.
+    fn is_shared(&self) -> bool {
+        let payloads =
+            backend::find(&self.args.backend).is_ok_and(|row| row.layer == Layer::Payload);
+        payloads && !self.reuse_port && self.threads > 1
     }
 
     /// How many sockets get each datagram: one, or with multicast all of them.
@@ -115,12 +152,27 @@ impl Plan {
         pin.get(thread % pin.len()).copied()
     }
 
-    /// Opens what the threads receive with: a socket each, or one for all.
-    fn open(&self) -> Result<Vec<Box<dyn Rx>>> {
+    /// Takes a queue out of the card's spreading for this flow, if that was asked for.
+    fn carve_out(&self) -> Result<Option<CarveOut>> {
+        if !self.args.queue_carve_out {
+            return Ok(None);
+        }
+        let interface = interface(&self.args)?;
+        let carved = CarveOut::plan(&interface, self.args.address, self.args.ring.queue)
+            .and_then(|plan| CarveOut::apply(&plan));
+        carved.context("--queue-carve-out").map(Some)
+    }
+
+    /// Opens what the threads receive with: a socket each, one for all, or a queue each.
+    fn open(&self, carve_out: Option<&CarveOut>) -> Result<Vec<Box<dyn Rx>>> {
         let backend = backend::find(&self.args.backend)?;
         let mut config = self.config();
+        if let Some(carve_out) = carve_out {
+            config.ring.queue = Some(carve_out.queue());
+        }
         let context = || format!("cannot receive at {}", self.args.address);
         let first = backend.open_rx(&config).with_context(context)?;
+        require(first.caps(), carve_out, &self.args.ring.required())?;
         // With port 0 the first socket's port is everybody's.
         config.address = first.caps().local_address;
         let mut receivers = vec![first];
@@ -140,6 +192,55 @@ impl Plan {
         }
         Ok(receivers)
     }
+}
+
+/// The interface that a receiver at the address reads.
+fn interface(args: &RecvArgs) -> Result<String> {
+    if let Some(name) = &args.ring.interface {
+        return Ok(name.clone());
+    }
+    let index = address::interface_of(args.address.ip())?;
+    let links = link::list()?;
+    let link = links.into_iter().find(|link| Some(link.index) == index);
+    let link = link.with_context(|| {
+        format!(
+            "no interface of this host has the address {}; name one by --interface",
+            args.address.ip()
+        )
+    })?;
+    Ok(link.name)
+}
+
+/// How many queues that interface receives on, if there is such a number.
+fn queues(args: &RecvArgs) -> Option<usize> {
+    if args.queue_carve_out {
+        return Some(1);
+    }
+    let channels = mpps_os::ethtool::channels(&interface(args).ok()?).ok()?;
+    usize::try_from(channels.rx.max(channels.combined)).ok()
+}
+
+/// How packets reach a receiver, as the ledger wants to know it.
+fn arrival(caps: &RxCaps) -> &'static str {
+    match caps.layer {
+        Layer::Payload => "socket",
+        Layer::Frame if caps.mode.is_tap => "tap",
+        Layer::Frame => "xdp",
+    }
+}
+
+/// Fails if the kernel granted less than was required.
+fn require(caps: &RxCaps, carve_out: Option<&CarveOut>, required: &[Property]) -> Result<()> {
+    let mode = caps.mode.clone().with(Property::Steered, carve_out.is_some());
+    let lacking = mode.lacks(required);
+    let Some(first) = lacking.first() else {
+        return Ok(());
+    };
+    bail!(
+        "--require {first}: not granted; {} works as: {}",
+        caps.backend,
+        caps.mode
+    )
 }
 
 /// `GROUP[%IF]`.
@@ -167,6 +268,7 @@ struct Running<'a> {
     workers: Vec<RxWorker>,
     stop: Stop,
     began_ns: u64,
+    carve_out: Option<CarveOut>,
 }
 
 /// What the workers found.
@@ -175,19 +277,23 @@ struct Finished {
     host: Option<mpps_host::Delta>,
     receive_buffer_bytes: Option<usize>,
     address: String,
+    /// How packets reached the program: `socket`, `tap` or `xdp`.
+    arrival: &'static str,
+    mode: String,
 }
 
 impl<'a> Running<'a> {
     fn start(plan: &'a Plan) -> Result<Self> {
         // All are opened before the first one runs: an error leaves nothing half done.
-        let receivers = plan.open()?;
+        let carve_out = plan.carve_out()?;
+        let receivers = plan.open(carve_out.as_ref())?;
         let stop = Stop::new();
         let limit = plan.args.count.map(|count| Arc::new(AtomicU64::new(count)));
         let began_ns = monotonic_ns();
         let task = |(thread, rx): (usize, Box<dyn Rx>)| RxTask {
             rx,
             cpu: plan.cpu(thread),
-            wait: Wait::Block(Duration::from_secs(1)),
+            wait: plan.wait(),
             inspect: Inspect::Auto,
             limit: limit.clone(),
             stop: stop.clone(),
@@ -199,6 +305,7 @@ impl<'a> Running<'a> {
             workers,
             stop,
             began_ns,
+            carve_out,
         })
     }
 
@@ -219,6 +326,10 @@ impl<'a> Running<'a> {
             plan,
             &format!("receiving at {address} by {name}, {sockets}{gro}"),
         )?;
+        say(plan, &format!("mode: {}", caps.mode))?;
+        for step in self.carve_out.iter().flat_map(CarveOut::steps) {
+            say(plan, &format!("steered: {step}"))?;
+        }
         if let Some(got) = caps.receive_buffer_bytes {
             // The kernel books twice what it grants.
             let asked = plan.args.rcvbuf.unwrap_or(got);
@@ -311,14 +422,23 @@ impl<'a> Running<'a> {
     fn finish(self, before: Snapshot) -> Finished {
         let caps = self.workers.first().map(|worker| worker.caps().clone());
         let reports = self.workers.into_iter().map(RxWorker::join).collect();
+        for outcome in self.carve_out.into_iter().flat_map(CarveOut::undo) {
+            // The totals follow, whether or not anybody reads this.
+            let _ = say(self.plan, &format!("put back: {outcome}"));
+        }
         // The totals are worth more than the host's counters: without them they say `null`.
         let host = snapshot().ok().map(|after| after.since(&before));
         let address = caps.as_ref().map(|caps| caps.local_address.to_string());
+        let arrival = caps.as_ref().map_or("socket", arrival);
+        let mode = caps.as_ref().map(|caps| caps.mode.summary.clone());
+        let mode = mode.unwrap_or_default();
         Finished {
             reports,
             host,
             receive_buffer_bytes: caps.and_then(|caps| caps.receive_buffer_bytes),
             address: address.unwrap_or_default(),
+            arrival,
+            mode,
         }
     }
 }

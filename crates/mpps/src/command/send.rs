@@ -6,9 +6,12 @@ use crate::meter::{Interval, Meter, per_second};
 use crate::output::{self, Stream};
 use crate::signal::Interrupt;
 use crate::traffic::{SEND_SCHEMA, SendInterval, SendThread, SendTotal};
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use mpps_host::{Grouped, Snapshot, SocketBuffer, Topology};
-use mpps_io::{STAMP_BYTES, Stop, Tx, TxConfig, TxReport, TxTask, TxWorker, backend};
+use mpps_io::{
+    Layer, Property, RingConfig, STAMP_BYTES, Stop, Tx, TxCaps, TxConfig, TxReport, TxTask,
+    TxWorker, backend,
+};
 use mpps_os::clock::monotonic_ns;
 use std::collections::BTreeMap;
 use std::io;
@@ -18,6 +21,9 @@ use std::time::Duration;
 
 /// How often the main thread looks for Ctrl-C and finished workers.
 const LOOK: Duration = Duration::from_millis(20);
+/// Large, so that a slow receiver does not slow the sender: in-flight packets stay charged to the
+/// sending socket.
+const SEND_BUFFER_BYTES: usize = 32 << 20;
 
 /// Sends until the count, the time or Ctrl-C.
 pub(super) fn run(args: SendArgs) -> Result<Outcome> {
@@ -101,9 +107,20 @@ impl Plan {
             batch: self.batch(),
             gso_segments: self.args.gso,
             connect: !self.args.no_connect,
-            send_buffer_bytes: Some(self.args.sndbuf),
+            send_buffer_bytes: self.send_buffer_bytes(),
+            ring: RingConfig {
+                target_mac: self.args.target_mac,
+                ..self.args.ring.config()
+            },
             ..TxConfig::new(target)
         }
+    }
+
+    /// What was asked for, or plenty where there is a socket to have it.
+    fn send_buffer_bytes(&self) -> Option<usize> {
+        let row = backend::find(&self.args.backend).ok();
+        let has_socket = row.is_some_and(|row| row.tx_options.contains(&"--sndbuf"));
+        self.args.sndbuf.or(has_socket.then_some(SEND_BUFFER_BYTES))
     }
 
     /// Small enough for every flow to have its turn where there are few datagrams to send.
@@ -143,6 +160,9 @@ impl<'a> Running<'a> {
                     .with_context(|| format!("cannot send to {to}"))
             })
             .collect::<Result<Vec<_>>>()?;
+        for tx in &senders {
+            check_caps(tx.caps(), &plan.args)?;
+        }
         let stop = Stop::new();
         let began_ns = monotonic_ns();
         let task = |(thread, tx): (usize, Box<dyn Tx>)| TxTask {
@@ -192,7 +212,8 @@ impl<'a> Running<'a> {
             .and_then(|worker| worker.caps().send_buffer_bytes)
         {
             // The kernel books twice what it grants.
-            let buffer = SocketBuffer::send(args.sndbuf, got * 2)?;
+            let asked = self.plan.send_buffer_bytes().unwrap_or(got);
+            let buffer = SocketBuffer::send(asked, got * 2)?;
             say(args, &buffer.explanation())?;
         }
         Ok(())
@@ -293,7 +314,9 @@ impl<'a> Running<'a> {
             pps_median: 0.0,
             size: args.size,
             gso: args.gso,
-            send_buffer_bytes: caps.and_then(|caps| caps.send_buffer_bytes),
+            send_buffer_bytes: caps.as_ref().and_then(|caps| caps.send_buffer_bytes),
+            departure: departure(caps.as_ref()).to_owned(),
+            mode: caps.map(|caps| caps.mode.summary).unwrap_or_default(),
             blocked: reports.iter().map(|report| report.blocked).sum(),
             threads: threads.collect(),
             host: after.map(|after| after.since(before)),
@@ -301,6 +324,28 @@ impl<'a> Running<'a> {
         let error = reports.iter_mut().find_map(|report| report.error.take());
         (total, error)
     }
+}
+
+/// How packets leave the program, as the ledger wants to know it.
+fn departure(caps: Option<&TxCaps>) -> &'static str {
+    match caps {
+        Some(caps) if caps.template => "redirect",
+        Some(caps) if caps.layer == Layer::Frame => "frames",
+        _ => "socket",
+    }
+}
+
+/// Fails before the first packet if the sender cannot do what was asked.
+fn check_caps(caps: &TxCaps, args: &SendArgs) -> Result<()> {
+    let required: Vec<Property> = args.ring.required();
+    if let Some(first) = caps.mode.lacks(&required).first() {
+        bail!(
+            "--require {first}: not granted; {} works as: {}",
+            caps.backend,
+            caps.mode
+        );
+    }
+    Ok(())
 }
 
 /// What was seen of the run second by second.

@@ -152,24 +152,6 @@ impl Bench<'_> {
     /// Drops of this run by reason, in the receiver's namespace.
     fn reasons(&self, probe: &DropProbe, before: &[DropCount]) -> Result<Vec<ReasonCount>> {
         let namespace = self.lab.receiver().inode();
-        let ours = |count: &&DropCount| count.ours && count.netns == namespace;
-        let counts = probe.counts()?;
-        Ok(counts
-            .iter()
-            .filter(ours)
-            .map(|now| {
-                let then = before
-                    .iter()
-                    .filter(ours)
-                    .find(|then| then.reason == now.reason)
-                    .map_or((0, 0), |then| (then.skbs, then.datagrams));
-                ReasonCount {
-                    reason: now.reason_name.clone(),
-                    buffers: now.skbs - then.0,
-                    datagrams: now.datagrams - then.1,
-                }
-            })
-            .filter(|count| count.buffers > 0)
-            .collect())
+        Ok(DropCount::since(&probe.counts()?, before, namespace))
     }
 }

@@ -157,6 +157,11 @@ impl Bench<'_> {
                 "receiver rx_packets",
                 receiver.link(interface).map_or(0, |link| link.rx_packets),
             ),
+            Delivery::SoftInterrupt => (
+                "veth ring → NAPI in soft interrupt on the sender's CPU → IP → UDP → socket",
+                "receiver rx_queue_N_xdp_packets",
+                polled,
+            ),
             Delivery::ThreadedNapi if self.lab.napi_threads().is_empty() => (
                 "veth ring → NAPI in soft interrupt, unplaced → IP → UDP → socket",
                 "receiver rx_queue_N_xdp_packets",

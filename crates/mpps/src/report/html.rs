@@ -3,12 +3,14 @@
 //! `maud` escapes whatever it is given, so a name in a result file cannot become markup. Charts are
 //! inline SVG in per cent of the width: they fit a phone, a screen and a sheet of paper alike.
 
-mod chart;
+pub(super) mod chart;
+pub(super) mod ledger;
 mod rung;
 
 use super::{fastest, ledgers, mpps};
 use crate::result::{LAB_SCHEMA, LabResult};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
+use mpps_host::Fingerprint;
 use serde_json::Value;
 
 /// The whole style sheet; it is part of the page.
@@ -17,33 +19,39 @@ const STYLE: &str = include_str!("html/style.css");
 /// Renders the page; `data` is the name of the JSON file with the same run, if one was written.
 pub(crate) fn page(result: &LabResult, data: Option<&str>) -> String {
     let title = "mpps lab: the million-packet ladder";
+    let body = html! {
+        (head(result, title))
+        main {
+            h2 id="ladder" { "The ladder" }
+            (chart::ladder(&result.rungs))
+            h2 id="rungs" { "Where the packets went" }
+            p.faint {
+                "Shares are of all repeats behind the rate, drop probe off; where those count dropped \
+                 trains and not datagrams, of the exactness run. The ledger below each is \
+                 of the exactness run, drop probe on. The unit is the datagram."
+            }
+            @for rung in &result.rungs { (rung::section(rung)) }
+            h2 id="machine" { "Machine and settings" }
+            (fingerprint(&result.fingerprint))
+        }
+        (foot(result, data))
+    };
+    document(title, &result.version, &body)
+}
+
+/// One file with everything in it; `version` is that of the mpps that measured.
+pub(super) fn document(title: &str, version: &str, body: &Markup) -> String {
     html! {
         (DOCTYPE)
         html lang="en" {
             head {
                 meta charset="utf-8";
                 meta name="viewport" content="width=device-width, initial-scale=1";
-                meta name="generator" content={ "mpps " (result.version) };
+                meta name="generator" content={ "mpps " (version) };
                 title { (title) }
                 style { (PreEscaped(STYLE)) }
             }
-            body {
-                (head(result, title))
-                main {
-                    h2 id="ladder" { "The ladder" }
-                    (chart::ladder(&result.rungs))
-                    h2 id="rungs" { "Where the packets went" }
-                    p.faint {
-                        "Shares are of all repeats behind the rate, drop probe off; where those count dropped \
-                         trains and not datagrams, of the exactness run. The ledger below each is \
-                         of the exactness run, drop probe on. The unit is the datagram."
-                    }
-                    @for rung in &result.rungs { (rung::section(rung)) }
-                    h2 id="machine" { "Machine and settings" }
-                    (fingerprint(result))
-                }
-                (foot(result, data))
-            }
+            body { (body) }
         }
     }
     .into_string()
@@ -84,9 +92,9 @@ fn head(result: &LabResult, title: &str) -> Markup {
 }
 
 /// The fingerprint as it is in the JSON file, one row a value, so that no field can be forgotten.
-fn fingerprint(result: &LabResult) -> Markup {
+pub(super) fn fingerprint(fingerprint: &Fingerprint) -> Markup {
     let mut rows = Vec::new();
-    if let Ok(value) = serde_json::to_value(&result.fingerprint) {
+    if let Ok(value) = serde_json::to_value(fingerprint) {
         flatten(String::new(), &value, &mut rows);
     }
     html! {

@@ -1,13 +1,13 @@
-//! Writes a result as the JSON file that `docs/schema/lab.schema.json` describes.
+//! Writes a result as the JSON file that its schema in `docs/schema` describes.
 
-use crate::result::LabResult;
+use serde::Serialize;
 use std::io::{self, Write};
 
 /// Writes the whole result, indented, with a line end.
 ///
 /// # Errors
 /// If the writer fails, or if the result has a number that JSON cannot say.
-pub(crate) fn write(result: &LabResult, mut to: impl Write) -> io::Result<()> {
+pub(crate) fn write(result: &impl Serialize, mut to: impl Write) -> io::Result<()> {
     serde_json::to_writer_pretty(&mut to, result)?;
     to.write_all(b"\n")?;
     to.flush()

@@ -3,7 +3,7 @@
 //! Rows are printed while the ladder runs, so the columns follow from the terminal's width alone.
 
 use super::table::{Cell, Paint, paragraph, row, unbroken};
-use super::{Shares, article, fastest, hard_numbers, ledgers, mpps, percent};
+use super::{Shares, article, disagreements, fastest, fault, hard_numbers, ledgers, mpps, percent};
 use crate::result::{LabResult, RungResult};
 use mpps_host::Grouped;
 use std::fmt::Write as _;
@@ -72,7 +72,7 @@ impl Text {
         if let Some(reason) = &rung.skipped {
             return self.skipped(rung, reason);
         }
-        let shares = Shares::of(rung);
+        let shares = Shares::of_rung(rung);
         let received = rung
             .mpps_median
             .map_or("-".to_owned(), |rate| format!("{} Mpps", mpps(rate)));
@@ -216,17 +216,13 @@ impl Text {
             for (number, ledger) in ledgers(rung).enumerate() {
                 let first = number == 0 && rung.ledger.is_some();
                 let shown = first && best == Some(&rung.rung);
-                if (first || ledger.is_exact()) && !ledger.balances() && !shown {
+                let fault = fault(ledger).filter(|_| (first || ledger.is_exact()) && !shown);
+                if let Some(fault) = fault {
                     let repeat = number + usize::from(rung.ledger.is_none());
                     let which = if first {
                         String::new()
                     } else {
                         format!(", repeat {repeat},")
-                    };
-                    let fault = if ledger.unaccounted == 0 {
-                        "is not exact"
-                    } else {
-                        "DOES NOT BALANCE"
                     };
                     let said = format!(
                         "ledger of rung {}{which} {fault}: {}",
@@ -235,15 +231,8 @@ impl Text {
                     );
                     text.push_str(&self.words(&said, Paint::Bad));
                 }
-                for witness in ledger.witnesses.iter().filter(|witness| !witness.agrees()) {
-                    let said = format!(
-                        "rung {}: {} disagrees about {}: it says {}, the ledger {}",
-                        rung.rung,
-                        witness.source,
-                        witness.about,
-                        unbroken(&Grouped(witness.witness).to_string()),
-                        unbroken(&Grouped(witness.ledger).to_string()),
-                    );
+                for said in disagreements(ledger) {
+                    let said = format!("rung {}: {said}", rung.rung);
                     text.push_str(&self.words(&said, Paint::Bad));
                 }
             }

@@ -1,7 +1,7 @@
 //! Both ends of a run in one ledger.
 
 use super::{FlowTotal, RecvTotal, SendTotal};
-use mpps_host::{Account, Arrival, Departure, Ledger, Route, Station};
+use mpps_host::{Account, Arrival, Departure, Ledger, RingDrop, Route, Station};
 use std::net::SocketAddr;
 
 /// Joins what a sender and a receiver wrote into one ledger, and says what it cannot see between
@@ -12,6 +12,12 @@ pub fn join(send: &SendTotal, recv: &RecvTotal) -> Ledger {
     let received = recv.received.saturating_add(recv.end_markers);
     let foreign = stamps.as_ref().map_or(0, |stamps| stamps.foreign);
     let delivered = received.saturating_sub(recv.queued).saturating_sub(foreign);
+    let arrival = match recv.arrival.as_str() {
+        "tap" => Arrival::Tap,
+        // Between two hosts there is no witness that would need to know where the program ran.
+        "xdp" => Arrival::Xdp { in_driver: false },
+        _ => Arrival::Socket,
+    };
     let mut account = Account {
         offered: send.offered.saturating_add(send.end_markers),
         refused: send.refused_by.clone(),
@@ -21,14 +27,26 @@ pub fn join(send: &SendTotal, recv: &RecvTotal) -> Ledger {
         delivered,
         queued: recv.queued,
         copies: 0,
-        socket_drops: recv.socket_drops,
+        socket_drops: if arrival == Arrival::Socket {
+            recv.socket_drops
+        } else {
+            0
+        },
         gro: recv.socket_drops_are_trains,
         sender: send.host.as_ref(),
         receiver: recv.host.as_ref(),
         route: Route::Hosts,
-        departure: Departure::Socket,
-        arrival: Arrival::Socket,
-        ring_drops: Vec::new(),
+        departure: match send.departure.as_str() {
+            "frames" => Departure::Frames,
+            "redirect" => Departure::Redirect,
+            _ => Departure::Socket,
+        },
+        arrival,
+        ring_drops: if arrival == Arrival::Socket {
+            Vec::new()
+        } else {
+            ring_drops(recv)
+        },
         reasons: None,
         sequence_lost: None,
     };
@@ -54,6 +72,15 @@ pub fn join(send: &SendTotal, recv: &RecvTotal) -> Ledger {
     let mut ledger = account.ledger();
     note(&mut ledger, send, recv, stamps.as_ref());
     ledger
+}
+
+fn ring_drops(recv: &RecvTotal) -> Vec<RingDrop> {
+    let drops = recv.drops.iter().map(|drop| RingDrop {
+        reason: drop.reason.clone(),
+        source: drop.source.clone(),
+        count: drop.count,
+    });
+    drops.collect()
 }
 
 /// How many deliveries of a datagram there were to be beyond the first: those of a multicast group

@@ -6,8 +6,12 @@ use libtest_mimic::{Arguments, Completion, Conclusion, Failed, Trial};
 use mpps_os::capability;
 use mpps_os::namespace::{NetNamespace, become_root_in_user_namespace};
 use mpps_os::netlink::link;
+use serde_json::Value;
+use std::fs;
 use std::io::{BufRead, BufReader, Read};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -124,6 +128,37 @@ pub(crate) fn mpps(arguments: &[&str]) -> Command {
     command
 }
 
+/// The text of a result file, held to the schema of that name in `docs/schema/`.
+pub(crate) fn valid(path: &Path, schema: &str) -> String {
+    let text = fs::read_to_string(path).expect("it was written");
+    let value: Value = serde_json::from_str(&text).expect("it is JSON");
+    let schemas = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/schema");
+    let schema = fs::read_to_string(schemas.join(format!("{schema}.schema.json")));
+    let schema: Value =
+        serde_json::from_str(&schema.expect("the schema is published")).expect("it is JSON");
+    let validator = jsonschema::draft202012::new(&schema).expect("the schema is a schema");
+    let faults: Vec<String> = validator
+        .iter_errors(&value)
+        .map(|error| format!("{}: {error}", error.instance_path()))
+        .collect();
+    assert_eq!(faults, [""; 0]);
+    text
+}
+
+/// Runs a copy of the command as an ordinary user, in a directory where everybody may write.
+pub(crate) fn as_nobody(directory: &Path, arguments: &[&str]) -> Ended {
+    assert!(capability::effective(capability::CAP_SYS_ADMIN));
+    fs::set_permissions(directory, fs::Permissions::from_mode(0o777)).expect("it is ours");
+    let binary = directory.join("mpps");
+    if !binary.exists() {
+        fs::copy(env!("CARGO_BIN_EXE_mpps"), &binary).expect("it can be copied");
+    }
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]);
+    command.arg(&binary).args(arguments).env_remove("COLUMNS");
+    run(command.current_dir(directory))
+}
+
 /// A network namespace with nothing but its loopback interface, which is up.
 pub(crate) fn quiet_namespace() -> NetNamespace {
     let namespace = NetNamespace::new().expect("the probe made one");
@@ -158,7 +193,7 @@ impl Ended {
     }
 
     /// The last line of standard output as JSON.
-    pub(crate) fn last_json(&self) -> serde_json::Value {
+    pub(crate) fn last_json(&self) -> Value {
         let line = self.out.lines().last().unwrap_or_default();
         serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {self:#?}"))
     }

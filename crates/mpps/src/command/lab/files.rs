@@ -8,13 +8,13 @@ use std::path::{Path, PathBuf};
 /// A file that can be written. Nothing of it is there, and what it held stays, until
 /// [`OutputFile::write`].
 #[derive(Debug)]
-pub(super) struct OutputFile {
+pub(in crate::command) struct OutputFile {
     path: PathBuf,
 }
 
 impl OutputFile {
     /// Tries whether the file can be written, and leaves no trace of the trial.
-    pub(super) fn try_out(path: &Path) -> Result<Self> {
+    pub(in crate::command) fn try_out(path: &Path) -> Result<Self> {
         let tried = match OpenOptions::new().write(true).open(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let beside = beside(path);
@@ -29,12 +29,12 @@ impl OutputFile {
     }
 
     /// Where it is.
-    pub(super) fn path(&self) -> &Path {
+    pub(in crate::command) fn path(&self) -> &Path {
         &self.path
     }
 
     /// Replaces what it held, all at once.
-    pub(super) fn write(self, bytes: &[u8]) -> Result<()> {
+    pub(in crate::command) fn write(self, bytes: &[u8]) -> Result<()> {
         let replaced = if self.path.exists() && !self.path.is_file() {
             // A pipe or a device cannot be replaced.
             OpenOptions::new()

@@ -4,7 +4,7 @@ use super::{Finished, Plan, say};
 use crate::command::{boot_id, command_line, kernel_release};
 use crate::meter::{Meter, per_second};
 use crate::output::{self, Stream};
-use crate::traffic::{DelayTotal, FlowTotal, RECV_SCHEMA, RecvThread, RecvTotal};
+use crate::traffic::{DelayTotal, DropTotal, FlowTotal, RECV_SCHEMA, RecvThread, RecvTotal};
 use anyhow::{Context, Result};
 use hdrhistogram::Histogram;
 use mpps_host::Grouped;
@@ -101,6 +101,9 @@ fn total(plan: &Plan, finished: &Finished, meter: &Meter) -> RecvTotal {
             .sum(),
         threads,
         socket_drops_are_trains: plan.args.gro,
+        arrival: finished.arrival.to_owned(),
+        mode: finished.mode.clone(),
+        drops: drops(reports, plan.is_shared()),
         queued: sum(reports, |report| report.queued),
         truncated: sum(reports, |report| report.counters.truncated),
         end_markers,
@@ -129,6 +132,28 @@ fn per(count: u64, each: u64) -> f64 {
 
 fn sum(reports: &[RxReport], of: impl Fn(&RxReport) -> u64) -> u64 {
     reports.iter().map(of).sum()
+}
+
+/// What was dropped, by reason, all threads together; threads of one socket each tell its drops.
+fn drops(reports: &[RxReport], is_shared: bool) -> Vec<DropTotal> {
+    let counted = if is_shared { 1 } else { reports.len() };
+    let mut totals: Vec<DropTotal> = Vec::new();
+    for drop in reports
+        .iter()
+        .take(counted)
+        .flat_map(|report| &report.drops)
+    {
+        match totals.iter_mut().find(|total| total.reason == drop.reason) {
+            Some(total) => total.count += drop.count,
+            None => totals.push(DropTotal {
+                reason: drop.reason.to_owned(),
+                source: drop.source.to_owned(),
+                count: drop.count,
+            }),
+        }
+    }
+    totals.retain(|total| total.count > 0);
+    totals
 }
 
 /// What the stamps said, all threads together, where each datagram was to come so many times.

@@ -1,36 +1,23 @@
 //! The bar charts: inline SVG whose lengths are per cent of the width.
 
-use crate::report::{Shares, article, mpps};
+use crate::report::{Shares, article, extremes, mpps};
 use crate::result::RungResult;
 use maud::{Markup, html};
 use mpps_host::Station;
 
 /// Height of a bar chart's row, in CSS pixels.
-const HEIGHT: u32 = 26;
+pub(in crate::report) const HEIGHT: u32 = 26;
 
 /// The ladder: a bar per rung, the article's range above it, the spread of the samples on it.
 pub(super) fn ladder(rungs: &[RungResult]) -> Markup {
     let scale = Scale::of(rungs);
     html! {
         p.key {
-            span { svg height="14" aria-hidden="true" { rect.bar width="100%" height="100%" {} } "received, median" }
-            span {
-                svg height="14" aria-hidden="true" {
-                    line.whisker x1="10%" x2="90%" y1="50%" y2="50%" {}
-                    line.whisker x1="10%" x2="10%" y1="20%" y2="80%" {}
-                    line.whisker x1="90%" x2="90%" y1="20%" y2="80%" {}
-                }
-                "lowest to highest repeat"
-            }
+            (bar_key("bar", "received, median"))
+            (whisker_key())
             span { svg height="14" aria-hidden="true" { rect.range width="100%" y="4" height="6" {} } "article, 2015" }
             @if rungs.iter().any(|rung| rung.mpps_median > Some(scale.end)) {
-                span {
-                    svg height="14" aria-hidden="true" {
-                        rect.bar width="100%" height="100%" {}
-                        path.break d="M12 15L16 -1M18 15L22 -1" {}
-                    }
-                    "goes on beyond the scale"
-                }
+                (break_key())
             }
         }
         ul.ladder {
@@ -48,35 +35,94 @@ pub(super) fn ladder(rungs: &[RungResult]) -> Markup {
                     }
                 }
             }
-            li.scale aria-hidden="true" {
-                span {}
-                svg height="18" {
-                    @for (number, tick) in scale.ticks().into_iter().enumerate() {
-                        text x=(scale.at(tick)) y="14" text-anchor=(if number == 0 { "start" } else { "middle" }) {
-                            (tick_name(tick))
-                        }
+            (axis(&scale, "Mpps"))
+        }
+    }
+}
+
+/// The key to bars of one style class.
+pub(in crate::report) fn bar_key(class: &str, meaning: &str) -> Markup {
+    html! {
+        span { svg height="14" aria-hidden="true" { rect class=(class) width="100%" height="100%" {} } (meaning) }
+    }
+}
+
+/// The key to whiskers.
+pub(in crate::report) fn whisker_key() -> Markup {
+    html! {
+        span {
+            svg height="14" aria-hidden="true" {
+                line.whisker x1="10%" x2="90%" y1="50%" y2="50%" {}
+                line.whisker x1="10%" x2="10%" y1="20%" y2="80%" {}
+                line.whisker x1="90%" x2="90%" y1="20%" y2="80%" {}
+            }
+            "lowest to highest repeat"
+        }
+    }
+}
+
+/// The key to bars that are broken off.
+pub(in crate::report) fn break_key() -> Markup {
+    html! {
+        span {
+            svg height="14" aria-hidden="true" {
+                rect.bar width="100%" height="100%" {}
+                path.break d="M12 15L16 -1M18 15L22 -1" {}
+            }
+            "goes on beyond the scale"
+        }
+    }
+}
+
+/// The last row of a list of bars: the figures of its guide lines, and their unit.
+pub(in crate::report) fn axis(scale: &Scale, unit: &str) -> Markup {
+    html! {
+        li.scale aria-hidden="true" {
+            span {}
+            svg height="18" {
+                @for (number, tick) in scale.ticks().into_iter().enumerate() {
+                    text x=(scale.at(tick)) y="14" text-anchor=(if number == 0 { "start" } else { "middle" }) {
+                        (tick_name(tick))
                     }
                 }
-                span { "Mpps" }
             }
+            span { (unit) }
+        }
+    }
+}
+
+/// Where a bar chart's guide lines are.
+pub(in crate::report) fn guides(scale: &Scale) -> Markup {
+    html! {
+        @for tick in scale.ticks() {
+            line.guide x1=(scale.at(tick)) x2=(scale.at(tick)) y1="0" y2=(HEIGHT) {}
+        }
+    }
+}
+
+/// Two strokes through the end of a bar that goes on beyond the scale.
+pub(in crate::report) fn broken() -> Markup {
+    html! { svg x="93%" width="14" { path.break d="M0 25L5 8M6 25L11 8" {} } }
+}
+
+/// The spread of the samples, unless it lies beyond the scale.
+pub(in crate::report) fn whisker([low, high]: [f64; 2], scale: &Scale) -> Markup {
+    html! {
+        @if low <= high && high <= scale.end {
+            line.whisker x1=(scale.at(low)) x2=(scale.at(high)) y1="16.5" y2="16.5" {}
+            line.whisker x1=(scale.at(low)) x2=(scale.at(low)) y1="12" y2="21" {}
+            line.whisker x1=(scale.at(high)) x2=(scale.at(high)) y1="12" y2="21" {}
         }
     }
 }
 
 fn bar(rung: &RungResult, scale: &Scale) -> Markup {
-    let finite = || {
-        rung.mpps_samples
-            .iter()
-            .copied()
-            .filter(|rate| rate.is_finite())
-    };
-    let low = finite().fold(f64::INFINITY, f64::min);
-    let high = finite().fold(f64::NEG_INFINITY, f64::max);
+    let extremes = extremes(&rung.mpps_samples);
     let mut said = format!(
         "{} Mpps",
         rung.mpps_median.map_or("unknown".to_owned(), mpps)
     );
-    if low <= high {
+    if let Some([low, high]) = extremes {
         said.push_str(&format!(", repeats {} to {}", mpps(low), mpps(high)));
     }
     if let Some(range) = rung.article_mpps {
@@ -85,23 +131,17 @@ fn bar(rung: &RungResult, scale: &Scale) -> Markup {
     html! {
         svg height=(HEIGHT) role="img" aria-label=(said) {
             title { (said) }
-            @for tick in scale.ticks() {
-                line.guide x1=(scale.at(tick)) x2=(scale.at(tick)) y1="0" y2=(HEIGHT) {}
-            }
+            (guides(scale))
             @if let Some(median) = rung.mpps_median {
                 rect.bar x="0" y="9" width=(scale.at(median)) height="15" {}
-                @if median > scale.end { svg x="93%" width="14" { path.break d="M0 25L5 8M6 25L11 8" {} } }
+                @if median > scale.end { (broken()) }
             }
             @if let Some([from, to]) = rung.article_mpps {
                 // A single figure is a mark three pixels wide, and no range of no width.
                 rect.range x=(scale.at(from)) y="1" width=(scale.length(from, to)) height="6" {}
                 rect.range x=(scale.at(from)) y="1" width="3" height="6" {}
             }
-            @if low <= high && high <= scale.end {
-                line.whisker x1=(scale.at(low)) x2=(scale.at(high)) y1="16.5" y2="16.5" {}
-                line.whisker x1=(scale.at(low)) x2=(scale.at(low)) y1="12" y2="21" {}
-                line.whisker x1=(scale.at(high)) x2=(scale.at(high)) y1="12" y2="21" {}
-            }
+            @if let Some(extremes) = extremes { (whisker(extremes, scale)) }
         }
     }
 }
@@ -154,12 +194,12 @@ pub(super) fn station_class(station: Station) -> &'static str {
     }
 }
 
-/// From a rate to a place on the chart.
+/// From a figure to a place on the chart.
 #[derive(Debug)]
-struct Scale {
-    /// The rate at the right edge, in Mpps.
-    end: f64,
-    /// Rates between two guide lines.
+pub(in crate::report) struct Scale {
+    /// The figure at the right edge.
+    pub(in crate::report) end: f64,
+    /// What lies between two guide lines.
     step: f64,
 }
 
@@ -183,7 +223,11 @@ impl Scale {
             .filter(|rung| rung.article_mpps.is_some() && rung.skipped.is_none());
         let story = article.map(rates).fold(0.0, f64::max);
         let near = |rate: &f64| story == 0.0 || *rate <= story * 2.0;
-        let top = rungs.iter().map(rates).filter(near).fold(0.001, f64::max);
+        Self::up_to(rungs.iter().map(rates).filter(near).fold(0.001, f64::max))
+    }
+
+    /// Ends a little beyond the highest figure.
+    pub(in crate::report) fn up_to(top: f64) -> Self {
         let end = top * 1.03;
         let rough = end / 5.0;
         let ten = 10_f64.powf(rough.log10().floor());
@@ -195,18 +239,18 @@ impl Scale {
         Self { end, step }
     }
 
-    fn ticks(&self) -> Vec<f64> {
+    pub(in crate::report) fn ticks(&self) -> Vec<f64> {
         (0..=5)
             .map(|number| f64::from(number) * self.step)
             .filter(|tick| *tick <= self.end)
             .collect()
     }
 
-    fn at(&self, rate: f64) -> String {
+    pub(in crate::report) fn at(&self, rate: f64) -> String {
         per_cent(rate / self.end * 100.0)
     }
 
-    fn length(&self, from: f64, to: f64) -> String {
+    pub(in crate::report) fn length(&self, from: f64, to: f64) -> String {
         per_cent((to - from) / self.end * 100.0)
     }
 }
@@ -221,7 +265,7 @@ fn per_cent(value: f64) -> String {
     format!("{inside:.2}%")
 }
 
-fn tick_name(rate: f64) -> String {
+pub(in crate::report) fn tick_name(rate: f64) -> String {
     // Rust prints the shortest digits that give the number back; multiplying made 0.6000000000000001.
     let text = format!("{rate:.4}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()

@@ -1,0 +1,57 @@
+//! Arguments of `mpps bench`.
+
+use crate::value;
+use clap::Args;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Arguments of `mpps bench`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Everything happens inside two network namespaces that vanish with the \
+    program; with --sender it measures what really arrives at --address. Exit status: 0 every ledger \
+    balances, 1 one does not, 2 it could not be done, 130 interrupted."
+)]
+pub(crate) struct BenchArgs {
+    /// One short repeat per row; not for comparison
+    #[arg(long, conflicts_with_all = ["seconds", "repeat"])]
+    pub(crate) quick: bool,
+    /// Length of each run
+    #[arg(long, default_value = "0.5", value_name = "TIME", value_parser = value::seconds)]
+    pub(crate) seconds: Duration,
+    /// Runs per row, interleaved over the rows
+    #[arg(long, default_value_t = 7, value_name = "N",
+          value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub(crate) repeat: u16,
+    /// Only these paths, or rows of them: recvmmsg,af_xdp/spin; --list names all
+    #[arg(long, value_name = "PATH,...", value_delimiter = ',')]
+    pub(crate) only: Vec<String>,
+    /// List the paths of this host and end
+    #[arg(long)]
+    pub(crate) list: bool,
+    /// Offer each path 0.25 to 4 times its peak, queue and application on one CPU
+    #[arg(long)]
+    pub(crate) overload: bool,
+    /// Flows, by source port, 1 to 65535
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    pub(crate) flows: usize,
+    /// UDP payload in bytes
+    #[arg(long, default_value = "32", value_name = "BYTES", value_parser = value::bytes)]
+    pub(crate) size: usize,
+    /// Who sends in the lab: xdp or sendmmsg [default: xdp where it can be had]
+    #[arg(long, value_name = "NAME", conflicts_with = "sender")]
+    pub(crate) generator: Option<String>,
+    /// Measure traffic that HOST sends to --address; prints the command to run there
+    #[arg(long, value_name = "HOST", requires = "address")]
+    pub(crate) sender: Option<String>,
+    /// Where the traffic of --sender arrives
+    #[arg(long, value_name = "ADDR:PORT", value_parser = value::address)]
+    pub(crate) address: Option<SocketAddr>,
+    /// Data file
+    #[arg(long, default_value = "bench.json", value_name = "FILE")]
+    pub(crate) json: PathBuf,
+    /// Report file
+    #[arg(long, default_value = "bench.html", value_name = "FILE")]
+    pub(crate) html: PathBuf,
+}

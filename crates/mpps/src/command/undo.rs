@@ -1,0 +1,123 @@
+//! `mpps undo`: puts back the settings that a killed run left behind.
+
+use super::Outcome;
+use crate::args::UndoArgs;
+use crate::output::{self, Stream};
+use anyhow::{Context, Result};
+use mpps_host::carve_out::{self, KernelSteering, Undone};
+use mpps_host::{Leftover, Life};
+use mpps_os::namespace::NetNamespace;
+
+/// Undoes, or lists, every journal of this user.
+pub(super) fn run(args: &UndoArgs) -> Result<Outcome> {
+    let (leftovers, unreadable) = Leftover::list();
+    for error in &unreadable {
+        tell(Stream::Err, &format!("mpps: {error}"))?;
+    }
+    if leftovers.is_empty() && unreadable.is_empty() {
+        output::line(Stream::Out, "nothing to undo")?;
+    }
+    let mut worst = if unreadable.is_empty() { 0 } else { 2 };
+    for leftover in &leftovers {
+        if args.list {
+            list(leftover)?;
+        } else {
+            worst = worst.max(undo(leftover, args.all)?);
+        }
+    }
+    Ok(match worst {
+        0 => Outcome::Fine,
+        1 => Outcome::Found,
+        status => Outcome::Status(status),
+    })
+}
+
+fn list(leftover: &Leftover) -> Result<()> {
+    let record = &leftover.record;
+    tell(
+        Stream::Out,
+        &format!("{}, {}", name(leftover), life(leftover)),
+    )?;
+    for (number, step) in record.plan.steps.iter().enumerate() {
+        let begun = if number < record.begun {
+            ""
+        } else {
+            " (not begun)"
+        };
+        tell(Stream::Out, &format!("  {step}{begun}"))?;
+    }
+    tell(
+        Stream::Out,
+        &format!("  {}", leftover.journal.path().display()),
+    )
+}
+
+/// The exit status that one leftover asks for.
+fn undo(leftover: &Leftover, all: bool) -> Result<u8> {
+    let here = NetNamespace::current().context("cannot tell this network namespace")?;
+    let elsewhere = here.inode() != leftover.record.plan.namespace;
+    let head = name(leftover);
+    match leftover.life() {
+        Life::Alive => {
+            let text = format!("{head}: {}, and puts it back when it ends", life(leftover));
+            tell(Stream::Out, &text)?;
+            return Ok(0);
+        }
+        Life::Unknown => {
+            let text = format!("{head}: {}; run this where it can be seen", life(leftover));
+            tell(Stream::Err, &text)?;
+            return Ok(2);
+        }
+        Life::Dead if elsewhere && !all => {
+            let text = format!("{head}: in another network namespace; `mpps undo --all` enters it");
+            tell(Stream::Err, &text)?;
+            return Ok(2);
+        }
+        Life::Dead => {}
+    }
+    let outcomes = if elsewhere {
+        leftover.undo_there()
+    } else {
+        leftover.undo(&KernelSteering)
+    };
+    let mut worst = 0;
+    for outcome in &outcomes {
+        tell(Stream::Out, &format!("{head}: {outcome}"))?;
+        worst = worst.max(status(outcome));
+    }
+    if worst == 2 {
+        let path = leftover.journal.path().display();
+        tell(
+            Stream::Err,
+            &format!("{head}: what is left to do stays in {path}"),
+        )?;
+    }
+    Ok(worst)
+}
+
+fn status(outcome: &carve_out::Outcome) -> u8 {
+    match outcome.result {
+        Undone::Restored | Undone::Nothing => 0,
+        Undone::Changed(_) => 1,
+        Undone::Failed(_) => 2,
+    }
+}
+
+fn name(leftover: &Leftover) -> String {
+    let plan = &leftover.record.plan;
+    format!("{}, queue {}", plan.interface, plan.queue)
+}
+
+fn life(leftover: &Leftover) -> String {
+    let pid = leftover.record.owner.pid;
+    match leftover.life() {
+        Life::Alive => format!("process {pid} is alive"),
+        Life::Dead => format!("process {pid} is dead"),
+        Life::Unknown => format!("process {pid} is in another process namespace"),
+    }
+}
+
+/// Prints a line. Its parts come from a file, and must not steer the terminal.
+fn tell(stream: Stream, text: &str) -> Result<()> {
+    Ok(output::line(stream, &output::printable(text))?)
+}

@@ -1,0 +1,262 @@
+//! Renders what a comparison of receive paths found: a table for a terminal, one HTML file.
+//!
+//! The renderers take a [`BenchResult`] and nothing else: a figure that is not in the result file
+//! is in no report either.
+
+pub(crate) mod html;
+pub(crate) mod text;
+
+use super::{extremes, mpps};
+use crate::bench::result::{BenchResult, BenchRow};
+use mpps_host::Ledger;
+
+/// Measured rows that compare with each other: those of one placement of queue and application.
+#[derive(Debug)]
+pub(crate) struct Group<'a> {
+    /// What they have in common.
+    pub(crate) heading: &'static str,
+    /// In the order of the result, which is fastest first.
+    pub(crate) rows: Vec<&'a BenchRow>,
+    /// The rate of the plain recvmmsg row among them, in Mpps.
+    base_mpps: Option<f64>,
+}
+
+impl<'a> Group<'a> {
+    /// The groups that have rows.
+    pub(crate) fn all(result: &'a BenchResult) -> Vec<Self> {
+        let headings = [
+            (false, "the application has its CPU to itself"),
+            (true, "receive queue and application share a CPU"),
+        ];
+        let groups = headings.map(|(shares_cpu, heading)| {
+            let of_group = |row: &&BenchRow| row.skipped.is_none() && row.shares_cpu == shares_cpu;
+            let rows: Vec<&BenchRow> = result.rows.iter().filter(of_group).collect();
+            let base = rows
+                .iter()
+                .find(|row| row.reference && row.path == "recvmmsg");
+            Self {
+                heading,
+                base_mpps: base.and_then(|row| row.mpps_median),
+                rows,
+            }
+        });
+        let mut groups = Vec::from(groups);
+        groups.retain(|group| !group.rows.is_empty());
+        groups
+    }
+
+    /// The row's rate over that of recvmmsg, if the group has both.
+    pub(crate) fn times(&self, row: &BenchRow) -> Option<f64> {
+        let base = self.base_mpps.filter(|base| *base > 0.0)?;
+        Some(row.mpps_median? / base)
+    }
+}
+
+/// Paths that did not run, with their reasons; one that fails alike in both groups is named once.
+pub(crate) fn skipped(result: &BenchResult) -> Vec<(String, &str)> {
+    let mut all: Vec<(String, &str)> = Vec::new();
+    for row in &result.rows {
+        if let Some(why) = &row.skipped {
+            let one = (name(row), why.as_str());
+            if !all.contains(&one) {
+                all.push(one);
+            }
+        }
+    }
+    all
+}
+
+/// The path and the way it was used: `af_xdp spin`; a reference has a star.
+pub(crate) fn name(row: &BenchRow) -> String {
+    let star = if row.reference { " *" } else { "" };
+    match asked_and_granted(&row.mode, row.skipped.is_some()).0 {
+        "" => format!("{}{star}", row.path),
+        variant => format!("{} {variant}{star}", row.path),
+    }
+}
+
+/// The mode that the kernel granted.
+pub(crate) fn mode(row: &BenchRow) -> &str {
+    asked_and_granted(&row.mode, row.skipped.is_some()).1
+}
+
+/// Parts a mode, `spin: native XDP, copy`, into what was asked for and what was granted. A row
+/// that did not run was granted nothing.
+pub(crate) fn asked_and_granted(mode: &str, is_skipped: bool) -> (&str, &str) {
+    if is_skipped {
+        return (mode, "");
+    }
+    mode.split_once(": ").unwrap_or(("", mode))
+}
+
+/// The lowest and the highest repeat as a range, if there are two repeats to differ.
+pub(crate) fn spread(row: &BenchRow) -> Option<String> {
+    let [low, high] = extremes(&row.mpps_samples)?;
+    (row.mpps_samples.len() > 1).then(|| format!("{}-{}", mpps(low), mpps(high)))
+}
+
+/// A ratio with the digits that mean something: `0.43`, `2.65`, `29.1`.
+pub(crate) fn times(ratio: f64) -> String {
+    if ratio < 9.995 {
+        format!("{ratio:.2}x")
+    } else {
+        format!("{ratio:.1}x")
+    }
+}
+
+/// Packets per call, with a digit behind the point only where it is seen.
+pub(crate) fn per_call(packets: f64) -> String {
+    if packets < 99.95 {
+        format!("{packets:.1}")
+    } else {
+        format!("{packets:.0}")
+    }
+}
+
+/// Calls per packet; a little is not nothing.
+pub(crate) fn calls(per_packet: f64) -> String {
+    if per_packet > 0.0 && per_packet < 0.0005 {
+        "<0.001".to_owned()
+    } else {
+        format!("{per_packet:.3}")
+    }
+}
+
+/// All ledgers of a result, those of the overload curves included.
+pub(crate) fn ledgers(result: &BenchResult) -> impl Iterator<Item = &Ledger> {
+    let rows = result.rows.iter().flat_map(|row| row.ledgers());
+    let points = result.overload.iter().flat_map(|curve| &curve.points);
+    rows.chain(points.map(|point| &point.ledger))
+}
+
+/// True if no datagram is unaccounted for where the counters are exact.
+pub(crate) fn balances(result: &BenchResult) -> bool {
+    ledgers(result)
+        .filter(|ledger| ledger.is_exact())
+        .all(|ledger| ledger.unaccounted == 0)
+}
+
+/// How many ledgers balance.
+pub(crate) fn balanced(result: &BenchResult) -> String {
+    let exact = ledgers(result).filter(|ledger| ledger.is_exact());
+    let balanced = ledgers(result).filter(|ledger| ledger.balances());
+    format!(
+        "{} of {} exact ledgers UNACCOUNTED 0",
+        balanced.count(),
+        exact.count()
+    )
+}
+
+/// What the other ledgers are, if there are others.
+pub(crate) fn inexact(result: &BenchResult) -> Option<String> {
+    let others = ledgers(result).filter(|ledger| !ledger.is_exact()).count();
+    (others > 0).then(|| {
+        format!(
+            "{others} of rate runs inexact: without the drop probe a dropped train counts as one"
+        )
+    })
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// A made-up run with everything that a report has to cope with.
+    pub(crate) const FIXTURE: &str = include_str!("../../tests/fixtures/bench.json");
+
+    pub(crate) fn fixture() -> BenchResult {
+        BenchResult::parse(FIXTURE).expect("the fixture is a result file")
+    }
+
+    #[test]
+    fn what_was_read_is_written_back_byte_for_byte() {
+        let mut text = Vec::new();
+        crate::report::json::write(&fixture(), &mut text).unwrap();
+        assert_eq!(String::from_utf8(text).unwrap(), FIXTURE);
+    }
+
+    #[test]
+    fn rows_are_grouped_by_who_has_the_cpu_and_measured_against_their_own_recvmmsg() {
+        let result = fixture();
+        let groups = Group::all(&result);
+        let rows: usize = groups.iter().map(|group| group.rows.len()).sum();
+        let measured = result.rows.iter().filter(|row| row.skipped.is_none());
+        assert_eq!((groups.len(), rows), (2, measured.count()));
+        for group in &groups {
+            let base = group.rows.iter().find(|row| name(row) == "recvmmsg *");
+            let base = base.expect("the fixture has it in both groups");
+            assert_eq!(group.times(base), Some(1.0));
+        }
+        assert_ne!(groups[0].base_mpps, groups[1].base_mpps);
+    }
+
+    #[test]
+    fn a_group_without_recvmmsg_or_rows_is_no_fault() {
+        let mut result = fixture();
+        result.rows.retain(|row| row.path != "recvmmsg");
+        for group in Group::all(&result) {
+            assert!(group.rows.iter().all(|row| group.times(row).is_none()));
+        }
+        result.rows.clear();
+        assert!(Group::all(&result).is_empty());
+    }
+
+    #[test]
+    fn a_mode_is_what_was_asked_for_and_what_was_granted() {
+        let parts = |mode| asked_and_granted(mode, false);
+        assert_eq!(
+            parts("spin: native XDP, copy"),
+            ("spin", "native XDP, copy")
+        );
+        assert_eq!(parts("socket, copy"), ("", "socket, copy"));
+        assert_eq!(asked_and_granted("busy poll", true), ("busy poll", ""));
+    }
+
+    #[test]
+    fn what_is_skipped_alike_twice_is_named_once() {
+        let mut result = fixture();
+        let row = result.rows.iter().find(|row| row.skipped.is_some());
+        let mut again = row.expect("the fixture has one").clone();
+        let before = skipped(&result).len();
+        again.shares_cpu = !again.shares_cpu;
+        result.rows.push(again);
+        assert_eq!(skipped(&result).len(), before);
+    }
+
+    #[test]
+    fn figures_have_the_digits_that_mean_something() {
+        assert_eq!(
+            (times(2.654), times(29.13)),
+            ("2.65x".into(), "29.1x".into())
+        );
+        assert_eq!(
+            (per_call(1.0), per_call(875.4)),
+            ("1.0".into(), "875".into())
+        );
+        assert_eq!(calls(0.0), "0.000");
+        assert_eq!(calls(0.0001), "<0.001");
+        assert_eq!(calls(1.0), "1.000");
+    }
+}
+#[cfg(test)]
+mod zz_show {
+    #[test]
+    fn show() {
+        use super::*;
+        let r = match std::env::var("R3_IN") {
+            Ok(p) => BenchResult::parse(&std::fs::read_to_string(p).unwrap()).unwrap(),
+            Err(_) => tests::fixture(),
+        };
+        for w in [40, 60, 80, 100, 120, 160] {
+            let t = text::BenchText::new(w, false).report(
+                &r,
+                &[
+                    ("report", std::path::Path::new("bench.html")),
+                    ("data", std::path::Path::new("bench.json")),
+                ],
+            );
+            std::fs::write(format!("/tmp/r3/t{w}.txt"), t).unwrap();
+        }
+        std::fs::write("/tmp/r3/p.html", html::page(&r, Some("bench.json"))).unwrap();
+    }
+}

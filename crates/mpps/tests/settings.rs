@@ -1,0 +1,241 @@
+//! `mpps backends` and `mpps undo`: what an interface can, and what a killed run left on it.
+
+mod common;
+
+use common::{Ended, Need, Test, mpps, run};
+use mpps_os::namespace::NetNamespace;
+use serde_json::{Value, json};
+use std::fs;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use tempfile::TempDir;
+
+fn main() -> ExitCode {
+    let namespaces = common::become_able();
+    common::run_tests(TESTS, &namespaces, 1).exit_code()
+}
+
+const TESTS: &[Test] = &[
+    (
+        "every_technique_has_its_reason",
+        Need::Nothing,
+        every_technique_has_its_reason,
+    ),
+    (
+        "an_interface_that_is_not_there_is_told_from_those_that_are",
+        Need::Nothing,
+        an_interface_that_is_not_there_is_told_from_those_that_are,
+    ),
+    (
+        "a_table_fits_its_terminal",
+        Need::Nothing,
+        a_table_fits_its_terminal,
+    ),
+    (
+        "the_veth_of_a_namespace_is_judged",
+        Need::Namespace,
+        the_veth_of_a_namespace_is_judged,
+    ),
+    (
+        "what_a_dead_run_left_is_undone_once",
+        Need::Nothing,
+        what_a_dead_run_left_is_undone_once,
+    ),
+    (
+        "what_cannot_be_undone_is_kept",
+        Need::Nothing,
+        what_cannot_be_undone_is_kept,
+    ),
+    (
+        "a_run_that_lives_is_left_alone",
+        Need::Nothing,
+        a_run_that_lives_is_left_alone,
+    ),
+    (
+        "another_namespace_is_entered_if_asked",
+        Need::Namespace,
+        another_namespace_is_entered_if_asked,
+    ),
+    (
+        "a_foreign_file_is_an_error",
+        Need::Nothing,
+        a_foreign_file_is_an_error,
+    ),
+];
+
+fn techniques(shown: &Ended) -> Vec<Value> {
+    let whole: Value = serde_json::from_str(&shown.out).expect("it is JSON");
+    assert_eq!(whole["schema"], "mpps.backends.v1");
+    let rows = whole["techniques"].as_array().expect("a list");
+    rows.clone()
+}
+
+fn every_technique_has_its_reason() {
+    let shown = run(&mut mpps(&["backends", "lo", "--json"])).fine();
+    let rows = techniques(&shown);
+    assert_eq!(rows.len(), mpps_host::TECHNIQUES.len());
+    for row in &rows {
+        let why = row["why"].as_str().expect("a text");
+        assert!(!why.is_empty(), "{row}");
+        assert!(["yes", "no", "unknown"].contains(&row["usable"].as_str().unwrap_or_default()));
+    }
+    let whole: Value = serde_json::from_str(&shown.out).expect("it is JSON");
+    assert_eq!(whole["facts"]["nic"]["name"], "lo");
+}
+
+fn an_interface_that_is_not_there_is_told_from_those_that_are() {
+    let ended = run(&mut mpps(&["backends", "mpps-nowhere"]));
+    assert_eq!(ended.code(), 2, "{ended:#?}");
+    for name in ["mpps-nowhere", "this host has", "lo"] {
+        assert!(ended.err.contains(name), "{ended:#?}");
+    }
+    assert_eq!(ended.err.lines().count(), 1, "{ended:#?}");
+}
+
+fn a_table_fits_its_terminal() {
+    for width in [40, 80, 100, 160] {
+        for arguments in [&["backends"][..], &["backends", "lo"]] {
+            let shown = run(mpps(arguments).env("COLUMNS", width.to_string())).fine();
+            let widest = shown.out.lines().map(|line| line.chars().count()).max();
+            // Without an interface the columns before the last one need their room.
+            let most = if arguments.len() == 1 {
+                width.max(70)
+            } else {
+                width
+            };
+            assert!(widest <= Some(most), "{width}: {}", shown.out);
+        }
+    }
+}
+
+fn the_veth_of_a_namespace_is_judged() {
+    use mpps_os::netlink::link;
+    use std::os::fd::AsFd;
+    let (near, far) = [0; 2]
+        .map(|_| NetNamespace::new().expect("the probe made one"))
+        .into();
+    near.run(|| link::create_veth("near", 2, "far", 2, far.as_fd()))
+        .expect("it can be entered")
+        .expect("a pair is made");
+    let shown = near
+        .run(|| run(&mut mpps(&["backends", "near", "--json"])))
+        .expect("it can be entered")
+        .fine();
+    let rows = techniques(&shown);
+    let row = |name: &str| {
+        rows.iter()
+            .find(|row| row["technique"] == name)
+            .expect("a row")
+    };
+    // The pair is not up yet.
+    assert_eq!(row("recvmmsg")["usable"], "no");
+    assert_eq!(row("recvmmsg")["remedy"], "ip link set near up");
+    let why = row("bifurcated driver")["why"].as_str().expect("a text");
+    assert!(why.contains("veth") && why.contains("[fixed]"), "{why}");
+}
+
+/// A journal as a run on interface 99999 would leave it, with one step.
+fn journal(namespace: u32, index: u32, owner: Value) -> (TempDir, PathBuf) {
+    let directory = tempfile::tempdir().expect("a directory");
+    let own = directory.path().join("mpps");
+    fs::create_dir(&own).expect("made");
+    let table = json!({"step": "table", "was": [0, 1], "will_be": [0, 0]});
+    let plan = json!({
+        "namespace": namespace, "interface": "eth9", "interface_index": index, "queue": 1,
+        "flow": "192.0.2.1:4321", "steps": [table],
+    });
+    let record = json!({"schema": 1, "owner": owner, "plan": plan, "begun": 1});
+    let path = own.join("carve-out-1-1.json");
+    fs::write(&path, record.to_string()).expect("written");
+    (directory, path)
+}
+
+/// A process that has died, and one that lives: this one.
+fn owner(alive: bool) -> Value {
+    let stat = fs::read_to_string("/proc/self/stat").expect("/proc is here");
+    let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or("").split(' ').collect();
+    let start: u64 = fields[20].parse().expect("a number");
+    let link = fs::read_link("/proc/self/ns/pid").expect("a link");
+    let link = link.to_string_lossy().into_owned();
+    let inode: u64 = link
+        .trim_start_matches("pid:[")
+        .trim_end_matches(']')
+        .parse()
+        .expect("a number");
+    let start = if alive { start } else { start + 1 };
+    json!({"pid": std::process::id(), "start_time_ticks": start, "pid_namespace": inode})
+}
+
+fn here() -> u32 {
+    NetNamespace::current().expect("/proc is here").inode()
+}
+
+fn undo(directory: &TempDir, arguments: &[&str]) -> Ended {
+    let mut words = vec!["undo"];
+    words.extend(arguments);
+    run(mpps(&words).env("XDG_RUNTIME_DIR", directory.path()))
+}
+
+fn what_a_dead_run_left_is_undone_once() {
+    // The interface has gone, and its settings with it.
+    let (directory, path) = journal(here(), 99_999, owner(false));
+    let listed = undo(&directory, &["--list"]).fine();
+    assert!(listed.out.contains("eth9, queue 1, process"), "{listed:#?}");
+    assert!(listed.out.contains("is dead"), "{listed:#?}");
+    assert!(path.exists());
+    let undone = undo(&directory, &[]).fine();
+    assert!(
+        undone.out.contains("nothing to undo: queue 1"),
+        "{undone:#?}"
+    );
+    assert!(!path.exists());
+    let again = undo(&directory, &[]).fine();
+    assert!(again.out.contains("nothing to undo"), "{again:#?}");
+}
+
+fn what_cannot_be_undone_is_kept() {
+    // The loopback interface has no table.
+    let (directory, path) = journal(here(), 1, owner(false));
+    let ended = undo(&directory, &[]);
+    assert_eq!(ended.code(), 2, "{ended:#?}");
+    assert!(ended.out.contains("ETHTOOL_GRSSH lo"), "{ended:#?}");
+    assert!(ended.err.contains("carve-out-1-1.json"), "{ended:#?}");
+    assert!(path.exists());
+}
+
+fn a_run_that_lives_is_left_alone() {
+    let (directory, path) = journal(here(), 99_999, owner(true));
+    let ended = undo(&directory, &["--all"]).fine();
+    assert!(ended.out.contains("is alive"), "{ended:#?}");
+    assert!(path.exists());
+}
+
+fn another_namespace_is_entered_if_asked() {
+    let there = NetNamespace::new().expect("the probe made one");
+    let (directory, path) = journal(there.inode(), 99_999, owner(false));
+    let ended = undo(&directory, &[]);
+    assert_eq!(ended.code(), 2, "{ended:#?}");
+    assert!(ended.err.contains("--all"), "{ended:#?}");
+    // Nothing but this descriptor holds it, by which no other program can find it.
+    let ended = undo(&directory, &["--all"]);
+    assert_eq!(ended.code(), 2, "{ended:#?}");
+    assert!(path.exists());
+    let child = there.run(|| std::process::Command::new("sleep").arg("60").spawn());
+    let mut child = child
+        .expect("it can be entered")
+        .expect("sleep is everywhere");
+    let ended = undo(&directory, &["--all"]);
+    let _ = child.kill();
+    let _ = child.wait();
+    assert!(ended.fine().out.contains("nothing to undo"));
+    assert!(!path.exists());
+}
+
+fn a_foreign_file_is_an_error() {
+    let (directory, path) = journal(here(), 99_999, owner(false));
+    fs::write(&path, "{}").expect("written");
+    let ended = undo(&directory, &[]);
+    assert_eq!(ended.code(), 2, "{ended:#?}");
+    assert!(ended.err.contains("carve-out-1-1.json"), "{ended:#?}");
+    assert!(path.exists());
+}
