@@ -53,6 +53,10 @@ pub const TARGETS: &[Target] = &[
         run: results::lab_result,
     },
     Target {
+        name: "bench_result",
+        run: results::bench_result,
+    },
+    Target {
         name: "totals",
         run: results::totals,
     },

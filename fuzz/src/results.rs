@@ -1,5 +1,6 @@
 //! What comes from a file that mpps, or somebody else, wrote.
 
+use mpps::bench::result::BenchResult;
 use mpps::result::LabResult;
 use mpps::traffic::{RecvTotal, SendTotal, join};
 use mpps_host::Ledger;
@@ -24,6 +25,25 @@ pub(crate) fn lab_result(data: &[u8]) -> bool {
         for ledger in rung.ledger.iter().chain(&rung.sample_ledgers) {
             look_at(ledger);
         }
+    }
+    true
+}
+
+/// `bench.json`.
+pub(crate) fn bench_result(data: &[u8]) -> bool {
+    let Ok(text) = str::from_utf8(data) else {
+        return false;
+    };
+    let Ok(result) = BenchResult::parse(text) else {
+        return false;
+    };
+    let written = serde_json::to_string(&result).expect("a result can be written");
+    BenchResult::parse(&written).expect("it reads what it writes");
+    let rows = result.rows.iter().flat_map(|row| row.ledgers());
+    let points = result.overload.iter().flat_map(|curve| &curve.points);
+    for ledger in rows.chain(points.map(|point| &point.ledger)) {
+        assert!(ledger.adds_up(), "{ledger:?}");
+        look_at(ledger);
     }
     true
 }

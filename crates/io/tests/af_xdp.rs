@@ -11,6 +11,8 @@ use std::time::Duration;
 
 /// The name of a test, and what it does.
 type Test = (&'static str, fn() -> Result<(), Failed>);
+/// The option that is refused, and what makes a good receiver ask for it.
+type Case = (&'static str, fn(&mut RxConfig));
 
 const PORT: u16 = 4321;
 /// Longer than a packet is ever on its way here, and the time that finding nothing costs.
@@ -18,7 +20,7 @@ const PATIENCE: Duration = Duration::from_millis(200);
 /// Tells this program that it is the child that holds a receiver until it is killed.
 const HOLD: &str = "MPPS_TEST_HOLD";
 
-const TESTS: [Test; 12] = [
+const TESTS: [Test; 14] = [
     ("nothing_is_lost_uncounted", nothing_is_lost_uncounted),
     ("every_way_of_waiting_brings_packets", every_way_of_waiting),
     (
@@ -34,6 +36,8 @@ const TESTS: [Test; 12] = [
     ("frames_sent_are_datagrams", frames_sent_are_datagrams),
     ("what_cannot_be_is_refused", what_cannot_be_is_refused),
     ("nothing_is_left_behind", nothing_is_left_behind),
+    ("an_interface_that_goes_away_is_told", a_lost_interface),
+    ("a_child_inherits_nothing", a_child_inherits_nothing),
 ];
 
 fn main() -> ExitCode {
@@ -353,7 +357,7 @@ fn frames_sent_are_datagrams() -> Result<(), Failed> {
 fn what_cannot_be_is_refused() -> Result<(), Failed> {
     let lab = lab(1500)?;
     let good = RxConfig::new(target(1, false));
-    let cases: [(&str, fn(&mut RxConfig)); 8] = [
+    let cases: [Case; 8] = [
         ("--interface", |config| config.address.set_ip([0; 4].into())),
         ("--interface", |config| {
             config.address.set_ip([192, 0, 2, 1].into());
@@ -409,6 +413,75 @@ fn nothing_is_left_behind() -> Result<(), Failed> {
         true,
         "nothing left of a killed child",
     )
+}
+
+/// A receiver that would wait for ever, and a sender that would send nowhere, both hear of it.
+fn a_lost_interface() -> Result<(), Failed> {
+    for wait in [
+        Wait::Block(PATIENCE),
+        Wait::Epoll(PATIENCE),
+        Wait::Spin(PATIENCE),
+    ] {
+        let lab = lab(1500)?;
+        let mut rx = receiver(&lab, &RxConfig::new(target(1, false)))?;
+        let mut tx = sender(&lab, "af_xdp", &TxConfig::new(target(1, false)))?;
+        send(&mut *tx, 0, 100)?;
+        check(receive(&mut *rx, wait)?.len(), 100, "packets")?;
+        let interface = lab.sender().interface_index();
+        lab.sender().run(|| link::delete(interface))??;
+        check(rx.recv(wait).is_err(), true, "told to the receiver")?;
+        tx.frames(50).for_each(|payload| payload.fill(1));
+        check(tx.send(0, 50).is_err(), true, "told to the sender")?;
+        check(tx.counters().accepted, 100, "accepted")?;
+    }
+    Ok(())
+}
+
+/// A program that is started meanwhile must not keep a socket, a ring or an attached program: it
+/// would go on taking packets when its parent has gone. That holds for every backend.
+fn a_child_inherits_nothing() -> Result<(), Failed> {
+    let lab = lab(1500)?;
+    let before = inherited()?;
+    // DPDK's descriptors are its library's, which begins once in a process and never ends.
+    let ours = |row: &&backend::Backend| {
+        row.name != "dpdk" && matches!((row.probe)(), backend::Support::Yes)
+    };
+    for row in backend::BACKENDS.iter().filter(ours) {
+        if row.receives() && !row.in_process {
+            let config = RxConfig::new(target(1, false));
+            let open = || row.open_rx(&config);
+            // The second one makes a group of what has groups.
+            let mut rx = lab.receiver().run(open)??;
+            let _second = share(&lab, &mut rx);
+            rx.recv(Wait::Epoll(Duration::from_millis(1)))?;
+            check(inherited()?, before.clone(), row.name)?;
+        }
+        if row.sends() && !row.in_process {
+            let config = TxConfig::new(target(1, false));
+            let mut tx = lab.sender().run(|| row.open_tx(&config))??;
+            tx.send(0, 1)?;
+            check(inherited()?, before.clone(), row.name)?;
+        }
+    }
+    Ok(())
+}
+
+/// Numbers of the descriptors that a child would have (`O_CLOEXEC` of proc_pid_fdinfo(5)).
+fn inherited() -> Result<Vec<String>, Failed> {
+    const CLOSE_ON_EXEC: u32 = 0o2_000_000;
+    let mut numbers = Vec::new();
+    for entry in std::fs::read_dir("/proc/self/fdinfo")? {
+        let entry = entry?;
+        // The one that the directory is read by is gone by now, or says so itself.
+        let info = std::fs::read_to_string(entry.path()).unwrap_or_default();
+        let flags = info.lines().find_map(|line| line.strip_prefix("flags:"));
+        let flags = flags.and_then(|flags| u32::from_str_radix(flags.trim(), 8).ok());
+        if flags.is_some_and(|flags| flags & CLOSE_ON_EXEC == 0) {
+            numbers.push(entry.file_name().to_string_lossy().into_owned());
+        }
+    }
+    numbers.sort();
+    Ok(numbers)
 }
 
 /// True as soon as it is, false after some seconds.

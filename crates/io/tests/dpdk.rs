@@ -7,6 +7,7 @@ use mpps_lab::{Lab, LabConfig};
 use mpps_os::netlink::link;
 use std::net::{IpAddr, SocketAddr};
 use std::process::ExitCode;
+use std::thread;
 use std::time::{Duration, Instant};
 
 /// Datagrams of a test that counts them all.
@@ -47,6 +48,10 @@ const TESTS: &[Test] = &[
         all_are_accounted_for(lab, &config);
     }),
     ("sharers_divide_the_packets", sharers_divide_the_packets),
+    (
+        "a_flood_that_is_read_is_accounted_for",
+        a_flood_that_is_read_is_accounted_for,
+    ),
     (
         "packets_of_others_are_left_out",
         packets_of_others_are_left_out,
@@ -260,6 +265,33 @@ fn sharers_divide_the_packets(lab: &Lab) {
     receivers.push(fourth);
     let rest: u64 = receivers.iter_mut().map(|rx| receive_rest(&mut **rx)).sum();
     assert_eq!(rest, 128);
+}
+
+/// Reads while a flood is on, which is when rings wrap around.
+fn a_flood_that_is_read_is_accounted_for(lab: &Lab) {
+    for address in addresses(lab) {
+        let config = config(address);
+        let mut rx = open_rx(lab, &config);
+        let mut tx = open_tx(lab, config.address, 4);
+        let before = link_drops(lab);
+        let came = thread::scope(|scope| {
+            let sending = scope.spawn(|| send(&mut *tx, DATAGRAMS));
+            let mut came = 0;
+            while !sending.is_finished() {
+                let batch = rx.recv(Wait::Block(Duration::from_millis(20)));
+                came += batch.expect("receiving works").datagrams();
+            }
+            came + receive_rest(&mut *rx)
+        });
+        let link = link_drops(lab) - before;
+        let drops = rx.drops();
+        let dropped = rx.counters().dropped;
+        assert_eq!(
+            came + dropped + link,
+            DATAGRAMS,
+            "{came} came, link {link}, {drops:?}"
+        );
+    }
 }
 
 fn packets_of_others_are_left_out(lab: &Lab) {

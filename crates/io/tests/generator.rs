@@ -20,7 +20,7 @@ type Test = (&'static str, fn() -> Result<(), Failed>);
 const QUIET: Duration = Duration::from_millis(300);
 
 fn main() -> ExitCode {
-    let tests: [Test; 4] = [
+    let tests: [Test; 5] = [
         ("every_frame_is_accounted_for", every_frame_is_accounted_for),
         ("flows_take_turns", flows_take_turns),
         ("stamps_tell_every_loss", stamps_tell_every_loss),
@@ -28,6 +28,7 @@ fn main() -> ExitCode {
             "an_interface_that_would_lose_all_is_refused",
             an_interface_that_would_lose_all_is_refused,
         ),
+        ("an_interface_that_goes_away_is_told", a_lost_interface),
     ];
     let obstacle = obstacle();
     let required = std::env::var("MPPS_REQUIRE_LAB").is_ok_and(|value| value == "1");
@@ -175,6 +176,17 @@ fn an_interface_that_would_lose_all_is_refused() -> Result<(), Failed> {
     check_equal("names the remedy", error.contains("gro on"), true)?;
     far.run(|| ethtool::set_feature("far", "rx-gro", true))??;
     Ok(open()??)
+}
+
+fn a_lost_interface() -> Result<(), Failed> {
+    let lab = Lab::new(&LabConfig::default())?;
+    let target = *targets(&lab).first().ok_or("no address")?;
+    let mut tx = sender(lab.sender(), target, 3)?;
+    send(&mut *tx, 1000)?;
+    let interface = lab.sender().interface_index();
+    lab.sender().run(|| link::delete(interface))??;
+    check_equal("told", tx.send(0, 1000).is_err(), true)?;
+    check_equal("accepted", tx.counters().accepted, 1000)
 }
 
 /// An address of the receiver of each IP version.

@@ -226,6 +226,16 @@ impl PacketSocket {
     }
 }
 
+/// Keeps a descriptor that a library opened from programs that are started later (`FD_CLOEXEC`,
+/// fcntl(2)).
+///
+/// # Errors
+/// None besides a closed descriptor.
+pub fn close_on_exec(fd: BorrowedFd<'_>) -> Result<()> {
+    rustix::io::fcntl_setfd(fd, rustix::io::FdFlags::CLOEXEC)
+        .map_err(|errno| Error::new("fcntl F_SETFD", fd.as_raw_fd(), errno.into()))
+}
+
 impl AsFd for PacketSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()

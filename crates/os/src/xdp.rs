@@ -89,3 +89,26 @@ pub fn probe() -> Result<()> {
     .map(drop)
     .map_err(|errno| Error::new("socket AF_XDP", "probe", errno.into()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_frames_than_32_bits_can_point_to_are_refused() {
+        if probe().is_err() {
+            return;
+        }
+        for frames in [0, FRAMES_MAX + 1, u32::MAX] {
+            let config = SocketConfig {
+                frames,
+                ..SocketConfig::new("lo", 1, 0)
+            };
+            let receiver = Receiver::open(&config, None).map(drop).unwrap_err();
+            let sender = Sender::open(&config, None).map(drop).unwrap_err();
+            for error in [receiver, sender] {
+                assert_eq!(error.errno(), Some(libc::EINVAL), "{error}");
+            }
+        }
+    }
+}

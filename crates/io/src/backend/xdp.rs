@@ -49,6 +49,9 @@ const RECEIVED_NOWHERE: LiveFrames = LiveFrames {
     queue: 0,
 };
 
+/// Of include/uapi/asm-generic/errno-base.h.
+const ENODEV: i32 = 19;
+
 /// The loopback interface of every namespace (`LOOPBACK_IFINDEX`, include/net/flow.h).
 const LOOPBACK_INDEX: u32 = 1;
 
@@ -284,6 +287,10 @@ impl Tx for XdpTx {
         self.template
             .write(&mut self.frame, 0, &self.payload[..self.payload_bytes]);
         self.prepare().map_err(|error| error.source)?;
+        // The program would make frames all the same, and nobody would count their end.
+        if !self.devices.holds(0).map_err(|error| error.source)? {
+            return Err(io::Error::from_raw_os_error(ENODEV));
+        }
         let before = self.made().map_err(|error| error.source)?;
         let (runs, batch) = (self.runs(datagrams), self.batch);
         let ran = match &self.program {

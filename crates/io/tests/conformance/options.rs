@@ -17,6 +17,9 @@ const TEMPLATES: &[&str] = &["xdp"];
 /// Receivers that can deal packets out to the members of a group by CPU.
 const STEERERS: &[&str] = &["recv", "recvmmsg", "io_uring"];
 
+/// Receivers that know no second one of the same traffic.
+const ALONE: &[&str] = &["pcap", "dpdk"];
+
 /// Options that a row may honour and this machine not: a right, huge pages, a driver's memory, a
 /// library. The row then says what is missing.
 const UP_TO_THE_MACHINE: &[&str] = &[
@@ -31,6 +34,14 @@ const UP_TO_THE_MACHINE: &[&str] = &[
 pub(crate) fn is_template(backend: &str) -> bool {
     TEMPLATES.contains(&backend)
 }
+
+/// True if a receiver cannot be shared.
+pub(crate) fn is_alone(backend: &str) -> bool {
+    ALONE.contains(&backend)
+}
+
+/// A test of one row: its name, whether the row is of that kind, and what it does.
+type RowTest = (&'static str, bool, fn(&Pair));
 
 /// The tests that need no pair.
 pub(crate) fn trials() -> Vec<Trial> {
@@ -56,7 +67,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         })
     };
     let of_rows = BACKENDS.iter().filter(|row| is_built(row)).flat_map(|row| {
-        let tests: [(&str, bool, fn(&Pair)); 2] = [
+        let tests: [RowTest; 2] = [
             (
                 "receive_options_work_or_are_refused",
                 row.receives(),
@@ -95,7 +106,7 @@ fn of_row(row: &'static Backend, name: &str, test: fn(&Pair)) -> Trial {
 }
 
 fn the_lists_of_this_suite_are_of_rows() {
-    for name in TEMPLATES.iter().chain(STEERERS) {
+    for name in TEMPLATES.iter().chain(STEERERS).chain(ALONE) {
         assert!(BACKENDS.iter().any(|row| row.name == *name), "{name}");
     }
 }
@@ -149,8 +160,11 @@ const RX_OPTIONS: &[RxOption] = &[
     ("sources", |config| config.sources = true),
 ];
 
+/// An option of rings, and how it is asked for.
+type RingOption = (&'static str, fn(&mut RingConfig));
+
 /// Every option of rings, in either direction.
-const RING_OPTIONS: &[(&str, fn(&mut RingConfig))] = &[
+const RING_OPTIONS: &[RingOption] = &[
     ("--interface", |ring| ring.interface = Some("lo".to_owned())),
     ("--queue", |ring| ring.queue = Some(0)),
     ("--xdp", |ring| ring.attach = Some(Attach::Generic)),
@@ -172,8 +186,10 @@ fn receive_options_work_or_are_refused(pair: &Pair) {
     let row = pair.rx;
     let known: Vec<&str> = RX_OPTIONS.iter().map(|(option, _)| *option).collect();
     expect_known(row.rx_options, &known);
+    // A library may open what the process keeps for good.
+    drop(pair.open_rx(&pair.rx_config()));
     for (option, set) in RX_OPTIONS {
-        try_rx_option(pair, option, |config| set(config));
+        try_rx_option(pair, option, set);
     }
     for (option, set) in RING_OPTIONS {
         try_rx_option(pair, option, |config| set(&mut config.ring));
@@ -217,7 +233,7 @@ fn send_options_work_or_are_refused(pair: &Pair) {
     let known: Vec<&str> = TX_OPTIONS.iter().map(|(option, _)| *option).collect();
     expect_known(pair.tx.tx_options, &known);
     for (option, set) in TX_OPTIONS {
-        try_tx_option(pair, option, |config| set(config));
+        try_tx_option(pair, option, set);
     }
     for (option, set) in RING_OPTIONS {
         try_tx_option(pair, option, |config| set(&mut config.ring));

@@ -126,6 +126,7 @@ impl Pair {
             Some(("tx", option)) => self.tx_honours(option),
             _ => match *need {
                 "numbers" => self.numbers(),
+                "sharers" => !options::is_alone(self.rx.name),
                 "loopback" => self.place.is_loopback(),
                 "lab" => !self.place.is_loopback(),
                 "receiving socket" => self.rx.layer == Layer::Payload,

@@ -10,25 +10,25 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "naming_the_peer_in_each_packet_works_too",
         needs: &["tx --no-connect"],
-        scope: Scope::EverySender,
+        scope: Scope::Senders,
         run: naming_the_peer_in_each_packet_works_too,
     },
     Scenario {
         name: "sending_nothing_does_nothing",
         needs: &[],
-        scope: Scope::EverySender,
+        scope: Scope::Senders,
         run: sending_nothing_does_nothing,
     },
     Scenario {
         name: "what_is_not_written_keeps_what_it_had",
         needs: &["numbers"],
-        scope: Scope::EverySender,
+        scope: Scope::Senders,
         run: what_is_not_written_keeps_what_it_had,
     },
     Scenario {
         name: "refusals_are_counted_by_their_reason",
         needs: &["sending socket"],
-        scope: Scope::EverySender,
+        scope: Scope::Senders,
         run: refusals_are_counted_by_their_reason,
     },
 ];

@@ -13,19 +13,19 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "stamped_traffic_is_accounted_for",
         needs: &["numbers", "tx --flows"],
-        scope: Scope::EveryPair,
+        scope: Scope::Pairs,
         run: stamped_traffic_is_accounted_for,
     },
     Scenario {
         name: "stamped_overload_is_accounted_for",
         needs: &["numbers"],
-        scope: Scope::EveryReceiver,
+        scope: Scope::Receivers,
         run: stamped_overload_is_accounted_for,
     },
     Scenario {
         name: "stamped_trains_are_accounted_for",
         needs: &["rx --gro", "tx --gso", "loopback"],
-        scope: Scope::EveryPair,
+        scope: Scope::Pairs,
         run: stamped_trains_are_accounted_for,
     },
 ];

@@ -13,31 +13,31 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "trains_come_as_their_datagrams",
         needs: &["rx --gro", "tx --gso", "loopback"],
-        scope: Scope::EveryPair,
+        scope: Scope::Pairs,
         run: trains_come_as_their_datagrams,
     },
     Scenario {
         name: "a_short_last_segment_stays_short",
         needs: &["rx --gro", "loopback"],
-        scope: Scope::EveryReceiver,
+        scope: Scope::Receivers,
         run: a_short_last_segment_stays_short,
     },
     Scenario {
         name: "a_train_that_does_not_fit_is_cut_and_told",
         needs: &["rx --gro", "loopback"],
-        scope: Scope::EveryReceiver,
+        scope: Scope::Receivers,
         run: a_train_that_does_not_fit_is_cut_and_told,
     },
     Scenario {
         name: "a_receiver_without_gro_gets_the_same_datagrams",
         needs: &["tx --gso"],
-        scope: Scope::EveryPair,
+        scope: Scope::Pairs,
         run: a_receiver_without_gro_gets_the_same_datagrams,
     },
     Scenario {
         name: "single_datagrams_reach_a_receiver_of_trains",
         needs: &["rx --gro"],
-        scope: Scope::EveryPair,
+        scope: Scope::Pairs,
         run: single_datagrams_reach_a_receiver_of_trains,
     },
 ];

@@ -16,61 +16,61 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "nothing_there_is_an_empty_batch",
         needs: &[],
-        scope: Scope::EveryReceiver,
+        scope: Scope::Receivers,
         run: nothing_there_is_an_empty_batch,
     },
     Scenario {
         name: "every_way_of_waiting_finds_what_is_there",
         needs: &[],
-        scope: Scope::EveryReceiver,
+        scope: Scope::Receivers,
         run: every_way_of_waiting_finds_what_is_there,
     },
     Scenario {
         name: "every_way_of_waiting_finds_what_comes_later",
         needs: &[],
-        scope: Scope::EveryReceiver,
+        scope: Scope::Receivers,
         run: every_way_of_waiting_finds_what_comes_later,
     },
     Scenario {
         name: "a_waiting_worker_stops",
         needs: &[],
-        scope: Scope::EveryReceiver,
+        scope: Scope::Receivers,
         run: a_waiting_worker_stops,
     },
     Scenario {
         name: "sharers_divide_the_packets",
         needs: &["receiving socket"],
-        scope: Scope::EveryReceiver,
+        scope: Scope::Receivers,
         run: sharers_divide_the_packets,
     },
     Scenario {
         name: "sharers_wait_each_for_its_own_time",
         needs: &["receiving socket"],
-        scope: Scope::EveryReceiver,
+        scope: Scope::Receivers,
         run: sharers_wait_each_for_its_own_time,
     },
     Scenario {
         name: "a_group_divides_the_flows",
         needs: &["rx --reuseport"],
-        scope: Scope::EveryReceiver,
+        scope: Scope::Receivers,
         run: a_group_divides_the_flows,
     },
     Scenario {
         name: "a_taken_address_is_refused",
         needs: &["receiving socket"],
-        scope: Scope::EveryReceiver,
+        scope: Scope::Receivers,
         run: a_taken_address_is_refused,
     },
     Scenario {
         name: "an_address_is_free_again_after_use",
         needs: &[],
-        scope: Scope::EveryPair,
+        scope: Scope::Pairs,
         run: an_address_is_free_again_after_use,
     },
     Scenario {
         name: "no_descriptor_is_left_open",
         needs: &[],
-        scope: Scope::EveryPair,
+        scope: Scope::Pairs,
         run: no_descriptor_is_left_open,
     },
 ];
@@ -125,11 +125,9 @@ fn every_way_of_waiting_finds_what_is_there(pair: &Pair) {
 }
 
 fn every_way_of_waiting_finds_what_comes_later(pair: &Pair) {
-    let waits = [
-        Wait::Block(PATIENCE),
-        Wait::Spin(PATIENCE),
-        Wait::Epoll(PATIENCE),
-    ];
+    // One that slept through would wake only when the test has given up.
+    let long = 3 * PATIENCE;
+    let waits = [Wait::Block(long), Wait::Spin(long), Wait::Epoll(long)];
     for wait in waits {
         let (mut rx, mut tx) = pair.open();
         let waiting = thread::spawn(move || {
@@ -140,7 +138,8 @@ fn every_way_of_waiting_finds_what_comes_later(pair: &Pair) {
         });
         thread::sleep(Duration::from_millis(20));
         send_numbers(&mut *tx, 0, 42, 1);
-        let came = waiting.join().expect("the receiver did not panic");
+        let came = within_patience(&format!("{wait:?}"), move || waiting.join());
+        let came = came.expect("the receiver did not panic");
         assert_eq!(came, Some(42), "{wait:?}");
     }
 }

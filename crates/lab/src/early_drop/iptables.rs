@@ -64,10 +64,12 @@ impl Rule for RawRule<'_> {
     }
 
     fn remove(&mut self) -> Result<(), Error> {
-        let programs = std::mem::take(&mut self.programs);
-        let ends = programs.iter().map(|program| self.change(program, "-D"));
         // Every one of them is tried, whatever became of the one before.
-        ends.fold(Ok(()), |all, one| all.and(one))
+        let mut all = Ok(());
+        for program in std::mem::take(&mut self.programs) {
+            all = all.and(self.change(program, "-D"));
+        }
+        all
     }
 }
 

@@ -8,7 +8,7 @@ use crate::messages::{Extras, Received};
 use crate::{Error, Result};
 use io_uring::types::{CancelBuilder, Fixed, Napi, NapiTracking, SubmitArgs, Timespec};
 use io_uring::{cqueue, opcode};
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::io;
 use std::mem;
 use std::net::SocketAddr;
@@ -362,11 +362,9 @@ impl ReceiveRing {
         self.calls += self.ring.calls;
         self.ring = ring;
         self.armed = false;
-        for id in 0..self.buffers.shape().count {
-            if !self.kept.iter().any(|(kept, _)| *kept == Some(id)) {
-                self.buffers.give(id);
-            }
-        }
+        let kept: HashSet<u16> = self.kept.iter().filter_map(|(id, _)| *id).collect();
+        let others = (0..self.buffers.shape().count).filter(|id| !kept.contains(id));
+        others.for_each(|id| self.buffers.give(id));
         self.buffers.publish();
         Ok(())
     }

@@ -16,6 +16,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::ptr;
 use std::slice;
+use std::thread;
 use std::time::Duration;
 
 /// `IORING_SEND_ZC_REPORT_USAGE` and `IORING_NOTIF_USAGE_ZC_COPIED`, include/uapi/linux/io_uring.h.
@@ -24,6 +25,9 @@ const COPIED: i32 = i32::MIN;
 /// How long the kernel may keep payloads before they are given up to it and others are used. A
 /// datagram waits that long only for a neighbour that does not answer.
 const RECLAIM_TIME: Duration = Duration::from_secs(1);
+
+/// How long to wait before a ring is asked for again that the kernel refused.
+const RENEW_PAUSE: Duration = Duration::from_millis(1);
 
 /// Payloads of up to `count` messages, and the ring that passes them to the kernel.
 ///
@@ -146,10 +150,17 @@ impl SendRing {
                     continue;
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                other => other?,
+                Err(error) => {
+                    self.reap(&mut each);
+                    // A new ring forgets the requests that were not passed on; in this one they
+                    // would go out with the next call. If there is none, that call fails as well.
+                    let _ = self.renew();
+                    return Err(error);
+                }
+                Ok(()) => {}
             }
             fresh = false;
-            left -= self.reap(&mut each);
+            left = left.saturating_sub(self.reap(&mut each));
         }
         Ok(())
     }
@@ -270,6 +281,8 @@ impl SendRing {
                 if self.renew().is_ok() {
                     return;
                 }
+                // There may be descriptors and memory again soon.
+                thread::sleep(RENEW_PAUSE);
             }
         }
     }
@@ -348,7 +361,6 @@ fn open(sockets: &[UdpSocket], arena: &Mapping, shape: &Shape) -> Result<Ring> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::thread;
 
     fn ring(zero_copy: bool, count: usize) -> Option<(SendRing, std::net::UdpSocket)> {
         // Where io_uring is forbidden there is nothing to test.
@@ -420,6 +432,27 @@ mod tests {
             // What is in the payloads outlives the ring.
             ring.send(0, 0..8, |_, _| {}).unwrap();
             receive_numbers(&receiver, 32, 8);
+        }
+    }
+
+    #[test]
+    fn what_a_broken_call_left_behind_is_not_sent_later() {
+        for zero_copy in [false, true] {
+            let Some((mut ring, receiver)) = ring(zero_copy, 8) else {
+                return;
+            };
+            send_numbers(&mut ring, 0, 8);
+            receive_numbers(&receiver, 0, 8);
+            // Whatever the cause, such as no memory: io_uring_enter(2) fails.
+            let null = std::fs::File::open("/dev/null").unwrap();
+            let broken = ring.ring.uring.as_raw_fd();
+            // SAFETY: two open descriptors; the second stays open, and the ring's own.
+            assert!(unsafe { libc::dup3(null.as_raw_fd(), broken, libc::O_CLOEXEC) } >= 0);
+            assert!(ring.send(0, 0..8, |_, _| {}).is_err());
+            send_numbers(&mut ring, 8, 8);
+            receive_numbers(&receiver, 8, 8);
+            receiver.set_nonblocking(true).unwrap();
+            assert!(receiver.recv(&mut [0; 4]).is_err(), "one came twice");
         }
     }
 

@@ -44,7 +44,8 @@ impl MappedRing {
         // Linux before 5.4 has no flags and puts the offsets elsewhere.
         let flags = flags.ok_or_else(|| too_old("ring flags (Linux 5.4)"))?;
         let lie_before = [producer, consumer, flags].iter().all(|at| {
-            at.is_multiple_of(align_of::<AtomicU32>()) && *at + size_of::<AtomicU32>() <= bytes
+            let end = at.checked_add(size_of::<AtomicU32>());
+            at.is_multiple_of(align_of::<AtomicU32>()) && end.is_some_and(|end| end <= bytes)
         });
         if !lie_before || !descriptors.is_multiple_of(align_of::<AtomicU64>()) {
             return Err(too_old("ring offsets"));

@@ -7,7 +7,7 @@
 //! breaks the protocol makes a data race.
 
 use std::marker::PhantomData;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 /// `XDP_RING_NEED_WAKEUP` of include/uapi/linux/if_xdp.h.
 const NEED_WAKEUP: u32 = 1;
@@ -151,6 +151,9 @@ impl<M: RingMemory, S: Slot> Producer<M, S> {
     /// True if the kernel sleeps and wants to be called.
     #[inline]
     pub(super) fn needs_wakeup(&self) -> bool {
+        // A driver sets the flag before it looks at the index for the last time, so the index has
+        // to be out before the flag is read: otherwise each side could miss the other.
+        fence(Ordering::SeqCst);
         self.memory.flags().load(Ordering::Relaxed) & NEED_WAKEUP != 0
     }
 }

@@ -1,9 +1,9 @@
 //! What a receiving and a sending AF_XDP socket have in common: opening, binding, asking.
 
-use super::SocketConfig;
 use super::memory::MappedRing;
 use super::ring::{Piece, Slot};
 use super::umem::Umem;
+use super::{FRAMES_MAX, SocketConfig};
 use crate::{Error, Result};
 use rustix::io::Errno;
 use rustix::net::xdp::{
@@ -70,6 +70,11 @@ impl Socket {
     /// Opens a socket (`socket(2)`, `AF_XDP`) and registers its memory (`XDP_UMEM_REG`).
     pub(super) fn new(config: &SocketConfig<'_>, tail_bytes: usize) -> Result<Self> {
         let name = format!("{} queue {}", config.interface, config.queue);
+        // Beyond it, 32 bits could not say where a packet lies.
+        if !(1..=FRAMES_MAX).contains(&config.frames) {
+            let source = std::io::Error::from_raw_os_error(libc::EINVAL);
+            return Err(Error::new("setsockopt XDP_UMEM_REG", &name, source));
+        }
         let fd = net::socket_with(
             AddressFamily::XDP,
             SocketType::RAW,
@@ -198,7 +203,11 @@ impl Socket {
         };
         if answer != 0 {
             let refusal = std::io::Error::last_os_error();
-            return Err(Error::new("getsockopt SO_INCOMING_NAPI_ID", &self.name, refusal));
+            return Err(Error::new(
+                "getsockopt SO_INCOMING_NAPI_ID",
+                &self.name,
+                refusal,
+            ));
         }
         Ok(id)
     }

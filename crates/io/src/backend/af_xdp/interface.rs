@@ -29,15 +29,15 @@ impl Interface {
         }
         let invalid = |why: &str| Error::Invalid {
             option: "--interface",
-            value: "none".to_owned(),
+            value: "not given".to_owned(),
             why: why.to_owned(),
         };
         if address.is_unspecified() || address.is_multicast() {
-            let why = format!("{address} is no interface's own: name one");
+            let why = format!("{address} is no interface's own: name one by --interface IF");
             return Err(invalid(&why));
         }
         let index = address::interface_of(address)?.ok_or_else(|| {
-            let why = format!("no interface has the address {address}: name one");
+            let why = format!("no interface has the address {address}: name one by --interface IF");
             invalid(&why)
         })?;
         Self::of(index)

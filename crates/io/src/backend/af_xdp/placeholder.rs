@@ -41,8 +41,10 @@ impl Placeholder {
         classic::attach(socket.as_fd(), &[DROP_ALL])?;
         match socket.bind(&config.address) {
             Err(error)
+                // Nobody chooses a port at an address that is not ours.
                 if error.errno() == Some(errno::EADDRNOTAVAIL)
-                    && config.ring.interface.is_some() =>
+                    && config.ring.interface.is_some()
+                    && config.address.port() != 0 =>
             {
                 return Ok(None);
             }
@@ -105,5 +107,7 @@ mod tests {
         assert!(Placeholder::open(&config, 1).is_err());
         config.ring.interface = Some("lo".to_owned());
         assert!(Placeholder::open(&config, 1).unwrap().is_none());
+        config.address.set_port(0);
+        assert!(Placeholder::open(&config, 1).is_err());
     }
 }

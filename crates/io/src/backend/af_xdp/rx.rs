@@ -221,7 +221,9 @@ impl XdpRx {
                 at.saturating_duration_since(Instant::now())
             });
             if left.is_zero() {
-                return Ok(());
+                // The kernel wakes nobody when the interface goes away: only a call tells.
+                self.wakes += 1;
+                return self.receiver.wake();
             }
             let fd = self.receiver.as_fd();
             let woken = match wait {

@@ -1,6 +1,6 @@
 //! Sending: frames with headers of our own, written into shared memory.
 
-use super::errno::{EAGAIN, EBUSY, EINTR, ENOBUFS};
+use super::errno::{EAGAIN, EBUSY, EINTR, ENOBUFS, ENOMEM};
 use super::interface::Interface;
 use super::{BACKEND, explain, socket_config};
 use crate::link_path::LinkPath;
@@ -124,23 +124,22 @@ impl XdpTx {
     }
 
     /// Lets the kernel send what is in the ring, until it has taken everything or the time is up.
-    /// Returns how many datagrams the device dropped in the kernel's hands.
-    fn flush(&mut self, deadline: Instant) -> io::Result<u64> {
-        let mut dropped = 0;
+    /// Adds to `dropped` the datagrams that the device dropped in the kernel's hands.
+    fn flush(&mut self, deadline: Instant, dropped: &mut u64) -> io::Result<()> {
         loop {
             let before = self.sender.pending();
             // A driver that is at work takes the rest without being called.
             if before == 0 || self.is_zero_copy && !self.sender.needs_wakeup() {
-                return Ok(dropped);
+                return Ok(());
             }
             self.counters.calls += 1;
             let kicked = self.sender.kick();
             match kicked.map_err(|error| (error.raw_os_error(), error)) {
                 Err((Some(EBUSY), _)) if !self.is_zero_copy => {
-                    dropped += 1;
+                    *dropped += 1;
                     continue;
                 }
-                Ok(()) | Err((Some(EAGAIN | EBUSY | ENOBUFS | EINTR), _)) => {}
+                Ok(()) | Err((Some(EAGAIN | EBUSY | ENOBUFS | ENOMEM | EINTR), _)) => {}
                 Err((_, error)) => return Err(error),
             }
             if self.sender.pending() < before {
@@ -148,9 +147,19 @@ impl XdpTx {
             }
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() || self.is_zero_copy {
-                return Ok(dropped);
+                return Ok(());
             }
             self.pause(left)?;
+        }
+    }
+
+    /// Counts what was offered, and what was dropped. What an earlier call left in the ring, and
+    /// counted as accepted, may be dropped in this one: the counters are put right, and no call
+    /// answers more than it was asked.
+    fn count(&mut self, offered: u64, dropped: u64) {
+        self.counters.accepted = (self.counters.accepted + offered).saturating_sub(dropped);
+        if dropped > 0 {
+            *self.counters.refused.entry(EBUSY).or_default() += dropped;
         }
     }
 
@@ -179,7 +188,12 @@ impl Tx for XdpTx {
         while filled < datagrams {
             let more = self.fill(flow, filled, datagrams);
             filled += more;
-            dropped += self.flush(deadline)?;
+            if let Err(error) = self.flush(deadline, &mut dropped) {
+                // What the kernel left in the ring was not sent.
+                let left = self.sender.pending() as usize;
+                self.count(filled.saturating_sub(left) as u64, dropped);
+                return Err(error);
+            }
             if more == 0 {
                 let left = deadline.saturating_duration_since(Instant::now());
                 if left.is_zero() {
@@ -189,13 +203,8 @@ impl Tx for XdpTx {
                 self.pause(left)?;
             }
         }
-        // What an earlier call left in the ring, and counted as accepted, may be dropped in this
-        // one: the counters are put right, and no call answers more than it was asked.
         let offered = filled as u64;
-        self.counters.accepted = (self.counters.accepted + offered).saturating_sub(dropped);
-        if dropped > 0 {
-            *self.counters.refused.entry(EBUSY).or_default() += dropped;
-        }
+        self.count(offered, dropped);
         let refused = dropped.min(offered);
         Ok(Sent {
             accepted: offered - refused,
@@ -215,6 +224,6 @@ impl Tx for XdpTx {
 impl Drop for XdpTx {
     /// What was accepted is sent before the socket closes, as far as the kernel lets it.
     fn drop(&mut self) {
-        let _ = self.flush(Instant::now() + SEND_TIMEOUT);
+        let _ = self.flush(Instant::now() + SEND_TIMEOUT, &mut 0);
     }
 }

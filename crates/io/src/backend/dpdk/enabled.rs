@@ -47,6 +47,7 @@ pub(super) fn probe() -> Support {
 pub(super) fn open_rx(config: &RxConfig) -> Result<Box<dyn Rx>, Error> {
     let cpus = sched::affinity(sched::thread_id())?;
     let arguments = Arguments::new(&config.ring, &cpus)?;
+    let is_default = arguments.device.is_none();
     let (device, frame_bytes) = match arguments.device {
         Some(device) => (device, FRAME_BYTES),
         None => tap::device(config)?,
@@ -59,7 +60,7 @@ pub(super) fn open_rx(config: &RxConfig) -> Result<Box<dyn Rx>, Error> {
         frame_bytes,
     };
     let tap = match device.starts_with(tap::DRIVER) {
-        true => Some(Arc::new(Tap::claim(&device, config.address)?)),
+        true => Some(Arc::new(Tap::claim(&device, config.address, is_default)?)),
         false => None,
     };
     let mut config = config.clone();
@@ -310,7 +311,7 @@ impl Rx for DpdkRx {
         let hand = match (shared.deal(), &shared.tap) {
             (Ok(hand), _) => hand,
             // The default device has one ring; another device gets its part of the flows.
-            (Err(_), Some(tap)) if shared.config.ring.arguments.is_empty() => {
+            (Err(_), Some(tap)) if tap.is_default => {
                 let (device, _) = tap::device(&shared.config)?;
                 let (config, tap) = (shared.config.clone(), Some(Arc::clone(tap)));
                 return Ok(Box::new(Self::open(&device, shared.options, config, tap)?));

@@ -11,7 +11,7 @@ use mpps_os::poll::Waiter;
 use mpps_os::uring::ReceiveRing;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,13 +30,9 @@ pub(super) struct UringRx {
     ring: ReceiveRing,
     socket: Arc<SharedSocket>,
     waiter: Waiter,
-    /// What the waiter watches.
-    watched: RawFd,
     descriptors: Vec<Descriptor>,
     sources: Option<Vec<Option<SocketAddr>>>,
     counters: RxCounters,
-    /// System calls of waiters that were replaced.
-    waited: u64,
     busy_poll_us: Option<u32>,
     buffers: usize,
     caps: RxCaps,
@@ -90,14 +86,12 @@ impl UringRx {
             ring.set_busy_poll(microseconds)?;
         }
         Ok(Self {
-            watched: ring.as_fd().as_raw_fd(),
             ring,
             socket,
             waiter: Waiter::new(),
             descriptors: Vec::with_capacity(caps.batch),
             sources: sources.then(|| Vec::with_capacity(caps.batch)),
             counters: RxCounters::default(),
-            waited: 0,
             busy_poll_us,
             buffers,
             caps,
@@ -108,9 +102,8 @@ impl UringRx {
     fn fill(&mut self, wait: Wait) -> io::Result<()> {
         let Self {
             ring,
+            socket,
             waiter,
-            watched,
-            waited,
             descriptors,
             sources,
             ..
@@ -121,17 +114,11 @@ impl UringRx {
             _ => Duration::ZERO,
         };
         let ring = std::cell::RefCell::new(ring);
-        let sleep = |left| {
-            let ring = ring.borrow();
-            // Another thread took over, so that the ring is a new one.
-            if *watched != ring.as_fd().as_raw_fd() {
-                *watched = ring.as_fd().as_raw_fd();
-                *waited += std::mem::take(waiter).calls();
-            }
-            match wait {
-                Wait::Epoll(_) => waiter.epoll(ring.as_fd(), left),
-                _ => waiter.poll(ring.as_fd(), left),
-            }
+        // The socket is watched and not the ring: with DEFER_TASKRUN a datagram becomes a
+        // completion, for which the ring wakes its watchers, only once this thread asks for it.
+        let sleep = |left| match wait {
+            Wait::Epoll(_) => waiter.epoll(socket.as_fd(), left),
+            _ => waiter.poll(socket.as_fd(), left),
         };
         let call = |waiting| {
             descriptors.clear();
@@ -178,7 +165,7 @@ impl Rx for UringRx {
     fn counters(&self) -> RxCounters {
         RxCounters {
             dropped: self.socket.dropped(),
-            system_calls: self.ring.calls() + self.waiter.calls() + self.waited,
+            system_calls: self.ring.calls() + self.waiter.calls(),
             rearmed: self.ring.rearmed(),
             ..self.counters
         }

@@ -18,6 +18,8 @@ struct UringTx {
     /// Datagrams per message.
     segments: usize,
     zero_copy: bool,
+    /// True once the kernel told whether it copies.
+    is_mode_known: bool,
     /// Messages of a send that the kernel had no room for yet, in order.
     pending: Vec<usize>,
     counters: TxCounters,
@@ -36,6 +38,7 @@ pub(super) fn open(config: &TxConfig) -> Result<Box<dyn Tx>, Error> {
         payload_bytes: config.payload_bytes,
         segments,
         zero_copy,
+        is_mode_known: false,
         pending: Vec::with_capacity(config.batch),
         counters: TxCounters::default(),
         caps,
@@ -186,11 +189,11 @@ impl Tx for UringTx {
         self.ring
             .set_bytes(last, last_segments * self.payload_bytes);
         let datagrams_of = |at: usize| if at == last { last_segments } else { segments } as u64;
-        let notified = self.ring.copied().1;
         let sent = self.pass_all(flow, count, datagrams_of);
         self.ring.set_bytes(last, segments * self.payload_bytes);
         // The first notifications tell what was granted.
-        if notified == 0 && self.ring.copied().1 > 0 {
+        if !self.is_mode_known && self.ring.copied().1 > 0 {
+            self.is_mode_known = true;
             self.tell_mode();
         }
         sent

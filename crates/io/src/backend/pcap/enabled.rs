@@ -7,7 +7,7 @@ use crate::backend::held_port::{HeldPort, Interface};
 use crate::{
     Batch, Descriptor, Error, Layer, Mode, Rx, RxCaps, RxConfig, RxCounters, RxDrop, Wait, wire,
 };
-use mpps_os::packet_socket::PacketSocket;
+use mpps_os::packet_socket::{PacketSocket, close_on_exec};
 use mpps_os::poll::Waiter;
 use pcap::{Active, Capture, Direction, Linktype};
 use std::cell::{Cell, RefCell};
@@ -75,6 +75,8 @@ pub(super) fn open_rx(config: &RxConfig) -> Result<Box<dyn Rx>, Error> {
     let filter = (!config.ring.all_traffic).then(|| expression(port.address));
     let mut capture = open(&interface.name, bytes, filter.as_deref())
         .map_err(|error| refusal(&interface.name, &error))?;
+    // The library does not do it.
+    close_on_exec(capture.as_fd())?;
     let stat = capture
         .stats()
         .map_err(|error| refusal(&interface.name, &error))?;

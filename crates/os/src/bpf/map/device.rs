@@ -41,6 +41,17 @@ impl DeviceMap {
         self.table
             .update(&bytes_of(&[slot]), &bytes_of(&[interface_index]))
     }
+
+    /// Whether a slot holds an interface. The kernel empties it when the interface goes away.
+    ///
+    /// bpf(2), `BPF_MAP_LOOKUP_ELEM`.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's refusal.
+    pub fn holds(&self, slot: u32) -> Result<bool> {
+        self.table.lookup(&bytes_of(&[slot]), &mut [0; 4])
+    }
 }
 
 impl AsFd for DeviceMap {

@@ -24,6 +24,8 @@ const BLOCK_BYTES: u32 = 65_536;
 pub(super) struct Tap {
     /// The port, at which the kernel is not to answer.
     pub(super) port: HeldPort,
+    /// True if no user named the device, so that there may be more of them.
+    pub(super) is_default: bool,
     _membership: Membership,
 }
 
@@ -32,10 +34,15 @@ impl Tap {
     ///
     /// # Errors
     /// Another tap of this process is there; what a bind can meet.
-    pub(super) fn claim(device: &str, address: SocketAddr) -> Result<Self, Error> {
+    pub(super) fn claim(
+        device: &str,
+        address: SocketAddr,
+        is_default: bool,
+    ) -> Result<Self, Error> {
         Ok(Self {
             _membership: Membership::claim(device)?,
             port: HeldPort::open(address)?,
+            is_default,
         })
     }
 }
