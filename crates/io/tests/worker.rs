@@ -2,8 +2,8 @@
 
 use mpps_io::{
     Batch, Descriptor, Error, Frames, Inspect, Layer, Mode, Rx, RxCaps, RxConfig, RxCounters,
-    RxDrop, RxReport, RxTask, RxWorker, Sent, Stamp, StampKind, Stop, Tx, TxCaps, TxConfig, TxCounters, TxTask,
-    TxWorker, Wait, backend,
+    RxDrop, RxReport, RxTask, RxWorker, Sent, Stamp, StampKind, Stop, Tx, TxCaps, TxConfig,
+    TxCounters, TxTask, TxWorker, Wait, backend,
 };
 use std::collections::VecDeque;
 use std::io;

@@ -41,9 +41,16 @@ fn remedy(refusal: &Refusal) -> Option<String> {
     let object = &refusal.object;
     let text = match (refusal.errno()?, refusal.call) {
         (98, _) => format!(
-            "another program has it: `ss -ulpn` shows which, or let both have it with --reuseport \
-             (if the other allows it), or take another port than {object}"
+            "another program has it: `ss -ulpn` shows which; take another port than {object}, or \
+             let sockets share it with --reuseport (if the other allows it)"
         ),
+        (16 | 17, "bpf BPF_LINK_CREATE") => "an XDP program is there already, of another receiver \
+            or another program: `ip link` shows it as prog/xdp; end what attached it, or name \
+            another --interface"
+            .to_owned(),
+        (16, "bind AF_XDP") => "another AF_XDP socket has this queue: end its program, or take \
+            another --queue"
+            .to_owned(),
         (99, _) if object.starts_with('[') => "no interface here has this address, or IPv6 is \
             switched off (sysctl net.ipv6.conf.all.disable_ipv6): `ip address` lists them"
             .to_owned(),
@@ -51,7 +58,13 @@ fn remedy(refusal: &Refusal) -> Option<String> {
         (97, _) => "this machine has IPv6 switched off: use an IPv4 address".to_owned(),
         (101 | 113, _) => "there is no route to it: `ip route get ADDR` tells more".to_owned(),
         (1 | 13, "bind") => "ports below 1024 need root: take a higher port".to_owned(),
-        (1 | 13, _) => "run as root, or with the capability that the call needs".to_owned(),
+        (1, "io_uring_setup") => "it is switched off for this user (sysctl \
+            kernel.io_uring_disabled), or by the sandbox it runs in: run as root"
+            .to_owned(),
+        (1 | 13, call) => match capability(call) {
+            Some(names) => format!("run as root, or with {names}"),
+            None => "run as root, or with the capability that the call needs".to_owned(),
+        },
         (19, "join multicast group") => "name an interface: --join GROUP%IF".to_owned(),
         (19, _) => format!("there is no interface {object}: `ip link` lists them"),
         (24, _) => "too many open files: raise `ulimit -n`, or use fewer --flows".to_owned(),
@@ -66,6 +79,20 @@ fn remedy(refusal: &Refusal) -> Option<String> {
         _ => return None,
     };
     Some(text)
+}
+
+/// What a system call asks for (capabilities(7)).
+fn capability(call: &str) -> Option<&'static str> {
+    match call {
+        "socket AF_XDP" | "socket AF_PACKET" => Some("CAP_NET_RAW"),
+        // A filter adds what it read in a packet to a pointer, which the verifier grants to
+        // CAP_PERFMON (kernel/bpf/verifier.c); the sockets that it serves need the last one.
+        call if call.starts_with("bpf ") => {
+            Some("CAP_BPF, CAP_PERFMON, CAP_NET_ADMIN and CAP_NET_RAW")
+        }
+        call if call.starts_with("unshare ") => Some("CAP_SYS_ADMIN"),
+        _ => None,
+    }
 }
 
 #[cfg(test)]
@@ -84,6 +111,18 @@ mod tests {
             "{line}"
         );
         assert!(!line.contains('\n'));
+    }
+
+    #[test]
+    fn a_missing_capability_has_its_name() {
+        for (call, name) in [
+            ("socket AF_PACKET", "CAP_NET_RAW"),
+            ("bpf BPF_MAP_CREATE", "CAP_BPF"),
+        ] {
+            let refusal = Refusal::new(call, "eth1", io::Error::from_raw_os_error(1));
+            let line = explain(&anyhow::Error::new(refusal));
+            assert!(line.contains("root") && line.contains(name), "{line}");
+        }
     }
 
     #[test]

@@ -121,10 +121,10 @@ pub(crate) fn ledgers(rung: &RungResult) -> impl Iterator<Item = &Ledger> {
 pub(crate) fn fault(ledger: &Ledger) -> Option<&'static str> {
     if ledger.balances() {
         None
-    } else if ledger.unaccounted == 0 {
-        Some("is not exact")
-    } else {
+    } else if ledger.is_exact() {
         Some("DOES NOT BALANCE")
+    } else {
+        Some("is not exact")
     }
 }
 

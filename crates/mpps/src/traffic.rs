@@ -26,7 +26,7 @@ pub struct RecvInterval {
     pub seconds: f64,
     /// Datagrams in it.
     pub received: u64,
-    /// Payload bytes in it.
+    /// Bytes in it, as [`RecvTotal::bytes`] counts them.
     pub bytes: u64,
     /// Datagrams per second in it.
     pub pps: f64,
@@ -55,7 +55,7 @@ pub struct RecvTotal {
     pub address: String,
     /// Datagrams received; those of a GRO train count each. End markers are not among them.
     pub received: u64,
-    /// Payload bytes.
+    /// Bytes of payload, or of whole frames where `arrival` is not `socket`.
     pub bytes: u64,
     /// First to last datagram.
     pub active_seconds: f64,
@@ -64,7 +64,8 @@ pub struct RecvTotal {
     pub pps_median: f64,
     /// What each thread got.
     pub threads: Vec<RecvThread>,
-    /// Packets that the kernel dropped at these sockets (`SO_MEMINFO`); with GRO a train is one.
+    /// Packets that the kernel dropped at these sockets (`SO_MEMINFO`) or rings, `drops` in one;
+    /// with GRO a train is one.
     pub socket_drops: u64,
     /// True if `socket_drops` counts trains.
     pub socket_drops_are_trains: bool,
@@ -126,7 +127,7 @@ pub struct RecvThread {
     pub received: u64,
     /// Its share of all, 0 to 1.
     pub share: f64,
-    /// Drops of its own socket; absent for the second and later threads of one shared socket.
+    /// Drops of its own socket or ring; absent for the second and later threads of one shared socket.
     pub socket_drops: Option<u64>,
     /// Datagrams per receive call.
     pub packets_per_call: f64,

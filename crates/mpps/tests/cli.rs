@@ -420,7 +420,9 @@ fn expect_named(ended: &Ended, names: &[&str]) {
 }
 
 fn help_fits_and_is_fine() {
-    let commands = ["lab", "recv", "send", "ledger", "compare", "backends", "undo"];
+    let commands = [
+        "lab", "recv", "send", "ledger", "compare", "backends", "undo",
+    ];
     let main = run(&mut mpps(&["--help"])).fine();
     for command in commands {
         assert!(main.out.contains(&format!("\n  {command}")), "{main:#?}");

@@ -43,6 +43,8 @@ struct Ring {
     /// True once a thread owns it.
     enabled: bool,
     indexed: bool,
+    /// How long the next sleep lets completions gather before one of them ends it (Linux 6.12).
+    gather: Option<Duration>,
     calls: u64,
 }
 
@@ -82,6 +84,7 @@ impl Ring {
             uring,
             enabled: false,
             indexed,
+            gather: None,
             calls: 0,
         })
     }
@@ -118,7 +121,12 @@ impl Ring {
             None => submitter.submit_and_wait(want),
             Some(time) => {
                 let time = Timespec::from(time.min(WAIT_MAX));
-                submitter.submit_with_args(want, &SubmitArgs::new().timespec(&time))
+                let mut arguments = SubmitArgs::new();
+                if let Some(gather) = self.gather {
+                    let microseconds = u32::try_from(gather.as_micros()).unwrap_or(u32::MAX);
+                    arguments = arguments.min_wait_usec(microseconds);
+                }
+                submitter.submit_with_args(want, &arguments.timespec(&time))
             }
         };
         match entered {

@@ -18,6 +18,8 @@ use program::{Clock, Counts, Recipe};
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
+use std::thread;
+use std::time::{Duration, Instant};
 
 pub(super) const BACKEND: Backend = Backend {
     name: "xdp",
@@ -49,8 +51,16 @@ const RECEIVED_NOWHERE: LiveFrames = LiveFrames {
     queue: 0,
 };
 
+/// Time between two sends at least. Each takes one of 65 534 numbers for pools of pages
+/// (`MEM_ID_MAX`, net/core/xdp.c), which is free again when the pool's last page is: a second
+/// later for pages that wait in a receiver's queue (`DEFER_TIME`, net/core/page_pool.c).
+const SEND_INTERVAL: Duration = Duration::from_micros(50);
+/// How long a send waits for a number if there is none.
+const NUMBER_WAIT: Duration = Duration::from_millis(5);
+
 /// Of include/uapi/asm-generic/errno-base.h.
 const ENODEV: i32 = 19;
+const ENOSPC: i32 = 28;
 
 /// The loopback interface of every namespace (`LOOPBACK_IFINDEX`, include/net/flow.h).
 const LOOPBACK_INDEX: u32 = 1;
@@ -127,6 +137,7 @@ fn open_tx(config: &TxConfig) -> Result<Box<dyn Tx>, Error> {
         counts: ArrayMap::create("mpps_counts", 1)?,
         devices,
         program: None,
+        last: Instant::now(),
         counters: TxCounters::default(),
         caps,
     };
@@ -168,6 +179,8 @@ struct XdpTx {
     devices: DeviceMap,
     /// The program for the present payload, which is a constant in it.
     program: Option<Generator>,
+    /// When the last send ended.
+    last: Instant,
     counters: TxCounters,
     caps: TxCaps,
 }
@@ -291,6 +304,9 @@ impl Tx for XdpTx {
         if !self.devices.holds(0).map_err(|error| error.source)? {
             return Err(io::Error::from_raw_os_error(ENODEV));
         }
+        while self.last.elapsed() < SEND_INTERVAL {
+            std::hint::spin_loop();
+        }
         let before = self.made().map_err(|error| error.source)?;
         let (runs, batch) = (self.runs(datagrams), self.batch);
         let ran = match &self.program {
@@ -300,11 +316,18 @@ impl Tx for XdpTx {
             }
             None => Ok(()),
         };
+        self.last = Instant::now();
         self.counters.calls += 1;
         let made = self.made().map_err(|error| error.source)?;
         let accepted = made.wrapping_sub(before);
         self.counters.accepted += accepted;
         match ran {
+            Err(error) if accepted == 0 && error.errno() == Some(ENOSPC) => {
+                // No number for the pool: those of earlier sends come back with their last page.
+                self.counters.blocked += 1;
+                thread::sleep(NUMBER_WAIT);
+                Ok(Sent::default())
+            }
             // A signal, or a moment without memory: what was made until then is out.
             Err(error) if accepted == 0 && error.source.kind() != io::ErrorKind::Interrupted => {
                 Err(error.source)

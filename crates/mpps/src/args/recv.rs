@@ -11,8 +11,9 @@ use std::time::Duration;
 /// Arguments of `mpps recv`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Prints the rate each second (packets, payload mebibytes, payload megabits) \
-    and totals at the end; Ctrl-C ends it. Byte counts take k, M, G (1024s), times s, ms, m."
+    after_help = "Prints the rate each second (packets, mebibytes and megabits of \
+    payload, or of frames) and totals at the end; Ctrl-C ends it. Byte counts take k, M, G \
+    (1024s), times s, ms, m."
 )]
 pub(crate) struct RecvArgs {
     /// Where to listen

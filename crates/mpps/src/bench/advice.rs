@@ -8,89 +8,91 @@ const ALIKE: f64 = 0.10;
 
 /// Sentences about the measured rows; none if nothing was measured.
 pub(crate) fn advice(rows: &[BenchRow]) -> Vec<String> {
-    let measured: Vec<&BenchRow> = rows
+    let measured = rows
         .iter()
-        .filter(|row| row.mpps_median.is_some() && !row.path.ends_with("_drop"))
-        .collect();
-    let alone: Vec<&BenchRow> = measured
-        .iter()
-        .copied()
-        .filter(|row| !row.napi.starts_with("application's CPU") || is_polling(row))
-        .collect();
-    let mut sentences = Vec::new();
-    let Some(reference) = alone
-        .iter()
-        .find(|row| row.path == "recvmmsg" && row.reference)
-    else {
-        return sentences;
-    };
-    let base = rate(reference);
-    if let Some(fastest) = best(&alone, rate) {
-        sentences.push(match times(rate(fastest), base) {
-            Some(times) => format!(
-                "For the highest rate choose {}: {:.2} Mpps, {times} of recvmmsg's {base:.2}.",
-                name(fastest),
-                rate(fastest)
-            ),
-            None => format!(
-                "For the highest rate stay with recvmmsg: {base:.2} Mpps, and nothing here is faster \
-                 by more than the noise."
-            ),
-        });
-    }
-    let sockets: Vec<&BenchRow> = alone.iter().copied().filter(|row| is_socket(row)).collect();
-    if let Some(socket) = best(&sockets, rate) {
-        sentences.push(match times(rate(socket), base) {
-            Some(times) => format!(
-                "To keep ordinary sockets (firewall, routing, IP fragments, checksums) choose {}: \
-                 {:.2} Mpps, {times} of recvmmsg's.",
-                name(socket),
-                rate(socket)
-            ),
-            None => {
-                "To keep ordinary sockets stay with recvmmsg: no other socket path is faster here."
-                    .to_owned()
-            }
-        });
-    }
-    let cost = |row: &BenchRow| -> f64 {
-        let cost = row.cpu_ns_per_packet.as_ref();
-        let app = cost.and_then(|cost| cost.app).unwrap_or(f64::INFINITY);
-        app + cost.and_then(|cost| cost.softirq).unwrap_or(0.0)
-    };
-    let sleeping: Vec<&BenchRow> = alone
-        .iter()
-        .copied()
-        .filter(|row| !row.mode.starts_with("spin") && has_whole_cost(row))
-        .collect();
-    if let Some(cheapest) = best(&sleeping, |row| -cost(row)) {
-        sentences.push(format!(
-            "For the least CPU choose {}: {:.0} ns a packet, kernel thread included, against {:.0} ns.",
-            name(cheapest),
-            cost(cheapest),
-            cost(reference)
-        ));
-    }
-    let shared: Vec<&BenchRow> = measured
+        .filter(|row| row.mpps_median.is_some() && !row.path.ends_with("_drop"));
+    let (shared, alone): (Vec<&BenchRow>, Vec<&BenchRow>) =
+        measured.partition(|row| row.napi.starts_with("application's CPU"));
+    let sentences = [
+        fastest(&alone),
+        fastest_socket(&alone),
+        cheapest(&alone),
+        best_on_one_cpu(&shared),
+    ];
+    sentences.into_iter().flatten().collect()
+}
+
+fn fastest(rows: &[&BenchRow]) -> Option<String> {
+    let base = rate(reference(rows)?);
+    let fastest = best(rows, rate)?;
+    Some(match times(rate(fastest), base) {
+        Some(times) => format!(
+            "For the highest rate choose {}: {:.2} Mpps, {times} recvmmsg's {base:.2}.",
+            name(fastest),
+            rate(fastest)
+        ),
+        None => format!(
+            "For the highest rate stay with recvmmsg: {base:.2} Mpps, and nothing here is faster by \
+             more than the noise."
+        ),
+    })
+}
+
+fn fastest_socket(rows: &[&BenchRow]) -> Option<String> {
+    let base = rate(reference(rows)?);
+    let sockets: Vec<&BenchRow> = rows.iter().copied().filter(|row| is_socket(row)).collect();
+    let socket = best(&sockets, rate)?;
+    Some(match times(rate(socket), base) {
+        Some(times) => format!(
+            "To keep ordinary sockets (firewall, routing, IP fragments, checksums) choose {}: {:.2} \
+             Mpps, {times} recvmmsg's.",
+            name(socket),
+            rate(socket)
+        ),
+        None => "To keep ordinary sockets stay with recvmmsg: no other socket path is faster here."
+            .to_owned(),
+    })
+}
+
+fn cheapest(rows: &[&BenchRow]) -> Option<String> {
+    let reference = reference(rows)?;
+    // A receiver that spins uses a CPU whatever comes.
+    let sleeping: Vec<&BenchRow> = rows
         .iter()
         .copied()
-        .filter(|row| row.napi.starts_with("application's CPU"))
+        .filter(|row| !row.mode.starts_with("spin") && whole_cost(row).is_some())
         .collect();
-    let base_shared = shared
-        .iter()
-        .find(|row| row.path == "recvmmsg" && row.reference);
-    if let (Some(best), Some(base)) = (best(&shared, rate), base_shared) {
-        if times(rate(best), rate(base)).is_some() {
-            sentences.push(format!(
-                "Where queue and application share one CPU choose {}: {:.2} Mpps against recvmmsg's \
-                 {:.2} under the same flood.",
-                name(best),
-                rate(best),
-                rate(base)
-            ));
-        }
-    }
-    sentences
+    let cheapest = best(&sleeping, |row| -whole_cost(row).unwrap_or(f64::INFINITY))?;
+    let (cost, base) = (whole_cost(cheapest)?, whole_cost(reference)?);
+    Some(format!(
+        "For the least CPU choose {}: {cost:.0} ns a packet, NAPI included, against recvmmsg's \
+         {base:.0} ns.",
+        name(cheapest)
+    ))
+}
+
+fn best_on_one_cpu(rows: &[&BenchRow]) -> Option<String> {
+    let base = rate(reference(rows)?);
+    let best = best(rows, rate)?;
+    times(rate(best), base)?;
+    Some(format!(
+        "Where queue and application share one CPU choose {}: {:.2} Mpps against recvmmsg's {base:.2} \
+         under the same flood.",
+        name(best),
+        rate(best)
+    ))
+}
+
+/// The row that the others are measured against.
+fn reference<'a>(rows: &[&'a BenchRow]) -> Option<&'a BenchRow> {
+    let is_reference = |row: &&&BenchRow| row.path == "recvmmsg" && row.reference;
+    rows.iter().find(is_reference).copied()
+}
+
+/// All CPU time of a datagram, if it is known: the application's, and NAPI's.
+fn whole_cost(row: &BenchRow) -> Option<f64> {
+    let cost = row.cpu_ns_per_packet.as_ref()?;
+    Some(cost.app? + cost.softirq?)
 }
 
 fn rate(row: &BenchRow) -> f64 {
@@ -105,16 +107,6 @@ fn best<'a>(rows: &[&'a BenchRow], figure: impl Fn(&BenchRow) -> f64) -> Option<
 /// `2.6 times`, or none if the two are alike.
 fn times(rate: f64, base: f64) -> Option<String> {
     (base > 0.0 && rate > base * (1.0 + ALIKE)).then(|| format!("{:.1} times", rate / base))
-}
-
-fn is_polling(row: &BenchRow) -> bool {
-    row.napi.ends_with("(it polls)")
-}
-
-/// True if all CPU time of the path is known: a kernel thread's, or none beside the application's.
-fn has_whole_cost(row: &BenchRow) -> bool {
-    let cost = row.cpu_ns_per_packet.as_ref();
-    is_polling(row) || cost.is_some_and(|cost| cost.softirq.is_some())
 }
 
 fn is_socket(row: &BenchRow) -> bool {

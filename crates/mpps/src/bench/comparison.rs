@@ -70,7 +70,7 @@ impl<'a> Comparison<'a> {
     /// How many runs there will be.
     pub(crate) fn steps(&self) -> usize {
         let runs = |row: &Row<'_>| {
-            let rounds = 1 + usize::from(row.is_metered());
+            let rounds = 1 + usize::from(row.meter.is_some());
             self.schedule.repeats * rounds + usize::from(row.is_received())
         };
         let measured = self.rows.iter().filter(|row| row.skipped.is_none());
@@ -95,7 +95,7 @@ impl<'a> Comparison<'a> {
                 }
                 row.costs.push(sample.cost);
                 row.samples.push(sample);
-                if let Some(meter) = row.meter.filter(|_| row.is_metered()) {
+                if let Some(meter) = row.meter {
                     step(&row.path);
                     let metered = meter.run(&row.path, self.schedule.time, Purpose::default())?;
                     // The calls that it takes are those of the run that the rate is of.
@@ -130,12 +130,6 @@ impl Row<'_> {
         matches!(self.path.takes, Takes::Backend { .. })
     }
 
-    /// True if its CPU time is measured in runs of their own. A receiver that polls the queue
-    /// itself, or never sleeps, tells its time anywhere.
-    fn is_metered(&self) -> bool {
-        self.meter.is_some() && !self.path.polls_itself()
-    }
-
     /// The ledger of a run whose packets are stamped, and whose drops are counted by reason where a
     /// socket receives them: with all witnesses, and too slow for a rate.
     fn run_exactly(&self, time: Duration) -> Result<Ledger> {
@@ -157,7 +151,7 @@ impl Row<'_> {
         let described = BenchRow {
             path: self.path.name.to_owned(),
             mode: self.path.variant.to_owned(),
-            napi: self.stage.napi_place(&self.path),
+            napi: self.stage.napi_place(),
             shares_cpu: self.stage.napi == Napi::WithApplication,
             reference: self.path.reference,
             queues: 1,
@@ -225,9 +219,6 @@ impl Row<'_> {
 
     /// How its CPU time was measured.
     fn method(&self) -> String {
-        if self.path.polls_itself() {
-            return "schedstat of the application, which polls the queue itself".to_owned();
-        }
         let who = match self.path.takes {
             Takes::Rule(_) => "schedstat of the NAPI thread",
             Takes::Backend { .. } => "schedstat of the application and of the NAPI thread",

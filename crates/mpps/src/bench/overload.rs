@@ -79,7 +79,7 @@ pub(crate) fn overload(
             "" => mode,
             variant => format!("{variant}: {mode}"),
         },
-        napi: stage.napi_place(path),
+        napi: stage.napi_place(),
         peak_mpps,
         kept: if peak_mpps > 0.0 {
             last / peak_mpps
@@ -106,6 +106,7 @@ fn peak(
     step: &mut impl FnMut(f64),
 ) -> Result<Option<f64>> {
     let mut best: f64 = 0.0;
+    let mut past = 0;
     let mut rate_pps = RATE_MIN_PPS;
     for _ in 0..STEPS_MAX {
         step(0.0);
@@ -114,9 +115,14 @@ fn peak(
             return Ok(None);
         }
         best = best.max(sample.mpps);
-        let is_past = sample.mpps < best * PAST_PEAK;
+        // One low run is noise, two in a row are the slope behind the peak.
+        past = if sample.mpps < best * PAST_PEAK {
+            past + 1
+        } else {
+            0
+        };
         let is_spent = sample.offered_mpps * 1e6 < rate_pps * 0.7;
-        if is_past || is_spent || sample.offered_mpps > 3.0 * best {
+        if past > 1 || is_spent || sample.offered_mpps > 3.0 * best {
             break;
         }
         rate_pps *= STEP;

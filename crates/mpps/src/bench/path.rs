@@ -154,6 +154,12 @@ impl Path {
         }
     }
 
+    /// True if the kernel is to leave the queue to the receiver. A socket that busy polls without
+    /// being preferred gets nothing from a queue that is left to it.
+    pub(crate) fn is_preferred(&self) -> bool {
+        self.polls_itself() && self.name == "af_xdp"
+    }
+
     /// `af_xdp, busy poll`.
     pub(crate) fn title(&self) -> String {
         match self.variant {

@@ -59,7 +59,7 @@ impl Stage<'_> {
             .sum();
         let softirq_ns = traffic
             .napi
-            .filter(|_| polled > 0 && !path.polls_itself())
+            .filter(|_| polled > 0)
             .map(|napi| napi.run_ns as f64 / polled as f64);
         Ok(Sample {
             mpps,

@@ -2,12 +2,14 @@
 
 use super::path::{Napi, Path, Takes};
 use super::sender::{PORT, Sender};
+use crate::failure;
 use crate::signal::Interrupt;
 use anyhow::{Context, Result};
 use mpps_host::Topology;
 use mpps_io::backend::{self, Support};
 use mpps_io::{Rx, RxConfig};
 use mpps_lab::{Delivery, Lab, LabConfig};
+use std::cell::Cell;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
@@ -51,6 +53,8 @@ pub(crate) struct Stage<'a> {
     pub(crate) napi: Napi,
     pub(crate) sender: &'a Sender,
     pub(crate) interrupt: &'a Interrupt,
+    /// True while the queue is left to a receiver that polls.
+    deferred: Cell<bool>,
 }
 
 impl<'a> Stage<'a> {
@@ -78,6 +82,7 @@ impl<'a> Stage<'a> {
             napi,
             sender,
             interrupt,
+            deferred: Cell::new(false),
         })
     }
 
@@ -88,11 +93,8 @@ impl<'a> Stage<'a> {
         Ok((*first).into())
     }
 
-    /// Where NAPI runs when this path is served.
-    pub(crate) fn napi_place(&self, path: &Path) -> String {
-        if path.polls_itself() {
-            return format!("application's CPU {} (it polls)", self.cpus.application);
-        }
+    /// Where NAPI runs.
+    pub(crate) fn napi_place(&self) -> String {
         let Cpus {
             generator,
             application,
@@ -114,7 +116,10 @@ impl<'a> Stage<'a> {
             Takes::Backend { .. } => {
                 let backend = backend::find(path.name)?;
                 match self.lab.receiver().run(backend.probe)? {
-                    Support::Yes => self.open_rx(path).err().map(|error| format!("{error:#}")),
+                    Support::Yes => {
+                        let tried = self.prepare(path).and_then(|()| self.open_rx(path));
+                        tried.err().map(|error| failure::explain(&error))
+                    }
                     Support::No { why, remedy } => Some(format!("{why}; {remedy}")),
                 }
             }
@@ -134,9 +139,15 @@ impl<'a> Stage<'a> {
         opened.with_context(|| format!("cannot receive by {}", path.name))
     }
 
-    /// Leaves the queue to the receiver while it polls itself.
+    /// Leaves the queue to a receiver that polls it itself, and takes it back for one that does not.
     pub(crate) fn prepare(&self, path: &Path) -> Result<()> {
-        let deferred = path.polls_itself().then_some(POLLING_DEFERRED);
-        Ok(self.lab.defer_polling(deferred)?)
+        // What was never set is not put back: an ordinary user may do neither.
+        if path.is_preferred() {
+            self.lab.defer_polling(Some(POLLING_DEFERRED))?;
+            self.deferred.set(true);
+        } else if self.deferred.replace(false) {
+            self.lab.defer_polling(None)?;
+        }
+        Ok(())
     }
 }

@@ -183,11 +183,9 @@ fn live(
             .partial_cmp(&a.mpps_median)
             .unwrap_or(Ordering::Equal)
     });
-    let links = mpps_os::netlink::link::list()?;
-    let names: Vec<&str> = links.iter().map(|link| link.name.as_str()).collect();
     let result = BenchResult {
         schema: BENCH_SCHEMA.to_owned(),
-        fingerprint: Fingerprint::collect(&names)?,
+        fingerprint: own_fingerprint()?,
         command: command_line(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         started,
@@ -262,12 +260,20 @@ fn curves(
 }
 
 fn notes(stages: &[Stage<'_>]) -> Vec<String> {
-    let mut notes: Vec<String> = stages
-        .iter()
-        .flat_map(|stage| stage.lab.notes().iter().cloned())
-        .collect();
-    notes.dedup();
+    let mut notes: Vec<String> = Vec::new();
+    for note in stages.iter().flat_map(|stage| stage.lab.notes()) {
+        if !notes.contains(note) {
+            notes.push(note.clone());
+        }
+    }
     notes
+}
+
+/// The machine, with all its interfaces.
+fn own_fingerprint() -> Result<Fingerprint> {
+    let links = mpps_os::netlink::link::list()?;
+    let names: Vec<&str> = links.iter().map(|link| link.name.as_str()).collect();
+    Ok(Fingerprint::collect(&names)?)
 }
 
 /// The machine, with both ends of the link.

@@ -30,9 +30,10 @@ pub(super) fn run(args: RecvArgs) -> Result<Outcome> {
     let interrupt = Interrupt::listen()?;
     let before = snapshot()?;
     let running = Running::start(&plan)?;
-    running.introduce()?;
     // A closed pipe ends the run like Ctrl-C does, but the workers must be stopped first.
-    let watched = running.watch(&interrupt);
+    let introduced = running.introduce();
+    let watched = introduced.and_then(|()| running.watch(&interrupt));
+    running.stop.stop();
     let finished = running.finish(before);
     report::print(&plan, finished, &watched?)?;
     Ok(Outcome::Fine)
@@ -141,6 +142,11 @@ impl Plan {
         payloads && !self.reuse_port && self.threads > 1
     }
 
+    /// True if what a thread's receiver dropped is told by no earlier thread.
+    fn owns_drops(&self, thread: usize) -> bool {
+        !self.is_shared() || thread == 0
+    }
+
     /// How many sockets get each datagram: one, or with multicast all of them.
     fn deliveries(&self) -> u64 {
         let is_copied = self.reuse_port && !self.groups.is_empty();
@@ -172,17 +178,22 @@ impl Plan {
         }
         let context = || format!("cannot receive at {}", self.args.address);
         let first = backend.open_rx(&config).with_context(context)?;
-        require(first.caps(), carve_out, &self.args.ring.required())?;
+        let required = self.args.ring.required();
+        require(first.caps(), carve_out, &required)?;
         // With port 0 the first socket's port is everybody's.
         config.address = first.caps().local_address;
         let mut receivers = vec![first];
-        for _ in 1..self.threads {
+        for thread in 1..self.threads {
             let next = if self.reuse_port {
                 backend.open_rx(&config)
             } else {
                 receivers[0].share()
             };
-            receivers.push(next.with_context(context)?);
+            let next = next.with_context(|| format!("thread {thread} of {}", self.threads));
+            let next = next.with_context(context)?;
+            // One queue may be granted less than another.
+            require(next.caps(), carve_out, &required)?;
+            receivers.push(next);
         }
         if self.args.steer == Steer::Cpu {
             let cpus: Vec<usize> = (0..self.threads)
@@ -220,6 +231,19 @@ fn queues(args: &RecvArgs) -> Option<usize> {
     usize::try_from(channels.rx.max(channels.combined)).ok()
 }
 
+/// How the threads share the packets, in words.
+fn threads(plan: &Plan, caps: &RxCaps) -> String {
+    let threads = plan.threads;
+    let queued = backend::find(caps.backend).is_ok_and(|row| row.rx_options.contains(&"--queue"));
+    match (caps.layer, queued) {
+        _ if threads == 1 => "one thread".to_owned(),
+        (Layer::Frame, true) => format!("{threads} threads, a queue each"),
+        (Layer::Frame, false) => format!("{threads} threads, a ring each"),
+        (Layer::Payload, _) if plan.reuse_port => format!("{threads} threads, a socket each"),
+        (Layer::Payload, _) => format!("{threads} threads on one socket"),
+    }
+}
+
 /// How packets reach a receiver, as the ledger wants to know it.
 fn arrival(caps: &RxCaps) -> &'static str {
     match caps.layer {
@@ -231,7 +255,10 @@ fn arrival(caps: &RxCaps) -> &'static str {
 
 /// Fails if the kernel granted less than was required.
 fn require(caps: &RxCaps, carve_out: Option<&CarveOut>, required: &[Property]) -> Result<()> {
-    let mode = caps.mode.clone().with(Property::Steered, carve_out.is_some());
+    let mode = caps
+        .mode
+        .clone()
+        .with(Property::Steered, carve_out.is_some());
     let lacking = mode.lacks(required);
     let Some(first) = lacking.first() else {
         return Ok(());
@@ -315,25 +342,34 @@ impl<'a> Running<'a> {
         let Some(caps) = self.workers.first().map(RxWorker::caps) else {
             return Ok(());
         };
-        let sockets = match (plan.threads, plan.reuse_port) {
-            (1, _) => "one thread".to_owned(),
-            (threads, true) => format!("{threads} threads, a socket each"),
-            (threads, false) => format!("{threads} threads on one socket"),
-        };
         let (address, name) = (caps.local_address, caps.backend);
+        let threads = threads(plan, caps);
         let gro = if caps.gro { ", GRO trains" } else { "" };
         say(
             plan,
-            &format!("receiving at {address} by {name}, {sockets}{gro}"),
+            &format!("receiving at {address} by {name}, {threads}{gro}"),
         )?;
         say(plan, &format!("mode: {}", caps.mode))?;
         for step in self.carve_out.iter().flat_map(CarveOut::steps) {
             say(plan, &format!("steered: {step}"))?;
         }
-        if let Some(got) = caps.receive_buffer_bytes {
-            // The kernel books twice what it grants.
-            let asked = plan.args.rcvbuf.unwrap_or(got);
-            say(plan, &SocketBuffer::receive(asked, got * 2)?.explanation())?;
+        if plan.args.all_traffic {
+            let all = "all traffic: every frame that the interface receives counts";
+            let gone = ", and none of them, neither ARP nor ssh, reaches the kernel";
+            let gone = if caps.mode.is_tap { "" } else { gone };
+            say(plan, &format!("{all}{gone}"))?;
+        }
+        match caps.receive_buffer_bytes {
+            Some(got) if caps.layer == Layer::Payload => {
+                // The kernel books twice what it grants.
+                let asked = plan.args.rcvbuf.unwrap_or(got);
+                say(plan, &SocketBuffer::receive(asked, got * 2)?.explanation())?;
+            }
+            Some(ring) => say(plan, &format!("ring {ring} bytes"))?,
+            None => {}
+        }
+        if caps.layer == Layer::Frame {
+            say(plan, "bytes are those of whole frames, headers included")?;
         }
         let sockets = if plan.reuse_port { plan.threads } else { 1 };
         if !plan.groups.is_empty() && sockets > 1 {
@@ -354,6 +390,8 @@ impl<'a> Running<'a> {
             .args
             .duration
             .map(|time| self.began_ns + time.as_nanos() as u64);
+        // A thread's first line is to know its CPU.
+        self.workers.iter().for_each(RxWorker::refresh);
         let result = loop {
             let now = monotonic_ns();
             let ends = meter.ends_ns().min(deadline.unwrap_or(u64::MAX));
@@ -374,7 +412,6 @@ impl<'a> Running<'a> {
                 break Ok(());
             }
         };
-        self.stop.stop();
         result.map(|()| meter)
     }
 
@@ -392,8 +429,8 @@ impl<'a> Running<'a> {
         self.print(&interval)?;
         if self.plan.args.verbose {
             for (thread, (now, last)) in now.iter().zip(last.iter()).enumerate() {
-                let owns_socket = self.plan.reuse_port || thread == 0;
-                let line = report::thread_line(thread, now, last, interval.seconds, owns_socket);
+                let owns_drops = self.plan.owns_drops(thread);
+                let line = report::thread_line(thread, now, last, interval.seconds, owns_drops);
                 say(self.plan, &line)?;
             }
         }

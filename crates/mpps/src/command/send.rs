@@ -31,9 +31,10 @@ pub(super) fn run(args: SendArgs) -> Result<Outcome> {
     let interrupt = Interrupt::listen()?;
     let before = snapshot()?;
     let running = Running::start(&plan)?;
-    running.introduce()?;
     // A closed pipe ends the run like Ctrl-C does, but the workers must be stopped first.
-    let watched = running.watch(&interrupt);
+    let introduced = running.introduce();
+    let watched = introduced.and_then(|()| running.watch(&interrupt));
+    running.stop.stop();
     let (total, error) = running.finish(&before);
     let meter = watched?;
     let total = meter.fill(total);
@@ -110,9 +111,22 @@ impl Plan {
             send_buffer_bytes: self.send_buffer_bytes(),
             ring: RingConfig {
                 target_mac: self.args.target_mac,
+                queue: self.queue(thread),
                 ..self.args.ring.config()
             },
             ..TxConfig::new(target)
+        }
+    }
+
+    /// The transmit queue of a thread, where one can be chosen: two rings on one are refused.
+    fn queue(&self, thread: usize) -> Option<u32> {
+        let row = backend::find(&self.args.backend).ok();
+        let has_queues = row.is_some_and(|row| row.tx_options.contains(&"--queue"));
+        match self.args.ring.queue {
+            None if thread == 0 || !has_queues => None,
+            first => u32::try_from(thread)
+                .ok()
+                .and_then(|thread| thread.checked_add(first.unwrap_or(0))),
         }
     }
 
@@ -196,7 +210,10 @@ impl<'a> Running<'a> {
             let caps = worker.caps();
             let sources = match caps.local_addresses.as_slice() {
                 [only] => only.to_string(),
-                [first, .., last] => format!("{first} to port {}", last.port()),
+                [first, .., last] => {
+                    let (address, first, last) = (first.ip(), first.port(), last.port());
+                    format!("{address}, ports {first} to {last},")
+                }
                 [] => "nowhere".to_owned(),
             };
             let to = self.plan.target(thread);
@@ -206,11 +223,11 @@ impl<'a> Running<'a> {
                 &format!("sending {size} bytes from {sources} to {to} by {name}"),
             )?;
         }
-        if let Some(got) = self
-            .workers
-            .first()
-            .and_then(|worker| worker.caps().send_buffer_bytes)
-        {
+        let Some(caps) = self.workers.first().map(TxWorker::caps) else {
+            return Ok(());
+        };
+        say(args, &format!("mode: {}", caps.mode))?;
+        if let Some(got) = caps.send_buffer_bytes {
             // The kernel books twice what it grants.
             let asked = self.plan.send_buffer_bytes().unwrap_or(got);
             let buffer = SocketBuffer::send(asked, got * 2)?;
@@ -239,7 +256,6 @@ impl<'a> Running<'a> {
                 break Ok(());
             }
         };
-        self.stop.stop();
         result.map(|()| watched)
     }
 

@@ -52,18 +52,21 @@ impl<'a> Group<'a> {
     }
 }
 
-/// Paths that did not run, with their reasons; one that fails alike in both groups is named once.
+/// Paths that did not run, with their reasons; each reason is told once.
 pub(crate) fn skipped(result: &BenchResult) -> Vec<(String, &str)> {
-    let mut all: Vec<(String, &str)> = Vec::new();
+    let mut all: Vec<(Vec<String>, &str)> = Vec::new();
     for row in &result.rows {
-        if let Some(why) = &row.skipped {
-            let one = (name(row), why.as_str());
-            if !all.contains(&one) {
-                all.push(one);
-            }
+        let Some(why) = &row.skipped else { continue };
+        let name = name(row);
+        match all.iter_mut().find(|(_, known)| known == why) {
+            // A path that is kept from running in both groups is one path.
+            Some((names, _)) if names.contains(&name) => {}
+            Some((names, _)) => names.push(name),
+            None => all.push((vec![name], why)),
         }
     }
-    all
+    let joined = all.into_iter().map(|(names, why)| (names.join(", "), why));
+    joined.collect()
 }
 
 /// The path and the way it was used: `af_xdp spin`; a reference has a star.
@@ -224,6 +227,17 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn paths_with_one_reason_are_named_together() {
+        let mut result = fixture();
+        result.rows.retain(|row| row.skipped.is_some());
+        result.rows.truncate(1);
+        let mut other = result.rows[0].clone();
+        other.path = "pcap".to_owned();
+        result.rows.push(other);
+        assert_eq!(skipped(&result)[0].0, "dpdk, pcap");
+    }
+
+    #[test]
     fn figures_have_the_digits_that_mean_something() {
         assert_eq!(
             (times(2.654), times(29.13)),
@@ -236,27 +250,5 @@ pub(crate) mod tests {
         assert_eq!(calls(0.0), "0.000");
         assert_eq!(calls(0.0001), "<0.001");
         assert_eq!(calls(1.0), "1.000");
-    }
-}
-#[cfg(test)]
-mod zz_show {
-    #[test]
-    fn show() {
-        use super::*;
-        let r = match std::env::var("R3_IN") {
-            Ok(p) => BenchResult::parse(&std::fs::read_to_string(p).unwrap()).unwrap(),
-            Err(_) => tests::fixture(),
-        };
-        for w in [40, 60, 80, 100, 120, 160] {
-            let t = text::BenchText::new(w, false).report(
-                &r,
-                &[
-                    ("report", std::path::Path::new("bench.html")),
-                    ("data", std::path::Path::new("bench.json")),
-                ],
-            );
-            std::fs::write(format!("/tmp/r3/t{w}.txt"), t).unwrap();
-        }
-        std::fs::write("/tmp/r3/p.html", html::page(&r, Some("bench.json"))).unwrap();
     }
 }

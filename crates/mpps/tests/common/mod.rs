@@ -11,6 +11,7 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
+use std::panic::RefUnwindSafe;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -51,7 +52,7 @@ pub(crate) fn become_able() -> Result<(), String> {
 }
 
 /// Why there is no root's right here.
-fn root() -> Result<(), String> {
+pub(crate) fn root() -> Result<(), String> {
     let initial = capability::in_initial_user_namespace();
     if initial && capability::effective(capability::CAP_SYS_ADMIN) {
         return Ok(());
@@ -100,10 +101,10 @@ pub(crate) fn trial(
 
 /// Runs a test, and again if it failed while a CPU's backlog overflowed: the packets of all
 /// programs on all loopback interfaces share it, and what it drops is counted for the CPU alone.
-pub(crate) fn undisturbed(test: fn()) {
+pub(crate) fn undisturbed(test: impl Fn() + RefUnwindSafe) {
     for _ in 0..4 {
         let before = backlog_drops();
-        match std::panic::catch_unwind(test) {
+        match std::panic::catch_unwind(&test) {
             Ok(()) => return,
             Err(panic) if backlog_drops() == before => std::panic::resume_unwind(panic),
             Err(_) => {}

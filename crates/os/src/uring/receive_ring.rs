@@ -49,9 +49,17 @@ pub struct ReceiveRing {
     /// What ended the request, to be told once everything before it was.
     failed: Option<io::Error>,
     rearmed: u64,
+    /// Datagrams of the last call that brought any, if no sleep came after it.
+    last_batch: usize,
     /// System calls of rings that were replaced.
     calls: u64,
 }
+
+/// So many datagrams a call are traffic, and a wait of [`GATHERING`] is no delay that matters.
+const MANY: usize = 8;
+/// How long a sleeping receiver lets packets gather under traffic. Measured: 10 µs make it as fast as
+/// `recvmmsg`, 0 µs leave it 9 % behind, and at 25 µs the socket's default buffer overflows.
+const GATHERING: Duration = Duration::from_micros(10);
 
 /// What the kernel polls while it waits.
 #[derive(Debug)]
@@ -114,6 +122,7 @@ impl ReceiveRing {
             busy_poll: None,
             failed: None,
             rearmed: 0,
+            last_batch: 0,
             calls: 0,
         })
     }
@@ -153,6 +162,7 @@ impl ReceiveRing {
             self.fill(most, wait)?;
             let received = self.reap(most, &mut each);
             if received > 0 {
+                self.last_batch = received;
                 self.follow_queue();
                 return Ok(received);
             }
@@ -238,11 +248,24 @@ impl ReceiveRing {
         if self.kept.is_empty() && self.ring.completed() == 0 {
             let polls = self.busy_poll.is_some().then_some(Duration::ZERO);
             if let Some(time) = wait.or(polls) {
-                self.enter(1, Some(time))?;
+                self.sleep(time)?;
             }
         }
         // The first call of an empty ring makes a single run.
         self.run(most)
+    }
+
+    /// Sleeps until something is there. While packets come in numbers it lets them gather for a
+    /// moment: each wake-up costs the CPU that delivers, too, and that CPU is the scarce one.
+    fn sleep(&mut self, time: Duration) -> io::Result<()> {
+        let gathers = self.last_batch >= MANY && self.ring.uring.params().is_feature_min_timeout();
+        self.last_batch = 0;
+        if gathers {
+            self.ring.gather = Some(GATHERING);
+        }
+        let slept = self.enter(if gathers { RUN } else { 1 }, Some(time));
+        self.ring.gather = None;
+        slept
     }
 
     /// Lets the kernel receive what it can without sleeping, if there is anything and room for it.

@@ -34,11 +34,11 @@ pub(super) fn thread_line(
     now: &RxProgress,
     last: &RxProgress,
     seconds: f64,
-    owns_socket: bool,
+    owns_drops: bool,
 ) -> String {
     let datagrams = now.datagrams - last.datagrams;
     let calls = now.calls - last.calls;
-    let dropped = if owns_socket {
+    let dropped = if owns_drops {
         now.dropped.saturating_sub(last.dropped).to_string()
     } else {
         "as above".to_owned()
@@ -68,7 +68,6 @@ fn total(plan: &Plan, finished: &Finished, meter: &Meter) -> RecvTotal {
         .unwrap_or(0)
         .saturating_sub(first_ns.unwrap_or(u64::MAX));
     let active_seconds = active_ns as f64 / 1e9;
-    let owns_socket = |thread: usize| plan.reuse_port || thread == 0;
     let of = |report: &RxReport| report.counters.datagrams - report.flows.end_markers();
     let threads = reports
         .iter()
@@ -77,7 +76,7 @@ fn total(plan: &Plan, finished: &Finished, meter: &Meter) -> RecvTotal {
             cpu: report.cpu,
             received: of(report),
             share: per(of(report), received),
-            socket_drops: owns_socket(thread).then_some(report.counters.dropped),
+            socket_drops: plan.owns_drops(thread).then_some(report.counters.dropped),
             packets_per_call: per(report.counters.datagrams, report.counters.calls),
             cpu_ns_per_packet: per(report.cpu_ns, report.counters.datagrams),
         });
@@ -208,8 +207,13 @@ fn people(plan: &Plan, total: &RecvTotal) -> Result<()> {
     } else {
         ""
     };
+    let place = match (total.arrival.as_str(), plan.threads) {
+        ("socket", _) => "socket",
+        (_, 1) => "ring",
+        _ => "rings",
+    };
     let mut facts = format!(
-        "dropped at the socket {}{unit}",
+        "dropped at the {place} {}{unit}",
         Grouped(total.socket_drops)
     );
     for (count, what) in [
@@ -222,6 +226,10 @@ fn people(plan: &Plan, total: &RecvTotal) -> Result<()> {
         }
     }
     say(plan, &facts)?;
+    for drop in total.drops.iter().filter(|_| total.arrival != "socket") {
+        let (count, reason, source) = (Grouped(drop.count), &drop.reason, &drop.source);
+        say(plan, &format!("  {count} {reason} ({source})"))?;
+    }
     if total.threads.len() > 1 {
         for (at, thread) in total.threads.iter().enumerate() {
             let received = Grouped(thread.received);

@@ -237,8 +237,15 @@ mod tests {
             }
         }
         let text = page(&result, None);
-        for bad in ["NaN%", "inf%", "\"NaN", "\"inf"] {
-            assert!(!text.contains(bad), "{bad}");
+        for place in [
+            "x", "y", "width", "x1", "x2", "y1", "y2", "cx", "cy", "points",
+        ] {
+            for bad in ["NaN", "inf", "-inf"] {
+                assert!(
+                    !text.contains(&format!(" {place}=\"{bad}")),
+                    "{place} {bad}"
+                );
+            }
         }
         result.rows.clear();
         result

@@ -1,20 +1,14 @@
 //! The comparison as a table for a terminal.
 
-use super::{
-    Group, balanced, calls, inexact, ledgers, mode, name, per_call, skipped, spread, times,
-};
+mod columns;
+
+use super::{Group, balanced, inexact, ledgers, mode, name, skipped};
 use crate::bench::result::{BenchResult, BenchRow, OverloadCurve, OverloadPoint};
 use crate::report::table::{Cell, Paint, paragraph, row, unbroken};
 use crate::report::{disagreements, fault, hard_numbers, mpps, percent};
+use columns::{Columns, Figures};
 use mpps_host::Ledger;
 use std::path::Path;
-
-/// From this many columns on the mode stands beside the figures.
-const WIDE: usize = 150;
-/// From this many on all figures stand in columns, and the mode below them.
-const NORMAL: usize = 100;
-/// From this many on the main figures do. On less, a path is a name and a sentence.
-const COMPACT: usize = 72;
 
 /// Where the words below a name begin.
 const INDENT: usize = 6;
@@ -47,7 +41,7 @@ impl BenchText {
             text.push_str(&self.heading("skipped"));
         }
         for (name, why) in skipped {
-            let said = format!("{}: {why}", unbroken(&name));
+            let said = format!("{name}: {why}");
             text.push_str(&paragraph(
                 &said,
                 self.width,
@@ -208,12 +202,15 @@ impl BenchText {
 
     fn doubt(&self, name: &str, which: &str, ledger: &Ledger) -> String {
         let mut text = String::new();
+        let exact = ledger.is_exact();
         if let Some(fault) = fault(ledger) {
             let equation = hard_numbers(&ledger.to_string());
             let said = format!("ledger of {name}{which} {fault}: {equation}");
-            text.push_str(&self.words(&said, Paint::Bad));
+            let paint = if exact { Paint::Bad } else { Paint::Faint };
+            text.push_str(&self.words(&said, paint));
         }
-        for said in disagreements(ledger) {
+        // Who counts trains cannot agree with who counts datagrams.
+        for said in disagreements(ledger).filter(|_| exact) {
             text.push_str(&self.words(&format!("{name}: {said}"), Paint::Bad));
         }
         text
@@ -221,145 +218,6 @@ impl BenchText {
 
     fn words(&self, text: &str, paint: Paint) -> String {
         paragraph(text, self.width, 3, paint, self.colour)
-    }
-}
-
-/// The figures of a row as they are printed; a dash is one that the row does not have.
-#[derive(Debug)]
-struct Figures {
-    name: String,
-    received: String,
-    spread: Option<String>,
-    offered: String,
-    times: String,
-    app: String,
-    napi: String,
-    per_call: String,
-    calls: String,
-}
-
-impl Figures {
-    fn of(group: &Group<'_>, result: &BenchRow) -> Self {
-        let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
-        let cost = result.cpu_ns_per_packet.as_ref();
-        let ns = |figure: Option<f64>| or_dash(figure.map(|ns| format!("{ns:.0}")));
-        Self {
-            name: name(result),
-            received: or_dash(result.mpps_median.map(mpps)),
-            spread: spread(result),
-            offered: unbroken(&or_dash(result.delivered_ratio.map(percent))),
-            times: or_dash(group.times(result).map(times)),
-            app: ns(cost.and_then(|cost| cost.app)),
-            napi: ns(cost.and_then(|cost| cost.softirq)),
-            per_call: or_dash(result.packets_per_call.map(per_call)),
-            calls: or_dash(result.calls_per_packet.map(calls)),
-        }
-    }
-
-    /// What has no column on a narrow terminal.
-    fn rest(&self) -> String {
-        let mut said = String::new();
-        if let Some(spread) = &self.spread {
-            said.push_str(&format!("repeats {}; ", unbroken(spread)));
-        }
-        if self.calls != "-" {
-            said.push_str(&format!("{} calls per packet; ", unbroken(&self.calls)));
-        }
-        said
-    }
-
-    /// All figures with their names.
-    fn sentence(&self) -> String {
-        let mut parts = vec![
-            unbroken(&format!("{} Mpps", self.received)),
-            format!("{} of offered", self.offered),
-        ];
-        let named = [
-            (&self.times, " recvmmsg"),
-            (&self.app, " ns app"),
-            (&self.napi, " ns NAPI"),
-            (&self.per_call, " per call"),
-            (&self.calls, " calls per packet"),
-        ];
-        if let Some(spread) = &self.spread {
-            parts.insert(1, unbroken(&format!("repeats {spread}")));
-        }
-        for (figure, what) in named {
-            if figure != "-" {
-                parts.push(unbroken(&format!("{figure}{what}")));
-            }
-        }
-        parts.join(", ")
-    }
-}
-
-/// Which columns there are room for.
-#[derive(Debug, Clone, Copy)]
-struct Columns {
-    name: usize,
-    /// With the spread and the calls per packet.
-    all: bool,
-    /// Width of the column of words, if there is one.
-    mode: Option<usize>,
-}
-
-impl Columns {
-    fn of(width: usize) -> Option<Self> {
-        // One blank, then each column with two blanks before it.
-        let main = 1 + (2 + 6) + (2 + 7) + (2 + 8) + (2 + 6) + (2 + 7) + (2 + 7);
-        let all = main + (2 + 13) + (2 + 6);
-        // `xdp_drop packet untouched *`.
-        let name = 27;
-        if width >= WIDE {
-            return Some(Self {
-                name,
-                all: true,
-                mode: Some(width - all - name - 2),
-            });
-        }
-        let is_normal = width >= NORMAL;
-        (width >= COMPACT).then(|| Self {
-            name: (width - if is_normal { all } else { main }).min(name),
-            all: is_normal,
-            mode: None,
-        })
-    }
-
-    fn header(&self, colour: bool) -> String {
-        let mut cells = self.cells(&Figures {
-            name: "path".to_owned(),
-            received: "Mpps".to_owned(),
-            spread: Some("low-high".to_owned()),
-            offered: "of offered".to_owned(),
-            times: "against recvmmsg".to_owned(),
-            app: "app ns".to_owned(),
-            napi: unbroken("NAPI ns"),
-            per_call: "packets per call".to_owned(),
-            calls: "calls per packet".to_owned(),
-        });
-        if let Some(width) = self.mode {
-            cells.push(Cell::left("mode, and where NAPI ran", width));
-        }
-        let faint = cells.into_iter().map(|cell| cell.paint(Paint::Faint));
-        row(&faint.collect::<Vec<_>>(), colour)
-    }
-
-    fn cells(&self, figures: &Figures) -> Vec<Cell> {
-        let mut cells = vec![
-            Cell::left(&figures.name, self.name),
-            Cell::right(&figures.received, 6).paint(Paint::Strong),
-            Cell::right(&figures.offered, 7),
-            Cell::right(&figures.times, 8),
-            Cell::right(&figures.app, 6),
-            Cell::right(&figures.napi, 7),
-            Cell::right(&figures.per_call, 7),
-        ];
-        if self.all {
-            let spread = figures.spread.as_deref().unwrap_or("-");
-            cells.insert(2, Cell::right(spread, 13));
-            cells.push(Cell::right(&figures.calls, 6));
-        }
-        cells
     }
 }
 
@@ -399,7 +257,7 @@ fn summary(result: &BenchResult) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::fixture;
+    use super::super::{spread, tests::fixture};
     use super::*;
 
     const WIDTHS: [usize; 11] = [40, 60, 71, 72, 80, 99, 100, 120, 149, 150, 250];

@@ -12,7 +12,7 @@ const WIDTH: f64 = 360.0;
 const HEIGHT: f64 = 250.0;
 const LEFT: f64 = 44.0;
 const RIGHT: f64 = 350.0;
-const TOP: f64 = 12.0;
+const TOP: f64 = 26.0;
 const BOTTOM: f64 = 205.0;
 
 /// A drawing per path, each with its own scale, since the paths' peaks lie far apart.
@@ -114,7 +114,7 @@ fn drawing(curve: &OverloadCurve) -> Markup {
                     text x=(frame.x(tick)) y=(BOTTOM + 18.0) text-anchor="middle" { (tick_name(tick)) }
                 }
                 text.faint x=(RIGHT) y=(BOTTOM + 36.0) text-anchor="end" { "offered" }
-                text.faint x=(LEFT + 6.0) y=(TOP + 6.0) { "received" }
+                text.faint x=(LEFT - 30.0) y=(TOP - 12.0) { "received" }
                 polyline.ideal points=(frame.line(ideal.into_iter())) {}
                 polyline.goodput points=(frame.line(measured.clone())) {}
                 @for (offered, goodput) in measured {

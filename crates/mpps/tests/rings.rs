@@ -1,0 +1,265 @@
+//! The command over the backends that read or write an interface, between the two hosts of a lab:
+//! every sender into every receiver with a ledger that balances, what was granted and what is
+//! refused, what is left behind by a killed run, and what happens to everybody else's traffic.
+
+mod common;
+#[path = "rings/comparing.rs"]
+mod comparing;
+#[path = "rings/leaving.rs"]
+mod leaving;
+#[path = "rings/refusing.rs"]
+mod refusing;
+
+use common::{Ended, Running, mpps, run, trial, undisturbed};
+use libtest_mimic::Arguments;
+use mpps::traffic::{RecvTotal, SendTotal};
+use mpps_lab::{Host, Lab, LabConfig};
+use serde_json::Value;
+use std::fs;
+use std::process::{Command, ExitCode};
+
+fn main() -> ExitCode {
+    let obstacle = common::root().err();
+    let mut arguments = Arguments::from_args();
+    // Two floods at once would starve each other.
+    arguments.test_threads = Some(1);
+    let mut trials = Vec::new();
+    for receiver in RECEIVERS {
+        for sender in SENDERS {
+            for (family, version) in [(4, "ipv4"), (6, "ipv6")] {
+                let pair = format!("{sender}/{}/{version}", receiver.join(" "));
+                trials.push(trial(
+                    format!("paced/{pair}"),
+                    obstacle.clone(),
+                    move || {
+                        undisturbed(move || paced(sender, receiver, family));
+                    },
+                ));
+                trials.push(trial(
+                    format!("flood/{pair}"),
+                    obstacle.clone(),
+                    move || {
+                        undisturbed(move || flood(sender, receiver, family));
+                    },
+                ));
+            }
+        }
+        for wait in ["block", "epoll", "spin"] {
+            let name = format!("waiting/{}/{wait}", receiver.join(" "));
+            trials.push(trial(name, obstacle.clone(), move || {
+                undisturbed(move || waiting(receiver, wait));
+            }));
+        }
+    }
+    for (name, test) in refusing::TESTS
+        .iter()
+        .chain(leaving::TESTS)
+        .chain(comparing::TESTS)
+    {
+        trials.push(trial((*name).to_owned(), obstacle.clone(), move || {
+            undisturbed(test);
+        }));
+    }
+    libtest_mimic::run(&arguments, trials).exit_code()
+}
+
+const SENDERS: [&str; 5] = ["sendmmsg", "io_uring", "packet_mmap", "af_xdp", "xdp"];
+const RECEIVERS: [&[&str]; 5] = [
+    &["recvmmsg"],
+    &["io_uring"],
+    &["packet_mmap"],
+    &["packet_mmap", "--take"],
+    &["af_xdp"],
+];
+const PORT: u16 = 4321;
+
+fn lab() -> Lab {
+    Lab::new(&LabConfig::default()).expect("root has a lab")
+}
+
+/// Where the receiver of a lab listens: an address of IP version 4 or 6, and a port.
+fn address(lab: &Lab, family: u8, port: u16) -> String {
+    match family {
+        4 => format!("{}:{port}", lab.receiver().v4()[0]),
+        _ => format!("[{}]:{port}", lab.receiver().v6()[0]),
+    }
+}
+
+/// Runs the command on a host, to its end.
+fn on(host: &Host, arguments: &[&str]) -> Ended {
+    host.run(|| run(&mut mpps(arguments)))
+        .expect("the host can be entered")
+}
+
+/// Starts the command on a host.
+fn start(host: &Host, arguments: &[&str]) -> Running {
+    host.run(|| Running::start(&mut mpps(arguments)))
+        .expect("the host can be entered")
+}
+
+/// Starts a receiver, and waits until it receives.
+fn receiver(lab: &Lab, listen: &str, backend: &[&str], rest: &[&str]) -> Running {
+    let mut arguments = vec!["recv", listen, "--json", "--backend"];
+    arguments.extend(backend);
+    arguments.extend(rest);
+    let mut running = start(lab.receiver(), &arguments);
+    running.line("mode: ");
+    running
+}
+
+/// Both ends of a run, and the ledger that joins them.
+struct Told {
+    send: SendTotal,
+    recv: RecvTotal,
+    ledger: Value,
+    people: String,
+}
+
+impl Told {
+    fn balances(&self) {
+        let Self { ledger, people, .. } = self;
+        assert_eq!(ledger["unaccounted"], 0, "{people}");
+        assert!(people.contains("UNACCOUNTED 0"), "{people}");
+        let offered = self.send.offered + self.send.end_markers;
+        assert_eq!(ledger["offered"], offered, "{people}");
+        let received = self.recv.received + self.recv.end_markers;
+        let count = |name: &str| ledger[name].as_u64().unwrap_or_else(|| panic!("{name}"));
+        assert_eq!(count("delivered") + count("queued"), received, "{people}");
+        assert!(received > 0, "{people}");
+    }
+
+    /// The stamps say the same as the counters.
+    fn stamps_agree(&self) {
+        let witnesses = self.ledger["witnesses"].as_array().expect("a list");
+        let heard = witnesses
+            .iter()
+            .find(|witness| witness["source"] == "sequence numbers")
+            .unwrap_or_else(|| panic!("no stamps: {}", self.people));
+        assert_eq!(heard["ledger"], heard["witness"], "{}", self.people);
+    }
+}
+
+/// Sends, waits until nothing is under way, ends the receiver, and joins what both wrote.
+fn exchange(lab: &Lab, running: Running, send: &[&str]) -> Told {
+    let sent = on(lab.sender(), send).fine();
+    lab.settle().expect("silence comes");
+    join(&sent, &running.interrupt().fine())
+}
+
+fn join(sent: &Ended, received: &Ended) -> Told {
+    let directory = tempfile::tempdir().expect("a directory can be had");
+    let (send, recv) = (
+        directory.path().join("send.json"),
+        directory.path().join("recv.json"),
+    );
+    fs::write(&send, &sent.out).expect("it can be written");
+    fs::write(&recv, &received.out).expect("it can be written");
+    let ledger = |rest: &[&str]| {
+        let mut command = mpps(&["ledger"]);
+        run(command.args([&send, &recv]).args(rest))
+    };
+    let (joined, people) = (ledger(&["--json"]), ledger(&[]));
+    let ledger: Value =
+        serde_json::from_str(&joined.out).unwrap_or_else(|error| panic!("{error}: {joined:#?}"));
+    let status = i32::from(ledger["unaccounted"] != 0);
+    assert_eq!(people.code(), status, "{people:#?}");
+    Told {
+        send: SendTotal::parse(&sent.out).expect("totals"),
+        recv: RecvTotal::parse(&received.out).expect("totals"),
+        ledger,
+        people: format!("{}{}{}", sent.err, received.err, people.out),
+    }
+}
+
+fn paced(sender: &str, backend: &[&str], family: u8) {
+    let lab = lab();
+    let address = address(&lab, family, PORT);
+    let running = receiver(&lab, &address, backend, &[]);
+    let told = exchange(
+        &lab,
+        running,
+        &[
+            "send",
+            &address,
+            "--json",
+            "--backend",
+            sender,
+            "--stamp",
+            "--flows",
+            "4",
+            "--count",
+            "20000",
+            "--rate",
+            "50k",
+        ],
+    );
+    assert_eq!(told.send.offered, 20_000, "{}", told.people);
+    assert_eq!(
+        (told.send.backend.as_str(), told.recv.backend.as_str()),
+        (sender, backend[0])
+    );
+    assert!(!told.send.mode.is_empty() && !told.recv.mode.is_empty());
+    told.balances();
+    told.stamps_agree();
+    for flow in &told.recv.flows {
+        // A sender that the scheduler moves goes on in the queue of its new CPU, past what waits in
+        // the old one's: there may be disorder, and nothing comes twice.
+        assert_eq!(flow.duplicates, 0, "{flow:?}");
+        assert_eq!(Some(flow.received + flow.lost), flow.offered, "{flow:?}");
+    }
+    assert_eq!(told.recv.flows.len(), 4, "{}", told.people);
+    // What a ring or a socket dropped is told once, by reason.
+    let drops: u64 = told.recv.drops.iter().map(|drop| drop.count).sum();
+    assert_eq!(drops, told.recv.socket_drops, "{:?}", told.recv.drops);
+}
+
+fn flood(sender: &str, backend: &[&str], family: u8) {
+    let lab = lab();
+    let address = address(&lab, family, PORT);
+    let running = receiver(&lab, &address, backend, &[]);
+    let told = exchange(
+        &lab,
+        running,
+        &[
+            "send",
+            &address,
+            "--json",
+            "--backend",
+            sender,
+            "--duration",
+            "300ms",
+        ],
+    );
+    told.balances();
+}
+
+/// However a thread waits, what comes slowly comes at once, and all of it.
+fn waiting(backend: &[&str], wait: &str) {
+    let lab = lab();
+    let address = address(&lab, 4, PORT);
+    let running = receiver(&lab, &address, backend, &["--wait", wait, "-v"]);
+    let told = exchange(
+        &lab,
+        running,
+        &[
+            "send", &address, "--json", "--count", "3000", "--rate", "2k", "--stamp",
+        ],
+    );
+    told.balances();
+    assert_eq!(told.send.offered, 3000);
+    // One that sleeps through its packets finds all that came in the 0.1 s after which a worker
+    // looks whether it is to stop. Nothing is said of losses: spinning threads on few CPUs leave
+    // little time to the thread that serves the queue.
+    let received = told.recv.threads.iter().find(|thread| thread.received > 0);
+    let each = received.map_or(0.0, |thread| thread.packets_per_call);
+    assert!(each < 100.0, "{each} a call: {}", told.people);
+    assert!(told.people.contains("thread 0 "), "{}", told.people);
+}
+
+/// What `ip` says of a host's interface.
+fn link(host: &Host) -> String {
+    let mut command = Command::new("ip");
+    command.args(["-details", "link", "show", "dev", host.interface()]);
+    let told = host.run(|| run(&mut command));
+    told.expect("the host can be entered").fine().out
+}

@@ -1,0 +1,287 @@
+//! What is granted and said, and what is refused with a remedy before anything is opened.
+
+use super::{Lab, PORT, address, lab, link, on, receiver, start};
+use crate::common::{Ended, mpps, run};
+use mpps::traffic::RecvTotal;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
+
+pub(super) const TESTS: &[(&str, fn())] = &[
+    ("what_is_required_is_granted_or_an_error", what_is_required),
+    ("what_cannot_be_is_refused", what_cannot_be_is_refused),
+    ("a_queue_has_a_thread", a_queue_has_a_thread),
+    (
+        "a_second_receiver_is_told_of_the_first",
+        a_second_receiver_is_told_of_the_first,
+    ),
+    (
+        "an_ordinary_user_is_told_what_is_missing",
+        an_ordinary_user_is_told_what_is_missing,
+    ),
+    (
+        "a_veth_has_no_queue_to_carve_out",
+        a_veth_has_no_queue_to_carve_out,
+    ),
+    ("a_sender_of_two_rings", a_sender_of_two_rings),
+    ("all_traffic_is_all", all_traffic_is_all),
+    ("a_closed_pipe_ends_it", a_closed_pipe_ends_it),
+];
+
+/// One line on standard error, status 2, and each of these in it.
+fn refused(ended: &Ended, parts: &[&str]) {
+    assert_eq!(ended.code(), 2, "{ended:#?}");
+    assert_eq!(ended.err.lines().count(), 1, "{ended:#?}");
+    for part in parts {
+        assert!(ended.err.contains(part), "`{part}` is missing: {ended:#?}");
+    }
+}
+
+/// A receiver for a moment.
+fn recv(lab: &Lab, arguments: &[&str]) -> Ended {
+    let mut all = vec!["recv", "--duration", "100ms"];
+    all.extend(arguments);
+    on(lab.receiver(), &all)
+}
+
+fn what_is_required() {
+    let lab = lab();
+    let at = address(&lab, 4, PORT);
+    let require = |rest: &[&str]| {
+        let mut all = vec![at.as_str(), "--backend", "af_xdp"];
+        all.extend(rest);
+        recv(&lab, &all)
+    };
+    // A veth copies.
+    refused(
+        &require(&["--require", "zerocopy"]),
+        &["--require zerocopy", "native XDP, copy"],
+    );
+    refused(&require(&["--require", "steered"]), &["--require steered"]);
+    refused(
+        &require(&["--require", "native", "--xdp", "generic"]),
+        &["--require native", "generic XDP"],
+    );
+    refused(&require(&["--require", "busy-poll"]), &["busy-poll"]);
+    refused(&require(&["--copy", "zero"]), &["--copy zero"]);
+    let granted = require(&["--require", "native"]).fine();
+    assert!(granted.out.contains("mode: native XDP"), "{granted:#?}");
+    let polling = require(&["--require", "native,busy-poll", "--busy-poll", "50"]);
+    match polling.code() {
+        0 => assert!(polling.out.contains("busy polling"), "{polling:#?}"),
+        // Since Linux 6.12 a veth does not say what is to be polled.
+        _ => refused(&polling, &["--busy-poll 50", "NAPI"]),
+    }
+    let other = recv(&lab, &[&at, "--require", "native"]);
+    refused(&other, &["--require native", "recvmmsg"]);
+    let send = ["send", &at, "--backend", "af_xdp", "--count", "1"];
+    let all = [send.as_slice(), &["--require", "zerocopy"]].concat();
+    refused(&on(lab.sender(), &all), &["--require zerocopy", "copy"]);
+    assert!(!link(lab.receiver()).contains("xdp"), "nothing is left");
+}
+
+fn what_cannot_be_is_refused() {
+    let lab = lab();
+    let at = address(&lab, 4, PORT);
+    let wildcard = format!("0.0.0.0:{PORT}");
+    let cases: &[(&[&str], &[&str])] = &[
+        (&[&wildcard, "--backend", "af_xdp"], &["--interface"]),
+        (
+            &["10.9.9.9:4321", "--backend", "af_xdp"],
+            &["10.9.9.9", "--interface"],
+        ),
+        (
+            &[&at, "--backend", "af_xdp", "--interface", "nosuch0"],
+            &["nosuch0", "ip link"],
+        ),
+        (
+            &[&at, "--backend", "packet_mmap", "--interface", "nosuch0"],
+            &["nosuch0", "ip link"],
+        ),
+        (
+            &[&at, "--backend", "af_xdp", "--queue", "99"],
+            &["--queue 99", "4 receive queues", "ethtool -L"],
+        ),
+        (
+            &[&at, "--backend", "af_xdp", "--threads", "5"],
+            &["thread 4 of 5", "4 receive queues"],
+        ),
+        (&[&at, "--backend", "af_xdp", "--gro"], &["af_xdp", "--gro"]),
+        (
+            &[&at, "--backend", "af_xdp", "--take"],
+            &["af_xdp", "--take"],
+        ),
+        (&[&at, "--interface", "lo"], &["recvmmsg", "--interface"]),
+        (
+            &[&at, "--backend", "packet_mmap", "--reuseport"],
+            &["packet_mmap", "--reuseport"],
+        ),
+        (&[&at, "--queue-carve-out"], &["--backend af_xdp"]),
+        (&[&at, "--backend", "xdp"], &["only sends"]),
+    ];
+    for (arguments, parts) in cases {
+        refused(&recv(&lab, arguments), parts);
+    }
+    let cases: &[(&[&str], &[&str])] = &[
+        (&["--backend", "xdp", "--gso", "4"], &["xdp", "--gso"]),
+        (&["--backend", "recvmmsg"], &["only receives"]),
+        (
+            &["--backend", "packet_mmap", "--size", "9000"],
+            &["--size 9000", "MTU"],
+        ),
+        (
+            &["--backend", "xdp", "--interface", "nosuch0"],
+            &["nosuch0", "ip link"],
+        ),
+        (&["--ring", "64"], &["sendmmsg", "--ring"]),
+    ];
+    for (arguments, parts) in cases {
+        let mut all = vec!["send", &at, "--count", "1"];
+        all.extend(*arguments);
+        refused(&on(lab.sender(), &all), parts);
+    }
+}
+
+fn a_queue_has_a_thread() {
+    let lab = lab();
+    let at = address(&lab, 6, PORT);
+    let told = recv(&lab, &[&at, "--backend", "af_xdp", "--json"]).fine();
+    let total = RecvTotal::parse(&told.out).expect("totals");
+    assert_eq!(total.threads.len(), 4, "{told:#?}");
+    assert!(told.err.contains("4 threads, a queue each"), "{told:#?}");
+    let each = |thread: &mpps::traffic::RecvThread| thread.socket_drops;
+    assert!(total.threads.iter().all(|thread| each(thread).is_some()));
+    let told = recv(&lab, &[&at, "--backend", "af_xdp", "--queue", "2"]).fine();
+    assert!(told.out.contains("one thread"), "{told:#?}");
+    assert!(told.out.contains("queue 2 of 4"), "{told:#?}");
+    let fanout = ["--backend", "packet_mmap", "--threads", "3"];
+    let told = recv(&lab, &[[at.as_str()].as_slice(), &fanout].concat()).fine();
+    assert!(told.out.contains("3 threads, a ring each"), "{told:#?}");
+}
+
+fn a_second_receiver_is_told_of_the_first() {
+    let lab = lab();
+    let (at, other) = (address(&lab, 4, PORT), address(&lab, 4, PORT + 1));
+    let first = receiver(&lab, &at, &["af_xdp"], &[]);
+    refused(
+        &recv(&lab, &[&other, "--backend", "af_xdp"]),
+        &["XDP program is there already", "ip link"],
+    );
+    let generic = [&other, "--backend", "af_xdp", "--xdp", "generic"];
+    refused(
+        &recv(&lab, &generic),
+        &["XDP program is there already", "ip link"],
+    );
+    // The port is held, so that nobody takes it for free and gets nothing.
+    for backend in ["recvmmsg", "af_xdp"] {
+        refused(
+            &recv(&lab, &[&at, "--backend", backend]),
+            &["another program has it", "ss -ulpn"],
+        );
+    }
+    first.interrupt().fine();
+    recv(&lab, &[&other, "--backend", "af_xdp"]).fine();
+}
+
+fn an_ordinary_user_is_told_what_is_missing() {
+    let lab = lab();
+    let at = address(&lab, 4, PORT);
+    let directory = tempfile::tempdir().expect("a directory can be had");
+    fs::set_permissions(&directory, fs::Permissions::from_mode(0o777)).expect("it is ours");
+    let binary = directory.path().join("mpps");
+    fs::copy(env!("CARGO_BIN_EXE_mpps"), &binary).expect("it can be copied");
+    let as_nobody = |arguments: &[&str]| {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]);
+        command.arg(&binary).args(arguments);
+        let host = match arguments[0] {
+            "recv" => lab.receiver(),
+            _ => lab.sender(),
+        };
+        host.run(|| run(&mut command)).expect("it can be entered")
+    };
+    for (direction, backend, capability) in [
+        ("recv", "af_xdp", "CAP_BPF"),
+        ("recv", "packet_mmap", "CAP_NET_RAW"),
+        ("send", "af_xdp", "CAP_NET_RAW"),
+        ("send", "packet_mmap", "CAP_NET_RAW"),
+        ("send", "xdp", "CAP_BPF"),
+    ] {
+        let ended = as_nobody(&[direction, &at, "--backend", backend]);
+        refused(&ended, &["root", capability]);
+    }
+    as_nobody(&["recv", &at, "--backend", "io_uring", "--duration", "50ms"]).fine();
+}
+
+fn a_veth_has_no_queue_to_carve_out() {
+    let lab = lab();
+    let at = address(&lab, 4, PORT);
+    let before = link(lab.receiver());
+    let ended = recv(&lab, &[&at, "--backend", "af_xdp", "--queue-carve-out"]);
+    refused(&ended, &["--queue-carve-out", lab.receiver().interface()]);
+    assert_eq!(link(lab.receiver()), before);
+    let undone = on(lab.receiver(), &["undo"]).fine();
+    assert!(undone.out.contains("nothing to undo"), "{undone:#?}");
+}
+
+/// Each thread has a transmit queue of its own.
+fn a_sender_of_two_rings() {
+    let lab = lab();
+    let at = address(&lab, 4, PORT);
+    for backend in ["af_xdp", "packet_mmap", "xdp", "io_uring"] {
+        let running = receiver(&lab, &at, &["recvmmsg"], &["--rcvbuf", "4M"]);
+        let send = [
+            "send",
+            &at,
+            "--json",
+            "--backend",
+            backend,
+            "--threads",
+            "2",
+        ];
+        let rest = ["--count", "2000", "--rate", "10k", "--stamp"];
+        let told = super::exchange(&lab, running, &[send.as_slice(), &rest].concat());
+        assert_eq!(told.send.threads.len(), 2, "{}", told.people);
+        told.balances();
+        told.stamps_agree();
+    }
+}
+
+fn all_traffic_is_all() {
+    let lab = lab();
+    let (at, other) = (address(&lab, 4, PORT), address(&lab, 4, PORT + 1));
+    for backend in ["af_xdp", "packet_mmap"] {
+        let running = receiver(&lab, &at, &[backend], &["--all-traffic"]);
+        on(
+            lab.sender(),
+            &["send", &other, "--count", "1000", "--rate", "10k"],
+        )
+        .fine();
+        lab.settle().expect("silence comes");
+        let told = running.interrupt().fine();
+        let total = RecvTotal::parse(&told.out).expect("totals");
+        assert!(total.received >= 900, "{told:#?}");
+        assert!(told.err.contains("all traffic"), "{told:#?}");
+    }
+}
+
+fn a_closed_pipe_ends_it() {
+    let lab = lab();
+    let at = address(&lab, 4, PORT);
+    let binary = env!("CARGO_BIN_EXE_mpps");
+    for backend in ["af_xdp", "packet_mmap", "io_uring"] {
+        let script = format!("{binary} recv {at} --backend {backend} -v | head -1");
+        let mut command = Command::new("sh");
+        command.args(["-c", &script]);
+        let send = ["send", &at, "--rate", "1k", "--duration", "3s"];
+        let sending = start(lab.sender(), &send);
+        let ended = lab.receiver().run(|| run(&mut command));
+        let ended = ended.expect("it can be entered");
+        assert_eq!(ended.out.lines().count(), 1, "{ended:#?}");
+        assert!(!ended.err.contains("panicked"), "{ended:#?}");
+        drop(sending);
+        recv(&lab, &[&at, "--backend", backend]).fine();
+    }
+    // The command line itself is known.
+    assert_eq!(run(&mut mpps(&["recv", "--help"])).code(), 0);
+}
