@@ -5,7 +5,7 @@
 //! it. AF_XDP on that queue then sees the flow and nothing else, while the kernel keeps the rest
 //! of the card.
 //!
-//! These settings stay when a process dies. So every step is written to a [journal](crate::journal)
+//! These settings stay when a process dies. So every step is written to a [journal]
 //! before it is taken; [`CarveOut`] takes the steps back when it goes, and `mpps undo` does so
 //! for a process that was killed. A setting that somebody else has changed in between is told and
 //! left as it is.

@@ -1,6 +1,6 @@
 //! Which frames are a receiver's: one rule, for a program in the kernel and for Rust.
 //!
-//! The rule is that of [`wire::datagram`](crate::wire::datagram), with a certain destination: an
+//! The rule is that of [`wire::datagram`], with a certain destination: an
 //! untagged frame with a whole datagram to an address and a port. Everything else belongs to the
 //! kernel. What the kernel would check besides, that a check sum is right and that the hardware
 //! address is its own, is not looked at.

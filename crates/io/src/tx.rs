@@ -22,6 +22,13 @@ pub trait Tx: Send + fmt::Debug {
     /// refused of single datagrams is in [`Sent::refused`].
     fn send(&mut self, flow: usize, datagrams: usize) -> io::Result<Sent>;
 
+    /// Asks the sender to keep a rate, in datagrams per second, by itself. One that can answers true,
+    /// and its [`Tx::send`] then takes the time that its datagrams are due in, or brings fewer.
+    fn pace(&mut self, rate_pps: f64) -> bool {
+        let _ = rate_pps;
+        false
+    }
+
     /// What was offered and refused so far.
     fn counters(&self) -> &TxCounters;
 

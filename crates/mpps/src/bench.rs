@@ -1,7 +1,7 @@
 //! Every way to receive, over the same traffic, in one table.
 //!
-//! A [`Stage`] is a lab with somebody on each CPU; a [`Path`] is one way to receive; a run of a path
-//! on a stage gives a [`Sample`]. [`Comparison`] interleaves the runs, and [`overload`] offers more
+//! A `Stage` is a lab with somebody on each CPU; a `Path` is one way to receive; a run of a path
+//! on a stage gives a `Sample`. `Comparison` interleaves the runs, and `overload` offers more
 //! than a path can take.
 
 mod advice;

@@ -1,7 +1,6 @@
 //! UDP sockets with the options that decide how many packets a second they take.
 
 use crate::{Error, Result};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io;
 use std::mem;
 use std::net::{IpAddr, SocketAddr};
@@ -207,20 +206,6 @@ impl UdpSocket {
     /// `EDOM` for a time that the kernel cannot hold.
     pub fn set_receive_timeout(&self, timeout: Duration) -> Result<()> {
         self.set_timeout(libc::SO_RCVTIMEO, "setsockopt SO_RCVTIMEO", timeout)
-    }
-
-    /// Waits until something can be received, for `timeout` at most (`poll(2)`), and leaves the
-    /// socket's own time-out alone, which all threads share that read it. True if something came.
-    ///
-    /// # Errors
-    /// `EINTR` for a signal.
-    pub fn wait_readable(&self, timeout: Duration) -> Result<bool> {
-        let failed = |errno: rustix::io::Errno| Error::new("poll", &self.name, errno.into());
-        // A time that the kernel cannot hold is longer than any wait.
-        let timeout = Timespec::try_from(timeout).ok();
-        let socket = PollFd::new(&self.fd, PollFlags::IN);
-        let ready = poll(&mut [socket], timeout.as_ref()).map_err(failed)?;
-        Ok(ready > 0)
     }
 
     /// Limits how long a blocking send waits for room in the send buffer (`SO_SNDTIMEO`).

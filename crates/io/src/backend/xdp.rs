@@ -14,7 +14,7 @@ use mpps_os::bpf::{ArrayMap, DeviceMap, Link, LiveFrames, Program, ProgramKind, 
 use mpps_os::clock;
 use mpps_os::namespace::NetNamespace;
 use mpps_os::netlink::netdev;
-use program::{Clock, Counts, Recipe};
+use program::{Allowance, Clock, Counts, Pace, Recipe};
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
@@ -55,6 +55,12 @@ const RECEIVED_NOWHERE: LiveFrames = LiveFrames {
 /// (`MEM_ID_MAX`, net/core/xdp.c), which is free again when the pool's last page is: a second
 /// later for pages that wait in a receiver's queue (`DEFER_TIME`, net/core/page_pool.c).
 const SEND_INTERVAL: Duration = Duration::from_micros(50);
+/// The slowest rate that the program keeps itself; it uses all of a CPU for it.
+const PACED_RATE_MIN_PPS: f64 = 10_000.0;
+/// Runs of a paced send at the most, and the time of one that sends nothing, in nanoseconds: 4 to
+/// 30 ms, after which a worker looks whether it is to stop.
+const PACED_RUNS_MAX: f64 = 131_072.0;
+const RUN_NS: f64 = 30.0;
 /// How long a send waits for a number if there is none.
 const NUMBER_WAIT: Duration = Duration::from_millis(5);
 
@@ -135,6 +141,8 @@ fn open_tx(config: &TxConfig) -> Result<Box<dyn Tx>, Error> {
         flows: config.flows as u32,
         batch: batch as u32,
         counts: ArrayMap::create("mpps_counts", 1)?,
+        allowance: ArrayMap::create("mpps_allowance", 1)?,
+        pace: None,
         devices,
         program: None,
         last: Instant::now(),
@@ -176,8 +184,11 @@ struct XdpTx {
     /// Frames that the kernel handles at a time.
     batch: u32,
     counts: ArrayMap<Counts>,
+    allowance: ArrayMap<Allowance>,
+    /// The rate that the program keeps, and its interval as the program has it.
+    pace: Option<(f64, i32)>,
     devices: DeviceMap,
-    /// The program for the present payload, which is a constant in it.
+    /// The program for the present payload and rate, which are constants in it.
     program: Option<Generator>,
     /// When the last send ended.
     last: Instant,
@@ -217,10 +228,11 @@ impl Anchor {
     }
 }
 
-/// What in the payload makes a program another one.
+/// What makes a program another one: constants in the payload, and the rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Variant {
     stamped: bool,
+    interval: Option<i32>,
     payload_sum: u16,
 }
 
@@ -236,6 +248,7 @@ impl XdpTx {
         let constant = payload.get(if stamped { STAMP_BYTES } else { 0 }..);
         let variant = Variant {
             stamped,
+            interval: self.pace.map(|(_, interval)| interval),
             payload_sum: wire::sum(constant.unwrap_or_default()),
         };
         let loaded = self.program.as_ref().map(|loaded| loaded.variant);
@@ -254,6 +267,10 @@ impl XdpTx {
             flows: self.flows,
             payload_sum: variant.payload_sum,
             stamp: variant.stamped.then(clock),
+            pace: variant.interval.map(|interval| Pace {
+                interval,
+                allowance: self.allowance.as_fd(),
+            }),
             counts: self.counts.as_fd(),
             devices: self.devices.as_fd(),
         };
@@ -276,9 +293,26 @@ impl XdpTx {
     fn runs(&self, datagrams: usize) -> u32 {
         match Stamp::read(self.payload()) {
             Some(stamp) if stamp.kind == crate::StampKind::End => self.flows,
-            // `SEND_FRAMES` is far below the limit.
-            _ => datagrams.min(SEND_FRAMES) as u32,
+            _ => match self.pace {
+                // `SEND_FRAMES` is far below the limit.
+                None => datagrams.min(SEND_FRAMES) as u32,
+                // Most runs find that nothing is due.
+                Some((rate_pps, _)) => {
+                    let time_ns = datagrams as f64 * 1e9 / rate_pps;
+                    (time_ns / RUN_NS).clamp(1.0, PACED_RUNS_MAX) as u32
+                }
+            },
         }
+    }
+
+    /// Lets the program send up to so many, if it keeps a rate.
+    fn allow(&self, datagrams: usize) -> Result<(), mpps_os::Error> {
+        if self.pace.is_none() {
+            return Ok(());
+        }
+        let next = self.allowance.value(0)?.unwrap_or_default().next;
+        let left = datagrams as u64;
+        self.allowance.set(0, &Allowance { next, left })
     }
 }
 
@@ -307,6 +341,7 @@ impl Tx for XdpTx {
         while self.last.elapsed() < SEND_INTERVAL {
             std::hint::spin_loop();
         }
+        self.allow(datagrams).map_err(|error| error.source)?;
         let before = self.made().map_err(|error| error.source)?;
         let (runs, batch) = (self.runs(datagrams), self.batch);
         let ran = match &self.program {
@@ -337,6 +372,14 @@ impl Tx for XdpTx {
                 refused: 0,
             }),
         }
+    }
+
+    /// The program itself keeps the rate, frame by frame: it drops what is not due yet, which is
+    /// cheap. A rate of few datagrams a second is left to the caller, who sleeps meanwhile.
+    fn pace(&mut self, rate_pps: f64) -> bool {
+        let interval = program::interval(rate_pps).filter(|_| rate_pps >= PACED_RATE_MIN_PPS);
+        self.pace = interval.map(|interval| (rate_pps, interval));
+        interval.is_some()
     }
 
     fn counters(&self) -> &TxCounters {

@@ -11,10 +11,6 @@ use std::time::{Duration, Instant};
 
 /// How long a sleeping worker may take to notice a stop.
 const NOTICE: Duration = Duration::from_millis(20);
-/// A generator makes up for so much time at once, and for so many datagrams if that is less than
-/// half the ring of a veth (`VETH_RING_SIZE`, drivers/net/veth.c).
-const BURST_TIME: Duration = Duration::from_micros(100);
-const BURST_MIN: usize = 128;
 /// A shorter wait is spun: the kernel's timer slack alone is 50 µs (prctl(2), PR_SET_TIMERSLACK).
 const SLEEP_MIN: Duration = Duration::from_micros(100);
 /// End markers per flow: one that is lost must not leave the receiver without the totals.
@@ -172,15 +168,14 @@ struct Sending {
 }
 
 impl Sending {
-    fn new(task: TxTask, live: Arc<Live>) -> Self {
-        let pacer = task.rate_pps.map(|rate| {
-            Pacer::new(
-                rate,
-                task.tx.caps().train,
-                burst(task.tx.caps(), rate),
-                Instant::now(),
-            )
-        });
+    fn new(mut task: TxTask, live: Arc<Live>) -> Self {
+        let pacer = task
+            .rate_pps
+            .filter(|rate| !task.tx.pace(*rate))
+            .map(|rate| {
+                let TxCaps { train, batch, .. } = *task.tx.caps();
+                Pacer::new(rate, train, batch, Instant::now())
+            });
         let sequences = vec![0; task.tx.caps().flows];
         Self {
             task,
@@ -317,16 +312,6 @@ impl Sending {
         }
         taken
     }
-}
-
-/// How much may be made up for at once after a pause: a batch, but what a generator sends without
-/// a socket's buffer behind it must fit into a receive ring.
-fn burst(caps: &TxCaps, rate_pps: f64) -> usize {
-    if !caps.template {
-        return caps.batch;
-    }
-    let due = (rate_pps * BURST_TIME.as_secs_f64()) as usize;
-    due.clamp(BURST_MIN, caps.batch)
 }
 
 /// Waits until more is due: sleeps if it is worth it, spins otherwise.

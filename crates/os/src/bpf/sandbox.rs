@@ -177,7 +177,8 @@ impl Sandbox {
         let whole = prologue.iter().chain(program);
         let bytes: Vec<u8> = whole.flat_map(Instruction::bytes).collect();
         let mut machine = rbpf::EbpfVmRaw::new(Some(&bytes))?;
-        let helpers: [(u32, rbpf::Helper); 9] = [
+        let helpers: [(u32, rbpf::Helper); 10] = [
+            (Helper::ClockNs as u32, clock_ns),
             (Helper::ClockTaiNs as u32, clock_tai_ns),
             (Helper::MapLookup as u32, map_lookup),
             (Helper::MapUpdate as u32, map_update),
@@ -304,8 +305,14 @@ fn map_update(name: u64, key: u64, value: u64, flags: u64, _: u64) -> u64 {
     .unwrap_or(FAULT)
 }
 
+/// What `bpf_ktime_get_ns` always says here.
+pub const CLOCK_NS: u64 = 0x1234_5678_9abc;
 /// The hour that it always is here: 2^40 ns and a little since 1970, so that more than 40 bits count.
 pub const CLOCK_TAI_NS: u64 = (1 << 40) + 0x12_3456_7890;
+
+fn clock_ns(_: u64, _: u64, _: u64, _: u64, _: u64) -> u64 {
+    CLOCK_NS
+}
 
 fn clock_tai_ns(_: u64, _: u64, _: u64, _: u64, _: u64) -> u64 {
     CLOCK_TAI_NS

@@ -69,6 +69,53 @@ impl Plain for Counts {
     }
 }
 
+/// When a paced program may send, and how much more: the value of its second map.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Allowance {
+    /// `CLOCK_MONOTONIC` of the next datagram, in units of 1/1024 ns.
+    pub(super) next: u64,
+    /// Datagrams that it may still send.
+    pub(super) left: u64,
+}
+
+/// Offsets of [`Allowance`] in the map.
+const NEXT: i16 = 0;
+const LEFT: i16 = 8;
+/// Units of [`Allowance::next`] in a nanosecond, as a power of two: a datagram every 100 ns is off by
+/// a hundred-thousandth at the most.
+const FRACTION_BITS: i32 = 10;
+/// What a program that fell behind makes up for at once, in nanoseconds: the pause between two
+/// sends. It is as much as a veth's ring takes of 5 million a second.
+const BEHIND_NS_MAX: i32 = 50_000;
+
+impl Plain for Allowance {
+    const SIZE: usize = 16;
+
+    fn write(&self, to: &mut [u8]) {
+        [self.next, self.left].write(to);
+    }
+
+    fn read(from: &[u8]) -> Self {
+        let [next, left] = <[u64; 2]>::read(from);
+        Self { next, left }
+    }
+}
+
+/// A rate that the program keeps.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Pace<'a> {
+    /// Time between two datagrams, in units of 1/1024 ns.
+    pub(super) interval: i32,
+    /// A [`mpps_os::bpf::ArrayMap`] of one [`Allowance`].
+    pub(super) allowance: BorrowedFd<'a>,
+}
+
+/// The interval of a rate, or none if it is too slow to be kept by trying again and again.
+pub(super) fn interval(rate_pps: f64) -> Option<i32> {
+    let interval = 1e9 * f64::from(1 << FRACTION_BITS) / rate_pps;
+    (interval >= 1.0 && interval <= f64::from(i32::MAX)).then_some(interval as i32)
+}
+
 /// What a program is made for.
 #[derive(Debug)]
 pub(super) struct Recipe<'a> {
@@ -79,6 +126,8 @@ pub(super) struct Recipe<'a> {
     pub(super) payload_sum: u16,
     /// What stamps are written with; none leaves the payload as it is.
     pub(super) stamp: Option<Clock>,
+    /// The rate that it keeps; none makes a frame at each run.
+    pub(super) pace: Option<Pace<'a>>,
     /// A [`mpps_os::bpf::ArrayMap`] of one [`Counts`].
     pub(super) counts: BorrowedFd<'a>,
     /// A [`mpps_os::bpf::DeviceMap`] whose slot 0 is the interface.
@@ -99,6 +148,7 @@ impl Recipe<'_> {
     /// int generate(struct xdp_md *ctx) {
     ///     u8 *frame = ctx->data, *payload = frame + HEADER_BYTES;
     ///     if (payload + (STAMP ? 16 : 0) > ctx->data_end) return XDP_DROP;
+    ///     if (PACE && !may_send(payload)) return XDP_DROP;
     ///     struct counts *counts = bpf_map_lookup_elem(&COUNTS, &(u32){0});
     ///     if (!counts) return XDP_DROP;
     ///     u64 flow, sequence;
@@ -132,6 +182,9 @@ impl Recipe<'_> {
         program.compute(Operation::Add, R3, i32::from(header_bytes) + stamp_bytes);
         program.jump_if(Condition::Above, R3, R2, "drop");
         program.store(Size::Word, R10, -4, 0);
+        if let Some(pace) = self.pace {
+            self.wait(&mut program, pace, header_bytes);
+        }
         program.set_map(R1, self.counts).set(R2, R10);
         program.compute(Operation::Add, R2, -4);
         program.call(Helper::MapLookup);
@@ -151,6 +204,50 @@ impl Recipe<'_> {
         program.set(R3, XDP_DROP).call(Helper::RedirectMap).exit();
         program.label("drop").set(R0, XDP_DROP).exit();
         program.finish()
+    }
+
+    /// Drops the frame, which costs little, unless a datagram is due and allowed; end markers always
+    /// are. Uses all registers but `R6`.
+    ///
+    /// ```c
+    /// bool may_send(u8 *payload) {
+    ///     if (STAMP && payload[3] & 0x80) return true;   // an end marker
+    ///     struct allowance *a = bpf_map_lookup_elem(&ALLOWANCE, &(u32){0});
+    ///     if (!a || a->left == 0) return false;
+    ///     u64 now = bpf_ktime_get_ns() << 10;
+    ///     if (a->next > now) return false;
+    ///     if (now - a->next > BEHIND) a->next = now;
+    ///     a->next += INTERVAL;
+    ///     a->left--;
+    ///     return true;
+    /// }
+    /// ```
+    fn wait(&self, program: &mut Assembler, pace: Pace<'_>, header_bytes: i16) {
+        if self.stamp.is_some() {
+            program.load(Size::Byte, R1, R6, header_bytes + STAMP_KIND_AT);
+            program.compute(Operation::And, R1, END_BIT);
+            program.jump_if(Condition::NotEqual, R1, 0, "due");
+        }
+        program.set_map(R1, pace.allowance).set(R2, R10);
+        program.compute(Operation::Add, R2, -4);
+        program.call(Helper::MapLookup);
+        program.jump_if(Condition::Equal, R0, 0, "drop");
+        program.set(R7, R0);
+        program.load(Size::Double, R8, R7, LEFT);
+        program.jump_if(Condition::Equal, R8, 0, "drop");
+        program.call(Helper::ClockNs);
+        program.compute(Operation::ShiftLeft, R0, FRACTION_BITS);
+        program.load(Size::Double, R9, R7, NEXT);
+        program.jump_if(Condition::Above, R9, R0, "drop");
+        program.set(R1, R0).compute(Operation::Subtract, R1, R9);
+        let behind = BEHIND_NS_MAX << FRACTION_BITS;
+        program.jump_if(Condition::AtMost, R1, behind, "in time");
+        program.set(R9, R0).label("in time");
+        program.compute(Operation::Add, R9, pace.interval);
+        program.store(Size::Double, R7, NEXT, R9);
+        program.compute(Operation::Subtract, R8, 1);
+        program.store(Size::Double, R7, LEFT, R8);
+        program.label("due");
     }
 
     /// `R7` = flow, `R8` = sequence number in it. `R0` points to the counts.

@@ -58,16 +58,7 @@ fn total(plan: &Plan, finished: &Finished, meter: &Meter) -> RecvTotal {
         .map(|report| report.flows.end_markers())
         .sum();
     let received = sum(reports, |report| report.counters.datagrams) - end_markers;
-    let first_ns = reports
-        .iter()
-        .map(|report| report.first_ns)
-        .filter(|at| *at > 0)
-        .min();
-    let last_ns = reports.iter().map(|report| report.last_ns).max();
-    let active_ns = last_ns
-        .unwrap_or(0)
-        .saturating_sub(first_ns.unwrap_or(u64::MAX));
-    let active_seconds = active_ns as f64 / 1e9;
+    let active_seconds = active_seconds(reports);
     let of = |report: &RxReport| report.counters.datagrams - report.flows.end_markers();
     let threads = reports
         .iter()
@@ -122,6 +113,14 @@ fn total(plan: &Plan, finished: &Finished, meter: &Meter) -> RecvTotal {
         unstamped: sum(reports, |report| report.flows.unstamped()),
         host: finished.host.clone(),
     }
+}
+
+/// From the first datagram to the last, all threads together.
+fn active_seconds(reports: &[RxReport]) -> f64 {
+    let firsts = reports.iter().map(|report| report.first_ns);
+    let first_ns = firsts.filter(|at| *at > 0).min().unwrap_or(u64::MAX);
+    let last_ns = reports.iter().map(|report| report.last_ns).max();
+    last_ns.unwrap_or(0).saturating_sub(first_ns) as f64 / 1e9
 }
 
 /// So many for each; of nothing there is as much as of one.

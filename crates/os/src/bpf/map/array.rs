@@ -46,6 +46,19 @@ impl<V: Plain> ArrayMap<V> {
     }
 }
 
+impl<V: Plain> ArrayMap<V> {
+    /// Sets the value at `index`.
+    ///
+    /// bpf(2), `BPF_MAP_UPDATE_ELEM`.
+    ///
+    /// # Errors
+    ///
+    /// `E2BIG` behind the end.
+    pub fn set(&self, index: u32, value: &V) -> Result<()> {
+        self.table.update(&bytes_of(&[index]), &bytes_of(value))
+    }
+}
+
 impl<V> AsFd for ArrayMap<V> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.table.fd.as_fd()

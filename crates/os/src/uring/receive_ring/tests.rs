@@ -1,3 +1,5 @@
+//! The receive ring on the loopback interface, and what it makes of hostile headers.
+
 use super::*;
 use std::net::UdpSocket;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -1,6 +1,8 @@
+//! The program in the sandbox, against the template and the stamp.
+
 use super::*;
 use crate::{Stamp, StampKind, wire};
-use mpps_os::bpf::sandbox::{CLOCK_TAI_NS, PacketContext, Sandbox};
+use mpps_os::bpf::sandbox::{CLOCK_NS, CLOCK_TAI_NS, PacketContext, Sandbox};
 use proptest::prelude::*;
 use std::fs::File;
 use std::net::SocketAddr;
@@ -37,6 +39,7 @@ impl Bench {
             flows,
             payload_sum: wire::sum(&payload[summed..]),
             stamp: clock,
+            pace: None,
             counts: counts.as_fd(),
             devices: devices.as_fd(),
         };
@@ -167,4 +170,71 @@ fn a_frame_that_is_too_short_is_dropped() {
         .run_on_packet(&bench.program, queue, &short, bytes);
     assert_eq!(run.expect("the program runs"), XDP_DROP as u64);
     assert_eq!(bench.counts(), Counts::default());
+}
+
+/// What a paced program does at the sandbox's one moment, with this allowance, and what is left.
+fn paced(next: u64, left: u64) -> (u64, Allowance) {
+    let [source, target]: [SocketAddr; 2] =
+        ["10.0.0.1:5000", "10.0.0.2:9"].map(|text| text.parse().unwrap());
+    let template = Template::new(SOURCE_MAC, TARGET_MAC, source, target, 32);
+    let [counts, devices, allowance] = [(); 3].map(|()| File::open("/dev/null").unwrap());
+    let recipe = Recipe {
+        template: &template,
+        flows: 1,
+        payload_sum: 0,
+        stamp: None,
+        pace: Some(Pace {
+            interval: interval(1e6).unwrap(),
+            allowance: allowance.as_fd(),
+        }),
+        counts: counts.as_fd(),
+        devices: devices.as_fd(),
+    };
+    let mut world = Sandbox::new();
+    world.add_map(counts.as_fd(), 4, Counts::SIZE, 1);
+    world.insert(counts.as_fd(), &[0; 4], &[0; 32]);
+    world.add_map(devices.as_fd(), 4, 4, 1);
+    world.insert(devices.as_fd(), &[0; 4], &[7, 0, 0, 0]);
+    world.add_map(allowance.as_fd(), 4, Allowance::SIZE, 1);
+    let mut bytes = [0; 16];
+    Allowance { next, left }.write(&mut bytes);
+    world.insert(allowance.as_fd(), &[0; 4], &bytes);
+    let mut page = vec![0; template.frame_bytes()];
+    template.write(&mut page, 0, &[0; 32]);
+    let queue = PacketContext::Xdp { queue: 0 };
+    let run = world.run_on_packet(&recipe.program().unwrap(), queue, &page, page.len());
+    let after = Allowance::read(&world.entries(allowance.as_fd())[0].1);
+    (run.expect("the program runs"), after)
+}
+
+#[test]
+fn a_paced_program_sends_what_is_due_and_allowed() {
+    const NOW: u64 = CLOCK_NS << 10;
+    const MICROSECOND: u64 = 1000 << 10;
+    let allowed = |next, left| Allowance { next, left };
+    assert_eq!(
+        paced(NOW, 2),
+        (XDP_REDIRECT, allowed(NOW + MICROSECOND, 1)),
+        "due now"
+    );
+    let late = NOW - 5 * MICROSECOND;
+    assert_eq!(
+        paced(late, 2),
+        (XDP_REDIRECT, allowed(late + MICROSECOND, 1)),
+        "a little late is made up for"
+    );
+    assert_eq!(
+        paced(0, 9),
+        (XDP_REDIRECT, allowed(NOW + MICROSECOND, 8)),
+        "long ago is not"
+    );
+    assert_eq!(paced(NOW + 1, 2), (1, allowed(NOW + 1, 2)), "not due yet");
+    assert_eq!(paced(NOW, 0), (1, allowed(NOW, 0)), "no more is allowed");
+}
+
+#[test]
+fn rates_have_intervals() {
+    assert_eq!(interval(1e6), Some(1_024_000));
+    assert_eq!(interval(1e13), None, "a datagram has no time at all");
+    assert_eq!(interval(1.0), None, "longer than 32 bits");
 }
