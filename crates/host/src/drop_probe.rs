@@ -12,6 +12,7 @@ use mpps_os::bpf::btf::Btf;
 use mpps_os::bpf::{Link, PerCpuMap, PerCpuMapKind, Program, ProgramKind};
 use serde::{Deserialize, Serialize};
 
+use crate::account::SOCKET_REASONS;
 use crate::{DropReasons, ReasonCount};
 use fields::Fields;
 
@@ -88,15 +89,21 @@ const EPERM: i32 = 1;
 const RELEASE: &str = "skb_release_data";
 
 impl DropCount {
-    /// What one namespace dropped of the watched packets between two readings, by reason.
+    /// What one namespace dropped of the watched packets between two readings, by reason. What a
+    /// socket drops after it has queued it no longer knows its namespace, and is taken for this
+    /// one's: nobody else's sockets have the watched ports.
     pub fn since(now: &[Self], then: &[Self], netns: u32) -> Vec<ReasonCount> {
-        let ours = |count: &&Self| count.ours && count.netns == netns;
+        let is_here = |count: &&Self| {
+            let is_socket = SOCKET_REASONS.contains(&count.reason_name.as_str());
+            count.netns == netns || count.netns == UNKNOWN_NAMESPACE && is_socket
+        };
+        let ours = |count: &&Self| count.ours && is_here(count);
         now.iter()
             .filter(ours)
             .map(|now| {
                 let then = then.iter().filter(ours);
                 let then = then
-                    .filter(|then| then.reason == now.reason)
+                    .filter(|then| (then.reason, then.netns) == (now.reason, now.netns))
                     .map(|then| (then.skbs, then.datagrams))
                     .next()
                     .unwrap_or_default();

@@ -362,3 +362,29 @@ fn a_frame_that_was_refused_is_not_dropped_again() {
     let ledger = account.ledger();
     assert_eq!((ledger.unaccounted, ledger.lost()), (0, 51_392));
 }
+
+/// A train that the probe missed leaves the row inexact: the socket knows that there was one more,
+/// and nobody knows how long it was.
+#[test]
+fn a_train_that_the_probe_missed_makes_the_row_inexact() {
+    let (sender, receiver) = (delta(&[]), delta(&[]));
+    let mut account = Account {
+        delivered: 400_000 - 64 * 10,
+        socket_drops: 10,
+        gro: true,
+        ..account(RING, &sender, &receiver)
+    };
+    let seen = |buffers| {
+        Some(vec![ReasonCount {
+            reason: "SOCKET_RCVBUFF".to_owned(),
+            buffers,
+            datagrams: buffers * 64,
+        }])
+    };
+    account.reasons = seen(10);
+    let ledger = account.ledger();
+    assert!(ledger.is_exact() && ledger.unaccounted == 0, "{ledger:?}");
+    account.reasons = seen(9);
+    let ledger = account.ledger();
+    assert!(!ledger.is_exact() && ledger.unaccounted == 64, "{ledger:?}");
+}
