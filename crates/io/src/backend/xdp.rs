@@ -57,10 +57,10 @@ const RECEIVED_NOWHERE: LiveFrames = LiveFrames {
 const SEND_INTERVAL: Duration = Duration::from_micros(50);
 /// The slowest rate that the program keeps itself; it uses all of a CPU for it.
 const PACED_RATE_MIN_PPS: f64 = 10_000.0;
-/// Runs of a paced send at the most, and the time of one that sends nothing, in nanoseconds: 4 to
-/// 30 ms, after which a worker looks whether it is to stop.
+/// Runs of a paced send at the most, and about the time of one in nanoseconds: 10 to 30 ms, after
+/// which a worker looks whether it is to stop.
 const PACED_RUNS_MAX: f64 = 131_072.0;
-const RUN_NS: f64 = 30.0;
+const RUN_NS: f64 = 100.0;
 /// How long a send waits for a number if there is none.
 const NUMBER_WAIT: Duration = Duration::from_millis(5);
 

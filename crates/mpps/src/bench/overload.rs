@@ -34,6 +34,8 @@ const RATE_MIN_PPS: f64 = 50_000.0;
 const STEP: f64 = 1.3;
 /// The search ends when goodput stays below this share of the best one: it only falls from there.
 const PAST_PEAK: f64 = 0.8;
+/// So does a sender that brings less than this share of what it was asked for.
+const SPENT: f64 = 0.5;
 /// Steps of the search at the most: 50 000 times 1.3 to the 24th is 27 million a second.
 const STEPS_MAX: usize = 24;
 
@@ -121,7 +123,7 @@ fn peak(
         } else {
             0
         };
-        let is_spent = sample.offered_mpps * 1e6 < rate_pps * 0.7;
+        let is_spent = sample.offered_mpps * 1e6 < rate_pps * SPENT;
         if past > 1 || is_spent || sample.offered_mpps > 3.0 * best {
             break;
         }

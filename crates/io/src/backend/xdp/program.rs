@@ -84,9 +84,11 @@ const LEFT: i16 = 8;
 /// Units of [`Allowance::next`] in a nanosecond, as a power of two: a datagram every 100 ns is off by
 /// a hundred-thousandth at the most.
 const FRACTION_BITS: i32 = 10;
-/// What a program that fell behind makes up for at once, in nanoseconds: the pause between two
-/// sends. It is as much as a veth's ring takes of 5 million a second.
-const BEHIND_NS_MAX: i32 = 50_000;
+/// What a program that fell behind, as it does between two sends, makes up for at once: so many
+/// datagrams, half of what the ring of a veth holds (`VETH_RING_SIZE`, drivers/net/veth.c), and no
+/// more than so many nanoseconds.
+const BEHIND_MAX: i64 = 128;
+const BEHIND_NS_MAX: i64 = 1_000_000;
 
 impl Plain for Allowance {
     const SIZE: usize = 16;
@@ -240,7 +242,9 @@ impl Recipe<'_> {
         program.load(Size::Double, R9, R7, NEXT);
         program.jump_if(Condition::Above, R9, R0, "drop");
         program.set(R1, R0).compute(Operation::Subtract, R1, R9);
-        let behind = BEHIND_NS_MAX << FRACTION_BITS;
+        let behind = i64::from(pace.interval) * BEHIND_MAX;
+        // The smaller one has 30 bits.
+        let behind = behind.min(BEHIND_NS_MAX << FRACTION_BITS) as i32;
         program.jump_if(Condition::AtMost, R1, behind, "in time");
         program.set(R9, R0).label("in time");
         program.compute(Operation::Add, R9, pace.interval);
