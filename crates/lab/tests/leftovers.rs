@@ -109,7 +109,11 @@ fn after_ignored_ends() -> Result<(), Failed> {
 
 fn after_interrupt() -> Result<(), Failed> {
     let before = Surroundings::look()?;
-    let mut actor = Actor::start("forever")?;
+    // A shell starts what runs in its background with this signal ignored.
+    let mut command = Command::new("env");
+    command.arg("--default-signal=INT");
+    command.arg(std::env::current_exe()?);
+    let mut actor = Actor::start_by(command, "forever")?;
     actor.wait_for("traffic")?;
     let killed = Command::new("kill")
         .args(["-INT", &actor.child.id().to_string()])
