@@ -23,7 +23,7 @@ pub(super) fn bifurcated(facts: &Facts) -> Verdict {
         Some(Filters::On | Filters::Off) => {}
         Some(Filters::FixedOff) | None => {
             let why = format!(
-                "{} has no steering rules (ntuple-filters: off [fixed])",
+                "{}: no steering rules (ntuple-filters: off [fixed])",
                 xdp::driver(facts)
             );
             return verdict.never(why);
