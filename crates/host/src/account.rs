@@ -209,6 +209,7 @@ impl Account<'_> {
                 reason: "dropped by the sending interface".to_owned(),
                 source: format!("{name} tx_dropped"),
                 scope: Scope::Interface,
+                by_difference: !self.refused.is_empty(),
                 ..loss(
                     Station::Sender,
                     self.beyond_refused(unsigned(link.counters.tx_dropped)),
@@ -222,10 +223,12 @@ impl Account<'_> {
         match self.route {
             Route::VethRing { sender, receiver } => {
                 let (source, scope, count) = self.sender_drops(sender);
+                let by_difference = self.departure == Departure::Frames && !self.refused.is_empty();
                 ledger.lose(Loss {
                     reason: "receive ring full".to_owned(),
                     source,
                     scope,
+                    by_difference,
                     ..loss(Station::Wire, count)
                 });
                 self.enter_backlog(ledger, receiver);

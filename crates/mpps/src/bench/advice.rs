@@ -12,7 +12,7 @@ pub(crate) fn advice(rows: &[BenchRow]) -> Vec<String> {
         .iter()
         .filter(|row| row.mpps_median.is_some() && !row.path.ends_with("_drop"));
     let (shared, alone): (Vec<&BenchRow>, Vec<&BenchRow>) =
-        measured.partition(|row| row.napi.starts_with("application's CPU"));
+        measured.partition(|row| row.shares_cpu);
     let sentences = [
         fastest(&alone),
         fastest_socket(&alone),
@@ -126,11 +126,11 @@ mod tests {
     use super::super::result::CpuCost;
     use super::*;
 
-    fn row(path: &str, mode: &str, napi: &str, mpps: f64, app: f64) -> BenchRow {
+    fn row(path: &str, mode: &str, shares_cpu: bool, mpps: f64, app: f64) -> BenchRow {
         BenchRow {
             path: path.to_owned(),
             mode: mode.to_owned(),
-            napi: napi.to_owned(),
+            shares_cpu,
             reference: path == "recvmmsg" && mode == "socket",
             mpps_median: Some(mpps),
             cpu_ns_per_packet: Some(CpuCost {
@@ -144,8 +144,7 @@ mod tests {
 
     #[test]
     fn names_the_path_for_each_need() {
-        let alone = "generator's CPU 0, own thread";
-        let shared = "application's CPU 1, own thread";
+        let (alone, shared) = (false, true);
         let rows = [
             row("af_xdp", "spin: native XDP", alone, 3.0, 900.0),
             row("af_xdp", "poll: native XDP", alone, 2.8, 60.0),
@@ -165,7 +164,7 @@ mod tests {
 
     #[test]
     fn what_is_alike_is_not_recommended() {
-        let alone = "generator's CPU 0, own thread";
+        let alone = false;
         let rows = [
             row("recvmmsg", "socket", alone, 1.0, 600.0),
             row("io_uring", "socket", alone, 1.05, 600.0),

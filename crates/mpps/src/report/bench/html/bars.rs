@@ -73,7 +73,7 @@ pub(super) fn costs(groups: &[Group<'_>]) -> Markup {
         }
         p.faint {
             "A receiver that spins uses all of its CPU: its figure tells what the rate leaves, and not what \
-             a packet needs. One that polls the queue itself has NAPI's part within the application's."
+             a packet needs."
         }
         @for group in groups {
             h3 { (capital(group.heading)) }
