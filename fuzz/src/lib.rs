@@ -6,7 +6,9 @@
 #![forbid(unsafe_code)]
 
 mod datagrams;
+mod http;
 mod kernel;
+mod load;
 mod results;
 
 /// Something to fuzz.
@@ -59,6 +61,18 @@ pub const TARGETS: &[Target] = &[
     Target {
         name: "totals",
         run: results::totals,
+    },
+    Target {
+        name: "http_request",
+        run: http::http_request,
+    },
+    Target {
+        name: "http_response",
+        run: load::http_response,
+    },
+    Target {
+        name: "url",
+        run: load::url,
     },
 ];
 

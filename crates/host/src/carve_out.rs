@@ -18,6 +18,7 @@ mod step;
 mod tests;
 
 pub use leftover::Leftover;
+pub(crate) use leftover::namespace_path;
 pub use outcome::{Outcome, Undone};
 pub(crate) use steering::FILTERS;
 pub use steering::{KernelSteering, Steering};
@@ -29,7 +30,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::journal::{self, Journal, Owner, Record};
+use crate::journal::{self, Change, Journal, Owner, Record, Target};
 use crate::{Error, Result};
 
 /// A queue that is kept for one flow. Dropping it puts the card's settings back.
@@ -56,6 +57,19 @@ pub struct Plan {
     pub flow: SocketAddr,
     /// The steps in order; what is already so needs none.
     pub steps: Vec<Step>,
+}
+
+impl Change for Plan {
+    const WHAT: &'static str = "a carve-out";
+    const FILES: &'static str = "carve-out";
+
+    fn target(&self) -> Target<'_> {
+        Target {
+            namespace: self.namespace,
+            interface: &self.interface,
+            interface_index: self.interface_index,
+        }
+    }
 }
 
 impl CarveOut {

@@ -9,6 +9,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use mpps_os::Error as Refusal;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::carve_out::Plan;
@@ -30,15 +31,37 @@ pub struct Journal {
     path: PathBuf,
 }
 
+/// A kind of change that is written down before it is made.
+pub trait Change: Clone + Serialize + DeserializeOwned {
+    /// What it is called in a sentence: `a carve-out`.
+    const WHAT: &'static str;
+    /// How the names of its files begin.
+    const FILES: &'static str;
+
+    /// Which interface is changed.
+    fn target(&self) -> Target<'_>;
+}
+
+/// An interface of a network namespace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Target<'a> {
+    /// The namespace, by its inode number (`ns.inum`).
+    pub namespace: u32,
+    /// The interface's name.
+    pub interface: &'a str,
+    /// The number by which the kernel knows it.
+    pub interface_index: u32,
+}
+
 /// What a journal says.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Record {
+pub struct Record<C = Plan> {
     /// The version of this form.
     pub schema: u32,
     /// The process that makes the change.
     pub owner: Owner,
     /// All steps.
-    pub plan: Plan,
+    pub plan: C,
     /// How many of them were at least begun.
     pub begun: usize,
 }
@@ -76,8 +99,8 @@ pub fn directories() -> Vec<PathBuf> {
         .collect()
 }
 
-impl Record {
-    pub(crate) fn new(owner: Owner, plan: Plan) -> Self {
+impl<C: Change> Record<C> {
+    pub(crate) fn new(owner: Owner, plan: C) -> Self {
         Self {
             schema: SCHEMA,
             owner,
@@ -88,8 +111,9 @@ impl Record {
 
     /// The name of its file: one for each interface of each network namespace.
     fn file_name(&self) -> String {
-        let (namespace, index) = (self.plan.namespace, self.plan.interface_index);
-        format!("carve-out-{namespace}-{index}.json")
+        let target = self.plan.target();
+        let (namespace, index) = (target.namespace, target.interface_index);
+        format!("{}-{namespace}-{index}.json", C::FILES)
     }
 }
 
@@ -99,7 +123,7 @@ impl Journal {
     /// # Errors
     /// [`Error::Impossible`] if there is one for this interface; [`Error::Kernel`] if no
     /// directory takes it.
-    pub(crate) fn create(directories: &[PathBuf], record: &Record) -> Result<Self> {
+    pub(crate) fn create<C: Change>(directories: &[PathBuf], record: &Record<C>) -> Result<Self> {
         let mut refusal = Refusal::new(
             "open",
             SYSTEM_DIRECTORY,
@@ -120,7 +144,7 @@ impl Journal {
         Err(refusal.into())
     }
 
-    fn create_in(&self, directory: &Path, record: &Record) -> Result<(), Refusal> {
+    fn create_in<C: Change>(&self, directory: &Path, record: &Record<C>) -> Result<(), Refusal> {
         DirBuilder::new()
             .recursive(true)
             .mode(0o700)
@@ -134,18 +158,16 @@ impl Journal {
         linked.and_then(|()| self.flush_directory())
     }
 
-    fn taken(&self, record: &Record) -> Error {
-        let interface = &record.plan.interface;
-        let (why, remedy) = match self.read() {
+    fn taken<C: Change>(&self, record: &Record<C>) -> Error {
+        let interface = record.plan.target().interface;
+        let what = C::WHAT;
+        let (why, remedy) = match self.read_as::<C>() {
             Ok(Some(other)) if other.owner.life() == Life::Dead => (
-                format!(
-                    "process {} died and left a carve-out on it",
-                    other.owner.pid
-                ),
+                format!("process {} died and left {what} on it", other.owner.pid),
                 "`mpps undo` puts back what it left".to_owned(),
             ),
             Ok(Some(other)) => (
-                format!("process {} has a carve-out on it", other.owner.pid),
+                format!("process {} has {what} on it", other.owner.pid),
                 "end that one first".to_owned(),
             ),
             _ => (
@@ -160,7 +182,7 @@ impl Journal {
     ///
     /// # Errors
     /// The refusal of the file system.
-    pub(crate) fn write(&self, record: &Record) -> Result<()> {
+    pub(crate) fn write<C: Change>(&self, record: &Record<C>) -> Result<()> {
         let beside = self.write_beside(record)?;
         fs::rename(&beside, &self.path)
             .map_err(|source| Refusal::new("rename", self.path.display(), source))?;
@@ -168,7 +190,7 @@ impl Journal {
     }
 
     /// Writes a new file next to the journal's place, flushed to the disk.
-    fn write_beside(&self, record: &Record) -> Result<PathBuf, Refusal> {
+    fn write_beside<C: Change>(&self, record: &Record<C>) -> Result<PathBuf, Refusal> {
         let beside = self
             .path
             .with_extension(format!("new-{}", record.owner.pid));
@@ -192,12 +214,17 @@ impl Journal {
         Ok(beside)
     }
 
-    /// What the file says; none where it has gone meanwhile.
+    /// What the file of a carve-out says; none where it has gone meanwhile.
     ///
     /// # Errors
     /// [`Error::Impossible`] for the file of another user, who must not make us change settings;
     /// [`Error::Malformed`] for one that is no journal; the refusal of the file system.
     pub fn read(&self) -> Result<Option<Record>> {
+        self.read_as()
+    }
+
+    /// The same for the file of any kind of change.
+    pub(crate) fn read_as<C: Change>(&self) -> Result<Option<Record<C>>> {
         let name = self.path.display().to_string();
         let failed = |source| Refusal::new("read", &name, source);
         let file = match File::open(&self.path) {
@@ -214,7 +241,7 @@ impl Journal {
         if !status.is_file() || status.len() > LENGTH_MAX {
             return Err(Error::malformed(name, "not a journal"));
         }
-        let record: Record = serde_json::from_reader(io::BufReader::new(file))
+        let record: Record<C> = serde_json::from_reader(io::BufReader::new(file))
             .map_err(|error| Error::malformed(&name, error.to_string()))?;
         if record.schema != SCHEMA {
             let what = format!("of version {}, {SCHEMA} is known", record.schema);
@@ -234,6 +261,18 @@ impl Journal {
             }
             _ => Ok(self.flush_directory()?),
         }
+    }
+
+    /// All journals of a kind of change in these directories.
+    pub(crate) fn list_of<C: Change>(directories: &[PathBuf]) -> Vec<Self> {
+        let is_kind = |journal: &Self| {
+            let name = journal.path.file_name().and_then(|name| name.to_str());
+            name.is_some_and(|name| name.starts_with(C::FILES))
+        };
+        Self::list(directories)
+            .into_iter()
+            .filter(is_kind)
+            .collect()
     }
 
     /// All journals in these directories.

@@ -8,8 +8,15 @@ use std::ops::RangeInclusive;
 /// The last numbers of the receiver's addresses.
 pub const RECEIVER: RangeInclusive<u8> = 1..=20;
 
-/// The last numbers of the sender's addresses.
+/// The last numbers of the sender's addresses, where it has one of each family.
 pub const SENDER: RangeInclusive<u8> = 30..=30;
+
+/// The last numbers of the addresses of a sender that has so many; none if there is no room for
+/// them before the broadcast address, 255.
+pub(crate) fn sender(addresses: u8) -> Option<RangeInclusive<u8>> {
+    let last = SENDER.start().checked_add(addresses.checked_sub(1)?)?;
+    (last < u8::MAX).then_some(*SENDER.start()..=last)
+}
 
 /// The length of the network prefix that both hosts share, in bits.
 pub(crate) fn prefix_length(address: IpAddr) -> u8 {
@@ -32,6 +39,13 @@ pub fn v6(last: u8) -> Ipv6Addr {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_sender_has_as_many_addresses_as_were_asked_for() {
+        assert_eq!(sender(1), Some(SENDER));
+        assert_eq!(sender(225), Some(30..=254));
+        assert_eq!((sender(0), sender(226), sender(255)), (None, None, None));
+    }
 
     #[test]
     fn twins_end_alike() {

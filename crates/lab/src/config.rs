@@ -1,6 +1,6 @@
 //! How a lab is to be.
 
-use crate::Error;
+use crate::{Error, address};
 
 /// What a lab is made like.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -12,6 +12,12 @@ pub struct LabConfig {
     pub queue_cpus: Vec<usize>,
     /// How packets get to that CPU.
     pub delivery: Delivery,
+    /// The CPU that serves each receive queue of the sender, by a kernel thread each: what is
+    /// answered then costs no CPU of the receiver's. Empty, which is for traffic of one direction,
+    /// leaves the sender without queues of its own.
+    pub sender_queue_cpus: Vec<usize>,
+    /// How many addresses the sender has in each family, 1 to 225: many connections need many.
+    pub sender_addresses: u8,
     /// The largest IP packet in bytes, 1280 to 65535.
     pub mtu: u32,
 }
@@ -22,6 +28,8 @@ impl Default for LabConfig {
             queues: 4,
             queue_cpus: Vec::new(),
             delivery: Delivery::default(),
+            sender_queue_cpus: Vec::new(),
+            sender_addresses: 1,
             mtu: 1500,
         }
     }
@@ -33,11 +41,16 @@ impl LabConfig {
         if self.queues == 0 || self.queues > 4096 {
             return Err(Error::Queues(self.queues));
         }
-        if !self.queue_cpus.is_empty() && self.queue_cpus.len() != usize::from(self.queues) {
-            return Err(Error::QueueCpus {
-                cpus: self.queue_cpus.len(),
-                queues: self.queues,
-            });
+        for cpus in [&self.queue_cpus, &self.sender_queue_cpus] {
+            if !cpus.is_empty() && cpus.len() != usize::from(self.queues) {
+                return Err(Error::QueueCpus {
+                    cpus: cpus.len(),
+                    queues: self.queues,
+                });
+            }
+        }
+        if address::sender(self.sender_addresses).is_none() {
+            return Err(Error::SenderAddresses(self.sender_addresses));
         }
         if !(1280..=65535).contains(&self.mtu) {
             return Err(Error::Mtu(self.mtu));
@@ -83,6 +96,13 @@ mod tests {
                 ..good.clone()
             };
             assert!(matches!(config.check(), Err(Error::Mtu(n)) if n == mtu));
+        }
+        for sender_addresses in [0, 226] {
+            let config = LabConfig {
+                sender_addresses,
+                ..good.clone()
+            };
+            assert!(matches!(config.check(), Err(Error::SenderAddresses(_))));
         }
         let config = LabConfig {
             queue_cpus: vec![0; 3],

@@ -21,6 +21,9 @@ pub enum Error {
     /// IPv6 needs 1280 bytes (RFC 8200, section 5), and no IP packet is longer than 65535.
     #[error("an MTU of {0} bytes: 1280 to 65535 are possible")]
     Mtu(u32),
+    /// The sender's addresses end in 30 to 254.
+    #[error("a sender with {0} addresses: 1 to 225 are possible")]
+    SenderAddresses(u8),
     /// Packets still moved after the longest wait.
     #[error("packets still move in the lab after {0} ms")]
     Restless(u128),

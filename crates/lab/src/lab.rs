@@ -10,7 +10,7 @@ use mpps_os::sysfs::Sysfs;
 use crate::link::{carry_single_packets, has_v6, introduce, quiet, start};
 use crate::placement::Placement;
 use crate::steering::{self, Steering};
-use crate::{Error, Host, LabConfig, NapiThread, address};
+use crate::{Delivery, Error, Host, LabConfig, NapiThread, address};
 
 /// The interfaces are named after what they do in a measurement; both ways are open.
 const SENDER_INTERFACE: &str = "mpps-tx";
@@ -25,6 +25,7 @@ pub struct Lab {
     steering: Option<Steering>,
     queue_cpus: Vec<usize>,
     threads: Vec<NapiThread>,
+    sender_threads: Vec<NapiThread>,
     has_rings: bool,
     notes: Vec<String>,
     sender: Host,
@@ -51,6 +52,8 @@ impl Lab {
         let placement = receiver
             .run(|| Placement::new(receiver.interface(), receiver.interface_index(), config))??;
         notes.extend(placement.notes);
+        let answers = answers(&sender, config)?;
+        notes.extend(answers.notes);
 
         let index = sender.interface_index();
         let steering = match sender.run(|| steering::attach(index, config.queues))? {
@@ -66,6 +69,7 @@ impl Lab {
             steering,
             queue_cpus: placement.cpus,
             threads: placement.threads,
+            sender_threads: answers.threads,
             has_rings: placement.has_rings,
             notes,
             sender,
@@ -94,6 +98,12 @@ impl Lab {
     /// the queues are not polled by threads.
     pub fn napi_threads(&self) -> &[NapiThread] {
         &self.threads
+    }
+
+    /// The same of the sender's queues, which has such threads only if
+    /// [`LabConfig::sender_queue_cpus`] asks for them.
+    pub fn sender_napi_threads(&self) -> &[NapiThread] {
+        &self.sender_threads
     }
 
     /// The receiver's queue for packets to this address; `None` where the kernel chooses.
@@ -154,7 +164,13 @@ impl Lab {
     ///
     /// Packets still moved after five seconds.
     pub fn settle(&self) -> Result<(), Error> {
-        crate::settle::settle([&self.sender, &self.receiver], &self.threads)
+        let threads: Vec<NapiThread> = self
+            .threads
+            .iter()
+            .chain(&self.sender_threads)
+            .copied()
+            .collect();
+        crate::settle::settle([&self.sender, &self.receiver], &threads)
     }
 }
 
@@ -192,7 +208,7 @@ fn join(config: &LabConfig) -> Result<(Host, Host, Vec<String>), Error> {
         SENDER_INTERFACE,
         sender_index,
         sender,
-        address::SENDER,
+        address::sender(config.sender_addresses).unwrap_or(address::SENDER),
         has_v6_both,
     );
     let receiver = Host::new(
@@ -214,6 +230,20 @@ fn join(config: &LabConfig) -> Result<(Host, Host, Vec<String>), Error> {
         host.run(|| start(host.interface_index()))??;
     }
     Ok((sender, receiver, notes))
+}
+
+/// Gives the sender's queues their threads, where packets go both ways.
+fn answers(sender: &Host, config: &LabConfig) -> Result<Placement, Error> {
+    if config.sender_queue_cpus.is_empty() {
+        return Ok(Placement::default());
+    }
+    let config = LabConfig {
+        queue_cpus: config.sender_queue_cpus.clone(),
+        delivery: Delivery::ThreadedNapi,
+        ..config.clone()
+    };
+    let (interface, index) = (sender.interface(), sender.interface_index());
+    sender.run(|| Placement::new(interface, index, &config))?
 }
 
 /// The number and the hardware address of an interface, which gets its MTU.

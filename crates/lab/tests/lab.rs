@@ -3,8 +3,8 @@
 mod common;
 
 use std::collections::BTreeMap;
-use std::io;
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::io::{self, Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::process::{Command, ExitCode, Stdio};
 use std::thread;
 use std::time::Duration;
@@ -73,6 +73,11 @@ fn main() -> ExitCode {
             "queues_are_delivered_on_their_cpu",
             Need::Placement,
             queues_are_delivered_on_their_cpu,
+        ),
+        (
+            "connections_take_the_queues_of_both_ends",
+            Need::Placement,
+            connections_take_the_queues_of_both_ends,
         ),
         (
             "a_cpu_that_is_not_there_is_refused",
@@ -386,6 +391,64 @@ fn per_cpu_sockets(any: SocketAddr, cpus: &[usize]) -> Result<Vec<UdpSocket>, Fa
         sockets.push(socket);
     }
     Ok(sockets)
+}
+
+/// Every packet of connections in both directions, large bodies too, is taken from a ring by the
+/// thread of its queue: none goes through the backlog of the CPU that sent it.
+fn connections_take_the_queues_of_both_ends() -> Result<(), Failed> {
+    let cpus = own_cpus()?;
+    let lab = Lab::new(&LabConfig {
+        queues: 1,
+        queue_cpus: vec![cpus[0]],
+        sender_queue_cpus: vec![*cpus.last().ok_or("no CPU")?],
+        sender_addresses: 3,
+        ..LabConfig::default()
+    })?;
+    check(lab.sender().v4().len() == 3, || {
+        format!("{:?}", lab.sender().v4())
+    })?;
+    check(lab.sender_napi_threads().len() == 1, || {
+        format!("{:?}", lab.sender_napi_threads())
+    })?;
+    let address = SocketAddr::from((lab.receiver().v4()[0], PORT));
+    let listener = lab.receiver().run(|| TcpListener::bind(address))??;
+    let server = thread::spawn(move || -> io::Result<()> {
+        for _ in 0..20 {
+            let (mut stream, _) = listener.accept()?;
+            stream.read_exact(&mut [0; 10])?;
+            stream.write_all(&[0; 100_000])?;
+        }
+        Ok(())
+    });
+    for _ in 0..20 {
+        let answer = lab.sender().run(|| -> io::Result<Vec<u8>> {
+            let mut stream = TcpStream::connect(address)?;
+            stream.write_all(&[1; 10])?;
+            let mut answer = Vec::new();
+            stream.read_to_end(&mut answer)?;
+            Ok(answer)
+        })??;
+        check(answer.len() == 100_000, || answer.len().to_string())?;
+    }
+    server.join().map_err(|_| "the server panicked")??;
+    lab.settle()?;
+    for host in [lab.sender(), lab.receiver()] {
+        let (interface, index) = (host.interface(), host.interface_index());
+        let (all, counters) = host.run(|| {
+            let all = link::statistics(index).map(|counters| counters.rx_packets);
+            (all, ethtool::statistics(interface))
+        })?;
+        let counters = counters?;
+        let polled = counters
+            .iter()
+            .find(|(name, _)| name == "rx_queue_0_xdp_packets")
+            .ok_or("no counter")?;
+        let all = all?;
+        check(all > 100 && polled.1 == all, || {
+            format!("{interface}: {} of {all}", polled.1)
+        })?;
+    }
+    Ok(())
 }
 
 fn a_cpu_that_is_not_there_is_refused() -> Result<(), Failed> {

@@ -15,6 +15,12 @@ pub fn monotonic_coarse_ns() -> u64 {
     nanoseconds(ClockId::MonotonicCoarse)
 }
 
+/// `CLOCK_PROCESS_CPUTIME_ID` in nanoseconds: what all threads of this process have used of the
+/// CPUs, those that have ended included.
+pub fn process_cpu_ns() -> u64 {
+    nanoseconds(ClockId::ProcessCPUTime)
+}
+
 /// How many seconds `CLOCK_REALTIME` is ahead of `CLOCK_TAI`, the clock that BPF programs read:
 /// minus the leap seconds so far, or zero where nobody has told the kernel about them.
 pub fn realtime_ahead_of_tai_seconds() -> i64 {
@@ -30,6 +36,6 @@ pub fn realtime_ahead_of_tai_seconds() -> i64 {
 
 fn nanoseconds(clock: ClockId) -> u64 {
     let time = clock_gettime(clock);
-    // Neither clock runs backwards from zero.
+    // None of these clocks runs backwards from zero.
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }

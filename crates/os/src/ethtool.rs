@@ -1,10 +1,11 @@
-//! What a driver says of itself and can be told: statistics, features, channels, and which queue
-//! a packet goes to ([`rss`], [`ntuple`]).
+//! What a driver says of itself and can be told: statistics, features, channels, which queue a
+//! packet goes to ([`rss`], [`ntuple`]), and how long it waits to interrupt ([`coalesce`]).
 //!
 //! By `ioctl` `SIOCETHTOOL` (`netdevice(7)`, include/uapi/linux/ethtool.h), which works on the
 //! interfaces of the calling thread's network namespace.
 
 mod buffer;
+pub mod coalesce;
 pub mod ntuple;
 pub mod rss;
 
@@ -17,6 +18,8 @@ use crate::{Error, Result};
 /// Command numbers of include/uapi/linux/ethtool.h.
 mod command {
     pub(super) const GET_DRIVER_INFO: u32 = 0x03;
+    pub(super) const GET_COALESCING: u32 = 0x0e;
+    pub(super) const SET_COALESCING: u32 = 0x0f;
     pub(super) const GET_STRINGS: u32 = 0x1b;
     pub(super) const GET_STATISTICS: u32 = 0x1d;
     pub(super) const GET_STRING_SET_INFO: u32 = 0x37;

@@ -8,8 +8,11 @@ pub mod capability;
 pub mod clock;
 #[cfg(feature = "dpdk")]
 pub mod dpdk;
+pub mod epoll;
 mod error;
 pub mod ethtool;
+pub mod file;
+pub mod limit;
 pub mod messages;
 pub mod mmap;
 pub mod namespace;
@@ -20,8 +23,10 @@ pub mod process;
 pub mod sched;
 pub mod socket;
 pub mod sysfs;
+pub mod tcp;
 pub mod terminal;
 pub mod uring;
+pub mod wake;
 pub mod xdp;
 
 pub use error::{Error, Result};

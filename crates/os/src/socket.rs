@@ -1,6 +1,7 @@
 //! UDP sockets with the options that decide how many packets a second they take.
 
 use crate::{Error, Result};
+use std::fmt;
 use std::io;
 use std::mem;
 use std::net::{IpAddr, SocketAddr};
@@ -259,21 +260,7 @@ impl UdpSocket {
     /// # Errors
     /// `ENOPROTOOPT` on kernels before 4.5, `EINVAL` if the group is larger than a program can be.
     pub fn steer_by_cpu(&self, cpus: &[usize]) -> Result<()> {
-        let program = cpu_steering_program(cpus);
-        let filter = libc::sock_fprog {
-            len: u16::try_from(program.len()).map_err(|_| {
-                let source = io::Error::from_raw_os_error(libc::EINVAL);
-                Error::new("setsockopt SO_ATTACH_REUSEPORT_CBPF", &self.name, source)
-            })?,
-            filter: program.as_ptr().cast_mut(),
-        };
-        set_option(
-            self.fd.as_raw_fd(),
-            libc::SOL_SOCKET,
-            SO_ATTACH_REUSEPORT_CBPF,
-            &filter,
-        )
-        .map_err(|e| Error::new("setsockopt SO_ATTACH_REUSEPORT_CBPF", &self.name, e))
+        attach_cpu_steering(self.fd.as_raw_fd(), &self.name, cpus)
     }
 
     /// The socket's memory and drops (`SO_MEMINFO`, kernel 4.11).
@@ -375,6 +362,26 @@ impl AsFd for UdpSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
+}
+
+/// Gives a reuseport group the program of [`UdpSocket::steer_by_cpu`].
+pub(crate) fn attach_cpu_steering(
+    fd: RawFd,
+    object: impl fmt::Display,
+    cpus: &[usize],
+) -> Result<()> {
+    const CALL: &str = "setsockopt SO_ATTACH_REUSEPORT_CBPF";
+    let program = cpu_steering_program(cpus);
+    let Ok(len) = u16::try_from(program.len()) else {
+        let source = io::Error::from_raw_os_error(libc::EINVAL);
+        return Err(Error::new(CALL, object, source));
+    };
+    let filter = libc::sock_fprog {
+        len,
+        filter: program.as_ptr().cast_mut(),
+    };
+    set_option(fd, libc::SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF, &filter)
+        .map_err(|error| Error::new(CALL, object, error))
 }
 
 /// The classic BPF of [`UdpSocket::steer_by_cpu`]. As C:

@@ -1,7 +1,8 @@
-//! io_uring for datagrams: a standing request that receives, and zero-copy sends.
+//! io_uring for datagrams: a standing request that receives, and zero-copy sends; and for many
+//! connections: every step of theirs as a request.
 //!
 //! The rings are those of the `io-uring` crate; what lies in them, and who may touch what memory
-//! when, is settled here. Both rings are set up alike (io_uring_setup(2)):
+//! when, is settled here. All rings are set up alike (io_uring_setup(2)):
 //!
 //! * `SINGLE_ISSUER` and `DEFER_TASKRUN` (Linux 6.1): the kernel does its part in the thread that
 //!   asks, when it asks, and never interrupts it. It follows that the kernel writes received
@@ -15,15 +16,21 @@ mod buffer_ring;
 mod header;
 mod receive_ring;
 mod send_ring;
+mod stream_ring;
 
 pub use receive_ring::ReceiveRing;
 pub use send_ring::{SendRing, Submission};
+pub use stream_ring::{
+    Accepting, Address, Buffer, Dialling, Event, Outcome, Placement, Request, Sending, Socket,
+    StreamOptions, StreamRing,
+};
 
 use crate::{Error, Result};
 use io_uring::IoUring;
 use io_uring::types::{SubmitArgs, Timespec};
 use std::fmt;
 use std::io;
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 /// A year is longer than any wait, and the kernel's signed seconds can hold it.
@@ -34,7 +41,16 @@ const WAIT_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
 /// # Errors
 /// As [`ReceiveRing::new`].
 pub fn probe() -> Result<()> {
-    Ring::new(1, 1).map(drop)
+    let probe = || Ring::new(1, 1).map(drop);
+    // A ring is taken apart later, by way of a signal to the thread that opened it, which ends
+    // system calls that do not go on by themselves (`io_ring_exit_work`, io_uring/io_uring.c): it
+    // had better be a thread that is gone by then.
+    let probed = thread::Builder::new().spawn(probe).map(JoinHandle::join);
+    match probed {
+        Ok(Ok(answer)) => answer,
+        // No thread to be had.
+        _ => probe(),
+    }
 }
 
 /// An io_uring with the queues that both directions share.

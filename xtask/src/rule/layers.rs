@@ -1,4 +1,4 @@
-//! os ← io, host, lab ← mpps: which crate may use which, read from the manifests.
+//! os ← io, host, lab, http ← mpps: which crate may use which, read from the manifests.
 
 use super::Rule;
 use crate::finding::Finding;
@@ -42,8 +42,13 @@ const LAYERS: &[Layer] = &[
         tests_use: &["mpps-lab"],
     },
     Layer {
+        folder: "http",
+        uses: &["mpps-os"],
+        tests_use: &["mpps-lab"],
+    },
+    Layer {
         folder: "mpps",
-        uses: &["mpps-os", "mpps-io", "mpps-host", "mpps-lab"],
+        uses: &["mpps-os", "mpps-io", "mpps-host", "mpps-lab", "mpps-http"],
         tests_use: &[],
     },
 ];
@@ -133,16 +138,16 @@ mod tests {
                 "crates/lab/Cargo.toml",
                 "[target.'cfg(unix)'.dependencies]\nx = {package = \"mpps\"}",
             ),
-            ("crates/http/Cargo.toml", ""),
+            ("crates/quic/Cargo.toml", ""),
             ("crates/mpps/Cargo.toml", "[dependencies"),
         ];
         let found = [
             "crates/host/Cargo.toml:2",
-            "crates/http/Cargo.toml:1",
             "crates/io/Cargo.toml:1",
             "crates/lab/Cargo.toml:2",
             "crates/mpps/Cargo.toml:1",
             "crates/os/Cargo.toml:2",
+            "crates/quic/Cargo.toml:1",
         ];
         assert_eq!(places(&RULE, &files), found);
     }

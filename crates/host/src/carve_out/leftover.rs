@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use mpps_os::namespace::NetNamespace;
 
-use super::{KernelSteering, Outcome, Steering, Undone, undo_steps};
+use super::{KernelSteering, Outcome, Plan, Steering, Undone, undo_steps};
 use crate::Error;
 use crate::journal::{self, Journal, Life, Record};
 
@@ -27,7 +27,7 @@ impl Leftover {
 
     pub(super) fn list_in(directories: &[PathBuf]) -> (Vec<Self>, Vec<Error>) {
         let (mut found, mut unreadable) = (Vec::new(), Vec::new());
-        for journal in Journal::list(directories) {
+        for journal in Journal::list_of::<Plan>(directories) {
             match journal.read() {
                 Ok(Some(record)) => found.push(Self { journal, record }),
                 // Its process has ended in the meantime, and put everything back.
@@ -78,7 +78,7 @@ impl Leftover {
 
 /// A file that stands for the network namespace: of a process in it, or the mount that
 /// `ip netns add` makes.
-fn namespace_path(namespace: u32) -> Option<String> {
+pub(crate) fn namespace_path(namespace: u32) -> Option<String> {
     let names = |directory: &str| {
         let entries = fs::read_dir(directory).into_iter().flatten();
         entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok())

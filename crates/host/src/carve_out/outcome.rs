@@ -4,8 +4,6 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::Step;
-
 /// One step, and what came of undoing it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Outcome {
@@ -31,7 +29,7 @@ pub enum Undone {
 }
 
 impl Outcome {
-    pub(super) fn new(step: &Step, result: Undone) -> Self {
+    pub(crate) fn new(step: &impl fmt::Display, result: Undone) -> Self {
         let step = step.to_string();
         Self { step, result }
     }

@@ -214,7 +214,8 @@ fn a_veth_of_an_ordinary_user() {
     );
     let sudo = Some("sudo mpps recv --backend af_xdp --interface near");
     for name in ["AF_XDP generic", "AF_XDP native", "AF_XDP zero-copy"] {
-        expect(&all, name, No, "CAP_BPF, CAP_NET_ADMIN, CAP_NET_RAW", sudo);
+        let missing = "CAP_BPF, CAP_PERFMON, CAP_NET_ADMIN, CAP_NET_RAW";
+        expect(&all, name, No, missing, sudo);
     }
     expect(&all, "DPDK", Yes, "net_af_packet0,iface=near", None);
     assert_eq!(all["DPDK"].takes, Takes::Nothing);

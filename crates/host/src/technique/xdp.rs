@@ -1,6 +1,6 @@
 //! AF_XDP: packets go from the driver, or from just behind it, to the program.
 
-use mpps_os::capability::{CAP_BPF, CAP_NET_ADMIN, CAP_NET_RAW, CAP_SYS_ADMIN};
+use mpps_os::capability::{CAP_BPF, CAP_NET_ADMIN, CAP_NET_RAW, CAP_PERFMON, CAP_SYS_ADMIN};
 
 use super::socket::queues;
 use super::{Answer, Copies, Facts, Takes, Verdict};
@@ -80,9 +80,11 @@ fn obstacle(facts: &Facts, verdict: Verdict) -> Option<Verdict> {
         let why = format!("XDP links need Linux 5.9, this is {}", host.kernel);
         return Some(verdict.no(why, "a newer kernel"));
     }
-    let may_load = host.capable(CAP_BPF) || host.capable(CAP_SYS_ADMIN);
+    // What CAP_BPF and CAP_PERFMON grant, CAP_SYS_ADMIN does too (capabilities(7)).
+    let may = |capability| host.capable(capability) || host.capable(CAP_SYS_ADMIN);
     let needed = [
-        ("CAP_BPF", may_load),
+        ("CAP_BPF", may(CAP_BPF)),
+        ("CAP_PERFMON", may(CAP_PERFMON)),
         ("CAP_NET_ADMIN", host.capable(CAP_NET_ADMIN)),
         ("CAP_NET_RAW", host.capable(CAP_NET_RAW)),
     ];

@@ -91,7 +91,7 @@ impl Link {
             XdpAttach::Generic => (XDP_GENERIC, "generic"),
         };
         create(program, interface_index, XDP, flags).map_err(|refusal| {
-            let object = format!("{mode} XDP of interface {interface_index}");
+            let object = format!("{mode} XDP of {}", name(interface_index));
             Error::new("bpf BPF_LINK_CREATE", object, refusal)
         })
     }
@@ -127,7 +127,7 @@ impl Link {
     /// `ENODEV` for an interface that is not there, `EINVAL` before Linux 6.6.
     pub fn tcx_ingress(program: &Program, interface_index: u32) -> Result<Self> {
         create(program, interface_index, TCX_INGRESS, 0).map_err(|refusal| {
-            let object = format!("TCX ingress of interface {interface_index}");
+            let object = format!("TCX ingress of {}", name(interface_index));
             Error::new("bpf BPF_LINK_CREATE", object, refusal)
         })
     }
@@ -142,10 +142,17 @@ impl Link {
     /// `ENODEV` for an interface that is not there, `EINVAL` before Linux 6.6.
     pub fn tcx_egress(program: &Program, interface_index: u32) -> Result<Self> {
         create(program, interface_index, TCX_EGRESS, 0).map_err(|refusal| {
-            let object = format!("TCX egress of interface {interface_index}");
+            let object = format!("TCX egress of {}", name(interface_index));
             Error::new("bpf BPF_LINK_CREATE", object, refusal)
         })
     }
+}
+
+/// The name of an interface, for who has to be told which one it was.
+fn name(interface_index: u32) -> String {
+    let links = crate::netlink::link::list().unwrap_or_default();
+    let found = links.into_iter().find(|link| link.index == interface_index);
+    found.map_or_else(|| format!("interface {interface_index}"), |link| link.name)
 }
 
 fn create(

@@ -118,7 +118,7 @@ fn word(bytes: &[u8], at: usize) -> Option<u32> {
 }
 
 /// Reads a `struct sockaddr_in` or `sockaddr_in6` (ip(7), ipv6(7)).
-fn address(name: &[u8]) -> Option<SocketAddr> {
+pub(super) fn address(name: &[u8]) -> Option<SocketAddr> {
     let family = u16::from_ne_bytes(*name.first_chunk()?);
     let port = u16::from_be_bytes(*name.get(2..)?.first_chunk()?);
     match i32::from(family) {

@@ -1,0 +1,111 @@
+//! The table of engines: every way to drive sockets, one row each.
+//!
+//! To add one, copy `engine/epoll.rs` and add two lines here. The command-line flag, the JSON
+//! value and the test scenarios follow from the row.
+
+mod epoll;
+mod io_uring;
+
+use crate::load::LoadWorker;
+use crate::serve::ServeWorker;
+use crate::{Error, Switch, Switches};
+use std::fmt;
+
+/// Whether this host can run an engine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Support {
+    /// It can.
+    Yes,
+    /// It cannot.
+    No {
+        /// What is missing.
+        why: String,
+        /// What a user can do about it.
+        remedy: String,
+    },
+}
+
+/// What an engine thinks of one of its switches on this kernel.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Advice {
+    /// Which.
+    pub switch: Switch,
+    /// What it does in this engine, on this kernel, in one line.
+    pub what: &'static str,
+    /// True if it is worth turning on here, and so is on unless a user says otherwise.
+    pub helps: bool,
+    /// Why it is not turned on, or empty.
+    pub why_not: &'static str,
+}
+
+/// One way to drive many sockets.
+#[derive(Clone, Copy)]
+pub struct Engine {
+    /// The name, spelt the same in the flag, the file, the JSON and the docs.
+    pub name: &'static str,
+    /// What it is, in one line.
+    pub summary: &'static str,
+    /// Whether this host can run it.
+    pub probe: fn() -> Support,
+    /// The switches that it has, with what they do on this kernel.
+    pub switches: fn() -> Vec<Advice>,
+    /// Serves connections in the calling thread until it is told to stop and has drained.
+    pub(crate) serve: fn(ServeWorker) -> Result<(), Error>,
+    /// Makes connections in the calling thread until the load is done.
+    pub(crate) load: fn(LoadWorker) -> Result<(), Error>,
+}
+
+/// Every engine, plain ones first.
+pub static ENGINES: &[Engine] = &[epoll::ENGINE, io_uring::ENGINE];
+
+impl Engine {
+    /// The engine of a name.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::UnknownEngine`] with the names that there are.
+    pub fn find(name: &str) -> Result<&'static Self, Error> {
+        ENGINES
+            .iter()
+            .find(|engine| engine.name == name)
+            .ok_or_else(|| Error::UnknownEngine {
+                name: name.to_owned(),
+                known: ENGINES
+                    .iter()
+                    .map(|engine| engine.name)
+                    .collect::<Vec<_>>()
+                    .join(", "),
+            })
+    }
+
+    /// The switches that are on if a user says nothing: those that help on this kernel.
+    pub fn default_switches(&self) -> Switches {
+        (self.switches)()
+            .iter()
+            .filter(|advice| advice.helps)
+            .fold(Switches::NONE, |set, advice| set.with(advice.switch))
+    }
+
+    /// Refuses switches that the engine does not have.
+    pub(crate) fn check(&self, switches: Switches) -> Result<(), Error> {
+        let known = (self.switches)();
+        match switches
+            .iter()
+            .find(|&switch| !known.iter().any(|advice| advice.switch == switch))
+        {
+            None => Ok(()),
+            Some(switch) => Err(Error::NoSwitch {
+                engine: self.name,
+                switch,
+            }),
+        }
+    }
+}
+
+impl fmt::Debug for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Engine")
+            .field("name", &self.name)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,389 @@
+//! Serves connections in one thread with `epoll(7)`.
+//!
+//! Without switches this is the server of the 2014 paper: accept, `epoll_ctl` add, read, write,
+//! `epoll_ctl` delete, close, level-triggered, with a buffer for each connection. With `events` it
+//! is the loop that a server of today has: a connection is read right after it was accepted, and
+//! most are closed before they were ever added to the set.
+
+mod exchange;
+mod slots;
+
+use self::exchange::{Exchange, Next, Open};
+use self::slots::Slots;
+use crate::serve::{Deadlines, Ending, ServeWorker, Stage, TICK_MS};
+use crate::{Error, Switch};
+use mpps_os::clock::monotonic_coarse_ns;
+use mpps_os::epoll::{Epoll, Event, Events, Interest};
+use mpps_os::tcp::{TcpStream, ran_out, would_block};
+use mpps_os::wake::Wake;
+use std::io;
+use std::net::IpAddr;
+use std::time::Duration;
+
+/// Keys of what is no connection; those of connections end at `u32::MAX` slots.
+const WAKE: u64 = u64::MAX;
+const LISTENER: u64 = u64::MAX - 1;
+
+/// Events that one wait tells. Another batch waits for as long as this one takes.
+const EVENTS: usize = 256;
+
+/// Connections that are accepted in a row before those that are open get their turn.
+const ACCEPTS: usize = 64;
+
+/// How long nothing is accepted after descriptors ran out, unless one of ours is closed before.
+const PAUSE_MS: u64 = 10;
+
+/// Serves until it is told to stop and has drained.
+pub(super) fn run(worker: ServeWorker) -> Result<(), Error> {
+    let mut serving = Serving::new(worker)?;
+    serving.worker.ready();
+    loop {
+        serving.wait()?;
+        serving.turn();
+        if serving.is_over() {
+            return Ok(());
+        }
+    }
+}
+
+/// One worker at work.
+struct Serving {
+    worker: ServeWorker,
+    epoll: Epoll,
+    events: Events,
+    exchange: Exchange,
+    slots: Slots,
+    deadlines: Deadlines,
+    /// Connections that could go on, and had their share of this turn.
+    again: Vec<u64>,
+    accepting: Accepting,
+    /// A descriptor to give up when there is no other, so that a connection can be shed.
+    reserve: Option<Wake>,
+    stage: Stage,
+    drain_ends_ms: u64,
+}
+
+/// Whether connections are taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Accepting {
+    Yes,
+    /// Not before this time.
+    Paused(u64),
+    /// Never again.
+    Ended,
+}
+
+impl Serving {
+    fn new(worker: ServeWorker) -> Result<Self, Error> {
+        let epoll = Epoll::new()?;
+        epoll
+            .add(worker.wake(), WAKE, Interest::READ)
+            .map_err(|source| mpps_os::Error::new("epoll_ctl", "wake", source))?;
+        let now_ms = now_ms();
+        let mut serving = Self {
+            exchange: Exchange::new(&worker, now_ms),
+            events: Events::new(EVENTS),
+            slots: Slots::default(),
+            deadlines: Deadlines::new(now_ms),
+            again: Vec::new(),
+            accepting: Accepting::Ended,
+            reserve: Some(Wake::new()?),
+            stage: Stage::Running,
+            drain_ends_ms: 0,
+            worker,
+            epoll,
+        };
+        serving
+            .watch_listener()
+            .map_err(|source| mpps_os::Error::new("epoll_ctl", "listener", source))?;
+        Ok(serving)
+    }
+
+    /// Sleeps until something is to be done.
+    fn wait(&mut self) -> Result<(), Error> {
+        let timeout_ms = if !self.again.is_empty() {
+            Some(0)
+        } else if let Accepting::Paused(until_ms) = self.accepting {
+            Some(until_ms.saturating_sub(self.exchange.now_ms).max(1))
+        } else if self.stage == Stage::Draining || !self.deadlines.is_empty() {
+            Some(TICK_MS)
+        } else {
+            None
+        };
+        self.exchange.counters.system_calls += 1;
+        let timeout = timeout_ms.map(Duration::from_millis);
+        match self.epoll.wait(&mut self.events, timeout) {
+            Err(error) if error.kind() != io::ErrorKind::Interrupted => {
+                Err(mpps_os::Error::new("epoll_wait", "set", error).into())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Does what there is to do.
+    fn turn(&mut self) {
+        self.exchange.now_ms = now_ms();
+        for index in 0..self.events.len() {
+            let Some(event) = self.events.at(index) else {
+                break;
+            };
+            match event.key {
+                LISTENER => self.accept(ACCEPTS),
+                WAKE => self.change_stage(),
+                key => self.on_event(key, event),
+            }
+        }
+        for key in std::mem::take(&mut self.again) {
+            self.go_on(key);
+        }
+        while let Some(slot) = self.deadlines.expired(self.exchange.now_ms) {
+            self.on_deadline(slot);
+        }
+        if let Accepting::Paused(until_ms) = self.accepting
+            && self.exchange.now_ms >= until_ms
+        {
+            self.resume_accepting();
+        }
+        if self.stage == Stage::Draining && self.exchange.now_ms >= self.drain_ends_ms {
+            self.stage = Stage::Stopped;
+        }
+        if self.stage == Stage::Stopped {
+            self.reset_all();
+        }
+        self.worker.counters.publish(&self.exchange.counters);
+    }
+
+    fn is_over(&self) -> bool {
+        self.stage != Stage::Running && self.slots.is_empty()
+    }
+
+    /// Takes connections that wait, up to so many.
+    fn accept(&mut self, most: usize) {
+        for _ in 0..most {
+            if self.accepting != Accepting::Yes {
+                return;
+            }
+            match self.accept_one() {
+                Ok((stream, address)) => self.admit(stream, address),
+                // Nobody waits; or another worker of this listener has begun to drain, and has
+                // ended it.
+                Err(error)
+                    if would_block(&error) || error.kind() == io::ErrorKind::InvalidInput =>
+                {
+                    return;
+                }
+                Err(error) if ran_out(&error) => {
+                    self.exchange.counters.accept_errors += 1;
+                    self.shed();
+                }
+                // One connection that failed while it waited, of which accept(2) tells.
+                Err(_) => self.exchange.counters.accept_errors += 1,
+            }
+        }
+    }
+
+    fn accept_one(&mut self) -> io::Result<(TcpStream, Option<IpAddr>)> {
+        self.exchange.counters.system_calls += 1;
+        if self.worker.peers.needs_address() {
+            let (stream, address) = self.worker.listener.accept_from()?;
+            Ok((stream, Some(address)))
+        } else {
+            Ok((self.worker.listener.accept()?, None))
+        }
+    }
+
+    fn admit(&mut self, stream: TcpStream, address: Option<IpAddr>) {
+        self.exchange.counters.accept();
+        if let Err(ending) = self.worker.peers.admit(address) {
+            self.exchange.counters.end(ending);
+            self.exchange.counters.system_calls += 1;
+            return;
+        }
+        let mut open = self.exchange.open(stream, address);
+        if !self.worker.switches.has(Switch::Events) {
+            let key = self.slots.insert(open);
+            self.settle(key, Next::Wait);
+            return;
+        }
+        // The request is there, or nearly: most connections end here and never see the set.
+        open.is_readable = true;
+        match self.exchange.drive(&mut open) {
+            Next::End(ending) => self.end(open, ending),
+            next => {
+                let key = self.slots.insert(open);
+                self.settle(key, next);
+            }
+        }
+    }
+
+    fn on_event(&mut self, key: u64, event: Event) {
+        // The event of a connection that ended in this very batch has no slot any more.
+        if let Some(open) = self.slots.find(key) {
+            open.note(event);
+            self.go_on(key);
+        }
+    }
+
+    fn go_on(&mut self, key: u64) {
+        if let Some(open) = self.slots.find(key) {
+            let next = self.exchange.drive(open);
+            self.settle(key, next);
+        }
+    }
+
+    /// Sees to it that a connection goes on when it can.
+    fn settle(&mut self, key: u64, next: Next) {
+        let Some(open) = self.slots.find(key) else {
+            return;
+        };
+        let ending = match next {
+            Next::End(ending) => Some(ending),
+            Next::Again => {
+                self.again.push(key);
+                None
+            }
+            Next::Wait => match self.exchange.watch(&self.epoll, key, open) {
+                Ok(()) => None,
+                // No memory, or the user's share of watches is used up.
+                Err(_) => Some(Ending::Error),
+            },
+        };
+        match ending {
+            None => {
+                let deadline_ms = self.exchange.deadline_ms(open);
+                self.deadlines.arm(slots::slot_of(key), deadline_ms);
+            }
+            Some(ending) => {
+                if let Some(open) = self.slots.remove(key) {
+                    self.end(open, ending);
+                }
+            }
+        }
+    }
+
+    fn on_deadline(&mut self, slot: u32) {
+        let Some(key) = self.slots.key_of(slot) else {
+            return;
+        };
+        let Some(open) = self.slots.find(key) else {
+            return;
+        };
+        let next = if open.is_acknowledging() {
+            self.exchange.drive(open)
+        } else if self.exchange.deadline_ms(open) > self.exchange.now_ms {
+            // It has moved on since it was armed.
+            let deadline_ms = self.exchange.deadline_ms(open);
+            self.deadlines.arm(slot, deadline_ms);
+            return;
+        } else {
+            self.exchange.expire(open)
+        };
+        self.settle(key, next);
+    }
+
+    /// Closes a connection that is in no slot any more.
+    fn end(&mut self, open: Open, ending: Ending) {
+        self.worker.peers.leave(open.address);
+        self.exchange.close(&self.epoll, open, ending);
+        if let Accepting::Paused(_) = self.accepting {
+            // There is a descriptor again.
+            self.resume_accepting();
+        }
+    }
+
+    /// Descriptors ran out, and the kernel keeps what waits: one connection is taken with the
+    /// reserve and closed, so that its client learns of it, and then nothing for a while. The
+    /// listener is not watched meanwhile: it would be ready all the time.
+    fn shed(&mut self) {
+        self.exchange.counters.system_calls += 6;
+        if self.reserve.take().is_some()
+            && let Ok(stream) = self.worker.listener.accept()
+        {
+            self.exchange.counters.accept();
+            self.exchange.counters.end(Ending::NoDescriptor);
+            drop(stream);
+        }
+        self.reserve = Wake::new().ok();
+        // What was not watched need not be deleted.
+        let _ = self.epoll.delete(&*self.worker.listener);
+        self.accepting = Accepting::Paused(self.exchange.now_ms + PAUSE_MS);
+    }
+
+    fn resume_accepting(&mut self) {
+        if self.reserve.is_none() {
+            self.reserve = Wake::new().ok();
+        }
+        self.exchange.counters.system_calls += 1;
+        if self.watch_listener().is_err() {
+            self.accepting = Accepting::Paused(self.exchange.now_ms + PAUSE_MS);
+        }
+    }
+
+    fn watch_listener(&mut self) -> io::Result<()> {
+        let interest = if self.worker.shared {
+            Interest::READ.exclusive()
+        } else {
+            Interest::READ
+        };
+        self.epoll.add(&*self.worker.listener, LISTENER, interest)?;
+        self.accepting = Accepting::Yes;
+        Ok(())
+    }
+
+    fn change_stage(&mut self) {
+        self.worker.wake().clear();
+        let stage = self.worker.stage();
+        if self.stage == Stage::Running && stage == Stage::Draining {
+            self.begin_drain();
+        }
+        self.stage = self.stage.max(stage);
+    }
+
+    /// Takes what has connected already and nothing more, and closes what is idle.
+    fn begin_drain(&mut self) {
+        let drain_ms = u64::try_from(self.worker.drain_time.as_millis()).unwrap_or(u64::MAX);
+        self.drain_ends_ms = self.exchange.now_ms.saturating_add(drain_ms);
+        self.exchange.drain();
+        // The queue of a listener holds at most as many as there may be connections at a time, or
+        // the rest is over the limit anyhow.
+        self.accept(self.worker.limits.connections);
+        let _ = self.epoll.delete(&*self.worker.listener);
+        self.worker.listener.stop();
+        self.accepting = Accepting::Ended;
+        for key in self.slots.keys() {
+            self.end_if_idle(key);
+        }
+    }
+
+    /// A request that has arrived is answered; who has sent none is not waited for.
+    fn end_if_idle(&mut self, key: u64) {
+        let is_idle = |open: &Open| open.is_idle();
+        let Some(open) = self.slots.find(key).filter(|open| is_idle(open)) else {
+            return;
+        };
+        open.is_readable = true;
+        let next = match self.exchange.drive(open) {
+            Next::Wait if is_idle(open) => Next::End(Ending::Drained),
+            next => next,
+        };
+        self.settle(key, next);
+    }
+
+    fn reset_all(&mut self) {
+        if self.accepting != Accepting::Ended {
+            self.worker.listener.stop();
+            self.accepting = Accepting::Ended;
+        }
+        for key in self.slots.keys() {
+            if let Some(open) = self.slots.remove(key) {
+                self.worker.peers.leave(open.address);
+                self.exchange.abort(open, Ending::Drained);
+            }
+        }
+    }
+}
+
+/// The clock of all deadlines: as of the last tick of the kernel, which is exact enough for them.
+fn now_ms() -> u64 {
+    monotonic_coarse_ns() / 1_000_000
+}

@@ -1,0 +1,492 @@
+//! One connection's exchange of requests and replies, as far as its socket lets it go.
+
+use crate::serve::{
+    Body, Close, Connection, Ending, Limits, Reply, Responder, ServeCounters, ServeWorker, Step,
+    TICK_MS, Waits,
+};
+use crate::{Switch, Switches};
+use mpps_os::epoll::{Epoll, Event, Interest};
+use mpps_os::tcp::{TcpStream, would_block};
+use std::fs::File;
+use std::io;
+use std::net::IpAddr;
+
+/// Bytes that one receive takes with `buffers`: the largest head of the default limits, twice.
+const KEPT_BUFFER_BYTES: usize = 16 << 10;
+
+/// Bytes of a connection's own buffer without `buffers`. Heads are smaller as a rule, and 10 000
+/// of them make 20 MiB.
+const OWN_BUFFER_BYTES: usize = 2 << 10;
+
+/// Steps of one connection in one turn: a client that pipelines without end, or sends content that
+/// is thrown away, leaves the others their share.
+const STEPS: usize = 32;
+
+/// Bytes of a file that one connection is sent in one turn.
+const FILE_BYTES: u64 = 2 << 20;
+
+/// What all connections of a worker share.
+pub(super) struct Exchange {
+    pub(super) counters: ServeCounters,
+    pub(super) now_ms: u64,
+    responder: Responder,
+    limits: Limits,
+    close: Close,
+    switches: Switches,
+    /// With `buffers`: what every connection receives into, one after the other.
+    buffer: Box<[u8]>,
+}
+
+/// An open connection.
+pub(super) struct Open {
+    stream: TcpStream,
+    connection: Connection,
+    /// The reply that did not go at once.
+    outgoing: Option<Box<Outgoing>>,
+    /// Without `buffers`: what this one connection receives into.
+    buffer: Box<[u8]>,
+    /// Who it is, if somebody counts that.
+    pub(super) address: Option<IpAddr>,
+    /// What the set tells of it, once it was added.
+    watched: Option<Interest>,
+    /// Whether a receive may find something.
+    pub(super) is_readable: bool,
+    /// Whether the peer's end is known to be there, behind what was not received yet.
+    is_ended: bool,
+    /// Everything is sent, and the RST waits for the acknowledgement.
+    is_acknowledging: bool,
+    /// How it is counted if it closes as it is.
+    ending: Ending,
+}
+
+/// A reply on its way.
+struct Outgoing {
+    reply: Reply,
+    /// How much of head and body has gone.
+    head_sent: usize,
+    body_sent: u64,
+}
+
+/// How a connection goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Next {
+    /// When the set tells of it.
+    Wait,
+    /// In the next turn, whatever the set tells.
+    Again,
+    /// Not at all.
+    End(Ending),
+}
+
+/// How far a reply went.
+enum Sent {
+    Whole,
+    /// There is no room in the socket.
+    Blocked,
+    /// There may be room, and it is somebody else's turn.
+    Share,
+    Failed(Ending),
+}
+
+impl Exchange {
+    pub(super) fn new(worker: &ServeWorker, now_ms: u64) -> Self {
+        let buffer_bytes = if worker.switches.has(Switch::Buffers) {
+            KEPT_BUFFER_BYTES
+        } else {
+            0
+        };
+        Self {
+            counters: ServeCounters::default(),
+            now_ms,
+            responder: worker.responder(),
+            limits: worker.limits.clone(),
+            close: worker.close,
+            switches: worker.switches,
+            buffer: vec![0; buffer_bytes].into_boxed_slice(),
+        }
+    }
+
+    /// A connection that was just accepted.
+    pub(super) fn open(&self, stream: TcpStream, address: Option<IpAddr>) -> Open {
+        let buffer_bytes = if self.buffer.is_empty() {
+            OWN_BUFFER_BYTES
+        } else {
+            0
+        };
+        Open {
+            stream,
+            connection: Connection::new(self.now_ms),
+            outgoing: None,
+            buffer: vec![0; buffer_bytes].into_boxed_slice(),
+            address,
+            watched: None,
+            is_readable: false,
+            is_ended: false,
+            is_acknowledging: false,
+            ending: Ending::Client,
+        }
+    }
+
+    /// From now on every reply is the last of its connection.
+    pub(super) fn drain(&mut self) {
+        self.responder.drain();
+    }
+
+    /// Takes a connection as far as it goes without waiting.
+    pub(super) fn drive(&mut self, open: &mut Open) -> Next {
+        if open.is_acknowledging {
+            return self.part(open);
+        }
+        let next = match open.outgoing.take() {
+            Some(outgoing) => self.send(open, outgoing),
+            None => self.go(open, Step::Receive),
+        };
+        if next == Next::Wait && self.responder.is_draining() && open.waits() == Waits::Idle {
+            // Its reply had begun before the drain, and did not say that it was the last.
+            return Next::End(Ending::Drained);
+        }
+        next
+    }
+
+    /// A connection's time is over.
+    pub(super) fn expire(&mut self, open: &mut Open) -> Next {
+        if open.is_acknowledging {
+            return Next::End(Ending::SendTimeout);
+        }
+        open.ending = match open.connection.waits() {
+            Waits::Head => Ending::HeadTimeout,
+            Waits::Idle => Ending::IdleTimeout,
+            Waits::Send => Ending::SendTimeout,
+            // The reply is with the client, who was to close: it counts as what it was.
+            Waits::End => open.ending,
+        };
+        let step = open.connection.expire(&mut self.responder, self.now_ms);
+        self.go(open, step)
+    }
+
+    /// When a connection is to be looked at again.
+    pub(super) fn deadline_ms(&self, open: &Open) -> u64 {
+        let deadline_ms = open.connection.deadline_ms(&self.limits);
+        if open.is_acknowledging {
+            // Nothing tells of an acknowledgement: it is looked for.
+            deadline_ms.min(self.now_ms + TICK_MS)
+        } else {
+            deadline_ms
+        }
+    }
+
+    /// Sees to it that the set tells when a connection can go on.
+    pub(super) fn watch(&mut self, epoll: &Epoll, key: u64, open: &mut Open) -> io::Result<()> {
+        let wanted = if self.switches.has(Switch::Events) {
+            // Once for all that may come; never changed.
+            Interest::READ.and(Interest::WRITE).edge()
+        } else if open.is_acknowledging {
+            Interest::NONE
+        } else if open.outgoing.is_some() {
+            Interest::WRITE
+        } else {
+            Interest::READ
+        };
+        if open.watched == Some(wanted) {
+            return Ok(());
+        }
+        self.counters.system_calls += 1;
+        if open.watched.is_none() {
+            epoll.add(&open.stream, key, wanted)?;
+        } else {
+            epoll.modify(&open.stream, key, wanted)?;
+        }
+        open.watched = Some(wanted);
+        Ok(())
+    }
+
+    /// Closes a connection.
+    pub(super) fn close(&mut self, epoll: &Epoll, open: Open, ending: Ending) {
+        if open.watched.is_some() && !self.switches.has(Switch::Events) {
+            // The close would do it too. The server of the paper asks for it.
+            self.counters.system_calls += 1;
+            let _ = epoll.delete(&open.stream);
+        }
+        match ending {
+            // What the client does not take must not stay in the kernel.
+            Ending::SendTimeout | Ending::Error => self.abort(open, ending),
+            _ => {
+                self.counters.system_calls += 1;
+                self.counters.end(ending);
+            }
+        }
+    }
+
+    /// Closes a connection with a RST.
+    pub(super) fn abort(&mut self, open: Open, ending: Ending) {
+        self.counters.system_calls += 2;
+        open.stream.reset();
+        self.counters.end(ending);
+    }
+
+    fn go(&mut self, open: &mut Open, first: Step) -> Next {
+        let mut step = first;
+        for _ in 0..STEPS {
+            step = match step {
+                Step::Receive if !open.is_readable => return Next::Wait,
+                Step::Receive => match self.receive(open) {
+                    Ok(step) => step,
+                    Err(next) => return next,
+                },
+                Step::Send(reply) => {
+                    self.counters.reply(reply.status);
+                    let mut outgoing = Outgoing::new(reply);
+                    match self.transmit(open, &mut outgoing) {
+                        Sent::Whole if outgoing.reply.last => return self.finish(open),
+                        Sent::Whole => self.sent(open, &outgoing),
+                        stopped => return self.keep(open, Box::new(outgoing), &stopped),
+                    }
+                }
+                Step::Shutdown => {
+                    self.counters.system_calls += 1;
+                    // Where it is gone already, the next receive tells.
+                    let _ = open.stream.finish();
+                    Step::Receive
+                }
+                Step::Close => return self.end(open),
+            };
+        }
+        match step {
+            Step::Send(reply) => {
+                self.counters.reply(reply.status);
+                open.outgoing = Some(Box::new(Outgoing::new(reply)));
+                Next::Again
+            }
+            Step::Receive if !open.is_readable => Next::Wait,
+            Step::Receive => Next::Again,
+            Step::Shutdown => {
+                self.counters.system_calls += 1;
+                let _ = open.stream.finish();
+                Next::Again
+            }
+            Step::Close => self.end(open),
+        }
+    }
+
+    /// Goes on with a reply that was stopped.
+    fn send(&mut self, open: &mut Open, mut outgoing: Box<Outgoing>) -> Next {
+        match self.transmit(open, &mut outgoing) {
+            Sent::Whole if outgoing.reply.last => self.finish(open),
+            Sent::Whole => {
+                let step = self.sent(open, &outgoing);
+                self.go(open, step)
+            }
+            stopped => self.keep(open, outgoing, &stopped),
+        }
+    }
+
+    fn keep(&mut self, open: &mut Open, outgoing: Box<Outgoing>, stopped: &Sent) -> Next {
+        open.outgoing = Some(outgoing);
+        match stopped {
+            Sent::Failed(ending) => Next::End(*ending),
+            Sent::Share => Next::Again,
+            Sent::Blocked | Sent::Whole => Next::Wait,
+        }
+    }
+
+    /// A reply has gone whole, and is not the last.
+    fn sent(&mut self, open: &mut Open, outgoing: &Outgoing) -> Step {
+        let step = open.connection.sent(&mut self.responder, self.now_ms);
+        open.ending = match step {
+            // What was no request has its answer, which must not be overtaken by a RST.
+            Step::Shutdown if outgoing.reply.status >= 400 => Ending::Refused,
+            _ if open.connection.waits() == Waits::End => Ending::Done,
+            _ => Ending::Client,
+        };
+        // Whoever is to be closed as idle is looked at once more.
+        open.is_readable |= self.responder.is_draining();
+        step
+    }
+
+    /// The last reply has gone whole.
+    fn finish(&mut self, open: &mut Open) -> Next {
+        if open.ending == Ending::Client {
+            open.ending = Ending::Done;
+        }
+        self.end(open)
+    }
+
+    /// Nothing more is to be done.
+    fn end(&mut self, open: &mut Open) -> Next {
+        if self.close == Close::Rst && open.ending == Ending::Done {
+            return self.part(open);
+        }
+        Next::End(open.ending)
+    }
+
+    /// A RST throws away what has not arrived: it waits until everything has.
+    fn part(&mut self, open: &mut Open) -> Next {
+        self.counters.system_calls += 1;
+        open.is_acknowledging = open
+            .stream
+            .unacknowledged_bytes()
+            .is_ok_and(|bytes| bytes > 0);
+        if open.is_acknowledging {
+            Next::Wait
+        } else {
+            Next::End(open.ending)
+        }
+    }
+
+    /// Receives once.
+    fn receive(&mut self, open: &mut Open) -> Result<Step, Next> {
+        let buffer = if self.buffer.is_empty() {
+            &mut open.buffer
+        } else {
+            &mut self.buffer
+        };
+        self.counters.system_calls += 1;
+        match open.stream.receive(buffer) {
+            Ok(0) => {
+                open.is_readable = false;
+                Ok(open.connection.end())
+            }
+            Ok(received) => {
+                self.counters.bytes_received += received as u64;
+                // A receive that did not fill the buffer has emptied the queue (epoll(7)); only
+                // the end may still be behind it. Without `events` the set tells again.
+                let may_be_more = received == buffer.len() || open.is_ended;
+                open.is_readable = may_be_more && self.switches.has(Switch::Events);
+                let bytes = &buffer[..received];
+                let step = open
+                    .connection
+                    .receive(bytes, &mut self.responder, self.now_ms);
+                Ok(step)
+            }
+            Err(error) if would_block(&error) => {
+                open.is_readable = false;
+                Err(Next::Wait)
+            }
+            Err(error) => Err(Next::End(ending_of(&error))),
+        }
+    }
+
+    /// Sends as much of a reply as there is room for.
+    fn transmit(&mut self, open: &mut Open, outgoing: &mut Outgoing) -> Sent {
+        let before = self.counters.bytes_sent;
+        let sent = self.transmit_parts(open, outgoing);
+        if self.counters.bytes_sent > before {
+            open.connection.progress(self.now_ms);
+        }
+        sent
+    }
+
+    fn transmit_parts(&mut self, open: &Open, outgoing: &mut Outgoing) -> Sent {
+        let has_body = !matches!(outgoing.reply.body, Body::None);
+        let head = outgoing.reply.head.as_slice();
+        let stopped = self.transmit_bytes(open, head, &mut outgoing.head_sent, has_body);
+        match (stopped, &outgoing.reply.body) {
+            (Some(stopped), _) => stopped,
+            (None, Body::None) => Sent::Whole,
+            (None, Body::Memory(chunk)) => {
+                let mut sent = outgoing.body_sent as usize;
+                let stopped = self.transmit_bytes(open, chunk.as_slice(), &mut sent, false);
+                outgoing.body_sent = sent as u64;
+                stopped.unwrap_or(Sent::Whole)
+            }
+            (None, Body::File { file, range }) => {
+                let from = range.start + outgoing.body_sent;
+                let (count, stopped) = self.transmit_file(open, file, from, range.end);
+                outgoing.body_sent += count;
+                stopped
+            }
+        }
+    }
+
+    /// Sends bytes of memory. None if they have gone whole.
+    fn transmit_bytes(
+        &mut self,
+        open: &Open,
+        bytes: &[u8],
+        sent: &mut usize,
+        more: bool,
+    ) -> Option<Sent> {
+        while *sent < bytes.len() {
+            self.counters.system_calls += 1;
+            match open.stream.send(&bytes[*sent..], more) {
+                Ok(count) => {
+                    *sent += count;
+                    self.counters.bytes_sent += count as u64;
+                }
+                Err(error) if would_block(&error) => return Some(Sent::Blocked),
+                Err(error) => return Some(Sent::Failed(ending_of(&error))),
+            }
+        }
+        None
+    }
+
+    /// Sends bytes of a file: how many went, and why no more.
+    fn transmit_file(&mut self, open: &Open, file: &File, from: u64, to: u64) -> (u64, Sent) {
+        let mut at = from;
+        let stopped = loop {
+            if at >= to {
+                break Sent::Whole;
+            }
+            if at - from >= FILE_BYTES {
+                break Sent::Share;
+            }
+            self.counters.system_calls += 1;
+            let count = (to - at).min(FILE_BYTES) as usize;
+            match open.stream.send_file(file, at, count) {
+                // The file has become shorter than it was promised to be.
+                Ok(0) => break Sent::Failed(Ending::Error),
+                Ok(count) => {
+                    at += count as u64;
+                    self.counters.bytes_sent += count as u64;
+                }
+                Err(error) if would_block(&error) => break Sent::Blocked,
+                Err(error) => break Sent::Failed(ending_of(&error)),
+            }
+        };
+        (at - from, stopped)
+    }
+}
+
+impl Open {
+    /// Notes what the set told.
+    pub(super) fn note(&mut self, event: Event) {
+        self.is_readable |= event.is_readable();
+        self.is_ended |= event.is_ended();
+    }
+
+    pub(super) fn waits(&self) -> Waits {
+        self.connection.waits()
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
+        self.connection.is_idle()
+    }
+
+    pub(super) fn is_acknowledging(&self) -> bool {
+        self.is_acknowledging
+    }
+}
+
+impl Outgoing {
+    fn new(reply: Reply) -> Self {
+        Self {
+            reply,
+            head_sent: 0,
+            body_sent: 0,
+        }
+    }
+}
+
+/// How a connection is counted whose socket failed.
+fn ending_of(error: &io::Error) -> Ending {
+    match error.kind() {
+        io::ErrorKind::ConnectionReset
+        | io::ErrorKind::ConnectionAborted
+        | io::ErrorKind::BrokenPipe
+        | io::ErrorKind::NotConnected
+        | io::ErrorKind::TimedOut
+        | io::ErrorKind::HostUnreachable
+        | io::ErrorKind::NetworkUnreachable => Ending::Reset,
+        _ => Ending::Error,
+    }
+}

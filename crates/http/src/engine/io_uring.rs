@@ -1,0 +1,137 @@
+//! The engine `io_uring`: completions, many steps for one system call.
+
+mod client;
+mod load;
+mod serve;
+
+use super::{Advice, Engine, Support};
+use crate::Switch;
+use std::io;
+
+pub(super) const ENGINE: Engine = Engine {
+    name: "io_uring",
+    summary: "io_uring(7): many steps of many connections for one system call",
+    probe,
+    switches,
+    serve: serve::run,
+    load: load::run,
+};
+
+/// `EPERM`, `EINVAL` and `ENOSYS` of include/uapi/asm-generic/errno.h.
+const EPERM: i32 = 1;
+const EINVAL: i32 = 22;
+const ENOSYS: i32 = 38;
+
+/// Direct descriptors cost more than ordinary ones before this release, and are worth their while
+/// from the second on: freeing a slot waited for whatever else the ring was doing, and each of them
+/// had a node of its own allocated (io_uring/rsrc.c).
+const SLOTS_TOLERABLE: (u32, u32) = (6, 13);
+const SLOTS_GOOD: (u32, u32) = (6, 15);
+
+fn probe() -> Support {
+    let Err(error) = mpps_os::uring::probe() else {
+        return Support::Yes;
+    };
+    let remedy = match error.errno() {
+        Some(EPERM) => {
+            "allow it: sysctl kernel.io_uring_disabled=0, and no seccomp filter against it"
+        }
+        Some(ENOSYS) => "a kernel with CONFIG_IO_URING, and no seccomp filter against it",
+        Some(EINVAL) => "Linux 6.1 or later",
+        _ if error.source.kind() == io::ErrorKind::OutOfMemory => "raise the limit: ulimit -l",
+        _ => "see io_uring_setup(2)",
+    };
+    Support::No {
+        why: error.to_string(),
+        remedy: remedy.to_owned(),
+    }
+}
+
+fn switches() -> Vec<Advice> {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    advice(version(&release))
+}
+
+/// What to make of each switch on a kernel of that version; one that cannot be told is taken for
+/// an old one.
+fn advice(version: Option<(u32, u32)>) -> Vec<Advice> {
+    let version = version.unwrap_or_default();
+    let slots_help = version >= SLOTS_GOOD;
+    vec![
+        Advice {
+            switch: Switch::Affinity,
+            what: "a listener for each worker (SO_REUSEPORT), chosen by the CPU that received the \
+                   SYN (classic BPF); workers pinned",
+            helps: true,
+            why_not: "",
+        },
+        Advice {
+            switch: Switch::Moderation,
+            what: "interrupts throttled at the interface, outside of the engine",
+            helps: false,
+            why_not: "it changes an interface, which must be named, and trades delay for CPU",
+        },
+        Advice {
+            switch: Switch::Buffers,
+            what: "received into a ring of buffers that the kernel takes from when there is \
+                   something, and no allocation for a connection",
+            helps: true,
+            why_not: "",
+        },
+        Advice {
+            switch: Switch::Fds,
+            what: "connections in slots of the ring that the kernel chooses (direct descriptors), \
+                   not in the process's table of descriptors",
+            helps: slots_help,
+            why_not: match slots_help {
+                true => "",
+                false if version >= SLOTS_TOLERABLE => {
+                    "slots are worth their while from Linux 6.15 on"
+                }
+                false => "slots can cost far more than descriptors before Linux 6.13",
+            },
+        },
+        Advice {
+            switch: Switch::Events,
+            what: "one request accepts all connections, when theirs is there (TCP_DEFER_ACCEPT); \
+                   received at once; the last reply and the close are one chain",
+            helps: true,
+            why_not: "",
+        },
+    ]
+}
+
+/// The first two numbers of a release, such as 6.18 of `6.18.44-cloud`.
+fn version(release: &str) -> Option<(u32, u32)> {
+    let mut numbers = release
+        .split(|c: char| !c.is_ascii_digit())
+        .map(|number| number.parse().ok());
+    Some((numbers.next()??, numbers.next()??))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_release_has_a_version() {
+        assert_eq!(version("6.18.44-cloud-amd64\n"), Some((6, 18)));
+        assert_eq!(version("5.10"), Some((5, 10)));
+        assert_eq!(version("unknown"), None);
+        assert_eq!(version(""), None);
+    }
+
+    #[test]
+    fn slots_are_on_where_they_help() {
+        let fds = |version| {
+            let advice = advice(version);
+            let fds = advice.into_iter().find(|a| a.switch == Switch::Fds);
+            fds.map(|fds| (fds.helps, fds.why_not.is_empty()))
+        };
+        assert_eq!(fds(Some((6, 18))), Some((true, true)));
+        assert_eq!(fds(Some((7, 0))), Some((true, true)));
+        for old in [Some((6, 14)), Some((6, 12)), None] {
+            assert_eq!(fds(old), Some((false, false)));
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! The connections of one worker, by number.
+
+use crate::serve::{Connection, Ending, Reply};
+use mpps_os::uring::{Request, Socket};
+use std::net::IpAddr;
+use std::ops::Range;
+
+/// One connection.
+pub(super) struct Client {
+    pub(super) connection: Connection,
+    /// None once it was given up to be closed.
+    pub(super) socket: Option<Socket>,
+    pub(super) address: Option<IpAddr>,
+    /// True if it counts against the limits.
+    pub(super) is_admitted: bool,
+    /// The one that the kernel has, of which it tells.
+    pub(super) request: Option<Request>,
+    /// The reply on its way.
+    pub(super) reply: Option<Reply>,
+    /// What to do as soon as the kernel has answered, whatever that answer is.
+    pub(super) forced: Option<Forced>,
+    /// The first reason why it ends.
+    pub(super) ending: Option<Ending>,
+    /// Bytes of the reply that goes in one chain with the close.
+    pub(super) bytes_at_end: usize,
+    /// How much of a file's buffer has gone.
+    pub(super) sent_of_buffer: usize,
+}
+
+/// What a time-out, or the end of the server, does to a connection.
+#[derive(Debug)]
+pub(super) enum Forced {
+    Close,
+    /// As [`Forced::Close`], but a request that has come is answered.
+    CloseIfIdle,
+    Send(Box<Reply>),
+}
+
+impl Client {
+    pub(super) fn new(socket: Socket, address: Option<IpAddr>, now_ms: u64) -> Self {
+        Self {
+            connection: Connection::new(now_ms),
+            socket: Some(socket),
+            address,
+            is_admitted: true,
+            request: None,
+            reply: None,
+            forced: None,
+            ending: None,
+            bytes_at_end: 0,
+            sent_of_buffer: 0,
+        }
+    }
+
+    /// Notes why it ends. The first reason stands.
+    pub(super) fn end(&mut self, ending: Ending) {
+        self.ending.get_or_insert(ending);
+    }
+}
+
+/// Connections in places that are used again.
+#[derive(Default)]
+pub(super) struct Clients {
+    places: Vec<Option<Client>>,
+    free: Vec<u32>,
+}
+
+impl Clients {
+    pub(super) fn add(&mut self, client: Client) -> u32 {
+        match self.free.pop() {
+            Some(slot) => {
+                self.places[slot as usize] = Some(client);
+                slot
+            }
+            None => {
+                self.places.push(Some(client));
+                self.places.len() as u32 - 1
+            }
+        }
+    }
+
+    #[inline]
+    pub(super) fn get(&mut self, slot: u32) -> Option<&mut Client> {
+        self.places.get_mut(slot as usize)?.as_mut()
+    }
+
+    pub(super) fn remove(&mut self, slot: u32) -> Option<Client> {
+        let client = self.places.get_mut(slot as usize)?.take()?;
+        self.free.push(slot);
+        Some(client)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.free.len() == self.places.len()
+    }
+
+    /// All numbers, in use or not.
+    pub(super) fn slots(&self) -> Range<u32> {
+        0..self.places.len() as u32
+    }
+}

@@ -1,0 +1,324 @@
+//! The load over io_uring: direct descriptors, and many connections for one system call.
+
+use crate::Error;
+use crate::load::{CLOSING_MAX, LoadWorker, Request as Which, Step};
+use mpps_os::clock::monotonic_ns;
+use mpps_os::uring::{
+    Address, Buffer, Dialling, Outcome, Request, Sending, Socket, StreamOptions, StreamRing,
+};
+use std::io;
+use std::sync::Arc;
+
+/// Room for one read in bytes: most replies come in one.
+const READ_BYTES: usize = 32 << 10;
+/// Buffers at most: those that are filled by one system call, and free again before the next.
+const BUFFERS_MAX: usize = 512;
+/// Requests that are passed on by one system call at most.
+const REQUESTS_MAX: usize = 4096;
+
+/// A thread's sockets.
+struct Sockets {
+    worker: LoadWorker,
+    ring: StreamRing,
+    lines: Vec<Line>,
+    target: Address,
+    sources: Vec<Address>,
+    /// Connections that are to be closed, of which the ring may still have something.
+    closing: Vec<u32>,
+    /// When the last system call returned: the time of everything that it brought.
+    now_ns: u64,
+}
+
+/// What the ring has of a connection.
+#[derive(Default)]
+struct Line {
+    socket: Option<Socket>,
+    dialling: Option<Request>,
+    sending: Option<Request>,
+    receiving: Option<Request>,
+    /// Bytes that go out with the receive, and have gone once it is answered.
+    asked_bytes: u32,
+    then: Then,
+}
+
+/// What comes when the ring has nothing of it any more.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Then {
+    /// The connection goes on.
+    #[default]
+    Nothing,
+    /// It is closed.
+    Close,
+    /// It is closed, and made anew.
+    Reopen,
+}
+
+/// Makes connections until the run is over.
+pub(super) fn run(mut worker: LoadWorker) -> Result<(), Error> {
+    let count = worker.count;
+    let ring = StreamRing::new(&StreamOptions {
+        // A connection that begins or ends takes two or three.
+        requests: (4 * count).clamp(64, REQUESTS_MAX) as u32,
+        completions: (8 * count).clamp(256, 1 << 15) as u32,
+        slots: 0,
+        // Until a close is done, its slot is taken.
+        dial_slots: (count + count.min(CLOSING_MAX)) as u32,
+        buffers: count.clamp(16, BUFFERS_MAX),
+        buffer_bytes: READ_BYTES,
+    })?;
+    let granted = format!("{}, direct descriptors, provided buffers", ring.flags());
+    if !worker.begin(&granted) {
+        return Ok(());
+    }
+    let sources = worker.config.sources.iter();
+    let mut sockets = Sockets {
+        target: worker.config.target.into(),
+        sources: sources
+            .map(|ip| Address::from(std::net::SocketAddr::new(*ip, 0)))
+            .collect(),
+        worker,
+        ring,
+        closing: Vec::new(),
+        lines: (0..count).map(|_| Line::default()).collect(),
+        now_ns: monotonic_ns(),
+    };
+    while sockets.worker.goes_on(sockets.now_ns) {
+        sockets.start_due();
+        sockets.expire();
+        sockets.wait()?;
+        sockets.now_ns = monotonic_ns();
+        while let Some(event) = sockets.ring.next() {
+            sockets.react(event.token, event.outcome);
+        }
+    }
+    sockets.worker.system_calls = sockets.ring.calls();
+    sockets.worker.finish();
+    Ok(())
+}
+
+impl Line {
+    /// What the ring has not answered yet.
+    fn pending(&self) -> impl Iterator<Item = Request> {
+        let requests = [self.dialling, self.sending, self.receiving];
+        requests.into_iter().flatten()
+    }
+}
+
+impl Sockets {
+    fn wait(&mut self) -> Result<(), Error> {
+        let timeout = self.worker.sleep(self.now_ns);
+        let waited = self.ring.wait(1, Some(timeout));
+        Ok(waited.map_err(|error| mpps_os::Error::new("io_uring_enter", "ring", error))?)
+    }
+
+    fn start_due(&mut self) {
+        for _ in 0..self.worker.count {
+            if self.ring.free_dial_slots() == 0 {
+                // Some are being closed.
+                return;
+            }
+            let Some((slot, step)) = self.worker.flights.start(self.now_ns) else {
+                return;
+            };
+            self.perform(slot, step);
+        }
+    }
+
+    fn expire(&mut self) {
+        let mut expired = Vec::new();
+        let flights = &mut self.worker.flights;
+        flights.expire(self.now_ns, |slot| expired.push(slot));
+        for slot in expired {
+            self.perform(slot, Step::Close);
+        }
+        self.hurry();
+    }
+
+    /// Cancels, once more, what stands in the way of a close: what was not begun when it was
+    /// cancelled, such as the second part of a chain, was not found.
+    fn hurry(&mut self) {
+        for slot in std::mem::take(&mut self.closing) {
+            let line = &self.lines[slot as usize];
+            if line.then == Then::Nothing {
+                continue;
+            }
+            let pending: Vec<Request> = line.pending().collect();
+            if pending.is_empty() {
+                self.go_on(slot);
+            } else {
+                self.closing.push(slot);
+                pending
+                    .into_iter()
+                    .for_each(|request| self.ring.cancel(request));
+            }
+        }
+    }
+
+    /// Asks the ring for what a connection needs next.
+    fn perform(&mut self, slot: u32, step: Step) {
+        match step {
+            Step::Connect => self.dial(slot),
+            Step::Send(request) => self.send(slot, request),
+            Step::Receive => self.receive(slot),
+            Step::Close => self.close(slot, Then::Close),
+            Step::Reopen => self.close(slot, Then::Reopen),
+        }
+    }
+
+    fn dial(&mut self, slot: u32) {
+        let source = self.worker.next_source();
+        let dialling = Dialling {
+            target: &self.target,
+            source: source.and_then(|at| self.sources.get(at)),
+            reset: self.worker.config.reset,
+        };
+        let request = self.ring.dial(slot, &dialling);
+        self.lines[slot as usize].dialling = request;
+        if request.is_none() {
+            // Whoever calls has seen that there is one.
+            let step = self.worker.flights.failed(slot, libc::EMFILE, self.now_ns);
+            self.perform(slot, step);
+        }
+    }
+
+    /// Sends a request and waits for bytes; a connection that has been idle waits already.
+    fn send(&mut self, slot: u32, request: Which) {
+        let text = Arc::clone(self.worker.text(request));
+        let range = 0..text.len();
+        let line = &mut self.lines[slot as usize];
+        let Some(socket) = &line.socket else {
+            return;
+        };
+        if line.receiving.is_none() {
+            line.asked_bytes = text.len() as u32;
+            line.receiving = Some(self.ring.exchange(slot, socket, text, range));
+            return;
+        }
+        let whole = Sending {
+            whole: true,
+            more: false,
+        };
+        line.sending = Some(self.ring.send(slot, socket, text, range, whole));
+    }
+
+    /// Waits for bytes, unless it does already.
+    fn receive(&mut self, slot: u32) {
+        let line = &mut self.lines[slot as usize];
+        if let (Some(socket), None) = (&line.socket, line.receiving) {
+            line.receiving = Some(self.ring.receive(slot, socket));
+        }
+    }
+
+    /// Closes when the ring has nothing of the connection any more, which is hurried.
+    fn close(&mut self, slot: u32, then: Then) {
+        self.lines[slot as usize].then = then;
+        if self.lines[slot as usize].pending().next().is_some() {
+            // The next turn cancels it.
+            self.closing.push(slot);
+        }
+        self.go_on(slot);
+    }
+
+    /// Does what was to be done once the ring has nothing of the connection any more.
+    fn go_on(&mut self, slot: u32) {
+        let line = &mut self.lines[slot as usize];
+        if line.pending().next().is_some() || line.then == Then::Nothing {
+            return;
+        }
+        if let Some(socket) = line.socket.take() {
+            self.ring.close(slot, socket);
+        }
+        if line.then == Then::Reopen && self.ring.free_dial_slots() == 0 {
+            self.closing.push(slot);
+            return;
+        }
+        match std::mem::take(&mut line.then) {
+            // The place is free before the socket is closed: the next one takes another slot.
+            Then::Close => self.worker.flights.free(slot),
+            Then::Reopen => self.dial(slot),
+            Then::Nothing => {}
+        }
+    }
+
+    /// Reacts to what became of a request.
+    fn react(&mut self, slot: u32, outcome: Outcome) {
+        let Some(line) = self.lines.get_mut(slot as usize) else {
+            return;
+        };
+        let flights = &mut self.worker.flights;
+        let is_going = line.then == Then::Nothing;
+        let step = match outcome {
+            Outcome::Dialled(dialled) => {
+                line.dialling = None;
+                let dialled = dialled.map(|socket| line.socket = Some(socket));
+                match dialled {
+                    Ok(()) if is_going => Some(flights.connected(slot, self.now_ns)),
+                    Err(error) if is_going => {
+                        Some(flights.failed(slot, errno(&error), self.now_ns))
+                    }
+                    _ => None,
+                }
+            }
+            Outcome::Sent(sent, _) => {
+                line.sending = None;
+                let bytes = *sent.as_ref().unwrap_or(&0);
+                flights.tally.bytes_sent += bytes as u64;
+                match sent {
+                    Err(error) if is_going => {
+                        Some(flights.failed(slot, errno(&error), self.now_ns))
+                    }
+                    _ => None,
+                }
+            }
+            Outcome::Received(received) => {
+                line.receiving = None;
+                let asked = std::mem::take(&mut line.asked_bytes);
+                // Without a buffer it could not be received, but the request has gone.
+                let has_gone = match &received {
+                    Ok(_) => true,
+                    Err(error) => errno(error) == libc::ENOBUFS,
+                };
+                if has_gone {
+                    flights.tally.bytes_sent += u64::from(asked);
+                }
+                self.received(slot, received, is_going)
+            }
+            // The socket that was closed is nobody's by now.
+            _ => return,
+        };
+        match step {
+            Some(step) => self.perform(slot, step),
+            None => self.go_on(slot),
+        }
+    }
+
+    fn received(
+        &mut self,
+        slot: u32,
+        received: io::Result<Buffer>,
+        is_going: bool,
+    ) -> Option<Step> {
+        let flights = &mut self.worker.flights;
+        match received {
+            Ok(buffer) => {
+                let bytes = self.ring.bytes(&buffer);
+                let step = match bytes.len() {
+                    _ if !is_going => None,
+                    0 => Some(flights.ended(slot, self.now_ns)),
+                    _ => Some(flights.received(slot, bytes, self.now_ns)),
+                };
+                self.ring.give_back(buffer);
+                step
+            }
+            // Some buffers have come back since.
+            Err(error) if errno(&error) == libc::ENOBUFS => is_going.then_some(Step::Receive),
+            Err(error) if is_going => Some(flights.failed(slot, errno(&error), self.now_ns)),
+            Err(_) => None,
+        }
+    }
+}
+
+/// Every error of a socket has a number.
+fn errno(error: &io::Error) -> i32 {
+    error.raw_os_error().unwrap_or(libc::EIO)
+}

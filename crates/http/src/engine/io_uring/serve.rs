@@ -1,0 +1,756 @@
+//! Serving with completions: each connection has one request at a time with the kernel, or one
+//! chain, and moves on when it is answered.
+//!
+//! With no switch every step is a request of its own, as the steps of the paper's loop are system
+//! calls of their own: accept, poll, receive into fresh memory, send, close.
+//!
+//! What was tried and is not here, since it costs more than it saves (server CPU per connection,
+//! Linux 6.18, against 16 µs for a standing accept with slots that the kernel chooses, measured on
+//! a busy machine):
+//!
+//! * accepting into the slot of a finished connection, which replaces the old socket without a
+//!   close: 25 µs, because each accept is a request of its own, which waits and is woken, and the
+//!   peer's FIN needs a shutdown besides;
+//! * single accepts into slots that the kernel chooses, 64 at a time: 20 µs;
+//! * splice(2) of files: never done by the thread that asks ([`StreamRing::read`]).
+//!
+//! What pays most is not io_uring's: a reply that waits for the close carries the FIN, and one less
+//! packet is made, delivered and acknowledged ([`StreamRing::send_and_close`]).
+
+use super::client::{Client, Clients, Forced};
+use crate::serve::{
+    Body, Chunk, Close, Deadlines, Ending, Reply, Responder, ServeCounters, ServeWorker, Stage,
+    Step, TICK_MS, Waits,
+};
+use crate::{Error, Switch};
+use mpps_os::uring::{
+    Accepting, Buffer, Event, Outcome, Placement, Request, Sending, Socket, StreamOptions,
+    StreamRing,
+};
+use mpps_os::wake::Wake;
+use mpps_os::{clock, limit, tcp};
+use std::io;
+use std::net::{IpAddr, Shutdown};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Tokens that are no connection's.
+const ACCEPT: u32 = u32::MAX;
+const WAKE: u32 = u32::MAX - 1;
+
+/// Bytes of a receive: most heads are shorter, and longer ones come in parts.
+const RECEIVE_BYTES: usize = 1024;
+/// The ring's own buffers. A waiting connection has none, so that this is how many may receive
+/// between two looks of ours.
+const BUFFERS: usize = 1024;
+/// Bytes of a file that are read, and then sent, at a time.
+const FILE_BYTES: usize = 128 << 10;
+/// Buffers for them that are kept.
+const FILE_BUFFERS_KEPT: usize = 16;
+/// Up to so many bytes are sent in one request that ends when all have gone. What is larger moves
+/// in parts, so that a slow client is told from a dead one.
+const WHOLE_BYTES_MAX: usize = 64 << 10;
+/// Slots beyond the connections that are allowed: those that are being refused or closed.
+const SLOTS_SPARE: usize = 256;
+/// Slots of a ring beside those of connections.
+const SLOTS_ADOPTED: usize = 8;
+/// How long to wait for a peer's acknowledgement before asking again, and before accepting again
+/// when descriptors had run out.
+const RETRY: Duration = Duration::from_millis(2);
+const ACCEPT_PAUSE_MS: u64 = 100;
+
+/// One worker's loop.
+struct Loop {
+    worker: ServeWorker,
+    ring: StreamRing,
+    listener: Socket,
+    wake: Socket,
+    clients: Clients,
+    responder: Responder,
+    deadlines: Deadlines,
+    counters: ServeCounters,
+    now_ms: u64,
+    stage: Stage,
+    /// The standing, or repeated, request that accepts.
+    accept: Option<Request>,
+    /// When accepting may be tried again.
+    accept_at_ms: u64,
+    /// A descriptor to give up when there is no other.
+    reserve: Option<Wake>,
+    /// Connections that wait for an acknowledgement before they are reset.
+    unacknowledged: Vec<u32>,
+    /// When they are asked again.
+    ask_at_ms: u64,
+    file_buffers: Vec<Buffer>,
+    /// When a drain gives up.
+    drain_ends_ms: u64,
+    fds: bool,
+    events: bool,
+    buffers: bool,
+}
+
+/// Serves until the worker's stage says otherwise.
+pub(super) fn run(worker: ServeWorker) -> Result<(), Error> {
+    let mut engine = Loop::new(worker)?;
+    engine.worker.ready();
+    engine.run()
+}
+
+impl Loop {
+    fn new(worker: ServeWorker) -> Result<Self, Error> {
+        let has = |switch| worker.switches.has(switch);
+        let (fds, events, buffers) = (has(Switch::Fds), has(Switch::Events), has(Switch::Buffers));
+        let slots = worker.limits.connections.saturating_add(SLOTS_SPARE);
+        // The kernel allows no more slots than descriptors.
+        let descriptors = usize::try_from(limit::allow_descriptors(0)?).unwrap_or(usize::MAX);
+        let slots = slots.min(descriptors.saturating_sub(SLOTS_ADOPTED)).max(1);
+        let options = StreamOptions {
+            slots: if fds { slots as u32 } else { 0 },
+            buffers: if buffers { BUFFERS } else { 0 },
+            buffer_bytes: RECEIVE_BYTES,
+            ..StreamOptions::default()
+        };
+        let mut ring = StreamRing::new(&options)?;
+        let now_ms = now_ms();
+        Ok(Self {
+            listener: ring.adopt(worker.listener.as_fd())?,
+            wake: ring.adopt(worker.wake().as_fd())?,
+            ring,
+            clients: Clients::default(),
+            responder: worker.responder(),
+            deadlines: Deadlines::new(now_ms),
+            counters: ServeCounters::default(),
+            now_ms,
+            stage: Stage::Running,
+            accept: None,
+            accept_at_ms: 0,
+            reserve: Some(Wake::new()?),
+            unacknowledged: Vec::new(),
+            ask_at_ms: 0,
+            file_buffers: Vec::new(),
+            drain_ends_ms: u64::MAX,
+            fds,
+            events,
+            buffers,
+            worker,
+        })
+    }
+
+    fn run(&mut self) -> Result<(), Error> {
+        self.ring.poll_readable(WAKE, &self.wake);
+        loop {
+            self.accept_on();
+            self.ask_unacknowledged();
+            let timeout = self.timeout();
+            self.ring
+                .wait(1, timeout)
+                .map_err(|error| mpps_os::Error::new("io_uring_enter", "connections", error))?;
+            self.now_ms = now_ms();
+            while let Some(event) = self.ring.next() {
+                self.event(event);
+            }
+            self.expire();
+            self.counters.system_calls = self.ring.calls();
+            self.worker.counters.publish(&self.counters);
+            if self.stage != Stage::Running && self.is_over() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// How long nothing need be done.
+    fn timeout(&self) -> Option<Duration> {
+        if !self.unacknowledged.is_empty() {
+            return Some(RETRY);
+        }
+        let waits = self.deadlines.is_empty() && self.accept.is_some();
+        (!waits || self.stage != Stage::Running).then_some(Duration::from_millis(4 * TICK_MS))
+    }
+
+    fn event(&mut self, event: Event) {
+        match (event.token, event.outcome) {
+            (WAKE, _) => self.turn_stage(),
+            (ACCEPT, Outcome::Accepted { socket, peer, more }) => {
+                if !more {
+                    self.accept = None;
+                }
+                match socket {
+                    Ok(socket) => self.admit(socket, peer.map(|peer| peer.ip())),
+                    Err(error) => self.not_accepted(&error),
+                }
+            }
+            (slot, outcome) => self.moved(slot, outcome),
+        }
+    }
+
+    // Accepting.
+
+    /// Has one request that accepts with the kernel.
+    fn accept_on(&mut self) {
+        if self.accept.is_some() || self.stage != Stage::Running || self.now_ms < self.accept_at_ms
+        {
+            return;
+        }
+        let peer = self.worker.peers.needs_address();
+        let accepting = Accepting {
+            // A standing request tells no addresses.
+            multishot: self.events && !peer,
+            peer,
+        };
+        let placement = match self.fds {
+            true => Placement::Chosen,
+            false => Placement::Ordinary,
+        };
+        let listener = &self.listener;
+        self.accept = Some(self.ring.accept(ACCEPT, listener, placement, accepting));
+    }
+
+    fn not_accepted(&mut self, error: &io::Error) {
+        // What is cancelled, or accepted by nobody any more, is the drain's doing.
+        if self.stage != Stage::Running {
+            return;
+        }
+        self.counters.accept_errors += 1;
+        // Other errors are those of one connection, and say nothing of the next one.
+        if tcp::ran_out(error) {
+            self.shed();
+            self.accept_at_ms = self.now_ms + ACCEPT_PAUSE_MS;
+        }
+    }
+
+    /// Slots or descriptors ran out, and the kernel keeps what waits: one connection is taken with
+    /// the reserve and closed, so that its client learns of it.
+    fn shed(&mut self) {
+        if self.reserve.take().is_some()
+            && let Ok(stream) = self.worker.listener.accept()
+        {
+            self.counters.accept();
+            self.counters.end(Ending::NoDescriptor);
+            drop(stream);
+        }
+        self.reserve = Wake::new().ok();
+    }
+
+    /// A connection has come.
+    fn admit(&mut self, socket: Socket, address: Option<IpAddr>) {
+        self.counters.accept();
+        let admitted = self.worker.peers.admit(address);
+        let slot = self.clients.add(Client::new(socket, address, self.now_ms));
+        if let Err(ending) = admitted {
+            let Some(client) = self.clients.get(slot) else {
+                return;
+            };
+            client.is_admitted = false;
+            return self.close(slot, ending);
+        }
+        if self.stage == Stage::Stopped {
+            return self.close(slot, Ending::Drained);
+        }
+        self.arm(slot);
+        self.receive(slot);
+    }
+
+    // Steps of a connection.
+
+    /// What the one request of a connection came to.
+    fn moved(&mut self, slot: u32, outcome: Outcome) {
+        let Some(client) = self.clients.get(slot) else {
+            return;
+        };
+        client.request = None;
+        let forced = client.forced.take();
+        match (outcome, forced) {
+            (Outcome::Received(Ok(buffer)), Some(Forced::CloseIfIdle)) if buffer.filled() > 0 => {
+                client.ending = None;
+                self.received(slot, buffer);
+            }
+            (Outcome::Ready(Ok(())), Some(Forced::CloseIfIdle)) => {
+                client.forced = Some(Forced::CloseIfIdle);
+                self.receive_now(slot);
+            }
+            (Outcome::Ended(result), _) => self.ended(slot, result.is_ok()),
+            (Outcome::Closed(_), _) => self.remove(slot),
+            (outcome, Some(forced)) => {
+                self.discard(outcome);
+                match forced {
+                    Forced::Close | Forced::CloseIfIdle => self.close_now(slot),
+                    Forced::Send(reply) => self.send(slot, *reply),
+                }
+            }
+            (Outcome::Received(Ok(buffer)), None) => self.received(slot, buffer),
+            (Outcome::Ready(Ok(())), None) => self.receive_now(slot),
+            (Outcome::Sent(Ok(bytes), buffer), None) => self.sent(slot, bytes, buffer),
+            (Outcome::Read(Ok(buffer)), None) => self.read(slot, buffer),
+            // A peer that has gone is found out by receiving.
+            (Outcome::ShutDown(_), None) => self.receive(slot),
+            (Outcome::Unsent(Ok(bytes)), None) if bytes > 0 => self.unacknowledged.push(slot),
+            (Outcome::Unsent(_), None) => self.close_now(slot),
+            (Outcome::Received(Err(error)), None) if is_out_of_buffers(&error) => {
+                self.receive_now(slot);
+            }
+            (Outcome::Read(Err(_)), None) => self.close(slot, Ending::Error),
+            (outcome, None) => {
+                self.discard(outcome);
+                self.close(slot, Ending::Reset);
+            }
+        }
+    }
+
+    /// Waits for bytes, or takes those that are there.
+    fn receive(&mut self, slot: u32) {
+        if self.events {
+            return self.receive_now(slot);
+        }
+        let Some(client) = self.clients.get(slot) else {
+            return;
+        };
+        if let Some(socket) = &client.socket {
+            client.request = Some(self.ring.poll_readable(slot, socket));
+        }
+    }
+
+    fn receive_now(&mut self, slot: u32) {
+        let Some(client) = self.clients.get(slot) else {
+            return;
+        };
+        let Some(socket) = &client.socket else {
+            return;
+        };
+        client.request = Some(match self.buffers {
+            true => self.ring.receive(slot, socket),
+            false => {
+                let buffer = Buffer::new(RECEIVE_BYTES);
+                self.ring.receive_into(slot, socket, buffer)
+            }
+        });
+    }
+
+    fn received(&mut self, slot: u32, buffer: Buffer) {
+        let Some(client) = self.clients.get(slot) else {
+            return;
+        };
+        let bytes = self.ring.bytes(&buffer);
+        self.counters.bytes_received += bytes.len() as u64;
+        let step = match bytes {
+            [] => {
+                // Who was to close after the last reply has done as was agreed.
+                let is_agreed = client.connection.waits() == Waits::End;
+                client.end(if is_agreed {
+                    Ending::Done
+                } else {
+                    Ending::Client
+                });
+                client.connection.end()
+            }
+            bytes => {
+                let responder = &mut self.responder;
+                client.connection.receive(bytes, responder, self.now_ms)
+            }
+        };
+        self.ring.give_back(buffer);
+        self.step(slot, step);
+    }
+
+    fn step(&mut self, slot: u32, step: Step) {
+        match step {
+            Step::Receive => {
+                self.arm(slot);
+                self.receive(slot);
+                let is_idle = |client: &mut Client| client.connection.waits() == Waits::Idle;
+                if self.stage != Stage::Running && self.clients.get(slot).is_some_and(is_idle) {
+                    // Its reply had begun before the drain, and did not say that it was the last.
+                    self.force(slot, Ending::Drained, Forced::CloseIfIdle);
+                }
+            }
+            Step::Send(reply) => {
+                self.arm(slot);
+                self.counters.reply(reply.status);
+                self.send(slot, reply);
+            }
+            Step::Shutdown => {
+                self.arm(slot);
+                let Some(client) = self.clients.get(slot) else {
+                    return;
+                };
+                client.end(Ending::Refused);
+                if let Some(socket) = &client.socket {
+                    let request = self.ring.shutdown(slot, socket, Shutdown::Write);
+                    client.request = Some(request);
+                }
+            }
+            Step::Close => self.close(slot, Ending::Done),
+        }
+    }
+
+    /// Sends a reply, or what is left of one.
+    fn send(&mut self, slot: u32, reply: Reply) {
+        let Some(client) = self.clients.get(slot) else {
+            return;
+        };
+        let is_all = matches!(reply.body, Body::None);
+        let length = reply.head.range.len();
+        let whole = length <= WHOLE_BYTES_MAX;
+        if self.events
+            && reply.last
+            && is_all
+            && whole
+            && self.worker.close == Close::Server
+            && let Some(socket) = client.socket.take()
+        {
+            let Chunk { bytes, range } = reply.head;
+            let request = self.ring.send_and_close(slot, socket, bytes, range);
+            client.request = Some(request);
+            client.bytes_at_end = length;
+            return;
+        }
+        let Some(socket) = &client.socket else {
+            return;
+        };
+        let sending = Sending {
+            whole,
+            more: !is_all,
+        };
+        let Chunk { bytes, range } = reply.head.clone();
+        client.request = Some(self.ring.send(slot, socket, bytes, range, sending));
+        client.reply = Some(reply);
+    }
+
+    /// A part of a reply has gone.
+    fn sent(&mut self, slot: u32, bytes: usize, buffer: Option<Buffer>) {
+        self.counters.bytes_sent += bytes as u64;
+        let Some(client) = self.clients.get(slot) else {
+            return;
+        };
+        client.connection.progress(self.now_ms);
+        let Some(mut reply) = client.reply.take() else {
+            if let Some(buffer) = buffer {
+                self.keep(buffer);
+            }
+            return;
+        };
+        if let Some(buffer) = buffer {
+            return self.sent_of_file(slot, reply, bytes, buffer);
+        }
+        reply.head.range.start += bytes;
+        if !reply.head.range.is_empty() {
+            return self.send(slot, reply);
+        }
+        match std::mem::replace(&mut reply.body, Body::None) {
+            Body::None => self.whole(slot),
+            Body::Memory(chunk) => {
+                reply.head = chunk;
+                self.send(slot, reply);
+            }
+            body @ Body::File { .. } => {
+                reply.body = body;
+                self.read_on(slot, reply);
+            }
+        }
+    }
+
+    /// A reply has gone whole.
+    fn whole(&mut self, slot: u32) {
+        let Some(client) = self.clients.get(slot) else {
+            return;
+        };
+        let step = client.connection.sent(&mut self.responder, self.now_ms);
+        self.step(slot, step);
+    }
+
+    /// The chain that sends the last reply and closes is over.
+    fn ended(&mut self, slot: u32, is_ok: bool) {
+        let Some(client) = self.clients.get(slot) else {
+            return;
+        };
+        let bytes = client.bytes_at_end;
+        client.end(if is_ok { Ending::Done } else { Ending::Reset });
+        if is_ok {
+            self.counters.bytes_sent += bytes as u64;
+        }
+        self.remove(slot);
+    }
+
+    // Files.
+
+    /// Reads the next part of a file that is a reply's body.
+    fn read_on(&mut self, slot: u32, reply: Reply) {
+        let Body::File { file, range } = &reply.body else {
+            return self.whole(slot);
+        };
+        let left = range.end.saturating_sub(range.start);
+        if left == 0 {
+            return self.whole(slot);
+        }
+        let buffer = self
+            .file_buffers
+            .pop()
+            .unwrap_or_else(|| Buffer::new(FILE_BYTES));
+        let bytes = usize::try_from(left).unwrap_or(usize::MAX).min(FILE_BYTES);
+        let file = Arc::clone(file);
+        let request = self.ring.read(slot, file, range.start, bytes, buffer);
+        let Some(client) = self.clients.get(slot) else {
+            return;
+        };
+        client.request = Some(request);
+        client.reply = Some(reply);
+    }
+
+    fn read(&mut self, slot: u32, buffer: Buffer) {
+        if buffer.filled() == 0 {
+            // The file is shorter than it was, and its length has been promised.
+            self.keep(buffer);
+            return self.close(slot, Ending::Error);
+        }
+        self.send_of_file(slot, buffer, 0);
+    }
+
+    fn send_of_file(&mut self, slot: u32, buffer: Buffer, from: usize) {
+        let Some(client) = self.clients.get(slot) else {
+            return;
+        };
+        client.sent_of_buffer = from;
+        let (Some(socket), Some(reply)) = (&client.socket, &client.reply) else {
+            return self.keep(buffer);
+        };
+        let left = match &reply.body {
+            Body::File { range, .. } => range.end.saturating_sub(range.start),
+            _ => 0,
+        };
+        let sending = Sending {
+            whole: false,
+            more: left > (buffer.filled() - from) as u64,
+        };
+        client.request = Some(self.ring.send_buffer(slot, socket, buffer, from, sending));
+    }
+
+    fn sent_of_file(&mut self, slot: u32, mut reply: Reply, bytes: usize, buffer: Buffer) {
+        if let Body::File { range, .. } = &mut reply.body {
+            range.start += bytes as u64;
+        }
+        let Some(client) = self.clients.get(slot) else {
+            return;
+        };
+        let sent = client.sent_of_buffer + bytes;
+        if sent < buffer.filled() {
+            client.reply = Some(reply);
+            return self.send_of_file(slot, buffer, sent);
+        }
+        self.keep(buffer);
+        self.read_on(slot, reply);
+    }
+
+    /// Keeps a file's buffer for the next one, if buffers are kept.
+    fn keep(&mut self, buffer: Buffer) {
+        if self.buffers && self.file_buffers.len() < FILE_BUFFERS_KEPT {
+            self.file_buffers.push(buffer);
+        }
+    }
+
+    // Ends.
+
+    /// Closes a connection that has no request with the kernel.
+    fn close(&mut self, slot: u32, ending: Ending) {
+        let Some(client) = self.clients.get(slot) else {
+            return;
+        };
+        client.end(ending);
+        // A reset discards what the peer has not got: it is asked for first.
+        if self.worker.close == Close::Rst
+            && client.ending == Some(Ending::Done)
+            && let Some(socket) = &client.socket
+        {
+            client.request = Some(self.ring.unsent(slot, socket));
+            return;
+        }
+        self.close_now(slot);
+    }
+
+    fn close_now(&mut self, slot: u32) {
+        let Some(client) = self.clients.get(slot) else {
+            return;
+        };
+        client.reply = None;
+        let Some(socket) = client.socket.take() else {
+            return self.remove(slot);
+        };
+        let is_idle = client.connection.is_idle();
+        // What the client does not take must not stay in the kernel.
+        let resets = match client.ending {
+            Some(Ending::SendTimeout | Ending::Error) => true,
+            Some(Ending::Drained) => !is_idle || self.stage == Stage::Stopped,
+            _ => false,
+        };
+        client.request = Some(match resets {
+            true => self.ring.reset(slot, socket),
+            false => self.ring.close(slot, socket),
+        });
+    }
+
+    /// Ends a connection whatever its request is; at once if it has none.
+    fn force(&mut self, slot: u32, ending: Ending, forced: Forced) {
+        let Some(client) = self.clients.get(slot) else {
+            return;
+        };
+        client.end(ending);
+        match (client.request, forced) {
+            (Some(request), forced) => {
+                // A chain ends by itself when its send does.
+                client.forced = Some(forced);
+                self.ring.cancel(request);
+            }
+            (None, Forced::Close | Forced::CloseIfIdle) => self.close_now(slot),
+            (None, Forced::Send(reply)) => self.send(slot, *reply),
+        }
+    }
+
+    fn remove(&mut self, slot: u32) {
+        let Some(client) = self.clients.remove(slot) else {
+            return;
+        };
+        self.counters.end(client.ending.unwrap_or(Ending::Done));
+        // There is a slot, or a descriptor, again.
+        self.accept_at_ms = 0;
+        if client.is_admitted {
+            self.worker.peers.leave(client.address);
+        }
+    }
+
+    /// Gives back what an outcome brought that nobody wants any more.
+    fn discard(&mut self, outcome: Outcome) {
+        match outcome {
+            Outcome::Received(Ok(buffer)) => self.ring.give_back(buffer),
+            Outcome::Read(Ok(buffer)) | Outcome::Sent(_, Some(buffer)) => self.keep(buffer),
+            _ => {}
+        }
+    }
+
+    /// Asks again whether the peers have got everything.
+    fn ask_unacknowledged(&mut self) {
+        if self.unacknowledged.is_empty() || self.now_ms < self.ask_at_ms {
+            return;
+        }
+        // No earlier than the next tick of the clock.
+        self.ask_at_ms = self.now_ms + 1;
+        for slot in std::mem::take(&mut self.unacknowledged) {
+            if let Some(client) = self.clients.get(slot)
+                && client.request.is_none()
+                && let Some(socket) = &client.socket
+            {
+                client.request = Some(self.ring.unsent(slot, socket));
+            }
+        }
+    }
+
+    // Time.
+
+    fn arm(&mut self, slot: u32) {
+        let Some(client) = self.clients.get(slot) else {
+            return;
+        };
+        let deadline_ms = client.connection.deadline_ms(&self.worker.limits);
+        self.deadlines.arm(slot, deadline_ms);
+    }
+
+    fn expire(&mut self) {
+        while let Some(slot) = self.deadlines.expired(self.now_ms) {
+            let Some(client) = self.clients.get(slot) else {
+                continue;
+            };
+            if client.forced.is_some() {
+                continue;
+            }
+            let deadline_ms = client.connection.deadline_ms(&self.worker.limits);
+            if deadline_ms > self.now_ms {
+                self.deadlines.arm(slot, deadline_ms);
+                continue;
+            }
+            let ending = match client.connection.waits() {
+                Waits::Head => Ending::HeadTimeout,
+                Waits::Idle => Ending::IdleTimeout,
+                Waits::Send => Ending::SendTimeout,
+                Waits::End => Ending::Done,
+            };
+            let forced = match client.connection.expire(&mut self.responder, self.now_ms) {
+                Step::Send(reply) => {
+                    self.counters.reply(reply.status);
+                    Forced::Send(Box::new(reply))
+                }
+                _ => Forced::Close,
+            };
+            self.force(slot, ending, forced);
+            self.arm_again(slot);
+        }
+    }
+
+    /// A reply that was begun by a time-out has a time of its own.
+    fn arm_again(&mut self, slot: u32) {
+        if self.clients.get(slot).is_some() {
+            self.arm(slot);
+        }
+    }
+
+    // The end of the server.
+
+    fn turn_stage(&mut self) {
+        self.worker.wake().clear();
+        self.ring.poll_readable(WAKE, &self.wake);
+        let before = self.stage;
+        self.stage = before.max(self.worker.stage());
+        if before == Stage::Running && self.stage != Stage::Running {
+            self.begin_drain();
+        }
+        if self.stage == Stage::Stopped {
+            self.drain(false);
+        }
+    }
+
+    /// Takes what has connected already and nothing more, and closes what is idle.
+    fn begin_drain(&mut self) {
+        if let Some(accept) = self.accept {
+            self.ring.cancel(accept);
+        }
+        self.responder.drain();
+        // What has connected is served; nobody comes after that.
+        while let Ok(stream) = self.worker.listener.accept() {
+            self.admit(Socket::from(OwnedFd::from(stream)), None);
+        }
+        self.worker.listener.stop();
+        let drain_ms = u64::try_from(self.worker.drain_time.as_millis()).unwrap_or(u64::MAX);
+        self.drain_ends_ms = self.now_ms.saturating_add(drain_ms);
+        self.drain(true);
+    }
+
+    /// Whether all have gone, or must by now.
+    fn is_over(&mut self) -> bool {
+        if self.now_ms >= self.drain_ends_ms && self.stage == Stage::Draining {
+            self.stage = Stage::Stopped;
+            self.drain(false);
+        }
+        self.clients.is_empty() && self.accept.is_none()
+    }
+
+    /// Closes all connections, or those that wait for a request. Of those one whose request has
+    /// come by now is answered.
+    fn drain(&mut self, only_idle: bool) {
+        for slot in self.clients.slots() {
+            let Some(client) = self.clients.get(slot) else {
+                continue;
+            };
+            if !only_idle {
+                self.force(slot, Ending::Drained, Forced::Close);
+            } else if client.connection.is_idle() && client.forced.is_none() {
+                self.force(slot, Ending::Drained, Forced::CloseIfIdle);
+            }
+        }
+    }
+}
+
+fn now_ms() -> u64 {
+    clock::monotonic_coarse_ns() / 1_000_000
+}
+
+fn is_out_of_buffers(error: &io::Error) -> bool {
+    // ENOBUFS of io_uring_enter(2): others have all of them at this moment.
+    error.raw_os_error() == Some(105)
+}

@@ -1,0 +1,22 @@
+//! Many connections a second over the kernel's own TCP: an HTTP/1.1 server and a load generator.
+//!
+//! An [`Engine`] is a way to drive sockets; [`ENGINES`] has one row and one file for each. A
+//! [`Switch`] is one way to reuse what a short connection needs, and can be turned on alone.
+#![forbid(unsafe_code)]
+
+mod engine;
+mod error;
+mod load;
+mod serve;
+mod switch;
+
+pub use engine::{Advice, ENGINES, Engine, Support};
+pub use error::Error;
+pub use load::{
+    BadReply, Distribution, End, Failure, LastHead, Latency, Ledger, Load, LoadConfig, LoadReport,
+    Progress, Received, Response, Url,
+};
+pub use serve::{Close, Content, Ending, Granted, Limits, ServeConfig, ServeCounters, Server};
+#[doc(hidden)]
+pub use serve::rehearse;
+pub use switch::{Switch, Switches};

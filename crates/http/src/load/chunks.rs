@@ -1,0 +1,216 @@
+//! The chunked transfer coding (RFC 9112, section 7.1), read as it comes.
+
+/// Bytes of a chunk's size line or of a trailer line, and of all trailers, before it is too much.
+const LINE_BYTES_MAX: usize = 8 << 10;
+
+/// Where a chunked body is.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Chunks {
+    state: State,
+    /// Of the chunk: its size as far as it was read, then what is left of it.
+    left: u64,
+    /// Bytes of the line, or of the trailers, so far.
+    line_bytes: usize,
+}
+
+/// What comes next.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum State {
+    /// The first digit of a size.
+    #[default]
+    FirstDigit,
+    /// Another digit, an extension, or the line's end.
+    Digit,
+    /// The rest of an extension.
+    Extension,
+    /// The line feed of a size line.
+    SizeEnd,
+    /// So many bytes of data.
+    Data,
+    DataReturn,
+    DataEnd,
+    /// A trailer line, or the empty line that ends the body.
+    TrailerStart,
+    Trailer,
+    TrailerEnd,
+    /// The line feed of the last, empty line.
+    LastEnd,
+    Whole,
+}
+
+/// What some bytes brought.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Fed {
+    /// How many of them belong to the body and its framing.
+    pub(super) used: usize,
+    /// How many of them are the body's own.
+    pub(super) body_bytes: u64,
+    /// True once the body is whole.
+    pub(super) whole: bool,
+}
+
+impl Chunks {
+    /// Reads on. None if this is not the chunked coding.
+    pub(super) fn feed(&mut self, bytes: &[u8]) -> Option<Fed> {
+        let mut used = 0;
+        let mut body_bytes = 0;
+        while self.state != State::Whole {
+            if self.state == State::Data {
+                let rest = (bytes.len() - used) as u64;
+                let taken = self.left.min(rest);
+                self.left -= taken;
+                body_bytes += taken;
+                // It is at most the length of a slice.
+                used += taken as usize;
+                if self.left > 0 {
+                    break;
+                }
+                self.state = State::DataReturn;
+            }
+            let Some(&byte) = bytes.get(used) else { break };
+            self.state = self.step(byte)?;
+            used += 1;
+        }
+        Some(Fed {
+            used,
+            body_bytes,
+            whole: self.state == State::Whole,
+        })
+    }
+
+    /// Reads a byte of the framing.
+    fn step(&mut self, byte: u8) -> Option<State> {
+        self.line_bytes += 1;
+        if self.line_bytes > LINE_BYTES_MAX {
+            return None;
+        }
+        match (self.state, byte) {
+            (State::FirstDigit | State::Digit, _) if byte.is_ascii_hexdigit() => {
+                let digit = u64::from((byte as char).to_digit(16)?);
+                self.left = self.left.checked_mul(16)? + digit;
+                Some(State::Digit)
+            }
+            (State::Digit | State::Extension, b'\r') => Some(State::SizeEnd),
+            (State::Digit, b';' | b' ' | b'\t') => Some(State::Extension),
+            (State::Extension, _) if !is_control(byte) => Some(State::Extension),
+            (State::SizeEnd, b'\n') => {
+                self.line_bytes = 0;
+                Some(if self.left == 0 {
+                    State::TrailerStart
+                } else {
+                    State::Data
+                })
+            }
+            (State::DataReturn, b'\r') => Some(State::DataEnd),
+            (State::DataEnd, b'\n') => {
+                self.line_bytes = 0;
+                Some(State::FirstDigit)
+            }
+            (State::TrailerStart, b'\r') => Some(State::LastEnd),
+            (State::Trailer, b'\r') => Some(State::TrailerEnd),
+            (State::TrailerStart | State::Trailer, _) if !is_control(byte) => Some(State::Trailer),
+            (State::TrailerEnd, b'\n') => Some(State::TrailerStart),
+            (State::LastEnd, b'\n') => Some(State::Whole),
+            _ => None,
+        }
+    }
+}
+
+/// A tab may stand in a value.
+fn is_control(byte: u8) -> bool {
+    byte.is_ascii_control() && byte != b'\t'
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn encode(sizes: &[usize], extension: &str, trailers: &[String]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for size in sizes.iter().filter(|size| **size > 0) {
+            bytes.extend(format!("{size:x}{extension}\r\n").bytes());
+            bytes.extend((0..*size).map(|at| b"\r\n0;"[at % 4]));
+            bytes.extend(b"\r\n");
+        }
+        bytes.extend(format!("0{extension}\r\n").bytes());
+        for trailer in trailers {
+            bytes.extend(format!("{trailer}\r\n").bytes());
+        }
+        bytes.extend(b"\r\n");
+        bytes
+    }
+
+    proptest! {
+        #[test]
+        fn a_body_is_whole_wherever_it_was_split(
+            sizes in proptest::collection::vec(0_usize..5000, 0..6),
+            extension in "(;[a-z]{1,5}(=[a-z]{1,5})?)?",
+            trailers in proptest::collection::vec("[A-Z]{1,5}: [a-z ]{0,9}", 0..3),
+            rest in proptest::collection::vec(any::<u8>(), 0..20),
+            splits in proptest::collection::vec(1_usize..700, 1..40),
+        ) {
+            let own = encode(&sizes, &extension, &trailers);
+            let stream = [&own[..], &rest].concat();
+            let mut chunks = Chunks::default();
+            let (mut at, mut body, mut whole) = (0, 0, false);
+            for split in splits.into_iter().cycle() {
+                let end = stream.len().min(at + split);
+                let fed = chunks.feed(&stream[at..end]).unwrap();
+                prop_assert!(fed.used == end - at || fed.whole);
+                at += fed.used;
+                body += fed.body_bytes;
+                whole = fed.whole;
+                if whole {
+                    break;
+                }
+                prop_assert!(at < own.len());
+            }
+            prop_assert!(whole);
+            prop_assert_eq!(at, own.len());
+            prop_assert_eq!(body, sizes.iter().sum::<usize>() as u64);
+        }
+
+        /// The size line agrees with `httparse`, which forgives no more than we do.
+        #[test]
+        fn sizes_agree_with_httparse(line in "[0-9a-fA-FgG;\r\n \t]{0,20}") {
+            let ours = Chunks::default().feed(line.as_bytes());
+            if let Ok(httparse::Status::Complete((used, size))) = httparse::parse_chunk_size(line.as_bytes()) {
+                let mut chunks = Chunks::default();
+                if let Some(fed) = chunks.feed(&line.as_bytes()[..used]) {
+                    prop_assert_eq!(fed.used, used);
+                    prop_assert_eq!(chunks.left, size);
+                }
+            } else if let Some(fed) = ours {
+                // Not complete, or refused: then we have not come beyond the line either.
+                prop_assert_eq!(fed.body_bytes, 0);
+            }
+        }
+    }
+
+    #[test]
+    fn damage_is_refused() {
+        let endless = [b"1;".to_vec(), vec![b'a'; LINE_BYTES_MAX]].concat();
+        let trailers = [
+            b"0\r\n".to_vec(),
+            b"A: b\r\n".repeat(LINE_BYTES_MAX / 6 + 1),
+        ]
+        .concat();
+        let damaged: [&[u8]; 10] = [
+            b"\r\n",
+            b"g\r\n",
+            b"-1\r\n",
+            b"1\nA\r\n",
+            b"1\r\nAB\r\n",
+            b"1\r\nA\n0\r\n\r\n",
+            b"10000000000000000\r\n",
+            b"0\r\n\n",
+            &endless,
+            &trailers,
+        ];
+        for bytes in damaged {
+            assert_eq!(Chunks::default().feed(bytes), None, "{bytes:?}");
+        }
+        assert!(Chunks::default().feed(b"ffffffffffffffff\r\n").is_some());
+    }
+}

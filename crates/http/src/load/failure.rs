@@ -1,0 +1,106 @@
+//! The ways in which a connection or a request of a load can fail.
+
+/// Why a connection, or a request, was not completed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Failure {
+    /// The server's host answered the SYN with a RST (`ECONNREFUSED`).
+    Refused,
+    /// There is no way to the server (`ENETUNREACH`, `EHOSTUNREACH` and their like).
+    Unreachable,
+    /// No own port was free for this pair of addresses (`EADDRNOTAVAIL`).
+    NoPort,
+    /// This process, or this host, has no descriptor left (`EMFILE`, `ENFILE`).
+    NoDescriptor,
+    /// A RST before the connection was made (`ECONNRESET`, `ECONNABORTED`).
+    ResetConnecting,
+    /// The connection was not made in time.
+    TimedOutConnecting,
+    /// A RST before the reply was whole.
+    Reset,
+    /// The reply was not whole in time.
+    TimedOut,
+    /// The server closed a new connection without a byte of a reply.
+    NoReply,
+    /// The server closed before the body was as long as announced.
+    ShortBody,
+    /// A whole reply, whose status is not 2xx.
+    BadStatus,
+    /// What came is not an HTTP/1 reply, or more than was asked for.
+    BadReply,
+    /// Anything else that the kernel said; the report has an example.
+    Other,
+}
+
+impl Failure {
+    /// All of them, in the order of a connection's life.
+    pub const ALL: [Self; 13] = [
+        Self::Refused,
+        Self::Unreachable,
+        Self::NoPort,
+        Self::NoDescriptor,
+        Self::ResetConnecting,
+        Self::TimedOutConnecting,
+        Self::Reset,
+        Self::TimedOut,
+        Self::NoReply,
+        Self::ShortBody,
+        Self::BadStatus,
+        Self::BadReply,
+        Self::Other,
+    ];
+
+    /// The name in reports and JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Refused => "refused",
+            Self::Unreachable => "unreachable",
+            Self::NoPort => "no_port",
+            Self::NoDescriptor => "no_descriptor",
+            Self::ResetConnecting => "reset_connecting",
+            Self::TimedOutConnecting => "timed_out_connecting",
+            Self::Reset => "reset",
+            Self::TimedOut => "timed_out",
+            Self::NoReply => "no_reply",
+            Self::ShortBody => "short_body",
+            Self::BadStatus => "bad_status",
+            Self::BadReply => "bad_reply",
+            Self::Other => "other",
+        }
+    }
+
+    /// What a user can do about it, where the cause is on this side.
+    pub fn remedy(self) -> Option<&'static str> {
+        match self {
+            Self::NoPort => Some(
+                "closed connections hold their ports for a minute: add addresses with --source, \
+                 or end connections with --close rst",
+            ),
+            Self::NoDescriptor => Some("raise `ulimit -n`, or lower --connections"),
+            _ => None,
+        }
+    }
+
+    /// True if the cause is on this side, and trying again at once is of no use.
+    pub(crate) fn is_local(self) -> bool {
+        matches!(self, Self::NoPort | Self::NoDescriptor)
+    }
+
+    /// What an `errno` means, met while connecting or later (connect(2), recv(2)).
+    pub(crate) fn of_errno(errno: i32, connecting: bool) -> Self {
+        match errno {
+            libc::ECONNREFUSED => Self::Refused,
+            libc::ENETUNREACH | libc::EHOSTUNREACH | libc::ENETDOWN | libc::EHOSTDOWN => {
+                Self::Unreachable
+            }
+            libc::EADDRNOTAVAIL | libc::EADDRINUSE if connecting => Self::NoPort,
+            libc::EMFILE | libc::ENFILE => Self::NoDescriptor,
+            libc::ECONNRESET | libc::ECONNABORTED | libc::EPIPE if connecting => {
+                Self::ResetConnecting
+            }
+            libc::ECONNRESET | libc::ECONNABORTED | libc::EPIPE => Self::Reset,
+            libc::ETIMEDOUT if connecting => Self::TimedOutConnecting,
+            libc::ETIMEDOUT => Self::TimedOut,
+            _ => Self::Other,
+        }
+    }
+}

@@ -1,0 +1,320 @@
+//! The account of connections, driven without sockets.
+
+use super::*;
+use crate::ENGINES;
+use proptest::prelude::*;
+use std::time::Duration;
+
+const REPLY: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+const LAST: &[u8] = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok";
+const MISSING: &[u8] = b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n";
+const SECOND: u64 = 1_000_000_000;
+
+fn config() -> LoadConfig {
+    LoadConfig {
+        target: ([127, 0, 0, 1], 80).into(),
+        host: "localhost".to_owned(),
+        path: "/".to_owned(),
+        engine: &ENGINES[0],
+        connections: 4,
+        rate: None,
+        duration: None,
+        requests: None,
+        requests_per_connection: Some(1),
+        sources: Vec::new(),
+        reset: false,
+        closes_first: false,
+        timeout: Duration::from_secs(10),
+        threads: 1,
+        cpus: Vec::new(),
+    }
+}
+
+fn flights(per_connection: Option<u64>, tickets: Option<u64>, rate: Option<f64>) -> Flights {
+    let config = LoadConfig {
+        requests_per_connection: per_connection,
+        ..config()
+    };
+    let pace = rate.map(|rate| Pace::new(rate, 0, 1));
+    let tickets = tickets.map(|count| Arc::new(AtomicU64::new(count)));
+    let mut flights = Flights::new(&config, config.connections, pace, tickets);
+    flights.begin(0);
+    flights
+}
+
+/// Starts a connection and makes it.
+fn connect(flights: &mut Flights, now: u64) -> u32 {
+    let (slot, step) = flights.start(now).expect("there is room");
+    assert_eq!(step, Step::Connect);
+    assert!(matches!(flights.connected(slot, now), Step::Send(_)));
+    slot
+}
+
+fn balances(flights: &Flights) {
+    assert_eq!(flights.tally.connections.unaccounted(), 0);
+    assert_eq!(flights.tally.requests.unaccounted(), 0);
+}
+
+#[test]
+fn a_connection_of_one_request_waits_for_the_servers_end() {
+    let mut flights = flights(Some(1), Some(1), None);
+    let (slot, step) = flights.start(5).unwrap();
+    assert_eq!(step, Step::Connect);
+    assert_eq!(flights.connected(slot, 7), Step::Send(Request::Last));
+    assert_eq!(flights.received(slot, &LAST[..20], 8), Step::Receive);
+    assert_eq!(flights.received(slot, &LAST[20..], 9), Step::Receive);
+    assert_eq!(flights.tally.requests.completed, 1);
+    assert!(!flights.is_done() && flights.start(9).is_none());
+    assert_eq!(flights.ended(slot, 10), Step::Close);
+    flights.free(slot);
+    assert!(flights.start(10).is_none() && flights.is_done());
+    assert_eq!(flights.tally.connections.completed, 1);
+    assert_eq!(flights.tally.body_bytes, 2);
+    balances(&flights);
+}
+
+#[test]
+fn a_client_that_closes_first_does_not_wait() {
+    let config = LoadConfig {
+        closes_first: true,
+        ..config()
+    };
+    let mut flights = Flights::new(&config, 1, None, None);
+    let slot = connect(&mut flights, 0);
+    assert_eq!(flights.received(slot, LAST, 1), Step::Close);
+    assert_eq!(flights.tally.connections.completed, 1);
+    balances(&flights);
+}
+
+#[test]
+fn a_kept_connection_goes_on_at_once_and_ends_with_its_last_request() {
+    let mut flights = flights(Some(2), None, None);
+    let slot = connect(&mut flights, 0);
+    assert_eq!(flights.received(slot, REPLY, 1), Step::Send(Request::Last));
+    // The server does not close although it was told: then the client does.
+    assert_eq!(flights.received(slot, REPLY, 2), Step::Close);
+    assert_eq!(flights.tally.requests.completed, 2);
+    assert_eq!(flights.tally.connections.completed, 1);
+    balances(&flights);
+}
+
+#[test]
+fn a_close_between_requests_is_a_reconnect_and_no_failure() {
+    let mut flights = flights(None, None, None);
+    let slot = connect(&mut flights, 0);
+    assert!(matches!(flights.received(slot, REPLY, 1), Step::Send(_)));
+    assert_eq!(flights.ended(slot, 2), Step::Reopen);
+    assert!(matches!(flights.connected(slot, 3), Step::Send(_)));
+    assert!(matches!(flights.received(slot, REPLY, 4), Step::Send(_)));
+    assert_eq!(flights.failed(slot, libc::ECONNRESET, 5), Step::Reopen);
+    // A new connection that is closed without a reply is one.
+    assert!(matches!(flights.connected(slot, 6), Step::Send(_)));
+    assert_eq!(flights.ended(slot, 7), Step::Close);
+    assert_eq!(flights.tally.closed_early, 2);
+    assert_eq!(flights.tally.connections.completed, 2);
+    assert_eq!(flights.tally.connections.failed(Failure::NoReply), 1);
+    assert_eq!(flights.tally.requests.failed(Failure::NoReply), 1);
+    assert_eq!(flights.tally.requests.completed, 2);
+    balances(&flights);
+}
+
+#[test]
+fn each_failure_is_counted_by_its_name() {
+    type Happens = fn(&mut Flights, u32) -> Step;
+    let cases: [(Failure, bool, Happens); 10] = [
+        (Failure::Refused, false, |f, s| {
+            f.failed(s, libc::ECONNREFUSED, 1)
+        }),
+        (Failure::Unreachable, false, |f, s| {
+            f.failed(s, libc::ENETUNREACH, 1)
+        }),
+        (Failure::NoPort, false, |f, s| {
+            f.failed(s, libc::EADDRNOTAVAIL, 1)
+        }),
+        (Failure::NoDescriptor, false, |f, s| {
+            f.failed(s, libc::EMFILE, 1)
+        }),
+        (Failure::ResetConnecting, false, |f, s| {
+            f.failed(s, libc::ECONNRESET, 1)
+        }),
+        (Failure::Reset, true, |f, s| {
+            f.failed(s, libc::ECONNRESET, 1)
+        }),
+        (Failure::NoReply, true, |f, s| f.ended(s, 1)),
+        (Failure::BadReply, true, |f, s| {
+            f.received(s, b"SSH-2.0\r\n", 1)
+        }),
+        (Failure::ShortBody, true, |f, s| {
+            f.received(s, &REPLY[..REPLY.len() - 1], 1);
+            f.ended(s, 1)
+        }),
+        (Failure::Other, true, |f, s| f.failed(s, libc::EIO, 1)),
+    ];
+    for (failure, is_connected, happens) in cases {
+        let mut flights = flights(Some(1), None, None);
+        let (slot, _) = flights.start(0).unwrap();
+        if is_connected {
+            flights.connected(slot, 0);
+        }
+        assert_eq!(happens(&mut flights, slot), Step::Close, "{failure:?}");
+        assert_eq!(flights.tally.connections.failed(failure), 1, "{failure:?}");
+        assert_eq!(flights.tally.requests.failed(failure), 1, "{failure:?}");
+        balances(&flights);
+    }
+}
+
+#[test]
+fn a_bad_status_fails_its_request_and_in_the_end_its_connection() {
+    let mut flights = flights(Some(2), None, None);
+    let slot = connect(&mut flights, 0);
+    assert!(matches!(flights.received(slot, MISSING, 1), Step::Send(_)));
+    assert_eq!(flights.received(slot, LAST, 1), Step::Receive);
+    flights.ended(slot, 1);
+    assert_eq!(flights.tally.requests.failed(Failure::BadStatus), 1);
+    assert_eq!(flights.tally.requests.completed, 1);
+    assert_eq!(flights.tally.connections.failed(Failure::BadStatus), 1);
+    assert_eq!(flights.tally.statuses, [0, 0, 1, 0, 1, 0]);
+    assert_eq!(
+        flights.tally.example(Failure::BadStatus),
+        Some("status 404")
+    );
+    balances(&flights);
+}
+
+#[test]
+fn a_reset_after_a_whole_reply_is_the_servers_way_to_close() {
+    let mut flights = flights(Some(1), None, None);
+    let slot = connect(&mut flights, 0);
+    assert_eq!(flights.received(slot, LAST, 1), Step::Receive);
+    assert_eq!(flights.failed(slot, libc::ECONNRESET, 2), Step::Close);
+    assert_eq!(flights.tally.connections.completed, 1);
+    balances(&flights);
+}
+
+#[test]
+fn time_outs_are_told_by_what_was_waited_for() {
+    let mut flights = flights(Some(1), None, None);
+    let (connecting, _) = flights.start(0).unwrap();
+    let waiting = connect(&mut flights, 0);
+    let closing = connect(&mut flights, 0);
+    flights.received(closing, LAST, 0);
+    let mut expired = Vec::new();
+    flights.expire(SECOND / 2, |slot| expired.push(slot));
+    assert!(expired.is_empty());
+    flights.expire(2 * SECOND, |slot| expired.push(slot));
+    assert_eq!(expired, [closing]);
+    flights.expire(10 * SECOND, |slot| expired.push(slot));
+    assert_eq!(expired.len(), 3);
+    assert!(expired.contains(&connecting) && expired.contains(&waiting));
+    let ledger = &flights.tally.connections;
+    assert_eq!(ledger.failed(Failure::TimedOutConnecting), 1);
+    assert_eq!(ledger.failed(Failure::TimedOut), 1);
+    assert_eq!(ledger.completed, 1);
+    balances(&flights);
+}
+
+#[test]
+fn an_open_loop_starts_at_its_times_and_uses_connections_again() {
+    let mut flights = flights(None, None, Some(1000.0));
+    let slot = connect(&mut flights, 0);
+    assert!(flights.start(1).is_none());
+    assert_eq!(flights.wake_ns(), 1_000_000);
+    assert_eq!(flights.received(slot, REPLY, 10_000), Step::Receive);
+    let (again, step) = flights.start(1_000_000).unwrap();
+    assert_eq!((again, step), (slot, Step::Send(Request::Ordinary)));
+    // Three became due meanwhile; the first of them goes out with the reply.
+    assert!(matches!(
+        flights.received(slot, REPLY, 4_500_000),
+        Step::Send(_)
+    ));
+    assert_eq!(flights.tally.requests.started, 3);
+    // An idle connection that the server closes is forgotten.
+    for _ in 0..2 {
+        connect(&mut flights, 4_500_000);
+    }
+    assert!(matches!(
+        flights.received(slot, REPLY, 4_600_000),
+        Step::Receive
+    ));
+    assert_eq!(flights.ended(slot, 4_700_000), Step::Close);
+    flights.free(slot);
+    assert_eq!(flights.start(5_000_000), Some((slot, Step::Connect)));
+    flights.finish(9_500_000);
+    assert_eq!(flights.tally.not_started, 4);
+    assert!(flights.tally.lateness_ns_max >= 2_500_000);
+    // What came late counts from when it should have started.
+    assert!(flights.tally.latency.last_byte.max_us() >= 3500.0);
+    balances(&flights);
+}
+
+#[test]
+fn a_lack_of_ports_makes_a_pause() {
+    let mut flights = flights(Some(1), None, None);
+    let (slot, _) = flights.start(0).unwrap();
+    flights.failed(slot, libc::EADDRNOTAVAIL, 0);
+    flights.free(slot);
+    assert!(flights.start(1).is_none());
+    assert_eq!(flights.wake_ns(), PAUSE_NS);
+    assert!(flights.start(PAUSE_NS).is_some());
+}
+
+proptest! {
+    /// Whatever happens at the sockets, nothing is lost in the account.
+    #[test]
+    fn the_account_balances_at_every_moment(
+        per_connection in proptest::option::of(1_u64..4),
+        tickets in proptest::option::of(1_u64..40),
+        rate in proptest::option::of(100.0_f64..2e6),
+        turns in proptest::collection::vec((0_u8..8, 0_u32..4, 0_u64..SECOND), 1..300),
+    ) {
+        let mut flights = flights(per_connection, tickets, rate);
+        let mut open = [false; 4];
+        let mut now = 0;
+        for (what, slot, later) in turns {
+            now += later >> (slot * 8);
+            let had = open[slot as usize];
+            let step = match what {
+                0 => flights.start(now),
+                1 if had => Some((slot, flights.connected(slot, now))),
+                2 if had => Some((slot, flights.received(slot, REPLY, now))),
+                3 if had => Some((slot, flights.received(slot, LAST, now))),
+                4 if had => Some((slot, flights.received(slot, &MISSING[..9], now))),
+                5 if had => Some((slot, flights.ended(slot, now))),
+                6 if had => Some((slot, flights.failed(slot, libc::ECONNRESET, now))),
+                _ => {
+                    flights.expire(now, |slot| open[slot as usize] = false);
+                    for slot in 0..4 {
+                        if !open[slot as usize] {
+                            flights.free(slot);
+                        }
+                    }
+                    None
+                }
+            };
+            match step {
+                Some((slot, Step::Close)) => {
+                    open[slot as usize] = false;
+                    flights.free(slot);
+                }
+                Some((slot, _)) => open[slot as usize] = true,
+                None => {}
+            }
+            let flying = |phases: &[Phase]| {
+                let of = |flight: &&Flight| phases.contains(&flight.phase);
+                flights.slots.iter().filter(of).count() as i64
+            };
+            let requests = flying(&[Phase::Connecting, Phase::Waiting, Phase::Replying]);
+            let others = flying(&[Phase::Closing, Phase::Idle]);
+            prop_assert_eq!(flights.tally.requests.unaccounted(), requests);
+            prop_assert_eq!(flights.tally.connections.unaccounted(), requests + others);
+            prop_assert_eq!(flights.active as i64, requests + flying(&[Phase::Closing]));
+            let closed = flying(&[Phase::Free, Phase::Ended]);
+            prop_assert_eq!(requests + others + closed, 4);
+        }
+        flights.finish(now);
+        balances(&flights);
+        if let Some(tickets) = tickets {
+            prop_assert!(flights.tally.requests.started <= tickets);
+        }
+    }
+}

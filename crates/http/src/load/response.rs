@@ -1,0 +1,309 @@
+//! Reading replies: HTTP/1.0 and 1.1, one reply to one request, in whatever pieces it comes.
+
+use super::chunks::Chunks;
+use httparse::Status;
+
+/// The longest head of a reply in bytes; a longer one is a bad reply.
+const HEAD_BYTES_MAX: usize = 16 << 10;
+/// The most header lines.
+const HEADERS_MAX: usize = 100;
+/// Interim replies (1xx) before the one that was asked for.
+const INTERIM_MAX: u8 = 16;
+
+/// A reply that is being read.
+#[derive(Debug, Clone, Default)]
+pub struct Response {
+    state: State,
+    head: Head,
+    body_bytes: u64,
+    interim: u8,
+    /// Of a head that came in pieces, what has come. No memory is taken for one that came whole.
+    partial: Vec<u8>,
+}
+
+/// What a head says.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Head {
+    status: u16,
+    framing: Framing,
+    close: bool,
+}
+
+/// How the end of a body is known (RFC 9112, section 6.3).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Framing {
+    #[default]
+    None,
+    Length(u64),
+    Chunked,
+    UntilClose,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+enum State {
+    #[default]
+    Head,
+    Length(u64),
+    Chunks(Chunks),
+    UntilClose,
+    Whole,
+}
+
+/// The head that came last, so that one of the same bytes need not be parsed again. Servers repeat
+/// themselves for a second, until the date changes.
+#[derive(Debug, Clone, Default)]
+pub struct LastHead {
+    bytes: Vec<u8>,
+    head: Head,
+}
+
+/// Whether a reply is whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Received {
+    /// There is more to come.
+    More,
+    /// It is whole, and nothing came after it.
+    Whole,
+}
+
+/// Why bytes are not a reply.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct BadReply(pub &'static str);
+
+/// What a reply is when the server closes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// Whole: its length was to be told by the close.
+    Whole,
+    /// Nothing had come.
+    Nothing,
+    /// It ended within its head.
+    ShortHead,
+    /// It ended within its body.
+    ShortBody,
+}
+
+impl Response {
+    /// Reads on.
+    ///
+    /// # Errors
+    /// What makes it no HTTP/1 reply, or more than one. Nothing is to be read after an error.
+    pub fn receive(
+        &mut self,
+        mut bytes: &[u8],
+        last_head: &mut LastHead,
+    ) -> Result<Received, BadReply> {
+        loop {
+            match &mut self.state {
+                State::Head => {
+                    let Some(used) = self.take_head(bytes, last_head)? else {
+                        return Ok(Received::More);
+                    };
+                    bytes = &bytes[used..];
+                }
+                State::Length(left) => {
+                    let taken = (*left).min(bytes.len() as u64);
+                    *left -= taken;
+                    self.body_bytes += taken;
+                    if *left > 0 {
+                        return Ok(Received::More);
+                    }
+                    // It is at most the length of a slice.
+                    bytes = &bytes[taken as usize..];
+                    self.state = State::Whole;
+                }
+                State::Chunks(chunks) => {
+                    let fed = chunks.feed(bytes).ok_or(BadReply("a damaged chunk"))?;
+                    self.body_bytes += fed.body_bytes;
+                    if !fed.whole {
+                        return Ok(Received::More);
+                    }
+                    bytes = &bytes[fed.used..];
+                    self.state = State::Whole;
+                }
+                State::UntilClose => {
+                    self.body_bytes += bytes.len() as u64;
+                    return Ok(Received::More);
+                }
+                State::Whole if bytes.is_empty() => return Ok(Received::Whole),
+                State::Whole => return Err(BadReply("more than was asked for")),
+            }
+        }
+    }
+
+    /// What the reply is if the server closes now.
+    pub fn end(&mut self) -> End {
+        match self.state {
+            State::UntilClose | State::Whole => {
+                self.state = State::Whole;
+                End::Whole
+            }
+            State::Head if self.partial.is_empty() && self.interim == 0 => End::Nothing,
+            State::Head => End::ShortHead,
+            State::Length(_) | State::Chunks(_) => End::ShortBody,
+        }
+    }
+
+    /// Begins anew, for the next reply of the connection.
+    pub fn reset(&mut self) {
+        self.state = State::Head;
+        self.body_bytes = 0;
+        self.interim = 0;
+        self.partial.clear();
+    }
+
+    /// The status; 0 before the head was whole.
+    pub fn status(&self) -> u16 {
+        self.head.status
+    }
+
+    /// Bytes of the body so far, without the framing of chunks.
+    pub fn body_bytes(&self) -> u64 {
+        self.body_bytes
+    }
+
+    /// True if the server will close after this reply.
+    pub fn closes(&self) -> bool {
+        self.head.close
+    }
+
+    /// Takes the head, if the bytes complete it, and tells how many of them belong to it.
+    fn take_head(
+        &mut self,
+        bytes: &[u8],
+        last_head: &mut LastHead,
+    ) -> Result<Option<usize>, BadReply> {
+        if self.partial.is_empty() && last_head.begins(bytes) {
+            self.head = last_head.head;
+            self.enter_body();
+            return Ok(Some(last_head.bytes.len()));
+        }
+        let before = self.partial.len();
+        let parsed = if before == 0 {
+            parse(bytes)?
+        } else {
+            let room = HEAD_BYTES_MAX - before;
+            self.partial.extend(&bytes[..bytes.len().min(room)]);
+            parse(&self.partial)?
+        };
+        let Some((head, length)) = parsed else {
+            if before == 0 {
+                self.partial
+                    .extend(&bytes[..bytes.len().min(HEAD_BYTES_MAX)]);
+            }
+            if self.partial.len() >= HEAD_BYTES_MAX {
+                return Err(BadReply("an endless head"));
+            }
+            return Ok(None);
+        };
+        self.head = head;
+        if head.status < 200 {
+            self.interim += 1;
+            if self.interim > INTERIM_MAX || head.status == 101 {
+                return Err(BadReply("interim replies without end"));
+            }
+        } else {
+            last_head.head = head;
+            last_head.bytes.clear();
+            let whole = if before == 0 { bytes } else { &self.partial };
+            last_head.bytes.extend(&whole[..length]);
+            self.enter_body();
+        }
+        self.partial.clear();
+        // What came before did not complete the head, so that it is longer.
+        Ok(Some(length.saturating_sub(before)))
+    }
+
+    fn enter_body(&mut self) {
+        self.state = match self.head.framing {
+            Framing::None => State::Whole,
+            Framing::Length(bytes) => State::Length(bytes),
+            Framing::Chunked => State::Chunks(Chunks::default()),
+            Framing::UntilClose => State::UntilClose,
+        };
+    }
+}
+
+impl LastHead {
+    /// True if bytes begin with this head, and so with a whole head.
+    fn begins(&self, bytes: &[u8]) -> bool {
+        !self.bytes.is_empty() && bytes.starts_with(&self.bytes)
+    }
+}
+
+/// Parses a head, if it is whole, and tells its length.
+fn parse(bytes: &[u8]) -> Result<Option<(Head, usize)>, BadReply> {
+    let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
+    let mut response = httparse::Response::new(&mut headers);
+    let length = match response.parse(bytes) {
+        Ok(Status::Complete(length)) => length,
+        Ok(Status::Partial) => return Ok(None),
+        Err(httparse::Error::TooManyHeaders) => return Err(BadReply("too many headers")),
+        Err(httparse::Error::Version) => return Err(BadReply("not HTTP/1")),
+        Err(_) => return Err(BadReply("a damaged head")),
+    };
+    if length > HEAD_BYTES_MAX {
+        return Err(BadReply("an endless head"));
+    }
+    let status = response.code.unwrap_or(0);
+    let is_old = response.version == Some(0);
+    let head = interpret(status, is_old, response.headers)?;
+    Ok(Some((head, length)))
+}
+
+/// What the headers say about the body and the connection.
+fn interpret(
+    status: u16,
+    is_old: bool,
+    headers: &[httparse::Header<'_>],
+) -> Result<Head, BadReply> {
+    let mut length = None;
+    let mut coding = None;
+    let (mut close, mut keep_alive) = (false, false);
+    for header in headers {
+        if header.name.eq_ignore_ascii_case("content-length") {
+            let value = content_length(header.value).ok_or(BadReply("a damaged length"))?;
+            if length.is_some_and(|length| length != value) {
+                return Err(BadReply("two lengths"));
+            }
+            length = Some(value);
+        } else if header.name.eq_ignore_ascii_case("transfer-encoding") {
+            coding = Some(header.value);
+        } else if header.name.eq_ignore_ascii_case("connection") {
+            for token in header.value.split(|byte| *byte == b',') {
+                close |= token.trim_ascii().eq_ignore_ascii_case(b"close");
+                keep_alive |= token.trim_ascii().eq_ignore_ascii_case(b"keep-alive");
+            }
+        }
+    }
+    let framing = match (status, coding, length) {
+        (..200 | 204 | 304, _, _) => Framing::None,
+        (_, Some(coding), _) if is_chunked(coding) => Framing::Chunked,
+        (_, Some(_), _) | (_, None, None) => Framing::UntilClose,
+        (_, None, Some(length)) => Framing::Length(length),
+    };
+    // A reply with both is to be the last one of its connection (RFC 9112, section 6.3).
+    let is_doubtful = coding.is_some() && length.is_some();
+    Ok(Head {
+        status,
+        framing,
+        close: close || is_doubtful || framing == Framing::UntilClose || (is_old && !keep_alive),
+    })
+}
+
+/// Digits only: the standard parser would take a sign.
+fn content_length(value: &[u8]) -> Option<u64> {
+    let text = str::from_utf8(value.trim_ascii()).ok()?;
+    let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
+    is_number.then(|| text.parse().ok())?
+}
+
+/// True if the last coding of the list is `chunked`.
+fn is_chunked(codings: &[u8]) -> bool {
+    let last = codings.rsplit(|byte| *byte == b',').next();
+    last.is_some_and(|coding| coding.trim_ascii().eq_ignore_ascii_case(b"chunked"))
+}
+
+#[cfg(test)]
+mod tests;

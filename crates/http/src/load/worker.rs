@@ -1,0 +1,243 @@
+//! One thread of a load: what it has, when it begins and when it ends.
+
+use super::flights::{Flights, Request};
+use super::pace::Pace;
+use super::report::Progress;
+use super::tally::Tally;
+use super::{LoadConfig, request_text};
+use mpps_os::clock::monotonic_ns;
+use mpps_os::sched;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+/// The longest sleep of a thread, after which it looks whether it is to stop.
+const SLEEP_NS_MAX: u64 = 20_000_000;
+
+/// What one thread of a load has.
+#[derive(Debug)]
+pub(crate) struct LoadWorker {
+    pub(crate) config: Arc<LoadConfig>,
+    pub(crate) flights: Flights,
+    /// System calls that the engine has made.
+    pub(crate) system_calls: u64,
+    /// Connections of this thread.
+    pub(crate) count: usize,
+    texts: [Arc<[u8]>; 2],
+    /// Which of the own addresses is next.
+    next_source: usize,
+    run: Arc<Run>,
+    live: Arc<Live>,
+    end_ns: u64,
+    cpu_ns: u64,
+}
+
+/// What all threads of a load share.
+#[derive(Debug, Default)]
+pub(super) struct Run {
+    gate: Mutex<Gate>,
+    changed: Condvar,
+    stop: AtomicBool,
+}
+
+/// Threads begin together, when all are ready, and not at all if one cannot.
+#[derive(Debug, Default)]
+struct Gate {
+    ready: usize,
+    /// When it was opened; `Some(None)` if it never will be.
+    opened: Option<Option<u64>>,
+    granted: Option<String>,
+    finished: Vec<(u64, Tally)>,
+}
+
+/// A thread's counts as others see them.
+#[derive(Debug, Default)]
+pub(super) struct Live {
+    connections_completed: AtomicU64,
+    connections_failed: AtomicU64,
+    requests_completed: AtomicU64,
+    requests_failed: AtomicU64,
+    bytes_received: AtomicU64,
+}
+
+impl LoadWorker {
+    /// The `index`th thread of a run.
+    pub(super) fn new(
+        config: &Arc<LoadConfig>,
+        index: usize,
+        tickets: Option<Arc<AtomicU64>>,
+        run: &Arc<Run>,
+        live: &Arc<Live>,
+    ) -> Self {
+        let threads = config.threads;
+        let more = usize::from(index < config.connections % threads);
+        let count = config.connections / threads + more;
+        let pace = config.rate.map(|rate| Pace::new(rate, index, threads));
+        Self {
+            config: Arc::clone(config),
+            flights: Flights::new(config, count, pace, tickets),
+            system_calls: 0,
+            count,
+            texts: [false, true].map(|is_last| request_text(config, is_last).into()),
+            // Threads begin at different ones.
+            next_source: index % config.sources.len().max(1),
+            run: Arc::clone(run),
+            live: Arc::clone(live),
+            end_ns: u64::MAX,
+            cpu_ns: 0,
+        }
+    }
+
+    /// Waits until every thread is ready. False if one could not be, and nothing is to be done.
+    /// `granted` is what the engine got, in a line.
+    pub(crate) fn begin(&mut self, granted: &str) -> bool {
+        let mut gate = self.run.lock();
+        gate.ready += 1;
+        gate.granted.get_or_insert_with(|| granted.to_owned());
+        self.run.changed.notify_all();
+        let start_ns = loop {
+            match gate.opened {
+                Some(Some(start_ns)) => break start_ns,
+                Some(None) => return false,
+                None => gate = self.run.wait(gate, None),
+            }
+        };
+        drop(gate);
+        if let Some(duration) = self.config.duration {
+            let ns = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+            self.end_ns = start_ns.saturating_add(ns);
+        }
+        self.cpu_ns = own_cpu_ns();
+        self.flights.begin(start_ns);
+        true
+    }
+
+    /// False once the run is over. Shows others how far it is.
+    #[inline]
+    pub(crate) fn goes_on(&self, now_ns: u64) -> bool {
+        self.publish();
+        now_ns < self.end_ns && !self.flights.is_done() && !self.run.stop.load(Ordering::Relaxed)
+    }
+
+    /// How long the engine may sleep if nothing happens.
+    #[inline]
+    pub(crate) fn sleep(&self, now_ns: u64) -> Duration {
+        let wake_ns = self.flights.wake_ns().min(self.end_ns);
+        Duration::from_nanos(wake_ns.saturating_sub(now_ns).min(SLEEP_NS_MAX))
+    }
+
+    /// The bytes of a request.
+    #[inline]
+    pub(crate) fn text(&self, request: Request) -> &Arc<[u8]> {
+        match request {
+            Request::Ordinary => &self.texts[0],
+            Request::Last => &self.texts[1],
+        }
+    }
+
+    /// Which of the own addresses the next connection has; none leaves the choice to the kernel.
+    #[inline]
+    pub(crate) fn next_source(&mut self) -> Option<usize> {
+        let count = self.config.sources.len();
+        if count == 0 {
+            return None;
+        }
+        let source = self.next_source;
+        self.next_source = (source + 1) % count;
+        Some(source)
+    }
+
+    /// Ends the thread's part of the run. The sockets are the engine's to close, before or after.
+    pub(crate) fn finish(mut self) {
+        let now_ns = monotonic_ns();
+        self.flights.finish(now_ns);
+        self.publish();
+        let mut tally = std::mem::take(&mut self.flights.tally);
+        tally.cpu_ns = own_cpu_ns().saturating_sub(self.cpu_ns);
+        tally.system_calls = self.system_calls;
+        self.run.lock().finished.push((now_ns, tally));
+        self.run.changed.notify_all();
+    }
+
+    fn publish(&self) {
+        let (live, tally) = (&self.live, &self.flights.tally);
+        let set = |counter: &AtomicU64, value| counter.store(value, Ordering::Relaxed);
+        set(&live.connections_completed, tally.connections.completed);
+        set(&live.connections_failed, tally.connections.failed_total());
+        set(&live.requests_completed, tally.requests.completed);
+        set(&live.requests_failed, tally.requests.failed_total());
+        set(&live.bytes_received, tally.bytes_received);
+    }
+}
+
+impl Run {
+    /// Waits until `threads` are ready, or one of them has ended; answers when they began.
+    pub(super) fn open(&self, threads: usize, has_ended: impl Fn() -> bool) -> Option<u64> {
+        let mut gate = self.lock();
+        while gate.ready < threads && !has_ended() {
+            gate = self.wait(gate, Some(Duration::from_millis(1)));
+        }
+        let start_ns = (gate.ready == threads).then(monotonic_ns);
+        gate.opened = Some(start_ns);
+        self.changed.notify_all();
+        start_ns
+    }
+
+    /// Waits until `threads` have finished, for `time` at most.
+    pub(super) fn rest(&self, threads: usize, time: Duration) {
+        let gate = self.lock();
+        if gate.finished.len() < threads {
+            drop(self.wait(gate, Some(time)));
+        }
+    }
+
+    /// Lets every thread end.
+    pub(super) fn stop(&self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+
+    /// What the engine got, the end of the last thread, and what they counted.
+    pub(super) fn results(&self) -> (String, u64, Tally) {
+        let mut gate = self.lock();
+        let mut sum = Tally::default();
+        let mut end_ns = 0;
+        for (at_ns, tally) in &gate.finished {
+            end_ns = end_ns.max(*at_ns);
+            sum.add(tally);
+        }
+        (gate.granted.take().unwrap_or_default(), end_ns, sum)
+    }
+
+    // A thread that panicked has left nothing half done under the lock.
+    fn lock(&self) -> std::sync::MutexGuard<'_, Gate> {
+        self.gate.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wait<'a>(
+        &self,
+        gate: std::sync::MutexGuard<'a, Gate>,
+        time: Option<Duration>,
+    ) -> std::sync::MutexGuard<'a, Gate> {
+        // Longer than any wait that is not woken.
+        let time = time.unwrap_or(Duration::from_secs(3600));
+        let waited = self.changed.wait_timeout(gate, time);
+        waited.unwrap_or_else(PoisonError::into_inner).0
+    }
+}
+
+impl Live {
+    /// Adds this thread's counts.
+    pub(super) fn add_to(&self, progress: &mut Progress) {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        progress.connections_completed += read(&self.connections_completed);
+        progress.connections_failed += read(&self.connections_failed);
+        progress.requests_completed += read(&self.requests_completed);
+        progress.requests_failed += read(&self.requests_failed);
+        progress.bytes_received += read(&self.bytes_received);
+    }
+}
+
+/// Processor time of the calling thread, or 0 where the kernel does not tell.
+fn own_cpu_ns() -> u64 {
+    sched::schedstat(std::process::id(), sched::thread_id()).map_or(0, |stat| stat.run_ns)
+}

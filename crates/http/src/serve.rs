@@ -1,0 +1,114 @@
+//! The server: what it serves, to whom, and how it ends.
+
+mod connection;
+mod content_type;
+mod counters;
+mod deadlines;
+mod file_reply;
+mod metrics;
+mod peers;
+mod phase;
+mod precondition;
+mod range;
+mod rehearsal;
+mod reply;
+mod request;
+mod responder;
+mod server;
+mod site;
+mod status;
+mod worker;
+
+#[doc(hidden)]
+pub use rehearsal::rehearse;
+
+pub use counters::{Ending, ServeCounters};
+pub use server::{Granted, Server};
+
+pub(crate) use connection::{Connection, Step, Waits};
+pub(crate) use deadlines::{Deadlines, TICK_MS};
+pub(crate) use phase::Stage;
+pub(crate) use reply::{Body, Chunk, Reply};
+pub(crate) use responder::Responder;
+pub(crate) use worker::ServeWorker;
+
+use crate::{Engine, Switches};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// What is served.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Content {
+    /// A body of so many bytes at every path.
+    Size(usize),
+    /// The files below a directory.
+    Root(PathBuf),
+}
+
+/// Who closes a connection first, and how. It changes every figure: it is printed beside them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Close {
+    /// The server, with a FIN, after the reply: TIME_WAIT is the server's.
+    #[default]
+    Server,
+    /// The client, after it has read the reply: TIME_WAIT is the client's.
+    Client,
+    /// The server, with a RST once the client has acknowledged the whole reply: nobody waits.
+    Rst,
+}
+
+/// Limits against slow and hostile clients.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Limits {
+    /// Largest request head in bytes; a larger one is answered with 431.
+    pub head_bytes: usize,
+    /// Time for a whole request head, from its first byte or from the connection's start; 408.
+    pub head_time: Duration,
+    /// Time between two requests of a connection.
+    pub idle_time: Duration,
+    /// Time without progress of a reply.
+    pub send_time: Duration,
+    /// Connections at a time, over all workers; further ones are closed at once, and counted.
+    pub connections: usize,
+    /// Connections at a time from one address; none is no limit.
+    pub connections_per_address: Option<usize>,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            head_bytes: 8 << 10,
+            head_time: Duration::from_secs(10),
+            idle_time: Duration::from_secs(60),
+            send_time: Duration::from_secs(30),
+            connections: 65_536,
+            connections_per_address: None,
+        }
+    }
+}
+
+/// How a server is to be.
+#[derive(Debug, Clone)]
+pub struct ServeConfig {
+    /// Where it listens; port 0 takes a free one.
+    pub address: SocketAddr,
+    /// What drives its sockets.
+    pub engine: &'static Engine,
+    /// What it reuses.
+    pub switches: Switches,
+    /// What it serves.
+    pub content: Content,
+    /// Who closes.
+    pub close: Close,
+    /// How much a client may ask for.
+    pub limits: Limits,
+    /// Worker threads.
+    pub workers: usize,
+    /// The CPUs of the workers, in turn; empty leaves them to the scheduler.
+    pub cpus: Vec<usize>,
+    /// How long a drain waits for open connections.
+    pub drain_time: Duration,
+    /// Whether `/metrics` is what the server has counted, in the text format of Prometheus.
+    pub metrics: bool,
+}

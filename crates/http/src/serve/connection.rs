@@ -1,0 +1,327 @@
+//! The protocol of one connection, without its socket: bytes in, replies out, and who closes.
+
+use super::reply::Reply;
+use super::request::{self, Content, Parsed, Request};
+use super::responder::Responder;
+use super::{Close, Limits};
+use std::mem;
+
+/// Bytes of a request's content that are read and thrown away, so that the connection can go on.
+/// With more than that it is closed after the reply, which is cheaper for both.
+const CONTENT_BYTES_MAX: u64 = 64 << 10;
+
+/// Bytes that may wait behind a reply that is being sent. An engine need not receive at that time;
+/// one that does is stopped by this.
+const WAITING_BYTES_MAX: usize = 256 << 10;
+
+/// How long a connection that ended badly is read from after our FIN, in milliseconds. Without it,
+/// what the client is still sending would be answered with a RST, which can overtake the reply
+/// that says what was wrong (RFC 9112, section 9.6).
+const LINGER_MS: u64 = 2_000;
+
+/// The protocol of one connection. It has no memory of its own while it is idle.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    /// What arrived and could not be answered yet.
+    waiting: Vec<u8>,
+    /// How much of it is done with.
+    done: usize,
+    /// Bytes of content that are still to be thrown away.
+    skip: u64,
+    /// When the present state began, or the reply last moved.
+    since_ms: u64,
+    state: State,
+    /// Whether the peer has closed its side.
+    is_ended: bool,
+}
+
+/// What is to be done with a connection's socket.
+#[derive(Debug)]
+pub(crate) enum Step {
+    /// Wait for more from the peer.
+    Receive,
+    /// Send this, then ask [`Connection::sent`], unless it is the last.
+    Send(Reply),
+    /// Send a FIN (`shutdown(SHUT_WR)`), and go on receiving: the peer is given the time to read
+    /// the last reply.
+    Shutdown,
+    /// Close it. Its slot can be used for another.
+    Close,
+}
+
+/// What a connection waits for, which is why it ends if that does not come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Waits {
+    /// A request's head, or its rest.
+    Head,
+    /// The next request, of which nothing has come.
+    Idle,
+    /// The peer, to take a reply.
+    Send,
+    /// The peer's FIN.
+    End,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Head,
+    Idle,
+    Send(After),
+    /// The last reply is with the peer, who is to close.
+    Part,
+    /// The same, and we have closed our side.
+    Linger,
+    Closed,
+}
+
+/// What follows a reply.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum After {
+    Request,
+    Close,
+    Part,
+    Linger,
+}
+
+impl Connection {
+    /// A connection that was accepted just now.
+    pub(crate) fn new(now_ms: u64) -> Self {
+        Self {
+            waiting: Vec::new(),
+            done: 0,
+            skip: 0,
+            since_ms: now_ms,
+            state: State::Head,
+            is_ended: false,
+        }
+    }
+
+    /// Takes bytes that arrived. At most one reply comes out; the rest of what was pipelined waits
+    /// inside.
+    ///
+    /// While a reply is being sent nothing comes out but [`Step::Receive`], which then means
+    /// nothing new.
+    pub(crate) fn receive(&mut self, bytes: &[u8], responder: &mut Responder, now_ms: u64) -> Step {
+        match self.state {
+            State::Head | State::Idle => {}
+            State::Send(After::Request) => {
+                self.waiting.extend_from_slice(bytes);
+                return match self.waiting.len() - self.done {
+                    0..=WAITING_BYTES_MAX => Step::Receive,
+                    _ => self.close(),
+                };
+            }
+            State::Send(_) | State::Part | State::Linger => return Step::Receive,
+            State::Closed => return Step::Close,
+        }
+        if self.waiting.is_empty() {
+            // The usual case: a whole request in one piece, read where it lies.
+            let (used, step) = self.take(bytes, responder, now_ms);
+            if self.wants_the_rest() {
+                self.waiting.extend_from_slice(&bytes[used..]);
+            }
+            return step;
+        }
+        self.waiting.extend_from_slice(bytes);
+        // The end of a line is what can make a difference. So a head that comes byte by byte is
+        // read as many times as it has lines, of which there is a limit.
+        let is_full = self.waiting.len() >= responder.head_bytes_max();
+        if !is_full && !bytes.contains(&b'\n') {
+            return Step::Receive;
+        }
+        self.resume(responder, now_ms)
+    }
+
+    /// What to do after a reply has gone whole: the next pipelined reply, wait, or close.
+    pub(crate) fn sent(&mut self, responder: &mut Responder, now_ms: u64) -> Step {
+        let State::Send(after) = self.state else {
+            return Step::Receive;
+        };
+        self.since_ms = now_ms;
+        match after {
+            After::Request if !self.waiting.is_empty() => {
+                self.state = State::Idle;
+                match self.resume(responder, now_ms) {
+                    Step::Receive if self.is_ended => self.close(),
+                    step => step,
+                }
+            }
+            _ if self.is_ended => self.close(),
+            After::Request => {
+                self.state = State::Idle;
+                Step::Receive
+            }
+            After::Close => self.close(),
+            After::Part => {
+                self.state = State::Part;
+                Step::Receive
+            }
+            After::Linger => {
+                self.state = State::Linger;
+                Step::Shutdown
+            }
+        }
+    }
+
+    /// Notes that a part of a reply has gone, so that its peer is not taken for a dead one.
+    pub(crate) fn progress(&mut self, now_ms: u64) {
+        if let State::Send(_) = self.state {
+            self.since_ms = now_ms;
+        }
+    }
+
+    /// The peer closed its side. What it asked for before is still answered: [`Step::Receive`]
+    /// says that a reply is on its way, and nothing more is to be received.
+    pub(crate) fn end(&mut self) -> Step {
+        self.is_ended = true;
+        match self.state {
+            State::Send(_) => Step::Receive,
+            _ => self.close(),
+        }
+    }
+
+    /// When it is to be ended if nothing happens, on the clock of `now_ms`.
+    pub(crate) fn deadline_ms(&self, limits: &Limits) -> u64 {
+        let wait_ms = match self.state {
+            State::Head => duration_ms(limits.head_time),
+            State::Idle | State::Part => duration_ms(limits.idle_time),
+            State::Send(_) => duration_ms(limits.send_time),
+            State::Linger => LINGER_MS,
+            State::Closed => 0,
+        };
+        self.since_ms.saturating_add(wait_ms)
+    }
+
+    /// What it waits for.
+    pub(crate) fn waits(&self) -> Waits {
+        match self.state {
+            State::Head => Waits::Head,
+            State::Idle => Waits::Idle,
+            State::Send(_) => Waits::Send,
+            State::Part | State::Linger | State::Closed => Waits::End,
+        }
+    }
+
+    /// Whether it can be closed without breaking off anything: no request has begun.
+    pub(crate) fn is_idle(&self) -> bool {
+        matches!(self.state, State::Head | State::Idle) && self.waiting.is_empty()
+    }
+
+    /// Its deadline has passed: half a request is answered with 408, all else is closed.
+    pub(crate) fn expire(&mut self, responder: &mut Responder, now_ms: u64) -> Step {
+        if self.state != State::Head || self.waiting.is_empty() {
+            return self.close();
+        }
+        self.waiting = Vec::new();
+        self.send(responder.refuse(408, now_ms), After::Close, now_ms)
+    }
+
+    /// Makes of some bytes what can be made of them: how many are done with, and the step.
+    fn take(&mut self, bytes: &[u8], responder: &mut Responder, now_ms: u64) -> (usize, Step) {
+        let skipped = usize::try_from(self.skip).map_or(bytes.len(), |skip| skip.min(bytes.len()));
+        self.skip -= skipped as u64;
+        // Some clients end a request with one empty line too many (RFC 9112, section 2.2).
+        let start = skipped + empty_lines(&bytes[skipped..]);
+        let rest = &bytes[start..];
+        if rest.is_empty() {
+            return (start, Step::Receive);
+        }
+        match request::parse(rest, responder.head_bytes_max()) {
+            Parsed::Part => {
+                if self.state == State::Idle {
+                    self.state = State::Head;
+                    self.since_ms = now_ms;
+                }
+                (start, Step::Receive)
+            }
+            Parsed::Refused(status) => {
+                let reply = responder.refuse(status, now_ms);
+                (bytes.len(), self.send(reply, After::Linger, now_ms))
+            }
+            Parsed::Whole {
+                request,
+                head_bytes,
+            } => {
+                let step = self.answer(&request, responder, now_ms);
+                (start + head_bytes, step)
+            }
+        }
+    }
+
+    fn answer(&mut self, request: &Request<'_>, responder: &mut Responder, now_ms: u64) -> Step {
+        let content_ends = match request.content {
+            Content::Length(length) if length <= CONTENT_BYTES_MAX => {
+                self.skip = length;
+                true
+            }
+            _ => false,
+        };
+        let keeps = request.keep_alive && content_ends && !responder.is_draining();
+        let after = match responder.close() {
+            _ if keeps => After::Request,
+            _ if !content_ends => After::Linger,
+            Close::Server | Close::Rst => After::Close,
+            Close::Client => After::Part,
+        };
+        let reply = responder.answer(request, keeps, now_ms);
+        self.send(reply, after, now_ms)
+    }
+
+    fn send(&mut self, mut reply: Reply, after: After, now_ms: u64) -> Step {
+        reply.last = after == After::Close;
+        self.state = State::Send(after);
+        self.since_ms = now_ms;
+        Step::Send(reply)
+    }
+
+    /// Goes on with what waits inside.
+    fn resume(&mut self, responder: &mut Responder, now_ms: u64) -> Step {
+        let mut waiting = mem::take(&mut self.waiting);
+        let start = mem::take(&mut self.done);
+        let (used, step) = self.take(&waiting[start..], responder, now_ms);
+        let done = start + used;
+        if done < waiting.len() && self.wants_the_rest() {
+            if let State::Send(_) = self.state {
+                self.done = done;
+            } else {
+                // Once for each head that is not whole; so what is kept stays small.
+                waiting.drain(..done);
+            }
+            self.waiting = waiting;
+        }
+        step
+    }
+
+    /// Whether bytes behind those that were answered can still mean something.
+    fn wants_the_rest(&self) -> bool {
+        matches!(
+            self.state,
+            State::Head | State::Idle | State::Send(After::Request)
+        )
+    }
+
+    fn close(&mut self) -> Step {
+        self.state = State::Closed;
+        self.waiting = Vec::new();
+        Step::Close
+    }
+}
+
+/// The bytes of empty lines at the beginning.
+fn empty_lines(bytes: &[u8]) -> usize {
+    let mut count = 0;
+    loop {
+        match bytes[count..] {
+            [b'\n', ..] => count += 1,
+            [b'\r', b'\n', ..] => count += 2,
+            _ => return count,
+        }
+    }
+}
+
+fn duration_ms(duration: std::time::Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,342 @@
+//! Conversations with connections, piece by piece, without a socket.
+
+use super::*;
+use crate::serve::rehearsal::rehearse;
+use crate::serve::reply::Body;
+use crate::serve::site::Site;
+use proptest::prelude::*;
+use std::sync::Arc;
+use std::time::Duration;
+
+const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+const GET_CLOSE: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+const HEAD_BYTES_MAX: usize = 1024;
+
+/// A connection and what it needs to answer.
+struct Talk {
+    connection: Connection,
+    responder: Responder,
+    limits: Limits,
+}
+
+impl Talk {
+    fn new(close: Close) -> Self {
+        let limits = Limits {
+            head_bytes: HEAD_BYTES_MAX,
+            head_time: Duration::from_millis(100),
+            idle_time: Duration::from_millis(200),
+            send_time: Duration::from_millis(400),
+            ..Limits::default()
+        };
+        let site = Site::open(&crate::serve::Content::Size(100)).expect("memory is there");
+        Self {
+            connection: Connection::new(0),
+            responder: Responder::new(Arc::new(site), &limits, close, None),
+            limits,
+        }
+    }
+
+    fn receive(&mut self, bytes: &[u8]) -> Step {
+        self.connection.receive(bytes, &mut self.responder, 0)
+    }
+
+    /// Receives bytes that are to be answered at once.
+    fn reply(&mut self, bytes: &[u8]) -> Reply {
+        match self.receive(bytes) {
+            Step::Send(reply) => reply,
+            step => panic!("{step:?}"),
+        }
+    }
+
+    fn sent(&mut self) -> Step {
+        self.connection.sent(&mut self.responder, 0)
+    }
+
+    fn deadline_ms(&self) -> u64 {
+        self.connection.deadline_ms(&self.limits)
+    }
+}
+
+fn text(reply: &Reply) -> String {
+    String::from_utf8_lossy(reply.head.as_slice()).into_owned()
+}
+
+#[test]
+fn it_is_small_and_holds_nothing_while_idle() {
+    assert!(size_of::<Connection>() <= 128);
+    let mut talk = Talk::new(Close::Server);
+    for _ in 0..3 {
+        assert_eq!(talk.reply(GET).status, 200);
+        assert_eq!(talk.connection.waiting.capacity(), 0, "nothing was copied");
+        assert!(matches!(talk.sent(), Step::Receive));
+        assert!(talk.connection.is_idle());
+    }
+    assert!(matches!(talk.receive(&GET[..9]), Step::Receive));
+    assert!(!talk.connection.is_idle());
+    talk.reply(&GET[9..]);
+    assert_eq!(
+        talk.connection.waiting.capacity(),
+        0,
+        "what was kept is freed"
+    );
+}
+
+#[test]
+fn head_and_body_are_one_piece_that_is_shared() {
+    let mut talk = Talk::new(Close::Server);
+    let first = talk.reply(GET);
+    let head = text(&first);
+    assert!(head.starts_with("HTTP/1.1 200 OK\r\nDate: "), "{head}");
+    assert!(head.contains("\r\nContent-Length: 100\r\n"), "{head}");
+    assert!(!head.contains("Connection"), "{head}");
+    assert!(matches!(first.body, Body::None));
+    assert_eq!(
+        head.split_once("\r\n\r\n").expect("a head ends").1.len(),
+        100
+    );
+    talk.sent();
+    let second = talk.reply(GET);
+    assert!(Arc::ptr_eq(&first.head.bytes, &second.head.bytes));
+}
+
+#[test]
+fn a_head_is_answered_without_the_body() {
+    let mut talk = Talk::new(Close::Server);
+    let reply = talk.reply(b"HEAD / HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert!(text(&reply).ends_with("\r\nContent-Length: 100\r\n\r\n"));
+}
+
+#[test]
+fn a_client_of_http_1_0_is_told_that_it_may_go_on() {
+    let mut talk = Talk::new(Close::Server);
+    let reply = talk.reply(b"GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n");
+    assert!(text(&reply).contains("\r\nConnection: keep-alive\r\n"));
+    assert!(matches!(talk.sent(), Step::Receive));
+    let reply = talk.reply(b"GET / HTTP/1.0\r\n\r\n");
+    assert!(reply.last && text(&reply).contains("\r\nConnection: close\r\n"));
+}
+
+#[test]
+fn what_was_pipelined_is_answered_one_by_one() {
+    let mut talk = Talk::new(Close::Server);
+    let requests = [GET, GET, GET_CLOSE, GET].concat();
+    assert!(!talk.reply(&requests).last);
+    let Step::Send(second) = talk.sent() else {
+        panic!("the second request is there");
+    };
+    assert!(!second.last);
+    let Step::Send(third) = talk.sent() else {
+        panic!("the third request is there");
+    };
+    assert!(
+        third.last,
+        "what came after the last request is not answered"
+    );
+    assert!(matches!(talk.sent(), Step::Close));
+}
+
+#[test]
+fn more_may_arrive_while_a_reply_is_on_its_way() {
+    let mut talk = Talk::new(Close::Server);
+    talk.reply(GET);
+    assert!(matches!(talk.receive(&GET[..5]), Step::Receive));
+    assert!(matches!(
+        talk.receive(&[&GET[5..], GET].concat()),
+        Step::Receive
+    ));
+    assert!(matches!(talk.sent(), Step::Send(_)));
+    assert!(matches!(talk.sent(), Step::Send(_)));
+    assert!(matches!(talk.sent(), Step::Receive));
+    assert!(talk.connection.is_idle());
+}
+
+#[test]
+fn a_flood_while_a_reply_is_on_its_way_ends_it() {
+    let mut talk = Talk::new(Close::Server);
+    talk.reply(GET);
+    let flood = [b'x'; 64 << 10];
+    let closes = |_| matches!(talk.receive(&flood), Step::Close);
+    assert_eq!(
+        (0..100).position(closes),
+        Some(WAITING_BYTES_MAX / flood.len())
+    );
+}
+
+#[test]
+fn each_way_to_close_has_its_steps() {
+    let mut server = Talk::new(Close::Server);
+    assert!(server.reply(GET_CLOSE).last);
+    let mut reset = Talk::new(Close::Rst);
+    assert!(reset.reply(GET_CLOSE).last);
+    let mut client = Talk::new(Close::Client);
+    let reply = client.reply(GET_CLOSE);
+    assert!(!reply.last && text(&reply).contains("\r\nConnection: close\r\n"));
+    assert!(matches!(client.sent(), Step::Receive));
+    assert_eq!(client.connection.waits(), Waits::End);
+    assert_eq!(client.deadline_ms(), 200);
+    assert!(
+        matches!(client.receive(GET), Step::Receive),
+        "it asked for no more"
+    );
+    assert!(matches!(client.connection.end(), Step::Close));
+}
+
+#[test]
+fn a_drain_makes_every_reply_the_last() {
+    let mut talk = Talk::new(Close::Server);
+    talk.reply(GET);
+    talk.sent();
+    talk.responder.drain();
+    let reply = talk.reply(GET);
+    assert!(reply.last && text(&reply).contains("\r\nConnection: close\r\n"));
+}
+
+#[test]
+fn what_cannot_be_followed_is_refused_and_the_client_has_time_to_read_it() {
+    let mut talk = Talk::new(Close::Server);
+    let reply = talk.reply(b"\x16\x03\x01 what is this\r\n");
+    assert_eq!(reply.status, 400);
+    assert!(!reply.last && text(&reply).contains("\r\nConnection: close\r\n"));
+    assert!(matches!(talk.sent(), Step::Shutdown));
+    assert!(
+        matches!(talk.receive(GET), Step::Receive),
+        "it is read and thrown away"
+    );
+    assert_eq!(talk.deadline_ms(), LINGER_MS);
+    assert!(matches!(talk.connection.end(), Step::Close));
+}
+
+#[test]
+fn content_is_thrown_away_up_to_a_limit() {
+    let post = |length: u64| {
+        format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n").into_bytes()
+    };
+    let mut talk = Talk::new(Close::Server);
+    let reply = talk.reply(&[post(7), b"content".to_vec(), GET.to_vec()].concat());
+    assert_eq!(reply.status, 405);
+    assert!(text(&reply).contains("\r\nAllow: GET, HEAD\r\n"));
+    assert!(matches!(talk.sent(), Step::Send(Reply { status: 200, .. })));
+    assert!(matches!(talk.sent(), Step::Receive));
+    talk.reply(&post(CONTENT_BYTES_MAX));
+    assert!(matches!(talk.sent(), Step::Receive));
+    let content = vec![b'\n'; CONTENT_BYTES_MAX as usize - 1];
+    assert!(matches!(talk.receive(&content), Step::Receive));
+    assert_eq!(talk.reply(&[b"\n", GET].concat()).status, 200);
+    talk.sent();
+    assert!(!talk.reply(&post(CONTENT_BYTES_MAX + 1)).last);
+    assert!(matches!(talk.sent(), Step::Shutdown));
+}
+
+#[test]
+fn a_wrong_head_leaves_nothing_behind() {
+    let mut talk = Talk::new(Close::Server);
+    assert!(matches!(
+        talk.receive(b"GET / HTTP/1.1\r\nX: "),
+        Step::Receive
+    ));
+    let reply = talk.reply(&[b'x'; HEAD_BYTES_MAX]);
+    assert_eq!(reply.status, 431);
+    assert_eq!(talk.connection.waiting.capacity(), 0);
+}
+
+#[test]
+fn deadlines_follow_what_is_waited_for() {
+    let mut talk = Talk::new(Close::Server);
+    assert_eq!(
+        (talk.deadline_ms(), talk.connection.waits()),
+        (100, Waits::Head)
+    );
+    talk.connection.receive(&GET[..3], &mut talk.responder, 50);
+    assert_eq!(
+        talk.deadline_ms(),
+        100,
+        "the first head counts from the start"
+    );
+    talk.connection.receive(&GET[3..], &mut talk.responder, 60);
+    assert_eq!(
+        (talk.deadline_ms(), talk.connection.waits()),
+        (460, Waits::Send)
+    );
+    talk.connection.progress(70);
+    assert_eq!(talk.deadline_ms(), 470);
+    talk.connection.sent(&mut talk.responder, 80);
+    assert_eq!(
+        (talk.deadline_ms(), talk.connection.waits()),
+        (280, Waits::Idle)
+    );
+    talk.connection.receive(b"\r\n", &mut talk.responder, 90);
+    assert_eq!(talk.deadline_ms(), 280, "an empty line is no request");
+    talk.connection.receive(&GET[..3], &mut talk.responder, 100);
+    assert_eq!(
+        (talk.deadline_ms(), talk.connection.waits()),
+        (200, Waits::Head)
+    );
+    talk.connection
+        .receive(&GET[3..4], &mut talk.responder, 190);
+    assert_eq!(talk.deadline_ms(), 200, "a byte now and then gains nothing");
+}
+
+#[test]
+fn half_a_request_is_told_when_its_time_is_over() {
+    let mut talk = Talk::new(Close::Server);
+    talk.receive(&GET[..3]);
+    let Step::Send(reply) = talk.connection.expire(&mut talk.responder, 100) else {
+        panic!("half a request is there");
+    };
+    assert!(reply.last && reply.status == 408);
+    let mut silent = Talk::new(Close::Server);
+    let step = silent.connection.expire(&mut silent.responder, 100);
+    assert!(matches!(step, Step::Close));
+    let mut stuck = Talk::new(Close::Server);
+    stuck.reply(GET);
+    let step = stuck.connection.expire(&mut stuck.responder, 400);
+    assert!(matches!(step, Step::Close));
+}
+
+#[test]
+fn a_client_that_ends_first_still_gets_what_it_asked_for() {
+    let mut talk = Talk::new(Close::Server);
+    talk.reply(&[GET, GET, &GET[..5]].concat());
+    assert!(matches!(talk.connection.end(), Step::Receive));
+    assert!(matches!(talk.sent(), Step::Send(_)));
+    assert!(matches!(talk.sent(), Step::Close), "the rest will not come");
+    assert!(matches!(talk.receive(GET), Step::Close));
+    let mut idle = Talk::new(Close::Server);
+    assert!(matches!(idle.connection.end(), Step::Close));
+}
+
+/// Requests, good and bad, and what may lie between them; with an end that decides every head.
+fn stream() -> impl Strategy<Value = Vec<u8>> {
+    let piece = prop_oneof![
+        4 => Just(GET.to_vec()),
+        2 => Just(b"HEAD /x?y HTTP/1.0\nConnection: keep-alive\n\n".to_vec()),
+        1 => Just(b"BREW / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc".to_vec()),
+        1 => Just(b"GET / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n".to_vec()),
+        1 => Just(GET_CLOSE.to_vec()),
+        1 => Just(b"\r\n\r\n".to_vec()),
+        1 => "[GET /HTP1.:\r\nab]{0,30}".prop_map(String::into_bytes),
+        1 => prop::collection::vec(any::<u8>(), 0..12),
+        1 => (1usize..9000).prop_map(|length| vec![b'x'; length]),
+    ];
+    prop::collection::vec(piece, 0..6).prop_map(|mut pieces| {
+        pieces.push(b"\r\n\r\n".to_vec());
+        pieces.concat()
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 512 }))]
+
+    /// How bytes are cut on their way makes no difference.
+    #[test]
+    fn pieces_are_answered_as_the_whole(stream in stream(), piece in 1usize..40) {
+        let whole = rehearse([&stream[..]]);
+        prop_assert_eq!(&rehearse(stream.chunks(piece)), &whole);
+        prop_assert_eq!(&rehearse(stream.chunks(1)), &whole);
+    }
+
+    #[test]
+    fn no_bytes_break_it(stream in prop::collection::vec(any::<u8>(), 0..300), piece in 1usize..40) {
+        rehearse(stream.chunks(piece));
+    }
+}

@@ -1,0 +1,208 @@
+//! What a server counts: every connection it accepted, and how each one ended.
+
+use std::ops::AddAssign;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// How a connection ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ending {
+    /// The last reply went whole, and the server closed as was agreed.
+    Done,
+    /// The client closed first.
+    Client,
+    /// No whole request head came in time.
+    HeadTimeout,
+    /// No further request came in time.
+    IdleTimeout,
+    /// The client took nothing of a reply for too long.
+    SendTimeout,
+    /// The client, or the network, reset it.
+    Reset,
+    /// There were as many connections as there may be.
+    OverLimit,
+    /// Its address had as many connections as one may have.
+    OverAddressLimit,
+    /// It was shed, because descriptors ran out.
+    NoDescriptor,
+    /// The server was told to end.
+    Drained,
+    /// The request was refused, and the connection with it: see the status classes.
+    Refused,
+    /// Something failed in the server: a file that shrank, a call that the kernel refused.
+    Error,
+}
+
+impl Ending {
+    /// All, in the order of counting.
+    pub const ALL: [Self; 12] = [
+        Self::Done,
+        Self::Client,
+        Self::HeadTimeout,
+        Self::IdleTimeout,
+        Self::SendTimeout,
+        Self::Reset,
+        Self::OverLimit,
+        Self::OverAddressLimit,
+        Self::NoDescriptor,
+        Self::Drained,
+        Self::Refused,
+        Self::Error,
+    ];
+
+    /// The name in JSON, metrics and reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Done => "done",
+            Self::Client => "client",
+            Self::HeadTimeout => "head_timeout",
+            Self::IdleTimeout => "idle_timeout",
+            Self::SendTimeout => "send_timeout",
+            Self::Reset => "reset",
+            Self::OverLimit => "over_limit",
+            Self::OverAddressLimit => "over_address_limit",
+            Self::NoDescriptor => "no_descriptor",
+            Self::Drained => "drained",
+            Self::Refused => "refused",
+            Self::Error => "error",
+        }
+    }
+}
+
+/// What a server, or one worker of it, has counted. Whenever it is looked at,
+/// `accepted == closed() + open`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ServeCounters {
+    /// Connections taken from the kernel.
+    pub accepted: u64,
+    /// Connections that are open.
+    pub open: u64,
+    /// Connections that ended, by the place of [`Ending::ALL`].
+    pub endings: [u64; Ending::ALL.len()],
+    /// Requests that were answered, whatever the status, and whether or not the reply went whole.
+    pub requests: u64,
+    /// Of those, by the first digit of the status, from 1.
+    pub statuses: [u64; 5],
+    /// Bytes of replies that the kernel took.
+    pub bytes_sent: u64,
+    /// Bytes of requests, those that were thrown away included.
+    pub bytes_received: u64,
+    /// System calls, as far as the engine makes them itself.
+    pub system_calls: u64,
+    /// How often accepting was refused, by lack of descriptors or memory, or otherwise.
+    pub accept_errors: u64,
+}
+
+impl ServeCounters {
+    /// Connections that ended in one way.
+    pub fn ended(&self, ending: Ending) -> u64 {
+        self.endings[ending as usize]
+    }
+
+    /// Connections that ended, in whatever way.
+    pub fn closed(&self) -> u64 {
+        self.endings.iter().sum()
+    }
+
+    /// A connection was taken.
+    #[inline]
+    pub(crate) fn accept(&mut self) {
+        self.accepted += 1;
+        self.open += 1;
+    }
+
+    /// A connection that was taken has ended.
+    #[inline]
+    pub(crate) fn end(&mut self, ending: Ending) {
+        self.open = self.open.saturating_sub(1);
+        self.endings[ending as usize] += 1;
+    }
+
+    /// A request has its reply.
+    #[inline]
+    pub(crate) fn reply(&mut self, status: u16) {
+        self.requests += 1;
+        let class = usize::from(status / 100).clamp(1, self.statuses.len());
+        self.statuses[class - 1] += 1;
+    }
+}
+
+impl AddAssign for ServeCounters {
+    fn add_assign(&mut self, other: Self) {
+        self.accepted += other.accepted;
+        self.open += other.open;
+        self.requests += other.requests;
+        self.bytes_sent += other.bytes_sent;
+        self.bytes_received += other.bytes_received;
+        self.system_calls += other.system_calls;
+        self.accept_errors += other.accept_errors;
+        for (sum, more) in self.endings.iter_mut().zip(other.endings) {
+            *sum += more;
+        }
+        for (sum, more) in self.statuses.iter_mut().zip(other.statuses) {
+            *sum += more;
+        }
+    }
+}
+
+/// The counters of one worker as others see them: the worker counts in a plain value of its own
+/// and publishes it once for each batch of events, whole, so that the sum holds at every look.
+#[derive(Debug, Default)]
+pub(crate) struct WorkerCounters {
+    published: Mutex<ServeCounters>,
+}
+
+impl WorkerCounters {
+    pub(crate) fn publish(&self, counters: &ServeCounters) {
+        *self.lock() = *counters;
+    }
+
+    pub(crate) fn look(&self) -> ServeCounters {
+        *self.lock()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, ServeCounters> {
+        // A value that is copied whole is whole whoever panicked.
+        self.published
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_ending_has_its_place_and_name() {
+        for (place, ending) in Ending::ALL.into_iter().enumerate() {
+            assert_eq!(ending as usize, place);
+            let same = Ending::ALL.iter().filter(|e| e.name() == ending.name());
+            assert_eq!(same.count(), 1);
+        }
+    }
+
+    #[test]
+    fn what_was_accepted_is_open_or_ended() {
+        let mut counters = ServeCounters::default();
+        for ending in Ending::ALL {
+            counters.accept();
+            counters.accept();
+            counters.end(ending);
+        }
+        assert_eq!(counters.accepted, counters.closed() + counters.open);
+        let mut sum = counters;
+        sum += counters;
+        assert_eq!(sum.accepted, sum.closed() + sum.open);
+        assert_eq!(sum.ended(Ending::Reset), 2);
+    }
+
+    #[test]
+    fn a_status_is_counted_in_its_class() {
+        let mut counters = ServeCounters::default();
+        for status in [200, 206, 304, 404, 503, 0, 999] {
+            counters.reply(status);
+        }
+        assert_eq!(counters.requests, 7);
+        assert_eq!(counters.statuses, [1, 2, 1, 1, 2]);
+    }
+}

@@ -1,0 +1,237 @@
+//! When each of many connections is to be looked at again: a timer wheel without allocation.
+//!
+//! It is lazy: a slot keeps the earliest time that it was armed for, and whoever is told of it
+//! looks whether that is still the deadline, and arms it again if not. So a connection that closes
+//! need not be taken out, and one whose deadline moves on with every request costs one comparison.
+
+/// How exact it is, in milliseconds: a slot is told at most so much too late, and never too early.
+/// Time-outs of connections are seconds.
+pub(crate) const TICK_MS: u64 = 64;
+
+/// Buckets of the wheel. Together they span 65 seconds, a little more than the longest default
+/// time-out; what lies further ahead is passed over once each turn.
+const BUCKETS: usize = 1024;
+
+/// No slot.
+const NONE: u32 = u32::MAX;
+
+/// A timer wheel over slots, which are small numbers.
+#[derive(Debug)]
+pub(crate) struct Deadlines {
+    /// The first slot of each bucket.
+    first: Box<[u32]>,
+    slots: Vec<Slot>,
+    /// The tick whose bucket is being emptied; everything before it is done.
+    tick: u64,
+    /// The latest tick that anybody asked about.
+    now: u64,
+    /// The slot of that bucket to look at next.
+    next: u32,
+    armed: usize,
+}
+
+/// A slot's place in the list of its bucket.
+#[derive(Debug, Clone, Copy)]
+struct Slot {
+    before: u32,
+    after: u32,
+    /// When it is due, or [`UNARMED`].
+    due: u64,
+}
+
+/// Later than all deadlines.
+const UNARMED: u64 = u64::MAX;
+
+impl Deadlines {
+    /// A wheel with nothing on it.
+    pub(crate) fn new(now_ms: u64) -> Self {
+        Self {
+            first: vec![NONE; BUCKETS].into_boxed_slice(),
+            slots: Vec::new(),
+            tick: now_ms / TICK_MS,
+            now: now_ms / TICK_MS,
+            next: NONE,
+            armed: 0,
+        }
+    }
+
+    /// Sees to it that a slot is told at this time at the latest. An earlier time that it was
+    /// armed for stands.
+    pub(crate) fn arm(&mut self, slot: u32, deadline_ms: u64) {
+        let index = slot as usize;
+        if index >= self.slots.len() {
+            let empty = Slot {
+                before: NONE,
+                after: NONE,
+                due: UNARMED,
+            };
+            self.slots.resize(index + 1, empty);
+        }
+        // What is due now is told with the next tick, so that arming a slot anew while the expired
+        // ones are taken out comes to an end.
+        let due = deadline_ms.div_ceil(TICK_MS).max(self.now + 1);
+        if self.slots[index].due <= due {
+            return;
+        }
+        if self.slots[index].due != UNARMED {
+            self.unlink(slot);
+        }
+        self.link(slot, due);
+    }
+
+    /// Takes out one slot whose time has come. None if there is no more at this time.
+    pub(crate) fn expired(&mut self, now_ms: u64) -> Option<u32> {
+        let now = now_ms / TICK_MS;
+        self.now = self.now.max(now);
+        loop {
+            while self.next != NONE {
+                let slot = self.next;
+                self.next = self.slots[slot as usize].after;
+                if self.slots[slot as usize].due <= now {
+                    self.unlink(slot);
+                    return Some(slot);
+                }
+            }
+            if self.tick >= now {
+                return None;
+            }
+            // After a long pause one turn has seen every bucket.
+            self.tick = (self.tick + 1).max(now.saturating_sub(BUCKETS as u64 - 1));
+            self.next = self.first[bucket(self.tick)];
+        }
+    }
+
+    /// Whether no slot is armed, so that nobody has to wake up.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.armed == 0
+    }
+
+    fn link(&mut self, slot: u32, due: u64) {
+        let first = &mut self.first[bucket(due)];
+        let after = std::mem::replace(first, slot);
+        if after != NONE {
+            self.slots[after as usize].before = slot;
+        }
+        self.slots[slot as usize] = Slot {
+            before: NONE,
+            after,
+            due,
+        };
+        self.armed += 1;
+    }
+
+    fn unlink(&mut self, slot: u32) {
+        let Slot { before, after, due } = self.slots[slot as usize];
+        if self.next == slot {
+            self.next = after;
+        }
+        match before {
+            NONE => self.first[bucket(due)] = after,
+            before => self.slots[before as usize].after = after,
+        }
+        if after != NONE {
+            self.slots[after as usize].before = before;
+        }
+        self.slots[slot as usize].due = UNARMED;
+        self.armed -= 1;
+    }
+}
+
+fn bucket(tick: u64) -> usize {
+    (tick % BUCKETS as u64) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    fn all_expired(deadlines: &mut Deadlines, now_ms: u64) -> Vec<u32> {
+        let mut slots: Vec<u32> = std::iter::from_fn(|| deadlines.expired(now_ms)).collect();
+        slots.sort_unstable();
+        slots
+    }
+
+    #[test]
+    fn a_slot_is_told_once_and_not_too_early() {
+        let mut deadlines = Deadlines::new(1_000);
+        deadlines.arm(3, 1_500);
+        assert!(!deadlines.is_empty());
+        assert_eq!(deadlines.expired(1_499), None);
+        assert_eq!(deadlines.expired(1_500 + TICK_MS), Some(3));
+        assert_eq!(deadlines.expired(9_000), None);
+        assert!(deadlines.is_empty());
+    }
+
+    #[test]
+    fn a_slot_may_be_armed_anew_while_the_expired_are_taken_out() {
+        let mut deadlines = Deadlines::new(0);
+        for slot in 0..10 {
+            deadlines.arm(slot, 100);
+        }
+        let mut told = 0;
+        while let Some(slot) = deadlines.expired(1_000) {
+            told += 1;
+            deadlines.arm(slot, 500);
+        }
+        assert_eq!(told, 10);
+        assert_eq!(all_expired(&mut deadlines, 2_000).len(), 10);
+    }
+
+    #[test]
+    fn a_deadline_many_turns_ahead_waits_for_its_turn() {
+        let turn_ms = BUCKETS as u64 * TICK_MS;
+        let mut deadlines = Deadlines::new(0);
+        deadlines.arm(0, 10 * turn_ms);
+        for turn in 1..10 {
+            assert_eq!(deadlines.expired(turn * turn_ms), None);
+        }
+        assert_eq!(deadlines.expired(10 * turn_ms), Some(0));
+    }
+
+    #[derive(Debug, Clone)]
+    enum Act {
+        Arm(u32, u64),
+        Wait(u64),
+    }
+
+    fn act() -> impl Strategy<Value = Act> {
+        prop_oneof![
+            4 => (0..40u32, 0..200_000u64).prop_map(|(slot, ahead)| Act::Arm(slot, ahead)),
+            1 => prop_oneof![0..300u64, 0..300_000u64].prop_map(Act::Wait),
+        ]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 256 }))]
+
+        /// Against a map from slot to the earliest tick that it was armed for.
+        #[test]
+        fn it_tells_what_a_plain_map_tells(acts in prop::collection::vec(act(), 1..200)) {
+            let mut now_ms = 77;
+            let mut deadlines = Deadlines::new(now_ms);
+            let mut plain = BTreeMap::<u32, u64>::new();
+            for act in acts {
+                match act {
+                    Act::Arm(slot, ahead_ms) => {
+                        deadlines.arm(slot, now_ms + ahead_ms);
+                        let due = (now_ms + ahead_ms).div_ceil(TICK_MS).max(now_ms / TICK_MS + 1);
+                        let earliest = plain.entry(slot).or_insert(due);
+                        *earliest = due.min(*earliest);
+                    }
+                    Act::Wait(pause_ms) => {
+                        now_ms += pause_ms;
+                        let told = all_expired(&mut deadlines, now_ms);
+                        let now = now_ms / TICK_MS;
+                        let due = plain.iter().filter(|&(_, &due)| due <= now);
+                        let expected: Vec<u32> = due.map(|(&slot, _)| slot).collect();
+                        plain.retain(|_, due| *due > now);
+                        prop_assert_eq!(told, expected);
+                        prop_assert_eq!(deadlines.is_empty(), plain.is_empty());
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! The reply that sends a file, a part of it, or says why not.
+
+use super::precondition::Outcome;
+use super::range::{self, Part};
+use super::reply::{Body, Chunk, HeadWriter, Keep, Reply};
+use super::request::{Method, Request};
+use super::responder::Responder;
+use super::site::{Found, FoundFile};
+use std::fs::File;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+
+/// Files up to this size are read and go with their head in one send. For larger ones `sendfile`
+/// saves more by not copying than its own system call costs; the socket's send buffer starts out
+/// at about this size too (`tcp_wmem`).
+const READ_BYTES_MAX: u64 = 16 << 10;
+
+/// Answers from the files below the root.
+pub(super) fn answer(responder: &Responder, request: &Request<'_>, keep: Keep) -> Reply {
+    let is_head = request.method == Method::Head;
+    match responder.site().find(request.path) {
+        Found::Nothing(status) => responder.note(status, keep, is_head),
+        Found::Directory => redirect(responder, request, keep),
+        Found::File(found) => FileReply {
+            responder,
+            keep,
+            is_head,
+            found,
+        }
+        .answer(request),
+    }
+}
+
+/// Sends a client from `/directory` to `/directory/`, so that relative links work.
+fn redirect(responder: &Responder, request: &Request<'_>, keep: Keep) -> Reply {
+    // One slash at the beginning and no more: `//name/` would be a host's name.
+    let path = request.path.trim_start_matches('/');
+    let head = responder
+        .head(301, keep)
+        .field("Location", format_args!("/{path}/{}", request.query))
+        .field("Content-Length", 0);
+    Reply::in_memory(301, head.end())
+}
+
+struct FileReply<'a> {
+    responder: &'a Responder,
+    keep: Keep,
+    is_head: bool,
+    found: FoundFile,
+}
+
+impl FileReply<'_> {
+    fn answer(self, request: &Request<'_>) -> Reply {
+        let length = self.found.length;
+        let conditions = &request.conditions;
+        let part = match (self.found.validators.evaluate(conditions), conditions.range) {
+            (Outcome::NotModified, _) => return Reply::in_memory(304, self.head(304).end()),
+            (Outcome::Failed, _) => return self.responder.note(412, self.keep, self.is_head),
+            // A range is defined for GET only (RFC 9110, section 14.2).
+            (Outcome::Send, Some(value)) if !self.is_head => range::part(value, length),
+            _ => Part::All,
+        };
+        match part {
+            Part::All => self.send(200, 0..length),
+            Part::Bytes(range) => self.send(206, range),
+            Part::Beyond => {
+                let head = self
+                    .responder
+                    .head(416, self.keep)
+                    .field("Content-Range", format_args!("bytes */{length}"))
+                    .field("Content-Length", 0);
+                Reply::in_memory(416, head.end())
+            }
+        }
+    }
+
+    fn send(self, status: u16, range: Range<u64>) -> Reply {
+        let part_length = range.end - range.start;
+        let mut head = self
+            .head(status)
+            .field("Content-Type", self.found.content_type)
+            .field("Content-Length", part_length)
+            .field("Accept-Ranges", "bytes");
+        if status == 206 {
+            let last = range.end - 1;
+            let length = self.found.length;
+            let value = format_args!("bytes {}-{last}/{length}", range.start);
+            head = head.field("Content-Range", value);
+        }
+        let mut bytes = head.end();
+        if self.is_head || part_length == 0 {
+            return Reply::in_memory(status, bytes);
+        }
+        if part_length <= READ_BYTES_MAX {
+            return match append(&mut bytes, &self.found.file, &range) {
+                Ok(()) => Reply::in_memory(status, bytes),
+                // The file became shorter just now, or its disk fails. Nothing was promised yet.
+                Err(_) => self.responder.note(503, self.keep, false),
+            };
+        }
+        Reply {
+            head: Chunk::whole(bytes.into()),
+            body: Body::File {
+                file: Arc::new(self.found.file),
+                range,
+            },
+            last: false,
+            status,
+        }
+    }
+
+    /// The head with what tells the version.
+    fn head(&self, status: u16) -> HeadWriter {
+        self.responder
+            .head(status, self.keep)
+            .field("ETag", &self.found.validators.tag)
+            .field(
+                "Last-Modified",
+                httpdate::fmt_http_date(self.found.validators.modified),
+            )
+    }
+}
+
+/// Reads a part of a file behind what is there.
+fn append(bytes: &mut Vec<u8>, file: &File, range: &Range<u64>) -> std::io::Result<()> {
+    let start = bytes.len();
+    let length = usize::try_from(range.end - range.start).map_err(std::io::Error::other)?;
+    bytes.resize(start + length, 0);
+    file.read_exact_at(&mut bytes[start..], range.start)
+}
+
+#[cfg(test)]
+mod tests;

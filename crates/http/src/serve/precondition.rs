@@ -1,0 +1,180 @@
+//! Whether a file is still what a client has of it (RFC 9110, section 13).
+
+use super::request::Conditions;
+use std::fs::Metadata;
+use std::os::unix::fs::MetadataExt;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// Seconds from 1970 to the year 9999, the last that a date of HTTP can be written for.
+const SECONDS_MAX: u64 = 253_370_764_800;
+
+/// What tells one version of a file from another.
+#[derive(Debug)]
+pub(crate) struct Validators {
+    /// The strong entity tag with its quotation marks.
+    pub(crate) tag: String,
+    /// The last modification, in whole seconds.
+    pub(crate) modified: SystemTime,
+}
+
+/// What the conditions of a request come to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// The file is to be sent, if wanted in part.
+    Send,
+    /// The file is to be sent whole: the client's part is of another version.
+    SendWhole,
+    /// The client has this version.
+    NotModified,
+    /// The client wanted another version than this.
+    Failed,
+}
+
+impl Validators {
+    /// Those of a file: inode, size and time of modification in nanoseconds.
+    pub(crate) fn of(metadata: &Metadata) -> Self {
+        let nanoseconds =
+            i128::from(metadata.mtime()) * 1_000_000_000 + i128::from(metadata.mtime_nsec());
+        let seconds = u64::try_from(metadata.mtime())
+            .unwrap_or(0)
+            .min(SECONDS_MAX);
+        Self {
+            tag: format!(
+                "\"{:x}-{:x}-{nanoseconds:x}\"",
+                metadata.ino(),
+                metadata.size()
+            ),
+            modified: UNIX_EPOCH + Duration::from_secs(seconds),
+        }
+    }
+
+    /// Evaluates conditions in the order of RFC 9110, section 13.2.2.
+    pub(crate) fn evaluate(&self, conditions: &Conditions<'_>) -> Outcome {
+        match (conditions.if_match, conditions.if_unmodified_since) {
+            (Some(tags), _) if !self.is_among(tags, false) => return Outcome::Failed,
+            (None, Some(date)) if is_some_and(date, |date| self.modified > date) => {
+                return Outcome::Failed;
+            }
+            _ => {}
+        }
+        match (conditions.if_none_match, conditions.if_modified_since) {
+            (Some(tags), _) if self.is_among(tags, true) => return Outcome::NotModified,
+            (None, Some(date)) if is_some_and(date, |date| self.modified <= date) => {
+                return Outcome::NotModified;
+            }
+            _ => {}
+        }
+        match conditions.if_range {
+            Some(validator) if !self.is_same(validator) => Outcome::SendWhole,
+            _ => Outcome::Send,
+        }
+    }
+
+    /// Whether this version's tag is in a list. The tags here have no commas and are strong.
+    fn is_among(&self, tags: &[u8], weakly: bool) -> bool {
+        tags.split(|&byte| byte == b',').any(|tag| {
+            let tag = tag.trim_ascii();
+            let tag = match tag.strip_prefix(b"W/") {
+                Some(weak) if weakly => weak,
+                _ => tag,
+            };
+            tag == b"*" || tag == self.tag.as_bytes()
+        })
+    }
+
+    /// Whether an `If-Range` means exactly this version.
+    fn is_same(&self, validator: &[u8]) -> bool {
+        validator == self.tag.as_bytes() || is_some_and(validator, |date| date == self.modified)
+    }
+}
+
+/// Whether these bytes are a date for which something holds.
+fn is_some_and(date: &[u8], holds: impl FnOnce(SystemTime) -> bool) -> bool {
+    let date = str::from_utf8(date).ok();
+    let date = date.and_then(|text| httpdate::parse_http_date(text).ok());
+    date.is_some_and(holds)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const THEN: &[u8] = b"Sun, 06 Nov 1994 08:49:37 GMT";
+    const BEFORE: &[u8] = b"Sun, 06 Nov 1994 08:49:36 GMT";
+    const AFTER: &[u8] = b"Sun, 06 Nov 1994 08:49:38 GMT";
+
+    fn outcome(conditions: Conditions<'_>) -> Outcome {
+        let validators = Validators {
+            tag: "\"1-2-3\"".to_owned(),
+            modified: UNIX_EPOCH + Duration::from_secs(784_111_777),
+        };
+        validators.evaluate(&conditions)
+    }
+
+    #[test]
+    fn what_the_client_has_is_not_sent_again() {
+        let none_match = |tags: &'static str| {
+            outcome(Conditions {
+                if_none_match: Some(tags.as_bytes()),
+                if_modified_since: Some(BEFORE),
+                ..Conditions::default()
+            })
+        };
+        assert_eq!(none_match("\"1-2-3\""), Outcome::NotModified);
+        assert_eq!(none_match("\"0\", W/\"1-2-3\""), Outcome::NotModified);
+        assert_eq!(none_match("*"), Outcome::NotModified);
+        assert_eq!(none_match("\"1-2-4\""), Outcome::Send);
+        assert_eq!(none_match("1-2-3"), Outcome::Send);
+    }
+
+    #[test]
+    fn dates_count_where_there_are_no_tags() {
+        let since = |date| {
+            outcome(Conditions {
+                if_modified_since: Some(date),
+                ..Conditions::default()
+            })
+        };
+        assert_eq!(since(BEFORE), Outcome::Send);
+        assert_eq!(since(THEN), Outcome::NotModified);
+        assert_eq!(since(AFTER), Outcome::NotModified);
+        assert_eq!(since(b"yesterday"), Outcome::Send);
+    }
+
+    #[test]
+    fn a_wish_for_another_version_fails() {
+        let conditions = |if_match, if_unmodified_since| Conditions {
+            if_match,
+            if_unmodified_since,
+            ..Conditions::default()
+        };
+        assert_eq!(outcome(conditions(Some(b"\"1-2-3\""), None)), Outcome::Send);
+        assert_eq!(outcome(conditions(Some(b"*"), Some(BEFORE))), Outcome::Send);
+        assert_eq!(
+            outcome(conditions(Some(b"W/\"1-2-3\""), None)),
+            Outcome::Failed
+        );
+        assert_eq!(outcome(conditions(None, Some(BEFORE))), Outcome::Failed);
+        assert_eq!(outcome(conditions(None, Some(THEN))), Outcome::Send);
+    }
+
+    #[test]
+    fn a_part_is_sent_of_the_same_version_only() {
+        let range = |validator| {
+            outcome(Conditions {
+                if_range: Some(validator),
+                ..Conditions::default()
+            })
+        };
+        assert_eq!(range(b"\"1-2-3\""), Outcome::Send);
+        assert_eq!(range(THEN), Outcome::Send);
+        assert_eq!(range(AFTER), Outcome::SendWhole);
+        assert_eq!(range(b"W/\"1-2-3\""), Outcome::SendWhole);
+        assert_eq!(range(b""), Outcome::SendWhole);
+    }
+
+    #[test]
+    fn a_date_that_cannot_be_written_is_moved_to_where_it_can() {
+        httpdate::fmt_http_date(UNIX_EPOCH + Duration::from_secs(SECONDS_MAX));
+    }
+}

@@ -1,0 +1,228 @@
+//! What a worker answers with: the site, the date, and replies that are kept for a second.
+
+use super::file_reply;
+use super::reply::{Body, Chunk, HeadWriter, Keep, Reply};
+use super::request::{Method, Request};
+use super::site::Site;
+use super::{Close, Limits, status};
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// What renders a page of its own at [`METRICS_PATH`].
+pub(crate) type MetricsPage = Arc<dyn Fn() -> Vec<u8> + Send + Sync>;
+
+/// Where Prometheus looks unless it is told otherwise.
+const METRICS_PATH: &str = "/metrics";
+
+/// The version of Prometheus's text format is part of its media type.
+const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// Bodies up to this size lie right behind their heads, and go with one system call. They are
+/// copied once a second.
+const ONE_PIECE_BYTES_MAX: usize = 256 << 10;
+
+/// Answers requests; one for each worker.
+pub(crate) struct Responder {
+    site: Arc<Site>,
+    metrics: Option<MetricsPage>,
+    head_bytes_max: usize,
+    close: Close,
+    is_draining: bool,
+    date: String,
+    /// When the date is to be written anew, on the clock of `now_ms`.
+    date_ends_ms: u64,
+    /// Replies that do not depend on the request, one for each [`Keep`], until the date changes.
+    ready: [Option<Ready>; 3],
+}
+
+/// A reply that can be sent as often as one likes.
+#[derive(Clone)]
+struct Ready {
+    bytes: Arc<[u8]>,
+    head_bytes: usize,
+    body: Option<Chunk>,
+}
+
+impl Responder {
+    /// Answers from a site, within some limits.
+    pub(crate) fn new(
+        site: Arc<Site>,
+        limits: &Limits,
+        close: Close,
+        metrics: Option<MetricsPage>,
+    ) -> Self {
+        Self {
+            site,
+            metrics,
+            head_bytes_max: limits.head_bytes,
+            close,
+            is_draining: false,
+            date: String::new(),
+            date_ends_ms: 0,
+            ready: [const { None }; 3],
+        }
+    }
+
+    /// From now on every reply is the last of its connection.
+    pub(crate) fn drain(&mut self) {
+        self.is_draining = true;
+    }
+
+    /// Whether every reply is the last of its connection.
+    pub(crate) fn is_draining(&self) -> bool {
+        self.is_draining
+    }
+
+    /// Who closes.
+    pub(crate) fn close(&self) -> Close {
+        self.close
+    }
+
+    /// Largest head of a request.
+    pub(crate) fn head_bytes_max(&self) -> usize {
+        self.head_bytes_max
+    }
+
+    /// The reply to a request.
+    #[inline]
+    pub(crate) fn answer(&mut self, request: &Request<'_>, keeps: bool, now_ms: u64) -> Reply {
+        self.renew_date(now_ms);
+        let keep = match (keeps, request.is_1_1) {
+            (true, true) => Keep::Implied,
+            (true, false) => Keep::Told,
+            (false, _) => Keep::No,
+        };
+        match request.method {
+            Method::Get | Method::Head => {}
+            Method::NotAllowed => return self.note(405, keep, false),
+            Method::Unknown => return self.note(501, keep, false),
+        }
+        if let Some(metrics) = &self.metrics
+            && request.path == METRICS_PATH
+        {
+            let page = metrics();
+            return self.page(&page, request, keep);
+        }
+        match self.site.body() {
+            Some(_) => self.same_for_all(request, keep),
+            None => file_reply::answer(self, request, keep),
+        }
+    }
+
+    /// The reply to what is no request; the connection ends with it.
+    pub(crate) fn refuse(&mut self, status: u16, now_ms: u64) -> Reply {
+        self.renew_date(now_ms);
+        self.note(status, Keep::No, false)
+    }
+
+    /// A short text that says what the matter is.
+    pub(super) fn note(&self, status: u16, keep: Keep, is_head: bool) -> Reply {
+        let text = format!("{status} {}\n", status::reason(status));
+        let mut head = self
+            .head(status, keep)
+            .field("Content-Type", "text/plain; charset=utf-8")
+            .field("Content-Length", text.len());
+        if status == 405 {
+            head = head.field("Allow", "GET, HEAD");
+        }
+        let mut bytes = head.end();
+        if !is_head {
+            bytes.extend_from_slice(text.as_bytes());
+        }
+        Reply::in_memory(status, bytes)
+    }
+
+    /// The beginning of a head.
+    pub(super) fn head(&self, status: u16, keep: Keep) -> HeadWriter {
+        HeadWriter::new(status, &self.date, keep)
+    }
+
+    /// The site.
+    pub(super) fn site(&self) -> &Site {
+        &self.site
+    }
+
+    fn page(&self, page: &[u8], request: &Request<'_>, keep: Keep) -> Reply {
+        let mut bytes = self
+            .head(200, keep)
+            .field("Content-Type", METRICS_TYPE)
+            .field("Content-Length", page.len())
+            .end();
+        if request.method == Method::Get {
+            bytes.extend_from_slice(page);
+        }
+        Reply::in_memory(200, bytes)
+    }
+
+    /// The reply of a site that has one body, kept ready.
+    fn same_for_all(&mut self, request: &Request<'_>, keep: Keep) -> Reply {
+        if self.ready[keep as usize].is_none() {
+            self.ready[keep as usize] = Some(self.make_ready(keep));
+        }
+        let Some(ready) = &self.ready[keep as usize] else {
+            return self.note(500, Keep::No, false);
+        };
+        let (end, body) = match request.method {
+            Method::Get => (ready.bytes.len(), ready.body.clone()),
+            _ => (ready.head_bytes, None),
+        };
+        Reply {
+            head: Chunk {
+                bytes: Arc::clone(&ready.bytes),
+                range: 0..end,
+            },
+            body: body.map_or(Body::None, Body::Memory),
+            last: false,
+            status: 200,
+        }
+    }
+
+    fn make_ready(&self, keep: Keep) -> Ready {
+        let body = self.site.body().cloned().unwrap_or_default();
+        let mut bytes = self
+            .head(200, keep)
+            .field("Content-Type", "text/plain; charset=utf-8")
+            .field("Content-Length", body.len())
+            .end();
+        let head_bytes = bytes.len();
+        let is_small = body.len() <= ONE_PIECE_BYTES_MAX;
+        if is_small {
+            bytes.extend_from_slice(&body);
+        }
+        Ready {
+            bytes: bytes.into(),
+            head_bytes,
+            body: (!is_small).then(|| Chunk::whole(body)),
+        }
+    }
+
+    /// Writes the date anew if its second is over.
+    #[inline]
+    fn renew_date(&mut self, now_ms: u64) {
+        if now_ms >= self.date_ends_ms {
+            self.write_date(now_ms);
+        }
+    }
+
+    #[cold]
+    fn write_date(&mut self, now_ms: u64) {
+        let now = SystemTime::now();
+        let since = now.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+        self.date = httpdate::fmt_http_date(now.max(UNIX_EPOCH));
+        self.date_ends_ms = now_ms + 1_000 - u64::from(since.subsec_millis());
+        self.ready = [const { None }; 3];
+    }
+}
+
+impl fmt::Debug for Responder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Responder")
+            .field("site", &self.site)
+            .field("is_draining", &self.is_draining)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;

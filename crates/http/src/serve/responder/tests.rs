@@ -1,0 +1,78 @@
+//! Replies that do not depend on files.
+
+use super::*;
+use crate::serve::Content;
+use crate::serve::request::{Parsed, parse};
+
+fn responder(size: usize, metrics: Option<MetricsPage>) -> Responder {
+    let site = Site::open(&Content::Size(size)).expect("memory is there");
+    Responder::new(Arc::new(site), &Limits::default(), Close::Server, metrics)
+}
+
+fn answer(responder: &mut Responder, line: &str, now_ms: u64) -> Reply {
+    let text = format!("{line} HTTP/1.1\r\nHost: a\r\n\r\n");
+    match parse(text.as_bytes(), 1024) {
+        Parsed::Whole { request, .. } => responder.answer(&request, true, now_ms),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn text(reply: &Reply) -> String {
+    String::from_utf8_lossy(reply.head.as_slice()).into_owned()
+}
+
+#[test]
+fn a_ready_reply_lasts_for_a_second_at_most() {
+    let mut responder = responder(10, None);
+    let first = answer(&mut responder, "GET /", 5_000);
+    let date_ends_ms = responder.date_ends_ms;
+    let same = answer(&mut responder, "HEAD /", date_ends_ms - 1);
+    assert!(Arc::ptr_eq(&first.head.bytes, &same.head.bytes));
+    assert!(date_ends_ms > 5_000 && date_ends_ms <= 6_000);
+    let later = answer(&mut responder, "GET /", 6_000);
+    assert!(!Arc::ptr_eq(&first.head.bytes, &later.head.bytes));
+}
+
+#[test]
+fn a_large_body_lies_apart_and_is_not_copied() {
+    let mut responder = responder(ONE_PIECE_BYTES_MAX + 1, None);
+    let body = |reply: Reply| match reply.body {
+        Body::Memory(chunk) => chunk,
+        other => panic!("{other:?}"),
+    };
+    let first = body(answer(&mut responder, "GET /", 0));
+    let later = body(answer(&mut responder, "GET /", 9_000));
+    assert_eq!(first.as_slice().len(), ONE_PIECE_BYTES_MAX + 1);
+    assert!(Arc::ptr_eq(&first.bytes, &later.bytes));
+    let head = answer(&mut responder, "HEAD /", 9_000);
+    assert!(matches!(head.body, Body::None));
+    assert!(text(&head).contains("\r\nContent-Length: 262145\r\n"));
+}
+
+#[test]
+fn the_metrics_are_rendered_when_they_are_asked_for() {
+    let page: MetricsPage = Arc::new(|| b"up 1\n".to_vec());
+    let mut responder = responder(10, Some(page));
+    let reply = answer(&mut responder, "GET /metrics?x", 0);
+    assert!(text(&reply).contains("\r\nContent-Type: text/plain; version=0.0.4;"));
+    assert!(text(&reply).ends_with("\r\nContent-Length: 5\r\n\r\nup 1\n"));
+    let head = answer(&mut responder, "HEAD /metrics", 0);
+    assert!(text(&head).ends_with("\r\nContent-Length: 5\r\n\r\n"));
+    let other = answer(&mut responder, "GET /metrics2", 0);
+    assert!(text(&other).contains("\r\nContent-Length: 10\r\n"));
+}
+
+#[test]
+fn other_methods_are_named_what_they_are() {
+    let mut responder = responder(10, None);
+    let not_allowed = answer(&mut responder, "DELETE /", 0);
+    assert_eq!(not_allowed.status, 405);
+    assert!(text(&not_allowed).contains("\r\nAllow: GET, HEAD\r\n"));
+    assert_eq!(answer(&mut responder, "BREW /", 0).status, 501);
+    for status in [400, 408, 414, 431, 501, 505] {
+        let refusal = responder.refuse(status, 0);
+        let line = format!("HTTP/1.1 {status} {}\r\n", status::reason(status));
+        assert!(text(&refusal).starts_with(&line) && !line.contains(" \r"));
+        assert!(text(&refusal).contains("\r\nConnection: close\r\n"));
+    }
+}

@@ -1,0 +1,174 @@
+//! What is served: one body at every path, or the files below a directory.
+
+use super::precondition::Validators;
+use super::{Content, content_type};
+use crate::Error;
+use mpps_os::file::{self, Directory};
+use std::ffi::OsStr;
+use std::fs::File;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Largest body that is made up; it lies in memory.
+const SIZE_BYTES_MAX: usize = 1 << 30;
+
+/// What a made-up body consists of, again and again.
+const PATTERN: &[u8] = b"The quick brown fox jumps over the lazy dog. 0123456789 abcdefg\n";
+
+/// What stands for a directory.
+const INDEX: &str = "index.html";
+
+/// What is served.
+#[derive(Debug)]
+pub(crate) struct Site {
+    kind: Kind,
+}
+
+#[derive(Debug)]
+enum Kind {
+    Body(Arc<[u8]>),
+    Root(Directory),
+}
+
+/// What a path leads to.
+#[derive(Debug)]
+pub(crate) enum Found {
+    /// A regular file.
+    File(FoundFile),
+    /// A directory, asked for without its slash.
+    Directory,
+    /// Nothing that could be sent; the status says why.
+    Nothing(u16),
+}
+
+/// A regular file, open for reading, as it was when it was found.
+#[derive(Debug)]
+pub(crate) struct FoundFile {
+    pub(crate) file: File,
+    pub(crate) length: u64,
+    pub(crate) validators: Validators,
+    pub(crate) content_type: &'static str,
+}
+
+impl Site {
+    /// Gets ready what is to be served.
+    ///
+    /// # Errors
+    ///
+    /// A size that memory should not be filled with; a directory that cannot be opened; a kernel
+    /// without `openat2` (before Linux 5.6), on which no path would be safe.
+    pub(crate) fn open(content: &Content) -> Result<Self, Error> {
+        let kind = match content {
+            Content::Size(size) if *size > SIZE_BYTES_MAX => {
+                return Err(Error::Invalid {
+                    option: "--size",
+                    value: size.to_string(),
+                    why: format!("the body lies in memory; at most {SIZE_BYTES_MAX} bytes"),
+                });
+            }
+            Content::Size(size) => {
+                Kind::Body(PATTERN.iter().copied().cycle().take(*size).collect())
+            }
+            Content::Root(path) => Kind::Root(Directory::open(path)?),
+        };
+        Ok(Self { kind })
+    }
+
+    /// The body that is served at every path, if it is of that kind.
+    pub(crate) fn body(&self) -> Option<&Arc<[u8]>> {
+        match &self.kind {
+            Kind::Body(body) => Some(body),
+            Kind::Root(_) => None,
+        }
+    }
+
+    /// Looks for the file of a request's path.
+    pub(crate) fn find(&self, path: &str) -> Found {
+        let Kind::Root(root) = &self.kind else {
+            return Found::Nothing(404);
+        };
+        let Some(relative) = relative_path(path) else {
+            return Found::Nothing(400);
+        };
+        let relative = Path::new(OsStr::from_bytes(&relative));
+        let opened = root.open_below(relative).and_then(|file| {
+            let metadata = file.metadata();
+            let metadata = metadata.map_err(|source| mpps_os::Error::new("statx", path, source))?;
+            Ok((file, metadata))
+        });
+        match opened {
+            Ok((file, metadata)) if metadata.is_file() => {
+                let extension = relative.extension().unwrap_or_default();
+                Found::File(FoundFile {
+                    file,
+                    length: metadata.len(),
+                    validators: Validators::of(&metadata),
+                    content_type: content_type::of_extension(&extension.to_string_lossy()),
+                })
+            }
+            Ok((_, metadata)) if metadata.is_dir() => Found::Directory,
+            Ok(_) => Found::Nothing(403),
+            Err(error) => Found::Nothing(status_of(&error)),
+        }
+    }
+}
+
+/// The path below the root: decoded, without empty and dot segments, with the index of a directory
+/// that was asked for by its slash. None if it leads upwards or is no name.
+///
+/// The kernel keeps paths below the root too (`RESOLVE_BENEATH`); this refuses early, and what it
+/// refuses is refused whether or not the directories on the way exist.
+fn relative_path(path: &str) -> Option<Vec<u8>> {
+    let mut relative = Vec::with_capacity(path.len() + INDEX.len());
+    let decoded = decode(path)?;
+    let mut is_directory = true;
+    for segment in decoded.split(|&byte| byte == b'/') {
+        is_directory = segment.is_empty() || segment == b".";
+        match segment {
+            b"" | b"." => {}
+            b".." => return None,
+            _ if segment.contains(&0) => return None,
+            _ => {
+                if !relative.is_empty() {
+                    relative.push(b'/');
+                }
+                relative.extend_from_slice(segment);
+            }
+        }
+    }
+    if is_directory {
+        if !relative.is_empty() {
+            relative.push(b'/');
+        }
+        relative.extend_from_slice(INDEX.as_bytes());
+    }
+    Some(relative)
+}
+
+/// A path with its percent signs decoded. None if one of them is not followed by two digits.
+fn decode(path: &str) -> Option<Vec<u8>> {
+    let mut bytes = path.as_bytes();
+    while let Some(at) = bytes.iter().position(|&byte| byte == b'%') {
+        match bytes[at + 1..] {
+            [high, low, ..] if high.is_ascii_hexdigit() && low.is_ascii_hexdigit() => {
+                bytes = &bytes[at + 3..];
+            }
+            _ => return None,
+        }
+    }
+    Some(percent_encoding::percent_decode_str(path).collect())
+}
+
+/// What a client is told of a file that could not be opened. What lies outside the root is not
+/// there.
+fn status_of(error: &mpps_os::Error) -> u16 {
+    match error.source.kind() {
+        _ if file::is_absent(error) => 404,
+        std::io::ErrorKind::PermissionDenied => 403,
+        _ => 503,
+    }
+}
+
+#[cfg(test)]
+mod tests;

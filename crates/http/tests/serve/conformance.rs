@@ -1,0 +1,183 @@
+//! What a client of good will may expect.
+
+use crate::client::Client;
+use crate::scenario::{BODY_BYTES, Running, Scenario, anything, check, ended};
+use libtest_mimic::Failed;
+use mpps_http::{Close, Content, Ending};
+use std::io;
+
+pub(crate) const SCENARIOS: &[Scenario] = &[
+    Scenario {
+        name: "a_connection_has_many_requests",
+        configure: |_| {},
+        act: many_requests,
+        expect: |counters| {
+            check(counters.requests == 5, "5 requests")?;
+            check(counters.statuses == [0, 3, 0, 2, 0], "status classes")?;
+            ended(counters, Ending::Refused, 1)
+        },
+    },
+    Scenario {
+        name: "requests_may_come_in_any_pieces",
+        configure: |_| {},
+        act: pieces,
+        expect: |counters| check(counters.requests == 101, "101 requests"),
+    },
+    Scenario {
+        name: "an_old_client_is_served_and_closed",
+        configure: |_| {},
+        act: old_client,
+        expect: |counters| ended(counters, Ending::Done, 1),
+    },
+    Scenario {
+        name: "a_large_body_comes_whole",
+        configure: |config| config.content = Content::Size(LARGE_BYTES),
+        act: large_body,
+        expect: |counters| ended(counters, Ending::Done, 2),
+    },
+    Scenario {
+        name: "a_large_body_comes_whole_before_a_reset",
+        configure: |config| {
+            config.content = Content::Size(LARGE_BYTES);
+            config.close = Close::Rst;
+        },
+        act: large_body_then_reset,
+        expect: |counters| ended(counters, Ending::Done, 1),
+    },
+    Scenario {
+        name: "the_server_closes_with_a_fin",
+        configure: |_| {},
+        act: |running| {
+            let mut client = running.connect()?;
+            last_request(&mut client)?;
+            check(client.sees_end()?, "no end")
+        },
+        expect: |counters| ended(counters, Ending::Done, 1),
+    },
+    Scenario {
+        name: "the_client_closes_first",
+        configure: |config| config.close = Close::Client,
+        act: client_closes,
+        expect: |counters| ended(counters, Ending::Done, 2),
+    },
+    Scenario {
+        name: "the_server_closes_with_a_reset",
+        configure: |config| config.close = Close::Rst,
+        act: |running| {
+            let mut client = running.connect()?;
+            last_request(&mut client)?;
+            let error = client.sees_end().err().ok_or("an end, and no reset")?;
+            let is_reset = error.kind() == io::ErrorKind::ConnectionReset;
+            check(is_reset, error.to_string())
+        },
+        expect: |counters| ended(counters, Ending::Done, 1),
+    },
+    Scenario {
+        name: "a_client_may_end_its_side_first",
+        configure: |_| {},
+        act: half_close,
+        expect: |counters| check(counters.requests == 2, "2 requests"),
+    },
+    Scenario {
+        name: "the_metrics_page_counts",
+        configure: |_| {},
+        act: metrics,
+        expect: anything,
+    },
+];
+
+/// More than the send buffer of a socket holds (`net.ipv4.tcp_wmem`: 4 MiB at most).
+const LARGE_BYTES: usize = 9 << 20;
+
+fn many_requests(running: &Running) -> Result<(), Failed> {
+    let mut client = running.connect()?;
+    for _ in 0..2 {
+        let reply = client.get("/any/path?query")?;
+        check(reply.status == 200, "not found")?;
+        check(reply.body.len() == BODY_BYTES, "another body")?;
+    }
+    client.send(b"HEAD / HTTP/1.1\r\nHost: x\r\n\r\n")?;
+    let reply = client.reply_to(false)?;
+    let length = BODY_BYTES.to_string();
+    check(reply.field("content-length") == Some(&length), "no length")?;
+    client.send(b"DELETE / HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc")?;
+    check(client.reply()?.status == 405, "deleted")?;
+    client.send(b"GET / HTTP/1.1\r\n\r\n")?;
+    check(client.reply()?.status == 400, "no host, and no error")?;
+    check(client.sees_end()?, "goes on after an error")?;
+    Ok(())
+}
+
+fn pieces(running: &Running) -> Result<(), Failed> {
+    let mut client = running.connect()?;
+    for byte in b"GET /piecemeal HTTP/1.1\r\nHost: x\r\n\r\n" {
+        client.send(&[*byte])?;
+    }
+    check(client.reply()?.status == 200, "not found")?;
+    client.send(&b"GET /p HTTP/1.1\r\nHost: x\r\n\r\n".repeat(100))?;
+    for _ in 0..100 {
+        check(client.reply()?.body.len() == BODY_BYTES, "another body")?;
+    }
+    Ok(())
+}
+
+fn old_client(running: &Running) -> Result<(), Failed> {
+    let mut client = running.connect()?;
+    client.send(b"GET / HTTP/1.0\r\n\r\n")?;
+    check(client.reply()?.body.len() == BODY_BYTES, "another body")?;
+    check(client.sees_end()?, "no end")
+}
+
+fn last_request(client: &mut Client) -> Result<(), Failed> {
+    client.send(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")?;
+    let reply = client.reply()?;
+    check(reply.field("connection") == Some("close"), "not told")?;
+    check(reply.status == 200, "not found")
+}
+
+fn large_body(running: &Running) -> Result<(), Failed> {
+    let mut other = running.connect()?;
+    other.send(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")?;
+    let mut client = running.connect()?;
+    let first = client.get("/")?.body;
+    check(first.len() == LARGE_BYTES, "another length")?;
+    last_request(&mut client)?;
+    check(client.sees_end()?, "no end")?;
+    check(other.reply()?.body == first, "another body")
+}
+
+fn large_body_then_reset(running: &Running) -> Result<(), Failed> {
+    let mut client = running.connect()?;
+    last_request(&mut client)?;
+    running.until_ended(Ending::Done, 1)
+}
+
+fn client_closes(running: &Running) -> Result<(), Failed> {
+    let mut client = running.connect()?;
+    last_request(&mut client)?;
+    // Meanwhile another comes and goes.
+    running.serves_others()?;
+    running.until_ended(Ending::Done, 1)?;
+    check(running.server.counters().open == 1, "closed first")?;
+    client.finish()?;
+    check(client.sees_end()?, "no end")
+}
+
+fn half_close(running: &Running) -> Result<(), Failed> {
+    let mut client = running.connect()?;
+    client.send(b"GET /1 HTTP/1.1\r\nHost: x\r\n\r\nGET /2 HTTP/1.1\r\nHost: x\r\n\r\n")?;
+    client.finish()?;
+    check(client.reply()?.body.len() == BODY_BYTES, "no first reply")?;
+    check(client.reply()?.body.len() == BODY_BYTES, "no second reply")?;
+    check(client.sees_end()?, "no end")
+}
+
+fn metrics(running: &Running) -> Result<(), Failed> {
+    let mut client = running.connect()?;
+    client.get("/")?;
+    running.until("a request", |counters| counters.requests >= 1)?;
+    let reply = client.get("/metrics")?;
+    let page = String::from_utf8(reply.body)?;
+    check(page.contains("\nmpps_connections_open 1\n"), page.clone())?;
+    check(page.contains("\nmpps_requests_total 1\n"), page)
+}

@@ -1,0 +1,135 @@
+//! A server whose descriptors run out, in a process of its own that may have few.
+
+use crate::client::Client;
+use crate::scenario::{PATIENCE, Running, Scenario, anything, check};
+use libtest_mimic::Failed;
+use mpps_http::{Close, Content, Ending, Engine, Limits, ServeConfig, Server, Switch, Switches};
+use mpps_os::limit::forbid_descriptors;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::SocketAddr;
+use std::process::{Command, ExitCode, Stdio};
+
+pub(crate) const SCENARIOS: &[Scenario] = &[Scenario {
+    name: "without_descriptors_connections_are_shed",
+    configure: |_| {},
+    act: exhaust,
+    expect: anything,
+}];
+
+/// Names the engine and the switches to the child.
+const CHILD: &str = "MPPS_TEST_SERVE_FEW_DESCRIPTORS";
+
+/// Descriptors of the child. Some dozen are its own.
+const DESCRIPTORS: u64 = 64;
+
+/// Connections of good will, more than the child can have.
+const CONNECTIONS: usize = 100;
+
+/// Serves, if this process is the child, until standard input ends.
+pub(crate) fn child() -> Option<ExitCode> {
+    let what = std::env::var(CHILD).ok()?;
+    match serve_with_few(&what) {
+        Ok(()) => Some(ExitCode::SUCCESS),
+        Err(failed) => {
+            let _ = writeln!(io::stderr(), "{}", failed.message().unwrap_or_default());
+            Some(ExitCode::FAILURE)
+        }
+    }
+}
+
+fn serve_with_few(what: &str) -> Result<(), Failed> {
+    forbid_descriptors(DESCRIPTORS)?;
+    let (engine, switches) = what.split_once('/').ok_or("no engine and switches")?;
+    let switches: Vec<Switch> = Switch::ALL
+        .into_iter()
+        .filter(|switch| switches.split('+').any(|name| name == switch.name()))
+        .collect();
+    let server = Server::start(&ServeConfig {
+        address: SocketAddr::from(([127, 0, 0, 1], 0)),
+        engine: Engine::find(engine)?,
+        switches: Switches::of(&switches),
+        content: Content::Size(10),
+        close: Close::Server,
+        limits: Limits {
+            head_time: PATIENCE,
+            idle_time: PATIENCE,
+            ..Limits::default()
+        },
+        workers: 1,
+        cpus: Vec::new(),
+        drain_time: PATIENCE,
+        metrics: false,
+    })?;
+    writeln!(io::stdout(), "{}", server.address())?;
+    io::stdin().read_to_end(&mut Vec::new())?;
+    server.drain();
+    let counters = server.wait()?;
+    let shed = counters.ended(Ending::NoDescriptor);
+    writeln!(
+        io::stdout(),
+        "{} {} {} {shed} {}",
+        counters.accepted,
+        counters.closed(),
+        counters.open,
+        counters.accept_errors
+    )?;
+    Ok(())
+}
+
+fn exhaust(running: &Running) -> Result<(), Failed> {
+    let config = &running.config;
+    let mut child = Command::new("/proc/self/exe")
+        .env(CHILD, format!("{}/{}", config.engine.name, config.switches))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let mut output = BufReader::new(child.stdout.take().ok_or("no output")?);
+    let outcome = meet(&mut output);
+    drop(child.stdin.take());
+    let mut line = String::new();
+    output.read_line(&mut line)?;
+    check(child.wait()?.success(), "the child failed")?;
+    outcome?;
+    let counts: Vec<u64> = line
+        .split_whitespace()
+        .map(str::parse)
+        .collect::<Result<_, _>>()?;
+    let [accepted, closed, open, shed, errors] = counts[..] else {
+        return Err(Failed::from(format!("not five counts: {line}")));
+    };
+    check(accepted == closed && open == 0, line.clone())?;
+    // Direct descriptors are no part of the process's table, and do not run out with it.
+    let has_slots = config.switches.has(Switch::Fds);
+    check(has_slots || (shed > 0 && errors > 0), line.clone())?;
+    // Trying again and again would have made thousands of errors.
+    check(errors < 2_000, line)
+}
+
+/// Meets the child with more clients than it has descriptors for.
+fn meet(output: &mut impl BufRead) -> Result<(), Failed> {
+    let mut line = String::new();
+    output.read_line(&mut line)?;
+    let address: SocketAddr = line.trim().parse()?;
+    let mut clients = Vec::new();
+    let mut served = 0;
+    for _ in 0..CONNECTIONS {
+        let mut client = Client::connect(address)?;
+        // Those that are shed see an end or a reset, and not silence.
+        if client.get("/").is_ok_and(|reply| reply.status == 200) {
+            served += 1;
+        }
+        clients.push(client);
+    }
+    check(served > 20, format!("{served} served"))?;
+    let first = clients.first_mut().ok_or("no clients")?;
+    check(first.get("/")?.status == 200, "the first is not served")?;
+    clients.clear();
+    // There is room again, at once or after the pause.
+    for _ in 0..100 {
+        let mut client = Client::connect(address)?;
+        if client.get("/").is_ok_and(|reply| reply.status == 200) {
+            return Ok(());
+        }
+    }
+    Err(Failed::from("nobody is served any more"))
+}

@@ -1,0 +1,300 @@
+//! Clients that are slow, wrong, greedy or malicious. Others are served meanwhile.
+
+use crate::scenario::{BODY_BYTES, Running, Scenario, anything, check, ended};
+use libtest_mimic::Failed;
+use mpps_http::{Close, Content, Ending};
+use mpps_os::limit::allow_descriptors;
+use mpps_os::tcp::TcpStream as Raw;
+use std::io;
+use std::time::Duration;
+
+pub(crate) const SCENARIOS: &[Scenario] = &[
+    Scenario {
+        name: "slow_heads_are_told_and_closed",
+        configure: |config| config.limits.head_time = SOON,
+        act: slow_heads,
+        expect: |counters| {
+            check(counters.statuses[3] == SOME, "408 each")?;
+            ended(counters, Ending::HeadTimeout, SOME)
+        },
+    },
+    Scenario {
+        name: "who_says_nothing_is_closed",
+        // With TCP_DEFER_ACCEPT the kernel counts in retransmissions, the first after a second.
+        configure: |config| config.limits.head_time = SOON,
+        act: silent,
+        expect: anything,
+    },
+    Scenario {
+        name: "an_idle_connection_is_closed",
+        configure: |config| config.limits.idle_time = SOON,
+        act: idle,
+        expect: |counters| ended(counters, Ending::IdleTimeout, 1),
+    },
+    Scenario {
+        name: "who_takes_nothing_is_reset",
+        configure: |config| {
+            config.limits.send_time = SOON;
+            config.content = Content::Size(LARGE_BYTES);
+        },
+        act: never_reads,
+        expect: |counters| ended(counters, Ending::SendTimeout, 3),
+    },
+    Scenario {
+        name: "garbage_is_answered_and_closed",
+        configure: |_| {},
+        act: garbage,
+        expect: |counters| ended(counters, Ending::Refused, GARBAGE.len() as u64),
+    },
+    Scenario {
+        name: "an_oversize_head_is_answered_and_closed",
+        configure: |_| {},
+        act: oversize,
+        expect: |counters| ended(counters, Ending::Refused, 2),
+    },
+    Scenario {
+        name: "a_flood_of_pipelined_requests_is_answered",
+        configure: |_| {},
+        act: flood,
+        expect: |counters| check(counters.requests >= FLOOD, "all of them"),
+    },
+    Scenario {
+        name: "a_flood_that_reads_nothing_harms_nobody",
+        configure: |config| config.limits.send_time = SOON,
+        act: flood_unread,
+        expect: |counters| ended(counters, Ending::SendTimeout, 1),
+    },
+    Scenario {
+        name: "a_reset_at_any_step_frees_everything",
+        configure: |config| config.content = Content::Size(LARGE_BYTES),
+        act: resets,
+        expect: anything,
+    },
+    Scenario {
+        name: "resets_are_met_by_resets",
+        configure: |config| {
+            config.content = Content::Size(LARGE_BYTES);
+            config.close = Close::Rst;
+        },
+        act: resets,
+        expect: anything,
+    },
+    Scenario {
+        name: "many_connects_without_data_stop_nobody",
+        // Of so many closed sockets the kernel forgets some without a word to the other end
+        // (`net.ipv4.tcp_max_orphans`), which then learns of it by its own time-out.
+        configure: |config| config.limits.head_time = Duration::from_secs(4),
+        act: many_connects,
+        expect: anything,
+    },
+    Scenario {
+        name: "who_is_too_many_is_closed",
+        configure: |config| config.limits.connections = SOME as usize,
+        act: too_many,
+        expect: |counters| ended(counters, Ending::OverLimit, 3),
+    },
+    Scenario {
+        name: "one_address_cannot_have_all",
+        configure: |config| config.limits.connections_per_address = Some(SOME as usize),
+        act: too_many,
+        expect: |counters| ended(counters, Ending::OverAddressLimit, 3),
+    },
+];
+
+/// Short enough for a test, and longer than a request takes.
+const SOON: Duration = Duration::from_millis(300);
+
+/// Clients at a time.
+const SOME: u64 = 20;
+
+/// Requests of a flood.
+const FLOOD: u64 = 5_000;
+
+/// Connects without data, as many at a time as descriptors allow.
+const CONNECTS: usize = 20_000;
+
+/// More than both sockets' buffers hold (`net.ipv4.tcp_wmem`, `tcp_rmem`).
+const LARGE_BYTES: usize = 24 << 20;
+
+const GARBAGE: &[&[u8]] = &[
+    b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03 the start of TLS\r\n\r\n",
+    b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+    b"GET / HTTP/1.1\r\nHost : x\r\n\r\n",
+    b"GET / HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
+    b"\0\0\0\0\r\n\r\n",
+];
+
+fn slow_heads(running: &Running) -> Result<(), Failed> {
+    let mut clients = Vec::new();
+    for _ in 0..SOME {
+        let mut client = running.connect()?;
+        client.send(b"GET / HTTP/1.1\r\nHo")?;
+        clients.push(client);
+    }
+    running.serves_others()?;
+    for client in &mut clients {
+        check(client.reply()?.status == 408, "another status")?;
+        check(client.sees_end()?, "no end")?;
+    }
+    Ok(())
+}
+
+fn silent(running: &Running) -> Result<(), Failed> {
+    let mut clients = Vec::new();
+    for _ in 0..SOME {
+        clients.push(running.connect()?);
+    }
+    running.serves_others()?;
+    for client in &mut clients {
+        check(client.sees_end()?, "no end")?;
+    }
+    running.until_ended(Ending::HeadTimeout, SOME)
+}
+
+fn idle(running: &Running) -> Result<(), Failed> {
+    let mut client = running.connect()?;
+    client.get("/")?;
+    running.serves_others()?;
+    check(client.sees_end()?, "no end")
+}
+
+fn never_reads(running: &Running) -> Result<(), Failed> {
+    let mut clients = Vec::new();
+    for _ in 0..3 {
+        let mut client = running.connect()?;
+        client.send(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")?;
+        clients.push(client);
+    }
+    running.serves_others()?;
+    running.until_ended(Ending::SendTimeout, 3)
+}
+
+fn garbage(running: &Running) -> Result<(), Failed> {
+    for bytes in GARBAGE {
+        let mut client = running.connect()?;
+        client.send(bytes)?;
+        let reply = client.reply()?;
+        check(reply.status >= 400, "taken for a request")?;
+        check(client.sees_end()?, "no end")?;
+    }
+    running.until_ended(Ending::Refused, GARBAGE.len() as u64)?;
+    running.serves_others()
+}
+
+/// The reply must arrive, although the server has not read what it answers.
+fn oversize(running: &Running) -> Result<(), Failed> {
+    for (start, status) in [("GET / HTTP/1.1\r\nHost: x\r\nA: ", 431), ("GET /", 414)] {
+        let mut client = running.connect()?;
+        let mut request = start.as_bytes().to_vec();
+        request.resize(200_000, b'a');
+        client.send(&request)?;
+        client.finish()?;
+        let reply = client.reply()?;
+        check(reply.status == status, format!("status {}", reply.status))?;
+        check(client.sees_end()?, "no end")?;
+    }
+    running.until_ended(Ending::Refused, 2)?;
+    running.serves_others()
+}
+
+fn flood(running: &Running) -> Result<(), Failed> {
+    let mut client = running.connect()?;
+    let batch = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n".repeat(500);
+    for _ in 0..FLOOD / 500 {
+        client.send(&batch)?;
+        running.serves_others()?;
+        for _ in 0..500 {
+            check(client.reply()?.body.len() == BODY_BYTES, "another body")?;
+        }
+    }
+    Ok(())
+}
+
+fn flood_unread(running: &Running) -> Result<(), Failed> {
+    let mut client = running.connect()?;
+    let batch = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n".repeat(500);
+    // The server stops to read when its replies are not taken, and in the end resets.
+    let error = loop {
+        if let Err(error) = client.send(&batch) {
+            break error;
+        }
+    };
+    let is_reset = matches!(
+        error.kind(),
+        io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe
+    );
+    check(is_reset, error.to_string())?;
+    running.serves_others()
+}
+
+fn resets(running: &Running) -> Result<(), Failed> {
+    const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n";
+    for _ in 0..5 {
+        running.connect()?.reset();
+        let mut half = running.connect()?;
+        half.send(&REQUEST[..9])?;
+        half.reset();
+        let mut unread = running.connect()?;
+        unread.send(REQUEST)?;
+        unread.reset();
+        let mut in_the_middle = running.connect()?;
+        in_the_middle.send(REQUEST)?;
+        in_the_middle.read_some(100_000)?;
+        in_the_middle.reset();
+        let mut ended = running.connect()?;
+        ended.send(REQUEST)?;
+        ended.finish()?;
+        ended.read_some(100_000)?;
+        ended.reset();
+        let mut refused = running.connect()?;
+        refused.send(GARBAGE[0])?;
+        refused.reset();
+        let mut idle = running.connect()?;
+        idle.get("/")?;
+        idle.reset();
+    }
+    running.serves_others()?;
+    running.until("all gone", |counters| counters.open == 0)
+}
+
+fn many_connects(running: &Running) -> Result<(), Failed> {
+    // Both ends are in this process, and need a descriptor each.
+    let most = allow_descriptors(3 * CONNECTS as u64)?.min(3 * CONNECTS as u64) as usize;
+    let at_a_time = (most / 2).saturating_sub(1_000).clamp(1, CONNECTS);
+    let mut made = 0;
+    while made < CONNECTS {
+        let mut streams = Vec::with_capacity(at_a_time);
+        for _ in 0..at_a_time.min(CONNECTS - made) {
+            streams.push(Raw::connect(&running.address, None)?);
+        }
+        made += streams.len();
+        running.serves_others()?;
+        drop(streams);
+        running.until("all gone", |counters| counters.open == 0)?;
+        running.serves_others()?;
+    }
+    Ok(())
+}
+
+fn too_many(running: &Running) -> Result<(), Failed> {
+    let mut clients = Vec::new();
+    for _ in 0..SOME {
+        let mut client = running.connect()?;
+        client.get("/")?;
+        clients.push(client);
+    }
+    for _ in 0..3 {
+        let mut client = running.connect()?;
+        // It may be closed before it has sent, and with a RST if it had.
+        let _ = client.send(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n");
+        let served = client.reply();
+        check(served.is_err(), "one too many was served")?;
+    }
+    check(
+        clients[0].get("/")?.status == 200,
+        "the first are not served",
+    )?;
+    clients.clear();
+    running.until("gone", |counters| counters.open == 0)?;
+    running.serves_others()
+}

@@ -1,0 +1,118 @@
+//! The server against real sockets: every scenario over every engine with several sets of switches.
+//!
+//! Each trial has a network namespace of its own where that is allowed, and the loopback of the
+//! host otherwise. After each, what was accepted has ended and no descriptor is left.
+
+mod client;
+mod conformance;
+mod exhaustion;
+mod hostile;
+mod lifecycle;
+mod scenario;
+
+use libtest_mimic::{Arguments, Completion, Failed, Trial};
+use mpps_http::{ENGINES, Engine, Support, Switch, Switches};
+use mpps_os::capability;
+use mpps_os::namespace::{NetNamespace, become_root_in_user_namespace};
+use mpps_os::netlink::link;
+use scenario::Scenario;
+use std::process::ExitCode;
+
+/// Sets of switches that take different ways through an engine. Those that it does not have are
+/// left out, and what is then the same is tried once.
+const SETS: &[&[Switch]] = &[
+    &[],
+    &[Switch::Fds],
+    &[Switch::Events],
+    &[Switch::Buffers],
+    &[Switch::Fds, Switch::Events],
+    &[
+        Switch::Affinity,
+        Switch::Buffers,
+        Switch::Fds,
+        Switch::Events,
+    ],
+];
+
+fn main() -> ExitCode {
+    if let Some(code) = exhaustion::child() {
+        return code;
+    }
+    let mut arguments = Arguments::from_args();
+    // Descriptors are counted, and there is one table of them in a process.
+    arguments.test_threads = Some(1);
+    let has_namespaces = can_have_namespaces();
+    let scenarios = [
+        conformance::SCENARIOS,
+        hostile::SCENARIOS,
+        lifecycle::SCENARIOS,
+        exhaustion::SCENARIOS,
+    ];
+    let mut trials = Vec::new();
+    for engine in ENGINES {
+        for switches in sets(engine) {
+            for scenario in scenarios.iter().copied().flatten() {
+                trials.push(trial(engine, switches, scenario, has_namespaces));
+            }
+        }
+    }
+    libtest_mimic::run(&arguments, trials).exit_code()
+}
+
+fn sets(engine: &Engine) -> Vec<Switches> {
+    let known: Vec<Switch> = (engine.switches)().iter().map(|a| a.switch).collect();
+    let mut sets = Vec::new();
+    for set in SETS {
+        let set: Vec<Switch> = set.iter().copied().filter(|s| known.contains(s)).collect();
+        let set = Switches::of(&set);
+        if !sets.contains(&set) {
+            sets.push(set);
+        }
+    }
+    sets
+}
+
+fn trial(
+    engine: &'static Engine,
+    switches: Switches,
+    scenario: &'static Scenario,
+    has_namespaces: bool,
+) -> Trial {
+    let name = format!("{}/{switches}/{}", engine.name, scenario.name);
+    let required = std::env::var("MPPS_REQUIRE_LAB").is_ok_and(|value| value == "1");
+    match (engine.probe)() {
+        Support::Yes if required && !has_namespaces => Trial::test(name, || {
+            Err(Failed::from("no network namespace can be had"))
+        }),
+        Support::Yes => Trial::test(name, move || {
+            let run = move || scenario.run(engine, switches);
+            if has_namespaces {
+                in_namespace(run)
+            } else {
+                run()
+            }
+        }),
+        Support::No { why, .. } if required => Trial::test(name, || Err(Failed::from(why))),
+        Support::No { why, .. } => {
+            Trial::ignorable_test(name, || Ok(Completion::ignored_with(why)))
+        }
+    }
+}
+
+/// An ordinary user may have them inside a user namespace.
+fn can_have_namespaces() -> bool {
+    if !capability::effective(capability::CAP_SYS_ADMIN) && become_root_in_user_namespace().is_err()
+    {
+        return false;
+    }
+    in_namespace(|| Ok(())).is_ok()
+}
+
+/// Runs a trial where nobody else has ports, or connections in TIME_WAIT.
+fn in_namespace(run: impl FnOnce() -> Result<(), Failed> + Send) -> Result<(), Failed> {
+    let namespace = NetNamespace::new()?;
+    namespace.run(|| {
+        link::set_up(link::index("lo")?)?;
+        run()
+    })?
+}

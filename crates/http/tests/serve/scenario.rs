@@ -1,0 +1,158 @@
+//! One scenario: a server, what is done to it, and what it must have counted then.
+
+use crate::client::Client;
+use libtest_mimic::Failed;
+use mpps_http::{
+    Close, Content, Ending, Engine, Limits, ServeConfig, ServeCounters, Server, Switches,
+};
+use std::fs;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+/// How long anything may take that is to happen at once, on a machine with other work.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The size of the body, unless a scenario wants another.
+pub(crate) const BODY_BYTES: usize = 1024;
+
+/// What is done to a server.
+pub(crate) struct Scenario {
+    pub(crate) name: &'static str,
+    /// What is different from the usual server.
+    pub(crate) configure: fn(&mut ServeConfig),
+    /// What clients do, while the server runs.
+    pub(crate) act: fn(&Running) -> Result<(), Failed>,
+    /// What must have been counted when the server has ended, beside the balance.
+    pub(crate) expect: fn(&ServeCounters) -> Result<(), Failed>,
+}
+
+/// A server that runs.
+pub(crate) struct Running {
+    pub(crate) server: Server,
+    pub(crate) address: SocketAddr,
+    pub(crate) config: ServeConfig,
+}
+
+impl Scenario {
+    /// Runs it, drains the server, and looks at what is left.
+    pub(crate) fn run(&self, engine: &'static Engine, switches: Switches) -> Result<(), Failed> {
+        let before = descriptors()?;
+        let mut config = usual(engine, switches);
+        (self.configure)(&mut config);
+        let server = Server::start(&config)?;
+        let running = Running {
+            address: server.address(),
+            server,
+            config,
+        };
+        (self.act)(&running)?;
+        let Running { server, .. } = running;
+        check_balance(&server.counters())?;
+        server.drain();
+        let counters = server.wait()?;
+        check_balance(&counters)?;
+        check(counters.open == 0, format!("open at the end: {counters:?}"))?;
+        (self.expect)(&counters).map_err(|failed| {
+            let why = failed.message().unwrap_or_default().to_owned();
+            Failed::from(format!("{why}: {counters:?}"))
+        })?;
+        let after = descriptors()?;
+        check(
+            after == before,
+            format!("descriptors: {before} before, {after} after"),
+        )
+    }
+}
+
+impl Running {
+    /// A new connection.
+    pub(crate) fn connect(&self) -> Result<Client, Failed> {
+        Ok(Client::connect(self.address)?)
+    }
+
+    /// The server answers somebody who asks properly.
+    pub(crate) fn serves_others(&self) -> Result<(), Failed> {
+        let mut client = self.connect()?;
+        client.send(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")?;
+        let reply = client.reply()?;
+        check(reply.status == 200, format!("status {}", reply.status))
+    }
+
+    /// Waits until something has been counted.
+    pub(crate) fn until(
+        &self,
+        what: &str,
+        is_so: impl Fn(&ServeCounters) -> bool,
+    ) -> Result<(), Failed> {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let counters = self.server.counters();
+            check_balance(&counters)?;
+            if is_so(&counters) {
+                return Ok(());
+            }
+            check(Instant::now() < end, format!("never {what}: {counters:?}"))?;
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// Waits until so many connections ended in one way.
+    pub(crate) fn until_ended(&self, ending: Ending, count: u64) -> Result<(), Failed> {
+        self.until(&format!("{count} of {ending:?}"), |counters| {
+            counters.ended(ending) >= count
+        })
+    }
+}
+
+/// A server of a body, with limits that nobody meets by accident.
+fn usual(engine: &'static Engine, switches: Switches) -> ServeConfig {
+    ServeConfig {
+        address: SocketAddr::from(([127, 0, 0, 1], 0)),
+        engine,
+        switches,
+        content: Content::Size(BODY_BYTES),
+        close: Close::Server,
+        limits: Limits {
+            head_time: PATIENCE,
+            idle_time: PATIENCE,
+            send_time: PATIENCE,
+            ..Limits::default()
+        },
+        workers: 1,
+        cpus: Vec::new(),
+        drain_time: PATIENCE,
+        metrics: true,
+    }
+}
+
+/// What is accepted is open, or has ended.
+fn check_balance(counters: &ServeCounters) -> Result<(), Failed> {
+    let balances = counters.accepted == counters.closed() + counters.open;
+    check(balances, format!("does not balance: {counters:?}"))
+}
+
+/// Descriptors of this process.
+fn descriptors() -> Result<usize, Failed> {
+    Ok(fs::read_dir("/proc/self/fd")?.count())
+}
+
+pub(crate) fn check(is_so: bool, otherwise: impl Into<String>) -> Result<(), Failed> {
+    if is_so {
+        Ok(())
+    } else {
+        Err(Failed::from(otherwise.into()))
+    }
+}
+
+/// Whatever was counted.
+pub(crate) fn anything(_: &ServeCounters) -> Result<(), Failed> {
+    Ok(())
+}
+
+/// So many connections ended in one way, and no other did but those that asked properly.
+pub(crate) fn ended(counters: &ServeCounters, ending: Ending, count: u64) -> Result<(), Failed> {
+    check(
+        counters.ended(ending) == count,
+        format!("{} of {ending:?}, not {count}", counters.ended(ending)),
+    )
+}

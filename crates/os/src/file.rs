@@ -1,0 +1,81 @@
+//! Files below a directory, and nothing outside of it.
+
+use crate::{Error, Result};
+use rustix::fs::{Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+/// Times that a path is looked up again after somebody renamed a directory on the way. The kernel
+/// then cannot tell whether it stayed below, and says `EAGAIN`.
+const ATTEMPTS: usize = 4;
+
+/// A directory whose files can be opened by paths that nobody vouches for.
+#[derive(Debug)]
+pub struct Directory {
+    fd: OwnedFd,
+    path: PathBuf,
+}
+
+impl Directory {
+    /// Opens a directory (`openat(2)`, `O_PATH`), and makes sure that the kernel can keep paths
+    /// below it.
+    ///
+    /// # Errors
+    /// There is no such directory, or it may not be searched; `ENOSYS` before Linux 5.6.
+    pub fn open(path: &Path) -> Result<Self> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let fd = rustix::fs::open(path, flags, Mode::empty())
+            .map_err(|errno| Error::new("open", path.display(), errno.into()))?;
+        let directory = Self {
+            fd,
+            path: path.to_owned(),
+        };
+        directory.open_below(Path::new("."))?;
+        Ok(directory)
+    }
+
+    /// Opens what a relative path names, for reading (`openat2(2)`, `RESOLVE_BENEATH`). The kernel
+    /// refuses to leave the directory, whether by `..`, by an absolute path, or by a symbolic link,
+    /// and does not follow the links of `/proc`. It may be a directory or a FIFO: it does not wait
+    /// for a FIFO's writer, and takes no terminal.
+    ///
+    /// # Errors
+    /// `ENOENT`, `EACCES` and the like; `EXDEV` if the path leads outside.
+    pub fn open_below(&self, path: &Path) -> Result<File> {
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+        let mut refusal = Errno::AGAIN;
+        for _ in 0..ATTEMPTS {
+            match rustix::fs::openat2(&self.fd, path, flags, Mode::empty(), resolve) {
+                Ok(fd) => return Ok(File::from(fd)),
+                Err(errno) => refusal = errno,
+            }
+            if refusal != Errno::AGAIN && refusal != Errno::INTR {
+                break;
+            }
+        }
+        let object = self.path.join(path);
+        Err(Error::new("openat2", object.display(), refusal.into()))
+    }
+}
+
+/// Whether a refusal of [`Directory::open_below`] means that nothing of this name is to be had: it
+/// does not exist, lies outside, goes round in circles, or cannot be a name.
+pub fn is_absent(error: &Error) -> bool {
+    let errno = error.errno().map(Errno::from_raw_os_error);
+    errno.is_some_and(|errno| {
+        [
+            Errno::NOENT,
+            Errno::NOTDIR,
+            Errno::XDEV,
+            Errno::LOOP,
+            Errno::NAMETOOLONG,
+            // What a socket of the file system says, and a device without a driver.
+            Errno::NXIO,
+            Errno::NODEV,
+        ]
+        .contains(&errno)
+    })
+}

@@ -1,0 +1,56 @@
+//! Limits of the process: `getrlimit(2)`.
+
+use crate::{Error, Result};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// Sees to it that the process may have `wanted` descriptors open, as far as it may decide that
+/// itself, and returns how many it may have (`RLIMIT_NOFILE`): the soft limit is raised up to the
+/// hard one, and never lowered.
+///
+/// # Errors
+/// None that is known: every process may raise its soft limit.
+pub fn allow_descriptors(wanted: u64) -> Result<u64> {
+    let limit = getrlimit(Resource::Nofile);
+    let (soft, hard) = (
+        limit.current.unwrap_or(u64::MAX),
+        limit.maximum.unwrap_or(u64::MAX),
+    );
+    if soft >= wanted || soft >= hard {
+        return Ok(soft);
+    }
+    let raised = Rlimit {
+        current: Some(wanted.min(hard)),
+        maximum: limit.maximum,
+    };
+    setrlimit(Resource::Nofile, raised)
+        .map_err(|errno| Error::new("setrlimit RLIMIT_NOFILE", wanted, errno.into()))?;
+    Ok(wanted.min(hard))
+}
+
+/// Takes from the process, for good, the right to more than so many descriptors. Those that are
+/// open stay open.
+///
+/// # Errors
+/// `EPERM` if it has fewer already.
+pub fn forbid_descriptors(beyond: u64) -> Result<()> {
+    let lowered = Rlimit {
+        current: Some(beyond),
+        maximum: Some(beyond),
+    };
+    setrlimit(Resource::Nofile, lowered)
+        .map_err(|errno| Error::new("setrlimit RLIMIT_NOFILE", beyond, errno.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_is_raised_and_never_lowered() {
+        let before = allow_descriptors(0).unwrap();
+        assert!(before > 0);
+        let raised = allow_descriptors(before + 1).unwrap();
+        assert!(raised == before || raised == before + 1);
+        assert_eq!(allow_descriptors(1).unwrap(), raised);
+    }
+}

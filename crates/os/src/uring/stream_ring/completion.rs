@@ -1,0 +1,231 @@
+//! What completions mean: each ends, or continues, the request that it names.
+
+use super::pending::{Held, slot};
+use super::requests::{NOBODY, STAGE_CLOSE, STAGE_RECEIVE};
+use super::socket::{Descriptor, Memory};
+use super::{Buffer, Request, Socket, StreamRing};
+use io_uring::cqueue;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+
+/// What became of a request.
+#[derive(Debug)]
+pub struct Event {
+    /// What the caller called it.
+    pub token: u32,
+    /// How it went.
+    pub outcome: Outcome,
+}
+
+/// How a request went, by its kind. Errors are those of the system call of that name, `ECANCELED`
+/// for one that was cancelled.
+#[derive(Debug)]
+pub enum Outcome {
+    /// A connection, or why there is none.
+    Accepted {
+        /// The new socket.
+        socket: io::Result<Socket>,
+        /// The other end, if that was asked for.
+        peer: Option<SocketAddr>,
+        /// True if the request goes on.
+        more: bool,
+    },
+    /// A new connection to a target.
+    Dialled(io::Result<Socket>),
+    /// A connection of a socket.
+    Connected(io::Result<()>),
+    /// Bytes; none for the end of the stream.
+    Received(io::Result<Buffer>),
+    /// So many bytes have gone, and the buffer that they came from, if it was one.
+    Sent(io::Result<usize>, Option<Buffer>),
+    /// All was sent and the socket is closed; or it is closed although the sending failed.
+    Ended(io::Result<()>),
+    /// Bytes of a file; none for its end.
+    Read(io::Result<Buffer>),
+    /// A socket is closed.
+    Closed(io::Result<()>),
+    /// A direction has ended.
+    ShutDown(io::Result<()>),
+    /// The socket is as it was waited for, or broken.
+    Ready(io::Result<()>),
+    /// Bytes that the peer has not acknowledged.
+    Unsent(io::Result<usize>),
+}
+
+impl StreamRing {
+    /// The next completion that nobody has looked at yet. It makes no system call.
+    #[inline]
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "it is no iterator: requests are made between two of them"
+    )]
+    pub fn next(&mut self) -> Option<Event> {
+        loop {
+            let entry = self.ring.uring.completion().next()?;
+            if entry.user_data() == NOBODY {
+                continue;
+            }
+            let (request, stage) = Request::parse(entry.user_data());
+            if let Some(event) = self.complete(request, stage, entry.result(), entry.flags()) {
+                return Some(event);
+            }
+        }
+    }
+
+    #[inline]
+    fn complete(
+        &mut self,
+        request: Request,
+        stage: u32,
+        mut result: i32,
+        flags: u32,
+    ) -> Option<Event> {
+        let (token, held) = self.pending.find(request)?;
+        match held {
+            Held::Accept { direct, .. } if cqueue::more(flags) => {
+                let direct = *direct;
+                let outcome = Outcome::Accepted {
+                    socket: self.accepted(result, direct, None),
+                    peer: None,
+                    more: true,
+                };
+                return Some(Event { token, outcome });
+            }
+            Held::SendAndClose {
+                socket, failure, ..
+            } if stage != STAGE_CLOSE => {
+                // The close was not done. The bytes are kept, which does no harm.
+                let socket = *socket;
+                *failure = if result < 0 { -result } else { libc::EPIPE };
+                self.close_after(request, socket);
+                return None;
+            }
+            // Not all was sent, and so nothing was received.
+            Held::Exchange(_) if stage != STAGE_RECEIVE && result >= 0 => result = -libc::EPIPE,
+            _ => {}
+        }
+        let (token, held) = self.pending.remove(request)?;
+        let outcome = self.outcome(held, result, flags)?;
+        Some(Event { token, outcome })
+    }
+
+    /// How a request that is over went; none if nobody asked for it.
+    fn outcome(&mut self, held: Held, result: i32, flags: u32) -> Option<Outcome> {
+        let done = answer(result).map(drop);
+        Some(match held {
+            Held::Free(_) => return None,
+            Held::Accept {
+                direct,
+                replaced,
+                name,
+            } => {
+                let socket = self.accepted(result, direct, replaced);
+                let name = name.as_deref().and_then(<[_]>::first);
+                let peer = name
+                    .filter(|_| socket.is_ok())
+                    .and_then(|name| name.address());
+                let more = false;
+                Outcome::Accepted { socket, peer, more }
+            }
+            Held::Dial { slot, .. } => Outcome::Dialled(self.dialled(slot, done)),
+            Held::Connect(_) => Outcome::Connected(done),
+            Held::Receive | Held::Exchange(_) => Outcome::Received(self.lend(result, flags)),
+            Held::ReceiveInto(buffer) => Outcome::Received(fill(buffer, result)),
+            Held::Read { buffer, .. } => Outcome::Read(fill(buffer, result)),
+            Held::Send(_) => Outcome::Sent(answer(result), None),
+            Held::SendBuffer(buffer) => Outcome::Sent(answer(result), Some(buffer)),
+            Held::SendAndClose {
+                socket, failure, ..
+            } => {
+                self.closed(socket);
+                Outcome::Ended(match failure {
+                    0 => done,
+                    error => Err(io::Error::from_raw_os_error(error)),
+                })
+            }
+            Held::Close { socket, is_told } => {
+                self.closed(socket);
+                if !is_told {
+                    return None;
+                }
+                Outcome::Closed(done)
+            }
+            Held::Shutdown => Outcome::ShutDown(done),
+            Held::Poll => Outcome::Ready(done),
+            Held::Unsent => Outcome::Unsent(answer(result)),
+        })
+    }
+
+    fn accepted(&mut self, result: i32, direct: bool, replaced: Option<u32>) -> io::Result<Socket> {
+        let accepted = answer(result);
+        if let (Some(slot), Err(_)) = (replaced, &accepted) {
+            // The old socket is still in its slot.
+            self.close_number(0, -1 - i64::from(slot), false);
+        }
+        let number = accepted? as u32;
+        if !direct {
+            // SAFETY: the kernel has just opened this descriptor for whoever asked, and told
+            // nobody else.
+            let fd = unsafe { OwnedFd::from_raw_fd(number as RawFd) };
+            return Ok(Socket::from(fd));
+        }
+        if replaced.is_none() {
+            self.open_slots += 1;
+        }
+        // For a slot that was told to the kernel it answers 0, accept(2) of io_uring_enter(2).
+        Ok(Socket(Descriptor::Direct(replaced.unwrap_or(number))))
+    }
+
+    fn dialled(&mut self, slot: u32, connected: io::Result<()>) -> io::Result<Socket> {
+        self.open_slots += 1;
+        if let Err(error) = connected {
+            // There may be a socket in the slot. If there is none, to close it does nothing.
+            self.close_number(0, -1 - i64::from(slot), false);
+            return Err(error);
+        }
+        Ok(Socket(Descriptor::Direct(slot)))
+    }
+
+    /// Counts a slot as free once it is.
+    fn closed(&mut self, socket: i64) {
+        let Some(index) = slot(socket).and_then(|slot| slot.checked_sub(super::ADOPTED_MAX)) else {
+            return;
+        };
+        self.open_slots = self.open_slots.saturating_sub(1);
+        if index < self.dial_slot_count {
+            self.dial_slots.push(index + super::ADOPTED_MAX);
+        }
+    }
+
+    fn lend(&mut self, result: i32, flags: u32) -> io::Result<Buffer> {
+        let received = answer(result);
+        let Some(id) = cqueue::buffer_select(flags) else {
+            return received.map(|_| Buffer::none());
+        };
+        self.free_buffers = self.free_buffers.saturating_sub(1);
+        match received {
+            Ok(filled) => Ok(Buffer(Memory::Lent {
+                id,
+                filled: filled as u32,
+            })),
+            Err(error) => {
+                self.give_back(Buffer(Memory::Lent { id, filled: 0 }));
+                Err(error)
+            }
+        }
+    }
+}
+
+/// What the kernel answered, as a system call would have.
+fn answer(result: i32) -> io::Result<usize> {
+    usize::try_from(result).map_err(|_| io::Error::from_raw_os_error(-result))
+}
+
+fn fill(mut buffer: Buffer, result: i32) -> io::Result<Buffer> {
+    let bytes = answer(result)?;
+    if let Memory::Own { filled, .. } = &mut buffer.0 {
+        *filled = bytes as u32;
+    }
+    Ok(buffer)
+}

@@ -1,0 +1,223 @@
+//! The table of requests that are not over, with all memory that the kernel may still use for them.
+
+use super::socket::{Address, Buffer, Name};
+use super::{Request, Socket};
+use std::fs::File;
+use std::sync::Arc;
+
+/// Bits of a completion's 64 that tell a request's place in the table.
+const INDEX_BITS: u32 = 28;
+/// Bits above them that tell which part of a chain it is.
+const STAGE_BITS: u32 = 4;
+
+/// What a request is, and what must live until it is over. Everything that the kernel points to is
+/// on the heap, so that the table may move.
+pub(super) enum Held {
+    /// No request: the next free place.
+    Free(u32),
+    Accept {
+        /// True if the new socket gets a slot.
+        direct: bool,
+        /// The slot that it takes over.
+        replaced: Option<u32>,
+        /// Where the peer's address goes.
+        name: Option<Vec<Name>>,
+    },
+    /// A chain that makes a socket in one of our slots and connects it.
+    Dial {
+        slot: u32,
+        #[expect(dead_code, reason = "held for the kernel")]
+        target: Address,
+        #[expect(dead_code, reason = "held for the kernel")]
+        source: Option<Address>,
+    },
+    Connect(#[expect(dead_code, reason = "held for the kernel")] Address),
+    /// Into one of the ring's buffers.
+    Receive,
+    /// Into this one.
+    ReceiveInto(Buffer),
+    Send(#[expect(dead_code, reason = "held for the kernel")] Arc<[u8]>),
+    SendBuffer(Buffer),
+    /// A chain that sends these and receives into one of the ring's buffers.
+    Exchange(#[expect(dead_code, reason = "held for the kernel")] Arc<[u8]>),
+    /// A chain of both.
+    SendAndClose {
+        #[expect(dead_code, reason = "held for the kernel")]
+        bytes: Arc<[u8]>,
+        socket: i64,
+        failure: i32,
+    },
+    Read {
+        #[expect(dead_code, reason = "held for the kernel")]
+        file: Arc<File>,
+        buffer: Buffer,
+    },
+    Close {
+        socket: i64,
+        /// False if nobody asked for it.
+        is_told: bool,
+    },
+    Shutdown,
+    Poll,
+    Unsent,
+}
+
+/// A descriptor as one number: slots are negative, from -1 on.
+pub(super) fn number(socket: &Socket) -> i64 {
+    use super::socket::Descriptor;
+    use std::os::fd::AsRawFd;
+    match &socket.0 {
+        Descriptor::Ordinary(fd) => i64::from(fd.as_raw_fd()),
+        Descriptor::Direct(slot) => -1 - i64::from(*slot),
+    }
+}
+
+/// The slot of a [`number`].
+pub(super) fn slot(number: i64) -> Option<u32> {
+    u32::try_from(-1 - number).ok()
+}
+
+struct Entry {
+    token: u32,
+    /// Counts the requests that had this place, so that a late cancel hits none but its own.
+    generation: u32,
+    held: Held,
+}
+
+/// The table.
+pub(super) struct Pending {
+    entries: Vec<Entry>,
+    free: u32,
+    count: usize,
+}
+
+const NONE: u32 = u32::MAX;
+
+impl Pending {
+    pub(super) fn new(count: usize) -> Self {
+        Self {
+            entries: Vec::with_capacity(count),
+            free: NONE,
+            count: 0,
+        }
+    }
+
+    /// How many requests are not over.
+    pub(super) fn count(&self) -> usize {
+        self.count
+    }
+
+    pub(super) fn add(&mut self, token: u32, held: Held) -> Request {
+        self.count += 1;
+        let index = self.free;
+        if let Some(entry) = self.entries.get_mut(index as usize) {
+            if let Held::Free(next) = entry.held {
+                self.free = next;
+            }
+            entry.token = token;
+            entry.held = held;
+            return Request::new(index, entry.generation);
+        }
+        let index = self.entries.len() as u32;
+        self.entries.push(Entry {
+            token,
+            generation: 0,
+            held,
+        });
+        Request::new(index, 0)
+    }
+
+    /// The request that a completion is about, and its token.
+    pub(super) fn find(&mut self, request: Request) -> Option<(u32, &mut Held)> {
+        let entry = self.entries.get_mut(request.index() as usize)?;
+        let is_it =
+            entry.generation == request.generation() && !matches!(entry.held, Held::Free(_));
+        is_it.then_some((entry.token, &mut entry.held))
+    }
+
+    /// Ends a request, and hands out what it held.
+    pub(super) fn remove(&mut self, request: Request) -> Option<(u32, Held)> {
+        let free = self.free;
+        let (token, held) = self.find(request)?;
+        let held = std::mem::replace(held, Held::Free(free));
+        self.free = request.index();
+        self.count -= 1;
+        let entry = &mut self.entries[request.index() as usize];
+        entry.generation = entry.generation.wrapping_add(1);
+        Some((token, held))
+    }
+}
+
+impl Request {
+    fn new(index: u32, generation: u32) -> Self {
+        Self(u64::from(generation) << 32 | u64::from(index))
+    }
+
+    /// From a completion: the request, and which part of it.
+    pub(super) fn parse(data: u64) -> (Self, u32) {
+        let stage = (data as u32) >> INDEX_BITS;
+        let mask = ((1_u64 << STAGE_BITS) - 1) << INDEX_BITS;
+        (Self(data & !mask), stage)
+    }
+
+    /// For a part of a chain.
+    pub(super) fn stage(self, stage: u32) -> u64 {
+        self.0 | u64::from(stage) << INDEX_BITS
+    }
+
+    fn index(self) -> u32 {
+        self.0 as u32
+    }
+
+    fn generation(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_place_is_used_again_under_another_name() {
+        let mut pending = Pending::new(2);
+        let first = pending.add(7, Held::Poll);
+        assert_eq!(pending.remove(first).map(|(token, _)| token), Some(7));
+        assert!(pending.remove(first).is_none());
+        let second = pending.add(8, Held::Poll);
+        assert_ne!(first, second);
+        assert!(pending.find(first).is_none());
+        assert_eq!(pending.find(second).map(|(token, _)| token), Some(8));
+        assert_eq!(pending.count(), 1);
+    }
+
+    proptest! {
+        #[test]
+        fn a_number_says_which_request_and_part(
+            index in 0_u32..1 << INDEX_BITS, generation in any::<u32>(),
+            stage in 0_u32..1 << STAGE_BITS,
+        ) {
+            let request = Request::new(index, generation);
+            prop_assert_eq!(Request::parse(request.stage(stage)), (request, stage));
+        }
+
+        #[test]
+        fn what_was_added_is_there_until_removed(turns in proptest::collection::vec(any::<u8>(), 1..200)) {
+            let mut pending = Pending::new(0);
+            let mut known = Vec::new();
+            for turn in turns {
+                if turn % 3 == 0 && !known.is_empty() {
+                    let (request, token) = known.swap_remove(usize::from(turn) % known.len());
+                    prop_assert_eq!(pending.remove(request).map(|(token, _)| token), Some(token));
+                } else {
+                    known.push((pending.add(u32::from(turn), Held::Poll), u32::from(turn)));
+                }
+                prop_assert_eq!(pending.count(), known.len());
+            }
+            for (request, token) in known {
+                prop_assert_eq!(pending.find(request).map(|(token, _)| token), Some(token));
+            }
+        }
+    }
+}

@@ -1,0 +1,483 @@
+//! The requests that a stream ring makes, one verb each (io_uring_enter(2), io_uring_prep_*(3)).
+
+use super::pending::{Held, number, slot};
+use super::socket::{Descriptor, Memory, Name};
+use super::{Address, Buffer, GROUP, Placement, Request, Socket, StreamRing};
+use io_uring::opcode;
+use io_uring::squeue::{Entry, Flags};
+use io_uring::types::{CancelBuilder, DestinationSlot, Fd, Fixed};
+use std::fs::File;
+use std::net::Shutdown;
+use std::ops::Range;
+use std::os::fd::{AsRawFd, IntoRawFd};
+use std::ptr;
+use std::sync::Arc;
+
+/// A completion with this mark is nobody's: [`Request`]s have no such number.
+pub(super) const NOBODY: u64 = u64::MAX;
+/// The parts of [`Held::Dial`] after the first.
+const STAGE_OPTION: u32 = 1;
+const STAGE_BIND: u32 = 2;
+const STAGE_CONNECT: u32 = 3;
+/// The second part of [`Held::SendAndClose`].
+pub(super) const STAGE_CLOSE: u32 = 1;
+
+/// The second part of [`Held::Exchange`].
+pub(super) const STAGE_RECEIVE: u32 = 1;
+
+/// `IORING_RECVSEND_POLL_FIRST`, include/uapi/linux/io_uring.h.
+const POLL_FIRST: u16 = 1;
+/// `SOCKET_URING_OP_SIOCOUTQ`, include/uapi/linux/io_uring.h.
+const SOCKET_UNSENT: u32 = 1;
+static ONE: libc::c_int = 1;
+/// Close discards what is not sent and answers with RST, socket(7).
+static LINGER: libc::linger = libc::linger {
+    l_onoff: 1,
+    l_linger: 0,
+};
+
+/// How connections are accepted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Accepting {
+    /// One request accepts again and again (`IORING_ACCEPT_MULTISHOT`, Linux 5.19).
+    pub multishot: bool,
+    /// Tells the peer's address, which a multishot request cannot.
+    pub peer: bool,
+}
+
+/// Where a new connection goes.
+#[derive(Debug, Clone, Copy)]
+pub struct Dialling<'a> {
+    /// The other end.
+    pub target: &'a Address,
+    /// Our end; the kernel chooses what is none, or the port if that is 0.
+    pub source: Option<&'a Address>,
+    /// To close it later sends RST (`SO_LINGER` of zero).
+    pub reset: bool,
+}
+
+/// How bytes are sent.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Sending {
+    /// Not over before all is sent (`MSG_WAITALL`); otherwise as soon as some is.
+    pub whole: bool,
+    /// More comes at once, so that the last packet may wait for it (`MSG_MORE`).
+    pub more: bool,
+}
+
+impl Sending {
+    fn flags(self) -> i32 {
+        let whole = if self.whole { libc::MSG_WAITALL } else { 0 };
+        let more = if self.more { libc::MSG_MORE } else { 0 };
+        whole | more
+    }
+}
+
+/// Either kind of descriptor, in the two types that the `io-uring` crate has for them.
+macro_rules! on {
+    ($number:expr, $descriptor:ident => $entry:expr) => {{
+        let number: i64 = $number;
+        match slot(number) {
+            Some(slot) => {
+                let $descriptor = Fixed(slot);
+                $entry
+            }
+            None => {
+                let $descriptor = Fd(number as i32);
+                $entry
+            }
+        }
+    }};
+}
+
+impl StreamRing {
+    /// Accepts a connection, or connections (accept(2)). Answered by
+    /// [`super::Outcome::Accepted`].
+    pub fn accept(
+        &mut self,
+        token: u32,
+        listener: &Socket,
+        placement: Placement,
+        accepting: Accepting,
+    ) -> Request {
+        let direct = !matches!(placement, Placement::Ordinary);
+        let multishot = accepting.multishot && !matches!(placement, Placement::Replacing(_));
+        let replaced = match &placement {
+            Placement::Replacing(socket) => slot(number(socket)),
+            _ => None,
+        };
+        let mut name = (accepting.peer && !multishot).then(Name::empty);
+        let (address, length) = match name.as_mut().and_then(|name| name.first_mut()) {
+            Some(name) => (
+                (&raw mut name.storage).cast::<libc::sockaddr>(),
+                &raw mut name.bytes,
+            ),
+            None => (ptr::null_mut(), ptr::null_mut()),
+        };
+        let listener = number(listener);
+        let entry = if multishot {
+            on!(listener, fd => opcode::AcceptMulti::new(fd)
+                .allocate_file_index(direct)
+                .flags(accept_flags(direct))
+                .build())
+        } else {
+            let index = match replaced {
+                Some(slot) => DestinationSlot::try_from_slot_target(slot).ok(),
+                None => direct.then(DestinationSlot::auto_target),
+            };
+            on!(listener, fd => opcode::Accept::new(fd, address, length)
+                .file_index(index)
+                .flags(accept_flags(direct))
+                .build())
+        };
+        let held = Held::Accept {
+            direct,
+            replaced,
+            name,
+        };
+        self.request(token, held, entry)
+    }
+
+    /// Makes a socket in a slot and connects it, in one chain: socket(2), bind(2) if there is a
+    /// source, connect(2). Answered by [`super::Outcome::Dialled`]. None if no slot is free.
+    pub fn dial(&mut self, token: u32, dialling: &Dialling<'_>) -> Option<Request> {
+        let index = self.dial_slots.pop()?;
+        let Dialling {
+            target,
+            source,
+            reset,
+        } = *dialling;
+        let held = Held::Dial {
+            slot: index,
+            target: target.clone(),
+            source: source.cloned(),
+        };
+        let request = self.pending.add(token, held);
+        let fd = Fixed(index);
+        let linked = |entry: Entry, stage| {
+            let flags = Flags::IO_LINK | Flags::SKIP_SUCCESS;
+            entry.flags(flags).user_data(request.stage(stage))
+        };
+        let mut chain = [const { None }; 5];
+        let socket = opcode::Socket::new(target.family(), libc::SOCK_STREAM, libc::IPPROTO_TCP)
+            .file_index(DestinationSlot::try_from_slot_target(index).ok())
+            .build();
+        chain[0] = Some(linked(socket, 0));
+        if reset {
+            let option = option(
+                -1 - i64::from(index),
+                libc::SOL_SOCKET,
+                libc::SO_LINGER,
+                &LINGER,
+            );
+            chain[1] = Some(linked(option, STAGE_OPTION));
+        }
+        if let Some(source) = source {
+            // The port is chosen when it is known to whom, so that the same one serves many
+            // targets (ip(7)).
+            let no_port = libc::IP_BIND_ADDRESS_NO_PORT;
+            chain[2] = Some(linked(
+                option(-1 - i64::from(index), libc::IPPROTO_IP, no_port, &ONE),
+                STAGE_OPTION,
+            ));
+            let bind = opcode::Bind::new(fd, source.pointer(), source.0.1).build();
+            chain[3] = Some(linked(bind, STAGE_BIND));
+        }
+        let connect = opcode::Connect::new(fd, target.pointer(), target.0.1).build();
+        chain[4] = Some(connect.user_data(request.stage(STAGE_CONNECT)));
+        let chain: Vec<Entry> = chain.into_iter().flatten().collect();
+        self.push(&chain);
+        Some(request)
+    }
+
+    /// Connects a socket (connect(2)). Answered by [`super::Outcome::Connected`].
+    pub fn connect(&mut self, token: u32, socket: &Socket, target: &Address) -> Request {
+        let (address, bytes) = (target.pointer(), target.0.1);
+        let entry = on!(number(socket), fd => opcode::Connect::new(fd, address, bytes).build());
+        self.request(token, Held::Connect(target.clone()), entry)
+    }
+
+    /// Receives into one of the ring's buffers, which is taken only when there is something (recv(2),
+    /// `IOSQE_BUFFER_SELECT`). Answered by [`super::Outcome::Received`]: nothing is the end of the
+    /// stream, `ENOBUFS` that all buffers are taken.
+    #[inline]
+    pub fn receive(&mut self, token: u32, socket: &Socket) -> Request {
+        let entry = on!(number(socket), fd => opcode::Recv::new(fd, ptr::null_mut(), 0)
+            .buf_group(GROUP)
+            .build());
+        let entry = entry.flags(Flags::BUFFER_SELECT);
+        self.request(token, Held::Receive, entry)
+    }
+
+    /// Receives into this buffer, which must not be one of the ring's own. Answered by
+    /// [`super::Outcome::Received`].
+    pub fn receive_into(&mut self, token: u32, socket: &Socket, mut buffer: Buffer) -> Request {
+        let (memory, bytes) = room(&mut buffer);
+        let entry = on!(number(socket), fd => opcode::Recv::new(fd, memory, bytes).build());
+        self.request(token, Held::ReceiveInto(buffer), entry)
+    }
+
+    /// Sends a part of shared bytes (send(2), never `SIGPIPE`). Answered by
+    /// [`super::Outcome::Sent`].
+    #[inline]
+    pub fn send(
+        &mut self,
+        token: u32,
+        socket: &Socket,
+        bytes: Arc<[u8]>,
+        range: Range<usize>,
+        sending: Sending,
+    ) -> Request {
+        let entry = send(number(socket), part(&bytes, range), sending);
+        self.request(token, Held::Send(bytes), entry)
+    }
+
+    /// Sends what is in a buffer, from a byte on. Answered by [`super::Outcome::Sent`], with the
+    /// buffer.
+    pub fn send_buffer(
+        &mut self,
+        token: u32,
+        socket: &Socket,
+        buffer: Buffer,
+        from: usize,
+        sending: Sending,
+    ) -> Request {
+        let filled = self.bytes(&buffer);
+        let entry = send(number(socket), part(filled, from..filled.len()), sending);
+        self.request(token, Held::SendBuffer(buffer), entry)
+    }
+
+    /// Sends all of it, and receives the answer into one of the ring's buffers, in one chain.
+    /// Answered by one [`super::Outcome::Received`], which also tells why nothing could be sent.
+    ///
+    /// The receive waits at once and does not look first (`IORING_RECVSEND_POLL_FIRST`, Linux 5.19):
+    /// nobody has answered yet. To cancel it takes a wait before, in which the second part begins.
+    #[inline]
+    pub fn exchange(
+        &mut self,
+        token: u32,
+        socket: &Socket,
+        bytes: Arc<[u8]>,
+        range: Range<usize>,
+    ) -> Request {
+        let number = number(socket);
+        let whole = Sending {
+            whole: true,
+            more: false,
+        };
+        let first = send(number, part(&bytes, range), whole);
+        // As in `send_and_close`: there is one completion, whatever happens.
+        let first = first.flags(Flags::IO_LINK | Flags::SKIP_SUCCESS);
+        let second = on!(number, fd => opcode::Recv::new(fd, ptr::null_mut(), 0)
+            .buf_group(GROUP)
+            .ioprio(POLL_FIRST)
+            .build());
+        let second = second.flags(Flags::BUFFER_SELECT);
+        let request = self.pending.add(token, Held::Exchange(bytes));
+        let chain = [
+            first.user_data(request.stage(0)),
+            second.user_data(request.stage(STAGE_RECEIVE)),
+        ];
+        self.push(&chain);
+        request
+    }
+
+    /// Sends all of it and closes the socket, in one chain. Answered by one
+    /// [`super::Outcome::Ended`]; the socket is closed in any case.
+    ///
+    /// The last packet waits for the close, and so carries the FIN (`tcp_send_fin`,
+    /// net/ipv4/tcp_output.c): one packet less to make, to deliver and to acknowledge.
+    #[inline]
+    pub fn send_and_close(
+        &mut self,
+        token: u32,
+        socket: Socket,
+        bytes: Arc<[u8]>,
+        range: Range<usize>,
+    ) -> Request {
+        let number = into_number(socket);
+        let whole = Sending {
+            whole: true,
+            more: true,
+        };
+        let first = send(number, part(&bytes, range), whole);
+        let held = Held::SendAndClose {
+            bytes,
+            socket: number,
+            failure: 0,
+        };
+        let request = self.pending.add(token, held);
+        // Whatever happens there is one completion: a send that succeeded is silent, and one that
+        // failed silences the close that it prevents (`req_set_fail`, io_uring/io_uring.h).
+        let first = first.flags(Flags::IO_LINK | Flags::SKIP_SUCCESS);
+        let chain = [
+            first.user_data(request.stage(0)),
+            close(number).user_data(request.stage(STAGE_CLOSE)),
+        ];
+        self.push(&chain);
+        request
+    }
+
+    /// Reads a part of a file into a buffer, which must not be one of the ring's own (pread(2)).
+    /// Answered by [`super::Outcome::Read`]: nothing is the end of the file.
+    ///
+    /// There is no request for sendfile(2), and splice(2) never runs in the thread that asks but
+    /// in one of the kernel's (`io_splice`, io_uring/splice.c): with cached files a copy through a
+    /// buffer is cheaper than two changes of thread.
+    pub fn read(
+        &mut self,
+        token: u32,
+        file: Arc<File>,
+        offset: u64,
+        bytes_max: usize,
+        mut buffer: Buffer,
+    ) -> Request {
+        let (memory, bytes) = room(&mut buffer);
+        let bytes = bytes.min(u32::try_from(bytes_max).unwrap_or(u32::MAX));
+        let entry = opcode::Read::new(Fd(file.as_raw_fd()), memory, bytes)
+            .offset(offset)
+            .build();
+        self.request(token, Held::Read { file, buffer }, entry)
+    }
+
+    /// Ends one direction or both (shutdown(2)). Answered by [`super::Outcome::ShutDown`].
+    pub fn shutdown(&mut self, token: u32, socket: &Socket, how: Shutdown) -> Request {
+        let how = match how {
+            Shutdown::Read => libc::SHUT_RD,
+            Shutdown::Write => libc::SHUT_WR,
+            Shutdown::Both => libc::SHUT_RDWR,
+        };
+        let entry = on!(number(socket), fd => opcode::Shutdown::new(fd, how).build());
+        self.request(token, Held::Shutdown, entry)
+    }
+
+    /// Closes a socket (close(2)). Answered by [`super::Outcome::Closed`]. Requests about it that
+    /// are not over hold it open: a multishot or a waiting one must be over, or be cancelled.
+    #[inline]
+    pub fn close(&mut self, token: u32, socket: Socket) -> Request {
+        self.close_number(token, into_number(socket), true)
+    }
+
+    /// Closes a socket with a RST, which throws away what was not sent yet (`SO_LINGER` of zero,
+    /// socket(7); Linux 6.7). Answered by [`super::Outcome::Closed`].
+    pub fn reset(&mut self, token: u32, socket: Socket) -> Request {
+        let socket = into_number(socket);
+        let held = Held::Close {
+            socket,
+            is_told: true,
+        };
+        let request = self.pending.add(token, held);
+        let linger = option(socket, libc::SOL_SOCKET, libc::SO_LINGER, &LINGER);
+        // The close follows even if the option is refused, which nobody need be told.
+        let flags = Flags::IO_HARDLINK | Flags::SKIP_SUCCESS;
+        self.push(&[
+            linger.flags(flags).user_data(NOBODY),
+            close(socket).user_data(request.stage(0)),
+        ]);
+        request
+    }
+
+    /// Waits until there is something to receive, or the peer has gone (poll(2)). Answered by
+    /// [`super::Outcome::Ready`].
+    pub fn poll_readable(&mut self, token: u32, socket: &Socket) -> Request {
+        self.poll(token, socket, libc::POLLIN)
+    }
+
+    /// Waits until there is room to send. Answered by [`super::Outcome::Ready`].
+    pub fn poll_writable(&mut self, token: u32, socket: &Socket) -> Request {
+        self.poll(token, socket, libc::POLLOUT)
+    }
+
+    /// Asks how many bytes the peer has not acknowledged (`SIOCOUTQ` of tcp(7), Linux 6.7).
+    /// Answered by [`super::Outcome::Unsent`].
+    pub fn unsent(&mut self, token: u32, socket: &Socket) -> Request {
+        let entry = on!(number(socket), fd => opcode::UringCmd16::new(fd, SOCKET_UNSENT).build());
+        self.request(token, Held::Unsent, entry)
+    }
+
+    /// Tries to end a request early; it is answered with `ECANCELED` then, and as always if it is
+    /// too late.
+    pub fn cancel(&mut self, request: Request) {
+        // Of a chain that dials, what can take long is its last part; of an exchange, both.
+        let stages: &[u32] = match self.pending.find(request) {
+            Some((_, Held::Dial { .. })) => &[STAGE_CONNECT],
+            Some((_, Held::Exchange(_))) => &[0, STAGE_RECEIVE],
+            _ => &[0],
+        };
+        for stage in stages {
+            let number = CancelBuilder::user_data(request.stage(*stage));
+            let entry = opcode::AsyncCancel2::new(number).build();
+            self.push(&[entry.flags(Flags::SKIP_SUCCESS).user_data(NOBODY)]);
+        }
+    }
+
+    pub(super) fn close_number(&mut self, token: u32, socket: i64, is_told: bool) -> Request {
+        self.request(token, Held::Close { socket, is_told }, close(socket))
+    }
+
+    /// The second half of [`Held::SendAndClose`], when the first one has failed.
+    pub(super) fn close_after(&mut self, request: Request, socket: i64) {
+        self.push(&[close(socket).user_data(request.stage(STAGE_CLOSE))]);
+    }
+
+    fn poll(&mut self, token: u32, socket: &Socket, events: libc::c_short) -> Request {
+        let entry = on!(number(socket), fd => opcode::PollAdd::new(fd, events as u32).build());
+        self.request(token, Held::Poll, entry)
+    }
+
+    #[inline]
+    fn request(&mut self, token: u32, held: Held, entry: Entry) -> Request {
+        let request = self.pending.add(token, held);
+        self.push(&[entry.user_data(request.stage(0))]);
+        request
+    }
+}
+
+/// What is in a range of bytes; nothing if it reaches outside them.
+fn part(bytes: &[u8], range: Range<usize>) -> &[u8] {
+    bytes.get(range).unwrap_or_default()
+}
+
+fn send(number: i64, bytes: &[u8], sending: Sending) -> Entry {
+    let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+    on!(number, fd => opcode::Send::new(fd, bytes.as_ptr(), length)
+        .flags(sending.flags())
+        .build())
+}
+
+fn close(number: i64) -> Entry {
+    on!(number, fd => opcode::Close::new(fd).build())
+}
+
+fn option<T>(number: i64, level: libc::c_int, name: libc::c_int, value: &'static T) -> Entry {
+    let value_bytes = size_of::<T>() as u32;
+    let value = ptr::from_ref(value).cast();
+    on!(number, fd => opcode::SetSockOpt::new(fd, level as u32, name as u32, value, value_bytes)
+        .build())
+}
+
+/// Room on the heap, as the kernel is told of it; none in a buffer of the ring, which the kernel
+/// has to choose by itself.
+fn room(buffer: &mut Buffer) -> (*mut u8, u32) {
+    match &mut buffer.0 {
+        Memory::Own { memory, filled } => {
+            *filled = 0;
+            let bytes = u32::try_from(memory.len()).unwrap_or(u32::MAX);
+            (memory.as_mut_ptr(), bytes)
+        }
+        Memory::Lent { .. } => (ptr::null_mut(), 0),
+    }
+}
+
+fn accept_flags(direct: bool) -> i32 {
+    // A slot is not inherited by anybody, and the kernel refuses the flag for one.
+    if direct { 0 } else { libc::SOCK_CLOEXEC }
+}
+
+/// Gives up an ordinary descriptor, for the kernel to close.
+fn into_number(socket: Socket) -> i64 {
+    match socket.0 {
+        Descriptor::Ordinary(fd) => i64::from(fd.into_raw_fd()),
+        Descriptor::Direct(_) => number(&socket),
+    }
+}

@@ -1,0 +1,165 @@
+//! What a stream ring hands out and takes back: sockets, addresses, buffers.
+
+use crate::messages::storage;
+use std::fmt;
+use std::mem;
+use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::Arc;
+
+/// A socket, or whatever else a ring may be asked about.
+///
+/// An ordinary one is closed when dropped. A direct one is a slot of its ring: it is no descriptor
+/// of the process, no other ring knows it, and only [`super::StreamRing::close`] or the end of the
+/// ring gives the slot back. None may be dropped while a request about it has not been passed on.
+pub struct Socket(pub(super) Descriptor);
+
+pub(super) enum Descriptor {
+    /// Of the process.
+    Ordinary(OwnedFd),
+    /// A slot of the ring.
+    Direct(u32),
+}
+
+impl Socket {
+    /// True for a slot of the ring.
+    pub fn is_direct(&self) -> bool {
+        matches!(self.0, Descriptor::Direct(_))
+    }
+
+    /// The ordinary descriptor, for calls that no request stands for; none for a direct one.
+    pub fn ordinary(&self) -> Option<&OwnedFd> {
+        match &self.0 {
+            Descriptor::Ordinary(fd) => Some(fd),
+            Descriptor::Direct(_) => None,
+        }
+    }
+}
+
+impl From<OwnedFd> for Socket {
+    fn from(fd: OwnedFd) -> Self {
+        Self(Descriptor::Ordinary(fd))
+    }
+}
+
+impl fmt::Debug for Socket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Descriptor::Ordinary(fd) => write!(f, "Socket(descriptor {})", fd.as_raw_fd()),
+            Descriptor::Direct(slot) => write!(f, "Socket(slot {slot})"),
+        }
+    }
+}
+
+/// Which kind of descriptor a new socket gets.
+#[derive(Debug)]
+pub enum Placement {
+    /// One of the process.
+    Ordinary,
+    /// A slot that the kernel chooses: the lowest free one after the last.
+    Chosen,
+    /// The slot of this socket, which is closed when the new one takes its place. It must be
+    /// direct. If there is no new one, it is closed all the same.
+    Replacing(Socket),
+}
+
+/// An address as the kernel reads it. Cheap to clone.
+#[derive(Clone)]
+pub struct Address(pub(super) Arc<(libc::sockaddr_storage, libc::socklen_t)>);
+
+impl Address {
+    /// The address family, as `socket(2)` takes it.
+    pub(super) fn family(&self) -> i32 {
+        i32::from(self.0.0.ss_family)
+    }
+
+    pub(super) fn pointer(&self) -> *const libc::sockaddr {
+        (&raw const self.0.0).cast()
+    }
+}
+
+impl From<SocketAddr> for Address {
+    fn from(address: SocketAddr) -> Self {
+        Self(Arc::new(storage(&address)))
+    }
+}
+
+impl fmt::Debug for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Address")
+            .field("family", &self.family())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Where the kernel writes the address of a new peer.
+pub(super) struct Name {
+    pub(super) storage: libc::sockaddr_storage,
+    pub(super) bytes: libc::socklen_t,
+}
+
+impl Name {
+    /// One, on the heap.
+    pub(super) fn empty() -> Vec<Self> {
+        vec![Self {
+            // SAFETY: all zeros is a valid `sockaddr_storage`, a plain C struct of integers.
+            storage: unsafe { mem::zeroed() },
+            bytes: mem::size_of::<libc::sockaddr_storage>() as libc::socklen_t,
+        }]
+    }
+
+    pub(super) fn address(&self) -> Option<SocketAddr> {
+        let bytes = (self.bytes as usize).min(mem::size_of_val(&self.storage));
+        // SAFETY: a plain C struct of integers, initialised with zeros, of at least that length.
+        let name = unsafe { std::slice::from_raw_parts((&raw const self.storage).cast(), bytes) };
+        super::super::header::address(name)
+    }
+}
+
+/// Bytes that were received or read, or room for some.
+///
+/// One of a ring's own buffers must be given back ([`super::StreamRing::give_back`]); the other
+/// kind is freed when dropped.
+pub struct Buffer(pub(super) Memory);
+
+pub(super) enum Memory {
+    /// Of the ring's buffers: its number, and how much of it is filled.
+    Lent { id: u16, filled: u32 },
+    /// On the heap.
+    Own { memory: Vec<u8>, filled: u32 },
+}
+
+impl Buffer {
+    /// Room for so many bytes, on the heap.
+    pub fn new(bytes: usize) -> Self {
+        Self(Memory::Own {
+            memory: vec![0; bytes],
+            filled: 0,
+        })
+    }
+
+    /// Bytes in it.
+    pub fn filled(&self) -> usize {
+        match self.0 {
+            Memory::Lent { filled, .. } | Memory::Own { filled, .. } => filled as usize,
+        }
+    }
+
+    /// Nothing, for the end of a stream.
+    pub(super) fn none() -> Self {
+        Self(Memory::Own {
+            memory: Vec::new(),
+            filled: 0,
+        })
+    }
+}
+
+impl fmt::Debug for Buffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let is_lent = matches!(self.0, Memory::Lent { .. });
+        f.debug_struct("Buffer")
+            .field("filled", &self.filled())
+            .field("is_lent", &is_lent)
+            .finish()
+    }
+}

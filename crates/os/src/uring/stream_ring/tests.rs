@@ -1,0 +1,566 @@
+//! The stream ring on the loopback interface: every verb, and that nothing is ever lost.
+
+use super::*;
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::thread;
+
+/// Longer than anything takes that works.
+const LONG: Option<Duration> = Some(Duration::from_secs(30));
+const LISTENER: u32 = 1_000_000;
+
+struct Server {
+    ring: StreamRing,
+    listener: Socket,
+    address: SocketAddr,
+    _listener: TcpListener,
+}
+
+/// A ring that listens, or nothing where io_uring is forbidden.
+fn server(options: &StreamOptions) -> Option<Server> {
+    super::super::probe().ok()?;
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut ring = StreamRing::new(options).unwrap();
+    Some(Server {
+        listener: ring.adopt(listener.as_fd()).unwrap(),
+        address: listener.local_addr().unwrap(),
+        ring,
+        _listener: listener,
+    })
+}
+
+const DIRECT: StreamOptions = StreamOptions {
+    requests: 16,
+    completions: 64,
+    slots: 8,
+    dial_slots: 4,
+    buffers: 4,
+    buffer_bytes: 64,
+};
+
+impl Server {
+    fn event(&mut self) -> Event {
+        event(&mut self.ring)
+    }
+
+    fn accept(&mut self, placement: Placement, accepting: Accepting) -> Request {
+        self.ring
+            .accept(LISTENER, &self.listener, placement, accepting)
+    }
+
+    fn accepted(&mut self) -> Socket {
+        match self.event() {
+            Event {
+                token: LISTENER,
+                outcome:
+                    Outcome::Accepted {
+                        socket: Ok(socket), ..
+                    },
+            } => socket,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+fn event(ring: &mut StreamRing) -> Event {
+    loop {
+        if let Some(event) = ring.next() {
+            return event;
+        }
+        ring.wait(1, LONG).unwrap();
+    }
+}
+
+fn received(event: Event) -> Buffer {
+    match event.outcome {
+        Outcome::Received(Ok(buffer)) => buffer,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn shared(bytes: &[u8]) -> Arc<[u8]> {
+    Arc::from(bytes)
+}
+
+/// A client that says one line and reads until the end.
+fn client(address: SocketAddr) -> thread::JoinHandle<Vec<u8>> {
+    thread::spawn(move || {
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.write_all(b"hello").unwrap();
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).unwrap();
+        answer
+    })
+}
+
+#[test]
+fn accept_receive_send_and_close_in_every_kind_of_descriptor() {
+    for direct in [false, true] {
+        for multishot in [false, true] {
+            for lent in [false, true] {
+                one_kind(direct, multishot, lent);
+            }
+        }
+    }
+}
+
+fn one_kind(direct: bool, multishot: bool, lent: bool) {
+    let Some(mut server) = server(&DIRECT) else {
+        return;
+    };
+    let placement = |direct| match direct {
+        false => Placement::Ordinary,
+        true => Placement::Chosen,
+    };
+    let accepting = Accepting {
+        multishot,
+        peer: false,
+    };
+    server.accept(placement(direct), accepting);
+    for round in 0..50 {
+        let client = client(server.address);
+        let socket = server.accepted();
+        assert_eq!(socket.is_direct(), direct);
+        let ring = &mut server.ring;
+        if lent {
+            ring.receive(round, &socket);
+        } else {
+            ring.receive_into(round, &socket, Buffer::new(64));
+        }
+        let buffer = received(event(ring));
+        assert_eq!(ring.bytes(&buffer), b"hello");
+        ring.give_back(buffer);
+        ring.send_and_close(round, socket, shared(b"..world.."), 2..7);
+        let ended = event(ring);
+        assert_eq!(ended.token, round);
+        assert!(matches!(ended.outcome, Outcome::Ended(Ok(()))), "{ended:?}");
+        assert_eq!(client.join().unwrap(), b"world");
+        assert_eq!((ring.open_slots(), ring.free_buffers()), (0, 4));
+        assert_eq!(ring.in_flight(), usize::from(multishot));
+        if !multishot {
+            server.accept(placement(direct), accepting);
+        }
+    }
+}
+
+#[test]
+fn a_finished_slot_takes_the_next_connection() {
+    let Some(mut server) = server(&DIRECT) else {
+        return;
+    };
+    server.accept(Placement::Chosen, Accepting::default());
+    let mut before = None;
+    for _ in 0..10 {
+        let client = client(server.address);
+        let socket = server.accepted();
+        let slot = format!("{socket:?}");
+        assert_eq!(before.get_or_insert(slot.clone()), &slot);
+        server
+            .ring
+            .send(0, &socket, shared(b"x"), 0..1, Sending::default());
+        assert!(matches!(server.event().outcome, Outcome::Sent(Ok(1), None)));
+        server.ring.receive(0, &socket);
+        let buffer = received(server.event());
+        server.ring.give_back(buffer);
+        server.ring.shutdown(0, &socket, Shutdown::Both);
+        assert!(matches!(server.event().outcome, Outcome::ShutDown(Ok(()))));
+        assert_eq!(client.join().unwrap(), b"x");
+        assert_eq!(server.ring.open_slots(), 1);
+        server.accept(Placement::Replacing(socket), Accepting::default());
+    }
+    // The last one is closed although nobody comes.
+    let pending = server.accept(Placement::Chosen, Accepting::default());
+    server.ring.cancel(pending);
+    let cancelled = server.event();
+    assert!(matches!(
+        cancelled.outcome,
+        Outcome::Accepted { socket: Err(_), .. }
+    ));
+}
+
+#[test]
+fn an_accept_tells_the_peer() {
+    let Some(mut server) = server(&DIRECT) else {
+        return;
+    };
+    let accepting = Accepting {
+        multishot: false,
+        peer: true,
+    };
+    server.accept(Placement::Chosen, accepting);
+    let stream = TcpStream::connect(server.address).unwrap();
+    match server.event().outcome {
+        Outcome::Accepted { peer, .. } => assert_eq!(peer, stream.local_addr().ok()),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_failed_send_closes_all_the_same() {
+    let Some(mut server) = server(&DIRECT) else {
+        return;
+    };
+    server.accept(Placement::Chosen, Accepting::default());
+    let client = TcpStream::connect(server.address).unwrap();
+    let socket = server.accepted();
+    server.ring.shutdown(0, &socket, Shutdown::Write);
+    assert!(matches!(server.event().outcome, Outcome::ShutDown(Ok(()))));
+    server.ring.send_and_close(3, socket, shared(b"late"), 0..4);
+    match server.event() {
+        Event {
+            token: 3,
+            outcome: Outcome::Ended(Err(error)),
+        } => assert_eq!(error.raw_os_error(), Some(libc::EPIPE)),
+        other => panic!("{other:?}"),
+    }
+    assert_eq!((server.ring.open_slots(), server.ring.in_flight()), (0, 0));
+    drop(client);
+}
+
+#[test]
+fn a_reset_is_no_end() {
+    for placement in [Placement::Ordinary, Placement::Chosen] {
+        let Some(mut server) = server(&DIRECT) else {
+            return;
+        };
+        server.accept(placement, Accepting::default());
+        let mut client = TcpStream::connect(server.address).unwrap();
+        let socket = server.accepted();
+        server.ring.reset(9, socket);
+        let closed = server.event();
+        assert_eq!(closed.token, 9);
+        assert!(matches!(closed.outcome, Outcome::Closed(Ok(()))));
+        let error = client.read(&mut [0; 1]).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::ECONNRESET));
+        assert_eq!((server.ring.open_slots(), server.ring.in_flight()), (0, 0));
+    }
+}
+
+#[test]
+fn dialling_makes_binds_and_connects() {
+    let Some(mut server) = server(&DIRECT) else {
+        return;
+    };
+    let accepting = Accepting {
+        multishot: true,
+        peer: false,
+    };
+    server.accept(Placement::Chosen, accepting);
+    let target = Address::from(server.address);
+    let source = Address::from(SocketAddr::from(([127, 0, 0, 77], 0)));
+    for (source, reset) in [(None, false), (Some(&source), false), (Some(&source), true)] {
+        let dialling = Dialling {
+            target: &target,
+            source,
+            reset,
+        };
+        server.ring.dial(5, &dialling).unwrap();
+        let mut ends = Vec::new();
+        while ends.len() < 2 {
+            match server.event().outcome {
+                Outcome::Dialled(socket) => ends.push(socket.unwrap()),
+                Outcome::Accepted { socket, .. } => ends.push(socket.unwrap()),
+                other => panic!("{other:?}"),
+            }
+        }
+        assert_eq!(server.ring.free_dial_slots(), 3);
+        for end in ends {
+            server.ring.close(6, end);
+            assert!(matches!(server.event().outcome, Outcome::Closed(Ok(()))));
+        }
+        assert_eq!(
+            (server.ring.open_slots(), server.ring.free_dial_slots()),
+            (0, 4)
+        );
+    }
+}
+
+#[test]
+fn a_refused_dial_gives_its_slot_back() {
+    let Some(mut server) = server(&DIRECT) else {
+        return;
+    };
+    // Nobody listens at a port that was just given up.
+    let gone = TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap();
+    let target = Address::from(gone);
+    let nowhere = Address::from(SocketAddr::from(([192, 0, 2, 1], 0)));
+    for (source, expected) in [
+        (None, libc::ECONNREFUSED),
+        (Some(&nowhere), libc::EADDRNOTAVAIL),
+    ] {
+        let dialling = Dialling {
+            target: &target,
+            source,
+            reset: true,
+        };
+        server.ring.dial(5, &dialling).unwrap();
+        match server.event().outcome {
+            Outcome::Dialled(Err(error)) => assert_eq!(error.raw_os_error(), Some(expected)),
+            other => panic!("{other:?}"),
+        }
+        while server.ring.in_flight() > 0 {
+            server.ring.wait(1, LONG).unwrap();
+            assert!(server.ring.next().is_none());
+        }
+        assert_eq!(
+            (server.ring.open_slots(), server.ring.free_dial_slots()),
+            (0, 4)
+        );
+    }
+}
+
+#[test]
+fn more_requests_than_the_queue_holds_are_all_answered() {
+    let Some(mut server) = server(&DIRECT) else {
+        return;
+    };
+    server.accept(Placement::Chosen, Accepting::default());
+    let client = TcpStream::connect(server.address).unwrap();
+    let socket = server.accepted();
+    for token in 0..1000 {
+        server.ring.unsent(token, &socket);
+    }
+    let mut answered: Vec<u32> = (0..1000).map(|_| server.event().token).collect();
+    answered.sort_unstable();
+    assert!(answered.into_iter().eq(0..1000));
+    drop(client);
+}
+
+#[test]
+fn buffers_run_out_and_come_back() {
+    let Some(mut server) = server(&DIRECT) else {
+        return;
+    };
+    server.accept(Placement::Chosen, Accepting::default());
+    let mut client = TcpStream::connect(server.address).unwrap();
+    let socket = server.accepted();
+    client.write_all(&[7; 1000]).unwrap();
+    let mut held = Vec::new();
+    for _ in 0..4 {
+        server.ring.receive(0, &socket);
+        held.push(received(server.event()));
+    }
+    assert_eq!(server.ring.free_buffers(), 0);
+    server.ring.receive(0, &socket);
+    match server.event().outcome {
+        Outcome::Received(Err(error)) => assert_eq!(error.raw_os_error(), Some(libc::ENOBUFS)),
+        other => panic!("{other:?}"),
+    }
+    for buffer in held {
+        assert_eq!(server.ring.bytes(&buffer), [7; 64]);
+        server.ring.give_back(buffer);
+    }
+    // One that waits holds none.
+    client.shutdown(Shutdown::Write).unwrap();
+    let mut bytes = 256;
+    loop {
+        server.ring.receive(0, &socket);
+        let buffer = received(server.event());
+        bytes += buffer.filled();
+        let is_end = buffer.filled() == 0;
+        server.ring.give_back(buffer);
+        if is_end {
+            break;
+        }
+    }
+    assert_eq!((bytes, server.ring.free_buffers()), (1000, 4));
+}
+
+#[test]
+fn a_file_is_read_and_sent_from_one_buffer() {
+    let Some(mut server) = server(&DIRECT) else {
+        return;
+    };
+    server.accept(Placement::Chosen, Accepting::default());
+    let client = client(server.address);
+    let socket = server.accepted();
+    let file = Arc::new(std::fs::File::open("/proc/self/exe").unwrap());
+    let ring = &mut server.ring;
+    ring.read(0, Arc::clone(&file), 1, 3, Buffer::new(64));
+    let buffer = match event(ring).outcome {
+        Outcome::Read(Ok(buffer)) => buffer,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(ring.bytes(&buffer), b"ELF");
+    let whole = Sending {
+        whole: true,
+        more: false,
+    };
+    ring.send_buffer(0, &socket, buffer, 1, whole);
+    match event(ring).outcome {
+        Outcome::Sent(Ok(2), Some(_)) => {}
+        other => panic!("{other:?}"),
+    }
+    // What was received is read first, for a close would discard it and reset.
+    ring.receive(0, &socket);
+    let buffer = received(event(ring));
+    ring.give_back(buffer);
+    ring.close(0, socket);
+    assert!(matches!(event(ring).outcome, Outcome::Closed(Ok(()))));
+    assert_eq!(client.join().unwrap(), b"LF");
+}
+
+#[test]
+fn a_ring_that_ends_in_the_middle_lets_go_of_everything() {
+    for used in [false, true] {
+        let Some(mut server) = server(&DIRECT) else {
+            return;
+        };
+        let accepting = Accepting {
+            multishot: true,
+            peer: false,
+        };
+        server.accept(Placement::Chosen, accepting);
+        let mut client = TcpStream::connect(server.address).unwrap();
+        if used {
+            let socket = server.accepted();
+            server.ring.receive(0, &socket);
+            server.ring.receive_into(0, &socket, Buffer::new(64));
+            // More than a socket holds whose peer does not read.
+            let large: Arc<[u8]> = vec![0; 16 << 20].into();
+            let whole = Sending {
+                whole: true,
+                more: false,
+            };
+            server
+                .ring
+                .send(0, &socket, Arc::clone(&large), 0..16 << 20, whole);
+            server.ring.wait(0, None).unwrap();
+            assert_eq!(server.ring.in_flight(), 4);
+            drop(server);
+            // Its share has gone: the memory is not leaked.
+            assert_eq!(Arc::strong_count(&large), 1);
+            // Reset or finished, but over.
+            let _ = client.read_to_end(&mut Vec::new());
+        } else {
+            drop(server);
+        }
+    }
+}
+
+/// Dials a listener, and answers both ends.
+fn dialled(server: &mut Server) -> (Socket, TcpStream) {
+    let target = Address::from(server.address);
+    let dialling = Dialling {
+        target: &target,
+        source: None,
+        reset: false,
+    };
+    server.ring.dial(5, &dialling).unwrap();
+    let Outcome::Dialled(Ok(socket)) = server.event().outcome else {
+        panic!("it listens");
+    };
+    (socket, server._listener.accept().unwrap().0)
+}
+
+#[test]
+fn an_exchange_is_answered_once_whatever_happens() {
+    let Some(mut server) = server(&DIRECT) else {
+        return;
+    };
+    let (socket, mut peer) = dialled(&mut server);
+    let question = shared(b"[ping]");
+    server
+        .ring
+        .exchange(7, &socket, Arc::clone(&question), 1..5);
+    server.ring.wait(0, None).unwrap();
+    let mut asked = [0; 4];
+    peer.read_exact(&mut asked).unwrap();
+    assert_eq!(&asked, b"ping");
+    peer.write_all(b"pong").unwrap();
+    let buffer = received(server.event());
+    assert_eq!(server.ring.bytes(&buffer), b"pong");
+    server.ring.give_back(buffer);
+    // Nobody answers, and nobody waits for ever. Before the second part has begun, which takes a
+    // wait, there is nothing to cancel.
+    let request = server
+        .ring
+        .exchange(7, &socket, Arc::clone(&question), 0..6);
+    let moment = Some(Duration::from_millis(1));
+    server.ring.wait(1, moment).unwrap();
+    server.ring.cancel(request);
+    let Outcome::Received(Err(error)) = server.event().outcome else {
+        panic!("it was cancelled");
+    };
+    assert_eq!(error.raw_os_error(), Some(libc::ECANCELED));
+    // The peer closes with bytes unread: a reset, which the send meets.
+    drop(peer);
+    let mut met = Vec::new();
+    for _ in 0..2 {
+        server
+            .ring
+            .exchange(7, &socket, Arc::clone(&question), 0..6);
+        match server.event().outcome {
+            Outcome::Received(Err(error)) => met.extend(error.raw_os_error()),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(met, [libc::ECONNRESET, libc::EPIPE]);
+    server.ring.close(8, socket);
+    assert!(matches!(server.event().outcome, Outcome::Closed(Ok(()))));
+    assert_eq!(server.ring.in_flight(), 0);
+    assert_eq!(
+        (server.ring.free_buffers(), server.ring.open_slots()),
+        (4, 0)
+    );
+    assert_eq!(Arc::strong_count(&question), 1);
+}
+
+#[test]
+fn a_dial_that_nobody_answers_can_be_cancelled() {
+    let Some(mut server) = server(&DIRECT) else {
+        return;
+    };
+    // A listener with room for one connection beside the one that it does not accept: further
+    // SYNs are dropped.
+    let full = rustix::net::socket(
+        rustix::net::AddressFamily::INET,
+        rustix::net::SocketType::STREAM,
+        None,
+    )
+    .unwrap();
+    rustix::net::bind(&full, &SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+    rustix::net::listen(&full, 0).unwrap();
+    let address = SocketAddr::try_from(rustix::net::getsockname(&full).unwrap()).unwrap();
+    let target = Address::from(address);
+    let dialling = Dialling {
+        target: &target,
+        source: None,
+        reset: true,
+    };
+    let requests = [1, 2, 3].map(|token| server.ring.dial(token, &dialling).unwrap());
+    // Those that are answered come first, and those that are not can be cancelled.
+    let mut open = Vec::new();
+    for request in requests {
+        server.ring.wait(0, None).unwrap();
+        server.ring.cancel(request);
+    }
+    let mut cancelled = 0;
+    while open.len() + cancelled < 3 {
+        match server.event().outcome {
+            Outcome::Dialled(Ok(socket)) => open.push(socket),
+            Outcome::Dialled(Err(error)) => {
+                assert_eq!(error.raw_os_error(), Some(libc::ECANCELED));
+                cancelled += 1;
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!(cancelled >= 1);
+    for socket in open {
+        server.ring.close(8, socket);
+    }
+    while server.ring.in_flight() > 0 {
+        server.ring.wait(1, LONG).unwrap();
+        while server.ring.next().is_some() {}
+    }
+    assert_eq!(
+        (server.ring.open_slots(), server.ring.free_dial_slots()),
+        (0, 4)
+    );
+}

@@ -1,0 +1,55 @@
+//! A way to wake a thread that waits for descriptors: `eventfd(2)`.
+
+use crate::{Error, Result};
+use rustix::event::{EventfdFlags, eventfd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+/// A descriptor that is readable from the first [`Wake::wake`] until [`Wake::clear`].
+#[derive(Debug)]
+pub struct Wake {
+    fd: OwnedFd,
+}
+
+impl Wake {
+    /// A descriptor that is not readable yet.
+    ///
+    /// # Errors
+    /// `EMFILE` if descriptors ran out.
+    pub fn new() -> Result<Self> {
+        eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .map(|fd| Self { fd })
+            .map_err(|errno| Error::new("eventfd", "wake", errno.into()))
+    }
+
+    /// Makes it readable, from any thread.
+    pub fn wake(&self) {
+        // The one refusal is EAGAIN, at 2^64 - 1 wakes that nobody looked at: it is readable.
+        let _ = rustix::io::write(&self.fd, &1_u64.to_ne_bytes());
+    }
+
+    /// Makes it unreadable again. True if it was readable.
+    pub fn clear(&self) -> bool {
+        rustix::io::read(&self.fd, &mut [0_u8; 8]).is_ok()
+    }
+}
+
+impl AsFd for Wake {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_wakes_are_one() {
+        let wake = Wake::new().unwrap();
+        assert!(!wake.clear());
+        wake.wake();
+        wake.wake();
+        assert!(wake.clear());
+        assert!(!wake.clear());
+    }
+}

@@ -1,0 +1,31 @@
+//! What comes from a client of the server.
+
+/// How long a piece of a request is on its way: the first byte of the data says it.
+const PIECE_BYTES_MAX: usize = 64;
+
+/// A stream of requests of any content, whole, in pieces, and byte by byte.
+///
+/// Half a head may be found wrong earlier or later, as its bytes come; the empty line that is put
+/// behind the data makes a head of it, and the answers to heads are the same.
+pub(crate) fn http_request(data: &[u8]) -> bool {
+    let Some((piece, stream)) = data.split_first() else {
+        return false;
+    };
+    let stream = [stream, b"\r\n\r\n"].concat();
+    let (statuses, is_closed) = mpps_http::rehearse([&stream[..]]);
+    for length in [1, 1 + usize::from(*piece) % PIECE_BYTES_MAX] {
+        let in_pieces = mpps_http::rehearse(stream.chunks(length));
+        assert_eq!(
+            in_pieces,
+            (statuses.clone(), is_closed),
+            "in pieces of {length}"
+        );
+    }
+    for status in &statuses {
+        assert!(
+            [200, 400, 405, 414, 431, 501, 505].contains(status),
+            "{status}"
+        );
+    }
+    statuses.contains(&200)
+}

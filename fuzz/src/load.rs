@@ -1,0 +1,66 @@
+//! What comes from a server that is loaded, and from the user who names it.
+
+use mpps_http::{End, LastHead, Received, Response, Url};
+
+/// How long a piece of a reply is on its way: the first byte of the data says it.
+const PIECE_BYTES_MAX: usize = 64;
+
+/// What is known of a reply once everything has come.
+#[derive(Debug, PartialEq, Eq)]
+struct Outcome {
+    received: Received,
+    end: End,
+    status: u16,
+    body_bytes: u64,
+    closes: bool,
+}
+
+/// A reply of any content, whole, in pieces, byte by byte, and once more with its head known.
+pub(crate) fn http_response(data: &[u8]) -> bool {
+    let Some((piece, stream)) = data.split_first() else {
+        return false;
+    };
+    let mut known = LastHead::default();
+    let whole = read([stream], &mut known);
+    for length in [1, 1 + usize::from(*piece) % PIECE_BYTES_MAX] {
+        let in_pieces = read(stream.chunks(length), &mut LastHead::default());
+        assert_eq!(in_pieces, whole, "in pieces of {length}");
+    }
+    assert_eq!(read([stream], &mut known), whole, "with its head known");
+    let Some(whole) = whole else { return false };
+    assert!(whole.body_bytes <= stream.len() as u64);
+    assert!(whole.received == Received::More || whole.end == End::Whole);
+    whole.end == End::Whole
+}
+
+fn read<'a>(
+    pieces: impl IntoIterator<Item = &'a [u8]>,
+    last_head: &mut LastHead,
+) -> Option<Outcome> {
+    let mut response = Response::default();
+    let mut received = Received::More;
+    for piece in pieces {
+        received = response.receive(piece, last_head).ok()?;
+    }
+    Some(Outcome {
+        received,
+        status: response.status(),
+        body_bytes: response.body_bytes(),
+        closes: response.closes(),
+        end: response.end(),
+    })
+}
+
+/// A URL that a user typed: what is sent of it splits no header, and reads as it was written.
+pub(crate) fn url(data: &[u8]) -> bool {
+    let Ok(text) = str::from_utf8(data) else {
+        return false;
+    };
+    let Ok(url) = Url::parse(text) else {
+        return false;
+    };
+    let sent = format!("{}{}", url.authority(), url.path);
+    assert!(sent.bytes().all(|byte| byte.is_ascii_graphic()), "{sent}");
+    assert_eq!(Url::parse(&url.to_string()).ok(), Some(url));
+    true
+}
