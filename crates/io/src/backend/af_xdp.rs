@@ -5,7 +5,6 @@
 //! docs/backends/af_xdp.md says what was found about its counters.
 
 mod interface;
-mod placeholder;
 mod rx;
 mod tx;
 
@@ -17,7 +16,8 @@ use mpps_os::xdp::{self, BusyPoll, FRAMES_MAX, SocketConfig};
 pub(super) const BACKEND: Backend = Backend {
     name: "af_xdp",
     summary: "the wanted flow past the kernel's stack, by an XDP program and shared memory",
-    needs: "Linux 5.11, CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF; a driver with native XDP to be fast",
+    needs: "Linux 5.11, CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF, CAP_PERFMON; a driver with native XDP to \
+            be fast",
     layer: Layer::Frame,
     takes_nic: false,
     in_process: false,
@@ -60,7 +60,11 @@ fn probe() -> Support {
         return Support::Yes;
     };
     let remedy = match error.source.kind() {
-        std::io::ErrorKind::PermissionDenied => "run as root, or with CAP_NET_RAW and CAP_BPF",
+        // The filter adds what it read in a packet to a pointer, which the verifier grants to
+        // CAP_PERFMON alone (kernel/bpf/verifier.c).
+        std::io::ErrorKind::PermissionDenied => {
+            "run as root, or with CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF and CAP_PERFMON"
+        }
         _ => "a kernel with CONFIG_XDP_SOCKETS",
     };
     Support::No {
@@ -148,6 +152,5 @@ mod errno {
     pub(super) const ENOMEM: i32 = 12;
     pub(super) const EBUSY: i32 = 16;
     pub(super) const EOPNOTSUPP: i32 = 95;
-    pub(super) const EADDRNOTAVAIL: i32 = 99;
     pub(super) const ENOBUFS: i32 = 105;
 }

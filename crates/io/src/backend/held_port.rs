@@ -1,7 +1,8 @@
 //! What backends share that listen at an interface beside the kernel: which interface, and whose the
 //! port is.
 
-use crate::{Error, RxConfig};
+use super::shared_socket::SharedSocket;
+use crate::{Error, Group, RxConfig};
 use mpps_os::bpf::classic::{self, ClassicInstruction};
 use mpps_os::netlink::{address, link};
 use mpps_os::socket::UdpSocket;
@@ -10,14 +11,26 @@ use std::net::SocketAddr;
 use std::os::fd::AsFd;
 
 /// An address and port at which the kernel does not answer "port unreachable" to each packet that
-/// it handles beside us.
+/// it handles beside us, nor gives them to somebody else.
+///
+/// Its socket lets nothing in, so that no packet waits in it uncounted: what the kernel delivers
+/// there is dropped by a filter (`UdpInErrors`, drop reason `SOCKET_FILTER`).
 #[derive(Debug)]
 pub(super) struct HeldPort {
     /// The address with its true port.
     pub(super) address: SocketAddr,
     /// Who has the port, for the mode.
     pub(super) owner: &'static str,
-    _socket: Option<UdpSocket>,
+    socket: Option<SharedSocket>,
+}
+
+/// What is done about another socket that has the port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Neighbour {
+    /// It goes on receiving the kernel's own copies.
+    Tolerated,
+    /// It would no longer get what it is waiting for: opening fails.
+    Refused,
 }
 
 /// The interface that is listened at.
@@ -28,7 +41,8 @@ pub(super) struct Interface {
     pub(super) name: String,
 }
 
-/// Classic BPF that lets nothing in: `BPF_RET | BPF_K` of 0 (include/uapi/linux/bpf_common.h).
+/// Classic BPF that lets nothing in: `BPF_RET | BPF_K` of 0 (include/uapi/linux/bpf_common.h; what
+/// it keeps no byte of is dropped and counted, sk_filter_trim_cap in net/core/filter.c).
 pub(super) const NOTHING: [ClassicInstruction; 1] = [ClassicInstruction {
     code: 0x06,
     jump_true: 0,
@@ -37,13 +51,12 @@ pub(super) const NOTHING: [ClassicInstruction; 1] = [ClassicInstruction {
 }];
 
 impl HeldPort {
-    /// Binds the port if nobody has it, with a filter that drops what the kernel delivers there
-    /// (counted as `UdpInErrors`, drop reason `SOCKET_FILTER`). Where an application has the port,
-    /// it goes on receiving.
+    /// Binds the port if nobody has it. At an address that is not this host's no socket can.
     ///
     /// # Errors
-    /// What a bind can meet besides: no free port, no right to a low one.
-    pub(super) fn open(address: SocketAddr) -> Result<Self, Error> {
+    /// What a bind can meet besides: no free port, no right to a low one; with
+    /// [`Neighbour::Refused`] a port that somebody has.
+    pub(super) fn open(address: SocketAddr, neighbour: Neighbour) -> Result<Self, Error> {
         let socket = UdpSocket::new(&address)?;
         classic::attach(socket.as_fd(), &NOTHING)?;
         let owner = match socket.bind(&address) {
@@ -51,12 +64,14 @@ impl HeldPort {
                 return Ok(Self {
                     address: socket.local_address()?,
                     owner: "the port is held by a socket that drops the kernel's copies",
-                    _socket: Some(socket),
+                    socket: Some(SharedSocket::new(socket)),
                 });
             }
             Err(error) if address.port() == 0 => return Err(error.into()),
             Err(error) => match error.source.kind() {
-                io::ErrorKind::AddrInUse => "another socket has the port",
+                io::ErrorKind::AddrInUse if neighbour == Neighbour::Tolerated => {
+                    "another socket has the port"
+                }
                 // An interface was named, and the packets are for another host.
                 io::ErrorKind::AddrNotAvailable => "no socket can hold the port",
                 _ => return Err(error.into()),
@@ -65,8 +80,36 @@ impl HeldPort {
         Ok(Self {
             address,
             owner,
-            _socket: None,
+            socket: None,
         })
+    }
+
+    /// Joins the groups by the socket that holds the port, at this interface where they name none.
+    ///
+    /// # Errors
+    /// The kernel's refusal; no socket holds the port.
+    pub(super) fn join(&self, groups: &[Group], interface_index: u32) -> Result<(), Error> {
+        for group in groups {
+            let Some(socket) = &self.socket else {
+                return Err(Error::Invalid {
+                    option: "--join",
+                    value: group.address.to_string(),
+                    why: format!("{} at {}", self.owner, self.address),
+                });
+            };
+            let index = match group.interface_index {
+                0 => interface_index,
+                index => index,
+            };
+            socket.socket().join_group(group.address, index)?;
+        }
+        Ok(())
+    }
+
+    /// Packets that the kernel delivered here, where they ended; none if no socket of ours has the
+    /// port.
+    pub(super) fn dropped(&self) -> Option<u64> {
+        Some(self.socket.as_ref()?.dropped())
     }
 }
 
@@ -110,12 +153,44 @@ mod tests {
     #[test]
     fn a_port_that_somebody_has_is_left_to_him() {
         let loopback = SocketAddr::from(([127, 0, 0, 1], 0));
-        let held = HeldPort::open(loopback).unwrap();
+        let held = HeldPort::open(loopback, Neighbour::Refused).unwrap();
         assert_ne!(held.address.port(), 0);
         assert!(held.owner.starts_with("the port is held"));
-        let second = HeldPort::open(held.address).unwrap();
+        let second = HeldPort::open(held.address, Neighbour::Tolerated).unwrap();
         assert_eq!(second.address, held.address);
         assert_eq!(second.owner, "another socket has the port");
+        assert_eq!(second.dropped(), None);
+        assert!(HeldPort::open(held.address, Neighbour::Refused).is_err());
+    }
+
+    #[test]
+    fn every_packet_ends_at_it_and_is_counted() {
+        let loopback = SocketAddr::from(([127, 0, 0, 1], 0));
+        let held = HeldPort::open(loopback, Neighbour::Refused).unwrap();
+        let sender = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        for bytes in 0..100 {
+            sender.send_to(&vec![0; bytes], held.address).unwrap();
+        }
+        assert_eq!((held.dropped(), held.dropped()), (Some(100), Some(100)));
+        let socket = held.socket.as_ref().unwrap().socket();
+        assert_eq!(socket.memory().unwrap().receive_queued_bytes, 0);
+    }
+
+    #[test]
+    fn an_address_of_another_host_is_held_by_no_socket() {
+        // An address for documentation (RFC 5737).
+        let mut foreign = SocketAddr::from(([192, 0, 2, 1], 4321));
+        let held = HeldPort::open(foreign, Neighbour::Refused).unwrap();
+        assert_eq!((held.address, held.dropped()), (foreign, None));
+        let group = Group {
+            address: [239, 1, 2, 3].into(),
+            interface_index: 0,
+        };
+        let error = held.join(&[group], 1).unwrap_err().to_string();
+        assert!(error.contains("--join"), "{error}");
+        // Nobody chooses a port there.
+        foreign.set_port(0);
+        assert!(HeldPort::open(foreign, Neighbour::Tolerated).is_err());
     }
 
     #[test]

@@ -6,8 +6,8 @@
 )]
 
 use super::interface::Interface;
-use super::placeholder::Placeholder;
 use super::{BACKEND, busy_poll, explain, socket_config};
+use crate::backend::held_port::{HeldPort, Neighbour};
 use crate::filter::{FlowFilter, FlowProgram};
 use crate::{
     Batch, Descriptor, Error, Layer, Mode, Property, Rx, RxCaps, RxConfig, RxCounters, RxDrop,
@@ -35,9 +35,9 @@ pub(super) fn open(config: &RxConfig) -> Result<Box<dyn Rx>, Error> {
     // What cannot work is refused before anything is opened.
     socket_config(&config.ring, &interface, first, HEADROOM_BYTES)?;
     let mut config = config.clone();
-    let placeholder = Placeholder::open(&config, interface.index)?;
-    if let Some(placeholder) = &placeholder {
-        config.address = placeholder.local_address()?;
+    let port = hold_port(&config, interface.index)?;
+    if let Some(port) = &port {
+        config.address = port.address;
     }
     let filter = if config.ring.all_traffic {
         FlowFilter::everything()
@@ -48,13 +48,25 @@ pub(super) fn open(config: &RxConfig) -> Result<Box<dyn Rx>, Error> {
     let program = FlowProgram::attach(interface.index, &filter, config.ring.attach, queues)?;
     let shared = Arc::new(Shared {
         program,
-        placeholder,
+        port,
         next_queue: AtomicU32::new(first + 1),
         busy_poll,
         interface,
         config,
     });
     Ok(Box::new(XdpRx::open(shared, first, true)?))
+}
+
+/// Holds the port, so that the kernel can choose one and nobody else takes it, and joins the groups.
+/// Packets of the flow that the XDP program passes on, because they came by a queue without a
+/// receiver, end there. Nothing is held where all traffic is taken.
+fn hold_port(config: &RxConfig, interface_index: u32) -> Result<Option<HeldPort>, Error> {
+    if config.ring.all_traffic && config.groups.is_empty() {
+        return Ok(None);
+    }
+    let port = HeldPort::open(config.address, Neighbour::Refused)?;
+    port.join(&config.groups, interface_index)?;
+    Ok(Some(port))
 }
 
 /// Refuses busy polling that the kernel would take and never do. Until Linux 6.12 a socket learnt
@@ -93,7 +105,7 @@ fn release() -> Option<(u32, u32)> {
 #[derive(Debug)]
 struct Shared {
     program: FlowProgram,
-    placeholder: Option<Placeholder>,
+    port: Option<HeldPort>,
     /// The queue of the next receiver.
     next_queue: AtomicU32,
     busy_poll: Option<mpps_os::xdp::BusyPoll>,
@@ -112,7 +124,7 @@ struct XdpRx {
     sources: Option<Vec<Option<SocketAddr>>>,
     counters: RxCounters,
     caps: RxCaps,
-    /// The first receiver tells what ended at the placeholder, which all have in common.
+    /// The first receiver tells what ended at the held port, which all have in common.
     is_first: bool,
     shared: Arc<Shared>,
 }
@@ -303,11 +315,12 @@ impl Rx for XdpRx {
                 count: statistics.rx_ring_full,
             },
         ];
-        if let Some(placeholder) = self.shared.placeholder.as_ref().filter(|_| self.is_first) {
+        let port = self.shared.port.as_ref().filter(|_| self.is_first);
+        if let Some(count) = port.and_then(HeldPort::dropped) {
             drops.push(RxDrop {
                 reason: "came by a queue without a receiver",
                 source: "SO_MEMINFO drops of the socket that holds the port",
-                count: placeholder.dropped(),
+                count,
             });
         }
         drops

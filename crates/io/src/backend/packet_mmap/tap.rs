@@ -1,7 +1,7 @@
 //! What all receivers of one tap share: interface, filter, port, group, and the program behind.
 
 use super::filter;
-use crate::backend::held_port::{HeldPort, Interface, NOTHING};
+use crate::backend::held_port::{HeldPort, Interface, NOTHING, Neighbour};
 use crate::filter::{FlowCounters, FlowFilter};
 use crate::{Error, Fanout, Mode, RxConfig};
 use mpps_os::bpf::classic::ClassicInstruction;
@@ -44,7 +44,7 @@ impl Tap {
         if ring.take {
             check_take(config, &interface)?;
         }
-        let port = HeldPort::open(config.address)?;
+        let port = HeldPort::open(config.address, Neighbour::Tolerated)?;
         let flow = match ring.all_traffic {
             true => FlowFilter::everything(),
             false => FlowFilter::new(port.address),

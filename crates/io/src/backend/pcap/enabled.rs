@@ -3,7 +3,7 @@
 
 use super::BACKEND;
 use crate::backend::Support;
-use crate::backend::held_port::{HeldPort, Interface};
+use crate::backend::held_port::{HeldPort, Interface, Neighbour};
 use crate::{
     Batch, Descriptor, Error, Layer, Mode, Rx, RxCaps, RxConfig, RxCounters, RxDrop, Wait, wire,
 };
@@ -69,7 +69,7 @@ pub(super) fn open_rx(config: &RxConfig) -> Result<Box<dyn Rx>, Error> {
             why: "frames of all interfaces have no Ethernet header in libpcap: name one".to_owned(),
         });
     }
-    let port = HeldPort::open(config.address)?;
+    let port = HeldPort::open(config.address, Neighbour::Tolerated)?;
     let frames = config.ring.frames.unwrap_or(FRAMES) as usize;
     let bytes = frames.saturating_mul(config.buffer_bytes + FRAME_HEADROOM_BYTES);
     let filter = (!config.ring.all_traffic).then(|| expression(port.address));

@@ -1,7 +1,7 @@
 //! The default device: DPDK's driver for packet sockets, a tap beside the kernel.
 
 use super::{FRAME_BYTES, lock, rx_descriptors};
-use crate::backend::held_port::{HeldPort, Interface};
+use crate::backend::held_port::{HeldPort, Interface, Neighbour};
 use crate::{Error, RxConfig};
 use mpps_os::namespace::NetNamespace;
 use mpps_os::netlink::link;
@@ -41,7 +41,7 @@ impl Tap {
     ) -> Result<Self, Error> {
         Ok(Self {
             _membership: Membership::claim(device)?,
-            port: HeldPort::open(address)?,
+            port: HeldPort::open(address, Neighbour::Tolerated)?,
             is_default,
         })
     }
