@@ -1,12 +1,12 @@
 //! `mpps recv` and `mpps send` against bare C loops with the 2015 article's parameters
-//! (`bench/*.c`), and its rings against libxdp, interleaved A B A B on the same two CPUs, medians and spread.
+//! (`bench/*.c`), its rings against libxdp and its generator against bare live frames, interleaved A B A B on the same two CPUs, medians and spread.
 //!
 //! `cargo bench -p mpps --bench article` needs root, two CPUs and a C compiler; everything runs in
 //! namespaces of its own. A pair takes about four seconds; `MPPS_BENCH_PAIRS` changes their number.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, reason = "a benchmark prints its figures")]
 
-use mpps_lab::{Delivery, Lab, LabConfig};
+use mpps_lab::{Delivery, EarlyDrop, Host, Lab, LabConfig};
 use mpps_os::namespace::NetNamespace;
 use mpps_os::netlink::link;
 use mpps_os::sched;
@@ -63,7 +63,8 @@ fn main() -> Result<()> {
     };
     in_the_lab(&reference, pairs)?;
     over_loopback(&reference, pairs)?;
-    from_rings(directory.path(), pairs)
+    from_rings(directory.path(), pairs)?;
+    generators(directory.path(), pairs)
 }
 
 /// The C programs.
@@ -166,7 +167,7 @@ fn over_loopback(reference: &Reference, pairs: usize) -> Result<()> {
 }
 
 /// Rings, the queue served by whoever sends: what a receiver costs more than the least that a
-/// program can do, and what a generator sends. Needs libxdp-dev and, for the last, xdp-tools.
+/// program can do. Needs libxdp-dev.
 fn from_rings(directory: &Path, pairs: usize) -> Result<()> {
     let bare = compile(directory, "xsk_recycle", &["-lxdp", "-lbpf"])?;
     let bare = bare.to_string_lossy().into_owned();
@@ -202,30 +203,82 @@ fn from_rings(directory: &Path, pairs: usize) -> Result<()> {
             ))
         })?;
     }
+    Ok(())
+}
+
+/// Generators inside the kernel, from one CPU into XDP drop, which is the least that can be done
+/// with a frame. The soft interrupts of the same CPU drop, so that none is lost in between.
+fn generators(directory: &Path, pairs: usize) -> Result<()> {
+    let bare = compile(directory, "live_frames", &["-lbpf"])?;
+    let bare = bare.to_string_lossy().into_owned();
+    let ours = send(TARGET, &["--backend", "xdp"]);
+    let many = send(TARGET, &["--backend", "xdp", "--flows", "1024"]);
     compare(
-        "send: mpps send --backend xdp, 1024 flows / 1 flow",
+        "generate: mpps send --backend xdp / redirected live frames in C",
         pairs,
         || {
-            let many = send(TARGET, &["--backend", "xdp", "--flows", "1024"]);
-            let recv = words(
-                MPPS,
+            let (hosts, macs) = dropping_hosts()?;
+            let theirs = words(
+                &bare,
                 &[
-                    "recv",
-                    TARGET,
-                    "--backend",
-                    "af_xdp",
-                    "--pin",
-                    RECEIVER_CPU,
-                    "--json",
+                    hosts.sender().interface(),
+                    &macs.0,
+                    &macs.1,
+                    SENDER_CPU,
+                    SECONDS,
                 ],
                 &[],
             );
-            Ok((
-                run(&lab(1, Delivery::ThreadedNapi)?, &recv, &many)?,
-                run(&lab(1, Delivery::ThreadedNapi)?, &recv, &flood)?,
-            ))
+            Ok((generate(&hosts, &ours)?, generate(&hosts, &theirs)?))
+        },
+    )?;
+    compare(
+        "generate: mpps send --backend xdp, 1024 flows / 1 flow",
+        pairs,
+        || {
+            let (hosts, _) = dropping_hosts()?;
+            Ok((generate(&hosts, &many)?, generate(&hosts, &ours)?))
         },
     )
+}
+
+/// A lab of one queue, and the hardware addresses of its receiver and sender.
+fn dropping_hosts() -> Result<(Lab, (String, String))> {
+    let lab = Lab::new(&LabConfig {
+        queues: 1,
+        queue_cpus: vec![0],
+        delivery: Delivery::SoftInterrupt,
+        ..LabConfig::default()
+    })?;
+    let mac = |host: &Host| -> Result<String> {
+        let links = host.run(link::list)??;
+        let link = links.iter().find(|link| link.name == host.interface());
+        let address = &link.ok_or("no link")?.address;
+        let bytes: Vec<String> = address.iter().map(|byte| format!("{byte:02x}")).collect();
+        Ok(bytes.join(":"))
+    };
+    let macs = (mac(lab.receiver())?, mac(lab.sender())?);
+    Ok((lab, macs))
+}
+
+/// One side of a pair of generators: what was dropped on arrival is what was received.
+fn generate(lab: &Lab, send: &[String]) -> Result<Run> {
+    let sink = EarlyDrop::XdpUntouched.install(lab, 4321)?;
+    let output = lab.sender().run(|| {
+        Command::new(&send[0])
+            .args(&send[1..])
+            .stderr(Stdio::null())
+            .output()
+    })??;
+    let sent = last_object(&output.stdout)?;
+    lab.settle()?;
+    let seconds = sent["active_seconds"].as_f64().unwrap_or(0.0);
+    Ok(Run {
+        mpps: sink.dropped()? as f64 / seconds / 1e6,
+        cpu_ns: 0.0,
+        sent_mpps: sent["sent"].as_f64().unwrap_or(0.0) / seconds / 1e6,
+        resident_kib: (0, 0),
+    })
 }
 
 /// Where sender and receiver run.
@@ -361,6 +414,9 @@ fn compare(name: &str, pairs: usize, mut pair: impl FnMut() -> Result<(Run, Run)
             run.resident_kib.1 as f64
         }),
     ] {
+        if runs.iter().all(|(a, b)| of(a) == 0.0 && of(b) == 0.0) {
+            continue; // Generators have no receiver.
+        }
         let side =
             |of_pair: fn(&(Run, Run)) -> &Run| spread(runs.iter().map(|pair| of(of_pair(pair))));
         let ratio = spread(runs.iter().map(|(a, b)| of(a) / of(b)));

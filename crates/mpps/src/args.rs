@@ -5,17 +5,23 @@
 mod backends;
 mod bench;
 mod lab;
+mod load;
 mod recv;
 mod ring;
 mod send;
+mod serve;
+mod switches;
 mod undo;
 
 pub(crate) use backends::BackendsArgs;
 pub(crate) use bench::BenchArgs;
-pub(crate) use lab::{DeliveryArg, LabArgs};
+pub(crate) use lab::{DeliveryArg, LabArgs, Ladder};
+pub(crate) use load::{LoadArgs, LoadCloseArg};
 pub(crate) use recv::{FanoutArg, RecvArgs, Steer, WaitArg};
 pub(crate) use ring::RingArgs;
 pub(crate) use send::SendArgs;
+pub(crate) use serve::{ServeArgs, ThrottleArg};
+pub(crate) use switches::SwitchArgs;
 pub(crate) use undo::UndoArgs;
 
 use clap::{Args, Parser, Subcommand};
@@ -43,6 +49,10 @@ pub(crate) enum Subcommands {
     Recv(RecvArgs),
     /// Send UDP as fast as asked or possible
     Send(SendArgs),
+    /// Serve HTTP, many short connections a second
+    Serve(ServeArgs),
+    /// Make many connections a second to a web server, and account for each
+    Load(LoadArgs),
     /// Join what a sender and a receiver wrote with --json into one ledger
     Ledger(LedgerArgs),
     /// Compare two results of `mpps lab`, telling change from noise
@@ -101,7 +111,7 @@ mod tests {
             words in proptest::collection::vec(
                 prop_oneof![
                     "\\PC{0,8}",
-                    "(send|recv|lab|--pin|--size|--threads|-v|--json|--only|0-3,9|127.0.0.1:1)",
+                    "(send|recv|lab|serve|load|--no-fds|--only-events|--moderation|-k|--pin|--size|--threads|-v|--json|--only|0-3,9|127.0.0.1:1)",
                 ],
                 0..6,
             ),

@@ -3,10 +3,13 @@
 mod backends;
 mod bench;
 mod compare;
+mod engine;
 mod lab;
 mod ledger;
+mod load;
 mod recv;
 mod send;
+mod serve;
 mod undo;
 
 use crate::args::{Cli, Subcommands};
@@ -53,6 +56,8 @@ pub fn main() -> ExitCode {
         Subcommands::Bench(args) => bench::run(args),
         Subcommands::Recv(args) => recv::run(args),
         Subcommands::Send(args) => send::run(args),
+        Subcommands::Serve(args) => serve::run(args),
+        Subcommands::Load(args) => load::run(args),
         Subcommands::Ledger(args) => ledger::run(&args),
         Subcommands::Compare(args) => compare::run(&args),
         Subcommands::Backends(args) => backends::run(&args),

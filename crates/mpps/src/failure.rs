@@ -15,7 +15,9 @@ pub(crate) fn explain(error: &anyhow::Error) -> String {
         }
     }
     let refusal = error.chain().find_map(refusal);
-    if let Some(remedy) = refusal.and_then(remedy) {
+    let tcp = error.chain().any(|cause| cause.is::<mpps_http::Error>());
+    let own = |refusal| if tcp { tcp_remedy(refusal) } else { None };
+    if let Some(remedy) = refusal.and_then(|refusal| own(refusal).or_else(|| remedy(refusal))) {
         line.push_str("; ");
         line.push_str(&remedy);
     }
@@ -33,7 +35,25 @@ fn refusal<'a>(cause: &'a (dyn std::error::Error + 'static)) -> Option<&'a Refus
     if let Some(mpps_lab::Error::Kernel(refusal)) = cause.downcast_ref() {
         return Some(refusal);
     }
+    if let Some(mpps_http::Error::Kernel(refusal)) = cause.downcast_ref() {
+        return Some(refusal);
+    }
     cause.downcast_ref()
+}
+
+/// The same, where it is another thing for a server or a load than for datagrams.
+fn tcp_remedy(refusal: &Refusal) -> Option<String> {
+    let object = &refusal.object;
+    let text = match (refusal.errno()?, refusal.call) {
+        (98, _) => format!(
+            "another program has it: `ss -tlpn` shows which; take another port than {object}, or 0 \
+             for a free one"
+        ),
+        (24, _) => "too many open files: raise `ulimit -n`, or use fewer connections".to_owned(),
+        (2, "open") => "--root takes a directory that is there".to_owned(),
+        _ => return None,
+    };
+    Some(text)
 }
 
 /// What a user can do about a refusal; numbers of include/uapi/asm-generic/errno*.h.
@@ -111,6 +131,16 @@ mod tests {
             "{line}"
         );
         assert!(!line.contains('\n'));
+    }
+
+    #[test]
+    fn a_servers_port_is_looked_for_among_the_servers() {
+        let refusal = Refusal::new("bind", "0.0.0.0:80", io::Error::from_raw_os_error(98));
+        let line = explain(&mpps_http::Error::from(refusal).into());
+        assert!(
+            line.contains("ss -tlpn") && !line.contains("reuseport"),
+            "{line}"
+        );
     }
 
     #[test]

@@ -11,6 +11,8 @@ pub mod bench;
 mod command;
 /// Two results of the ladder, change told from noise.
 mod compare;
+/// What `serve` and `load` found, as they write it with `--json`.
+pub mod connections;
 /// What is said when something cannot be done, and what helps.
 mod failure;
 /// The million-packet ladder.
@@ -25,6 +27,8 @@ mod report;
 pub mod result;
 /// Ctrl-C and its kin.
 mod signal;
+/// What short TCP connections cost, on two hosts inside this machine.
+pub mod tcp_lab;
 /// What `recv` and `send` found, as they write it with `--json`.
 pub mod traffic;
 /// Values with units: `1.5M`, `64k`, `2.5s`.

@@ -6,7 +6,10 @@
 pub(crate) mod bench;
 pub(crate) mod html;
 pub(crate) mod json;
+pub(crate) mod load;
+pub(crate) mod serve;
 pub(crate) mod table;
+pub(crate) mod tcp_lab;
 pub(crate) mod text;
 
 use crate::result::RungResult;

@@ -25,6 +25,11 @@ impl Interrupt {
         Ok(interrupt)
     }
 
+    /// What is raised then, for those who look themselves.
+    pub(crate) fn flag(&self) -> &AtomicBool {
+        &self.0
+    }
+
     /// True once somebody asked to end.
     pub(crate) fn came(&self) -> bool {
         self.0.load(Ordering::Relaxed)

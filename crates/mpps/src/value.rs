@@ -9,6 +9,14 @@ pub(crate) fn count(text: &str) -> Result<u64, String> {
     whole(value, text)
 }
 
+/// A number of things above zero, with a decimal suffix.
+pub(crate) fn some(text: &str) -> Result<u64, String> {
+    match count(text)? {
+        0 => Err(format!("`{text}`: there must be one at least")),
+        number => Ok(number),
+    }
+}
+
 /// A number of bytes with a binary suffix: `4194304`, `4096k`, `4M`.
 pub(crate) fn bytes(text: &str) -> Result<usize, String> {
     let value = whole(scaled(text, 1024.0)?, text)?;
@@ -27,10 +35,12 @@ pub(crate) fn rate(text: &str) -> Result<f64, String> {
     }
 }
 
-/// A length of time in seconds: `2`, `0.5`, `2.5s`, `300ms`, `2m`.
+/// A length of time in seconds: `2`, `0.5`, `2.5s`, `300ms`, `50us`, `2m`.
 pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
     let (number, unit) = if let Some(number) = text.strip_suffix("ms") {
         (number, 0.001)
+    } else if let Some(number) = text.strip_suffix("us").or_else(|| text.strip_suffix("µs")) {
+        (number, 0.000_001)
     } else if let Some(number) = text.strip_suffix('m') {
         (number, 60.0)
     } else {
@@ -43,6 +53,21 @@ pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
     }
     // A year is longer than any run and fits into every clock.
     Duration::try_from_secs_f64((value * unit).min(31_536_000.0)).map_err(|_| wrong())
+}
+
+/// How long an interface is to wait between interrupts, which is never meant in seconds: `50us`,
+/// `0.2ms`, or `0` for not at all. A number alone is of microseconds.
+pub(crate) fn moderation(text: &str) -> Result<Duration, String> {
+    let wrong = || format!("`{text}` is not a time up to 1s, such as 50us, or 0 for none");
+    let number = text.trim();
+    let time = match number.parse::<f64>() {
+        Ok(0.0) => return Ok(Duration::ZERO),
+        Ok(_) => seconds(&format!("{number}us")),
+        Err(_) => seconds(number),
+    };
+    time.ok()
+        .filter(|time| *time <= Duration::from_secs(1) && *time >= Duration::from_micros(1))
+        .ok_or_else(wrong)
 }
 
 /// A hardware address: six bytes in hexadecimal, `02:00:00:00:00:01`.
@@ -124,6 +149,20 @@ mod tests {
         assert_eq!(rate("300k"), Ok(300_000.0));
         assert_eq!(seconds("300ms"), Ok(Duration::from_millis(300)));
         assert_eq!(seconds("2m"), Ok(Duration::from_secs(120)));
+        assert_eq!(seconds("50us"), Ok(Duration::from_micros(50)));
+        assert_eq!(seconds("50µs"), Ok(Duration::from_micros(50)));
+    }
+
+    #[test]
+    fn interrupts_wait_for_microseconds() {
+        assert_eq!(moderation("50"), Ok(Duration::from_micros(50)));
+        assert_eq!(moderation("0.2ms"), Ok(Duration::from_micros(200)));
+        assert_eq!(moderation("0"), Ok(Duration::ZERO));
+        for text in ["", "-1", "2s", "0.5", "x", "nan", "inf"] {
+            assert!(moderation(text).is_err(), "{text}");
+        }
+        assert_eq!(some("1k"), Ok(1000));
+        assert!(some("0").is_err());
     }
 
     #[test]
@@ -175,6 +214,7 @@ mod tests {
         #[test]
         fn never_panics(text in "\\PC{0,12}") {
             let _ = (count(&text), bytes(&text), rate(&text), seconds(&text), address(&text));
+            let _ = (some(&text), moderation(&text));
         }
 
         #[test]

@@ -4,7 +4,7 @@
 mod common;
 
 use common::{Ended, Need, Running, Test, mpps, run};
-use mpps::bench::result::{BenchResult, BenchRow};
+use mpps::bench::result::{BenchResult, BenchRow, SpreadRow};
 use std::fs;
 use std::io;
 use std::process::ExitCode;
@@ -49,6 +49,16 @@ const TESTS: &[Test] = &[
         a_curve_is_written_and_adds_up,
     ),
     (
+        "spread_traffic_uses_the_queues_it_names",
+        Need::Root,
+        spread_traffic_uses_the_queues_it_names,
+    ),
+    (
+        "spread_is_of_early_drops",
+        Need::Nothing,
+        spread_is_of_early_drops,
+    ),
+    (
         "interrupted_it_keeps_what_it_has",
         Need::Namespace,
         interrupted_it_keeps_what_it_has,
@@ -88,17 +98,21 @@ fn result(directory: &TempDir) -> BenchResult {
 /// Every datagram is accounted for where the counters are exact, which they are but for trains.
 fn accounted_for(result: &BenchResult) {
     let measured = result.rows.iter().filter(|row| row.skipped.is_none());
-    let of_rows = measured.flat_map(|row| row.ledgers().map(move |ledger| (&row.mode, ledger)));
+    let of_rows = measured.flat_map(|row| row.ledgers().map(move |ledger| (&row.variant, ledger)));
     let points = result.overload.iter().flat_map(|curve| {
         let ledgers = curve.points.iter().map(|point| &point.ledger);
-        ledgers.map(move |ledger| (&curve.mode, ledger))
+        ledgers.map(move |ledger| (&curve.variant, ledger))
     });
-    for (mode, ledger) in of_rows.chain(points) {
-        assert!(ledger.offered > 0, "{mode}: nothing was sent");
+    let spread = result.spread.iter().flat_map(|row| {
+        let ledgers = row.ledgers.iter();
+        ledgers.map(move |ledger| (&row.variant, ledger))
+    });
+    for (variant, ledger) in of_rows.chain(points).chain(spread) {
+        assert!(ledger.offered > 0, "{variant}: nothing was sent");
         if ledger.is_exact() {
-            assert_eq!(ledger.unaccounted, 0, "{mode}: {ledger}");
+            assert_eq!(ledger.unaccounted, 0, "{variant}: {ledger}");
         } else {
-            assert!(mode.starts_with("GRO"), "{mode}: {ledger}");
+            assert_eq!(variant, "GRO", "{ledger}");
         }
     }
 }
@@ -194,7 +208,51 @@ fn a_curve_is_written_and_adds_up() {
         let best = curve.points.iter().map(|point| point.goodput_mpps);
         assert_eq!(best.fold(0.0, f64::max), curve.peak_mpps);
     }
-    assert!(ended.out.contains("4x"), "{ended:#?}");
+    for curve in &result.overload {
+        let last = curve.points.last().expect("a curve has points");
+        assert!(last.unpaced || last.load == 4.0, "{last:?}");
+        // A plain socket's peak is far below what any sender brings.
+        assert!(last.offered_mpps > 2.0 * curve.peak_mpps, "{last:?}");
+    }
+    assert!(ended.out.contains("x offered"), "{ended:#?}");
+}
+
+fn spread_traffic_uses_the_queues_it_names() {
+    let directory = directory();
+    let only = "xdp_drop/packet-untouched,iptables_raw_drop";
+    let ended = bench(&directory, &["--quick", "--spread", "--only", only]).fine();
+    let result = result(&directory);
+    accounted_for(&result);
+    assert!(result.rows.is_empty() && result.overload.is_empty());
+    for queues in [1, 2, 4] {
+        let of_both = |row: &&SpreadRow| row.queues == queues && row.skipped.is_none();
+        let rows: Vec<&SpreadRow> = result.spread.iter().filter(of_both).collect();
+        assert!(rows.len() >= 2, "{queues} queues: {:?}", result.spread);
+        for row in rows {
+            // Each of them carried packets, and no other did.
+            assert_eq!(row.queue_mpps.len(), usize::from(queues), "{row:?}");
+            assert!(row.queue_mpps.iter().all(|rate| *rate > 0.0), "{row:?}");
+            assert_eq!(row.queue_cpus.len(), usize::from(queues), "{row:?}");
+            assert!(row.mpps_per_cpu.is_some(), "{row:?}");
+        }
+    }
+    let article: Vec<f64> = result
+        .spread
+        .iter()
+        .filter_map(|row| row.article_mpps_per_cpu)
+        .collect();
+    assert!(article.contains(&1.4) && article.contains(&0.48));
+    for said in ["Mpps per CPU", "UNACCOUNTED 0", "xdp:"] {
+        assert!(ended.out.contains(said), "{said}: {ended:#?}");
+    }
+}
+
+fn spread_is_of_early_drops() {
+    let directory = directory();
+    let ended = bench(&directory, &["--spread", "--only", "recvmmsg"]);
+    assert_eq!(ended.code(), 2, "{ended:#?}");
+    assert!(ended.err.contains("_drop"), "{ended:#?}");
+    assert!(!directory.path().join("data.json").exists());
 }
 
 fn interrupted_it_keeps_what_it_has() {
@@ -241,7 +299,7 @@ fn an_ordinary_user_has_the_sockets_rows() {
         if row.path == "xdp_drop" {
             assert!(row.skipped.is_some(), "{row:?}");
         }
-        if is_socket && !row.mode.starts_with("busy poll") {
+        if is_socket && row.variant != "busy poll" {
             assert_eq!(row.skipped, None, "{}", row.path);
         }
         if let Some(why) = &row.skipped {

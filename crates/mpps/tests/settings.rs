@@ -16,6 +16,7 @@ fn main() -> ExitCode {
 }
 
 const TESTS: &[Test] = &[
+    ("json_is_as_published", Need::Nothing, json_is_as_published),
     (
         "every_technique_has_its_reason",
         Need::Nothing,
@@ -68,6 +69,37 @@ fn techniques(shown: &Ended) -> Vec<Value> {
     assert_eq!(whole["schema"], "mpps.backends.v1");
     let rows = whole["techniques"].as_array().expect("a list");
     rows.clone()
+}
+
+/// What `--json` writes is what its schema says, without an interface, with one, and for a card.
+fn json_is_as_published() {
+    let schema = common::validator("backends");
+    for arguments in [&["backends", "--json"][..], &["backends", "lo", "--json"]] {
+        let shown = run(&mut mpps(arguments)).fine();
+        let whole: Value = serde_json::from_str(&shown.out).expect("it is JSON");
+        assert_eq!(common::faults(&schema, &whole), [""; 0], "{arguments:?}");
+        // Every field is asked for, and no other is let through.
+        let fields = whole.as_object().expect("an object");
+        for name in fields.keys() {
+            let mut less = whole.clone();
+            less.as_object_mut().map(|fields| fields.remove(name));
+            assert!(!schema.is_valid(&less), "{arguments:?} without {name}");
+        }
+        let mut more = whole.clone();
+        more["surprise"] = Value::from(1);
+        assert!(!schema.is_valid(&more), "{arguments:?}");
+    }
+    let shown = run(&mut mpps(&["backends", "lo", "--json"])).fine();
+    let mut whole: Value = serde_json::from_str(&shown.out).expect("it is JSON");
+    // What a loopback interface does not have, a card does.
+    let nic = &mut whole["facts"]["nic"];
+    nic["function"] = json!({ "address": "0000:03:00.0", "vendor": 5555, "device": 4099 });
+    nic["virtual_functions"] = json!({ "total": 8, "now": 0 });
+    nic["filters"] = json!("on");
+    nic["rules"] = json!({ "is": 3 });
+    assert_eq!(common::faults(&schema, &whole), [""; 0]);
+    whole["facts"]["nic"]["rules"] = json!({ "is": "three" });
+    assert!(!schema.is_valid(&whole));
 }
 
 fn every_technique_has_its_reason() {

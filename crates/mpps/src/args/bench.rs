@@ -11,7 +11,9 @@ use std::time::Duration;
 #[command(
     after_help = "Everything happens inside two network namespaces that vanish with the \
     program; with --sender it measures what really arrives at --address. Exit status: 0 every ledger \
-    balances, 1 one does not, 2 it could not be done, 130 interrupted."
+    balances, 1 one does not, 2 it could not be done, 130 interrupted. With --sender the ledgers do not \
+    decide, since what was lost on the way is nobody's count here: 0 all paths were measured, 2 it could \
+    not be done or nothing arrived, 130 interrupted."
 )]
 pub(crate) struct BenchArgs {
     /// One short repeat per row; not for comparison
@@ -31,8 +33,11 @@ pub(crate) struct BenchArgs {
     #[arg(long)]
     pub(crate) list: bool,
     /// Offer each path 0.25 to 4 times its peak, queue and application on one CPU
-    #[arg(long)]
+    #[arg(long, conflicts_with = "sender")]
     pub(crate) overload: bool,
+    /// Early drops of traffic over 1, 2 and 4 receive queues: what is left of a CPU's rate
+    #[arg(long, conflicts_with_all = ["overload", "sender"])]
+    pub(crate) spread: bool,
     /// Flows, by source port, 1 to 65535
     #[arg(long, default_value_t = 1, value_name = "N")]
     pub(crate) flows: usize,

@@ -17,7 +17,8 @@ pub(crate) struct LabArgs {
     /// Which ladder
     #[arg(default_value = "udp", value_name = "LADDER")]
     pub(crate) ladder: Ladder,
-    /// One short repeat per rung, under 20 s; not for comparison
+    /// One short repeat per rung, under 20 s (tcp: small bodies only, under 30 s); not for
+    /// comparison
     #[arg(long, conflicts_with_all = ["seconds", "repeat"])]
     pub(crate) quick: bool,
     /// Length of each repeat
@@ -27,26 +28,32 @@ pub(crate) struct LabArgs {
     #[arg(long, default_value_t = 5, value_name = "N",
           value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub(crate) repeat: u16,
-    /// Only these rungs: 1,2,4a
+    /// Only these rungs: 1,2,4a; of tcp these cells: 1,3/nginx,3/mpps/base/16k
     #[arg(long, value_name = "RUNG,...", value_delimiter = ',')]
     pub(crate) only: Vec<String>,
-    /// List the rungs of this host and end
+    /// List the rungs, or the cells of tcp, of this host and end
     #[arg(long)]
     pub(crate) list: bool,
     /// Datagrams that each send call hands over as one train, cut before the link, so that one
-    /// sending CPU outruns the receiver; 1 sends as the article did
-    #[arg(long, default_value_t = 4, value_name = "N",
-          value_parser = clap::value_parser!(u16).range(1..=64))]
-    pub(crate) train: u16,
-    /// How packets get to the CPU of their receive queue
-    #[arg(long, default_value = "threaded-napi", value_name = "HOW")]
-    pub(crate) delivery: DeliveryArg,
-    /// Data file
-    #[arg(long, default_value = "lab.json", value_name = "FILE")]
-    pub(crate) json: PathBuf,
-    /// Report file
-    #[arg(long, default_value = "lab.html", value_name = "FILE")]
-    pub(crate) html: PathBuf,
+    /// sending CPU outruns the receiver; 1 sends as the article did [default: 4; udp only]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub(crate) train: Option<u16>,
+    /// How packets get to the CPU of their receive queue [default: threaded-napi; udp only]
+    #[arg(long, value_name = "HOW")]
+    pub(crate) delivery: Option<DeliveryArg>,
+    /// Connections in flight [default: 128; tcp only]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    pub(crate) connections: Option<u64>,
+    /// How long the server's queue waits between polls in the step of moderation [default: 100us;
+    /// tcp only]
+    #[arg(long, value_name = "TIME", value_parser = value::moderation)]
+    pub(crate) moderation: Option<Duration>,
+    /// Data file [default: lab.json, or lab-tcp.json]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+    /// Report file [default: lab.html, or lab-tcp.html]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) html: Option<PathBuf>,
     /// Open a shell on the receiver host instead of measuring
     #[arg(long, conflicts_with_all = ["quick", "list", "only"])]
     pub(crate) shell: bool,
@@ -60,6 +67,43 @@ pub(crate) struct LabArgs {
 pub(crate) enum Ladder {
     /// One million UDP packets per second
     Udp,
+    /// Short TCP connections: the experiments of the 2014 paper, on our server and on others
+    Tcp,
+}
+
+impl LabArgs {
+    /// Names an option that the ladder does not have, if one was given.
+    pub(crate) fn foreign(&self) -> Option<&'static str> {
+        let given = match self.ladder {
+            Ladder::Udp => [
+                ("--connections", self.connections.is_some()),
+                ("--moderation", self.moderation.is_some()),
+                ("", false),
+                ("", false),
+            ],
+            Ladder::Tcp => [
+                ("--train", self.train.is_some()),
+                ("--delivery", self.delivery.is_some()),
+                ("--shell", self.shell),
+                ("a command", !self.command.is_empty()),
+            ],
+        };
+        let given = given.iter().find(|(_, is_given)| *is_given);
+        given.map(|(name, _)| *name)
+    }
+
+    /// The data file and the report file.
+    pub(crate) fn files(&self) -> (PathBuf, PathBuf) {
+        let stem = match self.ladder {
+            Ladder::Udp => "lab",
+            Ladder::Tcp => "lab-tcp",
+        };
+        let or = |given: &Option<PathBuf>, kind: &str| {
+            let own = || PathBuf::from(format!("{stem}.{kind}"));
+            given.clone().unwrap_or_else(own)
+        };
+        (or(&self.json, "json"), or(&self.html, "html"))
+    }
 }
 
 /// How packets get to the CPU of their receive queue.

@@ -60,7 +60,7 @@ fn cheapest(rows: &[&BenchRow]) -> Option<String> {
     let sleeping: Vec<&BenchRow> = rows
         .iter()
         .copied()
-        .filter(|row| !row.mode.starts_with("spin") && whole_cost(row).is_some())
+        .filter(|row| row.variant != "spin" && whole_cost(row).is_some())
         .collect();
     let cheapest = best(&sleeping, |row| -whole_cost(row).unwrap_or(f64::INFINITY))?;
     let (cost, base) = (whole_cost(cheapest)?, whole_cost(reference)?);
@@ -115,9 +115,9 @@ fn is_socket(row: &BenchRow) -> bool {
 
 /// `af_xdp, spin`.
 fn name(row: &BenchRow) -> String {
-    match row.mode.split_once(':') {
-        Some((variant, _)) => format!("{} ({variant})", row.path),
-        None => row.path.clone(),
+    match row.variant.as_str() {
+        "" => row.path.clone(),
+        variant => format!("{} ({variant})", row.path),
     }
 }
 
@@ -126,12 +126,12 @@ mod tests {
     use super::super::result::CpuCost;
     use super::*;
 
-    fn row(path: &str, mode: &str, shares_cpu: bool, mpps: f64, app: f64) -> BenchRow {
+    fn row(path: &str, variant: &str, shares_cpu: bool, mpps: f64, app: f64) -> BenchRow {
         BenchRow {
             path: path.to_owned(),
-            mode: mode.to_owned(),
+            variant: variant.to_owned(),
             shares_cpu,
-            reference: path == "recvmmsg" && mode == "socket",
+            reference: path == "recvmmsg" && variant.is_empty(),
             mpps_median: Some(mpps),
             cpu_ns_per_packet: Some(CpuCost {
                 app: Some(app),
@@ -146,13 +146,13 @@ mod tests {
     fn names_the_path_for_each_need() {
         let (alone, shared) = (false, true);
         let rows = [
-            row("af_xdp", "spin: native XDP", alone, 3.0, 900.0),
-            row("af_xdp", "poll: native XDP", alone, 2.8, 60.0),
-            row("xdp_drop", "untouched", alone, 4.0, 0.0),
-            row("io_uring", "socket", alone, 1.4, 500.0),
-            row("recvmmsg", "socket", alone, 1.0, 600.0),
-            row("recvmmsg", "socket", shared, 0.2, 600.0),
-            row("af_xdp", "poll: native XDP", shared, 0.9, 60.0),
+            row("af_xdp", "spin", alone, 3.0, 900.0),
+            row("af_xdp", "poll", alone, 2.8, 60.0),
+            row("xdp_drop", "packet untouched", alone, 4.0, 0.0),
+            row("io_uring", "", alone, 1.4, 500.0),
+            row("recvmmsg", "", alone, 1.0, 600.0),
+            row("recvmmsg", "", shared, 0.2, 600.0),
+            row("af_xdp", "poll", shared, 0.9, 60.0),
         ];
         let said = advice(&rows);
         assert_eq!(said.len(), 4, "{said:?}");
@@ -166,8 +166,8 @@ mod tests {
     fn what_is_alike_is_not_recommended() {
         let alone = false;
         let rows = [
-            row("recvmmsg", "socket", alone, 1.0, 600.0),
-            row("io_uring", "socket", alone, 1.05, 600.0),
+            row("recvmmsg", "", alone, 1.0, 600.0),
+            row("io_uring", "", alone, 1.05, 600.0),
         ];
         let said = advice(&rows);
         assert!(said[0].contains("stay with recvmmsg"), "{said:?}");

@@ -150,7 +150,7 @@ impl Row<'_> {
     fn result(self) -> Option<BenchRow> {
         let described = BenchRow {
             path: self.path.name.to_owned(),
-            mode: self.path.variant.to_owned(),
+            variant: self.path.variant.to_owned(),
             napi: self.stage.napi_place(),
             shares_cpu: self.stage.napi == Napi::WithApplication,
             reference: self.path.reference,
@@ -175,12 +175,8 @@ impl Row<'_> {
         });
         let ledgers: Vec<Ledger> = self.samples.iter().map(|one| one.ledger.clone()).collect();
         let last = self.samples.last()?;
-        let mode = match self.path.variant {
-            "" => last.mode.clone(),
-            variant => format!("{variant}: {}", last.mode),
-        };
         Some(BenchRow {
-            mode,
+            mode: last.mode.clone(),
             mpps_median: median(&rates),
             mpps_samples: rates,
             offered_mpps_median: median(&offered),

@@ -164,7 +164,7 @@ impl Live<'_> {
     fn row(&self, path: &Path, obstacle: Option<String>, runs: &[Run]) -> BenchRow {
         let described = BenchRow {
             path: path.name.to_owned(),
-            mode: path.variant.to_owned(),
+            variant: path.variant.to_owned(),
             napi: "where the card's interrupts go".to_owned(),
             reference: path.reference,
             queues: 1,
@@ -187,10 +187,7 @@ impl Live<'_> {
             (sums.0 + run.ledger.delivered, sums.1 + run.ledger.offered)
         });
         BenchRow {
-            mode: match path.variant {
-                "" => last.mode.clone(),
-                variant => format!("{variant}: {}", last.mode),
-            },
+            mode: last.mode.clone(),
             mpps_median: median(&rates),
             mpps_samples: rates,
             delivered_ratio: (sums.1 > 0).then(|| sums.0 as f64 / sums.1 as f64),

@@ -136,6 +136,11 @@ pub(crate) const PATHS: &[Path] = &[
 ];
 
 impl Path {
+    /// True if nobody receives: a rule drops and counts the packets.
+    pub(crate) fn is_rule(&self) -> bool {
+        matches!(self.takes, Takes::Rule(_))
+    }
+
     /// True if the receiver polls the queue itself, on its own CPU.
     pub(crate) fn polls_itself(&self) -> bool {
         self.variant == "busy poll"

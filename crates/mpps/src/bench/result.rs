@@ -41,7 +41,11 @@ pub struct BenchResult {
     /// `--overload`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub overload: Vec<OverloadCurve>,
-    /// Which path to choose for which need, from these figures, a sentence each.
+    /// What early drops make of traffic that is spread over more and more queues; empty without
+    /// `--spread`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub spread: Vec<SpreadRow>,
+    /// What follows from these figures, a sentence each: which path to choose for which need.
     pub advice: Vec<String>,
 }
 
@@ -51,7 +55,9 @@ pub struct BenchRow {
     /// `recv`, `recvmmsg`, `io_uring`, `packet_mmap`, `af_xdp`, `dpdk`, `pcap`, `xdp_drop`,
     /// `nft_ingress_drop`, `nft_raw_drop`, `iptables_raw_drop`.
     pub path: String,
-    /// Which way of the path this is: what was asked for, and what the kernel granted.
+    /// Which way of the path was asked for, in few words: `spin`; empty for the plain one.
+    pub variant: String,
+    /// What the kernel granted: `native XDP, copy`; empty for a path that did not run.
     pub mode: String,
     /// Where NAPI ran: `generator's CPU 0`, `application's CPU 1`.
     pub napi: String,
@@ -114,7 +120,9 @@ pub struct CpuCost {
 pub struct OverloadCurve {
     /// The path.
     pub path: String,
-    /// Its mode.
+    /// Which way of it was asked for; empty for the plain one.
+    pub variant: String,
+    /// What the kernel granted.
     pub mode: String,
     /// Where NAPI ran.
     pub napi: String,
@@ -124,19 +132,78 @@ pub struct OverloadCurve {
     pub kept: f64,
     /// The points, by load.
     pub points: Vec<OverloadPoint>,
+    /// What a reader has to know of this curve: a load that could not be offered.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
 }
 
 /// One point of an [`OverloadCurve`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct OverloadPoint {
-    /// Load asked for, in multiples of the path's peak.
+    /// Load asked for, in multiples of the path's peak; of an unpaced point the load that it was.
     pub load: f64,
-    /// Offered rate in million datagrams per second; less than asked where the sender had no more.
+    /// True if the sender was not paced: as fast as it goes.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unpaced: bool,
+    /// Offered rate in million datagrams per second.
     pub offered_mpps: f64,
     /// Delivered rate in million datagrams per second.
     pub goodput_mpps: f64,
     /// Where every packet went.
     pub ledger: Ledger,
+}
+
+/// An early drop whose traffic comes by so many queues, measured or skipped.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct SpreadRow {
+    /// `xdp_drop`, `nft_ingress_drop`, `nft_raw_drop`, `iptables_raw_drop`.
+    pub path: String,
+    /// Which way of it; empty for the plain one.
+    pub variant: String,
+    /// Where and how it drops; empty for a row that did not run.
+    pub mode: String,
+    /// What sent, and on which CPUs. Rows of one sender compare with each other.
+    pub sender: String,
+    /// Receive queues that the traffic was sent to.
+    pub queues: u16,
+    /// The CPU whose kernel thread served each queue, in the order of the queues; empty where the
+    /// scheduler chose, and in a row that did not run.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub queue_cpus: Vec<usize>,
+    /// Why the row did not run. A skipped row has no ledgers and no figures.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub skipped: Option<String>,
+    /// Median of `mpps_samples`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mpps_median: Option<f64>,
+    /// Packets dropped by the rule, over all queues, of each repeat, in million per second.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub mpps_samples: Vec<f64>,
+    /// Median of the offered rate over the same repeats, in million datagrams per second.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub offered_mpps_median: Option<f64>,
+    /// Dropped by the rule over offered, all repeats together. Near 1 the sender was the slower
+    /// one, and the rate is the sender's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delivered_ratio: Option<f64>,
+    /// Packets that each queue's thread took from its ring, in million per second, medians, in the
+    /// order of the queues.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub queue_mpps: Vec<f64>,
+    /// CPU time of the queues' kernel threads per packet, in nanoseconds, median; none where they
+    /// have no threads.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub napi_ns_per_packet: Option<f64>,
+    /// Packets per CPU time of these threads: what one CPU handles that does nothing else, in
+    /// million per second.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mpps_per_cpu: Option<f64>,
+    /// What the article of 2015 measured for the same, on its network card.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub article_mpps_per_cpu: Option<f64>,
+    /// Where every packet of each repeat went, in the order of `mpps_samples`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ledgers: Vec<Ledger>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -183,7 +250,11 @@ impl BenchResult {
             let ledgers = curve.points.iter().map(|point| &point.ledger).collect();
             (&curve.path, ledgers)
         });
-        for (path, ledgers) in rows.chain(curves) {
+        let spread = result
+            .spread
+            .iter()
+            .map(|row| (&row.path, row.ledgers.iter().collect()));
+        for (path, ledgers) in rows.chain(curves).chain(spread) {
             if ledgers.iter().any(|ledger| !ledger.adds_up()) {
                 return Err(BenchParseError::Ledger { path: path.clone() });
             }

@@ -14,6 +14,8 @@ use std::time::Duration;
 pub(crate) struct Sample {
     pub(crate) mpps: f64,
     pub(crate) offered_mpps: f64,
+    /// What each queue's poll took from its ring, in the order of the queues.
+    pub(crate) queue_mpps: Vec<f64>,
     pub(crate) cost: Cost,
     pub(crate) ledger: Ledger,
     pub(crate) mode: String,
@@ -52,18 +54,16 @@ impl Stage<'_> {
                 cost(report),
             ),
         };
-        let polled: i64 = receiver
-            .queue_packets(self.lab.receiver().interface())
-            .iter()
-            .map(|queue| queue.packets)
-            .sum();
-        let softirq_ns = traffic
-            .napi
-            .filter(|_| polled > 0)
-            .map(|napi| napi.run_ns as f64 / polled as f64);
+        let queues = receiver.queue_packets(self.lab.receiver().interface());
+        let polled: i64 = queues.iter().map(|queue| queue.packets).sum();
+        let run_ns: u64 = traffic.napi.iter().map(|napi| napi.run_ns).sum();
+        let is_metered = polled > 0 && !traffic.napi.is_empty();
+        let softirq_ns = is_metered.then(|| run_ns as f64 / polled as f64);
+        let packets = queues.iter().map(|queue| queue.packets.max(0) as u64);
         Ok(Sample {
             mpps,
             offered_mpps: mega(traffic.tx.offered(), seconds),
+            queue_mpps: packets.map(|count| mega(count, seconds)).collect(),
             cost: Cost { softirq_ns, ..cost },
             polled_share: receiver
                 .snmp("TcpExt.BusyPollRxPackets")

@@ -1,5 +1,6 @@
 //! The traffic of the comparison: the same for every path, from a sender that outruns them all.
 
+use super::rotation::Rotation;
 use anyhow::{Context, Result};
 use mpps_io::backend::{self, Support};
 use mpps_io::{Tx, TxConfig};
@@ -62,8 +63,24 @@ impl Sender {
         self.backend == "sendmmsg"
     }
 
-    /// Opens it inside the sending host.
-    pub(crate) fn open(&self, lab: &Lab, target: IpAddr) -> Result<Box<dyn Tx>> {
+    /// The backend that sends.
+    pub(crate) fn backend(&self) -> &'static str {
+        self.backend
+    }
+
+    /// Opens it inside the sending host; to several targets in turn, a socket each.
+    pub(crate) fn open(&self, lab: &Lab, targets: &[IpAddr]) -> Result<Box<dyn Tx>> {
+        let opened = targets.iter().enumerate();
+        let opened = opened.map(|(nth, target)| self.open_one(lab, *target, nth));
+        let mut opened = opened.collect::<Result<Vec<_>>>()?;
+        match opened.len() {
+            1 => Ok(opened.remove(0)),
+            _ => Ok(Box::new(Rotation::new(opened)?)),
+        }
+    }
+
+    /// Opens the one to the nth target, with source ports of its own.
+    fn open_one(&self, lab: &Lab, target: IpAddr, nth: usize) -> Result<Box<dyn Tx>> {
         let backend = backend::find(self.backend)?;
         let mut config = TxConfig::new(SocketAddr::new(target, PORT));
         let first = match self.flows {
@@ -71,6 +88,9 @@ impl Sender {
             flows if usize::from(SOURCE_PORT) + flows <= 65_536 => SOURCE_PORT,
             _ => 1,
         };
+        let first = usize::from(first) + nth * self.flows;
+        let first = u16::try_from(first)
+            .with_context(|| format!("--flows {}: no so many source ports", self.flows))?;
         let any: IpAddr = match target {
             IpAddr::V4(_) => std::net::Ipv4Addr::UNSPECIFIED.into(),
             IpAddr::V6(_) => std::net::Ipv6Addr::UNSPECIFIED.into(),

@@ -45,7 +45,14 @@ impl Cpus {
     }
 }
 
-/// A lab whose receive queue has its CPU, with the two programs' CPUs.
+/// A sending thread: its CPU, and the receive queues that its packets are for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Feed {
+    pub(crate) cpu: usize,
+    pub(crate) queues: Vec<u16>,
+}
+
+/// A lab whose receive queues have their CPUs, with the programs' CPUs.
 #[derive(Debug)]
 pub(crate) struct Stage<'a> {
     pub(crate) lab: Lab,
@@ -53,6 +60,8 @@ pub(crate) struct Stage<'a> {
     pub(crate) napi: Napi,
     pub(crate) sender: &'a Sender,
     pub(crate) interrupt: &'a Interrupt,
+    /// Who sends.
+    pub(crate) feeds: Vec<Feed>,
     /// True while the queue is left to a receiver that polls.
     deferred: Cell<bool>,
 }
@@ -82,15 +91,54 @@ impl<'a> Stage<'a> {
             napi,
             sender,
             interrupt,
+            feeds: vec![Feed {
+                cpu: cpus.generator,
+                queues: vec![0],
+            }],
+            deferred: Cell::new(false),
+        })
+    }
+
+    /// Makes the two hosts, with a receive queue for each of these CPUs, served by a kernel thread
+    /// there. Only rules run on it: there is no CPU for an application.
+    pub(crate) fn spread(
+        feeds: Vec<Feed>,
+        queue_cpus: &[usize],
+        sender: &'a Sender,
+        interrupt: &'a Interrupt,
+    ) -> Result<Self> {
+        let generator = feeds.first().context("nobody sends")?.cpu;
+        let config = LabConfig {
+            queues: u16::try_from(queue_cpus.len()).context("too many queues")?,
+            queue_cpus: queue_cpus.to_vec(),
+            delivery: Delivery::ThreadedNapi,
+            ..LabConfig::default()
+        };
+        Ok(Self {
+            lab: Lab::new(&config)?,
+            cpus: Cpus {
+                generator,
+                application: generator,
+            },
+            napi: Napi::Metered,
+            sender,
+            interrupt,
+            feeds,
             deferred: Cell::new(false),
         })
     }
 
     /// Where the traffic goes.
     pub(crate) fn target(&self) -> Result<IpAddr> {
-        let first = self.lab.receiver().v4().first();
-        let first = first.context("the receiving host has no address")?;
-        Ok((*first).into())
+        self.target_of(0)
+    }
+
+    /// An address whose packets take this queue, as far as addresses decide that.
+    pub(crate) fn target_of(&self, queue: u16) -> Result<IpAddr> {
+        let mut addresses = self.lab.receiver().v4().iter().copied().map(IpAddr::from);
+        let takes = |found: Option<u16>| found.is_none_or(|found| found == queue);
+        let target = addresses.find(|address| takes(self.lab.queue_of(*address)));
+        target.with_context(|| format!("the receiving host has no address of queue {queue}"))
     }
 
     /// Where NAPI runs.

@@ -19,8 +19,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub(crate) struct Traffic {
     pub(crate) tx: TxReport,
     pub(crate) taken: Taken,
-    /// The receiving queue's kernel thread, if it has one.
-    pub(crate) napi: Option<Schedstat>,
+    /// The kernel threads of the receiving queues; none if they have none.
+    pub(crate) napi: Vec<Schedstat>,
     /// Both hosts, before and after.
     pub(crate) before: (Snapshot, Snapshot),
     pub(crate) after: (Snapshot, Snapshot),
@@ -111,30 +111,21 @@ impl Stage<'_> {
         purpose: Purpose<'_>,
         finish: impl FnOnce() -> Result<()>,
     ) -> Result<Run> {
-        let tx = self.sender.open(&self.lab, self.target()?)?;
+        let stop = Stop::new();
+        let tasks = self.tasks(time, purpose, &stop)?;
         self.lab.settle()?;
         let before = self.snapshots()?;
         let drops = purpose.probe.map(DropProbe::counts).transpose()?;
         let napi = self.napi_time();
-        let stop = Stop::new();
-        let worker = TxWorker::spawn(TxTask {
-            tx,
-            cpu: Some(self.cpus.generator),
-            stamp: purpose.stamped.then_some(0),
-            end_markers: false,
-            rate_pps: purpose.rate_pps,
-            count: None,
-            duration: Some(time),
-            stop: stop.clone(),
-        })
-        .context("cannot start the sending thread")?;
-        while !worker.is_finished() {
+        let workers =
+            TxWorker::spawn_all(tasks, &stop).context("cannot start the sending threads")?;
+        while !workers.iter().all(TxWorker::is_finished) {
             if self.interrupt.came() {
                 stop.stop();
             }
             thread::sleep(LOOK);
         }
-        let mut tx = worker.join();
+        let mut tx = together(workers.into_iter().map(TxWorker::join));
         let served = self.napi_time();
         let settled = self.lab.settle();
         finish()?;
@@ -144,7 +135,7 @@ impl Stage<'_> {
         }
         Ok(Run {
             tx,
-            napi: used(napi, served),
+            napi: used(&napi, &served),
             before,
             after: self.snapshots()?,
             reasons: match (purpose.probe, drops) {
@@ -164,16 +155,37 @@ impl Stage<'_> {
         Ok((take(self.lab.sender())?, take(self.lab.receiver())?))
     }
 
-    fn napi_time(&self) -> Option<Schedstat> {
-        let thread = self.lab.napi_threads().first()?;
-        sched::schedstat(thread.pid, thread.pid).ok()
+    /// What each feed's thread is to do.
+    fn tasks(&self, time: Duration, purpose: Purpose<'_>, stop: &Stop) -> Result<Vec<TxTask>> {
+        let tasks = self.feeds.iter().map(|feed| {
+            let targets = feed.queues.iter().map(|queue| self.target_of(*queue));
+            let targets = targets.collect::<Result<Vec<_>>>()?;
+            Ok(TxTask {
+                tx: self.sender.open(&self.lab, &targets)?,
+                cpu: Some(feed.cpu),
+                stamp: purpose.stamped.then_some(0),
+                end_markers: false,
+                rate_pps: purpose.rate_pps,
+                count: None,
+                duration: Some(time),
+                stop: stop.clone(),
+            })
+        });
+        tasks.collect()
+    }
+
+    /// The time that the queues' threads used so far; none unless it is known of all.
+    fn napi_time(&self) -> Vec<Schedstat> {
+        let threads = self.lab.napi_threads().iter();
+        let times = threads.map(|thread| sched::schedstat(thread.pid, thread.pid));
+        times.collect::<Result<_, _>>().unwrap_or_default()
     }
 }
 
 /// A run without what took its packets.
 struct Run {
     tx: TxReport,
-    napi: Option<Schedstat>,
+    napi: Vec<Schedstat>,
     before: (Snapshot, Snapshot),
     after: (Snapshot, Snapshot),
     reasons: Option<Vec<ReasonCount>>,
@@ -193,13 +205,35 @@ impl Run {
     }
 }
 
-fn used(then: Option<Schedstat>, now: Option<Schedstat>) -> Option<Schedstat> {
-    let (then, now) = (then?, now?);
-    Some(Schedstat {
+fn used(then: &[Schedstat], now: &[Schedstat]) -> Vec<Schedstat> {
+    let pairs = then.iter().zip(now);
+    let used = pairs.map(|(then, now)| Schedstat {
         run_ns: now.run_ns.saturating_sub(then.run_ns),
         wait_ns: now.wait_ns.saturating_sub(then.wait_ns),
-        ..now
-    })
+        ..*now
+    });
+    used.collect()
+}
+
+/// What several senders did, as if they were one: from the first one's start to the last one's end.
+fn together(reports: impl Iterator<Item = TxReport>) -> TxReport {
+    let merge = |mut sum: TxReport, one: TxReport| {
+        for (errno, count) in one.refused {
+            *sum.refused.entry(errno).or_default() += count;
+        }
+        sum.accepted += one.accepted;
+        sum.flows.extend(one.flows);
+        sum.end_markers += one.end_markers;
+        sum.calls += one.calls;
+        sum.blocked += one.blocked;
+        sum.first_ns = sum.first_ns.min(one.first_ns);
+        sum.last_ns = sum.last_ns.max(one.last_ns);
+        sum.cpu_ns += one.cpu_ns;
+        sum.cpu_wait_ns += one.cpu_wait_ns;
+        sum.error = sum.error.or(one.error);
+        sum
+    };
+    reports.reduce(merge).unwrap_or_default()
 }
 
 /// Waits until the receiver has emptied its buffers: nothing new over three looks.

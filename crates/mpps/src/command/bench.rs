@@ -3,9 +3,10 @@
 use super::lab::{files::OutputFile, progress};
 use super::{Outcome, command_line, kernel_release};
 use crate::args::BenchArgs;
-use crate::bench::result::{BENCH_SCHEMA, BenchResult, OverloadCurve};
+use crate::bench::result::{BENCH_SCHEMA, BenchResult, OverloadCurve, SpreadRow};
 use crate::bench::{
-    Comparison, Cpus, Live, Loads, Napi, PATHS, Path, Schedule, Sender, Stage, advice, overload,
+    Arrangement, Comparison, Cpus, Live, Loads, Napi, PATHS, Path, Schedule, Sender, Spread, Stage,
+    advice, overload, spread_advice,
 };
 use crate::output::{self, Stream};
 use crate::report::bench::text::BenchText;
@@ -27,6 +28,10 @@ pub(super) fn run(args: BenchArgs) -> Result<Outcome> {
         args.flows
     );
     ensure!(
+        !args.spread || paths.iter().any(Path::is_rule),
+        "--spread: it is of the paths that drop early, whose names end in _drop, and --only names none"
+    );
+    ensure!(
         args.json != args.html,
         "--json and --html name the same file"
     );
@@ -40,13 +45,17 @@ pub(super) fn run(args: BenchArgs) -> Result<Outcome> {
     }
     let sender =
         Sender::choose(args.generator.as_deref(), args.flows, args.size).context("--generator")?;
-    let cpus = Cpus::choose(&Topology::read()?);
+    let topology = Topology::read()?;
+    let cpus = Cpus::choose(&topology);
     let interrupt = Interrupt::listen()?;
     if let (Some(host), Some(address)) = (&args.sender, args.address) {
         return live(&args, &paths, host, address, cpus, &interrupt);
     }
     if args.list {
         return list(&paths, cpus, &sender, &interrupt);
+    }
+    if args.spread {
+        return spread(&args, &paths, &topology.usable(), &sender, &interrupt);
     }
     measure(&args, &paths, cpus, &sender, &interrupt)
 }
@@ -118,6 +127,7 @@ fn measure(
         notes: notes(&stages),
         rows: Vec::new(),
         overload: Vec::new(),
+        spread: Vec::new(),
         advice: Vec::new(),
     };
     if args.overload {
@@ -136,11 +146,74 @@ fn measure(
     }
     drop(stages);
     report(&result, json, page)?;
-    Ok(match (result.complete, balances(&result)) {
+    Ok(outcome(&result))
+}
+
+fn outcome(result: &BenchResult) -> Outcome {
+    match (result.complete, balances(result)) {
         (false, _) => Outcome::Interrupted,
         (true, false) => Outcome::Found,
         (true, true) => Outcome::Fine,
-    })
+    }
+}
+
+/// Early drops of traffic that comes by more and more queues.
+fn spread(
+    args: &BenchArgs,
+    paths: &[Path],
+    usable: &[usize],
+    sender: &Sender,
+    interrupt: &Interrupt,
+) -> Result<Outcome> {
+    let json = OutputFile::try_out(&args.json)?;
+    let page = OutputFile::try_out(&args.html)?;
+    let started = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
+    let sockets = Sender::choose(Some("sendmmsg"), args.flows, args.size)?;
+    let mut arrangements = Arrangement::all(sender, usable, interrupt)?;
+    // The generator reaches as many queues as there are CPUs. A socket reaches all, and is slower:
+    // both are shown, unless one was asked for.
+    let may_add = args.generator.is_none() && sender.redirects();
+    if may_add && !Arrangement::is_complete(&arrangements) {
+        arrangements.extend(Arrangement::all(&sockets, usable, interrupt)?);
+    }
+    let stages: Vec<&Stage<'_>> = arrangements.iter().filter_map(Arrangement::stage).collect();
+    let first = stages.first().context("no stage to run on")?;
+    let fingerprint = fingerprint(first)?;
+    let notes = notes(stages.iter().copied());
+    let mut experiment = Spread::new(&arrangements, paths, schedule(args))?;
+    let bar = progress(experiment.steps());
+    let ran = experiment.run(|path| {
+        bar.set_message(path.title());
+        bar.inc(1);
+    });
+    bar.finish_and_clear();
+    let complete = ran?;
+    let rows: Vec<SpreadRow> = experiment.results();
+    let result = BenchResult {
+        schema: BENCH_SCHEMA.to_owned(),
+        fingerprint,
+        command: command_line(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        started,
+        quick: args.quick,
+        complete,
+        placement: format!(
+            "two hosts on this machine   {} usable CPUs   Linux {}",
+            usable.len(),
+            kernel_release()
+        ),
+        sender: sender.sentence(),
+        flows: args.flows,
+        payload_bytes: args.size,
+        notes,
+        rows: Vec::new(),
+        overload: Vec::new(),
+        advice: spread_advice(&rows),
+        spread: rows,
+    };
+    drop(arrangements);
+    report(&result, json, page)?;
+    Ok(outcome(&result))
 }
 
 /// Measures what another host sends here.
@@ -205,6 +278,7 @@ fn live(
         advice: advice(&rows),
         rows,
         overload: Vec::new(),
+        spread: Vec::new(),
     };
     report(&result, json, page)?;
     Ok(if complete {
@@ -259,9 +333,9 @@ fn curves(
     Ok((curves, true))
 }
 
-fn notes(stages: &[Stage<'_>]) -> Vec<String> {
+fn notes<'a>(stages: impl IntoIterator<Item = &'a Stage<'a>>) -> Vec<String> {
     let mut notes: Vec<String> = Vec::new();
-    for note in stages.iter().flat_map(|stage| stage.lab.notes()) {
+    for note in stages.into_iter().flat_map(|stage| stage.lab.notes()) {
         if !notes.contains(note) {
             notes.push(note.clone());
         }

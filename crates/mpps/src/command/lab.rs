@@ -1,15 +1,16 @@
 //! `mpps lab`: the ladder on two hosts inside this machine, or a shell on one of them.
 
 pub(super) mod files;
+mod tcp;
 
 use super::{Outcome, command_line, kernel_release};
-use crate::args::{DeliveryArg, LabArgs};
+use crate::args::{DeliveryArg, LabArgs, Ladder};
 use crate::ladder::{Bench, Climb, Layout, Rung, Schedule, rungs};
 use crate::output::{self, Stream};
 use crate::report::{html, text::Text};
 use crate::result::{LAB_SCHEMA, LabResult};
 use crate::signal::Interrupt;
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use files::OutputFile;
 use indicatif::{ProgressBar, ProgressStyle};
 use mpps_host::{Fingerprint, Ledger, Topology};
@@ -19,13 +20,22 @@ use std::os::fd::AsRawFd;
 use std::process::Command;
 use std::time::{Duration, SystemTime};
 
+/// Datagrams per send call: with so many one sending CPU outruns the receiver.
+const TRAIN: u16 = 4;
+
 /// Climbs the ladder, lists it, or opens a shell on the receiver host.
 pub(super) fn run(args: LabArgs) -> Result<Outcome> {
+    if let Some(option) = args.foreign() {
+        bail!("{option} is not for this ladder; `mpps lab --help` tells which it is for");
+    }
+    if args.ladder == Ladder::Tcp {
+        return tcp::run(&args);
+    }
     // An ordinary user gets a user namespace of its own, which must happen while there is one
     // thread: unshare(2), CLONE_NEWUSER.
     let ordinary = !capability::effective(capability::CAP_SYS_ADMIN)
         || !capability::effective(capability::CAP_NET_ADMIN);
-    let layout = Layout::new(Topology::read()?, args.train);
+    let layout = Layout::new(Topology::read()?, args.train.unwrap_or(TRAIN));
     let chosen = choose(rungs(&layout), &args.only)?;
     if args.list {
         return list(&chosen);
@@ -83,8 +93,8 @@ fn config(args: &LabArgs, layout: &Layout) -> LabConfig {
 
 fn delivery(args: &LabArgs) -> Delivery {
     match args.delivery {
-        DeliveryArg::ThreadedNapi => Delivery::ThreadedNapi,
-        DeliveryArg::Rps => Delivery::Rps,
+        None | Some(DeliveryArg::ThreadedNapi) => Delivery::ThreadedNapi,
+        Some(DeliveryArg::Rps) => Delivery::Rps,
     }
 }
 
@@ -154,14 +164,16 @@ fn visit(args: &LabArgs, layout: &Layout) -> Result<Outcome> {
     ))
 }
 
+/// The data file and the report file, tried before anything is measured.
+fn output_files(args: &LabArgs) -> Result<(OutputFile, OutputFile)> {
+    let (json, html) = args.files();
+    ensure!(json != html, "--json and --html name the same file");
+    Ok((OutputFile::try_out(&json)?, OutputFile::try_out(&html)?))
+}
+
 /// Measures, reports as far as it came, and says whether every ledger balances.
 fn climb(args: &LabArgs, mut layout: Layout) -> Result<Outcome> {
-    ensure!(
-        args.json != args.html,
-        "--json and --html name the same file"
-    );
-    let json = OutputFile::try_out(&args.json)?;
-    let page = OutputFile::try_out(&args.html)?;
+    let (json, page) = output_files(args)?;
     let interrupt = Interrupt::listen()?;
     let started = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
     let lab = Lab::new(&config(args, &layout))?;
@@ -200,8 +212,8 @@ fn climb(args: &LabArgs, mut layout: Layout) -> Result<Outcome> {
         ),
         delivery: match args.delivery {
             _ if lab.queue_cpu(0).is_none() => "no CPU of their own (unplaced)".to_owned(),
-            DeliveryArg::ThreadedNapi => "threaded NAPI".to_owned(),
-            DeliveryArg::Rps => "RPS".to_owned(),
+            None | Some(DeliveryArg::ThreadedNapi) => "threaded NAPI".to_owned(),
+            Some(DeliveryArg::Rps) => "RPS".to_owned(),
         },
         notes,
         drop_probe_ns,

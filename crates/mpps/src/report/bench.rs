@@ -72,24 +72,15 @@ pub(crate) fn skipped(result: &BenchResult) -> Vec<(String, &str)> {
 /// The path and the way it was used: `af_xdp spin`; a reference has a star.
 pub(crate) fn name(row: &BenchRow) -> String {
     let star = if row.reference { " *" } else { "" };
-    match asked_and_granted(&row.mode, row.skipped.is_some()).0 {
-        "" => format!("{}{star}", row.path),
-        variant => format!("{} {variant}{star}", row.path),
-    }
+    format!("{}{star}", title(&row.path, &row.variant))
 }
 
-/// The mode that the kernel granted.
-pub(crate) fn mode(row: &BenchRow) -> &str {
-    asked_and_granted(&row.mode, row.skipped.is_some()).1
-}
-
-/// Parts a mode, `spin: native XDP, copy`, into what was asked for and what was granted. A row
-/// that did not run was granted nothing.
-pub(crate) fn asked_and_granted(mode: &str, is_skipped: bool) -> (&str, &str) {
-    if is_skipped {
-        return (mode, "");
+/// The path and the way it was used, without more: `af_xdp spin`.
+pub(crate) fn title(path: &str, variant: &str) -> String {
+    match variant {
+        "" => path.to_owned(),
+        variant => format!("{path} {variant}"),
     }
-    mode.split_once(": ").unwrap_or(("", mode))
 }
 
 /// The lowest and the highest repeat as a range, if there are two repeats to differ.
@@ -125,11 +116,12 @@ pub(crate) fn calls(per_packet: f64) -> String {
     }
 }
 
-/// All ledgers of a result, those of the overload curves included.
+/// All ledgers of a result, those of the overload curves and of spread traffic included.
 pub(crate) fn ledgers(result: &BenchResult) -> impl Iterator<Item = &Ledger> {
     let rows = result.rows.iter().flat_map(|row| row.ledgers());
     let points = result.overload.iter().flat_map(|curve| &curve.points);
-    rows.chain(points.map(|point| &point.ledger))
+    let spread = result.spread.iter().flat_map(|row| &row.ledgers);
+    rows.chain(points.map(|point| &point.ledger)).chain(spread)
 }
 
 /// True if no datagram is unaccounted for where the counters are exact.
@@ -202,17 +194,6 @@ pub(crate) mod tests {
         }
         result.rows.clear();
         assert!(Group::all(&result).is_empty());
-    }
-
-    #[test]
-    fn a_mode_is_what_was_asked_for_and_what_was_granted() {
-        let parts = |mode| asked_and_granted(mode, false);
-        assert_eq!(
-            parts("spin: native XDP, copy"),
-            ("spin", "native XDP, copy")
-        );
-        assert_eq!(parts("socket, copy"), ("", "socket, copy"));
-        assert_eq!(asked_and_granted("busy poll", true), ("busy poll", ""));
     }
 
     #[test]

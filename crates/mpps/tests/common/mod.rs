@@ -2,6 +2,7 @@
 //! the machine.
 #![allow(dead_code, reason = "each test program uses some of it")]
 
+use jsonschema::Validator;
 use libtest_mimic::{Arguments, Completion, Conclusion, Failed, Trial};
 use mpps_os::capability;
 use mpps_os::namespace::{NetNamespace, become_root_in_user_namespace};
@@ -133,17 +134,25 @@ pub(crate) fn mpps(arguments: &[&str]) -> Command {
 pub(crate) fn valid(path: &Path, schema: &str) -> String {
     let text = fs::read_to_string(path).expect("it was written");
     let value: Value = serde_json::from_str(&text).expect("it is JSON");
+    assert_eq!(faults(&validator(schema), &value), [""; 0]);
+    text
+}
+
+/// The schema of that name in `docs/schema/`.
+pub(crate) fn validator(schema: &str) -> Validator {
     let schemas = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/schema");
     let schema = fs::read_to_string(schemas.join(format!("{schema}.schema.json")));
     let schema: Value =
         serde_json::from_str(&schema.expect("the schema is published")).expect("it is JSON");
-    let validator = jsonschema::draft202012::new(&schema).expect("the schema is a schema");
-    let faults: Vec<String> = validator
-        .iter_errors(&value)
+    jsonschema::draft202012::new(&schema).expect("the schema is a schema")
+}
+
+/// What the schema has against a value, a line each with its place.
+pub(crate) fn faults(validator: &Validator, value: &Value) -> Vec<String> {
+    validator
+        .iter_errors(value)
         .map(|error| format!("{}: {error}", error.instance_path()))
-        .collect();
-    assert_eq!(faults, [""; 0]);
-    text
+        .collect()
 }
 
 /// Runs a copy of the command as an ordinary user, in a directory where everybody may write.

@@ -163,9 +163,10 @@ fn a_second_receiver_is_told_of_the_first() {
     let lab = lab();
     let (at, other) = (address(&lab, 4, PORT), address(&lab, 4, PORT + 1));
     let first = receiver(&lab, &at, &["af_xdp"], &[]);
+    let name = lab.receiver().interface();
     refused(
         &recv(&lab, &[&other, "--backend", "af_xdp"]),
-        &["XDP program is there already", "ip link"],
+        &["XDP program is there already", "ip link", name],
     );
     let generic = [&other, "--backend", "af_xdp", "--xdp", "generic"];
     refused(

@@ -3,6 +3,7 @@
 mod bars;
 mod curve;
 mod row;
+mod spread;
 
 use super::{Group, balanced, balances, inexact, name, skipped};
 use crate::bench::result::{BENCH_SCHEMA, BenchResult, BenchRow};
@@ -28,6 +29,10 @@ pub(crate) fn page(result: &BenchResult, data: Option<&str>) -> String {
             @if !result.overload.is_empty() {
                 h2 id="overload" { "Goodput against offered load" }
                 (curve::curves(&result.overload))
+            }
+            @if !result.spread.is_empty() {
+                h2 id="spread" { "Early drops over more and more queues" }
+                (spread::section(&result.spread))
             }
             @if !groups.is_empty() {
                 h2 id="ledgers" { "Where the packets went" }
@@ -144,6 +149,7 @@ mod tests {
         result.advice = vec![evil.to_owned()];
         for row in &mut result.rows {
             text(&mut row.path);
+            text(&mut row.variant);
             text(&mut row.mode);
             text(&mut row.napi);
             row.skipped.iter_mut().for_each(text);
@@ -163,9 +169,18 @@ mod tests {
                 }
             }
         }
+        for row in &mut result.spread {
+            text(&mut row.path);
+            text(&mut row.variant);
+            text(&mut row.mode);
+            text(&mut row.sender);
+            row.skipped.iter_mut().for_each(text);
+        }
         for curve in &mut result.overload {
             text(&mut curve.path);
+            text(&mut curve.variant);
             text(&mut curve.mode);
+            curve.notes = vec![evil.to_owned()];
             text(&mut curve.napi);
         }
         let page = page(&result, Some(evil));
@@ -210,6 +225,7 @@ mod tests {
         let mut result = fixture();
         result.rows.truncate(1);
         result.overload.clear();
+        result.spread.clear();
         assert!(!page(&result, None).contains("flag bad"));
         let ledger = result.rows[0].ledger.as_mut().expect("it was measured");
         ledger.offered += 5;

@@ -1,8 +1,9 @@
 //! The comparison as a table for a terminal.
 
 mod columns;
+pub(crate) mod spread;
 
-use super::{Group, balanced, inexact, ledgers, mode, name, skipped};
+use super::{Group, balanced, inexact, ledgers, name, skipped, title};
 use crate::bench::result::{BenchResult, BenchRow, OverloadCurve, OverloadPoint};
 use crate::report::table::{Cell, Paint, paragraph, row, unbroken};
 use crate::report::{disagreements, fault, hard_numbers, mpps, percent};
@@ -54,10 +55,14 @@ impl BenchText {
             text.push_str(&self.heading("goodput in Mpps against offered load"));
             let key = "█ received   ░ what is missing to all of it, or to the path's peak";
             text.push_str(&self.words(key, Paint::Faint));
+            let key =
+                "load: asked for, in multiples of the peak; full: not paced, as fast as it goes";
+            text.push_str(&self.words(key, Paint::Faint));
         }
         for curve in &result.overload {
             text.push_str(&self.curve(curve));
         }
+        text.push_str(&self.spread(&result.spread));
         text.push('\n');
         text + &self.closing(result, files)
     }
@@ -118,7 +123,7 @@ impl BenchText {
 
     fn row(&self, group: &Group<'_>, result: &BenchRow) -> String {
         let figures = Figures::of(group, result);
-        let words = format!("{}; NAPI: {}", mode(result), result.napi);
+        let words = format!("{}; NAPI: {}", result.mode, result.napi);
         let below = |words: String| {
             let below = Cell::left(words, self.width - INDENT - 1).paint(Paint::Faint);
             row(&[Cell::left("", INDENT - 2), below], self.colour)
@@ -143,29 +148,36 @@ impl BenchText {
 
     /// One overload curve, a bar per load.
     fn curve(&self, curve: &OverloadCurve) -> String {
-        let (variant, mode) = super::asked_and_granted(&curve.mode, false);
+        let of_peak = |point: &OverloadPoint| format!("{}x", multiple(point, curve.peak_mpps));
+        let most = curve.points.last().map_or_else(String::new, of_peak);
         let title = format!(
-            "{}: peak {}, keeps {} of it at the highest load",
-            format!("{} {variant}", curve.path).trim_end(),
+            "{}: peak {}, keeps {} of it at {most} offered",
+            title(&curve.path, &curve.variant),
             unbroken(&format!("{} Mpps", mpps(curve.peak_mpps))),
             unbroken(&percent(curve.kept)),
         );
         let mut text = self.heading(&title);
-        text.push_str(&self.words(&format!("{mode}; NAPI: {}", curve.napi), Paint::Faint));
+        let words = format!("{}; NAPI: {}", curve.mode, curve.napi);
+        text.push_str(&self.words(&words, Paint::Faint));
+        for note in &curve.notes {
+            text.push_str(&self.words(&format!("note: {note}"), Paint::Plain));
+        }
         let figures = [
             Cell::right("load", 5),
             Cell::right("offered", 7),
+            Cell::right("of peak", 7),
             Cell::right("received", 8),
         ];
         text.push_str(&row(
             &figures.map(|cell| cell.paint(Paint::Faint)),
             self.colour,
         ));
-        let room = self.width.saturating_sub(29).clamp(8, 60);
+        let room = self.width.saturating_sub(38).clamp(2, 60);
         for point in &curve.points {
             let cells = [
-                Cell::right(format!("{}x", point.load), 5),
+                Cell::right(load(point), 5),
                 Cell::right(mpps(point.offered_mpps), 7),
+                Cell::right(of_peak(point), 7),
                 Cell::right(mpps(point.goodput_mpps), 8),
                 Cell::left(bar(point, curve.peak_mpps, room), room),
             ];
@@ -193,8 +205,15 @@ impl BenchText {
         }
         for curve in &result.overload {
             for point in curve.points.iter().filter(|point| point.ledger.is_exact()) {
-                let which = format!(" at {}x", point.load);
+                let which = format!(" at load {}", load(point));
                 text.push_str(&self.doubt(&curve.path, &which, &point.ledger));
+            }
+        }
+        for row in &result.spread {
+            let name = title(&row.path, &row.variant);
+            for (at, ledger) in row.ledgers.iter().enumerate() {
+                let which = format!(" over {} queues, repeat {},", row.queues, at + 1);
+                text.push_str(&self.doubt(&name, &which, ledger));
             }
         }
         text
@@ -233,10 +252,30 @@ fn bar(point: &OverloadPoint, peak_mpps: f64, room: usize) -> String {
     "█".repeat(received) + &"░".repeat(missing)
 }
 
+/// The load that was asked for, or that none was: `2x`, `full`.
+fn load(point: &OverloadPoint) -> String {
+    match point.unpaced {
+        true => "full".to_owned(),
+        false => format!("{}x", point.load),
+    }
+}
+
+/// What was really offered over the path's peak.
+pub(crate) fn multiple(point: &OverloadPoint, peak_mpps: f64) -> String {
+    if peak_mpps > 0.0 {
+        let ratio = point.offered_mpps / peak_mpps;
+        let digits = if ratio < 9.95 { 2 } else { 0 };
+        format!("{ratio:.digits$}")
+    } else {
+        "-".to_owned()
+    }
+}
+
 /// What ran and how many ledgers balance, in one line.
 fn summary(result: &BenchResult) -> String {
     let measured = result.rows.iter().filter(|row| row.skipped.is_none());
-    let what = match (measured.count(), result.overload.len()) {
+    let spread = result.spread.iter().filter(|row| row.skipped.is_none());
+    let what = match (measured.count() + spread.count(), result.overload.len()) {
         (rows, 0) => format!("{rows} rows measured"),
         (0, curves) => format!("{curves} curves measured"),
         (rows, curves) => format!("{rows} rows and {curves} curves measured"),
@@ -302,7 +341,7 @@ mod tests {
             for row in &fixture().rows {
                 let words = match &row.skipped {
                     Some(why) => why.clone(),
-                    None => format!("{}; NAPI: {}", mode(row), row.napi),
+                    None => format!("{}; NAPI: {}", row.mode, row.napi),
                 };
                 assert!(text.contains(&words), "{width}: {words}\n{text}");
             }
@@ -344,6 +383,7 @@ mod tests {
             load: 1.0,
             offered_mpps,
             goodput_mpps,
+            unpaced: false,
             ledger: Ledger::new(0, 0, 0),
         };
         assert_eq!(bar(&point(0.5, 0.5), 1.0, 8), "████");
@@ -357,6 +397,7 @@ mod tests {
         let mut result = fixture();
         (result.quick, result.complete) = (true, false);
         (result.rows, result.overload) = (Vec::new(), Vec::new());
+        result.spread.clear();
         let text = BenchText::new(100, false).report(&result, &[]);
         assert!(text.contains("a quick run") && text.contains("ended before its last row"));
         assert!(!text.contains("UNACCOUNTED"), "{text}");

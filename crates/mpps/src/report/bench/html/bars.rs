@@ -110,7 +110,7 @@ fn cost(row: &BenchRow) -> Cost {
 /// packets, would press all others against the left edge: its bar is broken off instead.
 fn cost_scale(groups: &[Group<'_>]) -> Scale {
     let rows = || groups.iter().flat_map(|group| &group.rows);
-    let sleeping = rows().filter(|row| !row.mode.starts_with("spin"));
+    let sleeping = rows().filter(|row| row.variant != "spin");
     let top = highest(sleeping.map(|row| cost(row).total()), 1e6);
     let all = highest(rows().map(|row| cost(row).total()), 1e6);
     Scale::up_to(if top > 0.0 { top } else { all }.max(1.0))

@@ -1,7 +1,7 @@
 //! The overload curves: goodput against offered load, with the line of an ideal receiver.
 
 use crate::bench::result::{OverloadCurve, OverloadPoint};
-use crate::report::bench::asked_and_granted;
+use crate::report::bench::{text::multiple, title as name};
 use crate::report::html::chart::{Scale, tick_name};
 use crate::report::html::ledger::equation;
 use crate::report::{mpps, percent};
@@ -84,8 +84,7 @@ fn peak(curve: &OverloadCurve) -> f64 {
 }
 
 fn title(curve: &OverloadCurve) -> String {
-    let (variant, _) = asked_and_granted(&curve.mode, false);
-    format!("{} {variant}", curve.path).trim_end().to_owned()
+    name(&curve.path, &curve.variant)
 }
 
 fn drawing(curve: &OverloadCurve) -> Markup {
@@ -97,9 +96,13 @@ fn drawing(curve: &OverloadCurve) -> Markup {
         .iter()
         .map(|point| (point.offered_mpps, point.goodput_mpps));
     let said = format!(
-        "peak {} Mpps, keeps {} of it at the highest load",
+        "peak {} Mpps, keeps {} of it at {}x offered",
         mpps(curve.peak_mpps),
-        percent(curve.kept)
+        percent(curve.kept),
+        curve
+            .points
+            .last()
+            .map_or_else(String::new, |point| multiple(point, curve.peak_mpps))
     );
     html! {
         figure {
@@ -129,18 +132,19 @@ fn drawing(curve: &OverloadCurve) -> Markup {
 
 /// The figures of a curve, and the ledger of each point folded away.
 fn points(curve: &OverloadCurve) -> Markup {
-    let (_, mode) = asked_and_granted(&curve.mode, false);
     html! {
         article {
             header { h3 { (title(curve)) } }
-            p.faint { (mode) "; NAPI: " (curve.napi) }
+            p.faint { (curve.mode) "; NAPI: " (curve.napi) }
+            @for note in &curve.notes { p { b { "Note: " } (note) } }
             table.cards {
                 thead { tr {
-                    th { "Load" } th.number { "Offered Mpps" } th.number { "Received Mpps" } th.number { "Of offered" }
+                    th { "Load asked for" } th.number { "Offered Mpps" } th.number { "Of the peak" } th.number { "Received Mpps" } th.number { "Of offered" }
                 } }
                 tbody { @for point in &curve.points { tr {
-                    td { (point.load) "x" }
+                    td { @if point.unpaced { "as fast as it goes" } @else { (point.load) "x" } }
                     td.number data-name="offered" { (mpps(point.offered_mpps)) }
+                    td.number data-name="of the peak" { (multiple(point, curve.peak_mpps)) "x" }
                     td.number data-name="received" { (mpps(point.goodput_mpps)) }
                     td.number data-name="of offered" { (percent(point.ledger.delivered_ratio())) }
                 } } }

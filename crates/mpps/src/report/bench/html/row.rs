@@ -2,7 +2,7 @@
 
 use super::{anchor, capital};
 use crate::bench::result::BenchRow;
-use crate::report::bench::{Group, calls, mode, name, per_call, spread, times};
+use crate::report::bench::{Group, calls, name, per_call, spread, times};
 use crate::report::html::ledger::{breakdown, equation, samples, witnesses};
 use crate::report::{Shares, mpps, percent};
 use maud::{Markup, html};
@@ -64,7 +64,7 @@ pub(super) fn section(row: &BenchRow, group: &Group<'_>) -> Markup {
                     @if let Some(ratio) = group.times(row) { span.faint { " · " (times(ratio)) " recvmmsg" } }
                 }
             }
-            p { "Mode: " (mode(row)) "." }
+            p { "Mode: " (row.mode) "." }
             p { "NAPI ran: " (row.napi) "; queues that carried the traffic: " (row.queues) "." }
             @if let Some(offered) = row.offered_mpps_median {
                 p { "Offered " b { (mpps(offered)) " Mpps" } (samples(&row.mpps_samples)) "." }

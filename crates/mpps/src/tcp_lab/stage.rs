@@ -1,0 +1,170 @@
+//! The lab on which cells are run: a server's host and a load's host, a CPU each.
+
+use super::body::Bodies;
+use super::plan::Cell;
+use super::server::{Running, Setup};
+use crate::bench::Cpus;
+use crate::signal::Interrupt;
+use anyhow::{Context, Result, ensure};
+use mpps_host::Fingerprint;
+use mpps_lab::{Delivery, Lab, LabConfig};
+use mpps_os::sched;
+use std::cell::Cell as Mutable;
+use std::fs;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+/// Where every server listens: where those of other projects do unless told otherwise.
+const PORT: u16 = 80;
+/// Addresses of the load. Each has 64 000 ports, so that no new connection looks for one among
+/// those of connections that ended a moment ago.
+const LOAD_ADDRESSES: u8 = 64;
+/// Settings of the load's host: all ports but those that need a privilege.
+const LOAD_SETTINGS: [(&str, &str); 1] = [("ipv4/ip_local_port_range", "1024 65535")];
+/// Settings of the server's host. A busy server's table of connections in TIME_WAIT is full: 30 000
+/// connections per second would need 1.8 million places for their 60 seconds. With a small table
+/// it is so in every run, also in the first.
+const SERVER_SETTINGS: [(&str, &str); 1] = [("ipv4/tcp_max_tw_buckets", "4096")];
+
+/// A server's host and a load's host, a CPU each, and the queues between them.
+#[derive(Debug)]
+pub(crate) struct Stage<'a> {
+    pub(super) lab: Lab,
+    pub(crate) cpus: Cpus,
+    pub(super) connections: u64,
+    pub(super) interrupt: &'a Interrupt,
+    /// The kernel thread that takes over soft interrupts of the server's CPU.
+    pub(super) ksoftirqd: Option<u32>,
+    bodies: Bodies,
+    /// How long the server's queue waits between polls, as it is set now.
+    moderation: Mutable<Option<Duration>>,
+}
+
+impl<'a> Stage<'a> {
+    /// Makes the two hosts. Every packet is then taken from a ring by the kernel thread of its
+    /// queue: those to the server on the server's CPU, those to the load on the load's.
+    pub(crate) fn new(
+        cpus: Cpus,
+        connections: u64,
+        cells: &[Cell],
+        interrupt: &'a Interrupt,
+    ) -> Result<Self> {
+        let config = LabConfig {
+            queues: 1,
+            queue_cpus: vec![cpus.application],
+            delivery: Delivery::ThreadedNapi,
+            sender_queue_cpus: vec![cpus.generator],
+            sender_addresses: LOAD_ADDRESSES,
+            ..LabConfig::default()
+        };
+        let lab = Lab::new(&config)?;
+        ensure!(
+            lab.napi_threads().len() == 1 && lab.sender_napi_threads().len() == 1,
+            "the queues of the lab have no kernel threads, so that the CPU time of a connection \
+             cannot be told: {}",
+            lab.notes().join("; ")
+        );
+        for (host, settings) in [
+            (lab.sender(), LOAD_SETTINGS),
+            (lab.receiver(), SERVER_SETTINGS),
+        ] {
+            for (name, value) in settings {
+                let path = format!("/proc/sys/net/{name}");
+                host.run(|| fs::write(&path, value))?
+                    .with_context(|| format!("cannot write {path}"))?;
+            }
+        }
+        let sizes: Vec<usize> = cells.iter().map(|cell| cell.body_bytes).collect();
+        Ok(Self {
+            ksoftirqd: ksoftirqd(cpus.application),
+            lab,
+            cpus,
+            connections,
+            interrupt,
+            bodies: Bodies::new(&sizes),
+            moderation: Mutable::new(None),
+        })
+    }
+
+    /// The settings that differ from the kernel's own, a sentence each.
+    pub(crate) fn notes(&self) -> Vec<String> {
+        let mut notes = vec![
+            "one server CPU: what the paper's affinity did, all of a connection on the CPU of its \
+             queue, is so at base; the step adds what a listener per CPU costs or saves"
+                .to_owned(),
+            "both ends of the link have TSO and GSO off, or else packets would pass by the queues; \
+             a card would cut large bodies for the server"
+                .to_owned(),
+            format!(
+                "settings of the two hosts: {}",
+                LOAD_SETTINGS
+                    .iter()
+                    .chain(&SERVER_SETTINGS)
+                    .map(|(name, value)| format!("{} {value}", name.replace('/', ".")))
+                    .collect::<Vec<_>>()
+                    .join(", ")
+            ),
+        ];
+        notes.extend(self.lab.notes().iter().cloned());
+        notes
+    }
+
+    /// The machine, with both ends of the link.
+    pub(crate) fn fingerprint(&self) -> Result<Fingerprint> {
+        let (sender, receiver) = (self.lab.sender(), self.lab.receiver());
+        let mut fingerprint = receiver.run(|| Fingerprint::collect(&[receiver.interface()]))??;
+        let other = sender.run(|| Fingerprint::collect(&[sender.interface()]))??;
+        fingerprint.interfaces.extend(other.interfaces);
+        Ok(fingerprint)
+    }
+
+    /// Where the server listens.
+    pub(super) fn address(&self) -> Result<SocketAddr> {
+        let first = self.lab.receiver().v4().first();
+        let first = first.context("the receiving host has no address")?;
+        Ok(SocketAddr::new(IpAddr::V4(*first), PORT))
+    }
+
+    /// Starts the server of a cell.
+    pub(super) fn serve(&self, cell: &Cell) -> Result<Running> {
+        let program = cell.server.find().map_err(anyhow::Error::msg)?;
+        let setup = Setup {
+            program: &program,
+            address: self.address()?,
+            switches: cell.switches,
+            body_bytes: cell.body_bytes,
+            cpu: self.cpus.application,
+            bodies: &self.bodies,
+        };
+        Running::start(cell.server, &setup, self.lab.receiver())
+    }
+
+    /// Sets how long the server's queue waits between polls.
+    pub(super) fn moderate(&self, period: Option<Duration>) -> Result<()> {
+        if self.moderation.get() != period {
+            self.lab.defer_polling(period)?;
+            self.moderation.set(period);
+        }
+        Ok(())
+    }
+
+    /// What the kernel did for the server outside of its threads, so far, in nanoseconds.
+    pub(super) fn softirq_ns(&self) -> u64 {
+        let queue = self.lab.napi_threads().iter().map(|thread| thread.pid);
+        queue
+            .chain(self.ksoftirqd)
+            .filter_map(|pid| sched::schedstat(pid, pid).ok())
+            .map(|stat| stat.run_ns)
+            .sum()
+    }
+}
+
+/// The thread that a CPU's soft interrupts go to when there are too many (kernel/softirq.c).
+fn ksoftirqd(cpu: usize) -> Option<u32> {
+    let name = format!("ksoftirqd/{cpu}");
+    fs::read_dir("/proc").ok()?.find_map(|entry| {
+        let pid = entry.ok()?.file_name().to_str()?.parse().ok()?;
+        let comm = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
+        (comm.trim() == name).then_some(pid)
+    })
+}

@@ -1,0 +1,242 @@
+//! `mpps lab tcp` from end to end: our servers and others, ledgers, files, interruption, and what a
+//! killed lab leaves behind.
+
+mod common;
+
+use common::{Ended, Need, Running, Test, mpps, run};
+use mpps::tcp_lab::result::{TcpCell, TcpLabResult};
+use std::fs;
+use std::path::Path;
+use std::process::ExitCode;
+use std::thread;
+use std::time::Duration;
+use tempfile::TempDir;
+
+fn main() -> ExitCode {
+    common::run_tests(TESTS, &Ok(()), 1).exit_code()
+}
+
+const TESTS: &[Test] = &[
+    ("the_cells_are_listed", Need::Nothing, the_cells_are_listed),
+    (
+        "what_the_ladder_does_not_have_is_refused",
+        Need::Nothing,
+        what_the_ladder_does_not_have_is_refused,
+    ),
+    (
+        "the_fixture_keeps_to_the_schema",
+        Need::Nothing,
+        the_fixture_keeps_to_the_schema,
+    ),
+    (
+        "our_servers_are_measured_and_add_up",
+        Need::Root,
+        our_servers_are_measured_and_add_up,
+    ),
+    (
+        "packaged_servers_are_measured_or_skipped_by_name",
+        Need::Root,
+        packaged_servers_are_measured_or_skipped_by_name,
+    ),
+    (
+        "interrupted_it_keeps_what_it_has",
+        Need::Root,
+        interrupted_it_keeps_what_it_has,
+    ),
+    (
+        "killed_it_leaves_nothing",
+        Need::Root,
+        killed_it_leaves_nothing,
+    ),
+    (
+        "an_ordinary_user_is_told_what_is_missing",
+        Need::Root,
+        an_ordinary_user_is_told_what_is_missing,
+    ),
+];
+
+fn directory() -> TempDir {
+    tempfile::tempdir().expect("a directory can be had")
+}
+
+fn lab(directory: &TempDir, arguments: &[&str]) -> Ended {
+    let mut command = mpps(&["lab", "tcp"]);
+    run(command.args(arguments).current_dir(directory))
+}
+
+/// The result in a directory, held to the schema and to its own arithmetic.
+fn result(directory: &TempDir) -> TcpLabResult {
+    let text = common::valid(&directory.path().join("lab-tcp.json"), "lab_tcp");
+    // This also refuses a ledger whose terms do not give its remainder.
+    TcpLabResult::parse(&text).expect("it reads what it wrote")
+}
+
+/// Every connection of a cell is accounted for, the two kernels agree, and no packet passed by the
+/// queues.
+fn accounted_for(cell: &TcpCell) {
+    let ledger = cell.ledger.as_ref().expect("a measured cell has a ledger");
+    let figures = cell.figures.as_ref().expect("and figures");
+    let name = format!("{} {} {}", cell.server, cell.step, cell.body_bytes);
+    assert!(ledger.completed > 0, "{name}: {ledger:?}");
+    assert_eq!(ledger.unaccounted, 0, "{name}: {ledger:?}");
+    for witness in &ledger.witnesses {
+        assert!(witness.agrees(), "{name}: {witness:?}");
+    }
+    assert_eq!(figures.server_ring_share, Some(1.0), "{name}");
+    assert_eq!(figures.load_ring_share, Some(1.0), "{name}");
+    assert!(figures.own_us_per_connection_median > 0.0, "{name}");
+    assert!(figures.softirq_us_per_connection_median > 0.0, "{name}");
+}
+
+fn the_cells_are_listed() {
+    let list = run(&mut mpps(&["lab", "tcp", "--list"])).fine();
+    for key in [
+        "1/mpps-epoll/1000 per s/1k",
+        "2/mpps/fds/1k",
+        "3/mpps-epoll/base/1k",
+        "3/mpps/events/64k",
+        "3/apache-prefork/moderation/16k",
+    ] {
+        assert!(list.out.contains(key), "{key}: {list:#?}");
+    }
+}
+
+fn what_the_ladder_does_not_have_is_refused() {
+    for (arguments, named) in [
+        (&["lab", "tcp", "--train", "2"][..], "--train"),
+        (&["lab", "tcp", "--delivery", "rps"], "--delivery"),
+        (&["lab", "tcp", "--shell"], "--shell"),
+        (&["lab", "--connections", "7"], "--connections"),
+        (&["lab", "--moderation", "50us"], "--moderation"),
+        (&["lab", "tcp", "--moderation", "0"], "--moderation"),
+        (&["lab", "tcp", "--only", "3/thttpd"], "3/thttpd"),
+    ] {
+        let ended = run(&mut mpps(arguments));
+        assert_eq!(ended.code(), 2, "{ended:#?}");
+        assert!(ended.err.contains(named), "{ended:#?}");
+        assert_eq!(ended.err.trim().lines().count(), 1, "{ended:#?}");
+    }
+}
+
+fn the_fixture_keeps_to_the_schema() {
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
+    common::valid(&fixtures.join("lab_tcp.json"), "lab_tcp");
+}
+
+fn our_servers_are_measured_and_add_up() {
+    let directory = directory();
+    let only = "3/mpps-epoll/1k,3/mpps/base/1k,3/mpps/events/1k,3/mpps-files/64k,2/mpps/fds";
+    let ended = lab(
+        &directory,
+        &["--only", only, "--seconds", "300ms", "--repeat", "2"],
+    );
+    let ended = ended.fine();
+    let result = result(&directory);
+    assert!(result.complete && result.balances());
+    let measured = result.cells.iter().filter(|cell| cell.skipped.is_none());
+    assert_eq!(measured.clone().count(), 9, "{ended:#?}");
+    for cell in measured {
+        accounted_for(cell);
+        let figures = cell.figures.as_ref().expect("figures");
+        assert_eq!(figures.cps_samples.len(), 2);
+    }
+    let page = fs::read_to_string(directory.path().join("lab-tcp.html")).expect("it was written");
+    assert!(page.trim_end().ends_with("</html>"));
+}
+
+fn packaged_servers_are_measured_or_skipped_by_name() {
+    let directory = directory();
+    let only = "3/lighttpd/1k,3/nginx/1k,3/apache-event/base/1k,3/apache-prefork/base/1k";
+    lab(
+        &directory,
+        &["--only", only, "--seconds", "300ms", "--repeat", "1"],
+    )
+    .fine();
+    let result = result(&directory);
+    assert_eq!(result.servers.len(), 4);
+    for server in &result.servers {
+        let cells = || {
+            let of_server = |cell: &&TcpCell| cell.server == server.name;
+            result.cells.iter().filter(of_server)
+        };
+        match &server.skipped {
+            Some(why) => {
+                assert!(why.contains("apt-get install"), "{why}");
+                assert!(cells().all(|cell| cell.skipped.as_ref() == Some(why)));
+            }
+            None => {
+                let base = cells().find(|cell| cell.step == "base");
+                accounted_for(base.expect("it has a base"));
+                assert!(server.version.is_some(), "{server:?}");
+            }
+        }
+    }
+}
+
+fn interrupted_it_keeps_what_it_has() {
+    let directory = directory();
+    let mut command = mpps(&["lab", "tcp", "--only", "3/mpps-epoll/base/1k"]);
+    command.args(["--seconds", "200ms", "--repeat", "1000"]);
+    let running = Running::start(command.current_dir(&directory));
+    // Long enough for the first round on any machine; the thousand take minutes.
+    thread::sleep(Duration::from_secs(6));
+    let ended = running.interrupt();
+    assert_eq!(ended.code(), 130, "{ended:#?}");
+    let result = result(&directory);
+    assert!(!result.complete);
+    assert!(
+        result.cells.iter().any(|cell| cell.ledger.is_some()),
+        "{ended:#?}"
+    );
+}
+
+/// Processes that have a marker in their environment.
+fn marked(marker: &str) -> Vec<String> {
+    let processes = fs::read_dir("/proc").expect("/proc is mounted");
+    processes
+        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+        .filter(|name| name.parse::<u32>().is_ok())
+        .filter(|name| {
+            let environment = fs::read(format!("/proc/{name}/environ")).unwrap_or_default();
+            let mut words = environment.split(|byte| *byte == 0);
+            words.any(|word| word == marker.as_bytes())
+        })
+        .collect()
+}
+
+/// Neither a server that makes daemons nor the load outlives the lab, and nothing is mounted.
+fn killed_it_leaves_nothing() {
+    let directory = directory();
+    let marker = format!("MPPS_TEST_MARKER=tcp-{}", std::process::id());
+    let (name, value) = marker.split_once('=').expect("a name and a value");
+    let mounts = || fs::read_to_string("/proc/self/mounts").expect("/proc is mounted");
+    let before = mounts();
+    let is_installed = Path::new("/usr/sbin/apache2").exists();
+    let server = if is_installed {
+        "3/apache-prefork/base/1k"
+    } else {
+        "3/mpps/events/1k"
+    };
+    for delay_ms in [100, 1500] {
+        let mut command = mpps(&["lab", "tcp", "--only", server, "--seconds", "5"]);
+        let running = Running::start(command.current_dir(&directory).env(name, value));
+        thread::sleep(Duration::from_millis(delay_ms));
+        running.signal("KILL");
+        drop(running);
+        for _ in 0..400 {
+            if marked(&marker).is_empty() {
+                break;
+            }
+            thread::sleep(Duration::from_millis(50));
+        }
+        assert_eq!(marked(&marker), [""; 0]);
+    }
+    assert_eq!(mounts(), before);
+}
+
+fn an_ordinary_user_is_told_what_is_missing() {
+    let directory = directory();
+    let ended = common::as_nobody(directory.path(), &["lab", "tcp", "--quick"]);
+    assert_eq!(ended.code(), 2, "{ended:#?}");
+    assert!(ended.err.contains("run as root"), "{ended:#?}");
+}

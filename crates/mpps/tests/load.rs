@@ -1,0 +1,409 @@
+//! `mpps load`: every connection and request accounted for, against our server, against servers
+//! that misbehave, and against those that everybody runs.
+
+mod common;
+
+#[path = "load/servers.rs"]
+mod servers;
+
+use common::{Ended, Need, Running, mpps, run, trial, undisturbed, valid};
+use libtest_mimic::Arguments;
+use serde_json::Value;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::ExitCode;
+use std::thread;
+
+const ENGINES: [&str; 2] = ["epoll", "io_uring"];
+
+fn main() -> ExitCode {
+    let namespaces = common::become_able();
+    let mut trials = Vec::new();
+    for (name, need, test) in TESTS {
+        let obstacle = match need {
+            Need::Nothing => None,
+            Need::Namespace => namespaces.clone().err(),
+            Need::Root => common::root().err(),
+        };
+        trials.push(trial((*name).to_owned(), obstacle, move || {
+            undisturbed(*test)
+        }));
+    }
+    trials.extend(servers::trials());
+    let mut arguments = Arguments::from_args();
+    arguments.test_threads = Some(1);
+    libtest_mimic::run(&arguments, trials).exit_code()
+}
+
+const TESTS: &[common::Test] = &[
+    (
+        "as_many_requests_as_asked_for",
+        Need::Nothing,
+        as_many_requests_as_asked_for,
+    ),
+    (
+        "kept_connections_are_few",
+        Need::Nothing,
+        kept_connections_are_few,
+    ),
+    (
+        "a_rate_is_kept_or_the_rest_is_told",
+        Need::Nothing,
+        a_rate_is_kept_or_the_rest_is_told,
+    ),
+    ("nobody_listens", Need::Nothing, nobody_listens),
+    (
+        "every_kind_of_bad_reply_is_told",
+        Need::Nothing,
+        every_kind_of_bad_reply_is_told,
+    ),
+    (
+        "an_interrupt_ends_it_and_everything_is_told",
+        Need::Nothing,
+        an_interrupt_ends_it_and_everything_is_told,
+    ),
+    (
+        "several_addresses_and_threads",
+        Need::Nothing,
+        several_addresses_and_threads,
+    ),
+    (
+        "people_and_scripts_are_told",
+        Need::Nothing,
+        people_and_scripts_are_told,
+    ),
+    ("everybody_may_close", Need::Nothing, everybody_may_close),
+    (
+        "another_family_is_asked",
+        Need::Nothing,
+        another_family_is_asked,
+    ),
+    ("a_page_is_written", Need::Nothing, a_page_is_written),
+    (
+        "what_cannot_be_is_one_line",
+        Need::Nothing,
+        what_cannot_be_is_one_line,
+    ),
+];
+
+/// Our own server, and its URL.
+fn server(arguments: &[&str]) -> (Running, String) {
+    let mut words = vec!["serve", "127.0.0.1:0"];
+    words.extend(arguments);
+    let mut server = Running::start(&mut mpps(&words));
+    let line = server.line("serving at ");
+    let url = line.rsplit(' ').next().expect("a URL").to_owned();
+    (server, url)
+}
+
+fn load(engine: &str, url: &str, arguments: &[&str]) -> Ended {
+    let mut words = vec!["load", url, "--engine", engine];
+    words.extend(arguments);
+    run(&mut mpps(&words))
+}
+
+/// The result, valid by its schema and with an account that balances by plain addition.
+fn result(ended: &Ended) -> Value {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("load.json");
+    std::fs::write(&path, &ended.out).expect("written");
+    let result: Value = serde_json::from_str(&valid(&path, "load")).expect("it is JSON");
+    for what in ["connections", "requests"] {
+        let account = &result["ledger"][what];
+        let count = |value: &Value| value.as_u64().expect("a count");
+        let failed = account["failed"].as_object().expect("an object");
+        let failed: u64 = failed.values().map(count).sum();
+        let known = count(&account["completed"]) + failed + count(&account["aborted_at_end"]);
+        assert_eq!(count(&account["started"]), known, "{what}: {result}");
+        assert_eq!(account["unaccounted"], 0);
+    }
+    assert_eq!(result["errors"], result["ledger"]["requests"]["failed"]);
+    result
+}
+
+fn as_many_requests_as_asked_for() {
+    for serving in ENGINES {
+        let (server, url) = server(&["--json", "--engine", serving]);
+        for engine in ENGINES {
+            let ended = load(engine, &url, &["--json", "-n", "3000", "-c", "30"]).fine();
+            let told = result(&ended);
+            for what in ["connections", "requests"] {
+                assert_eq!(
+                    told["ledger"][what]["completed"], 3000,
+                    "{engine}: {ended:#?}"
+                );
+            }
+            assert_eq!(told["body_bytes"], 3000 * 1024);
+            assert_eq!(told["statuses"]["2xx"], 3000);
+            assert_eq!(told["latency_us"]["last_byte"]["count"], 3000);
+            assert!(told["cps"].as_f64() > Some(0.0));
+            assert_eq!(
+                (&told["engine"], &told["complete"]),
+                (&engine.into(), &true.into())
+            );
+        }
+        let total = server.interrupt().fine().last_json();
+        assert_eq!(
+            (&total["accepted"], &total["requests"]),
+            (&6000.into(), &6000.into())
+        );
+        assert_eq!(total["unaccounted"], 0);
+    }
+}
+
+fn kept_connections_are_few() {
+    let (server, url) = server(&["--json"]);
+    for engine in ENGINES {
+        let common = ["--json", "-n", "2000", "-c", "10"];
+        let ended = load(engine, &url, &[&common[..], &["--keep-alive=100"]].concat()).fine();
+        let told = result(&ended);
+        assert_eq!(told["ledger"]["requests"]["completed"], 2000);
+        let made = told["ledger"]["connections"]["started"]
+            .as_u64()
+            .expect("a count");
+        assert!((20..=30).contains(&made), "{made} connections");
+        let ended = load(engine, &url, &[&common[..], &["--keep-alive"]].concat()).fine();
+        let told = result(&ended);
+        assert_eq!(told["ledger"]["requests"]["completed"], 2000);
+        assert!(told["ledger"]["connections"]["started"].as_u64() <= Some(10));
+    }
+    server.interrupt().fine();
+}
+
+fn a_rate_is_kept_or_the_rest_is_told() {
+    let (server, url) = server(&["--json"]);
+    for engine in ENGINES {
+        let arguments = ["--json", "--rate", "1k", "--duration", "1s", "-t", "2"];
+        let told = result(&load(engine, &url, &arguments).fine());
+        let started = told["ledger"]["requests"]["started"]
+            .as_u64()
+            .expect("a count");
+        let missed = told["not_started"].as_u64().expect("a count");
+        // What is due in one second is fixed beforehand; the end itself is a moment late.
+        assert!(
+            (950..=1100).contains(&(started + missed)),
+            "{started} + {missed}"
+        );
+        assert!(told["lateness_us_max"].as_f64() >= Some(0.0));
+    }
+    server.interrupt().fine();
+}
+
+/// A port at which nobody listens: bound, so that nobody else gets it, and no more.
+fn nobody_listens() {
+    let holder = std::net::UdpSocket::bind("127.0.0.1:0").expect("a free port");
+    let port = holder.local_addr().expect("it has one").port();
+    let url = format!("http://127.0.0.1:{port}/");
+    for engine in ENGINES {
+        let ended = load(engine, &url, &["--json", "-n", "50", "-c", "5"]);
+        assert_eq!(ended.code(), 1, "{ended:#?}");
+        let told = result(&ended);
+        assert_eq!(told["errors"]["refused"], 50, "{ended:#?}");
+    }
+}
+
+/// Answers each connection with these bytes, after it has read a request, and closes it.
+fn scripted(reply: &'static str) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("it has one");
+    thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            answer(stream, reply);
+        }
+    });
+    format!("http://{address}/")
+}
+
+fn answer(mut stream: TcpStream, reply: &str) {
+    let mut request = Vec::new();
+    let mut piece = [0; 1024];
+    while !request.ends_with(b"\r\n\r\n") {
+        match stream.read(&mut piece) {
+            Ok(0) | Err(_) => return,
+            Ok(read) => request.extend(&piece[..read]),
+        }
+    }
+    // Who has gone does not read it.
+    let _ = stream.write_all(reply.as_bytes());
+}
+
+fn every_kind_of_bad_reply_is_told() {
+    for (kind, reply) in [
+        (
+            "bad_status",
+            "HTTP/1.1 503 Busy\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
+        ),
+        (
+            "short_body",
+            "HTTP/1.1 200 OK\r\nContent-Length: 10\r\nConnection: close\r\n\r\nshort",
+        ),
+        ("bad_reply", "SSH-2.0-OpenSSH_9.2\r\n\r\n"),
+        ("no_reply", ""),
+    ] {
+        let url = scripted(reply);
+        for engine in ENGINES {
+            let ended = load(engine, &url, &["--json", "-n", "20", "-c", "2"]);
+            assert_eq!(ended.code(), 1, "{kind}: {ended:#?}");
+            let told = result(&ended);
+            assert_eq!(told["errors"][kind], 20, "{kind}: {ended:#?}");
+            assert_eq!(told["ledger"]["requests"]["completed"], 0);
+        }
+    }
+}
+
+fn an_interrupt_ends_it_and_everything_is_told() {
+    let (server, url) = server(&["--json"]);
+    for engine in ENGINES {
+        let arguments = [
+            "load",
+            &url,
+            "--json",
+            "--engine",
+            engine,
+            "--duration",
+            "10m",
+        ];
+        let mut running = Running::start(&mut mpps(&arguments));
+        running.line("in flight");
+        let ended = running.interrupt();
+        assert_eq!(ended.code(), 0, "{ended:#?}");
+        assert_eq!(result(&ended)["complete"], false);
+    }
+    server.interrupt().fine();
+}
+
+fn several_addresses_and_threads() {
+    let (server, url) = server(&["--json"]);
+    for engine in ENGINES {
+        let arguments = [
+            "--json",
+            "-n",
+            "1000",
+            "-t",
+            "3",
+            "--pin",
+            "0",
+            "--source",
+            "127.0.0.1,127.0.0.2",
+            "--close",
+            "rst",
+        ];
+        let told = result(&load(engine, &url, &arguments).fine());
+        assert_eq!(told["ledger"]["requests"]["completed"], 1000);
+        assert_eq!(
+            (&told["threads"], &told["close"]),
+            (&3.into(), &"rst".into())
+        );
+    }
+    server.interrupt().fine();
+}
+
+fn people_and_scripts_are_told() {
+    let (server, url) = server(&[]);
+    let ended = load("epoll", &url, &["-n", "500"]).fine();
+    for part in [
+        " connections/s",
+        "last byte",
+        "completed 500",
+        "UNACCOUNTED 0",
+        "this side's CPU",
+    ] {
+        assert!(ended.out.contains(part), "{part}: {ended:#?}");
+    }
+    let ended = load("epoll", &url, &["-n", "500", "--ab"]).fine();
+    for line in [
+        "Complete requests:      500",
+        "Failed requests:        0",
+        "Requests per second:",
+    ] {
+        assert!(ended.out.contains(line), "{line}: {ended:#?}");
+    }
+    for width in ["40", "80"] {
+        let mut command = mpps(&["load", &url, "-n", "100"]);
+        let ended = run(command.env("COLUMNS", width)).fine();
+        let widest = ended.out.lines().map(|line| line.chars().count()).max();
+        assert!(widest <= width.parse().ok(), "{width}: {ended:#?}");
+    }
+    server.interrupt().fine();
+}
+
+fn everybody_may_close() {
+    for close in ["server", "client", "rst"] {
+        let (server, url) = server(&["--json", "--close", close]);
+        for engine in ENGINES {
+            let arguments = ["--json", "-n", "500", "--close", close];
+            let told = result(&load(engine, &url, &arguments).fine());
+            assert_eq!(told["ledger"]["connections"]["completed"], 500);
+            assert_eq!(told["close"], close);
+        }
+        let total = server.interrupt().fine().last_json();
+        let count = |how: &str| total["ended"][how].as_u64().expect("a count");
+        assert_eq!(count("done") + count("client"), 1000, "{close}: {total}");
+        assert_eq!(total["unaccounted"], 0);
+    }
+}
+
+fn another_family_is_asked() {
+    let mut server = Running::start(&mut mpps(&["serve", "[::1]:0", "--json"]));
+    let line = server.line("serving at ");
+    let url = line.rsplit(' ').next().expect("a URL");
+    assert!(url.starts_with("http://[::1]:"), "{url}");
+    for engine in ENGINES {
+        let told = result(&load(engine, url, &["--json", "-n", "100"]).fine());
+        assert_eq!(told["ledger"]["requests"]["completed"], 100);
+    }
+    server.interrupt().fine();
+}
+
+fn a_page_is_written() {
+    let (server, url) = server(&[]);
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("load.html");
+    let name = path.to_str().expect("plain letters");
+    load("epoll", &url, &["-n", "500", "--html", name]).fine();
+    let page = std::fs::read_to_string(&path).expect("it was written");
+    assert!(
+        page.starts_with("<!DOCTYPE html>") && page.contains("<polyline"),
+        "{page}"
+    );
+    server.interrupt().fine();
+}
+
+fn what_cannot_be_is_one_line() {
+    for (arguments, parts) in [
+        (&["https://127.0.0.1/"][..], &["https", "TLS"][..]),
+        (&["127.0.0.1"], &["http://"]),
+        (&["http://nosuch.invalid/"], &["nosuch.invalid"]),
+        (
+            &["http://127.0.0.1:1/", "--source", "192.0.2.1"],
+            &["192.0.2.1", "ip address"],
+        ),
+        (
+            &["http://127.0.0.1:1/", "--source", "::1"],
+            &["::1", "family"],
+        ),
+        (
+            &["http://127.0.0.1:1/", "--engine", "kqueue"],
+            &["kqueue", "epoll, io_uring"],
+        ),
+        (&["http://127.0.0.1:1/", "--pin", "4095"], &["--pin"]),
+        (&["http://127.0.0.1:1/", "-c", "0"], &["--connections"]),
+        (
+            &["http://127.0.0.1:1/", "--ab", "--json"],
+            &["--ab", "--json"],
+        ),
+        (
+            &["http://127.0.0.1:1/", "--html", "/nosuch/a.html"],
+            &["/nosuch/a.html"],
+        ),
+    ] {
+        let mut words = vec!["load"];
+        words.extend(arguments);
+        let ended = run(&mut mpps(&words));
+        assert_eq!(ended.code(), 2, "{arguments:?}: {ended:#?}");
+        assert_eq!(ended.err.lines().count(), 1, "{ended:#?}");
+        for part in parts {
+            assert!(ended.err.contains(part), "{part}: {ended:#?}");
+        }
+    }
+}

@@ -1,0 +1,456 @@
+//! `mpps serve`: what it grants, what it refuses, how it ends, and what real clients think of it.
+
+mod common;
+
+#[path = "serve/clients.rs"]
+mod clients;
+
+use common::{Need, Running, mpps, quiet_namespace, run, trial, undisturbed};
+use libtest_mimic::Arguments;
+use mpps_os::namespace::NetNamespace;
+use mpps_os::netlink::{address, link};
+use mpps_os::sysfs::Sysfs;
+use serde_json::Value;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::fd::AsFd;
+use std::process::{Command, ExitCode};
+
+const ENGINES: [&str; 2] = ["epoll", "io_uring"];
+
+fn main() -> ExitCode {
+    let namespaces = common::become_able();
+    let mut trials = Vec::new();
+    for (name, need, test) in TESTS {
+        let obstacle = match need {
+            Need::Nothing => None,
+            Need::Namespace => namespaces.clone().err(),
+            Need::Root => common::root().err(),
+        };
+        trials.push(trial((*name).to_owned(), obstacle, move || {
+            undisturbed(*test)
+        }));
+    }
+    for engine in ENGINES {
+        trials.extend(clients::trials(engine));
+    }
+    let mut arguments = Arguments::from_args();
+    arguments.test_threads = Some(1);
+    libtest_mimic::run(&arguments, trials).exit_code()
+}
+
+const TESTS: &[common::Test] = &[
+    (
+        "replies_and_ends_on_a_signal",
+        Need::Nothing,
+        replies_and_ends_on_a_signal,
+    ),
+    (
+        "every_combination_of_switches_replies",
+        Need::Nothing,
+        every_combination_of_switches_replies,
+    ),
+    ("every_switch_is_told", Need::Nothing, every_switch_is_told),
+    (
+        "a_directory_is_served",
+        Need::Nothing,
+        a_directory_is_served,
+    ),
+    (
+        "every_close_reaches_the_client",
+        Need::Nothing,
+        every_close_reaches_the_client,
+    ),
+    (
+        "idle_connections_do_not_hold_up_the_end",
+        Need::Nothing,
+        idle_connections_do_not_hold_up_the_end,
+    ),
+    (
+        "a_second_signal_ends_it_at_once",
+        Need::Nothing,
+        a_second_signal_ends_it_at_once,
+    ),
+    (
+        "what_cannot_be_is_one_line",
+        Need::Nothing,
+        what_cannot_be_is_one_line,
+    ),
+    (
+        "a_closed_pipe_ends_it",
+        Need::Nothing,
+        a_closed_pipe_ends_it,
+    ),
+    ("moderation_is_put_back", Need::Root, moderation_is_put_back),
+    (
+        "moderation_of_a_killed_server_is_undone",
+        Need::Root,
+        moderation_of_a_killed_server_is_undone,
+    ),
+];
+
+/// A server on a free port of the loopback interface.
+fn serve(arguments: &[&str]) -> Running {
+    let mut words = vec!["serve", "127.0.0.1:0"];
+    words.extend(arguments);
+    Running::start(&mut mpps(&words))
+}
+
+/// Its address, as soon as it says it.
+fn address_of(server: &mut Running) -> String {
+    let line = server.line("serving at ");
+    let url = line.rsplit(' ').next().expect("a URL");
+    url.trim_start_matches("http://")
+        .trim_end_matches('/')
+        .to_owned()
+}
+
+/// All that comes for a request, to the end of the connection.
+fn ask(address: &str, request: &str) -> String {
+    let mut stream = TcpStream::connect(address).expect("it listens");
+    stream.write_all(request.as_bytes()).expect("it reads");
+    let mut reply = Vec::new();
+    stream
+        .read_to_end(&mut reply)
+        .expect("it replies and closes");
+    String::from_utf8_lossy(&reply).into_owned()
+}
+
+fn get(address: &str, path: &str) -> String {
+    ask(
+        address,
+        &format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"),
+    )
+}
+
+/// The totals, which account for every connection.
+fn totals(ended: &common::Ended) -> Value {
+    let total = ended.last_json();
+    let schema = include_str!("../../../docs/schema/serve.schema.json");
+    let schema: Value = serde_json::from_str(schema).expect("it is JSON");
+    let validator = jsonschema::draft202012::new(&schema).expect("the schema is a schema");
+    for line in ended.out.lines() {
+        let object: Value = serde_json::from_str(line).expect("a JSON object a line");
+        let faults: Vec<String> = validator
+            .iter_errors(&object)
+            .map(|error| error.to_string())
+            .collect();
+        assert_eq!(faults, [""; 0], "{line}");
+    }
+    let count = |value: &Value| value.as_u64().expect("a count");
+    let ended: u64 = total["ended"]
+        .as_object()
+        .expect("an object")
+        .values()
+        .map(count)
+        .sum();
+    assert_eq!(
+        count(&total["accepted"]),
+        ended + count(&total["open"]),
+        "{total}"
+    );
+    assert_eq!(total["unaccounted"], 0);
+    assert_eq!(total["open"], 0);
+    total
+}
+
+fn replies_and_ends_on_a_signal() {
+    for engine in ENGINES {
+        for signal in ["INT", "TERM"] {
+            let mut server = serve(&["--json", "--size", "2k", "--engine", engine]);
+            let address = address_of(&mut server);
+            for _ in 0..3 {
+                let reply = get(&address, "/any");
+                let (head, body) = reply.split_once("\r\n\r\n").expect("a head");
+                assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
+                assert_eq!(body.len(), 2048);
+            }
+            assert!(get(&address, "/metrics").contains("mpps_connections_accepted_total"));
+            server.signal(signal);
+            let total = totals(&server.end().fine());
+            assert_eq!(
+                (&total["accepted"], &total["requests"]),
+                (&4.into(), &4.into())
+            );
+            assert_eq!(total["engine"], engine);
+            assert_eq!(total["statuses"]["2xx"], 4);
+        }
+    }
+}
+
+fn every_combination_of_switches_replies() {
+    let names = ["affinity", "buffers", "fds", "events"];
+    for engine in ENGINES {
+        let has = if engine == "epoll" {
+            [true, true, false, true]
+        } else {
+            [true; 4]
+        };
+        for set in 0..16_usize {
+            let on = |at: &usize| set & 1 << at != 0;
+            if (0..4).any(|at| on(&at) && !has[at]) {
+                continue;
+            }
+            let only: Vec<String> = (0..4)
+                .filter(on)
+                .map(|at| format!("--only-{}", names[at]))
+                .collect();
+            let mut arguments = vec!["--json", "--engine", engine, "--workers", "1"];
+            if only.is_empty() {
+                arguments.push("--no-switches");
+            }
+            arguments.extend(only.iter().map(String::as_str));
+            let mut server = serve(&arguments);
+            let address = address_of(&mut server);
+            for _ in 0..5 {
+                let reply = get(&address, "/");
+                assert!(
+                    reply.starts_with("HTTP/1.1 200 ") && reply.len() > 1024,
+                    "{arguments:?}"
+                );
+            }
+            let total = totals(&server.interrupt().fine());
+            assert_eq!(total["accepted"], 5, "{arguments:?}");
+            let switches = total["switches"].as_array().expect("a list");
+            let told: Vec<&str> = switches
+                .iter()
+                .filter(|switch| switch["on"] == true)
+                .filter_map(|switch| switch["name"].as_str())
+                .collect();
+            let asked: Vec<&str> = (0..4).filter(on).map(|at| names[at]).collect();
+            assert_eq!(told, asked, "{arguments:?}");
+        }
+    }
+}
+
+fn every_switch_is_told() {
+    let mut server = serve(&["--no-events", "--engine", "io_uring"]);
+    server.line("  affinity   o");
+    server.line("  moderation off");
+    server.line("  buffers    o");
+    server.line("  fds        o");
+    server.line("  events     off");
+    let ended = server.interrupt().fine();
+    assert!(ended.out.contains("as asked"), "{ended:#?}");
+    assert!(ended.out.contains("UNACCOUNTED 0"), "{ended:#?}");
+}
+
+fn a_directory_is_served() {
+    let directory = tempfile::tempdir().expect("a directory");
+    std::fs::write(directory.path().join("a.txt"), "hello").expect("written");
+    let root = directory.path().to_str().expect("plain letters").to_owned();
+    for engine in ENGINES {
+        let mut server = serve(&["--root", &root, "--engine", engine, "--no-metrics"]);
+        let address = address_of(&mut server);
+        let reply = get(&address, "/a.txt");
+        assert!(
+            reply.starts_with("HTTP/1.1 200 ") && reply.ends_with("\r\n\r\nhello"),
+            "{reply}"
+        );
+        for path in [
+            "/none",
+            "/../../etc/passwd",
+            "/%2e%2e/%2e%2e/etc/passwd",
+            "/metrics",
+        ] {
+            let reply = get(&address, path);
+            assert!(reply.starts_with("HTTP/1.1 4"), "{path}: {reply}");
+        }
+        server.interrupt().fine();
+    }
+}
+
+fn every_close_reaches_the_client() {
+    for engine in ENGINES {
+        for close in ["server", "client"] {
+            let mut server = serve(&["--json", "--engine", engine, "--close", close]);
+            let address = address_of(&mut server);
+            let mut stream = TcpStream::connect(&address).expect("it listens");
+            let request = "GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+            stream.write_all(request.as_bytes()).expect("it reads");
+            let mut reply = Vec::new();
+            if close == "client" {
+                // The length is told, so that this end can close first.
+                let mut piece = [0; 4096];
+                while !reply.ends_with(b"\n") || reply.len() < 1024 {
+                    let read = stream.read(&mut piece).expect("a reply");
+                    assert!(read > 0, "it closed first");
+                    reply.extend(&piece[..read]);
+                }
+            } else {
+                stream.read_to_end(&mut reply).expect("a reply and its end");
+            }
+            drop(stream);
+            assert!(reply.starts_with(b"HTTP/1.1 200 "));
+            totals(&server.interrupt().fine());
+        }
+    }
+}
+
+fn idle_connections_do_not_hold_up_the_end() {
+    for engine in ENGINES {
+        let mut server = serve(&["--json", "--engine", engine, "--drain-time", "60"]);
+        let address = address_of(&mut server);
+        let mut idle = TcpStream::connect(&address).expect("it listens");
+        idle.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+            .expect("it reads");
+        let mut some = [0; 16];
+        idle.read_exact(&mut some).expect("a reply");
+        // Far less than the drain time has passed when this ends, or the test would time out.
+        let total = totals(&server.interrupt().fine());
+        assert_eq!(total["accepted"], 1);
+        let mut rest = Vec::new();
+        idle.read_to_end(&mut rest)
+            .expect("the connection was ended properly");
+    }
+}
+
+fn a_second_signal_ends_it_at_once() {
+    for engine in ENGINES {
+        let mut server = serve(&["--json", "--engine", engine, "--drain-time", "10m"]);
+        let address = address_of(&mut server);
+        let mut slow = TcpStream::connect(&address).expect("it listens");
+        slow.write_all(b"GET / HTTP/1.1\r\n\r\nGET /")
+            .expect("it reads");
+        let mut some = [0; 16];
+        slow.read_exact(&mut some).expect("a reply");
+        server.signal("TERM");
+        server.line("draining");
+        server.signal("TERM");
+        assert_eq!(server.end().code(), 128 + 15);
+    }
+}
+
+fn what_cannot_be_is_one_line() {
+    let mut server = serve(&[]);
+    let taken = address_of(&mut server);
+    for (arguments, parts) in [
+        (&["serve", taken.as_str()][..], &["in use", "ss -tlpn"][..]),
+        (
+            &["serve", "127.0.0.1:0", "--engine", "epoll", "--fds"],
+            &["no switch fds"],
+        ),
+        (
+            &["serve", "127.0.0.1:0", "--engine", "kqueue"],
+            &["kqueue", "epoll, io_uring"],
+        ),
+        (
+            &["serve", "127.0.0.1:0", "--root", "/nosuch"],
+            &["/nosuch", "--root"],
+        ),
+        (&["serve", "192.0.2.1:8080"], &["192.0.2.1", "ip address"]),
+        (
+            &["serve", "--moderation", "50us"],
+            &["0.0.0.0", "--interface"],
+        ),
+        (
+            &["serve", "127.0.0.1:0", "--moderation", "50us"],
+            &["lo", "NAPI"],
+        ),
+        (&["serve", "127.0.0.1:0", "--moderation", "1h"], &["50us"]),
+        (
+            &["serve", "127.0.0.1:0", "--pin", "4095"],
+            &["--pin", "4095"],
+        ),
+        (
+            &["serve", "127.0.0.1:0", "--max-connections", "0"],
+            &["--max-connections"],
+        ),
+        (
+            &["serve", "127.0.0.1:0", "--size", "1k", "--root", "/"],
+            &["--size"],
+        ),
+    ] {
+        let ended = run(&mut mpps(arguments));
+        assert_eq!(ended.code(), 2, "{arguments:?}: {ended:#?}");
+        assert_eq!(ended.err.lines().count(), 1, "{ended:#?}");
+        for part in parts {
+            assert!(ended.err.contains(part), "{part}: {ended:#?}");
+        }
+    }
+    server.interrupt().fine();
+}
+
+fn a_closed_pipe_ends_it() {
+    let binary = env!("CARGO_BIN_EXE_mpps");
+    let command = format!("{binary} serve 127.0.0.1:0 | head -n 1; exit ${{PIPESTATUS[0]}}");
+    let ended = run(Command::new("bash").args(["-c", &command])).fine();
+    assert!(ended.out.starts_with("serving at "), "{ended:#?}");
+}
+
+/// A namespace whose veth has NAPI and an address; the other end is kept alive.
+fn veth() -> (NetNamespace, NetNamespace) {
+    let (near, far) = (quiet_namespace(), quiet_namespace());
+    near.run(|| {
+        link::create_veth("near", 1, "far", 1, far.as_fd())?;
+        mpps_os::ethtool::set_feature("near", "rx-gro", true)?;
+        let index = link::index("near")?;
+        address::add(index, [10, 9, 8, 7].into(), 24)?;
+        link::set_up(index)
+    })
+    .expect("it can be entered")
+    .expect("a pair with an address");
+    far.run(|| link::set_up(link::index("far")?))
+        .expect("it can be entered")
+        .expect("it is there");
+    (near, far)
+}
+
+fn deferral(namespace: &NetNamespace) -> [String; 2] {
+    namespace
+        .run(|| {
+            let sysfs = Sysfs::mount()?;
+            let read = |name: &str| sysfs.read(&format!("class/net/near/{name}"));
+            Ok::<_, mpps_os::Error>([read("gro_flush_timeout")?, read("napi_defer_hard_irqs")?])
+        })
+        .expect("it can be entered")
+        .expect("root may read them")
+}
+
+/// A server in the namespace that throttles the interface of its address.
+fn throttled(namespace: &NetNamespace) -> Running {
+    let arguments = ["serve", "10.9.8.7:0", "--moderation", "50us", "--json"];
+    let mut server = namespace
+        .run(|| Running::start(&mut mpps(&arguments)))
+        .expect("it can be entered");
+    server.line("  moderation on");
+    assert_eq!(deferral(namespace), ["50000", "2"]);
+    server
+}
+
+fn moderation_is_put_back() {
+    let (near, _far) = veth();
+    let before = deferral(&near);
+    let server = throttled(&near);
+    let ended = server.interrupt().fine();
+    assert!(
+        ended.err.contains("put back: undone: gro_flush_timeout"),
+        "{ended:#?}"
+    );
+    assert_eq!(deferral(&near), before);
+    let total = totals(&ended);
+    let switch = &total["switches"][1];
+    assert_eq!(
+        (&switch["name"], &switch["on"]),
+        (&"moderation".into(), &true.into())
+    );
+}
+
+fn moderation_of_a_killed_server_is_undone() {
+    let (near, _far) = veth();
+    let before = deferral(&near);
+    let server = throttled(&near);
+    server.signal("KILL");
+    server.end();
+    assert_eq!(deferral(&near), ["50000", "2"]);
+    let undone = near
+        .run(|| run(&mut mpps(&["undo"])))
+        .expect("it can be entered");
+    assert!(
+        undone
+            .out
+            .contains("near, moderation: undone: gro_flush_timeout"),
+        "{undone:#?}"
+    );
+    assert_eq!(deferral(&near), before);
+}
