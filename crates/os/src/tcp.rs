@@ -165,6 +165,10 @@ impl TcpStream {
     /// With a `source`, the own address is that one, and the port is chosen when the peer is known
     /// (`IP_BIND_ADDRESS_NO_PORT`, Linux 4.2), so that each pair of addresses has all the ports.
     ///
+    /// What is sent first carries the acknowledgement of the handshake, and a close that of the
+    /// reply, where segments of their own would go ahead (`TCP_QUICKACK` of zero, tcp(7)): two
+    /// packets less for both ends of a short connection.
+    ///
     /// # Errors
     /// `EADDRNOTAVAIL` if no port is left for the pair, or no interface has `source`; `EMFILE`;
     /// `ENETUNREACH`; `ECONNREFUSED` where it is known at once.
@@ -173,6 +177,8 @@ impl TcpStream {
         if let Some(source) = source {
             stream.bind_address(source)?;
         }
+        sockopt::set_tcp_quickack(&stream.fd, false)
+            .map_err(|errno| Error::new("setsockopt TCP_QUICKACK", target, errno.into()))?;
         match rustix::net::connect(&stream.fd, target) {
             Ok(()) | Err(rustix::io::Errno::INPROGRESS) => Ok(stream),
             Err(errno) => Err(Error::new("connect", target, errno.into())),

@@ -30,6 +30,7 @@ const POLL_FIRST: u16 = 1;
 /// `SOCKET_URING_OP_SIOCOUTQ`, include/uapi/linux/io_uring.h.
 const SOCKET_UNSENT: u32 = 1;
 static ONE: libc::c_int = 1;
+static ZERO: libc::c_int = 0;
 /// Close discards what is not sent and answers with RST, socket(7).
 static LINGER: libc::linger = libc::linger {
     l_onoff: 1,
@@ -139,7 +140,8 @@ impl StreamRing {
     }
 
     /// Makes a socket in a slot and connects it, in one chain: socket(2), bind(2) if there is a
-    /// source, connect(2). Answered by [`super::Outcome::Dialled`]. None if no slot is free.
+    /// source, connect(2). What is sent first carries the acknowledgement of the handshake, and a
+    /// close that of the reply, as with [`crate::tcp::TcpStream::connect`]. Answered by [`super::Outcome::Dialled`]. None if no slot is free.
     pub fn dial(&mut self, token: u32, dialling: &Dialling<'_>) -> Option<Request> {
         let index = self.dial_slots.pop()?;
         let Dialling {
@@ -158,11 +160,18 @@ impl StreamRing {
             let flags = Flags::IO_LINK | Flags::SKIP_SUCCESS;
             entry.flags(flags).user_data(request.stage(stage))
         };
-        let mut chain = [const { None }; 5];
+        let mut chain = [const { None }; 6];
         let socket = opcode::Socket::new(target.family(), libc::SOCK_STREAM, libc::IPPROTO_TCP)
             .file_index(DestinationSlot::try_from_slot_target(index).ok())
             .build();
         chain[0] = Some(linked(socket, 0));
+        let late = option(
+            -1 - i64::from(index),
+            libc::IPPROTO_TCP,
+            libc::TCP_QUICKACK,
+            &ZERO,
+        );
+        chain[1] = Some(linked(late, STAGE_OPTION));
         if reset {
             let option = option(
                 -1 - i64::from(index),
@@ -170,21 +179,21 @@ impl StreamRing {
                 libc::SO_LINGER,
                 &LINGER,
             );
-            chain[1] = Some(linked(option, STAGE_OPTION));
+            chain[2] = Some(linked(option, STAGE_OPTION));
         }
         if let Some(source) = source {
             // The port is chosen when it is known to whom, so that the same one serves many
             // targets (ip(7)).
             let no_port = libc::IP_BIND_ADDRESS_NO_PORT;
-            chain[2] = Some(linked(
+            chain[3] = Some(linked(
                 option(-1 - i64::from(index), libc::IPPROTO_IP, no_port, &ONE),
                 STAGE_OPTION,
             ));
             let bind = opcode::Bind::new(fd, source.pointer(), source.0.1).build();
-            chain[3] = Some(linked(bind, STAGE_BIND));
+            chain[4] = Some(linked(bind, STAGE_BIND));
         }
         let connect = opcode::Connect::new(fd, target.pointer(), target.0.1).build();
-        chain[4] = Some(connect.user_data(request.stage(STAGE_CONNECT)));
+        chain[5] = Some(connect.user_data(request.stage(STAGE_CONNECT)));
         let chain: Vec<Entry> = chain.into_iter().flatten().collect();
         self.push(&chain);
         Some(request)
