@@ -25,6 +25,21 @@ pub enum Support {
     },
 }
 
+/// What an engine is wanted for: some of it takes a younger kernel than the engine itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Task {
+    /// To serve.
+    Serve {
+        /// Ends connections with a RST ([`Close::Rst`](crate::Close::Rst)).
+        reset: bool,
+    },
+    /// To make connections.
+    Load {
+        /// From own addresses ([`LoadConfig::sources`](crate::LoadConfig::sources)).
+        binds: bool,
+    },
+}
+
 /// What an engine thinks of one of its switches on this kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Advice {
@@ -47,6 +62,8 @@ pub struct Engine {
     pub summary: &'static str,
     /// Whether this host can run it.
     pub probe: fn() -> Support,
+    /// Whether this kernel has what the engine needs for a task, besides what it always needs.
+    pub(crate) can: fn(Task) -> Support,
     /// The switches that it has, with what they do on this kernel.
     pub switches: fn() -> Vec<Advice>,
     /// Serves connections in the calling thread until it is told to stop and has drained.
@@ -76,6 +93,30 @@ impl Engine {
                     .collect::<Vec<_>>()
                     .join(", "),
             })
+    }
+
+    /// Whether this host can run it for this task.
+    pub fn support(&self, task: Task) -> Support {
+        match (self.probe)() {
+            Support::Yes => (self.can)(task),
+            no => no,
+        }
+    }
+
+    /// Refuses a task for which this host cannot run the engine.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unavailable`].
+    pub fn require(&self, task: Task) -> Result<(), Error> {
+        match self.support(task) {
+            Support::Yes => Ok(()),
+            Support::No { why, remedy } => Err(Error::Unavailable {
+                engine: self.name,
+                why,
+                remedy,
+            }),
+        }
     }
 
     /// The switches that are on if a user says nothing: those that help on this kernel.

@@ -10,13 +10,13 @@ mod load;
 mod serve;
 mod switch;
 
-pub use engine::{Advice, ENGINES, Engine, Support};
+pub use engine::{Advice, ENGINES, Engine, Support, Task};
 pub use error::Error;
 pub use load::{
     BadReply, Distribution, End, Failure, LastHead, Latency, Ledger, Load, LoadConfig, LoadReport,
     Progress, Received, Response, Url,
 };
-pub use serve::{Close, Content, Ending, Granted, Limits, ServeConfig, ServeCounters, Server};
 #[doc(hidden)]
 pub use serve::rehearse;
+pub use serve::{Close, Content, Ending, Granted, Limits, ServeConfig, ServeCounters, Server};
 pub use switch::{Switch, Switches};

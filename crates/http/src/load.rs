@@ -22,8 +22,7 @@ pub use url::Url;
 pub(crate) use flights::{Request, Step};
 pub(crate) use worker::LoadWorker;
 
-use crate::engine::Support;
-use crate::{Engine, Error};
+use crate::{Engine, Error, Task};
 use mpps_os::clock::monotonic_ns;
 use mpps_os::sched;
 use std::net::{IpAddr, SocketAddr};
@@ -187,14 +186,8 @@ impl LoadConfig {
             let why = format!("{} is of the other family", self.target.ip());
             return invalid("--source", source.to_string(), &why);
         }
-        match (self.engine.probe)() {
-            Support::Yes => Ok(()),
-            Support::No { why, remedy } => Err(Error::Unavailable {
-                engine: self.engine.name,
-                why,
-                remedy,
-            }),
-        }
+        let binds = !self.sources.is_empty();
+        self.engine.require(Task::Load { binds })
     }
 }
 

@@ -1,5 +1,6 @@
 //! The server: what it serves, to whom, and how it ends.
 
+mod acknowledgement;
 mod connection;
 mod content_type;
 mod counters;
@@ -25,6 +26,7 @@ pub use rehearsal::rehearse;
 pub use counters::{Ending, ServeCounters};
 pub use server::{Granted, Server};
 
+pub(crate) use acknowledgement::Acknowledgement;
 pub(crate) use connection::{Connection, Step, Waits};
 pub(crate) use deadlines::{Deadlines, TICK_MS};
 pub(crate) use phase::Stage;
@@ -32,7 +34,7 @@ pub(crate) use reply::{Body, Chunk, Reply};
 pub(crate) use responder::Responder;
 pub(crate) use worker::ServeWorker;
 
-use crate::{Engine, Switches};
+use crate::{Engine, Error, Switches};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -88,6 +90,20 @@ impl Default for Limits {
     }
 }
 
+impl Limits {
+    /// Refuses what nobody could be served with.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        if self.head_bytes == 0 {
+            return Err(Error::Invalid {
+                option: "--head-bytes",
+                value: self.head_bytes.to_string(),
+                why: "a request's head has at least one byte".to_owned(),
+            });
+        }
+        Ok(())
+    }
+}
+
 /// How a server is to be.
 #[derive(Debug, Clone)]
 pub struct ServeConfig {
@@ -111,4 +127,9 @@ pub struct ServeConfig {
     pub drain_time: Duration,
     /// Whether `/metrics` is what the server has counted, in the text format of Prometheus.
     pub metrics: bool,
+}
+
+/// Milliseconds, as the clock of all deadlines counts.
+fn duration_ms(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

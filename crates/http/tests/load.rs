@@ -468,6 +468,7 @@ fn a_server_that_is_too_slow_for_the_rate_does_not_hide_it() {
             let late = report.latency.last_byte.max_us();
             assert!(late >= 190_000.0, "{late}");
             assert!(report.lateness_max >= Duration::from_millis(170));
+            assert!(report.was_busy, "the one connection was the cause");
         },
     );
 }

@@ -18,6 +18,9 @@ pub struct LabConfig {
     pub sender_queue_cpus: Vec<usize>,
     /// How many addresses the sender has in each family, 1 to 225: many connections need many.
     pub sender_addresses: u8,
+    /// Packets wait for room in the link's rings, up to 1000 on each side, as in front of a network
+    /// card, where they are dropped otherwise (Linux 6.16). It suits TCP, and hides overload of UDP.
+    pub back_pressure: bool,
     /// The largest IP packet in bytes, 1280 to 65535.
     pub mtu: u32,
 }
@@ -30,6 +33,7 @@ impl Default for LabConfig {
             delivery: Delivery::default(),
             sender_queue_cpus: Vec::new(),
             sender_addresses: 1,
+            back_pressure: false,
             mtu: 1500,
         }
     }

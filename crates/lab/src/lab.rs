@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use mpps_os::namespace::NetNamespace;
-use mpps_os::netlink::link;
+use mpps_os::netlink::{link, qdisc};
 use mpps_os::sysfs::Sysfs;
 
 use crate::link::{carry_single_packets, has_v6, introduce, quiet, start};
@@ -48,6 +48,9 @@ impl Lab {
 
         for host in [&sender, &receiver] {
             notes.extend(host.run(|| carry_single_packets(host.interface()))?);
+            if config.back_pressure {
+                host.run(|| qdisc::set_first_in_first_out(host.interface_index()))??;
+            }
         }
         let placement = receiver
             .run(|| Placement::new(receiver.interface(), receiver.interface_index(), config))??;

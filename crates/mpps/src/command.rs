@@ -18,7 +18,8 @@ use crate::output::{self, Stream};
 use anyhow::{Context, Result};
 use clap::Parser;
 use clap::error::ErrorKind;
-use mpps_host::Snapshot;
+use mpps_host::{Fingerprint, Snapshot};
+use std::net::IpAddr;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -134,6 +135,18 @@ fn kernel_release() -> String {
 fn boot_id() -> Option<String> {
     let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
     Some(id.trim().to_owned())
+}
+
+/// The machine, with the interface that owns the address, or with all if none does.
+fn fingerprint_at(address: IpAddr) -> Result<Fingerprint> {
+    let links = mpps_os::netlink::link::list()?;
+    let owner = mpps_os::netlink::address::interface_of(address).unwrap_or(None);
+    let names: Vec<&str> = links
+        .iter()
+        .filter(|link| owner.is_none() || Some(link.index) == owner)
+        .map(|link| link.name.as_str())
+        .collect();
+    Ok(Fingerprint::collect(&names)?)
 }
 
 /// The counters of this host and of all its interfaces.

@@ -166,7 +166,7 @@ pub struct LoadResult {
     pub latency_us: LoadLatency,
     /// With `rate`: how much too late the latest request started, in microseconds.
     pub lateness_us_max: Option<f64>,
-    /// With `rate`: requests that were due and never started, because all connections were busy.
+    /// With `rate`: requests that were due before the end and never started.
     pub not_started: Option<u64>,
     /// Connections that the server closed between two requests; they are completed ones.
     pub closed_early: u64,

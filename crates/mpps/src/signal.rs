@@ -5,7 +5,9 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Set by the first SIGINT, SIGTERM or SIGHUP; the second one ends the process at once.
+/// Set by the first SIGINT, SIGTERM or SIGHUP; the second one ends the process at once. What must
+/// not stay behind is to be undone before anything is waited for that the second one is meant to
+/// cut short.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Interrupt(Arc<AtomicBool>);
 

@@ -266,7 +266,7 @@ fn an_interrupt_ends_it_and_everything_is_told() {
         let mut running = Running::start(&mut mpps(&arguments));
         running.line("in flight");
         let ended = running.interrupt();
-        assert_eq!(ended.code(), 0, "{ended:#?}");
+        assert_eq!(ended.code(), 130, "{ended:#?}");
         assert_eq!(result(&ended)["complete"], false);
     }
     server.interrupt().fine();
@@ -338,7 +338,12 @@ fn everybody_may_close() {
         }
         let total = server.interrupt().fine().last_json();
         let count = |how: &str| total["ended"][how].as_u64().expect("a count");
-        assert_eq!(count("done") + count("client"), 1000, "{close}: {total}");
+        let mut ended = count("done") + count("client");
+        if close == "rst" {
+            // Both ends are about to reset, and the client may be the first.
+            ended += count("reset");
+        }
+        assert_eq!(ended, 1000, "{close}: {total}");
         assert_eq!(total["unaccounted"], 0);
     }
 }

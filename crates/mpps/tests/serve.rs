@@ -83,6 +83,11 @@ const TESTS: &[common::Test] = &[
     ),
     ("moderation_is_put_back", Need::Root, moderation_is_put_back),
     (
+        "moderation_is_put_back_before_a_second_signal",
+        Need::Root,
+        moderation_is_put_back_before_a_second_signal,
+    ),
+    (
         "moderation_of_a_killed_server_is_undone",
         Need::Root,
         moderation_of_a_killed_server_is_undone,
@@ -349,6 +354,20 @@ fn what_cannot_be_is_one_line() {
         ),
         (&["serve", "127.0.0.1:0", "--moderation", "1h"], &["50us"]),
         (
+            &[
+                "serve",
+                "--only-moderation",
+                "50us",
+                "--interface",
+                "nosuch",
+            ],
+            &["nosuch"],
+        ),
+        (
+            &["serve", "127.0.0.1:0", "--interface", "lo"],
+            &["--moderation"],
+        ),
+        (
             &["serve", "127.0.0.1:0", "--pin", "4095"],
             &["--pin", "4095"],
         ),
@@ -434,6 +453,26 @@ fn moderation_is_put_back() {
         (&switch["name"], &switch["on"]),
         (&"moderation".into(), &true.into())
     );
+}
+
+fn moderation_is_put_back_before_a_second_signal() {
+    let (near, _far) = veth();
+    let before = deferral(&near);
+    let mut server = throttled(&near);
+    let address = address_of(&mut server);
+    let mut slow = near
+        .run(|| TcpStream::connect(&address))
+        .expect("it can be entered")
+        .expect("it listens");
+    slow.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\nGET /")
+        .expect("it reads");
+    let mut some = [0; 16];
+    slow.read_exact(&mut some).expect("a reply");
+    server.signal("INT");
+    server.line("draining");
+    server.signal("INT");
+    assert_eq!(server.end().code(), 128 + 2);
+    assert_eq!(deferral(&near), before);
 }
 
 fn moderation_of_a_killed_server_is_undone() {

@@ -1,6 +1,7 @@
 //! Limits of the process: `getrlimit(2)`.
 
 use crate::{Error, Result};
+use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Sees to it that the process may have `wanted` descriptors open, as far as it may decide that
@@ -8,7 +9,8 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 /// hard one, and never lowered.
 ///
 /// # Errors
-/// None that is known: every process may raise its soft limit.
+/// None that is known: every process may raise its soft limit, unless the hard one is beyond what
+/// the machine allows by now (`fs.nr_open`, proc(5)), and then the soft one stays as it is.
 pub fn allow_descriptors(wanted: u64) -> Result<u64> {
     let limit = getrlimit(Resource::Nofile);
     let (soft, hard) = (
@@ -22,9 +24,13 @@ pub fn allow_descriptors(wanted: u64) -> Result<u64> {
         current: Some(wanted.min(hard)),
         maximum: limit.maximum,
     };
-    setrlimit(Resource::Nofile, raised)
-        .map_err(|errno| Error::new("setrlimit RLIMIT_NOFILE", wanted, errno.into()))?;
-    Ok(wanted.min(hard))
+    match setrlimit(Resource::Nofile, raised) {
+        Ok(()) => Ok(wanted.min(hard)),
+        // A hard limit above `fs.nr_open` is refused though it is not changed (`do_prlimit`,
+        // kernel/sys.c).
+        Err(Errno::PERM) => Ok(soft),
+        Err(errno) => Err(Error::new("setrlimit RLIMIT_NOFILE", wanted, errno.into())),
+    }
 }
 
 /// Takes from the process, for good, the right to more than so many descriptors. Those that are

@@ -8,6 +8,7 @@ pub mod link;
 pub mod napi;
 pub mod neighbour;
 pub mod netdev;
+pub mod qdisc;
 pub mod route;
 
 use std::io;

@@ -260,14 +260,6 @@ impl TcpStream {
         Ok(sockopt::set_socket_linger(&self.fd, Some(Duration::ZERO))?)
     }
 
-    /// Sends what is written at once (`TCP_NODELAY`, tcp(7)).
-    ///
-    /// # Errors
-    /// None besides a closed descriptor.
-    pub fn set_no_delay(&self) -> io::Result<()> {
-        Ok(sockopt::set_tcp_nodelay(&self.fd, true)?)
-    }
-
     /// Bytes that were sent and that the peer has not acknowledged (`SIOCOUTQ`, tcp(7)).
     ///
     /// # Errors

@@ -59,6 +59,9 @@ struct Ring {
     /// True once a thread owns it.
     enabled: bool,
     indexed: bool,
+    /// True once a call passed on some requests and not all: what was one chain may have become
+    /// two.
+    is_cut: bool,
     /// How long the next sleep lets completions gather before one of them ends it (Linux 6.12).
     gather: Option<Duration>,
     calls: u64,
@@ -100,6 +103,7 @@ impl Ring {
             uring,
             enabled: false,
             indexed,
+            is_cut: false,
             gather: None,
             calls: 0,
         })
@@ -132,6 +136,7 @@ impl Ring {
             self.uring.submitter().register_enable_rings()?;
             self.enabled = true;
         }
+        let queued = self.uring.submission().len();
         let submitter = self.uring.submitter();
         let entered = match timeout {
             None => submitter.submit_and_wait(want),
@@ -147,7 +152,14 @@ impl Ring {
         };
         match entered {
             Err(error) if error.raw_os_error() == Some(libc::ETIME) => Ok(()),
-            other => other.map(drop),
+            Ok(passed_on) => {
+                // Without memory for the next request the kernel stops between any two and sets
+                // off what it has of a chain (`io_submit_sqes`, io_uring/io_uring.c). Where it
+                // got none at all it answers an error.
+                self.is_cut |= (1..queued).contains(&passed_on);
+                Ok(())
+            }
+            Err(error) => Err(error),
         }
     }
 

@@ -182,16 +182,14 @@ impl ModerationStep {
                 settings.set_attribute(interface, *attribute, was)?;
                 Ok(Undone::Restored)
             }
-            Self::Coalescing {
-                was,
-                will_be,
-                became,
-            } => {
+            Self::Coalescing { was, became, .. } => {
                 let now = settings.coalescing(interface)?;
                 if now.words() == *was {
                     return Ok(Undone::Nothing);
                 }
-                if now.words() != *became.as_ref().unwrap_or(will_be) {
+                // Who died before it was known what the card made of the value cannot tell what
+                // it rounded from what somebody else set: a setting that stays is the worse.
+                if became.as_ref().is_some_and(|became| now.words() != *became) {
                     let (time, packets) = (now.rx_time_us(), now.rx_packets());
                     return Ok(Undone::Changed(format!("{time} µs, {packets} packets")));
                 }

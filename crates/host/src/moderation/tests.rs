@@ -286,18 +286,42 @@ fn one_at_a_time_and_the_dead_are_told_from_the_living() {
     assert_eq!(found[0].life(), Life::Alive);
     assert!(found[0].undo(&fake).is_empty(), "it lives");
 
-    // As if this process had died: nobody undoes, and the journal names a process that is no more.
-    let (journal, mut record) = (first.journal.clone(), first.record.clone());
-    std::mem::forget(first);
+    let left = die(first, &directories);
+    assert_eq!(results(left.undo(&fake)), [const { Undone::Restored }; 2]);
+    assert_eq!(fake.card(), plain());
+    assert!(Journal::list(&directories).is_empty());
+}
+
+/// As if this process had died: nobody undoes, and the journal names a process that is no more.
+fn die(moderation: Moderation, directories: &[PathBuf]) -> ModerationLeftover {
+    let (journal, mut record) = (moderation.journal.clone(), moderation.record.clone());
+    std::mem::forget(moderation);
     record.owner.start_time_ticks = record.owner.start_time_ticks.wrapping_sub(1);
     journal.write(&record).expect("written");
-    let (found, _) = ModerationLeftover::list_in(&directories);
+    let (mut found, unreadable) = ModerationLeftover::list_in(directories);
+    assert!(unreadable.is_empty());
     assert_eq!(found[0].life(), Life::Dead);
-    assert_eq!(
-        results(found[0].undo(&fake)),
-        [const { Undone::Restored }; 2]
-    );
-    assert_eq!(fake.card(), plain());
+    found.remove(0)
+}
+
+#[test]
+fn what_a_card_rounded_is_put_back_though_nobody_wrote_it_down() {
+    let (_guard, directories) = directory();
+    let mut card = plain();
+    card.unit_us = 8;
+    card.coalescing = Some(coalescing(16, 0));
+    let fake = Fake::new(card.clone());
+    let plan = fake.plan(TIME, Throttle::Nic).expect("it can");
+    let mut moderation = fake.apply(&plan, &directories).expect("applied");
+    // It died between the change and the second line of the journal.
+    for step in &mut moderation.record.plan.steps {
+        if let ModerationStep::Coalescing { became, .. } = step {
+            assert_eq!(became.take(), Some(words(48, 0)));
+        }
+    }
+    let left = die(moderation, &directories);
+    assert_eq!(results(left.undo(&fake)), [Undone::Restored]);
+    assert_eq!(fake.card(), card);
     assert!(Journal::list(&directories).is_empty());
 }
 

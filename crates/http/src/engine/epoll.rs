@@ -10,6 +10,7 @@ pub(super) const ENGINE: Engine = Engine {
     name: "epoll",
     summary: "epoll(7): one system call for each step of a connection",
     probe: || Support::Yes,
+    can: |_| Support::Yes,
     switches,
     serve: serve::run,
     load: load::run,

@@ -4,7 +4,7 @@ mod client;
 mod load;
 mod serve;
 
-use super::{Advice, Engine, Support};
+use super::{Advice, Engine, Support, Task};
 use crate::Switch;
 use std::io;
 
@@ -12,15 +12,11 @@ pub(super) const ENGINE: Engine = Engine {
     name: "io_uring",
     summary: "io_uring(7): many steps of many connections for one system call",
     probe,
+    can: |task| can(task, &release()),
     switches,
     serve: serve::run,
     load: load::run,
 };
-
-/// `EPERM`, `EINVAL` and `ENOSYS` of include/uapi/asm-generic/errno.h.
-const EPERM: i32 = 1;
-const EINVAL: i32 = 22;
-const ENOSYS: i32 = 38;
 
 /// Direct descriptors cost more than ordinary ones before this release, and are worth their while
 /// from the second on: freeing a slot waited for whatever else the ring was doing, and each of them
@@ -28,16 +24,21 @@ const ENOSYS: i32 = 38;
 const SLOTS_TOLERABLE: (u32, u32) = (6, 13);
 const SLOTS_GOOD: (u32, u32) = (6, 15);
 
+/// Since when a ring sets options of sockets and asks for unacknowledged bytes
+/// (`IORING_OP_URING_CMD` of a socket), and binds (`IORING_OP_BIND`).
+const OPTIONS: (u32, u32) = (6, 7);
+const BIND: (u32, u32) = (6, 11);
+
 fn probe() -> Support {
     let Err(error) = mpps_os::uring::probe() else {
         return Support::Yes;
     };
     let remedy = match error.errno() {
-        Some(EPERM) => {
+        Some(libc::EPERM) => {
             "allow it: sysctl kernel.io_uring_disabled=0, and no seccomp filter against it"
         }
-        Some(ENOSYS) => "a kernel with CONFIG_IO_URING, and no seccomp filter against it",
-        Some(EINVAL) => "Linux 6.1 or later",
+        Some(libc::ENOSYS) => "a kernel with CONFIG_IO_URING, and no seccomp filter against it",
+        Some(libc::EINVAL) => "Linux 6.1 or later",
         _ if error.source.kind() == io::ErrorKind::OutOfMemory => "raise the limit: ulimit -l",
         _ => "see io_uring_setup(2)",
     };
@@ -47,9 +48,32 @@ fn probe() -> Support {
     }
 }
 
+/// Whether a kernel of that release can do a task. The probe of a ring tells which requests there
+/// are, but not which commands a socket takes, so that the release has to do for both.
+fn can(task: Task, release: &str) -> Support {
+    let (what, since) = match task {
+        Task::Serve { reset: false } => return Support::Yes,
+        Task::Serve { reset: true } => ("to close with a RST", OPTIONS),
+        Task::Load { binds: false } => ("to make connections", OPTIONS),
+        Task::Load { binds: true } => ("to make connections from own addresses", BIND),
+    };
+    if version(release).unwrap_or_default() >= since {
+        return Support::Yes;
+    }
+    let (major, minor) = since;
+    Support::No {
+        why: format!("{what} it needs Linux {major}.{minor}, and this is {release}"),
+        remedy: "use --engine epoll".to_owned(),
+    }
+}
+
 fn switches() -> Vec<Advice> {
-    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    advice(version(&release))
+    advice(version(&release()))
+}
+
+fn release() -> String {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease");
+    release.map_or_else(|_| "unknown".to_owned(), |text| text.trim().to_owned())
 }
 
 /// What to make of each switch on a kernel of that version; one that cannot be told is taken for
@@ -119,6 +143,31 @@ mod tests {
         assert_eq!(version("5.10"), Some((5, 10)));
         assert_eq!(version("unknown"), None);
         assert_eq!(version(""), None);
+    }
+
+    #[test]
+    fn a_task_says_which_release_it_needs() {
+        let [plain, reset] = [false, true].map(|reset| Task::Serve { reset });
+        let [dials, binds] = [false, true].map(|binds| Task::Load { binds });
+        for (task, release, since) in [
+            (plain, "6.1.0-21-amd64", None),
+            (reset, "6.6.30", Some("Linux 6.7")),
+            (reset, "6.7.0", None),
+            (dials, "6.6.30", Some("Linux 6.7")),
+            (dials, "6.10.2", None),
+            (binds, "6.10.2", Some("Linux 6.11")),
+            (binds, "6.11.0", None),
+            (binds, "unknown", Some("Linux 6.11")),
+        ] {
+            match (can(task, release), since) {
+                (Support::Yes, None) => {}
+                (Support::No { why, remedy }, Some(since)) => {
+                    assert!(why.contains(since) && why.contains(release), "{why}");
+                    assert!(remedy.contains("--engine epoll"), "{remedy}");
+                }
+                (other, _) => panic!("{task:?} on {release}: {other:?}"),
+            }
+        }
     }
 
     #[test]

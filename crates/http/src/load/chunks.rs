@@ -2,6 +2,8 @@
 
 /// Bytes of a chunk's size line or of a trailer line, and of all trailers, before it is too much.
 const LINE_BYTES_MAX: usize = 8 << 10;
+/// Digits of a size: more do not fit, or begin with zeros that nobody writes.
+const DIGITS_MAX: usize = 16;
 
 /// Where a chunked body is.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -21,6 +23,8 @@ enum State {
     FirstDigit,
     /// Another digit, an extension, or the line's end.
     Digit,
+    /// The blanks between a size and its extension, or the line's end.
+    Blank,
     /// The rest of an extension.
     Extension,
     /// The line feed of a size line.
@@ -86,12 +90,16 @@ impl Chunks {
         }
         match (self.state, byte) {
             (State::FirstDigit | State::Digit, _) if byte.is_ascii_hexdigit() => {
+                if self.line_bytes > DIGITS_MAX {
+                    return None;
+                }
                 let digit = u64::from((byte as char).to_digit(16)?);
-                self.left = self.left.checked_mul(16)? + digit;
+                self.left = (self.left << 4) | digit;
                 Some(State::Digit)
             }
-            (State::Digit | State::Extension, b'\r') => Some(State::SizeEnd),
-            (State::Digit, b';' | b' ' | b'\t') => Some(State::Extension),
+            (State::Digit | State::Blank | State::Extension, b'\r') => Some(State::SizeEnd),
+            (State::Digit | State::Blank, b' ' | b'\t') => Some(State::Blank),
+            (State::Digit | State::Blank, b';') => Some(State::Extension),
             (State::Extension, _) if !is_control(byte) => Some(State::Extension),
             (State::SizeEnd, b'\n') => {
                 self.line_bytes = 0;
@@ -196,14 +204,18 @@ mod tests {
             b"A: b\r\n".repeat(LINE_BYTES_MAX / 6 + 1),
         ]
         .concat();
-        let damaged: [&[u8]; 10] = [
+        let damaged: [&[u8]; 14] = [
             b"\r\n",
             b"g\r\n",
             b"-1\r\n",
             b"1\nA\r\n",
+            b"1 a\r\nA",
+            b"1 1\r\nA",
+            b"1\t a;b\r\nA",
             b"1\r\nAB\r\n",
             b"1\r\nA\n0\r\n\r\n",
             b"10000000000000000\r\n",
+            b"00000000000000001\r\nA",
             b"0\r\n\n",
             &endless,
             &trailers,
@@ -212,5 +224,6 @@ mod tests {
             assert_eq!(Chunks::default().feed(bytes), None, "{bytes:?}");
         }
         assert!(Chunks::default().feed(b"ffffffffffffffff\r\n").is_some());
+        assert!(Chunks::default().feed(b"1 \t;a b\r\nA\r\n1 \r\n").is_some());
     }
 }

@@ -152,6 +152,10 @@ impl Flights {
             self.slots[slot as usize].is_listed = false;
         }
         if self.idle.is_empty() && self.free.is_empty() {
+            self.tally.was_busy |= self
+                .pace
+                .as_ref()
+                .is_some_and(|pace| pace.next_ns() <= now_ns);
             return None;
         }
         let intended_ns = self.due(now_ns)?;
@@ -307,7 +311,8 @@ impl Flights {
         self.over && self.active == 0
     }
 
-    /// Ends the run: what is in flight is counted as aborted. The sockets are the engine's to close.
+    /// Ends the run: what is in flight is counted as aborted. What was due by then and did not
+    /// start is missed. The sockets are the engine's to close.
     pub(crate) fn finish(&mut self, now_ns: u64) {
         self.over = true;
         for slot in 0..self.slots.len() as u32 {

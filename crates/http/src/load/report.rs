@@ -36,9 +36,10 @@ pub struct LoadReport {
     pub cpu: Duration,
     /// In an open loop: how much after its time the latest request started.
     pub lateness_max: Duration,
-    /// In an open loop: requests that were due before the end and never started, because all
-    /// connections were busy.
+    /// In an open loop: requests that were due before the end and never started.
     pub not_started: u64,
+    /// In an open loop: whether a request was due while all connections were busy.
+    pub was_busy: bool,
     tally: Tally,
 }
 
@@ -82,6 +83,7 @@ impl LoadReport {
             cpu: Duration::from_nanos(tally.cpu_ns),
             lateness_max: Duration::from_nanos(tally.lateness_ns_max),
             not_started: tally.not_started,
+            was_busy: tally.was_busy,
             tally,
         }
     }

@@ -19,6 +19,8 @@ pub(crate) struct Tally {
     pub(crate) cpu_ns: u64,
     pub(crate) lateness_ns_max: u64,
     pub(crate) not_started: u64,
+    /// True if a request was due while no connection was free or idle.
+    pub(crate) was_busy: bool,
     examples: [Option<String>; Failure::ALL.len()],
 }
 
@@ -52,6 +54,7 @@ impl Tally {
         self.cpu_ns += other.cpu_ns;
         self.lateness_ns_max = self.lateness_ns_max.max(other.lateness_ns_max);
         self.not_started += other.not_started;
+        self.was_busy |= other.was_busy;
         for (kept, more) in self.examples.iter_mut().zip(&other.examples) {
             if kept.is_none() {
                 kept.clone_from(more);

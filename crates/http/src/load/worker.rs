@@ -150,7 +150,8 @@ impl LoadWorker {
     /// Ends the thread's part of the run. The sockets are the engine's to close, before or after.
     pub(crate) fn finish(mut self) {
         let now_ns = monotonic_ns();
-        self.flights.finish(now_ns);
+        // What became due after the end was nobody's to start.
+        self.flights.finish(now_ns.min(self.end_ns));
         self.publish();
         let mut tally = std::mem::take(&mut self.flights.tally);
         tally.cpu_ns = own_cpu_ns().saturating_sub(self.cpu_ns);

@@ -3,7 +3,7 @@
 use super::reply::Reply;
 use super::request::{self, Content, Parsed, Request};
 use super::responder::Responder;
-use super::{Close, Limits};
+use super::{Close, Limits, duration_ms};
 use std::mem;
 
 /// Bytes of a request's content that are read and thrown away, so that the connection can go on.
@@ -242,13 +242,21 @@ impl Connection {
                 request,
                 head_bytes,
             } => {
-                let step = self.answer(&request, responder, now_ms);
+                let behind = (rest.len() - head_bytes) as u64;
+                let step = self.answer(&request, behind, responder, now_ms);
                 (start + head_bytes, step)
             }
         }
     }
 
-    fn answer(&mut self, request: &Request<'_>, responder: &mut Responder, now_ms: u64) -> Step {
+    /// Answers a request with so many bytes behind its head.
+    fn answer(
+        &mut self,
+        request: &Request<'_>,
+        behind: u64,
+        responder: &mut Responder,
+        now_ms: u64,
+    ) -> Step {
         let content_ends = match request.content {
             Content::Length(length) if length <= CONTENT_BYTES_MAX => {
                 self.skip = length;
@@ -260,8 +268,10 @@ impl Connection {
         let after = match responder.close() {
             _ if keeps => After::Request,
             _ if !content_ends => After::Linger,
-            Close::Server | Close::Rst => After::Close,
             Close::Client => After::Part,
+            // Content that is still to come would be answered with a RST.
+            Close::Server | Close::Rst if self.skip > behind => After::Linger,
+            Close::Server | Close::Rst => After::Close,
         };
         let reply = responder.answer(request, keeps, now_ms);
         self.send(reply, after, now_ms)
@@ -317,10 +327,6 @@ fn empty_lines(bytes: &[u8]) -> usize {
             _ => return count,
         }
     }
-}
-
-fn duration_ms(duration: std::time::Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

@@ -74,7 +74,7 @@ impl Ending {
 pub struct ServeCounters {
     /// Connections taken from the kernel.
     pub accepted: u64,
-    /// Connections that are open.
+    /// Connections that are open, as counted where they are kept.
     pub open: u64,
     /// Connections that ended, by the place of [`Ending::ALL`].
     pub endings: [u64; Ending::ALL.len()],
@@ -107,13 +107,11 @@ impl ServeCounters {
     #[inline]
     pub(crate) fn accept(&mut self) {
         self.accepted += 1;
-        self.open += 1;
     }
 
     /// A connection that was taken has ended.
     #[inline]
     pub(crate) fn end(&mut self, ending: Ending) {
-        self.open = self.open.saturating_sub(1);
         self.endings[ending as usize] += 1;
     }
 
@@ -152,8 +150,13 @@ pub(crate) struct WorkerCounters {
 }
 
 impl WorkerCounters {
-    pub(crate) fn publish(&self, counters: &ServeCounters) {
-        *self.lock() = *counters;
+    /// Tells what was counted, and how many connections there are. That is a count of its own: it
+    /// would be no check on the others if it followed from them.
+    pub(crate) fn publish(&self, counters: &ServeCounters, open: usize) {
+        *self.lock() = ServeCounters {
+            open: open as u64,
+            ..*counters
+        };
     }
 
     pub(crate) fn look(&self) -> ServeCounters {
@@ -189,6 +192,9 @@ mod tests {
             counters.accept();
             counters.end(ending);
         }
+        let worker = WorkerCounters::default();
+        worker.publish(&counters, Ending::ALL.len());
+        let counters = worker.look();
         assert_eq!(counters.accepted, counters.closed() + counters.open);
         let mut sum = counters;
         sum += counters;

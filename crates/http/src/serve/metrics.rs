@@ -6,7 +6,35 @@ use std::fmt::Write;
 /// The page. Names follow the conventions of Prometheus: base units, `_total` for what only grows.
 pub(crate) fn page(counters: &ServeCounters) -> Vec<u8> {
     let mut text = String::with_capacity(2048);
-    let single = [
+    for (name, kind, help, value) in singles(counters) {
+        head(&mut text, name, kind, help);
+        line(&mut text, format_args!("{name} {value}"));
+    }
+    let name = "mpps_connections_closed_total";
+    head(
+        &mut text,
+        name,
+        "counter",
+        "Connections that ended, by how.",
+    );
+    for ending in Ending::ALL {
+        let (how, value) = (ending.name(), counters.ended(ending));
+        line(&mut text, format_args!("{name}{{how=\"{how}\"}} {value}"));
+    }
+    let name = "mpps_responses_total";
+    head(&mut text, name, "counter", "Replies, by class of status.");
+    for (class, value) in (1..).zip(counters.statuses) {
+        line(
+            &mut text,
+            format_args!("{name}{{class=\"{class}xx\"}} {value}"),
+        );
+    }
+    text.into_bytes()
+}
+
+/// What has one value: its name, kind and meaning.
+fn singles(counters: &ServeCounters) -> [(&'static str, &'static str, &'static str, u64); 7] {
+    [
         (
             "mpps_connections_accepted_total",
             "counter",
@@ -49,31 +77,7 @@ pub(crate) fn page(counters: &ServeCounters) -> Vec<u8> {
             "How often accepting was refused.",
             counters.accept_errors,
         ),
-    ];
-    for (name, kind, help, value) in single {
-        head(&mut text, name, kind, help);
-        line(&mut text, format_args!("{name} {value}"));
-    }
-    let name = "mpps_connections_closed_total";
-    head(
-        &mut text,
-        name,
-        "counter",
-        "Connections that ended, by how.",
-    );
-    for ending in Ending::ALL {
-        let (how, value) = (ending.name(), counters.ended(ending));
-        line(&mut text, format_args!("{name}{{how=\"{how}\"}} {value}"));
-    }
-    let name = "mpps_responses_total";
-    head(&mut text, name, "counter", "Replies, by class of status.");
-    for (class, value) in (1..).zip(counters.statuses) {
-        line(
-            &mut text,
-            format_args!("{name}{{class=\"{class}xx\"}} {value}"),
-        );
-    }
-    text.into_bytes()
+    ]
 }
 
 fn head(text: &mut String, name: &str, kind: &str, help: &str) {
@@ -97,6 +101,7 @@ mod tests {
         counters.accept();
         counters.end(Ending::HeadTimeout);
         counters.reply(404);
+        counters.open = 1;
         let page = String::from_utf8(page(&counters)).unwrap();
         assert!(page.contains("\nmpps_connections_open 1\n"), "{page}");
         assert!(page.contains("closed_total{how=\"head_timeout\"} 1\n"));

@@ -8,7 +8,7 @@ use super::responder::MetricsPage;
 use super::site::Site;
 use super::worker::ServeWorker;
 use super::{Close, ServeConfig};
-use crate::{Advice, Error, Support, Switch};
+use crate::{Advice, Error, Switch, Task};
 use mpps_os::tcp::{self, ListenOptions, Listener};
 use mpps_os::{limit, sched};
 use std::io;
@@ -179,13 +179,17 @@ impl Server {
 
     fn join(&mut self) -> Result<(), Error> {
         let mut result = Ok(());
+        let mut panicked = None;
         for thread in self.threads.drain(..) {
             match thread.join() {
                 Ok(ended) => result = result.and(ended),
-                Err(panic) => std::panic::resume_unwind(panic),
+                Err(panic) => panicked = Some(panic),
             }
         }
-        result
+        match panicked {
+            Some(panic) => std::panic::resume_unwind(panic),
+            None => result,
+        }
     }
 }
 
@@ -202,14 +206,9 @@ impl Drop for Server {
 /// Checks what can be checked before anything is opened, and gives each worker its CPU.
 fn worker_cpus(config: &ServeConfig) -> Result<Vec<Option<usize>>, Error> {
     config.engine.check(config.switches)?;
-    if let Support::No { why, remedy } = (config.engine.probe)() {
-        let engine = config.engine.name;
-        return Err(Error::Unavailable {
-            engine,
-            why,
-            remedy,
-        });
-    }
+    let reset = config.close == Close::Rst;
+    config.engine.require(Task::Serve { reset })?;
+    config.limits.check()?;
     let invalid = |why: String| Error::Invalid {
         option: "--workers",
         value: config.workers.to_string(),
@@ -291,19 +290,33 @@ fn spawn(
     let phase = Arc::clone(&worker.phase);
     let name = format!("mpps-serve-{}", worker.index);
     let work = move || {
+        let mut others = Others { phase, stop: true };
         let served = match cpu {
             Some(cpu) => sched::pin_current(&[cpu]).map_err(Error::from),
             None => Ok(()),
         }
         .and_then(|()| serve(worker));
-        if served.is_err() {
-            phase.advance(Stage::Stopped);
-        }
+        others.stop = served.is_err();
         served
     };
     let failed = |source: io::Error| mpps_os::Error::new("clone", &name, source);
     let thread = thread::Builder::new().name(name.clone()).spawn(work);
     Ok(thread.map_err(failed)?)
+}
+
+/// The other workers, which are stopped if one fails, and also if it panics: they would go on alone
+/// otherwise, and nobody would learn of it.
+struct Others {
+    phase: Arc<Phase>,
+    stop: bool,
+}
+
+impl Drop for Others {
+    fn drop(&mut self) {
+        if self.stop {
+            self.phase.advance(Stage::Stopped);
+        }
+    }
 }
 
 fn metrics_page(counters: Arc<[Arc<WorkerCounters>]>) -> MetricsPage {
@@ -317,3 +330,6 @@ fn sum(counters: &[Arc<WorkerCounters>]) -> ServeCounters {
     }
     sum
 }
+
+#[cfg(test)]
+mod tests;

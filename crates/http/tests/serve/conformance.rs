@@ -3,12 +3,13 @@
 use crate::client::Client;
 use crate::scenario::{BODY_BYTES, Running, Scenario, anything, check, ended};
 use libtest_mimic::Failed;
-use mpps_http::{Close, Content, Ending};
+use mpps_http::{Close, Content, Ending, Switch};
 use std::io;
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "a_connection_has_many_requests",
+        switches: &[Switch::Buffers, Switch::Events],
         configure: |_| {},
         act: many_requests,
         expect: |counters| {
@@ -19,24 +20,28 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "requests_may_come_in_any_pieces",
+        switches: &[Switch::Buffers],
         configure: |_| {},
         act: pieces,
         expect: |counters| check(counters.requests == 101, "101 requests"),
     },
     Scenario {
         name: "an_old_client_is_served_and_closed",
+        switches: &[Switch::Events],
         configure: |_| {},
         act: old_client,
         expect: |counters| ended(counters, Ending::Done, 1),
     },
     Scenario {
         name: "a_large_body_comes_whole",
+        switches: &[Switch::Fds],
         configure: |config| config.content = Content::Size(LARGE_BYTES),
         act: large_body,
         expect: |counters| ended(counters, Ending::Done, 2),
     },
     Scenario {
         name: "a_large_body_comes_whole_before_a_reset",
+        switches: &[Switch::Fds],
         configure: |config| {
             config.content = Content::Size(LARGE_BYTES);
             config.close = Close::Rst;
@@ -46,6 +51,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "the_server_closes_with_a_fin",
+        switches: &[Switch::Fds, Switch::Events],
         configure: |_| {},
         act: |running| {
             let mut client = running.connect()?;
@@ -56,12 +62,14 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "the_client_closes_first",
+        switches: &[Switch::Fds],
         configure: |config| config.close = Close::Client,
         act: client_closes,
         expect: |counters| ended(counters, Ending::Done, 2),
     },
     Scenario {
         name: "the_server_closes_with_a_reset",
+        switches: &[Switch::Fds, Switch::Events],
         configure: |config| config.close = Close::Rst,
         act: |running| {
             let mut client = running.connect()?;
@@ -74,12 +82,24 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "a_client_may_end_its_side_first",
+        switches: &[Switch::Events],
         configure: |_| {},
         act: half_close,
         expect: |counters| check(counters.requests == 2, "2 requests"),
     },
     Scenario {
+        name: "content_may_come_after_the_last_reply",
+        switches: &[Switch::Events],
+        configure: |_| {},
+        act: late_content,
+        expect: |counters| {
+            ended(counters, Ending::Refused, 1)?;
+            ended(counters, Ending::Done, 1)
+        },
+    },
+    Scenario {
         name: "the_metrics_page_counts",
+        switches: &[],
         configure: |_| {},
         act: metrics,
         expect: anything,
@@ -126,6 +146,28 @@ fn old_client(running: &Running) -> Result<(), Failed> {
     client.send(b"GET / HTTP/1.0\r\n\r\n")?;
     check(client.reply()?.body.len() == BODY_BYTES, "another body")?;
     check(client.sees_end()?, "no end")
+}
+
+fn late_content(running: &Running) -> Result<(), Failed> {
+    const CONTENT: &[u8] = &[b'x'; 1000];
+    let heads: [(&[u8], u16); 2] = [
+        (
+            b"POST / HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 1000\r\n\r\n",
+            405,
+        ),
+        (b"GET / HTTP/1.0\r\nContent-Length: 1000\r\n\r\n", 200),
+    ];
+    let mut received = 0;
+    for (head, status) in heads {
+        let mut client = running.connect()?;
+        client.send(head)?;
+        check(client.reply()?.status == status, "another status")?;
+        check(client.sees_end()?, "no end")?;
+        client.send(CONTENT)?;
+        received += (head.len() + CONTENT.len()) as u64;
+        running.until("all read", |counters| counters.bytes_received == received)?;
+    }
+    running.until("both closed", |counters| counters.open == 0)
 }
 
 fn last_request(client: &mut Client) -> Result<(), Failed> {

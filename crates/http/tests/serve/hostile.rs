@@ -1,8 +1,9 @@
 //! Clients that are slow, wrong, greedy or malicious. Others are served meanwhile.
 
+use crate::client::Client;
 use crate::scenario::{BODY_BYTES, Running, Scenario, anything, check, ended};
 use libtest_mimic::Failed;
-use mpps_http::{Close, Content, Ending};
+use mpps_http::{Close, Content, Ending, Switch};
 use mpps_os::limit::allow_descriptors;
 use mpps_os::tcp::TcpStream as Raw;
 use std::io;
@@ -11,6 +12,7 @@ use std::time::Duration;
 pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "slow_heads_are_told_and_closed",
+        switches: &[Switch::Events],
         configure: |config| config.limits.head_time = SOON,
         act: slow_heads,
         expect: |counters| {
@@ -20,6 +22,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "who_says_nothing_is_closed",
+        switches: &[Switch::Events],
         // With TCP_DEFER_ACCEPT the kernel counts in retransmissions, the first after a second.
         configure: |config| config.limits.head_time = SOON,
         act: silent,
@@ -27,12 +30,14 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "an_idle_connection_is_closed",
+        switches: &[Switch::Events],
         configure: |config| config.limits.idle_time = SOON,
         act: idle,
         expect: |counters| ended(counters, Ending::IdleTimeout, 1),
     },
     Scenario {
         name: "who_takes_nothing_is_reset",
+        switches: &[Switch::Fds],
         configure: |config| {
             config.limits.send_time = SOON;
             config.content = Content::Size(LARGE_BYTES);
@@ -41,37 +46,94 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         expect: |counters| ended(counters, Ending::SendTimeout, 3),
     },
     Scenario {
+        name: "who_acknowledges_nothing_is_reset",
+        switches: &[Switch::Fds],
+        configure: |config| {
+            config.limits.send_time = SOON;
+            config.content = Content::Size(QUEUED_BYTES);
+            config.close = Close::Rst;
+        },
+        act: |running| {
+            let _client = queue_reply(running)?;
+            running.serves_others()?;
+            running.until_ended(Ending::SendTimeout, 1)
+        },
+        expect: |counters| ended(counters, Ending::SendTimeout, 1),
+    },
+    Scenario {
+        name: "a_slow_client_gets_all_before_a_reset",
+        switches: &[],
+        // It has its head sent in time, and takes longer for the reply.
+        configure: |config| {
+            config.limits.head_time = SOON;
+            config.content = Content::Size(QUEUED_BYTES);
+            config.close = Close::Rst;
+        },
+        act: |running| {
+            let mut client = queue_reply(running)?;
+            std::thread::sleep(2 * SOON);
+            check(client.reply()?.body.len() == QUEUED_BYTES, "a part is lost")?;
+            running.until_ended(Ending::Done, 1)
+        },
+        expect: |counters| {
+            ended(counters, Ending::Done, 1)?;
+            check(counters.system_calls < 1_000, "it asks all the time")
+        },
+    },
+    Scenario {
+        name: "a_reset_is_seen_while_an_acknowledgement_is_waited_for",
+        switches: &[Switch::Fds],
+        configure: |config| {
+            config.content = Content::Size(QUEUED_BYTES);
+            config.close = Close::Rst;
+        },
+        act: |running| {
+            queue_reply(running)?.reset();
+            running.until_ended(Ending::Reset, 1)
+        },
+        expect: |counters| {
+            ended(counters, Ending::Reset, 1)?;
+            check(counters.system_calls < 1_000, "it asks all the time")
+        },
+    },
+    Scenario {
         name: "garbage_is_answered_and_closed",
+        switches: &[],
         configure: |_| {},
         act: garbage,
         expect: |counters| ended(counters, Ending::Refused, GARBAGE.len() as u64),
     },
     Scenario {
         name: "an_oversize_head_is_answered_and_closed",
+        switches: &[Switch::Buffers],
         configure: |_| {},
         act: oversize,
         expect: |counters| ended(counters, Ending::Refused, 2),
     },
     Scenario {
         name: "a_flood_of_pipelined_requests_is_answered",
+        switches: &[Switch::Buffers],
         configure: |_| {},
         act: flood,
         expect: |counters| check(counters.requests >= FLOOD, "all of them"),
     },
     Scenario {
         name: "a_flood_that_reads_nothing_harms_nobody",
+        switches: &[],
         configure: |config| config.limits.send_time = SOON,
         act: flood_unread,
         expect: |counters| ended(counters, Ending::SendTimeout, 1),
     },
     Scenario {
         name: "a_reset_at_any_step_frees_everything",
+        switches: &[Switch::Fds, Switch::Events, Switch::Buffers],
         configure: |config| config.content = Content::Size(LARGE_BYTES),
         act: resets,
         expect: anything,
     },
     Scenario {
         name: "resets_are_met_by_resets",
+        switches: &[Switch::Fds],
         configure: |config| {
             config.content = Content::Size(LARGE_BYTES);
             config.close = Close::Rst;
@@ -81,6 +143,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "many_connects_without_data_stop_nobody",
+        switches: &[Switch::Fds],
         // Of so many closed sockets the kernel forgets some without a word to the other end
         // (`net.ipv4.tcp_max_orphans`), which then learns of it by its own time-out.
         configure: |config| config.limits.head_time = Duration::from_secs(4),
@@ -89,12 +152,14 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "who_is_too_many_is_closed",
+        switches: &[Switch::Fds, Switch::Events],
         configure: |config| config.limits.connections = SOME as usize,
         act: too_many,
         expect: |counters| ended(counters, Ending::OverLimit, 3),
     },
     Scenario {
         name: "one_address_cannot_have_all",
+        switches: &[Switch::Events],
         configure: |config| config.limits.connections_per_address = Some(SOME as usize),
         act: too_many,
         expect: |counters| ended(counters, Ending::OverAddressLimit, 3),
@@ -115,6 +180,10 @@ const CONNECTS: usize = 20_000;
 
 /// More than both sockets' buffers hold (`net.ipv4.tcp_wmem`, `tcp_rmem`).
 const LARGE_BYTES: usize = 24 << 20;
+
+/// More than the receive buffer of a client that reads nothing (`net.ipv4.tcp_rmem`), and less than
+/// the send buffer of a socket on the loopback.
+const QUEUED_BYTES: usize = 512 << 10;
 
 const GARBAGE: &[&[u8]] = &[
     b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03 the start of TLS\r\n\r\n",
@@ -179,6 +248,16 @@ fn garbage(running: &Running) -> Result<(), Failed> {
     }
     running.until_ended(Ending::Refused, GARBAGE.len() as u64)?;
     running.serves_others()
+}
+
+/// A client whose whole reply the server's kernel has, and that reads nothing.
+fn queue_reply(running: &Running) -> Result<Client, Failed> {
+    let mut client = running.connect()?;
+    client.send(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")?;
+    running.until("all sent", |counters| {
+        counters.bytes_sent > QUEUED_BYTES as u64
+    })?;
+    Ok(client)
 }
 
 /// The reply must arrive, although the server has not read what it answers.

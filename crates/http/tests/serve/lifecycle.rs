@@ -2,7 +2,7 @@
 
 use crate::scenario::{Running, Scenario, anything, check, ended};
 use libtest_mimic::Failed;
-use mpps_http::{Content, Ending};
+use mpps_http::{Content, Ending, Switch};
 use std::fs;
 use std::io::ErrorKind;
 use std::path::PathBuf;
@@ -11,6 +11,7 @@ use std::time::Duration;
 pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "a_drain_finishes_what_was_begun",
+        switches: &[Switch::Events],
         configure: |config| config.content = Content::Size(LARGE_BYTES),
         act: drain,
         expect: |counters| {
@@ -21,6 +22,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "a_drain_ends_with_its_time",
+        switches: &[Switch::Fds],
         configure: |config| {
             config.content = Content::Size(LARGE_BYTES);
             config.drain_time = Duration::from_millis(200);
@@ -30,30 +32,35 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "a_stop_resets_at_once",
+        switches: &[Switch::Fds],
         configure: |_| {},
         act: stop,
         expect: |counters| ended(counters, Ending::Drained, 1),
     },
     Scenario {
         name: "an_address_is_not_shared_without_a_word",
+        switches: &[],
         configure: |_| {},
         act: address_taken,
         expect: anything,
     },
     Scenario {
         name: "files_are_served_whole_and_in_part",
+        switches: &[Switch::Buffers],
         configure: |config| config.content = Content::Root(directory()),
         act: files,
         expect: |counters| check(counters.statuses == [0, 4, 0, 1, 0], "statuses"),
     },
     Scenario {
         name: "a_file_that_vanishes_is_still_sent",
+        switches: &[],
         configure: |config| config.content = Content::Root(directory()),
         act: vanishing,
         expect: anything,
     },
     Scenario {
         name: "a_file_that_shrinks_ends_its_connection",
+        switches: &[],
         configure: |config| config.content = Content::Root(directory()),
         act: shrinking,
         expect: |counters| ended(counters, Ending::Error, 1),

@@ -1,4 +1,5 @@
-//! The server against real sockets: every scenario over every engine with several sets of switches.
+//! The server against real sockets: every scenario over every engine, with no switch, with all, and
+//! with the sets between for which it makes a difference.
 //!
 //! Each trial has a network namespace of its own where that is allowed, and the loopback of the
 //! host otherwise. After each, what was accepted has ended and no descriptor is left.
@@ -18,8 +19,8 @@ use mpps_os::netlink::link;
 use scenario::Scenario;
 use std::process::ExitCode;
 
-/// Sets of switches that take different ways through an engine. Those that it does not have are
-/// left out, and what is then the same is tried once.
+/// Sets of switches that take different ways through an engine, the first with none and the last
+/// with all. Those that it does not have are left out, and what is then the same is tried once.
 const SETS: &[&[Switch]] = &[
     &[],
     &[Switch::Fds],
@@ -50,8 +51,13 @@ fn main() -> ExitCode {
     ];
     let mut trials = Vec::new();
     for engine in ENGINES {
-        for switches in sets(engine) {
+        let sets = sets(engine);
+        for (place, &switches) in sets.iter().enumerate() {
+            let is_between = place > 0 && place + 1 < sets.len();
             for scenario in scenarios.iter().copied().flatten() {
+                if is_between && !scenario.switches.iter().any(|&s| switches.has(s)) {
+                    continue;
+                }
                 trials.push(trial(engine, switches, scenario, has_namespaces));
             }
         }

@@ -3,7 +3,7 @@
 use crate::client::Client;
 use libtest_mimic::Failed;
 use mpps_http::{
-    Close, Content, Ending, Engine, Limits, ServeConfig, ServeCounters, Server, Switches,
+    Close, Content, Ending, Engine, Limits, ServeConfig, ServeCounters, Server, Switch, Switches,
 };
 use std::fs;
 use std::net::SocketAddr;
@@ -18,6 +18,9 @@ pub(crate) const BODY_BYTES: usize = 1024;
 /// What is done to a server.
 pub(crate) struct Scenario {
     pub(crate) name: &'static str,
+    /// The switches on which it depends how an engine does it. It is run with none, with all, and
+    /// with those sets between that have one of these.
+    pub(crate) switches: &'static [Switch],
     /// What is different from the usual server.
     pub(crate) configure: fn(&mut ServeConfig),
     /// What clients do, while the server runs.

@@ -41,10 +41,10 @@ pub(crate) struct LabArgs {
     /// How packets get to the CPU of their receive queue [default: threaded-napi; udp only]
     #[arg(long, value_name = "HOW")]
     pub(crate) delivery: Option<DeliveryArg>,
-    /// Connections in flight [default: 128; tcp only]
+    /// Connections in flight [default: 256; tcp only]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000))]
     pub(crate) connections: Option<u64>,
-    /// How long the server's queue waits between polls in the step of moderation [default: 100us;
+    /// How long the server's queue waits between polls in the step of moderation [default: 500us;
     /// tcp only]
     #[arg(long, value_name = "TIME", value_parser = value::moderation)]
     pub(crate) moderation: Option<Duration>,

@@ -1,6 +1,7 @@
 //! Arguments of `mpps serve`.
 
 use super::SwitchArgs;
+use super::switches::MODERATES;
 use crate::value;
 use clap::{Args, ValueEnum};
 use mpps_host::{CpuList, Throttle};
@@ -56,7 +57,7 @@ pub(crate) struct ServeArgs {
     #[arg(
         long,
         value_name = "IF",
-        requires = "moderation",
+        requires = MODERATES,
         help_heading = "Moderation"
     )]
     pub(crate) interface: Option<String>,
@@ -64,7 +65,7 @@ pub(crate) struct ServeArgs {
     #[arg(
         long,
         value_name = "WHO",
-        requires = "moderation",
+        requires = MODERATES,
         help_heading = "Moderation"
     )]
     pub(crate) moderation_by: Option<ThrottleArg>,

@@ -1,7 +1,7 @@
 //! The flags of a server's switches: `--SWITCH`, `--no-SWITCH` and `--only-SWITCH` for each.
 
 use crate::value;
-use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
+use clap::{Arg, ArgAction, ArgGroup, ArgMatches, Args, Command, FromArgMatches};
 use mpps_http::{Switch, Switches};
 use std::time::Duration;
 
@@ -22,6 +22,8 @@ pub(crate) struct SwitchArgs {
 const HEADING: &str = "Switches (each with --no-SWITCH and --only-SWITCH)";
 /// Turns all of them off.
 const NONE: &str = "no-switches";
+/// The flags that name a time for an interface, of which flags about that interface need one.
+pub(super) const MODERATES: &str = "moderates";
 
 /// What a switch does, in the help.
 fn help(switch: Switch) -> &'static str {
@@ -71,6 +73,8 @@ impl Args for SwitchArgs {
                 .help_heading(HEADING)
                 .help("None of them; with --engine epoll the baseline of the 2014 paper"),
         );
+        let [on, _, only] = flags(Switch::Moderation);
+        let command = command.group(ArgGroup::new(MODERATES).args([on, only]).multiple(true));
         Switch::ALL.into_iter().fold(command, |command, switch| {
             let [on, off, only] = flags(switch);
             let action = |arg: Arg| match switch {
@@ -177,6 +181,21 @@ mod tests {
             parsed(&["--no-moderation"]).expect("plain").moderation,
             None
         );
+    }
+
+    #[test]
+    fn whatever_names_a_time_may_name_an_interface() {
+        use crate::args::Cli;
+        use clap::Parser;
+        for flag in ["--moderation", "--only-moderation"] {
+            let about: [&[&str]; 2] = [&["--interface", "eth9"], &["--moderation-by", "kernel"]];
+            for words in about {
+                let serve = [&["mpps", "serve"], words].concat();
+                assert!(Cli::try_parse_from(&serve).is_err(), "{serve:?}");
+                let timed = [&serve[..], &[flag, "50us"]].concat();
+                assert!(Cli::try_parse_from(&timed).is_ok(), "{timed:?}");
+            }
+        }
     }
 
     #[test]

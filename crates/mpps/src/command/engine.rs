@@ -1,30 +1,22 @@
 //! Which engine of `mpps-http` is used where nobody names one.
 
 use anyhow::{Context, Result};
-use mpps_http::{ENGINES, Engine, Support};
+use mpps_http::{ENGINES, Engine, Support, Task};
 
-/// The engine of that name; or, without one, the last of the table that this kernel can run, with
-/// a sentence that says so.
+/// The engine of that name; or, without one, the last of the table that this kernel can run for
+/// the task, with a sentence that says so.
 ///
 /// # Errors
 /// A name that there is not, or an engine that this kernel lacks; no engine at all.
-pub(super) fn choose(name: Option<&str>) -> Result<(&'static Engine, Option<String>)> {
+pub(super) fn choose(name: Option<&str>, task: Task) -> Result<(&'static Engine, Option<String>)> {
     if let Some(name) = name {
         let engine = Engine::find(name).context("--engine")?;
-        if let Support::No { why, remedy } = (engine.probe)() {
-            let engine = engine.name;
-            let refused = mpps_http::Error::Unavailable {
-                engine,
-                why,
-                remedy,
-            };
-            return Err(refused).context("--engine");
-        }
+        engine.require(task).context("--engine")?;
         return Ok((engine, None));
     }
     let mut missing = Vec::new();
     for engine in ENGINES.iter().rev() {
-        match (engine.probe)() {
+        match engine.support(task) {
             Support::Yes if missing.is_empty() => return Ok((engine, None)),
             Support::Yes => {
                 let why = missing.join("; ");

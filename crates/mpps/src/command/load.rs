@@ -1,7 +1,7 @@
 //! `mpps load`: many connections a second to a web server, each accounted for.
 
 use super::lab::files::OutputFile;
-use super::{Outcome, command_line, engine};
+use super::{Outcome, command_line, engine, fingerprint_at};
 use crate::args::{LoadArgs, LoadCloseArg};
 use crate::connections::{LOAD_SCHEMA, LoadAccount, LoadLatency, LoadLedger, LoadResult, Times};
 use crate::meter::per_second;
@@ -11,8 +11,7 @@ use crate::signal::Interrupt;
 use anyhow::{Context, Result, ensure};
 use indicatif::{ProgressBar, ProgressStyle};
 use mpps_host::{Fingerprint, Topology};
-use mpps_http::{Distribution, Failure, Ledger, Load, LoadConfig, LoadReport, Progress, Url};
-use mpps_os::netlink::{address, link};
+use mpps_http::{Distribution, Failure, Ledger, Load, LoadConfig, LoadReport, Progress, Task, Url};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, UdpSocket};
 use std::time::{Duration, SystemTime};
@@ -33,7 +32,7 @@ pub(super) fn run(args: LoadArgs) -> Result<Outcome> {
     let page = plan.args.html.as_deref().map(OutputFile::try_out);
     let page = page.transpose()?;
     let started = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
-    let fingerprint = fingerprint(plan.config.target.ip())?;
+    let fingerprint = fingerprint_at(plan.config.target.ip())?;
     let interrupt = Interrupt::listen()?;
     for line in plan.introduction() {
         output::line(Stream::Err, &output::printable(&line))?;
@@ -47,10 +46,10 @@ pub(super) fn run(args: LoadArgs) -> Result<Outcome> {
         page.write(html::page(&result).as_bytes())?;
     }
     tell(&plan, &result)?;
-    Ok(if result.is_fine() {
-        Outcome::Fine
-    } else {
-        Outcome::Found
+    Ok(match (result.complete, result.is_fine()) {
+        (false, _) => Outcome::Interrupted,
+        (true, false) => Outcome::Found,
+        (true, true) => Outcome::Fine,
     })
 }
 
@@ -65,7 +64,8 @@ struct Plan {
 
 impl Plan {
     fn check(args: LoadArgs) -> Result<Self> {
-        let (engine, chosen) = engine::choose(args.engine.as_deref())?;
+        let binds = !args.source.is_empty();
+        let (engine, chosen) = engine::choose(args.engine.as_deref(), Task::Load { binds })?;
         if let Some(pin) = &args.pin {
             Topology::read()?.check(pin).context("--pin")?;
         }
@@ -193,18 +193,6 @@ impl Plan {
     }
 }
 
-/// The machine, with the interface of its own address, or with all.
-fn fingerprint(target: IpAddr) -> Result<Fingerprint> {
-    let links = link::list()?;
-    let owner = address::interface_of(target).unwrap_or(None);
-    let names: Vec<&str> = links
-        .iter()
-        .filter(|link| owner.is_none() || Some(link.index) == owner)
-        .map(|link| link.name.as_str())
-        .collect();
-    Ok(Fingerprint::collect(&names)?)
-}
-
 fn failed(ledger: &Ledger) -> BTreeMap<String, u64> {
     let named = |(failure, count): (Failure, u64)| (failure.name().to_owned(), count);
     ledger.failures().map(named).collect()
@@ -256,7 +244,7 @@ fn times(times: &Distribution) -> Times {
     }
 }
 
-/// What helps against failures whose cause is on this side.
+/// What helps against failures, and late starts, whose cause is on this side.
 fn notes(report: &LoadReport) -> Vec<String> {
     let ledgers = [&report.connections, &report.requests];
     let note = |failure: &Failure| {
@@ -264,7 +252,11 @@ fn notes(report: &LoadReport) -> Vec<String> {
         let remedy = failure.remedy().filter(|_| count > 0)?;
         Some(format!("{}: {remedy}", failure.name()))
     };
-    Failure::ALL.iter().filter_map(note).collect()
+    let busy = report.was_busy && report.not_started > 0;
+    let busy = busy.then(|| {
+        "requests were not started while all connections were busy: more --connections?".to_owned()
+    });
+    Failure::ALL.iter().filter_map(note).chain(busy).collect()
 }
 
 /// The line that shows how far the load is, on a terminal only.

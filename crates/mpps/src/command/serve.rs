@@ -1,6 +1,6 @@
 //! `mpps serve`: an HTTP/1.1 server for many short connections.
 
-use super::{Outcome, command_line, engine};
+use super::{Outcome, command_line, engine, fingerprint_at};
 use crate::args::{ServeArgs, ThrottleArg};
 use crate::connections::{SERVE_SCHEMA, ServeInterval, ServeTotal, SwitchState};
 use crate::meter::per_second;
@@ -9,7 +9,7 @@ use crate::report::serve::{self as lines, Granted};
 use crate::signal::Interrupt;
 use anyhow::{Context, Result, bail};
 use mpps_host::{Fingerprint, Moderation, ModerationPlan, Throttle, Topology};
-use mpps_http::{Content, Ending, Limits, ServeConfig, ServeCounters, Server, Switch};
+use mpps_http::{Close, Content, Ending, Limits, ServeConfig, ServeCounters, Server, Switch, Task};
 use mpps_os::clock::{monotonic_ns, process_cpu_ns};
 use mpps_os::netlink::{address, link};
 use std::io;
@@ -25,16 +25,17 @@ const SECOND_NS: u64 = 1_000_000_000;
 pub(super) fn run(args: ServeArgs) -> Result<Outcome> {
     let plan = Plan::check(args)?;
     let started = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
-    let fingerprint = fingerprint(&plan)?;
+    let fingerprint = fingerprint_at(plan.args.address.ip())?;
     let interrupt = Interrupt::listen()?;
-    let running = Running::start(&plan)?;
+    let mut running = Running::start(&plan)?;
     // A closed pipe ends the run like Ctrl-C does, but connections may end first.
     let watched = running.introduce().and_then(|()| running.watch(&interrupt));
     let drained = running.drain();
     let total = running.finish(started, fingerprint)?;
     watched.and(drained)?;
     report(&plan, &total)?;
-    Ok(if total.unaccounted == 0 {
+    // What is still open when all workers have ended is as lost as what no counter explains.
+    Ok(if total.unaccounted == 0 && total.open == 0 {
         Outcome::Fine
     } else {
         Outcome::Found
@@ -52,7 +53,9 @@ struct Plan {
 
 impl Plan {
     fn check(args: ServeArgs) -> Result<Self> {
-        let (engine, chosen) = engine::choose(args.engine.as_deref())?;
+        let close = args.close.close();
+        let reset = close == Close::Rst;
+        let (engine, chosen) = engine::choose(args.engine.as_deref(), Task::Serve { reset })?;
         let topology = Topology::read()?;
         if let Some(pin) = &args.pin {
             topology.check(pin).context("--pin")?;
@@ -75,7 +78,7 @@ impl Plan {
                 Some(root) => Content::Root(root.clone()),
                 None => Content::Size(args.size),
             },
-            close: args.close.close(),
+            close,
             limits: Limits {
                 head_bytes: limits.head_bytes,
                 head_time: limits.head_time,
@@ -140,23 +143,13 @@ fn interface(args: &ServeArgs) -> Result<String> {
     Ok(link.name)
 }
 
-/// The machine, with the interface that owns the address, or with all.
-fn fingerprint(plan: &Plan) -> Result<Fingerprint> {
-    let links = link::list()?;
-    let owner = address::interface_of(plan.args.address.ip()).unwrap_or(None);
-    let names: Vec<&str> = links
-        .iter()
-        .filter(|link| owner.is_none() || Some(link.index) == owner)
-        .map(|link| link.name.as_str())
-        .collect();
-    Ok(Fingerprint::collect(&names)?)
-}
-
 /// A server under way, and what was changed for it.
 struct Running<'a> {
     plan: &'a Plan,
     server: Server,
+    /// None once it was put back.
     moderation: Option<Moderation>,
+    moderated: Option<ModerationPlan>,
     began_ns: u64,
     began_cpu_ns: u64,
 }
@@ -169,11 +162,14 @@ impl<'a> Running<'a> {
         let moderation = plan
             .moderation
             .as_ref()
-            .map(|planned| moderate(plan, planned));
+            .map(|planned| moderate(plan, planned))
+            .transpose()?;
+        let moderated = moderation.as_ref().map(Moderation::plan_done).cloned();
         Ok(Self {
             plan,
             server,
-            moderation: moderation.transpose()?,
+            moderation,
+            moderated,
             began_ns,
             began_cpu_ns,
         })
@@ -193,7 +189,6 @@ impl<'a> Running<'a> {
 
     fn granted(&self) -> Granted {
         let granted = self.server.granted();
-        let done = self.moderation.as_ref().map(Moderation::plan_done);
         let mut switches: Vec<SwitchState> = granted
             .switches
             .iter()
@@ -206,7 +201,7 @@ impl<'a> Running<'a> {
             })
             .collect();
         let place = switches.len().min(1);
-        switches.insert(place, lines::moderation(done));
+        switches.insert(place, lines::moderation(self.moderated.as_ref()));
         Granted {
             address: self.server.address(),
             engine: granted.engine,
@@ -245,9 +240,11 @@ impl<'a> Running<'a> {
     }
 
     /// Lets open connections end, as long as they may.
-    fn drain(&self) -> Result<()> {
+    fn drain(&mut self) -> Result<()> {
         let open = self.server.counters().open;
         self.server.drain();
+        // Before the wait, which a second signal cuts short, and with it the process.
+        self.put_back();
         // Whether or not somebody reads it, connections are waited for.
         let told = if open > 0 {
             let time = self.plan.args.limits.drain_time.as_secs_f64();
@@ -262,15 +259,19 @@ impl<'a> Running<'a> {
         told
     }
 
+    /// Gives the interface its settings back.
+    fn put_back(&mut self) {
+        let moderation = self.moderation.take().into_iter();
+        for outcome in moderation.flat_map(Moderation::undo) {
+            // The totals follow, whether or not anybody reads this.
+            let _ = say(self.plan, &format!("put back: {outcome}"));
+        }
+    }
+
     fn finish(self, started: String, fingerprint: Fingerprint) -> Result<ServeTotal> {
         let granted = self.granted();
         let plan = self.plan;
         let seconds = (monotonic_ns() - self.began_ns) as f64 / 1e9;
-        // Its settings first: a worker that failed must not keep them.
-        for outcome in self.moderation.into_iter().flat_map(Moderation::undo) {
-            // The totals follow, whether or not anybody reads this.
-            let _ = say(plan, &format!("put back: {outcome}"));
-        }
         let counters = self.server.wait().context("serving failed")?;
         let cpu_ns = process_cpu_ns().saturating_sub(self.began_cpu_ns);
         let ended = |ending: &Ending| (ending.name().to_owned(), counters.ended(*ending));

@@ -55,6 +55,7 @@ impl<'a> Stage<'a> {
             delivery: Delivery::ThreadedNapi,
             sender_queue_cpus: vec![cpus.generator],
             sender_addresses: LOAD_ADDRESSES,
+            back_pressure: true,
             ..LabConfig::default()
         };
         let lab = Lab::new(&config)?;

@@ -5,9 +5,10 @@
 //! takes them from its own head on. A buffer that was taken is ours again with the completion that
 //! tells its number.
 
-use crate::Result;
 use crate::mmap::Mapping;
+use crate::{Error, Result};
 use io_uring::types::BufRingEntry;
+use std::io;
 use std::mem;
 use std::ptr::NonNull;
 use std::slice;
@@ -41,17 +42,35 @@ pub(super) struct Shape {
 
 impl Shape {
     /// At least `count` buffers of `buffer_bytes` each.
-    pub(super) fn new(count: usize, buffer_bytes: usize) -> Self {
+    ///
+    /// # Errors
+    /// `EINVAL` for buffers so large that the kernel could not tell how much of one is filled: it
+    /// answers with an `int`.
+    pub(super) fn new(count: usize, buffer_bytes: usize) -> Result<Self> {
+        let refused = || {
+            let error = io::Error::from_raw_os_error(libc::EINVAL);
+            Error::new(
+                "io_uring_register",
+                format!("buffers of {buffer_bytes} bytes"),
+                error,
+            )
+        };
+        if i32::try_from(buffer_bytes).is_err() {
+            return Err(refused());
+        }
         let count = count.clamp(1, BUFFERS_MAX).next_power_of_two();
         // An odd number of cache lines, because buffers whose distance is a power of two have
         // their first lines, which are all that a small datagram fills, in the same few sets of
         // the processor's cache.
         let lines = buffer_bytes.div_ceil(LINE_BYTES) | 1;
-        Self {
+        let stride = lines.checked_mul(LINE_BYTES).ok_or_else(refused)?;
+        // All of them must be addresses as well.
+        stride.checked_mul(count).ok_or_else(refused)?;
+        Ok(Self {
             count: count as u16,
             buffer_bytes,
-            stride: lines * LINE_BYTES,
-        }
+            stride,
+        })
     }
 
     /// Bytes of all buffers.
@@ -199,7 +218,7 @@ mod tests {
             count in 1_usize..40,
             turns in proptest::collection::vec((0_usize..50, 0_usize..50), 1..60),
         ) {
-            let mut ring = BufferRing::new(Shape::new(count, 100)).unwrap();
+            let mut ring = BufferRing::new(Shape::new(count, 100).unwrap()).unwrap();
             let mut head = 0;
             // As if the ring had been in use for long: it is about to wrap.
             ring.tail = u16::MAX - 7;
@@ -228,7 +247,7 @@ mod tests {
         fn buffers_do_not_overlap_and_end_inside_the_memory(
             count in 1_usize..70_000, buffer_bytes in 1_usize..70_000,
         ) {
-            let shape = Shape::new(count, buffer_bytes);
+            let shape = Shape::new(count, buffer_bytes).unwrap();
             prop_assert!(shape.count.is_power_of_two());
             prop_assert!(usize::from(shape.count) >= count.min(BUFFERS_MAX));
             prop_assert!(shape.stride >= buffer_bytes);
@@ -238,6 +257,16 @@ mod tests {
             // Offsets are told in 32 bits.
             prop_assert!(u32::try_from(shape.memory_bytes()).is_ok());
             prop_assert_eq!(shape.offset(shape.count), None);
+        }
+    }
+
+    #[test]
+    fn a_buffer_whose_filling_cannot_be_told_is_refused() {
+        let most = i32::MAX as usize;
+        assert!(Shape::new(1, most).is_ok());
+        for bytes in [most + 1, usize::MAX] {
+            let error = Shape::new(BUFFERS_MAX, bytes).unwrap_err();
+            assert_eq!(error.source.raw_os_error(), Some(libc::EINVAL));
         }
     }
 }

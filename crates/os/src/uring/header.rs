@@ -60,7 +60,7 @@ impl Layout {
 
     /// Bytes of a whole buffer.
     pub(super) fn buffer_bytes(&self) -> usize {
-        self.payload_at() + self.payload_bytes
+        self.payload_at().saturating_add(self.payload_bytes)
     }
 
     /// What a buffer holds of a datagram that came with a result of `filled` bytes; none if the

@@ -102,7 +102,7 @@ impl ReceiveRing {
         extras: Extras,
     ) -> Result<Self> {
         let layout = Layout::new(buffer_bytes, extras);
-        let shape = Shape::new(count, layout.buffer_bytes());
+        let shape = Shape::new(count, layout.buffer_bytes())?;
         let socket = socket
             .try_clone_to_owned()
             .map_err(|error| Error::new("dup", "socket", error))?;

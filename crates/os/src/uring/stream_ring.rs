@@ -9,8 +9,10 @@
 //! (io_uring_enter(2)).
 
 mod completion;
+mod end;
 mod pending;
 mod requests;
+mod ring_id;
 mod socket;
 
 pub use completion::{Event, Outcome};
@@ -21,26 +23,22 @@ use super::Ring;
 use super::buffer_ring::{BUFFERS_MAX, BufferRing, Shape};
 use crate::{Error, Result};
 use io_uring::squeue::Entry;
-use pending::Pending;
+use pending::{Held, Key, Pending};
+use ring_id::RingId;
 use socket::Memory;
 use std::collections::VecDeque;
 use std::fmt;
 use std::io;
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsRawFd, BorrowedFd};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// The group of the ring's own buffers.
 const GROUP: u16 = 0;
 /// Slots for what [`StreamRing::adopt`] is given.
 const ADOPTED_MAX: u32 = 8;
-/// How long the end of a ring waits for the kernel to let go of its memory.
-const END_TIME: Duration = Duration::from_secs(1);
-
-// From include/uapi/linux/io_uring.h, for what the `io-uring` crate has no method for.
-const REGISTER_SYNC_CANCEL: libc::c_uint = 24;
+/// From include/uapi/linux/io_uring.h: the `io-uring` crate has no method for it.
 const REGISTER_FILE_ALLOC_RANGE: libc::c_uint = 25;
-const CANCEL_ANY: u32 = 1 << 2;
 
 /// How large the parts of a ring are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,11 +73,19 @@ impl Default for StreamOptions {
 
 /// A request that was made, to cancel it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Request(u64);
+pub struct Request {
+    ring: RingId,
+    key: Key,
+}
 
 /// The ring. One thread uses it: the one that first waits.
+///
+/// What it handed out is no use to another ring, which refuses it. Its end cancels everything. The
+/// kernel takes it apart a little later, by way of a signal to that thread, so that a system call
+/// of the thread may then fail with `EINTR`.
 pub struct StreamRing {
     ring: Ring,
+    id: RingId,
     // Both are leaked if the kernel does not let go of them.
     pending: ManuallyDrop<Pending>,
     buffers: ManuallyDrop<Option<BufferRing>>,
@@ -87,11 +93,19 @@ pub struct StreamRing {
     free_buffers: usize,
     /// Requests for which the submission queue had no room, chain by chain.
     backlog: VecDeque<Vec<Entry>>,
+    /// What is in the submission queue: the completions' numbers.
+    queued: Vec<u64>,
+    /// True once it is not known any more what the kernel has: nothing is passed on then.
+    is_broken: bool,
+    /// True at the end, when nothing new is passed on.
+    is_ending: bool,
     adopted: u32,
     /// Those that are free.
     dial_slots: Vec<u32>,
     dial_slot_count: u32,
     open_slots: usize,
+    /// Bytes that one request sends at most.
+    send_bytes_max: usize,
 }
 
 impl StreamRing {
@@ -124,16 +138,23 @@ impl StreamRing {
         let free_buffers = buffers
             .as_ref()
             .map_or(0, |buffers| usize::from(buffers.shape().count));
+        let parameters = ring.uring.params();
+        let (requests, completions) = (parameters.sq_entries(), parameters.cq_entries());
         Ok(Self {
-            ring,
-            pending: ManuallyDrop::new(Pending::new(options.completions as usize)),
+            id: RingId::next(),
+            pending: ManuallyDrop::new(Pending::new(completions as usize)),
             buffers: ManuallyDrop::new(buffers),
             free_buffers,
             backlog: VecDeque::new(),
+            queued: Vec::with_capacity(requests as usize),
+            is_broken: false,
+            is_ending: false,
             adopted: 0,
             dial_slots: (ADOPTED_MAX..ADOPTED_MAX + dial_slots).rev().collect(),
             dial_slot_count: dial_slots,
             open_slots: 0,
+            send_bytes_max: requests::SEND_BYTES_MAX,
+            ring,
         })
     }
 
@@ -152,64 +173,53 @@ impl StreamRing {
         let updated = submitter.register_files_update(slot, &[fd.as_raw_fd()]);
         updated.map_err(refused)?;
         self.adopted += 1;
-        Ok(Socket(socket::Descriptor::Direct(slot)))
+        let ring = self.id;
+        Ok(Socket(socket::Descriptor::Direct { ring, slot }))
     }
 
     /// Passes on all requests and lets the kernel work; sleeps until `want` completions are there,
     /// for `timeout` at most, or for ever if that is none. Time-outs and signals are no errors.
+    /// It returns early if the kernel takes no more requests until completions are looked at.
     ///
     /// # Errors
-    /// `EEXIST` in another thread than the one that waited first; `ENOMEM`.
+    /// `EEXIST` in another thread than the one that waited first; `ENOMEM`, and from then on
+    /// always: the kernel may have got a part of a chain, and the ring is of no more use.
     pub fn wait(&mut self, want: usize, timeout: Option<Duration>) -> io::Result<()> {
         while !self.backlog.is_empty() {
+            let before = self.backlog.len();
             self.enter(0, None)?;
             self.submit_backlog();
+            if self.backlog.len() == before {
+                return Ok(());
+            }
         }
         self.enter(want, timeout)
     }
 
-    /// As [`StreamRing::wait`], but lets completions gather: sleeps until `want` are there, or any
-    /// at all once `gather` is over (Linux 6.12; before, until one is there).
-    ///
-    /// # Errors
-    /// As [`StreamRing::wait`].
-    pub fn wait_gathering(
-        &mut self,
-        want: usize,
-        gather: Duration,
-        timeout: Duration,
-    ) -> io::Result<()> {
-        if !self.ring.uring.params().is_feature_min_timeout() {
-            return self.wait(1, Some(timeout));
-        }
-        self.ring.gather = Some(gather);
-        let waited = self.wait(want, Some(timeout));
-        self.ring.gather = None;
-        waited
-    }
-
-    /// The bytes in a buffer.
+    /// The bytes in a buffer; none in one of another ring's.
     #[inline]
     pub fn bytes<'a>(&'a self, buffer: &'a Buffer) -> &'a [u8] {
         match &buffer.0 {
             Memory::Own { memory, filled } => memory.get(..*filled as usize).unwrap_or_default(),
-            Memory::Lent { id, filled } => match &*self.buffers {
-                Some(buffers) => {
+            Memory::Lent { ring, id, filled } => match &*self.buffers {
+                Some(buffers) if *ring == self.id => {
                     // SAFETY: the kernel completed this buffer when it was made a `Buffer`, and it
                     // is the kernel's again only when that is given back, which takes it away
                     // from whoever holds the answer.
                     let bytes = unsafe { buffers.filled(*id, *filled as usize) };
                     bytes.unwrap_or_default()
                 }
-                None => &[],
+                _ => &[],
             },
         }
     }
 
-    /// Gives a buffer back to the ring, or frees it if it is none of the ring's.
+    /// Gives a buffer back to the ring, or frees it if it is on the heap. One of another ring's is
+    /// lost to that ring.
     #[inline]
     pub fn give_back(&mut self, buffer: Buffer) {
-        if let Memory::Lent { id, .. } = buffer.0
+        if let Memory::Lent { ring, id, .. } = buffer.0
+            && ring == self.id
             && let Some(buffers) = &mut *self.buffers
         {
             buffers.give(id);
@@ -249,7 +259,20 @@ impl StreamRing {
     }
 
     fn enter(&mut self, want: usize, timeout: Option<Duration>) -> io::Result<()> {
-        match self.ring.enter(want, timeout) {
+        let out_of_memory = || Err(io::Error::from_raw_os_error(libc::ENOMEM));
+        if self.is_broken {
+            return out_of_memory();
+        }
+        let entered = self.ring.enter(want, timeout);
+        if self.ring.is_cut {
+            self.is_broken = true;
+            return out_of_memory();
+        }
+        // It is all of them or none.
+        if self.ring.uring.submission().is_empty() {
+            self.queued.clear();
+        }
+        match entered {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(()),
             // The kernel is short of requests or has completions to get rid of; both pass.
             Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EBUSY)) => {
@@ -259,85 +282,56 @@ impl StreamRing {
         }
     }
 
+    /// Makes a request known, before it is queued.
+    #[inline]
+    fn add(&mut self, token: u32, held: Held) -> Key {
+        self.pending.add(token, held).unwrap_or_else(|| {
+            // The next wait tells it.
+            self.is_broken = true;
+            Key::NONE
+        })
+    }
+
     /// Queues a chain of requests, which the kernel must get in one call.
+    #[inline]
     fn push(&mut self, chain: &[Entry]) {
-        // SAFETY: all memory that these requests name is in `pending` or in `buffers`, or static,
-        // until their completion; neither is freed before the kernel has let go of everything.
-        let push = |ring: &mut Ring| unsafe { ring.uring.submission().push_multiple(chain) };
+        if self.is_broken {
+            return;
+        }
+        if self.is_ending {
+            return self.backlog.push_back(chain.to_vec());
+        }
         if self.backlog.is_empty() {
-            if push(&mut self.ring).is_ok() {
+            if self.queue(chain) {
                 return;
             }
             // An error comes again with the next wait, which tells it.
             let _ = self.enter(0, None);
-            if push(&mut self.ring).is_ok() {
+            if self.queue(chain) {
                 return;
             }
         }
         self.backlog.push_back(chain.to_vec());
     }
 
+    /// Writes a chain into the submission queue. False if there is no room.
+    #[inline]
+    fn queue(&mut self, chain: &[Entry]) -> bool {
+        // SAFETY: all memory that these requests name is in `pending` or in `buffers`, or static,
+        // until their completion; neither is freed before the kernel has let go of everything.
+        let pushed = unsafe { self.ring.uring.submission().push_multiple(chain) };
+        if pushed.is_ok() {
+            self.queued.extend(chain.iter().map(Entry::get_user_data));
+        }
+        pushed.is_ok()
+    }
+
     fn submit_backlog(&mut self) {
-        while let Some(chain) = self.backlog.front() {
-            // SAFETY: as in `push`.
-            if unsafe { self.ring.uring.submission().push_multiple(chain) }.is_err() {
-                return;
-            }
-            self.backlog.pop_front();
-        }
-    }
-
-    /// Cancels everything, and tells whether the kernel has let go of all memory.
-    fn quiesce(&mut self) -> bool {
-        if !self.ring.enabled {
-            // Nothing was ever passed on.
-            return true;
-        }
-        let cancel = SyncCancel {
-            address: 0,
-            fd: -1,
-            flags: CANCEL_ANY,
-            seconds: 0,
-            nanoseconds: END_TIME.as_nanos() as i64 / 4,
-            ..SyncCancel::default()
-        };
-        let end = Instant::now() + END_TIME;
-        loop {
-            // What was cancelled, or came to its end by itself, is done only by a call that lets
-            // the kernel work, `IORING_ENTER_GETEVENTS`. Requests that were never passed on are
-            // not passed on now: their sockets may have been closed already.
-            // SAFETY: no argument, and nothing is submitted.
-            let worked = unsafe {
-                let submitter = self.ring.uring.submitter();
-                submitter.enter::<libc::sigset_t>(0, 0, 1, None)
-            };
-            // Sockets that came in the meantime are closed with their events.
-            while self.next().is_some() {}
-            // It answers how many it found (`io_sync_cancel`, io_uring/cancel.c).
-            let found = register(&self.ring, REGISTER_SYNC_CANCEL, &cancel, 1);
-            match (worked, found) {
-                (Ok(_), Ok(0)) => return true,
-                // The ring is another thread's.
-                (Err(_), Err(_)) => return false,
-                _ if Instant::now() >= end => return false,
-                _ => {}
+        while let Some(chain) = self.backlog.pop_front() {
+            if !self.queue(&chain) {
+                return self.backlog.push_front(chain);
             }
         }
-    }
-}
-
-impl Drop for StreamRing {
-    fn drop(&mut self) {
-        if self.quiesce() {
-            // SAFETY: neither is used again, and the kernel uses no memory of theirs.
-            unsafe {
-                ManuallyDrop::drop(&mut self.pending);
-                ManuallyDrop::drop(&mut self.buffers);
-            }
-        }
-        // The kernel takes a ring apart some time after its descriptor was closed, and would hold
-        // the sockets until then.
-        let _ = self.ring.uring.submitter().unregister_files();
     }
 }
 
@@ -360,20 +354,6 @@ struct FileRange {
     reserved: u64,
 }
 
-/// `struct io_uring_sync_cancel_reg`.
-#[repr(C)]
-#[derive(Default)]
-struct SyncCancel {
-    address: u64,
-    fd: i32,
-    flags: u32,
-    seconds: i64,
-    nanoseconds: i64,
-    opcode: u8,
-    padding: [u8; 7],
-    padding2: [u64; 3],
-}
-
 /// `io_uring_register(2)` with one struct; answers what the kernel does.
 fn register<T>(ring: &Ring, what: libc::c_uint, argument: &T, count: u32) -> io::Result<u64> {
     // SAFETY: the descriptor is the ring's, and both operations read one struct of this layout and
@@ -392,7 +372,8 @@ fn register<T>(ring: &Ring, what: libc::c_uint, argument: &T, count: u32) -> io:
 
 /// Buffers that are all the kernel's.
 fn open_buffers(ring: &Ring, count: usize, bytes: usize) -> Result<BufferRing> {
-    let mut buffers = BufferRing::new(Shape::new(count.min(BUFFERS_MAX), bytes.max(1)))?;
+    let shape = Shape::new(count.min(BUFFERS_MAX), bytes.max(1))?;
+    let mut buffers = BufferRing::new(shape)?;
     let count = buffers.shape().count;
     let submitter = ring.uring.submitter();
     // SAFETY: the address is that of a mapping with `count` entries at a page's beginning. The

@@ -134,7 +134,10 @@ impl Serving {
             }
         }
         for key in std::mem::take(&mut self.again) {
-            self.go_on(key);
+            if let Some(open) = self.slots.find(key) {
+                open.is_queued = false;
+                self.go_on(key);
+            }
         }
         while let Some(slot) = self.deadlines.expired(self.exchange.now_ms) {
             self.on_deadline(slot);
@@ -150,7 +153,8 @@ impl Serving {
         if self.stage == Stage::Stopped {
             self.reset_all();
         }
-        self.worker.counters.publish(&self.exchange.counters);
+        let open = self.slots.len();
+        self.worker.counters.publish(&self.exchange.counters, open);
     }
 
     fn is_over(&self) -> bool {
@@ -220,7 +224,10 @@ impl Serving {
         // The event of a connection that ended in this very batch has no slot any more.
         if let Some(open) = self.slots.find(key) {
             open.note(event);
-            self.go_on(key);
+            // Who is to go on anyway has one share of this turn, and not two.
+            if !open.is_queued {
+                self.go_on(key);
+            }
         }
     }
 
@@ -239,7 +246,10 @@ impl Serving {
         let ending = match next {
             Next::End(ending) => Some(ending),
             Next::Again => {
-                self.again.push(key);
+                if !open.is_queued {
+                    open.is_queued = true;
+                    self.again.push(key);
+                }
                 None
             }
             Next::Wait => match self.exchange.watch(&self.epoll, key, open) {
@@ -268,16 +278,13 @@ impl Serving {
         let Some(open) = self.slots.find(key) else {
             return;
         };
-        let next = if open.is_acknowledging() {
-            self.exchange.drive(open)
-        } else if self.exchange.deadline_ms(open) > self.exchange.now_ms {
+        let deadline_ms = self.exchange.deadline_ms(open);
+        if deadline_ms > self.exchange.now_ms {
             // It has moved on since it was armed.
-            let deadline_ms = self.exchange.deadline_ms(open);
             self.deadlines.arm(slot, deadline_ms);
             return;
-        } else {
-            self.exchange.expire(open)
-        };
+        }
+        let next = self.exchange.expire(open);
         self.settle(key, next);
     }
 

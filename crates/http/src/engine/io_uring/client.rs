@@ -1,6 +1,6 @@
 //! The connections of one worker, by number.
 
-use crate::serve::{Connection, Ending, Reply};
+use crate::serve::{Acknowledgement, Connection, Ending, Reply};
 use mpps_os::uring::{Request, Socket};
 use std::net::IpAddr;
 use std::ops::Range;
@@ -21,6 +21,10 @@ pub(super) struct Client {
     pub(super) forced: Option<Forced>,
     /// The first reason why it ends.
     pub(super) ending: Option<Ending>,
+    /// Everything is sent, and the RST waits for the acknowledgement.
+    pub(super) acknowledgement: Option<Acknowledgement>,
+    /// The status of the last reply.
+    pub(super) status: u16,
     /// Bytes of the reply that goes in one chain with the close.
     pub(super) bytes_at_end: usize,
     /// How much of a file's buffer has gone.
@@ -47,13 +51,18 @@ impl Client {
             reply: None,
             forced: None,
             ending: None,
+            acknowledgement: None,
+            status: 0,
             bytes_at_end: 0,
             sent_of_buffer: 0,
         }
     }
 
-    /// Notes why it ends. The first reason stands.
+    /// Notes why it ends. The first reason stands, but who has not got everything is not done.
     pub(super) fn end(&mut self, ending: Ending) {
+        if self.acknowledgement.take().is_some() {
+            self.ending = None;
+        }
         self.ending.get_or_insert(ending);
     }
 }
@@ -90,8 +99,13 @@ impl Clients {
         Some(client)
     }
 
+    /// How many there are.
+    pub(super) fn len(&self) -> usize {
+        self.places.len() - self.free.len()
+    }
+
     pub(super) fn is_empty(&self) -> bool {
-        self.free.len() == self.places.len()
+        self.len() == 0
     }
 
     /// All numbers, in use or not.

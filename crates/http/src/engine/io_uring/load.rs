@@ -15,6 +15,9 @@ const READ_BYTES: usize = 32 << 10;
 const BUFFERS_MAX: usize = 512;
 /// Requests that are passed on by one system call at most.
 const REQUESTS_MAX: usize = 4096;
+/// Events between two looks at the clock, so that starts and time-outs are not put off for as long
+/// as events come.
+const EVENTS_MAX: usize = 1024;
 
 /// A thread's sockets.
 struct Sockets {
@@ -25,8 +28,10 @@ struct Sockets {
     sources: Vec<Address>,
     /// Connections that are to be closed, of which the ring may still have something.
     closing: Vec<u32>,
-    /// When the last system call returned: the time of everything that it brought.
+    /// The time of what is started, and then of everything that the next system call brings.
     now_ns: u64,
+    /// True if there may be events that were not looked at.
+    has_more: bool,
 }
 
 /// What the ring has of a connection.
@@ -81,15 +86,13 @@ pub(super) fn run(mut worker: LoadWorker) -> Result<(), Error> {
         closing: Vec::new(),
         lines: (0..count).map(|_| Line::default()).collect(),
         now_ns: monotonic_ns(),
+        has_more: false,
     };
     while sockets.worker.goes_on(sockets.now_ns) {
         sockets.start_due();
         sockets.expire();
         sockets.wait()?;
-        sockets.now_ns = monotonic_ns();
-        while let Some(event) = sockets.ring.next() {
-            sockets.react(event.token, event.outcome);
-        }
+        sockets.react_to_all();
     }
     sockets.worker.system_calls = sockets.ring.calls();
     sockets.worker.finish();
@@ -105,13 +108,33 @@ impl Line {
 }
 
 impl Sockets {
+    /// Waits until something happens, or something is to be started; not at all while there are
+    /// events left.
     fn wait(&mut self) -> Result<(), Error> {
-        let timeout = self.worker.sleep(self.now_ns);
-        let waited = self.ring.wait(1, Some(timeout));
+        let waited = if self.has_more {
+            self.ring.wait(0, None)
+        } else {
+            let timeout = self.worker.sleep(monotonic_ns());
+            self.ring.wait(1, Some(timeout))
+        };
         Ok(waited.map_err(|error| mpps_os::Error::new("io_uring_enter", "ring", error))?)
     }
 
+    fn react_to_all(&mut self) {
+        self.now_ns = monotonic_ns();
+        self.has_more = true;
+        for _ in 0..EVENTS_MAX {
+            let Some(event) = self.ring.next() else {
+                self.has_more = false;
+                return;
+            };
+            self.react(event.token, event.outcome);
+        }
+    }
+
     fn start_due(&mut self) {
+        // Reacting took its time.
+        self.now_ns = monotonic_ns();
         for _ in 0..self.worker.count {
             if self.ring.free_dial_slots() == 0 {
                 // Some are being closed.

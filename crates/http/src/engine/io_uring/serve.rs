@@ -17,6 +17,9 @@
 //! What pays most is not io_uring's: a reply that waits for the close carries the FIN, and one less
 //! packet is made, delivered and acknowledged ([`StreamRing::send_and_close`]).
 
+mod acknowledging;
+mod files;
+
 use super::client::{Client, Clients, Forced};
 use crate::serve::{
     Body, Chunk, Close, Deadlines, Ending, Reply, Responder, ServeCounters, ServeWorker, Stage,
@@ -32,7 +35,6 @@ use mpps_os::{clock, limit, tcp};
 use std::io;
 use std::net::{IpAddr, Shutdown};
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::Arc;
 use std::time::Duration;
 
 /// Tokens that are no connection's.
@@ -44,10 +46,6 @@ const RECEIVE_BYTES: usize = 1024;
 /// The ring's own buffers. A waiting connection has none, so that this is how many may receive
 /// between two looks of ours.
 const BUFFERS: usize = 1024;
-/// Bytes of a file that are read, and then sent, at a time.
-const FILE_BYTES: usize = 128 << 10;
-/// Buffers for them that are kept.
-const FILE_BUFFERS_KEPT: usize = 16;
 /// Up to so many bytes are sent in one request that ends when all have gone. What is larger moves
 /// in parts, so that a slow client is told from a dead one.
 const WHOLE_BYTES_MAX: usize = 64 << 10;
@@ -55,9 +53,12 @@ const WHOLE_BYTES_MAX: usize = 64 << 10;
 const SLOTS_SPARE: usize = 256;
 /// Slots of a ring beside those of connections.
 const SLOTS_ADOPTED: usize = 8;
-/// How long to wait for a peer's acknowledgement before asking again, and before accepting again
-/// when descriptors had run out.
+/// Events that are looked at before time-outs and new requests have their turn.
+const EVENTS: usize = 1024;
+/// How long to wait for a peer's acknowledgement before asking for the second time: most have
+/// come by then, and the others are left to their [`crate::serve::Acknowledgement`].
 const RETRY: Duration = Duration::from_millis(2);
+/// How long to wait before accepting again when descriptors had run out.
 const ACCEPT_PAUSE_MS: u64 = 100;
 
 /// One worker's loop.
@@ -78,7 +79,7 @@ struct Loop {
     accept_at_ms: u64,
     /// A descriptor to give up when there is no other.
     reserve: Option<Wake>,
-    /// Connections that wait for an acknowledgement before they are reset.
+    /// Connections that wait for an acknowledgement before they are reset, and were asked once.
     unacknowledged: Vec<u32>,
     /// When they are asked again.
     ask_at_ms: u64,
@@ -139,20 +140,23 @@ impl Loop {
 
     fn run(&mut self) -> Result<(), Error> {
         self.ring.poll_readable(WAKE, &self.wake);
+        let mut is_more = false;
         loop {
             self.accept_on();
             self.ask_unacknowledged();
-            let timeout = self.timeout();
+            let (want, timeout) = match is_more {
+                true => (0, Some(Duration::ZERO)),
+                false => (1, self.timeout()),
+            };
             self.ring
-                .wait(1, timeout)
+                .wait(want, timeout)
                 .map_err(|error| mpps_os::Error::new("io_uring_enter", "connections", error))?;
             self.now_ms = now_ms();
-            while let Some(event) = self.ring.next() {
-                self.event(event);
-            }
+            is_more = self.events();
             self.expire();
             self.counters.system_calls = self.ring.calls();
-            self.worker.counters.publish(&self.counters);
+            let open = self.clients.len();
+            self.worker.counters.publish(&self.counters, open);
             if self.stage != Stage::Running && self.is_over() {
                 return Ok(());
             }
@@ -166,6 +170,17 @@ impl Loop {
         }
         let waits = self.deadlines.is_empty() && self.accept.is_some();
         (!waits || self.stage != Stage::Running).then_some(Duration::from_millis(4 * TICK_MS))
+    }
+
+    /// Looks at what has happened. True if there may be more.
+    fn events(&mut self) -> bool {
+        for _ in 0..EVENTS {
+            match self.ring.next() {
+                Some(event) => self.event(event),
+                None => return false,
+            }
+        }
+        true
     }
 
     fn event(&mut self, event: Event) {
@@ -211,11 +226,24 @@ impl Loop {
         if self.stage != Stage::Running {
             return;
         }
+        let pause_ends_ms = self.now_ms + ACCEPT_PAUSE_MS;
+        if error.kind() == io::ErrorKind::InvalidInput {
+            // Another worker of this listener has begun to drain, and has ended it.
+            self.accept_at_ms = pause_ends_ms;
+            return;
+        }
         self.counters.accept_errors += 1;
         // Other errors are those of one connection, and say nothing of the next one.
         if tcp::ran_out(error) {
-            self.shed();
-            self.accept_at_ms = self.now_ms + ACCEPT_PAUSE_MS;
+            if self.fds && error.raw_os_error() == Some(libc::ENFILE) {
+                // The connection was accepted, found no slot, and was dropped (io_accept,
+                // io_uring/net.c).
+                self.counters.accept();
+                self.counters.end(Ending::NoDescriptor);
+            } else {
+                self.shed();
+            }
+            self.accept_at_ms = pause_ends_ms;
         }
     }
 
@@ -282,9 +310,12 @@ impl Loop {
             (Outcome::Ready(Ok(())), None) => self.receive_now(slot),
             (Outcome::Sent(Ok(bytes), buffer), None) => self.sent(slot, bytes, buffer),
             (Outcome::Read(Ok(buffer)), None) => self.read(slot, buffer),
+            (Outcome::ShutDown(result), None) if client.acknowledgement.is_some() => {
+                self.asked(slot, result.is_ok());
+            }
             // A peer that has gone is found out by receiving.
             (Outcome::ShutDown(_), None) => self.receive(slot),
-            (Outcome::Unsent(Ok(bytes)), None) if bytes > 0 => self.unacknowledged.push(slot),
+            (Outcome::Unsent(Ok(bytes)), None) if bytes > 0 => self.unacknowledged(slot, bytes),
             (Outcome::Unsent(_), None) => self.close_now(slot),
             (Outcome::Received(Err(error)), None) if is_out_of_buffers(&error) => {
                 self.receive_now(slot);
@@ -366,6 +397,9 @@ impl Loop {
             Step::Send(reply) => {
                 self.arm(slot);
                 self.counters.reply(reply.status);
+                if let Some(client) = self.clients.get(slot) {
+                    client.status = reply.status;
+                }
                 self.send(slot, reply);
             }
             Step::Shutdown => {
@@ -373,7 +407,10 @@ impl Loop {
                 let Some(client) = self.clients.get(slot) else {
                     return;
                 };
-                client.end(Ending::Refused);
+                client.end(match client.status {
+                    400.. => Ending::Refused,
+                    _ => Ending::Done,
+                });
                 if let Some(socket) = &client.socket {
                     let request = self.ring.shutdown(slot, socket, Shutdown::Write);
                     client.request = Some(request);
@@ -471,82 +508,6 @@ impl Loop {
         self.remove(slot);
     }
 
-    // Files.
-
-    /// Reads the next part of a file that is a reply's body.
-    fn read_on(&mut self, slot: u32, reply: Reply) {
-        let Body::File { file, range } = &reply.body else {
-            return self.whole(slot);
-        };
-        let left = range.end.saturating_sub(range.start);
-        if left == 0 {
-            return self.whole(slot);
-        }
-        let buffer = self
-            .file_buffers
-            .pop()
-            .unwrap_or_else(|| Buffer::new(FILE_BYTES));
-        let bytes = usize::try_from(left).unwrap_or(usize::MAX).min(FILE_BYTES);
-        let file = Arc::clone(file);
-        let request = self.ring.read(slot, file, range.start, bytes, buffer);
-        let Some(client) = self.clients.get(slot) else {
-            return;
-        };
-        client.request = Some(request);
-        client.reply = Some(reply);
-    }
-
-    fn read(&mut self, slot: u32, buffer: Buffer) {
-        if buffer.filled() == 0 {
-            // The file is shorter than it was, and its length has been promised.
-            self.keep(buffer);
-            return self.close(slot, Ending::Error);
-        }
-        self.send_of_file(slot, buffer, 0);
-    }
-
-    fn send_of_file(&mut self, slot: u32, buffer: Buffer, from: usize) {
-        let Some(client) = self.clients.get(slot) else {
-            return;
-        };
-        client.sent_of_buffer = from;
-        let (Some(socket), Some(reply)) = (&client.socket, &client.reply) else {
-            return self.keep(buffer);
-        };
-        let left = match &reply.body {
-            Body::File { range, .. } => range.end.saturating_sub(range.start),
-            _ => 0,
-        };
-        let sending = Sending {
-            whole: false,
-            more: left > (buffer.filled() - from) as u64,
-        };
-        client.request = Some(self.ring.send_buffer(slot, socket, buffer, from, sending));
-    }
-
-    fn sent_of_file(&mut self, slot: u32, mut reply: Reply, bytes: usize, buffer: Buffer) {
-        if let Body::File { range, .. } = &mut reply.body {
-            range.start += bytes as u64;
-        }
-        let Some(client) = self.clients.get(slot) else {
-            return;
-        };
-        let sent = client.sent_of_buffer + bytes;
-        if sent < buffer.filled() {
-            client.reply = Some(reply);
-            return self.send_of_file(slot, buffer, sent);
-        }
-        self.keep(buffer);
-        self.read_on(slot, reply);
-    }
-
-    /// Keeps a file's buffer for the next one, if buffers are kept.
-    fn keep(&mut self, buffer: Buffer) {
-        if self.buffers && self.file_buffers.len() < FILE_BUFFERS_KEPT {
-            self.file_buffers.push(buffer);
-        }
-    }
-
     // Ends.
 
     /// Closes a connection that has no request with the kernel.
@@ -625,23 +586,6 @@ impl Loop {
         }
     }
 
-    /// Asks again whether the peers have got everything.
-    fn ask_unacknowledged(&mut self) {
-        if self.unacknowledged.is_empty() || self.now_ms < self.ask_at_ms {
-            return;
-        }
-        // No earlier than the next tick of the clock.
-        self.ask_at_ms = self.now_ms + 1;
-        for slot in std::mem::take(&mut self.unacknowledged) {
-            if let Some(client) = self.clients.get(slot)
-                && client.request.is_none()
-                && let Some(socket) = &client.socket
-            {
-                client.request = Some(self.ring.unsent(slot, socket));
-            }
-        }
-    }
-
     // Time.
 
     fn arm(&mut self, slot: u32) {
@@ -658,6 +602,15 @@ impl Loop {
                 continue;
             };
             if client.forced.is_some() {
+                continue;
+            }
+            if let Some(acknowledgement) = &client.acknowledgement {
+                let look_ms = acknowledgement.look_ms(&self.worker.limits);
+                if look_ms > self.now_ms {
+                    self.deadlines.arm(slot, look_ms);
+                } else {
+                    self.ask(slot);
+                }
                 continue;
             }
             let deadline_ms = client.connection.deadline_ms(&self.worker.limits);
@@ -712,13 +665,40 @@ impl Loop {
         }
         self.responder.drain();
         // What has connected is served; nobody comes after that.
-        while let Ok(stream) = self.worker.listener.accept() {
-            self.admit(Socket::from(OwnedFd::from(stream)), None);
-        }
+        self.accept_the_rest();
         self.worker.listener.stop();
         let drain_ms = u64::try_from(self.worker.drain_time.as_millis()).unwrap_or(u64::MAX);
         self.drain_ends_ms = self.now_ms.saturating_add(drain_ms);
         self.drain(true);
+    }
+
+    /// Takes what waits in the listener, which is as many at most as there may be connections, or
+    /// the rest is over the limit anyhow.
+    fn accept_the_rest(&mut self) {
+        for _ in 0..self.worker.limits.connections {
+            let listener = &self.worker.listener;
+            let accepted = match self.worker.peers.needs_address() {
+                true => listener
+                    .accept_from()
+                    .map(|(stream, ip)| (stream, Some(ip))),
+                false => listener.accept().map(|stream| (stream, None)),
+            };
+            match accepted {
+                Ok((stream, ip)) => self.admit(Socket::from(OwnedFd::from(stream)), ip),
+                // Nobody waits; or another worker has ended the listener.
+                Err(error)
+                    if tcp::would_block(&error) || error.kind() == io::ErrorKind::InvalidInput =>
+                {
+                    return;
+                }
+                Err(error) => {
+                    self.counters.accept_errors += 1;
+                    if tcp::ran_out(&error) {
+                        self.shed();
+                    }
+                }
+            }
+        }
     }
 
     /// Whether all have gone, or must by now.
@@ -751,6 +731,6 @@ fn now_ms() -> u64 {
 }
 
 fn is_out_of_buffers(error: &io::Error) -> bool {
-    // ENOBUFS of io_uring_enter(2): others have all of them at this moment.
-    error.raw_os_error() == Some(105)
+    // Of io_uring_enter(2): others have all of them at this moment.
+    error.raw_os_error() == Some(libc::ENOBUFS)
 }

@@ -248,6 +248,24 @@ fn an_open_loop_starts_at_its_times_and_uses_connections_again() {
 }
 
 #[test]
+fn connections_are_to_blame_only_if_all_were_busy() {
+    let mut flights = flights(None, None, Some(1000.0));
+    for at in 0..4 {
+        connect(&mut flights, at * 1_000_000);
+    }
+    // All are busy, but nothing is due before the fourth millisecond.
+    assert!(flights.start(3_500_000).is_none());
+    assert!(!flights.tally.was_busy);
+    assert!(flights.start(4_500_000).is_none());
+    assert!(flights.tally.was_busy);
+
+    // Who comes too late to start anything had connections enough.
+    let mut late = self::flights(None, None, Some(1000.0));
+    late.finish(4_500_000);
+    assert_eq!((late.tally.not_started, late.tally.was_busy), (5, false));
+}
+
+#[test]
 fn a_lack_of_ports_makes_a_pause() {
     let mut flights = flights(Some(1), None, None);
     let (slot, _) = flights.start(0).unwrap();

@@ -228,6 +228,28 @@ fn content_is_thrown_away_up_to_a_limit() {
 }
 
 #[test]
+fn content_that_is_still_to_come_does_not_cost_the_last_reply() {
+    let heads = [
+        "POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 7\r\n\r\n",
+        "GET / HTTP/1.0\r\nContent-Length: 7\r\n\r\n",
+    ];
+    for (head, close) in heads
+        .iter()
+        .flat_map(|head| [(head, Close::Server), (head, Close::Rst)])
+    {
+        let mut early = Talk::new(close);
+        let reply = early.reply(&[head.as_bytes(), b"con"].concat());
+        assert!(!reply.last && text(&reply).contains("\r\nConnection: close\r\n"));
+        assert!(matches!(early.sent(), Step::Shutdown));
+        assert!(matches!(early.receive(b"tent"), Step::Receive));
+        assert!(matches!(early.connection.end(), Step::Close));
+        let mut whole = Talk::new(close);
+        assert!(whole.reply(&[head.as_bytes(), b"content"].concat()).last);
+        assert!(matches!(whole.sent(), Step::Close));
+    }
+}
+
+#[test]
 fn a_wrong_head_leaves_nothing_behind() {
     let mut talk = Talk::new(Close::Server);
     assert!(matches!(

@@ -16,9 +16,9 @@ use std::time::{Duration, SystemTime};
 
 /// Connections in flight: few enough for the 150 processes of Apache's prefork, and enough to hide
 /// the time that moderation holds packets back.
-const CONNECTIONS: u64 = 128;
+const CONNECTIONS: u64 = 256;
 /// The period of moderation: some connections per poll, at a small part of their life.
-const MODERATION: Duration = Duration::from_micros(100);
+const MODERATION: Duration = Duration::from_micros(500);
 
 /// Measures the cells, or lists them.
 pub(super) fn run(args: &LabArgs) -> Result<Outcome> {

@@ -1,9 +1,9 @@
 //! What completions mean: each ends, or continues, the request that it names.
 
-use super::pending::{Held, slot};
-use super::requests::{NOBODY, STAGE_CLOSE, STAGE_RECEIVE};
+use super::pending::{Held, Key};
+use super::requests::{NOBODY, STAGE_CLOSE, STAGE_RECEIVE, slot};
 use super::socket::{Descriptor, Memory};
-use super::{Buffer, Request, Socket, StreamRing};
+use super::{Buffer, Socket, StreamRing};
 use io_uring::cqueue;
 use std::io;
 use std::net::SocketAddr;
@@ -33,8 +33,6 @@ pub enum Outcome {
     },
     /// A new connection to a target.
     Dialled(io::Result<Socket>),
-    /// A connection of a socket.
-    Connected(io::Result<()>),
     /// Bytes; none for the end of the stream.
     Received(io::Result<Buffer>),
     /// So many bytes have gone, and the buffer that they came from, if it was one.
@@ -66,7 +64,7 @@ impl StreamRing {
             if entry.user_data() == NOBODY {
                 continue;
             }
-            let (request, stage) = Request::parse(entry.user_data());
+            let (request, stage) = Key::parse(entry.user_data());
             if let Some(event) = self.complete(request, stage, entry.result(), entry.flags()) {
                 return Some(event);
             }
@@ -74,19 +72,13 @@ impl StreamRing {
     }
 
     #[inline]
-    fn complete(
-        &mut self,
-        request: Request,
-        stage: u32,
-        mut result: i32,
-        flags: u32,
-    ) -> Option<Event> {
+    fn complete(&mut self, request: Key, stage: u32, mut result: i32, flags: u32) -> Option<Event> {
         let (token, held) = self.pending.find(request)?;
         match held {
             Held::Accept { direct, .. } if cqueue::more(flags) => {
                 let direct = *direct;
                 let outcome = Outcome::Accepted {
-                    socket: self.accepted(result, direct, None),
+                    socket: self.accepted(result, direct),
                     peer: None,
                     more: true,
                 };
@@ -115,12 +107,8 @@ impl StreamRing {
         let done = answer(result).map(drop);
         Some(match held {
             Held::Free(_) => return None,
-            Held::Accept {
-                direct,
-                replaced,
-                name,
-            } => {
-                let socket = self.accepted(result, direct, replaced);
+            Held::Accept { direct, name } => {
+                let socket = self.accepted(result, direct);
                 let name = name.as_deref().and_then(<[_]>::first);
                 let peer = name
                     .filter(|_| socket.is_ok())
@@ -129,7 +117,6 @@ impl StreamRing {
                 Outcome::Accepted { socket, peer, more }
             }
             Held::Dial { slot, .. } => Outcome::Dialled(self.dialled(slot, done)),
-            Held::Connect(_) => Outcome::Connected(done),
             Held::Receive | Held::Exchange(_) => Outcome::Received(self.lend(result, flags)),
             Held::ReceiveInto(buffer) => Outcome::Received(fill(buffer, result)),
             Held::Read { buffer, .. } => Outcome::Read(fill(buffer, result)),
@@ -154,27 +141,20 @@ impl StreamRing {
             Held::Shutdown => Outcome::ShutDown(done),
             Held::Poll => Outcome::Ready(done),
             Held::Unsent => Outcome::Unsent(answer(result)),
+            Held::Refused(held, error) => return self.outcome(*held, -error, 0),
         })
     }
 
-    fn accepted(&mut self, result: i32, direct: bool, replaced: Option<u32>) -> io::Result<Socket> {
-        let accepted = answer(result);
-        if let (Some(slot), Err(_)) = (replaced, &accepted) {
-            // The old socket is still in its slot.
-            self.close_number(0, -1 - i64::from(slot), false);
-        }
-        let number = accepted? as u32;
+    fn accepted(&mut self, result: i32, direct: bool) -> io::Result<Socket> {
+        let number = answer(result)? as u32;
         if !direct {
             // SAFETY: the kernel has just opened this descriptor for whoever asked, and told
             // nobody else.
             let fd = unsafe { OwnedFd::from_raw_fd(number as RawFd) };
             return Ok(Socket::from(fd));
         }
-        if replaced.is_none() {
-            self.open_slots += 1;
-        }
-        // For a slot that was told to the kernel it answers 0, accept(2) of io_uring_enter(2).
-        Ok(Socket(Descriptor::Direct(replaced.unwrap_or(number))))
+        self.open_slots += 1;
+        Ok(self.direct(number))
     }
 
     fn dialled(&mut self, slot: u32, connected: io::Result<()>) -> io::Result<Socket> {
@@ -184,7 +164,12 @@ impl StreamRing {
             self.close_number(0, -1 - i64::from(slot), false);
             return Err(error);
         }
-        Ok(Socket(Descriptor::Direct(slot)))
+        Ok(self.direct(slot))
+    }
+
+    fn direct(&self, slot: u32) -> Socket {
+        let ring = self.id;
+        Socket(Descriptor::Direct { ring, slot })
     }
 
     /// Counts a slot as free once it is.
@@ -204,13 +189,13 @@ impl StreamRing {
             return received.map(|_| Buffer::none());
         };
         self.free_buffers = self.free_buffers.saturating_sub(1);
+        let filled = *received.as_ref().unwrap_or(&0) as u32;
+        let ring = self.id;
+        let buffer = Buffer(Memory::Lent { ring, id, filled });
         match received {
-            Ok(filled) => Ok(Buffer(Memory::Lent {
-                id,
-                filled: filled as u32,
-            })),
+            Ok(_) => Ok(buffer),
             Err(error) => {
-                self.give_back(Buffer(Memory::Lent { id, filled: 0 }));
+                self.give_back(buffer);
                 Err(error)
             }
         }

@@ -1,7 +1,6 @@
 //! The table of requests that are not over, with all memory that the kernel may still use for them.
 
 use super::socket::{Address, Buffer, Name};
-use super::{Request, Socket};
 use std::fs::File;
 use std::sync::Arc;
 
@@ -9,6 +8,7 @@ use std::sync::Arc;
 const INDEX_BITS: u32 = 28;
 /// Bits above them that tell which part of a chain it is.
 const STAGE_BITS: u32 = 4;
+const STAGE_MASK: u64 = ((1 << STAGE_BITS) - 1) << INDEX_BITS;
 
 /// What a request is, and what must live until it is over. Everything that the kernel points to is
 /// on the heap, so that the table may move.
@@ -18,8 +18,6 @@ pub(super) enum Held {
     Accept {
         /// True if the new socket gets a slot.
         direct: bool,
-        /// The slot that it takes over.
-        replaced: Option<u32>,
         /// Where the peer's address goes.
         name: Option<Vec<Name>>,
     },
@@ -31,7 +29,6 @@ pub(super) enum Held {
         #[expect(dead_code, reason = "held for the kernel")]
         source: Option<Address>,
     },
-    Connect(#[expect(dead_code, reason = "held for the kernel")] Address),
     /// Into one of the ring's buffers.
     Receive,
     /// Into this one.
@@ -60,22 +57,13 @@ pub(super) enum Held {
     Shutdown,
     Poll,
     Unsent,
+    /// What we refuse, and the error: the kernel is asked for nothing, and answers in its turn.
+    Refused(Box<Held>, i32),
 }
 
-/// A descriptor as one number: slots are negative, from -1 on.
-pub(super) fn number(socket: &Socket) -> i64 {
-    use super::socket::Descriptor;
-    use std::os::fd::AsRawFd;
-    match &socket.0 {
-        Descriptor::Ordinary(fd) => i64::from(fd.as_raw_fd()),
-        Descriptor::Direct(slot) => -1 - i64::from(*slot),
-    }
-}
-
-/// The slot of a [`number`].
-pub(super) fn slot(number: i64) -> Option<u32> {
-    u32::try_from(-1 - number).ok()
-}
+/// Which request a completion is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Key(u64);
 
 struct Entry {
     token: u32,
@@ -89,6 +77,8 @@ pub(super) struct Pending {
     entries: Vec<Entry>,
     free: u32,
     count: usize,
+    /// Places at most.
+    entries_max: u32,
 }
 
 const NONE: u32 = u32::MAX;
@@ -99,6 +89,8 @@ impl Pending {
             entries: Vec::with_capacity(count),
             free: NONE,
             count: 0,
+            // One more could not be told from a part of another one's chain.
+            entries_max: 1 << INDEX_BITS,
         }
     }
 
@@ -107,8 +99,8 @@ impl Pending {
         self.count
     }
 
-    pub(super) fn add(&mut self, token: u32, held: Held) -> Request {
-        self.count += 1;
+    /// None if the table is full.
+    pub(super) fn add(&mut self, token: u32, held: Held) -> Option<Key> {
         let index = self.free;
         if let Some(entry) = self.entries.get_mut(index as usize) {
             if let Held::Free(next) = entry.held {
@@ -116,19 +108,24 @@ impl Pending {
             }
             entry.token = token;
             entry.held = held;
-            return Request::new(index, entry.generation);
+            self.count += 1;
+            return Some(Key::new(index, entry.generation));
         }
-        let index = self.entries.len() as u32;
+        let index = u32::try_from(self.entries.len()).ok()?;
+        if index >= self.entries_max {
+            return None;
+        }
+        self.count += 1;
         self.entries.push(Entry {
             token,
             generation: 0,
             held,
         });
-        Request::new(index, 0)
+        Some(Key::new(index, 0))
     }
 
     /// The request that a completion is about, and its token.
-    pub(super) fn find(&mut self, request: Request) -> Option<(u32, &mut Held)> {
+    pub(super) fn find(&mut self, request: Key) -> Option<(u32, &mut Held)> {
         let entry = self.entries.get_mut(request.index() as usize)?;
         let is_it =
             entry.generation == request.generation() && !matches!(entry.held, Held::Free(_));
@@ -136,7 +133,7 @@ impl Pending {
     }
 
     /// Ends a request, and hands out what it held.
-    pub(super) fn remove(&mut self, request: Request) -> Option<(u32, Held)> {
+    pub(super) fn remove(&mut self, request: Key) -> Option<(u32, Held)> {
         let free = self.free;
         let (token, held) = self.find(request)?;
         let held = std::mem::replace(held, Held::Free(free));
@@ -146,9 +143,20 @@ impl Pending {
         entry.generation = entry.generation.wrapping_add(1);
         Some((token, held))
     }
+
+    /// True if that is true of a request that is not over.
+    pub(super) fn any(&self, mut test: impl FnMut(Key, &Held) -> bool) -> bool {
+        self.entries.iter().enumerate().any(|(index, entry)| {
+            let is_free = matches!(entry.held, Held::Free(_));
+            !is_free && test(Key::new(index as u32, entry.generation), &entry.held)
+        })
+    }
 }
 
-impl Request {
+impl Key {
+    /// No request's.
+    pub(super) const NONE: Self = Self(!STAGE_MASK);
+
     fn new(index: u32, generation: u32) -> Self {
         Self(u64::from(generation) << 32 | u64::from(index))
     }
@@ -156,8 +164,7 @@ impl Request {
     /// From a completion: the request, and which part of it.
     pub(super) fn parse(data: u64) -> (Self, u32) {
         let stage = (data as u32) >> INDEX_BITS;
-        let mask = ((1_u64 << STAGE_BITS) - 1) << INDEX_BITS;
-        (Self(data & !mask), stage)
+        (Self(data & !STAGE_MASK), stage)
     }
 
     /// For a part of a chain.
@@ -182,14 +189,27 @@ mod tests {
     #[test]
     fn a_place_is_used_again_under_another_name() {
         let mut pending = Pending::new(2);
-        let first = pending.add(7, Held::Poll);
+        let first = pending.add(7, Held::Poll).unwrap();
         assert_eq!(pending.remove(first).map(|(token, _)| token), Some(7));
         assert!(pending.remove(first).is_none());
-        let second = pending.add(8, Held::Poll);
+        let second = pending.add(8, Held::Poll).unwrap();
         assert_ne!(first, second);
         assert!(pending.find(first).is_none());
         assert_eq!(pending.find(second).map(|(token, _)| token), Some(8));
         assert_eq!(pending.count(), 1);
+    }
+
+    #[test]
+    fn a_full_table_takes_no_more() {
+        let mut pending = Pending::new(2);
+        assert_eq!(pending.entries_max, 1 << INDEX_BITS);
+        pending.entries_max = 1;
+        let first = pending.add(7, Held::Poll).unwrap();
+        assert!(pending.add(8, Held::Poll).is_none());
+        assert_eq!(pending.count(), 1);
+        pending.remove(first);
+        assert!(pending.add(9, Held::Poll).is_some());
+        assert!(pending.find(Key::NONE).is_none());
     }
 
     proptest! {
@@ -198,8 +218,8 @@ mod tests {
             index in 0_u32..1 << INDEX_BITS, generation in any::<u32>(),
             stage in 0_u32..1 << STAGE_BITS,
         ) {
-            let request = Request::new(index, generation);
-            prop_assert_eq!(Request::parse(request.stage(stage)), (request, stage));
+            let request = Key::new(index, generation);
+            prop_assert_eq!(Key::parse(request.stage(stage)), (request, stage));
         }
 
         #[test]
@@ -211,7 +231,7 @@ mod tests {
                     let (request, token) = known.swap_remove(usize::from(turn) % known.len());
                     prop_assert_eq!(pending.remove(request).map(|(token, _)| token), Some(token));
                 } else {
-                    known.push((pending.add(u32::from(turn), Held::Poll), u32::from(turn)));
+                    known.push((pending.add(u32::from(turn), Held::Poll).unwrap(), u32::from(turn)));
                 }
                 prop_assert_eq!(pending.count(), known.len());
             }

@@ -1,6 +1,6 @@
 //! The requests that a stream ring makes, one verb each (io_uring_enter(2), io_uring_prep_*(3)).
 
-use super::pending::{Held, number, slot};
+use super::pending::{Held, Key};
 use super::socket::{Descriptor, Memory, Name};
 use super::{Address, Buffer, GROUP, Placement, Request, Socket, StreamRing};
 use io_uring::opcode;
@@ -13,7 +13,7 @@ use std::os::fd::{AsRawFd, IntoRawFd};
 use std::ptr;
 use std::sync::Arc;
 
-/// A completion with this mark is nobody's: [`Request`]s have no such number.
+/// A completion with this mark is nobody's: no request has such a number.
 pub(super) const NOBODY: u64 = u64::MAX;
 /// The parts of [`Held::Dial`] after the first.
 const STAGE_OPTION: u32 = 1;
@@ -24,6 +24,13 @@ pub(super) const STAGE_CLOSE: u32 = 1;
 
 /// The second part of [`Held::Exchange`].
 pub(super) const STAGE_RECEIVE: u32 = 1;
+
+/// The number of another ring's slot: as a descriptor it is -1, which the kernel answers with
+/// `EBADF`.
+const FOREIGN: i64 = i64::MAX;
+/// Bytes that one request sends at most (`MAX_RW_COUNT`, include/linux/fs.h): the kernel would cut
+/// the rest off and tell nobody in a chain.
+pub(super) const SEND_BYTES_MAX: usize = i32::MAX as usize & !4095;
 
 /// `IORING_RECVSEND_POLL_FIRST`, include/uapi/linux/io_uring.h.
 const POLL_FIRST: u16 = 1;
@@ -102,11 +109,7 @@ impl StreamRing {
         accepting: Accepting,
     ) -> Request {
         let direct = !matches!(placement, Placement::Ordinary);
-        let multishot = accepting.multishot && !matches!(placement, Placement::Replacing(_));
-        let replaced = match &placement {
-            Placement::Replacing(socket) => slot(number(socket)),
-            _ => None,
-        };
+        let multishot = accepting.multishot;
         let mut name = (accepting.peer && !multishot).then(Name::empty);
         let (address, length) = match name.as_mut().and_then(|name| name.first_mut()) {
             Some(name) => (
@@ -115,33 +118,26 @@ impl StreamRing {
             ),
             None => (ptr::null_mut(), ptr::null_mut()),
         };
-        let listener = number(listener);
+        let listener = self.number(listener);
         let entry = if multishot {
             on!(listener, fd => opcode::AcceptMulti::new(fd)
                 .allocate_file_index(direct)
                 .flags(accept_flags(direct))
                 .build())
         } else {
-            let index = match replaced {
-                Some(slot) => DestinationSlot::try_from_slot_target(slot).ok(),
-                None => direct.then(DestinationSlot::auto_target),
-            };
+            let index = direct.then(DestinationSlot::auto_target);
             on!(listener, fd => opcode::Accept::new(fd, address, length)
                 .file_index(index)
                 .flags(accept_flags(direct))
                 .build())
         };
-        let held = Held::Accept {
-            direct,
-            replaced,
-            name,
-        };
-        self.request(token, held, entry)
+        self.request(token, Held::Accept { direct, name }, entry)
     }
 
     /// Makes a socket in a slot and connects it, in one chain: socket(2), bind(2) if there is a
     /// source, connect(2). What is sent first carries the acknowledgement of the handshake, and a
-    /// close that of the reply, as with [`crate::tcp::TcpStream::connect`]. Answered by [`super::Outcome::Dialled`]. None if no slot is free.
+    /// close that of the reply, as with [`crate::tcp::TcpStream::connect`]. Answered by
+    /// [`super::Outcome::Dialled`]. None if no slot is free.
     pub fn dial(&mut self, token: u32, dialling: &Dialling<'_>) -> Option<Request> {
         let index = self.dial_slots.pop()?;
         let Dialling {
@@ -154,7 +150,7 @@ impl StreamRing {
             target: target.clone(),
             source: source.cloned(),
         };
-        let request = self.pending.add(token, held);
+        let request = self.add(token, held);
         let fd = Fixed(index);
         let linked = |entry: Entry, stage| {
             let flags = Flags::IO_LINK | Flags::SKIP_SUCCESS;
@@ -196,14 +192,7 @@ impl StreamRing {
         chain[5] = Some(connect.user_data(request.stage(STAGE_CONNECT)));
         let chain: Vec<Entry> = chain.into_iter().flatten().collect();
         self.push(&chain);
-        Some(request)
-    }
-
-    /// Connects a socket (connect(2)). Answered by [`super::Outcome::Connected`].
-    pub fn connect(&mut self, token: u32, socket: &Socket, target: &Address) -> Request {
-        let (address, bytes) = (target.pointer(), target.0.1);
-        let entry = on!(number(socket), fd => opcode::Connect::new(fd, address, bytes).build());
-        self.request(token, Held::Connect(target.clone()), entry)
+        Some(self.named(request))
     }
 
     /// Receives into one of the ring's buffers, which is taken only when there is something (recv(2),
@@ -211,23 +200,26 @@ impl StreamRing {
     /// stream, `ENOBUFS` that all buffers are taken.
     #[inline]
     pub fn receive(&mut self, token: u32, socket: &Socket) -> Request {
-        let entry = on!(number(socket), fd => opcode::Recv::new(fd, ptr::null_mut(), 0)
+        let entry = on!(self.number(socket), fd => opcode::Recv::new(fd, ptr::null_mut(), 0)
             .buf_group(GROUP)
             .build());
         let entry = entry.flags(Flags::BUFFER_SELECT);
         self.request(token, Held::Receive, entry)
     }
 
-    /// Receives into this buffer, which must not be one of the ring's own. Answered by
-    /// [`super::Outcome::Received`].
+    /// Receives into this buffer, which must be on the heap: one of a ring's is given back, and
+    /// the answer is `EINVAL`. Answered by [`super::Outcome::Received`].
     pub fn receive_into(&mut self, token: u32, socket: &Socket, mut buffer: Buffer) -> Request {
-        let (memory, bytes) = room(&mut buffer);
-        let entry = on!(number(socket), fd => opcode::Recv::new(fd, memory, bytes).build());
+        let Some((memory, bytes)) = room(&mut buffer) else {
+            self.give_back(buffer);
+            return self.refuse(token, Held::ReceiveInto(Buffer::none()), libc::EINVAL);
+        };
+        let entry = on!(self.number(socket), fd => opcode::Recv::new(fd, memory, bytes).build());
         self.request(token, Held::ReceiveInto(buffer), entry)
     }
 
     /// Sends a part of shared bytes (send(2), never `SIGPIPE`). Answered by
-    /// [`super::Outcome::Sent`].
+    /// [`super::Outcome::Sent`], with `EMSGSIZE` for 2 GiB and more.
     #[inline]
     pub fn send(
         &mut self,
@@ -237,12 +229,16 @@ impl StreamRing {
         range: Range<usize>,
         sending: Sending,
     ) -> Request {
-        let entry = send(number(socket), part(&bytes, range), sending);
+        let part = part(&bytes, range);
+        if part.len() > self.send_bytes_max {
+            return self.refuse(token, Held::Send(bytes), libc::EMSGSIZE);
+        }
+        let entry = send(self.number(socket), part, sending);
         self.request(token, Held::Send(bytes), entry)
     }
 
     /// Sends what is in a buffer, from a byte on. Answered by [`super::Outcome::Sent`], with the
-    /// buffer.
+    /// buffer; `EINVAL` for another ring's, `EMSGSIZE` for 2 GiB and more.
     pub fn send_buffer(
         &mut self,
         token: u32,
@@ -251,13 +247,23 @@ impl StreamRing {
         from: usize,
         sending: Sending,
     ) -> Request {
+        if let Memory::Lent { ring, .. } = buffer.0
+            && ring != self.id
+        {
+            return self.refuse(token, Held::SendBuffer(buffer), libc::EINVAL);
+        }
         let filled = self.bytes(&buffer);
-        let entry = send(number(socket), part(filled, from..filled.len()), sending);
+        let part = part(filled, from..filled.len());
+        if part.len() > self.send_bytes_max {
+            return self.refuse(token, Held::SendBuffer(buffer), libc::EMSGSIZE);
+        }
+        let entry = send(self.number(socket), part, sending);
         self.request(token, Held::SendBuffer(buffer), entry)
     }
 
     /// Sends all of it, and receives the answer into one of the ring's buffers, in one chain.
-    /// Answered by one [`super::Outcome::Received`], which also tells why nothing could be sent.
+    /// Answered by one [`super::Outcome::Received`], which also tells why nothing could be sent
+    /// (`EMSGSIZE` for 2 GiB and more). The socket must stay open until then, see [`Socket`].
     ///
     /// The receive waits at once and does not look first (`IORING_RECVSEND_POLL_FIRST`, Linux 5.19):
     /// nobody has answered yet. To cancel it takes a wait before, in which the second part begins.
@@ -269,12 +275,16 @@ impl StreamRing {
         bytes: Arc<[u8]>,
         range: Range<usize>,
     ) -> Request {
-        let number = number(socket);
+        let part = part(&bytes, range);
+        if part.len() > self.send_bytes_max {
+            return self.refuse(token, Held::Exchange(bytes), libc::EMSGSIZE);
+        }
+        let number = self.number(socket);
         let whole = Sending {
             whole: true,
             more: false,
         };
-        let first = send(number, part(&bytes, range), whole);
+        let first = send(number, part, whole);
         // As in `send_and_close`: there is one completion, whatever happens.
         let first = first.flags(Flags::IO_LINK | Flags::SKIP_SUCCESS);
         let second = on!(number, fd => opcode::Recv::new(fd, ptr::null_mut(), 0)
@@ -282,17 +292,18 @@ impl StreamRing {
             .ioprio(POLL_FIRST)
             .build());
         let second = second.flags(Flags::BUFFER_SELECT);
-        let request = self.pending.add(token, Held::Exchange(bytes));
+        let request = self.add(token, Held::Exchange(bytes));
         let chain = [
             first.user_data(request.stage(0)),
             second.user_data(request.stage(STAGE_RECEIVE)),
         ];
         self.push(&chain);
-        request
+        self.named(request)
     }
 
     /// Sends all of it and closes the socket, in one chain. Answered by one
-    /// [`super::Outcome::Ended`]; the socket is closed in any case.
+    /// [`super::Outcome::Ended`]; the socket is closed in any case. Nothing is sent of 2 GiB and
+    /// more (`EMSGSIZE`).
     ///
     /// The last packet waits for the close, and so carries the FIN (`tcp_send_fin`,
     /// net/ipv4/tcp_output.c): one packet less to make, to deliver and to acknowledge.
@@ -304,18 +315,24 @@ impl StreamRing {
         bytes: Arc<[u8]>,
         range: Range<usize>,
     ) -> Request {
-        let number = into_number(socket);
+        let number = self.take_number(socket);
         let whole = Sending {
             whole: true,
             more: true,
         };
-        let first = send(number, part(&bytes, range), whole);
+        let part = part(&bytes, range);
+        let is_too_long = part.len() > self.send_bytes_max;
+        let first = send(number, part, whole);
         let held = Held::SendAndClose {
             bytes,
             socket: number,
-            failure: 0,
+            failure: if is_too_long { libc::EMSGSIZE } else { 0 },
         };
-        let request = self.pending.add(token, held);
+        let request = self.add(token, held);
+        if is_too_long {
+            self.close_after(request, number);
+            return self.named(request);
+        }
         // Whatever happens there is one completion: a send that succeeded is silent, and one that
         // failed silences the close that it prevents (`req_set_fail`, io_uring/io_uring.h).
         let first = first.flags(Flags::IO_LINK | Flags::SKIP_SUCCESS);
@@ -324,11 +341,12 @@ impl StreamRing {
             close(number).user_data(request.stage(STAGE_CLOSE)),
         ];
         self.push(&chain);
-        request
+        self.named(request)
     }
 
-    /// Reads a part of a file into a buffer, which must not be one of the ring's own (pread(2)).
-    /// Answered by [`super::Outcome::Read`]: nothing is the end of the file.
+    /// Reads a part of a file into a buffer (pread(2)), which must be on the heap: one of a ring's
+    /// is given back, and the answer is `EINVAL`. Answered by [`super::Outcome::Read`]: nothing is
+    /// the end of the file.
     ///
     /// There is no request for sendfile(2), and splice(2) never runs in the thread that asks but
     /// in one of the kernel's (`io_splice`, io_uring/splice.c): with cached files a copy through a
@@ -341,7 +359,11 @@ impl StreamRing {
         bytes_max: usize,
         mut buffer: Buffer,
     ) -> Request {
-        let (memory, bytes) = room(&mut buffer);
+        let Some((memory, bytes)) = room(&mut buffer) else {
+            self.give_back(buffer);
+            let buffer = Buffer::none();
+            return self.refuse(token, Held::Read { file, buffer }, libc::EINVAL);
+        };
         let bytes = bytes.min(u32::try_from(bytes_max).unwrap_or(u32::MAX));
         let entry = opcode::Read::new(Fd(file.as_raw_fd()), memory, bytes)
             .offset(offset)
@@ -356,26 +378,29 @@ impl StreamRing {
             Shutdown::Write => libc::SHUT_WR,
             Shutdown::Both => libc::SHUT_RDWR,
         };
-        let entry = on!(number(socket), fd => opcode::Shutdown::new(fd, how).build());
+        let entry = on!(self.number(socket), fd => opcode::Shutdown::new(fd, how).build());
         self.request(token, Held::Shutdown, entry)
     }
 
     /// Closes a socket (close(2)). Answered by [`super::Outcome::Closed`]. Requests about it that
-    /// are not over hold it open: a multishot or a waiting one must be over, or be cancelled.
+    /// are not over hold it open: a multishot or a waiting one must be over, or be cancelled, and
+    /// a chain must have been answered, see [`Socket`].
     #[inline]
     pub fn close(&mut self, token: u32, socket: Socket) -> Request {
-        self.close_number(token, into_number(socket), true)
+        let socket = self.take_number(socket);
+        self.close_number(token, socket, true)
     }
 
     /// Closes a socket with a RST, which throws away what was not sent yet (`SO_LINGER` of zero,
-    /// socket(7); Linux 6.7). Answered by [`super::Outcome::Closed`].
+    /// socket(7); Linux 6.7). Answered by [`super::Outcome::Closed`]. As with
+    /// [`StreamRing::close`], a chain about it must have been answered.
     pub fn reset(&mut self, token: u32, socket: Socket) -> Request {
-        let socket = into_number(socket);
+        let socket = self.take_number(socket);
         let held = Held::Close {
             socket,
             is_told: true,
         };
-        let request = self.pending.add(token, held);
+        let request = self.add(token, held);
         let linger = option(socket, libc::SOL_SOCKET, libc::SO_LINGER, &LINGER);
         // The close follows even if the option is refused, which nobody need be told.
         let flags = Flags::IO_HARDLINK | Flags::SKIP_SUCCESS;
@@ -383,30 +408,33 @@ impl StreamRing {
             linger.flags(flags).user_data(NOBODY),
             close(socket).user_data(request.stage(0)),
         ]);
-        request
+        self.named(request)
     }
 
     /// Waits until there is something to receive, or the peer has gone (poll(2)). Answered by
     /// [`super::Outcome::Ready`].
     pub fn poll_readable(&mut self, token: u32, socket: &Socket) -> Request {
-        self.poll(token, socket, libc::POLLIN)
-    }
-
-    /// Waits until there is room to send. Answered by [`super::Outcome::Ready`].
-    pub fn poll_writable(&mut self, token: u32, socket: &Socket) -> Request {
-        self.poll(token, socket, libc::POLLOUT)
+        let events = libc::POLLIN as u32;
+        let entry = on!(self.number(socket), fd => opcode::PollAdd::new(fd, events).build());
+        self.request(token, Held::Poll, entry)
     }
 
     /// Asks how many bytes the peer has not acknowledged (`SIOCOUTQ` of tcp(7), Linux 6.7).
     /// Answered by [`super::Outcome::Unsent`].
     pub fn unsent(&mut self, token: u32, socket: &Socket) -> Request {
-        let entry = on!(number(socket), fd => opcode::UringCmd16::new(fd, SOCKET_UNSENT).build());
+        let entry =
+            on!(self.number(socket), fd => opcode::UringCmd16::new(fd, SOCKET_UNSENT).build());
         self.request(token, Held::Unsent, entry)
     }
 
     /// Tries to end a request early; it is answered with `ECANCELED` then, and as always if it is
-    /// too late.
+    /// too late. What is between two states, such as a chain whose next part begins, is not found:
+    /// whoever must know repeats this until the request is answered. Another ring's is ignored.
     pub fn cancel(&mut self, request: Request) {
+        if request.ring != self.id {
+            return;
+        }
+        let request = request.key;
         // Of a chain that dials, what can take long is its last part; of an exchange, both.
         let stages: &[u32] = match self.pending.find(request) {
             Some((_, Held::Dial { .. })) => &[STAGE_CONNECT],
@@ -425,21 +453,53 @@ impl StreamRing {
     }
 
     /// The second half of [`Held::SendAndClose`], when the first one has failed.
-    pub(super) fn close_after(&mut self, request: Request, socket: i64) {
+    pub(super) fn close_after(&mut self, request: Key, socket: i64) {
         self.push(&[close(socket).user_data(request.stage(STAGE_CLOSE))]);
     }
 
-    fn poll(&mut self, token: u32, socket: &Socket, events: libc::c_short) -> Request {
-        let entry = on!(number(socket), fd => opcode::PollAdd::new(fd, events as u32).build());
-        self.request(token, Held::Poll, entry)
+    /// Answers what is not passed on.
+    fn refuse(&mut self, token: u32, held: Held, error: libc::c_int) -> Request {
+        let held = Held::Refused(Box::new(held), error);
+        self.request(token, held, opcode::Nop::new().build())
     }
 
     #[inline]
     fn request(&mut self, token: u32, held: Held, entry: Entry) -> Request {
-        let request = self.pending.add(token, held);
+        let request = self.add(token, held);
         self.push(&[entry.user_data(request.stage(0))]);
-        request
+        self.named(request)
     }
+
+    #[inline]
+    fn named(&self, key: Key) -> Request {
+        let ring = self.id;
+        Request { ring, key }
+    }
+
+    /// A descriptor as one number: slots are negative, from -1 on.
+    #[inline]
+    fn number(&self, socket: &Socket) -> i64 {
+        match &socket.0 {
+            Descriptor::Ordinary(fd) => i64::from(fd.as_raw_fd()),
+            Descriptor::Direct { ring, slot } if *ring == self.id => -1 - i64::from(*slot),
+            Descriptor::Direct { .. } => FOREIGN,
+        }
+    }
+
+    /// As [`StreamRing::number`], and gives up an ordinary descriptor, for the kernel to close.
+    #[inline]
+    fn take_number(&self, socket: Socket) -> i64 {
+        let number = self.number(&socket);
+        if let Descriptor::Ordinary(fd) = socket.0 {
+            let _ = fd.into_raw_fd();
+        }
+        number
+    }
+}
+
+/// The slot of a descriptor's number.
+pub(super) fn slot(number: i64) -> Option<u32> {
+    u32::try_from(-1 - number).ok()
 }
 
 /// What is in a range of bytes; nothing if it reaches outside them.
@@ -465,28 +525,20 @@ fn option<T>(number: i64, level: libc::c_int, name: libc::c_int, value: &'static
         .build())
 }
 
-/// Room on the heap, as the kernel is told of it; none in a buffer of the ring, which the kernel
-/// has to choose by itself.
-fn room(buffer: &mut Buffer) -> (*mut u8, u32) {
+/// Room on the heap, as the kernel is told of it; none in a buffer of a ring, which the kernel has
+/// to choose by itself.
+fn room(buffer: &mut Buffer) -> Option<(*mut u8, u32)> {
     match &mut buffer.0 {
         Memory::Own { memory, filled } => {
             *filled = 0;
             let bytes = u32::try_from(memory.len()).unwrap_or(u32::MAX);
-            (memory.as_mut_ptr(), bytes)
+            Some((memory.as_mut_ptr(), bytes))
         }
-        Memory::Lent { .. } => (ptr::null_mut(), 0),
+        Memory::Lent { .. } => None,
     }
 }
 
 fn accept_flags(direct: bool) -> i32 {
     // A slot is not inherited by anybody, and the kernel refuses the flag for one.
     if direct { 0 } else { libc::SOCK_CLOEXEC }
-}
-
-/// Gives up an ordinary descriptor, for the kernel to close.
-fn into_number(socket: Socket) -> i64 {
-    match socket.0 {
-        Descriptor::Ordinary(fd) => i64::from(fd.into_raw_fd()),
-        Descriptor::Direct(_) => number(&socket),
-    }
 }

@@ -1,5 +1,6 @@
 //! What a stream ring hands out and takes back: sockets, addresses, buffers.
 
+use super::ring_id::RingId;
 use crate::messages::storage;
 use std::fmt;
 use std::mem;
@@ -11,28 +12,24 @@ use std::sync::Arc;
 ///
 /// An ordinary one is closed when dropped. A direct one is a slot of its ring: it is no descriptor
 /// of the process, no other ring knows it, and only [`super::StreamRing::close`] or the end of the
-/// ring gives the slot back. None may be dropped while a request about it has not been passed on.
+/// ring gives the slot back. Another ring answers `EBADF`.
+///
+/// None may be dropped or closed while a request about it has not been passed on, and an ordinary
+/// one not while a chain about it has not been answered: the parts after the first one look the
+/// descriptor up when their turn comes, and it may be somebody else's by then.
 pub struct Socket(pub(super) Descriptor);
 
 pub(super) enum Descriptor {
     /// Of the process.
     Ordinary(OwnedFd),
-    /// A slot of the ring.
-    Direct(u32),
+    /// A slot of that ring.
+    Direct { ring: RingId, slot: u32 },
 }
 
 impl Socket {
     /// True for a slot of the ring.
     pub fn is_direct(&self) -> bool {
-        matches!(self.0, Descriptor::Direct(_))
-    }
-
-    /// The ordinary descriptor, for calls that no request stands for; none for a direct one.
-    pub fn ordinary(&self) -> Option<&OwnedFd> {
-        match &self.0 {
-            Descriptor::Ordinary(fd) => Some(fd),
-            Descriptor::Direct(_) => None,
-        }
+        matches!(self.0, Descriptor::Direct { .. })
     }
 }
 
@@ -46,21 +43,18 @@ impl fmt::Debug for Socket {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
             Descriptor::Ordinary(fd) => write!(f, "Socket(descriptor {})", fd.as_raw_fd()),
-            Descriptor::Direct(slot) => write!(f, "Socket(slot {slot})"),
+            Descriptor::Direct { slot, .. } => write!(f, "Socket(slot {slot})"),
         }
     }
 }
 
 /// Which kind of descriptor a new socket gets.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Placement {
     /// One of the process.
     Ordinary,
     /// A slot that the kernel chooses: the lowest free one after the last.
     Chosen,
-    /// The slot of this socket, which is closed when the new one takes its place. It must be
-    /// direct. If there is no new one, it is closed all the same.
-    Replacing(Socket),
 }
 
 /// An address as the kernel reads it. Cheap to clone.
@@ -118,13 +112,13 @@ impl Name {
 
 /// Bytes that were received or read, or room for some.
 ///
-/// One of a ring's own buffers must be given back ([`super::StreamRing::give_back`]); the other
-/// kind is freed when dropped.
+/// One of a ring's own buffers must be given back to that ring
+/// ([`super::StreamRing::give_back`]); the other kind is freed when dropped.
 pub struct Buffer(pub(super) Memory);
 
 pub(super) enum Memory {
-    /// Of the ring's buffers: its number, and how much of it is filled.
-    Lent { id: u16, filled: u32 },
+    /// Of that ring's buffers: its number, and how much of it is filled.
+    Lent { ring: RingId, id: u16, filled: u32 },
     /// On the heap.
     Own { memory: Vec<u8>, filled: u32 },
 }

@@ -1,8 +1,8 @@
 //! One connection's exchange of requests and replies, as far as its socket lets it go.
 
 use crate::serve::{
-    Body, Close, Connection, Ending, Limits, Reply, Responder, ServeCounters, ServeWorker, Step,
-    TICK_MS, Waits,
+    Acknowledgement, Body, Close, Connection, Ending, Limits, Reply, Responder, ServeCounters,
+    ServeWorker, Step, Waits,
 };
 use crate::{Switch, Switches};
 use mpps_os::epoll::{Epoll, Event, Interest};
@@ -22,8 +22,8 @@ const OWN_BUFFER_BYTES: usize = 2 << 10;
 /// is thrown away, leaves the others their share.
 const STEPS: usize = 32;
 
-/// Bytes of a file that one connection is sent in one turn.
-const FILE_BYTES: u64 = 2 << 20;
+/// Bytes of a reply that one connection is sent in one turn.
+const SHARE_BYTES: u64 = 2 << 20;
 
 /// What all connections of a worker share.
 pub(super) struct Exchange {
@@ -54,7 +54,9 @@ pub(super) struct Open {
     /// Whether the peer's end is known to be there, behind what was not received yet.
     is_ended: bool,
     /// Everything is sent, and the RST waits for the acknowledgement.
-    is_acknowledging: bool,
+    acknowledgement: Option<Acknowledgement>,
+    /// Whether it is to go on in the next turn whatever happens.
+    pub(super) is_queued: bool,
     /// How it is counted if it closes as it is.
     ending: Ending,
 }
@@ -122,7 +124,8 @@ impl Exchange {
             watched: None,
             is_readable: false,
             is_ended: false,
-            is_acknowledging: false,
+            acknowledgement: None,
+            is_queued: false,
             ending: Ending::Client,
         }
     }
@@ -134,7 +137,7 @@ impl Exchange {
 
     /// Takes a connection as far as it goes without waiting.
     pub(super) fn drive(&mut self, open: &mut Open) -> Next {
-        if open.is_acknowledging {
+        if open.acknowledgement.is_some() {
             return self.part(open);
         }
         let next = match open.outgoing.take() {
@@ -150,8 +153,8 @@ impl Exchange {
 
     /// A connection's time is over.
     pub(super) fn expire(&mut self, open: &mut Open) -> Next {
-        if open.is_acknowledging {
-            return Next::End(Ending::SendTimeout);
+        if open.acknowledgement.is_some() {
+            return self.part(open);
         }
         open.ending = match open.connection.waits() {
             Waits::Head => Ending::HeadTimeout,
@@ -166,12 +169,9 @@ impl Exchange {
 
     /// When a connection is to be looked at again.
     pub(super) fn deadline_ms(&self, open: &Open) -> u64 {
-        let deadline_ms = open.connection.deadline_ms(&self.limits);
-        if open.is_acknowledging {
-            // Nothing tells of an acknowledgement: it is looked for.
-            deadline_ms.min(self.now_ms + TICK_MS)
-        } else {
-            deadline_ms
+        match &open.acknowledgement {
+            Some(acknowledgement) => acknowledgement.look_ms(&self.limits),
+            None => open.connection.deadline_ms(&self.limits),
         }
     }
 
@@ -180,8 +180,9 @@ impl Exchange {
         let wanted = if self.switches.has(Switch::Events) {
             // Once for all that may come; never changed.
             Interest::READ.and(Interest::WRITE).edge()
-        } else if open.is_acknowledging {
-            Interest::NONE
+        } else if open.acknowledgement.is_some() {
+            // A peer that is gone is told once, and not all the time.
+            Interest::NONE.edge()
         } else if open.outgoing.is_some() {
             Interest::WRITE
         } else {
@@ -322,14 +323,23 @@ impl Exchange {
     /// A RST throws away what has not arrived: it waits until everything has.
     fn part(&mut self, open: &mut Open) -> Next {
         self.counters.system_calls += 1;
-        open.is_acknowledging = open
-            .stream
-            .unacknowledged_bytes()
-            .is_ok_and(|bytes| bytes > 0);
-        if open.is_acknowledging {
+        let left = open.stream.unacknowledged_bytes().unwrap_or(0);
+        if left == 0 {
+            return Next::End(open.ending);
+        }
+        // What a peer that is gone has not acknowledged stays counted (tcp_ioctl, net/ipv4/tcp.c).
+        self.counters.system_calls += 1;
+        if open.stream.take_error().is_err() {
+            return Next::End(Ending::Reset);
+        }
+        let Some(acknowledgement) = &mut open.acknowledgement else {
+            open.acknowledgement = Some(Acknowledgement::new(left, self.now_ms));
+            return Next::Wait;
+        };
+        if acknowledgement.look(left, &self.limits, self.now_ms) {
             Next::Wait
         } else {
-            Next::End(open.ending)
+            Next::End(Ending::SendTimeout)
         }
     }
 
@@ -398,7 +408,7 @@ impl Exchange {
         }
     }
 
-    /// Sends bytes of memory. None if they have gone whole.
+    /// Sends bytes of memory, up to a share of them. None if they have gone whole.
     fn transmit_bytes(
         &mut self,
         open: &Open,
@@ -406,9 +416,15 @@ impl Exchange {
         sent: &mut usize,
         more: bool,
     ) -> Option<Sent> {
+        let share_ends = sent.saturating_add(SHARE_BYTES as usize);
         while *sent < bytes.len() {
+            if *sent >= share_ends {
+                return Some(Sent::Share);
+            }
             self.counters.system_calls += 1;
-            match open.stream.send(&bytes[*sent..], more) {
+            let part = &bytes[*sent..bytes.len().min(share_ends)];
+            let more = more || *sent + part.len() < bytes.len();
+            match open.stream.send(part, more) {
                 Ok(count) => {
                     *sent += count;
                     self.counters.bytes_sent += count as u64;
@@ -427,11 +443,11 @@ impl Exchange {
             if at >= to {
                 break Sent::Whole;
             }
-            if at - from >= FILE_BYTES {
+            if at - from >= SHARE_BYTES {
                 break Sent::Share;
             }
             self.counters.system_calls += 1;
-            let count = (to - at).min(FILE_BYTES) as usize;
+            let count = (to - at).min(SHARE_BYTES) as usize;
             match open.stream.send_file(file, at, count) {
                 // The file has become shorter than it was promised to be.
                 Ok(0) => break Sent::Failed(Ending::Error),
@@ -460,10 +476,6 @@ impl Open {
 
     pub(super) fn is_idle(&self) -> bool {
         self.connection.is_idle()
-    }
-
-    pub(super) fn is_acknowledging(&self) -> bool {
-        self.is_acknowledging
     }
 }
 

@@ -68,8 +68,13 @@ impl Slots {
             .collect()
     }
 
+    /// How many are open.
+    pub(super) fn len(&self) -> usize {
+        self.entries.len() - self.free.len()
+    }
+
     pub(super) fn is_empty(&self) -> bool {
-        self.free.len() == self.entries.len()
+        self.len() == 0
     }
 }
 
