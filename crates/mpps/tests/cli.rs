@@ -372,7 +372,7 @@ const MISTAKES: &[Mistake] = &[
         &["--duration", "soon", "300ms"],
     ),
     misuse("no_cpus", &["recv", "--pin", "3-1"], &["--pin", "3-1"]),
-    misuse("ladder", &["lab", "tcp"], &["tcp", "udp"]),
+    misuse("ladder", &["lab", "sctp"], &["sctp", "udp", "tcp"]),
     misuse(
         "no_repeats",
         &["lab", "--repeat", "0"],
