@@ -11,43 +11,17 @@ CPU time is that of the load's process (getrusage). Needs root, iproute2, ethtoo
 import json
 import os
 import resource
-import statistics
 import subprocess
 import sys
 import time
 
+from two_hosts import LOAD, SERVER, SERVER_ADDRESS, inside, make, spread, unmake
+
 MPPS = sys.argv[1]
 ROUNDS = int(sys.argv[2]) if len(sys.argv) > 2 else 7
 LOOPBACK = "--loopback" in sys.argv
-LOAD, SERVER = f"mpps-bench-load-{os.getpid()}", f"mpps-bench-server-{os.getpid()}"
-ADDRESS = "127.0.0.1:8099" if LOOPBACK else "10.9.0.2:8099"
+ADDRESS = "127.0.0.1:8099" if LOOPBACK else f"{SERVER_ADDRESS}:8099"
 URL = f"http://{ADDRESS}/"
-
-
-def run(*words):
-    subprocess.run(words, check=True, stdout=subprocess.DEVNULL)
-
-
-def inside(host, *words):
-    return ["ip", "netns", "exec", host, *words]
-
-
-def make_hosts():
-    for host in (LOAD, SERVER):
-        run("ip", "netns", "add", host)
-        run("ip", "-n", host, "link", "set", "lo", "up")
-    run("ip", "link", "add", "va", "netns", LOAD, "numrxqueues", "1", "numtxqueues", "1",
-        "type", "veth", "peer", "name", "vb", "netns", SERVER, "numrxqueues", "1", "numtxqueues", "1")
-    for host, link, address, cpu in ((LOAD, "va", "10.9.0.1/24", "0"), (SERVER, "vb", "10.9.0.2/24", "1")):
-        run("ip", "-n", host, "address", "add", address, "dev", link)
-        run(*inside(host, "ethtool", "-K", link, "gro", "on", "tso", "off", "gso", "off"))
-        run("ip", "-n", host, "link", "set", link, "up")
-        run(*inside(host, "tc", "qdisc", "replace", "dev", link, "root", "pfifo"))
-        run(*inside(host, "sh", "-c", f"echo 1 > /sys/class/net/{link}/threaded"))
-        run(*inside(host, "sysctl", "-qw", "net.ipv4.ip_local_port_range=1024 65535"))
-        time.sleep(0.2)
-        for thread in subprocess.run(["pgrep", f"napi/{link}"], capture_output=True, text=True).stdout.split():
-            run("taskset", "-pc", cpu, thread)
 
 
 def of_ab(text):
@@ -97,13 +71,8 @@ def measure(command, parse):
     return rate, (cpu() - before) / requests * 1e6
 
 
-def spread(values):
-    values = list(values)
-    return f"{statistics.median(values):.2f} ({min(values):.2f} to {max(values):.2f})"
-
-
 def main():
-    make_hosts()
+    make()
     server = subprocess.Popen(inside(SERVER, MPPS, "serve", ADDRESS, "--size", "1k", "--pin", "1"),
                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
@@ -115,8 +84,7 @@ def main():
     finally:
         server.terminate()
         server.wait()
-        for host in (LOAD, SERVER):
-            run("ip", "netns", "del", host)
+        unmake()
     where = "loopback" if LOOPBACK else "two hosts"
     print(f"Linux {os.uname().release}, {where}, {ROUNDS} interleaved rounds")
     for name, of in runs.items():

@@ -5,42 +5,30 @@
 //! it. AF_XDP on that queue then sees the flow and nothing else, while the kernel keeps the rest
 //! of the card.
 //!
-//! These settings stay when a process dies. So every step is written to a [journal]
-//! before it is taken; [`CarveOut`] takes the steps back when it goes, and `mpps undo` does so
-//! for a process that was killed. A setting that somebody else has changed in between is told and
-//! left as it is.
+//! These settings stay when a process dies, and are journalled for that ([`crate::change`]):
+//! [`CarveOut`] takes the steps back when it goes.
 
-mod leftover;
-mod outcome;
 mod steering;
 mod step;
 #[cfg(test)]
 mod tests;
 
-pub use leftover::Leftover;
-pub(crate) use leftover::namespace_path;
-pub use outcome::{Outcome, Undone};
 pub(crate) use steering::FILTERS;
 pub use steering::{KernelSteering, Steering};
 pub use step::Step;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::journal::{self, Change, Journal, Owner, Record, Target};
+use crate::change::{Change, Made, Outcome, Undone};
+use crate::journal;
 use crate::{Error, Result};
 
 /// A queue that is kept for one flow. Dropping it puts the card's settings back.
 #[derive(Debug)]
-pub struct CarveOut {
-    record: Record,
-    journal: Journal,
-    steering: Box<dyn Steering>,
-    ended: bool,
-}
+pub struct CarveOut(Made<Plan>);
 
 /// What a carve-out will do, found by reading only.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -62,13 +50,55 @@ pub struct Plan {
 impl Change for Plan {
     const WHAT: &'static str = "a carve-out";
     const FILES: &'static str = "carve-out";
+    type Host = dyn Steering;
 
-    fn target(&self) -> Target<'_> {
-        Target {
-            namespace: self.namespace,
-            interface: &self.interface,
-            interface_index: self.interface_index,
-        }
+    fn kernel() -> Box<dyn Steering> {
+        Box::new(KernelSteering)
+    }
+
+    fn namespace_of(steering: &dyn Steering) -> Result<u32, mpps_os::Error> {
+        steering.namespace()
+    }
+
+    fn namespace(&self) -> u32 {
+        self.namespace
+    }
+
+    fn object(&self) -> &str {
+        &self.interface
+    }
+
+    fn place(&self) -> String {
+        format!("{}-{}", self.namespace, self.interface_index)
+    }
+
+    fn heading(&self) -> String {
+        format!("{}, queue {}", self.interface, self.queue)
+    }
+
+    fn steps(&self) -> Vec<String> {
+        self.steps.iter().map(ToString::to_string).collect()
+    }
+
+    fn present(&self, steering: &dyn Steering) -> Result<Option<String>, mpps_os::Error> {
+        steering.name(self.interface_index)
+    }
+
+    fn prepare(&mut self, step: usize, steering: &dyn Steering) -> Result<()> {
+        self.steps[step].prepare(steering, &self.interface)
+    }
+
+    fn take(&mut self, step: usize, steering: &dyn Steering) -> Result<()> {
+        self.steps[step].take(steering, &self.interface)
+    }
+
+    fn undo(
+        &self,
+        step: usize,
+        interface: &str,
+        steering: &dyn Steering,
+    ) -> Result<Undone, mpps_os::Error> {
+        self.steps[step].undo(steering, interface)
     }
 }
 
@@ -89,128 +119,23 @@ impl CarveOut {
     /// changed since it was planned; [`Error::Kernel`] for a refusal, also of the journal's file.
     /// What was changed before the error is put back; [`Error::PutBack`] says where that failed.
     pub fn apply(plan: &Plan) -> Result<Self> {
-        Self::apply_with(plan, Box::new(KernelSteering), &journal::directories())
-    }
-
-    fn apply_with(
-        plan: &Plan,
-        steering: Box<dyn Steering>,
-        directories: &[PathBuf],
-    ) -> Result<Self> {
-        let record = Record::new(Owner::current()?, plan.clone());
-        let mut carve_out = Self {
-            journal: Journal::create(directories, &record)?,
-            record,
-            steering,
-            ended: false,
-        };
-        match carve_out.take_steps() {
-            Ok(()) => Ok(carve_out),
-            Err(cause) => {
-                let outcomes = carve_out.end(true);
-                let bad: Vec<String> = outcomes
-                    .iter()
-                    .filter(|outcome| !outcome.clean())
-                    .map(ToString::to_string)
-                    .collect();
-                if bad.is_empty() {
-                    return Err(cause);
-                }
-                Err(Error::PutBack {
-                    cause: Box::new(cause),
-                    rest: bad.join("; "),
-                })
-            }
-        }
-    }
-
-    fn take_steps(&mut self) -> Result<()> {
-        for at in 0..self.record.plan.steps.len() {
-            let interface = self.record.plan.interface.clone();
-            let steering = &*self.steering;
-            self.record.plan.steps[at].prepare(steering, &interface)?;
-            self.record.begun = at + 1;
-            self.journal.write(&self.record)?;
-            self.record.plan.steps[at].take(steering, &interface)?;
-            // Where the driver has put the rule is known only now.
-            self.journal.write(&self.record)?;
-        }
-        Ok(())
+        Made::apply(plan, Box::new(KernelSteering), &journal::directories()).map(Self)
     }
 
     /// The queue that is kept.
     pub fn queue(&self) -> u32 {
-        self.record.plan.queue
+        self.0.record.plan.queue
     }
 
     /// What was done, one sentence a step.
     pub fn steps(&self) -> Vec<String> {
-        let steps = self.record.plan.steps.iter();
-        steps.map(ToString::to_string).collect()
+        self.0.record.plan.steps()
     }
 
     /// Puts the settings back, the last step first, and says of each step what came of it. After
     /// a failure it goes on with the others, and keeps the journal for `mpps undo`.
-    pub fn undo(mut self) -> Vec<Outcome> {
-        self.end(true)
-    }
-
-    /// `told`: somebody reads the outcomes, so that a foreign change need not be told again.
-    fn end(&mut self, told: bool) -> Vec<Outcome> {
-        self.ended = true;
-        let outcomes = undo_steps(&self.record, &*self.steering);
-        let finished = if told {
-            outcomes.iter().all(Outcome::finished)
-        } else {
-            outcomes.iter().all(Outcome::clean)
-        };
-        if finished {
-            // What is left then is a journal by which there is nothing to do.
-            let _ = self.journal.remove();
-        }
-        outcomes
-    }
-}
-
-impl Drop for CarveOut {
-    fn drop(&mut self) {
-        if !self.ended {
-            self.end(false);
-        }
-    }
-}
-
-/// Undoes the steps that were begun, the last one first.
-fn undo_steps(record: &Record, steering: &dyn Steering) -> Vec<Outcome> {
-    let plan = &record.plan;
-    let begun = plan.steps.iter().take(record.begun).rev();
-    let all = |result: Undone| {
-        let outcome = |step: &Step| Outcome::new(step, result.clone());
-        begun.clone().map(outcome).collect()
-    };
-    match steering.namespace() {
-        Ok(namespace) if namespace == plan.namespace => {}
-        Ok(_) => {
-            let namespace = plan.namespace;
-            return all(Undone::Failed(format!(
-                "it is in another network namespace, net:[{namespace}]"
-            )));
-        }
-        Err(error) => return all(Undone::Failed(error.to_string())),
-    }
-    match steering.name(plan.interface_index) {
-        Ok(Some(name)) => begun
-            .map(|step| {
-                let result = step.undo(steering, &name);
-                Outcome::new(
-                    step,
-                    result.unwrap_or_else(|e| Undone::Failed(e.to_string())),
-                )
-            })
-            .collect(),
-        // Its settings went with it.
-        Ok(None) => all(Undone::Nothing),
-        Err(error) => all(Undone::Failed(error.to_string())),
+    pub fn undo(self) -> Vec<Outcome> {
+        self.0.undo()
     }
 }
 

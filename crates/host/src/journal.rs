@@ -1,6 +1,7 @@
 //! What this program is about to change on the host, on disk before it is changed.
 //!
-//! One file for each interface that is changed, so that two programs cannot change the same one.
+//! One file for each interface or setting that is changed, so that two programs cannot change the
+//! same one.
 //! A file is always whole: it is written beside its place, flushed, and moved there.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -9,10 +10,10 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use mpps_os::Error as Refusal;
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::carve_out::Plan;
+use crate::change::Change;
 use crate::root::Root;
 use crate::{Error, Result};
 
@@ -29,28 +30,6 @@ const LENGTH_MAX: u64 = 4 << 20;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Journal {
     path: PathBuf,
-}
-
-/// A kind of change that is written down before it is made.
-pub trait Change: Clone + Serialize + DeserializeOwned {
-    /// What it is called in a sentence: `a carve-out`.
-    const WHAT: &'static str;
-    /// How the names of its files begin.
-    const FILES: &'static str;
-
-    /// Which interface is changed.
-    fn target(&self) -> Target<'_>;
-}
-
-/// An interface of a network namespace.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Target<'a> {
-    /// The namespace, by its inode number (`ns.inum`).
-    pub namespace: u32,
-    /// The interface's name.
-    pub interface: &'a str,
-    /// The number by which the kernel knows it.
-    pub interface_index: u32,
 }
 
 /// What a journal says.
@@ -109,11 +88,9 @@ impl<C: Change> Record<C> {
         }
     }
 
-    /// The name of its file: one for each interface of each network namespace.
+    /// The name of its file: one for each thing that is changed.
     fn file_name(&self) -> String {
-        let target = self.plan.target();
-        let (namespace, index) = (target.namespace, target.interface_index);
-        format!("{}-{namespace}-{index}.json", C::FILES)
+        format!("{}-{}.json", C::FILES, self.plan.place())
     }
 }
 
@@ -121,7 +98,7 @@ impl Journal {
     /// Makes the file, in the first directory that takes it.
     ///
     /// # Errors
-    /// [`Error::Impossible`] if there is one for this interface; [`Error::Kernel`] if no
+    /// [`Error::Impossible`] if there is one for the same thing; [`Error::Kernel`] if no
     /// directory takes it.
     pub(crate) fn create<C: Change>(directories: &[PathBuf], record: &Record<C>) -> Result<Self> {
         let mut refusal = Refusal::new(
@@ -144,6 +121,18 @@ impl Journal {
         Err(refusal.into())
     }
 
+    /// Why this change cannot be made now; none where no other is in the way.
+    pub(crate) fn obstacle<C: Change>(
+        directories: &[PathBuf],
+        record: &Record<C>,
+    ) -> Option<Error> {
+        let mut places = directories
+            .iter()
+            .map(|directory| directory.join(record.file_name()));
+        let path = places.find(|path| path.exists())?;
+        Some(Self { path }.taken(record))
+    }
+
     fn create_in<C: Change>(&self, directory: &Path, record: &Record<C>) -> Result<(), Refusal> {
         DirBuilder::new()
             .recursive(true)
@@ -159,7 +148,7 @@ impl Journal {
     }
 
     fn taken<C: Change>(&self, record: &Record<C>) -> Error {
-        let interface = record.plan.target().interface;
+        let object = record.plan.object();
         let what = C::WHAT;
         let (why, remedy) = match self.read_as::<C>() {
             Ok(Some(other)) if other.owner.life() == Life::Dead => (
@@ -175,7 +164,7 @@ impl Journal {
                 "`mpps undo --list` tells more".to_owned(),
             ),
         };
-        Error::impossible(interface, why, remedy)
+        Error::impossible(object, why, remedy)
     }
 
     /// Replaces what the file says.

@@ -3,6 +3,7 @@
 
 pub mod account;
 pub mod carve_out;
+pub mod change;
 pub mod cpu;
 pub mod cpu_list;
 pub mod delta;
@@ -18,6 +19,7 @@ pub mod moderation;
 pub mod proc_stat;
 mod queue_packets;
 mod root;
+pub mod skb_defer;
 pub mod snapshot;
 pub mod snmp;
 pub mod socket_buffer;
@@ -27,7 +29,8 @@ mod tcp_trouble;
 pub mod technique;
 
 pub use account::{Account, Arrival, Departure, ReasonCount, RingDrop, Route};
-pub use carve_out::{CarveOut, Leftover, Plan};
+pub use carve_out::{CarveOut, Plan};
+pub use change::{Left, Outcome, Undone, leftovers};
 pub use cpu::{Cpu, CpuUnavailable, Relation, Topology};
 pub use cpu_list::{CpuList, CpuListError};
 pub use delta::{Delta, LinkDelta, SoftnetDelta};
@@ -39,9 +42,10 @@ pub use interface_facts::InterfaceFacts;
 pub use journal::{Journal, Life};
 pub use ledger::{Grouped, Ledger, Loss, Scope, Station, Witness};
 pub use link_counters::LinkCounters;
-pub use moderation::{Moderation, ModerationLeftover, ModerationPlan, Throttle};
+pub use moderation::{Moderation, ModerationPlan, Throttle};
 pub use proc_stat::{CpuBusy, CpuTicks, ProcStat};
 pub use queue_packets::QueuePackets;
+pub use skb_defer::{SkbDefer, SkbDeferPlan};
 pub use snapshot::{LinkSnapshot, Snapshot};
 pub use snmp::Snmp;
 pub use socket_buffer::{Direction, SocketBuffer};

@@ -5,28 +5,24 @@
 //! and leaves the interrupts off meanwhile (`gro_flush_timeout` and `napi_defer_hard_irqs`), which
 //! works with every driver that has NAPI.
 //!
-//! These settings stay when a process dies: as with a carve-out each step is written to a
-//! [journal] before it is taken, [`Moderation`] takes the steps back when it
-//! goes, and `mpps undo` does so for a process that was killed.
+//! These settings stay when a process dies, and are journalled for that ([`crate::change`]):
+//! [`Moderation`] takes the steps back when it goes.
 
-mod leftover;
 mod settings;
 mod step;
 #[cfg(test)]
 mod tests;
 
-pub use leftover::ModerationLeftover;
 pub use settings::{Attribute, KernelSettings, Settings};
 pub use step::ModerationStep;
 
 use std::fmt;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::carve_out::{Outcome, Undone};
-use crate::journal::{self, Change, Journal, Owner, Record, Target};
+use crate::change::{Change, Made, Outcome, Undone};
+use crate::journal;
 use crate::{Error, Result};
 
 /// Who waits.
@@ -41,12 +37,7 @@ pub enum Throttle {
 
 /// Interrupts that are throttled. Dropping it puts the settings back.
 #[derive(Debug)]
-pub struct Moderation {
-    record: Record<ModerationPlan>,
-    journal: Journal,
-    settings: Box<dyn Settings>,
-    ended: bool,
-}
+pub struct Moderation(Made<ModerationPlan>);
 
 /// What a moderation will do, found by reading only.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -68,13 +59,55 @@ pub struct ModerationPlan {
 impl Change for ModerationPlan {
     const WHAT: &'static str = "a moderation";
     const FILES: &'static str = "moderation";
+    type Host = dyn Settings;
 
-    fn target(&self) -> Target<'_> {
-        Target {
-            namespace: self.namespace,
-            interface: &self.interface,
-            interface_index: self.interface_index,
-        }
+    fn kernel() -> Box<dyn Settings> {
+        Box::new(KernelSettings)
+    }
+
+    fn namespace_of(settings: &dyn Settings) -> Result<u32, mpps_os::Error> {
+        settings.namespace()
+    }
+
+    fn namespace(&self) -> u32 {
+        self.namespace
+    }
+
+    fn object(&self) -> &str {
+        &self.interface
+    }
+
+    fn place(&self) -> String {
+        format!("{}-{}", self.namespace, self.interface_index)
+    }
+
+    fn heading(&self) -> String {
+        format!("{}, moderation", self.interface)
+    }
+
+    fn steps(&self) -> Vec<String> {
+        self.steps.iter().map(ToString::to_string).collect()
+    }
+
+    fn present(&self, settings: &dyn Settings) -> Result<Option<String>, mpps_os::Error> {
+        settings.name(self.interface_index)
+    }
+
+    fn prepare(&mut self, step: usize, settings: &dyn Settings) -> Result<()> {
+        self.steps[step].check(settings, &self.interface)
+    }
+
+    fn take(&mut self, step: usize, settings: &dyn Settings) -> Result<()> {
+        self.steps[step].take(settings, &self.interface)
+    }
+
+    fn undo(
+        &self,
+        step: usize,
+        interface: &str,
+        settings: &dyn Settings,
+    ) -> Result<Undone, mpps_os::Error> {
+        self.steps[step].undo(settings, interface)
     }
 }
 
@@ -96,116 +129,18 @@ impl Moderation {
     /// refusal, also of the journal's file. What was changed before the error is put back;
     /// [`Error::PutBack`] says where that failed.
     pub fn apply(plan: &ModerationPlan) -> Result<Self> {
-        Self::apply_with(plan, Box::new(KernelSettings), &journal::directories())
-    }
-
-    fn apply_with(
-        plan: &ModerationPlan,
-        settings: Box<dyn Settings>,
-        directories: &[PathBuf],
-    ) -> Result<Self> {
-        let record = Record::new(Owner::current()?, plan.clone());
-        let mut moderation = Self {
-            journal: Journal::create(directories, &record)?,
-            record,
-            settings,
-            ended: false,
-        };
-        let Err(cause) = moderation.take_steps() else {
-            return Ok(moderation);
-        };
-        let outcomes = moderation.end(true);
-        let bad = outcomes.iter().filter(|outcome| !outcome.clean());
-        let bad: Vec<String> = bad.map(ToString::to_string).collect();
-        if bad.is_empty() {
-            return Err(cause);
-        }
-        Err(Error::PutBack {
-            cause: Box::new(cause),
-            rest: bad.join("; "),
-        })
-    }
-
-    fn take_steps(&mut self) -> Result<()> {
-        for at in 0..self.record.plan.steps.len() {
-            let plan = &self.record.plan;
-            plan.steps[at].check(&*self.settings, &plan.interface)?;
-            self.record.begun = at + 1;
-            self.journal.write(&self.record)?;
-            let interface = self.record.plan.interface.clone();
-            let taken = self.record.plan.steps[at].take(&*self.settings, &interface);
-            // What the card made of it is known only now, also if it is not what was wanted.
-            self.journal.write(&self.record)?;
-            taken?;
-        }
-        Ok(())
+        Made::apply(plan, Box::new(KernelSettings), &journal::directories()).map(Self)
     }
 
     /// What was done.
     pub fn plan_done(&self) -> &ModerationPlan {
-        &self.record.plan
+        &self.0.record.plan
     }
 
     /// Puts the settings back, the last step first, and says of each step what came of it. After
     /// a failure it goes on with the others, and keeps the journal for `mpps undo`.
-    pub fn undo(mut self) -> Vec<Outcome> {
-        self.end(true)
-    }
-
-    /// `told`: somebody reads the outcomes, so that a foreign change need not be told again.
-    fn end(&mut self, told: bool) -> Vec<Outcome> {
-        self.ended = true;
-        let outcomes = undo_steps(&self.record, &*self.settings);
-        let finished = if told {
-            outcomes.iter().all(Outcome::finished)
-        } else {
-            outcomes.iter().all(Outcome::clean)
-        };
-        if finished {
-            // What is left then is a journal by which there is nothing to do.
-            let _ = self.journal.remove();
-        }
-        outcomes
-    }
-}
-
-impl Drop for Moderation {
-    fn drop(&mut self) {
-        if !self.ended {
-            self.end(false);
-        }
-    }
-}
-
-/// Undoes the steps that were begun, the last one first.
-fn undo_steps(record: &Record<ModerationPlan>, settings: &dyn Settings) -> Vec<Outcome> {
-    let plan = &record.plan;
-    let begun = plan.steps.iter().take(record.begun).rev();
-    let all = |result: Undone| {
-        let outcome = |step: &ModerationStep| Outcome::new(step, result.clone());
-        begun.clone().map(outcome).collect()
-    };
-    match settings.namespace() {
-        Ok(namespace) if namespace == plan.namespace => {}
-        Ok(_) => {
-            let namespace = plan.namespace;
-            return all(Undone::Failed(format!(
-                "it is in another network namespace, net:[{namespace}]"
-            )));
-        }
-        Err(error) => return all(Undone::Failed(error.to_string())),
-    }
-    match settings.name(plan.interface_index) {
-        Ok(Some(name)) => begun
-            .map(|step| {
-                let result = step.undo(settings, &name);
-                let failed = |error: mpps_os::Error| Undone::Failed(error.to_string());
-                Outcome::new(step, result.unwrap_or_else(failed))
-            })
-            .collect(),
-        // Its settings went with it.
-        Ok(None) => all(Undone::Nothing),
-        Err(error) => all(Undone::Failed(error.to_string())),
+    pub fn undo(self) -> Vec<Outcome> {
+        self.0.undo()
     }
 }
 

@@ -1,6 +1,7 @@
-//! Where `/proc` and `/sys` are read from: the machine itself, or a recorded tree in a test.
+//! Where `/proc` and `/sys` are read and written: the machine itself, or a recorded tree in a test.
 
-use std::io;
+use std::fs::OpenOptions;
+use std::io::{self, Write};
 use std::path::PathBuf;
 
 use mpps_os::Error;
@@ -49,6 +50,19 @@ impl Root {
     /// The same, where the answer is only nice to have: a refusal of any kind is no answer.
     pub(crate) fn read_if_possible(&self, path: &str) -> Option<String> {
         self.read(path).ok().filter(|text| !text.is_empty())
+    }
+
+    /// Makes a file that is there say something else. Each write to `/proc/sys` is a command of its
+    /// own (`proc_sys(5)`): the value goes there in one.
+    pub(crate) fn write(&self, path: &str, value: &str) -> Result<(), Error> {
+        let failed = |call| move |source| Error::new(call, self.name(path), source);
+        // Truncated, which /proc ignores, for the file of a test.
+        let mut file = OpenOptions::new()
+            .write(true)
+            .truncate(true)
+            .open(self.0.join(path))
+            .map_err(failed("open"))?;
+        file.write_all(value.as_bytes()).map_err(failed("write"))
     }
 
     /// Whether there is such a file or directory, as far as this user may see.

@@ -69,7 +69,7 @@ pub(crate) fn settings_from(root: &Root) -> BTreeMap<String, Option<String>> {
 
 /// The file of a setting: dots separate directories, and a slash in the name stands for a dot in
 /// a directory's name, as `sysctl(8)` has it for interfaces like `eth0.5`.
-fn path(name: &str) -> String {
+pub(crate) fn path(name: &str) -> String {
     let swap = |letter| match letter {
         '.' => '/',
         '/' => '.',

@@ -5,10 +5,11 @@
 
 mod epoll;
 mod io_uring;
+mod places;
 
 use crate::load::LoadWorker;
 use crate::serve::ServeWorker;
-use crate::{Error, Switch, Switches};
+use crate::{Error, Limits, Switch, Switches};
 use std::fmt;
 
 /// Whether this host can run an engine.
@@ -53,6 +54,29 @@ pub struct Advice {
     pub why_not: &'static str,
 }
 
+impl Advice {
+    /// Of the switch that is the same for whoever accepts.
+    fn affinity() -> Self {
+        Self {
+            switch: Switch::Affinity,
+            what: "a listener for each worker (SO_REUSEPORT), chosen by the CPU that received the \
+                   SYN (classic BPF); workers pinned",
+            helps: true,
+            why_not: "",
+        }
+    }
+
+    /// Of the switch that no engine acts on.
+    fn moderation() -> Self {
+        Self {
+            switch: Switch::Moderation,
+            what: "interrupts throttled at the interface, outside of the engine",
+            helps: false,
+            why_not: "it changes an interface, which must be named, and trades delay for CPU",
+        }
+    }
+}
+
 /// One way to drive many sockets.
 #[derive(Clone, Copy)]
 pub struct Engine {
@@ -66,6 +90,8 @@ pub struct Engine {
     pub(crate) can: fn(Task) -> Support,
     /// The switches that it has, with what they do on this kernel.
     pub switches: fn() -> Vec<Advice>,
+    /// The same of one switch, where a server's limits make something else of it.
+    pub(crate) limited: fn(Advice, &Limits) -> Advice,
     /// Serves connections in the calling thread until it is told to stop and has drained.
     pub(crate) serve: fn(ServeWorker) -> Result<(), Error>,
     /// Makes connections in the calling thread until the load is done.

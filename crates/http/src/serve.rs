@@ -54,7 +54,8 @@ pub enum Close {
     /// The server, with a FIN, after the reply: TIME_WAIT is the server's.
     #[default]
     Server,
-    /// The client, after it has read the reply: TIME_WAIT is the client's.
+    /// The client, after it has read the reply: TIME_WAIT is the client's. One that does not close
+    /// is closed after a few seconds, and counted as [`Ending::IdleTimeout`].
     Client,
     /// The server, with a RST once the client has acknowledged the whole reply: nobody waits.
     Rst,

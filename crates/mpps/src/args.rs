@@ -4,6 +4,7 @@
 
 mod backends;
 mod bench;
+mod generator;
 mod lab;
 mod load;
 mod recv;
@@ -15,6 +16,7 @@ mod undo;
 
 pub(crate) use backends::BackendsArgs;
 pub(crate) use bench::BenchArgs;
+pub(crate) use generator::GeneratorArg;
 pub(crate) use lab::{DeliveryArg, LabArgs, Ladder};
 pub(crate) use load::{LoadArgs, LoadCloseArg};
 pub(crate) use recv::{FanoutArg, RecvArgs, Steer, WaitArg};

@@ -254,6 +254,13 @@ fn beside(a: &RungResult, b: Option<&RungResult>, noise: &Noise) -> RungComparis
             in_b / in_a
         ));
     }
+    if let (Some(in_a), Some(in_b)) = (&a.sender, &b.sender)
+        && in_a.name != in_b.name
+    {
+        let (in_a, in_b) = (&in_a.name, &in_b.name);
+        both.notes
+            .push(format!("sent by {in_a} in A, by {in_b} in B"));
+    }
     if let Some(fault) = lost_balance(a, b) {
         both.verdict = Verdict::Worse;
         both.notes.push(fault);

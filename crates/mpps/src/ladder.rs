@@ -8,9 +8,12 @@ mod limit;
 mod probe_cost;
 mod rung;
 mod sample;
+mod sender;
 mod traffic;
+mod trial;
 
-pub(crate) use climb::{Climb, Schedule};
+pub(crate) use climb::{Climb, Schedule, Step};
 pub(crate) use experiment::Bench;
 pub(crate) use layout::Layout;
 pub(crate) use rung::{Rung, rungs};
+pub(crate) use sender::{Choice, Sender};

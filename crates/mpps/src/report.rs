@@ -7,6 +7,7 @@ pub(crate) mod bench;
 pub(crate) mod html;
 pub(crate) mod json;
 pub(crate) mod load;
+pub(crate) mod sender;
 pub(crate) mod serve;
 pub(crate) mod table;
 pub(crate) mod tcp_lab;

@@ -29,6 +29,10 @@ pub struct LabResult {
     pub placement: String,
     /// How queues were tied to CPUs: `threaded NAPI`, `RPS`, `unplaced`.
     pub delivery: String,
+    /// Who sent, and what happened where that was not enough; absent in files of versions that had
+    /// one sender.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sender: Option<String>,
     /// What could not be had on this machine, and why.
     pub notes: Vec<String>,
     /// Nanoseconds that the drop probe costs for one dropped packet, if it ran and was measured.
@@ -60,6 +64,9 @@ pub struct RungResult {
     /// Median of the offered rate over the same repeats, in million datagrams per second.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub offered_mpps_median: Option<f64>,
+    /// Who sent on this rung, and whether it outran the receiver.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sender: Option<RungSender>,
     /// Where every packet of the exactness run went: drop probe on, traffic stamped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ledger: Option<Ledger>,
@@ -81,6 +88,45 @@ pub struct RungResult {
     /// What a reader has to know of this rung on this machine: CPUs shared, options not had.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
+}
+
+/// Who sent on a rung, and whether it was enough.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct RungSender {
+    /// As people read it: `sendmmsg, trains of 4`.
+    pub name: String,
+    /// The backend: `sendmmsg` or `xdp`.
+    pub backend: String,
+    /// Datagrams handed over as one train, cut before the link; absent for a sender without trains.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub train: Option<u16>,
+    /// Why this one: `as asked`.
+    pub why: String,
+    /// True if it is the one that every rung begins with.
+    pub usual: bool,
+    /// True if it offered at least 1.05 times what was received, over all repeats.
+    pub outran: bool,
+    /// What it offered for each datagram received, over all repeats; absent if none was.
+    pub offered_per_received: Option<f64>,
+    /// The plainest sender that did outrun this receiver when it was tried, if this one does not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub would_outrun: Option<String>,
+    /// Senders that were tried on this rung, in this order; empty if the first one was enough.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tried: Vec<SenderTrial>,
+}
+
+/// One run of a sender against a rung's receiver.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SenderTrial {
+    /// As people read it.
+    pub name: String,
+    /// Million datagrams per second offered.
+    pub offered_mpps: f64,
+    /// Million datagrams per second received.
+    pub mpps: f64,
+    /// True if it outran the receiver.
+    pub outran: bool,
 }
 
 /// What one receiving thread got.

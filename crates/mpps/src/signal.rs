@@ -7,9 +7,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Set by the first SIGINT, SIGTERM or SIGHUP; the second one ends the process at once. What must
 /// not stay behind is to be undone before anything is waited for that the second one is meant to
-/// cut short.
+/// cut short. What changes the host is safer with [`Interrupt::listen_held`]: between the first
+/// signal and the moment at which it is seen, there is time for the second.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Interrupt(Arc<AtomicBool>);
+pub(crate) struct Interrupt {
+    came: Arc<AtomicBool>,
+    /// Whether the next signal ends the process; the same as `came` unless it is held.
+    ends: Arc<AtomicBool>,
+}
 
 impl Interrupt {
     /// Begins to listen.
@@ -17,23 +22,41 @@ impl Interrupt {
     /// # Errors
     /// If the kernel refuses a handler (`sigaction(2)`).
     pub(crate) fn listen() -> io::Result<Self> {
-        let interrupt = Self::default();
+        let came = Arc::default();
+        let ends = Arc::clone(&came);
+        Self { came, ends }.register()
+    }
+
+    /// Begins to listen, and no signal ends the process before [`Interrupt::release`].
+    ///
+    /// # Errors
+    /// If the kernel refuses a handler (`sigaction(2)`).
+    pub(crate) fn listen_held() -> io::Result<Self> {
+        Self::default().register()
+    }
+
+    fn register(self) -> io::Result<Self> {
         for signal in [SIGINT, SIGTERM, SIGHUP] {
             // In this order: the conditional exit looks at the flag before this signal sets it.
-            let flag = || Arc::clone(&interrupt.0);
-            signal_hook::flag::register_conditional_shutdown(signal, 128 + signal, flag())?;
-            signal_hook::flag::register(signal, flag())?;
+            let (ends, came) = (Arc::clone(&self.ends), Arc::clone(&self.came));
+            signal_hook::flag::register_conditional_shutdown(signal, 128 + signal, ends)?;
+            signal_hook::flag::register(signal, came)?;
         }
-        Ok(interrupt)
+        Ok(self)
+    }
+
+    /// Everything is put back: from now on a signal ends the process at once.
+    pub(crate) fn release(&self) {
+        self.ends.store(true, Ordering::Relaxed);
     }
 
     /// What is raised then, for those who look themselves.
     pub(crate) fn flag(&self) -> &AtomicBool {
-        &self.0
+        &self.came
     }
 
     /// True once somebody asked to end.
     pub(crate) fn came(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
+        self.came.load(Ordering::Relaxed)
     }
 }

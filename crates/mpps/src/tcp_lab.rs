@@ -16,7 +16,7 @@ mod server;
 mod stage;
 
 pub(crate) use campaign::{Campaign, Schedule};
-pub(crate) use plan::{Cell, Choice, body as body_name, cells};
+pub(crate) use plan::{Cell, Choice, NO_SKB_DEFER, SKB_DEFER, body as body_name, cells};
 pub(crate) use sample::CPU_METHOD;
 
 pub(crate) use stage::Stage;

@@ -59,6 +59,11 @@ const TESTS: &[Test] = &[
         spread_is_of_early_drops,
     ),
     (
+        "overload_is_of_receivers_that_share_a_cpu",
+        Need::Nothing,
+        overload_is_of_receivers_that_share_a_cpu,
+    ),
+    (
         "interrupted_it_keeps_what_it_has",
         Need::Namespace,
         interrupted_it_keeps_what_it_has,
@@ -252,6 +257,14 @@ fn spread_is_of_early_drops() {
     let ended = bench(&directory, &["--spread", "--only", "recvmmsg"]);
     assert_eq!(ended.code(), 2, "{ended:#?}");
     assert!(ended.err.contains("_drop"), "{ended:#?}");
+    assert!(!directory.path().join("data.json").exists());
+}
+
+fn overload_is_of_receivers_that_share_a_cpu() {
+    let directory = directory();
+    let ended = bench(&directory, &["--overload", "--only", "nft_raw_drop"]);
+    assert_eq!(ended.code(), 2, "{ended:#?}");
+    assert!(ended.err.contains("name recvmmsg"), "{ended:#?}");
     assert!(!directory.path().join("data.json").exists());
 }
 

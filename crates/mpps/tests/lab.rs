@@ -30,6 +30,21 @@ const TESTS: &[Test] = &[
         Need::Namespace,
         a_short_climb_is_written_and_adds_up,
     ),
+    (
+        "a_sender_that_cannot_be_is_named",
+        Need::Nothing,
+        a_sender_that_cannot_be_is_named,
+    ),
+    (
+        "the_generator_sends_where_it_reaches_the_queue",
+        Need::Root,
+        the_generator_sends_where_it_reaches_the_queue,
+    ),
+    (
+        "trains_that_were_asked_for_stay",
+        Need::Namespace,
+        trains_that_were_asked_for_stay,
+    ),
     ("rps_delivers_too", Need::Namespace, rps_delivers_too),
     (
         "every_rung_is_accounted_for",
@@ -162,11 +177,17 @@ fn a_short_climb_is_written_and_adds_up() {
         let through: u64 = path.queues.iter().map(|queue| queue.packets).sum();
         assert!(path.count > 0 && through > 0, "{path:?}");
         assert!(ended.out.contains(&rung.name), "{ended:#?}");
+        is_as_strong_as_it_says(rung);
     }
+    assert!(
+        ended.out.contains("sender: sendmmsg, trains of 4"),
+        "{ended:#?}"
+    );
     assert!(ended.out.contains("UNACCOUNTED 0"), "{ended:#?}");
     let page = fs::read_to_string(directory.path().join("page.html")).expect("it was written");
     assert!(page.starts_with("<!DOCTYPE html>") && page.trim_end().ends_with("</html>"));
     // Nothing of it is fetched from anywhere.
+    assert!(page.contains("Sent by "));
     for part in [
         "<script src",
         "<link rel=\"stylesheet\"",
@@ -180,6 +201,66 @@ fn a_short_climb_is_written_and_adds_up() {
         2,
         "two files"
     );
+}
+
+/// Whether a rung's sender outran the receiver follows from the ledgers behind its rate.
+fn is_as_strong_as_it_says(rung: &mpps::result::RungResult) {
+    let sender = rung.sender.as_ref().expect("it says who sent");
+    let sum = |count: fn(&mpps_host::Ledger) -> u64| -> u64 {
+        rung.sample_ledgers.iter().map(count).sum()
+    };
+    let (offered, received) = (
+        sum(|ledger| ledger.offered) as f64,
+        sum(|ledger| ledger.delivered + ledger.queued) as f64,
+    );
+    let said = sender.offered_per_received.expect("packets came");
+    assert!((said - offered / received).abs() < 1e-9, "{sender:?}");
+    assert_eq!(sender.outran, said >= 1.05, "{sender:?}");
+    // Nobody else is tried where the first one is enough.
+    let first_was_enough = sender.usual && sender.tried.is_empty();
+    let tried = |name: &String| sender.tried.iter().any(|trial| trial.name == *name);
+    assert!(first_was_enough || tried(&sender.name), "{sender:?}");
+}
+
+fn a_sender_that_cannot_be_is_named() {
+    let trains = run(&mut mpps(&["lab", "--generator", "xdp", "--train", "4"]));
+    assert_eq!(trains.code(), 2, "{trains:#?}");
+    assert!(trains.err.contains("--train"), "{trains:#?}");
+    let tcp = run(&mut mpps(&["lab", "tcp", "--generator", "xdp"]));
+    assert_eq!(tcp.code(), 2, "{tcp:#?}");
+    assert!(tcp.err.contains("--generator"), "{tcp:#?}");
+}
+
+/// Frames that no socket counts are accounted for as all others; a rung whose queues they do not
+/// reach is left out, and one about another sender keeps it.
+fn the_generator_sends_where_it_reaches_the_queue() {
+    let directory = directory();
+    let arguments = ["--quick", "--only", "2,3,5,12", "--generator", "xdp"];
+    climb(&directory, &arguments).fine();
+    let result = result(&directory);
+    assert!(accounted_for(&result) > 0);
+    for rung in &result.rungs {
+        if let Some(why) = &rung.skipped {
+            assert!(why.contains("queue of its CPU's number"), "{why}");
+            continue;
+        }
+        let sender = rung.sender.as_ref().expect("it says who sent");
+        let (backend, train) = match rung.rung.as_str() {
+            "12" => ("sendmmsg", Some(64)),
+            _ => ("xdp", None),
+        };
+        assert_eq!((sender.backend.as_str(), sender.train), (backend, train));
+    }
+}
+
+fn trains_that_were_asked_for_stay() {
+    let directory = directory();
+    climb(&directory, &["--quick", "--only", "2", "--train", "1"]).fine();
+    let result = result(&directory);
+    assert!(accounted_for(&result) > 0);
+    let sender = result.rungs[0].sender.as_ref().expect("it says who sent");
+    let said = (sender.name.as_str(), sender.train, sender.why.as_str());
+    assert_eq!(said, ("sendmmsg, single datagrams", Some(1), "as asked"));
 }
 
 fn rps_delivers_too() {
@@ -403,6 +484,9 @@ fn an_ordinary_user_has_a_lab() {
         assert!(notes.contains(missing), "{notes}");
     }
     assert!(!ended.err.contains("panicked"), "{ended:#?}");
+    let generator = as_nobody(&["lab", "--quick", "--only", "1", "--generator", "xdp"]);
+    assert_eq!(generator.code(), 2, "{generator:#?}");
+    assert!(generator.err.contains("--generator xdp"), "{generator:#?}");
     assert_eq!(as_nobody(&["lab", "--", "sh", "-c", "exit 7"]).code(), 7);
     let ended = as_nobody(&["recv", "127.0.0.1:0", "--duration", "50ms"]).fine();
     assert!(ended.out.contains("received 0 "), "{ended:#?}");

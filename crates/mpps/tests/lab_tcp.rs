@@ -5,6 +5,7 @@ mod common;
 
 use common::{Ended, Need, Running, Test, mpps, run};
 use mpps::tcp_lab::result::{TcpCell, TcpLabResult};
+use mpps_os::namespace::NetNamespace;
 use std::fs;
 use std::path::Path;
 use std::process::ExitCode;
@@ -32,6 +33,16 @@ const TESTS: &[Test] = &[
         "our_servers_are_measured_and_add_up",
         Need::Root,
         our_servers_are_measured_and_add_up,
+    ),
+    (
+        "without_the_option_the_machine_keeps_its_setting",
+        Need::Root,
+        without_the_option_the_machine_keeps_its_setting,
+    ),
+    (
+        "a_setting_that_is_not_there_is_refused_before_anything_is_made",
+        Need::Root,
+        a_setting_that_is_not_there_is_refused_before_anything_is_made,
     ),
     (
         "packaged_servers_are_measured_or_skipped_by_name",
@@ -93,6 +104,8 @@ fn the_cells_are_listed() {
     for key in [
         "1/mpps-epoll/1000 per s/1k",
         "2/mpps/fds/1k",
+        "2/mpps/no-skb-defer/1k",
+        "2/mpps-epoll/skb-defer/1k",
         "3/mpps-epoll/base/1k",
         "3/mpps/events/64k",
         "3/apache-prefork/moderation/16k",
@@ -108,6 +121,9 @@ fn what_the_ladder_does_not_have_is_refused() {
         (&["lab", "tcp", "--shell"], "--shell"),
         (&["lab", "--connections", "7"], "--connections"),
         (&["lab", "--moderation", "50us"], "--moderation"),
+        (&["lab", "--skb-defer"], "--skb-defer"),
+        (&["lab", "tcp", "--skb-defer", "--quick"], "--skb-defer"),
+        (&["lab", "tcp", "--skb-defer", "--only", "1"], "--skb-defer"),
         (&["lab", "tcp", "--moderation", "0"], "--moderation"),
         (&["lab", "tcp", "--only", "3/thttpd"], "3/thttpd"),
     ] {
@@ -142,6 +158,51 @@ fn our_servers_are_measured_and_add_up() {
     }
     let page = fs::read_to_string(directory.path().join("lab-tcp.html")).expect("it was written");
     assert!(page.trim_end().ends_with("</html>"));
+}
+
+/// The setting of this machine that `--skb-defer` changes, and no test does.
+const SKB_DEFER_MAX: &str = "/proc/sys/net/core/skb_defer_max";
+
+fn without_the_option_the_machine_keeps_its_setting() {
+    let setting = || fs::read_to_string(SKB_DEFER_MAX).ok();
+    let before = setting();
+    let directory = directory();
+    let only = "2/mpps/no-skb-defer,2/mpps/skb-defer,3/mpps/base/1k";
+    let ended = lab(
+        &directory,
+        &["--only", only, "--seconds", "300ms", "--repeat", "1"],
+    );
+    let ended = ended.fine();
+    let result = result(&directory);
+    let reason = if before.as_deref().is_some_and(|value| value.trim() != "0") {
+        "--skb-defer"
+    } else {
+        "net.core.skb_defer_max"
+    };
+    let skipped = result.cells.iter().filter(|cell| cell.experiment == 2);
+    assert_eq!(skipped.clone().count(), 2);
+    for cell in skipped {
+        let why = cell.skipped.as_deref().expect("it is skipped");
+        assert!(why.contains(reason), "{why}");
+        assert_eq!(cell.skb_defer_max, None);
+    }
+    let said = ended.out.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(said.contains("no-skb-defer, skb-defer:"), "{ended:#?}");
+    assert_eq!(setting(), before);
+}
+
+/// A namespace other than the initial one does not show the setting.
+fn a_setting_that_is_not_there_is_refused_before_anything_is_made() {
+    let directory = directory();
+    let namespace = NetNamespace::new().expect("root makes one");
+    let ended = namespace.run(|| lab(&directory, &["--skb-defer"]));
+    let ended = ended.expect("it can be entered");
+    assert_eq!(ended.code(), 2, "{ended:#?}");
+    for word in ["--skb-defer", "Linux 5.19", "initial network namespace"] {
+        assert!(ended.err.contains(word), "{word}: {ended:#?}");
+    }
+    let mut files = fs::read_dir(&directory).expect("it is there");
+    assert!(files.next().is_none(), "{ended:#?}");
 }
 
 fn packaged_servers_are_measured_or_skipped_by_name() {

@@ -20,11 +20,14 @@ const LAB: Kind = Kind {
     name: "lab",
     fixture: include_str!("fixtures/lab.json"),
     objects: &[
-        ("", &[]),
+        ("", &["sender"]),
         ("/fingerprint", &[]),
         ("/fingerprint/interfaces/receiver", &[]),
-        (MEASURED, &["notes", "sample_ledgers"]),
+        (MEASURED, &["notes", "sample_ledgers", "sender"]),
         (SKIPPED, &[]),
+        ("/rungs/1/sender", &["train"]),
+        (TRIED, &["would_outrun", "tried"]),
+        ("/rungs/13/sender/tried/0", &[]),
         ("/rungs/1/ledger", &[]),
         ("/rungs/1/ledger/losses/0", &[]),
         ("/rungs/1/ledger/witnesses/0", &[]),
@@ -94,6 +97,9 @@ const KINDS: [Kind; 4] = [LAB, BENCH, LOAD, SERVE];
 /// A pointer to a rung of the fixture that was measured, and one to a rung that was skipped.
 const MEASURED: &str = "/rungs/1";
 const SKIPPED: &str = "/rungs/5";
+
+/// A pointer to a sender that was not the first one tried.
+const TRIED: &str = "/rungs/13/sender";
 
 /// Pointers to a rule that drops, to a receiver, and to a path that was skipped.
 const RULE: &str = "/rows/0";
@@ -290,6 +296,9 @@ fn units_and_ranges_are_held() {
         (LAB, "/rungs/1/ledger", "offered", json!(1.5)),
         (LAB, "/rungs/1/ledger/losses/0", "station", json!("moon")),
         (LAB, "/rungs/1/cpu_busy/0", "busy", json!(97)),
+        (LAB, TRIED, "backend", json!("carrier pigeon")),
+        (LAB, TRIED, "offered_per_received", json!(-1)),
+        (LAB, "/rungs/1/sender", "train", json!(0)),
         (LOAD, "", "schema", json!("mpps.lab.v1")),
         (LOAD, "", "close", json!("fin")),
         (LOAD, "", "rate", json!("fast")),

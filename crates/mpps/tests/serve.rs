@@ -2,6 +2,8 @@
 
 mod common;
 
+#[path = "serve/browser.rs"]
+mod browser;
 #[path = "serve/clients.rs"]
 mod clients;
 
@@ -33,6 +35,7 @@ fn main() -> ExitCode {
     }
     for engine in ENGINES {
         trials.extend(clients::trials(engine));
+        trials.push(browser::trial_of(engine, &namespaces));
     }
     let mut arguments = Arguments::from_args();
     arguments.test_threads = Some(1);
@@ -86,6 +89,11 @@ const TESTS: &[common::Test] = &[
         "moderation_is_put_back_before_a_second_signal",
         Need::Root,
         moderation_is_put_back_before_a_second_signal,
+    ),
+    (
+        "two_signals_at_once_leave_no_moderation_behind",
+        Need::Root,
+        two_signals_at_once_leave_no_moderation_behind,
     ),
     (
         "moderation_of_a_killed_server_is_undone",
@@ -473,6 +481,18 @@ fn moderation_is_put_back_before_a_second_signal() {
     server.signal("INT");
     assert_eq!(server.end().code(), 128 + 2);
     assert_eq!(deferral(&near), before);
+}
+
+fn two_signals_at_once_leave_no_moderation_behind() {
+    let (near, _far) = veth();
+    let before = deferral(&near);
+    for _ in 0..4 {
+        let server = throttled(&near);
+        server.signal("INT");
+        server.signal("INT");
+        server.end();
+        assert_eq!(deferral(&near), before);
+    }
 }
 
 fn moderation_of_a_killed_server_is_undone() {

@@ -58,6 +58,11 @@ const TESTS: &[Test] = &[
         another_namespace_is_entered_if_asked,
     ),
     (
+        "a_setting_of_the_machine_is_looked_for_where_it_was",
+        Need::Namespace,
+        a_setting_of_the_machine_is_looked_for_where_it_was,
+    ),
+    (
         "a_foreign_file_is_an_error",
         Need::Nothing,
         a_foreign_file_is_an_error,
@@ -260,6 +265,33 @@ fn another_namespace_is_entered_if_asked() {
     let _ = child.kill();
     let _ = child.wait();
     assert!(ended.fine().out.contains("nothing to undo"));
+    assert!(!path.exists());
+}
+
+/// The journal of `mpps lab tcp --skb-defer`, in a namespace that has no such setting: the machine's
+/// own is not for a test to touch.
+fn a_setting_of_the_machine_is_looked_for_where_it_was() {
+    let there = NetNamespace::new().expect("the probe made one");
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory
+        .path()
+        .join("mpps/setting-net.core.skb_defer_max.json");
+    fs::create_dir(path.parent().expect("it has one")).expect("made");
+    let plan = json!({"namespace": there.inode(), "was": 64});
+    let record = json!({"schema": 1, "owner": owner(false), "plan": plan, "begun": 1});
+    fs::write(&path, record.to_string()).expect("written");
+    let listed = undo(&directory, &["--list"]).fine();
+    for word in ["this machine", "is dead", "net.core.skb_defer_max 64 -> 0"] {
+        assert!(listed.out.contains(word), "{word}: {listed:#?}");
+    }
+    assert_eq!(undo(&directory, &[]).code(), 2);
+    assert!(path.exists());
+    let undone = there.run(|| undo(&directory, &[]));
+    let undone = undone.expect("it can be entered").fine();
+    assert!(
+        undone.out.contains("nothing to undo: net.core"),
+        "{undone:#?}"
+    );
     assert!(!path.exists());
 }
 

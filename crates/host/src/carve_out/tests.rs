@@ -10,7 +10,9 @@ use proptest::prelude::*;
 use tempfile::TempDir;
 
 use super::*;
-use crate::journal::Life;
+use crate::change::{Left, Leftover};
+use crate::journal::{Journal, Life, Owner, Record};
+use std::path::PathBuf;
 
 /// `EOPNOTSUPP`, `EIO` and `ENODEV` of include/uapi/asm-generic/errno*.h.
 const UNSUPPORTED: i32 = 95;
@@ -226,11 +228,11 @@ fn plan(fake: &Fake) -> Plan {
 }
 
 fn apply(fake: &Fake, directories: &[PathBuf]) -> Result<CarveOut> {
-    CarveOut::apply_with(&plan(fake), Box::new(fake.clone()), directories)
+    Made::apply(&plan(fake), Box::new(fake.clone()), directories).map(CarveOut)
 }
 
 /// What is left behind by a process that has died meanwhile.
-fn died(directories: &[PathBuf]) -> Leftover {
+fn died(directories: &[PathBuf]) -> Leftover<Plan> {
     let (mut left, unreadable) = Leftover::list_in(directories);
     assert!(unreadable.is_empty(), "{unreadable:?}");
     let mut left = left.pop().expect("a journal");
@@ -331,7 +333,7 @@ fn a_process_that_lives_is_left_alone() {
     let fake = Fake::new(plain());
     let carve_out = apply(&fake, &directories).expect("applied");
     let during = fake.card();
-    let (left, _) = Leftover::list_in(&directories);
+    let (left, _) = Leftover::<Plan>::list_in(&directories);
     assert!(left[0].undo(&fake).is_empty());
     assert_eq!(fake.card(), during);
     drop(carve_out);
@@ -513,7 +515,7 @@ fn what_changed_since_the_plan_stops_it() {
         let plan = plan(&fake);
         disturb(&mut fake.state().card);
         let before = fake.card();
-        CarveOut::apply_with(&plan, Box::new(fake.clone()), &directories).expect_err("disturbed");
+        Made::apply(&plan, Box::new(fake.clone()), &directories).expect_err("disturbed");
         assert_eq!(fake.card(), before, "{number}");
         assert!(Journal::list(&directories).is_empty(), "{number}");
     }
@@ -556,7 +558,7 @@ proptest! {
         };
         prop_assume!(!(card.shows_otherwise && done && change + 1 == plan.steps.len()));
         fake.state().end = Some(End { change, done });
-        match CarveOut::apply_with(&plan, Box::new(fake.clone()), &directories) {
+        match Made::apply(&plan, Box::new(fake.clone()), &directories) {
             Ok(carve_out) => std::mem::forget(carve_out),
             Err(error) => prop_assert!(error.to_string().contains("mpps undo"), "{}", error),
         }

@@ -6,7 +6,7 @@ use mpps_os::ethtool::coalesce::Coalescing;
 use serde::{Deserialize, Serialize};
 
 use super::{Attribute, Settings};
-use crate::carve_out::Undone;
+use crate::change::Undone;
 use crate::{Error, Result};
 
 /// Empty polls before a queue's interrupts are on again: the figure of the example in

@@ -1,11 +1,13 @@
 //! A fake interface: every way in, every way out, every way to die in between.
 
 use super::*;
-use crate::journal::Life;
+use crate::change::{Left, Leftover, undo_steps};
+use crate::journal::{Journal, Life, Owner, Record};
 use mpps_os::Result as Answer;
 use mpps_os::ethtool::coalesce::Coalescing;
 use std::collections::BTreeMap;
 use std::io;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 const FLUSH: Attribute = Attribute::GroFlushTimeout;
@@ -67,7 +69,7 @@ impl Fake {
     }
 
     fn apply(&self, plan: &ModerationPlan, directories: &[PathBuf]) -> Result<Moderation> {
-        Moderation::apply_with(plan, Box::new(self.clone()), directories)
+        Made::apply(plan, Box::new(self.clone()), directories).map(Moderation)
     }
 }
 
@@ -281,7 +283,7 @@ fn one_at_a_time_and_the_dead_are_told_from_the_living() {
         error.to_string().contains("has a moderation on it"),
         "{error}"
     );
-    let (found, unreadable) = ModerationLeftover::list_in(&directories);
+    let (found, unreadable) = Leftover::<ModerationPlan>::list_in(&directories);
     assert!(unreadable.is_empty());
     assert_eq!(found[0].life(), Life::Alive);
     assert!(found[0].undo(&fake).is_empty(), "it lives");
@@ -293,12 +295,12 @@ fn one_at_a_time_and_the_dead_are_told_from_the_living() {
 }
 
 /// As if this process had died: nobody undoes, and the journal names a process that is no more.
-fn die(moderation: Moderation, directories: &[PathBuf]) -> ModerationLeftover {
-    let (journal, mut record) = (moderation.journal.clone(), moderation.record.clone());
+fn die(moderation: Moderation, directories: &[PathBuf]) -> Leftover<ModerationPlan> {
+    let (journal, mut record) = (moderation.0.journal.clone(), moderation.0.record.clone());
     std::mem::forget(moderation);
     record.owner.start_time_ticks = record.owner.start_time_ticks.wrapping_sub(1);
     journal.write(&record).expect("written");
-    let (mut found, unreadable) = ModerationLeftover::list_in(directories);
+    let (mut found, unreadable) = Leftover::<ModerationPlan>::list_in(directories);
     assert!(unreadable.is_empty());
     assert_eq!(found[0].life(), Life::Dead);
     found.remove(0)
@@ -314,7 +316,7 @@ fn what_a_card_rounded_is_put_back_though_nobody_wrote_it_down() {
     let plan = fake.plan(TIME, Throttle::Nic).expect("it can");
     let mut moderation = fake.apply(&plan, &directories).expect("applied");
     // It died between the change and the second line of the journal.
-    for step in &mut moderation.record.plan.steps {
+    for step in &mut moderation.0.record.plan.steps {
         if let ModerationStep::Coalescing { became, .. } = step {
             assert_eq!(became.take(), Some(words(48, 0)));
         }

@@ -12,6 +12,7 @@ pub(super) const ENGINE: Engine = Engine {
     probe: || Support::Yes,
     can: |_| Support::Yes,
     switches,
+    limited: |advice, _| advice,
     serve: serve::run,
     load: load::run,
 };
@@ -19,19 +20,8 @@ pub(super) const ENGINE: Engine = Engine {
 /// Direct descriptors are io_uring's, so that `fds` is not among them.
 fn switches() -> Vec<Advice> {
     vec![
-        Advice {
-            switch: Switch::Affinity,
-            what: "a listener for each worker (SO_REUSEPORT), chosen by the CPU that received the \
-                   SYN (classic BPF); workers pinned",
-            helps: true,
-            why_not: "",
-        },
-        Advice {
-            switch: Switch::Moderation,
-            what: "interrupts throttled at the interface, outside of the engine",
-            helps: false,
-            why_not: "it changes an interface, which must be named, and trades delay for CPU",
-        },
+        Advice::affinity(),
+        Advice::moderation(),
         Advice {
             switch: Switch::Buffers,
             what: "one receive buffer for each worker, and no allocation for a connection",

@@ -5,7 +5,7 @@ mod load;
 mod serve;
 
 use super::{Advice, Engine, Support, Task};
-use crate::Switch;
+use crate::{Limits, Switch};
 use std::io;
 
 pub(super) const ENGINE: Engine = Engine {
@@ -14,6 +14,7 @@ pub(super) const ENGINE: Engine = Engine {
     probe,
     can: |task| can(task, &release()),
     switches,
+    limited,
     serve: serve::run,
     load: load::run,
 };
@@ -82,19 +83,8 @@ fn advice(version: Option<(u32, u32)>) -> Vec<Advice> {
     let version = version.unwrap_or_default();
     let slots_help = version >= SLOTS_GOOD;
     vec![
-        Advice {
-            switch: Switch::Affinity,
-            what: "a listener for each worker (SO_REUSEPORT), chosen by the CPU that received the \
-                   SYN (classic BPF); workers pinned",
-            helps: true,
-            why_not: "",
-        },
-        Advice {
-            switch: Switch::Moderation,
-            what: "interrupts throttled at the interface, outside of the engine",
-            helps: false,
-            why_not: "it changes an interface, which must be named, and trades delay for CPU",
-        },
+        Advice::affinity(),
+        Advice::moderation(),
         Advice {
             switch: Switch::Buffers,
             what: "received into a ring of buffers that the kernel takes from when there is \
@@ -123,6 +113,20 @@ fn advice(version: Option<(u32, u32)>) -> Vec<Advice> {
             why_not: "",
         },
     ]
+}
+
+/// A standing request that accepts tells no addresses (`io_accept`, io_uring/net.c: one place for
+/// them all), so that there is none where they are counted.
+fn limited(advice: Advice, limits: &Limits) -> Advice {
+    match (advice.switch, limits.connections_per_address) {
+        (Switch::Events, Some(_)) => Advice {
+            what: "accepted when the request is there (TCP_DEFER_ACCEPT), but by a request for \
+                   each connection, since --max-per-address needs its address; received at once; \
+                   the last reply and the close are one chain",
+            ..advice
+        },
+        _ => advice,
+    }
 }
 
 /// The first two numbers of a release, such as 6.18 of `6.18.44-cloud`.
@@ -168,6 +172,25 @@ mod tests {
                 (other, _) => panic!("{task:?} on {release}: {other:?}"),
             }
         }
+    }
+
+    #[test]
+    fn a_limit_for_an_address_takes_the_standing_request_away_and_that_is_told() {
+        let what = |limits: &Limits| -> Vec<&str> {
+            let advice = switches().into_iter();
+            advice.map(|advice| limited(advice, limits).what).collect()
+        };
+        let plain = what(&Limits::default());
+        let capped = what(&Limits {
+            connections_per_address: Some(10),
+            ..Limits::default()
+        });
+        let pairs = plain.iter().zip(&capped);
+        let changed: Vec<_> = pairs.filter(|(plain, capped)| plain != capped).collect();
+        assert_eq!(changed.len(), 1, "{changed:?}");
+        let (plain, capped) = changed[0];
+        assert!(plain.starts_with("one request accepts all"), "{plain}");
+        assert!(capped.contains("--max-per-address"), "{capped}");
     }
 
     #[test]

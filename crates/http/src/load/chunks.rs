@@ -150,6 +150,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 2 } else { 256 }))]
+
         #[test]
         fn a_body_is_whole_wherever_it_was_split(
             sizes in proptest::collection::vec(0_usize..5000, 0..6),

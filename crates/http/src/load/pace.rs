@@ -75,6 +75,8 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
+        #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 2 } else { 256 }))]
+
         #[test]
         fn threads_together_keep_the_rate(
             rate in 0.5_f64..1e6, threads in 1_usize..8, seconds in 1_u64..5,

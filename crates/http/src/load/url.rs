@@ -198,6 +198,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 2 } else { 256 }))]
+
         #[test]
         fn what_was_read_reads_the_same_when_written(text in "(http://)?[a-z0-9\\[\\]:./?# @-]{0,40}") {
             if let Ok(url) = Url::parse(&text) {

@@ -4,7 +4,10 @@ use super::deadlines::TICK_MS;
 use super::{Limits, duration_ms};
 
 /// The longest time between two looks. It doubles from [`TICK_MS`] while nothing moves, so that
-/// many slow clients cost little.
+/// many slow clients cost little: what a client takes to acknowledge, or this if that is less, is
+/// how late it may be seen. The kernel could tell at once (`SOF_TIMESTAMPING_TX_ACK`), but that
+/// would have to be asked for before the reply is sent, and so for every connection, with a system
+/// call and a packet's head each; most have acknowledged at the first look or the second.
 const PAUSE_MS_MAX: u64 = 1024;
 
 /// A connection that has sent everything, and whose peer has not got it yet. Nothing tells of an

@@ -3,7 +3,7 @@
 use super::reply::Reply;
 use super::request::{self, Content, Parsed, Request};
 use super::responder::Responder;
-use super::{Close, Limits, duration_ms};
+use super::{Close, Ending, Limits, duration_ms};
 use std::mem;
 
 /// Bytes of a request's content that are read and thrown away, so that the connection can go on.
@@ -18,6 +18,11 @@ const WAITING_BYTES_MAX: usize = 256 << 10;
 /// what the client is still sending would be answered with a RST, which can overtake the reply
 /// that says what was wrong (RFC 9112, section 9.6).
 const LINGER_MS: u64 = 2_000;
+
+/// How long at most a client is waited for that is to close first, in milliseconds. Both sides have
+/// said `close` by then, and the server is bound to close too (RFC 9112, section 9.6): a client that
+/// leaves it to the server must not be kept waiting for as long as one that may ask again.
+const PART_MS: u64 = 5_000;
 
 /// The protocol of one connection. It has no memory of its own while it is idle.
 #[derive(Debug)]
@@ -58,8 +63,28 @@ pub(crate) enum Waits {
     Idle,
     /// The peer, to take a reply.
     Send,
-    /// The peer's FIN.
+    /// The peer, to close after the last reply, as was agreed.
+    Part,
+    /// The peer's FIN, behind ours.
     End,
+}
+
+impl Waits {
+    /// How a connection is counted for which that did not come in time. None if it does not matter,
+    /// since all was over.
+    pub(crate) fn ending_if_late(self) -> Option<Ending> {
+        match self {
+            Self::Head => Some(Ending::HeadTimeout),
+            Self::Idle | Self::Part => Some(Ending::IdleTimeout),
+            Self::Send => Some(Ending::SendTimeout),
+            Self::End => None,
+        }
+    }
+
+    /// Whether the last reply is with the peer.
+    pub(crate) fn is_over(self) -> bool {
+        matches!(self, Self::Part | Self::End)
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -184,7 +209,8 @@ impl Connection {
     pub(crate) fn deadline_ms(&self, limits: &Limits) -> u64 {
         let wait_ms = match self.state {
             State::Head => duration_ms(limits.head_time),
-            State::Idle | State::Part => duration_ms(limits.idle_time),
+            State::Idle => duration_ms(limits.idle_time),
+            State::Part => duration_ms(limits.idle_time).min(PART_MS),
             State::Send(_) => duration_ms(limits.send_time),
             State::Linger => LINGER_MS,
             State::Closed => 0,
@@ -198,7 +224,8 @@ impl Connection {
             State::Head => Waits::Head,
             State::Idle => Waits::Idle,
             State::Send(_) => Waits::Send,
-            State::Part | State::Linger | State::Closed => Waits::End,
+            State::Part => Waits::Part,
+            State::Linger | State::Closed => Waits::End,
         }
     }
 

@@ -12,7 +12,7 @@ pub enum Ending {
     Client,
     /// No whole request head came in time.
     HeadTimeout,
-    /// No further request came in time.
+    /// No further request came in time, or the client was to close and did not.
     IdleTimeout,
     /// The client took nothing of a reply for too long.
     SendTimeout,

@@ -104,7 +104,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 256 }))]
+        #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 2 } else { 256 }))]
 
         #[test]
         fn a_part_lies_within_the_file(value in "(bytes=)?[-0-9, ]{0,24}", length in 0u64..50) {

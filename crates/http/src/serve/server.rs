@@ -83,6 +83,7 @@ impl Server {
                     .into_iter()
                     .map(|advice| {
                         let is_on = config.switches.has(advice.switch);
+                        let advice = (config.engine.limited)(advice, &config.limits);
                         (advice, is_on)
                     })
                     .collect(),

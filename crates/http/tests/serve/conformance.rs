@@ -5,6 +5,7 @@ use crate::scenario::{BODY_BYTES, Running, Scenario, anything, check, ended};
 use libtest_mimic::Failed;
 use mpps_http::{Close, Content, Ending, Switch};
 use std::io;
+use std::time::Duration;
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario {
@@ -66,6 +67,20 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         configure: |config| config.close = Close::Client,
         act: client_closes,
         expect: |counters| ended(counters, Ending::Done, 2),
+    },
+    Scenario {
+        name: "a_client_that_does_not_close_is_not_waited_for_without_end",
+        switches: &[Switch::Fds],
+        configure: |config| {
+            config.close = Close::Client;
+            config.limits.idle_time = Duration::from_millis(200);
+        },
+        act: |running| {
+            let mut client = running.connect()?;
+            last_request(&mut client)?;
+            check(client.sees_end()?, "no end")
+        },
+        expect: |counters| ended(counters, Ending::IdleTimeout, 1),
     },
     Scenario {
         name: "the_server_closes_with_a_reset",

@@ -39,7 +39,8 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         name: "who_takes_nothing_is_reset",
         switches: &[Switch::Fds],
         configure: |config| {
-            config.limits.send_time = SOON;
+            // Somebody else has to take all of it meanwhile, on a machine with other work.
+            config.limits.send_time = 5 * SOON;
             config.content = Content::Size(LARGE_BYTES);
         },
         act: never_reads,

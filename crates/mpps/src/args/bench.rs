@@ -1,5 +1,6 @@
 //! Arguments of `mpps bench`.
 
+use super::GeneratorArg;
 use crate::value;
 use clap::Args;
 use std::net::SocketAddr;
@@ -44,9 +45,14 @@ pub(crate) struct BenchArgs {
     /// UDP payload in bytes
     #[arg(long, default_value = "32", value_name = "BYTES", value_parser = value::bytes)]
     pub(crate) size: usize,
-    /// Who sends in the lab: xdp or sendmmsg [default: xdp where it can be had]
-    #[arg(long, value_name = "NAME", conflicts_with = "sender")]
-    pub(crate) generator: Option<String>,
+    /// Who sends in the lab; auto is xdp where it can be had
+    #[arg(
+        long,
+        default_value = "auto",
+        value_name = "NAME",
+        conflicts_with = "sender"
+    )]
+    pub(crate) generator: GeneratorArg,
     /// Measure traffic that HOST sends to --address; prints the command to run there
     #[arg(long, value_name = "HOST", requires = "address")]
     pub(crate) sender: Option<String>,

@@ -1,5 +1,6 @@
 //! Arguments of `mpps lab`.
 
+use super::GeneratorArg;
 use crate::value;
 use clap::{Args, ValueEnum};
 use std::ffi::OsString;
@@ -10,7 +11,8 @@ use std::time::Duration;
 #[derive(Debug, Args)]
 #[command(
     after_help = "Everything happens inside two network namespaces that vanish with the \
-    program: no interface, sysctl or socket of this machine is touched. Exit status: 0 every \
+    program: no interface, sysctl or socket of this machine is touched, but for one sysctl by \
+    --skb-defer. Exit status: 0 every \
     ledger balances, 1 one does not, 2 it could not be done, 130 interrupted."
 )]
 pub(crate) struct LabArgs {
@@ -34,8 +36,12 @@ pub(crate) struct LabArgs {
     /// List the rungs, or the cells of tcp, of this host and end
     #[arg(long)]
     pub(crate) list: bool,
-    /// Datagrams that each send call hands over as one train, cut before the link, so that one
-    /// sending CPU outruns the receiver; 1 sends as the article did [default: 4; udp only]
+    /// Who sends: auto begins with sendmmsg, trains of 4, and turns to longer trains and to xdp on a
+    /// rung whose receiver that does not outrun [default: auto; udp only]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) generator: Option<GeneratorArg>,
+    /// Datagrams that sendmmsg hands over as one train, cut before the link; on all rungs, unless
+    /// --generator auto is given, too; 1 sends as the article did [default: 4; udp only]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(crate) train: Option<u16>,
     /// How packets get to the CPU of their receive queue [default: threaded-napi; udp only]
@@ -48,6 +54,12 @@ pub(crate) struct LabArgs {
     /// tcp only]
     #[arg(long, value_name = "TIME", value_parser = value::moderation)]
     pub(crate) moderation: Option<Duration>,
+    /// Measure also without the kernel's reuse of packet buffers across CPUs. This changes a setting
+    /// of this machine, not of the lab: net.core.skb_defer_max is 0 while those cells run, and put
+    /// back after each, by `mpps undo` if the lab is killed. Needs root in the initial network
+    /// namespace [tcp only]
+    #[arg(long)]
+    pub(crate) skb_defer: bool,
     /// Data file [default: lab.json, or lab-tcp.json]
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
@@ -74,14 +86,14 @@ pub(crate) enum Ladder {
 impl LabArgs {
     /// Names an option that the ladder does not have, if one was given.
     pub(crate) fn foreign(&self) -> Option<&'static str> {
-        let given = match self.ladder {
-            Ladder::Udp => [
+        let given: &[(&'static str, bool)] = match self.ladder {
+            Ladder::Udp => &[
                 ("--connections", self.connections.is_some()),
                 ("--moderation", self.moderation.is_some()),
-                ("", false),
-                ("", false),
+                ("--skb-defer", self.skb_defer),
             ],
-            Ladder::Tcp => [
+            Ladder::Tcp => &[
+                ("--generator", self.generator.is_some()),
                 ("--train", self.train.is_some()),
                 ("--delivery", self.delivery.is_some()),
                 ("--shell", self.shell),

@@ -105,7 +105,7 @@ pub(crate) struct LimitArgs {
 pub(crate) enum CloseArg {
     /// The server, after its reply: TIME_WAIT is the server's
     Server,
-    /// The client, after it has read the reply: TIME_WAIT is the client's
+    /// The client, after it has read the reply: TIME_WAIT is the client's; it has 5 s
     Client,
     /// The server, with a reset: nobody waits
     Rst,

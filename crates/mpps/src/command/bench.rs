@@ -2,7 +2,7 @@
 
 use super::lab::{files::OutputFile, progress};
 use super::{Outcome, command_line, kernel_release};
-use crate::args::BenchArgs;
+use crate::args::{BenchArgs, GeneratorArg};
 use crate::bench::result::{BENCH_SCHEMA, BenchResult, OverloadCurve, SpreadRow};
 use crate::bench::{
     Arrangement, Comparison, Cpus, Live, Loads, Napi, PATHS, Path, Schedule, Sender, Spread, Stage,
@@ -32,6 +32,11 @@ pub(super) fn run(args: BenchArgs) -> Result<Outcome> {
         "--spread: it is of the paths that drop early, whose names end in _drop, and --only names none"
     );
     ensure!(
+        !args.overload || paths.iter().any(|path| path.shares_cpu),
+        "--overload: queue and application share a CPU, and --only names no path that can; name \
+         recvmmsg, af_xdp or another receiver"
+    );
+    ensure!(
         args.json != args.html,
         "--json and --html name the same file"
     );
@@ -44,7 +49,7 @@ pub(super) fn run(args: BenchArgs) -> Result<Outcome> {
         )?;
     }
     let sender =
-        Sender::choose(args.generator.as_deref(), args.flows, args.size).context("--generator")?;
+        Sender::choose(args.generator.backend(), args.flows, args.size).context("--generator")?;
     let topology = Topology::read()?;
     let cpus = Cpus::choose(&topology);
     let interrupt = Interrupt::listen()?;
@@ -172,7 +177,7 @@ fn spread(
     let mut arrangements = Arrangement::all(sender, usable, interrupt)?;
     // The generator reaches as many queues as there are CPUs. A socket reaches all, and is slower:
     // both are shown, unless one was asked for.
-    let may_add = args.generator.is_none() && sender.redirects();
+    let may_add = args.generator == GeneratorArg::Auto && sender.redirects();
     if may_add && !Arrangement::is_complete(&arrangements) {
         arrangements.extend(Arrangement::all(&sockets, usable, interrupt)?);
     }

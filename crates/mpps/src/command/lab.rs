@@ -5,7 +5,7 @@ mod tcp;
 
 use super::{Outcome, command_line, kernel_release};
 use crate::args::{DeliveryArg, LabArgs, Ladder};
-use crate::ladder::{Bench, Climb, Layout, Rung, Schedule, rungs};
+use crate::ladder::{Bench, Choice, Climb, Layout, Rung, Schedule, Step, rungs};
 use crate::output::{self, Stream};
 use crate::report::{html, text::Text};
 use crate::result::{LAB_SCHEMA, LabResult};
@@ -20,9 +20,6 @@ use std::os::fd::AsRawFd;
 use std::process::Command;
 use std::time::{Duration, SystemTime};
 
-/// Datagrams per send call: with so many one sending CPU outruns the receiver.
-const TRAIN: u16 = 4;
-
 /// Climbs the ladder, lists it, or opens a shell on the receiver host.
 pub(super) fn run(args: LabArgs) -> Result<Outcome> {
     if let Some(option) = args.foreign() {
@@ -35,8 +32,9 @@ pub(super) fn run(args: LabArgs) -> Result<Outcome> {
     // thread: unshare(2), CLONE_NEWUSER.
     let ordinary = !capability::effective(capability::CAP_SYS_ADMIN)
         || !capability::effective(capability::CAP_NET_ADMIN);
-    let layout = Layout::new(Topology::read()?, args.train.unwrap_or(TRAIN));
-    let chosen = choose(rungs(&layout), &args.only)?;
+    let choice = Choice::new(args.generator, args.train)?;
+    let layout = Layout::new(Topology::read()?);
+    let chosen = choose(rungs(&layout, choice.first), &args.only)?;
     if args.list {
         return list(&chosen);
     }
@@ -49,7 +47,7 @@ pub(super) fn run(args: LabArgs) -> Result<Outcome> {
     if args.shell || !args.command.is_empty() {
         return visit(&args, &layout);
     }
-    climb(&args, layout)
+    climb(&args, layout, choice)
 }
 
 /// The rungs that `--only` names: `4` means 4a to 4d.
@@ -172,14 +170,16 @@ fn output_files(args: &LabArgs) -> Result<(OutputFile, OutputFile)> {
 }
 
 /// Measures, reports as far as it came, and says whether every ledger balances.
-fn climb(args: &LabArgs, mut layout: Layout) -> Result<Outcome> {
+fn climb(args: &LabArgs, mut layout: Layout, mut choice: Choice) -> Result<Outcome> {
+    choice.probe()?;
     let (json, page) = output_files(args)?;
     let interrupt = Interrupt::listen()?;
     let started = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
     let lab = Lab::new(&config(args, &layout))?;
     layout.is_placed = lab.queue_cpu(0).is_some();
     let layout = &layout;
-    let chosen = choose(rungs(layout), &args.only)?;
+    let chosen = choose(rungs(layout, choice.first), &args.only)?;
+    let sender = choice.sentence();
     let fingerprint = fingerprint(&lab)?;
     let bench = Bench {
         lab: &lab,
@@ -187,9 +187,12 @@ fn climb(args: &LabArgs, mut layout: Layout) -> Result<Outcome> {
         delivery: delivery(args),
         interrupt: &interrupt,
     };
-    let mut climb = Climb::new(bench, schedule(args), chosen);
+    let mut climb = Climb::new(bench, schedule(args), choice, chosen);
     let bar = progress(climb.steps());
-    let climbed = climb.climb(|rung| {
+    let climbed = climb.climb(|rung, step| {
+        if step == Step::Trial {
+            bar.inc_length(1);
+        }
         bar.set_message(format!("rung {} {}", rung.number, rung.name));
         bar.inc(1);
     });
@@ -215,6 +218,7 @@ fn climb(args: &LabArgs, mut layout: Layout) -> Result<Outcome> {
             None | Some(DeliveryArg::ThreadedNapi) => "threaded NAPI".to_owned(),
             Some(DeliveryArg::Rps) => "RPS".to_owned(),
         },
+        sender: Some(sender),
         notes,
         drop_probe_ns,
         rungs: climb.results(),

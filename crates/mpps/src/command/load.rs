@@ -6,7 +6,7 @@ use crate::args::{LoadArgs, LoadCloseArg};
 use crate::connections::{LOAD_SCHEMA, LoadAccount, LoadLatency, LoadLedger, LoadResult, Times};
 use crate::meter::per_second;
 use crate::output::{self, Stream};
-use crate::report::load::{LoadText, ab, html};
+use crate::report::load::{LoadText, ab, html, manner};
 use crate::signal::Interrupt;
 use anyhow::{Context, Result, ensure};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -116,18 +116,10 @@ impl Plan {
     /// What is about to be done, on standard error.
     fn introduction(&self) -> Vec<String> {
         let config = &self.config;
-        let per_connection = match config.requests_per_connection {
-            Some(1) => "a connection per request".to_owned(),
-            Some(count) => format!("{count} requests per connection"),
-            None => "connections that stay".to_owned(),
-        };
-        let rate = match config.rate {
-            Some(rate) => format!("{rate} requests/s"),
-            None => "as fast as it goes".to_owned(),
-        };
+        let manner = manner(config.requests_per_connection, config.rate);
         let plural = if config.threads == 1 { "" } else { "s" };
         let line = format!(
-            "{} at {}: {} in flight, {per_connection}, {rate}, by {} in {} thread{plural}",
+            "{} at {}: {} in flight, {manner}, by {} in {} thread{plural}",
             self.url, config.target, config.connections, config.engine.name, config.threads
         );
         std::iter::once(line).chain(self.chosen.clone()).collect()

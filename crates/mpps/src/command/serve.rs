@@ -26,11 +26,15 @@ pub(super) fn run(args: ServeArgs) -> Result<Outcome> {
     let plan = Plan::check(args)?;
     let started = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
     let fingerprint = fingerprint_at(plan.args.address.ip())?;
-    let interrupt = Interrupt::listen()?;
+    // A changed interface has its settings back before a second signal can end the process.
+    let interrupt = match plan.moderation {
+        Some(_) => Interrupt::listen_held()?,
+        None => Interrupt::listen()?,
+    };
     let mut running = Running::start(&plan)?;
     // A closed pipe ends the run like Ctrl-C does, but connections may end first.
     let watched = running.introduce().and_then(|()| running.watch(&interrupt));
-    let drained = running.drain();
+    let drained = running.drain(&interrupt);
     let total = running.finish(started, fingerprint)?;
     watched.and(drained)?;
     report(&plan, &total)?;
@@ -240,11 +244,12 @@ impl<'a> Running<'a> {
     }
 
     /// Lets open connections end, as long as they may.
-    fn drain(&mut self) -> Result<()> {
+    fn drain(&mut self, interrupt: &Interrupt) -> Result<()> {
         let open = self.server.counters().open;
         self.server.drain();
         // Before the wait, which a second signal cuts short, and with it the process.
         self.put_back();
+        interrupt.release();
         // Whether or not somebody reads it, connections are waited for.
         let told = if open > 0 {
             let time = self.plan.args.limits.drain_time.as_secs_f64();

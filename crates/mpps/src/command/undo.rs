@@ -4,15 +4,12 @@ use super::Outcome;
 use crate::args::UndoArgs;
 use crate::output::{self, Stream};
 use anyhow::{Context, Result};
-use mpps_host::carve_out::{self, KernelSteering, Undone};
-use mpps_host::moderation::KernelSettings;
-use mpps_host::{Leftover, Life, ModerationLeftover};
+use mpps_host::{Left, Life, Undone, leftovers};
 use mpps_os::namespace::NetNamespace;
-use std::path::Path;
 
 /// Undoes, or lists, every journal of this user.
 pub(super) fn run(args: &UndoArgs) -> Result<Outcome> {
-    let (leftovers, unreadable) = Left::list();
+    let (leftovers, unreadable) = leftovers();
     for error in &unreadable {
         tell(Stream::Err, &format!("mpps: {error}"))?;
     }
@@ -22,9 +19,9 @@ pub(super) fn run(args: &UndoArgs) -> Result<Outcome> {
     let mut worst = if unreadable.is_empty() { 0 } else { 2 };
     for leftover in &leftovers {
         if args.list {
-            list(leftover)?;
+            list(&**leftover)?;
         } else {
-            worst = worst.max(undo(leftover, args.all)?);
+            worst = worst.max(undo(&**leftover, args.all)?);
         }
     }
     Ok(match worst {
@@ -34,93 +31,10 @@ pub(super) fn run(args: &UndoArgs) -> Result<Outcome> {
     })
 }
 
-/// What a run that was killed may have left.
-enum Left {
-    /// A queue that was kept for one flow.
-    CarveOut(Leftover),
-    /// Interrupts that were throttled.
-    Moderation(ModerationLeftover),
-}
-
-impl Left {
-    /// All journals of this user, and the files that could not be read as such.
-    fn list() -> (Vec<Self>, Vec<mpps_host::Error>) {
-        let (carve_outs, mut unreadable) = Leftover::list();
-        let (moderations, others) = ModerationLeftover::list();
-        unreadable.extend(others);
-        let carve_outs = carve_outs.into_iter().map(Self::CarveOut);
-        let moderations = moderations.into_iter().map(Self::Moderation);
-        (carve_outs.chain(moderations).collect(), unreadable)
-    }
-
-    fn name(&self) -> String {
-        match self {
-            Self::CarveOut(left) => {
-                let plan = &left.record.plan;
-                format!("{}, queue {}", plan.interface, plan.queue)
-            }
-            Self::Moderation(left) => format!("{}, moderation", left.record.plan.interface),
-        }
-    }
-
-    fn life(&self) -> Life {
-        match self {
-            Self::CarveOut(left) => left.life(),
-            Self::Moderation(left) => left.life(),
-        }
-    }
-
-    fn process(&self) -> u32 {
-        match self {
-            Self::CarveOut(left) => left.record.owner.pid,
-            Self::Moderation(left) => left.record.owner.pid,
-        }
-    }
-
-    fn namespace(&self) -> u32 {
-        match self {
-            Self::CarveOut(left) => left.record.plan.namespace,
-            Self::Moderation(left) => left.record.plan.namespace,
-        }
-    }
-
-    /// Its steps, and how many of them were at least begun.
-    fn steps(&self) -> (Vec<String>, usize) {
-        let texts = |steps: &mut dyn Iterator<Item = String>| steps.collect();
-        match self {
-            Self::CarveOut(left) => {
-                let mut steps = left.record.plan.steps.iter().map(ToString::to_string);
-                (texts(&mut steps), left.record.begun)
-            }
-            Self::Moderation(left) => {
-                let mut steps = left.record.plan.steps.iter().map(ToString::to_string);
-                (texts(&mut steps), left.record.begun)
-            }
-        }
-    }
-
-    fn path(&self) -> &Path {
-        match self {
-            Self::CarveOut(left) => left.journal.path(),
-            Self::Moderation(left) => left.journal.path(),
-        }
-    }
-
-    /// Undoes it in this network namespace, or in its own.
-    fn undo(&self, elsewhere: bool) -> Vec<carve_out::Outcome> {
-        match (self, elsewhere) {
-            (Self::CarveOut(left), true) => left.undo_there(),
-            (Self::CarveOut(left), false) => left.undo(&KernelSteering),
-            (Self::Moderation(left), true) => left.undo_there(),
-            (Self::Moderation(left), false) => left.undo(&KernelSettings),
-        }
-    }
-}
-
-fn list(leftover: &Left) -> Result<()> {
+fn list(leftover: &dyn Left) -> Result<()> {
     tell(
         Stream::Out,
-        &format!("{}, {}", leftover.name(), life(leftover)),
+        &format!("{}, {}", leftover.heading(), life(leftover)),
     )?;
     let (steps, steps_begun) = leftover.steps();
     for (number, step) in steps.iter().enumerate() {
@@ -135,10 +49,10 @@ fn list(leftover: &Left) -> Result<()> {
 }
 
 /// The exit status that one leftover asks for.
-fn undo(leftover: &Left, all: bool) -> Result<u8> {
+fn undo(leftover: &dyn Left, all: bool) -> Result<u8> {
     let here = NetNamespace::current().context("cannot tell this network namespace")?;
     let elsewhere = here.inode() != leftover.namespace();
-    let head = leftover.name();
+    let head = leftover.heading();
     match leftover.life() {
         Life::Alive => {
             let text = format!("{head}: {}, and puts it back when it ends", life(leftover));
@@ -158,7 +72,12 @@ fn undo(leftover: &Left, all: bool) -> Result<u8> {
         Life::Dead => {}
     }
     let mut worst = 0;
-    for outcome in &leftover.undo(elsewhere) {
+    let outcomes = if elsewhere {
+        leftover.undo_there()
+    } else {
+        leftover.undo_here()
+    };
+    for outcome in &outcomes {
         tell(Stream::Out, &format!("{head}: {outcome}"))?;
         worst = worst.max(status(outcome));
     }
@@ -172,7 +91,7 @@ fn undo(leftover: &Left, all: bool) -> Result<u8> {
     Ok(worst)
 }
 
-fn status(outcome: &carve_out::Outcome) -> u8 {
+fn status(outcome: &mpps_host::Outcome) -> u8 {
     match outcome.result {
         Undone::Restored | Undone::Nothing => 0,
         Undone::Changed(_) => 1,
@@ -180,7 +99,7 @@ fn status(outcome: &carve_out::Outcome) -> u8 {
     }
 }
 
-fn life(leftover: &Left) -> String {
+fn life(leftover: &dyn Left) -> String {
     let pid = leftover.process();
     match leftover.life() {
         Life::Alive => format!("process {pid} is alive"),

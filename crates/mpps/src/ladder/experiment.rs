@@ -1,8 +1,8 @@
 //! One run of one rung: traffic from the one host to the other, and the counters around it.
 
-use super::Layout;
 use super::rung::{Rung, Sockets};
 use super::sample::Sample;
+use super::{Layout, Sender};
 use crate::signal::Interrupt;
 use anyhow::{Context, Result};
 use mpps_host::drop_probe::{DropCount, DropProbe};
@@ -120,26 +120,25 @@ impl Bench<'_> {
     /// Opens the senders inside the sending host.
     fn open_tx(&self, rung: &Rung, purpose: Purpose<'_>) -> Result<Vec<Box<dyn Tx>>> {
         let opened = self.lab.sender().run(|| -> Result<Vec<Box<dyn Tx>>> {
-            let backend = backend::find("sendmmsg")?;
+            let backend = backend::find(rung.sender.backend())?;
             let open = |target: &u8| {
                 let target = SocketAddr::new(address::v4(*target).into(), PORT);
-                let config = TxConfig {
+                let mut config = TxConfig {
                     source: Some(SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), SOURCE_PORT)),
-                    gso_segments: rung.gso_segments,
-                    // Stamping 1024 payloads at once would put a pause before each call.
-                    batch: if matches!(purpose, Purpose::Rate) {
-                        1024
-                    } else {
-                        64
-                    },
-                    send_buffer_bytes: Some(SEND_BUFFER_BYTES),
                     ..TxConfig::new(target)
                 };
+                if let Sender::Socket { train } = rung.sender {
+                    config.gso_segments = train;
+                    config.send_buffer_bytes = Some(SEND_BUFFER_BYTES);
+                    // Stamping 1024 payloads at once would put a pause before each call.
+                    let is_rate = matches!(purpose, Purpose::Rate);
+                    config.batch = if is_rate { 1024 } else { 64 };
+                }
                 Ok(backend.open_tx(&config)?)
             };
             rung.targets.iter().map(open).collect()
         })?;
-        opened.with_context(|| format!("rung {}: cannot send", rung.number))
+        opened.with_context(|| format!("rung {}: cannot send by {}", rung.number, rung.sender))
     }
 
     fn snapshots(&self) -> Result<(Snapshot, Snapshot)> {

@@ -18,8 +18,6 @@ pub(crate) struct Layout {
     pub(crate) applications: Vec<usize>,
     /// False where the queues have no CPU of their own, because this user may not place them.
     pub(crate) is_placed: bool,
-    /// Datagrams that a sender hands to the kernel as one train, which is cut before the link.
-    pub(crate) train: u16,
     topology: Topology,
 }
 
@@ -27,7 +25,7 @@ impl Layout {
     /// Deals out the CPUs that this process may use: receive queues and application share a NUMA
     /// node, senders take what is farthest from them, and where there are fewer than three CPUs
     /// somebody shares.
-    pub(crate) fn new(topology: Topology, train: u16) -> Self {
+    pub(crate) fn new(topology: Topology) -> Self {
         let cpus = by_distance(&topology);
         let third = (cpus.len() / 3).clamp(1, ROLE_CPUS_MAX);
         let (queue_cpus, applications, senders): (&[usize], &[usize], &[usize]) = match cpus.len() {
@@ -46,7 +44,6 @@ impl Layout {
                 .collect(),
             applications: applications.to_vec(),
             is_placed: true,
-            train,
             topology,
         }
     }
@@ -88,7 +85,7 @@ impl Layout {
         let cpus = self.topology.usable().len();
         format!(
             "sender: {}   receiver: queues on {}, application on {}   Linux {kernel}, {cpus} \
-             CPU{}, {nodes} NUMA node{}   sender's trains: {}",
+             CPU{}, {nodes} NUMA node{}",
             on(&self.senders),
             if self.is_placed {
                 on(&self.queues)
@@ -98,7 +95,6 @@ impl Layout {
             on(&self.applications),
             if cpus == 1 { "" } else { "s" },
             if nodes == 1 { "" } else { "s" },
-            self.train,
         )
     }
 
@@ -158,7 +154,7 @@ pub(super) mod tests {
 
     /// The smallest machine that has a CPU for each host.
     pub(in crate::ladder) fn two_cpus() -> Layout {
-        Layout::new(machine(&[(0, 0, &[0]), (1, 0, &[1])]), 4)
+        Layout::new(machine(&[(0, 0, &[0]), (1, 0, &[1])]))
     }
 
     #[test]
@@ -177,7 +173,7 @@ pub(super) mod tests {
 
     #[test]
     fn one_cpu_does_everything() {
-        let layout = Layout::new(machine(&[(0, 0, &[0])]), 4);
+        let layout = Layout::new(machine(&[(0, 0, &[0])]));
         assert_eq!(
             layout.roles(0, &[0]),
             ["sender", "queues 0-3", "application"]
@@ -193,7 +189,7 @@ pub(super) mod tests {
             .iter()
             .map(|(id, node, s)| (*id, *node, s.as_slice()))
             .collect();
-        let layout = Layout::new(machine(&cpus), 4);
+        let layout = Layout::new(machine(&cpus));
         let node = |cpu: &usize| cpu / 6 % 2;
         assert!(
             layout

@@ -21,6 +21,8 @@ pub(super) struct Evidence<'a> {
     pub(super) rung: &'a Rung,
     pub(super) rx: &'a [RxReport],
     pub(super) tx: &'a [TxReport],
+    /// The CPU of each sending thread.
+    pub(super) tx_cpus: &'a [usize],
     /// The kernel thread of each receive queue: its CPU, if it is confined to one, and what the
     /// scheduler says of it.
     pub(super) napi: &'a [(Option<usize>, Schedstat)],
@@ -175,22 +177,18 @@ fn blame(evidence: &Evidence<'_>, cpu: usize, alone: String, bursts: &str) -> (S
 }
 
 /// The share of a CPU's time that threads of this run, confined to it, ran. Senders are confined
-/// to the layout's CPUs, receivers to the rung's; an unpinned receiver counts wherever it ran.
+/// to CPUs of the layout, receivers to the rung's; an unpinned receiver counts wherever it ran.
 fn own_share(evidence: &Evidence<'_>, cpu: usize) -> f64 {
     let napi = evidence.napi.iter().filter(|(on, _)| *on == Some(cpu));
     let rx = evidence
         .rx
         .iter()
         .filter(|report| report.cpu.is_none_or(|on| on == cpu));
-    let senders = &evidence.layout.senders;
-    let tx = evidence
-        .tx
-        .iter()
-        .enumerate()
-        .filter(|(thread, _)| senders[thread % senders.len()] == cpu);
+    let tx = evidence.tx.iter().zip(evidence.tx_cpus);
+    let tx = tx.filter(|(_, on)| **on == cpu);
     let run_ns: u64 = napi.map(|(_, stat)| stat.run_ns).sum::<u64>()
         + rx.map(|report| report.cpu_ns).sum::<u64>()
-        + tx.map(|(_, report)| report.cpu_ns).sum::<u64>();
+        + tx.map(|(report, _)| report.cpu_ns).sum::<u64>();
     run_ns as f64 / 1e9 / evidence.seconds.max(1e-9)
 }
 
@@ -201,7 +199,10 @@ fn judge_sender(evidence: &Evidence<'_>) -> Limit {
         .iter()
         .map(|report| Use::of(report.cpu_ns, report.cpu_wait_ns, evidence.seconds).ran)
         .sum();
-    let cpus = CpuList(evidence.layout.senders.clone());
+    let mut cpus = evidence.tx_cpus.to_vec();
+    cpus.sort_unstable();
+    cpus.dedup();
+    let cpus = CpuList(cpus);
     Limit {
         what: "sender".to_owned(),
         evidence: format!(
@@ -248,7 +249,8 @@ mod tests {
     /// What is said of a run whose only active thread is the kernel thread of queue 0 on CPU 1.
     fn judged(station: Station, run_ns: u64, cpu_busy: f64, rung: usize) -> Limit {
         let layout = crate::ladder::layout::tests::two_cpus();
-        let rung = crate::ladder::rungs(&layout).remove(rung);
+        let sender = crate::ladder::Sender::Socket { train: 4 };
+        let rung = crate::ladder::rungs(&layout, sender).remove(rung);
         let stat = Schedstat {
             run_ns,
             ..Schedstat::default()
@@ -259,6 +261,7 @@ mod tests {
             rung: &rung,
             rx: &[],
             tx: &[],
+            tx_cpus: &[],
             napi: &[(Some(1), stat)],
             busy: &busy(cpu_busy),
             seconds: 1.0,

@@ -1,6 +1,6 @@
 //! The rungs: what each one sets up, what the article measured, and what it teaches.
 
-use super::Layout;
+use super::{Layout, Sender};
 use mpps_host::Relation;
 
 /// Datagrams per train of the GSO rung: the most that kernels before 6.9 take.
@@ -47,8 +47,10 @@ pub(crate) struct Rung {
     pub(crate) cpus: Vec<usize>,
     /// Receive trains.
     pub(crate) gro: bool,
-    /// Datagrams per train sent.
-    pub(crate) gso_segments: u16,
+    /// Who sends.
+    pub(crate) sender: Sender,
+    /// True if the rung is about its sender, which then stays.
+    pub(crate) keeps_sender: bool,
     /// Microseconds of busy polling.
     pub(crate) busy_poll_us: Option<u32>,
     /// Why it cannot run on this host.
@@ -57,11 +59,27 @@ pub(crate) struct Rung {
     pub(crate) notes: Vec<String>,
 }
 
-/// The ladder for a host, lowest rung first.
-pub(crate) fn rungs(layout: &Layout) -> Vec<Rung> {
+impl Rung {
+    /// The same with another sender; none if that one cannot reach the rung's queues.
+    pub(super) fn sent_by(&self, sender: Sender, layout: &Layout) -> Option<Self> {
+        sender.cpus(layout, &self.targets).ok()?;
+        Some(Self {
+            sender,
+            ..self.clone()
+        })
+    }
+}
+
+/// The ladder for a host, lowest rung first, with this sender on all rungs but those about another.
+pub(crate) fn rungs(layout: &Layout, sender: Sender) -> Vec<Rung> {
     let mut rungs = article(layout);
     rungs.extend(today(layout));
     for rung in &mut rungs {
+        if !rung.keeps_sender {
+            rung.sender = sender;
+        }
+        let unreached = rung.sender.cpus(layout, &rung.targets).err();
+        rung.skipped = rung.skipped.take().or(unreached);
         note_sharing(rung, layout);
     }
     rungs
@@ -78,7 +96,8 @@ fn base(layout: &Layout, number: &str, name: &str, lesson: &'static str) -> Rung
         sockets: Sockets::Shared(1),
         cpus: layout.applications.clone(),
         gro: false,
-        gso_segments: layout.train,
+        sender: Sender::Socket { train: 1 },
+        keeps_sender: false,
         busy_poll_us: None,
         skipped: None,
         notes: Vec::new(),
@@ -273,7 +292,8 @@ fn today(layout: &Layout) -> Vec<Rung> {
         },
         Rung {
             gro: true,
-            gso_segments: LONG_TRAIN,
+            sender: Sender::Socket { train: LONG_TRAIN },
+            keeps_sender: true,
             ..rung(
                 "12",
                 "GSO sender, GRO receiver",

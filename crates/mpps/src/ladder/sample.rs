@@ -3,6 +3,7 @@
 use super::experiment::{Bench, Purpose};
 use super::limit::{self, Evidence};
 use super::rung::{Rung, Sockets};
+use super::sender::Sender;
 use super::traffic::Traffic;
 use crate::result::{CpuBusy, Limit, PathTaken, QueueShare, ThreadShare};
 use anyhow::{Context, Result};
@@ -50,6 +51,7 @@ impl Bench<'_> {
             rung,
             rx: &traffic.rx,
             tx: &traffic.tx,
+            tx_cpus: &traffic.tx_cpus,
             napi: &traffic.napi,
             busy: &traffic.busy,
             seconds: traffic.seconds,
@@ -102,7 +104,7 @@ impl Bench<'_> {
             refused,
             blocked: traffic.tx.iter().map(|report| report.blocked).sum(),
             one_machine: true,
-            gso: rung.gso_segments > 1,
+            gso: rung.sender.train().is_some_and(|train| train > 1),
             delivered: datagrams - queued,
             queued,
             copies: 0,
@@ -121,7 +123,10 @@ impl Bench<'_> {
                     receiver: rx,
                 }
             },
-            departure: Departure::Socket,
+            departure: match rung.sender {
+                Sender::Socket { .. } => Departure::Socket,
+                Sender::Generator => Departure::Redirect,
+            },
             arrival: Arrival::Socket,
             ring_drops: Vec::new(),
             reasons,
@@ -215,8 +220,11 @@ fn notes(rung: &Rung, traffic: &Traffic, path: &PathTaken, ledger: &Ledger) -> V
     let mut notes = Vec::new();
     let blocked: u64 = traffic.tx.iter().map(|report| report.blocked).sum();
     if blocked > 0 {
-        notes
-            .push("the send buffer was full at times: the load was not quite open loop".to_owned());
+        let full = match rung.sender {
+            Sender::Socket { .. } => "the send buffer was full at times",
+            Sender::Generator => "the generator had to wait for pages at times",
+        };
+        notes.push(format!("{full}: the load was not quite open loop"));
     }
     if rung.busy_poll_us.is_some() {
         let polled = if path.counter.contains("BusyPoll") {

@@ -20,6 +20,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub(super) struct Traffic {
     pub(super) rx: Vec<RxReport>,
     pub(super) tx: Vec<TxReport>,
+    /// The CPU of each sending thread.
+    pub(super) tx_cpus: Vec<usize>,
     /// Kernel threads of the receive queues: the CPU of each, if it is confined to one, and what the scheduler says of it.
     pub(super) napi: Vec<(Option<usize>, Schedstat)>,
     pub(super) busy: Vec<mpps_host::CpuBusy>,
@@ -36,11 +38,13 @@ impl Bench<'_> {
         time: Duration,
         purpose: Purpose<'_>,
     ) -> Result<Traffic> {
+        let tx_cpus = rung.sender.cpus(self.layout, &rung.targets);
+        let tx_cpus = tx_cpus.map_err(anyhow::Error::msg)?;
         let stop = Stop::new();
         let (stat, napi) = (ProcStat::read()?, self.napi());
         let rx = self.start_rx(rung, rx, purpose, &stop)?;
         let began = Instant::now();
-        let sent = self.send(tx, time, purpose);
+        let sent = self.send(tx, &tx_cpus, time, purpose);
         let busy = ProcStat::read()?.busy_since(&stat);
         let seconds = began.elapsed().as_secs_f64();
         let served = self.napi();
@@ -65,6 +69,7 @@ impl Bench<'_> {
         Ok(Traffic {
             rx,
             tx: sent?,
+            tx_cpus,
             napi: served.into_iter().zip(napi).map(used).collect(),
             busy,
             seconds,
@@ -98,15 +103,15 @@ impl Bench<'_> {
     fn send(
         &self,
         tx: Vec<Box<dyn Tx>>,
+        cpus: &[usize],
         time: Duration,
         purpose: Purpose<'_>,
     ) -> Result<Vec<TxReport>> {
         let stop = Stop::new();
-        let senders = &self.layout.senders;
         let is_exact = matches!(purpose, Purpose::Exactness(_));
         let task = |(thread, tx): (usize, Box<dyn Tx>)| TxTask {
             tx,
-            cpu: Some(senders[thread % senders.len()]),
+            cpu: cpus.get(thread).copied(),
             stamp: is_exact.then_some(thread as u8),
             end_markers: false,
             rate_pps: None,

@@ -72,6 +72,7 @@ fn head(result: &LabResult, title: &str) -> Markup {
             p.faint { (result.started) " · mpps " (result.version) " · " code { (result.command) } }
             p.placement { (result.placement) }
             p { "Queues are tied to CPUs by " (result.delivery) "." }
+            @if let Some(sender) = &result.sender { p { "Sender: " (sender) "." } }
             @if result.quick { p { span.flag.bad { "quick run: not for comparison" } } }
             @if !result.complete { p { span.flag.bad { "ended before its last rung" } } }
             p {
@@ -167,7 +168,7 @@ fn foot(result: &LabResult, data: Option<&str>) -> Markup {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::page;
     use crate::report::tests::fixture;
 
@@ -186,12 +187,19 @@ mod tests {
         }
         text(&mut result.started);
         result.notes = vec![evil.to_owned()];
+        result.sender = Some(evil.to_owned());
         for rung in &mut result.rungs {
             text(&mut rung.rung);
             text(&mut rung.name);
             text(&mut rung.lesson);
             rung.skipped.iter_mut().for_each(text);
             rung.notes = vec![evil.to_owned()];
+            rung.sender = Some(crate::result::RungSender {
+                name: evil.to_owned(),
+                why: evil.to_owned(),
+                would_outrun: Some(evil.to_owned()),
+                ..Default::default()
+            });
             if let Some(limit) = &mut rung.limited_by {
                 text(&mut limit.what);
                 text(&mut limit.evidence);
@@ -220,6 +228,22 @@ mod tests {
         assert!(!page.contains("<script"), "a script element came through");
         assert!(!page.contains("<img"), "an image element came through");
         assert!(page.matches("&lt;script&gt;").count() > 100);
+    }
+
+    /// Fails unless the style sheet folds each table that a screen of 800 pixels has no room for.
+    pub(in crate::report) fn many_columns_fold(page: &str) {
+        for table in page.split("<table class=\"").skip(1) {
+            let (classes, rest) = table.split_once('"').unwrap();
+            let head = rest.split("</thead>").next().unwrap();
+            let columns = head.matches("<th").count() - head.matches("<thead").count();
+            assert!(columns <= 6 || classes.contains("wide"), "{head}");
+            assert!(classes.contains("cards"), "{head}");
+        }
+    }
+
+    #[test]
+    fn a_table_of_many_columns_folds() {
+        many_columns_fold(&page(&fixture(), None));
     }
 
     #[test]

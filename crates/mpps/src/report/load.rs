@@ -127,6 +127,20 @@ pub(crate) fn equation(what: &str, account: &LoadAccount) -> String {
     format!("{what}: started {started} = {terms}   UNACCOUNTED {unaccounted}")
 }
 
+/// How requests were shared out to connections, and how fast they were started.
+pub(crate) fn manner(requests_per_connection: Option<u64>, rate: Option<f64>) -> String {
+    let requests = match requests_per_connection {
+        Some(1) => "a connection per request".to_owned(),
+        Some(count) => format!("{count} requests per connection"),
+        None => "connections that stay".to_owned(),
+    };
+    let rate = match rate {
+        Some(rate) => format!("{rate} requests/s"),
+        None => "as fast as it goes".to_owned(),
+    };
+    format!("{requests}, {rate}")
+}
+
 /// What else there is to say, one sentence each.
 pub(crate) fn sentences(result: &LoadResult) -> Vec<String> {
     let mut sentences = Vec::new();

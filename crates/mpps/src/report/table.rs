@@ -129,15 +129,22 @@ pub(crate) fn wrap(text: &str, width: usize) -> Vec<String> {
     let mut lines = Vec::new();
     let mut line = String::new();
     let mut length = 0;
+    let mut gap = 0;
     // Only the blank breaks: the blanks inside a grouped number and before a unit are hard ones.
-    for word in clean.split(' ').filter(|word| !word.is_empty()) {
+    for word in clean.split(' ') {
+        gap += 1;
+        if word.is_empty() {
+            continue;
+        }
+        // Inside a line a run of blanks stays: it parts one fact from the next.
+        let blanks = std::mem::take(&mut gap);
         let mut word = word;
         loop {
             let size = word.chars().count();
-            if length > 0 && length + 1 + size <= width {
-                line.push(' ');
+            if length > 0 && length + blanks + size <= width {
+                line.extend(std::iter::repeat_n(' ', blanks));
                 line.push_str(word);
-                length += 1 + size;
+                length += blanks + size;
                 break;
             }
             if length > 0 {
@@ -218,6 +225,14 @@ mod tests {
         assert_eq!(
             wrap(&format!("lost {}", unbroken("39.0 %")), 9),
             ["lost", "39.0 %"]
+        );
+    }
+
+    #[test]
+    fn facts_stay_apart_in_a_wrapped_line_too() {
+        assert_eq!(
+            wrap("two hosts   sender: CPU 0   Linux 6.18", 29),
+            ["two hosts   sender: CPU 0", "Linux 6.18"]
         );
     }
 

@@ -8,6 +8,7 @@ pub(crate) mod text;
 
 use super::extremes;
 use crate::tcp_lab::result::{ConnectionLedger, TcpCell, TcpFigures, TcpLabResult};
+use crate::tcp_lab::{NO_SKB_DEFER, SKB_DEFER};
 
 /// The cells of one experiment with one body, in the order of the result.
 #[derive(Debug)]
@@ -53,7 +54,7 @@ impl<'a> Group<'a> {
     pub(crate) fn heading(&self) -> String {
         let what = match self.experiment {
             1 => "moderation of the server's queue",
-            2 => "moderation, then descriptors and events reused",
+            2 => "moderation, then descriptors, events and packet buffers reused",
             _ => "one technique after the other",
         };
         format!(
@@ -95,9 +96,49 @@ pub(crate) fn skipped(cells: &[&TcpCell]) -> Vec<(String, String)> {
     joined.collect()
 }
 
-/// What the figures say together, in two sentences: our server with everything on against all
-/// others as they are, for the smallest body.
+/// What the figures say together, a sentence each.
 pub(crate) fn summary(result: &TcpLabResult) -> Vec<String> {
+    let mut said = against_others(result);
+    said.extend(skb_reuse(result));
+    said
+}
+
+/// What the kernel's reuse of packet buffers is worth, for each server that was measured with it and
+/// without.
+fn skb_reuse(result: &TcpLabResult) -> Option<String> {
+    let cell = |server: &str, step: &str| {
+        let is_it = |cell: &&TcpCell| cell.server == server && cell.step == step;
+        let cell = result.cells.iter().find(is_it)?;
+        Some((cell.skb_defer_max?, cell.figures.as_ref()?))
+    };
+    let mut limit = None;
+    let on = result.cells.iter().filter(|cell| cell.step == SKB_DEFER);
+    let said = on.filter_map(|on| {
+        let (found, on_figures) = cell(&on.server, SKB_DEFER)?;
+        let (_, off_figures) = cell(&on.server, NO_SKB_DEFER)?;
+        limit = Some(found);
+        let [on_us, off_us] =
+            [on_figures, off_figures].map(|figures| figures.cpu_us_per_connection_median);
+        Some(format!(
+            "{} {} and {} ({})",
+            on.server,
+            microseconds(on_us),
+            microseconds(off_us),
+            times(off_us, on_us)
+        ))
+    });
+    let said: Vec<String> = said.collect();
+    Some(format!(
+        "server CPU per connection with the kernel's reuse of packet buffers (skb_defer_max {}) and \
+         without (0): {}",
+        limit?,
+        said.join(", ")
+    ))
+}
+
+/// In two sentences: our server with everything on against all others as they are, for the smallest
+/// body.
+fn against_others(result: &TcpLabResult) -> Vec<String> {
     let third = || {
         result
             .cells
@@ -282,7 +323,23 @@ pub(crate) mod tests {
         assert!(!said.contains("nginx"), "{said}");
         let mut result = fixture();
         result.cells.retain(|cell| cell.server != "mpps");
-        assert!(summary(&result).is_empty());
+        assert!(against_others(&result).is_empty());
+    }
+
+    #[test]
+    fn the_worth_of_packet_buffers_is_told_of_servers_with_both_cells() {
+        let last = |result: &TcpLabResult| summary(result).pop().expect("a sentence");
+        let mut result = fixture();
+        let said = last(&result);
+        for word in ["skb_defer_max 64", "mpps-epoll ", ", mpps ", "1.05x"] {
+            assert!(said.contains(word), "{word}: {said}");
+        }
+        result
+            .cells
+            .retain(|cell| cell.server != "mpps" || cell.step != NO_SKB_DEFER);
+        assert!(!last(&result).contains(", mpps "), "{}", last(&result));
+        result.cells.retain(|cell| cell.step != NO_SKB_DEFER);
+        assert!(!last(&result).contains("skb_defer_max"));
     }
 
     #[test]

@@ -3,7 +3,9 @@
 //! Rows are printed while the ladder runs, so the columns follow from the terminal's width alone.
 
 use super::table::{Cell, Paint, paragraph, row, unbroken};
-use super::{Shares, article, disagreements, fastest, fault, hard_numbers, ledgers, mpps, percent};
+use super::{
+    Shares, article, disagreements, fastest, fault, hard_numbers, ledgers, mpps, percent, sender,
+};
 use crate::result::{LabResult, RungResult};
 use mpps_host::Grouped;
 use std::fmt::Write as _;
@@ -37,6 +39,9 @@ impl Text {
     /// What is printed before the first rung: the placement, and the names of the columns.
     pub(crate) fn header(&self, result: &LabResult) -> String {
         let mut text = self.words(&result.placement, Paint::Plain);
+        if let Some(sender) = &result.sender {
+            text.push_str(&self.words(&format!("sender: {sender}"), Paint::Plain));
+        }
         let names = Names::of(self.width);
         let cells = match names {
             Names::Wide {
@@ -84,7 +89,7 @@ impl Text {
                 .as_ref()
                 .map_or(String::new(), |shares| lost_where(shares, width))
         };
-        let limit = rung.limited_by.as_ref().map_or("", |limit| &limit.what);
+        let limit = limit(rung);
         let range = rung.article_mpps.map(article);
         let figures = |name| {
             vec![
@@ -132,6 +137,9 @@ impl Text {
         text.push_str(&self.fastest_ledger(result));
         text.push_str(&self.doubts(result));
         text.push_str(&self.words(&totals(result), Paint::Plain));
+        for sentence in sender::sentences(&result.rungs) {
+            text.push_str(&self.words(&sentence, Paint::Plain));
+        }
         if let Some(cost) = result.drop_probe_ns {
             let said = format!(
                 "the drop probe costs {cost:.0} ns per dropped packet: rates were taken with it off, \
@@ -303,6 +311,16 @@ impl Names {
     }
 }
 
+/// What was full, and who sent if that is not who sends on every rung at first.
+fn limit(rung: &RungResult) -> String {
+    let limit = rung.limited_by.as_ref().map_or("", |limit| &limit.what);
+    let sender = rung.sender.as_ref().filter(|sender| !sender.usual);
+    match sender {
+        Some(sender) => format!("{limit}; sent by {}", sender.name),
+        None => limit.to_owned(),
+    }
+}
+
 /// The two largest losses with their shares, each unbroken if it fits, and how many more there are.
 fn lost_where(shares: &Shares, width: usize) -> String {
     let mut parts: Vec<String> = Vec::new();
@@ -370,6 +388,25 @@ mod tests {
         let result = fixture();
         let rung = result.rungs.iter().find(|rung| rung.rung == number);
         Text::new(width, false).row(rung.expect("the fixture has it"))
+    }
+
+    #[test]
+    fn a_row_says_who_sent_unless_it_is_the_usual_one() {
+        let mut rung = fixture().rungs.remove(1);
+        rung.sender = Some(crate::result::RungSender {
+            name: "xdp".to_owned(),
+            ..Default::default()
+        });
+        for width in [80, 200] {
+            let row = Text::new(width, false).row(&rung);
+            let words: Vec<&str> = row.split_whitespace().collect();
+            let said = words.join(" ");
+            assert!(said.contains("application CPU 1; sent by xdp"), "{row}");
+        }
+        if let Some(sender) = &mut rung.sender {
+            sender.usual = true;
+        }
+        assert!(!Text::new(200, false).row(&rung).contains("sent by"));
     }
 
     #[test]

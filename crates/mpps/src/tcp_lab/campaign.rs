@@ -80,6 +80,7 @@ impl<'a> Campaign<'a> {
                 let cell = &*cell;
                 let failed = || format!("{} failed", cell.key());
                 stage.moderate(cell.moderation)?;
+                stage.defer_skbs(cell.skb_defer_max)?;
                 let cps = stage.warm_up(cell, schedule.warm_up);
                 let sample = cps.and_then(|cps| stage.run(cell, server, schedule.time, cps));
                 if stage.interrupt.came() {
@@ -131,6 +132,7 @@ fn result(stage: &Stage<'_>, cell: Cell, samples: &[Sample]) -> Option<TcpCell> 
         body_bytes: cell.body_bytes,
         switches: switches.collect(),
         moderation_us: cell.moderation.map(|period| period.as_secs_f64() * 1e6),
+        skb_defer_max: cell.skb_defer_max,
         paper: cell.paper,
         ..TcpCell::default()
     };

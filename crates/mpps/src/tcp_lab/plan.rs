@@ -18,6 +18,11 @@ const BODIES: [usize; 7] = [
 /// The body of the other two.
 const SMALL: usize = BODIES[0];
 
+/// The step without the kernel's reuse of packet buffers across CPUs.
+pub(crate) const NO_SKB_DEFER: &str = "no-skb-defer";
+/// The step with it.
+pub(crate) const SKB_DEFER: &str = "skb-defer";
+
 /// One server in one state under one load.
 #[derive(Debug, Clone)]
 pub(crate) struct Cell {
@@ -28,6 +33,9 @@ pub(crate) struct Cell {
     pub(crate) switches: Switches,
     /// The server's queue is polled once in so long; none leaves it to wake up for every packet.
     pub(crate) moderation: Option<Duration>,
+    /// What `net.core.skb_defer_max` of the machine is to be, where the cell is about that; all
+    /// others have it as it is.
+    pub(crate) skb_defer_max: Option<u32>,
     pub(crate) body_bytes: usize,
     /// What the paper says of this step.
     pub(crate) paper: Option<String>,
@@ -42,6 +50,8 @@ pub(crate) struct Choice {
     pub(crate) only: Vec<String>,
     /// The period of moderation where it is a step.
     pub(crate) moderation: Duration,
+    /// What `net.core.skb_defer_max` of the machine is, or why it is not to be changed.
+    pub(crate) skb_defer_max: Result<u32, String>,
     /// Only the third experiment, and only with the smallest body.
     pub(crate) quick: bool,
 }
@@ -81,7 +91,7 @@ pub(crate) fn cells(choice: &Choice) -> Vec<Cell> {
     let mut cells = Vec::new();
     if !choice.quick {
         cells.extend(moderation_sweep());
-        cells.extend(reuse(choice.moderation));
+        cells.extend(reuse(choice));
     }
     let bodies = if choice.quick { &BODIES[..1] } else { &BODIES };
     for server in SERVERS {
@@ -103,6 +113,7 @@ fn moderation_sweep() -> Vec<Cell> {
         step,
         switches: moderation.map_or(Switches::NONE, |_| Switches::of(&[Switch::Moderation])),
         moderation,
+        skb_defer_max: None,
         body_bytes: SMALL,
         paper: paper.map(str::to_owned),
         skipped: None,
@@ -124,8 +135,10 @@ fn moderation_sweep() -> Vec<Cell> {
     cells
 }
 
-/// The second experiment: moderation, then descriptors reused, then events.
-fn reuse(period: Duration) -> Vec<Cell> {
+/// The second experiment: moderation, then descriptors reused, then events; and, with all switches
+/// on, what the kernel's own reuse of packet buffers is worth.
+fn reuse(choice: &Choice) -> Vec<Cell> {
+    let period = choice.moderation;
     let mut cells = Vec::new();
     for server in SERVERS.iter().filter(|server| server.is_ours()) {
         let mut switches = Switches::NONE;
@@ -133,8 +146,33 @@ fn reuse(period: Duration) -> Vec<Cell> {
             let says = (switch != Switch::Moderation).then(|| paper::step(switch).to_owned());
             cells.push(add(server, 2, SMALL, switch, &mut switches, period, says));
         }
+        cells.extend(skb_reuse(server, choice));
     }
     cells
+}
+
+/// Without the kernel's reuse of packet buffers, then with it: what switches it on again also wakes
+/// lists that somebody left asleep before.
+fn skb_reuse(server: &'static Server, choice: &Choice) -> [Cell; 2] {
+    let own = Switch::ALL.into_iter();
+    let own = own.filter(|switch| server.obstacle(*switch).is_none());
+    let switches = Switches::of(&own.collect::<Vec<_>>());
+    let found = choice.skb_defer_max.as_ref();
+    [
+        (NO_SKB_DEFER, found.map(|_| 0)),
+        (SKB_DEFER, found.copied()),
+    ]
+    .map(|(step, value)| Cell {
+        experiment: 2,
+        server,
+        step: step.to_owned(),
+        switches,
+        moderation: Some(choice.moderation),
+        skb_defer_max: value.ok(),
+        body_bytes: SMALL,
+        paper: None,
+        skipped: value.err().cloned(),
+    })
 }
 
 /// The third experiment for one server and one body: the base, and one step after the other.
@@ -147,6 +185,7 @@ fn steps(server: &'static Server, body_bytes: usize, period: Duration) -> Vec<Ce
             step: "all".to_owned(),
             switches,
             moderation: Some(period),
+            skb_defer_max: None,
             body_bytes,
             paper: None,
             skipped: None,
@@ -158,6 +197,7 @@ fn steps(server: &'static Server, body_bytes: usize, period: Duration) -> Vec<Ce
         step: "base".to_owned(),
         switches: Switches::NONE,
         moderation: None,
+        skb_defer_max: None,
         body_bytes,
         paper: None,
         skipped: None,
@@ -198,6 +238,7 @@ fn add(
         step: switch.name().to_owned(),
         switches: *switches,
         moderation: switches.has(Switch::Moderation).then_some(period),
+        skb_defer_max: None,
         body_bytes,
         paper,
         skipped: skipped.map(str::to_owned),
@@ -217,6 +258,7 @@ mod tests {
         Choice {
             only: only.iter().map(|&name| name.to_owned()).collect(),
             moderation: Duration::from_micros(100),
+            skb_defer_max: Ok(64),
             quick,
         }
     }
@@ -251,6 +293,46 @@ mod tests {
             let cells = cells(&choice(&[&format!("3/{name}/events/1k")], false));
             assert_eq!(cells[0].switches.to_string(), last);
         }
+    }
+
+    #[test]
+    fn buffers_are_reused_or_not_with_all_switches_on_and_only_where_that_may_be() {
+        let only = &["skb-defer", "no-skb-defer"];
+        let pairs = |cells: &[Cell]| -> Vec<(&str, Option<u32>)> {
+            let pair = |cell: &Cell| (cell.server.name, cell.skb_defer_max);
+            cells.iter().map(pair).collect()
+        };
+        let allowed = cells(&choice(only, false));
+        let both = |on, off| {
+            [
+                ("mpps-epoll", off),
+                ("mpps-epoll", on),
+                ("mpps", off),
+                ("mpps", on),
+            ]
+        };
+        assert_eq!(pairs(&allowed), both(Some(64), Some(0)));
+        for cell in &allowed {
+            assert!(cell.skipped.is_none());
+            let lacks = Switch::ALL
+                .into_iter()
+                .filter(|one| !cell.switches.has(*one));
+            assert!(
+                lacks
+                    .into_iter()
+                    .all(|one| cell.server.obstacle(one).is_some())
+            );
+        }
+        let refused = cells(&Choice {
+            skb_defer_max: Err("no".to_owned()),
+            ..choice(only, false)
+        });
+        assert_eq!(pairs(&refused), both(None, None));
+        assert!(
+            refused
+                .iter()
+                .all(|cell| cell.skipped.as_deref() == Some("no"))
+        );
     }
 
     #[test]

@@ -62,8 +62,8 @@ pub struct TcpCell {
     pub experiment: u8,
     /// The server's name.
     pub server: String,
-    /// The step: `base`, `affinity`, `moderation`, `buffers`, `fds`, `events`; in experiment 1 the
-    /// setting of moderation.
+    /// The step: `base`, `affinity`, `moderation`, `buffers`, `fds`, `events`; `skb-defer` and
+    /// `no-skb-defer` in experiment 2; in experiment 1 the setting of moderation.
     pub step: String,
     /// Body of each reply in bytes.
     pub body_bytes: usize,
@@ -72,6 +72,10 @@ pub struct TcpCell {
     /// The server's queue was polled once in so many microseconds; absent where every packet woke
     /// its thread.
     pub moderation_us: Option<f64>,
+    /// `net.core.skb_defer_max` of the machine while the cell ran, which is what it is about;
+    /// absent in all others, which have it as it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub skb_defer_max: Option<u32>,
     /// What the paper says of this step.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paper: Option<String>,

@@ -6,10 +6,10 @@ use super::server::{Running, Setup};
 use crate::bench::Cpus;
 use crate::signal::Interrupt;
 use anyhow::{Context, Result, ensure};
-use mpps_host::Fingerprint;
+use mpps_host::{Fingerprint, Outcome, SkbDefer, SkbDeferPlan};
 use mpps_lab::{Delivery, Lab, LabConfig};
 use mpps_os::sched;
-use std::cell::Cell as Mutable;
+use std::cell::{Cell as Mutable, RefCell};
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -38,15 +38,26 @@ pub(crate) struct Stage<'a> {
     bodies: Bodies,
     /// How long the server's queue waits between polls, as it is set now.
     moderation: Mutable<Option<Duration>>,
+    /// How the kernel's reuse of packet buffers is switched off, where that may be done.
+    skb_defer: Option<SkbDeferPlan>,
+    /// It is switched off while there is something here.
+    without_skb_defer: RefCell<Option<SkbDefer>>,
 }
 
 impl<'a> Stage<'a> {
+    /// Switches the kernel's reuse of packet buffers off and on once, before anything is made: what
+    /// refuses does so now, and lists that somebody else has left asleep are awake.
+    pub(crate) fn rehearse(skb_defer: &SkbDeferPlan) -> Result<()> {
+        switch_on(SkbDefer::apply(skb_defer).context("--skb-defer")?)
+    }
+
     /// Makes the two hosts. Every packet is then taken from a ring by the kernel thread of its
     /// queue: those to the server on the server's CPU, those to the load on the load's.
     pub(crate) fn new(
         cpus: Cpus,
         connections: u64,
         cells: &[Cell],
+        skb_defer: Option<SkbDeferPlan>,
         interrupt: &'a Interrupt,
     ) -> Result<Self> {
         let config = LabConfig {
@@ -84,6 +95,8 @@ impl<'a> Stage<'a> {
             interrupt,
             bodies: Bodies::new(&sizes),
             moderation: Mutable::new(None),
+            skb_defer,
+            without_skb_defer: RefCell::new(None),
         })
     }
 
@@ -106,6 +119,13 @@ impl<'a> Stage<'a> {
                     .join(", ")
             ),
         ];
+        if let Some(plan) = &self.skb_defer {
+            notes.push(format!(
+                "net.core.skb_defer_max of this machine was 0 in the cells no-skb-defer, and {} in \
+                 all others",
+                plan.was
+            ));
+        }
         notes.extend(self.lab.notes().iter().cloned());
         notes
     }
@@ -149,6 +169,27 @@ impl<'a> Stage<'a> {
         Ok(())
     }
 
+    /// Switches the kernel's reuse of packet buffers off, on this whole machine, for a cell that
+    /// wants a `net.core.skb_defer_max` of 0, and on again for any other.
+    pub(super) fn defer_skbs(&self, wanted: Option<u32>) -> Result<()> {
+        if wanted != Some(0) {
+            return self.put_back();
+        }
+        let mut off = self.without_skb_defer.borrow_mut();
+        if let (None, Some(plan)) = (&*off, &self.skb_defer) {
+            *off = Some(SkbDefer::apply(plan).context("--skb-defer")?);
+        }
+        Ok(())
+    }
+
+    /// Makes the settings of this machine what they were.
+    ///
+    /// # Errors
+    /// If that cannot be done, or somebody else has changed them meanwhile.
+    pub(crate) fn put_back(&self) -> Result<()> {
+        self.without_skb_defer.take().map_or(Ok(()), switch_on)
+    }
+
     /// What the kernel did for the server outside of its threads, so far, in nanoseconds.
     pub(super) fn softirq_ns(&self) -> u64 {
         let queue = self.lab.napi_threads().iter().map(|thread| thread.pid);
@@ -158,6 +199,18 @@ impl<'a> Stage<'a> {
             .map(|stat| stat.run_ns)
             .sum()
     }
+}
+
+fn switch_on(off: SkbDefer) -> Result<()> {
+    let outcomes = off.undo();
+    let bad = outcomes.iter().filter(|outcome| !outcome.clean());
+    let bad: Vec<String> = bad.map(Outcome::to_string).collect();
+    ensure!(
+        bad.is_empty(),
+        "--skb-defer: {}; `mpps undo` tries again what was not undone",
+        bad.join("; ")
+    );
+    Ok(())
 }
 
 /// The thread that a CPU's soft interrupts go to when there are too many (kernel/softirq.c).

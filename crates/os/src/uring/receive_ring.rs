@@ -49,8 +49,7 @@ pub struct ReceiveRing {
     /// What ended the request, to be told once everything before it was.
     failed: Option<io::Error>,
     rearmed: u64,
-    /// Datagrams of the last call that brought any, if no sleep came after it.
-    last_batch: usize,
+    gathering: Gathering,
     /// System calls of rings that were replaced.
     calls: u64,
 }
@@ -60,6 +59,42 @@ const MANY: usize = 8;
 /// How long a sleeping receiver lets packets gather under traffic. Measured: 10 µs make it as fast as
 /// `recvmmsg`, 0 µs leave it 9 % behind, and at 25 µs the socket's default buffer overflows.
 const GATHERING: Duration = Duration::from_micros(10);
+/// Sleeps that let packets gather, before one that does not shows whether they still have to.
+const GATHERINGS: u32 = 15;
+
+/// Whether a sleep lets packets gather.
+///
+/// Each wake-up costs the CPU that delivers, too, and that CPU is the scarce one, if it is not this
+/// one. If it is, packets gather by themselves, because nobody is woken before the deliverer has
+/// done its part; then the timer would only cost. Nothing tells who delivers to a socket that is not
+/// connected, but what a sleep brings that did not let them gather.
+#[derive(Debug, Default)]
+struct Gathering {
+    /// Datagrams of the last call that brought any, if no sleep came after it.
+    last: usize,
+    /// Datagrams that the last sleep brought which ended with the first of them.
+    plain: usize,
+    /// Sleeps since that one.
+    gathered: u32,
+}
+
+impl Gathering {
+    /// A sleep begins; true if it is to let packets gather.
+    fn begin(&mut self) -> bool {
+        let last = mem::take(&mut self.last);
+        let gathers = last >= MANY && self.plain < RUN && self.gathered < GATHERINGS;
+        self.gathered = if gathers { self.gathered + 1 } else { 0 };
+        gathers
+    }
+
+    /// A call brought so many datagrams.
+    fn brought(&mut self, datagrams: usize) {
+        self.last = datagrams;
+        if self.gathered == 0 {
+            self.plain = datagrams;
+        }
+    }
+}
 
 /// What the kernel polls while it waits.
 #[derive(Debug)]
@@ -122,7 +157,7 @@ impl ReceiveRing {
             busy_poll: None,
             failed: None,
             rearmed: 0,
-            last_batch: 0,
+            gathering: Gathering::default(),
             calls: 0,
         })
     }
@@ -155,14 +190,14 @@ impl ReceiveRing {
         mut each: impl FnMut(Received, Option<SocketAddr>),
     ) -> io::Result<usize> {
         self.take_back();
-        let mut deadline = None;
-        // The first look does not wait.
-        let mut wait = None;
+        let timeout = timeout.map(|time| time.min(super::WAIT_MAX));
+        let deadline = timeout.map(|time| Instant::now() + time);
+        let mut wait = timeout;
         loop {
             self.fill(most, wait)?;
             let received = self.reap(most, &mut each);
             if received > 0 {
-                self.last_batch = received;
+                self.gathering.brought(received);
                 self.follow_queue();
                 return Ok(received);
             }
@@ -174,16 +209,11 @@ impl ReceiveRing {
                 // now, or by an error about a datagram that was sent.
                 continue;
             }
-            let Some(timeout) = timeout else {
-                return Ok(0);
-            };
-            let now = Instant::now();
-            let end = *deadline.get_or_insert(now + timeout.min(super::WAIT_MAX));
-            let left = end.saturating_duration_since(now);
-            if left.is_zero() {
+            let left = deadline.map(|end| end.saturating_duration_since(Instant::now()));
+            wait = left.filter(|left| !left.is_zero());
+            if wait.is_none() {
                 return Ok(0);
             }
-            wait = Some(left);
         }
     }
 
@@ -244,28 +274,35 @@ impl ReceiveRing {
         if !self.armed {
             self.arm();
         }
-        self.run(most)?;
-        if self.kept.is_empty() && self.ring.completed() == 0 {
-            let polls = self.busy_poll.is_some().then_some(Duration::ZERO);
-            if let Some(time) = wait.or(polls) {
-                self.sleep(time)?;
-            }
+        if wait.is_none() {
+            self.run(most)?;
+        }
+        let polls = self.busy_poll.is_some().then_some(Duration::ZERO);
+        if let Some(time) = wait.or(polls)
+            && self.kept.is_empty()
+            && self.ring.completed() == 0
+            && self.sleep(time)?
+        {
+            return Ok(());
         }
         // The first call of an empty ring makes a single run.
         self.run(most)
     }
 
-    /// Sleeps until something is there. While packets come in numbers it lets them gather for a
-    /// moment: each wake-up costs the CPU that delivers, too, and that CPU is the scarce one.
-    fn sleep(&mut self, time: Duration) -> io::Result<()> {
-        let gathers = self.last_batch >= MANY && self.ring.uring.params().is_feature_min_timeout();
-        self.last_batch = 0;
+    /// Does what there is to do, and sleeps until something is there. Answers whether it let packets
+    /// gather.
+    ///
+    /// A call that gathers makes as many runs as there is work for. When it made several, the kernel
+    /// forgets to take back that it wanted to be called (`IORING_SQ_TASKRUN`), so that its wish
+    /// should not be looked at until the next call.
+    fn sleep(&mut self, time: Duration) -> io::Result<bool> {
+        let gathers = self.ring.uring.params().is_feature_min_timeout() && self.gathering.begin();
         if gathers {
             self.ring.gather = Some(GATHERING);
         }
         let slept = self.enter(if gathers { RUN } else { 1 }, Some(time));
         self.ring.gather = None;
-        slept
+        slept.map(|()| gathers)
     }
 
     /// Lets the kernel receive what it can without sleeping, if there is anything and room for it.

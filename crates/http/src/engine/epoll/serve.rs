@@ -52,7 +52,7 @@ struct Serving {
     epoll: Epoll,
     events: Events,
     exchange: Exchange,
-    slots: Slots,
+    slots: Slots<Open>,
     deadlines: Deadlines,
     /// Connections that could go on, and had their share of this turn.
     again: Vec<u64>,
@@ -83,7 +83,7 @@ impl Serving {
         let mut serving = Self {
             exchange: Exchange::new(&worker, now_ms),
             events: Events::new(EVENTS),
-            slots: Slots::default(),
+            slots: Slots::new(),
             deadlines: Deadlines::new(now_ms),
             again: Vec::new(),
             accepting: Accepting::Ended,

@@ -1,9 +1,8 @@
-//! The connections of one worker, by number.
+//! One connection, and what the kernel is doing for it.
 
 use crate::serve::{Acknowledgement, Connection, Ending, Reply};
 use mpps_os::uring::{Request, Socket};
 use std::net::IpAddr;
-use std::ops::Range;
 
 /// One connection.
 pub(super) struct Client {
@@ -64,52 +63,5 @@ impl Client {
             self.ending = None;
         }
         self.ending.get_or_insert(ending);
-    }
-}
-
-/// Connections in places that are used again.
-#[derive(Default)]
-pub(super) struct Clients {
-    places: Vec<Option<Client>>,
-    free: Vec<u32>,
-}
-
-impl Clients {
-    pub(super) fn add(&mut self, client: Client) -> u32 {
-        match self.free.pop() {
-            Some(slot) => {
-                self.places[slot as usize] = Some(client);
-                slot
-            }
-            None => {
-                self.places.push(Some(client));
-                self.places.len() as u32 - 1
-            }
-        }
-    }
-
-    #[inline]
-    pub(super) fn get(&mut self, slot: u32) -> Option<&mut Client> {
-        self.places.get_mut(slot as usize)?.as_mut()
-    }
-
-    pub(super) fn remove(&mut self, slot: u32) -> Option<Client> {
-        let client = self.places.get_mut(slot as usize)?.take()?;
-        self.free.push(slot);
-        Some(client)
-    }
-
-    /// How many there are.
-    pub(super) fn len(&self) -> usize {
-        self.places.len() - self.free.len()
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// All numbers, in use or not.
-    pub(super) fn slots(&self) -> Range<u32> {
-        0..self.places.len() as u32
     }
 }

@@ -17,24 +17,24 @@
 //! What pays most is not io_uring's: a reply that waits for the close carries the FIN, and one less
 //! packet is made, delivered and acknowledged ([`StreamRing::send_and_close`]).
 
+mod accepting;
 mod acknowledging;
+mod draining;
 mod files;
 
-use super::client::{Client, Clients, Forced};
+use super::client::{Client, Forced};
+use crate::engine::places::Places;
 use crate::serve::{
     Body, Chunk, Close, Deadlines, Ending, Reply, Responder, ServeCounters, ServeWorker, Stage,
     Step, TICK_MS, Waits,
 };
 use crate::{Error, Switch};
-use mpps_os::uring::{
-    Accepting, Buffer, Event, Outcome, Placement, Request, Sending, Socket, StreamOptions,
-    StreamRing,
-};
+use mpps_os::uring::{Buffer, Event, Outcome, Request, Sending, Socket, StreamOptions, StreamRing};
 use mpps_os::wake::Wake;
-use mpps_os::{clock, limit, tcp};
+use mpps_os::{clock, limit};
 use std::io;
-use std::net::{IpAddr, Shutdown};
-use std::os::fd::{AsFd, OwnedFd};
+use std::net::Shutdown;
+use std::os::fd::AsFd;
 use std::time::Duration;
 
 /// Tokens that are no connection's.
@@ -58,8 +58,6 @@ const EVENTS: usize = 1024;
 /// How long to wait for a peer's acknowledgement before asking for the second time: most have
 /// come by then, and the others are left to their [`crate::serve::Acknowledgement`].
 const RETRY: Duration = Duration::from_millis(2);
-/// How long to wait before accepting again when descriptors had run out.
-const ACCEPT_PAUSE_MS: u64 = 100;
 
 /// One worker's loop.
 struct Loop {
@@ -67,7 +65,7 @@ struct Loop {
     ring: StreamRing,
     listener: Socket,
     wake: Socket,
-    clients: Clients,
+    clients: Places<Client>,
     responder: Responder,
     deadlines: Deadlines,
     counters: ServeCounters,
@@ -86,6 +84,8 @@ struct Loop {
     file_buffers: Vec<Buffer>,
     /// When a drain gives up.
     drain_ends_ms: u64,
+    /// Slots for connections; none without [`Switch::Fds`].
+    slots: usize,
     fds: bool,
     events: bool,
     buffers: bool,
@@ -118,7 +118,7 @@ impl Loop {
             listener: ring.adopt(worker.listener.as_fd())?,
             wake: ring.adopt(worker.wake().as_fd())?,
             ring,
-            clients: Clients::default(),
+            clients: Places::new(),
             responder: worker.responder(),
             deadlines: Deadlines::new(now_ms),
             counters: ServeCounters::default(),
@@ -131,6 +131,7 @@ impl Loop {
             ask_at_ms: 0,
             file_buffers: Vec::new(),
             drain_ends_ms: u64::MAX,
+            slots: options.slots as usize,
             fds,
             events,
             buffers,
@@ -197,86 +198,6 @@ impl Loop {
             }
             (slot, outcome) => self.moved(slot, outcome),
         }
-    }
-
-    // Accepting.
-
-    /// Has one request that accepts with the kernel.
-    fn accept_on(&mut self) {
-        if self.accept.is_some() || self.stage != Stage::Running || self.now_ms < self.accept_at_ms
-        {
-            return;
-        }
-        let peer = self.worker.peers.needs_address();
-        let accepting = Accepting {
-            // A standing request tells no addresses.
-            multishot: self.events && !peer,
-            peer,
-        };
-        let placement = match self.fds {
-            true => Placement::Chosen,
-            false => Placement::Ordinary,
-        };
-        let listener = &self.listener;
-        self.accept = Some(self.ring.accept(ACCEPT, listener, placement, accepting));
-    }
-
-    fn not_accepted(&mut self, error: &io::Error) {
-        // What is cancelled, or accepted by nobody any more, is the drain's doing.
-        if self.stage != Stage::Running {
-            return;
-        }
-        let pause_ends_ms = self.now_ms + ACCEPT_PAUSE_MS;
-        if error.kind() == io::ErrorKind::InvalidInput {
-            // Another worker of this listener has begun to drain, and has ended it.
-            self.accept_at_ms = pause_ends_ms;
-            return;
-        }
-        self.counters.accept_errors += 1;
-        // Other errors are those of one connection, and say nothing of the next one.
-        if tcp::ran_out(error) {
-            if self.fds && error.raw_os_error() == Some(libc::ENFILE) {
-                // The connection was accepted, found no slot, and was dropped (io_accept,
-                // io_uring/net.c).
-                self.counters.accept();
-                self.counters.end(Ending::NoDescriptor);
-            } else {
-                self.shed();
-            }
-            self.accept_at_ms = pause_ends_ms;
-        }
-    }
-
-    /// Slots or descriptors ran out, and the kernel keeps what waits: one connection is taken with
-    /// the reserve and closed, so that its client learns of it.
-    fn shed(&mut self) {
-        if self.reserve.take().is_some()
-            && let Ok(stream) = self.worker.listener.accept()
-        {
-            self.counters.accept();
-            self.counters.end(Ending::NoDescriptor);
-            drop(stream);
-        }
-        self.reserve = Wake::new().ok();
-    }
-
-    /// A connection has come.
-    fn admit(&mut self, socket: Socket, address: Option<IpAddr>) {
-        self.counters.accept();
-        let admitted = self.worker.peers.admit(address);
-        let slot = self.clients.add(Client::new(socket, address, self.now_ms));
-        if let Err(ending) = admitted {
-            let Some(client) = self.clients.get(slot) else {
-                return;
-            };
-            client.is_admitted = false;
-            return self.close(slot, ending);
-        }
-        if self.stage == Stage::Stopped {
-            return self.close(slot, Ending::Drained);
-        }
-        self.arm(slot);
-        self.receive(slot);
     }
 
     // Steps of a connection.
@@ -366,7 +287,7 @@ impl Loop {
         let step = match bytes {
             [] => {
                 // Who was to close after the last reply has done as was agreed.
-                let is_agreed = client.connection.waits() == Waits::End;
+                let is_agreed = client.connection.waits().is_over();
                 client.end(if is_agreed {
                     Ending::Done
                 } else {
@@ -618,12 +539,8 @@ impl Loop {
                 self.deadlines.arm(slot, deadline_ms);
                 continue;
             }
-            let ending = match client.connection.waits() {
-                Waits::Head => Ending::HeadTimeout,
-                Waits::Idle => Ending::IdleTimeout,
-                Waits::Send => Ending::SendTimeout,
-                Waits::End => Ending::Done,
-            };
+            let late = client.connection.waits().ending_if_late();
+            let ending = late.unwrap_or(Ending::Done);
             let forced = match client.connection.expire(&mut self.responder, self.now_ms) {
                 Step::Send(reply) => {
                     self.counters.reply(reply.status);
@@ -640,88 +557,6 @@ impl Loop {
     fn arm_again(&mut self, slot: u32) {
         if self.clients.get(slot).is_some() {
             self.arm(slot);
-        }
-    }
-
-    // The end of the server.
-
-    fn turn_stage(&mut self) {
-        self.worker.wake().clear();
-        self.ring.poll_readable(WAKE, &self.wake);
-        let before = self.stage;
-        self.stage = before.max(self.worker.stage());
-        if before == Stage::Running && self.stage != Stage::Running {
-            self.begin_drain();
-        }
-        if self.stage == Stage::Stopped {
-            self.drain(false);
-        }
-    }
-
-    /// Takes what has connected already and nothing more, and closes what is idle.
-    fn begin_drain(&mut self) {
-        if let Some(accept) = self.accept {
-            self.ring.cancel(accept);
-        }
-        self.responder.drain();
-        // What has connected is served; nobody comes after that.
-        self.accept_the_rest();
-        self.worker.listener.stop();
-        let drain_ms = u64::try_from(self.worker.drain_time.as_millis()).unwrap_or(u64::MAX);
-        self.drain_ends_ms = self.now_ms.saturating_add(drain_ms);
-        self.drain(true);
-    }
-
-    /// Takes what waits in the listener, which is as many at most as there may be connections, or
-    /// the rest is over the limit anyhow.
-    fn accept_the_rest(&mut self) {
-        for _ in 0..self.worker.limits.connections {
-            let listener = &self.worker.listener;
-            let accepted = match self.worker.peers.needs_address() {
-                true => listener
-                    .accept_from()
-                    .map(|(stream, ip)| (stream, Some(ip))),
-                false => listener.accept().map(|stream| (stream, None)),
-            };
-            match accepted {
-                Ok((stream, ip)) => self.admit(Socket::from(OwnedFd::from(stream)), ip),
-                // Nobody waits; or another worker has ended the listener.
-                Err(error)
-                    if tcp::would_block(&error) || error.kind() == io::ErrorKind::InvalidInput =>
-                {
-                    return;
-                }
-                Err(error) => {
-                    self.counters.accept_errors += 1;
-                    if tcp::ran_out(&error) {
-                        self.shed();
-                    }
-                }
-            }
-        }
-    }
-
-    /// Whether all have gone, or must by now.
-    fn is_over(&mut self) -> bool {
-        if self.now_ms >= self.drain_ends_ms && self.stage == Stage::Draining {
-            self.stage = Stage::Stopped;
-            self.drain(false);
-        }
-        self.clients.is_empty() && self.accept.is_none()
-    }
-
-    /// Closes all connections, or those that wait for a request. Of those one whose request has
-    /// come by now is answered.
-    fn drain(&mut self, only_idle: bool) {
-        for slot in self.clients.slots() {
-            let Some(client) = self.clients.get(slot) else {
-                continue;
-            };
-            if !only_idle {
-                self.force(slot, Ending::Drained, Forced::Close);
-            } else if client.connection.is_idle() && client.forced.is_none() {
-                self.force(slot, Ending::Drained, Forced::CloseIfIdle);
-            }
         }
     }
 }

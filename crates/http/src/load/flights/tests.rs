@@ -277,6 +277,8 @@ fn a_lack_of_ports_makes_a_pause() {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 2 } else { 256 }))]
+
     /// Whatever happens at the sockets, nothing is lost in the account.
     #[test]
     fn the_account_balances_at_every_moment(

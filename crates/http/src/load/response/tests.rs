@@ -219,6 +219,8 @@ fn a_head_that_comes_again_is_known_and_another_is_not_taken_for_it() {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 2 } else { 256 }))]
+
     #[test]
     fn pieces_make_no_difference(
         which in 0..REPLIES.len(),

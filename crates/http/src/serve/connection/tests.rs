@@ -172,13 +172,27 @@ fn each_way_to_close_has_its_steps() {
     let reply = client.reply(GET_CLOSE);
     assert!(!reply.last && text(&reply).contains("\r\nConnection: close\r\n"));
     assert!(matches!(client.sent(), Step::Receive));
-    assert_eq!(client.connection.waits(), Waits::End);
+    assert_eq!(client.connection.waits(), Waits::Part);
     assert_eq!(client.deadline_ms(), 200);
     assert!(
         matches!(client.receive(GET), Step::Receive),
         "it asked for no more"
     );
     assert!(matches!(client.connection.end(), Step::Close));
+}
+
+#[test]
+fn a_client_that_is_to_close_and_does_not_is_not_waited_for_like_one_that_may_ask_again() {
+    let mut talk = Talk::new(Close::Client);
+    talk.limits.idle_time = Duration::from_secs(3600);
+    talk.reply(GET_CLOSE);
+    assert!(matches!(talk.sent(), Step::Receive));
+    assert_eq!(talk.deadline_ms(), PART_MS);
+    let waits = talk.connection.waits();
+    assert_eq!(waits.ending_if_late(), Some(Ending::IdleTimeout));
+    let step = talk.connection.expire(&mut talk.responder, PART_MS);
+    assert!(matches!(step, Step::Close), "{step:?}");
+    assert_eq!(talk.connection.waits().ending_if_late(), None);
 }
 
 #[test]
@@ -347,7 +361,7 @@ fn stream() -> impl Strategy<Value = Vec<u8>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 512 }))]
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 2 } else { 512 }))]
 
     /// How bytes are cut on their way makes no difference.
     #[test]

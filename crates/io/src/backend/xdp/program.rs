@@ -83,12 +83,12 @@ const NEXT: i16 = 0;
 const LEFT: i16 = 8;
 /// Units of [`Allowance::next`] in a nanosecond, as a power of two: a datagram every 100 ns is off by
 /// a hundred-thousandth at the most.
-const FRACTION_BITS: i32 = 10;
+pub(super) const FRACTION_BITS: i32 = 10;
 /// What a program that fell behind, as it does between two sends, makes up for at once: so many
 /// datagrams, half of what the ring of a veth holds (`VETH_RING_SIZE`, drivers/net/veth.c), and no
 /// more than so many nanoseconds.
-const BEHIND_MAX: i64 = 128;
-const BEHIND_NS_MAX: i64 = 1_000_000;
+pub(super) const BEHIND_MAX: i64 = 128;
+pub(super) const BEHIND_NS_MAX: i64 = 1_000_000;
 
 impl Plain for Allowance {
     const SIZE: usize = 16;
@@ -218,7 +218,7 @@ impl Recipe<'_> {
     ///     if (!a || a->left == 0) return false;
     ///     u64 now = bpf_ktime_get_ns() << 10;
     ///     if (a->next > now) return false;
-    ///     if (now - a->next > BEHIND) a->next = now;
+    ///     if (now - a->next > BEHIND) a->next = now - BEHIND;
     ///     a->next += INTERVAL;
     ///     a->left--;
     ///     return true;
@@ -246,7 +246,8 @@ impl Recipe<'_> {
         // The smaller one has 30 bits.
         let behind = behind.min(BEHIND_NS_MAX << FRACTION_BITS) as i32;
         program.jump_if(Condition::AtMost, R1, behind, "in time");
-        program.set(R9, R0).label("in time");
+        program.set(R9, R0).compute(Operation::Subtract, R9, behind);
+        program.label("in time");
         program.compute(Operation::Add, R9, pace.interval);
         program.store(Size::Double, R7, NEXT, R9);
         program.compute(Operation::Subtract, R8, 1);

@@ -1,6 +1,6 @@
 //! Output files: tried before any traffic, written at the end, and never half.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -15,6 +15,10 @@ pub(in crate::command) struct OutputFile {
 impl OutputFile {
     /// Tries whether the file can be written, and leaves no trace of the trial.
     pub(in crate::command) fn try_out(path: &Path) -> Result<Self> {
+        ensure!(
+            path.as_os_str() != "-",
+            "cannot write `-`: it is a file here, and not standard output; name one, or ./-"
+        );
         let tried = match OpenOptions::new().write(true).open(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let beside = beside(path);
@@ -42,8 +46,10 @@ impl OutputFile {
                 .open(&self.path)
                 .and_then(|mut file| file.write_all(bytes))
         } else {
-            let beside = beside(&self.path);
-            let renamed = fs::write(&beside, bytes).and_then(|()| fs::rename(&beside, &self.path));
+            // A link stays, and what it leads to is replaced: /dev/stdout is one.
+            let path = fs::canonicalize(&self.path).unwrap_or_else(|_| self.path.clone());
+            let beside = beside(&path);
+            let renamed = fs::write(&beside, bytes).and_then(|()| fs::rename(&beside, &path));
             if renamed.is_err() {
                 // Best effort: the error that brought us here is the one to tell.
                 let _ = fs::remove_file(&beside);
@@ -73,6 +79,23 @@ mod tests {
         assert_eq!(fs::read_to_string(&path).unwrap(), "a long earlier result");
         OutputFile::try_out(&path).unwrap().write(b"new").unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "new");
+    }
+
+    #[test]
+    fn a_link_stays_a_link() {
+        let directory = tempfile::tempdir().unwrap();
+        let [file, link] = ["file", "link"].map(|name| directory.path().join(name));
+        fs::write(&file, "old").unwrap();
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        OutputFile::try_out(&link).unwrap().write(b"new").unwrap();
+        assert!(link.is_symlink());
+        assert_eq!(fs::read_to_string(&file).unwrap(), "new");
+    }
+
+    #[test]
+    fn standard_output_is_no_file() {
+        let error = OutputFile::try_out(Path::new("-")).unwrap_err();
+        assert!(error.to_string().contains("standard output"));
     }
 
     #[test]

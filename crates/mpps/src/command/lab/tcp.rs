@@ -9,8 +9,8 @@ use crate::report::tcp_lab::{html, text::TcpLabText};
 use crate::signal::Interrupt;
 use crate::tcp_lab::result::{TCP_LAB_SCHEMA, TcpLabResult};
 use crate::tcp_lab::{CPU_METHOD, Campaign, Cell, Choice, Schedule, Stage, cells};
-use anyhow::{Result, ensure};
-use mpps_host::Topology;
+use anyhow::{Context, Result, ensure};
+use mpps_host::{SkbDefer, SkbDeferPlan, Topology};
 use mpps_os::{capability, sched};
 use std::time::{Duration, SystemTime};
 
@@ -22,7 +22,8 @@ const MODERATION: Duration = Duration::from_micros(500);
 
 /// Measures the cells, or lists them.
 pub(super) fn run(args: &LabArgs) -> Result<Outcome> {
-    let chosen = choose(args)?;
+    let skb_defer = skb_defer(args)?;
+    let chosen = choose(args, &skb_defer)?;
     if args.list {
         return list(&chosen);
     }
@@ -33,11 +34,28 @@ pub(super) fn run(args: &LabArgs) -> Result<Outcome> {
             && capability::effective(capability::CAP_NET_ADMIN),
         "lab tcp pins kernel threads and starts servers that change their user; run as root"
     );
-    measure(args, chosen)
+    measure(args, chosen, skb_defer.ok())
+}
+
+/// How the kernel's reuse of packet buffers is switched off if that is asked for, and else why it is
+/// not.
+fn skb_defer(args: &LabArgs) -> Result<Result<SkbDeferPlan, String>> {
+    let plan = SkbDefer::plan();
+    if args.skb_defer {
+        return Ok(Ok(plan.context("--skb-defer")?));
+    }
+    Ok(Err(match plan {
+        Ok(plan) => format!(
+            "it needs --skb-defer, which changes net.core.skb_defer_max of this machine, {} now, \
+             while the lab runs",
+            plan.was
+        ),
+        Err(error) => error.to_string(),
+    }))
 }
 
 /// The cells that `--only` names.
-fn choose(args: &LabArgs) -> Result<Vec<Cell>> {
+fn choose(args: &LabArgs, skb_defer: &Result<SkbDeferPlan, String>) -> Result<Vec<Cell>> {
     ensure!(
         args.moderation != Some(Duration::ZERO),
         "--moderation 0: the step without it is the one before; take a time such as 100us"
@@ -45,6 +63,10 @@ fn choose(args: &LabArgs) -> Result<Vec<Cell>> {
     let choice = |only: &[String]| Choice {
         only: only.iter().map(|name| name.trim().to_owned()).collect(),
         moderation: args.moderation.unwrap_or(MODERATION),
+        skb_defer_max: skb_defer
+            .as_ref()
+            .map(|plan| plan.was)
+            .map_err(String::clone),
         quick: args.quick,
     };
     for wanted in &args.only {
@@ -53,7 +75,12 @@ fn choose(args: &LabArgs) -> Result<Vec<Cell>> {
             "--only {wanted}: no such cell; `mpps lab tcp --list` names them"
         );
     }
-    Ok(cells(&choice(&args.only)))
+    let chosen = cells(&choice(&args.only));
+    ensure!(
+        !args.skb_defer || chosen.iter().any(|cell| cell.skb_defer_max.is_some()),
+        "--skb-defer: none of these cells is about it; `--only 2` has some, `--quick` none"
+    );
+    Ok(chosen)
 }
 
 fn list(cells: &[Cell]) -> Result<Outcome> {
@@ -68,9 +95,10 @@ fn list(cells: &[Cell]) -> Result<Outcome> {
     Ok(Outcome::Fine)
 }
 
-fn measure(args: &LabArgs, chosen: Vec<Cell>) -> Result<Outcome> {
+fn measure(args: &LabArgs, chosen: Vec<Cell>, skb_defer: Option<SkbDeferPlan>) -> Result<Outcome> {
     let (json, page) = output_files(args)?;
     let interrupt = Interrupt::listen()?;
+    skb_defer.as_ref().map_or(Ok(()), Stage::rehearse)?;
     let started = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
     let cpus = Cpus::choose(&Topology::read()?);
     ensure!(
@@ -78,7 +106,7 @@ fn measure(args: &LabArgs, chosen: Vec<Cell>) -> Result<Outcome> {
         "a server and its load need a CPU each, and this process may use one only"
     );
     let connections = args.connections.unwrap_or(CONNECTIONS);
-    let stage = Stage::new(cpus, connections, &chosen, &interrupt)?;
+    let stage = Stage::new(cpus, connections, &chosen, skb_defer, &interrupt)?;
     // What this process does between runs, and what it starts, stays off the server's CPU.
     sched::pin_current(&[cpus.generator])?;
     let mut campaign = Campaign::new(&stage, schedule(args), chosen);
@@ -88,7 +116,12 @@ fn measure(args: &LabArgs, chosen: Vec<Cell>) -> Result<Outcome> {
         bar.inc(1);
     });
     bar.finish_and_clear();
-    let complete = ran?;
+    // Before anything else: also after Ctrl-C, and after a failure, which is told with it.
+    let back = stage.put_back();
+    let complete = match (ran, &back) {
+        (Err(failure), Err(rest)) => return Err(failure.context(format!("{rest:#}"))),
+        (ran, _) => ran?,
+    };
     let result = TcpLabResult {
         schema: TCP_LAB_SCHEMA.to_owned(),
         fingerprint: stage.fingerprint()?,
@@ -114,6 +147,7 @@ fn measure(args: &LabArgs, chosen: Vec<Cell>) -> Result<Outcome> {
     };
     drop(stage);
     report(&result, json, page)?;
+    back?;
     Ok(match (complete, result.balances()) {
         (false, _) => Outcome::Interrupted,
         (true, false) => Outcome::Found,

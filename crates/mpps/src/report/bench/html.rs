@@ -221,6 +221,20 @@ mod tests {
     }
 
     #[test]
+    fn every_axis_has_its_unit_and_many_columns_fold() {
+        let result = fixture();
+        let page = page(&result, None);
+        for name in ["offered, Mpps</text>", "received, Mpps</text>"] {
+            assert_eq!(page.matches(name).count(), result.overload.len(), "{name}");
+        }
+        let axes = page.matches("<li class=\"scale\"").count();
+        let units =
+            page.matches("<span>Mpps</span>").count() + page.matches("<span>ns</span>").count();
+        assert!(axes > 0 && axes == units, "{axes} axes, {units} units");
+        crate::report::html::tests::many_columns_fold(&page);
+    }
+
+    #[test]
     fn an_unbalanced_ledger_is_red() {
         let mut result = fixture();
         result.rows.truncate(1);

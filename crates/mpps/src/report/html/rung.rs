@@ -1,6 +1,7 @@
 //! One rung's section: its breakdown, ledger, witnesses, threads, queues and CPUs.
 
 use super::ledger::{breakdown, equation, samples, witnesses};
+use crate::report::sender::verdict;
 use crate::report::{Shares, article, mpps, percent};
 use crate::result::{PathTaken, RungResult};
 use maud::{Markup, html};
@@ -33,6 +34,9 @@ fn measured(rung: &RungResult) -> Markup {
     html! {
         @if let Some(offered) = rung.offered_mpps_median {
             p { "Offered " b { (mpps(offered)) " Mpps" } (samples(&rung.mpps_samples)) "." }
+        }
+        @if let Some(sender) = &rung.sender {
+            p { "Sent by " b { (sender.name) } " (" (sender.why) "): " (verdict(sender)) "." }
         }
         @if let Some(limit) = &rung.limited_by {
             p { "Limited by " b { (limit.what) } ": " (limit.evidence) "." }

@@ -1,6 +1,6 @@
 //! What a load found, as one HTML file: no network, no script, no font of its own.
 
-use super::{equation, sentences};
+use super::{equation, manner, sentences};
 use crate::connections::{LOAD_SCHEMA, LoadAccount, LoadResult, Times};
 use crate::report::html::{document, fingerprint};
 use maud::{Markup, html};
@@ -8,7 +8,7 @@ use mpps_host::Grouped;
 
 /// The drawing, in its own units: its whole size, and the frame that the curves lie in.
 const WIDTH: f64 = 720.0;
-const HEIGHT: f64 = 320.0;
+const HEIGHT: f64 = 330.0;
 const LEFT: f64 = 70.0;
 const RIGHT: f64 = 700.0;
 const TOP: f64 = 20.0;
@@ -47,8 +47,8 @@ fn head(result: &LoadResult, title: &str) -> Markup {
             h1 { (title) }
             p.faint { (result.started) " · mpps " (result.version) " · " code { (result.command) } }
             p.placement {
-                (result.url) " at " (result.target) "; " (result.connections) " in flight, by "
-                (result.engine) " in " (result.threads) " threads"
+                (result.url) " at " (result.target) "; " (result.connections) " in flight, " (mode(result))
+                ", by " (result.engine) " in " (result.threads) @if result.threads == 1 { " thread" } @else { " threads" }
             }
             @if !result.complete { p { span.flag.bad { "interrupted: shorter than asked for" } } }
             p {
@@ -65,11 +65,22 @@ fn head(result: &LoadResult, title: &str) -> Markup {
     }
 }
 
+/// What was asked of the connections: without it no rate can be compared with another.
+fn mode(result: &LoadResult) -> String {
+    let asked = manner(result.requests_per_connection, result.rate);
+    let closed = match &*result.close {
+        "client" => "closed by this side",
+        "rst" => "closed by this side with a RST",
+        _ => "closed by the server",
+    };
+    format!("{asked}, {closed}")
+}
+
 fn rates(result: &LoadResult) -> Markup {
     let mebibytes = result.bytes_per_second / f64::from(1 << 20);
     html! {
         table.cards {
-            thead { tr { th { "Connections/s" } th { "Requests/s" } th { "MiB/s" } th { "Seconds" } } }
+            thead { tr { @for head in ["Connections/s", "Requests/s", "MiB/s", "Seconds"] { th.number { (head) } } } }
             tbody { tr {
                 td.number data-name="connections/s" { (format!("{:.0}", result.cps)) }
                 td.number data-name="requests/s" { (format!("{:.0}", result.requests_per_second)) }
@@ -94,15 +105,16 @@ fn latency(result: &LoadResult) -> Markup {
             span { svg height="14" aria-hidden="true" { line.series.(class) x1="0" x2="100%" y1="50%" y2="50%" {} } (name) }
         } }
         figure {
-            svg.curve viewBox={ "0 0 " (WIDTH) " " (HEIGHT) } role="img" aria-label="latency by percentage of the requests" {
+            svg.curve.latency viewBox={ "0 0 " (WIDTH) " " (HEIGHT) } role="img" aria-label="latency by percentage of the requests" {
                 @for tick in scale.ticks() {
                     line.guide x1=(LEFT) x2=(RIGHT) y1=(scale.y(tick)) y2=(scale.y(tick)) {}
                     text x=(LEFT - 6.0) y=(scale.y(tick) + 4.0) text-anchor="end" { (tick_name(tick)) }
                 }
                 @for tick in TICKS {
                     line.guide x1=(x(tick)) x2=(x(tick)) y1=(TOP) y2=(BOTTOM) {}
-                    text x=(x(tick)) y=(BOTTOM + 18.0) text-anchor="middle" { (tick) " %" }
+                    text x=(x(tick)) y=(BOTTOM + 24.0) text-anchor=(if tick == 0.0 { "start" } else { "middle" }) { (tick) " %" }
                 }
+                text.faint x=(RIGHT) y=(BOTTOM + 54.0) text-anchor="end" { "of the requests took no longer" }
                 @for (class, _, times) in &all {
                     @if times.count > 0 { polyline.series.(class) points=(scale.line(times)) {} }
                 }
@@ -226,6 +238,20 @@ mod tests {
         assert!(!page.contains("<script"), "a script element came through");
         assert!(!page.contains("<img"), "an image element came through");
         assert!(page.matches("&lt;script&gt;").count() > 8);
+    }
+
+    #[test]
+    fn what_was_asked_is_told() {
+        let mut result = fixture();
+        (result.requests_per_connection, result.rate) = (Some(1), None);
+        (result.close, result.threads) = ("rst".to_owned(), 1);
+        let told =
+            "a connection per request, as fast as it goes, closed by this side with a RST, by";
+        assert!(page(&result).contains(told));
+        assert!(page(&result).contains(" in 1 thread<"));
+        (result.requests_per_connection, result.rate) = (Some(5), Some(1000.0));
+        assert!(page(&result).contains("5 requests per connection, 1000 requests/s, closed by"));
+        crate::report::html::tests::many_columns_fold(&page(&result));
     }
 
     #[test]

@@ -141,6 +141,31 @@ mod tests {
     }
 
     #[test]
+    fn every_cell_has_its_units_and_its_ledger() {
+        let result = fixture();
+        let page = page(&result, None);
+        for cell in &result.cells {
+            let Some(figures) = &cell.figures else {
+                continue;
+            };
+            // The first body of an experiment has bars, and the others a table.
+            let rate = super::super::per_second(figures.cps_median);
+            assert!(page.contains(&rate), "{rate}");
+            let cpu = format!("{:.1}", figures.cpu_us_per_connection_median);
+            assert!(page.contains(&cpu), "{cpu}");
+        }
+        let bars = page.matches("<rect class=\"napi\"").count()
+            - page.matches("its queue and soft").count();
+        assert!(bars > 0);
+        assert_eq!(page.matches("µs</b>").count(), bars);
+        assert_eq!(page.matches("/s</b>").count(), bars);
+        let ledgers = result.cells.iter().filter(|cell| cell.ledger.is_some());
+        let told = page.matches("<p class=\"equation\">").count();
+        assert_eq!(told, ledgers.count());
+        crate::report::html::tests::many_columns_fold(&page);
+    }
+
+    #[test]
     fn an_unbalanced_ledger_is_red() {
         let mut result = fixture();
         assert!(!page(&result, None).contains("flag bad"));

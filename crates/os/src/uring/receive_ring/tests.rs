@@ -122,6 +122,56 @@ fn looking_at_an_empty_ring_costs_no_call() {
 }
 
 #[test]
+fn a_batch_costs_a_sleeping_receiver_two_calls_at_most() {
+    let fixture = Fixture::new();
+    let Some(mut ring) = fixture.ring(256) else {
+        return;
+    };
+    let mut numbers = Vec::new();
+    fixture.send([0]);
+    receive(&mut ring, 128, LONG, &mut numbers);
+    let (before, mut batches) = (ring.calls(), 0);
+    for round in 0..100 {
+        // More than the kernel receives in a run.
+        fixture.send(round * 50..(round + 1) * 50);
+        while numbers.len() < (round as usize + 1) * 50 + 1 {
+            receive(&mut ring, 128, LONG, &mut numbers);
+            batches += 1;
+        }
+    }
+    let calls = ring.calls() - before;
+    assert!(calls <= 2 * batches, "{calls} calls, {batches} batches");
+}
+
+#[test]
+fn packets_gather_only_where_they_do_not_by_themselves() {
+    let mut gathering = Gathering::default();
+    // What a receiver did in forty sleeps that brought so many each, plainly or gathered.
+    let mut sleeps = |plain: usize, gathered: usize| -> Vec<bool> {
+        let sleep = |_| {
+            let gathers = gathering.begin();
+            gathering.brought(if gathers { gathered } else { plain });
+            gathers
+        };
+        (0..40).map(sleep).collect()
+    };
+    let gathers = |sleeps: Vec<bool>| sleeps.iter().filter(|gathers| **gathers).count();
+    assert_eq!(gathers(sleeps(1, 1)), 0);
+    assert_eq!(gathers(sleeps(MANY - 1, MANY - 1)), 0);
+    // One in sixteen looks whether that is still so; the first one knew of no traffic.
+    let often = sleeps(MANY, 2 * MANY);
+    assert_eq!(often[..2], [false, true]);
+    assert_eq!(gathers(often), 37);
+    // When whole runs come anyhow, the next look finds it out, and it stays so.
+    assert!(gathers(sleeps(RUN, RUN)) < 16);
+    assert_eq!(gathers(sleeps(RUN, RUN)), 0);
+    // A sleep in vain ends it.
+    assert!(gathers(sleeps(MANY, MANY)) > 30);
+    gathering.begin();
+    assert!(!gathering.begin());
+}
+
+#[test]
 fn another_thread_takes_over_and_nothing_is_lost() {
     let fixture = Fixture::new();
     let Some(mut ring) = fixture.ring(64) else {

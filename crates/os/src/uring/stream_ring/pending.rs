@@ -213,6 +213,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 256 }))]
+
         #[test]
         fn a_number_says_which_request_and_part(
             index in 0_u32..1 << INDEX_BITS, generation in any::<u32>(),

@@ -156,13 +156,9 @@ impl Exchange {
         if open.acknowledgement.is_some() {
             return self.part(open);
         }
-        open.ending = match open.connection.waits() {
-            Waits::Head => Ending::HeadTimeout,
-            Waits::Idle => Ending::IdleTimeout,
-            Waits::Send => Ending::SendTimeout,
-            // The reply is with the client, who was to close: it counts as what it was.
-            Waits::End => open.ending,
-        };
+        if let Some(ending) = open.connection.waits().ending_if_late() {
+            open.ending = ending;
+        }
         let step = open.connection.expire(&mut self.responder, self.now_ms);
         self.go(open, step)
     }
@@ -296,7 +292,7 @@ impl Exchange {
         open.ending = match step {
             // What was no request has its answer, which must not be overtaken by a RST.
             Step::Shutdown if outgoing.reply.status >= 400 => Ending::Refused,
-            _ if open.connection.waits() == Waits::End => Ending::Done,
+            _ if open.connection.waits().is_over() => Ending::Done,
             _ => Ending::Client,
         };
         // Whoever is to be closed as idle is looked at once more.

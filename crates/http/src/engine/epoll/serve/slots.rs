@@ -1,80 +1,69 @@
-//! The connections of one worker, each in a slot that is used again.
+//! The connections of one worker by the keys that the set tells: an event that is late must not be
+//! taken for one of the next connection in the same place.
 
-use super::exchange::Open;
+use crate::engine::places::Places;
 
-/// Open connections by number.
-#[derive(Default)]
-pub(super) struct Slots {
-    entries: Vec<Entry>,
-    free: Vec<u32>,
+/// Open connections by key.
+pub(super) struct Slots<T> {
+    places: Places<Keyed<T>>,
+    /// What the next key is told from earlier ones of its slot by. It comes again after 2^32
+    /// connections, and the events of a connection within one batch.
+    serial: u32,
 }
 
-struct Entry {
-    /// How often the slot was used, so that the key of one connection is not that of the next.
-    generation: u32,
-    open: Option<Open>,
+struct Keyed<T> {
+    serial: u32,
+    open: T,
 }
 
-impl Slots {
-    /// Puts a connection into the slot that became free last, whose memory is warm.
-    pub(super) fn insert(&mut self, open: Open) -> u64 {
-        let slot = self.free.pop().unwrap_or_else(|| {
-            self.entries.push(Entry {
-                generation: 0,
-                open: None,
-            });
-            // There are fewer descriptors than that in a process (fs.nr_open is a 32-bit number).
-            (self.entries.len() - 1) as u32
-        });
-        let entry = &mut self.entries[slot as usize];
-        entry.open = Some(open);
-        key(slot, entry.generation)
+impl<T> Slots<T> {
+    /// None yet.
+    pub(super) fn new() -> Self {
+        Self {
+            places: Places::new(),
+            serial: 0,
+        }
+    }
+
+    /// Puts a connection into a slot, and returns its key.
+    pub(super) fn insert(&mut self, open: T) -> u64 {
+        let serial = self.serial;
+        self.serial = serial.wrapping_add(1);
+        key(self.places.add(Keyed { serial, open }), serial)
     }
 
     /// The connection of a key, if it is still open.
     #[inline]
-    pub(super) fn find(&mut self, key: u64) -> Option<&mut Open> {
-        let entry = self.entries.get_mut(slot_of(key) as usize)?;
-        if entry.generation == generation_of(key) {
-            entry.open.as_mut()
-        } else {
-            None
-        }
+    pub(super) fn find(&mut self, key: u64) -> Option<&mut T> {
+        let keyed = self.places.get(slot_of(key))?;
+        (keyed.serial == serial_of(key)).then_some(&mut keyed.open)
     }
 
     /// Takes the connection of a key out.
-    pub(super) fn remove(&mut self, key: u64) -> Option<Open> {
-        let slot = slot_of(key);
-        let entry = self.entries.get_mut(slot as usize)?;
-        if entry.generation != generation_of(key) {
-            return None;
-        }
-        let open = entry.open.take()?;
-        entry.generation = entry.generation.wrapping_add(1);
-        self.free.push(slot);
-        Some(open)
+    pub(super) fn remove(&mut self, key: u64) -> Option<T> {
+        self.find(key)?;
+        self.places.remove(slot_of(key)).map(|keyed| keyed.open)
     }
 
     /// The key of the connection in a slot.
-    pub(super) fn key_of(&self, slot: u32) -> Option<u64> {
-        let entry = self.entries.get(slot as usize)?;
-        entry.open.as_ref().map(|_| key(slot, entry.generation))
+    pub(super) fn key_of(&mut self, slot: u32) -> Option<u64> {
+        let keyed = self.places.get(slot)?;
+        Some(key(slot, keyed.serial))
     }
 
     /// The keys of all.
-    pub(super) fn keys(&self) -> Vec<u64> {
-        (0..self.entries.len() as u32)
-            .filter_map(|slot| self.key_of(slot))
-            .collect()
+    pub(super) fn keys(&mut self) -> Vec<u64> {
+        let slots = self.places.numbers();
+        slots.iter().filter_map(|slot| self.key_of(*slot)).collect()
     }
 
     /// How many are open.
     pub(super) fn len(&self) -> usize {
-        self.entries.len() - self.free.len()
+        self.places.len()
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.len() == 0
+        self.places.is_empty()
     }
 }
 
@@ -83,28 +72,45 @@ pub(super) fn slot_of(key: u64) -> u32 {
     key as u32
 }
 
-fn generation_of(key: u64) -> u32 {
+fn serial_of(key: u64) -> u32 {
     (key >> 32) as u32
 }
 
-fn key(slot: u32, generation: u32) -> u64 {
+fn key(slot: u32, serial: u32) -> u64 {
     // Slots stay far below u32::MAX - 1, so that no key is that of the listener or the wake.
-    u64::from(generation) << 32 | u64::from(slot)
+    u64::from(serial) << 32 | u64::from(slot)
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::exchange::Open;
     use super::*;
 
     /// 10 000 idle connections are to stay far below 40 MiB.
     #[test]
     fn a_connection_that_is_idle_takes_little() {
-        assert!(size_of::<Entry>() <= 256, "{}", size_of::<Entry>());
+        let bytes = size_of::<Option<Keyed<Open>>>();
+        assert!(bytes <= 256, "{bytes}");
     }
 
     #[test]
-    fn a_key_names_slot_and_generation() {
+    fn a_key_names_slot_and_serial() {
         let key = key(7, u32::MAX);
-        assert_eq!((slot_of(key), generation_of(key)), (7, u32::MAX));
+        assert_eq!((slot_of(key), serial_of(key)), (7, u32::MAX));
+    }
+
+    #[test]
+    fn the_key_of_who_has_gone_finds_nobody() {
+        let mut slots = Slots::new();
+        slots.serial = u32::MAX;
+        let [first, other] = [slots.insert('a'), slots.insert('b')];
+        assert_eq!(slots.remove(first), Some('a'));
+        let next = slots.insert('c');
+        assert_eq!(slot_of(next), slot_of(first));
+        assert_eq!(slots.find(first), None);
+        assert_eq!(slots.remove(first), None);
+        assert_eq!(slots.find(next), Some(&mut 'c'));
+        assert_eq!(slots.keys(), [next, other]);
+        assert_eq!((slots.len(), slots.key_of(9)), (2, None));
     }
 }

@@ -116,8 +116,8 @@ fn drawing(curve: &OverloadCurve) -> Markup {
                     line.guide x1=(frame.x(tick)) x2=(frame.x(tick)) y1=(TOP) y2=(BOTTOM) {}
                     text x=(frame.x(tick)) y=(BOTTOM + 18.0) text-anchor="middle" { (tick_name(tick)) }
                 }
-                text.faint x=(RIGHT) y=(BOTTOM + 36.0) text-anchor="end" { "offered" }
-                text.faint x=(LEFT - 30.0) y=(TOP - 12.0) { "received" }
+                text.faint x=(RIGHT) y=(BOTTOM + 36.0) text-anchor="end" { "offered, Mpps" }
+                text.faint x=(LEFT - 30.0) y=(TOP - 12.0) { "received, Mpps" }
                 polyline.ideal points=(frame.line(ideal.into_iter())) {}
                 polyline.goodput points=(frame.line(measured.clone())) {}
                 @for (offered, goodput) in measured {

@@ -11,7 +11,7 @@ use maud::{Markup, html};
 pub(super) fn table(group: &Group<'_>) -> Markup {
     html! {
         h3 { (capital(group.heading)) }
-        table.cards.figures {
+        table.cards.figures.wide {
             thead {
                 tr {
                     th { "Path" }
@@ -45,7 +45,7 @@ fn line(row: &BenchRow, group: &Group<'_>) -> Markup {
     ];
     html! {
         tr {
-            td { a href={ "#" (anchor(row)) } { (name(row)) } }
+            td.name { a href={ "#" (anchor(row)) } { (name(row)) } }
             @for (what, figure) in figures {
                 td.number data-name=(what) { (figure.unwrap_or_else(|| "-".to_owned())) }
             }

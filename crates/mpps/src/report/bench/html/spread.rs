@@ -31,7 +31,7 @@ pub(super) fn section(rows: &[SpreadRow]) -> Markup {
                 @for row in of_sender().filter(|row| row.skipped.is_none()) { (bar(row, &scale)) }
                 (axis(&scale, "Mpps"))
             }
-            table.cards.figures {
+            table.cards.figures.wide {
                 thead { tr {
                     th { "Path" } th.number { "Queues" } th { "On CPUs" } th.number { "Mpps" }
                     th.number { "Of offered" } th.number { "Each queue" } th.number { "NAPI ns" }
@@ -81,7 +81,7 @@ fn line(row: &SpreadRow) -> Markup {
     let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
     html! {
         tr {
-            td { b { (title(&row.path, &row.variant)) } " " span.faint { (row.mode) } }
+            td { b.name { (title(&row.path, &row.variant)) } " " span.faint { (row.mode) } }
             td.number data-name="queues" { (row.queues) }
             @if let Some(why) = &row.skipped {
                 td colspan="7" { "skipped: " (why) }

@@ -48,7 +48,7 @@ fn cost(cell: &TcpCell, figures: &TcpFigures, base: Option<&TcpFigures>, scale: 
             }
             span.figure.number {
                 b { (microseconds(all)) }
-                @if let Some(base) = base { span.faint { (times(all, base.cpu_us_per_connection_median)) " base" } }
+                @if let Some(base) = base { span.faint { (times(all, base.cpu_us_per_connection_median)) " " (against(cell)) } }
             }
         }
     }
@@ -87,11 +87,16 @@ fn rate(cell: &TcpCell, figures: &TcpFigures, base: Option<&TcpFigures>, scale: 
                 @if let Some(extremes) = extremes(&figures.cps_samples) { (whisker(extremes, scale)) }
             }
             span.figure.number {
-                b { (per_second(figures.cps_median)) }
-                @if let Some(base) = base { span.faint { (times(figures.cps_median, base.cps_median)) " base" } }
+                b { (per_second(figures.cps_median)) "/s" }
+                @if let Some(base) = base { span.faint { (times(figures.cps_median, base.cps_median)) " " (against(cell)) } }
             }
         }
     }
+}
+
+/// What a cell is measured against: the first experiment's base is the step without moderation.
+fn against(cell: &TcpCell) -> &'static str {
+    if cell.experiment == 1 { "off" } else { "base" }
 }
 
 fn left_out(cells: &[&TcpCell]) -> Markup {

@@ -11,7 +11,7 @@ use maud::{Markup, html};
 pub(super) fn figures(group: &Group<'_>) -> Markup {
     html! {
         h3 { "Every figure" }
-        table.cards.figures {
+        table.cards.figures.wide {
             thead {
                 tr {
                     th { "Server, step" }
@@ -62,12 +62,12 @@ fn line(name: &str, cell: &TcpCell, figures: &TcpFigures, base: Option<&TcpFigur
     ];
     html! {
         tr {
-            td { (name) " " (cell.step) }
+            td.name { (name) " " (cell.step) }
             @for (what, figure) in columns {
                 td.number data-name=(what) { (figure.unwrap_or_else(|| "-".to_owned())) }
             }
-            td { (figures.limited_by) }
-            td.faint { (cell.paper.as_deref().unwrap_or("")) }
+            td data-name="limited by" { (figures.limited_by) }
+            @if let Some(paper) = &cell.paper { td.faint data-name="paper, 2014" { (paper) } } @else { td {} }
         }
     }
 }
@@ -116,7 +116,7 @@ fn names<'a>(groups: &[&'a Group<'_>]) -> Vec<(&'a str, &'a str)> {
 fn by_body(groups: &[&Group<'_>], name: &str, step: &str, show: Show) -> Markup {
     html! {
         tr {
-            td { (name) " " (step) }
+            td.name { (name) " " (step) }
             @for group in groups {
                 @let cells = group.servers.iter().find(|(server, _)| *server == name).map(|(_, cells)| cells);
                 @let cell = cells.and_then(|cells| cells.iter().find(|cell| cell.step == step));

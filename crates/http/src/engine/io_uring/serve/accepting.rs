@@ -1,0 +1,147 @@
+//! Taking connections: by a request that stands, or by one for each, and what is done when slots or
+//! descriptors have run out.
+
+use super::{ACCEPT, Loop};
+use crate::engine::io_uring::client::Client;
+use crate::serve::{Ending, Stage};
+use mpps_os::tcp;
+use mpps_os::uring::{Accepting, Placement, Socket};
+use mpps_os::wake::Wake;
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::OwnedFd;
+
+/// How long to wait before accepting again when descriptors had run out.
+const ACCEPT_PAUSE_MS: u64 = 100;
+
+impl Loop {
+    /// Has one request that accepts with the kernel.
+    pub(super) fn accept_on(&mut self) {
+        if self.accept.is_some() || self.stage != Stage::Running || self.now_ms < self.accept_at_ms
+        {
+            return;
+        }
+        let peer = self.worker.peers.needs_address();
+        let accepting = Accepting {
+            // A standing request tells no addresses.
+            multishot: self.events && !peer,
+            peer,
+        };
+        let placement = match self.fds {
+            true => Placement::Chosen,
+            false => Placement::Ordinary,
+        };
+        let listener = &self.listener;
+        self.accept = Some(self.ring.accept(ACCEPT, listener, placement, accepting));
+    }
+
+    pub(super) fn not_accepted(&mut self, error: &io::Error) {
+        // What is cancelled, or accepted by nobody any more, is the drain's doing.
+        if self.stage != Stage::Running {
+            return;
+        }
+        let pause_ends_ms = self.now_ms + ACCEPT_PAUSE_MS;
+        if error.kind() == io::ErrorKind::InvalidInput {
+            // Another worker of this listener has begun to drain, and has ended it.
+            self.accept_at_ms = pause_ends_ms;
+            return;
+        }
+        self.counters.accept_errors += 1;
+        // Other errors are those of one connection, and say nothing of the next one.
+        if tcp::ran_out(error) {
+            if is_dropped(error, self.ring.open_slots(), self.slots) {
+                self.counters.accept();
+                self.counters.end(Ending::NoDescriptor);
+            } else {
+                self.shed();
+            }
+            self.accept_at_ms = pause_ends_ms;
+        }
+    }
+
+    /// Slots or descriptors ran out, and the kernel keeps what waits: one connection is taken with
+    /// the reserve and closed, so that its client learns of it.
+    fn shed(&mut self) {
+        if self.reserve.take().is_some()
+            && let Ok(stream) = self.worker.listener.accept()
+        {
+            self.counters.accept();
+            self.counters.end(Ending::NoDescriptor);
+            drop(stream);
+        }
+        self.reserve = Wake::new().ok();
+    }
+
+    /// A connection has come.
+    pub(super) fn admit(&mut self, socket: Socket, address: Option<IpAddr>) {
+        self.counters.accept();
+        let admitted = self.worker.peers.admit(address);
+        let slot = self.clients.add(Client::new(socket, address, self.now_ms));
+        if let Err(ending) = admitted {
+            let Some(client) = self.clients.get(slot) else {
+                return;
+            };
+            client.is_admitted = false;
+            return self.close(slot, ending);
+        }
+        if self.stage == Stage::Stopped {
+            return self.close(slot, Ending::Drained);
+        }
+        self.arm(slot);
+        self.receive(slot);
+    }
+
+    /// Takes what waits in the listener, which is as many at most as there may be connections, or
+    /// the rest is over the limit anyhow.
+    pub(super) fn accept_the_rest(&mut self) {
+        for _ in 0..self.worker.limits.connections {
+            let listener = &self.worker.listener;
+            let accepted = match self.worker.peers.needs_address() {
+                true => listener
+                    .accept_from()
+                    .map(|(stream, ip)| (stream, Some(ip))),
+                false => listener.accept().map(|stream| (stream, None)),
+            };
+            match accepted {
+                Ok((stream, ip)) => self.admit(Socket::from(OwnedFd::from(stream)), ip),
+                // Nobody waits; or another worker has ended the listener.
+                Err(error)
+                    if tcp::would_block(&error) || error.kind() == io::ErrorKind::InvalidInput =>
+                {
+                    return;
+                }
+                Err(error) => {
+                    self.counters.accept_errors += 1;
+                    if tcp::ran_out(&error) {
+                        self.shed();
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Whether the connection of a failed accept is lost, and not still waiting in the listener, so that
+/// it must be counted now. Into a slot, a connection is accepted first, and dropped with `ENFILE` if
+/// there is none (`io_accept`, io_uring/net.c). The same error comes before a connection was taken
+/// where all files of the host are open (fs.file-max; `do_accept`, net/socket.c): there are slots
+/// then, unless both ran out at once.
+fn is_dropped(error: &io::Error, open_slots: usize, slots: usize) -> bool {
+    slots > 0 && open_slots >= slots && error.raw_os_error() == Some(libc::ENFILE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_is_lost_for_want_of_a_slot_and_not_for_want_of_a_file() {
+        let [no_file, no_descriptor] =
+            [libc::ENFILE, libc::EMFILE].map(io::Error::from_raw_os_error);
+        assert!(is_dropped(&no_file, 8, 8));
+        // It waits in the listener still, and is counted when it is taken.
+        assert!(!is_dropped(&no_file, 7, 8));
+        assert!(!is_dropped(&no_descriptor, 8, 8));
+        assert!(!is_dropped(&no_file, 0, 0), "without slots");
+    }
+}
