@@ -57,8 +57,6 @@ class Server:
 
     def end(self):
         self.process.send_signal(signal.SIGTERM)
-        time.sleep(0.1)
-        self.process.send_signal(signal.SIGTERM)
         return self.process.communicate(timeout=30)[0]
 
 

@@ -205,6 +205,19 @@ const NOT_BEGUN: [&str; 3] = ["no_port", "no_descriptor", "unreachable"];
 /// Failures before the server's kernel had a connection.
 const NOT_MADE: [&str; 3] = ["refused", "reset_connecting", "timed_out_connecting"];
 
+/// Connections that the server's host took, less those that it made to itself: Apache connects to
+/// its own port to wake a process that is to end.
+fn taken_from_the_load(served: &Delta) -> (Option<i64>, &'static str) {
+    let taken = served.snmp("Tcp.PassiveOpens");
+    match served.snmp("Tcp.ActiveOpens").unwrap_or(0) {
+        0 => (taken, "server's host Tcp.PassiveOpens"),
+        own => (
+            taken.map(|taken| taken - own),
+            "server's host Tcp.PassiveOpens - Tcp.ActiveOpens",
+        ),
+    }
+}
+
 /// Where the connections went, with what the two kernels counted of them.
 fn ledger(report: &LoadReport, sent: &Delta, served: &Delta) -> ConnectionLedger {
     let mut ledger =
@@ -220,34 +233,20 @@ fn ledger(report: &LoadReport, sent: &Delta, served: &Delta) -> ConnectionLedger
     let made = begun.saturating_sub(failed(&NOT_MADE));
     // Of a connection that the end of the load cut off nobody knows how far it had come.
     let is_known = failed(&[ABORTED_AT_END]) == 0;
-    for (about, source, expected, delta, name) in [
-        (
-            "connections begun",
-            "load's host Tcp.ActiveOpens",
-            begun,
-            sent,
-            "Tcp.ActiveOpens",
-        ),
-        (
-            "connections made",
-            "server's host Tcp.PassiveOpens",
-            made,
-            served,
-            "Tcp.PassiveOpens",
-        ),
-    ] {
-        let Some(count) = delta.snmp(name) else {
-            continue;
-        };
-        if name == "Tcp.PassiveOpens" && !is_known {
-            continue;
-        }
-        ledger.witnesses.push(Witness {
+    let mut bears_witness = |about: &str, source: &str, expected, count: Option<i64>| {
+        ledger.witnesses.extend(count.map(|count| Witness {
             about: about.to_owned(),
             source: source.to_owned(),
             ledger: expected,
             witness: u64::try_from(count).unwrap_or(0),
-        });
+        }));
+    };
+    let count = sent.snmp("Tcp.ActiveOpens");
+    let source = "load's host Tcp.ActiveOpens";
+    bears_witness("connections begun", source, begun, count);
+    if is_known {
+        let (count, source) = taken_from_the_load(served);
+        bears_witness("connections made", source, made, count);
     }
     for (host, delta) in [("load", sent), ("server", served)] {
         for (name, count) in delta.tcp_trouble() {

@@ -76,6 +76,8 @@ struct Gathering {
     plain: usize,
     /// Sleeps since that one.
     gathered: u32,
+    /// True until a call brings what a sleep let come.
+    slept: bool,
 }
 
 impl Gathering {
@@ -84,13 +86,15 @@ impl Gathering {
         let last = mem::take(&mut self.last);
         let gathers = last >= MANY && self.plain < RUN && self.gathered < GATHERINGS;
         self.gathered = if gathers { self.gathered + 1 } else { 0 };
+        self.slept = true;
         gathers
     }
 
     /// A call brought so many datagrams.
     fn brought(&mut self, datagrams: usize) {
         self.last = datagrams;
-        if self.gathered == 0 {
+        // What comes without a sleep was left by an earlier one, and tells nothing of it.
+        if mem::take(&mut self.slept) && self.gathered == 0 {
             self.plain = datagrams;
         }
     }
@@ -279,6 +283,8 @@ impl ReceiveRing {
         }
         let polls = self.busy_poll.is_some().then_some(Duration::ZERO);
         if let Some(time) = wait.or(polls)
+            // An error that came behind datagrams is told before anything is waited for.
+            && self.failed.is_none()
             && self.kept.is_empty()
             && self.ring.completed() == 0
             && self.sleep(time)?
@@ -343,7 +349,8 @@ impl ReceiveRing {
             Err(error) if error.raw_os_error() == Some(libc::EEXIST) => {
                 self.renew().map_err(|error| error.source)?;
                 self.arm();
-                let want = if self.kept.is_empty() { want } else { 0 };
+                // The new ring has no time after which less than many are enough.
+                let want = if self.kept.is_empty() { want.min(1) } else { 0 };
                 self.ring.enter(want, timeout)
             }
             // Whatever came before the signal is there to be told.

@@ -172,6 +172,15 @@ fn packets_gather_only_where_they_do_not_by_themselves() {
 }
 
 #[test]
+fn what_a_sleep_left_over_tells_nothing_of_sleeps() {
+    let mut gathering = Gathering::default();
+    assert!(!gathering.begin());
+    gathering.brought(2 * RUN);
+    gathering.brought(MANY);
+    assert!(!gathering.begin());
+}
+
+#[test]
 fn another_thread_takes_over_and_nothing_is_lost() {
     let fixture = Fixture::new();
     let Some(mut ring) = fixture.ring(64) else {
