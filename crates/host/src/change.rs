@@ -22,7 +22,7 @@ use crate::{Error, Result};
 
 /// A kind of change that is written down before it is made; a value is the plan of one.
 pub trait Change:
-    Clone + fmt::Debug + Serialize + DeserializeOwned + Send + Sync + 'static
+    Clone + PartialEq + fmt::Debug + Serialize + DeserializeOwned + Send + Sync + 'static
 {
     /// What it is called in a sentence: `a carve-out`.
     const WHAT: &'static str;

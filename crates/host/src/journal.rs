@@ -252,30 +252,47 @@ impl Journal {
         }
     }
 
-    /// All journals of a kind of change in these directories.
-    pub(crate) fn list_of<C: Change>(directories: &[PathBuf]) -> Vec<Self> {
-        let is_kind = |journal: &Self| {
-            let name = journal.path.file_name().and_then(|name| name.to_str());
-            name.is_some_and(|name| name.starts_with(C::FILES))
-        };
-        Self::list(directories)
-            .into_iter()
-            .filter(is_kind)
-            .collect()
+    /// All journals in these directories, and the refusals of directories that are there.
+    pub(crate) fn find(directories: &[PathBuf]) -> (Vec<Self>, Vec<Error>) {
+        let (mut found, mut refused) = (Vec::new(), Vec::new());
+        for directory in directories {
+            match names(directory) {
+                Ok(paths) => found.extend(paths.into_iter().map(|path| Self { path })),
+                // Nobody has changed anything yet.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => {
+                    refused.push(Refusal::new("open", directory.display(), error).into());
+                }
+            }
+        }
+        found.sort_by(|a, b| a.path.cmp(&b.path));
+        (found, refused)
     }
 
-    /// All journals in these directories.
+    /// The same in a test, where no directory refuses.
+    #[cfg(test)]
     pub(crate) fn list(directories: &[PathBuf]) -> Vec<Self> {
-        let mut found: Vec<Self> = directories
-            .iter()
-            .filter_map(|directory| fs::read_dir(directory).ok())
-            .flatten()
-            .filter_map(|entry| Some(entry.ok()?.path()))
-            .filter(|path| path.extension().is_some_and(|end| end == "json"))
-            .map(|path| Self { path })
-            .collect();
-        found.sort_by(|a, b| a.path.cmp(&b.path));
+        let (found, refused) = Self::find(directories);
+        assert!(refused.is_empty(), "{refused:?}");
         found
+    }
+
+    /// Whether this is the journal of such a change, by its name.
+    pub(crate) fn is_of<C: Change>(&self) -> bool {
+        let name = self.path.file_name().and_then(|name| name.to_str());
+        name.is_some_and(|name| name.starts_with(C::FILES))
+    }
+
+    /// Keeps every other `mpps undo` off the journals beside this one, until the file is closed.
+    ///
+    /// # Errors
+    /// The refusal of the file system.
+    pub(crate) fn lock(&self) -> Result<File> {
+        let directory = self.directory();
+        let file = File::open(directory)
+            .map_err(|source| Refusal::new("open", directory.display(), source))?;
+        mpps_os::file::lock(&file, directory)?;
+        Ok(file)
     }
 
     /// Where the file is.
@@ -283,9 +300,13 @@ impl Journal {
         &self.path
     }
 
+    fn directory(&self) -> &Path {
+        self.path.parent().unwrap_or(Path::new("/"))
+    }
+
     /// Makes a new or removed name last, which flushing the file does not (`fsync(2)`).
     fn flush_directory(&self) -> Result<(), Refusal> {
-        let directory = self.path.parent().unwrap_or(Path::new("/"));
+        let directory = self.directory();
         File::open(directory)
             .and_then(|directory| directory.sync_all())
             .map_err(|source| Refusal::new("fsync", directory.display(), source))
@@ -366,6 +387,16 @@ fn pid_namespace(root: &Root) -> Result<u64> {
     Ok(status.ino())
 }
 
+/// The paths of what a directory has that is named as journals are.
+fn names(directory: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut paths = Vec::new();
+    for entry in fs::read_dir(directory)? {
+        paths.push(entry?.path());
+    }
+    paths.retain(|path| path.extension().is_some_and(|end| end == "json"));
+    Ok(paths)
+}
+
 /// The user as whom this process acts (`Uid:` in `proc_pid_status(5)`, second column).
 fn user_from(root: &Root) -> Result<u32> {
     let file = "proc/self/status";
@@ -429,6 +460,22 @@ mod tests {
         assert!(journal.path().starts_with(&directories[1]));
         let error = Journal::create(&directories[..1], &record(2)).expect_err("no room");
         assert!(error.to_string().contains("file/mpps"), "{error}");
+    }
+
+    #[test]
+    fn a_directory_that_cannot_be_listed_is_told_and_one_that_is_not_there_is_not() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let file = directory.path().join("file");
+        fs::write(&file, "").expect("written");
+        let own = directory.path().join("mpps");
+        let made = Journal::create(std::slice::from_ref(&own), &record(1)).expect("made");
+        let nowhere = directory.path().join("nowhere");
+        // Root may list what is forbidden, but nobody a file.
+        let (found, refused) = Journal::find(&[nowhere, file.clone(), own]);
+        assert_eq!(found, [made]);
+        assert_eq!(refused.len(), 1, "{refused:?}");
+        let text = refused[0].to_string();
+        assert!(text.contains(&file.display().to_string()), "{text}");
     }
 
     #[test]

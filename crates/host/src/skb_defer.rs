@@ -81,12 +81,18 @@ impl Change for SkbDeferPlan {
         Ok(lists.limit()?.map(|_| SKB_DEFER_MAX.to_owned()))
     }
 
+    /// What would refuse to put it back refuses here, where nothing is changed yet.
     fn prepare(&mut self, _step: usize, lists: &dyn DeferLists) -> Result<()> {
-        if lists.limit()?.as_deref() == Some(&*self.was.to_string()) {
-            return Ok(());
+        if lists.limit()?.as_deref() != Some(&*self.was.to_string()) {
+            let why = "somebody changed it just now";
+            return Err(Error::impossible(SKB_DEFER_MAX, why, "try again"));
         }
-        let why = "somebody changed it just now";
-        Err(Error::impossible(SKB_DEFER_MAX, why, "try again"))
+        lists.set_limit(self.was)?;
+        lists.wake().map_err(|refusal| {
+            let why = format!("its lists could not be woken afterwards ({refusal})");
+            let remedy = "this needs every CPU, and so no cpuset, and the loopback interface up";
+            Error::impossible(SKB_DEFER_MAX, why, remedy)
+        })
     }
 
     fn take(&mut self, _step: usize, lists: &dyn DeferLists) -> Result<()> {
@@ -132,8 +138,9 @@ impl SkbDefer {
     /// Switches the lists off, in the initial network namespace, where it must also end.
     ///
     /// # Errors
-    /// [`Error::Impossible`] where another process has it changed, or it has changed since it was
-    /// planned; [`Error::Kernel`] for a refusal, also of the journal's file; [`Error::PutBack`].
+    /// [`Error::Impossible`] where another process has it changed, it has changed since it was
+    /// planned, or the lists could not be woken afterwards; [`Error::Kernel`] for a refusal, also
+    /// of the journal's file; [`Error::PutBack`].
     pub fn apply(plan: &SkbDeferPlan) -> Result<Self> {
         Made::apply(plan, SkbDeferPlan::kernel(), &journal::directories()).map(Self)
     }

@@ -15,7 +15,7 @@ mod undo;
 use crate::args::{Cli, Subcommands};
 use crate::failure;
 use crate::output::{self, Stream};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use clap::Parser;
 use clap::error::ErrorKind;
 use mpps_host::{Fingerprint, Snapshot};
@@ -75,6 +75,32 @@ pub fn main() -> ExitCode {
             let _ = output::line(Stream::Err, &format!("mpps: {}", failure::explain(&error)));
             ExitCode::from(2)
         }
+    }
+}
+
+/// What could not be put back, as an error: how each step went is told already.
+fn put_back(outcomes: &[mpps_host::Outcome], option: &str) -> Result<()> {
+    let failed = outcomes.iter().filter(|outcome| !outcome.finished());
+    let failed: Vec<String> = failed.map(ToString::to_string).collect();
+    ensure!(
+        failed.is_empty(),
+        "{option}: {}; `mpps undo` tries again",
+        failed.join("; ")
+    );
+    Ok(())
+}
+
+/// How a run ended that changed the host: what was not put back is told whatever else went wrong.
+fn ended<T>(ended: Result<T>, back: Result<()>) -> Result<T> {
+    let Err(rest) = back else {
+        return ended;
+    };
+    match ended {
+        // A closed pipe is no failure of its own, and would end with status 0.
+        Err(failure) if !failure.downcast_ref().is_some_and(output::is_closed) => {
+            Err(failure.context(format!("{rest:#}")))
+        }
+        _ => Err(rest),
     }
 }
 
@@ -154,4 +180,44 @@ fn snapshot() -> Result<Snapshot> {
     let links = mpps_os::netlink::link::list()?;
     let names: Vec<&str> = links.iter().map(|link| link.name.as_str()).collect();
     Ok(Snapshot::take(&names)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use anyhow::anyhow;
+    use mpps_host::Undone;
+    use std::io;
+
+    fn outcome(result: Undone) -> mpps_host::Outcome {
+        let step = "a step".to_owned();
+        mpps_host::Outcome { step, result }
+    }
+
+    #[test]
+    fn what_is_left_to_do_is_an_error_that_names_what_helps() {
+        let changed = outcome(Undone::Changed("it is 9".to_owned()));
+        let done = [outcome(Undone::Restored), changed];
+        put_back(&done, "--moderation").expect("nothing is left to do");
+        let failed = outcome(Undone::Failed("no such device".to_owned()));
+        let error = put_back(&[failed], "--moderation").expect_err("one is left");
+        let text = error.to_string();
+        for word in ["--moderation", "a step", "no such device", "`mpps undo`"] {
+            assert!(text.contains(word), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_was_not_put_back_is_told_whatever_else_went_wrong() {
+        let is_closed = |error: &anyhow::Error| error.downcast_ref().is_some_and(output::is_closed);
+        let back = || Err(anyhow!("not undone"));
+        assert_eq!(ended(Ok(1), Ok(())).expect("fine"), 1);
+        ended(Err::<(), _>(anyhow!("x")), Ok(())).expect_err("the failure");
+        ended(Ok(1), back()).expect_err("not put back");
+        let pipe = || io::Error::from(io::ErrorKind::BrokenPipe);
+        let error = ended(Err::<(), _>(pipe().into()), back()).expect_err("not put back");
+        assert!(!is_closed(&error), "{error:#}");
+        let error = ended(Err::<(), _>(anyhow!("a failure")), back()).expect_err("both");
+        assert_eq!(format!("{error:#}"), "not undone: a failure");
+    }
 }

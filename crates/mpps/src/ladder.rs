@@ -2,6 +2,7 @@
 //! hosts inside this machine.
 
 mod climb;
+mod climbed;
 mod experiment;
 mod layout;
 mod limit;

@@ -26,6 +26,21 @@ pub(crate) fn line(stream: Stream, text: &str) -> io::Result<()> {
     }
 }
 
+/// Writes bytes as they are.
+///
+/// # Errors
+/// As for [`line()`].
+pub(crate) fn bytes(stream: Stream, bytes: &[u8]) -> io::Result<()> {
+    match stream {
+        Stream::Out => {
+            let mut out = io::stdout().lock();
+            out.write_all(bytes)?;
+            out.flush()
+        }
+        Stream::Err => io::stderr().lock().write_all(bytes),
+    }
+}
+
 /// The text with a blank for each control character: what comes from a file or from elsewhere must
 /// not steer the terminal, nor end the line.
 pub(crate) fn printable(text: &str) -> String {

@@ -111,6 +111,11 @@ pub struct RungSender {
     /// The plainest sender that did outrun this receiver when it was tried, if this one does not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub would_outrun: Option<String>,
+    /// True if no stronger sender was left untried: this one outran the receiver, or one was found
+    /// that does, or none does. False if the run ended before, or if a trial failed; also in files
+    /// of versions that did not say.
+    #[serde(default)]
+    pub search_complete: bool,
     /// Senders that were tried on this rung, in this order; empty if the first one was enough.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tried: Vec<SenderTrial>,

@@ -3,16 +3,41 @@
 mod common;
 
 use common::{Ended, Need, Test, mpps, run};
+use libtest_mimic::Arguments;
 use mpps_os::namespace::NetNamespace;
 use serde_json::{Value, json};
 use std::fs;
+use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use tempfile::TempDir;
 
 fn main() -> ExitCode {
     let namespaces = common::become_able();
-    common::run_tests(TESTS, &namespaces, 1).exit_code()
+    let hidden = hidden();
+    let mut trials = Vec::new();
+    for (tests, obstacle) in [(TESTS, None), (UNDO, hidden)] {
+        for (name, need, test) in tests {
+            let obstacle = match need {
+                Need::Namespace => namespaces.clone().err().or(obstacle.clone()),
+                _ => obstacle.clone(),
+            };
+            let name = (*name).to_owned();
+            trials.push(common::trial(name, obstacle, move || {
+                common::undisturbed(*test);
+            }));
+        }
+    }
+    let mut arguments = Arguments::from_args();
+    arguments.test_threads = Some(1);
+    libtest_mimic::run(&arguments, trials).exit_code()
+}
+
+/// Why `mpps undo` ends with status 2 whatever it finds: root has its journals where this user may
+/// not look.
+fn hidden() -> Option<String> {
+    let error = fs::read_dir("/run/mpps").err()?;
+    (error.kind() != ErrorKind::NotFound).then(|| format!("/run/mpps: {error}"))
 }
 
 const TESTS: &[Test] = &[
@@ -37,6 +62,10 @@ const TESTS: &[Test] = &[
         Need::Namespace,
         the_veth_of_a_namespace_is_judged,
     ),
+];
+
+/// Of `mpps undo`.
+const UNDO: &[Test] = &[
     (
         "what_a_dead_run_left_is_undone_once",
         Need::Nothing,
@@ -66,6 +95,21 @@ const TESTS: &[Test] = &[
         "a_foreign_file_is_an_error",
         Need::Nothing,
         a_foreign_file_is_an_error,
+    ),
+    (
+        "a_run_that_changed_nothing_is_told_and_forgotten",
+        Need::Nothing,
+        a_run_that_changed_nothing_is_told_and_forgotten,
+    ),
+    (
+        "a_directory_that_cannot_be_listed_is_an_error",
+        Need::Nothing,
+        a_directory_that_cannot_be_listed_is_an_error,
+    ),
+    (
+        "a_closed_pipe_does_not_stop_it",
+        Need::Nothing,
+        a_closed_pipe_does_not_stop_it,
     ),
 ];
 
@@ -293,6 +337,43 @@ fn a_setting_of_the_machine_is_looked_for_where_it_was() {
         "{undone:#?}"
     );
     assert!(!path.exists());
+}
+
+fn a_run_that_changed_nothing_is_told_and_forgotten() {
+    let (directory, path) = journal(here(), 99_999, owner(false));
+    let text = fs::read_to_string(&path).expect("readable");
+    fs::write(&path, text.replace(r#""begun":1"#, r#""begun":0"#)).expect("written");
+    let undone = undo(&directory, &[]).fine();
+    assert!(
+        undone.out.contains("nothing had been changed"),
+        "{undone:#?}"
+    );
+    assert!(!path.exists());
+}
+
+/// Root may list what is forbidden, but nobody a file.
+fn a_directory_that_cannot_be_listed_is_an_error() {
+    let directory = tempfile::tempdir().expect("a directory");
+    fs::write(directory.path().join("mpps"), "").expect("written");
+    let ended = undo(&directory, &[]);
+    assert_eq!(ended.code(), 2, "{ended:#?}");
+    assert!(!ended.out.contains("nothing to undo"), "{ended:#?}");
+    let told = ended.err.matches("/mpps: Not a directory").count();
+    assert_eq!(told, 1, "{ended:#?}");
+}
+
+/// What nobody reads does not keep the second journal from being undone.
+fn a_closed_pipe_does_not_stop_it() {
+    let (directory, first) = journal(here(), 99_999, owner(false));
+    let second = first.with_file_name("carve-out-1-2.json");
+    fs::copy(&first, &second).expect("copied");
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    let mut command = mpps(&["undo"]);
+    command.env("XDG_RUNTIME_DIR", directory.path());
+    let status = command.stdout(writer).status().expect("it starts");
+    assert!(status.success(), "{status}");
+    assert!(!first.exists() && !second.exists());
 }
 
 fn a_foreign_file_is_an_error() {

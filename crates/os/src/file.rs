@@ -1,8 +1,8 @@
-//! Files below a directory, and nothing outside of it.
+//! Files below a directory and nothing outside of it, and files that one program has at a time.
 
 use crate::{Error, Result};
-use rustix::fs::{Mode, OFlags, ResolveFlags};
-use rustix::io::Errno;
+use rustix::fs::{FlockOperation, Mode, OFlags, ResolveFlags};
+use rustix::io::{Errno, retry_on_intr};
 use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -78,4 +78,34 @@ pub fn is_absent(error: &Error) -> bool {
         ]
         .contains(&errno)
     })
+}
+
+/// Waits until no other program has this file or directory locked, and locks it until it is closed
+/// (`flock(2)`).
+///
+/// # Errors
+/// `ENOLCK`; `EBADF` on a network file system that locks only what is open for writing.
+pub fn lock(file: &File, path: &Path) -> Result<()> {
+    retry_on_intr(|| rustix::fs::flock(file, FlockOperation::LockExclusive))
+        .map_err(|errno| Error::new("flock", path.display(), errno.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_lasts_until_its_file_is_closed() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
+        let [first, second] = [0; 2].map(|_| File::open(&path).expect("it is there"));
+        let is_free = |file: &File| {
+            let tried = rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive);
+            tried != Err(Errno::WOULDBLOCK)
+        };
+        lock(&first, &path).expect("nobody has it");
+        assert!(!is_free(&second));
+        drop(first);
+        // A child that another test starts may have it for a moment longer.
+        lock(&second, &path).expect("it is free again");
+    }
 }

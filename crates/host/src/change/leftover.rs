@@ -2,7 +2,9 @@
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+#[cfg(test)]
+use std::path::PathBuf;
 
 use mpps_os::namespace::NetNamespace;
 
@@ -37,32 +39,38 @@ pub trait Left {
     /// Where its file is.
     fn path(&self) -> &Path;
     /// Puts back what the journal says, if its process is dead; nothing otherwise. To be called in
-    /// the change's network namespace. The journal goes away unless a step failed.
+    /// the change's network namespace. The journal goes away unless a step failed. No outcome at
+    /// all if no step was begun, or somebody else has undone them since the journal was read.
     fn undo_here(&self) -> Vec<Outcome>;
     /// The same in the change's network namespace, if a process or a name still holds it.
     fn undo_there(&self) -> Vec<Outcome>;
 }
 
-/// All journals of this user, and the files that could not be read as such.
+/// All journals of this user, and the files and directories that could not be read as such.
 pub fn leftovers() -> (Vec<Box<dyn Left>>, Vec<Error>) {
-    fn add<C: Change>(found: &mut Vec<Box<dyn Left>>, unreadable: &mut Vec<Error>) {
-        let (journals, others) = Leftover::<C>::list_in(&journal::directories());
-        found.extend(journals.into_iter().map(|left| Box::new(left) as Box<_>));
-        unreadable.extend(others);
+    fn add<C: Change>(journals: &[Journal], all: &mut (Vec<Box<dyn Left>>, Vec<Error>)) {
+        let (found, unreadable) = Leftover::<C>::among(journals);
+        all.0
+            .extend(found.into_iter().map(|left| Box::new(left) as Box<_>));
+        all.1.extend(unreadable);
     }
-    let (mut found, mut unreadable) = (Vec::new(), Vec::new());
-    add::<Plan>(&mut found, &mut unreadable);
-    add::<ModerationPlan>(&mut found, &mut unreadable);
-    add::<SkbDeferPlan>(&mut found, &mut unreadable);
-    (found, unreadable)
+    let (journals, unreadable) = Journal::find(&journal::directories());
+    let mut all = (Vec::new(), unreadable);
+    add::<Plan>(&journals, &mut all);
+    add::<ModerationPlan>(&journals, &mut all);
+    add::<SkbDeferPlan>(&journals, &mut all);
+    all
 }
 
 impl<C: Change> Leftover<C> {
-    pub(crate) fn list_in(directories: &[PathBuf]) -> (Vec<Self>, Vec<Error>) {
+    fn among(journals: &[Journal]) -> (Vec<Self>, Vec<Error>) {
         let (mut found, mut unreadable) = (Vec::new(), Vec::new());
-        for journal in Journal::list_of::<C>(directories) {
+        for journal in journals.iter().filter(|journal| journal.is_of::<C>()) {
             match journal.read_as() {
-                Ok(Some(record)) => found.push(Self { journal, record }),
+                Ok(Some(record)) => found.push(Self {
+                    journal: journal.clone(),
+                    record,
+                }),
                 // Its process has ended in the meantime, and put everything back.
                 Ok(None) => {}
                 Err(error) => unreadable.push(error),
@@ -71,19 +79,39 @@ impl<C: Change> Leftover<C> {
         (found, unreadable)
     }
 
+    #[cfg(test)]
+    pub(crate) fn list_in(directories: &[PathBuf]) -> (Vec<Self>, Vec<Error>) {
+        Self::among(&Journal::list(directories))
+    }
+
     /// As [`Left::undo_here`], with anything that can be asked and set.
     pub(crate) fn undo(&self, host: &C::Host) -> Vec<Outcome> {
         if self.life() != Life::Dead {
             return Vec::new();
         }
+        let failed = |step: &str, error: Error| {
+            let step = step.to_owned();
+            let result = Undone::Failed(error.to_string());
+            Outcome { step, result }
+        };
+        // Two at once would undo each step twice, and take the other one's for somebody's change.
+        let lock = match self.journal.lock() {
+            Ok(lock) => lock,
+            Err(error) => return vec![failed("lock the journal", error)],
+        };
+        match self.journal.read_as::<C>() {
+            Ok(Some(record)) if record == self.record => {}
+            // Another one has undone it since it was read.
+            Ok(_) => return Vec::new(),
+            Err(error) => return vec![failed("read the journal", error)],
+        }
         let mut outcomes = undo_steps(&self.record, host);
         if outcomes.iter().all(Outcome::finished)
             && let Err(error) = self.journal.remove()
         {
-            let step = "remove the journal".to_owned();
-            let result = Undone::Failed(error.to_string());
-            outcomes.push(Outcome { step, result });
+            outcomes.push(failed("remove the journal", error));
         }
+        drop(lock);
         outcomes
     }
 }

@@ -25,8 +25,8 @@ pub trait DeferLists: fmt::Debug {
     fn limit(&self) -> Result<Option<String>>;
     /// Makes it say something else.
     fn set_limit(&self, packets: u32) -> Result<()>;
-    /// Lets every list get a packet and lose it again, so that its count begins anew. To be called
-    /// while no list is full.
+    /// Lets every list get a packet and lose it again, so that its count begins anew unless it is
+    /// full.
     fn wake(&self) -> Result<()>;
 }
 
@@ -67,56 +67,154 @@ impl DeferLists for KernelLists {
     }
 
     fn wake(&self) -> Result<()> {
-        let pairs = pairs();
+        let topology = Topology::read().map_err(refusal)?;
         // The affinity of the calling thread is not ours to change.
         thread::scope(|scope| {
-            let visitor = scope.spawn(|| pairs.iter().try_for_each(|pair| visit(*pair)));
-            visitor
-                .join()
-                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            let visitor = thread::Builder::new()
+                .spawn_scoped(scope, || visits(&topology).iter().try_for_each(Visit::make))
+                .map_err(|source| Error::new("clone", "a thread", source))?;
+            let panicked = |_| {
+                let source = io::Error::other("the thread panicked");
+                Err(Error::new("send", "127.0.0.1", source))
+            };
+            visitor.join().unwrap_or_else(panicked)
         })
     }
 }
 
-/// Each CPU whose packets are freed elsewhere, with one CPU that frees them, of each NUMA node: there
-/// is a list for each CPU and node (Linux 6.18; before, for each CPU).
-fn pairs() -> Vec<[usize; 2]> {
-    let Ok(topology) = Topology::read() else {
-        return Vec::new();
-    };
-    let owners = topology.cpus.iter().map(|cpu| cpu.id);
-    let pair = |owner: usize, node: usize| {
-        let mut others = topology.cpus.iter();
-        let other = others.find(|other| other.node == node && other.id != owner)?;
-        Some([owner, other.id])
-    };
-    let nodes = topology.nodes();
-    owners
-        .flat_map(|owner| nodes.iter().filter_map(move |node| pair(owner, *node)))
-        .collect()
+/// The kernel's answer in an error of this crate.
+fn refusal(error: crate::Error) -> Error {
+    match error {
+        crate::Error::Kernel(refusal) => refusal,
+        other => {
+            let source = io::Error::new(io::ErrorKind::InvalidData, other.to_string());
+            Error::new("read", "the CPUs of this machine", source)
+        }
+    }
 }
 
-/// Sends a byte from one CPU to another over loopback, twice. The first one's packet gets on the
-/// list; what the second one sets off on the sending CPU clears the list (`net_rx_action` in
-/// net/core/dev.c).
-fn visit([owner, other]: [usize; 2]) -> Result<()> {
-    if sched::pin_current(&[owner]).is_err() || sched::pin_current(&[other]).is_err() {
-        // A CPU that a cpuset keeps from us has had none of our packets.
-        return Ok(());
+/// A list, by who reaches it.
+#[derive(Debug, PartialEq, Eq)]
+struct Visit {
+    /// The CPU whose packets are freed elsewhere.
+    owner: usize,
+    /// CPUs that can free them, all of one NUMA node.
+    others: Vec<usize>,
+}
+
+/// One for each CPU and NUMA node: so many lists are there (Linux 6.18; before, one for each CPU).
+/// Where a node has no CPU but the owner, nobody puts anything on the list.
+fn visits(topology: &Topology) -> Vec<Visit> {
+    let mut visits = Vec::new();
+    for owner in topology.cpus.iter().map(|cpu| cpu.id) {
+        for node in topology.nodes() {
+            let others = topology.cpus.iter();
+            let others = others.filter(|other| other.node == node && other.id != owner);
+            let others: Vec<usize> = others.map(|other| other.id).collect();
+            if !others.is_empty() {
+                visits.push(Visit { owner, others });
+            }
+        }
     }
-    let failed = |call| move |source: io::Error| Error::new(call, "127.0.0.1", source);
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(failed("bind"))?;
-    let address = listener.local_addr().map_err(failed("getsockname"))?;
-    let mut from = TcpStream::connect_timeout(&address, PATIENCE).map_err(failed("connect"))?;
-    let (mut to, _) = listener.accept().map_err(failed("accept"))?;
-    from.set_nodelay(true).map_err(failed("setsockopt"))?;
-    to.set_read_timeout(Some(PATIENCE))
-        .map_err(failed("setsockopt"))?;
-    for _ in 0..2 {
-        sched::pin_current(&[owner])?;
-        from.write_all(b"x").map_err(failed("send"))?;
-        sched::pin_current(&[other])?;
-        to.read_exact(&mut [0]).map_err(failed("recv"))?;
+    visits
+}
+
+impl Visit {
+    /// Sends a byte from one CPU to another over loopback, twice. The first one's packet gets on
+    /// the list; what the second one sets off on the sending CPU clears it (`net_rx_action` in
+    /// net/core/dev.c).
+    fn make(&self) -> Result<()> {
+        // The list of a CPU that a cpuset keeps from us may be full of others' packets.
+        pin(self.owner)?;
+        let other = first_usable(&self.others, pin)?;
+        let failed = |call| move |source: io::Error| Error::new(call, "127.0.0.1", source);
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(failed("bind"))?;
+        let address = listener.local_addr().map_err(failed("getsockname"))?;
+        let mut from = TcpStream::connect_timeout(&address, PATIENCE).map_err(failed("connect"))?;
+        let (mut to, _) = listener.accept().map_err(failed("accept"))?;
+        from.set_nodelay(true).map_err(failed("setsockopt"))?;
+        to.set_read_timeout(Some(PATIENCE))
+            .map_err(failed("setsockopt"))?;
+        for _ in 0..2 {
+            pin(self.owner)?;
+            from.write_all(b"x").map_err(failed("send"))?;
+            pin(other)?;
+            to.read_exact(&mut [0]).map_err(failed("recv"))?;
+        }
+        Ok(())
     }
-    Ok(())
+}
+
+/// Confines this thread to a CPU.
+fn pin(cpu: usize) -> Result<()> {
+    sched::pin_current(&[cpu])
+        .map_err(|error| Error::new(error.call, format!("CPU {cpu}"), error.source))
+}
+
+/// The first of these CPUs to which this thread can be confined, and else why not to the last one.
+fn first_usable(cpus: &[usize], pin: impl Fn(usize) -> Result<()>) -> Result<usize> {
+    let mut refused = Error::new(
+        "sched_setaffinity",
+        "no CPU",
+        io::ErrorKind::NotFound.into(),
+    );
+    for &cpu in cpus {
+        match pin(cpu) {
+            Ok(()) => return Ok(cpu),
+            Err(error) => refused = error,
+        }
+    }
+    Err(refused)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::root::fixture;
+
+    #[test]
+    fn every_list_is_visited_by_any_cpu_of_its_node() {
+        let text = include_str!("../../tests/fixtures/cpu-2x6-ht.tree");
+        let topology = Topology::read_from(&fixture::tree(text).root).expect("a whole tree");
+        let visits = visits(&topology);
+        assert_eq!(visits.len(), 24 * 2);
+        let of_cpu_0: Vec<&[usize]> = visits
+            .iter()
+            .filter(|visit| visit.owner == 0)
+            .map(|visit| &*visit.others)
+            .collect();
+        let nodes = topology.nodes();
+        let on = |node: usize| {
+            let cpus = topology.cpus.iter().filter(move |cpu| cpu.node == node);
+            cpus.map(|cpu| cpu.id)
+                .filter(|id| *id != 0)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(of_cpu_0, [on(nodes[0]), on(nodes[1])]);
+    }
+
+    #[test]
+    fn one_cpu_has_no_list_to_visit() {
+        let text = include_str!("../../tests/fixtures/cpu-1.tree");
+        let topology = Topology::read_from(&fixture::tree(text).root).expect("a whole tree");
+        assert!(visits(&topology).is_empty());
+    }
+
+    #[test]
+    fn a_cpu_that_is_kept_from_us_is_passed_over_and_all_of_them_are_an_error() {
+        let pin = |cpu: usize| match cpu {
+            6.. => Ok(()),
+            _ => {
+                let source = io::Error::from_raw_os_error(22);
+                Err(Error::new(
+                    "sched_setaffinity",
+                    format!("CPU {cpu}"),
+                    source,
+                ))
+            }
+        };
+        assert_eq!(first_usable(&[4, 5, 6, 7], pin).expect("there is one"), 6);
+        let error = first_usable(&[4, 5], pin).expect_err("there is none");
+        assert_eq!(error.object, "CPU 5");
+    }
 }

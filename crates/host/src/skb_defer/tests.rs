@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::change::{Left, Leftover};
+use crate::cpu::Topology;
 use crate::journal::Life;
 use crate::root::fixture;
 use mpps_os::Result as Answer;
@@ -15,6 +16,8 @@ struct State {
     limit: Option<String>,
     /// The list is empty and counted full.
     asleep: bool,
+    /// `/proc/sys` may be read only.
+    read_only: bool,
     /// Loopback is down.
     mute: bool,
 }
@@ -27,6 +30,7 @@ impl Fake {
         Self(Rc::new(RefCell::new(State {
             limit: limit.map(str::to_owned),
             asleep: false,
+            read_only: false,
             mute: false,
         })))
     }
@@ -56,6 +60,10 @@ impl DeferLists for Fake {
 
     fn set_limit(&self, packets: u32) -> Answer<()> {
         let mut state = self.0.borrow_mut();
+        if state.read_only {
+            let source = io::Error::from(io::ErrorKind::ReadOnlyFilesystem);
+            return Err(mpps_os::Error::new("open", SKB_DEFER_MAX, source));
+        }
         // Somebody's packets come at any time.
         state.asleep |= packets == 0;
         state.limit = Some(packets.to_string());
@@ -182,6 +190,21 @@ fn lists_that_do_not_wake_keep_the_journal_and_not_the_zero() {
 }
 
 #[test]
+fn what_could_not_be_put_back_is_not_switched_off() {
+    for (read_only, mute, why) in [(true, false, "read-only"), (false, true, "no cpuset")] {
+        let (_guard, directories) = directory();
+        let fake = Fake::new(Some("64"));
+        fake.0.borrow_mut().read_only = read_only;
+        fake.0.borrow_mut().mute = mute;
+        let error = fake.apply(&directories).expect_err(why).to_string();
+        assert!(error.contains(why), "{error}");
+        let state = fake.state();
+        assert_eq!((state.limit.as_deref(), state.asleep), (Some("64"), false));
+        assert!(Journal::list(&directories).is_empty());
+    }
+}
+
+#[test]
 fn the_setting_is_read_and_written_where_the_kernel_has_it() {
     let tree = fixture::tree("proc/sys/net/core/skb_defer_max = 64");
     let lists = KernelLists::at(tree.root.clone());
@@ -198,5 +221,11 @@ fn the_setting_is_read_and_written_where_the_kernel_has_it() {
 #[test]
 fn packets_go_from_cpu_to_cpu() {
     // Under the machine's own limit this is ordinary traffic, and changes nothing.
-    KernelLists::default().wake().expect("loopback is up");
+    let woken = KernelLists::default().wake();
+    let topology = Topology::read().expect("/proc and /sys are here");
+    if let Err(refusal) = woken {
+        // Only a cpuset forbids it.
+        assert_eq!(refusal.call, "sched_setaffinity", "{refusal}");
+        assert!(topology.usable().len() < topology.cpus.len(), "{refusal}");
+    }
 }

@@ -9,7 +9,7 @@ use crate::wire::{self, Template};
 use crate::{
     Error, Frames, LinkPath, Mode, STAMP_BYTES, Sent, Stamp, Tx, TxCaps, TxConfig, TxCounters,
 };
-use mpps_os::bpf::asm::{Assembler, R0};
+use mpps_os::bpf::asm::{Assembler, Helper, R0};
 use mpps_os::bpf::{ArrayMap, DeviceMap, Link, LiveFrames, Program, ProgramKind, XdpAttach};
 use mpps_os::clock;
 use mpps_os::namespace::NetNamespace;
@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 pub(super) const BACKEND: Backend = Backend {
     name: "xdp",
     summary: "the kernel's own generator: an XDP program writes each frame",
-    needs: "root, Linux 5.18, and a driver that transmits XDP frames",
+    needs: "root, Linux 6.1, and a driver that transmits XDP frames",
     layer: Layer::Frame,
     takes_nic: false,
     in_process: false,
@@ -73,10 +73,12 @@ const ENOSPC: i32 = 28;
 /// The loopback interface of every namespace (`LOOPBACK_IFINDEX`, include/net/flow.h).
 const LOOPBACK_INDEX: u32 = 1;
 
-/// Tries it with a program that drops the frame.
+/// Tries it with a program that drops the frame. It calls the clock of the stamps, which is the
+/// newest of what a generator calls: a kernel without it would refuse a run that is stamped.
 fn probe() -> Support {
     let try_out = || {
         let mut program = Assembler::new();
+        program.call(Helper::ClockTaiNs);
         let instructions = program.set(R0, 1).exit().finish()?;
         let program = Program::load(ProgramKind::Xdp, "mpps_probe", &instructions)?;
         program.send_live(&[0; 64], RECEIVED_NOWHERE, 1, 1)?;
@@ -89,7 +91,7 @@ fn probe() -> Support {
         io::ErrorKind::PermissionDenied => {
             "run it as root, or with CAP_BPF, CAP_NET_ADMIN and CAP_SYS_ADMIN"
         }
-        _ => "Linux 5.18 or later",
+        _ => "Linux 6.1 or later",
     };
     Support::No {
         why: error.to_string(),

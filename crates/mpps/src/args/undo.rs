@@ -6,7 +6,7 @@ use clap::Args;
 #[derive(Debug, Args)]
 #[command(
     after_help = "Exit status: 0 nothing is left, 1 somebody else has changed a setting since, \
-    which was left as it is, 2 something could not be put back."
+    which was left as it is, 2 something could not be put back, or looked for."
 )]
 pub(crate) struct UndoArgs {
     /// Enter other network namespaces as well

@@ -310,10 +310,11 @@ pub(crate) fn advice(rows: &[SpreadRow]) -> Vec<String> {
         let by = sender.split(':').next().unwrap_or(sender);
         let on = of_sender().find(|row| row.queues == most && row.skipped.is_none())?;
         let on = crate::report::bench::text::spread::cpus(on);
+        let cpus = if on.contains([',', '-']) { "CPUs" } else { "CPU" };
         Some(format!(
-            "Spread over {most} queues on CPU {on} by {by}, a CPU handles {low:.2} ({worst}) to {high:.2} \
-             ({best}) times what it does with one queue; in the article of 2015 it was 0.34 over four \
-             queues."
+            "Spread over {most} queues on {cpus} {on} by {by}, a CPU handles {low:.2} ({worst}) to \
+             {high:.2} ({best}) times what it does with one queue; in the article of 2015 it was 0.34 \
+             over four queues."
         ))
     });
     sentences.collect()

@@ -2,7 +2,7 @@
 
 mod report;
 
-use super::{Outcome, snapshot};
+use super::{Outcome, ended, put_back, snapshot};
 use crate::args::{FanoutArg, RecvArgs, Steer, WaitArg};
 use crate::meter::{Interval, Meter};
 use crate::output::{self, Stream};
@@ -27,16 +27,22 @@ const LOOK: Duration = Duration::from_millis(20);
 /// Receives until the count, the time or Ctrl-C.
 pub(super) fn run(args: RecvArgs) -> Result<Outcome> {
     let plan = Plan::check(args)?;
-    let interrupt = Interrupt::listen()?;
+    // A carve-out is undone before a second signal can end the process.
+    let interrupt = if plan.args.queue_carve_out {
+        Interrupt::listen_held()?
+    } else {
+        Interrupt::listen()?
+    };
     let before = snapshot()?;
-    let running = Running::start(&plan)?;
+    // What fails to start has undone what it did, and is told after that.
+    let running = Running::start(&plan).inspect_err(|_| interrupt.release())?;
     // A closed pipe ends the run like Ctrl-C does, but the workers must be stopped first.
     let introduced = running.introduce();
     let watched = introduced.and_then(|()| running.watch(&interrupt));
     running.stop.stop();
-    let finished = running.finish(before);
-    report::print(&plan, finished, &watched?)?;
-    Ok(Outcome::Fine)
+    let (finished, back) = running.finish(before, &interrupt);
+    let told = watched.and_then(|meter| report::print(&plan, finished, &meter));
+    ended(told.map(|()| Outcome::Fine), back)
 }
 
 /// The checked arguments.
@@ -456,27 +462,36 @@ impl<'a> Running<'a> {
         say(self.plan, &interval.line())
     }
 
-    fn finish(self, before: Snapshot) -> Finished {
+    /// Stops, undoes the carve-out, and answers also what of it could not be undone.
+    fn finish(self, before: Snapshot, interrupt: &Interrupt) -> (Finished, Result<()>) {
         let caps = self.workers.first().map(|worker| worker.caps().clone());
         let reports = self.workers.into_iter().map(RxWorker::join).collect();
-        for outcome in self.carve_out.into_iter().flat_map(CarveOut::undo) {
+        let outcomes = self.carve_out.map_or_else(Vec::new, |carve_out| {
+            let outcomes = carve_out.undo();
+            // Before anything is printed, which may take as long as the reader likes.
+            interrupt.release();
+            outcomes
+        });
+        for outcome in &outcomes {
             // The totals follow, whether or not anybody reads this.
             let _ = say(self.plan, &format!("put back: {outcome}"));
         }
+        let back = put_back(&outcomes, "--queue-carve-out");
         // The totals are worth more than the host's counters: without them they say `null`.
         let host = snapshot().ok().map(|after| after.since(&before));
         let address = caps.as_ref().map(|caps| caps.local_address.to_string());
         let arrival = caps.as_ref().map_or("socket", arrival);
         let mode = caps.as_ref().map(|caps| caps.mode.summary.clone());
         let mode = mode.unwrap_or_default();
-        Finished {
+        let finished = Finished {
             reports,
             host,
             receive_buffer_bytes: caps.and_then(|caps| caps.receive_buffer_bytes),
             address: address.unwrap_or_default(),
             arrival,
             mode,
-        }
+        };
+        (finished, back)
     }
 }
 

@@ -1,6 +1,6 @@
 //! `mpps serve`: an HTTP/1.1 server for many short connections.
 
-use super::{Outcome, command_line, engine, fingerprint_at};
+use super::{Outcome, command_line, ended, engine, fingerprint_at, put_back};
 use crate::args::{ServeArgs, ThrottleArg};
 use crate::connections::{SERVE_SCHEMA, ServeInterval, ServeTotal, SwitchState};
 use crate::meter::per_second;
@@ -31,19 +31,23 @@ pub(super) fn run(args: ServeArgs) -> Result<Outcome> {
         Some(_) => Interrupt::listen_held()?,
         None => Interrupt::listen()?,
     };
-    let mut running = Running::start(&plan)?;
+    // What fails to start has put back what it did, and is told after that.
+    let mut running = Running::start(&plan).inspect_err(|_| interrupt.release())?;
     // A closed pipe ends the run like Ctrl-C does, but connections may end first.
     let watched = running.introduce().and_then(|()| running.watch(&interrupt));
-    let drained = running.drain(&interrupt);
-    let total = running.finish(started, fingerprint)?;
-    watched.and(drained)?;
-    report(&plan, &total)?;
-    // What is still open when all workers have ended is as lost as what no counter explains.
-    Ok(if total.unaccounted == 0 && total.open == 0 {
-        Outcome::Fine
-    } else {
-        Outcome::Found
-    })
+    let (drained, back) = running.drain(&interrupt);
+    let total = running.finish(started, fingerprint);
+    let told = total.and_then(|total| {
+        watched.and(drained)?;
+        report(&plan, &total)?;
+        // What is still open when all workers have ended is as lost as what no counter explains.
+        Ok(if total.unaccounted == 0 && total.open == 0 {
+            Outcome::Fine
+        } else {
+            Outcome::Found
+        })
+    });
+    ended(told, back)
 }
 
 /// The checked arguments.
@@ -243,13 +247,19 @@ impl<'a> Running<'a> {
         say(self.plan, &lines::second(interval))
     }
 
-    /// Lets open connections end, as long as they may.
-    fn drain(&mut self, interrupt: &Interrupt) -> Result<()> {
+    /// Gives the interface its settings back, and lets open connections end, as long as they may.
+    /// Answers what could not be printed, and what could not be put back.
+    fn drain(&mut self, interrupt: &Interrupt) -> (Result<()>, Result<()>) {
         let open = self.server.counters().open;
         self.server.drain();
         // Before the wait, which a second signal cuts short, and with it the process.
-        self.put_back();
+        let moderation = self.moderation.take();
+        let outcomes = moderation.map(Moderation::undo).unwrap_or_default();
         interrupt.release();
+        for outcome in &outcomes {
+            // The totals follow, whether or not anybody reads this.
+            let _ = say(self.plan, &format!("put back: {outcome}"));
+        }
         // Whether or not somebody reads it, connections are waited for.
         let told = if open > 0 {
             let time = self.plan.args.limits.drain_time.as_secs_f64();
@@ -261,16 +271,7 @@ impl<'a> Running<'a> {
         while !self.server.is_finished() {
             thread::sleep(LOOK);
         }
-        told
-    }
-
-    /// Gives the interface its settings back.
-    fn put_back(&mut self) {
-        let moderation = self.moderation.take().into_iter();
-        for outcome in moderation.flat_map(Moderation::undo) {
-            // The totals follow, whether or not anybody reads this.
-            let _ = say(self.plan, &format!("put back: {outcome}"));
-        }
+        (told, put_back(&outcomes, "--moderation"))
     }
 
     fn finish(self, started: String, fingerprint: Fingerprint) -> Result<ServeTotal> {

@@ -2,40 +2,42 @@
 
 use super::Outcome;
 use crate::args::UndoArgs;
+use crate::failure;
 use crate::output::{self, Stream};
 use anyhow::{Context, Result};
 use mpps_host::{Left, Life, Undone, leftovers};
 use mpps_os::namespace::NetNamespace;
+use std::io;
 
 /// Undoes, or lists, every journal of this user.
 pub(super) fn run(args: &UndoArgs) -> Result<Outcome> {
     let (leftovers, unreadable) = leftovers();
-    for error in &unreadable {
-        tell(Stream::Err, &format!("mpps: {error}"))?;
-    }
-    if leftovers.is_empty() && unreadable.is_empty() {
-        output::line(Stream::Out, "nothing to undo")?;
-    }
+    let here = NetNamespace::current().context("cannot tell this network namespace")?;
+    let mut teller = Teller::new(output::line);
     let mut worst = if unreadable.is_empty() { 0 } else { 2 };
+    if leftovers.is_empty() && unreadable.is_empty() {
+        teller.tell(Stream::Out, "nothing to undo");
+    }
+    for error in unreadable {
+        let text = failure::explain(&error.into());
+        teller.tell(Stream::Err, &format!("mpps: {text}"));
+    }
     for leftover in &leftovers {
         if args.list {
-            list(&**leftover)?;
+            list(&**leftover, &mut teller);
         } else {
-            worst = worst.max(undo(&**leftover, args.all)?);
+            let status = undo(&**leftover, here.inode(), args.all, &mut teller);
+            worst = worst.max(status);
         }
     }
-    Ok(match worst {
-        0 => Outcome::Fine,
-        1 => Outcome::Found,
-        status => Outcome::Status(status),
-    })
+    teller.end(worst)
 }
 
-fn list(leftover: &dyn Left) -> Result<()> {
-    tell(
+fn list(leftover: &dyn Left, teller: &mut Teller) {
+    teller.tell(
         Stream::Out,
         &format!("{}, {}", leftover.heading(), life(leftover)),
-    )?;
+    );
     let (steps, steps_begun) = leftover.steps();
     for (number, step) in steps.iter().enumerate() {
         let begun = if number < steps_begun {
@@ -43,52 +45,57 @@ fn list(leftover: &dyn Left) -> Result<()> {
         } else {
             " (not begun)"
         };
-        tell(Stream::Out, &format!("  {step}{begun}"))?;
+        teller.tell(Stream::Out, &format!("  {step}{begun}"));
     }
-    tell(Stream::Out, &format!("  {}", leftover.path().display()))
+    teller.tell(Stream::Out, &format!("  {}", leftover.path().display()));
 }
 
-/// The exit status that one leftover asks for.
-fn undo(leftover: &dyn Left, all: bool) -> Result<u8> {
-    let here = NetNamespace::current().context("cannot tell this network namespace")?;
-    let elsewhere = here.inode() != leftover.namespace();
+/// The exit status that one leftover asks for; `here` is this network namespace.
+fn undo(leftover: &dyn Left, here: u32, all: bool, teller: &mut Teller) -> u8 {
+    let elsewhere = here != leftover.namespace();
     let head = leftover.heading();
     match leftover.life() {
         Life::Alive => {
             let text = format!("{head}: {}, and puts it back when it ends", life(leftover));
-            tell(Stream::Out, &text)?;
-            return Ok(0);
+            teller.tell(Stream::Out, &text);
+            return 0;
         }
         Life::Unknown => {
             let text = format!("{head}: {}; run this where it can be seen", life(leftover));
-            tell(Stream::Err, &text)?;
-            return Ok(2);
+            teller.tell(Stream::Err, &text);
+            return 2;
         }
         Life::Dead if elsewhere && !all => {
             let text = format!("{head}: in another network namespace; `mpps undo --all` enters it");
-            tell(Stream::Err, &text)?;
-            return Ok(2);
+            teller.tell(Stream::Err, &text);
+            return 2;
         }
         Life::Dead => {}
     }
-    let mut worst = 0;
     let outcomes = if elsewhere {
         leftover.undo_there()
     } else {
         leftover.undo_here()
     };
-    for outcome in &outcomes {
-        tell(Stream::Out, &format!("{head}: {outcome}"))?;
-        worst = worst.max(status(outcome));
+    if outcomes.is_empty() {
+        let (_, steps_begun) = leftover.steps();
+        let why = if steps_begun == 0 {
+            "nothing had been changed"
+        } else {
+            "somebody else has just undone it"
+        };
+        teller.tell(Stream::Out, &format!("{head}: {why}"));
     }
+    for outcome in &outcomes {
+        teller.tell(Stream::Out, &format!("{head}: {outcome}"));
+    }
+    let worst = outcomes.iter().map(status).max().unwrap_or(0);
     if worst == 2 {
         let path = leftover.path().display();
-        tell(
-            Stream::Err,
-            &format!("{head}: what is left to do stays in {path}"),
-        )?;
+        let text = format!("{head}: what is left to do stays in {path}");
+        teller.tell(Stream::Err, &text);
     }
-    Ok(worst)
+    worst
 }
 
 fn status(outcome: &mpps_host::Outcome) -> u8 {
@@ -108,7 +115,140 @@ fn life(leftover: &dyn Left) -> String {
     }
 }
 
-/// Prints a line. Its parts come from a file, and must not steer the terminal.
-fn tell(stream: Stream, text: &str) -> Result<()> {
-    Ok(output::line(stream, &output::printable(text))?)
+/// Prints lines. One that nobody reads does not keep the next journal from being undone.
+struct Teller {
+    line: fn(Stream, &str) -> io::Result<()>,
+    /// The first line that could not be printed.
+    refusal: Option<io::Error>,
+}
+
+impl Teller {
+    fn new(line: fn(Stream, &str) -> io::Result<()>) -> Self {
+        let refusal = None;
+        Self { line, refusal }
+    }
+
+    /// Prints a line. Its parts come from a file, and must not steer the terminal.
+    fn tell(&mut self, stream: Stream, text: &str) {
+        if let Err(error) = (self.line)(stream, &output::printable(text)) {
+            self.refusal.get_or_insert(error);
+        }
+    }
+
+    /// How the command ends: what was not put back weighs more than what was not printed.
+    fn end(self, worst: u8) -> Result<Outcome> {
+        match (worst, self.refusal) {
+            (0, Some(refusal)) => Err(refusal.into()),
+            (0, None) => Ok(Outcome::Fine),
+            (1, _) => Ok(Outcome::Found),
+            (status, _) => Ok(Outcome::Status(status)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+    use std::path::Path;
+
+    /// The journal of a dead process.
+    #[derive(Default)]
+    struct Dead {
+        steps_begun: usize,
+        result: Option<Undone>,
+        undone: Cell<u32>,
+    }
+
+    impl Left for Dead {
+        fn heading(&self) -> String {
+            "eth9".to_owned()
+        }
+
+        fn life(&self) -> Life {
+            Life::Dead
+        }
+
+        fn process(&self) -> u32 {
+            1
+        }
+
+        fn namespace(&self) -> u32 {
+            7
+        }
+
+        fn steps(&self) -> (Vec<String>, usize) {
+            (vec!["a step".to_owned()], self.steps_begun)
+        }
+
+        fn path(&self) -> &Path {
+            Path::new("/nowhere")
+        }
+
+        fn undo_here(&self) -> Vec<mpps_host::Outcome> {
+            self.undone.set(self.undone.get() + 1);
+            let step = "a step".to_owned();
+            let outcome = |result| mpps_host::Outcome { step, result };
+            self.result.clone().map(outcome).into_iter().collect()
+        }
+
+        fn undo_there(&self) -> Vec<mpps_host::Outcome> {
+            Vec::new()
+        }
+    }
+
+    fn closed(_: Stream, _: &str) -> io::Result<()> {
+        Err(io::ErrorKind::BrokenPipe.into())
+    }
+
+    #[test]
+    fn a_closed_pipe_does_not_keep_the_next_one_from_being_undone() {
+        for (result, status) in [
+            (Undone::Restored, None),
+            (Undone::Changed(String::new()), Some(Outcome::Found)),
+            (Undone::Failed(String::new()), Some(Outcome::Status(2))),
+        ] {
+            let all = [0; 2].map(|_| Dead {
+                steps_begun: 1,
+                result: Some(result.clone()),
+                ..Dead::default()
+            });
+            let mut teller = Teller::new(closed);
+            let each = all.each_ref().map(|left| undo(left, 7, false, &mut teller));
+            assert_eq!(all.map(|left| left.undone.get()), [1; 2]);
+            let ended = teller.end(each[0].max(each[1]));
+            match status {
+                Some(status) => assert_eq!(ended.expect("a status"), status),
+                None => {
+                    let error = ended.expect_err("the pipe");
+                    assert!(error.downcast_ref().is_some_and(output::is_closed));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn no_outcome_is_told_as_well() {
+        fn expect_unchanged(stream: Stream, text: &str) -> io::Result<()> {
+            assert_eq!(
+                (stream, text),
+                (Stream::Out, "eth9: nothing had been changed")
+            );
+            Ok(())
+        }
+        fn expect_undone(stream: Stream, text: &str) -> io::Result<()> {
+            let undone = "eth9: somebody else has just undone it";
+            assert_eq!((stream, text), (Stream::Out, undone));
+            Err(io::ErrorKind::BrokenPipe.into())
+        }
+        let mut left = Dead::default();
+        let mut teller = Teller::new(expect_unchanged);
+        assert_eq!(undo(&left, 7, false, &mut teller), 0);
+        assert_eq!(teller.end(0).expect("told"), Outcome::Fine);
+        left.steps_begun = 1;
+        let mut teller = Teller::new(expect_undone);
+        assert_eq!(undo(&left, 7, false, &mut teller), 0);
+        // It was told at all.
+        assert!(teller.refusal.is_some());
+    }
 }

@@ -68,6 +68,17 @@ impl Rung {
             ..self.clone()
         })
     }
+
+    /// Says so if sending threads share a CPU, which depends on who sends.
+    pub(super) fn shared_senders(&self, layout: &Layout) -> Option<String> {
+        let mut cpus = self.sender.cpus(layout, &self.targets).ok()?;
+        let threads = cpus.len();
+        cpus.sort_unstable();
+        cpus.dedup();
+        let plural = if cpus.len() == 1 { "" } else { "s" };
+        (threads > cpus.len())
+            .then(|| format!("{threads} sending threads share {} CPU{plural}", cpus.len()))
+    }
 }
 
 /// The ladder for a host, lowest rung first, with this sender on all rungs but those about another.
@@ -340,11 +351,37 @@ fn note_sharing(rung: &mut Rung, layout: &Layout) {
         rung.notes
             .push("sender and application share a CPU".to_owned());
     }
-    if rung.targets.len() > layout.senders.len() {
-        let (senders, cpus) = (rung.targets.len(), layout.senders.len());
-        let plural = if cpus == 1 { "" } else { "s" };
-        rung.notes.push(format!(
-            "{senders} sending threads share {cpus} CPU{plural}"
-        ));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::layout::tests::two_cpus;
+    use super::*;
+
+    #[test]
+    fn sending_threads_share_a_cpu_or_not_by_who_sends() {
+        let mut layout = two_cpus();
+        let rung = |targets: &[u8], sender| Rung {
+            targets: targets.to_vec(),
+            sender,
+            ..base(&two_cpus(), "3", "two senders", "")
+        };
+        let (socket, xdp) = (Sender::Socket { train: 4 }, Sender::Generator);
+        let shared =
+            |layout: &Layout, targets: &[u8], sender| rung(targets, sender).shared_senders(layout);
+        let one_cpu = Some("2 sending threads share 1 CPU".to_owned());
+        assert_eq!(shared(&layout, &[1, 2], socket), one_cpu);
+        assert_eq!(shared(&layout, &[1], socket), None);
+        layout.senders = vec![8, 9, 10, 11];
+        assert_eq!(shared(&layout, &[1, 1], socket), None);
+        // Of these, only CPU 8 reaches queue 0.
+        assert_eq!(shared(&layout, &[1, 1], xdp), one_cpu);
+        assert_eq!(shared(&layout, &[1, 2], xdp), None);
+        layout.senders = vec![8, 9];
+        let four = shared(&layout, &[1, 2, 1, 2], socket);
+        assert_eq!(four.as_deref(), Some("4 sending threads share 2 CPUs"));
+        let notes = |notes: Vec<String>| notes.iter().any(|note| note.contains("sending"));
+        let all = rungs(&two_cpus(), socket);
+        assert!(!all.into_iter().any(|rung| notes(rung.notes)));
     }
 }

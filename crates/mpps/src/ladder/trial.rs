@@ -52,12 +52,12 @@ pub(super) fn outran_over<'a>(ledgers: impl IntoIterator<Item = &'a Ledger>) -> 
     outran(sender::offered_per_received(ledgers))
 }
 
-/// What is told of a rung's sender.
+/// What is told of a rung's sender: from the trials, and whether they came to their end.
 pub(super) fn rung_sender(
     sender: Sender,
     keeps_sender: bool,
     choice: &Choice,
-    trials: &[Trial],
+    (trials, searched): (&[Trial], bool),
     ledgers: &[Ledger],
 ) -> RungSender {
     let offered_per_received = sender::offered_per_received(ledgers);
@@ -83,6 +83,8 @@ pub(super) fn rung_sender(
         usual: sender == choice.first,
         outran,
         offered_per_received,
+        // Who is strong enough has been found.
+        search_complete: searched || outran || would_outrun.is_some(),
         would_outrun,
         tried: trials.iter().map(|trial| trial.result()).collect(),
     }
@@ -122,7 +124,14 @@ mod tests {
     fn a_sender_that_was_enough_needs_no_other() {
         let choice = Choice::new(None, None).unwrap();
         let trials = [trial(FOUR, 1.0, 1.0), trial(SIXTEEN, 2.0, 1.3)];
-        let enough = rung_sender(SIXTEEN, false, &choice, &trials, &[Ledger::new(20, 13, 0)]);
+        let enough = rung_sender(
+            SIXTEEN,
+            false,
+            &choice,
+            (&trials, false),
+            &[Ledger::new(20, 13, 0)],
+        );
+        assert!(enough.search_complete);
         assert!(enough.outran && !enough.usual && enough.would_outrun.is_none());
         assert_eq!(
             enough.why,
@@ -140,16 +149,19 @@ mod tests {
             trial(Sender::Generator, 3.0, 1.2),
         ];
         let ledgers = [Ledger::new(100, 99, 0), Ledger::new(100, 90, 9)];
-        let slow = rung_sender(FOUR, false, &choice, &trials, &ledgers);
+        let slow = rung_sender(FOUR, false, &choice, (&trials, false), &ledgers);
+        assert!(slow.search_complete);
         assert!(!slow.outran && slow.usual);
         assert_eq!(slow.would_outrun.as_deref(), Some("xdp"));
         assert_eq!(slow.why, "as asked");
-        let own = rung_sender(SIXTEEN, true, &choice, &[], &ledgers);
+        let own = rung_sender(SIXTEEN, true, &choice, (&[], true), &ledgers);
         assert_eq!(
             (own.why.as_str(), own.usual),
             ("the rung is about this sender", false)
         );
-        assert_eq!(own.would_outrun, None);
+        assert_eq!((own.would_outrun, own.search_complete), (None, true));
+        let cut_short = rung_sender(FOUR, false, &choice, (&trials[..1], false), &ledgers);
+        assert!(!cut_short.search_complete, "{cut_short:?}");
     }
 
     #[test]

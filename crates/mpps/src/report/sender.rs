@@ -13,12 +13,16 @@ pub(crate) fn verdict(sender: &RungSender) -> String {
     if sender.outran {
         return format!("it {offered} and outran the receiver");
     }
+    let others = sender.tried.iter().any(|trial| trial.name != sender.name);
+    let nobody = match (others, sender.search_complete) {
+        (true, true) => "nor did any other sender of this machine",
+        (true, false) => "nor did the others that were tried, which may not be all",
+        (false, true) => "and there is no stronger sender for it on this machine",
+        (false, false) => "and no stronger one was tried",
+    };
     let other = match &sender.would_outrun {
         Some(other) => format!("{other} would have outrun it"),
-        None if sender.tried.iter().any(|trial| trial.name != sender.name) => {
-            "nor did any other sender of this machine".to_owned()
-        }
-        None => "and there is no stronger sender for it on this machine".to_owned(),
+        None => nobody.to_owned(),
     };
     format!(
         "it {offered} and did not outrun the receiver; {other}{}",
@@ -139,6 +143,7 @@ mod tests {
             outran,
         };
         let mut slow = fours(1.01);
+        slow.search_complete = true;
         assert!(verdict(&slow).ends_with("there is no stronger sender for it on this machine"));
         slow.tried = vec![trial("sendmmsg, trains of 16", 1.5, 1.49, false)];
         assert!(verdict(&slow).contains("nor did any other sender of this machine (tried: "));
@@ -152,6 +157,22 @@ mod tests {
                  and did not outrun the receiver; xdp would have outrun it (tried: sendmmsg, trains \
                  of 16 offered 1.50 Mpps, received 1.49; xdp offered 3.00 Mpps, received 1.50)"
             ]
+        );
+    }
+
+    #[test]
+    fn a_search_that_was_cut_short_is_told_as_one() {
+        let mut slow = fours(1.01);
+        assert!(verdict(&slow).ends_with("; and no stronger one was tried"));
+        slow.tried = vec![SenderTrial {
+            name: "sendmmsg, trains of 16".to_owned(),
+            offered_mpps: 1.5,
+            mpps: 1.49,
+            outran: false,
+        }];
+        let said = verdict(&slow);
+        assert!(
+            said.contains("; nor did the others that were tried, which may not be all (tried: ")
         );
     }
 }

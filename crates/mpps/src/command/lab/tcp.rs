@@ -4,6 +4,7 @@ use super::files::OutputFile;
 use super::{Outcome, command_line, kernel_release, output_files, progress};
 use crate::args::LabArgs;
 use crate::bench::Cpus;
+use crate::command::ended;
 use crate::output::{self, Stream};
 use crate::report::tcp_lab::{html, text::TcpLabText};
 use crate::signal::Interrupt;
@@ -96,8 +97,23 @@ fn list(cells: &[Cell]) -> Result<Outcome> {
 }
 
 fn measure(args: &LabArgs, chosen: Vec<Cell>, skb_defer: Option<SkbDeferPlan>) -> Result<Outcome> {
-    let (json, page) = output_files(args)?;
-    let interrupt = Interrupt::listen()?;
+    let files = output_files(args)?;
+    if skb_defer.is_none() {
+        return campaign(args, chosen, None, files, &Interrupt::listen()?);
+    }
+    // This machine has its setting back before a second signal can end the process.
+    let interrupt = Interrupt::listen_held()?;
+    // What fails has put it back, and is told after that.
+    campaign(args, chosen, skb_defer, files, &interrupt).inspect_err(|_| interrupt.release())
+}
+
+fn campaign(
+    args: &LabArgs,
+    chosen: Vec<Cell>,
+    skb_defer: Option<SkbDeferPlan>,
+    (json, page): (OutputFile, OutputFile),
+    interrupt: &Interrupt,
+) -> Result<Outcome> {
     skb_defer.as_ref().map_or(Ok(()), Stage::rehearse)?;
     let started = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
     let cpus = Cpus::choose(&Topology::read()?);
@@ -106,7 +122,8 @@ fn measure(args: &LabArgs, chosen: Vec<Cell>, skb_defer: Option<SkbDeferPlan>) -
         "a server and its load need a CPU each, and this process may use one only"
     );
     let connections = args.connections.unwrap_or(CONNECTIONS);
-    let stage = Stage::new(cpus, connections, &chosen, skb_defer, &interrupt)?;
+    let held = skb_defer.is_some();
+    let stage = Stage::new(cpus, connections, &chosen, skb_defer, interrupt)?;
     // What this process does between runs, and what it starts, stays off the server's CPU.
     sched::pin_current(&[cpus.generator])?;
     let mut campaign = Campaign::new(&stage, schedule(args), chosen);
@@ -115,40 +132,52 @@ fn measure(args: &LabArgs, chosen: Vec<Cell>, skb_defer: Option<SkbDeferPlan>) -
         bar.set_message(cell.key());
         bar.inc(1);
     });
-    bar.finish_and_clear();
     // Before anything else: also after Ctrl-C, and after a failure, which is told with it.
     let back = stage.put_back();
-    let complete = match (ran, &back) {
-        (Err(failure), Err(rest)) => return Err(failure.context(format!("{rest:#}"))),
-        (ran, _) => ran?,
-    };
-    let result = TcpLabResult {
-        schema: TCP_LAB_SCHEMA.to_owned(),
-        fingerprint: stage.fingerprint()?,
-        command: command_line(),
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        started,
-        quick: args.quick,
-        complete,
-        placement: format!(
-            "two hosts on this machine   server and its queue: CPU {}   load: CPU {}   Linux {}",
-            cpus.application,
-            cpus.generator,
-            kernel_release()
-        ),
-        load: format!(
-            "mpps load: {connections} connections in flight, one request on each, \
-             `Connection: close`, the server closes first"
-        ),
-        cpu_method: CPU_METHOD.to_owned(),
-        notes: stage.notes(),
-        servers: campaign.servers(),
-        cells: campaign.results(),
-    };
+    if held {
+        interrupt.release();
+    }
+    bar.finish_and_clear();
+    let result = ran.and_then(|complete| {
+        Ok(TcpLabResult {
+            schema: TCP_LAB_SCHEMA.to_owned(),
+            fingerprint: stage.fingerprint()?,
+            command: command_line(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            started,
+            quick: args.quick,
+            complete,
+            placement: placement(cpus),
+            load: format!(
+                "mpps load: {connections} connections in flight, one request on each, \
+                 `Connection: close`, the server closes first"
+            ),
+            cpu_method: CPU_METHOD.to_owned(),
+            notes: stage.notes(),
+            servers: campaign.servers(),
+            cells: campaign.results(),
+        })
+    });
     drop(stage);
-    report(&result, json, page)?;
-    back?;
-    Ok(match (complete, result.balances()) {
+    ended(
+        result.and_then(|result| conclude(&result, json, page)),
+        back,
+    )
+}
+
+fn placement(cpus: Cpus) -> String {
+    format!(
+        "two hosts on this machine   server and its queue: CPU {}   load: CPU {}   Linux {}",
+        cpus.application,
+        cpus.generator,
+        kernel_release()
+    )
+}
+
+/// Writes the report, and says whether every ledger balances.
+fn conclude(result: &TcpLabResult, json: OutputFile, page: OutputFile) -> Result<Outcome> {
+    report(result, json, page)?;
+    Ok(match (result.complete, result.balances()) {
         (false, _) => Outcome::Interrupted,
         (true, false) => Outcome::Found,
         (true, true) => Outcome::Fine,
