@@ -73,8 +73,8 @@ def load(server, connections, seconds):
                f"{seconds}s", "--pin", "0", "--source", ",".join(SOURCES), "--json"),
         capture_output=True, text=True)
     result = json.loads(done.stdout.strip().split("\n")[-1])
-    completed = result["ledger"].get("requests", result["ledger"])["completed"]
-    failed = sum(result["errors"].values())
+    completed = result["ledger"]["requests"]["completed"]
+    failed = sum(result["ledger"]["requests"]["failed"].values())
     return result["cps"], (server.cpu_ns() - before) / 1000 / completed, failed
 
 

@@ -1,8 +1,8 @@
 //! What comes from a file that mpps, or somebody else, wrote.
 
-use mpps::bench::result::BenchResult;
-use mpps::result::LabResult;
-use mpps::traffic::{RecvTotal, SendTotal, join};
+use mpps::experiment::ladder::result::LabResult;
+use mpps::experiment::paths::result::BenchResult;
+use mpps::udp::traffic::{RecvTotal, SendTotal, join};
 use mpps_host::Ledger;
 
 /// `lab.json`.

@@ -1,38 +1,66 @@
-//! `cargo xtask docs`: tables of the documentation that come from the code.
+//! `cargo xtask docs`: tables of the documentation that come from the code and from results.
 
+use crate::seen;
+use crate::tree::Tree;
 use anyhow::{Context, Result, bail};
 use mpps_io::{BACKENDS, Layer};
 use std::fs;
 use std::path::Path;
 use std::process::ExitCode;
 
-/// The file with the table of backends.
-pub(crate) const README: &str = "README.md";
-/// The line before the table.
-const OPEN: &str = "<!-- backends -->";
-/// The line after it.
-const CLOSE: &str = "<!-- /backends -->";
+/// A table between the lines `<!-- NAME -->` and `<!-- /NAME -->` of a file.
+pub(crate) struct Table {
+    pub(crate) path: &'static str,
+    pub(crate) name: &'static str,
+    make: fn(&Tree) -> String,
+}
 
-/// Writes the table of backends into the README.
-pub(crate) fn run(root: &Path) -> Result<ExitCode> {
-    let path = root.join(README);
-    let text = fs::read_to_string(&path).context(README)?;
-    let Some(written) = with_backends(&text) else {
-        bail!("{README} has no place for the table: a line {OPEN} and below it a line {CLOSE}");
-    };
-    if written != text {
-        fs::write(&path, written).context(README)?;
-        println!("docs: wrote the table of backends in {README}");
+/// Every table. What a tree lacks, a file or the results, its table is not made from.
+pub(crate) const TABLES: &[Table] = &[
+    Table {
+        path: "docs/backends.md",
+        name: "backends",
+        make: |_| backends(),
+    },
+    Table {
+        path: "docs/kernels.md",
+        name: "kernels",
+        make: seen::kernels,
+    },
+    Table {
+        path: "docs/cards.md",
+        name: "cards",
+        make: seen::cards,
+    },
+];
+
+/// Writes the tables into their files.
+pub(crate) fn run(root: &Path, _: &[String]) -> Result<ExitCode> {
+    let tree = Tree::read(root)?;
+    for table in TABLES {
+        let path = table.path;
+        let text = tree.text(path).context(path)?;
+        let Some(written) = table.written(&tree, text) else {
+            let name = table.name;
+            bail!("{path} has no place for the table: lines <!-- {name} --> and <!-- /{name} -->");
+        };
+        if written != text {
+            fs::write(root.join(path), written).context(path)?;
+            println!("docs: wrote the table `{}` in {path}", table.name);
+        }
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// The text with the table of backends between its two markers, if it has them.
-pub(crate) fn with_backends(text: &str) -> Option<String> {
-    let start = text.find(&format!("{OPEN}\n"))? + OPEN.len() + 1;
-    let end = start + text[start..].find(CLOSE)?;
-    let (before, after) = (&text[..start], &text[end..]);
-    Some(format!("{before}{}{after}", backends()))
+impl Table {
+    /// The text with the table between its two markers, if it has them.
+    pub(crate) fn written(&self, tree: &Tree, text: &str) -> Option<String> {
+        let open = format!("<!-- {} -->\n", self.name);
+        let start = text.find(&open)? + open.len();
+        let end = start + text[start..].find(&format!("<!-- /{} -->", self.name))?;
+        let (before, after) = (&text[..start], &text[end..]);
+        Some(format!("{before}{}{after}", (self.make)(tree)))
+    }
 }
 
 /// The table of backends in Markdown.
@@ -76,16 +104,26 @@ mod tests {
 
     #[test]
     fn the_table_is_put_between_the_markers_and_stays() {
-        let text = format!("a\n{OPEN}\nold\n{CLOSE}\nb\n");
-        let written = with_backends(&text).unwrap();
-        assert_eq!(written, format!("a\n{OPEN}\n{}{CLOSE}\nb\n", backends()));
-        assert_eq!(with_backends(&written), Some(written));
+        let (tree, table) = (Tree::of(&[]), &TABLES[0]);
+        let text = "a\n<!-- backends -->\nold\n<!-- /backends -->\nb\n";
+        let written = table.written(&tree, text).unwrap();
+        let expected = format!(
+            "a\n<!-- backends -->\n{}<!-- /backends -->\nb\n",
+            backends()
+        );
+        assert_eq!(written, expected);
+        assert_eq!(table.written(&tree, &written), Some(written));
     }
 
     #[test]
     fn without_both_markers_there_is_no_place() {
-        assert_eq!(with_backends("a\n"), None);
-        assert_eq!(with_backends(&format!("{OPEN}\n")), None);
-        assert_eq!(with_backends(&format!("{CLOSE}\n{OPEN}\n")), None);
+        let tree = Tree::of(&[]);
+        for text in [
+            "a\n",
+            "<!-- backends -->\n",
+            "<!-- /backends -->\n<!-- backends -->\n",
+        ] {
+            assert_eq!(TABLES[0].written(&tree, text), None);
+        }
     }
 }

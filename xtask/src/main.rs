@@ -8,10 +8,13 @@
 
 mod docs;
 mod finding;
+mod mutants;
 mod rule;
 mod rust;
+mod seen;
 mod tidy;
 mod tree;
+mod vm;
 
 use anyhow::Result;
 use std::path::Path;
@@ -21,7 +24,8 @@ use std::process::ExitCode;
 struct Chore {
     name: &'static str,
     summary: &'static str,
-    run: fn(&Path) -> Result<ExitCode>,
+    /// The chore, from the root of the repository, with the words behind its name.
+    run: fn(&Path, &[String]) -> Result<ExitCode>,
 }
 
 const CHORES: &[Chore] = &[
@@ -32,27 +36,40 @@ const CHORES: &[Chore] = &[
     },
     Chore {
         name: "docs",
-        summary: "write the tables of the README that come from the code",
+        summary: "write the tables that come from the code and from results",
         run: docs::run,
+    },
+    Chore {
+        name: "mutants",
+        summary: "change the modules that figures rest on, and see whether tests notice",
+        run: mutants::run,
+    },
+    Chore {
+        name: "vm",
+        summary: "run commands and tests on other kernels, CPUs and network cards",
+        run: vm::run,
     },
 ];
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let chore = match arguments.as_slice() {
-        [name] => CHORES.iter().find(|chore| chore.name == name),
+        [name, words @ ..] => CHORES
+            .iter()
+            .find(|chore| chore.name == name)
+            .map(|chore| (chore, words)),
         _ => None,
     };
-    let Some(chore) = chore else {
-        eprintln!("usage: cargo xtask CHORE");
+    let Some((chore, words)) = chore else {
+        eprintln!("usage: cargo xtask CHORE [WORD...]");
         for chore in CHORES {
-            eprintln!("  {:<6} {}", chore.name, chore.summary);
+            eprintln!("  {:<7} {}", chore.name, chore.summary);
         }
         return ExitCode::from(2);
     };
     // The workspace is the folder above this crate.
     let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
-    (chore.run)(root).unwrap_or_else(|error| {
+    (chore.run)(root, words).unwrap_or_else(|error| {
         eprintln!("xtask {}: {error:#}", chore.name);
         ExitCode::from(2)
     })

@@ -1,15 +1,15 @@
 //! The table of rules. To add one, write its file and add two lines here.
 
-mod backends;
-mod functions;
+mod circles;
 mod layers;
 mod length;
 mod links;
 mod modules;
 mod opening;
+mod permission;
 mod results;
 mod schema;
-mod unsafe_code;
+mod tables;
 mod whitespace;
 mod words;
 
@@ -27,17 +27,17 @@ pub(crate) struct Rule {
 /// Every rule.
 pub(crate) const RULES: &[Rule] = &[
     length::RULE,
-    functions::RULE,
     opening::RULE,
     modules::RULE,
+    circles::RULE,
     words::RULE,
     whitespace::RULE,
     layers::RULE,
-    unsafe_code::RULE,
-    backends::RULE,
+    tables::RULE,
     links::RULE,
     results::RULE,
     schema::RULE,
+    permission::RULE,
 ];
 
 /// What a rule says of a small tree, as `path:line`.

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 /// Prints what every rule finds; status 1 if there is anything to mend.
-pub(crate) fn run(root: &Path) -> Result<ExitCode> {
+pub(crate) fn run(root: &Path, _: &[String]) -> Result<ExitCode> {
     let tree = Tree::read(root)?;
     let mut broken = 0;
     for rule in RULES {

@@ -5,11 +5,14 @@
 //! packets took, enters each loss once from the counter that is nearest to it, and keeps the
 //! others as witnesses. What each counter counts is in `docs/counters.md`.
 
+mod cards;
 #[cfg(test)]
 mod tests;
 mod witness;
 
 use crate::{Delta, Ledger, Loss, Scope, Station};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// Which way packets took from the sender's socket to the receiver's IP layer.
@@ -33,10 +36,18 @@ pub enum Route<'a> {
     },
     /// Between two hosts, or by loopback: what lies between has no counter here.
     Hosts,
+    /// The same, where the interfaces of both ends are known and have counters.
+    Cards {
+        /// The sender's interface.
+        sender: &'a str,
+        /// The receiver's interface.
+        receiver: &'a str,
+    },
 }
 
 /// How the sending program hands packets to its interface.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
 pub enum Departure {
     /// Through a socket and the IP stack, whose counters know them.
     #[default]
@@ -66,8 +77,8 @@ pub enum Arrival {
     Rule,
 }
 
-/// What a ring dropped, for one reason.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// What a socket or a ring dropped, for one reason.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RingDrop {
     /// Why: `receive ring full`.
     pub reason: String,
@@ -189,31 +200,45 @@ impl Account<'_> {
                 ..loss(Station::Sender, *count)
             });
         }
-        if self.route != Route::Hosts {
+        if self.is_lab() {
             return;
         }
+        self.enter_queue(ledger);
         if self.departure == Departure::Socket {
             let dropped = self.sndbuf_errors();
             ledger.lose(Loss {
                 reason: "dropped behind the sending socket".to_owned(),
                 source: "sender Udp.SndbufErrors".to_owned(),
-                scope: Scope::Namespace,
                 exact: !self.gso,
                 ..loss(Station::Sender, dropped)
             });
             return;
         }
-        // Frames pass no socket: what the interface had no room for is its own count.
-        for (name, link) in self.sender.iter().flat_map(|sender| &sender.links) {
+        // Frames pass no socket: what the interface had no room for is its own count. Which interface
+        // it was is not known of all senders, and others' packets are dropped as well.
+        let is_senders = |name: &str| match self.route {
+            Route::Cards { sender, .. } => name == sender,
+            _ => true,
+        };
+        let links = || self.sender.iter().flat_map(|sender| &sender.links);
+        let dropped = links()
+            .filter(|(name, _)| is_senders(name))
+            .map(|(name, link)| {
+                (
+                    name,
+                    self.beyond_refused(unsigned(link.counters.tx_dropped)),
+                )
+            })
+            .filter(|(_, dropped)| *dropped > 0);
+        let dropped: Vec<_> = dropped.collect();
+        for (name, count) in &dropped {
             ledger.lose(Loss {
                 reason: "dropped by the sending interface".to_owned(),
                 source: format!("{name} tx_dropped"),
                 scope: Scope::Interface,
                 by_difference: !self.refused.is_empty(),
-                ..loss(
-                    Station::Sender,
-                    self.beyond_refused(unsigned(link.counters.tx_dropped)),
-                )
+                exact: dropped.len() == 1,
+                ..loss(Station::Sender, *count)
             });
         }
     }
@@ -235,6 +260,10 @@ impl Account<'_> {
             }
             Route::VethBacklog { receiver, .. } => self.enter_backlog(ledger, receiver),
             Route::Hosts => self.enter_nic(ledger),
+            Route::Cards { .. } => {
+                self.enter_gap(ledger);
+                self.enter_nic(ledger);
+            }
         }
     }
 
@@ -351,27 +380,39 @@ impl Account<'_> {
             }
         }
         let backlog = unsigned(receiver.softnet_dropped());
-        if self.one_machine && backlog > 0 && self.sndbuf_errors() >= backlog {
-            // A veth without NAPI tells the sender what the backlog behind it dropped.
+        // A veth without NAPI tells the sender what the backlog behind it dropped.
+        let told = match self.one_machine {
+            true => self.sndbuf_errors().min(backlog),
+            false => 0,
+        };
+        if told > 0 {
             ledger.note(format!(
-                "{backlog} drops of per-CPU backlogs are taken to be among the sender's: both ends \
+                "{told} drops of per-CPU backlogs are taken to be among the sender's: both ends \
                  are on one machine"
             ));
-            return;
         }
         ledger.lose(Loss {
             reason: "per-CPU backlog full".to_owned(),
             source: "receiver softnet_stat dropped".to_owned(),
             scope: Scope::Host,
             exact: !self.may_be_trains(),
-            ..loss(Station::Backlog, backlog)
+            by_difference: told > 0,
+            ..loss(Station::Backlog, backlog - told)
         });
     }
 
     /// Between two hosts a sender's trains may be cut late or never, and a receiver's merged early:
     /// then the counters between count trains. The lab cuts before its link and merges behind it.
     fn may_be_trains(&self) -> bool {
-        self.route == Route::Hosts && (self.gso || self.gro)
+        !self.is_lab() && (self.gso || self.gro)
+    }
+
+    /// Both ends are hosts of a lab: nobody else's packets come, and the way between is known.
+    fn is_lab(&self) -> bool {
+        matches!(
+            self.route,
+            Route::VethRing { .. } | Route::VethBacklog { .. }
+        )
     }
 
     fn enter_ip(&self, ledger: &mut Ledger) {
@@ -379,7 +420,6 @@ impl Account<'_> {
             ledger.lose(Loss {
                 reason: reason.to_owned(),
                 source: format!("receiver {counter}"),
-                scope: Scope::Namespace,
                 exact: !self.may_be_trains(),
                 ..loss(Station::Ip, snmp(self.receiver, counter))
             });
@@ -387,7 +427,6 @@ impl Account<'_> {
         let netfilter = |count, source: &str, by_difference| Loss {
             reason: "packet filter".to_owned(),
             source: source.to_owned(),
-            scope: Scope::Namespace,
             by_difference,
             ..loss(Station::Ip, count)
         };
@@ -398,7 +437,7 @@ impl Account<'_> {
             }
             // The filter has no counter of its own; what IP took in and neither discarded, nor
             // forwarded, nor handed on is its, as long as nobody else's packets come: in the lab.
-            None if self.route != Route::Hosts && !self.gro && self.arrival != Arrival::Rule => {
+            None if self.is_lab() && !self.gro && self.arrival != Arrival::Rule => {
                 let dropped = self.undelivered_by_ip();
                 ledger.lose(netfilter(
                     dropped,
@@ -464,7 +503,6 @@ impl Account<'_> {
             ledger.lose(Loss {
                 reason: reason.to_owned(),
                 source: format!("receiver Udp.{counter}"),
-                scope: Scope::Namespace,
                 exact: !self.may_be_trains(),
                 ..loss(Station::Udp, udp(self.receiver, counter))
             });
@@ -479,7 +517,7 @@ impl Account<'_> {
             scope,
             ..loss(Station::Socket, count)
         };
-        if self.gro && self.socket_drops > 0 {
+        if self.gro {
             let entry = match &self.reasons {
                 Some(_) => {
                     let source = "drop reason SOCKET_RCVBUFF, segments of each train";
@@ -519,38 +557,31 @@ impl Account<'_> {
     }
 
     fn reason(&self, name: &str) -> ReasonCount {
-        let mut sum = ReasonCount {
-            reason: name.to_owned(),
-            ..ReasonCount::default()
-        };
-        for one in self
-            .reasons
-            .iter()
-            .flatten()
-            .filter(|one| one.reason == name)
-        {
-            sum.buffers += one.buffers;
-            sum.datagrams += one.datagrams;
-        }
-        sum
+        let of_this = |one: &&ReasonCount| one.reason == name;
+        sum(self.reasons.iter().flatten().filter(of_this))
     }
 
     fn dropped_by_sockets(&self) -> ReasonCount {
-        let mut sum = ReasonCount::default();
-        for name in SOCKET_REASONS {
-            // What memory pressure dropped has a row of its own where the kernel counted it.
-            if name == "PROTO_MEM" && udp(self.receiver, "MemErrors") > 0 {
-                continue;
-            }
-            let one = self.reason(name);
-            sum.buffers += one.buffers;
-            sum.datagrams += one.datagrams;
-        }
-        sum
+        // What memory pressure dropped has a row of its own where the kernel counted it.
+        let memory = udp(self.receiver, "MemErrors") > 0;
+        let ours = |one: &&ReasonCount| match &*one.reason {
+            "PROTO_MEM" => !memory,
+            name => SOCKET_REASONS.contains(&name),
+        };
+        sum(self.reasons.iter().flatten().filter(ours))
     }
 }
 
-/// A loss with a counter of its own that counts datagrams; the caller fills in the rest.
+/// Several counts of the probe in one.
+fn sum<'a>(counts: impl Iterator<Item = &'a ReasonCount>) -> ReasonCount {
+    counts.fold(ReasonCount::default(), |sum, one| ReasonCount {
+        buffers: sum.buffers.saturating_add(one.buffers),
+        datagrams: sum.datagrams.saturating_add(one.datagrams),
+        ..sum
+    })
+}
+
+/// A loss with a namespace's own counter of datagrams; the caller fills in the rest.
 fn loss(station: Station, count: u64) -> Loss {
     Loss {
         station,

@@ -4,102 +4,23 @@
 //! table, so that no other traffic comes there, and adds a rule (ntuple) that sends one flow to
 //! it. AF_XDP on that queue then sees the flow and nothing else, while the kernel keeps the rest
 //! of the card.
-//!
-//! These settings stay when a process dies, and are journalled for that ([`crate::change`]):
-//! [`CarveOut`] takes the steps back when it goes.
 
-mod steering;
-mod step;
 #[cfg(test)]
 mod tests;
-
-pub(crate) use steering::FILTERS;
-pub use steering::{KernelSteering, Steering};
-pub use step::Step;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-use serde::{Deserialize, Serialize};
-
-use crate::change::{Change, Made, Outcome, Undone};
-use crate::journal;
+use crate::setting::{Change, Edit, Host, Kernel, Setting, Value};
 use crate::{Error, Result};
 
-/// A queue that is kept for one flow. Dropping it puts the card's settings back.
-#[derive(Debug)]
-pub struct CarveOut(Made<Plan>);
-
-/// What a carve-out will do, found by reading only.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Plan {
-    /// The network namespace of the interface, by its inode number (`ns.inum`).
-    pub namespace: u32,
-    /// The interface's name.
-    pub interface: String,
-    /// The number by which the kernel knows it, which stays if it is renamed.
-    pub interface_index: u32,
+/// What takes a queue for a flow.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CarveOut {
     /// The queue, from 0.
     pub queue: u32,
-    /// Where the flow's datagrams are sent to.
-    pub flow: SocketAddr,
-    /// The steps in order; what is already so needs none.
-    pub steps: Vec<Step>,
-}
-
-impl Change for Plan {
-    const WHAT: &'static str = "a carve-out";
-    const FILES: &'static str = "carve-out";
-    type Host = dyn Steering;
-
-    fn kernel() -> Box<dyn Steering> {
-        Box::new(KernelSteering)
-    }
-
-    fn namespace_of(steering: &dyn Steering) -> Result<u32, mpps_os::Error> {
-        steering.namespace()
-    }
-
-    fn namespace(&self) -> u32 {
-        self.namespace
-    }
-
-    fn object(&self) -> &str {
-        &self.interface
-    }
-
-    fn place(&self) -> String {
-        format!("{}-{}", self.namespace, self.interface_index)
-    }
-
-    fn heading(&self) -> String {
-        format!("{}, queue {}", self.interface, self.queue)
-    }
-
-    fn steps(&self) -> Vec<String> {
-        self.steps.iter().map(ToString::to_string).collect()
-    }
-
-    fn present(&self, steering: &dyn Steering) -> Result<Option<String>, mpps_os::Error> {
-        steering.name(self.interface_index)
-    }
-
-    fn prepare(&mut self, step: usize, steering: &dyn Steering) -> Result<()> {
-        self.steps[step].prepare(steering, &self.interface)
-    }
-
-    fn take(&mut self, step: usize, steering: &dyn Steering) -> Result<()> {
-        self.steps[step].take(steering, &self.interface)
-    }
-
-    fn undo(
-        &self,
-        step: usize,
-        interface: &str,
-        steering: &dyn Steering,
-    ) -> Result<Undone, mpps_os::Error> {
-        self.steps[step].undo(steering, interface)
-    }
+    /// How the card's settings are changed.
+    pub change: Change,
 }
 
 impl CarveOut {
@@ -108,44 +29,12 @@ impl CarveOut {
     ///
     /// # Errors
     /// [`Error::Impossible`] where the driver cannot do it, with what helps; [`Error::Kernel`].
-    pub fn plan(interface: &str, flow: SocketAddr, queue: Option<u32>) -> Result<Plan> {
-        Plan::make(&KernelSteering, interface, flow, queue)
+    pub fn plan(interface: &str, flow: SocketAddr, queue: Option<u32>) -> Result<Self> {
+        Self::plan_on(&Kernel::default(), interface, flow, queue)
     }
 
-    /// Carries a plan out, in the network namespace of the calling thread, where it must also end.
-    ///
-    /// # Errors
-    /// [`Error::Impossible`] where another carve-out is on this interface, or a setting has
-    /// changed since it was planned; [`Error::Kernel`] for a refusal, also of the journal's file.
-    /// What was changed before the error is put back; [`Error::PutBack`] says where that failed.
-    pub fn apply(plan: &Plan) -> Result<Self> {
-        Made::apply(plan, Box::new(KernelSteering), &journal::directories()).map(Self)
-    }
-
-    /// The queue that is kept.
-    pub fn queue(&self) -> u32 {
-        self.0.record.plan.queue
-    }
-
-    /// What was done, one sentence a step.
-    pub fn steps(&self) -> Vec<String> {
-        self.0.record.plan.steps()
-    }
-
-    /// Puts the settings back, the last step first, and says of each step what came of it. After
-    /// a failure it goes on with the others, and keeps the journal for `mpps undo`.
-    pub fn undo(self) -> Vec<Outcome> {
-        self.0.undo()
-    }
-}
-
-impl Plan {
-    /// As [`CarveOut::plan`], with anything that steers.
-    ///
-    /// # Errors
-    /// As [`CarveOut::plan`].
-    pub fn make(
-        steering: &dyn Steering,
+    fn plan_on(
+        host: &dyn Host,
         interface: &str,
         flow: SocketAddr,
         queue: Option<u32>,
@@ -154,8 +43,8 @@ impl Plan {
         if flow.port() == 0 {
             return Err(impossible("port 0 is no flow", "name a port"));
         }
-        let interface_index = steering.index(interface)?;
-        let rings = steering.rings(interface).map_err(|error| {
+        let interface_index = host.index(interface)?;
+        let rings = host.rings(interface).map_err(|error| {
             let why = format!("its driver steers nothing to queues ({error})");
             let remedy = format!("`mpps backends {interface}` tells what it can do");
             unless_unsupported(error, interface, &why, &remedy)
@@ -172,33 +61,38 @@ impl Plan {
             let why = format!("it has no queue {queue}");
             return Err(impossible(&why, &format!("take one of 0 to {}", rings - 1)));
         }
-        let mut steps = Vec::new();
-        steps.extend(filters_step(steering, interface)?);
-        steps.extend(table_step(steering, interface, queue)?);
-        steps.push(Step::Rule {
-            destination: SocketAddr::new(flow.ip().to_canonical(), flow.port()),
-            queue,
-            others: Vec::new(),
+        let mut edits = Vec::new();
+        edits.extend(filters(host, interface)?);
+        edits.extend(table(host, interface, queue)?);
+        let destination = SocketAddr::new(flow.ip().to_canonical(), flow.port());
+        let rule = Value::Rule {
             location: None,
             shown: None,
-        });
-        Ok(Self {
-            namespace: steering.namespace()?,
-            interface: interface.to_owned(),
-            interface_index,
-            queue,
-            flow,
-            steps,
-        })
+        };
+        edits.push(Edit::new(
+            Setting::Rule { destination, queue },
+            Value::Numbers(Vec::new()),
+            rule,
+        ));
+        let change = Change {
+            name: "carve-out".to_owned(),
+            object: interface.to_owned(),
+            interface_index: Some(interface_index),
+            namespace: host.namespace()?,
+            heading: format!("{interface}, queue {queue}"),
+            edits,
+        };
+        Ok(Self { queue, change })
     }
 }
 
 /// Rules must be switched on, unless they are.
-fn filters_step(steering: &dyn Steering, interface: &str) -> Result<Option<Step>> {
-    match steering.filters(interface)? {
-        Some(filters) if filters.active => Ok(None),
-        Some(filters) if filters.changeable => Ok(Some(Step::Filters)),
-        _ => Err(Error::impossible(
+fn filters(host: &dyn Host, interface: &str) -> Result<Option<Edit>> {
+    let on = Value::text("on");
+    match host.read(&Setting::Filters, interface)? {
+        Some(now) if now == on => Ok(None),
+        Some(off) => Ok(Some(Edit::new(Setting::Filters, off, on))),
+        None => Err(Error::impossible(
             interface,
             "its driver has no steering rules (ntuple-filters: off [fixed])",
             "this needs a card whose driver has them",
@@ -207,24 +101,26 @@ fn filters_step(steering: &dyn Steering, interface: &str) -> Result<Option<Step>
 }
 
 /// The queue must leave the table, unless it is not in it.
-fn table_step(steering: &dyn Steering, interface: &str, queue: u32) -> Result<Option<Step>> {
+fn table(host: &dyn Host, interface: &str, queue: u32) -> Result<Option<Edit>> {
     const WHY: &str = "its driver shows no RSS table from which a queue could be taken";
     const REMEDY: &str = "this needs a card whose driver has one";
-    let was = steering
-        .indirection(interface)
+    let old = host
+        .read(&Setting::RssTable, interface)
         .map_err(|error| unless_unsupported(error, interface, WHY, REMEDY))?;
-    if was.is_empty() {
-        return Err(Error::impossible(interface, WHY, REMEDY));
-    }
-    if !was.contains(&queue) {
+    let old = match old {
+        Some(Value::Numbers(table)) if !table.is_empty() => table,
+        _ => return Err(Error::impossible(interface, WHY, REMEDY)),
+    };
+    if !old.contains(&queue) {
         return Ok(None);
     }
-    let will_be = without(&was, queue).ok_or_else(|| {
+    let new = without(&old, queue).ok_or_else(|| {
         let why = format!("queue {queue} is the only one in its RSS table");
         let remedy = format!("`ethtool -X {interface} default`, or name another queue");
         Error::impossible(interface, why, remedy)
     })?;
-    Ok(Some(Step::Table { was, will_be }))
+    let [old, new] = [old, new].map(Value::Numbers);
+    Ok(Some(Edit::new(Setting::RssTable, old, new)))
 }
 
 /// The table without a queue; its entries go to the queues that have the fewest, so that all

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cpu_list::CpuList;
 use crate::root::Root;
-use crate::{Error, Result};
+use crate::{CpuUnavailable, Error, Result};
 
 /// The online CPUs of a host in the order of their numbers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -73,38 +73,6 @@ impl fmt::Display for Relation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.name())
     }
-}
-
-/// Why a CPU that was named cannot be used.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum CpuUnavailable {
-    /// The host has no such CPU.
-    #[error("CPU {cpu} does not exist: this host has {online}")]
-    Absent {
-        /// The CPU that was named.
-        cpu: usize,
-        /// The CPUs that are online.
-        online: CpuList,
-    },
-    /// The CPU is switched off.
-    #[error(
-        "CPU {cpu} is offline; switch it on with: echo 1 > /sys/devices/system/cpu/cpu{cpu}/online"
-    )]
-    Offline {
-        /// The CPU that was named.
-        cpu: usize,
-    },
-    /// The CPU is there, but not for this process.
-    #[error(
-        "CPU {cpu} is not allowed to this process, which may use {allowed} (taskset or a cgroup's cpuset says so)"
-    )]
-    Forbidden {
-        /// The CPU that was named.
-        cpu: usize,
-        /// The CPUs that are allowed.
-        allowed: CpuList,
-    },
 }
 
 impl Topology {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::link_counters::{LinkCounters, difference};
@@ -14,10 +15,14 @@ use crate::softnet::{Softnet, SoftnetRow};
 ///
 /// A counter that is in one of the two snapshots only has no difference, and is named in
 /// `anomalies`; so is one that went back. Nothing is smoothed.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Delta {
     /// The time between the snapshots, in nanoseconds.
     pub duration_ns: i64,
+    /// When the snapshots were taken by the host's own clock (`CLOCK_REALTIME`), in nanoseconds since
+    /// 1970. Both are 0 in files of older versions.
+    #[serde(default)]
+    pub taken_unix_ns: [u64; 2],
     /// The protocol counters by name, such as `Udp.RcvbufErrors`.
     pub snmp: BTreeMap<String, i64>,
     /// The per-CPU queues of the whole host.
@@ -29,7 +34,7 @@ pub struct Delta {
 }
 
 /// What one CPU's queue did; see [`SoftnetRow`] for the meaning of each.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SoftnetDelta {
     /// The CPU.
     pub cpu: usize,
@@ -46,12 +51,22 @@ pub struct SoftnetDelta {
 }
 
 /// What one interface did.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LinkDelta {
     /// The counters that every interface has.
     pub counters: LinkCounters<i64>,
     /// The driver's own counters (`ethtool -S`).
     pub driver: BTreeMap<String, i64>,
+    /// What the queues in front of it dropped; none where it had no queue.
+    #[serde(default)]
+    pub qdisc_drops: Option<i64>,
+}
+
+impl Snapshot {
+    /// What was counted since an earlier snapshot of the same namespace.
+    pub fn since(&self, earlier: &Self) -> Delta {
+        Delta::between(earlier, self)
+    }
 }
 
 impl Delta {
@@ -59,6 +74,7 @@ impl Delta {
     pub fn between(earlier: &Snapshot, later: &Snapshot) -> Self {
         let mut delta = Self {
             duration_ns: difference(earlier.monotonic_ns, later.monotonic_ns),
+            taken_unix_ns: [earlier.unix_ns, later.unix_ns],
             ..Self::default()
         };
         if delta.duration_ns < 0 {
@@ -224,7 +240,18 @@ impl Delta {
         let gone = gone.filter(|counter| !now.driver.contains_key(*counter));
         changes.vanished.extend(gone.cloned());
         changes.tell(&format!("{name} driver counter"), &mut self.anomalies);
-        LinkDelta { counters, driver }
+        let drops = before.qdisc_drops.zip(now.qdisc_drops);
+        let qdisc_drops = drops.map(|(before, now)| {
+            if now < before {
+                self.went_back(&format!("{name} qdisc dropped"), before, now);
+            }
+            difference(before, now)
+        });
+        LinkDelta {
+            counters,
+            driver,
+            qdisc_drops,
+        }
     }
 
     fn went_back(
@@ -274,6 +301,7 @@ mod tests {
             .map(|(name, link)| ((*name).to_owned(), link.clone()));
         Snapshot {
             monotonic_ns: 5,
+            unix_ns: 0,
             snmp: Snmp::parse_pairs(snmp).expect("counters of a test"),
             softnet: Softnet::parse(softnet).expect("rows of a test"),
             links: links.collect(),
@@ -289,25 +317,33 @@ mod tests {
                 ..LinkCounters::default()
             },
             driver: driver.collect(),
+            qdisc_drops: None,
+        }
+    }
+
+    fn queued(drops: u64, link: LinkSnapshot) -> LinkSnapshot {
+        LinkSnapshot {
+            qdisc_drops: Some(drops),
+            ..link
         }
     }
 
     #[test]
     fn counters_are_subtracted() {
         let earlier = snapshot(
-            "Udp: InDatagrams\nUdp: 10\nUdp6: InDatagrams\nUdp6: 1",
+            "Udp: InDatagrams NoPorts\nUdp: 10 2\nUdp6: InDatagrams\nUdp6: 1",
             "a 1 0",
             &[(
                 "eth9",
-                link(3, 100, &[("rx0_packets", 60), ("rx1_packets", 40)]),
+                queued(2, link(3, 100, &[("rx0_packets", 60), ("rx1_packets", 40)])),
             )],
         );
         let later = snapshot(
-            "Udp: InDatagrams\nUdp: 15\nUdp6: InDatagrams\nUdp6: 3",
+            "Udp: InDatagrams NoPorts\nUdp: 15 2\nUdp6: InDatagrams\nUdp6: 3",
             "1a 4 0",
             &[(
                 "eth9",
-                link(3, 110, &[("rx0_packets", 69), ("rx1_packets", 41)]),
+                queued(2, link(3, 110, &[("rx0_packets", 69), ("rx1_packets", 40)])),
             )],
         );
         let delta = later.since(&earlier);
@@ -321,7 +357,7 @@ mod tests {
         assert_eq!(delta.link("eth8"), None);
         let queues = delta.queue_packets("eth9");
         let queues: Vec<_> = queues.iter().map(|q| (q.queue, q.packets)).collect();
-        assert_eq!(queues, [(0, 9), (1, 1)]);
+        assert_eq!(queues, [(0, 9), (1, 0)]);
         assert_eq!(delta.anomalies, [""; 0]);
     }
 
@@ -337,16 +373,17 @@ mod tests {
         let earlier = snapshot(
             "Udp: A\nUdp: 9\nTcp: CurrEstab\nTcp: 5",
             "ffffffff 0 0",
-            &[("eth9", link(3, 7, &[("x", 2)]))],
+            &[("eth9", queued(9, link(3, 7, &[("x", 2)])))],
         );
         let later = snapshot(
             "Udp: A\nUdp: 4\nTcp: CurrEstab\nTcp: 2",
             "1 0 0",
-            &[("eth9", link(3, 0, &[("x", 1)]))],
+            &[("eth9", queued(4, link(3, 0, &[("x", 1)])))],
         );
         let delta = later.since(&earlier);
         assert_eq!(delta.udp("A"), Some(-5));
         assert_eq!(delta.snmp("Tcp.CurrEstab"), Some(-3), "a state may go down");
+        assert_eq!(delta.links["eth9"].qdisc_drops, Some(-5));
         let wrapped = "it was reset, or it wrapped";
         assert_eq!(
             delta.anomalies,
@@ -355,6 +392,7 @@ mod tests {
                 format!("softnet processed of CPU 0 went back from 4294967295 to 1: {wrapped}"),
                 format!("eth9 rx_packets went back from 7 to 0: {wrapped}"),
                 format!("eth9 x went back from 2 to 1: {wrapped}"),
+                format!("eth9 qdisc dropped went back from 9 to 4: {wrapped}"),
             ]
         );
     }
@@ -367,7 +405,7 @@ mod tests {
             &[("eth8", link(2, 0, &[])), ("eth9", link(3, 0, &[("a", 1)]))],
         );
         let later = snapshot(
-            "Udp: B\nUdp: 9\nIcmpMsg: InType3\nIcmpMsg: 4",
+            "Udp: B\nUdp: 9\nIcmpMsg: InType3\nIcmpMsg: 4\nIcmp6: InType1 OutType2\nIcmp6: 5 6",
             "1 0 0",
             &[
                 ("eth9", link(4, 0, &[("b", 1), ("c", 1), ("d", 1)])),
@@ -375,11 +413,9 @@ mod tests {
             ],
         );
         let delta = later.since(&earlier);
-        assert_eq!(
-            delta.snmp("IcmpMsg.InType3"),
-            Some(4),
-            "its absence meant zero"
-        );
+        let types = ["IcmpMsg.InType3", "Icmp6.InType1", "Icmp6.OutType2"];
+        let types = types.map(|name| delta.snmp(name));
+        assert_eq!(types, [Some(4), Some(5), Some(6)], "absence meant zero");
         assert_eq!((delta.snmp("Udp.A"), delta.snmp("Udp.B")), (None, None));
         assert_eq!(
             delta.anomalies,
@@ -400,8 +436,12 @@ mod tests {
     fn snapshots_in_the_wrong_order_are_said() {
         let earlier = snapshot("", "", &[]);
         let mut later = earlier.clone();
+        assert_eq!(later.since(&earlier).anomalies, [""; 0]);
         later.monotonic_ns -= 1;
-        assert_eq!(later.since(&earlier).anomalies.len(), 1);
+        later.unix_ns = 7;
+        let delta = later.since(&earlier);
+        assert_eq!((delta.duration_ns, delta.taken_unix_ns), (-1, [0, 7]));
+        assert_eq!(delta.anomalies.len(), 1);
     }
 
     #[test]

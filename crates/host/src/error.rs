@@ -1,7 +1,6 @@
 //! What can go wrong while a host is read: the kernel refused, or gave something unexpected.
 
-use crate::cpu::CpuUnavailable;
-use crate::cpu_list::CpuListError;
+use crate::cpu_list::{CpuList, CpuListError};
 
 /// A failure of this crate.
 #[derive(Debug, thiserror::Error)]
@@ -66,6 +65,38 @@ impl Error {
             what: what.into(),
         }
     }
+}
+
+/// Why a CPU that was named cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CpuUnavailable {
+    /// The host has no such CPU.
+    #[error("CPU {cpu} does not exist: this host has {online}")]
+    Absent {
+        /// The CPU that was named.
+        cpu: usize,
+        /// The CPUs that are online.
+        online: CpuList,
+    },
+    /// The CPU is switched off.
+    #[error(
+        "CPU {cpu} is offline; switch it on with: echo 1 > /sys/devices/system/cpu/cpu{cpu}/online"
+    )]
+    Offline {
+        /// The CPU that was named.
+        cpu: usize,
+    },
+    /// The CPU is there, but not for this process.
+    #[error(
+        "CPU {cpu} is not allowed to this process, which may use {allowed} (taskset or a cgroup's cpuset says so)"
+    )]
+    Forbidden {
+        /// The CPU that was named.
+        cpu: usize,
+        /// The CPUs that are allowed.
+        allowed: CpuList,
+    },
 }
 
 /// A result whose error is one of this crate.

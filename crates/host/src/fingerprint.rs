@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use mpps_os::sysfs::Sysfs;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::cpu::Topology;
@@ -15,7 +16,7 @@ use crate::{Result, sysctl};
 /// no serial number.
 ///
 /// What a machine does not say is absent, never guessed.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Fingerprint {
     /// The kernel's release (`uname -r`).
     pub kernel_release: String,
@@ -89,12 +90,19 @@ impl Fingerprint {
     /// a list of CPUs has an unknown form.
     pub fn collect(interfaces: &[&str]) -> Result<Self> {
         let mut fingerprint = Self::collect_from(&Root::machine())?;
+        fingerprint.complete();
         let sysfs = Sysfs::mount().ok();
         for &name in interfaces {
             let facts = InterfaceFacts::collect(name, sysfs.as_ref());
             fingerprint.interfaces.insert(name.to_owned(), facts);
         }
         Ok(fingerprint)
+    }
+
+    /// Adds the settings that the calling thread's network namespace shows, and that in which this
+    /// was collected does not.
+    pub fn complete(&mut self) {
+        sysctl::add_missing(&mut self.settings, sysctl::settings());
     }
 
     fn collect_from(root: &Root) -> Result<Self> {
@@ -236,6 +244,7 @@ fn kibibytes(text: &str) -> Option<u64> {
 mod tests {
     use super::*;
     use crate::root::fixture;
+    use mpps_os::namespace::NetNamespace;
 
     fn virtual_machine() -> Fingerprint {
         let tree = fixture::tree(include_str!("../tests/fixtures/machine.tree"));
@@ -327,6 +336,21 @@ mod tests {
             .unwrap_err()
             .to_string();
         assert!(error.contains("proc/sys/kernel/osrelease"), "{error}");
+    }
+
+    #[test]
+    fn a_namespace_does_not_hide_the_settings_of_the_machine() {
+        // An ordinary user can have none.
+        let Ok(namespace) = NetNamespace::new() else {
+            return;
+        };
+        let inside = namespace.run(|| Fingerprint::collect(&["lo"]));
+        let mut inside = inside.expect("entered").expect("/proc and /sys are here");
+        inside.complete();
+        let outside = sysctl::settings_from(&Root::machine());
+        for name in ["net.core.netdev_budget", "net.core.skb_defer_max"] {
+            assert_eq!(inside.settings[name], outside[name], "{name}");
+        }
     }
 
     #[test]

@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 
 use mpps_os::netlink::link;
 use mpps_os::{ethtool, sysfs::Sysfs};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The driver and the settings of one interface. What the driver does not say is absent.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct InterfaceFacts {
     /// The driver, such as `veth` or `mlx5_core`.
     pub driver: Option<String>,

@@ -1,6 +1,7 @@
 //! The counters that every interface has.
 
 use mpps_os::netlink::link::LinkStatistics;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Defines the structure from one list of fields, so that reading, subtracting and checking
@@ -12,7 +13,7 @@ macro_rules! link_counters {
         ///
         /// The unit is the packet buffer: with segmentation or receive offload it can be a train
         /// of datagrams.
-        #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+        #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
         pub struct LinkCounters<T> {
             $($(#[$text])* pub $name: T,)*
         }

@@ -4,26 +4,22 @@
 //! driver of 2014 called its interrupt throttle rate). Or the kernel polls the queue by a timer
 //! and leaves the interrupts off meanwhile (`gro_flush_timeout` and `napi_defer_hard_irqs`), which
 //! works with every driver that has NAPI.
-//!
-//! These settings stay when a process dies, and are journalled for that ([`crate::change`]):
-//! [`Moderation`] takes the steps back when it goes.
 
-mod settings;
-mod step;
 #[cfg(test)]
 mod tests;
-
-pub use settings::{Attribute, KernelSettings, Settings};
-pub use step::ModerationStep;
 
 use std::fmt;
 use std::time::Duration;
 
+use mpps_os::ethtool::coalesce::Coalescing;
 use serde::{Deserialize, Serialize};
 
-use crate::change::{Change, Made, Outcome, Undone};
-use crate::journal;
+use crate::setting::{Change, Edit, Host, Kernel, Setting, Value};
 use crate::{Error, Result};
+
+/// Empty polls before a queue's interrupts are on again: the figure of the example in
+/// Documentation/networking/napi.rst.
+const DEFERRED_POLLS: u32 = 2;
 
 /// Who waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,80 +31,15 @@ pub enum Throttle {
     Kernel,
 }
 
-/// Interrupts that are throttled. Dropping it puts the settings back.
-#[derive(Debug)]
-pub struct Moderation(Made<ModerationPlan>);
-
-/// What a moderation will do, found by reading only.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ModerationPlan {
-    /// The network namespace of the interface, by its inode number (`ns.inum`).
-    pub namespace: u32,
-    /// The interface's name.
-    pub interface: String,
-    /// The number by which the kernel knows it, which stays if it is renamed.
-    pub interface_index: u32,
+/// What throttles the interrupts of an interface.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Moderation {
     /// Who waits.
     pub throttle: Throttle,
     /// How long, in nanoseconds; 0 is not at all.
     pub time_ns: u64,
-    /// The steps in order; what is already so needs none.
-    pub steps: Vec<ModerationStep>,
-}
-
-impl Change for ModerationPlan {
-    const WHAT: &'static str = "a moderation";
-    const FILES: &'static str = "moderation";
-    type Host = dyn Settings;
-
-    fn kernel() -> Box<dyn Settings> {
-        Box::new(KernelSettings)
-    }
-
-    fn namespace_of(settings: &dyn Settings) -> Result<u32, mpps_os::Error> {
-        settings.namespace()
-    }
-
-    fn namespace(&self) -> u32 {
-        self.namespace
-    }
-
-    fn object(&self) -> &str {
-        &self.interface
-    }
-
-    fn place(&self) -> String {
-        format!("{}-{}", self.namespace, self.interface_index)
-    }
-
-    fn heading(&self) -> String {
-        format!("{}, moderation", self.interface)
-    }
-
-    fn steps(&self) -> Vec<String> {
-        self.steps.iter().map(ToString::to_string).collect()
-    }
-
-    fn present(&self, settings: &dyn Settings) -> Result<Option<String>, mpps_os::Error> {
-        settings.name(self.interface_index)
-    }
-
-    fn prepare(&mut self, step: usize, settings: &dyn Settings) -> Result<()> {
-        self.steps[step].check(settings, &self.interface)
-    }
-
-    fn take(&mut self, step: usize, settings: &dyn Settings) -> Result<()> {
-        self.steps[step].take(settings, &self.interface)
-    }
-
-    fn undo(
-        &self,
-        step: usize,
-        interface: &str,
-        settings: &dyn Settings,
-    ) -> Result<Undone, mpps_os::Error> {
-        self.steps[step].undo(settings, interface)
-    }
+    /// How the interface's settings are changed.
+    pub change: Change,
 }
 
 impl Moderation {
@@ -117,74 +48,98 @@ impl Moderation {
     /// # Errors
     /// [`Error::Impossible`] where the driver has no coalescing or no queue to poll, or no card
     /// waits so long; [`Error::Kernel`].
-    pub fn plan(interface: &str, time: Duration, throttle: Throttle) -> Result<ModerationPlan> {
-        ModerationPlan::make(&KernelSettings, interface, time, throttle)
+    pub fn plan(interface: &str, time: Duration, throttle: Throttle) -> Result<Self> {
+        Self::plan_on(&Kernel::default(), interface, time, throttle)
     }
 
-    /// Carries a plan out, in the network namespace of the calling thread, where it must also end.
-    ///
-    /// # Errors
-    /// [`Error::Impossible`] where another moderation is on this interface, the driver does not
-    /// take the value, or a setting has changed since it was planned; [`Error::Kernel`] for a
-    /// refusal, also of the journal's file. What was changed before the error is put back;
-    /// [`Error::PutBack`] says where that failed.
-    pub fn apply(plan: &ModerationPlan) -> Result<Self> {
-        Made::apply(plan, Box::new(KernelSettings), &journal::directories()).map(Self)
-    }
-
-    /// What was done.
-    pub fn plan_done(&self) -> &ModerationPlan {
-        &self.0.record.plan
-    }
-
-    /// Puts the settings back, the last step first, and says of each step what came of it. After
-    /// a failure it goes on with the others, and keeps the journal for `mpps undo`.
-    pub fn undo(self) -> Vec<Outcome> {
-        self.0.undo()
-    }
-}
-
-impl ModerationPlan {
-    /// As [`Moderation::plan`], with anything that has settings.
-    ///
-    /// # Errors
-    /// As [`Moderation::plan`].
-    pub fn make(
-        settings: &dyn Settings,
+    fn plan_on(
+        host: &dyn Host,
         interface: &str,
         time: Duration,
         throttle: Throttle,
     ) -> Result<Self> {
-        let interface_index = settings.index(interface)?;
+        let interface_index = host.index(interface)?;
         let time_ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        if throttle == Throttle::Kernel && settings.polled_queues(interface_index) == Some(0) {
+        if throttle == Throttle::Kernel && host.polled_queues(interface_index) == Some(0) {
             return Err(Error::impossible(
                 interface,
                 "it has no queue that the kernel polls (NAPI), and so nothing to throttle",
                 "name another interface; a veth gets such queues by `ethtool -K IF gro on`",
             ));
         }
-        let steps = match throttle {
-            Throttle::Nic => step::coalescing(settings, interface, time_ns)?,
-            Throttle::Kernel => step::deferral(settings, interface, time_ns)?,
+        let edits = match throttle {
+            Throttle::Nic => coalescing(host, interface, time_ns)?,
+            Throttle::Kernel => deferral(host, interface, time_ns)?,
+        };
+        let change = Change {
+            name: "moderation".to_owned(),
+            object: interface.to_owned(),
+            interface_index: Some(interface_index),
+            namespace: host.namespace()?,
+            heading: format!("{interface}, moderation"),
+            edits,
         };
         Ok(Self {
-            namespace: settings.namespace()?,
-            interface: interface.to_owned(),
-            interface_index,
             throttle,
             time_ns,
-            steps,
+            change,
         })
     }
 }
 
+/// How the kernel defers its polls.
+fn deferral(host: &dyn Host, interface: &str, time_ns: u64) -> Result<Vec<Edit>> {
+    let polls = if time_ns == 0 { 0 } else { DEFERRED_POLLS };
+    // The time first: deferral without it would leave a queue to itself.
+    let wanted = [
+        ("gro_flush_timeout", time_ns),
+        ("napi_defer_hard_irqs", polls.into()),
+    ];
+    let mut edits = Vec::new();
+    for (name, new) in wanted {
+        let (name, new) = (name.to_owned(), Value::text(new));
+        let setting = Setting::File { name };
+        // A file that is not there is a refusal, and so an error.
+        if let Some(old) = host.read(&setting, interface)?
+            && old != new
+        {
+            edits.push(Edit::new(setting, old, new));
+        }
+    }
+    Ok(edits)
+}
+
+/// How a card waits.
+fn coalescing(host: &dyn Host, interface: &str, time_ns: u64) -> Result<Vec<Edit>> {
+    let setting = Setting::Coalescing;
+    let old = host
+        .read(&setting, interface)
+        .map_err(|error| setting.refused(error, interface))?;
+    let told = match &old {
+        Some(Value::Numbers(words)) => Coalescing::from_words(words),
+        _ => None,
+    };
+    let (Some(old), Some(told)) = (old, told) else {
+        return Err(Error::malformed(interface, "it tells no coalescing"));
+    };
+    let Ok(time_us) = u32::try_from(time_ns.div_ceil(1000)) else {
+        let why = "no card waits so long";
+        return Err(Error::impossible(interface, why, "name a shorter time"));
+    };
+    let new = Value::Numbers(told.with_rx_time_us(time_us).words());
+    if old == new {
+        return Ok(Vec::new());
+    }
+    Ok(vec![Edit::new(setting, old, new)])
+}
+
 /// `eth0: the card waits 50 µs before it interrupts, at most 20000 times a second a queue`.
-impl fmt::Display for ModerationPlan {
+impl fmt::Display for Moderation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
-            interface, time_ns, ..
+            change, time_ns, ..
         } = self;
+        let interface = &change.object;
         let time_us = *time_ns as f64 / 1e3;
         match (self.throttle, *time_ns) {
             (Throttle::Nic, 0) => write!(f, "{interface}: the card interrupts without waiting"),

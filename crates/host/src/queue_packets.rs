@@ -1,5 +1,8 @@
 //! How many packets each receive queue of an interface got, by its driver's own counters.
 
+use std::collections::BTreeMap;
+
+use mpps_os::netlink::queue_statistics;
 use serde::{Deserialize, Serialize};
 
 /// The packets of one receive queue, with the counter that said so.
@@ -22,7 +25,7 @@ struct Naming {
 
 /// The ways of the drivers in `drivers/net` of Linux. There is no rule for these names, so an
 /// unknown driver has no queue counters here rather than guessed ones.
-const NAMINGS: [Naming; 8] = [
+const NAMINGS: [Naming; 9] = [
     // veth: what its NAPI received, whether or not a program is attached.
     Naming {
         before: "rx_queue_",
@@ -33,7 +36,7 @@ const NAMINGS: [Naming; 8] = [
         before: "rx_queue_",
         after: &["_packets"],
     },
-    // mlx4, mlx5, virtio_net from 6.10.
+    // mlx4, mlx5.
     Naming {
         before: "rx",
         after: &["_packets"],
@@ -58,6 +61,11 @@ const NAMINGS: [Naming; 8] = [
         before: "rx_packets[",
         after: &["]"],
     },
+    // What the kernel keeps for the driver, see `by_kernel`.
+    Naming {
+        before: KERNEL_BEFORE,
+        after: &[KERNEL_AFTER],
+    },
     // bnxt_en.
     Naming {
         before: "[",
@@ -80,6 +88,28 @@ pub(crate) fn queue_packets<'a>(
         .map(|naming| by_naming(naming, counters.clone()))
         .find(|queues| !queues.is_empty())
         .unwrap_or_default()
+}
+
+/// The name of a queue's counter that the kernel tells over netlink, by its words (`rx-packets` of
+/// Documentation/netlink/specs/netdev.yaml).
+const KERNEL_BEFORE: &str = "qstats rx ";
+const KERNEL_AFTER: &str = " rx-packets";
+
+/// Adds the kernel's own counters of receive queues, where the driver's counters have none: drivers
+/// such as virtio_net moved theirs there in Linux 6.10. Where there are none either, nothing.
+pub(crate) fn add_kernels(index: u32, driver: &mut BTreeMap<String, u64>) {
+    let names = driver.keys().map(|name| (name.as_str(), 0));
+    if queue_packets(names).is_empty() {
+        let queues = queue_statistics::received(index).unwrap_or_default();
+        driver.extend(by_kernel(&queues));
+    }
+}
+
+fn by_kernel(queues: &[(u32, u64)]) -> impl Iterator<Item = (String, u64)> {
+    let name = |queue| format!("{KERNEL_BEFORE}{queue}{KERNEL_AFTER}");
+    queues
+        .iter()
+        .map(move |&(queue, packets)| (name(queue), packets))
 }
 
 fn by_naming<'a>(
@@ -174,6 +204,20 @@ mod tests {
             assert_eq!(found.len(), 1, "{case:?}");
             assert_eq!((found[0].0, found[0].1), (3, 5), "{case:?}");
         }
+    }
+
+    #[test]
+    fn the_kernels_own_are_read_by_the_name_that_they_get() {
+        let named: Vec<(String, u64)> = by_kernel(&[(0, 5), (11, 7)]).collect();
+        let counters: Vec<(&str, i64)> = named
+            .iter()
+            .map(|(name, packets)| (name.as_str(), packets.cast_signed()))
+            .collect();
+        let expected = [
+            (0, 5, "qstats rx 0 rx-packets".to_owned()),
+            (11, 7, "qstats rx 11 rx-packets".to_owned()),
+        ];
+        assert_eq!(queues(&counters), expected);
     }
 
     #[test]

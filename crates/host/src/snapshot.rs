@@ -2,12 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::time::{SystemTime, UNIX_EPOCH};
 
-use mpps_os::{clock, ethtool, netlink::link};
+use mpps_os::netlink::{link, qdisc};
+use mpps_os::{clock, ethtool};
 use serde::{Deserialize, Serialize};
 
 use crate::link_counters::LinkCounters;
-use crate::{Delta, Result, Snmp, Softnet};
+use crate::queue_packets::add_kernels;
+use crate::{Result, Snmp, Softnet};
 
 /// The counters that a ledger needs, read one after the other.
 ///
@@ -17,6 +20,9 @@ use crate::{Delta, Result, Snmp, Softnet};
 pub struct Snapshot {
     /// `CLOCK_MONOTONIC` before the first counter was read, in nanoseconds.
     pub monotonic_ns: u64,
+    /// `CLOCK_REALTIME` then, in nanoseconds since 1970, for a look at what another host read.
+    #[serde(default)]
+    pub unix_ns: u64,
     /// The protocol counters of the calling thread's network namespace.
     pub snmp: Snmp,
     /// The per-CPU queues of the whole host, whatever the namespace.
@@ -32,9 +38,13 @@ pub struct LinkSnapshot {
     pub index: u32,
     /// The counters that every interface has.
     pub counters: LinkCounters<u64>,
-    /// The driver's own counters (`ethtool -S`); empty where it has none. A name that the driver
+    /// The driver's own counters (`ethtool -S`), and the kernel's of its receive queues where those
+    /// have none (`NETDEV_CMD_QSTATS_GET`); empty where there are neither. A name that the driver
     /// gives to several counters is followed by `#2`, `#3` and so on.
     pub driver: BTreeMap<String, u64>,
+    /// What the queues in front of it have dropped (`tc -s qdisc`); none where it has no queue.
+    #[serde(default)]
+    pub qdisc_drops: Option<u64>,
 }
 
 impl Snapshot {
@@ -45,38 +55,42 @@ impl Snapshot {
     /// [`crate::Error::Malformed`] where a file has an unknown form.
     pub fn take(interfaces: &[&str]) -> Result<Self> {
         let monotonic_ns = clock::monotonic_ns();
+        let unix_time = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
+        let unix_ns = u64::try_from(unix_time.as_nanos()).unwrap_or(u64::MAX);
         let mut links = BTreeMap::new();
+        // A kernel without disciplines (`CONFIG_NET_SCHED`) has no such counters.
+        let qdiscs = qdisc::drops().unwrap_or_default();
         for &name in interfaces {
-            links.insert(name.to_owned(), LinkSnapshot::take(name)?);
+            links.insert(name.to_owned(), LinkSnapshot::take(name, &qdiscs)?);
         }
         Ok(Self {
             monotonic_ns,
+            unix_ns,
             snmp: Snmp::read()?,
             softnet: Softnet::read()?,
             links,
         })
     }
-
-    /// What was counted since an earlier snapshot of the same namespace.
-    pub fn since(&self, earlier: &Self) -> Delta {
-        Delta::between(earlier, self)
-    }
 }
 
 impl LinkSnapshot {
-    fn take(name: &str) -> Result<Self> {
+    fn take(name: &str, qdiscs: &BTreeMap<u32, u32>) -> Result<Self> {
         let index = link::index(name)?;
         let counters = link::statistics(index)?.into();
-        let driver = match ethtool::statistics(name) {
+        let mut driver = match ethtool::statistics(name) {
             Ok(counters) => named_once(counters),
             // A driver without counters of its own, such as loopback, says so in this way.
             Err(error) if error.source.kind() == io::ErrorKind::Unsupported => BTreeMap::new(),
             Err(error) => return Err(error.into()),
         };
+        add_kernels(index, &mut driver);
         Ok(Self {
             index,
             counters,
             driver,
+            qdisc_drops: qdiscs.get(&index).copied().map(u64::from),
         })
     }
 }

@@ -218,8 +218,17 @@ mod tests {
         assert!(fault("Udp: A\nUdp: x").ends_with("Udp.A: `x` is not a number"));
         assert!(fault("Udp: A A\nUdp: 1 2").ends_with("Udp.A is there twice"));
         let fault = |text: &str| Snmp::parse_rows(text).unwrap_err().to_string();
-        assert!(fault("Udp6InDatagrams").ends_with("not a name and a value"));
+        assert_eq!(
+            fault("Udp6InDatagrams 1\nUdp6InDatagrams"),
+            "/proc/net/snmp6: line 2: not a name and a value"
+        );
         assert!(fault("Udp6InDatagrams 1 2").ends_with("not a name and a value"));
+    }
+
+    #[test]
+    fn this_host_can_be_read() {
+        let snmp = Snmp::read().expect("/proc is here");
+        assert_eq!(snmp.value("Ip.DefaultTTL").map(|ttl| ttl > 0), Some(true));
     }
 
     #[test]

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use mpps_os::namespace::NetNamespace;
+
 use crate::Result;
 use crate::root::Root;
 
@@ -56,6 +58,29 @@ pub fn value(name: &str) -> Result<Option<String>> {
 pub(crate) fn value_from(root: &Root, name: &str) -> Result<Option<String>> {
     let text = root.read_if_present(&path(name))?;
     Ok(text.map(|text| text.split_ascii_whitespace().collect::<Vec<_>>().join(" ")))
+}
+
+/// All of [`SETTINGS`]. Most of `net.core` is the machine's, and only the first network namespace
+/// shows it (`net_core_table`, net/core/sysctl_net_core.c): what the calling thread's does not show
+/// is read there, if this program may go there.
+pub(crate) fn settings() -> BTreeMap<String, Option<String>> {
+    let mut settings = settings_from(&Root::machine());
+    let first = NetNamespace::open("/proc/1/ns/net");
+    if let Ok(Ok(others)) = first.map(|first| first.run(|| settings_from(&Root::machine()))) {
+        add_missing(&mut settings, others);
+    }
+    settings
+}
+
+/// Adds the values of others where there is none.
+pub(crate) fn add_missing(
+    settings: &mut BTreeMap<String, Option<String>>,
+    others: BTreeMap<String, Option<String>>,
+) {
+    for (name, value) in others {
+        let own = settings.entry(name).or_default();
+        *own = own.take().or(value);
+    }
 }
 
 /// All of [`SETTINGS`]; what is refused is absent like what does not exist.

@@ -4,13 +4,16 @@
 //! machine. A test that may not run is reported as ignored, with the reason; with
 //! `MPPS_REQUIRE_LAB=1` that is a failure.
 
+#[path = "../../os/tests/common/trial.rs"]
+mod trial;
+
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use libtest_mimic::{Arguments, Completion, Failed, Trial};
+use libtest_mimic::{Arguments, Failed};
 use mpps_host::drop_probe::UNKNOWN_NAMESPACE;
 use mpps_host::{DropFilter, DropProbe};
 use mpps_os::namespace::NetNamespace;
@@ -43,11 +46,9 @@ fn main() -> ExitCode {
     // A socket that is closed gives its drops to no namespace, so tests are not to mix.
     arguments.test_threads = Some(1);
     let obstacle = probe().err().map(|refusal| refusal.message());
-    let required = std::env::var("MPPS_REQUIRE_LAB").is_ok_and(|value| value == "1");
-    let trials = tests.map(|(name, test)| match obstacle.clone() {
-        None => Trial::test(name, test),
-        Some(why) if required => Trial::test(name, || Err(why.into())),
-        Some(why) => Trial::ignorable_test(name, move || Ok(Completion::ignored_with(why))),
+    let trials = tests.map(|(name, test)| {
+        let obstacle = obstacle.clone();
+        trial::new(name, || obstacle, test)
     });
     libtest_mimic::run(&arguments, trials.into()).exit_code()
 }

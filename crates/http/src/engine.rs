@@ -35,10 +35,7 @@ pub enum Task {
         reset: bool,
     },
     /// To make connections.
-    Load {
-        /// From own addresses ([`LoadConfig::sources`](crate::LoadConfig::sources)).
-        binds: bool,
-    },
+    Load,
 }
 
 /// What an engine thinks of one of its switches on this kernel.
@@ -52,6 +49,8 @@ pub struct Advice {
     pub helps: bool,
     /// Why it is not turned on, or empty.
     pub why_not: &'static str,
+    /// False if this kernel cannot do it, so that a server refuses it.
+    pub possible: bool,
 }
 
 impl Advice {
@@ -63,6 +62,7 @@ impl Advice {
                    SYN (classic BPF); workers pinned",
             helps: true,
             why_not: "",
+            possible: true,
         }
     }
 
@@ -73,6 +73,7 @@ impl Advice {
             what: "interrupts throttled at the interface, outside of the engine",
             helps: false,
             why_not: "it changes an interface, which must be named, and trades delay for CPU",
+            possible: true,
         }
     }
 }
@@ -156,16 +157,19 @@ impl Engine {
     /// Refuses switches that the engine does not have.
     pub(crate) fn check(&self, switches: Switches) -> Result<(), Error> {
         let known = (self.switches)();
-        match switches
-            .iter()
-            .find(|&switch| !known.iter().any(|advice| advice.switch == switch))
-        {
-            None => Ok(()),
-            Some(switch) => Err(Error::NoSwitch {
+        for switch in switches.iter() {
+            let why = match known.iter().find(|advice| advice.switch == switch) {
+                Some(advice) if advice.possible => continue,
+                Some(advice) => format!(" here: {}", advice.why_not),
+                None => String::new(),
+            };
+            return Err(Error::NoSwitch {
                 engine: self.name,
                 switch,
-            }),
+                why,
+            });
         }
+        Ok(())
     }
 }
 

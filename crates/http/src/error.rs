@@ -9,12 +9,14 @@ pub enum Error {
     #[error(transparent)]
     Kernel(#[from] mpps_os::Error),
     /// The engine has no such switch, and does not pretend to.
-    #[error("engine {engine} has no switch {}", switch.name())]
+    #[error("engine {engine} has no switch {}{why}", switch.name())]
     NoSwitch {
         /// The engine's name.
         engine: &'static str,
         /// The switch.
         switch: Switch,
+        /// Why not, if it has one on another kernel.
+        why: String,
     },
     /// A value that cannot be.
     #[error("{option} {value}: {why}")]

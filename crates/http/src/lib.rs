@@ -7,16 +7,20 @@
 mod engine;
 mod error;
 mod load;
+mod run;
 mod serve;
+mod server;
 mod switch;
 
 pub use engine::{Advice, ENGINES, Engine, Support, Task};
 pub use error::Error;
 pub use load::{
-    BadReply, Distribution, End, Failure, LastHead, Latency, Ledger, Load, LoadConfig, LoadReport,
-    Progress, Received, Response, Url,
+    BadReply, End, Failure, LastHead, Latency, Ledger, LoadConfig, LoadLedger, LoadReport,
+    Progress, Received, Response, Times, Url,
 };
+pub use run::Load;
 #[doc(hidden)]
 pub use serve::rehearse;
-pub use serve::{Close, Content, Ending, Granted, Limits, ServeConfig, ServeCounters, Server};
+pub use serve::{Close, Content, Ending, Limits, ServeCounters};
+pub use server::{Granted, ServeConfig, Server, SwitchState};
 pub use switch::{Switch, Switches};

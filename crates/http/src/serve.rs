@@ -1,4 +1,4 @@
-//! The server: what it serves, to whom, and how it ends.
+//! What a server serves, to whom, and how each connection ends.
 
 mod acknowledgement;
 mod connection;
@@ -6,7 +6,8 @@ mod content_type;
 mod counters;
 mod deadlines;
 mod file_reply;
-mod metrics;
+mod heads;
+pub(crate) mod metrics;
 mod peers;
 mod phase;
 mod precondition;
@@ -15,7 +16,6 @@ mod rehearsal;
 mod reply;
 mod request;
 mod responder;
-mod server;
 mod site;
 mod status;
 mod worker;
@@ -24,18 +24,21 @@ mod worker;
 pub use rehearsal::rehearse;
 
 pub use counters::{Ending, ServeCounters};
-pub use server::{Granted, Server};
 
 pub(crate) use acknowledgement::Acknowledgement;
 pub(crate) use connection::{Connection, Step, Waits};
+pub(crate) use counters::WorkerCounters;
 pub(crate) use deadlines::{Deadlines, TICK_MS};
-pub(crate) use phase::Stage;
+pub(crate) use peers::Peers;
+pub(crate) use phase::{Phase, Stage};
 pub(crate) use reply::{Body, Chunk, Reply};
-pub(crate) use responder::Responder;
+pub(crate) use responder::{MetricsPage, Responder};
+pub(crate) use site::Site;
 pub(crate) use worker::ServeWorker;
 
-use crate::{Engine, Error, Switches};
-use std::net::SocketAddr;
+use crate::Error;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -49,16 +52,30 @@ pub enum Content {
 }
 
 /// Who closes a connection first, and how. It changes every figure: it is printed beside them.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
 pub enum Close {
     /// The server, with a FIN, after the reply: TIME_WAIT is the server's.
     #[default]
     Server,
     /// The client, after it has read the reply: TIME_WAIT is the client's. One that does not close
-    /// is closed after a few seconds, and counted as [`Ending::IdleTimeout`].
+    /// is closed by our server after a few seconds, and counted as [`Ending::IdleTimeout`].
     Client,
-    /// The server, with a RST once the client has acknowledged the whole reply: nobody waits.
+    /// The side that is told so, with a RST: a server once the client has acknowledged the whole
+    /// reply, a load after its last reply. No side keeps
+    /// a socket in TIME_WAIT.
     Rst,
+}
+
+impl Close {
+    /// The name in flags, JSON and reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Server => "server",
+            Self::Client => "client",
+            Self::Rst => "rst",
+        }
+    }
 }
 
 /// Limits against slow and hostile clients.
@@ -103,31 +120,6 @@ impl Limits {
         }
         Ok(())
     }
-}
-
-/// How a server is to be.
-#[derive(Debug, Clone)]
-pub struct ServeConfig {
-    /// Where it listens; port 0 takes a free one.
-    pub address: SocketAddr,
-    /// What drives its sockets.
-    pub engine: &'static Engine,
-    /// What it reuses.
-    pub switches: Switches,
-    /// What it serves.
-    pub content: Content,
-    /// Who closes.
-    pub close: Close,
-    /// How much a client may ask for.
-    pub limits: Limits,
-    /// Worker threads.
-    pub workers: usize,
-    /// The CPUs of the workers, in turn; empty leaves them to the scheduler.
-    pub cpus: Vec<usize>,
-    /// How long a drain waits for open connections.
-    pub drain_time: Duration,
-    /// Whether `/metrics` is what the server has counted, in the text format of Prometheus.
-    pub metrics: bool,
 }
 
 /// Milliseconds, as the clock of all deadlines counts.

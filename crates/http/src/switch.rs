@@ -1,9 +1,14 @@
 //! The five ways of the 2014 paper to reuse what a short connection needs, as they are today.
 
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// One technique, which can be on or off whatever the others are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "lowercase")]
 pub enum Switch {
     /// One listener per worker, chosen by the CPU that received the SYN; workers pinned.
     Affinity,

@@ -1,7 +1,7 @@
 //! The table of backends: every way to move packets, one row each.
 //!
 //! To add one, copy `backend/memory.rs` and add two lines here. The command-line flag, the JSON
-//! value, the README's table and the conformance suite follow from the row.
+//! value, the table in docs/backends.md and the conformance suite follow from the row.
 
 mod af_xdp;
 mod dpdk;
@@ -18,17 +18,8 @@ mod shared_socket;
 mod socket;
 mod xdp;
 
-use crate::{Error, Rx, RxConfig, Tx, TxConfig};
+use crate::{Error, Layer, Rx, RxConfig, Tx, TxConfig};
 use std::fmt;
-
-/// What a backend's packets are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Layer {
-    /// UDP payloads: the kernel has done the rest.
-    Payload,
-    /// Frames as they were on the wire.
-    Frame,
-}
 
 /// Whether this host can run a backend.
 #[derive(Debug, Clone, PartialEq, Eq)]

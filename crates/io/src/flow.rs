@@ -283,11 +283,15 @@ mod tests {
     use std::collections::BTreeSet;
 
     fn feed(table: &mut FlowTable, kind: StampKind, sequence: u64) {
+        feed_flow(table, 2, kind, sequence);
+    }
+
+    fn feed_flow(table: &mut FlowTable, flow: u16, kind: StampKind, sequence: u64) {
         let mut payload = [0; 16];
         Stamp {
             kind,
             sender: 1,
-            flow: 2,
+            flow,
             run: 0,
             sequence,
             time_ns: 0,
@@ -324,18 +328,8 @@ mod tests {
     #[test]
     fn memory_is_bounded_whatever_flows_come() {
         let mut table = FlowTable::new();
-        let mut payload = [0; 16];
         for flow in 0..u16::MAX {
-            Stamp {
-                kind: StampKind::Data,
-                sender: 0,
-                flow,
-                run: 0,
-                sequence: 0,
-                time_ns: 0,
-            }
-            .write(&mut payload);
-            table.record(&payload, 0);
+            feed_flow(&mut table, flow, StampKind::Data, 0);
         }
         assert_eq!(table.reports().count(), FLOWS_MAX);
         assert_eq!(table.untracked(), u64::from(u16::MAX) - FLOWS_MAX as u64);
@@ -345,25 +339,108 @@ mod tests {
         );
     }
 
+    #[test]
+    fn flows_are_kept_apart_and_threads_added_up() {
+        let (mut one, mut two) = (FlowTable::new(), FlowTable::new());
+        for sequence in [5, 3, 3, 9000, 1] {
+            feed(&mut one, StampKind::Data, sequence);
+            feed_flow(&mut one, 7, StampKind::Data, 0);
+        }
+        feed(&mut one, StampKind::End, 9010);
+        for sequence in [8999, 2, 8998, 8998, 8997, 3] {
+            feed(&mut two, StampKind::Data, sequence);
+        }
+        for offered in [9008, 9009] {
+            feed(&mut two, StampKind::End, offered);
+        }
+        two.record(b"no stamp", 5_000);
+        two.record(b"none either", 5_000);
+        assert_eq!(
+            (one.unstamped(), one.end_markers(), one.untracked()),
+            (0, 1, 0)
+        );
+        assert_eq!((two.unstamped(), two.end_markers()), (2, 2));
+        assert!(one.others_delay_ns().is_none());
+        let text = format!("{two:?}");
+        assert_eq!(
+            text,
+            "FlowTable { flows: 1, untracked: 0, unstamped: 2, .. }"
+        );
+
+        let reports: Vec<_> = one
+            .reports()
+            .map(|(key, report)| (key.flow, report))
+            .collect();
+        let [(2, report), (7, other)] = *reports else {
+            panic!("two flows: {reports:?}");
+        };
+        assert_eq!(
+            (other.received, other.duplicates, other.lost_of(3)),
+            (5, 4, 2)
+        );
+        let mut sum = report.clone();
+        sum.merge(&only(&two));
+        let counts = |report: &FlowReport| {
+            let FlowReport {
+                received,
+                duplicates,
+                reordered,
+                too_late,
+                ..
+            } = report;
+            [
+                *received,
+                *duplicates,
+                *reordered,
+                *too_late,
+                report.end_markers,
+            ]
+        };
+        assert_eq!(counts(report), [5, 1, 1, 1, 1]);
+        assert_eq!(counts(&only(&two)), [6, 1, 2, 2, 2]);
+        assert_eq!(counts(&sum), [11, 2, 3, 3, 3]);
+        assert_eq!((sum.first, sum.next, sum.offered), (1, 9001, Some(9010)));
+        assert_eq!(
+            (sum.delay_ns.len(), sum.lost(), sum.lost_of(2)),
+            (11, 9001, 18_011)
+        );
+    }
+
+    /// How far from the highest number so far, mostly little, and about one window at times.
+    fn step() -> impl Strategy<Value = i64> {
+        let window = WINDOW as i64;
+        prop_oneof![
+            8 => -20_i64..20,
+            2 => -80_i64..200,
+            1 => -window - 3..-window + 4,
+            1 => window - 3..window + 4,
+            1 => -2 * window..3 * window,
+        ]
+    }
+
     proptest! {
         #[test]
-        fn agrees_with_a_plain_model(sequences in proptest::collection::vec(0_u64..3000, 1..400)) {
+        fn agrees_with_a_plain_model(steps in proptest::collection::vec(step(), 1..400)) {
             let mut table = FlowTable::new();
-            let (mut seen, mut duplicates, mut reordered) = (BTreeSet::new(), 0, 0);
-            for sequence in &sequences {
-                feed(&mut table, StampKind::Data, *sequence);
-                let late = seen.last().is_some_and(|highest| sequence < highest);
-                if !seen.insert(*sequence) {
+            let (mut seen, mut duplicates, mut reordered, mut late) = (BTreeSet::new(), 0, 0, 0);
+            for step in &steps {
+                let next = seen.last().map_or(0, |highest| highest + 1_u64);
+                let sequence = next.saturating_add_signed(*step);
+                feed(&mut table, StampKind::Data, sequence);
+                if sequence + WINDOW < next {
+                    late += 1;
+                } else if !seen.insert(sequence) {
                     duplicates += 1;
-                } else if late {
+                } else if sequence < next {
                     reordered += 1;
                 }
             }
             let report = only(&table);
             prop_assert_eq!(report.duplicates, duplicates);
             prop_assert_eq!(report.reordered, reordered);
-            prop_assert_eq!(report.lost(), seen.last().unwrap() + 1 - seen.len() as u64);
-            prop_assert_eq!(report.too_late, 0);
+            prop_assert_eq!(report.too_late, late);
+            let missing = seen.last().unwrap() + 1 - seen.len() as u64;
+            prop_assert_eq!(report.lost(), missing.saturating_sub(late));
         }
     }
 }

@@ -25,10 +25,10 @@
 //! # Ok(())
 //! # }
 //! ```
-#![deny(unsafe_code)]
 
 pub mod backend;
 mod batch;
+mod carrier;
 mod config;
 mod error;
 mod filter;
@@ -43,11 +43,14 @@ mod stamp;
 mod tx;
 pub mod wire;
 mod worker;
+mod xdp_switch;
 
 /// The table of backends.
-pub use backend::{BACKENDS, Backend, Layer};
+pub use backend::{BACKENDS, Backend};
 /// A batch of received packets, lent by the receiver.
 pub use batch::{Batch, Descriptor, Packet, Packets};
+/// Waits until an interface can send and receive.
+pub use carrier::await_carrier;
 /// What to open.
 pub use config::{Group, RxConfig, TxConfig};
 /// What mpps refused.
@@ -60,8 +63,8 @@ pub use flow::{FlowKey, FlowReport, FlowTable};
 pub use frames::Frames;
 /// The way to a target for senders of whole frames.
 pub use link_path::LinkPath;
-/// How something works, as far as it was granted.
-pub use mode::{Mode, Property};
+/// What is moved and how, as far as it was granted.
+pub use mode::{Layer, Mode, Property};
 /// A rate kept without bursts.
 pub use pace::Pacer;
 /// What concerns rings over an interface.
@@ -74,5 +77,8 @@ pub use stamp::{STAMP_BYTES, Stamp, StampKind};
 pub use tx::{Refusals, Sent, Tx, TxCaps, TxCounters};
 /// Threads that receive and send.
 pub use worker::{
-    Inspect, RxProgress, RxReport, RxTask, RxWorker, Stop, TxProgress, TxReport, TxTask, TxWorker,
+    Held, Inspect, RxProgress, RxReport, RxTask, RxWorker, Stop, TxProgress, TxReport, TxTask,
+    TxWorker,
 };
+/// What makes a driver transmit by XDP.
+pub use xdp_switch::XdpSwitch;

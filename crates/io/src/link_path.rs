@@ -1,12 +1,14 @@
 //! The way to a target for senders that write whole frames: interface, hardware addresses, source.
 
 use crate::wire::Template;
-use crate::{Error, RingConfig};
+use crate::{Error, RingConfig, await_carrier};
 use mpps_os::netlink::link::{self, Link};
 use mpps_os::netlink::neighbour;
 use mpps_os::netlink::route::{self, Route, RouteKind};
 use mpps_os::socket::UdpSocket;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// Headers of an IPv4 or IPv6 datagram without options, IP and UDP together.
 const HEADER_BYTES_V4: usize = 28;
@@ -15,6 +17,12 @@ const HEADER_BYTES_V6: usize = 48;
 const BROADCAST_MAC: [u8; 6] = [0xff; 6];
 /// The loopback interface's, on both ends.
 const LOOPBACK_MAC: [u8; 6] = [0; 6];
+
+/// How long a neighbour may take to answer: more than the three questions of the kernel, a second
+/// each (`mcast_solicit` and `retrans_time_ms`, arp(7)), because another card may still be coming up.
+const ANSWER_WAIT: Duration = Duration::from_secs(5);
+/// How often the neighbour table is looked at.
+const LOOK: Duration = Duration::from_millis(5);
 
 /// All that a frame's headers are made of, and where it leaves.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,12 +45,12 @@ pub struct LinkPath {
 
 impl LinkPath {
     /// The way to `target`: by the kernel's routing and its neighbour table, as far as `ring` does
-    /// not say otherwise. The source address is `source`'s, or what the kernel would choose; port 0
+    /// not say otherwise. A neighbour that is not in the table is asked for. The source address is `source`'s, or what the kernel would choose; port 0
     /// is replaced by a free one.
     ///
     /// # Errors
-    /// No route; no such interface, or one without Ethernet addresses; a next hop that the
-    /// neighbour table does not know.
+    /// No route; no such interface, or one without a carrier or Ethernet addresses; a next hop that
+    /// does not answer.
     pub fn find(
         target: SocketAddr,
         source: Option<SocketAddr>,
@@ -66,6 +74,7 @@ impl LinkPath {
         };
         let link = interface(route.interface_index)?;
         let source_mac = ethernet_address(&link)?;
+        await_carrier(link.index)?;
         let target_mac = match ring.target_mac {
             Some(address) => address,
             None => next_hop(target.ip(), &route, &link)?,
@@ -162,18 +171,40 @@ fn next_hop(target: IpAddr, route: &Route, link: &Link) -> Result<[u8; 6], Error
         return Ok(address);
     }
     let hop = route.gateway.unwrap_or(target);
-    let known = neighbour::find(link.index, hop)?;
-    known
-        .and_then(|address| address.as_slice().try_into().ok())
-        .ok_or_else(|| Error::Invalid {
-            option: "--target-mac",
-            value: "none".to_owned(),
-            why: format!(
-                "the neighbour table has no hardware address of {hop} on {}: ping it once, or \
-                 give --target-mac",
-                link.name
-            ),
-        })
+    let unknown = |why: &str| Error::Invalid {
+        option: "--target-mac",
+        value: "none".to_owned(),
+        why: format!(
+            "the hardware address of {hop} on {} is unknown: {why}",
+            link.name
+        ),
+    };
+    let known = || -> Result<_, Error> {
+        let known = neighbour::find(link.index, hop)?;
+        Ok(known.and_then(|address| address.as_slice().try_into().ok()))
+    };
+    let deadline = Instant::now() + ANSWER_WAIT;
+    loop {
+        if let Some(address) = known()? {
+            return Ok(address);
+        }
+        if Instant::now() >= deadline {
+            return Err(unknown(
+                "it does not answer; is its host up, and is the address right? --target-mac does \
+                 without an answer",
+            ));
+        }
+        // Asking anew costs nothing while the kernel is asking.
+        match neighbour::ask(link.index, hop) {
+            Err(error) if error.source.kind() == std::io::ErrorKind::PermissionDenied => {
+                return Err(unknown(
+                    "ping it once, give --target-mac, or run with CAP_NET_ADMIN to have it asked",
+                ));
+            }
+            asked => asked?,
+        }
+        thread::sleep(LOOK);
+    }
 }
 
 /// The hardware address of a multicast group (RFC 1112 section 6.4, RFC 2464 section 7).

@@ -1,7 +1,16 @@
-//! How a receiver or a sender works, as far as the kernel granted it.
+//! What a receiver or a sender moves, and how it works, as far as the kernel granted it.
 
 use std::collections::BTreeSet;
 use std::fmt;
+
+/// What a backend's packets are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Layer {
+    /// UDP payloads: the kernel has done the rest.
+    Payload,
+    /// Frames as they were on the wire.
+    Frame,
+}
 
 /// How a receiver or a sender works. The kernel may grant less than was hoped for; this says what
 /// it granted.

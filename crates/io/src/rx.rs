@@ -89,6 +89,12 @@ pub struct RxDrop {
     pub count: u64,
 }
 
+impl RxDrop {
+    /// The reason of packets that came by a queue which no receiver reads. A card sends a flow to
+    /// one queue, so none of them is of a flow that was received.
+    pub const OTHER_QUEUE: &str = "came by a queue without a receiver";
+}
+
 impl RxCounters {
     /// Adds one batch.
     #[inline]

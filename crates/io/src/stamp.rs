@@ -167,21 +167,42 @@ mod tests {
         sent.write(&mut payload);
         let stamp = Stamp::read(&payload).unwrap();
         assert_eq!((stamp.age_ns(2100), stamp.age_ns(900)), (500, 0));
+        // Half of the range, and one more.
+        let [half, more] = [0, 1].map(|more| stamp.age_ns((1 << 39) - 1 + 1600 + more));
+        assert_eq!((half, more), ((1 << 39) - 1, 0));
+    }
+
+    #[test]
+    fn now_is_the_time_of_day_within_18_minutes() {
+        let nanoseconds = || {
+            let since = SystemTime::now().duration_since(UNIX_EPOCH);
+            since.expect("after 1970").as_nanos() % (1 << 40)
+        };
+        let (before, now, after) = (nanoseconds(), Stamp::now_ns().into(), nanoseconds());
+        assert!(before > after || (before..=after).contains(&now));
     }
 
     proptest! {
         #[test]
         fn reads_what_was_written(
-            end in any::<bool>(), sender in 0_u8..128, flow in any::<u16>(), run in any::<u8>(),
-            sequence in 0..=U36_MASK, time in 0..=U36_MASK,
+            end in any::<bool>(), sender in any::<u8>(), flow in any::<u16>(), run in any::<u8>(),
+            sequence in any::<u64>(), time_ns in any::<u64>(), byte in 0..16_usize, bit in 0..8,
         ) {
             let kind = if end { StampKind::End } else { StampKind::Data };
-            let stamp = Stamp { kind, sender, flow, run, sequence, time_ns: time << TIME_SHIFT };
+            let stamp = Stamp { kind, sender, flow, run, sequence, time_ns };
             let mut payload = [0; 16];
             stamp.write(&mut payload);
-            prop_assert_eq!(Stamp::read(&payload), Some(stamp));
+            prop_assert_eq!(payload.iter().fold(0, |xor, byte| xor ^ byte), 0);
+            // What does not fit into its bits is cut, and nothing beside it changes.
+            let cut = Stamp {
+                sender: sender % 128,
+                sequence: sequence % (1 << 36),
+                time_ns: time_ns % (1 << 40) / 16 * 16,
+                ..stamp
+            };
+            prop_assert_eq!(Stamp::read(&payload), Some(cut));
             let mut damaged = payload;
-            damaged[5] ^= 1;
+            damaged[byte] ^= 1_u8 << bit;
             prop_assert_eq!(Stamp::read(&damaged), None);
         }
 

@@ -22,6 +22,10 @@ pub trait Tx: Send + fmt::Debug {
     /// refused of single datagrams is in [`Sent::refused`].
     fn send(&mut self, flow: usize, datagrams: usize) -> io::Result<Sent>;
 
+    /// Waits until the kernel has taken what was accepted, for a moment at the most. Only a ring has
+    /// anything to wait for: what is in it is lost when it closes.
+    fn flush(&mut self) {}
+
     /// Asks the sender to keep a rate, in datagrams per second, by itself. One that can answers true,
     /// and its [`Tx::send`] then takes the time that its datagrams are due in, or brings fewer.
     fn pace(&mut self, rate_pps: f64) -> bool {

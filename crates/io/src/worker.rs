@@ -13,6 +13,7 @@ use mpps_os::sched::{self, Schedstat};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::{self, JoinHandle};
 
 /// Asks workers to stop; clones ask the same workers.
@@ -76,20 +77,49 @@ fn spawn_all<T, W, R>(
 /// The thread of a worker.
 #[derive(Debug)]
 struct Running<R> {
-    /// Taken by `join` alone.
-    thread: Option<JoinHandle<Option<R>>>,
+    report: Receiver<R>,
+    is_finished: Arc<AtomicBool>,
+    /// Taken by `join_open` alone.
+    held: Option<Held>,
     stop: Stop,
 }
 
+/// What a finished worker received or sent with, still open. Its own thread closes it when this is
+/// dropped: rings of the kernel belong to a thread.
+#[derive(Debug)]
+pub struct Held {
+    /// The thread waits for the end of this, which comes first.
+    _let_go: Sender<()>,
+    thread: Thread,
+}
+
+/// A thread that is waited for.
+#[derive(Debug)]
+struct Thread(Option<JoinHandle<()>>);
+
+impl Drop for Thread {
+    fn drop(&mut self) {
+        if let Some(thread) = self.0.take() {
+            // A panic was passed on where the report was missed.
+            let _ = thread.join();
+        }
+    }
+}
+
 impl<R: Send + 'static> Running<R> {
-    /// Starts a thread on its CPU, if it has one; the error names the CPU.
-    fn start(
+    /// Starts a thread on its CPU, if it has one; the error names the CPU. `work` answers its report,
+    /// and what it leaves open until nobody wants it any more.
+    fn start<T>(
         name: &str,
         cpu: Option<usize>,
         stop: Stop,
-        work: impl FnOnce() -> R + Send + 'static,
+        work: impl FnOnce() -> (R, T) + Send + 'static,
     ) -> io::Result<Self> {
-        let (ready, started) = std::sync::mpsc::sync_channel(1);
+        let (ready, started) = mpsc::sync_channel(1);
+        let (done, report) = mpsc::channel();
+        let (let_go, is_let_go) = mpsc::channel::<()>();
+        let is_finished = Arc::new(AtomicBool::new(false));
+        let finished = Arc::clone(&is_finished);
         let thread = thread::Builder::new()
             .name(name.to_owned())
             .spawn(move || {
@@ -97,12 +127,25 @@ impl<R: Send + 'static> Running<R> {
                 let is_pinned = pinned.is_ok();
                 // The spawner waits for this answer; if it is gone there is nobody to tell.
                 let _ = ready.send(pinned);
-                is_pinned.then(work)
+                if !is_pinned {
+                    return;
+                }
+                let (report, open) = work();
+                let _ = done.send(report);
+                finished.store(true, Ordering::Release);
+                // Nothing is ever sent: the other end goes.
+                let _ = is_let_go.recv();
+                drop(open);
             })?;
         let ended = || Err(io::Error::other("a worker's thread ended before it began"));
         started.recv().unwrap_or_else(|_| ended())?;
         Ok(Self {
-            thread: Some(thread),
+            report,
+            is_finished,
+            held: Some(Held {
+                _let_go: let_go,
+                thread: Thread(Some(thread)),
+            }),
             stop,
         })
     }
@@ -110,25 +153,32 @@ impl<R: Send + 'static> Running<R> {
 
 impl<R> Running<R> {
     fn is_finished(&self) -> bool {
-        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+        let thread = self.held.as_ref().and_then(|held| held.thread.0.as_ref());
+        // One that panicked has finished too.
+        self.is_finished.load(Ordering::Acquire) || thread.is_none_or(JoinHandle::is_finished)
     }
 
-    /// Waits for the end, and goes on with the worker's panic if it had one.
-    fn join(mut self) -> R {
-        let thread = self.thread.take();
-        let thread = thread.expect("only `join` takes the thread, and it takes the worker too");
-        let done = thread
-            .join()
-            .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        done.expect("a worker that was not pinned was never handed out")
+    /// Waits for the end of the work, and goes on with the worker's panic if it had one.
+    fn join_open(mut self) -> (R, Held) {
+        let held = self.held.take();
+        let mut held = held.expect("only `join_open` takes it, and it takes the worker too");
+        if let Ok(report) = self.report.recv() {
+            return (report, held);
+        }
+        let thread = held.thread.0.take().map(JoinHandle::join);
+        match thread {
+            Some(Err(panic)) => std::panic::resume_unwind(panic),
+            _ => unreachable!("a worker that was not pinned was never handed out"),
+        }
     }
 }
 
 impl<R> Drop for Running<R> {
     /// A worker that nobody waits for is asked to stop, with those that share its [`Stop`].
     fn drop(&mut self) {
-        if self.thread.is_some() {
+        if let Some(mut held) = self.held.take() {
             self.stop.stop();
+            held.thread.0 = None;
         }
     }
 }

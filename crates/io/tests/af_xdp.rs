@@ -1,7 +1,10 @@
 //! The AF_XDP backend in a lab: each packet once and counted, whatever the queue, the size of the
 //! ring, the way of waiting; and nothing is left behind.
 
-use libtest_mimic::{Arguments, Completion, Failed, Trial};
+#[path = "../../os/tests/common/trial.rs"]
+mod trial;
+
+use libtest_mimic::{Arguments, Failed};
 use mpps_io::{Attach, CopyMode, Error, Property, Rx, RxConfig, Tx, TxConfig, Wait, backend, wire};
 use mpps_lab::{Delivery, Lab, LabConfig, address};
 use mpps_os::netlink::link;
@@ -48,15 +51,11 @@ fn main() -> ExitCode {
     // Two labs at once would share the CPUs, and rings overflow sooner.
     arguments.test_threads = Some(1);
     let obstacle = open_one().err();
-    let required = std::env::var("MPPS_REQUIRE_LAB").is_ok_and(|value| value == "1");
-    let trials = TESTS
-        .into_iter()
-        .map(|(name, test)| match obstacle.clone() {
-            None => Trial::test(name, test),
-            Some(why) if required => Trial::test(name, || Err(Failed::from(why))),
-            Some(why) => Trial::ignorable_test(name, || Ok(Completion::ignored_with(why))),
-        });
-    libtest_mimic::run(&arguments, trials.collect()).exit_code()
+    let trials = TESTS.map(|(name, test)| {
+        let obstacle = obstacle.clone();
+        trial::new(name, || obstacle, test)
+    });
+    libtest_mimic::run(&arguments, trials.into()).exit_code()
 }
 
 /// What all tests need, tried once.

@@ -1,7 +1,10 @@
 //! The backend `dpdk` in the lab, through those of DPDK's drivers that need no hardware. Built with
 //! the feature `dpdk` only.
 
-use libtest_mimic::{Arguments, Completion, Failed, Trial};
+#[path = "../../os/tests/common/trial.rs"]
+mod trial;
+
+use libtest_mimic::Arguments;
 use mpps_io::{Rx, RxConfig, Tx, TxConfig, Wait, backend};
 use mpps_lab::{Lab, LabConfig};
 use mpps_os::netlink::link;
@@ -69,16 +72,18 @@ fn main() -> ExitCode {
     arguments.test_threads = Some(1);
     let obstacle = Lab::new(&LabConfig::default()).err();
     let obstacle = obstacle.map(|error| error.to_string());
-    let required = std::env::var("MPPS_REQUIRE_LAB").is_ok_and(|value| value == "1");
-    let trial = |&(name, test): &Test| match obstacle.clone() {
-        None => Trial::test(name, move || {
-            test(&Lab::new(&LabConfig::default())?);
-            Ok(())
-        }),
-        Some(why) if required => Trial::test(name, || Err(Failed::from(why))),
-        Some(why) => Trial::ignorable_test(name, move || Ok(Completion::ignored_with(why))),
+    let of = |&(name, test): &Test| {
+        let obstacle = obstacle.clone();
+        trial::new(
+            name,
+            || obstacle,
+            move || {
+                test(&Lab::new(&LabConfig::default())?);
+                Ok(())
+            },
+        )
     };
-    libtest_mimic::run(&arguments, TESTS.iter().map(trial).collect()).exit_code()
+    libtest_mimic::run(&arguments, TESTS.iter().map(of).collect()).exit_code()
 }
 
 /// The receiver's first address of each version of IP; their packets take queue 0.

@@ -1,6 +1,9 @@
 //! The kernel's own generator against the kernel: in a lab.
 
-use libtest_mimic::{Arguments, Completion, Failed, Trial};
+#[path = "../../os/tests/common/trial.rs"]
+mod trial;
+
+use libtest_mimic::{Arguments, Failed};
 use mpps_io::backend::{self, Support};
 use mpps_io::{Rx, RxConfig, Stamp, StampKind, Tx, TxConfig, Wait};
 use mpps_lab::{Host, Lab, LabConfig};
@@ -31,19 +34,14 @@ fn main() -> ExitCode {
         ("an_interface_that_goes_away_is_told", a_lost_interface),
     ];
     let obstacle = obstacle();
-    let required = std::env::var("MPPS_REQUIRE_LAB").is_ok_and(|value| value == "1");
     let mut arguments = Arguments::from_args();
-    // Counters of the kernel are compared.
-    arguments.test_threads = Some(1);
-    let trials = tests
-        .into_iter()
-        .map(|(name, test)| match obstacle.clone() {
-            None => Trial::test(name, test),
-            Some(why) if required => Trial::test(name, || Err(Failed::from(why))),
-            Some(why) => Trial::ignorable_test(name, || Ok(Completion::ignored_with(why))),
-        })
-        .collect();
-    libtest_mimic::run(&arguments, trials).exit_code()
+    // Counters of the kernel are compared, of each trial's own links; one waits for a neighbour.
+    arguments.test_threads = Some(2);
+    let trials = tests.map(|(name, test)| {
+        let obstacle = obstacle.clone();
+        trial::new(name, || obstacle, test)
+    });
+    libtest_mimic::run(&arguments, trials.into()).exit_code()
 }
 
 /// Why the generator, or a lab, cannot be had.

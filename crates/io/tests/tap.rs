@@ -1,7 +1,10 @@
 //! The backends that listen at an interface, `packet_mmap` and `pcap`, in the lab: every packet that
 //! reached the interface was delivered or counted as dropped, and nothing foreign comes in.
 
-use libtest_mimic::{Arguments, Completion, Failed, Trial};
+#[path = "../../os/tests/common/trial.rs"]
+mod trial;
+
+use libtest_mimic::Arguments;
 use mpps_io::backend::Support;
 use mpps_io::{Backend, Fanout, Rx, RxConfig, Tx, TxConfig, Wait, backend, wire};
 use mpps_lab::{Host, Lab, LabConfig};
@@ -53,7 +56,6 @@ fn main() -> ExitCode {
     arguments.test_threads = Some(1);
     let obstacle = Lab::new(&LabConfig::default()).err();
     let obstacle = obstacle.map(|error| error.to_string());
-    let required = std::env::var("MPPS_REQUIRE_LAB").is_ok_and(|value| value == "1");
     let rows = TESTS.iter().filter_map(|&(name, test, run)| {
         let row = backend::find(name).ok()?;
         // A feature that was not built is no fault of the machine: its tests run where it is.
@@ -65,14 +67,15 @@ fn main() -> ExitCode {
     });
     let trials = rows.map(|(row, test, run)| {
         let name = format!("{}::{test}", row.name);
-        match obstacle.clone() {
-            None => Trial::test(name, move || {
+        let obstacle = obstacle.clone();
+        trial::new(
+            name,
+            || obstacle,
+            move || {
                 run(row, &Lab::new(&LabConfig::default())?);
                 Ok(())
-            }),
-            Some(why) if required => Trial::test(name, || Err(Failed::from(why))),
-            Some(why) => Trial::ignorable_test(name, move || Ok(Completion::ignored_with(why))),
-        }
+            },
+        )
     });
     libtest_mimic::run(&arguments, trials.collect()).exit_code()
 }

@@ -1,10 +1,11 @@
 //! The workers, with receivers and senders that do what a script says.
 
 use mpps_io::{
-    Batch, Descriptor, Error, Frames, Inspect, Layer, Mode, Rx, RxCaps, RxConfig, RxCounters,
-    RxDrop, RxReport, RxTask, RxWorker, Sent, Stamp, StampKind, Stop, Tx, TxCaps, TxConfig,
-    TxCounters, TxTask, TxWorker, Wait, backend,
+    Batch, Descriptor, Error, Frames, Inspect, Layer, Mode, Refusals, Rx, RxCaps, RxConfig,
+    RxCounters, RxDrop, RxReport, RxTask, RxWorker, Sent, Stamp, StampKind, Stop, Tx, TxCaps,
+    TxConfig, TxCounters, TxTask, TxWorker, Wait, backend,
 };
+use mpps_os::clock;
 use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
@@ -539,4 +540,60 @@ fn end_markers_follow_each_flow_and_count_apart() {
     assert_eq!(sends[2..], [(0, 1), (1, 1), (0, 1), (1, 1), (0, 1), (1, 1)]);
     assert_eq!((report.accepted, report.end_markers), (16, 6));
     assert_eq!(report.flows, [8, 8]);
+}
+
+/// A frame that an AF_XDP socket counted as accepted may be dropped while the markers are sent.
+#[test]
+fn what_is_refused_at_the_end_is_no_datagrams_refusal() {
+    let sent = |accepted, refused| Ok(Sent { accepted, refused });
+    let script = vec![sent(6, 2), sent(1, 0), sent(0, 1), sent(1, 0)];
+    let (tx, _sends) = ScriptedTx::new(1, 8, script);
+    let mut task = tx_task(tx);
+    task.stamp = Some(1);
+    task.end_markers = true;
+    task.count = Some(8);
+    let worker = TxWorker::spawn(task).unwrap();
+    let report = within_patience(move || worker.join());
+    assert_eq!((report.accepted, report.offered()), (6, 8));
+    assert_eq!(report.refused, Refusals::from([(111, 2)]));
+    assert_eq!(report.end_markers, 3);
+    assert_eq!(report.end_refused, Refusals::from([(111, 1)]));
+}
+
+#[test]
+fn end_markers_are_no_traffic_that_goes_on() {
+    let memory = backend::find("memory").unwrap();
+    let rx = memory.open_rx(&RxConfig::new(address())).unwrap();
+    let config = TxConfig::new(rx.caps().local_address);
+    let mut tx = memory.open_tx(&config).unwrap();
+    let mut send = |kind, sequence| {
+        let stamp = Stamp {
+            kind,
+            sender: 0,
+            flow: 0,
+            run: 0,
+            sequence,
+            time_ns: Stamp::now_ns(),
+        };
+        tx.frames(1).for_each(|payload| stamp.write(payload));
+        tx.send(0, 1).unwrap();
+    };
+    let stop = Stop::new();
+    let mut task = rx_task(rx, &stop);
+    task.inspect = Inspect::Always;
+    let worker = RxWorker::spawn(task).unwrap();
+    let came = |datagrams| {
+        while worker.progress().datagrams < datagrams {
+            thread::yield_now();
+        }
+    };
+    send(StampKind::Data, 0);
+    came(1);
+    let marked_ns = clock::monotonic_ns();
+    send(StampKind::End, 1);
+    came(2);
+    stop.stop();
+    let report = end(worker);
+    assert_eq!(report.flows.end_markers(), 1);
+    assert!(report.first_ns > 0 && (report.first_ns..=marked_ns).contains(&report.last_ns));
 }

@@ -12,8 +12,8 @@ pub struct LabConfig {
     pub queue_cpus: Vec<usize>,
     /// How packets get to that CPU.
     pub delivery: Delivery,
-    /// The CPU that serves each receive queue of the sender, by a kernel thread each: what is
-    /// answered then costs no CPU of the receiver's. Empty, which is for traffic of one direction,
+    /// The CPU that serves each receive queue of the sender, by a kernel thread each or, with
+    /// [`Delivery::Rps`], by RPS: what is answered then costs no CPU of the receiver's. Empty, which is for traffic of one direction,
     /// leaves the sender without queues of its own.
     pub sender_queue_cpus: Vec<usize>,
     /// How many addresses the sender has in each family, 1 to 225: many connections need many.

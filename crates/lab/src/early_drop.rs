@@ -91,6 +91,12 @@ impl EarlyDrop {
         !matches!(self, Self::XdpUntouched | Self::XdpRead)
     }
 
+    /// True if it drops datagrams over IPv6, too. Legacy iptables has a program and a table of its
+    /// own for those.
+    pub fn drops_v6(self) -> bool {
+        self != Self::IptablesRaw
+    }
+
     /// Installs it and removes it at once, which is the only way to know that it can be done. The
     /// lab should be idle: [`EarlyDrop::is_selective`] says what is dropped meanwhile.
     ///
@@ -106,8 +112,8 @@ impl EarlyDrop {
         })
     }
 
-    /// Has the receiver of this lab drop UDP datagrams to `port` from now on, over both versions of
-    /// IP; or every frame, where it is not selective.
+    /// Has the receiver of this lab drop UDP datagrams to `port` from now on, over IPv4 and, where
+    /// [`EarlyDrop::drops_v6`] says so, IPv6; or every frame, where it is not selective.
     ///
     /// # Errors
     ///
@@ -127,11 +133,11 @@ impl EarlyDrop {
 
     fn remedy(self, error: &Error) -> String {
         let (package, option) = match self {
-            Self::IptablesRaw => ("iptables", "CONFIG_IP_NF_RAW and CONFIG_IP6_NF_RAW"),
+            Self::IptablesRaw => ("iptables", "CONFIG_IP_NF_RAW"),
             Self::NftRaw => ("nftables", "CONFIG_NF_TABLES_INET"),
             Self::NftIngress => ("nftables", "CONFIG_NF_TABLES_NETDEV"),
             Self::XdpUntouched | Self::XdpRead | Self::XdpParsed => {
-                return "run as root (CAP_BPF, CAP_NET_ADMIN), on Linux 5.18 or later".to_owned();
+                return "run as root (CAP_BPF, CAP_NET_ADMIN), on Linux 5.10 or later".to_owned();
             }
         };
         match error {

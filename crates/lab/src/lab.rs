@@ -7,7 +7,7 @@ use mpps_os::namespace::NetNamespace;
 use mpps_os::netlink::{link, qdisc};
 use mpps_os::sysfs::Sysfs;
 
-use crate::link::{carry_single_packets, has_v6, introduce, quiet, start};
+use crate::link::{await_up, carry_single_packets, has_v6, introduce, quiet, start};
 use crate::placement::Placement;
 use crate::steering::{self, Steering};
 use crate::{Delivery, Error, Host, LabConfig, NapiThread, address};
@@ -18,6 +18,9 @@ const RECEIVER_INTERFACE: &str = "mpps-rx";
 /// Empty polls before a queue's interrupts are on again: the figure of napi.rst's example.
 const DEFERRED_POLLS: u32 = 2;
 
+/// Invalid argument (include/uapi/asm-generic/errno-base.h).
+const EINVAL: i32 = 22;
+
 /// Two hosts, joined by a link with several queues. Dropping it removes them; so does the end of
 /// the program, however it ends.
 #[derive(Debug)]
@@ -27,6 +30,8 @@ pub struct Lab {
     threads: Vec<NapiThread>,
     sender_threads: Vec<NapiThread>,
     has_rings: bool,
+    in_soft_interrupts: bool,
+    unplaced: Option<String>,
     notes: Vec<String>,
     sender: Host,
     receiver: Host,
@@ -54,6 +59,8 @@ impl Lab {
         }
         let placement = receiver
             .run(|| Placement::new(receiver.interface(), receiver.interface_index(), config))??;
+        let is_unplaced = placement.cpus.is_empty() && !placement.notes.is_empty();
+        let unplaced = is_unplaced.then(|| placement.notes.join("; "));
         notes.extend(placement.notes);
         let answers = answers(&sender, config)?;
         notes.extend(answers.notes);
@@ -62,8 +69,13 @@ impl Lab {
         let steering = match sender.run(|| steering::attach(index, config.queues))? {
             Ok(steering) => Some(steering),
             Err(error) => {
+                // So says a kernel that does not know what is to be attached.
+                let hint = match error.errno() {
+                    Some(EINVAL) => "; another choice needs TCX, of Linux 6.6",
+                    _ => "",
+                };
                 notes.push(format!(
-                    "the kernel chooses the queue of each flow: {error}"
+                    "the kernel chooses the queue of each flow: {error}{hint}"
                 ));
                 None
             }
@@ -74,10 +86,15 @@ impl Lab {
             threads: placement.threads,
             sender_threads: answers.threads,
             has_rings: placement.has_rings,
+            in_soft_interrupts: placement.in_soft_interrupts,
+            unplaced,
             notes,
             sender,
             receiver,
         };
+        for host in [&lab.sender, &lab.receiver] {
+            host.run(|| await_up(host.interface_index()))??;
+        }
         lab.settle()?;
         Ok(lab)
     }
@@ -120,10 +137,23 @@ impl Lab {
         self.queue_cpus.get(usize::from(queue)).copied()
     }
 
+    /// Why the receive queues have not the CPUs that they were to have; none if they have them, or
+    /// were to have none.
+    pub fn unplaced(&self) -> Option<&str> {
+        self.unplaced.as_deref()
+    }
+
     /// True if packets wait in the ring of their receive queue, as they should; false where they go
     /// straight into the backlog of a CPU, because the kernel gave the link no NAPI.
     pub fn has_rings(&self) -> bool {
         self.has_rings
+    }
+
+    /// True if whoever sends a packet takes it in as well, in soft interrupts on its own CPU: because
+    /// that was asked for ([`Delivery::SoftInterrupt`]), or because the kernel has no threads for the
+    /// queues of a veth (before Linux 5.13).
+    pub fn in_soft_interrupts(&self) -> bool {
+        self.in_soft_interrupts
     }
 
     /// Says which queues a measurement uses: their kernel threads then weigh as much together, on
@@ -235,14 +265,17 @@ fn join(config: &LabConfig) -> Result<(Host, Host, Vec<String>), Error> {
     Ok((sender, receiver, notes))
 }
 
-/// Gives the sender's queues their threads, where packets go both ways.
+/// Gives the sender's queues their threads, or their CPUs, where packets go both ways.
 fn answers(sender: &Host, config: &LabConfig) -> Result<Placement, Error> {
     if config.sender_queue_cpus.is_empty() {
         return Ok(Placement::default());
     }
     let config = LabConfig {
         queue_cpus: config.sender_queue_cpus.clone(),
-        delivery: Delivery::ThreadedNapi,
+        delivery: match config.delivery {
+            Delivery::Rps => Delivery::Rps,
+            _ => Delivery::ThreadedNapi,
+        },
         ..config.clone()
     };
     let (interface, index) = (sender.interface(), sender.interface_index());

@@ -27,6 +27,8 @@ mod lab;
 mod link;
 /// Which CPU serves which receive queue.
 mod placement;
+/// The kernel threads that poll the receive queues of one interface.
+mod queue_threads;
 /// Waiting until no packet moves.
 mod settle;
 /// Which queue a packet takes.

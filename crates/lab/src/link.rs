@@ -2,6 +2,8 @@
 
 use std::fs;
 use std::net::IpAddr;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use mpps_os::ethtool;
 use mpps_os::netlink::{address as interface_address, link, neighbour};
@@ -26,6 +28,11 @@ const QUIET: [(&str, &str); 9] = [
     // IPv4 defaults come from the host, where this may be set.
     ("ipv4/conf/all/rp_filter", "0"),
 ];
+
+/// Twice as long as the kernel may take; a lab that is not silent after that says so itself.
+const UP_WITHIN: Duration = Duration::from_secs(2);
+/// How often it is looked at.
+const LOOK: Duration = Duration::from_millis(5);
 
 /// Makes the calling thread's namespace quiet. Returns what was refused, with the reason.
 pub(crate) fn quiet() -> Vec<String> {
@@ -91,6 +98,16 @@ pub(crate) fn introduce(
 pub(crate) fn start(index: u32) -> Result<(), Error> {
     link::set_up(link::index("lo")?)?;
     Ok(link::set_up(index)?)
+}
+
+/// Waits until the kernel has made known that the calling thread's link is up. Only then it reports
+/// the multicast groups for the last time.
+pub(crate) fn await_up(index: u32) -> Result<(), Error> {
+    let deadline = Instant::now() + UP_WITHIN;
+    while !link::is_operational(index)? && Instant::now() < deadline {
+        thread::sleep(LOOK);
+    }
+    Ok(())
 }
 
 /// Whether the calling thread's namespace has IPv6 at all.

@@ -1,12 +1,9 @@
 //! Which CPU serves which receive queue.
 
-use std::fs;
-
-use mpps_os::netlink::napi;
 use mpps_os::sysfs::Sysfs;
 use mpps_os::{Error as KernelError, ethtool, sched};
 
-use crate::{Delivery, Error, LabConfig};
+use crate::{Delivery, Error, LabConfig, queue_threads};
 
 /// The kernel thread that polls one receive queue of the receiver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,6 +24,8 @@ pub(crate) struct Placement {
     pub(crate) threads: Vec<NapiThread>,
     /// Packets wait in the ring of their queue, and not in a CPU's backlog.
     pub(crate) has_rings: bool,
+    /// Whoever sends a packet takes it in as well, in soft interrupts.
+    pub(crate) in_soft_interrupts: bool,
     pub(crate) notes: Vec<String>,
 }
 
@@ -66,9 +65,21 @@ impl Placement {
                 return Ok(placement);
             }
         };
+        // NAPI has threads since Linux 5.12, and a veth has NAPI without an XDP program since 5.13:
+        // a kernel without the switch for the one has not the other.
+        if sysfs.read(&queue_threads::switch(interface)).is_err() {
+            placement.has_rings = false;
+            placement.notes.push(
+                "receive queues have neither ring nor thread: before Linux 5.13 a veth puts packets \
+                 into the backlog of a CPU, the sender's unless RPS chooses another"
+                    .to_owned(),
+            );
+        }
         match config.delivery {
-            Delivery::ThreadedNapi => placement.threaded_napi(&sysfs, interface, index, config)?,
-            Delivery::SoftInterrupt => {}
+            Delivery::ThreadedNapi if placement.has_rings => {
+                placement.threaded_napi(&sysfs, interface, index, config)?;
+            }
+            Delivery::ThreadedNapi | Delivery::SoftInterrupt => placement.in_soft_interrupts = true,
             Delivery::Rps => placement.rps(&sysfs, interface, config),
         }
         Ok(placement)
@@ -82,11 +93,14 @@ impl Placement {
         index: u32,
         config: &LabConfig,
     ) -> Result<(), Error> {
-        if let Err(error) = sysfs.write(&format!("class/net/{interface}/threaded"), "1") {
-            self.note("receive queues are polled by the sender's CPU", &error);
-            return Ok(());
-        }
-        let mut found = threads_of(interface, index)?;
+        let found = match queue_threads::start(sysfs, interface, index) {
+            Ok(found) => found,
+            Err(error) => {
+                self.note("receive queues are polled by the sender's CPU", &error);
+                self.in_soft_interrupts = true;
+                return Ok(());
+            }
+        };
         if found.len() != usize::from(config.queues) {
             self.notes.push(format!(
                 "receive queues are polled by unpinned threads: {} kernel threads are seen for {} \
@@ -98,7 +112,6 @@ impl Placement {
         }
         // veth makes the contexts of its queues in the order of the queues, and their numbers
         // ascend (napi_hash_add in net/core/dev.c).
-        found.sort_unstable();
         for (queue, (_, pid)) in (0..config.queues).zip(found) {
             let cpu = config.queue_cpus.get(usize::from(queue)).copied();
             self.threads.push(NapiThread { queue, pid, cpu });
@@ -164,39 +177,6 @@ impl Placement {
 /// Operation not permitted (include/uapi/asm-generic/errno-base.h).
 const EPERM: i32 = 1;
 
-/// NAPI contexts of the interface that have a thread, each with the number of the thread.
-fn threads_of(interface: &str, index: u32) -> Result<Vec<(u32, u32)>, Error> {
-    match napi::list(index) {
-        Ok(contexts) => Ok(contexts
-            .iter()
-            .filter_map(|context| Some((context.id, context.thread?)))
-            .collect()),
-        // Before Linux 6.8 only their names tell. Another lab on this machine has threads of the
-        // same names; the caller sees that there are too many.
-        Err(_) => Ok(threads_by_name(interface)),
-    }
-}
-
-/// The same from the names of all kernel threads: `napi/INTERFACE-NUMBER`.
-fn threads_by_name(interface: &str) -> Vec<(u32, u32)> {
-    let Ok(processes) = fs::read_dir("/proc") else {
-        return Vec::new();
-    };
-    processes
-        .filter_map(|entry| {
-            let pid = entry.ok()?.file_name().to_str()?.parse().ok()?;
-            let name = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
-            Some((parse_thread_name(&name, interface)?, pid))
-        })
-        .collect()
-}
-
-fn parse_thread_name(name: &str, interface: &str) -> Option<u32> {
-    let rest = name.trim_end().strip_prefix("napi/")?;
-    let number = rest.strip_prefix(interface)?.strip_prefix('-')?;
-    number.parse().ok()
-}
-
 /// A set of one CPU as the kernel reads it: groups of eight hexadecimal digits, highest first.
 fn cpu_mask(cpu: usize) -> String {
     let mut mask = format!("{:x}", 1_u32 << (cpu % 32));
@@ -217,22 +197,5 @@ mod tests {
         assert_eq!(cpu_mask(31), "80000000");
         assert_eq!(cpu_mask(32), "1,00000000");
         assert_eq!(cpu_mask(67), "8,00000000,00000000");
-    }
-
-    #[test]
-    fn thread_names() {
-        assert_eq!(
-            parse_thread_name("napi/mpps-rx-8197\n", "mpps-rx"),
-            Some(8197)
-        );
-        for name in [
-            "napi/mpps-rx-",
-            "napi/mpps-rx2-1",
-            "napi/eth0-1",
-            "mpps-rx-1",
-            "",
-        ] {
-            assert_eq!(parse_thread_name(name, "mpps-rx"), None, "{name}");
-        }
     }
 }

@@ -86,8 +86,9 @@ fn after_stop_and_kill() -> Result<(), Failed> {
     let mut actor = Actor::start_by(command, "forever")?;
     actor.wait_for("children")?;
     let group = format!("-{}", actor.child.id());
-    let stopped = Command::new("kill")
-        .args(["-STOP", "--", &group])
+    // The shell's own `kill`, which is everywhere.
+    let stopped = Command::new("sh")
+        .args(["-c", &format!("kill -STOP {group}")])
         .status()?;
     check(stopped.success(), || "kill -STOP failed".to_owned())?;
     actor.child.kill()?;
@@ -115,8 +116,8 @@ fn after_interrupt() -> Result<(), Failed> {
     command.arg(std::env::current_exe()?);
     let mut actor = Actor::start_by(command, "forever")?;
     actor.wait_for("traffic")?;
-    let killed = Command::new("kill")
-        .args(["-INT", &actor.child.id().to_string()])
+    let killed = Command::new("sh")
+        .args(["-c", &format!("kill -INT {}", actor.child.id())])
         .status()?;
     check(killed.success(), || "kill -INT failed".to_owned())?;
     actor.child.wait()?;
@@ -227,6 +228,14 @@ struct Actor {
     /// The network namespaces and kernel threads that it has told of.
     namespaces: BTreeSet<u32>,
     threads: BTreeSet<u32>,
+}
+
+impl Drop for Actor {
+    /// Both fail where it has ended, which is what is wanted.
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
 }
 
 impl Actor {

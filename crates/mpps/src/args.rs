@@ -4,7 +4,6 @@
 
 mod backends;
 mod bench;
-mod generator;
 mod lab;
 mod load;
 mod recv;
@@ -16,9 +15,8 @@ mod undo;
 
 pub(crate) use backends::BackendsArgs;
 pub(crate) use bench::BenchArgs;
-pub(crate) use generator::GeneratorArg;
 pub(crate) use lab::{DeliveryArg, LabArgs, Ladder};
-pub(crate) use load::{LoadArgs, LoadCloseArg};
+pub(crate) use load::LoadArgs;
 pub(crate) use recv::{FanoutArg, RecvArgs, Steer, WaitArg};
 pub(crate) use ring::RingArgs;
 pub(crate) use send::SendArgs;
@@ -26,6 +24,7 @@ pub(crate) use serve::{ServeArgs, ThrottleArg};
 pub(crate) use switches::SwitchArgs;
 pub(crate) use undo::UndoArgs;
 
+use crate::experiment::placement;
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
 
@@ -47,6 +46,8 @@ pub(crate) enum Subcommands {
     Lab(LabArgs),
     /// Compare every way to receive, over the same traffic
     Bench(BenchArgs),
+    /// Measure where the receiver should run, relative to its queue's CPU
+    Placement(placement::Plan),
     /// Receive UDP and count it: mpps recv [ADDR:PORT [THREADS [REUSEPORT]]]
     Recv(RecvArgs),
     /// Send UDP as fast as asked or possible
@@ -59,6 +60,8 @@ pub(crate) enum Subcommands {
     Ledger(LedgerArgs),
     /// Compare two results of `mpps lab`, telling change from noise
     Compare(CompareArgs),
+    /// Show a result file again: as text, as a page, as Markdown
+    Report(ReportArgs),
     /// List the ways to receive and send, and which of them an interface has
     Backends(BackendsArgs),
     /// Put back the settings that a killed run left behind
@@ -94,6 +97,26 @@ pub(crate) struct CompareArgs {
     /// Write the comparison as JSON to standard output
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// Arguments of `mpps report`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Exit status: 0 it was shown, 2 the file is not a result that has a report."
+)]
+pub(crate) struct ReportArgs {
+    /// What `mpps lab`, `lab tcp`, `bench`, `placement`, `load`, `serve`, `recv` or `send` wrote with
+    /// --json
+    pub(crate) file: PathBuf,
+    /// Write it as a page, and not to standard output
+    #[arg(long, value_name = "FILE")]
+    pub(crate) html: Option<PathBuf>,
+    /// Write its first bar chart as a picture
+    #[arg(long, value_name = "FILE")]
+    pub(crate) svg: Option<PathBuf>,
+    /// Write it as Markdown to standard output
+    #[arg(long)]
+    pub(crate) markdown: bool,
 }
 
 #[cfg(test)]

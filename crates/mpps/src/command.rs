@@ -8,33 +8,23 @@ mod lab;
 mod ledger;
 mod load;
 mod recv;
+mod report;
 mod send;
 mod serve;
 mod undo;
 
 use crate::args::{Cli, Subcommands};
 use crate::failure;
+use crate::measure::outcome::{Outcome, ended};
 use crate::output::{self, Stream};
+use crate::signal::Interrupted;
 use anyhow::{Context, Result, ensure};
 use clap::Parser;
 use clap::error::ErrorKind;
-use mpps_host::{Fingerprint, Snapshot};
-use std::net::IpAddr;
+use mpps_host::{CpuList, Topology};
+use mpps_io::{Backend, backend};
 use std::path::Path;
 use std::process::ExitCode;
-
-/// How a command ended when it did not fail.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Outcome {
-    /// Exit status 0.
-    Fine,
-    /// Exit status 1: it found what it was asked to look for.
-    Found,
-    /// Exit status 130: Ctrl-C ended a run that has an end of its own.
-    Interrupted,
-    /// Another program's own exit status.
-    Status(u8),
-}
 
 /// Runs the command line of this process.
 pub fn main() -> ExitCode {
@@ -55,12 +45,14 @@ pub fn main() -> ExitCode {
     let outcome = match cli.command {
         Subcommands::Lab(args) => lab::run(args),
         Subcommands::Bench(args) => bench::run(args),
+        Subcommands::Placement(plan) => plan.run(),
         Subcommands::Recv(args) => recv::run(args),
         Subcommands::Send(args) => send::run(args),
         Subcommands::Serve(args) => serve::run(args),
         Subcommands::Load(args) => load::run(args),
         Subcommands::Ledger(args) => ledger::run(&args),
         Subcommands::Compare(args) => compare::run(&args),
+        Subcommands::Report(args) => report::run(&args),
         Subcommands::Backends(args) => backends::run(&args),
         Subcommands::Undo(args) => undo::run(&args),
     };
@@ -70,37 +62,12 @@ pub fn main() -> ExitCode {
         Ok(Outcome::Interrupted) => ExitCode::from(130),
         Ok(Outcome::Status(status)) => ExitCode::from(status),
         Err(error) if error.downcast_ref().is_some_and(output::is_closed) => ExitCode::SUCCESS,
+        Err(error) if error.is::<Interrupted>() => ExitCode::from(130),
         Err(error) => {
             // Nobody is left to be told if standard error is closed as well.
             let _ = output::line(Stream::Err, &format!("mpps: {}", failure::explain(&error)));
             ExitCode::from(2)
         }
-    }
-}
-
-/// What could not be put back, as an error: how each step went is told already.
-fn put_back(outcomes: &[mpps_host::Outcome], option: &str) -> Result<()> {
-    let failed = outcomes.iter().filter(|outcome| !outcome.finished());
-    let failed: Vec<String> = failed.map(ToString::to_string).collect();
-    ensure!(
-        failed.is_empty(),
-        "{option}: {}; `mpps undo` tries again",
-        failed.join("; ")
-    );
-    Ok(())
-}
-
-/// How a run ended that changed the host: what was not put back is told whatever else went wrong.
-fn ended<T>(ended: Result<T>, back: Result<()>) -> Result<T> {
-    let Err(rest) = back else {
-        return ended;
-    };
-    match ended {
-        // A closed pipe is no failure of its own, and would end with status 0.
-        Err(failure) if !failure.downcast_ref().is_some_and(output::is_closed) => {
-            Err(failure.context(format!("{rest:#}")))
-        }
-        _ => Err(rest),
     }
 }
 
@@ -125,99 +92,34 @@ fn usage(error: &clap::Error) -> String {
     ))
 }
 
-/// The command line as it was typed, for result files.
-fn command_line() -> String {
-    let words: Vec<String> = std::env::args_os()
-        .enumerate()
-        .map(|(at, word)| {
-            let word = word.to_string_lossy().into_owned();
-            // The program's own path says something about the user and nothing about the run.
-            let name = Path::new(&word)
-                .file_name()
-                .map(|name| name.to_string_lossy().into_owned());
-            let word = if at == 0 { name.unwrap_or(word) } else { word };
-            if word.contains(' ') {
-                format!("'{word}'")
-            } else {
-                word
-            }
-        })
-        .collect();
-    words.join(" ")
+/// The backend of that name, which is to receive or, if not that, to send.
+fn backend(name: &str, receives: bool) -> Result<&'static Backend> {
+    let backend = backend::find(name).context("--backend")?;
+    let (able, only, others) = match receives {
+        true => (backend.receives(), "sends", "receive"),
+        false => (backend.sends(), "receives", "send"),
+    };
+    ensure!(
+        able,
+        "--backend {name}: it only {only}; `mpps backends` lists those that {others}"
+    );
+    ensure!(
+        !backend.in_process,
+        "--backend {name}: it moves packets inside one process, for tests and examples"
+    );
+    Ok(backend)
+}
+
+/// The CPUs of `--pin`, which this process may use; none leaves threads to the scheduler.
+fn pinned(pin: Option<&CpuList>) -> Result<Vec<usize>> {
+    let Some(pin) = pin else {
+        return Ok(Vec::new());
+    };
+    Topology::read()?.check(pin).context("--pin")?;
+    Ok(pin.0.clone())
 }
 
 /// The text of a file that a user named.
 fn read(path: &Path) -> Result<String> {
     std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
-}
-
-/// The kernel's release, such as `6.18.44`.
-fn kernel_release() -> String {
-    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease");
-    release.map_or_else(|_| "unknown".to_owned(), |text| text.trim().to_owned())
-}
-
-/// Which boot of which machine this is, so that two files tell whether they are from one machine.
-fn boot_id() -> Option<String> {
-    let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
-    Some(id.trim().to_owned())
-}
-
-/// The machine, with the interface that owns the address, or with all if none does.
-fn fingerprint_at(address: IpAddr) -> Result<Fingerprint> {
-    let links = mpps_os::netlink::link::list()?;
-    let owner = mpps_os::netlink::address::interface_of(address).unwrap_or(None);
-    let names: Vec<&str> = links
-        .iter()
-        .filter(|link| owner.is_none() || Some(link.index) == owner)
-        .map(|link| link.name.as_str())
-        .collect();
-    Ok(Fingerprint::collect(&names)?)
-}
-
-/// The counters of this host and of all its interfaces.
-fn snapshot() -> Result<Snapshot> {
-    let links = mpps_os::netlink::link::list()?;
-    let names: Vec<&str> = links.iter().map(|link| link.name.as_str()).collect();
-    Ok(Snapshot::take(&names)?)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use anyhow::anyhow;
-    use mpps_host::Undone;
-    use std::io;
-
-    fn outcome(result: Undone) -> mpps_host::Outcome {
-        let step = "a step".to_owned();
-        mpps_host::Outcome { step, result }
-    }
-
-    #[test]
-    fn what_is_left_to_do_is_an_error_that_names_what_helps() {
-        let changed = outcome(Undone::Changed("it is 9".to_owned()));
-        let done = [outcome(Undone::Restored), changed];
-        put_back(&done, "--moderation").expect("nothing is left to do");
-        let failed = outcome(Undone::Failed("no such device".to_owned()));
-        let error = put_back(&[failed], "--moderation").expect_err("one is left");
-        let text = error.to_string();
-        for word in ["--moderation", "a step", "no such device", "`mpps undo`"] {
-            assert!(text.contains(word), "{text}");
-        }
-    }
-
-    #[test]
-    fn what_was_not_put_back_is_told_whatever_else_went_wrong() {
-        let is_closed = |error: &anyhow::Error| error.downcast_ref().is_some_and(output::is_closed);
-        let back = || Err(anyhow!("not undone"));
-        assert_eq!(ended(Ok(1), Ok(())).expect("fine"), 1);
-        ended(Err::<(), _>(anyhow!("x")), Ok(())).expect_err("the failure");
-        ended(Ok(1), back()).expect_err("not put back");
-        let pipe = || io::Error::from(io::ErrorKind::BrokenPipe);
-        let error = ended(Err::<(), _>(pipe().into()), back()).expect_err("not put back");
-        assert!(!is_closed(&error), "{error:#}");
-        let error = ended(Err::<(), _>(anyhow!("a failure")), back()).expect_err("both");
-        assert_eq!(format!("{error:#}"), "not undone: a failure");
-    }
 }

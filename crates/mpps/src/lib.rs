@@ -5,32 +5,24 @@
 
 /// What the command line may say, checked in one conversion.
 mod args;
-/// Every way to receive, over the same traffic, in one table.
-pub mod bench;
 /// One file per subcommand.
 mod command;
-/// Two results of the ladder, change told from noise.
-mod compare;
-/// What `serve` and `load` found, as they write it with `--json`.
-pub mod connections;
+/// What is measured: the ladder, the receive paths, connections.
+pub mod experiment;
 /// What is said when something cannot be done, and what helps.
 mod failure;
-/// The million-packet ladder.
-mod ladder;
-/// Rates over measured intervals.
-mod meter;
+/// The machine that a result is of.
+mod machine;
+/// Repeats, their spread, and change told from noise.
+pub mod measure;
 /// Standard output and error, which may close at any time.
 mod output;
-/// Renderers of the ladder's result.
-mod report;
-/// The ladder's result file.
-pub mod result;
+/// What runs until it is stopped.
+pub mod program;
 /// Ctrl-C and its kin.
 mod signal;
-/// What short TCP connections cost, on two hosts inside this machine.
-pub mod tcp_lab;
-/// What `recv` and `send` found, as they write it with `--json`.
-pub mod traffic;
+/// One run of UDP datagrams.
+pub mod udp;
 /// Values with units: `1.5M`, `64k`, `2.5s`.
 mod value;
 

@@ -1,6 +1,10 @@
 //! Standard output and error, which may close at any time: a closed pipe ends a run quietly.
 
-use std::io::{self, Write};
+pub(crate) mod file;
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::ffi::OsString;
+use std::io::{self, IsTerminal, Write};
 
 /// Where a line goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,8 +69,44 @@ pub(crate) fn width() -> usize {
         .clamp(20, 400)
 }
 
-/// True if colour helps: a terminal, and nobody said no (<https://no-color.org>).
+/// True if colour helps on standard output.
 pub(crate) fn colour() -> bool {
-    use std::io::IsTerminal;
-    io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|no| no.is_empty())
+    io::stdout().is_terminal() && may_steer(|name| std::env::var_os(name))
+}
+
+/// A line on standard error that shows how far a run of `steps` is; none where that is no terminal,
+/// or one that is not to be steered.
+pub(crate) fn bar(steps: u64, template: &str) -> ProgressBar {
+    let shows = io::stderr().is_terminal() && may_steer(|name| std::env::var_os(name));
+    let target = match shows {
+        true => ProgressDrawTarget::stderr(),
+        false => ProgressDrawTarget::hidden(),
+    };
+    let style = ProgressStyle::with_template(template);
+    let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
+    ProgressBar::with_draw_target(Some(steps), target).with_style(style)
+}
+
+/// True if a terminal knows colours and a cursor that moves (term(7)), and nobody said no
+/// (<https://no-color.org>).
+fn may_steer(variable: impl Fn(&str) -> Option<OsString>) -> bool {
+    variable("TERM").is_none_or(|term| term != "dumb")
+        && variable("NO_COLOR").is_none_or(|no| no.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dumb_terminal_and_a_user_who_says_no_get_plain_text() {
+        let may = |term: Option<&str>, no_color: Option<&str>| {
+            may_steer(|name| match name {
+                "TERM" => term.map(OsString::from),
+                _ => no_color.map(OsString::from),
+            })
+        };
+        assert!(may(Some("xterm"), None) && may(None, Some("")));
+        assert!(!may(Some("dumb"), None) && !may(Some("xterm"), Some("1")));
+    }
 }

@@ -16,6 +16,11 @@ pub(crate) struct Interrupt {
     ends: Arc<AtomicBool>,
 }
 
+/// A run that was interrupted before it had anything to tell.
+#[derive(Debug, thiserror::Error)]
+#[error("interrupted")]
+pub(crate) struct Interrupted;
+
 impl Interrupt {
     /// Begins to listen.
     ///

@@ -4,12 +4,14 @@
 mod common;
 
 use common::{Ended, Need, Running, Test, mpps, run};
-use mpps::bench::result::{BenchResult, BenchRow, SpreadRow};
+use mpps::experiment::paths::result::{BenchResult, BenchRow, SpreadRow};
+use mpps_lab::{Lab, LabConfig};
 use std::fs;
 use std::io;
+use std::os::unix::fs::PermissionsExt;
 use std::process::ExitCode;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 fn main() -> ExitCode {
@@ -19,8 +21,17 @@ fn main() -> ExitCode {
         Some(0) => Ok(()),
         _ => Err(probe.err.trim().to_owned()),
     };
-    common::run_tests(TESTS, &able, 1).exit_code()
+    // What is measured shares no CPU, and what waits, or is refused, may.
+    common::run_tests(TESTS, &able, 4, |name| !IN_COMPANY.contains(&name))
 }
+
+const IN_COMPANY: [&str; 5] = [
+    "a_path_that_is_none_is_refused",
+    "a_path_to_which_nothing_comes_is_skipped",
+    "spread_is_of_early_drops",
+    "overload_is_of_receivers_that_share_a_cpu",
+    "interrupted_it_keeps_what_it_has",
+];
 
 const TESTS: &[Test] = &[
     (
@@ -44,6 +55,21 @@ const TESTS: &[Test] = &[
         every_path_is_measured_or_says_why_not,
     ),
     (
+        "a_row_that_fails_is_skipped_and_the_others_go_on",
+        Need::Root,
+        a_row_that_fails_is_skipped_and_the_others_go_on,
+    ),
+    (
+        "nothing_measured_is_a_failure",
+        Need::Root,
+        nothing_measured_is_a_failure,
+    ),
+    (
+        "a_path_to_which_nothing_comes_is_skipped",
+        Need::Root,
+        a_path_to_which_nothing_comes_is_skipped,
+    ),
+    (
         "a_curve_is_written_and_adds_up",
         Need::Root,
         a_curve_is_written_and_adds_up,
@@ -52,6 +78,11 @@ const TESTS: &[Test] = &[
         "spread_traffic_uses_the_queues_it_names",
         Need::Root,
         spread_traffic_uses_the_queues_it_names,
+    ),
+    (
+        "spread_traffic_meets_a_rule_as_in_the_article",
+        Need::RootAnd("iptables-legacy", "iptables"),
+        spread_traffic_meets_a_rule_as_in_the_article,
     ),
     (
         "spread_is_of_early_drops",
@@ -67,6 +98,11 @@ const TESTS: &[Test] = &[
         "interrupted_it_keeps_what_it_has",
         Need::Namespace,
         interrupted_it_keeps_what_it_has,
+    ),
+    (
+        "killed_it_keeps_its_rounds",
+        Need::Namespace,
+        killed_it_keeps_its_rounds,
     ),
     (
         "a_closed_pipe_ends_it_quietly",
@@ -169,7 +205,10 @@ fn a_short_run_is_written_and_adds_up() {
         }
         assert!(ended.out.contains(path), "{ended:#?}");
     }
-    assert!(ended.out.contains("UNACCOUNTED 0"), "{ended:#?}");
+    assert!(
+        ended.out.contains("exact ledgers balance to zero"),
+        "{ended:#?}"
+    );
     assert_eq!(
         fs::read_dir(&directory).expect("it is there").count(),
         2,
@@ -193,6 +232,12 @@ fn every_path_is_measured_or_says_why_not() {
     for row in result.rows.iter().filter(|row| row.skipped.is_some()) {
         assert!(row.ledger.is_none() && row.mpps_median.is_none(), "{row:?}");
     }
+    for row in result.rows.iter().filter(|row| row.skipped.is_none()) {
+        assert!(row.mpps_median > Some(0.0), "{row:?}");
+        assert!(!row.mode.is_empty(), "{row:?}");
+        let ledger = row.ledger.as_ref().expect("a measured row has a ledger");
+        assert!(ledger.offered >= ledger.delivered, "{row:?}");
+    }
     // Fastest first, and what did not run last.
     let rates: Vec<f64> = result
         .rows
@@ -202,20 +247,110 @@ fn every_path_is_measured_or_says_why_not() {
     assert!(rates.is_sorted_by(|a, b| a >= b), "{rates:?}");
 }
 
-fn a_curve_is_written_and_adds_up() {
+/// A directory for `PATH`, with an `nft` that does what it is told twice (the rule is tried once),
+/// and then refuses.
+fn refusing_nft() -> TempDir {
+    let folder = directory();
+    let nft = folder.path().join("nft");
+    let script = "#!/bin/sh\n\
+                  echo call >> \"$0.calls\"\n\
+                  test $(wc -l < \"$0.calls\") -le 2 && exit 0\n\
+                  echo the rule is refused >&2\nexit 1\n";
+    fs::write(&nft, script).expect("it is ours");
+    fs::set_permissions(&nft, fs::Permissions::from_mode(0o755)).expect("it is ours");
+    folder
+}
+
+/// Runs with that `nft`.
+fn bench_with_refusing_nft(directory: &TempDir, only: &str) -> Ended {
+    let folder = refusing_nft();
+    let old = std::env::var("PATH").unwrap_or_default();
+    let path = format!("{}:{old}", folder.path().display());
+    let mut command = mpps(&FILES);
+    command.args(["--quick", "--only", only]).env("PATH", path);
+    run(command.current_dir(directory))
+}
+
+fn a_row_that_fails_is_skipped_and_the_others_go_on() {
     let directory = directory();
-    let ended = bench(&directory, &["--quick", "--overload", "--only", "recvmmsg"]).fine();
+    let ended = bench_with_refusing_nft(&directory, "nft_raw_drop,recvmmsg/epoll").fine();
     let result = result(&directory);
     accounted_for(&result);
-    assert!(result.rows.is_empty() && !result.overload.is_empty());
+    assert!(result.complete);
+    let of_path = |path: &str| result.rows.iter().find(|row| row.path == path);
+    let rule = of_path("nft_raw_drop").expect("it is told of");
+    let why = rule.skipped.as_deref().unwrap_or_default();
+    assert!(why.contains("the rule is refused"), "{rule:?}");
+    assert!(rule.ledger.is_none() && rule.mpps_samples.is_empty());
+    let other = of_path("recvmmsg").expect("it is told of");
+    assert!(other.skipped.is_none() && other.ledger.is_some());
+    let said = ended.out.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(said.contains("the rule is refused"), "{ended:#?}");
+}
+
+fn nothing_measured_is_a_failure() {
+    let directory = directory();
+    let ended = bench_with_refusing_nft(&directory, "nft_raw_drop");
+    assert_eq!(ended.code(), 2, "{ended:#?}");
+    assert!(ended.err.contains("the rule is refused"), "{ended:#?}");
+    assert!(result(&directory).complete, "the files are written");
+}
+
+/// The traffic comes by queue 1: a socket gets it, and a ring on queue 0 does not.
+fn a_path_to_which_nothing_comes_is_skipped() {
+    let lab = Lab::new(&LabConfig::default()).expect("root has a lab");
+    let address = format!("{}:4321", lab.receiver().v4()[0]);
+    let mut send = mpps(&["send", &address, "--stamp", "--backend", "af_xdp"]);
+    send.args(["--queue", "1", "--rate", "20000"]);
+    let sender = lab.sender().run(|| Running::start(&mut send));
+    let sender = sender.expect("the host can be entered");
+    let directory = directory();
+    let arguments = ["--quick", "--only", "recvmmsg/spin,af_xdp/poll"];
+    let arguments = [&arguments[..], &["--sender", "lab", "--address", &address]].concat();
+    let ended = lab.receiver().run(|| bench(&directory, &arguments));
+    let ended = ended.expect("the host can be entered").fine();
+    drop(sender);
+    let result = result(&directory);
+    assert!(result.complete, "{ended:#?}");
+    let [socket, ring] = &result.rows[..] else {
+        panic!("{:?}", result.rows)
+    };
+    assert!(socket.ledger.is_some() && socket.skipped.is_none());
+    let why = ring.skipped.as_deref().unwrap_or_default();
+    let other_queue = "came by a queue without a receiver";
+    assert!(
+        ring.path == "af_xdp" && why.contains("nothing arrived") && why.contains(other_queue),
+        "{ring:?}"
+    );
+}
+
+fn a_curve_is_written_and_adds_up() {
+    let directory = directory();
+    let ended = bench(
+        &directory,
+        &["--quick", "--overload", "--only", "recv,af_xdp"],
+    )
+    .fine();
+    let result = result(&directory);
+    accounted_for(&result);
+    assert!(result.overload.len() >= 2, "{ended:#?}");
+    // What cannot share a CPU has a reason in place of a curve.
+    for row in &result.rows {
+        assert!(row.path == "af_xdp" && row.skipped.is_some(), "{row:?}");
+    }
     for curve in &result.overload {
-        assert!(curve.points.is_sorted_by(|a, b| a.load < b.load));
+        assert!(
+            curve
+                .points
+                .is_sorted_by(|a, b| a.offered_mpps <= b.offered_mpps)
+        );
+        let asked = curve.points.iter().filter_map(|point| point.asked_mpps);
+        assert_eq!((curve.points.len(), asked.count()), (10, 9), "{curve:?}");
         let best = curve.points.iter().map(|point| point.goodput_mpps);
         assert_eq!(best.fold(0.0, f64::max), curve.peak_mpps);
     }
-    for curve in &result.overload {
+    for curve in result.overload.iter().filter(|curve| curve.path == "recv") {
         let last = curve.points.last().expect("a curve has points");
-        assert!(last.unpaced || last.load == 4.0, "{last:?}");
         // A plain socket's peak is far below what any sender brings.
         assert!(last.offered_mpps > 2.0 * curve.peak_mpps, "{last:?}");
     }
@@ -223,16 +358,32 @@ fn a_curve_is_written_and_adds_up() {
 }
 
 fn spread_traffic_uses_the_queues_it_names() {
+    let (result, said) = spread("xdp_drop/packet-untouched");
+    let article = |row: &SpreadRow| row.article_mpps_per_cpu;
+    assert!(result.spread.iter().all(|row| article(row).is_none()));
+    for part in ["Mpps per CPU", "balance to zero", "xdp:"] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+}
+
+fn spread_traffic_meets_a_rule_as_in_the_article() {
+    let (result, _) = spread("iptables_raw_drop");
+    let article = result.spread.iter().map(|row| row.article_mpps_per_cpu);
+    let article: Vec<f64> = article.flatten().collect();
+    assert!(article.contains(&1.4) && article.contains(&0.48));
+}
+
+/// Runs one drop with traffic on more and more queues; answers its result, and what it said.
+fn spread(only: &str) -> (BenchResult, String) {
     let directory = directory();
-    let only = "xdp_drop/packet-untouched,iptables_raw_drop";
     let ended = bench(&directory, &["--quick", "--spread", "--only", only]).fine();
     let result = result(&directory);
     accounted_for(&result);
     assert!(result.rows.is_empty() && result.overload.is_empty());
     for queues in [1, 2, 4] {
-        let of_both = |row: &&SpreadRow| row.queues == queues && row.skipped.is_none();
-        let rows: Vec<&SpreadRow> = result.spread.iter().filter(of_both).collect();
-        assert!(rows.len() >= 2, "{queues} queues: {:?}", result.spread);
+        let measured = |row: &&SpreadRow| row.queues == queues && row.skipped.is_none();
+        let rows: Vec<&SpreadRow> = result.spread.iter().filter(measured).collect();
+        assert!(!rows.is_empty(), "{queues} queues: {:?}", result.spread);
         for row in rows {
             // Each of them carried packets, and no other did.
             assert_eq!(row.queue_mpps.len(), usize::from(queues), "{row:?}");
@@ -241,15 +392,7 @@ fn spread_traffic_uses_the_queues_it_names() {
             assert!(row.mpps_per_cpu.is_some(), "{row:?}");
         }
     }
-    let article: Vec<f64> = result
-        .spread
-        .iter()
-        .filter_map(|row| row.article_mpps_per_cpu)
-        .collect();
-    assert!(article.contains(&1.4) && article.contains(&0.48));
-    for said in ["Mpps per CPU", "UNACCOUNTED 0", "xdp:"] {
-        assert!(ended.out.contains(said), "{said}: {ended:#?}");
-    }
+    (result, ended.out)
 }
 
 fn spread_is_of_early_drops() {
@@ -273,17 +416,39 @@ fn interrupted_it_keeps_what_it_has() {
     let mut command = mpps(&FILES);
     command.args(["--seconds", "100ms", "--repeat", "1000"]);
     command.args(["--only", "recv"]).current_dir(&directory);
-    let running = Running::start(&mut command);
-    // Long enough for the first round on any machine; the thousand take minutes.
-    thread::sleep(Duration::from_secs(6));
-    let ended = running.interrupt();
-    assert_eq!(ended.code(), 130, "{ended:#?}");
-    let result = result(&directory);
+    common::interrupted(&mut command, || {
+        if !directory.path().join("data.json").exists() {
+            return false;
+        }
+        let result = result(&directory);
+        assert!(!result.complete);
+        // Interrupted in its first run, it may have sent nothing.
+        let mut ledgers = result.rows.iter().filter_map(|row| row.ledger.as_ref());
+        if !ledgers.any(|ledger| ledger.offered > 0) {
+            return false;
+        }
+        accounted_for(&result);
+        true
+    });
+}
+
+fn killed_it_keeps_its_rounds() {
+    let directory = directory();
+    let data = directory.path().join("data.json");
+    let mut command = mpps(&FILES);
+    command.args(["--seconds", "50ms", "--repeat", "1000"]);
+    command.args(["--only", "recv"]).current_dir(&directory);
+    let mut running = command.spawn().expect("it can be started");
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !data.exists() && Instant::now() < deadline {
+        thread::sleep(Duration::from_millis(50));
+    }
+    running.kill().expect("it runs");
+    running.wait().expect("it ran");
+    let text = common::valid(&data, "bench");
+    let result = BenchResult::parse(&text).expect("a round is whole");
     assert!(!result.complete);
-    assert!(
-        result.rows.iter().any(|row| row.ledger.is_some()),
-        "{ended:#?}"
-    );
+    assert!(result.rows.iter().any(|row| row.ledger.is_some()), "{text}");
     accounted_for(&result);
 }
 
@@ -312,11 +477,16 @@ fn an_ordinary_user_has_the_sockets_rows() {
         if row.path == "xdp_drop" {
             assert!(row.skipped.is_some(), "{row:?}");
         }
-        if is_socket && row.variant != "busy poll" {
+        if is_socket && row.variant != "busy poll" && !row.shares_cpu {
             assert_eq!(row.skipped, None, "{}", row.path);
         }
+        // Its queue's thread is wherever the scheduler puts it.
+        if row.shares_cpu {
+            let why = row.skipped.as_deref().unwrap_or_default();
+            assert!(why.contains("cannot share a CPU here"), "{row:?}");
+        }
         if let Some(why) = &row.skipped {
-            assert!(ended.out.contains("skipped") && !why.is_empty(), "{row:?}");
+            assert!(ended.out.contains("Skipped") && !why.is_empty(), "{row:?}");
         }
     }
     assert!(!result.sender.starts_with("xdp"), "{}", result.sender);

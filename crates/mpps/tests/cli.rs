@@ -1,9 +1,14 @@
 //! The command as its users meet it: help, mistakes, signals, pipes, and the forms of its output.
 
 mod common;
+#[path = "cli/mistakes.rs"]
+mod mistakes;
+#[path = "cli/report.rs"]
+mod report;
 
 use common::{Ended, Need, Running, Test, mpps, quiet_namespace, run};
 use libtest_mimic::{Arguments, Trial};
+use mistakes::{MISTAKES, NOT_OURS, make};
 use serde_json::Value;
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -20,7 +25,7 @@ fn main() -> ExitCode {
     for (name, need, test) in TESTS {
         let obstacle = match need {
             Need::Nothing => None,
-            Need::Namespace | Need::Root => namespaces.clone().err(),
+            _ => namespaces.clone().err(),
         };
         let test = *test;
         let run = move || common::undisturbed(test);
@@ -54,6 +59,26 @@ const TESTS: &[Test] = &[
         "a_file_that_is_no_total_is_named",
         Need::Nothing,
         a_file_that_is_no_total_is_named,
+    ),
+    (
+        "a_result_is_shown_again_in_each_medium",
+        Need::Nothing,
+        report::a_result_is_shown_again_in_each_medium,
+    ),
+    (
+        "a_file_that_has_no_report_is_named",
+        Need::Nothing,
+        report::a_file_that_has_no_report_is_named,
+    ),
+    (
+        "a_full_disk_leaves_what_was_there",
+        Need::Nothing,
+        report::a_full_disk_leaves_what_was_there,
+    ),
+    (
+        "an_interface_without_traffic_is_named",
+        Need::Namespace,
+        an_interface_without_traffic_is_named,
     ),
     (
         "an_output_that_cannot_be_written_is_named",
@@ -123,282 +148,22 @@ const TESTS: &[Test] = &[
     ),
 ];
 
-/// A command line that cannot work.
-struct Mistake {
-    name: &'static str,
-    arguments: &'static [&'static str],
-    /// What the error must name: the thing, and what helps.
-    names: &'static [&'static str],
-    /// The argument parser's own errors show the usage as well.
-    usage: bool,
-}
-
-const fn mistake(
-    name: &'static str,
-    arguments: &'static [&'static str],
-    names: &'static [&'static str],
-) -> Mistake {
-    Mistake {
-        name,
-        arguments,
-        names,
-        usage: false,
-    }
-}
-
-const fn misuse(
-    name: &'static str,
-    arguments: &'static [&'static str],
-    names: &'static [&'static str],
-) -> Mistake {
-    Mistake {
-        name,
-        arguments,
-        names,
-        usage: true,
-    }
-}
-
-/// A port of RFC 863, to which nothing is ever sent by these.
-const TO: &str = "127.0.0.1:9";
-/// An address of a documentation range (RFC 5737), which no interface has.
-const NOT_OURS: &str = "192.0.2.77:4321";
-
-const MISTAKES: &[Mistake] = &[
-    mistake(
-        "no_such_address",
-        &["recv", NOT_OURS],
-        &[NOT_OURS, "ip address"],
-    ),
-    mistake(
-        "cpu_of_recv",
-        &["recv", "127.0.0.1:0", "--pin", "8191"],
-        &["--pin", "CPU 8191", "this host has 0"],
-    ),
-    mistake(
-        "cpu_of_send",
-        &["send", TO, "--pin", "0,8191"],
-        &["--pin", "CPU 8191", "this host has 0"],
-    ),
-    mistake(
-        "size_v4",
-        &["send", TO, "--size", "65508"],
-        &["--size 65508", "65507"],
-    ),
-    mistake(
-        "size_v6",
-        &["send", "[::1]:9", "--size", "65528"],
-        &["--size 65528", "65527"],
-    ),
-    mistake(
-        "gso_segments",
-        &["send", TO, "--gso", "129"],
-        &["--gso 129", "128"],
-    ),
-    mistake(
-        "gso_none",
-        &["send", TO, "--gso", "0"],
-        &["--gso 0", "1 to 128"],
-    ),
-    mistake(
-        "gso_bytes",
-        &["send", TO, "--gso", "64", "--size", "1400"],
-        &["--gso 64", "46 segments"],
-    ),
-    mistake(
-        "batch_recv",
-        &["recv", "127.0.0.1:0", "--batch", "0"],
-        &["--batch 0", "1 to 1024"],
-    ),
-    mistake(
-        "batch_send",
-        &["send", TO, "--batch", "1025"],
-        &["--batch 1025", "1 to 1024"],
-    ),
-    mistake(
-        "buffer",
-        &["recv", "127.0.0.1:0", "--buffer", "1M"],
-        &["--buffer 1048576", "65536"],
-    ),
-    mistake(
-        "flows",
-        &["send", TO, "--flows", "0"],
-        &["--flows 0", "1 to 65535"],
-    ),
-    mistake(
-        "flows_beyond_the_last_port",
-        &["send", TO, "--source-port", "65000", "--flows", "1000"],
-        &["--flows 1000", "65000"],
-    ),
-    mistake(
-        "port_zero",
-        &["send", "127.0.0.1:0"],
-        &["127.0.0.1:0", "ADDR:PORT"],
-    ),
-    mistake(
-        "stamp_without_room",
-        &["send", TO, "--stamp", "--size", "15"],
-        &["--stamp", "--size 16"],
-    ),
-    mistake(
-        "fewer_threads_than_targets",
-        &["send", TO, "127.0.0.1:10", "--threads", "1"],
-        &["--threads 1", "2 targets"],
-    ),
-    mistake(
-        "backend_unknown_to_recv",
-        &["recv", "--backend", "nosuch"],
-        &["--backend", "`nosuch`", "recvmmsg"],
-    ),
-    mistake(
-        "backend_unknown_to_send",
-        &["send", TO, "--backend", "nosuch"],
-        &["--backend", "`nosuch`", "sendmmsg"],
-    ),
-    mistake(
-        "backend_that_sends",
-        &["recv", "--backend", "sendmmsg"],
-        &["--backend sendmmsg", "mpps backends"],
-    ),
-    mistake(
-        "backend_that_receives",
-        &["send", TO, "--backend", "recv"],
-        &["--backend recv", "mpps backends"],
-    ),
-    mistake(
-        "backend_inside_one_process",
-        &["recv", "--backend", "memory"],
-        &["--backend memory", "one process"],
-    ),
-    mistake(
-        "steer_without_reuseport",
-        &["recv", "--steer", "cpu"],
-        &["--steer cpu", "--reuseport"],
-    ),
-    mistake(
-        "steer_without_pin",
-        &["recv", "--steer", "cpu", "--reuseport"],
-        &["--steer cpu", "--pin"],
-    ),
-    mistake(
-        "join_of_no_group",
-        &["recv", "--join", "10.0.0.1"],
-        &["--join 10.0.0.1", "224.0.0.0/4"],
-    ),
-    mistake(
-        "join_of_no_address",
-        &["recv", "--join", "eth0"],
-        &["--join eth0", "239.1.2.3"],
-    ),
-    mistake(
-        "join_at_no_interface",
-        &["recv", "--join", "239.1.2.3%nosuch0"],
-        &["nosuch0", "ip link"],
-    ),
-    mistake(
-        "join_of_the_other_ip",
-        &["recv", "--join", "ff02::1%lo"],
-        &["--join ff02::1", "IP version"],
-    ),
-    mistake(
-        "rung",
-        &["lab", "--only", "1,99"],
-        &["--only 99", "mpps lab --list"],
-    ),
-    mistake(
-        "one_file_for_two",
-        &["lab", "--json", "x", "--html", "x"],
-        &["--json", "--html", "same file"],
-    ),
-    mistake(
-        "no_such_program",
-        &["lab", "--", "nosuch-program"],
-        &["nosuch-program"],
-    ),
-    mistake(
-        "no_such_result",
-        &["compare", "/nosuch/a.json", "b.json"],
-        &["/nosuch/a.json"],
-    ),
-    mistake(
-        "no_such_total",
-        &["ledger", "/nosuch/s.json", "r.json"],
-        &["/nosuch/s.json"],
-    ),
-    misuse(
-        "zero_threads",
-        &["recv", "127.0.0.1:0", "--threads", "0"],
-        &["--threads", "1..=1024"],
-    ),
-    misuse(
-        "zero_threads_by_place",
-        &["recv", "127.0.0.1:0", "0"],
-        &["[THREADS]", "1..=1024"],
-    ),
-    misuse(
-        "zero_sending_threads",
-        &["send", TO, "--threads", "0"],
-        &["--threads", "1..=127"],
-    ),
-    misuse(
-        "threads_said_twice",
-        &["recv", "127.0.0.1:0", "4", "--threads", "4"],
-        &["[THREADS]", "--threads"],
-    ),
-    misuse(
-        "reuseport_said_twice",
-        &["recv", "127.0.0.1:0", "4", "1", "--shared"],
-        &["[REUSEPORT]", "--shared"],
-    ),
-    misuse(
-        "reuseport_of_two",
-        &["recv", "127.0.0.1:0", "4", "2"],
-        &["[REUSEPORT]", "0..=1"],
-    ),
-    misuse(
-        "no_address",
-        &["recv", "localhost"],
-        &["localhost", "ADDR:PORT"],
-    ),
-    misuse("no_target", &["send"], &["ADDR:PORT"]),
-    misuse(
-        "rate_of_zero",
-        &["send", TO, "--rate", "0"],
-        &["--rate", "above zero"],
-    ),
-    misuse(
-        "no_time",
-        &["send", TO, "--duration", "soon"],
-        &["--duration", "soon", "300ms"],
-    ),
-    misuse("no_cpus", &["recv", "--pin", "3-1"], &["--pin", "3-1"]),
-    misuse("ladder", &["lab", "sctp"], &["sctp", "udp", "tcp"]),
-    misuse(
-        "no_repeats",
-        &["lab", "--repeat", "0"],
-        &["--repeat", "1..=1000"],
-    ),
-    misuse(
-        "quick_and_slow",
-        &["lab", "--quick", "--seconds", "2"],
-        &["--quick", "--seconds"],
-    ),
-    misuse("no_subcommand", &[], &["Usage: mpps"]),
-    misuse("subcommand", &["recieve"], &["recieve"]),
-];
-
-fn make(mistake: &Mistake) {
+/// Nobody sends to it, and it says so after some time.
+fn an_interface_without_traffic_is_named() {
+    let free = UdpSocket::bind("127.0.0.1:0").and_then(|socket| socket.local_addr());
+    let port = free.expect("a port is free").port().to_string();
+    let arguments = ["placement", "--quick", "--interface", "lo", "--port", &port];
     let directory = tempfile::tempdir().expect("a directory can be had");
-    let ended = run(mpps(mistake.arguments).current_dir(&directory));
-    if mistake.usage {
-        assert_eq!(ended.code(), 2, "{ended:#?}");
-        assert!(ended.out.is_empty(), "{ended:#?}");
-        expect_named(&ended, mistake.names);
-    } else {
-        expect_refusal(&ended, mistake.names);
-    }
+    let ended = run(mpps(&arguments).current_dir(&directory));
+    let names = ["nothing arrived at port", &port, "of lo", "firewall"];
+    assert_eq!(ended.code(), 2, "{ended:#?}");
+    expect_named(&ended, &names);
     let left = fs::read_dir(&directory).expect("it is still there").count();
     assert_eq!(left, 0, "files were left behind");
+    let mut running = Running::start(mpps(&arguments).current_dir(&directory));
+    running.line("waiting for packets");
+    let ended = running.interrupt();
+    assert_eq!(ended.code(), 130, "{ended:#?}");
 }
 
 /// Status 2, and one line that names the thing and the remedy, each once.
@@ -421,7 +186,7 @@ fn expect_named(ended: &Ended, names: &[&str]) {
 
 fn help_fits_and_is_fine() {
     let commands = [
-        "lab", "recv", "send", "ledger", "compare", "backends", "undo",
+        "lab", "recv", "send", "ledger", "compare", "report", "backends", "undo",
     ];
     let main = run(&mut mpps(&["--help"])).fine();
     for command in commands {
@@ -505,7 +270,7 @@ fn a_file_that_is_no_total_is_named() {
         ("cut.json", interval, "cut short"),
         (
             "other.json",
-            "{\"schema\":\"mpps.lab.v1\"}",
+            "{\"schema\":\"mpps.lab.v2\"}",
             "mpps send --json",
         ),
         ("hollow.json", hollow, "line 1"),
@@ -603,7 +368,7 @@ fn signals_end_a_sender_with_totals() {
         sender.line("sending 32 bytes");
         sender.signal(signal);
         let ended = sender.end().fine();
-        assert!(ended.out.contains("\noffered "), "{signal}: {ended:#?}");
+        assert!(ended.out.contains("\n offered "), "{signal}: {ended:#?}");
         assert!(ended.err.is_empty(), "{signal}: {ended:#?}");
     }
 }
@@ -647,7 +412,7 @@ fn the_articles_form_works() {
         let lines = ended
             .out
             .lines()
-            .filter(|line| line.starts_with("  thread "));
+            .filter(|line| line.starts_with(" thread "));
         assert_eq!(lines.count().to_string(), threads, "{ended:#?}");
         assert!(ended.out.contains("received 1 000 "), "{ended:#?}");
     }
@@ -702,7 +467,7 @@ fn a_duration_ends_both() {
         "1000",
     ]))
     .fine();
-    assert!(ended.out.contains("\noffered "), "{ended:#?}");
+    assert!(ended.out.contains("\n offered "), "{ended:#?}");
 }
 
 fn json_is_alone_on_standard_output() {
@@ -720,6 +485,11 @@ fn json_is_alone_on_standard_output() {
             })
             .collect();
         assert!(objects.iter().all(|object| object["schema"] == schema));
+        let name = schema.split('.').nth(1).expect("mpps.NAME.v1");
+        let validator = common::validator(name);
+        for object in &objects {
+            assert_eq!(common::faults(&validator, object), [""; 0]);
+        }
         let kinds: Vec<&str> = objects
             .iter()
             .filter_map(|object| object["type"].as_str())
@@ -735,12 +505,30 @@ fn json_is_alone_on_standard_output() {
             "people are told beside it: {ended:#?}"
         );
     }
+    let file = tempfile::NamedTempFile::new().expect("a file can be had");
+    for (ended, says) in [
+        (&sent, "offered 2 600 = sent"),
+        (&received, "received 2 600 in"),
+    ] {
+        fs::write(&file, &ended.out).expect("it can be written");
+        let path = file.path().to_str().expect("a plain name");
+        let shown = run(&mut mpps(&["report", path])).fine().out;
+        assert!(shown.contains(says), "{shown}");
+        assert!(ended.err.contains(says), "it is what people were told");
+    }
     let total = received.last_json();
     assert_eq!(total["received"], 2600);
     assert_eq!(total["socket_drops"], 0);
     assert_eq!(total["threads"].as_array().map(Vec::len), Some(2));
     assert!(total["active_seconds"].as_f64() > Some(1.0), "{total}");
     assert!(total["pps_median"].as_f64() > Some(0.0), "{total}");
+    let seconds = total["active_seconds"].as_f64().expect("a time");
+    assert_eq!(total["pps"].as_f64(), Some(2600.0 / seconds));
+    let definition = total["rate_definition"].as_str().expect("a sentence");
+    assert!(
+        definition.contains("from the first to the last"),
+        "{definition}"
+    );
     let total = sent.last_json();
     assert_eq!(
         (&total["offered"], &total["sent"], &total["refused"]),

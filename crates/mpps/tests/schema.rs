@@ -1,15 +1,27 @@
-//! Holds result files to the schema that is published in `docs/schema/`.
+//! Holds result files to the schemas that are published in `docs/schema/`; all but
+//! that of the backends are made from the structs.
 
 use jsonschema::Validator;
+use mpps::experiment::connections::result::TcpLabBody;
+use mpps::experiment::ladder::result::LabBody;
+use mpps::experiment::paths::result::BenchBody;
+use mpps::experiment::placement::Placements;
+use mpps::measure::schema;
+use mpps::program::connections::{LoadBody, ServeBody, ServeObject};
+use mpps::udp::traffic::{RecvObject, RecvTotal, SendObject, SendTotal};
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
 
 /// A kind of result file.
 #[derive(Debug, Clone, Copy)]
 struct Kind {
     /// The name that its files and its schema have.
     name: &'static str,
+    /// What its files say they are.
+    schema: &'static str,
     /// A made-up run with everything that a report has to cope with.
     fixture: &'static str,
     /// Where the fixture has objects, and which of their fields may be missing.
@@ -18,15 +30,19 @@ struct Kind {
 
 const LAB: Kind = Kind {
     name: "lab",
+    schema: "mpps.lab.v2",
     fixture: include_str!("fixtures/lab.json"),
     objects: &[
-        ("", &["sender"]),
+        ("", &["sender", "answer"]),
         ("/fingerprint", &[]),
         ("/fingerprint/interfaces/receiver", &[]),
+        ("/answer", &["million", "most", "ceiling"]),
+        ("/answer/most", &[]),
+        (RING, &["notes", "sender"]),
         (MEASURED, &["notes", "sample_ledgers", "sender"]),
         (SKIPPED, &[]),
-        ("/rungs/1/sender", &["train", "search_complete"]),
-        (TRIED, &["would_outrun", "search_complete", "tried"]),
+        ("/rungs/1/sender", &["train"]),
+        (TRIED, &["tried"]),
         ("/rungs/13/sender/tried/0", &[]),
         ("/rungs/1/ledger", &[]),
         ("/rungs/1/ledger/losses/0", &[]),
@@ -41,6 +57,7 @@ const LAB: Kind = Kind {
 
 const BENCH: Kind = Kind {
     name: "bench",
+    schema: "mpps.bench.v2",
     fixture: include_str!("fixtures/bench.json"),
     objects: &[
         ("", &["overload", "spread"]),
@@ -48,15 +65,15 @@ const BENCH: Kind = Kind {
         (RULE, &["notes"]),
         (RECEIVER, &["notes", "packets_per_call", "calls_per_packet"]),
         (LEFT_OUT, &[]),
-        ("/rows/1/cpu_ns_per_packet", &[]),
+        ("/rows/1/cpu_ns_per_packet", &["samples"]),
         ("/rows/1/ledger", &[]),
         ("/rows/1/ledger/losses/0", &[]),
         ("/rows/1/ledger/witnesses/0", &[]),
         ("/rows/1/sample_ledgers/0", &[]),
         ("/overload/0", &[]),
-        ("/overload/0/points/0", &[]),
+        ("/overload/0/points/0", &["asked_mpps"]),
         ("/overload/0/points/0/ledger", &[]),
-        (LAST_POINT, &["unpaced"]),
+        (FLOOD, &[]),
         (SPREAD, &SPREAD_OPTIONAL),
         (SPREAD_LEFT_OUT, &["article_mpps_per_cpu"]),
         ("/spread/0/ledgers/0", &[]),
@@ -65,22 +82,40 @@ const BENCH: Kind = Kind {
 
 const LOAD: Kind = Kind {
     name: "load",
+    schema: "mpps.load.v2",
     fixture: include_str!("fixtures/load.json"),
     objects: &[
         ("", &[]),
         ("/fingerprint", &[]),
-        ("/errors", &[]),
         ("/statuses", &[]),
         ("/latency_us", &[]),
         ("/latency_us/connect", &[]),
         ("/ledger", &[]),
         ("/ledger/connections", &[]),
-        ("/ledger/requests/failed", &[]),
+        ("/ledger/requests/failed", &FAILURES),
     ],
 };
 
+/// A lab leaves out what did not happen, and a load does not: their schema of a ledger is the same.
+const FAILURES: [&str; 13] = [
+    "refused",
+    "unreachable",
+    "no_port",
+    "no_descriptor",
+    "reset_connecting",
+    "timed_out_connecting",
+    "reset",
+    "timed_out",
+    "no_reply",
+    "short_body",
+    "bad_status",
+    "bad_reply",
+    "other",
+];
+
 const SERVE: Kind = Kind {
     name: "serve",
+    schema: "mpps.serve.v2",
     fixture: include_str!("fixtures/serve.json"),
     objects: &[
         ("", &[]),
@@ -91,12 +126,81 @@ const SERVE: Kind = Kind {
     ],
 };
 
+const RECV: Kind = Kind {
+    name: "recv",
+    schema: "mpps.recv.v1",
+    fixture: include_str!("fixtures/recv.json"),
+    objects: &[
+        ("", &[]),
+        ("/threads/0", &[]),
+        ("/flows/0", &[]),
+        ("/flows/0/delay_us", &[]),
+        ("/host", &[]),
+        ("/host/softnet/0", &[]),
+        ("/host/links/lo", &[]),
+        ("/host/links/lo/counters", &[]),
+    ],
+};
+
+const SEND: Kind = Kind {
+    name: "send",
+    schema: "mpps.send.v1",
+    fixture: include_str!("fixtures/send.json"),
+    objects: &[
+        ("", &[]),
+        ("/threads/0", &[]),
+        ("/host", &[]),
+        ("/host/softnet/0", &[]),
+        ("/host/links/lo", &[]),
+        ("/host/links/lo/counters", &[]),
+    ],
+};
+
+const PLACEMENT: Kind = Kind {
+    name: "placement",
+    schema: "mpps.placement.v2",
+    fixture: include_str!("fixtures/placement.json"),
+    objects: &[
+        ("", &["interface"]),
+        ("/fingerprint", &[]),
+        ("/rows/0", &[]),
+        ("/rows/1", &["skipped"]),
+        ("/rows/0/exact", &[]),
+        ("/rows/0/samples/0", &[]),
+        ("/rows/0/samples/0/ledger", &[]),
+    ],
+};
+
+const LAB_TCP: Kind = Kind {
+    name: "lab_tcp",
+    schema: "mpps.lab_tcp.v2",
+    fixture: include_str!("fixtures/lab_tcp.json"),
+    objects: &[
+        ("", &[]),
+        ("/fingerprint", &[]),
+        ("/servers/0", &[]),
+        (CELL, &["paper", "notes", "skb_defer_max"]),
+        (NO_CELL, &["paper"]),
+        ("/cells/0/figures", &[]),
+        ("/cells/0/ledger", &["examples"]),
+        ("/cells/0/ledger/failed", &FAILURES),
+        ("/cells/0/ledger/witnesses/0", &[]),
+    ],
+};
+
+/// Pointers to a cell that was measured, and to one that was skipped.
+const CELL: &str = "/cells/0";
+const NO_CELL: &str = "/cells/10";
+
 /// Every kind.
-const KINDS: [Kind; 4] = [LAB, BENCH, LOAD, SERVE];
+const KINDS: [Kind; 8] = [LAB, BENCH, PLACEMENT, LAB_TCP, LOAD, SERVE, RECV, SEND];
 
 /// A pointer to a rung of the fixture that was measured, and one to a rung that was skipped.
 const MEASURED: &str = "/rungs/1";
 const SKIPPED: &str = "/rungs/5";
+
+/// A pointer to a rung whose packets a ring took.
+const RING: &str = "/rungs/15";
 
 /// A pointer to a sender that was not the first one tried.
 const TRIED: &str = "/rungs/13/sender";
@@ -106,9 +210,9 @@ const RULE: &str = "/rows/0";
 const RECEIVER: &str = "/rows/1";
 const LEFT_OUT: &str = "/rows/13";
 
-/// Pointers to a point of a sender that was not paced, and to rows of spread traffic: one that was
+/// Pointers to the point of a flood, and to rows of spread traffic: one that was
 /// measured, with what not every machine or path has, and one that was skipped.
-const LAST_POINT: &str = "/overload/2/points/6";
+const FLOOD: &str = "/overload/2/points/6";
 const SPREAD: &str = "/spread/0";
 const SPREAD_OPTIONAL: [&str; 5] = [
     "queue_cpus",
@@ -130,8 +234,12 @@ impl Kind {
         serde_json::from_str(&text).expect("the schema is JSON")
     }
 
-    fn validator(&self) -> Validator {
-        jsonschema::draft202012::new(&self.schema()).expect("the schema is a schema")
+    /// Made once, since a made-up fault costs nothing against making it.
+    fn validator(&self) -> Arc<Validator> {
+        static MADE: Mutex<BTreeMap<&str, Arc<Validator>>> = Mutex::new(BTreeMap::new());
+        let make = || jsonschema::draft202012::new(&self.schema()).expect("the schema is a schema");
+        let mut made = MADE.lock().expect("no test fails in here");
+        Arc::clone(made.entry(self.name).or_insert_with(|| Arc::new(make())))
     }
 
     fn value(&self) -> Value {
@@ -159,6 +267,33 @@ fn object<'a>(value: &'a mut Value, pointer: &str) -> &'a mut serde_json::Map<St
     found.unwrap_or_else(|| panic!("the fixture has no object at {pointer}"))
 }
 
+/// Run with `MPPS_SCHEMA=write` after a change of the structs.
+#[test]
+fn what_is_published_is_made_from_the_structs() {
+    for (kind, made) in [
+        (LAB, schema::of::<LabBody>()),
+        (BENCH, schema::of::<BenchBody>()),
+        (LAB_TCP, schema::of::<TcpLabBody>()),
+        (PLACEMENT, schema::of::<Placements>()),
+        (LOAD, schema::of::<LoadBody>()),
+        (SERVE, schema::of_objects::<ServeBody, ServeObject>()),
+        (RECV, schema::of_objects::<RecvTotal, RecvObject>()),
+        (SEND, schema::of_objects::<SendTotal, SendObject>()),
+    ] {
+        let path = docs().join(format!("schema/{}.schema.json", kind.name));
+        if std::env::var_os("MPPS_SCHEMA").is_some_and(|what| what == "write") {
+            let text = serde_json::to_string_pretty(&made).expect("it is JSON");
+            fs::write(&path, text + "\n").expect("it can be written");
+        }
+        assert_eq!(
+            kind.schema(),
+            made,
+            "{}: run MPPS_SCHEMA=write cargo test",
+            kind.name
+        );
+    }
+}
+
 #[test]
 fn the_schemas_are_some() {
     for kind in KINDS {
@@ -179,7 +314,7 @@ fn the_fixtures_are_valid() {
 #[test]
 fn what_the_schemas_share_is_the_same() {
     let (lab, bench) = (LAB.schema(), BENCH.schema());
-    for name in ["ledger", "loss", "witness", "fingerprint", "interface"] {
+    for name in ["Ledger", "Loss", "Witness", "Fingerprint", "InterfaceFacts"] {
         assert!(lab["$defs"][name].is_object(), "{name}");
         assert_eq!(lab["$defs"][name], bench["$defs"][name], "{name}");
     }
@@ -204,7 +339,7 @@ fn every_published_result_is_valid() {
         let text = fs::read_to_string(&path).expect("it can be read");
         let value: Value = serde_json::from_str(&text).expect("a published result is JSON");
         // `overload.json` and others are results of `mpps bench` too: a file says what it is.
-        let is_of = |kind: &&Kind| value["schema"] == format!("mpps.{}.v1", kind.name);
+        let is_of = |kind: &&Kind| value["schema"] == kind.schema;
         if let Some(kind) = KINDS.iter().find(is_of) {
             let faults = faults(&kind.validator(), &value);
             assert_eq!(faults, [""; 0], "{}", path.display());
@@ -238,7 +373,11 @@ fn no_field_may_be_missing() {
 
 #[test]
 fn a_row_is_either_skipped_or_measured() {
-    for (kind, measured, skipped) in [(LAB, MEASURED, SKIPPED), (BENCH, RECEIVER, LEFT_OUT)] {
+    for (kind, measured, skipped) in [
+        (LAB, MEASURED, SKIPPED),
+        (BENCH, RECEIVER, LEFT_OUT),
+        (LAB_TCP, CELL, NO_CELL),
+    ] {
         assert!(kind.refuses(|value| {
             object(value, measured).insert("skipped".to_owned(), json!("no time"));
         }));
@@ -283,10 +422,32 @@ fn what_the_schema_does_not_know_is_refused() {
     }
 }
 
+/// Each of these figures, in place of a field's own, makes a file that is none.
+fn are_refused<const N: usize>(wrong: [(Kind, &str, &str, Value); N]) {
+    for (kind, pointer, name, wrong) in wrong {
+        let refused = kind.refuses(|value| {
+            object(value, pointer).insert(name.to_owned(), wrong.clone());
+        });
+        assert!(refused, "{pointer}/{name} = {wrong} is accepted");
+    }
+}
+
+#[test]
+fn units_and_ranges_of_traffic_are_held() {
+    are_refused([
+        (RECV, "", "arrival", json!("pigeon")),
+        (RECV, "", "type", json!("interval")),
+        (RECV, "/threads/0", "share", json!(49.6)),
+        (RECV, "/flows/0", "lost", json!(-1)),
+        (SEND, "", "departure", json!("pigeon")),
+        (SEND, "", "active_seconds", json!(-1)),
+    ]);
+}
+
 #[test]
 fn units_and_ranges_are_held() {
-    for (kind, pointer, name, wrong) in [
-        (LAB, "", "schema", json!("mpps.lab.v0")),
+    are_refused([
+        (LAB, "", "schema", json!("mpps.lab.v1")),
         (LAB, "", "started", json!("yesterday")),
         (LAB, MEASURED, "mpps_median", json!(-0.1)),
         (LAB, MEASURED, "mpps_samples", json!([])),
@@ -297,19 +458,43 @@ fn units_and_ranges_are_held() {
         (LAB, "/rungs/1/ledger/losses/0", "station", json!("moon")),
         (LAB, "/rungs/1/cpu_busy/0", "busy", json!(97)),
         (LAB, TRIED, "backend", json!("carrier pigeon")),
+        (LAB, RING, "taken_by", json!("carrier pigeon")),
+        (LAB, "/answer/most", "mpps", json!(-1)),
         (LAB, TRIED, "offered_per_received", json!(-1)),
-        (LAB, TRIED, "search_complete", json!("yes")),
         (LAB, "/rungs/1/sender", "train", json!(0)),
+        (LAB_TCP, CELL, "experiment", json!(4)),
+        (LAB_TCP, CELL, "server", json!("thttpd")),
+        (LAB_TCP, CELL, "switches", json!(["luck"])),
+        (LAB_TCP, CELL, "body_bytes", json!(0)),
+        (LAB_TCP, CELL, "moderation_us", json!(0)),
+        (LAB_TCP, "/servers/0", "set_up", json!([])),
+        (LAB_TCP, "/cells/0/figures", "cps_samples", json!([])),
+        (
+            LAB_TCP,
+            "/cells/0/figures",
+            "load_cpu_busy_median",
+            json!(97),
+        ),
+        (LAB_TCP, "/cells/0/ledger/failed", "luck", json!(1)),
         (LOAD, "", "schema", json!("mpps.lab.v1")),
         (LOAD, "", "close", json!("fin")),
         (LOAD, "", "rate", json!("fast")),
-        (LOAD, "/errors", "reset", json!(-1)),
+        (LOAD, "/ledger/requests/failed", "reset", json!(-1)),
         (LOAD, "/ledger/requests", "unaccounted", json!(0.5)),
         (LOAD, "/latency_us/connect", "percentiles", json!([[50.0]])),
         (SERVE, "", "type", json!("interval")),
         (SERVE, "", "engine", json!("poll")),
         (SERVE, "/switches/0", "name", json!("luck")),
-        (BENCH, "", "schema", json!("mpps.lab.v1")),
+        (BENCH, "", "schema", json!("mpps.lab.v2")),
+        (PLACEMENT, "", "rate_definition", json!("")),
+        (PLACEMENT, "/rows/0", "article_mpps", json!([0.2])),
+        (PLACEMENT, "/rows/0", "mpps_median", json!(-1)),
+        (
+            PLACEMENT,
+            "/rows/0/samples/0",
+            "offered_mpps",
+            json!("much"),
+        ),
         (BENCH, "", "flows", json!(0)),
         (BENCH, RECEIVER, "path", json!("carrier pigeon")),
         (BENCH, RECEIVER, "delivered_ratio", json!(97)),
@@ -323,12 +508,7 @@ fn units_and_ranges_are_held() {
         (BENCH, SPREAD, "queues", json!(0)),
         (BENCH, SPREAD, "delivered_ratio", json!(1.01)),
         (BENCH, SPREAD, "ledgers", json!([])),
-    ] {
-        let refused = kind.refuses(|value| {
-            object(value, pointer).insert(name.to_owned(), wrong.clone());
-        });
-        assert!(refused, "{pointer}/{name} = {wrong} is accepted");
-    }
+    ]);
 }
 
 #[test]

@@ -7,8 +7,7 @@ mod browser;
 #[path = "serve/clients.rs"]
 mod clients;
 
-use common::{Need, Running, mpps, quiet_namespace, run, trial, undisturbed};
-use libtest_mimic::Arguments;
+use common::{Need, Running, mpps, quiet_namespace, run, trial};
 use mpps_os::namespace::NetNamespace;
 use mpps_os::netlink::{address, link};
 use mpps_os::sysfs::Sysfs;
@@ -22,24 +21,12 @@ const ENGINES: [&str; 2] = ["epoll", "io_uring"];
 
 fn main() -> ExitCode {
     let namespaces = common::become_able();
-    let mut trials = Vec::new();
-    for (name, need, test) in TESTS {
-        let obstacle = match need {
-            Need::Nothing => None,
-            Need::Namespace => namespaces.clone().err(),
-            Need::Root => common::root().err(),
-        };
-        trials.push(trial((*name).to_owned(), obstacle, move || {
-            undisturbed(*test)
-        }));
-    }
+    let mut trials = common::trials(TESTS, &namespaces);
     for engine in ENGINES {
         trials.extend(clients::trials(engine));
         trials.push(browser::trial_of(engine, &namespaces));
     }
-    let mut arguments = Arguments::from_args();
-    arguments.test_threads = Some(1);
-    libtest_mimic::run(&arguments, trials).exit_code()
+    common::run_apart(trials, 3, |_| false)
 }
 
 const TESTS: &[common::Test] = &[
@@ -238,11 +225,11 @@ fn every_combination_of_switches_replies() {
 
 fn every_switch_is_told() {
     let mut server = serve(&["--no-events", "--engine", "io_uring"]);
-    server.line("  affinity   o");
-    server.line("  moderation off");
-    server.line("  buffers    o");
-    server.line("  fds        o");
-    server.line("  events     off");
+    server.line(" affinity    o");
+    server.line(" moderation  off");
+    server.line(" buffers     o");
+    server.line(" fds         o");
+    server.line(" events      off");
     let ended = server.interrupt().fine();
     assert!(ended.out.contains("as asked"), "{ended:#?}");
     assert!(ended.out.contains("UNACCOUNTED 0"), "{ended:#?}");
@@ -440,7 +427,7 @@ fn throttled(namespace: &NetNamespace) -> Running {
     let mut server = namespace
         .run(|| Running::start(&mut mpps(&arguments)))
         .expect("it can be entered");
-    server.line("  moderation on");
+    server.line(" moderation  on");
     assert_eq!(deferral(namespace), ["50000", "2"]);
     server
 }

@@ -107,6 +107,11 @@ const UNDO: &[Test] = &[
         a_directory_that_cannot_be_listed_is_an_error,
     ),
     (
+        "what_is_tried_says_what_was_granted",
+        Need::Root,
+        what_is_tried_says_what_was_granted,
+    ),
+    (
         "a_closed_pipe_does_not_stop_it",
         Need::Nothing,
         a_closed_pipe_does_not_stop_it,
@@ -215,17 +220,59 @@ fn the_veth_of_a_namespace_is_judged() {
     assert!(why.contains("veth") && why.contains("[fixed]"), "{why}");
 }
 
+fn what_is_tried_says_what_was_granted() {
+    let lab = mpps_lab::Lab::new(&mpps_lab::LabConfig::default()).expect("root has a lab");
+    let host = lab.receiver();
+    let judge = |more: &[&str]| {
+        let arguments = [&["backends", host.interface(), "--json"], more].concat();
+        let shown = host.run(|| run(&mut mpps(&arguments)));
+        shown.expect("it can be entered").fine()
+    };
+    let rows = techniques(&judge(&[]));
+    assert!(rows.iter().all(|row| row["tried"].is_null()), "unasked");
+    // Twice: nothing that the first left behind is in the way of the second.
+    for _ in 0..2 {
+        let shown = judge(&["--try"]);
+        assert!(shown.err.contains("its link may go down"), "{shown:#?}");
+        let whole: Value = serde_json::from_str(&shown.out).expect("it is JSON");
+        let schema = common::validator("backends");
+        assert_eq!(common::faults(&schema, &whole), [""; 0]);
+        let rows = techniques(&shown);
+        let tried: Vec<&Value> = rows.iter().filter(|row| row["tried"] == true).collect();
+        let expected = [
+            ("AF_XDP generic", "yes", "generic XDP, copy"),
+            ("AF_XDP native", "yes", "native XDP, copy"),
+            ("AF_XDP zero-copy", "no", "--copy zero"),
+        ];
+        assert_eq!(tried.len(), expected.len(), "{tried:?}");
+        for (row, (name, usable, why)) in tried.into_iter().zip(expected) {
+            assert_eq!(
+                (&row["technique"], &row["usable"]),
+                (&json!(name), &json!(usable))
+            );
+            assert!(
+                row["why"].as_str().is_some_and(|said| said.contains(why)),
+                "{row}"
+            );
+        }
+    }
+    let ended = run(&mut mpps(&["backends", "--try"]));
+    assert_eq!(ended.code(), 2, "{ended:#?}");
+}
+
 /// A journal as a run on interface 99999 would leave it, with one step.
 fn journal(namespace: u32, index: u32, owner: Value) -> (TempDir, PathBuf) {
     let directory = tempfile::tempdir().expect("a directory");
     let own = directory.path().join("mpps");
     fs::create_dir(&own).expect("made");
-    let table = json!({"step": "table", "was": [0, 1], "will_be": [0, 0]});
-    let plan = json!({
-        "namespace": namespace, "interface": "eth9", "interface_index": index, "queue": 1,
-        "flow": "192.0.2.1:4321", "steps": [table],
+    let edit = json!({
+        "setting": {"kind": "rss_table"}, "old": [0, 1], "new": [0, 0], "became": null,
     });
-    let record = json!({"schema": 1, "owner": owner, "plan": plan, "begun": 1});
+    let change = json!({
+        "name": "carve-out", "object": "eth9", "interface_index": index, "namespace": namespace,
+        "heading": "eth9, queue 1", "edits": [edit],
+    });
+    let record = json!({"schema": 2, "owner": owner, "change": change, "begun": 1});
     let path = own.join("carve-out-1-1.json");
     fs::write(&path, record.to_string()).expect("written");
     (directory, path)
@@ -321,8 +368,14 @@ fn a_setting_of_the_machine_is_looked_for_where_it_was() {
         .path()
         .join("mpps/setting-net.core.skb_defer_max.json");
     fs::create_dir(path.parent().expect("it has one")).expect("made");
-    let plan = json!({"namespace": there.inode(), "was": 64});
-    let record = json!({"schema": 1, "owner": owner(false), "plan": plan, "begun": 1});
+    let edit = json!({
+        "setting": {"kind": "skb_defer"}, "old": "64", "new": "0", "became": null,
+    });
+    let change = json!({
+        "name": "setting", "object": "net.core.skb_defer_max", "interface_index": null,
+        "namespace": there.inode(), "heading": "this machine", "edits": [edit],
+    });
+    let record = json!({"schema": 2, "owner": owner(false), "change": change, "begun": 1});
     fs::write(&path, record.to_string()).expect("written");
     let listed = undo(&directory, &["--list"]).fine();
     for word in ["this machine", "is dead", "net.core.skb_defer_max 64 -> 0"] {
@@ -378,9 +431,19 @@ fn a_closed_pipe_does_not_stop_it() {
 
 fn a_foreign_file_is_an_error() {
     let (directory, path) = journal(here(), 99_999, owner(false));
-    fs::write(&path, "{}").expect("written");
-    let ended = undo(&directory, &[]);
-    assert_eq!(ended.code(), 2, "{ended:#?}");
-    assert!(ended.err.contains("carve-out-1-1.json"), "{ended:#?}");
-    assert!(path.exists());
+    for (text, why) in [
+        ("{}", "missing field"),
+        (
+            r#"{"schema": 1}"#,
+            "a journal of form 1; this mpps knows form 2",
+        ),
+    ] {
+        fs::write(&path, text).expect("written");
+        let ended = undo(&directory, &[]);
+        assert_eq!(ended.code(), 2, "{ended:#?}");
+        for word in ["carve-out-1-1.json", why] {
+            assert!(ended.err.contains(word), "{ended:#?}");
+        }
+        assert!(path.exists());
+    }
 }

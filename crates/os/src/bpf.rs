@@ -5,6 +5,7 @@
 //! port ranges) become immediates. Everything here lives as long as its file descriptor: a process
 //! that dies leaves no program attached.
 
+use crate::limit;
 use std::ffi::{c_int, c_long};
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
@@ -37,6 +38,7 @@ enum Command {
     ObjectInfo = 15,
     RawTracepointOpen = 17,
     LinkCreate = 28,
+    LinkDetach = 34,
 }
 
 /// Calls bpf(2) with the part of `union bpf_attr` that the command reads.
@@ -48,20 +50,33 @@ enum Command {
 /// `T` must be the layout that the kernel expects for `command`, without uninitialised padding, and
 /// every address in it must be valid for what the command does with it, for the whole call.
 unsafe fn call<T>(command: Command, attributes: &mut T) -> io::Result<c_long> {
-    // SAFETY: `attributes` is a live, exclusive reference of the size that is passed; the caller
-    // vouches for its content.
-    let answer = unsafe {
-        libc::syscall(
-            libc::SYS_bpf,
-            command as c_int,
-            std::ptr::from_mut(attributes),
-            size_of::<T>(),
-        )
+    let mut attempt = || {
+        // SAFETY: `attributes` is a live, exclusive reference of the size that is passed; the caller
+        // vouches for its content.
+        let answer = unsafe {
+            libc::syscall(
+                libc::SYS_bpf,
+                command as c_int,
+                std::ptr::from_mut(attributes),
+                size_of::<T>(),
+            )
+        };
+        match answer {
+            0.. => Ok(answer),
+            _ => Err(io::Error::last_os_error()),
+        }
     };
-    if answer < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    Ok(answer)
+    let makes = matches!(command, Command::MapCreate | Command::ProgramLoad);
+    attempt().or_else(|refusal| {
+        // Up to Linux 5.10 maps and programs, also those that were just closed, count as locked
+        // memory, of which there are 64 KiB; beyond that the answer is EPERM
+        // (`bpf_charge_memlock`, kernel/bpf/syscall.c).
+        let is_limit = makes && refusal.raw_os_error() == Some(libc::EPERM);
+        match is_limit && limit::lift_locked_memory() {
+            true => attempt(),
+            false => Err(refusal),
+        }
+    })
 }
 
 /// Takes ownership of a descriptor that a bpf(2) command has just returned.

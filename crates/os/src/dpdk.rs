@@ -15,5 +15,6 @@ mod packets;
 mod port;
 
 pub use environment::start;
-pub use packets::{FrameAt, Lent};
+pub use ffi::FrameAt;
+pub use packets::Lent;
 pub use port::{Facts, Port, PortDrops, PortOptions, RxQueue};

@@ -38,5 +38,47 @@ impl Error {
     }
 }
 
+/// Pairs of a number and its name.
+macro_rules! named {
+    ($($name:ident)*) => { [$((libc::$name, stringify!($name))),*] };
+}
+
+/// The errors of sockets, rings and what they are made of (errno(3)).
+#[rustfmt::skip]
+static NAMES: &[(i32, &str)] = &named! {
+    EPERM ENOENT EINTR EIO ENXIO EBADF EAGAIN ENOMEM EACCES EFAULT EBUSY EEXIST ENODEV EINVAL
+    ENFILE EMFILE EFBIG ENOSPC EPIPE ERANGE ENOSYS ETIME EPROTO EOVERFLOW ENOTSOCK EDESTADDRREQ
+    EMSGSIZE EPROTOTYPE ENOPROTOOPT EPROTONOSUPPORT ESOCKTNOSUPPORT EOPNOTSUPP EPFNOSUPPORT
+    EAFNOSUPPORT EADDRINUSE EADDRNOTAVAIL ENETDOWN ENETUNREACH ENETRESET ECONNABORTED ECONNRESET
+    ENOBUFS EISCONN ENOTCONN ESHUTDOWN ETOOMANYREFS ETIMEDOUT ECONNREFUSED EHOSTDOWN EHOSTUNREACH
+    EALREADY EINPROGRESS ECANCELED
+};
+
+/// An `errno` by its name and in words: `ECONNREFUSED, Connection refused`.
+pub fn errno_text(errno: i32) -> String {
+    let told = io::Error::from_raw_os_error(errno).to_string();
+    let words = told.split(" (os error").next().unwrap_or(&told);
+    match NAMES.iter().find(|(number, _)| *number == errno) {
+        Some((_, name)) => format!("{name}, {words}"),
+        None => format!("errno {errno}, {words}"),
+    }
+}
+
 /// A result whose error is a kernel refusal.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_errno_has_a_name_and_words() {
+        let text = "ENOPROTOOPT, Protocol not available";
+        assert_eq!(errno_text(libc::ENOPROTOOPT), text);
+        assert_eq!(
+            errno_text(libc::EXDEV),
+            "errno 18, Invalid cross-device link"
+        );
+        assert!(errno_text(4095).starts_with("errno 4095, "));
+    }
+}

@@ -2,6 +2,7 @@
 //!
 //! Every system call of mpps is wrapped here, and with a few named exceptions this is the only
 //! crate with `unsafe` code.
+#![allow(unsafe_code, reason = "system calls are wrapped here")]
 
 pub mod bpf;
 pub mod capability;
@@ -29,4 +30,4 @@ pub mod uring;
 pub mod wake;
 pub mod xdp;
 
-pub use error::{Error, Result};
+pub use error::{Error, Result, errno_text};

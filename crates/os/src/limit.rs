@@ -47,6 +47,16 @@ pub fn forbid_descriptors(beyond: u64) -> Result<()> {
         .map_err(|errno| Error::new("setrlimit RLIMIT_NOFILE", beyond, errno.into()))
 }
 
+/// Lets this process lock as much memory as it likes (`setrlimit(2)`, `RLIMIT_MEMLOCK`); false if it
+/// lacks `CAP_SYS_RESOURCE`.
+pub(crate) fn lift_locked_memory() -> bool {
+    let unlimited = Rlimit {
+        current: None,
+        maximum: None,
+    };
+    setrlimit(Resource::Memlock, unlimited).is_ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -9,6 +9,7 @@ pub mod napi;
 pub mod neighbour;
 pub mod netdev;
 pub mod qdisc;
+pub mod queue_statistics;
 pub mod route;
 
 use std::io;

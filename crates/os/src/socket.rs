@@ -1,5 +1,6 @@
 //! UDP sockets with the options that decide how many packets a second they take.
 
+use crate::bpf::classic::{self, ClassicAssembler, ClassicInstruction};
 use crate::{Error, Result};
 use std::fmt;
 use std::io;
@@ -371,16 +372,7 @@ pub(crate) fn attach_cpu_steering(
     cpus: &[usize],
 ) -> Result<()> {
     const CALL: &str = "setsockopt SO_ATTACH_REUSEPORT_CBPF";
-    let program = cpu_steering_program(cpus);
-    let Ok(len) = u16::try_from(program.len()) else {
-        let source = io::Error::from_raw_os_error(libc::EINVAL);
-        return Err(Error::new(CALL, object, source));
-    };
-    let filter = libc::sock_fprog {
-        len,
-        filter: program.as_ptr().cast_mut(),
-    };
-    set_option(fd, libc::SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF, &filter)
+    classic::set(fd, SO_ATTACH_REUSEPORT_CBPF, &cpu_steering_program(cpus))
         .map_err(|error| Error::new(CALL, object, error))
 }
 
@@ -395,39 +387,13 @@ pub(crate) fn attach_cpu_steering(
 ///
 /// The fall-back is a modulo, because a value beyond the group makes the kernel fall back to the
 /// hash without a word (`reuseport_select_sock`, net/core/sock_reuseport.c).
-fn cpu_steering_program(cpus: &[usize]) -> Vec<libc::sock_filter> {
-    let op = |code: u32, jt: u8, jf: u8, k: u32| libc::sock_filter {
-        code: code as u16,
-        jt,
-        jf,
-        k,
-    };
-    let load_cpu = (libc::SKF_AD_OFF + libc::SKF_AD_CPU) as u32;
-    let mut program = vec![op(
-        libc::BPF_LD | libc::BPF_W | libc::BPF_ABS,
-        0,
-        0,
-        load_cpu,
-    )];
+fn cpu_steering_program(cpus: &[usize]) -> Vec<ClassicInstruction> {
+    let mut program = ClassicAssembler::new();
+    program.load_cpu();
     for (index, cpu) in cpus.iter().enumerate() {
-        program.push(op(
-            libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K,
-            0,
-            1,
-            *cpu as u32,
-        ));
-        program.push(op(libc::BPF_RET | libc::BPF_K, 0, 0, index as u32));
+        program.answer_for(*cpu as u32, index as u32);
     }
-    let sockets = cpus.len().max(1) as u32;
-    program.push(op(
-        libc::BPF_ALU | libc::BPF_MOD | libc::BPF_K,
-        0,
-        0,
-        sockets,
-    ));
-    // BPF_RET with BPF_A as the value: linux/filter.h.
-    program.push(op(libc::BPF_RET | 0x10, 0, 0, 0));
-    program
+    program.finish_modulo(cpus.len().max(1) as u32)
 }
 
 /// `setsockopt(2)` for a value of any plain C type.
@@ -506,7 +472,7 @@ mod tests {
     }
 
     /// Runs the steering program as the kernel would, for one CPU.
-    fn run(program: &[libc::sock_filter], cpu: u32) -> u32 {
+    fn run(program: &[ClassicInstruction], cpu: u32) -> u32 {
         let mut a = 0;
         let mut at = 0;
         loop {
@@ -514,14 +480,18 @@ mod tests {
             at += 1;
             match u32::from(op.code) {
                 code if code == libc::BPF_LD | libc::BPF_W | libc::BPF_ABS => {
-                    assert_eq!(op.k as i32, libc::SKF_AD_OFF + libc::SKF_AD_CPU);
+                    assert_eq!(op.constant as i32, libc::SKF_AD_OFF + libc::SKF_AD_CPU);
                     a = cpu;
                 }
                 code if code == libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K => {
-                    at += usize::from(if a == op.k { op.jt } else { op.jf });
+                    at += usize::from(if a == op.constant {
+                        op.jump_true
+                    } else {
+                        op.jump_false
+                    });
                 }
-                code if code == libc::BPF_ALU | libc::BPF_MOD | libc::BPF_K => a %= op.k,
-                code if code == libc::BPF_RET | libc::BPF_K => return op.k,
+                code if code == libc::BPF_ALU | libc::BPF_MOD | libc::BPF_K => a %= op.constant,
+                code if code == libc::BPF_RET | libc::BPF_K => return op.constant,
                 0x16 => return a,
                 other => panic!("unknown instruction {other:#x}"),
             }

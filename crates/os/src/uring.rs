@@ -16,10 +16,12 @@ mod buffer_ring;
 mod header;
 mod receive_ring;
 mod send_ring;
+mod slots;
 mod stream_ring;
 
 pub use receive_ring::ReceiveRing;
 pub use send_ring::{SendRing, Submission};
+pub use slots::closes_slots;
 pub use stream_ring::{
     Accepting, Address, Buffer, Dialling, Event, Outcome, Placement, Request, Sending, Socket,
     StreamOptions, StreamRing,

@@ -1,10 +1,16 @@
 //! Programs, maps and links against the kernel, in namespaces made for the test.
 
+#[path = "common/trial.rs"]
+mod trial;
+
+use std::io::{self, Read, Write};
 use std::net::UdpSocket;
 use std::os::fd::AsFd;
-use std::process::ExitCode;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, ExitCode};
+use std::thread;
 
-use libtest_mimic::{Arguments, Completion, Failed, Trial};
+use libtest_mimic::{Arguments, Failed};
 use mpps_os::bpf::asm::{Assembler, Condition, Helper, Operation, R0, R1, R2, R3, R4, R10, Size};
 use mpps_os::bpf::{
     Instruction, Link, LiveFrames, PerCpuMap, PerCpuMapKind, Program, ProgramKind,
@@ -21,7 +27,7 @@ const XDP_PASS: i32 = 2;
 const XDP_TX: i32 = 3;
 
 fn main() -> ExitCode {
-    let tests: [Test; 6] = [
+    let tests: [Test; 7] = [
         ("a_test_run_answers", a_test_run_answers),
         (
             "a_refusal_has_the_verifiers_words",
@@ -36,6 +42,10 @@ fn main() -> ExitCode {
             an_xdp_link_detaches_when_it_is_closed,
         ),
         (
+            "an_xdp_link_detaches_although_a_child_has_a_copy",
+            an_xdp_link_detaches_although_a_child_has_a_copy,
+        ),
+        (
             "loopback_has_generic_xdp_only",
             loopback_has_generic_xdp_only,
         ),
@@ -47,15 +57,11 @@ fn main() -> ExitCode {
     let obstacle = answering(XDP_PASS)
         .err()
         .map(|failed| format!("{failed:?}"));
-    let required = std::env::var("MPPS_REQUIRE_LAB").is_ok_and(|value| value == "1");
-    let trials = tests
-        .into_iter()
-        .map(|(name, test)| match obstacle.clone() {
-            None => Trial::test(name, test),
-            Some(why) if required => Trial::test(name, || Err(Failed::from(why))),
-            Some(why) => Trial::ignorable_test(name, || Ok(Completion::ignored_with(why))),
-        });
-    libtest_mimic::run(&Arguments::from_args(), trials.collect()).exit_code()
+    let trials = tests.map(|(name, test)| {
+        let obstacle = obstacle.clone();
+        trial::new(name, || obstacle, test)
+    });
+    libtest_mimic::run(&Arguments::from_args(), trials.into()).exit_code()
 }
 
 fn a_test_run_answers() -> Result<(), Failed> {
@@ -153,6 +159,40 @@ fn an_xdp_link_detaches_when_it_is_closed() -> Result<(), Failed> {
         let nowhere = Link::xdp(&program, 0x7fff_ffff, XdpAttach::Native).err();
         check(nowhere.is_some(), "there is no such interface")
     })?
+}
+
+/// Between fork(2) and execve(2) a child has its parent's descriptors, whoever of its threads started
+/// it.
+#[expect(unsafe_code, reason = "what a child does before its program runs")]
+fn an_xdp_link_detaches_although_a_child_has_a_copy() -> Result<(), Failed> {
+    let (near, _far) = pair(1)?;
+    let program = answering(XDP_DROP)?;
+    let attach = || {
+        let index = link::index("near")?;
+        Link::xdp(&program, index, XdpAttach::Native)
+    };
+    let held = near.run(attach)??;
+    let (mut forked, tell) = io::pipe()?;
+    let (wait, go_on) = io::pipe()?;
+    let mut child = Command::new("true");
+    // SAFETY: between fork and execve this writes and reads one byte each, and allocates nothing.
+    let child = unsafe {
+        child.pre_exec(move || {
+            (&tell).write_all(b"f")?;
+            (&wait).read_exact(&mut [0])
+        })
+    };
+    thread::scope(|scope| {
+        let started = scope.spawn(|| child.status());
+        forked.read_exact(&mut [0])?;
+        drop(held);
+        // An interface has one native program.
+        let second = near.run(attach);
+        (&go_on).write_all(b"g")?;
+        check(started.join().is_ok_and(|ran| ran.is_ok()), "no child ran")?;
+        second??;
+        Ok(())
+    })
 }
 
 fn loopback_has_generic_xdp_only() -> Result<(), Failed> {

@@ -1,13 +1,16 @@
 //! Namespaces, netlink, ethtool and sysfs against the kernel, in namespaces of their own.
 
+#[path = "common/trial.rs"]
+mod trial;
+
 use std::net::{IpAddr, UdpSocket};
 use std::os::fd::AsFd;
 use std::process::ExitCode;
 
-use libtest_mimic::{Arguments, Completion, Failed, Trial};
+use libtest_mimic::{Arguments, Failed};
 use mpps_os::ethtool::{ntuple, rss};
 use mpps_os::namespace::{NetNamespace, become_root_in_user_namespace};
-use mpps_os::netlink::{address, link, napi, neighbour, netdev, route};
+use mpps_os::netlink::{address, link, napi, neighbour, netdev, qdisc, route};
 use mpps_os::sysfs::Sysfs;
 use mpps_os::{capability, ethtool};
 
@@ -15,11 +18,13 @@ use mpps_os::{capability, ethtool};
 type Test = (&'static str, fn() -> Result<(), Failed>);
 
 fn main() -> ExitCode {
-    let tests: [Test; 11] = [
+    let tests: [Test; 13] = [
         (
             "the_way_to_a_neighbour_is_known",
             the_way_to_a_neighbour_is_known,
         ),
+        ("a_neighbour_is_asked_for", a_neighbour_is_asked_for),
+        ("a_queue_tells_its_drops", a_queue_tells_its_drops),
         ("namespaces_differ", namespaces_differ),
         (
             "a_namespace_can_be_opened_again",
@@ -50,15 +55,62 @@ fn main() -> ExitCode {
         ),
     ];
     let obstacle = become_root().err();
-    let required = std::env::var("MPPS_REQUIRE_LAB").is_ok_and(|value| value == "1");
-    let trials = tests
-        .into_iter()
-        .map(|(name, test)| match obstacle.clone() {
-            None => Trial::test(name, test),
-            Some(why) if required => Trial::test(name, || Err(Failed::from(why))),
-            Some(why) => Trial::ignorable_test(name, || Ok(Completion::ignored_with(why))),
+    let trials = tests.map(|(name, test)| {
+        let obstacle = obstacle.clone();
+        trial::new(name, || obstacle, test)
+    });
+    libtest_mimic::run(&Arguments::from_args(), trials.into()).exit_code()
+}
+
+/// A namespace and its address.
+type HostAt = (NetNamespace, IpAddr);
+
+/// Both ends of a pair that is up, each with its address.
+fn hosts() -> Result<(HostAt, HostAt), Failed> {
+    let (near, far) = pair(1)?;
+    let (here, there) = ("10.9.0.1".parse()?, "10.9.0.2".parse()?);
+    for (namespace, name, own) in [(&near, "near", here), (&far, "far", there)] {
+        namespace.run(|| -> mpps_os::Result<()> {
+            let index = link::index(name)?;
+            address::add(index, own, 24)?;
+            link::set_up(index)
+        })??;
+    }
+    Ok(((near, here), (far, there)))
+}
+
+fn a_neighbour_is_asked_for() -> Result<(), Failed> {
+    let ((near, _), (far, there)) = hosts()?;
+    let far_links = far.run(link::list)??;
+    let hardware = far_links.into_iter().find(|link| link.name == "far");
+    let hardware = hardware.ok_or("no link")?.address;
+    near.run(|| -> Result<(), Failed> {
+        let index = link::index("near")?;
+        check(neighbour::find(index, there)?.is_none(), "known unasked")?;
+        neighbour::ask(index, there)?;
+        let known = (0..1000).find_map(|_| {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+            neighbour::find(index, there).ok().flatten()
         });
-    libtest_mimic::run(&Arguments::from_args(), trials.collect()).exit_code()
+        check(known == Some(hardware), "another address, or none")
+    })?
+}
+
+fn a_queue_tells_its_drops() -> Result<(), Failed> {
+    let ((near, here), (_far, there)) = hosts()?;
+    near.run(|| -> Result<(), Failed> {
+        let index = link::index("near")?;
+        neighbour::add_permanent(index, there, &[2, 0, 0, 0, 0, 9])?;
+        qdisc::set_black_hole(index)?;
+        let dropped = || Ok::<_, Failed>(*qdisc::drops()?.get(&index).ok_or("no queue")?);
+        let before = dropped()?;
+        let sender = UdpSocket::bind((here, 0))?;
+        for _ in 0..10 {
+            sender.send_to(b"x", (there, 9))?;
+        }
+        // IPv6 may have a word to say meanwhile.
+        check(dropped()? >= before + 10, "drops are missing")
+    })?
 }
 
 /// An ordinary user may do all this in a user namespace.
@@ -147,16 +199,7 @@ fn a_veth_pair_has_its_queues() -> Result<(), Failed> {
 }
 
 fn packets_are_counted() -> Result<(), Failed> {
-    let (near, far) = pair(1)?;
-    let [here, there] = ["10.9.0.1", "10.9.0.2"].map(|text| text.parse::<IpAddr>());
-    let (here, there) = (here?, there?);
-    for (namespace, name, own) in [(&near, "near", here), (&far, "far", there)] {
-        namespace.run(|| -> mpps_os::Result<()> {
-            let index = link::index(name)?;
-            address::add(index, own, 24)?;
-            link::set_up(index)
-        })??;
-    }
+    let ((near, here), (far, there)) = hosts()?;
     let hardware = far.run(link::list)??;
     let hardware = hardware
         .into_iter()

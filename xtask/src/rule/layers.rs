@@ -1,4 +1,4 @@
-//! os ← io, host, lab, http ← mpps: which crate may use which, read from the manifests.
+//! os ← io, host, lab, http ← mpps, and report beside them: which crate may use which, read from the manifests.
 
 use super::Rule;
 use crate::finding::Finding;
@@ -47,8 +47,20 @@ const LAYERS: &[Layer] = &[
         tests_use: &["mpps-lab"],
     },
     Layer {
+        folder: "report",
+        uses: &[],
+        tests_use: &[],
+    },
+    Layer {
         folder: "mpps",
-        uses: &["mpps-os", "mpps-io", "mpps-host", "mpps-lab", "mpps-http"],
+        uses: &[
+            "mpps-os",
+            "mpps-io",
+            "mpps-host",
+            "mpps-lab",
+            "mpps-http",
+            "mpps-report",
+        ],
         tests_use: &[],
     },
 ];

@@ -1,4 +1,4 @@
-//! Every source file is a module of the one above it, spelt one way.
+//! Every source file is a module of the one above it.
 
 use super::Rule;
 use crate::finding::Finding;
@@ -18,11 +18,6 @@ fn check(tree: &Tree) -> Vec<Finding> {
         };
         let module = inside.trim_end_matches(".rs");
         if ["lib", "main"].contains(&module) || module.starts_with("bin/") {
-            continue;
-        }
-        if module == "mod" || module.ends_with("/mod") {
-            let message = "name the file after its module: a.rs beside a/, not a/mod.rs";
-            findings.push(Finding::new(path, 1, message));
             continue;
         }
         let (parents, name) = match module.rsplit_once('/') {
@@ -65,10 +60,9 @@ mod tests {
             ("c/src/a/lost.rs", ""),
             ("c/src/b.rs", ""),
             ("c/src/lost.rs", ""),
-            ("c/src/old/mod.rs", ""),
             ("c/tests/common/mod.rs", ""),
         ];
-        let found = ["c/src/a/lost.rs:1", "c/src/lost.rs:1", "c/src/old/mod.rs:1"];
+        let found = ["c/src/a/lost.rs:1", "c/src/lost.rs:1"];
         assert_eq!(places(&RULE, &files), found);
     }
 }

@@ -1,208 +1,216 @@
-//! Runs whose counters were read from kernel 6.18.44, and runs made up by the property test.
+//! Scenarios as data: the counters of both ends in, the ledger out, all of it. And runs made up by
+//! a property test.
 
 use super::*;
-use crate::delta::LinkDelta;
+use crate::Witness;
 use proptest::prelude::*;
+use serde::Deserialize;
 
-const RING: Route<'static> = Route::VethRing {
-    sender: "tx",
-    receiver: "rx",
-};
-const BACKLOG: Route<'static> = Route::VethBacklog {
-    sender: "tx",
-    receiver: "rx",
-};
-
-fn delta(snmp: &[(&str, i64)]) -> Delta {
-    let snmp = snmp
-        .iter()
-        .map(|(name, count)| ((*name).to_owned(), *count))
-        .collect();
-    Delta {
-        snmp,
-        ..Delta::default()
-    }
+/// One run of a file under `scenarios/`. What an entry leaves out is zero, empty or unknown.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Scenario {
+    name: String,
+    offered: u64,
+    refused: BTreeMap<String, u64>,
+    blocked: u64,
+    one_machine: bool,
+    gso: bool,
+    delivered: u64,
+    queued: u64,
+    copies: u64,
+    socket_drops: u64,
+    gro: bool,
+    sender: Option<Counters>,
+    receiver: Option<Counters>,
+    /// When each end read its counters; if not given, the receiver's reading encloses the sender's.
+    sender_taken: Option<[u64; 2]>,
+    receiver_taken: Option<[u64; 2]>,
+    anomalies: Vec<String>,
+    departure: String,
+    arrival: String,
+    /// Reason, source, count.
+    ring_drops: Vec<(String, String, u64)>,
+    /// Reason, buffers, datagrams.
+    reasons: Option<Vec<(String, u64, u64)>>,
+    sequence_lost: Option<u64>,
+    /// The ledger: a line for each loss, `unaccounted`, a line for each witness (`=` if it agrees,
+    /// `#` if it does not), each note.
+    ledger: String,
 }
 
-fn with_link(mut delta: Delta, name: &str, set: impl Fn(&mut LinkDelta)) -> Delta {
-    set(delta.links.entry(name.to_owned()).or_default());
+/// `Udp.NoPorts`, `softnet dropped`, `tx tx_dropped` (interface and counter), `tx qdisc`, or
+/// `tx driver tx_queue_0_xdp_xmit` (one of the driver's own).
+type Counters = BTreeMap<String, i64>;
+
+fn delta(counters: &Counters, taken_unix_ns: [u64; 2]) -> Delta {
+    let mut delta = Delta {
+        taken_unix_ns,
+        ..Delta::default()
+    };
+    for (name, &count) in counters {
+        let words: Vec<&str> = name.split(' ').collect();
+        if let ["softnet", "dropped"] = *words {
+            delta.softnet.push(crate::SoftnetDelta {
+                dropped: count,
+                ..Default::default()
+            });
+            continue;
+        }
+        let [interface, kind, ..] = *words else {
+            delta.snmp.insert(name.clone(), count);
+            continue;
+        };
+        let link = delta.links.entry(interface.to_owned()).or_default();
+        let counters = &mut link.counters;
+        match (kind, words.get(2)) {
+            ("driver", Some(counter)) => {
+                link.driver.insert((*counter).to_owned(), count);
+            }
+            ("qdisc", None) => link.qdisc_drops = Some(count),
+            ("rx_packets", None) => counters.rx_packets = count,
+            ("tx_packets", None) => counters.tx_packets = count,
+            ("rx_dropped", None) => counters.rx_dropped = count,
+            ("tx_dropped", None) => counters.tx_dropped = count,
+            ("rx_missed_errors", None) => counters.rx_missed_errors = count,
+            ("rx_fifo_errors", None) => counters.rx_fifo_errors = count,
+            ("rx_crc_errors", None) => counters.rx_crc_errors = count,
+            _ => panic!("no such counter: {name}"),
+        }
+    }
     delta
 }
 
-fn account<'a>(route: Route<'a>, sender: &'a Delta, receiver: &'a Delta) -> Account<'a> {
-    Account {
-        offered: 400_000,
-        refused: BTreeMap::new(),
-        blocked: 0,
-        one_machine: false,
-        gso: false,
-        delivered: 0,
-        queued: 0,
-        copies: 0,
-        socket_drops: 0,
-        gro: false,
-        sender: Some(sender),
-        receiver: Some(receiver),
-        route,
-        departure: Departure::Socket,
-        arrival: Arrival::Socket,
-        ring_drops: Vec::new(),
-        reasons: None,
-        sequence_lost: None,
+impl Scenario {
+    fn run(&self, route: Route<'_>) -> Ledger {
+        let end = |counters: &Option<Counters>, taken: Option<_>, usual| {
+            let counters = counters.as_ref();
+            counters.map(|counters| delta(counters, taken.unwrap_or(usual)))
+        };
+        let sender = end(&self.sender, self.sender_taken, [20, 80]);
+        let mut receiver = end(&self.receiver, self.receiver_taken, [10, 90]);
+        if let Some(receiver) = &mut receiver {
+            receiver.anomalies.clone_from(&self.anomalies);
+        }
+        let ring_drops = self.ring_drops.iter().cloned();
+        let reason = |(reason, buffers, datagrams): &(String, u64, u64)| ReasonCount {
+            reason: reason.clone(),
+            buffers: *buffers,
+            datagrams: *datagrams,
+        };
+        let reasons = self.reasons.as_ref();
+        Account {
+            offered: self.offered,
+            refused: self.refused.clone(),
+            blocked: self.blocked,
+            one_machine: self.one_machine,
+            gso: self.gso,
+            delivered: self.delivered,
+            queued: self.queued,
+            copies: self.copies,
+            socket_drops: self.socket_drops,
+            gro: self.gro,
+            sender: sender.as_ref(),
+            receiver: receiver.as_ref(),
+            route,
+            departure: match &*self.departure {
+                "" => Departure::Socket,
+                "frames" => Departure::Frames,
+                "redirect" => Departure::Redirect,
+                other => panic!("no such departure: {other}"),
+            },
+            arrival: match &*self.arrival {
+                "" => Arrival::Socket,
+                "tap" => Arrival::Tap,
+                "xdp in driver" => Arrival::Xdp { in_driver: true },
+                "xdp generic" => Arrival::Xdp { in_driver: false },
+                "rule" => Arrival::Rule,
+                other => panic!("no such arrival: {other}"),
+            },
+            ring_drops: ring_drops
+                .map(|(reason, source, count)| RingDrop {
+                    reason,
+                    source,
+                    count,
+                })
+                .collect(),
+            reasons: reasons.map(|reasons| reasons.iter().map(reason).collect()),
+            sequence_lost: self.sequence_lost,
+        }
+        .ledger()
     }
 }
 
-// The figures of the next tests were read from kernel 6.18.44.
+/// The ledger as the scenarios have it.
+fn shown(ledger: &Ledger) -> String {
+    let mut lines = Vec::new();
+    for loss in &ledger.losses {
+        let scope = format!("{:?}", loss.scope).to_lowercase();
+        let difference = if loss.by_difference {
+            ", by difference"
+        } else {
+            ""
+        };
+        let inexact = if loss.exact { "" } else { ", inexact" };
+        lines.push(format!(
+            "{}: {} {} | {}, {scope}{difference}{inexact}",
+            loss.station, loss.reason, loss.count, loss.source
+        ));
+    }
+    lines.push(format!("unaccounted {}", ledger.unaccounted));
+    for one in &ledger.witnesses {
+        let Witness { about, source, .. } = one;
+        lines.push(match one.agrees() {
+            true => format!("= {} {about} | {source}", one.ledger),
+            false => format!("# {}, not {} {about} | {source}", one.witness, one.ledger),
+        });
+    }
+    lines.extend(ledger.notes.iter().cloned());
+    lines.join("\n")
+}
 
-#[test]
-fn a_full_ring_is_one_loss_although_three_counters_have_it() {
-    let sender = delta(&[
-        ("Udp.OutDatagrams", 374_047),
-        ("Udp.SndbufErrors", 25_953),
-        ("Ip.OutDiscards", 25_953),
-    ]);
-    let sender = with_link(sender, "tx", |link| link.counters.tx_dropped = 25_953);
-    let receiver = with_link(delta(&[]), "rx", |link| {
-        link.driver
-            .insert("rx_queue_0_xdp_packets".to_owned(), 374_047);
-    });
-    let account = Account {
-        delivered: 374_047,
-        ..account(RING, &sender, &receiver)
-    };
-    let ledger = account.ledger();
-    assert!(ledger.balances(), "{ledger}");
-    assert_eq!(ledger.losses.len(), 1);
-    assert_eq!(ledger.losses[0].station, Station::Wire);
-    assert!(
-        ledger.witnesses.iter().all(crate::Witness::agrees),
-        "{:?}",
-        ledger.witnesses
-    );
+fn check(file: &str, route: Route<'_>) {
+    #[derive(Deserialize)]
+    struct File {
+        scenario: Vec<Scenario>,
+    }
+    let file: File = toml::from_str(file).expect("a file of scenarios");
+    let mut wrong = String::new();
+    for scenario in &file.scenario {
+        let ledger = scenario.run(route);
+        assert!(ledger.adds_up(), "{}", scenario.name);
+        let found = shown(&ledger);
+        if found != scenario.ledger.trim_end() {
+            wrong += &format!("\n## {}: this came out:\n{found}\n", scenario.name);
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong}");
 }
 
 #[test]
-fn a_full_backlog_is_not_a_full_ring() {
-    let sender = delta(&[("Udp.OutDatagrams", 204_701), ("Udp.SndbufErrors", 195_299)]);
-    let sender = with_link(sender, "tx", |link| link.counters.tx_dropped = 195_299);
-    let mut receiver = with_link(delta(&[]), "rx", |link| link.counters.rx_dropped = 195_299);
-    receiver.softnet.push(crate::SoftnetDelta {
-        dropped: 195_299,
-        ..Default::default()
-    });
-    let account = Account {
-        delivered: 204_701,
-        ..account(BACKLOG, &sender, &receiver)
-    };
-    let ledger = account.ledger();
-    assert!(ledger.balances(), "{ledger}");
-    assert_eq!(ledger.lost_at(Station::Backlog), 195_299);
-    assert!(
-        ledger.witnesses.iter().all(crate::Witness::agrees),
-        "{:?}",
-        ledger.witnesses
-    );
+fn through_a_ring() {
+    let (sender, receiver) = ("tx", "rx");
+    let route = Route::VethRing { sender, receiver };
+    check(include_str!("scenarios/ring.toml"), route);
 }
 
 #[test]
-fn the_socket_is_right_where_the_namespace_misses_drops() {
-    let sender = delta(&[("Udp.OutDatagrams", 400_000)]);
-    let receiver = delta(&[("Udp.RcvbufErrors", 290_000)]);
-    let account = Account {
-        delivered: 109_615,
-        socket_drops: 290_385,
-        ..account(RING, &sender, &receiver)
-    };
-    let ledger = account.ledger();
-    assert!(ledger.balances(), "{ledger}");
-    let doubt = ledger
-        .witnesses
-        .iter()
-        .find(|witness| witness.source.contains("RcvbufErrors"));
-    assert!(!doubt.unwrap().agrees(), "the disagreement is shown");
+fn through_a_backlog() {
+    let (sender, receiver) = ("tx", "rx");
+    let route = Route::VethBacklog { sender, receiver };
+    check(include_str!("scenarios/backlog.toml"), route);
 }
 
 #[test]
-fn the_packet_filter_is_by_difference_until_the_probe_sees_it() {
-    let sender = delta(&[("Udp.OutDatagrams", 400_000)]);
-    let receiver = delta(&[("Ip.InReceives", 400_000), ("Ip.InDelivers", 300_000)]);
-    let mut account = Account {
-        delivered: 300_000,
-        ..account(RING, &sender, &receiver)
-    };
-    let ledger = account.ledger();
-    assert!(
-        ledger.balances() && ledger.losses[0].by_difference,
-        "{ledger}"
-    );
-    let seen = ReasonCount {
-        reason: "NETFILTER_DROP".to_owned(),
-        buffers: 100_000,
-        datagrams: 100_000,
-    };
-    account.reasons = Some(vec![seen]);
-    let ledger = account.ledger();
-    assert!(
-        ledger.balances() && !ledger.losses[0].by_difference,
-        "{ledger}"
-    );
+fn between_hosts() {
+    check(include_str!("scenarios/hosts.toml"), Route::Hosts);
 }
 
 #[test]
-fn trains_are_inexact_without_the_probe_and_exact_with_it() {
-    let sender = delta(&[]);
-    let receiver = delta(&[]);
-    let mut account = Account {
-        delivered: 399_000,
-        socket_drops: 20,
-        gro: true,
-        ..account(RING, &sender, &receiver)
-    };
-    let ledger = account.ledger();
-    assert!(!ledger.balances());
-    assert_eq!(ledger.unaccounted, 980);
-    let seen = ReasonCount {
-        reason: "SOCKET_RCVBUFF".to_owned(),
-        buffers: 20,
-        datagrams: 1000,
-    };
-    account.reasons = Some(vec![seen]);
-    assert!(account.ledger().balances());
-}
-
-#[test]
-fn a_reason_that_no_row_explains_is_shown() {
-    let (sender, receiver) = (delta(&[]), delta(&[]));
-    let seen = ReasonCount {
-        reason: "UDP_CSUM".to_owned(),
-        buffers: 3,
-        datagrams: 3,
-    };
-    let account = Account {
-        delivered: 400_000,
-        reasons: Some(vec![seen]),
-        ..account(RING, &sender, &receiver)
-    };
-    let ledger = account.ledger();
-    assert!(
-        ledger
-            .witnesses
-            .iter()
-            .any(|one| one.source.contains("UDP_CSUM") && !one.agrees())
-    );
-}
-
-#[test]
-fn a_counter_that_went_back_leaves_a_hole_and_a_note() {
-    let sender = delta(&[("Udp.SndbufErrors", -5)]);
-    let mut receiver = delta(&[]);
-    receiver.anomalies.push("rx went back".to_owned());
-    let account = Account {
-        delivered: 399_990,
-        ..account(RING, &sender, &receiver)
-    };
-    let ledger = account.ledger();
-    assert_eq!((ledger.unaccounted, ledger.notes.len()), (10, 1));
+fn between_cards() {
+    let (sender, receiver) = ("eth0", "eth1");
+    let route = Route::Cards { sender, receiver };
+    check(include_str!("scenarios/cards.toml"), route);
 }
 
 proptest! {
@@ -215,176 +223,26 @@ proptest! {
         delivered in 0_u64..1 << 40, refused in 0_u64..1000, hidden in 0_u64..100,
     ) {
         let into_ip = header + filter + no_port + full + queued + delivered;
-        let signed = |count: u64| count as i64;
-        let sender = delta(&[
-            ("Udp.OutDatagrams", signed(into_ip)), ("Udp.SndbufErrors", signed(ring)),
-        ]);
-        let receiver = delta(&[
-            ("Ip.InReceives", signed(into_ip)), ("Ip.InHdrErrors", signed(header)),
-            ("Ip.InDelivers", signed(into_ip - header - filter)),
-            ("Udp.NoPorts", signed(no_port)), ("Udp.RcvbufErrors", signed(full)),
-        ]);
-        let account = Account {
+        let counters = |counters: &[(&str, u64)]| {
+            let counters = counters.iter().map(|&(name, count)| (name.to_owned(), count as i64));
+            Some(counters.collect())
+        };
+        let scenario = Scenario {
             // What was taken and is in no counter must come out as unaccounted.
             offered: into_ip + ring + refused + hidden,
             refused: [("refused".to_owned(), refused)].into(),
             delivered,
             queued,
             socket_drops: full,
-            ..account(RING, &sender, &receiver)
+            sender: counters(&[("Udp.OutDatagrams", into_ip), ("Udp.SndbufErrors", ring)]),
+            receiver: counters(&[
+                ("Ip.InReceives", into_ip), ("Ip.InHdrErrors", header),
+                ("Ip.InDelivers", into_ip - header - filter),
+                ("Udp.NoPorts", no_port), ("Udp.RcvbufErrors", full),
+            ]),
+            ..Scenario::default()
         };
-        prop_assert_eq!(account.ledger().unaccounted, signed(hidden));
+        let route = Route::VethRing { sender: "tx", receiver: "rx" };
+        prop_assert_eq!(scenario.run(route).unaccounted, hidden as i64);
     }
-}
-
-/// Read from kernel 6.18.44: frames redirected by XDP into a veth whose receiver has an AF_XDP ring.
-#[test]
-fn redirected_frames_are_in_no_counter_of_a_socket() {
-    let sender = with_link(delta(&[]), "tx", |link| {
-        link.counters.tx_dropped = 100_000;
-        link.driver
-            .insert("tx_queue_0_xdp_xmit_errors".to_owned(), 60_000);
-        link.driver
-            .insert("tx_queue_1_xdp_xmit_errors".to_owned(), 40_000);
-        link.driver
-            .insert("tx_queue_0_xdp_xmit".to_owned(), 300_000);
-    });
-    let receiver = with_link(delta(&[]), "rx", |link| {
-        // What the rings refused to redirected frames, and what could not be redirected on.
-        link.counters.rx_dropped = 100_000 + 50_000;
-        link.driver.insert("rx_queue_0_drops".to_owned(), 50_000);
-        link.driver
-            .insert("rx_queue_0_xdp_packets".to_owned(), 300_000);
-    });
-    let mut account = Account {
-        delivered: 250_000,
-        departure: Departure::Redirect,
-        arrival: Arrival::Xdp { in_driver: true },
-        ..account(RING, &sender, &receiver)
-    };
-    account.ring_drops = vec![RingDrop {
-        reason: "receive ring full".to_owned(),
-        source: "XDP_STATISTICS rx_ring_full".to_owned(),
-        count: 50_000,
-    }];
-    let ledger = account.ledger();
-    assert_eq!(ledger.unaccounted, 0, "{ledger:?}");
-    assert_eq!(ledger.lost_at(Station::Wire), 100_000);
-    assert_eq!(ledger.lost_at(Station::Backlog), 0);
-    assert_eq!(ledger.lost_at(Station::Ring), 50_000);
-    assert!(
-        ledger.witnesses.iter().all(crate::Witness::agrees),
-        "{ledger:?}"
-    );
-}
-
-/// A tap's losses are its ring's; what the kernel does with its own copies is none of its business.
-#[test]
-fn the_kernels_own_copies_are_no_loss_of_a_tap() {
-    let sender = with_link(delta(&[]), "tx", |link| {
-        link.driver
-            .insert("tx_queue_0_xdp_xmit_errors".to_owned(), 25_000);
-        link.counters.tx_dropped = 25_000;
-    });
-    let receiver = with_link(
-        delta(&[("Udp.NoPorts", 375_000), ("Ip.InReceives", 375_000)]),
-        "rx",
-        |link| {
-            link.counters.rx_dropped = 25_000;
-            link.driver
-                .insert("rx_queue_0_xdp_packets".to_owned(), 375_000);
-        },
-    );
-    let mut account = Account {
-        delivered: 300_000,
-        departure: Departure::Redirect,
-        arrival: Arrival::Tap,
-        ..account(RING, &sender, &receiver)
-    };
-    account.ring_drops = vec![RingDrop {
-        reason: "ring full".to_owned(),
-        source: "PACKET_STATISTICS tp_drops".to_owned(),
-        count: 75_000,
-    }];
-    let ledger = account.ledger();
-    assert_eq!(ledger.unaccounted, 0, "{ledger:?}");
-    assert_eq!(ledger.lost_at(Station::Udp), 0);
-}
-
-/// What a rule dropped is what it delivered: the difference that it leaves in IP is not lost again.
-#[test]
-fn what_a_rule_drops_is_not_a_loss_of_the_packet_filter() {
-    let sender = delta(&[("Udp.OutDatagrams", 400_000)]);
-    let receiver = with_link(
-        delta(&[("Ip.InReceives", 400_000), ("Ip.InDelivers", 0)]),
-        "rx",
-        |_| {},
-    );
-    let account = Account {
-        delivered: 400_000,
-        arrival: Arrival::Rule,
-        ..account(RING, &sender, &receiver)
-    };
-    assert_eq!(account.ledger().unaccounted, 0);
-}
-
-/// Between two hosts a frame that no socket sent is missing in the interface's counters alone.
-#[test]
-fn frames_between_hosts_are_dropped_by_their_interface() {
-    let sender = with_link(delta(&[("Udp.SndbufErrors", 7)]), "eth9", |link| {
-        link.counters.tx_dropped = 1_000;
-    });
-    let receiver = delta(&[]);
-    let account = Account {
-        delivered: 399_000,
-        departure: Departure::Frames,
-        ..account(Route::Hosts, &sender, &receiver)
-    };
-    let ledger = account.ledger();
-    assert_eq!((ledger.unaccounted, ledger.losses.len()), (0, 1));
-    assert_eq!(ledger.losses[0].source, "eth9 tx_dropped");
-}
-
-/// Read from kernel 6.18.44: AF_XDP answers for each frame that a full ring behind a veth refused.
-#[test]
-fn a_frame_that_was_refused_is_not_dropped_again() {
-    let sender = with_link(delta(&[]), "tx", |link| link.counters.tx_dropped = 51_392);
-    let receiver = with_link(delta(&[]), "rx", |link| {
-        link.driver
-            .insert("rx_queue_0_xdp_packets".to_owned(), 348_608);
-    });
-    let account = Account {
-        delivered: 348_608,
-        refused: BTreeMap::from([("Device or resource busy".to_owned(), 51_392)]),
-        departure: Departure::Frames,
-        ..account(RING, &sender, &receiver)
-    };
-    let ledger = account.ledger();
-    assert_eq!((ledger.unaccounted, ledger.lost()), (0, 51_392));
-}
-
-/// A train that the probe missed leaves the row inexact: the socket knows that there was one more,
-/// and nobody knows how long it was.
-#[test]
-fn a_train_that_the_probe_missed_makes_the_row_inexact() {
-    let (sender, receiver) = (delta(&[]), delta(&[]));
-    let mut account = Account {
-        delivered: 400_000 - 64 * 10,
-        socket_drops: 10,
-        gro: true,
-        ..account(RING, &sender, &receiver)
-    };
-    let seen = |buffers| {
-        Some(vec![ReasonCount {
-            reason: "SOCKET_RCVBUFF".to_owned(),
-            buffers,
-            datagrams: buffers * 64,
-        }])
-    };
-    account.reasons = seen(10);
-    let ledger = account.ledger();
-    assert!(ledger.is_exact() && ledger.unaccounted == 0, "{ledger:?}");
-    account.reasons = seen(9);
-    let ledger = account.ledger();
-    assert!(!ledger.is_exact() && ledger.unaccounted == 64, "{ledger:?}");
 }

@@ -10,14 +10,14 @@ impl Account<'_> {
     pub(super) fn hear_witnesses(&self, ledger: &mut Ledger) {
         let refused = total(self.refused.values().copied());
         // Trains are counted as one by the sending UDP layer.
-        if !self.gso && self.route != Route::Hosts && self.departure == Departure::Socket {
+        if !self.gso && self.is_lab() && self.departure == Departure::Socket {
             let out = total([udp(self.sender, "OutDatagrams"), self.sndbuf_errors()]);
             let accepted = self.offered.saturating_sub(refused);
             let source = "sender Udp.OutDatagrams and Udp.SndbufErrors";
             ledger.witness("accepted by the sending kernel", source, accepted, out);
         }
         self.hear_wire(ledger, refused);
-        if self.route != Route::Hosts && !self.gro && self.arrival == Arrival::Socket {
+        if self.is_lab() && !self.gro && self.arrival == Arrival::Socket {
             let full = lost_for(ledger, "socket buffer full");
             let source = "receiver Udp.RcvbufErrors";
             ledger.witness(
@@ -59,7 +59,7 @@ impl Account<'_> {
                 let dropped = link(self.sender, sender, |link| link.tx_dropped);
                 ledger.witness("per-CPU backlog full", "sender tx_dropped", lost, dropped);
             }
-            Route::Hosts => return,
+            Route::Hosts | Route::Cards { .. } => return,
         }
         let lost = lost_for(ledger, "per-CPU backlog full");
         let softnet = self.receiver.map(Delta::softnet_dropped);

@@ -7,8 +7,8 @@ use mpps_os::netlink::{link, napi, netdev};
 use mpps_os::{Error as Refusal, capability};
 use serde::Serialize;
 
-use crate::carve_out::FILTERS;
 use crate::root::Root;
+use crate::setting::FILTERS;
 use crate::{Error, Result};
 
 /// Kernel modules that stand for a technique. `/sys/module` has those that are built in as well,
@@ -43,6 +43,9 @@ const FILES: [&str; 11] = [
     "usr/local/bin/snabb",
     "usr/sbin/dpdk-devbind",
 ];
+
+/// `VIRTIO_F_ACCESS_PLATFORM` of include/uapi/linux/virtio_config.h.
+const VIRTIO_F_ACCESS_PLATFORM: usize = 33;
 
 /// All that is known of a host and one of its interfaces.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -105,6 +108,9 @@ pub struct NicFacts {
     pub default_route: bool,
     /// The PCI function behind it.
     pub function: Option<Function>,
+    /// Of a virtio device: it reaches memory as other devices do (`VIRTIO_F_ACCESS_PLATFORM`).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub virtio_dma: Option<bool>,
     /// The virtual functions of that, where it has some.
     pub virtual_functions: Option<VirtualFunctions>,
     /// Receive queues in use.
@@ -253,6 +259,18 @@ impl HostFacts {
         }
     }
 
+    /// What `packet_mmap --take` needs, where this kernel lacks it: programs behind the packet taps
+    /// that are links (`kernel/bpf/tcx.c`).
+    pub fn without_tcx(&self) -> Option<String> {
+        let sentence = || {
+            format!(
+                "--take needs TCX, of Linux 6.6, and this is {}",
+                self.kernel
+            )
+        };
+        (!self.since(6, 6)).then(sentence)
+    }
+
     /// Whether the kernel is this version or a later one.
     pub(super) fn since(&self, major: u32, minor: u32) -> bool {
         let mut numbers = self
@@ -344,6 +362,12 @@ impl NicFacts {
                 vendor,
                 device,
             });
+        // A zero or a one for each feature, from bit 0 on (drivers/virtio/virtio.c).
+        let inside = root.names(&format!("sys/bus/pci/devices/{bus}"));
+        let virtio = inside.iter().find(|name| name.starts_with("virtio"));
+        self.virtio_dma = virtio
+            .and_then(|virtio| read(&format!("{virtio}/features")))
+            .and_then(|bits| Some(*bits.as_bytes().get(VIRTIO_F_ACCESS_PLATFORM)? == b'1'));
         self.virtual_functions = number("sriov_totalvfs").map(|total| VirtualFunctions {
             total,
             now: number("sriov_numvfs").unwrap_or(0),

@@ -2,7 +2,7 @@
 
 use mpps_os::capability::{CAP_NET_RAW, CAP_SYS_ADMIN};
 
-use super::{Answer, Copies, Facts, Takes, Verdict};
+use super::{Answer, Copies, Facts, Takes, Usable, Verdict};
 
 fn plain(why: impl Into<String>) -> Verdict {
     Verdict::yes(why, Takes::Nothing, Copies::Copy)
@@ -14,7 +14,7 @@ pub(super) fn recv(facts: &Facts) -> Verdict {
 
 pub(super) fn recvmmsg(facts: &Facts) -> Verdict {
     plain(format!(
-        "Linux {} has recvmmsg(2), since 2.6.33; {}",
+        "Linux {} has recvmmsg(2); {}",
         facts.host.kernel,
         queues(facts)
     ))
@@ -101,7 +101,14 @@ pub(super) fn io_uring(facts: &Facts) -> Verdict {
 }
 
 pub(super) fn packet_mmap(facts: &Facts) -> Verdict {
-    tap(facts, "sudo mpps recv --backend packet_mmap ADDR:PORT")
+    let verdict = tap(facts, "sudo mpps recv --backend packet_mmap ADDR:PORT");
+    match facts.host.without_tcx() {
+        Some(lacking) if verdict.usable == Usable::Yes => Verdict {
+            why: format!("{}; {lacking}", verdict.why),
+            ..verdict
+        },
+        _ => verdict,
+    }
 }
 
 pub(super) fn pcap(facts: &Facts) -> Verdict {

@@ -170,7 +170,12 @@ fn a_solarflare_card() {
     );
     expect(&all, "io_uring", No, "5.15.0", Some("newer kernel"));
     let native = "AF_XDP native";
-    expect(&all, native, Unknown, "DEV_GET", Some("--xdp native"));
+    let mtu = Some("ip link set sf0 mtu 1500");
+    expect(&all, native, No, "MTU 9000", mtu);
+    let mut short = solarflare();
+    short.nic.mtu_bytes = 1500;
+    let tried = Some("mpps backends sf0 --try");
+    expect(&verdicts(&short), native, Unknown, "DEV_GET", tried);
     let queues = Some("ethtool -L sf0 combined 2");
     expect(&all, "bifurcated driver", No, "at most 16", queues);
     expect(&all, "SR-IOV VF", Yes, "2 of 240", None);
@@ -259,10 +264,90 @@ fn an_interface_that_is_down_has_one_remedy() {
 fn a_large_mtu_needs_several_buffers() {
     let mut facts = intel();
     facts.nic.mtu_bytes = 9000;
+    facts.host.kernel = "6.12.0".to_owned();
     let all = verdicts(&facts);
     let mtu = Some("ip link set eth2 mtu 1500");
     expect(&all, "AF_XDP native", Usable::No, "multi-buffer", mtu);
     expect(&all, "bifurcated driver", Usable::No, "multi-buffer", mtu);
+}
+
+#[test]
+fn a_packet_in_pieces_needs_a_newer_kernel() {
+    let mut facts = intel();
+    facts.nic.mtu_bytes = 3819;
+    facts.host.kernel = "6.1.0-56-amd64".to_owned();
+    let all = verdicts(&facts);
+    let mtu = Some("ip link set eth2 mtu 1500");
+    for name in ["AF_XDP generic", "AF_XDP native", "AF_XDP zero-copy"] {
+        expect(&all, name, Usable::No, "Linux 6.6", mtu);
+    }
+    facts.host.kernel = "6.6.0".to_owned();
+    expect(
+        &verdicts(&facts),
+        "AF_XDP generic",
+        Usable::Yes,
+        "any driver",
+        None,
+    );
+}
+
+#[test]
+fn a_limit_that_no_driver_tells_is_unknown() {
+    let mut facts = intel();
+    facts.nic.mtu_bytes = 3500;
+    let all = verdicts(&facts);
+    for name in ["AF_XDP native", "AF_XDP zero-copy"] {
+        expect(&all, name, Usable::Unknown, "MTU 3500", Some("--try"));
+    }
+    facts.nic.driver = "veth".to_owned();
+    let native = &verdicts(&facts)["AF_XDP native"];
+    assert_eq!(native.usable, Usable::Yes, "{native:#?}");
+    // Frames of several buffers are no limit for a program; what zero-copy has room for is.
+    facts.nic.driver = "ice".to_owned();
+    facts.nic.xdp_features = Answer::Is(vec!["basic", "redirect", "xsk-zerocopy", "rx-sg"]);
+    let all = verdicts(&facts);
+    expect(&all, "AF_XDP native", Usable::Yes, "rx-sg", None);
+    let zero_copy = "AF_XDP zero-copy";
+    expect(&all, zero_copy, Usable::Unknown, "MTU 3500", Some("--try"));
+}
+
+#[test]
+fn a_virtual_card_has_zero_copy_only_where_it_reaches_memory_as_others_do() {
+    let features = vec!["basic", "redirect", "rx-sg", "xsk-zerocopy"];
+    let zero_copy = |bits: &str| {
+        let tree = fixture::tree(&format!(
+            "sys/bus/pci/devices/0000:00:03.0/virtio0/features = {bits}\n"
+        ));
+        let mut facts = virtio();
+        facts.nic.xdp_features = Answer::Is(features.clone());
+        facts.nic = facts.nic.with_device(&tree.root, "0000:00:03.0");
+        (facts.nic.virtio_dma, verdicts(&facts))
+    };
+    let bits = |dma: u8| format!("{}{dma}{}", "1".repeat(33), "1".repeat(30));
+    let (dma, all) = zero_copy(&bits(0));
+    assert_eq!(dma, Some(false));
+    let remedy = Some("iommu_platform=on");
+    let name = "AF_XDP zero-copy";
+    expect(&all, name, Usable::No, "VIRTIO_F_ACCESS_PLATFORM", remedy);
+    expect(&all, "AF_XDP native", Usable::Yes, "rx-sg", None);
+    let (dma, all) = zero_copy(&bits(1));
+    assert_eq!(dma, Some(true));
+    expect(&all, name, Usable::Yes, "xsk-zerocopy", None);
+    assert_eq!(zero_copy("").0, None);
+}
+
+#[test]
+fn taking_from_a_tap_needs_a_newer_kernel_than_the_tap() {
+    let mut facts = virtio();
+    let of = |facts: &Facts| verdicts(facts)["packet_mmap"].clone();
+    assert!(!of(&facts).why.contains("--take"), "{:?}", of(&facts));
+    facts.host.kernel = "6.1.0-56-amd64".to_owned();
+    let old = of(&facts);
+    assert_eq!(old.usable, Usable::Yes);
+    assert!(
+        old.why.contains("--take needs TCX, of Linux 6.6"),
+        "{old:?}"
+    );
 }
 
 #[test]

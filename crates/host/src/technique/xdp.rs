@@ -3,11 +3,17 @@
 use mpps_os::capability::{CAP_BPF, CAP_NET_ADMIN, CAP_NET_RAW, CAP_PERFMON, CAP_SYS_ADMIN};
 
 use super::socket::queues;
-use super::{Answer, Copies, Facts, Takes, Verdict};
+use super::{Answer, Copies, Facts, NicFacts, Takes, Usable, Verdict};
 
-/// The largest MTU whose frame fits one page beside what XDP needs there, as veth has it; of
-/// other drivers it is a little less.
+/// The largest MTU whose frame fits one page beside what XDP needs there, as veth has it. Other
+/// drivers have buffers of 2 or 3 KiB, or of a page, and none tells before it is asked to attach a
+/// program.
 const SINGLE_PAGE_MTU_BYTES: u32 = 3506;
+/// The largest MTU whose frame, with two VLAN tags, fits one frame of shared memory: a page without
+/// the 256 bytes that the kernel leaves free (`XDP_PACKET_HEADROOM`).
+const SINGLE_PIECE_MTU_BYTES: u32 = 3818;
+/// The MTU of Ethernet, whose frames fit into every driver's buffers.
+const ETHERNET_MTU_BYTES: u32 = 1500;
 
 pub(super) fn generic(facts: &Facts) -> Verdict {
     let verdict = Verdict::yes(
@@ -35,10 +41,7 @@ pub(super) fn native(facts: &Facts) -> Verdict {
     if let Answer::Refused(why) = &nic.xdp_features {
         return verdict.unknown(
             format!("the kernel does not tell what the driver can ({why})"),
-            format!(
-                "mpps recv --backend af_xdp --xdp native --interface {} ADDR:PORT",
-                nic.name
-            ),
+            format!("mpps backends {} --try", nic.name),
         );
     }
     if !nic.xdp("basic") || !nic.xdp("redirect") {
@@ -57,20 +60,53 @@ pub(super) fn native(facts: &Facts) -> Verdict {
         );
         return verdict.no(why, format!("ip link set {} mtu 1500", nic.name));
     }
+    let is_known = nic.driver == "veth" || nic.xdp("rx-sg");
+    if nic.mtu_bytes > ETHERNET_MTU_BYTES && !is_known {
+        return untold_mtu(facts, verdict, "takes XDP programs");
+    }
     verdict
 }
 
+/// Only trying tells what a driver does at this MTU.
+fn untold_mtu(facts: &Facts, verdict: Verdict, does: &str) -> Verdict {
+    let NicFacts {
+        name, mtu_bytes, ..
+    } = &facts.nic;
+    verdict.unknown(
+        format!(
+            "{} does not tell whether it {does} at MTU {mtu_bytes}; at 1500 it does",
+            driver(facts)
+        ),
+        format!("mpps backends {name} --try, or ip link set {name} mtu 1500"),
+    )
+}
+
 pub(super) fn zero_copy(facts: &Facts) -> Verdict {
+    let nic = &facts.nic;
     let verdict = Verdict {
         copies: Copies::ZeroCopy,
         ..native(facts)
     };
-    let known = matches!(facts.nic.xdp_features, Answer::Is(_));
-    if facts.nic.xdp("xsk-zerocopy") || !known || obstacle(facts, verdict.clone()).is_some() {
+    let known = matches!(nic.xdp_features, Answer::Is(_));
+    if !known || obstacle(facts, verdict.clone()).is_some() {
         return verdict;
     }
-    let why = format!("{}: no xsk-zerocopy ({})", driver(facts), features(facts));
-    verdict.never(why)
+    if !nic.xdp("xsk-zerocopy") {
+        let why = format!("{}: no xsk-zerocopy ({})", driver(facts), features(facts));
+        return verdict.never(why);
+    }
+    if nic.virtio_dma == Some(false) {
+        // `virtnet_xsk_pool_enable` of drivers/net/virtio_net.c wants the device to use the DMA API.
+        return verdict.no(
+            "the hypervisor does not offer VIRTIO_F_ACCESS_PLATFORM (bit 33 of the device's features), \
+             without which virtio_net binds no zero-copy socket",
+            "have the hypervisor offer it (QEMU: iommu_platform=on), or take --copy copy",
+        );
+    }
+    if verdict.usable == Usable::Yes && nic.mtu_bytes > ETHERNET_MTU_BYTES {
+        return untold_mtu(facts, verdict, "has zero-copy");
+    }
+    verdict
 }
 
 /// What stands in the way of any AF_XDP.
@@ -100,6 +136,13 @@ fn obstacle(facts: &Facts, verdict: Verdict) -> Option<Verdict> {
     if !missing.is_empty() {
         let why = format!("this process has no {}", missing.join(", "));
         return Some(verdict.no(why, command));
+    }
+    if facts.nic.mtu_bytes > SINGLE_PIECE_MTU_BYTES && !host.since(6, 6) {
+        let why = format!(
+            "at MTU {} a packet comes in several pieces, which AF_XDP has from Linux 6.6 on; this is {}",
+            facts.nic.mtu_bytes, host.kernel
+        );
+        return Some(verdict.no(why, format!("ip link set {} mtu 1500", facts.nic.name)));
     }
     if !host.initial_user_namespace {
         let why = "this is a user namespace, where the kernel allows no BPF";

@@ -27,6 +27,7 @@ fn switches() -> Vec<Advice> {
             what: "one receive buffer for each worker, and no allocation for a connection",
             helps: true,
             why_not: "",
+            possible: true,
         },
         Advice {
             switch: Switch::Events,
@@ -34,6 +35,7 @@ fn switches() -> Vec<Advice> {
                    wait is added once, edge-triggered, and never deleted",
             helps: true,
             why_not: "",
+            possible: true,
         },
     ]
 }

@@ -6,29 +6,30 @@ mod serve;
 
 use super::{Advice, Engine, Support, Task};
 use crate::{Limits, Switch};
+use mpps_os::uring::closes_slots;
 use std::io;
 
 pub(super) const ENGINE: Engine = Engine {
     name: "io_uring",
     summary: "io_uring(7): many steps of many connections for one system call",
     probe,
-    can: |task| can(task, &release()),
+    can: |task| can(task, &release(), closes_slots()),
     switches,
     limited,
     serve: serve::run,
     load: load::run,
 };
 
-/// Direct descriptors cost more than ordinary ones before this release, and are worth their while
-/// from the second on: freeing a slot waited for whatever else the ring was doing, and each of them
-/// had a node of its own allocated (io_uring/rsrc.c).
-const SLOTS_TOLERABLE: (u32, u32) = (6, 13);
+/// Direct descriptors are worth their while from this release on: before, each of them had a node
+/// of its own allocated (io_uring/rsrc.c).
 const SLOTS_GOOD: (u32, u32) = (6, 15);
+/// What is wrong with them where [`closes_slots`] says no.
+const SLOTS_STAY_OPEN: &str = "before Linux 6.13 the socket in a slot of a ring stays open after \
+    its close, until the ring is done with all earlier requests";
 
 /// Since when a ring sets options of sockets and asks for unacknowledged bytes
-/// (`IORING_OP_URING_CMD` of a socket), and binds (`IORING_OP_BIND`).
+/// (`IORING_OP_URING_CMD` of a socket).
 const OPTIONS: (u32, u32) = (6, 7);
-const BIND: (u32, u32) = (6, 11);
 
 fn probe() -> Support {
     let Err(error) = mpps_os::uring::probe() else {
@@ -49,27 +50,24 @@ fn probe() -> Support {
     }
 }
 
-/// Whether a kernel of that release can do a task. The probe of a ring tells which requests there
-/// are, but not which commands a socket takes, so that the release has to do for both.
-fn can(task: Task, release: &str) -> Support {
-    let (what, since) = match task {
-        Task::Serve { reset: false } => return Support::Yes,
-        Task::Serve { reset: true } => ("to close with a RST", OPTIONS),
-        Task::Load { binds: false } => ("to make connections", OPTIONS),
-        Task::Load { binds: true } => ("to make connections from own addresses", BIND),
+/// Whether a kernel of that release can do a task. The probe of a ring does not tell which commands
+/// a socket takes, so that the release has to do. A load has all its connections in slots, and
+/// where those are closed there is all else that it needs.
+fn can(task: Task, release: &str, closes_slots: bool) -> Support {
+    let (major, minor) = OPTIONS;
+    let why = match task {
+        Task::Serve { reset: true } if version(release).unwrap_or_default() < OPTIONS => {
+            format!("to close with a RST it needs Linux {major}.{minor}, and this is {release}")
+        }
+        Task::Load if !closes_slots => format!("{SLOTS_STAY_OPEN}, and this is {release}"),
+        _ => return Support::Yes,
     };
-    if version(release).unwrap_or_default() >= since {
-        return Support::Yes;
-    }
-    let (major, minor) = since;
-    Support::No {
-        why: format!("{what} it needs Linux {major}.{minor}, and this is {release}"),
-        remedy: "use --engine epoll".to_owned(),
-    }
+    let remedy = "use --engine epoll".to_owned();
+    Support::No { why, remedy }
 }
 
 fn switches() -> Vec<Advice> {
-    advice(version(&release()))
+    advice(version(&release()), closes_slots())
 }
 
 fn release() -> String {
@@ -79,9 +77,8 @@ fn release() -> String {
 
 /// What to make of each switch on a kernel of that version; one that cannot be told is taken for
 /// an old one.
-fn advice(version: Option<(u32, u32)>) -> Vec<Advice> {
-    let version = version.unwrap_or_default();
-    let slots_help = version >= SLOTS_GOOD;
+fn advice(version: Option<(u32, u32)>, closes_slots: bool) -> Vec<Advice> {
+    let slots_help = closes_slots && version.unwrap_or_default() >= SLOTS_GOOD;
     vec![
         Advice::affinity(),
         Advice::moderation(),
@@ -91,6 +88,7 @@ fn advice(version: Option<(u32, u32)>) -> Vec<Advice> {
                    something, and no allocation for a connection",
             helps: true,
             why_not: "",
+            possible: true,
         },
         Advice {
             switch: Switch::Fds,
@@ -99,11 +97,10 @@ fn advice(version: Option<(u32, u32)>) -> Vec<Advice> {
             helps: slots_help,
             why_not: match slots_help {
                 true => "",
-                false if version >= SLOTS_TOLERABLE => {
-                    "slots are worth their while from Linux 6.15 on"
-                }
-                false => "slots can cost far more than descriptors before Linux 6.13",
+                false if closes_slots => "slots are worth their while from Linux 6.15 on",
+                false => SLOTS_STAY_OPEN,
             },
+            possible: closes_slots,
         },
         Advice {
             switch: Switch::Events,
@@ -111,6 +108,7 @@ fn advice(version: Option<(u32, u32)>) -> Vec<Advice> {
                    received at once; the last reply and the close are one chain",
             helps: true,
             why_not: "",
+            possible: true,
         },
     ]
 }
@@ -152,18 +150,15 @@ mod tests {
     #[test]
     fn a_task_says_which_release_it_needs() {
         let [plain, reset] = [false, true].map(|reset| Task::Serve { reset });
-        let [dials, binds] = [false, true].map(|binds| Task::Load { binds });
-        for (task, release, since) in [
-            (plain, "6.1.0-21-amd64", None),
-            (reset, "6.6.30", Some("Linux 6.7")),
-            (reset, "6.7.0", None),
-            (dials, "6.6.30", Some("Linux 6.7")),
-            (dials, "6.10.2", None),
-            (binds, "6.10.2", Some("Linux 6.11")),
-            (binds, "6.11.0", None),
-            (binds, "unknown", Some("Linux 6.11")),
+        for (task, release, closes_slots, since) in [
+            (plain, "6.1.0-21-amd64", false, None),
+            (reset, "6.6.30", false, Some("Linux 6.7")),
+            (reset, "6.7.0", false, None),
+            (reset, "unknown", true, Some("Linux 6.7")),
+            (Task::Load, "6.12.0", false, Some("Linux 6.13")),
+            (Task::Load, "6.13.0", true, None),
         ] {
-            match (can(task, release), since) {
+            match (can(task, release, closes_slots), since) {
                 (Support::Yes, None) => {}
                 (Support::No { why, remedy }, Some(since)) => {
                     assert!(why.contains(since) && why.contains(release), "{why}");
@@ -194,16 +189,19 @@ mod tests {
     }
 
     #[test]
-    fn slots_are_on_where_they_help() {
-        let fds = |version| {
-            let advice = advice(version);
+    fn slots_are_on_where_they_help_and_refused_where_they_stay_open() {
+        let fds = |version, closes_slots| {
+            let advice = advice(version, closes_slots);
             let fds = advice.into_iter().find(|a| a.switch == Switch::Fds);
-            fds.map(|fds| (fds.helps, fds.why_not.is_empty()))
+            fds.map(|fds| (fds.helps, fds.possible, fds.why_not.is_empty()))
         };
-        assert_eq!(fds(Some((6, 18))), Some((true, true)));
-        assert_eq!(fds(Some((7, 0))), Some((true, true)));
-        for old in [Some((6, 14)), Some((6, 12)), None] {
-            assert_eq!(fds(old), Some((false, false)));
+        assert_eq!(fds(Some((6, 18)), true), Some((true, true, true)));
+        assert_eq!(fds(Some((7, 0)), true), Some((true, true, true)));
+        for old in [Some((6, 14)), None] {
+            assert_eq!(fds(old, true), Some((false, true, false)));
+        }
+        for older in [Some((6, 12)), Some((6, 18)), None] {
+            assert_eq!(fds(older, false), Some((false, false, false)));
         }
     }
 }

@@ -1,7 +1,13 @@
 //! The ways in which a connection or a request of a load can fail.
 
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
 /// Why a connection, or a request, was not completed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "snake_case")]
 pub enum Failure {
     /// The server's host answered the SYN with a RST (`ECONNREFUSED`).
     Refused,
@@ -49,7 +55,7 @@ impl Failure {
         Self::Other,
     ];
 
-    /// The name in reports and JSON.
+    /// The name in result files.
     pub fn name(self) -> &'static str {
         match self {
             Self::Refused => "refused",

@@ -8,6 +8,7 @@ use super::pace::Pace;
 use super::response::{End, LastHead, Received, Response};
 use super::tally::Tally;
 use super::{Failure, LoadConfig};
+use crate::Close;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -121,7 +122,7 @@ impl Flights {
             tickets,
             over: false,
             requests_per_connection: config.requests_per_connection,
-            closes_at_once: config.reset || config.closes_first,
+            closes_at_once: config.close != Close::Server,
             timeout_ns,
             sweep_ns: (timeout_ns / SWEEPS).clamp(SWEEP_NS_MIN, SWEEP_NS_MAX),
             next_sweep_ns: 0,
@@ -253,8 +254,7 @@ impl Flights {
                 if failure.is_local() {
                     self.paused_until_ns = now_ns + PAUSE_NS;
                 }
-                let example = || std::io::Error::from_raw_os_error(errno).to_string();
-                self.lose(slot, failure, example)
+                self.lose(slot, failure, || mpps_os::errno_text(errno))
             }
             Phase::Free | Phase::Ended => Step::Close,
         }

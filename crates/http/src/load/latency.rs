@@ -1,6 +1,8 @@
 //! How long connecting, the first byte and the last byte took.
 
 use hdrhistogram::Histogram;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// The longest time that is told apart: an hour, in nanoseconds.
@@ -8,64 +10,97 @@ const LONGEST_NS: u64 = 3_600_000_000_000;
 /// Decimal digits that are kept of a time.
 const DIGITS: u8 = 3;
 
-/// The three times of the requests that were answered.
+/// The three times of a load.
 ///
 /// A clock is read once for each batch of events that the kernel hands over, and a time ends when
 /// the load sees the event, not when the kernel does.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Latency {
     /// From the first packet to an established connection; one per connection.
-    pub connect: Distribution,
-    /// From the moment at which the request was to start, connecting included, to the first byte
-    /// of the reply.
-    pub first_byte: Distribution,
+    pub connect: Times,
+    /// From the start of a request, connecting included, to the first byte of the reply; with
+    /// `rate` from the moment at which it was to start.
+    pub first_byte: Times,
     /// The same to its last byte.
-    pub last_byte: Distribution,
+    pub last_byte: Times,
 }
 
-/// Times, kept to three digits.
-#[derive(Clone)]
-pub struct Distribution(Histogram<u64>);
+/// Times in microseconds, kept to three digits; all are 0 if there are none.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Times {
+    /// How many there are.
+    pub count: u64,
+    /// The shortest.
+    pub min: f64,
+    /// Their mean.
+    pub mean: f64,
+    /// Their standard deviation.
+    pub deviation: f64,
+    /// Half of them are not longer.
+    pub p50: f64,
+    /// Nine of ten are not longer.
+    pub p90: f64,
+    /// 99 of 100 are not longer.
+    pub p99: f64,
+    /// 999 of 1000 are not longer.
+    pub p999: f64,
+    /// The longest.
+    pub max: f64,
+    /// The whole distribution: a percentage, and the time that so many do not exceed.
+    pub percentiles: Vec<[f64; 2]>,
+}
 
-impl Latency {
+/// Percentages of [`Times::percentiles`], those that `ab` prints among them.
+const PERCENTAGES: [f64; 16] = [
+    0.0, 10.0, 25.0, 50.0, 66.0, 75.0, 80.0, 90.0, 95.0, 98.0, 99.0, 99.5, 99.9, 99.99, 99.999,
+    100.0,
+];
+
+/// The three times while they are counted.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Latencies {
+    pub(crate) connect: Distribution,
+    pub(crate) first_byte: Distribution,
+    pub(crate) last_byte: Distribution,
+}
+
+/// Times while they are counted.
+#[derive(Clone)]
+pub(crate) struct Distribution(Histogram<u64>);
+
+impl Latencies {
     pub(crate) fn add(&mut self, other: &Self) {
         self.connect.add(&other.connect);
         self.first_byte.add(&other.first_byte);
         self.last_byte.add(&other.last_byte);
     }
+
+    pub(crate) fn report(&self) -> Latency {
+        Latency {
+            connect: self.connect.times(),
+            first_byte: self.first_byte.times(),
+            last_byte: self.last_byte.times(),
+        }
+    }
 }
 
 impl Distribution {
-    /// How many times there are.
-    pub fn count(&self) -> u64 {
-        self.0.len()
-    }
-
-    /// The time in microseconds that a share of them, from 0 to 1, did not exceed; 0 without any.
-    pub fn quantile_us(&self, share: f64) -> f64 {
+    pub(crate) fn times(&self) -> Times {
+        let us = |ns: u64| ns as f64 / 1e3;
         // The highest value of a bucket may lie beyond the longest time that was met.
-        let value = self.0.value_at_quantile(share).min(self.0.max());
-        value as f64 / 1e3
-    }
-
-    /// The shortest in microseconds; 0 without any.
-    pub fn min_us(&self) -> f64 {
-        self.0.min() as f64 / 1e3
-    }
-
-    /// The longest in microseconds; 0 without any.
-    pub fn max_us(&self) -> f64 {
-        self.0.max() as f64 / 1e3
-    }
-
-    /// The mean in microseconds; 0 without any.
-    pub fn mean_us(&self) -> f64 {
-        self.0.mean() / 1e3
-    }
-
-    /// The standard deviation in microseconds; 0 without any.
-    pub fn deviation_us(&self) -> f64 {
-        self.0.stdev() / 1e3
+        let at = |share: f64| us(self.0.value_at_quantile(share).min(self.0.max()));
+        Times {
+            count: self.0.len(),
+            min: us(self.0.min()),
+            mean: self.0.mean() / 1e3,
+            deviation: self.0.stdev() / 1e3,
+            p50: at(0.5),
+            p90: at(0.9),
+            p99: at(0.99),
+            p999: at(0.999),
+            max: us(self.0.max()),
+            percentiles: PERCENTAGES.map(|share| [share, at(share / 100.0)]).into(),
+        }
     }
 
     #[inline]
@@ -89,11 +124,7 @@ impl Default for Distribution {
 
 impl fmt::Debug for Distribution {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Distribution")
-            .field("count", &self.count())
-            .field("p50_us", &self.quantile_us(0.5))
-            .field("max_us", &self.max_us())
-            .finish()
+        self.times().fmt(f)
     }
 }
 
@@ -104,23 +135,27 @@ mod tests {
     #[test]
     fn quantiles_are_those_of_the_times_to_three_digits() {
         let mut times = Distribution::default();
-        assert_eq!(
-            (times.count(), times.quantile_us(0.5), times.max_us()),
-            (0, 0.0, 0.0)
-        );
+        let none = times.times();
+        assert_eq!((none.count, none.p50, none.max), (0, 0.0, 0.0));
         for us in 1..=1000_u64 {
             times.record(5_000, 5_000 + us * 1000);
         }
-        for share in [0.5, 0.9, 0.99, 0.999] {
+        let times = times.times();
+        let shares = [
+            (0.5, times.p50),
+            (0.9, times.p90),
+            (0.99, times.p99),
+            (0.999, times.p999),
+        ];
+        for (share, found) in shares {
             let expected = share * 1000.0;
-            let found = times.quantile_us(share);
             assert!(
                 (found - expected).abs() <= expected * 0.002 + 0.1,
                 "{found}"
             );
         }
-        assert!(times.max_us() >= 1000.0 && times.max_us() < 1001.5);
-        assert!(times.quantile_us(1.0) <= times.max_us());
+        assert!(times.max >= 1000.0 && times.max < 1001.5);
+        assert_eq!(times.percentiles.last(), Some(&[100.0, times.max]));
     }
 
     #[test]
@@ -128,18 +163,20 @@ mod tests {
         let mut times = Distribution::default();
         times.record(10, 0);
         times.record(0, u64::MAX);
-        assert_eq!(times.count(), 2);
-        assert!(times.max_us() >= LONGEST_NS as f64 / 1e3);
-        assert!(times.min_us() < 1.0);
+        let times = times.times();
+        assert_eq!(times.count, 2);
+        assert!(times.max >= LONGEST_NS as f64 / 1e3);
+        assert!(times.min < 1.0);
     }
 
     #[test]
     fn threads_add_up() {
-        let (mut one, mut other) = (Latency::default(), Latency::default());
+        let (mut one, mut other) = (Latencies::default(), Latencies::default());
         one.connect.record(0, 1000);
         other.connect.record(0, 9000);
         other.last_byte.record(0, 5000);
         one.add(&other);
-        assert_eq!((one.connect.count(), one.last_byte.count()), (2, 1));
+        let one = one.report();
+        assert_eq!((one.connect.count, one.last_byte.count), (2, 1));
     }
 }

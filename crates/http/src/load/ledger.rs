@@ -1,55 +1,80 @@
 //! What became of everything that was started: each by a counter of its own.
 
 use super::Failure;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// The account of a load's connections, or of its requests.
 ///
-/// `started = completed + failed + aborted_at_end`. No term is a difference of others; what does
-/// not add up is [`Ledger::unaccounted`].
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+/// ```text
+/// started = completed + failed + aborted_at_end + unaccounted
+/// ```
+///
+/// No term but the last is a difference of others.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Ledger {
     /// Begun: of a connection, its socket; of a request, the attempt, connecting included.
     pub started: u64,
     /// Ended as it should.
     pub completed: u64,
+    /// Failed, by how; in a closed ledger every kind is there.
+    #[schemars(extend("propertyNames" = {"enum": Failure::ALL}))]
+    pub failed: BTreeMap<Failure, u64>,
     /// In flight when the run ended.
     pub aborted_at_end: u64,
-    failed: [u64; Failure::ALL.len()],
+    /// What no counter explains; negative if something was counted twice. [`Ledger::close`] sets it.
+    pub unaccounted: i64,
 }
 
 impl Ledger {
     /// How many failed in this way.
     pub fn failed(&self, failure: Failure) -> u64 {
-        self.failed[failure as usize]
+        self.failed.get(&failure).copied().unwrap_or(0)
     }
 
     /// How many failed, in whatever way.
     pub fn failed_total(&self) -> u64 {
-        self.failed.iter().sum()
+        self.failed.values().copied().fold(0, u64::saturating_add)
     }
 
-    /// Every way to fail with its count, zeros included.
-    pub fn failures(&self) -> impl Iterator<Item = (Failure, u64)> {
-        Failure::ALL.into_iter().zip(self.failed)
+    /// What the other terms leave, in a sum that no count can break.
+    pub fn remainder(&self) -> i64 {
+        let failed: i128 = self.failed.values().copied().map(i128::from).sum();
+        let known = i128::from(self.completed) + i128::from(self.aborted_at_end) + failed;
+        let rest = i128::from(self.started) - known;
+        rest.clamp(i64::MIN.into(), i64::MAX.into()) as i64
     }
 
-    /// What is missing in the account, or, if negative, what was counted twice.
-    pub fn unaccounted(&self) -> i64 {
-        let known = self.completed + self.aborted_at_end + self.failed_total();
-        self.started as i64 - known as i64
+    /// True if the last term is what the others leave.
+    pub fn adds_up(&self) -> bool {
+        self.unaccounted == self.remainder()
+    }
+
+    /// The ledger with every kind of failure and its last term: nothing is added any more.
+    #[must_use]
+    pub fn close(mut self) -> Self {
+        for failure in Failure::ALL {
+            self.failed.entry(failure).or_default();
+        }
+        self.unaccounted = self.remainder();
+        self
     }
 
     pub(crate) fn fail(&mut self, failure: Failure) {
-        self.failed[failure as usize] += 1;
+        *self.failed.entry(failure).or_default() += 1;
     }
 
-    pub(crate) fn add(&mut self, other: &Self) {
-        self.started += other.started;
-        self.completed += other.completed;
-        self.aborted_at_end += other.aborted_at_end;
-        for (sum, more) in self.failed.iter_mut().zip(other.failed) {
-            *sum += more;
+    /// Adds the counts of another thread, or of another run.
+    pub fn add(&mut self, other: &Self) {
+        let add = |sum: &mut u64, more: u64| *sum = sum.saturating_add(more);
+        add(&mut self.started, other.started);
+        add(&mut self.completed, other.completed);
+        add(&mut self.aborted_at_end, other.aborted_at_end);
+        for (failure, count) in &other.failed {
+            add(self.failed.entry(*failure).or_default(), *count);
         }
+        self.unaccounted = self.unaccounted.saturating_add(other.unaccounted);
     }
 }
 
@@ -61,19 +86,25 @@ mod tests {
     fn every_failure_has_its_own_counter_and_its_own_name() {
         let mut ledger = Ledger::default();
         for (at, failure) in Failure::ALL.into_iter().enumerate() {
-            assert_eq!(failure as usize, at);
             (0..=at).for_each(|_| ledger.fail(failure));
         }
-        assert!(
-            ledger
-                .failures()
-                .enumerate()
-                .all(|(at, (_, count))| count == at as u64 + 1)
-        );
+        let counts = Failure::ALL.map(|failure| ledger.failed(failure));
+        assert_eq!(counts.to_vec(), (1..=13).collect::<Vec<_>>());
+        assert_eq!(ledger.failed_total(), 91);
         let mut names = Failure::ALL.map(Failure::name).to_vec();
         names.sort_unstable();
         names.dedup();
         assert_eq!(names.len(), Failure::ALL.len());
+    }
+
+    #[test]
+    fn the_file_has_the_names_and_all_of_them() {
+        let file = serde_json::to_value(Ledger::default().close()).unwrap();
+        let failed = file["failed"].as_object().unwrap();
+        assert_eq!(failed.len(), Failure::ALL.len());
+        for failure in Failure::ALL {
+            assert_eq!(failed[failure.name()], 0);
+        }
     }
 
     #[test]
@@ -85,11 +116,27 @@ mod tests {
             ..Ledger::default()
         };
         ledger.fail(Failure::Reset);
-        assert_eq!(ledger.unaccounted(), 1);
+        let ledger = ledger.close();
+        assert_eq!(ledger.unaccounted, 1);
         let mut twice = ledger.clone();
         twice.add(&ledger);
-        assert_eq!((twice.started, twice.unaccounted()), (20, 2));
+        assert_eq!((twice.started, twice.unaccounted), (20, 2));
+        assert_eq!(twice.unaccounted, twice.remainder());
         twice.completed += 5;
-        assert_eq!(twice.unaccounted(), -3);
+        assert_eq!(twice.remainder(), -3);
+    }
+
+    #[test]
+    fn counts_of_any_size_are_added_up() {
+        let huge = Ledger {
+            completed: u64::MAX,
+            failed: [(Failure::Reset, u64::MAX)].into(),
+            ..Ledger::default()
+        };
+        let huge = huge.close();
+        assert_eq!(huge.unaccounted, i64::MIN);
+        let mut sum = huge.clone();
+        sum.add(&huge);
+        assert_eq!((sum.completed, sum.failed_total()), (u64::MAX, u64::MAX));
     }
 }

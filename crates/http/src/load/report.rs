@@ -2,45 +2,72 @@
 
 use super::tally::Tally;
 use super::{Failure, Latency, Ledger};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// The result of a load, over all threads.
-#[derive(Debug, Clone)]
+/// The names of the classes of status, in the order of [`Tally::statuses`].
+const CLASSES: [&str; 6] = ["other", "1xx", "2xx", "3xx", "4xx", "5xx"];
+
+/// The result of a load: what all threads have counted, and how long they did.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LoadReport {
-    /// The engine's name.
-    pub engine: &'static str,
+    /// The engine.
+    #[schemars(extend("enum" = ["epoll", "io_uring"]))]
+    pub engine: String,
     /// What the engine was granted, in a line.
     pub granted: String,
     /// From the first start to the end of the last thread.
-    pub elapsed: Duration,
-    /// What became of the connections.
-    pub connections: Ledger,
-    /// What became of the requests.
-    pub requests: Ledger,
-    /// Times of connections that were made, and of replies with status 2xx.
-    pub latency: Latency,
-    /// Whole replies by the first digit of their status; the first is of no class.
-    pub statuses: [u64; 6],
-    /// Connections that the server closed between two requests, and that were opened anew if there
-    /// was more to ask for. They count as completed.
-    pub closed_early: u64,
+    pub seconds: f64,
+    /// Connections that were completed, per second.
+    pub cps: f64,
+    /// Requests that were completed, per second.
+    pub requests_per_second: f64,
     /// Bytes of requests that the kernel took.
     pub bytes_sent: u64,
-    /// Bytes of replies, heads and all.
+    /// Bytes of replies, heads included.
     pub bytes_received: u64,
     /// Bytes of bodies that came whole.
     pub body_bytes: u64,
-    /// System calls of the threads while they ran.
+    /// Bytes received per second.
+    pub bytes_per_second: f64,
+    /// Of a kind of failure the first one, in the words of the kernel or of the parser.
+    #[schemars(extend("propertyNames" = {"enum": Failure::ALL}))]
+    pub error_examples: BTreeMap<Failure, String>,
+    /// Whole replies by the first digit of their status: `2xx`.
+    #[schemars(extend("propertyNames" = {"enum": CLASSES}, "required" = CLASSES))]
+    pub statuses: BTreeMap<String, u64>,
+    /// How long connecting, the first and the last byte took.
+    pub latency_us: Latency,
+    /// With `rate`: how much too late the latest request started, in microseconds.
+    pub lateness_us_max: Option<f64>,
+    /// With `rate`: requests that were due before the end and never started.
+    pub not_started: Option<u64>,
+    /// Connections that the server closed between two requests, and that were opened anew if there
+    /// was more to ask for. They count as completed.
+    pub closed_early: u64,
+    /// Where every connection and every request went.
+    pub ledger: LoadLedger,
+    /// CPU time of the load's threads, system time included.
+    pub cpu_seconds: f64,
+    /// The same for each completed connection, in microseconds; none without any.
+    pub cpu_us_per_connection: Option<f64>,
+    /// The same for each completed request, in microseconds; none without any.
+    pub cpu_us_per_request: Option<f64>,
+    /// System calls of the load's threads.
     pub system_calls: u64,
-    /// Processor time of the threads while they ran, system time included.
-    pub cpu: Duration,
-    /// In an open loop: how much after its time the latest request started.
-    pub lateness_max: Duration,
-    /// In an open loop: requests that were due before the end and never started.
-    pub not_started: u64,
-    /// In an open loop: whether a request was due while all connections were busy.
-    pub was_busy: bool,
-    tally: Tally,
+    /// What a reader has to know of this run.
+    pub notes: Vec<String>,
+}
+
+/// The account of a load.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct LoadLedger {
+    /// Of its connections.
+    pub connections: Ledger,
+    /// Of its requests.
+    pub requests: Ledger,
 }
 
 /// How far a load is.
@@ -60,82 +87,96 @@ pub struct Progress {
     pub bytes_received: u64,
 }
 
+impl LoadLedger {
+    /// Both accounts, the connections' first.
+    pub fn both(&self) -> [&Ledger; 2] {
+        [&self.connections, &self.requests]
+    }
+}
+
 impl LoadReport {
     pub(crate) fn new(
-        engine: &'static str,
+        engine: &str,
         granted: String,
         elapsed: Duration,
-        tally: Tally,
+        tally: &Tally,
+        open_loop: bool,
     ) -> Self {
+        let ledger = LoadLedger {
+            connections: tally.connections.clone().close(),
+            requests: tally.requests.clone().close(),
+        };
+        let seconds = elapsed.as_secs_f64();
+        // No time at all has no rate.
+        let rate = |count: u64| {
+            if seconds > 0.0 {
+                count as f64 / seconds
+            } else {
+                0.0
+            }
+        };
+        let [connections, requests] = ledger.both().map(|ledger| ledger.completed);
+        let cpu_us = |count: u64| (count > 0).then(|| tally.cpu_ns as f64 / 1e3 / count as f64);
+        let examples = tally.examples.iter();
+        let examples = examples.filter(|(_, example)| !example.is_empty());
+        let statuses = CLASSES.into_iter().zip(tally.statuses);
         Self {
-            engine,
+            engine: engine.to_owned(),
             granted,
-            elapsed,
-            connections: tally.connections.clone(),
-            requests: tally.requests.clone(),
-            latency: tally.latency.clone(),
-            statuses: tally.statuses,
-            closed_early: tally.closed_early,
+            seconds,
+            cps: rate(connections),
+            requests_per_second: rate(requests),
             bytes_sent: tally.bytes_sent,
             bytes_received: tally.bytes_received,
             body_bytes: tally.body_bytes,
+            bytes_per_second: rate(tally.bytes_received),
+            error_examples: examples
+                .map(|(failure, example)| (*failure, example.clone()))
+                .collect(),
+            statuses: statuses
+                .map(|(class, count)| (class.to_owned(), count))
+                .collect(),
+            latency_us: tally.latency.report(),
+            lateness_us_max: open_loop.then_some(tally.lateness_ns_max as f64 / 1e3),
+            not_started: open_loop.then_some(tally.not_started),
+            closed_early: tally.closed_early,
+            cpu_seconds: tally.cpu_ns as f64 / 1e9,
+            cpu_us_per_connection: cpu_us(connections),
+            cpu_us_per_request: cpu_us(requests),
             system_calls: tally.system_calls,
-            cpu: Duration::from_nanos(tally.cpu_ns),
-            lateness_max: Duration::from_nanos(tally.lateness_ns_max),
-            not_started: tally.not_started,
-            was_busy: tally.was_busy,
-            tally,
+            notes: notes(&ledger, tally.was_busy && tally.not_started > 0),
+            ledger,
         }
-    }
-
-    /// Completed connections a second.
-    pub fn connections_per_second(&self) -> f64 {
-        self.per_second(self.connections.completed)
-    }
-
-    /// Completed requests a second.
-    pub fn requests_per_second(&self) -> f64 {
-        self.per_second(self.requests.completed)
-    }
-
-    /// Bytes of replies a second, heads and all.
-    pub fn bytes_per_second(&self) -> f64 {
-        self.per_second(self.bytes_received)
-    }
-
-    /// Processor time in microseconds for each completed connection; none without any.
-    pub fn cpu_us_per_connection(&self) -> Option<f64> {
-        per(self.cpu, self.connections.completed)
-    }
-
-    /// Processor time in microseconds for each completed request; none without any.
-    pub fn cpu_us_per_request(&self) -> Option<f64> {
-        per(self.cpu, self.requests.completed)
-    }
-
-    /// What the first failure of a kind was, where there is more to say than its name.
-    pub fn example(&self, failure: Failure) -> Option<&str> {
-        self.tally.example(failure)
     }
 
     /// True if nothing failed and both accounts add up.
     pub fn is_clean(&self) -> bool {
-        let ledgers = [&self.connections, &self.requests];
-        ledgers
-            .iter()
-            .all(|ledger| ledger.failed_total() == 0 && ledger.unaccounted() == 0)
+        let failed = |ledger: &Ledger| ledger.failed_total() > 0;
+        self.balances() && !self.ledger.both().into_iter().any(failed)
     }
 
-    fn per_second(&self, count: u64) -> f64 {
-        let seconds = self.elapsed.as_secs_f64();
-        if seconds > 0.0 {
-            count as f64 / seconds
-        } else {
-            0.0
-        }
+    /// True if nothing is unaccounted for.
+    pub fn balances(&self) -> bool {
+        let ledgers = self.ledger.both();
+        ledgers.iter().all(|ledger| ledger.unaccounted == 0)
     }
 }
 
-fn per(time: Duration, count: u64) -> Option<f64> {
-    (count > 0).then(|| time.as_secs_f64() * 1e6 / count as f64)
+/// What helps against failures, and late starts, whose cause is on this side.
+fn notes(ledger: &LoadLedger, was_busy: bool) -> Vec<String> {
+    let note = |failure: Failure| {
+        let remedy = failure.remedy()?;
+        let mut failed = ledger.both().into_iter().map(|one| one.failed(failure));
+        failed
+            .any(|count| count > 0)
+            .then(|| format!("{}: {remedy}", failure.name()))
+    };
+    let busy = was_busy.then(|| {
+        "requests were not started while all connections were busy: more --connections?".to_owned()
+    });
+    Failure::ALL
+        .into_iter()
+        .filter_map(note)
+        .chain(busy)
+        .collect()
 }

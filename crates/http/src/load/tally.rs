@@ -1,42 +1,47 @@
-//! What one thread has counted.
+//! What was counted.
 
-use super::{Failure, Latency, Ledger};
+use super::latency::Latencies;
+use super::{Failure, Ledger};
+use std::collections::BTreeMap;
 
 /// Counts of one thread, or of several added up.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Tally {
+    /// What became of the connections.
     pub(crate) connections: Ledger,
+    /// What became of the requests.
     pub(crate) requests: Ledger,
-    pub(crate) latency: Latency,
-    /// Whole replies by the first digit of their status.
+    /// Times of connections that were made, and of replies with status 2xx.
+    pub(crate) latency: Latencies,
+    /// Whole replies by the first digit of their status; the first is of no class.
     pub(crate) statuses: [u64; 6],
-    /// Connections that the server closed between two requests.
+    /// Connections that the server closed between two requests, and that were opened anew if there
+    /// was more to ask for. They count as completed.
     pub(crate) closed_early: u64,
+    /// Bytes of requests that the kernel took.
     pub(crate) bytes_sent: u64,
+    /// Bytes of replies, heads and all.
     pub(crate) bytes_received: u64,
+    /// Bytes of bodies that came whole.
     pub(crate) body_bytes: u64,
+    /// System calls of the threads while they ran.
     pub(crate) system_calls: u64,
+    /// Processor time of the threads while they ran, system time included, in nanoseconds.
     pub(crate) cpu_ns: u64,
+    /// In an open loop: how much after its time the latest request started, in nanoseconds.
     pub(crate) lateness_ns_max: u64,
+    /// In an open loop: requests that were due before the end and never started.
     pub(crate) not_started: u64,
-    /// True if a request was due while no connection was free or idle.
+    /// In an open loop: whether a request was due while no connection was free or idle.
     pub(crate) was_busy: bool,
-    examples: [Option<String>; Failure::ALL.len()],
+    /// What the first failure of a kind was, where a report has more to say than its name.
+    pub(crate) examples: BTreeMap<Failure, String>,
 }
 
 impl Tally {
     /// Keeps the first example of a failure.
     pub(crate) fn remember(&mut self, failure: Failure, example: impl FnOnce() -> String) {
-        let kept = &mut self.examples[failure as usize];
-        if kept.is_none() {
-            *kept = Some(example());
-        }
-    }
-
-    /// What the first failure of a kind was, where there is more to say than its name.
-    pub(crate) fn example(&self, failure: Failure) -> Option<&str> {
-        let example = self.examples[failure as usize].as_deref();
-        example.filter(|example| !example.is_empty())
+        self.examples.entry(failure).or_insert_with(example);
     }
 
     pub(crate) fn add(&mut self, other: &Self) {
@@ -55,10 +60,9 @@ impl Tally {
         self.lateness_ns_max = self.lateness_ns_max.max(other.lateness_ns_max);
         self.not_started += other.not_started;
         self.was_busy |= other.was_busy;
-        for (kept, more) in self.examples.iter_mut().zip(&other.examples) {
-            if kept.is_none() {
-                kept.clone_from(more);
-            }
+        for (failure, example) in &other.examples {
+            let kept = self.examples.entry(*failure);
+            kept.or_insert_with(|| example.clone());
         }
     }
 }

@@ -34,7 +34,7 @@ pub(crate) struct LoadWorker {
 
 /// What all threads of a load share.
 #[derive(Debug, Default)]
-pub(super) struct Run {
+pub(crate) struct Run {
     gate: Mutex<Gate>,
     changed: Condvar,
     stop: AtomicBool,
@@ -52,7 +52,7 @@ struct Gate {
 
 /// A thread's counts as others see them.
 #[derive(Debug, Default)]
-pub(super) struct Live {
+pub(crate) struct Live {
     connections_completed: AtomicU64,
     connections_failed: AtomicU64,
     requests_completed: AtomicU64,
@@ -62,7 +62,7 @@ pub(super) struct Live {
 
 impl LoadWorker {
     /// The `index`th thread of a run.
-    pub(super) fn new(
+    pub(crate) fn new(
         config: &Arc<LoadConfig>,
         index: usize,
         tickets: Option<Arc<AtomicU64>>,
@@ -173,7 +173,7 @@ impl LoadWorker {
 
 impl Run {
     /// Waits until `threads` are ready, or one of them has ended; answers when they began.
-    pub(super) fn open(&self, threads: usize, has_ended: impl Fn() -> bool) -> Option<u64> {
+    pub(crate) fn open(&self, threads: usize, has_ended: impl Fn() -> bool) -> Option<u64> {
         let mut gate = self.lock();
         while gate.ready < threads && !has_ended() {
             gate = self.wait(gate, Some(Duration::from_millis(1)));
@@ -185,7 +185,7 @@ impl Run {
     }
 
     /// Waits until `threads` have finished, for `time` at most.
-    pub(super) fn rest(&self, threads: usize, time: Duration) {
+    pub(crate) fn rest(&self, threads: usize, time: Duration) {
         let gate = self.lock();
         if gate.finished.len() < threads {
             drop(self.wait(gate, Some(time)));
@@ -193,12 +193,12 @@ impl Run {
     }
 
     /// Lets every thread end.
-    pub(super) fn stop(&self) {
+    pub(crate) fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
     }
 
     /// What the engine got, the end of the last thread, and what they counted.
-    pub(super) fn results(&self) -> (String, u64, Tally) {
+    pub(crate) fn results(&self) -> (String, u64, Tally) {
         let mut gate = self.lock();
         let mut sum = Tally::default();
         let mut end_ns = 0;
@@ -228,7 +228,7 @@ impl Run {
 
 impl Live {
     /// Adds this thread's counts.
-    pub(super) fn add_to(&self, progress: &mut Progress) {
+    pub(crate) fn add_to(&self, progress: &mut Progress) {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         progress.connections_completed += read(&self.connections_completed);
         progress.connections_failed += read(&self.connections_failed);

@@ -1,10 +1,15 @@
 //! What a server counts: every connection it accepted, and how each one ended.
 
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use std::ops::AddAssign;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// How a connection ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "snake_case")]
 pub enum Ending {
     /// The last reply went whole, and the server closed as was agreed.
     Done,

@@ -1,11 +1,11 @@
 //! The reply that sends a file, a part of it, or says why not.
 
+use super::heads::Heads;
 use super::precondition::Outcome;
 use super::range::{self, Part};
 use super::reply::{Body, Chunk, HeadWriter, Keep, Reply};
 use super::request::{Method, Request};
-use super::responder::Responder;
-use super::site::{Found, FoundFile};
+use super::site::{Found, FoundFile, Site};
 use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
@@ -17,13 +17,13 @@ use std::sync::Arc;
 const READ_BYTES_MAX: u64 = 16 << 10;
 
 /// Answers from the files below the root.
-pub(super) fn answer(responder: &Responder, request: &Request<'_>, keep: Keep) -> Reply {
+pub(super) fn answer(site: &Site, heads: &Heads, request: &Request<'_>, keep: Keep) -> Reply {
     let is_head = request.method == Method::Head;
-    match responder.site().find(request.path) {
-        Found::Nothing(status) => responder.note(status, keep, is_head),
-        Found::Directory => redirect(responder, request, keep),
+    match site.find(request.path) {
+        Found::Nothing(status) => heads.note(status, keep, is_head),
+        Found::Directory => redirect(heads, request, keep),
         Found::File(found) => FileReply {
-            responder,
+            heads,
             keep,
             is_head,
             found,
@@ -33,10 +33,10 @@ pub(super) fn answer(responder: &Responder, request: &Request<'_>, keep: Keep) -
 }
 
 /// Sends a client from `/directory` to `/directory/`, so that relative links work.
-fn redirect(responder: &Responder, request: &Request<'_>, keep: Keep) -> Reply {
+fn redirect(heads: &Heads, request: &Request<'_>, keep: Keep) -> Reply {
     // One slash at the beginning and no more: `//name/` would be a host's name.
     let path = request.path.trim_start_matches('/');
-    let head = responder
+    let head = heads
         .head(301, keep)
         .field("Location", format_args!("/{path}/{}", request.query))
         .field("Content-Length", 0);
@@ -44,7 +44,7 @@ fn redirect(responder: &Responder, request: &Request<'_>, keep: Keep) -> Reply {
 }
 
 struct FileReply<'a> {
-    responder: &'a Responder,
+    heads: &'a Heads,
     keep: Keep,
     is_head: bool,
     found: FoundFile,
@@ -56,7 +56,7 @@ impl FileReply<'_> {
         let conditions = &request.conditions;
         let part = match (self.found.validators.evaluate(conditions), conditions.range) {
             (Outcome::NotModified, _) => return Reply::in_memory(304, self.head(304).end()),
-            (Outcome::Failed, _) => return self.responder.note(412, self.keep, self.is_head),
+            (Outcome::Failed, _) => return self.heads.note(412, self.keep, self.is_head),
             // A range is defined for GET only (RFC 9110, section 14.2).
             (Outcome::Send, Some(value)) if !self.is_head => range::part(value, length),
             _ => Part::All,
@@ -66,7 +66,7 @@ impl FileReply<'_> {
             Part::Bytes(range) => self.send(206, range),
             Part::Beyond => {
                 let head = self
-                    .responder
+                    .heads
                     .head(416, self.keep)
                     .field("Content-Range", format_args!("bytes */{length}"))
                     .field("Content-Length", 0);
@@ -96,7 +96,7 @@ impl FileReply<'_> {
             return match append(&mut bytes, &self.found.file, &range) {
                 Ok(()) => Reply::in_memory(status, bytes),
                 // The file became shorter just now, or its disk fails. Nothing was promised yet.
-                Err(_) => self.responder.note(503, self.keep, false),
+                Err(_) => self.heads.note(503, self.keep, false),
             };
         }
         Reply {
@@ -112,7 +112,7 @@ impl FileReply<'_> {
 
     /// The head with what tells the version.
     fn head(&self, status: u16) -> HeadWriter {
-        self.responder
+        self.heads
             .head(status, self.keep)
             .field("ETag", &self.found.validators.tag)
             .field(

@@ -1,13 +1,13 @@
 //! What a worker answers with: the site, the date, and replies that are kept for a second.
 
 use super::file_reply;
-use super::reply::{Body, Chunk, HeadWriter, Keep, Reply};
+use super::heads::Heads;
+use super::reply::{Body, Chunk, Keep, Reply};
 use super::request::{Method, Request};
 use super::site::Site;
-use super::{Close, Limits, status};
+use super::{Close, Limits};
 use std::fmt;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// What renders a page of its own at [`METRICS_PATH`].
 pub(crate) type MetricsPage = Arc<dyn Fn() -> Vec<u8> + Send + Sync>;
@@ -29,9 +29,7 @@ pub(crate) struct Responder {
     head_bytes_max: usize,
     close: Close,
     is_draining: bool,
-    date: String,
-    /// When the date is to be written anew, on the clock of `now_ms`.
-    date_ends_ms: u64,
+    heads: Heads,
     /// Replies that do not depend on the request, one for each [`Keep`], until the date changes.
     ready: [Option<Ready>; 3],
 }
@@ -58,8 +56,7 @@ impl Responder {
             head_bytes_max: limits.head_bytes,
             close,
             is_draining: false,
-            date: String::new(),
-            date_ends_ms: 0,
+            heads: Heads::default(),
             ready: [const { None }; 3],
         }
     }
@@ -95,8 +92,8 @@ impl Responder {
         };
         match request.method {
             Method::Get | Method::Head => {}
-            Method::NotAllowed => return self.note(405, keep, false),
-            Method::Unknown => return self.note(501, keep, false),
+            Method::NotAllowed => return self.heads.note(405, keep, false),
+            Method::Unknown => return self.heads.note(501, keep, false),
         }
         if let Some(metrics) = &self.metrics
             && request.path == METRICS_PATH
@@ -106,45 +103,19 @@ impl Responder {
         }
         match self.site.body() {
             Some(_) => self.same_for_all(request, keep),
-            None => file_reply::answer(self, request, keep),
+            None => file_reply::answer(&self.site, &self.heads, request, keep),
         }
     }
 
     /// The reply to what is no request; the connection ends with it.
     pub(crate) fn refuse(&mut self, status: u16, now_ms: u64) -> Reply {
         self.renew_date(now_ms);
-        self.note(status, Keep::No, false)
-    }
-
-    /// A short text that says what the matter is.
-    pub(super) fn note(&self, status: u16, keep: Keep, is_head: bool) -> Reply {
-        let text = format!("{status} {}\n", status::reason(status));
-        let mut head = self
-            .head(status, keep)
-            .field("Content-Type", "text/plain; charset=utf-8")
-            .field("Content-Length", text.len());
-        if status == 405 {
-            head = head.field("Allow", "GET, HEAD");
-        }
-        let mut bytes = head.end();
-        if !is_head {
-            bytes.extend_from_slice(text.as_bytes());
-        }
-        Reply::in_memory(status, bytes)
-    }
-
-    /// The beginning of a head.
-    pub(super) fn head(&self, status: u16, keep: Keep) -> HeadWriter {
-        HeadWriter::new(status, &self.date, keep)
-    }
-
-    /// The site.
-    pub(super) fn site(&self) -> &Site {
-        &self.site
+        self.heads.note(status, Keep::No, false)
     }
 
     fn page(&self, page: &[u8], request: &Request<'_>, keep: Keep) -> Reply {
         let mut bytes = self
+            .heads
             .head(200, keep)
             .field("Content-Type", METRICS_TYPE)
             .field("Content-Length", page.len())
@@ -161,7 +132,7 @@ impl Responder {
             self.ready[keep as usize] = Some(self.make_ready(keep));
         }
         let Some(ready) = &self.ready[keep as usize] else {
-            return self.note(500, Keep::No, false);
+            return self.heads.note(500, Keep::No, false);
         };
         let (end, body) = match request.method {
             Method::Get => (ready.bytes.len(), ready.body.clone()),
@@ -181,6 +152,7 @@ impl Responder {
     fn make_ready(&self, keep: Keep) -> Ready {
         let body = self.site.body().cloned().unwrap_or_default();
         let mut bytes = self
+            .heads
             .head(200, keep)
             .field("Content-Type", "text/plain; charset=utf-8")
             .field("Content-Length", body.len())
@@ -200,18 +172,9 @@ impl Responder {
     /// Writes the date anew if its second is over.
     #[inline]
     fn renew_date(&mut self, now_ms: u64) {
-        if now_ms >= self.date_ends_ms {
-            self.write_date(now_ms);
+        if self.heads.renew_date(now_ms) {
+            self.ready = [const { None }; 3];
         }
-    }
-
-    #[cold]
-    fn write_date(&mut self, now_ms: u64) {
-        let now = SystemTime::now();
-        let since = now.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
-        self.date = httpdate::fmt_http_date(now.max(UNIX_EPOCH));
-        self.date_ends_ms = now_ms + 1_000 - u64::from(since.subsec_millis());
-        self.ready = [const { None }; 3];
     }
 }
 

@@ -10,8 +10,10 @@ mod exhaustion;
 mod hostile;
 mod lifecycle;
 mod scenario;
+#[path = "../../../os/tests/common/trial.rs"]
+mod trial;
 
-use libtest_mimic::{Arguments, Completion, Failed, Trial};
+use libtest_mimic::{Failed, Trial};
 use mpps_http::{ENGINES, Engine, Support, Switch, Switches};
 use mpps_os::capability;
 use mpps_os::namespace::{NetNamespace, become_root_in_user_namespace};
@@ -39,9 +41,6 @@ fn main() -> ExitCode {
     if let Some(code) = exhaustion::child() {
         return code;
     }
-    let mut arguments = Arguments::from_args();
-    // Descriptors are counted, and there is one table of them in a process.
-    arguments.test_threads = Some(1);
     let has_namespaces = can_have_namespaces();
     let scenarios = [
         conformance::SCENARIOS,
@@ -58,15 +57,20 @@ fn main() -> ExitCode {
                 if is_between && !scenario.switches.iter().any(|&s| switches.has(s)) {
                     continue;
                 }
-                trials.push(trial(engine, switches, scenario, has_namespaces));
+                trials.push(of(engine, switches, scenario, has_namespaces));
             }
         }
     }
-    libtest_mimic::run(&arguments, trials).exit_code()
+    // Descriptors are counted, and there is one table of them in a process. Most trials wait for a
+    // limit of the server to pass.
+    trial::run(trials, 6, |name| {
+        name.ends_with("/many_connects_without_data_stop_nobody")
+    })
 }
 
 fn sets(engine: &Engine) -> Vec<Switches> {
-    let known: Vec<Switch> = (engine.switches)().iter().map(|a| a.switch).collect();
+    let known = (engine.switches)().into_iter().filter(|a| a.possible);
+    let known: Vec<Switch> = known.map(|a| a.switch).collect();
     let mut sets = Vec::new();
     for set in SETS {
         let set: Vec<Switch> = set.iter().copied().filter(|s| known.contains(s)).collect();
@@ -78,31 +82,29 @@ fn sets(engine: &Engine) -> Vec<Switches> {
     sets
 }
 
-fn trial(
+fn of(
     engine: &'static Engine,
     switches: Switches,
     scenario: &'static Scenario,
     has_namespaces: bool,
 ) -> Trial {
     let name = format!("{}/{switches}/{}", engine.name, scenario.name);
-    let required = std::env::var("MPPS_REQUIRE_LAB").is_ok_and(|value| value == "1");
-    match (engine.probe)() {
-        Support::Yes if required && !has_namespaces => Trial::test(name, || {
-            Err(Failed::from("no network namespace can be had"))
-        }),
-        Support::Yes => Trial::test(name, move || {
-            let run = move || scenario.run(engine, switches);
-            if has_namespaces {
-                in_namespace(run)
-            } else {
-                run()
-            }
-        }),
-        Support::No { why, .. } if required => Trial::test(name, || Err(Failed::from(why))),
-        Support::No { why, .. } => {
-            Trial::ignorable_test(name, || Ok(Completion::ignored_with(why)))
+    let obstacle = move || match (engine.probe)() {
+        Support::No { why, .. } => Some(why),
+        Support::Yes => {
+            let required = std::env::var("MPPS_REQUIRE_LAB").is_ok_and(|value| value == "1");
+            let missing = "no network namespace can be had".to_owned();
+            (required && !has_namespaces).then_some(missing)
         }
-    }
+    };
+    trial::new(name, obstacle, move || {
+        let run = move || scenario.run(engine, switches);
+        if has_namespaces {
+            in_namespace(run)
+        } else {
+            run()
+        }
+    })
 }
 
 /// An ordinary user may have them inside a user namespace.

@@ -16,7 +16,7 @@ use mpps_os::xdp::{self, BusyPoll, FRAMES_MAX, SocketConfig};
 pub(super) const BACKEND: Backend = Backend {
     name: "af_xdp",
     summary: "the wanted flow past the kernel's stack, by an XDP program and shared memory",
-    needs: "Linux 5.11, CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF, CAP_PERFMON; a driver with native XDP to \
+    needs: "Linux 5.10, CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF, CAP_PERFMON; a driver with native XDP to \
             be fast",
     layer: Layer::Frame,
     takes_nic: false,
@@ -135,6 +135,26 @@ fn explain(error: mpps_os::Error, config: &SocketConfig<'_>) -> Error {
             value: "zero".to_owned(),
             why: format!("the driver of {} has no zero-copy here", config.interface),
         },
+        Some(errno::EINVAL) if error.call == "bind AF_XDP" && config.segments => Error::Invalid {
+            option: "--interface",
+            value: config.interface.to_owned(),
+            why: format!(
+                "{error}: at its MTU a packet comes in several pieces, for which Linux 6.6 is needed; \
+                 ip link set {} mtu 1500",
+                config.interface
+            ),
+        },
+        Some(errno::EINVAL) if error.call == "bind AF_XDP" && config.zero_copy == Some(true) => {
+            Error::Invalid {
+                option: "--copy",
+                value: "zero".to_owned(),
+                why: format!(
+                    "{error}: the driver refuses zero-copy on this queue; `mpps backends {}` may know \
+                     why",
+                    config.interface
+                ),
+            }
+        }
         Some(errno::ENOBUFS) if error.call == "setsockopt XDP_UMEM_REG" => Error::Invalid {
             option: "--ring",
             value: config.frames.to_string(),
@@ -151,6 +171,8 @@ mod errno {
     pub(super) const EAGAIN: i32 = 11;
     pub(super) const ENOMEM: i32 = 12;
     pub(super) const EBUSY: i32 = 16;
+    pub(super) const EINVAL: i32 = 22;
+    pub(super) const ERANGE: i32 = 34;
     pub(super) const EOPNOTSUPP: i32 = 95;
     pub(super) const ENOBUFS: i32 = 105;
 }

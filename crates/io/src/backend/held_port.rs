@@ -3,7 +3,7 @@
 
 use super::shared_socket::SharedSocket;
 use crate::{Error, Group, RxConfig};
-use mpps_os::bpf::classic::{self, ClassicInstruction};
+use mpps_os::bpf::classic::{self, NOTHING};
 use mpps_os::netlink::{address, link};
 use mpps_os::socket::UdpSocket;
 use std::io;
@@ -40,15 +40,6 @@ pub(super) struct Interface {
     pub(super) index: u32,
     pub(super) name: String,
 }
-
-/// Classic BPF that lets nothing in: `BPF_RET | BPF_K` of 0 (include/uapi/linux/bpf_common.h; what
-/// it keeps no byte of is dropped and counted, sk_filter_trim_cap in net/core/filter.c).
-pub(super) const NOTHING: [ClassicInstruction; 1] = [ClassicInstruction {
-    code: 0x06,
-    jump_true: 0,
-    jump_false: 0,
-    constant: 0,
-}];
 
 impl HeldPort {
     /// Binds the port if nobody has it. At an address that is not this host's no socket can.

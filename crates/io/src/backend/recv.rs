@@ -18,7 +18,7 @@ use std::sync::Arc;
 pub(super) const BACKEND: Backend = Backend {
     name: "recv",
     summary: "one datagram a call from an ordinary socket, the yardstick",
-    needs: "any Linux",
+    needs: "Linux 5.10",
     layer: Layer::Payload,
     takes_nic: false,
     in_process: false,

@@ -10,7 +10,7 @@ use super::recv::SocketRx;
 pub(super) const BACKEND: Backend = Backend {
     name: "recvmmsg",
     summary: "many datagrams a call from an ordinary socket",
-    needs: "Linux 2.6.33",
+    needs: "Linux 5.10",
     layer: Layer::Payload,
     takes_nic: false,
     in_process: false,

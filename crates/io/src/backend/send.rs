@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 pub(super) const BACKEND: Backend = Backend {
     name: "send",
     summary: "one datagram a call to an ordinary socket, the yardstick",
-    needs: "any Linux",
+    needs: "Linux 5.10",
     layer: Layer::Payload,
     takes_nic: false,
     in_process: false,

@@ -9,7 +9,7 @@ use mpps_os::messages::SendMessages;
 pub(super) const BACKEND: Backend = Backend {
     name: "sendmmsg",
     summary: "many datagrams a call to an ordinary socket, trains with --gso",
-    needs: "Linux 3.0",
+    needs: "Linux 5.10",
     layer: Layer::Payload,
     takes_nic: false,
     in_process: false,

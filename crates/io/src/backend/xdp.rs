@@ -6,12 +6,14 @@ mod program;
 
 use super::{Backend, Layer, Support};
 use crate::wire::{self, Template};
+use crate::xdp_switch::XdpSwitch;
 use crate::{
     Error, Frames, LinkPath, Mode, STAMP_BYTES, Sent, Stamp, Tx, TxCaps, TxConfig, TxCounters,
 };
 use mpps_os::bpf::asm::{Assembler, Helper, R0};
 use mpps_os::bpf::{ArrayMap, DeviceMap, Link, LiveFrames, Program, ProgramKind, XdpAttach};
 use mpps_os::clock;
+use mpps_os::ethtool;
 use mpps_os::namespace::NetNamespace;
 use mpps_os::netlink::netdev;
 use program::{Allowance, Clock, Counts, Pace, Recipe};
@@ -69,6 +71,8 @@ const NUMBER_WAIT: Duration = Duration::from_millis(5);
 /// Of include/uapi/asm-generic/errno-base.h.
 const ENODEV: i32 = 19;
 const ENOSPC: i32 = 28;
+/// Of include/uapi/asm-generic/errno.h.
+const EOPNOTSUPP: i32 = 95;
 
 /// The loopback interface of every namespace (`LOOPBACK_IFINDEX`, include/net/flow.h).
 const LOOPBACK_INDEX: u32 = 1;
@@ -114,7 +118,7 @@ fn open_tx(config: &TxConfig) -> Result<Box<dyn Tx>, Error> {
             ),
         });
     }
-    check_transmits(&path)?;
+    let switch = transmitting(&path)?;
     let devices = DeviceMap::create("mpps_devices", 1)?;
     devices.set(0, path.interface_index)?;
     let batch = config.batch.min(BATCH_MAX);
@@ -133,8 +137,11 @@ fn open_tx(config: &TxConfig) -> Result<Box<dyn Tx>, Error> {
         send_buffer_bytes: None,
         template: true,
         mode: Mode::new(format!(
-            "kernel generator on {}, {batch} frames at a time",
-            path.interface
+            "kernel generator on {}, {batch} frames at a time{}",
+            path.interface,
+            switch
+                .as_ref()
+                .map_or_else(String::new, |switch| format!(", {switch}"))
         )),
     };
     let mut tx = XdpTx {
@@ -152,29 +159,50 @@ fn open_tx(config: &TxConfig) -> Result<Box<dyn Tx>, Error> {
         last: Instant::now(),
         counters: TxCounters::default(),
         caps,
+        _switch: switch,
     };
     // Whatever the verifier has to say, it says it now.
     tx.prepare()?;
     Ok(Box::new(tx))
 }
 
-/// Refuses an interface that would let generated frames vanish without a word.
-fn check_transmits(path: &LinkPath) -> Result<(), Error> {
+/// Makes the interface transmit generated frames, or refuses it: they would vanish without a word.
+/// Most drivers have to be switched on. A veth is not among them, since its other end decides.
+fn transmitting(path: &LinkPath) -> Result<Option<XdpSwitch>, Error> {
     // Before Linux 6.3 nobody can tell.
-    let Ok(Some(features)) = netdev::xdp_features(path.interface_index) else {
-        return Ok(());
+    let transmits = || -> Option<bool> {
+        let features = netdev::xdp_features(path.interface_index).ok().flatten()?;
+        Some(features.names().contains(&"ndo-xmit"))
     };
-    if features.names().contains(&"ndo-xmit") {
-        return Ok(());
-    }
-    Err(Error::Invalid {
+    let refused = |why: String| Error::Invalid {
         option: "--interface",
         value: path.interface.clone(),
-        why: "it does not transmit XDP frames now. A veth does once its other end has GRO on \
-              (`ethtool -K PEER gro on`) or an XDP program; other drivers do by themselves, or \
-              never"
-            .to_owned(),
-    })
+        why,
+    };
+    let is_veth = ethtool::driver(&path.interface).is_ok_and(|driver| driver.name == "veth");
+    match transmits() {
+        Some(true) => return Ok(None),
+        None if is_veth => return Ok(None),
+        Some(false) if is_veth => {
+            let why = "it does not transmit XDP frames now. A veth does once its other end has GRO \
+                       on (`ethtool -K PEER gro on`) or an XDP program";
+            return Err(refused(why.to_owned()));
+        }
+        _ => {}
+    }
+    let switch = XdpSwitch::on(path.interface_index).map_err(|error| match error {
+        Error::Kernel(error) if error.errno() == Some(EOPNOTSUPP) => refused(format!(
+            "its driver transmits no XDP frames without an XDP program, and takes none: {error}; \
+             send by sendmmsg or af_xdp"
+        )),
+        error => error,
+    })?;
+    if transmits() == Some(false) {
+        let why = "its driver transmits no XDP frames, not even with an XDP program attached; send \
+                   by sendmmsg or af_xdp";
+        return Err(refused(why.to_owned()));
+    }
+    Ok(Some(switch))
 }
 
 /// A sender whose datagrams come into being in the kernel.
@@ -198,6 +226,8 @@ struct XdpTx {
     last: Instant,
     counters: TxCounters,
     caps: TxCaps,
+    /// What the driver needs, for as long as it is sent.
+    _switch: Option<XdpSwitch>,
 }
 
 /// A loaded program, ready to be run often.

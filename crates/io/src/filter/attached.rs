@@ -2,10 +2,7 @@
 
 use super::{FlowCounters, FlowFilter};
 use crate::{Attach, Error};
-use mpps_os::bpf::{
-    Link, PerCpuMapKind, Program, ProgramKind, XDP_HAS_FRAGMENTS, XdpAttach, XskMap,
-};
-use std::io;
+use mpps_os::bpf::{Link, PerCpuMapKind, Program, XdpAttach, XskMap};
 use std::os::fd::{AsFd, BorrowedFd};
 
 /// An XDP program that gives AF_XDP sockets the frames of a filter, for all queues of an interface.
@@ -51,7 +48,9 @@ impl FlowProgram {
     ) -> Result<Self, Error> {
         let sockets = XskMap::create("mpps_sockets", queues)?;
         let counters = FlowCounters::create(PerCpuMapKind::Array, "mpps_counts", 1)?;
-        let (program, fragments) = load(filter, &sockets, &counters)?;
+        let (program, fragments) = Program::load_xdp("mpps_flow", |fragments| {
+            filter.redirect(sockets.as_fd(), counters.as_fd(), fragments)
+        })?;
         let (link, attached) = match attach {
             None => Link::xdp_native_or_generic(&program, interface_index)?,
             Some(Attach::Native) => xdp(&program, interface_index, XdpAttach::Native)?,
@@ -109,25 +108,6 @@ impl FlowProgram {
             counts.other += other;
         }
         Ok(counts)
-    }
-}
-
-/// Loads the program for frames of any length, or where the kernel has none for those of one buffer.
-fn load(
-    filter: &FlowFilter,
-    sockets: &XskMap,
-    counters: &FlowCounters,
-) -> Result<(Program, bool), mpps_os::Error> {
-    let load = |fragments, flags| {
-        let instructions = filter.redirect(sockets.as_fd(), counters.as_fd(), fragments)?;
-        Program::load_with_flags(ProgramKind::Xdp, "mpps_flow", &instructions, flags)
-    };
-    match load(true, XDP_HAS_FRAGMENTS) {
-        // The flag and the helper are of Linux 5.18. The verifier has no other word for "unknown".
-        Err(error) if error.source.kind() == io::ErrorKind::InvalidInput => {
-            Ok((load(false, 0)?, false))
-        }
-        program => Ok((program?, true)),
     }
 }
 

@@ -30,7 +30,7 @@ pub(crate) fn valid_frame() -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
-/// An IPv4 header of so many words.
+/// An IPv4 header of so many words; with four, a datagram would follow where the address has to be.
 pub(crate) fn frame_v4(words: u8, payload: &[u8]) -> Vec<u8> {
     let mut frame = ethernet(0x0800);
     let header = usize::from(words) * 4;

@@ -1,20 +1,11 @@
 //! Building frames: the headers of one sender, ready but for what differs from frame to frame.
 
+use super::{ETHERNET_BYTES, ETHERNET_IPV4, ETHERNET_IPV6, IPV4_BYTES, IPV6_BYTES, UDP, UDP_BYTES};
 use std::net::{IpAddr, SocketAddr};
 
-/// Two hardware addresses and the type of what follows (IEEE 802.3, "Ethernet II").
-const ETHERNET_BYTES: usize = 14;
-/// An IPv4 header without options (RFC 791).
-const IPV4_BYTES: usize = 20;
-/// An IPv6 header (RFC 8200).
-const IPV6_BYTES: usize = 40;
-/// A UDP header (RFC 768).
-const UDP_BYTES: usize = 8;
-/// All of them, in the longer case.
+/// All headers, in the longer case.
 const HEADER_BYTES_MAX: usize = ETHERNET_BYTES + IPV6_BYTES + UDP_BYTES;
 
-/// The protocol number of UDP (RFC 768).
-const UDP: u8 = 17;
 /// What Linux sends with (`net.ipv4.ip_default_ttl`, `net.ipv6.conf.*.hop_limit`).
 const HOPS: u8 = 64;
 /// The "do not fragment" bit, as Linux sets it on unfragmented datagrams (`IP_PMTUDISC_WANT`).
@@ -64,7 +55,7 @@ impl Template {
                 ip[16..20].copy_from_slice(&target.octets());
                 let check = !sum(&ip[..IPV4_BYTES]);
                 ip[10..12].copy_from_slice(&check.to_be_bytes());
-                (0x0800_u16, IPV4_BYTES, 12..20)
+                (ETHERNET_IPV4, IPV4_BYTES, 12..20)
             }
             (source, target) => {
                 ip[0] = 0x60;
@@ -73,7 +64,7 @@ impl Template {
                 ip[7] = HOPS;
                 ip[8..24].copy_from_slice(&v6_octets(source));
                 ip[24..40].copy_from_slice(&v6_octets(target));
-                (0x86dd, IPV6_BYTES, 8..40)
+                (ETHERNET_IPV6, IPV6_BYTES, 8..40)
             }
         };
         let addresses_sum = sum(&ip[addresses]);
@@ -208,6 +199,7 @@ mod tests {
         template.write(&mut frame, flow, payload);
         assert_eq!(frame[template.frame_bytes()..], [0xaa; 3]);
         frame.truncate(template.frame_bytes());
+        assert_eq!(template.header_bytes(), frame.len() - payload.len());
         let sliced = SlicedPacket::from_ethernet(&frame).unwrap();
         let Some(etherparse::LinkSlice::Ethernet2(link)) = &sliced.link else {
             panic!("no Ethernet header");
@@ -281,10 +273,9 @@ mod tests {
         ) {
             let template = Template::new(SOURCE_MAC, TARGET_MAC, source, target, payload.len());
             check(&template, flow, source, target, &payload);
-            prop_assert_eq!(
-                template.check(template.source_port(flow), sum(&payload)),
-                template.check(0, fold(u64::from(sum(&payload)) + u64::from(template.source_port(flow)))),
-            );
+            let (port, payload) = (template.source_port(flow), sum(&payload));
+            let check = !fold(u64::from(template.sum_without_port(payload)) + u64::from(port));
+            prop_assert_eq!(template.check(port, payload), if check == 0 { 0xffff } else { check });
         }
     }
 

@@ -91,3 +91,25 @@ proptest! {
         prop_assert_eq!(datagram(&frame).map(|read| read.payload), Some(&payload[..]));
     }
 }
+
+/// Every bit of the headers matters as another parser says, so that it does not depend on luck.
+#[test]
+fn a_frame_with_one_wrong_bit_is_read_as_by_another_parser() {
+    let payload = [7; 6];
+    for frame in [
+        frames::frame_v4(5, &payload),
+        frames::frame_v4(15, &payload),
+        frames::frame_v6(&[], 17, &payload),
+    ] {
+        assert_eq!(
+            datagram(&frame).map(|datagram| datagram.payload),
+            Some(&payload[..])
+        );
+        for bit in 0..frame.len() * 8 {
+            let mut damaged = frame.clone();
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(datagram(&damaged), oracle(&damaged), "bit {bit}");
+        }
+    }
+    assert_eq!(datagram(&frames::frame_v4(4, &payload)), None);
+}

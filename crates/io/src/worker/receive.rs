@@ -1,6 +1,6 @@
 //! The receiving worker.
 
-use super::{Published, Running, Stop, scheduled, spawn_all};
+use super::{Held, Published, Running, Stop, scheduled, spawn_all};
 use crate::{FlowTable, Layer, Rx, RxCaps, RxCounters, RxDrop, Stamp, Wait, wire};
 use mpps_os::{clock, sched};
 use std::io;
@@ -82,7 +82,7 @@ pub struct RxWorker {
 }
 
 /// What a receiver did from start to end.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct RxReport {
     /// What came, and what its socket dropped.
     pub counters: RxCounters,
@@ -92,7 +92,8 @@ pub struct RxReport {
     pub queued: u64,
     /// `CLOCK_MONOTONIC` in nanoseconds of the first datagram; 0 if none came.
     pub first_ns: u64,
-    /// The same of the last; good to the kernel's tick (1 to 10 ms) at low rates.
+    /// The same of the last that was no end marker of a stamped sender; good to the kernel's tick (1
+    /// to 10 ms) at low rates.
     pub last_ns: u64,
     /// CPU time that the thread used, in nanoseconds, by the scheduler.
     pub cpu_ns: u64,
@@ -167,7 +168,16 @@ impl RxWorker {
     /// # Panics
     /// If the worker panicked, with its panic.
     pub fn join(self) -> RxReport {
-        self.running.join()
+        self.join_open().0
+    }
+
+    /// The same, with the receiver still open: what it has attached to a card goes when it closes, and some
+    /// drivers then forget their counters.
+    ///
+    /// # Panics
+    /// As [`RxWorker::join`].
+    pub fn join_open(self) -> (RxReport, Held) {
+        self.running.join_open()
     }
 }
 
@@ -216,7 +226,7 @@ impl Receiving {
         }
     }
 
-    fn run(mut self) -> RxReport {
+    fn run(mut self) -> (RxReport, Box<dyn Rx>) {
         let before = scheduled();
         while !self.task.stop.is_stopped() {
             match self.step(self.task.wait) {
@@ -241,7 +251,7 @@ impl Receiving {
         self.report.counters = self.task.rx.counters();
         self.report.drops = self.task.rx.drops();
         self.live.dropped.set(self.report.counters.dropped);
-        self.report
+        (self.report, self.task.rx)
     }
 
     /// One receive; answers how many datagrams came.
@@ -267,7 +277,8 @@ impl Receiving {
             self.report.first_ns = now;
             live.first_ns.set(now);
         }
-        self.report.last_ns = self.report.last_ns.max(now);
+        let last_ns = self.report.last_ns.max(self.report.first_ns);
+        self.report.last_ns = last_ns.max(now);
         live.datagrams.set(live.datagrams.read() + datagrams);
         live.wire_bytes
             .set(live.wire_bytes.read() + batch.wire_bytes());
@@ -279,9 +290,14 @@ impl Receiving {
         }
         if self.stamped && self.task.inspect != Inspect::Never {
             let now_ns = Stamp::now_ns();
+            let flows = &mut self.report.flows;
+            let markers = flows.end_markers();
             for packet in batch.packets() {
-                let payload = payload(self.layer, packet.data);
-                self.report.flows.record(payload, now_ns);
+                flows.record(payload(self.layer, packet.data), now_ns);
+            }
+            // Markers follow the traffic by tens of milliseconds, and are not part of it.
+            if flows.end_markers() - markers == datagrams {
+                self.report.last_ns = last_ns;
             }
         }
         Ok(datagrams)

@@ -1,6 +1,6 @@
 //! The sending worker.
 
-use super::{Published, Running, Stop, scheduled, spawn_all};
+use super::{Held, Published, Running, Stop, scheduled, spawn_all};
 use crate::{Pacer, Refusals, Stamp, StampKind, Tx, TxCaps};
 use mpps_os::clock;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -74,8 +74,12 @@ pub struct TxReport {
     pub run: u8,
     /// Datagrams offered by each flow, refused ones included.
     pub flows: Vec<u64>,
-    /// End markers that the kernel took; they are in none of the other counts.
+    /// End markers handed to the kernel, refused ones included; they are in none of the counts
+    /// above.
     pub end_markers: u64,
+    /// What the kernel refused while they were sent, by `errno`: markers, and of a sender whose
+    /// frames wait in a ring also frames that were counted as accepted.
+    pub end_refused: Refusals,
     /// System calls.
     pub calls: u64,
     /// Calls that found the send buffer full for 5 ms.
@@ -151,7 +155,16 @@ impl TxWorker {
     /// # Panics
     /// If the worker panicked, with its panic.
     pub fn join(self) -> TxReport {
-        self.running.join()
+        self.join_open().0
+    }
+
+    /// The same, with the sender still open: what it has attached to a card goes when it closes, and some
+    /// drivers then forget their counters.
+    ///
+    /// # Panics
+    /// As [`TxWorker::join`].
+    pub fn join_open(self) -> (TxReport, Held) {
+        self.running.join_open()
     }
 }
 
@@ -188,21 +201,28 @@ impl Sending {
         }
     }
 
-    fn run(mut self) -> TxReport {
+    fn run(mut self) -> (TxReport, Box<dyn Tx>) {
         let before = scheduled();
         let first_ns = clock::monotonic_ns();
         let error = self.send_all(first_ns).err();
         let last_ns = clock::monotonic_ns();
-        // The markers go through the same counters, so these are read before.
+        // The markers go through the same counters, so these are read before and after.
         let counters = self.task.tx.counters().clone();
         let end_markers = if error.is_none() { self.mark_end() } else { 0 };
+        let mut end_refused = self.task.tx.counters().refused.clone();
+        end_refused.retain(|errno, count| {
+            *count -= counters.refused.get(errno).copied().unwrap_or(0);
+            *count > 0
+        });
+        self.task.tx.flush();
         let after = scheduled();
-        TxReport {
+        let report = TxReport {
             accepted: counters.accepted,
             refused: counters.refused,
             run: self.run,
             flows: self.sequences,
             end_markers,
+            end_refused,
             calls: counters.calls,
             blocked: counters.blocked,
             first_ns,
@@ -210,7 +230,8 @@ impl Sending {
             cpu_ns: after.run_ns.saturating_sub(before.run_ns),
             cpu_wait_ns: after.wait_ns.saturating_sub(before.wait_ns),
             error,
-        }
+        };
+        (report, self.task.tx)
     }
 
     /// Sends batch after batch, each of the next flow, until the end.
@@ -280,12 +301,12 @@ impl Sending {
         Ok(())
     }
 
-    /// Tells the receiver how much each flow offered; answers how many markers the kernel took.
+    /// Tells the receiver how much each flow offered; answers how many markers were handed over.
     fn mark_end(&mut self) -> u64 {
         let (Some(sender), true) = (self.task.stamp, self.task.end_markers) else {
             return 0;
         };
-        let mut taken = 0;
+        let mut handed_over = 0;
         for _ in 0..END_MARKERS {
             thread::sleep(END_MARKER_GAP);
             for flow in 0..self.sequences.len() {
@@ -304,13 +325,13 @@ impl Sending {
                 // A marker that is refused is like one that is lost; the next may get through. But
                 // where there is no room at all, thousands of flows would wait one after another.
                 let sent = self.task.tx.send(flow, 1).unwrap_or_default();
-                taken += sent.accepted;
+                handed_over += sent.offered();
                 if sent.offered() == 0 {
                     break;
                 }
             }
         }
-        taken
+        handed_over
     }
 }
 

@@ -1,6 +1,6 @@
 //! What a sender counts is what its kernel counts, in a network namespace where nobody else sends.
 
-use crate::skipped;
+use crate::trial;
 use libtest_mimic::Trial;
 use mpps_io::{BACKENDS, Backend, Layer, Tx, TxConfig};
 use mpps_os::capability;
@@ -48,14 +48,16 @@ pub(crate) fn trials(namespaces: &Result<(), String>) -> Vec<Trial> {
         .filter(|(row, (_, option, _))| option.is_empty() || row.tx_options.contains(option))
         .map(|(row, (name, _, run))| {
             let name = format!("{}::{name}", row.name);
-            match namespaces {
-                Err(why) => skipped(name, why.clone()),
-                Ok(()) => Trial::test(name, move || {
+            let obstacle = namespaces.clone().err();
+            trial::new(
+                name,
+                || obstacle,
+                move || {
                     let namespace = NetNamespace::new()?;
                     namespace.run(|| run(row))?;
                     Ok(())
-                }),
-            }
+                },
+            )
         })
         .collect()
 }

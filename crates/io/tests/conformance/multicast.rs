@@ -3,7 +3,7 @@
 
 use crate::pair::{Pair, send_numbers};
 use crate::place::Version;
-use crate::skipped;
+use crate::trial;
 use libtest_mimic::Trial;
 use mpps_io::{Group, Rx, RxConfig, Tx, TxConfig, Wait};
 use mpps_lab::{Lab, LabConfig};
@@ -23,13 +23,15 @@ pub(crate) fn trials(pairs: &[Pair], namespaces: &Result<(), String>) -> Vec<Tri
             *pair,
             format!("{pair}::every_member_of_a_group_gets_a_copy"),
         );
-        match namespaces {
-            Err(why) => skipped(name, why.clone()),
-            Ok(()) => Trial::test(name, move || {
+        let obstacle = namespaces.clone().err();
+        trial::new(
+            name,
+            || obstacle,
+            move || {
                 every_member_of_a_group_gets_a_copy(&pair, &Lab::new(&LabConfig::default())?);
                 Ok(())
-            }),
-        }
+            },
+        )
     })
     .collect()
 }

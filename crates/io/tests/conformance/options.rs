@@ -2,9 +2,8 @@
 
 use crate::pair::{Pair, open_descriptors};
 use crate::place::Version;
-use crate::{is_built, place_of, skipped};
+use crate::{is_built, obstacle, place_of, trial};
 use libtest_mimic::Trial;
-use mpps_io::backend::Support;
 use mpps_io::{
     Attach, BACKENDS, Backend, CopyMode, Error, Fanout, Group, RingConfig, RxConfig, TxConfig,
 };
@@ -60,7 +59,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         ),
         ("no_row_takes_nonsense", no_row_takes_nonsense),
     ];
-    let trial = |(name, test): (&str, fn())| {
+    let of_all = |(name, test): (&str, fn())| {
         Trial::test(name, move || {
             test();
             Ok(())
@@ -82,7 +81,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         let tests = tests.into_iter().filter(|(_, able, _)| *able);
         tests.map(|(name, _, test)| of_row(row, name, test))
     });
-    tests.into_iter().map(trial).chain(of_rows).collect()
+    tests.into_iter().map(of_all).chain(of_rows).collect()
 }
 
 /// A test of one row where it can be opened, unless this machine cannot run it.
@@ -93,16 +92,14 @@ fn of_row(row: &'static Backend, name: &str, test: fn(&Pair)) -> Trial {
         place: place_of(row, row, Version::V4),
     };
     let name = format!("{}::{name}", row.name);
-    if let Support::No { why, .. } = (row.probe)() {
-        return skipped(name, why);
-    }
-    match pair.place.obstacle() {
-        Some(why) => skipped(name, why),
-        None => Trial::test(name, move || {
+    trial::new(
+        name,
+        move || obstacle(&pair),
+        move || {
             test(&pair);
             Ok(())
-        }),
-    }
+        },
+    )
 }
 
 fn the_lists_of_this_suite_are_of_rows() {

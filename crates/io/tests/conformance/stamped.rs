@@ -55,7 +55,7 @@ fn stamped_traffic_is_accounted_for(pair: &Pair) {
 
 /// A receiver that is too slow by design: it gets a CPU's worth of traffic through a small buffer.
 fn stamped_overload_is_accounted_for(pair: &Pair) {
-    const DATAGRAMS: u64 = 200_000;
+    const DATAGRAMS: u64 = 50_000;
     let mut config = pair.small_rx_config();
     config.batch = 1;
     let before = pair.place.lost_on_link();

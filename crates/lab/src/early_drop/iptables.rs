@@ -1,21 +1,20 @@
-//! A rule of legacy iptables in the table `raw`, one for each version of IP.
+//! A rule of legacy iptables in the table `raw`, for IPv4.
 
 use super::{Rule, command};
 use crate::{Error, Host};
 
-/// The programs for the two versions of IP (iptables-legacy of iptables(8)).
-const PROGRAM_V4: &str = "iptables-legacy";
-const PROGRAM_V6: &str = "ip6tables-legacy";
+/// The program (iptables-legacy of iptables(8)).
+const PROGRAM: &str = "iptables-legacy";
 /// Wait for whoever else changes rules, for so many seconds (`-w` of iptables(8)): the lock is the
 /// machine's and not the host's.
 const LOCK_SECONDS: &str = "5";
 
-/// The rules, and the programs that still have to remove theirs.
+/// The rule.
 #[derive(Debug)]
 pub(super) struct RawRule<'lab> {
     host: &'lab Host,
     port: u16,
-    programs: Vec<&'static str>,
+    installed: bool,
 }
 
 impl<'lab> RawRule<'lab> {
@@ -23,53 +22,37 @@ impl<'lab> RawRule<'lab> {
         let mut rule = Self {
             host,
             port,
-            programs: Vec::new(),
+            installed: false,
         };
-        let versions = [(PROGRAM_V4, true), (PROGRAM_V6, !host.v6().is_empty())];
-        for (program, wanted) in versions {
-            if !wanted {
-                continue;
-            }
-            if let Err(error) = rule.change(program, "-I") {
-                // The error in hand says more than one of cleaning up could.
-                let _ = rule.remove();
-                return Err(error);
-            }
-            rule.programs.push(program);
-        }
+        rule.change("-I")?;
+        rule.installed = true;
         Ok(rule)
     }
 
     /// Inserts (`-I`) or deletes (`-D`) the rule.
-    fn change(&self, program: &str, verb: &str) -> Result<(), Error> {
+    fn change(&self, verb: &str) -> Result<(), Error> {
         let port = self.port.to_string();
         let rule = ["-p", "udp", "--dport", &port, "-j", "DROP"];
         let arguments = ["-w", LOCK_SECONDS, "-t", "raw", verb, "PREROUTING"];
-        command::run(self.host, program, &[&arguments[..], &rule].concat()).map(drop)
+        command::run(self.host, PROGRAM, &[&arguments[..], &rule].concat()).map(drop)
     }
 }
 
 impl Rule for RawRule<'_> {
     fn dropped(&self) -> Result<u64, Error> {
         let arguments = ["-w", LOCK_SECONDS, "-t", "raw", "-v", "-S", "PREROUTING"];
-        let mut dropped = 0;
-        for program in &self.programs {
-            let text = command::run(self.host, program, &arguments)?;
-            dropped += parse_dropped(&text, self.port).ok_or_else(|| Error::Program {
-                command: format!("{program} {}", arguments.join(" ")),
-                why: format!("no rule for port {} in its answer: {text}", self.port),
-            })?;
-        }
-        Ok(dropped)
+        let text = command::run(self.host, PROGRAM, &arguments)?;
+        parse_dropped(&text, self.port).ok_or_else(|| Error::Program {
+            command: format!("{PROGRAM} {}", arguments.join(" ")),
+            why: format!("no rule for port {} in its answer: {text}", self.port),
+        })
     }
 
     fn remove(&mut self) -> Result<(), Error> {
-        // Every one of them is tried, whatever became of the one before.
-        let mut all = Ok(());
-        for program in std::mem::take(&mut self.programs) {
-            all = all.and(self.change(program, "-D"));
+        if !std::mem::take(&mut self.installed) {
+            return Ok(());
         }
-        all
+        self.change("-D")
     }
 }
 

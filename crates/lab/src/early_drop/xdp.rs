@@ -4,8 +4,7 @@ use mpps_os::bpf::asm::{
     Assembler, Condition, Helper, Operation, R0, R1, R2, R3, R4, R5, R10, Size,
 };
 use mpps_os::bpf::{
-    AssemblyError, Instruction, Link, PerCpuMap, PerCpuMapKind, Program, ProgramKind,
-    XDP_HAS_FRAGMENTS, XdpAttach,
+    AssemblyError, Instruction, Link, PerCpuMap, PerCpuMapKind, Program, XdpAttach,
 };
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -64,15 +63,10 @@ pub(super) struct XdpDrop {
 impl XdpDrop {
     pub(super) fn new(host: &Host, reading: Reading) -> Result<Self, Error> {
         let dropped = PerCpuMap::create(PerCpuMapKind::Array, "mpps_dropped", 1)?;
-        let instructions = program(reading, dropped.as_fd()).map_err(mpps_os::Error::from)?;
-        // Without the flag the link would have to give up frames of several buffers, and the
+        // Where the kernel knows no frames of several buffers, the link gives them up, and the
         // sender's end its offloads.
-        let program = Program::load_with_flags(
-            ProgramKind::Xdp,
-            "mpps_early_drop",
-            &instructions,
-            XDP_HAS_FRAGMENTS,
-        )?;
+        let load = |_fragments| program(reading, dropped.as_fd());
+        let (program, _) = Program::load_xdp("mpps_early_drop", load)?;
         let index = host.interface_index();
         let link = host.run(|| Link::xdp(&program, index, XdpAttach::Native))??;
         Ok(Self {

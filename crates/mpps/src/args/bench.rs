@@ -1,6 +1,6 @@
 //! Arguments of `mpps bench`.
 
-use super::GeneratorArg;
+use crate::udp::sender::Generator;
 use crate::value;
 use clap::Args;
 use std::net::SocketAddr;
@@ -33,7 +33,7 @@ pub(crate) struct BenchArgs {
     /// List the paths of this host and end
     #[arg(long)]
     pub(crate) list: bool,
-    /// Offer each path 0.25 to 4 times its peak, queue and application on one CPU
+    /// Offer each path 2 to 100 % of what the sender can, queue and application on one CPU
     #[arg(long, conflicts_with = "sender")]
     pub(crate) overload: bool,
     /// Early drops of traffic over 1, 2 and 4 receive queues: what is left of a CPU's rate
@@ -52,7 +52,7 @@ pub(crate) struct BenchArgs {
         value_name = "NAME",
         conflicts_with = "sender"
     )]
-    pub(crate) generator: GeneratorArg,
+    pub(crate) generator: Generator,
     /// Measure traffic that HOST sends to --address; prints the command to run there
     #[arg(long, value_name = "HOST", requires = "address")]
     pub(crate) sender: Option<String>,

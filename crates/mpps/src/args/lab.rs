@@ -1,8 +1,9 @@
 //! Arguments of `mpps lab`.
 
-use super::GeneratorArg;
+use crate::udp::sender::Generator;
 use crate::value;
 use clap::{Args, ValueEnum};
+use mpps_lab::Delivery;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,8 +13,8 @@ use std::time::Duration;
 #[command(
     after_help = "Everything happens inside two network namespaces that vanish with the \
     program: no interface, sysctl or socket of this machine is touched, but for one sysctl by \
-    --skb-defer. Exit status: 0 every \
-    ledger balances, 1 one does not, 2 it could not be done, 130 interrupted."
+    --skb-defer. Exit status: 0 every ledger balances, 1 one does not (of tcp also: a kernel's count \
+    contradicts one), 2 it could not be done, 130 interrupted."
 )]
 pub(crate) struct LabArgs {
     /// Which ladder
@@ -23,9 +24,9 @@ pub(crate) struct LabArgs {
     /// comparison
     #[arg(long, conflicts_with_all = ["seconds", "repeat"])]
     pub(crate) quick: bool,
-    /// Length of each repeat
-    #[arg(long, default_value = "0.7", value_name = "TIME", value_parser = value::seconds)]
-    pub(crate) seconds: Duration,
+    /// Length of each repeat [default: 0.5; tcp: 0.7]
+    #[arg(long, value_name = "TIME", value_parser = value::seconds)]
+    pub(crate) seconds: Option<Duration>,
     /// Repeats per rung, interleaved over the rungs
     #[arg(long, default_value_t = 5, value_name = "N",
           value_parser = clap::value_parser!(u16).range(1..=1000))]
@@ -36,15 +37,16 @@ pub(crate) struct LabArgs {
     /// List the rungs, or the cells of tcp, of this host and end
     #[arg(long)]
     pub(crate) list: bool,
-    /// Who sends: auto begins with sendmmsg, trains of 4, and turns to longer trains and to xdp on a
-    /// rung whose receiver that does not outrun [default: auto; udp only]
+    /// Who sends on every rung: auto is sendmmsg, trains of 4. A rung whose receiver the sender does
+    /// not outrun is run once more by the strongest sender [default: auto; udp only]
     #[arg(long, value_name = "NAME")]
-    pub(crate) generator: Option<GeneratorArg>,
+    pub(crate) generator: Option<Generator>,
     /// Datagrams that sendmmsg hands over as one train, cut before the link; on all rungs, unless
     /// --generator auto is given, too; 1 sends as the article did [default: 4; udp only]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(crate) train: Option<u16>,
-    /// How packets get to the CPU of their receive queue [default: threaded-napi; udp only]
+    /// Who takes packets from their receive queue [default: threaded-napi, and soft-interrupt with two
+    /// CPUs; udp only]
     #[arg(long, value_name = "HOW")]
     pub(crate) delivery: Option<DeliveryArg>,
     /// Connections in flight [default: 256; tcp only]
@@ -104,6 +106,15 @@ impl LabArgs {
         given.map(|(name, _)| *name)
     }
 
+    /// The length of each repeat.
+    pub(crate) fn time(&self) -> Duration {
+        let usual = match self.ladder {
+            Ladder::Udp => Duration::from_millis(500),
+            Ladder::Tcp => Duration::from_millis(700),
+        };
+        self.seconds.unwrap_or(usual)
+    }
+
     /// The data file and the report file.
     pub(crate) fn files(&self) -> (PathBuf, PathBuf) {
         let stem = match self.ladder {
@@ -123,6 +134,19 @@ impl LabArgs {
 pub(crate) enum DeliveryArg {
     /// A kernel thread per receive queue, pinned to its CPU
     ThreadedNapi,
+    /// The sender's CPU, in its soft interrupts
+    SoftInterrupt,
     /// Receive Packet Steering into the backlog of that CPU
     Rps,
+}
+
+impl DeliveryArg {
+    /// The same, as the lab has it.
+    pub(crate) fn delivery(self) -> Delivery {
+        match self {
+            Self::ThreadedNapi => Delivery::ThreadedNapi,
+            Self::SoftInterrupt => Delivery::SoftInterrupt,
+            Self::Rps => Delivery::Rps,
+        }
+    }
 }

@@ -1,7 +1,8 @@
 //! Arguments of `mpps load`.
 
+use super::serve::CloseArg;
 use crate::value;
-use clap::{Args, ValueEnum};
+use clap::Args;
 use mpps_host::CpuList;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -45,7 +46,7 @@ pub(crate) struct LoadArgs {
     pub(crate) source: Vec<IpAddr>,
     /// Who ends a connection, and how; it changes every figure
     #[arg(long, default_value = "server", value_name = "WHO")]
-    pub(crate) close: LoadCloseArg,
+    pub(crate) close: CloseArg,
     /// Threads
     #[arg(short, long, default_value_t = 1, value_name = "N",
           value_parser = clap::value_parser!(u16).range(1..=1024))]
@@ -68,26 +69,4 @@ pub(crate) struct LoadArgs {
     /// Write a report to this file
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,
-}
-
-/// Who ends a load's connections, and how.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum LoadCloseArg {
-    /// The server, if its reply says that it will: TIME_WAIT is the server's
-    Server,
-    /// This side, after the last reply: TIME_WAIT is here
-    Client,
-    /// This side, with a reset: nobody waits
-    Rst,
-}
-
-impl LoadCloseArg {
-    /// The name in the flag and in JSON.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Server => "server",
-            Self::Client => "client",
-            Self::Rst => "rst",
-        }
-    }
 }

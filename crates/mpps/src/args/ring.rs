@@ -1,5 +1,6 @@
 //! Arguments about rings over an interface, which `recv` and `send` share.
 
+use anyhow::{Result, ensure};
 use clap::{Args, ValueEnum};
 use mpps_io::{Attach, CopyMode, Property, RingConfig};
 
@@ -84,6 +85,17 @@ impl RingArgs {
             arguments: words.split_whitespace().map(str::to_owned).collect(),
             ..RingConfig::default()
         }
+    }
+
+    /// Refuses what contradicts itself.
+    pub(crate) fn check(&self) -> Result<()> {
+        let is_generic = self.xdp == Some(AttachArg::Generic);
+        ensure!(
+            !is_generic || !self.require.contains(&RequireArg::Zerocopy),
+            "--require zerocopy: a program of --xdp generic runs after the kernel has copied the packet; \
+             leave one of the two out"
+        );
+        Ok(())
     }
 
     /// What the kernel must have granted.

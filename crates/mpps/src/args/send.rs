@@ -35,7 +35,8 @@ pub(crate) struct SendArgs {
     pub(crate) batch: usize,
     #[command(flatten)]
     pub(crate) ring: RingArgs,
-    /// Hardware address of the next hop [default: the neighbour table's]
+    /// Hardware address of the next hop [default: the neighbour table's, or
+    /// what the neighbour answers]
     #[arg(long, value_name = "MAC", value_parser = value::mac,
           help_heading = "Backends that read or write an interface")]
     pub(crate) target_mac: Option<[u8; 6]>,

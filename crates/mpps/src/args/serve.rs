@@ -103,30 +103,21 @@ pub(crate) struct LimitArgs {
 /// Who ends a connection, and how.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum CloseArg {
-    /// The server, after its reply: TIME_WAIT is the server's
+    /// The server, after a reply that announces it: TIME_WAIT is the server's
     Server,
-    /// The client, after it has read the reply: TIME_WAIT is the client's; it has 5 s
+    /// The client, after it has read the reply: TIME_WAIT is the client's; `mpps serve` gives it 5 s
     Client,
-    /// The server, with a reset: nobody waits
+    /// This side, with a reset: no side keeps a socket in TIME_WAIT
     Rst,
 }
 
 impl CloseArg {
-    /// As the server knows it.
+    /// As the crate knows it.
     pub(crate) fn close(self) -> Close {
         match self {
             Self::Server => Close::Server,
             Self::Client => Close::Client,
             Self::Rst => Close::Rst,
-        }
-    }
-
-    /// The name in the flag and in JSON.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Server => "server",
-            Self::Client => "client",
-            Self::Rst => "rst",
         }
     }
 }

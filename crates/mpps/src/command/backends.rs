@@ -5,11 +5,11 @@ mod interface;
 use super::Outcome;
 use crate::args::BackendsArgs;
 use crate::output::{self, Stream};
-use crate::report::table::{self, Cell, Paint};
 use anyhow::Result;
 use mpps_host::technique::HostFacts;
 use mpps_io::backend::{Backend, Support};
 use mpps_io::{BACKENDS, Layer};
+use mpps_report::{self as report, Block, Column, Table, Terminal, Text};
 use serde::Serialize;
 
 /// The version of the form of `--json`.
@@ -18,7 +18,7 @@ const SCHEMA: &str = "mpps.backends.v1";
 /// Prints one line per row of the table, or per technique of an interface.
 pub(super) fn run(args: &BackendsArgs) -> Result<Outcome> {
     if let Some(name) = &args.interface {
-        interface::run(name, args.json)?;
+        interface::run(name, args)?;
         return Ok(Outcome::Fine);
     }
     let host = HostFacts::gather();
@@ -83,45 +83,39 @@ impl Row {
 }
 
 fn text(rows: &[Row], host: &HostFacts, width: usize, colour: bool) -> String {
-    const HEADINGS: [&str; 4] = ["backend", "direction", "usable", "packets are"];
     let longest = rows.iter().map(|row| row.name.len()).max().unwrap_or(0);
-    let widths = [longest.max(HEADINGS[0].len()), 10, 6, 12];
-    let room = width
-        .saturating_sub(widths.iter().sum::<usize>() + 9)
-        .max(20);
-    let line = |cells: [&str; 4], last: &str, usable: Paint| {
-        let mut cells: Vec<Cell> = cells
-            .iter()
-            .zip(widths)
-            .map(|(text, width)| Cell::left(*text, width))
-            .collect();
-        cells[2].paint = usable;
-        cells.push(Cell::left(last, room));
-        table::row(&cells, colour)
-    };
-    let mut text = line(HEADINGS, "what it is", Paint::Plain);
-    for row in rows {
+    let columns = [
+        Column::words("backend", longest.max(7)),
+        Column::words("direction", 10),
+        Column::words("usable", 6),
+        Column::words("packets are", 12).priority(1),
+        Column::words("what it is", 20).grow(400).priority(1),
+    ];
+    let rows = rows.iter().map(|row| {
         let direction = match (row.receives, row.sends) {
             (true, true) => "recv, send",
             (true, false) => "recv",
             _ => "send",
         };
-        let (usable, paint) = match row.usable {
-            true => ("yes", Paint::Good),
-            false => ("no", Paint::Bad),
-        };
         let summary = match (&row.why, &row.remedy) {
             (Some(why), Some(remedy)) => format!("{} ({why}; {remedy})", row.summary),
             _ => row.summary.to_owned(),
         };
-        text += &line([row.name, direction, usable, row.layer], &summary, paint);
-    }
-    text.push('\n');
-    for fact in facts(host) {
-        text += &table::paragraph(&fact, width, 3, Paint::Plain, colour);
-    }
+        report::Row::new([
+            row.name.into(),
+            direction.into(),
+            Text::new()
+                .flag(row.usable, if row.usable { "yes" } else { "no" })
+                .into(),
+            row.layer.into(),
+            summary.into(),
+        ])
+    });
+    let mut blocks = vec![Block::from(Table::new(columns).rows(rows))];
+    blocks.extend(facts(host).into_iter().map(Block::paragraph));
     let hint = "`mpps backends IF` tells which techniques an interface has";
-    text + &table::paragraph(hint, width, 3, Paint::Faint, colour)
+    blocks.push(Block::Paragraph(Text::new().faint(hint)));
+    Terminal::new(width, colour).blocks(&blocks)
 }
 
 /// The facts of the host, for people.
@@ -138,8 +132,12 @@ fn facts(host: &HostFacts) -> Vec<String> {
         }
     };
     let pages = host.huge_pages;
+    let kernel = match host.without_tcx() {
+        Some(lacking) => format!("kernel: {}; packet_mmap {lacking}", host.kernel),
+        None => format!("kernel: {}", host.kernel),
+    };
     vec![
-        format!("kernel: {}", host.kernel),
+        kernel,
         setting("kernel.io_uring_disabled", host.io_uring_disabled),
         setting(
             "kernel.unprivileged_bpf_disabled",

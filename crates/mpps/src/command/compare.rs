@@ -2,9 +2,10 @@
 
 use super::{Outcome, read};
 use crate::args::CompareArgs;
-use crate::compare::{Input, compare};
+use crate::experiment::ladder::compare::side;
+use crate::experiment::ladder::result::LabResult;
+use crate::measure::compare::compare;
 use crate::output::{self, Stream};
-use crate::result::LabResult;
 use anyhow::{Context, Result};
 use std::path::Path;
 
@@ -12,23 +13,14 @@ use std::path::Path;
 pub(super) fn run(args: &CompareArgs) -> Result<Outcome> {
     let (a, b) = (load(&args.a)?, load(&args.b)?);
     let (a_name, b_name) = (args.a.display().to_string(), args.b.display().to_string());
-    let comparison = compare(
-        Input {
-            file: &a_name,
-            result: &a,
-        },
-        Input {
-            file: &b_name,
-            result: &b,
-        },
-    )?;
+    let comparison = compare(&side(&a_name, &a), &side(&b_name, &b))?;
     if args.json {
         output::line(Stream::Out, &serde_json::to_string_pretty(&comparison)?)?;
     } else {
         let text = comparison.text(output::width(), output::colour());
         output::line(Stream::Out, text.trim_end())?;
     }
-    Ok(if comparison.is_worse() {
+    Ok(if comparison.worse {
         Outcome::Found
     } else {
         Outcome::Fine

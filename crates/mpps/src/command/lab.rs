@@ -1,24 +1,23 @@
 //! `mpps lab`: the ladder on two hosts inside this machine, or a shell on one of them.
 
-pub(super) mod files;
 mod tcp;
 
-use super::{Outcome, command_line, kernel_release};
+use super::Outcome;
 use crate::args::{DeliveryArg, LabArgs, Ladder};
-use crate::ladder::{Bench, Choice, Climb, Layout, Rung, Schedule, Step, rungs};
+use crate::experiment::ladder::run::{Plan, run as run_ladder};
+use crate::experiment::ladder::{Choice, Schedule, Selection, document};
+use crate::measure::session::Session;
 use crate::output::{self, Stream};
-use crate::report::{html, text::Text};
-use crate::result::{LAB_SCHEMA, LabResult};
 use crate::signal::Interrupt;
-use anyhow::{Context, Result, bail, ensure};
-use files::OutputFile;
-use indicatif::{ProgressBar, ProgressStyle};
-use mpps_host::{Fingerprint, Ledger, Topology};
-use mpps_lab::{Delivery, Lab, LabConfig};
-use mpps_os::{capability, namespace};
+use crate::udp::labs::config;
+use crate::udp::roles::Layout;
+use anyhow::{Context, Result, bail};
+use mpps_host::Topology;
+use mpps_lab::{Delivery, Lab};
+use mpps_report::Terminal;
 use std::os::fd::AsRawFd;
 use std::process::Command;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 /// Climbs the ladder, lists it, or opens a shell on the receiver host.
 pub(super) fn run(args: LabArgs) -> Result<Outcome> {
@@ -28,77 +27,32 @@ pub(super) fn run(args: LabArgs) -> Result<Outcome> {
     if args.ladder == Ladder::Tcp {
         return tcp::run(&args);
     }
-    // An ordinary user gets a user namespace of its own, which must happen while there is one
-    // thread: unshare(2), CLONE_NEWUSER.
-    let ordinary = !capability::effective(capability::CAP_SYS_ADMIN)
-        || !capability::effective(capability::CAP_NET_ADMIN);
     let choice = Choice::new(args.generator, args.train)?;
-    let layout = Layout::new(Topology::read()?);
-    let chosen = choose(rungs(&layout, choice.first), &args.only)?;
+    let asked = args.delivery.map(DeliveryArg::delivery);
+    let topology = Topology::read()?;
     if args.list {
-        return list(&chosen);
+        let layout = Layout::new(topology, asked);
+        return list(&Selection::new(&layout, choice.first, &args.only)?);
     }
-    if ordinary {
-        namespace::become_root_in_user_namespace().context(
-            "an ordinary user needs user namespaces for the lab (sysctl user.max_user_namespaces, \
-             kernel.unprivileged_userns_clone or AppArmor may forbid them); run as root",
-        )?;
-    }
+    crate::machine::become_able()?;
     if args.shell || !args.command.is_empty() {
+        // Whoever sends there is on no CPU of the layout.
+        let layout = Layout::new(topology, asked.or(Some(Delivery::ThreadedNapi)));
         return visit(&args, &layout);
     }
-    climb(&args, layout, choice)
+    climb(&args, Layout::new(topology, asked), choice)
 }
 
-/// The rungs that `--only` names: `4` means 4a to 4d.
-fn choose(rungs: Vec<Rung>, only: &[String]) -> Result<Vec<Rung>> {
-    let names = |rung: &Rung, wanted: &str| {
-        let wanted = wanted.trim();
-        let number = rung
-            .number
-            .trim_end_matches(|c: char| c.is_ascii_alphabetic());
-        rung.number == wanted || number == wanted
-    };
-    for wanted in only {
-        ensure!(
-            rungs.iter().any(|rung| names(rung, wanted)),
-            "--only {wanted}: no such rung; `mpps lab --list` names them"
-        );
-    }
-    let keep = |rung: &Rung| only.is_empty() || only.iter().any(|wanted| names(rung, wanted));
-    Ok(rungs.into_iter().filter(keep).collect())
-}
-
-fn list(rungs: &[Rung]) -> Result<Outcome> {
-    for rung in rungs {
-        let (number, name) = (&rung.number, &rung.name);
-        let rest = match &rung.skipped {
-            Some(reason) => format!("skipped: {reason}"),
-            None => rung.lesson.to_owned(),
-        };
-        output::line(Stream::Out, &format!("{number:>3}  {name:<32} {rest}"))?;
+fn list(chosen: &Selection) -> Result<Outcome> {
+    for line in chosen.lines() {
+        output::line(Stream::Out, &line)?;
     }
     Ok(Outcome::Fine)
 }
 
-fn config(args: &LabArgs, layout: &Layout) -> LabConfig {
-    LabConfig {
-        queue_cpus: layout.queues.clone(),
-        delivery: delivery(args),
-        ..LabConfig::default()
-    }
-}
-
-fn delivery(args: &LabArgs) -> Delivery {
-    match args.delivery {
-        None | Some(DeliveryArg::ThreadedNapi) => Delivery::ThreadedNapi,
-        Some(DeliveryArg::Rps) => Delivery::Rps,
-    }
-}
-
 /// Runs a shell or a command on the receiver host, and ends with its status.
 fn visit(args: &LabArgs, layout: &Layout) -> Result<Outcome> {
-    let lab = Lab::new(&config(args, layout))?;
+    let lab = Lab::new(&config(layout))?;
     let (sender, receiver) = (lab.sender(), lab.receiver());
     let mut command = match args.command.split_first() {
         Some((program, rest)) => {
@@ -162,74 +116,37 @@ fn visit(args: &LabArgs, layout: &Layout) -> Result<Outcome> {
     ))
 }
 
-/// The data file and the report file, tried before anything is measured.
-fn output_files(args: &LabArgs) -> Result<(OutputFile, OutputFile)> {
-    let (json, html) = args.files();
-    ensure!(json != html, "--json and --html name the same file");
-    Ok((OutputFile::try_out(&json)?, OutputFile::try_out(&html)?))
-}
-
-/// Measures, reports as far as it came, and says whether every ledger balances.
-fn climb(args: &LabArgs, mut layout: Layout, mut choice: Choice) -> Result<Outcome> {
+/// Climbs, prints each rung when it is known, and says whether every ledger balances.
+fn climb(args: &LabArgs, layout: Layout, mut choice: Choice) -> Result<Outcome> {
     choice.probe()?;
-    let (json, page) = output_files(args)?;
-    let interrupt = Interrupt::listen()?;
-    let started = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
-    let lab = Lab::new(&config(args, &layout))?;
-    layout.is_placed = lab.queue_cpu(0).is_some();
-    let layout = &layout;
-    let chosen = choose(rungs(layout, choice.first), &args.only)?;
-    let sender = choice.sentence();
-    let fingerprint = fingerprint(&lab)?;
-    let bench = Bench {
-        lab: &lab,
+    let (json, page) = args.files();
+    let mut session = Session::begin(&json, &page, Interrupt::listen()?)?;
+    session.quick = args.quick;
+    let plan = Plan {
         layout,
-        delivery: delivery(args),
-        interrupt: &interrupt,
+        choice,
+        only: &args.only,
+        schedule: schedule(args),
     };
-    let mut climb = Climb::new(bench, schedule(args), choice, chosen);
-    let bar = progress(climb.steps());
-    let climbed = climb.climb(|rung, step| {
-        if step == Step::Trial {
-            bar.inc_length(1);
+    let terminal = Terminal::new(output::width(), output::colour());
+    let print = |text: String| output::line(Stream::Out, text.trim_end());
+    let columns = document::columns();
+    // Who reads no more ends the printing, and not the measurement.
+    let mut printed = Ok(());
+    let result = run_ladder(&plan, &session, |result, rung| {
+        let text = match rung {
+            None => terminal.blocks(&document::head(result)) + &terminal.head(&columns),
+            Some(rung) => terminal.row(&columns, &document::row(rung)),
+        };
+        if printed.is_ok() {
+            printed = print(text);
         }
-        bar.set_message(format!("rung {} {}", rung.number, rung.name));
-        bar.inc(1);
-    });
-    bar.finish_and_clear();
-    let complete = climbed?;
-    let mut notes = lab.notes().to_vec();
-    notes.append(&mut climb.notes);
-    let drop_probe_ns = climb.drop_probe_ns;
-    let result = LabResult {
-        schema: LAB_SCHEMA.to_owned(),
-        fingerprint,
-        command: command_line(),
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        started,
-        quick: args.quick,
-        complete,
-        placement: format!(
-            "two hosts on this machine   {}",
-            layout.sentence(&kernel_release())
-        ),
-        delivery: match args.delivery {
-            _ if lab.queue_cpu(0).is_none() => "no CPU of their own (unplaced)".to_owned(),
-            None | Some(DeliveryArg::ThreadedNapi) => "threaded NAPI".to_owned(),
-            Some(DeliveryArg::Rps) => "RPS".to_owned(),
-        },
-        sender: Some(sender),
-        notes,
-        drop_probe_ns,
-        rungs: climb.results(),
-    };
-    drop(lab);
-    report(&result, json, page)?;
-    Ok(match (complete, balances(&result)) {
-        (false, _) => Outcome::Interrupted,
-        (true, false) => Outcome::Found,
-        (true, true) => Outcome::Fine,
-    })
+    })?;
+    let files = session.files();
+    session.write(&result, &document::document(&result, &files))?;
+    printed.and_then(|()| print(terminal.blocks(&document::closing(&result, &files))))?;
+    let balances = document::balanced(&result).is_good();
+    Ok(Outcome::of(result.complete, balances))
 }
 
 fn schedule(args: &LabArgs) -> Schedule {
@@ -242,66 +159,9 @@ fn schedule(args: &LabArgs) -> Schedule {
         };
     }
     Schedule {
-        time: args.seconds,
+        time: args.time(),
         repeats: usize::from(args.repeat),
-        exact_time: args.seconds.min(Duration::from_millis(500)),
+        exact_time: args.time().min(Duration::from_millis(500)),
         probe_cost: (100_000, 3),
     }
-}
-
-/// The machine, with both ends of the link.
-fn fingerprint(lab: &Lab) -> Result<Fingerprint> {
-    let (sender, receiver) = (lab.sender(), lab.receiver());
-    let mut fingerprint = receiver.run(|| Fingerprint::collect(&[receiver.interface()]))??;
-    let other = sender.run(|| Fingerprint::collect(&[sender.interface()]))??;
-    fingerprint.interfaces.extend(other.interfaces);
-    Ok(fingerprint)
-}
-
-/// Draws nothing unless standard error is a terminal.
-pub(super) fn progress(steps: usize) -> ProgressBar {
-    let bar = ProgressBar::new(steps as u64);
-    let template = "{bar:20} {pos}/{len} ends in {eta}  {wide_msg}";
-    bar.set_style(
-        ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()),
-    );
-    bar.enable_steady_tick(Duration::from_millis(200));
-    bar
-}
-
-fn report(result: &LabResult, json: OutputFile, page: OutputFile) -> Result<()> {
-    let text = Text::new(output::width(), output::colour());
-    let files = [
-        ("report", page.path().to_owned()),
-        ("data", json.path().to_owned()),
-    ];
-    let name = json
-        .path()
-        .file_name()
-        .map(|name| name.to_string_lossy().into_owned());
-    let mut data = Vec::new();
-    crate::report::json::write(result, &mut data)?;
-    json.write(&data)?;
-    page.write(html::page(result, name.as_deref()).as_bytes())?;
-    output::line(Stream::Out, text.header(result).trim_end())?;
-    for rung in &result.rungs {
-        output::line(Stream::Out, text.row(rung).trim_end())?;
-    }
-    let files: Vec<_> = files
-        .iter()
-        .map(|(what, path)| (*what, path.as_path()))
-        .collect();
-    Ok(output::line(
-        Stream::Out,
-        text.closing(result, &files).trim_end(),
-    )?)
-}
-
-/// True if no datagram is unaccounted for where the counters are exact.
-fn balances(result: &LabResult) -> bool {
-    let exact = |ledger: &&Ledger| ledger.is_exact();
-    result.rungs.iter().all(|rung| {
-        let mut ledgers = rung.ledger.iter().chain(&rung.sample_ledgers).filter(exact);
-        ledgers.all(|ledger| ledger.unaccounted == 0)
-    })
 }

@@ -2,8 +2,13 @@
 //! the machine.
 #![allow(dead_code, reason = "each test program uses some of it")]
 
+#[path = "../../../os/tests/common/trial.rs"]
+mod trial;
+
+pub(crate) use trial::{run as run_apart, undisturbed};
+
 use jsonschema::Validator;
-use libtest_mimic::{Arguments, Completion, Conclusion, Failed, Trial};
+use libtest_mimic::Trial;
 use mpps_os::capability;
 use mpps_os::namespace::{NetNamespace, become_root_in_user_namespace};
 use mpps_os::netlink::link;
@@ -12,9 +17,8 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
-use std::panic::RefUnwindSafe;
 use std::path::Path;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -33,6 +37,8 @@ pub(crate) enum Need {
     Namespace,
     /// To be root in the initial user namespace.
     Root,
+    /// The same, and a program, which is in this package.
+    RootAnd(&'static str, &'static str),
 }
 
 /// A test: its name, what it needs, and what it does.
@@ -61,25 +67,57 @@ pub(crate) fn root() -> Result<(), String> {
     Err("this user is not root".to_owned())
 }
 
-/// Runs the tests, `threads` at once. Those that this machine cannot run are reported as ignored,
-/// with the reason, and are failures where `MPPS_REQUIRE_LAB=1` says that nothing may be skipped.
+/// Why a program is not here; administrators have theirs in their `PATH`.
+pub(crate) fn program(name: &str, package: &str) -> Result<(), String> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let is_there = std::env::split_paths(&path).any(|folder| folder.join(name).is_file());
+    is_there
+        .then_some(())
+        .ok_or_else(|| format!("no {name} here (package {package})"))
+}
+
+/// Runs the tests, `lanes` at once, and those of which `is_alone` one by one. Those that this
+/// machine cannot run are reported as ignored, with the reason, and are failures where
+/// `MPPS_REQUIRE_LAB=1` says that nothing may be skipped.
 pub(crate) fn run_tests(
     tests: &[Test],
     namespaces: &Result<(), String>,
-    threads: usize,
-) -> Conclusion {
-    let mut arguments = Arguments::from_args();
-    arguments.test_threads = Some(threads);
+    lanes: usize,
+    is_alone: fn(&str) -> bool,
+) -> ExitCode {
+    run_apart(trials(tests, namespaces), lanes, is_alone)
+}
+
+/// Looks what an interrupted command keeps of the rounds before: interrupts it after longer and
+/// longer, until the first round was over, which `kept` tells.
+pub(crate) fn interrupted(command: &mut Command, kept: impl Fn() -> bool) {
+    for seconds in [2, 4, 8, 16] {
+        let running = Running::start(command);
+        thread::sleep(Duration::from_secs(seconds));
+        let ended = running.interrupt();
+        assert_eq!(ended.code(), 130, "{ended:#?}");
+        if kept() {
+            return;
+        }
+    }
+    panic!("nothing is kept: {command:?}");
+}
+
+/// A trial for each test.
+pub(crate) fn trials(tests: &[Test], namespaces: &Result<(), String>) -> Vec<Trial> {
     let trials = tests.iter().map(|(name, need, test)| {
-        let obstacle = match need {
-            Need::Nothing => None,
-            Need::Namespace => namespaces.clone().err(),
-            Need::Root => root().err(),
+        let possible = match need {
+            Need::Nothing => Ok(()),
+            Need::Namespace => namespaces.clone(),
+            Need::Root => root(),
+            Need::RootAnd(name, package) => root().and_then(|()| program(name, package)),
         };
         let test = *test;
-        trial((*name).to_owned(), obstacle, move || undisturbed(test))
+        trial((*name).to_owned(), possible.err(), move || {
+            undisturbed(test);
+        })
     });
-    libtest_mimic::run(&arguments, trials.collect())
+    trials.collect()
 }
 
 /// A test, or the reason why it cannot be run.
@@ -88,39 +126,21 @@ pub(crate) fn trial(
     obstacle: Option<String>,
     test: impl FnOnce() + Send + 'static,
 ) -> Trial {
-    match obstacle {
-        None => Trial::test(name, || {
+    trial::new(
+        name,
+        || obstacle,
+        || {
             test();
             Ok(())
-        }),
-        Some(why) if std::env::var("MPPS_REQUIRE_LAB").is_ok_and(|value| value == "1") => {
-            Trial::test(name, || Err(Failed::from(why)))
-        }
-        Some(why) => Trial::ignorable_test(name, || Ok(Completion::ignored_with(why))),
-    }
+        },
+    )
 }
 
-/// Runs a test, and again if it failed while a CPU's backlog overflowed: the packets of all
-/// programs on all loopback interfaces share it, and what it drops is counted for the CPU alone.
-pub(crate) fn undisturbed(test: impl Fn() + RefUnwindSafe) {
-    for _ in 0..4 {
-        let before = backlog_drops();
-        match std::panic::catch_unwind(&test) {
-            Ok(()) => return,
-            Err(panic) if backlog_drops() == before => std::panic::resume_unwind(panic),
-            Err(_) => {}
-        }
-    }
-    test();
-}
-
-/// The second column of /proc/net/softnet_stat (softnet_seq_show, net/core/net-procfs.c).
-fn backlog_drops() -> u64 {
-    let text = std::fs::read_to_string("/proc/net/softnet_stat").expect("/proc is mounted");
-    let column = text.lines().filter_map(|line| line.split(' ').nth(1));
-    column
-        .filter_map(|drops| u64::from_str_radix(drops, 16).ok())
-        .sum()
+/// Sends a signal by the shell's own `kill`, which is everywhere.
+pub(crate) fn kill(signal: &str, process: &str) {
+    let kill = format!("kill -{signal} {process}");
+    let sent = Command::new("sh").args(["-c", &kill]).status();
+    assert!(sent.is_ok_and(|status| status.success()), "{kill}");
 }
 
 /// The command itself with these arguments.
@@ -276,6 +296,11 @@ impl Running {
         panic!("never said `{part}`: {:#?}", self.texts());
     }
 
+    /// Whether there is a line, on either stream, that has `part` in it.
+    pub(crate) fn has_said(&self, part: &str) -> bool {
+        self.texts().iter().any(|text| text.contains(part))
+    }
+
     /// The address that `mpps recv` says it listens at, as soon as it does.
     pub(crate) fn address(&mut self) -> String {
         let line = self.line("receiving at ");
@@ -285,10 +310,7 @@ impl Running {
 
     /// Sends a signal: `INT`, `TERM`, `KILL`.
     pub(crate) fn signal(&self, name: &str) {
-        // The shell's own `kill`, which is everywhere.
-        let kill = format!("kill -{name} {}", self.child.id());
-        let sent = Command::new("sh").args(["-c", &kill]).status();
-        assert!(sent.is_ok_and(|status| status.success()), "{kill}");
+        kill(name, &self.child.id().to_string());
     }
 
     /// Waits for its end.

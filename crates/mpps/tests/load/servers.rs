@@ -135,7 +135,10 @@ fn ask(foreign: &Foreign) {
         let missing = format!("http://127.0.0.1:{port}/none");
         let ended = load(engine, &missing, &["--json", "-n", "10", "-c", "2"]);
         assert_eq!(ended.code(), 1, "{ended:#?}");
-        assert_eq!(result(&ended)["errors"]["bad_status"], 10);
+        assert_eq!(
+            result(&ended)["ledger"]["requests"]["failed"]["bad_status"],
+            10
+        );
     }
     server.signal("TERM");
     server.end();

@@ -1,15 +1,19 @@
-//! `mpps bench` over a few of its rows, in its own lab and with traffic of another host.
+//! `mpps bench` over a few of its rows, with traffic of another host.
 
-use super::{PORT, address, lab};
+use super::{PORT, address, lab, start};
 use crate::common::{Running, mpps, run};
+use mpps_lab::Lab;
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
 
 pub(super) const TESTS: &[(&str, fn())] = &[
-    ("rows_are_compared", rows_are_compared),
-    ("overload_is_drawn", overload_is_drawn),
     ("traffic_of_another_host_is_measured", another_host),
+    (
+        "what_another_host_sends_around_a_run_is_not_lost",
+        a_sender_that_goes_on,
+    ),
+    ("what_comes_by_another_queue_is_lost", two_queues),
 ];
 
 fn written(directory: &Path) -> Value {
@@ -29,39 +33,6 @@ fn measured(result: &Value) -> Vec<&str> {
         row["path"].as_str().expect("a name")
     })
     .collect()
-}
-
-fn rows_are_compared() {
-    let directory = tempfile::tempdir().expect("a directory can be had");
-    let mut command = mpps(&["bench", "--quick", "--only", "recvmmsg,af_xdp,xdp_drop"]);
-    let ended = run(command.current_dir(&directory)).fine();
-    let result = written(directory.path());
-    let paths = measured(&result);
-    for path in ["recvmmsg", "af_xdp", "xdp_drop"] {
-        assert!(paths.contains(&path), "{path}: {ended:#?}");
-    }
-    for row in result["rows"].as_array().expect("a list") {
-        let skipped = !row["skipped"].is_null();
-        assert!(skipped || row["ledger"]["unaccounted"] == 0, "{row:#}");
-    }
-}
-
-fn overload_is_drawn() {
-    let directory = tempfile::tempdir().expect("a directory can be had");
-    let arguments = [
-        "bench",
-        "--overload",
-        "--quick",
-        "--only",
-        "recvmmsg,af_xdp",
-    ];
-    let ended = run(mpps(&arguments).current_dir(&directory)).fine();
-    let result = written(directory.path());
-    let curves = result["overload"].as_array().expect("a list");
-    assert!(curves.len() >= 2, "{ended:#?}");
-    for curve in curves {
-        assert!(curve["path"].as_str().is_some(), "{curve:#}");
-    }
 }
 
 /// The command that it prints is run as it stands. What is lost before the host that measures has
@@ -105,5 +76,74 @@ fn another_host() {
             skipped || notes.contains("lost before this host"),
             "{row:#}"
         );
+    }
+}
+
+/// Measures what arrives at the first of the receiver's addresses, by these rows.
+fn bench_live(lab: &Lab, only: &str) -> Value {
+    let directory = tempfile::tempdir().expect("a directory can be had");
+    let at = address(lab, 4, PORT);
+    let mut command = mpps(&["bench", "--quick", "--only", only]);
+    command.args(["--sender", "elsewhere", "--address", &at]);
+    command.current_dir(&directory);
+    let ended = lab.receiver().run(|| run(&mut command));
+    ended.expect("the receiver can be entered").fine();
+    written(directory.path())
+}
+
+/// The sender begins before the first run and ends after the last one, and somebody sends to a port
+/// where nobody listens: the kernel drops packets of both, and none of them is of a run.
+fn a_sender_that_goes_on() {
+    let lab = lab();
+    let at = address(&lab, 4, PORT);
+    let at_nobody = address(&lab, 4, PORT + 1);
+    let send = ["send", &at, "--stamp", "--rate", "1k", "--flows", "4"];
+    let sending = start(lab.sender(), &send);
+    let astray = start(lab.sender(), &["send", &at_nobody, "--rate", "500"]);
+    let result = bench_live(&lab, "recv,recvmmsg,io_uring,packet_mmap,af_xdp");
+    assert!(measured(&result).len() >= 4, "{result:#}");
+    for row in result["rows"].as_array().expect("a list") {
+        let ledger = &row["ledger"];
+        if row["skipped"].is_null() {
+            assert_eq!(
+                ledger["losses"].as_array().map(Vec::len),
+                Some(0),
+                "{row:#}"
+            );
+            assert_eq!(ledger["unaccounted"], 0, "{row:#}");
+        }
+    }
+    sending.interrupt().fine();
+    // It was told that nobody listens, which is what it found.
+    astray.interrupt();
+}
+
+/// Half of the packets come by a queue that the ring does not read.
+fn two_queues() {
+    let lab = lab();
+    let at = address(&lab, 4, PORT);
+    let mut send = vec!["send", &at, "--stamp", "--backend", "af_xdp"];
+    send.extend(["--threads", "2", "--rate", "1k"]);
+    let sending = start(lab.sender(), &send);
+    let result = bench_live(&lab, "recvmmsg/spin,af_xdp/spin");
+    sending.interrupt().fine();
+    assert_eq!(measured(&result).len(), 2, "{result:#}");
+    for row in result["rows"].as_array().expect("a list") {
+        let ledger = &row["ledger"];
+        assert_eq!(ledger["unaccounted"], 0, "{row:#}");
+        let ratio = row["delivered_ratio"].as_f64().expect("a ratio");
+        let losses = ledger["losses"].as_array().expect("a list");
+        if row["path"] == "recvmmsg" {
+            // What was still in the buffer at the end counts as queued.
+            let came = ["delivered", "queued"].map(|term| ledger[term].as_u64().expect("a count"));
+            assert!(losses.is_empty(), "{row:#}");
+            assert_eq!(ledger["offered"], came[0] + came[1], "{row:#}");
+            continue;
+        }
+        let [loss] = &losses[..] else {
+            panic!("{row:#}")
+        };
+        assert_eq!(loss["reason"], "came by a queue without a receiver");
+        assert!((0.3..0.7).contains(&ratio), "{row:#}");
     }
 }

@@ -2,7 +2,7 @@
 //! nothing.
 
 use super::{PORT, address, lab, link, on, receiver, start};
-use mpps::traffic::RecvTotal;
+use mpps::udp::traffic::RecvTotal;
 use mpps_lab::{Lab, LabConfig};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
@@ -134,12 +134,12 @@ fn a_killed_af_xdp_receiver_leaves_nothing() {
     let at = address(&lab, 4, PORT);
     for mode in [&["af_xdp"][..], &["af_xdp", "--xdp", "generic"]] {
         let running = receiver(&lab, &at, mode, &[]);
-        assert!(link(lab.receiver()).contains("xdp"), "it is attached");
+        assert!(link(lab.receiver()).has_xdp, "it is attached");
         running.signal("KILL");
         assert!(running.end().status.code().is_none(), "it was killed");
-        assert!(!link(lab.receiver()).contains("xdp"), "it is detached");
+        assert!(!link(lab.receiver()).has_xdp, "it is detached");
         receiver(&lab, &at, mode, &[]).interrupt().fine();
-        assert!(!link(lab.receiver()).contains("xdp"), "it is detached");
+        assert!(!link(lab.receiver()).has_xdp, "it is detached");
     }
     a_socket_gets_all(&lab, &at);
 }
@@ -177,7 +177,7 @@ fn a_killed_generator_leaves_nothing() {
     running.signal("KILL");
     assert!(running.end().status.code().is_none(), "it was killed");
     for host in [lab.sender(), lab.receiver()] {
-        assert!(!link(host).contains("xdp"), "{}", link(host));
+        assert!(!link(host).has_xdp, "{}", host.name());
     }
     lab.settle().expect("silence comes");
     let running = receiver(&lab, &at, &["af_xdp"], &[]);

@@ -2,7 +2,7 @@
 
 use super::{Lab, PORT, address, lab, link, on, receiver, start};
 use crate::common::{Ended, mpps, run};
-use mpps::traffic::RecvTotal;
+use mpps::udp::traffic::RecvTotal;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
@@ -64,11 +64,24 @@ fn what_is_required() {
     );
     refused(&require(&["--require", "busy-poll"]), &["busy-poll"]);
     refused(&require(&["--copy", "zero"]), &["--copy zero"]);
+    let generic = |rest: &[&str]| require(&[&["--xdp", "generic"], rest].concat());
+    refused(
+        &generic(&["--copy", "zero"]),
+        &["--copy zero", "generic XDP"],
+    );
+    refused(
+        &generic(&["--require", "zerocopy"]),
+        &["--require zerocopy", "--xdp generic", "copied"],
+    );
+    let granted = generic(&[]).fine();
+    assert!(granted.out.contains("generic XDP, copy"), "{granted:#?}");
     let granted = require(&["--require", "native"]).fine();
     assert!(granted.out.contains("mode: native XDP"), "{granted:#?}");
     let polling = require(&["--require", "native,busy-poll", "--busy-poll", "50"]);
     match polling.code() {
         0 => assert!(polling.out.contains("busy polling"), "{polling:#?}"),
+        // It is of Linux 5.11.
+        _ if polling.err.contains("too old") => refused(&polling, &["SO_PREFER_BUSY_POLL"]),
         // Since Linux 6.12 a veth does not say what is to be polled.
         _ => refused(&polling, &["--busy-poll 50", "NAPI"]),
     }
@@ -77,7 +90,7 @@ fn what_is_required() {
     let send = ["send", &at, "--backend", "af_xdp", "--count", "1"];
     let all = [send.as_slice(), &["--require", "zerocopy"]].concat();
     refused(&on(lab.sender(), &all), &["--require zerocopy", "copy"]);
-    assert!(!link(lab.receiver()).contains("xdp"), "nothing is left");
+    assert!(!link(lab.receiver()).has_xdp, "nothing is left");
 }
 
 fn what_cannot_be_is_refused() {
@@ -149,7 +162,7 @@ fn a_queue_has_a_thread() {
     let total = RecvTotal::parse(&told.out).expect("totals");
     assert_eq!(total.threads.len(), 4, "{told:#?}");
     assert!(told.err.contains("4 threads, a queue each"), "{told:#?}");
-    let each = |thread: &mpps::traffic::RecvThread| thread.socket_drops;
+    let each = |thread: &mpps::udp::traffic::RecvThread| thread.socket_drops;
     assert!(total.threads.iter().all(|thread| each(thread).is_some()));
     let told = recv(&lab, &[&at, "--backend", "af_xdp", "--queue", "2"]).fine();
     assert!(told.out.contains("one thread"), "{told:#?}");

@@ -60,18 +60,14 @@ over";
 
 /// A trial for each engine, skipped with the reason where there is no browser or no namespace.
 pub(super) fn trial_of(engine: &'static str, namespaces: &Result<(), String>) -> Trial {
-    let program = PROGRAMS.into_iter().find(|program| is_installed(program));
-    let none = || "no chromium here (package chromium)".to_owned();
-    let obstacle = namespaces.clone().and(program.map(drop).ok_or_else(none));
+    let is_there = |name: &&str| common::program(name, "chromium").is_ok();
+    let program = PROGRAMS.into_iter().find(is_there);
+    let obstacle = program.map_or_else(|| common::program(PROGRAMS[0], "chromium"), |_| Ok(()));
+    let obstacle = namespaces.clone().and(obstacle);
     let name = format!("a_browser_is_content_with_{engine}");
     trial(name, obstacle.err(), move || {
         by_browser(program.expect("it was found"), engine);
     })
-}
-
-fn is_installed(program: &str) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|directory| directory.join(program).is_file())
 }
 
 fn by_browser(program: &str, engine: &str) {

@@ -1,6 +1,6 @@
 //! Clients that everybody runs, against each engine.
 
-use super::{address_of, run, serve, totals, trial};
+use super::{address_of, common, run, serve, totals, trial};
 use libtest_mimic::Trial;
 use std::process::Command;
 
@@ -18,9 +18,8 @@ pub(super) fn trials(engine: &'static str) -> Vec<Trial> {
     rows.into_iter()
         .map(|(program, package, test)| {
             let name = format!("{program}_is_content_with_{engine}");
-            let there = Command::new(program).arg("-V").output().is_ok();
-            let obstacle = (!there).then(|| format!("no {program} here (package {package})"));
-            trial(name, obstacle, move || test(engine))
+            let obstacle = common::program(program, package);
+            trial(name, obstacle.err(), move || test(engine))
         })
         .collect()
 }

@@ -290,12 +290,20 @@ impl Assembler {
         self.wide(to, PSEUDO_MAP_FD, map.as_raw_fd() as u32 as u64)
     }
 
-    /// Turns the low 16 bits from network into host order, or back, and clears the rest.
+    /// Turns the low 16 bits from network into host order, or back, and clears the rest; takes two
+    /// slots.
+    ///
+    /// The second is a mask that changes nothing. Verifiers up to Linux 6.12 forget the bounds of a
+    /// register when its bytes are swapped (`adjust_scalar_min_max_vals`, kernel/bpf/verifier.c), and
+    /// then refuse to add it to a packet's address: "math between pkt pointer and register with
+    /// unbounded min value is not allowed".
     pub fn swap_network16(&mut self, register: Register) -> &mut Self {
-        self.push(ALU | TO_BIG_ENDIAN, register, R0, 0, 16)
+        self.push(ALU | TO_BIG_ENDIAN, register, R0, 0, 16);
+        self.compute(Operation::And, register, 0xffff)
     }
 
-    /// Turns the low 32 bits from network into host order, or back, and clears the rest.
+    /// Turns the low 32 bits from network into host order, or back, and clears the rest. Verifiers
+    /// up to Linux 6.12 do not know the bounds of the result.
     pub fn swap_network32(&mut self, register: Register) -> &mut Self {
         self.push(ALU | TO_BIG_ENDIAN, register, R0, 0, 32)
     }
@@ -494,6 +502,7 @@ mod tests {
                 [0x72, 0x0a, 0xff, 0xff, 7, 0, 0, 0],
                 [0x85, 0x00, 0, 0, 113, 0, 0, 0],
                 [0xdc, 0x04, 0, 0, 16, 0, 0, 0],
+                [0x57, 0x04, 0, 0, 0xff, 0xff, 0, 0],
                 [0x95, 0x00, 0, 0, 0, 0, 0, 0],
             ]
         );

@@ -4,7 +4,8 @@
 //! A program has an accumulator, an index register and 16 words of memory. A load beyond the end
 //! of the packet ends the program with 0, so that no load needs a check.
 
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 
 use crate::{Error, Result};
 
@@ -92,10 +93,33 @@ const INDEX: u16 = 0x08;
 /// has a VLAN tag, which the device or the kernel has taken out (`SKF_AD_VLAN_TAG_PRESENT`).
 const FACTS: u32 = 0xffff_f000;
 const FACT_TAGGED: u32 = FACTS + 48;
+/// The kind of packet (`SKF_AD_PKTTYPE`), and the CPU that handles it (`SKF_AD_CPU`).
+const FACT_KIND: u32 = FACTS + 4;
+const FACT_CPU: u32 = FACTS + 36;
+/// `PACKET_OUTGOING` of include/uapi/linux/if_packet.h.
+const OUTGOING: u32 = 4;
+/// `BPF_MOD`, and the accumulator as what is returned (`BPF_A`).
+const MODULO: u16 = 0x90;
+const ACCUMULATOR: u16 = 0x10;
 /// All bytes of a packet: more than any has.
 const WHOLE: u32 = 0x4_0000;
 /// Rejections jump forwards, by at most as many instructions as fit a byte.
 const INSTRUCTIONS_MAX: usize = 255;
+
+/// The program that keeps no byte of a packet: it is dropped and counted (`sk_filter_trim_cap` in
+/// net/core/filter.c).
+pub const NOTHING: [ClassicInstruction; 1] = [ClassicInstruction::new(RET, 0)];
+
+impl ClassicInstruction {
+    const fn new(code: u16, constant: u32) -> Self {
+        Self {
+            code,
+            jump_true: 0,
+            jump_false: 0,
+            constant,
+        }
+    }
+}
 
 impl ClassicAssembler {
     /// A filter that accepts everything, as yet.
@@ -131,6 +155,26 @@ impl ClassicAssembler {
     /// `A =` one if the packet's VLAN tag was taken out of it, otherwise zero.
     pub fn load_tagged(&mut self) -> &mut Self {
         self.push(LD | ABSOLUTE, FACT_TAGGED)
+    }
+
+    /// `A =` the number of the CPU that handles the packet.
+    pub fn load_cpu(&mut self) -> &mut Self {
+        self.push(LD | ABSOLUTE, FACT_CPU)
+    }
+
+    /// Rejects packets that leave this host.
+    pub fn reject_outgoing(&mut self) -> &mut Self {
+        self.push(LD | ABSOLUTE, FACT_KIND);
+        self.reject_if(ClassicCondition::Equal, ClassicOperand::Constant(OUTGOING))
+    }
+
+    /// Ends with this answer if the accumulator has that value.
+    pub fn answer_for(&mut self, value: u32, answer: u32) -> &mut Self {
+        let mut jump = ClassicInstruction::new(JMP | ClassicCondition::Equal as u16, value);
+        // Otherwise what follows the answer is next.
+        jump.jump_false = 1;
+        self.instructions.push(jump);
+        self.push(RET, answer)
     }
 
     /// `X = 4 * (packet[offset] & 15)`: the length of an IPv4 header.
@@ -179,16 +223,37 @@ impl ClassicAssembler {
     ///
     /// For more than 255 instructions, which is a mistake in the program that writes the filter.
     pub fn finish(&self) -> Vec<ClassicInstruction> {
+        self.finish_with(&[ClassicInstruction::new(RET, WHOLE)])
+    }
+
+    /// The program whose answer is the accumulator modulo a number, unless it has come to another
+    /// answer before.
+    ///
+    /// # Panics
+    ///
+    /// As [`ClassicAssembler::finish`], if it has rejections.
+    pub fn finish_modulo(&self, number: u32) -> Vec<ClassicInstruction> {
+        let modulo = ClassicInstruction::new(ALU | MODULO, number);
+        self.finish_with(&[modulo, ClassicInstruction::new(RET | ACCUMULATOR, 0)])
+    }
+
+    /// The filter: what has come to its end is for another one to judge.
+    ///
+    /// # Panics
+    ///
+    /// As [`ClassicAssembler::finish`], for both together.
+    pub fn finish_with(&self, rest: &[ClassicInstruction]) -> Vec<ClassicInstruction> {
         let mut program = self.clone();
-        program.push(RET, WHOLE);
+        program.instructions.extend(rest);
+        if program.rejections.is_empty() {
+            return program.instructions;
+        }
         let target = program.instructions.len();
         assert!(
             target <= INSTRUCTIONS_MAX,
             "a filter is too long to jump out of"
         );
-        if !program.rejections.is_empty() {
-            program.push(RET, 0);
-        }
+        program.push(RET, 0);
         for Rejection { at, on_true } in program.rejections {
             let instruction = &mut program.instructions[at];
             // A jump counts from the instruction after it. The assertion keeps it within a byte.
@@ -214,11 +279,8 @@ impl ClassicAssembler {
     }
 
     fn push(&mut self, code: u16, constant: u32) -> &mut Self {
-        self.instructions.push(ClassicInstruction {
-            code,
-            constant,
-            ..ClassicInstruction::default()
-        });
+        let instruction = ClassicInstruction::new(code, constant);
+        self.instructions.push(instruction);
         self
     }
 }
@@ -243,6 +305,16 @@ impl ClassicOperand {
 /// `EINVAL` for an empty or a wrong program or one of more than 4096 instructions; `EPERM` if the
 /// socket's filter was locked (`SO_LOCK_FILTER`).
 pub fn attach(socket: BorrowedFd<'_>, program: &[ClassicInstruction]) -> Result<()> {
+    set(socket.as_raw_fd(), libc::SO_ATTACH_FILTER, program)
+        .map_err(|source| Error::new("setsockopt SO_ATTACH_FILTER", "socket", source))
+}
+
+/// Gives a socket a program, by the option that says what for.
+pub(crate) fn set(
+    socket: RawFd,
+    option: libc::c_int,
+    program: &[ClassicInstruction],
+) -> io::Result<()> {
     // A length that does not fit is refused by the kernel, which knows a much smaller limit.
     let length = libc::c_ushort::try_from(program.len()).unwrap_or(libc::c_ushort::MAX);
     let filter = libc::sock_fprog {
@@ -255,15 +327,15 @@ pub fn attach(socket: BorrowedFd<'_>, program: &[ClassicInstruction]) -> Result<
     // kernel copies them during the call.
     let answer = unsafe {
         libc::setsockopt(
-            socket.as_raw_fd(),
+            socket,
             libc::SOL_SOCKET,
-            libc::SO_ATTACH_FILTER,
+            option,
             std::ptr::from_ref(&filter).cast(),
             size_of::<libc::sock_fprog>() as libc::socklen_t,
         )
     };
     if answer != 0 {
-        return Err(Error::last("setsockopt SO_ATTACH_FILTER", "socket"));
+        return Err(io::Error::last_os_error());
     }
     Ok(())
 }
@@ -274,13 +346,9 @@ mod tests {
     use std::os::fd::AsFd;
     use std::os::unix::net::UnixDatagram;
 
-    /// `BPF_RET | BPF_K`: accepts so many bytes.
+    /// Accepts so many bytes.
     fn accept(bytes: u32) -> ClassicInstruction {
-        ClassicInstruction {
-            code: 0x06,
-            constant: bytes,
-            ..ClassicInstruction::default()
-        }
+        ClassicInstruction::new(RET, bytes)
     }
 
     #[test]
@@ -291,7 +359,7 @@ mod tests {
         near.send(b"abcdef").expect("it fits");
         assert_eq!(far.recv(&mut buffer).expect("one is there"), 3);
 
-        attach(far.as_fd(), &[accept(0)]).expect("the program is accepted");
+        attach(far.as_fd(), &NOTHING).expect("the program is accepted");
         far.set_nonblocking(true).expect("a flag");
         // A Unix socket tells nobody that the filter has taken the datagram away.
         near.send(b"abcdef").expect("it fits");

@@ -1,15 +1,28 @@
-//! The attachment of a program, as a descriptor: closing it detaches.
+//! The attachment of a program, as a descriptor: dropping it detaches.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use super::{Command, Program, call, owned};
 use crate::{Error, Result};
 
-/// Keeps a program attached. The kernel detaches it when the last descriptor closes, so also when
-/// the process is killed; the [`Program`] itself may go before.
+/// Keeps a program attached. Dropping it detaches the program, and the kernel does so when the process
+/// is killed; the [`Program`] itself may go before.
 #[derive(Debug)]
 pub struct Link {
-    _fd: OwnedFd,
+    fd: OwnedFd,
+}
+
+impl Drop for Link {
+    /// A child that another thread starts has a copy of every descriptor until it runs its program:
+    /// to close ours alone would leave the program attached for so long.
+    ///
+    /// bpf(2), `BPF_LINK_DETACH` (Linux 5.9).
+    fn drop(&mut self) {
+        let mut attributes = self.fd.as_raw_fd() as u32;
+        // SAFETY: the descriptor is the whole link-detach part of `union bpf_attr`. What cannot be
+        // detached so, such as a tracepoint's link, is detached by closing it.
+        let _ = unsafe { call(Command::LinkDetach, &mut attributes) };
+    }
 }
 
 /// The `BPF_RAW_TRACEPOINT_OPEN` part of `union bpf_attr`.
@@ -72,7 +85,7 @@ impl Link {
                 let object = tracepoint.to_string_lossy();
                 Error::new("bpf BPF_RAW_TRACEPOINT_OPEN", object, refusal)
             })?;
-        Ok(Self { _fd: fd })
+        Ok(Self { fd })
     }
 
     /// Runs the XDP program on every frame that an interface receives. The interface is looked up
@@ -173,5 +186,5 @@ fn create(
     // SAFETY: the layout is the link part of `union bpf_attr`, written without padding, and it has
     // no addresses.
     let fd = unsafe { call(Command::LinkCreate, &mut attributes) }.and_then(owned)?;
-    Ok(Link { _fd: fd })
+    Ok(Link { fd })
 }

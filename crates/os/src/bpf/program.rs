@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-use super::{Command, Instruction, call, object_name, owned};
+use super::{AssemblyError, Command, Instruction, call, object_name, owned};
 use crate::{Error, Result};
 
 /// A loaded program. It does nothing until a [`Link`](super::Link) attaches it.
@@ -159,6 +159,27 @@ impl Program {
             fd: loaded,
             name: name.to_owned(),
         })
+    }
+
+    /// Loads an XDP program for frames in several buffers, or where the kernel has none such
+    /// (before Linux 5.18) for frames in one, and tells which of the two it was: `instructions` is
+    /// asked for that.
+    ///
+    /// # Errors
+    ///
+    /// As [`load`](Self::load), and what `instructions` answers.
+    pub fn load_xdp(
+        name: &str,
+        instructions: impl Fn(bool) -> Result<Vec<Instruction>, AssemblyError>,
+    ) -> Result<(Self, bool)> {
+        let load = |fragments, flags| {
+            Self::load_with_flags(ProgramKind::Xdp, name, &instructions(fragments)?, flags)
+        };
+        match load(true, XDP_HAS_FRAGMENTS) {
+            // The verifier has no other word for a flag or a helper that it does not know.
+            Err(error) if error.errno() == Some(libc::EINVAL) => Ok((load(false, 0)?, false)),
+            program => Ok((program?, true)),
+        }
     }
 
     /// Runs the program once, in the kernel, on this packet, which goes nowhere.

@@ -14,6 +14,18 @@ pub(super) struct PacketBuffer {
     opaque: [u8; 0],
 }
 
+/// Where a received frame lies in its port's memory.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct FrameAt {
+    /// First byte, counted from the start of the memory.
+    pub offset: u32,
+    /// Bytes there.
+    pub bytes: u32,
+    /// Bytes that the frame has in all, with those in further buffers.
+    pub wire_bytes: u32,
+}
+
 /// `struct mpps_dpdk_facts`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
@@ -71,7 +83,7 @@ unsafe extern "C" {
         memory: usize,
         memory_bytes: usize,
         packets: *mut *mut PacketBuffer,
-        frames: *mut super::FrameAt,
+        frames: *mut FrameAt,
         count: u16,
         lost: *mut u64,
     ) -> u16;

@@ -1,22 +1,10 @@
 //! Packets that a thread holds.
 
 use super::RxQueue;
-use super::ffi::{self, PacketBuffer};
+use super::ffi::{self, FrameAt, PacketBuffer};
 use super::port::Port;
 use std::ptr::NonNull;
 use std::sync::Arc;
-
-/// Where a received frame lies in its port's memory.
-#[repr(C)]
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct FrameAt {
-    /// First byte, counted from the start of the memory.
-    pub offset: u32,
-    /// Bytes there.
-    pub bytes: u32,
-    /// Bytes that the frame has in all, with those in further buffers.
-    pub wire_bytes: u32,
-}
 
 /// Packets of one port that are held until the next look, at most as many as a batch has.
 #[derive(Debug)]

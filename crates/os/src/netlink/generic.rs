@@ -127,7 +127,13 @@ fn take(mut datagram: &[u8], answers: &mut Vec<Attributes>) -> io::Result<bool> 
             .get(HEADER_LENGTH..length)
             .ok_or(io::ErrorKind::InvalidData)?;
         match kind {
-            DONE => return Ok(true),
+            // A list that could not be made, or not to its end, says so at its end.
+            DONE => match word(body, 0).map(u32::cast_signed) {
+                Some(errno) if errno < 0 => {
+                    return Err(io::Error::from_raw_os_error(errno.saturating_neg()));
+                }
+                _ => return Ok(true),
+            },
             ERROR => match word(body, 0).ok_or(io::ErrorKind::InvalidData)? as i32 {
                 0 => return Ok(true),
                 errno => return Err(io::Error::from_raw_os_error(errno.saturating_neg())),
@@ -199,9 +205,11 @@ mod tests {
 
     #[test]
     fn a_refusal_is_an_error() {
-        let mut bytes = message(ERROR, 0, 0, &[]);
-        bytes[HEADER_LENGTH..].copy_from_slice(&(-libc::ENOENT).to_ne_bytes());
-        let error = take(&bytes, &mut Vec::new()).expect_err("refused");
-        assert_eq!(error.raw_os_error(), Some(libc::ENOENT));
+        for kind in [ERROR, DONE] {
+            let mut bytes = message(kind, 0, 0, &[]);
+            bytes[HEADER_LENGTH..].copy_from_slice(&(-libc::ENOENT).to_ne_bytes());
+            let error = take(&bytes, &mut Vec::new()).expect_err("refused");
+            assert_eq!(error.raw_os_error(), Some(libc::ENOENT));
+        }
     }
 }

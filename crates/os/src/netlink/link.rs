@@ -5,7 +5,8 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::link::{
-    InfoData, InfoKind, InfoVeth, LinkAttribute, LinkFlags, LinkInfo, LinkMessage, Stats64,
+    InfoData, InfoKind, InfoVeth, LinkAttribute, LinkFlags, LinkInfo, LinkMessage, LinkXdp, State,
+    Stats64, XdpAttached,
 };
 
 use super::Socket;
@@ -22,12 +23,16 @@ pub struct Link {
     pub address: Vec<u8>,
     /// Whether it was set up by its owner (`IFF_UP`).
     pub up: bool,
+    /// Whether it is up and its driver sees the other end of the line (`IFF_LOWER_UP`).
+    pub carrier: bool,
     /// The largest packet in bytes, without the link header.
     pub mtu: u32,
     /// How many transmit queues it was made with.
     pub tx_queues: u32,
     /// How many receive queues it was made with.
     pub rx_queues: u32,
+    /// Whether an XDP program is attached to it, in the driver or before it (`IFLA_XDP_ATTACHED`).
+    pub has_xdp: bool,
 }
 
 /// The counters of an interface since it was made (`IFLA_STATS64`, include/uapi/linux/if_link.h).
@@ -137,7 +142,7 @@ pub fn index(name: &str) -> Result<u32> {
 ///
 /// Netlink is refused, or its answer cannot be read.
 pub fn list() -> Result<Vec<Link>> {
-    let socket = Socket::open("rtnetlink RTM_GETLINK", "all interfaces")?;
+    let socket = Socket::open(GETLINK, "all interfaces")?;
     let replies = socket.dump(RouteNetlinkMessage::GetLink(LinkMessage::default()))?;
     Ok(replies.into_iter().filter_map(link_of).collect())
 }
@@ -148,19 +153,40 @@ pub fn list() -> Result<Vec<Link>> {
 ///
 /// `ENODEV` where there is no such interface.
 pub fn statistics(index: u32) -> Result<LinkStatistics> {
+    let told = attributes_of(index)?.into_iter();
+    let mut told = told.filter_map(|attribute| match attribute {
+        LinkAttribute::Stats64(kernel) => Some(LinkStatistics::from(kernel)),
+        _ => None,
+    });
+    told.next().ok_or_else(|| {
+        let none = std::io::ErrorKind::Unsupported.into();
+        Error::new(GETLINK, object_of(index), none)
+    })
+}
+
+const GETLINK: &str = "rtnetlink RTM_GETLINK";
+
+/// What the kernel tells of one interface.
+fn attributes_of(index: u32) -> Result<Vec<LinkAttribute>> {
     let object = object_of(index);
-    let socket = Socket::open("rtnetlink RTM_GETLINK", &object)?;
+    let socket = Socket::open(GETLINK, &object)?;
     let reply = socket.request(RouteNetlinkMessage::GetLink(message_for(index)))?;
     let RouteNetlinkMessage::NewLink(link) = reply else {
         return Err(socket.error(std::io::ErrorKind::InvalidData.into()));
     };
-    link.attributes
-        .into_iter()
-        .find_map(|attribute| match attribute {
-            LinkAttribute::Stats64(kernel) => Some(LinkStatistics::from(kernel)),
-            _ => None,
-        })
-        .ok_or_else(|| socket.error(std::io::ErrorKind::Unsupported.into()))
+    Ok(link.attributes)
+}
+
+/// Whether the kernel has made known that this interface works (`IF_OPER_UP`, operstates.rst), which
+/// it does up to a second after the carrier has come. Since Linux 6.8 it does so when it is asked
+/// for one interface (`rtnl_getlink` in net/core/rtnetlink.c).
+///
+/// # Errors
+///
+/// `ENODEV` where there is no such interface.
+pub fn is_operational(index: u32) -> Result<bool> {
+    let up = LinkAttribute::OperState(State::Up);
+    Ok(attributes_of(index)?.contains(&up))
 }
 
 /// Makes a veth pair (`veth(4)`): `name` in the calling thread's namespace, and its peer in
@@ -254,9 +280,11 @@ fn link_of(reply: RouteNetlinkMessage) -> Option<Link> {
         name: String::new(),
         address: Vec::new(),
         up: message.header.flags.contains(LinkFlags::Up),
+        carrier: message.header.flags.contains(LinkFlags::LowerUp),
         mtu: 0,
         tx_queues: 0,
         rx_queues: 0,
+        has_xdp: false,
     };
     for attribute in message.attributes {
         match attribute {
@@ -265,10 +293,15 @@ fn link_of(reply: RouteNetlinkMessage) -> Option<Link> {
             LinkAttribute::Mtu(mtu) => link.mtu = mtu,
             LinkAttribute::NumTxQueues(queues) => link.tx_queues = queues,
             LinkAttribute::NumRxQueues(queues) => link.rx_queues = queues,
+            LinkAttribute::Xdp(told) => link.has_xdp = told.iter().any(is_attached),
             _ => {}
         }
     }
     Some(link)
+}
+
+fn is_attached(told: &LinkXdp) -> bool {
+    matches!(told, LinkXdp::Attached(how) if *how != XdpAttached::None)
 }
 
 /// The name of an interface in an error, with its number for the case that it is gone.

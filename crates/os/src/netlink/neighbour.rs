@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_REPLACE};
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::neighbour::{
-    NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState,
+    NeighbourAddress, NeighbourAttribute, NeighbourFlags, NeighbourMessage, NeighbourState,
 };
 
 use super::Socket;
@@ -32,6 +32,24 @@ pub fn add_permanent(index: u32, address: IpAddr, hardware_address: &[u8]) -> Re
         RouteNetlinkMessage::NewNeighbour(message),
         NLM_F_CREATE | NLM_F_REPLACE,
     )
+}
+
+/// Lets the kernel ask the link for the hardware address of `address`, by ARP or neighbour discovery,
+/// as if a packet waited for it. It asks for about three seconds; [`find`] tells what came of it.
+///
+/// `RTM_NEWNEIGH` with `NTF_USE` (`neigh_add` in net/core/neighbour.c).
+///
+/// # Errors
+///
+/// `EPERM` without `CAP_NET_ADMIN`; `ENODEV`.
+pub fn ask(index: u32, address: IpAddr) -> Result<()> {
+    let mut message = NeighbourMessage::default();
+    message.header.family = family(address);
+    message.header.ifindex = index;
+    message.header.flags = NeighbourFlags::Use;
+    message.attributes = vec![NeighbourAttribute::Destination(destination(address))];
+    Socket::open("rtnetlink RTM_NEWNEIGH", &address.to_string())?
+        .change(RouteNetlinkMessage::NewNeighbour(message), NLM_F_CREATE)
 }
 
 /// The hardware address that answers for `address` on the interface with this number; none where

@@ -1,8 +1,10 @@
 //! Queue disciplines: where packets wait in front of an interface (`tc(8)`).
 
+use std::collections::BTreeMap;
+
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_REPLACE};
 use netlink_packet_route::RouteNetlinkMessage;
-use netlink_packet_route::tc::{TcAttribute, TcHandle, TcMessage};
+use netlink_packet_route::tc::{TcAttribute, TcHandle, TcMessage, TcStats2};
 
 use super::Socket;
 use crate::Result;
@@ -18,15 +20,62 @@ use crate::Result;
 /// `EPERM` without `CAP_NET_ADMIN` over the namespace; `ENODEV`; `ENOENT` in a kernel without
 /// disciplines (`CONFIG_NET_SCHED`).
 pub fn set_first_in_first_out(index: u32) -> Result<()> {
+    set(index, "pfifo")
+}
+
+/// Has every packet dropped in front of the interface, with no word to who sends it: a loss that a
+/// test can make (`blackhole_enqueue` in net/sched/sch_blackhole.c).
+///
+/// # Errors
+///
+/// As [`set_first_in_first_out`].
+pub fn set_black_hole(index: u32) -> Result<()> {
+    set(index, "blackhole")
+}
+
+fn set(index: u32, kind: &str) -> Result<()> {
     let mut message = TcMessage::default();
     message.header.index = i32::try_from(index).unwrap_or(i32::MAX);
     message.header.parent = TcHandle::ROOT;
-    message
-        .attributes
-        .push(TcAttribute::Kind("pfifo".to_owned()));
+    message.attributes.push(TcAttribute::Kind(kind.to_owned()));
     let object = format!("interface {index}");
     Socket::open("rtnetlink RTM_NEWQDISC", &object)?.change(
         RouteNetlinkMessage::NewQueueDiscipline(message),
         NLM_F_CREATE | NLM_F_REPLACE,
     )
+}
+
+/// What the whole of an interface's queues has dropped, by the interface's number: the counter
+/// `dropped` of `tc -s qdisc show dev IF root`, which has 32 bits. A queue counts what it holds, so
+/// that a train is one.
+///
+/// `RTM_GETQDISC`, `TCA_STATS2` (include/uapi/linux/gen_stats.h).
+///
+/// # Errors
+///
+/// `EOPNOTSUPP` in a kernel without disciplines; an answer that cannot be read.
+pub fn drops() -> Result<BTreeMap<u32, u32>> {
+    let socket = Socket::open("rtnetlink RTM_GETQDISC", "all interfaces")?;
+    let replies = socket.dump(RouteNetlinkMessage::GetQueueDiscipline(TcMessage::default()))?;
+    Ok(replies.into_iter().filter_map(root_drops).collect())
+}
+
+/// The interface and the drops of a discipline that is an interface's first.
+fn root_drops(reply: RouteNetlinkMessage) -> Option<(u32, u32)> {
+    let RouteNetlinkMessage::NewQueueDiscipline(message) = reply else {
+        return None;
+    };
+    if message.header.parent != TcHandle::ROOT {
+        return None;
+    }
+    let index = u32::try_from(message.header.index).ok()?;
+    let stats = message.attributes.into_iter().find_map(|one| match one {
+        TcAttribute::Stats2(stats) => Some(stats),
+        _ => None,
+    })?;
+    let drops = stats.into_iter().find_map(|one| match one {
+        TcStats2::Queue(queue) => Some(queue.drops),
+        _ => None,
+    })?;
+    Some((index, drops))
 }

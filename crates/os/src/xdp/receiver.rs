@@ -5,7 +5,9 @@ use super::ring::{Consumer, Piece, Producer};
 use super::socket::{Ring, Socket, Statistics};
 use super::{BusyPoll, SocketConfig};
 use crate::Result;
-use rustix::net::{RecvFlags, recv};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, recv, send};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::NonNull;
@@ -121,14 +123,30 @@ impl Receiver {
         self.fill.needs_wakeup()
     }
 
-    /// Calls the driver (`recvfrom(2)`, `MSG_DONTWAIT`): it looks for frames to fill, and with
-    /// busy polling it receives.
+    /// Calls the driver (`recvfrom(2)`, `MSG_DONTWAIT`, Linux 5.11): it looks for frames to fill,
+    /// and with busy polling it receives. Before that `poll(2)` makes the driver look.
     ///
     /// # Errors
     /// `ENETDOWN` if the interface was set down, `ENXIO` if it is gone.
     pub fn wake(&self) -> io::Result<()> {
         match recv(&self.socket, &mut [0_u8; 0], RecvFlags::DONTWAIT) {
-            Ok(_) | Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => Ok(()),
+            Ok(_) | Err(Errno::AGAIN | Errno::INTR) => Ok(()),
+            Err(Errno::OPNOTSUPP) => self.wake_by_poll(),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    /// `poll(2)` drives the driver (`xsk_poll`, net/xdp/xsk.c), but does not tell that the interface
+    /// is down. `sendto(2)` does: it looks for that first, and then refuses with `ENOBUFS`, because
+    /// a receiver has no transmit ring (`__xsk_sendmsg`).
+    fn wake_by_poll(&self) -> io::Result<()> {
+        let mut polled = [PollFd::new(&self.socket, PollFlags::IN)];
+        match poll(&mut polled, Some(&Timespec::default())) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+        match send(&self.socket, &[], SendFlags::DONTWAIT) {
+            Ok(_) | Err(Errno::NOBUFS | Errno::AGAIN | Errno::INTR) => Ok(()),
             Err(errno) => Err(errno.into()),
         }
     }
@@ -207,5 +225,35 @@ impl Receiver {
 impl AsFd for Receiver {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::namespace::NetNamespace;
+    use crate::netlink::link;
+
+    /// Every kernel can do what one without `recvfrom(2)` needs.
+    #[test]
+    fn poll_wakes_and_send_tells_that_the_interface_is_gone() {
+        let Ok(namespace) = NetNamespace::new() else {
+            return;
+        };
+        let woken = namespace.run(|| -> Result<_> {
+            link::create_veth("near", 1, "far", 1, namespace.as_fd())?;
+            let index = link::index("near")?;
+            link::set_up(index)?;
+            let receiver = Receiver::open(&SocketConfig::new("near", index, 0), None)?;
+            let there = receiver.wake_by_poll();
+            link::delete(index)?;
+            Ok((there, receiver.wake_by_poll(), receiver.wake()))
+        });
+        let (there, gone, told) = woken.unwrap().unwrap();
+        assert!(there.is_ok(), "{there:?}");
+        for answer in [gone, told] {
+            let refusal = answer.unwrap_err();
+            assert_eq!(refusal.raw_os_error(), Some(libc::ENXIO), "{refusal}");
+        }
     }
 }

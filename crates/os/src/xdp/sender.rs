@@ -11,11 +11,17 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
+/// Frames that a zero-copy driver may receive into, and their share of all at the most.
+const RECEIVING: u32 = 512;
+const RECEIVING_SHARE: u32 = 8;
+
 /// The sending side of one queue.
 #[derive(Debug)]
 pub struct Sender {
     transmit: Producer<MappedRing, Piece>,
     completed: Consumer<MappedRing, u64>,
+    /// Frames that are the driver's go with the ring.
+    _fill: Producer<MappedRing, u64>,
     /// Frames that are in no ring.
     free: Vec<u64>,
     send_buffer_bytes: usize,
@@ -23,7 +29,11 @@ pub struct Sender {
 }
 
 impl Sender {
-    /// Opens a socket on a transmit queue. It needs no program on the interface.
+    /// Opens a socket on a transmit queue. A zero-copy driver may want an XDP program on the interface.
+    ///
+    /// Such a driver gives the socket the receive queue of the same number too, and receives into its
+    /// frames, also what a program passes on to the kernel. A part of them is left to it: without any,
+    /// all that the host receives by this queue would be lost, ARP and ssh included.
     ///
     /// `send_buffer_bytes` is what packets in flight may take in copy mode; none is enough for
     /// all frames, so that the receiver does not set the pace.
@@ -33,8 +43,17 @@ impl Sender {
     pub fn open(config: &SocketConfig<'_>, send_buffer_bytes: Option<usize>) -> Result<Self> {
         let socket = Socket::new(config, 0)?;
         let slots = config.frames.next_power_of_two();
-        // The kernel binds no socket without both rings of the memory; nothing is received.
-        socket.ring(Ring::Fill, 2)?;
+        // The kernel binds no socket without both rings of the memory.
+        let mut free: Vec<u64> = socket.umem.addresses().collect();
+        let receiving = match config.zero_copy {
+            Some(false) => 0,
+            _ => RECEIVING.min(config.frames / RECEIVING_SHARE) as usize,
+        };
+        let fill_slots = (receiving as u32).next_power_of_two().max(2);
+        let mut fill = Producer::new(socket.ring(Ring::Fill, fill_slots)?);
+        let received = free.split_off(free.len() - receiving);
+        received.iter().for_each(|address| fill.push(*address));
+        fill.publish();
         let completed = Consumer::new(socket.ring(Ring::Completion, slots)?);
         let transmit = Producer::new(socket.ring(Ring::Transmit, slots)?);
         // A socket buffer is charged with its frame, its head and its overhead, well below 1 KiB
@@ -44,10 +63,15 @@ impl Sender {
         // Without it one call takes 32 packets, which is slower and no less right.
         let _ = socket.set_transmit_budget(slots);
         socket.bind(config)?;
+        if !socket.is_zero_copy()? {
+            // No program redirects to this socket, so that nothing is received by it.
+            free.extend(received);
+        }
         Ok(Self {
             transmit,
             completed,
-            free: socket.umem.addresses().collect(),
+            _fill: fill,
+            free,
             send_buffer_bytes,
             socket,
         })

@@ -1,7 +1,7 @@
 //! The load over epoll: edge-triggered, added once for each connection, never modified or deleted.
 
-use crate::Error;
 use crate::load::{LoadWorker, Request, Step};
+use crate::{Close, Error};
 use mpps_os::clock::monotonic_ns;
 use mpps_os::epoll::{Epoll, Event, Events, Interest};
 use mpps_os::tcp::{TcpStream, would_block};
@@ -192,7 +192,7 @@ impl Sockets {
         // `socket`, `connect` and `epoll_ctl`; with a source also `setsockopt` and `bind`.
         self.worker.system_calls += if source.is_some() { 5 } else { 3 };
         let stream = TcpStream::connect(target, source).map_err(|error| errno(&error.source))?;
-        if self.worker.config.reset {
+        if self.worker.config.close == Close::Rst {
             self.worker.system_calls += 1;
             stream.reset_on_close().map_err(|error| errno(&error))?;
         }

@@ -1,7 +1,7 @@
 //! The load over io_uring: direct descriptors, and many connections for one system call.
 
-use crate::Error;
 use crate::load::{CLOSING_MAX, LoadWorker, Request as Which, Step};
+use crate::{Close, Error};
 use mpps_os::clock::monotonic_ns;
 use mpps_os::uring::{
     Address, Buffer, Dialling, Outcome, Request, Sending, Socket, StreamOptions, StreamRing,
@@ -193,7 +193,7 @@ impl Sockets {
         let dialling = Dialling {
             target: &self.target,
             source: source.and_then(|at| self.sources.get(at)),
-            reset: self.worker.config.reset,
+            reset: self.worker.config.close == Close::Rst,
         };
         let request = self.ring.dial(slot, &dialling);
         self.lines[slot as usize].dialling = request;

@@ -25,7 +25,7 @@ fn text(reply: &Reply) -> String {
 fn a_ready_reply_lasts_for_a_second_at_most() {
     let mut responder = responder(10, None);
     let first = answer(&mut responder, "GET /", 5_000);
-    let date_ends_ms = responder.date_ends_ms;
+    let date_ends_ms = responder.heads.date_ends_ms;
     let same = answer(&mut responder, "HEAD /", date_ends_ms - 1);
     assert!(Arc::ptr_eq(&first.head.bytes, &same.head.bytes));
     assert!(date_ends_ms > 5_000 && date_ends_ms <= 6_000);
@@ -71,7 +71,10 @@ fn other_methods_are_named_what_they_are() {
     assert_eq!(answer(&mut responder, "BREW /", 0).status, 501);
     for status in [400, 408, 414, 431, 501, 505] {
         let refusal = responder.refuse(status, 0);
-        let line = format!("HTTP/1.1 {status} {}\r\n", status::reason(status));
+        let line = format!(
+            "HTTP/1.1 {status} {}\r\n",
+            crate::serve::status::reason(status)
+        );
         assert!(text(&refusal).starts_with(&line) && !line.contains(" \r"));
         assert!(text(&refusal).contains("\r\nConnection: close\r\n"));
     }

@@ -5,13 +5,14 @@
     reason = "packets are lent from memory that the kernel fills"
 )]
 
+use super::errno::{EINVAL, ERANGE};
 use super::interface::Interface;
 use super::{BACKEND, busy_poll, explain, socket_config};
 use crate::backend::held_port::{HeldPort, Neighbour};
 use crate::filter::{FlowFilter, FlowProgram};
 use crate::{
-    Batch, Descriptor, Error, Layer, Mode, Property, Rx, RxCaps, RxConfig, RxCounters, RxDrop,
-    Wait, wire,
+    Batch, CopyMode, Descriptor, Error, Layer, Mode, Property, Rx, RxCaps, RxConfig, RxCounters,
+    RxDrop, Wait, wire,
 };
 use mpps_os::poll::Waiter;
 use mpps_os::xdp::{HEADROOM_BYTES, Receiver};
@@ -24,6 +25,8 @@ use std::time::{Duration, Instant};
 
 /// A year is longer than any wait, and every clock can hold it.
 const WAIT_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
+/// The MTU of Ethernet, whose frames every driver with XDP has room for.
+const MTU_OF_ANY_DRIVER: u32 = 1500;
 /// How often a spinning receiver looks at the ring between two looks at the clock.
 const SPINS: u32 = 64;
 
@@ -45,7 +48,11 @@ pub(super) fn open(config: &RxConfig) -> Result<Box<dyn Rx>, Error> {
         FlowFilter::new(config.address)
     };
     let queues = interface.rx_queues;
-    let program = FlowProgram::attach(interface.index, &filter, config.ring.attach, queues)?;
+    let program = FlowProgram::attach(interface.index, &filter, config.ring.attach, queues)
+        .map_err(|error| explain_attach(error, &interface))?;
+    if !program.is_native() {
+        config.ring.copy = Some(generic_copies(config.ring.copy, &interface)?);
+    }
     let shared = Arc::new(Shared {
         program,
         port,
@@ -55,6 +62,48 @@ pub(super) fn open(config: &RxConfig) -> Result<Box<dyn Rx>, Error> {
         config,
     });
     Ok(Box::new(XdpRx::open(shared, first, true)?))
+}
+
+/// Names the MTU where the driver refuses a program and the MTU may be why, for which drivers have
+/// no word of their own: `ERANGE` of veth, `EINVAL` of the others.
+fn explain_attach(error: Error, interface: &Interface) -> Error {
+    let Interface { name, mtu, .. } = interface;
+    match error {
+        Error::Kernel(refusal)
+            if refusal.call == "bpf BPF_LINK_CREATE"
+                && matches!(refusal.errno(), Some(EINVAL | ERANGE))
+                && *mtu > MTU_OF_ANY_DRIVER =>
+        {
+            Error::Invalid {
+                option: "--xdp",
+                value: "native".to_owned(),
+                why: format!(
+                    "{refusal}: most likely for the MTU of {mtu}, whose frames are longer than the \
+                     driver's buffers for XDP; ip link set {name} mtu {MTU_OF_ANY_DRIVER}, or --xdp \
+                     generic"
+                ),
+            }
+        }
+        error => error,
+    }
+}
+
+/// Only a program in the driver puts packets into a zero-copy socket. A driver that has zero-copy
+/// would grant it to a socket under a generic program too, and then hand over nothing (virtio_net),
+/// or copies that are not called so (igb).
+fn generic_copies(wanted: Option<CopyMode>, interface: &Interface) -> Result<CopyMode, Error> {
+    if wanted != Some(CopyMode::ZeroCopy) {
+        return Ok(CopyMode::Copy);
+    }
+    Err(Error::Invalid {
+        option: "--copy",
+        value: "zero".to_owned(),
+        why: format!(
+            "the XDP program of {} runs behind the driver (generic XDP), where the kernel has copied \
+             each packet already; zero-copy needs a program in the driver (--xdp native)",
+            interface.name
+        ),
+    })
 }
 
 /// Holds the port, so that the kernel can choose one and nobody else takes it, and joins the groups.
@@ -318,7 +367,7 @@ impl Rx for XdpRx {
         let port = self.shared.port.as_ref().filter(|_| self.is_first);
         if let Some(count) = port.and_then(HeldPort::dropped) {
             drops.push(RxDrop {
-                reason: "came by a queue without a receiver",
+                reason: RxDrop::OTHER_QUEUE,
                 source: "SO_MEMINFO drops of the socket that holds the port",
                 count,
             });
@@ -361,4 +410,46 @@ fn check_queue(interface: &Interface, queue: u32) -> Result<(), Error> {
             rx_queues.saturating_sub(1)
         ),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn interface(mtu: u32) -> Interface {
+        Interface {
+            name: "eth1".to_owned(),
+            index: 2,
+            mtu,
+            rx_queues: 4,
+            tx_queues: 4,
+        }
+    }
+
+    #[test]
+    fn a_large_mtu_is_named_where_a_driver_refuses_the_program() {
+        let refused = |errno, mtu| {
+            let refusal = io::Error::from_raw_os_error(errno);
+            let error = mpps_os::Error::new("bpf BPF_LINK_CREATE", "native XDP of eth1", refusal);
+            explain_attach(error.into(), &interface(mtu)).to_string()
+        };
+        for errno in [EINVAL, ERANGE] {
+            let said = refused(errno, 3500);
+            for part in ["MTU of 3500", "ip link set eth1 mtu 1500", "--xdp generic"] {
+                assert!(said.contains(part), "{part}: {said}");
+            }
+            assert!(!refused(errno, 1500).contains("MTU"));
+        }
+        assert!(!refused(super::super::errno::EBUSY, 3500).contains("MTU"));
+    }
+
+    #[test]
+    fn generic_is_copy_and_never_anything_else() {
+        for wanted in [None, Some(CopyMode::Copy)] {
+            let granted = generic_copies(wanted, &interface(1500));
+            assert_eq!(granted.ok(), Some(CopyMode::Copy));
+        }
+        let refused = generic_copies(Some(CopyMode::ZeroCopy), &interface(1500)).unwrap_err();
+        assert!(refused.to_string().contains("generic XDP"), "{refused}");
+    }
 }

@@ -5,14 +5,18 @@ use super::interface::Interface;
 use super::{BACKEND, explain, socket_config};
 use crate::link_path::LinkPath;
 use crate::wire::Template;
+use crate::xdp_switch::XdpSwitch;
 use crate::{Error, Frames, Layer, Mode, Property, Sent, Tx, TxCaps, TxConfig, TxCounters};
 use mpps_os::xdp::Sender;
 use std::io;
 use std::net::SocketAddr;
+use std::thread;
 use std::time::{Duration, Instant};
 
 /// How long a send waits for room, as the socket backends do.
 const SEND_TIMEOUT: Duration = Duration::from_millis(5);
+/// How long a driver may take for what is left at the end.
+const FLUSH_TIMEOUT: Duration = Duration::from_millis(100);
 /// How long it sleeps at a time.
 const PAUSE_MAX: Duration = Duration::from_millis(1);
 
@@ -31,20 +35,16 @@ pub(super) fn open(config: &TxConfig) -> Result<Box<dyn Tx>, Error> {
     }
     let mut socket = socket_config(&config.ring, &interface, queue, 0)?;
     // A sender's frames are as long as it makes them, and lie in one piece each.
-    if template.frame_bytes() > socket.frame_bytes as usize {
-        let most = socket.frame_bytes as usize - template.header_bytes();
-        return Err(Error::Invalid {
-            option: "--size",
-            value: config.payload_bytes.to_string(),
-            why: format!("a frame in shared memory has room for {most} bytes of payload"),
-        });
-    }
+    check_size(&template, config.payload_bytes, socket.frame_bytes as usize)?;
     socket.segments = false;
-    let sender =
+    let mut sender =
         Sender::open(&socket, config.send_buffer_bytes).map_err(|error| explain(error, &socket))?;
     let is_zero_copy = sender.is_zero_copy()?;
+    // A copying socket sends as any other does, and needs no program.
+    let switch = is_zero_copy.then(|| XdpSwitch::on(interface.index));
+    let switch = switch.transpose()?;
     let summary = format!(
-        "{}, queue {queue} of {} on {}, {} frames{}",
+        "{}, queue {queue} of {} on {}, {} frames{}{}",
         if is_zero_copy { "zero-copy" } else { "copy" },
         interface.tx_queues,
         interface.name,
@@ -54,6 +54,9 @@ pub(super) fn open(config: &TxConfig) -> Result<Box<dyn Tx>, Error> {
         } else {
             ""
         },
+        switch
+            .as_ref()
+            .map_or_else(String::new, |switch| format!(", {switch}")),
     );
     let port = |flow: usize| path.source.port().wrapping_add(flow as u16);
     let caps = TxCaps {
@@ -70,14 +73,28 @@ pub(super) fn open(config: &TxConfig) -> Result<Box<dyn Tx>, Error> {
         mode: Mode::new(summary).with(Property::ZeroCopy, is_zero_copy),
     };
     Ok(Box::new(XdpTx {
-        sender,
         arena: vec![0; config.payload_bytes * config.batch],
         payload_bytes: config.payload_bytes,
         template,
+        frames: sender.free(),
+        sender,
         is_zero_copy,
         counters: TxCounters::default(),
         caps,
+        _switch: switch,
     }))
+}
+
+fn check_size(template: &Template, payload_bytes: usize, frame_bytes: usize) -> Result<(), Error> {
+    if template.frame_bytes() <= frame_bytes {
+        return Ok(());
+    }
+    let most = frame_bytes - template.header_bytes();
+    Err(Error::Invalid {
+        option: "--size",
+        value: payload_bytes.to_string(),
+        why: format!("a frame in shared memory has room for {most} bytes of payload"),
+    })
 }
 
 #[derive(Debug)]
@@ -87,9 +104,13 @@ struct XdpTx {
     arena: Vec<u8>,
     payload_bytes: usize,
     template: Template,
+    /// How many there are in all.
+    frames: usize,
     is_zero_copy: bool,
     counters: TxCounters,
     caps: TxCaps,
+    /// What a zero-copy driver needs, for as long as it is sent.
+    _switch: Option<XdpSwitch>,
 }
 
 impl XdpTx {
@@ -125,7 +146,7 @@ impl XdpTx {
 
     /// Lets the kernel send what is in the ring, until it has taken everything or the time is up.
     /// Adds to `dropped` the datagrams that the device dropped in the kernel's hands.
-    fn flush(&mut self, deadline: Instant, dropped: &mut u64) -> io::Result<()> {
+    fn drain(&mut self, deadline: Instant, dropped: &mut u64) -> io::Result<()> {
         loop {
             let before = self.sender.pending();
             // A driver that is at work takes the rest without being called.
@@ -188,7 +209,7 @@ impl Tx for XdpTx {
         while filled < datagrams {
             let more = self.fill(flow, filled, datagrams);
             filled += more;
-            if let Err(error) = self.flush(deadline, &mut dropped) {
+            if let Err(error) = self.drain(deadline, &mut dropped) {
                 // What the kernel left in the ring was not sent.
                 let left = self.sender.pending() as usize;
                 self.count(filled.saturating_sub(left) as u64, dropped);
@@ -212,6 +233,19 @@ impl Tx for XdpTx {
         })
     }
 
+    /// A driver without a copy works on behind the call, until no frame is its own any more.
+    fn flush(&mut self) {
+        let mut drained = self.drain(Instant::now() + SEND_TIMEOUT, &mut 0);
+        let deadline = Instant::now() + FLUSH_TIMEOUT;
+        while self.is_zero_copy && drained.is_ok() && self.sender.free() < self.frames {
+            if Instant::now() >= deadline {
+                return;
+            }
+            thread::sleep(PAUSE_MAX);
+            drained = self.drain(deadline, &mut 0);
+        }
+    }
+
     fn counters(&self) -> &TxCounters {
         &self.counters
     }
@@ -224,6 +258,6 @@ impl Tx for XdpTx {
 impl Drop for XdpTx {
     /// What was accepted is sent before the socket closes, as far as the kernel lets it.
     fn drop(&mut self) {
-        let _ = self.flush(Instant::now() + SEND_TIMEOUT, &mut 0);
+        Tx::flush(self);
     }
 }

@@ -1,16 +1,18 @@
 //! What all receivers of one tap share: interface, filter, port, group, and the program behind.
 
 use super::filter;
-use crate::backend::held_port::{HeldPort, Interface, NOTHING, Neighbour};
+use crate::backend::held_port::{HeldPort, Interface, Neighbour};
 use crate::filter::{FlowCounters, FlowFilter};
 use crate::{Error, Fanout, Mode, RxConfig};
-use mpps_os::bpf::classic::ClassicInstruction;
+use mpps_os::bpf::classic::{ClassicInstruction, NOTHING};
 use mpps_os::bpf::{Link, PerCpuMapKind, Program, ProgramKind};
 use mpps_os::packet_socket::{FanoutGroup, FanoutMode, PacketSocket, Protocol, RxRing, RxRingSize};
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::sync::{Mutex, PoisonError};
 
+/// Of include/uapi/asm-generic/errno-base.h.
+const EINVAL: i32 = 22;
 /// Frames that a ring holds, if the user gave no other figure: 8.5 MiB.
 const FRAMES: u32 = 4096;
 /// For how long a frame may wait until its block is handed over. At low rates each block holds the
@@ -63,7 +65,8 @@ impl Tap {
         };
         let first = tap.first()?;
         if ring.take {
-            tap._taken = Some(take(&flow, tap.interface.index)?);
+            let taken = take(&flow, tap.interface.index);
+            tap._taken = Some(taken.map_err(|error| explain_take(error, config))?);
         }
         let mode = Mode::new(tap.summary(ring.take, ring.all_traffic));
         tap.mode = match ring.take {
@@ -157,6 +160,23 @@ fn check_take(config: &RxConfig, interface: &Interface) -> Result<(), Error> {
         value: config.address.to_string(),
         why: why.to_owned(),
     })
+}
+
+/// `EINVAL` is the answer of a kernel that has no such link: before Linux 6.6, or built without.
+fn explain_take(error: Error, config: &RxConfig) -> Error {
+    let has_none = |refusal: &mpps_os::Error| {
+        refusal.call == "bpf BPF_LINK_CREATE" && refusal.errno() == Some(EINVAL)
+    };
+    match error {
+        Error::Kernel(refusal) if has_none(&refusal) => Error::Invalid {
+            option: "--take",
+            value: config.address.to_string(),
+            why: "this kernel has no TCX (Linux 6.6, CONFIG_NET_XGRESS), by which the kernel's copies \
+                  are dropped; leave --take out, or use --backend af_xdp"
+                .to_owned(),
+        },
+        error => error,
+    }
 }
 
 /// Drops the kernel's copies of a flow's frames. Programs at this place run behind the taps, and

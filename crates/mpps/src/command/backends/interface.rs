@@ -1,25 +1,38 @@
 //! `mpps backends IF`: every technique, and whether this interface has it.
 
 use super::SCHEMA;
+use crate::args::BackendsArgs;
+use crate::failure;
 use crate::output::{self, Stream};
-use crate::report::table::{self, Cell, Paint};
 use anyhow::Result;
 use mpps_host::technique::{Facts, Usable};
 use mpps_host::{TECHNIQUES, Technique, Verdict};
 use mpps_io::backend::{self, Support};
+use mpps_io::{Attach, CopyMode, RxConfig};
+use mpps_report::{self as report, Column, Style, Table, Terminal, Text};
 use serde::Serialize;
+use std::net::Ipv4Addr;
 
-/// The widths of all columns but the last.
-const WIDTHS: [usize; 4] = [17, 6, 9, 13];
-
-/// Below this width the last column would be too narrow to read: a technique is a paragraph then.
-const TABLE_WIDTH_MIN: usize = 92;
+/// The techniques that `--try` tries, and how.
+const TRIALS: [(&str, Attach, CopyMode); 3] = [
+    ("AF_XDP generic", Attach::Generic, CopyMode::Copy),
+    ("AF_XDP native", Attach::Native, CopyMode::Copy),
+    ("AF_XDP zero-copy", Attach::Native, CopyMode::ZeroCopy),
+];
 
 /// Prints the table, or JSON.
-pub(super) fn run(name: &str, json: bool) -> Result<()> {
+pub(super) fn run(name: &str, args: &BackendsArgs) -> Result<()> {
     let facts = Facts::gather(name)?;
-    let techniques: Vec<Row> = TECHNIQUES.iter().map(|t| Row::new(t, &facts)).collect();
-    if json {
+    let mut techniques: Vec<Row> = TECHNIQUES.iter().map(|t| Row::new(t, &facts)).collect();
+    if args.tries {
+        let warning =
+            format!("trying AF_XDP on queue 0 of {name}: its link may go down for seconds");
+        output::line(Stream::Err, &warning)?;
+        for row in &mut techniques {
+            row.try_out(name)?;
+        }
+    }
+    if args.json {
         let whole = Whole {
             schema: SCHEMA,
             version: env!("CARGO_PKG_VERSION"),
@@ -50,6 +63,9 @@ struct Whole<'a> {
 struct Row {
     technique: &'static str,
     backend: Option<&'static str>,
+    /// True if the verdict is what came of trying it.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    tried: bool,
     #[serde(flatten)]
     verdict: Verdict,
 }
@@ -64,8 +80,41 @@ impl Row {
         Self {
             technique: technique.name,
             backend: technique.backend,
+            tried: false,
             verdict,
         }
+    }
+
+    /// Opens a receiver as `mpps recv` would, and puts what came back in place of the verdict. Its
+    /// flow is a port that the kernel chooses, to which nobody sends.
+    fn try_out(&mut self, interface: &str) -> Result<()> {
+        let trial = TRIALS.iter().find(|(name, ..)| *name == self.technique);
+        let (Some((_, attach, copy)), Some(name)) = (trial, self.backend) else {
+            return Ok(());
+        };
+        let mut config = RxConfig::new((Ipv4Addr::UNSPECIFIED, 0).into());
+        config.ring.interface = Some(interface.to_owned());
+        config.ring.attach = Some(*attach);
+        config.ring.copy = Some(*copy);
+        let opened = backend::find(name)?.open_rx(&config);
+        self.tried = true;
+        let judged = &mut self.verdict;
+        // What was read beforehand may say more than the kernel's answer.
+        let why_not = match judged.usable {
+            Usable::No => format!("; {}", judged.why),
+            Usable::Yes | Usable::Unknown => String::new(),
+        };
+        if opened.is_ok() || why_not.is_empty() {
+            judged.remedy = None;
+        }
+        (judged.usable, judged.why) = match opened {
+            Ok(rx) => (Usable::Yes, format!("tried: {}", rx.caps().mode)),
+            Err(error) => {
+                let refusal = failure::explain(&error.into());
+                (Usable::No, format!("tried: {refusal}{why_not}"))
+            }
+        };
+        Ok(())
     }
 }
 
@@ -88,71 +137,34 @@ fn with_backend(verdict: Verdict, name: &str) -> Verdict {
 }
 
 fn text(rows: &[Row], width: usize, colour: bool) -> String {
-    if width < TABLE_WIDTH_MIN {
-        return rows.iter().map(|row| stacked(row, width, colour)).collect();
-    }
-    let room = width - WIDTHS.iter().sum::<usize>() - 2 * WIDTHS.len() - 2;
-    let line = |texts: [String; 4], why: &str, usable: Paint| {
-        let columns = texts.into_iter().zip(WIDTHS);
-        let mut cells: Vec<Cell> = columns
-            .map(|(text, width)| Cell::left(text, width))
-            .collect();
-        cells[1].paint = usable;
-        cells.push(Cell::left(why, room));
-        table::row(&cells, colour)
-    };
-    let headings = ["technique", "usable", "packets", "takes"].map(str::to_owned);
-    let mut text = line(headings, "why", Paint::Plain);
-    for row in rows {
+    let columns = [
+        Column::words("technique", 17),
+        Column::words("usable", 6),
+        Column::words("packets", 9).priority(1),
+        Column::words("takes", 13).priority(1),
+        Column::words("why", 26).grow(400).priority(2),
+    ];
+    let rows = rows.iter().map(|row| {
         let verdict = &row.verdict;
-        let cells = [
-            row.technique.to_owned(),
-            verdict.usable.to_string(),
-            verdict.copies.to_string(),
-            verdict.takes.to_string(),
-        ];
-        text += &line(cells, &verdict.why, paint(verdict.usable));
-        text += &remedy(verdict, width, WIDTHS[0] + 3, colour);
-    }
-    text
-}
-
-/// One technique as a paragraph.
-fn stacked(row: &Row, width: usize, colour: bool) -> String {
-    let verdict = &row.verdict;
-    let head = format!(
-        "{}: {}; {}, takes {}",
-        row.technique, verdict.usable, verdict.copies, verdict.takes
-    );
-    let mut text = table::paragraph(&head, width, 3, paint(verdict.usable), colour);
-    for line in table::wrap(&verdict.why, width.saturating_sub(4)) {
-        text += &format!("   {line}\n");
-    }
-    text + &remedy(verdict, width, 3, colour)
-}
-
-fn remedy(verdict: &Verdict, width: usize, indent: usize, colour: bool) -> String {
-    let Some(remedy) = &verdict.remedy else {
-        return String::new();
-    };
-    let lines = table::wrap(remedy, width.saturating_sub(indent + 3));
-    let mark = |number| if number == 0 { "→" } else { " " };
-    lines
-        .iter()
-        .enumerate()
-        .map(|(number, line)| {
-            let line = Paint::Strong.on(line, colour);
-            format!("{}{} {line}\n", " ".repeat(indent), mark(number))
+        let style = match verdict.usable {
+            Usable::Yes => Style::Good,
+            Usable::No => Style::Bad,
+            Usable::Unknown => Style::Faint,
+        };
+        let cells = report::Row::new([
+            row.technique.into(),
+            Text::styled(style, verdict.usable.to_string()).into(),
+            verdict.copies.to_string().into(),
+            verdict.takes.to_string().into(),
+            (*verdict.why).into(),
+        ]);
+        let remedy = verdict.remedy.iter();
+        remedy.fold(cells, |cells, remedy| {
+            cells.below(Text::from("→ ").strong(&**remedy))
         })
-        .collect()
-}
-
-fn paint(usable: Usable) -> Paint {
-    match usable {
-        Usable::Yes => Paint::Good,
-        Usable::No => Paint::Bad,
-        Usable::Unknown => Paint::Faint,
-    }
+    });
+    let table = Table::new(columns).rows(rows);
+    Terminal::new(width, colour).blocks(&[table.into()])
 }
 
 #[cfg(test)]
@@ -164,6 +176,7 @@ mod tests {
         Row {
             technique: "AF_XDP native",
             backend: Some("af_xdp"),
+            tried: false,
             verdict: Verdict {
                 usable,
                 why: "driver veth, xdp-features: basic, redirect; 4 receive queues".to_owned(),
@@ -185,6 +198,15 @@ mod tests {
             let letters = |text: &str| text.chars().filter(|c| *c != ' ').collect::<String>();
             let all: String = text.lines().collect();
             assert!(letters(&all).contains(&letters(command)), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_tried_are_techniques() {
+        for (name, ..) in TRIALS {
+            let of_name = |technique: &&Technique| technique.name == name;
+            let found = TECHNIQUES.iter().find(of_name).expect(name);
+            assert_eq!(found.backend, Some("af_xdp"));
         }
     }
 

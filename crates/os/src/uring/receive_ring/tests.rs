@@ -144,43 +144,6 @@ fn a_batch_costs_a_sleeping_receiver_two_calls_at_most() {
 }
 
 #[test]
-fn packets_gather_only_where_they_do_not_by_themselves() {
-    let mut gathering = Gathering::default();
-    // What a receiver did in forty sleeps that brought so many each, plainly or gathered.
-    let mut sleeps = |plain: usize, gathered: usize| -> Vec<bool> {
-        let sleep = |_| {
-            let gathers = gathering.begin();
-            gathering.brought(if gathers { gathered } else { plain });
-            gathers
-        };
-        (0..40).map(sleep).collect()
-    };
-    let gathers = |sleeps: Vec<bool>| sleeps.iter().filter(|gathers| **gathers).count();
-    assert_eq!(gathers(sleeps(1, 1)), 0);
-    assert_eq!(gathers(sleeps(MANY - 1, MANY - 1)), 0);
-    // One in sixteen looks whether that is still so; the first one knew of no traffic.
-    let often = sleeps(MANY, 2 * MANY);
-    assert_eq!(often[..2], [false, true]);
-    assert_eq!(gathers(often), 37);
-    // When whole runs come anyhow, the next look finds it out, and it stays so.
-    assert!(gathers(sleeps(RUN, RUN)) < 16);
-    assert_eq!(gathers(sleeps(RUN, RUN)), 0);
-    // A sleep in vain ends it.
-    assert!(gathers(sleeps(MANY, MANY)) > 30);
-    gathering.begin();
-    assert!(!gathering.begin());
-}
-
-#[test]
-fn what_a_sleep_left_over_tells_nothing_of_sleeps() {
-    let mut gathering = Gathering::default();
-    assert!(!gathering.begin());
-    gathering.brought(2 * RUN);
-    gathering.brought(MANY);
-    assert!(!gathering.begin());
-}
-
-#[test]
 fn another_thread_takes_over_and_nothing_is_lost() {
     let fixture = Fixture::new();
     let Some(mut ring) = fixture.ring(64) else {

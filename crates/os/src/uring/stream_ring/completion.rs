@@ -1,7 +1,7 @@
 //! What completions mean: each ends, or continues, the request that it names.
 
 use super::pending::{Held, Key};
-use super::requests::{NOBODY, STAGE_CLOSE, STAGE_RECEIVE, slot};
+use super::requests::{NOBODY, STAGE_BIND, STAGE_CLOSE, STAGE_RECEIVE, slot};
 use super::socket::{Descriptor, Memory};
 use super::{Buffer, Socket, StreamRing};
 use io_uring::cqueue;
@@ -72,7 +72,13 @@ impl StreamRing {
     }
 
     #[inline]
-    fn complete(&mut self, request: Key, stage: u32, mut result: i32, flags: u32) -> Option<Event> {
+    pub(super) fn complete(
+        &mut self,
+        request: Key,
+        stage: u32,
+        mut result: i32,
+        flags: u32,
+    ) -> Option<Event> {
         let (token, held) = self.pending.find(request)?;
         match held {
             Held::Accept { direct, .. } if cqueue::more(flags) => {
@@ -83,6 +89,13 @@ impl StreamRing {
                     more: true,
                 };
                 return Some(Event { token, outcome });
+            }
+            // The parts after it fail as well, and the last one answers; the first one knows why.
+            Held::Dial { failure, .. } if stage < STAGE_BIND => {
+                if *failure == 0 {
+                    *failure = -result;
+                }
+                return None;
             }
             Held::SendAndClose {
                 socket, failure, ..
@@ -116,7 +129,9 @@ impl StreamRing {
                 let more = false;
                 Outcome::Accepted { socket, peer, more }
             }
-            Held::Dial { slot, .. } => Outcome::Dialled(self.dialled(slot, done)),
+            Held::Dial { slot, failure, .. } => {
+                Outcome::Dialled(self.dialled(slot, unless(failure, done)))
+            }
             Held::Receive | Held::Exchange(_) => Outcome::Received(self.lend(result, flags)),
             Held::ReceiveInto(buffer) => Outcome::Received(fill(buffer, result)),
             Held::Read { buffer, .. } => Outcome::Read(fill(buffer, result)),
@@ -126,10 +141,7 @@ impl StreamRing {
                 socket, failure, ..
             } => {
                 self.closed(socket);
-                Outcome::Ended(match failure {
-                    0 => done,
-                    error => Err(io::Error::from_raw_os_error(error)),
-                })
+                Outcome::Ended(unless(failure, done))
             }
             Held::Close { socket, is_told } => {
                 self.closed(socket);
@@ -205,6 +217,14 @@ impl StreamRing {
 /// What the kernel answered, as a system call would have.
 fn answer(result: i32) -> io::Result<usize> {
     usize::try_from(result).map_err(|_| io::Error::from_raw_os_error(-result))
+}
+
+/// How the last part went, unless one before it has failed.
+fn unless(failure: i32, done: io::Result<()>) -> io::Result<()> {
+    match failure {
+        0 => done,
+        error => Err(io::Error::from_raw_os_error(error)),
+    }
 }
 
 fn fill(mut buffer: Buffer, result: i32) -> io::Result<Buffer> {

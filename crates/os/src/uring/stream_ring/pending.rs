@@ -21,13 +21,15 @@ pub(super) enum Held {
         /// Where the peer's address goes.
         name: Option<Vec<Name>>,
     },
-    /// A chain that makes a socket in one of our slots and connects it.
+    /// Requests that make a socket in one of our slots and connect it.
     Dial {
         slot: u32,
         #[expect(dead_code, reason = "held for the kernel")]
         target: Address,
         #[expect(dead_code, reason = "held for the kernel")]
         source: Option<Address>,
+        /// Why there is no socket, or none with its options.
+        failure: i32,
     },
     /// Into one of the ring's buffers.
     Receive,

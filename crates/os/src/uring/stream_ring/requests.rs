@@ -15,10 +15,9 @@ use std::sync::Arc;
 
 /// A completion with this mark is nobody's: no request has such a number.
 pub(super) const NOBODY: u64 = u64::MAX;
-/// The parts of [`Held::Dial`] after the first.
-const STAGE_OPTION: u32 = 1;
-const STAGE_BIND: u32 = 2;
-const STAGE_CONNECT: u32 = 3;
+/// The parts of [`Held::Dial`] of which one is the last, after the socket and its options.
+pub(super) const STAGE_BIND: u32 = 1;
+const STAGE_CONNECT: u32 = 2;
 /// The second part of [`Held::SendAndClose`].
 pub(super) const STAGE_CLOSE: u32 = 1;
 
@@ -134,10 +133,16 @@ impl StreamRing {
         self.request(token, Held::Accept { direct, name }, entry)
     }
 
-    /// Makes a socket in a slot and connects it, in one chain: socket(2), bind(2) if there is a
-    /// source, connect(2). What is sent first carries the acknowledgement of the handshake, and a
-    /// close that of the reply, as with [`crate::tcp::TcpStream::connect`]. Answered by
-    /// [`super::Outcome::Dialled`]. None if no slot is free.
+    /// Makes a socket in a slot and connects it, in one turn: socket(2), setsockopt(2), bind(2) if
+    /// there is a source, connect(2). What is sent first carries the acknowledgement of the
+    /// handshake, and a close that of the reply, as with [`crate::tcp::TcpStream::connect`].
+    /// Answered by [`super::Outcome::Dialled`]. None if no slot is free.
+    ///
+    /// The options are no parts of a chain. The kernel makes each request that is not linked, and
+    /// the first of a chain, while it takes them from the queue, one after the other; a later part
+    /// of a chain is made when its turn comes, and Linux 6.10 to 6.13 read an option only then,
+    /// from a place of the queue that may have the next request in it (`io_uring_cmd_prep_setup`,
+    /// io_uring/uring_cmd.c). What fails leaves nothing for the parts after it to work on.
     pub fn dial(&mut self, token: u32, dialling: &Dialling<'_>) -> Option<Request> {
         let index = self.dial_slots.pop()?;
         let Dialling {
@@ -149,49 +154,37 @@ impl StreamRing {
             slot: index,
             target: target.clone(),
             source: source.cloned(),
+            failure: 0,
         };
         let request = self.add(token, held);
         let fd = Fixed(index);
-        let linked = |entry: Entry, stage| {
-            let flags = Flags::IO_LINK | Flags::SKIP_SUCCESS;
-            entry.flags(flags).user_data(request.stage(stage))
+        let number = -1 - i64::from(index);
+        let silent = |entry: Entry, stage| {
+            let entry = entry.flags(Flags::SKIP_SUCCESS);
+            entry.user_data(request.stage(stage))
         };
-        let mut chain = [const { None }; 6];
         let socket = opcode::Socket::new(target.family(), libc::SOCK_STREAM, libc::IPPROTO_TCP)
             .file_index(DestinationSlot::try_from_slot_target(index).ok())
             .build();
-        chain[0] = Some(linked(socket, 0));
-        let late = option(
-            -1 - i64::from(index),
-            libc::IPPROTO_TCP,
-            libc::TCP_QUICKACK,
-            &ZERO,
-        );
-        chain[1] = Some(linked(late, STAGE_OPTION));
+        let late = option(number, libc::IPPROTO_TCP, libc::TCP_QUICKACK, &ZERO);
+        let mut requests = vec![silent(socket, 0), silent(late, 0)];
         if reset {
-            let option = option(
-                -1 - i64::from(index),
-                libc::SOL_SOCKET,
-                libc::SO_LINGER,
-                &LINGER,
-            );
-            chain[2] = Some(linked(option, STAGE_OPTION));
+            let linger = option(number, libc::SOL_SOCKET, libc::SO_LINGER, &LINGER);
+            requests.push(silent(linger, 0));
         }
         if let Some(source) = source {
             // The port is chosen when it is known to whom, so that the same one serves many
             // targets (ip(7)).
             let no_port = libc::IP_BIND_ADDRESS_NO_PORT;
-            chain[3] = Some(linked(
-                option(-1 - i64::from(index), libc::IPPROTO_IP, no_port, &ONE),
-                STAGE_OPTION,
-            ));
+            let no_port = option(number, libc::IPPROTO_IP, no_port, &ONE);
             let bind = opcode::Bind::new(fd, source.pointer(), source.0.1).build();
-            chain[4] = Some(linked(bind, STAGE_BIND));
+            // No connection is made from another address.
+            let bind = silent(bind, STAGE_BIND).flags(Flags::IO_LINK);
+            requests.extend([silent(no_port, 0), bind]);
         }
         let connect = opcode::Connect::new(fd, target.pointer(), target.0.1).build();
-        chain[5] = Some(connect.user_data(request.stage(STAGE_CONNECT)));
-        let chain: Vec<Entry> = chain.into_iter().flatten().collect();
-        self.push(&chain);
+        requests.push(connect.user_data(request.stage(STAGE_CONNECT)));
+        self.push(&requests);
         Some(self.named(request))
     }
 

@@ -1,5 +1,7 @@
 //! The stream ring on the loopback interface: every verb, and that nothing is ever lost.
 
+mod dialling;
+
 use super::*;
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -29,6 +31,17 @@ fn server(options: &StreamOptions) -> Option<Server> {
         ring,
         _listener: listener,
     })
+}
+
+/// The same, or nothing where a ring cannot set options and dial: it binds since Linux 6.11.
+fn dialler(options: &StreamOptions) -> Option<Server> {
+    let server = server(options)?;
+    let mut probe = io_uring::Probe::new();
+    let submitter = server.ring.ring.uring.submitter();
+    submitter.register_probe(&mut probe).unwrap();
+    probe
+        .is_supported(io_uring::opcode::Bind::CODE)
+        .then_some(server)
 }
 
 const DIRECT: StreamOptions = StreamOptions {
@@ -98,6 +111,10 @@ fn client(address: SocketAddr) -> thread::JoinHandle<Vec<u8>> {
 #[test]
 fn accept_receive_send_and_close_in_every_kind_of_descriptor() {
     for direct in [false, true] {
+        // On such a kernel the client of a closed slot waits for ever.
+        if direct && !crate::uring::closes_slots() {
+            continue;
+        }
         for multishot in [false, true] {
             for lent in [false, true] {
                 one_kind(direct, multishot, lent);
@@ -187,7 +204,7 @@ fn a_failed_send_closes_all_the_same() {
 #[test]
 fn a_reset_is_no_end() {
     for placement in [Placement::Ordinary, Placement::Chosen] {
-        let Some(mut server) = server(&DIRECT) else {
+        let Some(mut server) = dialler(&DIRECT) else {
             return;
         };
         server.accept(placement, Accepting::default());
@@ -200,82 +217,6 @@ fn a_reset_is_no_end() {
         let error = client.read(&mut [0; 1]).unwrap_err();
         assert_eq!(error.raw_os_error(), Some(libc::ECONNRESET));
         assert_eq!((server.ring.open_slots(), server.ring.in_flight()), (0, 0));
-    }
-}
-
-#[test]
-fn dialling_makes_binds_and_connects() {
-    let Some(mut server) = server(&DIRECT) else {
-        return;
-    };
-    let accepting = Accepting {
-        multishot: true,
-        peer: false,
-    };
-    server.accept(Placement::Chosen, accepting);
-    let target = Address::from(server.address);
-    let source = Address::from(SocketAddr::from(([127, 0, 0, 77], 0)));
-    for (source, reset) in [(None, false), (Some(&source), false), (Some(&source), true)] {
-        let dialling = Dialling {
-            target: &target,
-            source,
-            reset,
-        };
-        server.ring.dial(5, &dialling).unwrap();
-        let mut ends = Vec::new();
-        while ends.len() < 2 {
-            match server.event().outcome {
-                Outcome::Dialled(socket) => ends.push(socket.unwrap()),
-                Outcome::Accepted { socket, .. } => ends.push(socket.unwrap()),
-                other => panic!("{other:?}"),
-            }
-        }
-        assert_eq!(server.ring.free_dial_slots(), 3);
-        for end in ends {
-            server.ring.close(6, end);
-            assert!(matches!(server.event().outcome, Outcome::Closed(Ok(()))));
-        }
-        assert_eq!(
-            (server.ring.open_slots(), server.ring.free_dial_slots()),
-            (0, 4)
-        );
-    }
-}
-
-#[test]
-fn a_refused_dial_gives_its_slot_back() {
-    let Some(mut server) = server(&DIRECT) else {
-        return;
-    };
-    // Nobody listens at a port that was just given up.
-    let gone = TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap();
-    let target = Address::from(gone);
-    let nowhere = Address::from(SocketAddr::from(([192, 0, 2, 1], 0)));
-    for (source, expected) in [
-        (None, libc::ECONNREFUSED),
-        (Some(&nowhere), libc::EADDRNOTAVAIL),
-    ] {
-        let dialling = Dialling {
-            target: &target,
-            source,
-            reset: true,
-        };
-        server.ring.dial(5, &dialling).unwrap();
-        match server.event().outcome {
-            Outcome::Dialled(Err(error)) => assert_eq!(error.raw_os_error(), Some(expected)),
-            other => panic!("{other:?}"),
-        }
-        while server.ring.in_flight() > 0 {
-            server.ring.wait(1, LONG).unwrap();
-            assert!(server.ring.next().is_none());
-        }
-        assert_eq!(
-            (server.ring.open_slots(), server.ring.free_dial_slots()),
-            (0, 4)
-        );
     }
 }
 
@@ -425,7 +366,7 @@ fn dialled(server: &mut Server) -> (Socket, TcpStream) {
 
 #[test]
 fn an_exchange_is_answered_once_whatever_happens() {
-    let Some(mut server) = server(&DIRECT) else {
+    let Some(mut server) = dialler(&DIRECT) else {
         return;
     };
     let (socket, mut peer) = dialled(&mut server);
@@ -474,55 +415,6 @@ fn an_exchange_is_answered_once_whatever_happens() {
         (4, 0)
     );
     assert_eq!(Arc::strong_count(&question), 1);
-}
-
-#[test]
-fn a_dial_that_nobody_answers_can_be_cancelled() {
-    let Some(mut server) = server(&DIRECT) else {
-        return;
-    };
-    // A listener with room for one connection, which it does not accept: further SYNs are
-    // dropped.
-    let full = rustix::net::socket(
-        rustix::net::AddressFamily::INET,
-        rustix::net::SocketType::STREAM,
-        None,
-    )
-    .unwrap();
-    rustix::net::bind(&full, &SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
-    rustix::net::listen(&full, 0).unwrap();
-    let address = SocketAddr::try_from(rustix::net::getsockname(&full).unwrap()).unwrap();
-    let _first = TcpStream::connect(address).unwrap();
-    // Its handshake is over at this end, too.
-    let readable = rustix::event::PollFlags::IN;
-    rustix::event::poll(&mut [rustix::event::PollFd::new(&full, readable)], None).unwrap();
-    let target = Address::from(address);
-    let dialling = Dialling {
-        target: &target,
-        source: None,
-        reset: true,
-    };
-    let requests = [1, 2, 3].map(|token| server.ring.dial(token, &dialling).unwrap());
-    let mut cancelled = 0;
-    while cancelled < requests.len() {
-        // One whose connect has not begun is not found.
-        server.ring.wait(1, Some(Duration::from_millis(1))).unwrap();
-        requests
-            .iter()
-            .for_each(|request| server.ring.cancel(*request));
-        while let Some(event) = server.ring.next() {
-            assert_eq!(error(event.outcome), Some(libc::ECANCELED));
-            cancelled += 1;
-        }
-    }
-    while server.ring.in_flight() > 0 {
-        server.ring.wait(1, LONG).unwrap();
-        while server.ring.next().is_some() {}
-    }
-    assert_eq!(
-        (server.ring.open_slots(), server.ring.free_dial_slots()),
-        (0, 4)
-    );
 }
 
 /// An accepted socket, and its client, which waits for nothing for ever.

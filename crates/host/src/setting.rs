@@ -1,0 +1,31 @@
+//! Settings of the host: read, changed as a list, and put back.
+//!
+//! A [`Setting`] is one thing that can be read and written; an [`Edit`] takes it from its old value
+//! to a new one, and a [`Change`] is a list of edits. These settings stay when a process dies. So
+//! the journal has every edit on disk before it is made. An [`Applied`] change puts the old values
+//! back when it goes, the last one first, and `mpps undo` does so for a process that was killed
+//! ([`leftovers`]). A setting that somebody else has changed in between is told and left as it is.
+
+pub(crate) mod applied;
+mod change;
+mod defer_lists;
+mod edit;
+#[cfg(test)]
+pub(crate) mod fake;
+mod host;
+pub(crate) mod journal;
+mod leftover;
+mod outcome;
+mod owner;
+mod primitive;
+
+pub use applied::Applied;
+pub use change::Change;
+pub use edit::Edit;
+pub(crate) use host::{Host, Kernel};
+pub(crate) use journal::{Journal, directories};
+pub use leftover::{Leftover, leftovers};
+pub use outcome::{Outcome, Undone};
+pub use owner::{Life, Owner};
+pub(crate) use primitive::{FILTERS, SKB_DEFER_MAX};
+pub use primitive::{Setting, Value};

@@ -1,0 +1,245 @@
+//! One setting, from its old value to a new one: how it is done, and how it is undone.
+
+use std::fmt;
+
+use mpps_os::ethtool::ntuple::{Rule, Shown};
+use serde::{Deserialize, Serialize};
+
+use super::host::Host;
+use super::outcome::Undone;
+use super::primitive::{Setting, Value};
+use crate::{Error, Result};
+
+/// The value of [`Setting::SkbDefer`] while sleeping lists are woken: no list is full then. It is
+/// the largest that `proc_dointvec_minmax` takes.
+const UNLIMITED: u32 = i32::MAX as u32;
+
+/// One setting, from its old value to a new one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Edit {
+    /// What is set.
+    pub setting: Setting,
+    /// What it is set to before.
+    pub old: Value,
+    /// What it is to be set to.
+    pub new: Value,
+    /// What the driver made of that, once it is known: it may count in coarser units.
+    pub became: Option<Value>,
+}
+
+impl Edit {
+    /// An edit that has not been made yet.
+    pub fn new(setting: Setting, old: Value, new: Value) -> Self {
+        Self {
+            setting,
+            old,
+            new,
+            became: None,
+        }
+    }
+
+    /// Looks at what is there just before the edit is written down; `object` is the interface.
+    ///
+    /// # Errors
+    /// [`Error::Impossible`] if it is not as it was when the edit was planned; [`Error::Kernel`].
+    pub(super) fn prepare(&mut self, host: &dyn Host, object: &str) -> Result<()> {
+        if let Setting::Rule { .. } = self.setting {
+            return self.prepare_rule(host, object);
+        }
+        if host.read(&self.setting, object)?.as_ref() != Some(&self.old) {
+            let why = format!("somebody changed {} just now", self.setting.noun());
+            return Err(Error::impossible(object, why, "try again"));
+        }
+        if self.setting == Setting::SkbDefer {
+            // What would refuse to put it back refuses here, where nothing is changed yet.
+            host.write(&self.setting, object, &self.old)?;
+            host.wake().map_err(|refusal| {
+                let why = format!("its lists could not be woken afterwards ({refusal})");
+                let remedy =
+                    "this needs every CPU, and so no cpuset, and the loopback interface up";
+                Error::impossible(object, why, remedy)
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Finds a place for the rule.
+    fn prepare_rule(&mut self, host: &dyn Host, interface: &str) -> Result<()> {
+        let Some(ours) = self.rule() else {
+            return Ok(());
+        };
+        let destination = ours.destination;
+        let table = host.rules(interface)?;
+        for &place in &table.locations {
+            let rule = host.rule(interface, place)?.rule;
+            if rule.is_some_and(|rule| rule.destination == destination) {
+                return Err(Error::impossible(
+                    interface,
+                    format!("there is a rule for {destination} already, at {place}"),
+                    format!("`ethtool -N {interface} delete {place}` takes it away"),
+                ));
+            }
+        }
+        let location = table.free_location();
+        // A driver that tells neither a size nor that it chooses is asked to choose.
+        if !table.driver_chooses && table.size > 0 {
+            if location.is_none() {
+                return Err(Error::impossible(
+                    interface,
+                    format!("all {} places for rules are taken", table.size),
+                    format!("`ethtool -n {interface}` lists them"),
+                ));
+            }
+            let shown = None;
+            self.new = Value::Rule { location, shown };
+        }
+        self.old = Value::Numbers(table.locations);
+        Ok(())
+    }
+
+    /// Makes the edit.
+    ///
+    /// # Errors
+    /// [`Error::Kernel`]; [`Error::Impossible`] where the driver accepts a value and has another.
+    pub(super) fn make(&mut self, host: &dyn Host, object: &str) -> Result<()> {
+        if let (Some(rule), Value::Rule { location, .. }) = (self.rule(), &self.new) {
+            let place = host.insert(object, &rule, *location)?;
+            // A driver may show the rule in other words; undo compares with those.
+            let shown = host.rule(object, place).ok().map(|shown| shown.description);
+            let location = Some(place);
+            self.became = Some(Value::Rule { location, shown });
+            return Ok(());
+        }
+        self.write(host, object, &self.new)
+            .map_err(|error| self.setting.refused(error, object))?;
+        self.became = host.read(&self.setting, object)?;
+        let became = self.became.as_ref();
+        match became.and_then(|became| self.setting.fault(&self.new, became)) {
+            Some((why, remedy)) => Err(Error::impossible(object, why, remedy)),
+            None => Ok(()),
+        }
+    }
+
+    fn write(&self, host: &dyn Host, object: &str, value: &Value) -> mpps_os::Result<()> {
+        if let (Setting::RssTable, Value::Numbers(table)) = (&self.setting, value) {
+            // A table that the kernel would choose is left to the kernel, which will then also adapt
+            // it to a change of the number of queues (ethtool_rxfh_indir_default() is the remainder).
+            let rings = host.rings(object)?.max(1);
+            let mut chosen = (0..rings).cycle().zip(table);
+            if chosen.all(|(queue, entry)| queue == *entry)
+                && host
+                    .write(&self.setting, object, &Value::Numbers(Vec::new()))
+                    .is_ok()
+                && host.read(&self.setting, object)?.as_ref() == Some(value)
+            {
+                return Ok(());
+            }
+        }
+        host.write(&self.setting, object, value)
+    }
+
+    /// Puts the old value back, if things are as the edit left them.
+    ///
+    /// # Errors
+    /// The kernel's refusal.
+    pub(super) fn undo(&self, host: &dyn Host, object: &str) -> mpps_os::Result<Undone> {
+        let setting = &self.setting;
+        if !setting.takes(&self.old) || !setting.takes(&self.new) {
+            return Ok(Undone::Failed("the journal is damaged".to_owned()));
+        }
+        if let Some(rule) = self.rule() {
+            return self.undo_rule(&rule, host, object);
+        }
+        let Some(now) = host.read(setting, object)? else {
+            return Ok(Undone::Nothing);
+        };
+        if *setting == Setting::SkbDefer {
+            return self.undo_defer(&now, host, object);
+        }
+        if now == self.old {
+            return Ok(Undone::Nothing);
+        }
+        // Who died before it was known what the card made of a time cannot tell what it rounded
+        // from what somebody else set: a setting that stays is the worse.
+        let rounded = *setting == Setting::Coalescing && self.became.is_none();
+        if !rounded && now != *self.effect() {
+            return Ok(Undone::Changed(setting.told(&now)));
+        }
+        if *setting == Setting::Filters {
+            // A driver forgets the rules when they are switched off, and these are others'.
+            let rules = host.rules(object)?.locations.len();
+            if rules > 0 {
+                return Ok(Undone::Changed(format!("{rules} other rules need it")));
+            }
+        }
+        self.write(host, object, &self.old)?;
+        Ok(Undone::Restored)
+    }
+
+    /// To write the old value is not enough. On Linux 6.18 a list counts also
+    /// what did not get on it, and its count begins anew only when something is taken off: after
+    /// the 0 every list is empty, counted full, and stays so under any limit that is not above its
+    /// count. So the limit is lifted, each list gets a packet and loses it, and then the limit is
+    /// what it was. Who wrote the old value before us may not have known that.
+    fn undo_defer(&self, now: &Value, host: &dyn Host, object: &str) -> mpps_os::Result<Undone> {
+        let lifted = Value::text(UNLIMITED);
+        if ![&self.new, &lifted, &self.old].contains(&now) {
+            return Ok(Undone::Changed(self.setting.told(now)));
+        }
+        host.write(&self.setting, object, &lifted)?;
+        let woken = host.wake();
+        // The value comes back also if the lists do not.
+        host.write(&self.setting, object, &self.old)?;
+        woken.map(|()| Undone::Restored)
+    }
+
+    /// Takes the rule away. Where its place never came to be written down, because the process died
+    /// in between, it is looked for.
+    fn undo_rule(&self, rule: &Rule, host: &dyn Host, interface: &str) -> mpps_os::Result<Undone> {
+        let (location, shown) = match self.effect() {
+            Value::Rule { location, shown } => (*location, shown.as_ref()),
+            _ => (None, None),
+        };
+        let is_ours =
+            |found: &Shown| found.rule.as_ref() == Some(rule) || shown == Some(&found.description);
+        let others = match &self.old {
+            Value::Numbers(others) if location.is_none() => &**others,
+            _ => &[],
+        };
+        for place in host.rules(interface)?.locations {
+            if location.is_some_and(|location| location != place) || others.contains(&place) {
+                continue;
+            }
+            if is_ours(&host.rule(interface, place)?) {
+                host.remove(interface, place)?;
+                return Ok(Undone::Restored);
+            }
+            if location.is_some() {
+                return Ok(Undone::Changed(format!("another rule is at {place}")));
+            }
+        }
+        Ok(Undone::Nothing)
+    }
+
+    fn rule(&self) -> Option<Rule> {
+        let Setting::Rule { destination, queue } = self.setting else {
+            return None;
+        };
+        Some(Rule { destination, queue })
+    }
+
+    /// What it is set to after the edit, as far as that is known.
+    fn effect(&self) -> &Value {
+        self.became.as_ref().unwrap_or(&self.new)
+    }
+}
+
+impl fmt::Display for Edit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let new = match self.setting {
+            Setting::Rule { .. } => self.effect(),
+            _ => &self.new,
+        };
+        self.setting.show(&self.old, new, f)
+    }
+}

@@ -1,0 +1,326 @@
+//! A host that is only pretended: it can be disturbed, refuse, and end at any change.
+
+use std::cell::{RefCell, RefMut};
+use std::collections::BTreeMap;
+use std::io;
+use std::path::PathBuf;
+use std::rc::Rc;
+
+use mpps_os::ethtool::ntuple;
+use mpps_os::{Error, Result};
+use tempfile::TempDir;
+
+use super::applied::Applied;
+use super::change::Change;
+use super::host::Host;
+use super::journal::Journal;
+use super::leftover::{Leftover, leftovers_in};
+use super::outcome::{Outcome, Undone};
+use super::owner::Life;
+use super::primitive::{Setting, Value};
+
+/// `EOPNOTSUPP`, `EIO`, `ENODEV`, `ENOENT` and `EACCES` of include/uapi/asm-generic/errno*.h.
+const UNSUPPORTED: i32 = 95;
+const BROKEN: i32 = 5;
+const NO_DEVICE: i32 = 19;
+const NO_ENTRY: i32 = 2;
+const FORBIDDEN: i32 = 13;
+
+/// What the kernel and a card know.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Machine {
+    /// The interface; without a name it is gone.
+    pub(crate) name: &'static str,
+    pub(crate) namespace: u32,
+    /// 0 where the driver does not tell.
+    pub(crate) rings: u32,
+    /// Queues that the kernel polls, where it tells.
+    pub(crate) polled: Option<usize>,
+    /// Settings that are there.
+    pub(crate) values: BTreeMap<Setting, Value>,
+    /// A setting that refuses to be written.
+    pub(crate) stuck: Option<Setting>,
+    /// The card counts in so many microseconds; 0 keeps no time at all.
+    pub(crate) unit_us: u32,
+    /// The driver says yes to an RSS table, and takes another one.
+    pub(crate) alters_tables: bool,
+    pub(crate) rules: BTreeMap<u32, ntuple::Rule>,
+    /// The places for rules.
+    pub(crate) size: u32,
+    pub(crate) driver_chooses: bool,
+    /// The driver shows its rules in words of its own.
+    pub(crate) shows_otherwise: bool,
+    /// The list of packet buffers to be freed is empty and counted full.
+    pub(crate) asleep: bool,
+    /// Loopback is down.
+    pub(crate) mute: bool,
+}
+
+/// When the program stops to be there: at which change, before or after it was made.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct End {
+    pub(crate) change: usize,
+    pub(crate) done: bool,
+}
+
+#[derive(Debug)]
+pub(crate) struct State {
+    pub(crate) machine: Machine,
+    changes: usize,
+    pub(crate) end: Option<End>,
+    pub(crate) ended: bool,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Fake(Rc<RefCell<State>>);
+
+/// A card with four queues, rules off, nothing special.
+pub(crate) fn plain() -> Machine {
+    Machine {
+        name: "eth9",
+        namespace: 7,
+        rings: 4,
+        polled: Some(2),
+        values: BTreeMap::from([
+            (Setting::Filters, Value::text("off")),
+            (Setting::RssTable, table([0, 1, 2, 3, 0, 1, 2, 3])),
+        ]),
+        stuck: None,
+        unit_us: 1,
+        alters_tables: false,
+        rules: BTreeMap::new(),
+        size: 16,
+        driver_chooses: false,
+        shows_otherwise: false,
+        asleep: false,
+        mute: false,
+    }
+}
+
+pub(crate) fn table<const N: usize>(queues: [u32; N]) -> Value {
+    Value::Numbers(queues.to_vec())
+}
+
+impl Machine {
+    /// The same, set otherwise.
+    pub(crate) fn with(mut self, setting: Setting, value: impl Into<Option<Value>>) -> Self {
+        match value.into() {
+            Some(value) => self.values.insert(setting, value),
+            None => self.values.remove(&setting),
+        };
+        self
+    }
+}
+
+impl Fake {
+    pub(crate) fn new(machine: Machine) -> Self {
+        Self(Rc::new(RefCell::new(State {
+            machine,
+            changes: 0,
+            end: None,
+            ended: false,
+        })))
+    }
+
+    pub(crate) fn state(&self) -> RefMut<'_, State> {
+        self.0.borrow_mut()
+    }
+
+    pub(crate) fn machine(&self) -> Machine {
+        self.state().machine.clone()
+    }
+
+    /// As somebody else would.
+    pub(crate) fn set(&self, setting: Setting, value: Value) {
+        self.state().machine.values.insert(setting, value);
+    }
+
+    pub(crate) fn apply(&self, change: &Change, directories: &[PathBuf]) -> crate::Result<Applied> {
+        Applied::on(Box::new(self.clone()), change, directories)
+    }
+
+    fn look<R>(&self, look: impl FnOnce(&Machine) -> Result<R>) -> Result<R> {
+        let state = self.state();
+        if state.ended {
+            return refuse(BROKEN);
+        }
+        look(&state.machine)
+    }
+
+    fn change<R>(&self, change: impl FnOnce(&mut Machine) -> Result<R>) -> Result<R> {
+        let mut state = self.state();
+        if state.ended {
+            return refuse(BROKEN);
+        }
+        let end = state.end.filter(|end| end.change == state.changes);
+        state.changes += 1;
+        if end.is_some_and(|end| !end.done) {
+            state.ended = true;
+            return refuse(BROKEN);
+        }
+        let answer = change(&mut state.machine);
+        if end.is_some() {
+            state.ended = true;
+            return refuse(BROKEN);
+        }
+        answer
+    }
+}
+
+fn refuse<R>(errno: i32) -> Result<R> {
+    let source = io::Error::from_raw_os_error(errno);
+    Err(Error::new("fake", "eth9", source))
+}
+
+impl Host for Fake {
+    fn namespace(&self) -> Result<u32> {
+        self.look(|machine| Ok(machine.namespace))
+    }
+
+    fn index(&self, interface: &str) -> Result<u32> {
+        self.look(|machine| match interface == machine.name {
+            true => Ok(5),
+            false => refuse(NO_DEVICE),
+        })
+    }
+
+    fn name(&self, index: u32) -> Result<Option<String>> {
+        self.look(|machine| {
+            let found = index == 5 && !machine.name.is_empty();
+            Ok(found.then(|| machine.name.to_owned()))
+        })
+    }
+
+    fn rings(&self, _: &str) -> Result<u32> {
+        self.look(|machine| match machine.rings {
+            0 => refuse(UNSUPPORTED),
+            rings => Ok(rings),
+        })
+    }
+
+    fn polled_queues(&self, _: u32) -> Option<usize> {
+        self.state().machine.polled
+    }
+
+    fn read(&self, setting: &Setting, _: &str) -> Result<Option<Value>> {
+        self.look(|machine| match (setting, machine.values.get(setting)) {
+            (Setting::RssTable | Setting::Coalescing, None) => refuse(UNSUPPORTED),
+            (_, value) => Ok(value.cloned()),
+        })
+    }
+
+    fn write(&self, setting: &Setting, _: &str, value: &Value) -> Result<()> {
+        if self.state().machine.stuck.as_ref() == Some(setting) {
+            return refuse(FORBIDDEN);
+        }
+        self.change(|machine| {
+            let mut value = value.clone();
+            match (setting, &mut value) {
+                (Setting::RssTable, Value::Numbers(table)) if table.is_empty() => {
+                    let length = match &machine.values[setting] {
+                        Value::Numbers(old) => old.len(),
+                        _ => 0,
+                    };
+                    *table = (0..machine.rings).cycle().take(length).collect();
+                }
+                (Setting::RssTable, Value::Numbers(table)) if machine.alters_tables => {
+                    table.fill(0);
+                }
+                (Setting::Coalescing, Value::Numbers(words)) => {
+                    let unit = machine.unit_us;
+                    words[0] = words[0].checked_div(unit).unwrap_or(0) * unit;
+                }
+                (Setting::Filters, Value::Text(now)) if now == "off" => machine.rules.clear(),
+                // Somebody's packets come at any time.
+                (Setting::SkbDefer, Value::Text(now)) => machine.asleep |= now == "0",
+                _ => {}
+            }
+            machine.values.insert(setting.clone(), value);
+            Ok(())
+        })
+    }
+
+    fn rules(&self, _: &str) -> Result<ntuple::Table> {
+        self.look(|machine| {
+            Ok(ntuple::Table {
+                size: machine.size,
+                driver_chooses: machine.driver_chooses,
+                locations: machine.rules.keys().copied().collect(),
+            })
+        })
+    }
+
+    fn rule(&self, _: &str, location: u32) -> Result<ntuple::Shown> {
+        self.look(|machine| match machine.rules.get(&location) {
+            None => refuse(NO_ENTRY),
+            Some(rule) => Ok(ntuple::Shown {
+                rule: Some(*rule).filter(|_| !machine.shows_otherwise),
+                description: format!("{rule:?}"),
+            }),
+        })
+    }
+
+    fn insert(&self, _: &str, rule: &ntuple::Rule, location: Option<u32>) -> Result<u32> {
+        self.change(|machine| {
+            let free = (0..).find(|place| !machine.rules.contains_key(place));
+            let place = location.or(free).unwrap_or(0);
+            machine.rules.insert(place, *rule);
+            Ok(place)
+        })
+    }
+
+    fn remove(&self, _: &str, location: u32) -> Result<()> {
+        self.change(|machine| match machine.rules.remove(&location) {
+            Some(_) => Ok(()),
+            None => refuse(NO_ENTRY),
+        })
+    }
+
+    fn wake(&self) -> Result<()> {
+        let machine = &mut self.state().machine;
+        if machine.mute {
+            let source = io::Error::from_raw_os_error(101);
+            return Err(Error::new("connect", "127.0.0.1", source));
+        }
+        // Under a limit below its count a list stays as it is.
+        if machine.values.get(&Setting::SkbDefer) == Some(&Value::text(i32::MAX)) {
+            machine.asleep = false;
+        }
+        Ok(())
+    }
+}
+
+pub(crate) fn directory() -> (TempDir, Vec<PathBuf>) {
+    let directory = tempfile::tempdir().expect("a directory");
+    let directories = vec![directory.path().join("mpps")];
+    (directory, directories)
+}
+
+/// The journals that are there.
+pub(crate) fn journals(directories: &[PathBuf]) -> usize {
+    let (found, refused) = Journal::find(directories);
+    assert!(refused.is_empty(), "{refused:?}");
+    found.len()
+}
+
+/// What is left behind by a process that lives.
+pub(crate) fn found(directories: &[PathBuf]) -> Leftover {
+    let (mut left, unreadable) = leftovers_in(directories);
+    assert!(unreadable.is_empty(), "{unreadable:?}");
+    let left = left.pop().expect("a journal");
+    assert_eq!(left.life(), Life::Alive);
+    left
+}
+
+/// As if this process had died: the journal names a process that is no more.
+pub(crate) fn died(directories: &[PathBuf]) -> Leftover {
+    let mut left = found(directories);
+    left.record.owner.start_time_ticks -= 1;
+    left.journal.write(&left.record).expect("written");
+    assert_eq!(left.life(), Life::Dead);
+    left
+}
+
+pub(crate) fn results(outcomes: Vec<Outcome>) -> Vec<Undone> {
+    outcomes.into_iter().map(|outcome| outcome.result).collect()
+}

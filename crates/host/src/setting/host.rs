@@ -1,0 +1,212 @@
+//! What is asked and set, so that a test can answer instead.
+
+use std::fmt;
+use std::io;
+
+use mpps_os::ethtool::coalesce::{self, Coalescing};
+use mpps_os::ethtool::{self, Feature, ntuple, rss};
+use mpps_os::namespace::NetNamespace;
+use mpps_os::netlink::{link, napi};
+use mpps_os::sysfs::Sysfs;
+use mpps_os::{Error, Result};
+
+use super::defer_lists;
+use super::primitive::{FILTERS, SKB_DEFER_MAX, Setting, Value};
+use crate::root::Root;
+use crate::sysctl;
+
+/// A host whose settings are changed. Every method fails as the call of `mpps-os` does that it
+/// stands for.
+pub(crate) trait Host: fmt::Debug {
+    /// The network namespace in which the others work, by its inode number (`ns.inum`).
+    fn namespace(&self) -> Result<u32>;
+    /// The number of an interface.
+    fn index(&self, interface: &str) -> Result<u32>;
+    /// The present name of an interface; none where it is gone.
+    fn name(&self, index: u32) -> Result<Option<String>>;
+    /// How many receive queues rules and the RSS table may name.
+    fn rings(&self, interface: &str) -> Result<u32>;
+    /// How many queues of an interface the kernel polls; none where it does not tell.
+    fn polled_queues(&self, index: u32) -> Option<usize>;
+    /// What a setting other than a rule is set to; none where there is no such setting.
+    fn read(&self, setting: &Setting, interface: &str) -> Result<Option<Value>>;
+    /// Sets it. An RSS table without entries lets the kernel choose.
+    fn write(&self, setting: &Setting, interface: &str, value: &Value) -> Result<()>;
+    /// The places of the rules.
+    fn rules(&self, interface: &str) -> Result<ntuple::Table>;
+    /// The rule at a place.
+    fn rule(&self, interface: &str, location: u32) -> Result<ntuple::Shown>;
+    /// Adds a rule and returns its place.
+    fn insert(&self, interface: &str, rule: &ntuple::Rule, location: Option<u32>) -> Result<u32>;
+    /// Takes a rule away.
+    fn remove(&self, interface: &str, location: u32) -> Result<()>;
+    /// Lets every list of packet buffers to be freed get a packet and lose it again, so that its
+    /// count begins anew unless it is full.
+    fn wake(&self) -> Result<()>;
+}
+
+/// The kernel, in the network namespace of the calling thread.
+#[derive(Debug, Clone)]
+pub(crate) struct Kernel(Root);
+
+impl Default for Kernel {
+    fn default() -> Self {
+        Self(Root::machine())
+    }
+}
+
+impl Host for Kernel {
+    fn namespace(&self) -> Result<u32> {
+        NetNamespace::current().map(|namespace| namespace.inode())
+    }
+
+    fn index(&self, interface: &str) -> Result<u32> {
+        link::index(interface)
+    }
+
+    fn name(&self, index: u32) -> Result<Option<String>> {
+        let links = link::list()?;
+        let found = links.into_iter().find(|link| link.index == index);
+        Ok(found.map(|link| link.name))
+    }
+
+    fn rings(&self, interface: &str) -> Result<u32> {
+        ntuple::rings(interface)
+    }
+
+    fn polled_queues(&self, index: u32) -> Option<usize> {
+        // Linux before 6.8 has no such question.
+        napi::list(index).ok().map(|queues| queues.len())
+    }
+
+    fn read(&self, setting: &Setting, interface: &str) -> Result<Option<Value>> {
+        Ok(match setting {
+            Setting::File { name } => {
+                let text = Sysfs::mount()?.read(&file(interface, name))?;
+                Some(Value::Text(text))
+            }
+            Setting::Coalescing => Some(Value::Numbers(coalesce::read(interface)?.words())),
+            Setting::Filters => {
+                let mut features = ethtool::features(interface)?.into_iter();
+                switch(features.find(|known| known.name == FILTERS))
+            }
+            Setting::RssTable => Some(Value::Numbers(rss::read(interface)?.indirection)),
+            Setting::Rule { .. } => None,
+            Setting::SkbDefer => {
+                let limit = self.0.read_if_present(&sysctl::path(SKB_DEFER_MAX))?;
+                limit.map(Value::Text)
+            }
+        })
+    }
+
+    fn write(&self, setting: &Setting, interface: &str, value: &Value) -> Result<()> {
+        match (setting, value) {
+            (Setting::File { name }, Value::Text(text)) => {
+                Sysfs::mount()?.write(&file(interface, name), text)
+            }
+            (Setting::Filters, Value::Text(text)) => {
+                ethtool::set_feature(interface, FILTERS, text == "on")
+            }
+            (Setting::SkbDefer, Value::Text(text)) => {
+                self.0.write(&sysctl::path(SKB_DEFER_MAX), text)
+            }
+            (Setting::RssTable, Value::Numbers(table)) if table.is_empty() => {
+                rss::reset_indirection(interface)
+            }
+            (Setting::RssTable, Value::Numbers(table)) => rss::set_indirection(interface, table),
+            (Setting::Coalescing, Value::Numbers(words)) => match Coalescing::from_words(words) {
+                Some(wanted) => coalesce::set(interface, &wanted),
+                None => Err(unfit(interface)),
+            },
+            _ => Err(unfit(interface)),
+        }
+    }
+
+    fn rules(&self, interface: &str) -> Result<ntuple::Table> {
+        ntuple::table(interface)
+    }
+
+    fn rule(&self, interface: &str, location: u32) -> Result<ntuple::Shown> {
+        ntuple::rule(interface, location)
+    }
+
+    fn insert(&self, interface: &str, rule: &ntuple::Rule, location: Option<u32>) -> Result<u32> {
+        ntuple::insert(interface, rule, location)
+    }
+
+    fn remove(&self, interface: &str, location: u32) -> Result<()> {
+        ntuple::remove(interface, location)
+    }
+
+    fn wake(&self) -> Result<()> {
+        defer_lists::wake()
+    }
+}
+
+fn file(interface: &str, name: &str) -> String {
+    format!("class/net/{interface}/{name}")
+}
+
+/// A switch that is off and cannot be switched on is no setting.
+fn switch(feature: Option<Feature>) -> Option<Value> {
+    match feature? {
+        feature if feature.active => Some(Value::text("on")),
+        feature if feature.changeable => Some(Value::text("off")),
+        _ => None,
+    }
+}
+
+/// No edit that was planned here has such a value.
+fn unfit(interface: &str) -> Error {
+    let source = io::Error::from(io::ErrorKind::InvalidInput);
+    Error::new("set", interface, source)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::root::fixture;
+
+    #[test]
+    fn a_switch_that_is_fixed_off_is_no_setting() {
+        let feature = |active, changeable| Feature {
+            name: FILTERS.to_owned(),
+            active,
+            requested: active,
+            changeable,
+        };
+        for (found, value) in [
+            (None, None),
+            (Some(feature(false, false)), None),
+            (Some(feature(false, true)), Some("off")),
+            (Some(feature(true, true)), Some("on")),
+            (Some(feature(true, false)), Some("on")),
+        ] {
+            assert_eq!(switch(found), value.map(Value::text));
+        }
+    }
+
+    #[test]
+    fn the_setting_is_read_and_written_where_the_kernel_has_it() {
+        let tree = fixture::tree("proc/sys/net/core/skb_defer_max = 64");
+        let kernel = Kernel(tree.root.clone());
+        let read = |kernel: &Kernel| kernel.read(&Setting::SkbDefer, "").expect("readable");
+        assert_eq!(read(&kernel), Some(Value::text(64)));
+        let write = |kernel: &Kernel| kernel.write(&Setting::SkbDefer, "", &Value::text(0));
+        write(&kernel).expect("writable");
+        let written = tree.root.read("proc/sys/net/core/skb_defer_max");
+        assert_eq!(written.expect("readable"), "0");
+        let none = Kernel(fixture::tree("").root.clone());
+        assert_eq!(read(&none), None);
+        write(&none).expect_err("a file that is not there is not made");
+    }
+
+    #[test]
+    fn a_value_of_another_kind_is_refused() {
+        let kernel = Kernel::default();
+        for setting in [Setting::Coalescing, Setting::Filters, Setting::SkbDefer] {
+            let error = kernel.write(&setting, "lo", &Value::Numbers(vec![1]));
+            assert_eq!(error.expect_err("unfit").call, "set");
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! Changes that are on the host: of processes that live, and of those that died.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use mpps_os::namespace::NetNamespace;
+
+use super::applied::undo_edits;
+use super::host::{Host, Kernel};
+use super::journal::{self, Journal, Record};
+use super::outcome::{Outcome, Undone};
+use super::owner::Life;
+use crate::Error;
+
+/// A journal that was found.
+#[derive(Debug)]
+pub struct Leftover {
+    pub(crate) journal: Journal,
+    pub(crate) record: Record,
+}
+
+/// All journals of this user, and the files and directories that could not be read as such.
+pub fn leftovers() -> (Vec<Leftover>, Vec<Error>) {
+    leftovers_in(&journal::directories())
+}
+
+pub(crate) fn leftovers_in(directories: &[PathBuf]) -> (Vec<Leftover>, Vec<Error>) {
+    let (journals, mut unreadable) = Journal::find(directories);
+    let mut found = Vec::new();
+    for journal in journals {
+        match journal.read() {
+            Ok(Some(record)) => found.push(Leftover { journal, record }),
+            // Its process has ended in the meantime, and put everything back.
+            Ok(None) => {}
+            Err(error) => unreadable.push(error),
+        }
+    }
+    (found, unreadable)
+}
+
+impl Leftover {
+    /// What was changed.
+    pub fn heading(&self) -> &str {
+        &self.record.change.heading
+    }
+
+    /// Whether the process that made it is alive.
+    pub fn life(&self) -> Life {
+        self.record.owner.life()
+    }
+
+    /// The number of that process.
+    pub fn process(&self) -> u32 {
+        self.record.owner.pid
+    }
+
+    /// The network namespace in which it was made, by its inode number.
+    pub fn namespace(&self) -> u32 {
+        self.record.change.namespace
+    }
+
+    /// Its edits, and how many of them were at least begun.
+    pub fn steps(&self) -> (Vec<String>, usize) {
+        (self.record.change.steps(), self.record.begun)
+    }
+
+    /// Where its file is.
+    pub fn path(&self) -> &Path {
+        self.journal.path()
+    }
+
+    /// Puts back what the journal says, if its process is dead; nothing otherwise. To be called in
+    /// the change's network namespace. The journal goes away unless an edit failed. No outcome at
+    /// all if no edit was begun, or somebody else has undone them since the journal was read.
+    pub fn undo_here(&self) -> Vec<Outcome> {
+        self.undo(&Kernel::default())
+    }
+
+    /// The same in the change's network namespace, if a process or a name still holds it.
+    pub fn undo_there(&self) -> Vec<Outcome> {
+        let failed = |why: String| {
+            let step = format!("enter net:[{}]", self.namespace());
+            vec![Outcome::new(&step, Undone::Failed(why))]
+        };
+        let Some(path) = namespace_path(self.namespace()) else {
+            return failed("no process is in it and no name holds it".to_owned());
+        };
+        let entered =
+            NetNamespace::open(&path).and_then(|namespace| namespace.run(|| self.undo_here()));
+        entered.unwrap_or_else(|error| failed(error.to_string()))
+    }
+
+    /// As [`Leftover::undo_here`], with anything that has settings.
+    pub(crate) fn undo(&self, host: &dyn Host) -> Vec<Outcome> {
+        if self.life() != Life::Dead {
+            return Vec::new();
+        }
+        let failed =
+            |step: &str, error: Error| Outcome::new(&step, Undone::Failed(error.to_string()));
+        // Two at once would undo each edit twice, and take the other one's for somebody's change.
+        let lock = match self.journal.lock() {
+            Ok(lock) => lock,
+            Err(error) => return vec![failed("lock the journal", error)],
+        };
+        match self.journal.read() {
+            Ok(Some(record)) if record == self.record => {}
+            // Another one has undone it since it was read.
+            Ok(_) => return Vec::new(),
+            Err(error) => return vec![failed("read the journal", error)],
+        }
+        let mut outcomes = undo_edits(&self.record, host);
+        if outcomes.iter().all(Outcome::finished)
+            && let Err(error) = self.journal.remove()
+        {
+            outcomes.push(failed("remove the journal", error));
+        }
+        drop(lock);
+        outcomes
+    }
+}
+
+/// A file that stands for the network namespace: of a process in it, or the mount that
+/// `ip netns add` makes.
+fn namespace_path(namespace: u32) -> Option<String> {
+    let names = |directory: &str| {
+        let entries = fs::read_dir(directory).into_iter().flatten();
+        entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+    };
+    let processes = names("/proc")
+        .filter(|name| name.bytes().all(|byte| byte.is_ascii_digit()))
+        .map(|pid| format!("/proc/{pid}/ns/net"));
+    let named = names("/run/netns").map(|name| format!("/run/netns/{name}"));
+    processes
+        .chain(named)
+        .find(|path| fs::metadata(path).is_ok_and(|file| file.ino() == u64::from(namespace)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_own_namespace_is_found() {
+        let own = NetNamespace::current().expect("/proc is here").inode();
+        let path = namespace_path(own).expect("this process is in it");
+        let found = NetNamespace::open(&path).expect("its file opens");
+        assert_eq!(found.inode(), own);
+        assert_eq!(namespace_path(1), None);
+    }
+}

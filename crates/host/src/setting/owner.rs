@@ -1,0 +1,155 @@
+//! The process that makes a change, and whether it lives.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+
+use mpps_os::Error as Refusal;
+use serde::{Deserialize, Serialize};
+
+use crate::root::Root;
+use crate::{Error, Result};
+
+/// A process, so described that a later one with the same number is not taken for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Owner {
+    /// Its number.
+    pub pid: u32,
+    /// When it started, in clock ticks after the machine (`proc_pid_stat(5)`, field 22).
+    pub start_time_ticks: u64,
+    /// The process namespace in which the number is valid, by its inode number.
+    pub pid_namespace: u64,
+}
+
+/// What is known of a journal's process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Life {
+    /// It runs.
+    Alive,
+    /// It has ended.
+    Dead,
+    /// It cannot be seen from this process namespace.
+    Unknown,
+}
+
+impl Owner {
+    /// This process.
+    ///
+    /// # Errors
+    /// No `/proc`.
+    pub(crate) fn current() -> Result<Self> {
+        Self::current_from(&Root::machine())
+    }
+
+    fn current_from(root: &Root) -> Result<Self> {
+        let file = "proc/self/stat";
+        let stat = Stat::parse(&root.read(file)?)
+            .ok_or_else(|| Error::malformed(root.name(file), "no start time"))?;
+        Ok(Self {
+            pid: stat.pid,
+            start_time_ticks: stat.start_time_ticks,
+            pid_namespace: pid_namespace(root)?,
+        })
+    }
+
+    /// Whether that process is alive.
+    pub fn life(&self) -> Life {
+        self.life_from(&Root::machine())
+    }
+
+    fn life_from(&self, root: &Root) -> Life {
+        if pid_namespace(root).ok() != Some(self.pid_namespace) {
+            return Life::Unknown;
+        }
+        match root.read_if_present(&format!("proc/{}/stat", self.pid)) {
+            Ok(None) => Life::Dead,
+            // The file is there, and its process ends while it is read (ESRCH).
+            Err(error) if error.errno() == Some(3) => Life::Dead,
+            Err(_) => Life::Unknown,
+            Ok(Some(text)) => match Stat::parse(&text) {
+                // A zombie has closed its files, and only its parent keeps it.
+                Some(stat) if stat.ended || stat.start_time_ticks != self.start_time_ticks => {
+                    Life::Dead
+                }
+                Some(_) => Life::Alive,
+                None => Life::Unknown,
+            },
+        }
+    }
+}
+
+/// What is wanted of `/proc/PID/stat`.
+struct Stat {
+    pid: u32,
+    ended: bool,
+    start_time_ticks: u64,
+}
+
+impl Stat {
+    fn parse(text: &str) -> Option<Self> {
+        let pid = text.split_ascii_whitespace().next()?.parse().ok()?;
+        // The name in brackets may hold blanks and brackets. Field 3 follows it.
+        let (_, rest) = text.rsplit_once(')')?;
+        let mut fields = rest.split_ascii_whitespace();
+        let state = fields.next()?;
+        Some(Self {
+            pid,
+            ended: matches!(state, "Z" | "X"),
+            start_time_ticks: fields.nth(18)?.parse().ok()?,
+        })
+    }
+}
+
+fn pid_namespace(root: &Root) -> Result<u64> {
+    let name = root.name("proc/self/ns/pid");
+    let status = fs::metadata(&name).map_err(|source| Refusal::new("stat", &name, source))?;
+    Ok(status.ino())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::root::fixture;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_process_is_told_from_its_successor() {
+        let own = Owner::current().expect("/proc is here");
+        assert_eq!(own.life(), Life::Alive);
+        let earlier = Owner {
+            start_time_ticks: own.start_time_ticks.wrapping_sub(1),
+            ..own
+        };
+        assert_eq!(earlier.life(), Life::Dead);
+        let elsewhere = Owner {
+            pid_namespace: own.pid_namespace + 1,
+            ..own
+        };
+        assert_eq!(elsewhere.life(), Life::Unknown);
+    }
+
+    #[test]
+    fn a_zombie_is_dead() {
+        let stat = |state: &str| {
+            let zeros = "0 ".repeat(18);
+            format!("proc/9/stat = 9 (a) b) {state} {zeros}77 0\nproc/self/ns/pid = x")
+        };
+        for (state, life) in [("R", Life::Alive), ("Z", Life::Dead), ("X", Life::Dead)] {
+            let tree = fixture::tree(&stat(state));
+            let owner = Owner {
+                pid: 9,
+                start_time_ticks: 77,
+                pid_namespace: pid_namespace(&tree.root).expect("a file"),
+            };
+            assert_eq!(owner.life_from(&tree.root), life, "{state}");
+            let gone = Owner { pid: 10, ..owner };
+            assert_eq!(gone.life_from(&tree.root), Life::Dead);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_stat_panics(text in "\\PC{0,200}") {
+            let _ = Stat::parse(&text);
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! A load on its threads.
+
+use crate::load::{Live, LoadConfig, LoadReport, LoadWorker, Progress, Run};
+use crate::{Engine, Error, Task};
+use mpps_os::clock::monotonic_ns;
+use mpps_os::sched;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+/// How often it is looked whether the user wants to stop.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// A run of connections and requests against one server.
+#[derive(Debug)]
+pub struct Load {}
+
+impl Load {
+    /// Runs a load on sockets that `engine` drives to its end, or until `stop` is raised, and shows how far it is now and then.
+    /// What is in flight at the end is cut off, and counted.
+    ///
+    /// # Errors
+    /// What cannot be, before anything is opened; what the kernel refused to a whole thread. What
+    /// happens to a connection is in the report, and is no error.
+    pub fn run(
+        engine: &'static Engine,
+        config: &LoadConfig,
+        stop: &AtomicBool,
+        mut progress: impl FnMut(&Progress),
+    ) -> Result<LoadReport, Error> {
+        config.check()?;
+        engine.require(Task::Load)?;
+        config.allow_sockets()?;
+        let config = Arc::new(config.clone());
+        let tickets = config.requests.map(|count| Arc::new(AtomicU64::new(count)));
+        let run = Arc::new(Run::default());
+        let lives: Vec<Arc<Live>> = (0..config.threads).map(|_| Arc::default()).collect();
+        let mut threads = Vec::new();
+        for (index, live) in lives.iter().enumerate() {
+            let worker = LoadWorker::new(&config, index, tickets.clone(), &run, live);
+            match spawn(engine, index, worker) {
+                Ok(thread) => threads.push(thread),
+                Err(error) => {
+                    run.open(usize::MAX, || true);
+                    let _ = join(threads);
+                    return Err(error);
+                }
+            }
+        }
+        let has_ended = || threads.iter().any(JoinHandle::is_finished);
+        let start_ns = run.open(config.threads, has_ended);
+        while let Some(start_ns) = start_ns
+            && !threads.iter().all(JoinHandle::is_finished)
+        {
+            let failed = threads.iter().any(JoinHandle::is_finished);
+            if stop.load(Ordering::Relaxed) {
+                run.stop();
+            }
+            run.rest(if failed { usize::MAX } else { config.threads }, LOOK);
+            let mut now = Progress {
+                elapsed: Duration::from_nanos(monotonic_ns().saturating_sub(start_ns)),
+                ..Progress::default()
+            };
+            lives.iter().for_each(|live| live.add_to(&mut now));
+            progress(&now);
+        }
+        join(threads)?;
+        let (granted, end_ns, tally) = run.results();
+        let elapsed = Duration::from_nanos(end_ns.saturating_sub(start_ns.unwrap_or(end_ns)));
+        Ok(LoadReport::new(
+            engine.name,
+            granted,
+            elapsed,
+            &tally,
+            config.rate.is_some(),
+        ))
+    }
+}
+
+fn spawn(
+    engine: &'static Engine,
+    index: usize,
+    worker: LoadWorker,
+) -> Result<JoinHandle<Result<(), Error>>, Error> {
+    let name = format!("mpps-load-{index}");
+    let config = Arc::clone(&worker.config);
+    let task = move || {
+        if let Some(&cpu) = config.cpus.get(index % config.cpus.len().max(1)) {
+            sched::pin_current(&[cpu])?;
+        }
+        (engine.load)(worker)
+    };
+    let spawned = thread::Builder::new().name(name.clone()).spawn(task);
+    Ok(spawned.map_err(|source| mpps_os::Error::new("clone", name, source))?)
+}
+
+/// Waits for all threads, and answers with the first error.
+fn join(threads: Vec<JoinHandle<Result<(), Error>>>) -> Result<(), Error> {
+    let ends: Vec<_> = threads.into_iter().map(JoinHandle::join).collect();
+    for end in ends {
+        match end {
+            Ok(end) => end?,
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    }
+    Ok(())
+}

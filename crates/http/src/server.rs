@@ -1,0 +1,387 @@
+//! The running server: its listeners, its threads, and what they have counted.
+
+use crate::serve::{
+    Close, Content, Limits, MetricsPage, Peers, Phase, ServeCounters, ServeWorker, Site, Stage,
+    WorkerCounters, metrics,
+};
+use crate::{Advice, Engine, Error, Switch, Switches, Task};
+use mpps_os::tcp::{self, ListenOptions, Listener};
+use mpps_os::{limit, sched};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+/// Descriptors of a worker beside its connections: its listener, its ring or epoll set, what wakes
+/// it, the reserve, and pipes.
+const DESCRIPTORS_PER_WORKER: u64 = 16;
+
+/// Descriptors of the rest of the process, files that are being served among them.
+const DESCRIPTORS_OF_PROCESS: u64 = 256;
+
+/// How a server is to be.
+#[derive(Debug, Clone)]
+pub struct ServeConfig {
+    /// Where it listens; port 0 takes a free one.
+    pub address: SocketAddr,
+    /// What drives its sockets.
+    pub engine: &'static Engine,
+    /// What it reuses.
+    pub switches: Switches,
+    /// What it serves.
+    pub content: Content,
+    /// Who closes.
+    pub close: Close,
+    /// How much a client may ask for.
+    pub limits: Limits,
+    /// Worker threads.
+    pub workers: usize,
+    /// The CPUs of the workers, in turn; empty leaves them to the scheduler.
+    pub cpus: Vec<usize>,
+    /// How long a drain waits for open connections.
+    pub drain_time: Duration,
+    /// Whether `/metrics` is what the server has counted, in the text format of Prometheus.
+    pub metrics: bool,
+}
+
+/// A server that runs until it is told to end; dropped, it ends at once.
+#[derive(Debug)]
+pub struct Server {
+    address: SocketAddr,
+    granted: Granted,
+    phase: Arc<Phase>,
+    counters: Arc<[Arc<WorkerCounters>]>,
+    threads: Vec<JoinHandle<Result<(), Error>>>,
+}
+
+/// What became of a switch.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SwitchState {
+    /// Which.
+    pub name: Switch,
+    /// Whether it was on.
+    pub on: bool,
+    /// What it does in this engine, on this kernel.
+    pub what: String,
+    /// Why it was off, or empty.
+    pub why_not: String,
+}
+
+/// What a server was granted, as opposed to what it was asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Granted {
+    /// What drives its sockets.
+    pub engine: &'static str,
+    /// Every switch that the engine has.
+    pub switches: Vec<SwitchState>,
+    /// The CPU of each worker, or none where the scheduler decides.
+    pub worker_cpus: Vec<Option<usize>>,
+    /// Descriptors that the process may have open. With fewer than there are connections allowed,
+    /// connections are shed when they run out.
+    pub descriptors: u64,
+}
+
+impl SwitchState {
+    fn new(advice: &Advice, chosen: Switches) -> Self {
+        let on = chosen.has(advice.switch);
+        let why_not = match (on, advice.why_not) {
+            (true, _) => "",
+            (false, "") => "as asked",
+            (false, why) => why,
+        };
+        Self {
+            name: advice.switch,
+            on,
+            what: advice.what.to_owned(),
+            why_not: why_not.to_owned(),
+        }
+    }
+}
+
+impl Server {
+    /// Opens the listeners and starts the workers in the calling thread's network namespace. When
+    /// it returns, connections are accepted.
+    ///
+    /// # Errors
+    ///
+    /// An option that cannot be: [`Error::Invalid`], [`Error::NoSwitch`]; an engine that this
+    /// kernel lacks; a directory that cannot be opened; an address that is taken; what else the
+    /// kernel refuses.
+    pub fn start(config: &ServeConfig) -> Result<Self, Error> {
+        let worker_cpus = worker_cpus(config)?;
+        let site = Arc::new(Site::open(&config.content)?);
+        let workers = config.workers as u64;
+        let descriptors = limit::allow_descriptors(
+            config.limits.connections as u64
+                + workers * DESCRIPTORS_PER_WORKER
+                + DESCRIPTORS_OF_PROCESS,
+        )?;
+        let listeners = listen(config, &worker_cpus)?;
+        let phase = Arc::new(Phase::new(config.workers)?);
+        let peers = Arc::new(Peers::new(
+            config.limits.connections,
+            config.limits.connections_per_address,
+        ));
+        let counters: Arc<[Arc<WorkerCounters>]> =
+            (0..config.workers).map(|_| Arc::default()).collect();
+        let (started, starts) = sync_channel(config.workers);
+        let mut server = Self {
+            address: listeners[0].address(),
+            granted: Granted {
+                engine: config.engine.name,
+                switches: (config.engine.switches)()
+                    .into_iter()
+                    .map(|advice| (config.engine.limited)(advice, &config.limits))
+                    .map(|advice| SwitchState::new(&advice, config.switches))
+                    .collect(),
+                worker_cpus: worker_cpus.clone(),
+                descriptors,
+            },
+            phase: Arc::clone(&phase),
+            counters: Arc::clone(&counters),
+            threads: Vec::with_capacity(config.workers),
+        };
+        for (index, cpu) in worker_cpus.into_iter().enumerate() {
+            let worker = ServeWorker {
+                index,
+                listener: Arc::clone(&listeners[index % listeners.len()]),
+                shared: listeners.len() < config.workers,
+                switches: config.switches,
+                close: config.close,
+                limits: config.limits.clone(),
+                drain_time: config.drain_time,
+                site: Arc::clone(&site),
+                counters: Arc::clone(&counters[index]),
+                phase: Arc::clone(&phase),
+                peers: Arc::clone(&peers),
+                metrics: config.metrics.then(|| metrics_page(Arc::clone(&counters))),
+                started: Some(SyncSender::clone(&started)),
+            };
+            server.threads.push(spawn(worker, config, cpu)?);
+        }
+        drop(started);
+        server.wait_for_start(&starts)
+    }
+
+    /// Where it listens, with the port that was got.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// What it was granted.
+    pub fn granted(&self) -> &Granted {
+        &self.granted
+    }
+
+    /// What all workers have counted, as of their last batches.
+    pub fn counters(&self) -> ServeCounters {
+        sum(&self.counters)
+    }
+
+    /// The same for each worker.
+    pub fn worker_counters(&self) -> Vec<ServeCounters> {
+        self.counters
+            .iter()
+            .map(|counters| counters.look())
+            .collect()
+    }
+
+    /// Ends gracefully: what has connected is accepted, and nothing more; every reply is the last
+    /// of its connection; idle connections are closed; what is left after the drain time is reset.
+    pub fn drain(&self) {
+        self.phase.advance(Stage::Draining);
+    }
+
+    /// Ends at once: every connection is reset.
+    pub fn stop(&self) {
+        self.phase.advance(Stage::Stopped);
+    }
+
+    /// Whether every worker has ended.
+    pub fn is_finished(&self) -> bool {
+        self.threads.iter().all(JoinHandle::is_finished)
+    }
+
+    /// Waits until every worker has ended, and returns what was counted.
+    ///
+    /// # Errors
+    ///
+    /// That of the first worker that failed. The others were stopped then.
+    pub fn wait(mut self) -> Result<ServeCounters, Error> {
+        self.join()?;
+        Ok(self.counters())
+    }
+
+    /// Each worker says that it is ready, or ends.
+    fn wait_for_start(mut self, starts: &Receiver<()>) -> Result<Self, Error> {
+        for _ in 0..self.threads.len() {
+            if starts.recv().is_err() {
+                self.stop();
+                self.join()?;
+                // A worker that ends without an error has not been ready only if it was stopped.
+                break;
+            }
+        }
+        Ok(self)
+    }
+
+    fn join(&mut self) -> Result<(), Error> {
+        let mut result = Ok(());
+        let mut panicked = None;
+        for thread in self.threads.drain(..) {
+            match thread.join() {
+                Ok(ended) => result = result.and(ended),
+                Err(panic) => panicked = Some(panic),
+            }
+        }
+        match panicked {
+            Some(panic) => std::panic::resume_unwind(panic),
+            None => result,
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop();
+        for thread in self.threads.drain(..) {
+            // Who drops a server does not ask how it ended.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Checks what can be checked before anything is opened, and gives each worker its CPU.
+fn worker_cpus(config: &ServeConfig) -> Result<Vec<Option<usize>>, Error> {
+    config.engine.check(config.switches)?;
+    let reset = config.close == Close::Rst;
+    config.engine.require(Task::Serve { reset })?;
+    config.limits.check()?;
+    let invalid = |why: String| Error::Invalid {
+        option: "--workers",
+        value: config.workers.to_string(),
+        why,
+    };
+    if config.workers == 0 {
+        return Err(invalid("at least one thread must serve".to_owned()));
+    }
+    if !config.switches.has(Switch::Affinity) {
+        let cpus = &config.cpus;
+        let cpu = |worker| cpus.get(worker % cpus.len().max(1)).copied();
+        return Ok((0..config.workers).map(cpu).collect());
+    }
+    let mut cpus = config.cpus.clone();
+    if cpus.is_empty() {
+        cpus = sched::affinity(sched::thread_id())?;
+    }
+    // Connections are steered to a worker by their CPU, so that two workers of one CPU would leave
+    // one of them idle.
+    let mut each_once = cpus.clone();
+    each_once.sort_unstable();
+    each_once.dedup();
+    if each_once.len() < config.workers {
+        let (count, name) = (each_once.len(), Switch::Affinity.name());
+        return Err(invalid(format!(
+            "with {name} each worker has a CPU of its own, and there are {count}"
+        )));
+    }
+    cpus.truncate(config.workers);
+    if cpus
+        .iter()
+        .any(|cpu| cpus.iter().filter(|c| *c == cpu).count() > 1)
+    {
+        let name = Switch::Affinity.name();
+        return Err(Error::Invalid {
+            option: "--pin",
+            value: format!("{cpus:?}"),
+            why: format!("with {name} each worker has a CPU of its own, and one is named twice"),
+        });
+    }
+    Ok(cpus.into_iter().map(Some).collect())
+}
+
+/// One listener for all workers, or with `affinity` one for each.
+fn listen(config: &ServeConfig, cpus: &[Option<usize>]) -> Result<Vec<Arc<Listener>>, Error> {
+    let mut options = ListenOptions {
+        // A connection that says nothing is no better than one that never ends its first line.
+        defer_accept: config
+            .switches
+            .has(Switch::Events)
+            .then_some(config.limits.head_time),
+        late_acknowledgement: config.switches.has(Switch::Events),
+        reset_on_close: config.close == Close::Rst,
+        ..ListenOptions::default()
+    };
+    if !config.switches.has(Switch::Affinity) {
+        return Ok(vec![Arc::new(Listener::listen(&config.address, &options)?)]);
+    }
+    // Sharing an address is refused by nobody: a second server would take a part of the first
+    // one's connections without a word.
+    let address = tcp::free_address(&config.address)?;
+    options.reuse_port = true;
+    let mut listeners = Vec::with_capacity(cpus.len());
+    for _ in cpus {
+        listeners.push(Arc::new(Listener::listen(&address, &options)?));
+    }
+    let cpus: Vec<usize> = cpus.iter().flatten().copied().collect();
+    listeners[0].steer_by_cpu(&cpus)?;
+    Ok(listeners)
+}
+
+/// Starts a worker's thread. If it fails, all workers are stopped.
+fn spawn(
+    worker: ServeWorker,
+    config: &ServeConfig,
+    cpu: Option<usize>,
+) -> Result<JoinHandle<Result<(), Error>>, Error> {
+    let serve = config.engine.serve;
+    let phase = Arc::clone(&worker.phase);
+    let name = format!("mpps-serve-{}", worker.index);
+    let work = move || {
+        let mut others = Others { phase, stop: true };
+        let served = match cpu {
+            Some(cpu) => sched::pin_current(&[cpu]).map_err(Error::from),
+            None => Ok(()),
+        }
+        .and_then(|()| serve(worker));
+        others.stop = served.is_err();
+        served
+    };
+    let failed = |source: io::Error| mpps_os::Error::new("clone", &name, source);
+    let thread = thread::Builder::new().name(name.clone()).spawn(work);
+    Ok(thread.map_err(failed)?)
+}
+
+/// The other workers, which are stopped if one fails, and also if it panics: they would go on alone
+/// otherwise, and nobody would learn of it.
+struct Others {
+    phase: Arc<Phase>,
+    stop: bool,
+}
+
+impl Drop for Others {
+    fn drop(&mut self) {
+        if self.stop {
+            self.phase.advance(Stage::Stopped);
+        }
+    }
+}
+
+fn metrics_page(counters: Arc<[Arc<WorkerCounters>]>) -> MetricsPage {
+    Arc::new(move || metrics::page(&sum(&counters)))
+}
+
+fn sum(counters: &[Arc<WorkerCounters>]) -> ServeCounters {
+    let mut sum = ServeCounters::default();
+    for worker in counters {
+        sum += worker.look();
+    }
+    sum
+}
+
+#[cfg(test)]
+mod tests;

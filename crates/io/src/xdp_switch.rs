@@ -1,0 +1,99 @@
+//! What makes a driver transmit by XDP.
+
+use crate::{Error, await_carrier};
+use mpps_os::bpf::asm::{Assembler, R0};
+use mpps_os::bpf::{Link, Program, ProgramKind, XDP_HAS_FRAGMENTS, XdpAttach};
+use mpps_os::namespace::NetNamespace;
+use mpps_os::netlink::link;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+/// `XDP_PASS` of `enum xdp_action`.
+const PASS: i32 = 2;
+/// Of include/uapi/asm-generic/errno-base.h.
+const EBUSY: i32 = 16;
+
+/// Keeps a driver's XDP side switched on.
+///
+/// igb, ixgbe, i40e, ice and virtio_net have the queues that XDP frames leave by, and those of
+/// zero-copy sockets, only while an XDP program is attached; any program will do. This attaches one
+/// that lets everything pass, by a descriptor, so that a killed process leaves nothing. Another
+/// program that is there already is as good, and is left alone.
+///
+/// All senders of this process share the program of an interface: the first one to end must not take
+/// it from the others.
+#[derive(Debug)]
+pub struct XdpSwitch {
+    /// None if another program is there already.
+    program: Option<Arc<Link>>,
+    carrier_wait: Duration,
+}
+
+/// An interface of a network namespace: the namespace's inode and the interface's number.
+type Place = (u32, u32);
+
+/// The programs that this process keeps attached.
+static ATTACHED: Mutex<Vec<(Place, Weak<Link>)>> = Mutex::new(Vec::new());
+
+impl XdpSwitch {
+    /// Switches it on, and waits until the link is up again: most drivers take it down for that.
+    ///
+    /// # Errors
+    /// What the driver refuses; a carrier that does not come back.
+    pub fn on(interface_index: u32) -> Result<Self, Error> {
+        let place = (NetNamespace::current()?.inode(), interface_index);
+        let program = attach(place)?;
+        Ok(Self {
+            program,
+            carrier_wait: await_carrier(interface_index)?,
+        })
+    }
+}
+
+fn attach(place: Place) -> Result<Option<Arc<Link>>, mpps_os::Error> {
+    let mut attached = ATTACHED.lock().unwrap_or_else(PoisonError::into_inner);
+    attached.retain(|(_, link)| link.strong_count() > 0);
+    let ours = attached.iter().find(|(other, _)| *other == place);
+    if let Some(link) = ours.and_then(|(_, link)| link.upgrade()) {
+        return Ok(Some(link));
+    }
+    match Link::xdp(&passing()?, place.1, XdpAttach::Native) {
+        Ok(link) => {
+            let link = Arc::new(link);
+            attached.push((place, Arc::downgrade(&link)));
+            Ok(Some(link))
+        }
+        // A native program is there already (`dev_xdp_attach` in net/core/dev.c); or the driver is busy.
+        Err(error) if error.errno() == Some(EBUSY) => {
+            let links = link::list()?;
+            let is_there = links
+                .iter()
+                .any(|link| link.index == place.1 && link.has_xdp);
+            if is_there { Ok(None) } else { Err(error) }
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// A program that lets every frame pass, of any length where the kernel knows of that (Linux 5.18).
+fn passing() -> Result<Program, mpps_os::Error> {
+    let instructions = Assembler::new().set(R0, PASS).exit().finish()?;
+    let load =
+        |flags| Program::load_with_flags(ProgramKind::Xdp, "mpps_pass", &instructions, flags);
+    load(XDP_HAS_FRAGMENTS).or_else(|_| load(0))
+}
+
+impl fmt::Display for XdpSwitch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.program {
+            Some(_) => write!(f, "behind an XDP program of ours that passes")?,
+            None => write!(f, "behind the XDP program that is there")?,
+        }
+        if self.carrier_wait.is_zero() {
+            return Ok(());
+        }
+        let seconds = self.carrier_wait.as_secs_f64();
+        write!(f, ", carrier back after {seconds:.1} s")
+    }
+}

@@ -1,0 +1,118 @@
+//! `mpps report FILE.json`.
+
+use super::{Outcome, read};
+use crate::args::ReportArgs;
+use crate::experiment::connections::result::{TcpLabBody, TcpLabResult};
+use crate::experiment::ladder::result::{LAB_SCHEMA, LabResult};
+use crate::experiment::paths::result::{BENCH_SCHEMA, BenchResult};
+use crate::experiment::placement::{self, PlacementResult, Placements};
+use crate::experiment::{connections, ladder, paths};
+use crate::measure::envelope::Body;
+use crate::output::{self, Stream, file::OutputFile};
+use crate::program::connections::{LoadBody, LoadResult, ServeBody, ServeResult};
+use crate::program::{load, serve};
+use crate::udp::traffic::{RECV_SCHEMA, RecvTotal, SEND_SCHEMA, SendTotal, document as traffic};
+use anyhow::{Context, Result, anyhow, ensure};
+use mpps_report::{Document, Terminal};
+use serde_json::{Deserializer, Value};
+use std::path::Path;
+
+/// What a result file tells; the documents are told where it is, as a kind and a path.
+type Read = fn(text: &str, files: &[(&str, &Path)]) -> Result<Document>;
+
+/// The schemas of the files that have a document.
+const KINDS: &[(&str, Read)] = &[
+    (LAB_SCHEMA, |text, files| {
+        Ok(ladder::document::document(&LabResult::parse(text)?, files))
+    }),
+    (BENCH_SCHEMA, |text, files| {
+        Ok(paths::document(&BenchResult::parse(text)?, files))
+    }),
+    (TcpLabBody::SCHEMA, |text, files| {
+        let result = TcpLabResult::parse(text)?;
+        Ok(connections::document::document(&result, files))
+    }),
+    (Placements::SCHEMA, |text, files| {
+        Ok(placement::document(&PlacementResult::parse(text)?, files))
+    }),
+    (LoadBody::SCHEMA, |text, _| {
+        Ok(load::document::document(&LoadResult::parse(text)?))
+    }),
+    (RECV_SCHEMA, |text, _| {
+        let total = RecvTotal::parse(text)?;
+        let blocks = traffic::received(&total);
+        let title = ("mpps recv: what came", &*total.version);
+        let ran = (&*total.command, &*total.mode);
+        Ok(traffic::document(title, ran, blocks))
+    }),
+    (SEND_SCHEMA, |text, _| {
+        let total = SendTotal::parse(text)?;
+        let blocks = traffic::sent(&total, None);
+        let title = ("mpps send: what left", &*total.version);
+        let ran = (&*total.command, &*total.mode);
+        Ok(traffic::document(title, ran, blocks))
+    }),
+    (ServeBody::SCHEMA, |text, files| {
+        let objects = Deserializer::from_str(text).into_iter::<Value>();
+        let mut objects = objects.filter_map(Result::ok);
+        let total = objects.find(|object| object["type"] == "total");
+        let total = total.context("it has no totals: that server did not come to its end")?;
+        let result = ServeResult::parse(&total.to_string())?;
+        Ok(serve::document(&result, files))
+    }),
+];
+
+/// Renders a result file: for a terminal, as Markdown, as a page.
+pub(super) fn run(args: &ReportArgs) -> Result<Outcome> {
+    let page = args.html.as_deref().map(OutputFile::try_out).transpose()?;
+    let svg = args.svg.as_deref().map(OutputFile::try_out).transpose()?;
+    for (option, file) in [("--html", &page), ("--svg", &svg)] {
+        let overwrites = |path| file.as_ref().is_some_and(|file| file.overwrites(path));
+        ensure!(
+            !overwrites(&args.file),
+            "{option} names the result file itself"
+        );
+    }
+    if let (Some(page), Some(svg)) = (&page, &args.svg) {
+        ensure!(!page.overwrites(svg), "--html and --svg name the same file");
+    }
+    let name = || args.file.display().to_string();
+    let document = document(&args.file).with_context(name)?;
+    let picture = || {
+        let picture = mpps_report::picture(&document);
+        picture.with_context(|| format!("--svg: {} has no bar chart", name()))
+    };
+    let svg = match svg {
+        Some(file) => Some((file, picture()?)),
+        None => None,
+    };
+    if args.markdown {
+        output::bytes(Stream::Out, mpps_report::markdown(&document).as_bytes())?;
+    } else if page.is_none() && svg.is_none() {
+        let terminal = Terminal::new(output::width(), output::colour());
+        output::bytes(Stream::Out, terminal.document(&document).as_bytes())?;
+    }
+    if let Some((file, picture)) = svg {
+        file.write(picture.as_bytes())?;
+    }
+    if let Some(page) = page {
+        page.write(mpps_report::page(&document).as_bytes())?;
+    }
+    Ok(Outcome::Fine)
+}
+
+fn document(path: &Path) -> Result<Document> {
+    let text = read(path)?;
+    // A file of lines names its schema in each of them.
+    let first = Deserializer::from_str(&text).into_iter::<Value>().next();
+    let first = first.context("it is empty")?;
+    let first = first.context("not a result of mpps")?;
+    let schema = first["schema"].as_str().context("not a result of mpps")?;
+    let kind = KINDS.iter().find(|(known, _)| *known == schema);
+    let (_, read) = kind.ok_or_else(|| {
+        let known: Vec<&str> = KINDS.iter().map(|(known, _)| *known).collect();
+        let known = known.join(", ");
+        anyhow!("its schema is {schema:?}, and this version of mpps shows {known}")
+    })?;
+    read(&text, &[("data", path)])
+}

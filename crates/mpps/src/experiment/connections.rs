@@ -1,0 +1,19 @@
+//! What short TCP connections cost: the experiments of the 2014 paper on two hosts inside this
+//! machine, for our server and for others as they are packaged.
+//!
+//! A `Cell` is one server in one state under one load; a `Stage` is the lab on which cells are
+//! run, one after the other; a run of a cell gives a `Sample`. `campaign::run` interleaves the runs.
+
+mod campaign;
+pub(crate) mod document;
+mod load;
+mod paper;
+mod plan;
+mod process_tree;
+pub mod result;
+mod sample;
+mod server;
+mod stage;
+
+pub(crate) use campaign::{Schedule, run};
+pub(crate) use plan::{Cell, Choice, cells};

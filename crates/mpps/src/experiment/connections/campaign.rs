@@ -1,0 +1,168 @@
+//! All runs of all cells, interleaved, and what they give together.
+
+use super::plan::Cell;
+use super::result::{ConnectionLedger, ServerFacts, TcpCell, TcpLabBody, TcpLabResult};
+use super::sample::{CPU_METHOD, Sample};
+use super::server::{Running, SERVERS};
+use super::stage::Stage;
+use crate::machine::kernel_release;
+use crate::measure::outcome::ended;
+use crate::measure::rounds::{Case, interleave};
+use crate::measure::session::Session;
+use crate::udp::roles::Cpus;
+use anyhow::{Result, anyhow, ensure};
+use mpps_host::{SkbDefer, Topology};
+use mpps_os::sched;
+use std::time::Duration;
+
+/// How long and how often.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Schedule {
+    /// Length of each run.
+    pub(crate) time: Duration,
+    /// Length of the run before it, unmeasured but for its rate.
+    pub(crate) warm_up: Duration,
+    /// Runs per cell.
+    pub(crate) repeats: usize,
+}
+
+/// Measures all cells with so many connections in flight; `skb_defer` is how the kernel's reuse of
+/// packet buffers is switched off, where that may be done. Answers also whether the settings of this
+/// machine are what they were.
+///
+/// # Errors
+/// What failed before the first cell, with the settings as they were.
+pub(crate) fn run(
+    cells: Vec<Cell>,
+    connections: u64,
+    skb_defer: Option<SkbDefer>,
+    schedule: Schedule,
+    session: &Session,
+) -> Result<(TcpLabResult, Result<()>)> {
+    skb_defer.as_ref().map_or(Ok(()), Stage::rehearse)?;
+    let cpus = Cpus::choose(&Topology::read()?);
+    ensure!(
+        cpus.generator != cpus.application,
+        "a server and its load need a CPU each, and this process may use one only"
+    );
+    let stage = Stage::new(cpus, connections, &cells, skb_defer)?;
+    // What this process does between runs, and what it starts, stays off the server's CPU.
+    sched::pin_current(&[cpus.generator])?;
+    let cases = cells.into_iter().map(|cell| case(&stage, cell));
+    let mut cases: Vec<_> = cases.collect();
+    let body = TcpLabBody {
+        placement: format!(
+            "two hosts on this machine   server and its queue: CPU {}   load: CPU {}   Linux {}",
+            cpus.application,
+            cpus.generator,
+            kernel_release()
+        ),
+        load: format!(
+            "mpps load: {connections} connections in flight, one request on each, \
+             `Connection: close`, the server closes first"
+        ),
+        cpu_method: CPU_METHOD.to_owned(),
+        notes: stage.notes(),
+        servers: servers(&cases),
+        cells: rows(&stage, &cases),
+    };
+    let mut result = session.result(crate::machine::of_lab(&stage.lab)?, body);
+    let first = cases.iter().position(|case| case.skipped.is_none());
+    let mut serving = None;
+    let ran = interleave(
+        &mut cases,
+        schedule.repeats,
+        &session.interrupt,
+        |case| visit(&stage, schedule, case, &mut serving),
+        |cases| {
+            result.cells = rows(&stage, cases);
+            session.keep(&result);
+            Ok(())
+        },
+    );
+    // Before anything else, also after Ctrl-C.
+    let back = stage.put_back();
+    result.complete = ran?;
+    let has_figures = cases.iter().any(|case| !case.samples.is_empty());
+    match first.and_then(|first| cases[first].skipped.as_deref()) {
+        Some(why) if !has_figures => ended(Err(anyhow!("no cell could be measured: {why}")), back),
+        _ => Ok((result, back)),
+    }
+}
+
+/// Leaves out, with the reason, a cell that cannot be run on this machine.
+fn case(stage: &Stage, mut cell: Cell) -> Case<Cell, Sample> {
+    if !stage.has_threads() {
+        cell.leave_out_moderation();
+    }
+    let skipped = cell.server.find().err().or(cell.row.skipped.take());
+    Case::new(cell, skipped)
+}
+
+/// A server that answers, with the cell for which it was started, and the round.
+type Serving = (Running, Cell, usize);
+
+/// Runs a cell once, with the server of the cell before if that will do.
+fn visit(
+    stage: &Stage,
+    schedule: Schedule,
+    case: &Case<Cell, Sample>,
+    serving: &mut Option<Serving>,
+) -> Result<Sample> {
+    let (cell, round) = (&case.plan, case.samples.len());
+    // Another server ends here, before the new one begins: they have one address.
+    let same = |(_, old, then): &Serving| *then == round && is_alike(old, cell);
+    let mut server = match serving.take().filter(same) {
+        Some((server, ..)) => server,
+        None => stage.serve(cell)?,
+    };
+    stage.moderate(cell.moderation())?;
+    stage.defer_skbs(cell.row.skb_defer_max)?;
+    let cps = stage.warm_up(cell, schedule.warm_up)?;
+    let sample = stage.run(cell, &mut server, schedule.time, cps)?;
+    *serving = Some((server, cell.clone(), round));
+    Ok(sample)
+}
+
+/// Whether the server of one cell can go on to serve another.
+fn is_alike(a: &Cell, b: &Cell) -> bool {
+    let setting = |cell: &Cell| (cell.switches(), cell.row.body_bytes);
+    std::ptr::eq(a.server, b.server) && a.server.is_alike(setting(a), setting(b))
+}
+
+/// The servers that have cells.
+fn servers(cases: &[Case<Cell, Sample>]) -> Vec<ServerFacts> {
+    let has_cells = |name: &str| cases.iter().any(|case| case.plan.server.name == name);
+    let servers = SERVERS.iter().filter(|server| has_cells(server.name));
+    servers
+        .map(|server| ServerFacts {
+            name: server.name.to_owned(),
+            version: server.version(),
+            set_up: server.set_up.iter().map(|&said| said.to_owned()).collect(),
+            skipped: server.find().err(),
+        })
+        .collect()
+}
+
+/// What is known of each cell; those that did not run yet are left out.
+fn rows(stage: &Stage, cases: &[Case<Cell, Sample>]) -> Vec<TcpCell> {
+    cases.iter().filter_map(|case| row(stage, case)).collect()
+}
+
+fn row(stage: &Stage, case: &Case<Cell, Sample>) -> Option<TcpCell> {
+    let (mut row, samples) = (case.plan.row.clone(), &case.samples);
+    let Some(figures) = stage.figures(samples, row.body_bytes) else {
+        row.skipped = Some(case.skipped.clone()?);
+        return Some(row);
+    };
+    let mut ledger = ConnectionLedger::default();
+    for sample in samples {
+        ledger.add(&sample.ledger);
+        let new = sample.notes.iter().filter(|note| !row.notes.contains(note));
+        let new: Vec<String> = new.cloned().collect();
+        row.notes.extend(new);
+    }
+    row.notes.extend(case.stopped());
+    (row.figures, row.ledger) = (Some(figures), Some(ledger));
+    Some(row)
+}

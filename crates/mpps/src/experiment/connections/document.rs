@@ -1,0 +1,560 @@
+//! What the experiments with connections found, as a document.
+//!
+//! It is built of a [`TcpLabResult`] and nothing else: a figure that is not in the result file is in
+//! no report either.
+
+#[cfg(test)]
+mod tests;
+
+use super::plan::{NO_SKB_DEFER, SKB_DEFER};
+use super::result::{TcpCell, TcpFigures, TcpLabResult, body};
+use crate::measure::connection_ledger::equation;
+use crate::measure::document::{Head, disagreement, end_of_page, files, notes_on, spread};
+use crate::measure::samples::extremes;
+use mpps_http::Switches;
+use mpps_report::{
+    Bar, Bars, Block, Column, Document, Hue, Measured, Quantity, Row, Style, Table, Text, grouped,
+    unbroken,
+};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// Less than this share of the packets through the queues is worth a word.
+const NEARLY_ALL: f64 = 0.99;
+
+/// The report; `written` are the kinds and paths of the files that the run wrote.
+pub(crate) fn document(result: &TcpLabResult, written: &[(&str, &Path)]) -> Document {
+    let head = Head::of(result, &result.placement, "cell", &result.notes);
+    let summary = against_others(result).into_iter().chain(skb_reuse(result));
+    let sentences = Block::Sentences(summary.map(Text::from).collect());
+    let balanced = Block::Paragraph(balanced(result));
+    let mut blocks = head.first([
+        Block::paragraph(format!("load: {}", result.load)),
+        Block::on_page([sentences.clone(), balanced.clone()]),
+    ]);
+    let groups = Group::all(result);
+    for experiment in [1, 2, 3] {
+        let same = groups.iter().filter(|group| group.experiment == experiment);
+        let same: Vec<&Group<'_>> = same.collect();
+        // The smallest body is told in full, the others side by side.
+        if let Some(first) = same.first() {
+            blocks.push(Block::heading(first.heading()));
+            blocks.push(Block::on_page(first.charts()));
+            blocks.push(first.table().into());
+        }
+        if same.len() > 1 {
+            blocks.extend(side_by_side(&same));
+        }
+    }
+    blocks.push(Block::on_text([Block::heading("In short"), sentences]));
+    blocks.push(Block::on_text(doubts(result)));
+    let notes = result.cells.iter().map(|cell| (cell.key(), &*cell.notes));
+    blocks.push(notes_on("", notes));
+    blocks.extend(ledgers(result));
+    blocks.extend(servers(result));
+    let method = format!("CPU per connection: {}", result.cpu_method);
+    blocks.push(Block::on_text([Block::note(&method)]));
+    blocks.push(head.last());
+    blocks.push(Block::on_text([balanced]));
+    blocks.push(files(written));
+    let about = [
+        format!("{method}.").into(),
+        "Two hosts on one machine share its caches and its memory, and no network card is involved: \
+         ratios between cells of one run mean more than the figures. The paper of 2014 had a server \
+         with a 10G card and Linux 3.4, and a load on another machine."
+            .into(),
+    ];
+    blocks.push(end_of_page(result, about, written));
+    Document::new(
+        "mpps lab tcp: what short connections cost",
+        format!("mpps {}", result.version),
+        blocks,
+    )
+}
+
+/// The cells of one experiment with one body, in the order of the result.
+struct Group<'a> {
+    experiment: u8,
+    body_bytes: usize,
+    /// The cells of each server together.
+    servers: Vec<(&'a str, Vec<&'a TcpCell>)>,
+}
+
+/// A figure of a cell, given the figures of its base.
+type Show = fn(&TcpFigures, Option<&TcpFigures>) -> String;
+
+/// The figures that the table of a group has.
+fn columns() -> Vec<(Column, Show)> {
+    vec![
+        (Column::figure("CPS", 7), |own, _| rate(own.cps_median)),
+        (Column::figure("low-high", 13).priority(3), |own, _| {
+            let spread = spread(&own.cps_samples, Quantity::PerSecond);
+            spread.unwrap_or_else(|| "-".to_owned())
+        }),
+        (Column::figure("CPS to base", 6), |own, base| {
+            base.map_or("-".to_owned(), |base| times(cps(own), cps(base)))
+        }),
+        (Column::figure("CPU µs", 6), |own, _| us(cpu(own))),
+        (Column::figure("own", 5).priority(4), |own, _| {
+            us(own.own_us_per_connection_median)
+        }),
+        (Column::figure("softirq", 7).priority(4), |own, _| {
+            us(own.softirq_us_per_connection_median)
+        }),
+        (Column::figure("CPU to base", 6), |own, base| {
+            base.map_or("-".to_owned(), |base| times(cpu(own), cpu(base)))
+        }),
+        (Column::figure("switches /s", 8).priority(1), |own, _| {
+            rate(own.context_switches_per_second_median)
+        }),
+        (Column::words("limited by", 7).priority(2), |own, _| {
+            let first = own.limited_by.split_whitespace().next();
+            first.unwrap_or_default().trim_end_matches(',').to_owned()
+        }),
+    ]
+}
+
+/// The figures of each server that have a table of their own, with a column for each size of body.
+const BY_BODY: [(&str, Show); 3] = [
+    ("connections per second", |own, _| rate(own.cps_median)),
+    ("server CPU per connection, µs", |own, _| us(cpu(own))),
+    ("throughput of bodies, Mbit/s", |own, _| {
+        rate(own.throughput_mbit_median)
+    }),
+];
+
+impl<'a> Group<'a> {
+    fn all(result: &'a TcpLabResult) -> Vec<Self> {
+        let mut groups: BTreeMap<_, Vec<(&str, Vec<&TcpCell>)>> = BTreeMap::new();
+        for cell in &result.cells {
+            let key = (cell.experiment, cell.body_bytes);
+            let servers = groups.entry(key).or_default();
+            match servers.iter_mut().find(|(name, _)| *name == cell.server) {
+                Some((_, cells)) => cells.push(cell),
+                None => servers.push((&cell.server, vec![cell])),
+            }
+        }
+        let group = |((experiment, body_bytes), servers)| Self {
+            experiment,
+            body_bytes,
+            servers,
+        };
+        groups.into_iter().map(group).collect()
+    }
+
+    /// What the group is about.
+    fn heading(&self) -> String {
+        let what = match self.experiment {
+            1 => "moderation of the server's queue",
+            2 => "moderation, then descriptors, events and packet buffers reused",
+            _ => "one technique after the other",
+        };
+        let (experiment, body) = (self.experiment, body(self.body_bytes));
+        format!("Experiment {experiment}: {what}, {body} bodies")
+    }
+
+    /// Every cell with the figures of its base, if it has any itself.
+    fn measured(
+        &self,
+    ) -> impl Iterator<Item = (&'a TcpCell, &'a TcpFigures, Option<&'a TcpFigures>)> {
+        self.servers.iter().flat_map(|(_, cells)| {
+            let base = base(cells);
+            let cells = cells.iter();
+            cells.filter_map(move |cell| Some((*cell, cell.figures.as_ref()?, base)))
+        })
+    }
+
+    /// CPU time per connection, and connections per second.
+    fn charts(&self) -> Vec<Block> {
+        let own: Part = ("the server's threads", |figures| {
+            figures.own_us_per_connection_median
+        });
+        let softirq: Part = ("its queue and soft interrupts", |figures| {
+            figures.softirq_us_per_connection_median
+        });
+        let [costs, rates] = [
+            self.chart("µs", &[own, softirq], cpu, |figures| Measured {
+                figure: microseconds(cpu(figures)),
+                ..Measured::default()
+            }),
+            self.chart(
+                "per second",
+                &[("completed, median", cps)],
+                cps,
+                |figures| Measured {
+                    spread: extremes(&figures.cps_samples),
+                    figure: Quantity::PerSecond(figures.cps_median).to_string(),
+                    ..Measured::default()
+                },
+            ),
+        ];
+        let title = |text: &str| Block::Paragraph(Text::new().strong(text));
+        vec![
+            title("Server CPU per connection"),
+            costs,
+            title("Connections per second"),
+            rates,
+        ]
+    }
+
+    fn chart(
+        &self,
+        unit: &str,
+        parts: &[Part],
+        whole: fn(&TcpFigures) -> f64,
+        measured: fn(&TcpFigures) -> Measured,
+    ) -> Block {
+        let hues = [Hue::Main, Hue::Second].into_iter();
+        let parts: Vec<_> = hues.zip(parts).collect();
+        let against = if self.experiment == 1 { "off" } else { "base" };
+        let bars = self.measured().map(|(cell, figures, base)| Bar {
+            name: format!("{} {}", cell.server, cell.step).into(),
+            link: String::new(),
+            outcome: Ok(Measured {
+                parts: parts
+                    .iter()
+                    .map(|(hue, (_, of))| (*hue, of(figures)))
+                    .collect(),
+                beside: base.map_or_else(String::new, |base| {
+                    format!("{} {against}", times(whole(figures), whole(base)))
+                }),
+                ..measured(figures)
+            }),
+        });
+        Block::Bars(Bars {
+            unit: unit.to_owned(),
+            key: parts
+                .iter()
+                .map(|(hue, (what, _))| (*hue, (*what).to_owned()))
+                .collect(),
+            range: None,
+            break_at: None,
+            bars: bars.collect(),
+        })
+    }
+
+    /// Every figure, and why there are none.
+    fn table(&self) -> Table {
+        let (columns, show): (Vec<Column>, Vec<Show>) = columns().into_iter().unzip();
+        let first = Column::words("server, step", 13).grow(4);
+        let last = Column::words("2014", 10).grow(30).priority(6);
+        let mut table = Table::new([first].into_iter().chain(columns).chain([last]));
+        for (server, cells) in &self.servers {
+            let base = base(cells);
+            let name = Text::new().strong(*server).into();
+            table.rows.push(Row::new([name]));
+            let measured = cells.iter().filter_map(|cell| {
+                let figures = cell.figures.as_ref()?;
+                let paper = cell.paper.as_deref().unwrap_or_default();
+                let paper = Text::new().faint(paper.replace(" %", "\u{a0}%"));
+                let shown = show.iter().map(|show| show(figures, base).into());
+                let step = [(&*cell.step).into()].into_iter();
+                Some(Row::new(step.chain(shown).chain([paper.into()])))
+            });
+            table.rows.extend(measured);
+            let skipped = skipped(cells).into_iter().map(|(steps, why)| {
+                let said = format!("{}: skipped, {why}", steps.join(", "));
+                Row::new([Text::new().faint(said).into()])
+            });
+            table.rows.extend(skipped);
+        }
+        table
+    }
+}
+
+/// A part of a bar: what it is, and how long.
+type Part = (&'static str, fn(&TcpFigures) -> f64);
+
+/// The figures that a server's others are measured against: those of its base; in the first
+/// experiment those without moderation, in the second those of its first step.
+fn base<'a>(cells: &[&'a TcpCell]) -> Option<&'a TcpFigures> {
+    let named = cells
+        .iter()
+        .find(|cell| matches!(&*cell.step, "base" | "off"));
+    let base = named.or_else(|| cells.iter().find(|cell| cell.experiment == 2))?;
+    base.figures.as_ref()
+}
+
+/// Steps of a server that did not run, those with one reason together.
+fn skipped<'a>(cells: &[&'a TcpCell]) -> Vec<(Vec<&'a str>, &'a str)> {
+    let mut all: Vec<(Vec<&str>, &str)> = Vec::new();
+    for cell in cells {
+        let Some(why) = &cell.skipped else { continue };
+        match all.iter_mut().find(|(_, known)| known == why) {
+            Some((steps, _)) => steps.push(&cell.step),
+            None => all.push((vec![&cell.step], why)),
+        }
+    }
+    all
+}
+
+/// The figures of [`BY_BODY`], a column for each body.
+fn side_by_side(groups: &[&Group<'_>]) -> Vec<Block> {
+    let blocks = BY_BODY.into_iter().flat_map(|(what, show)| {
+        let columns = groups
+            .iter()
+            .zip(1..)
+            .map(|(group, priority)| Column::figure(body(group.body_bytes), 7).priority(priority));
+        let first = Column::words("server, step", 16).grow(10);
+        let rows = groups[0].measured().map(|(cell, ..)| {
+            let named = |cell: &TcpCell| format!("{} {}", cell.server, cell.step);
+            let shown = groups.iter().map(|group| {
+                let mut others = group.measured();
+                let other = others.find(|(other, ..)| named(other) == named(cell));
+                other.map_or("-".to_owned(), |(_, figures, base)| show(figures, base))
+            });
+            let name = [named(cell)].into_iter();
+            Row::new(name.chain(shown).map(Into::into))
+        });
+        [
+            Block::heading(format!(
+                "Experiment {}, by body: {what}",
+                groups[0].experiment
+            )),
+            Table::new([first].into_iter().chain(columns))
+                .rows(rows)
+                .into(),
+        ]
+    });
+    blocks.collect()
+}
+
+/// What the kernel's reuse of packet buffers is worth, for each server that was measured with it and
+/// without.
+fn skb_reuse(result: &TcpLabResult) -> Option<String> {
+    let cell = |server: &str, step: &str| {
+        let mut cells = result.cells.iter();
+        let cell = cells.find(|cell| cell.server == server && cell.step == step)?;
+        Some((cell.skb_defer_max?, cpu(cell.figures.as_ref()?)))
+    };
+    let mut limit = None;
+    let on = result.cells.iter().filter(|cell| cell.step == SKB_DEFER);
+    let said = on.filter_map(|TcpCell { server, .. }| {
+        let (found, on) = cell(server, SKB_DEFER)?;
+        let (_, off) = cell(server, NO_SKB_DEFER)?;
+        limit = Some(found);
+        let ratio = times(off, on);
+        let [on, off] = [on, off].map(microseconds);
+        Some(format!("{server} {on} and {off} ({ratio})"))
+    });
+    let said: Vec<String> = said.collect();
+    Some(format!(
+        "server CPU per connection with the kernel's reuse of packet buffers (skb_defer_max {}) and \
+         without (0): {}",
+        limit?,
+        said.join(", ")
+    ))
+}
+
+/// In two sentences: our server with everything on against all others as they are, for the smallest
+/// body.
+fn against_others(result: &TcpLabResult) -> Vec<String> {
+    let third = Group::all(result).into_iter();
+    let mut third = third.filter(|group| group.experiment == 3);
+    let Some(smallest) = third.find(|group| group.measured().next().is_some()) else {
+        return Vec::new();
+    };
+    let ours = smallest
+        .measured()
+        .filter(|(cell, ..)| cell.server == "mpps");
+    let Some((ours, best, _)) = ours.last() else {
+        return Vec::new();
+    };
+    let others = || {
+        let others = smallest.measured().filter(|(cell, ..)| cell.step == "base");
+        others.filter(|(cell, ..)| cell.server != "mpps")
+    };
+    let against = |ratio: fn(&TcpFigures, &TcpFigures) -> String| {
+        let said = others().map(|(cell, other, _)| {
+            let name = match &*cell.server {
+                "mpps-epoll" => "the paper's baseline (mpps-epoll, base)",
+                name => name,
+            };
+            format!("{name} {}", ratio(other, best))
+        });
+        said.collect::<Vec<_>>().join(", ")
+    };
+    if others().next().is_none() {
+        return Vec::new();
+    }
+    vec![
+        format!(
+            "{} bodies, server CPU per connection: mpps with {} {}; as they are, {}",
+            body(ours.body_bytes),
+            Switches::of(&ours.switches),
+            microseconds(cpu(best)),
+            against(|other, best| {
+                let ratio = times(cpu(other), cpu(best));
+                format!("{} ({ratio})", microseconds(cpu(other)))
+            })
+        ),
+        format!(
+            "connections per second of mpps over those of {}",
+            against(|other, best| times(cps(best), cps(other)))
+        ),
+    ]
+}
+
+/// How many ledgers balance, in a line.
+fn balanced(result: &TcpLabResult) -> Text {
+    let ledgers = || result.cells.iter().filter_map(|cell| cell.ledger.as_ref());
+    let good = ledgers().filter(|ledger| ledger.account.unaccounted == 0);
+    let wrong = ledgers().filter(|ledger| ledger.witnesses.iter().any(|one| !one.agrees()));
+    let wrong = match wrong.count() {
+        0 => String::new(),
+        wrong => format!(", {wrong} contradicted by a kernel's count"),
+    };
+    let started = ledgers().map(|ledger| u128::from(ledger.account.started));
+    let measured = result.cells.iter().filter(|cell| cell.figures.is_some());
+    let said = format!(
+        "{} cells measured; {} of {} connection ledgers UNACCOUNTED 0{wrong}, {} connections",
+        measured.count(),
+        good.count(),
+        ledgers().count(),
+        grouped(started.sum())
+    );
+    Text::new().flag(result.balances(), said)
+}
+
+/// Every ledger that does not balance, every witness that disagrees, every connection that failed,
+/// and every figure that is not of what it should be.
+fn doubts(result: &TcpLabResult) -> Vec<Block> {
+    let mut doubts = Vec::new();
+    for cell in &result.cells {
+        let name = cell.key();
+        if let Some(figures) = cell.figures.as_ref().filter(|figures| passed_by(figures)) {
+            let said = format!("{name}: packets passed by the queues: {}", ways(figures));
+            doubts.push(flagged(true, said));
+        }
+        let Some(ledger) = &cell.ledger else { continue };
+        let account = &ledger.account;
+        let fault = if account.unaccounted == 0 { "" } else { FAULT };
+        if account.unaccounted != 0 || account.failed_total() > 0 {
+            let name = format!("ledger of {name}{fault}");
+            doubts.push(equation(&name, account, &ledger.examples).into());
+        }
+        let said = ledger.witnesses.iter().filter_map(disagreement);
+        doubts.extend(said.map(|said| flagged(true, format!("{name}: {said}"))));
+    }
+    doubts
+}
+
+/// What is behind the name of a ledger that does not balance.
+const FAULT: &str = " DOES NOT BALANCE";
+
+/// A paragraph, set off if what it tells is bad.
+fn flagged(bad: bool, said: String) -> Block {
+    let style = if bad { Style::Bad } else { Style::Plain };
+    Block::Paragraph(Text::styled(style, said))
+}
+
+/// True if some of a cell's packets passed by the queues.
+fn passed_by(figures: &TcpFigures) -> bool {
+    let shares = [figures.server_ring_share, figures.load_ring_share];
+    shares.into_iter().flatten().any(|share| share < NEARLY_ALL)
+}
+
+/// Which way the packets took.
+fn ways(figures: &TcpFigures) -> String {
+    let [server, load] = [figures.server_ring_share, figures.load_ring_share]
+        .map(|share| share.map_or("-".to_owned(), |share| Quantity::Share(share).to_string()));
+    format!(
+        "the queue's thread took {server} of those to the server and {load} of those to the load"
+    )
+}
+
+/// The ledger of every cell, with what the two kernels counted.
+fn ledgers(result: &TcpLabResult) -> Vec<Block> {
+    let mut blocks = vec![Block::on_page([Block::heading(
+        "Where the connections went",
+    )])];
+    for cell in &result.cells {
+        let Some(ledger) = &cell.ledger else { continue };
+        let mut inside = vec![equation("", &ledger.account, &ledger.examples).into()];
+        inside.extend(ledger.witnesses.iter().map(|witness| {
+            let count = grouped(witness.witness.into());
+            let agrees = || format!("{}: {} agrees, {count}", witness.about, witness.source);
+            let doubt = disagreement(witness);
+            flagged(doubt.is_some(), doubt.unwrap_or_else(agrees))
+        }));
+        let kernel = ledger.kernel.iter();
+        let kernel: Vec<String> = kernel
+            .map(|(name, count)| format!("{name} {count}"))
+            .collect();
+        if !kernel.is_empty() {
+            let said = format!("The kernels also counted: {}", kernel.join("; "));
+            inside.push(Block::Paragraph(Text::new().faint(said)));
+        }
+        if let Some(figures) = &cell.figures {
+            let [server, load] =
+                [figures.server_cpu_busy_median, figures.load_cpu_busy_median].map(Quantity::Share);
+            let latency = [figures.latency_p50_us_median, figures.latency_p99_us_median];
+            let [half, most] = latency.map(|us| us.map_or("-".to_owned(), microseconds));
+            let said = format!(
+                "Limited by {}. Of the packets {}. CPU of the server {server} busy, of the load \
+                 {load}. A connection's latency: p50 {half}, p99 {most}.",
+                figures.limited_by,
+                ways(figures)
+            );
+            inside.push(flagged(passed_by(figures), said));
+        }
+        inside.extend(cell.notes.iter().map(Block::note));
+        let fault = if ledger.balances() { "" } else { FAULT };
+        blocks.push(Block::Details(format!("{}{fault}", cell.key()), inside));
+    }
+    blocks
+}
+
+/// How each server was set up; a terminal is told of those that did not run.
+fn servers(result: &TcpLabResult) -> Vec<Block> {
+    let columns = [
+        Column::words("Server", 14),
+        Column::words("Version", 10).grow(20),
+        Column::words("Set-up", 20).grow(60),
+    ];
+    let rows = result.servers.iter().map(|server| {
+        let skipped = server.skipped.iter().map(|why| format!("skipped: {why}"));
+        let set_up: Vec<String> = server.set_up.iter().cloned().chain(skipped).collect();
+        Row::new([
+            Text::new().strong(&*server.name).into(),
+            server.version.as_deref().unwrap_or("-").into(),
+            set_up.join("; ").into(),
+        ])
+    });
+    let table = Table::new(columns).rows(rows);
+    let skipped = result.servers.iter().filter_map(|server| {
+        let why = server.skipped.as_ref()?;
+        let said = format!("skipped {}: {why}", server.name);
+        Some(Block::Paragraph(Text::new().faint(said)))
+    });
+    vec![
+        Block::on_page([Block::heading("The servers"), table.into()]),
+        Block::on_text(skipped),
+    ]
+}
+
+fn cps(figures: &TcpFigures) -> f64 {
+    figures.cps_median
+}
+
+fn cpu(figures: &TcpFigures) -> f64 {
+    figures.cpu_us_per_connection_median
+}
+
+fn us(us: f64) -> String {
+    Quantity::Microseconds(us).figure()
+}
+
+fn rate(rate: f64) -> String {
+    Quantity::PerSecond(rate).figure()
+}
+
+fn microseconds(us: f64) -> String {
+    unbroken(&Quantity::Microseconds(us).to_string())
+}
+
+/// A ratio, `1.40x`; a dash where there is none.
+fn times(a: f64, b: f64) -> String {
+    let ratio = if b > 0.0 { a / b } else { f64::NAN };
+    Quantity::Times(ratio).to_string()
+}

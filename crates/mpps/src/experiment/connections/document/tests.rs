@@ -1,0 +1,223 @@
+//! What a report of the experiments has to show.
+
+use super::*;
+use mpps_http::Failure;
+use mpps_report::{Terminal, page};
+
+/// A made-up run with everything that a report has to cope with.
+const FIXTURE: &str = include_str!("../../../../tests/fixtures/lab_tcp.json");
+
+fn fixture() -> TcpLabResult {
+    TcpLabResult::parse(FIXTURE).expect("the fixture is a result file")
+}
+
+fn text(result: &TcpLabResult, width: usize) -> String {
+    let files = [("data", Path::new("lab-tcp.json"))];
+    let text = Terminal::new(width, false).document(&document(result, &files));
+    text.replace('\u{a0}', " ")
+}
+
+fn flat(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn the_report_is_what_it_was() {
+    let shots = [60, 100, 160].map(|width| text(&fixture(), width));
+    insta::assert_snapshot!("text", shots.join("\n----\n"));
+    insta::assert_snapshot!("page", page(&document(&fixture(), &[])));
+}
+
+#[test]
+fn what_was_read_is_written_back_byte_for_byte() {
+    let text = serde_json::to_string_pretty(&fixture()).unwrap();
+    assert_eq!(text + "\n", FIXTURE);
+}
+
+#[test]
+fn a_changed_ledger_is_refused() {
+    let mut result = fixture();
+    let ledger = result.cells[0].ledger.as_mut().expect("it was measured");
+    ledger.account.completed -= 1;
+    let text = serde_json::to_string(&result).unwrap();
+    assert!(TcpLabResult::parse(&text).is_err());
+}
+
+#[test]
+fn a_server_is_measured_against_its_own_base() {
+    let result = fixture();
+    for group in Group::all(&result) {
+        for (name, cells) in &group.servers {
+            let is_measured = cells.iter().any(|cell| cell.figures.is_some());
+            assert_eq!(base(cells).is_some(), is_measured, "{name}");
+        }
+    }
+}
+
+#[test]
+fn the_summary_names_every_other_server_that_ran() {
+    let said = against_others(&fixture()).join(" ");
+    for name in ["the paper's baseline", "apache-event"] {
+        assert!(said.contains(name), "{said}");
+    }
+    assert!(!said.contains("nginx"), "{said}");
+    let mut result = fixture();
+    result.cells.retain(|cell| cell.server != "mpps");
+    assert!(against_others(&result).is_empty());
+}
+
+#[test]
+fn the_worth_of_packet_buffers_is_told_of_servers_with_both_cells() {
+    let mut result = fixture();
+    let said = skb_reuse(&result).expect("a sentence");
+    for word in ["skb_defer_max 64", "mpps-epoll ", ", mpps ", "1.05x"] {
+        assert!(said.contains(word), "{word}: {said}");
+    }
+    let is_other = |cell: &TcpCell| cell.server != "mpps" || cell.step != NO_SKB_DEFER;
+    result.cells.retain(is_other);
+    assert!(!skb_reuse(&result).is_some_and(|said| said.contains(", mpps ")));
+    result.cells.retain(|cell| cell.step != NO_SKB_DEFER);
+    assert_eq!(skb_reuse(&result), None);
+}
+
+#[test]
+fn no_line_is_wider_than_the_terminal_and_no_fact_is_lost() {
+    let result = fixture();
+    for width in [40, 63, 80, 100, 132, 200] {
+        let text = text(&result, width);
+        for line in text.lines() {
+            assert!(line.chars().count() <= width, "{width}: {line}");
+        }
+        let flat = flat(&text);
+        for cell in &result.cells {
+            if let Some(figures) = &cell.figures {
+                let cps = Quantity::PerSecond(figures.cps_median).figure();
+                let cps = cps.replace('\u{a0}', " ");
+                assert!(
+                    flat.contains(&cps),
+                    "{width}: {cps} of {}\n{text}",
+                    cell.key()
+                );
+            }
+            if let Some(why) = &cell.skipped {
+                assert!(flat.contains(why), "{width}: {why}\n{text}");
+            }
+            let paper = cell.paper.as_deref().unwrap_or_default();
+            assert!(
+                !(63..=160).contains(&width) || flat.contains(paper),
+                "{width}: {paper}\n{text}"
+            );
+        }
+        for fact in ["UNACCOUNTED 0", "data lab-tcp.json", "timed out 1"] {
+            assert!(flat.contains(fact), "{width}: {fact}\n{text}");
+        }
+    }
+}
+
+#[test]
+fn what_does_not_balance_or_agree_or_passed_by_is_named() {
+    let mut result = fixture();
+    let doubtful = ["DOES NOT BALANCE", "it says 7", "passed by the queues: "];
+    let text_of = |result: &TcpLabResult| text(result, 400);
+    let page_of = |result: &TcpLabResult| page(&document(result, &[]));
+    for fault in doubtful {
+        assert!(!text_of(&result).contains(fault), "{fault}");
+    }
+    assert!(!page_of(&result).contains("flag bad"));
+    let cell = &mut result.cells[0];
+    let ledger = cell.ledger.as_mut().expect("it was measured");
+    ledger.account.started += 56;
+    ledger.account.unaccounted += 5;
+    ledger.witnesses[0].witness = 7;
+    ledger.account.failed = [(Failure::Other, 51)].into();
+    ledger.examples = [(Failure::Other, mpps_os::errno_text(92))].into();
+    let figures = cell.figures.as_mut().expect("it was measured");
+    figures.load_ring_share = Some(0.5);
+    let text = text_of(&result);
+    let more = [
+        "other, the first: ENOPROTOOPT, Protocol not available",
+        "1 contradicted by a kernel's count",
+    ];
+    for fault in doubtful.into_iter().chain(more) {
+        assert!(text.contains(fault), "{fault}: {text}");
+    }
+    let page = page_of(&result);
+    assert!(page.contains("DOES NOT BALANCE") && page.contains("flag bad"));
+}
+
+#[test]
+fn every_cell_has_its_units_and_its_ledger() {
+    let result = fixture();
+    let page = page(&document(&result, &[]));
+    let ledgers = result.cells.iter().filter(|cell| cell.ledger.is_some());
+    let told = page.matches("<p class=\"equation number\">").count();
+    assert_eq!(told, ledgers.count());
+    for cell in &result.cells {
+        assert!(page.contains(&cell.key()) || cell.ledger.is_none());
+    }
+}
+
+#[test]
+fn nothing_in_a_result_becomes_markup() {
+    let evil = "<script>alert('x')</script>\"><img src=x onerror=alert(1)>";
+    let mut result = fixture();
+    let text = |to: &mut String| evil.clone_into(to);
+    for to in [
+        &mut result.command,
+        &mut result.version,
+        &mut result.started,
+        &mut result.body.placement,
+        &mut result.body.load,
+        &mut result.body.cpu_method,
+    ] {
+        text(to);
+    }
+    result.notes = vec![evil.to_owned()];
+    for server in &mut result.servers {
+        text(&mut server.name);
+        server.version.iter_mut().for_each(text);
+        server.set_up = vec![evil.to_owned()];
+        server.skipped.iter_mut().for_each(text);
+    }
+    for cell in &mut result.cells {
+        text(&mut cell.step);
+        cell.paper.iter_mut().for_each(text);
+        cell.skipped.iter_mut().for_each(text);
+        cell.notes = vec![evil.to_owned()];
+        if let Some(figures) = &mut cell.figures {
+            text(&mut figures.limited_by);
+        }
+        if let Some(ledger) = &mut cell.ledger {
+            ledger.kernel.insert(evil.to_owned(), 1);
+            ledger.examples = [(Failure::Reset, evil.to_owned())].into();
+            for witness in &mut ledger.witnesses {
+                text(&mut witness.about);
+                text(&mut witness.source);
+            }
+        }
+    }
+    let page = page(&document(&result, &[("data", Path::new(evil))]));
+    assert!(!page.contains("<script"), "a script element came through");
+    assert!(!page.contains("<img"), "an image element came through");
+    assert!(page.matches("&lt;script&gt;").count() > 100);
+}
+
+#[test]
+fn figures_out_of_any_range_make_a_report_too() {
+    let mut result = fixture();
+    let odd = [0.0, -1.0, f64::MAX, f64::NAN, f64::INFINITY];
+    for (cell, odd) in result.cells.iter_mut().zip(odd) {
+        let figures = cell.figures.as_mut().expect("it was measured");
+        figures.cps_median = odd;
+        figures.cps_samples = vec![odd, 1.0];
+        figures.own_us_per_connection_median = odd;
+        figures.cpu_us_per_connection_median = odd;
+        figures.server_ring_share = Some(odd);
+    }
+    let told = [text(&result, 100), page(&document(&result, &[]))];
+    for wild in ["NaN", " inf", ">inf", "infx", "inf%"] {
+        assert!(told.iter().all(|told| !told.contains(wild)), "{wild}");
+    }
+    result.cells.clear();
+    assert!(text(&result, 100).contains("0 cells measured; 0 of 0 connection"));
+}

@@ -1,0 +1,255 @@
+//! One run of a cell: what the load, the scheduler and the two kernels counted.
+
+use super::plan::Cell;
+use super::process_tree::{ProcessTree, Used};
+use super::result::{ConnectionLedger, TcpFigures};
+use super::server::Running;
+use super::stage::Stage;
+use crate::measure::samples::median;
+use anyhow::Result;
+use mpps_host::{CpuBusy, Delta, ProcStat, Snapshot, Witness};
+use mpps_http::{Failure, LoadReport};
+use mpps_lab::Host;
+use std::time::Duration;
+
+/// From this share of a CPU's time on it is full: the run has edges on which it is not.
+const FULL: f64 = 0.9;
+
+/// A run may take so many times as long as it was meant to.
+const PATIENCE: u32 = 5;
+
+/// What one run of a cell found.
+#[derive(Debug)]
+pub(super) struct Sample {
+    cps: f64,
+    own_us: f64,
+    softirq_us: f64,
+    switches_per_second: f64,
+    latency_us: [Option<f64>; 2],
+    server_busy: f64,
+    load_busy: f64,
+    server_ring_share: Option<f64>,
+    load_ring_share: Option<f64>,
+    pub(super) ledger: ConnectionLedger,
+    pub(super) notes: Vec<String>,
+}
+
+/// How the CPU time of a connection was found, for the report.
+pub(super) const CPU_METHOD: &str = "/proc/PID/task/TID/schedstat of all threads of the server \
+    (own) and of the kernel threads of its receive queue and of its CPU's soft interrupts (softirq), \
+    from before the load to after it, over completed connections";
+
+/// The counters around a run.
+struct Counters {
+    stat: ProcStat,
+    load: Snapshot,
+    server: Snapshot,
+    softirq_ns: u64,
+    threads: ProcessTree,
+}
+
+impl Stage {
+    /// Loads the server of a cell for so long, and answers how many connections it served per
+    /// second.
+    pub(super) fn warm_up(&self, cell: &Cell, time: Duration) -> Result<f64> {
+        Ok(self.load(cell, time, None)?.cps)
+    }
+
+    /// Loads the server of a cell with as many connections as take about so long at this rate.
+    ///
+    /// A number of connections, and not a time, is what ends the load: it leaves none in flight,
+    /// about which the two kernels and the load could be of different opinions.
+    pub(super) fn run(
+        &self,
+        cell: &Cell,
+        server: &mut Running,
+        time: Duration,
+        cps: f64,
+    ) -> Result<Sample> {
+        let requests = (cps * time.as_secs_f64()) as u64;
+        let requests = requests.max(self.connections);
+        self.lab.settle()?;
+        let before = self.counters(server)?;
+        let report = self.load(cell, time * PATIENCE, Some(requests))?;
+        let stat = ProcStat::read()?;
+        self.lab.settle()?;
+        let mut after = self.counters(server)?;
+        // The CPUs are as busy as during the load, not as while waiting for silence.
+        after.stat = stat;
+        server.check()?;
+        Ok(self.sample(&report, &before, &after))
+    }
+
+    fn counters(&self, server: &Running) -> Result<Counters> {
+        let snapshot = |host: &Host| host.run(|| Snapshot::take(&[host.interface()]));
+        Ok(Counters {
+            load: snapshot(self.lab.sender())??,
+            server: snapshot(self.lab.receiver())??,
+            softirq_ns: self.softirq_ns(),
+            threads: ProcessTree::read(server.id())?,
+            stat: ProcStat::read()?,
+        })
+    }
+
+    fn sample(&self, load: &LoadReport, before: &Counters, after: &Counters) -> Sample {
+        let (sent, served) = (
+            after.load.since(&before.load),
+            after.server.since(&before.server),
+        );
+        let (Used { run_ns, switches }, gone) = after.threads.since(&before.threads);
+        let softirq_ns = after.softirq_ns.saturating_sub(before.softirq_ns);
+        let completed = load.ledger.connections.completed.max(1) as f64;
+        let busy = after.stat.busy_since(&before.stat);
+        let mut notes = Vec::new();
+        if gone > 0 {
+            notes.push(format!(
+                "{gone} threads of the server ended during a run; what they used in it is not in \
+                 its CPU time"
+            ));
+        }
+        let times = &load.latency_us.last_byte;
+        let [server_link, load_link] =
+            [self.lab.receiver(), self.lab.sender()].map(Host::interface);
+        Sample {
+            cps: load.cps,
+            own_us: run_ns as f64 / 1e3 / completed,
+            softirq_us: softirq_ns as f64 / 1e3 / completed,
+            switches_per_second: switches as f64 / load.seconds.max(f64::MIN_POSITIVE),
+            latency_us: [times.p50, times.p99].map(|us| (times.count > 0).then_some(us)),
+            server_busy: busy_share(&busy, self.cpus.application),
+            load_busy: busy_share(&busy, self.cpus.generator),
+            server_ring_share: self.ring_share(&served, server_link),
+            load_ring_share: self.ring_share(&sent, load_link),
+            ledger: ledger(load, &sent, &served),
+            notes,
+        }
+    }
+
+    /// The medians of a cell's samples.
+    pub(super) fn figures(&self, samples: &[Sample], body_bytes: usize) -> Option<TcpFigures> {
+        let of = |value: fn(&Sample) -> f64| -> Vec<f64> { samples.iter().map(value).collect() };
+        let middle = |value: fn(&Sample) -> f64| median(&of(value));
+        let some = |value: fn(&Sample) -> Option<f64>| {
+            median(&samples.iter().filter_map(value).collect::<Vec<_>>())
+        };
+        let cps_samples = of(|sample| sample.cps);
+        let cps_median = median(&cps_samples)?;
+        let cpu = of(|sample| sample.own_us + sample.softirq_us);
+        let server_busy = middle(|sample| sample.server_busy)?;
+        let load_busy = middle(|sample| sample.load_busy)?;
+        Some(TcpFigures {
+            cps_median,
+            cps_samples,
+            throughput_mbit_median: cps_median * body_bytes as f64 * 8.0 / 1e6,
+            cpu_us_per_connection_median: median(&cpu)?,
+            cpu_us_per_connection_samples: cpu,
+            own_us_per_connection_median: middle(|sample| sample.own_us)?,
+            softirq_us_per_connection_median: middle(|sample| sample.softirq_us)?,
+            context_switches_per_second_median: middle(|sample| sample.switches_per_second)?,
+            latency_p50_us_median: some(|sample| sample.latency_us[0]),
+            latency_p99_us_median: some(|sample| sample.latency_us[1]),
+            limited_by: self.limited_by(server_busy, load_busy),
+            server_cpu_busy_median: server_busy,
+            load_cpu_busy_median: load_busy,
+            server_ring_share: some(|sample| sample.server_ring_share),
+            load_ring_share: some(|sample| sample.load_ring_share),
+        })
+    }
+
+    /// How many of the packets to an interface the thread of its queue took, if there is one: veth
+    /// counts there, and nowhere else, what NAPI polled (veth_poll in drivers/net/veth.c).
+    fn ring_share(&self, delta: &Delta, interface: &str) -> Option<f64> {
+        let all = delta.link(interface)?.rx_packets;
+        let queues = delta.queue_packets(interface);
+        let polled: i64 = queues.iter().map(|queue| queue.packets).sum();
+        (self.has_threads() && all > 0).then(|| polled as f64 / all as f64)
+    }
+
+    fn limited_by(&self, server: f64, load: f64) -> String {
+        let (server_cpu, load_cpu) = (self.cpus.application, self.cpus.generator);
+        match (server >= FULL, load >= FULL) {
+            (true, true) => format!("both CPUs, {server_cpu} and {load_cpu}"),
+            (true, false) => format!("server CPU {server_cpu}"),
+            (false, true) => format!("load CPU {load_cpu}"),
+            (false, false) => format!("waiting, with {} connections", self.connections),
+        }
+    }
+}
+
+fn busy_share(busy: &[CpuBusy], cpu: usize) -> f64 {
+    let of_cpu = busy.iter().find(|busy| busy.cpu == cpu);
+    of_cpu.map_or(0.0, |busy| busy.busy)
+}
+
+/// Failures before `connect(2)` has sent anything.
+const NOT_BEGUN: [Failure; 3] = [Failure::NoPort, Failure::NoDescriptor, Failure::Unreachable];
+/// Failures before the server's kernel had a connection.
+const NOT_MADE: [Failure; 3] = [
+    Failure::Refused,
+    Failure::ResetConnecting,
+    Failure::TimedOutConnecting,
+];
+
+/// Connections that the server's host took, less those that it made to itself: Apache connects to
+/// its own port once for each process that is to end.
+fn taken_from_the_load(taken: Option<i64>, own: i64) -> (Option<i64>, &'static str) {
+    match own {
+        0 => (taken, "server's host Tcp.PassiveOpens"),
+        own => (
+            taken.map(|taken| taken - own),
+            "server's host Tcp.PassiveOpens - Tcp.ActiveOpens",
+        ),
+    }
+}
+
+/// Where the connections went, with what the two kernels counted of them.
+fn ledger(load: &LoadReport, sent: &Delta, served: &Delta) -> ConnectionLedger {
+    let account = &load.ledger.connections;
+    let mut ledger = ConnectionLedger {
+        account: account.clone(),
+        examples: load.error_examples.clone(),
+        ..ConnectionLedger::default()
+    };
+    ledger.account.failed.retain(|_, count| *count > 0);
+    let failed = |kinds: [Failure; 3]| kinds.map(|kind| account.failed(kind)).iter().sum();
+    let begun = account.started.saturating_sub(failed(NOT_BEGUN));
+    let made = begun.saturating_sub(failed(NOT_MADE));
+    // Of a connection that the end of the load cut off nobody knows how far it had come.
+    let is_known = account.aborted_at_end == 0;
+    let mut bears_witness = |about: &str, source: &str, expected, count: Option<i64>| {
+        ledger.witnesses.extend(count.map(|count| Witness {
+            about: about.to_owned(),
+            source: source.to_owned(),
+            ledger: expected,
+            witness: u64::try_from(count).unwrap_or(0),
+        }));
+    };
+    if is_known {
+        let count = sent.snmp("Tcp.ActiveOpens");
+        let source = "load's host Tcp.ActiveOpens";
+        bears_witness("connections begun", source, begun, count);
+        let own = served.snmp("Tcp.ActiveOpens").unwrap_or(0);
+        let (count, source) = taken_from_the_load(served.snmp("Tcp.PassiveOpens"), own);
+        bears_witness("connections made", source, made, count);
+    }
+    for (host, delta) in [("load", sent), ("server", served)] {
+        for (name, count) in delta.tcp_trouble() {
+            ledger.kernel.insert(format!("{host} {name}"), count);
+        }
+    }
+    ledger
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_server_makes_to_itself_is_not_of_the_load() {
+        let plain = "server's host Tcp.PassiveOpens";
+        assert_eq!(taken_from_the_load(Some(6000), 0), (Some(6000), plain));
+        assert_eq!(taken_from_the_load(Some(6014), 14).0, Some(6000));
+        assert_ne!(taken_from_the_load(Some(6014), 14).1, plain);
+        assert_eq!(taken_from_the_load(None, 14).0, None);
+    }
+}

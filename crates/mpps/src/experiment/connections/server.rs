@@ -1,0 +1,180 @@
+//! The servers that are measured, and how the lab starts and stops each.
+//!
+//! A server of another project runs as its package sets it up: with the configuration in `/etc`, on
+//! port 80. What it writes it writes into file systems in memory that only it sees, over `/run`,
+//! `/var/log` and `/var/www`; they vanish with it, and so does the server with the lab.
+
+mod ours;
+mod packaged;
+mod running;
+
+pub(super) use running::Running;
+
+use mpps_http::{Switch, Switches};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// A server that is measured.
+#[derive(Debug)]
+pub(crate) struct Server {
+    /// Its name in the flag, the file and the report.
+    pub(crate) name: &'static str,
+    /// What to install for it; none for our own.
+    package: Option<&'static str>,
+    /// The file that is executed.
+    program: &'static str,
+    /// The argument with which it tells its version.
+    version: &'static str,
+    /// How it is set up, and what differs from its package, a sentence each.
+    pub(crate) set_up: &'static [&'static str],
+    /// Why a switch does not apply to it, if it does not.
+    obstacle: fn(Switch) -> Option<&'static str>,
+    /// The command that becomes the server.
+    command: fn(&Setup<'_>) -> Command,
+    /// One and the same process can serve every body.
+    serves_files: bool,
+}
+
+/// Everything that a server is told.
+#[derive(Debug)]
+pub(super) struct Setup<'a> {
+    pub(super) program: &'a Path,
+    pub(super) address: SocketAddr,
+    pub(super) switches: Switches,
+    pub(super) body_bytes: usize,
+    pub(super) cpu: usize,
+    /// Sizes of the files, in bytes, that whoever serves files has.
+    pub(super) bodies: &'a [usize],
+}
+
+/// Every server; ours first.
+pub(crate) static SERVERS: &[Server] = &[
+    ours::EPOLL,
+    ours::IO_URING,
+    ours::FILES,
+    packaged::LIGHTTPD,
+    packaged::NGINX,
+    packaged::APACHE_EVENT,
+    packaged::APACHE_PREFORK,
+];
+
+impl Server {
+    /// Whether it is this program.
+    pub(crate) fn is_ours(&self) -> bool {
+        self.package.is_none() && !self.is_single()
+    }
+
+    /// Whether it is measured in one state only.
+    pub(crate) fn is_single(&self) -> bool {
+        self.name == ours::FILES.name
+    }
+
+    /// Why a switch does not apply to it, if it does not.
+    pub(crate) fn obstacle(&self, switch: Switch) -> Option<&'static str> {
+        (self.obstacle)(switch)
+    }
+
+    /// All switches that apply to it.
+    pub(crate) fn switches(&self) -> Switches {
+        let own = Switch::ALL.into_iter();
+        let own = own.filter(|switch| self.obstacle(*switch).is_none());
+        Switches::of(&own.collect::<Vec<_>>())
+    }
+
+    /// Its executable file, or what to do to have it.
+    pub(crate) fn find(&self) -> Result<PathBuf, String> {
+        let Some(package) = self.package else {
+            return std::env::current_exe().map_err(|error| format!("/proc/self/exe: {error}"));
+        };
+        let path = Path::new(self.program);
+        if path.exists() {
+            return Ok(path.to_owned());
+        }
+        Err(format!(
+            "{} is not installed: apt-get install {package} (its own service need not run)",
+            self.program
+        ))
+    }
+
+    /// What it says of its version, in one line.
+    pub(crate) fn version(&self) -> Option<String> {
+        let told = Command::new(self.find().ok()?)
+            .arg(self.version)
+            .output()
+            .ok()?;
+        // nginx tells its version on standard error.
+        let text = if told.stdout.is_empty() {
+            told.stderr
+        } else {
+            told.stdout
+        };
+        let text = String::from_utf8_lossy(&text).into_owned();
+        text.lines().next().map(|line| line.trim().to_owned())
+    }
+
+    /// Whether a process started for one setting can go on to serve another.
+    pub(super) fn is_alike(&self, a: (Switches, usize), b: (Switches, usize)) -> bool {
+        // Moderation is the queue's and not the server's.
+        let own = |switches: Switches| switches.without(Switch::Moderation);
+        own(a.0) == own(b.0) && (self.serves_files || a.1 == b.1)
+    }
+
+    /// The command that becomes the server.
+    fn command(&self, setup: &Setup<'_>) -> Command {
+        (self.command)(setup)
+    }
+}
+
+/// The path of a body in an address.
+pub(super) fn body_path(bytes: usize) -> String {
+    format!("/body-{bytes}.bin")
+}
+
+/// A shell that makes places in memory, puts the bodies into one of them, goes on with `steps`,
+/// and becomes the server in the last of them.
+fn shell(setup: &Setup<'_>, places: &[&str], root: &str, steps: &str) -> Command {
+    let mut script = String::from("set -e\numask 022\n");
+    for place in places {
+        script.push_str(&format!("mount -t tmpfs -o mode=0755 mpps {place}\n"));
+    }
+    script.push_str(&format!("mkdir -p {root}\n"));
+    for bytes in setup.bodies {
+        let path = body_path(*bytes);
+        script.push_str(&format!("head -c {bytes} /dev/zero > {root}{path}\n"));
+    }
+    script.push_str(steps);
+    let mut command = Command::new("/bin/sh");
+    command.arg("-c").arg(script).arg("mpps");
+    command.arg(setup.program);
+    command
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_server_has_a_name_of_its_own_and_a_word_on_its_set_up() {
+        for (at, server) in SERVERS.iter().enumerate() {
+            assert!(SERVERS[..at].iter().all(|other| other.name != server.name));
+            assert!(!server.set_up.is_empty(), "{}", server.name);
+        }
+    }
+
+    #[test]
+    fn every_command_names_its_program() {
+        for server in SERVERS {
+            let setup = Setup {
+                program: Path::new("/bin/program"),
+                address: ([192, 168, 254, 1], 80).into(),
+                switches: Switches::NONE,
+                body_bytes: 1024,
+                cpu: 1,
+                bodies: &[1024],
+            };
+            let command = format!("{:?}", server.command(&setup));
+            assert!(command.contains("/bin/program"), "{command}");
+        }
+    }
+}

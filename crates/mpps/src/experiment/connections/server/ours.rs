@@ -1,0 +1,118 @@
+//! `mpps serve`: this program, as a process of its own.
+
+use super::{Server, Setup, shell};
+use mpps_http::{Engine, Switch, Switches};
+use std::path::Path;
+use std::process::Command;
+
+pub(super) const EPOLL: Server = Server {
+    name: "mpps-epoll",
+    package: None,
+    program: "",
+    version: "--version",
+    set_up: &[
+        "mpps serve --engine epoll --size BYTES, one worker, the body in its memory",
+        "base: accept, epoll_ctl add, read, write, epoll_ctl delete, close, as in the paper",
+    ],
+    obstacle: |switch| obstacle("epoll", switch),
+    command: |setup| serve_body(setup, "epoll"),
+    serves_files: false,
+};
+
+pub(super) const IO_URING: Server = Server {
+    name: "mpps",
+    set_up: &[
+        "mpps serve --engine io_uring --size BYTES, one worker, the body in its memory",
+        "base: the ring without direct descriptors, multishot requests or a ring of buffers",
+    ],
+    obstacle: |switch| obstacle("io_uring", switch),
+    command: |setup| serve_body(setup, "io_uring"),
+    ..EPOLL
+};
+
+pub(super) const FILES: Server = Server {
+    name: "mpps-files",
+    set_up: &[
+        "mpps serve --engine io_uring --root DIR: a file of a directory in memory, as the other \
+         servers serve it; all switches on that this kernel has",
+    ],
+    command: serve_files,
+    serves_files: true,
+    ..IO_URING
+};
+
+/// Why an engine cannot turn a switch on, if it cannot.
+fn obstacle(engine: &str, switch: Switch) -> Option<&'static str> {
+    let switches = Engine::find(engine).ok()?.switches;
+    match switches().iter().find(|advice| advice.switch == switch) {
+        Some(advice) => (!advice.possible).then_some(advice.why_not),
+        None => Some("epoll has no direct descriptors"),
+    }
+}
+
+fn serve_body(setup: &Setup<'_>, engine: &str) -> Command {
+    let mut command = Command::new(setup.program);
+    command.args(arguments(setup, engine));
+    command.arg(format!("--size={}", setup.body_bytes));
+    command
+}
+
+/// The directory is mounted where no program is.
+fn serve_files(setup: &Setup<'_>) -> Command {
+    let place = if setup.program.starts_with("/mnt") {
+        "/media"
+    } else {
+        "/mnt"
+    };
+    let root = Path::new(place).join("www");
+    let root = root.to_string_lossy();
+    let words = arguments(setup, "io_uring").join(" ");
+    let steps = format!("exec \"$1\" {words} --root {root}\n");
+    shell(setup, &[place], &root, &steps)
+}
+
+/// One worker; the switches are exactly those of the cell, but for moderation, which is the lab's.
+fn arguments(setup: &Setup<'_>, engine: &str) -> Vec<String> {
+    let own: Switches = setup.switches.without(Switch::Moderation);
+    let mut words = vec![
+        "serve".to_owned(),
+        setup.address.to_string(),
+        format!("--engine={engine}"),
+        "--workers=1".to_owned(),
+        "--json".to_owned(),
+    ];
+    if own == Switches::NONE {
+        words.push("--no-switches".to_owned());
+    }
+    words.extend(own.iter().map(|switch| format!("--only-{}", switch.name())));
+    if own.has(Switch::Affinity) {
+        words.push(format!("--pin={}", setup.cpu));
+    }
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn switches_become_flags_and_moderation_stays_outside() {
+        let words = |switches: &[Switch]| {
+            let setup = Setup {
+                program: Path::new("mpps"),
+                address: ([192, 168, 254, 1], 80).into(),
+                switches: Switches::of(switches),
+                body_bytes: 1024,
+                cpu: 1,
+                bodies: &[],
+            };
+            arguments(&setup, "epoll").split_off(4).join(" ")
+        };
+        assert_eq!(words(&[]), "--json --no-switches");
+        assert_eq!(words(&[Switch::Moderation]), "--json --no-switches");
+        assert_eq!(
+            words(&[Switch::Affinity, Switch::Moderation, Switch::Events]),
+            "--json --only-affinity --only-events --pin=1"
+        );
+    }
+}

@@ -1,0 +1,165 @@
+//! A server that runs on the receiving host, and is known to answer.
+
+use super::{Server, Setup, body_path};
+use anyhow::{Context, Result, bail, ensure};
+use mpps_lab::Host;
+use mpps_os::process::ContainedChild;
+use mpps_os::sched;
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::Stdio;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// The longest wait for a server to answer: Apache starts in a fraction of a second.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How often it is tried.
+const LOOK: Duration = Duration::from_millis(5);
+/// The longest wait for one answer.
+const ANSWER: Duration = Duration::from_secs(2);
+
+/// A server that answers. It ends when this is dropped, and with this program.
+#[derive(Debug)]
+pub(in crate::experiment::connections) struct Running {
+    child: ContainedChild,
+    name: &'static str,
+}
+
+impl Running {
+    /// Starts a server on one CPU of a host, and waits until it has served the body whole.
+    pub(in crate::experiment::connections) fn start(
+        server: &Server,
+        setup: &Setup<'_>,
+        host: &Host,
+    ) -> Result<Self> {
+        let name = server.name;
+        await_port(setup.address, host)?;
+        let mut command = server.command(setup);
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped());
+        let cpu = setup.cpu;
+        // The child inherits the CPU of the thread that starts it; this one does so for nothing else.
+        let spawned = thread::scope(|scope| {
+            let starter = scope.spawn(|| {
+                sched::pin_current(&[cpu])?;
+                Ok::<_, anyhow::Error>(host.spawn(command)?)
+            });
+            starter
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        });
+        let child = spawned.with_context(|| format!("cannot start {name}"))?;
+        let mut running = Self { child, name };
+        running.await_answer(setup, host)?;
+        Ok(running)
+    }
+
+    /// The first process of its process namespace, which all of the server is in.
+    pub(in crate::experiment::connections) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Fails if the server has ended, with what it said.
+    pub(in crate::experiment::connections) fn check(&mut self) -> Result<()> {
+        let Some(status) = self.child.try_wait()? else {
+            return Ok(());
+        };
+        let mut said = String::new();
+        if let Some(mut stderr) = self.child.stderr() {
+            // What it did not say in text is not told.
+            let _ = stderr.read_to_string(&mut said);
+        }
+        let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
+        bail!("{} ended ({status}): {said}", self.name)
+    }
+
+    fn await_answer(&mut self, setup: &Setup<'_>, host: &Host) -> Result<()> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let answer = host.run(|| ask(setup.address, setup.body_bytes))?;
+            let Err(error) = answer else { return Ok(()) };
+            self.check()?;
+            if Instant::now() > deadline {
+                return Err(error).with_context(|| format!("{} does not answer", self.name));
+            }
+            thread::sleep(LOOK);
+        }
+    }
+}
+
+/// Waits until nobody listens at an address any more. The kernel ends a ring after the process that
+/// had it (`io_ring_exit_work` in io_uring/io_uring.c), and until then a ring that was accepting
+/// keeps its listener.
+fn await_port(address: SocketAddr, host: &Host) -> Result<()> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match host.run(|| TcpListener::bind(address))? {
+            Ok(_) => return Ok(()),
+            Err(error) if Instant::now() > deadline => {
+                return Err(error).with_context(|| format!("{address} does not get free"));
+            }
+            Err(_) => thread::sleep(LOOK),
+        }
+    }
+}
+
+/// Asks for a body, and answers whether it came whole.
+fn ask(address: SocketAddr, bytes: usize) -> Result<()> {
+    let mut stream = TcpStream::connect_timeout(&address, ANSWER)?;
+    stream.set_read_timeout(Some(ANSWER))?;
+    let path = body_path(bytes);
+    let host = address.ip();
+    write!(
+        stream,
+        "GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"
+    )?;
+    let mut reply = Vec::new();
+    if let Err(error) = stream.read_to_end(&mut reply) {
+        // A read that has a time-out ends with EAGAIN, which says nothing of it (socket(7)).
+        ensure!(
+            error.kind() != io::ErrorKind::WouldBlock,
+            "time-out: {} bytes came, and neither more nor the end of the connection for {} s",
+            reply.len(),
+            ANSWER.as_secs()
+        );
+        return Err(error.into());
+    }
+    let head = reply.windows(4).position(|four| four == b"\r\n\r\n");
+    let body = head.map_or(0, |at| reply.len() - at - 4);
+    let line = reply
+        .split(|byte| *byte == b'\r')
+        .next()
+        .unwrap_or_default();
+    let is_good = line.starts_with(b"HTTP/1.") && line.windows(5).any(|five| five == b" 200 ");
+    if !is_good || body != bytes {
+        bail!(
+            "`{}` with {body} bytes, not {bytes}",
+            String::from_utf8_lossy(line)
+        );
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_does_not_close_is_told_by_what_came() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let server = thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            stream.write_all(b"HTTP/1.1 200 OK\r\n\r\nbody").unwrap();
+            stream
+        });
+        let error = ask(address, 4).unwrap_err();
+        drop(server.join());
+        assert!(
+            error.to_string().starts_with("time-out: 23 bytes came, "),
+            "{error}"
+        );
+    }
+}

@@ -1,0 +1,19 @@
+//! The million-packet ladder: the experiments of the 2015 article, and what today adds, on two
+//! hosts inside this machine.
+
+mod beyond;
+mod climb;
+pub(crate) mod compare;
+pub(crate) mod document;
+mod probe_cost;
+pub mod result;
+pub(crate) mod run;
+mod rung;
+mod sample;
+mod selection;
+mod sender;
+mod setup;
+
+pub(crate) use climb::Schedule;
+pub(crate) use selection::Selection;
+pub(crate) use sender::Choice;

@@ -1,0 +1,273 @@
+//! Rungs beyond sockets: what takes packets before the stack does, run by the code of `mpps bench`.
+
+use super::result::{RungResult, RungSender};
+use super::sender::{Choice, rung_sender};
+use super::setup::PAYLOAD_BYTES;
+use crate::experiment::paths::result::BenchRow;
+use crate::experiment::paths::{self, Napi, PATHS, Path, Stage};
+use crate::signal::Interrupt;
+use crate::udp::TakenBy;
+use crate::udp::limit::{self, Limit};
+use crate::udp::roles::{Cpus, Layout};
+use crate::udp::sender::{Generator, Sender};
+use anyhow::Result;
+use mpps_report::Quantity;
+
+/// One such rung.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Beyond {
+    /// Number on the ladder.
+    pub(crate) number: &'static str,
+    /// What is done.
+    pub(crate) name: &'static str,
+    /// What it teaches.
+    pub(crate) lesson: &'static str,
+    /// Rows of `mpps bench`: the fastest is the rung's.
+    keys: &'static [&'static str],
+    taken_by: TakenBy,
+}
+
+/// The rungs beyond sockets, lowest first.
+pub(crate) const BEYOND: [Beyond; 3] = [
+    Beyond {
+        number: "14",
+        name: "packet_mmap, taken",
+        lesson: "a ring shared with the kernel: one copy and no call per packet",
+        keys: &["packet_mmap/take"],
+        taken_by: TakenBy::Ring,
+    },
+    Beyond {
+        number: "15",
+        name: "AF_XDP",
+        lesson: "packets leave the stack before it begins",
+        keys: &["af_xdp/poll", "af_xdp/spin", "af_xdp/busy-poll"],
+        taken_by: TakenBy::Ring,
+    },
+    Beyond {
+        number: "16",
+        name: "XDP drop, the ceiling",
+        lesson: "what the driver delivers if nobody receives it",
+        keys: &["xdp_drop/packet-untouched"],
+        taken_by: TakenBy::Rule,
+    },
+];
+
+impl Beyond {
+    pub(super) fn paths(&self) -> impl Iterator<Item = &'static Path> {
+        PATHS
+            .iter()
+            .filter(|path| self.keys.contains(&path.key().as_str()))
+    }
+
+    /// The rung as it is reported, of the rows that `mpps bench` has for it; none if it was not
+    /// reached.
+    pub(super) fn result(&self, rows: &[BenchRow], sender: &BeyondSender) -> Option<RungResult> {
+        let is_own = |row: &&BenchRow| {
+            let mut paths = self.paths();
+            paths.any(|path| path.name == row.path && path.variant == row.variant)
+        };
+        let own: Vec<&BenchRow> = rows.iter().filter(is_own).collect();
+        let described = RungResult {
+            rung: self.number.to_owned(),
+            name: self.name.to_owned(),
+            lesson: self.lesson.to_owned(),
+            taken_by: self.taken_by,
+            ..RungResult::default()
+        };
+        let rate = |row: &BenchRow| row.mpps_median.unwrap_or(-1.0);
+        let measured = own.iter().filter(|row| row.skipped.is_none());
+        let Some(best) = measured.max_by(|a, b| rate(a).total_cmp(&rate(b))) else {
+            let skipped = Some(own.first()?.skipped.clone()?);
+            return Some(RungResult {
+                skipped,
+                ..described
+            });
+        };
+        Some(RungResult {
+            mpps_median: best.mpps_median,
+            mpps_samples: best.mpps_samples.clone(),
+            offered_mpps_median: best.offered_mpps_median,
+            sender: Some(sender.of(best)),
+            ledger: best.ledger.clone(),
+            sample_ledgers: best.sample_ledgers.clone(),
+            limited_by: Some(limited_by(best)),
+            notes: notes(best, &own, self.taken_by),
+            ..described
+        })
+    }
+}
+
+/// What limited a row: its largest loss, or whoever made and delivered the packets.
+fn limited_by(row: &BenchRow) -> Limit {
+    let loss = row.sample_ledgers.last().and_then(limit::loss_that_counts);
+    loss.map_or_else(
+        || Limit {
+            what: "sender and receive queue".to_owned(),
+            evidence: format!("nearly nothing lost; NAPI: {}", row.napi),
+        },
+        limit::named,
+    )
+}
+
+/// What a reader has to know of the fastest row, and of the others.
+fn notes(best: &BenchRow, own: &[&BenchRow], taken_by: TakenBy) -> Vec<String> {
+    let mut notes = vec![format!("works as: {}; NAPI: {}", best.mode, best.napi)];
+    if taken_by == TakenBy::Rule {
+        notes.push("nobody receives: the rate is what the rule dropped and counted".to_owned());
+    }
+    notes.extend(best.notes.iter().cloned());
+    if own.len() < 2 {
+        return notes;
+    }
+    let said = own.iter().map(|row| match (&row.skipped, row.mpps_median) {
+        (None, Some(rate)) => format!("{} {}", row.variant, Quantity::Mpps(rate)),
+        (why, _) => {
+            let why = why.as_deref().unwrap_or("not run");
+            format!("{} skipped: {why}", row.variant)
+        }
+    });
+    let said: Vec<String> = said.collect();
+    notes.push(format!(
+        "ways to wait, the fastest is shown: {}",
+        said.join("; ")
+    ));
+    notes
+}
+
+/// Who sends to these rungs.
+#[derive(Debug)]
+pub(crate) struct BeyondSender {
+    sender: paths::Sender,
+    choice: Choice,
+}
+
+impl BeyondSender {
+    /// Who was asked for, or the kernel's generator where it can be had.
+    pub(crate) fn new(choice: &Choice) -> Result<Self> {
+        let sender = match choice.asked {
+            true => paths::Sender::asked(choice.first, 1, PAYLOAD_BYTES),
+            false => paths::Sender::choose(Generator::Auto, 1, PAYLOAD_BYTES)?,
+        };
+        Ok(Self {
+            sender,
+            choice: choice.clone(),
+        })
+    }
+
+    /// What is told of the sender of a row.
+    fn of(&self, row: &BenchRow) -> RungSender {
+        let why = match (self.choice.asked, self.sender.kind) {
+            (false, Sender::Generator) => "the strongest sender of this machine",
+            _ => &self.sender.why,
+        };
+        rung_sender(self.sender.kind, why, &self.choice, &row.sample_ledgers)
+    }
+
+    /// The two hosts of these rungs: the generator on the queue's CPU, which takes the packets in
+    /// soft interrupts there, and the application on its own.
+    pub(crate) fn stage<'a>(
+        &'a self,
+        layout: &Layout,
+        interrupt: &'a Interrupt,
+    ) -> Result<Stage<'a>> {
+        let cpus = Cpus {
+            generator: layout.queues[0],
+            application: layout.applications[0],
+        };
+        let napi = if cpus.generator == cpus.application {
+            Napi::WithApplication
+        } else {
+            Napi::WithGenerator
+        };
+        Stage::new(cpus, napi, &self.sender, interrupt)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mpps_host::Ledger;
+
+    fn row(variant: &str, mpps: Option<f64>) -> BenchRow {
+        let path = if variant.contains("packet") {
+            "xdp_drop"
+        } else {
+            "af_xdp"
+        };
+        BenchRow {
+            path: path.to_owned(),
+            variant: variant.to_owned(),
+            mode: "native XDP, copy".to_owned(),
+            skipped: mpps.is_none().then(|| format!("no {variant}")),
+            mpps_median: mpps,
+            mpps_samples: mpps.into_iter().collect(),
+            sample_ledgers: vec![Ledger::new(200, 150, 0)],
+            ..BenchRow::default()
+        }
+    }
+
+    fn result(number: &str, rows: &[BenchRow]) -> Option<RungResult> {
+        let choice = Choice::new(Some(crate::udp::sender::Generator::Sendmmsg), Some(8)).unwrap();
+        let sender = BeyondSender::new(&choice).unwrap();
+        let beyond = BEYOND.iter().find(|rung| rung.number == number).unwrap();
+        beyond.result(rows, &sender)
+    }
+
+    #[test]
+    fn each_rung_has_rows_of_the_comparison() {
+        for beyond in BEYOND {
+            assert_eq!(beyond.paths().count(), beyond.keys.len(), "{}", beyond.name);
+            let rules = beyond.paths().filter(|path| path.is_rule());
+            assert_eq!(
+                rules.count(),
+                usize::from(beyond.taken_by == TakenBy::Rule),
+                "{}",
+                beyond.name
+            );
+        }
+    }
+
+    #[test]
+    fn the_fastest_way_to_wait_is_the_rungs() {
+        let rows = [
+            row("spin", Some(2.0)),
+            row("poll", Some(3.0)),
+            row("busy poll", None),
+        ];
+        let rung = result("15", &rows).unwrap();
+        assert_eq!(
+            (rung.mpps_median, rung.taken_by),
+            (Some(3.0), TakenBy::Ring)
+        );
+        let said = rung.notes.last().unwrap().replace('\u{a0}', " ");
+        for part in [
+            "spin 2.00 Mpps",
+            "poll 3.00 Mpps",
+            "busy poll skipped: no busy poll",
+        ] {
+            assert!(said.contains(part), "{said}");
+        }
+        let sender = rung.sender.unwrap();
+        assert_eq!((sender.train, sender.outran), (Some(8), true));
+        assert!(rung.limited_by.is_some());
+    }
+
+    #[test]
+    fn a_rung_that_cannot_run_says_why_and_one_that_was_not_reached_says_nothing() {
+        let skipped = result("15", &[row("spin", None), row("poll", None)]).unwrap();
+        assert_eq!(skipped.skipped.as_deref(), Some("no spin"));
+        assert!(skipped.mpps_median.is_none() && skipped.ledger.is_none());
+        assert_eq!(result("15", &[row("packet untouched", Some(4.0))]), None);
+    }
+
+    #[test]
+    fn the_ceiling_is_marked_as_such() {
+        let rung = result("16", &[row("packet untouched", Some(4.0))]).unwrap();
+        assert_eq!(rung.taken_by, TakenBy::Rule);
+        assert!(
+            rung.notes
+                .iter()
+                .any(|note| note.contains("nobody receives"))
+        );
+    }
+}

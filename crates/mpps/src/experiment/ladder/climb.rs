@@ -1,0 +1,359 @@
+//! The climb: what runs, what a rung's repeats are as a result, and what is known at any moment.
+
+use super::beyond::{Beyond, BeyondSender};
+use super::result::{RungResult, RungSender, SenderTrial};
+use super::rung::Rung;
+use super::sample::Sample;
+use super::sender::{Choice, offered_per_received, outran, rung_sender};
+use super::setup::Setup;
+use crate::experiment::paths::{self, RowPlan};
+use crate::measure::rounds::Case;
+use crate::measure::samples::median;
+use crate::udp::run::{Purpose, attach};
+use crate::udp::sender::Sender;
+use anyhow::{Context, Result};
+use mpps_host::Ledger;
+use std::fmt;
+use std::time::Duration;
+
+/// How long and how often.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Schedule {
+    /// Length of each rate run.
+    pub(crate) time: Duration,
+    /// Rate runs per rung.
+    pub(crate) repeats: usize,
+    /// Length of the exactness run.
+    pub(crate) exact_time: Duration,
+    /// Packets per turn, and turns, of the measurement of the drop probe's cost.
+    pub(crate) probe_cost: (u64, usize),
+}
+
+/// What is run in turn.
+#[derive(Debug)]
+pub(super) enum Step<'a> {
+    /// A rung of sockets.
+    Rung(Box<Rung>),
+    /// A row of a rung beyond sockets.
+    Row(RowPlan<'a>),
+}
+
+impl fmt::Display for Step<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Rung(rung) => write!(f, "rung {} {}", rung.number, rung.name),
+            Self::Row(row) => row.fmt(f),
+        }
+    }
+}
+
+/// What a step found in one round.
+#[derive(Debug)]
+pub(super) enum Found {
+    Rung(Box<Sample>),
+    Row(Box<paths::Sample>),
+}
+
+/// A climb under way.
+#[derive(Debug)]
+pub(super) struct Climb<'a> {
+    pub(super) setups: &'a [Setup<'a>],
+    pub(super) schedule: Schedule,
+    pub(super) choice: &'a Choice,
+    pub(super) beyond: &'a [Beyond],
+    pub(super) beyond_sender: &'a BeyondSender,
+    /// True if drops can be counted by reason.
+    pub(super) has_probe: bool,
+}
+
+impl Climb<'_> {
+    /// The runs of one step in one round.
+    pub(super) fn run(&self, case: &Case<Step<'_>, Found>) -> Result<Found> {
+        Ok(match &case.plan {
+            Step::Rung(rung) => Found::Rung(Box::new(self.run_rung(rung, &rung_samples(case))?)),
+            Step::Row(row) => Found::Row(Box::new(
+                row.run(self.schedule.time, case.samples.is_empty())?,
+            )),
+        })
+    }
+
+    /// The first round has an exactness run, so that an interrupted climb has ledgers; the last one
+    /// further run by the strongest sender, if the receiver was not outrun.
+    fn run_rung(&self, rung: &Rung, earlier: &[&Sample]) -> Result<Sample> {
+        let setup = self.setups.iter();
+        let mut setup = setup.filter(|setup| setup.delivery == rung.layout.delivery);
+        let setup = setup.next().context("no lab for it")?;
+        let time = self.schedule.time;
+        let mut sample = setup.run(rung, time, Purpose::default())?;
+        if earlier.is_empty() && !setup.interrupt.came() {
+            // Attached for this run alone: rates are taken with the probe off.
+            let probe = if self.has_probe { attach().ok() } else { None };
+            let purpose = Purpose::exact(probe.as_ref());
+            let exact = setup.run(rung, self.schedule.exact_time, purpose)?;
+            sample.exact = Some(exact.ledger);
+            let missed = probe.and_then(|probe| probe.overflowed().ok());
+            if let Some(missed) = missed.filter(|missed| *missed > 0) {
+                let note = format!("the drop probe missed {missed} drops");
+                sample.notes.push(note);
+            }
+        }
+        let is_last = earlier.len() + 1 == self.schedule.repeats;
+        if is_last && !setup.interrupt.came() {
+            let ledgers = earlier.iter().map(|one| &one.ledger);
+            let ledgers = ledgers.chain([&sample.ledger]);
+            if let Some(other) = by_strongest(rung, ledgers, self.choice) {
+                let ran = setup.run(&other, time, Purpose::default());
+                sample.compare(other.sender, ran);
+            }
+        }
+        Ok(sample)
+    }
+
+    /// What is known of each rung; those that did not run yet are left out.
+    pub(super) fn results(&self, cases: &[Case<Step<'_>, Found>]) -> Vec<RungResult> {
+        let (mut results, mut rows) = (Vec::new(), Vec::new());
+        for case in cases {
+            let skipped = case.unmeasured();
+            match &case.plan {
+                Step::Rung(rung) => {
+                    let found = result(rung, skipped, &rung_samples(case), self.choice);
+                    results.extend(found.map(|mut found| {
+                        found.notes.extend(case.stopped());
+                        found
+                    }));
+                }
+                Step::Row(row) => {
+                    let samples = case.samples.iter();
+                    let samples = samples.filter_map(|found| match found {
+                        Found::Row(sample) => Some(&**sample),
+                        Found::Rung(_) => None,
+                    });
+                    let found = row.row(skipped, &samples.collect::<Vec<_>>());
+                    rows.extend(found.map(|mut found| {
+                        found.notes.extend(case.stopped());
+                        found
+                    }));
+                }
+            }
+        }
+        let beyond = self.beyond.iter();
+        results.extend(beyond.filter_map(|one| one.result(&rows, self.beyond_sender)));
+        results
+    }
+
+    /// Of how many rungs, from the first, nothing will change any more.
+    pub(super) fn settled(&self, cases: &[Case<Step<'_>, Found>], results: usize) -> usize {
+        let is_done = |case: &&Case<Step<'_>, Found>| {
+            case.skipped.is_some() || case.samples.len() == self.schedule.repeats
+        };
+        let is_rung = |case: &&Case<Step<'_>, Found>| matches!(case.plan, Step::Rung(_));
+        match cases.iter().all(|case| is_done(&case)) {
+            true => results,
+            false => cases.iter().take_while(is_done).filter(is_rung).count(),
+        }
+    }
+}
+
+fn rung_samples<'a>(case: &'a Case<Step<'_>, Found>) -> Vec<&'a Sample> {
+    let samples = case.samples.iter().filter_map(|found| match found {
+        Found::Rung(sample) => Some(&**sample),
+        Found::Row(_) => None,
+    });
+    samples.collect()
+}
+
+impl Sample {
+    /// Keeps the run of the strongest sender. The rung has its figures without it, so that its
+    /// failure is a note.
+    fn compare(&mut self, sender: Sender, ran: Result<Self>) {
+        match ran {
+            Ok(sample) => {
+                self.tried = Some(SenderTrial {
+                    name: sender.to_string(),
+                    offered_mpps: sample.offered_mpps,
+                    mpps: sample.mpps,
+                    outran: outran(offered_per_received([&sample.ledger])),
+                });
+            }
+            Err(error) => {
+                let note = format!("sender {sender} could not be tried: {error:#}");
+                self.notes.push(note);
+            }
+        }
+    }
+}
+
+/// The same rung sent by the strongest sender that reaches its queues, if its own did not outrun
+/// the receiver over all repeats, and is not that one.
+fn by_strongest<'a>(
+    rung: &Rung,
+    ledgers: impl Iterator<Item = &'a Ledger>,
+    choice: &Choice,
+) -> Option<Rung> {
+    if outran(offered_per_received(ledgers)) {
+        return None;
+    }
+    let mut stronger = choice.beyond(rung.sender).into_iter();
+    stronger.find_map(|sender| rung.sent_by(sender))
+}
+
+/// The result of a rung and its repeats so far; none if it was not reached.
+fn result(
+    rung: &Rung,
+    skipped: Option<String>,
+    samples: &[&Sample],
+    choice: &Choice,
+) -> Option<RungResult> {
+    let described = RungResult {
+        rung: rung.number.clone(),
+        name: rung.name.clone(),
+        lesson: rung.lesson.to_owned(),
+        article_mpps: rung.article_mpps,
+        skipped,
+        notes: rung.notes.clone(),
+        ..RungResult::default()
+    };
+    if described.skipped.is_some() {
+        return Some(described);
+    }
+    let mut notes = described.notes;
+    let of_samples = samples.iter().flat_map(|sample| &sample.notes);
+    for note in rung.sharing().iter().chain(of_samples) {
+        if !notes.contains(note) {
+            notes.push(note.clone());
+        }
+    }
+    let rates: Vec<f64> = samples.iter().map(|one| one.mpps).collect();
+    let offered: Vec<f64> = samples.iter().map(|one| one.offered_mpps).collect();
+    let ledgers: Vec<Ledger> = samples.iter().map(|one| one.ledger.clone()).collect();
+    let last = samples.last()?;
+    let why = match rung.keeps_sender {
+        true => "the rung is about this sender",
+        false => choice.why(),
+    };
+    Some(RungResult {
+        mpps_median: Some(median(&rates)?),
+        mpps_samples: rates,
+        offered_mpps_median: Some(median(&offered)?),
+        sender: Some(RungSender {
+            tried: samples.iter().filter_map(|one| one.tried.clone()).collect(),
+            ..rung_sender(rung.sender, why, choice, &ledgers)
+        }),
+        ledger: Some(samples.iter().find_map(|one| one.exact.clone())?),
+        sample_ledgers: ledgers,
+        threads: last.threads.clone(),
+        cpu_busy: last.cpu_busy.clone(),
+        limited_by: Some(last.limited_by.clone()),
+        path: Some(last.path.clone()),
+        notes,
+        ..described
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::ladder::result::{Limit, PathTaken};
+    use crate::experiment::ladder::rung::rungs;
+    use crate::udp::roles::tests::two_cpus;
+
+    const FOUR: Sender = Sender::Socket { train: 4 };
+
+    fn sample(offered: u64, received: u64) -> Sample {
+        Sample {
+            mpps: received as f64,
+            offered_mpps: offered as f64,
+            ledger: Ledger::new(offered, received, 0),
+            threads: Vec::new(),
+            cpu_busy: Vec::new(),
+            limited_by: Limit {
+                what: String::new(),
+                evidence: String::new(),
+            },
+            path: PathTaken {
+                name: String::new(),
+                counter: String::new(),
+                count: 0,
+                queues: Vec::new(),
+            },
+            notes: vec!["a note".to_owned()],
+            exact: None,
+            tried: None,
+        }
+    }
+
+    /// A rung, and two repeats whose sender offered so much, of which 100 and 200 were received.
+    fn climbed(number: &str, offered: [u64; 2]) -> (Rung, [Sample; 2]) {
+        let mut rungs = rungs(&two_cpus(), FOUR).into_iter();
+        let rung = rungs.find(|rung| rung.number == number);
+        let first = Sample {
+            exact: Some(Ledger::new(9, 9, 0)),
+            ..sample(offered[0], 100)
+        };
+        let samples = [first, sample(offered[1], 200)];
+        (rung.expect("the ladder has it"), samples)
+    }
+
+    fn result_of((rung, samples): &(Rung, [Sample; 2])) -> RungResult {
+        let choice = Choice::new(None, None).unwrap();
+        let samples: Vec<&Sample> = samples.iter().collect();
+        result(rung, None, &samples, &choice).unwrap()
+    }
+
+    fn strongest((rung, samples): &(Rung, [Sample; 2])) -> Option<Sender> {
+        let ledgers = samples.iter().map(|sample| &sample.ledger);
+        let rung = by_strongest(rung, ledgers, &Choice::new(None, None).unwrap());
+        rung.map(|rung| rung.sender)
+    }
+
+    #[test]
+    fn a_receiver_that_was_not_outrun_gets_one_run_by_the_strongest_that_reaches_it() {
+        assert_eq!(strongest(&climbed("2", [100, 900])), None, "over both");
+        let generator = Some(Sender::Generator);
+        assert_eq!(strongest(&climbed("2", [100, 210])), generator);
+        // One CPU's generator does not reach two queues.
+        let longest = Some(Sender::Socket { train: 64 });
+        assert_eq!(strongest(&climbed("5", [100, 210])), longest);
+    }
+
+    #[test]
+    fn the_strongest_senders_run_is_told_beside_the_rungs_own() {
+        let mut climbed = climbed("2", [101, 202]);
+        climbed.1[1].compare(Sender::Generator, Ok(sample(900, 300)));
+        let result = result_of(&climbed);
+        assert_eq!(result.mpps_samples, [100.0, 200.0]);
+        let sender = result.sender.unwrap();
+        assert_eq!((sender.usual, sender.outran), (true, false));
+        let [tried] = &sender.tried[..] else {
+            panic!("{sender:?}")
+        };
+        assert_eq!((tried.name.as_str(), tried.mpps), ("xdp", 300.0));
+        assert!(tried.outran);
+        assert!(result.notes.contains(&"a note".to_owned()));
+    }
+
+    #[test]
+    fn a_strongest_sender_that_fails_is_a_note() {
+        let mut climbed = climbed("2", [101, 202]);
+        climbed.1[1].compare(Sender::Generator, Err(anyhow::anyhow!("no memory")));
+        let result = result_of(&climbed);
+        let note = "sender xdp could not be tried: no memory".to_owned();
+        assert!(result.notes.contains(&note), "{:?}", result.notes);
+        assert!(result.sender.unwrap().tried.is_empty());
+    }
+
+    #[test]
+    fn who_shares_a_cpu_is_noted() {
+        let result = result_of(&climbed("5", [1000, 1000]));
+        let note = "2 sending threads share 1 CPU".to_owned();
+        assert!(result.notes.contains(&note), "{:?}", result.notes);
+    }
+
+    #[test]
+    fn a_receiver_that_gets_nothing_is_outrun() {
+        let ledger = Ledger::new;
+        let of = |ledger| outran(offered_per_received([&ledger]));
+        assert!(of(ledger(10, 0, 0)) && of(ledger(105, 100, 0)));
+        assert!(!of(ledger(100, 96, 0)));
+    }
+}

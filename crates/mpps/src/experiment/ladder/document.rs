@@ -1,0 +1,306 @@
+//! The ladder as a document: what a terminal, a page and Markdown show of its result, and nothing
+//! that is not in the result file.
+
+pub(super) mod rung;
+
+use super::result::{Answer, LabResult, RungRate, RungResult, TakenBy};
+use crate::measure::document::{
+    Balanced, Head, Totals, doubts, end_of_page, equation, files, notes_on,
+};
+use crate::measure::samples::extremes;
+use mpps_host::Ledger;
+use mpps_report::{
+    Bar, Bars, Block, Column, Document, Hue, Measured, Quantity, Row, Table, Text, range,
+};
+use std::path::Path;
+
+/// Characters that the words of a loss have at least.
+const LOST: usize = 26;
+
+/// The files that a run wrote, as kinds and paths: `report`, `lab.html`.
+type Files<'a> = &'a [(&'a str, &'a Path)];
+
+/// The whole report.
+pub(crate) fn document(result: &LabResult, files: Files<'_>) -> Document {
+    let mut blocks = head(result);
+    let rows = result.rungs.iter().map(row);
+    blocks.push(Block::on_text([columns().rows(rows).into()]));
+    blocks.push(on_page(result, files));
+    blocks.extend(closing(result, files));
+    Document::new(
+        "mpps lab: the million-packet ladder",
+        format!("mpps {}", result.version),
+        blocks,
+    )
+}
+
+/// What stands before the first rung.
+pub(crate) fn head(result: &LabResult) -> Vec<Block> {
+    let sender = result.sender.iter();
+    let sender = sender.map(|sender| Block::paragraph(format!("sender: {sender}")));
+    let delivery = format!("queues are tied to CPUs by {}", result.delivery);
+    let answer = sentence(&Answer::of(&result.rungs));
+    let on_page = Block::on_page([
+        Block::paragraph(delivery),
+        Block::Paragraph(summary(result)),
+        Block::Sentences(vec![answer.into()]),
+    ]);
+    about(result).first(sender.chain([on_page]))
+}
+
+fn about(result: &LabResult) -> Head<'_> {
+    Head::of(result, &result.placement, "rung", &result.notes)
+}
+
+/// The columns of the ladder, without rows.
+pub(crate) fn columns() -> Table {
+    Table::new([
+        Column::figure("", 3),
+        Column::words("rung", 25).grow(12),
+        Column::figure("received", 10),
+        Column::figure("of offered", 10),
+        Column::words("lost where", LOST).grow(20).priority(1),
+        Column::words("article 2015", 12).priority(3),
+        Column::words("limited by", 20).grow(40).priority(2),
+    ])
+}
+
+/// One rung, measured or skipped.
+pub(crate) fn row(rung: &RungResult) -> Row {
+    let faint = |words: &str| Text::new().faint(words);
+    if let Some(reason) = &rung.skipped {
+        let why = format!("skipped: {reason}");
+        return Row::new([&*rung.rung, &*rung.name, &*why].map(|words| faint(words).into()));
+    }
+    let totals = totals(rung);
+    let dash = || "-".to_owned();
+    let received = rung
+        .mpps_median
+        .map_or_else(dash, |rate| Quantity::Mpps(rate).to_string());
+    let of_offered = totals.as_ref().map_or_else(dash, |totals| {
+        Quantity::Share(totals.share(totals.delivered)).to_string()
+    });
+    let lost = totals.map_or_else(String::new, |totals| totals.lost_where(LOST));
+    Row::new([
+        (*rung.rung).into(),
+        (*rung.name).into(),
+        Text::new().strong(received).into(),
+        of_offered.into(),
+        lost.into(),
+        faint(&article(rung).unwrap_or_default()).into(),
+        limit(rung).into(),
+    ])
+}
+
+/// What stands after the last rung.
+pub(crate) fn closing(result: &LabResult, written: Files<'_>) -> Vec<Block> {
+    let mut text = vec![Block::heading("all rungs together")];
+    let best = fastest(&result.rungs);
+    text.extend(
+        best.map(|(rung, ledger)| equation(format!("ledger of rung {}", rung.rung), ledger).into()),
+    );
+    for rung in &result.rungs {
+        text.extend(doubts_of(rung, best.map(|(best, _)| &*best.rung)));
+    }
+    text.push(Block::Paragraph(summary(result)));
+    let sentences = rung::who_sent(&result.rungs);
+    text.extend(sentences.into_iter().map(Block::paragraph));
+    text.extend(probe_cost(result).map(Block::paragraph));
+    let rungs = result.rungs.iter();
+    let rungs = rungs.map(|rung| (rung.rung.clone(), &*rung.notes));
+    vec![
+        Block::on_text(text),
+        about(result).last(),
+        notes_on("rung", rungs),
+        files(written),
+        Block::on_text(
+            result
+                .answer
+                .iter()
+                .map(|answer| Block::Sentences(vec![sentence(answer).into()])),
+        ),
+    ]
+}
+
+/// What a page shows in place of the table and of what is said below it.
+fn on_page(result: &LabResult, written: Files<'_>) -> Block {
+    let mut blocks = vec![
+        Block::heading("The ladder"),
+        bars(&result.rungs).into(),
+        Block::heading("Where the packets went"),
+        Block::Paragraph(Text::new().faint(
+            "Shares are of all repeats behind the rate, drop probe off, where a dropped train may \
+             count as one. The ledger below each is of the exactness run, drop probe on. The unit \
+             is the datagram.",
+        )),
+    ];
+    let rungs = result.rungs.iter();
+    blocks.extend(rungs.map(|rung| Block::from(rung::section(rung))));
+    let hosts = "Two hosts on one machine share its CPUs: ratios between rungs of one run mean more \
+                 than the figures. The article's figures of 2015 are of two servers with 24 CPUs \
+                 each and a 10G NIC.";
+    let about = [
+        Text::from(hosts),
+        format!("A rate is {}.", result.rate_definition).into(),
+    ];
+    let compare = Text::from("Compare two runs with ")
+        .code("mpps compare A.json B.json")
+        .plain(".");
+    let about = about
+        .into_iter()
+        .chain(probe_cost(result).map(Text::from))
+        .chain([compare]);
+    blocks.push(end_of_page(result, about, written));
+    Block::on_page(blocks)
+}
+
+/// A bar for each rung. A rung far above those of the article, such as one of segmented trains,
+/// would press all others against the left edge: its bar is broken off.
+fn bars(rungs: &[RungResult]) -> Bars {
+    let highest = |rung: &RungResult| {
+        let rates = rung.mpps_samples.iter().copied().chain(rung.mpps_median);
+        let rates = rates.chain(rung.article_mpps.map(|[_, high]| high));
+        // No receiver gets a million Mpps: such a figure of a foreign file sets no scale.
+        rates
+            .filter(|rate| (0.0..1e6).contains(rate))
+            .fold(0.0, f64::max)
+    };
+    let of_article = |rung: &&RungResult| rung.article_mpps.is_some() && rung.skipped.is_none();
+    let story = rungs
+        .iter()
+        .filter(of_article)
+        .map(highest)
+        .fold(0.0, f64::max);
+    let (near, far): (Vec<f64>, Vec<f64>) = rungs
+        .iter()
+        .map(highest)
+        .partition(|rate| story == 0.0 || *rate <= story * 2.0);
+    let beyond = (!far.is_empty()).then(|| near.into_iter().fold(story, f64::max));
+    Bars {
+        unit: "Mpps".to_owned(),
+        key: vec![(Hue::Main, "received, median".to_owned())],
+        range: Some("article, 2015".to_owned()),
+        break_at: beyond,
+        bars: rungs.iter().map(bar).collect(),
+    }
+}
+
+fn bar(rung: &RungResult) -> Bar {
+    let measured = || Measured {
+        parts: rung
+            .mpps_median
+            .map(|rate| (Hue::Main, rate))
+            .into_iter()
+            .collect(),
+        spread: extremes(&rung.mpps_samples),
+        range: rung.article_mpps,
+        figure: rung
+            .mpps_median
+            .map_or("-".to_owned(), |rate| Quantity::Mpps(rate).to_string()),
+        beside: article(rung).map_or_else(String::new, |range| format!("2015: {range}")),
+    };
+    let skipped = rung.skipped.as_ref();
+    Bar {
+        name: Text::new()
+            .strong(&*rung.rung)
+            .plain(format!(" {}", rung.name)),
+        link: rung::anchor(rung),
+        outcome: skipped.map_or_else(|| Ok(measured()), |why| Err(format!("skipped: {why}"))),
+    }
+}
+
+/// How many ledgers of the run balance.
+pub(crate) fn balanced(result: &LabResult) -> Balanced {
+    result.rungs.iter().flat_map(RungResult::ledgers).collect()
+}
+
+fn totals(rung: &RungResult) -> Option<Totals> {
+    Totals::of(rung.ledger.as_ref(), &rung.sample_ledgers)
+}
+
+/// The article's figures, as a range.
+fn article(rung: &RungResult) -> Option<String> {
+    Some(range(rung.article_mpps?.map(Quantity::Mpps)))
+}
+
+/// What was full, and who sent if that is not who sends on every rung at first.
+fn limit(rung: &RungResult) -> String {
+    let limit = rung.limited_by.as_ref().map_or("", |limit| &limit.what);
+    let sender = rung.sender.as_ref().filter(|sender| !sender.usual);
+    match sender {
+        Some(sender) => format!("{limit}; sent by {}", sender.name),
+        None => limit.to_owned(),
+    }
+}
+
+/// The rung that received the most, and its ledger.
+fn fastest(rungs: &[RungResult]) -> Option<(&RungResult, &Ledger)> {
+    let received = rungs.iter().filter(|rung| rung.taken_by != TakenBy::Rule);
+    let known = received.filter_map(|rung| Some((rung.mpps_median?, rung, rung.ledger.as_ref()?)));
+    let best = known.max_by(|(a, ..), (b, ..)| a.total_cmp(b));
+    best.map(|(_, rung, ledger)| (rung, ledger))
+}
+
+/// What is to be doubted of a rung's ledgers. Those of rate runs that count trains are counted in
+/// the summary; the equation of the rung that is shown anyway is not told again.
+fn doubts_of(rung: &RungResult, shown: Option<&str>) -> Vec<Block> {
+    let of = format!("rung {}", rung.rung);
+    let mut told = Vec::new();
+    if let Some(ledger) = &rung.ledger {
+        let mut said = doubts(&of, "", ledger);
+        if shown == Some(&rung.rung) && !ledger.balances() {
+            said.remove(0);
+        }
+        told.extend(said);
+    }
+    let repeats = rung.sample_ledgers.iter().enumerate();
+    for (at, ledger) in repeats.filter(|(_, ledger)| ledger.is_exact()) {
+        told.extend(doubts(&of, &format!(", repeat {},", at + 1), ledger));
+    }
+    told
+}
+
+/// How many rungs ran, and how many of their ledgers balance.
+fn summary(result: &LabResult) -> Text {
+    let skipped = result
+        .rungs
+        .iter()
+        .filter(|rung| rung.skipped.is_some())
+        .count();
+    let sum: Totals = result.rungs.iter().flat_map(RungResult::ledgers).collect();
+    let offered = Quantity::Count(sum.offered);
+    let measured = result.rungs.len() - skipped;
+    let mut text = Text::from(format!("{measured} rungs measured, {skipped} skipped; "));
+    text.spans.extend(balanced(result).said().spans);
+    text.plain(format!("; {offered} datagrams offered in all"))
+}
+
+fn probe_cost(result: &LabResult) -> Option<String> {
+    let cost = Quantity::Nanoseconds(result.drop_probe_ns?);
+    Some(format!(
+        "the drop probe costs {cost} per dropped packet: rates were taken with it off, the ledger \
+         of each rung with it on"
+    ))
+}
+
+/// From which rung on a million packets a second is received, the most that was, and the ceiling.
+fn sentence(answer: &Answer) -> String {
+    let on = |rate: &RungRate| format!("rung {} ({})", rate.rung, rate.name);
+    let mpps = |rate: &RungRate| Quantity::Mpps(rate.mpps);
+    let million = match &answer.million {
+        Some(first) => format!("is first received on {}: {}", on(first), mpps(first)),
+        None => "was received on none of these rungs".to_owned(),
+    };
+    let most = match &answer.most {
+        Some(most) => format!("the most is {} on {}", mpps(most), on(most)),
+        None => "no rung was measured that receives".to_owned(),
+    };
+    let ceiling = match &answer.ceiling {
+        Some(top) => format!("the ceiling is {}, {}", mpps(top), on(top)),
+        None => "the ceiling was not measured".to_owned(),
+    };
+    format!("a million packets a second {million}; {most}; {ceiling}")
+}
+
+#[cfg(test)]
+mod tests;

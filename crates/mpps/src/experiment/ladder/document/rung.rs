@@ -1,0 +1,326 @@
+//! One rung's section on a page, and who sent on it.
+
+use super::{article, totals};
+use crate::experiment::ladder::result::{PathTaken, RungResult, RungSender, SenderTrial, TakenBy};
+use crate::measure::document::{equation, rates, whole};
+use mpps_report::{Block, Column, Quantity, Row, Section, Table, Text};
+
+/// By which links find a rung.
+pub(super) fn anchor(rung: &RungResult) -> String {
+    format!("rung-{}", rung.rung)
+}
+
+/// All that is known of a rung.
+pub(super) fn section(rung: &RungResult) -> Section {
+    let rate = rung
+        .mpps_median
+        .map(|rate| Quantity::Mpps(rate).to_string());
+    let range = article(rung).filter(|_| rate.is_some());
+    let range = range.map_or_else(String::new, |range| format!(" · article {range}"));
+    let mut blocks = vec![Block::Paragraph(Text::new().faint(&*rung.lesson))];
+    match &rung.skipped {
+        Some(reason) => blocks.push(Block::Paragraph(
+            Text::new().strong("Skipped: ").plain(reason),
+        )),
+        None => measured(rung, &mut blocks),
+    }
+    Section {
+        heading: format!("Rung {}: {}", rung.rung, rung.name).into(),
+        anchor: anchor(rung),
+        figure: Text::new().strong(rate.unwrap_or_default()).faint(range),
+        blocks,
+    }
+}
+
+fn measured(rung: &RungResult, blocks: &mut Vec<Block>) {
+    blocks.extend(
+        rung.offered_mpps_median
+            .map(|offered| rates(offered, &rung.mpps_samples)),
+    );
+    if let Some(sender) = &rung.sender {
+        // Of a rule there is nobody to be outrun.
+        let enough = match rung.taken_by {
+            TakenBy::Rule => String::new(),
+            TakenBy::Socket | TakenBy::Ring => format!(": {}", verdict(sender)),
+        };
+        let said = Text::from("Sent by ").strong(&*sender.name);
+        blocks.push(Block::Paragraph(
+            said.plain(format!(" ({}){enough}.", sender.why)),
+        ));
+    }
+    if let Some(limit) = &rung.limited_by {
+        let said = Text::from("Limited by ").strong(&*limit.what);
+        blocks.push(Block::Paragraph(
+            said.plain(format!(": {}.", limit.evidence)),
+        ));
+    }
+    blocks.extend(rung.notes.iter().map(Block::note));
+    blocks.extend(totals(rung).map(|totals| totals.shares().into()));
+    blocks.extend(rung.ledger.iter().flat_map(whole));
+    if let Some(path) = &rung.path {
+        let said = Text::from(format!("Path: {}, proved by ", path.name)).code(&*path.counter);
+        blocks.push(Block::Paragraph(
+            said.plain(format!(" = {}.", count(path.count))),
+        ));
+    }
+    blocks.extend(details(rung));
+}
+
+fn count(count: u64) -> String {
+    Quantity::Count(count.into()).figure()
+}
+
+/// What only few readers ask for: threads, queues, CPUs, the ledgers of the repeats.
+fn details(rung: &RungResult) -> Option<Block> {
+    let mut summary = Vec::new();
+    let mut blocks = Vec::new();
+    let mut part = |number: usize, what: &str, heading: &str, part: Vec<Block>| {
+        if number > 0 {
+            summary.push(format!(
+                "{number} {what}{}",
+                if number == 1 { "" } else { "s" }
+            ));
+            blocks.push(Block::heading(heading));
+            blocks.extend(part);
+        }
+    };
+    let queues = rung.path.as_ref().map_or(&[][..], |path| &path.queues);
+    let number = rung.threads.len();
+    part(
+        number,
+        "thread",
+        "Receiving threads, last repeat",
+        vec![threads(rung)],
+    );
+    part(
+        queues.len(),
+        "queue",
+        "Receive queues",
+        rung.path.iter().map(queue_packets).collect(),
+    );
+    part(rung.cpu_busy.len(), "CPU", "CPUs", vec![cpus(rung)]);
+    let repeats = rung.sample_ledgers.iter();
+    let repeats = repeats.map(|ledger| equation("", ledger).into());
+    part(
+        rung.sample_ledgers.len(),
+        "repeat",
+        "Ledgers of the repeats",
+        repeats.collect(),
+    );
+    (!blocks.is_empty()).then(|| Block::Details(summary.join(", "), blocks))
+}
+
+fn threads(rung: &RungResult) -> Block {
+    let columns = [
+        Column::words("CPU", 10),
+        Column::figure("Datagrams", 13),
+        Column::figure("Dropped by its socket", 13),
+        Column::figure("Per call", 8),
+        Column::figure("CPU ns each", 8),
+    ];
+    let rows = rung.threads.iter().map(|thread| {
+        let cpu = thread
+            .cpu
+            .map_or("not pinned".to_owned(), |cpu| format!("CPU {cpu}"));
+        let drops = thread.socket_drops.map_or("shared".to_owned(), count);
+        let each = Quantity::Each(thread.packets_per_call).figure();
+        let cost = Quantity::Nanoseconds(thread.cpu_ns_per_packet).figure();
+        Row::new([cpu, count(thread.received), drops, each, cost].map(Into::into))
+    });
+    Table::new(columns).rows(rows).into()
+}
+
+fn queue_packets(path: &PathTaken) -> Block {
+    let rows = path.queues.iter().map(|queue| {
+        Row::new([
+            format!("queue {}", queue.queue).into(),
+            count(queue.packets).into(),
+        ])
+    });
+    let columns = [Column::words("Queue", 10), Column::figure("Packets", 13)];
+    Table::new(columns).rows(rows).into()
+}
+
+fn cpus(rung: &RungResult) -> Block {
+    let columns = [
+        Column::words("CPU", 8),
+        Column::figure("Busy", 8),
+        Column::figure("In soft interrupts", 10),
+        Column::words("What ran there", 20).grow(40),
+    ];
+    let rows = rung.cpu_busy.iter().map(|cpu| {
+        let share = |share| Quantity::Share(share).to_string();
+        let (busy, softirq) = (share(cpu.busy), share(cpu.softirq));
+        Row::new(
+            [
+                format!("CPU {}", cpu.cpu),
+                busy,
+                softirq,
+                cpu.roles.join(", "),
+            ]
+            .map(Into::into),
+        )
+    });
+    Table::new(columns).rows(rows).into()
+}
+
+/// Whether a rung's sender was enough, as a sentence: `It offered 3.24 times what was received and
+/// outran the receiver`.
+fn verdict(sender: &RungSender) -> String {
+    let offered = match sender.offered_per_received {
+        Some(ratio) => format!(
+            "offered {} times what was received",
+            Quantity::Times(ratio).figure()
+        ),
+        None => "offered packets of which none was received".to_owned(),
+    };
+    if sender.outran {
+        return format!("it {offered} and outran the receiver");
+    }
+    let mut others = sender.tried.iter().filter(|one| one.name != sender.name);
+    let other = match (sender.tried.is_empty(), others.find(|one| one.outran)) {
+        (_, Some(other)) => format!("{} would have outrun it", other.name),
+        (true, None) => "and no stronger sender was tried".to_owned(),
+        (false, None) => "nor did the strongest sender that reaches its queues".to_owned(),
+    };
+    format!(
+        "it {offered} and did not outrun the receiver; {other}{}",
+        tried(sender)
+    )
+}
+
+/// The trials, as the end of a sentence.
+fn tried(sender: &RungSender) -> String {
+    if sender.tried.is_empty() {
+        return String::new();
+    }
+    let one = |trial: &SenderTrial| {
+        let [offered, received] = [trial.offered_mpps, trial.mpps].map(Quantity::Mpps);
+        format!(
+            "{} offered {offered}, received {}",
+            trial.name,
+            received.figure()
+        )
+    };
+    let all: Vec<String> = sender.tried.iter().map(one).collect();
+    format!(" (tried: {})", all.join("; "))
+}
+
+/// Who sent on which rungs, a sentence each: those of the usual sender in one, every other rung and
+/// every receiver that was not outrun in one of its own.
+pub(in crate::experiment::ladder) fn who_sent(rungs: &[RungResult]) -> Vec<String> {
+    let receiving = rungs.iter().filter(|rung| rung.taken_by != TakenBy::Rule);
+    let known = receiving.filter_map(|rung| Some((rung, rung.sender.as_ref()?)));
+    let (usual, other): (Vec<_>, Vec<_>) =
+        known.partition(|(_, sender)| sender.usual && sender.outran);
+    let mut sentences = Vec::new();
+    if let Some((_, sender)) = usual.first() {
+        let numbers: Vec<&str> = usual.iter().map(|(rung, _)| &*rung.rung).collect();
+        let plural = if numbers.len() == 1 { "" } else { "s" };
+        let ratios = usual
+            .iter()
+            .filter_map(|(_, sender)| sender.offered_per_received);
+        let least = ratios.reduce(f64::min);
+        let least = least.map_or(String::new(), |least| {
+            let least = Quantity::Times(least).figure();
+            format!("; it offered {least} times what was received, or more")
+        });
+        sentences.push(format!(
+            "sender {} outran the receiver of rung{plural} {}{least}",
+            sender.name,
+            numbers.join(", ")
+        ));
+    }
+    for (rung, sender) in other {
+        let why = if sender.usual {
+            String::new()
+        } else {
+            format!(" ({})", sender.why)
+        };
+        sentences.push(format!(
+            "rung {} was sent by {}{why}: {}",
+            rung.rung,
+            sender.name,
+            verdict(sender)
+        ));
+    }
+    sentences
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rung(number: &str, sender: RungSender) -> RungResult {
+        RungResult {
+            rung: number.to_owned(),
+            sender: Some(sender),
+            ..RungResult::default()
+        }
+    }
+
+    fn fours(ratio: f64) -> RungSender {
+        RungSender {
+            name: "sendmmsg, trains of 4".to_owned(),
+            backend: "sendmmsg".to_owned(),
+            train: Some(4),
+            why: "the plainest".to_owned(),
+            usual: true,
+            outran: ratio >= 1.05,
+            offered_per_received: Some(ratio),
+            ..RungSender::default()
+        }
+    }
+
+    #[test]
+    fn the_usual_sender_is_told_once_and_each_other_one_by_itself() {
+        let xdp = RungSender {
+            name: "xdp".to_owned(),
+            usual: false,
+            why: "sendmmsg, trains of 4 did not outrun this receiver".to_owned(),
+            ..fours(2.0)
+        };
+        let rungs = [
+            rung("1", fours(3.0)),
+            rung("2", fours(2.5)),
+            rung("11", xdp),
+        ];
+        assert_eq!(
+            who_sent(&rungs),
+            [
+                "sender sendmmsg, trains of 4 outran the receiver of rungs 1, 2; it offered 2.50 \
+                 times what was received, or more",
+                "rung 11 was sent by xdp (sendmmsg, trains of 4 did not outrun this receiver): it \
+                 offered 2.00 times what was received and outran the receiver",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_receiver_that_was_not_outrun_is_told_with_who_would_have() {
+        let trial = |name: &str, offered_mpps, mpps, outran| SenderTrial {
+            name: name.to_owned(),
+            offered_mpps,
+            mpps,
+            outran,
+        };
+        let mut slow = fours(1.01);
+        assert!(verdict(&slow).ends_with("; and no stronger sender was tried"));
+        slow.tried = vec![trial("sendmmsg, trains of 16", 1.5, 1.49, false)];
+        assert!(
+            verdict(&slow)
+                .contains("nor did the strongest sender that reaches its queues (tried: ")
+        );
+        slow.tried.push(trial("xdp", 3.0, 1.5, true));
+        let said = who_sent(&[rung("11", slow)]);
+        let said = [said.concat().replace('\u{a0}', " ")];
+        assert_eq!(
+            said,
+            [
+                "rung 11 was sent by sendmmsg, trains of 4: it offered 1.01 times what was received \
+                 and did not outrun the receiver; xdp would have outrun it (tried: sendmmsg, trains \
+                 of 16 offered 1.50 Mpps, received 1.49; xdp offered 3.00 Mpps, received 1.50)"
+            ]
+        );
+    }
+}

@@ -1,0 +1,219 @@
+//! What the document of the ladder says, on the fixture: a made-up run with everything that a
+//! report has to cope with.
+
+use super::*;
+use crate::experiment::ladder::result::tests::fixture;
+use mpps_report::{Terminal, page};
+
+/// What a terminal of so many columns shows.
+fn text(result: &LabResult, width: usize) -> String {
+    let document = document(result, &[("data", Path::new("lab.json"))]);
+    Terminal::new(width, false).document(&document)
+}
+
+#[test]
+fn all_media_show_the_fixture() {
+    let result = fixture();
+    for width in [60, 100, 160] {
+        insta::assert_snapshot!(format!("terminal_{width}"), text(&result, width));
+    }
+    let document = document(&result, &[("data", Path::new("dir/lab.json"))]);
+    let page = page(&document);
+    let (_, body) = page.split_once("<body>").expect("a page has a body");
+    insta::assert_snapshot!("page", body.replace("><", ">\n<"));
+}
+
+#[test]
+fn rows_that_are_printed_one_by_one_are_those_of_the_document() {
+    let result = fixture();
+    for width in [60, 100, 160] {
+        let terminal = Terminal::new(width, false);
+        let columns = columns();
+        let rows = result.rungs.iter().map(row);
+        let rows = rows.map(|row| terminal.row(&columns, &row));
+        let parts = [
+            terminal.blocks(&head(&result)),
+            terminal.head(&columns),
+            rows.collect(),
+            terminal.blocks(&closing(&result, &[("data", Path::new("lab.json"))])),
+        ];
+        assert_eq!(parts.concat(), text(&result, width));
+    }
+}
+
+#[test]
+fn no_fact_is_lost_at_any_width() {
+    let result = fixture();
+    for width in [60, 72, 99, 100, 119, 120, 140, 250] {
+        let text = text(&result, width);
+        let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        for fact in [
+            "0.00-0.43",
+            "0.22 Mpps",
+            "24.0 %",
+            "68.4 %",
+            "+1 more",
+            "UNACCOUNTED 37",
+            "skipped: this host has one NUMA node",
+            "data lab.json",
+        ] {
+            assert!(text.contains(fact), "{width}: {fact} is missing in\n{text}");
+        }
+    }
+}
+
+#[test]
+fn a_row_says_who_sent_unless_it_is_the_usual_one() {
+    let mut rung = fixture().rungs.remove(1);
+    rung.sender = Some(super::super::result::RungSender {
+        name: "xdp".to_owned(),
+        ..Default::default()
+    });
+    assert_eq!(limit(&rung), "application CPU 1; sent by xdp");
+    if let Some(sender) = &mut rung.sender {
+        sender.usual = true;
+    }
+    assert_eq!(limit(&rung), "application CPU 1");
+}
+
+#[test]
+fn the_closing_lines_name_what_does_not_balance() {
+    let mut result = fixture();
+    let said = text(&result, 250);
+    assert!(said.contains("ledger of rung 12: offered"), "{said}");
+    assert!(said.contains("ledger of rung 4b DOES NOT BALANCE: offered"));
+    let witness = "rung 4b: drop reason SOCKET_RCVBUFF disagrees about socket buffer full";
+    assert!(said.contains(witness));
+    assert_eq!(said.matches("DOES NOT BALANCE").count(), 1);
+    assert!(said.contains("15 rungs measured, 2 skipped; 79 of 80 exact ledgers balance to zero"));
+    assert!(!said.contains("quick") && !balanced(&result).is_good());
+    let ledger = &mut result.rungs[1].sample_ledgers[2];
+    ledger.offered += 3;
+    ledger.unaccounted += 3;
+    assert!(text(&result, 250).contains("ledger of rung 2, repeat 3, DOES NOT BALANCE"));
+}
+
+#[test]
+fn the_ledger_that_is_shown_is_doubted_but_not_told_twice() {
+    let mut result = fixture();
+    let best = result.rungs.iter_mut().find(|rung| rung.rung == "12");
+    let ledger = best
+        .and_then(|rung| rung.ledger.as_mut())
+        .expect("it has a ledger");
+    ledger.offered += 3;
+    ledger.unaccounted += 3;
+    ledger.witness("all", "a second count", 1, 2);
+    let said = text(&result, 250);
+    assert_eq!(said.matches("ledger of rung 12").count(), 1, "{said}");
+    assert!(
+        said.contains("rung 12: a second count disagrees about all"),
+        "{said}"
+    );
+}
+
+#[test]
+fn the_last_line_answers_the_article() {
+    let said = text(&fixture(), 250);
+    let last = said.lines().last().unwrap_or_default();
+    let start = " a million packets a second is first received on rung 11";
+    assert!(last.starts_with(start), "{last}");
+}
+
+#[test]
+fn a_quick_run_and_an_unfinished_one_say_so_in_both_media() {
+    let mut result = fixture();
+    (result.quick, result.complete) = (true, false);
+    result.rungs.clear();
+    for said in [text(&result, 100), page(&document(&result, &[]))] {
+        assert!(said.contains("a quick run") && said.contains("ended before its last rung"));
+        assert!(!said.contains("ledger of rung"));
+    }
+}
+
+#[test]
+fn every_rung_has_a_bar_or_its_reason_and_a_section() {
+    let result = fixture();
+    let page = page(&document(&result, &[]));
+    for rung in &result.rungs {
+        let anchor = rung::anchor(rung);
+        assert!(
+            page.contains(&format!("href=\"#{anchor}\"")),
+            "no bar for {anchor}"
+        );
+        assert!(
+            page.contains(&format!("id=\"{anchor}\"")),
+            "no section {anchor}"
+        );
+        assert!(page.contains(rung.skipped.as_deref().unwrap_or(&rung.name)));
+    }
+}
+
+#[test]
+fn a_rung_far_above_the_article_does_not_set_the_scale() {
+    let rung = |rate: f64, article: Option<f64>| RungResult {
+        mpps_median: Some(rate),
+        article_mpps: article.map(|rate| [rate, rate]),
+        ..RungResult::default()
+    };
+    let end = |new| bars(&[rung(0.7, Some(1.4)), rung(new, None)]).break_at;
+    assert_eq!([end(30.0), end(2.4)], [Some(1.4), None]);
+    assert_eq!(bars(&[rung(30.0, None)]).break_at, None);
+}
+
+#[test]
+fn figures_out_of_any_range_make_a_document_too() {
+    let mut result = fixture();
+    let wild = [0.0, -1.0, f64::MAX, f64::NAN, f64::INFINITY];
+    for (rung, rate) in result.rungs.iter_mut().zip(wild) {
+        rung.mpps_median = Some(rate);
+        rung.mpps_samples = vec![rate, 1.0];
+        rung.article_mpps = Some([rate, -rate]);
+    }
+    assert!(!page(&document(&result, &[])).contains("NaN%"));
+    assert!(text(&result, 80).contains("15 rungs measured"));
+}
+
+fn said(rungs: &[(&str, Option<f64>)]) -> String {
+    let rungs = rungs.iter().map(|(number, mpps_median)| RungResult {
+        rung: (*number).to_owned(),
+        name: format!("name {number}"),
+        mpps_median: *mpps_median,
+        taken_by: match *number {
+            "16" => TakenBy::Rule,
+            _ => TakenBy::Socket,
+        },
+        ..RungResult::default()
+    });
+    sentence(&Answer::of(&rungs.collect::<Vec<_>>())).replace('\u{a0}', " ")
+}
+
+#[test]
+fn the_lowest_rung_of_a_million_and_the_highest_of_all_are_told() {
+    let rungs = [
+        ("2", Some(0.62)),
+        ("4a", None),
+        ("8", Some(1.0)),
+        ("10", Some(0.9)),
+        ("15", Some(4.71)),
+        ("16", Some(5.3)),
+    ];
+    assert_eq!(
+        said(&rungs),
+        "a million packets a second is first received on rung 8 (name 8): 1.00 Mpps; the most is \
+         4.71 Mpps on rung 15 (name 15); the ceiling is 5.30 Mpps, rung 16 (name 16)"
+    );
+}
+
+#[test]
+fn the_ceiling_is_not_received() {
+    assert_eq!(
+        said(&[("2", Some(0.62)), ("15", None), ("16", Some(5.3))]),
+        "a million packets a second was received on none of these rungs; the most is 0.62 Mpps on \
+         rung 2 (name 2); the ceiling is 5.30 Mpps, rung 16 (name 16)"
+    );
+    assert_eq!(
+        said(&[("16", None)]),
+        "a million packets a second was received on none of these rungs; no rung was measured that \
+         receives; the ceiling was not measured"
+    );
+}

@@ -1,0 +1,74 @@
+//! What the drop probe costs for one dropped packet.
+
+use super::setup::Setup;
+use crate::measure::samples::median;
+use crate::udp::sender::PORT;
+use anyhow::Result;
+use mpps_host::drop_probe::{DropFilter, DropProbe};
+use mpps_io::{Stop, TxConfig, TxTask, TxWorker, backend};
+use mpps_lab::address;
+use mpps_os::sched;
+use std::net::SocketAddr;
+
+/// A port that nobody listens on: every packet is dropped.
+const CLOSED: u16 = PORT + 1;
+
+/// Measures the time of the kernel threads that drop packets for want of a socket, with the probe
+/// and without, turn by turn, and answers the difference of the medians in nanoseconds for one
+/// packet. None where no kernel threads serve the queues, because their time cannot be told from
+/// others'.
+pub(super) fn drop_probe_ns(
+    setups: &[Setup<'_>],
+    (packets, turns): (u64, usize),
+) -> Result<Option<f64>> {
+    let threaded = |setup: &&Setup<'_>| !setup.lab.napi_threads().is_empty();
+    let Some(setup) = setups.iter().find(threaded) else {
+        return Ok(None);
+    };
+    let (mut with, mut without) = (Vec::new(), Vec::new());
+    for _ in 0..turns {
+        without.push(ns_per_drop(setup, packets)?);
+        let probe = DropProbe::attach(&DropFilter {
+            ports: CLOSED..=CLOSED,
+        })?;
+        with.push(ns_per_drop(setup, packets)?);
+        drop(probe);
+        if setup.interrupt.came() {
+            return Ok(None);
+        }
+    }
+    let medians = median(&with).zip(median(&without));
+    Ok(medians.map(|(with, without)| with - without))
+}
+
+fn ns_per_drop(setup: &Setup<'_>, packets: u64) -> Result<f64> {
+    let target = SocketAddr::new(address::v4(1).into(), CLOSED);
+    let config = TxConfig {
+        connect: false,
+        ..TxConfig::new(target)
+    };
+    let tx = setup
+        .lab
+        .sender()
+        .run(|| backend::find("sendmmsg")?.open_tx(&config))??;
+    let run_ns = || -> u64 {
+        let threads = setup.lab.napi_threads().iter();
+        let stat = |pid| sched::schedstat(pid, pid).unwrap_or_default().run_ns;
+        threads.map(|thread| stat(thread.pid)).sum()
+    };
+    let before = run_ns();
+    let worker = TxWorker::spawn(TxTask {
+        tx,
+        cpu: Some(setup.sender_cpu),
+        stamp: None,
+        end_markers: false,
+        // Slow enough for a ring of 256 to take them all.
+        rate_pps: Some(400_000.0),
+        count: Some(packets),
+        duration: None,
+        stop: Stop::new(),
+    })?;
+    let report = worker.join();
+    setup.lab.settle()?;
+    Ok((run_ns() - before) as f64 / report.offered().max(1) as f64)
+}

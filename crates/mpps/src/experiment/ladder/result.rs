@@ -1,0 +1,280 @@
+//! What a run of the ladder found, as it is kept in `lab.json`.
+//!
+//! The published schema is `docs/schema/lab.schema.json`; a test holds the two together.
+
+use crate::measure::envelope::{Body, Envelope};
+pub use crate::udp::{Limit, TakenBy};
+use mpps_host::Ledger;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// The `schema` of the result files that this version writes and reads.
+pub const LAB_SCHEMA: &str = "mpps.lab.v2";
+
+/// One run of the ladder on one machine.
+pub type LabResult = Envelope<LabBody>;
+
+/// What it found.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct LabBody {
+    /// What every rate in it is: [`crate::udp::RATE_DEFINITION`].
+    #[schemars(length(min = 1))]
+    pub rate_definition: String,
+    /// How the two hosts were laid over the CPUs, in one line.
+    pub placement: String,
+    /// How queues were tied to CPUs: `threaded NAPI`, `RPS`, `soft interrupts of the sender's CPU`,
+    /// `no CPU of their own (unplaced)`.
+    pub delivery: String,
+    /// Who sent, and what happened where that was not enough; absent in files of versions that had
+    /// one sender.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sender: Option<String>,
+    /// What could not be had on this machine, and why.
+    pub notes: Vec<String>,
+    /// Nanoseconds that the drop probe costs for one dropped packet, if it ran and was measured.
+    pub drop_probe_ns: Option<f64>,
+    /// The rungs in the order of the ladder.
+    pub rungs: Vec<RungResult>,
+    /// The answer to the article's question; absent in files of versions that gave none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answer: Option<Answer>,
+}
+
+/// How to receive a million packets a second, as far as these rungs tell.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Answer {
+    /// The lowest rung that received a million datagrams a second, by its median; absent if none
+    /// did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub million: Option<RungRate>,
+    /// The rung that received the most; absent if none ran.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub most: Option<RungRate>,
+    /// What the driver delivered to a rule that drops everything; absent if that did not run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ceiling: Option<RungRate>,
+}
+
+/// A rung and its rate.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RungRate {
+    /// Number on the ladder.
+    pub rung: String,
+    /// The rung's name.
+    pub name: String,
+    /// Median, in million datagrams per second.
+    pub mpps: f64,
+}
+
+impl Answer {
+    /// What these rungs, in the order of the ladder, have to say.
+    pub fn of(rungs: &[RungResult]) -> Self {
+        let rate = |rung: &RungResult| {
+            Some(RungRate {
+                rung: rung.rung.clone(),
+                name: rung.name.clone(),
+                mpps: rung.mpps_median?,
+            })
+        };
+        let (ceilings, received): (Vec<_>, Vec<_>) = rungs
+            .iter()
+            .partition(|rung| rung.taken_by == TakenBy::Rule);
+        let received: Vec<RungRate> = received.into_iter().filter_map(rate).collect();
+        let highest = |rates: &[RungRate]| {
+            let rates = rates.iter();
+            rates.max_by(|a, b| a.mpps.total_cmp(&b.mpps)).cloned()
+        };
+        Self {
+            million: received.iter().find(|rung| rung.mpps >= 1.0).cloned(),
+            most: highest(&received),
+            ceiling: ceilings.into_iter().find_map(rate),
+        }
+    }
+}
+
+/// One rung of the ladder, measured or skipped.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(extend(
+    "if" = {"required": ["skipped"]},
+    "then" = {"properties": {
+        "mpps_median": false, "mpps_samples": false, "offered_mpps_median": false,
+        "sender": false, "ledger": false, "sample_ledgers": false, "threads": false,
+        "cpu_busy": false, "limited_by": false, "path": false
+    }},
+    "else" = {
+        "required": ["mpps_median", "mpps_samples", "offered_mpps_median", "ledger", "limited_by"],
+        "if": {"required": ["taken_by"]},
+        "else": {"required": ["threads", "cpu_busy", "path"]}
+    }
+))]
+pub struct RungResult {
+    /// Number on the ladder, with a letter for variants: `4a`.
+    #[schemars(length(min = 1))]
+    pub rung: String,
+    /// The rung's name: `one socket, pinned`.
+    pub name: String,
+    /// What the rung teaches, one sentence.
+    pub lesson: String,
+    /// The lowest and highest figure of the 2015 article, in Mpps; absent if it has none.
+    pub article_mpps: Option<[f64; 2]>,
+    /// What took the packets; absent for sockets.
+    #[serde(default, skip_serializing_if = "TakenBy::is_socket")]
+    pub taken_by: TakenBy,
+    /// Why the rung did not run. A skipped rung has no ledger and no figures.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub skipped: Option<String>,
+    /// Median of `mpps_samples`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mpps_median: Option<f64>,
+    /// Received rate of each repeat in million datagrams per second, drop probe off.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub mpps_samples: Vec<f64>,
+    /// Median of the offered rate over the same repeats, in million datagrams per second.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub offered_mpps_median: Option<f64>,
+    /// Who sent on this rung, and whether it outran the receiver.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sender: Option<RungSender>,
+    /// Where every packet of the exactness run went: drop probe on, traffic stamped.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ledger: Option<Ledger>,
+    /// The ledgers of the repeats behind `mpps_samples`, drop probe off, same order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sample_ledgers: Vec<Ledger>,
+    /// Receiving threads of the last repeat.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub threads: Vec<ThreadShare>,
+    /// Share of each CPU's time that was busy in the last repeat.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub cpu_busy: Vec<CpuBusy>,
+    /// What was full, with the evidence.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limited_by: Option<Limit>,
+    /// Which way the packets took through the kernel, and the counter that proves it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<PathTaken>,
+    /// What a reader has to know of this rung on this machine: CPUs shared, options not had.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
+}
+
+/// Who sent on a rung, and whether it was enough.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RungSender {
+    /// As people read it: `sendmmsg, trains of 4`.
+    pub name: String,
+    /// The backend: `sendmmsg` or `xdp`.
+    #[schemars(extend("enum" = ["sendmmsg", "xdp"]))]
+    pub backend: String,
+    /// Datagrams handed over as one train, cut before the link; absent for a sender without trains.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
+    pub train: Option<u16>,
+    /// Why this one: `as asked`.
+    pub why: String,
+    /// True if it is the one that every rung has that is not about another.
+    pub usual: bool,
+    /// True if it offered at least 1.05 times what was received, over all repeats.
+    pub outran: bool,
+    /// What it offered for each datagram received, over all repeats; absent if none was.
+    pub offered_per_received: Option<f64>,
+    /// The run of the strongest sender of this machine that reaches the rung's queues, if this one
+    /// did not outrun the receiver; of versions that searched for one, all that they tried.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tried: Vec<SenderTrial>,
+}
+
+/// One run of a sender against a rung's receiver.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct SenderTrial {
+    /// As people read it.
+    pub name: String,
+    /// Million datagrams per second offered.
+    pub offered_mpps: f64,
+    /// Million datagrams per second received.
+    pub mpps: f64,
+    /// True if it outran the receiver.
+    pub outran: bool,
+}
+
+/// What one receiving thread got.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ThreadShare {
+    /// The CPU that it is pinned to; absent if the scheduler moves it.
+    pub cpu: Option<usize>,
+    /// Datagrams received.
+    pub received: u64,
+    /// Datagrams that its own socket dropped; absent on a shared socket after the first thread.
+    pub socket_drops: Option<u64>,
+    /// Datagrams per receive call.
+    pub packets_per_call: f64,
+    /// Nanoseconds of CPU time per datagram, by the scheduler's account of the thread.
+    pub cpu_ns_per_packet: f64,
+}
+
+/// How busy one CPU was.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct CpuBusy {
+    /// The CPU's number.
+    pub cpu: usize,
+    /// Busy share of the time, 0 to 1.
+    #[schemars(range(min = 0.0, max = 1.0))]
+    pub busy: f64,
+    /// Share of the time in soft interrupts, 0 to 1. Tick based: good to a few per cent.
+    #[schemars(range(min = 0.0, max = 1.0))]
+    pub softirq: f64,
+    /// What ran there: `sender`, `queues 0-3`, `application`.
+    pub roles: Vec<String>,
+}
+
+/// Which way packets took through the receiving kernel.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct PathTaken {
+    /// `veth ring → threaded NAPI → IP → UDP → socket`.
+    pub name: String,
+    /// The counter that proves it: `rx_queue_N_xdp_packets`.
+    pub counter: String,
+    /// What that counter said.
+    pub count: u64,
+    /// Packets per receive queue.
+    pub queues: Vec<QueueShare>,
+}
+
+/// Packets that one receive queue took.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct QueueShare {
+    /// The queue's number.
+    pub queue: u16,
+    /// Packets on the wire; a GSO sender's segments count each.
+    pub packets: u64,
+}
+
+impl RungResult {
+    /// All ledgers: that of the exactness run first, then those of the repeats.
+    pub fn ledgers(&self) -> impl Iterator<Item = &Ledger> {
+        self.ledger.iter().chain(&self.sample_ledgers)
+    }
+}
+
+impl Body for LabBody {
+    const SCHEMA: &'static str = LAB_SCHEMA;
+    const COMMAND: &'static str = "mpps lab";
+
+    fn unsound(&self) -> Option<String> {
+        let is_unsound = |rung: &&RungResult| !rung.ledgers().all(Ledger::adds_up);
+        let rung = self.rungs.iter().find(is_unsound)?;
+        Some(format!("rung {}", rung.rung))
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::LabResult;
+
+    /// A made-up run with everything that a report has to cope with.
+    pub(in super::super) const FIXTURE: &str = include_str!("../../../tests/fixtures/lab.json");
+
+    pub(in super::super) fn fixture() -> LabResult {
+        LabResult::parse(FIXTURE).expect("the fixture is a result file")
+    }
+}

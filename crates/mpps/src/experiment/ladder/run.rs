@@ -1,0 +1,202 @@
+//! From the plan of a climb to its result.
+
+use super::beyond::{Beyond, BeyondSender};
+use super::climb::{Climb, Found, Schedule, Step};
+use super::probe_cost::drop_probe_ns;
+use super::result::{Answer, LabBody, LabResult, RungResult};
+use super::rung::Rung;
+use super::selection::Selection;
+use super::sender::Choice;
+use super::setup::Setup;
+use crate::experiment::paths::{self, Path, Stage};
+use crate::machine;
+use crate::measure::rounds::{Case, interleave};
+use crate::measure::session::Session;
+use crate::udp::RATE_DEFINITION;
+use crate::udp::labs::Labs;
+use crate::udp::roles::Layout;
+use crate::udp::run::attach;
+use anyhow::{Result, bail};
+use mpps_lab::{Delivery, Lab};
+
+/// What is to be climbed.
+#[derive(Debug)]
+pub(crate) struct Plan<'a> {
+    /// Who gets which CPU.
+    pub(crate) layout: Layout,
+    /// Who sends.
+    pub(crate) choice: Choice,
+    /// The rungs by number; all if it names none.
+    pub(crate) only: &'a [String],
+    /// How long and how often.
+    pub(crate) schedule: Schedule,
+}
+
+/// Climbs; `tell` hears of the result before the first rung, and then of each rung of which nothing
+/// will change any more. The session keeps what is known at any moment.
+///
+/// # Errors
+/// If a run fails.
+pub(crate) fn run(
+    plan: &Plan<'_>,
+    session: &Session,
+    mut tell: impl FnMut(&LabResult, Option<&RungResult>),
+) -> Result<LabResult> {
+    let (mut layout, choice, schedule) = (plan.layout.clone(), plan.choice.clone(), plan.schedule);
+    let mut labs = Labs::new(&mut layout)?;
+    let mut chosen = Selection::new(&layout, choice.first, plan.only)?;
+    // Some rungs have their packets delivered in another way than most.
+    for rung in &chosen.rungs {
+        labs.add(&rung.layout)?;
+    }
+    let setups = labs.iter().map(|(delivery, lab)| Setup {
+        lab,
+        delivery: *delivery,
+        sender_cpu: layout.senders[0],
+        interrupt: &session.interrupt,
+    });
+    let setups: Vec<Setup<'_>> = setups.collect();
+    layout.is_placed = setups[0].is_placed();
+    chosen.place(&setups);
+    let mut result = beginning(plan, session, &layout, labs.of(&layout)?)?;
+    let sender = BeyondSender::new(&choice)?;
+    let mut stages = Vec::new();
+    if !chosen.beyond.is_empty() {
+        match sender.stage(&layout, &session.interrupt) {
+            Ok(stage) => stages.push(stage),
+            Err(error) => {
+                let note = format!("rungs beyond sockets are left out: {error:#}");
+                result.notes.push(note);
+            }
+        }
+    }
+    let of_stages = stages.iter().map(|stage| &stage.lab);
+    let of_labs = labs.iter().map(|(_, lab)| lab).chain(of_stages);
+    note_each(&mut result.notes, of_labs.flat_map(Lab::notes));
+    let has_probe = note_probe(&mut result.notes);
+    let climb = Climb {
+        setups: &setups,
+        schedule,
+        choice: &choice,
+        beyond: &chosen.beyond,
+        beyond_sender: &sender,
+        has_probe,
+    };
+    let mut cases = cases(chosen.rungs, &chosen.beyond, &stages);
+    tell(&result, None);
+    take_turns(&climb, &mut cases, session, &mut result, tell)?;
+    Ok(result)
+}
+
+/// Every rung of sockets, and the rows of those beyond.
+fn cases<'a>(
+    rungs: Vec<Rung>,
+    beyond: &[Beyond],
+    stages: &'a [Stage<'a>],
+) -> Vec<Case<Step<'a>, Found>> {
+    let rungs = rungs.into_iter().map(|rung| {
+        let skipped = rung.skipped.clone();
+        Case::new(Step::Rung(Box::new(rung)), skipped)
+    });
+    let paths: Vec<Path> = beyond.iter().flat_map(Beyond::paths).copied().collect();
+    let rows = paths::cases(stages, &paths).into_iter();
+    let rows = rows.map(|row| Case::new(Step::Row(row.plan), row.skipped));
+    rungs.chain(rows).collect()
+}
+
+/// Runs every case, as often as the schedule says, and enters what is known of them.
+fn take_turns(
+    climb: &Climb<'_>,
+    cases: &mut [Case<Step<'_>, Found>],
+    session: &Session,
+    result: &mut LabResult,
+    mut tell: impl FnMut(&LabResult, Option<&RungResult>),
+) -> Result<()> {
+    let schedule = climb.schedule;
+    let can_run = cases.iter().any(|case| case.skipped.is_none());
+    let mut told = 0;
+    let interrupt = &session.interrupt;
+    let complete = interleave(
+        cases,
+        schedule.repeats,
+        interrupt,
+        |case| climb.run(case),
+        |cases| {
+            result.rungs = climb.results(cases);
+            result.answer = Some(Answer::of(&result.rungs));
+            session.keep(result);
+            let settled = climb.settled(cases, result.rungs.len());
+            for rung in &result.rungs[told..settled] {
+                tell(result, Some(rung));
+            }
+            told = settled;
+            Ok(())
+        },
+    )?;
+    result.rungs = climb.results(cases);
+    result.answer = Some(Answer::of(&result.rungs));
+    if complete && can_run && cases.iter().all(|case| case.samples.is_empty()) {
+        let why = cases.iter().find_map(|case| case.skipped.clone());
+        bail!("no rung could be measured: {}", why.unwrap_or_default());
+    }
+    if complete && climb.has_probe {
+        let cost = drop_probe_ns(climb.setups, schedule.probe_cost)?;
+        result.drop_probe_ns = cost.filter(|ns| *ns > 0.0);
+        if cost.is_some() && result.drop_probe_ns.is_none() {
+            let note = "the drop probe's cost was lost in the noise of this machine";
+            result.notes.push(note.to_owned());
+        }
+    }
+    result.complete = complete && !interrupt.came();
+    for rung in &result.rungs[told..] {
+        tell(result, Some(rung));
+    }
+    Ok(())
+}
+
+/// Tries the drop probe once, and notes why it cannot be had.
+fn note_probe(notes: &mut Vec<String>) -> bool {
+    let Err(error) = attach() else { return true };
+    let remedy = error.remedy();
+    notes.push(format!(
+        "no drop reasons as second witness: {error}; {remedy}"
+    ));
+    false
+}
+
+/// The result before the first rung.
+fn beginning(plan: &Plan<'_>, session: &Session, layout: &Layout, lab: &Lab) -> Result<LabResult> {
+    let body = LabBody {
+        rate_definition: RATE_DEFINITION.to_owned(),
+        placement: format!(
+            "two hosts on this machine   {}",
+            layout.sentence(&machine::kernel_release())
+        ),
+        delivery: delivery(layout).to_owned(),
+        sender: Some(plan.choice.sentence()),
+        notes: layout.notes(),
+        drop_probe_ns: None,
+        answer: None,
+        rungs: Vec::new(),
+    };
+    Ok(session.result(machine::of_lab(lab)?, body))
+}
+
+/// Notes each of these once.
+fn note_each<'a>(notes: &mut Vec<String>, more: impl Iterator<Item = &'a String>) {
+    for note in more {
+        if !notes.contains(note) {
+            notes.push(note.clone());
+        }
+    }
+}
+
+/// How queues are tied to CPUs.
+fn delivery(layout: &Layout) -> &'static str {
+    match layout.delivery {
+        _ if !layout.is_placed => "no CPU of their own (unplaced)",
+        Delivery::ThreadedNapi => "threaded NAPI",
+        Delivery::SoftInterrupt => "soft interrupts of the sender's CPU",
+        Delivery::Rps => "RPS",
+    }
+}

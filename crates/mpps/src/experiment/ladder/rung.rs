@@ -1,0 +1,495 @@
+//! The rungs: what each one sets up, what the article measured, and what it teaches.
+
+use crate::udp::roles::{Layout, QUEUES};
+use crate::udp::sender::Sender;
+use mpps_host::{CpuList, Relation};
+use mpps_lab::{address, steering};
+
+/// Datagrams per train of the GSO rung: the most that kernels before 6.9 take.
+const LONG_TRAIN: u16 = 64;
+
+/// Flows of each of four sending threads where the packets are to reach several sockets: 64 in all.
+/// The kernel's hash spreads them by source port, and not by destination where the sockets are bound
+/// to the wildcard address.
+const SPREAD_FLOWS: usize = 16;
+
+/// How the receiving program takes its packets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sockets {
+    /// So many threads read one socket.
+    Shared(usize),
+    /// So many threads have a socket each on one port; the kernel spreads flows by hash.
+    ReusePort(usize),
+    /// The same, but a packet goes to the socket of the CPU that received it.
+    Steered(usize),
+    /// So many threads have a socket each on an address of its own.
+    Addressed(usize),
+}
+
+impl Sockets {
+    /// How many threads receive.
+    pub(crate) fn threads(self) -> usize {
+        match self {
+            Self::Shared(n) | Self::ReusePort(n) | Self::Steered(n) | Self::Addressed(n) => n,
+        }
+    }
+}
+
+/// One experiment.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Rung {
+    /// Number on the ladder, with a letter for variants.
+    pub(crate) number: String,
+    /// What is done.
+    pub(crate) name: String,
+    /// What it teaches.
+    pub(crate) lesson: &'static str,
+    /// The article's lowest and highest figure in Mpps.
+    pub(crate) article_mpps: Option<[f64; 2]>,
+    /// Sending threads: the last byte of the address that each one sends to.
+    pub(crate) targets: Vec<u8>,
+    /// Flows of each sending thread, by source port.
+    pub(crate) flows: usize,
+    /// How it is received.
+    pub(crate) sockets: Sockets,
+    /// Which CPUs do what.
+    pub(crate) layout: Layout,
+    /// What the application's CPU is to the first queue's, if the rung is about that.
+    pub(crate) place: Option<Relation>,
+    /// Receive trains.
+    pub(crate) gro: bool,
+    /// Who sends.
+    pub(crate) sender: Sender,
+    /// True if the rung is about its sender, which then stays.
+    pub(crate) keeps_sender: bool,
+    /// Microseconds of busy polling.
+    pub(crate) busy_poll_us: Option<u32>,
+    /// Why it cannot run on this host.
+    pub(crate) skipped: Option<String>,
+    /// What a reader has to know of it on this host.
+    pub(crate) notes: Vec<String>,
+}
+
+impl Rung {
+    /// The first source port of a sending thread, whose flows no other thread of the rung has.
+    pub(super) fn source_port(&self, first: u16, thread: usize) -> u16 {
+        // At most four threads and 64 flows.
+        first + (thread * self.flows) as u16
+    }
+
+    /// The same with another sender; none if that one cannot reach the rung's queues.
+    pub(super) fn sent_by(&self, sender: Sender) -> Option<Self> {
+        let other = Self {
+            sender,
+            ..self.clone()
+        };
+        other.sender_cpus().ok()?;
+        Some(other)
+    }
+
+    /// The CPU of each sending thread.
+    ///
+    /// # Errors
+    /// Why the sender cannot reach the rung's queues.
+    pub(super) fn sender_cpus(&self) -> Result<Vec<usize>, String> {
+        self.sender.cpus(&self.layout, &self.targets)
+    }
+
+    /// The CPUs of the sockets that packets are steered to, one each: those of the queues.
+    pub(super) fn steered_cpus(&self) -> Vec<usize> {
+        distinct(self.layout.queues.clone())
+    }
+
+    /// The queues that its packets take.
+    pub(super) fn queues(&self) -> Vec<usize> {
+        let queue = |to: &u8| usize::from(steering::queue(address::v4(*to).into(), QUEUES));
+        distinct(self.targets.iter().map(queue).collect())
+    }
+
+    /// The CPUs that its receiving threads use; none if the scheduler chooses.
+    fn applications(&self) -> &[usize] {
+        let all = &self.layout.applications;
+        &all[..all.len().min(self.sockets.threads())]
+    }
+
+    /// What runs on a CPU.
+    pub(super) fn roles(&self, cpu: usize) -> Vec<String> {
+        let layout = &self.layout;
+        let mut roles = Vec::new();
+        if self.sender_cpus().is_ok_and(|cpus| cpus.contains(&cpu)) {
+            roles.push("sender".to_owned());
+        }
+        let mut queues = self.queues();
+        queues.retain(|queue| layout.queues[*queue] == cpu);
+        if layout.is_placed && !queues.is_empty() {
+            let plural = if queues.len() == 1 { "" } else { "s" };
+            roles.push(format!("queue{plural} {}", CpuList(queues)));
+        }
+        if self.applications().contains(&cpu) {
+            roles.push("application".to_owned());
+        }
+        roles
+    }
+
+    /// Who shares a CPU or a core with whom, which depends on who sends; a sentence each.
+    pub(super) fn sharing(&self) -> Vec<String> {
+        let layout = &self.layout;
+        let mut notes = Vec::new();
+        if !layout.is_placed {
+            notes.push("receive queues have no CPU of their own".to_owned());
+        }
+        let senders = self.sender_cpus().unwrap_or_default();
+        notes.extend(self.crowded("sending", senders.len(), &distinct(senders.clone())));
+        let applications = self.applications();
+        if !applications.is_empty() {
+            let threads = self.sockets.threads();
+            notes.extend(self.crowded("receiving", threads, applications));
+        }
+        let queues = match layout.is_placed {
+            true => self
+                .queues()
+                .iter()
+                .map(|queue| layout.queues[*queue])
+                .collect(),
+            false => Vec::new(),
+        };
+        // Some rungs are about sharing them.
+        let is_point = matches!(self.place, Some(Relation::SameCpu | Relation::Sibling));
+        let with = [
+            ("receive queues", &queues, is_point),
+            ("sender", &senders, false),
+        ];
+        for (who, others, is_point) in with {
+            let is_shared = |cpu: &usize| others.contains(cpu);
+            let on_a_core = |cpu: &usize| layout.share_a_core(*cpu, others);
+            let what = match applications {
+                _ if is_point => continue,
+                cpus if cpus.iter().any(is_shared) => "CPU",
+                cpus if cpus.iter().any(on_a_core) => "core",
+                _ => continue,
+            };
+            notes.push(format!("{who} and application share a {what}"));
+        }
+        notes
+    }
+
+    /// Says so if there are fewer CPUs than threads, or fewer cores than CPUs.
+    fn crowded(&self, what: &str, threads: usize, cpus: &[usize]) -> Option<String> {
+        let cores = self.layout.cores(cpus);
+        let (unit, count) = match cpus.len() {
+            many if cores < many => ("core", cores),
+            many => ("CPU", many),
+        };
+        let plural = if count == 1 { "" } else { "s" };
+        (threads > count).then(|| format!("{threads} {what} threads share {count} {unit}{plural}"))
+    }
+}
+
+/// The ladder for a host, lowest rung first, with this sender on all rungs but those about another.
+pub(crate) fn rungs(layout: &Layout, sender: Sender) -> Vec<Rung> {
+    let mut rungs = article(layout);
+    rungs.extend(today(layout));
+    for rung in &mut rungs {
+        if !rung.keeps_sender {
+            rung.sender = sender;
+        }
+        let unreached = rung.sender_cpus().err();
+        rung.skipped = rung.skipped.take().or(unreached);
+        if rung.layout.has_changed_places(layout) {
+            let places = "the senders have left their CPUs to the application, and taken its own";
+            rung.notes.push(places.to_owned());
+        }
+    }
+    rungs
+}
+
+/// A rung with one pinned thread on one socket and one sender, to be varied.
+fn base(layout: &Layout, number: &str, name: &str, lesson: &'static str) -> Rung {
+    Rung {
+        number: number.to_owned(),
+        name: name.to_owned(),
+        lesson,
+        article_mpps: None,
+        targets: vec![1],
+        flows: 1,
+        sockets: Sockets::Shared(1),
+        layout: layout.clone(),
+        place: None,
+        gro: false,
+        sender: Sender::Socket { train: 1 },
+        keeps_sender: false,
+        busy_poll_us: None,
+        skipped: None,
+        notes: Vec::new(),
+    }
+}
+
+impl Rung {
+    /// With the article's lowest and highest figure in Mpps.
+    fn article(self, mpps: [f64; 2]) -> Self {
+        let article_mpps = Some(mpps);
+        Self {
+            article_mpps,
+            ..self
+        }
+    }
+
+    /// With a sending thread to each of these addresses.
+    fn to(self, targets: &[u8]) -> Self {
+        let targets = targets.to_vec();
+        Self { targets, ..self }
+    }
+
+    /// Received so.
+    fn read_by(self, sockets: Sockets) -> Self {
+        Self { sockets, ..self }
+    }
+
+    /// Received so, by four queues, and by flows that reach several sockets.
+    fn spread(self, sockets: Sockets) -> Self {
+        let flows = SPREAD_FLOWS;
+        Self {
+            flows,
+            ..self.to(&[1, 2, 3, 4]).read_by(sockets)
+        }
+    }
+}
+
+/// Rungs 1 to 9: the article's experiments with the article's figures.
+fn article(layout: &Layout) -> Vec<Rung> {
+    let rung = |number, name, lesson| base(layout, number, name, lesson);
+    let mut rungs = vec![
+        Rung {
+            article_mpps: Some([0.197, 0.352]),
+            layout: layout.unpinned(),
+            ..rung(
+                "1",
+                "one socket, unpinned",
+                "the scheduler moves the program between CPUs",
+            )
+        },
+        rung(
+            "2",
+            "one socket, pinned",
+            "a program that stays on its CPU keeps its caches",
+        )
+        .article([0.360, 0.374]),
+        rung(
+            "3",
+            "two senders, one address",
+            "one address is one receive queue is one CPU",
+        )
+        .article([0.349, 0.354])
+        .to(&[1, 1]),
+    ];
+    rungs.extend(placements(layout));
+    rungs.extend(queues(layout));
+    rungs.push(other_node(layout));
+    rungs
+}
+
+/// Rungs 5 to 9a: more queues, and who reads them.
+fn queues(layout: &Layout) -> Vec<Rung> {
+    let rung = |number, name, lesson| base(layout, number, name, lesson);
+    vec![
+        rung(
+            "5",
+            "two addresses, two queues",
+            "more addresses are more queues",
+        )
+        .article([0.609, 0.657])
+        .to(&[1, 2]),
+        rung(
+            "6",
+            "four queues, one socket",
+            "the loss moves from the NIC to the socket",
+        )
+        .article([0.437, 0.437])
+        .to(&[1, 2, 3, 4]),
+        rung(
+            "7",
+            "two threads, one socket",
+            "threads fight over one receive buffer",
+        )
+        .article([0.461, 0.495])
+        .to(&[1, 2, 3, 4])
+        .read_by(Sockets::Shared(2)),
+        rung(
+            "8",
+            "four sockets, SO_REUSEPORT",
+            "a socket per thread, but hashes collide",
+        )
+        .article([1.114, 1.147])
+        .spread(Sockets::ReusePort(4)),
+        rung(
+            "9a",
+            "four sockets, aligned",
+            "an address, a queue and a socket per thread",
+        )
+        .article([1.4, 1.4])
+        .spread(Sockets::Addressed(4)),
+    ]
+}
+
+/// Rung 4: the receiver in every place that it can have relative to the queue's CPU.
+fn placements(layout: &Layout) -> Vec<Rung> {
+    let places = [
+        (
+            "4a",
+            Relation::SameCpu,
+            "receiver on the queue's CPU",
+            // "Up to 430k", and "falls to zero" under overload.
+            [0.0, 0.430],
+        ),
+        (
+            "4b",
+            Relation::Sibling,
+            "receiver on its hyper-thread",
+            [0.200, 0.200],
+        ),
+        (
+            "4c",
+            Relation::SameNode,
+            "receiver elsewhere on its node",
+            [0.360, 0.360],
+        ),
+        (
+            "4d",
+            Relation::OtherNode,
+            "receiver on another node",
+            [0.250, 0.330],
+        ),
+    ];
+    let lesson = "where the receiver runs, relative to the queue's CPU, decides";
+    let rung = |(number, relation, name, article): (&str, Relation, &str, [f64; 2])| {
+        let place = layout.place(relation);
+        Rung {
+            article_mpps: Some(article),
+            place: Some(relation),
+            skipped: place.as_ref().err().cloned(),
+            layout: place.unwrap_or_else(|_| layout.clone()),
+            ..base(layout, number, name, lesson)
+        }
+    };
+    places.into_iter().map(rung).collect()
+}
+
+/// Rung 9 with the receiving threads on the wrong node.
+fn other_node(layout: &Layout) -> Rung {
+    let sockets = Sockets::Addressed(4);
+    let place = layout.on_another_node(sockets.threads());
+    let lesson = "the other NUMA node costs a third";
+    Rung {
+        skipped: place.is_none().then(|| {
+            let nodes = layout.nodes();
+            format!(
+                "this host has {nodes} NUMA node{}",
+                if nodes == 1 { "" } else { "s" }
+            )
+        }),
+        layout: place.unwrap_or_else(|| layout.clone()),
+        ..base(layout, "9b", "four sockets, other node", lesson)
+            .article([1.0, 1.0])
+            .spread(sockets)
+    }
+}
+
+/// What the article did not have.
+fn today(layout: &Layout) -> Vec<Rung> {
+    let rung = |number, name, lesson| base(layout, number, name, lesson);
+    let queue_cpus = distinct(layout.queues.clone());
+    vec![
+        rung(
+            "10",
+            "sockets steered by CPU",
+            "classic BPF instead of a hash: no collision",
+        )
+        .spread(Sockets::Steered(queue_cpus.len())),
+        Rung {
+            gro: true,
+            ..rung(
+                "11",
+                "GRO receiver",
+                "the stack handles trains and not datagrams",
+            )
+        },
+        Rung {
+            gro: true,
+            sender: Sender::Socket { train: LONG_TRAIN },
+            keeps_sender: true,
+            ..rung(
+                "12",
+                "GSO sender, GRO receiver",
+                "the sender's stack handles trains, too",
+            )
+        },
+        Rung {
+            busy_poll_us: Some(50),
+            ..rung(
+                "13",
+                "busy polling",
+                "the receiver asks the queue instead of being woken",
+            )
+        },
+    ]
+}
+
+/// The same numbers in ascending order, each once.
+fn distinct(mut numbers: Vec<usize>) -> Vec<usize> {
+    numbers.sort_unstable();
+    numbers.dedup();
+    numbers
+}
+
+#[cfg(test)]
+mod places;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::udp::roles::tests::two_cpus;
+
+    #[test]
+    fn every_sending_thread_has_source_ports_of_its_own() {
+        for rung in rungs(&two_cpus(), Sender::Socket { train: 4 }) {
+            let threads = 0..rung.targets.len();
+            let ports = threads.flat_map(|thread| {
+                let first = usize::from(rung.source_port(65_400, thread));
+                first..first + rung.flows
+            });
+            let mut ports: Vec<usize> = ports.collect();
+            let is_spread = ["8", "9a", "9b", "10"].contains(&rung.number.as_str());
+            let flows = if is_spread { 64 } else { rung.targets.len() };
+            assert_eq!(ports.len(), flows, "rung {}", rung.number);
+            ports.sort_unstable();
+            ports.dedup();
+            assert_eq!(ports.len(), flows, "rung {}", rung.number);
+        }
+    }
+
+    #[test]
+    fn sending_threads_share_a_cpu_or_not_by_who_sends() {
+        let rung = |senders: &[usize], targets: &[u8], sender| {
+            let mut rung = base(&two_cpus(), "3", "two senders", "");
+            rung.layout.senders = senders.to_vec();
+            let targets = targets.to_vec();
+            let notes = Rung {
+                targets,
+                sender,
+                ..rung
+            }
+            .sharing();
+            notes.into_iter().find(|note| note.contains("sending"))
+        };
+        let (socket, xdp) = (Sender::Socket { train: 4 }, Sender::Generator);
+        let one_cpu = Some("2 sending threads share 1 CPU".to_owned());
+        assert_eq!(rung(&[0], &[1, 2], socket), one_cpu);
+        assert_eq!(rung(&[0], &[1], socket), None);
+        assert_eq!(rung(&[8, 9, 10, 11], &[1, 1], socket), None);
+        // Of these, only CPU 8 reaches queue 0.
+        assert_eq!(rung(&[8, 9, 10, 11], &[1, 1], xdp), one_cpu);
+        assert_eq!(rung(&[8, 9, 10, 11], &[1, 2], xdp), None);
+        let four = rung(&[8, 9], &[1, 2, 1, 2], socket);
+        assert_eq!(four.as_deref(), Some("4 sending threads share 2 CPUs"));
+    }
+}

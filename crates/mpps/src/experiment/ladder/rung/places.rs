@@ -1,0 +1,147 @@
+//! Who is where on each rung, on machines that are written down.
+
+use super::*;
+use crate::udp::roles::tests::{
+    article, flat, machine, roles, two_by_two_by_two, two_cpus, two_cpus_tied,
+};
+use mpps_host::Topology;
+use mpps_lab::Delivery;
+
+fn rung(layout: &Layout, number: &str) -> Rung {
+    let all = rungs(layout, Sender::Socket { train: 4 }).into_iter();
+    let mut own = all.filter(|rung| rung.number == number);
+    own.next().expect("the ladder has it")
+}
+
+/// The CPUs of a rung's senders and applications.
+fn placed(topology: Topology, number: &str) -> [Vec<usize>; 2] {
+    let rung = rung(&Layout::new(topology, None), number);
+    assert_eq!(rung.skipped, None, "rung {number}");
+    [rung.layout.senders, rung.layout.applications]
+}
+
+#[test]
+fn with_two_cores_the_application_has_one_to_itself() {
+    let threads = machine((0..4).map(|id| (id, 0, vec![id / 2 * 2, id / 2 * 2 + 1])));
+    assert_eq!(roles(threads), [vec![0], vec![1; 4], vec![2, 3]]);
+    let one_core = machine((0..2).map(|id| (id, 0, vec![0, 1])));
+    assert_eq!(roles(one_core.clone()), [vec![0], vec![0; 4], vec![1]]);
+    let layout = Layout::new(one_core, None);
+    assert_eq!(rung(&layout, "4b").layout.applications, [1]);
+    assert!(rung(&layout, "4c").skipped.is_some());
+    let said = rung(&layout, "2").sharing();
+    assert_eq!(
+        said,
+        [
+            "receive queues and application share a core",
+            "sender and application share a core"
+        ]
+    );
+}
+
+#[test]
+fn two_cpus_have_their_queues_in_the_senders_soft_interrupts() {
+    let layout = two_cpus();
+    assert_eq!(layout.delivery, Delivery::SoftInterrupt);
+    let all = rungs(&layout, Sender::Socket { train: 4 });
+    for rung in all.iter().filter(|rung| rung.skipped.is_none()) {
+        let shares = rung.sharing();
+        let is_alone = !shares.iter().any(|note| note.contains("and application"));
+        assert!(is_alone, "rung {}: {shares:?}", rung.number);
+        let (delivery, queue, role) = match rung.number.as_str() {
+            "4a" => (Delivery::ThreadedNapi, 1, "queue 0"),
+            _ => (Delivery::SoftInterrupt, 0, "application"),
+        };
+        let layout = &rung.layout;
+        assert_eq!((layout.delivery, layout.queues[0]), (delivery, queue));
+        if rung.number != "1" {
+            assert_eq!(layout.applications, [1], "rung {}", rung.number);
+            assert_eq!(rung.roles(1)[0], role, "rung {}", rung.number);
+        }
+    }
+    let said = layout.notes().join("\n");
+    assert!(
+        said.contains("served in soft interrupts of the sender's CPU 0"),
+        "{said}"
+    );
+    let said = layout.sentence("6.18");
+    assert!(
+        said.contains("queues on CPU 0 in the sender's soft interrupts"),
+        "{said}"
+    );
+    let tied = two_cpus_tied();
+    assert_eq!(
+        (&tied.queues[..], &tied.applications[..]),
+        (&[1; 4][..], &[1][..])
+    );
+    assert_eq!(rung(&tied, "4a").layout, tied);
+}
+
+#[test]
+fn a_rung_is_where_its_name_says_and_in_nobodys_way() {
+    for (topology, queue, sibling, same_node, other_node) in [
+        (flat(2), 0, None, Some(1), None),
+        (flat(4), 1, None, Some(2), None),
+        (two_by_two_by_two(), 0, Some(1), Some(2), Some(4)),
+        (flat(8), 2, None, Some(4), None),
+        (flat(12), 4, None, Some(8), None),
+        (article(), 0, Some(12), Some(2), Some(10)),
+    ] {
+        let layout = Layout::new(topology, None);
+        assert_eq!(layout.queues[0], queue);
+        let places = [("4b", sibling), ("4c", same_node), ("4d", other_node)];
+        for (number, cpu) in places {
+            let rung = rung(&layout, number);
+            assert_eq!(rung.skipped.is_none(), cpu.is_some(), "rung {number}");
+            let Some(cpu) = cpu else { continue };
+            assert_eq!(rung.layout.applications, [cpu], "rung {number}");
+            assert_eq!(rung.sharing(), [""; 0], "rung {number}, queue {queue}");
+        }
+    }
+}
+
+#[test]
+fn the_other_node_gives_four_threads_four_cpus_away_from_the_senders() {
+    let vacated = [vec![2, 3], vec![4, 6, 5, 7]];
+    assert_eq!(placed(two_by_two_by_two(), "9b"), vacated);
+    assert_eq!(placed(two_by_two_by_two(), "4d"), [vec![2, 3], vec![4]]);
+    let vacated = [vec![2, 3, 4, 5], vec![6, 7, 8, 9]];
+    assert_eq!(placed(article(), "9b"), vacated);
+    assert_eq!(placed(article(), "4d"), [vec![6, 7, 8, 9], vec![10]]);
+    // Sixteen cores leave four of the senders' node free.
+    let large = machine((0..16).map(|id| (id, id / 8, vec![id])));
+    assert_eq!(
+        placed(large, "9b"),
+        [vec![8, 9, 10, 11], vec![12, 13, 14, 15]]
+    );
+    for topology in [two_by_two_by_two(), article()] {
+        let layout = Layout::new(topology, None);
+        let rung = rung(&layout, "9b");
+        let said = [rung.notes.clone(), rung.sharing()].concat().join("\n");
+        assert!(
+            said.contains("have left their CPUs to the application"),
+            "{said}"
+        );
+        assert!(!said.contains("and application"), "{said}");
+        let has_four_cores = layout.cores(&rung.layout.applications) == 4;
+        assert_eq!(
+            said.contains("receiving threads share 2 cores"),
+            !has_four_cores,
+            "{said}"
+        );
+    }
+}
+
+#[test]
+fn a_cpu_whose_queue_or_thread_a_rung_does_not_use_has_no_role_on_it() {
+    let layout = Layout::new(two_by_two_by_two(), None);
+    let used = |number| {
+        let rung = rung(&layout, number);
+        let cpus = (0..8).filter(|cpu| !rung.roles(*cpu).is_empty());
+        cpus.collect::<Vec<_>>()
+    };
+    assert_eq!(used("2"), [0, 2, 4]);
+    assert_eq!(used("5"), [0, 1, 2, 4, 6]);
+    assert_eq!(used("9a"), [0, 1, 2, 3, 4, 5, 6, 7]);
+    assert_eq!(rung(&layout, "9b").roles(1), ["queues 1,3"]);
+}

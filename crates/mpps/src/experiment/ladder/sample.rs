@@ -1,0 +1,186 @@
+//! What one run found: figures, ledger, limit and path, made from what its workers and hosts counted.
+
+use super::result::{CpuBusy, PathTaken, QueueShare, SenderTrial, ThreadShare};
+use super::rung::{Rung, Sockets};
+use crate::udp::limit::{self, Limit, Places};
+use crate::udp::run::Run;
+use crate::udp::sample;
+use crate::udp::sender::SEND_BUFFER_BYTES;
+use crate::udp::sender::Sender;
+use mpps_host::{Delta, Ledger};
+use mpps_io::RxReport;
+use mpps_lab::{Delivery, Lab};
+
+/// What one run found.
+#[derive(Debug)]
+pub(crate) struct Sample {
+    pub(crate) mpps: f64,
+    pub(crate) offered_mpps: f64,
+    pub(crate) ledger: Ledger,
+    pub(crate) threads: Vec<ThreadShare>,
+    pub(crate) cpu_busy: Vec<CpuBusy>,
+    pub(crate) limited_by: Limit,
+    pub(crate) path: PathTaken,
+    /// What a reader has to know of this run.
+    pub(crate) notes: Vec<String>,
+    /// The ledger of a run for exactness, which the first round has.
+    pub(crate) exact: Option<Ledger>,
+    /// A run of the strongest sender, which the last round may have.
+    pub(crate) tried: Option<SenderTrial>,
+}
+
+impl Sample {
+    /// Makes the figures of a run.
+    pub(super) fn of(lab: &Lab, delivery: Delivery, rung: &Rung, run: Run) -> Self {
+        let places = Places {
+            roles: &|cpu| rung.roles(cpu),
+            is_unpinned: rung.layout.applications.is_empty(),
+            delivery: rung.layout.delivery,
+        };
+        Self {
+            mpps: run.mpps,
+            offered_mpps: sample::mpps(&run.tx),
+            threads: thread_shares(rung, &run.rx),
+            cpu_busy: cpu_busy(rung, &run.busy),
+            limited_by: limit::judge(&run, &places),
+            notes: notes(rung, lab, &run),
+            path: path(lab, delivery, rung, &run.receiver),
+            ledger: run.ledger,
+            exact: None,
+            tried: None,
+        }
+    }
+}
+
+/// Packets that the receiver took from its queue itself.
+fn busy_polled(receiver: &Delta) -> u64 {
+    let polled = receiver.snmp("TcpExt.BusyPollRxPackets").unwrap_or(0);
+    u64::try_from(polled).unwrap_or(0)
+}
+
+/// Which way the packets took, by the counter that only that way moves.
+fn path(lab: &Lab, delivery: Delivery, rung: &Rung, receiver: &Delta) -> PathTaken {
+    let interface = lab.receiver().interface();
+    let queues: Vec<QueueShare> = receiver
+        .queue_packets(interface)
+        .iter()
+        .map(|queue| QueueShare {
+            queue: u16::try_from(queue.queue).unwrap_or(u16::MAX),
+            packets: u64::try_from(queue.packets).unwrap_or(0),
+        })
+        .collect();
+    let polled: i64 = queues.iter().map(|queue| queue.packets as i64).sum();
+    let wakes: i64 = receiver.softnet.iter().map(|row| row.received_rps).sum();
+    let busy_polled = busy_polled(receiver) as i64;
+    let (name, counter, count) = match delivery {
+        _ if rung.busy_poll_us.is_some() && busy_polled > 0 => (
+            match delivery {
+                Delivery::ThreadedNapi => {
+                    "veth ring → NAPI, polled by the receiver or by its kernel thread → IP → UDP → socket"
+                }
+                Delivery::SoftInterrupt | Delivery::Rps => {
+                    "veth ring → NAPI, polled by the receiver or in soft interrupt → IP → UDP → socket"
+                }
+            },
+            "receiver TcpExt.BusyPollRxPackets (polled by the receiver)",
+            busy_polled,
+        ),
+        Delivery::Rps if !lab.has_rings() => (
+            "veth → RPS → backlog of a CPU → IP → UDP → socket",
+            "softnet_stat received_rps (wake-ups by another CPU, host-wide)",
+            wakes,
+        ),
+        _ if !lab.has_rings() => (
+            "veth → backlog of the sender's CPU → IP → UDP → socket",
+            "receiver rx_packets",
+            receiver.link(interface).map_or(0, |link| link.rx_packets),
+        ),
+        Delivery::SoftInterrupt => (
+            "veth ring → NAPI in soft interrupt on the sender's CPU → IP → UDP → socket",
+            "receiver rx_queue_N_xdp_packets",
+            polled,
+        ),
+        Delivery::ThreadedNapi if lab.napi_threads().is_empty() => (
+            "veth ring → NAPI in soft interrupt, unplaced → IP → UDP → socket",
+            "receiver rx_queue_N_xdp_packets",
+            polled,
+        ),
+        Delivery::ThreadedNapi => (
+            "veth ring → threaded NAPI → IP → UDP → socket",
+            "receiver rx_queue_N_xdp_packets",
+            polled,
+        ),
+        Delivery::Rps => (
+            "veth ring → NAPI on the sender's CPU → RPS → backlog → IP → UDP → socket",
+            "softnet_stat received_rps (wake-ups by another CPU, host-wide)",
+            wakes,
+        ),
+    };
+    let count = u64::try_from(count).unwrap_or(0);
+    PathTaken {
+        name: name.to_owned(),
+        counter: counter.to_owned(),
+        count,
+        queues,
+    }
+}
+
+fn cpu_busy(rung: &Rung, busy: &[mpps_host::CpuBusy]) -> Vec<CpuBusy> {
+    let one = |cpu: &mpps_host::CpuBusy| CpuBusy {
+        cpu: cpu.cpu,
+        busy: cpu.busy,
+        softirq: cpu.softirq,
+        roles: rung.roles(cpu.cpu),
+    };
+    busy.iter().map(one).collect()
+}
+
+/// What the figures of a run do not say.
+fn notes(rung: &Rung, lab: &Lab, run: &Run) -> Vec<String> {
+    let mut notes = Vec::new();
+    if let Some(bytes) = run
+        .send_buffer_bytes
+        .filter(|bytes| *bytes < SEND_BUFFER_BYTES)
+    {
+        notes.push(format!(
+            "send buffer {bytes} bytes instead of {SEND_BUFFER_BYTES} (net.core.wmem_max): a slow \
+             receiver may slow the sender"
+        ));
+    }
+    let blocked: u64 = run.tx.iter().map(|report| report.blocked).sum();
+    if blocked > 0 {
+        let full = match rung.sender {
+            Sender::Socket { .. } => "the send buffer was full at times",
+            Sender::Generator => "the generator had to wait for pages at times",
+        };
+        notes.push(format!("{full}: the load was not quite open loop"));
+    }
+    if rung.busy_poll_us.is_some() && busy_polled(&run.receiver) < run.ledger.delivered / 2 {
+        let others = if !lab.has_rings() {
+            "the backlog of a CPU, which a socket cannot poll"
+        } else if lab.napi_threads().is_empty() {
+            "soft interrupts of the sender's CPU"
+        } else {
+            "the queue's kernel thread"
+        };
+        notes.push(format!(
+            "most packets came by {others}, not by busy polling"
+        ));
+    }
+    notes
+}
+
+fn thread_shares(rung: &Rung, reports: &[RxReport]) -> Vec<ThreadShare> {
+    let shared = matches!(rung.sockets, Sockets::Shared(_));
+    let share = |(thread, report): (usize, &RxReport)| {
+        let received = report.counters.datagrams;
+        ThreadShare {
+            cpu: report.cpu,
+            received,
+            socket_drops: (thread == 0 || !shared).then_some(report.counters.dropped),
+            packets_per_call: received as f64 / report.counters.calls.max(1) as f64,
+            cpu_ns_per_packet: report.cpu_ns as f64 / received.max(1) as f64,
+        }
+    };
+    reports.iter().enumerate().map(share).collect()
+}

@@ -1,0 +1,97 @@
+//! Which rungs of the ladder are climbed.
+
+use super::beyond::{BEYOND, Beyond};
+use super::rung::{Rung, rungs};
+use super::setup::Setup;
+use crate::udp::roles::Layout;
+use crate::udp::sender::Sender;
+use anyhow::{Result, ensure};
+
+/// Rungs of the ladder, lowest first.
+#[derive(Debug)]
+pub(crate) struct Selection {
+    /// Those that receive by sockets.
+    pub(crate) rungs: Vec<Rung>,
+    /// Those beyond sockets.
+    pub(crate) beyond: Vec<Beyond>,
+}
+
+impl Selection {
+    /// Those that `--only` names, `4` meaning 4a to 4d; all if it names none.
+    ///
+    /// # Errors
+    /// If there is no such rung.
+    pub(crate) fn new(layout: &Layout, sender: Sender, only: &[String]) -> Result<Self> {
+        let (mut rungs, mut beyond) = (rungs(layout, sender), BEYOND.to_vec());
+        let names = |number: &str, wanted: &str| {
+            let wanted = wanted.trim();
+            let plain = number.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+            number == wanted || plain == wanted
+        };
+        for wanted in only {
+            let socket = rungs.iter().any(|rung| names(&rung.number, wanted));
+            ensure!(
+                socket || beyond.iter().any(|rung| names(rung.number, wanted)),
+                "--only {wanted}: no such rung; `mpps lab --list` names them"
+            );
+        }
+        let keep =
+            |number: &str| only.is_empty() || only.iter().any(|wanted| names(number, wanted));
+        rungs.retain(|rung| keep(&rung.number));
+        beyond.retain(|rung| keep(rung.number));
+        Ok(Self { rungs, beyond })
+    }
+
+    /// Notes of each rung whether the lab that it runs in could place its queues.
+    pub(crate) fn place(&mut self, setups: &[Setup<'_>]) {
+        for rung in &mut self.rungs {
+            let delivery = rung.layout.delivery;
+            let Some(setup) = setups.iter().find(|setup| setup.delivery == delivery) else {
+                continue;
+            };
+            rung.layout.is_placed = setup.is_placed();
+            if setup.lacks_threads() && rung.skipped.is_none() {
+                let why = "this kernel has no threads for the queues of a veth (Linux 5.12)";
+                rung.skipped = Some(why.to_owned());
+            }
+        }
+    }
+
+    /// The rungs as `--list` has them: number, name, and lesson or why it is skipped.
+    pub(crate) fn lines(&self) -> Vec<String> {
+        let line = |number: &str, name: &str, rest: &str| format!("{number:>3}  {name:<32} {rest}");
+        let rungs = self.rungs.iter().map(|rung| match &rung.skipped {
+            Some(reason) => line(&rung.number, &rung.name, &format!("skipped: {reason}")),
+            None => line(&rung.number, &rung.name, rung.lesson),
+        });
+        let beyond = self.beyond.iter();
+        let beyond = beyond.map(|rung| line(rung.number, rung.name, rung.lesson));
+        rungs.chain(beyond).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::udp::roles::tests::two_cpus;
+
+    fn numbers(only: &[&str]) -> Result<Vec<String>> {
+        let only: Vec<String> = only.iter().map(ToString::to_string).collect();
+        let chosen = Selection::new(&two_cpus(), Sender::Socket { train: 4 }, &only)?;
+        let first = |line: String| line.split_whitespace().next().map(ToOwned::to_owned);
+        Ok(chosen.lines().into_iter().filter_map(first).collect())
+    }
+
+    #[test]
+    fn the_rungs_beyond_sockets_come_last() {
+        let all = numbers(&[]).unwrap();
+        assert_eq!(all.len(), 20);
+        assert_eq!(all[all.len() - 4..], ["13", "14", "15", "16"]);
+        assert_eq!(
+            numbers(&["4", "15"]).unwrap(),
+            ["4a", "4b", "4c", "4d", "15"]
+        );
+        let error = numbers(&["17"]).unwrap_err().to_string();
+        assert!(error.contains("--only 17"), "{error}");
+    }
+}

@@ -1,0 +1,234 @@
+//! Which path to choose for which need, in plain words, from the figures of one run.
+
+use super::result::BenchRow;
+use crate::measure::noise::{Change, Noise, SAMPLES_MIN};
+use crate::measure::samples::median;
+use crate::udp::TakenBy;
+use mpps_report::Quantity;
+
+/// Sentences about the measured rows; none if nothing was measured. What the noise does not tell
+/// apart is named together.
+pub(crate) fn advice(rows: &[BenchRow]) -> Vec<String> {
+    let received = |row: &&BenchRow| row.mpps_median.is_some() && row.taken_by != TakenBy::Rule;
+    let (shared, alone): (Vec<&BenchRow>, Vec<&BenchRow>) =
+        rows.iter().filter(received).partition(|row| row.shares_cpu);
+    if [&shared, &alone]
+        .into_iter()
+        .flatten()
+        .any(|row| row.mpps_samples.len() < SAMPLES_MIN)
+    {
+        return vec![format!(
+            "Which path to choose is told from {SAMPLES_MIN} repeats on: fewer say nothing about noise."
+        )];
+    }
+    let sockets: Vec<&BenchRow> = alone.iter().copied().filter(|row| is_socket(row)).collect();
+    // A receiver that spins uses a CPU whatever comes.
+    let sleeping: Vec<&BenchRow> = alone.iter().copied().filter(|row| !row.spins).collect();
+    let sentences = [
+        sentence("For the highest rate", &alone, &RATE),
+        sentence(
+            "To keep ordinary sockets (firewall, routing, IP fragments, checksums)",
+            &sockets,
+            &RATE,
+        ),
+        sentence(
+            "For the least CPU per packet, NAPI included,",
+            &sleeping,
+            &COST,
+        ),
+        sentence("Where queue and application share one CPU", &shared, &RATE),
+    ];
+    sentences.into_iter().flatten().collect()
+}
+
+/// A figure that rows are chosen by.
+struct Figure {
+    samples: fn(&BenchRow) -> &[f64],
+    /// What a better row does to the figure.
+    better: Change,
+    quantity: fn(f64) -> Quantity,
+}
+
+const RATE: Figure = Figure {
+    samples: |row| &row.mpps_samples,
+    better: Change::Better,
+    quantity: Quantity::Mpps,
+};
+
+const COST: Figure = Figure {
+    samples: |row| {
+        row.cpu_ns_per_packet
+            .as_ref()
+            .map_or(&[], |cost| &cost.samples)
+    },
+    better: Change::Worse,
+    quantity: Quantity::Nanoseconds,
+};
+
+impl Figure {
+    fn of(&self, row: &BenchRow) -> f64 {
+        median((self.samples)(row)).unwrap_or(0.0)
+    }
+}
+
+/// What to choose for a need: the best rows, or recvmmsg if no row is better by more than noise.
+fn sentence(need: &str, rows: &[&BenchRow], figure: &Figure) -> Option<String> {
+    let known = |row: &&&BenchRow| (figure.samples)(row).len() >= SAMPLES_MIN;
+    let mut rows: Vec<&BenchRow> = rows.iter().filter(known).copied().collect();
+    let base = *rows.iter().find(|row| row.is_base())?;
+    rows.sort_by(|a, b| figure.of(b).total_cmp(&figure.of(a)));
+    if figure.better == Change::Worse {
+        rows.reverse();
+    }
+    let samples = figure.samples;
+    let noise = Noise::of(rows.iter().map(|row| (samples(row), samples(row))));
+    let best = *rows.first()?;
+    let verdict = |than: &BenchRow, row: &BenchRow| noise.judge(samples(than), samples(row)).0;
+    let quantity = |row: &BenchRow| (figure.quantity)(figure.of(row)).to_string();
+    if verdict(base, best) != figure.better {
+        return Some(format!(
+            "{need} stay with recvmmsg ({}): no path is better by more than noise.",
+            quantity(base)
+        ));
+    }
+    let chosen: Vec<&BenchRow> = rows
+        .into_iter()
+        .filter(|row| verdict(row, best) != figure.better && verdict(base, row) == figure.better)
+        .collect();
+    let named = chosen
+        .iter()
+        .map(|row| format!("{} ({})", row.title(), quantity(row)));
+    let named = named.collect::<Vec<_>>().join(" or ");
+    let alike = match chosen.len() {
+        1 => "",
+        _ => ", which the noise does not tell apart",
+    };
+    let times = Quantity::Times(figure.of(best) / figure.of(base));
+    Some(format!(
+        "{need} choose {named}{alike}: {times} recvmmsg's {}.",
+        quantity(base)
+    ))
+}
+
+fn is_socket(row: &BenchRow) -> bool {
+    row.taken_by == TakenBy::Socket
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::result::CpuCost;
+    use super::*;
+
+    /// A row whose repeats lie 1 % apart.
+    fn row(path: &str, variant: &str, shares_cpu: bool, mpps: f64, ns: f64) -> BenchRow {
+        let samples = |middle: f64| {
+            [0.98, 0.99, 1.0, 1.01, 1.02]
+                .map(|part| middle * part)
+                .to_vec()
+        };
+        BenchRow {
+            path: path.to_owned(),
+            variant: variant.to_owned(),
+            shares_cpu,
+            reference: path == "recvmmsg" && variant.is_empty(),
+            mpps_median: Some(mpps),
+            mpps_samples: samples(mpps),
+            cpu_ns_per_packet: Some(CpuCost {
+                samples: samples(ns),
+                ..CpuCost::default()
+            }),
+            ..BenchRow::default()
+        }
+    }
+
+    fn ring(path: &str, variant: &str, shares_cpu: bool, mpps: f64, ns: f64) -> BenchRow {
+        BenchRow {
+            taken_by: TakenBy::Ring,
+            ..row(path, variant, shares_cpu, mpps, ns)
+        }
+    }
+
+    fn said(rows: &[BenchRow]) -> Vec<String> {
+        let said = advice(rows).into_iter();
+        said.map(|said| said.replace('\u{a0}', " ")).collect()
+    }
+
+    #[test]
+    fn names_the_path_for_each_need() {
+        let (alone, shared) = (false, true);
+        let mut rows = [
+            ring("af_xdp", "turns", alone, 3.0, 50.0),
+            ring("af_xdp", "poll", alone, 2.0, 160.0),
+            ring("xdp_drop", "packet untouched", alone, 4.0, 10.0),
+            row("io_uring", "", alone, 1.4, 500.0),
+            row("recvmmsg", "", alone, 1.0, 700.0),
+            row("recvmmsg", "", shared, 0.2, 700.0),
+            ring("af_xdp", "poll", shared, 0.9, 60.0),
+        ];
+        // What a row does is in its fields, not in its name.
+        rows[0].spins = true;
+        rows[2].taken_by = TakenBy::Rule;
+        assert_eq!(
+            said(&rows),
+            [
+                "For the highest rate choose af_xdp turns (3.00 Mpps): 3.00x recvmmsg's 1.00 Mpps.",
+                "To keep ordinary sockets (firewall, routing, IP fragments, checksums) choose io_uring \
+                 (1.40 Mpps): 1.40x recvmmsg's 1.00 Mpps.",
+                "For the least CPU per packet, NAPI included, choose af_xdp poll (160 ns): 0.23x \
+                 recvmmsg's 700 ns.",
+                "Where queue and application share one CPU choose af_xdp poll (0.90 Mpps): 4.50x \
+                 recvmmsg's 0.20 Mpps.",
+            ]
+        );
+    }
+
+    #[test]
+    fn what_noise_does_not_tell_apart_is_named_together() {
+        let rows = [
+            row("recvmmsg", "", false, 1.0, 600.0),
+            ring("af_xdp", "spin", false, 3.0, 200.0),
+            ring("af_xdp", "poll", false, 2.97, 202.0),
+            ring("packet_mmap", "take", false, 2.0, 400.0),
+        ];
+        let said = said(&rows);
+        assert!(said[0].contains(
+            "choose af_xdp spin (3.00 Mpps) or af_xdp poll (2.97 Mpps), which the noise does not tell \
+             apart: 3.00x"
+        ));
+        assert!(
+            said[2].contains("choose af_xdp spin (200 ns) or af_xdp poll (202 ns), which"),
+            "{said:?}"
+        );
+        assert!(
+            said[1].contains("stay with recvmmsg (1.00 Mpps)"),
+            "{said:?}"
+        );
+    }
+
+    #[test]
+    fn what_is_alike_is_not_recommended() {
+        let rows = [
+            row("recvmmsg", "", false, 1.0, 600.0),
+            row("io_uring", "", false, 1.01, 596.0),
+        ];
+        let said = said(&rows);
+        assert_eq!(said.len(), 3);
+        assert!(
+            said.iter().all(|said| said.contains("stay with recvmmsg")),
+            "{said:?}"
+        );
+    }
+
+    #[test]
+    fn few_repeats_and_nothing_measured_advise_nothing() {
+        assert_eq!(advice(&[]), [""; 0]);
+        assert_eq!(advice(&[BenchRow::default()]), [""; 0]);
+        let mut one = row("recvmmsg", "", false, 1.0, 600.0);
+        one.mpps_samples.truncate(1);
+        let said = advice(&[one]);
+        assert!(
+            said.len() == 1 && said[0].contains("from 3 repeats on"),
+            "{said:?}"
+        );
+    }
+}

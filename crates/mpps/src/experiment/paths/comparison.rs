@@ -1,0 +1,115 @@
+//! The comparison: every path on every stage.
+
+use super::path::{Napi, Path, Takes};
+use super::result::BenchRow;
+use super::sample::Sample;
+use super::stage::Stage;
+use crate::measure::rounds::Case;
+use crate::udp::TakenBy;
+use crate::udp::run::{Purpose, attach};
+use anyhow::Result;
+use mpps_host::Ledger;
+use std::fmt;
+use std::time::Duration;
+
+/// One path on one stage.
+#[derive(Debug)]
+pub(crate) struct Plan<'a> {
+    stage: &'a Stage<'a>,
+    /// Where its CPU time is measured, if not on the same stage.
+    meter: Option<&'a Stage<'a>>,
+    /// The path.
+    pub(crate) path: Path,
+}
+
+/// `af_xdp, busy poll`.
+impl fmt::Display for Plan<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.path.fmt(f)
+    }
+}
+
+/// Tries what can run on which stage. Only some paths run where they share the queue's CPU.
+pub(crate) fn cases<'a>(stages: &'a [Stage<'a>], paths: &[Path]) -> Vec<Case<Plan<'a>, Sample>> {
+    let mut rows = Vec::new();
+    let mut meters = stages.iter().filter(|stage| stage.napi == Napi::Metered);
+    let meter = meters.find(|stage| stage.misplaced().is_none());
+    for stage in stages.iter().filter(|stage| stage.napi != Napi::Metered) {
+        let misplaced = stage.misplaced();
+        let apart =
+            misplaced.map(|why| format!("queue and application cannot share a CPU here: {why}"));
+        for path in paths {
+            if stage.napi == Napi::WithApplication && !path.shares_cpu {
+                continue;
+            }
+            let plan = Plan {
+                stage,
+                meter: meter.filter(|_| stage.napi == Napi::WithGenerator),
+                path: *path,
+            };
+            let skipped = apart.clone().or_else(|| stage.obstacle(path));
+            rows.push(Case::new(plan, skipped));
+        }
+    }
+    rows
+}
+
+impl Plan<'_> {
+    /// The runs of one round; the first has one for exactness.
+    pub(crate) fn run(&self, time: Duration, is_first: bool) -> Result<Sample> {
+        let mut sample = self.stage.run(&self.path, time, Purpose::default())?;
+        if let Some(meter) = self.meter {
+            let metered = meter.run(&self.path, time, Purpose::default())?;
+            // The calls that it takes are those of the run that the rate is of.
+            sample.cost.app_ns = metered.cost.app_ns;
+            sample.cost.softirq_ns = metered.cost.softirq_ns;
+        }
+        // A rule receives nothing that could be looked at for stamps.
+        if is_first && !self.path.is_rule() {
+            sample.exact = Some(self.run_exactly(time)?);
+        }
+        Ok(sample)
+    }
+
+    /// The ledger of a run whose packets are stamped, and whose drops are counted by reason where a
+    /// socket receives them: with all witnesses, and too slow for a rate.
+    fn run_exactly(&self, time: Duration) -> Result<Ledger> {
+        let probe = match self.path.taken_by() {
+            TakenBy::Socket => attach().ok(),
+            TakenBy::Ring | TakenBy::Rule => None,
+        };
+        let purpose = Purpose::exact(probe.as_ref());
+        let run = self.stage.run(&self.path, time, purpose)?;
+        Ok(run.ledger)
+    }
+
+    /// The row of these repeats as it is reported; none if it was not reached.
+    pub(crate) fn row(&self, skipped: Option<String>, repeats: &[&Sample]) -> Option<BenchRow> {
+        let row = self.stage.row(&self.path, skipped);
+        row.measured(&self.path, repeats, self.method())
+    }
+
+    /// How its CPU time was measured.
+    fn method(&self) -> String {
+        let who = match self.path.takes {
+            Takes::Rule(_) => "schedstat of the NAPI thread",
+            Takes::Backend { .. } => "schedstat of the application and of the NAPI thread",
+        };
+        let stage = self.meter.unwrap_or(self.stage);
+        if stage.lab.napi_threads().is_empty() {
+            return "approximate: schedstat of the application; NAPI has no thread".to_owned();
+        }
+        match self.meter {
+            None => who.to_owned(),
+            Some(_) => format!("{who}, in runs with NAPI in a thread on the same CPU"),
+        }
+    }
+}
+
+/// The row of a case as it is reported; none if it was not reached.
+pub(super) fn row(case: &Case<Plan<'_>, Sample>) -> Option<BenchRow> {
+    let repeats: Vec<&Sample> = case.samples.iter().collect();
+    let mut row = case.plan.row(case.unmeasured(), &repeats)?;
+    row.notes.extend(case.stopped());
+    Some(row)
+}

@@ -1,0 +1,417 @@
+//! What a comparison of receive paths says, as a document.
+//!
+//! It takes a [`BenchResult`] and nothing else: a figure that is not in the result file is in no
+//! report either.
+
+mod under_load;
+
+use super::result::{BenchResult, BenchRow, OverloadPoint};
+use crate::measure::document::{
+    Balanced, Head, Totals, doubts, end_of_page, equation, files as written, notes_on, rates,
+    spread, whole,
+};
+use crate::measure::samples::extremes;
+use mpps_host::Ledger;
+use mpps_report::{
+    Bar, Bars, Block, Column, Document, Hue, Measured, Quantity, Row, Section, Table, Text,
+};
+use std::path::Path;
+
+/// What has to be known of a lab's figures.
+const ABOUT: &str = "Two hosts on one machine, joined by a veth pair, share its CPUs: ratios between \
+    rows of one run mean more than the figures. Where more than 95 % of what was offered arrived, the \
+    sender was the limit, and the path may be faster still. The generator hands frames over inside the kernel, and \
+    no network card is involved: on one, the order of the paths may be another.";
+/// What has to be known of the CPU time of a receiver that spins.
+const SPINS: &str = "A receiver that spins uses all of its CPU: its figure tells what the rate leaves, \
+    and not what a packet needs.";
+
+/// The report; `files` are kinds and paths of what was written: `data`, `bench.json`.
+pub(crate) fn document(result: &BenchResult, files: &[(&str, &Path)]) -> Document {
+    let head = Head::of(result, &result.placement, "row", &result.notes);
+    let found = found(result);
+    let mut blocks = head.first([
+        Block::paragraph(format!("sender: {}", result.sender)),
+        Block::on_page(found.clone()),
+    ]);
+    let groups = Group::all(result);
+    blocks.extend(groups.iter().flat_map(Group::blocks));
+    blocks.extend(skipped(result));
+    blocks.extend(under_load::overload(&result.overload));
+    blocks.extend(under_load::spread(&result.spread));
+    blocks.push(Block::on_page(groups.iter().flat_map(Group::sections)));
+    blocks.push(Block::on_text(found));
+    blocks.push(head.last());
+    let notes = result.rows.iter().map(|row| (name(row), &*row.notes));
+    blocks.push(notes_on("", notes));
+    blocks.push(written(files));
+    blocks.push(end_of_page(result, [Text::from(ABOUT)], files));
+    Document::new(
+        "mpps bench: every way to receive",
+        format!("mpps {}", result.version),
+        blocks,
+    )
+}
+
+/// All ledgers of a result, those of the overload curves and of spread traffic included.
+fn ledgers(result: &BenchResult) -> impl Iterator<Item = &Ledger> {
+    let rows = result.rows.iter().flat_map(BenchRow::ledgers);
+    let points = result.overload.iter().flat_map(|curve| &curve.points);
+    let spread = result.spread.iter().flat_map(|row| &row.ledgers);
+    rows.chain(points.map(|point| &point.ledger)).chain(spread)
+}
+
+/// True if no datagram is unaccounted for where the counters are exact.
+pub(crate) fn balances(result: &BenchResult) -> bool {
+    ledgers(result).collect::<Balanced>().is_good()
+}
+
+/// What follows from the figures, what is to be doubted about them, and how many there are.
+fn found(result: &BenchResult) -> Vec<Block> {
+    let advice = result.advice.iter().map(|said| Text::from(&**said));
+    let mut found = vec![Block::Sentences(advice.collect())];
+    for row in &result.rows {
+        let of = name(row);
+        found.extend(row.ledger.iter().flat_map(|one| doubts(&of, "", one)));
+        // The ledger of a row is mostly that of its last repeat, which need not be named twice.
+        let repeats = row.sample_ledgers.iter().enumerate();
+        let repeats = repeats.filter(|(_, one)| row.ledger.as_ref() != Some(one) && one.is_exact());
+        found.extend(
+            repeats.flat_map(|(at, one)| doubts(&of, &format!(", repeat {},", at + 1), one)),
+        );
+    }
+    for curve in &result.overload {
+        for point in curve.points.iter().filter(|point| point.ledger.is_exact()) {
+            let which = format!(" at {} offered", Quantity::Mpps(point.offered_mpps));
+            found.extend(doubts(&curve.title(), &which, &point.ledger));
+        }
+    }
+    for row in &result.spread {
+        for (at, ledger) in row.ledgers.iter().enumerate() {
+            let which = format!(" over {} queues, repeat {},", row.queues, at + 1);
+            found.extend(doubts(&row.title(), &which, ledger));
+        }
+    }
+    let measured = result.rows.iter().map(|row| &row.skipped);
+    let measured = measured.chain(result.spread.iter().map(|row| &row.skipped));
+    let rows = measured.filter(|skipped| skipped.is_none()).count();
+    let mut said = Text::from(match (rows, result.overload.len()) {
+        (rows, 0) => format!("{rows} rows measured"),
+        (0, curves) => format!("{curves} curves measured"),
+        (rows, curves) => format!("{rows} rows and {curves} curves measured"),
+    });
+    if result.rows.iter().any(|row| row.reference) {
+        said = said.plain(", * marks references");
+    }
+    if ledgers(result).next().is_some() {
+        let balanced = ledgers(result).collect::<Balanced>().said();
+        said = said.plain("; ");
+        said.spans.extend(balanced.spans);
+    }
+    found.push(Block::Paragraph(said));
+    found
+}
+
+/// The path and the way it was used: `af_xdp spin`; a reference has a star.
+fn name(row: &BenchRow) -> String {
+    let star = if row.reference { " *" } else { "" };
+    format!("{}{star}", row.title())
+}
+
+/// By which a link finds a row: one path, one way, one group.
+fn anchor(row: &BenchRow) -> String {
+    let place = if row.shares_cpu { "shared" } else { "own" };
+    let plain = |letter: char| match letter {
+        letter if letter.is_alphanumeric() => letter,
+        _ => '-',
+    };
+    let words = format!("row-{place}-{}", name(row));
+    words.chars().map(plain).collect()
+}
+
+/// A figure, or a dash.
+fn or_dash(quantity: Option<Quantity>) -> String {
+    quantity.map_or_else(|| "-".to_owned(), Quantity::figure)
+}
+
+/// Measured rows that compare with each other: those of one placement of queue and application.
+#[derive(Debug)]
+struct Group<'a> {
+    /// What they have in common.
+    heading: &'static str,
+    /// In the order of the result, which is fastest first.
+    rows: Vec<&'a BenchRow>,
+    /// The rate of the plain recvmmsg row among them, in Mpps.
+    base_mpps: Option<f64>,
+}
+
+impl<'a> Group<'a> {
+    /// The groups that have rows.
+    fn all(result: &'a BenchResult) -> Vec<Self> {
+        let headings = [
+            (false, "The application has its CPU to itself"),
+            (true, "Receive queue and application share a CPU"),
+        ];
+        let groups = headings.map(|(shares_cpu, heading)| {
+            let of_group = |row: &&BenchRow| row.skipped.is_none() && row.shares_cpu == shares_cpu;
+            let rows: Vec<&BenchRow> = result.rows.iter().filter(of_group).collect();
+            let base = rows.iter().find(|row| row.is_base());
+            Self {
+                heading,
+                base_mpps: base.and_then(|row| row.mpps_median),
+                rows,
+            }
+        });
+        let mut groups = Vec::from(groups);
+        groups.retain(|group| !group.rows.is_empty());
+        groups
+    }
+
+    /// The row's rate over that of recvmmsg, if the group has both.
+    fn times(&self, row: &BenchRow) -> Option<Quantity> {
+        let base = self.base_mpps.filter(|base| *base > 0.0)?;
+        Some(Quantity::Times(row.mpps_median? / base))
+    }
+
+    fn blocks(&self) -> [Block; 3] {
+        [
+            Block::heading(self.heading),
+            Block::on_page([
+                self.rates().into(),
+                self.costs().into(),
+                Block::paragraph(SPINS),
+            ]),
+            self.table().into(),
+        ]
+    }
+
+    /// A bar per row with the spread of its repeats.
+    fn rates(&self) -> Bars {
+        let mut key = vec![(Hue::Main, "received, median".to_owned())];
+        if self.rows.iter().any(|row| row.reference) {
+            key.push((Hue::Reference, "reference row (*)".to_owned()));
+        }
+        let bars = self.rows.iter().map(|row| {
+            let hue = match row.reference {
+                true => Hue::Reference,
+                false => Hue::Main,
+            };
+            let measured = Measured {
+                parts: row.mpps_median.iter().map(|rate| (hue, *rate)).collect(),
+                spread: extremes(&row.mpps_samples),
+                figure: rate(row),
+                beside: self.times(row).map_or_else(String::new, against),
+                ..Measured::default()
+            };
+            bar(row, measured)
+        });
+        Bars {
+            unit: "Mpps".to_owned(),
+            key,
+            range: None,
+            break_at: None,
+            bars: bars.collect(),
+        }
+    }
+
+    /// What the application and the queue's kernel thread took for a packet, one bar behind the
+    /// other. A row that spins, and gets few packets, would press all others against the left edge:
+    /// its bar is broken off instead.
+    fn costs(&self) -> Bars {
+        let total = |row: &BenchRow| {
+            let cost = row.cpu_ns_per_packet.as_ref();
+            cost.map_or(0.0, |cost| {
+                cost.app.unwrap_or(0.0) + cost.softirq.unwrap_or(0.0)
+            })
+        };
+        let sleeping = self.rows.iter().filter(|row| !row.spins);
+        let most = sleeping.map(|row| total(row)).fold(0.0, f64::max);
+        let bars = self.rows.iter().map(|row| {
+            let cost = row.cpu_ns_per_packet.clone().unwrap_or_default();
+            let parts = [(Hue::Main, cost.app), (Hue::Second, cost.softirq)];
+            let known = parts.iter().filter_map(|(hue, ns)| Some((*hue, (*ns)?)));
+            let said =
+                |what, ns: Option<f64>| Some(format!("{what} {}", Quantity::Nanoseconds(ns?)));
+            let said = [said("app", cost.app), said("NAPI", cost.softirq)];
+            let measured = Measured {
+                parts: known.collect(),
+                figure: match cost.app.or(cost.softirq) {
+                    Some(_) => Quantity::Nanoseconds(total(row)).to_string(),
+                    None => "unknown".to_owned(),
+                },
+                beside: said.into_iter().flatten().collect::<Vec<_>>().join(", "),
+                ..Measured::default()
+            };
+            bar(row, measured)
+        });
+        Bars {
+            unit: "ns".to_owned(),
+            key: vec![
+                (Hue::Main, "application".to_owned()),
+                (Hue::Second, "NAPI, the kernel's part".to_owned()),
+            ],
+            range: None,
+            break_at: (most > 0.0).then_some(most),
+            bars: bars.collect(),
+        }
+    }
+
+    /// Every figure.
+    fn table(&self) -> Table {
+        let columns = [
+            Column::words("path", 20).grow(7),
+            Column::figure("Mpps", 6),
+            Column::figure("low-high", 13).priority(3),
+            Column::figure("% of offered", 7),
+            Column::figure("times recvmmsg", 8),
+            Column::figure("app ns", 6).priority(1),
+            Column::figure("NAPI ns", 7).priority(1),
+            Column::figure("packets per call", 7).priority(2),
+            Column::figure("calls per packet", 6).priority(3),
+            Column::words("mode", 40).grow(200).priority(4),
+        ];
+        let rows = self.rows.iter().map(|row| {
+            let cost = row.cpu_ns_per_packet.as_ref();
+            let ns = |figure: Option<f64>| or_dash(figure.map(Quantity::Nanoseconds));
+            let mode = format!("{}; NAPI: {}", row.mode, row.napi);
+            Row::new([
+                name(row).into(),
+                Text::new()
+                    .strong(or_dash(row.mpps_median.map(Quantity::Mpps)))
+                    .into(),
+                spread(&row.mpps_samples, Quantity::Mpps)
+                    .unwrap_or_else(|| "-".to_owned())
+                    .into(),
+                or_dash(row.delivered_ratio.map(Quantity::Share)).into(),
+                or_dash(self.times(row)).into(),
+                ns(cost.and_then(|cost| cost.app)).into(),
+                ns(cost.and_then(|cost| cost.softirq)).into(),
+                or_dash(row.packets_per_call.map(Quantity::Each)).into(),
+                or_dash(row.calls_per_packet.map(Quantity::Each)).into(),
+                Text::new().faint(mode).into(),
+            ])
+        });
+        Table::new(columns).rows(rows)
+    }
+
+    /// How each row ran, and where its packets went.
+    fn sections(&self) -> Vec<Block> {
+        let heading = format!("Where the packets went: {}", lower(self.heading));
+        let mut blocks = vec![
+            Block::heading(heading),
+            Block::paragraph(
+                "Shares are of all repeats behind the rate. The unit is the datagram.",
+            ),
+        ];
+        blocks.extend(self.rows.iter().map(|row| self.section(row).into()));
+        blocks
+    }
+
+    fn section(&self, row: &BenchRow) -> Section {
+        let mut figure = Text::new().strong(rate(row));
+        if let Some(times) = self.times(row) {
+            figure = figure.faint(format!(" · {}", against(times)));
+        }
+        let mut blocks = vec![
+            Block::paragraph(format!("Mode: {}.", row.mode)),
+            Block::paragraph(format!(
+                "NAPI ran: {}; queues that carried the traffic: {}.",
+                row.napi, row.queues
+            )),
+        ];
+        if let Some(offered) = row.offered_mpps_median {
+            blocks.push(rates(offered, &row.mpps_samples));
+        }
+        if let Some(cost) = &row.cpu_ns_per_packet {
+            let said = format!("CPU time by {}.", cost.method);
+            blocks.push(Block::Paragraph(Text::new().faint(said)));
+        }
+        blocks.extend(row.notes.iter().map(Block::note));
+        if let Some(totals) = Totals::of(row.ledger.as_ref(), &row.sample_ledgers) {
+            blocks.push(totals.shares().into());
+        }
+        blocks.extend(row.ledger.iter().flat_map(whole));
+        blocks.extend(repeats(row.sample_ledgers.iter().map(|one| ("", one))));
+        Section {
+            heading: name(row).into(),
+            anchor: anchor(row),
+            figure,
+            blocks,
+        }
+    }
+}
+
+fn bar(row: &BenchRow, measured: Measured) -> Bar {
+    Bar {
+        name: name(row).into(),
+        link: anchor(row),
+        outcome: Ok(measured),
+    }
+}
+
+fn rate(row: &BenchRow) -> String {
+    let rate = row.mpps_median.map(|rate| Quantity::Mpps(rate).to_string());
+    rate.unwrap_or_else(|| "unknown".to_owned())
+}
+
+fn against(times: Quantity) -> String {
+    format!("{times} recvmmsg")
+}
+
+/// A heading as the end of another.
+fn lower(heading: &str) -> String {
+    let mut letters = heading.chars();
+    let first = letters.next().map(|first| first.to_ascii_lowercase());
+    first.into_iter().chain(letters).collect()
+}
+
+/// The ledgers of the repeats, with what each is of; a page shows them on request.
+fn repeats<'a>(
+    ledgers: impl IntoIterator<Item = (impl Into<String>, &'a Ledger)>,
+) -> Option<Block> {
+    let ledgers = ledgers.into_iter();
+    let equations: Vec<Block> = ledgers
+        .map(|(of, ledger)| equation(of, ledger).into())
+        .collect();
+    (!equations.is_empty()).then(|| Block::Details("Ledgers of the repeats".to_owned(), equations))
+}
+
+/// Paths that did not run, with their reasons; each reason is told once.
+fn skipped(result: &BenchResult) -> Vec<Block> {
+    let mut all: Vec<(Vec<String>, &str)> = Vec::new();
+    for row in &result.rows {
+        let Some(why) = &row.skipped else { continue };
+        let name = name(row);
+        match all.iter_mut().find(|(_, known)| known == why) {
+            // A path that is kept from running in both groups is one path.
+            Some((names, _)) if names.contains(&name) => {}
+            Some((names, _)) => names.push(name),
+            None => all.push((vec![name], why)),
+        }
+    }
+    if all.is_empty() {
+        return Vec::new();
+    }
+    let columns = [
+        Column::words("path", 16).grow(11),
+        Column::words("why, and what would help", 20).grow(200),
+    ];
+    let rows = all
+        .into_iter()
+        .map(|(names, why)| Row::new([names.join(", ").into(), Text::new().faint(why).into()]));
+    vec![
+        Block::heading("Skipped"),
+        Table::new(columns).rows(rows).into(),
+    ]
+}
+
+/// What was really offered over the path's peak.
+fn of_peak(point: &OverloadPoint, peak_mpps: f64) -> Quantity {
+    Quantity::Times(match peak_mpps > 0.0 {
+        true => point.offered_mpps / peak_mpps,
+        false => f64::NAN,
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,126 @@
+//! Paths over traffic that another host sends: what a lab cannot tell, a real card can.
+//!
+//! The sender stamps its packets, so that the sequence numbers tell how many were offered while a
+//! path was measured. What was lost before this host has no counter here: it is unaccounted, and
+//! said to be.
+
+use super::path::{Path, Takes};
+use super::result::BenchRow;
+use super::sample::{Cost, Sample};
+use crate::measure::rounds::Case;
+use crate::signal::Interrupt;
+use crate::udp::account::{Received, Sent, account};
+use crate::udp::arriving::{Arrived, Arriving, PATIENCE, PATIENCE_FIRST, elsewhere};
+use crate::{failure, machine};
+use anyhow::{Context, Result};
+use mpps_host::{Ledger, Route};
+use mpps_io::Inspect;
+use mpps_io::backend::{self, Support};
+use mpps_os::netlink::address;
+use std::net::SocketAddr;
+use std::slice;
+use std::time::Duration;
+
+/// Measures traffic that arrives at an address of this host.
+#[derive(Debug)]
+pub(crate) struct Live<'a> {
+    /// Where it arrives.
+    pub(crate) address: SocketAddr,
+    /// The receiving thread's CPU.
+    pub(crate) cpu: usize,
+    /// Length of each run.
+    pub(crate) time: Duration,
+    /// Ends a run early.
+    pub(crate) interrupt: &'a Interrupt,
+}
+
+impl Live<'_> {
+    /// Why this path cannot run here, if it cannot.
+    pub(super) fn obstacle(&self, path: &Path) -> Option<String> {
+        self.open(path).err().map(|error| failure::explain(&error))
+    }
+
+    fn open(&self, path: &Path) -> Result<Box<dyn mpps_io::Rx>> {
+        let backend = backend::find(path.name)?;
+        if let Support::No { why, remedy } = (backend.probe)() {
+            anyhow::bail!("{why}; {remedy}");
+        }
+        let opened = backend.open_rx(&path.config(self.address)?);
+        opened.with_context(|| format!("cannot receive by {}", path.name))
+    }
+
+    /// One run. For the first of all somebody has to start the sender.
+    pub(super) fn run(&self, path: &Path, is_first: bool) -> Result<Sample> {
+        let Takes::Backend { wait, .. } = path.takes else {
+            anyhow::bail!("{}: a rule receives nothing", path.name);
+        };
+        // The end of the last path may have reset the card, and so may the beginning of this one.
+        self.await_carrier()?;
+        let rx = self.open(path)?;
+        self.await_carrier()?;
+        let arriving = Arriving {
+            at: &self.address.to_string(),
+            cpu: Some(self.cpu),
+            wait,
+            inspect: Inspect::Always,
+            time: self.time,
+            patience: if is_first { PATIENCE_FIRST } else { PATIENCE },
+            interrupt: self.interrupt,
+            snapshot: &machine::snapshot,
+        };
+        let arrived = arriving.run(rx)?;
+        let (mpps, ledger) = (arrived.mpps, ledger(&arrived));
+        Ok(Sample {
+            mpps,
+            offered_mpps: mpps * ledger.offered as f64 / ledger.delivered.max(1) as f64,
+            cost: Cost::of(&arrived.report),
+            mode: arrived.caps.mode.summary,
+            ..Sample::of(ledger)
+        })
+    }
+
+    fn await_carrier(&self) -> Result<()> {
+        if let Some(index) = address::interface_of(self.address.ip())? {
+            mpps_io::await_carrier(index)?;
+        }
+        Ok(())
+    }
+
+    /// The row of a path as it is reported; none if it was not reached.
+    pub(super) fn row(case: &Case<Path, Sample>) -> Option<BenchRow> {
+        let napi = "where the card's interrupts go".to_owned();
+        let row = BenchRow::new(&case.plan, napi, case.unmeasured());
+        let method = "approximate: schedstat of the application; interrupts are not known";
+        let repeats: Vec<&Sample> = case.samples.iter().collect();
+        let mut row = row.measured(&case.plan, &repeats, method.to_owned())?;
+        row.notes.extend(case.stopped());
+        Some(row)
+    }
+}
+
+/// The ledger of a run whose sender is known by its stamps alone.
+fn ledger(arrived: &Arrived) -> Ledger {
+    let report = &arrived.report;
+    let flows = report.flows.reports().map(|(_, flow)| flow);
+    let seen: u64 = flows.map(|flow| flow.next.saturating_sub(flow.first)).sum();
+    let sent = Sent {
+        // The flows of other queues are offered too, and nobody reads their sequence numbers.
+        offered: seen + elsewhere(&report.drops),
+        ..Sent::default()
+    };
+    let received = Received::by(slice::from_ref(report), &arrived.caps, false);
+    let mut ledger = account(sent, received, Route::Hosts, (None, Some(&arrived.host))).ledger();
+    if report.flows.unstamped() > 0 {
+        ledger.note(format!(
+            "{} packets had no stamp: add --stamp to the sender's command",
+            report.flows.unstamped()
+        ));
+    }
+    if ledger.unaccounted != 0 {
+        ledger.note(
+            "offered is by sequence numbers between the first and the last packet seen; what is \
+             unaccounted was lost before this host, or its counters are of other traffic too",
+        );
+    }
+    ledger
+}

@@ -1,0 +1,315 @@
+//! What a comparison of receive paths found, as it is kept in the file of `mpps bench --json`.
+//!
+//! The published schema is `docs/schema/bench.schema.json`; a test holds the two together.
+
+use crate::measure::envelope::{Body, Envelope};
+use crate::udp::TakenBy;
+use mpps_host::Ledger;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// The `schema` of the result files that this version writes and reads.
+pub const BENCH_SCHEMA: &str = "mpps.bench.v2";
+
+/// One comparison of receive paths on one machine.
+pub type BenchResult = Envelope<BenchBody>;
+
+/// What it found.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct BenchBody {
+    /// What every rate in it is: [`crate::udp::RATE_DEFINITION`].
+    #[schemars(length(min = 1))]
+    pub rate_definition: String,
+    /// Who ran on which CPU, in one line.
+    pub placement: String,
+    /// What sent, why it was chosen, and what it sends, in one line.
+    pub sender: String,
+    /// Flows, by source port.
+    #[schemars(range(min = 1, max = 65_535))]
+    pub flows: usize,
+    /// UDP payload of each datagram in bytes.
+    pub payload_bytes: usize,
+    /// What could not be had on this machine, and why.
+    pub notes: Vec<String>,
+    /// The paths, fastest first, those that could not run last.
+    pub rows: Vec<BenchRow>,
+    /// What each path still delivers when more is offered than it can take; empty without
+    /// `--overload`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub overload: Vec<OverloadCurve>,
+    /// What early drops make of traffic that is spread over more and more queues; empty without
+    /// `--spread`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub spread: Vec<SpreadRow>,
+    /// What follows from these figures, a sentence each: which path to choose for which need.
+    pub advice: Vec<String>,
+}
+
+/// One receive path, measured or skipped.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(extend(
+    "if" = {"required": ["skipped"]},
+    "then" = {"properties": {
+        "mpps_median": false, "mpps_samples": false, "offered_mpps_median": false,
+        "delivered_ratio": false, "cpu_ns_per_packet": false, "packets_per_call": false,
+        "calls_per_packet": false, "ledger": false, "sample_ledgers": false
+    }},
+    "else" = {
+        "required": ["mpps_median", "mpps_samples", "offered_mpps_median", "delivered_ratio",
+                     "cpu_ns_per_packet", "ledger", "sample_ledgers"],
+        "if": {"properties": {"taken_by": {"const": "rule"}}},
+        "then": {"properties": {"packets_per_call": false, "calls_per_packet": false}}
+    }
+))]
+pub struct BenchRow {
+    /// `recv`, `recvmmsg`, `io_uring`, `packet_mmap`, `af_xdp`, `dpdk`, `pcap`, `xdp_drop`,
+    /// `nft_ingress_drop`, `nft_raw_drop`, `iptables_raw_drop`.
+    #[schemars(extend("enum" = ["recv", "recvmmsg", "io_uring", "packet_mmap", "af_xdp", "dpdk", "pcap", "xdp_drop", "nft_ingress_drop", "nft_raw_drop", "iptables_raw_drop"]))]
+    pub path: String,
+    /// Which way of the path was asked for, in few words: `spin`; empty for the plain one.
+    pub variant: String,
+    /// What the kernel granted: `native XDP, copy`; empty for a path that did not run.
+    pub mode: String,
+    /// Where NAPI ran: `generator's CPU 0`, `application's CPU 1`.
+    pub napi: String,
+    /// True if the kernel thread, or the soft interrupt, of the receive queue has the application's
+    /// CPU; false if the application has its CPU to itself.
+    pub shares_cpu: bool,
+    /// True for the rows that the others are measured against: recv, recvmmsg and XDP drop.
+    pub reference: bool,
+    /// What takes the packets.
+    pub taken_by: TakenBy,
+    /// True if the receiver asks again and again: it uses all of its CPU, whatever comes.
+    pub spins: bool,
+    /// Receive queues that carried the traffic.
+    #[schemars(range(min = 1))]
+    pub queues: u16,
+    /// Why the row did not run. A skipped row has no ledger and no figures.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub skipped: Option<String>,
+    /// Median of `mpps_samples`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mpps_median: Option<f64>,
+    /// Received (or, of a rule that drops, dropped) rate of each repeat in million datagrams per
+    /// second.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub mpps_samples: Vec<f64>,
+    /// Median of the offered rate over the same repeats, in million datagrams per second.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub offered_mpps_median: Option<f64>,
+    /// Delivered datagrams over offered ones, all repeats together.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0.0, max = 1.0))]
+    pub delivered_ratio: Option<f64>,
+    /// CPU time per datagram.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_ns_per_packet: Option<CpuCost>,
+    /// Datagrams per receive that brought any; none for a rule, which nobody calls.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub packets_per_call: Option<f64>,
+    /// System calls of the receiving program per datagram.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub calls_per_packet: Option<f64>,
+    /// Where every packet of the last repeat went.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ledger: Option<Ledger>,
+    /// The ledgers of the repeats, in the order of `mpps_samples`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sample_ledgers: Vec<Ledger>,
+    /// What a reader has to know of this row on this machine.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
+}
+
+/// CPU time per datagram, in nanoseconds.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct CpuCost {
+    /// Of the receiving program, per datagram delivered; a program that spins uses all of its CPU.
+    pub app: Option<f64>,
+    /// Of the kernel thread that polls the receive queue, per packet that it took from the ring.
+    pub softirq: Option<f64>,
+    /// Both together, of each repeat; empty where one of them is not known.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub samples: Vec<f64>,
+    /// How it was measured.
+    pub method: String,
+}
+
+/// What one path delivers as more and more is offered.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct OverloadCurve {
+    /// The path.
+    pub path: String,
+    /// Which way of it was asked for; empty for the plain one.
+    pub variant: String,
+    /// What the kernel granted.
+    pub mode: String,
+    /// Where NAPI ran.
+    pub napi: String,
+    /// The highest goodput of the curve, in million datagrams per second.
+    pub peak_mpps: f64,
+    /// Goodput at the highest load over the peak: 1 is no livelock at all.
+    #[schemars(range(min = 0.0, max = 1.0))]
+    pub kept: f64,
+    /// The points, by what was offered.
+    #[schemars(length(min = 1))]
+    pub points: Vec<OverloadPoint>,
+    /// What a reader has to know of this curve: a load that could not be measured.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
+}
+
+/// One point of an [`OverloadCurve`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct OverloadPoint {
+    /// Rate asked for, in million datagrams per second; none of the flood, as fast as the sender
+    /// goes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("exclusiveMinimum" = 0))]
+    pub asked_mpps: Option<f64>,
+    /// Offered rate in million datagrams per second.
+    pub offered_mpps: f64,
+    /// Delivered rate in million datagrams per second.
+    pub goodput_mpps: f64,
+    /// Where every packet went.
+    pub ledger: Ledger,
+}
+
+/// An early drop whose traffic comes by so many queues, measured or skipped.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(extend(
+    "if" = {"required": ["skipped"]},
+    "then" = {"properties": {
+        "queue_cpus": false, "mpps_median": false, "mpps_samples": false,
+        "offered_mpps_median": false, "delivered_ratio": false, "queue_mpps": false,
+        "napi_ns_per_packet": false, "mpps_per_cpu": false, "ledgers": false
+    }},
+    "else" = {"required": [
+        "mpps_median", "mpps_samples", "offered_mpps_median", "delivered_ratio", "ledgers"
+    ]}
+))]
+pub struct SpreadRow {
+    /// `xdp_drop`, `nft_ingress_drop`, `nft_raw_drop`, `iptables_raw_drop`.
+    #[schemars(extend("enum" = ["xdp_drop", "nft_ingress_drop", "nft_raw_drop", "iptables_raw_drop"]))]
+    pub path: String,
+    /// Which way of it; empty for the plain one.
+    pub variant: String,
+    /// Where and how it drops; empty for a row that did not run.
+    pub mode: String,
+    /// What sent, and on which CPUs. Rows of one sender compare with each other.
+    pub sender: String,
+    /// The backend that sent: `xdp`, `sendmmsg`.
+    pub backend: String,
+    /// Receive queues that the traffic was sent to.
+    #[schemars(range(min = 1))]
+    pub queues: u16,
+    /// The CPU whose kernel thread served each queue, in the order of the queues; empty where the
+    /// scheduler chose, and in a row that did not run.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub queue_cpus: Vec<usize>,
+    /// Why the row did not run. A skipped row has no ledgers and no figures.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub skipped: Option<String>,
+    /// Median of `mpps_samples`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mpps_median: Option<f64>,
+    /// Packets dropped by the rule, over all queues, of each repeat, in million per second.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub mpps_samples: Vec<f64>,
+    /// Median of the offered rate over the same repeats, in million datagrams per second.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub offered_mpps_median: Option<f64>,
+    /// Dropped by the rule over offered, all repeats together. Near 1 the sender was the slower
+    /// one, and the rate is the sender's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0.0, max = 1.0))]
+    pub delivered_ratio: Option<f64>,
+    /// Packets that each queue's thread took from its ring, in million per second, medians, in the
+    /// order of the queues.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub queue_mpps: Vec<f64>,
+    /// CPU time of the queues' kernel threads per packet, in nanoseconds, median; none where they
+    /// have no threads.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub napi_ns_per_packet: Option<f64>,
+    /// Packets per CPU time of these threads: what one CPU handles that does nothing else, in
+    /// million per second.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mpps_per_cpu: Option<f64>,
+    /// What the article of 2015 measured for the same, on its network card.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub article_mpps_per_cpu: Option<f64>,
+    /// Where every packet of each repeat went, in the order of `mpps_samples`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ledgers: Vec<Ledger>,
+}
+
+impl Body for BenchBody {
+    const SCHEMA: &'static str = BENCH_SCHEMA;
+    const COMMAND: &'static str = "mpps bench";
+
+    fn unsound(&self) -> Option<String> {
+        let rows = self.rows.iter();
+        let rows = rows.flat_map(|row| row.ledgers().map(|ledger| (&row.path, ledger)));
+        let curves = self.overload.iter().flat_map(|curve| {
+            let points = curve.points.iter();
+            points.map(|point| (&curve.path, &point.ledger))
+        });
+        let spread = self.spread.iter();
+        let spread = spread.flat_map(|row| row.ledgers.iter().map(|ledger| (&row.path, ledger)));
+        let mut all = rows.chain(curves).chain(spread);
+        let (path, _) = all.find(|(_, ledger)| !ledger.adds_up())?;
+        Some(path.clone())
+    }
+}
+
+/// The path and the way it was used: `af_xdp spin`.
+fn title(path: &str, variant: &str) -> String {
+    match variant {
+        "" => path.to_owned(),
+        variant => format!("{path} {variant}"),
+    }
+}
+
+impl BenchRow {
+    /// The path and the way it was used: `af_xdp spin`.
+    pub(crate) fn title(&self) -> String {
+        title(&self.path, &self.variant)
+    }
+
+    /// True if others are so many times as fast as this row: plain recvmmsg.
+    pub(crate) fn is_base(&self) -> bool {
+        self.reference && self.path == "recvmmsg"
+    }
+
+    /// Every ledger of the row.
+    pub fn ledgers(&self) -> impl Iterator<Item = &Ledger> {
+        self.ledger.iter().chain(&self.sample_ledgers)
+    }
+}
+
+impl OverloadCurve {
+    /// The path and the way it was used.
+    pub(crate) fn title(&self) -> String {
+        title(&self.path, &self.variant)
+    }
+}
+
+impl SpreadRow {
+    /// The path and the way it was used.
+    pub(crate) fn title(&self) -> String {
+        title(&self.path, &self.variant)
+    }
+
+    /// The CPUs that serve the queues, in the order of the queues: `CPUs 0,1`; all on one is `CPU 1`.
+    pub(crate) fn cpus(&self) -> String {
+        let mut all = self.queue_cpus.clone();
+        all.dedup();
+        let names: Vec<String> = all.iter().map(usize::to_string).collect();
+        match names.as_slice() {
+            [] => "any CPU".to_owned(),
+            [one] => format!("CPU {one}"),
+            several => format!("CPUs {}", several.join(",")),
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! What one run of a path found, made from what its two ends counted, and the row that its repeats
+//! are.
+
+use super::path::{Path, Takes};
+use super::result::{BenchRow, CpuCost};
+use super::stage::{Feed, Stage};
+use crate::measure::samples::median;
+use crate::udp::run::{Hosts, Purpose, Receivers, Run, Senders, Taker};
+use crate::udp::sample::{self, Span};
+use crate::udp::sender::PORT;
+use anyhow::{Context, Result};
+use mpps_host::Ledger;
+use mpps_io::RxReport;
+use mpps_report::Quantity;
+use std::time::Duration;
+
+/// What one run found.
+#[derive(Debug, Clone)]
+pub(crate) struct Sample {
+    pub(crate) mpps: f64,
+    pub(crate) offered_mpps: f64,
+    /// What each queue's poll took from its ring, in the order of the queues.
+    pub(crate) queue_mpps: Vec<f64>,
+    pub(crate) cost: Cost,
+    pub(crate) ledger: Ledger,
+    pub(crate) mode: String,
+    /// Packets that the receiver took from the queue by polling it itself, over all.
+    pub(crate) polled_share: Option<f64>,
+    /// The ledger of a run for exactness, which the first round has.
+    pub(crate) exact: Option<Ledger>,
+}
+
+impl Sample {
+    /// Of a run with this ledger, without figures.
+    pub(super) fn of(ledger: Ledger) -> Self {
+        Self {
+            mpps: 0.0,
+            offered_mpps: 0.0,
+            queue_mpps: Vec::new(),
+            cost: Cost::default(),
+            ledger,
+            mode: String::new(),
+            polled_share: None,
+            exact: None,
+        }
+    }
+}
+
+/// Nanoseconds and calls.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Cost {
+    /// CPU time of the receiving thread per datagram delivered.
+    pub(crate) app_ns: Option<f64>,
+    /// CPU time of the queue's kernel thread per packet that it took from the ring.
+    pub(crate) softirq_ns: Option<f64>,
+    pub(crate) packets_per_call: Option<f64>,
+    pub(crate) calls_per_packet: Option<f64>,
+}
+
+impl Stage<'_> {
+    /// Sends for so long, at this rate or as fast as the sender can, and accounts for every packet.
+    pub(crate) fn run(&self, path: &Path, time: Duration, purpose: Purpose<'_>) -> Result<Sample> {
+        self.prepare(path)?;
+        let hosts = Hosts {
+            lab: &self.lab,
+            interrupt: self.interrupt,
+        };
+        let run = match path.takes {
+            Takes::Rule(rule) => {
+                let installed = rule.install(&self.lab, PORT)?;
+                let taker = Taker::Rule(&installed, path.is_in_driver());
+                let run = hosts.run(taker, self.senders()?, time, purpose)?;
+                let mode = rule.mode().to_owned();
+                Run { mode, ..run }
+            }
+            Takes::Backend { wait, .. } => {
+                let taker = Taker::Program(Receivers {
+                    rx: vec![self.open_rx(path)?],
+                    cpus: vec![self.cpus.application],
+                    wait,
+                    is_shared: false,
+                });
+                let run = hosts.run(taker, self.senders()?, time, purpose);
+                run.with_context(|| path.name.to_owned())?
+            }
+        };
+        Ok(self.sample(run))
+    }
+
+    /// A sender for each feed.
+    fn senders(&self) -> Result<Senders> {
+        let open = |feed: &Feed| {
+            let targets = feed.queues.iter().map(|queue| self.target_of(*queue));
+            let targets = targets.collect::<Result<Vec<_>>>()?;
+            Ok((self.sender.open(&self.lab, &targets)?, feed.cpu))
+        };
+        self.feeds.iter().map(open).collect()
+    }
+
+    fn sample(&self, run: Run) -> Sample {
+        let sent = Span::of(&run.tx);
+        let queues = run.receiver.queue_packets(self.lab.receiver().interface());
+        let polled: i64 = queues.iter().map(|queue| queue.packets).sum();
+        let run_ns: u64 = run.napi.iter().map(|(_, stat)| stat.run_ns).sum();
+        let is_metered = polled > 0 && !run.napi.is_empty();
+        let packets = queues.iter().map(|queue| queue.packets.max(0) as u64);
+        Sample {
+            mpps: run.mpps,
+            offered_mpps: sample::mpps(&run.tx),
+            queue_mpps: packets.map(|count| sent.mpps(count)).collect(),
+            cost: Cost {
+                softirq_ns: is_metered.then(|| run_ns as f64 / polled as f64),
+                ..run.rx.first().map(Cost::of).unwrap_or_default()
+            },
+            polled_share: run
+                .receiver
+                .snmp("TcpExt.BusyPollRxPackets")
+                .filter(|_| polled > 0)
+                .map(|busy| busy as f64 / polled as f64),
+            mode: run.mode,
+            ..Sample::of(run.ledger)
+        }
+    }
+}
+
+impl Cost {
+    /// Of what a receiving thread did.
+    pub(super) fn of(report: &RxReport) -> Self {
+        let counters = &report.counters;
+        let per = |part: u64, whole: u64| (whole > 0).then(|| part as f64 / whole as f64);
+        Self {
+            app_ns: per(report.cpu_ns, counters.datagrams),
+            softirq_ns: None,
+            packets_per_call: per(counters.datagrams, counters.calls),
+            calls_per_packet: per(counters.system_calls, counters.datagrams),
+        }
+    }
+}
+
+/// A figure of each of these repeats that has it.
+pub(super) fn each(repeats: &[&Sample], figure: impl Fn(&Sample) -> Option<f64>) -> Vec<f64> {
+    repeats.iter().filter_map(|one| figure(one)).collect()
+}
+
+/// Delivered datagrams over offered ones, all repeats together.
+pub(super) fn delivered_ratio(repeats: &[&Sample]) -> Option<f64> {
+    let sum =
+        |count: fn(&Ledger) -> u64| -> u64 { repeats.iter().map(|one| count(&one.ledger)).sum() };
+    let offered = sum(|ledger| ledger.offered);
+    (offered > 0).then(|| sum(|ledger| ledger.delivered) as f64 / offered as f64)
+}
+
+/// Where every packet of each repeat went.
+pub(super) fn ledgers(repeats: &[&Sample]) -> Vec<Ledger> {
+    repeats.iter().map(|one| one.ledger.clone()).collect()
+}
+
+impl BenchRow {
+    /// What a row of this path begins with, and why it did not run, if it did not.
+    pub(super) fn new(path: &Path, napi: String, skipped: Option<String>) -> Self {
+        Self {
+            path: path.name.to_owned(),
+            variant: path.variant.to_owned(),
+            napi,
+            reference: path.reference,
+            taken_by: path.taken_by(),
+            spins: path.spins(),
+            queues: 1,
+            skipped,
+            ..Self::default()
+        }
+    }
+
+    /// The row with the figures of its repeats; none if it was to run, and did not.
+    pub(super) fn measured(self, path: &Path, repeats: &[&Sample], method: String) -> Option<Self> {
+        if self.skipped.is_some() {
+            return Some(self);
+        }
+        let last = repeats.last()?;
+        let of = |figure: fn(&Sample) -> Option<f64>| each(repeats, figure);
+        let rates = of(|one| Some(one.mpps));
+        let exact = repeats.iter().find_map(|one| one.exact.as_ref());
+        let polled = median(&of(|one| one.polled_share)).filter(|_| path.polls_itself());
+        let note = polled.map(|share| {
+            format!(
+                "the receiver polled {} of the packets from the queue itself (BusyPollRxPackets)",
+                Quantity::Share(share)
+            )
+        });
+        Some(Self {
+            mode: last.mode.clone(),
+            mpps_median: median(&rates),
+            mpps_samples: rates,
+            offered_mpps_median: median(&of(|one| Some(one.offered_mpps))),
+            delivered_ratio: delivered_ratio(repeats),
+            cpu_ns_per_packet: Some(CpuCost {
+                app: median(&of(|one| one.cost.app_ns)),
+                softirq: median(&of(|one| one.cost.softirq_ns)),
+                samples: of(|one| Some(one.cost.app_ns? + one.cost.softirq_ns?)),
+                method,
+            }),
+            packets_per_call: median(&of(|one| one.cost.packets_per_call)),
+            calls_per_packet: median(&of(|one| one.cost.calls_per_packet)),
+            ledger: Some(exact.unwrap_or(&last.ledger).clone()),
+            sample_ledgers: ledgers(repeats),
+            notes: note.into_iter().collect(),
+            ..self
+        })
+    }
+}

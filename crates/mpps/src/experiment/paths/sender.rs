@@ -1,0 +1,113 @@
+//! The traffic of the comparison: the same for every path, from a sender that outruns them all.
+
+use super::rotation::Rotation;
+use crate::udp;
+use crate::udp::sender::{Feed, Generator, SOURCE_PORT, Sender as Kind};
+use anyhow::{Context, Result};
+use mpps_io::Tx;
+use mpps_io::backend::{self, Support};
+use mpps_lab::Lab;
+use std::net::IpAddr;
+
+/// The first source port of many flows; all 65 535 of them begin at 1.
+const SOURCE_PORT_OF_MANY: u16 = 1024;
+/// Messages of one `sendmmsg`.
+const BATCH: usize = 64;
+/// Datagrams per train unless others are asked for.
+const TRAIN: u16 = 16;
+
+/// Who sends, and what.
+#[derive(Debug, Clone)]
+pub(crate) struct Sender {
+    /// Who.
+    pub(crate) kind: Kind,
+    /// Why this one.
+    pub(crate) why: String,
+    flows: usize,
+    payload_bytes: usize,
+}
+
+impl Sender {
+    /// Who was asked for, or the kernel's own generator where it can be had, and a sending socket
+    /// elsewhere.
+    ///
+    /// # Errors
+    /// If there is no such backend.
+    pub(crate) fn choose(asked: Generator, flows: usize, payload_bytes: usize) -> Result<Self> {
+        let socket = Kind::Socket { train: TRAIN };
+        let as_asked = |kind| Self::asked(kind, flows, payload_bytes);
+        let (kind, why) = match asked {
+            Generator::Xdp => return Ok(as_asked(Kind::Generator)),
+            Generator::Sendmmsg => return Ok(as_asked(socket)),
+            Generator::Auto => match (backend::find(Kind::Generator.backend())?.probe)() {
+                Support::Yes => (
+                    Kind::Generator,
+                    "the kernel's own generator, the cheapest packets there are".to_owned(),
+                ),
+                Support::No { why, .. } => (
+                    socket,
+                    format!("no xdp generator: {why}; fast paths may outrun this sender"),
+                ),
+            },
+        };
+        let asked = as_asked(kind);
+        Ok(Self { why, ..asked })
+    }
+
+    /// Who was asked for.
+    pub(crate) fn asked(kind: Kind, flows: usize, payload_bytes: usize) -> Self {
+        Self {
+            kind,
+            why: "as asked".to_owned(),
+            flows,
+            payload_bytes,
+        }
+    }
+
+    /// Opens it inside the sending host; to several targets in turn, a socket each.
+    pub(crate) fn open(&self, lab: &Lab, targets: &[IpAddr]) -> Result<Box<dyn Tx>> {
+        let opened = targets.iter().enumerate();
+        let opened = opened.map(|(nth, target)| self.open_one(lab, *target, nth));
+        let mut opened = opened.collect::<Result<Vec<_>>>()?;
+        match opened.len() {
+            1 => Ok(opened.remove(0)),
+            _ => Ok(Box::new(Rotation::new(opened)?)),
+        }
+    }
+
+    /// Opens the one to the nth target, with source ports of its own.
+    fn open_one(&self, lab: &Lab, target: IpAddr, nth: usize) -> Result<Box<dyn Tx>> {
+        let first = match self.flows {
+            1 => SOURCE_PORT,
+            flows if usize::from(SOURCE_PORT_OF_MANY) + flows <= 65_536 => SOURCE_PORT_OF_MANY,
+            _ => 1,
+        };
+        let first = usize::from(first) + nth * self.flows;
+        let source_port = u16::try_from(first)
+            .with_context(|| format!("--flows {}: no so many source ports", self.flows))?;
+        let feed = Feed {
+            target,
+            source_port,
+            flows: self.flows,
+            payload_bytes: self.payload_bytes,
+            train: self.kind.train().unwrap_or(1),
+            batch: BATCH,
+        };
+        udp::sender::open(lab, self.kind.backend(), &feed)
+    }
+
+    /// Who sends and why, in one line.
+    pub(crate) fn sentence(&self) -> String {
+        let flows = if self.flows == 1 { "flow" } else { "flows" };
+        let trains = self.kind.train().map_or_else(String::new, |train| {
+            format!(", trains of {train} cut before the link")
+        });
+        format!(
+            "{} ({}): {} {flows}, {} bytes{trains}",
+            self.kind.backend(),
+            self.why,
+            self.flows,
+            self.payload_bytes
+        )
+    }
+}

@@ -1,0 +1,358 @@
+//! Early drops of traffic that comes by more and more receive queues: what is left of a CPU's rate
+//! when others work beside it.
+
+use super::path::{Path, Takes};
+use super::result::SpreadRow;
+use super::sample::{Sample, delivered_ratio, each, ledgers};
+use super::sender::Sender;
+use super::stage::{Feed, Stage};
+use crate::measure::rounds::Case;
+use crate::measure::samples::median;
+use crate::signal::Interrupt;
+use crate::udp::sender::Sender as Kind;
+use anyhow::Result;
+use mpps_lab::EarlyDrop;
+use std::fmt;
+
+/// Queues that carry the traffic: the article's one and four, and what lies between.
+const QUEUES: [u16; 3] = [1, 2, 4];
+/// A sender whose packets were nearly all dropped did not outrun the drop.
+const OUTRUN: f64 = 0.95;
+/// What the article of 2015 measured for iptables in the table raw: 1.4 Mpps by one queue on one
+/// CPU, and about 0.48 Mpps per CPU by four.
+const ARTICLE_MPPS_PER_CPU: [(u16, f64); 2] = [(1, 1.4), (4, 0.48)];
+
+/// One sender with so many queues.
+#[derive(Debug)]
+pub(crate) struct Arrangement<'a> {
+    queues: u16,
+    /// What sends, and where, in one line.
+    sender: String,
+    backend: &'static str,
+    /// The stage, or why there is none.
+    pub(super) stage: Result<Stage<'a>, String>,
+}
+
+impl<'a> Arrangement<'a> {
+    /// All of a sender, one for each number of queues.
+    pub(crate) fn all(
+        sender: &'a Sender,
+        usable: &[usize],
+        interrupt: &'a Interrupt,
+    ) -> Result<Vec<Self>> {
+        let arrangements = QUEUES.iter().map(|queues| {
+            let layout = match sender.kind {
+                Kind::Generator => beside_each_queue(*queues, usable),
+                Kind::Socket { .. } => Ok(from_one_cpu(*queues, usable)),
+            };
+            let stage = match layout {
+                Err(why) => Err(why),
+                Ok((feeds, cpus)) => {
+                    let stage = Stage::spread(feeds, &cpus, sender, interrupt)?;
+                    steered(stage, *queues)
+                }
+            };
+            Ok(Self {
+                queues: *queues,
+                sender: sentence(sender, usable),
+                backend: sender.kind.backend(),
+                stage,
+            })
+        });
+        arrangements.collect()
+    }
+
+    /// Where it runs, if it can.
+    pub(crate) fn stage(&self) -> Option<&Stage<'a>> {
+        self.stage.as_ref().ok()
+    }
+
+    /// Why it cannot run, if it cannot.
+    pub(crate) fn obstacle(&self) -> Option<&str> {
+        self.stage.as_ref().err().map(String::as_str)
+    }
+
+    /// The CPU whose kernel thread serves each queue; none where the scheduler chooses.
+    fn queue_cpus(&self) -> Vec<usize> {
+        let threads = self
+            .stage()
+            .map_or(&[][..], |stage| stage.lab.napi_threads());
+        let cpus: Option<Vec<usize>> = threads.iter().map(|thread| thread.cpu).collect();
+        cpus.unwrap_or_default()
+    }
+
+    /// True if every number of queues can be had.
+    pub(crate) fn is_complete(all: &[Self]) -> bool {
+        all.iter().all(|one| one.stage.is_ok())
+    }
+}
+
+/// A generator on each queue's CPU: a frame redirected into a veth takes the receive queue of the
+/// number of its CPU, modulo the queues (`veth_select_rxq` in drivers/net/veth.c).
+fn beside_each_queue(queues: u16, usable: &[usize]) -> Result<(Vec<Feed>, Vec<usize>), String> {
+    let cpu_of = |queue: u16| {
+        let mut cpus = usable.iter().copied();
+        cpus.find(|cpu| cpu % usize::from(queues) == usize::from(queue))
+    };
+    let cpus: Option<Vec<usize>> = (0..queues).map(cpu_of).collect();
+    let cpus = cpus.ok_or_else(|| {
+        format!(
+            "a generated frame takes the queue of its CPU's number, and {} usable CPUs do not reach \
+             {queues} queues; sockets do (--generator sendmmsg)",
+            usable.len()
+        )
+    })?;
+    let feeds = (0..queues).zip(&cpus).map(|(queue, cpu)| Feed {
+        cpu: *cpu,
+        queues: vec![queue],
+    });
+    Ok((feeds.collect(), cpus))
+}
+
+/// One thread sends to all queues in turn, and the other CPUs serve them.
+fn from_one_cpu(queues: u16, usable: &[usize]) -> (Vec<Feed>, Vec<usize>) {
+    let first = usable.first().copied().unwrap_or(0);
+    let others = usable.get(1..).filter(|others| !others.is_empty());
+    let others = others.map_or_else(|| vec![first], <[usize]>::to_vec);
+    let feed = Feed {
+        cpu: first,
+        queues: (0..queues).collect(),
+    };
+    let cpus = others.into_iter().cycle().take(usize::from(queues));
+    (vec![feed], cpus.collect())
+}
+
+/// Refuses a stage whose queues have not their CPUs, or to whose queues socket traffic cannot be led.
+fn steered(stage: Stage<'_>, queues: u16) -> Result<Stage<'_>, String> {
+    if let Some(why) = stage.lab.unplaced() {
+        return Err(format!("the queues have no CPUs of their own: {why}"));
+    }
+    let is_steered = stage
+        .target()
+        .is_ok_and(|target| stage.lab.queue_of(target).is_some());
+    if queues == 1 || stage.sender.kind == Kind::Generator || is_steered {
+        return Ok(stage);
+    }
+    let notes = stage.lab.notes().join("; ");
+    Err(format!(
+        "the traffic cannot be led to {queues} queues: {notes}"
+    ))
+}
+
+fn sentence(sender: &Sender, usable: &[usize]) -> String {
+    if sender.kind == Kind::Generator {
+        return format!(
+            "{}: a generator on the CPU of each queue, which shares that CPU with the queue's thread",
+            sender.kind.backend()
+        );
+    }
+    format!(
+        "{}: one thread on CPU {}, to the queues' addresses in turn; the queues' threads on the \
+         other CPUs",
+        sender.kind.backend(),
+        usable.first().copied().unwrap_or(0)
+    )
+}
+
+/// One path over so many queues, and its runs.
+pub(super) type Row<'a> = Case<Plan<'a>, Sample>;
+
+/// One path over so many queues.
+#[derive(Debug)]
+pub(super) struct Plan<'a> {
+    pub(super) arrangement: &'a Arrangement<'a>,
+    pub(super) path: Path,
+}
+
+/// `xdp_drop, packet parsed`.
+impl fmt::Display for Plan<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.path.fmt(f)
+    }
+}
+
+/// Tries each early drop among the paths with each arrangement.
+pub(super) fn cases<'a>(arrangements: &'a [Arrangement<'a>], paths: &[Path]) -> Vec<Row<'a>> {
+    let mut cases = Vec::new();
+    for path in paths.iter().filter(|path| path.is_rule()) {
+        for arrangement in arrangements {
+            let skipped = match &arrangement.stage {
+                Ok(stage) => stage.obstacle(path),
+                Err(why) => Some(why.clone()),
+            };
+            let path = *path;
+            cases.push(Case::new(Plan { arrangement, path }, skipped));
+        }
+    }
+    cases
+}
+
+/// What is known of each row, by sender, path and queues; rows that were not reached are left out.
+pub(super) fn rows(cases: &[Row<'_>]) -> Vec<SpreadRow> {
+    let mut rows: Vec<SpreadRow> = cases.iter().filter_map(result).collect();
+    // The sort is stable: within a sender the paths keep the order of the table.
+    rows.sort_by(|a, b| b.sender.cmp(&a.sender));
+    rows
+}
+
+fn result(row: &Row<'_>) -> Option<SpreadRow> {
+    let Plan { arrangement, path } = &row.plan;
+    let described = SpreadRow {
+        path: path.name.to_owned(),
+        variant: path.variant.to_owned(),
+        sender: arrangement.sender.clone(),
+        backend: arrangement.backend.to_owned(),
+        queues: arrangement.queues,
+        skipped: row.skipped.clone(),
+        article_mpps_per_cpu: article(path, arrangement.queues),
+        ..SpreadRow::default()
+    };
+    if row.skipped.is_some() {
+        return Some(described);
+    }
+    let repeats: Vec<&Sample> = row.samples.iter().collect();
+    let mode = repeats.last()?.mode.clone();
+    let rates = each(&repeats, |one| Some(one.mpps));
+    let napi_ns = median(&each(&repeats, |one| one.cost.softirq_ns));
+    let of_queue = |queue: usize| median(&each(&repeats, |one| one.queue_mpps.get(queue).copied()));
+    let queues = 0..usize::from(arrangement.queues);
+    Some(SpreadRow {
+        mode,
+        queue_cpus: arrangement.queue_cpus(),
+        mpps_median: median(&rates),
+        mpps_samples: rates,
+        offered_mpps_median: median(&each(&repeats, |one| Some(one.offered_mpps))),
+        delivered_ratio: delivered_ratio(&repeats),
+        queue_mpps: queues.filter_map(of_queue).collect(),
+        napi_ns_per_packet: napi_ns,
+        mpps_per_cpu: napi_ns.filter(|ns| *ns > 0.0).map(|ns| 1e3 / ns),
+        ledgers: ledgers(&repeats),
+        ..described
+    })
+}
+
+fn rule(path: &Path) -> Option<EarlyDrop> {
+    match path.takes {
+        Takes::Rule(rule) => Some(rule),
+        Takes::Backend { .. } => None,
+    }
+}
+
+/// The article's figure for the same.
+fn article(path: &Path, queues: u16) -> Option<f64> {
+    let known = ARTICLE_MPPS_PER_CPU.iter();
+    let mut known = known.filter(|_| rule(path) == Some(EarlyDrop::IptablesRaw));
+    let (_, mpps) = known.find(|(of, _)| *of == queues)?;
+    Some(*mpps)
+}
+
+/// What became of a CPU's rate from one queue to the most, a sentence per sender.
+pub(crate) fn advice(rows: &[SpreadRow]) -> Vec<String> {
+    let senders = rows.chunk_by(|one, next| one.sender == next.sender);
+    senders.filter_map(kept).collect()
+}
+
+/// The sentence of one sender's rows; none if nothing was measured over several queues.
+fn kept(rows: &[SpreadRow]) -> Option<String> {
+    // A thread that waits for packets wakes up for few at a time, which costs more.
+    let is_busy = |row: &SpreadRow| row.delivered_ratio.is_none_or(|ratio| ratio < OUTRUN);
+    let per_cpu = |row: &SpreadRow| row.mpps_per_cpu.filter(|rate| *rate > 0.0 && is_busy(row));
+    let spread = rows
+        .iter()
+        .filter(|row| row.queues > 1 && per_cpu(row).is_some());
+    let on = spread.max_by_key(|row| row.queues)?;
+    let mut shares = Vec::new();
+    for row in rows.iter().filter(|row| row.queues == on.queues) {
+        let is_same = |one: &&SpreadRow| (&one.path, &one.variant) == (&row.path, &row.variant);
+        let alone = rows.iter().find(|one| one.queues == 1 && is_same(one));
+        if let (Some(rate), Some(alone)) = (per_cpu(row), alone.and_then(per_cpu)) {
+            shares.push((rate / alone, row.title()));
+        }
+    }
+    shares.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let said = match shares.as_slice() {
+        [] => return None,
+        [(share, _)] => format!("{share:.2}"),
+        [(low, worst), .., (high, best)] => format!("{low:.2} ({worst}) to {high:.2} ({best})"),
+    };
+    Some(format!(
+        "Spread over {} queues on {} by {}, a CPU handles {said} times what it does with one queue; in \
+         the article of 2015 it was 0.34 over four queues.",
+        on.queues,
+        on.cpus(),
+        on.backend,
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_generator_runs_on_the_cpu_of_its_queues_number() {
+        let (feeds, cpus) = beside_each_queue(2, &[1, 2, 3]).unwrap();
+        assert_eq!(cpus, [2, 1]);
+        let queues: Vec<_> = feeds
+            .iter()
+            .map(|feed| (feed.cpu, &feed.queues[..]))
+            .collect();
+        assert_eq!(queues, [(2, &[0][..]), (1, &[1][..])]);
+        assert_eq!(beside_each_queue(1, &[5]).unwrap().1, [5]);
+        let why = beside_each_queue(4, &[0, 1]).unwrap_err();
+        assert!(
+            why.contains("2 usable CPUs") && why.contains("4 queues"),
+            "{why}"
+        );
+    }
+
+    #[test]
+    fn one_thread_feeds_all_queues_and_leaves_its_cpu_to_itself() {
+        let (feeds, cpus) = from_one_cpu(4, &[0, 1, 2]);
+        assert_eq!((feeds[0].cpu, &feeds[0].queues[..]), (0, &[0, 1, 2, 3][..]));
+        assert_eq!(cpus, [1, 2, 1, 2]);
+        assert_eq!(from_one_cpu(2, &[7]).1, [7, 7]);
+    }
+
+    #[test]
+    fn the_articles_figures_stand_beside_its_own_experiment_only() {
+        let paths = super::super::PATHS.iter();
+        let with: Vec<_> = paths
+            .flat_map(|path| QUEUES.map(|queues| (path.name, article(path, queues))))
+            .filter_map(|(name, article)| Some((name, article?)))
+            .collect();
+        assert_eq!(
+            with,
+            [("iptables_raw_drop", 1.4), ("iptables_raw_drop", 0.48)]
+        );
+    }
+
+    #[test]
+    fn what_is_left_of_a_cpus_rate_is_said_per_sender() {
+        let row = |sender: &str, path: &str, queues, rate| SpreadRow {
+            sender: sender.to_owned(),
+            backend: sender.chars().take_while(|letter| *letter != ':').collect(),
+            path: path.to_owned(),
+            queues,
+            mpps_per_cpu: Some(rate),
+            ..SpreadRow::default()
+        };
+        let rows = [
+            row("xdp: near", "xdp_drop", 1, 4.0),
+            row("xdp: near", "xdp_drop", 2, 3.0),
+            row("xdp: near", "nft_raw_drop", 1, 2.0),
+            row("xdp: near", "nft_raw_drop", 2, 1.8),
+            row("sendmmsg: far", "xdp_drop", 1, 4.0),
+        ];
+        let said = advice(&rows);
+        assert_eq!(said.len(), 1, "{said:?}");
+        for fact in [
+            "by xdp,",
+            "over 2 queues",
+            "0.75 (xdp_drop)",
+            "0.90 (nft_raw_drop)",
+        ] {
+            assert!(said[0].contains(fact), "{fact}: {said:?}");
+        }
+        assert!(advice(&[]).is_empty());
+    }
+}

@@ -1,0 +1,191 @@
+//! A lab with somebody on each CPU, on which paths are run.
+
+use super::path::{Napi, Path, Takes};
+use super::result::BenchRow;
+use super::sender::Sender;
+use crate::failure;
+use crate::signal::Interrupt;
+use crate::udp::roles::Cpus;
+use crate::udp::sender::PORT;
+use anyhow::{Context, Result};
+use mpps_io::Rx;
+use mpps_io::backend::{self, Support};
+use mpps_lab::{Delivery, Lab, LabConfig};
+use std::cell::Cell;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+/// How long the kernel leaves a queue to a receiver that polls it itself; napi.rst of the kernel's
+/// documentation has 0.2 ms as its example.
+const POLLING_DEFERRED: Duration = Duration::from_micros(200);
+
+/// A sending thread: its CPU, and the receive queues that its packets are for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Feed {
+    pub(crate) cpu: usize,
+    pub(crate) queues: Vec<u16>,
+}
+
+/// A lab whose receive queues have their CPUs, with the programs' CPUs.
+#[derive(Debug)]
+pub(crate) struct Stage<'a> {
+    pub(crate) lab: Lab,
+    pub(crate) cpus: Cpus,
+    pub(crate) napi: Napi,
+    pub(crate) sender: &'a Sender,
+    pub(crate) interrupt: &'a Interrupt,
+    /// Who sends.
+    pub(crate) feeds: Vec<Feed>,
+    /// True while the queue is left to a receiver that polls.
+    deferred: Cell<bool>,
+}
+
+impl<'a> Stage<'a> {
+    /// Makes the two hosts, with one receive queue.
+    pub(crate) fn new(
+        cpus: Cpus,
+        napi: Napi,
+        sender: &'a Sender,
+        interrupt: &'a Interrupt,
+    ) -> Result<Self> {
+        let (queue_cpu, delivery) = match napi {
+            Napi::WithGenerator => (cpus.generator, Delivery::SoftInterrupt),
+            Napi::Metered => (cpus.generator, Delivery::ThreadedNapi),
+            Napi::WithApplication => (cpus.application, Delivery::ThreadedNapi),
+        };
+        let config = LabConfig {
+            queues: 1,
+            queue_cpus: vec![queue_cpu],
+            delivery,
+            ..LabConfig::default()
+        };
+        Ok(Self {
+            lab: Lab::new(&config)?,
+            cpus,
+            napi,
+            sender,
+            interrupt,
+            feeds: vec![Feed {
+                cpu: cpus.generator,
+                queues: vec![0],
+            }],
+            deferred: Cell::new(false),
+        })
+    }
+
+    /// Makes the two hosts, with a receive queue for each of these CPUs, served by a kernel thread
+    /// there. Only rules run on it: there is no CPU for an application.
+    pub(crate) fn spread(
+        feeds: Vec<Feed>,
+        queue_cpus: &[usize],
+        sender: &'a Sender,
+        interrupt: &'a Interrupt,
+    ) -> Result<Self> {
+        let generator = feeds.first().context("nobody sends")?.cpu;
+        let config = LabConfig {
+            queues: u16::try_from(queue_cpus.len()).context("too many queues")?,
+            queue_cpus: queue_cpus.to_vec(),
+            delivery: Delivery::ThreadedNapi,
+            ..LabConfig::default()
+        };
+        Ok(Self {
+            lab: Lab::new(&config)?,
+            cpus: Cpus {
+                generator,
+                application: generator,
+            },
+            napi: Napi::Metered,
+            sender,
+            interrupt,
+            feeds,
+            deferred: Cell::new(false),
+        })
+    }
+
+    /// Where the traffic goes.
+    pub(crate) fn target(&self) -> Result<IpAddr> {
+        self.target_of(0)
+    }
+
+    /// An address whose packets take this queue, as far as addresses decide that.
+    pub(crate) fn target_of(&self, queue: u16) -> Result<IpAddr> {
+        let mut addresses = self.lab.receiver().v4().iter().copied().map(IpAddr::from);
+        let takes = |found: Option<u16>| found.is_none_or(|found| found == queue);
+        let target = addresses.find(|address| takes(self.lab.queue_of(*address)));
+        target.with_context(|| format!("the receiving host has no address of queue {queue}"))
+    }
+
+    /// Where NAPI runs.
+    pub(crate) fn napi_place(&self) -> String {
+        let Cpus {
+            generator,
+            application,
+        } = self.cpus;
+        match self.napi {
+            _ if self.lab.napi_threads().is_empty() => {
+                format!("generator's CPU {generator}, soft interrupt")
+            }
+            Napi::WithGenerator => format!("generator's CPU {generator}, soft interrupt"),
+            Napi::Metered => format!("generator's CPU {generator}, own thread"),
+            Napi::WithApplication => format!("application's CPU {application}, own thread"),
+        }
+    }
+
+    /// Why NAPI does not run where this stage is to have it, if it does not.
+    pub(crate) fn misplaced(&self) -> Option<String> {
+        let is_one_cpu = self.cpus.generator == self.cpus.application;
+        if self.napi == Napi::WithGenerator || is_one_cpu {
+            return None;
+        }
+        self.lab.unplaced().map(str::to_owned)
+    }
+
+    /// Why this path cannot run here, if it cannot.
+    pub(crate) fn obstacle(&self, path: &Path) -> Option<String> {
+        if let Takes::Rule(rule) = path.takes {
+            let missing = rule.probe(&self.lab).err()?;
+            return Some(format!("{}; {}", missing.why, missing.remedy));
+        }
+        self.try_out(path)
+            .err()
+            .map(|error| failure::explain(&error))
+    }
+
+    /// What a row of this path begins with, and why it did not run, if it did not.
+    pub(crate) fn row(&self, path: &Path, skipped: Option<String>) -> BenchRow {
+        BenchRow {
+            shares_cpu: self.napi == Napi::WithApplication,
+            ..BenchRow::new(path, self.napi_place(), skipped)
+        }
+    }
+
+    /// Opens the path's receiver and closes it.
+    fn try_out(&self, path: &Path) -> Result<()> {
+        let backend = backend::find(path.name)?;
+        if let Support::No { why, remedy } = self.lab.receiver().run(backend.probe)? {
+            anyhow::bail!("{why}; {remedy}");
+        }
+        self.prepare(path)?;
+        self.open_rx(path).map(drop)
+    }
+
+    /// Opens the receiver inside the receiving host.
+    pub(crate) fn open_rx(&self, path: &Path) -> Result<Box<dyn Rx>> {
+        let config = path.config(SocketAddr::new(self.target()?, PORT))?;
+        let backend = backend::find(path.name)?;
+        let opened = self.lab.receiver().run(|| backend.open_rx(&config))?;
+        opened.with_context(|| format!("cannot receive by {}", path.name))
+    }
+
+    /// Leaves the queue to a receiver that polls it itself, and takes it back for one that does not.
+    pub(crate) fn prepare(&self, path: &Path) -> Result<()> {
+        // What was never set is not put back: an ordinary user may do neither.
+        if path.is_preferred() {
+            self.lab.defer_polling(Some(POLLING_DEFERRED))?;
+            self.deferred.set(true);
+        } else if self.deferred.replace(false) {
+            self.lab.defer_polling(None)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,393 @@
+//! Where the receiver runs relative to its queue's CPU, and what that is worth: the four placements
+//! of the 2015 article, in the lab or of traffic that arrives at an interface.
+
+mod document;
+
+pub(crate) use document::document;
+
+use crate::machine;
+use crate::measure::document::Balanced;
+use crate::measure::envelope::{Body, Envelope};
+use crate::measure::outcome::Outcome;
+use crate::measure::rounds::Case;
+use crate::measure::series::Series;
+use crate::measure::session::Session;
+use crate::output::{self, Stream};
+use crate::udp::RATE_DEFINITION;
+use crate::udp::arriving::{Arriving, PATIENCE_SOCKET, any_of};
+use crate::udp::labs::Labs;
+use crate::udp::roles::Layout;
+use crate::udp::run::{Hosts, Purpose, Receivers, Taker, attach};
+use crate::udp::runs::{Runs, Sample};
+use crate::udp::sender::{Feed, PORT, SOURCE_PORT, open};
+use anyhow::{Context, Result};
+use clap::Args;
+use mpps_host::{Fingerprint, Relation, Snapshot, Topology};
+use mpps_io::{Inspect, Rx, RxConfig, Wait, backend};
+use mpps_lab::address;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+/// Datagrams in a train of the sender, which with them outruns a receiver on a CPU of its own.
+const TRAIN: u16 = 4;
+
+/// Arguments of `mpps placement`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "The receiver runs on the CPU of its receive queue, on the sibling \
+    hyper-thread, on another core of the node, and on another node, as far as this host has them. \
+    Everything happens inside two network namespaces that vanish with the program; with --interface \
+    it measures what really arrives there, and changes no setting. Exit status: 0 every ledger \
+    balances, 1 one does not, 2 it could not be done or nothing arrived, 130 interrupted. With \
+    --interface the ledgers do not decide, since the interface counts the frames of others too."
+)]
+pub(crate) struct Plan {
+    /// Measure what somebody sends to --port of this interface, and not the lab's traffic
+    #[arg(long, value_name = "IF", requires = "port")]
+    interface: Option<String>,
+    /// The UDP port to which the traffic of --interface comes
+    #[arg(long, value_name = "PORT", requires = "interface",
+          value_parser = clap::value_parser!(u16).range(1..))]
+    port: Option<u16>,
+    #[command(flatten)]
+    series: Series<5>,
+}
+
+/// A run on one machine.
+pub(crate) type PlacementResult = Envelope<Placements>;
+
+/// What was found.
+#[derive(Debug, Default, Serialize, Deserialize, JsonSchema)]
+pub struct Placements {
+    /// What every rate in it is.
+    #[schemars(length(min = 1))]
+    rate_definition: String,
+    /// Who ran where, and how that is known.
+    placement: String,
+    /// Who sent.
+    sender: String,
+    /// The interface at which the traffic arrived; absent for the lab's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    interface: Option<String>,
+    /// What could not be had on this machine, and why.
+    notes: Vec<String>,
+    /// Nearest first.
+    rows: Vec<Placed>,
+}
+
+/// A placement, measured or skipped.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
+struct Placed {
+    /// `same CPU`, `sibling hyper-thread`, `another core`, `another node`.
+    place: String,
+    /// The lowest and highest figure of the article, in million datagrams per second.
+    article_mpps: [f64; 2],
+    /// Why it was not measured; absent if it was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    skipped: Option<String>,
+    /// The CPU that serves the receive queue.
+    queue_cpu: Option<usize>,
+    /// The receiver's CPU.
+    receiver_cpu: Option<usize>,
+    /// The sender's CPU, if it is the lab's.
+    sender_cpu: Option<usize>,
+    /// What its runs found.
+    #[serde(flatten)]
+    runs: Runs,
+    #[serde(skip)]
+    layout: Option<Layout>,
+}
+
+impl fmt::Display for Placed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.place)
+    }
+}
+
+impl Body for Placements {
+    const SCHEMA: &'static str = "mpps.placement.v2";
+    const COMMAND: &'static str = "mpps placement";
+
+    fn unsound(&self) -> Option<String> {
+        let is_unsound = |row: &&Placed| row.runs.ledgers().any(|ledger| !ledger.adds_up());
+        Some(self.rows.iter().find(is_unsound)?.place.clone())
+    }
+}
+
+impl Placements {
+    /// How many ledgers balance.
+    fn balanced(&self) -> Balanced {
+        let runs = self.rows.iter().map(|row| &row.runs);
+        runs.flat_map(Runs::ledgers).collect()
+    }
+}
+
+/// Where the receiver is relative to the queue's CPU: the lowest and the highest figure of the
+/// article.
+const PLACES: [(Relation, &str, [f64; 2]); 4] = [
+    // "Up to 430k", and "falls to zero" under overload.
+    (Relation::SameCpu, "same CPU", [0.0, 0.430]),
+    (Relation::Sibling, "sibling hyper-thread", [0.200, 0.200]),
+    (Relation::SameNode, "another core", [0.360, 0.360]),
+    (Relation::OtherNode, "another node", [0.250, 0.330]),
+];
+
+/// The placements on this layout, each with its CPUs or with what it would need.
+fn places(layout: &Layout) -> Vec<Placed> {
+    let places = PLACES.iter().map(|(relation, place, article_mpps)| {
+        let layout = layout.place(*relation);
+        let first = |cpus: fn(&Layout) -> &Vec<usize>| {
+            let layout = layout.as_ref().ok()?;
+            cpus(layout).first().copied()
+        };
+        Placed {
+            place: (*place).to_owned(),
+            article_mpps: *article_mpps,
+            queue_cpu: first(|layout| &layout.queues),
+            receiver_cpu: first(|layout| &layout.applications),
+            sender_cpu: first(|layout| &layout.senders),
+            runs: Runs::default(),
+            skipped: layout.as_ref().err().cloned(),
+            layout: layout.ok(),
+        }
+    });
+    places.collect()
+}
+
+impl Plan {
+    /// Measures every placement that this host has.
+    pub(crate) fn run(&self) -> Result<Outcome> {
+        if self.interface.is_none() {
+            machine::become_able()?;
+        }
+        let session = self.series.begin("placement")?;
+        let result = match (&self.interface, self.port) {
+            (Some(interface), Some(port)) => self.arriving(interface, port, &session)?,
+            _ => self.in_lab(&session)?,
+        };
+        let balances = result.interface.is_some() || result.balanced().is_good();
+        session.conclude(&result, &document(&result, &session.files()), balances)
+    }
+
+    /// Measures these rows, the first so many runs of each for exactness.
+    fn measure(
+        &self,
+        mut result: PlacementResult,
+        exact: usize,
+        session: &Session,
+        mut run: impl FnMut(&Layout, bool) -> Result<Sample>,
+    ) -> Result<PlacementResult> {
+        result.rate_definition = RATE_DEFINITION.to_owned();
+        let cases = result.rows.iter();
+        let cases = cases.map(|row| Case::new(row.clone(), row.skipped.clone()));
+        let mut cases: Vec<_> = cases.collect();
+        let row = |case: &Case<Placed, Sample>| Placed {
+            skipped: case.unmeasured(),
+            runs: Runs::new(&case.samples, exact),
+            ..case.plan.clone()
+        };
+        let run = |case: &Case<Placed, Sample>| {
+            let layout = case.plan.layout.as_ref().context("it has no CPU")?;
+            run(layout, case.samples.len() < exact)
+        };
+        let known = result.notes.len();
+        result.complete = self.series.run(&mut cases, exact, session, run, |cases| {
+            result.rows = cases.iter().map(row).collect();
+            result.notes.truncate(known);
+            let stopped =
+                |case: &Case<Placed, _>| Some(format!("{}: {}", case.plan, case.stopped()?));
+            result.notes.extend(cases.iter().filter_map(stopped));
+            session.keep(&result);
+            Ok(())
+        })?;
+        Ok(result)
+    }
+
+    fn in_lab(&self, session: &Session) -> Result<PlacementResult> {
+        let mut layout = Layout::new(Topology::read()?, None);
+        let mut labs = Labs::new(&mut layout)?;
+        let mut rows = places(&layout);
+        for row in &mut rows {
+            let Some(layout) = &row.layout else { continue };
+            labs.add(layout)?;
+            if labs.lacks_threads(layout) {
+                let why = "it needs threads for the queues of a veth (Linux 5.12)";
+                row.skipped = Some(why.to_owned());
+            }
+        }
+        let mut notes = layout.notes();
+        notes.extend(labs.iter().flat_map(|(_, lab)| lab.notes()).cloned());
+        let place = layout.sentence(&machine::kernel_release());
+        let found = Placements {
+            placement: format!("two hosts on this machine   {place}"),
+            sender: format!("sendmmsg, trains of {TRAIN}, 32 bytes, as fast as it goes"),
+            notes,
+            rows,
+            ..Placements::default()
+        };
+        let result = session.result(machine::of_lab(labs.of(&layout)?)?, found);
+        let (time, interrupt) = (self.series.time(), &session.interrupt);
+        self.measure(result, 1, session, |layout, is_exact| {
+            let lab = labs.of(layout)?;
+            send(Hosts { lab, interrupt }, layout, time, is_exact)
+        })
+    }
+
+    fn arriving(&self, interface: &str, port: u16, session: &Session) -> Result<PlacementResult> {
+        let address = any_of(interface, port).context("--interface")?;
+        let at = &*format!("port {port} of {interface}");
+        output::line(Stream::Err, &format!("waiting for packets at {at}"))?;
+        let receive = |cpu| {
+            let arriving = Arriving {
+                at,
+                cpu,
+                wait: Wait::Block(Duration::from_secs(1)),
+                inspect: Inspect::Never,
+                time: self.series.time(),
+                patience: PATIENCE_SOCKET,
+                interrupt: &session.interrupt,
+                snapshot: &|| Ok(Snapshot::take(&[interface])?),
+            };
+            arriving.run(receiver(address)?)
+        };
+        let (cpu, known) = receive(None)?.serving(interface)?;
+        let found = Placements {
+            placement: format!("{at}   {known}   Linux {}", machine::kernel_release()),
+            sender: "whoever sends there".to_owned(),
+            interface: Some(interface.to_owned()),
+            rows: places(&Layout::served_by(Topology::read()?, cpu)),
+            ..Placements::default()
+        };
+        let result = session.result(Fingerprint::collect(&[interface])?, found);
+        let mut moved: Vec<String> = Vec::new();
+        let mut result = self.measure(result, 0, session, |layout, _| {
+            let arrived = receive(layout.applications.first().copied())?;
+            let (now, known) = arrived.serving(interface)?;
+            if now != cpu {
+                moved.push(format!("in a run the queue had moved: {known}"));
+            }
+            Ok(arrived.sample(interface))
+        })?;
+        result.notes.extend(moved);
+        Ok(result)
+    }
+}
+
+fn receiver(address: SocketAddr) -> Result<Box<dyn Rx>> {
+    let opened = backend::find("recvmmsg")?.open_rx(&RxConfig::new(address));
+    opened.with_context(|| format!("cannot receive at {address}"))
+}
+
+/// One run of the lab: one socket, pinned, and one sender to the first queue. Rates are taken
+/// without stamps and without the drop probe.
+fn send(hosts: Hosts<'_>, layout: &Layout, time: Duration, is_exact: bool) -> Result<Sample> {
+    let probe = is_exact.then(|| attach().ok()).flatten();
+    let exact = Purpose::exact(probe.as_ref());
+    let purpose = if is_exact { exact } else { Purpose::default() };
+    let any = (Ipv4Addr::UNSPECIFIED, PORT).into();
+    let feed = Feed {
+        target: address::v4(1).into(),
+        source_port: SOURCE_PORT,
+        flows: 1,
+        payload_bytes: 32,
+        train: TRAIN,
+        batch: if purpose.stamped { 64 } else { 1024 },
+    };
+    let taker = Taker::Program(Receivers {
+        rx: vec![hosts.lab.receiver().run(|| receiver(any))??],
+        cpus: layout.applications.clone(),
+        wait: Wait::Block(Duration::from_secs(1)),
+        is_shared: false,
+    });
+    let sender = (open(hosts.lab, "sendmmsg", &feed)?, layout.senders[0]);
+    Ok(hosts.run(taker, vec![sender], time, purpose)?.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::udp::roles::tests::{article, flat, two_by_two_by_two, two_cpus};
+    use mpps_host::Ledger;
+    use mpps_report::Terminal;
+
+    /// The queue's and the receiver's CPU of each placement that there is.
+    fn cpus(layout: &Layout) -> Vec<Option<(usize, usize)>> {
+        let rows = places(layout);
+        let cpus = rows
+            .iter()
+            .map(|row| Some((row.queue_cpu?, row.receiver_cpu?)));
+        cpus.collect()
+    }
+
+    #[test]
+    fn each_machine_has_the_placements_that_its_topology_has() {
+        let of = |topology| cpus(&Layout::new(topology, None));
+        assert_eq!(
+            of(article()),
+            [Some((0, 0)), Some((0, 12)), Some((0, 2)), Some((0, 10))]
+        );
+        assert_eq!(
+            of(two_by_two_by_two()),
+            [Some((0, 0)), Some((0, 1)), Some((0, 2)), Some((0, 4))]
+        );
+        assert_eq!(of(flat(4)), [Some((1, 1)), None, Some((1, 2)), None]);
+        // In soft interrupts the queue is on the sender's CPU, and moves to the receiver's.
+        assert_eq!(cpus(&two_cpus()), [Some((1, 1)), None, Some((0, 1)), None]);
+        assert_eq!(of(flat(1)), [Some((0, 0)), None, None, None]);
+    }
+
+    #[test]
+    fn the_document_tells_rate_spread_loss_and_what_the_others_need() {
+        let mut ledger = Ledger::new(100, 60, 0);
+        ledger.lose(mpps_host::Loss {
+            station: mpps_host::Station::Socket,
+            reason: "socket buffer full".to_owned(),
+            count: 39,
+            source: "sk_drops".to_owned(),
+            scope: mpps_host::Scope::Socket,
+            by_difference: false,
+            exact: true,
+        });
+        let mut rows = places(&two_cpus());
+        let runs = [0.0, 0.21, 0.25, 0.23].map(|mpps| Sample {
+            mpps,
+            offered_mpps: 0.5,
+            ledger: ledger.clone(),
+        });
+        rows[0].runs = Runs::new(&runs, 1);
+        rows[2].runs = Runs::new(
+            &[1.0, 1.01, 0.99].map(|mpps| Sample {
+                mpps,
+                ..runs[0].clone()
+            }),
+            0,
+        );
+        let found = Placements {
+            rate_definition: RATE_DEFINITION.to_owned(),
+            placement: "two hosts".to_owned(),
+            rows,
+            ..Placements::default()
+        };
+        let machine = mpps_host::Fingerprint::collect(&[]).unwrap();
+        let mut result = Envelope::new(machine, "mpps placement".to_owned(), String::new(), found);
+        result.quick = true;
+        let read = PlacementResult::parse(&serde_json::to_string(&result).unwrap()).unwrap();
+        assert_eq!(document(&read, &[]), document(&result, &[]));
+        assert!(!result.balanced().is_good());
+        let text = Terminal::new(200, false).document(&document(&result, &[]));
+        let said = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        for part in [
+            "same CPU 0.23 0.21-0.25 39.0 % socket buffer full 39.0 %, UNACCOUNTED 3 1 1 0 0.00-0.43",
+            "sibling hyper-thread skipped: this host has no hyper-thread sibling for CPU 0",
+            "another node skipped: this host has no CPU on another NUMA node for CPU 0",
+            "The most is received on another core, 1.00 Mpps; 4.35x as much as on same CPU.",
+            "ledger of same CPU, run 1, DOES NOT BALANCE",
+            "a quick run",
+        ] {
+            assert!(said.contains(part), "{part} is missing in\n{text}");
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! The machine that a result is of, and the command that made it.
+
+use anyhow::{Context, Result};
+use mpps_host::{Fingerprint, Snapshot};
+use mpps_lab::Lab;
+use mpps_os::{capability, namespace};
+use std::net::IpAddr;
+use std::path::Path;
+use std::time::SystemTime;
+
+/// The machine that a lab is on, with both ends of the lab's link.
+pub(crate) fn of_lab(lab: &Lab) -> Result<Fingerprint> {
+    let (sender, receiver) = (lab.sender(), lab.receiver());
+    let mut fingerprint = receiver.run(|| Fingerprint::collect(&[receiver.interface()]))??;
+    let other = sender.run(|| Fingerprint::collect(&[sender.interface()]))??;
+    fingerprint.interfaces.extend(other.interfaces);
+    fingerprint.complete();
+    Ok(fingerprint)
+}
+
+/// Makes an ordinary user root in a user namespace of its own, which a lab needs; to be called
+/// while there is one thread: unshare(2), CLONE_NEWUSER.
+pub(crate) fn become_able() -> Result<()> {
+    let needed = [capability::CAP_SYS_ADMIN, capability::CAP_NET_ADMIN];
+    if needed.into_iter().all(capability::effective) {
+        return Ok(());
+    }
+    namespace::become_root_in_user_namespace().context(
+        "an ordinary user needs user namespaces for the lab (sysctl user.max_user_namespaces, \
+         kernel.unprivileged_userns_clone or AppArmor may forbid them); run as root",
+    )?;
+    Ok(())
+}
+
+/// When it is, RFC 3339, UTC.
+pub(crate) fn now() -> String {
+    humantime::format_rfc3339_seconds(SystemTime::now()).to_string()
+}
+
+/// The command line as it was typed, for result files.
+pub(crate) fn command_line() -> String {
+    let words: Vec<String> = std::env::args_os()
+        .enumerate()
+        .map(|(at, word)| {
+            let word = word.to_string_lossy().into_owned();
+            // The program's own path says something about the user and nothing about the run.
+            let name = Path::new(&word)
+                .file_name()
+                .map(|name| name.to_string_lossy().into_owned());
+            let word = if at == 0 { name.unwrap_or(word) } else { word };
+            if word.contains(' ') {
+                format!("'{word}'")
+            } else {
+                word
+            }
+        })
+        .collect();
+    words.join(" ")
+}
+
+/// The kernel's release, such as `6.18.44`.
+pub(crate) fn kernel_release() -> String {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease");
+    release.map_or_else(|_| "unknown".to_owned(), |text| text.trim().to_owned())
+}
+
+/// Which boot of which machine this is, so that two files tell whether they are from one machine.
+pub(crate) fn boot_id() -> Option<String> {
+    let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    Some(id.trim().to_owned())
+}
+
+/// The machine, with all its interfaces.
+pub(crate) fn of_all() -> Result<Fingerprint> {
+    let links = mpps_os::netlink::link::list()?;
+    let names: Vec<&str> = links.iter().map(|link| link.name.as_str()).collect();
+    Ok(Fingerprint::collect(&names)?)
+}
+
+/// The machine, with the interface that owns the address, or with all if none does.
+pub(crate) fn fingerprint_at(address: IpAddr) -> Result<Fingerprint> {
+    let links = mpps_os::netlink::link::list()?;
+    let owner = mpps_os::netlink::address::interface_of(address).unwrap_or(None);
+    let names: Vec<&str> = links
+        .iter()
+        .filter(|link| owner.is_none() || Some(link.index) == owner)
+        .map(|link| link.name.as_str())
+        .collect();
+    Ok(Fingerprint::collect(&names)?)
+}
+
+/// The interface of that name, or else the one that owns the address.
+pub(crate) fn interface_at(named: Option<&str>, address: IpAddr) -> Result<String> {
+    if let Some(name) = named {
+        return Ok(name.to_owned());
+    }
+    let index = mpps_os::netlink::address::interface_of(address)?;
+    let links = mpps_os::netlink::link::list()?;
+    let link = links.into_iter().find(|link| Some(link.index) == index);
+    let link = link.with_context(|| {
+        format!("no interface of this host has the address {address}; name one by --interface")
+    })?;
+    Ok(link.name)
+}
+
+/// The counters of this host and of all its interfaces.
+pub(crate) fn snapshot() -> Result<Snapshot> {
+    let links = mpps_os::netlink::link::list()?;
+    let names: Vec<&str> = links.iter().map(|link| link.name.as_str()).collect();
+    Ok(Snapshot::take(&names)?)
+}

@@ -1,0 +1,75 @@
+//! A comparison as a table for a terminal.
+
+use super::{Comparison, RowComparison, Verdict};
+use mpps_report::{Block, Column, Quantity, Row, Style, Table, Terminal, Text, unbroken};
+
+impl Comparison {
+    /// The comparison for a terminal of `width` columns.
+    pub(crate) fn text(&self, width: usize, colour: bool) -> String {
+        Terminal::new(width, colour).blocks(&self.blocks())
+    }
+
+    fn blocks(&self) -> Vec<Block> {
+        let bad = |said: String| Block::Paragraph(Text::styled(Style::Bad, said));
+        let mut blocks = vec![Block::paragraph(format!("A {}   B {}", self.a, self.b))];
+        blocks.extend(self.fingerprint_differences.iter().map(|difference| {
+            let value = |value: &Option<String>| value.clone().unwrap_or("unknown".to_owned());
+            let (a, b) = (value(&difference.a), value(&difference.b));
+            bad(format!("{} differs: A {a}, B {b}", difference.name))
+        }));
+        blocks.extend(self.notes.iter().map(|note| bad(format!("note: {note}"))));
+        let columns = [
+            Column::figure("", 3),
+            Column::words("rung", 20).grow(20),
+            Column::figure("A Mpps", 8).priority(2),
+            Column::figure("B Mpps", 8).priority(2),
+            Column::figure("B/A", 6),
+            Column::figure("noise", 7).priority(1),
+            Column::words("verdict", 12),
+        ];
+        blocks.push(Table::new(columns).rows(self.rungs.iter().map(row)).into());
+        let count = |verdict| {
+            let rungs = self.rungs.iter();
+            rungs.filter(|rung| rung.verdict == verdict).count()
+        };
+        let said = format!(
+            "{} better, {} worse, {} the same within noise",
+            count(Verdict::Better),
+            count(Verdict::Worse),
+            count(Verdict::Same)
+        );
+        blocks.push(match self.worse {
+            true => bad(said),
+            false => Block::paragraph(said),
+        });
+        blocks
+    }
+}
+
+fn row(rung: &RowComparison) -> Row {
+    let rate =
+        |rate: Option<f64>| rate.map_or("-".to_owned(), |rate| Quantity::Mpps(rate).figure());
+    let noise = rung.detectable.map_or("-".to_owned(), |share| {
+        unbroken(&format!("±{:.0} %", share * 100.0))
+    });
+    let ratio = rung.ratio;
+    let style = match rung.verdict {
+        Verdict::Worse => Style::Bad,
+        Verdict::Better => Style::Good,
+        Verdict::Same => Style::Plain,
+        _ => Style::Faint,
+    };
+    let row = Row::new([
+        (*rung.rung).into(),
+        (*rung.name).into(),
+        rate(rung.a_mpps_median).into(),
+        rate(rung.b_mpps_median).into(),
+        ratio
+            .map_or("-".to_owned(), |ratio| Quantity::Times(ratio).figure())
+            .into(),
+        noise.into(),
+        Text::styled(style, rung.verdict.name()).into(),
+    ]);
+    let notes = rung.notes.iter();
+    notes.fold(row, |row, note| row.below(Text::styled(style, &**note)))
+}

@@ -1,0 +1,43 @@
+//! The account of connections, or of their requests, as documents tell it.
+
+use mpps_http::{Failure, Ledger};
+use mpps_report::{Balance, Equation, Quantity, grouped};
+use std::collections::BTreeMap;
+
+/// The account of connections or requests as an equation, without what did not happen; `examples`
+/// are the first failures of their kinds.
+pub(crate) fn equation(
+    name: &str,
+    account: &Ledger,
+    examples: &BTreeMap<Failure, String>,
+) -> Equation {
+    let count = |count: u64| grouped(count.into());
+    let words = |failure: &Failure| failure.name().replace('_', " ");
+    let mut terms = format!(
+        "started {} = completed {}",
+        count(account.started),
+        count(account.completed)
+    );
+    for (failure, number) in account.failed.iter().filter(|(_, number)| **number > 0) {
+        terms.push_str(&format!(" + {} {}", words(failure), count(*number)));
+    }
+    if account.aborted_at_end > 0 {
+        let cut_off = count(account.aborted_at_end);
+        terms.push_str(&format!(" + cut off at the end {cut_off}"));
+    }
+    let example =
+        |(failure, text): (&Failure, &String)| format!("{}, the first: {text}", words(failure));
+    Equation {
+        name: name.to_owned(),
+        terms,
+        remainder: format!(
+            "UNACCOUNTED {}",
+            Quantity::Signed(account.unaccounted.into()).figure()
+        ),
+        balance: match account.unaccounted {
+            0 => Balance::Balances,
+            _ => Balance::Unbalanced,
+        },
+        notes: examples.iter().map(example).collect(),
+    }
+}

@@ -1,0 +1,89 @@
+//! How long, how often and into which files: the arguments that experiments share.
+
+use super::rounds::{Case, interleave};
+use super::session::Session;
+use crate::signal::Interrupt;
+use crate::value;
+use anyhow::{Result, ensure};
+use clap::Args;
+use std::fmt::Display;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Repeated runs, which are kept in files; without `--repeat` there are so many.
+#[derive(Debug, Args)]
+pub(crate) struct Series<const REPEATS: u16> {
+    /// One short run of each; not for comparison
+    #[arg(long, conflicts_with_all = ["seconds", "repeat"])]
+    quick: bool,
+    /// Length of each run
+    #[arg(long, default_value = "0.5", value_name = "TIME", value_parser = value::seconds)]
+    seconds: Duration,
+    /// Runs of each, interleaved
+    #[arg(long, default_value_t = REPEATS, value_name = "N",
+          value_parser = clap::value_parser!(u16).range(1..=1000))]
+    repeat: u16,
+    /// Data file [default: named after the command, such as bench.json]
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Report file [default: named after the command, such as bench.html]
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+}
+
+impl<const REPEATS: u16> Series<REPEATS> {
+    /// The length of each run.
+    pub(crate) fn time(&self) -> Duration {
+        match self.quick {
+            true => Duration::from_millis(350),
+            false => self.seconds,
+        }
+    }
+
+    /// Runs of each.
+    pub(crate) fn repeats(&self) -> usize {
+        if self.quick { 1 } else { self.repeat.into() }
+    }
+
+    /// Tries both files before anything is measured; `name` is the command's.
+    ///
+    /// # Errors
+    /// If a file cannot be written, or nobody can be told of Ctrl-C.
+    pub(crate) fn begin(&self, name: &str) -> Result<Session> {
+        let or = |given: &Option<PathBuf>, kind: &str| {
+            let own = || PathBuf::from(format!("{name}.{kind}"));
+            given.clone().unwrap_or_else(own)
+        };
+        let (json, html) = (or(&self.json, "json"), or(&self.html, "html"));
+        let mut session = Session::begin(&json, &html, Interrupt::listen()?)?;
+        session.quick = self.quick;
+        Ok(session)
+    }
+
+    /// Runs these cases in turn as [`interleave`], so many rounds before those that `--repeat`
+    /// counts.
+    ///
+    /// # Errors
+    /// Those of `known`, and if no case could be run.
+    pub(crate) fn run<P: Display, S>(
+        &self,
+        cases: &mut [Case<P, S>],
+        before: usize,
+        session: &Session,
+        run: impl FnMut(&Case<P, S>) -> Result<S>,
+        known: impl FnMut(&[Case<P, S>]) -> Result<()>,
+    ) -> Result<bool> {
+        let rounds = before + self.repeats();
+        let complete = interleave(cases, rounds, &session.interrupt, run, known)?;
+        let mut reasons = cases.iter().map(|case| case.skipped.as_deref());
+        ensure!(
+            !complete || reasons.clone().any(|why| why.is_none()),
+            "nothing could be measured: {}",
+            reasons
+                .next()
+                .flatten()
+                .unwrap_or("there is nothing to measure")
+        );
+        Ok(complete)
+    }
+}

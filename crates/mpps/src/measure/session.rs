@@ -1,0 +1,122 @@
+//! What every experiment has around its runs: its files, Ctrl-C, and how far it is.
+
+use super::envelope::{Body, Envelope};
+use super::outcome::Outcome;
+use crate::machine;
+use crate::output::{self, Stream, file::OutputFile};
+use crate::signal::Interrupt;
+use anyhow::{Result, ensure};
+use indicatif::ProgressBar;
+use mpps_host::Fingerprint;
+use mpps_report::{Document, Terminal};
+use serde::Serialize;
+use std::path::Path;
+use std::time::Duration;
+
+/// An experiment under way.
+#[derive(Debug)]
+pub(crate) struct Session {
+    json: OutputFile,
+    page: OutputFile,
+    /// True if its runs are too short to be compared with others.
+    pub(crate) quick: bool,
+    /// Ctrl-C.
+    pub(crate) interrupt: Interrupt,
+    /// When it began, RFC 3339, UTC.
+    pub(crate) started: String,
+}
+
+impl Session {
+    /// Tries both files before anything is measured.
+    ///
+    /// # Errors
+    /// If a file cannot be written.
+    pub(crate) fn begin(json: &Path, page: &Path, interrupt: Interrupt) -> Result<Self> {
+        let page = OutputFile::try_out(page)?;
+        ensure!(
+            !page.overwrites(json),
+            "--json and --html name the same file"
+        );
+        Ok(Self {
+            json: OutputFile::try_out(json)?,
+            page,
+            quick: false,
+            interrupt,
+            started: machine::now(),
+        })
+    }
+
+    /// The files, as kinds and paths.
+    pub(crate) fn files(&self) -> [(&'static str, &Path); 2] {
+        [("report", self.page.path()), ("data", self.json.path())]
+    }
+
+    /// What was found on this machine so far: nothing yet but `body`.
+    pub(crate) fn result<T: Body>(&self, machine: Fingerprint, body: T) -> Envelope<T> {
+        let command = machine::command_line();
+        let mut result = Envelope::new(machine, command, self.started.clone(), body);
+        result.quick = self.quick;
+        result
+    }
+
+    /// Writes what is known so far to the data file, so that no failure takes it away.
+    pub(crate) fn keep(&self, result: &impl Serialize) {
+        if let Ok(text) = json(result) {
+            self.json.keep(&text);
+        }
+    }
+
+    /// Writes both files.
+    ///
+    /// # Errors
+    /// If one cannot be written, or if the result has a number that JSON cannot say.
+    pub(crate) fn write(&self, result: &impl Serialize, document: &Document) -> Result<()> {
+        self.json.write(&json(result)?)?;
+        self.page.write(mpps_report::page(document).as_bytes())
+    }
+
+    /// Writes both files, prints the report, and tells how the run ended.
+    ///
+    /// # Errors
+    /// As [`Session::write`]'s, and if standard output takes no more.
+    pub(crate) fn conclude<T: Serialize>(
+        &self,
+        result: &Envelope<T>,
+        document: &Document,
+        balances: bool,
+    ) -> Result<Outcome> {
+        self.write(result, document)?;
+        let terminal = Terminal::new(output::width(), output::colour());
+        output::line(Stream::Out, terminal.document(document).trim_end())?;
+        Ok(Outcome::of(result.complete, balances))
+    }
+}
+
+/// A result as the text of its data file: indented, with a line end.
+pub(crate) fn json(result: &impl Serialize) -> serde_json::Result<Vec<u8>> {
+    // Sentences keep a figure and its unit together by this blank, which nobody would search for.
+    let text = serde_json::to_string_pretty(result)?.replace('\u{a0}', " ");
+    Ok((text + "\n").into_bytes())
+}
+
+/// A line on standard error that shows how far a run of so many steps is.
+pub(crate) fn progress(steps: usize) -> ProgressBar {
+    let template = "{bar:20} {pos}/{len} ends in {eta}  {wide_msg}";
+    let bar = output::bar(steps as u64, template);
+    bar.enable_steady_tick(Duration::from_millis(200));
+    bar
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::program::connections::LoadResult;
+
+    const FIXTURE: &str = include_str!("../../tests/fixtures/load.json");
+
+    #[test]
+    fn what_was_read_is_written_back_byte_for_byte() {
+        let result: LoadResult = LoadResult::parse(FIXTURE).unwrap();
+        let text = super::json(&result).unwrap();
+        assert_eq!(String::from_utf8(text).unwrap(), FIXTURE);
+    }
+}

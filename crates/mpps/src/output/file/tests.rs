@@ -1,0 +1,229 @@
+//! Files in their places, links, pipes, open files without a name, and directories that refuse.
+
+use super::*;
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::symlink;
+use std::process::Command;
+use std::time::SystemTime;
+
+#[test]
+fn keeps_what_was_there_until_it_is_written() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("lab.json");
+    fs::write(&path, "a long earlier result").unwrap();
+    drop(OutputFile::try_out(&path).unwrap());
+    assert_eq!(fs::read_to_string(&path).unwrap(), "a long earlier result");
+    OutputFile::try_out(&path).unwrap().write(b"new").unwrap();
+    assert_eq!(fs::read_to_string(&path).unwrap(), "new");
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
+}
+
+#[test]
+fn what_is_known_so_far_is_there_until_it_is_replaced() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("lab.json");
+    let output = OutputFile::try_out(&path).unwrap();
+    for text in ["one round", "two", "all of them"] {
+        output.keep(text.as_bytes());
+        assert_eq!(fs::read_to_string(&path).unwrap(), text);
+    }
+    assert_eq!(
+        fs::metadata(&path).unwrap().permissions().mode() & 0o600,
+        0o600
+    );
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
+}
+
+#[test]
+fn what_a_killed_run_left_is_removed_by_the_next() {
+    let directory = tempfile::tempdir().unwrap();
+    let in_it = |name: &str| directory.path().join(name);
+    let names = [
+        ".lab.json.mpps-aaaaaa",
+        ".lab.json.mpps-bbbbbb",
+        ".lab.json.backup",
+    ];
+    for name in names {
+        let file = File::create(in_it(name)).unwrap();
+        if name != names[1] {
+            file.set_modified(SystemTime::now() - 2 * STALE).unwrap();
+        }
+    }
+    OutputFile::try_out(&in_it("lab.json")).unwrap();
+    assert_eq!(names.map(|name| in_it(name).exists()), [false, true, true]);
+}
+
+#[test]
+fn a_link_stays_a_link() {
+    let directory = tempfile::tempdir().unwrap();
+    let [file, link] = ["file", "link"].map(|name| directory.path().join(name));
+    // What it leads to is named from where the link is, and need not be there yet.
+    symlink("file", &link).unwrap();
+    for text in ["first", "second"] {
+        let output = OutputFile::try_out(&link).unwrap();
+        output.write(text.as_bytes()).unwrap();
+        assert!(link.is_symlink());
+        assert_eq!(fs::read_to_string(&file).unwrap(), text);
+    }
+}
+
+#[test]
+fn a_link_that_comes_after_the_trial_stays_too() {
+    let directory = tempfile::tempdir().unwrap();
+    let [file, link] = ["file", "link"].map(|name| directory.path().join(name));
+    let output = OutputFile::try_out(&link).unwrap();
+    fs::write(&file, "a long earlier result").unwrap();
+    symlink(&file, &link).unwrap();
+    output.write(b"new").unwrap();
+    assert!(link.is_symlink());
+    assert_eq!(fs::read_to_string(&file).unwrap(), "new");
+}
+
+#[test]
+fn links_in_a_circle_are_an_error() {
+    let directory = tempfile::tempdir().unwrap();
+    let link = directory.path().join("link");
+    symlink(&link, &link).unwrap();
+    let error = OutputFile::try_out(&link).unwrap_err();
+    assert!(format!("{error:#}").contains("links"), "{error:#}");
+}
+
+#[test]
+fn an_open_file_without_a_name_is_appended_to() {
+    let directory = tempfile::tempdir().unwrap();
+    let [path, link] = ["file", "link"].map(|name| directory.path().join(name));
+    let mut open = OpenOptions::new()
+        .read(true)
+        .append(true)
+        .create(true)
+        .open(&path)
+        .unwrap();
+    open.write_all(b"before, ").unwrap();
+    fs::remove_file(&path).unwrap();
+    symlink(format!("/proc/self/fd/{}", open.as_raw_fd()), &link).unwrap();
+    let output = OutputFile::try_out(&link).unwrap();
+    output.keep(b"half");
+    output.write(b"new").unwrap();
+    let mut text = String::new();
+    let mut whole = File::open(&link).unwrap();
+    whole.read_to_string(&mut text).unwrap();
+    assert_eq!(text, "before, new");
+    // Nothing has come or gone under any name.
+    assert!(link.is_symlink());
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
+}
+
+#[test]
+fn the_streams_are_not_opened_a_second_time() {
+    for (path, stream) in [
+        ("/dev/stdout", Stream::Out),
+        ("/dev/fd/1", Stream::Out),
+        ("/proc/self/fd/2", Stream::Err),
+    ] {
+        let target = resolve(Path::new(path)).unwrap();
+        assert_eq!(way(&target).unwrap(), Way::Stream(stream), "{path}");
+    }
+    assert_eq!(way(Path::new("/dev/null")).unwrap(), Way::Open);
+}
+
+#[test]
+fn a_pipe_is_not_opened_on_trial() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("pipe");
+    let made = Command::new("mkfifo").arg(&path).status().unwrap();
+    assert!(made.success());
+    // Without a reader this would wait for ever.
+    let output = OutputFile::try_out(&path).unwrap();
+    let reader = std::thread::spawn({
+        let path = path.clone();
+        move || fs::read_to_string(path).unwrap()
+    });
+    output.keep(b"half");
+    output.write(b"new").unwrap();
+    assert_eq!(reader.join().unwrap(), "new");
+}
+
+#[test]
+fn where_nothing_can_take_its_place_the_file_is_overwritten() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("lab.json");
+    fs::write(&path, "a long earlier result").unwrap();
+    for kind in [ErrorKind::ResourceBusy, ErrorKind::PermissionDenied] {
+        // Not by what is not the last: half of it may stay.
+        replace(&path, b"half", false, |_, _| Err(kind.into())).unwrap_err();
+        assert_ne!(fs::read_to_string(&path).unwrap(), "half");
+        replace(&path, b"new", true, |_, _| Err(kind.into())).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "new");
+    }
+    replace(&path, b"lost", true, |_, _| {
+        Err(ErrorKind::StorageFull.into())
+    })
+    .unwrap_err();
+    assert_eq!(fs::read_to_string(&path).unwrap(), "new");
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
+}
+
+#[test]
+fn a_name_that_leaves_no_room_beside_it_is_overwritten() {
+    let directory = tempfile::tempdir().unwrap();
+    // 255 bytes are the longest name (limits.h, NAME_MAX).
+    let path = directory.path().join("x".repeat(255));
+    OutputFile::try_out(&path).unwrap_err();
+    fs::write(&path, "a long earlier result").unwrap();
+    let output = OutputFile::try_out(&path).unwrap();
+    assert_eq!(way(&path).unwrap(), Way::Open);
+    output.write(b"new").unwrap();
+    assert_eq!(fs::read_to_string(&path).unwrap(), "new");
+}
+
+#[test]
+fn standard_output_is_no_file() {
+    let error = OutputFile::try_out(Path::new("-")).unwrap_err();
+    assert!(error.to_string().contains("standard output"));
+}
+
+#[test]
+fn leaves_no_empty_file_behind() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("lab.json");
+    drop(OutputFile::try_out(&path).unwrap());
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn names_what_cannot_be_written() {
+    let directory = tempfile::tempdir().unwrap();
+    let text = directory.path().display().to_string();
+    let inside = format!("{text}/file");
+    fs::write(&inside, "").unwrap();
+    for path in [
+        "/nosuch/lab.json".to_owned(),
+        format!("{text}/"),
+        format!("{text}/new/"),
+        format!("{text}/new/."),
+        format!("{text}/.."),
+        format!("{inside}/x"),
+        text,
+    ] {
+        let error = OutputFile::try_out(Path::new(&path)).unwrap_err();
+        assert!(format!("{error:#}").contains(&path), "{error:#}");
+    }
+}
+
+#[test]
+fn one_file_by_two_names_is_one_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name);
+    fs::write(at("lab.json"), "what was measured").unwrap();
+    symlink("lab.json", at("link")).unwrap();
+    let link = OutputFile::try_out(&at("link")).unwrap();
+    assert!(link.overwrites(&at("lab.json")) && link.overwrites(&at("./lab.json")));
+    assert!(!link.overwrites(&at("lab.html")));
+    let new = OutputFile::try_out(&at("new")).unwrap();
+    assert!(new.overwrites(&at("./new")));
+    // What keeps nothing may be named twice.
+    let null = OutputFile::try_out(Path::new("/dev/null")).unwrap();
+    assert!(!null.overwrites(Path::new("/dev/null")));
+}

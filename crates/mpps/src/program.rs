@@ -1,0 +1,16 @@
+//! Programs that run until they are stopped.
+
+/// What `serve` and `load` found, as they write it with `--json`.
+pub mod connections;
+/// What a program says while it runs.
+pub(crate) mod lines;
+/// Many connections a second to a web server.
+pub(crate) mod load;
+/// Rates over measured intervals.
+pub(crate) mod meter;
+/// Receives UDP and counts it.
+pub(crate) mod recv;
+/// UDP as fast as asked or possible.
+pub(crate) mod send;
+/// An HTTP/1.1 server for many short connections.
+pub(crate) mod serve;

@@ -1,0 +1,150 @@
+//! What `serve` and `load` found, as they write it with `--json`.
+
+use crate::measure::envelope::{Body, Envelope};
+use mpps_http::{Close, ENGINES, Ending, LoadConfig, LoadReport, SwitchState};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// What a load found on one machine.
+pub type LoadResult = Envelope<LoadBody>;
+
+/// What it found.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct LoadBody {
+    /// What was asked for.
+    pub url: String,
+    /// And how.
+    #[serde(flatten)]
+    pub asked: LoadConfig,
+    /// What became of it.
+    #[serde(flatten)]
+    pub found: LoadReport,
+}
+
+impl Body for LoadBody {
+    const SCHEMA: &'static str = "mpps.load.v2";
+    const COMMAND: &'static str = "mpps load";
+
+    fn unsound(&self) -> Option<String> {
+        let mut ledgers = ["connections", "requests"]
+            .into_iter()
+            .zip(self.found.ledger.both());
+        let unsound = ledgers.find(|(_, ledger)| !ledger.adds_up());
+        Some(unsound?.0.to_owned())
+    }
+}
+
+/// What became of a server on one machine.
+pub type ServeResult = Envelope<ServeBody>;
+
+/// An object that `mpps serve --json` writes: one a second, and one with the totals at the end.
+#[derive(Debug, JsonSchema)]
+#[schemars(untagged)]
+pub enum ServeObject {
+    /// A second.
+    Interval(ServeInterval),
+    /// The totals.
+    Total(Box<ServeResult>),
+}
+
+/// One second of a server.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ServeInterval {
+    /// The schema that this object is of.
+    pub schema: String,
+    /// `interval`.
+    #[serde(rename = "type")]
+    #[schemars(extend("const" = "interval"))]
+    pub kind: String,
+    /// Its measured length.
+    pub seconds: f64,
+    /// Connections accepted in it, per second.
+    pub connections_per_second: f64,
+    /// Requests answered in it, per second.
+    pub requests_per_second: f64,
+    /// Bytes of replies that the kernel took in it, per second.
+    pub bytes_per_second: f64,
+    /// Connections that were open at its end.
+    pub open: u64,
+    /// CPU time of the process in it, as a share of one CPU: 2 is two CPUs.
+    pub cpu: f64,
+}
+
+/// The names of the classes of status, in the order of `ServeCounters::statuses`.
+pub(super) const CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
+
+/// The totals of a server.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ServeBody {
+    /// `total`.
+    #[serde(rename = "type")]
+    #[schemars(extend("const" = "total"))]
+    pub kind: String,
+    /// What was served by whom, in a line.
+    pub placement: String,
+    /// Where it listened.
+    pub address: String,
+    /// The engine.
+    #[schemars(extend("enum" = ENGINES.iter().map(|engine| engine.name).collect::<Vec<_>>()))]
+    pub engine: String,
+    /// Every switch of the paper, in its order.
+    pub switches: Vec<SwitchState>,
+    /// Worker threads.
+    pub workers: usize,
+    /// Their CPUs; empty if the scheduler chose.
+    pub cpus: Vec<usize>,
+    /// Who ended connections.
+    pub close: Close,
+    /// From the start to the end.
+    pub seconds: f64,
+    /// Connections taken from the kernel: those that ended, by reason, and those still open.
+    pub accepted: u64,
+    /// Connections that ended, by how.
+    #[schemars(extend("propertyNames" = {"enum": Ending::ALL}, "required" = Ending::ALL))]
+    pub ended: BTreeMap<Ending, u64>,
+    /// Connections that were open at the end.
+    pub open: u64,
+    /// `accepted` less all others: 0 unless the server has lost one.
+    pub unaccounted: i64,
+    /// Requests that were answered.
+    pub requests: u64,
+    /// Of those, by the first digit of their status: `2xx`.
+    #[schemars(extend("propertyNames" = {"enum": CLASSES}, "required" = CLASSES))]
+    pub statuses: BTreeMap<String, u64>,
+    /// Bytes of replies that the kernel took.
+    pub bytes_sent: u64,
+    /// Bytes of requests.
+    pub bytes_received: u64,
+    /// System calls of the workers, as far as they make them themselves.
+    pub system_calls: u64,
+    /// How often accepting was refused.
+    pub accept_errors: u64,
+    /// CPU time of the process. Soft interrupts that ran on top of it are in it.
+    pub cpu_seconds: f64,
+    /// The same for each connection, in microseconds; none if there was no connection.
+    pub cpu_us_per_connection: Option<f64>,
+}
+
+impl ServeBody {
+    /// What the counts of endings and of open connections leave of those that were accepted.
+    pub(super) fn remainder(&self) -> i64 {
+        let ended = self.ended.values().map(|count| i128::from(*count));
+        let rest = i128::from(self.accepted) - i128::from(self.open) - ended.sum::<i128>();
+        rest.clamp(i64::MIN.into(), i64::MAX.into()) as i64
+    }
+
+    /// True if every connection has ended, and none was lost.
+    pub(super) fn is_fine(&self) -> bool {
+        self.unaccounted == 0 && self.open == 0
+    }
+}
+
+impl Body for ServeBody {
+    const SCHEMA: &'static str = "mpps.serve.v2";
+    const COMMAND: &'static str = "mpps serve";
+
+    fn unsound(&self) -> Option<String> {
+        (self.unaccounted != self.remainder()).then(|| "connections".to_owned())
+    }
+}

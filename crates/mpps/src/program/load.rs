@@ -1,0 +1,118 @@
+//! `mpps load`: many connections a second to a web server, each accounted for.
+
+pub(crate) mod ab;
+pub(crate) mod document;
+
+use super::connections::{LoadBody, LoadResult};
+use crate::machine::{command_line, fingerprint_at, now};
+use crate::measure::document::counted;
+use crate::measure::samples::per_second;
+use crate::output::{self, Stream};
+use crate::signal::Interrupt;
+use anyhow::Result;
+use document::manner;
+use indicatif::ProgressBar;
+use mpps_http::{Engine, Load, LoadConfig, Progress, Url};
+use std::time::Duration;
+
+/// How much time a rate on the progress line is of, at least.
+const WINDOW: Duration = Duration::from_millis(500);
+
+/// A load that can be run.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    /// What is asked for.
+    pub(crate) url: Url,
+    /// Who drives the sockets.
+    pub(crate) engine: &'static Engine,
+    /// How.
+    pub(crate) config: LoadConfig,
+    /// Why this engine, if nobody named it.
+    pub(crate) chosen: Option<String>,
+}
+
+impl Plan {
+    /// Loads the server until the end that the plan has, or Ctrl-C.
+    pub(crate) fn run(&self) -> Result<LoadResult> {
+        let started = now();
+        let fingerprint = fingerprint_at(self.config.target.ip())?;
+        let interrupt = Interrupt::listen()?;
+        for line in self.introduction() {
+            output::line(Stream::Err, &output::printable(&line))?;
+        }
+        let mut live = Live::new(&self.config);
+        let found = Load::run(self.engine, &self.config, interrupt.flag(), |now| {
+            live.show(now);
+        });
+        live.bar.finish_and_clear();
+        let body = LoadBody {
+            url: self.url.to_string(),
+            asked: self.config.clone(),
+            found: found?,
+        };
+        let mut result = LoadResult::new(fingerprint, command_line(), started, body);
+        result.complete = !interrupt.came();
+        Ok(result)
+    }
+
+    /// What is about to be done, on standard error.
+    fn introduction(&self) -> impl Iterator<Item = String> {
+        let config = &self.config;
+        let line = format!(
+            "{} at {}: {} in flight, {}, by {} in {}",
+            self.url,
+            config.target,
+            config.connections,
+            manner(config.requests_per_connection, config.rate),
+            self.engine.name,
+            counted(config.threads, "thread")
+        );
+        std::iter::once(line).chain(self.chosen.clone())
+    }
+}
+
+/// The line that shows how far the load is, on a terminal only.
+struct Live {
+    bar: ProgressBar,
+    /// What the bar counts: milliseconds, or requests.
+    by_requests: bool,
+    last: Progress,
+}
+
+impl Live {
+    fn new(config: &LoadConfig) -> Self {
+        let by_requests = config.duration.is_none();
+        let time_ms = config.duration.unwrap_or_default().as_millis();
+        let length = match (by_requests, config.requests) {
+            (true, Some(requests)) => requests,
+            _ => u64::try_from(time_ms).unwrap_or(u64::MAX),
+        };
+        let bar = output::bar(length, "{bar:20} {percent}%  {wide_msg}");
+        Self {
+            bar,
+            by_requests,
+            last: Progress::default(),
+        }
+    }
+
+    fn show(&mut self, now: &Progress) {
+        let place = if self.by_requests {
+            now.requests_completed + now.requests_failed
+        } else {
+            u64::try_from(now.elapsed.as_millis()).unwrap_or(u64::MAX)
+        };
+        self.bar.set_position(place);
+        let time = now.elapsed.saturating_sub(self.last.elapsed);
+        if time < WINDOW {
+            return;
+        }
+        let rate = |now: u64, last: u64| per_second(now.saturating_sub(last), time.as_secs_f64());
+        let connections = rate(now.connections_completed, self.last.connections_completed);
+        let requests = rate(now.requests_completed, self.last.requests_completed);
+        let failed = now.requests_failed;
+        self.bar.set_message(format!(
+            "{connections:.0} connections/s  {requests:.0} requests/s  {failed} failed"
+        ));
+        self.last = *now;
+    }
+}

@@ -1,0 +1,359 @@
+//! `mpps recv`: receives UDP and counts it.
+
+mod report;
+
+use super::lines::{Lines, require, until_stopped};
+use super::meter::{Interval, Meter, article_line};
+use crate::machine::{interface_at, snapshot};
+use crate::measure::outcome::{Outcome, ended, put_back};
+use crate::signal::Interrupt;
+use crate::udp::traffic::{RECV_SCHEMA, RecvInterval};
+use anyhow::{Context, Result};
+use mpps_host::{Applied, CarveOut, Snapshot, SocketBuffer};
+use mpps_io::{
+    Backend, Held, Inspect, Layer, Property, Rx, RxCaps, RxConfig, RxProgress, RxReport, RxTask,
+    RxWorker, Stop, Wait,
+};
+use mpps_os::clock::monotonic_ns;
+use mpps_os::netlink::link;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+/// A receiver that can be run.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    pub(crate) backend: &'static Backend,
+    pub(crate) config: RxConfig,
+    pub(crate) threads: usize,
+    /// CPUs of the threads, in turn; empty leaves them to the scheduler.
+    pub(crate) pin: Vec<usize>,
+    pub(crate) wait: Wait,
+    /// The socket of the CPU that received a packet gets it.
+    pub(crate) steers_by_cpu: bool,
+    /// What the kernel must grant.
+    pub(crate) required: Vec<Property>,
+    /// A queue is taken out of the card's spreading for this flow.
+    pub(crate) carves_out: bool,
+    /// Datagrams after which it ends, all threads together.
+    pub(crate) count: Option<u64>,
+    pub(crate) duration: Option<Duration>,
+    /// A line per thread each second.
+    pub(crate) verbose: bool,
+    pub(crate) lines: Lines,
+}
+
+impl Plan {
+    /// Receives until the count, the time or Ctrl-C.
+    pub(crate) fn run(&self) -> Result<Outcome> {
+        // A carve-out is undone before a second signal can end the process.
+        let interrupt = if self.carves_out {
+            Interrupt::listen_held()?
+        } else {
+            Interrupt::listen()?
+        };
+        // What fails to start has undone what it did, and is told after that.
+        let (running, before) = Running::start(self).inspect_err(|_| interrupt.release())?;
+        // A closed pipe ends the run like Ctrl-C does, but the workers must be stopped first.
+        let introduced = running.introduce();
+        let watched = introduced.and_then(|()| running.watch(&interrupt));
+        running.stop.stop();
+        let (finished, back) = running.finish(before, &interrupt);
+        let told = watched.and_then(|meter| report::print(self, finished, &meter));
+        ended(told.map(|()| Outcome::Fine), back)
+    }
+
+    /// The interface that a receiver at the address reads.
+    fn interface(&self) -> Result<String> {
+        interface_at(
+            self.config.ring.interface.as_deref(),
+            self.config.address.ip(),
+        )
+    }
+
+    /// True if all threads read one socket, whose drops each of them would tell.
+    fn is_shared(&self) -> bool {
+        self.backend.layer == Layer::Payload && !self.config.reuse_port && self.threads > 1
+    }
+
+    /// True if what a thread's receiver dropped is told by no earlier thread.
+    fn owns_drops(&self, thread: usize) -> bool {
+        !self.is_shared() || thread == 0
+    }
+
+    /// How many sockets get each datagram: one, or with multicast all of them.
+    fn deliveries(&self) -> u64 {
+        let is_copied = self.config.reuse_port && !self.config.groups.is_empty();
+        if is_copied { self.threads as u64 } else { 1 }
+    }
+
+    fn cpu(&self, thread: usize) -> Option<usize> {
+        self.pin.get(thread.checked_rem(self.pin.len())?).copied()
+    }
+
+    /// Takes a queue out of the card's spreading for this flow, if that was asked for. Answers which.
+    fn carve_out(&self) -> Result<Option<(u32, Applied)>> {
+        if !self.carves_out {
+            return Ok(None);
+        }
+        let config = &self.config;
+        let carved = CarveOut::plan(&self.interface()?, config.address, config.ring.queue)
+            .and_then(|plan| Ok((plan.queue, Applied::new(&plan.change)?)));
+        carved.context("--queue-carve-out").map(Some)
+    }
+
+    /// Waits for the interface whose rings an XDP program had made anew; a socket can wait for its
+    /// first packet as long as it likes.
+    fn await_carrier(&self) -> Result<Duration> {
+        if !self.backend.rx_options.contains(&"--xdp") {
+            return Ok(Duration::ZERO);
+        }
+        let index = link::index(&self.interface()?)?;
+        let context = || format!("cannot receive at {}", self.config.address);
+        mpps_io::await_carrier(index).with_context(context)
+    }
+
+    /// Opens what the threads receive with: a socket each, one for all, or a queue each.
+    fn open(&self, carved: Option<u32>) -> Result<Vec<Box<dyn Rx>>> {
+        let backend = self.backend;
+        let mut config = self.config.clone();
+        config.ring.queue = carved.or(config.ring.queue);
+        let context = || format!("cannot receive at {}", self.config.address);
+        let first = backend.open_rx(&config).with_context(context)?;
+        let required = &self.required;
+        let granted = |caps: &RxCaps| {
+            let mode = caps.mode.clone();
+            mode.with(Property::Steered, carved.is_some())
+        };
+        require(backend, &granted(first.caps()), required)?;
+        // With port 0 the first socket's port is everybody's.
+        config.address = first.caps().local_address;
+        let mut receivers = vec![first];
+        for thread in 1..self.threads {
+            let next = if self.config.reuse_port {
+                backend.open_rx(&config)
+            } else {
+                receivers[0].share()
+            };
+            let next = next.with_context(|| format!("thread {thread} of {}", self.threads));
+            let next = next.with_context(context)?;
+            // One queue may be granted less than another.
+            require(backend, &granted(next.caps()), required)?;
+            receivers.push(next);
+        }
+        if self.steers_by_cpu {
+            let cpus: Vec<usize> = (0..self.threads)
+                .filter_map(|thread| self.cpu(thread))
+                .collect();
+            receivers[0].steer_by_cpu(&cpus).context("--steer cpu")?;
+        }
+        Ok(receivers)
+    }
+}
+
+/// How the threads share the packets, in words.
+fn threads(plan: &Plan, caps: &RxCaps) -> String {
+    let threads = plan.threads;
+    let queued = plan.backend.rx_options.contains(&"--queue");
+    match (caps.layer, queued) {
+        _ if threads == 1 => "one thread".to_owned(),
+        (Layer::Frame, true) => format!("{threads} threads, a queue each"),
+        (Layer::Frame, false) => format!("{threads} threads, a ring each"),
+        (Layer::Payload, _) if plan.config.reuse_port => {
+            format!("{threads} threads, a socket each")
+        }
+        (Layer::Payload, _) => format!("{threads} threads on one socket"),
+    }
+}
+
+/// The workers of a run.
+struct Running<'a> {
+    plan: &'a Plan,
+    workers: Vec<RxWorker>,
+    stop: Stop,
+    began_ns: u64,
+    carve_out: Option<Applied>,
+    carrier_wait: Duration,
+}
+
+/// What the workers found.
+struct Finished {
+    reports: Vec<RxReport>,
+    host: Option<mpps_host::Delta>,
+    caps: RxCaps,
+    carrier_wait: Duration,
+}
+
+impl<'a> Running<'a> {
+    /// Opens the receivers, reads the host's counters, and starts the workers.
+    fn start(plan: &'a Plan) -> Result<(Self, Snapshot)> {
+        // All are opened before the first one runs: an error leaves nothing half done.
+        let (queue, carve_out) = plan.carve_out()?.unzip();
+        let receivers = plan.open(queue)?;
+        let carrier_wait = plan.await_carrier()?;
+        // Opening may reset a card, and its counters with it.
+        let before = snapshot()?;
+        let stop = Stop::new();
+        let limit = plan.count.map(|count| Arc::new(AtomicU64::new(count)));
+        let began_ns = monotonic_ns();
+        let task = |(thread, rx): (usize, Box<dyn Rx>)| RxTask {
+            rx,
+            cpu: plan.cpu(thread),
+            wait: plan.wait,
+            inspect: Inspect::Auto,
+            limit: limit.clone(),
+            stop: stop.clone(),
+        };
+        let workers = RxWorker::spawn_all(receivers.into_iter().enumerate().map(task), &stop)
+            .context("cannot start a receiving thread")?;
+        let running = Self {
+            plan,
+            workers,
+            stop,
+            began_ns,
+            carve_out,
+            carrier_wait,
+        };
+        Ok((running, before))
+    }
+
+    /// What the first receiver was granted, without which nothing is started.
+    fn caps(&self) -> &RxCaps {
+        self.workers[0].caps()
+    }
+
+    /// Says where and how is received, and what receive buffer it is done with.
+    fn introduce(&self) -> Result<()> {
+        let plan = self.plan;
+        let caps = self.caps();
+        let (address, name) = (caps.local_address, caps.backend);
+        let threads = threads(plan, caps);
+        let gro = if caps.gro { ", GRO trains" } else { "" };
+        if !self.carrier_wait.is_zero() {
+            let seconds = self.carrier_wait.as_secs_f64();
+            let told = format!("the carrier came after {seconds:.1} s; counters begin there");
+            plan.lines.say(&told)?;
+        }
+        plan.lines
+            .say(&format!("receiving at {address} by {name}, {threads}{gro}"))?;
+        plan.lines.say(&format!("mode: {}", caps.mode))?;
+        for step in self.carve_out.iter().flat_map(Applied::steps) {
+            plan.lines.say(&format!("steered: {step}"))?;
+        }
+        if plan.config.ring.all_traffic {
+            let all = "all traffic: every frame that the interface receives counts";
+            let gone = ", and none of them, neither ARP nor ssh, reaches the kernel";
+            let gone = if caps.mode.is_tap { "" } else { gone };
+            plan.lines.say(&format!("{all}{gone}"))?;
+        }
+        match caps.receive_buffer_bytes {
+            Some(got) if caps.layer == Layer::Payload => {
+                // The kernel books twice what it grants.
+                let asked = plan.config.receive_buffer_bytes.unwrap_or(got);
+                plan.lines
+                    .say(&SocketBuffer::receive(asked, got * 2)?.explanation())?;
+            }
+            Some(ring) => plan.lines.say(&format!("ring {ring} bytes"))?,
+            None => {}
+        }
+        if caps.layer == Layer::Frame {
+            plan.lines
+                .say("bytes are those of whole frames, headers included")?;
+        }
+        let sockets = if plan.config.reuse_port {
+            plan.threads
+        } else {
+            1
+        };
+        if !plan.config.groups.is_empty() && sockets > 1 {
+            plan.lines.say(&format!(
+                "each multicast datagram is delivered to all {sockets} sockets"
+            ))?;
+        }
+        Ok(())
+    }
+
+    /// Prints a line a second until the workers are done or somebody asks to stop.
+    fn watch(&self, interrupt: &Interrupt) -> Result<Meter<2>> {
+        let mut meter = Meter::new(self.began_ns, [0, 0]);
+        let mut last = vec![RxProgress::default(); self.workers.len()];
+        let time = self.plan.duration.map(|time| time.as_nanos() as u64);
+        let deadline = time.map_or(u64::MAX, |time| self.began_ns.saturating_add(time));
+        // A thread's first line is to know its CPU.
+        self.workers.iter().for_each(RxWorker::refresh);
+        until_stopped(interrupt, meter.ends_ns().min(deadline), || {
+            let progress: Vec<RxProgress> = self.workers.iter().map(RxWorker::progress).collect();
+            let firsts = progress.iter().map(|one| one.first_ns);
+            meter.align(firsts.filter(|at| *at > 0).min().unwrap_or(0));
+            let datagrams = progress.iter().map(|one| one.datagrams).sum();
+            let bytes = progress.iter().map(|one| one.wire_bytes).sum();
+            if let Some(interval) = meter.tick(monotonic_ns(), [datagrams, bytes]) {
+                self.print(&interval, &progress, &last)?;
+                // Fresh for the next line. It costs each worker a system call or two, and keeps the
+                // kernel's 32-bit count of drops from wrapping unseen.
+                self.workers.iter().for_each(RxWorker::refresh);
+                last = progress;
+            }
+            let finished = self.workers.iter().any(RxWorker::is_finished);
+            let over = finished || monotonic_ns() >= deadline;
+            Ok((!over).then(|| meter.ends_ns().min(deadline)))
+        })?;
+        Ok(meter)
+    }
+
+    fn print(&self, interval: &Interval<2>, now: &[RxProgress], last: &[RxProgress]) -> Result<()> {
+        let lines = self.plan.lines;
+        let ([received, bytes], [pps, byte_rate]) = (interval.counts, interval.rates());
+        lines.object(&RecvInterval {
+            schema: RECV_SCHEMA.to_owned(),
+            kind: "interval".to_owned(),
+            seconds: interval.seconds,
+            received,
+            bytes,
+            pps,
+        })?;
+        lines.say(&article_line(pps, byte_rate))?;
+        for (thread, (now, last)) in now.iter().zip(last).enumerate() {
+            if self.plan.verbose {
+                let owns_drops = self.plan.owns_drops(thread);
+                lines.say(&report::thread_line(
+                    thread,
+                    now,
+                    last,
+                    interval.seconds,
+                    owns_drops,
+                ))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Stops, undoes the carve-out, and answers also what of it could not be undone.
+    fn finish(self, before: Snapshot, interrupt: &Interrupt) -> (Finished, Result<()>) {
+        let caps = self.caps().clone();
+        let ended = self.workers.into_iter().map(RxWorker::join_open);
+        let (reports, receivers): (_, Vec<Held>) = ended.unzip();
+        // The totals are worth more than the host's counters: without them they say `null`.
+        let host = snapshot().ok().map(|after| after.since(&before));
+        // Closing may reset a card, as opening does.
+        drop(receivers);
+        let outcomes = self.carve_out.map_or_else(Vec::new, |carve_out| {
+            let outcomes = carve_out.undo();
+            // Before anything is printed, which may take as long as the reader likes.
+            interrupt.release();
+            outcomes
+        });
+        for outcome in &outcomes {
+            // The totals follow, whether or not anybody reads this.
+            let _ = self.plan.lines.say(&format!("put back: {outcome}"));
+        }
+        let back = put_back(&outcomes, "--queue-carve-out");
+        let finished = Finished {
+            reports,
+            host,
+            caps,
+            carrier_wait: self.carrier_wait,
+        };
+        (finished, back)
+    }
+}

@@ -1,0 +1,329 @@
+//! `mpps send`: UDP as fast as asked or possible.
+
+use super::lines::{Lines, require, until_stopped};
+use super::meter::{Interval, Meter, article_line};
+use crate::machine::{boot_id, command_line, kernel_release, snapshot};
+use crate::measure::outcome::Outcome;
+use crate::signal::Interrupt;
+use crate::udp::account;
+use crate::udp::sample::Span;
+use crate::udp::traffic::{SEND_SCHEMA, SendInterval, SendThread, SendTotal, document};
+use anyhow::{Context, Result};
+use mpps_host::{Snapshot, SocketBuffer};
+use mpps_io::{Backend, Held, Property, Stop, Tx, TxCaps, TxConfig, TxReport, TxTask, TxWorker};
+use mpps_os::clock::monotonic_ns;
+use mpps_os::netlink::link;
+use mpps_os::netlink::route::{self, RouteKind};
+use std::collections::BTreeSet;
+use std::io;
+use std::net::SocketAddr;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How long what is accepted may take to leave, and between two looks at whether it does.
+const DEPARTURE_WAIT: Duration = Duration::from_secs(2);
+const DEPARTURE_LOOK: Duration = Duration::from_millis(50);
+
+/// A sender that can be run.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    pub(crate) backend: &'static Backend,
+    /// What each thread opens; all are alike but for target and queue.
+    pub(crate) configs: Vec<TxConfig>,
+    /// CPUs of the threads, in turn; empty leaves them to the scheduler.
+    pub(crate) pin: Vec<usize>,
+    /// What the kernel must grant.
+    pub(crate) required: Vec<Property>,
+    /// Datagrams have a header with flow, number and time.
+    pub(crate) stamp: bool,
+    /// Datagrams per second, all threads together.
+    pub(crate) rate: Option<f64>,
+    /// Datagrams, all threads together.
+    pub(crate) count: Option<u64>,
+    pub(crate) duration: Option<Duration>,
+    pub(crate) lines: Lines,
+}
+
+impl Plan {
+    /// Sends until the count, the time or Ctrl-C.
+    pub(crate) fn run(&self) -> Result<Outcome> {
+        let interrupt = Interrupt::listen()?;
+        let senders = self.open()?;
+        // Opening may reset a card, and its counters with it.
+        let before = snapshot()?;
+        let running = Running::start(self, senders)?;
+        // A closed pipe ends the run like Ctrl-C does, but the workers must be stopped first.
+        let introduced = running.introduce();
+        let watched = introduced.and_then(|()| running.watch(&interrupt));
+        running.stop.stop();
+        let (mut total, error) = running.finish(&before);
+        total.pps_median = watched?.pps_median(total.sent, total.active_seconds);
+        self.lines.tell(&document::sent(&total, self.rate))?;
+        self.lines.object(&total)?;
+        match error {
+            Some(error) => Err(self.explain(error)),
+            None => Ok(Outcome::Fine),
+        }
+    }
+
+    fn threads(&self) -> usize {
+        self.configs.len()
+    }
+
+    /// What all threads have in common.
+    fn common(&self) -> &TxConfig {
+        &self.configs[0]
+    }
+
+    fn target(&self, thread: usize) -> SocketAddr {
+        self.configs[thread].target
+    }
+
+    fn cpu(&self, thread: usize) -> Option<usize> {
+        self.pin.get(thread.checked_rem(self.pin.len())?).copied()
+    }
+
+    /// Opens a sender for each thread, all before the first one sends: an error leaves nothing half
+    /// done.
+    fn open(&self) -> Result<Vec<Box<dyn Tx>>> {
+        let senders = self.configs.iter().map(|config| {
+            let to = config.target;
+            let opened = self.backend.open_tx(config);
+            opened.with_context(|| format!("cannot send to {to}"))
+        });
+        let senders = senders.collect::<Result<Vec<_>>>()?;
+        for tx in &senders {
+            require(self.backend, &tx.caps().mode, &self.required)?;
+        }
+        Ok(senders)
+    }
+
+    /// The interfaces that packets leave by, each with the kind of route; none for a target without.
+    fn ways(&self) -> BTreeSet<Option<(u32, bool)>> {
+        let named = self.common().ring.interface.as_deref();
+        let named = named.and_then(|name| link::index(name).ok());
+        let ways = self.configs.iter().map(|config| {
+            let route = route::find(config.target.ip(), None, named).ok()?;
+            Some((route.interface_index, route.kind == RouteKind::Unicast))
+        });
+        ways.collect()
+    }
+
+    /// The interface that all packets leave by, if it is one, and they are for another host alone:
+    /// then each is a frame of its own to its counters.
+    fn interface(&self) -> Option<String> {
+        let ways = self.ways();
+        let (index, is_unicast) = ways.first().copied().flatten()?;
+        let links = link::list()
+            .ok()
+            .filter(|_| is_unicast && ways.len() == 1)?;
+        let link = links.into_iter().find(|link| link.index == index)?;
+        Some(link.name)
+    }
+
+    /// The part of a total that falls to one thread: the first ones take the remainder.
+    fn part(&self, total: u64, thread: usize) -> u64 {
+        let threads = self.threads() as u64;
+        total / threads + u64::from((thread as u64) < total % threads)
+    }
+
+    /// What makes every send fail, with what helps.
+    fn explain(&self, error: io::Error) -> anyhow::Error {
+        let config = self.common();
+        let (size, gso) = (config.payload_bytes, config.gso_segments);
+        match error.raw_os_error() {
+            // EMSGSIZE and EINVAL of include/uapi/asm-generic/errno*.h.
+            Some(22 | 90) if gso > 1 => anyhow::anyhow!(
+                "--gso {gso} with --size {size}: the kernel refuses such trains ({error}); a segment \
+                 must fit into the path's MTU, and kernels before 6.9 take 64 segments"
+            ),
+            Some(90) => anyhow::anyhow!("--size {size}: too large for the path ({error})"),
+            _ => anyhow::Error::new(error).context("sending failed"),
+        }
+    }
+}
+
+/// The workers of a run.
+struct Running<'a> {
+    plan: &'a Plan,
+    workers: Vec<TxWorker>,
+    stop: Stop,
+    began_ns: u64,
+}
+
+impl<'a> Running<'a> {
+    fn start(plan: &'a Plan, senders: Vec<Box<dyn Tx>>) -> Result<Self> {
+        let stop = Stop::new();
+        let began_ns = monotonic_ns();
+        let task = |(thread, tx): (usize, Box<dyn Tx>)| TxTask {
+            tx,
+            cpu: plan.cpu(thread),
+            stamp: plan.stamp.then_some(thread as u8),
+            end_markers: true,
+            rate_pps: plan.rate.map(|rate| rate / plan.threads() as f64),
+            count: plan.count.map(|count| plan.part(count, thread)),
+            duration: plan.duration,
+            stop: stop.clone(),
+        };
+        let workers = TxWorker::spawn_all(senders.into_iter().enumerate().map(task), &stop)
+            .context("cannot start a sending thread")?;
+        Ok(Self {
+            plan,
+            workers,
+            stop,
+            began_ns,
+        })
+    }
+
+    /// What the first sender was granted, without which nothing is started.
+    fn caps(&self) -> &TxCaps {
+        self.workers[0].caps()
+    }
+
+    /// Says what is sent where, and what send buffer it is done with.
+    fn introduce(&self) -> Result<()> {
+        let lines = self.plan.lines;
+        let size = self.plan.common().payload_bytes;
+        for (thread, worker) in self.workers.iter().enumerate() {
+            let caps = worker.caps();
+            let sources = match caps.local_addresses.as_slice() {
+                [only] => only.to_string(),
+                [first, .., last] => {
+                    let (address, first, last) = (first.ip(), first.port(), last.port());
+                    format!("{address}, ports {first} to {last},")
+                }
+                [] => "nowhere".to_owned(),
+            };
+            let to = self.plan.target(thread);
+            let name = caps.backend;
+            lines.say(&format!(
+                "sending {size} bytes from {sources} to {to} by {name}"
+            ))?;
+        }
+        let caps = self.caps();
+        lines.say(&format!("mode: {}", caps.mode))?;
+        if let Some(got) = caps.send_buffer_bytes {
+            // The kernel books twice what it grants.
+            let asked = self.plan.common().send_buffer_bytes.unwrap_or(got);
+            let buffer = SocketBuffer::send(asked, got * 2)?;
+            lines.say(&buffer.explanation())?;
+        }
+        Ok(())
+    }
+
+    /// Prints a line a second until the workers are done or somebody asks to stop.
+    fn watch(&self, interrupt: &Interrupt) -> Result<Meter<3>> {
+        let size = self.plan.common().payload_bytes as u64;
+        let mut meter = Meter::new(self.began_ns, [0; 3]);
+        meter.align(self.began_ns);
+        until_stopped(interrupt, meter.ends_ns(), || {
+            let finished = self.workers.iter().all(TxWorker::is_finished);
+            let progress = self.workers.iter().map(TxWorker::progress);
+            let [sent, refused] = progress.fold([0, 0], |[sent, refused], one| {
+                [sent + one.accepted, refused + one.refused]
+            });
+            if let Some(interval) = meter.tick(monotonic_ns(), [sent, sent * size, refused]) {
+                self.print(&interval)?;
+            }
+            Ok((!finished).then(|| meter.ends_ns()))
+        })?;
+        Ok(meter)
+    }
+
+    fn print(&self, interval: &Interval<3>) -> Result<()> {
+        let lines = self.plan.lines;
+        let [sent, _, refused] = interval.counts;
+        let [pps, bytes, refused_pps] = interval.rates();
+        lines.object(&SendInterval {
+            schema: SEND_SCHEMA.to_owned(),
+            kind: "interval".to_owned(),
+            seconds: interval.seconds,
+            offered: sent + refused,
+            sent,
+            refused,
+            pps,
+        })?;
+        lines.say(&format!(
+            "{}   offered {:.3}M  refused {:.3}M",
+            article_line(pps, bytes),
+            (pps + refused_pps) / 1e6,
+            refused_pps / 1e6
+        ))
+    }
+
+    /// Waits for the workers and adds up what they did.
+    fn finish(self, before: &Snapshot) -> (SendTotal, Option<io::Error>) {
+        let config = self.plan.common();
+        let caps = self.caps().clone();
+        let ended = self.workers.into_iter().map(TxWorker::join_open);
+        let (mut reports, senders): (Vec<TxReport>, Vec<Held>) = ended.unzip();
+        let ways = self.plan.ways();
+        ways.iter()
+            .flatten()
+            .for_each(|(index, _)| await_departure(*index));
+        // The totals are worth more than the host's counters: without them they say `null`.
+        let after = snapshot().ok();
+        // Closing may reset a card, as opening does.
+        drop(senders);
+        let refused_by = account::refused(reports.iter().map(|report| &report.refused));
+        let end_refused_by = account::refused(reports.iter().map(|report| &report.end_refused));
+        let threads = reports
+            .iter()
+            .enumerate()
+            .map(|(thread, report)| SendThread {
+                cpu: self.plan.cpu(thread),
+                target: self.plan.target(thread).to_string(),
+                run: self.plan.stamp.then_some(report.run),
+                offered: report.offered(),
+                sent: report.accepted,
+                cpu_ns_per_packet: report.cpu_ns as f64 / report.offered().max(1) as f64,
+            });
+        let total = SendTotal {
+            schema: SEND_SCHEMA.to_owned(),
+            kind: "total".to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            command: command_line(),
+            kernel: kernel_release(),
+            boot_id: boot_id(),
+            backend: self.plan.backend.name.to_owned(),
+            offered: reports.iter().map(TxReport::offered).sum(),
+            sent: reports.iter().map(|report| report.accepted).sum(),
+            refused: refused_by.values().sum(),
+            refused_by,
+            end_markers: reports.iter().map(|report| report.end_markers).sum(),
+            end_refused_by,
+            active_seconds: Span::of(&reports).seconds(),
+            pps_median: 0.0,
+            size: config.payload_bytes,
+            gso: config.gso_segments,
+            send_buffer_bytes: caps.send_buffer_bytes,
+            departure: account::departure(&caps),
+            interface: self.plan.interface(),
+            mode: caps.mode.summary,
+            blocked: reports.iter().map(|report| report.blocked).sum(),
+            threads: threads.collect(),
+            host: after.map(|after| after.since(before)),
+        };
+        let error = reports.iter_mut().find_map(|report| report.error.take());
+        (total, error)
+    }
+}
+
+/// Waits until the interface sends no more: what waits in front of it is in no counter yet. Other
+/// programs may keep it busy, which ends the waiting after a while.
+fn await_departure(interface_index: u32) {
+    let sent = || {
+        let statistics = link::statistics(interface_index);
+        statistics.ok().map(|statistics| statistics.tx_packets)
+    };
+    let deadline = Instant::now() + DEPARTURE_WAIT;
+    let mut last = None;
+    while Instant::now() < deadline {
+        let now = sent();
+        if now == last {
+            return;
+        }
+        last = now;
+        thread::sleep(DEPARTURE_LOOK);
+    }
+}

@@ -1,0 +1,484 @@
+//! `mpps serve`: an HTTP/1.1 server for many short connections.
+
+use super::connections::{CLASSES, ServeBody, ServeInterval, ServeResult};
+use super::lines::{LOOK, Lines, until_stopped};
+use super::meter::{Interval, Meter};
+use crate::machine::{command_line, fingerprint_at, now};
+use crate::measure::document::{Head, counted, end_of_page};
+use crate::measure::envelope::Body;
+use crate::measure::outcome::{Outcome, ended, put_back};
+use crate::output;
+use crate::signal::Interrupt;
+use anyhow::{Context, Result};
+use mpps_host::{Applied, CpuList, Fingerprint, Moderation, Throttle};
+use mpps_http::{Content, Ending, ServeConfig, Server, Switch, SwitchState};
+use mpps_os::clock::{monotonic_ns, process_cpu_ns};
+use mpps_report::{Balance, Block, Column, Document, Equation, Quantity, Row, Table, grouped};
+use std::path::Path;
+use std::thread;
+use std::time::Duration;
+
+/// A server that can be run.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    pub(crate) config: ServeConfig,
+    /// Why this engine, if nobody named it.
+    pub(crate) chosen: Option<String>,
+    /// What is changed of an interface while the server runs.
+    pub(crate) moderation: Option<Moderation>,
+    /// True if the kernel waits where the card turns out not to take the value.
+    pub(crate) or_kernel: bool,
+    pub(crate) lines: Lines,
+}
+
+impl Plan {
+    /// Serves until Ctrl-C or SIGTERM.
+    pub(crate) fn run(&self) -> Result<Outcome> {
+        let started = now();
+        let fingerprint = fingerprint_at(self.config.address.ip())?;
+        // A changed interface has its settings back before a second signal can end the process.
+        let interrupt = match self.moderation {
+            Some(_) => Interrupt::listen_held()?,
+            None => Interrupt::listen()?,
+        };
+        // What fails to start has put back what it did, and is told after that.
+        let mut running = Running::start(self).inspect_err(|_| interrupt.release())?;
+        // A closed pipe ends the run like Ctrl-C does, but connections may end first.
+        let watched = running.introduce().and_then(|()| running.watch(&interrupt));
+        let (drained, back) = running.drain(&interrupt);
+        let total = running.finish(started, fingerprint);
+        let told = total.and_then(|total| {
+            watched.and(drained)?;
+            self.lines.tell(&totals(&total))?;
+            self.lines.object(&total)?;
+            // What is still open when all workers have ended is as lost as what no counter explains.
+            Ok(Outcome::of(true, total.is_fine()))
+        });
+        ended(told, back)
+    }
+
+    /// Carries a moderation out.
+    fn moderate(&self, planned: &Moderation) -> Result<(Moderation, Applied)> {
+        match Applied::new(&planned.change) {
+            Err(error @ mpps_host::Error::Impossible { .. })
+                if self.or_kernel && planned.throttle == Throttle::Nic =>
+            {
+                let said = format!("the card does not wait: {error}");
+                self.lines.say(&said)?;
+                let time = Duration::from_nanos(planned.time_ns);
+                let second = Moderation::plan(&planned.change.object, time, Throttle::Kernel)?;
+                let applied = Applied::new(&second.change).context("--moderation")?;
+                Ok((second, applied))
+            }
+            applied => Ok((planned.clone(), applied.context("--moderation")?)),
+        }
+    }
+}
+
+/// A server under way, and what was changed for it.
+struct Running<'a> {
+    plan: &'a Plan,
+    server: Server,
+    /// None once it was put back.
+    moderation: Option<Applied>,
+    moderated: Option<Moderation>,
+    began_ns: u64,
+    began_cpu_ns: u64,
+}
+
+impl<'a> Running<'a> {
+    fn start(plan: &'a Plan) -> Result<Self> {
+        let (began_ns, began_cpu_ns) = (monotonic_ns(), process_cpu_ns());
+        let server = Server::start(&plan.config)
+            .with_context(|| format!("cannot serve at {}", plan.config.address))?;
+        let moderation = plan.moderation.as_ref();
+        let moderation = moderation
+            .map(|planned| plan.moderate(planned))
+            .transpose()?;
+        let (moderated, moderation) = moderation.unzip();
+        Ok(Self {
+            plan,
+            server,
+            moderation,
+            moderated,
+            began_ns,
+            began_cpu_ns,
+        })
+    }
+
+    /// Says where and how is served, with a line per switch. The first line is for programs as well:
+    /// the address stands behind `http://`.
+    fn introduce(&self) -> Result<()> {
+        let (lines, config) = (self.plan.lines, &self.plan.config);
+        lines.say(&format!("serving at http://{}/", self.server.address()))?;
+        let granted = self.server.granted();
+        let switches = self.switches();
+        let mut said = vec![self.facts()];
+        let has_slots = switches
+            .iter()
+            .any(|switch| switch.on && switch.name == Switch::Fds);
+        // Each connection takes a descriptor, unless it takes a slot of a ring.
+        if !has_slots && granted.descriptors < config.limits.connections as u64 {
+            said.push(format!(
+                "{} descriptors are fewer than the {} connections allowed: raise `ulimit -n`, or \
+                 lower --max-connections",
+                granted.descriptors, config.limits.connections
+            ));
+        }
+        let mut blocks: Vec<Block> = said.into_iter().map(Block::paragraph).collect();
+        blocks.push(table(&switches).into());
+        blocks.extend(self.plan.chosen.as_deref().map(Block::paragraph));
+        lines.tell(&blocks)
+    }
+
+    /// What became of each switch.
+    fn switches(&self) -> Vec<SwitchState> {
+        let mut switches = self.server.granted().switches.clone();
+        switches.retain(|switch| switch.name != Switch::Moderation);
+        let place = switches.len().min(1);
+        switches.insert(place, moderation(self.moderated.as_ref()));
+        switches
+    }
+
+    /// Prints a line a second until somebody asks to stop, or a worker has failed.
+    fn watch(&self, interrupt: &Interrupt) -> Result<()> {
+        let lines = self.plan.lines;
+        let mut meter = Meter::new(self.began_ns, [0, 0, 0, self.began_cpu_ns]);
+        until_stopped(interrupt, meter.ends_ns(), || {
+            let now = self.server.counters();
+            let counts = [now.accepted, now.requests, now.bytes_sent, process_cpu_ns()];
+            if let Some(interval) = meter.tick(monotonic_ns(), counts) {
+                let second = second(&interval, now.open);
+                lines.object(&second)?;
+                lines.say(&line(&second))?;
+            }
+            Ok((!self.server.is_finished()).then(|| meter.ends_ns()))
+        })
+    }
+
+    /// Gives the interface its settings back, and lets open connections end, as long as they may.
+    /// Answers what could not be printed, and what could not be put back.
+    fn drain(&mut self, interrupt: &Interrupt) -> (Result<()>, Result<()>) {
+        let lines = self.plan.lines;
+        let open = self.server.counters().open;
+        self.server.drain();
+        // Before the wait, which a second signal cuts short, and with it the process.
+        let moderation = self.moderation.take();
+        let outcomes = moderation.map(Applied::undo).unwrap_or_default();
+        interrupt.release();
+        for outcome in &outcomes {
+            // The totals follow, whether or not anybody reads this.
+            let _ = lines.say(&format!("put back: {outcome}"));
+        }
+        // Whether or not somebody reads it, connections are waited for.
+        let told = if open > 0 {
+            let time = self.plan.config.drain_time.as_secs_f64();
+            lines.say(&format!(
+                "draining: {open} connections have {time} s to end"
+            ))
+        } else {
+            Ok(())
+        };
+        while !self.server.is_finished() {
+            thread::sleep(LOOK);
+        }
+        (told, put_back(&outcomes, "--moderation"))
+    }
+
+    fn finish(self, started: String, fingerprint: Fingerprint) -> Result<ServeResult> {
+        let (address, switches, placement) = (self.server.address(), self.switches(), self.facts());
+        let granted = self.server.granted();
+        let (engine, cpus) = (granted.engine, granted.worker_cpus.clone());
+        let seconds = (monotonic_ns() - self.began_ns) as f64 / 1e9;
+        let counters = self.server.wait().context("serving failed")?;
+        let cpu_ns = process_cpu_ns().saturating_sub(self.began_cpu_ns);
+        let ended = Ending::ALL.map(|ending| (ending, counters.ended(ending)));
+        let statuses = CLASSES.map(str::to_owned).into_iter();
+        let mut total = ServeBody {
+            kind: "total".to_owned(),
+            placement,
+            address: address.to_string(),
+            engine: engine.to_owned(),
+            switches,
+            workers: self.plan.config.workers,
+            cpus: cpus.into_iter().flatten().collect(),
+            close: self.plan.config.close,
+            seconds,
+            accepted: counters.accepted,
+            ended: ended.into(),
+            open: counters.open,
+            unaccounted: 0,
+            requests: counters.requests,
+            statuses: statuses.zip(counters.statuses).collect(),
+            bytes_sent: counters.bytes_sent,
+            bytes_received: counters.bytes_received,
+            system_calls: counters.system_calls,
+            accept_errors: counters.accept_errors,
+            cpu_seconds: cpu_ns as f64 / 1e9,
+            cpu_us_per_connection: (counters.accepted > 0)
+                .then(|| cpu_ns as f64 / 1e3 / counters.accepted as f64),
+        };
+        total.unaccounted = total.remainder();
+        let mut result = ServeResult::new(fingerprint, command_line(), started, total);
+        result.complete = result.open == 0;
+        Ok(result)
+    }
+
+    /// What is served, by whom, and who ends connections, in a line.
+    fn facts(&self) -> String {
+        let (config, granted) = (&self.plan.config, self.server.granted());
+        let what = match &config.content {
+            Content::Size(bytes) => format!("{} bytes at every path", grouped(*bytes as u128)),
+            Content::Root(root) => {
+                output::printable(&format!("the files below {}", root.display()))
+            }
+        };
+        let metrics = match config.metrics {
+            true => "; counters at /metrics",
+            false => "",
+        };
+        format!(
+            "{what}; engine {}, {}; connections are ended by {}{metrics}",
+            granted.engine,
+            workers(&granted.worker_cpus),
+            config.close.name()
+        )
+    }
+}
+
+/// The state of the one switch that acts on an interface.
+fn moderation(done: Option<&Moderation>) -> SwitchState {
+    let (what, why_not) = match done {
+        Some(plan) => (plan.to_string(), ""),
+        None => (
+            "interrupts of the interface throttled".to_owned(),
+            "acts on the whole interface, and so only with --moderation TIME",
+        ),
+    };
+    SwitchState {
+        name: Switch::Moderation,
+        on: done.is_some_and(|plan| plan.time_ns > 0),
+        what,
+        why_not: why_not.to_owned(),
+    }
+}
+
+/// `2 workers on CPUs 0-1`.
+fn workers(cpus: &[Option<usize>]) -> String {
+    let count = counted(cpus.len(), "worker");
+    let mut places: Vec<usize> = cpus.iter().flatten().copied().collect();
+    places.sort_unstable();
+    places.dedup();
+    match places.len() {
+        0 => format!("{count}, wherever the scheduler puts them"),
+        1 => format!("{count} on CPU {}", CpuList(places)),
+        _ => format!("{count} on CPUs {}", CpuList(places)),
+    }
+}
+
+fn table(switches: &[SwitchState]) -> Table {
+    let rows = switches.iter().map(|switch| {
+        let state = if switch.on { "on" } else { "off" };
+        let why_not = match &*switch.why_not {
+            "" => String::new(),
+            why => format!(" ({why})"),
+        };
+        let what = format!("{}{why_not}", switch.what);
+        Row::new([switch.name.name().into(), state.into(), what.into()])
+    });
+    let columns = [
+        Column::words("", 10),
+        Column::words("", 3),
+        Column::words("", 20).grow(400),
+    ];
+    Table::new(columns).rows(rows)
+}
+
+fn second(interval: &Interval<4>, open: u64) -> ServeInterval {
+    let [connections, requests, bytes, cpu_ns] = interval.rates();
+    ServeInterval {
+        schema: ServeBody::SCHEMA.to_owned(),
+        kind: "interval".to_owned(),
+        seconds: interval.seconds,
+        connections_per_second: connections,
+        requests_per_second: requests,
+        bytes_per_second: bytes,
+        open,
+        cpu: cpu_ns / 1e9,
+    }
+}
+
+/// `12 345 connections/s  12 345 requests/s  13.20 MiB/s   open 64     CPU 0.93`.
+fn line(second: &ServeInterval) -> String {
+    let rate = |rate: f64| Quantity::PerSecond(rate).figure();
+    format!(
+        "{:>7} connections/s {:>7} requests/s {:>9}/s   open {:<6} CPU {:.2}",
+        rate(second.connections_per_second),
+        rate(second.requests_per_second),
+        Quantity::Mebibytes(second.bytes_per_second).to_string(),
+        second.open,
+        second.cpu,
+    )
+}
+
+/// The report of a server that has ended; `written` are the kinds and paths of its files.
+pub(crate) fn document(result: &ServeResult, written: &[(&str, &Path)]) -> Document {
+    let head = Head::of(result, &result.placement, "connection", &[]);
+    let address = format!("served at http://{}/", result.address);
+    let mut blocks = head.first([Block::paragraph(address)]);
+    blocks.push(table(&result.switches).into());
+    blocks.extend(totals(result));
+    blocks.push(head.last());
+    let about =
+        "The CPU time is of the whole process, with the soft interrupts that ran on top of it.";
+    blocks.push(end_of_page(result, [about.into()], written));
+    Document::new(
+        "mpps serve: how every connection ended",
+        format!("mpps {}", result.version),
+        blocks,
+    )
+}
+
+/// The totals as people read them.
+fn totals(total: &ServeBody) -> Vec<Block> {
+    let count = |count: u64| grouped(count.into());
+    let ended = total.ended.iter().filter(|(_, count)| **count > 0);
+    let ended =
+        ended.map(|(how, number)| format!("{} {}", count(*number), how.name().replace('_', " ")));
+    let ended = match &*ended.collect::<Vec<_>>() {
+        [] => "0".to_owned(),
+        some => some.join(" + "),
+    };
+    let statuses = total.statuses.iter().filter(|(_, count)| **count > 0);
+    let statuses = statuses.map(|(class, number)| format!("{class} {}", count(*number)));
+    let statuses = match &*statuses.collect::<Vec<_>>() {
+        [] => String::new(),
+        some => format!(" ({})", some.join(", ")),
+    };
+    let cpu = total.cpu_us_per_connection.map_or_else(String::new, |us| {
+        format!(", {} CPU a connection", Quantity::Microseconds(us))
+    });
+    let accepted = Equation {
+        name: String::new(),
+        terms: format!(
+            "accepted {} = ended {ended} + open {}",
+            count(total.accepted),
+            count(total.open)
+        ),
+        remainder: format!("UNACCOUNTED {}", total.unaccounted),
+        balance: match total.unaccounted {
+            0 => Balance::Balances,
+            _ => Balance::Unbalanced,
+        },
+        notes: Vec::new(),
+    };
+    let requests = format!(
+        "requests {}{statuses}, sent {} in {}{cpu}",
+        count(total.requests),
+        Quantity::Mebibytes(total.bytes_sent as f64),
+        Quantity::Seconds(total.seconds),
+    );
+    let mut blocks = vec![accepted.into(), Block::paragraph(requests)];
+    if total.accept_errors > 0 {
+        blocks.push(Block::paragraph(format!(
+            "accepting was refused {} times: raise `ulimit -n`, or lower --max-connections",
+            count(total.accept_errors)
+        )));
+    }
+    blocks
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mpps_report::{Terminal, page};
+
+    const FIXTURE: &str = include_str!("../../tests/fixtures/serve.json");
+
+    #[test]
+    fn every_switch_has_a_line_and_none_is_too_long() {
+        let switch = |name: Switch, on: bool| SwitchState {
+            name,
+            on,
+            what: "a sentence that is long enough to need more than one line of a narrow terminal"
+                .to_owned(),
+            why_not: if on { "" } else { "as asked" }.to_owned(),
+        };
+        let all = [
+            switch(Switch::Affinity, true),
+            moderation(None),
+            switch(Switch::Fds, false),
+        ];
+        for width in [40, 60, 80, 160] {
+            let text = Terminal::new(width, false).blocks(&[table(&all).into()]);
+            for name in ["affinity    on", "moderation  off", "fds         off"] {
+                let found = text.lines().filter(|line| line.contains(name)).count();
+                assert_eq!(found, 1, "{name}: {text}");
+            }
+            let widest = text.lines().map(|line| line.chars().count()).max();
+            assert!(widest <= Some(width), "{width}: {text}");
+        }
+    }
+
+    #[test]
+    fn workers_are_told_with_their_cpus() {
+        assert_eq!(workers(&[Some(1), Some(0)]), "2 workers on CPUs 0-1");
+        assert_eq!(workers(&[Some(3), Some(3)]), "2 workers on CPU 3");
+        assert!(workers(&[None]).starts_with("1 worker, wherever"));
+    }
+
+    #[test]
+    fn a_second_fits_a_narrow_terminal() {
+        let interval = Interval {
+            seconds: 1.0,
+            counts: [123_457, 123_457, 1_000_000_000, 1_500_000_000],
+        };
+        let line = line(&second(&interval, 10_000)).replace('\u{a0}', " ");
+        assert!(line.chars().count() <= 80, "{line}");
+        assert!(
+            line.contains("123 457 connections/s") && line.contains("954 MiB/s"),
+            "{line}"
+        );
+        assert!(line.contains("open 10000  CPU 1.50"), "{line}");
+    }
+
+    #[test]
+    fn totals_are_an_equation() {
+        let total = ServeResult::parse(FIXTURE).expect("the fixture is a result");
+        let text = Terminal::new(100, false).blocks(&totals(&total));
+        insta::assert_snapshot!(text);
+    }
+
+    #[test]
+    fn what_was_read_is_written_back_byte_for_byte() {
+        let total = ServeResult::parse(FIXTURE).expect("the fixture is a result");
+        let text = serde_json::to_string_pretty(&total).expect("it is JSON");
+        assert_eq!(text + "\n", FIXTURE);
+    }
+
+    #[test]
+    fn a_changed_account_is_refused() {
+        let text = FIXTURE.replace("\"accepted\": 100003", "\"accepted\": 100004");
+        ServeResult::parse(&text).expect_err("one is missing");
+    }
+
+    #[test]
+    fn a_server_that_ended_is_told_whole() {
+        let mut total = ServeResult::parse(FIXTURE).expect("the fixture is a result");
+        total.placement = "<script>".to_owned();
+        let shown = document(&total, &[]);
+        let text = Terminal::new(100, false).document(&shown);
+        for part in [
+            "served at http://127.0.0.1:8080/",
+            "moderation  off",
+            "UNACCOUNTED 0",
+        ] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        assert!(
+            text.contains("ended before its last connection"),
+            "one was open: {text}"
+        );
+        assert!(!page(&shown).contains("<script"));
+    }
+}

@@ -1,0 +1,20 @@
+//! One run of UDP datagrams: who receives, who sends, and where every packet went.
+
+pub(crate) mod account;
+pub(crate) mod arriving;
+pub(crate) mod labs;
+/// What limited a run, from the counters that show it.
+pub(crate) mod limit;
+pub(crate) mod roles;
+pub(crate) mod run;
+/// The repeated runs of one thing.
+pub mod runs;
+pub(crate) mod sample;
+pub(crate) mod sender;
+mod taken_by;
+/// What `recv` and `send` found, as they write it with `--json`.
+pub mod traffic;
+
+pub use limit::Limit;
+pub use sample::RATE_DEFINITION;
+pub use taken_by::TakenBy;

@@ -1,0 +1,231 @@
+//! One run of datagrams that somebody else sends to this host. The sender neither begins nor ends
+//! with it, so that what is lost before and after is of no run.
+
+use super::account::{Received, Sent, account};
+use super::runs::Sample;
+use super::sample;
+use crate::signal::{Interrupt, Interrupted};
+use anyhow::{Context, Result, ensure};
+use mpps_host::{Delta, Route, Snapshot};
+use mpps_io::{Inspect, Rx, RxCaps, RxDrop, RxReport, RxTask, RxWorker, Stop, Wait};
+use mpps_os::clock::monotonic_ns;
+use mpps_os::netlink::{address, link};
+use mpps_report::Quantity;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::slice;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How long the first run waits for its first packet: somebody has to start the sender.
+pub(crate) const PATIENCE_FIRST: Duration = Duration::from_secs(60);
+/// How long the others do: attaching an XDP program takes the link of some cards down, and a switch
+/// may then need its time.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+/// How long a socket waits for traffic that is said to arrive.
+pub(crate) const PATIENCE_SOCKET: Duration = Duration::from_secs(5);
+/// How long it waits for packets of its own while others come that do not reach it.
+const PATIENCE_ELSEWHERE: Duration = Duration::from_secs(3);
+/// The share of all packets that one CPU takes in where no other one serves queues to speak of.
+const ALONE_MIN: f64 = 0.9;
+/// How often the worker is looked at.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// How to receive what arrives.
+pub(crate) struct Arriving<'a> {
+    /// Where it arrives, in words.
+    pub(crate) at: &'a str,
+    /// The receiving thread's CPU; none leaves it to the scheduler.
+    pub(crate) cpu: Option<usize>,
+    /// How it waits.
+    pub(crate) wait: Wait,
+    /// Whether it reads stamps.
+    pub(crate) inspect: Inspect,
+    /// The length of the run, from its first packet on.
+    pub(crate) time: Duration,
+    /// How long the first packet is waited for.
+    pub(crate) patience: Duration,
+    /// Ends it early.
+    pub(crate) interrupt: &'a Interrupt,
+    /// Reads the counters of this host.
+    pub(crate) snapshot: &'a dyn Fn() -> Result<Snapshot>,
+}
+
+/// What one run found.
+pub(crate) struct Arrived {
+    /// Million datagrams per second.
+    pub(crate) mpps: f64,
+    pub(crate) report: RxReport,
+    pub(crate) caps: RxCaps,
+    /// What this host counted meanwhile.
+    pub(crate) host: Delta,
+}
+
+impl Arriving<'_> {
+    /// Receives for so long, or until Ctrl-C.
+    ///
+    /// # Errors
+    /// If nothing comes in time, or nothing can be received.
+    pub(crate) fn run(&self, rx: Box<dyn Rx>) -> Result<Arrived> {
+        let caps = rx.caps().clone();
+        let before = (self.snapshot)()?;
+        let elsewhere_before = elsewhere(&rx.drops());
+        let stop = Stop::new();
+        let task = RxTask {
+            rx,
+            cpu: self.cpu,
+            wait: self.wait,
+            inspect: self.inspect,
+            limit: None,
+            stop: stop.clone(),
+        };
+        let worker = RxWorker::spawn(task).context("cannot start the receiving thread")?;
+        let waited = Instant::now();
+        let came = self.await_first(&worker);
+        let waited = waited.elapsed();
+        let age = || monotonic_ns().saturating_sub(worker.progress().first_ns);
+        while came && !self.interrupt.came() && u128::from(age()) < self.time.as_nanos() {
+            thread::sleep(LOOK);
+        }
+        stop.stop();
+        let (mut report, open) = worker.join_open();
+        // As soon as the receiver is closed the kernel counts its packets as lost.
+        let after = (self.snapshot)()?;
+        drop(open);
+        if let Some(error) = report.error.take() {
+            return Err(error).with_context(|| format!("receiving by {}", caps.backend));
+        }
+        ensure!(came || !self.interrupt.came(), Interrupted);
+        ensure!(
+            came,
+            "nothing arrived at {} within {} s{}; does somebody send there, and does no firewall drop \
+             the packets?",
+            self.at,
+            waited.as_secs(),
+            missed(&report)
+        );
+        for drop in report.drops.iter_mut().filter(|drop| is_elsewhere(drop)) {
+            drop.count -= elsewhere_before;
+        }
+        let mut host = after.since(&before);
+        // The port was bound all the time, so that these are other programs' datagrams.
+        host.snmp.retain(|name, _| !name.ends_with(".NoPorts"));
+        Ok(Arrived {
+            mpps: sample::mpps(slice::from_ref(&report)),
+            report,
+            caps,
+            host,
+        })
+    }
+
+    fn await_first(&self, worker: &RxWorker) -> bool {
+        let began = Instant::now();
+        let mut patience = self.patience;
+        while worker.progress().first_ns == 0 {
+            if began.elapsed() > patience || self.interrupt.came() || worker.is_finished() {
+                return false;
+            }
+            worker.refresh();
+            if worker.progress().dropped > 0 {
+                patience = patience.min(PATIENCE_ELSEWHERE);
+            }
+            thread::sleep(LOOK);
+        }
+        true
+    }
+}
+
+/// The wildcard address and this port, of IPv4 if the interface has an address of that.
+///
+/// # Errors
+/// If there is no such interface.
+pub(crate) fn any_of(interface: &str, port: u16) -> Result<SocketAddr> {
+    let addresses = address::list(link::index(interface)?)?;
+    let any: IpAddr = match addresses.iter().any(|own| own.address.is_ipv4()) {
+        true => Ipv4Addr::UNSPECIFIED.into(),
+        false => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    Ok(SocketAddr::new(any, port))
+}
+
+/// What the receiver knows of packets that came and did not reach it.
+fn missed(report: &RxReport) -> String {
+    let drops = report.drops.iter().filter(|drop| drop.count > 0);
+    drops
+        .map(|drop| format!(", but {} packets were lost: {}", drop.count, drop.reason))
+        .collect()
+}
+
+fn is_elsewhere(drop: &RxDrop) -> bool {
+    drop.reason == RxDrop::OTHER_QUEUE
+}
+
+/// Packets that came by queues which this receiver does not read.
+pub(crate) fn elsewhere(drops: &[RxDrop]) -> u64 {
+    let drops = drops.iter().filter(|drop| is_elsewhere(drop));
+    drops.map(|drop| drop.count).sum()
+}
+
+impl Arrived {
+    /// The CPU that took in most packets meanwhile, and how that is known: by the driver's counters
+    /// which queue they came by, if it has such, and by the kernel's who took them from there.
+    ///
+    /// # Errors
+    /// If no CPU took in any.
+    pub(crate) fn serving(&self, interface: &str) -> Result<(usize, String)> {
+        let share = |part: i64, all: i64| Quantity::Share(part as f64 / all.max(1) as f64);
+        let softnet = &self.host.softnet;
+        let most = softnet.iter().max_by_key(|row| row.processed);
+        let most = most.filter(|row| row.processed > 0);
+        let most = most.context("/proc/net/softnet_stat: packets came, and no CPU took any in")?;
+        let (cpu, all) = (most.cpu, softnet.iter().map(|row| row.processed).sum());
+        let queues = self.host.queue_packets(interface);
+        let busiest = queues.iter().max_by_key(|queue| queue.packets);
+        let queue = busiest.filter(|queue| queue.packets > 0).map(|busiest| {
+            let part = share(
+                busiest.packets,
+                queues.iter().map(|queue| queue.packets).sum(),
+            );
+            let (queue, counter) = (busiest.queue, &busiest.counter);
+            format!("queue {queue} got {part} of its packets ({counter}), ")
+        });
+        let others = match (most.processed as f64) < ALONE_MIN * all as f64 {
+            true => "; other CPUs serve queues too, of this traffic or another",
+            false => "",
+        };
+        let (queue, part) = (queue.unwrap_or_default(), share(most.processed, all));
+        let known =
+            format!("{queue}CPU {cpu} took in {part} of this host's (softnet_stat){others}");
+        Ok((cpu, known))
+    }
+
+    /// The run with the ledger of this host alone, whose interface counts what came to it.
+    pub(crate) fn sample(&self, interface: &str) -> Sample {
+        let came = self.host.link(interface).map_or(0, |link| {
+            let lost = [
+                link.rx_missed_errors,
+                link.rx_fifo_errors,
+                link.rx_crc_errors,
+            ];
+            lost.into_iter().fold(link.rx_packets, i64::saturating_add)
+        });
+        let sent = Sent {
+            offered: u64::try_from(came).unwrap_or(0),
+            ..Sent::default()
+        };
+        let received = Received::by(slice::from_ref(&self.report), &self.caps, false);
+        let host = (None, Some(&self.host));
+        let mut ledger = account(sent, received, Route::Hosts, host).ledger();
+        if ledger.unaccounted != 0 {
+            let tcp = self.host.snmp("Tcp.InSegs").unwrap_or(0);
+            ledger.note(format!(
+                "offered are all frames that {interface} received or lost: what is unaccounted is of \
+                 its other traffic ({tcp} TCP segments came meanwhile), or came while counters were read"
+            ));
+        }
+        Sample {
+            mpps: self.mpps,
+            offered_mpps: self.mpps * ledger.offered as f64 / ledger.delivered.max(1) as f64,
+            ledger,
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! The two hosts on this machine, once for each way in which packets are delivered.
+
+use super::roles::Layout;
+use anyhow::{Context, Result};
+use mpps_lab::{Delivery, Lab, LabConfig};
+
+/// The lab of a layout.
+pub(crate) fn config(layout: &Layout) -> LabConfig {
+    LabConfig {
+        queue_cpus: layout.queues.clone(),
+        delivery: layout.delivery,
+        ..LabConfig::default()
+    }
+}
+
+/// A lab for each delivery; the first is the usual one.
+#[derive(Debug)]
+pub(crate) struct Labs(Vec<(Delivery, Lab)>);
+
+impl Labs {
+    /// The lab of the usual layout, which a kernel without threads for the queues of a veth changes.
+    pub(crate) fn new(layout: &mut Layout) -> Result<Self> {
+        let mut labs = Self(Vec::new());
+        labs.add(layout)?;
+        if labs.lacks_threads(layout) {
+            *layout = layout.clone().without_threads();
+            labs.0[0].0 = layout.delivery;
+        }
+        Ok(labs)
+    }
+
+    /// Makes the lab of another layout, unless there is one that delivers as it has it.
+    pub(crate) fn add(&mut self, layout: &Layout) -> Result<()> {
+        if self.find(layout).is_none() {
+            self.0.push((layout.delivery, Lab::new(&config(layout))?));
+        }
+        Ok(())
+    }
+
+    /// True if the queues were to have kernel threads, and have none.
+    pub(crate) fn lacks_threads(&self, layout: &Layout) -> bool {
+        layout.delivery == Delivery::ThreadedNapi
+            && self.find(layout).is_some_and(Lab::in_soft_interrupts)
+    }
+
+    /// The lab of a layout.
+    pub(crate) fn of(&self, layout: &Layout) -> Result<&Lab> {
+        self.find(layout).context("it has no lab")
+    }
+
+    fn find(&self, layout: &Layout) -> Option<&Lab> {
+        let lab = self.iter().find(|(how, _)| *how == layout.delivery);
+        lab.map(|(_, lab)| lab)
+    }
+
+    /// All of them.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &(Delivery, Lab)> {
+        self.0.iter()
+    }
+}

@@ -1,0 +1,345 @@
+//! What limited a run, from the counters that show it.
+
+use super::run::Run;
+use mpps_host::{CpuList, Grouped, Ledger, Loss, Station};
+use mpps_lab::Delivery;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// What limited a run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Limit {
+    /// `application CPU 1`, `receive queue 0 on CPU 1`, `sender`.
+    pub what: String,
+    /// The counters that show it.
+    pub evidence: String,
+}
+
+/// A sender outruns a receiver if it offers at least so many times what is received. With less, the
+/// rate that is received is the rate that is offered, as far as two runs on one machine agree.
+pub(crate) const OUTRUN_MIN: f64 = 1.05;
+/// A loss below this share of the offered datagrams limits nothing.
+const LOSS_MIN: f64 = 0.001;
+/// A CPU that was busy for this share of the time was full; the rest is the tick's coarseness.
+const FULL: f64 = 0.9;
+/// So much of a CPU's time that is not the run's own is somebody else's.
+const FOREIGN: f64 = 0.2;
+
+/// Who was on which CPU in a run.
+pub(crate) struct Places<'a> {
+    /// What ran on a CPU.
+    pub(crate) roles: &'a dyn Fn(usize) -> Vec<String>,
+    /// True if the scheduler placed the receiving threads.
+    pub(crate) is_unpinned: bool,
+    /// How packets got to the CPU of their queue.
+    pub(crate) delivery: Delivery,
+}
+
+/// How a thread spent the run: shares of its time.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Use {
+    ran: f64,
+    waited: f64,
+}
+
+impl Use {
+    fn of(run_ns: u64, wait_ns: u64, seconds: f64) -> Self {
+        let share = |ns: u64| ns as f64 / 1e9 / seconds.max(1e-9);
+        Self {
+            ran: share(run_ns),
+            waited: share(wait_ns),
+        }
+    }
+}
+
+impl fmt::Display for Use {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (ran, waited) = (self.ran * 100.0, self.waited * 100.0);
+        write!(
+            f,
+            "ran {ran:.0} % and waited for a CPU {waited:.0} % of the time"
+        )
+    }
+}
+
+/// Names what was full: the sender, if it did not outrun the receiver; or else by the largest loss and
+/// by the CPU that had to prevent it.
+pub(crate) fn judge(run: &Run, places: &Places<'_>) -> Limit {
+    let ledger = &run.ledger;
+    let received = ledger.delivered + ledger.queued;
+    let outran = ledger.offered as f64 >= OUTRUN_MIN * received as f64;
+    match loss_that_counts(ledger).filter(|_| outran) {
+        Some(loss) => match loss.station {
+            Station::Wire | Station::Backlog => judge_queue(run, places, loss),
+            Station::Socket => judge_socket(run, places, loss),
+            _ => named(loss),
+        },
+        None => judge_sender(run, places),
+    }
+}
+
+/// The largest loss, if it is large enough to limit anything.
+pub(crate) fn loss_that_counts(ledger: &Ledger) -> Option<&Loss> {
+    let offered = ledger.offered.max(1) as f64;
+    let loss = ledger.largest_loss();
+    loss.filter(|loss| loss.count as f64 / offered >= LOSS_MIN)
+}
+
+/// A loss as the limit, without anybody to blame.
+pub(crate) fn named(loss: &Loss) -> Limit {
+    Limit {
+        what: format!("{}: {}", loss.station, loss.reason),
+        evidence: counted(loss),
+    }
+}
+
+fn counted(loss: &Loss) -> String {
+    format!("{} {} ({})", loss.reason, Grouped(loss.count), loss.source)
+}
+
+/// Packets were lost before the stack took them: the CPU that serves the queue did not keep up.
+fn judge_queue(run: &Run, places: &Places<'_>, loss: &Loss) -> Limit {
+    let busiest = run
+        .napi
+        .iter()
+        .enumerate()
+        .max_by_key(|(_, (_, stat))| stat.run_ns + stat.wait_ns);
+    let Some((queue, (cpu, stat))) = busiest else {
+        return Limit {
+            what: "receive queue".to_owned(),
+            evidence: counted(loss),
+        };
+    };
+    let used = Use::of(stat.run_ns, stat.wait_ns, run.seconds);
+    let said = format!("{}; kernel thread of queue {queue}: {used}", counted(loss));
+    let Some(cpu) = *cpu else {
+        return Limit {
+            what: format!("receive queue {queue}, unplaced"),
+            evidence: said,
+        };
+    };
+    let alone = format!("receive queue {queue} on CPU {cpu}");
+    let (what, busy) = blame(run, places, cpu, (alone, "receive ring, in bursts"));
+    Limit {
+        what,
+        evidence: format!("{said}; {busy}"),
+    }
+}
+
+/// The stack took them and the socket had no room: the program did not keep up, or was asleep.
+fn judge_socket(run: &Run, places: &Places<'_>, loss: &Loss) -> Limit {
+    let losing = run.rx.iter().max_by_key(|report| report.counters.dropped);
+    let Some(report) = losing else {
+        return Limit {
+            what: "socket buffer".to_owned(),
+            evidence: counted(loss),
+        };
+    };
+    let used = Use::of(report.cpu_ns, report.cpu_wait_ns, run.seconds);
+    let said = format!("{}; receiving thread: {used}", counted(loss));
+    let Some(cpu) = report.cpu else {
+        // The scheduler moves it: only its own waiting tells.
+        let what = if used.ran + used.waited < FULL / 2.0 {
+            "socket buffer, in bursts"
+        } else if used.waited > FOREIGN {
+            "application, waiting for a CPU"
+        } else {
+            "application, unpinned"
+        };
+        return Limit {
+            what: what.to_owned(),
+            evidence: said,
+        };
+    };
+    let alone = format!("application CPU {cpu}");
+    let (what, busy) = blame(run, places, cpu, (alone, "socket buffer, in bursts"));
+    Limit {
+        what,
+        evidence: format!("{said}; {busy}"),
+    }
+}
+
+/// Who filled a CPU, and how full it was: `alone`, if this run did nothing else there; those who
+/// share it; other programs; or nobody, and then what was lost was lost in bursts.
+fn blame(
+    run: &Run,
+    places: &Places<'_>,
+    cpu: usize,
+    (alone, bursts): (String, &str),
+) -> (String, String) {
+    let busy = run.busy.iter().find(|busy| busy.cpu == cpu);
+    let Some(busy) = busy.map(|busy| busy.busy) else {
+        return (alone, format!("CPU {cpu} is not in /proc/stat"));
+    };
+    let ours = own_share(run, cpu);
+    let said = format!(
+        "CPU {cpu} was {:.0} % busy, {:.0} % with threads of this run",
+        busy * 100.0,
+        ours.min(1.0) * 100.0
+    );
+    let roles = (places.roles)(cpu);
+    let is_unpinned = places.is_unpinned;
+    let what = if busy < FULL {
+        bursts.to_owned()
+    } else if busy - ours > FOREIGN {
+        format!("CPU {cpu}, busy with others")
+    } else if roles.len() > 1 || is_unpinned {
+        let unpinned = is_unpinned.then(|| "unpinned application".to_owned());
+        let all: Vec<String> = roles.into_iter().chain(unpinned).collect();
+        format!("CPU {cpu}, shared by {}", all.join(" and "))
+    } else {
+        alone
+    };
+    (what, said)
+}
+
+/// The share of a CPU's time that threads of this run, confined to it, ran. Senders are confined
+/// to CPUs of the layout, receivers to the rung's; an unpinned receiver counts wherever it ran.
+fn own_share(run: &Run, cpu: usize) -> f64 {
+    let napi = run.napi.iter().filter(|(on, _)| *on == Some(cpu));
+    let rx = run
+        .rx
+        .iter()
+        .filter(|report| report.cpu.is_none_or(|on| on == cpu));
+    let tx = run.tx.iter().zip(&run.tx_cpus);
+    let tx = tx.filter(|(_, on)| **on == cpu);
+    let run_ns: u64 = napi.map(|(_, stat)| stat.run_ns).sum::<u64>()
+        + rx.map(|report| report.cpu_ns).sum::<u64>()
+        + tx.map(|(report, _)| report.cpu_ns).sum::<u64>();
+    run_ns as f64 / 1e9 / run.seconds.max(1e-9)
+}
+
+/// Little was lost: more would have been received if more had been sent.
+fn judge_sender(run: &Run, places: &Places<'_>) -> Limit {
+    let ran: f64 = run
+        .tx
+        .iter()
+        .map(|report| Use::of(report.cpu_ns, report.cpu_wait_ns, run.seconds).ran)
+        .sum();
+    let mut cpus = run.tx_cpus.to_vec();
+    cpus.sort_unstable();
+    cpus.dedup();
+    let cpus = CpuList(cpus);
+    Limit {
+        what: match places.delivery {
+            Delivery::SoftInterrupt => "sender, with the receive queues on its CPU".to_owned(),
+            Delivery::ThreadedNapi | Delivery::Rps => "sender".to_owned(),
+        },
+        evidence: format!(
+            "lost {} of {}; sending threads ran {:.0} % of the time on CPU {cpus}",
+            Grouped(run.ledger.lost()),
+            Grouped(run.ledger.offered),
+            ran * 100.0
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mpps_host::{CpuBusy, Scope};
+    use mpps_os::sched::Schedstat;
+
+    fn lost(station: Station, reason: &str) -> Ledger {
+        let mut ledger = Ledger::new(1000, 600, 0);
+        ledger.lose(Loss {
+            station,
+            reason: reason.to_owned(),
+            count: 400,
+            source: "counter".to_owned(),
+            scope: Scope::Namespace,
+            by_difference: false,
+            exact: true,
+        });
+        ledger
+    }
+
+    /// CPU 1 as busy as told, of one second.
+    fn busy(share: f64) -> Vec<CpuBusy> {
+        vec![CpuBusy {
+            cpu: 1,
+            busy: share,
+            user: 0.0,
+            system: share,
+            softirq: 0.0,
+            steal: 0.0,
+            ticks: 100,
+        }]
+    }
+
+    /// What is said of a run whose only active thread is the kernel thread of queue 0 on CPU 1.
+    fn judged(station: Station, run_ns: u64, cpu_busy: f64, roles: &[&str]) -> Limit {
+        let stat = Schedstat {
+            run_ns,
+            ..Schedstat::default()
+        };
+        let run = Run {
+            ledger: lost(station, "lost"),
+            napi: vec![(Some(1), stat)],
+            busy: busy(cpu_busy),
+            seconds: 1.0,
+            ..Run::default()
+        };
+        let places = Places {
+            roles: &|_| roles.iter().map(ToString::to_string).collect(),
+            is_unpinned: false,
+            delivery: Delivery::ThreadedNapi,
+        };
+        judge(&run, &places)
+    }
+
+    const BOTH: &[&str] = &["queue 0", "application"];
+
+    #[test]
+    fn a_loss_that_no_cpu_explains_names_its_station_and_counter() {
+        let limit = judged(Station::Ip, 0, 0.0, BOTH);
+        assert_eq!(limit.what, "IP: lost");
+        assert!(limit.evidence.contains("400 (counter)"));
+    }
+
+    #[test]
+    fn a_full_cpu_is_shared_by_those_who_are_on_it() {
+        let limit = judged(Station::Wire, 950_000_000, 0.97, BOTH);
+        assert_eq!(limit.what, "CPU 1, shared by queue 0 and application");
+        let elsewhere = judged(Station::Wire, 950_000_000, 0.97, &BOTH[..1]);
+        assert_eq!(elsewhere.what, "receive queue 0 on CPU 1");
+    }
+
+    #[test]
+    fn a_cpu_that_others_fill_is_not_the_runs_own_limit() {
+        let limit = judged(Station::Wire, 300_000_000, 0.97, BOTH);
+        assert_eq!(limit.what, "CPU 1, busy with others");
+        assert!(
+            limit
+                .evidence
+                .contains("97 % busy, 30 % with threads of this run")
+        );
+    }
+
+    #[test]
+    fn a_sender_that_does_not_outrun_is_the_limit_whatever_was_lost() {
+        let judged = |delivered| {
+            let mut ledger = lost(Station::Ip, "lost");
+            ledger.delivered = delivered;
+            let run = Run {
+                ledger,
+                ..Run::default()
+            };
+            let places = Places {
+                roles: &|_| Vec::new(),
+                is_unpinned: false,
+                delivery: Delivery::SoftInterrupt,
+            };
+            judge(&run, &places).what
+        };
+        assert_eq!(judged(952), "IP: lost");
+        assert_eq!(judged(953), "sender, with the receive queues on its CPU");
+    }
+
+    #[test]
+    fn a_cpu_with_time_to_spare_lost_in_bursts() {
+        let limit = judged(Station::Wire, 300_000_000, 0.4, BOTH);
+        assert_eq!(limit.what, "receive ring, in bursts");
+    }
+}

@@ -1,0 +1,293 @@
+//! Which CPU does what.
+
+mod deal;
+mod pair;
+#[cfg(test)]
+pub(crate) mod tests;
+
+pub(crate) use pair::Cpus;
+
+use mpps_host::{CpuList, Relation, Topology};
+use mpps_lab::Delivery;
+
+/// Receive queues of the lab; the article's NIC had eleven and its experiments used four.
+pub(crate) const QUEUES: u16 = 4;
+/// Receiving threads at the most: one per queue.
+const THREADS_MAX: usize = QUEUES as usize;
+
+/// Which CPUs send, serve receive queues, and run the receiving program: of the whole ladder, or of
+/// a rung that is about another placement.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Layout {
+    /// CPUs of the sending threads, taken in turn.
+    pub(crate) senders: Vec<usize>,
+    /// The CPU of each receive queue.
+    pub(crate) queues: Vec<usize>,
+    /// CPUs of the receiving threads, taken in turn; empty leaves them to the scheduler.
+    pub(crate) applications: Vec<usize>,
+    /// How packets get to the CPU of their queue.
+    pub(crate) delivery: Delivery,
+    /// False where the queues have no CPU of their own, because this user may not place them.
+    pub(crate) is_placed: bool,
+    topology: Topology,
+}
+
+impl Layout {
+    /// Deals out the CPUs that this process may use, and says how packets are delivered unless that
+    /// was asked for.
+    ///
+    /// With two CPUs the sender's serves the queues, too, in its soft interrupts, so that the
+    /// application has the other one to itself; a queue that is tied to a CPU shares the
+    /// application's there. With one CPU everybody shares it.
+    pub(crate) fn new(topology: Topology, asked: Option<Delivery>) -> Self {
+        let usual = match topology.usable().len() {
+            2 => Delivery::SoftInterrupt,
+            _ => Delivery::ThreadedNapi,
+        };
+        let delivery = asked.unwrap_or(usual);
+        let roles = deal::roles(&topology);
+        let queue_cpus = match delivery {
+            Delivery::SoftInterrupt => &roles.senders,
+            Delivery::ThreadedNapi | Delivery::Rps => &roles.queues,
+        };
+        Self {
+            queues: each_queue(queue_cpus),
+            senders: roles.senders,
+            applications: roles.applications,
+            delivery,
+            is_placed: true,
+            topology,
+        }
+    }
+
+    /// Of traffic that others send: its queue is served by this CPU, and no CPU is the senders'.
+    pub(crate) fn served_by(topology: Topology, cpu: usize) -> Self {
+        Self {
+            senders: Vec::new(),
+            queues: vec![cpu],
+            applications: topology.usable(),
+            delivery: Delivery::ThreadedNapi,
+            is_placed: true,
+            topology,
+        }
+    }
+
+    /// The same on a kernel that has no threads for the queues of a veth: senders serve them.
+    pub(crate) fn without_threads(self) -> Self {
+        Self {
+            queues: each_queue(&self.senders),
+            delivery: Delivery::SoftInterrupt,
+            ..self
+        }
+    }
+
+    /// The application on one CPU that stands in this relation to the first queue's, or what this
+    /// host has not for that.
+    pub(crate) fn place(&self, relation: Relation) -> Result<Self, String> {
+        let queue = self.queues[0];
+        let lacks = |what| format!("this host has no {what} for CPU {queue}");
+        match relation {
+            Relation::SameCpu => {
+                let place = self.on_the_queues_cpu();
+                place.ok_or_else(|| format!("this process may not use CPU {queue}"))
+            }
+            Relation::Sibling => self
+                .related(relation)
+                .ok_or_else(|| lacks("hyper-thread sibling")),
+            Relation::SameNode => self.related(relation).ok_or_else(|| lacks("other core")),
+            Relation::OtherNode => {
+                let place = self.on_another_node(1);
+                place.ok_or_else(|| lacks("CPU on another NUMA node"))
+            }
+        }
+    }
+
+    /// The application on the CPU of the first queue; never in the sender's soft interrupts, which
+    /// would have all three on one CPU: there the queues go to the application instead. None if this
+    /// process may not use that CPU.
+    fn on_the_queues_cpu(&self) -> Option<Self> {
+        if self.delivery != Delivery::SoftInterrupt {
+            return self.related(Relation::SameCpu);
+        }
+        let application = &self.applications[..1];
+        Some(Self {
+            applications: application.to_vec(),
+            queues: each_queue(application),
+            delivery: Delivery::ThreadedNapi,
+            ..self.clone()
+        })
+    }
+
+    /// The application on one CPU that stands in this relation to the first queue's, if there is
+    /// one: away from senders and the queue, if that can be.
+    fn related(&self, relation: Relation) -> Option<Self> {
+        let mut cpus = self.in_relation(relation);
+        cpus.sort_by_key(|cpu| {
+            (
+                self.share_a_core(*cpu, &self.senders),
+                self.share_a_core(*cpu, &self.queues[..1]),
+                !self.applications.contains(cpu),
+                self.queues.contains(cpu),
+            )
+        });
+        Some(self.at(vec![*cpus.first()?]))
+    }
+
+    /// So many receiving threads on another node than the first queue's, a core each as far as there
+    /// are so many: cores that the senders leave free, or the senders' if those are too few.
+    pub(crate) fn on_another_node(&self, threads: usize) -> Option<Self> {
+        let all = self.in_relation(Relation::OtherNode);
+        let free = all.iter().copied();
+        let free = free.filter(|cpu| !self.share_a_core(*cpu, &self.senders));
+        let free: Vec<usize> = free.collect();
+        let wanted = self.cores(&all).min(threads);
+        let mut cpus = if self.cores(&free) >= wanted {
+            free
+        } else {
+            all
+        };
+        cpus.truncate(threads);
+        (!cpus.is_empty()).then(|| self.at(cpus))
+    }
+
+    /// Receiving threads that the scheduler places.
+    pub(crate) fn unpinned(&self) -> Self {
+        Self {
+            applications: Vec::new(),
+            ..self.clone()
+        }
+    }
+
+    /// True if the senders have left their place to the application, and taken its own.
+    pub(crate) fn has_changed_places(&self, usual: &Self) -> bool {
+        self.senders != usual.senders
+    }
+
+    /// The receiving threads at these CPUs. If a sender is there or on the same core, the senders
+    /// take the places that have become free.
+    fn at(&self, applications: Vec<usize>) -> Self {
+        let is_in_the_way = |cpu: &usize| self.share_a_core(*cpu, &applications);
+        let is_free = |cpu: &&usize| !is_in_the_way(cpu) && !self.share_a_core(**cpu, &self.queues);
+        let free: Vec<usize> = self.applications.iter().filter(is_free).copied().collect();
+        // Queues that senders serve would move with them.
+        let may_move = self.delivery != Delivery::SoftInterrupt && !free.is_empty();
+        let senders = if may_move && self.senders.iter().any(is_in_the_way) {
+            free
+        } else {
+            self.senders.clone()
+        };
+        Self {
+            senders,
+            applications,
+            ..self.clone()
+        }
+    }
+
+    /// CPUs that stand in this relation to the first queue's, one of each core first.
+    fn in_relation(&self, relation: Relation) -> Vec<usize> {
+        let mut cpus = deal::by_distance(&self.topology);
+        cpus.retain(|cpu| self.topology.relation(self.queues[0], *cpu) == Some(relation));
+        cpus
+    }
+
+    /// True if a CPU is one of these, or a hyper-thread of the same core.
+    pub(crate) fn share_a_core(&self, cpu: usize, others: &[usize]) -> bool {
+        others
+            .iter()
+            .any(|other| deal::is_one_core(&self.topology, cpu, *other))
+    }
+
+    /// How many cores these CPUs are of.
+    pub(crate) fn cores(&self, cpus: &[usize]) -> usize {
+        deal::cores(&self.topology, cpus)
+    }
+
+    /// How the two hosts lie over the CPUs, in one line.
+    pub(crate) fn sentence(&self, kernel: &str) -> String {
+        let cpus = self.topology.usable().len();
+        let nodes = self.nodes();
+        format!(
+            "sender: {}   receiver: queues on {}, application on {}   Linux {kernel}, {cpus} \
+             CPU{}, {nodes} NUMA node{}",
+            on(&self.senders),
+            match (self.is_placed, self.delivery) {
+                (false, _) => "no CPU of their own".to_owned(),
+                (true, Delivery::SoftInterrupt) =>
+                    format!("{} in the sender's soft interrupts", on(&self.queues)),
+                (true, _) => on(&self.queues),
+            },
+            on(&self.applications),
+            if cpus == 1 { "" } else { "s" },
+            if nodes == 1 { "" } else { "s" },
+        )
+    }
+
+    /// What the CPUs of this layout do not have to themselves, a sentence each.
+    pub(crate) fn notes(&self) -> Vec<String> {
+        let mut notes = Vec::new();
+        if self.is_placed && self.delivery == Delivery::SoftInterrupt {
+            notes.push(format!(
+                "the receive queues are served in soft interrupts of the sender's {}: what is \
+                 offered is what these leave of it, and less than the sender could offer alone",
+                on(&self.senders)
+            ));
+        }
+        let threads = self.hyper_threads();
+        if !threads.is_empty() {
+            notes.push(format!("hyper-threads of one core: {}", threads.join("; ")));
+        }
+        notes
+    }
+
+    /// The CPUs in use of each core of which more than one is, with what they do.
+    fn hyper_threads(&self) -> Vec<String> {
+        let roles = |cpu: usize| {
+            let roles = [
+                ("sender", &self.senders),
+                ("queues", &self.queues),
+                ("application", &self.applications),
+            ];
+            let roles = roles
+                .into_iter()
+                .filter(move |(_, cpus)| cpus.contains(&cpu));
+            roles.map(|(role, _)| role)
+        };
+        let mut cores: Vec<Vec<usize>> = Vec::new();
+        for cpu in self.topology.usable() {
+            if roles(cpu).next().is_none() {
+                continue;
+            }
+            match cores.iter_mut().find(|core| self.share_a_core(cpu, core)) {
+                Some(core) => core.push(cpu),
+                None => cores.push(vec![cpu]),
+            }
+        }
+        let said = |core: Vec<usize>| {
+            let mut said: Vec<&str> = core.iter().flat_map(|cpu| roles(*cpu)).collect();
+            said.dedup();
+            format!("{} ({})", on(&core), said.join(" and "))
+        };
+        cores.retain(|core| core.len() > 1);
+        cores.into_iter().map(said).collect()
+    }
+
+    /// NUMA nodes of this machine.
+    pub(crate) fn nodes(&self) -> usize {
+        self.topology.nodes().len().max(1)
+    }
+}
+
+/// A CPU for each queue, taken in turn.
+fn each_queue(cpus: &[usize]) -> Vec<usize> {
+    let cpus = cpus.iter().copied().cycle();
+    cpus.take(usize::from(QUEUES)).collect()
+}
+
+/// `CPU 1` or `CPUs 0-3`.
+fn on(cpus: &[usize]) -> String {
+    let mut distinct = cpus.to_vec();
+    distinct.sort_unstable();
+    distinct.dedup();
+    let plural = if distinct.len() == 1 { "" } else { "s" };
+    format!("CPU{plural} {}", CpuList(distinct))
+}

@@ -1,0 +1,103 @@
+//! Dealing out CPUs to roles: a core for each role first, hyper-threads of a core last.
+
+use super::THREADS_MAX;
+use mpps_host::{Relation, Topology};
+
+/// The CPUs of each role.
+pub(super) struct Roles {
+    pub(super) senders: Vec<usize>,
+    pub(super) queues: Vec<usize>,
+    pub(super) applications: Vec<usize>,
+}
+
+/// Deals out the CPUs that this process may use. Receive queues and application share the first
+/// NUMA node, and the senders have the others; where there is one node, they share it.
+pub(super) fn roles(topology: &Topology) -> Roles {
+    let cpus = by_distance(topology);
+    let node = |cpu: &usize| topology.cpu(*cpu).map(|cpu| cpu.node);
+    let home = cpus.first().and_then(node);
+    let (near, far): (Vec<usize>, Vec<usize>) = cpus.iter().partition(|cpu| node(cpu) == home);
+    let [applications, queues, senders] = match cpus.as_slice() {
+        [] => [vec![0], vec![0], vec![0]],
+        [only] => [vec![*only], vec![*only], vec![*only]],
+        [first, second] => [vec![*second], vec![*second], vec![*first]],
+        // Two roles need two CPUs.
+        _ if far.is_empty() || near.len() < 2 => share_out(topology, cpus),
+        _ => {
+            let [applications, queues] = share_out(topology, near);
+            let [senders] = share_out(topology, far);
+            [applications, queues, senders]
+        }
+    };
+    Roles {
+        senders,
+        queues,
+        applications,
+    }
+}
+
+/// Shares CPUs out to so many roles, the most important one first: a core to each, and then two or
+/// four, over which four queues and four threads spread evenly. At last each role gets the other
+/// hyper-threads of its cores. With fewer cores than roles, the least important ones share a core.
+fn share_out<const ROLES: usize>(topology: &Topology, mut cpus: Vec<usize>) -> [Vec<usize>; ROLES] {
+    let cores = cores(topology, &cpus);
+    if cores < ROLES {
+        cpus.sort_by_key(|cpu| topology.cpu(*cpu).map(|cpu| cpu.siblings.first().copied()));
+    }
+    let units = cores.max(ROLES).min(cpus.len());
+    let mut shares = [1; ROLES];
+    // Twice: from one to two, and to four.
+    for role in (0..ROLES).chain(0..ROLES) {
+        let dealt: usize = shares.iter().sum();
+        if shares[role] < THREADS_MAX && dealt + shares[role] <= units {
+            shares[role] *= 2;
+        }
+    }
+    let mut rest = cpus.into_iter();
+    let mut roles = shares.map(|_| Vec::new());
+    for (role, share) in roles.iter_mut().zip(shares).rev() {
+        role.extend(rest.by_ref().take(share));
+    }
+    for cpu in rest {
+        let is_its_core = |other: &usize| is_one_core(topology, cpu, *other);
+        let fits =
+            |role: &&mut Vec<usize>| role.len() < THREADS_MAX && role.iter().any(is_its_core);
+        if let Some(role) = roles.iter_mut().find(fits) {
+            role.push(cpu);
+        }
+    }
+    roles
+}
+
+/// The usable CPUs, those of the first one's node first, and within a node one of each core before
+/// the others.
+pub(super) fn by_distance(topology: &Topology) -> Vec<usize> {
+    let usable = topology.usable();
+    let home = usable
+        .first()
+        .and_then(|cpu| topology.cpu(*cpu))
+        .map(|cpu| cpu.node);
+    let mut cpus = usable.clone();
+    cpus.sort_by_key(|id| {
+        let node = topology.cpu(*id).map(|cpu| cpu.node);
+        let earlier = usable.iter().take_while(|other| *other < id);
+        let thread = earlier.filter(|other| is_one_core(topology, *id, **other));
+        (node != home, node, thread.count(), *id)
+    });
+    cpus
+}
+
+/// How many cores these CPUs are of.
+pub(super) fn cores(topology: &Topology, cpus: &[usize]) -> usize {
+    let is_first = |(nth, cpu): &(usize, &usize)| {
+        let mut earlier = cpus[..*nth].iter();
+        !earlier.any(|other| is_one_core(topology, **cpu, *other))
+    };
+    cpus.iter().enumerate().filter(is_first).count()
+}
+
+/// True if two CPUs are one, or hyper-threads of one core.
+pub(super) fn is_one_core(topology: &Topology, a: usize, b: usize) -> bool {
+    let relation = topology.relation(a, b);
+    matches!(relation, Some(Relation::SameCpu | Relation::Sibling))
+}

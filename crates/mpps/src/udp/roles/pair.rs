@@ -1,0 +1,46 @@
+//! Two CPUs: one that sends, one that receives.
+
+use mpps_host::Topology;
+use std::fmt;
+
+/// Who runs where.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Cpus {
+    /// The generator's CPU.
+    pub(crate) generator: usize,
+    /// The application's.
+    pub(crate) application: usize,
+}
+
+impl Cpus {
+    /// The first two usable CPUs that share no core, if there are such; on a machine with one CPU
+    /// everybody shares it.
+    pub(crate) fn choose(topology: &Topology) -> Self {
+        let usable = topology.usable();
+        let first = usable.first().copied().unwrap_or(0);
+        let is_sibling = |cpu: &usize| {
+            let first = topology.cpu(first);
+            first.is_some_and(|first| first.siblings.contains(cpu))
+        };
+        let other = usable.iter().copied().find(|cpu| !is_sibling(cpu));
+        let application = other.or(usable.get(1).copied()).unwrap_or(first);
+        Self {
+            generator: first,
+            application,
+        }
+    }
+}
+
+/// `generator: CPU 0   application: CPU 1`.
+impl fmt::Display for Cpus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            generator,
+            application,
+        } = self;
+        write!(
+            f,
+            "generator: CPU {generator}   application: CPU {application}"
+        )
+    }
+}

@@ -1,0 +1,349 @@
+//! One run between the two hosts of a lab: receivers or a rule, then senders, until all have come
+//! to rest, and the counters of both hosts around it.
+
+use super::account::{self, Received, Sent, account};
+use super::sample::{self, Span};
+use super::sender::PORT;
+use crate::signal::Interrupt;
+use anyhow::{Context, Result};
+use mpps_host::drop_probe::{DropFilter, DropProbe, DropProbeError};
+use mpps_host::{CpuBusy, Delta, DropCount, Ledger, ProcStat, Route, Snapshot};
+use mpps_io::{
+    Inspect, Property, Rx, RxCaps, RxReport, RxTask, RxWorker, Stop, Tx, TxReport, TxTask,
+    TxWorker, Wait,
+};
+use mpps_lab::{Host, Installed, Lab};
+use mpps_os::sched::{self, Schedstat};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How often the workers are looked at.
+const LOOK: Duration = Duration::from_millis(10);
+/// The longest wait for the receivers to come to rest.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What a run is for. By default the rate: no probe, no stamps, as fast as the sender can.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Purpose<'a> {
+    /// Rate to offer; none is as fast as the sender can.
+    pub(crate) rate_pps: Option<f64>,
+    /// Stamp every packet and look at each: exactness, not rate.
+    pub(crate) stamped: bool,
+    /// Count drops by reason.
+    pub(crate) probe: Option<&'a DropProbe>,
+}
+
+/// Threads that receive.
+pub(crate) struct Receivers {
+    /// What each one reads.
+    pub(crate) rx: Vec<Box<dyn Rx>>,
+    /// Their CPUs, taken in turn; empty leaves them to the scheduler.
+    pub(crate) cpus: Vec<usize>,
+    /// How they wait.
+    pub(crate) wait: Wait,
+    /// True if all read one socket.
+    pub(crate) is_shared: bool,
+}
+
+/// What takes the packets of a run.
+pub(crate) enum Taker<'a> {
+    /// A program.
+    Program(Receivers),
+    /// A rule that drops and counts them; true if it runs in the driver.
+    Rule(&'a Installed<'a>, bool),
+}
+
+/// What the taker was granted.
+struct Granted {
+    caps: Option<RxCaps>,
+    /// True if an XDP program runs in the driver.
+    in_driver: bool,
+}
+
+impl Taker<'_> {
+    fn caps(&self) -> Granted {
+        match self {
+            Self::Rule(_, in_driver) => Granted {
+                caps: None,
+                in_driver: *in_driver,
+            },
+            Self::Program(receivers) => {
+                let caps = receivers.rx.first().map(|rx| rx.caps().clone());
+                let native = |caps: &RxCaps| caps.mode.properties.contains(&Property::Native);
+                Granted {
+                    in_driver: caps.as_ref().is_some_and(native),
+                    caps,
+                }
+            }
+        }
+    }
+}
+
+/// Threads that send, with the CPU of each.
+pub(crate) type Senders = Vec<(Box<dyn Tx>, usize)>;
+
+/// What a run found.
+#[cfg_attr(test, derive(Default))]
+pub(crate) struct Run {
+    pub(crate) tx: Vec<TxReport>,
+    /// The CPU of each sending thread.
+    pub(crate) tx_cpus: Vec<usize>,
+    /// Empty if a rule took the packets.
+    pub(crate) rx: Vec<RxReport>,
+    /// Million datagrams per second received, or dropped by the rule.
+    pub(crate) mpps: f64,
+    pub(crate) ledger: Ledger,
+    /// What the receiving host counted.
+    pub(crate) receiver: Delta,
+    /// The kernel threads of the receive queues: the CPU of each, if it is confined to one, and
+    /// what the scheduler says of it; empty unless that is known of all.
+    pub(crate) napi: Vec<(Option<usize>, Schedstat)>,
+    pub(crate) busy: Vec<CpuBusy>,
+    /// Length of the sending.
+    pub(crate) seconds: f64,
+    /// How the receiver worked, as far as it was granted; empty of a rule.
+    pub(crate) mode: String,
+    /// The send buffer granted, in bytes.
+    pub(crate) send_buffer_bytes: Option<usize>,
+}
+
+/// The two hosts, for so long.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Hosts<'a> {
+    pub(crate) lab: &'a Lab,
+    /// Ends a run early.
+    pub(crate) interrupt: &'a Interrupt,
+}
+
+/// What the threads of a run reported.
+struct Traffic {
+    tx: Vec<TxReport>,
+    rx: Vec<RxReport>,
+    napi: Vec<(Option<usize>, Schedstat)>,
+    busy: Vec<CpuBusy>,
+    seconds: f64,
+}
+
+impl Hosts<'_> {
+    /// Sends to the taker for so long, or until Ctrl-C, and accounts for every packet.
+    pub(crate) fn run(
+        &self,
+        taker: Taker<'_>,
+        senders: Senders,
+        time: Duration,
+        purpose: Purpose<'_>,
+    ) -> Result<Run> {
+        let (first, _) = senders.first().context("nobody sends")?;
+        let tx_caps = first.caps().clone();
+        let tx_cpus = senders.iter().map(|(_, cpu)| *cpu).collect();
+        let granted = taker.caps();
+        let (receivers, rule) = match taker {
+            Taker::Program(receivers) => (Some(receivers), None),
+            Taker::Rule(rule, _) => (None, Some(rule)),
+        };
+        let is_shared = receivers.as_ref().is_some_and(|one| one.is_shared);
+        self.lab.settle()?;
+        let before = self.snapshots()?;
+        let drops = purpose.probe.map(DropProbe::counts).transpose()?;
+        let traffic = self.drive(receivers, senders, time, purpose)?;
+        let Traffic { tx, rx, .. } = traffic;
+        let (received, mpps) = match (rule, &granted.caps) {
+            (Some(rule), _) => {
+                let dropped = rule.dropped()?;
+                (Received::by_rule(dropped), Span::of(&tx).mpps(dropped))
+            }
+            (None, Some(caps)) => (Received::by(&rx, caps, is_shared), sample::mpps(&rx)),
+            (None, None) => anyhow::bail!("nobody receives"),
+        };
+        let after = self.snapshots()?;
+        let (sender, receiver) = (after.0.since(&before.0), after.1.since(&before.1));
+        let route = self.route(granted.in_driver);
+        let sent = Sent::by(&tx, &tx_caps);
+        let mut account = account(sent, received, route, (Some(&sender), Some(&receiver)));
+        if let (Some(probe), Some(then)) = (purpose.probe, drops) {
+            let namespace = self.lab.receiver().inode();
+            account.reasons = Some(DropCount::since(&probe.counts()?, &then, namespace));
+        }
+        if purpose.stamped && rule.is_none() {
+            let came = account::distinct(&rx);
+            account.sequence_lost = Some(account.offered.saturating_sub(came));
+        }
+        Ok(Run {
+            ledger: account.ledger(),
+            tx,
+            tx_cpus,
+            rx,
+            mpps,
+            receiver,
+            napi: traffic.napi,
+            busy: traffic.busy,
+            seconds: traffic.seconds,
+            mode: granted
+                .caps
+                .map(|caps| caps.mode.summary)
+                .unwrap_or_default(),
+            send_buffer_bytes: tx_caps.send_buffer_bytes,
+        })
+    }
+
+    /// The way between the hosts: a veth has rings if the lab gave it some, or if an XDP program
+    /// runs in its driver.
+    fn route(&self, in_driver: bool) -> Route<'_> {
+        let sender = self.lab.sender().interface();
+        let receiver = self.lab.receiver().interface();
+        match self.lab.has_rings() || in_driver {
+            true => Route::VethRing { sender, receiver },
+            false => Route::VethBacklog { sender, receiver },
+        }
+    }
+
+    fn snapshots(&self) -> Result<(Snapshot, Snapshot)> {
+        let take = |host: &Host| -> Result<Snapshot> {
+            Ok(host.run(|| Snapshot::take(&[host.interface()]))??)
+        };
+        Ok((take(self.lab.sender())?, take(self.lab.receiver())?))
+    }
+
+    /// Starts the receivers, then the senders; waits until both have come to rest.
+    fn drive(
+        &self,
+        receivers: Option<Receivers>,
+        senders: Senders,
+        time: Duration,
+        purpose: Purpose<'_>,
+    ) -> Result<Traffic> {
+        let stop = Stop::new();
+        let (stat, napi) = (ProcStat::read()?, self.napi());
+        let rx = match receivers {
+            Some(receivers) => receivers.start(purpose, &stop)?,
+            None => Vec::new(),
+        };
+        let began = Instant::now();
+        let tx = self.send(senders, time, purpose);
+        let busy = ProcStat::read()?.busy_since(&stat);
+        let seconds = began.elapsed().as_secs_f64();
+        let served = self.napi();
+        let settled = self.lab.settle();
+        await_rest(&rx);
+        stop.stop();
+        let mut rx: Vec<RxReport> = rx.into_iter().map(RxWorker::join).collect();
+        settled?;
+        let mut tx = tx?;
+        if let Some(error) = rx.iter_mut().find_map(|report| report.error.take()) {
+            return Err(error).context("receiving");
+        }
+        if let Some(error) = tx.iter_mut().find_map(|report| report.error.take()) {
+            return Err(error).context("sending");
+        }
+        Ok(Traffic {
+            tx,
+            rx,
+            napi: served.into_iter().zip(napi).map(used).collect(),
+            busy,
+            seconds,
+        })
+    }
+
+    /// Sends for so long, or until Ctrl-C.
+    fn send(
+        &self,
+        senders: Senders,
+        time: Duration,
+        purpose: Purpose<'_>,
+    ) -> Result<Vec<TxReport>> {
+        let stop = Stop::new();
+        let task = |(thread, (tx, cpu)): (usize, (Box<dyn Tx>, usize))| TxTask {
+            tx,
+            cpu: Some(cpu),
+            stamp: purpose.stamped.then_some(thread as u8),
+            end_markers: false,
+            rate_pps: purpose.rate_pps,
+            count: None,
+            duration: Some(time),
+            stop: stop.clone(),
+        };
+        let workers = TxWorker::spawn_all(senders.into_iter().enumerate().map(task), &stop)
+            .context("cannot start a sending thread")?;
+        while !workers.iter().all(TxWorker::is_finished) {
+            if self.interrupt.came() {
+                stop.stop();
+            }
+            thread::sleep(LOOK);
+        }
+        Ok(workers.into_iter().map(TxWorker::join).collect())
+    }
+
+    /// What the scheduler says of the kernel threads that serve the queues, with their CPUs.
+    fn napi(&self) -> Vec<(Option<usize>, Schedstat)> {
+        let threads = self.lab.napi_threads().iter();
+        let stats = threads.map(|thread| {
+            let stat = sched::schedstat(thread.pid, thread.pid)?;
+            Ok((thread.cpu, stat))
+        });
+        stats.collect::<mpps_os::Result<_>>().unwrap_or_default()
+    }
+}
+
+/// Attaches the drop probe to the port of a lab's traffic.
+pub(crate) fn attach() -> Result<DropProbe, DropProbeError> {
+    DropProbe::attach(&DropFilter { ports: PORT..=PORT })
+}
+
+impl<'a> Purpose<'a> {
+    /// Exactness: with all witnesses, and too slow for a rate.
+    pub(crate) fn exact(probe: Option<&'a DropProbe>) -> Self {
+        Self {
+            stamped: true,
+            probe,
+            ..Self::default()
+        }
+    }
+}
+
+impl Receivers {
+    fn start(self, purpose: Purpose<'_>, stop: &Stop) -> Result<Vec<RxWorker>> {
+        let task = |(thread, rx): (usize, Box<dyn Rx>)| RxTask {
+            rx,
+            cpu: self.cpus.get(thread % self.cpus.len().max(1)).copied(),
+            wait: self.wait,
+            inspect: match purpose.stamped {
+                true => Inspect::Always,
+                false => Inspect::Never,
+            },
+            limit: None,
+            stop: stop.clone(),
+        };
+        RxWorker::spawn_all(self.rx.into_iter().enumerate().map(task), stop)
+            .context("cannot start a receiving thread")
+    }
+}
+
+/// What a thread used between two looks.
+fn used(
+    ((cpu, now), (_, then)): ((Option<usize>, Schedstat), (Option<usize>, Schedstat)),
+) -> (Option<usize>, Schedstat) {
+    let used = Schedstat {
+        run_ns: now.run_ns.saturating_sub(then.run_ns),
+        wait_ns: now.wait_ns.saturating_sub(then.wait_ns),
+        ..now
+    };
+    (cpu, used)
+}
+
+/// Waits until the receivers have emptied their buffers: nothing new over three looks.
+fn await_rest(workers: &[RxWorker]) {
+    let total = || -> u64 {
+        workers
+            .iter()
+            .map(|worker| worker.progress().datagrams)
+            .sum()
+    };
+    let deadline = Instant::now() + PATIENCE;
+    let (mut last, mut alike) = (total(), 0);
+    while alike < 2 && Instant::now() < deadline && !workers.is_empty() {
+        thread::sleep(LOOK);
+        let now = total();
+        alike = if now == last { alike + 1 } else { 0 };
+        last = now;
+    }
+}

@@ -1,0 +1,417 @@
+//! What `recv` and `send` found, as they write it with `--json`: one object a line, the last one
+//! with the totals. `mpps ledger` reads both.
+
+/// The same as people read it.
+pub(crate) mod document;
+mod join;
+
+pub use join::join;
+
+use crate::measure::envelope::Body;
+use mpps_host::{Delta, Departure, RingDrop};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// The `schema` of the receiver's objects.
+pub const RECV_SCHEMA: &str = "mpps.recv.v1";
+/// The `schema` of the sender's objects.
+pub const SEND_SCHEMA: &str = "mpps.send.v1";
+
+/// An object that `mpps recv --json` writes: one a second, and one with the totals at the end.
+#[derive(Debug, JsonSchema)]
+#[schemars(untagged)]
+pub enum RecvObject {
+    /// A second.
+    Interval(RecvInterval),
+    /// The totals.
+    Total(Box<RecvTotal>),
+}
+
+/// An object that `mpps send --json` writes: one a second, and one with the totals at the end.
+#[derive(Debug, JsonSchema)]
+#[schemars(untagged)]
+pub enum SendObject {
+    /// A second.
+    Interval(SendInterval),
+    /// The totals.
+    Total(Box<SendTotal>),
+}
+
+impl Body for RecvTotal {
+    const SCHEMA: &'static str = RECV_SCHEMA;
+    const COMMAND: &'static str = "mpps recv --json";
+
+    fn unsound(&self) -> Option<String> {
+        None
+    }
+}
+
+impl Body for SendTotal {
+    const SCHEMA: &'static str = SEND_SCHEMA;
+    const COMMAND: &'static str = "mpps send --json";
+
+    fn unsound(&self) -> Option<String> {
+        None
+    }
+}
+
+/// One second of a receiver.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RecvInterval {
+    /// [`RECV_SCHEMA`].
+    pub schema: String,
+    /// `interval`.
+    #[serde(rename = "type")]
+    #[schemars(extend("const" = "interval"))]
+    pub kind: String,
+    /// Its measured length.
+    pub seconds: f64,
+    /// Datagrams in it.
+    pub received: u64,
+    /// Bytes in it, as [`RecvTotal::bytes`] counts them.
+    pub bytes: u64,
+    /// Datagrams per second in it.
+    pub pps: f64,
+}
+
+/// The totals of a receiver.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RecvTotal {
+    /// [`RECV_SCHEMA`].
+    pub schema: String,
+    /// `total`.
+    #[serde(rename = "type")]
+    #[schemars(extend("const" = "total"))]
+    pub kind: String,
+    /// The version of mpps.
+    pub version: String,
+    /// The full command line.
+    pub command: String,
+    /// The kernel's release.
+    pub kernel: String,
+    /// Which boot of which machine this was (`/proc/sys/kernel/random/boot_id`).
+    #[serde(default)]
+    pub boot_id: Option<String>,
+    /// The backend.
+    pub backend: String,
+    /// The address that was listened on.
+    pub address: String,
+    /// Datagrams received; those of a GRO train count each. End markers are not among them.
+    pub received: u64,
+    /// Bytes of payload, or of whole frames where `arrival` is not `socket`.
+    pub bytes: u64,
+    /// From the first datagram to the last, over all threads.
+    pub active_seconds: f64,
+    /// What `pps` is.
+    #[serde(default)]
+    pub rate_definition: String,
+    /// The rate over the whole run, `received / active_seconds`, in datagrams per second; 0 in
+    /// files of versions that told only the median.
+    #[serde(default)]
+    pub pps: f64,
+    /// Median over the full one-second intervals that had traffic, the first of which begins at
+    /// the first datagram; with none, `received / active_seconds`. Datagrams per second.
+    pub pps_median: f64,
+    /// What each thread got.
+    pub threads: Vec<RecvThread>,
+    /// Packets that the kernel dropped at these sockets (`SO_MEMINFO`) or rings, `drops` in one;
+    /// with GRO a train is one.
+    pub socket_drops: u64,
+    /// True if `socket_drops` counts trains.
+    pub socket_drops_are_trains: bool,
+    /// How packets reached the program: `socket`, `tap` or `xdp`.
+    #[serde(default = "socket")]
+    #[schemars(extend("enum" = ["socket", "tap", "xdp"]))]
+    pub arrival: String,
+    /// How the receiver worked, as far as the kernel granted it.
+    #[serde(default)]
+    pub mode: String,
+    /// The interface that it came by; absent where an address does not tell.
+    #[serde(default)]
+    pub interface: Option<String>,
+    /// How long its carrier was waited for before the counters were first read.
+    #[serde(default)]
+    pub carrier_seconds: f64,
+    /// What was dropped at its sockets or rings, by reason; of sockets this is `socket_drops`.
+    #[serde(default)]
+    pub drops: Vec<RingDrop>,
+    /// Of `received`, those found in the socket buffers after the end was asked for.
+    pub queued: u64,
+    /// Datagrams longer than the buffer.
+    pub truncated: u64,
+    /// End markers of stamped senders.
+    pub end_markers: u64,
+    /// Sockets that got each multicast datagram; 0 if no group was joined.
+    pub multicast_sockets: u64,
+    /// The multicast groups that were joined.
+    #[serde(default)]
+    pub groups: Vec<String>,
+    /// The socket receive buffer granted, bytes without the kernel's doubling.
+    pub receive_buffer_bytes: Option<usize>,
+    /// What the stamps said, a flow each; empty for unstamped traffic.
+    pub flows: Vec<FlowTotal>,
+    /// Datagrams of flows that were too many to follow.
+    pub untracked: u64,
+    /// Datagrams without a stamp, among stamped ones.
+    #[serde(default)]
+    pub unstamped: u64,
+    /// What the receiving host counted meanwhile.
+    pub host: Option<Delta>,
+}
+
+/// What files of versions that knew sockets alone mean.
+fn socket() -> String {
+    "socket".to_owned()
+}
+
+/// What one receiving thread got.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RecvThread {
+    /// The CPU that it was pinned to.
+    pub cpu: Option<usize>,
+    /// Datagrams.
+    pub received: u64,
+    /// Its share of all, 0 to 1.
+    #[schemars(range(min = 0.0, max = 1.0))]
+    pub share: f64,
+    /// Drops of its own socket or ring; absent for the second and later threads of one shared socket.
+    pub socket_drops: Option<u64>,
+    /// Datagrams per receive call.
+    pub packets_per_call: f64,
+    /// CPU time per datagram in nanoseconds, by the scheduler's account of the thread.
+    pub cpu_ns_per_packet: f64,
+}
+
+/// What the stamps said of one flow.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct FlowTotal {
+    /// Run of the sending thread, a random number.
+    #[serde(default)]
+    pub run: u8,
+    /// Sending thread.
+    pub sender: u8,
+    /// Flow of that thread.
+    pub flow: u16,
+    /// Datagrams received, duplicates included.
+    pub received: u64,
+    /// Datagrams offered, if an end marker came.
+    pub offered: Option<u64>,
+    /// End markers received; they are in none of the other counts.
+    #[serde(default)]
+    pub end_markers: u64,
+    /// Datagrams that never came, from sequence number 0 on.
+    pub lost: u64,
+    /// Datagrams that came twice.
+    pub duplicates: u64,
+    /// Datagrams that came after a later one (RFC 4737).
+    pub reordered: u64,
+    /// Datagrams too late to tell which.
+    pub too_late: u64,
+    /// The lowest sequence number seen.
+    pub first: u64,
+    /// One-way delay, send time to receive call; absent for flows beyond the 256th.
+    pub delay_us: Option<DelayTotal>,
+}
+
+/// One-way delay in microseconds. Between two machines it is as true as their clocks are the same.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct DelayTotal {
+    /// Half were faster.
+    pub p50: f64,
+    /// 99 in 100 were faster.
+    pub p99: f64,
+    /// 999 in 1000 were faster.
+    pub p999: f64,
+    /// The slowest.
+    pub max: f64,
+}
+
+/// One second of a sender.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct SendInterval {
+    /// [`SEND_SCHEMA`].
+    pub schema: String,
+    /// `interval`.
+    #[serde(rename = "type")]
+    #[schemars(extend("const" = "interval"))]
+    pub kind: String,
+    /// Its measured length.
+    pub seconds: f64,
+    /// Datagrams handed to the kernel in it.
+    pub offered: u64,
+    /// Datagrams that the kernel took in it.
+    pub sent: u64,
+    /// Datagrams that it refused in it.
+    pub refused: u64,
+    /// Datagrams taken per second in it.
+    pub pps: f64,
+}
+
+/// The totals of a sender.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct SendTotal {
+    /// [`SEND_SCHEMA`].
+    pub schema: String,
+    /// `total`.
+    #[serde(rename = "type")]
+    #[schemars(extend("const" = "total"))]
+    pub kind: String,
+    /// The version of mpps.
+    pub version: String,
+    /// The full command line.
+    pub command: String,
+    /// The kernel's release.
+    pub kernel: String,
+    /// Which boot of which machine this was (`/proc/sys/kernel/random/boot_id`).
+    #[serde(default)]
+    pub boot_id: Option<String>,
+    /// The backend.
+    pub backend: String,
+    /// Datagrams handed to the kernel, refused ones included, end markers not.
+    pub offered: u64,
+    /// Datagrams that the kernel took.
+    pub sent: u64,
+    /// Datagrams that it refused.
+    pub refused: u64,
+    /// The refused ones by the kernel's answer.
+    pub refused_by: BTreeMap<String, u64>,
+    /// End markers handed to the kernel, refused ones included; they are in none of the counts
+    /// above.
+    pub end_markers: u64,
+    /// What the kernel refused while they were sent, by its answer.
+    #[serde(default)]
+    pub end_refused_by: BTreeMap<String, u64>,
+    /// From before the first send to after the last.
+    pub active_seconds: f64,
+    /// Median over the full one-second intervals, or `sent / active_seconds`; datagrams per second.
+    pub pps_median: f64,
+    /// UDP payload of each datagram in bytes.
+    pub size: usize,
+    /// Datagrams per train.
+    pub gso: u16,
+    /// The socket send buffer granted, bytes without the kernel's doubling.
+    pub send_buffer_bytes: Option<usize>,
+    /// How packets left the program.
+    #[serde(default)]
+    pub departure: Departure,
+    /// The interface that all of it left by; absent for more than one, and within this host.
+    #[serde(default)]
+    pub interface: Option<String>,
+    /// How the sender worked, as far as the kernel granted it.
+    #[serde(default)]
+    pub mode: String,
+    /// Calls that found the send buffer full for 5 ms: the sender was not open loop.
+    pub blocked: u64,
+    /// What each thread did.
+    pub threads: Vec<SendThread>,
+    /// What the sending host counted meanwhile.
+    pub host: Option<Delta>,
+}
+
+/// What one sending thread did.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct SendThread {
+    /// The CPU that it was pinned to.
+    pub cpu: Option<usize>,
+    /// Where it sent.
+    pub target: String,
+    /// The run that is in its stamps; absent without stamps.
+    #[serde(default)]
+    pub run: Option<u8>,
+    /// Datagrams handed to the kernel.
+    pub offered: u64,
+    /// Datagrams that the kernel took.
+    pub sent: u64,
+    /// CPU time per datagram in nanoseconds, by the scheduler's account of the thread.
+    pub cpu_ns_per_packet: f64,
+}
+
+/// Why a text is not what `--json` wrote.
+#[derive(Debug, thiserror::Error)]
+pub enum ParseError {
+    /// There is no object with the totals: the run was killed, or the file is of another kind.
+    #[error("no totals in it: not written by `mpps {command} --json`, or cut short")]
+    NoTotal {
+        /// `send` or `recv`.
+        command: &'static str,
+    },
+    /// The totals have another shape.
+    #[error("line {line}: {source}")]
+    Shape {
+        /// The line, from 1.
+        line: usize,
+        /// What is wrong with it.
+        source: serde_json::Error,
+    },
+}
+
+impl RecvTotal {
+    /// Finds the totals in what `mpps recv --json` wrote.
+    ///
+    /// # Errors
+    /// If there are none, or they have another shape.
+    pub fn parse(text: &str) -> Result<Self, ParseError> {
+        total(text, RECV_SCHEMA, "recv")
+    }
+}
+
+impl SendTotal {
+    /// Finds the totals in what `mpps send --json` wrote.
+    ///
+    /// # Errors
+    /// If there are none, or they have another shape.
+    pub fn parse(text: &str) -> Result<Self, ParseError> {
+        total(text, SEND_SCHEMA, "send")
+    }
+}
+
+fn total<T: for<'de> Deserialize<'de>>(
+    text: &str,
+    schema: &str,
+    command: &'static str,
+) -> Result<T, ParseError> {
+    for (at, line) in text.lines().enumerate() {
+        let Ok(value) = serde_json::from_str::<serde_json::Value>(line) else {
+            continue;
+        };
+        if value["schema"] == schema && value["type"] == "total" {
+            return serde_json::from_value(value).map_err(|source| ParseError::Shape {
+                line: at + 1,
+                source,
+            });
+        }
+    }
+    Err(ParseError::NoTotal { command })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_file_of_the_other_kind_is_named() {
+        let error =
+            SendTotal::parse("{\"schema\":\"mpps.recv.v1\",\"type\":\"total\"}").unwrap_err();
+        assert!(error.to_string().contains("mpps send --json"), "{error}");
+    }
+
+    #[test]
+    fn totals_of_another_shape_are_pointed_to() {
+        let text = "\n{\"schema\":\"mpps.recv.v1\",\"type\":\"total\"}";
+        assert!(
+            RecvTotal::parse(text)
+                .unwrap_err()
+                .to_string()
+                .starts_with("line 2:")
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn never_panics(text in "\\PC{0,200}") {
+            let _ = (RecvTotal::parse(&text), SendTotal::parse(&text));
+        }
+    }
+}

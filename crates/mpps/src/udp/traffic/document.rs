@@ -1,0 +1,225 @@
+//! What `recv` and `send` found, and the ledger of both, as people read them.
+
+use super::{FlowTotal, RecvTotal, SendTotal};
+use crate::measure::document::whole;
+use crate::measure::samples::per_second;
+use mpps_host::Ledger;
+use mpps_report::{Block, Column, Document, Quantity, Row, Table, Text, grouped};
+
+/// Flows that people are shown; programs get them all.
+const FLOWS_SHOWN: usize = 8;
+
+fn count(count: u64) -> String {
+    grouped(count.into())
+}
+
+/// A rate in datagrams per second.
+fn mpps(pps: f64) -> Quantity {
+    Quantity::Mpps(pps / 1e6)
+}
+
+/// Facts that count something.
+fn facts<'a>(facts: impl IntoIterator<Item = (u64, &'a str)>) -> Vec<String> {
+    let some = facts.into_iter().filter(|(number, _)| *number > 0);
+    some.map(|(number, what)| format!("{what} {}", count(number)))
+        .collect()
+}
+
+/// The totals of a receiver.
+pub(crate) fn received(total: &RecvTotal) -> Vec<Block> {
+    let rates = format!(
+        "received {} in {}: {}, median of seconds {}",
+        count(total.received),
+        Quantity::Seconds(total.active_seconds),
+        mpps(total.pps),
+        mpps(total.pps_median),
+    );
+    let place = match (total.arrival.as_str(), total.threads.len()) {
+        ("socket", _) => "socket",
+        (_, 1) => "ring",
+        _ => "rings",
+    };
+    let unit = match total.socket_drops_are_trains {
+        true => " (trains)",
+        false => "",
+    };
+    let mut said = vec![format!(
+        "dropped at the {place} {}{unit}",
+        count(total.socket_drops)
+    )];
+    said.extend(facts([
+        (total.queued, "still queued at the end"),
+        (total.truncated, "longer than the buffer"),
+        (total.end_markers, "end markers"),
+    ]));
+    let mut blocks = vec![Block::paragraph(rates), Block::paragraph(said.join(", "))];
+    let drops = total.drops.iter().filter(|_| total.arrival != "socket");
+    blocks.extend(drops.map(|drop| {
+        let (reason, source) = (&drop.reason, &drop.source);
+        Block::paragraph(format!("{} {reason} ({source})", count(drop.count)))
+    }));
+    if total.threads.len() > 1 {
+        blocks.push(threads(total).into());
+    }
+    if !total.flows.is_empty() {
+        blocks.push(flows(&total.flows).into());
+    }
+    blocks.extend(others(&total.flows).map(Block::paragraph));
+    let untracked = count(total.untracked);
+    let untracked = format!("{untracked} datagrams of flows beyond the 8192nd were not followed");
+    blocks.extend((total.untracked > 0).then(|| Block::paragraph(untracked)));
+    blocks
+}
+
+fn threads(total: &RecvTotal) -> Table {
+    let columns = [
+        Column::words("", 11),
+        Column::figure("CPU", 4).priority(3),
+        Column::figure("received", 13),
+        Column::figure("share", 7),
+        Column::figure("dropped", 11),
+        Column::figure("packets a call", 7).priority(1),
+        Column::figure("ns a packet", 6).priority(2),
+    ];
+    let rows = total.threads.iter().enumerate().map(|(at, thread)| {
+        let cpu = thread.cpu.map_or("-".to_owned(), |cpu| cpu.to_string());
+        let dropped = thread.socket_drops.map_or("as above".to_owned(), count);
+        Row::new([
+            format!("thread {at}").into(),
+            cpu.into(),
+            count(thread.received).into(),
+            Quantity::Share(thread.share).to_string().into(),
+            dropped.into(),
+            Quantity::Each(thread.packets_per_call).figure().into(),
+            Quantity::Nanoseconds(thread.cpu_ns_per_packet)
+                .figure()
+                .into(),
+        ])
+    });
+    Table::new(columns).rows(rows)
+}
+
+fn flows(flows: &[FlowTotal]) -> Table {
+    let columns = [
+        Column::words("flow", 6),
+        Column::figure("received", 11),
+        Column::figure("of", 11),
+        Column::figure("lost", 9),
+        Column::figure("duplicates", 10).priority(1),
+        Column::figure("reordered", 9).priority(1),
+        Column::figure("delay µs p50", 6).priority(2),
+        Column::figure("p99", 6).priority(2),
+        Column::figure("p99.9", 6).priority(2),
+        Column::figure("max", 6).priority(2),
+    ];
+    let rows = flows.iter().take(FLOWS_SHOWN).map(|flow| {
+        let delay = flow.delay_us.as_ref();
+        let delay = delay.map(|delay| [delay.p50, delay.p99, delay.p999, delay.max]);
+        let delay = delay.map_or_else(
+            || [(); 4].map(|()| "-".to_owned()),
+            |times| times.map(|us| Quantity::Microseconds(us).figure()),
+        );
+        let counts = [
+            count(flow.received),
+            flow.offered.map_or("-".to_owned(), count),
+            count(flow.lost),
+            count(flow.duplicates),
+            count(flow.reordered),
+        ];
+        let name = format!("{}.{}", flow.sender, flow.flow);
+        let cells = [name].into_iter().chain(counts).chain(delay);
+        let late = facts([
+            (flow.too_late, "too late to tell"),
+            (flow.first, "the first one seen was number"),
+        ]);
+        Row::new(cells.map(Into::into)).below(late.join(", "))
+    });
+    Table::new(columns).rows(rows)
+}
+
+/// The flows for which there is no room.
+fn others(flows: &[FlowTotal]) -> Option<String> {
+    let rest = flows.get(FLOWS_SHOWN..).filter(|rest| !rest.is_empty())?;
+    let sum = |of: fn(&FlowTotal) -> u64| count(rest.iter().map(of).fold(0, u64::saturating_add));
+    Some(format!(
+        "{} more flows received {}, lost {}; --json has each",
+        rest.len(),
+        sum(|flow| flow.received),
+        sum(|flow| flow.lost),
+    ))
+}
+
+/// The totals of a sender, which was asked for so many datagrams per second.
+pub(crate) fn sent(total: &SendTotal, asked: Option<f64>) -> Vec<Block> {
+    let reached = per_second(total.offered, total.active_seconds);
+    let mut said = vec![format!(
+        "offered {} = sent {} + refused {}   {} over {}",
+        count(total.offered),
+        count(total.sent),
+        count(total.refused),
+        mpps(reached),
+        Quantity::Seconds(total.active_seconds),
+    )];
+    said.extend(asked.filter(|rate| reached < 0.95 * rate).map(|rate| {
+        let (rate, reached) = (mpps(rate), mpps(reached));
+        format!("asked for {rate} and reached {reached}: the CPU did not keep up")
+    }));
+    let refused = total.refused_by.iter();
+    said.extend(refused.map(|(why, number)| format!("refused {}: {why}", count(*number))));
+    let host = total.host.as_ref();
+    let dropped = host.and_then(|host| host.udp("SndbufErrors")).unwrap_or(0);
+    if dropped > 0 {
+        let dropped = count(dropped.unsigned_abs());
+        said.push(format!(
+            "taken and then dropped on this host: {dropped} (SndbufErrors)"
+        ));
+    }
+    if total.blocked > 0 {
+        let blocked = count(total.blocked);
+        said.push(format!(
+            "not open loop: {blocked} calls found the send buffer full"
+        ));
+    }
+    said.into_iter().map(Block::paragraph).collect()
+}
+
+/// A ledger: the equation, the counter of each loss, and the witnesses.
+pub(crate) fn joined(ledger: &Ledger) -> Vec<Block> {
+    let mut blocks = whole(ledger);
+    let columns = [
+        Column::words("lost at", 12),
+        Column::words("because", 30).grow(10),
+        Column::figure("datagrams", 13),
+        Column::words("counter", 30).grow(40).priority(1),
+    ];
+    let losses = ledger.losses.iter().filter(|loss| loss.count > 0);
+    let rows = losses.map(|loss| {
+        let station = loss.station.to_string();
+        let source = Text::new().faint(&*loss.source);
+        Row::new([
+            station.into(),
+            (*loss.reason).into(),
+            count(loss.count).into(),
+            source.into(),
+        ])
+    });
+    let rows: Vec<Row> = rows.collect();
+    if !rows.is_empty() {
+        blocks.insert(1, Table::new(columns).rows(rows).into());
+    }
+    blocks
+}
+
+/// The report of one end of a run.
+pub(crate) fn document(
+    (title, version): (&str, &str),
+    (command, mode): (&str, &str),
+    blocks: Vec<Block>,
+) -> Document {
+    let mut all = vec![
+        Block::Paragraph(Text::new().code(command)),
+        Block::paragraph(format!("mode: {mode}")),
+    ];
+    all.extend(blocks);
+    Document::new(title, format!("mpps {version}"), all)
+}

@@ -1,0 +1,414 @@
+//! What `mpps` does on another kernel, topology or network card: `cargo xtask vm test` runs this in
+//! each of its machines, with the release build on the path. It changes its machine as it likes, and
+//! is therefore no part of `cargo test`.
+//!
+//! What a machine has not is ignored, with the reason that `mpps` itself gives before or when it is
+//! asked; `xtask/vm/machines.toml` says how many trials that are.
+
+#![allow(
+    clippy::print_stderr,
+    reason = "who starts it by hand is told what it is"
+)]
+
+mod common;
+
+use common::{Ended, Running, run, trial};
+use libtest_mimic::{Arguments, Trial};
+use serde_json::Value;
+use std::fs;
+use std::path::Path;
+use std::process::{Command, ExitCode};
+use std::thread;
+use std::time::Duration;
+
+/// Datagrams of one path; `RATE` of them a second, which the hub between two emulated cards passes.
+const COUNT: u64 = 2000;
+const RATE: &str = "2000";
+const ADDRESS: &str = "10.0.0.2:4321";
+/// Where the tests may write.
+const FOLDER: &str = "/tmp/machine";
+
+/// A way to receive or to send: the backend with its options, and the name of the technique in `mpps
+/// backends IF`, if that judges it.
+type Way = (&'static str, Option<&'static str>);
+
+const RECEIVERS: &[Way] = &[
+    ("recv", Some("recv")),
+    ("recvmmsg", Some("recvmmsg")),
+    ("io_uring", Some("io_uring")),
+    ("packet_mmap", Some("packet_mmap")),
+    ("packet_mmap --take", None),
+    ("af_xdp --xdp generic", Some("AF_XDP generic")),
+    ("af_xdp --copy copy --require native", Some("AF_XDP native")),
+    ("af_xdp --require zerocopy", Some("AF_XDP zero-copy")),
+];
+
+const SENDERS: &[Way] = &[
+    ("send", None),
+    ("sendmmsg", None),
+    ("io_uring", None),
+    ("packet_mmap", None),
+    ("af_xdp", None),
+    ("xdp", None),
+];
+
+/// A socket's buffer holds all, because a receiver in software may pause; rings do.
+const SOCKETS: [&str; 3] = ["recv", "recvmmsg", "io_uring"];
+
+fn main() -> ExitCode {
+    if std::env::var_os("MPPS_MACHINE").is_none() {
+        eprintln!("this needs a machine of its own: cargo xtask vm test");
+        return ExitCode::from(2);
+    }
+    let mut arguments = Arguments::from_args();
+    arguments.test_threads = Some(1);
+    fs::create_dir_all(FOLDER).expect("a machine's root can be written");
+    let hosts = Hosts::new();
+    let mut trials: Vec<Trial> = Vec::new();
+    if !hosts.are_cards {
+        trials.push(trial("mpps lab".to_owned(), None, lab));
+        trials.push(trial("mpps bench".to_owned(), None, bench));
+        trials.push(trial("mpps lab tcp".to_owned(), None, lab_tcp));
+    }
+    let pairs = RECEIVERS
+        .iter()
+        .map(|receiver| ("recv", receiver, &SENDERS[1], receiver));
+    let others = SENDERS
+        .iter()
+        .map(|sender| ("send", &RECEIVERS[1], sender, sender));
+    for (command, receiver, sender, tried) in pairs.chain(others) {
+        let obstacle = obstacle(receiver, sender);
+        let name = format!("mpps {command} --backend {}", tried.0);
+        trials.push(trial(name, obstacle, || passes(receiver, sender)));
+    }
+    let names = [
+        ("mpps backends IF --try", granted as fn()),
+        (
+            "mpps backends IF --try, MTU 3500",
+            granted_with_large_packets,
+        ),
+        ("generic XDP is never zero-copy", generic_is_copy),
+    ];
+    trials.extend(names.map(|(name, test)| trial(name.to_owned(), None, test)));
+    libtest_mimic::run(&arguments, trials).exit_code()
+}
+
+/// Two hosts, `a` and `b`, as named network namespaces: with a card of this machine each, or with an
+/// end of a veth.
+struct Hosts {
+    are_cards: bool,
+}
+
+impl Hosts {
+    fn new() -> Self {
+        let are_cards = Path::new("/sys/class/net/eth1").exists();
+        if !are_cards {
+            ip(&[
+                "link", "add", "eth0", "type", "veth", "peer", "name", "eth1",
+            ]);
+        }
+        for (host, interface, address) in
+            [("a", "eth0", "10.0.0.1/24"), ("b", "eth1", "10.0.0.2/24")]
+        {
+            ip(&["netns", "add", host]);
+            ip(&["link", "set", interface, "netns", host]);
+            ip(&["-n", host, "addr", "add", address, "dev", interface]);
+            ip(&["-n", host, "link", "set", interface, "up"]);
+            ip(&["-n", host, "link", "set", "lo", "up"]);
+            // A veth takes the frames of an XDP program only where its other end polls.
+            run(at(host, "ethtool").args(["-K", interface, "gro", "on"])).fine();
+        }
+        meet();
+        Self { are_cards }
+    }
+}
+
+/// Waits until the one host's datagrams reach the other: two cards, or the bridge between them, may
+/// take a while after they are up.
+fn meet() {
+    let mut receiving = at("b", "mpps");
+    let mut receiving = Running::start(receiving.args(["recv", ADDRESS, "--count", "1"]));
+    receiving.line("receiving at ");
+    let mut sending = at("a", "mpps");
+    sending.args(["send", ADDRESS, "--rate", "10", "--duration", "100s"]);
+    let _sending = Running::start(&mut sending);
+    receiving.end().fine();
+}
+
+fn ip(arguments: &[&str]) {
+    run(Command::new("ip").args(arguments)).fine();
+}
+
+/// A command on one of the hosts.
+fn at(host: &str, program: &str) -> Command {
+    let mut command = Command::new("ip");
+    command
+        .args(["netns", "exec", host, program])
+        .current_dir(FOLDER);
+    command
+}
+
+/// Why this path cannot be taken here, as `mpps backends` says; where that cannot tell, or does not
+/// judge this way, as `mpps recv` and `mpps send` do.
+fn obstacle(receiver: &Way, sender: &Way) -> Option<String> {
+    let refused = |row: &Value| {
+        let is_no = row["usable"] == "no" || row["usable"] == false;
+        is_no.then(|| row["why"].as_str().unwrap_or_default().to_owned())
+    };
+    let here = run(at("a", "mpps").args(["backends", "--json"])).fine();
+    let here: Value = serde_json::from_str(&here.out).expect("it is JSON");
+    let backends = here["backends"].as_array().expect("a list");
+    let backend = |way: &Way| {
+        let name = way.0.split(' ').next();
+        backends.iter().find(|row| row["name"].as_str() == name)
+    };
+    let obstacle = [receiver, sender]
+        .iter()
+        .find_map(|way| refused(backend(way)?));
+    if obstacle.is_some() {
+        return obstacle;
+    }
+    let techniques = techniques(&["backends", "eth1", "--json"]);
+    let named = |row: &&Value| row["technique"].as_str() == receiver.1;
+    let judged = techniques
+        .iter()
+        .find(named)
+        .filter(|row| row["usable"] != "unknown");
+    match judged {
+        Some(judged) => refused(judged),
+        None => refusal("b", &["recv", ADDRESS, "--duration", "1ms"], receiver),
+    }
+    .or_else(|| refusal("a", &["send", ADDRESS, "--count", "1"], sender))
+}
+
+/// What `mpps` says of a way that it refuses.
+fn refusal(host: &str, arguments: &[&str], way: &Way) -> Option<String> {
+    let mut command = at(host, "mpps");
+    command
+        .args(arguments)
+        .arg("--backend")
+        .args(way.0.split(' '));
+    let ended = run(&mut command);
+    (ended.code() != 0).then(|| ended.err.lines().last().unwrap_or_default().to_owned())
+}
+
+/// What `mpps backends` says of a card is what trying it finds, unless it says that it cannot tell.
+fn granted() {
+    let judged = techniques(&["backends", "eth1", "--json"]);
+    let tried = techniques(&["backends", "eth1", "--json", "--try"]);
+    for (judged, tried) in judged.iter().zip(&tried) {
+        assert_eq!(judged["technique"], tried["technique"]);
+        let (before, after) = (&judged["usable"], &tried["usable"]);
+        assert!(
+            before == "unknown" || before == after,
+            "{judged:#}\n{tried:#}"
+        );
+        let is_tried = judged["technique"]
+            .as_str()
+            .is_some_and(|name| name.starts_with("AF_XDP"));
+        assert!(!is_tried || after != "unknown", "{tried:#}");
+    }
+}
+
+fn granted_with_large_packets() {
+    ip(&["-n", "b", "link", "set", "eth1", "mtu", "3500"]);
+    granted();
+    ip(&["-n", "b", "link", "set", "eth1", "mtu", "1500"]);
+}
+
+fn techniques(arguments: &[&str]) -> Vec<Value> {
+    let judged = run(at("b", "mpps").args(arguments)).fine();
+    let judged: Value = serde_json::from_str(&judged.out).expect("it is JSON");
+    judged["techniques"].as_array().expect("a list").clone()
+}
+
+fn generic_is_copy() {
+    let asked = ["recv", ADDRESS, "--backend", "af_xdp", "--xdp", "generic"];
+    for wish in [["--require", "zerocopy"], ["--copy", "zero"]] {
+        let ended = run(at("b", "mpps").args(asked).args(wish));
+        assert_eq!(ended.code(), 2, "{ended:#?}");
+    }
+}
+
+/// Has the sending host find its neighbour, which a receiver's attaching took from it: until then the
+/// kernel drops what a socket sends, and counts it nowhere but for the whole machine
+/// (`unresolved_discards` of /proc/net/stat/arp_cache).
+fn resolve() {
+    let (address, _) = ADDRESS.split_once(':').expect("it has a port");
+    let neighbour = |rest: &[&str]| {
+        let mut ip = Command::new("ip");
+        run(ip.args(["-n", "a", "neigh"]).args(rest)).fine().out
+    };
+    for _ in 0..200 {
+        if neighbour(&["show", "to", address]).contains("lladdr") {
+            return;
+        }
+        neighbour(&["replace", address, "dev", "eth0", "use"]);
+        thread::sleep(Duration::from_millis(50));
+    }
+    panic!("{address} does not answer");
+}
+
+/// Every datagram that the one way sends is received by the other.
+fn passes(receiver: &Way, sender: &Way) {
+    let mut receiving = at("b", "mpps");
+    receiving.args(["recv", ADDRESS, "--json", "--backend"]);
+    receiving.args(receiver.0.split(' '));
+    if SOCKETS.contains(&receiver.0) {
+        receiving.args(["--rcvbuf", "4M"]);
+    }
+    let mut receiving = Running::start(&mut receiving);
+    receiving.line("receiving at ");
+    resolve();
+    let mut sending = at("a", "mpps");
+    let count = COUNT.to_string();
+    sending.args([
+        "send",
+        ADDRESS,
+        "--json",
+        "--rate",
+        RATE,
+        "--count",
+        &count,
+        "--backend",
+        sender.0,
+    ]);
+    let sent = run(&mut sending).fine();
+    let received = receiving.interrupt().fine();
+    let delivered = received.last_json()["received"].clone();
+    let ledger = ledger(&sent, &received);
+    assert_eq!(ledger.code(), 0, "{ledger:#?}\n{sent:#?}\n{received:#?}");
+    let told: Value = serde_json::from_str(&ledger.out).expect("it is JSON");
+    // The hub between two emulated cards loses some, and the cards' counters say so.
+    let between = |loss: &&Value| loss["reason"] == "lost between the two NICs";
+    let losses = told["losses"].as_array().expect("a list").iter();
+    let lost: u64 = losses
+        .filter(between)
+        .filter_map(|loss| loss["count"].as_u64())
+        .sum();
+    assert!(lost <= COUNT / 10, "{told:#}");
+    let delivered = delivered.as_u64().map(|delivered| delivered + lost);
+    assert_eq!(
+        delivered,
+        Some(COUNT),
+        "{ledger:#?}\n{}\n{}",
+        sent.err,
+        received.err
+    );
+}
+
+/// What `mpps ledger` makes of the two ends.
+fn ledger(sent: &Ended, received: &Ended) -> Ended {
+    let file = |name: &str, ended: &Ended| {
+        let path = Path::new(FOLDER).join(name);
+        fs::write(&path, &ended.out).expect("a machine's root can be written");
+        path
+    };
+    let [sent, received] = [file("sent.json", sent), file("received.json", received)];
+    run(Command::new("mpps")
+        .args(["ledger", "--json"])
+        .args([sent, received]))
+}
+
+/// A result file that a command wrote.
+fn result(name: &str) -> Value {
+    let text = fs::read_to_string(Path::new(FOLDER).join(name)).expect("it was written");
+    serde_json::from_str(&text).expect("it is JSON")
+}
+
+fn mpps(arguments: &[&str]) -> Ended {
+    run(Command::new("mpps").args(arguments).current_dir(FOLDER))
+}
+
+fn lab() {
+    mpps(&["lab", "--quick"]).fine();
+    let result = result("lab.json");
+    assert!(ledgers(&result) > 0, "{result:#}");
+    explained(&result["rungs"], "mpps_median");
+    let roles = match std::env::var("MPPS_MACHINE").as_deref() {
+        // Nodes 0-3 and 4-7, each of two cores: a core for each role, hyper-threads last.
+        Ok("2x2x2") => "sender: CPUs 4-7   receiver: queues on CPUs 0-1, application on CPUs 2-3",
+        Ok("12") => "sender: CPUs 0-3   receiver: queues on CPUs 4-7, application on CPUs 8-11",
+        _ => "application on CPU 1",
+    };
+    let placement = result["placement"].as_str().unwrap_or_default();
+    assert!(placement.contains(roles), "{placement}");
+    let rungs = result["rungs"].as_array().expect("a list");
+    let group = rungs
+        .iter()
+        .find(|rung| rung["rung"] == "8")
+        .expect("it is on the ladder");
+    let threads = group["threads"].as_array().expect("it was measured");
+    assert_eq!(threads.len(), 4);
+    let is_reached = |thread: &Value| thread["received"].as_u64().is_some_and(|count| count > 0);
+    assert!(threads.iter().all(is_reached), "{group:#}");
+}
+
+fn bench() {
+    mpps(&["bench", "--quick"]).fine();
+    let result = result("bench.json");
+    assert!(ledgers(&result) > 0, "{result:#}");
+    explained(&result["rows"], "mpps_median");
+}
+
+fn lab_tcp() {
+    let cells = "2/mpps-epoll,2/mpps,3/mpps-epoll/base/1k,3/mpps/base/1k,3/mpps/events/1k";
+    mpps(&[
+        "lab",
+        "tcp",
+        "--seconds",
+        "300ms",
+        "--repeat",
+        "1",
+        "--only",
+        cells,
+    ])
+    .fine();
+    let result = result("lab-tcp.json");
+    assert!(ledgers(&result) > 0, "{result:#}");
+    explained(&result["cells"], "figures");
+}
+
+/// How many exact ledgers are in a value. Each has to balance, each witness has to agree, and no
+/// connection may have failed.
+fn ledgers(value: &Value) -> usize {
+    if let (Some(ledger), Some(witness)) = (value["ledger"].as_i64(), value["witness"].as_i64()) {
+        // The reasons of drops are known to fall short where a socket polls by itself.
+        let is_reason = value["source"]
+            .as_str()
+            .is_some_and(|source| source.starts_with("drop reason"));
+        assert!(
+            witness == ledger || is_reason && witness < ledger,
+            "{value:#}"
+        );
+    }
+    if let Some(other) = value["other"].as_i64() {
+        assert_eq!(other, 0, "{value:#}");
+    }
+    let inexact = |loss: &Value| loss["exact"] == false;
+    let is_exact = !value["losses"]
+        .as_array()
+        .is_some_and(|losses| losses.iter().any(inexact));
+    let own = value["unaccounted"]
+        .as_i64()
+        .filter(|_| is_exact)
+        .map_or(0, |unaccounted| {
+            assert_eq!(unaccounted, 0, "{value:#}");
+            1
+        });
+    let parts: Box<dyn Iterator<Item = &Value>> = match value {
+        Value::Array(parts) => Box::new(parts.iter()),
+        Value::Object(parts) => Box::new(parts.values()),
+        _ => Box::new(std::iter::empty()),
+    };
+    own + parts.map(ledgers).sum::<usize>()
+}
+
+/// Every row has been measured, or says why not.
+fn explained(rows: &Value, figure: &str) {
+    for row in rows.as_array().expect("a list") {
+        let why = row["skipped"].as_str();
+        assert_eq!(row[figure].is_null(), why.is_some(), "{row:#}");
+        assert_ne!(why, Some(""), "{row:#}");
+    }
+}

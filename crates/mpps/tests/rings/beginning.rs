@@ -1,0 +1,65 @@
+//! When a run begins: with the carrier, and with counters that were read after it.
+
+use crate::common::{Running, mpps};
+use mpps::udp::traffic::RecvTotal;
+use mpps_os::namespace::NetNamespace;
+use mpps_os::netlink::{address, link};
+use std::fs;
+use std::net::{IpAddr, UdpSocket};
+use std::os::fd::AsFd;
+use std::thread;
+use std::time::Duration;
+
+pub(super) const TESTS: &[(&str, fn())] = &[(
+    "a_receiver_begins_with_its_carrier",
+    a_receiver_begins_with_its_carrier,
+)];
+
+/// Attaching takes the link of many cards down; here it is the other end that is not up yet.
+fn a_receiver_begins_with_its_carrier() {
+    let made = || NetNamespace::new().expect("root has namespaces");
+    let (near, far) = (made(), made());
+    let own = IpAddr::from([10, 9, 0, 2]);
+    let entered = near.run(|| -> mpps_os::Result<()> {
+        link::create_veth("near", 1, "far", 1, far.as_fd())?;
+        let index = link::index("near")?;
+        address::add(index, own, 24)?;
+        link::set_up(link::index("lo")?)?;
+        link::set_up(index)
+    });
+    entered.expect("it can be entered").expect("a pair");
+    let command = ["recv", "10.9.0.2:4321", "--backend", "af_xdp", "--json"];
+    let started = near.run(|| Running::start(&mut mpps(&command)));
+    let mut running = started.expect("it can be entered");
+    // Once it has attached, it is not far from reading counters.
+    while !holds_a_link(running.id()) {
+        thread::sleep(Duration::from_millis(5));
+    }
+    thread::sleep(Duration::from_millis(300));
+    assert!(!running.has_said("receiving"), "{running:?}");
+    // What is counted before the carrier came is not of the run.
+    let unheard = near.run(|| {
+        let socket = UdpSocket::bind((own, 0))?;
+        (0..10).try_for_each(|_| socket.send_to(b"x", (own, 9)).map(drop))
+    });
+    unheard.expect("entered").expect("it can be sent");
+    let up = far.run(|| link::set_up(link::index("far")?));
+    up.expect("it can be entered").expect("it goes up");
+    running.line("the carrier came after");
+    running.line("receiving at");
+    let told = running.interrupt().fine();
+    let total = RecvTotal::parse(&told.out).expect("totals");
+    assert!(total.carrier_seconds > 0.2, "{told:#?}");
+    assert_eq!(total.interface.as_deref(), Some("near"));
+    let host = total.host.expect("counters");
+    assert_eq!(host.udp("NoPorts"), Some(0), "{:?}", host.anomalies);
+}
+
+/// True once a process has attached a program by a descriptor.
+fn holds_a_link(process: u32) -> bool {
+    let files = fs::read_dir(format!("/proc/{process}/fd")).expect("it runs");
+    let targets = files.filter_map(|file| fs::read_link(file.ok()?.path()).ok());
+    targets
+        .into_iter()
+        .any(|target| target.as_os_str() == "anon_inode:bpf_link")
+}

@@ -1,0 +1,152 @@
+//! What is lost in front of the sender's interface and behind it, where no socket hears of it.
+
+use super::{Told, join};
+use crate::common::{Running, mpps};
+use mpps_lab::{Lab, LabConfig};
+use mpps_os::namespace::NetNamespace;
+use mpps_os::netlink::{address, link, neighbour, qdisc};
+use std::fs;
+use std::net::IpAddr;
+use std::os::fd::AsFd;
+
+/// What a ledger says of losses of this reason: how many, and whether by difference.
+fn lost(told: &Told, reason: &str) -> (u64, bool) {
+    let losses = told.ledger["losses"].as_array().expect("a list");
+    let rows = losses.iter().filter(|loss| loss["reason"] == reason);
+    let counts = rows.map(|loss| {
+        let count = loss["count"].as_u64().expect("a count");
+        (count, loss["by_difference"] == true)
+    });
+    counts.fold((0, false), |sum, one| (sum.0 + one.0, sum.1 || one.1))
+}
+
+/// Sends 4000 stamped datagrams in 2 s, and has the rest of them dropped somewhere when half of the
+/// time is over.
+fn exchange(
+    sender: &NetNamespace,
+    receiver: &NetNamespace,
+    listen: &str,
+    drop_the_rest: impl FnOnce(),
+) -> Told {
+    let mut command = mpps(&["recv", listen, "--json", "--rcvbuf", "4M"]);
+    let mut receiving = receiver
+        .run(|| Running::start(&mut command))
+        .expect("it can be entered");
+    let at = receiving.address();
+    let arguments = [
+        "send", &at, "--json", "--stamp", "--count", "4000", "--rate", "2000",
+    ];
+    let mut sending = sender
+        .run(|| Running::start(&mut mpps(&arguments)))
+        .expect("it can be entered");
+    sending.line("pps");
+    drop_the_rest();
+    join(&sending.end().fine(), &receiving.interrupt().fine())
+}
+
+pub(crate) fn what_the_senders_queue_drops_has_a_row() {
+    let lab = Lab::new(&LabConfig::default()).expect("the probe made namespaces");
+    let listen = format!("{}:0", lab.receiver().v4()[0]);
+    let hosts = (lab.sender().namespace(), lab.receiver().namespace());
+    let told = exchange(hosts.0, hosts.1, &listen, || {
+        let index = lab.sender().interface_index();
+        let dropping = lab.sender().run(|| qdisc::set_black_hole(index));
+        dropping.expect("it can be entered").expect("a black hole");
+    });
+    let (dropped, by_difference) = lost(&told, "dropped by the sender's queueing discipline");
+    assert!(dropped > 0 && !by_difference, "{}", told.people);
+    assert!(told.recv.received > 0, "{}", told.people);
+    told.balances();
+}
+
+pub(crate) fn what_is_lost_between_two_hosts_has_a_row() {
+    let road = Road::new();
+    let told = exchange(&road.sender, &road.receiver, "10.9.0.2:0", || {
+        let index = index(&road.router, "right");
+        let dropping = road.router.run(|| qdisc::set_black_hole(index));
+        dropping.expect("it can be entered").expect("a black hole");
+    });
+    let (missing, by_difference) = lost(&told, "lost between the two NICs");
+    assert!(missing > 0 && by_difference, "{}", told.people);
+    assert!(told.recv.received > 0, "{}", told.people);
+    told.balances();
+}
+
+/// A sender, a router in the middle and a receiver, which never have to ask for each other.
+struct Road {
+    sender: NetNamespace,
+    router: NetNamespace,
+    receiver: NetNamespace,
+}
+
+impl Road {
+    fn new() -> Self {
+        let space = || {
+            let made = NetNamespace::new().expect("the probe made one");
+            // Neighbour discovery would be counted at one end and not at the other.
+            set(&made, "net/ipv6/conf/default/disable_ipv6", "1");
+            set(&made, "net/ipv4/conf/all/rp_filter", "0");
+            set(&made, "net/ipv4/conf/default/rp_filter", "0");
+            made
+        };
+        let road = Self {
+            sender: space(),
+            router: space(),
+            receiver: space(),
+        };
+        let Self {
+            sender,
+            router,
+            receiver,
+        } = &road;
+        set(router, "net/ipv4/ip_forward", "1");
+        pair(sender, "here", router, "left");
+        pair(router, "right", receiver, "there");
+        for (namespace, name, own) in [
+            (sender, "here", [10, 9, 0, 1]),
+            (router, "left", [10, 8, 0, 1]),
+            (router, "right", [10, 9, 0, 254]),
+            (receiver, "there", [10, 9, 0, 2]),
+        ] {
+            let index = index(namespace, name);
+            let given = namespace.run(|| {
+                address::add(index, IpAddr::from(own), 24)?;
+                link::set_up(index)
+            });
+            given.expect("it can be entered").expect("an address");
+        }
+        // The sender takes the router for the receiver.
+        know(sender, "here", hardware(router, "left"));
+        know(router, "right", hardware(receiver, "there"));
+        road
+    }
+}
+
+fn pair(one: &NetNamespace, name: &str, other: &NetNamespace, other_name: &str) {
+    let made = one.run(|| link::create_veth(name, 1, other_name, 1, other.as_fd()));
+    made.expect("it can be entered").expect("a pair");
+}
+
+fn index(namespace: &NetNamespace, name: &str) -> u32 {
+    let index = namespace.run(|| link::index(name));
+    index.expect("it can be entered").expect("it was made")
+}
+
+fn hardware(namespace: &NetNamespace, name: &str) -> Vec<u8> {
+    let links = namespace.run(link::list);
+    let links = links.expect("it can be entered").expect("a list");
+    let found = links.into_iter().find(|link| link.name == name);
+    found.expect("it was made").address
+}
+
+fn know(namespace: &NetNamespace, name: &str, hardware: Vec<u8>) {
+    let index = index(namespace, name);
+    let receiver = IpAddr::from([10, 9, 0, 2]);
+    let known = namespace.run(|| neighbour::add_permanent(index, receiver, &hardware));
+    known.expect("it can be entered").expect("a neighbour");
+}
+
+fn set(namespace: &NetNamespace, name: &str, value: &str) {
+    let written = namespace.run(|| fs::write(format!("/proc/sys/{name}"), value));
+    written.expect("it can be entered").expect("it is ours");
+}

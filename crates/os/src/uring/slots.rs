@@ -1,0 +1,66 @@
+//! What a kernel does with the sockets in a ring's slots.
+
+use super::stream_ring::{Outcome, StreamOptions, StreamRing};
+use crate::{Error, Result};
+use std::io::{self, Read};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::sync::OnceLock;
+use std::thread;
+
+/// Whether the socket in a slot is closed when its close is answered; false where there are no
+/// rings.
+///
+/// Before Linux 6.13 the kernel kept a socket that was taken out of its slot until every earlier
+/// request about any slot was over (`io_rsrc_node_ref_zero`, io_uring/rsrc.c). Behind a request
+/// that waits, such as one that accepts, the peers of closed sockets never saw their end.
+pub fn closes_slots() -> bool {
+    static ANSWER: OnceLock<bool> = OnceLock::new();
+    // In a thread that is gone when the ring is taken apart, as in `probe`.
+    *ANSWER.get_or_init(|| {
+        let tried = thread::Builder::new().spawn(try_to_close);
+        matches!(tried.map(thread::JoinHandle::join), Ok(Ok(Ok(true))))
+    })
+}
+
+/// Closes a slot behind a request that waits, and looks whether the peer sees it.
+fn try_to_close() -> Result<bool> {
+    let failed = |error: io::Error| Error::new("socketpair", "a slot", error);
+    let (waiting, _silent) = UnixStream::pair().map_err(failed)?;
+    let (closed, mut peer) = UnixStream::pair().map_err(failed)?;
+    peer.set_nonblocking(true).map_err(failed)?;
+    let mut ring = StreamRing::new(&StreamOptions::default())?;
+    let waiting = ring.adopt(waiting.as_fd())?;
+    let slot = ring.adopt(closed.as_fd())?;
+    drop(closed);
+    ring.poll_readable(0, &waiting);
+    ring.close(1, slot);
+    loop {
+        ring.wait(1, None).map_err(failed)?;
+        while let Some(event) = ring.next() {
+            if let Outcome::Closed(done) = event.outcome {
+                done.map_err(failed)?;
+                return Ok(matches!(peer.read(&mut [0]), Ok(0)));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Checks the probe against the release in which this changed.
+    #[test]
+    fn a_closed_slot_is_closed_from_linux_6_13_on() {
+        if crate::uring::probe().is_err() {
+            return;
+        }
+        let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+        let numbers: Vec<u32> = release
+            .split(['.', '-'])
+            .map_while(|number| number.parse().ok())
+            .collect();
+        assert_eq!(closes_slots(), numbers >= vec![6, 13], "{release}");
+    }
+}

@@ -1,0 +1,62 @@
+//! A ledger: its equation, and where everything went.
+
+/// How a ledger came out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Balance {
+    /// Nothing is unaccounted for.
+    Balances,
+    /// Something is, or is counted twice.
+    Unbalanced,
+    /// A term is not exact, so that the remainder says nothing.
+    Inexact,
+}
+
+/// A ledger as the equation it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Equation {
+    /// What it is of: `ledger of rung 9a`; empty where that is clear.
+    pub name: String,
+    /// All terms but the last: `offered 100 = delivered 98 + no port 2`.
+    pub terms: String,
+    /// The last term: `UNACCOUNTED 0`.
+    pub remainder: String,
+    /// How it came out.
+    pub balance: Balance,
+    /// What has to be known of it.
+    pub notes: Vec<String>,
+}
+
+/// Where everything went, as one bar and its table.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Shares {
+    /// What is counted: `datagrams`.
+    pub unit: String,
+    /// The parts of the whole, from the left.
+    pub parts: Vec<Part>,
+}
+
+/// A part of a whole.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Part {
+    /// The class of its colour in the style sheet: `delivered`, `socket`, `unaccounted`.
+    pub class: &'static str,
+    /// What became of it: `socket: buffer full`.
+    pub name: String,
+    /// How many; below zero if something was counted twice.
+    pub count: i128,
+    /// Its share of the whole, 0 to 1; absent where that says nothing.
+    pub share: Option<f64>,
+    /// The counter that says so.
+    pub source: String,
+}
+
+impl Equation {
+    /// The equation with its name before it, in one line.
+    pub(crate) fn words(&self) -> String {
+        let name = match &*self.name {
+            "" => String::new(),
+            name => format!("{name}: "),
+        };
+        format!("{name}{} + {}", self.terms, self.remainder)
+    }
+}

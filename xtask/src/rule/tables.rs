@@ -1,0 +1,60 @@
+//! The tables of the documentation are what the code and the results say.
+
+use super::Rule;
+use crate::docs::TABLES;
+use crate::finding::Finding;
+use crate::tree::Tree;
+
+pub(super) const RULE: Rule = Rule {
+    name: "tables",
+    check,
+};
+
+fn check(tree: &Tree) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for table in TABLES {
+        let (path, name) = (table.path, table.name);
+        let text = tree.text(path).unwrap_or_default();
+        let Some(written) = table.written(tree, text) else {
+            let message = format!(
+                "has no table: put the lines `<!-- {name} -->` and `<!-- /{name} -->` where it \
+                 belongs and run `cargo xtask docs`"
+            );
+            findings.push(Finding::new(path, 1, message));
+            continue;
+        };
+        if written != text {
+            let same = |(now, then): &(&str, &str)| now == then;
+            let line = text.lines().zip(written.lines()).take_while(same).count() + 1;
+            let message = format!("the table `{name}` is old: run `cargo xtask docs`");
+            findings.push(Finding::new(path, line, message));
+        }
+    }
+    findings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rule::places;
+
+    #[test]
+    fn an_old_table_is_found_and_a_new_one_is_fine() {
+        let tree = Tree::of(&[]);
+        let texts = TABLES.iter().map(|table| {
+            let empty = format!("# a\n<!-- {0} -->\n<!-- /{0} -->\n", table.name);
+            (table.path, table.written(&tree, &empty).unwrap())
+        });
+        let texts: Vec<(&str, String)> = texts.collect();
+        let mut files: Vec<(&str, &str)> = texts
+            .iter()
+            .map(|(path, text)| (*path, text.as_str()))
+            .collect();
+        assert!(places(&RULE, &files).is_empty());
+        let old = files[0].1.replacen("| `recvmmsg` |", "| `recvmsg` |", 1);
+        assert_ne!(old, files[0].1);
+        files[0].1 = &old;
+        assert_eq!(places(&RULE, &files).len(), 1);
+        assert_eq!(places(&RULE, &[]).len(), TABLES.len());
+    }
+}

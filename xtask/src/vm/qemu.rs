@@ -1,0 +1,253 @@
+//! A machine that runs, under QEMU and without hardware help: it is slow, and the same everywhere.
+
+use super::kernel::Kernel;
+use super::machine::{Cards, Machine};
+use super::quoted;
+use anyhow::{Context, Result, bail};
+use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// QEMU's program, and what makes it.
+const QEMU: &str = "qemu-system-x86_64";
+/// Its packages.
+pub(super) const PACKAGES: [&str; 3] = ["qemu-system-x86", "seabios", "ipxe-qemu"];
+/// What a machine does behind init.
+const START: &str = include_str!("../../vm/start");
+/// Enough for twelve CPUs' network buffers and a ring of each backend.
+const MEMORY_MIB: u32 = 2048;
+/// Nothing in a machine needs the real time, and nothing may wait for a person.
+const KERNEL_OPTIONS: &str = "console=ttyS0 quiet panic=-1 mitigations=off nokaslr nowatchdog \
+    tsc=reliable clocksource=tsc no_timer_check rcupdate.rcu_cpu_stall_suppress=1 net.ifnames=0";
+/// How often it is looked whether a machine has ended.
+const LOOK: Duration = Duration::from_millis(100);
+/// Multi-queue taps on a bridge, in a network namespace that ends with QEMU, which dies with us.
+const BRIDGE: &str = "ip link add name br0 type bridge forward_delay 0 mcast_snooping 0 && \
+    ip link set br0 up || exit; for tap in tap0 tap1; do \
+    ip tuntap add $tap mode tap multi_queue && ip link set $tap master br0 txqueuelen 10000 up || exit; done; \
+    exec \"$@\"";
+
+/// A machine about to be started.
+#[derive(Debug)]
+pub(super) struct Run<'a> {
+    pub(super) machine: &'a Machine,
+    pub(super) kernel: &'a Kernel,
+    /// The folder that the machine sees as /run/vm.
+    pub(super) folder: PathBuf,
+}
+
+impl Run<'_> {
+    /// Runs a shell command in it; what it prints goes to `output`. Its exit status.
+    pub(super) fn job(&self, job: &str, output: Stdio, bound: Duration) -> Result<i32> {
+        self.prepare()?;
+        fs::write(self.folder.join("job"), job)?;
+        let console = format!("file:{}", self.folder.join("console").display());
+        let mut command = self.command(&["-serial", &console, "-serial", "stdio"])?;
+        command.stdin(Stdio::null()).stdout(output);
+        command.stderr(File::create(self.folder.join("qemu"))?);
+        let mut child = command.spawn().context("unshare")?;
+        let end = Instant::now() + bound;
+        while child.try_wait()?.is_none() {
+            if Instant::now() > end {
+                child.kill()?;
+                child.wait()?;
+                bail!("the machine did not end within {} s", bound.as_secs());
+            }
+            thread::sleep(LOOK);
+        }
+        let status = fs::read_to_string(self.folder.join("status"));
+        let status = status.ok().and_then(|status| status.trim().parse().ok());
+        status.with_context(|| {
+            let console = fs::read(self.folder.join("console")).unwrap_or_default();
+            let qemu = fs::read_to_string(self.folder.join("qemu")).unwrap_or_default();
+            let console = String::from_utf8_lossy(&console);
+            let from = console
+                .char_indices()
+                .rev()
+                .nth(1500)
+                .map_or(0, |(at, _)| at);
+            format!(
+                "the machine ended before its job did: {qemu}{}",
+                &console[from..]
+            )
+        })
+    }
+
+    /// Opens a shell in it, on this terminal.
+    pub(super) fn shell(&self) -> Result<i32> {
+        self.prepare()?;
+        let mut command = self.command(&["-serial", "mon:stdio", "-serial", "null"])?;
+        Ok(command.status().context("unshare")?.code().unwrap_or(2))
+    }
+
+    fn prepare(&self) -> Result<()> {
+        let _ = fs::remove_dir_all(&self.folder);
+        fs::create_dir_all(&self.folder)?;
+        fs::write(self.folder.join("start"), START)?;
+        let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).canonicalize()?;
+        let environment = format!(
+            "export MPPS_MACHINE={} MPPS_MODULES={} PATH={}:\"$PATH\"\n",
+            quoted(&self.machine.name),
+            quoted(&self.kernel.modules.display().to_string()),
+            quoted(&root.join("target/release").display().to_string())
+        );
+        Ok(fs::write(self.folder.join("environment"), environment)?)
+    }
+
+    /// unshare(1) gives it a network without a way out, setpriv(1) makes it end when we do.
+    fn command(&self, serial: &[&str]) -> Result<Command> {
+        let (machine, kernel) = (self.machine, self.kernel);
+        let is_virtio = matches!(machine.cards, Some(Cards::Virtio | Cards::VirtioIommu));
+        let mut command = Command::new("unshare");
+        command.arg("--net");
+        // Who is not root becomes it for the network's sake.
+        if fs::metadata("/proc/self")?.uid() != 0 {
+            command.args(["--user", "--map-root-user"]);
+        }
+        command.args(["sh", "-c"]);
+        command.args([if is_virtio { BRIDGE } else { "exec \"$@\"" }, "sh"]);
+        command.args(["setpriv", "--pdeathsig", "KILL", "--", QEMU]);
+        command.args([
+            "-M",
+            "q35",
+            "-accel",
+            "tcg,thread=multi",
+            "-cpu",
+            "max,la57=off",
+        ]);
+        command.args(["-nodefaults", "-nographic", "-no-reboot"]);
+        command.args(serial);
+        command
+            .arg("-m")
+            .arg(format!("{MEMORY_MIB}M"))
+            .args(["-smp", &machine.smp]);
+        command.args(nodes(machine)?).args(cards(machine.cards));
+        command
+            .arg("-virtfs")
+            .arg("local,path=/,mount_tag=host,security_model=none,readonly=on,multidevs=remap");
+        command.arg("-virtfs").arg(format!(
+            "local,path={},mount_tag=out,security_model=none",
+            // QEMU's options end at a comma; two are one.
+            self.folder.display().to_string().replace(',', ",,")
+        ));
+        command.arg("-kernel").arg(&kernel.image);
+        command.arg("-initrd").arg(&kernel.initramfs);
+        command.args(["-append", KERNEL_OPTIONS]);
+        Ok(command)
+    }
+}
+
+/// NUMA nodes of as many CPUs and as much memory each.
+fn nodes(machine: &Machine) -> Result<Vec<String>> {
+    let count = machine.nodes;
+    if count == 1 {
+        return Ok(Vec::new());
+    }
+    let cpus = machine
+        .smp
+        .split(',')
+        .next()
+        .and_then(|cpus| cpus.parse::<u32>().ok());
+    let each = cpus.context("smp begins with the number of CPUs")? / count;
+    let mut arguments = Vec::new();
+    for node in 0..count {
+        let (memory, first) = (MEMORY_MIB / count, node * each);
+        arguments.extend([
+            "-object".to_owned(),
+            format!("memory-backend-ram,id=m{node},size={memory}M"),
+            "-numa".to_owned(),
+            format!("node,cpus={first}-{},memdev=m{node}", first + each - 1),
+        ]);
+    }
+    Ok(arguments)
+}
+
+/// Two cards, joined by a hub, or by the bridge between two taps, which has as many queues as they.
+fn cards(cards: Option<Cards>) -> Vec<String> {
+    let Some(cards) = cards else {
+        return Vec::new();
+    };
+    let mut arguments = Vec::new();
+    let mut option = |name: &str, value: String| {
+        arguments.extend([name.to_owned(), value]);
+    };
+    for card in 0..2 {
+        let mac = format!("mac=52:54:00:00:00:0{card}");
+        let driver = match cards {
+            Cards::Igb => "igb",
+            Cards::E1000e => "e1000e",
+            Cards::Virtio | Cards::VirtioIommu => {
+                let iommu = if cards == Cards::Virtio { "off" } else { "on" };
+                option(
+                    "-netdev",
+                    format!(
+                        "tap,id=n{card},ifname=tap{card},script=no,downscript=no,queues=4,vhost=off"
+                    ),
+                );
+                option(
+                    "-device",
+                    format!(
+                        "virtio-net-pci,netdev=n{card},{mac},mq=on,vectors=10,rss=on,hash=on,\
+                         iommu_platform={iommu},disable-legacy=on"
+                    ),
+                );
+                continue;
+            }
+        };
+        // Two of these on one bus would take each other's function.
+        option("-netdev", format!("hubport,id=n{card},hubid=0"));
+        option(
+            "-device",
+            format!("pcie-root-port,id=port{card},chassis={card}"),
+        );
+        option(
+            "-device",
+            format!("{driver},bus=port{card},netdev=n{card},{mac}"),
+        );
+    }
+    arguments
+}
+
+/// Why machines cannot be started here, and what mends it.
+pub(super) fn obstacle() -> Option<String> {
+    let output = Command::new(QEMU).args(["-device", "help"]).output();
+    let devices = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
+    let what = match devices {
+        Err(_) => format!("there is no {QEMU}"),
+        Ok(devices) if !devices.contains("\"igb\"") => format!("{QEMU} is older than 8.0"),
+        Ok(_) => return None,
+    };
+    Some(format!("{what}: cargo xtask vm install, as root"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::vm::machine::Machines;
+
+    #[test]
+    fn cpus_are_split_over_nodes() {
+        let machines = Machines::read().unwrap();
+        let two = nodes(machines.find("2x2x2").unwrap()).unwrap();
+        assert_eq!(two.len(), 8);
+        assert_eq!(two[3], "node,cpus=0-3,memdev=m0");
+        assert_eq!(two[7], "node,cpus=4-7,memdev=m1");
+        assert!(nodes(machines.find("6.1").unwrap()).unwrap().is_empty());
+    }
+
+    #[test]
+    fn cards_come_in_pairs() {
+        let count = |kind| {
+            cards(Some(kind))
+                .iter()
+                .filter(|word| word.starts_with("virtio-net") || word.starts_with("igb,"))
+                .count()
+        };
+        assert_eq!(count(Cards::VirtioIommu), 2);
+        assert_eq!(count(Cards::Igb), 2);
+        assert!(cards(None).is_empty());
+    }
+}

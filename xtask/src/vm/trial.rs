@@ -1,0 +1,341 @@
+//! `cargo xtask vm test`: test programs in machines, two machines at a time, and what came of them.
+
+use super::kernel::Kernel;
+use super::machine::{Cards, Machine};
+use super::{Hall, quoted};
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs::{self, File};
+use std::process::ExitCode;
+use std::sync::Mutex;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// As many as this project's machines have CPUs.
+const AT_ONCE: usize = 2;
+/// How long the tests of one machine may take.
+const BOUND: Duration = Duration::from_secs(12 * 60);
+/// How long the tests of all machines may take, once everything is built and fetched.
+const BOUND_ALL: Duration = Duration::from_secs(15 * 60);
+/// Last lines that are shown of a machine that failed and names no trial.
+const LINES: usize = 40;
+
+/// What a machine's tests said, counted from their lines `test result:`.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+struct Count {
+    passed: u32,
+    failed: u32,
+    ignored: u32,
+}
+
+/// How it went on a machine.
+#[derive(Debug)]
+enum Outcome {
+    /// Its programs ran.
+    Ran(Count, i32),
+    /// It did not run to its end.
+    Lost(String),
+    /// It could not be had.
+    Absent(String),
+}
+
+/// Runs the tests of machines. Status 1 if a machine of a released suite fails; and, where
+/// `MPPS_REQUIRE_LAB=1` says that nothing may be skipped, if one cannot be had.
+pub(super) fn run(hall: &Hall<'_>, machines: &[&Machine]) -> Result<ExitCode> {
+    let strict = std::env::var("MPPS_REQUIRE_LAB").is_ok_and(|value| value == "1");
+    if let Some(obstacle) = hall.obstacle() {
+        println!("vm: {} machines skipped: {obstacle}", machines.len());
+        println!(
+            "vm: 0 passed, 0 failed, {} machines skipped",
+            machines.len()
+        );
+        return Ok(ExitCode::from(u8::from(strict)));
+    }
+    hall.build(&["build", "--release"])?;
+    let programs = programs(hall, machines)?;
+    // Before anything runs: two machines may have one kernel.
+    let ready = machines
+        .iter()
+        .map(|machine| (*machine, hall.kernel(machine)));
+    let ready: Vec<(&Machine, Result<Kernel>)> = ready.collect();
+    let deadline = Instant::now() + BOUND_ALL;
+    let queue = Mutex::new(ready.iter());
+    let tally = Mutex::new(Tally::default());
+    let next = || queue.lock().ok()?.next();
+    let work = || {
+        while let Some((machine, kernel)) = next() {
+            let started = Instant::now();
+            let outcome = match kernel {
+                Ok(kernel) => tried(hall, machine, kernel, &programs, deadline),
+                Err(why) => Outcome::Absent(format!("{why:#}")),
+            };
+            let fails = report(machine, &outcome, started.elapsed());
+            let is_absent = matches!(outcome, Outcome::Absent(_));
+            let excused = hall.machines.source(machine).moves || is_absent && !strict;
+            if fails && excused {
+                println!("vm: {}: NOT COUNTED as a failure", machine.name);
+            }
+            if let Ok(mut tally) = tally.lock() {
+                tally.add(&outcome, fails, excused);
+                if fails && !is_absent {
+                    tally.told.push(told(hall, machine));
+                }
+            }
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 0..AT_ONCE {
+            scope.spawn(work);
+        }
+    });
+    let tally = tally.into_inner().unwrap_or_default();
+    tally.told.iter().for_each(|told| println!("{told}"));
+    println!("vm: {} machines, {tally}", machines.len());
+    Ok(ExitCode::from(u8::from(tally.failed > 0)))
+}
+
+/// What came of all machines.
+#[derive(Debug, Default)]
+struct Tally {
+    trials: Count,
+    failed: u32,
+    excused: u32,
+    /// What the machines that failed said of it.
+    told: Vec<String>,
+}
+
+impl Tally {
+    fn add(&mut self, outcome: &Outcome, fails: bool, excused: bool) {
+        if let Outcome::Ran(count, _) = outcome {
+            self.trials.passed += count.passed;
+            self.trials.failed += count.failed;
+            self.trials.ignored += count.ignored;
+        }
+        match (fails, excused) {
+            (false, _) => {}
+            (true, false) => self.failed += 1,
+            (true, true) => self.excused += 1,
+        }
+    }
+}
+
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Count {
+            passed,
+            failed,
+            ignored,
+        } = self.trials;
+        let Self {
+            failed: machines,
+            excused,
+            ..
+        } = self;
+        write!(f, "{machines} failed, {excused} not counted; ")?;
+        write!(
+            f,
+            "{passed} trials passed, {failed} failed, {ignored} ignored"
+        )
+    }
+}
+
+/// The folder and the file of each test program, by its package and name.
+fn programs(
+    hall: &Hall<'_>,
+    machines: &[&Machine],
+) -> Result<BTreeMap<(String, String), [String; 2]>> {
+    let mut programs = BTreeMap::new();
+    for test in machines.iter().flat_map(|machine| tests(machine)) {
+        let [package, name, ..] = test.as_slice() else {
+            anyhow::bail!("a test is a package and a program: {test:?}");
+        };
+        if programs.contains_key(&(package.clone(), name.clone())) {
+            continue;
+        }
+        let build = [
+            "test",
+            "--no-run",
+            "--message-format=json",
+            "--package",
+            package,
+        ];
+        let listing = hall.build(&[&build[..], &["--test", name]].concat())?;
+        let found = listing.lines().find_map(|line| {
+            let artifact: Value = serde_json::from_str(line).ok()?;
+            let target = &artifact["target"];
+            let is_it = target["name"] == name.as_str() && target["kind"][0] == "test";
+            let folder = artifact["manifest_path"]
+                .as_str()?
+                .strip_suffix("/Cargo.toml")?;
+            let file = artifact["executable"].as_str()?;
+            is_it.then(|| [folder.to_owned(), file.to_owned()])
+        });
+        let found = found.with_context(|| format!("{package} has no test program {name}"))?;
+        programs.insert((package.clone(), name.clone()), found);
+    }
+    Ok(programs)
+}
+
+/// What a machine runs: package, program, and filters.
+fn tests(machine: &Machine) -> Vec<Vec<String>> {
+    let program = ["mpps", "machine"].map(str::to_owned);
+    let own = [&program, &machine.only[..]].concat();
+    [&[own], &machine.tests[..]].concat()
+}
+
+/// Runs one machine's programs.
+fn tried(
+    hall: &Hall<'_>,
+    machine: &Machine,
+    kernel: &Kernel,
+    programs: &BTreeMap<(String, String), [String; 2]>,
+    deadline: Instant,
+) -> Outcome {
+    let run = || -> Result<Outcome> {
+        let output = hall.output(machine);
+        if output.exists() {
+            fs::remove_file(&output)?;
+        }
+        let bound = deadline
+            .saturating_duration_since(Instant::now())
+            .min(BOUND);
+        ensure!(!bound.is_zero(), "no time was left for it");
+        let start = hall.start(machine, kernel);
+        let driver = machine.cards.map_or("veth", Cards::driver);
+        let mut job = format!(
+            "status=0\necho '{} {} '$(uname -r)' {driver}'\n",
+            crate::seen::HEAD,
+            machine.name
+        );
+        for test in tests(machine) {
+            let [folder, file] = &programs[&(test[0].clone(), test[1].clone())];
+            let filters: Vec<String> = test[2..].iter().map(|word| quoted(word)).collect();
+            job.push_str(&format!(
+                "cd {} && {} --test-threads=1 --color=never {} || status=1\n",
+                quoted(folder),
+                quoted(file),
+                filters.join(" ")
+            ));
+        }
+        job.push_str("exit $status\n");
+        fs::create_dir_all(hall.root.join("target/vm"))?;
+        let status = start.job(&job, File::create(&output)?.into(), bound)?;
+        Ok(Outcome::Ran(counted(&fs::read_to_string(output)?), status))
+    };
+    run().unwrap_or_else(|error| Outcome::Lost(format!("{error:#}")))
+}
+
+/// Adds up what test programs printed at their end.
+fn counted(output: &str) -> Count {
+    let mut count = Count::default();
+    for line in output
+        .lines()
+        .filter_map(|line| line.strip_prefix("test result:"))
+    {
+        for part in line.split([';', '.']) {
+            let mut words = part.split_whitespace();
+            let number = words.next().and_then(|word| word.parse::<u32>().ok());
+            match (number, words.next()) {
+                (Some(number), Some("passed")) => count.passed += number,
+                (Some(number), Some("failed")) => count.failed += number,
+                (Some(number), Some("ignored")) => count.ignored += number,
+                _ => {}
+            }
+        }
+    }
+    count
+}
+
+/// Prints how it went; true if that is a failure.
+fn report(machine: &Machine, outcome: &Outcome, time: Duration) -> bool {
+    let (name, seconds) = (&machine.name, time.as_secs());
+    match outcome {
+        Outcome::Ran(count, 0) if count.passed > 0 && count.ignored == machine.ignored => {
+            let Count {
+                passed, ignored, ..
+            } = count;
+            println!("vm: {name}: {passed} passed, {ignored} ignored, {seconds} s");
+            false
+        }
+        Outcome::Ran(count, status) => {
+            let expected = machine.ignored;
+            println!(
+                "vm: {name}: FAILED, status {status}, {count:?}, {expected} to be ignored, \
+                 {seconds} s"
+            );
+            true
+        }
+        Outcome::Absent(why) => {
+            println!("vm: {name}: FAILED, it cannot be had: {why}");
+            true
+        }
+        Outcome::Lost(why) => {
+            println!("vm: {name}: FAILED, {seconds} s: {why}");
+            true
+        }
+    }
+}
+
+/// What a machine that failed said of it, and where the rest is.
+fn told(hall: &Hall<'_>, machine: &Machine) -> String {
+    let file = hall.output(machine);
+    let text = fs::read_to_string(&file).unwrap_or_default();
+    format!(
+        "vm: {}: {}\n{}",
+        machine.name,
+        file.display(),
+        failures(&text)
+    )
+}
+
+/// The output of failed trials, which test programs print before their result; without one, what
+/// was printed last.
+fn failures(output: &str) -> String {
+    let mut is_told = false;
+    let failed: Vec<&str> = output
+        .lines()
+        .filter(|line| {
+            is_told = (is_told || *line == "failures:") && !line.starts_with("test result:");
+            is_told
+        })
+        .collect();
+    if !failed.is_empty() {
+        return failed.join("\n");
+    }
+    let lines: Vec<&str> = output.lines().collect();
+    lines[lines.len().saturating_sub(LINES)..].join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_of_several_programs_are_added_up() {
+        let output = "test a ... ok\n\
+            test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 2 filtered out; finished in 1.20s\n\
+            test result: FAILED. 4 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out\n";
+        let count = Count {
+            passed: 7,
+            failed: 2,
+            ignored: 1,
+        };
+        assert_eq!(counted(output), count);
+        assert_eq!(counted("nothing ran\n"), Count::default());
+    }
+
+    #[test]
+    fn what_failed_is_told_and_without_it_the_end() {
+        let output = "test a ... FAILED\n\nfailures:\n\n---- a ----\nwhy\n\nfailures:\n    a\n\n\
+            test result: FAILED. 0 passed; 1 failed\ntest b ... ok\n";
+        assert_eq!(
+            failures(output),
+            "failures:\n\n---- a ----\nwhy\n\nfailures:\n    a\n"
+        );
+        let lines: Vec<String> = (0..100).map(|line| line.to_string()).collect();
+        assert_eq!(failures(&lines.join("\n")), lines[60..].join("\n"));
+        assert_eq!(failures(""), "");
+    }
+}
