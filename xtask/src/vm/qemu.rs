@@ -4,10 +4,12 @@ use super::kernel::Kernel;
 use super::machine::{Cards, Machine};
 use super::quoted;
 use anyhow::{Context, Result, bail};
+use std::fmt;
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -30,6 +32,31 @@ const BRIDGE: &str = "ip link add name br0 type bridge forward_delay 0 mcast_sno
     ip tuntap add $tap mode tap multi_queue && ip link set $tap master br0 txqueuelen 10000 up || exit; done; \
     exec \"$@\"";
 
+/// A machine that ended before its job did.
+#[derive(Debug)]
+pub(super) struct Early {
+    how: ExitStatus,
+    /// The last words of QEMU and of the machine's console.
+    said: String,
+}
+
+impl Early {
+    /// True if QEMU broke, and not what it emulates: a signal ended it. QEMU 10 does at times when
+    /// a device is set up while two CPUs run: `iotlb_to_section: Assertion ... failed`.
+    pub(super) fn is_of_qemu(&self) -> bool {
+        self.how.signal().is_some()
+    }
+}
+
+impl fmt::Display for Early {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { how, said } = self;
+        write!(f, "the machine ended before its job did, {how}: {said}")
+    }
+}
+
+impl std::error::Error for Early {}
+
 /// A machine about to be started.
 #[derive(Debug)]
 pub(super) struct Run<'a> {
@@ -50,17 +77,20 @@ impl Run<'_> {
         command.stderr(File::create(self.folder.join("qemu"))?);
         let mut child = command.spawn().context("unshare")?;
         let end = Instant::now() + bound;
-        while child.try_wait()?.is_none() {
+        let how = loop {
+            if let Some(how) = child.try_wait()? {
+                break how;
+            }
             if Instant::now() > end {
                 child.kill()?;
                 child.wait()?;
                 bail!("the machine did not end within {} s", bound.as_secs());
             }
             thread::sleep(LOOK);
-        }
+        };
         let status = fs::read_to_string(self.folder.join("status"));
         let status = status.ok().and_then(|status| status.trim().parse().ok());
-        status.with_context(|| {
+        status.ok_or_else(|| {
             let console = fs::read(self.folder.join("console")).unwrap_or_default();
             let qemu = fs::read_to_string(self.folder.join("qemu")).unwrap_or_default();
             let console = String::from_utf8_lossy(&console);
@@ -69,10 +99,8 @@ impl Run<'_> {
                 .rev()
                 .nth(1500)
                 .map_or(0, |(at, _)| at);
-            format!(
-                "the machine ended before its job did: {qemu}{}",
-                &console[from..]
-            )
+            let said = format!("{qemu}{}", &console[from..]);
+            Early { how, said }.into()
         })
     }
 
@@ -227,6 +255,20 @@ pub(super) fn obstacle() -> Option<String> {
 mod tests {
     use super::*;
     use crate::vm::machine::Machines;
+
+    #[test]
+    fn a_signal_is_of_qemu_and_an_exit_of_the_machine() {
+        let said = String::new();
+        let early = |wait| Early {
+            how: ExitStatus::from_raw(wait),
+            said: said.clone(),
+        };
+        // Of wait(2): the signal in the low bits, the exit status above them.
+        assert!(early(6).is_of_qemu());
+        assert!(!early(1 << 8).is_of_qemu());
+        assert!(!early(0).is_of_qemu());
+        assert!(early(6).to_string().contains("signal: 6"));
+    }
 
     #[test]
     fn cpus_are_split_over_nodes() {

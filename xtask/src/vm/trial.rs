@@ -2,6 +2,7 @@
 
 use super::kernel::Kernel;
 use super::machine::{Cards, Machine};
+use super::qemu::Early;
 use super::{Hall, quoted};
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
@@ -198,10 +199,6 @@ fn tried(
         if output.exists() {
             fs::remove_file(&output)?;
         }
-        let bound = deadline
-            .saturating_duration_since(Instant::now())
-            .min(BOUND);
-        ensure!(!bound.is_zero(), "no time was left for it");
         let start = hall.start(machine, kernel);
         let driver = machine.cards.map_or("veth", Cards::driver);
         let mut job = format!(
@@ -221,7 +218,18 @@ fn tried(
         }
         job.push_str("exit $status\n");
         fs::create_dir_all(hall.root.join("target/vm"))?;
-        let status = start.job(&job, File::create(&output)?.into(), bound)?;
+        let attempt = || {
+            let left = deadline.saturating_duration_since(Instant::now());
+            ensure!(!left.is_zero(), "no time was left for it");
+            start.job(&job, File::create(&output)?.into(), left.min(BOUND))
+        };
+        let status = attempt().or_else(|error| match error.downcast_ref::<Early>() {
+            Some(early) if early.is_of_qemu() => {
+                println!("vm: {}: started once more: {early}", machine.name);
+                attempt()
+            }
+            _ => Err(error),
+        })?;
         Ok(Outcome::Ran(counted(&fs::read_to_string(output)?), status))
     };
     run().unwrap_or_else(|error| Outcome::Lost(format!("{error:#}")))
