@@ -8,7 +8,7 @@ use mpps_os::netlink::address;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::process::{Command, ExitCode, Stdio};
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -148,9 +148,9 @@ fn other_traffic_is_untouched_by_a_flood(pair: &Pair) {
     let own = rx.caps().local_address;
     let other = SocketAddr::new(own.ip(), place.port());
     let lost_before = place.lost_on_link();
-    let stop = AtomicBool::new(false);
+    let (stop, flooded) = (AtomicBool::new(false), AtomicU64::new(0));
     let (offered, received) = thread::scope(|scope| {
-        let flood = scope.spawn(|| flood(tx, &stop));
+        let flood = scope.spawn(|| flood(tx, &stop, &flooded));
         let reader = scope.spawn(|| {
             let mut idle = 0;
             // A few empty waits after the end of the flood, and all of it has come.
@@ -164,7 +164,11 @@ fn other_traffic_is_untouched_by_a_flood(pair: &Pair) {
         });
         let transfer = scope.spawn(|| transfer(place, other, BYTES));
         let (client, server) = (sending_socket(place), socket_at(place, other));
-        (0..ROUND_TRIPS).for_each(|number| exchange(&client, &server, other, number));
+        // However slowly the flood begins, most of it comes between round trips.
+        let more =
+            |number: &u64| *number < ROUND_TRIPS || flooded.load(Ordering::Relaxed) <= ROUND_TRIPS;
+        let numbers = (0..100 * ROUND_TRIPS).take_while(more);
+        numbers.for_each(|number| exchange(&client, &server, other, number));
         let transferred = transfer.join();
         stop.store(true, Ordering::Release);
         transferred.expect("the connection carried it all");
@@ -180,11 +184,12 @@ fn other_traffic_is_untouched_by_a_flood(pair: &Pair) {
     );
 }
 
-/// Sends until it is told to stop; answers how many.
-fn flood(mut tx: Box<dyn Tx>, stop: &AtomicBool) -> u64 {
+/// Sends until it is told to stop, and tells how many until now; answers how many.
+fn flood(mut tx: Box<dyn Tx>, stop: &AtomicBool, flooded: &AtomicU64) -> u64 {
     while !stop.load(Ordering::Acquire) {
         let most = tx.caps().batch;
         tx.send(0, most).expect("sending works");
+        flooded.store(tx.counters().accepted, Ordering::Relaxed);
     }
     tx.counters().accepted
 }

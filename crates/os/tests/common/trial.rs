@@ -54,8 +54,10 @@ fn backlog_drops() -> u64 {
 }
 
 /// Runs trials in processes of their own, for programs that count what a process has, such as its
-/// descriptors, or that mostly wait: `lanes` at a time, those of which `is_alone` one by one.
-pub(crate) fn run(trials: Vec<Trial>, lanes: usize, is_alone: fn(&str) -> bool) -> ExitCode {
+/// descriptors, or that mostly wait: `lanes` at a time, and then those of which `is_alone` one by one.
+pub(crate) fn run(mut trials: Vec<Trial>, lanes: usize, is_alone: fn(&str) -> bool) -> ExitCode {
+    // Among the others, each would wait until all lanes are empty.
+    trials.sort_by_key(|trial| is_alone(trial.name()));
     let mut arguments = Arguments::from_args();
     if env::var_os(APART).is_some() {
         arguments.test_threads = Some(1);
