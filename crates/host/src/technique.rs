@@ -18,6 +18,7 @@ pub use facts::{
 
 use std::fmt;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// One way to receive packets.
@@ -31,7 +32,7 @@ pub struct Technique {
 }
 
 /// Whether a technique can be used on an interface, and what speaks for that.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Verdict {
     /// Whether it can be used now.
     pub usable: Usable,
@@ -46,7 +47,7 @@ pub struct Verdict {
 }
 
 /// Whether a technique can be used.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Usable {
     /// It can.
@@ -58,7 +59,7 @@ pub enum Usable {
 }
 
 /// What a technique takes from the kernel's own network stack.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Takes {
     /// Nothing.
@@ -74,7 +75,7 @@ pub enum Takes {
 }
 
 /// Whether packets are copied on their way to the program.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Copies {
     /// Once, by the kernel.

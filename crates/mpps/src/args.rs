@@ -15,9 +15,9 @@ mod undo;
 
 pub(crate) use backends::BackendsArgs;
 pub(crate) use bench::BenchArgs;
-pub(crate) use lab::{DeliveryArg, LabArgs, Ladder};
+pub(crate) use lab::{LabArgs, Ladder};
 pub(crate) use load::LoadArgs;
-pub(crate) use recv::{FanoutArg, RecvArgs, Steer, WaitArg};
+pub(crate) use recv::RecvArgs;
 pub(crate) use ring::RingArgs;
 pub(crate) use send::SendArgs;
 pub(crate) use serve::{ServeArgs, ThrottleArg};

@@ -13,16 +13,21 @@ mod send;
 mod serve;
 mod undo;
 
+pub use backends::BackendsObject;
+
 use crate::args::{Cli, Subcommands};
 use crate::failure;
 use crate::measure::outcome::{Outcome, ended};
 use crate::output::{self, Stream};
+use crate::program::lines::Lines;
 use crate::signal::Interrupted;
 use anyhow::{Context, Result, ensure};
 use clap::Parser;
 use clap::error::ErrorKind;
 use mpps_host::{CpuList, Topology};
 use mpps_io::{Backend, backend};
+use mpps_report::Block;
+use serde::Serialize;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -117,6 +122,17 @@ fn pinned(pin: Option<&CpuList>) -> Result<Vec<usize>> {
     };
     Topology::read()?.check(pin).context("--pin")?;
     Ok(pin.0.clone())
+}
+
+/// Prints what was found: as JSON, or as people read it.
+fn tell(found: &impl Serialize, json: bool, blocks: impl FnOnce() -> Vec<Block>) -> Result<()> {
+    if json {
+        return Ok(output::line(
+            Stream::Out,
+            &serde_json::to_string_pretty(found)?,
+        )?);
+    }
+    Lines { json }.tell(&blocks())
 }
 
 /// The text of a file that a user named.

@@ -26,4 +26,4 @@ pub mod udp;
 /// Values with units: `1.5M`, `64k`, `2.5s`.
 mod value;
 
-pub use command::main;
+pub use command::{BackendsObject, main};

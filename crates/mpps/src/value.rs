@@ -1,7 +1,25 @@
 //! Values as people write them on a command line.
 
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use std::net::{SocketAddr, SocketAddrV6};
 use std::time::Duration;
+
+/// A word with what the help says of it, and what it stands for.
+pub(crate) type Named<T> = (&'static str, &'static str, T);
+
+/// One of these words.
+pub(crate) fn one_of<T>(known: &'static [Named<T>]) -> impl TypedValueParser<Value = T>
+where
+    T: Copy + Send + Sync + 'static,
+{
+    let words = known
+        .iter()
+        .map(|(word, help, _)| PossibleValue::new(*word).help(*help));
+    PossibleValuesParser::new(words).try_map(|said| {
+        let named = known.iter().find(|(word, ..)| *word == said);
+        named.map(|(.., value)| *value).ok_or("unknown")
+    })
+}
 
 /// A number of things with a decimal suffix: `1500000`, `1.5M`, `300k`.
 pub(crate) fn count(text: &str) -> Result<u64, String> {

@@ -1,14 +1,16 @@
-//! Holds result files to the schemas that are published in `docs/schema/`; all but
-//! that of the backends are made from the structs.
+//! Holds result files to the schemas that are published in `docs/schema/`, and those to the structs.
 
 use jsonschema::Validator;
+use mpps::BackendsObject;
 use mpps::experiment::connections::result::TcpLabBody;
 use mpps::experiment::ladder::result::LabBody;
 use mpps::experiment::paths::result::BenchBody;
 use mpps::experiment::placement::Placements;
+use mpps::measure::envelope::Body;
 use mpps::measure::schema;
 use mpps::program::connections::{LoadBody, ServeBody, ServeObject};
-use mpps::udp::traffic::{RecvObject, RecvTotal, SendObject, SendTotal};
+use mpps::udp::traffic::{RECV_SCHEMA, RecvObject, SEND_SCHEMA, SendObject};
+use schemars::JsonSchema;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs;
@@ -227,11 +229,18 @@ fn docs() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs")
 }
 
+fn path(name: &str) -> PathBuf {
+    docs().join(format!("schema/{name}.schema.json"))
+}
+
+fn published(name: &str) -> Value {
+    let text = fs::read_to_string(path(name)).expect("the schema is published");
+    serde_json::from_str(&text).expect("the schema is JSON")
+}
+
 impl Kind {
     fn schema(&self) -> Value {
-        let path = docs().join(format!("schema/{}.schema.json", self.name));
-        let text = fs::read_to_string(path).expect("the schema is published");
-        serde_json::from_str(&text).expect("the schema is JSON")
+        published(self.name)
     }
 
     /// Made once, since a made-up fault costs nothing against making it.
@@ -270,28 +279,31 @@ fn object<'a>(value: &'a mut Value, pointer: &str) -> &'a mut serde_json::Map<St
 /// Run with `MPPS_SCHEMA=write` after a change of the structs.
 #[test]
 fn what_is_published_is_made_from_the_structs() {
-    for (kind, made) in [
-        (LAB, schema::of::<LabBody>()),
-        (BENCH, schema::of::<BenchBody>()),
-        (LAB_TCP, schema::of::<TcpLabBody>()),
-        (PLACEMENT, schema::of::<Placements>()),
-        (LOAD, schema::of::<LoadBody>()),
-        (SERVE, schema::of_objects::<ServeBody, ServeObject>()),
-        (RECV, schema::of_objects::<RecvTotal, RecvObject>()),
-        (SEND, schema::of_objects::<SendTotal, SendObject>()),
+    for (name, made) in [
+        ("lab", schema::of::<LabBody>()),
+        ("bench", schema::of::<BenchBody>()),
+        ("lab_tcp", schema::of::<TcpLabBody>()),
+        ("placement", schema::of::<Placements>()),
+        ("load", schema::of::<LoadBody>()),
+        ("serve", several::<ServeObject>(ServeBody::SCHEMA, "serve")),
+        ("recv", several::<RecvObject>(RECV_SCHEMA, "recv --json")),
+        ("send", several::<SendObject>(SEND_SCHEMA, "send --json")),
+        (
+            "backends",
+            several::<BackendsObject>(BackendsObject::SCHEMA, "backends --json"),
+        ),
     ] {
-        let path = docs().join(format!("schema/{}.schema.json", kind.name));
         if std::env::var_os("MPPS_SCHEMA").is_some_and(|what| what == "write") {
             let text = serde_json::to_string_pretty(&made).expect("it is JSON");
-            fs::write(&path, text + "\n").expect("it can be written");
+            fs::write(path(name), text + "\n").expect("it can be written");
         }
-        assert_eq!(
-            kind.schema(),
-            made,
-            "{}: run MPPS_SCHEMA=write cargo test",
-            kind.name
-        );
+        let published = published(name);
+        assert_eq!(published, made, "{name}: run MPPS_SCHEMA=write cargo test");
     }
+}
+
+fn several<O: JsonSchema>(is: &str, command: &str) -> Value {
+    schema::of_objects::<O>(is, &format!("mpps {command}"))
 }
 
 #[test]

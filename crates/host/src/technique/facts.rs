@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use mpps_os::ethtool::{self, ntuple, rss};
 use mpps_os::netlink::{link, napi, netdev};
 use mpps_os::{Error as Refusal, capability};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::root::Root;
@@ -48,7 +49,7 @@ const FILES: [&str; 11] = [
 const VIRTIO_F_ACCESS_PLATFORM: usize = 33;
 
 /// All that is known of a host and one of its interfaces.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Facts {
     /// The host.
     pub host: HostFacts,
@@ -57,7 +58,7 @@ pub struct Facts {
 }
 
 /// What is true of the whole host, for this process.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct HostFacts {
     /// The kernel's release, such as `6.18.44`.
     pub kernel: String,
@@ -83,7 +84,7 @@ pub struct HostFacts {
 }
 
 /// The large pages of the default size (`/proc/meminfo`).
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct HugePages {
     /// Reserved.
     pub total: u64,
@@ -94,7 +95,7 @@ pub struct HugePages {
 }
 
 /// What is true of one interface.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct NicFacts {
     /// Its name.
     pub name: String,
@@ -132,7 +133,7 @@ pub struct NicFacts {
 }
 
 /// The switch for steering rules.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Filters {
     /// On.
@@ -144,7 +145,7 @@ pub enum Filters {
 }
 
 /// A PCI function.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Function {
     /// Its address, such as `0000:03:00.0`.
     pub address: String,
@@ -155,7 +156,7 @@ pub struct Function {
 }
 
 /// The virtual functions of a card (`Documentation/PCI/pci-iov-howto.rst`).
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct VirtualFunctions {
     /// How many it may have.
     pub total: u32,
@@ -164,7 +165,7 @@ pub struct VirtualFunctions {
 }
 
 /// What the kernel answered to a question, or the words of its refusal.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Answer<T> {
     /// The answer.

@@ -1,11 +1,10 @@
 //! Arguments of `mpps bench`.
 
+use crate::measure::series::Series;
 use crate::udp::sender::Generator;
 use crate::value;
 use clap::Args;
 use std::net::SocketAddr;
-use std::path::PathBuf;
-use std::time::Duration;
 
 /// Arguments of `mpps bench`.
 #[derive(Debug, Args)]
@@ -17,16 +16,8 @@ use std::time::Duration;
     not be done or nothing arrived, 130 interrupted."
 )]
 pub(crate) struct BenchArgs {
-    /// One short repeat per row; not for comparison
-    #[arg(long, conflicts_with_all = ["seconds", "repeat"])]
-    pub(crate) quick: bool,
-    /// Length of each run
-    #[arg(long, default_value = "0.5", value_name = "TIME", value_parser = value::seconds)]
-    pub(crate) seconds: Duration,
-    /// Runs per row, interleaved over the rows
-    #[arg(long, default_value_t = 7, value_name = "N",
-          value_parser = clap::value_parser!(u16).range(1..=1000))]
-    pub(crate) repeat: u16,
+    #[command(flatten)]
+    pub(crate) series: Series<7>,
     /// Only these paths, or rows of them: recvmmsg,af_xdp/spin; --list names all
     #[arg(long, value_name = "PATH,...", value_delimiter = ',')]
     pub(crate) only: Vec<String>,
@@ -59,10 +50,4 @@ pub(crate) struct BenchArgs {
     /// Where the traffic of --sender arrives
     #[arg(long, value_name = "ADDR:PORT", value_parser = value::address)]
     pub(crate) address: Option<SocketAddr>,
-    /// Data file
-    #[arg(long, default_value = "bench.json", value_name = "FILE")]
-    pub(crate) json: PathBuf,
-    /// Report file
-    #[arg(long, default_value = "bench.html", value_name = "FILE")]
-    pub(crate) html: PathBuf,
 }

@@ -1,7 +1,7 @@
 //! Arguments of `mpps lab`.
 
 use crate::udp::sender::Generator;
-use crate::value;
+use crate::value::{self, Named, one_of};
 use clap::{Args, ValueEnum};
 use mpps_lab::Delivery;
 use std::ffi::OsString;
@@ -47,8 +47,8 @@ pub(crate) struct LabArgs {
     pub(crate) train: Option<u16>,
     /// Who takes packets from their receive queue [default: threaded-napi, and soft-interrupt with two
     /// CPUs; udp only]
-    #[arg(long, value_name = "HOW")]
-    pub(crate) delivery: Option<DeliveryArg>,
+    #[arg(long, value_name = "HOW", value_parser = one_of(DELIVERY))]
+    pub(crate) delivery: Option<Delivery>,
     /// Connections in flight [default: 256; tcp only]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000))]
     pub(crate) connections: Option<u64>,
@@ -129,24 +129,20 @@ impl LabArgs {
     }
 }
 
-/// How packets get to the CPU of their receive queue.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum DeliveryArg {
-    /// A kernel thread per receive queue, pinned to its CPU
-    ThreadedNapi,
-    /// The sender's CPU, in its soft interrupts
-    SoftInterrupt,
-    /// Receive Packet Steering into the backlog of that CPU
-    Rps,
-}
-
-impl DeliveryArg {
-    /// The same, as the lab has it.
-    pub(crate) fn delivery(self) -> Delivery {
-        match self {
-            Self::ThreadedNapi => Delivery::ThreadedNapi,
-            Self::SoftInterrupt => Delivery::SoftInterrupt,
-            Self::Rps => Delivery::Rps,
-        }
-    }
-}
+const DELIVERY: &[Named<Delivery>] = &[
+    (
+        "threaded-napi",
+        "A kernel thread per receive queue, pinned to its CPU",
+        Delivery::ThreadedNapi,
+    ),
+    (
+        "soft-interrupt",
+        "The sender's CPU, in its soft interrupts",
+        Delivery::SoftInterrupt,
+    ),
+    (
+        "rps",
+        "Receive Packet Steering into the backlog of that CPU",
+        Delivery::Rps,
+    ),
+];

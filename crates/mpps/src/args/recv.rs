@@ -1,10 +1,10 @@
 //! Arguments of `mpps recv`.
 
 use super::RingArgs;
-use crate::value;
-use clap::{Args, ValueEnum};
+use crate::value::{self, Named, one_of};
+use clap::{ArgAction, Args};
 use mpps_host::CpuList;
-use mpps_io::Fanout;
+use mpps_io::{Fanout, Wait};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -37,8 +37,9 @@ pub(crate) struct RecvArgs {
     #[arg(long)]
     pub(crate) reuseport: bool,
     /// Which of the sockets a packet goes to: by its flow's hash, or by the CPU that received it
-    #[arg(long, default_value = "none", value_name = "HOW")]
-    pub(crate) steer: Steer,
+    #[arg(long = "steer", default_value = "none", value_name = "HOW",
+          action = ArgAction::Set, value_parser = one_of(STEER))]
+    pub(crate) steers_by_cpu: bool,
     /// CPUs for the threads, in their order: 0,2 or 0-3
     #[arg(long, value_name = "CPUS")]
     pub(crate) pin: Option<CpuList>,
@@ -61,8 +62,8 @@ pub(crate) struct RecvArgs {
     #[arg(long, default_value = "recvmmsg", value_name = "NAME")]
     pub(crate) backend: String,
     /// How a thread waits for packets
-    #[arg(long, default_value = "block", value_name = "HOW")]
-    pub(crate) wait: WaitArg,
+    #[arg(long, default_value = "block", value_name = "HOW", value_parser = one_of(WAIT))]
+    pub(crate) wait: Wait,
     #[command(flatten)]
     pub(crate) ring: RingArgs,
     /// Take every frame of the interface and not only those of the address
@@ -72,12 +73,9 @@ pub(crate) struct RecvArgs {
     #[arg(long, help_heading = "Backends that read or write an interface")]
     pub(crate) take: bool,
     /// packet_mmap: how threads share the packets [default: hash]
-    #[arg(
-        long,
-        value_name = "HOW",
-        help_heading = "Backends that read or write an interface"
-    )]
-    pub(crate) fanout: Option<FanoutArg>,
+    #[arg(long, value_name = "HOW", value_parser = one_of(FANOUT),
+          help_heading = "Backends that read or write an interface")]
+    pub(crate) fanout: Option<Fanout>,
     /// af_xdp: take a queue out of the NIC's spreading and steer the flow to it; undone at the end,
     /// and after kill -9 by `mpps undo`
     #[arg(long, help_heading = "Backends that read or write an interface")]
@@ -99,44 +97,39 @@ pub(crate) struct RecvArgs {
     pub(crate) verbose: bool,
 }
 
-/// How a thread waits for packets.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum WaitArg {
-    /// Sleep in the receive call, or in poll(2)
-    Block,
-    /// Sleep in epoll_wait(2)
-    Epoll,
-    /// Ask again and again, with all of the CPU
-    Spin,
-}
+/// How long a wait lasts at most.
+const TIME: Duration = Duration::from_secs(1);
 
-/// How members of a fan-out group share the packets.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum FanoutArg {
-    /// By the flow's hash
-    Hash,
-    /// By the CPU that received them
-    Cpu,
-    /// By a program: the receive queue's number
-    Ebpf,
-}
+const WAIT: &[Named<Wait>] = &[
+    (
+        "block",
+        "Sleep in the receive call, or in poll(2)",
+        Wait::Block(TIME),
+    ),
+    ("epoll", "Sleep in epoll_wait(2)", Wait::Epoll(TIME)),
+    (
+        "spin",
+        "Ask again and again, with all of the CPU",
+        Wait::Spin(TIME),
+    ),
+];
 
-impl FanoutArg {
-    /// As a backend knows it.
-    pub(crate) fn fanout(self) -> Fanout {
-        match self {
-            Self::Hash => Fanout::Hash,
-            Self::Cpu => Fanout::Cpu,
-            Self::Ebpf => Fanout::Ebpf,
-        }
-    }
-}
+const FANOUT: &[Named<Fanout>] = &[
+    ("hash", "By the flow's hash", Fanout::Hash),
+    ("cpu", "By the CPU that received them", Fanout::Cpu),
+    (
+        "ebpf",
+        "By a program: the receive queue's number",
+        Fanout::Ebpf,
+    ),
+];
 
-/// Which socket of a reuseport group a packet goes to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Steer {
-    /// The one that its flow's hash points to
-    None,
-    /// The one of the CPU that received it (classic BPF)
-    Cpu,
-}
+/// Whether the CPU decides.
+const STEER: &[Named<bool>] = &[
+    ("none", "The one that its flow's hash points to", false),
+    (
+        "cpu",
+        "The one of the CPU that received it (classic BPF)",
+        true,
+    ),
+];

@@ -1,7 +1,8 @@
 //! Arguments about rings over an interface, which `recv` and `send` share.
 
+use crate::value::{Named, one_of};
 use anyhow::{Result, ensure};
-use clap::{Args, ValueEnum};
+use clap::Args;
 use mpps_io::{Attach, CopyMode, Property, RingConfig};
 
 /// Arguments about rings over an interface.
@@ -15,11 +16,11 @@ pub(crate) struct RingArgs {
     #[arg(long, value_name = "N")]
     pub(crate) queue: Option<u32>,
     /// Where the XDP program runs [default: native where the driver can]
-    #[arg(long, value_name = "WHERE")]
-    pub(crate) xdp: Option<AttachArg>,
+    #[arg(long, value_name = "WHERE", value_parser = one_of(XDP))]
+    pub(crate) xdp: Option<Attach>,
     /// Whether the kernel copies packets [default: zero where it can]
-    #[arg(long, value_name = "HOW")]
-    pub(crate) copy: Option<CopyArg>,
+    #[arg(long, value_name = "HOW", value_parser = one_of(COPY))]
+    pub(crate) copy: Option<CopyMode>,
     /// Frames that the ring holds
     #[arg(long, value_name = "FRAMES")]
     pub(crate) ring: Option<u32>,
@@ -30,40 +31,42 @@ pub(crate) struct RingArgs {
     #[arg(long, value_name = "ARGS", allow_hyphen_values = true)]
     pub(crate) dpdk_args: Option<String>,
     /// Fail unless the kernel grants all of these
-    #[arg(long, value_name = "WHAT,...", value_delimiter = ',')]
-    pub(crate) require: Vec<RequireArg>,
+    #[arg(long, value_name = "WHAT,...", value_delimiter = ',', value_parser = one_of(REQUIRE))]
+    pub(crate) require: Vec<Property>,
 }
 
-/// Where an XDP program runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum AttachArg {
-    /// In the driver
-    Native,
-    /// In the stack: any interface, slower
-    Generic,
-}
+const XDP: &[Named<Attach>] = &[
+    ("native", "In the driver", Attach::Native),
+    (
+        "generic",
+        "In the stack: any interface, slower",
+        Attach::Generic,
+    ),
+];
 
-/// Whether the kernel copies packets.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum CopyArg {
-    /// It copies
-    Copy,
-    /// It does not, or it is an error
-    Zero,
-}
+const COPY: &[Named<CopyMode>] = &[
+    ("copy", "It copies", CopyMode::Copy),
+    ("zero", "It does not, or it is an error", CopyMode::ZeroCopy),
+];
 
-/// What the kernel must have granted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum RequireArg {
-    /// Packets are not copied
-    Zerocopy,
-    /// The XDP program runs in the driver
-    Native,
-    /// The receiver polls the device itself
-    BusyPoll,
-    /// The hardware steers the flow to the queue
-    Steered,
-}
+const REQUIRE: &[Named<Property>] = &[
+    ("zerocopy", "Packets are not copied", Property::ZeroCopy),
+    (
+        "native",
+        "The XDP program runs in the driver",
+        Property::Native,
+    ),
+    (
+        "busy-poll",
+        "The receiver polls the device itself",
+        Property::BusyPoll,
+    ),
+    (
+        "steered",
+        "The hardware steers the flow to the queue",
+        Property::Steered,
+    ),
+];
 
 impl RingArgs {
     /// What a backend is opened with.
@@ -72,14 +75,8 @@ impl RingArgs {
         RingConfig {
             interface: self.interface.clone(),
             queue: self.queue,
-            attach: self.xdp.map(|attach| match attach {
-                AttachArg::Native => Attach::Native,
-                AttachArg::Generic => Attach::Generic,
-            }),
-            copy: self.copy.map(|copy| match copy {
-                CopyArg::Copy => CopyMode::Copy,
-                CopyArg::Zero => CopyMode::ZeroCopy,
-            }),
+            attach: self.xdp,
+            copy: self.copy,
             frames: self.ring,
             hugepages: self.hugepages,
             arguments: words.split_whitespace().map(str::to_owned).collect(),
@@ -89,23 +86,12 @@ impl RingArgs {
 
     /// Refuses what contradicts itself.
     pub(crate) fn check(&self) -> Result<()> {
-        let is_generic = self.xdp == Some(AttachArg::Generic);
+        let is_generic = self.xdp == Some(Attach::Generic);
         ensure!(
-            !is_generic || !self.require.contains(&RequireArg::Zerocopy),
+            !is_generic || !self.require.contains(&Property::ZeroCopy),
             "--require zerocopy: a program of --xdp generic runs after the kernel has copied the packet; \
              leave one of the two out"
         );
         Ok(())
-    }
-
-    /// What the kernel must have granted.
-    pub(crate) fn required(&self) -> Vec<Property> {
-        let property = |wanted: &RequireArg| match wanted {
-            RequireArg::Zerocopy => Property::ZeroCopy,
-            RequireArg::Native => Property::Native,
-            RequireArg::BusyPoll => Property::BusyPoll,
-            RequireArg::Steered => Property::Steered,
-        };
-        self.require.iter().map(property).collect()
     }
 }

@@ -2,61 +2,84 @@
 
 mod interface;
 
-use super::Outcome;
+use super::{Outcome, tell};
 use crate::args::BackendsArgs;
-use crate::output::{self, Stream};
 use anyhow::Result;
+use interface::OfInterface;
 use mpps_host::technique::HostFacts;
 use mpps_io::backend::{Backend, Support};
 use mpps_io::{BACKENDS, Layer};
-use mpps_report::{self as report, Block, Column, Table, Terminal, Text};
+use mpps_report::{self as report, Block, Column, Table, Text};
+use schemars::JsonSchema;
 use serde::Serialize;
 
-/// The version of the form of `--json`.
-const SCHEMA: &str = "mpps.backends.v1";
+/// Result of `mpps backends --json`: without an interface the backends of this build and the host;
+/// with one every technique, judged for it, and the facts that the judgement rests on.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(untagged)]
+pub enum BackendsObject {
+    /// Without an interface.
+    Host(OfHost),
+    /// Of an interface.
+    Interface(Box<OfInterface>),
+}
+
+impl BackendsObject {
+    /// The version of this form.
+    pub const SCHEMA: &'static str = "mpps.backends.v1";
+}
 
 /// Prints one line per row of the table, or per technique of an interface.
 pub(super) fn run(args: &BackendsArgs) -> Result<Outcome> {
-    if let Some(name) = &args.interface {
-        interface::run(name, args)?;
-        return Ok(Outcome::Fine);
-    }
-    let host = HostFacts::gather();
-    let rows: Vec<Row> = BACKENDS.iter().map(Row::new).collect();
-    if args.json {
-        let whole = Whole {
-            schema: SCHEMA,
+    let found = match &args.interface {
+        Some(name) => BackendsObject::Interface(Box::new(OfInterface::judge(name, args.tries)?)),
+        None => BackendsObject::Host(OfHost {
+            schema: BackendsObject::SCHEMA,
             version: env!("CARGO_PKG_VERSION"),
-            backends: rows,
-            host,
-        };
-        output::line(Stream::Out, &serde_json::to_string_pretty(&whole)?)?;
-    } else {
-        let text = text(&rows, &host, output::width(), output::colour());
-        output::line(Stream::Out, text.trim_end())?;
-    }
+            backends: BACKENDS.iter().map(Row::new).collect(),
+            host: HostFacts::gather(),
+        }),
+    };
+    tell(&found, args.json, || match &found {
+        BackendsObject::Host(found) => found.blocks(),
+        BackendsObject::Interface(found) => found.blocks(),
+    })?;
     Ok(Outcome::Fine)
 }
 
-/// What `--json` writes without an interface.
-#[derive(Debug, Serialize)]
-struct Whole {
+/// The backends of this build, and the host.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct OfHost {
+    /// [`BackendsObject::SCHEMA`].
     schema: &'static str,
+    /// The version of mpps.
     version: &'static str,
+    /// The backends of this build.
+    #[schemars(length(min = 1))]
     backends: Vec<Row>,
+    /// The host.
     host: HostFacts,
 }
 
 /// One backend of this build.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 struct Row {
+    /// Its name, as `--backend` takes it.
     name: &'static str,
+    /// `mpps recv` can use it.
     receives: bool,
+    /// `mpps send` can use it.
     sends: bool,
+    /// This user can open it on this host; a ring still needs an interface that can.
     usable: bool,
+    /// Why not, if not.
     why: Option<String>,
+    /// What would make it usable, if it is not.
     remedy: Option<String>,
+    /// What it hands over.
+    #[schemars(extend("enum" = ["UDP payloads", "frames"]))]
     layer: &'static str,
+    /// What it is, in a sentence.
     summary: &'static str,
 }
 
@@ -82,40 +105,41 @@ impl Row {
     }
 }
 
-fn text(rows: &[Row], host: &HostFacts, width: usize, colour: bool) -> String {
-    let longest = rows.iter().map(|row| row.name.len()).max().unwrap_or(0);
-    let columns = [
-        Column::words("backend", longest.max(7)),
-        Column::words("direction", 10),
-        Column::words("usable", 6),
-        Column::words("packets are", 12).priority(1),
-        Column::words("what it is", 20).grow(400).priority(1),
-    ];
-    let rows = rows.iter().map(|row| {
-        let direction = match (row.receives, row.sends) {
-            (true, true) => "recv, send",
-            (true, false) => "recv",
-            _ => "send",
-        };
-        let summary = match (&row.why, &row.remedy) {
-            (Some(why), Some(remedy)) => format!("{} ({why}; {remedy})", row.summary),
-            _ => row.summary.to_owned(),
-        };
-        report::Row::new([
-            row.name.into(),
-            direction.into(),
-            Text::new()
-                .flag(row.usable, if row.usable { "yes" } else { "no" })
-                .into(),
-            row.layer.into(),
-            summary.into(),
-        ])
-    });
-    let mut blocks = vec![Block::from(Table::new(columns).rows(rows))];
-    blocks.extend(facts(host).into_iter().map(Block::paragraph));
-    let hint = "`mpps backends IF` tells which techniques an interface has";
-    blocks.push(Block::Paragraph(Text::new().faint(hint)));
-    Terminal::new(width, colour).blocks(&blocks)
+impl OfHost {
+    fn blocks(&self) -> Vec<Block> {
+        let longest = self.backends.iter().map(|row| row.name.len()).max();
+        let columns = [
+            Column::words("backend", longest.unwrap_or(0).max(7)),
+            Column::words("direction", 10),
+            Column::words("usable", 6),
+            Column::words("packets are", 12).priority(1),
+            Column::words("what it is", 20).grow(400).priority(1),
+        ];
+        let rows = self.backends.iter().map(|row| {
+            let direction = match (row.receives, row.sends) {
+                (true, true) => "recv, send",
+                (true, false) => "recv",
+                _ => "send",
+            };
+            let summary = match (&row.why, &row.remedy) {
+                (Some(why), Some(remedy)) => format!("{} ({why}; {remedy})", row.summary),
+                _ => row.summary.to_owned(),
+            };
+            let usable = Text::new().flag(row.usable, if row.usable { "yes" } else { "no" });
+            report::Row::new([
+                row.name.into(),
+                direction.into(),
+                usable.into(),
+                row.layer.into(),
+                summary.into(),
+            ])
+        });
+        let mut blocks = vec![Block::from(Table::new(columns).rows(rows))];
+        blocks.extend(facts(&self.host).into_iter().map(Block::paragraph));
+        let hint = "`mpps backends IF` tells which techniques an interface has";
+        blocks.push(Block::Paragraph(Text::new().faint(hint)));
+        blocks
+    }
 }
 
 /// The facts of the host, for people.

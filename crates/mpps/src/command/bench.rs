@@ -5,7 +5,6 @@ use crate::args::BenchArgs;
 use crate::experiment::paths::run::{self, Plan, Question};
 use crate::experiment::paths::{PATHS, Path, document};
 use crate::machine::become_able;
-use crate::measure::session::Session;
 use crate::output::{self, Stream};
 use crate::signal::Interrupt;
 use anyhow::{Result, ensure};
@@ -15,15 +14,13 @@ use std::time::Duration;
 pub(super) fn run(args: BenchArgs) -> Result<Outcome> {
     let plan = plan(&args)?;
     become_able()?;
-    let interrupt = Interrupt::listen()?;
     if args.list {
-        for line in run::list(&plan, &interrupt)? {
+        for line in run::list(&plan, &Interrupt::listen()?)? {
             output::line(Stream::Out, &line)?;
         }
         return Ok(Outcome::Fine);
     }
-    let mut session = Session::begin(&args.json, &args.html, interrupt)?;
-    session.quick = args.quick;
+    let session = args.series.begin("bench")?;
     if let Question::Live { host, address } = &plan.question {
         let command = plan.command_of(*address);
         let said = format!("on {host}, now and until this ends: {command}");
@@ -52,10 +49,6 @@ fn plan(args: &BenchArgs) -> Result<Plan> {
         "--overload: queue and application share a CPU, and --only names no path that can; name \
          recvmmsg, af_xdp or another receiver"
     );
-    let (time, repeats) = match args.quick {
-        true => (Duration::from_millis(150), 1),
-        false => (args.seconds, usize::from(args.repeat)),
-    };
     Ok(Plan {
         question: match (&args.sender, args.address) {
             (Some(host), Some(address)) => Question::Live {
@@ -70,8 +63,11 @@ fn plan(args: &BenchArgs) -> Result<Plan> {
         generator: args.generator,
         flows: args.flows,
         payload_bytes: args.size,
-        time,
-        repeats,
+        time: match args.series.quick {
+            true => Duration::from_millis(150),
+            false => args.series.time(),
+        },
+        repeats: args.series.repeats(),
     })
 }
 

@@ -1,11 +1,10 @@
 //! `mpps compare A.json B.json`.
 
-use super::{Outcome, read};
+use super::{Outcome, read, tell};
 use crate::args::CompareArgs;
 use crate::experiment::ladder::compare::side;
 use crate::experiment::ladder::result::LabResult;
 use crate::measure::compare::compare;
-use crate::output::{self, Stream};
 use anyhow::{Context, Result};
 use std::path::Path;
 
@@ -14,12 +13,7 @@ pub(super) fn run(args: &CompareArgs) -> Result<Outcome> {
     let (a, b) = (load(&args.a)?, load(&args.b)?);
     let (a_name, b_name) = (args.a.display().to_string(), args.b.display().to_string());
     let comparison = compare(&side(&a_name, &a), &side(&b_name, &b))?;
-    if args.json {
-        output::line(Stream::Out, &serde_json::to_string_pretty(&comparison)?)?;
-    } else {
-        let text = comparison.text(output::width(), output::colour());
-        output::line(Stream::Out, text.trim_end())?;
-    }
+    tell(&comparison, args.json, || comparison.blocks())?;
     Ok(if comparison.worse {
         Outcome::Found
     } else {

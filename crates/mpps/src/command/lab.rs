@@ -3,7 +3,7 @@
 mod tcp;
 
 use super::Outcome;
-use crate::args::{DeliveryArg, LabArgs, Ladder};
+use crate::args::{LabArgs, Ladder};
 use crate::experiment::ladder::run::{Plan, run as run_ladder};
 use crate::experiment::ladder::{Choice, Schedule, Selection, document};
 use crate::measure::session::Session;
@@ -28,7 +28,7 @@ pub(super) fn run(args: LabArgs) -> Result<Outcome> {
         return tcp::run(&args);
     }
     let choice = Choice::new(args.generator, args.train)?;
-    let asked = args.delivery.map(DeliveryArg::delivery);
+    let asked = args.delivery;
     let topology = Topology::read()?;
     if args.list {
         let layout = Layout::new(topology, asked);

@@ -1,9 +1,7 @@
 //! `mpps ledger SEND.json RECV.json`: both ends of a run in one ledger.
 
-use super::{Outcome, read};
+use super::{Outcome, read, tell};
 use crate::args::LedgerArgs;
-use crate::output::{self, Stream};
-use crate::program::lines::Lines;
 use crate::udp::traffic::{RecvTotal, SendTotal, document, join};
 use anyhow::{Context, Result};
 use mpps_host::account::SEQUENCE_NUMBERS;
@@ -15,11 +13,7 @@ pub(super) fn run(args: &LedgerArgs) -> Result<Outcome> {
     let recv = RecvTotal::parse(&read(&args.recv)?);
     let recv = recv.with_context(|| args.recv.display().to_string())?;
     let ledger = join(&send, &recv);
-    if args.json {
-        output::line(Stream::Out, &serde_json::to_string_pretty(&ledger)?)?;
-    } else {
-        Lines { json: false }.tell(&document::joined(&ledger))?;
-    }
+    tell(&ledger, args.json, || document::joined(&ledger))?;
     let is_told_otherwise = ledger
         .witnesses
         .iter()

@@ -1,14 +1,13 @@
 //! `mpps recv`: arguments → plan.
 
 use super::{Outcome, backend, pinned};
-use crate::args::{FanoutArg, RecvArgs, Steer, WaitArg};
+use crate::args::RecvArgs;
 use crate::machine::interface_at;
 use crate::program::lines::Lines;
 use crate::program::recv::Plan;
 use anyhow::{Context, Result, bail, ensure};
-use mpps_io::{Group, RingConfig, RxConfig, Wait};
+use mpps_io::{Group, RingConfig, RxConfig};
 use mpps_os::netlink::link;
-use std::time::Duration;
 
 /// Receives until the count, the time or Ctrl-C.
 pub(super) fn run(args: RecvArgs) -> Result<Outcome> {
@@ -19,7 +18,7 @@ fn plan(args: &RecvArgs) -> Result<Plan> {
     let asked = args.threads.or(args.positional_threads).map(usize::from);
     let reuse_port = args.reuseport || args.positional_reuseport == Some(1);
     let pin = pinned(args.pin.as_ref())?;
-    if args.steer == Steer::Cpu {
+    if args.steers_by_cpu {
         ensure!(
             reuse_port,
             "--steer cpu chooses among sockets: add --reuseport"
@@ -44,19 +43,14 @@ fn plan(args: &RecvArgs) -> Result<Plan> {
         }
         None => 1,
     };
-    let time = Duration::from_secs(1);
     Ok(Plan {
         backend,
         config: config(args, reuse_port)?,
         threads,
         pin,
-        wait: match args.wait {
-            WaitArg::Block => Wait::Block(time),
-            WaitArg::Epoll => Wait::Epoll(time),
-            WaitArg::Spin => Wait::Spin(time),
-        },
-        steers_by_cpu: args.steer == Steer::Cpu,
-        required: args.ring.required(),
+        wait: args.wait,
+        steers_by_cpu: args.steers_by_cpu,
+        required: args.ring.require.clone(),
         carves_out: args.queue_carve_out,
         count: args.count,
         duration: args.duration,
@@ -81,7 +75,7 @@ fn config(args: &RecvArgs, reuse_port: bool) -> Result<RxConfig> {
         ring: RingConfig {
             all_traffic: args.all_traffic,
             take: args.take,
-            fanout: args.fanout.map(FanoutArg::fanout),
+            fanout: args.fanout,
             ..args.ring.config()
         },
         ..config

@@ -47,7 +47,7 @@ fn plan(args: &SendArgs) -> Result<Plan> {
         backend,
         configs: configs.collect(),
         pin,
-        required: args.ring.required(),
+        required: args.ring.require.clone(),
         stamp: args.stamp,
         rate: args.rate,
         count: args.count,

@@ -7,19 +7,19 @@ use serde_json::{Map, Value, json};
 
 /// The schema of a file with one result.
 pub fn of<T: Body + JsonSchema>() -> Value {
-    of_objects::<T, Envelope<T>>()
+    of_objects::<Envelope<T>>(T::SCHEMA, T::COMMAND)
 }
 
-/// The schema of what `O` is written as, one or several kinds of objects of `T`'s schema, which
+/// The schema of that name of what a command writes as `O`, one or several kinds of objects, which
 /// take no field that they do not know.
-pub fn of_objects<T: Body, O: JsonSchema>() -> Value {
+pub fn of_objects<O: JsonSchema>(is: &str, command: &str) -> Value {
     let settings = SchemaSettings::draft2020_12().for_serialize();
     let generator = settings.into_generator();
     let mut schema = generator.into_root_schema_for::<O>().to_value();
     tighten(&mut schema);
-    schema["$id"] = T::SCHEMA.into();
-    schema["title"] = format!("Result of `{}`", T::COMMAND).into();
-    name(&mut schema, T::SCHEMA);
+    schema["$id"] = is.into();
+    schema["title"] = format!("Result of `{command}`").into();
+    name(&mut schema, is);
     schema
 }
 
@@ -80,6 +80,10 @@ fn tighten_fields(object: &mut Map<String, Value>) {
 }
 
 fn never_empty(field: &mut Map<String, Value>) {
+    // One that may be unknown says something by being false.
+    if is_of(field, "boolean") && !is_of(field, "null") {
+        field.insert("const".to_owned(), json!(true));
+    }
     if let Some(Value::Array(kinds)) = field.get_mut("type") {
         kinds.retain(|kind| kind != "null");
         if let [kind] = &kinds[..] {
@@ -96,8 +100,5 @@ fn never_empty(field: &mut Map<String, Value>) {
     }
     if is_of(field, "array") {
         field.insert("minItems".to_owned(), json!(1));
-    }
-    if is_of(field, "boolean") {
-        field.insert("const".to_owned(), json!(true));
     }
 }

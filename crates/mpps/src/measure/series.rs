@@ -15,7 +15,7 @@ use std::time::Duration;
 pub(crate) struct Series<const REPEATS: u16> {
     /// One short run of each; not for comparison
     #[arg(long, conflicts_with_all = ["seconds", "repeat"])]
-    quick: bool,
+    pub(crate) quick: bool,
     /// Length of each run
     #[arg(long, default_value = "0.5", value_name = "TIME", value_parser = value::seconds)]
     seconds: Duration,

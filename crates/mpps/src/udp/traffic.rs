@@ -7,7 +7,6 @@ mod join;
 
 pub use join::join;
 
-use crate::measure::envelope::Body;
 use mpps_host::{Delta, Departure, RingDrop};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -36,24 +35,6 @@ pub enum SendObject {
     Interval(SendInterval),
     /// The totals.
     Total(Box<SendTotal>),
-}
-
-impl Body for RecvTotal {
-    const SCHEMA: &'static str = RECV_SCHEMA;
-    const COMMAND: &'static str = "mpps recv --json";
-
-    fn unsound(&self) -> Option<String> {
-        None
-    }
-}
-
-impl Body for SendTotal {
-    const SCHEMA: &'static str = SEND_SCHEMA;
-    const COMMAND: &'static str = "mpps send --json";
-
-    fn unsound(&self) -> Option<String> {
-        None
-    }
 }
 
 /// One second of a receiver.

@@ -1,7 +1,6 @@
 //! `mpps backends IF`: every technique, and whether this interface has it.
 
-use super::SCHEMA;
-use crate::args::BackendsArgs;
+use super::BackendsObject;
 use crate::failure;
 use crate::output::{self, Stream};
 use anyhow::Result;
@@ -9,7 +8,8 @@ use mpps_host::technique::{Facts, Usable};
 use mpps_host::{TECHNIQUES, Technique, Verdict};
 use mpps_io::backend::{self, Support};
 use mpps_io::{Attach, CopyMode, RxConfig};
-use mpps_report::{self as report, Column, Style, Table, Terminal, Text};
+use mpps_report::{Block, Column, Row, Style, Table, Text};
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::net::Ipv4Addr;
 
@@ -20,48 +20,56 @@ const TRIALS: [(&str, Attach, CopyMode); 3] = [
     ("AF_XDP zero-copy", Attach::Native, CopyMode::ZeroCopy),
 ];
 
-/// Prints the table, or JSON.
-pub(super) fn run(name: &str, args: &BackendsArgs) -> Result<()> {
-    let facts = Facts::gather(name)?;
-    let mut techniques: Vec<Row> = TECHNIQUES.iter().map(|t| Row::new(t, &facts)).collect();
-    if args.tries {
-        let warning =
-            format!("trying AF_XDP on queue 0 of {name}: its link may go down for seconds");
-        output::line(Stream::Err, &warning)?;
-        for row in &mut techniques {
-            row.try_out(name)?;
-        }
-    }
-    if args.json {
-        let whole = Whole {
-            schema: SCHEMA,
-            version: env!("CARGO_PKG_VERSION"),
-            interface: name,
-            techniques,
-            facts: &facts,
-        };
-        output::line(Stream::Out, &serde_json::to_string_pretty(&whole)?)?;
-    } else {
-        let text = text(&techniques, output::width(), output::colour());
-        output::line(Stream::Out, text.trim_end())?;
-    }
-    Ok(())
-}
-
-/// What `--json` writes.
-#[derive(Debug, Serialize)]
-struct Whole<'a> {
+/// Every technique, judged for an interface.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct OfInterface {
+    /// [`BackendsObject::SCHEMA`].
     schema: &'static str,
+    /// The version of mpps.
     version: &'static str,
-    interface: &'a str,
-    techniques: Vec<Row>,
-    facts: &'a Facts,
+    /// The interface that was asked about.
+    interface: String,
+    /// Every technique, those that take least first.
+    #[schemars(length(min = 1))]
+    techniques: Vec<Judged>,
+    /// What the judgement rests on.
+    facts: Facts,
 }
 
-/// One technique.
-#[derive(Debug, Serialize)]
-struct Row {
+impl OfInterface {
+    /// Judges them by what is known of the interface, and by trying those that can be tried.
+    pub(super) fn judge(name: &str, tries: bool) -> Result<Self> {
+        let facts = Facts::gather(name)?;
+        let judged = TECHNIQUES.iter().map(|one| Judged::new(one, &facts));
+        let mut techniques: Vec<Judged> = judged.collect();
+        if tries {
+            let warning =
+                format!("trying AF_XDP on queue 0 of {name}: its link may go down for seconds");
+            output::line(Stream::Err, &warning)?;
+            for judged in &mut techniques {
+                judged.try_out(name)?;
+            }
+        }
+        Ok(Self {
+            schema: BackendsObject::SCHEMA,
+            version: env!("CARGO_PKG_VERSION"),
+            interface: name.to_owned(),
+            techniques,
+            facts,
+        })
+    }
+
+    pub(super) fn blocks(&self) -> Vec<Block> {
+        vec![table(&self.techniques).into()]
+    }
+}
+
+/// One technique, judged for the interface.
+#[derive(Debug, Serialize, JsonSchema)]
+struct Judged {
+    /// Its name.
     technique: &'static str,
+    /// The backend of this program that uses it; absent where another program does.
     backend: Option<&'static str>,
     /// True if the verdict is what came of trying it.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -70,7 +78,7 @@ struct Row {
     verdict: Verdict,
 }
 
-impl Row {
+impl Judged {
     fn new(technique: &Technique, facts: &Facts) -> Self {
         let verdict = technique.assess(facts);
         let verdict = match technique.backend {
@@ -136,7 +144,7 @@ fn with_backend(verdict: Verdict, name: &str) -> Verdict {
     }
 }
 
-fn text(rows: &[Row], width: usize, colour: bool) -> String {
+fn table(judged: &[Judged]) -> Table {
     let columns = [
         Column::words("technique", 17),
         Column::words("usable", 6),
@@ -144,14 +152,14 @@ fn text(rows: &[Row], width: usize, colour: bool) -> String {
         Column::words("takes", 13).priority(1),
         Column::words("why", 26).grow(400).priority(2),
     ];
-    let rows = rows.iter().map(|row| {
+    let rows = judged.iter().map(|row| {
         let verdict = &row.verdict;
         let style = match verdict.usable {
             Usable::Yes => Style::Good,
             Usable::No => Style::Bad,
             Usable::Unknown => Style::Faint,
         };
-        let cells = report::Row::new([
+        let cells = Row::new([
             row.technique.into(),
             Text::styled(style, verdict.usable.to_string()).into(),
             verdict.copies.to_string().into(),
@@ -163,17 +171,17 @@ fn text(rows: &[Row], width: usize, colour: bool) -> String {
             cells.below(Text::from("→ ").strong(&**remedy))
         })
     });
-    let table = Table::new(columns).rows(rows);
-    Terminal::new(width, colour).blocks(&[table.into()])
+    Table::new(columns).rows(rows)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use mpps_host::technique::{Copies, Takes};
+    use mpps_report::Terminal;
 
-    fn row(usable: Usable, remedy: Option<&str>) -> Row {
-        Row {
+    fn row(usable: Usable, remedy: Option<&str>) -> Judged {
+        Judged {
             technique: "AF_XDP native",
             backend: Some("af_xdp"),
             tried: false,
@@ -192,7 +200,7 @@ mod tests {
         let command = "mpps recv --backend af_xdp --xdp generic --interface near ADDR:PORT";
         let rows = [row(Usable::Yes, None), row(Usable::No, Some(command))];
         for width in [24, 40, 91, 92, 100, 200] {
-            let text = text(&rows, width, false);
+            let text = Terminal::new(width, false).blocks(&[table(&rows).into()]);
             let widest = text.lines().map(|line| line.chars().count()).max();
             assert!(widest <= Some(width), "{width}: {widest:?}\n{text}");
             let letters = |text: &str| text.chars().filter(|c| *c != ' ').collect::<String>();

@@ -39,7 +39,12 @@ mod tests {
     use super::*;
     use crate::measure::compare::{Comparison, Verdict, compare};
     use crate::measure::envelope::ParseError;
+    use mpps_report::Terminal;
     use proptest::prelude::*;
+
+    fn text(comparison: &Comparison, width: usize) -> String {
+        Terminal::new(width, false).blocks(&comparison.blocks())
+    }
 
     fn side_by_side(a: &LabResult, b: &LabResult) -> anyhow::Result<Comparison> {
         compare(&side("a.json", a), &side("b.json", b))
@@ -166,7 +171,7 @@ mod tests {
         let mut b = fixture();
         b.fingerprint.kernel_release = "6.1.0".to_owned();
         b.delivery = "RPS".to_owned();
-        let text = side_by_side(&fixture(), &b).unwrap().text(100, false);
+        let text = text(&side_by_side(&fixture(), &b).unwrap(), 100);
         let place = |what| {
             text.find(what)
                 .unwrap_or_else(|| panic!("no {what} in {text}"))
@@ -194,7 +199,7 @@ mod tests {
         let mut b = fixture();
         scale(&mut b, "3", 0.7);
         for width in [60, 80, 130] {
-            let text = side_by_side(&fixture(), &b).unwrap().text(width, false);
+            let text = text(&side_by_side(&fixture(), &b).unwrap(), width);
             assert!(
                 text.lines().all(|line| line.chars().count() <= width),
                 "{text}"
@@ -255,7 +260,7 @@ mod tests {
             let damaged = format!("{}{with}{}", &FIXTURE[..at], &FIXTURE[end..]);
             if let Ok(result) = LabResult::parse(&damaged) {
                 if let Ok(comparison) = side_by_side(&fixture(), &result) {
-                    comparison.text(80, false);
+                    text(&comparison, 80);
                 }
                 let document = crate::experiment::ladder::document::document(&result, &[]);
                 mpps_report::page(&document);

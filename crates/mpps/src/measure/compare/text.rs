@@ -1,15 +1,11 @@
 //! A comparison as a table for a terminal.
 
 use super::{Comparison, RowComparison, Verdict};
-use mpps_report::{Block, Column, Quantity, Row, Style, Table, Terminal, Text, unbroken};
+use mpps_report::{Block, Column, Quantity, Row, Style, Table, Text, unbroken};
 
 impl Comparison {
-    /// The comparison for a terminal of `width` columns.
-    pub(crate) fn text(&self, width: usize, colour: bool) -> String {
-        Terminal::new(width, colour).blocks(&self.blocks())
-    }
-
-    fn blocks(&self) -> Vec<Block> {
+    /// The comparison as people read it.
+    pub(crate) fn blocks(&self) -> Vec<Block> {
         let bad = |said: String| Block::Paragraph(Text::styled(Style::Bad, said));
         let mut blocks = vec![Block::paragraph(format!("A {}   B {}", self.a, self.b))];
         blocks.extend(self.fingerprint_differences.iter().map(|difference| {
