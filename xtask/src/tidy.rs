@@ -11,11 +11,11 @@ use std::process::ExitCode;
 pub(crate) fn run(root: &Path, _: &[String]) -> Result<ExitCode> {
     let tree = Tree::read(root)?;
     let mut broken = 0;
-    for rule in RULES {
-        let mut findings: Vec<Finding> = (rule.check)(&tree);
+    for (name, check) in RULES {
+        let mut findings: Vec<Finding> = check(&tree);
         findings.sort();
         for finding in &findings {
-            println!("{finding} [{}]", rule.name);
+            println!("{finding} [{name}]");
         }
         broken += findings.iter().filter(|finding| !finding.hint).count();
     }

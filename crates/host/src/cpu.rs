@@ -50,14 +50,6 @@ pub enum Relation {
 }
 
 impl Relation {
-    /// All of them, nearest first.
-    pub const ALL: [Self; 4] = [
-        Self::SameCpu,
-        Self::Sibling,
-        Self::SameNode,
-        Self::OtherNode,
-    ];
-
     /// The relation as people read it.
     pub fn name(self) -> &'static str {
         match self {
@@ -132,15 +124,6 @@ impl Topology {
         } else {
             Relation::OtherNode
         })
-    }
-
-    /// The lowest usable CPU that has this relation to `cpu`, if the host has one.
-    ///
-    /// For a placement experiment: ask for each of [`Relation::ALL`], and name those it lacks.
-    pub fn nearest(&self, cpu: usize, relation: Relation) -> Option<usize> {
-        self.usable()
-            .into_iter()
-            .find(|&other| self.relation(cpu, other) == Some(relation))
     }
 
     /// The NUMA nodes that have online CPUs.
@@ -266,8 +249,7 @@ mod tests {
         assert_eq!(host.nodes(), [0], "no node directory means one node");
         assert_eq!(host.relation(0, 0), Some(Relation::SameCpu));
         assert_eq!(host.relation(0, 1), None);
-        let other = Relation::ALL.map(|relation| host.nearest(0, relation));
-        assert_eq!(other, [Some(0), None, None, None]);
+        assert_eq!(host.relation(1, 0), None);
     }
 
     #[test]
@@ -284,8 +266,14 @@ mod tests {
         assert_eq!(host.cpus.len(), 24);
         assert_eq!((host.cores(), host.has_hyper_threads()), (12, true));
         assert_eq!(host.nodes(), [0, 1]);
-        let other = Relation::ALL.map(|relation| host.nearest(2, relation));
-        assert_eq!(other, [Some(2), Some(14), Some(0), Some(6)]);
+        let near = [2, 14, 0, 6].map(|other| host.relation(2, other));
+        let all = [
+            Relation::SameCpu,
+            Relation::Sibling,
+            Relation::SameNode,
+            Relation::OtherNode,
+        ];
+        assert_eq!(near, all.map(Some));
         assert_eq!(host.relation(14, 2), Some(Relation::Sibling));
         assert_eq!(host.relation(17, 18), Some(Relation::OtherNode));
         assert_eq!(host.cpu(23).and_then(|cpu| cpu.package), Some(1));

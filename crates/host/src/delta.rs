@@ -124,11 +124,6 @@ impl Delta {
         dropped.fold(0, i64::saturating_add)
     }
 
-    /// What one CPU's queue did, if the CPU was online at both ends.
-    pub fn softnet_on(&self, cpu: usize) -> Option<&SoftnetDelta> {
-        self.softnet.iter().find(|row| row.cpu == cpu)
-    }
-
     fn add_snmp(&mut self, earlier: &Snmp, later: &Snmp) {
         let mut changes = Presence::default();
         for (name, now) in later.iter() {
@@ -351,8 +346,8 @@ mod tests {
         assert_eq!(delta.udp("InDatagrams"), Some(7));
         assert_eq!(delta.udp("NoSuchCounter"), None);
         assert_eq!(delta.softnet_dropped(), 3);
-        assert_eq!(delta.softnet_on(0).map(|row| row.processed), Some(16));
-        assert_eq!(delta.softnet_on(1), None);
+        let rows = delta.softnet.iter().map(|row| (row.cpu, row.processed));
+        assert_eq!(rows.collect::<Vec<_>>(), [(0, 16)]);
         assert_eq!(delta.link("eth9").map(|link| link.rx_packets), Some(10));
         assert_eq!(delta.link("eth8"), None);
         let queues = delta.queue_packets("eth9");

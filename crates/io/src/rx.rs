@@ -44,14 +44,19 @@ pub trait Rx: Send + fmt::Debug {
     /// # Errors
     /// [`Error::Unsupported`] if one receiver owns what it reads; [`Error::Invalid`] if there is no
     /// further queue.
-    fn share(&self) -> Result<Box<dyn Rx>, Error>;
+    fn share(&self) -> Result<Box<dyn Rx>, Error> {
+        Err(self.caps().unsupported("--threads"))
+    }
 
     /// Steers packets among the receivers that share this one's address (`SO_REUSEPORT`): those
     /// received by `cpus[i]` go to the receiver that was opened `i`th.
     ///
     /// # Errors
     /// [`Error::Unsupported`] if the backend has no such group.
-    fn steer_by_cpu(&self, cpus: &[usize]) -> Result<(), Error>;
+    fn steer_by_cpu(&self, cpus: &[usize]) -> Result<(), Error> {
+        let _ = cpus;
+        Err(self.caps().unsupported("--steer cpu"))
+    }
 }
 
 /// What a receiver got and lost since it was opened.
@@ -131,4 +136,13 @@ pub struct RxCaps {
     pub gro: bool,
     /// How it works, as far as the kernel granted it.
     pub mode: Mode,
+}
+
+impl RxCaps {
+    fn unsupported(&self, option: &'static str) -> Error {
+        Error::Unsupported {
+            backend: self.backend,
+            option,
+        }
+    }
 }

@@ -1,6 +1,7 @@
 //! Readiness of many descriptors at a time: `epoll(7)`.
 
-use crate::{Error, Result};
+use crate::Result;
+use crate::error::On;
 use rustix::buffer::spare_capacity;
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use std::fmt;
@@ -40,7 +41,7 @@ impl Epoll {
     pub fn new() -> Result<Self> {
         epoll::create(epoll::CreateFlags::CLOEXEC)
             .map(|fd| Self { fd })
-            .map_err(|errno| Error::new("epoll_create1", "set", errno.into()))
+            .on("epoll_create1", "set")
     }
 
     /// Watches one more (`EPOLL_CTL_ADD`). It leaves by itself when its last descriptor is closed.

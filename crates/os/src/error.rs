@@ -38,6 +38,18 @@ impl Error {
     }
 }
 
+/// Says of a refusal which call it was, and on what.
+pub(crate) trait On<T> {
+    /// Joins the kernel's answer with the call and the object that it is about.
+    fn on(self, call: &'static str, object: impl fmt::Display) -> Result<T>;
+}
+
+impl<T, E: Into<io::Error>> On<T> for std::result::Result<T, E> {
+    fn on(self, call: &'static str, object: impl fmt::Display) -> Result<T> {
+        self.map_err(|error| Error::new(call, object, error.into()))
+    }
+}
+
 /// Pairs of a number and its name.
 macro_rules! named {
     ($($name:ident)*) => { [$((libc::$name, stringify!($name))),*] };

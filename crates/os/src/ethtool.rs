@@ -13,6 +13,7 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use self::buffer::GuardedBuffer;
+use crate::error::On;
 use crate::{Error, Result};
 
 /// Command numbers of include/uapi/linux/ethtool.h.
@@ -256,7 +257,7 @@ impl<'a> Device<'a> {
             rustix::net::SocketFlags::CLOEXEC,
             None,
         )
-        .map_err(|errno| Error::new("socket", interface, errno.into()))?;
+        .on("socket", interface)?;
         Ok(Self {
             socket,
             interface,
@@ -305,8 +306,8 @@ impl<'a> Device<'a> {
     ///
     /// `what` is the part of the interface that it is about, for the error; empty for all of it.
     fn ask(&self, call: &'static str, what: &str, request: &[u8], room: usize) -> Result<Vec<u8>> {
-        let mut buffer = GuardedBuffer::holding(request, room)
-            .map_err(|source| Error::new("mmap", format!("{room} bytes"), source))?;
+        let mut buffer =
+            GuardedBuffer::holding(request, room).on("mmap", format!("{room} bytes"))?;
         self.call(call, &mut buffer).map_err(|error| {
             let object = format!("{} {what}", self.interface);
             Error::new(error.call, object.trim_end(), error.source)
@@ -320,8 +321,7 @@ impl<'a> Device<'a> {
     }
 
     fn buffer(&self, length: usize) -> Result<GuardedBuffer> {
-        GuardedBuffer::new(length)
-            .map_err(|source| Error::new("mmap", format!("{length} bytes"), source))
+        GuardedBuffer::new(length).on("mmap", format!("{length} bytes"))
     }
 
     /// Gives the buffer to the driver, and returns the answer of the call itself.

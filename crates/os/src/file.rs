@@ -1,5 +1,6 @@
 //! Files below a directory and nothing outside of it, and files that one program has at a time.
 
+use crate::error::On;
 use crate::{Error, Result};
 use rustix::fs::{FlockOperation, Mode, OFlags, ResolveFlags};
 use rustix::io::{Errno, retry_on_intr};
@@ -26,8 +27,7 @@ impl Directory {
     /// There is no such directory, or it may not be searched; `ENOSYS` before Linux 5.6.
     pub fn open(path: &Path) -> Result<Self> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let fd = rustix::fs::open(path, flags, Mode::empty())
-            .map_err(|errno| Error::new("open", path.display(), errno.into()))?;
+        let fd = rustix::fs::open(path, flags, Mode::empty()).on("open", path.display())?;
         let directory = Self {
             fd,
             path: path.to_owned(),
@@ -87,7 +87,7 @@ pub fn is_absent(error: &Error) -> bool {
 /// `ENOLCK`; `EBADF` on a network file system that locks only what is open for writing.
 pub fn lock(file: &File, path: &Path) -> Result<()> {
     retry_on_intr(|| rustix::fs::flock(file, FlockOperation::LockExclusive))
-        .map_err(|errno| Error::new("flock", path.display(), errno.into()))
+        .on("flock", path.display())
 }
 
 #[cfg(test)]

@@ -18,6 +18,7 @@ pub mod messages;
 pub mod mmap;
 pub mod namespace;
 pub mod netlink;
+mod option;
 pub mod packet_socket;
 pub mod poll;
 pub mod process;

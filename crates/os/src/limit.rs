@@ -1,5 +1,6 @@
 //! Limits of the process: `getrlimit(2)`.
 
+use crate::error::On;
 use crate::{Error, Result};
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -43,8 +44,7 @@ pub fn forbid_descriptors(beyond: u64) -> Result<()> {
         current: Some(beyond),
         maximum: Some(beyond),
     };
-    setrlimit(Resource::Nofile, lowered)
-        .map_err(|errno| Error::new("setrlimit RLIMIT_NOFILE", beyond, errno.into()))
+    setrlimit(Resource::Nofile, lowered).on("setrlimit RLIMIT_NOFILE", beyond)
 }
 
 /// Lets this process lock as much memory as it likes (`setrlimit(2)`, `RLIMIT_MEMLOCK`); false if it

@@ -1,5 +1,6 @@
 //! Memory that is shared with the kernel: rings of sockets, and the packet memory that they point to.
 
+use crate::error::On;
 use crate::{Error, Result};
 use rustix::mm::{MapFlags, ProtFlags};
 use std::io;
@@ -91,7 +92,7 @@ impl Mapping {
         bytes: usize,
         object: impl Fn() -> String,
     ) -> Result<Self> {
-        let start = start.map_err(|errno| Error::new("mmap", object(), errno.into()))?;
+        let start = start.on("mmap", object())?;
         let start = NonNull::new(start.cast()).ok_or_else(|| {
             Error::new(
                 "mmap",

@@ -10,6 +10,7 @@ use std::thread;
 
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
 
+use crate::error::On;
 use crate::{Error, Result};
 
 /// The calling thread's own network namespace. `/proc/self` would name that of the main thread.
@@ -57,7 +58,7 @@ impl NetNamespace {
     /// another kind.
     pub fn open(path: &str) -> Result<Self> {
         // Rust opens every file with O_CLOEXEC, so no child keeps the namespace by accident.
-        let file = File::open(path).map_err(|source| Error::new("open", path, source))?;
+        let file = File::open(path).on("open", path)?;
         let fd = OwnedFd::from(file);
         let failed = |source| Error::new("fstat", path, source);
         let status = rustix::fs::fstat(&fd).map_err(|errno| failed(errno.into()))?;
@@ -78,7 +79,7 @@ impl NetNamespace {
     ///
     /// `EMFILE` if descriptors ran out.
     pub fn inheritable(&self) -> Result<OwnedFd> {
-        rustix::io::dup(&self.fd).map_err(|errno| Error::new("dup", "namespace", errno.into()))
+        rustix::io::dup(&self.fd).on("dup", "namespace")
     }
 
     /// The number by which the kernel and `lsns` know this namespace (`ns.inum`).
@@ -109,7 +110,7 @@ impl NetNamespace {
     /// As for [`NetNamespace::run`].
     pub fn enter(&self) -> Result<()> {
         move_into_link_name_space(self.fd.as_fd(), Some(LinkNameSpaceType::Network))
-            .map_err(|errno| Error::new("setns", self.object(), errno.into()))
+            .on("setns", self.object())
     }
 
     fn object(&self) -> String {
@@ -148,7 +149,7 @@ pub fn become_root_in_user_namespace() -> Result<()> {
 }
 
 fn write_identity(path: &'static str, value: &str) -> Result<()> {
-    fs::write(path, value).map_err(|source| Error::new("write", path, source))
+    fs::write(path, value).on("write", path)
 }
 
 /// `unshare(2)` for the kinds of namespace, which leave file descriptors shared.
@@ -156,7 +157,7 @@ fn unshare(flags: UnshareFlags, object: &'static str) -> Result<()> {
     debug_assert!(!flags.contains(UnshareFlags::FILES));
     // SAFETY: `unshare` is only unsafe with CLONE_FILES, after which descriptors of other threads
     // would mean other files here. No caller in this module passes that flag.
-    unsafe { unshare_unsafe(flags) }.map_err(|errno| Error::new("unshare", object, errno.into()))
+    unsafe { unshare_unsafe(flags) }.on("unshare", object)
 }
 
 /// Runs `work` in a thread of its own, so that what it does to the thread ends with it.
@@ -165,7 +166,7 @@ fn scratch_thread<R: Send>(work: impl FnOnce() -> R + Send) -> Result<R> {
         let worker = thread::Builder::new()
             .name("mpps-namespace".to_owned())
             .spawn_scoped(scope, work)
-            .map_err(|source| Error::new("clone", "thread", source))?;
+            .on("clone", "thread")?;
         match worker.join() {
             Ok(result) => Ok(result),
             Err(panic) => std::panic::resume_unwind(panic),

@@ -22,6 +22,7 @@ use netlink_packet_route::RouteNetlinkMessage;
 use netlink_sys::protocols::NETLINK_ROUTE;
 use netlink_sys::{Socket as RawSocket, SocketAddr};
 
+use crate::error::On;
 use crate::{Error, Result};
 
 /// A list that changed while the kernel wrote it is asked for again this often.
@@ -44,7 +45,7 @@ impl<'a> Socket<'a> {
                 socket.connect(&SocketAddr::new(0, 0))?;
                 Ok(socket)
             })
-            .map_err(|source| Error::new("socket AF_NETLINK", object, source))?;
+            .on("socket AF_NETLINK", object)?;
         Ok(Self { raw, call, object })
     }
 

@@ -12,14 +12,12 @@ pub use rx_ring::{RxFrame, RxRing, RxRingSize};
 pub use tx_ring::{Flushed, TxRing, TxRingSize};
 
 use crate::bpf::classic::{self, ClassicInstruction};
-use crate::socket::set_option;
+use crate::error::On;
+use crate::option::{self, set_option, words};
 use crate::{Error, Result};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, sockopt};
 use std::io;
-use std::mem;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-
-// Values from include/uapi/asm-generic/socket.h.
-const SO_SNDBUFFORCE: libc::c_int = 32;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 /// A packet socket (`AF_PACKET`, `SOCK_RAW`), which sees and sends frames with their link-layer
 /// header. It sees nothing until [`PacketSocket::bind`].
@@ -58,14 +56,9 @@ impl PacketSocket {
     /// # Errors
     /// `EPERM` without `CAP_NET_RAW`, `EAFNOSUPPORT` if the kernel has no packet sockets.
     pub fn new(name: &str) -> Result<Self> {
-        // SAFETY: three plain numbers.
-        let fd = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
-        if fd < 0 {
-            return Err(Error::last("socket AF_PACKET", name));
-        }
+        let (family, flags) = (AddressFamily::PACKET, SocketFlags::CLOEXEC);
         Ok(Self {
-            // SAFETY: the kernel has just made this descriptor, and nobody else knows it.
-            fd: unsafe { OwnedFd::from_raw_fd(fd) },
+            fd: socket_with(family, SocketType::RAW, flags, None).on("socket AF_PACKET", name)?,
             name: name.to_owned(),
         })
     }
@@ -105,16 +98,7 @@ impl PacketSocket {
     /// # Errors
     /// None besides a closed descriptor.
     pub fn set_send_buffer(&self, bytes: usize) -> Result<usize> {
-        // The kernel doubles the value and keeps it in an int.
-        let asked = libc::c_int::try_from(bytes)
-            .unwrap_or(libc::c_int::MAX)
-            .min(i32::MAX / 2);
-        let fd = self.fd.as_raw_fd();
-        if set_option(fd, libc::SOL_SOCKET, SO_SNDBUFFORCE, &asked).is_err() {
-            set_option(fd, libc::SOL_SOCKET, libc::SO_SNDBUF, &asked)
-                .map_err(|error| Error::new("setsockopt SO_SNDBUF", &self.name, error))?;
-        }
-        self.send_buffer()
+        option::set_send_buffer(&self.fd, &self.name, bytes)
     }
 
     /// The send buffer in bytes, without the kernel's doubling (`SO_SNDBUF`, socket(7)).
@@ -122,10 +106,7 @@ impl PacketSocket {
     /// # Errors
     /// None besides a closed descriptor.
     pub fn send_buffer(&self) -> Result<usize> {
-        let [doubled] = self
-            .option::<1>(libc::SOL_SOCKET, libc::SO_SNDBUF)
-            .map_err(|error| Error::new("getsockopt SO_SNDBUF", &self.name, error))?;
-        Ok(doubled as usize / 2)
+        option::send_buffer(&self.fd, &self.name)
     }
 
     /// Begins to take frames of the interface with this number, or of all interfaces if it is 0
@@ -152,7 +133,7 @@ impl PacketSocket {
             libc::bind(
                 self.fd.as_raw_fd(),
                 (&raw const address).cast(),
-                mem::size_of_val(&address) as libc::socklen_t,
+                size_of_val(&address) as libc::socklen_t,
             )
         };
         if answer != 0 {
@@ -168,9 +149,8 @@ impl PacketSocket {
     /// None besides a closed descriptor.
     pub fn take_statistics(&self) -> Result<PacketStatistics> {
         // struct tpacket_stats_v3; a socket with another version of rings fills in the first two.
-        let [frames, drops, freezes] = self
-            .option::<3>(libc::SOL_PACKET, libc::PACKET_STATISTICS)
-            .map_err(|error| Error::new("getsockopt PACKET_STATISTICS", &self.name, error))?;
+        let counts = words(&self.fd, libc::SOL_PACKET, libc::PACKET_STATISTICS);
+        let [frames, drops, freezes] = counts.on("getsockopt PACKET_STATISTICS", &self.name)?;
         Ok(PacketStatistics {
             frames: frames.into(),
             drops: drops.into(),
@@ -184,10 +164,7 @@ impl PacketSocket {
     /// # Errors
     /// That error.
     pub fn pending_error(&self) -> io::Result<()> {
-        match self.option::<1>(libc::SOL_SOCKET, libc::SO_ERROR)? {
-            [0] => Ok(()),
-            [errno] => Err(io::Error::from_raw_os_error(errno as i32)),
-        }
+        Ok(sockopt::socket_error(&self.fd)??)
     }
 
     fn set_int(&self, name: libc::c_int, call: &'static str, value: libc::c_int) -> Result<()> {
@@ -196,33 +173,7 @@ impl PacketSocket {
 
     /// Sets an option of `SOL_PACKET`.
     fn set<T: Copy>(&self, name: libc::c_int, call: &'static str, value: &T) -> Result<()> {
-        set_option(self.fd.as_raw_fd(), libc::SOL_PACKET, name, value)
-            .map_err(|error| Error::new(call, &self.name, error))
-    }
-
-    /// Reads an option that consists of `N` words; those that the kernel does not fill are 0.
-    fn option<const N: usize>(
-        &self,
-        level: libc::c_int,
-        name: libc::c_int,
-    ) -> io::Result<[u32; N]> {
-        let mut words = [0_u32; N];
-        let mut length = mem::size_of_val(&words) as libc::socklen_t;
-        // SAFETY: `words` is writable for `length` bytes, any bytes are valid words, and both
-        // pointers live across the call.
-        let answer = unsafe {
-            libc::getsockopt(
-                self.fd.as_raw_fd(),
-                level,
-                name,
-                words.as_mut_ptr().cast(),
-                &raw mut length,
-            )
-        };
-        if answer != 0 {
-            return Err(io::Error::last_os_error());
-        }
-        Ok(words)
+        set_option(&self.fd, libc::SOL_PACKET, name, value).on(call, &self.name)
     }
 }
 
@@ -232,8 +183,7 @@ impl PacketSocket {
 /// # Errors
 /// None besides a closed descriptor.
 pub fn close_on_exec(fd: BorrowedFd<'_>) -> Result<()> {
-    rustix::io::fcntl_setfd(fd, rustix::io::FdFlags::CLOEXEC)
-        .map_err(|errno| Error::new("fcntl F_SETFD", fd.as_raw_fd(), errno.into()))
+    rustix::io::fcntl_setfd(fd, rustix::io::FdFlags::CLOEXEC).on("fcntl F_SETFD", fd.as_raw_fd())
 }
 
 impl AsFd for PacketSocket {

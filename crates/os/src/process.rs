@@ -10,6 +10,7 @@ use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitSta
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 
 use self::init::{Plan, Step};
+use crate::error::On;
 use crate::namespace::NetNamespace;
 use crate::{Error, Result};
 
@@ -120,7 +121,7 @@ impl ContainedChild {
         let status = self
             .child
             .wait()
-            .map_err(|source| Error::new("wait", format!("process {}", self.id()), source));
+            .on("wait", format!("process {}", self.id()));
         reclaim(self.terminal.take());
         status
     }
@@ -134,7 +135,7 @@ impl ContainedChild {
         let status = self
             .child
             .try_wait()
-            .map_err(|source| Error::new("wait", format!("process {}", self.id()), source))?;
+            .on("wait", format!("process {}", self.id()))?;
         if status.is_some() {
             reclaim(self.terminal.take());
         }
@@ -149,7 +150,7 @@ impl ContainedChild {
     pub fn kill(&mut self) -> Result<()> {
         self.child
             .kill()
-            .map_err(|source| Error::new("kill", format!("process {}", self.id()), source))
+            .on("kill", format!("process {}", self.id()))
     }
 }
 

@@ -5,6 +5,7 @@ use std::io;
 
 use rustix::thread::{CpuSet, Pid};
 
+use crate::error::On;
 use crate::{Error, Result};
 
 /// The processor time of one thread since it began.
@@ -25,7 +26,7 @@ pub struct Schedstat {
 /// `ESRCH` where there is no such thread.
 pub fn affinity(thread: u32) -> Result<Vec<usize>> {
     let set = rustix::thread::sched_getaffinity(thread_of(thread)?)
-        .map_err(|errno| Error::new("sched_getaffinity", object(thread), errno.into()))?;
+        .on("sched_getaffinity", object(thread))?;
     Ok((0..CpuSet::MAX_CPU)
         .filter(|cpu| set.is_set(*cpu))
         .collect())
@@ -68,8 +69,7 @@ pub fn pin_current(cpus: &[usize]) -> Result<()> {
 /// `EACCES` or `EPERM` without `CAP_SYS_NICE` in the initial user namespace, `ESRCH` where there is
 /// no such thread.
 pub fn set_nice(thread: u32, nice: i32) -> Result<()> {
-    rustix::process::setpriority_process(thread_of(thread)?, nice)
-        .map_err(|errno| Error::new("setpriority", object(thread), errno.into()))
+    rustix::process::setpriority_process(thread_of(thread)?, nice).on("setpriority", object(thread))
 }
 
 /// The number of the calling thread (`gettid(2)`).
@@ -89,19 +89,8 @@ pub fn current_cpu() -> usize {
 /// No such thread; a kernel without `CONFIG_SCHED_INFO`; no `/proc`.
 pub fn schedstat(process: u32, thread: u32) -> Result<Schedstat> {
     let path = format!("/proc/{process}/task/{thread}/schedstat");
-    let text = fs::read_to_string(&path).map_err(|source| Error::new("open", &path, source))?;
+    let text = fs::read_to_string(&path).on("open", &path)?;
     parse_schedstat(&text).ok_or_else(|| Error::new("read", &path, foreign()))
-}
-
-/// The CPUs that are switched on, ascending.
-///
-/// # Errors
-///
-/// No `/sys`, or one that cannot be read.
-pub fn online_cpus() -> Result<Vec<usize>> {
-    const PATH: &str = "/sys/devices/system/cpu/online";
-    let text = fs::read_to_string(PATH).map_err(|source| Error::new("open", PATH, source))?;
-    parse_cpu_list(&text).ok_or_else(|| Error::new("read", PATH, foreign()))
 }
 
 /// Three numbers (Documentation/scheduler/sched-stats.rst).
@@ -113,21 +102,6 @@ fn parse_schedstat(text: &str) -> Option<Schedstat> {
         wait_ns: next()?,
         slices: next()?,
     })
-}
-
-/// A list as the kernel prints it: `0-3,8`.
-fn parse_cpu_list(text: &str) -> Option<Vec<usize>> {
-    let mut cpus = Vec::new();
-    for part in text.trim().split(',') {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        let (first, last): (usize, usize) = (first.parse().ok()?, last.parse().ok()?);
-        // No kernel can be built for more CPUs than 8192 (NR_CPUS); more is a damaged text.
-        if first > last || last >= 8192 {
-            return None;
-        }
-        cpus.extend(first..=last);
-    }
-    Some(cpus)
 }
 
 fn thread_of(thread: u32) -> Result<Option<Pid>> {
@@ -196,36 +170,16 @@ mod tests {
         assert!(read().slices >= before.slices);
     }
 
-    #[test]
-    fn the_own_cpu_is_online() {
-        assert!(online_cpus().expect("/sys").contains(&current_cpu()));
-    }
-
     proptest! {
         #[test]
         fn parsers_never_panic(text in any::<String>()) {
             let _ = parse_schedstat(&text);
-            let _ = parse_cpu_list(&text);
         }
 
         #[test]
         fn schedstat_round_trip(run_ns: u64, wait_ns: u64, slices: u64) {
             let text = format!("{run_ns} {wait_ns} {slices}\n");
             prop_assert_eq!(parse_schedstat(&text), Some(Schedstat { run_ns, wait_ns, slices }));
-        }
-
-        #[test]
-        fn cpu_list_round_trip(cpus in proptest::collection::btree_set(0_usize..8192, 1..40)) {
-            let text: Vec<String> = cpus.iter().map(usize::to_string).collect();
-            let parsed = parse_cpu_list(&text.join(","));
-            prop_assert_eq!(parsed, Some(cpus.into_iter().collect()));
-        }
-
-        #[test]
-        fn cpu_range_round_trip(first in 0_usize..4096, more in 0_usize..4096) {
-            let last = first + more;
-            let parsed = parse_cpu_list(&format!("{first}-{last}\n"));
-            prop_assert_eq!(parsed, Some((first..=last).collect()));
         }
     }
 }

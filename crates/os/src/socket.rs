@@ -1,11 +1,12 @@
 //! UDP sockets with the options that decide how many packets a second they take.
 
+use crate::Result;
 use crate::bpf::classic::{self, ClassicAssembler, ClassicInstruction};
-use crate::{Error, Result};
+use crate::error::On;
+use crate::option::{BUFFER_BYTES_MAX, send_buffer, set_option, set_send_buffer, words};
+use rustix::net::sockopt::{self, Timeout};
 use std::fmt;
-use std::io;
-use std::mem;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::time::Duration;
 
@@ -14,8 +15,6 @@ use std::time::Duration;
 const SO_BUSY_POLL: libc::c_int = 46;
 const SO_ATTACH_REUSEPORT_CBPF: libc::c_int = 51;
 const SO_MEMINFO: libc::c_int = 55;
-const SO_SNDBUFFORCE: libc::c_int = 32;
-const SO_RCVBUFFORCE: libc::c_int = 33;
 const UDP_SEGMENT: libc::c_int = 103;
 const UDP_GRO: libc::c_int = 104;
 
@@ -60,7 +59,7 @@ impl UdpSocket {
             SocketFlags::CLOEXEC,
             Some(ipproto::UDP),
         )
-        .map_err(|errno| Error::new("socket", address, errno.into()))?;
+        .on("socket", address)?;
         let socket = Self {
             fd,
             name: address.to_string(),
@@ -68,12 +67,7 @@ impl UdpSocket {
         if address.is_ipv6() {
             // `[::]:4321` and `0.0.0.0:4321` are two sockets here; the sysctl bindv6only would
             // otherwise decide.
-            socket.set_int(
-                libc::IPPROTO_IPV6,
-                libc::IPV6_V6ONLY,
-                "setsockopt IPV6_V6ONLY",
-                1,
-            )?;
+            sockopt::set_ipv6_v6only(&socket.fd, true).on("setsockopt IPV6_V6ONLY", address)?;
         }
         Ok(socket)
     }
@@ -83,8 +77,7 @@ impl UdpSocket {
     /// # Errors
     /// `EADDRINUSE` if the port is taken, `EADDRNOTAVAIL` if no interface has the address.
     pub fn bind(&self, address: &SocketAddr) -> Result<()> {
-        rustix::net::bind(&self.fd, address)
-            .map_err(|errno| Error::new("bind", address, errno.into()))
+        rustix::net::bind(&self.fd, address).on("bind", address)
     }
 
     /// Fixes the peer (`connect(2)`), which saves a route look-up per packet.
@@ -92,8 +85,7 @@ impl UdpSocket {
     /// # Errors
     /// `ENETUNREACH` if there is no route.
     pub fn connect(&self, address: &SocketAddr) -> Result<()> {
-        rustix::net::connect(&self.fd, address)
-            .map_err(|errno| Error::new("connect", address, errno.into()))
+        rustix::net::connect(&self.fd, address).on("connect", address)
     }
 
     /// The local address (`getsockname(2)`), which tells the port after a bind to port 0.
@@ -101,10 +93,8 @@ impl UdpSocket {
     /// # Errors
     /// None that a bound socket meets.
     pub fn local_address(&self) -> Result<SocketAddr> {
-        let any = rustix::net::getsockname(&self.fd)
-            .map_err(|errno| Error::new("getsockname", &self.name, errno.into()))?;
-        SocketAddr::try_from(any)
-            .map_err(|errno| Error::new("getsockname", &self.name, errno.into()))
+        let any = rustix::net::getsockname(&self.fd).on("getsockname", &self.name)?;
+        SocketAddr::try_from(any).on("getsockname", &self.name)
     }
 
     /// Lets several sockets bind the same address and port, and spreads flows over them by hash
@@ -113,12 +103,7 @@ impl UdpSocket {
     /// # Errors
     /// None on kernels from 3.9.
     pub fn set_reuse_port(&self) -> Result<()> {
-        self.set_int(
-            libc::SOL_SOCKET,
-            libc::SO_REUSEPORT,
-            "setsockopt SO_REUSEPORT",
-            1,
-        )
+        sockopt::set_socket_reuseport(&self.fd, true).on("setsockopt SO_REUSEPORT", &self.name)
     }
 
     /// Asks for a receive buffer of `bytes` and returns what the kernel granted, without its
@@ -128,12 +113,12 @@ impl UdpSocket {
     /// # Errors
     /// None besides a closed descriptor.
     pub fn set_receive_buffer(&self, bytes: usize) -> Result<usize> {
-        self.set_buffer(
-            bytes,
-            SO_RCVBUFFORCE,
-            libc::SO_RCVBUF,
-            "setsockopt SO_RCVBUF",
-        )
+        let asked = bytes.min(BUFFER_BYTES_MAX);
+        if sockopt::set_socket_recv_buffer_size_force(&self.fd, asked).is_err() {
+            sockopt::set_socket_recv_buffer_size(&self.fd, asked)
+                .on("setsockopt SO_RCVBUF", &self.name)?;
+        }
+        self.receive_buffer()
     }
 
     /// The same for the send buffer (`SO_SNDBUFFORCE`, `SO_SNDBUF`, `net.core.wmem_max`).
@@ -141,12 +126,7 @@ impl UdpSocket {
     /// # Errors
     /// None besides a closed descriptor.
     pub fn set_send_buffer(&self, bytes: usize) -> Result<usize> {
-        self.set_buffer(
-            bytes,
-            SO_SNDBUFFORCE,
-            libc::SO_SNDBUF,
-            "setsockopt SO_SNDBUF",
-        )
+        set_send_buffer(&self.fd, &self.name, bytes)
     }
 
     /// The receive buffer in bytes, without the kernel's doubling.
@@ -154,8 +134,8 @@ impl UdpSocket {
     /// # Errors
     /// None besides a closed descriptor.
     pub fn receive_buffer(&self) -> Result<usize> {
-        self.int(libc::SOL_SOCKET, libc::SO_RCVBUF, "getsockopt SO_RCVBUF")
-            .map(|bytes| usize::try_from(bytes).unwrap_or(0) / 2)
+        let doubled = sockopt::socket_recv_buffer_size(&self.fd);
+        Ok(doubled.on("getsockopt SO_RCVBUF", &self.name)? / 2)
     }
 
     /// The send buffer in bytes, without the kernel's doubling.
@@ -163,8 +143,7 @@ impl UdpSocket {
     /// # Errors
     /// None besides a closed descriptor.
     pub fn send_buffer(&self) -> Result<usize> {
-        self.int(libc::SOL_SOCKET, libc::SO_SNDBUF, "getsockopt SO_SNDBUF")
-            .map(|bytes| usize::try_from(bytes).unwrap_or(0) / 2)
+        send_buffer(&self.fd, &self.name)
     }
 
     /// Asks for trains of equal datagrams in one buffer (`UDP_GRO`, kernel 5.0, udp(7)).
@@ -205,17 +184,17 @@ impl UdpSocket {
     /// Limits how long a blocking receive waits (`SO_RCVTIMEO`); zero is for ever.
     ///
     /// # Errors
-    /// `EDOM` for a time that the kernel cannot hold.
+    /// None besides a closed descriptor.
     pub fn set_receive_timeout(&self, timeout: Duration) -> Result<()> {
-        self.set_timeout(libc::SO_RCVTIMEO, "setsockopt SO_RCVTIMEO", timeout)
+        self.set_timeout(Timeout::Recv, "setsockopt SO_RCVTIMEO", timeout)
     }
 
     /// Limits how long a blocking send waits for room in the send buffer (`SO_SNDTIMEO`).
     ///
     /// # Errors
-    /// `EDOM` for a time that the kernel cannot hold.
+    /// None besides a closed descriptor.
     pub fn set_send_timeout(&self, timeout: Duration) -> Result<()> {
-        self.set_timeout(libc::SO_SNDTIMEO, "setsockopt SO_SNDTIMEO", timeout)
+        self.set_timeout(Timeout::Send, "setsockopt SO_SNDTIMEO", timeout)
     }
 
     /// Joins a multicast group (`MCAST_JOIN_GROUP` of ip(7), ipv6(7)) on an interface, or on the
@@ -226,32 +205,14 @@ impl UdpSocket {
     pub fn join_group(&self, group: IpAddr, interface_index: u32) -> Result<()> {
         let joined = match group {
             IpAddr::V4(group) => {
-                let request = libc::ip_mreqn {
-                    imr_multiaddr: libc::in_addr {
-                        s_addr: u32::from(group).to_be(),
-                    },
-                    imr_address: libc::in_addr { s_addr: 0 },
-                    imr_ifindex: libc::c_int::try_from(interface_index).unwrap_or(0),
-                };
-                set_option(
-                    self.fd.as_raw_fd(),
-                    libc::IPPROTO_IP,
-                    libc::IP_ADD_MEMBERSHIP,
-                    &request,
-                )
+                let any = Ipv4Addr::UNSPECIFIED;
+                sockopt::set_ip_add_membership_with_ifindex(&self.fd, &group, &any, interface_index)
             }
             IpAddr::V6(group) => {
-                let request = libc::ipv6_mreq {
-                    ipv6mr_multiaddr: libc::in6_addr {
-                        s6_addr: group.octets(),
-                    },
-                    ipv6mr_interface: interface_index,
-                };
-                let name = libc::IPV6_ADD_MEMBERSHIP;
-                set_option(self.fd.as_raw_fd(), libc::IPPROTO_IPV6, name, &request)
+                sockopt::set_ipv6_add_membership(&self.fd, &group, interface_index)
             }
         };
-        joined.map_err(|error| Error::new("join multicast group", group, error))
+        joined.on("join multicast group", group)
     }
 
     /// Steers packets of this socket's reuseport group by the CPU that received them: packets
@@ -269,22 +230,8 @@ impl UdpSocket {
     /// # Errors
     /// `ENOPROTOOPT` on kernels before 4.11.
     pub fn memory(&self) -> Result<SocketMemory> {
-        let mut values = [0_u32; 9];
-        let mut length = mem::size_of_val(&values) as libc::socklen_t;
-        // SAFETY: `values` is writable for `length` bytes, and the kernel writes whole u32s
-        // (sk_get_meminfo, net/core/sock.c); both pointers live across the call.
-        let answer = unsafe {
-            libc::getsockopt(
-                self.fd.as_raw_fd(),
-                libc::SOL_SOCKET,
-                SO_MEMINFO,
-                values.as_mut_ptr().cast(),
-                &raw mut length,
-            )
-        };
-        if answer != 0 {
-            return Err(Error::last("getsockopt SO_MEMINFO", &self.name));
-        }
+        let values: [u32; 9] = words(&self.fd, libc::SOL_SOCKET, SO_MEMINFO)
+            .on("getsockopt SO_MEMINFO", &self.name)?;
         // Order of enum in include/uapi/linux/sock_diag.h: SK_MEMINFO_RMEM_ALLOC, _RCVBUF,
         // _WMEM_ALLOC, _SNDBUF, _FWD_ALLOC, _WMEM_QUEUED, _OPTMEM, _BACKLOG, _DROPS.
         Ok(SocketMemory {
@@ -296,31 +243,9 @@ impl UdpSocket {
         })
     }
 
-    fn set_buffer(
-        &self,
-        bytes: usize,
-        force: libc::c_int,
-        ordinary: libc::c_int,
-        call: &'static str,
-    ) -> Result<usize> {
-        // The kernel doubles the value and keeps it in an int.
-        let asked = libc::c_int::try_from(bytes)
-            .unwrap_or(libc::c_int::MAX)
-            .min(i32::MAX / 2);
-        if set_option(self.fd.as_raw_fd(), libc::SOL_SOCKET, force, &asked).is_err() {
-            self.set_int(libc::SOL_SOCKET, ordinary, call, asked)?;
-        }
-        let doubled = self.int(libc::SOL_SOCKET, ordinary, call)?;
-        Ok(usize::try_from(doubled).unwrap_or(0) / 2)
-    }
-
-    fn set_timeout(&self, name: libc::c_int, call: &'static str, timeout: Duration) -> Result<()> {
-        let value = libc::timeval {
-            tv_sec: libc::time_t::try_from(timeout.as_secs()).unwrap_or(libc::time_t::MAX),
-            tv_usec: libc::suseconds_t::from(timeout.subsec_micros()),
-        };
-        set_option(self.fd.as_raw_fd(), libc::SOL_SOCKET, name, &value)
-            .map_err(|error| Error::new(call, &self.name, error))
+    fn set_timeout(&self, which: Timeout, call: &'static str, timeout: Duration) -> Result<()> {
+        let timeout = (!timeout.is_zero()).then_some(timeout);
+        sockopt::set_socket_timeout(&self.fd, which, timeout).on(call, &self.name)
     }
 
     fn set_int(
@@ -330,32 +255,7 @@ impl UdpSocket {
         call: &'static str,
         value: libc::c_int,
     ) -> Result<()> {
-        set_option(self.fd.as_raw_fd(), level, name, &value)
-            .map_err(|error| Error::new(call, &self.name, error))
-    }
-
-    fn int(
-        &self,
-        level: libc::c_int,
-        name: libc::c_int,
-        call: &'static str,
-    ) -> Result<libc::c_int> {
-        let mut value: libc::c_int = 0;
-        let mut length = mem::size_of::<libc::c_int>() as libc::socklen_t;
-        // SAFETY: `value` is writable for `length` bytes and both pointers live across the call.
-        let answer = unsafe {
-            libc::getsockopt(
-                self.fd.as_raw_fd(),
-                level,
-                name,
-                (&raw mut value).cast(),
-                &raw mut length,
-            )
-        };
-        if answer != 0 {
-            return Err(Error::last(call, &self.name));
-        }
-        Ok(value)
+        set_option(&self.fd, level, name, &value).on(call, &self.name)
     }
 }
 
@@ -372,8 +272,7 @@ pub(crate) fn attach_cpu_steering(
     cpus: &[usize],
 ) -> Result<()> {
     const CALL: &str = "setsockopt SO_ATTACH_REUSEPORT_CBPF";
-    classic::set(fd, SO_ATTACH_REUSEPORT_CBPF, &cpu_steering_program(cpus))
-        .map_err(|error| Error::new(CALL, object, error))
+    classic::set(fd, SO_ATTACH_REUSEPORT_CBPF, &cpu_steering_program(cpus)).on(CALL, object)
 }
 
 /// The classic BPF of [`UdpSocket::steer_by_cpu`]. As C:
@@ -394,30 +293,6 @@ fn cpu_steering_program(cpus: &[usize]) -> Vec<ClassicInstruction> {
         program.answer_for(*cpu as u32, index as u32);
     }
     program.finish_modulo(cpus.len().max(1) as u32)
-}
-
-/// `setsockopt(2)` for a value of any plain C type.
-pub(crate) fn set_option<T: Copy>(
-    fd: RawFd,
-    level: libc::c_int,
-    name: libc::c_int,
-    value: &T,
-) -> io::Result<()> {
-    // SAFETY: `value` is readable for the size given, and the kernel only reads it.
-    let answer = unsafe {
-        libc::setsockopt(
-            fd,
-            level,
-            name,
-            std::ptr::from_ref(value).cast(),
-            mem::size_of::<T>() as libc::socklen_t,
-        )
-    };
-    if answer == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
-    }
 }
 
 #[cfg(test)]

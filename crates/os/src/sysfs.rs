@@ -11,6 +11,7 @@ use std::os::fd::OwnedFd;
 use rustix::fs::{Mode, OFlags};
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
 
+use crate::error::On;
 use crate::{Error, Result};
 
 /// A sysfs of one network namespace.
@@ -49,7 +50,7 @@ impl Sysfs {
         let mut text = String::new();
         self.open(path, OFlags::RDONLY)?
             .read_to_string(&mut text)
-            .map_err(|source| Error::new("read", path, source))?;
+            .on("read", path)?;
         text.truncate(text.trim_end().len());
         Ok(text)
     }
@@ -64,12 +65,12 @@ impl Sysfs {
         // One call with the whole value: every write to a sysfs file is a command of its own.
         self.open(path, OFlags::WRONLY)?
             .write_all(value.as_bytes())
-            .map_err(|source| Error::new("write", path, source))
+            .on("write", path)
     }
 
     fn open(&self, path: &str, flags: OFlags) -> Result<File> {
         rustix::fs::openat(&self.root, path, flags | OFlags::CLOEXEC, Mode::empty())
             .map(File::from)
-            .map_err(|errno| Error::new("openat", path, errno.into()))
+            .on("openat", path)
     }
 }

@@ -1,6 +1,8 @@
 //! TCP sockets that never block, with the options that decide what a short connection costs.
 
-use crate::socket::{attach_cpu_steering, set_option};
+use crate::error::On;
+use crate::option::set_option;
+use crate::socket::attach_cpu_steering;
 use crate::{Error, Result};
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, Shutdown, SocketFlags, SocketType, ipproto, sockopt,
@@ -84,13 +86,8 @@ impl Listener {
             // Whole seconds, which the kernel turns into retransmissions of its SYN-ACK
             // (secs_to_retrans, net/ipv4/tcp.c); zero would turn it off.
             let seconds = libc::c_int::try_from(time.as_secs().max(1)).unwrap_or(libc::c_int::MAX);
-            set_option(
-                fd.as_raw_fd(),
-                libc::IPPROTO_TCP,
-                libc::TCP_DEFER_ACCEPT,
-                &seconds,
-            )
-            .map_err(|error| Error::new("setsockopt TCP_DEFER_ACCEPT", address, error))?;
+            set_option(&fd, libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT, &seconds)
+                .on("setsockopt TCP_DEFER_ACCEPT", address)?;
         }
         rustix::net::bind(&fd, address).map_err(failed("bind"))?;
         let backlog = i32::try_from(options.backlog).unwrap_or(i32::MAX);
@@ -177,8 +174,7 @@ impl TcpStream {
         if let Some(source) = source {
             stream.bind_address(source)?;
         }
-        sockopt::set_tcp_quickack(&stream.fd, false)
-            .map_err(|errno| Error::new("setsockopt TCP_QUICKACK", target, errno.into()))?;
+        sockopt::set_tcp_quickack(&stream.fd, false).on("setsockopt TCP_QUICKACK", target)?;
         match rustix::net::connect(&stream.fd, target) {
             Ok(()) | Err(rustix::io::Errno::INPROGRESS) => Ok(stream),
             Err(errno) => Err(Error::new("connect", target, errno.into())),
@@ -189,14 +185,13 @@ impl TcpStream {
     fn bind_address(&self, source: IpAddr) -> Result<()> {
         // The option is one of level IP for both families.
         set_option(
-            self.fd.as_raw_fd(),
+            &self.fd,
             libc::IPPROTO_IP,
             libc::IP_BIND_ADDRESS_NO_PORT,
             &1_i32,
         )
-        .map_err(|error| Error::new("setsockopt IP_BIND_ADDRESS_NO_PORT", source, error))?;
-        rustix::net::bind(&self.fd, &SocketAddr::new(source, 0))
-            .map_err(|errno| Error::new("bind", source, errno.into()))
+        .on("setsockopt IP_BIND_ADDRESS_NO_PORT", source)?;
+        rustix::net::bind(&self.fd, &SocketAddr::new(source, 0)).on("bind", source)
     }
 
     /// Receives what is there (`recv(2)`); 0 is the peer's end.
@@ -325,7 +320,7 @@ pub fn free_address(address: &SocketAddr) -> Result<SocketAddr> {
     let fd = open_to_bind(address)?;
     rustix::net::bind(&fd, address)
         .and_then(|()| local_address(&fd))
-        .map_err(|errno| Error::new("bind", address, errno.into()))
+        .on("bind", address)
 }
 
 /// Whether an error of a connection means no more than "not now".
@@ -350,7 +345,7 @@ fn open(address: &SocketAddr) -> Result<OwnedFd> {
     };
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     rustix::net::socket_with(family, SocketType::STREAM, flags, Some(ipproto::TCP))
-        .map_err(|errno| Error::new("socket", address, errno.into()))
+        .on("socket", address)
 }
 
 /// A socket that is to be bound to an address which others may have used before.

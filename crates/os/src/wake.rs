@@ -1,6 +1,7 @@
 //! A way to wake a thread that waits for descriptors: `eventfd(2)`.
 
-use crate::{Error, Result};
+use crate::Result;
+use crate::error::On;
 use rustix::event::{EventfdFlags, eventfd};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -18,7 +19,7 @@ impl Wake {
     pub fn new() -> Result<Self> {
         eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map(|fd| Self { fd })
-            .map_err(|errno| Error::new("eventfd", "wake", errno.into()))
+            .on("eventfd", "wake")
     }
 
     /// Makes it readable, from any thread.

@@ -17,7 +17,8 @@ pub use receiver::Receiver;
 pub use sender::Sender;
 pub use socket::Statistics;
 
-use crate::{Error, Result};
+use crate::Result;
+use crate::error::On;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
 /// `XDP_PACKET_HEADROOM` of include/uapi/linux/bpf.h: the kernel leaves so much of a received
@@ -87,7 +88,7 @@ pub fn probe() -> Result<()> {
         None,
     )
     .map(drop)
-    .map_err(|errno| Error::new("socket AF_XDP", "probe", errno.into()))
+    .on("socket AF_XDP", "probe")
 }
 
 #[cfg(test)]

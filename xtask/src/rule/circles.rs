@@ -9,16 +9,10 @@
 //! The modules of the command have layers besides: command → experiment | program → udp → measure,
 //! and no experiment uses another.
 
-use super::Rule;
 use crate::finding::Finding;
 use crate::rust::{Token, tokens};
 use crate::tree::Tree;
 use std::collections::{BTreeMap, BTreeSet};
-
-pub(super) const RULE: Rule = Rule {
-    name: "circles",
-    check,
-};
 
 /// The modules of the command that have layers: each, and which of the others it may use.
 const LAYERS: &[(&str, &[&str])] = &[
@@ -57,7 +51,7 @@ struct Modules {
 /// An example of each edge: its file and line.
 type Edges = BTreeMap<(Way, Way), (String, usize)>;
 
-fn check(tree: &Tree) -> Vec<Finding> {
+pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     let mut crates: BTreeMap<&str, Modules> = BTreeMap::new();
     for (path, text) in tree.ending("rs") {
         let Some((folder, inside)) = path.split_once("src/") else {
@@ -323,7 +317,7 @@ mod tests {
 
     fn found(files: &[(&str, &str)]) -> Vec<String> {
         let declared = [("c/src/lib.rs", "mod a; mod b; mod c; pub use b::B;")];
-        places(&RULE, &[&declared, files].concat())
+        places(check, &[&declared, files].concat())
     }
 
     #[test]
@@ -391,9 +385,9 @@ mod tests {
                 ("crates/mpps/src/udp.rs", uses),
             ]
         };
-        assert_eq!(places(&RULE, &files("use crate::measure::T;")).len(), 0);
+        assert_eq!(places(check, &files("use crate::measure::T;")).len(), 0);
         for uses in ["use crate::experiment::T;", "use crate::command;"] {
-            assert!(!places(&RULE, &files(uses)).is_empty(), "{uses}");
+            assert!(!places(check, &files(uses)).is_empty(), "{uses}");
         }
         for (from, to, is_one) in [("ladder", "paths", false), ("placement", "ladder", true)] {
             let from = format!("crates/mpps/src/experiment/{from}.rs");
@@ -401,7 +395,7 @@ mod tests {
             let mut files = files("").to_vec();
             files.push((&from, &uses));
             files.retain(|(path, text)| *path != from || !text.is_empty());
-            assert_eq!(places(&RULE, &files).len(), usize::from(is_one), "{from}");
+            assert_eq!(places(check, &files).len(), usize::from(is_one), "{from}");
         }
     }
 

@@ -1,13 +1,7 @@
 //! One noun, one file: files stay short, and `lib.rs` is a table of contents.
 
-use super::Rule;
 use crate::finding::Finding;
 use crate::tree::Tree;
-
-pub(super) const RULE: Rule = Rule {
-    name: "length",
-    check,
-};
 
 /// Lines from which a file is worth a second look.
 const LOOK_LINES: usize = 500;
@@ -16,7 +10,7 @@ const FILE_LINES_MAX: usize = 800;
 /// Lines that the `lib.rs` of a crate has at most.
 const CONTENTS_LINES_MAX: usize = 100;
 
-fn check(tree: &Tree) -> Vec<Finding> {
+pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (path, text) in tree.ending("rs") {
         let lines = text.lines().count();
@@ -50,7 +44,7 @@ mod tests {
         let lines = |count| "\n".repeat(count);
         let (contents, long) = (lines(CONTENTS_LINES_MAX), lines(FILE_LINES_MAX));
         let fine = [("src/lib.rs", &*contents), ("src/short.rs", "\n")];
-        assert!(places(&RULE, &fine).is_empty());
+        assert!(places(check, &fine).is_empty());
 
         let hints = check(&Tree::of(&[("src/a.rs", &long)]));
         assert!(hints.len() == 1 && hints[0].hint);

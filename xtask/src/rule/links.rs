@@ -1,19 +1,13 @@
 //! Links between the project's own pages lead somewhere.
 
-use super::Rule;
 use crate::finding::Finding;
 use crate::tree::Tree;
 use pulldown_cmark::{Event, Options, Parser, Tag, TagEnd};
 
-pub(super) const RULE: Rule = Rule {
-    name: "links",
-    check,
-};
-
 /// What begins the address of something that is not in this repository.
 const ELSEWHERE: &[&str] = &["https://", "http://", "mailto:"];
 
-fn check(tree: &Tree) -> Vec<Finding> {
+pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (path, text) in tree.ending("md") {
         for (line, target) in targets(text) {
@@ -117,6 +111,6 @@ mod tests {
             ("docs/raw/lab.json", "{}"),
         ];
         let found = [2, 3, 4, 6, 7, 9].map(|line| format!("docs/a.md:{line}"));
-        assert_eq!(places(&RULE, &files), found);
+        assert_eq!(places(check, &files), found);
     }
 }

@@ -1,16 +1,10 @@
 //! Every source file is a module of the one above it.
 
-use super::Rule;
 use crate::finding::Finding;
 use crate::rust::{lines_of, tokens};
 use crate::tree::Tree;
 
-pub(super) const RULE: Rule = Rule {
-    name: "modules",
-    check,
-};
-
-fn check(tree: &Tree) -> Vec<Finding> {
+pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (path, _) in tree.ending("rs") {
         let Some((krate, inside)) = path.split_once("src/") else {
@@ -63,6 +57,6 @@ mod tests {
             ("c/tests/common/mod.rs", ""),
         ];
         let found = ["c/src/a/lost.rs:1", "c/src/lost.rs:1"];
-        assert_eq!(places(&RULE, &files), found);
+        assert_eq!(places(check, &files), found);
     }
 }

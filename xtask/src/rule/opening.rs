@@ -1,15 +1,9 @@
 //! Every file says first what it is.
 
-use super::Rule;
 use crate::finding::Finding;
 use crate::tree::Tree;
 
-pub(super) const RULE: Rule = Rule {
-    name: "opening",
-    check,
-};
-
-fn check(tree: &Tree) -> Vec<Finding> {
+pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     tree.ending("rs")
         .filter(|(path, _)| !path.contains("/fixtures/"))
         .filter(|(_, text)| !text.starts_with("//! "))
@@ -36,6 +30,6 @@ mod tests {
             ("c.rs", ""),
             ("tests/fixtures/d.rs", ""),
         ];
-        assert_eq!(places(&RULE, &files), ["b.rs:1", "c.rs:1"]);
+        assert_eq!(places(check, &files), ["b.rs:1", "c.rs:1"]);
     }
 }

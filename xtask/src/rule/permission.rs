@@ -1,14 +1,8 @@
 //! A file that allows itself unsafe code is named by ARCHITECTURE.md. The compiler denies it to the
 //! others, by a lint of the workspace.
 
-use super::Rule;
 use crate::finding::Finding;
 use crate::tree::Tree;
-
-pub(super) const RULE: Rule = Rule {
-    name: "unsafe",
-    check,
-};
 
 /// The crate that wraps system calls.
 const WRAPPERS: &str = "crates/os/";
@@ -16,7 +10,7 @@ const ARCHITECTURE: &str = "ARCHITECTURE.md";
 /// What only a file that allows or forbids it has, written so that this one has not.
 const LINT: &str = concat!("unsafe", "_code");
 
-fn check(tree: &Tree) -> Vec<Finding> {
+pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     let architecture = tree.text(ARCHITECTURE).unwrap_or_default();
     let mut findings = Vec::new();
     let others = tree
@@ -49,6 +43,6 @@ mod tests {
             ("crates/os/src/lib.rs", &*allow),
             ("crates/lab/src/lib.rs", &*forbid),
         ];
-        assert_eq!(places(&RULE, &files), ["crates/io/src/flow.rs:3"]);
+        assert_eq!(places(check, &files), ["crates/io/src/flow.rs:3"]);
     }
 }

@@ -4,21 +4,15 @@
 //! with `Kernel`, `CPU` and `Command` (as a list item, a table row or a heading), and that names
 //! every other file of the folder.
 
-use super::Rule;
 use crate::finding::Finding;
 use crate::tree::Tree;
 use std::collections::BTreeSet;
-
-pub(super) const RULE: Rule = Rule {
-    name: "results",
-    check,
-};
 
 const FOLDER: &str = "docs/results/";
 /// What a line of the README has to begin with.
 const SUBJECTS: [&str; 3] = ["kernel", "cpu", "command"];
 
-fn check(tree: &Tree) -> Vec<Finding> {
+pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     let inside = || tree.paths().filter_map(|path| path.strip_prefix(FOLDER));
     let runs: BTreeSet<&str> = inside()
@@ -87,7 +81,7 @@ mod tests {
             ("docs/results/2026-01-31-a/README.md", PAGE),
             ("docs/results/2026-01-31-a/lab.json", "{}"),
         ];
-        assert!(places(&RULE, &files).is_empty());
+        assert!(places(check, &files).is_empty());
     }
 
     #[test]
@@ -110,6 +104,6 @@ mod tests {
             "docs/results/loose.json:1",
             "docs/results/today:1",
         ];
-        assert_eq!(places(&RULE, &files), found);
+        assert_eq!(places(check, &files), found);
     }
 }

@@ -1,18 +1,12 @@
 //! Lines end where their text ends, and files end with a line's end.
 
-use super::Rule;
 use crate::finding::Finding;
 use crate::tree::Tree;
-
-pub(super) const RULE: Rule = Rule {
-    name: "whitespace",
-    check,
-};
 
 /// Where files are kept as another program wrote them.
 const AS_WRITTEN: &[&str] = &["docs/results/", "/fixtures/", "fuzz/seeds/", "LICENSE-"];
 
-fn check(tree: &Tree) -> Vec<Finding> {
+pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     let ours = |path: &str| !AS_WRITTEN.iter().any(|kept| path.contains(kept));
     for (path, text) in tree.texts().filter(|(path, _)| ours(path)) {
@@ -57,6 +51,6 @@ mod tests {
             ("g", ""),
         ];
         let found = ["a.md:2", "b.toml:2", "c.css:2", "d.sh:1"];
-        assert_eq!(places(&RULE, &files), found);
+        assert_eq!(places(check, &files), found);
     }
 }

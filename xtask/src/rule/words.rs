@@ -1,13 +1,7 @@
 //! Words that have no place in what is published: unfinished work, and one developer's machine.
 
-use super::Rule;
 use crate::finding::Finding;
 use crate::tree::Tree;
-
-pub(super) const RULE: Rule = Rule {
-    name: "words",
-    check,
-};
 
 /// Whole words that mark unfinished work, in any file.
 const MARKS: &[&str] = &[
@@ -34,7 +28,7 @@ const PHRASES: &[&str] = &[
     concat!("the br", "ief"),
 ];
 
-fn check(tree: &Tree) -> Vec<Finding> {
+pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (path, text) in tree.texts().filter(|(path, _)| *path != "Cargo.lock") {
         for (at, line) in text.lines().enumerate() {
@@ -79,13 +73,13 @@ mod tests {
     fn every_forbidden_word_is_found() {
         for word in MARKS.iter().chain(PLACES).chain(PHRASES) {
             let text = format!("fine\nnot {word}, though\n");
-            assert_eq!(places(&RULE, &[("a.md", &text)]), ["a.md:2"], "{word}");
+            assert_eq!(places(check, &[("a.md", &text)]), ["a.md:2"], "{word}");
         }
     }
 
     #[test]
     fn parts_of_words_are_fine() {
         let name = format!("mkstemp {}{} and {}S", MARKS[2], MARKS[2], MARKS[0]);
-        assert!(places(&RULE, &[("a.md", &name)]).is_empty());
+        assert!(places(check, &[("a.md", &name)]).is_empty());
     }
 }

@@ -197,10 +197,6 @@ impl Rx for MemoryRx {
             self.sources,
         )))
     }
-
-    fn steer_by_cpu(&self, _cpus: &[usize]) -> Result<(), Error> {
-        Err(BACKEND.unsupported("--steer cpu"))
-    }
 }
 
 #[derive(Debug)]

@@ -166,22 +166,12 @@ pub enum Helper {
     MapUpdate = 2,
     /// `u64 bpf_ktime_get_ns(void)`: nanoseconds of `CLOCK_MONOTONIC`.
     ClockNs = 5,
-    /// `u32 bpf_get_prandom_u32(void)`
-    Random32 = 7,
-    /// `u32 bpf_get_smp_processor_id(void)`
-    ProcessorId = 8,
     /// `long bpf_redirect(interface_index, flags)`
     Redirect = 23,
-    /// `s64 bpf_csum_diff(from, from_size, to, to_size, seed)`
-    ChecksumDifference = 28,
     /// `long bpf_skb_pull_data(skb, length)`
     SkbPullData = 39,
-    /// `long bpf_xdp_adjust_head(xdp, delta)`
-    XdpAdjustHead = 44,
     /// `long bpf_redirect_map(map, key, flags)`
     RedirectMap = 51,
-    /// `long bpf_xdp_adjust_tail(xdp, delta)`
-    XdpAdjustTail = 65,
     /// `long bpf_skb_load_bytes_relative(skb, offset, to, length, start_header)`
     SkbLoadBytesRelative = 68,
     /// `long bpf_probe_read_kernel(to, size, from)`

@@ -6,6 +6,7 @@
 use std::fs;
 use std::io;
 
+use crate::error::On;
 use crate::{Error, Result};
 
 /// Where the running kernel keeps its type information (`CONFIG_DEBUG_INFO_BTF`).
@@ -114,7 +115,7 @@ impl Btf {
     ///
     /// `ENOENT` on a kernel built without it; what [`Btf::parse`] objects to as invalid data.
     pub fn kernel() -> Result<Self> {
-        let bytes = fs::read(KERNEL_BTF).map_err(|e| Error::new("read", KERNEL_BTF, e))?;
+        let bytes = fs::read(KERNEL_BTF).on("read", KERNEL_BTF)?;
         Self::parse(bytes).map_err(Error::from)
     }
 

@@ -7,7 +7,8 @@
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 
-use crate::{Error, Result};
+use crate::Result;
+use crate::error::On;
 
 /// One instruction (`struct sock_filter`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -73,7 +74,6 @@ pub enum ClassicOperand {
 /// Classes (`BPF_CLASS`).
 const LD: u16 = 0x00;
 const LDX: u16 = 0x01;
-const ST: u16 = 0x02;
 const ALU: u16 = 0x04;
 const JMP: u16 = 0x05;
 const RET: u16 = 0x06;
@@ -81,10 +81,9 @@ const MISC: u16 = 0x07;
 /// Sizes of loads.
 const HALF: u16 = 0x08;
 const BYTE: u16 = 0x10;
-/// Modes of loads (`BPF_ABS`, `BPF_IND`, `BPF_MEM`, `BPF_LEN`, `BPF_MSH`).
+/// Modes of loads (`BPF_ABS`, `BPF_IND`, `BPF_LEN`, `BPF_MSH`).
 const ABSOLUTE: u16 = 0x20;
 const INDEXED: u16 = 0x40;
-const MEMORY: u16 = 0x60;
 const LENGTH: u16 = 0x80;
 const HEADER: u16 = 0xa0;
 /// The operand is the index register (`BPF_X`). Addition and `BPF_TAX` have the code zero.
@@ -185,16 +184,6 @@ impl ClassicAssembler {
     /// `X = A`
     pub fn index_by_accumulator(&mut self) -> &mut Self {
         self.push(MISC, 0)
-    }
-
-    /// `X = memory[slot]`; there are 16 slots.
-    pub fn index_by_memory(&mut self, slot: u8) -> &mut Self {
-        self.push(LDX | MEMORY, slot.into())
-    }
-
-    /// `memory[slot] = A`
-    pub fn store(&mut self, slot: u8) -> &mut Self {
-        self.push(ST, slot.into())
     }
 
     /// `A += operand`
@@ -306,7 +295,7 @@ impl ClassicOperand {
 /// socket's filter was locked (`SO_LOCK_FILTER`).
 pub fn attach(socket: BorrowedFd<'_>, program: &[ClassicInstruction]) -> Result<()> {
     set(socket.as_raw_fd(), libc::SO_ATTACH_FILTER, program)
-        .map_err(|source| Error::new("setsockopt SO_ATTACH_FILTER", "socket", source))
+        .on("setsockopt SO_ATTACH_FILTER", "socket")
 }
 
 /// Gives a socket a program, by the option that says what for.

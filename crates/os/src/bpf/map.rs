@@ -7,6 +7,7 @@ use std::marker::PhantomData;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use super::{Command, call, object_name, owned};
+use crate::error::On;
 use crate::{Error, Result};
 
 pub use array::ArrayMap;
@@ -231,7 +232,7 @@ impl Table {
         // padding, and it has no addresses.
         let fd = unsafe { call(Command::MapCreate, &mut attributes) }
             .and_then(owned)
-            .map_err(|refusal| Error::new("bpf BPF_MAP_CREATE", name, refusal))?;
+            .on("bpf BPF_MAP_CREATE", name)?;
         Ok(Self {
             fd,
             name: name.to_owned(),
@@ -251,7 +252,7 @@ impl Table {
         // SAFETY: the kernel reads a key and a value of the sizes that the map was created with,
         // which these are.
         unsafe { self.element(Command::MapUpdate, element) }
-            .map_err(|refusal| Error::new("bpf BPF_MAP_UPDATE_ELEM", &self.name, refusal))
+            .on("bpf BPF_MAP_UPDATE_ELEM", &self.name)
     }
 
     fn delete(&self, key: &[u8]) -> Result<()> {
@@ -314,7 +315,7 @@ fn bytes_of<T: Plain>(value: &T) -> Vec<u8> {
 /// gaps; where the numbering has holes the highest number is more than enough and the rest is zero.
 fn possible_cpus() -> Result<usize> {
     const PATH: &str = "/sys/devices/system/cpu/possible";
-    let text = std::fs::read_to_string(PATH).map_err(|e| Error::new("read", PATH, e))?;
+    let text = std::fs::read_to_string(PATH).on("read", PATH)?;
     last_cpu(&text)
         .and_then(|last| last.checked_add(1))
         .ok_or_else(|| {

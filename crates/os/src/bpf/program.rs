@@ -3,6 +3,7 @@
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use super::{AssemblyError, Command, Instruction, call, object_name, owned};
+use crate::error::On;
 use crate::{Error, Result};
 
 /// A loaded program. It does nothing until a [`Link`](super::Link) attaches it.
@@ -253,7 +254,7 @@ impl Program {
         // with live frames it writes nothing but the attributes.
         unsafe { call(Command::ProgramTestRun, &mut attributes) }
             .map(drop)
-            .map_err(|refusal| Error::new("bpf BPF_PROG_TEST_RUN", &self.name, refusal))
+            .on("bpf BPF_PROG_TEST_RUN", &self.name)
     }
 
     fn test(&self, packet: &[u8], mut context: Option<XdpContext>) -> Result<TestRun> {
@@ -275,7 +276,7 @@ impl Program {
         // The kernel reads the packet and the context, and writes at most `data_out_size` bytes to
         // `data`; all three outlive the call.
         unsafe { call(Command::ProgramTestRun, &mut attributes) }
-            .map_err(|refusal| Error::new("bpf BPF_PROG_TEST_RUN", &self.name, refusal))?;
+            .on("bpf BPF_PROG_TEST_RUN", &self.name)?;
         data.truncate(attributes.data_out_size as usize);
         Ok(TestRun {
             answer: attributes.answer,
@@ -300,7 +301,7 @@ impl Program {
         // SAFETY: the layout is `info` of `union bpf_attr`; the kernel writes at most `size` bytes
         // to `info`, which outlives the call. All the address fields in the zeroed input are null.
         unsafe { call(Command::ObjectInfo, &mut attributes) }
-            .map_err(|refusal| Error::new("bpf BPF_OBJ_GET_INFO_BY_FD", &self.name, refusal))?;
+            .on("bpf BPF_OBJ_GET_INFO_BY_FD", &self.name)?;
         Ok(info
             .last_chunk()
             .map_or(0, |field| u64::from_ne_bytes(*field)))

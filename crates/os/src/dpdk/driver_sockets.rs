@@ -5,6 +5,7 @@
 //! among the descriptors that appear while the device is opened.
 
 use crate::bpf::classic::{self, ClassicInstruction};
+use crate::error::On;
 use crate::{Error, Result};
 use rustix::event::epoll;
 use std::collections::BTreeSet;
@@ -47,7 +48,7 @@ impl OpenSockets {
     /// No `/proc`.
     pub(super) fn now() -> Result<Self> {
         const PATH: &str = "/proc/self/fd";
-        let listed = fs::read_dir(PATH).map_err(|source| Error::new("open", PATH, source))?;
+        let listed = fs::read_dir(PATH).on("open", PATH)?;
         let open = listed.filter_map(std::result::Result::ok);
         let named = open.filter_map(|entry| {
             let number = entry.file_name().to_str()?.parse().ok()?;

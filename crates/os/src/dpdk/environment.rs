@@ -1,6 +1,7 @@
 //! DPDK's environment (EAL): one for the process.
 
 use super::ffi;
+use crate::error::On;
 use crate::namespace::NetNamespace;
 use crate::{Error, Result};
 use std::ffi::{CStr, CString, OsStr, c_char, c_int};
@@ -151,7 +152,7 @@ fn in_namespace_of_process<R: Send>(work: impl FnOnce() -> R + Send) -> Result<R
         let thread = thread::Builder::new()
             .name("mpps-dpdk".to_owned())
             .spawn_scoped(scope, work)
-            .map_err(|source| Error::new("clone", "thread", source))?;
+            .on("clone", "thread")?;
         match thread.join() {
             Ok(result) => Ok(result),
             Err(panic) => std::panic::resume_unwind(panic),

@@ -10,10 +10,7 @@ use crate::Result;
 const LENGTH: usize = 92;
 const RX_TIME_PLACE: usize = 4;
 const RX_PACKETS_PLACE: usize = 8;
-const TX_TIME_PLACE: usize = 20;
-const TX_PACKETS_PLACE: usize = 24;
 const ADAPTIVE_RX_PLACE: usize = 40;
-const ADAPTIVE_TX_PLACE: usize = 44;
 
 /// The coalescing of an interface, as its driver told it.
 ///
@@ -35,24 +32,9 @@ impl Coalescing {
         self.word(RX_PACKETS_PLACE)
     }
 
-    /// Microseconds from a sent packet to the interrupt (`tx-usecs`).
-    pub fn tx_time_us(&self) -> u32 {
-        self.word(TX_TIME_PLACE)
-    }
-
-    /// Sent packets after which the card interrupts at once (`tx-frames`).
-    pub fn tx_packets(&self) -> u32 {
-        self.word(TX_PACKETS_PLACE)
-    }
-
     /// Whether the driver chooses the receiving side's time itself (`adaptive-rx`).
     pub fn is_adaptive_rx(&self) -> bool {
         self.word(ADAPTIVE_RX_PLACE) != 0
-    }
-
-    /// Whether the driver chooses the sending side's time itself (`adaptive-tx`).
-    pub fn is_adaptive_tx(&self) -> bool {
-        self.word(ADAPTIVE_TX_PLACE) != 0
     }
 
     /// The same, with a fixed receiving side: so many microseconds, chosen by nobody else. The
@@ -171,11 +153,10 @@ mod tests {
     fn every_field_has_its_word() {
         let told = numbered();
         assert_eq!((told.rx_time_us(), told.rx_packets()), (1, 2));
-        assert_eq!((told.tx_time_us(), told.tx_packets()), (5, 6));
-        assert!(told.is_adaptive_rx() && told.is_adaptive_tx());
+        assert!(told.is_adaptive_rx());
         let fixed = told.with_rx_time_us(50);
         assert_eq!((fixed.rx_time_us(), fixed.rx_packets()), (50, 2));
-        assert!(!fixed.is_adaptive_rx() && fixed.is_adaptive_tx());
+        assert!(!fixed.is_adaptive_rx());
         assert_eq!(Coalescing::from_words(&told.words()), Some(told));
         assert_eq!(Coalescing::from_words(&[1; 21]), None);
     }

@@ -9,7 +9,8 @@ use netlink_packet_core::{NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST};
 use netlink_sys::protocols::NETLINK_GENERIC;
 use netlink_sys::{Socket as RawSocket, SocketAddr};
 
-use crate::{Error, Result};
+use crate::Result;
+use crate::error::On;
 
 /// The family that knows the numbers of all others, and its command and attributes
 /// (include/uapi/linux/genetlink.h).
@@ -42,8 +43,7 @@ pub(super) struct Question<'a> {
 impl Question<'_> {
     /// Asks, and returns the attributes of every object.
     pub(super) fn dump(&self) -> Result<Vec<Attributes>> {
-        self.dump_raw()
-            .map_err(|source| Error::new(self.call, self.object, source))
+        self.dump_raw().on(self.call, self.object)
     }
 
     fn dump_raw(&self) -> io::Result<Vec<Attributes>> {

@@ -10,6 +10,7 @@ use netlink_packet_route::link::{
 };
 
 use super::Socket;
+use crate::error::On;
 use crate::{Error, Result};
 
 /// A network interface of the calling thread's namespace.
@@ -131,9 +132,8 @@ pub fn index(name: &str) -> Result<u32> {
         rustix::net::SocketFlags::CLOEXEC,
         None,
     )
-    .map_err(|errno| Error::new("socket", name, errno.into()))?;
-    rustix::net::netdevice::name_to_index(&socket, name)
-        .map_err(|errno| Error::new("ioctl SIOCGIFINDEX", name, errno.into()))
+    .on("socket", name)?;
+    rustix::net::netdevice::name_to_index(&socket, name).on("ioctl SIOCGIFINDEX", name)
 }
 
 /// All interfaces of the calling thread's namespace.

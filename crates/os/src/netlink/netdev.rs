@@ -34,11 +34,6 @@ impl XdpFeatures {
         self.mask & 8 != 0
     }
 
-    /// Packets of several buffers, which a large MTU needs (`NETDEV_XDP_ACT_RX_SG`).
-    pub fn rx_multi_buffer(&self) -> bool {
-        self.mask & 32 != 0
-    }
-
     /// The names of the bits, as `Documentation/netlink/specs/netdev.yaml` spells them. A bit
     /// that this version does not know has none.
     pub fn names(&self) -> Vec<&'static str> {
@@ -95,7 +90,7 @@ mod tests {
             ["basic", "redirect", "xsk-zerocopy", "rx-sg"]
         );
         assert!(features.basic() && features.redirect());
-        assert!(features.zero_copy() && features.rx_multi_buffer());
+        assert!(features.zero_copy());
         assert_eq!(XdpFeatures::default().names(), [""; 0]);
     }
 

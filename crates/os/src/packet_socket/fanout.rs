@@ -1,8 +1,10 @@
 //! Fan-out: several packet sockets share the frames of one interface.
 
 use super::PacketSocket;
+use crate::Result;
 use crate::bpf::Program;
-use crate::{Error, Result};
+use crate::error::On;
+use crate::option::words;
 use std::os::fd::{AsFd, AsRawFd};
 
 /// How the members of a group share the frames (packet(7), `PACKET_FANOUT`).
@@ -45,9 +47,8 @@ impl PacketSocket {
             ignores_outgoing = false;
             self.set_fanout(0, mode, unique)?;
         }
-        let [word] = self
-            .option::<1>(libc::SOL_PACKET, libc::PACKET_FANOUT)
-            .map_err(|error| Error::new("getsockopt PACKET_FANOUT", &self.name, error))?;
+        let answer = words(&self.fd, libc::SOL_PACKET, libc::PACKET_FANOUT);
+        let [word] = answer.on("getsockopt PACKET_FANOUT", &self.name)?;
         Ok(FanoutGroup {
             // The low half of the word is the number (struct fanout_args).
             id: word as u16,

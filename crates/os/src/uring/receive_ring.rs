@@ -7,8 +7,9 @@ use self::gathering::Gathering;
 use super::Ring;
 use super::buffer_ring::{BufferRing, Shape};
 use super::header::Layout;
+use crate::Result;
+use crate::error::On;
 use crate::messages::{Extras, Received};
-use crate::{Error, Result};
 use io_uring::types::{CancelBuilder, Fixed, Napi, NapiTracking, SubmitArgs, Timespec};
 use io_uring::{cqueue, opcode};
 use std::collections::{HashSet, VecDeque};
@@ -102,9 +103,7 @@ impl ReceiveRing {
     ) -> Result<Self> {
         let layout = Layout::new(buffer_bytes, extras);
         let shape = Shape::new(count, layout.buffer_bytes())?;
-        let socket = socket
-            .try_clone_to_owned()
-            .map_err(|error| Error::new("dup", "socket", error))?;
+        let socket = socket.try_clone_to_owned().on("dup", "socket")?;
         let mut buffers = BufferRing::new(shape)?;
         let ring = open(&buffers, &socket)?;
         (0..shape.count).for_each(|id| buffers.give(id));
@@ -461,12 +460,12 @@ fn open(buffers: &BufferRing, socket: &OwnedFd) -> Result<Ring> {
     let submitter = ring.uring.submitter();
     submitter
         .register_files(&[socket.as_raw_fd()])
-        .map_err(|error| Error::new("io_uring_register", "files", error))?;
+        .on("io_uring_register", "files")?;
     // SAFETY: the address is that of a mapping with `count` entries at a page's beginning. The
     // kernel holds its pages on its own account, so that unmapping it early would harm nobody.
     let registered =
         unsafe { submitter.register_buf_ring_with_flags(buffers.address(), count, GROUP, 0) };
-    registered.map_err(|error| Error::new("io_uring_register", "buffer ring", error))?;
+    registered.on("io_uring_register", "buffer ring")?;
     Ok(ring)
 }
 
@@ -477,7 +476,7 @@ fn register_napi(ring: &Ring, microseconds: u32) -> Result<()> {
         // request is made.
         .set_tracking(NapiTracking::Static);
     let registered = ring.uring.submitter().register_napi(&mut napi);
-    registered.map_err(|error| Error::new("io_uring_register", "NAPI", error))
+    registered.on("io_uring_register", "NAPI")
 }
 
 /// Where the datagram of a completion lies; none for a buffer that there is not. An empty datagram

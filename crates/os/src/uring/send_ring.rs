@@ -2,6 +2,7 @@
 //! Linux 6.0, io_uring_prep_send_zc(3)).
 
 use super::Ring;
+use crate::error::On;
 use crate::messages::storage;
 use crate::mmap::Mapping;
 use crate::socket::UdpSocket;
@@ -341,7 +342,7 @@ fn open(sockets: &[UdpSocket], arena: &Mapping, shape: &Shape) -> Result<Ring> {
         .collect();
     submitter
         .register_files(&files)
-        .map_err(|error| Error::new("io_uring_register", "files", error))?;
+        .on("io_uring_register", "files")?;
     if shape.zero_copy {
         let whole = libc::iovec {
             iov_base: arena.start().as_ptr().cast(),

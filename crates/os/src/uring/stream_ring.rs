@@ -21,6 +21,7 @@ pub use socket::{Address, Buffer, Placement, Socket};
 
 use super::Ring;
 use super::buffer_ring::{BUFFERS_MAX, BufferRing, Shape};
+use crate::error::On;
 use crate::{Error, Result};
 use io_uring::squeue::Entry;
 use pending::{Held, Key, Pending};
@@ -123,14 +124,14 @@ impl StreamRing {
             .saturating_add(options.slots);
         submitter
             .register_files_sparse(slots)
-            .map_err(|error| Error::new("io_uring_register", format!("{slots} slots"), error))?;
+            .on("io_uring_register", format!("{slots} slots"))?;
         let range = FileRange {
             offset: ADOPTED_MAX + dial_slots,
             length: options.slots,
             reserved: 0,
         };
         register(&ring, REGISTER_FILE_ALLOC_RANGE, &range, 0)
-            .map_err(|error| Error::new("io_uring_register", "range of slots", error))?;
+            .on("io_uring_register", "range of slots")?;
         let buffers = match options.buffers {
             0 => None,
             count => Some(open_buffers(&ring, count, options.buffer_bytes)?),
@@ -379,7 +380,7 @@ fn open_buffers(ring: &Ring, count: usize, bytes: usize) -> Result<BufferRing> {
     // SAFETY: the address is that of a mapping with `count` entries at a page's beginning. The
     // kernel holds its pages on its own account, so that unmapping it early would harm nobody.
     unsafe { submitter.register_buf_ring_with_flags(buffers.address(), count, GROUP, 0) }
-        .map_err(|error| Error::new("io_uring_register", "buffer ring", error))?;
+        .on("io_uring_register", "buffer ring")?;
     (0..count).for_each(|id| buffers.give(id));
     buffers.publish();
     Ok(buffers)

@@ -4,14 +4,15 @@ use super::memory::MappedRing;
 use super::ring::{Piece, Slot};
 use super::umem::Umem;
 use super::{FRAMES_MAX, SocketConfig};
+use crate::error::On;
+use crate::option::{set_option, set_send_buffer, words};
 use crate::{Error, Result};
 use rustix::io::Errno;
 use rustix::net::xdp::{
     SocketAddrXdp, SocketAddrXdpFlags, XdpMmapOffsets, XdpOptionsFlags, XdpUmemReg, XdpUmemRegFlags,
 };
 use rustix::net::{self, AddressFamily, SocketFlags, SocketType, sockopt};
-use std::mem;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::thread;
 use std::time::Duration;
 
@@ -81,7 +82,7 @@ impl Socket {
             SocketFlags::CLOEXEC,
             None,
         )
-        .map_err(|errno| Error::new("socket AF_XDP", &name, errno.into()))?;
+        .on("socket AF_XDP", &name)?;
         let umem = Umem::new(config, tail_bytes)?;
         let registration = XdpUmemReg {
             addr: umem.start().as_ptr() as u64,
@@ -92,10 +93,8 @@ impl Socket {
             tx_metadata_len: 0,
         };
         // The memory was mapped for nothing but this, and lives as long as the descriptor.
-        sockopt::set_xdp_umem_reg(&fd, registration)
-            .map_err(|errno| Error::new("setsockopt XDP_UMEM_REG", &name, errno.into()))?;
-        let offsets = sockopt::xdp_mmap_offsets(&fd)
-            .map_err(|errno| Error::new("getsockopt XDP_MMAP_OFFSETS", &name, errno.into()))?;
+        sockopt::set_xdp_umem_reg(&fd, registration).on("setsockopt XDP_UMEM_REG", &name)?;
+        let offsets = sockopt::xdp_mmap_offsets(&fd).on("getsockopt XDP_MMAP_OFFSETS", &name)?;
         Ok(Self {
             fd,
             umem,
@@ -129,7 +128,7 @@ impl Socket {
                 sockopt::set_xdp_tx_ring_size(fd, slots),
             ),
         };
-        made.map_err(|errno| Error::new(call, &self.name, errno.into()))?;
+        made.on(call, &self.name)?;
         let (at, offsets) = (fd.as_fd(), &self.offsets);
         match ring {
             Ring::Fill => map::<u64>(at, XDP_UMEM_PGOFF_FILL_RING, &offsets.fr, slots),
@@ -189,26 +188,8 @@ impl Socket {
     /// The NAPI context that busy polling would drive (`SO_INCOMING_NAPI_ID`, socket(7)); 0 if the
     /// kernel does not know it.
     pub(super) fn napi_id(&self) -> Result<u32> {
-        let mut id = 0_u32;
-        let mut bytes = mem::size_of::<u32>() as libc::socklen_t;
-        // SAFETY: the value is writable for the size given, and the kernel writes no more than that.
-        let answer = unsafe {
-            libc::getsockopt(
-                self.fd.as_raw_fd(),
-                libc::SOL_SOCKET,
-                libc::SO_INCOMING_NAPI_ID,
-                (&raw mut id).cast(),
-                &raw mut bytes,
-            )
-        };
-        if answer != 0 {
-            let refusal = std::io::Error::last_os_error();
-            return Err(Error::new(
-                "getsockopt SO_INCOMING_NAPI_ID",
-                &self.name,
-                refusal,
-            ));
-        }
+        let [id] = words(&self.fd, libc::SOL_SOCKET, libc::SO_INCOMING_NAPI_ID)
+            .on("getsockopt SO_INCOMING_NAPI_ID", &self.name)?;
         Ok(id)
     }
 
@@ -223,26 +204,20 @@ impl Socket {
     /// Asks for a send buffer of `bytes`, and answers what was granted, without the kernel's
     /// doubling. In copy mode each packet in flight is charged to it.
     pub(super) fn set_send_buffer(&self, bytes: usize) -> Result<usize> {
-        let failed = |errno: Errno| Error::new("setsockopt SO_SNDBUF", &self.name, errno.into());
-        let doubled = bytes.min(i32::MAX as usize / 2);
-        if sockopt::set_socket_send_buffer_size_force(&self.fd, doubled).is_err() {
-            sockopt::set_socket_send_buffer_size(&self.fd, doubled).map_err(failed)?;
-        }
-        let granted = sockopt::socket_send_buffer_size(&self.fd).map_err(failed)?;
-        Ok(granted / 2)
+        set_send_buffer(&self.fd, &self.name, bytes)
     }
 
     /// True if the driver was granted zero-copy (`XDP_OPTIONS`).
     pub(super) fn is_zero_copy(&self) -> Result<bool> {
         sockopt::xdp_options(&self.fd)
             .map(|options| options.contains(XdpOptionsFlags::XDP_OPTIONS_ZEROCOPY))
-            .map_err(|errno| Error::new("getsockopt XDP_OPTIONS", &self.name, errno.into()))
+            .on("getsockopt XDP_OPTIONS", &self.name)
     }
 
     /// The kernel's counts.
     pub(super) fn statistics(&self) -> Result<Statistics> {
-        let counts = sockopt::xdp_statistics(&self.fd)
-            .map_err(|errno| Error::new("getsockopt XDP_STATISTICS", &self.name, errno.into()))?;
+        let counts =
+            sockopt::xdp_statistics(&self.fd).on("getsockopt XDP_STATISTICS", &self.name)?;
         Ok(Statistics {
             rx_dropped: counts.rx_dropped,
             rx_invalid: counts.rx_invalid_descs,
@@ -260,21 +235,7 @@ impl Socket {
         call: &'static str,
         value: libc::c_int,
     ) -> Result<()> {
-        // SAFETY: the value is readable for the size given, and the kernel only reads it.
-        let answer = unsafe {
-            libc::setsockopt(
-                self.fd.as_raw_fd(),
-                level,
-                option,
-                (&raw const value).cast(),
-                mem::size_of::<libc::c_int>() as libc::socklen_t,
-            )
-        };
-        if answer == 0 {
-            Ok(())
-        } else {
-            Err(Error::last(call, &self.name))
-        }
+        set_option(&self.fd, level, option, &value).on(call, &self.name)
     }
 }
 

@@ -388,10 +388,6 @@ impl Rx for XdpRx {
             false,
         )?))
     }
-
-    fn steer_by_cpu(&self, _cpus: &[usize]) -> Result<(), Error> {
-        Err(BACKEND.unsupported("--steer cpu"))
-    }
 }
 
 fn check_queue(interface: &Interface, queue: u32) -> Result<(), Error> {

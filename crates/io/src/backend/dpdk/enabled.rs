@@ -321,10 +321,6 @@ impl Rx for DpdkRx {
         let caps = self.caps.clone();
         Ok(Box::new(Self::with(hand, shared, self.filter, caps, false)))
     }
-
-    fn steer_by_cpu(&self, _cpus: &[usize]) -> Result<(), Error> {
-        Err(BACKEND.unsupported("--steer cpu"))
-    }
 }
 
 impl Shared {

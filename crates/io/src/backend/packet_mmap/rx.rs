@@ -161,10 +161,6 @@ impl Rx for PacketRx {
         let tap = Arc::clone(&self.tap);
         Ok(Box::new(Self::new(ring, tap, self.caps.clone(), sources)))
     }
-
-    fn steer_by_cpu(&self, _cpus: &[usize]) -> Result<(), Error> {
-        Err(BACKEND.unsupported("--steer cpu"))
-    }
 }
 
 #[inline]

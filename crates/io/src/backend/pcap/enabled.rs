@@ -227,6 +227,7 @@ impl PcapRx {
     }
 }
 
+// It is not shared: another handle would get every packet once more.
 impl Rx for PcapRx {
     fn recv(&mut self, wait: Wait) -> io::Result<Batch<'_>> {
         if !self.read()? {
@@ -260,15 +261,6 @@ impl Rx for PcapRx {
 
     fn caps(&self) -> &RxCaps {
         &self.caps
-    }
-
-    fn share(&self) -> Result<Box<dyn Rx>, Error> {
-        // Another handle would get every packet once more.
-        Err(BACKEND.unsupported("--threads"))
-    }
-
-    fn steer_by_cpu(&self, _cpus: &[usize]) -> Result<(), Error> {
-        Err(BACKEND.unsupported("--steer cpu"))
     }
 }
 
