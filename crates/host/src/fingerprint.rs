@@ -88,11 +88,11 @@ impl Fingerprint {
     /// # Errors
     /// [`crate::Error::Kernel`] where `/proc` or `/sys` is missing altogether, [`crate::Error::Malformed`] where
     /// a list of CPUs has an unknown form.
-    pub fn collect(interfaces: &[&str]) -> Result<Self> {
+    pub fn collect(interfaces: &[impl AsRef<str>]) -> Result<Self> {
         let mut fingerprint = Self::collect_from(&Root::machine())?;
         fingerprint.complete();
         let sysfs = Sysfs::mount().ok();
-        for &name in interfaces {
+        for name in interfaces.iter().map(AsRef::as_ref) {
             let facts = InterfaceFacts::collect(name, sysfs.as_ref());
             fingerprint.interfaces.insert(name.to_owned(), facts);
         }

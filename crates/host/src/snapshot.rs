@@ -53,7 +53,7 @@ impl Snapshot {
     /// # Errors
     /// [`crate::Error::Kernel`] where `/proc` is missing or an interface does not exist,
     /// [`crate::Error::Malformed`] where a file has an unknown form.
-    pub fn take(interfaces: &[&str]) -> Result<Self> {
+    pub fn take(interfaces: &[impl AsRef<str>]) -> Result<Self> {
         let monotonic_ns = clock::monotonic_ns();
         let unix_time = SystemTime::now()
             .duration_since(UNIX_EPOCH)
@@ -62,7 +62,7 @@ impl Snapshot {
         let mut links = BTreeMap::new();
         // A kernel without disciplines (`CONFIG_NET_SCHED`) has no such counters.
         let qdiscs = qdisc::drops().unwrap_or_default();
-        for &name in interfaces {
+        for name in interfaces.iter().map(AsRef::as_ref) {
             links.insert(name.to_owned(), LinkSnapshot::take(name, &qdiscs)?);
         }
         Ok(Self {

@@ -2,7 +2,6 @@
 //!
 //! Each subcommand turns its arguments into a checked configuration before anything is opened.
 
-mod backends;
 mod bench;
 mod lab;
 mod load;
@@ -11,9 +10,7 @@ mod ring;
 mod send;
 mod serve;
 mod switches;
-mod undo;
 
-pub(crate) use backends::BackendsArgs;
 pub(crate) use bench::BenchArgs;
 pub(crate) use lab::{LabArgs, Ladder};
 pub(crate) use load::LoadArgs;
@@ -22,7 +19,6 @@ pub(crate) use ring::RingArgs;
 pub(crate) use send::SendArgs;
 pub(crate) use serve::{ServeArgs, ThrottleArg};
 pub(crate) use switches::SwitchArgs;
-pub(crate) use undo::UndoArgs;
 
 use crate::experiment::placement;
 use clap::{Args, Parser, Subcommand};
@@ -117,6 +113,36 @@ pub(crate) struct ReportArgs {
     /// Write it as Markdown to standard output
     #[arg(long)]
     pub(crate) markdown: bool,
+}
+
+/// Arguments of `mpps backends`.
+#[derive(Debug, Args)]
+pub(crate) struct BackendsArgs {
+    /// Tell of this interface which techniques it has, those of other programs included
+    #[arg(value_name = "IF")]
+    pub(crate) interface: Option<String>,
+    /// Attach an XDP program that takes nothing, and bind an AF_XDP socket to queue 0, in each of
+    /// the three ways, then undo it: some cards take their link down for seconds
+    #[arg(long = "try", requires = "interface")]
+    pub(crate) tries: bool,
+    /// Write it as JSON to standard output, with the facts it rests on
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Arguments of `mpps undo`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Exit status: 0 nothing is left, 1 somebody else has changed a setting since, \
+    which was left as it is, 2 something could not be put back, or looked for."
+)]
+pub(crate) struct UndoArgs {
+    /// Enter other network namespaces as well
+    #[arg(long, conflicts_with = "list")]
+    pub(crate) all: bool,
+    /// Only list what is changed, also by runs that are still alive
+    #[arg(long)]
+    pub(crate) list: bool,
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use anyhow::{Context, Result};
 use mpps_host::{Fingerprint, Snapshot};
 use mpps_lab::Lab;
+use mpps_os::netlink::{address, link};
 use mpps_os::{capability, namespace};
 use std::net::IpAddr;
 use std::path::Path;
@@ -72,21 +73,15 @@ pub(crate) fn boot_id() -> Option<String> {
 
 /// The machine, with all its interfaces.
 pub(crate) fn of_all() -> Result<Fingerprint> {
-    let links = mpps_os::netlink::link::list()?;
-    let names: Vec<&str> = links.iter().map(|link| link.name.as_str()).collect();
-    Ok(Fingerprint::collect(&names)?)
+    Ok(Fingerprint::collect(&interfaces()?)?)
 }
 
 /// The machine, with the interface that owns the address, or with all if none does.
 pub(crate) fn fingerprint_at(address: IpAddr) -> Result<Fingerprint> {
-    let links = mpps_os::netlink::link::list()?;
-    let owner = mpps_os::netlink::address::interface_of(address).unwrap_or(None);
-    let names: Vec<&str> = links
-        .iter()
-        .filter(|link| owner.is_none() || Some(link.index) == owner)
-        .map(|link| link.name.as_str())
-        .collect();
-    Ok(Fingerprint::collect(&names)?)
+    match interface_at(None, address) {
+        Ok(owner) => Ok(Fingerprint::collect(&[owner])?),
+        Err(_) => of_all(),
+    }
 }
 
 /// The interface of that name, or else the one that owns the address.
@@ -94,9 +89,9 @@ pub(crate) fn interface_at(named: Option<&str>, address: IpAddr) -> Result<Strin
     if let Some(name) = named {
         return Ok(name.to_owned());
     }
-    let index = mpps_os::netlink::address::interface_of(address)?;
-    let links = mpps_os::netlink::link::list()?;
-    let link = links.into_iter().find(|link| Some(link.index) == index);
+    let index = address::interface_of(address)?;
+    let mut links = link::list()?.into_iter();
+    let link = links.find(|link| Some(link.index) == index);
     let link = link.with_context(|| {
         format!("no interface of this host has the address {address}; name one by --interface")
     })?;
@@ -105,7 +100,10 @@ pub(crate) fn interface_at(named: Option<&str>, address: IpAddr) -> Result<Strin
 
 /// The counters of this host and of all its interfaces.
 pub(crate) fn snapshot() -> Result<Snapshot> {
-    let links = mpps_os::netlink::link::list()?;
-    let names: Vec<&str> = links.iter().map(|link| link.name.as_str()).collect();
-    Ok(Snapshot::take(&names)?)
+    Ok(Snapshot::take(&interfaces()?)?)
+}
+
+fn interfaces() -> Result<Vec<String>> {
+    let links = link::list()?.into_iter();
+    Ok(links.map(|link| link.name).collect())
 }

@@ -20,14 +20,7 @@ pub(crate) enum Stream {
 /// # Errors
 /// If the stream cannot take it; [`is_closed`] tells a closed pipe from a full disk.
 pub(crate) fn line(stream: Stream, text: &str) -> io::Result<()> {
-    match stream {
-        Stream::Out => {
-            let mut out = io::stdout().lock();
-            writeln!(out, "{text}")?;
-            out.flush()
-        }
-        Stream::Err => writeln!(io::stderr().lock(), "{text}"),
-    }
+    bytes(stream, format!("{text}\n").as_bytes())
 }
 
 /// Writes bytes as they are.

@@ -39,8 +39,11 @@ impl Error {
 }
 
 /// Says of a refusal which call it was, and on what.
-pub(crate) trait On<T> {
+pub trait On<T> {
     /// Joins the kernel's answer with the call and the object that it is about.
+    ///
+    /// # Errors
+    /// That answer.
     fn on(self, call: &'static str, object: impl fmt::Display) -> Result<T>;
 }
 

@@ -31,4 +31,4 @@ pub mod uring;
 pub mod wake;
 pub mod xdp;
 
-pub use error::{Error, Result, errno_text};
+pub use error::{Error, On, Result, errno_text};

@@ -2,6 +2,7 @@
 //!
 //! One file for each change of an object, so that two programs cannot make the same one. A file is always whole: it is written beside its place, flushed, and moved there.
 
+use mpps_os::On;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
@@ -106,11 +107,10 @@ impl Journal {
             .recursive(true)
             .mode(0o700)
             .create(directory)
-            .map_err(|source| Refusal::new("mkdir", directory.display(), source))?;
+            .on("mkdir", directory.display())?;
         let beside = self.write_beside(record)?;
         // Unlike rename(2), link(2) fails if the name is there already.
-        let linked = fs::hard_link(&beside, &self.path)
-            .map_err(|source| Refusal::new("link", self.path.display(), source));
+        let linked = fs::hard_link(&beside, &self.path).on("link", self.path.display());
         let _ = fs::remove_file(&beside);
         linked.and_then(|()| {
             self.flush_directory()
@@ -147,8 +147,7 @@ impl Journal {
     /// The refusal of the file system.
     pub(crate) fn write(&self, record: &Record) -> Result<()> {
         let beside = self.write_beside(record)?;
-        fs::rename(&beside, &self.path)
-            .map_err(|source| Refusal::new("rename", self.path.display(), source))?;
+        fs::rename(&beside, &self.path).on("rename", self.path.display())?;
         Ok(self.flush_directory()?)
     }
 
@@ -258,8 +257,7 @@ impl Journal {
     /// The refusal of the file system.
     pub(crate) fn lock(&self) -> Result<File> {
         let directory = self.directory();
-        let file = File::open(directory)
-            .map_err(|source| Refusal::new("open", directory.display(), source))?;
+        let file = File::open(directory).on("open", directory.display())?;
         mpps_os::file::lock(&file, directory)?;
         Ok(file)
     }
@@ -278,7 +276,7 @@ impl Journal {
         let directory = self.directory();
         File::open(directory)
             .and_then(|directory| directory.sync_all())
-            .map_err(|source| Refusal::new("fsync", directory.display(), source))
+            .on("fsync", directory.display())
     }
 }
 

@@ -1,9 +1,9 @@
 //! The process that makes a change, and whether it lives.
 
+use mpps_os::On;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
-use mpps_os::Error as Refusal;
 use serde::{Deserialize, Serialize};
 
 use crate::root::Root;
@@ -101,7 +101,7 @@ impl Stat {
 
 fn pid_namespace(root: &Root) -> Result<u64> {
     let name = root.name("proc/self/ns/pid");
-    let status = fs::metadata(&name).map_err(|source| Refusal::new("stat", &name, source))?;
+    let status = fs::metadata(&name).on("stat", &name)?;
     Ok(status.ino())
 }
 

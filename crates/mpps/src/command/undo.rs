@@ -54,28 +54,33 @@ fn list(leftover: &Leftover, teller: &mut Teller) {
 fn undo(leftover: &Leftover, here: u32, all: bool, teller: &mut Teller) -> u8 {
     let elsewhere = here != leftover.namespace();
     let head = leftover.heading();
-    match leftover.life() {
-        Life::Alive => {
-            let text = format!("{head}: {}, and puts it back when it ends", life(leftover));
-            teller.tell(Stream::Out, &text);
-            return 0;
+    let life = life(leftover);
+    let (stream, why, status) = match leftover.life() {
+        Life::Dead if !elsewhere || all => return undo_dead(leftover, elsewhere, teller),
+        Life::Dead => {
+            let why = "in another network namespace; `mpps undo --all` enters it".to_owned();
+            (Stream::Err, why, 2)
         }
-        Life::Unknown => {
-            let text = format!("{head}: {}; run this where it can be seen", life(leftover));
-            teller.tell(Stream::Err, &text);
-            return 2;
-        }
-        Life::Dead if elsewhere && !all => {
-            let text = format!("{head}: in another network namespace; `mpps undo --all` enters it");
-            teller.tell(Stream::Err, &text);
-            return 2;
-        }
-        Life::Dead => {}
-    }
-    let outcomes = if elsewhere {
-        leftover.undo_there()
-    } else {
-        leftover.undo_here()
+        Life::Unknown => (
+            Stream::Err,
+            format!("{life}; run this where it can be seen"),
+            2,
+        ),
+        Life::Alive => (
+            Stream::Out,
+            format!("{life}, and puts it back when it ends"),
+            0,
+        ),
+    };
+    teller.tell(stream, &format!("{head}: {why}"));
+    status
+}
+
+fn undo_dead(leftover: &Leftover, elsewhere: bool, teller: &mut Teller) -> u8 {
+    let head = leftover.heading();
+    let outcomes = match elsewhere {
+        true => leftover.undo_there(),
+        false => leftover.undo_here(),
     };
     let (_, steps_begun) = leftover.steps();
     let worst = tell(head, steps_begun, &outcomes, teller);

@@ -371,7 +371,7 @@ mod tests {
             rows,
             ..Placements::default()
         };
-        let machine = mpps_host::Fingerprint::collect(&[]).unwrap();
+        let machine = mpps_host::Fingerprint::collect(&[""; 0]).unwrap();
         let mut result = Envelope::new(machine, "mpps placement".to_owned(), String::new(), found);
         result.quick = true;
         let read = PlacementResult::parse(&serde_json::to_string(&result).unwrap()).unwrap();

@@ -224,53 +224,46 @@ impl<'a> Running<'a> {
 
     /// Says where and how is received, and what receive buffer it is done with.
     fn introduce(&self) -> Result<()> {
-        let plan = self.plan;
-        let caps = self.caps();
-        let (address, name) = (caps.local_address, caps.backend);
-        let threads = threads(plan, caps);
-        let gro = if caps.gro { ", GRO trains" } else { "" };
+        let (plan, caps) = (self.plan, self.caps());
+        let config = &plan.config;
+        let is_frames = caps.layer == Layer::Frame;
+        let mut said = Vec::new();
         if !self.carrier_wait.is_zero() {
             let seconds = self.carrier_wait.as_secs_f64();
-            let told = format!("the carrier came after {seconds:.1} s; counters begin there");
-            plan.lines.say(&told)?;
+            said.push(format!(
+                "the carrier came after {seconds:.1} s; counters begin there"
+            ));
         }
-        plan.lines
-            .say(&format!("receiving at {address} by {name}, {threads}{gro}"))?;
-        plan.lines.say(&format!("mode: {}", caps.mode))?;
-        for step in self.carve_out.iter().flat_map(Applied::steps) {
-            plan.lines.say(&format!("steered: {step}"))?;
-        }
-        if plan.config.ring.all_traffic {
+        let gro = if caps.gro { ", GRO trains" } else { "" };
+        let (address, name, threads) = (caps.local_address, caps.backend, threads(plan, caps));
+        said.push(format!("receiving at {address} by {name}, {threads}{gro}"));
+        said.push(format!("mode: {}", caps.mode));
+        let steps = self.carve_out.iter().flat_map(Applied::steps);
+        said.extend(steps.map(|step| format!("steered: {step}")));
+        if config.ring.all_traffic {
             let all = "all traffic: every frame that the interface receives counts";
             let gone = ", and none of them, neither ARP nor ssh, reaches the kernel";
             let gone = if caps.mode.is_tap { "" } else { gone };
-            plan.lines.say(&format!("{all}{gone}"))?;
+            said.push(format!("{all}{gone}"));
         }
-        match caps.receive_buffer_bytes {
-            Some(got) if caps.layer == Layer::Payload => {
+        said.extend(match caps.receive_buffer_bytes {
+            Some(ring) if is_frames => Some(format!("ring {ring} bytes")),
+            Some(got) => {
                 // The kernel books twice what it grants.
-                let asked = plan.config.receive_buffer_bytes.unwrap_or(got);
-                plan.lines
-                    .say(&SocketBuffer::receive(asked, got * 2)?.explanation())?;
+                let asked = config.receive_buffer_bytes.unwrap_or(got);
+                Some(SocketBuffer::receive(asked, got * 2)?.explanation())
             }
-            Some(ring) => plan.lines.say(&format!("ring {ring} bytes"))?,
-            None => {}
-        }
-        if caps.layer == Layer::Frame {
-            plan.lines
-                .say("bytes are those of whole frames, headers included")?;
-        }
-        let sockets = if plan.config.reuse_port {
-            plan.threads
-        } else {
-            1
-        };
-        if !plan.config.groups.is_empty() && sockets > 1 {
-            plan.lines.say(&format!(
+            None => None,
+        });
+        let whole = "bytes are those of whole frames, headers included";
+        said.extend(is_frames.then(|| whole.to_owned()));
+        if plan.deliveries() > 1 {
+            let sockets = plan.threads;
+            said.push(format!(
                 "each multicast datagram is delivered to all {sockets} sockets"
-            ))?;
+            ));
         }
-        Ok(())
+        said.iter().try_for_each(|line| plan.lines.say(line))
     }
 
     /// Prints a line a second until the workers are done or somebody asks to stop.
