@@ -1,5 +1,8 @@
 //! What concerns backends that take frames from an interface, or put frames on one.
 
+/// How packets are dealt out among the members of a fan-out group.
+pub use mpps_os::packet_socket::FanoutMode as Fanout;
+
 /// How a ring over an interface is opened. The default leaves every choice to the backend, which
 /// tells what it chose ([`crate::Mode`]).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -46,17 +49,6 @@ pub enum CopyMode {
     Copy,
     /// It does not (`XDP_ZEROCOPY`, `IORING_OP_SEND_ZC`).
     ZeroCopy,
-}
-
-/// How packets are dealt out among the members of a fan-out group (packet(7), `PACKET_FANOUT`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fanout {
-    /// By the flow's hash.
-    Hash,
-    /// By the CPU that received them.
-    Cpu,
-    /// By a program: the receive queue's number.
-    Ebpf,
 }
 
 impl RingConfig {

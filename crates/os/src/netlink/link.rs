@@ -6,7 +6,7 @@ use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::link::{
     InfoData, InfoKind, InfoVeth, LinkAttribute, LinkFlags, LinkInfo, LinkMessage, LinkXdp, State,
-    Stats64, XdpAttached,
+    XdpAttached,
 };
 
 use super::Socket;
@@ -40,85 +40,7 @@ pub struct Link {
 ///
 /// A packet is what the driver counted: with segmentation or receive offload one such packet can
 /// be a train of datagrams.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct LinkStatistics {
-    /// Packets received and given to the kernel.
-    pub rx_packets: u64,
-    /// Packets transmitted.
-    pub tx_packets: u64,
-    /// Bytes received.
-    pub rx_bytes: u64,
-    /// Bytes transmitted.
-    pub tx_bytes: u64,
-    /// Bad packets received, all kinds.
-    pub rx_errors: u64,
-    /// Packets that could not be transmitted for an error.
-    pub tx_errors: u64,
-    /// Packets received and dropped before any protocol saw them.
-    pub rx_dropped: u64,
-    /// Packets dropped on their way out.
-    pub tx_dropped: u64,
-    /// Multicast packets received.
-    pub multicast: u64,
-    /// Collisions seen while transmitting.
-    pub collisions: u64,
-    /// Received packets of a wrong length.
-    pub rx_length_errors: u64,
-    /// Received packets for which the receiver had no room.
-    pub rx_over_errors: u64,
-    /// Received packets with a bad check sum.
-    pub rx_crc_errors: u64,
-    /// Received packets that were not aligned.
-    pub rx_frame_errors: u64,
-    /// Received packets lost in the hardware's own queue.
-    pub rx_fifo_errors: u64,
-    /// Received packets that the host was too slow to take.
-    pub rx_missed_errors: u64,
-    /// Transmissions given up.
-    pub tx_aborted_errors: u64,
-    /// Transmissions without a carrier.
-    pub tx_carrier_errors: u64,
-    /// Transmissions lost in the hardware's own queue.
-    pub tx_fifo_errors: u64,
-    /// Transmissions without a heartbeat.
-    pub tx_heartbeat_errors: u64,
-    /// Transmissions with a late collision.
-    pub tx_window_errors: u64,
-    /// Received packets for which no protocol was registered, or on an inactive port.
-    pub rx_nohandler: u64,
-    /// Received packets meant for the hardware address of another host.
-    pub rx_otherhost_dropped: u64,
-}
-
-impl From<Stats64> for LinkStatistics {
-    fn from(kernel: Stats64) -> Self {
-        Self {
-            rx_packets: kernel.rx_packets,
-            tx_packets: kernel.tx_packets,
-            rx_bytes: kernel.rx_bytes,
-            tx_bytes: kernel.tx_bytes,
-            rx_errors: kernel.rx_errors,
-            tx_errors: kernel.tx_errors,
-            rx_dropped: kernel.rx_dropped,
-            tx_dropped: kernel.tx_dropped,
-            multicast: kernel.multicast,
-            collisions: kernel.collisions,
-            rx_length_errors: kernel.rx_length_errors,
-            rx_over_errors: kernel.rx_over_errors,
-            rx_crc_errors: kernel.rx_crc_errors,
-            rx_frame_errors: kernel.rx_frame_errors,
-            rx_fifo_errors: kernel.rx_fifo_errors,
-            rx_missed_errors: kernel.rx_missed_errors,
-            tx_aborted_errors: kernel.tx_aborted_errors,
-            tx_carrier_errors: kernel.tx_carrier_errors,
-            tx_fifo_errors: kernel.tx_fifo_errors,
-            tx_heartbeat_errors: kernel.tx_heartbeat_errors,
-            tx_window_errors: kernel.tx_window_errors,
-            rx_nohandler: kernel.rx_nohandler,
-            rx_otherhost_dropped: kernel.rx_otherhost_dropped,
-        }
-    }
-}
+pub use netlink_packet_route::link::Stats64 as LinkStatistics;
 
 /// The number of the interface called `name` (`SIOCGIFINDEX`, `netdevice(7)`).
 ///
@@ -155,7 +77,7 @@ pub fn list() -> Result<Vec<Link>> {
 pub fn statistics(index: u32) -> Result<LinkStatistics> {
     let told = attributes_of(index)?.into_iter();
     let mut told = told.filter_map(|attribute| match attribute {
-        LinkAttribute::Stats64(kernel) => Some(LinkStatistics::from(kernel)),
+        LinkAttribute::Stats64(kernel) => Some(kernel),
         _ => None,
     });
     told.next().ok_or_else(|| {

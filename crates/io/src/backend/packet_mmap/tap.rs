@@ -6,7 +6,7 @@ use crate::filter::{FlowCounters, FlowFilter};
 use crate::{Error, Fanout, Mode, RxConfig};
 use mpps_os::bpf::classic::{ClassicInstruction, NOTHING};
 use mpps_os::bpf::{Link, PerCpuMapKind, Program, ProgramKind};
-use mpps_os::packet_socket::{FanoutGroup, FanoutMode, PacketSocket, Protocol, RxRing, RxRingSize};
+use mpps_os::packet_socket::{FanoutGroup, PacketSocket, Protocol, RxRing, RxRingSize};
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::sync::{Mutex, PoisonError};
@@ -114,13 +114,9 @@ impl Tap {
     }
 
     fn new_group(&self, first: &PacketSocket) -> Result<FanoutGroup, Error> {
-        let mode = match self.fanout {
-            None | Some(Fanout::Hash) => FanoutMode::Hash,
-            Some(Fanout::Cpu) => FanoutMode::Cpu,
-            Some(Fanout::Ebpf) => FanoutMode::Ebpf,
-        };
+        let mode = self.fanout.unwrap_or(Fanout::Hash);
         let group = first.new_fanout(mode)?;
-        if mode == FanoutMode::Ebpf {
+        if mode == Fanout::Ebpf {
             first.set_fanout_program(&filter::by_queue()?)?;
         }
         Ok(group)
