@@ -1,5 +1,7 @@
 //! What concerns backends that take frames from an interface, or put frames on one.
 
+/// Where an XDP program runs.
+pub use mpps_os::bpf::XdpAttach as Attach;
 /// How packets are dealt out among the members of a fan-out group.
 pub use mpps_os::packet_socket::FanoutMode as Fanout;
 
@@ -31,15 +33,6 @@ pub struct RingConfig {
     pub target_mac: Option<[u8; 6]>,
     /// Arguments for a library that has its own: DPDK's EAL.
     pub arguments: Vec<String>,
-}
-
-/// Where an XDP program runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Attach {
-    /// In the driver, before the kernel makes a socket buffer (`XDP_FLAGS_DRV_MODE`).
-    Native,
-    /// In the stack, on a socket buffer (`XDP_FLAGS_SKB_MODE`): any interface, and slower.
-    Generic,
 }
 
 /// Whether the kernel copies a packet between the driver's memory and the program's.

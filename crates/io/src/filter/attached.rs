@@ -2,7 +2,7 @@
 
 use super::{FlowCounters, FlowFilter};
 use crate::{Attach, Error};
-use mpps_os::bpf::{Link, PerCpuMapKind, Program, XdpAttach, XskMap};
+use mpps_os::bpf::{Link, PerCpuMapKind, Program, XskMap};
 use std::os::fd::{AsFd, BorrowedFd};
 
 /// An XDP program that gives AF_XDP sockets the frames of a filter, for all queues of an interface.
@@ -53,13 +53,12 @@ impl FlowProgram {
         })?;
         let (link, attached) = match attach {
             None => Link::xdp_native_or_generic(&program, interface_index)?,
-            Some(Attach::Native) => xdp(&program, interface_index, XdpAttach::Native)?,
-            Some(Attach::Generic) => xdp(&program, interface_index, XdpAttach::Generic)?,
+            Some(attach) => (Link::xdp(&program, interface_index, attach)?, attach),
         };
         Ok(Self {
             sockets,
             counters,
-            native: attached == XdpAttach::Native,
+            native: attached == Attach::Native,
             fragments,
             _link: link,
         })
@@ -109,12 +108,4 @@ impl FlowProgram {
         }
         Ok(counts)
     }
-}
-
-fn xdp(
-    program: &Program,
-    interface_index: u32,
-    attach: XdpAttach,
-) -> Result<(Link, XdpAttach), mpps_os::Error> {
-    Ok((Link::xdp(program, interface_index, attach)?, attach))
 }

@@ -48,9 +48,9 @@ struct LinkAttributes {
 /// How an XDP program is attached to an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum XdpAttach {
-    /// In the driver, before the kernel makes its own packet buffer.
+    /// In the driver, before the kernel makes its own packet buffer (`XDP_FLAGS_DRV_MODE`).
     Native,
-    /// In the kernel's core, behind the driver: works everywhere, and is slower.
+    /// In the kernel's core, behind the driver (`XDP_FLAGS_SKB_MODE`): any interface, and slower.
     Generic,
 }
 
