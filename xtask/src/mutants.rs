@@ -13,8 +13,6 @@ use std::process::{Command, ExitCode, Stdio};
 const SHARE_MIN: f64 = 0.95;
 /// Tests of a module take seconds; a change that makes a loop endless is noticed by this.
 const TIMEOUT_SECONDS: &str = "60";
-/// As many changes are tried at a time.
-const JOBS: &str = "2";
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -95,9 +93,10 @@ impl Module {
         command.args(self.files.iter().flat_map(|file| ["--file", file]));
         command.arg("--output").arg(&out);
         // For the build too: the package's test programs would be linked for each change.
-        command.args(["--cargo-arg=--lib", "--jobs", JOBS]);
+        command.arg("--cargo-arg=--lib");
         command.args(["--", "--"]).args(&self.tests);
-        // What is built of other people's crates is built once for all modules.
+        // What is built of other people's crates is built once for all modules. One job: the names
+        // of what is built of ours do not tell two jobs' copies apart.
         command.env("CARGO_TARGET_DIR", target.join("build"));
         command.env("CARGO_PROFILE_DEV_DEBUG", "0");
         let answer = command
