@@ -17,7 +17,7 @@ pub(crate) use load::LoadArgs;
 pub(crate) use recv::RecvArgs;
 pub(crate) use ring::RingArgs;
 pub(crate) use send::SendArgs;
-pub(crate) use serve::{ServeArgs, ThrottleArg};
+pub(crate) use serve::ServeArgs;
 pub(crate) use switches::SwitchArgs;
 
 use crate::experiment::placement;
@@ -162,7 +162,7 @@ mod tests {
             words in proptest::collection::vec(
                 prop_oneof![
                     "\\PC{0,8}",
-                    "(send|recv|lab|serve|load|--no-fds|--only-events|--moderation|-k|--pin|--size|--threads|-v|--json|--only|0-3,9|127.0.0.1:1)",
+                    "(send|recv|lab|serve|load|--without|fds,events|--moderation|-k|--pin|--size|--threads|-v|--json|--only|0-3,9|127.0.0.1:1)",
                 ],
                 0..6,
             ),

@@ -191,15 +191,12 @@ fn every_combination_of_switches_replies() {
             if (0..4).any(|at| on(&at) && !has[at]) {
                 continue;
             }
-            let only: Vec<String> = (0..4)
-                .filter(on)
-                .map(|at| format!("--only-{}", names[at]))
-                .collect();
-            let mut arguments = vec!["--json", "--engine", engine, "--workers", "1"];
-            if only.is_empty() {
-                arguments.push("--no-switches");
-            }
-            arguments.extend(only.iter().map(String::as_str));
+            let asked: Vec<&str> = (0..4).filter(on).map(|at| names[at]).collect();
+            let only = match &*asked {
+                [] => "--no-switches".to_owned(),
+                some => format!("--only={}", some.join(",")),
+            };
+            let arguments = ["--json", "--engine", engine, "--workers", "1", &only];
             let mut server = serve(&arguments);
             let address = address_of(&mut server);
             for _ in 0..5 {
@@ -217,14 +214,13 @@ fn every_combination_of_switches_replies() {
                 .filter(|switch| switch["on"] == true)
                 .filter_map(|switch| switch["name"].as_str())
                 .collect();
-            let asked: Vec<&str> = (0..4).filter(on).map(|at| names[at]).collect();
             assert_eq!(told, asked, "{arguments:?}");
         }
     }
 }
 
 fn every_switch_is_told() {
-    let mut server = serve(&["--no-events", "--engine", "io_uring"]);
+    let mut server = serve(&["--without=events", "--engine", "io_uring"]);
     server.line(" affinity    o");
     server.line(" moderation  off");
     server.line(" buffers     o");
@@ -327,7 +323,7 @@ fn what_cannot_be_is_one_line() {
     for (arguments, parts) in [
         (&["serve", taken.as_str()][..], &["in use", "ss -tlpn"][..]),
         (
-            &["serve", "127.0.0.1:0", "--engine", "epoll", "--fds"],
+            &["serve", "127.0.0.1:0", "--engine", "epoll", "--with=fds"],
             &["no switch fds"],
         ),
         (
@@ -349,13 +345,7 @@ fn what_cannot_be_is_one_line() {
         ),
         (&["serve", "127.0.0.1:0", "--moderation", "1h"], &["50us"]),
         (
-            &[
-                "serve",
-                "--only-moderation",
-                "50us",
-                "--interface",
-                "nosuch",
-            ],
+            &["serve", "--moderation", "50us", "--interface", "nosuch"],
             &["nosuch"],
         ),
         (

@@ -1,9 +1,10 @@
 //! Arguments of `mpps load`.
 
-use super::serve::CloseArg;
-use crate::value;
+use super::serve::CLOSE;
+use crate::value::{self, one_of};
 use clap::Args;
 use mpps_host::CpuList;
+use mpps_http::Close;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -45,8 +46,8 @@ pub(crate) struct LoadArgs {
     #[arg(long, value_name = "IP,...", value_delimiter = ',')]
     pub(crate) source: Vec<IpAddr>,
     /// Who ends a connection, and how; it changes every figure
-    #[arg(long, default_value = "server", value_name = "WHO")]
-    pub(crate) close: CloseArg,
+    #[arg(long, default_value = "server", value_name = "WHO", value_parser = one_of(CLOSE))]
+    pub(crate) close: Close,
     /// Threads
     #[arg(short, long, default_value_t = 1, value_name = "N",
           value_parser = clap::value_parser!(u16).range(1..=1024))]

@@ -1,9 +1,8 @@
 //! Arguments of `mpps serve`.
 
 use super::SwitchArgs;
-use super::switches::MODERATES;
-use crate::value;
-use clap::{Args, ValueEnum};
+use crate::value::{self, Named, one_of};
+use clap::Args;
 use mpps_host::{CpuList, Throttle};
 use mpps_http::Close;
 use std::net::SocketAddr;
@@ -20,7 +19,7 @@ use std::time::Duration;
     mpps serve                                 1 KiB at every path of http://0.0.0.0:8080/\n  \
     mpps serve 127.0.0.1:8000 --root public    the files below a directory\n  \
     mpps serve --engine epoll --no-switches    the baseline of the 2014 paper\n  \
-    mpps serve --only-fds                      one technique alone\n\n\
+    mpps serve --only fds                      one technique alone\n\n\
     Exit status: 0 fine, 1 the account of connections does not balance, 2 it could not be done."
 )]
 pub(crate) struct ServeArgs {
@@ -43,8 +42,8 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "CPUS")]
     pub(crate) pin: Option<CpuList>,
     /// Who ends a connection, and how; it changes every figure
-    #[arg(long, default_value = "server", value_name = "WHO")]
-    pub(crate) close: CloseArg,
+    #[arg(long, default_value = "server", value_name = "WHO", value_parser = one_of(CLOSE))]
+    pub(crate) close: Close,
     /// No page of counters at /metrics
     #[arg(long)]
     pub(crate) no_metrics: bool,
@@ -57,7 +56,7 @@ pub(crate) struct ServeArgs {
     #[arg(
         long,
         value_name = "IF",
-        requires = MODERATES,
+        requires = "moderation",
         help_heading = "Moderation"
     )]
     pub(crate) interface: Option<String>,
@@ -65,10 +64,11 @@ pub(crate) struct ServeArgs {
     #[arg(
         long,
         value_name = "WHO",
-        requires = MODERATES,
+        requires = "moderation",
+        value_parser = one_of(THROTTLE),
         help_heading = "Moderation"
     )]
-    pub(crate) moderation_by: Option<ThrottleArg>,
+    pub(crate) moderation_by: Option<Throttle>,
     #[command(flatten)]
     pub(crate) limits: LimitArgs,
 }
@@ -101,42 +101,29 @@ pub(crate) struct LimitArgs {
 }
 
 /// Who ends a connection, and how.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum CloseArg {
-    /// The server, after a reply that announces it: TIME_WAIT is the server's
-    Server,
-    /// The client, after it has read the reply: TIME_WAIT is the client's; `mpps serve` gives it 5 s
-    Client,
-    /// This side, with a reset: no side keeps a socket in TIME_WAIT
-    Rst,
-}
+pub(super) const CLOSE: &[Named<Close>] = &[
+    (
+        "server",
+        "The server, after a reply that announces it: TIME_WAIT is the server's",
+        Close::Server,
+    ),
+    (
+        "client",
+        "The client, after it has read the reply: TIME_WAIT is the client's; `mpps serve` gives it 5 s",
+        Close::Client,
+    ),
+    (
+        "rst",
+        "This side, with a reset: no side keeps a socket in TIME_WAIT",
+        Close::Rst,
+    ),
+];
 
-impl CloseArg {
-    /// As the crate knows it.
-    pub(crate) fn close(self) -> Close {
-        match self {
-            Self::Server => Close::Server,
-            Self::Client => Close::Client,
-            Self::Rst => Close::Rst,
-        }
-    }
-}
-
-/// Who waits between interrupts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum ThrottleArg {
-    /// The card (what `ethtool -C` sets)
-    Nic,
-    /// The kernel, by a timer (napi_defer_hard_irqs, gro_flush_timeout)
-    Kernel,
-}
-
-impl ThrottleArg {
-    /// As the host knows it.
-    pub(crate) fn throttle(self) -> Throttle {
-        match self {
-            Self::Nic => Throttle::Nic,
-            Self::Kernel => Throttle::Kernel,
-        }
-    }
-}
+const THROTTLE: &[Named<Throttle>] = &[
+    ("nic", "The card (what `ethtool -C` sets)", Throttle::Nic),
+    (
+        "kernel",
+        "The kernel, by a timer (napi_defer_hard_irqs, gro_flush_timeout)",
+        Throttle::Kernel,
+    ),
+];

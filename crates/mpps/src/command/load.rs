@@ -70,7 +70,7 @@ fn plan(args: &LoadArgs) -> Result<Plan> {
             count => count,
         },
         sources: args.source.clone(),
-        close: args.close.close(),
+        close: args.close,
         timeout: args.timeout,
         threads: usize::from(args.threads),
         cpus: args.pin.as_ref().map_or_else(Vec::new, |pin| pin.0.clone()),

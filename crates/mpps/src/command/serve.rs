@@ -1,7 +1,7 @@
 //! `mpps serve`: arguments → plan.
 
 use super::{Outcome, engine};
-use crate::args::{ServeArgs, ThrottleArg};
+use crate::args::ServeArgs;
 use crate::machine::interface_at;
 use crate::program::lines::Lines;
 use crate::program::serve::Plan;
@@ -15,14 +15,13 @@ pub(super) fn run(args: ServeArgs) -> Result<Outcome> {
 }
 
 fn plan(args: &ServeArgs) -> Result<Plan> {
-    let close = args.close.close();
-    let reset = close == Close::Rst;
+    let reset = args.close == Close::Rst;
     let (engine, chosen) = engine::choose(args.engine.as_deref(), Task::Serve { reset })?;
     let topology = Topology::read()?;
     if let Some(pin) = &args.pin {
         topology.check(pin).context("--pin")?;
     }
-    let switches = args.switches.choose(engine.default_switches());
+    let switches = args.switches.choose(engine.default_switches())?;
     let pinned = args.pin.as_ref().map(|pin| pin.0.clone());
     let workers = pinned
         .as_ref()
@@ -40,7 +39,7 @@ fn plan(args: &ServeArgs) -> Result<Plan> {
             Some(root) => Content::Root(root.clone()),
             None => Content::Size(args.size),
         },
-        close,
+        close: args.close,
         limits: Limits {
             head_bytes: limits.head_bytes,
             head_time: limits.head_time,
@@ -75,7 +74,7 @@ fn moderation(args: &ServeArgs) -> Result<Option<Moderation>> {
     };
     let interface = interface(args)?;
     let plan = |throttle| Moderation::plan(&interface, time, throttle).context("--moderation");
-    match args.moderation_by.map(ThrottleArg::throttle) {
+    match args.moderation_by {
         Some(throttle) => plan(throttle).map(Some),
         // A driver without coalescing leaves it to the kernel, which the plan tells.
         None => plan(Throttle::Nic)

@@ -81,10 +81,10 @@ fn arguments(setup: &Setup<'_>, engine: &str) -> Vec<String> {
         "--workers=1".to_owned(),
         "--json".to_owned(),
     ];
-    if own == Switches::NONE {
-        words.push("--no-switches".to_owned());
-    }
-    words.extend(own.iter().map(|switch| format!("--only-{}", switch.name())));
+    words.push(match own {
+        Switches::NONE => "--no-switches".to_owned(),
+        own => format!("--only={}", own.to_string().replace('+', ",")),
+    });
     if own.has(Switch::Affinity) {
         words.push(format!("--pin={}", setup.cpu));
     }
@@ -112,7 +112,7 @@ mod tests {
         assert_eq!(words(&[Switch::Moderation]), "--json --no-switches");
         assert_eq!(
             words(&[Switch::Affinity, Switch::Moderation, Switch::Events]),
-            "--json --only-affinity --only-events --pin=1"
+            "--json --only=affinity,events --pin=1"
         );
     }
 }
