@@ -5,12 +5,10 @@
 
 mod epoll;
 mod io_uring;
-mod places;
 
 use crate::load::LoadWorker;
 use crate::serve::ServeWorker;
 use crate::{Error, Limits, Switch, Switches};
-use std::fmt;
 
 /// Whether this host can run an engine.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,54 +43,48 @@ pub struct Advice {
     pub switch: Switch,
     /// What it does in this engine, on this kernel, in one line.
     pub what: &'static str,
-    /// True if it is worth turning on here, and so is on unless a user says otherwise.
-    pub helps: bool,
-    /// Why it is not turned on, or empty.
+    /// Why it is not worth turning on here; empty if it is, and so is on unless a user says otherwise.
     pub why_not: &'static str,
     /// False if this kernel cannot do it, so that a server refuses it.
     pub possible: bool,
 }
 
 impl Advice {
-    /// Of the switch that is the same for whoever accepts.
-    fn affinity() -> Self {
+    /// Of a switch that helps.
+    fn helps(switch: Switch, what: &'static str) -> Self {
         Self {
-            switch: Switch::Affinity,
-            what: "a listener for each worker (SO_REUSEPORT), chosen by the CPU that received the \
-                   SYN (classic BPF); workers pinned",
-            helps: true,
+            switch,
+            what,
             why_not: "",
             possible: true,
         }
     }
 
-    /// Of the switch that no engine acts on.
-    fn moderation() -> Self {
-        Self {
-            switch: Switch::Moderation,
-            what: "interrupts throttled at the interface, outside of the engine",
-            helps: false,
-            why_not: "it changes an interface, which must be named, and trades delay for CPU",
-            possible: true,
-        }
+    /// Of the switch that is the same for whoever accepts, and of the one that no engine acts on.
+    fn of_all() -> [Self; 2] {
+        let affinity = "a listener for each worker (SO_REUSEPORT), chosen by the CPU that received \
+                        the SYN (classic BPF); workers pinned";
+        let moderation = "interrupts throttled at the interface, outside of the engine";
+        let why_not = "it changes an interface, which must be named, and trades delay for CPU";
+        [
+            Self::helps(Switch::Affinity, affinity),
+            Self {
+                why_not,
+                ..Self::helps(Switch::Moderation, moderation)
+            },
+        ]
     }
 }
 
 /// One way to drive many sockets.
-#[derive(Clone, Copy)]
+#[derive(Debug, Clone, Copy)]
 pub struct Engine {
     /// The name, spelt the same in the flag, the file, the JSON and the docs.
     pub name: &'static str,
-    /// What it is, in one line.
-    pub summary: &'static str,
-    /// Whether this host can run it.
-    pub probe: fn() -> Support,
-    /// Whether this kernel has what the engine needs for a task, besides what it always needs.
-    pub(crate) can: fn(Task) -> Support,
-    /// The switches that it has, with what they do on this kernel.
-    pub switches: fn() -> Vec<Advice>,
-    /// The same of one switch, where a server's limits make something else of it.
-    pub(crate) limited: fn(Advice, &Limits) -> Advice,
+    /// Whether this host can run it for a task.
+    pub support: fn(Task) -> Support,
+    /// The switches that it has, with what they do on this kernel under these limits.
+    pub switches: fn(&Limits) -> Vec<Advice>,
     /// Serves connections in the calling thread until it is told to stop and has drained.
     pub(crate) serve: fn(ServeWorker) -> Result<(), Error>,
     /// Makes connections in the calling thread until the load is done.
@@ -122,21 +114,13 @@ impl Engine {
             })
     }
 
-    /// Whether this host can run it for this task.
-    pub fn support(&self, task: Task) -> Support {
-        match (self.probe)() {
-            Support::Yes => (self.can)(task),
-            no => no,
-        }
-    }
-
     /// Refuses a task for which this host cannot run the engine.
     ///
     /// # Errors
     ///
     /// [`Error::Unavailable`].
     pub fn require(&self, task: Task) -> Result<(), Error> {
-        match self.support(task) {
+        match (self.support)(task) {
             Support::Yes => Ok(()),
             Support::No { why, remedy } => Err(Error::Unavailable {
                 engine: self.name,
@@ -148,15 +132,14 @@ impl Engine {
 
     /// The switches that are on if a user says nothing: those that help on this kernel.
     pub fn default_switches(&self) -> Switches {
-        (self.switches)()
-            .iter()
-            .filter(|advice| advice.helps)
-            .fold(Switches::NONE, |set, advice| set.with(advice.switch))
+        let advice = (self.switches)(&Limits::default());
+        let helps = advice.iter().filter(|advice| advice.why_not.is_empty());
+        helps.fold(Switches::NONE, |set, advice| set.with(advice.switch))
     }
 
     /// Refuses switches that the engine does not have.
     pub(crate) fn check(&self, switches: Switches) -> Result<(), Error> {
-        let known = (self.switches)();
+        let known = (self.switches)(&Limits::default());
         for switch in switches.iter() {
             let why = match known.iter().find(|advice| advice.switch == switch) {
                 Some(advice) if advice.possible => continue,
@@ -170,13 +153,5 @@ impl Engine {
             });
         }
         Ok(())
-    }
-}
-
-impl fmt::Debug for Engine {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Engine")
-            .field("name", &self.name)
-            .finish_non_exhaustive()
     }
 }

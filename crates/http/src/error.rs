@@ -9,7 +9,7 @@ pub enum Error {
     #[error(transparent)]
     Kernel(#[from] mpps_os::Error),
     /// The engine has no such switch, and does not pretend to.
-    #[error("engine {engine} has no switch {}{why}", switch.name())]
+    #[error("engine {engine} has no switch {switch}{why}")]
     NoSwitch {
         /// The engine's name.
         engine: &'static str,
@@ -46,4 +46,18 @@ pub enum Error {
         /// What a user can do about it.
         remedy: String,
     },
+}
+
+impl Error {
+    pub(crate) fn invalid(
+        option: &'static str,
+        value: impl ToString,
+        why: impl Into<String>,
+    ) -> Self {
+        Self::Invalid {
+            option,
+            value: value.to_string(),
+            why: why.into(),
+        }
+    }
 }

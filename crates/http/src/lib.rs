@@ -11,6 +11,7 @@ mod run;
 mod serve;
 mod server;
 mod switch;
+mod threads;
 
 pub use engine::{Advice, ENGINES, Engine, Support, Task};
 pub use error::Error;

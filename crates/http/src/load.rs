@@ -19,6 +19,7 @@ pub use report::{LoadLedger, LoadReport, Progress};
 pub use response::{BadReply, End, LastHead, Received, Response};
 pub use url::Url;
 
+pub(crate) use failure::errno;
 pub(crate) use flights::{Request, Step};
 pub(crate) use worker::{Live, LoadWorker, Run};
 
@@ -75,13 +76,7 @@ pub struct LoadConfig {
 impl LoadConfig {
     /// Refuses what cannot be.
     pub(crate) fn check(&self) -> Result<(), Error> {
-        let invalid = |option, value: String, why: &str| {
-            Err(Error::Invalid {
-                option,
-                value,
-                why: why.to_owned(),
-            })
-        };
+        let invalid = |option, value: String, why| Err(Error::invalid(option, value, why));
         if self.connections == 0 || u32::try_from(self.connections).is_err() {
             let value = self.connections.to_string();
             return invalid("--connections", value, "there must be one at least");
@@ -134,11 +129,8 @@ impl LoadConfig {
         if allowed >= wanted {
             return Ok(());
         }
-        Err(Error::Invalid {
-            option: "--connections",
-            value: self.connections.to_string(),
-            why: format!("this process may have {allowed} descriptors, not {wanted}: ulimit -n"),
-        })
+        let why = format!("this process may have {allowed} descriptors, not {wanted}: ulimit -n");
+        Err(Error::invalid("--connections", self.connections, why))
     }
 }
 

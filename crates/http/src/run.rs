@@ -1,12 +1,12 @@
 //! A load on its threads.
 
 use crate::load::{Live, LoadConfig, LoadReport, LoadWorker, Progress, Run};
+use crate::threads::{join, spawn};
 use crate::{Engine, Error, Task};
 use mpps_os::clock::monotonic_ns;
-use mpps_os::sched;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread::{self, JoinHandle};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// How often it is looked whether the user wants to stop.
@@ -39,7 +39,9 @@ impl Load {
         let mut threads = Vec::new();
         for (index, live) in lives.iter().enumerate() {
             let worker = LoadWorker::new(&config, index, tickets.clone(), &run, live);
-            match spawn(engine, index, worker) {
+            let cpu = config.cpus.get(index % config.cpus.len().max(1)).copied();
+            let name = format!("mpps-load-{index}");
+            match spawn(name, cpu, move || (engine.load)(worker)) {
                 Ok(thread) => threads.push(thread),
                 Err(error) => {
                     run.open(usize::MAX, || true);
@@ -76,33 +78,4 @@ impl Load {
             config.rate.is_some(),
         ))
     }
-}
-
-fn spawn(
-    engine: &'static Engine,
-    index: usize,
-    worker: LoadWorker,
-) -> Result<JoinHandle<Result<(), Error>>, Error> {
-    let name = format!("mpps-load-{index}");
-    let config = Arc::clone(&worker.config);
-    let task = move || {
-        if let Some(&cpu) = config.cpus.get(index % config.cpus.len().max(1)) {
-            sched::pin_current(&[cpu])?;
-        }
-        (engine.load)(worker)
-    };
-    let spawned = thread::Builder::new().name(name.clone()).spawn(task);
-    Ok(spawned.map_err(|source| mpps_os::Error::new("clone", name, source))?)
-}
-
-/// Waits for all threads, and answers with the first error.
-fn join(threads: Vec<JoinHandle<Result<(), Error>>>) -> Result<(), Error> {
-    let ends: Vec<_> = threads.into_iter().map(JoinHandle::join).collect();
-    for end in ends {
-        match end {
-            Ok(end) => end?,
-            Err(panic) => std::panic::resume_unwind(panic),
-        }
-    }
-    Ok(())
 }

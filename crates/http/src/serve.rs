@@ -28,7 +28,7 @@ pub use counters::{Ending, ServeCounters};
 pub(crate) use acknowledgement::Acknowledgement;
 pub(crate) use connection::{Connection, Step, Waits};
 pub(crate) use counters::WorkerCounters;
-pub(crate) use deadlines::{Deadlines, TICK_MS};
+pub(crate) use deadlines::{Deadlines, TICK_MS, now_ms};
 pub(crate) use peers::Peers;
 pub(crate) use phase::{Phase, Stage};
 pub(crate) use reply::{Body, Chunk, Reply};
@@ -39,6 +39,7 @@ pub(crate) use worker::ServeWorker;
 use crate::Error;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -67,14 +68,10 @@ pub enum Close {
     Rst,
 }
 
-impl Close {
-    /// The name in flags, JSON and reports.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Server => "server",
-            Self::Client => "client",
-            Self::Rst => "rst",
-        }
+/// As flags, JSON and reports name it.
+impl fmt::Display for Close {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(f)
     }
 }
 
@@ -112,11 +109,8 @@ impl Limits {
     /// Refuses what nobody could be served with.
     pub(crate) fn check(&self) -> Result<(), Error> {
         if self.head_bytes == 0 {
-            return Err(Error::Invalid {
-                option: "--head-bytes",
-                value: self.head_bytes.to_string(),
-                why: "a request's head has at least one byte".to_owned(),
-            });
+            let why = "a request's head has at least one byte";
+            return Err(Error::invalid("--head-bytes", 0, why));
         }
         Ok(())
     }

@@ -4,16 +4,16 @@ use crate::serve::{
     Close, Content, Limits, MetricsPage, Peers, Phase, ServeCounters, ServeWorker, Site, Stage,
     WorkerCounters, metrics,
 };
+use crate::threads::{Thread, join, spawn};
 use crate::{Advice, Engine, Error, Switch, Switches, Task};
 use mpps_os::tcp::{self, ListenOptions, Listener};
 use mpps_os::{limit, sched};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::thread::{self, JoinHandle};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// Descriptors of a worker beside its connections: its listener, its ring or epoll set, what wakes
@@ -55,7 +55,7 @@ pub struct Server {
     granted: Granted,
     phase: Arc<Phase>,
     counters: Arc<[Arc<WorkerCounters>]>,
-    threads: Vec<JoinHandle<Result<(), Error>>>,
+    threads: Vec<Thread>,
 }
 
 /// What became of a switch.
@@ -133,10 +133,9 @@ impl Server {
             address: listeners[0].address(),
             granted: Granted {
                 engine: config.engine.name,
-                switches: (config.engine.switches)()
-                    .into_iter()
-                    .map(|advice| (config.engine.limited)(advice, &config.limits))
-                    .map(|advice| SwitchState::new(&advice, config.switches))
+                switches: (config.engine.switches)(&config.limits)
+                    .iter()
+                    .map(|advice| SwitchState::new(advice, config.switches))
                     .collect(),
                 worker_cpus: worker_cpus.clone(),
                 descriptors,
@@ -161,7 +160,7 @@ impl Server {
                 metrics: config.metrics.then(|| metrics_page(Arc::clone(&counters))),
                 started: Some(SyncSender::clone(&started)),
             };
-            server.threads.push(spawn(worker, config, cpu)?);
+            server.threads.push(start(worker, config, cpu)?);
         }
         drop(started);
         server.wait_for_start(&starts)
@@ -180,14 +179,6 @@ impl Server {
     /// What all workers have counted, as of their last batches.
     pub fn counters(&self) -> ServeCounters {
         sum(&self.counters)
-    }
-
-    /// The same for each worker.
-    pub fn worker_counters(&self) -> Vec<ServeCounters> {
-        self.counters
-            .iter()
-            .map(|counters| counters.look())
-            .collect()
     }
 
     /// Ends gracefully: what has connected is accepted, and nothing more; every reply is the last
@@ -230,18 +221,7 @@ impl Server {
     }
 
     fn join(&mut self) -> Result<(), Error> {
-        let mut result = Ok(());
-        let mut panicked = None;
-        for thread in self.threads.drain(..) {
-            match thread.join() {
-                Ok(ended) => result = result.and(ended),
-                Err(panic) => panicked = Some(panic),
-            }
-        }
-        match panicked {
-            Some(panic) => std::panic::resume_unwind(panic),
-            None => result,
-        }
+        join(self.threads.drain(..))
     }
 }
 
@@ -261,11 +241,7 @@ fn worker_cpus(config: &ServeConfig) -> Result<Vec<Option<usize>>, Error> {
     let reset = config.close == Close::Rst;
     config.engine.require(Task::Serve { reset })?;
     config.limits.check()?;
-    let invalid = |why: String| Error::Invalid {
-        option: "--workers",
-        value: config.workers.to_string(),
-        why,
-    };
+    let invalid = |why: String| Error::invalid("--workers", config.workers, why);
     if config.workers == 0 {
         return Err(invalid("at least one thread must serve".to_owned()));
     }
@@ -284,9 +260,9 @@ fn worker_cpus(config: &ServeConfig) -> Result<Vec<Option<usize>>, Error> {
     each_once.sort_unstable();
     each_once.dedup();
     if each_once.len() < config.workers {
-        let (count, name) = (each_once.len(), Switch::Affinity.name());
+        let count = each_once.len();
         return Err(invalid(format!(
-            "with {name} each worker has a CPU of its own, and there are {count}"
+            "with affinity each worker has a CPU of its own, and there are {count}"
         )));
     }
     cpus.truncate(config.workers);
@@ -294,12 +270,8 @@ fn worker_cpus(config: &ServeConfig) -> Result<Vec<Option<usize>>, Error> {
         .iter()
         .any(|cpu| cpus.iter().filter(|c| *c == cpu).count() > 1)
     {
-        let name = Switch::Affinity.name();
-        return Err(Error::Invalid {
-            option: "--pin",
-            value: format!("{cpus:?}"),
-            why: format!("with {name} each worker has a CPU of its own, and one is named twice"),
-        });
+        let why = "with affinity each worker has a CPU of its own, and one is named twice";
+        return Err(Error::invalid("--pin", format!("{cpus:?}"), why));
     }
     Ok(cpus.into_iter().map(Some).collect())
 }
@@ -333,27 +305,20 @@ fn listen(config: &ServeConfig, cpus: &[Option<usize>]) -> Result<Vec<Arc<Listen
 }
 
 /// Starts a worker's thread. If it fails, all workers are stopped.
-fn spawn(
-    worker: ServeWorker,
-    config: &ServeConfig,
-    cpu: Option<usize>,
-) -> Result<JoinHandle<Result<(), Error>>, Error> {
+fn start(worker: ServeWorker, config: &ServeConfig, cpu: Option<usize>) -> Result<Thread, Error> {
     let serve = config.engine.serve;
-    let phase = Arc::clone(&worker.phase);
     let name = format!("mpps-serve-{}", worker.index);
-    let work = move || {
-        let mut others = Others { phase, stop: true };
-        let served = match cpu {
-            Some(cpu) => sched::pin_current(&[cpu]).map_err(Error::from),
-            None => Ok(()),
-        }
-        .and_then(|()| serve(worker));
+    let others = Others {
+        phase: Arc::clone(&worker.phase),
+        stop: true,
+    };
+    spawn(name, cpu, move || {
+        // All of it comes along, and not only the field that is written.
+        let mut others = others;
+        let served = serve(worker);
         others.stop = served.is_err();
         served
-    };
-    let failed = |source: io::Error| mpps_os::Error::new("clone", &name, source);
-    let thread = thread::Builder::new().name(name.clone()).spawn(work);
-    Ok(thread.map_err(failed)?)
+    })
 }
 
 /// The other workers, which are stopped if one fails, and also if it panics: they would go on alone

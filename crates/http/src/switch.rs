@@ -31,16 +31,12 @@ impl Switch {
         Self::Fds,
         Self::Events,
     ];
+}
 
-    /// The name in flags, JSON and docs.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Affinity => "affinity",
-            Self::Moderation => "moderation",
-            Self::Buffers => "buffers",
-            Self::Fds => "fds",
-            Self::Events => "events",
-        }
+/// As flags, JSON and docs name it.
+impl fmt::Display for Switch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(f)
     }
 }
 
@@ -93,7 +89,7 @@ impl fmt::Debug for Switches {
 /// `affinity+fds`, or `none`.
 impl fmt::Display for Switches {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names: Vec<&str> = self.iter().map(Switch::name).collect();
+        let names: Vec<String> = self.iter().map(|one| one.to_string()).collect();
         f.write_str(if names.is_empty() { "none" } else { "" })?;
         f.write_str(&names.join("+"))
     }

@@ -130,7 +130,7 @@ fn config(target: SocketAddr) -> LoadConfig {
 fn engines() -> impl Iterator<Item = &'static Engine> {
     ENGINES
         .iter()
-        .filter(|engine| engine.support(Task::Load) == Support::Yes)
+        .filter(|engine| (engine.support)(Task::Load) == Support::Yes)
 }
 
 fn run(engine: &'static Engine, config: &LoadConfig) -> LoadReport {

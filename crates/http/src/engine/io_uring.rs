@@ -11,11 +11,11 @@ use std::io;
 
 pub(super) const ENGINE: Engine = Engine {
     name: "io_uring",
-    summary: "io_uring(7): many steps of many connections for one system call",
-    probe,
-    can: |task| can(task, &release(), closes_slots()),
-    switches,
-    limited,
+    support: |task| match mpps_os::uring::probe() {
+        Ok(()) => can(task, &release(), closes_slots()),
+        Err(error) => no_ring(&error),
+    },
+    switches: |limits| advice(version(&release()), closes_slots(), limits),
     serve: serve::run,
     load: load::run,
 };
@@ -31,10 +31,8 @@ const SLOTS_STAY_OPEN: &str = "before Linux 6.13 the socket in a slot of a ring 
 /// (`IORING_OP_URING_CMD` of a socket).
 const OPTIONS: (u32, u32) = (6, 7);
 
-fn probe() -> Support {
-    let Err(error) = mpps_os::uring::probe() else {
-        return Support::Yes;
-    };
+/// What to do where a ring cannot be set up.
+fn no_ring(error: &mpps_os::Error) -> Support {
     let remedy = match error.errno() {
         Some(libc::EPERM) => {
             "allow it: sysctl kernel.io_uring_disabled=0, and no seccomp filter against it"
@@ -66,10 +64,6 @@ fn can(task: Task, release: &str, closes_slots: bool) -> Support {
     Support::No { why, remedy }
 }
 
-fn switches() -> Vec<Advice> {
-    advice(version(&release()), closes_slots())
-}
-
 fn release() -> String {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease");
     release.map_or_else(|_| "unknown".to_owned(), |text| text.trim().to_owned())
@@ -77,54 +71,40 @@ fn release() -> String {
 
 /// What to make of each switch on a kernel of that version; one that cannot be told is taken for
 /// an old one.
-fn advice(version: Option<(u32, u32)>, closes_slots: bool) -> Vec<Advice> {
-    let slots_help = closes_slots && version.unwrap_or_default() >= SLOTS_GOOD;
+fn advice(version: Option<(u32, u32)>, closes_slots: bool, limits: &Limits) -> Vec<Advice> {
+    let [affinity, moderation] = Advice::of_all();
+    let buffers = "received into a ring of buffers that the kernel takes from when there is \
+                   something, and no allocation for a connection";
+    let fds = "connections in slots of the ring that the kernel chooses (direct descriptors), not in \
+               the process's table of descriptors";
+    // A standing request that accepts tells no addresses (`io_accept`, io_uring/net.c: one place for
+    // them all), so that there is none where they are counted.
+    let events = match limits.connections_per_address {
+        None => {
+            "one request accepts all connections, when theirs is there (TCP_DEFER_ACCEPT); received \
+             at once; the last reply and the close are one chain"
+        }
+        Some(_) => {
+            "accepted when the request is there (TCP_DEFER_ACCEPT), but by a request for each \
+             connection, since --max-per-address needs its address; received at once; the last \
+             reply and the close are one chain"
+        }
+    };
     vec![
-        Advice::affinity(),
-        Advice::moderation(),
+        affinity,
+        moderation,
+        Advice::helps(Switch::Buffers, buffers),
         Advice {
-            switch: Switch::Buffers,
-            what: "received into a ring of buffers that the kernel takes from when there is \
-                   something, and no allocation for a connection",
-            helps: true,
-            why_not: "",
-            possible: true,
-        },
-        Advice {
-            switch: Switch::Fds,
-            what: "connections in slots of the ring that the kernel chooses (direct descriptors), \
-                   not in the process's table of descriptors",
-            helps: slots_help,
-            why_not: match slots_help {
-                true => "",
-                false if closes_slots => "slots are worth their while from Linux 6.15 on",
-                false => SLOTS_STAY_OPEN,
+            why_not: match version {
+                _ if !closes_slots => SLOTS_STAY_OPEN,
+                Some(version) if version >= SLOTS_GOOD => "",
+                _ => "slots are worth their while from Linux 6.15 on",
             },
             possible: closes_slots,
+            ..Advice::helps(Switch::Fds, fds)
         },
-        Advice {
-            switch: Switch::Events,
-            what: "one request accepts all connections, when theirs is there (TCP_DEFER_ACCEPT); \
-                   received at once; the last reply and the close are one chain",
-            helps: true,
-            why_not: "",
-            possible: true,
-        },
+        Advice::helps(Switch::Events, events),
     ]
-}
-
-/// A standing request that accepts tells no addresses (`io_accept`, io_uring/net.c: one place for
-/// them all), so that there is none where they are counted.
-fn limited(advice: Advice, limits: &Limits) -> Advice {
-    match (advice.switch, limits.connections_per_address) {
-        (Switch::Events, Some(_)) => Advice {
-            what: "accepted when the request is there (TCP_DEFER_ACCEPT), but by a request for \
-                   each connection, since --max-per-address needs its address; received at once; \
-                   the last reply and the close are one chain",
-            ..advice
-        },
-        _ => advice,
-    }
 }
 
 /// The first two numbers of a release, such as 6.18 of `6.18.44-cloud`.
@@ -172,8 +152,8 @@ mod tests {
     #[test]
     fn a_limit_for_an_address_takes_the_standing_request_away_and_that_is_told() {
         let what = |limits: &Limits| -> Vec<&str> {
-            let advice = switches().into_iter();
-            advice.map(|advice| limited(advice, limits).what).collect()
+            let advice = advice(None, true, limits).into_iter();
+            advice.map(|advice| advice.what).collect()
         };
         let plain = what(&Limits::default());
         let capped = what(&Limits {
@@ -191,17 +171,17 @@ mod tests {
     #[test]
     fn slots_are_on_where_they_help_and_refused_where_they_stay_open() {
         let fds = |version, closes_slots| {
-            let advice = advice(version, closes_slots);
+            let advice = advice(version, closes_slots, &Limits::default());
             let fds = advice.into_iter().find(|a| a.switch == Switch::Fds);
-            fds.map(|fds| (fds.helps, fds.possible, fds.why_not.is_empty()))
+            fds.map(|fds| (fds.possible, fds.why_not.is_empty()))
         };
-        assert_eq!(fds(Some((6, 18)), true), Some((true, true, true)));
-        assert_eq!(fds(Some((7, 0)), true), Some((true, true, true)));
+        assert_eq!(fds(Some((6, 18)), true), Some((true, true)));
+        assert_eq!(fds(Some((7, 0)), true), Some((true, true)));
         for old in [Some((6, 14)), None] {
-            assert_eq!(fds(old, true), Some((false, true, false)));
+            assert_eq!(fds(old, true), Some((true, false)));
         }
         for older in [Some((6, 12)), Some((6, 18)), None] {
-            assert_eq!(fds(older, false), Some((false, false, false)));
+            assert_eq!(fds(older, false), Some((false, false)));
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use std::{fmt, io};
 
 /// Why a connection, or a request, was not completed.
 #[derive(
@@ -55,25 +56,6 @@ impl Failure {
         Self::Other,
     ];
 
-    /// The name in result files.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Refused => "refused",
-            Self::Unreachable => "unreachable",
-            Self::NoPort => "no_port",
-            Self::NoDescriptor => "no_descriptor",
-            Self::ResetConnecting => "reset_connecting",
-            Self::TimedOutConnecting => "timed_out_connecting",
-            Self::Reset => "reset",
-            Self::TimedOut => "timed_out",
-            Self::NoReply => "no_reply",
-            Self::ShortBody => "short_body",
-            Self::BadStatus => "bad_status",
-            Self::BadReply => "bad_reply",
-            Self::Other => "other",
-        }
-    }
-
     /// What a user can do about it, where the cause is on this side.
     pub fn remedy(self) -> Option<&'static str> {
         match self {
@@ -109,4 +91,16 @@ impl Failure {
             _ => Self::Other,
         }
     }
+}
+
+/// As result files name it.
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(f)
+    }
+}
+
+/// The number of a socket's error: every one has one.
+pub(crate) fn errno(error: &io::Error) -> i32 {
+    error.raw_os_error().unwrap_or(libc::EIO)
 }

@@ -77,14 +77,10 @@ pub struct Progress {
     pub elapsed: Duration,
     /// Connections that ended as they should.
     pub connections_completed: u64,
-    /// Connections that failed.
-    pub connections_failed: u64,
     /// Requests that were answered.
     pub requests_completed: u64,
     /// Requests that failed.
     pub requests_failed: u64,
-    /// Bytes of replies.
-    pub bytes_received: u64,
 }
 
 impl LoadLedger {
@@ -169,7 +165,7 @@ fn notes(ledger: &LoadLedger, was_busy: bool) -> Vec<String> {
         let mut failed = ledger.both().into_iter().map(|one| one.failed(failure));
         failed
             .any(|count| count > 0)
-            .then(|| format!("{}: {remedy}", failure.name()))
+            .then(|| format!("{failure}: {remedy}"))
     };
     let busy = was_busy.then(|| {
         "requests were not started while all connections were busy: more --connections?".to_owned()

@@ -54,10 +54,8 @@ struct Gate {
 #[derive(Debug, Default)]
 pub(crate) struct Live {
     connections_completed: AtomicU64,
-    connections_failed: AtomicU64,
     requests_completed: AtomicU64,
     requests_failed: AtomicU64,
-    bytes_received: AtomicU64,
 }
 
 impl LoadWorker {
@@ -164,10 +162,8 @@ impl LoadWorker {
         let (live, tally) = (&self.live, &self.flights.tally);
         let set = |counter: &AtomicU64, value| counter.store(value, Ordering::Relaxed);
         set(&live.connections_completed, tally.connections.completed);
-        set(&live.connections_failed, tally.connections.failed_total());
         set(&live.requests_completed, tally.requests.completed);
         set(&live.requests_failed, tally.requests.failed_total());
-        set(&live.bytes_received, tally.bytes_received);
     }
 }
 
@@ -231,10 +227,8 @@ impl Live {
     pub(crate) fn add_to(&self, progress: &mut Progress) {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         progress.connections_completed += read(&self.connections_completed);
-        progress.connections_failed += read(&self.connections_failed);
         progress.requests_completed += read(&self.requests_completed);
         progress.requests_failed += read(&self.requests_failed);
-        progress.bytes_received += read(&self.bytes_received);
     }
 }
 

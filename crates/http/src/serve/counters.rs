@@ -2,6 +2,7 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use std::fmt;
 use std::ops::AddAssign;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -53,23 +54,12 @@ impl Ending {
         Self::Refused,
         Self::Error,
     ];
+}
 
-    /// The name in JSON, metrics and reports.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Done => "done",
-            Self::Client => "client",
-            Self::HeadTimeout => "head_timeout",
-            Self::IdleTimeout => "idle_timeout",
-            Self::SendTimeout => "send_timeout",
-            Self::Reset => "reset",
-            Self::OverLimit => "over_limit",
-            Self::OverAddressLimit => "over_address_limit",
-            Self::NoDescriptor => "no_descriptor",
-            Self::Drained => "drained",
-            Self::Refused => "refused",
-            Self::Error => "error",
-        }
+/// As JSON, metrics and reports name it.
+impl fmt::Display for Ending {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(f)
     }
 }
 
@@ -184,7 +174,8 @@ mod tests {
     fn every_ending_has_its_place_and_name() {
         for (place, ending) in Ending::ALL.into_iter().enumerate() {
             assert_eq!(ending as usize, place);
-            let same = Ending::ALL.iter().filter(|e| e.name() == ending.name());
+            let name = ending.to_string();
+            let same = Ending::ALL.iter().filter(|one| one.to_string() == name);
             assert_eq!(same.count(), 1);
         }
     }

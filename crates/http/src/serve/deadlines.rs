@@ -137,6 +137,11 @@ impl Deadlines {
     }
 }
 
+/// The clock of all deadlines: as of the last tick of the kernel, which is exact enough for them.
+pub(crate) fn now_ms() -> u64 {
+    mpps_os::clock::monotonic_coarse_ns() / 1_000_000
+}
+
 fn bucket(tick: u64) -> usize {
     (tick % BUCKETS as u64) as usize
 }

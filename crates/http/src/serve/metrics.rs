@@ -1,93 +1,57 @@
 //! The page `/metrics`: what the server has counted, in the text format of Prometheus.
 
 use super::counters::{Ending, ServeCounters};
-use std::fmt::Write;
 
 /// The page. Names follow the conventions of Prometheus: base units, `_total` for what only grows.
 pub(crate) fn page(counters: &ServeCounters) -> Vec<u8> {
-    let mut text = String::with_capacity(2048);
-    for (name, kind, help, value) in singles(counters) {
-        head(&mut text, name, kind, help);
-        line(&mut text, format_args!("{name} {value}"));
-    }
-    let name = "mpps_connections_closed_total";
-    head(
-        &mut text,
-        name,
-        "counter",
-        "Connections that ended, by how.",
+    let ServeCounters {
+        accepted,
+        open,
+        requests,
+        statuses,
+        bytes_sent,
+        bytes_received,
+        system_calls,
+        accept_errors,
+        ..
+    } = counters;
+    let mut text = format!(
+        "\
+# HELP mpps_connections_accepted_total Connections taken from the kernel.
+# TYPE mpps_connections_accepted_total counter
+mpps_connections_accepted_total {accepted}
+# HELP mpps_connections_open Connections that are open.
+# TYPE mpps_connections_open gauge
+mpps_connections_open {open}
+# HELP mpps_requests_total Requests that were answered.
+# TYPE mpps_requests_total counter
+mpps_requests_total {requests}
+# HELP mpps_sent_bytes_total Bytes of replies that the kernel took.
+# TYPE mpps_sent_bytes_total counter
+mpps_sent_bytes_total {bytes_sent}
+# HELP mpps_received_bytes_total Bytes of requests.
+# TYPE mpps_received_bytes_total counter
+mpps_received_bytes_total {bytes_received}
+# HELP mpps_system_calls_total System calls that the engine made.
+# TYPE mpps_system_calls_total counter
+mpps_system_calls_total {system_calls}
+# HELP mpps_accept_errors_total How often accepting was refused.
+# TYPE mpps_accept_errors_total counter
+mpps_accept_errors_total {accept_errors}
+# HELP mpps_connections_closed_total Connections that ended, by how.
+# TYPE mpps_connections_closed_total counter
+"
     );
-    for ending in Ending::ALL {
-        let (how, value) = (ending.name(), counters.ended(ending));
-        line(&mut text, format_args!("{name}{{how=\"{how}\"}} {value}"));
+    for how in Ending::ALL {
+        let ended = counters.ended(how);
+        text += &format!("mpps_connections_closed_total{{how=\"{how}\"}} {ended}\n");
     }
-    let name = "mpps_responses_total";
-    head(&mut text, name, "counter", "Replies, by class of status.");
-    for (class, value) in (1..).zip(counters.statuses) {
-        line(
-            &mut text,
-            format_args!("{name}{{class=\"{class}xx\"}} {value}"),
-        );
+    text += "# HELP mpps_responses_total Replies, by class of status.\n";
+    text += "# TYPE mpps_responses_total counter\n";
+    for (class, replies) in (1..).zip(statuses) {
+        text += &format!("mpps_responses_total{{class=\"{class}xx\"}} {replies}\n");
     }
     text.into_bytes()
-}
-
-/// What has one value: its name, kind and meaning.
-fn singles(counters: &ServeCounters) -> [(&'static str, &'static str, &'static str, u64); 7] {
-    [
-        (
-            "mpps_connections_accepted_total",
-            "counter",
-            "Connections taken from the kernel.",
-            counters.accepted,
-        ),
-        (
-            "mpps_connections_open",
-            "gauge",
-            "Connections that are open.",
-            counters.open,
-        ),
-        (
-            "mpps_requests_total",
-            "counter",
-            "Requests that were answered.",
-            counters.requests,
-        ),
-        (
-            "mpps_sent_bytes_total",
-            "counter",
-            "Bytes of replies that the kernel took.",
-            counters.bytes_sent,
-        ),
-        (
-            "mpps_received_bytes_total",
-            "counter",
-            "Bytes of requests.",
-            counters.bytes_received,
-        ),
-        (
-            "mpps_system_calls_total",
-            "counter",
-            "System calls that the engine made.",
-            counters.system_calls,
-        ),
-        (
-            "mpps_accept_errors_total",
-            "counter",
-            "How often accepting was refused.",
-            counters.accept_errors,
-        ),
-    ]
-}
-
-fn head(text: &mut String, name: &str, kind: &str, help: &str) {
-    line(text, format_args!("# HELP {name} {help}"));
-    line(text, format_args!("# TYPE {name} {kind}"));
-}
-
-fn line(text: &mut String, line: std::fmt::Arguments<'_>) {
-    // Writing to memory does not fail.
-    let _ = writeln!(text, "{line}");
 }
 
 #[cfg(test)]

@@ -6,7 +6,6 @@ use super::reply::{Body, Chunk, Keep, Reply};
 use super::request::{Method, Request};
 use super::site::Site;
 use super::{Close, Limits};
-use std::fmt;
 use std::sync::Arc;
 
 /// What renders a page of its own at [`METRICS_PATH`].
@@ -175,15 +174,6 @@ impl Responder {
         if self.heads.renew_date(now_ms) {
             self.ready = [const { None }; 3];
         }
-    }
-}
-
-impl fmt::Debug for Responder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Responder")
-            .field("site", &self.site)
-            .field("is_draining", &self.is_draining)
-            .finish_non_exhaustive()
     }
 }
 

@@ -61,11 +61,8 @@ impl Site {
     pub(crate) fn open(content: &Content) -> Result<Self, Error> {
         let kind = match content {
             Content::Size(size) if *size > SIZE_BYTES_MAX => {
-                return Err(Error::Invalid {
-                    option: "--size",
-                    value: size.to_string(),
-                    why: format!("the body lies in memory; at most {SIZE_BYTES_MAX} bytes"),
-                });
+                let why = format!("the body lies in memory; at most {SIZE_BYTES_MAX} bytes");
+                return Err(Error::invalid("--size", size, why));
             }
             Content::Size(size) => {
                 Kind::Body(PATTERN.iter().copied().cycle().take(*size).collect())

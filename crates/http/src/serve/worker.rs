@@ -7,9 +7,10 @@ use super::responder::{MetricsPage, Responder};
 use super::site::Site;
 use super::{Close, Limits};
 use crate::Switches;
-use mpps_os::tcp::Listener;
+use mpps_os::tcp::{Listener, TcpStream};
 use mpps_os::wake::Wake;
-use std::fmt;
+use std::io;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 use std::time::Duration;
@@ -65,6 +66,15 @@ impl ServeWorker {
         self.phase.wake(self.index)
     }
 
+    /// Takes a connection that waits, with its address if somebody counts that.
+    pub(crate) fn accept(&self) -> io::Result<(TcpStream, Option<IpAddr>)> {
+        if self.peers.needs_address() {
+            let (stream, address) = self.listener.accept_from()?;
+            return Ok((stream, Some(address)));
+        }
+        Ok((self.listener.accept()?, None))
+    }
+
     /// What makes replies of requests.
     pub(crate) fn responder(&self) -> Responder {
         Responder::new(
@@ -73,15 +83,5 @@ impl ServeWorker {
             self.close,
             self.metrics.clone(),
         )
-    }
-}
-
-impl fmt::Debug for ServeWorker {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ServeWorker")
-            .field("index", &self.index)
-            .field("listener", &self.listener)
-            .field("switches", &self.switches)
-            .finish_non_exhaustive()
     }
 }

@@ -5,6 +5,7 @@ use crate::serve::{Content, Limits};
 use crate::{Engine, Switches};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::Duration;
 
 fn config(engine: &'static Engine, workers: usize) -> ServeConfig {

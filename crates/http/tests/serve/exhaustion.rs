@@ -43,7 +43,7 @@ fn serve_with_few(what: &str) -> Result<(), Failed> {
     let (engine, switches) = what.split_once('/').ok_or("no engine and switches")?;
     let switches: Vec<Switch> = Switch::ALL
         .into_iter()
-        .filter(|switch| switches.split('+').any(|name| name == switch.name()))
+        .filter(|switch| switches.split('+').any(|name| name == switch.to_string()))
         .collect();
     let server = Server::start(&ServeConfig {
         address: SocketAddr::from(([127, 0, 0, 1], 0)),

@@ -14,7 +14,7 @@ mod scenario;
 mod trial;
 
 use libtest_mimic::{Failed, Trial};
-use mpps_http::{ENGINES, Engine, Support, Switch, Switches};
+use mpps_http::{ENGINES, Engine, Limits, Support, Switch, Switches, Task};
 use mpps_os::capability;
 use mpps_os::namespace::{NetNamespace, become_root_in_user_namespace};
 use mpps_os::netlink::link;
@@ -69,7 +69,9 @@ fn main() -> ExitCode {
 }
 
 fn sets(engine: &Engine) -> Vec<Switches> {
-    let known = (engine.switches)().into_iter().filter(|a| a.possible);
+    let known = (engine.switches)(&Limits::default())
+        .into_iter()
+        .filter(|a| a.possible);
     let known: Vec<Switch> = known.map(|a| a.switch).collect();
     let mut sets = Vec::new();
     for set in SETS {
@@ -89,7 +91,7 @@ fn of(
     has_namespaces: bool,
 ) -> Trial {
     let name = format!("{}/{switches}/{}", engine.name, scenario.name);
-    let obstacle = move || match (engine.probe)() {
+    let obstacle = move || match (engine.support)(Task::Serve { reset: false }) {
         Support::No { why, .. } => Some(why),
         Support::Yes => {
             let required = std::env::var("MPPS_REQUIRE_LAB").is_ok_and(|value| value == "1");

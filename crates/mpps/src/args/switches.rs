@@ -66,7 +66,7 @@ impl SwitchArgs {
     pub(crate) fn choose(&self, default: Switches) -> Result<Switches> {
         let mut with = self.with.iter();
         if let Some(switch) = with.find(|switch| self.without.contains(switch)) {
-            bail!("--with {0} and --without {0}: on or off?", switch.name());
+            bail!("--with {switch} and --without {switch}: on or off?");
         }
         if self.no_switches || !self.only.is_empty() {
             return Ok(Switches::of(&self.only));
@@ -151,7 +151,7 @@ mod tests {
     #[test]
     fn every_switch_but_moderation_can_be_named() {
         for switch in Switch::ALL {
-            let is_named = parsed(&["--only", switch.name()]).is_some();
+            let is_named = parsed(&["--only", &switch.to_string()]).is_some();
             assert_eq!(is_named, switch != Switch::Moderation);
         }
     }

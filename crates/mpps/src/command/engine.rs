@@ -16,7 +16,7 @@ pub(super) fn choose(name: Option<&str>, task: Task) -> Result<(&'static Engine,
     }
     let mut missing = Vec::new();
     for engine in ENGINES.iter().rev() {
-        match engine.support(task) {
+        match (engine.support)(task) {
             Support::Yes if missing.is_empty() => return Ok((engine, None)),
             Support::Yes => {
                 let why = missing.join("; ");

@@ -12,7 +12,7 @@ pub(crate) fn equation(
     examples: &BTreeMap<Failure, String>,
 ) -> Equation {
     let count = |count: u64| grouped(count.into());
-    let words = |failure: &Failure| failure.name().replace('_', " ");
+    let words = |failure: &Failure| failure.to_string().replace('_', " ");
     let mut terms = format!(
         "started {} = completed {}",
         count(account.started),

@@ -241,7 +241,7 @@ impl<'a> Running<'a> {
             "{what}; engine {}, {}; connections are ended by {}{metrics}",
             granted.engine,
             workers(&granted.worker_cpus),
-            config.close.name()
+            config.close
         )
     }
 }
@@ -284,7 +284,7 @@ fn table(switches: &[SwitchState]) -> Table {
             why => format!(" ({why})"),
         };
         let what = format!("{}{why_not}", switch.what);
-        Row::new([switch.name.name().into(), state.into(), what.into()])
+        Row::new([switch.name.to_string().into(), state.into(), what.into()])
     });
     let columns = [
         Column::words("", 10),
@@ -343,8 +343,8 @@ pub(crate) fn document(result: &ServeResult, written: &[(&str, &Path)]) -> Docum
 fn totals(total: &ServeBody) -> Vec<Block> {
     let count = |count: u64| grouped(count.into());
     let ended = total.ended.iter().filter(|(_, count)| **count > 0);
-    let ended =
-        ended.map(|(how, number)| format!("{} {}", count(*number), how.name().replace('_', " ")));
+    let ended = ended
+        .map(|(how, number)| format!("{} {}", count(*number), how.to_string().replace('_', " ")));
     let ended = match &*ended.collect::<Vec<_>>() {
         [] => "0".to_owned(),
         some => some.join(" + "),

@@ -1,6 +1,6 @@
 //! The load over epoll: edge-triggered, added once for each connection, never modified or deleted.
 
-use crate::load::{LoadWorker, Request, Step};
+use crate::load::{LoadWorker, Request, Step, errno};
 use crate::{Close, Error};
 use mpps_os::clock::monotonic_ns;
 use mpps_os::epoll::{Epoll, Event, Events, Interest};
@@ -230,9 +230,4 @@ impl Sockets {
         let closed = self.streams[slot as usize].take();
         self.worker.system_calls += u64::from(closed.is_some());
     }
-}
-
-/// Every error of a socket has a number.
-fn errno(error: &io::Error) -> i32 {
-    error.raw_os_error().unwrap_or(libc::EIO)
 }

@@ -10,9 +10,8 @@ mod slots;
 
 use self::exchange::{Exchange, Next, Open};
 use self::slots::Slots;
-use crate::serve::{Deadlines, Ending, ServeWorker, Stage, TICK_MS};
+use crate::serve::{Deadlines, Ending, ServeWorker, Stage, TICK_MS, now_ms};
 use crate::{Error, Switch};
-use mpps_os::clock::monotonic_coarse_ns;
 use mpps_os::epoll::{Epoll, Event, Events, Interest};
 use mpps_os::tcp::{TcpStream, ran_out, would_block};
 use mpps_os::wake::Wake;
@@ -167,7 +166,8 @@ impl Serving {
             if self.accepting != Accepting::Yes {
                 return;
             }
-            match self.accept_one() {
+            self.exchange.counters.system_calls += 1;
+            match self.worker.accept() {
                 Ok((stream, address)) => self.admit(stream, address),
                 // Nobody waits; or another worker of this listener has begun to drain, and has
                 // ended it.
@@ -183,16 +183,6 @@ impl Serving {
                 // One connection that failed while it waited, of which accept(2) tells.
                 Err(_) => self.exchange.counters.accept_errors += 1,
             }
-        }
-    }
-
-    fn accept_one(&mut self) -> io::Result<(TcpStream, Option<IpAddr>)> {
-        self.exchange.counters.system_calls += 1;
-        if self.worker.peers.needs_address() {
-            let (stream, address) = self.worker.listener.accept_from()?;
-            Ok((stream, Some(address)))
-        } else {
-            Ok((self.worker.listener.accept()?, None))
         }
     }
 
@@ -388,9 +378,4 @@ impl Serving {
             }
         }
     }
-}
-
-/// The clock of all deadlines: as of the last tick of the kernel, which is exact enough for them.
-fn now_ms() -> u64 {
-    monotonic_coarse_ns() / 1_000_000
 }

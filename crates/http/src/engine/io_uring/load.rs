@@ -1,6 +1,6 @@
 //! The load over io_uring: direct descriptors, and many connections for one system call.
 
-use crate::load::{CLOSING_MAX, LoadWorker, Request as Which, Step};
+use crate::load::{CLOSING_MAX, LoadWorker, Request as Which, Step, errno};
 use crate::{Close, Error};
 use mpps_os::clock::monotonic_ns;
 use mpps_os::uring::{
@@ -339,9 +339,4 @@ impl Sockets {
             Err(_) => None,
         }
     }
-}
-
-/// Every error of a socket has a number.
-fn errno(error: &io::Error) -> i32 {
-    error.raw_os_error().unwrap_or(libc::EIO)
 }

@@ -23,15 +23,15 @@ mod draining;
 mod files;
 
 use super::client::{Client, Forced};
-use crate::engine::places::Places;
 use crate::serve::{
     Body, Chunk, Close, Deadlines, Ending, Reply, Responder, ServeCounters, ServeWorker, Stage,
-    Step, TICK_MS, Waits,
+    Step, TICK_MS, Waits, now_ms,
 };
 use crate::{Error, Switch};
+use mpps_os::limit;
 use mpps_os::uring::{Buffer, Event, Outcome, Request, Sending, Socket, StreamOptions, StreamRing};
 use mpps_os::wake::Wake;
-use mpps_os::{clock, limit};
+use slab::Slab;
 use std::io;
 use std::net::Shutdown;
 use std::os::fd::AsFd;
@@ -65,7 +65,7 @@ struct Loop {
     ring: StreamRing,
     listener: Socket,
     wake: Socket,
-    clients: Places<Client>,
+    clients: Slab<Client>,
     responder: Responder,
     deadlines: Deadlines,
     counters: ServeCounters,
@@ -118,7 +118,7 @@ impl Loop {
             listener: ring.adopt(worker.listener.as_fd())?,
             wake: ring.adopt(worker.wake().as_fd())?,
             ring,
-            clients: Places::new(),
+            clients: Slab::new(),
             responder: worker.responder(),
             deadlines: Deadlines::new(now_ms),
             counters: ServeCounters::default(),
@@ -204,7 +204,7 @@ impl Loop {
 
     /// What the one request of a connection came to.
     fn moved(&mut self, slot: u32, outcome: Outcome) {
-        let Some(client) = self.clients.get(slot) else {
+        let Some(client) = self.clients.get_mut(slot as usize) else {
             return;
         };
         client.request = None;
@@ -254,7 +254,7 @@ impl Loop {
         if self.events {
             return self.receive_now(slot);
         }
-        let Some(client) = self.clients.get(slot) else {
+        let Some(client) = self.clients.get_mut(slot as usize) else {
             return;
         };
         if let Some(socket) = &client.socket {
@@ -263,7 +263,7 @@ impl Loop {
     }
 
     fn receive_now(&mut self, slot: u32) {
-        let Some(client) = self.clients.get(slot) else {
+        let Some(client) = self.clients.get_mut(slot as usize) else {
             return;
         };
         let Some(socket) = &client.socket else {
@@ -279,7 +279,7 @@ impl Loop {
     }
 
     fn received(&mut self, slot: u32, buffer: Buffer) {
-        let Some(client) = self.clients.get(slot) else {
+        let Some(client) = self.clients.get_mut(slot as usize) else {
             return;
         };
         let bytes = self.ring.bytes(&buffer);
@@ -310,7 +310,9 @@ impl Loop {
                 self.arm(slot);
                 self.receive(slot);
                 let is_idle = |client: &mut Client| client.connection.waits() == Waits::Idle;
-                if self.stage != Stage::Running && self.clients.get(slot).is_some_and(is_idle) {
+                if self.stage != Stage::Running
+                    && self.clients.get_mut(slot as usize).is_some_and(is_idle)
+                {
                     // Its reply had begun before the drain, and did not say that it was the last.
                     self.force(slot, Ending::Drained, Forced::CloseIfIdle);
                 }
@@ -318,14 +320,14 @@ impl Loop {
             Step::Send(reply) => {
                 self.arm(slot);
                 self.counters.reply(reply.status);
-                if let Some(client) = self.clients.get(slot) {
+                if let Some(client) = self.clients.get_mut(slot as usize) {
                     client.status = reply.status;
                 }
                 self.send(slot, reply);
             }
             Step::Shutdown => {
                 self.arm(slot);
-                let Some(client) = self.clients.get(slot) else {
+                let Some(client) = self.clients.get_mut(slot as usize) else {
                     return;
                 };
                 client.end(match client.status {
@@ -343,7 +345,7 @@ impl Loop {
 
     /// Sends a reply, or what is left of one.
     fn send(&mut self, slot: u32, reply: Reply) {
-        let Some(client) = self.clients.get(slot) else {
+        let Some(client) = self.clients.get_mut(slot as usize) else {
             return;
         };
         let is_all = matches!(reply.body, Body::None);
@@ -377,7 +379,7 @@ impl Loop {
     /// A part of a reply has gone.
     fn sent(&mut self, slot: u32, bytes: usize, buffer: Option<Buffer>) {
         self.counters.bytes_sent += bytes as u64;
-        let Some(client) = self.clients.get(slot) else {
+        let Some(client) = self.clients.get_mut(slot as usize) else {
             return;
         };
         client.connection.progress(self.now_ms);
@@ -409,7 +411,7 @@ impl Loop {
 
     /// A reply has gone whole.
     fn whole(&mut self, slot: u32) {
-        let Some(client) = self.clients.get(slot) else {
+        let Some(client) = self.clients.get_mut(slot as usize) else {
             return;
         };
         let step = client.connection.sent(&mut self.responder, self.now_ms);
@@ -418,7 +420,7 @@ impl Loop {
 
     /// The chain that sends the last reply and closes is over.
     fn ended(&mut self, slot: u32, is_ok: bool) {
-        let Some(client) = self.clients.get(slot) else {
+        let Some(client) = self.clients.get_mut(slot as usize) else {
             return;
         };
         let bytes = client.bytes_at_end;
@@ -433,7 +435,7 @@ impl Loop {
 
     /// Closes a connection that has no request with the kernel.
     fn close(&mut self, slot: u32, ending: Ending) {
-        let Some(client) = self.clients.get(slot) else {
+        let Some(client) = self.clients.get_mut(slot as usize) else {
             return;
         };
         client.end(ending);
@@ -449,7 +451,7 @@ impl Loop {
     }
 
     fn close_now(&mut self, slot: u32) {
-        let Some(client) = self.clients.get(slot) else {
+        let Some(client) = self.clients.get_mut(slot as usize) else {
             return;
         };
         client.reply = None;
@@ -471,7 +473,7 @@ impl Loop {
 
     /// Ends a connection whatever its request is; at once if it has none.
     fn force(&mut self, slot: u32, ending: Ending, forced: Forced) {
-        let Some(client) = self.clients.get(slot) else {
+        let Some(client) = self.clients.get_mut(slot as usize) else {
             return;
         };
         client.end(ending);
@@ -487,7 +489,7 @@ impl Loop {
     }
 
     fn remove(&mut self, slot: u32) {
-        let Some(client) = self.clients.remove(slot) else {
+        let Some(client) = self.clients.try_remove(slot as usize) else {
             return;
         };
         self.counters.end(client.ending.unwrap_or(Ending::Done));
@@ -510,7 +512,7 @@ impl Loop {
     // Time.
 
     fn arm(&mut self, slot: u32) {
-        let Some(client) = self.clients.get(slot) else {
+        let Some(client) = self.clients.get_mut(slot as usize) else {
             return;
         };
         let deadline_ms = client.connection.deadline_ms(&self.worker.limits);
@@ -519,7 +521,7 @@ impl Loop {
 
     fn expire(&mut self) {
         while let Some(slot) = self.deadlines.expired(self.now_ms) {
-            let Some(client) = self.clients.get(slot) else {
+            let Some(client) = self.clients.get_mut(slot as usize) else {
                 continue;
             };
             if client.forced.is_some() {
@@ -555,14 +557,10 @@ impl Loop {
 
     /// A reply that was begun by a time-out has a time of its own.
     fn arm_again(&mut self, slot: u32) {
-        if self.clients.get(slot).is_some() {
+        if self.clients.get_mut(slot as usize).is_some() {
             self.arm(slot);
         }
     }
-}
-
-fn now_ms() -> u64 {
-    clock::monotonic_coarse_ns() / 1_000_000
 }
 
 fn is_out_of_buffers(error: &io::Error) -> bool {

@@ -89,7 +89,7 @@ impl Cell {
     /// moderation are skipped, and all others are without it.
     pub(super) fn leave_out_moderation(&mut self) {
         let row = &mut self.row;
-        let is_step = row.experiment == 1 || row.step == Switch::Moderation.name();
+        let is_step = row.experiment == 1 || row.step == Switch::Moderation.to_string();
         if row.moderation_us.take().is_some() && is_step && row.skipped.is_none() {
             let why = "soft interrupts poll the server's queue here, which are not held back";
             row.skipped = Some(why.to_owned());
@@ -217,7 +217,7 @@ fn cumulative(
         if skipped.is_none() {
             on = on.with(*switch);
         }
-        let mut cell = Cell::new(experiment, server, switch.name(), on, period);
+        let mut cell = Cell::new(experiment, server, &switch.to_string(), on, period);
         cell.row.skipped = skipped.map(str::to_owned);
         cell
     };

@@ -1,11 +1,11 @@
 //! The connections of one worker by the keys that the set tells: an event that is late must not be
 //! taken for one of the next connection in the same place.
 
-use crate::engine::places::Places;
+use slab::Slab;
 
 /// Open connections by key.
 pub(super) struct Slots<T> {
-    places: Places<Keyed<T>>,
+    places: Slab<Keyed<T>>,
     /// What the next key is told from earlier ones of its slot by. It comes again after 2^32
     /// connections, and the events of a connection within one batch.
     serial: u32,
@@ -20,7 +20,7 @@ impl<T> Slots<T> {
     /// None yet.
     pub(super) fn new() -> Self {
         Self {
-            places: Places::new(),
+            places: Slab::new(),
             serial: 0,
         }
     }
@@ -29,32 +29,35 @@ impl<T> Slots<T> {
     pub(super) fn insert(&mut self, open: T) -> u64 {
         let serial = self.serial;
         self.serial = serial.wrapping_add(1);
-        key(self.places.add(Keyed { serial, open }), serial)
+        // There are fewer descriptors than that in a process (fs.nr_open is a 32-bit number).
+        key(self.places.insert(Keyed { serial, open }) as u32, serial)
     }
 
     /// The connection of a key, if it is still open.
     #[inline]
     pub(super) fn find(&mut self, key: u64) -> Option<&mut T> {
-        let keyed = self.places.get(slot_of(key))?;
+        let keyed = self.places.get_mut(slot_of(key) as usize)?;
         (keyed.serial == serial_of(key)).then_some(&mut keyed.open)
     }
 
     /// Takes the connection of a key out.
     pub(super) fn remove(&mut self, key: u64) -> Option<T> {
         self.find(key)?;
-        self.places.remove(slot_of(key)).map(|keyed| keyed.open)
+        let keyed = self.places.try_remove(slot_of(key) as usize)?;
+        Some(keyed.open)
     }
 
     /// The key of the connection in a slot.
-    pub(super) fn key_of(&mut self, slot: u32) -> Option<u64> {
-        let keyed = self.places.get(slot)?;
+    pub(super) fn key_of(&self, slot: u32) -> Option<u64> {
+        let keyed = self.places.get(slot as usize)?;
         Some(key(slot, keyed.serial))
     }
 
     /// The keys of all.
-    pub(super) fn keys(&mut self) -> Vec<u64> {
-        let slots = self.places.numbers();
-        slots.iter().filter_map(|slot| self.key_of(*slot)).collect()
+    pub(super) fn keys(&self) -> Vec<u64> {
+        let places = self.places.iter();
+        let keys = places.map(|(slot, keyed)| key(slot as u32, keyed.serial));
+        keys.collect()
     }
 
     /// How many are open.

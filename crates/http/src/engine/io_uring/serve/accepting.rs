@@ -76,9 +76,11 @@ impl Loop {
     pub(super) fn admit(&mut self, socket: Socket, address: Option<IpAddr>) {
         self.counters.accept();
         let admitted = self.worker.peers.admit(address);
-        let slot = self.clients.add(Client::new(socket, address, self.now_ms));
+        let client = Client::new(socket, address, self.now_ms);
+        // There are fewer descriptors than that in a process, and fewer slots in a ring.
+        let slot = self.clients.insert(client) as u32;
         if let Err(ending) = admitted {
-            let Some(client) = self.clients.get(slot) else {
+            let Some(client) = self.clients.get_mut(slot as usize) else {
                 return;
             };
             client.is_admitted = false;
@@ -95,14 +97,7 @@ impl Loop {
     /// the rest is over the limit anyhow.
     pub(super) fn accept_the_rest(&mut self) {
         for _ in 0..self.worker.limits.connections {
-            let listener = &self.worker.listener;
-            let accepted = match self.worker.peers.needs_address() {
-                true => listener
-                    .accept_from()
-                    .map(|(stream, ip)| (stream, Some(ip))),
-                false => listener.accept().map(|stream| (stream, None)),
-            };
-            match accepted {
+            match self.worker.accept() {
                 Ok((stream, ip)) => self.admit(Socket::from(OwnedFd::from(stream)), ip),
                 // Nobody waits; or another worker has ended the listener.
                 Err(error)

@@ -7,7 +7,7 @@ use std::net::Shutdown;
 impl Loop {
     /// A peer has not got everything. It is asked again soon, and then now and then.
     pub(super) fn unacknowledged(&mut self, slot: u32, bytes: usize) {
-        let Some(client) = self.clients.get(slot) else {
+        let Some(client) = self.clients.get_mut(slot as usize) else {
             return;
         };
         let limits = &self.worker.limits;
@@ -29,7 +29,7 @@ impl Loop {
 
     /// Asks whether a peer has got everything.
     pub(super) fn ask(&mut self, slot: u32) {
-        if let Some(client) = self.clients.get(slot)
+        if let Some(client) = self.clients.get_mut(slot as usize)
             && client.acknowledgement.is_some()
             && client.request.is_none()
             && let Some(socket) = &client.socket
@@ -40,7 +40,7 @@ impl Loop {
 
     /// Whether there is a connection at all.
     pub(super) fn asked(&mut self, slot: u32, is_there: bool) {
-        let Some(client) = self.clients.get(slot) else {
+        let Some(client) = self.clients.get_mut(slot as usize) else {
             return;
         };
         match &client.acknowledgement {

@@ -45,8 +45,9 @@ impl Loop {
     /// Closes all connections, or those that wait for a request. Of those one whose request has
     /// come by now is answered.
     fn drain(&mut self, only_idle: bool) {
-        for slot in self.clients.numbers() {
-            let Some(client) = self.clients.get(slot) else {
+        let slots: Vec<usize> = self.clients.iter().map(|(slot, _)| slot).collect();
+        for slot in slots.into_iter().map(|slot| slot as u32) {
+            let Some(client) = self.clients.get_mut(slot as usize) else {
                 continue;
             };
             if !only_idle {

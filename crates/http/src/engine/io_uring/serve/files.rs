@@ -27,7 +27,7 @@ impl Loop {
         let buffer = buffer.unwrap_or_else(|| Buffer::new(room));
         let file = Arc::clone(file);
         let request = self.ring.read(slot, file, range.start, bytes, buffer);
-        let Some(client) = self.clients.get(slot) else {
+        let Some(client) = self.clients.get_mut(slot as usize) else {
             return;
         };
         client.request = Some(request);
@@ -44,7 +44,7 @@ impl Loop {
     }
 
     fn send_of_file(&mut self, slot: u32, buffer: Buffer, from: usize) {
-        let Some(client) = self.clients.get(slot) else {
+        let Some(client) = self.clients.get_mut(slot as usize) else {
             return;
         };
         client.sent_of_buffer = from;
@@ -72,7 +72,7 @@ impl Loop {
         if let Body::File { range, .. } = &mut reply.body {
             range.start += bytes as u64;
         }
-        let Some(client) = self.clients.get(slot) else {
+        let Some(client) = self.clients.get_mut(slot as usize) else {
             return;
         };
         let sent = client.sent_of_buffer + bytes;

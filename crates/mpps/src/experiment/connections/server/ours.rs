@@ -1,7 +1,7 @@
 //! `mpps serve`: this program, as a process of its own.
 
 use super::{Server, Setup, shell};
-use mpps_http::{Engine, Switch, Switches};
+use mpps_http::{Engine, Limits, Switch, Switches};
 use std::path::Path;
 use std::process::Command;
 
@@ -44,7 +44,10 @@ pub(super) const FILES: Server = Server {
 /// Why an engine cannot turn a switch on, if it cannot.
 fn obstacle(engine: &str, switch: Switch) -> Option<&'static str> {
     let switches = Engine::find(engine).ok()?.switches;
-    match switches().iter().find(|advice| advice.switch == switch) {
+    match switches(&Limits::default())
+        .iter()
+        .find(|advice| advice.switch == switch)
+    {
         Some(advice) => (!advice.possible).then_some(advice.why_not),
         None => Some("epoll has no direct descriptors"),
     }

@@ -1,0 +1,36 @@
+//! The threads of a server or of a load.
+
+use crate::Error;
+use mpps_os::sched;
+use std::thread::{self, JoinHandle};
+
+/// One that is running.
+pub(crate) type Thread = JoinHandle<Result<(), Error>>;
+
+/// Starts a thread of that name, on its CPU if it has one.
+pub(crate) fn spawn(
+    name: String,
+    cpu: Option<usize>,
+    work: impl FnOnce() -> Result<(), Error> + Send + 'static,
+) -> Result<Thread, Error> {
+    let task = move || {
+        if let Some(cpu) = cpu {
+            sched::pin_current(&[cpu])?;
+        }
+        work()
+    };
+    let spawned = thread::Builder::new().name(name.clone()).spawn(task);
+    Ok(spawned.map_err(|source| mpps_os::Error::new("clone", name, source))?)
+}
+
+/// Waits for all threads, and answers with the first error.
+pub(crate) fn join(threads: impl IntoIterator<Item = Thread>) -> Result<(), Error> {
+    let ends: Vec<_> = threads.into_iter().map(JoinHandle::join).collect();
+    for end in ends {
+        match end {
+            Ok(end) => end?,
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    }
+    Ok(())
+}
