@@ -22,7 +22,7 @@ pub(crate) fn lab_result(data: &[u8]) -> bool {
             .is_empty()
     );
     for rung in &result.rungs {
-        for ledger in rung.ledger.iter().chain(&rung.sample_ledgers) {
+        for ledger in rung.runs.ledger.iter().chain(&rung.runs.sample_ledgers) {
             look_at(ledger);
         }
     }
@@ -39,7 +39,7 @@ pub(crate) fn bench_result(data: &[u8]) -> bool {
     };
     let written = serde_json::to_string(&result).expect("a result can be written");
     BenchResult::parse(&written).expect("it reads what it writes");
-    let rows = result.rows.iter().flat_map(|row| row.ledgers());
+    let rows = result.rows.iter().flat_map(|row| row.runs.ledgers());
     let points = result.overload.iter().flat_map(|curve| &curve.points);
     for ledger in rows.chain(points.map(|point| &point.ledger)) {
         assert!(ledger.adds_up(), "{ledger:?}");

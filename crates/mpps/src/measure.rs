@@ -1,7 +1,5 @@
 //! What every measurement needs: repeats, their spread, and change told from noise.
 
-/// Whether a second run is better or worse than a first.
-pub(crate) mod compare;
 /// The account of connections as an equation.
 pub(crate) mod connection_ledger;
 /// What the documents of all experiments have in common.

@@ -141,14 +141,15 @@ fn result(directory: &TempDir) -> BenchResult {
 
 /// Every datagram is accounted for where the counters are exact, which they are but for trains.
 fn accounted_for(result: &BenchResult) {
-    let measured = result.rows.iter().filter(|row| row.skipped.is_none());
-    let of_rows = measured.flat_map(|row| row.ledgers().map(move |ledger| (&row.variant, ledger)));
+    let measured = result.rows.iter().filter(|row| row.runs.skipped.is_none());
+    let of_rows =
+        measured.flat_map(|row| row.runs.ledgers().map(move |ledger| (&row.variant, ledger)));
     let points = result.overload.iter().flat_map(|curve| {
         let ledgers = curve.points.iter().map(|point| &point.ledger);
         ledgers.map(move |ledger| (&curve.variant, ledger))
     });
     let spread = result.spread.iter().flat_map(|row| {
-        let ledgers = row.ledgers.iter();
+        let ledgers = row.runs.ledgers();
         ledgers.map(move |ledger| (&row.variant, ledger))
     });
     for (variant, ledger) in of_rows.chain(points).chain(spread) {
@@ -202,9 +203,9 @@ fn a_short_run_is_written_and_adds_up() {
         let rows: Vec<&BenchRow> = result.rows.iter().filter(of_path).collect();
         assert!(!rows.is_empty(), "{:?}", names(&result.rows));
         for row in rows {
-            assert_eq!(row.skipped, None, "{path}");
-            assert_eq!(row.mpps_samples.len(), row.sample_ledgers.len());
-            assert!(row.ledger.is_some() && !row.mode.is_empty() && !row.napi.is_empty());
+            assert_eq!(row.runs.skipped, None, "{path}");
+            assert_eq!(row.runs.mpps_samples.len(), row.runs.sample_ledgers.len());
+            assert!(row.runs.ledger.is_some() && !row.mode.is_empty() && !row.napi.is_empty());
         }
         assert!(ended.out.contains(path), "{ended:#?}");
     }
@@ -225,27 +226,34 @@ fn every_path_is_measured_or_says_why_not() {
     let result = result(&directory);
     accounted_for(&result);
     for path in ["recv", "recvmmsg", "packet_mmap", "af_xdp", "xdp_drop"] {
-        let measured = |row: &BenchRow| row.path == path && row.skipped.is_none();
+        let measured = |row: &BenchRow| row.path == path && row.runs.skipped.is_none();
         assert!(
             result.rows.iter().any(measured),
             "{path}: {:?}",
             result.rows
         );
     }
-    for row in result.rows.iter().filter(|row| row.skipped.is_some()) {
-        assert!(row.ledger.is_none() && row.mpps_median.is_none(), "{row:?}");
+    for row in result.rows.iter().filter(|row| row.runs.skipped.is_some()) {
+        assert!(
+            row.runs.ledger.is_none() && row.runs.mpps_median.is_none(),
+            "{row:?}"
+        );
     }
-    for row in result.rows.iter().filter(|row| row.skipped.is_none()) {
-        assert!(row.mpps_median > Some(0.0), "{row:?}");
+    for row in result.rows.iter().filter(|row| row.runs.skipped.is_none()) {
+        assert!(row.runs.mpps_median > Some(0.0), "{row:?}");
         assert!(!row.mode.is_empty(), "{row:?}");
-        let ledger = row.ledger.as_ref().expect("a measured row has a ledger");
+        let ledger = row
+            .runs
+            .ledger
+            .as_ref()
+            .expect("a measured row has a ledger");
         assert!(ledger.offered >= ledger.delivered, "{row:?}");
     }
     // Fastest first, and what did not run last.
     let rates: Vec<f64> = result
         .rows
         .iter()
-        .map(|row| row.mpps_median.unwrap_or(-1.0))
+        .map(|row| row.runs.mpps_median.unwrap_or(-1.0))
         .collect();
     assert!(rates.is_sorted_by(|a, b| a >= b), "{rates:?}");
 }
@@ -282,11 +290,11 @@ fn a_row_that_fails_is_skipped_and_the_others_go_on() {
     assert!(result.complete);
     let of_path = |path: &str| result.rows.iter().find(|row| row.path == path);
     let rule = of_path("nft_raw_drop").expect("it is told of");
-    let why = rule.skipped.as_deref().unwrap_or_default();
+    let why = rule.runs.skipped.as_deref().unwrap_or_default();
     assert!(why.contains("the rule is refused"), "{rule:?}");
-    assert!(rule.ledger.is_none() && rule.mpps_samples.is_empty());
+    assert!(rule.runs.ledger.is_none() && rule.runs.mpps_samples.is_empty());
     let other = of_path("recvmmsg").expect("it is told of");
-    assert!(other.skipped.is_none() && other.ledger.is_some());
+    assert!(other.runs.skipped.is_none() && other.runs.ledger.is_some());
     let said = ended.out.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(said.contains("the rule is refused"), "{ended:#?}");
 }
@@ -318,8 +326,8 @@ fn a_path_to_which_nothing_comes_is_skipped() {
     let [socket, ring] = &result.rows[..] else {
         panic!("{:?}", result.rows)
     };
-    assert!(socket.ledger.is_some() && socket.skipped.is_none());
-    let why = ring.skipped.as_deref().unwrap_or_default();
+    assert!(socket.runs.ledger.is_some() && socket.runs.skipped.is_none());
+    let why = ring.runs.skipped.as_deref().unwrap_or_default();
     let other_queue = "came by a queue without a receiver";
     assert!(
         ring.path == "af_xdp" && why.contains("nothing arrived") && why.contains(other_queue),
@@ -336,7 +344,10 @@ fn a_curve_is_written_and_adds_up() {
     assert!(result.overload.len() >= 2, "{ended:#?}");
     // What cannot share a CPU has a reason in place of a curve.
     for row in &result.rows {
-        assert!(row.path == "af_xdp" && row.skipped.is_some(), "{row:?}");
+        assert!(
+            row.path == "af_xdp" && row.runs.skipped.is_some(),
+            "{row:?}"
+        );
     }
     for curve in &result.overload {
         assert!(
@@ -381,7 +392,7 @@ fn spread(only: &str) -> (BenchResult, String) {
     accounted_for(&result);
     assert!(result.rows.is_empty() && result.overload.is_empty());
     for queues in [1, 2, 4] {
-        let measured = |row: &&SpreadRow| row.queues == queues && row.skipped.is_none();
+        let measured = |row: &&SpreadRow| row.queues == queues && row.runs.skipped.is_none();
         let rows: Vec<&SpreadRow> = result.spread.iter().filter(measured).collect();
         assert!(!rows.is_empty(), "{queues} queues: {:?}", result.spread);
         for row in rows {
@@ -423,7 +434,10 @@ fn interrupted_it_keeps_what_it_has() {
         let result = result(&directory);
         assert!(!result.complete);
         // Interrupted in its first run, it may have sent nothing.
-        let mut ledgers = result.rows.iter().filter_map(|row| row.ledger.as_ref());
+        let mut ledgers = result
+            .rows
+            .iter()
+            .filter_map(|row| row.runs.ledger.as_ref());
         if !ledgers.any(|ledger| ledger.offered > 0) {
             return false;
         }
@@ -448,7 +462,10 @@ fn killed_it_keeps_its_rounds() {
     let text = common::valid(&data, "bench");
     let result = BenchResult::parse(&text).expect("a round is whole");
     assert!(!result.complete);
-    assert!(result.rows.iter().any(|row| row.ledger.is_some()), "{text}");
+    assert!(
+        result.rows.iter().any(|row| row.runs.ledger.is_some()),
+        "{text}"
+    );
     accounted_for(&result);
 }
 
@@ -475,17 +492,17 @@ fn an_ordinary_user_has_the_sockets_rows() {
     for row in &result.rows {
         let is_socket = row.path.starts_with("recv");
         if row.path == "xdp_drop" {
-            assert!(row.skipped.is_some(), "{row:?}");
+            assert!(row.runs.skipped.is_some(), "{row:?}");
         }
         if is_socket && row.variant != "busy poll" && !row.shares_cpu {
-            assert_eq!(row.skipped, None, "{}", row.path);
+            assert_eq!(row.runs.skipped, None, "{}", row.path);
         }
         // Its queue's thread is wherever the scheduler puts it.
         if row.shares_cpu {
-            let why = row.skipped.as_deref().unwrap_or_default();
+            let why = row.runs.skipped.as_deref().unwrap_or_default();
             assert!(why.contains("cannot share a CPU here"), "{row:?}");
         }
-        if let Some(why) = &row.skipped {
+        if let Some(why) = &row.runs.skipped {
             assert!(ended.out.contains("Skipped") && !why.is_empty(), "{row:?}");
         }
     }

@@ -154,10 +154,18 @@ fn accounted_for(result: &LabResult) -> u64 {
 fn accounted_for_but(result: &LabResult, errs: fn(&str, &Witness) -> bool) -> u64 {
     let mut offered = 0;
     let mut faults = Vec::new();
-    for rung in result.rungs.iter().filter(|rung| rung.skipped.is_none()) {
-        let exact = rung.ledger.as_ref().expect("a measured rung has a ledger");
+    for rung in result
+        .rungs
+        .iter()
+        .filter(|rung| rung.runs.skipped.is_none())
+    {
+        let exact = rung
+            .runs
+            .ledger
+            .as_ref()
+            .expect("a measured rung has a ledger");
         for (at, ledger) in std::iter::once(exact)
-            .chain(&rung.sample_ledgers)
+            .chain(&rung.runs.sample_ledgers)
             .enumerate()
         {
             offered += ledger.offered;
@@ -213,7 +221,7 @@ fn a_short_climb_is_written_and_adds_up() {
     assert!(result.command.starts_with("mpps lab"), "{}", result.command);
     assert!(accounted_for(&result) > 0);
     for rung in &result.rungs {
-        assert_eq!(rung.mpps_samples.len(), rung.sample_ledgers.len());
+        assert_eq!(rung.runs.mpps_samples.len(), rung.runs.sample_ledgers.len());
         assert_eq!(rung.threads.len(), 1);
         let path = rung.path.as_ref().expect("it says which way");
         let through: u64 = path.queues.iter().map(|queue| queue.packets).sum();
@@ -249,7 +257,7 @@ fn a_short_climb_is_written_and_adds_up() {
 fn is_as_strong_as_it_says(rung: &mpps::experiment::ladder::result::RungResult) {
     let sender = rung.sender.as_ref().expect("it says who sent");
     let sum = |count: fn(&mpps_host::Ledger) -> u64| -> u64 {
-        rung.sample_ledgers.iter().map(count).sum()
+        rung.runs.sample_ledgers.iter().map(count).sum()
     };
     let (offered, received) = (
         sum(|ledger| ledger.offered) as f64,
@@ -283,7 +291,7 @@ fn the_generator_sends_where_it_reaches_the_queue() {
     let result = result(&directory);
     assert!(accounted_for(&result) > 0);
     for rung in &result.rungs {
-        if let Some(why) = &rung.skipped {
+        if let Some(why) = &rung.runs.skipped {
             assert!(why.contains("queue of its CPU's number"), "{why}");
             continue;
         }
@@ -366,14 +374,17 @@ fn every_rung_is_accounted_for() {
     let ended = climb(&directory, &["--quick"]);
     let result = result(&directory);
     assert!(result.complete, "{ended:#?}");
-    let measured = result.rungs.iter().filter(|rung| rung.skipped.is_none());
+    let measured = result
+        .rungs
+        .iter()
+        .filter(|rung| rung.runs.skipped.is_none());
     assert!(measured.count() >= 9, "{ended:#?}");
     // So does it where a socket polls its queue itself.
     let errs = |rung: &str, witness: &Witness| rung == "13" && falls_short(witness);
     let offered = accounted_for_but(&result, errs);
     assert!(offered > 1_000_000, "{offered} are no overload");
     let lost = |rung: &mpps::experiment::ladder::result::RungResult| {
-        let ledger = rung.ledger.as_ref();
+        let ledger = rung.runs.ledger.as_ref();
         ledger.is_some_and(|ledger| ledger.losses.iter().any(|loss| loss.count > 0))
     };
     assert!(
@@ -381,9 +392,13 @@ fn every_rung_is_accounted_for() {
         "nothing was lost: no overload"
     );
     assert_eq!(ended.code(), 0, "{ended:#?}");
-    for rung in result.rungs.iter().filter(|rung| rung.skipped.is_some()) {
+    for rung in result
+        .rungs
+        .iter()
+        .filter(|rung| rung.runs.skipped.is_some())
+    {
         assert!(
-            rung.ledger.is_none() && rung.mpps_median.is_none(),
+            rung.runs.ledger.is_none() && rung.runs.mpps_median.is_none(),
             "{}",
             rung.rung
         );
@@ -412,7 +427,7 @@ fn ends_with_an_answer(result: &LabResult, ended: &Ended) {
         .filter(|rung| rung.taken_by != TakenBy::Rule);
     assert!(
         received
-            .filter_map(|rung| rung.mpps_median)
+            .filter_map(|rung| rung.runs.mpps_median)
             .all(|rate| rate <= most.mpps)
     );
     let out = ended.out.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -529,7 +544,7 @@ fn interrupted_it_keeps_what_it_has() {
         let result = result(&directory);
         assert!(!result.complete);
         accounted_for(&result);
-        result.rungs.iter().any(|rung| rung.ledger.is_some())
+        result.rungs.iter().any(|rung| rung.runs.ledger.is_some())
     });
     let page = fs::read_to_string(directory.path().join("page.html")).expect("it was written");
     assert!(page.trim_end().ends_with("</html>"));
@@ -549,7 +564,7 @@ fn killed_it_keeps_what_it_has() {
     let result = result(&directory);
     assert!(!result.complete && result.quick);
     assert_eq!(result.rungs[0].rung, "1");
-    assert!(result.rungs[0].ledger.is_some() && result.rungs.len() < 10);
+    assert!(result.rungs[0].runs.ledger.is_some() && result.rungs.len() < 10);
     accounted_for(&result);
 }
 
@@ -585,15 +600,14 @@ fn the_receiver_is_measured_in_each_place_that_there_is() {
         assert_eq!(row["place"], place);
         assert!(ended.out.contains(place), "{ended:#?}");
         if row["skipped"].is_string() {
-            assert!(row["exact"].is_null(), "{row}");
+            assert!(row["ledger"].is_null(), "{row}");
             continue;
         }
         let is_same = row["queue_cpu"] == row["receiver_cpu"];
         assert_eq!(is_same, place == "same CPU", "{row}");
         assert!(row["mpps_median"].as_f64() > Some(0.0), "{row}");
-        let samples = row["samples"].as_array().expect("samples");
-        for sample in samples.iter().chain([&row["exact"]]) {
-            let ledger = &sample["ledger"];
+        let repeats = row["sample_ledgers"].as_array().expect("ledgers");
+        for ledger in repeats.iter().chain([&row["ledger"]]) {
             assert!(ledger["offered"].as_u64() > Some(0), "{ledger}");
             assert_eq!(ledger["unaccounted"], 0, "{ledger}");
         }
@@ -640,7 +654,7 @@ fn what_arrives_at_an_interface_is_accounted_for() {
         let is_same = row["queue_cpu"] == row["receiver_cpu"];
         assert_eq!(is_same, row["place"] == "same CPU", "{row}");
         assert!(row["exact"].is_null(), "{row}");
-        let ledger = &row["samples"][0]["ledger"];
+        let ledger = &row["sample_ledgers"][0];
         assert_eq!(burst["sent"], 100_000, "{burst}");
         let refused = burst["host"]["snmp"]["Udp.SndbufErrors"].as_u64();
         let came = ledger["offered"].as_u64().expect("a number");

@@ -40,8 +40,11 @@ const LAB: Kind = Kind {
         ("/fingerprint/interfaces/receiver", &[]),
         ("/answer", &["million", "most", "ceiling"]),
         ("/answer/most", &[]),
-        (RING, &["notes", "sender"]),
-        (MEASURED, &["notes", "sample_ledgers", "sender"]),
+        (RING, &["notes", "delivered_ratio", "sender"]),
+        (
+            MEASURED,
+            &["notes", "delivered_ratio", "sample_ledgers", "sender"],
+        ),
         (SKIPPED, &[]),
         ("/rungs/1/sender", &["train"]),
         (TRIED, &["tried"]),
@@ -78,7 +81,7 @@ const BENCH: Kind = Kind {
         (FLOOD, &[]),
         (SPREAD, &SPREAD_OPTIONAL),
         (SPREAD_LEFT_OUT, &["article_mpps_per_cpu"]),
-        ("/spread/0/ledgers/0", &[]),
+        ("/spread/0/sample_ledgers/0", &[]),
     ],
 };
 
@@ -165,11 +168,10 @@ const PLACEMENT: Kind = Kind {
     objects: &[
         ("", &["interface"]),
         ("/fingerprint", &[]),
-        ("/rows/0", &[]),
+        ("/rows/0", &["delivered_ratio", "ledger"]),
         ("/rows/1", &["skipped"]),
-        ("/rows/0/exact", &[]),
-        ("/rows/0/samples/0", &[]),
-        ("/rows/0/samples/0/ledger", &[]),
+        ("/rows/0/ledger", &[]),
+        ("/rows/0/sample_ledgers/0", &[]),
     ],
 };
 
@@ -501,12 +503,7 @@ fn units_and_ranges_are_held() {
         (PLACEMENT, "", "rate_definition", json!("")),
         (PLACEMENT, "/rows/0", "article_mpps", json!([0.2])),
         (PLACEMENT, "/rows/0", "mpps_median", json!(-1)),
-        (
-            PLACEMENT,
-            "/rows/0/samples/0",
-            "offered_mpps",
-            json!("much"),
-        ),
+        (PLACEMENT, "/rows/0", "offered_mpps_median", json!("much")),
         (BENCH, "", "flows", json!(0)),
         (BENCH, RECEIVER, "path", json!("carrier pigeon")),
         (BENCH, RECEIVER, "delivered_ratio", json!(97)),
@@ -519,7 +516,7 @@ fn units_and_ranges_are_held() {
         (BENCH, SPREAD, "path", json!("recvmmsg")),
         (BENCH, SPREAD, "queues", json!(0)),
         (BENCH, SPREAD, "delivered_ratio", json!(1.01)),
-        (BENCH, SPREAD, "ledgers", json!([])),
+        (BENCH, SPREAD, "sample_ledgers", json!([])),
     ]);
 }
 

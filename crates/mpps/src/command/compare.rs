@@ -2,9 +2,8 @@
 
 use super::{Outcome, read, tell};
 use crate::args::CompareArgs;
-use crate::experiment::ladder::compare::side;
+use crate::experiment::ladder::compare::compare;
 use crate::experiment::ladder::result::LabResult;
-use crate::measure::compare::compare;
 use anyhow::{Context, Result};
 use std::path::Path;
 
@@ -12,7 +11,7 @@ use std::path::Path;
 pub(super) fn run(args: &CompareArgs) -> Result<Outcome> {
     let (a, b) = (load(&args.a)?, load(&args.b)?);
     let (a_name, b_name) = (args.a.display().to_string(), args.b.display().to_string());
-    let comparison = compare(&side(&a_name, &a), &side(&b_name, &b))?;
+    let comparison = compare((&a_name, &a), (&b_name, &b))?;
     tell(&comparison, args.json, || comparison.blocks())?;
     Ok(if comparison.worse {
         Outcome::Found

@@ -80,14 +80,12 @@ pub struct Placements {
 
 /// A placement, measured or skipped.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
+#[schemars(extend("dependentRequired" = {"mpps_samples": ["sample_ledgers"]}))]
 struct Placed {
     /// `same CPU`, `sibling hyper-thread`, `another core`, `another node`.
     place: String,
     /// The lowest and highest figure of the article, in million datagrams per second.
     article_mpps: [f64; 2],
-    /// Why it was not measured; absent if it was.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    skipped: Option<String>,
     /// The CPU that serves the receive queue.
     queue_cpu: Option<usize>,
     /// The receiver's CPU.
@@ -112,8 +110,8 @@ impl Body for Placements {
     const COMMAND: &'static str = "mpps placement";
 
     fn unsound(&self) -> Option<String> {
-        let is_unsound = |row: &&Placed| row.runs.ledgers().any(|ledger| !ledger.adds_up());
-        Some(self.rows.iter().find(is_unsound)?.place.clone())
+        let row = self.rows.iter().find(|row| row.runs.is_unsound())?;
+        Some(row.place.clone())
     }
 }
 
@@ -149,8 +147,7 @@ fn places(layout: &Layout) -> Vec<Placed> {
             queue_cpu: first(|layout| &layout.queues),
             receiver_cpu: first(|layout| &layout.applications),
             sender_cpu: first(|layout| &layout.senders),
-            runs: Runs::default(),
-            skipped: layout.as_ref().err().cloned(),
+            runs: Runs::skipped(layout.as_ref().err().cloned()),
             layout: layout.ok(),
         }
     });
@@ -182,11 +179,16 @@ impl Plan {
     ) -> Result<PlacementResult> {
         result.rate_definition = RATE_DEFINITION.to_owned();
         let cases = result.rows.iter();
-        let cases = cases.map(|row| Case::new(row.clone(), row.skipped.clone()));
+        let cases = cases.map(|row| Case::new(row.clone(), row.runs.skipped.clone()));
         let mut cases: Vec<_> = cases.collect();
         let row = |case: &Case<Placed, Sample>| Placed {
-            skipped: case.unmeasured(),
-            runs: Runs::new(&case.samples, exact),
+            runs: match case.unmeasured() {
+                Some(why) => Runs::skipped(Some(why)),
+                None => {
+                    let (first, repeats) = case.samples.split_at(exact.min(case.samples.len()));
+                    Runs::of(repeats, first.first().map(|run| run.ledger.clone()))
+                }
+            },
             ..case.plan.clone()
         };
         let run = |case: &Case<Placed, Sample>| {
@@ -215,7 +217,7 @@ impl Plan {
             labs.add(layout)?;
             if labs.lacks_threads(layout) {
                 let why = "it needs threads for the queues of a veth (Linux 5.12)";
-                row.skipped = Some(why.to_owned());
+                row.runs.skipped = Some(why.to_owned());
             }
         }
         let mut notes = layout.notes();
@@ -357,13 +359,13 @@ mod tests {
             offered_mpps: 0.5,
             ledger: ledger.clone(),
         });
-        rows[0].runs = Runs::new(&runs, 1);
-        rows[2].runs = Runs::new(
+        rows[0].runs = Runs::of(&runs[1..], Some(ledger));
+        rows[2].runs = Runs::of(
             &[1.0, 1.01, 0.99].map(|mpps| Sample {
                 mpps,
                 ..runs[0].clone()
             }),
-            0,
+            None,
         );
         let found = Placements {
             rate_definition: RATE_DEFINITION.to_owned(),
@@ -384,7 +386,7 @@ mod tests {
             "sibling hyper-thread skipped: this host has no hyper-thread sibling for CPU 0",
             "another node skipped: this host has no CPU on another NUMA node for CPU 0",
             "The most is received on another core, 1.00 Mpps; 4.35x as much as on same CPU.",
-            "ledger of same CPU, run 1, DOES NOT BALANCE",
+            "ledger of same CPU DOES NOT BALANCE",
             "a quick run",
         ] {
             assert!(said.contains(part), "{part} is missing in\n{text}");

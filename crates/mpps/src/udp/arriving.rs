@@ -6,7 +6,7 @@ use super::runs::Sample;
 use super::sample;
 use crate::signal::{Interrupt, Interrupted};
 use anyhow::{Context, Result, ensure};
-use mpps_host::{Delta, Route, Snapshot};
+use mpps_host::{Delta, Ledger, Route, Snapshot};
 use mpps_io::{Inspect, Rx, RxCaps, RxDrop, RxReport, RxTask, RxWorker, Stop, Wait};
 use mpps_os::clock::monotonic_ns;
 use mpps_os::netlink::{address, link};
@@ -198,6 +198,15 @@ impl Arrived {
         Ok((cpu, known))
     }
 
+    /// The run with this ledger, by which what was offered is known.
+    pub(crate) fn with(&self, ledger: Ledger) -> Sample {
+        Sample {
+            mpps: self.mpps,
+            offered_mpps: self.mpps * ledger.offered as f64 / ledger.delivered.max(1) as f64,
+            ledger,
+        }
+    }
+
     /// The run with the ledger of this host alone, whose interface counts what came to it.
     pub(crate) fn sample(&self, interface: &str) -> Sample {
         let came = self.host.link(interface).map_or(0, |link| {
@@ -222,10 +231,6 @@ impl Arrived {
                  its other traffic ({tcp} TCP segments came meanwhile), or came while counters were read"
             ));
         }
-        Sample {
-            mpps: self.mpps,
-            offered_mpps: self.mpps * ledger.offered as f64 / ledger.delivered.max(1) as f64,
-            ledger,
-        }
+        self.with(ledger)
     }
 }

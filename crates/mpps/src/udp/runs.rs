@@ -2,22 +2,19 @@
 
 use super::run::Run;
 use super::sample::mpps;
-use crate::measure::document::{Totals, doubts, rates, spread, whole};
+use crate::measure::document::{Totals, doubts, equation, rates, spread, whole};
 use crate::measure::samples::{extremes, median};
 use mpps_host::Ledger;
-use mpps_report::{Bar, Bars, Block, Hue, Measured, Quantity, Section, Text};
+use mpps_report::{Block, Hue, Measured, Quantity};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// One run.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Sample {
-    /// Received, in million datagrams per second.
-    pub mpps: f64,
-    /// Offered, in million datagrams per second.
-    pub offered_mpps: f64,
-    /// Where every packet went.
-    pub ledger: Ledger,
+/// One run: what was received and offered, in million datagrams per second, and where it all went.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Sample {
+    pub(crate) mpps: f64,
+    pub(crate) offered_mpps: f64,
+    pub(crate) ledger: Ledger,
 }
 
 impl From<Run> for Sample {
@@ -30,49 +27,94 @@ impl From<Run> for Sample {
     }
 }
 
-/// The runs of one thing; none if it was skipped.
+/// The runs of one thing, or why there are none.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(extend("allOf" = [{
+    "if": {"required": ["skipped"]},
+    "then": {"properties": {
+        "mpps_median": false, "mpps_samples": false, "offered_mpps_median": false,
+        "delivered_ratio": false, "ledger": false, "sample_ledgers": false
+    }},
+    "dependentRequired": {
+        "mpps_median": ["mpps_samples"],
+        "mpps_samples": ["mpps_median", "offered_mpps_median"]
+    }
+}]))]
 pub struct Runs {
-    /// The median rate of `samples`.
+    /// Why it did not run. What is skipped has no ledger and no figures.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub skipped: Option<String>,
+    /// Median of `mpps_samples`.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub mpps_median: Option<f64>,
-    /// The run for exactness, drop probe on and traffic stamped, whose rate says nothing; null if
-    /// there was none.
-    pub exact: Option<Sample>,
-    /// The runs for the rate.
-    pub samples: Vec<Sample>,
+    /// Received (or, of a rule that drops, dropped) rate of each repeat in million datagrams per
+    /// second, drop probe off.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub mpps_samples: Vec<f64>,
+    /// Median of the offered rate over the same repeats, in million datagrams per second.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub offered_mpps_median: Option<f64>,
+    /// Delivered datagrams over offered ones, all repeats together. Near 1 the sender was the
+    /// slower one, and the rate is the sender's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0.0, max = 1.0))]
+    pub delivered_ratio: Option<f64>,
+    /// Where every packet of the run for exactness went, drop probe on and traffic stamped; of a
+    /// row of `mpps bench` that had no such run, those of the last repeat.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ledger: Option<Ledger>,
+    /// The ledgers of the repeats behind `mpps_samples`, drop probe off, in the same order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sample_ledgers: Vec<Ledger>,
 }
 
 impl Runs {
-    /// These runs, of which the first so many are for exactness.
-    pub(crate) fn new(runs: &[Sample], exact: usize) -> Self {
-        let (first, samples) = runs.split_at(exact.min(runs.len()));
+    /// Of something that did not run.
+    pub(crate) fn skipped(skipped: Option<String>) -> Self {
+        Self {
+            skipped,
+            ..Self::default()
+        }
+    }
+
+    /// These repeats, and the ledger of a run for exactness.
+    pub(crate) fn of<'a>(
+        repeats: impl IntoIterator<Item = &'a Sample>,
+        ledger: Option<Ledger>,
+    ) -> Self {
         let mut runs = Self {
-            mpps_median: None,
-            exact: first.first().cloned(),
-            samples: samples.to_vec(),
+            ledger,
+            ..Self::default()
         };
-        runs.mpps_median = median(&runs.rates());
-        runs
+        let mut offered = Vec::new();
+        for one in repeats {
+            runs.mpps_samples.push(one.mpps);
+            offered.push(one.offered_mpps);
+            runs.sample_ledgers.push(one.ledger.clone());
+        }
+        let sum = |count: fn(&Ledger) -> u64| runs.sample_ledgers.iter().map(count).sum::<u64>();
+        let all = sum(|ledger| ledger.offered);
+        Self {
+            mpps_median: median(&runs.mpps_samples),
+            offered_mpps_median: median(&offered),
+            delivered_ratio: (all > 0).then(|| sum(|ledger| ledger.delivered) as f64 / all as f64),
+            ..runs
+        }
     }
 
-    /// The rate of each repeat.
-    pub(crate) fn rates(&self) -> Vec<f64> {
-        self.samples.iter().map(|run| run.mpps).collect()
+    /// Every ledger, that of the exactness run first.
+    pub fn ledgers(&self) -> impl Iterator<Item = &Ledger> {
+        self.ledger.iter().chain(&self.sample_ledgers)
     }
 
-    /// Every ledger.
-    pub(crate) fn ledgers(&self) -> impl Iterator<Item = &Ledger> {
-        self.exact
-            .iter()
-            .chain(&self.samples)
-            .map(|run| &run.ledger)
+    /// True if a ledger has terms that do not give the remainder it claims.
+    pub(crate) fn is_unsound(&self) -> bool {
+        self.ledgers().any(|ledger| !ledger.adds_up())
     }
 
-    /// Where the packets went.
+    /// Where the packets went, all repeats together.
     pub(crate) fn totals(&self) -> Option<Totals> {
-        let exact = self.exact.as_ref().map(|run| &run.ledger);
-        let samples = self.samples.iter().map(|run| run.ledger.clone());
-        Totals::of(exact, &samples.collect::<Vec<_>>())
+        Totals::of(self.ledger.as_ref(), &self.sample_ledgers)
     }
 
     /// The median rate with its unit.
@@ -82,65 +124,55 @@ impl Runs {
 
     /// The lowest and the highest rate.
     pub(crate) fn spread(&self) -> Option<String> {
-        spread(&self.rates(), Quantity::Mpps)
+        spread(&self.mpps_samples, Quantity::Mpps)
     }
 
-    /// A bar of the median rate, with its spread.
-    pub(crate) fn bar(&self, name: &str, skipped: Option<&String>, range: [f64; 2]) -> Bar {
-        let measured = Measured {
-            parts: self
-                .mpps_median
-                .map(|rate| (Hue::Main, rate))
-                .into_iter()
-                .collect(),
-            spread: extremes(&self.rates()),
-            range: Some(range),
-            figure: self.rate().map_or("-".to_owned(), |rate| rate.to_string()),
+    /// The median rate as a bar, with its spread.
+    pub(crate) fn measured(&self, hue: Hue) -> Measured {
+        let dash = || "-".to_owned();
+        Measured {
+            parts: self.mpps_median.iter().map(|rate| (hue, *rate)).collect(),
+            spread: extremes(&self.mpps_samples),
+            figure: self.rate().map_or_else(dash, |rate| rate.to_string()),
             ..Measured::default()
-        };
-        Bar {
-            name: name.into(),
-            link: String::new(),
-            outcome: skipped.map_or(Ok(measured), |why| Err(format!("skipped: {why}"))),
         }
     }
 
-    /// What is to be doubted of the ledgers.
-    pub(crate) fn doubts(&self, of: &str) -> Vec<Block> {
-        let ledgers = self.ledgers().enumerate();
-        let exact = ledgers.filter(|(_, ledger)| ledger.is_exact());
-        let told = exact.map(|(at, ledger)| doubts(of, &format!(", run {},", at + 1), ledger));
-        told.flatten().collect()
+    /// The bar of what was measured, or why there is none.
+    pub(crate) fn outcome(&self, measured: Measured) -> Result<Measured, String> {
+        let why = self.skipped.as_ref();
+        why.map_or(Ok(measured), |why| Err(format!("skipped: {why}")))
     }
 
-    /// All that is known: what was offered, each rate, and where the packets went.
-    pub(crate) fn section(&self, heading: &str) -> Section {
-        let mut blocks: Vec<Block> = Vec::new();
-        let offered: Vec<f64> = self.samples.iter().map(|run| run.offered_mpps).collect();
-        blocks.extend(median(&offered).map(|offered| rates(offered, &self.rates())));
-        blocks.extend(self.totals().map(|totals| totals.shares().into()));
-        let ledgers = self.ledgers().take(1);
-        blocks.extend(ledgers.flat_map(whole));
-        Section {
-            heading: heading.into(),
-            anchor: String::new(),
-            figure: Text::new().strong(
-                self.rate()
-                    .map_or_else(String::new, |rate| rate.to_string()),
-            ),
-            blocks,
-        }
+    /// What is to be doubted of the ledgers. Of those of repeats that count trains only the number
+    /// is told; `which` is what else a repeat is of.
+    pub(crate) fn doubts(&self, of: &str, which: &str) -> Vec<Block> {
+        let exact = self.ledger.iter().flat_map(|one| doubts(of, which, one));
+        // Where no run was for exactness the ledger is that of the last repeat, told already.
+        let repeats = self.sample_ledgers.iter().enumerate();
+        let repeats =
+            repeats.filter(|(_, one)| self.ledger.as_ref() != Some(one) && one.is_exact());
+        let repeats =
+            repeats.flat_map(|(at, one)| doubts(of, &format!("{which}, repeat {},", at + 1), one));
+        exact.chain(repeats).collect()
     }
-}
 
-/// The bars of a page; `range` is what stands beside each of them.
-pub(crate) fn bars(range: &str, bars: impl Iterator<Item = Bar>) -> Block {
-    let bars = Bars {
-        unit: "Mpps".to_owned(),
-        key: vec![(Hue::Main, "received, median".to_owned())],
-        range: Some(range.to_owned()),
-        break_at: None,
-        bars: bars.collect(),
-    };
-    Block::on_page([bars.into()])
+    /// What was offered, and the rate of each repeat.
+    pub(crate) fn offered(&self) -> Option<Block> {
+        let offered = self.offered_mpps_median?;
+        Some(rates(offered, &self.mpps_samples))
+    }
+
+    /// Where the packets went: as shares, and as the equation with its witnesses.
+    pub(crate) fn whole(&self) -> Vec<Block> {
+        let shares = self.totals().map(|totals| totals.shares().into());
+        let ledger = self.ledger.iter().flat_map(whole);
+        shares.into_iter().chain(ledger).collect()
+    }
+
+    /// The equation of each repeat.
+    pub(crate) fn equations(&self, of: &str) -> impl Iterator<Item = Block> {
+        let repeats = self.sample_ledgers.iter();
+        repeats.map(move |ledger| equation(of, ledger).into())
+    }
 }

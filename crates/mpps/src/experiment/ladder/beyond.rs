@@ -74,22 +74,15 @@ impl Beyond {
             taken_by: self.taken_by,
             ..RungResult::default()
         };
-        let rate = |row: &BenchRow| row.mpps_median.unwrap_or(-1.0);
-        let measured = own.iter().filter(|row| row.skipped.is_none());
+        let rate = |row: &BenchRow| row.runs.mpps_median.unwrap_or(-1.0);
+        let measured = own.iter().filter(|row| row.runs.skipped.is_none());
         let Some(best) = measured.max_by(|a, b| rate(a).total_cmp(&rate(b))) else {
-            let skipped = Some(own.first()?.skipped.clone()?);
-            return Some(RungResult {
-                skipped,
-                ..described
-            });
+            let runs = own.first()?.runs.clone();
+            return Some(RungResult { runs, ..described });
         };
         Some(RungResult {
-            mpps_median: best.mpps_median,
-            mpps_samples: best.mpps_samples.clone(),
-            offered_mpps_median: best.offered_mpps_median,
+            runs: best.runs.clone(),
             sender: Some(sender.of(best)),
-            ledger: best.ledger.clone(),
-            sample_ledgers: best.sample_ledgers.clone(),
             limited_by: Some(limited_by(best)),
             notes: notes(best, &own, self.taken_by),
             ..described
@@ -99,7 +92,11 @@ impl Beyond {
 
 /// What limited a row: its largest loss, or whoever made and delivered the packets.
 fn limited_by(row: &BenchRow) -> Limit {
-    let loss = row.sample_ledgers.last().and_then(limit::loss_that_counts);
+    let loss = row
+        .runs
+        .sample_ledgers
+        .last()
+        .and_then(limit::loss_that_counts);
     loss.map_or_else(
         || Limit {
             what: "sender and receive queue".to_owned(),
@@ -119,13 +116,15 @@ fn notes(best: &BenchRow, own: &[&BenchRow], taken_by: TakenBy) -> Vec<String> {
     if own.len() < 2 {
         return notes;
     }
-    let said = own.iter().map(|row| match (&row.skipped, row.mpps_median) {
-        (None, Some(rate)) => format!("{} {}", row.variant, Quantity::Mpps(rate)),
-        (why, _) => {
-            let why = why.as_deref().unwrap_or("not run");
-            format!("{} skipped: {why}", row.variant)
-        }
-    });
+    let said = own
+        .iter()
+        .map(|row| match (&row.runs.skipped, row.runs.mpps_median) {
+            (None, Some(rate)) => format!("{} {}", row.variant, Quantity::Mpps(rate)),
+            (why, _) => {
+                let why = why.as_deref().unwrap_or("not run");
+                format!("{} skipped: {why}", row.variant)
+            }
+        });
     let said: Vec<String> = said.collect();
     notes.push(format!(
         "ways to wait, the fastest is shown: {}",
@@ -160,7 +159,12 @@ impl BeyondSender {
             (false, Sender::Generator) => "the strongest sender of this machine",
             _ => &self.sender.why,
         };
-        rung_sender(self.sender.kind, why, &self.choice, &row.sample_ledgers)
+        rung_sender(
+            self.sender.kind,
+            why,
+            &self.choice,
+            &row.runs.sample_ledgers,
+        )
     }
 
     /// The two hosts of these rungs: the generator on the queue's CPU, which takes the packets in
@@ -186,6 +190,7 @@ impl BeyondSender {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::udp::runs::Runs;
     use mpps_host::Ledger;
 
     fn row(variant: &str, mpps: Option<f64>) -> BenchRow {
@@ -198,10 +203,13 @@ mod tests {
             path: path.to_owned(),
             variant: variant.to_owned(),
             mode: "native XDP, copy".to_owned(),
-            skipped: mpps.is_none().then(|| format!("no {variant}")),
-            mpps_median: mpps,
-            mpps_samples: mpps.into_iter().collect(),
-            sample_ledgers: vec![Ledger::new(200, 150, 0)],
+            runs: Runs {
+                skipped: mpps.is_none().then(|| format!("no {variant}")),
+                mpps_median: mpps,
+                mpps_samples: mpps.into_iter().collect(),
+                sample_ledgers: vec![Ledger::new(200, 150, 0)],
+                ..Runs::default()
+            },
             ..BenchRow::default()
         }
     }
@@ -236,7 +244,7 @@ mod tests {
         ];
         let rung = result("15", &rows).unwrap();
         assert_eq!(
-            (rung.mpps_median, rung.taken_by),
+            (rung.runs.mpps_median, rung.taken_by),
             (Some(3.0), TakenBy::Ring)
         );
         let said = rung.notes.last().unwrap().replace('\u{a0}', " ");
@@ -255,8 +263,8 @@ mod tests {
     #[test]
     fn a_rung_that_cannot_run_says_why_and_one_that_was_not_reached_says_nothing() {
         let skipped = result("15", &[row("spin", None), row("poll", None)]).unwrap();
-        assert_eq!(skipped.skipped.as_deref(), Some("no spin"));
-        assert!(skipped.mpps_median.is_none() && skipped.ledger.is_none());
+        assert_eq!(skipped.runs.skipped.as_deref(), Some("no spin"));
+        assert_eq!(skipped.limited_by, None);
         assert_eq!(result("15", &[row("packet untouched", Some(4.0))]), None);
     }
 

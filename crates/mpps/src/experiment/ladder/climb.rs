@@ -8,8 +8,8 @@ use super::sender::{Choice, offered_per_received, outran, rung_sender};
 use super::setup::Setup;
 use crate::experiment::paths::{self, RowPlan};
 use crate::measure::rounds::Case;
-use crate::measure::samples::median;
 use crate::udp::run::{Purpose, attach};
+use crate::udp::runs::Runs;
 use crate::udp::sender::Sender;
 use anyhow::{Context, Result};
 use mpps_host::Ledger;
@@ -90,17 +90,17 @@ impl Climb<'_> {
             let probe = if self.has_probe { attach().ok() } else { None };
             let purpose = Purpose::exact(probe.as_ref());
             let exact = setup.run(rung, self.schedule.exact_time, purpose)?;
-            sample.exact = Some(exact.ledger);
+            sample.exact = Some(exact.run.ledger);
             let missed = probe.and_then(|probe| probe.overflowed().ok());
             if let Some(missed) = missed.filter(|missed| *missed > 0) {
                 let note = format!("the drop probe missed {missed} drops");
-                sample.notes.push(note);
+                sample.found.notes.push(note);
             }
         }
         let is_last = earlier.len() + 1 == self.schedule.repeats;
         if is_last && !setup.interrupt.came() {
-            let ledgers = earlier.iter().map(|one| &one.ledger);
-            let ledgers = ledgers.chain([&sample.ledger]);
+            let ledgers = earlier.iter().map(|one| &one.run.ledger);
+            let ledgers = ledgers.chain([&sample.run.ledger]);
             if let Some(other) = by_strongest(rung, ledgers, self.choice) {
                 let ran = setup.run(&other, time, Purpose::default());
                 sample.compare(other.sender, ran);
@@ -170,14 +170,14 @@ impl Sample {
             Ok(sample) => {
                 self.tried = Some(SenderTrial {
                     name: sender.to_string(),
-                    offered_mpps: sample.offered_mpps,
-                    mpps: sample.mpps,
-                    outran: outran(offered_per_received([&sample.ledger])),
+                    offered_mpps: sample.run.offered_mpps,
+                    mpps: sample.run.mpps,
+                    outran: outran(offered_per_received([&sample.run.ledger])),
                 });
             }
             Err(error) => {
                 let note = format!("sender {sender} could not be tried: {error:#}");
-                self.notes.push(note);
+                self.found.notes.push(note);
             }
         }
     }
@@ -204,81 +204,69 @@ fn result(
     samples: &[&Sample],
     choice: &Choice,
 ) -> Option<RungResult> {
-    let described = RungResult {
+    let describe = |found, runs| RungResult {
         rung: rung.number.clone(),
         name: rung.name.clone(),
         lesson: rung.lesson.to_owned(),
         article_mpps: rung.article_mpps,
-        skipped,
-        notes: rung.notes.clone(),
-        ..RungResult::default()
+        runs,
+        ..found
     };
-    if described.skipped.is_some() {
-        return Some(described);
+    let mut notes = rung.notes.clone();
+    if skipped.is_some() {
+        let found = RungResult {
+            notes,
+            ..RungResult::default()
+        };
+        return Some(describe(found, Runs::skipped(skipped)));
     }
-    let mut notes = described.notes;
-    let of_samples = samples.iter().flat_map(|sample| &sample.notes);
+    let of_samples = samples.iter().flat_map(|sample| &sample.found.notes);
     for note in rung.sharing().iter().chain(of_samples) {
         if !notes.contains(note) {
             notes.push(note.clone());
         }
     }
-    let rates: Vec<f64> = samples.iter().map(|one| one.mpps).collect();
-    let offered: Vec<f64> = samples.iter().map(|one| one.offered_mpps).collect();
-    let ledgers: Vec<Ledger> = samples.iter().map(|one| one.ledger.clone()).collect();
-    let last = samples.last()?;
+    let last = samples.last()?.found.clone();
+    let exact = samples.iter().find_map(|one| one.exact.clone())?;
+    let runs = Runs::of(samples.iter().map(|one| &one.run), Some(exact));
     let why = match rung.keeps_sender {
         true => "the rung is about this sender",
         false => choice.why(),
     };
-    Some(RungResult {
-        mpps_median: Some(median(&rates)?),
-        mpps_samples: rates,
-        offered_mpps_median: Some(median(&offered)?),
+    let found = RungResult {
         sender: Some(RungSender {
             tried: samples.iter().filter_map(|one| one.tried.clone()).collect(),
-            ..rung_sender(rung.sender, why, choice, &ledgers)
+            ..rung_sender(rung.sender, why, choice, &runs.sample_ledgers)
         }),
-        ledger: Some(samples.iter().find_map(|one| one.exact.clone())?),
-        sample_ledgers: ledgers,
-        threads: last.threads.clone(),
-        cpu_busy: last.cpu_busy.clone(),
-        limited_by: Some(last.limited_by.clone()),
-        path: Some(last.path.clone()),
         notes,
-        ..described
-    })
+        ..last
+    };
+    Some(describe(found, runs))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::ladder::result::{Limit, PathTaken};
     use crate::experiment::ladder::rung::rungs;
     use crate::udp::roles::tests::two_cpus;
+    use crate::udp::runs;
 
     const FOUR: Sender = Sender::Socket { train: 4 };
 
     fn sample(offered: u64, received: u64) -> Sample {
-        Sample {
+        let run = runs::Sample {
             mpps: received as f64,
             offered_mpps: offered as f64,
             ledger: Ledger::new(offered, received, 0),
-            threads: Vec::new(),
-            cpu_busy: Vec::new(),
-            limited_by: Limit {
-                what: String::new(),
-                evidence: String::new(),
-            },
-            path: PathTaken {
-                name: String::new(),
-                counter: String::new(),
-                count: 0,
-                queues: Vec::new(),
-            },
+        };
+        let found = RungResult {
             notes: vec!["a note".to_owned()],
-            exact: None,
-            tried: None,
+            ..RungResult::default()
+        };
+        Sample {
+            run,
+            found,
+            ..Sample::default()
         }
     }
 
@@ -301,7 +289,7 @@ mod tests {
     }
 
     fn strongest((rung, samples): &(Rung, [Sample; 2])) -> Option<Sender> {
-        let ledgers = samples.iter().map(|sample| &sample.ledger);
+        let ledgers = samples.iter().map(|sample| &sample.run.ledger);
         let rung = by_strongest(rung, ledgers, &Choice::new(None, None).unwrap());
         rung.map(|rung| rung.sender)
     }
@@ -321,7 +309,7 @@ mod tests {
         let mut climbed = climbed("2", [101, 202]);
         climbed.1[1].compare(Sender::Generator, Ok(sample(900, 300)));
         let result = result_of(&climbed);
-        assert_eq!(result.mpps_samples, [100.0, 200.0]);
+        assert_eq!(result.runs.mpps_samples, [100.0, 200.0]);
         let sender = result.sender.unwrap();
         assert_eq!((sender.usual, sender.outran), (true, false));
         let [tried] = &sender.tried[..] else {

@@ -1,43 +1,297 @@
-//! The ladder as `mpps compare` takes it.
+//! Tells whether a second run is better or worse than a first, or only noise apart, rung by rung.
+//!
+//! What is noise is decided in [`crate::measure::noise`]; a ledger that no longer balances is worse
+//! at any rate.
+
+mod text;
 
 use super::result::{LabBody, LabResult, RungResult};
-use crate::measure::compare::{Row, Side};
 use crate::measure::envelope::Body;
+use crate::measure::noise::{CHANGE_MIN, Change, Noise, RATE_MIN, SAMPLES_MIN};
+use crate::measure::samples::median;
+use crate::udp::runs::Runs;
+use anyhow::{Result, ensure};
+use mpps_host::{Difference, Ledger};
+use serde::Serialize;
 
-/// A result and the name of its file.
-pub(crate) fn side<'a>(file: &'a str, result: &'a LabResult) -> Side<'a> {
-    let row = |rung: &'a RungResult| Row {
-        number: &rung.rung,
-        name: &rung.name,
-        skipped: rung.skipped.as_deref(),
-        mpps: &rung.mpps_samples,
-        offered_mpps: rung.offered_mpps_median,
-        sender: rung.sender.as_ref().map(|sender| &*sender.name),
-        ledger: rung.ledger.as_ref(),
-        sample_ledgers: &rung.sample_ledgers,
-    };
-    Side {
-        file,
-        command: LabBody::COMMAND,
-        unit: "rung",
-        quick: result.quick,
-        complete: result.complete,
-        fingerprint: &result.fingerprint,
-        facts: vec![
-            ("version", &result.version),
-            ("command", &result.command),
-            ("placement", &result.placement),
-            ("delivery", &result.delivery),
-        ],
-        rows: result.rungs.iter().map(row).collect(),
+/// The name of a file as the user gave it, and what it holds.
+type Side<'a> = (&'a str, &'a LabResult);
+
+/// What became of one row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Verdict {
+    /// No difference that the noise would not make.
+    Same,
+    /// B received more.
+    Better,
+    /// B received less, or its ledger no longer balances.
+    Worse,
+    /// Measured in A, not in B's file.
+    OnlyInA,
+    /// Measured in B, not in A's file.
+    OnlyInB,
+    /// Skipped in at least one of them.
+    Skipped,
+}
+
+impl From<Change> for Verdict {
+    fn from(change: Change) -> Self {
+        match change {
+            Change::Same => Self::Same,
+            Change::Better => Self::Better,
+            Change::Worse => Self::Worse,
+        }
     }
+}
+
+impl Verdict {
+    /// The verdict as people read it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Same => "same (noise)",
+            Self::Better => "better",
+            Self::Worse => "WORSE",
+            Self::OnlyInA => "only in A",
+            Self::OnlyInB => "only in B",
+            Self::Skipped => "skipped",
+        }
+    }
+}
+
+/// One row in both results.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct RungComparison {
+    /// Its number.
+    pub(crate) rung: String,
+    /// What was done.
+    pub(crate) name: String,
+    /// What became of it.
+    pub(crate) verdict: Verdict,
+    /// Median of A's samples, in million datagrams per second.
+    pub(crate) a_mpps_median: Option<f64>,
+    /// Median of B's samples, in million datagrams per second.
+    pub(crate) b_mpps_median: Option<f64>,
+    /// B's median over A's; absent if A received nothing.
+    pub(crate) ratio: Option<f64>,
+    /// The smallest change that could have been told from noise, as a share: 0.12 is 12 %.
+    pub(crate) detectable: Option<f64>,
+    /// What a reader has to know: why it is worse, why it was skipped.
+    pub(crate) notes: Vec<String>,
+}
+
+/// Two runs side by side.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct Comparison {
+    /// `mpps.compare.v1`.
+    pub(crate) schema: &'static str,
+    /// The first file.
+    pub(crate) a: String,
+    /// The second file.
+    pub(crate) b: String,
+    /// True if any row is worse in B.
+    pub(crate) worse: bool,
+    /// How the machines or their settings differ.
+    pub(crate) fingerprint_differences: Vec<Difference>,
+    /// What else differs between the two runs, or makes them hard to compare.
+    pub(crate) notes: Vec<String>,
+    /// The rows in A's order, then those that only B has.
+    pub(crate) rungs: Vec<RungComparison>,
+}
+
+/// Compares two runs of the ladder, rung by rung.
+///
+/// # Errors
+/// If one of them is a quick run, has a rung with fewer than three samples, or if they have no
+/// measured rung in common.
+pub(crate) fn compare(a: Side<'_>, b: Side<'_>) -> Result<Comparison> {
+    refuse(a)?;
+    refuse(b)?;
+    let pairs = a.1.rungs.iter();
+    let pairs = pairs.filter_map(|rung| Some((&rung.runs, &find(b, rung)?.runs)));
+    let pairs = pairs.filter(|(a, b)| a.skipped.is_none() && b.skipped.is_none());
+    let samples: Vec<_> = pairs
+        .map(|(a, b)| (&*a.mpps_samples, &*b.mpps_samples))
+        .collect();
+    ensure!(
+        !samples.is_empty(),
+        "{} and {} have no measured rung in common: run both with the same --only, or without",
+        a.0,
+        b.0
+    );
+    let noise = Noise::of(samples.into_iter());
+    let rungs = a.1.rungs.iter();
+    let mut rungs: Vec<_> = rungs
+        .map(|rung| beside(rung, find(b, rung), &noise))
+        .collect();
+    let only_in_b = b.1.rungs.iter().filter(|rung| find(a, rung).is_none());
+    rungs.extend(only_in_b.map(|rung| alone(rung, Verdict::OnlyInB)));
+    Ok(Comparison {
+        schema: "mpps.compare.v1",
+        a: a.0.to_owned(),
+        b: b.0.to_owned(),
+        worse: rungs.iter().any(|rung| rung.verdict == Verdict::Worse),
+        fingerprint_differences: a.1.fingerprint.differences(&b.1.fingerprint),
+        notes: notes(a.1, b.1, &rungs),
+        rungs,
+    })
+}
+
+/// A run that is too short says nothing, and too few repeats nothing of noise.
+fn refuse((file, result): Side<'_>) -> Result<()> {
+    let command = LabBody::COMMAND;
+    ensure!(
+        !result.quick,
+        "{file} is of a --quick run, too short to be compared: run `{command}` without --quick"
+    );
+    for rung in result
+        .rungs
+        .iter()
+        .filter(|rung| rung.runs.skipped.is_none())
+    {
+        let repeats = rung.runs.mpps_samples.len();
+        ensure!(
+            repeats >= SAMPLES_MIN,
+            "rung {} of {file} was measured {repeats} times, fewer than {SAMPLES_MIN}: run \
+             `{command} --repeat 5`",
+            rung.rung
+        );
+    }
+    Ok(())
+}
+
+/// The same rung of the other result: number and name are the same, as `4b` may be another
+/// placement elsewhere.
+fn find<'a>((_, result): Side<'a>, rung: &RungResult) -> Option<&'a RungResult> {
+    let mut rungs = result.rungs.iter();
+    rungs.find(|other| (&other.rung, &other.name) == (&rung.rung, &rung.name))
+}
+
+fn alone(rung: &RungResult, verdict: Verdict) -> RungComparison {
+    let median = median(&rung.runs.mpps_samples);
+    let (verdict, notes) = match &rung.runs.skipped {
+        Some(reason) => (Verdict::Skipped, vec![reason.clone()]),
+        None => (verdict, Vec::new()),
+    };
+    RungComparison {
+        rung: rung.rung.clone(),
+        name: rung.name.clone(),
+        verdict,
+        a_mpps_median: median.filter(|_| verdict == Verdict::OnlyInA),
+        b_mpps_median: median.filter(|_| verdict == Verdict::OnlyInB),
+        ratio: None,
+        detectable: None,
+        notes,
+    }
+}
+
+fn beside(in_a: &RungResult, in_b: Option<&RungResult>, noise: &Noise) -> RungComparison {
+    let Some(in_b) = in_b else {
+        return alone(in_a, Verdict::OnlyInA);
+    };
+    let (a, b) = (&in_a.runs, &in_b.runs);
+    let mut both = RungComparison {
+        verdict: Verdict::Skipped,
+        a_mpps_median: median(&a.mpps_samples),
+        b_mpps_median: median(&b.mpps_samples),
+        ..alone(in_a, Verdict::OnlyInA)
+    };
+    if a.skipped.is_some() || b.skipped.is_some() {
+        both.notes = skips(a, b);
+        return both;
+    }
+    let (verdict, detectable) = noise.judge(&a.mpps_samples, &b.mpps_samples);
+    both.verdict = verdict.into();
+    both.detectable = Some(detectable);
+    let medians = both.a_mpps_median.zip(both.b_mpps_median);
+    both.ratio = medians.filter(|(a, _)| *a > 0.0).map(|(a, b)| b / a);
+    if let (Some(a), Some(b)) = (a.offered_mpps_median, b.offered_mpps_median)
+        && verdict != Change::Same
+        && a > 0.0
+        && (b / a - 1.0).abs() > CHANGE_MIN
+    {
+        let said = format!("the sender offered {:.2} times as much", b / a);
+        both.notes.push(said);
+    }
+    if let (Some(a), Some(b)) = (&in_a.sender, &in_b.sender)
+        && a.name != b.name
+    {
+        let said = format!("sent by {} in A, by {} in B", a.name, b.name);
+        both.notes.push(said);
+    }
+    if let Some(fault) = lost_balance(a, b) {
+        both.verdict = Verdict::Worse;
+        both.notes.push(fault);
+    }
+    both
+}
+
+fn skips(a: &Runs, b: &Runs) -> Vec<String> {
+    let skipped = |side: &str, runs: &Runs| {
+        let why = runs.skipped.as_ref()?;
+        Some(format!("skipped in {side}: {why}"))
+    };
+    match a.skipped == b.skipped {
+        true => skipped("both", a).into_iter().collect(),
+        false => skipped("A", a).into_iter().chain(skipped("B", b)).collect(),
+    }
+}
+
+/// What is wrong with B's ledgers that was right with A's.
+fn lost_balance(a: &Runs, b: &Runs) -> Option<String> {
+    let mut in_a = a.ledgers().filter(|ledger| ledger.is_exact());
+    if a.ledger.is_none() || !in_a.all(Ledger::balances) {
+        return None;
+    }
+    if b.ledger.is_none() {
+        return Some("B has no ledger, A's balanced".to_owned());
+    }
+    let mut in_b = b.ledgers().filter(|ledger| ledger.is_exact());
+    let hole = in_b.find(|ledger| !ledger.balances())?.unaccounted;
+    Some(format!(
+        "a ledger of B does not balance, A's all do: UNACCOUNTED {hole}"
+    ))
+}
+
+fn notes(a: &LabResult, b: &LabResult, rungs: &[RungComparison]) -> Vec<String> {
+    let mut notes = Vec::new();
+    let facts = [
+        ("version", &a.version, &b.version),
+        ("command", &a.command, &b.command),
+        ("placement", &a.placement, &b.placement),
+        ("delivery", &a.delivery, &b.delivery),
+    ];
+    for (what, a, b) in facts.into_iter().filter(|(_, a, b)| a != b) {
+        notes.push(format!("{what} differs: A {a}, B {b}"));
+    }
+    for (side, _) in [("A", a), ("B", b)].iter().filter(|(_, of)| !of.complete) {
+        notes.push(format!("{side} ended before its last rung"));
+    }
+    let ratios = rungs.iter().filter_map(|rung| rung.ratio);
+    let logs: Vec<f64> = ratios.map(|ratio| ratio.max(RATE_MIN).ln()).collect();
+    let least = CHANGE_MIN.ln_1p();
+    if let Some(shift) = median(&logs)
+        && logs.len() >= 5
+        && shift.abs() > least
+        && logs
+            .iter()
+            .filter(|log| (**log - shift).abs() < least)
+            .count()
+            * 4
+            >= logs.len() * 3
+    {
+        notes.push(format!(
+            "nearly all rungs moved alike, by {:.2}: look at the machine first, not at a rung",
+            shift.exp()
+        ));
+    }
+    notes
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::result::tests::{FIXTURE, fixture};
     use super::*;
-    use crate::measure::compare::{Comparison, Verdict, compare};
     use crate::measure::envelope::ParseError;
     use mpps_report::Terminal;
     use proptest::prelude::*;
@@ -47,7 +301,7 @@ mod tests {
     }
 
     fn side_by_side(a: &LabResult, b: &LabResult) -> anyhow::Result<Comparison> {
-        compare(&side("a.json", a), &side("b.json", b))
+        compare(("a.json", a), ("b.json", b))
     }
 
     fn scale(result: &mut LabResult, number: &str, factor: f64) {
@@ -56,7 +310,8 @@ mod tests {
             .iter_mut()
             .find(|rung| rung.rung == number)
             .unwrap();
-        rung.mpps_samples
+        rung.runs
+            .mpps_samples
             .iter_mut()
             .for_each(|rate| *rate *= factor);
     }
@@ -127,7 +382,7 @@ mod tests {
     #[test]
     fn a_ledger_that_no_longer_balances_is_worse_at_the_same_rate() {
         let mut b = fixture();
-        let ledger = &mut b.rungs[1].sample_ledgers[0];
+        let ledger = &mut b.rungs[1].runs.sample_ledgers[0];
         ledger.offered += 1;
         ledger.unaccounted += 1;
         let comparison = side_by_side(&fixture(), &b).unwrap();
@@ -135,8 +390,8 @@ mod tests {
         // Rung 4b of the fixture never balanced: that is old news.
         assert_eq!(verdict_on(&comparison, "4b"), Verdict::Same);
         assert!(!side_by_side(&b, &fixture()).unwrap().worse);
-        b.rungs[1].sample_ledgers.clear();
-        b.rungs[1].ledger = None;
+        b.rungs[1].runs.sample_ledgers.clear();
+        b.rungs[1].runs.ledger = None;
         assert_eq!(
             verdict_on(&side_by_side(&fixture(), &b).unwrap(), "2"),
             Verdict::Worse
@@ -155,14 +410,14 @@ mod tests {
             quick.contains("b.json") && quick.contains("without --quick"),
             "{quick}"
         );
-        let few = refused(&|b| b.rungs[4].mpps_samples.truncate(2));
+        let few = refused(&|b| b.rungs[4].runs.mpps_samples.truncate(2));
         assert!(
             few.contains("rung 4b of b.json") && few.contains("--repeat 5"),
             "{few}"
         );
         let nothing = refused(&|b| b.rungs.clear());
         assert!(nothing.contains("a.json and b.json"), "{nothing}");
-        let silent = refused(&|b| b.rungs[0].mpps_samples.clear());
+        let silent = refused(&|b| b.rungs[0].runs.mpps_samples.clear());
         assert!(silent.contains("measured 0 times"), "{silent}");
     }
 
@@ -232,7 +487,7 @@ mod tests {
         for part in ["mpps.lab.v1", "mpps.lab.v2", "measure again"] {
             assert!(refusal.contains(part), "{refusal}");
         }
-        let delivered = fixture().rungs[1].ledger.as_ref().unwrap().delivered;
+        let delivered = fixture().rungs[1].runs.ledger.as_ref().unwrap().delivered;
         let changed = FIXTURE.replacen(
             &format!("\"delivered\": {delivered}"),
             "\"delivered\": 7",

@@ -4,10 +4,7 @@
 pub(super) mod rung;
 
 use super::result::{Answer, LabResult, RungRate, RungResult, TakenBy};
-use crate::measure::document::{
-    Balanced, Head, Totals, doubts, end_of_page, equation, files, notes_on,
-};
-use crate::measure::samples::extremes;
+use crate::measure::document::{Balanced, Head, Totals, end_of_page, equation, files, notes_on};
 use mpps_host::Ledger;
 use mpps_report::{
     Bar, Bars, Block, Column, Document, Hue, Measured, Quantity, Row, Table, Text, range,
@@ -68,15 +65,14 @@ pub(crate) fn columns() -> Table {
 /// One rung, measured or skipped.
 pub(crate) fn row(rung: &RungResult) -> Row {
     let faint = |words: &str| Text::new().faint(words);
-    if let Some(reason) = &rung.skipped {
+    if let Some(reason) = &rung.runs.skipped {
         let why = format!("skipped: {reason}");
         return Row::new([&*rung.rung, &*rung.name, &*why].map(|words| faint(words).into()));
     }
-    let totals = totals(rung);
+    let totals = rung.runs.totals();
     let dash = || "-".to_owned();
-    let received = rung
-        .mpps_median
-        .map_or_else(dash, |rate| Quantity::Mpps(rate).to_string());
+    let received = rung.runs.rate();
+    let received = received.map_or_else(dash, |rate| rate.to_string());
     let of_offered = totals.as_ref().map_or_else(dash, |totals| {
         Quantity::Share(totals.share(totals.delivered)).to_string()
     });
@@ -100,7 +96,12 @@ pub(crate) fn closing(result: &LabResult, written: Files<'_>) -> Vec<Block> {
         best.map(|(rung, ledger)| equation(format!("ledger of rung {}", rung.rung), ledger).into()),
     );
     for rung in &result.rungs {
-        text.extend(doubts_of(rung, best.map(|(best, _)| &*best.rung)));
+        let of = format!("rung {}", rung.rung);
+        let is_told =
+            |(best, ledger): (&RungResult, &Ledger)| best.rung == rung.rung && !ledger.balances();
+        // The equation that is shown anyway is not told again.
+        let skip = usize::from(best.is_some_and(is_told));
+        text.extend(rung.runs.doubts(&of, "").into_iter().skip(skip));
     }
     text.push(Block::Paragraph(summary(result)));
     let sentences = rung::who_sent(&result.rungs);
@@ -158,14 +159,16 @@ fn on_page(result: &LabResult, written: Files<'_>) -> Block {
 /// would press all others against the left edge: its bar is broken off.
 fn bars(rungs: &[RungResult]) -> Bars {
     let highest = |rung: &RungResult| {
-        let rates = rung.mpps_samples.iter().copied().chain(rung.mpps_median);
+        let runs = &rung.runs;
+        let rates = runs.mpps_samples.iter().copied().chain(runs.mpps_median);
         let rates = rates.chain(rung.article_mpps.map(|[_, high]| high));
         // No receiver gets a million Mpps: such a figure of a foreign file sets no scale.
         rates
             .filter(|rate| (0.0..1e6).contains(rate))
             .fold(0.0, f64::max)
     };
-    let of_article = |rung: &&RungResult| rung.article_mpps.is_some() && rung.skipped.is_none();
+    let of_article =
+        |rung: &&RungResult| rung.article_mpps.is_some() && rung.runs.skipped.is_none();
     let story = rungs
         .iter()
         .filter(of_article)
@@ -186,36 +189,27 @@ fn bars(rungs: &[RungResult]) -> Bars {
 }
 
 fn bar(rung: &RungResult) -> Bar {
-    let measured = || Measured {
-        parts: rung
-            .mpps_median
-            .map(|rate| (Hue::Main, rate))
-            .into_iter()
-            .collect(),
-        spread: extremes(&rung.mpps_samples),
+    let measured = Measured {
         range: rung.article_mpps,
-        figure: rung
-            .mpps_median
-            .map_or("-".to_owned(), |rate| Quantity::Mpps(rate).to_string()),
         beside: article(rung).map_or_else(String::new, |range| format!("2015: {range}")),
+        ..rung.runs.measured(Hue::Main)
     };
-    let skipped = rung.skipped.as_ref();
     Bar {
         name: Text::new()
             .strong(&*rung.rung)
             .plain(format!(" {}", rung.name)),
         link: rung::anchor(rung),
-        outcome: skipped.map_or_else(|| Ok(measured()), |why| Err(format!("skipped: {why}"))),
+        outcome: rung.runs.outcome(measured),
     }
 }
 
 /// How many ledgers of the run balance.
 pub(crate) fn balanced(result: &LabResult) -> Balanced {
-    result.rungs.iter().flat_map(RungResult::ledgers).collect()
+    ledgers(result).collect()
 }
 
-fn totals(rung: &RungResult) -> Option<Totals> {
-    Totals::of(rung.ledger.as_ref(), &rung.sample_ledgers)
+fn ledgers(result: &LabResult) -> impl Iterator<Item = &Ledger> {
+    result.rungs.iter().flat_map(|rung| rung.runs.ledgers())
 }
 
 /// The article's figures, as a range.
@@ -236,28 +230,10 @@ fn limit(rung: &RungResult) -> String {
 /// The rung that received the most, and its ledger.
 fn fastest(rungs: &[RungResult]) -> Option<(&RungResult, &Ledger)> {
     let received = rungs.iter().filter(|rung| rung.taken_by != TakenBy::Rule);
-    let known = received.filter_map(|rung| Some((rung.mpps_median?, rung, rung.ledger.as_ref()?)));
+    let known = received
+        .filter_map(|rung| Some((rung.runs.mpps_median?, rung, rung.runs.ledger.as_ref()?)));
     let best = known.max_by(|(a, ..), (b, ..)| a.total_cmp(b));
     best.map(|(_, rung, ledger)| (rung, ledger))
-}
-
-/// What is to be doubted of a rung's ledgers. Those of rate runs that count trains are counted in
-/// the summary; the equation of the rung that is shown anyway is not told again.
-fn doubts_of(rung: &RungResult, shown: Option<&str>) -> Vec<Block> {
-    let of = format!("rung {}", rung.rung);
-    let mut told = Vec::new();
-    if let Some(ledger) = &rung.ledger {
-        let mut said = doubts(&of, "", ledger);
-        if shown == Some(&rung.rung) && !ledger.balances() {
-            said.remove(0);
-        }
-        told.extend(said);
-    }
-    let repeats = rung.sample_ledgers.iter().enumerate();
-    for (at, ledger) in repeats.filter(|(_, ledger)| ledger.is_exact()) {
-        told.extend(doubts(&of, &format!(", repeat {},", at + 1), ledger));
-    }
-    told
 }
 
 /// How many rungs ran, and how many of their ledgers balance.
@@ -265,9 +241,9 @@ fn summary(result: &LabResult) -> Text {
     let skipped = result
         .rungs
         .iter()
-        .filter(|rung| rung.skipped.is_some())
+        .filter(|rung| rung.runs.skipped.is_some())
         .count();
-    let sum: Totals = result.rungs.iter().flat_map(RungResult::ledgers).collect();
+    let sum: Totals = ledgers(result).collect();
     let offered = Quantity::Count(sum.offered);
     let measured = result.rungs.len() - skipped;
     let mut text = Text::from(format!("{measured} rungs measured, {skipped} skipped; "));

@@ -3,8 +3,8 @@
 //! The published schema is `docs/schema/lab.schema.json`; a test holds the two together.
 
 use crate::measure::envelope::{Body, Envelope};
+use crate::udp::runs::Runs;
 pub use crate::udp::{Limit, TakenBy};
-use mpps_host::Ledger;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -73,7 +73,7 @@ impl Answer {
             Some(RungRate {
                 rung: rung.rung.clone(),
                 name: rung.name.clone(),
-                mpps: rung.mpps_median?,
+                mpps: rung.runs.mpps_median?,
             })
         };
         let (ceilings, received): (Vec<_>, Vec<_>) = rungs
@@ -97,12 +97,10 @@ impl Answer {
 #[schemars(extend(
     "if" = {"required": ["skipped"]},
     "then" = {"properties": {
-        "mpps_median": false, "mpps_samples": false, "offered_mpps_median": false,
-        "sender": false, "ledger": false, "sample_ledgers": false, "threads": false,
-        "cpu_busy": false, "limited_by": false, "path": false
+        "sender": false, "threads": false, "cpu_busy": false, "limited_by": false, "path": false
     }},
     "else" = {
-        "required": ["mpps_median", "mpps_samples", "offered_mpps_median", "ledger", "limited_by"],
+        "required": ["mpps_median", "ledger", "limited_by"],
         "if": {"required": ["taken_by"]},
         "else": {"required": ["threads", "cpu_busy", "path"]}
     }
@@ -120,27 +118,12 @@ pub struct RungResult {
     /// What took the packets; absent for sockets.
     #[serde(default, skip_serializing_if = "TakenBy::is_socket")]
     pub taken_by: TakenBy,
-    /// Why the rung did not run. A skipped rung has no ledger and no figures.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub skipped: Option<String>,
-    /// Median of `mpps_samples`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub mpps_median: Option<f64>,
-    /// Received rate of each repeat in million datagrams per second, drop probe off.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub mpps_samples: Vec<f64>,
-    /// Median of the offered rate over the same repeats, in million datagrams per second.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub offered_mpps_median: Option<f64>,
+    /// What its runs found.
+    #[serde(flatten)]
+    pub runs: Runs,
     /// Who sent on this rung, and whether it outran the receiver.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sender: Option<RungSender>,
-    /// Where every packet of the exactness run went: drop probe on, traffic stamped.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ledger: Option<Ledger>,
-    /// The ledgers of the repeats behind `mpps_samples`, drop probe off, same order.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub sample_ledgers: Vec<Ledger>,
     /// Receiving threads of the last repeat.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub threads: Vec<ThreadShare>,
@@ -249,20 +232,12 @@ pub struct QueueShare {
     pub packets: u64,
 }
 
-impl RungResult {
-    /// All ledgers: that of the exactness run first, then those of the repeats.
-    pub fn ledgers(&self) -> impl Iterator<Item = &Ledger> {
-        self.ledger.iter().chain(&self.sample_ledgers)
-    }
-}
-
 impl Body for LabBody {
     const SCHEMA: &'static str = LAB_SCHEMA;
     const COMMAND: &'static str = "mpps lab";
 
     fn unsound(&self) -> Option<String> {
-        let is_unsound = |rung: &&RungResult| !rung.ledgers().all(Ledger::adds_up);
-        let rung = self.rungs.iter().find(is_unsound)?;
+        let rung = self.rungs.iter().find(|rung| rung.runs.is_unsound())?;
         Some(format!("rung {}", rung.rung))
     }
 }

@@ -1,28 +1,21 @@
 //! What one run found: figures, ledger, limit and path, made from what its workers and hosts counted.
 
-use super::result::{CpuBusy, PathTaken, QueueShare, SenderTrial, ThreadShare};
+use super::result::{CpuBusy, PathTaken, QueueShare, RungResult, SenderTrial, ThreadShare};
 use super::rung::{Rung, Sockets};
-use crate::udp::limit::{self, Limit, Places};
+use crate::udp::limit::{self, Places};
 use crate::udp::run::Run;
-use crate::udp::sample;
-use crate::udp::sender::SEND_BUFFER_BYTES;
-use crate::udp::sender::Sender;
+use crate::udp::runs;
+use crate::udp::sender::{SEND_BUFFER_BYTES, Sender};
 use mpps_host::{Delta, Ledger};
 use mpps_io::RxReport;
 use mpps_lab::{Delivery, Lab};
 
 /// What one run found.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Sample {
-    pub(crate) mpps: f64,
-    pub(crate) offered_mpps: f64,
-    pub(crate) ledger: Ledger,
-    pub(crate) threads: Vec<ThreadShare>,
-    pub(crate) cpu_busy: Vec<CpuBusy>,
-    pub(crate) limited_by: Limit,
-    pub(crate) path: PathTaken,
-    /// What a reader has to know of this run.
-    pub(crate) notes: Vec<String>,
+    pub(crate) run: runs::Sample,
+    /// What a rung's result has of its last run, with the notes on this one.
+    pub(crate) found: RungResult,
     /// The ledger of a run for exactness, which the first round has.
     pub(crate) exact: Option<Ledger>,
     /// A run of the strongest sender, which the last round may have.
@@ -37,17 +30,18 @@ impl Sample {
             is_unpinned: rung.layout.applications.is_empty(),
             delivery: rung.layout.delivery,
         };
-        Self {
-            mpps: run.mpps,
-            offered_mpps: sample::mpps(&run.tx),
+        let found = RungResult {
             threads: thread_shares(rung, &run.rx),
             cpu_busy: cpu_busy(rung, &run.busy),
-            limited_by: limit::judge(&run, &places),
+            limited_by: Some(limit::judge(&run, &places)),
+            path: Some(path(lab, delivery, rung, &run.receiver)),
             notes: notes(rung, lab, &run),
-            path: path(lab, delivery, rung, &run.receiver),
-            ledger: run.ledger,
-            exact: None,
-            tried: None,
+            ..RungResult::default()
+        };
+        Self {
+            run: run.into(),
+            found,
+            ..Self::default()
         }
     }
 }

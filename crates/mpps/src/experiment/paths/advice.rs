@@ -9,13 +9,14 @@ use mpps_report::Quantity;
 /// Sentences about the measured rows; none if nothing was measured. What the noise does not tell
 /// apart is named together.
 pub(crate) fn advice(rows: &[BenchRow]) -> Vec<String> {
-    let received = |row: &&BenchRow| row.mpps_median.is_some() && row.taken_by != TakenBy::Rule;
+    let received =
+        |row: &&BenchRow| row.runs.mpps_median.is_some() && row.taken_by != TakenBy::Rule;
     let (shared, alone): (Vec<&BenchRow>, Vec<&BenchRow>) =
         rows.iter().filter(received).partition(|row| row.shares_cpu);
     if [&shared, &alone]
         .into_iter()
         .flatten()
-        .any(|row| row.mpps_samples.len() < SAMPLES_MIN)
+        .any(|row| row.runs.mpps_samples.len() < SAMPLES_MIN)
     {
         return vec![format!(
             "Which path to choose is told from {SAMPLES_MIN} repeats on: fewer say nothing about noise."
@@ -50,7 +51,7 @@ struct Figure {
 }
 
 const RATE: Figure = Figure {
-    samples: |row| &row.mpps_samples,
+    samples: |row| &row.runs.mpps_samples,
     better: Change::Better,
     quantity: Quantity::Mpps,
 };
@@ -118,6 +119,7 @@ fn is_socket(row: &BenchRow) -> bool {
 mod tests {
     use super::super::result::CpuCost;
     use super::*;
+    use crate::udp::runs::Runs;
 
     /// A row whose repeats lie 1 % apart.
     fn row(path: &str, variant: &str, shares_cpu: bool, mpps: f64, ns: f64) -> BenchRow {
@@ -131,8 +133,11 @@ mod tests {
             variant: variant.to_owned(),
             shares_cpu,
             reference: path == "recvmmsg" && variant.is_empty(),
-            mpps_median: Some(mpps),
-            mpps_samples: samples(mpps),
+            runs: Runs {
+                mpps_median: Some(mpps),
+                mpps_samples: samples(mpps),
+                ..Runs::default()
+            },
             cpu_ns_per_packet: Some(CpuCost {
                 samples: samples(ns),
                 ..CpuCost::default()
@@ -224,7 +229,7 @@ mod tests {
         assert_eq!(advice(&[]), [""; 0]);
         assert_eq!(advice(&[BenchRow::default()]), [""; 0]);
         let mut one = row("recvmmsg", "", false, 1.0, 600.0);
-        one.mpps_samples.truncate(1);
+        one.runs.mpps_samples.truncate(1);
         let said = advice(&[one]);
         assert!(
             said.len() == 1 && said[0].contains("from 3 repeats on"),

@@ -80,7 +80,7 @@ impl Plan<'_> {
         };
         let purpose = Purpose::exact(probe.as_ref());
         let run = self.stage.run(&self.path, time, purpose)?;
-        Ok(run.ledger)
+        Ok(run.run.ledger)
     }
 
     /// The row of these repeats as it is reported; none if it was not reached.

@@ -6,11 +6,7 @@
 mod under_load;
 
 use super::result::{BenchResult, BenchRow, OverloadPoint};
-use crate::measure::document::{
-    Balanced, Head, Totals, doubts, end_of_page, equation, files as written, notes_on, rates,
-    spread, whole,
-};
-use crate::measure::samples::extremes;
+use crate::measure::document::{Balanced, Head, doubts, end_of_page, files as written, notes_on};
 use mpps_host::Ledger;
 use mpps_report::{
     Bar, Bars, Block, Column, Document, Hue, Measured, Quantity, Row, Section, Table, Text,
@@ -55,9 +51,9 @@ pub(crate) fn document(result: &BenchResult, files: &[(&str, &Path)]) -> Documen
 
 /// All ledgers of a result, those of the overload curves and of spread traffic included.
 fn ledgers(result: &BenchResult) -> impl Iterator<Item = &Ledger> {
-    let rows = result.rows.iter().flat_map(BenchRow::ledgers);
+    let rows = result.rows.iter().flat_map(|row| row.runs.ledgers());
     let points = result.overload.iter().flat_map(|curve| &curve.points);
-    let spread = result.spread.iter().flat_map(|row| &row.ledgers);
+    let spread = result.spread.iter().flat_map(|row| row.runs.ledgers());
     rows.chain(points.map(|point| &point.ledger)).chain(spread)
 }
 
@@ -71,14 +67,7 @@ fn found(result: &BenchResult) -> Vec<Block> {
     let advice = result.advice.iter().map(|said| Text::from(&**said));
     let mut found = vec![Block::Sentences(advice.collect())];
     for row in &result.rows {
-        let of = name(row);
-        found.extend(row.ledger.iter().flat_map(|one| doubts(&of, "", one)));
-        // The ledger of a row is mostly that of its last repeat, which need not be named twice.
-        let repeats = row.sample_ledgers.iter().enumerate();
-        let repeats = repeats.filter(|(_, one)| row.ledger.as_ref() != Some(one) && one.is_exact());
-        found.extend(
-            repeats.flat_map(|(at, one)| doubts(&of, &format!(", repeat {},", at + 1), one)),
-        );
+        found.extend(row.runs.doubts(&name(row), ""));
     }
     for curve in &result.overload {
         for point in curve.points.iter().filter(|point| point.ledger.is_exact()) {
@@ -87,13 +76,11 @@ fn found(result: &BenchResult) -> Vec<Block> {
         }
     }
     for row in &result.spread {
-        for (at, ledger) in row.ledgers.iter().enumerate() {
-            let which = format!(" over {} queues, repeat {},", row.queues, at + 1);
-            found.extend(doubts(&row.title(), &which, ledger));
-        }
+        let which = format!(" over {} queues", row.queues);
+        found.extend(row.runs.doubts(&row.title(), &which));
     }
-    let measured = result.rows.iter().map(|row| &row.skipped);
-    let measured = measured.chain(result.spread.iter().map(|row| &row.skipped));
+    let measured = result.rows.iter().map(|row| &row.runs.skipped);
+    let measured = measured.chain(result.spread.iter().map(|row| &row.runs.skipped));
     let rows = measured.filter(|skipped| skipped.is_none()).count();
     let mut said = Text::from(match (rows, result.overload.len()) {
         (rows, 0) => format!("{rows} rows measured"),
@@ -153,12 +140,13 @@ impl<'a> Group<'a> {
             (true, "Receive queue and application share a CPU"),
         ];
         let groups = headings.map(|(shares_cpu, heading)| {
-            let of_group = |row: &&BenchRow| row.skipped.is_none() && row.shares_cpu == shares_cpu;
+            let of_group =
+                |row: &&BenchRow| row.runs.skipped.is_none() && row.shares_cpu == shares_cpu;
             let rows: Vec<&BenchRow> = result.rows.iter().filter(of_group).collect();
             let base = rows.iter().find(|row| row.is_base());
             Self {
                 heading,
-                base_mpps: base.and_then(|row| row.mpps_median),
+                base_mpps: base.and_then(|row| row.runs.mpps_median),
                 rows,
             }
         });
@@ -170,7 +158,7 @@ impl<'a> Group<'a> {
     /// The row's rate over that of recvmmsg, if the group has both.
     fn times(&self, row: &BenchRow) -> Option<Quantity> {
         let base = self.base_mpps.filter(|base| *base > 0.0)?;
-        Some(Quantity::Times(row.mpps_median? / base))
+        Some(Quantity::Times(row.runs.mpps_median? / base))
     }
 
     fn blocks(&self) -> [Block; 3] {
@@ -197,11 +185,8 @@ impl<'a> Group<'a> {
                 false => Hue::Main,
             };
             let measured = Measured {
-                parts: row.mpps_median.iter().map(|rate| (hue, *rate)).collect(),
-                spread: extremes(&row.mpps_samples),
-                figure: rate(row),
                 beside: self.times(row).map_or_else(String::new, against),
-                ..Measured::default()
+                ..row.runs.measured(hue)
             };
             bar(row, measured)
         });
@@ -276,13 +261,9 @@ impl<'a> Group<'a> {
             let mode = format!("{}; NAPI: {}", row.mode, row.napi);
             Row::new([
                 name(row).into(),
-                Text::new()
-                    .strong(or_dash(row.mpps_median.map(Quantity::Mpps)))
-                    .into(),
-                spread(&row.mpps_samples, Quantity::Mpps)
-                    .unwrap_or_else(|| "-".to_owned())
-                    .into(),
-                or_dash(row.delivered_ratio.map(Quantity::Share)).into(),
+                Text::new().strong(or_dash(row.runs.rate())).into(),
+                row.runs.spread().unwrap_or_else(|| "-".to_owned()).into(),
+                or_dash(row.runs.delivered_ratio.map(Quantity::Share)).into(),
                 or_dash(self.times(row)).into(),
                 ns(cost.and_then(|cost| cost.app)).into(),
                 ns(cost.and_then(|cost| cost.softirq)).into(),
@@ -319,19 +300,14 @@ impl<'a> Group<'a> {
                 row.napi, row.queues
             )),
         ];
-        if let Some(offered) = row.offered_mpps_median {
-            blocks.push(rates(offered, &row.mpps_samples));
-        }
+        blocks.extend(row.runs.offered());
         if let Some(cost) = &row.cpu_ns_per_packet {
             let said = format!("CPU time by {}.", cost.method);
             blocks.push(Block::Paragraph(Text::new().faint(said)));
         }
         blocks.extend(row.notes.iter().map(Block::note));
-        if let Some(totals) = Totals::of(row.ledger.as_ref(), &row.sample_ledgers) {
-            blocks.push(totals.shares().into());
-        }
-        blocks.extend(row.ledger.iter().flat_map(whole));
-        blocks.extend(repeats(row.sample_ledgers.iter().map(|one| ("", one))));
+        blocks.extend(row.runs.whole());
+        blocks.extend(repeats(row.runs.equations("")));
         Section {
             heading: name(row).into(),
             anchor: anchor(row),
@@ -350,7 +326,7 @@ fn bar(row: &BenchRow, measured: Measured) -> Bar {
 }
 
 fn rate(row: &BenchRow) -> String {
-    let rate = row.mpps_median.map(|rate| Quantity::Mpps(rate).to_string());
+    let rate = row.runs.rate().map(|rate| rate.to_string());
     rate.unwrap_or_else(|| "unknown".to_owned())
 }
 
@@ -365,14 +341,9 @@ fn lower(heading: &str) -> String {
     first.into_iter().chain(letters).collect()
 }
 
-/// The ledgers of the repeats, with what each is of; a page shows them on request.
-fn repeats<'a>(
-    ledgers: impl IntoIterator<Item = (impl Into<String>, &'a Ledger)>,
-) -> Option<Block> {
-    let ledgers = ledgers.into_iter();
-    let equations: Vec<Block> = ledgers
-        .map(|(of, ledger)| equation(of, ledger).into())
-        .collect();
+/// The ledgers of the repeats; a page shows them on request.
+fn repeats(equations: impl Iterator<Item = Block>) -> Option<Block> {
+    let equations: Vec<Block> = equations.collect();
     (!equations.is_empty()).then(|| Block::Details("Ledgers of the repeats".to_owned(), equations))
 }
 
@@ -380,7 +351,9 @@ fn repeats<'a>(
 fn skipped(result: &BenchResult) -> Vec<Block> {
     let mut all: Vec<(Vec<String>, &str)> = Vec::new();
     for row in &result.rows {
-        let Some(why) = &row.skipped else { continue };
+        let Some(why) = &row.runs.skipped else {
+            continue;
+        };
         let name = name(row);
         match all.iter_mut().find(|(_, known)| known == why) {
             // A path that is kept from running in both groups is one path.

@@ -69,13 +69,11 @@ impl Live<'_> {
             snapshot: &machine::snapshot,
         };
         let arrived = arriving.run(rx)?;
-        let (mpps, ledger) = (arrived.mpps, ledger(&arrived));
         Ok(Sample {
-            mpps,
-            offered_mpps: mpps * ledger.offered as f64 / ledger.delivered.max(1) as f64,
+            run: arrived.with(ledger(&arrived)),
             cost: Cost::of(&arrived.report),
             mode: arrived.caps.mode.summary,
-            ..Sample::of(ledger)
+            ..Sample::default()
         })
     }
 

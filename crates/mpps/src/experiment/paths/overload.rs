@@ -34,7 +34,7 @@ pub(super) fn loads(floods: &[Case<Path, Sample>]) -> Vec<Case<Load, Sample>> {
     let measured = floods.iter().enumerate();
     let measured = measured.filter(|(_, flood)| flood.skipped.is_none());
     let loads = measured.filter_map(|(at, flood)| {
-        let offered_mpps = typical(&flood.samples)?.offered_mpps;
+        let offered_mpps = typical(&flood.samples)?.run.offered_mpps;
         Some(SHARES.map(|share| Load {
             flood: at,
             path: flood.plan,
@@ -98,16 +98,16 @@ fn drawn(flood: &Sample, loads: &[&Case<Load, Sample>]) -> OverloadCurve {
 fn point(asked_mpps: Option<f64>, sample: &Sample) -> OverloadPoint {
     OverloadPoint {
         asked_mpps,
-        offered_mpps: sample.offered_mpps,
-        goodput_mpps: sample.mpps,
-        ledger: sample.ledger.clone(),
+        offered_mpps: sample.run.offered_mpps,
+        goodput_mpps: sample.run.mpps,
+        ledger: sample.run.ledger.clone(),
     }
 }
 
 /// The middle one of several runs, by what was delivered.
 fn typical(samples: &[Sample]) -> Option<&Sample> {
     let mut samples: Vec<&Sample> = samples.iter().collect();
-    samples.sort_by(|a, b| a.mpps.total_cmp(&b.mpps));
+    samples.sort_by(|a, b| a.run.mpps.total_cmp(&b.run.mpps));
     samples.get(samples.len() / 2).copied()
 }
 
@@ -115,13 +115,17 @@ fn typical(samples: &[Sample]) -> Option<&Sample> {
 mod tests {
     use super::super::PATHS;
     use super::*;
-    use mpps_host::Ledger;
+    use crate::udp::runs;
 
     fn sample(offered_mpps: f64, mpps: f64) -> Sample {
-        Sample {
+        let run = runs::Sample {
             mpps,
             offered_mpps,
-            ..Sample::of(Ledger::new(0, 0, 0))
+            ..runs::Sample::default()
+        };
+        Sample {
+            run,
+            ..Sample::default()
         }
     }
 

@@ -4,6 +4,7 @@
 
 use crate::measure::envelope::{Body, Envelope};
 use crate::udp::TakenBy;
+use crate::udp::runs::Runs;
 use mpps_host::Ledger;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -50,13 +51,11 @@ pub struct BenchBody {
 #[schemars(extend(
     "if" = {"required": ["skipped"]},
     "then" = {"properties": {
-        "mpps_median": false, "mpps_samples": false, "offered_mpps_median": false,
-        "delivered_ratio": false, "cpu_ns_per_packet": false, "packets_per_call": false,
-        "calls_per_packet": false, "ledger": false, "sample_ledgers": false
+        "cpu_ns_per_packet": false, "packets_per_call": false, "calls_per_packet": false
     }},
     "else" = {
-        "required": ["mpps_median", "mpps_samples", "offered_mpps_median", "delivered_ratio",
-                     "cpu_ns_per_packet", "ledger", "sample_ledgers"],
+        "required": ["mpps_median", "delivered_ratio", "cpu_ns_per_packet", "ledger",
+                     "sample_ledgers"],
         "if": {"properties": {"taken_by": {"const": "rule"}}},
         "then": {"properties": {"packets_per_call": false, "calls_per_packet": false}}
     }
@@ -84,23 +83,9 @@ pub struct BenchRow {
     /// Receive queues that carried the traffic.
     #[schemars(range(min = 1))]
     pub queues: u16,
-    /// Why the row did not run. A skipped row has no ledger and no figures.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub skipped: Option<String>,
-    /// Median of `mpps_samples`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub mpps_median: Option<f64>,
-    /// Received (or, of a rule that drops, dropped) rate of each repeat in million datagrams per
-    /// second.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub mpps_samples: Vec<f64>,
-    /// Median of the offered rate over the same repeats, in million datagrams per second.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub offered_mpps_median: Option<f64>,
-    /// Delivered datagrams over offered ones, all repeats together.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 0.0, max = 1.0))]
-    pub delivered_ratio: Option<f64>,
+    /// What its runs found.
+    #[serde(flatten)]
+    pub runs: Runs,
     /// CPU time per datagram.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_ns_per_packet: Option<CpuCost>,
@@ -110,12 +95,6 @@ pub struct BenchRow {
     /// System calls of the receiving program per datagram.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub calls_per_packet: Option<f64>,
-    /// Where every packet of the last repeat went.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ledger: Option<Ledger>,
-    /// The ledgers of the repeats, in the order of `mpps_samples`.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub sample_ledgers: Vec<Ledger>,
     /// What a reader has to know of this row on this machine.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
@@ -180,13 +159,9 @@ pub struct OverloadPoint {
 #[schemars(extend(
     "if" = {"required": ["skipped"]},
     "then" = {"properties": {
-        "queue_cpus": false, "mpps_median": false, "mpps_samples": false,
-        "offered_mpps_median": false, "delivered_ratio": false, "queue_mpps": false,
-        "napi_ns_per_packet": false, "mpps_per_cpu": false, "ledgers": false
+        "queue_cpus": false, "queue_mpps": false, "napi_ns_per_packet": false, "mpps_per_cpu": false
     }},
-    "else" = {"required": [
-        "mpps_median", "mpps_samples", "offered_mpps_median", "delivered_ratio", "ledgers"
-    ]}
+    "else" = {"required": ["mpps_median", "delivered_ratio", "sample_ledgers"]}
 ))]
 pub struct SpreadRow {
     /// `xdp_drop`, `nft_ingress_drop`, `nft_raw_drop`, `iptables_raw_drop`.
@@ -207,23 +182,9 @@ pub struct SpreadRow {
     /// scheduler chose, and in a row that did not run.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub queue_cpus: Vec<usize>,
-    /// Why the row did not run. A skipped row has no ledgers and no figures.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub skipped: Option<String>,
-    /// Median of `mpps_samples`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub mpps_median: Option<f64>,
-    /// Packets dropped by the rule, over all queues, of each repeat, in million per second.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub mpps_samples: Vec<f64>,
-    /// Median of the offered rate over the same repeats, in million datagrams per second.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub offered_mpps_median: Option<f64>,
-    /// Dropped by the rule over offered, all repeats together. Near 1 the sender was the slower
-    /// one, and the rate is the sender's.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 0.0, max = 1.0))]
-    pub delivered_ratio: Option<f64>,
+    /// What its runs found, over all queues.
+    #[serde(flatten)]
+    pub runs: Runs,
     /// Packets that each queue's thread took from its ring, in million per second, medians, in the
     /// order of the queues.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -239,9 +200,6 @@ pub struct SpreadRow {
     /// What the article of 2015 measured for the same, on its network card.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub article_mpps_per_cpu: Option<f64>,
-    /// Where every packet of each repeat went, in the order of `mpps_samples`.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub ledgers: Vec<Ledger>,
 }
 
 impl Body for BenchBody {
@@ -249,17 +207,16 @@ impl Body for BenchBody {
     const COMMAND: &'static str = "mpps bench";
 
     fn unsound(&self) -> Option<String> {
-        let rows = self.rows.iter();
-        let rows = rows.flat_map(|row| row.ledgers().map(|ledger| (&row.path, ledger)));
-        let curves = self.overload.iter().flat_map(|curve| {
-            let points = curve.points.iter();
-            points.map(|point| (&curve.path, &point.ledger))
-        });
-        let spread = self.spread.iter();
-        let spread = spread.flat_map(|row| row.ledgers.iter().map(|ledger| (&row.path, ledger)));
-        let mut all = rows.chain(curves).chain(spread);
-        let (path, _) = all.find(|(_, ledger)| !ledger.adds_up())?;
-        Some(path.clone())
+        let rows = self.rows.iter().map(|row| (&row.path, &row.runs));
+        let spread = self.spread.iter().map(|row| (&row.path, &row.runs));
+        let mut runs = rows.chain(spread);
+        if let Some((path, _)) = runs.find(|(_, runs)| runs.is_unsound()) {
+            return Some(path.clone());
+        }
+        let is_unsound = |point: &OverloadPoint| !point.ledger.adds_up();
+        let mut curves = self.overload.iter();
+        let curve = curves.find(|curve| curve.points.iter().any(is_unsound))?;
+        Some(curve.path.clone())
     }
 }
 
@@ -280,11 +237,6 @@ impl BenchRow {
     /// True if others are so many times as fast as this row: plain recvmmsg.
     pub(crate) fn is_base(&self) -> bool {
         self.reference && self.path == "recvmmsg"
-    }
-
-    /// Every ledger of the row.
-    pub fn ledgers(&self) -> impl Iterator<Item = &Ledger> {
-        self.ledger.iter().chain(&self.sample_ledgers)
     }
 }
 

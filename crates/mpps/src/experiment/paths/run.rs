@@ -102,8 +102,8 @@ pub(crate) fn list(plan: &Plan, interrupt: &Interrupt) -> Result<Vec<String>> {
 /// # Errors
 /// If no row could run.
 pub(crate) fn is_good(plan: &Plan, result: &BenchResult) -> Result<bool> {
-    let skipped = result.rows.iter().map(|row| &row.skipped);
-    let skipped = skipped.chain(result.spread.iter().map(|row| &row.skipped));
+    let skipped = result.rows.iter().map(|row| &row.runs.skipped);
+    let skipped = skipped.chain(result.spread.iter().map(|row| &row.runs.skipped));
     ensure!(
         !result.complete || !result.overload.is_empty() || skipped.clone().any(Option::is_none),
         "no path could be measured: {}",
@@ -320,7 +320,7 @@ impl Plan {
 
 fn fastest_first(rows: impl Iterator<Item = BenchRow>) -> Vec<BenchRow> {
     let mut rows: Vec<BenchRow> = rows.collect();
-    let rate = |row: &BenchRow| row.mpps_median.unwrap_or(-1.0);
+    let rate = |row: &BenchRow| row.runs.mpps_median.unwrap_or(-1.0);
     rows.sort_by(|a, b| rate(b).total_cmp(&rate(a)));
     rows
 }

@@ -6,7 +6,8 @@ use super::result::{BenchRow, CpuCost};
 use super::stage::{Feed, Stage};
 use crate::measure::samples::median;
 use crate::udp::run::{Hosts, Purpose, Receivers, Run, Senders, Taker};
-use crate::udp::sample::{self, Span};
+use crate::udp::runs::{self, Runs};
+use crate::udp::sample::Span;
 use crate::udp::sender::PORT;
 use anyhow::{Context, Result};
 use mpps_host::Ledger;
@@ -15,35 +16,17 @@ use mpps_report::Quantity;
 use std::time::Duration;
 
 /// What one run found.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Sample {
-    pub(crate) mpps: f64,
-    pub(crate) offered_mpps: f64,
+    pub(crate) run: runs::Sample,
     /// What each queue's poll took from its ring, in the order of the queues.
     pub(crate) queue_mpps: Vec<f64>,
     pub(crate) cost: Cost,
-    pub(crate) ledger: Ledger,
     pub(crate) mode: String,
     /// Packets that the receiver took from the queue by polling it itself, over all.
     pub(crate) polled_share: Option<f64>,
     /// The ledger of a run for exactness, which the first round has.
     pub(crate) exact: Option<Ledger>,
-}
-
-impl Sample {
-    /// Of a run with this ledger, without figures.
-    pub(super) fn of(ledger: Ledger) -> Self {
-        Self {
-            mpps: 0.0,
-            offered_mpps: 0.0,
-            queue_mpps: Vec::new(),
-            cost: Cost::default(),
-            ledger,
-            mode: String::new(),
-            polled_share: None,
-            exact: None,
-        }
-    }
 }
 
 /// Nanoseconds and calls.
@@ -105,8 +88,6 @@ impl Stage<'_> {
         let is_metered = polled > 0 && !run.napi.is_empty();
         let packets = queues.iter().map(|queue| queue.packets.max(0) as u64);
         Sample {
-            mpps: run.mpps,
-            offered_mpps: sample::mpps(&run.tx),
             queue_mpps: packets.map(|count| sent.mpps(count)).collect(),
             cost: Cost {
                 softirq_ns: is_metered.then(|| run_ns as f64 / polled as f64),
@@ -117,8 +98,9 @@ impl Stage<'_> {
                 .snmp("TcpExt.BusyPollRxPackets")
                 .filter(|_| polled > 0)
                 .map(|busy| busy as f64 / polled as f64),
-            mode: run.mode,
-            ..Sample::of(run.ledger)
+            mode: run.mode.clone(),
+            exact: None,
+            run: run.into(),
         }
     }
 }
@@ -142,17 +124,9 @@ pub(super) fn each(repeats: &[&Sample], figure: impl Fn(&Sample) -> Option<f64>)
     repeats.iter().filter_map(|one| figure(one)).collect()
 }
 
-/// Delivered datagrams over offered ones, all repeats together.
-pub(super) fn delivered_ratio(repeats: &[&Sample]) -> Option<f64> {
-    let sum =
-        |count: fn(&Ledger) -> u64| -> u64 { repeats.iter().map(|one| count(&one.ledger)).sum() };
-    let offered = sum(|ledger| ledger.offered);
-    (offered > 0).then(|| sum(|ledger| ledger.delivered) as f64 / offered as f64)
-}
-
-/// Where every packet of each repeat went.
-pub(super) fn ledgers(repeats: &[&Sample]) -> Vec<Ledger> {
-    repeats.iter().map(|one| one.ledger.clone()).collect()
+/// What is kept of these repeats, with this ledger beside theirs.
+pub(super) fn runs(repeats: &[&Sample], ledger: Option<Ledger>) -> Runs {
+    Runs::of(repeats.iter().map(|one| &one.run), ledger)
 }
 
 impl BenchRow {
@@ -166,20 +140,20 @@ impl BenchRow {
             taken_by: path.taken_by(),
             spins: path.spins(),
             queues: 1,
-            skipped,
+            runs: Runs::skipped(skipped),
             ..Self::default()
         }
     }
 
     /// The row with the figures of its repeats; none if it was to run, and did not.
     pub(super) fn measured(self, path: &Path, repeats: &[&Sample], method: String) -> Option<Self> {
-        if self.skipped.is_some() {
+        if self.runs.skipped.is_some() {
             return Some(self);
         }
         let last = repeats.last()?;
         let of = |figure: fn(&Sample) -> Option<f64>| each(repeats, figure);
-        let rates = of(|one| Some(one.mpps));
         let exact = repeats.iter().find_map(|one| one.exact.as_ref());
+        let ledger = exact.unwrap_or(&last.run.ledger).clone();
         let polled = median(&of(|one| one.polled_share)).filter(|_| path.polls_itself());
         let note = polled.map(|share| {
             format!(
@@ -189,10 +163,7 @@ impl BenchRow {
         });
         Some(Self {
             mode: last.mode.clone(),
-            mpps_median: median(&rates),
-            mpps_samples: rates,
-            offered_mpps_median: median(&of(|one| Some(one.offered_mpps))),
-            delivered_ratio: delivered_ratio(repeats),
+            runs: runs(repeats, Some(ledger)),
             cpu_ns_per_packet: Some(CpuCost {
                 app: median(&of(|one| one.cost.app_ns)),
                 softirq: median(&of(|one| one.cost.softirq_ns)),
@@ -201,8 +172,6 @@ impl BenchRow {
             }),
             packets_per_call: median(&of(|one| one.cost.packets_per_call)),
             calls_per_packet: median(&of(|one| one.cost.calls_per_packet)),
-            ledger: Some(exact.unwrap_or(&last.ledger).clone()),
-            sample_ledgers: ledgers(repeats),
             notes: note.into_iter().collect(),
             ..self
         })

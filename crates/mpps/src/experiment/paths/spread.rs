@@ -3,12 +3,13 @@
 
 use super::path::{Path, Takes};
 use super::result::SpreadRow;
-use super::sample::{Sample, delivered_ratio, each, ledgers};
+use super::sample::{Sample, each, runs};
 use super::sender::Sender;
 use super::stage::{Feed, Stage};
 use crate::measure::rounds::Case;
 use crate::measure::samples::median;
 use crate::signal::Interrupt;
+use crate::udp::runs::Runs;
 use crate::udp::sender::Sender as Kind;
 use anyhow::Result;
 use mpps_lab::EarlyDrop;
@@ -203,7 +204,7 @@ fn result(row: &Row<'_>) -> Option<SpreadRow> {
         sender: arrangement.sender.clone(),
         backend: arrangement.backend.to_owned(),
         queues: arrangement.queues,
-        skipped: row.skipped.clone(),
+        runs: Runs::skipped(row.skipped.clone()),
         article_mpps_per_cpu: article(path, arrangement.queues),
         ..SpreadRow::default()
     };
@@ -212,21 +213,16 @@ fn result(row: &Row<'_>) -> Option<SpreadRow> {
     }
     let repeats: Vec<&Sample> = row.samples.iter().collect();
     let mode = repeats.last()?.mode.clone();
-    let rates = each(&repeats, |one| Some(one.mpps));
     let napi_ns = median(&each(&repeats, |one| one.cost.softirq_ns));
     let of_queue = |queue: usize| median(&each(&repeats, |one| one.queue_mpps.get(queue).copied()));
     let queues = 0..usize::from(arrangement.queues);
     Some(SpreadRow {
         mode,
         queue_cpus: arrangement.queue_cpus(),
-        mpps_median: median(&rates),
-        mpps_samples: rates,
-        offered_mpps_median: median(&each(&repeats, |one| Some(one.offered_mpps))),
-        delivered_ratio: delivered_ratio(&repeats),
+        runs: runs(&repeats, None),
         queue_mpps: queues.filter_map(of_queue).collect(),
         napi_ns_per_packet: napi_ns,
         mpps_per_cpu: napi_ns.filter(|ns| *ns > 0.0).map(|ns| 1e3 / ns),
-        ledgers: ledgers(&repeats),
         ..described
     })
 }
@@ -255,7 +251,7 @@ pub(crate) fn advice(rows: &[SpreadRow]) -> Vec<String> {
 /// The sentence of one sender's rows; none if nothing was measured over several queues.
 fn kept(rows: &[SpreadRow]) -> Option<String> {
     // A thread that waits for packets wakes up for few at a time, which costs more.
-    let is_busy = |row: &SpreadRow| row.delivered_ratio.is_none_or(|ratio| ratio < OUTRUN);
+    let is_busy = |row: &SpreadRow| row.runs.delivered_ratio.is_none_or(|ratio| ratio < OUTRUN);
     let per_cpu = |row: &SpreadRow| row.mpps_per_cpu.filter(|rate| *rate > 0.0 && is_busy(row));
     let spread = rows
         .iter()

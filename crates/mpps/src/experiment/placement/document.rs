@@ -3,8 +3,9 @@
 use super::{Placed, PlacementResult};
 use crate::measure::document::{Head, end_of_page, files};
 use crate::measure::noise;
-use crate::udp::runs::bars;
-use mpps_report::{Block, Column, Document, Quantity, Row, Table, Text, range};
+use mpps_report::{
+    Bar, Bars, Block, Column, Document, Hue, Measured, Quantity, Row, Section, Table, Text, range,
+};
 use std::path::Path;
 
 /// Characters that the words of a loss have at least.
@@ -25,25 +26,32 @@ pub(crate) fn document(result: &PlacementResult, written: &[(&str, &Path)]) -> D
         Column::figure("sender CPU", 6).priority(3),
         Column::figure("article 2015", 9).priority(4),
     ];
-    let bar = |row: &Placed| {
-        row.runs
-            .bar(&row.place, row.skipped.as_ref(), row.article_mpps)
+    let bar = |row: &Placed| Bar {
+        name: (*row.place).into(),
+        link: String::new(),
+        outcome: row.runs.outcome(Measured {
+            range: Some(row.article_mpps),
+            ..row.runs.measured(Hue::Main)
+        }),
     };
-    blocks.push(bars("article, 2015", result.rows.iter().map(bar)));
+    let bars = Bars {
+        unit: "Mpps".to_owned(),
+        key: vec![(Hue::Main, "received, median".to_owned())],
+        range: Some("article, 2015".to_owned()),
+        break_at: None,
+        bars: result.rows.iter().map(bar).collect(),
+    };
+    blocks.push(Block::on_page([bars.into()]));
     blocks.push(Table::new(columns).rows(result.rows.iter().map(row)).into());
-    let measured = || result.rows.iter().filter(|row| row.skipped.is_none());
-    blocks.extend(measured().flat_map(|row| row.runs.doubts(&row.place)));
+    let measured = || result.rows.iter().filter(|row| row.runs.skipped.is_none());
+    blocks.extend(measured().flat_map(|row| row.runs.doubts(&row.place, "")));
     blocks.extend([Block::Paragraph(result.balanced().said()), head.last()]);
     let rates: Vec<(&str, Vec<f64>)> = measured()
-        .map(|row| (&*row.place, row.runs.rates()))
+        .map(|row| (&*row.place, row.runs.mpps_samples.clone()))
         .collect();
     let best = noise::best(&rates, Quantity::Mpps);
     blocks.push(Block::Sentences(best.map(Text::from).into_iter().collect()));
-    let sections = measured().map(|row| {
-        let heading = format!("Receiver on {}", row.place);
-        row.runs.section(&heading).into()
-    });
-    blocks.push(Block::on_page(sections));
+    blocks.push(Block::on_page(measured().map(|row| section(row).into())));
     let hosts = match result.interface {
         None => {
             "Two hosts on one machine share its CPUs: ratios between the placements mean more than \
@@ -65,8 +73,23 @@ pub(crate) fn document(result: &PlacementResult, written: &[(&str, &Path)]) -> D
     )
 }
 
+fn section(row: &Placed) -> Section {
+    let rate = row.runs.rate().map(|rate| rate.to_string());
+    Section {
+        heading: format!("Receiver on {}", row.place).into(),
+        anchor: String::new(),
+        figure: Text::new().strong(rate.unwrap_or_default()),
+        blocks: row
+            .runs
+            .offered()
+            .into_iter()
+            .chain(row.runs.whole())
+            .collect(),
+    }
+}
+
 fn row(row: &Placed) -> Row {
-    if let Some(why) = &row.skipped {
+    if let Some(why) = &row.runs.skipped {
         let cells = [row.place.clone(), format!("skipped: {why}")];
         return Row::new(cells.map(|words| Text::new().faint(words).into()));
     }

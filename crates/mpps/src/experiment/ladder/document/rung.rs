@@ -1,8 +1,7 @@
 //! One rung's section on a page, and who sent on it.
 
-use super::{article, totals};
+use super::article;
 use crate::experiment::ladder::result::{PathTaken, RungResult, RungSender, SenderTrial, TakenBy};
-use crate::measure::document::{equation, rates, whole};
 use mpps_report::{Block, Column, Quantity, Row, Section, Table, Text};
 
 /// By which links find a rung.
@@ -12,13 +11,11 @@ pub(super) fn anchor(rung: &RungResult) -> String {
 
 /// All that is known of a rung.
 pub(super) fn section(rung: &RungResult) -> Section {
-    let rate = rung
-        .mpps_median
-        .map(|rate| Quantity::Mpps(rate).to_string());
+    let rate = rung.runs.rate().map(|rate| rate.to_string());
     let range = article(rung).filter(|_| rate.is_some());
     let range = range.map_or_else(String::new, |range| format!(" · article {range}"));
     let mut blocks = vec![Block::Paragraph(Text::new().faint(&*rung.lesson))];
-    match &rung.skipped {
+    match &rung.runs.skipped {
         Some(reason) => blocks.push(Block::Paragraph(
             Text::new().strong("Skipped: ").plain(reason),
         )),
@@ -33,10 +30,7 @@ pub(super) fn section(rung: &RungResult) -> Section {
 }
 
 fn measured(rung: &RungResult, blocks: &mut Vec<Block>) {
-    blocks.extend(
-        rung.offered_mpps_median
-            .map(|offered| rates(offered, &rung.mpps_samples)),
-    );
+    blocks.extend(rung.runs.offered());
     if let Some(sender) = &rung.sender {
         // Of a rule there is nobody to be outrun.
         let enough = match rung.taken_by {
@@ -55,8 +49,7 @@ fn measured(rung: &RungResult, blocks: &mut Vec<Block>) {
         ));
     }
     blocks.extend(rung.notes.iter().map(Block::note));
-    blocks.extend(totals(rung).map(|totals| totals.shares().into()));
-    blocks.extend(rung.ledger.iter().flat_map(whole));
+    blocks.extend(rung.runs.whole());
     if let Some(path) = &rung.path {
         let said = Text::from(format!("Path: {}, proved by ", path.name)).code(&*path.counter);
         blocks.push(Block::Paragraph(
@@ -99,13 +92,11 @@ fn details(rung: &RungResult) -> Option<Block> {
         rung.path.iter().map(queue_packets).collect(),
     );
     part(rung.cpu_busy.len(), "CPU", "CPUs", vec![cpus(rung)]);
-    let repeats = rung.sample_ledgers.iter();
-    let repeats = repeats.map(|ledger| equation("", ledger).into());
     part(
-        rung.sample_ledgers.len(),
+        rung.runs.sample_ledgers.len(),
         "repeat",
         "Ledgers of the repeats",
-        repeats.collect(),
+        rung.runs.equations("").collect(),
     );
     (!blocks.is_empty()).then(|| Block::Details(summary.join(", "), blocks))
 }

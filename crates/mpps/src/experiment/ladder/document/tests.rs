@@ -3,6 +3,7 @@
 
 use super::*;
 use crate::experiment::ladder::result::tests::fixture;
+use crate::udp::runs::Runs;
 use mpps_report::{Terminal, page};
 
 /// What a terminal of so many columns shows.
@@ -87,7 +88,7 @@ fn the_closing_lines_name_what_does_not_balance() {
     assert_eq!(said.matches("DOES NOT BALANCE").count(), 1);
     assert!(said.contains("15 rungs measured, 2 skipped; 79 of 80 exact ledgers balance to zero"));
     assert!(!said.contains("quick") && !balanced(&result).is_good());
-    let ledger = &mut result.rungs[1].sample_ledgers[2];
+    let ledger = &mut result.rungs[1].runs.sample_ledgers[2];
     ledger.offered += 3;
     ledger.unaccounted += 3;
     assert!(text(&result, 250).contains("ledger of rung 2, repeat 3, DOES NOT BALANCE"));
@@ -98,7 +99,7 @@ fn the_ledger_that_is_shown_is_doubted_but_not_told_twice() {
     let mut result = fixture();
     let best = result.rungs.iter_mut().find(|rung| rung.rung == "12");
     let ledger = best
-        .and_then(|rung| rung.ledger.as_mut())
+        .and_then(|rung| rung.runs.ledger.as_mut())
         .expect("it has a ledger");
     ledger.offered += 3;
     ledger.unaccounted += 3;
@@ -144,14 +145,21 @@ fn every_rung_has_a_bar_or_its_reason_and_a_section() {
             page.contains(&format!("id=\"{anchor}\"")),
             "no section {anchor}"
         );
-        assert!(page.contains(rung.skipped.as_deref().unwrap_or(&rung.name)));
+        assert!(page.contains(rung.runs.skipped.as_deref().unwrap_or(&rung.name)));
+    }
+}
+
+fn runs(mpps_median: Option<f64>) -> Runs {
+    Runs {
+        mpps_median,
+        ..Runs::default()
     }
 }
 
 #[test]
 fn a_rung_far_above_the_article_does_not_set_the_scale() {
     let rung = |rate: f64, article: Option<f64>| RungResult {
-        mpps_median: Some(rate),
+        runs: runs(Some(rate)),
         article_mpps: article.map(|rate| [rate, rate]),
         ..RungResult::default()
     };
@@ -165,8 +173,8 @@ fn figures_out_of_any_range_make_a_document_too() {
     let mut result = fixture();
     let wild = [0.0, -1.0, f64::MAX, f64::NAN, f64::INFINITY];
     for (rung, rate) in result.rungs.iter_mut().zip(wild) {
-        rung.mpps_median = Some(rate);
-        rung.mpps_samples = vec![rate, 1.0];
+        rung.runs.mpps_median = Some(rate);
+        rung.runs.mpps_samples = vec![rate, 1.0];
         rung.article_mpps = Some([rate, -rate]);
     }
     assert!(!page(&document(&result, &[])).contains("NaN%"));
@@ -177,7 +185,7 @@ fn said(rungs: &[(&str, Option<f64>)]) -> String {
     let rungs = rungs.iter().map(|(number, mpps_median)| RungResult {
         rung: (*number).to_owned(),
         name: format!("name {number}"),
-        mpps_median: *mpps_median,
+        runs: runs(*mpps_median),
         taken_by: match *number {
             "16" => TakenBy::Rule,
             _ => TakenBy::Socket,

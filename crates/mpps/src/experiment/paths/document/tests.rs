@@ -53,8 +53,12 @@ fn no_fact_is_lost_at_any_width() {
         for row in &result.rows {
             facts.push(row.title());
             facts.extend(row.notes.iter().cloned());
-            facts.extend(row.mpps_median.map(|rate| Quantity::Mpps(rate).figure()));
-            facts.extend(spread(&row.mpps_samples, Quantity::Mpps));
+            facts.extend(
+                row.runs
+                    .mpps_median
+                    .map(|rate| Quantity::Mpps(rate).figure()),
+            );
+            facts.extend(row.runs.spread());
             facts.extend(
                 row.calls_per_packet
                     .map(|calls| Quantity::Each(calls).figure()),
@@ -84,7 +88,11 @@ fn no_fact_is_lost_at_any_width() {
 #[test]
 fn words_are_kept_where_they_have_no_column() {
     let text = flat(&text(&fixture(), 60));
-    for row in fixture().rows.iter().filter(|row| row.skipped.is_none()) {
+    for row in fixture()
+        .rows
+        .iter()
+        .filter(|row| row.runs.skipped.is_none())
+    {
         let words = format!("{}; NAPI: {}", row.mode, row.napi);
         assert!(text.contains(&words), "{words}\n{text}");
     }
@@ -93,20 +101,20 @@ fn words_are_kept_where_they_have_no_column() {
 #[test]
 fn what_is_skipped_has_its_reason_once() {
     let mut result = fixture();
-    result.rows.retain(|row| row.skipped.is_some());
+    result.rows.retain(|row| row.runs.skipped.is_some());
     result.rows.truncate(1);
     let mut other = result.rows[0].clone();
     other.shares_cpu = !other.shares_cpu;
     result.rows.push(other.clone());
     other.path = "pcap".to_owned();
     result.rows.push(other);
-    let why = result.rows[0].skipped.clone().expect("it was skipped");
+    let why = result.rows[0].runs.skipped.clone().expect("it was skipped");
     let text = flat(&text(&result, 400));
     assert_eq!(text.matches(&flat(&why)).count(), 1, "{text}");
     let (one, two) = (result.rows[0].title(), result.rows[2].title());
     assert!(text.contains(&format!("{one}, {two}")), "{text}");
     let spread = fixture().body.spread;
-    let why = spread.iter().find_map(|row| row.skipped.as_ref());
+    let why = spread.iter().find_map(|row| row.runs.skipped.as_ref());
     let said = format!("skipped: {}", why.expect("the fixture has one"));
     assert!(text.contains(&said), "{text}");
 }
@@ -116,7 +124,7 @@ fn rows_are_grouped_by_who_has_the_cpu_and_measured_against_their_own_recvmmsg()
     let mut result = fixture();
     let groups = Group::all(&result);
     let rows: usize = groups.iter().map(|group| group.rows.len()).sum();
-    let measured = result.rows.iter().filter(|row| row.skipped.is_none());
+    let measured = result.rows.iter().filter(|row| row.runs.skipped.is_none());
     assert_eq!((groups.len(), rows), (2, measured.count()));
     for group in &groups {
         let base = group.rows.iter().find(|row| name(row) == "recvmmsg *");
@@ -137,11 +145,11 @@ fn rows_are_grouped_by_who_has_the_cpu_and_measured_against_their_own_recvmmsg()
 fn what_does_not_balance_is_named() {
     let mut result = fixture();
     assert!(!text(&result, 400).contains("DOES NOT BALANCE"));
-    let measured = |row: &&mut BenchRow| row.sample_ledgers.len() > 1;
+    let measured = |row: &&mut BenchRow| row.runs.sample_ledgers.len() > 1;
     let row = result.rows.iter_mut().find(measured).expect("repeats");
     let named = name(row);
-    row.sample_ledgers[1].offered += 3;
-    row.sample_ledgers[1].unaccounted += 3;
+    row.runs.sample_ledgers[1].offered += 3;
+    row.runs.sample_ledgers[1].unaccounted += 3;
     let point = &mut result.overload[0].points[1];
     point.ledger.offered += 5;
     point.ledger.unaccounted += 5;
@@ -201,9 +209,9 @@ fn figures_out_of_any_range_make_a_report_too() {
     let mut result = fixture();
     let odd = [0.0, -1.0, f64::MAX, f64::NAN, f64::INFINITY];
     for (row, rate) in result.rows.iter_mut().zip(odd.into_iter().cycle()) {
-        row.mpps_median = Some(rate);
-        row.mpps_samples = vec![rate, 1.0];
-        row.delivered_ratio = Some(rate);
+        row.runs.mpps_median = Some(rate);
+        row.runs.mpps_samples = vec![rate, 1.0];
+        row.runs.delivered_ratio = Some(rate);
         if let Some(cost) = &mut row.cpu_ns_per_packet {
             (cost.app, cost.softirq) = (Some(rate), Some(-rate));
         }
@@ -215,7 +223,7 @@ fn figures_out_of_any_range_make_a_report_too() {
         }
     }
     for (row, rate) in result.spread.iter_mut().zip(odd.into_iter().cycle()) {
-        (row.mpps_per_cpu, row.mpps_median) = (Some(rate), Some(rate));
+        (row.mpps_per_cpu, row.runs.mpps_median) = (Some(rate), Some(rate));
         row.queue_mpps = vec![rate];
     }
     for width in WIDTHS {

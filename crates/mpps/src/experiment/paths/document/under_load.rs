@@ -2,6 +2,7 @@
 
 use super::{of_peak, or_dash, repeats};
 use crate::experiment::paths::result::{OverloadCurve, OverloadPoint, SpreadRow};
+use crate::measure::document::equation;
 use crate::measure::samples::extremes;
 use mpps_report::{
     Axis, Bar, Bars, Block, Cell, Column, Curve, Hue, Line, Measured, Quantity, Row, Scale,
@@ -115,7 +116,7 @@ fn points(curve: &OverloadCurve) -> Section {
     blocks.push(Table::new(columns).rows(rows).into());
     let ledgers = curve.points.iter().map(|point| {
         let offered = Quantity::Mpps(point.offered_mpps);
-        (format!("ledger at {offered} offered"), &point.ledger)
+        equation(format!("ledger at {offered} offered"), &point.ledger).into()
     });
     blocks.extend(repeats(ledgers));
     Section {
@@ -156,7 +157,7 @@ pub(super) fn spread(rows: &[SpreadRow]) -> Vec<Block> {
         blocks.push(table(of_sender).into());
         let ledgers = of_sender.iter().flat_map(|row| {
             let of = format!("ledger of {}", name(row));
-            row.ledgers.iter().map(move |ledger| (of.clone(), ledger))
+            row.runs.equations(&of).collect::<Vec<_>>()
         });
         blocks.extend(repeats(ledgers));
     }
@@ -169,7 +170,7 @@ fn name(row: &SpreadRow) -> String {
 }
 
 fn bars(rows: &[SpreadRow]) -> Bars {
-    let measured = rows.iter().filter(|row| row.skipped.is_none());
+    let measured = rows.iter().filter(|row| row.runs.skipped.is_none());
     let bars = measured.map(|row| Bar {
         name: name(row).into(),
         link: String::new(),
@@ -208,7 +209,7 @@ fn table(rows: &[SpreadRow]) -> Table {
         Column::figure("article per CPU", 7).priority(1),
         Column::words("mode", 30).grow(60).priority(4),
     ];
-    let measured = rows.iter().filter(|row| row.skipped.is_none());
+    let measured = rows.iter().filter(|row| row.runs.skipped.is_none());
     let measured = measured.map(|row| {
         let mpps = |rate: Option<f64>| or_dash(rate.map(Quantity::Mpps)).into();
         let each = extremes(&row.queue_mpps).map(|ends| range(ends.map(Quantity::Mpps)));
@@ -216,8 +217,8 @@ fn table(rows: &[SpreadRow]) -> Table {
             row.title().into(),
             row.queues.to_string().into(),
             row.cpus().into(),
-            mpps(row.mpps_median),
-            or_dash(row.delivered_ratio.map(Quantity::Share)).into(),
+            or_dash(row.runs.rate()).into(),
+            or_dash(row.runs.delivered_ratio.map(Quantity::Share)).into(),
             each.unwrap_or_else(|| "-".to_owned()).into(),
             or_dash(row.napi_ns_per_packet.map(Quantity::Nanoseconds)).into(),
             mpps(row.mpps_per_cpu),
@@ -232,7 +233,9 @@ fn table(rows: &[SpreadRow]) -> Table {
 fn skipped(rows: &[SpreadRow]) -> impl Iterator<Item = Row> {
     let mut all: Vec<(u16, &str, Vec<String>)> = Vec::new();
     for row in rows {
-        let Some(why) = &row.skipped else { continue };
+        let Some(why) = &row.runs.skipped else {
+            continue;
+        };
         let same = |known: &&mut (u16, &str, Vec<String>)| (known.0, known.1) == (row.queues, why);
         match all.iter_mut().find(same) {
             Some((_, _, names)) => names.push(row.title()),

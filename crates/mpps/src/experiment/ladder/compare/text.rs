@@ -1,6 +1,6 @@
 //! A comparison as a table for a terminal.
 
-use super::{Comparison, RowComparison, Verdict};
+use super::{Comparison, RungComparison, Verdict};
 use mpps_report::{Block, Column, Quantity, Row, Style, Table, Text, unbroken};
 
 impl Comparison {
@@ -42,7 +42,7 @@ impl Comparison {
     }
 }
 
-fn row(rung: &RowComparison) -> Row {
+fn row(rung: &RungComparison) -> Row {
     let rate =
         |rate: Option<f64>| rate.map_or("-".to_owned(), |rate| Quantity::Mpps(rate).figure());
     let noise = rung.detectable.map_or("-".to_owned(), |share| {
