@@ -16,7 +16,7 @@ use crate::output::{self, Stream};
 use crate::udp::RATE_DEFINITION;
 use crate::udp::arriving::{Arriving, PATIENCE_SOCKET, any_of};
 use crate::udp::labs::Labs;
-use crate::udp::roles::Layout;
+use crate::udp::roles::{ARTICLE_PLACES, Layout};
 use crate::udp::run::{Hosts, Purpose, Receivers, Taker, attach};
 use crate::udp::runs::{Runs, Sample};
 use crate::udp::sender::{Feed, PORT, SOURCE_PORT, open};
@@ -24,7 +24,7 @@ use anyhow::{Context, Result};
 use clap::Args;
 use mpps_host::{Fingerprint, Relation, Snapshot, Topology};
 use mpps_io::{Inspect, Rx, RxConfig, Wait, backend};
-use mpps_lab::address;
+use mpps_lab::{Lab, address};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -123,35 +123,31 @@ impl Placements {
     }
 }
 
-/// Where the receiver is relative to the queue's CPU: the lowest and the highest figure of the
-/// article.
-const PLACES: [(Relation, &str, [f64; 2]); 4] = [
-    // "Up to 430k", and "falls to zero" under overload.
-    (Relation::SameCpu, "same CPU", [0.0, 0.430]),
-    (Relation::Sibling, "sibling hyper-thread", [0.200, 0.200]),
-    (Relation::SameNode, "another core", [0.360, 0.360]),
-    (Relation::OtherNode, "another node", [0.250, 0.330]),
-];
-
 /// The placements on this layout, each with its CPUs or with what it would need.
 fn places(layout: &Layout) -> Vec<Placed> {
-    let places = PLACES.iter().map(|(relation, place, article_mpps)| {
-        let layout = layout.place(*relation);
+    let place = |(relation, article_mpps)| {
+        let place = match relation {
+            Relation::SameCpu => "same CPU",
+            Relation::Sibling => "sibling hyper-thread",
+            Relation::SameNode => "another core",
+            Relation::OtherNode => "another node",
+        };
+        let layout = layout.place(relation);
         let first = |cpus: fn(&Layout) -> &Vec<usize>| {
             let layout = layout.as_ref().ok()?;
             cpus(layout).first().copied()
         };
         Placed {
-            place: (*place).to_owned(),
-            article_mpps: *article_mpps,
+            place: place.to_owned(),
+            article_mpps,
             queue_cpu: first(|layout| &layout.queues),
             receiver_cpu: first(|layout| &layout.applications),
             sender_cpu: first(|layout| &layout.senders),
             runs: Runs::skipped(layout.as_ref().err().cloned()),
             layout: layout.ok(),
         }
-    });
-    places.collect()
+    };
+    ARTICLE_PLACES.map(place).into()
 }
 
 impl Plan {
@@ -221,7 +217,7 @@ impl Plan {
             }
         }
         let mut notes = layout.notes();
-        notes.extend(labs.iter().flat_map(|(_, lab)| lab.notes()).cloned());
+        notes.extend(labs.iter().flat_map(Lab::notes).cloned());
         let place = layout.sentence(&machine::kernel_release());
         let found = Placements {
             placement: format!("two hosts on this machine   {place}"),

@@ -43,18 +43,26 @@ impl Labs {
             && self.find(layout).is_some_and(Lab::in_soft_interrupts)
     }
 
+    /// Looks whether each queue of a layout has a CPU that is known.
+    pub(crate) fn place(&self, layout: &mut Layout) {
+        layout.is_placed = self.find(layout).is_some_and(|lab| match layout.delivery {
+            Delivery::SoftInterrupt => lab.in_soft_interrupts(),
+            Delivery::ThreadedNapi | Delivery::Rps => lab.queue_cpu(0).is_some(),
+        });
+    }
+
     /// The lab of a layout.
     pub(crate) fn of(&self, layout: &Layout) -> Result<&Lab> {
         self.find(layout).context("it has no lab")
     }
 
     fn find(&self, layout: &Layout) -> Option<&Lab> {
-        let lab = self.iter().find(|(how, _)| *how == layout.delivery);
+        let lab = self.0.iter().find(|(how, _)| *how == layout.delivery);
         lab.map(|(_, lab)| lab)
     }
 
     /// All of them.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &(Delivery, Lab)> {
-        self.0.iter()
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Lab> {
+        self.0.iter().map(|(_, lab)| lab)
     }
 }

@@ -7,11 +7,20 @@ pub(crate) mod tests;
 
 pub(crate) use pair::Cpus;
 
+use crate::measure::document::counted;
 use mpps_host::{CpuList, Relation, Topology};
 use mpps_lab::Delivery;
 
 /// Receive queues of the lab; the article's NIC had eleven and its experiments used four.
 pub(crate) const QUEUES: u16 = 4;
+/// Where the article's receiver was relative to the queue's CPU, and its lowest and highest figure
+/// there, in Mpps: on one CPU "up to 430k", and "falls to zero" under overload.
+pub(crate) const ARTICLE_PLACES: [(Relation, [f64; 2]); 4] = [
+    (Relation::SameCpu, [0.0, 0.430]),
+    (Relation::Sibling, [0.200, 0.200]),
+    (Relation::SameNode, [0.360, 0.360]),
+    (Relation::OtherNode, [0.250, 0.330]),
+];
 /// Receiving threads at the most: one per queue.
 const THREADS_MAX: usize = QUEUES as usize;
 
@@ -205,10 +214,8 @@ impl Layout {
     /// How the two hosts lie over the CPUs, in one line.
     pub(crate) fn sentence(&self, kernel: &str) -> String {
         let cpus = self.topology.usable().len();
-        let nodes = self.nodes();
         format!(
-            "sender: {}   receiver: queues on {}, application on {}   Linux {kernel}, {cpus} \
-             CPU{}, {nodes} NUMA node{}",
+            "sender: {}   receiver: queues on {}, application on {}   Linux {kernel}, {}, {}",
             on(&self.senders),
             match (self.is_placed, self.delivery) {
                 (false, _) => "no CPU of their own".to_owned(),
@@ -217,8 +224,8 @@ impl Layout {
                 (true, _) => on(&self.queues),
             },
             on(&self.applications),
-            if cpus == 1 { "" } else { "s" },
-            if nodes == 1 { "" } else { "s" },
+            counted(cpus, "CPU"),
+            counted(self.nodes(), "NUMA node"),
         )
     }
 

@@ -5,13 +5,14 @@ use super::result::{RungResult, RungSender, SenderTrial};
 use super::rung::Rung;
 use super::sample::Sample;
 use super::sender::{Choice, offered_per_received, outran, rung_sender};
-use super::setup::Setup;
 use crate::experiment::paths::{self, RowPlan};
 use crate::measure::rounds::Case;
-use crate::udp::run::{Purpose, attach};
+use crate::signal::Interrupt;
+use crate::udp::labs::Labs;
+use crate::udp::run::{Hosts, Purpose, attach};
 use crate::udp::runs::Runs;
 use crate::udp::sender::Sender;
-use anyhow::{Context, Result};
+use anyhow::Result;
 use mpps_host::Ledger;
 use std::fmt;
 use std::time::Duration;
@@ -57,7 +58,8 @@ pub(super) enum Found {
 /// A climb under way.
 #[derive(Debug)]
 pub(super) struct Climb<'a> {
-    pub(super) setups: &'a [Setup<'a>],
+    pub(super) labs: &'a Labs,
+    pub(super) interrupt: &'a Interrupt,
     pub(super) schedule: Schedule,
     pub(super) choice: &'a Choice,
     pub(super) beyond: &'a [Beyond],
@@ -80,16 +82,15 @@ impl Climb<'_> {
     /// The first round has an exactness run, so that an interrupted climb has ledgers; the last one
     /// further run by the strongest sender, if the receiver was not outrun.
     fn run_rung(&self, rung: &Rung, earlier: &[&Sample]) -> Result<Sample> {
-        let setup = self.setups.iter();
-        let mut setup = setup.filter(|setup| setup.delivery == rung.layout.delivery);
-        let setup = setup.next().context("no lab for it")?;
-        let time = self.schedule.time;
-        let mut sample = setup.run(rung, time, Purpose::default())?;
-        if earlier.is_empty() && !setup.interrupt.came() {
+        let (interrupt, time) = (self.interrupt, self.schedule.time);
+        let lab = self.labs.of(&rung.layout)?;
+        let hosts = Hosts { lab, interrupt };
+        let mut sample = rung.run(hosts, time, Purpose::default())?;
+        if earlier.is_empty() && !interrupt.came() {
             // Attached for this run alone: rates are taken with the probe off.
             let probe = if self.has_probe { attach().ok() } else { None };
             let purpose = Purpose::exact(probe.as_ref());
-            let exact = setup.run(rung, self.schedule.exact_time, purpose)?;
+            let exact = rung.run(hosts, self.schedule.exact_time, purpose)?;
             sample.exact = Some(exact.run.ledger);
             let missed = probe.and_then(|probe| probe.overflowed().ok());
             if let Some(missed) = missed.filter(|missed| *missed > 0) {
@@ -98,11 +99,11 @@ impl Climb<'_> {
             }
         }
         let is_last = earlier.len() + 1 == self.schedule.repeats;
-        if is_last && !setup.interrupt.came() {
+        if is_last && !interrupt.came() {
             let ledgers = earlier.iter().map(|one| &one.run.ledger);
             let ledgers = ledgers.chain([&sample.run.ledger]);
             if let Some(other) = by_strongest(rung, ledgers, self.choice) {
-                let ran = setup.run(&other, time, Purpose::default());
+                let ran = other.run(hosts, time, Purpose::default());
                 sample.compare(other.sender, ran);
             }
         }
@@ -205,8 +206,8 @@ fn result(
     choice: &Choice,
 ) -> Option<RungResult> {
     let describe = |found, runs| RungResult {
-        rung: rung.number.clone(),
-        name: rung.name.clone(),
+        rung: rung.number.to_owned(),
+        name: rung.name.to_owned(),
         lesson: rung.lesson.to_owned(),
         article_mpps: rung.article_mpps,
         runs,

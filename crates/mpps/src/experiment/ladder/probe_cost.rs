@@ -1,12 +1,13 @@
 //! What the drop probe costs for one dropped packet.
 
-use super::setup::Setup;
 use crate::measure::samples::median;
+use crate::signal::Interrupt;
+use crate::udp::labs::Labs;
 use crate::udp::sender::PORT;
 use anyhow::Result;
 use mpps_host::drop_probe::{DropFilter, DropProbe};
 use mpps_io::{Stop, TxConfig, TxTask, TxWorker, backend};
-use mpps_lab::address;
+use mpps_lab::{Lab, address};
 use mpps_os::sched;
 use std::net::SocketAddr;
 
@@ -16,24 +17,27 @@ const CLOSED: u16 = PORT + 1;
 /// Measures the time of the kernel threads that drop packets for want of a socket, with the probe
 /// and without, turn by turn, and answers the difference of the medians in nanoseconds for one
 /// packet. None where no kernel threads serve the queues, because their time cannot be told from
-/// others'.
+/// others'. The sender has this CPU.
 pub(super) fn drop_probe_ns(
-    setups: &[Setup<'_>],
+    labs: &Labs,
+    cpu: usize,
+    interrupt: &Interrupt,
     (packets, turns): (u64, usize),
 ) -> Result<Option<f64>> {
-    let threaded = |setup: &&Setup<'_>| !setup.lab.napi_threads().is_empty();
-    let Some(setup) = setups.iter().find(threaded) else {
+    let threaded = |lab: &&Lab| !lab.napi_threads().is_empty();
+    let Some(lab) = labs.iter().find(threaded) else {
         return Ok(None);
     };
+    let ns_per_drop = || ns_per_drop(lab, cpu, packets);
     let (mut with, mut without) = (Vec::new(), Vec::new());
     for _ in 0..turns {
-        without.push(ns_per_drop(setup, packets)?);
+        without.push(ns_per_drop()?);
         let probe = DropProbe::attach(&DropFilter {
             ports: CLOSED..=CLOSED,
         })?;
-        with.push(ns_per_drop(setup, packets)?);
+        with.push(ns_per_drop()?);
         drop(probe);
-        if setup.interrupt.came() {
+        if interrupt.came() {
             return Ok(None);
         }
     }
@@ -41,25 +45,23 @@ pub(super) fn drop_probe_ns(
     Ok(medians.map(|(with, without)| with - without))
 }
 
-fn ns_per_drop(setup: &Setup<'_>, packets: u64) -> Result<f64> {
+fn ns_per_drop(lab: &Lab, cpu: usize, packets: u64) -> Result<f64> {
     let target = SocketAddr::new(address::v4(1).into(), CLOSED);
     let config = TxConfig {
         connect: false,
         ..TxConfig::new(target)
     };
-    let tx = setup
-        .lab
-        .sender()
-        .run(|| backend::find("sendmmsg")?.open_tx(&config))??;
+    let open = || backend::find("sendmmsg")?.open_tx(&config);
+    let tx = lab.sender().run(open)??;
     let run_ns = || -> u64 {
-        let threads = setup.lab.napi_threads().iter();
+        let threads = lab.napi_threads().iter();
         let stat = |pid| sched::schedstat(pid, pid).unwrap_or_default().run_ns;
         threads.map(|thread| stat(thread.pid)).sum()
     };
     let before = run_ns();
     let worker = TxWorker::spawn(TxTask {
         tx,
-        cpu: Some(setup.sender_cpu),
+        cpu: Some(cpu),
         stamp: None,
         end_markers: false,
         // Slow enough for a ring of 256 to take them all.
@@ -69,6 +71,6 @@ fn ns_per_drop(setup: &Setup<'_>, packets: u64) -> Result<f64> {
         stop: Stop::new(),
     })?;
     let report = worker.join();
-    setup.lab.settle()?;
+    lab.settle()?;
     Ok((run_ns() - before) as f64 / report.offered().max(1) as f64)
 }

@@ -7,7 +7,6 @@ use super::result::{Answer, LabBody, LabResult, RungResult};
 use super::rung::Rung;
 use super::selection::Selection;
 use super::sender::Choice;
-use super::setup::Setup;
 use crate::experiment::paths::{self, Path, Stage};
 use crate::machine;
 use crate::measure::rounds::{Case, interleave};
@@ -49,15 +48,8 @@ pub(crate) fn run(
     for rung in &chosen.rungs {
         labs.add(&rung.layout)?;
     }
-    let setups = labs.iter().map(|(delivery, lab)| Setup {
-        lab,
-        delivery: *delivery,
-        sender_cpu: layout.senders[0],
-        interrupt: &session.interrupt,
-    });
-    let setups: Vec<Setup<'_>> = setups.collect();
-    layout.is_placed = setups[0].is_placed();
-    chosen.place(&setups);
+    labs.place(&mut layout);
+    chosen.place(&labs);
     let mut result = beginning(plan, session, &layout, labs.of(&layout)?)?;
     let sender = BeyondSender::new(&choice)?;
     let mut stages = Vec::new();
@@ -71,11 +63,12 @@ pub(crate) fn run(
         }
     }
     let of_stages = stages.iter().map(|stage| &stage.lab);
-    let of_labs = labs.iter().map(|(_, lab)| lab).chain(of_stages);
+    let of_labs = labs.iter().chain(of_stages);
     note_each(&mut result.notes, of_labs.flat_map(Lab::notes));
     let has_probe = note_probe(&mut result.notes);
     let climb = Climb {
-        setups: &setups,
+        labs: &labs,
+        interrupt: &session.interrupt,
         schedule,
         choice: &choice,
         beyond: &chosen.beyond,
@@ -84,7 +77,14 @@ pub(crate) fn run(
     };
     let mut cases = cases(chosen.rungs, &chosen.beyond, &stages);
     tell(&result, None);
-    take_turns(&climb, &mut cases, session, &mut result, tell)?;
+    take_turns(
+        &climb,
+        layout.senders[0],
+        &mut cases,
+        session,
+        &mut result,
+        tell,
+    )?;
     Ok(result)
 }
 
@@ -107,6 +107,7 @@ fn cases<'a>(
 /// Runs every case, as often as the schedule says, and enters what is known of them.
 fn take_turns(
     climb: &Climb<'_>,
+    sender_cpu: usize,
     cases: &mut [Case<Step<'_>, Found>],
     session: &Session,
     result: &mut LabResult,
@@ -140,7 +141,7 @@ fn take_turns(
         bail!("no rung could be measured: {}", why.unwrap_or_default());
     }
     if complete && climb.has_probe {
-        let cost = drop_probe_ns(climb.setups, schedule.probe_cost)?;
+        let cost = drop_probe_ns(climb.labs, sender_cpu, interrupt, schedule.probe_cost)?;
         result.drop_probe_ns = cost.filter(|ns| *ns > 0.0);
         if cost.is_some() && result.drop_probe_ns.is_none() {
             let note = "the drop probe's cost was lost in the noise of this machine";

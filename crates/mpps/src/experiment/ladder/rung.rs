@@ -1,6 +1,7 @@
 //! The rungs: what each one sets up, what the article measured, and what it teaches.
 
-use crate::udp::roles::{Layout, QUEUES};
+use crate::measure::document::counted;
+use crate::udp::roles::{ARTICLE_PLACES, Layout, QUEUES};
 use crate::udp::sender::Sender;
 use mpps_host::{CpuList, Relation};
 use mpps_lab::{address, steering};
@@ -39,15 +40,15 @@ impl Sockets {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Rung {
     /// Number on the ladder, with a letter for variants.
-    pub(crate) number: String,
+    pub(crate) number: &'static str,
     /// What is done.
-    pub(crate) name: String,
+    pub(crate) name: &'static str,
     /// What it teaches.
     pub(crate) lesson: &'static str,
     /// The article's lowest and highest figure in Mpps.
     pub(crate) article_mpps: Option<[f64; 2]>,
     /// Sending threads: the last byte of the address that each one sends to.
-    pub(crate) targets: Vec<u8>,
+    pub(crate) targets: &'static [u8],
     /// Flows of each sending thread, by source port.
     pub(crate) flows: usize,
     /// How it is received.
@@ -92,7 +93,7 @@ impl Rung {
     /// # Errors
     /// Why the sender cannot reach the rung's queues.
     pub(super) fn sender_cpus(&self) -> Result<Vec<usize>, String> {
-        self.sender.cpus(&self.layout, &self.targets)
+        self.sender.cpus(&self.layout, self.targets)
     }
 
     /// The CPUs of the sockets that packets are steered to, one each: those of the queues.
@@ -180,8 +181,8 @@ impl Rung {
             many if cores < many => ("core", cores),
             many => ("CPU", many),
         };
-        let plural = if count == 1 { "" } else { "s" };
-        (threads > count).then(|| format!("{threads} {what} threads share {count} {unit}{plural}"))
+        let shared = counted(count, unit);
+        (threads > count).then(|| format!("{threads} {what} threads share {shared}"))
     }
 }
 
@@ -203,28 +204,32 @@ pub(crate) fn rungs(layout: &Layout, sender: Sender) -> Vec<Rung> {
     rungs
 }
 
-/// A rung with one pinned thread on one socket and one sender, to be varied.
-fn base(layout: &Layout, number: &str, name: &str, lesson: &'static str) -> Rung {
-    Rung {
-        number: number.to_owned(),
-        name: name.to_owned(),
-        lesson,
-        article_mpps: None,
-        targets: vec![1],
-        flows: 1,
-        sockets: Sockets::Shared(1),
-        layout: layout.clone(),
-        place: None,
-        gro: false,
-        sender: Sender::Socket { train: 1 },
-        keeps_sender: false,
-        busy_poll_us: None,
-        skipped: None,
-        notes: Vec::new(),
-    }
-}
-
 impl Rung {
+    /// A rung with one pinned thread on one socket and one sender, to be varied.
+    fn new(layout: &Layout, number: &'static str, name: &'static str) -> Self {
+        Self {
+            number,
+            name,
+            lesson: "",
+            article_mpps: None,
+            targets: &[1],
+            flows: 1,
+            sockets: Sockets::Shared(1),
+            layout: layout.clone(),
+            place: None,
+            gro: false,
+            sender: Sender::Socket { train: 1 },
+            keeps_sender: false,
+            busy_poll_us: None,
+            skipped: None,
+            notes: Vec::new(),
+        }
+    }
+
+    fn teaches(self, lesson: &'static str) -> Self {
+        Self { lesson, ..self }
+    }
+
     /// With the article's lowest and highest figure in Mpps.
     fn article(self, mpps: [f64; 2]) -> Self {
         let article_mpps = Some(mpps);
@@ -234,202 +239,118 @@ impl Rung {
         }
     }
 
-    /// With a sending thread to each of these addresses.
-    fn to(self, targets: &[u8]) -> Self {
-        let targets = targets.to_vec();
-        Self { targets, ..self }
+    /// With these CPUs, or why it cannot have them.
+    fn at(mut self, place: Result<Layout, String>) -> Self {
+        match place {
+            Ok(layout) => self.layout = layout,
+            Err(why) => self.skipped = Some(why),
+        }
+        self
     }
 
-    /// Received so.
-    fn read_by(self, sockets: Sockets) -> Self {
-        Self { sockets, ..self }
+    /// With a sending thread to each of these addresses.
+    fn to(self, targets: &'static [u8]) -> Self {
+        Self { targets, ..self }
     }
 
     /// Received so, by four queues, and by flows that reach several sockets.
     fn spread(self, sockets: Sockets) -> Self {
-        let flows = SPREAD_FLOWS;
         Self {
-            flows,
-            ..self.to(&[1, 2, 3, 4]).read_by(sockets)
+            flows: SPREAD_FLOWS,
+            sockets,
+            ..self.to(&[1, 2, 3, 4])
         }
     }
 }
 
 /// Rungs 1 to 9: the article's experiments with the article's figures.
 fn article(layout: &Layout) -> Vec<Rung> {
-    let rung = |number, name, lesson| base(layout, number, name, lesson);
+    let rung = |number, name| Rung::new(layout, number, name);
     let mut rungs = vec![
-        Rung {
-            article_mpps: Some([0.197, 0.352]),
-            layout: layout.unpinned(),
-            ..rung(
-                "1",
-                "one socket, unpinned",
-                "the scheduler moves the program between CPUs",
-            )
-        },
-        rung(
-            "2",
-            "one socket, pinned",
-            "a program that stays on its CPU keeps its caches",
-        )
-        .article([0.360, 0.374]),
-        rung(
-            "3",
-            "two senders, one address",
-            "one address is one receive queue is one CPU",
-        )
-        .article([0.349, 0.354])
-        .to(&[1, 1]),
+        rung("1", "one socket, unpinned")
+            .teaches("the scheduler moves the program between CPUs")
+            .article([0.197, 0.352])
+            .at(Ok(layout.unpinned())),
+        rung("2", "one socket, pinned")
+            .teaches("a program that stays on its CPU keeps its caches")
+            .article([0.360, 0.374]),
+        rung("3", "two senders, one address")
+            .teaches("one address is one receive queue is one CPU")
+            .article([0.349, 0.354])
+            .to(&[1, 1]),
     ];
-    rungs.extend(placements(layout));
-    rungs.extend(queues(layout));
-    rungs.push(other_node(layout));
+    let places = [
+        ("4a", "receiver on the queue's CPU"),
+        ("4b", "receiver on its hyper-thread"),
+        ("4c", "receiver elsewhere on its node"),
+        ("4d", "receiver on another node"),
+    ];
+    for ((number, name), (relation, mpps)) in places.into_iter().zip(ARTICLE_PLACES) {
+        rungs.push(Rung {
+            place: Some(relation),
+            ..rung(number, name)
+                .teaches("where the receiver runs, relative to the queue's CPU, decides")
+                .article(mpps)
+                .at(layout.place(relation))
+        });
+    }
+    let nodes = || format!("this host has {}", counted(layout.nodes(), "NUMA node"));
+    rungs.extend([
+        rung("5", "two addresses, two queues")
+            .teaches("more addresses are more queues")
+            .article([0.609, 0.657])
+            .to(&[1, 2]),
+        rung("6", "four queues, one socket")
+            .teaches("the loss moves from the NIC to the socket")
+            .article([0.437, 0.437])
+            .to(&[1, 2, 3, 4]),
+        Rung {
+            sockets: Sockets::Shared(2),
+            ..rung("7", "two threads, one socket")
+                .teaches("threads fight over one receive buffer")
+                .article([0.461, 0.495])
+                .to(&[1, 2, 3, 4])
+        },
+        rung("8", "four sockets, SO_REUSEPORT")
+            .teaches("a socket per thread, but hashes collide")
+            .article([1.114, 1.147])
+            .spread(Sockets::ReusePort(4)),
+        rung("9a", "four sockets, aligned")
+            .teaches("an address, a queue and a socket per thread")
+            .article([1.4, 1.4])
+            .spread(Sockets::Addressed(4)),
+        rung("9b", "four sockets, other node")
+            .teaches("the other NUMA node costs a third")
+            .article([1.0, 1.0])
+            .at(layout.on_another_node(4).ok_or_else(nodes))
+            .spread(Sockets::Addressed(4)),
+    ]);
     rungs
 }
 
-/// Rungs 5 to 9a: more queues, and who reads them.
-fn queues(layout: &Layout) -> Vec<Rung> {
-    let rung = |number, name, lesson| base(layout, number, name, lesson);
-    vec![
-        rung(
-            "5",
-            "two addresses, two queues",
-            "more addresses are more queues",
-        )
-        .article([0.609, 0.657])
-        .to(&[1, 2]),
-        rung(
-            "6",
-            "four queues, one socket",
-            "the loss moves from the NIC to the socket",
-        )
-        .article([0.437, 0.437])
-        .to(&[1, 2, 3, 4]),
-        rung(
-            "7",
-            "two threads, one socket",
-            "threads fight over one receive buffer",
-        )
-        .article([0.461, 0.495])
-        .to(&[1, 2, 3, 4])
-        .read_by(Sockets::Shared(2)),
-        rung(
-            "8",
-            "four sockets, SO_REUSEPORT",
-            "a socket per thread, but hashes collide",
-        )
-        .article([1.114, 1.147])
-        .spread(Sockets::ReusePort(4)),
-        rung(
-            "9a",
-            "four sockets, aligned",
-            "an address, a queue and a socket per thread",
-        )
-        .article([1.4, 1.4])
-        .spread(Sockets::Addressed(4)),
-    ]
-}
-
-/// Rung 4: the receiver in every place that it can have relative to the queue's CPU.
-fn placements(layout: &Layout) -> Vec<Rung> {
-    let places = [
-        (
-            "4a",
-            Relation::SameCpu,
-            "receiver on the queue's CPU",
-            // "Up to 430k", and "falls to zero" under overload.
-            [0.0, 0.430],
-        ),
-        (
-            "4b",
-            Relation::Sibling,
-            "receiver on its hyper-thread",
-            [0.200, 0.200],
-        ),
-        (
-            "4c",
-            Relation::SameNode,
-            "receiver elsewhere on its node",
-            [0.360, 0.360],
-        ),
-        (
-            "4d",
-            Relation::OtherNode,
-            "receiver on another node",
-            [0.250, 0.330],
-        ),
-    ];
-    let lesson = "where the receiver runs, relative to the queue's CPU, decides";
-    let rung = |(number, relation, name, article): (&str, Relation, &str, [f64; 2])| {
-        let place = layout.place(relation);
-        Rung {
-            article_mpps: Some(article),
-            place: Some(relation),
-            skipped: place.as_ref().err().cloned(),
-            layout: place.unwrap_or_else(|_| layout.clone()),
-            ..base(layout, number, name, lesson)
-        }
-    };
-    places.into_iter().map(rung).collect()
-}
-
-/// Rung 9 with the receiving threads on the wrong node.
-fn other_node(layout: &Layout) -> Rung {
-    let sockets = Sockets::Addressed(4);
-    let place = layout.on_another_node(sockets.threads());
-    let lesson = "the other NUMA node costs a third";
-    Rung {
-        skipped: place.is_none().then(|| {
-            let nodes = layout.nodes();
-            format!(
-                "this host has {nodes} NUMA node{}",
-                if nodes == 1 { "" } else { "s" }
-            )
-        }),
-        layout: place.unwrap_or_else(|| layout.clone()),
-        ..base(layout, "9b", "four sockets, other node", lesson)
-            .article([1.0, 1.0])
-            .spread(sockets)
-    }
-}
-
 /// What the article did not have.
-fn today(layout: &Layout) -> Vec<Rung> {
-    let rung = |number, name, lesson| base(layout, number, name, lesson);
+fn today(layout: &Layout) -> [Rung; 4] {
+    let rung = |number, name| Rung::new(layout, number, name);
     let queue_cpus = distinct(layout.queues.clone());
-    vec![
-        rung(
-            "10",
-            "sockets steered by CPU",
-            "classic BPF instead of a hash: no collision",
-        )
-        .spread(Sockets::Steered(queue_cpus.len())),
+    [
+        rung("10", "sockets steered by CPU")
+            .teaches("classic BPF instead of a hash: no collision")
+            .spread(Sockets::Steered(queue_cpus.len())),
         Rung {
             gro: true,
-            ..rung(
-                "11",
-                "GRO receiver",
-                "the stack handles trains and not datagrams",
-            )
+            ..rung("11", "GRO receiver").teaches("the stack handles trains and not datagrams")
         },
         Rung {
             gro: true,
             sender: Sender::Socket { train: LONG_TRAIN },
             keeps_sender: true,
-            ..rung(
-                "12",
-                "GSO sender, GRO receiver",
-                "the sender's stack handles trains, too",
-            )
+            ..rung("12", "GSO sender, GRO receiver")
+                .teaches("the sender's stack handles trains, too")
         },
         Rung {
             busy_poll_us: Some(50),
-            ..rung(
-                "13",
-                "busy polling",
-                "the receiver asks the queue instead of being woken",
-            )
+            ..rung("13", "busy polling")
+                .teaches("the receiver asks the queue instead of being woken")
         },
     ]
 }
@@ -458,7 +379,7 @@ mod tests {
                 first..first + rung.flows
             });
             let mut ports: Vec<usize> = ports.collect();
-            let is_spread = ["8", "9a", "9b", "10"].contains(&rung.number.as_str());
+            let is_spread = ["8", "9a", "9b", "10"].contains(&rung.number);
             let flows = if is_spread { 64 } else { rung.targets.len() };
             assert_eq!(ports.len(), flows, "rung {}", rung.number);
             ports.sort_unstable();
@@ -469,10 +390,9 @@ mod tests {
 
     #[test]
     fn sending_threads_share_a_cpu_or_not_by_who_sends() {
-        let rung = |senders: &[usize], targets: &[u8], sender| {
-            let mut rung = base(&two_cpus(), "3", "two senders", "");
+        let rung = |senders: &[usize], targets: &'static [u8], sender| {
+            let mut rung = Rung::new(&two_cpus(), "3", "two senders");
             rung.layout.senders = senders.to_vec();
-            let targets = targets.to_vec();
             let notes = Rung {
                 targets,
                 sender,

@@ -24,7 +24,7 @@ pub(crate) struct Sample {
 
 impl Sample {
     /// Makes the figures of a run.
-    pub(super) fn of(lab: &Lab, delivery: Delivery, rung: &Rung, run: Run) -> Self {
+    pub(super) fn of(lab: &Lab, rung: &Rung, run: Run) -> Self {
         let places = Places {
             roles: &|cpu| rung.roles(cpu),
             is_unpinned: rung.layout.applications.is_empty(),
@@ -34,7 +34,7 @@ impl Sample {
             threads: thread_shares(rung, &run.rx),
             cpu_busy: cpu_busy(rung, &run.busy),
             limited_by: Some(limit::judge(&run, &places)),
-            path: Some(path(lab, delivery, rung, &run.receiver)),
+            path: Some(path(lab, rung, &run.receiver)),
             notes: notes(rung, lab, &run),
             ..RungResult::default()
         };
@@ -53,7 +53,8 @@ fn busy_polled(receiver: &Delta) -> u64 {
 }
 
 /// Which way the packets took, by the counter that only that way moves.
-fn path(lab: &Lab, delivery: Delivery, rung: &Rung, receiver: &Delta) -> PathTaken {
+fn path(lab: &Lab, rung: &Rung, receiver: &Delta) -> PathTaken {
+    let delivery = rung.layout.delivery;
     let interface = lab.receiver().interface();
     let queues: Vec<QueueShare> = receiver
         .queue_packets(interface)

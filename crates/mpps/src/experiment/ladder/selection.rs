@@ -2,7 +2,7 @@
 
 use super::beyond::{BEYOND, Beyond};
 use super::rung::{Rung, rungs};
-use super::setup::Setup;
+use crate::udp::labs::Labs;
 use crate::udp::roles::Layout;
 use crate::udp::sender::Sender;
 use anyhow::{Result, ensure};
@@ -29,7 +29,7 @@ impl Selection {
             number == wanted || plain == wanted
         };
         for wanted in only {
-            let socket = rungs.iter().any(|rung| names(&rung.number, wanted));
+            let socket = rungs.iter().any(|rung| names(rung.number, wanted));
             ensure!(
                 socket || beyond.iter().any(|rung| names(rung.number, wanted)),
                 "--only {wanted}: no such rung; `mpps lab --list` names them"
@@ -37,20 +37,16 @@ impl Selection {
         }
         let keep =
             |number: &str| only.is_empty() || only.iter().any(|wanted| names(number, wanted));
-        rungs.retain(|rung| keep(&rung.number));
+        rungs.retain(|rung| keep(rung.number));
         beyond.retain(|rung| keep(rung.number));
         Ok(Self { rungs, beyond })
     }
 
     /// Notes of each rung whether the lab that it runs in could place its queues.
-    pub(crate) fn place(&mut self, setups: &[Setup<'_>]) {
+    pub(crate) fn place(&mut self, labs: &Labs) {
         for rung in &mut self.rungs {
-            let delivery = rung.layout.delivery;
-            let Some(setup) = setups.iter().find(|setup| setup.delivery == delivery) else {
-                continue;
-            };
-            rung.layout.is_placed = setup.is_placed();
-            if setup.lacks_threads() && rung.skipped.is_none() {
+            labs.place(&mut rung.layout);
+            if labs.lacks_threads(&rung.layout) && rung.skipped.is_none() {
                 let why = "this kernel has no threads for the queues of a veth (Linux 5.12)";
                 rung.skipped = Some(why.to_owned());
             }
@@ -61,8 +57,8 @@ impl Selection {
     pub(crate) fn lines(&self) -> Vec<String> {
         let line = |number: &str, name: &str, rest: &str| format!("{number:>3}  {name:<32} {rest}");
         let rungs = self.rungs.iter().map(|rung| match &rung.skipped {
-            Some(reason) => line(&rung.number, &rung.name, &format!("skipped: {reason}")),
-            None => line(&rung.number, &rung.name, rung.lesson),
+            Some(reason) => line(rung.number, rung.name, &format!("skipped: {reason}")),
+            None => line(rung.number, rung.name, rung.lesson),
         });
         let beyond = self.beyond.iter();
         let beyond = beyond.map(|rung| line(rung.number, rung.name, rung.lesson));

@@ -48,7 +48,7 @@ fn two_cpus_have_their_queues_in_the_senders_soft_interrupts() {
         let shares = rung.sharing();
         let is_alone = !shares.iter().any(|note| note.contains("and application"));
         assert!(is_alone, "rung {}: {shares:?}", rung.number);
-        let (delivery, queue, role) = match rung.number.as_str() {
+        let (delivery, queue, role) = match rung.number {
             "4a" => (Delivery::ThreadedNapi, 1, "queue 0"),
             _ => (Delivery::SoftInterrupt, 0, "application"),
         };
