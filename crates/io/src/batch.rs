@@ -5,6 +5,7 @@
     reason = "packets live in memory that the kernel also writes"
 )]
 
+use crate::wire;
 use std::marker::PhantomData;
 use std::net::SocketAddr;
 use std::ptr::NonNull;
@@ -108,6 +109,20 @@ impl<'a> Batch<'a> {
     pub fn with_sources(mut self, sources: &'a [Option<SocketAddr>]) -> Self {
         self.sources = sources;
         self
+    }
+
+    /// Adds the senders that its frames name, if there is a list for them.
+    pub(crate) fn with_frames_sources(
+        self,
+        sources: &'a mut Option<Vec<Option<SocketAddr>>>,
+    ) -> Self {
+        let Some(sources) = sources else {
+            return self;
+        };
+        sources.clear();
+        let datagrams = self.raw().map(|(frame, _)| wire::datagram(frame));
+        sources.extend(datagrams.map(|datagram| Some(datagram?.source)));
+        self.with_sources(sources)
     }
 
     /// True if nothing came.

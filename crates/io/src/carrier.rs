@@ -25,12 +25,7 @@ fn await_for(interface_index: u32, patience: Duration) -> Result<Duration, Error
     let began = Instant::now();
     let mut waited = Duration::ZERO;
     loop {
-        let found = link::list()?;
-        let found = found.into_iter().find(|link| link.index == interface_index);
-        let link = found.ok_or_else(|| {
-            let source = std::io::ErrorKind::NotFound.into();
-            mpps_os::Error::new("rtnetlink RTM_GETLINK", interface_index, source)
-        })?;
+        let link = link::of(interface_index)?;
         if link.carrier {
             return Ok(waited);
         }

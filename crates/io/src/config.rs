@@ -93,11 +93,7 @@ impl RxConfig {
             (self.buffer_bytes != buffer_bytes, "--buffer"),
             (self.sources, "sources"),
         ];
-        asked
-            .into_iter()
-            .filter_map(|(asked, option)| asked.then_some(option))
-            .chain(self.ring.asked())
-            .collect()
+        self.ring.asked_beside(&asked)
     }
 
     /// Checks what no backend could do.
@@ -177,11 +173,7 @@ impl TxConfig {
             (!self.connect, "--no-connect"),
             (self.flows > 1, "--flows"),
         ];
-        asked
-            .into_iter()
-            .filter_map(|(asked, option)| asked.then_some(option))
-            .chain(self.ring.asked())
-            .collect()
+        self.ring.asked_beside(&asked)
     }
 
     /// Checks what no backend could do.

@@ -142,8 +142,7 @@ impl LinkPath {
 
 /// The interface with this number.
 fn interface(index: u32) -> Result<Link, Error> {
-    let found = link::list()?.into_iter().find(|link| link.index == index);
-    found.ok_or_else(|| Error::Invalid {
+    link::find(index)?.ok_or_else(|| Error::Invalid {
         option: "--interface",
         value: index.to_string(),
         why: "the interface that the route names is gone".to_owned(),

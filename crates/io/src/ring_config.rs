@@ -45,8 +45,9 @@ pub enum CopyMode {
 }
 
 impl RingConfig {
-    /// The options that are not at their default, by the flag's name.
-    pub(crate) fn asked(&self) -> Vec<&'static str> {
+    /// The options that are not at their default, by the flag's name, and before them those of
+    /// `beside` that are asked for.
+    pub(crate) fn asked_beside(&self, beside: &[(bool, &'static str)]) -> Vec<&'static str> {
         let asked = [
             (self.interface.is_some(), "--interface"),
             (self.queue.is_some(), "--queue"),
@@ -60,8 +61,8 @@ impl RingConfig {
             (self.target_mac.is_some(), "--target-mac"),
             (!self.arguments.is_empty(), "--dpdk-args"),
         ];
+        let asked = beside.iter().copied().chain(asked);
         asked
-            .into_iter()
             .filter_map(|(asked, option)| asked.then_some(option))
             .collect()
     }

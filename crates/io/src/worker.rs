@@ -84,6 +84,43 @@ struct Running<R> {
     stop: Stop,
 }
 
+/// A running receiver or sender: what it publishes, what it is, and what it will report.
+#[derive(Debug)]
+pub struct Worker<L, C, R> {
+    running: Running<R>,
+    live: Arc<L>,
+    caps: C,
+}
+
+impl<L, C, R> Worker<L, C, R> {
+    /// What its receiver or sender is and was granted.
+    pub fn caps(&self) -> &C {
+        &self.caps
+    }
+
+    /// True once it has ended, by its limit, its count, its time or an error.
+    pub fn is_finished(&self) -> bool {
+        self.running.is_finished()
+    }
+
+    /// Waits for its end; ask one that has no end of its own to stop first.
+    ///
+    /// # Panics
+    /// If the worker panicked, with its panic.
+    pub fn join(self) -> R {
+        self.join_open().0
+    }
+
+    /// The same, with the receiver or sender still open: what it has attached to a card goes when it
+    /// closes, and some drivers then forget their counters.
+    ///
+    /// # Panics
+    /// As [`Worker::join`].
+    pub fn join_open(self) -> (R, Held) {
+        self.running.join_open()
+    }
+}
+
 /// What a finished worker received or sent with, still open. Its own thread closes it when this is
 /// dropped: rings of the kernel belong to a thread.
 #[derive(Debug)]

@@ -66,10 +66,7 @@ fn attach(place: Place) -> Result<Option<Arc<Link>>, mpps_os::Error> {
         }
         // A native program is there already (`dev_xdp_attach` in net/core/dev.c); or the driver is busy.
         Err(error) if error.errno() == Some(EBUSY) => {
-            let links = link::list()?;
-            let is_there = links
-                .iter()
-                .any(|link| link.index == place.1 && link.has_xdp);
+            let is_there = link::find(place.1)?.is_some_and(|link| link.has_xdp);
             if is_there { Ok(None) } else { Err(error) }
         }
         Err(error) => Err(error),

@@ -286,8 +286,7 @@ fn answers(sender: &Host, config: &LabConfig) -> Result<Placement, Error> {
 fn prepare(interface: &str, mtu: u32) -> Result<(u32, Vec<u8>), Error> {
     let index = link::index(interface)?;
     link::set_mtu(index, mtu)?;
-    let links = link::list()?;
-    let hardware = links.into_iter().find(|link| link.index == index);
+    let hardware = link::find(index)?;
     Ok((index, hardware.map_or_else(Vec::new, |link| link.address)))
 }
 

@@ -90,8 +90,7 @@ pub(crate) fn interface_at(named: Option<&str>, address: IpAddr) -> Result<Strin
         return Ok(name.to_owned());
     }
     let index = address::interface_of(address)?;
-    let mut links = link::list()?.into_iter();
-    let link = links.find(|link| Some(link.index) == index);
+    let link = index.map(link::find).transpose()?.flatten();
     let link = link.with_context(|| {
         format!("no interface of this host has the address {address}; name one by --interface")
     })?;

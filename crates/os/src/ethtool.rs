@@ -14,6 +14,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 use self::buffer::GuardedBuffer;
 use crate::error::On;
+use crate::netlink::link::to_ask;
 use crate::{Error, Result};
 
 /// Command numbers of include/uapi/linux/ethtool.h.
@@ -251,13 +252,7 @@ impl<'a> Device<'a> {
         for (place, byte) in name.iter_mut().zip(interface.bytes()) {
             *place = byte as libc::c_char;
         }
-        let socket = rustix::net::socket_with(
-            rustix::net::AddressFamily::UNIX,
-            rustix::net::SocketType::DGRAM,
-            rustix::net::SocketFlags::CLOEXEC,
-            None,
-        )
-        .on("socket", interface)?;
+        let socket = to_ask().on("socket", interface)?;
         Ok(Self {
             socket,
             interface,

@@ -65,9 +65,7 @@ impl Host for Kernel {
     }
 
     fn name(&self, index: u32) -> Result<Option<String>> {
-        let links = link::list()?;
-        let found = links.into_iter().find(|link| link.index == index);
-        Ok(found.map(|link| link.name))
+        Ok(link::find(index)?.map(|link| link.name))
     }
 
     fn rings(&self, interface: &str) -> Result<u32> {

@@ -128,8 +128,7 @@ impl Interface {
             value: "none".to_owned(),
             why: format!("no interface has the address {ip}: name the one to listen at"),
         })?;
-        let links = link::list()?;
-        let owner = links.into_iter().find(|link| link.index == index);
+        let owner = link::find(index)?;
         Ok(Self {
             index,
             name: owner.map_or_else(|| format!("interface {index}"), |link| link.name),

@@ -1,6 +1,6 @@
 //! The receiving worker.
 
-use super::{Held, Published, Running, Stop, scheduled, spawn_all};
+use super::{Published, Running, Stop, Worker, scheduled, spawn_all};
 use crate::{FlowTable, Layer, Rx, RxCaps, RxCounters, RxDrop, Stamp, Wait, wire};
 use mpps_os::{clock, sched};
 use std::io;
@@ -46,7 +46,7 @@ pub struct RxTask {
 
 /// Counters of a running worker.
 #[derive(Debug, Default)]
-struct Live {
+pub struct Live {
     datagrams: Published,
     wire_bytes: Published,
     calls: Published,
@@ -74,12 +74,7 @@ pub struct RxProgress {
 }
 
 /// A running receiver.
-#[derive(Debug)]
-pub struct RxWorker {
-    running: Running<RxReport>,
-    live: Arc<Live>,
-    caps: RxCaps,
-}
+pub type RxWorker = Worker<Live, RxCaps, RxReport>;
 
 /// What a receiver did from start to end.
 #[derive(Debug, Default)]
@@ -151,33 +146,6 @@ impl RxWorker {
     /// Asks for fresh drops and CPU, which cost a system call; they show within 0.1 s.
     pub fn refresh(&self) {
         self.live.refresh.store(true, Ordering::Relaxed);
-    }
-
-    /// What its receiver is and was granted.
-    pub fn caps(&self) -> &RxCaps {
-        &self.caps
-    }
-
-    /// True once it has ended, by its limit or an error.
-    pub fn is_finished(&self) -> bool {
-        self.running.is_finished()
-    }
-
-    /// Waits for its end; ask it to stop first.
-    ///
-    /// # Panics
-    /// If the worker panicked, with its panic.
-    pub fn join(self) -> RxReport {
-        self.join_open().0
-    }
-
-    /// The same, with the receiver still open: what it has attached to a card goes when it closes, and some
-    /// drivers then forget their counters.
-    ///
-    /// # Panics
-    /// As [`RxWorker::join`].
-    pub fn join_open(self) -> (RxReport, Held) {
-        self.running.join_open()
     }
 }
 

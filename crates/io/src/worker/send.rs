@@ -1,6 +1,6 @@
 //! The sending worker.
 
-use super::{Held, Published, Running, Stop, scheduled, spawn_all};
+use super::{Published, Running, Stop, Worker, scheduled, spawn_all};
 use crate::{Pacer, Refusals, Stamp, StampKind, Tx, TxCaps};
 use mpps_os::clock;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -41,7 +41,7 @@ pub struct TxTask {
 
 /// Counters of a running worker.
 #[derive(Debug, Default)]
-struct Live {
+pub struct Live {
     accepted: Published,
     refused: Published,
 }
@@ -56,12 +56,7 @@ pub struct TxProgress {
 }
 
 /// A running sender.
-#[derive(Debug)]
-pub struct TxWorker {
-    running: Running<TxReport>,
-    live: Arc<Live>,
-    caps: TxCaps,
-}
+pub type TxWorker = Worker<Live, TxCaps, TxReport>;
 
 /// What a sender did from start to end.
 #[derive(Debug, Default)]
@@ -138,33 +133,6 @@ impl TxWorker {
             accepted: self.live.accepted.read(),
             refused: self.live.refused.read(),
         }
-    }
-
-    /// What its sender is and was granted.
-    pub fn caps(&self) -> &TxCaps {
-        &self.caps
-    }
-
-    /// True once it has ended, by its count, its time or an error.
-    pub fn is_finished(&self) -> bool {
-        self.running.is_finished()
-    }
-
-    /// Waits for its end.
-    ///
-    /// # Panics
-    /// If the worker panicked, with its panic.
-    pub fn join(self) -> TxReport {
-        self.join_open().0
-    }
-
-    /// The same, with the sender still open: what it has attached to a card goes when it closes, and some
-    /// drivers then forget their counters.
-    ///
-    /// # Panics
-    /// As [`TxWorker::join`].
-    pub fn join_open(self) -> (TxReport, Held) {
-        self.running.join_open()
     }
 }
 

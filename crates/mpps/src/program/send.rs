@@ -114,11 +114,8 @@ impl Plan {
     fn interface(&self) -> Option<String> {
         let ways = self.ways();
         let (index, is_unicast) = ways.first().copied().flatten()?;
-        let links = link::list()
-            .ok()
-            .filter(|_| is_unicast && ways.len() == 1)?;
-        let link = links.into_iter().find(|link| link.index == index)?;
-        Some(link.name)
+        let link = link::find(index).ok().flatten()?;
+        (is_unicast && ways.len() == 1).then_some(link.name)
     }
 
     /// The part of a total that falls to one thread: the first ones take the remainder.

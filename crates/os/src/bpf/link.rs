@@ -3,6 +3,7 @@
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use super::{Command, Program, call, owned};
+use crate::netlink::link::object_of;
 use crate::{Error, Result};
 
 /// Keeps a program attached. Dropping it detaches the program, and the kernel does so when the process
@@ -104,7 +105,7 @@ impl Link {
             XdpAttach::Generic => (XDP_GENERIC, "generic"),
         };
         create(program, interface_index, XDP, flags).map_err(|refusal| {
-            let object = format!("{mode} XDP of {}", name(interface_index));
+            let object = format!("{mode} XDP of {}", object_of(interface_index));
             Error::new("bpf BPF_LINK_CREATE", object, refusal)
         })
     }
@@ -140,7 +141,7 @@ impl Link {
     /// `ENODEV` for an interface that is not there, `EINVAL` before Linux 6.6.
     pub fn tcx_ingress(program: &Program, interface_index: u32) -> Result<Self> {
         create(program, interface_index, TCX_INGRESS, 0).map_err(|refusal| {
-            let object = format!("TCX ingress of {}", name(interface_index));
+            let object = format!("TCX ingress of {}", object_of(interface_index));
             Error::new("bpf BPF_LINK_CREATE", object, refusal)
         })
     }
@@ -155,17 +156,10 @@ impl Link {
     /// `ENODEV` for an interface that is not there, `EINVAL` before Linux 6.6.
     pub fn tcx_egress(program: &Program, interface_index: u32) -> Result<Self> {
         create(program, interface_index, TCX_EGRESS, 0).map_err(|refusal| {
-            let object = format!("TCX egress of {}", name(interface_index));
+            let object = format!("TCX egress of {}", object_of(interface_index));
             Error::new("bpf BPF_LINK_CREATE", object, refusal)
         })
     }
-}
-
-/// The name of an interface, for who has to be told which one it was.
-fn name(interface_index: u32) -> String {
-    let links = crate::netlink::link::list().unwrap_or_default();
-    let found = links.into_iter().find(|link| link.index == interface_index);
-    found.map_or_else(|| format!("interface {interface_index}"), |link| link.name)
 }
 
 fn create(

@@ -1,6 +1,6 @@
 //! Interfaces: names, numbers, counters, and veth pairs.
 
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
 use netlink_packet_route::RouteNetlinkMessage;
@@ -48,13 +48,7 @@ pub use netlink_packet_route::link::Stats64 as LinkStatistics;
 ///
 /// `ENODEV` where there is none of that name.
 pub fn index(name: &str) -> Result<u32> {
-    let socket = rustix::net::socket_with(
-        rustix::net::AddressFamily::UNIX,
-        rustix::net::SocketType::DGRAM,
-        rustix::net::SocketFlags::CLOEXEC,
-        None,
-    )
-    .on("socket", name)?;
+    let socket = to_ask().on("socket", name)?;
     rustix::net::netdevice::name_to_index(&socket, name).on("ioctl SIOCGIFINDEX", name)
 }
 
@@ -67,6 +61,25 @@ pub fn list() -> Result<Vec<Link>> {
     let socket = Socket::open(GETLINK, "all interfaces")?;
     let replies = socket.dump(RouteNetlinkMessage::GetLink(LinkMessage::default()))?;
     Ok(replies.into_iter().filter_map(link_of).collect())
+}
+
+/// The interface with this number, if there is one.
+///
+/// # Errors
+///
+/// As for [`list`].
+pub fn find(index: u32) -> Result<Option<Link>> {
+    Ok(list()?.into_iter().find(|link| link.index == index))
+}
+
+/// The interface with this number.
+///
+/// # Errors
+///
+/// There is none; as for [`list`].
+pub fn of(index: u32) -> Result<Link> {
+    let none = || Error::new(GETLINK, index, std::io::ErrorKind::NotFound.into());
+    find(index)?.ok_or_else(none)
 }
 
 /// The counters of the interface with this number.
@@ -227,12 +240,15 @@ fn is_attached(told: &LinkXdp) -> bool {
 }
 
 /// The name of an interface in an error, with its number for the case that it is gone.
-fn object_of(index: u32) -> String {
-    rustix::net::socket(
-        rustix::net::AddressFamily::UNIX,
-        rustix::net::SocketType::DGRAM,
-        None,
-    )
-    .and_then(|socket| rustix::net::netdevice::index_to_name(&socket, index))
-    .unwrap_or_else(|_| format!("interface {index}"))
+pub(crate) fn object_of(index: u32) -> String {
+    to_ask()
+        .and_then(|socket| rustix::net::netdevice::index_to_name(&socket, index))
+        .unwrap_or_else(|_| format!("interface {index}"))
+}
+
+/// A socket by which the kernel is asked of interfaces; of which kind it is does not matter.
+pub(crate) fn to_ask() -> rustix::io::Result<OwnedFd> {
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+    let (family, flags) = (AddressFamily::UNIX, SocketFlags::CLOEXEC);
+    socket_with(family, SocketType::DGRAM, flags, None)
 }

@@ -45,11 +45,7 @@ impl Interface {
 
     /// The interface with this number.
     pub(super) fn of(index: u32) -> Result<Self, Error> {
-        let found = link::list()?.into_iter().find(|link| link.index == index);
-        let link = found.ok_or_else(|| {
-            let source = std::io::ErrorKind::NotFound.into();
-            mpps_os::Error::new("rtnetlink RTM_GETLINK", index, source)
-        })?;
+        let link = link::of(index)?;
         // The link tells how many queues it was made with; its driver how many of them it uses,
         // where it has that notion.
         let channels = ethtool::channels(&link.name).unwrap_or_default();

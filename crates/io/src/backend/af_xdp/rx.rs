@@ -12,7 +12,7 @@ use crate::backend::held_port::{HeldPort, Neighbour};
 use crate::filter::{FlowFilter, FlowProgram};
 use crate::{
     Batch, CopyMode, Descriptor, Error, Layer, Mode, Property, Rx, RxCaps, RxConfig, RxCounters,
-    RxDrop, Wait, wire,
+    RxDrop, Wait,
 };
 use mpps_os::poll::Waiter;
 use mpps_os::xdp::{HEADROOM_BYTES, Receiver};
@@ -330,13 +330,8 @@ impl Rx for XdpRx {
         // SAFETY: the descriptors are those of the last `Receiver::receive`, whose packets lie in
         // that memory and stay untouched until the next one, which needs `&mut self`, and so the
         // end of this batch.
-        let mut batch = unsafe { Batch::from_raw(memory, memory_bytes, &self.descriptors) };
-        if let Some(sources) = &mut self.sources {
-            sources.clear();
-            let datagrams = batch.raw().map(|(frame, _)| wire::datagram(frame));
-            sources.extend(datagrams.map(|datagram| Some(datagram?.source)));
-            batch = batch.with_sources(sources);
-        }
+        let batch = unsafe { Batch::from_raw(memory, memory_bytes, &self.descriptors) };
+        let batch = batch.with_frames_sources(&mut self.sources);
         self.counters.add(&batch);
         Ok(batch)
     }

@@ -2,9 +2,7 @@
 
 use super::BACKEND;
 use super::tap::Tap;
-use crate::{
-    Batch, Descriptor, Error, Layer, Rx, RxCaps, RxConfig, RxCounters, RxDrop, Wait, wire,
-};
+use crate::{Batch, Descriptor, Error, Layer, Rx, RxCaps, RxConfig, RxCounters, RxDrop, Wait};
 use mpps_os::packet_socket::{PacketStatistics, RxFrame, RxRing};
 use mpps_os::poll::Waiter;
 use std::cell::Cell;
@@ -125,13 +123,8 @@ impl Rx for PacketRx {
             self.wait(wait)?;
             self.counters.system_calls = self.waiter.calls();
         }
-        let mut batch = Batch::new(self.ring.block(), &self.descriptors);
-        if let Some(sources) = &mut self.sources {
-            sources.clear();
-            let source = |frame| wire::datagram(frame).map(|datagram| datagram.source);
-            sources.extend(batch.raw().map(|(frame, _)| source(frame)));
-            batch = batch.with_sources(sources);
-        }
+        let batch = Batch::new(self.ring.block(), &self.descriptors);
+        let batch = batch.with_frames_sources(&mut self.sources);
         self.counters.add(&batch);
         Ok(batch)
     }

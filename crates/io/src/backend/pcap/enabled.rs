@@ -233,13 +233,8 @@ impl Rx for PcapRx {
         if !self.read()? {
             self.wait(wait)?;
         }
-        let mut batch = Batch::new(&self.arena, &self.descriptors);
-        if let Some(sources) = &mut self.sources {
-            sources.clear();
-            let source = |frame| wire::datagram(frame).map(|datagram| datagram.source);
-            sources.extend(batch.raw().map(|(frame, _)| source(frame)));
-            batch = batch.with_sources(sources);
-        }
+        let batch = Batch::new(&self.arena, &self.descriptors);
+        let batch = batch.with_frames_sources(&mut self.sources);
         self.counters.add(&batch);
         Ok(batch)
     }

@@ -62,11 +62,8 @@ pub(super) fn device(config: &RxConfig) -> Result<(String, u16), Error> {
             why: "any address says nothing of the interface; give --interface".to_owned(),
         });
     }
-    let links = link::list()?.into_iter();
-    let mtu = links
-        .filter(|link| link.index == interface.index)
-        .map(|link| link.mtu);
-    let frame_bytes = mtu.map(frame_bytes_of).next().unwrap_or(FRAME_BYTES);
+    let link = link::find(interface.index)?;
+    let frame_bytes = link.map_or(FRAME_BYTES, |link| frame_bytes_of(link.mtu));
     let frames = rx_descriptors(config)?.map_or(FRAMES, u32::from);
     // Frames come in blocks, which hold whole frames and whole pages.
     let frames = frames.next_multiple_of(BLOCK_BYTES / u32::from(frame_bytes));
