@@ -35,6 +35,13 @@ pub enum Support {
     },
 }
 
+impl Support {
+    fn no(why: impl Into<String>, remedy: impl Into<String>) -> Self {
+        let (why, remedy) = (why.into(), remedy.into());
+        Self::No { why, remedy }
+    }
+}
+
 /// Opens a backend's receiver.
 type OpenRx = fn(&RxConfig) -> Result<Box<dyn Rx>, Error>;
 /// Opens a backend's sender.

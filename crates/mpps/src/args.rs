@@ -5,22 +5,18 @@
 mod bench;
 mod lab;
 mod load;
-mod recv;
-mod ring;
-mod send;
 mod serve;
 mod switches;
 
 pub(crate) use bench::BenchArgs;
 pub(crate) use lab::{LabArgs, Ladder};
 pub(crate) use load::LoadArgs;
-pub(crate) use recv::RecvArgs;
-pub(crate) use ring::RingArgs;
-pub(crate) use send::SendArgs;
 pub(crate) use serve::ServeArgs;
 pub(crate) use switches::SwitchArgs;
 
 use crate::experiment::placement;
+use crate::program::recv::RecvArgs;
+use crate::program::send::SendArgs;
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
 

@@ -10,6 +10,8 @@ pub(crate) mod load;
 pub(crate) mod meter;
 /// Receives UDP and counts it.
 pub(crate) mod recv;
+/// Arguments about rings over an interface.
+mod ring;
 /// UDP as fast as asked or possible.
 pub(crate) mod send;
 /// An HTTP/1.1 server for many short connections.

@@ -67,10 +67,7 @@ fn probe() -> Support {
         }
         _ => "a kernel with CONFIG_XDP_SOCKETS",
     };
-    Support::No {
-        why: error.to_string(),
-        remedy: remedy.to_owned(),
-    }
+    Support::no(error.to_string(), remedy)
 }
 
 /// The socket that is asked for on one queue, with frames that hold the interface's longest packet

@@ -47,8 +47,5 @@ fn probe() -> Support {
         _ if error.source.kind() == io::ErrorKind::OutOfMemory => "raise the limit: ulimit -l",
         _ => "see io_uring_setup(2)",
     };
-    Support::No {
-        why: error.to_string(),
-        remedy: remedy.to_owned(),
-    }
+    Support::no(error.to_string(), remedy)
 }

@@ -47,8 +47,5 @@ fn probe() -> Support {
         }
         _ => "sudo modprobe af_packet",
     };
-    Support::No {
-        why: error.to_string(),
-        remedy: remedy.to_owned(),
-    }
+    Support::no(error.to_string(), remedy)
 }

@@ -97,10 +97,7 @@ fn probe() -> Support {
         }
         _ => "Linux 6.1 or later",
     };
-    Support::No {
-        why: error.to_string(),
-        remedy: remedy.to_owned(),
-    }
+    Support::no(error.to_string(), remedy)
 }
 
 fn open_tx(config: &TxConfig) -> Result<Box<dyn Tx>, Error> {

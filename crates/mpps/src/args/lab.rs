@@ -1,11 +1,11 @@
 //! Arguments of `mpps lab`.
 
+use crate::measure::series::Series;
 use crate::udp::sender::Generator;
 use crate::value::{self, Named, one_of};
 use clap::{Args, ValueEnum};
 use mpps_lab::Delivery;
 use std::ffi::OsString;
-use std::path::PathBuf;
 use std::time::Duration;
 
 /// Arguments of `mpps lab`.
@@ -14,23 +14,17 @@ use std::time::Duration;
     after_help = "Everything happens inside two network namespaces that vanish with the \
     program: no interface, sysctl or socket of this machine is touched, but for one sysctl by \
     --skb-defer. Exit status: 0 every ledger balances, 1 one does not (of tcp also: a kernel's count \
-    contradicts one), 2 it could not be done, 130 interrupted."
+    contradicts one), 2 it could not be done, 130 interrupted.",
+    mut_arg("quick", |quick| quick.help("One short repeat per rung, under 20 s (tcp: small bodies \
+    only, under 30 s); not for comparison")),
+    mut_arg("seconds", |seconds| seconds.help("Length of each repeat [default: 0.5; tcp: 0.7]"))
 )]
 pub(crate) struct LabArgs {
     /// Which ladder
     #[arg(default_value = "udp", value_name = "LADDER")]
     pub(crate) ladder: Ladder,
-    /// One short repeat per rung, under 20 s (tcp: small bodies only, under 30 s); not for
-    /// comparison
-    #[arg(long, conflicts_with_all = ["seconds", "repeat"])]
-    pub(crate) quick: bool,
-    /// Length of each repeat [default: 0.5; tcp: 0.7]
-    #[arg(long, value_name = "TIME", value_parser = value::seconds)]
-    pub(crate) seconds: Option<Duration>,
-    /// Repeats per rung, interleaved over the rungs
-    #[arg(long, default_value_t = 5, value_name = "N",
-          value_parser = clap::value_parser!(u16).range(1..=1000))]
-    pub(crate) repeat: u16,
+    #[command(flatten)]
+    pub(crate) series: Series<5>,
     /// Only these rungs: 1,2,4a; of tcp these cells: 1,3/nginx,3/mpps/base/16k
     #[arg(long, value_name = "RUNG,...", value_delimiter = ',')]
     pub(crate) only: Vec<String>,
@@ -62,12 +56,6 @@ pub(crate) struct LabArgs {
     /// namespace [tcp only]
     #[arg(long)]
     pub(crate) skb_defer: bool,
-    /// Data file [default: lab.json, or lab-tcp.json]
-    #[arg(long, value_name = "FILE")]
-    pub(crate) json: Option<PathBuf>,
-    /// Report file [default: lab.html, or lab-tcp.html]
-    #[arg(long, value_name = "FILE")]
-    pub(crate) html: Option<PathBuf>,
     /// Open a shell on the receiver host instead of measuring
     #[arg(long, conflicts_with_all = ["quick", "list", "only"])]
     pub(crate) shell: bool,
@@ -104,28 +92,6 @@ impl LabArgs {
         };
         let given = given.iter().find(|(_, is_given)| *is_given);
         given.map(|(name, _)| *name)
-    }
-
-    /// The length of each repeat.
-    pub(crate) fn time(&self) -> Duration {
-        let usual = match self.ladder {
-            Ladder::Udp => Duration::from_millis(500),
-            Ladder::Tcp => Duration::from_millis(700),
-        };
-        self.seconds.unwrap_or(usual)
-    }
-
-    /// The data file and the report file.
-    pub(crate) fn files(&self) -> (PathBuf, PathBuf) {
-        let stem = match self.ladder {
-            Ladder::Udp => "lab",
-            Ladder::Tcp => "lab-tcp",
-        };
-        let or = |given: &Option<PathBuf>, kind: &str| {
-            let own = || PathBuf::from(format!("{stem}.{kind}"));
-            given.clone().unwrap_or_else(own)
-        };
-        (or(&self.json, "json"), or(&self.html, "html"))
     }
 }
 

@@ -20,7 +20,7 @@ pub(super) fn run(args: BenchArgs) -> Result<Outcome> {
         }
         return Ok(Outcome::Fine);
     }
-    let session = args.series.begin("bench")?;
+    let session = args.series.begin("bench", Interrupt::listen()?)?;
     if let Question::Live { host, address } = &plan.question {
         let command = plan.command_of(*address);
         let said = format!("on {host}, now and until this ends: {command}");

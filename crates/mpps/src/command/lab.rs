@@ -6,7 +6,6 @@ use super::Outcome;
 use crate::args::{LabArgs, Ladder};
 use crate::experiment::ladder::run::{Plan, run as run_ladder};
 use crate::experiment::ladder::{Choice, Schedule, Selection, document};
-use crate::measure::session::Session;
 use crate::output::{self, Stream};
 use crate::signal::Interrupt;
 use crate::udp::labs::config;
@@ -61,22 +60,12 @@ fn visit(args: &LabArgs, layout: &Layout) -> Result<Outcome> {
             command
         }
         None => {
-            let last = receiver
-                .v4()
-                .last()
-                .map(ToString::to_string)
-                .unwrap_or_default();
+            let last = receiver.v4().last();
+            let last = last.map_or_else(String::new, ToString::to_string);
             let addresses = |host: &mpps_lab::Host| {
-                let v4 = host
-                    .v4()
-                    .first()
-                    .map(ToString::to_string)
-                    .unwrap_or_default();
-                let v6 = host
-                    .v6()
-                    .first()
-                    .map_or_else(String::new, |v6| format!(", {v6}"));
-                format!("{v4}{v6}")
+                let v4 = host.v4().first().map(ToString::to_string);
+                let v6 = host.v6().first().map(ToString::to_string);
+                v4.into_iter().chain(v6).collect::<Vec<_>>().join(", ")
             };
             let (to, from) = (addresses(receiver), addresses(sender));
             let (here, there) = (receiver.interface(), sender.interface());
@@ -119,9 +108,7 @@ fn visit(args: &LabArgs, layout: &Layout) -> Result<Outcome> {
 /// Climbs, prints each rung when it is known, and says whether every ledger balances.
 fn climb(args: &LabArgs, layout: Layout, mut choice: Choice) -> Result<Outcome> {
     choice.probe()?;
-    let (json, page) = args.files();
-    let mut session = Session::begin(&json, &page, Interrupt::listen()?)?;
-    session.quick = args.quick;
+    let session = args.series.begin("lab", Interrupt::listen()?)?;
     let plan = Plan {
         layout,
         choice,
@@ -150,18 +137,15 @@ fn climb(args: &LabArgs, layout: Layout, mut choice: Choice) -> Result<Outcome> 
 }
 
 fn schedule(args: &LabArgs) -> Schedule {
-    if args.quick {
-        return Schedule {
-            time: Duration::from_millis(350),
-            repeats: 1,
-            exact_time: Duration::from_millis(150),
-            probe_cost: (30_000, 3),
-        };
-    }
+    let (time, repeats) = (args.series.time(), args.series.repeats());
+    let (exact_time_max, packets) = match args.series.quick {
+        true => (Duration::from_millis(150), 30_000),
+        false => (Duration::from_millis(500), 100_000),
+    };
     Schedule {
-        time: args.time(),
-        repeats: usize::from(args.repeat),
-        exact_time: args.time().min(Duration::from_millis(500)),
-        probe_cost: (100_000, 3),
+        time,
+        repeats,
+        exact_time: time.min(exact_time_max),
+        probe_cost: (packets, 3),
     }
 }

@@ -1,20 +1,19 @@
 //! `mpps recv`: arguments → plan.
 
 use super::{Outcome, backend, pinned};
-use crate::args::RecvArgs;
 use crate::machine::interface_at;
 use crate::program::lines::Lines;
-use crate::program::recv::Plan;
+use crate::program::recv::{Plan, RecvArgs};
 use anyhow::{Context, Result, bail, ensure};
 use mpps_io::{Group, RingConfig, RxConfig};
 use mpps_os::netlink::link;
 
 /// Receives until the count, the time or Ctrl-C.
 pub(super) fn run(args: RecvArgs) -> Result<Outcome> {
-    plan(&args)?.run()
+    plan(args)?.run()
 }
 
-fn plan(args: &RecvArgs) -> Result<Plan> {
+fn plan(args: RecvArgs) -> Result<Plan> {
     let asked = args.threads.or(args.positional_threads).map(usize::from);
     let reuse_port = args.reuseport || args.positional_reuseport == Some(1);
     let pin = pinned(args.pin.as_ref())?;
@@ -39,23 +38,17 @@ fn plan(args: &RecvArgs) -> Result<Plan> {
         Some(threads) => threads,
         // A queue that nobody reads would pass its packets on to the kernel.
         None if backend.rx_options.contains(&"--queue") && args.ring.queue.is_none() => {
-            queues(args).unwrap_or(1)
+            queues(&args).unwrap_or(1)
         }
         None => 1,
     };
     Ok(Plan {
         backend,
-        config: config(args, reuse_port)?,
+        config: config(&args, reuse_port)?,
         threads,
         pin,
-        wait: args.wait,
-        steers_by_cpu: args.steers_by_cpu,
-        required: args.ring.require.clone(),
-        carves_out: args.queue_carve_out,
-        count: args.count,
-        duration: args.duration,
-        verbose: args.verbose,
         lines: Lines { json: args.json },
+        asked: args,
     })
 }
 

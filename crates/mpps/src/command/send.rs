@@ -1,9 +1,8 @@
 //! `mpps send`: arguments → plan.
 
 use super::{Outcome, backend, pinned};
-use crate::args::SendArgs;
 use crate::program::lines::Lines;
-use crate::program::send::Plan;
+use crate::program::send::{Plan, SendArgs};
 use anyhow::{Result, ensure};
 use mpps_io::{Backend, RingConfig, STAMP_BYTES, TxConfig};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -14,10 +13,10 @@ const SEND_BUFFER_BYTES: usize = 32 << 20;
 
 /// Sends until the count, the time or Ctrl-C.
 pub(super) fn run(args: SendArgs) -> Result<Outcome> {
-    plan(&args)?.run()
+    plan(args)?.run()
 }
 
-fn plan(args: &SendArgs) -> Result<Plan> {
+fn plan(args: SendArgs) -> Result<Plan> {
     let threads = args.threads.map_or(args.targets.len(), usize::from);
     ensure!(
         threads >= args.targets.len(),
@@ -42,17 +41,14 @@ fn plan(args: &SendArgs) -> Result<Plan> {
     }
     let backend = backend(&args.backend, false)?;
     let target = |thread: usize| args.targets[thread % args.targets.len()];
-    let configs = (0..threads).map(|thread| config(args, backend, threads, thread, target(thread)));
+    let configs =
+        (0..threads).map(|thread| config(&args, backend, threads, thread, target(thread)));
     Ok(Plan {
         backend,
         configs: configs.collect(),
         pin,
-        required: args.ring.require.clone(),
-        stamp: args.stamp,
-        rate: args.rate,
-        count: args.count,
-        duration: args.duration,
         lines: Lines { json: args.json },
+        asked: args,
     })
 }
 

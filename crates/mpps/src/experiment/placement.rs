@@ -13,6 +13,7 @@ use crate::measure::rounds::Case;
 use crate::measure::series::Series;
 use crate::measure::session::Session;
 use crate::output::{self, Stream};
+use crate::signal::Interrupt;
 use crate::udp::RATE_DEFINITION;
 use crate::udp::arriving::{Arriving, PATIENCE_SOCKET, any_of};
 use crate::udp::labs::Labs;
@@ -156,7 +157,7 @@ impl Plan {
         if self.interface.is_none() {
             machine::become_able()?;
         }
-        let session = self.series.begin("placement")?;
+        let session = self.series.begin("placement", Interrupt::listen()?)?;
         let result = match (&self.interface, self.port) {
             (Some(interface), Some(port)) => self.arriving(interface, port, &session)?,
             _ => self.in_lab(&session)?,

@@ -16,17 +16,17 @@ pub(crate) struct Series<const REPEATS: u16> {
     /// One short run of each; not for comparison
     #[arg(long, conflicts_with_all = ["seconds", "repeat"])]
     pub(crate) quick: bool,
-    /// Length of each run
-    #[arg(long, default_value = "0.5", value_name = "TIME", value_parser = value::seconds)]
-    seconds: Duration,
+    /// Length of each run [default: 0.5]
+    #[arg(long, value_name = "TIME", value_parser = value::seconds)]
+    pub(crate) seconds: Option<Duration>,
     /// Runs of each, interleaved
     #[arg(long, default_value_t = REPEATS, value_name = "N",
           value_parser = clap::value_parser!(u16).range(1..=1000))]
     repeat: u16,
-    /// Data file [default: named after the command, such as bench.json]
+    /// Data file [default: named after the command, such as bench.json or lab-tcp.json]
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Report file [default: named after the command, such as bench.html]
+    /// Report file [default: named after the command, such as bench.html or lab-tcp.html]
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
 }
@@ -36,7 +36,7 @@ impl<const REPEATS: u16> Series<REPEATS> {
     pub(crate) fn time(&self) -> Duration {
         match self.quick {
             true => Duration::from_millis(350),
-            false => self.seconds,
+            false => self.seconds.unwrap_or(Duration::from_millis(500)),
         }
     }
 
@@ -48,14 +48,14 @@ impl<const REPEATS: u16> Series<REPEATS> {
     /// Tries both files before anything is measured; `name` is the command's.
     ///
     /// # Errors
-    /// If a file cannot be written, or nobody can be told of Ctrl-C.
-    pub(crate) fn begin(&self, name: &str) -> Result<Session> {
+    /// If a file cannot be written.
+    pub(crate) fn begin(&self, name: &str, interrupt: Interrupt) -> Result<Session> {
         let or = |given: &Option<PathBuf>, kind: &str| {
             let own = || PathBuf::from(format!("{name}.{kind}"));
             given.clone().unwrap_or_else(own)
         };
         let (json, html) = (or(&self.json, "json"), or(&self.html, "html"));
-        let mut session = Session::begin(&json, &html, Interrupt::listen()?)?;
+        let mut session = Session::begin(&json, &html, interrupt)?;
         session.quick = self.quick;
         Ok(session)
     }

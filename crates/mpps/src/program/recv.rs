@@ -1,6 +1,9 @@
 //! `mpps recv`: receives UDP and counts it.
 
+mod args;
 mod report;
+
+pub(crate) use args::RecvArgs;
 
 use super::lines::{Lines, require, until_stopped};
 use super::meter::{Interval, Meter, article_line};
@@ -12,7 +15,7 @@ use anyhow::{Context, Result};
 use mpps_host::{Applied, CarveOut, Snapshot, SocketBuffer};
 use mpps_io::{
     Backend, Held, Inspect, Layer, Property, Rx, RxCaps, RxConfig, RxProgress, RxReport, RxTask,
-    RxWorker, Stop, Wait,
+    RxWorker, Stop,
 };
 use mpps_os::clock::monotonic_ns;
 use mpps_os::netlink::link;
@@ -28,26 +31,16 @@ pub(crate) struct Plan {
     pub(crate) threads: usize,
     /// CPUs of the threads, in turn; empty leaves them to the scheduler.
     pub(crate) pin: Vec<usize>,
-    pub(crate) wait: Wait,
-    /// The socket of the CPU that received a packet gets it.
-    pub(crate) steers_by_cpu: bool,
-    /// What the kernel must grant.
-    pub(crate) required: Vec<Property>,
-    /// A queue is taken out of the card's spreading for this flow.
-    pub(crate) carves_out: bool,
-    /// Datagrams after which it ends, all threads together.
-    pub(crate) count: Option<u64>,
-    pub(crate) duration: Option<Duration>,
-    /// A line per thread each second.
-    pub(crate) verbose: bool,
     pub(crate) lines: Lines,
+    /// What of it needs no check.
+    pub(crate) asked: RecvArgs,
 }
 
 impl Plan {
     /// Receives until the count, the time or Ctrl-C.
     pub(crate) fn run(&self) -> Result<Outcome> {
         // A carve-out is undone before a second signal can end the process.
-        let interrupt = if self.carves_out {
+        let interrupt = if self.asked.queue_carve_out {
             Interrupt::listen_held()?
         } else {
             Interrupt::listen()?
@@ -93,7 +86,7 @@ impl Plan {
 
     /// Takes a queue out of the card's spreading for this flow, if that was asked for. Answers which.
     fn carve_out(&self) -> Result<Option<(u32, Applied)>> {
-        if !self.carves_out {
+        if !self.asked.queue_carve_out {
             return Ok(None);
         }
         let config = &self.config;
@@ -120,7 +113,7 @@ impl Plan {
         config.ring.queue = carved.or(config.ring.queue);
         let context = || format!("cannot receive at {}", self.config.address);
         let first = backend.open_rx(&config).with_context(context)?;
-        let required = &self.required;
+        let required = &self.asked.ring.require;
         let granted = |caps: &RxCaps| {
             let mode = caps.mode.clone();
             mode.with(Property::Steered, carved.is_some())
@@ -141,7 +134,7 @@ impl Plan {
             require(backend, &granted(next.caps()), required)?;
             receivers.push(next);
         }
-        if self.steers_by_cpu {
+        if self.asked.steers_by_cpu {
             let cpus: Vec<usize> = (0..self.threads)
                 .filter_map(|thread| self.cpu(thread))
                 .collect();
@@ -194,12 +187,15 @@ impl<'a> Running<'a> {
         // Opening may reset a card, and its counters with it.
         let before = snapshot()?;
         let stop = Stop::new();
-        let limit = plan.count.map(|count| Arc::new(AtomicU64::new(count)));
+        let limit = plan
+            .asked
+            .count
+            .map(|count| Arc::new(AtomicU64::new(count)));
         let began_ns = monotonic_ns();
         let task = |(thread, rx): (usize, Box<dyn Rx>)| RxTask {
             rx,
             cpu: plan.cpu(thread),
-            wait: plan.wait,
+            wait: plan.asked.wait,
             inspect: Inspect::Auto,
             limit: limit.clone(),
             stop: stop.clone(),
@@ -270,7 +266,7 @@ impl<'a> Running<'a> {
     fn watch(&self, interrupt: &Interrupt) -> Result<Meter<2>> {
         let mut meter = Meter::new(self.began_ns, [0, 0]);
         let mut last = vec![RxProgress::default(); self.workers.len()];
-        let time = self.plan.duration.map(|time| time.as_nanos() as u64);
+        let time = self.plan.asked.duration.map(|time| time.as_nanos() as u64);
         let deadline = time.map_or(u64::MAX, |time| self.began_ns.saturating_add(time));
         // A thread's first line is to know its CPU.
         self.workers.iter().for_each(RxWorker::refresh);
@@ -307,7 +303,7 @@ impl<'a> Running<'a> {
         })?;
         lines.say(&article_line(pps, byte_rate))?;
         for (thread, (now, last)) in now.iter().zip(last).enumerate() {
-            if self.plan.verbose {
+            if self.plan.asked.verbose {
                 let owns_drops = self.plan.owns_drops(thread);
                 lines.say(&report::thread_line(
                     thread,

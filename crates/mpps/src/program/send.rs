@@ -1,5 +1,9 @@
 //! `mpps send`: UDP as fast as asked or possible.
 
+mod args;
+
+pub(crate) use args::SendArgs;
+
 use super::lines::{Lines, require, until_stopped};
 use super::meter::{Interval, Meter, article_line};
 use crate::machine::{boot_id, command_line, kernel_release, snapshot};
@@ -10,7 +14,7 @@ use crate::udp::sample::Span;
 use crate::udp::traffic::{SEND_SCHEMA, SendInterval, SendThread, SendTotal, document};
 use anyhow::{Context, Result};
 use mpps_host::{Snapshot, SocketBuffer};
-use mpps_io::{Backend, Held, Property, Stop, Tx, TxCaps, TxConfig, TxReport, TxTask, TxWorker};
+use mpps_io::{Backend, Held, Stop, Tx, TxCaps, TxConfig, TxReport, TxTask, TxWorker};
 use mpps_os::clock::monotonic_ns;
 use mpps_os::netlink::link;
 use mpps_os::netlink::route::{self, RouteKind};
@@ -32,16 +36,9 @@ pub(crate) struct Plan {
     pub(crate) configs: Vec<TxConfig>,
     /// CPUs of the threads, in turn; empty leaves them to the scheduler.
     pub(crate) pin: Vec<usize>,
-    /// What the kernel must grant.
-    pub(crate) required: Vec<Property>,
-    /// Datagrams have a header with flow, number and time.
-    pub(crate) stamp: bool,
-    /// Datagrams per second, all threads together.
-    pub(crate) rate: Option<f64>,
-    /// Datagrams, all threads together.
-    pub(crate) count: Option<u64>,
-    pub(crate) duration: Option<Duration>,
     pub(crate) lines: Lines,
+    /// What of it needs no check.
+    pub(crate) asked: SendArgs,
 }
 
 impl Plan {
@@ -58,7 +55,7 @@ impl Plan {
         running.stop.stop();
         let (mut total, error) = running.finish(&before);
         total.pps_median = watched?.pps_median(total.sent, total.active_seconds);
-        self.lines.tell(&document::sent(&total, self.rate))?;
+        self.lines.tell(&document::sent(&total, self.asked.rate))?;
         self.lines.object(&total)?;
         match error {
             Some(error) => Err(self.explain(error)),
@@ -93,7 +90,7 @@ impl Plan {
         });
         let senders = senders.collect::<Result<Vec<_>>>()?;
         for tx in &senders {
-            require(self.backend, &tx.caps().mode, &self.required)?;
+            require(self.backend, &tx.caps().mode, &self.asked.ring.require)?;
         }
         Ok(senders)
     }
@@ -155,11 +152,11 @@ impl<'a> Running<'a> {
         let task = |(thread, tx): (usize, Box<dyn Tx>)| TxTask {
             tx,
             cpu: plan.cpu(thread),
-            stamp: plan.stamp.then_some(thread as u8),
+            stamp: plan.asked.stamp.then_some(thread as u8),
             end_markers: true,
-            rate_pps: plan.rate.map(|rate| rate / plan.threads() as f64),
-            count: plan.count.map(|count| plan.part(count, thread)),
-            duration: plan.duration,
+            rate_pps: plan.asked.rate.map(|rate| rate / plan.threads() as f64),
+            count: plan.asked.count.map(|count| plan.part(count, thread)),
+            duration: plan.asked.duration,
             stop: stop.clone(),
         };
         let workers = TxWorker::spawn_all(senders.into_iter().enumerate().map(task), &stop)
@@ -270,7 +267,7 @@ impl<'a> Running<'a> {
             .map(|(thread, report)| SendThread {
                 cpu: self.plan.cpu(thread),
                 target: self.plan.target(thread).to_string(),
-                run: self.plan.stamp.then_some(report.run),
+                run: self.plan.asked.stamp.then_some(report.run),
                 offered: report.offered(),
                 sent: report.accepted,
                 cpu_ns_per_packet: report.cpu_ns as f64 / report.offered().max(1) as f64,

@@ -5,10 +5,10 @@ use crate::backend::Support;
 use crate::{Error, Rx, RxConfig};
 
 pub(super) fn probe() -> Support {
-    Support::No {
-        why: "built without the feature `dpdk`".to_owned(),
-        remedy: "apt install libdpdk-dev; cargo build --release --features dpdk".to_owned(),
-    }
+    Support::no(
+        "built without the feature `dpdk`",
+        "apt install libdpdk-dev; cargo build --release --features dpdk",
+    )
 }
 
 pub(super) fn open_rx(_config: &RxConfig) -> Result<Box<dyn Rx>, Error> {

@@ -38,10 +38,10 @@ pub(super) fn probe() -> Support {
     if capability::effective(capability::CAP_NET_RAW) {
         return Support::Yes;
     }
-    Support::No {
-        why: "DPDK's drivers open raw sockets or devices, which needs CAP_NET_RAW".to_owned(),
-        remedy: "run it as root".to_owned(),
-    }
+    Support::no(
+        "DPDK's drivers open raw sockets or devices, which needs CAP_NET_RAW",
+        "run it as root",
+    )
 }
 
 pub(super) fn open_rx(config: &RxConfig) -> Result<Box<dyn Rx>, Error> {

@@ -5,10 +5,10 @@ use crate::backend::Support;
 use crate::{Error, Rx, RxConfig};
 
 pub(super) fn probe() -> Support {
-    Support::No {
-        why: "built without the feature `pcap`".to_owned(),
-        remedy: "apt install libpcap-dev; cargo build --release --features pcap".to_owned(),
-    }
+    Support::no(
+        "built without the feature `pcap`",
+        "apt install libpcap-dev; cargo build --release --features pcap",
+    )
 }
 
 pub(super) fn open_rx(_config: &RxConfig) -> Result<Box<dyn Rx>, Error> {

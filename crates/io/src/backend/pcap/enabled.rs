@@ -5,7 +5,7 @@ use super::BACKEND;
 use crate::backend::Support;
 use crate::backend::held_port::{HeldPort, Interface, Neighbour};
 use crate::{
-    Batch, Descriptor, Error, Layer, Mode, Rx, RxCaps, RxConfig, RxCounters, RxDrop, Wait, wire,
+    Batch, Descriptor, Error, Layer, Mode, Rx, RxCaps, RxConfig, RxCounters, RxDrop, Wait,
 };
 use mpps_os::packet_socket::{PacketSocket, close_on_exec};
 use mpps_os::poll::Waiter;
@@ -54,10 +54,10 @@ pub(super) fn probe() -> Support {
     let Err(error) = PacketSocket::new("probe") else {
         return Support::Yes;
     };
-    Support::No {
-        why: error.to_string(),
-        remedy: "run as root, or: sudo setcap cap_net_raw=ep $(command -v mpps)".to_owned(),
-    }
+    Support::no(
+        error.to_string(),
+        "run as root, or: sudo setcap cap_net_raw=ep $(command -v mpps)",
+    )
 }
 
 pub(super) fn open_rx(config: &RxConfig) -> Result<Box<dyn Rx>, Error> {

@@ -6,7 +6,6 @@ use crate::command::ended;
 use crate::experiment::connections::{
     Cell, Choice, Schedule, cells, document::document, run as run_cells,
 };
-use crate::measure::session::Session;
 use crate::output::{self, Stream};
 use crate::signal::Interrupt;
 use anyhow::{Context, Result, ensure};
@@ -19,6 +18,9 @@ use std::time::Duration;
 const CONNECTIONS: u64 = 256;
 /// The period of moderation: some connections per poll, at a small part of their life.
 const MODERATION: Duration = Duration::from_micros(500);
+
+/// The length of each run, if nobody names one.
+const TIME: Duration = Duration::from_millis(700);
 
 /// Measures the cells, or lists them.
 pub(super) fn run(args: &LabArgs) -> Result<Outcome> {
@@ -67,7 +69,7 @@ fn choose(args: &LabArgs, skb_defer: &Result<SkbDefer, String>) -> Result<Vec<Ce
             .as_ref()
             .map(|plan| plan.was)
             .map_err(String::clone),
-        quick: args.quick,
+        quick: args.series.quick,
     };
     for wanted in &args.only {
         ensure!(
@@ -101,9 +103,7 @@ fn measure(args: &LabArgs, cells: Vec<Cell>, skb_defer: Option<SkbDefer>) -> Res
         Some(_) => Interrupt::listen_held()?,
         None => Interrupt::listen()?,
     };
-    let (json, page) = args.files();
-    let mut session = Session::begin(&json, &page, interrupt)?;
-    session.quick = args.quick;
+    let session = args.series.begin("lab-tcp", interrupt)?;
     let connections = args.connections.unwrap_or(CONNECTIONS);
     let ran = run_cells(cells, connections, skb_defer, schedule(args), &session);
     session.interrupt.release();
@@ -114,7 +114,7 @@ fn measure(args: &LabArgs, cells: Vec<Cell>, skb_defer: Option<SkbDefer>) -> Res
 }
 
 fn schedule(args: &LabArgs) -> Schedule {
-    if args.quick {
+    if args.series.quick {
         return Schedule {
             time: Duration::from_millis(400),
             warm_up: Duration::from_millis(50),
@@ -122,8 +122,8 @@ fn schedule(args: &LabArgs) -> Schedule {
         };
     }
     Schedule {
-        time: args.time(),
+        time: args.series.seconds.unwrap_or(TIME),
         warm_up: Duration::from_millis(200),
-        repeats: usize::from(args.repeat),
+        repeats: args.series.repeats(),
     }
 }

@@ -22,7 +22,8 @@ pub(super) fn print(plan: &Plan, mut finished: Finished, meter: &Meter<2>) -> Re
         .find_map(|report| report.error.take());
     let total = total(plan, &finished, meter);
     plan.lines.tell(&document::received(&total))?;
-    let is_hashed = plan.config.reuse_port && plan.config.groups.is_empty() && !plan.steers_by_cpu;
+    let is_hashed =
+        plan.config.reuse_port && plan.config.groups.is_empty() && !plan.asked.steers_by_cpu;
     if let Some(said) = one_sided(&total.address, &total.threads).filter(|_| is_hashed) {
         plan.lines.say(&said)?;
     }

@@ -1,6 +1,6 @@
 //! Arguments of `mpps send`.
 
-use super::RingArgs;
+use crate::program::ring::RingArgs;
 use crate::value;
 use clap::Args;
 use mpps_host::CpuList;

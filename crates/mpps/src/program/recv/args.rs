@@ -1,6 +1,6 @@
 //! Arguments of `mpps recv`.
 
-use super::RingArgs;
+use crate::program::ring::RingArgs;
 use crate::value::{self, Named, one_of};
 use clap::{ArgAction, Args};
 use mpps_host::CpuList;
