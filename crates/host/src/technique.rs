@@ -155,13 +155,17 @@ impl Verdict {
         }
     }
 
+    /// The same, with this evidence.
+    fn because(self, why: impl Into<String>) -> Self {
+        let why = why.into();
+        Self { why, ..self }
+    }
+
     /// The same, but it cannot be used.
     fn no(self, why: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self {
-            usable: Usable::No,
-            why: why.into(),
             remedy: Some(remedy.into()),
-            ..self
+            ..self.never(why)
         }
     }
 
@@ -169,9 +173,8 @@ impl Verdict {
     fn never(self, why: impl Into<String>) -> Self {
         Self {
             usable: Usable::No,
-            why: why.into(),
             remedy: None,
-            ..self
+            ..self.because(why)
         }
     }
 

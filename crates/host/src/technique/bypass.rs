@@ -61,10 +61,7 @@ pub(super) fn onload(facts: &Facts) -> Verdict {
     if vendor == Some(SOLARFLARE) {
         return if loaded {
             let why = "a Solarflare card (vendor 1924), and module onload is loaded";
-            Verdict {
-                why: why.to_owned(),
-                ..verdict
-            }
+            verdict.because(why)
         } else {
             verdict.no(
                 "a Solarflare card (vendor 1924), but module onload is not loaded",
@@ -111,10 +108,7 @@ pub(super) fn snabb(facts: &Facts) -> Verdict {
     if facts.host.huge_pages.total == 0 {
         return no_huge_pages(&verdict);
     }
-    Verdict {
-        why: format!("{program}, {}{}", card(facts), warning(facts)),
-        ..verdict
-    }
+    verdict.because(format!("{program}, {}{}", card(facts), warning(facts)))
 }
 
 pub(super) fn dpdk(facts: &Facts) -> Verdict {
@@ -139,7 +133,7 @@ pub(super) fn dpdk(facts: &Facts) -> Verdict {
         // Its poll mode driver works through the kernel's driver, which keeps the card.
         verdict.takes = Takes::Flow;
         let why = format!("{}, driver mlx5_core stays; {pages}", card(facts));
-        return Verdict { why, ..verdict };
+        return verdict.because(why);
     }
     let binding = BINDING_MODULES
         .iter()

@@ -73,7 +73,7 @@ pub(super) fn bifurcated(facts: &Facts) -> Verdict {
             }
         };
     }
-    Verdict { why, ..verdict }
+    verdict.because(why)
 }
 
 /// The card shows a second one of itself, which can be taken while the first stays.
@@ -97,12 +97,9 @@ pub(super) fn virtual_function(facts: &Facts) -> Verdict {
             format!("0 of {} virtual functions are there", functions.total),
             format!("echo 1 > /sys/class/net/{}/device/sriov_numvfs", nic.name),
         ),
-        Some(functions) => Verdict {
-            why: format!(
-                "{} of {} virtual functions are there",
-                functions.now, functions.total
-            ),
-            ..verdict
-        },
+        Some(functions) => verdict.because(format!(
+            "{} of {} virtual functions are there",
+            functions.now, functions.total
+        )),
     }
 }

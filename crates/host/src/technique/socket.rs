@@ -103,10 +103,10 @@ pub(super) fn io_uring(facts: &Facts) -> Verdict {
 pub(super) fn packet_mmap(facts: &Facts) -> Verdict {
     let verdict = tap(facts, "sudo mpps recv --backend packet_mmap ADDR:PORT");
     match facts.host.without_tcx() {
-        Some(lacking) if verdict.usable == Usable::Yes => Verdict {
-            why: format!("{}; {lacking}", verdict.why),
-            ..verdict
-        },
+        Some(lacking) if verdict.usable == Usable::Yes => {
+            let why = format!("{}; {lacking}", verdict.why);
+            verdict.because(why)
+        }
         _ => verdict,
     }
 }
