@@ -37,14 +37,10 @@ const OTHERS: u64 = 256;
 /// What one connection of a load asks for.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LoadConfig {
+    /// What is asked for.
+    pub url: Url,
     /// The server.
     pub target: SocketAddr,
-    /// The value of the `Host` header.
-    #[serde(skip)]
-    pub host: String,
-    /// Path and query.
-    #[serde(skip)]
-    pub path: String,
     /// Connections in flight.
     pub connections: usize,
     /// Requests per second to start, whatever the server does (open loop); none is as fast as it
@@ -105,13 +101,9 @@ impl LoadConfig {
         if self.timeout.is_zero() {
             return invalid("--timeout", "0".to_owned(), "nothing is that fast");
         }
-        let is_text = |text: &str| text.bytes().all(|byte| byte.is_ascii_graphic());
-        if !self.path.starts_with('/') || !is_text(&self.path) {
-            let why = "a path begins with / and has ASCII without spaces";
-            return invalid("URL", self.path.clone(), why);
-        }
-        if !is_text(&self.host) {
-            return invalid("URL", self.host.clone(), "a host has ASCII without spaces");
+        // Its parts may have been set since it was read.
+        if Url::parse(&self.url.to_string())? != self.url {
+            return invalid("URL", self.url.to_string(), "its parts do not make it");
         }
         let foreign = |source: &&IpAddr| source.is_ipv4() != self.target.is_ipv4();
         if let Some(source) = self.sources.iter().find(foreign) {
@@ -152,8 +144,8 @@ fn request_text(config: &LoadConfig, is_last: bool) -> Vec<u8> {
     let connection = if is_last { "Connection: close\r\n" } else { "" };
     format!(
         "GET {} HTTP/1.1\r\nHost: {}\r\nUser-Agent: mpps/{}\r\nAccept: */*\r\n{connection}\r\n",
-        config.path,
-        config.host,
+        config.url.path,
+        config.url.authority(),
         env!("CARGO_PKG_VERSION"),
     )
     .into_bytes()

@@ -32,6 +32,7 @@ pub(crate) use deadlines::{Deadlines, TICK_MS, now_ms};
 pub(crate) use peers::Peers;
 pub(crate) use phase::{Phase, Stage};
 pub(crate) use reply::{Body, Chunk, Reply};
+pub(crate) use request::decimal;
 pub(crate) use responder::{MetricsPage, Responder};
 pub(crate) use site::Site;
 pub(crate) use worker::ServeWorker;

@@ -4,7 +4,7 @@
 
 use mpps_http::{
     Close, Content, ENGINES, Engine, Failure, Limits, Load, LoadConfig, LoadReport, ServeConfig,
-    Server, Support, Switch, Task,
+    Server, Support, Switch, Task, Url,
 };
 use std::io::{Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -111,8 +111,7 @@ fn well_behaved(mut stream: TcpStream, _: u64) {
 fn config(target: SocketAddr) -> LoadConfig {
     LoadConfig {
         target,
-        host: "example.org".to_owned(),
-        path: "/path?query".to_owned(),
+        url: Url::parse("http://example.org/path?query").unwrap(),
         connections: 8,
         rate: None,
         duration: Some(LONG),
@@ -570,8 +569,8 @@ fn what_cannot_be_is_refused_before_anything_is_opened() {
         |config| config.requests = Some(0),
         |config| config.requests_per_connection = Some(0),
         |config| config.timeout = Duration::ZERO,
-        |config| config.path = "/a\r\nX: y".to_owned(),
-        |config| config.host = "a b".to_owned(),
+        |config| config.url.path = "/a\r\nX: y".to_owned(),
+        |config| config.url.host = "a b".to_owned(),
         |config| config.sources = vec![IpAddr::from([0, 0, 0, 0, 0, 0, 0, 1])],
     ];
     for (number, change) in refused.into_iter().enumerate() {

@@ -440,12 +440,15 @@ impl Flights {
 
     /// The connection ended as it should, or its replies were not what they should be.
     fn complete(&mut self, slot: u32) -> Step {
-        if self.slots[slot as usize].had_bad_status {
-            self.tally.connections.fail(Failure::BadStatus);
-        } else {
-            self.tally.connections.completed += 1;
-        }
+        self.count_end(slot);
         self.end(slot)
+    }
+
+    fn count_end(&mut self, slot: u32) {
+        match self.slots[slot as usize].had_bad_status {
+            true => self.tally.connections.fail(Failure::BadStatus),
+            false => self.tally.connections.completed += 1,
+        }
     }
 
     /// The connection failed, and with it the request that was under way, if one was.
@@ -463,11 +466,7 @@ impl Flights {
     /// a request that crossed the close on its way goes out again.
     fn reopen(&mut self, slot: u32, now_ns: u64) -> Step {
         self.tally.closed_early += 1;
-        if self.slots[slot as usize].had_bad_status {
-            self.tally.connections.fail(Failure::BadStatus);
-        } else {
-            self.tally.connections.completed += 1;
-        }
+        self.count_end(slot);
         self.open(slot, now_ns);
         Step::Reopen
     }

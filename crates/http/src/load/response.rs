@@ -1,6 +1,7 @@
 //! Reading replies: HTTP/1.0 and 1.1, one reply to one request, in whatever pieces it comes.
 
 use super::chunks::Chunks;
+use crate::serve::decimal;
 use httparse::Status;
 
 /// The longest head of a reply in bytes; a longer one is a bad reply.
@@ -263,7 +264,7 @@ fn interpret(
     let (mut close, mut keep_alive) = (false, false);
     for header in headers {
         if header.name.eq_ignore_ascii_case("content-length") {
-            let value = content_length(header.value).ok_or(BadReply("a damaged length"))?;
+            let value = decimal(header.value.trim_ascii()).ok_or(BadReply("a damaged length"))?;
             if length.is_some_and(|length| length != value) {
                 return Err(BadReply("two lengths"));
             }
@@ -290,13 +291,6 @@ fn interpret(
         framing,
         close: close || is_doubtful || framing == Framing::UntilClose || (is_old && !keep_alive),
     })
-}
-
-/// Digits only: the standard parser would take a sign.
-fn content_length(value: &[u8]) -> Option<u64> {
-    let text = str::from_utf8(value.trim_ascii()).ok()?;
-    let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
-    is_number.then(|| text.parse().ok())?
 }
 
 /// True if the last coding of the list is `chunked`.

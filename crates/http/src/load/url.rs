@@ -1,6 +1,8 @@
 //! What a load is aimed at: `http://host[:port][/path][?query]`.
 
 use crate::Error;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs};
 
@@ -8,7 +10,8 @@ use std::net::{SocketAddr, ToSocketAddrs};
 const PORT: u16 = 80;
 
 /// A parsed URL of plain HTTP.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(try_from = "String", into = "String")]
 pub struct Url {
     /// The host's name or address, an IPv6 address without its brackets.
     pub host: String,
@@ -86,6 +89,20 @@ impl Url {
 impl fmt::Display for Url {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "http://{}{}", self.authority(), self.path)
+    }
+}
+
+impl TryFrom<String> for Url {
+    type Error = Error;
+
+    fn try_from(text: String) -> Result<Self, Error> {
+        Self::parse(&text)
+    }
+}
+
+impl From<Url> for String {
+    fn from(url: Url) -> Self {
+        url.to_string()
     }
 }
 

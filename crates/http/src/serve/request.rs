@@ -226,8 +226,8 @@ fn once<'a>(before: Option<&'a [u8]>, value: &'a [u8]) -> Option<&'a [u8]> {
     Some(if before.is_some() { b"" } else { value })
 }
 
-/// Digits and nothing else.
-fn decimal(text: &[u8]) -> Option<u64> {
+/// Digits and nothing else: the standard parser would take a sign.
+pub(crate) fn decimal(text: &[u8]) -> Option<u64> {
     if text.is_empty() {
         return None;
     }

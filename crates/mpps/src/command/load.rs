@@ -25,7 +25,7 @@ pub(super) fn run(args: LoadArgs) -> Result<Outcome> {
         file.write(page(&document).as_bytes())?;
     }
     let people = match (args.ab, args.json) {
-        (true, _) => ab::report(&result, &plan.url),
+        (true, _) => ab::report(&result),
         (_, json) => Terminal::new(output::width(), !json && output::colour()).document(&document),
     };
     let stream = if args.json { Stream::Err } else { Stream::Out };
@@ -57,9 +57,8 @@ fn plan(args: &LoadArgs) -> Result<Plan> {
     }
     let bounded = args.duration.is_some() || args.requests.is_some();
     let config = LoadConfig {
+        url,
         target,
-        host: url.authority(),
-        path: url.path.clone(),
         connections: usize::try_from(args.connections).unwrap_or(usize::MAX),
         rate: args.rate,
         duration: args.duration.or((!bounded).then_some(DURATION)),
@@ -76,7 +75,6 @@ fn plan(args: &LoadArgs) -> Result<Plan> {
         cpus: args.pin.as_ref().map_or_else(Vec::new, |pin| pin.0.clone()),
     };
     Ok(Plan {
-        url,
         engine,
         config,
         chosen,

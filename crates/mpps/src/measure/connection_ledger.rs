@@ -27,17 +27,23 @@ pub(crate) fn equation(
     }
     let example =
         |(failure, text): (&Failure, &String)| format!("{}, the first: {text}", words(failure));
+    let notes = examples.iter().map(example).collect();
+    self::account(name, terms, account.unaccounted, notes)
+}
+
+/// Terms of connections as an equation, with what no counter explains.
+pub(crate) fn account(name: &str, terms: String, unaccounted: i64, notes: Vec<String>) -> Equation {
     Equation {
         name: name.to_owned(),
         terms,
         remainder: format!(
             "UNACCOUNTED {}",
-            Quantity::Signed(account.unaccounted.into()).figure()
+            Quantity::Signed(unaccounted.into()).figure()
         ),
-        balance: match account.unaccounted {
+        balance: match unaccounted {
             0 => Balance::Balances,
             _ => Balance::Unbalanced,
         },
-        notes: examples.iter().map(example).collect(),
+        notes,
     }
 }

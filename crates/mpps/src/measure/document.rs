@@ -5,7 +5,8 @@ use super::envelope::Envelope;
 use super::samples::extremes;
 use mpps_host::{Ledger, Loss, Station, Witness};
 use mpps_report::{
-    Balance, Block, Column, Equation, Part, Quantity, Row, Shares, Style, Table, Text, unbroken,
+    Balance, Block, Column, Document, Equation, Part, Quantity, Row, Shares, Style, Table, Text,
+    unbroken,
 };
 use std::path::Path;
 
@@ -86,15 +87,11 @@ pub(crate) fn notes_on<'a>(
     unit: &str,
     rows: impl IntoIterator<Item = (String, &'a [String])>,
 ) -> Block {
-    let mut shared: Vec<(&str, Vec<String>)> = Vec::new();
-    for (row, notes) in rows {
-        for note in notes {
-            match shared.iter_mut().find(|(known, _)| known == note) {
-                Some((_, rows)) => rows.push(row.clone()),
-                None => shared.push((note, vec![row.clone()])),
-            }
-        }
-    }
+    let notes = rows.into_iter().flat_map(|(row, notes)| {
+        let note = move |note: &'a String| (row.clone(), note.as_str());
+        notes.iter().map(note)
+    });
+    let shared = together(notes);
     let told = shared.into_iter().map(|(note, rows)| {
         let plural = match (unit, rows.len()) {
             ("", _) | (_, 1) => "",
@@ -105,6 +102,20 @@ pub(crate) fn notes_on<'a>(
         Block::Paragraph(Text::new().faint(said))
     });
     Block::on_text(told)
+}
+
+/// Whoever has the same words together, in the order of the first of them.
+pub(crate) fn together<'a, T>(
+    all: impl IntoIterator<Item = (T, &'a str)>,
+) -> Vec<(&'a str, Vec<T>)> {
+    let mut together: Vec<(&str, Vec<T>)> = Vec::new();
+    for (one, words) in all {
+        match together.iter_mut().find(|(known, _)| *known == words) {
+            Some((_, others)) => others.push(one),
+            None => together.push((words, vec![one])),
+        }
+    }
+    together
 }
 
 /// The files that a run wrote, as kinds and paths (`report`, `lab.html`), in a terminal.
@@ -137,6 +148,18 @@ pub(crate) fn end_of_page<T>(
         ));
     }
     Block::on_page(blocks)
+}
+
+/// The document of a result, of these blocks and what ends every one: [`files`], [`end_of_page`].
+pub(crate) fn document_of<T>(
+    title: &str,
+    result: &Envelope<T>,
+    mut blocks: Vec<Block>,
+    about: impl IntoIterator<Item = Text>,
+    written: &[(&str, &Path)],
+) -> Document {
+    blocks.extend([files(written), end_of_page(result, about, written)]);
+    Document::new(title, format!("mpps {}", result.version), blocks)
 }
 
 /// `1 thread`, `2 threads`.

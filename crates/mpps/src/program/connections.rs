@@ -12,9 +12,7 @@ pub type LoadResult = Envelope<LoadBody>;
 /// What it found.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LoadBody {
-    /// What was asked for.
-    pub url: String,
-    /// And how.
+    /// What was asked for, and how.
     #[serde(flatten)]
     pub asked: LoadConfig,
     /// What became of it.

@@ -12,7 +12,7 @@ use crate::signal::Interrupt;
 use anyhow::Result;
 use document::manner;
 use indicatif::ProgressBar;
-use mpps_http::{Engine, Load, LoadConfig, Progress, Url};
+use mpps_http::{Engine, Load, LoadConfig, Progress};
 use std::time::Duration;
 
 /// How much time a rate on the progress line is of, at least.
@@ -21,11 +21,9 @@ const WINDOW: Duration = Duration::from_millis(500);
 /// A load that can be run.
 #[derive(Debug)]
 pub(crate) struct Plan {
-    /// What is asked for.
-    pub(crate) url: Url,
     /// Who drives the sockets.
     pub(crate) engine: &'static Engine,
-    /// How.
+    /// What is asked for, and how.
     pub(crate) config: LoadConfig,
     /// Why this engine, if nobody named it.
     pub(crate) chosen: Option<String>,
@@ -46,7 +44,6 @@ impl Plan {
         });
         live.bar.finish_and_clear();
         let body = LoadBody {
-            url: self.url.to_string(),
             asked: self.config.clone(),
             found: found?,
         };
@@ -60,7 +57,7 @@ impl Plan {
         let config = &self.config;
         let line = format!(
             "{} at {}: {} in flight, {}, by {} in {}",
-            self.url,
+            config.url,
             config.target,
             config.connections,
             manner(config.requests_per_connection, config.rate),

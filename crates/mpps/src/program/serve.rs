@@ -4,7 +4,8 @@ use super::connections::{CLASSES, ServeBody, ServeInterval, ServeResult};
 use super::lines::{LOOK, Lines, until_stopped};
 use super::meter::{Interval, Meter};
 use crate::machine::{command_line, fingerprint_at, now};
-use crate::measure::document::{Head, counted, end_of_page};
+use crate::measure::connection_ledger::account;
+use crate::measure::document::{Head, counted, document_of};
 use crate::measure::envelope::Body;
 use crate::measure::outcome::{Outcome, ended, put_back};
 use crate::output;
@@ -13,7 +14,7 @@ use anyhow::{Context, Result};
 use mpps_host::{Applied, CpuList, Fingerprint, Moderation, Throttle};
 use mpps_http::{Content, Ending, ServeConfig, Server, Switch, SwitchState};
 use mpps_os::clock::{monotonic_ns, process_cpu_ns};
-use mpps_report::{Balance, Block, Column, Document, Equation, Quantity, Row, Table, grouped};
+use mpps_report::{Block, Column, Document, Quantity, Row, Table, grouped};
 use std::path::Path;
 use std::thread;
 use std::time::Duration;
@@ -331,12 +332,8 @@ pub(crate) fn document(result: &ServeResult, written: &[(&str, &Path)]) -> Docum
     blocks.push(head.last());
     let about =
         "The CPU time is of the whole process, with the soft interrupts that ran on top of it.";
-    blocks.push(end_of_page(result, [about.into()], written));
-    Document::new(
-        "mpps serve: how every connection ended",
-        format!("mpps {}", result.version),
-        blocks,
-    )
+    let title = "mpps serve: how every connection ended";
+    document_of(title, result, blocks, [about.into()], written)
 }
 
 /// The totals as people read them.
@@ -358,20 +355,12 @@ fn totals(total: &ServeBody) -> Vec<Block> {
     let cpu = total.cpu_us_per_connection.map_or_else(String::new, |us| {
         format!(", {} CPU a connection", Quantity::Microseconds(us))
     });
-    let accepted = Equation {
-        name: String::new(),
-        terms: format!(
-            "accepted {} = ended {ended} + open {}",
-            count(total.accepted),
-            count(total.open)
-        ),
-        remainder: format!("UNACCOUNTED {}", total.unaccounted),
-        balance: match total.unaccounted {
-            0 => Balance::Balances,
-            _ => Balance::Unbalanced,
-        },
-        notes: Vec::new(),
-    };
+    let accepted = format!(
+        "accepted {} = ended {ended} + open {}",
+        count(total.accepted),
+        count(total.open)
+    );
+    let accepted = account("", accepted, total.unaccounted, Vec::new());
     let requests = format!(
         "requests {}{statuses}, sent {} in {}{cpu}",
         count(total.requests),

@@ -1,6 +1,7 @@
 //! The account of connections, driven without sockets.
 
 use super::*;
+use crate::load::Url;
 use proptest::prelude::*;
 use std::time::Duration;
 
@@ -12,8 +13,7 @@ const SECOND: u64 = 1_000_000_000;
 fn config() -> LoadConfig {
     LoadConfig {
         target: ([127, 0, 0, 1], 80).into(),
-        host: "localhost".to_owned(),
-        path: "/".to_owned(),
+        url: Url::parse("http://localhost/").unwrap(),
         connections: 4,
         rate: None,
         duration: None,

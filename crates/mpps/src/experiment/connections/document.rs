@@ -9,7 +9,7 @@ mod tests;
 use super::plan::{NO_SKB_DEFER, SKB_DEFER};
 use super::result::{TcpCell, TcpFigures, TcpLabResult, body};
 use crate::measure::connection_ledger::equation;
-use crate::measure::document::{Head, disagreement, end_of_page, files, notes_on, spread};
+use crate::measure::document::{Head, disagreement, document_of, notes_on, spread, together};
 use crate::measure::samples::extremes;
 use mpps_http::Switches;
 use mpps_report::{
@@ -56,7 +56,6 @@ pub(crate) fn document(result: &TcpLabResult, written: &[(&str, &Path)]) -> Docu
     blocks.push(Block::on_text([Block::note(&method)]));
     blocks.push(head.last());
     blocks.push(Block::on_text([balanced]));
-    blocks.push(files(written));
     let about = [
         format!("{method}.").into(),
         "Two hosts on one machine share its caches and its memory, and no network card is involved: \
@@ -64,12 +63,8 @@ pub(crate) fn document(result: &TcpLabResult, written: &[(&str, &Path)]) -> Docu
          with a 10G card and Linux 3.4, and a load on another machine."
             .into(),
     ];
-    blocks.push(end_of_page(result, about, written));
-    Document::new(
-        "mpps lab tcp: what short connections cost",
-        format!("mpps {}", result.version),
-        blocks,
-    )
+    let title = "mpps lab tcp: what short connections cost";
+    document_of(title, result, blocks, about, written)
 }
 
 /// The cells of one experiment with one body, in the order of the result.
@@ -125,19 +120,15 @@ const BY_BODY: [(&str, Show); 3] = [
 
 impl<'a> Group<'a> {
     fn all(result: &'a TcpLabResult) -> Vec<Self> {
-        let mut groups: BTreeMap<_, Vec<(&str, Vec<&TcpCell>)>> = BTreeMap::new();
+        let mut groups: BTreeMap<_, Vec<(&TcpCell, &str)>> = BTreeMap::new();
         for cell in &result.cells {
-            let key = (cell.experiment, cell.body_bytes);
-            let servers = groups.entry(key).or_default();
-            match servers.iter_mut().find(|(name, _)| *name == cell.server) {
-                Some((_, cells)) => cells.push(cell),
-                None => servers.push((&cell.server, vec![cell])),
-            }
+            let cells = groups.entry((cell.experiment, cell.body_bytes));
+            cells.or_default().push((cell, &cell.server));
         }
-        let group = |((experiment, body_bytes), servers)| Self {
+        let group = |((experiment, body_bytes), cells)| Self {
             experiment,
             body_bytes,
-            servers,
+            servers: together(cells),
         };
         groups.into_iter().map(group).collect()
     }
@@ -166,34 +157,28 @@ impl<'a> Group<'a> {
 
     /// CPU time per connection, and connections per second.
     fn charts(&self) -> Vec<Block> {
-        let own: Part = ("the server's threads", |figures| {
+        let own: Part = (Hue::Main, "the server's threads", |figures| {
             figures.own_us_per_connection_median
         });
-        let softirq: Part = ("its queue and soft interrupts", |figures| {
+        let softirq: Part = (Hue::Second, "its queue and soft interrupts", |figures| {
             figures.softirq_us_per_connection_median
         });
-        let [costs, rates] = [
-            self.chart("µs", &[own, softirq], cpu, |figures| Measured {
-                figure: microseconds(cpu(figures)),
-                ..Measured::default()
-            }),
-            self.chart(
-                "per second",
-                &[("completed, median", cps)],
-                cps,
-                |figures| Measured {
-                    spread: extremes(&figures.cps_samples),
-                    figure: Quantity::PerSecond(figures.cps_median).to_string(),
-                    ..Measured::default()
-                },
-            ),
-        ];
+        let completed: Part = (Hue::Main, "completed, median", cps);
+        let cost = |figures: &TcpFigures| Measured {
+            figure: microseconds(cpu(figures)),
+            ..Measured::default()
+        };
+        let rate = |figures: &TcpFigures| Measured {
+            spread: extremes(&figures.cps_samples),
+            figure: Quantity::PerSecond(figures.cps_median).to_string(),
+            ..Measured::default()
+        };
         let title = |text: &str| Block::Paragraph(Text::new().strong(text));
         vec![
             title("Server CPU per connection"),
-            costs,
+            self.chart("µs", &[own, softirq], cpu, cost),
             title("Connections per second"),
-            rates,
+            self.chart("per second", &[completed], cps, rate),
         ]
     }
 
@@ -204,16 +189,17 @@ impl<'a> Group<'a> {
         whole: fn(&TcpFigures) -> f64,
         measured: fn(&TcpFigures) -> Measured,
     ) -> Block {
-        let hues = [Hue::Main, Hue::Second].into_iter();
-        let parts: Vec<_> = hues.zip(parts).collect();
         let against = if self.experiment == 1 { "off" } else { "base" };
+        let key = parts
+            .iter()
+            .map(|(hue, what, _)| (*hue, (*what).to_owned()));
         let bars = self.measured().map(|(cell, figures, base)| Bar {
             name: format!("{} {}", cell.server, cell.step).into(),
             link: String::new(),
             outcome: Ok(Measured {
                 parts: parts
                     .iter()
-                    .map(|(hue, (_, of))| (*hue, of(figures)))
+                    .map(|(hue, _, of)| (*hue, of(figures)))
                     .collect(),
                 beside: base.map_or_else(String::new, |base| {
                     format!("{} {against}", times(whole(figures), whole(base)))
@@ -223,10 +209,7 @@ impl<'a> Group<'a> {
         });
         Block::Bars(Bars {
             unit: unit.to_owned(),
-            key: parts
-                .iter()
-                .map(|(hue, (what, _))| (*hue, (*what).to_owned()))
-                .collect(),
+            key: key.collect(),
             range: None,
             break_at: None,
             bars: bars.collect(),
@@ -252,7 +235,11 @@ impl<'a> Group<'a> {
                 Some(Row::new(step.chain(shown).chain([paper.into()])))
             });
             table.rows.extend(measured);
-            let skipped = skipped(cells).into_iter().map(|(steps, why)| {
+            let skipped = cells.iter().filter_map(|cell| {
+                let why = cell.skipped.as_deref()?;
+                Some((&*cell.step, why))
+            });
+            let skipped = together(skipped).into_iter().map(|(why, steps)| {
                 let said = format!("{}: skipped, {why}", steps.join(", "));
                 Row::new([Text::new().faint(said).into()])
             });
@@ -262,8 +249,8 @@ impl<'a> Group<'a> {
     }
 }
 
-/// A part of a bar: what it is, and how long.
-type Part = (&'static str, fn(&TcpFigures) -> f64);
+/// A part of a bar: its colour, what it is, and how long.
+type Part = (Hue, &'static str, fn(&TcpFigures) -> f64);
 
 /// The figures that a server's others are measured against: those of its base; in the first
 /// experiment those without moderation, in the second those of its first step.
@@ -273,19 +260,6 @@ fn base<'a>(cells: &[&'a TcpCell]) -> Option<&'a TcpFigures> {
         .find(|cell| matches!(&*cell.step, "base" | "off"));
     let base = named.or_else(|| cells.iter().find(|cell| cell.experiment == 2))?;
     base.figures.as_ref()
-}
-
-/// Steps of a server that did not run, those with one reason together.
-fn skipped<'a>(cells: &[&'a TcpCell]) -> Vec<(Vec<&'a str>, &'a str)> {
-    let mut all: Vec<(Vec<&str>, &str)> = Vec::new();
-    for cell in cells {
-        let Some(why) = &cell.skipped else { continue };
-        match all.iter_mut().find(|(_, known)| known == why) {
-            Some((steps, _)) => steps.push(&cell.step),
-            None => all.push((vec![&cell.step], why)),
-        }
-    }
-    all
 }
 
 /// The figures of [`BY_BODY`], a column for each body.

@@ -213,7 +213,7 @@ fn cumulative(
 ) -> Vec<Cell> {
     let mut on = Switches::NONE;
     let step = |switch: &Switch| {
-        let skipped = server.obstacle(*switch);
+        let skipped = (server.obstacle)(*switch);
         if skipped.is_none() {
             on = on.with(*switch);
         }
@@ -317,7 +317,7 @@ mod tests {
             assert!(
                 lacks
                     .into_iter()
-                    .all(|one| cell.server.obstacle(one).is_some())
+                    .all(|one| (cell.server.obstacle)(one).is_some())
             );
         }
         let refused = cells(&Choice {

@@ -29,7 +29,7 @@ pub(crate) struct Server {
     /// How it is set up, and what differs from its package, a sentence each.
     pub(crate) set_up: &'static [&'static str],
     /// Why a switch does not apply to it, if it does not.
-    obstacle: fn(Switch) -> Option<&'static str>,
+    pub(crate) obstacle: fn(Switch) -> Option<&'static str>,
     /// The command that becomes the server.
     command: fn(&Setup<'_>) -> Command,
     /// One and the same process can serve every body.
@@ -70,15 +70,10 @@ impl Server {
         self.name == ours::FILES.name
     }
 
-    /// Why a switch does not apply to it, if it does not.
-    pub(crate) fn obstacle(&self, switch: Switch) -> Option<&'static str> {
-        (self.obstacle)(switch)
-    }
-
     /// All switches that apply to it.
     pub(crate) fn switches(&self) -> Switches {
         let own = Switch::ALL.into_iter();
-        let own = own.filter(|switch| self.obstacle(*switch).is_none());
+        let own = own.filter(|switch| (self.obstacle)(*switch).is_none());
         Switches::of(&own.collect::<Vec<_>>())
     }
 
@@ -118,11 +113,6 @@ impl Server {
         // Moderation is the queue's and not the server's.
         let own = |switches: Switches| switches.without(Switch::Moderation);
         own(a.0) == own(b.0) && (self.serves_files || a.1 == b.1)
-    }
-
-    /// The command that becomes the server.
-    fn command(&self, setup: &Setup<'_>) -> Command {
-        (self.command)(setup)
     }
 }
 
@@ -173,7 +163,7 @@ mod tests {
                 cpu: 1,
                 bodies: &[1024],
             };
-            let command = format!("{:?}", server.command(&setup));
+            let command = format!("{:?}", (server.command)(&setup));
             assert!(command.contains("/bin/program"), "{command}");
         }
     }

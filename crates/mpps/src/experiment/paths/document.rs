@@ -6,7 +6,7 @@
 mod under_load;
 
 use super::result::{BenchResult, BenchRow, OverloadPoint};
-use crate::measure::document::{Balanced, Head, doubts, end_of_page, files as written, notes_on};
+use crate::measure::document::{Balanced, Head, document_of, doubts, notes_on};
 use mpps_host::Ledger;
 use mpps_report::{
     Bar, Bars, Block, Column, Document, Hue, Measured, Quantity, Row, Section, Table, Text,
@@ -40,13 +40,8 @@ pub(crate) fn document(result: &BenchResult, files: &[(&str, &Path)]) -> Documen
     blocks.push(head.last());
     let notes = result.rows.iter().map(|row| (name(row), &*row.notes));
     blocks.push(notes_on("", notes));
-    blocks.push(written(files));
-    blocks.push(end_of_page(result, [Text::from(ABOUT)], files));
-    Document::new(
-        "mpps bench: every way to receive",
-        format!("mpps {}", result.version),
-        blocks,
-    )
+    let title = "mpps bench: every way to receive";
+    document_of(title, result, blocks, [Text::from(ABOUT)], files)
 }
 
 /// All ledgers of a result, those of the overload curves and of spread traffic included.

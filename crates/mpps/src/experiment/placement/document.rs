@@ -1,7 +1,7 @@
 //! The placements as a document.
 
 use super::{Placed, PlacementResult};
-use crate::measure::document::{Head, end_of_page, files};
+use crate::measure::document::{Head, document_of};
 use crate::measure::noise;
 use mpps_report::{
     Bar, Bars, Block, Column, Document, Hue, Measured, Quantity, Row, Section, Table, Text, range,
@@ -64,13 +64,8 @@ pub(crate) fn document(result: &PlacementResult, written: &[(&str, &Path)]) -> D
     };
     let rate = format!("A rate is {}.", result.rate_definition);
     let about = [hosts.into(), rate.into()];
-    blocks.push(end_of_page(result, about, written));
-    blocks.push(files(written));
-    Document::new(
-        "mpps placement: the receiver and its queue's CPU",
-        format!("mpps {}", result.version),
-        blocks,
-    )
+    let title = "mpps placement: the receiver and its queue's CPU";
+    document_of(title, result, blocks, about, written)
 }
 
 fn section(row: &Placed) -> Section {

@@ -4,15 +4,15 @@
 //! into waiting and processing, which this load does not.
 
 use crate::program::connections::LoadResult;
-use mpps_http::{Failure, Times, Url};
+use mpps_http::{Failure, Times};
 use std::fmt::Display;
 
 /// The percentages that `ab` prints.
 const PERCENTAGES: [f64; 9] = [50.0, 66.0, 75.0, 80.0, 90.0, 95.0, 98.0, 99.0, 100.0];
 
 /// The summary.
-pub(crate) fn report(result: &LoadResult, url: &Url) -> String {
-    let found = &result.found;
+pub(crate) fn report(result: &LoadResult) -> String {
+    let (found, url) = (&result.found, &result.asked.url);
     let account = &found.ledger.requests;
     let of = |failures: &[Failure]| failures.iter().map(|one| account.failed(*one)).sum::<u64>();
     // To ab a reply of another status is complete, and counted apart.
@@ -119,10 +119,12 @@ fn spread(label: &str, times: &Times) -> String {
 mod tests {
     use super::*;
     use crate::program::load::document::tests::fixture;
+    use mpps_http::Url;
 
     fn lines(result: &LoadResult) -> String {
-        let url = Url::parse("http://127.0.0.1:8080/a?b").expect("a URL");
-        report(result, &url)
+        let mut result = result.clone();
+        result.asked.url = Url::parse("http://127.0.0.1:8080/a?b").expect("a URL");
+        report(&result)
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! What a load found, as a document.
 
 use crate::measure::connection_ledger::equation;
-use crate::measure::document::{Head, counted, end_of_page};
+use crate::measure::document::{Head, counted, document_of};
 use crate::program::connections::LoadResult;
 use mpps_http::{Close, LoadReport, Times};
 use mpps_report::{
@@ -36,12 +36,8 @@ pub(crate) fn document(result: &LoadResult) -> Document {
         " writes this run as data (schema {}).",
         result.schema
     ));
-    blocks.push(end_of_page(result, [about], &[]));
-    Document::new(
-        "mpps load: every connection accounted for",
-        format!("mpps {}", result.version),
-        blocks,
-    )
+    let title = "mpps load: every connection accounted for";
+    document_of(title, result, blocks, [about], &[])
 }
 
 /// What was asked of the connections: without it no rate can be compared with another.
@@ -54,7 +50,7 @@ fn asked(result: &LoadResult) -> String {
     };
     format!(
         "{} at {}: {} in flight, {}, {closed}, by {engine} in {}",
-        result.url,
+        asked.url,
         asked.target,
         asked.connections,
         manner(asked.requests_per_connection, asked.rate),
@@ -274,7 +270,7 @@ pub(crate) mod tests {
         let evil = "<script>alert('x')</script>\"><img src=x onerror=alert(1)>";
         let mut result = fixture();
         for to in [
-            &mut result.body.url,
+            &mut result.body.asked.url.path,
             &mut result.command,
             &mut result.body.found.engine,
             &mut result.body.found.granted,

@@ -2,6 +2,7 @@
 
 use super::{Server, Setup, body_path};
 use anyhow::{Context, Result, bail, ensure};
+use mpps_http::{End, LastHead, Response};
 use mpps_lab::Host;
 use mpps_os::process::ContainedChild;
 use mpps_os::sched;
@@ -34,7 +35,7 @@ impl Running {
     ) -> Result<Self> {
         let name = server.name;
         await_port(setup.address, host)?;
-        let mut command = server.command(setup);
+        let mut command = (server.command)(setup);
         command
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -126,19 +127,13 @@ fn ask(address: SocketAddr, bytes: usize) -> Result<()> {
         );
         return Err(error.into());
     }
-    let head = reply.windows(4).position(|four| four == b"\r\n\r\n");
-    let body = head.map_or(0, |at| reply.len() - at - 4);
-    let line = reply
-        .split(|byte| *byte == b'\r')
-        .next()
-        .unwrap_or_default();
-    let is_good = line.starts_with(b"HTTP/1.") && line.windows(5).any(|five| five == b" 200 ");
-    if !is_good || body != bytes {
-        bail!(
-            "`{}` with {body} bytes, not {bytes}",
-            String::from_utf8_lossy(line)
-        );
-    }
+    let mut response = Response::default();
+    response.receive(&reply, &mut LastHead::default())?;
+    let (status, body) = (response.status(), response.body_bytes());
+    ensure!(
+        status == 200 && body == bytes as u64 && response.end() == End::Whole,
+        "status {status} with {body} bytes, not {bytes}"
+    );
     Ok(())
 }
 
