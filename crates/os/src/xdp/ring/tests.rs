@@ -53,6 +53,7 @@ fn nothing_is_seen_before_it_is_published() {
     producer.push(7);
     assert!(!consumer.is_ready());
     producer.publish();
+    assert!(consumer.is_ready());
     assert_eq!((consumer.available(1), consumer.peek(0)), (1, 7));
     assert_eq!(producer.pending(), 1);
     consumer.release(1);
