@@ -2,19 +2,17 @@
 //!
 //! Each subcommand turns its arguments into a checked configuration before anything is opened.
 
-mod bench;
 mod lab;
 mod load;
 mod serve;
 mod switches;
 
-pub(crate) use bench::BenchArgs;
 pub(crate) use lab::{LabArgs, Ladder};
 pub(crate) use load::LoadArgs;
 pub(crate) use serve::ServeArgs;
 pub(crate) use switches::SwitchArgs;
 
-use crate::experiment::placement;
+use crate::experiment::{paths, placement};
 use crate::program::recv::RecvArgs;
 use crate::program::send::SendArgs;
 use clap::{Args, Parser, Subcommand};
@@ -37,7 +35,7 @@ pub(crate) enum Subcommands {
     /// Climb the million-packet ladder on two hosts inside this machine
     Lab(LabArgs),
     /// Compare every way to receive, over the same traffic
-    Bench(BenchArgs),
+    Bench(paths::Plan),
     /// Measure where the receiver should run, relative to its queue's CPU
     Placement(placement::Plan),
     /// Receive UDP and count it: mpps recv [ADDR:PORT [THREADS [REUSEPORT]]]

@@ -1,7 +1,6 @@
 //! One file per subcommand; here is what they share: the way in and the way out.
 
 mod backends;
-mod bench;
 mod compare;
 mod engine;
 mod lab;
@@ -49,7 +48,7 @@ pub fn main() -> ExitCode {
     };
     let outcome = match cli.command {
         Subcommands::Lab(args) => lab::run(args),
-        Subcommands::Bench(args) => bench::run(args),
+        Subcommands::Bench(plan) => plan.run(),
         Subcommands::Placement(plan) => plan.run(),
         Subcommands::Recv(args) => recv::run(args),
         Subcommands::Send(args) => send::run(args),

@@ -1,7 +1,8 @@
 //! The account of connections, or of their requests, as documents tell it.
 
+use super::document::count;
 use mpps_http::{Failure, Ledger};
-use mpps_report::{Balance, Equation, Quantity, grouped};
+use mpps_report::{Balance, Equation, Quantity};
 use std::collections::BTreeMap;
 
 /// The account of connections or requests as an equation, without what did not happen; `examples`
@@ -11,7 +12,6 @@ pub(crate) fn equation(
     account: &Ledger,
     examples: &BTreeMap<Failure, String>,
 ) -> Equation {
-    let count = |count: u64| grouped(count.into());
     let words = |failure: &Failure| failure.to_string().replace('_', " ");
     let mut terms = format!(
         "started {} = completed {}",

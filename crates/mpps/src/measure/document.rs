@@ -6,46 +6,33 @@ use super::samples::extremes;
 use mpps_host::{Ledger, Loss, Station, Witness};
 use mpps_report::{
     Balance, Block, Column, Document, Equation, Part, Quantity, Row, Shares, Style, Table, Text,
-    unbroken,
+    grouped, unbroken,
 };
 use std::path::Path;
 
 /// What a reader has to know of a run before its figures.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Head<'a> {
-    /// When the run began, RFC 3339, UTC.
-    pub(crate) started: &'a str,
-    /// The version of mpps that measured.
-    pub(crate) version: &'a str,
-    /// The full command line.
-    pub(crate) command: &'a str,
+#[derive(Debug)]
+pub(crate) struct Head<'a, T> {
+    result: &'a Envelope<T>,
     /// Who ran where, in one line.
-    pub(crate) placement: &'a str,
-    /// True for a run that is too short to be compared with another.
-    pub(crate) quick: bool,
-    /// False if the run was ended early.
-    pub(crate) complete: bool,
+    placement: &'a str,
     /// What it was ended before the last one of: `rung`, `row`, `cell`.
-    pub(crate) unit: &'static str,
+    unit: &'static str,
     /// What could not be had on this machine, and why.
-    pub(crate) notes: &'a [String],
+    notes: &'a [String],
 }
 
-impl<'a> Head<'a> {
+impl<'a, T> Head<'a, T> {
     /// The head of a result's document.
-    pub(crate) fn of<T>(
+    pub(crate) fn of(
         result: &'a Envelope<T>,
         placement: &'a str,
         unit: &'static str,
         notes: &'a [String],
     ) -> Self {
         Self {
-            started: &result.started,
-            version: &result.version,
-            command: &result.command,
+            result,
             placement,
-            quick: result.quick,
-            complete: result.complete,
             unit,
             notes,
         }
@@ -53,8 +40,11 @@ impl<'a> Head<'a> {
 
     /// The first blocks, `more` of this family among them. A page has the flags and the notes here.
     pub(crate) fn first(&self, more: impl IntoIterator<Item = Block>) -> Vec<Block> {
-        let when = format!("{} · mpps {} · ", self.started, self.version);
-        let when = Text::new().faint(when).code(self.command);
+        let Envelope {
+            started, version, ..
+        } = self.result;
+        let when = format!("{started} · mpps {version} · ");
+        let when = Text::new().faint(when).code(&*self.result.command);
         let mut blocks = vec![
             Block::on_page([Block::Paragraph(when)]),
             Block::paragraph(self.placement),
@@ -75,7 +65,10 @@ impl<'a> Head<'a> {
         let quick = "a quick run: too short to be compared with another".to_owned();
         let unit = self.unit;
         let incomplete = format!("ended before its last {unit}: this is what was known by then");
-        let flags = [(self.quick, quick), (!self.complete, incomplete)];
+        let flags = [
+            (self.result.quick, quick),
+            (!self.result.complete, incomplete),
+        ];
         let flags = flags.into_iter().filter(|(is_so, _)| *is_so);
         flags.map(|(_, text)| flag(text)).collect()
     }
@@ -105,10 +98,8 @@ pub(crate) fn notes_on<'a>(
 }
 
 /// Whoever has the same words together, in the order of the first of them.
-pub(crate) fn together<'a, T>(
-    all: impl IntoIterator<Item = (T, &'a str)>,
-) -> Vec<(&'a str, Vec<T>)> {
-    let mut together: Vec<(&str, Vec<T>)> = Vec::new();
+pub(crate) fn together<T, K: PartialEq>(all: impl IntoIterator<Item = (T, K)>) -> Vec<(K, Vec<T>)> {
+    let mut together: Vec<(K, Vec<T>)> = Vec::new();
     for (one, words) in all {
         match together.iter_mut().find(|(known, _)| *known == words) {
             Some((_, others)) => others.push(one),
@@ -162,6 +153,11 @@ pub(crate) fn document_of<T>(
     Document::new(title, format!("mpps {}", result.version), blocks)
 }
 
+/// A count with its digits in groups.
+pub(crate) fn count(count: u64) -> String {
+    grouped(count.into())
+}
+
 /// `1 thread`, `2 threads`.
 pub(crate) fn counted(count: usize, what: &str) -> String {
     let plural = if count == 1 { "" } else { "s" };
@@ -196,7 +192,6 @@ pub(crate) fn rates(offered_mpps: f64, samples: &[f64]) -> Block {
 /// How many of a run's ledgers balance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Balanced {
-    /// All ledgers.
     all: usize,
     /// Those whose terms all count datagrams.
     exact: usize,
@@ -286,8 +281,7 @@ pub(crate) fn doubts(of: &str, which: &str, ledger: &Ledger) -> Vec<Block> {
 
 /// What a witness says if it does not say what the ledger does.
 pub(crate) fn disagreement(witness: &Witness) -> Option<String> {
-    let [other, own] =
-        [witness.witness, witness.ledger].map(|count| Quantity::Count(count.into()).figure());
+    let [other, own] = [witness.witness, witness.ledger].map(count);
     let (source, about) = (&witness.source, &witness.about);
     let said = || format!("{source} disagrees about {about}: it says {other}, the ledger {own}");
     (!witness.agrees()).then(said)
@@ -307,7 +301,6 @@ pub(crate) fn whole(ledger: &Ledger) -> Vec<Block> {
         Column::words("Verdict", 11),
     ];
     let rows = ledger.witnesses.iter().map(|witness| {
-        let count = |count: u64| Quantity::Count(count.into()).figure();
         let good = witness.agrees();
         let verdict = if good { "✓ agrees" } else { "✗ disagrees" };
         Row::new([
@@ -342,11 +335,8 @@ pub(crate) struct Totals {
 /// One loss of [`Totals`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Lost {
-    /// Where.
     pub(crate) station: Station,
-    /// Why.
     pub(crate) reason: String,
-    /// Datagrams.
     pub(crate) count: u128,
     /// The counter, and what has to be known of it.
     pub(crate) source: String,

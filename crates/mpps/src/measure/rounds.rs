@@ -9,11 +9,9 @@ use std::fmt::Display;
 /// Something to measure, and what is known of it.
 #[derive(Debug)]
 pub(crate) struct Case<P, S> {
-    /// What to run.
     pub(crate) plan: P,
     /// Why it does not run, or why it stopped.
     pub(crate) skipped: Option<String>,
-    /// What its runs found.
     pub(crate) samples: Vec<S>,
 }
 

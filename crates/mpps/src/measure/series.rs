@@ -10,9 +10,10 @@ use std::fmt::Display;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Repeated runs, which are kept in files; without `--repeat` there are so many.
+/// Repeated runs, which are kept in files; without `--repeat` there are so many, and with `--quick`
+/// each is so long.
 #[derive(Debug, Args)]
-pub(crate) struct Series<const REPEATS: u16> {
+pub(crate) struct Series<const REPEATS: u16, const QUICK_MS: u64 = 350> {
     /// One short run of each; not for comparison
     #[arg(long, conflicts_with_all = ["seconds", "repeat"])]
     pub(crate) quick: bool,
@@ -31,11 +32,11 @@ pub(crate) struct Series<const REPEATS: u16> {
     html: Option<PathBuf>,
 }
 
-impl<const REPEATS: u16> Series<REPEATS> {
+impl<const REPEATS: u16, const QUICK_MS: u64> Series<REPEATS, QUICK_MS> {
     /// The length of each run.
     pub(crate) fn time(&self) -> Duration {
         match self.quick {
-            true => Duration::from_millis(350),
+            true => Duration::from_millis(QUICK_MS),
             false => self.seconds.unwrap_or(Duration::from_millis(500)),
         }
     }

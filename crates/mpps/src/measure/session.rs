@@ -20,7 +20,6 @@ pub(crate) struct Session {
     page: OutputFile,
     /// True if its runs are too short to be compared with others.
     pub(crate) quick: bool,
-    /// Ctrl-C.
     pub(crate) interrupt: Interrupt,
     /// When it began, RFC 3339, UTC.
     pub(crate) started: String,

@@ -36,7 +36,6 @@ pub(crate) struct Arriving<'a> {
     pub(crate) at: &'a str,
     /// The receiving thread's CPU; none leaves it to the scheduler.
     pub(crate) cpu: Option<usize>,
-    /// How it waits.
     pub(crate) wait: Wait,
     /// Whether it reads stamps.
     pub(crate) inspect: Inspect,
@@ -44,7 +43,6 @@ pub(crate) struct Arriving<'a> {
     pub(crate) time: Duration,
     /// How long the first packet is waited for.
     pub(crate) patience: Duration,
-    /// Ends it early.
     pub(crate) interrupt: &'a Interrupt,
     /// Reads the counters of this host.
     pub(crate) snapshot: &'a dyn Fn() -> Result<Snapshot>,

@@ -13,6 +13,15 @@ pub(crate) fn config(layout: &Layout) -> LabConfig {
     }
 }
 
+/// Notes each of these once.
+pub(crate) fn note_each<'a>(notes: &mut Vec<String>, more: impl IntoIterator<Item = &'a String>) {
+    for note in more {
+        if !notes.contains(note) {
+            notes.push(note.clone());
+        }
+    }
+}
+
 /// A lab for each delivery; the first is the usual one.
 #[derive(Debug)]
 pub(crate) struct Labs(Vec<(Delivery, Lab)>);

@@ -16,6 +16,13 @@ pub struct Limit {
     pub evidence: String,
 }
 
+impl Limit {
+    fn new(what: impl Into<String>, evidence: String) -> Self {
+        let what = what.into();
+        Self { what, evidence }
+    }
+}
+
 /// A sender outruns a receiver if it offers at least so many times what is received. With less, the
 /// rate that is received is the rate that is offered, as far as two runs on one machine agree.
 pub(crate) const OUTRUN_MIN: f64 = 1.05;
@@ -88,10 +95,7 @@ pub(crate) fn loss_that_counts(ledger: &Ledger) -> Option<&Loss> {
 
 /// A loss as the limit, without anybody to blame.
 pub(crate) fn named(loss: &Loss) -> Limit {
-    Limit {
-        what: format!("{}: {}", loss.station, loss.reason),
-        evidence: counted(loss),
-    }
+    Limit::new(format!("{}: {}", loss.station, loss.reason), counted(loss))
 }
 
 fn counted(loss: &Loss) -> String {
@@ -100,41 +104,25 @@ fn counted(loss: &Loss) -> String {
 
 /// Packets were lost before the stack took them: the CPU that serves the queue did not keep up.
 fn judge_queue(run: &Run, places: &Places<'_>, loss: &Loss) -> Limit {
-    let busiest = run
-        .napi
-        .iter()
-        .enumerate()
-        .max_by_key(|(_, (_, stat))| stat.run_ns + stat.wait_ns);
+    let threads = run.napi.iter().enumerate();
+    let busiest = threads.max_by_key(|(_, (_, stat))| stat.run_ns + stat.wait_ns);
     let Some((queue, (cpu, stat))) = busiest else {
-        return Limit {
-            what: "receive queue".to_owned(),
-            evidence: counted(loss),
-        };
+        return Limit::new("receive queue", counted(loss));
     };
     let used = Use::of(stat.run_ns, stat.wait_ns, run.seconds);
     let said = format!("{}; kernel thread of queue {queue}: {used}", counted(loss));
     let Some(cpu) = *cpu else {
-        return Limit {
-            what: format!("receive queue {queue}, unplaced"),
-            evidence: said,
-        };
+        return Limit::new(format!("receive queue {queue}, unplaced"), said);
     };
     let alone = format!("receive queue {queue} on CPU {cpu}");
-    let (what, busy) = blame(run, places, cpu, (alone, "receive ring, in bursts"));
-    Limit {
-        what,
-        evidence: format!("{said}; {busy}"),
-    }
+    blame(run, places, cpu, (alone, "receive ring, in bursts"), &said)
 }
 
 /// The stack took them and the socket had no room: the program did not keep up, or was asleep.
 fn judge_socket(run: &Run, places: &Places<'_>, loss: &Loss) -> Limit {
     let losing = run.rx.iter().max_by_key(|report| report.counters.dropped);
     let Some(report) = losing else {
-        return Limit {
-            what: "socket buffer".to_owned(),
-            evidence: counted(loss),
-        };
+        return Limit::new("socket buffer", counted(loss));
     };
     let used = Use::of(report.cpu_ns, report.cpu_wait_ns, run.seconds);
     let said = format!("{}; receiving thread: {used}", counted(loss));
@@ -147,17 +135,10 @@ fn judge_socket(run: &Run, places: &Places<'_>, loss: &Loss) -> Limit {
         } else {
             "application, unpinned"
         };
-        return Limit {
-            what: what.to_owned(),
-            evidence: said,
-        };
+        return Limit::new(what, said);
     };
     let alone = format!("application CPU {cpu}");
-    let (what, busy) = blame(run, places, cpu, (alone, "socket buffer, in bursts"));
-    Limit {
-        what,
-        evidence: format!("{said}; {busy}"),
-    }
+    blame(run, places, cpu, (alone, "socket buffer, in bursts"), &said)
 }
 
 /// Who filled a CPU, and how full it was: `alone`, if this run did nothing else there; those who
@@ -167,14 +148,15 @@ fn blame(
     places: &Places<'_>,
     cpu: usize,
     (alone, bursts): (String, &str),
-) -> (String, String) {
+    known: &str,
+) -> Limit {
     let busy = run.busy.iter().find(|busy| busy.cpu == cpu);
     let Some(busy) = busy.map(|busy| busy.busy) else {
-        return (alone, format!("CPU {cpu} is not in /proc/stat"));
+        return Limit::new(alone, format!("{known}; CPU {cpu} is not in /proc/stat"));
     };
     let ours = own_share(run, cpu);
     let said = format!(
-        "CPU {cpu} was {:.0} % busy, {:.0} % with threads of this run",
+        "{known}; CPU {cpu} was {:.0} % busy, {:.0} % with threads of this run",
         busy * 100.0,
         ours.min(1.0) * 100.0
     );
@@ -191,7 +173,7 @@ fn blame(
     } else {
         alone
     };
-    (what, said)
+    Limit::new(what, said)
 }
 
 /// The share of a CPU's time that threads of this run, confined to it, ran. Senders are confined

@@ -35,11 +35,9 @@ pub(crate) struct Purpose<'a> {
 
 /// Threads that receive.
 pub(crate) struct Receivers {
-    /// What each one reads.
     pub(crate) rx: Vec<Box<dyn Rx>>,
     /// Their CPUs, taken in turn; empty leaves them to the scheduler.
     pub(crate) cpus: Vec<usize>,
-    /// How they wait.
     pub(crate) wait: Wait,
     /// True if all read one socket.
     pub(crate) is_shared: bool,
@@ -53,27 +51,16 @@ pub(crate) enum Taker<'a> {
     Rule(&'a Installed<'a>, bool),
 }
 
-/// What the taker was granted.
-struct Granted {
-    caps: Option<RxCaps>,
-    /// True if an XDP program runs in the driver.
-    in_driver: bool,
-}
-
 impl Taker<'_> {
-    fn caps(&self) -> Granted {
+    /// What it was granted, and true if an XDP program runs in the driver.
+    fn granted(&self) -> (Option<RxCaps>, bool) {
         match self {
-            Self::Rule(_, in_driver) => Granted {
-                caps: None,
-                in_driver: *in_driver,
-            },
+            Self::Rule(_, in_driver) => (None, *in_driver),
             Self::Program(receivers) => {
                 let caps = receivers.rx.first().map(|rx| rx.caps().clone());
                 let native = |caps: &RxCaps| caps.mode.properties.contains(&Property::Native);
-                Granted {
-                    in_driver: caps.as_ref().is_some_and(native),
-                    caps,
-                }
+                let in_driver = caps.as_ref().is_some_and(native);
+                (caps, in_driver)
             }
         }
     }
@@ -83,7 +70,7 @@ impl Taker<'_> {
 pub(crate) type Senders = Vec<(Box<dyn Tx>, usize)>;
 
 /// What a run found.
-#[cfg_attr(test, derive(Default))]
+#[derive(Default)]
 pub(crate) struct Run {
     pub(crate) tx: Vec<TxReport>,
     /// The CPU of each sending thread.
@@ -111,17 +98,7 @@ pub(crate) struct Run {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Hosts<'a> {
     pub(crate) lab: &'a Lab,
-    /// Ends a run early.
     pub(crate) interrupt: &'a Interrupt,
-}
-
-/// What the threads of a run reported.
-struct Traffic {
-    tx: Vec<TxReport>,
-    rx: Vec<RxReport>,
-    napi: Vec<(Option<usize>, Schedstat)>,
-    busy: Vec<CpuBusy>,
-    seconds: f64,
 }
 
 impl Hosts<'_> {
@@ -136,7 +113,7 @@ impl Hosts<'_> {
         let (first, _) = senders.first().context("nobody sends")?;
         let tx_caps = first.caps().clone();
         let tx_cpus = senders.iter().map(|(_, cpu)| *cpu).collect();
-        let granted = taker.caps();
+        let (caps, in_driver) = taker.granted();
         let (receivers, rule) = match taker {
             Taker::Program(receivers) => (Some(receivers), None),
             Taker::Rule(rule, _) => (None, Some(rule)),
@@ -145,44 +122,37 @@ impl Hosts<'_> {
         self.lab.settle()?;
         let before = self.snapshots()?;
         let drops = purpose.probe.map(DropProbe::counts).transpose()?;
-        let traffic = self.drive(receivers, senders, time, purpose)?;
-        let Traffic { tx, rx, .. } = traffic;
-        let (received, mpps) = match (rule, &granted.caps) {
+        let run = self.drive(receivers, senders, time, purpose)?;
+        let Run { tx, rx, .. } = &run;
+        let (received, mpps) = match (rule, &caps) {
             (Some(rule), _) => {
                 let dropped = rule.dropped()?;
-                (Received::by_rule(dropped), Span::of(&tx).mpps(dropped))
+                (Received::by_rule(dropped), Span::of(tx).mpps(dropped))
             }
-            (None, Some(caps)) => (Received::by(&rx, caps, is_shared), sample::mpps(&rx)),
+            (None, Some(caps)) => (Received::by(rx, caps, is_shared), sample::mpps(rx)),
             (None, None) => anyhow::bail!("nobody receives"),
         };
         let after = self.snapshots()?;
         let (sender, receiver) = (after.0.since(&before.0), after.1.since(&before.1));
-        let route = self.route(granted.in_driver);
-        let sent = Sent::by(&tx, &tx_caps);
+        let route = self.route(in_driver);
+        let sent = Sent::by(tx, &tx_caps);
         let mut account = account(sent, received, route, (Some(&sender), Some(&receiver)));
         if let (Some(probe), Some(then)) = (purpose.probe, drops) {
             let namespace = self.lab.receiver().inode();
             account.reasons = Some(DropCount::since(&probe.counts()?, &then, namespace));
         }
         if purpose.stamped && rule.is_none() {
-            let came = account::distinct(&rx);
+            let came = account::distinct(rx);
             account.sequence_lost = Some(account.offered.saturating_sub(came));
         }
         Ok(Run {
             ledger: account.ledger(),
-            tx,
             tx_cpus,
-            rx,
             mpps,
             receiver,
-            napi: traffic.napi,
-            busy: traffic.busy,
-            seconds: traffic.seconds,
-            mode: granted
-                .caps
-                .map(|caps| caps.mode.summary)
-                .unwrap_or_default(),
+            mode: caps.map(|caps| caps.mode.summary).unwrap_or_default(),
             send_buffer_bytes: tx_caps.send_buffer_bytes,
+            ..run
         })
     }
 
@@ -211,7 +181,7 @@ impl Hosts<'_> {
         senders: Senders,
         time: Duration,
         purpose: Purpose<'_>,
-    ) -> Result<Traffic> {
+    ) -> Result<Run> {
         let stop = Stop::new();
         let (stat, napi) = (ProcStat::read()?, self.napi());
         let rx = match receivers {
@@ -235,12 +205,13 @@ impl Hosts<'_> {
         if let Some(error) = tx.iter_mut().find_map(|report| report.error.take()) {
             return Err(error).context("sending");
         }
-        Ok(Traffic {
+        Ok(Run {
             tx,
             rx,
             napi: served.into_iter().zip(napi).map(used).collect(),
             busy,
             seconds,
+            ..Run::default()
         })
     }
 

@@ -22,10 +22,7 @@ pub(crate) enum Generator {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sender {
     /// A socket, `sendmmsg`, so many datagrams as one train, which is cut before the link.
-    Socket {
-        /// Datagrams in a train.
-        train: u16,
-    },
+    Socket { train: u16 },
     /// The kernel's own generator, `xdp`, whose frames no socket counts.
     Generator,
 }
@@ -71,7 +68,6 @@ pub(crate) const SEND_BUFFER_BYTES: usize = 32 << 20;
 pub(crate) struct Feed {
     /// To [`PORT`] of this address.
     pub(crate) target: IpAddr,
-    /// The first source port.
     pub(crate) source_port: u16,
     /// Flows, by source port.
     pub(crate) flows: usize,

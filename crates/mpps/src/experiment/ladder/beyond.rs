@@ -1,6 +1,6 @@
 //! Rungs beyond sockets: what takes packets before the stack does, run by the code of `mpps bench`.
 
-use super::result::{RungResult, RungSender};
+use super::result::RungResult;
 use super::sender::{Choice, rung_sender};
 use super::setup::PAYLOAD_BYTES;
 use crate::experiment::paths::result::BenchRow;
@@ -16,11 +16,8 @@ use mpps_report::Quantity;
 /// One such rung.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Beyond {
-    /// Number on the ladder.
     pub(crate) number: &'static str,
-    /// What is done.
     pub(crate) name: &'static str,
-    /// What it teaches.
     pub(crate) lesson: &'static str,
     /// Rows of `mpps bench`: the fastest is the rung's.
     keys: &'static [&'static str],
@@ -61,7 +58,12 @@ impl Beyond {
 
     /// The rung as it is reported, of the rows that `mpps bench` has for it; none if it was not
     /// reached.
-    pub(super) fn result(&self, rows: &[BenchRow], sender: &BeyondSender) -> Option<RungResult> {
+    pub(super) fn result(
+        &self,
+        rows: &[BenchRow],
+        sender: &paths::Sender,
+        choice: &Choice,
+    ) -> Option<RungResult> {
         let is_own = |row: &&BenchRow| {
             let mut paths = self.paths();
             paths.any(|path| path.name == row.path && path.variant == row.variant)
@@ -80,9 +82,18 @@ impl Beyond {
             let runs = own.first()?.runs.clone();
             return Some(RungResult { runs, ..described });
         };
+        let why = match sender.kind {
+            Sender::Generator if !choice.asked => "the strongest sender of this machine",
+            _ => &sender.why,
+        };
         Some(RungResult {
             runs: best.runs.clone(),
-            sender: Some(sender.of(best)),
+            sender: Some(rung_sender(
+                sender.kind,
+                why,
+                choice,
+                &best.runs.sample_ledgers,
+            )),
             limited_by: Some(limited_by(best)),
             notes: notes(best, &own, self.taken_by),
             ..described
@@ -133,58 +144,31 @@ fn notes(best: &BenchRow, own: &[&BenchRow], taken_by: TakenBy) -> Vec<String> {
     notes
 }
 
-/// Who sends to these rungs.
-#[derive(Debug)]
-pub(crate) struct BeyondSender {
-    sender: paths::Sender,
-    choice: Choice,
+/// Who sends to these rungs: who was asked for, or the kernel's generator where it can be had.
+pub(super) fn sender(choice: &Choice) -> Result<paths::Sender> {
+    match choice.asked {
+        true => Ok(paths::Sender::asked(choice.first, 1, PAYLOAD_BYTES)),
+        false => paths::Sender::choose(Generator::Auto, 1, PAYLOAD_BYTES),
+    }
 }
 
-impl BeyondSender {
-    /// Who was asked for, or the kernel's generator where it can be had.
-    pub(crate) fn new(choice: &Choice) -> Result<Self> {
-        let sender = match choice.asked {
-            true => paths::Sender::asked(choice.first, 1, PAYLOAD_BYTES),
-            false => paths::Sender::choose(Generator::Auto, 1, PAYLOAD_BYTES)?,
-        };
-        Ok(Self {
-            sender,
-            choice: choice.clone(),
-        })
-    }
-
-    /// What is told of the sender of a row.
-    fn of(&self, row: &BenchRow) -> RungSender {
-        let why = match (self.choice.asked, self.sender.kind) {
-            (false, Sender::Generator) => "the strongest sender of this machine",
-            _ => &self.sender.why,
-        };
-        rung_sender(
-            self.sender.kind,
-            why,
-            &self.choice,
-            &row.runs.sample_ledgers,
-        )
-    }
-
-    /// The two hosts of these rungs: the generator on the queue's CPU, which takes the packets in
-    /// soft interrupts there, and the application on its own.
-    pub(crate) fn stage<'a>(
-        &'a self,
-        layout: &Layout,
-        interrupt: &'a Interrupt,
-    ) -> Result<Stage<'a>> {
-        let cpus = Cpus {
-            generator: layout.queues[0],
-            application: layout.applications[0],
-        };
-        let napi = if cpus.generator == cpus.application {
-            Napi::WithApplication
-        } else {
-            Napi::WithGenerator
-        };
-        Stage::new(cpus, napi, &self.sender, interrupt)
-    }
+/// The two hosts of these rungs: the generator on the queue's CPU, which takes the packets in soft
+/// interrupts there, and the application on its own.
+pub(super) fn stage<'a>(
+    sender: &'a paths::Sender,
+    layout: &Layout,
+    interrupt: &'a Interrupt,
+) -> Result<Stage<'a>> {
+    let cpus = Cpus {
+        generator: layout.queues[0],
+        application: layout.applications[0],
+    };
+    let napi = if cpus.generator == cpus.application {
+        Napi::WithApplication
+    } else {
+        Napi::WithGenerator
+    };
+    Stage::new(cpus, napi, sender, interrupt)
 }
 
 #[cfg(test)]
@@ -216,9 +200,9 @@ mod tests {
 
     fn result(number: &str, rows: &[BenchRow]) -> Option<RungResult> {
         let choice = Choice::new(Some(crate::udp::sender::Generator::Sendmmsg), Some(8)).unwrap();
-        let sender = BeyondSender::new(&choice).unwrap();
+        let sender = sender(&choice).unwrap();
         let beyond = BEYOND.iter().find(|rung| rung.number == number).unwrap();
-        beyond.result(rows, &sender)
+        beyond.result(rows, &sender, &choice)
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The climb: what runs, what a rung's repeats are as a result, and what is known at any moment.
 
-use super::beyond::{Beyond, BeyondSender};
+use super::beyond::Beyond;
 use super::result::{RungResult, RungSender, SenderTrial};
 use super::rung::Rung;
 use super::sample::Sample;
@@ -8,7 +8,7 @@ use super::sender::{Choice, offered_per_received, outran, rung_sender};
 use crate::experiment::paths::{self, RowPlan};
 use crate::measure::rounds::Case;
 use crate::signal::Interrupt;
-use crate::udp::labs::Labs;
+use crate::udp::labs::{Labs, note_each};
 use crate::udp::run::{Hosts, Purpose, attach};
 use crate::udp::runs::Runs;
 use crate::udp::sender::Sender;
@@ -63,7 +63,7 @@ pub(super) struct Climb<'a> {
     pub(super) schedule: Schedule,
     pub(super) choice: &'a Choice,
     pub(super) beyond: &'a [Beyond],
-    pub(super) beyond_sender: &'a BeyondSender,
+    pub(super) beyond_sender: &'a paths::Sender,
     /// True if drops can be counted by reason.
     pub(super) has_probe: bool,
 }
@@ -138,7 +138,7 @@ impl Climb<'_> {
             }
         }
         let beyond = self.beyond.iter();
-        results.extend(beyond.filter_map(|one| one.result(&rows, self.beyond_sender)));
+        results.extend(beyond.filter_map(|one| one.result(&rows, self.beyond_sender, self.choice)));
         results
     }
 
@@ -222,11 +222,7 @@ fn result(
         return Some(describe(found, Runs::skipped(skipped)));
     }
     let of_samples = samples.iter().flat_map(|sample| &sample.found.notes);
-    for note in rung.sharing().iter().chain(of_samples) {
-        if !notes.contains(note) {
-            notes.push(note.clone());
-        }
-    }
+    note_each(&mut notes, rung.sharing().iter().chain(of_samples));
     let last = samples.last()?.found.clone();
     let exact = samples.iter().find_map(|one| one.exact.clone())?;
     let runs = Runs::of(samples.iter().map(|one| &one.run), Some(exact));

@@ -62,11 +62,8 @@ impl Verdict {
 /// One row in both results.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct RungComparison {
-    /// Its number.
     pub(crate) rung: String,
-    /// What was done.
     pub(crate) name: String,
-    /// What became of it.
     pub(crate) verdict: Verdict,
     /// Median of A's samples, in million datagrams per second.
     pub(crate) a_mpps_median: Option<f64>,
@@ -85,9 +82,7 @@ pub(crate) struct RungComparison {
 pub(crate) struct Comparison {
     /// `mpps.compare.v1`.
     pub(crate) schema: &'static str,
-    /// The first file.
     pub(crate) a: String,
-    /// The second file.
     pub(crate) b: String,
     /// True if any row is worse in B.
     pub(crate) worse: bool,

@@ -3,7 +3,7 @@
 
 pub(super) mod rung;
 
-use super::result::{Answer, LabResult, RungRate, RungResult, TakenBy};
+use super::result::{Answer, LabBody, LabResult, RungRate, RungResult, TakenBy};
 use crate::measure::document::{Balanced, Head, Totals, end_of_page, equation, files, notes_on};
 use mpps_host::Ledger;
 use mpps_report::{
@@ -45,7 +45,7 @@ pub(crate) fn head(result: &LabResult) -> Vec<Block> {
     about(result).first(sender.chain([on_page]))
 }
 
-fn about(result: &LabResult) -> Head<'_> {
+fn about(result: &LabResult) -> Head<'_, LabBody> {
     Head::of(result, &result.placement, "rung", &result.notes)
 }
 

@@ -1,6 +1,6 @@
 //! From the plan of a climb to its result.
 
-use super::beyond::{Beyond, BeyondSender};
+use super::beyond::{self, Beyond};
 use super::climb::{Climb, Found, Schedule, Step};
 use super::probe_cost::drop_probe_ns;
 use super::result::{Answer, LabBody, LabResult, RungResult};
@@ -12,7 +12,7 @@ use crate::machine;
 use crate::measure::rounds::{Case, interleave};
 use crate::measure::session::Session;
 use crate::udp::RATE_DEFINITION;
-use crate::udp::labs::Labs;
+use crate::udp::labs::{Labs, note_each};
 use crate::udp::roles::Layout;
 use crate::udp::run::attach;
 use anyhow::{Result, bail};
@@ -21,13 +21,10 @@ use mpps_lab::{Delivery, Lab};
 /// What is to be climbed.
 #[derive(Debug)]
 pub(crate) struct Plan<'a> {
-    /// Who gets which CPU.
     pub(crate) layout: Layout,
-    /// Who sends.
     pub(crate) choice: Choice,
     /// The rungs by number; all if it names none.
     pub(crate) only: &'a [String],
-    /// How long and how often.
     pub(crate) schedule: Schedule,
 }
 
@@ -51,10 +48,10 @@ pub(crate) fn run(
     labs.place(&mut layout);
     chosen.place(&labs);
     let mut result = beginning(plan, session, &layout, labs.of(&layout)?)?;
-    let sender = BeyondSender::new(&choice)?;
+    let sender = beyond::sender(&choice)?;
     let mut stages = Vec::new();
     if !chosen.beyond.is_empty() {
-        match sender.stage(&layout, &session.interrupt) {
+        match beyond::stage(&sender, &layout, &session.interrupt) {
             Ok(stage) => stages.push(stage),
             Err(error) => {
                 let note = format!("rungs beyond sockets are left out: {error:#}");
@@ -181,15 +178,6 @@ fn beginning(plan: &Plan<'_>, session: &Session, layout: &Layout, lab: &Lab) -> 
         rungs: Vec::new(),
     };
     Ok(session.result(machine::of_lab(lab)?, body))
-}
-
-/// Notes each of these once.
-fn note_each<'a>(notes: &mut Vec<String>, more: impl Iterator<Item = &'a String>) {
-    for note in more {
-        if !notes.contains(note) {
-            notes.push(note.clone());
-        }
-    }
 }
 
 /// How queues are tied to CPUs.

@@ -41,9 +41,7 @@ impl Sockets {
 pub(crate) struct Rung {
     /// Number on the ladder, with a letter for variants.
     pub(crate) number: &'static str,
-    /// What is done.
     pub(crate) name: &'static str,
-    /// What it teaches.
     pub(crate) lesson: &'static str,
     /// The article's lowest and highest figure in Mpps.
     pub(crate) article_mpps: Option<[f64; 2]>,
@@ -51,19 +49,15 @@ pub(crate) struct Rung {
     pub(crate) targets: &'static [u8],
     /// Flows of each sending thread, by source port.
     pub(crate) flows: usize,
-    /// How it is received.
     pub(crate) sockets: Sockets,
-    /// Which CPUs do what.
     pub(crate) layout: Layout,
     /// What the application's CPU is to the first queue's, if the rung is about that.
     pub(crate) place: Option<Relation>,
     /// Receive trains.
     pub(crate) gro: bool,
-    /// Who sends.
     pub(crate) sender: Sender,
     /// True if the rung is about its sender, which then stays.
     pub(crate) keeps_sender: bool,
-    /// Microseconds of busy polling.
     pub(crate) busy_poll_us: Option<u32>,
     /// Why it cannot run on this host.
     pub(crate) skipped: Option<String>,

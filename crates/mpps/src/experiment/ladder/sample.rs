@@ -67,55 +67,49 @@ fn path(lab: &Lab, rung: &Rung, receiver: &Delta) -> PathTaken {
     let polled: i64 = queues.iter().map(|queue| queue.packets as i64).sum();
     let wakes: i64 = receiver.softnet.iter().map(|row| row.received_rps).sum();
     let busy_polled = busy_polled(receiver) as i64;
-    let (name, counter, count) = match delivery {
+    let from_ring = ("receiver rx_queue_N_xdp_packets", polled);
+    let woken = (
+        "softnet_stat received_rps (wake-ups by another CPU, host-wide)",
+        wakes,
+    );
+    let (way, (counter, count)) = match delivery {
         _ if rung.busy_poll_us.is_some() && busy_polled > 0 => (
             match delivery {
                 Delivery::ThreadedNapi => {
-                    "veth ring → NAPI, polled by the receiver or by its kernel thread → IP → UDP → socket"
+                    "veth ring → NAPI, polled by the receiver or by its kernel thread"
                 }
                 Delivery::SoftInterrupt | Delivery::Rps => {
-                    "veth ring → NAPI, polled by the receiver or in soft interrupt → IP → UDP → socket"
+                    "veth ring → NAPI, polled by the receiver or in soft interrupt"
                 }
             },
-            "receiver TcpExt.BusyPollRxPackets (polled by the receiver)",
-            busy_polled,
+            (
+                "receiver TcpExt.BusyPollRxPackets (polled by the receiver)",
+                busy_polled,
+            ),
         ),
-        Delivery::Rps if !lab.has_rings() => (
-            "veth → RPS → backlog of a CPU → IP → UDP → socket",
-            "softnet_stat received_rps (wake-ups by another CPU, host-wide)",
-            wakes,
-        ),
-        _ if !lab.has_rings() => (
-            "veth → backlog of the sender's CPU → IP → UDP → socket",
-            "receiver rx_packets",
-            receiver.link(interface).map_or(0, |link| link.rx_packets),
-        ),
+        Delivery::Rps if !lab.has_rings() => ("veth → RPS → backlog of a CPU", woken),
+        _ if !lab.has_rings() => {
+            let packets = receiver.link(interface).map_or(0, |link| link.rx_packets);
+            let counted = ("receiver rx_packets", packets);
+            ("veth → backlog of the sender's CPU", counted)
+        }
         Delivery::SoftInterrupt => (
-            "veth ring → NAPI in soft interrupt on the sender's CPU → IP → UDP → socket",
-            "receiver rx_queue_N_xdp_packets",
-            polled,
+            "veth ring → NAPI in soft interrupt on the sender's CPU",
+            from_ring,
         ),
-        Delivery::ThreadedNapi if lab.napi_threads().is_empty() => (
-            "veth ring → NAPI in soft interrupt, unplaced → IP → UDP → socket",
-            "receiver rx_queue_N_xdp_packets",
-            polled,
-        ),
-        Delivery::ThreadedNapi => (
-            "veth ring → threaded NAPI → IP → UDP → socket",
-            "receiver rx_queue_N_xdp_packets",
-            polled,
-        ),
+        Delivery::ThreadedNapi if lab.napi_threads().is_empty() => {
+            ("veth ring → NAPI in soft interrupt, unplaced", from_ring)
+        }
+        Delivery::ThreadedNapi => ("veth ring → threaded NAPI", from_ring),
         Delivery::Rps => (
-            "veth ring → NAPI on the sender's CPU → RPS → backlog → IP → UDP → socket",
-            "softnet_stat received_rps (wake-ups by another CPU, host-wide)",
-            wakes,
+            "veth ring → NAPI on the sender's CPU → RPS → backlog",
+            woken,
         ),
     };
-    let count = u64::try_from(count).unwrap_or(0);
     PathTaken {
-        name: name.to_owned(),
+        name: format!("{way} → IP → UDP → socket"),
         counter: counter.to_owned(),
-        count,
+        count: u64::try_from(count).unwrap_or(0),
         queues,
     }
 }

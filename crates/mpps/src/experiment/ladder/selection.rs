@@ -10,9 +10,7 @@ use anyhow::{Result, ensure};
 /// Rungs of the ladder, lowest first.
 #[derive(Debug)]
 pub(crate) struct Selection {
-    /// Those that receive by sockets.
     pub(crate) rungs: Vec<Rung>,
-    /// Those beyond sockets.
     pub(crate) beyond: Vec<Beyond>,
 }
 

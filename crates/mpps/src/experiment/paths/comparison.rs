@@ -18,7 +18,6 @@ pub(crate) struct Plan<'a> {
     stage: &'a Stage<'a>,
     /// Where its CPU time is measured, if not on the same stage.
     meter: Option<&'a Stage<'a>>,
-    /// The path.
     pub(crate) path: Path,
 }
 

@@ -6,7 +6,7 @@
 mod under_load;
 
 use super::result::{BenchResult, BenchRow, OverloadPoint};
-use crate::measure::document::{Balanced, Head, document_of, doubts, notes_on};
+use crate::measure::document::{Balanced, Head, document_of, doubts, notes_on, together};
 use mpps_host::Ledger;
 use mpps_report::{
     Bar, Bars, Block, Column, Document, Hue, Measured, Quantity, Row, Section, Table, Text,
@@ -344,19 +344,13 @@ fn repeats(equations: impl Iterator<Item = Block>) -> Option<Block> {
 
 /// Paths that did not run, with their reasons; each reason is told once.
 fn skipped(result: &BenchResult) -> Vec<Block> {
-    let mut all: Vec<(Vec<String>, &str)> = Vec::new();
+    let mut skipped = Vec::new();
     for row in &result.rows {
-        let Some(why) = &row.runs.skipped else {
-            continue;
-        };
-        let name = name(row);
-        match all.iter_mut().find(|(_, known)| known == why) {
-            // A path that is kept from running in both groups is one path.
-            Some((names, _)) if names.contains(&name) => {}
-            Some((names, _)) => names.push(name),
-            None => all.push((vec![name], why)),
-        }
+        let one = row.runs.skipped.as_deref().map(|why| (name(row), why));
+        // A path that is kept from running in both groups is one path.
+        skipped.extend(one.filter(|one| !skipped.contains(one)));
     }
+    let all = together(skipped);
     if all.is_empty() {
         return Vec::new();
     }
@@ -366,7 +360,7 @@ fn skipped(result: &BenchResult) -> Vec<Block> {
     ];
     let rows = all
         .into_iter()
-        .map(|(names, why)| Row::new([names.join(", ").into(), Text::new().faint(why).into()]));
+        .map(|(why, names)| Row::new([names.join(", ").into(), Text::new().faint(why).into()]));
     vec![
         Block::heading("Skipped"),
         Table::new(columns).rows(rows).into(),

@@ -26,11 +26,8 @@ use std::time::Duration;
 pub(crate) struct Live<'a> {
     /// Where it arrives.
     pub(crate) address: SocketAddr,
-    /// The receiving thread's CPU.
     pub(crate) cpu: usize,
-    /// Length of each run.
     pub(crate) time: Duration,
-    /// Ends a run early.
     pub(crate) interrupt: &'a Interrupt,
 }
 

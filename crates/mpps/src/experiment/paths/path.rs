@@ -73,11 +73,8 @@ const fn receive(
 
 const fn rule(name: &'static str, variant: &'static str, rule: EarlyDrop) -> Path {
     Path {
-        name,
-        variant,
-        reference: false,
-        shares_cpu: false,
         takes: Takes::Rule(rule),
+        ..receive(name, variant, BLOCK, plain)
     }
 }
 

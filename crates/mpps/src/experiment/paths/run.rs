@@ -1,130 +1,171 @@
-//! From the plan of a comparison to its result.
+//! From the arguments of a comparison to its result.
 
 use super::live::Live;
 use super::overload;
-use super::path::{Napi, Path};
+use super::path::{Napi, PATHS, Path};
 use super::result::{BenchBody, BenchResult, BenchRow};
 use super::sample::Sample;
 use super::sender::Sender;
 use super::spread::{self, Arrangement};
 use super::stage::Stage;
-use super::{advice, balances, comparison};
-use crate::machine;
+use super::{advice, balances, comparison, document};
+use crate::machine::{self, become_able};
+use crate::measure::outcome::Outcome;
 use crate::measure::rounds::{Case, interleave};
+use crate::measure::series::Series;
 use crate::measure::session::Session;
+use crate::output::{self, Stream};
 use crate::signal::Interrupt;
 use crate::udp::RATE_DEFINITION;
+use crate::udp::labs::note_each;
 use crate::udp::roles::Cpus;
 use crate::udp::run::Purpose;
 use crate::udp::sender::{Generator, Sender as Kind};
+use crate::value;
 use anyhow::{Context, Result, anyhow, bail, ensure};
+use clap::Args;
 use mpps_host::{Fingerprint, Topology};
 use std::fmt::Display;
 use std::net::SocketAddr;
-use std::time::Duration;
 
-/// What is to be measured.
-#[derive(Debug)]
+/// Arguments of `mpps bench`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Everything happens inside two network namespaces that vanish with the \
+    program; with --sender it measures what really arrives at --address. Exit status: 0 every ledger \
+    balances, 1 one does not, 2 it could not be done, 130 interrupted. With --sender the ledgers do not \
+    decide, since what was lost on the way is nobody's count here: 0 all paths were measured, 2 it could \
+    not be done or nothing arrived, 130 interrupted."
+)]
 pub(crate) struct Plan {
-    /// What of the paths.
-    pub(crate) question: Question,
-    /// Which.
-    pub(crate) paths: Vec<Path>,
-    /// Who sends.
-    pub(crate) generator: Generator,
-    /// Flows, by source port.
-    pub(crate) flows: usize,
-    /// UDP payload of each datagram.
-    pub(crate) payload_bytes: usize,
-    /// Length of each run.
-    pub(crate) time: Duration,
-    /// Runs of each row.
-    pub(crate) repeats: usize,
+    #[command(flatten)]
+    series: Series<7, 150>,
+    /// Only these paths, or rows of them: recvmmsg,af_xdp/spin; --list names all
+    #[arg(long, value_name = "PATH,...", value_delimiter = ',')]
+    only: Vec<String>,
+    /// List the paths of this host and end
+    #[arg(long)]
+    list: bool,
+    /// Offer each path 2 to 100 % of what the sender can, queue and application on one CPU
+    #[arg(long, conflicts_with = "sender")]
+    overload: bool,
+    /// Early drops of traffic over 1, 2 and 4 receive queues: what is left of a CPU's rate
+    #[arg(long, conflicts_with_all = ["overload", "sender"])]
+    spread: bool,
+    /// Flows, by source port, 1 to 65535
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    flows: usize,
+    /// UDP payload in bytes
+    #[arg(long, default_value = "32", value_name = "BYTES", value_parser = value::bytes)]
+    size: usize,
+    /// Who sends in the lab; auto is xdp where it can be had
+    #[arg(
+        long,
+        default_value = "auto",
+        value_name = "NAME",
+        conflicts_with = "sender"
+    )]
+    generator: Generator,
+    /// Measure traffic that HOST sends to --address; prints the command to run there
+    #[arg(long, value_name = "HOST", requires = "address")]
+    sender: Option<String>,
+    /// Where the traffic of --sender arrives
+    #[arg(long, value_name = "ADDR:PORT", value_parser = value::address)]
+    address: Option<SocketAddr>,
 }
 
-/// What is asked of the paths.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Question {
-    /// What each can take, by who has the CPU.
-    Rate,
-    /// What those whose queue and application share a CPU deliver of more than they can take.
-    Overload,
-    /// What early drops make of traffic that comes by more and more queues.
-    Spread,
-    /// What each can take of the traffic that really comes.
-    Live {
-        /// The host that sends.
-        host: String,
-        /// Where it arrives.
-        address: SocketAddr,
-    },
-}
+impl Plan {
+    /// Compares the paths, or lists them.
+    pub(crate) fn run(&self) -> Result<Outcome> {
+        let paths = self.check()?;
+        become_able()?;
+        let topology = Topology::read()?;
+        let sender =
+            Sender::choose(self.generator, self.flows, self.size).context("--generator")?;
+        let cpus = Cpus::choose(&topology);
+        if self.list {
+            let interrupt = Interrupt::listen()?;
+            let stage = Stage::new(cpus, Napi::WithGenerator, &sender, &interrupt)?;
+            return list(&paths, &stage);
+        }
+        let session = &self.series.begin("bench", Interrupt::listen()?)?;
+        let bench = Bench {
+            plan: self,
+            paths,
+            session,
+            sender: &sender,
+            cpus,
+        };
+        let result = match (&self.sender, self.address) {
+            (Some(host), Some(address)) => bench.live(host, address)?,
+            _ if self.spread => bench.spread(&topology.usable())?,
+            _ if self.overload => bench.overload()?,
+            _ => bench.rate()?,
+        };
+        let document = document(&result, &session.files());
+        // What was lost before this host is nobody's count here.
+        let is_good = self.sender.is_some() || balances(&result);
+        let outcome = session.conclude(&result, &document, is_good)?;
+        let skipped = result.rows.iter().map(|row| &row.runs.skipped);
+        let mut skipped = skipped.chain(result.spread.iter().map(|row| &row.runs.skipped));
+        let is_measured = !result.overload.is_empty() || skipped.clone().any(Option::is_none);
+        ensure!(
+            !result.complete || is_measured,
+            "no path could be measured: {}",
+            skipped
+                .next()
+                .and_then(Option::as_deref)
+                .unwrap_or("none can run")
+        );
+        Ok(outcome)
+    }
 
-/// Measures, and keeps what is known after each run.
-///
-/// # Errors
-/// If there is no lab, or nothing to send with.
-pub(crate) fn run(plan: &Plan, session: &Session) -> Result<BenchResult> {
-    let topology = Topology::read()?;
-    let bench = Bench {
-        plan,
-        session,
-        sender: &plan.sender()?,
-        cpus: Cpus::choose(&topology),
-    };
-    match &plan.question {
-        Question::Rate => bench.rate(),
-        Question::Overload => bench.overload(),
-        Question::Spread => bench.spread(&topology.usable()),
-        Question::Live { host, address } => bench.live(host, *address),
+    /// The paths that `--only` names, if they can be asked what is asked.
+    fn check(&self) -> Result<Vec<Path>> {
+        for wanted in &self.only {
+            ensure!(
+                PATHS.iter().any(|path| path.is_called(wanted.trim())),
+                "--only {wanted}: no such path; `mpps bench --list` names them"
+            );
+        }
+        let is_wanted = |path: &&Path| self.only.iter().any(|one| path.is_called(one.trim()));
+        let keep = |path: &&Path| self.only.is_empty() || is_wanted(path);
+        let paths: Vec<Path> = PATHS.iter().filter(keep).copied().collect();
+        ensure!(
+            (1..=65_535).contains(&self.flows),
+            "--flows {}: there are 1 to 65535 source ports",
+            self.flows
+        );
+        ensure!(
+            !self.spread || paths.iter().any(Path::is_rule),
+            "--spread: it is of the paths that drop early, whose names end in _drop, and --only names \
+             none"
+        );
+        ensure!(
+            !self.overload || paths.iter().any(|path| path.shares_cpu),
+            "--overload: queue and application share a CPU, and --only names no path that can; name \
+             recvmmsg, af_xdp or another receiver"
+        );
+        Ok(paths)
     }
 }
 
-/// Each path, and whether it runs on this host.
-///
-/// # Errors
-/// If there is no lab, or nothing to send with.
-pub(crate) fn list(plan: &Plan, interrupt: &Interrupt) -> Result<Vec<String>> {
-    let (sender, cpus) = (plan.sender()?, Cpus::choose(&Topology::read()?));
-    let stage = Stage::new(cpus, Napi::WithGenerator, &sender, interrupt)?;
-    let line = |path: &Path| {
+/// Tells each path, and whether it runs on this host.
+fn list(paths: &[Path], stage: &Stage<'_>) -> Result<Outcome> {
+    for path in paths {
         let rest = match stage.obstacle(path) {
             Some(why) => format!("skipped: {why}"),
             None => "runs".to_owned(),
         };
-        format!("{:<26} {rest}", path.key())
-    };
-    Ok(plan.paths.iter().map(line).collect())
-}
-
-/// True if every ledger of the plan's result balances that ought to.
-///
-/// # Errors
-/// If no row could run.
-pub(crate) fn is_good(plan: &Plan, result: &BenchResult) -> Result<bool> {
-    let skipped = result.rows.iter().map(|row| &row.runs.skipped);
-    let skipped = skipped.chain(result.spread.iter().map(|row| &row.runs.skipped));
-    ensure!(
-        !result.complete || !result.overload.is_empty() || skipped.clone().any(Option::is_none),
-        "no path could be measured: {}",
-        skipped
-            .flatten()
-            .next()
-            .map_or("none can run", String::as_str)
-    );
-    // What was lost before this host is nobody's count here.
-    Ok(matches!(plan.question, Question::Live { .. }) || balances(result))
-}
-
-impl Plan {
-    fn sender(&self) -> Result<Sender> {
-        Sender::choose(self.generator, self.flows, self.payload_bytes).context("--generator")
+        output::line(Stream::Out, &format!("{:<26} {rest}", path.key()))?;
     }
+    Ok(Outcome::Fine)
 }
 
 /// A plan under way.
 struct Bench<'a> {
     plan: &'a Plan,
+    paths: Vec<Path>,
     session: &'a Session,
     sender: &'a Sender,
     cpus: Cpus,
@@ -138,7 +179,7 @@ impl Bench<'_> {
             placement: format!("{placement}   Linux {}", machine::kernel_release()),
             sender: self.sender.sentence(),
             flows: self.plan.flows,
-            payload_bytes: self.plan.payload_bytes,
+            payload_bytes: self.plan.size,
             notes,
             rows: Vec::new(),
             overload: Vec::new(),
@@ -155,12 +196,8 @@ impl Bench<'_> {
         placement: &str,
     ) -> Result<BenchResult> {
         let first = stages.clone().next().context("no stage to run on")?;
-        let mut notes: Vec<String> = Vec::new();
-        for note in stages.flat_map(|stage| stage.lab.notes()) {
-            if !notes.contains(note) {
-                notes.push(note.clone());
-            }
-        }
+        let mut notes = Vec::new();
+        note_each(&mut notes, stages.flat_map(|stage| stage.lab.notes()));
         let placement = format!("two hosts on this machine   {placement}");
         Ok(self.result(&placement, machine::of_lab(&first.lab)?, notes))
     }
@@ -174,7 +211,7 @@ impl Bench<'_> {
         find: impl Fn(&mut BenchResult, &[Case<P, S>]),
     ) -> Result<()> {
         let interrupt = &self.session.interrupt;
-        result.complete = interleave(cases, self.plan.repeats, interrupt, run, |cases| {
+        result.complete = interleave(cases, self.plan.series.repeats(), interrupt, run, |cases| {
             find(result, cases);
             self.session.keep(result);
             Ok(())
@@ -194,11 +231,14 @@ impl Bench<'_> {
         let stages = stages.map(|napi| Stage::new(self.cpus, *napi, self.sender, interrupt));
         let stages = stages.collect::<Result<Vec<_>>>()?;
         let mut result = self.of_lab(stages.iter(), &self.cpus.to_string())?;
-        let mut cases = comparison::cases(&stages, &self.plan.paths);
+        let mut cases = comparison::cases(&stages, &self.paths);
         self.measure(
             &mut result,
             &mut cases,
-            |case| case.plan.run(self.plan.time, case.samples.is_empty()),
+            |case| {
+                case.plan
+                    .run(self.plan.series.time(), case.samples.is_empty())
+            },
             |result, cases| result.rows = fastest_first(cases.iter().filter_map(comparison::row)),
         )?;
         result.advice = advice(&result.rows);
@@ -217,9 +257,9 @@ impl Bench<'_> {
                 rate_pps: asked_mpps.map(|rate| rate * 1e6),
                 ..Purpose::default()
             };
-            stage.run(path, self.plan.time, purpose)
+            stage.run(path, self.plan.series.time(), purpose)
         };
-        let paths = self.plan.paths.iter().filter(|path| path.shares_cpu);
+        let paths = self.paths.iter().filter(|path| path.shares_cpu);
         let floods = paths.map(|path| Case::new(*path, stage.obstacle(path)));
         let mut floods: Vec<_> = floods.collect();
         self.measure(
@@ -247,30 +287,31 @@ impl Bench<'_> {
     fn spread(&self, usable: &[usize]) -> Result<BenchResult> {
         let interrupt = &self.session.interrupt;
         let mut arrangements = Arrangement::all(self.sender, usable, interrupt)?;
-        let Plan {
-            flows,
-            payload_bytes,
-            generator,
-            ..
-        } = *self.plan;
-        let sockets = Sender::choose(Generator::Sendmmsg, flows, payload_bytes)?;
+        let sockets = Sender::choose(Generator::Sendmmsg, self.plan.flows, self.plan.size)?;
         // The generator reaches as many queues as there are CPUs. A socket reaches all, and is
         // slower: both are shown, unless one was asked for.
-        let may_add = generator == Generator::Auto && self.sender.kind == Kind::Generator;
-        if may_add && !Arrangement::is_complete(&arrangements) {
+        let may_add = self.plan.generator == Generator::Auto && self.sender.kind == Kind::Generator;
+        if may_add && arrangements.iter().any(|one| one.stage.is_err()) {
             arrangements.extend(Arrangement::all(&sockets, usable, interrupt)?);
         }
-        let stages = arrangements.iter().filter_map(Arrangement::stage);
-        let why = arrangements.iter().find_map(Arrangement::obstacle);
+        let stages = arrangements
+            .iter()
+            .filter_map(|one| one.stage.as_ref().ok());
+        let why = arrangements.iter().find_map(|one| one.stage.as_ref().err());
         let placement = format!("{} usable CPUs", usable.len());
-        let nowhere = || format!("--spread: {}", why.unwrap_or("no arrangement of queues"));
+        let nowhere = || {
+            format!(
+                "--spread: {}",
+                why.map_or("no arrangement of queues", String::as_str)
+            )
+        };
         let mut result = self.of_lab(stages, &placement).with_context(nowhere)?;
         let run = |case: &spread::Row<'_>| -> Result<Sample> {
             let stage = case.plan.arrangement.stage.as_ref();
             let stage = stage.map_err(|why| anyhow!("{why}"))?;
-            stage.run(&case.plan.path, self.plan.time, Purpose::default())
+            stage.run(&case.plan.path, self.plan.series.time(), Purpose::default())
         };
-        let mut cases = spread::cases(&arrangements, &self.plan.paths);
+        let mut cases = spread::cases(&arrangements, &self.paths);
         self.measure(&mut result, &mut cases, run, |result, cases| {
             result.spread = spread::rows(cases);
         })?;
@@ -280,7 +321,10 @@ impl Bench<'_> {
 
     fn live(&self, host: &str, address: SocketAddr) -> Result<BenchResult> {
         let cpu = self.cpus.application;
-        let command = self.plan.command_of(address);
+        let Plan { size, flows, .. } = self.plan;
+        let command = format!("mpps send {address} --stamp --size {size} --flows {flows} --gso 16");
+        let said = format!("on {host}, now and until this ends: {command}");
+        output::line(Stream::Err, &said)?;
         let placement = format!("traffic from {host} to {address}   application: CPU {cpu}");
         let note = "early drops are the lab's: on this host they would be its firewall's rules";
         let mut result = self.result(&placement, machine::of_all()?, vec![note.to_owned()]);
@@ -288,10 +332,10 @@ impl Bench<'_> {
         let live = Live {
             address,
             cpu,
-            time: self.plan.time,
+            time: self.plan.series.time(),
             interrupt: &self.session.interrupt,
         };
-        let paths = self.plan.paths.iter().filter(|path| !path.is_rule());
+        let paths = self.paths.iter().filter(|path| !path.is_rule());
         let cases = paths.map(|path| Case::new(*path, live.obstacle(path)));
         let mut cases: Vec<_> = cases.collect();
         let mut is_first = true;
@@ -303,18 +347,6 @@ impl Bench<'_> {
         )?;
         result.advice = advice(&result.rows);
         Ok(result)
-    }
-}
-
-impl Plan {
-    /// What is to run on the host that sends to this address.
-    pub(crate) fn command_of(&self, address: SocketAddr) -> String {
-        let Self {
-            payload_bytes,
-            flows,
-            ..
-        } = self;
-        format!("mpps send {address} --stamp --size {payload_bytes} --flows {flows} --gso 16")
     }
 }
 

@@ -19,9 +19,7 @@ const TRAIN: u16 = 16;
 /// Who sends, and what.
 #[derive(Debug, Clone)]
 pub(crate) struct Sender {
-    /// Who.
     pub(crate) kind: Kind,
-    /// Why this one.
     pub(crate) why: String,
     flows: usize,
     payload_bytes: usize,

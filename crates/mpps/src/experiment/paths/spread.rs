@@ -63,28 +63,12 @@ impl<'a> Arrangement<'a> {
         arrangements.collect()
     }
 
-    /// Where it runs, if it can.
-    pub(crate) fn stage(&self) -> Option<&Stage<'a>> {
-        self.stage.as_ref().ok()
-    }
-
-    /// Why it cannot run, if it cannot.
-    pub(crate) fn obstacle(&self) -> Option<&str> {
-        self.stage.as_ref().err().map(String::as_str)
-    }
-
     /// The CPU whose kernel thread serves each queue; none where the scheduler chooses.
     fn queue_cpus(&self) -> Vec<usize> {
-        let threads = self
-            .stage()
-            .map_or(&[][..], |stage| stage.lab.napi_threads());
+        let stage = self.stage.as_ref();
+        let threads = stage.map_or(&[][..], |stage| stage.lab.napi_threads());
         let cpus: Option<Vec<usize>> = threads.iter().map(|thread| thread.cpu).collect();
         cpus.unwrap_or_default()
-    }
-
-    /// True if every number of queues can be had.
-    pub(crate) fn is_complete(all: &[Self]) -> bool {
-        all.iter().all(|one| one.stage.is_ok())
     }
 }
 
@@ -129,7 +113,7 @@ fn steered(stage: Stage<'_>, queues: u16) -> Result<Stage<'_>, String> {
         return Err(format!("the queues have no CPUs of their own: {why}"));
     }
     let is_steered = stage
-        .target()
+        .target_of(0)
         .is_ok_and(|target| stage.lab.queue_of(target).is_some());
     if queues == 1 || stage.sender.kind == Kind::Generator || is_steered {
         return Ok(stage);
@@ -227,19 +211,11 @@ fn result(row: &Row<'_>) -> Option<SpreadRow> {
     })
 }
 
-fn rule(path: &Path) -> Option<EarlyDrop> {
-    match path.takes {
-        Takes::Rule(rule) => Some(rule),
-        Takes::Backend { .. } => None,
-    }
-}
-
 /// The article's figure for the same.
 fn article(path: &Path, queues: u16) -> Option<f64> {
-    let known = ARTICLE_MPPS_PER_CPU.iter();
-    let mut known = known.filter(|_| rule(path) == Some(EarlyDrop::IptablesRaw));
+    let mut known = ARTICLE_MPPS_PER_CPU.into_iter();
     let (_, mpps) = known.find(|(of, _)| *of == queues)?;
-    Some(*mpps)
+    matches!(path.takes, Takes::Rule(EarlyDrop::IptablesRaw)).then_some(mpps)
 }
 
 /// What became of a CPU's rate from one queue to the most, a sentence per sender.

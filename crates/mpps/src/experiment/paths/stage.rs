@@ -34,7 +34,6 @@ pub(crate) struct Stage<'a> {
     pub(crate) napi: Napi,
     pub(crate) sender: &'a Sender,
     pub(crate) interrupt: &'a Interrupt,
-    /// Who sends.
     pub(crate) feeds: Vec<Feed>,
     /// True while the queue is left to a receiver that polls.
     deferred: Cell<bool>,
@@ -53,22 +52,34 @@ impl<'a> Stage<'a> {
             Napi::Metered => (cpus.generator, Delivery::ThreadedNapi),
             Napi::WithApplication => (cpus.application, Delivery::ThreadedNapi),
         };
+        let feeds = vec![Feed {
+            cpu: cpus.generator,
+            queues: vec![0],
+        }];
         let config = LabConfig {
             queues: 1,
             queue_cpus: vec![queue_cpu],
             delivery,
             ..LabConfig::default()
         };
+        Self::of(&config, cpus, napi, feeds, sender, interrupt)
+    }
+
+    fn of(
+        config: &LabConfig,
+        cpus: Cpus,
+        napi: Napi,
+        feeds: Vec<Feed>,
+        sender: &'a Sender,
+        interrupt: &'a Interrupt,
+    ) -> Result<Self> {
         Ok(Self {
-            lab: Lab::new(&config)?,
+            lab: Lab::new(config)?,
             cpus,
             napi,
             sender,
             interrupt,
-            feeds: vec![Feed {
-                cpu: cpus.generator,
-                queues: vec![0],
-            }],
+            feeds,
             deferred: Cell::new(false),
         })
     }
@@ -82,29 +93,17 @@ impl<'a> Stage<'a> {
         interrupt: &'a Interrupt,
     ) -> Result<Self> {
         let generator = feeds.first().context("nobody sends")?.cpu;
+        let cpus = Cpus {
+            generator,
+            application: generator,
+        };
         let config = LabConfig {
             queues: u16::try_from(queue_cpus.len()).context("too many queues")?,
             queue_cpus: queue_cpus.to_vec(),
             delivery: Delivery::ThreadedNapi,
             ..LabConfig::default()
         };
-        Ok(Self {
-            lab: Lab::new(&config)?,
-            cpus: Cpus {
-                generator,
-                application: generator,
-            },
-            napi: Napi::Metered,
-            sender,
-            interrupt,
-            feeds,
-            deferred: Cell::new(false),
-        })
-    }
-
-    /// Where the traffic goes.
-    pub(crate) fn target(&self) -> Result<IpAddr> {
-        self.target_of(0)
+        Self::of(&config, cpus, Napi::Metered, feeds, sender, interrupt)
     }
 
     /// An address whose packets take this queue, as far as addresses decide that.
@@ -171,7 +170,7 @@ impl<'a> Stage<'a> {
 
     /// Opens the receiver inside the receiving host.
     pub(crate) fn open_rx(&self, path: &Path) -> Result<Box<dyn Rx>> {
-        let config = path.config(SocketAddr::new(self.target()?, PORT))?;
+        let config = path.config(SocketAddr::new(self.target_of(0)?, PORT))?;
         let backend = backend::find(path.name)?;
         let opened = self.lab.receiver().run(|| backend.open_rx(&config))?;
         opened.with_context(|| format!("cannot receive by {}", path.name))

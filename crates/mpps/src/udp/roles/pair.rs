@@ -6,9 +6,7 @@ use std::fmt;
 /// Who runs where.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Cpus {
-    /// The generator's CPU.
     pub(crate) generator: usize,
-    /// The application's.
     pub(crate) application: usize,
 }
 

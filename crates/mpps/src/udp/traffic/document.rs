@@ -1,17 +1,13 @@
 //! What `recv` and `send` found, and the ledger of both, as people read them.
 
 use super::{FlowTotal, RecvTotal, SendTotal};
-use crate::measure::document::whole;
+use crate::measure::document::{count, whole};
 use crate::measure::samples::per_second;
 use mpps_host::Ledger;
-use mpps_report::{Block, Column, Document, Quantity, Row, Table, Text, grouped};
+use mpps_report::{Block, Column, Document, Quantity, Row, Table, Text};
 
 /// Flows that people are shown; programs get them all.
 const FLOWS_SHOWN: usize = 8;
-
-fn count(count: u64) -> String {
-    grouped(count.into())
-}
 
 /// A rate in datagrams per second.
 fn mpps(pps: f64) -> Quantity {

@@ -2,6 +2,7 @@
 
 use super::article;
 use crate::experiment::ladder::result::{PathTaken, RungResult, RungSender, SenderTrial, TakenBy};
+use crate::measure::document::{count, counted};
 use mpps_report::{Block, Column, Quantity, Row, Section, Table, Text};
 
 /// By which links find a rung.
@@ -59,45 +60,29 @@ fn measured(rung: &RungResult, blocks: &mut Vec<Block>) {
     blocks.extend(details(rung));
 }
 
-fn count(count: u64) -> String {
-    Quantity::Count(count.into()).figure()
-}
-
 /// What only few readers ask for: threads, queues, CPUs, the ledgers of the repeats.
 fn details(rung: &RungResult) -> Option<Block> {
-    let mut summary = Vec::new();
-    let mut blocks = Vec::new();
-    let mut part = |number: usize, what: &str, heading: &str, part: Vec<Block>| {
-        if number > 0 {
-            summary.push(format!(
-                "{number} {what}{}",
-                if number == 1 { "" } else { "s" }
-            ));
-            blocks.push(Block::heading(heading));
-            blocks.extend(part);
-        }
-    };
-    let queues = rung.path.as_ref().map_or(&[][..], |path| &path.queues);
-    let number = rung.threads.len();
-    part(
-        number,
-        "thread",
-        "Receiving threads, last repeat",
-        vec![threads(rung)],
-    );
-    part(
-        queues.len(),
-        "queue",
-        "Receive queues",
-        rung.path.iter().map(queue_packets).collect(),
-    );
-    part(rung.cpu_busy.len(), "CPU", "CPUs", vec![cpus(rung)]);
-    part(
-        rung.runs.sample_ledgers.len(),
-        "repeat",
-        "Ledgers of the repeats",
-        rung.runs.equations("").collect(),
-    );
+    let queues = rung.path.as_ref().map_or(0, |path| path.queues.len());
+    let repeats = rung.runs.sample_ledgers.len();
+    let own = rung.path.iter().map(queue_packets).collect();
+    let all = rung.runs.equations("").collect();
+    let parts: [(usize, &str, &str, Vec<Block>); 4] = [
+        (
+            rung.threads.len(),
+            "thread",
+            "Receiving threads, last repeat",
+            vec![threads(rung)],
+        ),
+        (queues, "queue", "Receive queues", own),
+        (rung.cpu_busy.len(), "CPU", "CPUs", vec![cpus(rung)]),
+        (repeats, "repeat", "Ledgers of the repeats", all),
+    ];
+    let (mut summary, mut blocks) = (Vec::new(), Vec::new());
+    for (count, what, heading, part) in parts.into_iter().filter(|part| part.0 > 0) {
+        summary.push(counted(count, what));
+        blocks.push(Block::heading(heading));
+        blocks.extend(part);
+    }
     (!blocks.is_empty()).then(|| Block::Details(summary.join(", "), blocks))
 }
 

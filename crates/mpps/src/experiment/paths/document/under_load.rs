@@ -2,7 +2,7 @@
 
 use super::{of_peak, or_dash, repeats};
 use crate::experiment::paths::result::{OverloadCurve, OverloadPoint, SpreadRow};
-use crate::measure::document::equation;
+use crate::measure::document::{equation, together};
 use crate::measure::samples::extremes;
 use mpps_report::{
     Axis, Bar, Bars, Block, Cell, Column, Curve, Hue, Line, Measured, Quantity, Row, Scale,
@@ -231,18 +231,11 @@ fn table(rows: &[SpreadRow]) -> Table {
 
 /// The rows that did not run, those of one reason in one row.
 fn skipped(rows: &[SpreadRow]) -> impl Iterator<Item = Row> {
-    let mut all: Vec<(u16, &str, Vec<String>)> = Vec::new();
-    for row in rows {
-        let Some(why) = &row.runs.skipped else {
-            continue;
-        };
-        let same = |known: &&mut (u16, &str, Vec<String>)| (known.0, known.1) == (row.queues, why);
-        match all.iter_mut().find(same) {
-            Some((_, _, names)) => names.push(row.title()),
-            None => all.push((row.queues, why, vec![row.title()])),
-        }
-    }
-    all.into_iter().map(|(queues, why, names)| {
+    let all = rows.iter().filter_map(|row| {
+        let why = row.runs.skipped.as_deref()?;
+        Some((row.title(), (row.queues, why)))
+    });
+    together(all).into_iter().map(|((queues, why), names)| {
         Row::new([
             names.join(", ").into(),
             queues.to_string().into(),
