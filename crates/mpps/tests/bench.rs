@@ -122,9 +122,6 @@ fn directory() -> TempDir {
     tempfile::tempdir().expect("a directory can be had")
 }
 
-/// What many rows are measured by: what they come to is not looked at, but whether they add up.
-const SHORT: &[&str] = &["--seconds", "0.15", "--repeat", "1"];
-
 /// Runs in a directory, with names of its own for the files.
 fn bench(directory: &TempDir, arguments: &[&str]) -> Ended {
     run(mpps(&FILES).args(arguments).current_dir(directory))
@@ -222,7 +219,7 @@ fn a_short_run_is_written_and_adds_up() {
 
 fn every_path_is_measured_or_says_why_not() {
     let directory = directory();
-    bench(&directory, SHORT).fine();
+    bench(&directory, &["--quick"]).fine();
     let result = result(&directory);
     accounted_for(&result);
     for path in ["recv", "recvmmsg", "packet_mmap", "af_xdp", "xdp_drop"] {
@@ -337,8 +334,11 @@ fn a_path_to_which_nothing_comes_is_skipped() {
 
 fn a_curve_is_written_and_adds_up() {
     let directory = directory();
-    let rest = ["--overload", "--only", "recv,af_xdp"];
-    let ended = bench(&directory, &[SHORT, &rest].concat()).fine();
+    let ended = bench(
+        &directory,
+        &["--quick", "--overload", "--only", "recv,af_xdp"],
+    )
+    .fine();
     let result = result(&directory);
     accounted_for(&result);
     assert!(result.overload.len() >= 2, "{ended:#?}");

@@ -65,9 +65,9 @@ pub struct RxProgress {
     pub wire_bytes: u64,
     /// Calls that brought something.
     pub calls: u64,
-    /// Drops of its socket, as of the last [`RxWorker::refresh`].
+    /// Drops of its socket, as of the last `RxWorker::refresh`.
     pub dropped: u64,
-    /// CPU that it was last seen on, as of the last [`RxWorker::refresh`].
+    /// CPU that it was last seen on, as of the last `RxWorker::refresh`.
     pub cpu: usize,
     /// `CLOCK_MONOTONIC` of the first datagram, 0 before it.
     pub first_ns: u64,
