@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::root::Root;
@@ -40,7 +41,7 @@ pub struct CpuTicks {
 }
 
 /// How one CPU spent the time between two readings, in shares of 0 to 1.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CpuBusy {
     /// The CPU.
     pub cpu: usize,

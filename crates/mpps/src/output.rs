@@ -38,6 +38,16 @@ pub(crate) fn bytes(stream: Stream, bytes: &[u8]) -> io::Result<()> {
     }
 }
 
+/// Lines on standard error, in place of a bar that stands there; the bar comes back below them.
+///
+/// # Errors
+/// As for [`line()`].
+pub(crate) fn above_bar(text: &str) -> io::Result<()> {
+    let shows = io::stderr().is_terminal() && may_steer(|name| std::env::var_os(name));
+    let clear = if shows { "\r\x1b[2K" } else { "" };
+    line(Stream::Err, &format!("{clear}{text}"))
+}
+
 /// The text with a blank for each control character: what comes from a file or from elsewhere must
 /// not steer the terminal, nor end the line.
 pub(crate) fn printable(text: &str) -> String {

@@ -10,6 +10,8 @@ pub(crate) mod run;
 /// The repeated runs of one thing.
 pub mod runs;
 pub(crate) mod sample;
+/// Queues, UDP and CPUs over a second.
+pub mod screens;
 pub(crate) mod sender;
 mod taken_by;
 /// What `recv` and `send` found, as they write it with `--json`.

@@ -516,6 +516,7 @@ fn json_is_alone_on_standard_output() {
         assert!(shown.contains(says), "{shown}");
         assert!(ended.err.contains(says), "it is what people were told");
     }
+    has_screens(&received);
     let total = received.last_json();
     assert_eq!(total["received"], 2600);
     assert_eq!(total["socket_drops"], 0);
@@ -534,6 +535,18 @@ fn json_is_alone_on_standard_output() {
         (&total["offered"], &total["sent"], &total["refused"]),
         (&2600.into(), &2600.into(), &0.into())
     );
+}
+
+fn has_screens(received: &Ended) {
+    let first = received.out.lines().next().expect("a second");
+    let interval: Value = serde_json::from_str(first).expect("one object a line");
+    let screens = &interval["screens"];
+    let came = screens["udp"]["InDatagrams"].as_f64();
+    assert!(
+        screens["interface"] == "lo" && came > Some(0.0),
+        "{screens}"
+    );
+    assert!(screens["cpus"][0]["busy"].is_number(), "{screens}");
 }
 
 fn without_traffic_the_totals_are_zero() {

@@ -213,7 +213,16 @@ fn the_rungs_are_listed() {
 
 fn a_short_climb_is_written_and_adds_up() {
     let directory = directory();
-    let ended = climb(&directory, &["--quick", "--only", "1,2"]).fine();
+    let ended = climb(&directory, &["--quick", "--only", "1,2", "-v"]).fine();
+    // The screens are those of the receiving host, whose counters nobody else has.
+    for part in [
+        "rung 2 one socket, pinned",
+        " mpps-rx  rx_queue_",
+        " UDP ",
+        " busy = user ",
+    ] {
+        assert!(ended.err.contains(part), "{part}: {ended:#?}");
+    }
     let result = result(&directory);
     let rungs: Vec<&str> = result.rungs.iter().map(|rung| rung.rung.as_str()).collect();
     assert_eq!(rungs, ["1", "2"]);

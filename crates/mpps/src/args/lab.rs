@@ -56,6 +56,10 @@ pub(crate) struct LabArgs {
     /// namespace [tcp only]
     #[arg(long)]
     pub(crate) skb_defer: bool,
+    /// Show what the receiving host does while a rate is taken, on standard error: packets of each
+    /// receive queue, rates of UDP, what each CPU was busy with, each second and at the end [udp only]
+    #[arg(short, long)]
+    pub(crate) verbose: bool,
     /// Open a shell on the receiver host instead of measuring
     #[arg(long, conflicts_with_all = ["quick", "list", "only"])]
     pub(crate) shell: bool,
@@ -86,6 +90,7 @@ impl LabArgs {
                 ("--generator", self.generator.is_some()),
                 ("--train", self.train.is_some()),
                 ("--delivery", self.delivery.is_some()),
+                ("--verbose", self.verbose),
                 ("--shell", self.shell),
                 ("a command", !self.command.is_empty()),
             ],

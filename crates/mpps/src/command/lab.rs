@@ -114,6 +114,7 @@ fn climb(args: &LabArgs, layout: Layout, mut choice: Choice) -> Result<Outcome> 
         choice,
         only: &args.only,
         schedule: schedule(args),
+        has_screens: args.verbose,
     };
     let terminal = Terminal::new(output::width(), output::colour());
     let print = |text: String| output::line(Stream::Out, text.trim_end());

@@ -54,12 +54,14 @@ impl<const N: usize> Meter<N> {
         }
     }
 
-    /// Begins the intervals anew at the first datagram, the first time that there is one.
-    pub(crate) fn align(&mut self, first_ns: u64) {
-        if first_ns != 0 && !self.has_traffic {
+    /// Begins the intervals anew at the first datagram, the first time that there is one; true then.
+    pub(crate) fn align(&mut self, first_ns: u64) -> bool {
+        let is_first = first_ns != 0 && !self.has_traffic;
+        if is_first {
             self.has_traffic = true;
             self.began_ns = first_ns;
         }
+        is_first
     }
 
     /// When the current interval ends.

@@ -10,6 +10,7 @@ use super::meter::{Interval, Meter, article_line};
 use crate::machine::{interface_at, snapshot};
 use crate::measure::outcome::{Outcome, ended, put_back};
 use crate::signal::Interrupt;
+use crate::udp::screens::{Look, Screens};
 use crate::udp::traffic::{RECV_SCHEMA, RecvInterval};
 use anyhow::{Context, Result};
 use mpps_host::{Applied, CarveOut, Snapshot, SocketBuffer};
@@ -62,6 +63,11 @@ impl Plan {
             self.config.ring.interface.as_deref(),
             self.config.address.ip(),
         )
+    }
+
+    /// True if somebody sees what the host did meanwhile: a reading a second is not free.
+    fn has_screens(&self) -> bool {
+        self.asked.verbose || self.lines.json
     }
 
     /// True if all threads read one socket, whose drops each of them would tell.
@@ -268,16 +274,29 @@ impl<'a> Running<'a> {
         let mut last = vec![RxProgress::default(); self.workers.len()];
         let time = self.plan.asked.duration.map(|time| time.as_nanos() as u64);
         let deadline = time.map_or(u64::MAX, |time| self.began_ns.saturating_add(time));
+        let interface = self.plan.interface().ok();
+        let look = || {
+            self.plan
+                .has_screens()
+                .then(|| Look::take(interface.as_deref()))
+        };
+        let mut looked = look();
         // A thread's first line is to know its CPU.
         self.workers.iter().for_each(RxWorker::refresh);
         until_stopped(interrupt, meter.ends_ns().min(deadline), || {
             let progress: Vec<RxProgress> = self.workers.iter().map(RxWorker::progress).collect();
             let firsts = progress.iter().map(|one| one.first_ns);
-            meter.align(firsts.filter(|at| *at > 0).min().unwrap_or(0));
+            if meter.align(firsts.filter(|at| *at > 0).min().unwrap_or(0)) {
+                looked = look();
+            }
             let datagrams = progress.iter().map(|one| one.datagrams).sum();
             let bytes = progress.iter().map(|one| one.wire_bytes).sum();
             if let Some(interval) = meter.tick(monotonic_ns(), [datagrams, bytes]) {
-                self.print(&interval, &progress, &last)?;
+                let now = look();
+                let screens = now.as_ref().zip(looked.as_ref());
+                let screens = screens.map(|(now, then)| now.since(then));
+                self.print(&interval, &progress, &last, screens)?;
+                looked = now;
                 // Fresh for the next line. It costs each worker a system call or two, and keeps the
                 // kernel's 32-bit count of drops from wrapping unseen.
                 self.workers.iter().for_each(RxWorker::refresh);
@@ -290,9 +309,17 @@ impl<'a> Running<'a> {
         Ok(meter)
     }
 
-    fn print(&self, interval: &Interval<2>, now: &[RxProgress], last: &[RxProgress]) -> Result<()> {
+    fn print(
+        &self,
+        interval: &Interval<2>,
+        now: &[RxProgress],
+        last: &[RxProgress],
+        screens: Option<Screens>,
+    ) -> Result<()> {
         let lines = self.plan.lines;
+        let is_verbose = self.plan.asked.verbose;
         let ([received, bytes], [pps, byte_rate]) = (interval.counts, interval.rates());
+        let shown = screens.as_ref().filter(|_| is_verbose).map(Screens::blocks);
         lines.object(&RecvInterval {
             schema: RECV_SCHEMA.to_owned(),
             kind: "interval".to_owned(),
@@ -300,10 +327,11 @@ impl<'a> Running<'a> {
             received,
             bytes,
             pps,
+            screens,
         })?;
         lines.say(&article_line(pps, byte_rate))?;
         for (thread, (now, last)) in now.iter().zip(last).enumerate() {
-            if self.plan.asked.verbose {
+            if is_verbose {
                 let owns_drops = self.plan.owns_drops(thread);
                 lines.say(&report::thread_line(
                     thread,
@@ -314,7 +342,7 @@ impl<'a> Running<'a> {
                 ))?;
             }
         }
-        Ok(())
+        shown.map_or(Ok(()), |blocks| lines.tell(&blocks))
     }
 
     /// Stops, undoes the carve-out, and answers also what of it could not be undone.

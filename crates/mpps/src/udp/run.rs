@@ -3,6 +3,7 @@
 
 use super::account::{self, Received, Sent, account};
 use super::sample::{self, Span};
+use super::screens::Watch;
 use super::sender::PORT;
 use crate::signal::Interrupt;
 use anyhow::{Context, Result};
@@ -31,6 +32,8 @@ pub(crate) struct Purpose<'a> {
     pub(crate) stamped: bool,
     /// Count drops by reason.
     pub(crate) probe: Option<&'a DropProbe>,
+    /// Show what the receiving host does, each second.
+    pub(crate) has_screens: bool,
 }
 
 /// Threads that receive.
@@ -223,6 +226,8 @@ impl Hosts<'_> {
         purpose: Purpose<'_>,
     ) -> Result<Vec<TxReport>> {
         let stop = Stop::new();
+        let watch = || Watch::begin(self.lab.receiver());
+        let mut watch = purpose.has_screens.then(watch).flatten();
         let task = |(thread, (tx, cpu)): (usize, (Box<dyn Tx>, usize))| TxTask {
             tx,
             cpu: Some(cpu),
@@ -240,7 +245,9 @@ impl Hosts<'_> {
                 stop.stop();
             }
             thread::sleep(LOOK);
+            watch.iter_mut().for_each(|watch| watch.tick(1.0));
         }
+        watch.into_iter().for_each(Watch::finish);
         Ok(workers.into_iter().map(TxWorker::join).collect())
     }
 

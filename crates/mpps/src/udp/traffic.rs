@@ -7,6 +7,7 @@ mod join;
 
 pub use join::join;
 
+use super::screens::Screens;
 use mpps_host::{Delta, Departure, RingDrop};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -22,7 +23,7 @@ pub const SEND_SCHEMA: &str = "mpps.send.v1";
 #[schemars(untagged)]
 pub enum RecvObject {
     /// A second.
-    Interval(RecvInterval),
+    Interval(Box<RecvInterval>),
     /// The totals.
     Total(Box<RecvTotal>),
 }
@@ -54,6 +55,9 @@ pub struct RecvInterval {
     pub bytes: u64,
     /// Datagrams per second in it.
     pub pps: f64,
+    /// What the host did meanwhile; absent in files of older versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub screens: Option<Screens>,
 }
 
 /// The totals of a receiver.

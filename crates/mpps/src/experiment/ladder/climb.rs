@@ -7,6 +7,7 @@ use super::sample::Sample;
 use super::sender::{Choice, offered_per_received, outran, rung_sender};
 use crate::experiment::paths::{self, RowPlan};
 use crate::measure::rounds::Case;
+use crate::output;
 use crate::signal::Interrupt;
 use crate::udp::labs::{Labs, note_each};
 use crate::udp::run::{Hosts, Purpose, attach};
@@ -66,17 +67,32 @@ pub(super) struct Climb<'a> {
     pub(super) beyond_sender: &'a paths::Sender,
     /// True if drops can be counted by reason.
     pub(super) has_probe: bool,
+    /// True if what the receiving host does is shown while a rate is taken.
+    pub(super) has_screens: bool,
 }
 
 impl Climb<'_> {
     /// The runs of one step in one round.
     pub(super) fn run(&self, case: &Case<Step<'_>, Found>) -> Result<Found> {
+        if self.has_screens {
+            output::above_bar(&case.plan.to_string())?;
+        }
         Ok(match &case.plan {
             Step::Rung(rung) => Found::Rung(Box::new(self.run_rung(rung, &rung_samples(case))?)),
-            Step::Row(row) => Found::Row(Box::new(
-                row.run(self.schedule.time, case.samples.is_empty())?,
-            )),
+            Step::Row(row) => Found::Row(Box::new(row.run(
+                self.schedule.time,
+                case.samples.is_empty(),
+                self.purpose(),
+            )?)),
         })
+    }
+
+    /// What the runs are for that the rate is of.
+    fn purpose(&self) -> Purpose<'static> {
+        Purpose {
+            has_screens: self.has_screens,
+            ..Purpose::default()
+        }
     }
 
     /// The first round has an exactness run, so that an interrupted climb has ledgers; the last one
@@ -85,7 +101,7 @@ impl Climb<'_> {
         let (interrupt, time) = (self.interrupt, self.schedule.time);
         let lab = self.labs.of(&rung.layout)?;
         let hosts = Hosts { lab, interrupt };
-        let mut sample = rung.run(hosts, time, Purpose::default())?;
+        let mut sample = rung.run(hosts, time, self.purpose())?;
         if earlier.is_empty() && !interrupt.came() {
             // Attached for this run alone: rates are taken with the probe off.
             let probe = if self.has_probe { attach().ok() } else { None };

@@ -26,6 +26,8 @@ pub(crate) struct Plan<'a> {
     /// The rungs by number; all if it names none.
     pub(crate) only: &'a [String],
     pub(crate) schedule: Schedule,
+    /// Show what the receiving host does while a rate is taken.
+    pub(crate) has_screens: bool,
 }
 
 /// Climbs; `tell` hears of the result before the first rung, and then of each rung of which nothing
@@ -71,6 +73,7 @@ pub(crate) fn run(
         beyond: &chosen.beyond,
         beyond_sender: &sender,
         has_probe,
+        has_screens: plan.has_screens,
     };
     let mut cases = cases(chosen.rungs, &chosen.beyond, &stages);
     tell(&result, None);

@@ -55,8 +55,13 @@ pub(crate) fn cases<'a>(stages: &'a [Stage<'a>], paths: &[Path]) -> Vec<Case<Pla
 
 impl Plan<'_> {
     /// The runs of one round; the first has one for exactness.
-    pub(crate) fn run(&self, time: Duration, is_first: bool) -> Result<Sample> {
-        let mut sample = self.stage.run(&self.path, time, Purpose::default())?;
+    pub(crate) fn run(
+        &self,
+        time: Duration,
+        is_first: bool,
+        purpose: Purpose<'_>,
+    ) -> Result<Sample> {
+        let mut sample = self.stage.run(&self.path, time, purpose)?;
         if let Some(meter) = self.meter {
             let metered = meter.run(&self.path, time, Purpose::default())?;
             // The calls that it takes are those of the run that the rate is of.

@@ -236,8 +236,8 @@ impl Bench<'_> {
             &mut result,
             &mut cases,
             |case| {
-                case.plan
-                    .run(self.plan.series.time(), case.samples.is_empty())
+                let (time, is_first) = (self.plan.series.time(), case.samples.is_empty());
+                case.plan.run(time, is_first, Purpose::default())
             },
             |result, cases| result.rows = fastest_first(cases.iter().filter_map(comparison::row)),
         )?;

@@ -89,10 +89,12 @@ pub(crate) struct RecvArgs {
     /// Stop once so many datagrams came, all threads together; the last batches may bring more
     #[arg(long, value_name = "N", value_parser = value::count)]
     pub(crate) count: Option<u64>,
-    /// Write one JSON object per second, and one with the totals, to standard output
+    /// Write one JSON object per second, with what -v shows of the host, and one with the totals, to
+    /// standard output
     #[arg(long)]
     pub(crate) json: bool,
-    /// A line per thread each second: CPU, packets, drops of its socket, packets per call
+    /// Each second a line per thread (CPU, packets, drops of its socket, packets per call), and what
+    /// the host did: packets of each receive queue, rates of UDP, what each CPU was busy with
     #[arg(short, long)]
     pub(crate) verbose: bool,
 }
