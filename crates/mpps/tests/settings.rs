@@ -151,6 +151,11 @@ fn json_is_as_published() {
     nic["virtual_functions"] = json!({ "total": 8, "now": 0 });
     nic["filters"] = json!("on");
     nic["rules"] = json!({ "is": 3 });
+    let spreading = &mut whole["spreading"];
+    assert!(spreading["rss"]["refused"].is_string(), "{spreading}");
+    spreading["fields"][0]["fields"] = json!({ "is": "sdfn" });
+    spreading["rss"] =
+        json!({ "is": { "indirection": [0, 1], "key": "6d:5a", "function": "toeplitz" } });
     assert_eq!(common::faults(&schema, &whole), [""; 0]);
     whole["facts"]["nic"]["rules"] = json!({ "is": "three" });
     assert!(!schema.is_valid(&whole));
@@ -167,6 +172,9 @@ fn every_technique_has_its_reason() {
     }
     let whole: Value = serde_json::from_str(&shown.out).expect("it is JSON");
     assert_eq!(whole["facts"]["nic"]["name"], "lo");
+    let shown = run(&mut mpps(&["backends", "lo"])).fine().out;
+    let told = shown.matches("not told by the driver").count();
+    assert_eq!(told, 5, "four kinds of traffic and the table: {shown}");
 }
 
 fn an_interface_that_is_not_there_is_told_from_those_that_are() {

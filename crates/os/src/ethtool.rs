@@ -1,11 +1,12 @@
 //! What a driver says of itself and can be told: statistics, features, channels, which queue a
-//! packet goes to ([`rss`], [`ntuple`]), and how long it waits to interrupt ([`coalesce`]).
+//! packet goes to ([`hash_fields`], [`rss`], [`ntuple`]), and how long it waits to interrupt ([`coalesce`]).
 //!
 //! By `ioctl` `SIOCETHTOOL` (`netdevice(7)`, include/uapi/linux/ethtool.h), which works on the
 //! interfaces of the calling thread's network namespace.
 
 mod buffer;
 pub mod coalesce;
+pub mod hash_fields;
 pub mod ntuple;
 pub mod rss;
 
@@ -28,6 +29,7 @@ mod command {
     pub(super) const GET_FEATURES: u32 = 0x3a;
     pub(super) const SET_FEATURES: u32 = 0x3b;
     pub(super) const GET_CHANNELS: u32 = 0x3c;
+    pub(super) const GET_HASH_FIELDS: u32 = 0x29;
     pub(super) const GET_RX_RINGS: u32 = 0x2d;
     pub(super) const GET_RULE_COUNT: u32 = 0x2e;
     pub(super) const GET_RULE: u32 = 0x2f;

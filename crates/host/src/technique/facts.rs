@@ -189,7 +189,15 @@ impl<T> Answer<T> {
         }
     }
 
-    fn of(result: Result<T, Refusal>) -> Self {
+    /// The answer, made into something else.
+    pub(crate) fn map<U>(self, change: impl FnOnce(T) -> U) -> Answer<U> {
+        match self {
+            Self::Is(value) => Answer::Is(change(value)),
+            Self::Refused(why) => Answer::Refused(why),
+        }
+    }
+
+    pub(crate) fn of(result: Result<T, Refusal>) -> Self {
         match result {
             Ok(value) => Self::Is(value),
             Err(error) => Self::Refused(error.to_string()),

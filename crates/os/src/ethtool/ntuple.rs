@@ -11,8 +11,8 @@ use crate::{Error, Result};
 
 /// `struct ethtool_rxnfc`: command, flow type, data, the rule, a count; then the list. 32-bit x86
 /// has no padding before 64-bit numbers, and thus other places; it is not supported.
-const LENGTH: usize = 192;
-const DATA_PLACE: usize = 8;
+pub(super) const LENGTH: usize = 192;
+pub(super) const DATA_PLACE: usize = 8;
 const RULE_PLACE: usize = 16;
 const COUNT_PLACE: usize = 184;
 const LIST_PLACE: usize = 188;
@@ -172,7 +172,7 @@ fn name(location: u32) -> String {
     format!("rule at {location}")
 }
 
-fn request(command: u32) -> Vec<u8> {
+pub(super) fn request(command: u32) -> Vec<u8> {
     let mut bytes = vec![0; LENGTH];
     bytes[..4].copy_from_slice(&command.to_ne_bytes());
     bytes
@@ -245,7 +245,7 @@ impl Places {
     }
 }
 
-fn double_word(bytes: &[u8], place: usize) -> Option<u64> {
+pub(super) fn double_word(bytes: &[u8], place: usize) -> Option<u64> {
     let bytes = bytes.get(place..place.checked_add(8)?)?;
     Some(u64::from_ne_bytes(bytes.try_into().ok()?))
 }

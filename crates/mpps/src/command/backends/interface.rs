@@ -4,8 +4,9 @@ use super::BackendsObject;
 use crate::failure;
 use crate::output::{self, Stream};
 use anyhow::Result;
+use mpps_host::spreading::NOT_TOLD;
 use mpps_host::technique::{Facts, Usable};
-use mpps_host::{TECHNIQUES, Technique, Verdict};
+use mpps_host::{Spreading, TECHNIQUES, Technique, Verdict};
 use mpps_io::backend::{self, Support};
 use mpps_io::{Attach, CopyMode, RxConfig};
 use mpps_report::{Block, Column, Row, Style, Table, Text};
@@ -34,6 +35,8 @@ pub struct OfInterface {
     techniques: Vec<Judged>,
     /// What the judgement rests on.
     facts: Facts,
+    /// How its packets are spread over its receive queues.
+    spreading: Spreading,
 }
 
 impl OfInterface {
@@ -55,12 +58,17 @@ impl OfInterface {
             version: env!("CARGO_PKG_VERSION"),
             interface: name.to_owned(),
             techniques,
+            spreading: Spreading::gather(name, facts.nic.rx_queues),
             facts,
         })
     }
 
     pub(super) fn blocks(&self) -> Vec<Block> {
-        vec![table(&self.techniques).into()]
+        vec![
+            table(&self.techniques).into(),
+            Block::heading("how packets are spread over receive queues"),
+            spread(&self.spreading).into(),
+        ]
     }
 }
 
@@ -171,6 +179,49 @@ fn table(judged: &[Judged]) -> Table {
             cells.below(Text::from("→ ").strong(&**remedy))
         })
     });
+    Table::new(columns).rows(rows)
+}
+
+/// How packets are spread, with the command that changes each.
+fn spread(spreading: &Spreading) -> Table {
+    let row = |name: &str, now: String, commands: &[String]| {
+        let row = Row::new([name.into(), now.into()]);
+        let commands = commands.iter();
+        commands.fold(row, |row, command| {
+            row.below(Text::from("→ ").strong(&**command))
+        })
+    };
+    let table = spreading
+        .rss
+        .value()
+        .filter(|rss| !rss.indirection.is_empty());
+    let has_table = table.is_some();
+    let mut rows: Vec<Row> = spreading
+        .fields
+        .iter()
+        .map(|one| {
+            let command = std::slice::from_ref(&one.command);
+            // A card that hashes nothing and has no table cannot do either.
+            let hashes = one
+                .fields
+                .value()
+                .is_some_and(|fields| !fields.is_empty() || has_table);
+            let changes = if hashes { command } else { &[] };
+            row(&format!("{} hash", one.flow), one.words(), changes)
+        })
+        .collect();
+    match spreading.rss.value() {
+        Some(rss) if rss.indirection.is_empty() => rows.push(row("RSS table", rss.words(), &[])),
+        Some(rss) => {
+            rows.push(row("RSS table", rss.words(), &spreading.rss_commands));
+            let key = format!("{}, {}", rss.key_words(), rss.function);
+            let command = std::slice::from_ref(&spreading.key_command);
+            let changes = if rss.key.is_empty() { &[] } else { command };
+            rows.push(row("RSS key", key, changes));
+        }
+        None => rows.push(row("RSS table", NOT_TOLD.to_owned(), &[])),
+    }
+    let columns = [Column::words("", 9), Column::words("now", 20).grow(400)];
     Table::new(columns).rows(rows)
 }
 

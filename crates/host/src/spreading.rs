@@ -1,0 +1,241 @@
+//! How a card spreads packets over its receive queues, and the commands that change it.
+
+use crate::technique::Answer;
+use mpps_os::ethtool::hash_fields::{self, FIELDS, FLOWS};
+use mpps_os::ethtool::rss::{self, Rss};
+use schemars::JsonSchema;
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// How an interface spreads packets over its receive queues.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct Spreading {
+    /// What is hashed of UDP and TCP.
+    pub fields: Vec<HashFields>,
+    /// The table by which the hash becomes a queue, its key and its function; refused where the
+    /// driver does not tell.
+    pub rss: Answer<RssTable>,
+    /// What changes the table: to so many queues equally, to queue 0 alone, to the driver's own.
+    pub rss_commands: Vec<String>,
+    /// What changes the key, with as many bytes as it has.
+    pub key_command: String,
+}
+
+/// What is hashed of one kind of traffic.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct HashFields {
+    /// The kind: `udp4`, `udp6`, `tcp4` or `tcp6`.
+    pub flow: &'static str,
+    /// The fields by the letters of `ethtool -N`, such as `sdfn`; empty for none.
+    pub fields: Answer<String>,
+    /// What adds the ports to the addresses, or takes them out.
+    pub command: String,
+}
+
+/// The RSS table.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct RssTable {
+    /// The queue for each value of the hash; empty where the driver has no table.
+    pub indirection: Vec<u32>,
+    /// The key, in hexadecimal; empty where the driver does not show it.
+    pub key: String,
+    /// The function: `toeplitz`, `xor`, `crc32`, or `unknown`.
+    pub function: &'static str,
+}
+
+impl Spreading {
+    /// Asks the interface of the calling thread's network namespace, which receives on so many
+    /// queues.
+    pub fn gather(interface: &str, queues: u32) -> Self {
+        let fields = FLOWS.map(|flow| (flow.name, Answer::of(hash_fields::read(interface, flow))));
+        let rss = rss::read(interface);
+        Self::of(interface, queues, fields.into(), Answer::of(rss))
+    }
+
+    fn of(
+        interface: &str,
+        queues: u32,
+        fields: Vec<(&'static str, Answer<u64>)>,
+        rss: Answer<Rss>,
+    ) -> Self {
+        let fields = fields.into_iter().map(|(flow, fields)| {
+            let fields = fields.map(hash_fields::letters);
+            let has_ports = fields.value().is_some_and(|letters| letters.contains("fn"));
+            let wanted = if has_ports { "sd" } else { "sdfn" };
+            HashFields {
+                flow,
+                fields,
+                command: format!("ethtool -N {interface} rx-flow-hash {flow} {wanted}"),
+            }
+        });
+        let change = |how: &str| format!("ethtool -X {interface} {how}");
+        Self {
+            fields: fields.collect(),
+            rss: rss.map(RssTable::of),
+            rss_commands: vec![
+                change(&format!("equal {}", queues.max(1))),
+                // All to queue 0; a weight for each queue, and none for those that are not named.
+                change("weight 1"),
+                change("default"),
+            ],
+            key_command: change("hkey XX:XX:..."),
+        }
+    }
+}
+
+impl HashFields {
+    /// The fields in words.
+    pub fn words(&self) -> String {
+        match &self.fields {
+            Answer::Refused(_) => NOT_TOLD.to_owned(),
+            Answer::Is(letters) if letters.is_empty() => "nothing".to_owned(),
+            Answer::Is(letters) => {
+                let known = FIELDS
+                    .iter()
+                    .filter(|(_, letter, _)| letters.contains(*letter));
+                let words: Vec<&str> = known.map(|(.., words)| *words).collect();
+                format!("{} ({letters})", words.join(", "))
+            }
+        }
+    }
+}
+
+/// What is said of a driver that refuses to tell.
+pub const NOT_TOLD: &str = "not told by the driver";
+
+impl RssTable {
+    fn of(rss: Rss) -> Self {
+        let key = rss.key.iter().map(|byte| format!("{byte:02x}"));
+        Self {
+            key: key.collect::<Vec<_>>().join(":"),
+            function: match rss.hash_function {
+                1 => "toeplitz",
+                2 => "xor",
+                4 => "crc32",
+                _ => "unknown",
+            },
+            indirection: rss.indirection,
+        }
+    }
+
+    /// The table in words: `128 entries: queues 0-3 equally`.
+    pub fn words(&self) -> String {
+        let mut shares: BTreeMap<u32, usize> = BTreeMap::new();
+        for queue in &self.indirection {
+            *shares.entry(*queue).or_default() += 1;
+        }
+        let entries = self.indirection.len();
+        let (Some(least), Some(most)) = (shares.values().min(), shares.values().max()) else {
+            return "no table".to_owned();
+        };
+        let queues = crate::CpuList(shares.keys().map(|queue| *queue as usize).collect());
+        // What does not divide leaves one entry more to some.
+        if most - least <= 1 {
+            return match shares.len() {
+                1 => format!("{entries} entries: all to queue {queues}"),
+                _ => format!("{entries} entries: queues {queues} equally"),
+            };
+        }
+        let first = shares.iter().take(8);
+        let first = first.map(|(queue, share)| format!("{share} to queue {queue}"));
+        let more = match shares.len().saturating_sub(8) {
+            0 => String::new(),
+            more => format!(" and {more} more queues"),
+        };
+        format!(
+            "{entries} entries: {}{more}",
+            first.collect::<Vec<_>>().join(", ")
+        )
+    }
+
+    /// The key in words: how long it is, and how it begins.
+    pub fn key_words(&self) -> String {
+        match self.key.len() {
+            0 => NOT_TOLD.to_owned(),
+            length if length > 24 => {
+                format!("{}:... ({} bytes)", &self.key[..11], length.div_ceil(3))
+            }
+            _ => self.key.clone(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rss(indirection: impl IntoIterator<Item = u32>, key: usize) -> Answer<Rss> {
+        Answer::Is(Rss {
+            indirection: indirection.into_iter().collect(),
+            key: (0..key).map(|at| at as u8 * 6).collect(),
+            hash_function: 1,
+        })
+    }
+
+    fn words(rss: Answer<Rss>) -> [String; 2] {
+        let spreading = Spreading::of("eth2", 4, Vec::new(), rss);
+        let table = spreading.rss.value().expect("a table");
+        [table.words(), table.key_words()]
+    }
+
+    /// igb has 128 entries and shows no key; ixgbe has a key of 40 bytes; virtio_net may have neither.
+    #[test]
+    fn tables_and_keys_in_words() {
+        let igb = words(rss((0..128).map(|at| at * 4 / 128), 0));
+        assert_eq!(igb, ["128 entries: queues 0-3 equally", NOT_TOLD]);
+        let ixgbe = words(rss((0..128).map(|at| at % 11), 40));
+        assert_eq!(
+            ixgbe,
+            [
+                "128 entries: queues 0-10 equally",
+                "00:06:0c:12:... (40 bytes)"
+            ]
+        );
+        assert_eq!(words(rss([], 0)), ["no table", NOT_TOLD]);
+        let one = words(rss([2; 128], 4));
+        assert_eq!(one, ["128 entries: all to queue 2", "00:06:0c:12"]);
+        let uneven = words(rss((0..128).map(|at| u32::from(at % 4 == 3)), 0));
+        assert_eq!(uneven[0], "128 entries: 96 to queue 0, 32 to queue 1");
+        let many = words(rss((0..20).chain([0, 0]), 0));
+        assert!(
+            many[0].ends_with("1 to queue 7 and 12 more queues"),
+            "{many:?}"
+        );
+    }
+
+    #[test]
+    fn each_has_the_command_that_changes_it() {
+        let fields = vec![
+            ("udp4", Answer::Is(0x30)),
+            ("tcp4", Answer::Is(0xf0)),
+            ("tcp6", Answer::Is(0)),
+            (
+                "udp6",
+                Answer::Refused("Operation not supported".to_owned()),
+            ),
+        ];
+        let spreading = Spreading::of("eth2", 4, fields, rss([0], 0));
+        let said = spreading
+            .fields
+            .iter()
+            .map(|one| (one.words(), &*one.command));
+        let expected = [
+            ("source address, destination address (sd)", "udp4 sdfn"),
+            (
+                "source address, destination address, source port, destination port (sdfn)",
+                "tcp4 sd",
+            ),
+            ("nothing", "tcp6 sdfn"),
+            (NOT_TOLD, "udp6 sdfn"),
+        ];
+        for ((words, command), (expected, change)) in said.zip(expected) {
+            assert_eq!(words, expected);
+            assert_eq!(command, format!("ethtool -N eth2 rx-flow-hash {change}"));
+        }
+        let commands = ["equal 4", "weight 1", "default"];
+        assert_eq!(
+            spreading.rss_commands,
+            commands.map(|how| format!("ethtool -X eth2 {how}"))
+        );
+    }
+}
