@@ -54,7 +54,7 @@ pub struct LoadConfig {
     pub requests: Option<u64>,
     /// Requests per connection: 1 closes after each, none never closes.
     pub requests_per_connection: Option<u64>,
-    /// Own addresses, in turn; empty leaves the choice to the kernel.
+    /// Own addresses, in turn, of several threads each its own; empty leaves the choice to the kernel.
     pub sources: Vec<IpAddr>,
     /// Who ends a connection. If it is the server, a connection whose last reply announces the
     /// server's close waits for that, and others are closed from here.

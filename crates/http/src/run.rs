@@ -68,14 +68,10 @@ impl Load {
             progress(&now);
         }
         join(threads)?;
-        let (granted, end_ns, tally) = run.results();
+        let (granted, end_ns, tally, by_thread) = run.results();
         let elapsed = Duration::from_nanos(end_ns.saturating_sub(start_ns.unwrap_or(end_ns)));
-        Ok(LoadReport::new(
-            engine.name,
-            granted,
-            elapsed,
-            &tally,
-            config.rate.is_some(),
-        ))
+        let is_open = config.rate.is_some();
+        let report = LoadReport::new(engine.name, granted, elapsed, &tally, is_open);
+        Ok(report.by_threads(by_thread))
     }
 }

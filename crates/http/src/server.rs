@@ -181,6 +181,12 @@ impl Server {
         sum(&self.counters)
     }
 
+    /// What each worker has accepted, as of its last batch.
+    pub fn accepted(&self) -> Vec<u64> {
+        let workers = self.counters.iter();
+        workers.map(|worker| worker.look().accepted).collect()
+    }
+
     /// Ends gracefully: what has connected is accepted, and nothing more; every reply is the last
     /// of its connection; idle connections are closed; what is left after the drain time is reset.
     pub fn drain(&self) {

@@ -7,9 +7,9 @@ use mpps_os::namespace::NetNamespace;
 use mpps_os::netlink::{link, qdisc};
 use mpps_os::sysfs::Sysfs;
 
-use crate::link::{await_up, carry_single_packets, has_v6, introduce, quiet, start};
+use crate::link::{await_up, carry_single_packets, has_v6, introduce, number_queues, quiet, start};
 use crate::placement::Placement;
-use crate::steering::{self, Steering};
+use crate::steering::{self, By, Steering};
 use crate::{Delivery, Error, Host, LabConfig, NapiThread, address};
 
 /// The interfaces are named after what they do in a measurement; both ways are open.
@@ -25,7 +25,7 @@ const EINVAL: i32 = 22;
 /// the program, however it ends.
 #[derive(Debug)]
 pub struct Lab {
-    steering: Option<Steering>,
+    steering: Vec<Steering>,
     queue_cpus: Vec<usize>,
     threads: Vec<NapiThread>,
     sender_threads: Vec<NapiThread>,
@@ -50,11 +50,18 @@ impl Lab {
     pub fn new(config: &LabConfig) -> Result<Self, Error> {
         config.check()?;
         let (sender, receiver, mut notes) = join(config)?;
+        for host in [&sender, &receiver] {
+            let must = config.back_pressure && config.queues > 1;
+            let numbered = host.run(|| must.then(|| number_queues(host.interface_index())))?;
+            let refused = numbered.and_then(Result::err);
+            notes.extend(refused.map(|error| format!("a full queue may stay full: {error}")));
+        }
 
         for host in [&sender, &receiver] {
             notes.extend(host.run(|| carry_single_packets(host.interface()))?);
             if config.back_pressure {
-                host.run(|| qdisc::set_first_in_first_out(host.interface_index()))??;
+                let index = host.interface_index();
+                host.run(|| qdisc::set_first_in_first_out(index, config.queues))??;
             }
         }
         let placement = receiver
@@ -65,21 +72,19 @@ impl Lab {
         let answers = answers(&sender, config)?;
         notes.extend(answers.notes);
 
-        let index = sender.interface_index();
-        let steering = match sender.run(|| steering::attach(index, config.queues))? {
-            Ok(steering) => Some(steering),
-            Err(error) => {
-                // So says a kernel that does not know what is to be attached.
-                let hint = match error.errno() {
-                    Some(EINVAL) => "; another choice needs TCX, of Linux 6.6",
-                    _ => "",
-                };
-                notes.push(format!(
-                    "the kernel chooses the queue of each flow: {error}{hint}"
-                ));
-                None
+        let mut steering = Vec::new();
+        let both = [(&sender, By::Source), (&receiver, By::Destination)];
+        let one = [(&sender, By::Destination)];
+        let is_two_way = !config.sender_queue_cpus.is_empty();
+        for (host, by) in if is_two_way { &both[..] } else { &one[..] } {
+            match steer(host, *by, config.queues)? {
+                Ok(steered) => steering.push(steered),
+                Err(why) => {
+                    notes.push(why);
+                    break;
+                }
             }
-        };
+        }
         let lab = Self {
             steering,
             queue_cpus: placement.cpus,
@@ -126,9 +131,11 @@ impl Lab {
         &self.sender_threads
     }
 
-    /// The receiver's queue for packets to this address; `None` where the kernel chooses.
-    pub fn queue_of(&self, destination: IpAddr) -> Option<u16> {
-        Some(self.steering.as_ref()?.queue(destination))
+    /// The receiver's queue for packets to this address; `None` where the kernel chooses. Where the
+    /// sender has queues, too, it is an address of the sender's that chooses, of both hosts' queues:
+    /// a connection has those of one number on either side.
+    pub fn queue_of(&self, address: IpAddr) -> Option<u16> {
+        Some(self.steering.first()?.queue(address))
     }
 
     /// The CPU on which packets of this queue are delivered to the receiver; `None` where the
@@ -263,6 +270,19 @@ fn join(config: &LabConfig) -> Result<(Host, Host, Vec<String>), Error> {
         host.run(|| start(host.interface_index()))??;
     }
     Ok((sender, receiver, notes))
+}
+
+/// Has an address choose the queue of each frame that a host sends, or says why it does not.
+fn steer(host: &Host, by: By, queues: u16) -> Result<Result<Steering, String>, Error> {
+    let steered = host.run(|| steering::attach(host.interface_index(), by, queues))?;
+    Ok(steered.map_err(|error| {
+        // So says a kernel that does not know what is to be attached.
+        let hint = match error.errno() {
+            Some(EINVAL) => "; another choice needs TCX, of Linux 6.6",
+            _ => "",
+        };
+        format!("the kernel chooses the queue of each flow: {error}{hint}")
+    }))
 }
 
 /// Gives the sender's queues their threads, or their CPUs, where packets go both ways.

@@ -5,6 +5,8 @@ use std::net::IpAddr;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use mpps_os::bpf::asm::{Assembler, R0};
+use mpps_os::bpf::{Link, Program, XdpAttach};
 use mpps_os::ethtool;
 use mpps_os::netlink::{address as interface_address, link, neighbour};
 
@@ -45,6 +47,23 @@ pub(crate) fn quiet() -> Vec<String> {
         })
         .collect()
 }
+
+/// Has an interface's receive queues know their numbers: attaches an XDP program that passes, and
+/// detaches it.
+///
+/// A veth stops a transmit queue whose ring is full, and starts the queue again whose number the
+/// receiving ring has on record for XDP (`veth_xdp_rcv` in drivers/net/veth.c). That record is
+/// written when a program is attached, and says 0 before: whichever other queue had been stopped
+/// once would stay so. It is not erased with the program (`xdp_rxq_info_unreg` in net/core/xdp.c).
+pub(crate) fn number_queues(index: u32) -> Result<(), mpps_os::Error> {
+    let passing = |_| Assembler::new().set(R0, XDP_PASS).exit().finish();
+    let (program, _) = Program::load_xdp("mpps_pass", passing)?;
+    drop(Link::xdp(&program, index, XdpAttach::Native)?);
+    Ok(())
+}
+
+/// What an XDP program answers for a packet that goes on (include/uapi/linux/bpf.h).
+const XDP_PASS: i32 = 2;
 
 /// Leaves every division of data into packets to the sending program and every joining to the
 /// receiving host: the calling thread's interface then carries one datagram per packet, whatever

@@ -4,7 +4,7 @@
 //! A network card hashes addresses to choose a queue. A veth has no hash: a frame arrives on the
 //! queue of the number that it left on. Left alone the kernel picks that by a hash that is random
 //! per connected socket, so that no two runs are alike. A small BPF program makes it a function of
-//! the destination address alone, as the cards do that are set to hash addresses and not ports.
+//! one address alone, as the cards do that are set to hash addresses and not ports.
 
 use mpps_os::bpf::asm::{
     Assembler, AssemblyError, Condition, Helper, Operation, R0, R1, R2, R3, R4, R5, R6, R10, Size,
@@ -19,9 +19,18 @@ pub struct Steering {
     queues: u16,
 }
 
+/// The address of a frame that chooses its queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum By {
+    /// Whom it is from.
+    Source,
+    /// Whom it is for.
+    Destination,
+}
+
 /// Makes the frames that leave an interface of the calling thread's network namespace take the
-/// transmit queue `(last byte of the destination address - 1) % queues`, for IPv4 and IPv6; other
-/// frames are left alone.
+/// transmit queue `(last byte of the address - 1) % queues`, for IPv4 and IPv6; other frames are left
+/// alone.
 ///
 /// To be attached before the traffic starts: a connected socket keeps the queue of its first
 /// frame. Frames that pass by the traffic control layer (AF_XDP, AF_PACKET with
@@ -31,12 +40,16 @@ pub struct Steering {
 ///
 /// `EINVAL` for no queues and before Linux 6.6, `EPERM` without `CAP_BPF` and `CAP_NET_ADMIN` in
 /// the initial user namespace, `ENODEV` without such an interface.
-pub fn attach(interface_index: u32, queues: u16) -> Result<Steering> {
+pub fn attach(interface_index: u32, by: By, queues: u16) -> Result<Steering> {
     if queues == 0 {
         let none = std::io::Error::from_raw_os_error(22); // EINVAL of errno(3)
         return Err(Error::new("steer", "0 queues", none));
     }
-    let program = Program::load(ProgramKind::Classifier, "mpps_steering", &program(queues)?)?;
+    let program = Program::load(
+        ProgramKind::Classifier,
+        "mpps_steering",
+        &program(by, queues)?,
+    )?;
     Ok(Steering {
         _link: Link::tcx_egress(&program, interface_index)?,
         queues,
@@ -44,15 +57,15 @@ pub fn attach(interface_index: u32, queues: u16) -> Result<Steering> {
 }
 
 impl Steering {
-    /// The queue that frames to this address take.
-    pub fn queue(&self, destination: std::net::IpAddr) -> u16 {
-        queue(destination, self.queues)
+    /// The queue that frames with this address take.
+    pub fn queue(&self, address: std::net::IpAddr) -> u16 {
+        queue(address, self.queues)
     }
 }
 
 /// The rule itself, for those who want to know before anything is attached. `queues` is not zero.
-pub fn queue(destination: std::net::IpAddr, queues: u16) -> u16 {
-    let last = match destination {
+pub fn queue(address: std::net::IpAddr, queues: u16) -> u16 {
+    let last = match address {
         std::net::IpAddr::V4(address) => address.octets()[3],
         std::net::IpAddr::V6(address) => address.octets()[15],
     };
@@ -67,15 +80,23 @@ const PROTOCOL: i16 = 16;
 /// has them.
 const IPV4: i32 = 0x0800_u16.to_be() as i32;
 const IPV6: i32 = 0x86dd_u16.to_be() as i32;
-/// Where the last byte of the destination address is, from the network header (RFC 791, RFC 8200).
-const IPV4_LAST_BYTE: i32 = 19;
-const IPV6_LAST_BYTE: i32 = 39;
+impl By {
+    /// Where the last byte of the address is in IPv4 and in IPv6, from the network header (RFC 791,
+    /// RFC 8200).
+    fn last_byte(self) -> [i32; 2] {
+        match self {
+            Self::Source => [15, 23],
+            Self::Destination => [19, 39],
+        }
+    }
+}
+
 /// Offsets count from the network header (`BPF_HDR_START_NET`).
 const FROM_NETWORK_HEADER: i32 = 1;
 /// The next program, and then the kernel, decide about the frame (`TCX_NEXT`).
 const NEXT: i32 = -1;
 
-/// The program, in C:
+/// The program, for destinations, in C:
 ///
 /// ```c
 /// int steer(struct __sk_buff *skb)
@@ -98,13 +119,14 @@ const NEXT: i32 = -1;
 ///
 /// The kernel reads `queue_mapping` as "received on queue n - 1" and sends such frames on the same
 /// queue (`skb_tx_hash` in `net/core/dev.c`); zero means "not known", hence the one added.
-fn program(queues: u16) -> Result<Vec<Instruction>, AssemblyError> {
+fn program(by: By, queues: u16) -> Result<Vec<Instruction>, AssemblyError> {
+    let [in_v4, in_v6] = by.last_byte();
     let mut program = Assembler::new();
     program.set(R6, R1);
     program.load(Size::Word, R3, R6, PROTOCOL);
-    program.set(R2, IPV4_LAST_BYTE);
+    program.set(R2, in_v4);
     program.jump_if(Condition::Equal, R3, IPV4, "load");
-    program.set(R2, IPV6_LAST_BYTE);
+    program.set(R2, in_v6);
     program.jump_if(Condition::NotEqual, R3, IPV6, "out");
 
     program.label("load").set(R1, R6);
@@ -130,7 +152,7 @@ mod tests {
     use std::net::IpAddr;
 
     /// Runs the program on a packet, and returns the queue mapping it leaves behind.
-    fn mapping(protocol: u16, network: Vec<u8>, queues: u16) -> u32 {
+    fn mapping(by: By, protocol: u16, network: Vec<u8>, queues: u16) -> u32 {
         let mut context = [0u8; 192];
         context[12..16].copy_from_slice(&77u32.to_ne_bytes());
         let protocol = u32::from(protocol.to_be());
@@ -138,7 +160,7 @@ mod tests {
         let answer = Sandbox::new()
             .set_network(network)
             .run(
-                &program(queues).expect("the program assembles"),
+                &program(by, queues).expect("the program assembles"),
                 &mut context,
             )
             .expect("the program runs");
@@ -150,11 +172,17 @@ mod tests {
         )
     }
 
-    fn header(destination: IpAddr) -> (u16, Vec<u8>) {
-        match destination {
-            IpAddr::V4(address) => (0x0800, [&[0x45; 16][..], &address.octets()].concat()),
-            IpAddr::V6(address) => (0x86dd, [&[0x60; 24][..], &address.octets()].concat()),
-        }
+    /// A header that has the address in its place, and others around it.
+    fn header(by: By, address: IpAddr) -> (u16, Vec<u8>) {
+        let (protocol, length, octets) = match address {
+            IpAddr::V4(address) => (0x0800, 20, address.octets().to_vec()),
+            IpAddr::V6(address) => (0x86dd, 40, address.octets().to_vec()),
+        };
+        let mut header = vec![0x60; length];
+        let from_end = if by == By::Source { octets.len() } else { 0 };
+        let end = length - from_end;
+        header[end - octets.len()..end].copy_from_slice(&octets);
+        (protocol, header)
     }
 
     #[test]
@@ -165,9 +193,11 @@ mod tests {
                     IpAddr::from([192, 168, 254, last]),
                     IpAddr::from([0xfd, 0, 2, 0x54, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, last]),
                 ] {
-                    let (protocol, packet) = header(address);
                     let expected = u32::from(queue(address, queues)) + 1;
-                    assert_eq!(mapping(protocol, packet, queues), expected);
+                    for by in [By::Source, By::Destination] {
+                        let (protocol, packet) = header(by, address);
+                        assert_eq!(mapping(by, protocol, packet, queues), expected);
+                    }
                 }
             }
         }
@@ -183,8 +213,9 @@ mod tests {
 
     #[test]
     fn other_frames_and_stumps_are_left_alone() {
-        assert_eq!(mapping(0x0806, vec![1; 60], 4), 77);
-        assert_eq!(mapping(0x0800, vec![0x45; 19], 4), 77);
-        assert_eq!(mapping(0x86dd, vec![0x60; 39], 4), 77);
+        let mapping = |protocol, packet| mapping(By::Destination, protocol, packet, 4);
+        assert_eq!(mapping(0x0806, vec![1; 60]), 77);
+        assert_eq!(mapping(0x0800, vec![0x45; 19]), 77);
+        assert_eq!(mapping(0x86dd, vec![0x60; 39]), 77);
     }
 }

@@ -91,6 +91,11 @@ fn of_placement() -> Vec<Test> {
             queues_are_delivered_on_their_cpu,
         ),
         (
+            "a_queue_that_was_full_goes_on",
+            Need::Placement,
+            a_queue_that_was_full_goes_on,
+        ),
+        (
             "connections_take_the_queues_of_both_ends",
             Need::Placement,
             connections_take_the_queues_of_both_ends,
@@ -435,6 +440,39 @@ fn per_cpu_sockets(any: SocketAddr, cpus: &[usize]) -> Result<Vec<UdpSocket>, Fa
         sockets.push(socket);
     }
     Ok(sockets)
+}
+
+/// With back-pressure, a burst that fills the ring of a queue which is not the first waits, and all
+/// of it arrives: the thread of the queue hardly runs beside the sender.
+fn a_queue_that_was_full_goes_on() -> Result<(), Failed> {
+    let cpu = own_cpus()?[0];
+    let lab = Lab::new(&LabConfig {
+        queues: 2,
+        queue_cpus: vec![cpu; 2],
+        back_pressure: true,
+        ..LabConfig::default()
+    })?;
+    let target = IpAddr::V4(address::v4(2));
+    check(lab.queue_of(target) == Some(1), || {
+        "another queue".to_owned()
+    })?;
+    for thread in lab.napi_threads() {
+        sched::set_nice(thread.pid, 19)?;
+    }
+    let sent = lab.sender().run(|| -> Result<u64, String> {
+        sched::pin_current(&[cpu]).map_err(|error| error.to_string())?;
+        let socket = UdpSocket::bind("0.0.0.0:0").map_err(|error| error.to_string())?;
+        socket
+            .set_nonblocking(true)
+            .map_err(|error| error.to_string())?;
+        let sent = (0..5000).filter(|_| socket.send_to(&[1; 32], (target, PORT)).is_ok());
+        Ok(sent.count() as u64)
+    })??;
+    lab.settle()?;
+    let arrived = queue_packets(&lab)?;
+    check(arrived.get(&1) == Some(&sent), || {
+        format!("{arrived:?} of {sent}")
+    })
 }
 
 /// Every packet of connections in both directions, large bodies too, is taken from a ring by the

@@ -5,6 +5,9 @@ mod common;
 
 use common::{Ended, Need, Running, Test, mpps, run};
 use mpps::experiment::connections::result::{TcpCell, TcpLabResult};
+use mpps::program::connections::ServeResult;
+use mpps_host::{Snapshot, Topology};
+use mpps_lab::{Lab, LabConfig};
 use mpps_os::namespace::NetNamespace;
 use std::fs;
 use std::path::Path;
@@ -36,6 +39,11 @@ const TESTS: &[Test] = &[
         "our_servers_are_measured_and_add_up",
         Need::Root,
         our_servers_are_measured_and_add_up,
+    ),
+    (
+        "with_affinity_a_connection_is_served_on_the_cpu_of_its_queue",
+        Need::RootOn(2),
+        with_affinity_a_connection_is_served_on_the_cpu_of_its_queue,
     ),
     (
         "without_the_option_the_machine_keeps_its_setting",
@@ -157,22 +165,90 @@ fn our_servers_are_measured_and_add_up() {
     let only = "3/mpps-epoll/1k,3/mpps/base/1k,3/mpps/events/1k,3/mpps-files/64k,2/mpps/fds";
     let ended = lab(
         &directory,
-        &["--only", only, "--seconds", "300ms", "--repeat", "2"],
+        &["--only", only, "--seconds", "150ms", "--repeat", "2"],
     );
     let ended = ended.fine();
     let result = result(&directory);
     assert!(result.complete && result.balances());
     let measured = result.cells.iter().filter(|cell| cell.skipped.is_none());
-    // The step fds is skipped where the kernel keeps closed slots open.
-    let measurable = 8 + usize::from(mpps_os::uring::closes_slots());
+    // The step fds is skipped where the kernel keeps closed slots open, and affinity on one CPU.
+    let steps = [mpps_os::uring::closes_slots(), result.server_cpus.len() > 1];
+    let measurable = 7 + steps.map(usize::from).iter().sum::<usize>();
     assert_eq!(measured.clone().count(), measurable, "{ended:#?}");
     for cell in measured {
         accounted_for(cell);
         let figures = cell.figures.as_ref().expect("figures");
         assert_eq!(figures.cps_samples.len(), 2);
+        // The sum is held to these when the file is read.
+        let loads = &cell.ledger.as_ref().expect("a ledger").loads;
+        assert!(loads.len() >= 4, "{loads:?}");
+        assert!(loads.iter().all(|load| load.completed > 0), "{loads:?}");
     }
     let page = fs::read_to_string(directory.path().join("lab-tcp.html")).expect("it was written");
     assert!(page.trim_end().ends_with("</html>"));
+}
+
+/// Two queues, two workers, and so many connections through each queue as the address of the load
+/// says: with affinity the worker on a queue's CPU takes those of the queue and no other, and
+/// without it does not.
+fn with_affinity_a_connection_is_served_on_the_cpu_of_its_queue() {
+    let cpus = Topology::read().expect("/sys is there").usable();
+    let [first, second] = [cpus[0], cpus[1]];
+    let lab = Lab::new(&LabConfig {
+        queues: 2,
+        queue_cpus: vec![first, second],
+        sender_queue_cpus: vec![second, first],
+        sender_addresses: 2,
+        back_pressure: true,
+        ..LabConfig::default()
+    });
+    let lab = lab.expect("root has a lab");
+    let counts = [150, 50];
+    for engine in ["epoll", "io_uring"] {
+        let pin = format!("{first},{second}");
+        let on = served(&lab, engine, &pin, "--only=affinity", counts);
+        assert_eq!(on, counts, "{engine}");
+        let off = served(&lab, engine, &pin, "--no-switches", counts);
+        assert_eq!(off.iter().sum::<u64>(), 200, "{engine}");
+        assert_ne!(off, counts, "{engine}");
+    }
+}
+
+/// Sends so many connections through each queue, and answers how many each worker took.
+fn served(lab: &Lab, engine: &str, pin: &str, switches: &str, counts: [u64; 2]) -> Vec<u64> {
+    let address = format!("{}:80", lab.receiver().v4()[0]);
+    let mut serve = mpps(&["serve", &address, "--json", "--workers=2", switches]);
+    serve.args(["--engine", engine, "--pin", pin]);
+    let server = lab.receiver().run(|| Running::start(&mut serve));
+    let mut server = server.expect("it can be entered");
+    server.line("serving at");
+    let url = format!("http://{address}/");
+    for source in lab.sender().v4() {
+        let queue = usize::from(lab.queue_of((*source).into()).expect("it is steered"));
+        let before = snapshot(lab);
+        let (count, source) = (counts[queue].to_string(), source.to_string());
+        let mut load = mpps(&["load", &url, "-c", "40", "-n", &count, "--source", &source]);
+        let ended = lab.sender().run(|| run(&mut load));
+        ended.expect("it can be entered").fine();
+        lab.settle().expect("silence comes");
+        let packets = snapshot(lab).since(&before);
+        let packets = packets.queue_packets(lab.receiver().interface());
+        assert!(
+            packets[queue].packets >= 3 * counts[queue] as i64,
+            "{packets:?}"
+        );
+        assert_eq!(packets[1 - queue].packets, 0, "{packets:?}");
+    }
+    let ended = server.interrupt().fine();
+    let total = ServeResult::parse(&ended.last_json().to_string()).expect("totals");
+    total.body.accepted_by_worker
+}
+
+/// The counters of the server's host.
+fn snapshot(lab: &Lab) -> Snapshot {
+    let host = lab.receiver();
+    let now = host.run(|| Snapshot::take(&[host.interface()]));
+    now.expect("it can be entered").expect("counters")
 }
 
 /// The setting of this machine that `--skb-defer` changes, and no test does.

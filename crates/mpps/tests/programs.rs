@@ -227,7 +227,8 @@ fn steer() {
     let lab = lab();
     let host = lab.sender();
     // The lab has one already, unless it said why not; a second one goes beside it.
-    let attach = || steering::attach(host.interface_index(), 4).map(drop);
+    let attach =
+        || steering::attach(host.interface_index(), steering::By::Destination, 4).map(drop);
     host.run(attach)
         .expect("it can be entered")
         .expect("it is attached");

@@ -51,6 +51,13 @@ impl Ledger {
         self.unaccounted == self.remainder()
     }
 
+    /// True if these, of which there may be none, have all that is in this one.
+    pub fn is_sum_of(&self, parts: &[Self]) -> bool {
+        let mut sum = Self::default();
+        parts.iter().for_each(|part| sum.add(part));
+        parts.is_empty() || sum.close() == self.clone().close()
+    }
+
     /// The ledger with every kind of failure and its last term: nothing is added any more.
     #[must_use]
     pub fn close(mut self) -> Self {
@@ -124,6 +131,19 @@ mod tests {
         assert_eq!(twice.unaccounted, twice.remainder());
         twice.completed += 5;
         assert_eq!(twice.remainder(), -3);
+    }
+
+    #[test]
+    fn parts_are_all_of_it_or_none() {
+        let part = |started, completed| Ledger {
+            started,
+            completed,
+            failed: [(Failure::Reset, started - completed)].into(),
+            ..Ledger::default()
+        };
+        let (one, other, all) = (part(3, 2), part(5, 5), part(8, 7));
+        assert!(all.is_sum_of(&[one.clone(), other.clone()]) && all.is_sum_of(&[]));
+        assert!(!all.is_sum_of(&[one.clone(), one]) && !all.is_sum_of(&[other]));
     }
 
     #[test]

@@ -49,6 +49,10 @@ pub struct LoadReport {
     pub closed_early: u64,
     /// Where every connection and every request went.
     pub ledger: LoadLedger,
+    /// Where the connections of each thread went, if there are several; their sum is the account of
+    /// all.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub by_thread: Vec<Ledger>,
     /// CPU time of the load's threads, system time included.
     pub cpu_seconds: f64,
     /// The same for each completed connection, in microseconds; none without any.
@@ -142,7 +146,18 @@ impl LoadReport {
             system_calls: tally.system_calls,
             notes: notes(&ledger, tally.was_busy && tally.not_started > 0),
             ledger,
+            by_thread: Vec::new(),
         }
+    }
+
+    /// With the account of each thread, of which one alone says nothing more.
+    pub(crate) fn by_threads(mut self, ledgers: Vec<Ledger>) -> Self {
+        self.by_thread = if ledgers.len() > 1 {
+            ledgers
+        } else {
+            Vec::new()
+        };
+        self
     }
 
     /// True if nothing failed and both accounts add up.

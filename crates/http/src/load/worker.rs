@@ -4,7 +4,7 @@ use super::flights::{Flights, Request};
 use super::pace::Pace;
 use super::report::Progress;
 use super::tally::Tally;
-use super::{LoadConfig, request_text};
+use super::{Ledger, LoadConfig, request_text};
 use mpps_os::clock::monotonic_ns;
 use mpps_os::sched;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -19,12 +19,14 @@ const SLEEP_NS_MAX: u64 = 20_000_000;
 pub(crate) struct LoadWorker {
     pub(crate) config: Arc<LoadConfig>,
     pub(crate) flights: Flights,
+    index: usize,
     /// System calls that the engine has made.
     pub(crate) system_calls: u64,
     /// Connections of this thread.
     pub(crate) count: usize,
     texts: [Arc<[u8]>; 2],
-    /// Which of the own addresses is next.
+    /// The first of the own addresses that are this thread's, and which is next.
+    first_source: usize,
     next_source: usize,
     run: Arc<Run>,
     live: Arc<Live>,
@@ -47,7 +49,8 @@ struct Gate {
     /// When it was opened; `Some(None)` if it never will be.
     opened: Option<Option<u64>>,
     granted: Option<String>,
-    finished: Vec<(u64, Tally)>,
+    /// When each thread ended, what it counted, and which it is.
+    finished: Vec<(u64, Tally, usize)>,
 }
 
 /// A thread's counts as others see them.
@@ -71,14 +74,16 @@ impl LoadWorker {
         let more = usize::from(index < config.connections % threads);
         let count = config.connections / threads + more;
         let pace = config.rate.map(|rate| Pace::new(rate, index, threads));
+        let first_source = index % config.sources.len().max(1);
         Self {
             config: Arc::clone(config),
             flights: Flights::new(config, count, pace, tickets),
+            index,
             system_calls: 0,
             count,
             texts: [false, true].map(|is_last| request_text(config, is_last).into()),
-            // Threads begin at different ones.
-            next_source: index % config.sources.len().max(1),
+            first_source,
+            next_source: first_source,
             run: Arc::clone(run),
             live: Arc::clone(live),
             end_ns: u64::MAX,
@@ -134,6 +139,9 @@ impl LoadWorker {
     }
 
     /// Which of the own addresses the next connection has; none leaves the choice to the kernel.
+    ///
+    /// No thread has an address of another one, as far as there are enough: where addresses choose
+    /// queues, the packets of a connection then keep to the queues of its thread.
     #[inline]
     pub(crate) fn next_source(&mut self) -> Option<usize> {
         let count = self.config.sources.len();
@@ -141,7 +149,12 @@ impl LoadWorker {
             return None;
         }
         let source = self.next_source;
-        self.next_source = (source + 1) % count;
+        let next = source + self.config.threads;
+        self.next_source = if next < count {
+            next
+        } else {
+            self.first_source
+        };
         Some(source)
     }
 
@@ -154,7 +167,8 @@ impl LoadWorker {
         let mut tally = std::mem::take(&mut self.flights.tally);
         tally.cpu_ns = own_cpu_ns().saturating_sub(self.cpu_ns);
         tally.system_calls = self.system_calls;
-        self.run.lock().finished.push((now_ns, tally));
+        let finished = (now_ns, tally, self.index);
+        self.run.lock().finished.push(finished);
         self.run.changed.notify_all();
     }
 
@@ -193,16 +207,21 @@ impl Run {
         self.stop.store(true, Ordering::Relaxed);
     }
 
-    /// What the engine got, the end of the last thread, and what they counted.
-    pub(crate) fn results(&self) -> (String, u64, Tally) {
+    /// What the engine got, the end of the last thread, what they counted, and what became of the
+    /// connections of each.
+    pub(crate) fn results(&self) -> (String, u64, Tally, Vec<Ledger>) {
         let mut gate = self.lock();
         let mut sum = Tally::default();
+        gate.finished.sort_by_key(|(.., index)| *index);
+        let own = gate.finished.iter();
+        let own = own.map(|(_, tally, _)| tally.connections.clone().close());
+        let own = own.collect();
         let mut end_ns = 0;
-        for (at_ns, tally) in &gate.finished {
+        for (at_ns, tally, _) in &gate.finished {
             end_ns = end_ns.max(*at_ns);
             sum.add(tally);
         }
-        (gate.granted.take().unwrap_or_default(), end_ns, sum)
+        (gate.granted.take().unwrap_or_default(), end_ns, sum, own)
     }
 
     // A thread that panicked has left nothing half done under the lock.
@@ -235,4 +254,40 @@ impl Live {
 /// Processor time of the calling thread, or 0 where the kernel does not tell.
 fn own_cpu_ns() -> u64 {
     sched::schedstat(std::process::id(), sched::thread_id()).map_or(0, |stat| stat.run_ns)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Close;
+    use crate::load::Url;
+
+    #[test]
+    fn a_thread_has_addresses_that_no_other_has() {
+        let config = |sources: u8| {
+            Arc::new(LoadConfig {
+                url: Url::parse("http://localhost/").unwrap(),
+                target: ([127, 0, 0, 1], 80).into(),
+                connections: 2,
+                rate: None,
+                duration: None,
+                requests: None,
+                requests_per_connection: Some(1),
+                sources: (1..=sources).map(|last| [127, 0, 0, last].into()).collect(),
+                close: Close::Server,
+                timeout: Duration::from_secs(1),
+                threads: 2,
+                cpus: Vec::new(),
+            })
+        };
+        let (run, live) = (Arc::default(), Arc::default());
+        let turns = |sources: u8, index: usize| {
+            let mut worker = LoadWorker::new(&config(sources), index, None, &run, &live);
+            [(); 4].map(|()| worker.next_source())
+        };
+        assert_eq!(turns(5, 0), [0, 2, 4, 0].map(Some));
+        assert_eq!(turns(5, 1), [1, 3, 1, 3].map(Some));
+        assert_eq!([turns(1, 0), turns(1, 1)], [[Some(0); 4]; 2]);
+        assert_eq!(turns(0, 0), [None; 4]);
+    }
 }

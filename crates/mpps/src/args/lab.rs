@@ -43,7 +43,7 @@ pub(crate) struct LabArgs {
     /// CPUs; udp only]
     #[arg(long, value_name = "HOW", value_parser = one_of(DELIVERY))]
     pub(crate) delivery: Option<Delivery>,
-    /// Connections in flight [default: 256; tcp only]
+    /// Connections in flight [default: 256 for each CPU of the server; tcp only]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000))]
     pub(crate) connections: Option<u64>,
     /// How long the server's queue waits between polls in the step of moderation [default: 500us;

@@ -42,7 +42,7 @@ pub(crate) struct LoadArgs {
     #[arg(short, long, value_name = "N", num_args = 0..=1, default_missing_value = "0",
           require_equals = true, value_parser = value::count)]
     pub(crate) keep_alive: Option<u64>,
-    /// Own addresses, in turn: 10.0.0.1,10.0.0.2 [default: the kernel's choice]
+    /// Own addresses, in turn, each of one thread only: 10.0.0.1,10.0.0.2 [default: the kernel's choice]
     #[arg(long, value_name = "IP,...", value_delimiter = ',')]
     pub(crate) source: Vec<IpAddr>,
     /// Who ends a connection, and how; it changes every figure

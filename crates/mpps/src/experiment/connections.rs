@@ -5,6 +5,7 @@
 //! run, one after the other; a run of a cell gives a `Sample`. `campaign::run` interleaves the runs.
 
 mod campaign;
+mod deal;
 pub(crate) mod document;
 mod load;
 mod paper;
@@ -16,4 +17,5 @@ mod server;
 mod stage;
 
 pub(crate) use campaign::{Schedule, run};
+pub(crate) use deal::Deal;
 pub(crate) use plan::{Cell, Choice, cells};

@@ -29,7 +29,10 @@ impl Body for LoadBody {
             .into_iter()
             .zip(self.found.ledger.both());
         let unsound = ledgers.find(|(_, ledger)| !ledger.adds_up());
-        Some(unsound?.0.to_owned())
+        let unsound = unsound.map(|(name, _)| name);
+        let found = &self.found;
+        let is_sum = found.ledger.connections.is_sum_of(&found.by_thread);
+        Some(unsound.or((!is_sum).then_some("threads"))?.to_owned())
     }
 }
 
@@ -98,6 +101,9 @@ pub struct ServeBody {
     pub seconds: f64,
     /// Connections taken from the kernel: those that ended, by reason, and those still open.
     pub accepted: u64,
+    /// How many of them each worker took, in the order of `cpus`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub accepted_by_worker: Vec<u64>,
     /// Connections that ended, by how.
     #[schemars(extend("propertyNames" = {"enum": Ending::ALL}, "required" = Ending::ALL))]
     pub ended: BTreeMap<Ending, u64>,

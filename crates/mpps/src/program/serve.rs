@@ -191,6 +191,8 @@ impl<'a> Running<'a> {
         let granted = self.server.granted();
         let (engine, cpus) = (granted.engine, granted.worker_cpus.clone());
         let seconds = (monotonic_ns() - self.began_ns) as f64 / 1e9;
+        // Every worker has ended: its counts are whole.
+        let accepted_by_worker = self.server.accepted();
         let counters = self.server.wait().context("serving failed")?;
         let cpu_ns = process_cpu_ns().saturating_sub(self.began_cpu_ns);
         let ended = Ending::ALL.map(|ending| (ending, counters.ended(ending)));
@@ -206,6 +208,7 @@ impl<'a> Running<'a> {
             close: self.plan.config.close,
             seconds,
             accepted: counters.accepted,
+            accepted_by_worker,
             ended: ended.into(),
             open: counters.open,
             unaccounted: 0,

@@ -5,6 +5,7 @@ mod pair;
 #[cfg(test)]
 pub(crate) mod tests;
 
+pub(crate) use deal::{by_distance as near_first, is_one_core};
 pub(crate) use pair::Cpus;
 
 use crate::measure::document::counted;
@@ -291,7 +292,7 @@ fn each_queue(cpus: &[usize]) -> Vec<usize> {
 }
 
 /// `CPU 1` or `CPUs 0-3`.
-fn on(cpus: &[usize]) -> String {
+pub(crate) fn on(cpus: &[usize]) -> String {
     let mut distinct = cpus.to_vec();
     distinct.sort_unstable();
     distinct.dedup();

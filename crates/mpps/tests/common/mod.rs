@@ -37,6 +37,8 @@ pub(crate) enum Need {
     Namespace,
     /// To be root in the initial user namespace.
     Root,
+    /// The same, and so many CPUs.
+    RootOn(usize),
     /// The same, and a program, which is in this package.
     RootAnd(&'static str, &'static str),
 }
@@ -110,6 +112,11 @@ pub(crate) fn trials(tests: &[Test], namespaces: &Result<(), String>) -> Vec<Tri
             Need::Nothing => Ok(()),
             Need::Namespace => namespaces.clone(),
             Need::Root => root(),
+            Need::RootOn(cpus) => root().and_then(|()| {
+                let usable = std::thread::available_parallelism().map_or(1, usize::from);
+                let few = || format!("it needs {cpus} CPUs, and this process may use {usable}");
+                (usable >= *cpus).then_some(()).ok_or_else(few)
+            }),
             Need::RootAnd(name, package) => root().and_then(|()| program(name, package)),
         };
         let test = *test;

@@ -9,8 +9,8 @@ use netlink_packet_route::tc::{TcAttribute, TcHandle, TcMessage, TcStats2};
 use super::Socket;
 use crate::Result;
 
-/// Puts one queue in front of the whole interface, first in, first out, as long as its
-/// `txqueuelen` says (`tc-pfifo(8)`).
+/// Puts a queue in front of each of an interface's transmit queues, first in, first out, as long as
+/// its `txqueuelen` says (`tc-pfifo(8)`). One for all would be one lock for all CPUs.
 ///
 /// A veth whose ring is full then has packets wait, since Linux 6.16 (drivers/net/veth.c,
 /// `veth_xmit`); without a queue they are dropped.
@@ -19,9 +19,19 @@ use crate::Result;
 ///
 /// `EPERM` without `CAP_NET_ADMIN` over the namespace; `ENODEV`; `ENOENT` in a kernel without
 /// disciplines (`CONFIG_NET_SCHED`).
-pub fn set_first_in_first_out(index: u32) -> Result<()> {
-    set(index, "pfifo")
+pub fn set_first_in_first_out(index: u32, queues: u16) -> Result<()> {
+    if queues == 1 {
+        return set(index, TcHandle::ROOT, "pfifo");
+    }
+    set(index, TcHandle::ROOT, "mq")?;
+    for minor in 1..=queues {
+        set(index, TcHandle { major: MQ, minor }, "pfifo")?;
+    }
+    Ok(())
 }
+
+/// The number of the discipline that has one of its own for each queue (`tc-mq(8)`).
+const MQ: u16 = 1;
 
 /// Has every packet dropped in front of the interface, with no word to who sends it: a loss that a
 /// test can make (`blackhole_enqueue` in net/sched/sch_blackhole.c).
@@ -30,13 +40,19 @@ pub fn set_first_in_first_out(index: u32) -> Result<()> {
 ///
 /// As [`set_first_in_first_out`].
 pub fn set_black_hole(index: u32) -> Result<()> {
-    set(index, "blackhole")
+    set(index, TcHandle::ROOT, "blackhole")
 }
 
-fn set(index: u32, kind: &str) -> Result<()> {
+fn set(index: u32, parent: TcHandle, kind: &str) -> Result<()> {
     let mut message = TcMessage::default();
     message.header.index = i32::try_from(index).unwrap_or(i32::MAX);
-    message.header.parent = TcHandle::ROOT;
+    message.header.parent = parent;
+    if kind == "mq" {
+        message.header.handle = TcHandle {
+            major: MQ,
+            minor: 0,
+        };
+    }
     message.attributes.push(TcAttribute::Kind(kind.to_owned()));
     let object = format!("interface {index}");
     Socket::open("rtnetlink RTM_NEWQDISC", &object)?.change(

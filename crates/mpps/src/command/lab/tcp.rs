@@ -4,18 +4,20 @@ use super::Outcome;
 use crate::args::LabArgs;
 use crate::command::ended;
 use crate::experiment::connections::{
-    Cell, Choice, Schedule, cells, document::document, run as run_cells,
+    Cell, Choice, Deal, Schedule, cells, document::document, run as run_cells,
 };
 use crate::output::{self, Stream};
 use crate::signal::Interrupt;
 use anyhow::{Context, Result, ensure};
-use mpps_host::SkbDefer;
+use mpps_host::{SkbDefer, Topology};
 use mpps_os::capability;
 use std::time::Duration;
 
-/// Connections in flight: few enough for the 150 processes of Apache's prefork, and enough to hide
-/// the time that moderation holds packets back.
+/// Connections in flight for each of the server's CPUs: few enough for the 150 processes of Apache's
+/// prefork on one, and enough to hide the time that moderation holds packets back.
 const CONNECTIONS: u64 = 256;
+/// The most that `--connections` takes.
+const CONNECTIONS_MAX: u64 = 10_000;
 /// The period of moderation: some connections per poll, at a small part of their life.
 const MODERATION: Duration = Duration::from_micros(500);
 
@@ -25,7 +27,9 @@ const TIME: Duration = Duration::from_millis(700);
 /// Measures the cells, or lists them.
 pub(super) fn run(args: &LabArgs) -> Result<Outcome> {
     let skb_defer = skb_defer(args)?;
-    let chosen = choose(args, &skb_defer)?;
+    let deal = Deal::of(&Topology::read()?);
+    let server_cpus = deal.as_ref().map_or(1, |deal| deal.servers.len());
+    let chosen = choose(args, server_cpus, &skb_defer)?;
     if args.list {
         return list(&chosen);
     }
@@ -36,7 +40,9 @@ pub(super) fn run(args: &LabArgs) -> Result<Outcome> {
             && capability::effective(capability::CAP_NET_ADMIN),
         "lab tcp pins kernel threads and starts servers that change their user; run as root"
     );
-    measure(args, chosen, skb_defer.ok())
+    let deal =
+        deal.context("a server and its load need a CPU each, and this process may use one only")?;
+    measure(args, chosen, &deal, skb_defer.ok())
 }
 
 /// How the kernel's reuse of packet buffers is switched off if that is asked for, and else why it is
@@ -57,13 +63,18 @@ fn skb_defer(args: &LabArgs) -> Result<Result<SkbDefer, String>> {
 }
 
 /// The cells that `--only` names.
-fn choose(args: &LabArgs, skb_defer: &Result<SkbDefer, String>) -> Result<Vec<Cell>> {
+fn choose(
+    args: &LabArgs,
+    server_cpus: usize,
+    skb_defer: &Result<SkbDefer, String>,
+) -> Result<Vec<Cell>> {
     ensure!(
         args.moderation != Some(Duration::ZERO),
         "--moderation 0: the step without it is the one before; take a time such as 100us"
     );
     let choice = |only: &[String]| Choice {
         only: only.iter().map(|name| name.trim().to_owned()).collect(),
+        server_cpus,
         moderation: args.moderation.unwrap_or(MODERATION),
         skb_defer_max: skb_defer
             .as_ref()
@@ -97,15 +108,22 @@ fn list(cells: &[Cell]) -> Result<Outcome> {
     Ok(Outcome::Fine)
 }
 
-fn measure(args: &LabArgs, cells: Vec<Cell>, skb_defer: Option<SkbDefer>) -> Result<Outcome> {
+fn measure(
+    args: &LabArgs,
+    cells: Vec<Cell>,
+    deal: &Deal,
+    skb_defer: Option<SkbDefer>,
+) -> Result<Outcome> {
     let interrupt = match skb_defer {
         // This machine has its setting back before a second signal can end the process.
         Some(_) => Interrupt::listen_held()?,
         None => Interrupt::listen()?,
     };
     let session = args.series.begin("lab-tcp", interrupt)?;
-    let connections = args.connections.unwrap_or(CONNECTIONS);
-    let ran = run_cells(cells, connections, skb_defer, schedule(args), &session);
+    let usual = (CONNECTIONS * deal.servers.len() as u64).min(CONNECTIONS_MAX);
+    let connections = args.connections.unwrap_or(usual);
+    let schedule = schedule(args);
+    let ran = run_cells(cells, deal, connections, skb_defer, schedule, &session);
     session.interrupt.release();
     let (result, back) = ran?;
     let document = document(&result, &session.files());

@@ -1,16 +1,17 @@
 //! All runs of all cells, interleaved, and what they give together.
 
+use super::deal::Deal;
 use super::plan::Cell;
 use super::result::{ConnectionLedger, ServerFacts, TcpCell, TcpLabBody, TcpLabResult};
 use super::sample::{CPU_METHOD, Sample};
 use super::server::{Running, SERVERS};
 use super::stage::Stage;
 use crate::machine::kernel_release;
+use crate::measure::document::counted;
 use crate::measure::outcome::ended;
 use crate::measure::rounds::{Case, interleave};
 use crate::measure::session::Session;
-use crate::udp::roles::Cpus;
-use anyhow::{Result, anyhow, ensure};
+use anyhow::{Result, anyhow};
 use mpps_host::{SkbDefer, Topology};
 use mpps_os::sched;
 use std::time::Duration;
@@ -26,7 +27,7 @@ pub(crate) struct Schedule {
     pub(crate) repeats: usize,
 }
 
-/// Measures all cells with so many connections in flight; `skb_defer` is how the kernel's reuse of
+/// Measures all cells on these CPUs with so many connections in flight; `skb_defer` is how the kernel's reuse of
 /// packet buffers is switched off, where that may be done. Answers also whether the settings of this
 /// machine are what they were.
 ///
@@ -34,35 +35,37 @@ pub(crate) struct Schedule {
 /// What failed before the first cell, with the settings as they were.
 pub(crate) fn run(
     cells: Vec<Cell>,
+    deal: &Deal,
     connections: u64,
     skb_defer: Option<SkbDefer>,
     schedule: Schedule,
     session: &Session,
 ) -> Result<(TcpLabResult, Result<()>)> {
     skb_defer.as_ref().map_or(Ok(()), Stage::rehearse)?;
-    let cpus = Cpus::choose(&Topology::read()?);
-    ensure!(
-        cpus.generator != cpus.application,
-        "a server and its load need a CPU each, and this process may use one only"
-    );
-    let stage = Stage::new(cpus, connections, &cells, skb_defer)?;
-    // What this process does between runs, and what it starts, stays off the server's CPU.
-    sched::pin_current(&[cpus.generator])?;
+    let stage = Stage::new(deal, connections, &cells, skb_defer)?;
+    // What this process does between runs, and what it starts, stays off the server's CPUs.
+    sched::pin_current(&deal.loads)?;
     let cases = cells.into_iter().map(|cell| case(&stage, cell));
     let mut cases: Vec<_> = cases.collect();
     let body = TcpLabBody {
         placement: format!(
-            "two hosts on this machine   server and its queue: CPU {}   load: CPU {}   Linux {}",
-            cpus.application,
-            cpus.generator,
+            "two hosts on this machine   {}   Linux {}",
+            deal.sentence(),
             kernel_release()
         ),
         load: format!(
-            "mpps load: {connections} connections in flight, one request on each, \
-             `Connection: close`, the server closes first"
+            "mpps load: {} with addresses of their own, {connections} connections in flight, one \
+             request on each, `Connection: close`, the server closes first",
+            counted(stage.threads(), "thread")
         ),
         cpu_method: CPU_METHOD.to_owned(),
-        notes: stage.notes(),
+        notes: deal
+            .notes(&Topology::read()?)
+            .into_iter()
+            .chain(stage.notes())
+            .collect(),
+        server_cpus: deal.servers.clone(),
+        load_cpus: deal.loads.clone(),
         servers: servers(&cases),
         cells: rows(&stage, &cases),
     };

@@ -7,10 +7,30 @@ use crate::program::connections::LoadResult;
 use anyhow::{Context, Result, bail};
 use mpps_http::LoadReport;
 use std::io::Read;
+use std::net::Ipv4Addr;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 impl Stage {
+    /// How many threads the load has.
+    pub(super) fn threads(&self) -> usize {
+        self.deal.threads(self.connections)
+    }
+
+    /// The CPU of each of them, each with addresses of its own, which choose its queue.
+    fn thread_cpus(&self) -> String {
+        let cpu = |(thread, source): (usize, &Ipv4Addr)| {
+            let queue = self
+                .lab
+                .queue_of((*source).into())
+                .map_or(thread, usize::from);
+            self.deal.thread_cpu(thread, queue).to_string()
+        };
+        let sources = self.lab.sender().v4().iter();
+        let cpus = sources.take(self.threads()).enumerate().map(cpu);
+        cpus.collect::<Vec<_>>().join(",")
+    }
+
     /// Loads the server of a cell, and waits for the end: after so long at the latest, with what is
     /// then in flight cut off, or after so many connections, with none in flight.
     pub(super) fn load(
@@ -29,7 +49,8 @@ impl Stage {
             .arg(format!("--connections={}", self.connections))
             .arg(format!("--duration={}", time.as_secs_f64()))
             .arg(format!("--source={}", sources.join(",")))
-            .arg(format!("--pin={}", self.cpus.generator))
+            .arg(format!("--threads={}", self.threads()))
+            .arg(format!("--pin={}", self.thread_cpus()))
             .args(connections.map(|count| format!("--requests={count}")))
             .stdin(Stdio::null())
             .stdout(Stdio::piped())

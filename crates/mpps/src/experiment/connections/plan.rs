@@ -45,6 +45,8 @@ impl fmt::Display for Cell {
 pub(crate) struct Choice {
     /// Names that cells have to have, of which one must fit; empty takes all.
     pub(crate) only: Vec<String>,
+    /// CPUs of the server.
+    pub(crate) server_cpus: usize,
     /// The period of moderation where it is a step.
     pub(crate) moderation: Duration,
     /// What `net.core.skb_defer_max` of the machine is, or why it is not to be changed.
@@ -117,7 +119,7 @@ pub(crate) fn cells(choice: &Choice) -> Vec<Cell> {
     let bodies = if choice.quick { &BODIES[..1] } else { &BODIES };
     for server in SERVERS {
         for body in bodies {
-            cells.extend(steps(server, *body, choice.moderation));
+            cells.extend(steps(server, *body, choice));
         }
     }
     let wanted = |cell: &Cell| choice.only.iter().any(|wanted| cell.is_called(wanted));
@@ -151,7 +153,7 @@ fn reuse(choice: &Choice) -> Vec<Cell> {
     let mut cells = Vec::new();
     for server in SERVERS.iter().filter(|server| server.is_ours()) {
         let switches = [Switch::Moderation, Switch::Fds, Switch::Events];
-        let mut steps = cumulative(2, server, &switches, choice.moderation);
+        let mut steps = cumulative(2, server, &switches, choice);
         for (cell, switch) in steps.iter_mut().zip(switches).skip(1) {
             cell.row.paper = Some(paper::step(switch).to_owned());
         }
@@ -170,7 +172,8 @@ fn skb_reuse(server: &'static Server, choice: &Choice) -> [Cell; 2] {
         (SKB_DEFER, found.copied()),
     ];
     states.map(|(step, value)| {
-        let mut cell = Cell::new(2, server, step, server.switches(), choice.moderation);
+        let switches = server.switches(choice.server_cpus);
+        let mut cell = Cell::new(2, server, step, switches, choice.moderation);
         cell.row.skb_defer_max = value.ok();
         cell.row.skipped = value.err().cloned();
         cell
@@ -178,13 +181,15 @@ fn skb_reuse(server: &'static Server, choice: &Choice) -> [Cell; 2] {
 }
 
 /// The third experiment for one server and one body: the base, and one step after the other.
-fn steps(server: &'static Server, body_bytes: usize, period: Duration) -> Vec<Cell> {
+fn steps(server: &'static Server, body_bytes: usize, choice: &Choice) -> Vec<Cell> {
     let mut cells = Vec::new();
+    let period = choice.moderation;
     if server.is_single() {
-        cells.push(Cell::new(3, server, "all", server.switches(), period));
+        let switches = server.switches(choice.server_cpus);
+        cells.push(Cell::new(3, server, "all", switches, period));
     } else {
         cells.push(Cell::new(3, server, "base", Switches::NONE, period));
-        let mut steps = cumulative(3, server, &Switch::ALL, period);
+        let mut steps = cumulative(3, server, &Switch::ALL, choice);
         for (cell, switch) in steps.iter_mut().zip(Switch::ALL) {
             let all = paper::all(server.name);
             cell.row.paper = match (server.is_ours(), switch, all) {
@@ -209,11 +214,11 @@ fn cumulative(
     experiment: u8,
     server: &'static Server,
     switches: &[Switch],
-    period: Duration,
+    choice: &Choice,
 ) -> Vec<Cell> {
-    let mut on = Switches::NONE;
+    let (mut on, period) = (Switches::NONE, choice.moderation);
     let step = |switch: &Switch| {
-        let skipped = (server.obstacle)(*switch);
+        let skipped = server.obstacle(*switch, choice.server_cpus);
         if skipped.is_none() {
             on = on.with(*switch);
         }
@@ -236,6 +241,7 @@ mod tests {
     fn choice(only: &[&str], quick: bool) -> Choice {
         Choice {
             only: only.iter().map(|&name| name.to_owned()).collect(),
+            server_cpus: 2,
             moderation: Duration::from_micros(100),
             skb_defer_max: Ok(64),
             quick,
@@ -264,7 +270,7 @@ mod tests {
 
     #[test]
     fn steps_are_cumulative_and_what_a_server_lacks_stays_off() {
-        let ours = SERVERS[1].switches().to_string();
+        let ours = SERVERS[1].switches(2).to_string();
         for (name, last) in [
             ("mpps", &*ours),
             ("mpps-epoll", "affinity+moderation+buffers+events"),
@@ -272,6 +278,22 @@ mod tests {
         ] {
             let cells = cells(&choice(&[&format!("3/{name}/events/1k")], false));
             assert_eq!(cells[0].switches().to_string(), last);
+        }
+    }
+
+    /// A bar of one technique where nothing of it can show would mislead.
+    #[test]
+    fn one_server_cpu_shows_no_affinity() {
+        let choice = Choice {
+            server_cpus: 1,
+            ..choice(&[], false)
+        };
+        for cell in cells(&choice) {
+            assert!(!cell.switches().has(Switch::Affinity), "{}", cell.row.key());
+            if cell.row.step == "affinity" {
+                let why = cell.row.skipped.expect("it is skipped");
+                assert_eq!(why, "technique 1 needs at least 2 server CPUs; here 1");
+            }
         }
     }
 
@@ -317,7 +339,7 @@ mod tests {
             assert!(
                 lacks
                     .into_iter()
-                    .all(|one| (cell.server.obstacle)(one).is_some())
+                    .all(|one| cell.server.obstacle(one, 2).is_some())
             );
         }
         let refused = cells(&Choice {

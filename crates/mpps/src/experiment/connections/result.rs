@@ -24,6 +24,12 @@ pub struct TcpLabBody {
     pub notes: Vec<String>,
     /// The servers, with their versions and what was changed of how they are packaged.
     pub servers: Vec<ServerFacts>,
+    /// The server's CPUs, each with a worker and a receive queue.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub server_cpus: Vec<usize>,
+    /// The load's.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub load_cpus: Vec<usize>,
     /// The cells in the order of the experiments.
     pub cells: Vec<TcpCell>,
 }
@@ -125,7 +131,7 @@ pub struct TcpFigures {
     pub cpu_us_per_connection_samples: Vec<f64>,
     /// The share of the server's own threads in it, in microseconds.
     pub own_us_per_connection_median: f64,
-    /// The share of the receive queue's kernel thread and of `ksoftirqd`, in microseconds.
+    /// The share of the receive queues' kernel threads and of `ksoftirqd`, in microseconds.
     pub softirq_us_per_connection_median: f64,
     /// Context switches of the server's threads per second, voluntary and not.
     pub context_switches_per_second_median: f64,
@@ -134,15 +140,15 @@ pub struct TcpFigures {
     pub latency_p50_us_median: Option<f64>,
     /// The same of the slowest hundredth.
     pub latency_p99_us_median: Option<f64>,
-    /// Busy share of the server's CPU, 0 to 1. Tick based: good to a few per cent.
+    /// Busy share of the server's CPUs, 0 to 1. Tick based: good to a few per cent.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub server_cpu_busy_median: f64,
-    /// Busy share of the load's CPU, 0 to 1.
+    /// Busy share of the load's CPUs, 0 to 1.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub load_cpu_busy_median: f64,
-    /// What was full: the server's CPU, the load's, or neither.
+    /// What was full: the server's CPUs, the load's, or neither.
     pub limited_by: String,
-    /// Share of the packets to the server that its queue's thread took from the ring, 0 to 1; the
+    /// Share of the packets to the server that its queues' threads took from the ring, 0 to 1; the
     /// rest came by the backlog of the CPU that sent them.
     pub server_ring_share: Option<f64>,
     /// The same of the packets to the load.
@@ -155,6 +161,9 @@ pub struct ConnectionLedger {
     /// The account that `mpps load` kept, of all repeats.
     #[serde(flatten)]
     pub account: Ledger,
+    /// The same of each thread of the load: their sum is the account.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub loads: Vec<Ledger>,
     /// Of a kind of failure the first one, by the name of its error or in the words of whoever
     /// refused it.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -172,9 +181,19 @@ impl ConnectionLedger {
         self.account.unaccounted == 0 && self.witnesses.iter().all(Witness::agrees)
     }
 
+    /// True if the loads' accounts, if there are any, give the sum.
+    fn is_whole(&self) -> bool {
+        self.account.is_sum_of(&self.loads)
+    }
+
     /// Adds another run's counts to this one's.
     pub fn add(&mut self, other: &Self) {
         self.account.add(&other.account);
+        self.loads
+            .resize(self.loads.len().max(other.loads.len()), Ledger::default());
+        for (own, other) in self.loads.iter_mut().zip(&other.loads) {
+            own.add(other);
+        }
         for (failure, example) in &other.examples {
             let kept = self.examples.entry(*failure);
             kept.or_insert_with(|| example.clone());
@@ -203,8 +222,8 @@ impl Body for TcpLabBody {
 
     fn unsound(&self) -> Option<String> {
         let is_unsound = |cell: &&TcpCell| {
-            let account = cell.ledger.as_ref().map(|ledger| &ledger.account);
-            account.is_some_and(|account| !account.adds_up())
+            let ledger = cell.ledger.as_ref();
+            ledger.is_some_and(|ledger| !ledger.account.adds_up() || !ledger.is_whole())
         };
         Some(self.cells.iter().find(is_unsound)?.server.clone())
     }

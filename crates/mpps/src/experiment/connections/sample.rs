@@ -6,6 +6,7 @@ use super::result::{ConnectionLedger, TcpFigures};
 use super::server::Running;
 use super::stage::Stage;
 use crate::measure::samples::median;
+use crate::udp::roles::on;
 use anyhow::Result;
 use mpps_host::{CpuBusy, Delta, ProcStat, Snapshot, Witness};
 use mpps_http::{Failure, LoadReport};
@@ -36,7 +37,7 @@ pub(super) struct Sample {
 
 /// How the CPU time of a connection was found, for the report.
 pub(super) const CPU_METHOD: &str = "/proc/PID/task/TID/schedstat of all threads of the server \
-    (own) and of the kernel threads of its receive queue and of its CPU's soft interrupts (softirq), \
+    (own) and of the kernel threads of its receive queues and of its CPUs' soft interrupts (softirq), \
     from before the load to after it, over completed connections";
 
 /// The counters around a run.
@@ -116,8 +117,8 @@ impl Stage {
             softirq_us: softirq_ns as f64 / 1e3 / completed,
             switches_per_second: switches as f64 / load.seconds.max(f64::MIN_POSITIVE),
             latency_us: [times.p50, times.p99].map(|us| (times.count > 0).then_some(us)),
-            server_busy: busy_share(&busy, self.cpus.application),
-            load_busy: busy_share(&busy, self.cpus.generator),
+            server_busy: busy_share(&busy, &self.deal.servers),
+            load_busy: busy_share(&busy, &self.deal.loads),
             server_ring_share: self.ring_share(&served, server_link),
             load_ring_share: self.ring_share(&sent, load_link),
             ledger: ledger(load, &sent, &served),
@@ -166,19 +167,20 @@ impl Stage {
     }
 
     fn limited_by(&self, server: f64, load: f64) -> String {
-        let (server_cpu, load_cpu) = (self.cpus.application, self.cpus.generator);
+        let [server_cpus, load_cpus] = [on(&self.deal.servers), on(&self.deal.loads)];
         match (server >= FULL, load >= FULL) {
-            (true, true) => format!("both CPUs, {server_cpu} and {load_cpu}"),
-            (true, false) => format!("server CPU {server_cpu}"),
-            (false, true) => format!("load CPU {load_cpu}"),
+            (true, true) => format!("both, server {server_cpus} and load {load_cpus}"),
+            (true, false) => format!("server {server_cpus}"),
+            (false, true) => format!("load {load_cpus}"),
             (false, false) => format!("waiting, with {} connections", self.connections),
         }
     }
 }
 
-fn busy_share(busy: &[CpuBusy], cpu: usize) -> f64 {
-    let of_cpu = busy.iter().find(|busy| busy.cpu == cpu);
-    of_cpu.map_or(0.0, |busy| busy.busy)
+/// The mean over these CPUs.
+fn busy_share(busy: &[CpuBusy], cpus: &[usize]) -> f64 {
+    let own = busy.iter().filter(|busy| cpus.contains(&busy.cpu));
+    own.map(|busy| busy.busy).sum::<f64>() / cpus.len() as f64
 }
 
 /// Failures before `connect(2)` has sent anything.
@@ -207,10 +209,13 @@ fn ledger(load: &LoadReport, sent: &Delta, served: &Delta) -> ConnectionLedger {
     let account = &load.ledger.connections;
     let mut ledger = ConnectionLedger {
         account: account.clone(),
+        loads: load.by_thread.clone(),
         examples: load.error_examples.clone(),
         ..ConnectionLedger::default()
     };
-    ledger.account.failed.retain(|_, count| *count > 0);
+    for account in ledger.loads.iter_mut().chain([&mut ledger.account]) {
+        account.failed.retain(|_, count| *count > 0);
+    }
     let failed = |kinds: [Failure; 3]| kinds.map(|kind| account.failed(kind)).iter().sum();
     let begun = account.started.saturating_sub(failed(NOT_BEGUN));
     let made = begun.saturating_sub(failed(NOT_MADE));

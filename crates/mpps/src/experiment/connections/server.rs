@@ -10,6 +10,7 @@ mod running;
 
 pub(super) use running::Running;
 
+use super::deal::one_cpu;
 use mpps_http::{Switch, Switches};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -29,7 +30,7 @@ pub(crate) struct Server {
     /// How it is set up, and what differs from its package, a sentence each.
     pub(crate) set_up: &'static [&'static str],
     /// Why a switch does not apply to it, if it does not.
-    pub(crate) obstacle: fn(Switch) -> Option<&'static str>,
+    obstacle: fn(Switch) -> Option<&'static str>,
     /// The command that becomes the server.
     command: fn(&Setup<'_>) -> Command,
     /// One and the same process can serve every body.
@@ -43,7 +44,8 @@ pub(super) struct Setup<'a> {
     pub(super) address: SocketAddr,
     pub(super) switches: Switches,
     pub(super) body_bytes: usize,
-    pub(super) cpu: usize,
+    /// A worker for each.
+    pub(super) cpus: &'a [usize],
     /// Sizes of the files, in bytes, that whoever serves files has.
     pub(super) bodies: &'a [usize],
 }
@@ -70,11 +72,17 @@ impl Server {
         self.name == ours::FILES.name
     }
 
-    /// All switches that apply to it.
-    pub(crate) fn switches(&self) -> Switches {
+    /// All switches that apply to it on so many CPUs.
+    pub(crate) fn switches(&self, cpus: usize) -> Switches {
         let own = Switch::ALL.into_iter();
-        let own = own.filter(|switch| (self.obstacle)(*switch).is_none());
+        let own = own.filter(|switch| self.obstacle(*switch, cpus).is_none());
         Switches::of(&own.collect::<Vec<_>>())
+    }
+
+    /// Why a switch does not apply to it on so many CPUs, if it does not.
+    pub(crate) fn obstacle(&self, switch: Switch, cpus: usize) -> Option<&'static str> {
+        let few = (switch == Switch::Affinity && cpus < 2).then(one_cpu);
+        few.or_else(|| (self.obstacle)(switch))
     }
 
     /// Its executable file, or what to do to have it.
@@ -160,7 +168,7 @@ mod tests {
                 address: ([192, 168, 254, 1], 80).into(),
                 switches: Switches::NONE,
                 body_bytes: 1024,
-                cpu: 1,
+                cpus: &[1],
                 bodies: &[1024],
             };
             let command = format!("{:?}", (server.command)(&setup));

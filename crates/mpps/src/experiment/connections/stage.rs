@@ -1,9 +1,9 @@
-//! The lab on which cells are run: a server's host and a load's host, a CPU each.
+//! The lab on which cells are run: a server's host and a load's host, each with CPUs of its own.
 
+use super::deal::Deal;
 use super::plan::Cell;
 use super::process_tree::numbers;
 use super::server::{Running, Setup};
-use crate::udp::roles::Cpus;
 use anyhow::{Context, Result, ensure};
 use mpps_host::{Applied, Outcome, SkbDefer};
 use mpps_lab::{Delivery, Lab, LabConfig};
@@ -26,16 +26,16 @@ const LOAD_SETTINGS: [(&str, &str); 1] = [("ipv4/ip_local_port_range", "1024 655
 /// it is so in every run, also in the first.
 const SERVER_SETTINGS: [(&str, &str); 1] = [("ipv4/tcp_max_tw_buckets", "4096")];
 
-/// A server's host and a load's host, a CPU each, and the queues between them.
+/// A server's host and a load's host, and the queues between them: one for each CPU of the server.
 #[derive(Debug)]
 pub(crate) struct Stage {
     pub(super) lab: Lab,
     /// Why the queues have no kernel threads, if they have none.
     unthreaded: Option<String>,
-    pub(crate) cpus: Cpus,
+    pub(super) deal: Deal,
     pub(super) connections: u64,
-    /// The kernel thread that takes over soft interrupts of the server's CPU.
-    pub(super) ksoftirqd: Option<u32>,
+    /// The kernel threads that take over soft interrupts of the server's CPUs.
+    ksoftirqd: Vec<u32>,
     /// Sizes of the bodies that are served.
     bodies: Vec<usize>,
     /// How long the server's queue waits between polls, as it is set now.
@@ -54,26 +54,31 @@ impl Stage {
     }
 
     /// Makes the two hosts. Every packet is then taken from a ring by the kernel thread of its
-    /// queue: those to the server on the server's CPU, those to the load on the load's. Where there
-    /// are no such threads, soft interrupts of the same CPUs do it.
+    /// queue: those to the server on a CPU of the server's, those to the load on one of the load's.
+    /// The load's address chooses the queue on both. Where there are no such threads, soft
+    /// interrupts of the same CPUs do it.
     pub(crate) fn new(
-        cpus: Cpus,
+        deal: &Deal,
         connections: u64,
         cells: &[Cell],
         skb_defer: Option<SkbDefer>,
     ) -> Result<Self> {
         let config = LabConfig {
-            queues: 1,
-            queue_cpus: vec![cpus.application],
+            queues: u16::try_from(deal.servers.len())?,
+            queue_cpus: deal.servers.clone(),
             delivery: Delivery::ThreadedNapi,
-            sender_queue_cpus: vec![cpus.generator],
+            sender_queue_cpus: deal.load_queues(),
             sender_addresses: LOAD_ADDRESSES,
             back_pressure: true,
             ..LabConfig::default()
         };
         let mut lab = Lab::new(&config)?;
         let mut unthreaded = None;
-        if lab.napi_threads().len() != 1 || lab.sender_napi_threads().len() != 1 {
+        let threads = [lab.napi_threads(), lab.sender_napi_threads()];
+        if threads
+            .iter()
+            .any(|threads| threads.len() != deal.servers.len())
+        {
             // Notes on other things come after those on the queues.
             unthreaded = Some(lab.notes().first().cloned().unwrap_or_default());
             drop(lab);
@@ -94,10 +99,10 @@ impl Stage {
         }
         let bodies: BTreeSet<usize> = cells.iter().map(|cell| cell.row.body_bytes).collect();
         Ok(Self {
-            ksoftirqd: ksoftirqd(cpus.application),
+            ksoftirqd: ksoftirqd(&deal.servers),
             lab,
             unthreaded,
-            cpus,
+            deal: deal.clone(),
             connections,
             bodies: bodies.into_iter().collect(),
             moderation: Mutable::new(None),
@@ -109,9 +114,6 @@ impl Stage {
     /// The settings that differ from the kernel's own, a sentence each.
     pub(crate) fn notes(&self) -> Vec<String> {
         let mut notes = vec![
-            "one server CPU: what the paper's affinity did, all of a connection on the CPU of its \
-             queue, is so at base; the step adds what a listener per CPU costs or saves"
-                .to_owned(),
             "both ends of the link have TSO and GSO off, or else packets would pass by the queues; \
              a card would cut large bodies for the server"
                 .to_owned(),
@@ -127,7 +129,7 @@ impl Stage {
         ];
         if let Some(why) = &self.unthreaded {
             notes.push(format!(
-                "soft interrupts of the two CPUs take the packets (RPS), since the queues have no \
+                "soft interrupts of the same CPUs take the packets (RPS), since the queues have no \
                  kernel threads: what interrupts a thread of the server is in its own time, and what \
                  runs while the CPU is idle in no figure of CPU time ({why})"
             ));
@@ -163,7 +165,7 @@ impl Stage {
             address: self.address()?,
             switches: cell.switches(),
             body_bytes: cell.row.body_bytes,
-            cpu: self.cpus.application,
+            cpus: &self.deal.servers,
             bodies: &self.bodies,
         };
         Running::start(cell.server, &setup, self.lab.receiver())
@@ -203,7 +205,7 @@ impl Stage {
     pub(super) fn softirq_ns(&self) -> u64 {
         let queue = self.lab.napi_threads().iter().map(|thread| thread.pid);
         queue
-            .chain(self.ksoftirqd)
+            .chain(self.ksoftirqd.iter().copied())
             .filter_map(|pid| sched::schedstat(pid, pid).ok())
             .map(|stat| stat.run_ns)
             .sum()
@@ -222,11 +224,13 @@ fn switch_on(off: Applied) -> Result<()> {
     Ok(())
 }
 
-/// The thread that a CPU's soft interrupts go to when there are too many (kernel/softirq.c).
-fn ksoftirqd(cpu: usize) -> Option<u32> {
-    let name = format!("ksoftirqd/{cpu}");
-    numbers("/proc").into_iter().find(|pid| {
+/// The threads that soft interrupts of these CPUs go to when there are too many (kernel/softirq.c).
+fn ksoftirqd(cpus: &[usize]) -> Vec<u32> {
+    let names: Vec<String> = cpus.iter().map(|cpu| format!("ksoftirqd/{cpu}")).collect();
+    let mut threads = numbers("/proc");
+    threads.retain(|pid| {
         let comm = fs::read_to_string(format!("/proc/{pid}/comm"));
-        comm.is_ok_and(|comm| comm.trim() == name)
-    })
+        comm.is_ok_and(|comm| names.iter().any(|name| name == comm.trim()))
+    });
+    threads
 }

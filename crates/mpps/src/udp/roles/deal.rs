@@ -71,7 +71,7 @@ fn share_out<const ROLES: usize>(topology: &Topology, mut cpus: Vec<usize>) -> [
 
 /// The usable CPUs, those of the first one's node first, and within a node one of each core before
 /// the others.
-pub(super) fn by_distance(topology: &Topology) -> Vec<usize> {
+pub(crate) fn by_distance(topology: &Topology) -> Vec<usize> {
     let usable = topology.usable();
     let home = usable
         .first()
@@ -97,7 +97,7 @@ pub(super) fn cores(topology: &Topology, cpus: &[usize]) -> usize {
 }
 
 /// True if two CPUs are one, or hyper-threads of one core.
-pub(super) fn is_one_core(topology: &Topology, a: usize, b: usize) -> bool {
+pub(crate) fn is_one_core(topology: &Topology, a: usize, b: usize) -> bool {
     let relation = topology.relation(a, b);
     matches!(relation, Some(Relation::SameCpu | Relation::Sibling))
 }

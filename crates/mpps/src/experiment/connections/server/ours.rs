@@ -11,7 +11,7 @@ pub(super) const EPOLL: Server = Server {
     program: "",
     version: "--version",
     set_up: &[
-        "mpps serve --engine epoll --size BYTES, one worker, the body in its memory",
+        "mpps serve --engine epoll --size BYTES, a worker for each server CPU, the body in its memory",
         "base: accept, epoll_ctl add, read, write, epoll_ctl delete, close, as in the paper",
     ],
     obstacle: |switch| obstacle("epoll", switch),
@@ -22,7 +22,7 @@ pub(super) const EPOLL: Server = Server {
 pub(super) const IO_URING: Server = Server {
     name: "mpps",
     set_up: &[
-        "mpps serve --engine io_uring --size BYTES, one worker, the body in its memory",
+        "mpps serve --engine io_uring --size BYTES, a worker for each server CPU, the body in its memory",
         "base: the ring without direct descriptors, multishot requests or a ring of buffers",
     ],
     obstacle: |switch| obstacle("io_uring", switch),
@@ -74,14 +74,14 @@ fn serve_files(setup: &Setup<'_>) -> Command {
     shell(setup, &[place], &root, &steps)
 }
 
-/// One worker; the switches are exactly those of the cell, but for moderation, which is the lab's.
+/// A worker for each CPU; the switches are exactly those of the cell, but for moderation, which is the lab's.
 fn arguments(setup: &Setup<'_>, engine: &str) -> Vec<String> {
     let own: Switches = setup.switches.without(Switch::Moderation);
     let mut words = vec![
         "serve".to_owned(),
         setup.address.to_string(),
         format!("--engine={engine}"),
-        "--workers=1".to_owned(),
+        format!("--workers={}", setup.cpus.len()),
         "--json".to_owned(),
     ];
     words.push(match own {
@@ -89,7 +89,8 @@ fn arguments(setup: &Setup<'_>, engine: &str) -> Vec<String> {
         own => format!("--only={}", own.to_string().replace('+', ",")),
     });
     if own.has(Switch::Affinity) {
-        words.push(format!("--pin={}", setup.cpu));
+        let cpus: Vec<String> = setup.cpus.iter().map(usize::to_string).collect();
+        words.push(format!("--pin={}", cpus.join(",")));
     }
     words
 }
@@ -106,16 +107,17 @@ mod tests {
                 address: ([192, 168, 254, 1], 80).into(),
                 switches: Switches::of(switches),
                 body_bytes: 1024,
-                cpu: 1,
+                cpus: &[3, 2],
                 bodies: &[],
             };
-            arguments(&setup, "epoll").split_off(4).join(" ")
+            arguments(&setup, "epoll").split_off(3).join(" ")
         };
-        assert_eq!(words(&[]), "--json --no-switches");
-        assert_eq!(words(&[Switch::Moderation]), "--json --no-switches");
+        let base = "--workers=2 --json --no-switches";
+        assert_eq!(words(&[]), base);
+        assert_eq!(words(&[Switch::Moderation]), base);
         assert_eq!(
             words(&[Switch::Affinity, Switch::Moderation, Switch::Events]),
-            "--json --only=affinity,events --pin=1"
+            "--workers=2 --json --only=affinity,events --pin=3,2"
         );
     }
 }

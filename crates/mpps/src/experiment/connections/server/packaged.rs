@@ -7,26 +7,35 @@ use std::process::Command;
 /// What all of them have in common of their set-up.
 const IN_MEMORY: &str = "/run, /var/log and /var/www are in memory and its own";
 
-/// One process, one thread, epoll.
+/// A process of one thread for each CPU, epoll.
 pub(super) const LIGHTTPD: Server = Server {
     name: "lighttpd",
     package: Some("lighttpd"),
     program: "/usr/sbin/lighttpd",
     version: "-v",
     set_up: &[
-        "started as its unit file does: lighttpd -D -f /etc/lighttpd/lighttpd.conf, unchanged",
+        "started as its unit file does: lighttpd -D -f /etc/lighttpd/lighttpd.conf, unchanged; on \
+         several server CPUs with server.max-worker beside it, so that it uses them",
         IN_MEMORY,
     ],
     obstacle,
     // The directories are those of the package's tmpfiles.d.
     command: |setup| {
-        let steps = "for place in /run/lighttpd /var/log/lighttpd; do
+        let places = "for place in /run/lighttpd /var/log/lighttpd; do
     mkdir -p $place
     chown www-data:www-data $place
 done
-exec \"$1\" -D -f /etc/lighttpd/lighttpd.conf
 ";
-        become_server(setup, steps)
+        let original = "/etc/lighttpd/lighttpd.conf";
+        let become_it = match setup.cpus.len() {
+            1 => format!("exec \"$1\" -D -f {original}\n"),
+            workers => format!(
+                "printf 'include \"{original}\"\\nserver.max-worker = {workers}\\n' > /run/own.conf
+exec \"$1\" -D -f /run/own.conf
+"
+            ),
+        };
+        become_server(setup, &format!("{places}{become_it}"))
     },
     serves_files: true,
 };
@@ -37,16 +46,10 @@ pub(super) const NGINX: Server = Server {
     package: Some("nginx-light"),
     program: "/usr/sbin/nginx",
     set_up: &[
-        "started with /etc/nginx/nginx.conf, unchanged but for `daemon off`; its access log goes to \
-         memory",
+        "started with /etc/nginx/nginx.conf, unchanged but for `daemon off`: a worker for each CPU of \
+         the machine; its access log goes to memory",
         IN_MEMORY,
-        "affinity: one worker and not one per CPU of the machine, worker_cpu_affinity, and reuseport \
-         on its listeners",
     ],
-    obstacle: |switch| match switch {
-        Switch::Affinity => None,
-        other => obstacle(other),
-    },
     command: nginx,
     ..LIGHTTPD
 };
@@ -79,9 +82,7 @@ pub(super) const APACHE_PREFORK: Server = Server {
 fn obstacle(switch: Switch) -> Option<&'static str> {
     match switch {
         Switch::Moderation => None,
-        Switch::Affinity => {
-            Some("all of it runs on its queue's CPU at base, and it has no reuseport")
-        }
+        Switch::Affinity => Some("it has no listener that is chosen by the CPU of the queue"),
         Switch::Buffers | Switch::Fds | Switch::Events => {
             Some("the server would have to be changed")
         }
@@ -94,25 +95,8 @@ fn become_server(setup: &Setup<'_>, steps: &str) -> Command {
 }
 
 fn nginx(setup: &Setup<'_>) -> Command {
-    let mut steps = String::from("mkdir -p /var/log/nginx\n");
-    if setup.switches.has(Switch::Affinity) {
-        // A mask is written in binary, the last digit being CPU 0.
-        let mask = format!("1{}", "0".repeat(setup.cpu));
-        // A copy of its configuration in memory, over the one that is there.
-        steps.push_str(&format!(
-            "mkdir /run/etc
-cp -a /etc/nginx/. /run/etc
-mount -t tmpfs -o mode=0755 mpps /etc/nginx
-cp -a /run/etc/. /etc/nginx
-sed -i 's/^worker_processes .*/worker_processes 1; worker_cpu_affinity {mask};/' /etc/nginx/nginx.conf
-rm -f /etc/nginx/sites-enabled/default
-sed 's/^\\([^#]*listen .*default_server\\);/\\1 reuseport;/' /etc/nginx/sites-available/default \
-> /etc/nginx/sites-enabled/default
-"
-        ));
-    }
-    steps.push_str("exec \"$1\" -g 'daemon off;'\n");
-    become_server(setup, &steps)
+    let steps = "mkdir -p /var/log/nginx\nexec \"$1\" -g 'daemon off;'\n";
+    become_server(setup, steps)
 }
 
 /// The package's `envvars` are what `apachectl` reads; whichever module for its processes is

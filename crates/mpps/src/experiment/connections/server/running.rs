@@ -27,7 +27,7 @@ pub(in crate::experiment::connections) struct Running {
 }
 
 impl Running {
-    /// Starts a server on one CPU of a host, and waits until it has served the body whole.
+    /// Starts a server on CPUs of a host, and waits until it has served the body whole.
     pub(in crate::experiment::connections) fn start(
         server: &Server,
         setup: &Setup<'_>,
@@ -40,11 +40,11 @@ impl Running {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped());
-        let cpu = setup.cpu;
-        // The child inherits the CPU of the thread that starts it; this one does so for nothing else.
+        let cpus = setup.cpus;
+        // The child inherits the CPUs of the thread that starts it; this one does so for nothing else.
         let spawned = thread::scope(|scope| {
             let starter = scope.spawn(|| {
-                sched::pin_current(&[cpu])?;
+                sched::pin_current(cpus)?;
                 Ok::<_, anyhow::Error>(host.spawn(command)?)
             });
             starter
