@@ -421,6 +421,11 @@ impl Tx for XdpTx {
             Some(_) => PACED_RUNS_MAX,
             None => SEND_FRAMES,
         };
+        // To load the program takes milliseconds, which are not to be missing in the rate; what fails
+        // now is told by the first send.
+        if interval.is_some() {
+            let _ = self.prepare();
+        }
         interval.is_some()
     }
 
