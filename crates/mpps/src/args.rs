@@ -36,6 +36,8 @@ pub(crate) enum Subcommands {
     Lab(LabArgs),
     /// Compare every way to receive, over the same traffic
     Bench(paths::Plan),
+    /// Find the highest rate without loss, of every way to receive
+    Ndr(paths::ndr::Plan),
     /// Measure where the receiver should run, relative to its queue's CPU
     Placement(placement::Plan),
     /// Receive UDP and count it: mpps recv [ADDR:PORT [THREADS [REUSEPORT]]]
@@ -95,7 +97,7 @@ pub(crate) struct CompareArgs {
     after_help = "Exit status: 0 it was shown, 2 the file is not a result that has a report."
 )]
 pub(crate) struct ReportArgs {
-    /// What `mpps lab`, `lab tcp`, `bench`, `placement`, `load`, `serve`, `recv` or `send` wrote with
+    /// What `mpps lab`, `lab tcp`, `bench`, `ndr`, `placement`, `load`, `serve`, `recv` or `send` wrote with
     /// --json
     pub(crate) file: PathBuf,
     /// Write it as a page, and not to standard output

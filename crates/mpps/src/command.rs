@@ -49,6 +49,7 @@ pub fn main() -> ExitCode {
     let outcome = match cli.command {
         Subcommands::Lab(args) => lab::run(args),
         Subcommands::Bench(plan) => plan.run(),
+        Subcommands::Ndr(plan) => plan.run(),
         Subcommands::Placement(plan) => plan.run(),
         Subcommands::Recv(args) => recv::run(args),
         Subcommands::Send(args) => send::run(args),

@@ -53,6 +53,21 @@ pub(crate) fn rate(text: &str) -> Result<f64, String> {
     }
 }
 
+/// A share below all, as per cent or as a number: `0.5%`, `0.005`, `0`.
+pub(crate) fn share(text: &str) -> Result<f64, String> {
+    let (number, whole) = match text.trim().strip_suffix('%') {
+        Some(number) => (number, 100.0),
+        None => (text, 1.0),
+    };
+    let share = number.trim().parse().map(|number: f64| number / whole);
+    share
+        .ok()
+        .filter(|share| (0.0..1.0).contains(share))
+        .ok_or_else(|| {
+            format!("`{text}` is not a share from 0 to below 1, such as 0, 0.5% or 0.005")
+        })
+}
+
 /// A length of time in seconds: `2`, `0.5`, `2.5s`, `300ms`, `50us`, `2m`.
 pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
     let (number, unit) = if let Some(number) = text.strip_suffix("ms") {

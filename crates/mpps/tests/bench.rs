@@ -4,7 +4,9 @@
 mod common;
 
 use common::{Ended, Need, Running, Test, mpps, run};
+use mpps::experiment::paths::ndr::result::NdrResult;
 use mpps::experiment::paths::result::{BenchResult, BenchRow, SpreadRow};
+use mpps_host::Station;
 use mpps_lab::{Lab, LabConfig};
 use std::fs;
 use std::io;
@@ -25,7 +27,8 @@ fn main() -> ExitCode {
     common::run_tests(TESTS, &able, 4, |name| !IN_COMPANY.contains(&name))
 }
 
-const IN_COMPANY: [&str; 5] = [
+const IN_COMPANY: [&str; 6] = [
+    "ndr_keeps_what_it_has_and_says_why_the_rest_did_not_run",
     "a_path_that_is_none_is_refused",
     "a_path_to_which_nothing_comes_is_skipped",
     "spread_is_of_early_drops",
@@ -98,6 +101,16 @@ const TESTS: &[Test] = &[
         "interrupted_it_keeps_what_it_has",
         Need::Namespace,
         interrupted_it_keeps_what_it_has,
+    ),
+    (
+        "ndr_finds_the_rate_of_a_receiver_that_is_held_back",
+        Need::Root,
+        ndr_finds_the_rate_of_a_receiver_that_is_held_back,
+    ),
+    (
+        "ndr_keeps_what_it_has_and_says_why_the_rest_did_not_run",
+        Need::Namespace,
+        ndr_keeps_what_it_has_and_says_why_the_rest_did_not_run,
     ),
     (
         "killed_it_keeps_its_rounds",
@@ -443,6 +456,61 @@ fn interrupted_it_keeps_what_it_has() {
         }
         accounted_for(&result);
         true
+    });
+}
+
+/// The result of `mpps ndr` in a directory, held to the schema and to its own arithmetic.
+fn ndr_result(directory: &TempDir) -> NdrResult {
+    let text = common::valid(&directory.path().join("data.json"), "ndr");
+    let result = NdrResult::parse(&text).expect("it reads what it wrote");
+    for trial in result.rows.iter().flat_map(|row| &row.trials) {
+        assert!(trial.ledger.balances(), "{}", trial.ledger);
+    }
+    result
+}
+
+/// One trial without too much loss makes a bound, so that a moment without a CPU does not hide it.
+fn ndr_finds_the_rate_of_a_receiver_that_is_held_back() {
+    const RATE_MPPS: f64 = 0.1;
+    let directory = directory();
+    let mut command = mpps(&["ndr", "recv", "--throttle", "100k", "--max", "200k"]);
+    command.args(["--loss", "0.5%", "--repeat", "2"]);
+    command.args(["--json", "data.json", "--html", "page.html"]);
+    let ended = run(command.current_dir(&directory)).fine();
+    let result = ndr_result(&directory);
+    let [row] = &result.rows[..] else {
+        panic!("{:?}", result.rows)
+    };
+    let found = &row.found[0];
+    let is_near = |rate: Option<f64>, share: f64| {
+        rate.is_some_and(|rate| (rate / RATE_MPPS - 1.0).abs() <= share)
+    };
+    assert!(result.complete && found.settled, "{row:?}");
+    assert!(is_near(found.lower_mpps, 0.02), "{row:?}");
+    assert!(is_near(found.conditional_mpps, 0.02), "{row:?}");
+    // It is no more than 1 % above the lower one.
+    assert!(is_near(found.upper_mpps, 0.0303), "{row:?}");
+    let loses = found.loses.as_ref().expect("something loses above it");
+    assert_eq!(loses.station, Station::Socket, "{loses:?}");
+    assert!(ended.out.contains("socket: socket buffer"), "{ended:#?}");
+}
+
+fn ndr_keeps_what_it_has_and_says_why_the_rest_did_not_run() {
+    let directory = directory();
+    let mut command = mpps(&["ndr", "recv", "xdp_drop/packet-untouched"]);
+    // Rules are refused at once, and the receiver's search does not end.
+    command.args(["--throttle", "20k", "--repeat", "1000", "--limit", "60m"]);
+    command.args(["--json", "data.json", "--html", "page.html"]);
+    common::interrupted(command.current_dir(&directory), || {
+        if !directory.path().join("data.json").exists() {
+            return false;
+        }
+        let result = ndr_result(&directory);
+        assert!(!result.complete);
+        result
+            .rows
+            .iter()
+            .any(|row| row.found.len() == 2 && row.found.iter().all(|found| !found.settled))
     });
 }
 

@@ -186,7 +186,7 @@ fn expect_named(ended: &Ended, names: &[&str]) {
 
 fn help_fits_and_is_fine() {
     let commands = [
-        "lab", "recv", "send", "ledger", "compare", "report", "backends", "undo",
+        "lab", "bench", "ndr", "recv", "send", "ledger", "compare", "report", "backends", "undo",
     ];
     let main = run(&mut mpps(&["--help"])).fine();
     for command in commands {

@@ -4,6 +4,7 @@ use jsonschema::Validator;
 use mpps::BackendsObject;
 use mpps::experiment::connections::result::TcpLabBody;
 use mpps::experiment::ladder::result::LabBody;
+use mpps::experiment::paths::ndr::result::NdrBody;
 use mpps::experiment::paths::result::BenchBody;
 use mpps::experiment::placement::Placements;
 use mpps::measure::envelope::Body;
@@ -82,6 +83,27 @@ const BENCH: Kind = Kind {
         (SPREAD, &SPREAD_OPTIONAL),
         (SPREAD_LEFT_OUT, &["article_mpps_per_cpu"]),
         ("/spread/0/sample_ledgers/0", &[]),
+    ],
+};
+
+const NDR: Kind = Kind {
+    name: "ndr",
+    schema: "mpps.ndr.v1",
+    fixture: include_str!("fixtures/ndr.json"),
+    objects: &[
+        ("", &["throttle_mpps"]),
+        ("/fingerprint", &[]),
+        ("/goals/0", &[]),
+        ("/rows/0", &["sender_mpps"]),
+        ("/rows/2", &["notes"]),
+        ("/rows/4", &["skipped"]),
+        (
+            "/rows/1/found/0",
+            &["lower_mpps", "upper_mpps", "conditional_mpps", "loses"],
+        ),
+        ("/rows/1/found/0/loses", &[]),
+        ("/rows/1/trials/0", &[]),
+        ("/rows/1/trials/0/ledger", &[]),
     ],
 };
 
@@ -197,7 +219,7 @@ const CELL: &str = "/cells/0";
 const NO_CELL: &str = "/cells/10";
 
 /// Every kind.
-const KINDS: [Kind; 8] = [LAB, BENCH, PLACEMENT, LAB_TCP, LOAD, SERVE, RECV, SEND];
+const KINDS: [Kind; 9] = [LAB, BENCH, NDR, PLACEMENT, LAB_TCP, LOAD, SERVE, RECV, SEND];
 
 /// A pointer to a rung of the fixture that was measured, and one to a rung that was skipped.
 const MEASURED: &str = "/rungs/1";
@@ -284,6 +306,7 @@ fn what_is_published_is_made_from_the_structs() {
     for (name, made) in [
         ("lab", schema::of::<LabBody>()),
         ("bench", schema::of::<BenchBody>()),
+        ("ndr", schema::of::<NdrBody>()),
         ("lab_tcp", schema::of::<TcpLabBody>()),
         ("placement", schema::of::<Placements>()),
         ("load", schema::of::<LoadBody>()),

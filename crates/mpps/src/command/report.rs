@@ -4,6 +4,10 @@ use super::{Outcome, read};
 use crate::args::ReportArgs;
 use crate::experiment::connections::result::{TcpLabBody, TcpLabResult};
 use crate::experiment::ladder::result::{LAB_SCHEMA, LabResult};
+use crate::experiment::paths::ndr::{
+    self,
+    result::{NdrBody, NdrResult},
+};
 use crate::experiment::paths::result::{BENCH_SCHEMA, BenchResult};
 use crate::experiment::placement::{self, PlacementResult, Placements};
 use crate::experiment::{connections, ladder, paths};
@@ -27,6 +31,9 @@ const KINDS: &[(&str, Read)] = &[
     }),
     (BENCH_SCHEMA, |text, files| {
         Ok(paths::document(&BenchResult::parse(text)?, files))
+    }),
+    (NdrBody::SCHEMA, |text, files| {
+        Ok(ndr::document(&NdrResult::parse(text)?, files))
     }),
     (TcpLabBody::SCHEMA, |text, files| {
         let result = TcpLabResult::parse(text)?;

@@ -3,12 +3,14 @@
 //! A `Stage` is a lab with somebody on each CPU; a `Path` is one way to receive; a run of a path
 //! on a stage gives a `Sample`, and its repeats give a row. `comparison` has every path on every
 //! stage, `overload` offers more than a path can take, `spread` brings the traffic by more and more
-//! queues, and `live` takes what another host sends.
+//! queues, `live` takes what another host sends, and `ndr` searches for the highest rate without loss.
 
 mod advice;
 mod comparison;
 mod document;
 mod live;
+/// The highest rate without loss of each path.
+pub mod ndr;
 mod overload;
 mod path;
 pub mod result;
@@ -18,6 +20,7 @@ mod sample;
 mod sender;
 mod spread;
 mod stage;
+mod throttle;
 
 pub(crate) use advice::advice;
 pub(crate) use comparison::{Plan as RowPlan, cases};

@@ -52,6 +52,21 @@ pub(crate) const MISTAKES: &[Mistake] = &[
         &["--interface", "nosuch0", "`ip link`"],
     ),
     mistake(
+        "path_of_ndr",
+        &["ndr", "nosuch"],
+        &["nosuch", "mpps bench --list"],
+    ),
+    misuse(
+        "loss_of_ndr",
+        &["ndr", "--loss", "0,150%"],
+        &["--loss", "150%", "0.5%"],
+    ),
+    mistake(
+        "loads_of_ndr",
+        &["ndr", "--min", "20k", "--max", "10k"],
+        &["--min 20000", "--max 10000"],
+    ),
+    mistake(
         "no_such_address",
         &["recv", NOT_OURS],
         &[NOT_OURS, "ip address"],

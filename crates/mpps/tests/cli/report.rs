@@ -17,6 +17,7 @@ pub(crate) fn a_result_is_shown_again_in_each_medium() {
         ("load.json", "last byte"),
         ("serve.json", "UNACCOUNTED"),
         ("bench.json", "recvmmsg"),
+        ("ndr.json", "af_xdp spin"),
         ("placement.json", "sibling hyper-thread"),
     ] {
         let path = format!("{}/tests/fixtures/{file}", env!("CARGO_MANIFEST_DIR"));

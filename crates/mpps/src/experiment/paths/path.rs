@@ -1,7 +1,7 @@
 //! The rows of the comparison: which path, opened how, and who polls the queue.
 
 use crate::udp::TakenBy;
-use anyhow::{Result, bail};
+use anyhow::{Result, bail, ensure};
 use mpps_io::{Attach, Layer, RxConfig, Wait, backend};
 use mpps_lab::EarlyDrop;
 use std::fmt;
@@ -137,6 +137,22 @@ pub(crate) const PATHS: &[Path] = &[
 ];
 
 impl Path {
+    /// The rows of these names, all of them if there are none; `option` is where they were named.
+    ///
+    /// # Errors
+    /// If there is no such path.
+    pub(crate) fn named(names: &[String], option: &str) -> Result<Vec<Self>> {
+        for wanted in names {
+            ensure!(
+                PATHS.iter().any(|path| path.is_called(wanted.trim())),
+                "{option} {wanted}: no such path; `mpps bench --list` names them"
+            );
+        }
+        let is_wanted = |path: &&Self| names.iter().any(|one| path.is_called(one.trim()));
+        let keep = |path: &&Self| names.is_empty() || is_wanted(path);
+        Ok(PATHS.iter().filter(keep).copied().collect())
+    }
+
     /// True if nobody receives: a rule drops and counts the packets.
     pub(crate) fn is_rule(&self) -> bool {
         matches!(self.takes, Takes::Rule(_))

@@ -221,7 +221,7 @@ impl Body for BenchBody {
 }
 
 /// The path and the way it was used: `af_xdp spin`.
-fn title(path: &str, variant: &str) -> String {
+pub(super) fn title(path: &str, variant: &str) -> String {
     match variant {
         "" => path.to_owned(),
         variant => format!("{path} {variant}"),

@@ -2,7 +2,7 @@
 
 use super::live::Live;
 use super::overload;
-use super::path::{Napi, PATHS, Path};
+use super::path::{Napi, Path};
 use super::result::{BenchBody, BenchResult, BenchRow};
 use super::sample::Sample;
 use super::sender::Sender;
@@ -122,15 +122,7 @@ impl Plan {
 
     /// The paths that `--only` names, if they can be asked what is asked.
     fn check(&self) -> Result<Vec<Path>> {
-        for wanted in &self.only {
-            ensure!(
-                PATHS.iter().any(|path| path.is_called(wanted.trim())),
-                "--only {wanted}: no such path; `mpps bench --list` names them"
-            );
-        }
-        let is_wanted = |path: &&Path| self.only.iter().any(|one| path.is_called(one.trim()));
-        let keep = |path: &&Path| self.only.is_empty() || is_wanted(path);
-        let paths: Vec<Path> = PATHS.iter().filter(keep).copied().collect();
+        let paths = Path::named(&self.only, "--only")?;
         ensure!(
             (1..=65_535).contains(&self.flows),
             "--flows {}: there are 1 to 65535 source ports",

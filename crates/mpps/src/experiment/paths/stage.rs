@@ -3,6 +3,7 @@
 use super::path::{Napi, Path, Takes};
 use super::result::BenchRow;
 use super::sender::Sender;
+use super::throttle::Throttled;
 use crate::failure;
 use crate::signal::Interrupt;
 use crate::udp::roles::Cpus;
@@ -35,6 +36,8 @@ pub(crate) struct Stage<'a> {
     pub(crate) sender: &'a Sender,
     pub(crate) interrupt: &'a Interrupt,
     pub(crate) feeds: Vec<Feed>,
+    /// What a receiver is held back to; none lets it take what it can.
+    pub(crate) throttle_pps: Option<f64>,
     /// True while the queue is left to a receiver that polls.
     deferred: Cell<bool>,
 }
@@ -80,6 +83,7 @@ impl<'a> Stage<'a> {
             sender,
             interrupt,
             feeds,
+            throttle_pps: None,
             deferred: Cell::new(false),
         })
     }
@@ -173,7 +177,11 @@ impl<'a> Stage<'a> {
         let config = path.config(SocketAddr::new(self.target_of(0)?, PORT))?;
         let backend = backend::find(path.name)?;
         let opened = self.lab.receiver().run(|| backend.open_rx(&config))?;
-        opened.with_context(|| format!("cannot receive by {}", path.name))
+        let rx = opened.with_context(|| format!("cannot receive by {}", path.name))?;
+        Ok(match self.throttle_pps {
+            Some(pps) => Box::new(Throttled::new(rx, pps)),
+            None => rx,
+        })
     }
 
     /// Leaves the queue to a receiver that polls it itself, and takes it back for one that does not.

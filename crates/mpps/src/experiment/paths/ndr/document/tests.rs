@@ -1,0 +1,72 @@
+//! What the report of a search has to say, at every width and in every medium.
+
+use super::*;
+use crate::measure::session::json;
+use mpps_report::Terminal;
+
+/// A made-up run with everything that a report has to cope with.
+const FIXTURE: &str = include_str!("../../../../../tests/fixtures/ndr.json");
+
+fn fixture() -> NdrResult {
+    NdrResult::parse(FIXTURE).expect("the fixture is a result file")
+}
+
+fn text(result: &NdrResult, width: usize) -> String {
+    Terminal::new(width, false).document(&document(result, &[("data", Path::new("ndr.json"))]))
+}
+
+fn flat(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn what_was_read_is_written_back_byte_for_byte() {
+    let text = json(&fixture()).unwrap();
+    assert_eq!(String::from_utf8(text).unwrap(), FIXTURE);
+}
+
+#[test]
+fn the_report_in_a_terminal() {
+    for width in [60, 100, 160] {
+        insta::assert_snapshot!(format!("terminal_{width}"), text(&fixture(), width));
+    }
+}
+
+#[test]
+fn the_report_as_a_page() {
+    let files = [("data", Path::new("ndr.json"))];
+    insta::assert_snapshot!("page", mpps_report::page(&document(&fixture(), &files)));
+}
+
+#[test]
+fn what_ended_a_search_is_told_and_what_loses_first() {
+    let said = flat(&text(&fixture(), 250));
+    for part in [
+        "af_xdp spin nothing 2 125 000 - 2 125 000 the sender's rate 3 1",
+        "recvmmsg nothing 612 000 618 000 612 000 socket: socket buffer full 0.3 % 5 1",
+        "0.5 % 630 000 636 000 628 100 socket: socket buffer full 1.1 %",
+        "recvmmsg GRO nothing - - - ended before",
+        "recv nothing - 10 000 - socket: socket buffer full 20.0 %",
+        "dpdk this program was built without DPDK",
+        "note on recvmmsg GRO: ended by --limit after 9.00 s",
+        "held back to 2.50 Mpps",
+        "ended before its last search",
+        "10 of 10 exact ledgers balance to zero; 1 other is inexact",
+    ] {
+        assert!(said.contains(part), "{part} is missing in\n{said}");
+    }
+    assert!(!said.contains("DOES NOT BALANCE"));
+}
+
+#[test]
+fn the_first_station_behind_the_sender_is_named() {
+    let result = fixture();
+    let recvmmsg = &result.rows[1];
+    let loses = recvmmsg.loses(0.618, 0.0).expect("a trial lost there");
+    assert_eq!(loses.station, mpps_host::Station::Socket);
+    assert!((loses.share - 0.003).abs() < 1e-5);
+    // Neither a trial that kept to the goal nor a void one is meant.
+    assert_eq!(recvmmsg.loses(0.618, 0.005), None);
+    assert_eq!(recvmmsg.loses(0.612, 0.0), None);
+    assert_eq!(result.rows[0].loses(100.0, 0.0), None);
+}

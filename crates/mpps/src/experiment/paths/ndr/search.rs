@@ -1,0 +1,303 @@
+//! The search for the highest loads that keep to goals of loss, as a state machine without I/O:
+//! MLRsearch (RFC 9971). [`Search::next`] says which trial to run, [`Search::take`] takes what it
+//! found.
+//!
+//! The RFC leaves open which load is tried next. Here each goal has three targets, one after the
+//! other: short trials and a wide interval at first, then longer ones. Without bounds the search
+//! begins at the highest load and goes down to what that delivered; from a bound that lacks its
+//! partner it moves away by steps that double; between two bounds it halves.
+
+use super::classify::{Bounds, Outcome, Side, Target, Trials};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Targets before the goal's own, each with half the width of the one before it.
+const PRECEDING: i32 = 2;
+/// The largest step from a bound, over the upper load of the step.
+const STEP_MAX: f64 = 0.5;
+/// Trials in a row in which the sender missed one load before it counts as more than the sender can.
+const VOIDS_MAX: usize = 4;
+/// Below the precision of a place on the grid.
+const ALMOST: f64 = 1e-6;
+/// A sender that brings less than this share of a load is not asked for it again.
+const HOPELESS: f64 = 0.25;
+
+/// What is searched for: the highest load at which trials lose no more than this.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Goal {
+    /// The share of the offered datagrams that a trial may lose.
+    #[schemars(range(min = 0.0, max = 1.0))]
+    pub loss_ratio: f64,
+    /// The share of the time at a load in which trials may lose more.
+    #[schemars(range(min = 0.0, max = 1.0))]
+    pub exceed_ratio: f64,
+    /// How far apart the two bounds may lie, over the upper one.
+    #[schemars(range(min = 0.0, max = 1.0))]
+    pub width: f64,
+    /// Length of the first trials in seconds.
+    pub initial_seconds: f64,
+    /// Length of the trials that decide, in seconds.
+    pub final_seconds: f64,
+    /// How much time of such trials decides of a load, in seconds.
+    pub sum_seconds: f64,
+}
+
+/// A trial to be run.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Trial {
+    /// Its load in packets per second.
+    pub(crate) pps: f64,
+    pub(crate) seconds: f64,
+}
+
+/// What is known of a goal: rates in packets per second.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(crate) struct Answer {
+    /// The highest load that keeps to the goal, below all that do not.
+    pub(crate) lower: Option<f64>,
+    /// The lowest load that does not.
+    pub(crate) upper: Option<f64>,
+    /// What is delivered at the lower one.
+    pub(crate) conditional: Option<f64>,
+    /// True if nothing is left to be tried.
+    pub(crate) is_settled: bool,
+}
+
+/// A search under way.
+#[derive(Debug)]
+pub(crate) struct Search {
+    goals: Vec<Pursuit>,
+    trials: Trials,
+    grid: Grid,
+    missed: Missed,
+}
+
+/// A load that the sender missed last.
+#[derive(Debug, Clone, Copy, Default)]
+struct Missed {
+    pps: f64,
+    /// How often in a row.
+    times: usize,
+    /// The most that it brought.
+    brought_pps: f64,
+}
+
+/// The loads that may be tried: a grid, so that what is measured for one goal serves the others.
+#[derive(Debug, Clone, Copy)]
+struct Grid {
+    min: f64,
+    max: f64,
+    /// The logarithm of the ratio of two neighbours, which lie closer than the narrowest goal asks.
+    unit: f64,
+}
+
+/// A goal on its way through its targets.
+#[derive(Debug)]
+struct Pursuit {
+    targets: Vec<Target>,
+    /// Which of them it is at.
+    at: usize,
+    /// The bounds of the target before.
+    before: Bounds,
+}
+
+impl Search {
+    /// A search between these loads, in packets per second.
+    pub(crate) fn new(goals: &[Goal], min: f64, max: f64) -> Self {
+        let pursuit = |goal: &Goal| Pursuit {
+            targets: goal.targets(),
+            at: 0,
+            before: Bounds::default(),
+        };
+        Self {
+            goals: goals.iter().map(pursuit).collect(),
+            trials: Trials::default(),
+            grid: Grid::new(goals, min, max),
+            missed: Missed::default(),
+        }
+    }
+
+    /// The next trial, the shortest that a goal wants; none if the search is over.
+    pub(crate) fn next(&mut self) -> Option<Trial> {
+        let wanted = self.goals.iter_mut();
+        let wanted = wanted.filter_map(|goal| goal.next(&self.trials, self.grid));
+        wanted.min_by(|a, b| a.seconds.total_cmp(&b.seconds))
+    }
+
+    /// Takes what a trial found.
+    pub(crate) fn take(&mut self, trial: Trial, offered: u64, lost: u64) {
+        let outcome = Outcome {
+            seconds: trial.seconds,
+            loss_ratio: if offered > 0 {
+                lost as f64 / offered as f64
+            } else {
+                1.0
+            },
+        };
+        self.missed = Missed::default();
+        self.trials.add(trial.pps, outcome);
+    }
+
+    /// A trial in which the sender brought only so many packets per second: it says nothing. A load
+    /// that is missed again and again lowers the highest load that is tried.
+    pub(crate) fn miss(&mut self, trial: Trial, brought_pps: f64) {
+        if self.missed.pps != trial.pps {
+            self.missed = Missed::default();
+        }
+        let missed = Missed {
+            pps: trial.pps,
+            times: self.missed.times + 1,
+            brought_pps: self.missed.brought_pps.max(brought_pps),
+        };
+        self.missed = missed;
+        if missed.times >= VOIDS_MAX || brought_pps < HOPELESS * trial.pps {
+            let below = trial.pps * (-self.grid.unit).exp();
+            self.grid.max = missed.brought_pps.min(below);
+        }
+    }
+
+    /// The highest load that may still be tried: all that the sender can, if it missed one.
+    pub(crate) fn max(&self) -> f64 {
+        self.grid.max
+    }
+
+    /// What is known of each goal, in the order in which they were given.
+    pub(crate) fn answers(&mut self) -> Vec<Answer> {
+        let (trials, grid) = (&self.trials, self.grid);
+        let answer = |goal: &mut Pursuit| {
+            let is_settled = goal.next(trials, grid).is_none();
+            let target = goal.targets.last().copied();
+            let bounds = target.map_or_else(Bounds::default, |target| trials.bounds(&target));
+            Answer {
+                lower: bounds.lower,
+                upper: bounds.upper,
+                conditional: target
+                    .zip(bounds.lower)
+                    .map(|(target, lower)| trials.conditional(&target, lower)),
+                is_settled,
+            }
+        };
+        self.goals.iter_mut().map(answer).collect()
+    }
+}
+
+impl Goal {
+    /// The goal's targets, its own last: the time that decides grows by equal factors.
+    fn targets(&self) -> Vec<Target> {
+        let growth = self.initial_seconds / self.sum_seconds;
+        let target = |before: i32| {
+            let sum_seconds = match before {
+                0 => self.sum_seconds,
+                PRECEDING => self.initial_seconds,
+                _ => self.sum_seconds * growth.powf(f64::from(before) / f64::from(PRECEDING)),
+            };
+            Target {
+                loss_ratio: self.loss_ratio,
+                exceed_ratio: self.exceed_ratio,
+                width: (self.width * 2_f64.powi(before)).min(STEP_MAX),
+                trial_seconds: self.final_seconds.min(sum_seconds),
+                sum_seconds,
+            }
+        };
+        (0..=PRECEDING).rev().map(target).collect()
+    }
+}
+
+impl Pursuit {
+    /// The trial that the goal wants next. A target that was reached is left for good.
+    fn next(&mut self, trials: &Trials, grid: Grid) -> Option<Trial> {
+        loop {
+            let target = &self.targets[self.at];
+            if let Some(pps) = target.next(trials, self.before, grid) {
+                let seconds = target.trial_seconds;
+                return Some(Trial { pps, seconds });
+            }
+            if self.at + 1 == self.targets.len() {
+                return None;
+            }
+            self.before = trials.bounds(target);
+            self.at += 1;
+        }
+    }
+}
+
+impl Target {
+    /// The load that brings this target further; none if it is reached, or out of reach.
+    fn next(&self, trials: &Trials, before: Bounds, grid: Grid) -> Option<f64> {
+        let bounds = trials.bounds(self);
+        if grid.max < grid.min || self.is_reached(bounds) {
+            return None;
+        }
+        let is_inside = |pps: &f64| {
+            let above = bounds.lower.is_none_or(|lower| *pps > lower);
+            above && bounds.upper.is_none_or(|upper| *pps < upper) && *pps <= grid.max
+        };
+        // What shorter trials found is looked at first.
+        let mut known = [before.lower, before.upper].into_iter().flatten();
+        let is_open = |pps: &f64| is_inside(pps) && trials.side(self, *pps).is_none();
+        if let Some(pps) = known.find(is_open) {
+            return Some(pps);
+        }
+        let step = |side| self.step(trials.count(self, side), grid);
+        let above = |lower| grid.place(lower) + step(Side::Lower);
+        let place = match (bounds.lower, bounds.upper) {
+            (None, None) => grid.place(grid.max),
+            (None, Some(upper)) => {
+                let delivered = upper * (1.0 - trials.mean_loss(upper)) / (1.0 - self.loss_ratio);
+                let delivered = grid.place(delivered.max(grid.min)) + ALMOST;
+                (grid.place(upper) - step(Side::Upper)).min(delivered.floor())
+            }
+            (Some(lower), None) => above(lower),
+            (Some(lower), Some(upper)) => {
+                above(lower).min(f64::midpoint(grid.place(lower), grid.place(upper)))
+            }
+        };
+        let near = [0.0, 1.0, -1.0].map(|by| grid.load(place.round() + by));
+        near.into_iter().find(is_inside)
+    }
+
+    fn is_reached(&self, bounds: Bounds) -> bool {
+        match (bounds.lower, bounds.upper) {
+            (Some(lower), Some(upper)) => upper - lower <= upper * self.width,
+            _ => false,
+        }
+    }
+
+    /// Places from a bound to the next load: the width of the target, which doubles with every bound
+    /// that was found on that side.
+    fn step(&self, found: usize, grid: Grid) -> f64 {
+        let places = |share: f64| -(-share).ln_1p() / grid.unit;
+        let doublings = i32::try_from(found.saturating_sub(1)).unwrap_or(i32::MAX);
+        let width = (places(self.width) + ALMOST).floor().max(1.0);
+        (width * 2_f64.powi(doublings.min(30))).min(places(STEP_MAX).ceil())
+    }
+}
+
+impl Grid {
+    fn new(goals: &[Goal], min: f64, max: f64) -> Self {
+        let narrowest = goals.iter().map(|goal| goal.width).fold(STEP_MAX, f64::min);
+        let (whole, most) = ((max / min).ln(), -(-narrowest).ln_1p());
+        Self {
+            min,
+            max,
+            // A little closer, so that no rounding makes neighbours lie too far apart.
+            unit: whole / (whole / most + ALMOST).ceil().max(1.0),
+        }
+    }
+
+    /// The place of a load; that of a load of the grid is almost a whole number.
+    fn place(&self, load: f64) -> f64 {
+        (load / self.min).ln() / self.unit
+    }
+
+    fn load(&self, place: f64) -> f64 {
+        // The ends are loads themselves, also one that the sender set.
+        if place + ALMOST >= self.place(self.max) {
+            return self.max;
+        }
+        (self.min * (place * self.unit).exp()).max(self.min)
+    }
+}
+
+#[cfg(test)]
+mod tests;
