@@ -23,5 +23,5 @@ pub use run::Load;
 #[doc(hidden)]
 pub use serve::rehearse;
 pub use serve::{Close, Content, Ending, Limits, ServeCounters};
-pub use server::{Granted, ServeConfig, Server, SwitchState};
+pub use server::{Granted, Opened, ServeConfig, Server, SwitchState};
 pub use switch::{Switch, Switches};

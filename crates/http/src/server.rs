@@ -108,62 +108,32 @@ impl Server {
     ///
     /// # Errors
     ///
+    /// Those of [`Server::open`] and [`Opened::start`].
+    pub fn start(config: &ServeConfig) -> Result<Self, Error> {
+        Self::open(config)?.start(config)
+    }
+
+    /// Opens all that an unprivileged user may not be able to, in the calling thread's network
+    /// namespace, and starts no thread.
+    ///
+    /// # Errors
+    ///
     /// An option that cannot be: [`Error::Invalid`], [`Error::NoSwitch`]; an engine that this
     /// kernel lacks; a directory that cannot be opened; an address that is taken; what else the
     /// kernel refuses.
-    pub fn start(config: &ServeConfig) -> Result<Self, Error> {
+    pub fn open(config: &ServeConfig) -> Result<Opened, Error> {
         let worker_cpus = worker_cpus(config)?;
-        let site = Arc::new(Site::open(&config.content)?);
         let workers = config.workers as u64;
-        let descriptors = limit::allow_descriptors(
-            config.limits.connections as u64
-                + workers * DESCRIPTORS_PER_WORKER
-                + DESCRIPTORS_OF_PROCESS,
-        )?;
-        let listeners = listen(config, &worker_cpus)?;
-        let phase = Arc::new(Phase::new(config.workers)?);
-        let peers = Arc::new(Peers::new(
-            config.limits.connections,
-            config.limits.connections_per_address,
-        ));
-        let counters: Arc<[Arc<WorkerCounters>]> =
-            (0..config.workers).map(|_| Arc::default()).collect();
-        let (started, starts) = sync_channel(config.workers);
-        let mut server = Self {
-            address: listeners[0].address(),
-            granted: Granted {
-                engine: config.engine.name,
-                switches: (config.engine.switches)(&config.limits)
-                    .iter()
-                    .map(|advice| SwitchState::new(advice, config.switches))
-                    .collect(),
-                worker_cpus: worker_cpus.clone(),
-                descriptors,
-            },
-            phase: Arc::clone(&phase),
-            counters: Arc::clone(&counters),
-            threads: Vec::with_capacity(config.workers),
-        };
-        for (index, cpu) in worker_cpus.into_iter().enumerate() {
-            let worker = ServeWorker {
-                index,
-                listener: Arc::clone(&listeners[index % listeners.len()]),
-                shared: listeners.len() < config.workers,
-                switches: config.switches,
-                close: config.close,
-                limits: config.limits.clone(),
-                drain_time: config.drain_time,
-                site: Arc::clone(&site),
-                counters: Arc::clone(&counters[index]),
-                phase: Arc::clone(&phase),
-                peers: Arc::clone(&peers),
-                metrics: config.metrics.then(|| metrics_page(Arc::clone(&counters))),
-                started: Some(SyncSender::clone(&started)),
-            };
-            server.threads.push(start(worker, config, cpu)?);
-        }
-        drop(started);
-        server.wait_for_start(&starts)
+        Ok(Opened {
+            site: Site::open(&config.content)?,
+            descriptors: limit::allow_descriptors(
+                config.limits.connections as u64
+                    + workers * DESCRIPTORS_PER_WORKER
+                    + DESCRIPTORS_OF_PROCESS,
+            )?,
+            listeners: listen(config, &worker_cpus)?,
+            worker_cpus,
+        })
     }
 
     /// Where it listens, with the port that was got.
@@ -228,6 +198,77 @@ impl Server {
 
     fn join(&mut self) -> Result<(), Error> {
         join(self.threads.drain(..))
+    }
+}
+
+/// What a server has before it has threads.
+#[derive(Debug)]
+pub struct Opened {
+    site: Site,
+    descriptors: u64,
+    listeners: Vec<Arc<Listener>>,
+    worker_cpus: Vec<Option<usize>>,
+}
+
+impl Opened {
+    /// Starts the workers, as the user that the calling thread is. When it returns, connections are
+    /// accepted.
+    ///
+    /// # Errors
+    ///
+    /// A directory that this user may not search; what the kernel refuses.
+    pub fn start(self, config: &ServeConfig) -> Result<Server, Error> {
+        let Self {
+            site,
+            descriptors,
+            listeners,
+            worker_cpus,
+        } = self;
+        site.check()?;
+        let site = Arc::new(site);
+        let phase = Arc::new(Phase::new(config.workers)?);
+        let peers = Arc::new(Peers::new(
+            config.limits.connections,
+            config.limits.connections_per_address,
+        ));
+        let counters: Arc<[Arc<WorkerCounters>]> =
+            (0..config.workers).map(|_| Arc::default()).collect();
+        let (started, starts) = sync_channel(config.workers);
+        let mut server = Server {
+            address: listeners[0].address(),
+            granted: Granted {
+                engine: config.engine.name,
+                switches: (config.engine.switches)(&config.limits)
+                    .iter()
+                    .map(|advice| SwitchState::new(advice, config.switches))
+                    .collect(),
+                worker_cpus: worker_cpus.clone(),
+                descriptors,
+            },
+            phase: Arc::clone(&phase),
+            counters: Arc::clone(&counters),
+            threads: Vec::with_capacity(config.workers),
+        };
+        for (index, cpu) in worker_cpus.into_iter().enumerate() {
+            let worker = ServeWorker {
+                index,
+                listener: Arc::clone(&listeners[index % listeners.len()]),
+                shared: listeners.len() < config.workers,
+                switches: config.switches,
+                close: config.close,
+                limits: config.limits.clone(),
+                drain_time: config.drain_time,
+                site: Arc::clone(&site),
+                counters: Arc::clone(&counters[index]),
+                phase: Arc::clone(&phase),
+                peers: Arc::clone(&peers),
+                metrics: config.metrics.then(|| metrics_page(Arc::clone(&counters))),
+                started: Some(SyncSender::clone(&started)),
+            };
+            server.threads.push(start(worker, config, cpu)?);
+        }
+        drop(started);
+        server.wait_for_start(&starts)
     }
 }
 

@@ -139,6 +139,9 @@ pub(crate) struct UndoArgs {
     /// Only list what is changed, also by runs that are still alive
     #[arg(long)]
     pub(crate) list: bool,
+    /// Make a change that comes by standard input, and put it back at its end
+    #[arg(long, hide = true, conflicts_with_all = ["all", "list"])]
+    pub(crate) keep: bool,
 }
 
 #[cfg(test)]

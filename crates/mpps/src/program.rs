@@ -2,6 +2,8 @@
 
 /// What `serve` and `load` found, as they write it with `--json`.
 pub mod connections;
+/// A process that keeps the rights which a program gives up.
+pub(crate) mod keeper;
 /// What a program says while it runs.
 pub(crate) mod lines;
 /// Many connections a second to a web server.

@@ -12,9 +12,12 @@ use mpps_os::namespace::NetNamespace;
 use mpps_os::netlink::{address, link};
 use mpps_os::sysfs::Sysfs;
 use serde_json::Value;
+use std::fs::{self, Permissions};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::fd::AsFd;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::process::{Command, ExitCode};
 
 const ENGINES: [&str; 2] = ["epoll", "io_uring"];
@@ -70,6 +73,16 @@ const TESTS: &[common::Test] = &[
         "a_closed_pipe_ends_it",
         Need::Nothing,
         a_closed_pipe_ends_it,
+    ),
+    (
+        "root_gives_its_rights_up",
+        Need::Root,
+        root_gives_its_rights_up,
+    ),
+    (
+        "an_ordinary_user_stays_what_it_is",
+        Need::Root,
+        an_ordinary_user_stays_what_it_is,
     ),
     ("moderation_is_put_back", Need::Root, moderation_is_put_back),
     (
@@ -345,6 +358,10 @@ fn what_cannot_be_is_one_line() {
         ),
         (&["serve", "127.0.0.1:0", "--moderation", "1h"], &["50us"]),
         (
+            &["serve", "127.0.0.1:0", "--user", "no-such-user"],
+            &["--user no-such-user", "getent passwd"],
+        ),
+        (
             &["serve", "--moderation", "50us", "--interface", "nosuch"],
             &["nosuch"],
         ),
@@ -380,6 +397,102 @@ fn a_closed_pipe_ends_it() {
     let command = format!("{binary} serve 127.0.0.1:0 | head -n 1; exit ${{PIPESTATUS[0]}}");
     let ended = run(Command::new("bash").args(["-c", &command])).fine();
     assert!(ended.out.starts_with("serving at "), "{ended:#?}");
+}
+
+/// What `/proc` says of every thread of a process, each line without its name.
+fn rights(server: &Running, line: &str) -> Vec<String> {
+    let threads = fs::read_dir(format!("/proc/{}/task", server.id())).expect("it runs");
+    let status = threads.map(|thread| {
+        let path = thread.expect("it is listed").path().join("status");
+        fs::read_to_string(path).expect("it is there")
+    });
+    let value = |status: String| {
+        let found = status.lines().find_map(|one| one.strip_prefix(line));
+        let words = found.expect("the kernel has it").split_ascii_whitespace();
+        words.collect::<Vec<_>>().join(" ")
+    };
+    status.map(value).collect()
+}
+
+/// Every thread is nobody, with nothing of root's.
+fn has_no_rights(server: &Running) {
+    let status = fs::read_to_string("/etc/passwd").expect("it is there");
+    let nobody = status.lines().find(|line| line.starts_with("nobody:"));
+    let ids: Vec<&str> = nobody.expect("nobody is").split(':').collect();
+    let four = |id: &str| [id; 4].join(" ");
+    let none = "0000000000000000".to_owned();
+    for (line, wanted) in [
+        ("Uid:", four(ids[2])),
+        ("Gid:", four(ids[3])),
+        ("Groups:", String::new()),
+        ("CapInh:", none.clone()),
+        ("CapPrm:", none.clone()),
+        ("CapEff:", none.clone()),
+        ("CapAmb:", none),
+        ("NoNewPrivs:", "1".to_owned()),
+    ] {
+        let all = rights(server, line);
+        assert!(
+            all.len() > 1 && all.iter().all(|one| *one == wanted),
+            "{line} {all:?}"
+        );
+    }
+}
+
+fn root_gives_its_rights_up() {
+    let directory = tempfile::tempdir().expect("a directory can be made");
+    let page = directory.path().join("page.txt");
+    fs::write(&page, "for everybody").expect("it can be written");
+    let root = directory.path().to_str().expect("a plain name");
+    let mode = |path: &Path, mode| {
+        fs::set_permissions(path, Permissions::from_mode(mode)).expect("it is ours");
+    };
+    mode(directory.path(), 0o711);
+    for engine in ENGINES {
+        let mut server = serve(&["--engine", engine, "--workers", "2", "--root", root]);
+        let address = address_of(&mut server);
+        mode(&page, 0o644);
+        assert!(get(&address, "/page.txt").ends_with("for everybody"));
+        mode(&page, 0o600);
+        assert!(get(&address, "/page.txt").starts_with("HTTP/1.1 403"));
+        server.line("user nobody, without rights");
+        has_no_rights(&server);
+        server.interrupt().fine();
+    }
+    mode(directory.path(), 0o700);
+    let ended = run(&mut mpps(&["serve", "127.0.0.1:0", "--root", root]));
+    assert_eq!(
+        (ended.code(), ended.err.lines().count()),
+        (2, 1),
+        "{ended:#?}"
+    );
+    assert!(
+        ended.err.contains(root) && ended.err.contains("--user"),
+        "{ended:#?}"
+    );
+    let mut server = serve(&["--user", "root", "--root", root]);
+    server.line("; user root");
+    assert!(get(&address_of(&mut server), "/page.txt").ends_with("for everybody"));
+    let uids = rights(&server, "Uid:");
+    assert!(uids.iter().all(|uid| uid == "0 0 0 0"), "{uids:?}");
+    server.interrupt().fine();
+}
+
+fn an_ordinary_user_stays_what_it_is() {
+    let directory = tempfile::tempdir().expect("a directory can be made");
+    let serve = |user| {
+        let arguments = ["serve", "127.0.0.1:0", "--size", "2g", "--user", user];
+        common::as_nobody(directory.path(), &arguments).err
+    };
+    // Its own name is no obstacle, but the size is.
+    assert!(serve("nobody").contains("--size"));
+    let refused = serve("root");
+    for part in [
+        "--user root: only root becomes another user",
+        "start the server as root",
+    ] {
+        assert!(refused.contains(part), "{refused}");
+    }
 }
 
 /// A namespace whose veth has NAPI and an address; the other end is kept alive.
@@ -426,6 +539,8 @@ fn moderation_is_put_back() {
     let (near, _far) = veth();
     let before = deferral(&near);
     let server = throttled(&near);
+    // Who puts it back is another process.
+    has_no_rights(&server);
     let ended = server.interrupt().fine();
     assert!(
         ended.err.contains("put back: undone: gro_flush_timeout"),
@@ -477,16 +592,22 @@ fn moderation_of_a_killed_server_is_undone() {
     let before = deferral(&near);
     let server = throttled(&near);
     server.signal("KILL");
+    // It ends with the process that keeps the settings, which has its standard error.
     server.end();
+    assert_eq!(deferral(&near), before);
+    // If that process is killed, nobody is left who could.
+    let server = throttled(&near);
+    let children = format!("/proc/{0}/task/{0}/children", server.id());
+    let keeper = fs::read_to_string(children).expect("the kernel tells of children");
+    common::kill("KILL", keeper.trim());
+    let ended = server.interrupt();
+    assert_eq!(ended.code(), 2, "{ended:#?}");
+    assert!(ended.err.contains("`mpps undo` tries again"), "{ended:#?}");
     assert_eq!(deferral(&near), ["50000", "2"]);
     let undone = near
         .run(|| run(&mut mpps(&["undo"])))
         .expect("it can be entered");
-    assert!(
-        undone
-            .out
-            .contains("near, moderation: undone: gro_flush_timeout"),
-        "{undone:#?}"
-    );
+    let said = "near, moderation: undone: gro_flush_timeout";
+    assert!(undone.out.contains(said), "{undone:#?}");
     assert_eq!(deferral(&near), before);
 }

@@ -3,6 +3,10 @@
 use std::fs;
 use std::os::linux::fs::MetadataExt;
 
+/// May change its group and its list of groups.
+pub const CAP_SETGID: u8 = 6;
+/// May change its user.
+pub const CAP_SETUID: u8 = 7;
 /// May change networks: interfaces, addresses, offloads, forced socket buffers.
 pub const CAP_NET_ADMIN: u8 = 12;
 /// May open raw and packet sockets.

@@ -2,7 +2,7 @@
 
 use crate::error::On;
 use crate::{Error, Result};
-use rustix::fs::{FlockOperation, Mode, OFlags, ResolveFlags};
+use rustix::fs::{Access, AtFlags, FlockOperation, Mode, OFlags, ResolveFlags};
 use rustix::io::{Errno, retry_on_intr};
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -34,6 +34,15 @@ impl Directory {
         };
         directory.open_below(Path::new("."))?;
         Ok(directory)
+    }
+
+    /// Whether this user may look up names in it, which a user that the program became since may not.
+    ///
+    /// # Errors
+    /// `EACCES` if not.
+    pub fn may_be_searched(&self) -> Result<()> {
+        let looked = rustix::fs::accessat(&self.fd, ".", Access::EXEC_OK, AtFlags::empty());
+        looked.on("access", self.path.display())
     }
 
     /// Opens what a relative path names, for reading (`openat2(2)`, `RESOLVE_BENEATH`). The kernel

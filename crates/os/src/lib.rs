@@ -28,6 +28,7 @@ pub mod sysfs;
 pub mod tcp;
 pub mod terminal;
 pub mod uring;
+pub mod user;
 pub mod wake;
 pub mod xdp;
 

@@ -2,10 +2,10 @@
 
 use std::fmt;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// One step, and what came of undoing it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Outcome {
     /// The step that was to be undone.
     pub step: String,
@@ -15,7 +15,7 @@ pub struct Outcome {
 }
 
 /// How undoing one step ended.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "result", content = "why", rename_all = "snake_case")]
 pub enum Undone {
     /// The setting is as it was before.

@@ -72,6 +72,18 @@ impl Site {
         Ok(Self { kind })
     }
 
+    /// Whether the user that the server is now may look for files.
+    ///
+    /// # Errors
+    ///
+    /// That of the kernel.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        match &self.kind {
+            Kind::Body(_) => Ok(()),
+            Kind::Root(root) => Ok(root.may_be_searched()?),
+        }
+    }
+
     /// The body that is served at every path, if it is of that kind.
     pub(crate) fn body(&self) -> Option<&Arc<[u8]>> {
         match &self.kind {

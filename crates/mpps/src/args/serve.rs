@@ -47,6 +47,10 @@ pub(crate) struct ServeArgs {
     /// No page of counters at /metrics
     #[arg(long)]
     pub(crate) no_metrics: bool,
+    /// As root: go on as this user once it listens, without other groups and capabilities; root keeps
+    /// them [default: nobody]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) user: Option<String>,
     /// Write one JSON object per second, and one with the totals, to standard output
     #[arg(long)]
     pub(crate) json: bool,

@@ -5,9 +5,10 @@ use crate::args::ServeArgs;
 use crate::machine::interface_at;
 use crate::program::lines::Lines;
 use crate::program::serve::Plan;
-use anyhow::{Context, Result, ensure};
-use mpps_host::{Moderation, Throttle, Topology};
-use mpps_http::{Close, Content, Limits, ServeConfig, Switch, Task};
+use anyhow::{Context, Result, bail, ensure};
+use mpps_host::{Moderation, Throttle, Topology, sysctl};
+use mpps_http::{Close, Content, Engine, Limits, ServeConfig, Switch, Task};
+use mpps_os::user::{self, User};
 
 /// Serves until Ctrl-C or SIGTERM.
 pub(super) fn run(args: ServeArgs) -> Result<Outcome> {
@@ -15,8 +16,8 @@ pub(super) fn run(args: ServeArgs) -> Result<Outcome> {
 }
 
 fn plan(args: &ServeArgs) -> Result<Plan> {
-    let reset = args.close == Close::Rst;
-    let (engine, chosen) = engine::choose(args.engine.as_deref(), Task::Serve { reset })?;
+    let user = user(args.user.as_deref())?;
+    let (engine, chosen) = engine(args, user.is_some())?;
     let topology = Topology::read()?;
     if let Some(pin) = &args.pin {
         topology.check(pin).context("--pin")?;
@@ -56,8 +57,8 @@ fn plan(args: &ServeArgs) -> Result<Plan> {
     Ok(Plan {
         config,
         chosen,
+        user,
         moderation: moderation(args)?,
-        or_kernel: args.moderation_by.is_none(),
         lines: Lines { json: args.json },
     })
 }
@@ -67,19 +68,57 @@ fn number(count: u64) -> usize {
     usize::try_from(count).unwrap_or(usize::MAX)
 }
 
-/// What `--moderation` will change, if it was asked for.
-fn moderation(args: &ServeArgs) -> Result<Option<Moderation>> {
-    let Some(time) = args.switches.moderation else {
+/// What drives the sockets, and why, if nobody named it. Where the kernel leaves io_uring to root,
+/// who is somebody else by then has none.
+fn engine(args: &ServeArgs, leaves_root: bool) -> Result<(&'static Engine, Option<String>)> {
+    let reset = args.close == Close::Rst;
+    let task = Task::Serve { reset };
+    let name = args.engine.as_deref();
+    let forbidden =
+        || sysctl::value("kernel.io_uring_disabled").is_ok_and(|is| is.as_deref() == Some("1"));
+    if name.is_none() && leaves_root && forbidden() {
+        let why =
+            "engine epoll, because kernel.io_uring_disabled is 1 and the server does not stay root";
+        let (engine, _) = engine::choose(Some("epoll"), task)?;
+        return Ok((engine, Some(why.to_owned())));
+    }
+    engine::choose(name, task)
+}
+
+/// As whom root goes on; none where nothing changes.
+fn user(asked: Option<&str>) -> Result<Option<User>> {
+    let Some(name) = asked else {
+        let nobody = User::find("nobody")?;
+        // Whoever is nobody already, or may not become it, stays what it is.
+        return Ok(nobody.filter(|nobody| user::is_root() && nobody.obstacle().is_none()));
+    };
+    let user = User::find(name)?.with_context(|| {
+        format!("--user {name}: no such user; `getent passwd` lists those that there are")
+    })?;
+    if user.is_own() {
         return Ok(None);
+    }
+    if let Some(why) = user.obstacle() {
+        bail!("--user {name}: {why}; leave it out, or start the server as {name} or root");
+    }
+    Ok(Some(user))
+}
+
+/// What `--moderation` will change, if it was asked for: the best first, of which one that turns out
+/// not to be possible makes way for the next.
+fn moderation(args: &ServeArgs) -> Result<Vec<Moderation>> {
+    let Some(time) = args.switches.moderation else {
+        return Ok(Vec::new());
     };
     let interface = interface(args)?;
     let plan = |throttle| Moderation::plan(&interface, time, throttle).context("--moderation");
     match args.moderation_by {
-        Some(throttle) => plan(throttle).map(Some),
+        Some(throttle) => Ok(vec![plan(throttle)?]),
         // A driver without coalescing leaves it to the kernel, which the plan tells.
-        None => plan(Throttle::Nic)
-            .or_else(|_| plan(Throttle::Kernel))
-            .map(Some),
+        None => match (plan(Throttle::Nic), plan(Throttle::Kernel)) {
+            (Err(_), Err(why)) => Err(why),
+            (nic, kernel) => Ok(nic.into_iter().chain(kernel).collect()),
+        },
     }
 }
 

@@ -4,6 +4,7 @@ use super::Outcome;
 use crate::args::UndoArgs;
 use crate::failure;
 use crate::output::{self, Stream};
+use crate::program::keeper;
 use anyhow::{Context, Result};
 use mpps_host::{Leftover, Life, Undone, leftovers};
 use mpps_os::namespace::NetNamespace;
@@ -11,6 +12,9 @@ use std::io;
 
 /// Undoes, or lists, every journal of this user.
 pub(super) fn run(args: &UndoArgs) -> Result<Outcome> {
+    if args.keep {
+        return keeper::keep();
+    }
     let (leftovers, unreadable) = leftovers();
     let here = NetNamespace::current().context("cannot tell this network namespace")?;
     let mut teller = Teller::new(output::line);

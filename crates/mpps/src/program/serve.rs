@@ -1,6 +1,7 @@
 //! `mpps serve`: an HTTP/1.1 server for many short connections.
 
 use super::connections::{CLASSES, ServeBody, ServeInterval, ServeResult};
+use super::keeper::Keeper;
 use super::lines::{LOOK, Lines, until_stopped};
 use super::meter::{Interval, Meter};
 use crate::machine::{command_line, fingerprint_at, now};
@@ -11,13 +12,13 @@ use crate::measure::outcome::{Outcome, ended, put_back};
 use crate::output;
 use crate::signal::Interrupt;
 use anyhow::{Context, Result};
-use mpps_host::{Applied, CpuList, Fingerprint, Moderation, Throttle};
+use mpps_host::{CpuList, Fingerprint, Moderation};
 use mpps_http::{Content, Ending, ServeConfig, Server, Switch, SwitchState};
 use mpps_os::clock::{monotonic_ns, process_cpu_ns};
+use mpps_os::user::{self, User};
 use mpps_report::{Block, Column, Document, Quantity, Row, Table, grouped};
 use std::path::Path;
 use std::thread;
-use std::time::Duration;
 
 /// A server that can be run.
 #[derive(Debug)]
@@ -25,10 +26,10 @@ pub(crate) struct Plan {
     pub(crate) config: ServeConfig,
     /// Why this engine, if nobody named it.
     pub(crate) chosen: Option<String>,
-    /// What is changed of an interface while the server runs.
-    pub(crate) moderation: Option<Moderation>,
-    /// True if the kernel waits where the card turns out not to take the value.
-    pub(crate) or_kernel: bool,
+    /// As whom root goes on.
+    pub(crate) user: Option<User>,
+    /// What is changed of an interface while the server runs: the first of them that is possible.
+    pub(crate) moderation: Vec<Moderation>,
     pub(crate) lines: Lines,
 }
 
@@ -38,9 +39,9 @@ impl Plan {
         let started = now();
         let fingerprint = fingerprint_at(self.config.address.ip())?;
         // A changed interface has its settings back before a second signal can end the process.
-        let interrupt = match self.moderation {
-            Some(_) => Interrupt::listen_held()?,
-            None => Interrupt::listen()?,
+        let interrupt = match self.moderation.is_empty() {
+            false => Interrupt::listen_held()?,
+            true => Interrupt::listen()?,
         };
         // What fails to start has put back what it did, and is told after that.
         let mut running = Running::start(self).inspect_err(|_| interrupt.release())?;
@@ -58,21 +59,36 @@ impl Plan {
         ended(told, back)
     }
 
-    /// Carries a moderation out.
-    fn moderate(&self, planned: &Moderation) -> Result<(Moderation, Applied)> {
-        match Applied::new(&planned.change) {
-            Err(error @ mpps_host::Error::Impossible { .. })
-                if self.or_kernel && planned.throttle == Throttle::Nic =>
-            {
-                let said = format!("the card does not wait: {error}");
-                self.lines.say(&said)?;
-                let time = Duration::from_nanos(planned.time_ns);
-                let second = Moderation::plan(&planned.change.object, time, Throttle::Kernel)?;
-                let applied = Applied::new(&second.change).context("--moderation")?;
-                Ok((second, applied))
-            }
-            applied => Ok((planned.clone(), applied.context("--moderation")?)),
+    /// Starts the process that will moderate, if that was asked for, while there are rights to keep.
+    fn keeper(&self) -> Result<Option<Keeper>> {
+        let changes: Vec<_> = self.moderation.iter().map(|plan| &plan.change).collect();
+        (!changes.is_empty())
+            .then(|| Keeper::start(&changes))
+            .transpose()
+    }
+
+    /// Opens all that needs rights, gives them up, and starts the workers.
+    fn serve(&self) -> Result<Server> {
+        let at = || format!("cannot serve at {}", self.config.address);
+        let opened = Server::open(&self.config).with_context(at)?;
+        if let Some(user) = &self.user {
+            user.become_for_good().context("--user")?;
         }
+        let opened = opened.start(&self.config);
+        opened.with_context(|| match &self.user {
+            Some(user) => format!("{} as user {} (--user)", at(), user.name),
+            None => at(),
+        })
+    }
+
+    /// Has a moderation carried out.
+    fn moderate(&self, keeper: &mut Keeper) -> Result<Moderation> {
+        let (at, refused) = keeper.make().context("--moderation")?;
+        for why in refused {
+            self.lines.say(&format!("the card does not wait: {why}"))?;
+        }
+        let made = self.moderation.get(at).context("--moderation")?;
+        Ok(made.clone())
     }
 }
 
@@ -81,7 +97,7 @@ struct Running<'a> {
     plan: &'a Plan,
     server: Server,
     /// None once it was put back.
-    moderation: Option<Applied>,
+    moderation: Option<Keeper>,
     moderated: Option<Moderation>,
     began_ns: u64,
     began_cpu_ns: u64,
@@ -90,13 +106,12 @@ struct Running<'a> {
 impl<'a> Running<'a> {
     fn start(plan: &'a Plan) -> Result<Self> {
         let (began_ns, began_cpu_ns) = (monotonic_ns(), process_cpu_ns());
-        let server = Server::start(&plan.config)
-            .with_context(|| format!("cannot serve at {}", plan.config.address))?;
-        let moderation = plan.moderation.as_ref();
-        let moderation = moderation
-            .map(|planned| plan.moderate(planned))
+        let mut moderation = plan.keeper()?;
+        let server = plan.serve()?;
+        let moderated = moderation
+            .as_mut()
+            .map(|keeper| plan.moderate(keeper))
             .transpose()?;
-        let (moderated, moderation) = moderation.unzip();
         Ok(Self {
             plan,
             server,
@@ -165,7 +180,7 @@ impl<'a> Running<'a> {
         self.server.drain();
         // Before the wait, which a second signal cuts short, and with it the process.
         let moderation = self.moderation.take();
-        let outcomes = moderation.map(Applied::undo).unwrap_or_default();
+        let outcomes = moderation.map(Keeper::undo).unwrap_or_default();
         interrupt.release();
         for outcome in &outcomes {
             // The totals follow, whether or not anybody reads this.
@@ -241,8 +256,13 @@ impl<'a> Running<'a> {
             true => "; counters at /metrics",
             false => "",
         };
+        let user = match &self.plan.user {
+            Some(user) => format!("; user {}, without rights", user.name),
+            None if user::is_root() => "; user root".to_owned(),
+            None => String::new(),
+        };
         format!(
-            "{what}; engine {}, {}; connections are ended by {}{metrics}",
+            "{what}; engine {}, {}; connections are ended by {}{metrics}{user}",
             granted.engine,
             workers(&granted.worker_cpus),
             config.close

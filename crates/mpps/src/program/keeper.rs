@@ -1,0 +1,164 @@
+//! A process that keeps the rights which the program that starts it gives up: it makes a change of
+//! the host when it is told to, and puts it back when the program says so, or is there no more.
+
+use crate::failure;
+use crate::measure::outcome::Outcome;
+use crate::output::{self, Stream};
+use crate::signal::Interrupt;
+use anyhow::{Context, Result, bail};
+use mpps_host::{Applied, Change, Undone};
+use serde::{Deserialize, Serialize};
+use std::io::{self, BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+/// What it answers, a line each.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+enum Answer {
+    /// Which of the changes was made, and why not those before it.
+    Made(usize, Vec<String>),
+    /// Why none was made.
+    Failed(String),
+    /// What came of putting it back.
+    Ended(Vec<mpps_host::Outcome>),
+}
+
+/// The running process, as the program that started it sees it.
+#[derive(Debug)]
+pub(crate) struct Keeper {
+    child: Child,
+    asks: ChildStdin,
+    answers: BufReader<ChildStdout>,
+}
+
+impl Keeper {
+    /// Starts it, with the changes of which one is to be made, the best first. It learns of them
+    /// now, so that nobody who gets hold of the program later can have another one made.
+    ///
+    /// # Errors
+    /// If no process can be had.
+    pub(crate) fn start(changes: &[&Change]) -> Result<Self> {
+        let mut command = Command::new("/proc/self/exe");
+        command.arg0("mpps").args(["undo", "--keep"]);
+        // Ctrl-C is for the program, which tells it.
+        command.process_group(0);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().context("cannot start `mpps undo --keep`")?;
+        let pipes = child.stdin.take().zip(child.stdout.take());
+        let (mut asks, answers) = pipes.context("both were asked for")?;
+        writeln!(asks, "{}", serde_json::to_string(changes)?)?;
+        let answers = BufReader::new(answers);
+        Ok(Self {
+            child,
+            asks,
+            answers,
+        })
+    }
+
+    /// Has the first change made that is possible. Answers which, and why not those before it.
+    ///
+    /// # Errors
+    /// Why none was made.
+    pub(crate) fn make(&mut self) -> Result<(usize, Vec<String>)> {
+        writeln!(self.asks, "make")?;
+        match self.answer()? {
+            Answer::Made(at, refused) => Ok((at, refused)),
+            Answer::Failed(why) => bail!(why),
+            Answer::Ended(_) => bail!("`mpps undo --keep` ended too early"),
+        }
+    }
+
+    /// Has it put back.
+    pub(crate) fn undo(mut self) -> Vec<mpps_host::Outcome> {
+        let answer = writeln!(self.asks, "undo").map_err(anyhow::Error::from);
+        let answer = answer.and_then(|()| self.answer());
+        // It ends now, if it has not been killed before.
+        drop(self.asks);
+        let _ = self.child.wait();
+        match answer {
+            Ok(Answer::Ended(outcomes)) => outcomes,
+            Ok(_) | Err(_) => vec![mpps_host::Outcome {
+                step: "the change".to_owned(),
+                result: Undone::Failed("the process that kept it was ended".to_owned()),
+            }],
+        }
+    }
+
+    fn answer(&mut self) -> Result<Answer> {
+        let mut line = String::new();
+        self.answers.read_line(&mut line)?;
+        serde_json::from_str(&line).context("`mpps undo --keep` has ended")
+    }
+}
+
+/// That process: reads what is to be done from standard input, and ends with it.
+///
+/// # Errors
+/// If that is no change. What becomes of it is told to the other end.
+pub(crate) fn keep() -> Result<Outcome> {
+    // Who stops a service stops all its processes; this one ends after the other.
+    let _held = Interrupt::listen_held()?;
+    let mut asks = io::stdin().lock().lines();
+    let Some(changes) = asks.next().transpose()? else {
+        return Ok(Outcome::Fine);
+    };
+    let changes: Vec<Change> = serde_json::from_str(&changes).context("not a list of changes")?;
+    let Some(_make) = asks.next().transpose()? else {
+        return Ok(Outcome::Fine);
+    };
+    let (answer, made) = make(&changes);
+    tell(&answer);
+    // Also an end that nobody announced.
+    let _undo = asks.next();
+    tell(&Answer::Ended(made.map(Applied::undo).unwrap_or_default()));
+    Ok(Outcome::Fine)
+}
+
+/// The other end may be gone, and what was changed is put back all the same.
+fn tell(answer: &Answer) {
+    if let Ok(text) = serde_json::to_string(answer) {
+        let _ = output::line(Stream::Out, &text);
+    }
+}
+
+fn make(changes: &[Change]) -> (Answer, Option<Applied>) {
+    let mut refused = Vec::new();
+    for (at, change) in changes.iter().enumerate() {
+        match Applied::new(change) {
+            Ok(made) => return (Answer::Made(at, refused), Some(made)),
+            Err(error @ mpps_host::Error::Impossible { .. }) if at + 1 < changes.len() => {
+                refused.push(error.to_string());
+            }
+            Err(error) => return (Answer::Failed(failure::explain(&error.into())), None),
+        }
+    }
+    (Answer::Failed("nothing to do".to_owned()), None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_go_through_a_line() {
+        let outcome = |result| mpps_host::Outcome {
+            step: "rx-usecs 50".to_owned(),
+            result,
+        };
+        let outcomes = [
+            outcome(Undone::Restored),
+            outcome(Undone::Nothing),
+            outcome(Undone::Changed("now 3".to_owned())),
+            outcome(Undone::Failed("gone".to_owned())),
+        ];
+        for answer in [
+            Answer::Made(1, vec!["the card\ndoes not wait".to_owned()]),
+            Answer::Failed("no".to_owned()),
+            Answer::Ended(outcomes.into()),
+        ] {
+            let text = serde_json::to_string(&answer).unwrap();
+            assert_eq!(text.lines().count(), 1, "{text}");
+            assert_eq!(serde_json::from_str::<Answer>(&text).unwrap(), answer);
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! Another user, as whom root goes on with fewer rights.
+
+use std::ffi::CString;
+use std::{fs, io, ptr};
+
+use rustix::process::{Gid, Uid, getegid, geteuid};
+use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities, set_no_new_privs};
+
+use crate::capability::{self, CAP_SETGID, CAP_SETUID};
+use crate::error::On;
+use crate::{Error, Result};
+
+/// A user of this system.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct User {
+    /// The name.
+    pub name: String,
+    /// The number.
+    pub uid: u32,
+    /// The number of the user's first group.
+    pub gid: u32,
+}
+
+/// Whether this process is root, in its own user namespace.
+pub fn is_root() -> bool {
+    geteuid().is_root()
+}
+
+/// The longest answer of the list of users that is waited for.
+const ANSWER_MAX: usize = 1 << 20;
+
+impl User {
+    /// Looks for a user by name (`getpwnam_r(3)`).
+    ///
+    /// # Errors
+    /// The list of users cannot be read.
+    pub fn find(name: &str) -> Result<Option<Self>> {
+        let Ok(wanted) = CString::new(name) else {
+            return Ok(None);
+        };
+        let mut buffer = vec![0; 1 << 10];
+        loop {
+            // SAFETY: all zeros is a value of this structure of numbers and pointers.
+            let mut entry: libc::passwd = unsafe { std::mem::zeroed() };
+            let mut found = ptr::null_mut();
+            // SAFETY: name, entry, buffer with its length, and the place of the answer are valid for
+            // the call. What it writes into the entry points into the buffer.
+            let answer = unsafe {
+                libc::getpwnam_r(
+                    wanted.as_ptr(),
+                    &mut entry,
+                    buffer.as_mut_ptr(),
+                    buffer.len(),
+                    &mut found,
+                )
+            };
+            match answer {
+                libc::EINTR => {}
+                libc::ERANGE if buffer.len() < ANSWER_MAX => buffer.resize(2 * buffer.len(), 0),
+                // Both are how a list says that it has nobody of this name.
+                0 | libc::ENOENT if found.is_null() => return Ok(None),
+                0 => {
+                    return Ok(Some(Self {
+                        name: name.to_owned(),
+                        uid: entry.pw_uid,
+                        gid: entry.pw_gid,
+                    }));
+                }
+                errno => {
+                    let source = io::Error::from_raw_os_error(errno);
+                    return Err(Error::new("getpwnam_r", name, source));
+                }
+            }
+        }
+    }
+
+    /// Whether it is this process's own user.
+    pub fn is_own(&self) -> bool {
+        geteuid().as_raw() == self.uid
+    }
+
+    /// Why this process cannot become the user for good, if it cannot.
+    pub fn obstacle(&self) -> Option<String> {
+        let is_able = [CAP_SETUID, CAP_SETGID]
+            .into_iter()
+            .all(capability::effective);
+        if !is_able {
+            return Some("only root becomes another user".to_owned());
+        }
+        let maps = [
+            ("/proc/self/uid_map", self.uid),
+            ("/proc/self/gid_map", self.gid),
+        ];
+        let lacks = |(map, id): &(&str, u32)| {
+            fs::read_to_string(map).is_ok_and(|map| !is_mapped(&map, *id))
+        };
+        let lacking = maps.iter().find(|one| lacks(one));
+        lacking.map(|(_, id)| format!("this user namespace has no number {id}"))
+    }
+
+    /// Makes the calling thread, and all that it starts from now on, this user for good: no other
+    /// group, no capability, and no program that is executed gives any back (`no_new_privs`). The C
+    /// library sees to it that other threads change their user as well; the rest they keep, so that
+    /// there should be none yet.
+    ///
+    /// # Errors
+    /// `EPERM`, `EINVAL`: see [`User::obstacle`].
+    pub fn become_for_good(&self) -> Result<()> {
+        let Self { name, uid, gid } = self;
+        let done = |call, answer: libc::c_int| match answer {
+            0 => Ok(()),
+            _ => Err(Error::last(call, name)),
+        };
+        set_no_new_privs(true).on("prctl PR_SET_NO_NEW_PRIVS", name)?;
+        // SAFETY: an empty list is not read.
+        done("setgroups", unsafe { libc::setgroups(0, ptr::null()) })?;
+        // SAFETY: numbers go in, and nothing comes back.
+        done("setresgid", unsafe { libc::setresgid(*gid, *gid, *gid) })?;
+        // SAFETY: as above.
+        done("setresuid", unsafe { libc::setresuid(*uid, *uid, *uid) })?;
+        // The kernel has taken all but the inheritable ones, unless a bit of this process forbids it.
+        let none = CapabilitySets {
+            effective: CapabilitySet::empty(),
+            permitted: CapabilitySet::empty(),
+            inheritable: CapabilitySet::empty(),
+        };
+        set_capabilities(None, none).on("capset", name)?;
+        let is_done = geteuid() == Uid::from_raw(*uid) && getegid() == Gid::from_raw(*gid);
+        assert!(is_done, "the kernel says yes and does no");
+        Ok(())
+    }
+}
+
+/// Whether a number exists in the user namespace of a map (`user_namespaces(7)`): lines of the first
+/// number inside, the first outside, and how many.
+fn is_mapped(map: &str, id: u32) -> bool {
+    map.lines().any(|line| {
+        let mut words = line.split_ascii_whitespace().map(str::parse::<u64>);
+        match (words.next(), words.nth(1)) {
+            (Some(Ok(first)), Some(Ok(count))) => {
+                (first..first.saturating_add(count)).contains(&u64::from(id))
+            }
+            _ => false,
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn users_are_found_by_name() {
+        let root = User::find("root")
+            .expect("a list")
+            .expect("every system has one");
+        assert_eq!((root.uid, root.gid), (0, 0));
+        for name in ["no-such-user-here", "", "a\0b"] {
+            assert_eq!(User::find(name).expect("a list"), None, "{name:?}");
+        }
+    }
+
+    #[test]
+    fn a_map_says_which_numbers_there_are() {
+        let whole = "         0          0 4294967295\n";
+        assert!(is_mapped(whole, 0) && is_mapped(whole, 65_534));
+        // That of an ordinary user who became root, and of a container.
+        assert!(is_mapped("0 1000 1\n", 0) && !is_mapped("0 1000 1\n", 65_534));
+        let container = "0 100000 1000\n65534 165534 1";
+        assert!(is_mapped(container, 65_534) && !is_mapped(container, 65_535));
+        assert!(!is_mapped("", 0) && !is_mapped("0 x 1", 5) && !is_mapped("0 0", 0));
+    }
+
+    proptest! {
+        #[test]
+        fn never_panics(map in "\\PC*", id: u32, numbers: [u64; 3]) {
+            let _ = is_mapped(&map, id);
+            let [first, outside, count] = numbers;
+            let _ = is_mapped(&format!("{first} {outside} {count}"), id);
+        }
+    }
+
+    #[test]
+    fn nobody_is_refused_who_may_not_change() {
+        let other = User {
+            name: "other".to_owned(),
+            uid: u32::MAX - 1,
+            gid: 0,
+        };
+        assert!(!other.is_own());
+        if !capability::effective(CAP_SETUID) {
+            assert!(other.obstacle().is_some());
+        }
+    }
+}
