@@ -44,9 +44,47 @@ pub struct Installed<'lab> {
     rule: Box<dyn Rule + 'lab>,
 }
 
-/// What drops packets and counts them; it ends when it is dropped itself.
+/// Connection tracking at work on the receiver of a lab, until this value is gone.
+#[derive(Debug)]
+pub struct Tracking<'lab> {
+    table: nftables::Table<'lab>,
+}
+
+impl Tracking<'_> {
+    /// Packets to the port that were tracked; or spared that, if it was asked for.
+    ///
+    /// # Errors
+    ///
+    /// The counter cannot be read.
+    pub fn packets(&self) -> Result<u64, Error> {
+        self.table.dropped()
+    }
+}
+
+impl Drop for Tracking<'_> {
+    fn drop(&mut self) {
+        // What is left ends with the lab.
+        let _ = self.table.remove();
+    }
+}
+
+impl Lab {
+    /// Has the receiver track connections from now on, as a host with a firewall of states does, by
+    /// nftables; without `tracked`, with a rule that spares UDP datagrams to `port`.
+    ///
+    /// # Errors
+    ///
+    /// nft(8) is not there, or failed: the kernel has no `CONFIG_NFT_CT`, or `EPERM` without root's
+    /// rights.
+    pub fn track(&self, port: u16, tracked: bool) -> Result<Tracking<'_>, Error> {
+        let table = nftables::Table::tracking(self.receiver(), port, tracked)?;
+        Ok(Tracking { table })
+    }
+}
+
+/// What drops or marks packets and counts them; it ends when it is dropped itself.
 trait Rule: fmt::Debug + Send {
-    /// Packets dropped so far.
+    /// Packets counted so far.
     fn dropped(&self) -> Result<u64, Error>;
 
     /// Ends it. The second call does nothing.

@@ -35,7 +35,7 @@ mod settle;
 pub mod steering;
 
 pub use config::{Delivery, LabConfig};
-pub use early_drop::{EarlyDrop, Installed, Unavailable};
+pub use early_drop::{EarlyDrop, Installed, Tracking, Unavailable};
 pub use error::Error;
 pub use host::Host;
 pub use lab::Lab;

@@ -4,8 +4,8 @@
 mod common;
 
 use common::{Ended, Need, Running, Test, mpps, run};
-use mpps::experiment::ladder::result::{LabResult, TakenBy};
-use mpps_host::Witness;
+use mpps::experiment::ladder::result::{CpuBusy, LabResult, RungResult, TakenBy};
+use mpps_host::{Station, Witness};
 use std::collections::BTreeSet;
 use std::fs;
 use std::process::ExitCode;
@@ -63,9 +63,9 @@ const TESTS: &[Test] = &[
         trains_that_were_asked_for_stay,
     ),
     (
-        "each_socket_of_a_group_has_its_share",
-        Need::Namespace,
-        each_socket_of_a_group_has_its_share,
+        "each_rung_shows_its_point",
+        Need::Root,
+        each_rung_shows_its_point,
     ),
     (
         "a_group_that_one_flow_reaches_says_so",
@@ -199,7 +199,8 @@ fn the_rungs_are_listed() {
         .filter_map(|line| line.split_whitespace().next())
         .collect();
     for number in [
-        "1", "2", "3", "4a", "5", "6", "7", "8", "9a", "10", "11", "12", "13", "14", "15", "16",
+        "1", "2", "2b", "2c", "3", "4a", "5", "6", "7", "8a", "8b", "8c", "9a", "10", "11", "12",
+        "13", "14", "15", "16", "17", "18",
     ] {
         assert!(numbers.contains(&number), "{list:#?}");
     }
@@ -238,10 +239,7 @@ fn a_short_climb_is_written_and_adds_up() {
         assert!(ended.out.contains(&rung.name), "{ended:#?}");
         is_as_strong_as_it_says(rung);
     }
-    assert!(
-        ended.out.contains("sender: sendmmsg, trains of 4"),
-        "{ended:#?}"
-    );
+    assert!(ended.out.contains("sender: "), "{ended:#?}");
     assert!(ended.out.contains("UNACCOUNTED 0"), "{ended:#?}");
     let page = fs::read_to_string(directory.path().join("page.html")).expect("it was written");
     assert!(page.starts_with("<!DOCTYPE html>") && page.trim_end().ends_with("</html>"));
@@ -263,7 +261,7 @@ fn a_short_climb_is_written_and_adds_up() {
 }
 
 /// Whether a rung's sender outran the receiver follows from the ledgers behind its rate.
-fn is_as_strong_as_it_says(rung: &mpps::experiment::ladder::result::RungResult) {
+fn is_as_strong_as_it_says(rung: &RungResult) {
     let sender = rung.sender.as_ref().expect("it says who sent");
     let sum = |count: fn(&mpps_host::Ledger) -> u64| -> u64 {
         rung.runs.sample_ledgers.iter().map(count).sum()
@@ -275,11 +273,7 @@ fn is_as_strong_as_it_says(rung: &mpps::experiment::ladder::result::RungResult) 
     let said = sender.offered_per_received.expect("packets came");
     assert!((said - offered / received).abs() < 1e-9, "{sender:?}");
     assert_eq!(sender.outran, said >= 1.05, "{sender:?}");
-    // The strongest sender has its turn where this one is not enough, and there alone.
     assert!(sender.usual, "{sender:?}");
-    assert_eq!(sender.tried.is_empty(), sender.outran, "{sender:?}");
-    let others = sender.tried.iter().filter(|one| one.name != sender.name);
-    assert_eq!(others.count(), sender.tried.len(), "{sender:?}");
 }
 
 fn a_sender_that_cannot_be_is_named() {
@@ -295,7 +289,14 @@ fn a_sender_that_cannot_be_is_named() {
 /// reach is left out, and one about another sender keeps it.
 fn the_generator_sends_where_it_reaches_the_queue() {
     let directory = directory();
-    let arguments = ["--quick", "--only", "2,3,5,12", "--generator", "xdp"];
+    let arguments = [
+        "--quick",
+        "--all",
+        "--only",
+        "2,3,5,12",
+        "--generator",
+        "xdp",
+    ];
     climb(&directory, &arguments).fine();
     let result = result(&directory);
     assert!(accounted_for(&result) > 0);
@@ -323,22 +324,77 @@ fn trains_that_were_asked_for_stay() {
     assert_eq!(said, ("sendmmsg, single datagrams", Some(1), "as asked"));
 }
 
+/// What came to each socket of a rung, taken in time or not.
+fn came(rung: &RungResult) -> Vec<u64> {
+    let threads = rung.threads.iter();
+    let came = threads.map(|thread| thread.received + thread.socket_drops.unwrap_or(0));
+    came.collect()
+}
+
+/// What was lost at a station in the runs behind a rung's rate.
+fn lost_at(rung: &RungResult, station: Station) -> u64 {
+    let losses = rung.runs.sample_ledgers.iter().flat_map(|one| &one.losses);
+    let there = losses.filter(|loss| loss.station == station);
+    there.map(|loss| loss.count).sum()
+}
+
+/// Each rung shows what it is about, also where CPUs have to be shared for that.
+///
 /// A group on a wildcard address is looked up without the destination: only flows from many source
 /// ports reach all of its sockets. Sixty-four flows miss one of four sockets, or bring one of them
 /// more than three fifths, once in ten million boots.
-fn each_socket_of_a_group_has_its_share() {
+fn each_rung_shows_its_point() {
     let directory = directory();
-    climb(&directory, &["--quick", "--only", "8"]).fine();
+    let only = "2b,2c,3,4a,4c,8a,8b,9a,10";
+    climb(&directory, &["--quick", "--all", "--only", only]).fine();
     let result = result(&directory);
+    // With the drop probe attached a train is counted by its datagrams; rung 4a polls nothing.
     assert!(accounted_for(&result) > 0);
-    // What came to each socket, taken in time or not.
-    let threads = result.rungs[0].threads.iter();
-    let came = threads.map(|thread| thread.received + thread.socket_drops.unwrap_or(0));
-    let came: Vec<u64> = came.collect();
-    let all: u64 = came.iter().sum();
-    assert_eq!(came.len(), 4);
-    for socket in &came {
-        assert!(*socket > 0 && socket * 5 <= all * 3, "{came:?}");
+    let rung = |number: &str| {
+        let mut all = result.rungs.iter();
+        all.find(|rung| rung.rung == number)
+            .expect("it was asked for")
+    };
+    for number in ["2b", "2c"] {
+        let why = rung(number).runs.skipped.as_deref();
+        let is_named = why.is_none_or(|why| why.contains("nft"));
+        let has_nft = common::program("nft", "nftables").is_ok();
+        assert!(is_named && (why.is_none() || !has_nft), "{why:?}");
+    }
+    let three = rung("3");
+    let [queue, socket] = [Station::Wire, Station::Socket].map(|at| lost_at(three, at));
+    assert!(queue > socket, "{queue} {socket}: {:#?}", three.limited_by);
+    assert!(
+        three
+            .verdict
+            .as_ref()
+            .is_some_and(|it| it.holds == Some(true))
+    );
+    // A host whose one CPU serves queue and application under overload is in livelock.
+    if rung("4c").runs.skipped.is_none() {
+        let [same, other] = ["4a", "4c"].map(|number| rung(number).runs.delivered_ratio);
+        assert!(same < other, "{same:?} {other:?}");
+    }
+    let one = came(rung("8a"));
+    let reached = one.iter().filter(|socket| **socket > 0);
+    assert_eq!((one.len(), reached.count()), (4, 1), "{one:?}");
+    let spread = came(rung("8b"));
+    let all: u64 = spread.iter().sum();
+    assert_eq!(spread.len(), 4);
+    for socket in &spread {
+        assert!(*socket > 0 && socket * 5 <= all * 3, "{spread:?}");
+    }
+    // An address, a queue and a socket for each thread; and a socket for each CPU that serves queues.
+    let aligned = rung("9a");
+    let queues = &aligned.path.as_ref().expect("it says which way").queues;
+    let packets: Vec<u64> = queues.iter().map(|queue| queue.packets).collect();
+    assert!(
+        packets.len() == 4 && packets.iter().all(|count| *count > 0),
+        "{packets:?}"
+    );
+    for number in ["9a", "10"] {
+        let came = came(rung(number));
+        assert!(came.iter().all(|socket| *socket > 0), "{number}: {came:?}");
     }
 }
 
@@ -392,7 +448,7 @@ fn every_rung_is_accounted_for() {
     let errs = |rung: &str, witness: &Witness| rung == "13" && falls_short(witness);
     let offered = accounted_for_but(&result, errs);
     assert!(offered > 1_000_000, "{offered} are no overload");
-    let lost = |rung: &mpps::experiment::ladder::result::RungResult| {
+    let lost = |rung: &RungResult| {
         let ledger = rung.runs.ledger.as_ref();
         ledger.is_some_and(|ledger| ledger.losses.iter().any(|loss| loss.count > 0))
     };
@@ -419,13 +475,12 @@ fn every_rung_is_accounted_for() {
 /// The rungs beyond sockets are the last, and the last line says what the ladder came to.
 fn ends_with_an_answer(result: &LabResult, ended: &Ended) {
     let last = &result.rungs[result.rungs.len() - 3..];
-    let said =
-        |rung: &mpps::experiment::ladder::result::RungResult| (rung.rung.clone(), rung.taken_by);
+    let said = |rung: &RungResult| (rung.rung.clone(), rung.taken_by);
     let last: Vec<_> = last.iter().map(said).collect();
     let beyond = [
-        ("14", TakenBy::Ring),
-        ("15", TakenBy::Ring),
-        ("16", TakenBy::Rule),
+        ("16", TakenBy::Ring),
+        ("17", TakenBy::Ring),
+        ("18", TakenBy::Rule),
     ];
     assert_eq!(last, beyond.map(|(number, by)| (number.to_owned(), by)));
     let answer = result.answer.as_ref().expect("a whole climb has an answer");
@@ -443,8 +498,11 @@ fn ends_with_an_answer(result: &LabResult, ended: &Ended) {
     let (_, line) = out
         .rsplit_once("a million packets a second")
         .expect("the answer is there");
-    assert!(line.contains(&format!("on rung {} (", most.rung)), "{line}");
-    assert!(line.contains("the ceiling "), "{line}");
+    let said = format!("most here: rung {}, ", most.rung);
+    assert!(
+        line.contains(&said) && line.contains("; ceiling "),
+        "{line}"
+    );
 }
 
 /// Where the sender's CPU serves the queues, which two CPUs have by default, the application has its
@@ -454,15 +512,13 @@ fn only_rung_4a_has_the_queue_on_the_applications_cpu(result: &LabResult) {
         return;
     }
     // An ordinary user may not tie the queue's thread to a CPU, and the rung says so.
-    let is_tied = |rung: &&mpps::experiment::ladder::result::RungResult| {
+    let is_tied = |rung: &&RungResult| {
         let unplaced = "receive queues have no CPU of their own";
         !rung.notes.iter().any(|note| note.contains(unplaced))
     };
     let measured = result.rungs.iter().filter(|rung| rung.path.is_some());
     for rung in measured.filter(is_tied) {
-        let application = |cpu: &&mpps::experiment::ladder::result::CpuBusy| {
-            cpu.roles.contains(&"application".into())
-        };
+        let application = |cpu: &&CpuBusy| cpu.roles.contains(&"application".into());
         let alone = rung
             .cpu_busy
             .iter()
@@ -481,7 +537,7 @@ fn only_rung_4a_has_the_queue_on_the_applications_cpu(result: &LabResult) {
         );
         assert_eq!(
             threaded,
-            rung.rung == "4a",
+            ["3", "4a"].contains(&&*rung.rung),
             "rung {}: {:?}",
             rung.rung,
             rung.path
@@ -573,7 +629,9 @@ fn killed_it_keeps_what_it_has() {
     let result = result(&directory);
     assert!(!result.complete && result.quick);
     assert_eq!(result.rungs[0].rung, "1");
-    assert!(result.rungs[0].runs.ledger.is_some() && result.rungs.len() < 10);
+    assert!(result.rungs[0].runs.ledger.is_some());
+    let is_measured = |rung: &&RungResult| rung.runs.skipped.is_none();
+    assert!(result.rungs.iter().filter(is_measured).count() < 10);
     accounted_for(&result);
 }
 

@@ -48,8 +48,7 @@ const LAB: Kind = Kind {
         ),
         (SKIPPED, &[]),
         ("/rungs/1/sender", &["train"]),
-        (TRIED, &["tried"]),
-        ("/rungs/13/sender/tried/0", &[]),
+        (SENDER, &[]),
         ("/rungs/1/ledger", &[]),
         ("/rungs/1/ledger/losses/0", &[]),
         ("/rungs/1/ledger/witnesses/0", &[]),
@@ -228,8 +227,8 @@ const SKIPPED: &str = "/rungs/5";
 /// A pointer to a rung whose packets a ring took.
 const RING: &str = "/rungs/15";
 
-/// A pointer to a sender that was not the first one tried.
-const TRIED: &str = "/rungs/13/sender";
+/// A pointer to a rung's sender.
+const SENDER: &str = "/rungs/13/sender";
 
 /// Pointers to a rule that drops, to a receiver, and to a path that was skipped.
 const RULE: &str = "/rows/0";
@@ -494,10 +493,10 @@ fn units_and_ranges_are_held() {
         (LAB, "/rungs/1/ledger", "offered", json!(1.5)),
         (LAB, "/rungs/1/ledger/losses/0", "station", json!("moon")),
         (LAB, "/rungs/1/cpu_busy/0", "busy", json!(97)),
-        (LAB, TRIED, "backend", json!("carrier pigeon")),
+        (LAB, SENDER, "backend", json!("carrier pigeon")),
         (LAB, RING, "taken_by", json!("carrier pigeon")),
         (LAB, "/answer/most", "mpps", json!(-1)),
-        (LAB, TRIED, "offered_per_received", json!(-1)),
+        (LAB, SENDER, "offered_per_received", json!(-1)),
         (LAB, "/rungs/1/sender", "train", json!(0)),
         (LAB_TCP, CELL, "experiment", json!(4)),
         (LAB_TCP, CELL, "server", json!("thttpd")),

@@ -1,4 +1,4 @@
-//! A table of nftables with one chain and one rule.
+//! A table of nftables: one chain and one rule that drops, or those that track connections.
 
 use serde_json::Value;
 
@@ -7,14 +7,16 @@ use crate::{Error, Host};
 
 /// The program that talks to nftables (nft(8)).
 const PROGRAM: &str = "nft";
-/// The table's name. It is alone on its host.
+/// The names of the tables. Each is alone on its host.
 const NAME: &str = "mpps_early_drop";
+const TRACKING: &str = "mpps_tracking";
 
 /// The table. Removing it removes what is in it.
 #[derive(Debug)]
-pub(super) struct Table<'lab> {
+pub(crate) struct Table<'lab> {
     host: &'lab Host,
     family: &'static str,
+    name: &'static str,
     installed: bool,
 }
 
@@ -32,14 +34,44 @@ impl<'lab> Table<'lab> {
 
     fn new(host: &'lab Host, family: &'static str, hook: &str, port: u16) -> Result<Self, Error> {
         // The counter is before the verdict: what is not dropped is not counted.
-        let rules = format!(
-            "table {family} {NAME} {{\n chain early {{\n type filter {hook}\n udp dport {port} \
-             counter drop\n }}\n}}\n"
+        let chain =
+            format!("chain early {{\n type filter {hook}\n udp dport {port} counter drop\n }}");
+        Self::of(host, family, NAME, &chain)
+    }
+
+    /// Has the kernel track the connections of the host, which it does once a rule asks for their
+    /// state, and counts the packets to the port that it tracks; or, without `tracked`, those that
+    /// another rule has spared that.
+    pub(crate) fn tracking(host: &'lab Host, port: u16, tracked: bool) -> Result<Self, Error> {
+        let (spare, state) = match tracked {
+            true => (String::new(), "new,established"),
+            false => (
+                format!(
+                    "chain spare {{\n type filter hook prerouting priority raw\n udp dport {port} \
+                     notrack\n }}\n "
+                ),
+                "untracked",
+            ),
+        };
+        let chains = format!(
+            "{spare}chain state {{\n type filter hook input priority filter\n udp dport {port} ct \
+             state {state} counter accept\n }}"
         );
+        Self::of(host, "inet", TRACKING, &chains)
+    }
+
+    fn of(
+        host: &'lab Host,
+        family: &'static str,
+        name: &'static str,
+        chains: &str,
+    ) -> Result<Self, Error> {
+        let rules = format!("table {family} {name} {{\n {chains}\n}}\n");
         command::run(host, PROGRAM, &[&rules])?;
         Ok(Self {
             host,
             family,
+            name,
             installed: true,
         })
     }
@@ -47,7 +79,7 @@ impl<'lab> Table<'lab> {
 
 impl Rule for Table<'_> {
     fn dropped(&self) -> Result<u64, Error> {
-        let arguments = ["-j", "list", "table", self.family, NAME];
+        let arguments = ["-j", "list", "table", self.family, self.name];
         let text = command::run(self.host, PROGRAM, &arguments)?;
         parse_dropped(&text).ok_or_else(|| Error::Program {
             command: format!("{PROGRAM} {}", arguments.join(" ")),
@@ -59,7 +91,7 @@ impl Rule for Table<'_> {
         if !std::mem::take(&mut self.installed) {
             return Ok(());
         }
-        let arguments = ["delete", "table", self.family, NAME];
+        let arguments = ["delete", "table", self.family, self.name];
         command::run(self.host, PROGRAM, &arguments).map(drop)
     }
 }

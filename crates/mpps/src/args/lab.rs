@@ -28,15 +28,19 @@ pub(crate) struct LabArgs {
     /// Only these rungs: 1,2,4a; of tcp these cells: 1,3/nginx,3/mpps/base/16k
     #[arg(long, value_name = "RUNG,...", value_delimiter = ',')]
     pub(crate) only: Vec<String>,
+    /// Run also the rungs for which this host has too few CPUs, with CPUs shared [udp only]
+    #[arg(long)]
+    pub(crate) all: bool,
     /// List the rungs, or the cells of tcp, of this host and end
     #[arg(long)]
     pub(crate) list: bool,
-    /// Who sends on every rung: auto is sendmmsg, trains of 4. A rung whose receiver the sender does
-    /// not outrun is run once more by the strongest sender [default: auto; udp only]
+    /// Who sends on every rung but 12: auto is xdp, the kernel's generator, where it can be had, and
+    /// else sendmmsg, trains of 4, as on a rung whose queues the generator does not reach [default:
+    /// auto; udp only]
     #[arg(long, value_name = "NAME")]
     pub(crate) generator: Option<Generator>,
-    /// Datagrams that sendmmsg hands over as one train, cut before the link; on all rungs, unless
-    /// --generator auto is given, too; 1 sends as the article did [default: 4; udp only]
+    /// Datagrams that sendmmsg hands over as one train, cut before the link; alone it asks for
+    /// sendmmsg; 1 sends as the article did [default: 4; udp only]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(crate) train: Option<u16>,
     /// Who takes packets from their receive queue [default: threaded-napi, and soft-interrupt with two
@@ -91,6 +95,7 @@ impl LabArgs {
                 ("--train", self.train.is_some()),
                 ("--delivery", self.delivery.is_some()),
                 ("--verbose", self.verbose),
+                ("--all", self.all),
                 ("--shell", self.shell),
                 ("a command", !self.command.is_empty()),
             ],

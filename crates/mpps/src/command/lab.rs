@@ -26,12 +26,12 @@ pub(super) fn run(args: LabArgs) -> Result<Outcome> {
     if args.ladder == Ladder::Tcp {
         return tcp::run(&args);
     }
-    let choice = Choice::new(args.generator, args.train)?;
     let asked = args.delivery;
     let topology = Topology::read()?;
     if args.list {
+        let choice = Choice::new(args.generator, args.train)?;
         let layout = Layout::new(topology, asked);
-        return list(&Selection::new(&layout, choice.first, &args.only)?);
+        return list(&Selection::new(&layout, &choice, &args.only, args.all)?);
     }
     crate::machine::become_able()?;
     if args.shell || !args.command.is_empty() {
@@ -39,6 +39,8 @@ pub(super) fn run(args: LabArgs) -> Result<Outcome> {
         let layout = Layout::new(topology, asked.or(Some(Delivery::ThreadedNapi)));
         return visit(&args, &layout);
     }
+    // What this process may do decides whether there is a generator.
+    let choice = Choice::new(args.generator, args.train)?;
     climb(&args, Layout::new(topology, asked), choice)
 }
 
@@ -106,13 +108,13 @@ fn visit(args: &LabArgs, layout: &Layout) -> Result<Outcome> {
 }
 
 /// Climbs, prints each rung when it is known, and says whether every ledger balances.
-fn climb(args: &LabArgs, layout: Layout, mut choice: Choice) -> Result<Outcome> {
-    choice.probe()?;
+fn climb(args: &LabArgs, layout: Layout, choice: Choice) -> Result<Outcome> {
     let session = args.series.begin("lab", Interrupt::listen()?)?;
     let plan = Plan {
         layout,
         choice,
         only: &args.only,
+        all: args.all,
         schedule: schedule(args),
         has_screens: args.verbose,
     };

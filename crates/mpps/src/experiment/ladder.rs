@@ -5,6 +5,7 @@ mod beyond;
 mod climb;
 pub(crate) mod compare;
 pub(crate) mod document;
+mod point;
 mod probe_cost;
 pub mod result;
 pub(crate) mod run;

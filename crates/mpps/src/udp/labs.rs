@@ -22,9 +22,9 @@ pub(crate) fn note_each<'a>(notes: &mut Vec<String>, more: impl IntoIterator<Ite
     }
 }
 
-/// A lab for each delivery; the first is the usual one.
+/// A lab for each delivery, and of threads for each place of these; the first is the usual one.
 #[derive(Debug)]
-pub(crate) struct Labs(Vec<(Delivery, Lab)>);
+pub(crate) struct Labs(Vec<(Delivery, Vec<usize>, Lab)>);
 
 impl Labs {
     /// The lab of the usual layout, which a kernel without threads for the queues of a veth changes.
@@ -33,7 +33,7 @@ impl Labs {
         labs.add(layout)?;
         if labs.lacks_threads(layout) {
             *layout = layout.clone().without_threads();
-            labs.0[0].0 = layout.delivery;
+            (labs.0[0].0, labs.0[0].1) = key(layout);
         }
         Ok(labs)
     }
@@ -41,7 +41,8 @@ impl Labs {
     /// Makes the lab of another layout, unless there is one that delivers as it has it.
     pub(crate) fn add(&mut self, layout: &Layout) -> Result<()> {
         if self.find(layout).is_none() {
-            self.0.push((layout.delivery, Lab::new(&config(layout))?));
+            let (delivery, queues) = key(layout);
+            self.0.push((delivery, queues, Lab::new(&config(layout))?));
         }
         Ok(())
     }
@@ -66,12 +67,22 @@ impl Labs {
     }
 
     fn find(&self, layout: &Layout) -> Option<&Lab> {
-        let lab = self.0.iter().find(|(how, _)| *how == layout.delivery);
-        lab.map(|(_, lab)| lab)
+        let (delivery, queues) = key(layout);
+        let is_it = |(how, at, _): &&(_, _, _)| *how == delivery && *at == queues;
+        self.0.iter().find(is_it).map(|(.., lab)| lab)
     }
 
     /// All of them.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Lab> {
-        self.0.iter().map(|(_, lab)| lab)
+        self.0.iter().map(|(.., lab)| lab)
     }
+}
+
+/// What tells the lab of a layout from others: soft interrupts have no place of their own.
+fn key(layout: &Layout) -> (Delivery, Vec<usize>) {
+    let queues = match layout.delivery {
+        Delivery::SoftInterrupt => Vec::new(),
+        Delivery::ThreadedNapi | Delivery::Rps => layout.queues.clone(),
+    };
+    (layout.delivery, queues)
 }

@@ -39,6 +39,8 @@ pub(crate) struct Layout {
     pub(crate) delivery: Delivery,
     /// False where the queues have no CPU of their own, because this user may not place them.
     pub(crate) is_placed: bool,
+    /// True if a user asked for this delivery, which every rung then has.
+    is_asked: bool,
     topology: Topology,
 }
 
@@ -66,6 +68,7 @@ impl Layout {
             applications: roles.applications,
             delivery,
             is_placed: true,
+            is_asked: asked.is_some(),
             topology,
         }
     }
@@ -78,8 +81,71 @@ impl Layout {
             applications: topology.usable(),
             delivery: Delivery::ThreadedNapi,
             is_placed: true,
+            is_asked: false,
             topology,
         }
+    }
+
+    /// For so many queues in use and so many receiving threads, a CPU each. Where there are too few
+    /// CPUs for three roles the senders serve the queues, each its own. One queue and one thread may
+    /// share a CPU: there is no less to show them on.
+    ///
+    /// # Errors
+    /// How many CPUs it needs, and how many there are: on the first node, since queues and application
+    /// are on one.
+    pub(crate) fn with_cpus(&self, queues: usize, threads: usize) -> Result<Self, String> {
+        let has = |cpus: &[usize], wanted| distinct(cpus.to_vec()).len() >= wanted;
+        let is_usual = has(&self.queues, queues) && has(&self.applications, threads);
+        if is_usual || queues.max(threads) == 1 {
+            return Ok(self.clone());
+        }
+        let (wanted, near) = (queues + threads, deal::first_node(&self.topology));
+        if near.len() < wanted {
+            let node = if self.nodes() > 1 { " on one node" } else { "" };
+            return Err(format!("needs {wanted} CPUs{node}; here {}", near.len()));
+        }
+        if self.is_asked {
+            return Ok(self.clone());
+        }
+        let (senders, applications) = deal::serving(near, queues, threads);
+        Ok(Self {
+            queues: each_queue(&senders),
+            senders,
+            applications,
+            delivery: Delivery::SoftInterrupt,
+            ..self.clone()
+        })
+    }
+
+    /// With a kernel thread for each queue in any case, so that a queue can overflow: where senders
+    /// serve the queues the threads run beside them.
+    pub(crate) fn with_threads(&self) -> Self {
+        Self {
+            delivery: match self.delivery {
+                Delivery::SoftInterrupt if !self.is_asked => Delivery::ThreadedNapi,
+                other => other,
+            },
+            ..self.clone()
+        }
+    }
+
+    /// The sender's CPU from which generated frames take this queue: the one of that number, modulo
+    /// the queues (`veth_select_rxq` in drivers/net/veth.c). Of the senders' CPUs, and then of the
+    /// other hyper-threads of their cores, the one that is least in use by those taken.
+    pub(crate) fn sender_for(&self, queue: u16, taken: &[usize]) -> Option<usize> {
+        let usable = self.topology.usable().into_iter();
+        let others = usable.filter(|cpu| {
+            self.share_a_core(*cpu, &self.senders)
+                && !self.senders.contains(cpu)
+                && !self.queues.contains(cpu)
+                && !self.applications.contains(cpu)
+        });
+        let all = self.senders.iter().copied().chain(others);
+        let reaches = |cpu: &usize| cpu % usize::from(QUEUES) == usize::from(queue);
+        all.filter(reaches).min_by_key(|cpu| {
+            let turns = taken.iter().filter(|other| *other == cpu).count();
+            (turns, self.share_a_core(*cpu, taken))
+        })
     }
 
     /// The same on a kernel that has no threads for the queues of a veth: senders serve them.
@@ -105,10 +171,9 @@ impl Layout {
                 .related(relation)
                 .ok_or_else(|| lacks("hyper-thread sibling")),
             Relation::SameNode => self.related(relation).ok_or_else(|| lacks("other core")),
-            Relation::OtherNode => {
-                let place = self.on_another_node(1);
-                place.ok_or_else(|| lacks("CPU on another NUMA node"))
-            }
+            Relation::OtherNode => self
+                .on_another_node(1)
+                .map_err(|_| lacks("CPU on another NUMA node")),
         }
     }
 
@@ -143,21 +208,39 @@ impl Layout {
         Some(self.at(vec![*cpus.first()?]))
     }
 
-    /// So many receiving threads on another node than the first queue's, a core each as far as there
-    /// are so many: cores that the senders leave free, or the senders' if those are too few.
-    pub(crate) fn on_another_node(&self, threads: usize) -> Option<Self> {
+    /// So many receiving threads on another node than the first queue's, on as many cores as they
+    /// have here: cores that the senders leave free, or the senders' if those are too few.
+    ///
+    /// # Errors
+    /// How many CPUs it needs there, and how many there are.
+    pub(crate) fn on_another_node(&self, threads: usize) -> Result<Self, String> {
         let all = self.in_relation(Relation::OtherNode);
         let free = all.iter().copied();
         let free = free.filter(|cpu| !self.share_a_core(*cpu, &self.senders));
         let free: Vec<usize> = free.collect();
-        let wanted = self.cores(&all).min(threads);
-        let mut cpus = if self.cores(&free) >= wanted {
-            free
-        } else {
-            all
+        let cores = self.cores(&self.applications).min(threads);
+        let wanted = self.cores(&all).min(cores);
+        let (cpus, here) = match self.cores(&free) >= wanted && free.len() >= threads {
+            true => (free, 0),
+            false => (all.clone(), all.len()),
         };
-        cpus.truncate(threads);
-        (!cpus.is_empty()).then(|| self.at(cpus))
+        let mut chosen = Vec::new();
+        for cpu in cpus {
+            let is_known = self.share_a_core(cpu, &chosen) || self.cores(&chosen) < cores;
+            if is_known && chosen.len() < threads {
+                chosen.push(cpu);
+            }
+        }
+        match chosen.len() == threads {
+            true => Ok(self.at(chosen)),
+            false => {
+                let plural = if threads == 1 { "" } else { "s" };
+                Err(format!(
+                    "needs {threads} CPU{plural} on another NUMA node than CPU {}; here {here}",
+                    self.queues[0]
+                ))
+            }
+        }
     }
 
     /// Receiving threads that the scheduler places.
@@ -170,7 +253,7 @@ impl Layout {
 
     /// True if the senders have left their place to the application, and taken its own.
     pub(crate) fn has_changed_places(&self, usual: &Self) -> bool {
-        self.senders != usual.senders
+        self.senders != usual.senders && self.delivery == usual.delivery
     }
 
     /// The receiving threads at these CPUs. If a sender is there or on the same core, the senders
@@ -291,11 +374,16 @@ fn each_queue(cpus: &[usize]) -> Vec<usize> {
     cpus.take(usize::from(QUEUES)).collect()
 }
 
+/// The same numbers in ascending order, each once.
+pub(crate) fn distinct(mut numbers: Vec<usize>) -> Vec<usize> {
+    numbers.sort_unstable();
+    numbers.dedup();
+    numbers
+}
+
 /// `CPU 1` or `CPUs 0-3`.
 pub(crate) fn on(cpus: &[usize]) -> String {
-    let mut distinct = cpus.to_vec();
-    distinct.sort_unstable();
-    distinct.dedup();
+    let distinct = distinct(cpus.to_vec());
     let plural = if distinct.len() == 1 { "" } else { "s" };
     format!("CPU{plural} {}", CpuList(distinct))
 }

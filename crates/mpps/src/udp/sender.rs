@@ -10,7 +10,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 /// Who is asked to send in a lab.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Generator {
-    /// A socket, or where that does not outrun a receiver the strongest that does
+    /// The kernel's own generator where it can be had, a sending socket elsewhere
     Auto,
     /// The kernel's own generator
     Xdp,

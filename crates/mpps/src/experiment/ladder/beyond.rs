@@ -1,5 +1,7 @@
-//! Rungs beyond sockets: what takes packets before the stack does, run by the code of `mpps bench`.
+//! Rungs beyond recvmmsg: io_uring, what takes packets before the stack does, and the ceiling, run by
+//! the code of `mpps bench`.
 
+use super::point::Point;
 use super::result::RungResult;
 use super::sender::{Choice, rung_sender};
 use super::setup::PAYLOAD_BYTES;
@@ -9,6 +11,7 @@ use crate::signal::Interrupt;
 use crate::udp::TakenBy;
 use crate::udp::limit::{self, Limit};
 use crate::udp::roles::{Cpus, Layout};
+use crate::udp::runs::Runs;
 use crate::udp::sender::{Generator, Sender};
 use anyhow::Result;
 use mpps_report::Quantity;
@@ -19,35 +22,77 @@ pub(crate) struct Beyond {
     pub(crate) number: &'static str,
     pub(crate) name: &'static str,
     pub(crate) lesson: &'static str,
+    pub(super) point: Point,
     /// Rows of `mpps bench`: the fastest is the rung's.
     keys: &'static [&'static str],
     taken_by: TakenBy,
+    /// Why no lab has it.
+    pub(super) skipped: Option<&'static str>,
 }
 
-/// The rungs beyond sockets, lowest first.
-pub(crate) const BEYOND: [Beyond; 3] = [
+/// The rungs beyond recvmmsg, lowest first.
+pub(crate) const BEYOND: [Beyond; 5] = [
     Beyond {
-        number: "14",
-        name: "packet_mmap, taken",
-        lesson: "a ring shared with the kernel: one copy and no call per packet",
-        keys: &["packet_mmap/take"],
-        taken_by: TakenBy::Ring,
+        taken_by: TakenBy::Socket,
+        ..ring(
+            "14",
+            "io_uring",
+            "packets come without a call for each batch",
+            &["io_uring"],
+        )
+    },
+    ring(
+        "15",
+        "packet_mmap, taken",
+        "a ring shared with the kernel: one copy and no call per packet",
+        &["packet_mmap/take"],
+    ),
+    ring(
+        "16",
+        "AF_XDP, copy",
+        "packets leave the stack before it begins",
+        &["af_xdp/poll", "af_xdp/spin", "af_xdp/busy-poll"],
+    ),
+    Beyond {
+        skipped: Some(
+            "a veth has no zero-copy; on a card whose driver has it: mpps recv --backend af_xdp \
+             --copy zero",
+        ),
+        ..ring(
+            "17",
+            "AF_XDP, zero-copy",
+            "the card writes into the memory of the program",
+            &[],
+        )
     },
     Beyond {
-        number: "15",
-        name: "AF_XDP",
-        lesson: "packets leave the stack before it begins",
-        keys: &["af_xdp/poll", "af_xdp/spin", "af_xdp/busy-poll"],
-        taken_by: TakenBy::Ring,
-    },
-    Beyond {
-        number: "16",
-        name: "XDP drop, the ceiling",
-        lesson: "what the driver delivers if nobody receives it",
-        keys: &["xdp_drop/packet-untouched"],
         taken_by: TakenBy::Rule,
+        point: Point::Reference,
+        ..ring(
+            "18",
+            "XDP drop, the ceiling",
+            "what the driver delivers if nobody receives it",
+            &["xdp_drop/packet-untouched"],
+        )
     },
 ];
+
+const fn ring(
+    number: &'static str,
+    name: &'static str,
+    lesson: &'static str,
+    keys: &'static [&'static str],
+) -> Beyond {
+    Beyond {
+        number,
+        name,
+        lesson,
+        point: Point::Above("2"),
+        keys,
+        taken_by: TakenBy::Ring,
+        skipped: None,
+    }
+}
 
 impl Beyond {
     pub(super) fn paths(&self) -> impl Iterator<Item = &'static Path> {
@@ -76,6 +121,10 @@ impl Beyond {
             taken_by: self.taken_by,
             ..RungResult::default()
         };
+        if let Some(why) = self.skipped {
+            let runs = Runs::skipped(Some(why.to_owned()));
+            return Some(RungResult { runs, ..described });
+        }
         let rate = |row: &BenchRow| row.runs.mpps_median.unwrap_or(-1.0);
         let measured = own.iter().filter(|row| row.runs.skipped.is_none());
         let Some(best) = measured.max_by(|a, b| rate(a).total_cmp(&rate(b))) else {
@@ -95,6 +144,7 @@ impl Beyond {
                 &best.runs.sample_ledgers,
             )),
             limited_by: Some(limited_by(best)),
+            application_ns: best.cpu_ns_per_packet.as_ref().and_then(|cost| cost.app),
             notes: notes(best, &own, self.taken_by),
             ..described
         })
@@ -147,7 +197,7 @@ fn notes(best: &BenchRow, own: &[&BenchRow], taken_by: TakenBy) -> Vec<String> {
 /// Who sends to these rungs: who was asked for, or the kernel's generator where it can be had.
 pub(super) fn sender(choice: &Choice) -> Result<paths::Sender> {
     match choice.asked {
-        true => Ok(paths::Sender::asked(choice.first, 1, PAYLOAD_BYTES)),
+        true => Ok(paths::Sender::asked(choice.sender, 1, PAYLOAD_BYTES)),
         false => paths::Sender::choose(Generator::Auto, 1, PAYLOAD_BYTES),
     }
 }
@@ -174,7 +224,6 @@ pub(super) fn stage<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::udp::runs::Runs;
     use mpps_host::Ledger;
 
     fn row(variant: &str, mpps: Option<f64>) -> BenchRow {
@@ -209,6 +258,7 @@ mod tests {
     fn each_rung_has_rows_of_the_comparison() {
         for beyond in BEYOND {
             assert_eq!(beyond.paths().count(), beyond.keys.len(), "{}", beyond.name);
+            assert_eq!(beyond.keys.is_empty(), beyond.skipped.is_some());
             let rules = beyond.paths().filter(|path| path.is_rule());
             assert_eq!(
                 rules.count(),
@@ -226,7 +276,7 @@ mod tests {
             row("poll", Some(3.0)),
             row("busy poll", None),
         ];
-        let rung = result("15", &rows).unwrap();
+        let rung = result("16", &rows).unwrap();
         assert_eq!(
             (rung.runs.mpps_median, rung.taken_by),
             (Some(3.0), TakenBy::Ring)
@@ -246,15 +296,23 @@ mod tests {
 
     #[test]
     fn a_rung_that_cannot_run_says_why_and_one_that_was_not_reached_says_nothing() {
-        let skipped = result("15", &[row("spin", None), row("poll", None)]).unwrap();
+        let skipped = result("16", &[row("spin", None), row("poll", None)]).unwrap();
         assert_eq!(skipped.runs.skipped.as_deref(), Some("no spin"));
         assert_eq!(skipped.limited_by, None);
-        assert_eq!(result("15", &[row("packet untouched", Some(4.0))]), None);
+        assert_eq!(result("16", &[row("packet untouched", Some(4.0))]), None);
+        let never = result("17", &[]).unwrap();
+        assert!(
+            never
+                .runs
+                .skipped
+                .unwrap()
+                .contains("a veth has no zero-copy")
+        );
     }
 
     #[test]
     fn the_ceiling_is_marked_as_such() {
-        let rung = result("16", &[row("packet untouched", Some(4.0))]).unwrap();
+        let rung = result("18", &[row("packet untouched", Some(4.0))]).unwrap();
         assert_eq!(rung.taken_by, TakenBy::Rule);
         assert!(
             rung.notes

@@ -1,10 +1,10 @@
 //! The climb: what runs, what a rung's repeats are as a result, and what is known at any moment.
 
 use super::beyond::Beyond;
-use super::result::{RungResult, RungSender, SenderTrial};
+use super::result::RungResult;
 use super::rung::Rung;
 use super::sample::Sample;
-use super::sender::{Choice, offered_per_received, outran, rung_sender};
+use super::sender::{Choice, rung_sender};
 use crate::experiment::paths::{self, RowPlan};
 use crate::measure::rounds::Case;
 use crate::output;
@@ -12,9 +12,7 @@ use crate::signal::Interrupt;
 use crate::udp::labs::{Labs, note_each};
 use crate::udp::run::{Hosts, Purpose, attach};
 use crate::udp::runs::Runs;
-use crate::udp::sender::Sender;
 use anyhow::Result;
-use mpps_host::Ledger;
 use std::fmt;
 use std::time::Duration;
 
@@ -78,7 +76,9 @@ impl Climb<'_> {
             output::above_bar(&case.plan.to_string())?;
         }
         Ok(match &case.plan {
-            Step::Rung(rung) => Found::Rung(Box::new(self.run_rung(rung, &rung_samples(case))?)),
+            Step::Rung(rung) => {
+                Found::Rung(Box::new(self.run_rung(rung, case.samples.is_empty())?))
+            }
             Step::Row(row) => Found::Row(Box::new(row.run(
                 self.schedule.time,
                 case.samples.is_empty(),
@@ -95,14 +95,13 @@ impl Climb<'_> {
         }
     }
 
-    /// The first round has an exactness run, so that an interrupted climb has ledgers; the last one
-    /// further run by the strongest sender, if the receiver was not outrun.
-    fn run_rung(&self, rung: &Rung, earlier: &[&Sample]) -> Result<Sample> {
+    /// The first round has an exactness run, so that an interrupted climb has ledgers.
+    fn run_rung(&self, rung: &Rung, is_first: bool) -> Result<Sample> {
         let (interrupt, time) = (self.interrupt, self.schedule.time);
         let lab = self.labs.of(&rung.layout)?;
         let hosts = Hosts { lab, interrupt };
         let mut sample = rung.run(hosts, time, self.purpose())?;
-        if earlier.is_empty() && !interrupt.came() {
+        if is_first && !interrupt.came() {
             // Attached for this run alone: rates are taken with the probe off.
             let probe = if self.has_probe { attach().ok() } else { None };
             let purpose = Purpose::exact(probe.as_ref());
@@ -112,15 +111,6 @@ impl Climb<'_> {
             if let Some(missed) = missed.filter(|missed| *missed > 0) {
                 let note = format!("the drop probe missed {missed} drops");
                 sample.found.notes.push(note);
-            }
-        }
-        let is_last = earlier.len() + 1 == self.schedule.repeats;
-        if is_last && !interrupt.came() {
-            let ledgers = earlier.iter().map(|one| &one.run.ledger);
-            let ledgers = ledgers.chain([&sample.run.ledger]);
-            if let Some(other) = by_strongest(rung, ledgers, self.choice) {
-                let ran = other.run(hosts, time, Purpose::default());
-                sample.compare(other.sender, ran);
             }
         }
         Ok(sample)
@@ -155,6 +145,17 @@ impl Climb<'_> {
         }
         let beyond = self.beyond.iter();
         results.extend(beyond.filter_map(|one| one.result(&rows, self.beyond_sender, self.choice)));
+        let points = cases.iter().filter_map(|case| match &case.plan {
+            Step::Rung(rung) => Some((rung.number, rung.point, rung.flow_count())),
+            Step::Row(_) => None,
+        });
+        let beyond = self.beyond.iter().map(|one| (one.number, one.point, 1));
+        for (number, point, flows) in points.chain(beyond) {
+            let of_it = |rung: &RungResult| rung.rung == number;
+            if let Some(at) = results.iter().position(of_it) {
+                results[at].verdict = point.judge(&results[at], &results, flows);
+            }
+        }
         results
     }
 
@@ -177,41 +178,6 @@ fn rung_samples<'a>(case: &'a Case<Step<'_>, Found>) -> Vec<&'a Sample> {
         Found::Row(_) => None,
     });
     samples.collect()
-}
-
-impl Sample {
-    /// Keeps the run of the strongest sender. The rung has its figures without it, so that its
-    /// failure is a note.
-    fn compare(&mut self, sender: Sender, ran: Result<Self>) {
-        match ran {
-            Ok(sample) => {
-                self.tried = Some(SenderTrial {
-                    name: sender.to_string(),
-                    offered_mpps: sample.run.offered_mpps,
-                    mpps: sample.run.mpps,
-                    outran: outran(offered_per_received([&sample.run.ledger])),
-                });
-            }
-            Err(error) => {
-                let note = format!("sender {sender} could not be tried: {error:#}");
-                self.found.notes.push(note);
-            }
-        }
-    }
-}
-
-/// The same rung sent by the strongest sender that reaches its queues, if its own did not outrun
-/// the receiver over all repeats, and is not that one.
-fn by_strongest<'a>(
-    rung: &Rung,
-    ledgers: impl Iterator<Item = &'a Ledger>,
-    choice: &Choice,
-) -> Option<Rung> {
-    if outran(offered_per_received(ledgers)) {
-        return None;
-    }
-    let mut stronger = choice.beyond(rung.sender).into_iter();
-    stronger.find_map(|sender| rung.sent_by(sender))
 }
 
 /// The result of a rung and its repeats so far; none if it was not reached.
@@ -244,13 +210,10 @@ fn result(
     let runs = Runs::of(samples.iter().map(|one| &one.run), Some(exact));
     let why = match rung.keeps_sender {
         true => "the rung is about this sender",
-        false => choice.why(),
+        false => choice.why(rung.sender),
     };
     let found = RungResult {
-        sender: Some(RungSender {
-            tried: samples.iter().filter_map(|one| one.tried.clone()).collect(),
-            ..rung_sender(rung.sender, why, choice, &runs.sample_ledgers)
-        }),
+        sender: Some(rung_sender(rung.sender, why, choice, &runs.sample_ledgers)),
         notes,
         ..last
     };
@@ -261,10 +224,10 @@ fn result(
 mod tests {
     use super::*;
     use crate::experiment::ladder::rung::rungs;
+    use crate::experiment::ladder::sender::{offered_per_received, outran};
     use crate::udp::roles::tests::two_cpus;
     use crate::udp::runs;
-
-    const FOUR: Sender = Sender::Socket { train: 4 };
+    use mpps_host::Ledger;
 
     fn sample(offered: u64, received: u64) -> Sample {
         let run = runs::Sample {
@@ -285,7 +248,8 @@ mod tests {
 
     /// A rung, and two repeats whose sender offered so much, of which 100 and 200 were received.
     fn climbed(number: &str, offered: [u64; 2]) -> (Rung, [Sample; 2]) {
-        let mut rungs = rungs(&two_cpus(), FOUR).into_iter();
+        let choice = Choice::new(None, Some(4)).unwrap();
+        let mut rungs = rungs(&two_cpus(), &choice, true).into_iter();
         let rung = rungs.find(|rung| rung.number == number);
         let first = Sample {
             exact: Some(Ledger::new(9, 9, 0)),
@@ -296,51 +260,9 @@ mod tests {
     }
 
     fn result_of((rung, samples): &(Rung, [Sample; 2])) -> RungResult {
-        let choice = Choice::new(None, None).unwrap();
+        let choice = Choice::new(None, Some(4)).unwrap();
         let samples: Vec<&Sample> = samples.iter().collect();
         result(rung, None, &samples, &choice).unwrap()
-    }
-
-    fn strongest((rung, samples): &(Rung, [Sample; 2])) -> Option<Sender> {
-        let ledgers = samples.iter().map(|sample| &sample.run.ledger);
-        let rung = by_strongest(rung, ledgers, &Choice::new(None, None).unwrap());
-        rung.map(|rung| rung.sender)
-    }
-
-    #[test]
-    fn a_receiver_that_was_not_outrun_gets_one_run_by_the_strongest_that_reaches_it() {
-        assert_eq!(strongest(&climbed("2", [100, 900])), None, "over both");
-        let generator = Some(Sender::Generator);
-        assert_eq!(strongest(&climbed("2", [100, 210])), generator);
-        // One CPU's generator does not reach two queues.
-        let longest = Some(Sender::Socket { train: 64 });
-        assert_eq!(strongest(&climbed("5", [100, 210])), longest);
-    }
-
-    #[test]
-    fn the_strongest_senders_run_is_told_beside_the_rungs_own() {
-        let mut climbed = climbed("2", [101, 202]);
-        climbed.1[1].compare(Sender::Generator, Ok(sample(900, 300)));
-        let result = result_of(&climbed);
-        assert_eq!(result.runs.mpps_samples, [100.0, 200.0]);
-        let sender = result.sender.unwrap();
-        assert_eq!((sender.usual, sender.outran), (true, false));
-        let [tried] = &sender.tried[..] else {
-            panic!("{sender:?}")
-        };
-        assert_eq!((tried.name.as_str(), tried.mpps), ("xdp", 300.0));
-        assert!(tried.outran);
-        assert!(result.notes.contains(&"a note".to_owned()));
-    }
-
-    #[test]
-    fn a_strongest_sender_that_fails_is_a_note() {
-        let mut climbed = climbed("2", [101, 202]);
-        climbed.1[1].compare(Sender::Generator, Err(anyhow::anyhow!("no memory")));
-        let result = result_of(&climbed);
-        let note = "sender xdp could not be tried: no memory".to_owned();
-        assert!(result.notes.contains(&note), "{:?}", result.notes);
-        assert!(result.sender.unwrap().tried.is_empty());
     }
 
     #[test]

@@ -106,6 +106,11 @@ pub(crate) fn closing(result: &LabResult, written: Files<'_>) -> Vec<Block> {
     text.push(Block::Paragraph(summary(result)));
     let sentences = rung::who_sent(&result.rungs);
     text.extend(sentences.into_iter().map(Block::paragraph));
+    text.extend(
+        rung::lessons(&result.rungs)
+            .into_iter()
+            .map(Block::paragraph),
+    );
     text.extend(probe_cost(result).map(Block::paragraph));
     let rungs = result.rungs.iter();
     let rungs = rungs.map(|rung| (rung.rung.clone(), &*rung.notes));
@@ -261,21 +266,25 @@ fn probe_cost(result: &LabResult) -> Option<String> {
 
 /// From which rung on a million packets a second is received, the most that was, and the ceiling.
 fn sentence(answer: &Answer) -> String {
-    let on = |rate: &RungRate| format!("rung {} ({})", rate.rung, rate.name);
     let mpps = |rate: &RungRate| Quantity::Mpps(rate.mpps);
+    let on = |rate: &RungRate| format!("rung {}, {}, {}", rate.rung, rate.name, mpps(rate));
     let million = match &answer.million {
-        Some(first) => format!("is first received on {}: {}", on(first), mpps(first)),
-        None => "was received on none of these rungs".to_owned(),
+        Some(first) => format!("from {} on", on(first)),
+        None => "received on none of these rungs".to_owned(),
     };
     let most = match &answer.most {
-        Some(most) => format!("the most is {} on {}", mpps(most), on(most)),
+        Some(most) => {
+            let cost = most.cpu_ns_per_packet.map(Quantity::Nanoseconds);
+            let cost = cost.map_or_else(String::new, |ns| format!(" at {ns} of CPU a packet"));
+            format!("most here: {}{cost}", on(most))
+        }
         None => "no rung was measured that receives".to_owned(),
     };
     let ceiling = match &answer.ceiling {
-        Some(top) => format!("the ceiling is {}, {}", mpps(top), on(top)),
+        Some(top) => format!("ceiling {} (rung {})", mpps(top), top.rung),
         None => "the ceiling was not measured".to_owned(),
     };
-    format!("a million packets a second {million}; {most}; {ceiling}")
+    format!("a million packets a second: {million}; {most}; {ceiling}")
 }
 
 #[cfg(test)]

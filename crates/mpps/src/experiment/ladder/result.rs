@@ -64,6 +64,10 @@ pub struct RungRate {
     pub name: String,
     /// Median, in million datagrams per second.
     pub mpps: f64,
+    /// Nanoseconds of CPU time that the receiving threads had for a datagram; absent if that is not
+    /// known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_ns_per_packet: Option<f64>,
 }
 
 impl Answer {
@@ -74,6 +78,7 @@ impl Answer {
                 rung: rung.rung.clone(),
                 name: rung.name.clone(),
                 mpps: rung.runs.mpps_median?,
+                cpu_ns_per_packet: rung.cpu_ns_per_packet(),
             })
         };
         let (ceilings, received): (Vec<_>, Vec<_>) = rungs
@@ -92,6 +97,19 @@ impl Answer {
     }
 }
 
+impl RungResult {
+    /// Nanoseconds of CPU time that all receiving threads together had for a datagram, in the last
+    /// repeat.
+    pub(super) fn cpu_ns_per_packet(&self) -> Option<f64> {
+        let received: u64 = self.threads.iter().map(|thread| thread.received).sum();
+        let ns = |thread: &ThreadShare| thread.cpu_ns_per_packet * thread.received as f64;
+        let ns: f64 = self.threads.iter().map(ns).sum();
+        (received > 0)
+            .then(|| ns / received as f64)
+            .or(self.application_ns)
+    }
+}
+
 /// One rung of the ladder, measured or skipped.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(extend(
@@ -101,7 +119,7 @@ impl Answer {
     }},
     "else" = {
         "required": ["mpps_median", "ledger", "limited_by"],
-        "if": {"required": ["taken_by"]},
+        "if": {"anyOf": [{"required": ["taken_by"]}, {"required": ["application_ns"]}]},
         "else": {"required": ["threads", "cpu_busy", "path"]}
     }
 ))]
@@ -113,6 +131,10 @@ pub struct RungResult {
     pub name: String,
     /// What the rung teaches, one sentence.
     pub lesson: String,
+    /// Whether this run shows it; absent of rungs that others are held against, and of versions that
+    /// did not look.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verdict: Option<Verdict>,
     /// The lowest and highest figure of the 2015 article, in Mpps; absent if it has none.
     pub article_mpps: Option<[f64; 2]>,
     /// What took the packets; absent for sockets.
@@ -127,6 +149,10 @@ pub struct RungResult {
     /// Receiving threads of the last repeat.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub threads: Vec<ThreadShare>,
+    /// Nanoseconds of CPU time of the receiving program for a datagram, of a rung whose threads are
+    /// not told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub application_ns: Option<f64>,
     /// Share of each CPU's time that was busy in the last repeat.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cpu_busy: Vec<CpuBusy>,
@@ -139,6 +165,16 @@ pub struct RungResult {
     /// What a reader has to know of this rung on this machine: CPUs shared, options not had.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
+}
+
+/// Whether a run shows what its rung teaches.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Verdict {
+    /// Absent if the run does not tell: too few repeats, or a difference within the noise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub holds: Option<bool>,
+    /// The figures that say so.
+    pub evidence: String,
 }
 
 /// Who sent on a rung, and whether it was enough.
@@ -161,23 +197,6 @@ pub struct RungSender {
     pub outran: bool,
     /// What it offered for each datagram received, over all repeats; absent if none was.
     pub offered_per_received: Option<f64>,
-    /// The run of the strongest sender of this machine that reaches the rung's queues, if this one
-    /// did not outrun the receiver; of versions that searched for one, all that they tried.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub tried: Vec<SenderTrial>,
-}
-
-/// One run of a sender against a rung's receiver.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct SenderTrial {
-    /// As people read it.
-    pub name: String,
-    /// Million datagrams per second offered.
-    pub offered_mpps: f64,
-    /// Million datagrams per second received.
-    pub mpps: f64,
-    /// True if it outran the receiver.
-    pub outran: bool,
 }
 
 /// What one receiving thread got.

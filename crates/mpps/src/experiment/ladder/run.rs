@@ -25,6 +25,8 @@ pub(crate) struct Plan<'a> {
     pub(crate) choice: Choice,
     /// The rungs by number; all if it names none.
     pub(crate) only: &'a [String],
+    /// True if also those run for which this host has too few CPUs.
+    pub(crate) all: bool,
     pub(crate) schedule: Schedule,
     /// Show what the receiving host does while a rate is taken.
     pub(crate) has_screens: bool,
@@ -42,7 +44,7 @@ pub(crate) fn run(
 ) -> Result<LabResult> {
     let (mut layout, choice, schedule) = (plan.layout.clone(), plan.choice.clone(), plan.schedule);
     let mut labs = Labs::new(&mut layout)?;
-    let mut chosen = Selection::new(&layout, choice.first, plan.only)?;
+    let mut chosen = Selection::new(&layout, &choice, plan.only, plan.all)?;
     // Some rungs have their packets delivered in another way than most.
     for rung in &chosen.rungs {
         labs.add(&rung.layout)?;

@@ -1,10 +1,12 @@
 //! The rungs: what each one sets up, what the article measured, and what it teaches.
 
+use super::point::Point;
+use super::sender::Choice;
 use crate::measure::document::counted;
-use crate::udp::roles::{ARTICLE_PLACES, Layout, QUEUES};
+use crate::udp::roles::{ARTICLE_PLACES, Layout, QUEUES, distinct};
 use crate::udp::sender::Sender;
-use mpps_host::{CpuList, Relation};
-use mpps_lab::{address, steering};
+use mpps_host::{CpuList, Relation, Station};
+use mpps_lab::{Delivery, address, steering};
 
 /// Datagrams per train of the GSO rung: the most that kernels before 6.9 take.
 const LONG_TRAIN: u16 = 64;
@@ -36,6 +38,15 @@ impl Sockets {
     }
 }
 
+/// Whether the receiving host tracks connections (Documentation/networking/nf_conntrack-sysctl.rst).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Tracking {
+    /// Every packet's.
+    On,
+    /// Every packet's but those to the port, as the article's rule in the table raw had it.
+    Off,
+}
+
 /// One experiment.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Rung {
@@ -43,12 +54,16 @@ pub(crate) struct Rung {
     pub(crate) number: &'static str,
     pub(crate) name: &'static str,
     pub(crate) lesson: &'static str,
+    /// By what the figures of a run show the lesson.
+    pub(super) point: Point,
     /// The article's lowest and highest figure in Mpps.
     pub(crate) article_mpps: Option<[f64; 2]>,
     /// Sending threads: the last byte of the address that each one sends to.
     pub(crate) targets: &'static [u8],
     /// Flows of each sending thread, by source port.
     pub(crate) flows: usize,
+    /// True if all sending threads have one source port, as the article's had.
+    pub(crate) one_port: bool,
     pub(crate) sockets: Sockets,
     pub(crate) layout: Layout,
     /// What the application's CPU is to the first queue's, if the rung is about that.
@@ -59,6 +74,8 @@ pub(crate) struct Rung {
     /// True if the rung is about its sender, which then stays.
     pub(crate) keeps_sender: bool,
     pub(crate) busy_poll_us: Option<u32>,
+    /// What the receiving host does with the connections of its packets.
+    pub(crate) tracking: Option<Tracking>,
     /// Why it cannot run on this host.
     pub(crate) skipped: Option<String>,
     /// What a reader has to know of it on this host.
@@ -66,20 +83,22 @@ pub(crate) struct Rung {
 }
 
 impl Rung {
-    /// The first source port of a sending thread, whose flows no other thread of the rung has.
+    /// The first source port of a sending thread, whose flows no other thread of the rung has unless
+    /// the rung is about that.
     pub(super) fn source_port(&self, first: u16, thread: usize) -> u16 {
-        // At most four threads and 64 flows.
-        first + (thread * self.flows) as u16
+        match self.one_port {
+            true => first,
+            // At most four threads and 64 flows.
+            false => first + (thread * self.flows) as u16,
+        }
     }
 
-    /// The same with another sender; none if that one cannot reach the rung's queues.
-    pub(super) fn sent_by(&self, sender: Sender) -> Option<Self> {
-        let other = Self {
-            sender,
-            ..self.clone()
-        };
-        other.sender_cpus().ok()?;
-        Some(other)
+    /// How many flows its packets are of, as the kernel tells them apart by source port.
+    pub(super) fn flow_count(&self) -> usize {
+        match self.one_port {
+            true => 1,
+            false => self.targets.len() * self.flows,
+        }
     }
 
     /// The CPU of each sending thread.
@@ -180,19 +199,31 @@ impl Rung {
     }
 }
 
-/// The ladder for a host, lowest rung first, with this sender on all rungs but those about another.
-pub(crate) fn rungs(layout: &Layout, sender: Sender) -> Vec<Rung> {
-    let mut rungs = article(layout);
-    rungs.extend(today(layout));
+/// The ladder for a host, lowest rung first. A rung whose threads this host cannot give a CPU each is
+/// skipped, unless `all` are to run.
+pub(crate) fn rungs(layout: &Layout, choice: &Choice, all: bool) -> Vec<Rung> {
+    let mut rungs = article(layout, all);
+    rungs.extend(today(layout, all));
     for rung in &mut rungs {
         if !rung.keeps_sender {
-            rung.sender = sender;
+            rung.sender = choice.sender;
+            let unreached = rung.sender_cpus().is_err();
+            if let Some(other) = choice.otherwise().filter(|_| unreached) {
+                rung.sender = other;
+            }
         }
         let unreached = rung.sender_cpus().err();
         rung.skipped = rung.skipped.take().or(unreached);
         if rung.layout.has_changed_places(layout) {
             let places = "the senders have left their CPUs to the application, and taken its own";
             rung.notes.push(places.to_owned());
+        }
+        if rung.layout.delivery == Delivery::SoftInterrupt
+            && layout.delivery != rung.layout.delivery
+        {
+            let serve = "each sender serves a queue in its soft interrupts: there are too few CPUs for \
+                         senders, queues and application each";
+            rung.notes.push(serve.to_owned());
         }
     }
     rungs
@@ -205,9 +236,11 @@ impl Rung {
             number,
             name,
             lesson: "",
+            point: Point::Reference,
             article_mpps: None,
             targets: &[1],
             flows: 1,
+            one_port: false,
             sockets: Sockets::Shared(1),
             layout: layout.clone(),
             place: None,
@@ -215,13 +248,18 @@ impl Rung {
             sender: Sender::Socket { train: 1 },
             keeps_sender: false,
             busy_poll_us: None,
+            tracking: None,
             skipped: None,
             notes: Vec::new(),
         }
     }
 
-    fn teaches(self, lesson: &'static str) -> Self {
-        Self { lesson, ..self }
+    fn teaches(self, lesson: &'static str, point: Point) -> Self {
+        Self {
+            lesson,
+            point,
+            ..self
+        }
     }
 
     /// With the article's lowest and highest figure in Mpps.
@@ -247,113 +285,184 @@ impl Rung {
         Self { targets, ..self }
     }
 
-    /// Received so, by four queues, and by flows that reach several sockets.
-    fn spread(self, sockets: Sockets) -> Self {
+    /// Received so, over four queues.
+    fn by(self, sockets: Sockets) -> Self {
         Self {
-            flows: SPREAD_FLOWS,
             sockets,
             ..self.to(&[1, 2, 3, 4])
+        }
+    }
+
+    /// By flows that reach several sockets.
+    fn spread(self) -> Self {
+        Self {
+            flows: SPREAD_FLOWS,
+            ..self
+        }
+    }
+
+    /// With a CPU for each queue and each of so many receiving threads.
+    fn on_own_cpus(self, threads: usize, all: bool) -> Self {
+        let place = self.layout.with_cpus(self.queues().len(), threads);
+        match place {
+            Err(_) if all => self,
+            place => self.at(place),
         }
     }
 }
 
 /// Rungs 1 to 9: the article's experiments with the article's figures.
-fn article(layout: &Layout) -> Vec<Rung> {
+fn article(layout: &Layout, all: bool) -> Vec<Rung> {
     let rung = |number, name| Rung::new(layout, number, name);
     let mut rungs = vec![
         rung("1", "one socket, unpinned")
-            .teaches("the scheduler moves the program between CPUs")
+            .teaches(
+                "the scheduler moves the program between CPUs",
+                Point::Reference,
+            )
             .article([0.197, 0.352])
             .at(Ok(layout.unpinned())),
         rung("2", "one socket, pinned")
-            .teaches("a program that stays on its CPU keeps its caches")
+            .teaches(
+                "a program that stays on its CPU keeps its caches",
+                Point::Above("1"),
+            )
             .article([0.360, 0.374]),
+        Rung {
+            tracking: Some(Tracking::On),
+            ..rung("2b", "connections tracked").teaches(
+                "the firewall looks up the connection of each packet",
+                Point::Below("2"),
+            )
+        },
+        Rung {
+            tracking: Some(Tracking::Off),
+            ..rung("2c", "connections not tracked (notrack)")
+                .teaches("a rule for the port ends that", Point::Above("2b"))
+        },
         rung("3", "two senders, one address")
-            .teaches("one address is one receive queue is one CPU")
+            .teaches(
+                "one address is one receive queue is one CPU: the queue overflows",
+                Point::LostAt(Station::Wire),
+            )
             .article([0.349, 0.354])
-            .to(&[1, 1]),
+            .to(&[1, 1])
+            .at(Ok(layout.with_threads())),
     ];
     let places = [
-        ("4a", "receiver on the queue's CPU"),
-        ("4b", "receiver on its hyper-thread"),
-        ("4c", "receiver elsewhere on its node"),
-        ("4d", "receiver on another node"),
+        ("4a", "receiver on the queue's CPU", Point::Below("4c")),
+        ("4b", "receiver on its hyper-thread", Point::Below("4c")),
+        ("4c", "receiver elsewhere on its node", Point::Reference),
+        ("4d", "receiver on another node", Point::Below("4c")),
     ];
-    for ((number, name), (relation, mpps)) in places.into_iter().zip(ARTICLE_PLACES) {
+    for ((number, name, point), (relation, mpps)) in places.into_iter().zip(ARTICLE_PLACES) {
         rungs.push(Rung {
             place: Some(relation),
             ..rung(number, name)
-                .teaches("where the receiver runs, relative to the queue's CPU, decides")
+                .teaches(
+                    "where the receiver runs, relative to the queue's CPU, decides",
+                    point,
+                )
                 .article(mpps)
                 .at(layout.place(relation))
         });
     }
-    let nodes = || format!("this host has {}", counted(layout.nodes(), "NUMA node"));
+    let aligned = rung("9a", "four sockets, aligned")
+        .teaches("an address, a queue and a socket per thread", Point::Busy)
+        .article([1.4, 1.4])
+        .spread()
+        .by(Sockets::Addressed(4))
+        .on_own_cpus(4, all);
+    let elsewhere = match &aligned.skipped {
+        Some(why) => Err(why.clone()),
+        None => aligned.layout.on_another_node(4),
+    };
     rungs.extend([
         rung("5", "two addresses, two queues")
-            .teaches("more addresses are more queues")
+            .teaches("more addresses are more queues", Point::Above("2"))
             .article([0.609, 0.657])
-            .to(&[1, 2]),
+            .to(&[1, 2])
+            .on_own_cpus(1, all),
         rung("6", "four queues, one socket")
-            .teaches("the loss moves from the NIC to the socket")
+            .teaches(
+                "the loss moves from the NIC to the socket",
+                Point::LostAt(Station::Socket),
+            )
             .article([0.437, 0.437])
-            .to(&[1, 2, 3, 4]),
+            .by(Sockets::Shared(1))
+            .on_own_cpus(1, all),
+        rung("7", "two threads, one socket")
+            .teaches("threads contend for one receive buffer", Point::Below("5"))
+            .article([0.461, 0.495])
+            .by(Sockets::Shared(2))
+            .on_own_cpus(2, all),
         Rung {
-            sockets: Sockets::Shared(2),
-            ..rung("7", "two threads, one socket")
-                .teaches("threads fight over one receive buffer")
-                .article([0.461, 0.495])
-                .to(&[1, 2, 3, 4])
+            one_port: true,
+            ..rung("8a", "four sockets, one source port")
+                .teaches(
+                    "a group on the wildcard address is looked up without the destination: senders that \
+                     differ in it only reach one socket",
+                    Point::OneSocket,
+                )
+                .by(Sockets::ReusePort(4))
         },
-        rung("8", "four sockets, SO_REUSEPORT")
-            .teaches("a socket per thread, but hashes collide")
+        rung("8b", "four sockets, 64 flows")
+            .teaches("a hash of the source port spreads the flows", Point::Spread)
+            .spread()
+            .by(Sockets::ReusePort(4))
+            .on_own_cpus(4, all),
+        rung("8c", "four sockets, 4 flows")
+            .teaches("few flows collide: sockets stay idle", Point::Idle)
             .article([1.114, 1.147])
-            .spread(Sockets::ReusePort(4)),
-        rung("9a", "four sockets, aligned")
-            .teaches("an address, a queue and a socket per thread")
-            .article([1.4, 1.4])
-            .spread(Sockets::Addressed(4)),
+            .by(Sockets::ReusePort(4))
+            .on_own_cpus(4, all),
+        aligned,
         rung("9b", "four sockets, other node")
-            .teaches("the other NUMA node costs a third")
+            .teaches("the way to another NUMA node costs", Point::Below("9a"))
             .article([1.0, 1.0])
-            .at(layout.on_another_node(4).ok_or_else(nodes))
-            .spread(Sockets::Addressed(4)),
+            .spread()
+            .by(Sockets::Addressed(4))
+            .at(elsewhere),
     ]);
     rungs
 }
 
 /// What the article did not have.
-fn today(layout: &Layout) -> [Rung; 4] {
+fn today(layout: &Layout, all: bool) -> [Rung; 4] {
     let rung = |number, name| Rung::new(layout, number, name);
-    let queue_cpus = distinct(layout.queues.clone());
+    let steered = rung("10", "sockets steered by CPU")
+        .teaches("classic BPF in place of a hash: no collision", Point::Busy)
+        .spread()
+        .by(Sockets::Steered(4))
+        .on_own_cpus(4, all);
+    let queue_cpus = distinct(steered.layout.queues.clone());
     [
-        rung("10", "sockets steered by CPU")
-            .teaches("classic BPF instead of a hash: no collision")
-            .spread(Sockets::Steered(queue_cpus.len())),
+        Rung {
+            sockets: Sockets::Steered(queue_cpus.len()),
+            ..steered
+        },
         Rung {
             gro: true,
-            ..rung("11", "GRO receiver").teaches("the stack handles trains and not datagrams")
+            ..rung("11", "GRO receiver, 1 flow").teaches(
+                "the stack handles trains and not datagrams",
+                Point::Above("2"),
+            )
         },
         Rung {
             gro: true,
             sender: Sender::Socket { train: LONG_TRAIN },
             keeps_sender: true,
-            ..rung("12", "GSO sender, GRO receiver")
-                .teaches("the sender's stack handles trains, too")
+            ..rung("12", "GSO sender, GRO receiver, 1 flow")
+                .teaches("the sender's stack handles trains, too", Point::Above("2"))
         },
         Rung {
             busy_poll_us: Some(50),
-            ..rung("13", "busy polling")
-                .teaches("the receiver asks the queue instead of being woken")
+            ..rung("13", "busy polling").teaches(
+                "the receiver asks the queue instead of being woken",
+                Point::Above("2"),
+            )
         },
     ]
-}
-
-/// The same numbers in ascending order, each once.
-fn distinct(mut numbers: Vec<usize>) -> Vec<usize> {
-    numbers.sort_unstable();
-    numbers.dedup();
-    numbers
 }
 
 #[cfg(test)]
@@ -366,14 +475,19 @@ mod tests {
 
     #[test]
     fn every_sending_thread_has_source_ports_of_its_own() {
-        for rung in rungs(&two_cpus(), Sender::Socket { train: 4 }) {
+        let choice = Choice::new(None, Some(4)).unwrap();
+        for rung in rungs(&two_cpus(), &choice, true) {
+            assert!(rung.flow_count() <= 64 && (!rung.one_port || rung.number == "8a"));
+            if rung.one_port {
+                continue;
+            }
             let threads = 0..rung.targets.len();
             let ports = threads.flat_map(|thread| {
                 let first = usize::from(rung.source_port(65_400, thread));
                 first..first + rung.flows
             });
             let mut ports: Vec<usize> = ports.collect();
-            let is_spread = ["8", "9a", "9b", "10"].contains(&rung.number);
+            let is_spread = ["8b", "9a", "9b", "10"].contains(&rung.number);
             let flows = if is_spread { 64 } else { rung.targets.len() };
             assert_eq!(ports.len(), flows, "rung {}", rung.number);
             ports.sort_unstable();

@@ -1,6 +1,6 @@
 //! What one run found: figures, ledger, limit and path, made from what its workers and hosts counted.
 
-use super::result::{CpuBusy, PathTaken, QueueShare, RungResult, SenderTrial, ThreadShare};
+use super::result::{CpuBusy, PathTaken, QueueShare, RungResult, ThreadShare};
 use super::rung::{Rung, Sockets};
 use crate::udp::limit::{self, Places};
 use crate::udp::run::Run;
@@ -18,8 +18,6 @@ pub(crate) struct Sample {
     pub(crate) found: RungResult,
     /// The ledger of a run for exactness, which the first round has.
     pub(crate) exact: Option<Ledger>,
-    /// A run of the strongest sender, which the last round may have.
-    pub(crate) tried: Option<SenderTrial>,
 }
 
 impl Sample {
@@ -35,7 +33,7 @@ impl Sample {
             cpu_busy: cpu_busy(rung, &run.busy),
             limited_by: Some(limit::judge(&run, &places)),
             path: Some(path(lab, rung, &run.receiver)),
-            notes: notes(rung, lab, &run),
+            notes: notes(rung, &run),
             ..RungResult::default()
         };
         Self {
@@ -47,7 +45,7 @@ impl Sample {
 }
 
 /// Packets that the receiver took from its queue itself.
-fn busy_polled(receiver: &Delta) -> u64 {
+pub(super) fn busy_polled(receiver: &Delta) -> u64 {
     let polled = receiver.snmp("TcpExt.BusyPollRxPackets").unwrap_or(0);
     u64::try_from(polled).unwrap_or(0)
 }
@@ -125,7 +123,7 @@ fn cpu_busy(rung: &Rung, busy: &[mpps_host::CpuBusy]) -> Vec<CpuBusy> {
 }
 
 /// What the figures of a run do not say.
-fn notes(rung: &Rung, lab: &Lab, run: &Run) -> Vec<String> {
+fn notes(rung: &Rung, run: &Run) -> Vec<String> {
     let mut notes = Vec::new();
     if let Some(bytes) = run
         .send_buffer_bytes
@@ -144,19 +142,18 @@ fn notes(rung: &Rung, lab: &Lab, run: &Run) -> Vec<String> {
         };
         notes.push(format!("{full}: the load was not quite open loop"));
     }
-    if rung.busy_poll_us.is_some() && busy_polled(&run.receiver) < run.ledger.delivered / 2 {
-        let others = if !lab.has_rings() {
-            "the backlog of a CPU, which a socket cannot poll"
-        } else if lab.napi_threads().is_empty() {
-            "soft interrupts of the sender's CPU"
-        } else {
-            "the queue's kernel thread"
-        };
-        notes.push(format!(
-            "most packets came by {others}, not by busy polling"
-        ));
-    }
     notes
+}
+
+/// Who delivers packets that the receiver does not poll.
+pub(super) fn other_than_polled(lab: &Lab) -> &'static str {
+    if !lab.has_rings() {
+        "the backlog of a CPU, which a socket cannot poll"
+    } else if lab.napi_threads().is_empty() {
+        "soft interrupts of the sender's CPU"
+    } else {
+        "the queue's kernel thread"
+    }
 }
 
 fn thread_shares(rung: &Rung, reports: &[RxReport]) -> Vec<ThreadShare> {

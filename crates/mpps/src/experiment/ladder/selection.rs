@@ -2,9 +2,9 @@
 
 use super::beyond::{BEYOND, Beyond};
 use super::rung::{Rung, rungs};
+use super::sender::Choice;
 use crate::udp::labs::Labs;
 use crate::udp::roles::Layout;
-use crate::udp::sender::Sender;
 use anyhow::{Result, ensure};
 
 /// Rungs of the ladder, lowest first.
@@ -15,21 +15,30 @@ pub(crate) struct Selection {
 }
 
 impl Selection {
-    /// Those that `--only` names, `4` meaning 4a to 4d; all if it names none.
+    /// Those that `--only` names, `4` meaning 4a to 4d as there is no 4; all if it names none. Those for which this host
+    /// has too few CPUs are skipped, unless `all` are to run.
     ///
     /// # Errors
     /// If there is no such rung.
-    pub(crate) fn new(layout: &Layout, sender: Sender, only: &[String]) -> Result<Self> {
-        let (mut rungs, mut beyond) = (rungs(layout, sender), BEYOND.to_vec());
+    pub(crate) fn new(
+        layout: &Layout,
+        choice: &Choice,
+        only: &[String],
+        all: bool,
+    ) -> Result<Self> {
+        let (mut rungs, mut beyond) = (rungs(layout, choice, all), BEYOND.to_vec());
+        let numbers = rungs.iter().map(|rung| rung.number);
+        let numbers: Vec<&str> = numbers
+            .chain(beyond.iter().map(|rung| rung.number))
+            .collect();
         let names = |number: &str, wanted: &str| {
             let wanted = wanted.trim();
             let plain = number.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-            number == wanted || plain == wanted
+            number == wanted || plain == wanted && !numbers.contains(&wanted)
         };
         for wanted in only {
-            let socket = rungs.iter().any(|rung| names(rung.number, wanted));
             ensure!(
-                socket || beyond.iter().any(|rung| names(rung.number, wanted)),
+                numbers.iter().any(|number| names(number, wanted)),
                 "--only {wanted}: no such rung; `mpps lab --list` names them"
             );
         }
@@ -59,7 +68,10 @@ impl Selection {
             None => line(rung.number, rung.name, rung.lesson),
         });
         let beyond = self.beyond.iter();
-        let beyond = beyond.map(|rung| line(rung.number, rung.name, rung.lesson));
+        let beyond = beyond.map(|rung| match rung.skipped {
+            Some(reason) => line(rung.number, rung.name, &format!("skipped: {reason}")),
+            None => line(rung.number, rung.name, rung.lesson),
+        });
         rungs.chain(beyond).collect()
     }
 }
@@ -71,7 +83,8 @@ mod tests {
 
     fn numbers(only: &[&str]) -> Result<Vec<String>> {
         let only: Vec<String> = only.iter().map(ToString::to_string).collect();
-        let chosen = Selection::new(&two_cpus(), Sender::Socket { train: 4 }, &only)?;
+        let choice = Choice::new(None, Some(4))?;
+        let chosen = Selection::new(&two_cpus(), &choice, &only, false)?;
         let first = |line: String| line.split_whitespace().next().map(ToOwned::to_owned);
         Ok(chosen.lines().into_iter().filter_map(first).collect())
     }
@@ -79,13 +92,14 @@ mod tests {
     #[test]
     fn the_rungs_beyond_sockets_come_last() {
         let all = numbers(&[]).unwrap();
-        assert_eq!(all.len(), 20);
-        assert_eq!(all[all.len() - 4..], ["13", "14", "15", "16"]);
+        assert_eq!(all.len(), 26);
+        assert_eq!(all[all.len() - 3..], ["16", "17", "18"]);
         assert_eq!(
             numbers(&["4", "15"]).unwrap(),
             ["4a", "4b", "4c", "4d", "15"]
         );
-        let error = numbers(&["17"]).unwrap_err().to_string();
-        assert!(error.contains("--only 17"), "{error}");
+        assert_eq!(numbers(&["2"]).unwrap(), ["2"]);
+        let error = numbers(&["19"]).unwrap_err().to_string();
+        assert!(error.contains("--only 19"), "{error}");
     }
 }

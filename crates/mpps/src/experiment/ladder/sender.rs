@@ -1,4 +1,4 @@
-//! Who sends on a rung, and which sender is the strongest where that does not outrun a receiver.
+//! Who sends on the ladder, and whether that was enough.
 
 use super::result::RungSender;
 use crate::udp::limit::OUTRUN_MIN;
@@ -9,10 +9,8 @@ use mpps_host::{Ledger, Station};
 use mpps_io::backend::{self, Support};
 use mpps_lab::{address, steering};
 
-/// Datagrams per train: on most rungs a CPU that sends so outruns the receiver's.
+/// Datagrams per train of a sending socket: on most rungs a CPU that sends so outruns the receiver's.
 const TRAIN: u16 = 4;
-/// The longest train that kernels before 6.9 take.
-const LONGEST_TRAIN: u16 = 64;
 
 impl Sender {
     /// The CPUs of the threads that send to these addresses, one each.
@@ -28,114 +26,98 @@ impl Sender {
                 Ok(cpus.take(targets.len()).collect())
             }
             Self::Generator => {
-                let queue = |target: &u8| steering::queue(address::v4(*target).into(), QUEUES);
-                let of = |(nth, target): (usize, &u8)| {
-                    let takes =
-                        |cpu: &&usize| **cpu % usize::from(QUEUES) == usize::from(queue(target));
-                    let cpus: Vec<usize> = senders.iter().filter(takes).copied().collect();
-                    let earlier = targets[..nth]
-                        .iter()
-                        .filter(|one| queue(one) == queue(target));
-                    let turn = earlier.count() % cpus.len().max(1);
-                    cpus.get(turn).copied().ok_or_else(|| queue(target))
-                };
-                let cpus: Result<Vec<usize>, u16> = targets.iter().enumerate().map(of).collect();
-                cpus.map_err(|queue| {
-                    format!(
-                        "a generated frame takes the queue of its CPU's number, and no CPU of the \
-                         senders reaches queue {queue}; sockets do (--generator sendmmsg)"
-                    )
-                })
+                let mut cpus = Vec::new();
+                for target in targets {
+                    let queue = steering::queue(address::v4(*target).into(), QUEUES);
+                    let found = layout.sender_for(queue, &cpus).ok_or_else(|| {
+                        format!(
+                            "a generated frame takes the queue of its CPU's number, and no CPU of \
+                             the senders reaches queue {queue}; sockets do (--generator sendmmsg)"
+                        )
+                    })?;
+                    cpus.push(found);
+                }
+                Ok(cpus)
             }
         }
     }
 }
 
-/// Whom a climb may ask to send.
+/// Who sends on every rung but those about another sender.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Choice {
-    /// Who sends on every rung but those about another sender.
-    pub(crate) first: Sender,
+    pub(crate) sender: Sender,
     /// True if a user asked for it.
     pub(crate) asked: bool,
-    /// Why there is no generator; none if there is one, or if nobody tried.
+    /// Why there is no generator, if one was looked for.
     missing: Option<String>,
 }
 
 impl Choice {
-    /// What the options say. Trains alone are a wish for these trains and no others.
+    /// What the options say; unless they say who, the kernel's generator if this machine has it, and
+    /// a sending socket otherwise. Trains alone are a wish for a socket.
+    ///
+    /// # Errors
+    /// If a generator was asked for, and there is none or it was to send trains.
     pub(crate) fn new(asked: Option<Generator>, train: Option<u16>) -> Result<Self> {
+        let probe = || Ok((backend::find(Sender::Generator.backend())?.probe)());
+        Self::with(asked, train, probe)
+    }
+
+    fn with(
+        asked: Option<Generator>,
+        train: Option<u16>,
+        probe: impl FnOnce() -> Result<Support>,
+    ) -> Result<Self> {
         let socket = Sender::Socket {
             train: train.unwrap_or(TRAIN),
         };
-        let (first, asked) = match asked {
-            None => (socket, train.is_some()),
-            Some(Generator::Auto) => (socket, false),
-            Some(Generator::Sendmmsg) => (socket, true),
-            Some(Generator::Xdp) if train.is_some() => {
-                bail!(
-                    "--train: the generator (--generator xdp) sends no trains; leave one of them out"
-                )
-            }
-            Some(Generator::Xdp) => (Sender::Generator, true),
+        let (sender, missing) = match (asked, train) {
+            (Some(Generator::Sendmmsg), _) | (None, Some(_)) => (socket, None),
+            (Some(Generator::Xdp), Some(_)) => bail!(
+                "--train: the generator (--generator xdp) sends no trains; leave one of them out"
+            ),
+            (Some(Generator::Xdp), None) => match probe()? {
+                Support::Yes => (Sender::Generator, None),
+                Support::No { why, remedy } => bail!("--generator xdp: {why}; {remedy}"),
+            },
+            (None | Some(Generator::Auto), _) => match probe()? {
+                Support::Yes => (Sender::Generator, None),
+                Support::No { why, .. } => (socket, Some(why)),
+            },
         };
         Ok(Self {
-            first,
-            asked,
-            missing: None,
+            sender,
+            asked: !matches!((asked, train), (None, None) | (Some(Generator::Auto), _)),
+            missing,
         })
     }
 
-    /// Looks whether this machine has a generator.
-    ///
-    /// # Errors
-    /// If it has none, and one was asked for.
-    pub(crate) fn probe(&mut self) -> Result<()> {
-        let generator = backend::find(Sender::Generator.backend())?;
-        if let Support::No { why, remedy } = (generator.probe)() {
-            if self.first == Sender::Generator {
-                bail!("--generator xdp: {why}; {remedy}");
-            }
-            self.missing = Some(why);
-        }
-        Ok(())
+    /// Who sends where this one does not reach the queues: nobody if a user asked for this one.
+    pub(super) fn otherwise(&self) -> Option<Sender> {
+        let is_free = !self.asked && self.sender == Sender::Generator;
+        is_free.then_some(Sender::Socket { train: TRAIN })
     }
 
-    /// Senders stronger than this one, the strongest first.
-    pub(super) fn beyond(&self, sender: Sender) -> Vec<Sender> {
-        let Some(train) = sender.train() else {
-            return Vec::new();
-        };
-        let generator = self.missing.is_none().then_some(Sender::Generator);
-        let longest = (train < LONGEST_TRAIN).then_some(Sender::Socket {
-            train: LONGEST_TRAIN,
-        });
-        generator.into_iter().chain(longest).collect()
-    }
-
-    /// Why the rungs have the first one.
-    pub(super) fn why(&self) -> &'static str {
-        if self.asked {
-            "as asked"
-        } else {
-            "the usual one"
+    /// Why a rung has this sender.
+    pub(super) fn why(&self, sender: Sender) -> &'static str {
+        match self.asked {
+            _ if sender != self.sender => "the generator does not reach the queues",
+            true => "as asked",
+            false => "the usual one",
         }
     }
 
     /// Who sends, in one line.
     pub(crate) fn sentence(&self) -> String {
-        let first = self.first;
-        let asked = if self.asked { " (as asked)" } else { "" };
-        let beyond = match self.beyond(first).first() {
-            Some(strongest) => format!(
-                "a rung whose receiver it does not outrun is run once more by the strongest sender \
-                 that reaches it, {strongest} if possible"
-            ),
-            None => "there is no stronger one".to_owned(),
+        let name = match self.sender {
+            Sender::Generator => "xdp, the kernel's generator".to_owned(),
+            socket => socket.to_string(),
         };
+        let asked = if self.asked { " (as asked)" } else { "" };
         let missing = self.missing.as_ref();
         let missing = missing.map_or(String::new(), |why| format!("; no xdp generator: {why}"));
-        format!("{first}{asked}; {beyond}{missing}")
+        format!("{name}{asked}{missing}")
     }
 }
 
@@ -168,10 +150,9 @@ pub(super) fn rung_sender(
         backend: sender.backend().to_owned(),
         train: sender.train(),
         why: why.to_owned(),
-        usual: sender == choice.first,
+        usual: sender == choice.sender,
         outran: outran(offered_per_received),
         offered_per_received,
-        tried: Vec::new(),
     }
 }
 
@@ -183,26 +164,29 @@ pub(super) fn outran(offered_per_received: Option<f64>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::udp::roles::tests::two_cpus;
+    use crate::udp::roles::tests::{two_by_four_by_two, two_cpus};
 
     fn choice(asked: Option<Generator>, train: Option<u16>) -> Choice {
-        Choice::new(asked, train).unwrap()
+        Choice::with(asked, train, || Ok(Support::Yes)).unwrap()
     }
 
     #[test]
-    fn the_generator_is_the_strongest_and_long_trains_come_next() {
+    fn the_generator_sends_where_there_is_one_and_a_socket_otherwise() {
         let auto = choice(None, None);
-        let socket = |train| Sender::Socket { train };
-        assert_eq!((auto.first, auto.asked), (socket(4), false));
-        assert_eq!(auto.beyond(auto.first), [Sender::Generator, socket(64)]);
-        assert_eq!(auto.beyond(socket(64)), [Sender::Generator]);
-        assert_eq!(auto.beyond(Sender::Generator), []);
-        let missing = Choice {
-            missing: Some("no root".to_owned()),
-            ..auto
+        let fours = Sender::Socket { train: 4 };
+        assert_eq!((auto.sender, auto.asked), (Sender::Generator, false));
+        assert_eq!(auto.otherwise(), Some(fours));
+        let none = || {
+            Ok(Support::No {
+                why: "no root".to_owned(),
+                remedy: "become root".to_owned(),
+            })
         };
-        assert_eq!(missing.beyond(socket(16)), [socket(64)]);
-        assert!(missing.sentence().contains("no xdp generator: no root"));
+        let without = Choice::with(None, None, none).unwrap();
+        assert_eq!((without.sender, without.otherwise()), (fours, None));
+        assert!(without.sentence().ends_with("no xdp generator: no root"));
+        let error = Choice::with(Some(Generator::Xdp), None, none).unwrap_err();
+        assert_eq!(error.to_string(), "--generator xdp: no root; become root");
     }
 
     #[test]
@@ -211,7 +195,8 @@ mod tests {
         let asked = |asked, train| choice(asked, train).asked;
         assert!(asked(None, Some(1)) && asked(Some(Sendmmsg), None));
         assert!(asked(Some(Xdp), None) && !asked(Some(Auto), Some(1)));
-        assert_eq!(choice(Some(Xdp), None).first, Sender::Generator);
+        assert_eq!(choice(None, Some(1)).sender, Sender::Socket { train: 1 });
+        assert_eq!(choice(Some(Xdp), None).otherwise(), None);
         let error = Choice::new(Some(Xdp), Some(4)).unwrap_err().to_string();
         assert!(
             error.contains("--train") && error.contains("--generator xdp"),
@@ -229,6 +214,10 @@ mod tests {
         layout.senders = vec![8, 4, 9, 10, 11];
         assert_eq!(cpus(&layout, &[1, 2, 3, 4]), Ok(vec![8, 9, 10, 11]));
         assert_eq!(cpus(&layout, &[1, 1, 1]), Ok(vec![8, 4, 8]));
+        // A core's other hyper-thread reaches what the senders' own numbers do not.
+        let layout = Layout::new(two_by_four_by_two(), None);
+        assert_eq!(layout.senders, [8, 10, 12, 14]);
+        assert_eq!(cpus(&layout, &[1, 2, 3, 4]), Ok(vec![8, 13, 10, 15]));
         let socket = Sender::Socket { train: 4 };
         assert_eq!(socket.cpus(&two_cpus(), &[1, 2]), Ok(vec![0, 0]));
     }

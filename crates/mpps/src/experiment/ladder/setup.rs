@@ -1,10 +1,11 @@
 //! One run of one rung: traffic from the one host to the other, and the counters around it.
 
-use super::rung::{Rung, Sockets};
-use super::sample::Sample;
+use super::rung::{Rung, Sockets, Tracking};
+use super::sample::{Sample, busy_polled, other_than_polled};
 use crate::udp::run::{Hosts, Purpose, Receivers, Senders, Taker};
 use crate::udp::sender::{Feed, PORT, SOURCE_PORT, open};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail, ensure};
+use mpps_host::Grouped;
 use mpps_io::{Rx, RxConfig, Wait, backend};
 use mpps_lab::{Lab, address};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -41,7 +42,28 @@ impl Rung {
             wait: Wait::Block(Duration::from_secs(1)),
             is_shared: matches!(self.sockets, Sockets::Shared(_)),
         });
+        let tracking = self.tracking.map(|it| lab.track(PORT, it == Tracking::On));
+        let tracking = tracking.transpose()?;
         let run = hosts.run(taker, self.open_tx(lab, purpose)?, time, purpose)?;
+        if let Some(tracking) = tracking {
+            let (packets, wanted) = (tracking.packets()?, run.ledger.delivered);
+            // Fewer where the kernel merged some on the way.
+            ensure!(
+                packets > 0,
+                "no packet was seen by the rule, of {wanted} received"
+            );
+        }
+        // Where others deliver most packets the figure is not one of busy polling: on a veth whose
+        // packets soft interrupts deliver, a poll that ends leaves the queue masked.
+        let polled = busy_polled(&run.receiver);
+        if self.busy_poll_us.is_some() && polled < run.ledger.delivered.div_ceil(2) {
+            bail!(
+                "the receiver polled {} of {} packets itself, and {} delivered the others",
+                Grouped(polled),
+                Grouped(run.ledger.delivered),
+                other_than_polled(lab)
+            );
+        }
         Ok(Sample::of(lab, self, run))
     }
 

@@ -1,6 +1,6 @@
 //! Dealing out CPUs to roles: a core for each role first, hyper-threads of a core last.
 
-use super::THREADS_MAX;
+use super::{QUEUES, THREADS_MAX};
 use mpps_host::{Relation, Topology};
 
 /// The CPUs of each role.
@@ -67,6 +67,32 @@ fn share_out<const ROLES: usize>(topology: &Topology, mut cpus: Vec<usize>) -> [
         }
     }
     roles
+}
+
+/// Of these CPUs, the nearest first, those that send and serve a queue each, and those of the
+/// receiving threads. The CPU of a queue has the queue's number, modulo the queues, if there is such a
+/// one: a frame that is generated there takes that queue.
+pub(super) fn serving(
+    mut cpus: Vec<usize>,
+    queues: usize,
+    threads: usize,
+) -> (Vec<usize>, Vec<usize>) {
+    let mut take = |queue: usize| {
+        let reaches = |cpu: &usize| cpu % usize::from(QUEUES) == queue;
+        cpus.remove(cpus.iter().position(reaches).unwrap_or(0))
+    };
+    let senders = (0..queues).map(&mut take).collect();
+    cpus.truncate(threads);
+    (senders, cpus)
+}
+
+/// The usable CPUs of the first one's node, one of each core first.
+pub(super) fn first_node(topology: &Topology) -> Vec<usize> {
+    let mut cpus = by_distance(topology);
+    let node = |cpu: &usize| topology.cpu(*cpu).map(|cpu| cpu.node);
+    let home = cpus.first().and_then(node);
+    cpus.retain(|cpu| node(cpu) == home);
+    cpus
 }
 
 /// The usable CPUs, those of the first one's node first, and within a node one of each core before

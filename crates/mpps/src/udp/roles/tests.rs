@@ -29,6 +29,11 @@ pub(crate) fn two_by_two_by_two() -> Topology {
     machine((0..8).map(|id| (id, id / 4, vec![id / 2 * 2, id / 2 * 2 + 1])))
 }
 
+/// Two nodes of four cores of two hyper-threads, which are neighbours.
+pub(crate) fn two_by_four_by_two() -> Topology {
+    machine((0..16).map(|id| (id, id / 8, vec![id / 2 * 2, id / 2 * 2 + 1])))
+}
+
 /// The article's: two nodes of six cores; CPU n and n + 12 are of one core.
 pub(crate) fn article() -> Topology {
     machine((0..24).map(|id| (id, id / 6 % 2, vec![id % 12, id % 12 + 12])))
@@ -100,4 +105,59 @@ fn a_sibling_that_this_process_may_not_use_is_nobodys() {
             vec![14, 15, 16, 17]
         ]
     );
+}
+
+/// Senders, queues and applications with a CPU for each of so many queues and threads.
+fn own(topology: Topology, queues: usize, threads: usize) -> Result<[Vec<usize>; 3], String> {
+    let layout = Layout::new(topology, None).with_cpus(queues, threads)?;
+    Ok([layout.senders, layout.queues, layout.applications])
+}
+
+#[test]
+fn senders_serve_the_queues_where_three_roles_have_too_few_cpus() {
+    let needs = |wanted: usize, here: usize| Err(format!("needs {wanted} CPUs; here {here}"));
+    // One queue and one thread are on every machine, shared if need be.
+    assert_eq!(own(flat(1), 1, 1), Ok([vec![0], vec![0; 4], vec![0]]));
+    assert_eq!(own(flat(1), 2, 1), needs(3, 1));
+    assert_eq!(own(flat(2), 2, 1), needs(3, 2));
+    assert_eq!(
+        own(flat(3), 2, 1),
+        Ok([vec![0, 1], vec![0, 1, 0, 1], vec![2]])
+    );
+    assert_eq!(own(flat(3), 4, 1), needs(5, 3));
+    let five = [vec![0, 1, 2, 3], vec![0, 1, 2, 3], vec![4]];
+    assert_eq!(own(flat(5), 4, 1), Ok(five));
+    assert_eq!(own(flat(5), 4, 4), needs(8, 5));
+    let eight = [vec![0, 1, 2, 3], vec![0, 1, 2, 3], vec![4, 5, 6, 7]];
+    assert_eq!(own(flat(8), 4, 4), Ok(eight));
+    // With a CPU for each of three roles the layout is the usual one.
+    assert_eq!(own(flat(12), 4, 4), Ok(roles(flat(12))));
+    assert_eq!(own(article(), 4, 4), Ok(roles(article())));
+    let sixteen = [vec![8, 10, 12, 14], vec![0, 2, 1, 3], vec![4, 6, 5, 7]];
+    assert_eq!(own(two_by_four_by_two(), 4, 4), Ok(sixteen));
+    // Queues and application are on one node.
+    let near = Err("needs 8 CPUs on one node; here 4".to_owned());
+    assert_eq!(own(two_by_two_by_two(), 4, 4), near);
+}
+
+#[test]
+fn a_queue_is_served_by_the_cpu_from_which_frames_reach_it() {
+    let mut some = flat(10);
+    for cpu in &mut some.cpus {
+        cpu.allowed = ![0, 4].contains(&cpu.id);
+    }
+    let [senders, queues, applications] = own(some, 4, 4).unwrap();
+    assert_eq!(senders, [8, 1, 2, 3]);
+    assert_eq!((queues, applications), (senders, vec![5, 6, 7, 9]));
+}
+
+#[test]
+fn the_other_node_has_as_many_cores_as_this_one() {
+    let layout = Layout::new(two_by_four_by_two(), None);
+    let other = layout.on_another_node(4).unwrap();
+    assert_eq!(other.applications, [8, 10, 9, 11]);
+    assert_eq!(other.senders, [4, 6, 5, 7]);
+    let none = Layout::new(flat(8), None).on_another_node(4);
+    let why = "needs 4 CPUs on another NUMA node than CPU 2; here 0";
+    assert_eq!(none, Err(why.to_owned()));
 }

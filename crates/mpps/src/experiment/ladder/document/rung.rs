@@ -1,7 +1,7 @@
 //! One rung's section on a page, and who sent on it.
 
 use super::article;
-use crate::experiment::ladder::result::{PathTaken, RungResult, RungSender, SenderTrial, TakenBy};
+use crate::experiment::ladder::result::{PathTaken, RungResult, RungSender, TakenBy};
 use crate::measure::document::{count, counted};
 use mpps_report::{Block, Column, Quantity, Row, Section, Table, Text};
 
@@ -16,6 +16,7 @@ pub(super) fn section(rung: &RungResult) -> Section {
     let range = article(rung).filter(|_| rate.is_some());
     let range = range.map_or_else(String::new, |range| format!(" · article {range}"));
     let mut blocks = vec![Block::Paragraph(Text::new().faint(&*rung.lesson))];
+    blocks.extend(lesson(rung).map(Block::paragraph));
     match &rung.runs.skipped {
         Some(reason) => blocks.push(Block::Paragraph(
             Text::new().strong("Skipped: ").plain(reason),
@@ -150,76 +151,72 @@ fn verdict(sender: &RungSender) -> String {
         ),
         None => "offered packets of which none was received".to_owned(),
     };
-    if sender.outran {
-        return format!("it {offered} and outran the receiver");
+    match sender.outran {
+        true => format!("it {offered} and outran the receiver"),
+        false => format!("it {offered} and did not outrun the receiver"),
     }
-    let mut others = sender.tried.iter().filter(|one| one.name != sender.name);
-    let other = match (sender.tried.is_empty(), others.find(|one| one.outran)) {
-        (_, Some(other)) => format!("{} would have outrun it", other.name),
-        (true, None) => "and no stronger sender was tried".to_owned(),
-        (false, None) => "nor did the strongest sender that reaches its queues".to_owned(),
-    };
-    format!(
-        "it {offered} and did not outrun the receiver; {other}{}",
-        tried(sender)
-    )
 }
 
-/// The trials, as the end of a sentence.
-fn tried(sender: &RungSender) -> String {
-    if sender.tried.is_empty() {
-        return String::new();
-    }
-    let one = |trial: &SenderTrial| {
-        let [offered, received] = [trial.offered_mpps, trial.mpps].map(Quantity::Mpps);
+/// What the figures say of the lesson.
+fn lesson(rung: &RungResult) -> Option<String> {
+    let verdict = rung.verdict.as_ref()?;
+    Some(verdict.sentence(rung.article_mpps.is_some()))
+}
+
+/// What the figures say of each lesson, and of which they say nothing.
+pub(super) fn lessons(rungs: &[RungResult]) -> Vec<String> {
+    let judged = rungs.iter().filter(|rung| rung.verdict.is_some());
+    let (told, open): (Vec<_>, Vec<_>) =
+        judged.partition(|rung| rung.verdict.as_ref().is_some_and(|it| it.holds.is_some()));
+    let said = told.iter().filter_map(|rung| {
+        let said = lesson(rung)?;
+        Some(format!("rung {}, {}: {said}", rung.rung, rung.lesson))
+    });
+    let numbers: Vec<&str> = open.iter().map(|rung| &*rung.rung).collect();
+    let rest = (!numbers.is_empty()).then(|| {
         format!(
-            "{} offered {offered}, received {}",
-            trial.name,
-            received.figure()
+            "the lessons of rungs {} are not told by this run: too few repeats, or a difference \
+             within the noise",
+            numbers.join(", ")
         )
-    };
-    let all: Vec<String> = sender.tried.iter().map(one).collect();
-    format!(" (tried: {})", all.join("; "))
+    });
+    said.chain(rest).collect()
 }
 
-/// Who sent on which rungs, a sentence each: those of the usual sender in one, every other rung and
-/// every receiver that was not outrun in one of its own.
+/// Whether the sender was enough, a sentence each: of the usual one, and of each other one.
 pub(in crate::experiment::ladder) fn who_sent(rungs: &[RungResult]) -> Vec<String> {
     let receiving = rungs.iter().filter(|rung| rung.taken_by != TakenBy::Rule);
-    let known = receiving.filter_map(|rung| Some((rung, rung.sender.as_ref()?)));
-    let (usual, other): (Vec<_>, Vec<_>) =
-        known.partition(|(_, sender)| sender.usual && sender.outran);
+    let known: Vec<(&str, &RungSender)> = receiving
+        .filter_map(|rung| Some((&*rung.rung, rung.sender.as_ref()?)))
+        .collect();
     let mut sentences = Vec::new();
-    if let Some((_, sender)) = usual.first() {
-        let numbers: Vec<&str> = usual.iter().map(|(rung, _)| &*rung.rung).collect();
+    for outran in [true, false] {
+        let usual = known.iter();
+        let usual = usual.filter(|(_, sender)| sender.usual && sender.outran == outran);
+        let (numbers, senders): (Vec<&str>, Vec<&RungSender>) = usual.copied().unzip();
+        let Some(first) = senders.first() else {
+            continue;
+        };
         let plural = if numbers.len() == 1 { "" } else { "s" };
-        let ratios = usual
-            .iter()
-            .filter_map(|(_, sender)| sender.offered_per_received);
-        let least = ratios.reduce(f64::min);
-        let least = least.map_or(String::new(), |least| {
-            let least = Quantity::Times(least).figure();
-            format!("; it offered {least} times what was received, or more")
-        });
+        let (did, rest) = match outran {
+            true => ("outran", ""),
+            false => ("did not outrun", ": what was received is what was offered"),
+        };
         sentences.push(format!(
-            "sender {} outran the receiver of rung{plural} {}{least}",
-            sender.name,
+            "sender {} {did} the receiver of rung{plural} {}{rest}",
+            first.name,
             numbers.join(", ")
         ));
     }
-    for (rung, sender) in other {
-        let why = if sender.usual {
-            String::new()
-        } else {
-            format!(" ({})", sender.why)
-        };
-        sentences.push(format!(
-            "rung {} was sent by {}{why}: {}",
-            rung.rung,
+    let others = known.iter().filter(|(_, sender)| !sender.usual);
+    sentences.extend(others.map(|(rung, sender)| {
+        format!(
+            "rung {rung} was sent by {} ({}): {}",
             sender.name,
+            sender.why,
             verdict(sender)
-        ));
-    }
+        )
+    }));
     sentences
 }
 
@@ -244,7 +241,6 @@ mod tests {
             usual: true,
             outran: ratio >= 1.05,
             offered_per_received: Some(ratio),
-            ..RungSender::default()
         }
     }
 
@@ -253,49 +249,23 @@ mod tests {
         let xdp = RungSender {
             name: "xdp".to_owned(),
             usual: false,
-            why: "sendmmsg, trains of 4 did not outrun this receiver".to_owned(),
+            why: "the generator does not reach the queues".to_owned(),
             ..fours(2.0)
         };
         let rungs = [
             rung("1", fours(3.0)),
             rung("2", fours(2.5)),
+            rung("3", fours(1.01)),
             rung("11", xdp),
         ];
         assert_eq!(
             who_sent(&rungs),
             [
-                "sender sendmmsg, trains of 4 outran the receiver of rungs 1, 2; it offered 2.50 \
-                 times what was received, or more",
-                "rung 11 was sent by xdp (sendmmsg, trains of 4 did not outrun this receiver): it \
-                 offered 2.00 times what was received and outran the receiver",
-            ]
-        );
-    }
-
-    #[test]
-    fn a_receiver_that_was_not_outrun_is_told_with_who_would_have() {
-        let trial = |name: &str, offered_mpps, mpps, outran| SenderTrial {
-            name: name.to_owned(),
-            offered_mpps,
-            mpps,
-            outran,
-        };
-        let mut slow = fours(1.01);
-        assert!(verdict(&slow).ends_with("; and no stronger sender was tried"));
-        slow.tried = vec![trial("sendmmsg, trains of 16", 1.5, 1.49, false)];
-        assert!(
-            verdict(&slow)
-                .contains("nor did the strongest sender that reaches its queues (tried: ")
-        );
-        slow.tried.push(trial("xdp", 3.0, 1.5, true));
-        let said = who_sent(&[rung("11", slow)]);
-        let said = [said.concat().replace('\u{a0}', " ")];
-        assert_eq!(
-            said,
-            [
-                "rung 11 was sent by sendmmsg, trains of 4: it offered 1.01 times what was received \
-                 and did not outrun the receiver; xdp would have outrun it (tried: sendmmsg, trains \
-                 of 16 offered 1.50 Mpps, received 1.49; xdp offered 3.00 Mpps, received 1.50)"
+                "sender sendmmsg, trains of 4 outran the receiver of rungs 1, 2",
+                "sender sendmmsg, trains of 4 did not outrun the receiver of rung 3: what was \
+                 received is what was offered",
+                "rung 11 was sent by xdp (the generator does not reach the queues): it offered \
+                 2.00 times what was received and outran the receiver",
             ]
         );
     }

@@ -116,7 +116,7 @@ fn the_ledger_that_is_shown_is_doubted_but_not_told_twice() {
 fn the_last_line_answers_the_article() {
     let said = text(&fixture(), 250);
     let last = said.lines().last().unwrap_or_default();
-    let start = " a million packets a second is first received on rung 11";
+    let start = " a million packets a second: from rung 11, ";
     assert!(last.starts_with(start), "{last}");
 }
 
@@ -207,8 +207,8 @@ fn the_lowest_rung_of_a_million_and_the_highest_of_all_are_told() {
     ];
     assert_eq!(
         said(&rungs),
-        "a million packets a second is first received on rung 8 (name 8): 1.00 Mpps; the most is \
-         4.71 Mpps on rung 15 (name 15); the ceiling is 5.30 Mpps, rung 16 (name 16)"
+        "a million packets a second: from rung 8, name 8, 1.00 Mpps on; most here: rung 15, name \
+         15, 4.71 Mpps; ceiling 5.30 Mpps (rung 16)"
     );
 }
 
@@ -216,12 +216,12 @@ fn the_lowest_rung_of_a_million_and_the_highest_of_all_are_told() {
 fn the_ceiling_is_not_received() {
     assert_eq!(
         said(&[("2", Some(0.62)), ("15", None), ("16", Some(5.3))]),
-        "a million packets a second was received on none of these rungs; the most is 0.62 Mpps on \
-         rung 2 (name 2); the ceiling is 5.30 Mpps, rung 16 (name 16)"
+        "a million packets a second: received on none of these rungs; most here: rung 2, name 2, \
+         0.62 Mpps; ceiling 5.30 Mpps (rung 16)"
     );
     assert_eq!(
         said(&[("16", None)]),
-        "a million packets a second was received on none of these rungs; no rung was measured that \
+        "a million packets a second: received on none of these rungs; no rung was measured that \
          receives; the ceiling was not measured"
     );
 }
