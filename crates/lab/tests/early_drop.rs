@@ -13,6 +13,8 @@ use mpps_lab::{EarlyDrop, Installed, Lab, LabConfig, address};
 
 const PORT: u16 = 4321;
 const OTHER_PORT: u16 = 4322;
+/// How many connections the kernel knows of this namespace.
+const CONNECTIONS: &str = "/proc/sys/net/netfilter/nf_conntrack_count";
 /// Fewer than a ring holds, which are 256: however late a queue is served, none is lost.
 const DATAGRAMS: u64 = 200;
 
@@ -45,6 +47,9 @@ fn main() -> ExitCode {
         }
         first = first.or(obstacle);
     }
+    let tracking = "connections_are_tracked_or_spared_that";
+    let raw = obstacle(EarlyDrop::NftRaw);
+    trials.push(common::trial::new(tracking, || raw, tracks));
     let all = "one_follows_the_other";
     trials.push(common::trial::new(all, || first, one_follows_the_other));
     common::run_trials(trials, 3).exit_code()
@@ -55,6 +60,29 @@ fn lacks(early: EarlyDrop) -> Option<String> {
     let lab = Lab::new(&LabConfig::default()).expect("the probe made one");
     let lacks = early.probe(&lab).err()?;
     Some(format!("{}; {}", lacks.why, lacks.remedy))
+}
+
+/// Each packet to the port is counted as tracked, or as spared that; one flow is one connection.
+fn tracks() -> Result<(), Failed> {
+    let lab = Lab::new(&LabConfig::default())?;
+    let target = IpAddr::from(address::v4(1));
+    let sockets = listen(&lab, &[target], PORT)?;
+    for (tracked, connections) in [(false, "0"), (true, "1")] {
+        let tracking = lab.track(PORT, tracked)?;
+        send(&lab, target, PORT, DATAGRAMS)?;
+        let counted = tracking.packets()?;
+        check(counted == DATAGRAMS, || {
+            format!("{counted} counted, {tracked}")
+        })?;
+        let known = lab
+            .receiver()
+            .run(|| std::fs::read_to_string(CONNECTIONS))??;
+        check(known.trim() == connections, || {
+            format!("{known} known, {tracked}")
+        })?;
+    }
+    let received = drain(&sockets);
+    check(received == 2 * DATAGRAMS, || format!("{received} came"))
 }
 
 /// All that is sent over a version of IP that it drops is dropped, and reaches a socket afterwards.
