@@ -2,10 +2,14 @@
 //! interruption, and an ordinary user's lab.
 
 mod common;
+#[path = "lab/placement.rs"]
+mod placement;
+#[path = "lab/points.rs"]
+mod points;
 
 use common::{Ended, Need, Running, Test, mpps, run};
 use mpps::experiment::ladder::result::{CpuBusy, LabResult, RungResult, TakenBy};
-use mpps_host::{Station, Witness};
+use mpps_host::Witness;
 use std::collections::BTreeSet;
 use std::fs;
 use std::process::ExitCode;
@@ -45,7 +49,7 @@ const TESTS: &[Test] = &[
     (
         "what_arrives_at_an_interface_is_accounted_for",
         Need::Root,
-        what_arrives_at_an_interface_is_accounted_for,
+        placement::what_arrives_at_an_interface_is_accounted_for,
     ),
     (
         "a_sender_that_cannot_be_is_named",
@@ -65,7 +69,7 @@ const TESTS: &[Test] = &[
     (
         "each_rung_shows_its_point",
         Need::Root,
-        each_rung_shows_its_point,
+        points::each_rung_shows_its_point,
     ),
     (
         "a_group_that_one_flow_reaches_says_so",
@@ -106,7 +110,7 @@ const TESTS: &[Test] = &[
     (
         "the_receiver_is_measured_in_each_place_that_there_is",
         Need::Namespace,
-        the_receiver_is_measured_in_each_place_that_there_is,
+        placement::the_receiver_is_measured_in_each_place_that_there_is,
     ),
     (
         "a_result_that_cannot_be_written_is_named",
@@ -322,80 +326,6 @@ fn trains_that_were_asked_for_stay() {
     let sender = result.rungs[0].sender.as_ref().expect("it says who sent");
     let said = (sender.name.as_str(), sender.train, sender.why.as_str());
     assert_eq!(said, ("sendmmsg, single datagrams", Some(1), "as asked"));
-}
-
-/// What came to each socket of a rung, taken in time or not.
-fn came(rung: &RungResult) -> Vec<u64> {
-    let threads = rung.threads.iter();
-    let came = threads.map(|thread| thread.received + thread.socket_drops.unwrap_or(0));
-    came.collect()
-}
-
-/// What was lost at a station in the runs behind a rung's rate.
-fn lost_at(rung: &RungResult, station: Station) -> u64 {
-    let losses = rung.runs.sample_ledgers.iter().flat_map(|one| &one.losses);
-    let there = losses.filter(|loss| loss.station == station);
-    there.map(|loss| loss.count).sum()
-}
-
-/// Each rung shows what it is about, also where CPUs have to be shared for that.
-///
-/// A group on a wildcard address is looked up without the destination: only flows from many source
-/// ports reach all of its sockets. Sixty-four flows miss one of four sockets, or bring one of them
-/// more than three fifths, once in ten million boots.
-fn each_rung_shows_its_point() {
-    let directory = directory();
-    let only = "2b,2c,3,4a,4c,8a,8b,9a,10";
-    climb(&directory, &["--quick", "--all", "--only", only]).fine();
-    let result = result(&directory);
-    // With the drop probe attached a train is counted by its datagrams; rung 4a polls nothing.
-    assert!(accounted_for(&result) > 0);
-    let rung = |number: &str| {
-        let mut all = result.rungs.iter();
-        all.find(|rung| rung.rung == number)
-            .expect("it was asked for")
-    };
-    for number in ["2b", "2c"] {
-        let why = rung(number).runs.skipped.as_deref();
-        let is_named = why.is_none_or(|why| why.contains("nft"));
-        let has_nft = common::program("nft", "nftables").is_ok();
-        assert!(is_named && (why.is_none() || !has_nft), "{why:?}");
-    }
-    let three = rung("3");
-    let [queue, socket] = [Station::Wire, Station::Socket].map(|at| lost_at(three, at));
-    assert!(queue > socket, "{queue} {socket}: {:#?}", three.limited_by);
-    assert!(
-        three
-            .verdict
-            .as_ref()
-            .is_some_and(|it| it.holds == Some(true))
-    );
-    // A host whose one CPU serves queue and application under overload is in livelock.
-    if rung("4c").runs.skipped.is_none() {
-        let [same, other] = ["4a", "4c"].map(|number| rung(number).runs.delivered_ratio);
-        assert!(same < other, "{same:?} {other:?}");
-    }
-    let one = came(rung("8a"));
-    let reached = one.iter().filter(|socket| **socket > 0);
-    assert_eq!((one.len(), reached.count()), (4, 1), "{one:?}");
-    let spread = came(rung("8b"));
-    let all: u64 = spread.iter().sum();
-    assert_eq!(spread.len(), 4);
-    for socket in &spread {
-        assert!(*socket > 0 && socket * 5 <= all * 3, "{spread:?}");
-    }
-    // An address, a queue and a socket for each thread; and a socket for each CPU that serves queues.
-    let aligned = rung("9a");
-    let queues = &aligned.path.as_ref().expect("it says which way").queues;
-    let packets: Vec<u64> = queues.iter().map(|queue| queue.packets).collect();
-    assert!(
-        packets.len() == 4 && packets.iter().all(|count| *count > 0),
-        "{packets:?}"
-    );
-    for number in ["9a", "10"] {
-        let came = came(rung(number));
-        assert!(came.iter().all(|socket| *socket > 0), "{number}: {came:?}");
-    }
 }
 
 /// Datagrams of one flow all reach one socket of a group, and the receiver says what to do.
@@ -646,88 +576,6 @@ fn who_reads_no_more_ends_only_its_printing() {
     let result = result(&directory);
     assert!(result.complete && result.rungs.len() == 1);
     assert!(directory.path().join("page.html").is_file());
-}
-
-fn the_receiver_is_measured_in_each_place_that_there_is() {
-    let directory = directory();
-    let mut command = mpps(&["placement", "--quick"]);
-    let ended = run(command.current_dir(&directory)).fine();
-    let text = common::valid(&directory.path().join("placement.json"), "placement");
-    let result: serde_json::Value = serde_json::from_str(&text).expect("it is JSON");
-    assert_eq!(result["complete"], true);
-    let rows = result["rows"].as_array().expect("rows");
-    let places = [
-        "same CPU",
-        "sibling hyper-thread",
-        "another core",
-        "another node",
-    ];
-    assert_eq!(rows.len(), places.len());
-    for (row, place) in rows.iter().zip(places) {
-        assert_eq!(row["place"], place);
-        assert!(ended.out.contains(place), "{ended:#?}");
-        if row["skipped"].is_string() {
-            assert!(row["ledger"].is_null(), "{row}");
-            continue;
-        }
-        let is_same = row["queue_cpu"] == row["receiver_cpu"];
-        assert_eq!(is_same, place == "same CPU", "{row}");
-        assert!(row["mpps_median"].as_f64() > Some(0.0), "{row}");
-        let repeats = row["sample_ledgers"].as_array().expect("ledgers");
-        for ledger in repeats.iter().chain([&row["ledger"]]) {
-            assert!(ledger["offered"].as_u64() > Some(0), "{ledger}");
-            assert_eq!(ledger["unaccounted"], 0, "{ledger}");
-        }
-    }
-    assert!(rows[0]["skipped"].is_null(), "every host has a CPU");
-    assert!(directory.path().join("placement.html").exists());
-}
-
-/// A burst tells which CPU serves the queue, and each run has one burst: its first packet begins it,
-/// and its last one comes before its end. What the ring of the receiving interface refused is the
-/// sender's count.
-fn what_arrives_at_an_interface_is_accounted_for() {
-    let directory = directory();
-    // A burst for each socket: the inode of the one at port 4321 tells a new one (proc_net(5)). Its
-    // run reads the counters just after it has opened it.
-    let script = format!(
-        "{mpps} placement --interface mpps-rx --port 4321 --seconds 2.5 --repeat 1 & \
-         last=; while kill -0 $! 2>/dev/null; do \
-         now=$(sed -n 's/.*:10E1 .* \\([0-9]*\\) 2 [0-9a-f]* [0-9]* *$/\\1/p' /proc/net/udp); \
-         if [ -z \"$now\" ] || [ \"$now\" = \"$last\" ]; then sleep 0.05; continue; fi; \
-         last=$now; sleep 0.3; \
-         nsenter --net=$MPPS_SENDER {mpps} send 192.168.254.1:4321 --count 100000 --rate 100k \
-         --json >>sent.json 2>/dev/null; done; wait $!",
-        mpps = env!("CARGO_BIN_EXE_mpps"),
-    );
-    let mut command = mpps(&["lab", "--", "sh", "-c", &script]);
-    let ended = run(command.current_dir(&directory)).fine();
-    let text = common::valid(&directory.path().join("placement.json"), "placement");
-    let result: serde_json::Value = serde_json::from_str(&text).expect("it is JSON");
-    assert_eq!(result["complete"], true, "{result}");
-    assert_eq!(result["interface"], "mpps-rx");
-    let place = result["placement"].as_str().expect("a sentence");
-    assert!(place.contains("softnet_stat"), "{place}");
-    let rows = result["rows"].as_array().expect("rows");
-    let measured: Vec<_> = rows.iter().filter(|row| row["skipped"].is_null()).collect();
-    assert!(!measured.is_empty(), "{ended:#?}");
-    let sent = fs::read_to_string(directory.path().join("sent.json")).expect("it is there");
-    let sent = sent
-        .lines()
-        .map(|line| serde_json::from_str(line).expect("it is JSON"));
-    let sent = sent.filter(|object: &serde_json::Value| object["type"] == "total");
-    let bursts: Vec<_> = sent.collect();
-    for (row, burst) in measured.iter().zip(&bursts[1..]) {
-        let is_same = row["queue_cpu"] == row["receiver_cpu"];
-        assert_eq!(is_same, row["place"] == "same CPU", "{row}");
-        assert!(row["exact"].is_null(), "{row}");
-        let ledger = &row["sample_ledgers"][0];
-        assert_eq!(burst["sent"], 100_000, "{burst}");
-        let refused = burst["host"]["snmp"]["Udp.SndbufErrors"].as_u64();
-        let came = ledger["offered"].as_u64().expect("a number");
-        assert_eq!(came + refused.expect("a number"), 100_000, "{ledger}");
-        assert_eq!(ledger["unaccounted"], 0, "{ledger}");
-    }
 }
 
 fn a_result_that_cannot_be_written_is_named() {

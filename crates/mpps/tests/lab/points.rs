@@ -1,0 +1,78 @@
+//! What each rung is about, by what its sockets and queues got.
+
+use super::{RungResult, accounted_for, climb, common, directory, result};
+use mpps_host::Station;
+
+/// What came to each socket of a rung, taken in time or not.
+fn came(rung: &RungResult) -> Vec<u64> {
+    let threads = rung.threads.iter();
+    let came = threads.map(|thread| thread.received + thread.socket_drops.unwrap_or(0));
+    came.collect()
+}
+
+/// What was lost at a station in the runs behind a rung's rate.
+fn lost_at(rung: &RungResult, station: Station) -> u64 {
+    let losses = rung.runs.sample_ledgers.iter().flat_map(|one| &one.losses);
+    let there = losses.filter(|loss| loss.station == station);
+    there.map(|loss| loss.count).sum()
+}
+
+/// Each rung shows what it is about, also where CPUs have to be shared for that.
+///
+/// A group on a wildcard address is looked up without the destination: only flows from many source
+/// ports reach all of its sockets. Sixty-four flows miss one of four sockets, or bring one of them
+/// more than three fifths, once in ten million boots.
+pub(crate) fn each_rung_shows_its_point() {
+    let directory = directory();
+    let only = "2b,2c,3,4a,4c,8a,8b,9a,10";
+    climb(&directory, &["--quick", "--all", "--only", only]).fine();
+    let result = result(&directory);
+    // With the drop probe attached a train is counted by its datagrams; rung 4a polls nothing.
+    assert!(accounted_for(&result) > 0);
+    let rung = |number: &str| {
+        let mut all = result.rungs.iter();
+        all.find(|rung| rung.rung == number)
+            .expect("it was asked for")
+    };
+    for number in ["2b", "2c"] {
+        let why = rung(number).runs.skipped.as_deref();
+        let is_named = why.is_none_or(|why| why.contains("nft"));
+        let has_nft = common::program("nft", "nftables").is_ok();
+        assert!(is_named && (why.is_none() || !has_nft), "{why:?}");
+    }
+    let three = rung("3");
+    let [queue, socket] = [Station::Wire, Station::Socket].map(|at| lost_at(three, at));
+    assert!(queue > socket, "{queue} {socket}: {:#?}", three.limited_by);
+    assert!(
+        three
+            .verdict
+            .as_ref()
+            .is_some_and(|it| it.holds == Some(true))
+    );
+    // A host whose one CPU serves queue and application under overload is in livelock.
+    if rung("4c").runs.skipped.is_none() {
+        let [same, other] = ["4a", "4c"].map(|number| rung(number).runs.delivered_ratio);
+        assert!(same < other, "{same:?} {other:?}");
+    }
+    let one = came(rung("8a"));
+    let reached = one.iter().filter(|socket| **socket > 0);
+    assert_eq!((one.len(), reached.count()), (4, 1), "{one:?}");
+    let spread = came(rung("8b"));
+    let all: u64 = spread.iter().sum();
+    assert_eq!(spread.len(), 4);
+    for socket in &spread {
+        assert!(*socket > 0 && socket * 5 <= all * 3, "{spread:?}");
+    }
+    // An address, a queue and a socket for each thread; and a socket for each CPU that serves queues.
+    let aligned = rung("9a");
+    let queues = &aligned.path.as_ref().expect("it says which way").queues;
+    let packets: Vec<u64> = queues.iter().map(|queue| queue.packets).collect();
+    assert!(
+        packets.len() == 4 && packets.iter().all(|count| *count > 0),
+        "{packets:?}"
+    );
+    for number in ["9a", "10"] {
+        let came = came(rung(number));
+        assert!(came.iter().all(|socket| *socket > 0), "{number}: {came:?}");
+    }
+}
