@@ -10,6 +10,7 @@ mod probe_cost;
 pub mod result;
 pub(crate) mod run;
 mod rung;
+mod rungs;
 mod sample;
 mod selection;
 mod sender;

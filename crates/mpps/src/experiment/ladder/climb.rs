@@ -223,7 +223,7 @@ fn result(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::ladder::rung::rungs;
+    use crate::experiment::ladder::rungs::rungs;
     use crate::experiment::ladder::sender::{offered_per_received, outran};
     use crate::udp::roles::tests::two_cpus;
     use crate::udp::runs;

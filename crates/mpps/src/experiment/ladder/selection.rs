@@ -1,7 +1,8 @@
 //! Which rungs of the ladder are climbed.
 
 use super::beyond::{BEYOND, Beyond};
-use super::rung::{Rung, rungs};
+use super::rung::Rung;
+use super::rungs::rungs;
 use super::sender::Choice;
 use crate::udp::labs::Labs;
 use crate::udp::roles::Layout;
