@@ -199,7 +199,8 @@ fn the_paths_are_listed_with_their_obstacles() {
 
 fn a_short_run_is_written_and_adds_up() {
     let directory = directory();
-    let ended = bench(&directory, &["--quick", "--only", "recvmmsg,xdp_drop"]).fine();
+    let only = "recv,xdp_drop/packet-untouched";
+    let ended = bench(&directory, &["--quick", "--only", only]).fine();
     let result = result(&directory);
     assert!(result.quick && result.complete);
     assert!(
@@ -208,16 +209,24 @@ fn a_short_run_is_written_and_adds_up() {
         result.command
     );
     accounted_for(&result);
-    for path in ["recvmmsg", "xdp_drop"] {
-        let of_path = |row: &&BenchRow| row.path == path && row.reference;
+    for (path, flows) in [
+        ("recv", 1),
+        ("recv", 256),
+        ("xdp_drop", 1),
+        ("xdp_drop", 256),
+    ] {
+        let of_path = |row: &&BenchRow| row.path == path && row.flows == Some(flows);
         let rows: Vec<&BenchRow> = result.rows.iter().filter(of_path).collect();
         assert!(!rows.is_empty(), "{:?}", names(&result.rows));
         for row in rows {
+            assert!(row.reference);
             assert_eq!(row.runs.skipped, None, "{path}");
             assert_eq!(row.runs.mpps_samples.len(), row.runs.sample_ledgers.len());
             assert!(row.runs.ledger.is_some() && !row.mode.is_empty() && !row.napi.is_empty());
         }
         assert!(ended.out.contains(path), "{ended:#?}");
+        let heading = format!("itself, {flows} flow");
+        assert!(ended.out.contains(&heading), "{ended:#?}");
     }
     assert!(
         ended.out.contains("exact ledgers balance to zero"),
@@ -232,7 +241,7 @@ fn a_short_run_is_written_and_adds_up() {
 
 fn every_path_is_measured_or_says_why_not() {
     let directory = directory();
-    bench(&directory, &["--quick"]).fine();
+    bench(&directory, &["--quick", "--flows", "1"]).fine();
     let result = result(&directory);
     accounted_for(&result);
     for path in ["recv", "recvmmsg", "packet_mmap", "af_xdp", "xdp_drop"] {
@@ -288,7 +297,8 @@ fn bench_with_refusing_nft(directory: &TempDir, only: &str) -> Ended {
     let old = std::env::var("PATH").unwrap_or_default();
     let path = format!("{}:{old}", folder.path().display());
     let mut command = mpps(&FILES);
-    command.args(["--quick", "--only", only]).env("PATH", path);
+    command.args(["--quick", "--flows", "1", "--only", only]);
+    command.env("PATH", path);
     run(command.current_dir(directory))
 }
 
@@ -349,7 +359,12 @@ fn a_curve_is_written_and_adds_up() {
     let directory = directory();
     let ended = bench(
         &directory,
-        &["--quick", "--overload", "--only", "recv,af_xdp"],
+        &[
+            "--quick",
+            "--overload",
+            "--only",
+            "recv,af_xdp/poll,af_xdp/busy-poll",
+        ],
     )
     .fine();
     let result = result(&directory);
@@ -439,7 +454,8 @@ fn interrupted_it_keeps_what_it_has() {
     let directory = directory();
     let mut command = mpps(&FILES);
     command.args(["--seconds", "100ms", "--repeat", "1000"]);
-    command.args(["--only", "recv"]).current_dir(&directory);
+    command.args(["--flows", "1", "--only", "recv"]);
+    command.current_dir(&directory);
     common::interrupted(&mut command, || {
         if !directory.path().join("data.json").exists() {
             return false;
@@ -519,7 +535,8 @@ fn killed_it_keeps_its_rounds() {
     let data = directory.path().join("data.json");
     let mut command = mpps(&FILES);
     command.args(["--seconds", "50ms", "--repeat", "1000"]);
-    command.args(["--only", "recv"]).current_dir(&directory);
+    command.args(["--flows", "1", "--only", "recv"]);
+    command.current_dir(&directory);
     let mut running = command.spawn().expect("it can be started");
     let deadline = Instant::now() + Duration::from_secs(60);
     while !data.exists() && Instant::now() < deadline {
@@ -542,7 +559,8 @@ fn a_closed_pipe_ends_it_quietly() {
     let (reader, writer) = io::pipe().expect("a pipe can be had");
     drop(reader);
     let mut command = mpps(&FILES);
-    command.args(["--quick", "--only", "recv"]).stdout(writer);
+    command.args(["--quick", "--flows", "1", "--only", "recv"]);
+    command.stdout(writer);
     let ended = command.current_dir(&directory).output().expect("it starts");
     let said = String::from_utf8_lossy(&ended.stderr);
     assert_eq!((ended.status.code(), &*said), (Some(0), ""));
@@ -552,7 +570,8 @@ fn a_closed_pipe_ends_it_quietly() {
 fn an_ordinary_user_has_the_sockets_rows() {
     let directory = directory();
     let mut arguments = FILES.to_vec();
-    arguments.extend(["--quick", "--only", "recv,recvmmsg,af_xdp,xdp_drop"]);
+    let only = "recv,recvmmsg/epoll,af_xdp/poll,xdp_drop/packet-untouched";
+    arguments.extend(["--quick", "--flows", "1", "--only", only]);
     let ended = common::as_nobody(directory.path(), &arguments).fine();
     assert!(!ended.err.contains("panicked"), "{ended:#?}");
     let result = result(&directory);

@@ -377,7 +377,7 @@ fn lab() {
 }
 
 fn bench() {
-    mpps(&["bench", "--quick"]).fine();
+    mpps(&["bench", "--quick", "--flows", "1"]).fine();
     let result = result("bench.json");
     assert!(ledgers(&result) > 0, "{result:#}");
     explained(&result["rows"], "mpps_median");

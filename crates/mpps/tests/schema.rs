@@ -67,9 +67,12 @@ const BENCH: Kind = Kind {
     objects: &[
         ("", &["overload", "spread"]),
         ("/fingerprint", &[]),
-        (RULE, &["notes"]),
-        (RECEIVER, &["notes", "packets_per_call", "calls_per_packet"]),
-        (LEFT_OUT, &[]),
+        (RULE, &["notes", "flows"]),
+        (
+            RECEIVER,
+            &["notes", "flows", "packets_per_call", "calls_per_packet"],
+        ),
+        (LEFT_OUT, &["flows"]),
         ("/rows/1/cpu_ns_per_packet", &["samples"]),
         ("/rows/1/ledger", &[]),
         ("/rows/1/ledger/losses/0", &[]),

@@ -28,6 +28,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub(crate) struct Purpose<'a> {
     /// Rate to offer; none is as fast as the sender can.
     pub(crate) rate_pps: Option<f64>,
+    /// Flows to send, by source port; none leaves that to the sender.
+    pub(crate) flows: Option<usize>,
     /// Stamp every packet and look at each: exactness, not rate.
     pub(crate) stamped: bool,
     /// Count drops by reason.

@@ -1,18 +1,33 @@
 //! Which path to choose for which need, in plain words, from the figures of one run.
 
-use super::result::BenchRow;
+use super::result::{BenchRow, flows};
+use crate::measure::document::{counted, spread};
 use crate::measure::noise::{Change, Noise, SAMPLES_MIN};
 use crate::measure::samples::median;
 use crate::udp::TakenBy;
 use mpps_report::Quantity;
 
-/// Sentences about the measured rows; none if nothing was measured. What the noise does not tell
-/// apart is named together.
+/// Sentences about the measured rows, of each number of flows; none if nothing was measured. What the
+/// noise does not tell apart is named together.
 pub(crate) fn advice(rows: &[BenchRow]) -> Vec<String> {
+    let said = flows(rows).into_iter().flat_map(|flows| {
+        let of_flows: Vec<&BenchRow> = rows.iter().filter(|row| row.flows == flows).collect();
+        advice_of(&of_flows, flows)
+    });
+    let mut said: Vec<String> = said.collect();
+    said.dedup();
+    said
+}
+
+/// Sentences about the rows of so many flows.
+fn advice_of(rows: &[&BenchRow], flows: Option<usize>) -> Vec<String> {
     let received =
         |row: &&BenchRow| row.runs.mpps_median.is_some() && row.taken_by != TakenBy::Rule;
-    let (shared, alone): (Vec<&BenchRow>, Vec<&BenchRow>) =
-        rows.iter().filter(received).partition(|row| row.shares_cpu);
+    let (shared, alone): (Vec<&BenchRow>, Vec<&BenchRow>) = rows
+        .iter()
+        .copied()
+        .filter(received)
+        .partition(|row| row.shares_cpu);
     if [&shared, &alone]
         .into_iter()
         .flatten()
@@ -25,19 +40,26 @@ pub(crate) fn advice(rows: &[BenchRow]) -> Vec<String> {
     let sockets: Vec<&BenchRow> = alone.iter().copied().filter(|row| is_socket(row)).collect();
     // A receiver that spins uses a CPU whatever comes.
     let sleeping: Vec<&BenchRow> = alone.iter().copied().filter(|row| !row.spins).collect();
+    let with = flows.map_or_else(String::new, |flows| {
+        format!(" with {}", counted(flows, "flow"))
+    });
     let sentences = [
-        sentence("For the highest rate", &alone, &RATE),
+        sentence(&format!("For the highest rate{with}"), &alone, &RATE),
         sentence(
-            "To keep ordinary sockets (firewall, routing, IP fragments, checksums)",
+            &format!("To keep ordinary sockets (firewall, routing, IP fragments, checksums){with}"),
             &sockets,
             &RATE,
         ),
         sentence(
-            "For the least CPU per packet, NAPI included,",
+            &format!("For the least CPU per packet{with}, NAPI included,"),
             &sleeping,
             &COST,
         ),
-        sentence("Where queue and application share one CPU", &shared, &RATE),
+        sentence(
+            &format!("Where queue and application share one CPU{with}"),
+            &shared,
+            &RATE,
+        ),
     ];
     sentences.into_iter().flatten().collect()
 }
@@ -85,7 +107,11 @@ fn sentence(need: &str, rows: &[&BenchRow], figure: &Figure) -> Option<String> {
     let noise = Noise::of(rows.iter().map(|row| (samples(row), samples(row))));
     let best = *rows.first()?;
     let verdict = |than: &BenchRow, row: &BenchRow| noise.judge(samples(than), samples(row)).0;
-    let quantity = |row: &BenchRow| (figure.quantity)(figure.of(row)).to_string();
+    // The range tells how much the difference of two figures means.
+    let quantity = |row: &BenchRow| {
+        let range = spread(samples(row), figure.quantity).unwrap_or_default();
+        format!("{}, {range}", (figure.quantity)(figure.of(row)))
+    };
     if verdict(base, best) != figure.better {
         return Some(format!(
             "{need} stay with recvmmsg ({}): no path is better by more than noise.",
@@ -106,7 +132,7 @@ fn sentence(need: &str, rows: &[&BenchRow], figure: &Figure) -> Option<String> {
     };
     let times = Quantity::Times(figure.of(best) / figure.of(base));
     Some(format!(
-        "{need} choose {named}{alike}: {times} recvmmsg's {}.",
+        "{need} choose {named}{alike}: {times} recvmmsg ({}).",
         quantity(base)
     ))
 }
@@ -176,13 +202,14 @@ mod tests {
         assert_eq!(
             said(&rows),
             [
-                "For the highest rate choose af_xdp turns (3.00 Mpps): 3.00x recvmmsg's 1.00 Mpps.",
+                "For the highest rate choose af_xdp turns (3.00 Mpps, 2.94-3.06): 3.00x recvmmsg (1.00 \
+                 Mpps, 0.98-1.02).",
                 "To keep ordinary sockets (firewall, routing, IP fragments, checksums) choose io_uring \
-                 (1.40 Mpps): 1.40x recvmmsg's 1.00 Mpps.",
-                "For the least CPU per packet, NAPI included, choose af_xdp poll (160 ns): 0.23x \
-                 recvmmsg's 700 ns.",
-                "Where queue and application share one CPU choose af_xdp poll (0.90 Mpps): 4.50x \
-                 recvmmsg's 0.20 Mpps.",
+                 (1.40 Mpps, 1.37-1.43): 1.40x recvmmsg (1.00 Mpps, 0.98-1.02).",
+                "For the least CPU per packet, NAPI included, choose af_xdp poll (160 ns, 157-163): \
+                 0.23x recvmmsg (700 ns, 686-714).",
+                "Where queue and application share one CPU choose af_xdp poll (0.90 Mpps, 0.88-0.92): \
+                 4.50x recvmmsg (0.20 Mpps, 0.20).",
             ]
         );
     }
@@ -197,15 +224,16 @@ mod tests {
         ];
         let said = said(&rows);
         assert!(said[0].contains(
-            "choose af_xdp spin (3.00 Mpps) or af_xdp poll (2.97 Mpps), which the noise does not tell \
-             apart: 3.00x"
+            "choose af_xdp spin (3.00 Mpps, 2.94-3.06) or af_xdp poll (2.97 Mpps, 2.91-3.03), which \
+             the noise does not tell apart: 3.00x"
         ));
         assert!(
-            said[2].contains("choose af_xdp spin (200 ns) or af_xdp poll (202 ns), which"),
+            said[2]
+                .contains("choose af_xdp spin (200 ns, 196-204) or af_xdp poll (202 ns, 198-206)"),
             "{said:?}"
         );
         assert!(
-            said[1].contains("stay with recvmmsg (1.00 Mpps)"),
+            said[1].contains("stay with recvmmsg (1.00 Mpps, 0.98-1.02)"),
             "{said:?}"
         );
     }
@@ -220,6 +248,53 @@ mod tests {
         assert_eq!(said.len(), 3);
         assert!(
             said.iter().all(|said| said.contains("stay with recvmmsg")),
+            "{said:?}"
+        );
+    }
+
+    #[test]
+    fn each_number_of_flows_has_its_own_advice() {
+        let with = |flows, row| BenchRow {
+            flows: Some(flows),
+            ..row
+        };
+        let rows = [
+            with(256, row("recvmmsg", "", false, 1.0, 600.0)),
+            with(256, row("io_uring", "GRO", false, 0.6, 900.0)),
+            with(1, row("recvmmsg", "", false, 1.0, 600.0)),
+            with(1, row("io_uring", "GRO", false, 2.6, 200.0)),
+        ];
+        let said = said(&rows);
+        let first = |part| said.iter().position(|said| said.contains(part));
+        assert_eq!(
+            first("highest rate with 1 flow choose io_uring GRO (2.60"),
+            Some(0)
+        );
+        assert_eq!(
+            first("highest rate with 256 flows stay with recvmmsg"),
+            Some(3)
+        );
+        assert!(said[5].contains("per packet with 256 flows, NAPI included, stay"));
+    }
+
+    /// What was put before the other by its median alone.
+    #[test]
+    fn a_wide_spread_is_not_told_from_another() {
+        let of = |path, samples: [f64; 7]| {
+            let mut row = ring(path, "", false, samples[3], 100.0);
+            row.runs.mpps_samples = samples.into();
+            row
+        };
+        let rows = [
+            of("io_uring", [1.25, 2.4, 2.6, 2.64, 2.66, 2.68, 2.69]),
+            of("af_xdp", [1.75, 2.0, 2.1, 2.26, 2.9, 3.2, 3.55]),
+            of("recvmmsg", [0.7, 0.72, 0.74, 0.75, 0.76, 0.77, 0.8]),
+        ];
+        let said = said(&rows);
+        assert!(
+            said[0].contains(
+                "io_uring (2.64 Mpps, 1.25-2.69) or af_xdp (2.26 Mpps, 1.75-3.55), which"
+            ),
             "{said:?}"
         );
     }

@@ -4,6 +4,7 @@ use super::path::{Napi, Path, Takes};
 use super::result::BenchRow;
 use super::sample::Sample;
 use super::stage::Stage;
+use crate::measure::document::counted;
 use crate::measure::rounds::Case;
 use crate::udp::TakenBy;
 use crate::udp::run::{Purpose, attach};
@@ -19,17 +20,33 @@ pub(crate) struct Plan<'a> {
     /// Where its CPU time is measured, if not on the same stage.
     meter: Option<&'a Stage<'a>>,
     pub(crate) path: Path,
+    /// Flows that are sent; none leaves that to the stage's sender.
+    flows: Option<usize>,
 }
 
-/// `af_xdp, busy poll`.
+/// `af_xdp, busy poll, 256 flows`.
 impl fmt::Display for Plan<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.path.fmt(f)
+        self.path.fmt(f)?;
+        match self.flows {
+            Some(flows) => write!(f, ", {}", counted(flows, "flow")),
+            None => Ok(()),
+        }
     }
 }
 
-/// Tries what can run on which stage. Only some paths run where they share the queue's CPU.
+/// Tries what can run on which stage, with the flows of its sender.
 pub(crate) fn cases<'a>(stages: &'a [Stage<'a>], paths: &[Path]) -> Vec<Case<Plan<'a>, Sample>> {
+    cases_of(stages, paths, &[None])
+}
+
+/// Tries what can run on which stage, and has a case of it with each of these flows. Only some paths
+/// run where they share the queue's CPU.
+pub(super) fn cases_of<'a>(
+    stages: &'a [Stage<'a>],
+    paths: &[Path],
+    flows: &[Option<usize>],
+) -> Vec<Case<Plan<'a>, Sample>> {
     let mut rows = Vec::new();
     let mut meters = stages.iter().filter(|stage| stage.napi == Napi::Metered);
     let meter = meters.find(|stage| stage.misplaced().is_none());
@@ -41,13 +58,16 @@ pub(crate) fn cases<'a>(stages: &'a [Stage<'a>], paths: &[Path]) -> Vec<Case<Pla
             if stage.napi == Napi::WithApplication && !path.shares_cpu {
                 continue;
             }
-            let plan = Plan {
-                stage,
-                meter: meter.filter(|_| stage.napi == Napi::WithGenerator),
-                path: *path,
-            };
             let skipped = apart.clone().or_else(|| stage.obstacle(path));
-            rows.push(Case::new(plan, skipped));
+            rows.extend(flows.iter().map(|flows| {
+                let plan = Plan {
+                    stage,
+                    meter: meter.filter(|_| stage.napi == Napi::WithGenerator),
+                    path: *path,
+                    flows: *flows,
+                };
+                Case::new(plan, skipped.clone())
+            }));
         }
     }
     rows
@@ -61,9 +81,16 @@ impl Plan<'_> {
         is_first: bool,
         purpose: Purpose<'_>,
     ) -> Result<Sample> {
-        let mut sample = self.stage.run(&self.path, time, purpose)?;
+        let flows = self.flows;
+        let mut sample = self
+            .stage
+            .run(&self.path, time, Purpose { flows, ..purpose })?;
         if let Some(meter) = self.meter {
-            let metered = meter.run(&self.path, time, Purpose::default())?;
+            let purpose = Purpose {
+                flows,
+                ..Purpose::default()
+            };
+            let metered = meter.run(&self.path, time, purpose)?;
             // The calls that it takes are those of the run that the rate is of.
             sample.cost.app_ns = metered.cost.app_ns;
             sample.cost.softirq_ns = metered.cost.softirq_ns;
@@ -82,14 +109,20 @@ impl Plan<'_> {
             TakenBy::Socket => attach().ok(),
             TakenBy::Ring | TakenBy::Rule => None,
         };
-        let purpose = Purpose::exact(probe.as_ref());
+        let purpose = Purpose {
+            flows: self.flows,
+            ..Purpose::exact(probe.as_ref())
+        };
         let run = self.stage.run(&self.path, time, purpose)?;
         Ok(run.run.ledger)
     }
 
     /// The row of these repeats as it is reported; none if it was not reached.
     pub(crate) fn row(&self, skipped: Option<String>, repeats: &[&Sample]) -> Option<BenchRow> {
-        let row = self.stage.row(&self.path, skipped);
+        let row = BenchRow {
+            flows: self.flows,
+            ..self.stage.row(&self.path, skipped)
+        };
         row.measured(&self.path, repeats, self.method())
     }
 

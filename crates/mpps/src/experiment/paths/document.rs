@@ -5,8 +5,8 @@
 
 mod under_load;
 
-use super::result::{BenchResult, BenchRow, OverloadPoint};
-use crate::measure::document::{Balanced, Head, document_of, doubts, notes_on, together};
+use super::result::{BenchResult, BenchRow, OverloadPoint, flows};
+use crate::measure::document::{Balanced, Head, counted, document_of, doubts, notes_on, together};
 use mpps_host::Ledger;
 use mpps_report::{
     Bar, Bars, Block, Column, Document, Hue, Measured, Quantity, Row, Section, Table, Text,
@@ -62,7 +62,10 @@ fn found(result: &BenchResult) -> Vec<Block> {
     let advice = result.advice.iter().map(|said| Text::from(&**said));
     let mut found = vec![Block::Sentences(advice.collect())];
     for row in &result.rows {
-        found.extend(row.runs.doubts(&name(row), ""));
+        let with = row
+            .flows
+            .map(|flows| format!(" with {}", counted(flows, "flow")));
+        found.extend(row.runs.doubts(&name(row), &with.unwrap_or_default()));
     }
     for curve in &result.overload {
         for point in curve.points.iter().filter(|point| point.ledger.is_exact()) {
@@ -107,7 +110,10 @@ fn anchor(row: &BenchRow) -> String {
         letter if letter.is_alphanumeric() => letter,
         _ => '-',
     };
-    let words = format!("row-{place}-{}", name(row));
+    let flows = row
+        .flows
+        .map_or_else(String::new, |flows| format!("-{flows}"));
+    let words = format!("row-{place}{flows}-{}", name(row));
     words.chars().map(plain).collect()
 }
 
@@ -120,7 +126,7 @@ fn or_dash(quantity: Option<Quantity>) -> String {
 #[derive(Debug)]
 struct Group<'a> {
     /// What they have in common.
-    heading: &'static str,
+    heading: String,
     /// In the order of the result, which is fastest first.
     rows: Vec<&'a BenchRow>,
     /// The rate of the plain recvmmsg row among them, in Mpps.
@@ -134,20 +140,27 @@ impl<'a> Group<'a> {
             (false, "The application has its CPU to itself"),
             (true, "Receive queue and application share a CPU"),
         ];
-        let groups = headings.map(|(shares_cpu, heading)| {
-            let of_group =
-                |row: &&BenchRow| row.runs.skipped.is_none() && row.shares_cpu == shares_cpu;
+        let flows = flows(&result.rows);
+        let all = headings
+            .iter()
+            .flat_map(|kind| flows.iter().map(move |flows| (kind, *flows)));
+        let groups = all.map(|((shares_cpu, heading), flows)| {
+            let of_group = |row: &&BenchRow| {
+                let is_measured = row.runs.skipped.is_none();
+                is_measured && row.shares_cpu == *shares_cpu && row.flows == flows
+            };
             let rows: Vec<&BenchRow> = result.rows.iter().filter(of_group).collect();
             let base = rows.iter().find(|row| row.is_base());
             Self {
-                heading,
+                heading: match flows {
+                    Some(flows) => format!("{heading}, {}", counted(flows, "flow")),
+                    None => (*heading).to_owned(),
+                },
                 base_mpps: base.and_then(|row| row.runs.mpps_median),
                 rows,
             }
         });
-        let mut groups = Vec::from(groups);
-        groups.retain(|group| !group.rows.is_empty());
-        groups
+        groups.filter(|group| !group.rows.is_empty()).collect()
     }
 
     /// The row's rate over that of recvmmsg, if the group has both.
@@ -158,7 +171,7 @@ impl<'a> Group<'a> {
 
     fn blocks(&self) -> [Block; 3] {
         [
-            Block::heading(self.heading),
+            Block::heading(&*self.heading),
             Block::on_page([
                 self.rates().into(),
                 self.costs().into(),
@@ -272,7 +285,7 @@ impl<'a> Group<'a> {
 
     /// How each row ran, and where its packets went.
     fn sections(&self) -> Vec<Block> {
-        let heading = format!("Where the packets went: {}", lower(self.heading));
+        let heading = format!("Where the packets went: {}", lower(&self.heading));
         let mut blocks = vec![
             Block::heading(heading),
             Block::paragraph(

@@ -165,7 +165,7 @@ impl Plan {
         let body = NdrBody {
             load_definition: LOAD_DEFINITION.to_owned(),
             placement: format!("two hosts on this machine   {place}   Linux {kernel}"),
-            sender: stage.sender.sentence(),
+            sender: stage.sender.sentence(&[self.flows.into()]),
             flows: self.flows.into(),
             payload_bytes: self.size,
             throttle_mpps: self.throttle.map(|rate| rate / 1e6),

@@ -25,7 +25,7 @@ pub struct BenchBody {
     pub placement: String,
     /// What sent, why it was chosen, and what it sends, in one line.
     pub sender: String,
-    /// Flows, by source port.
+    /// Flows, by source port, of what does not say it itself.
     #[schemars(range(min = 1, max = 65_535))]
     pub flows: usize,
     /// UDP payload of each datagram in bytes.
@@ -74,6 +74,10 @@ pub struct BenchRow {
     /// True if the kernel thread, or the soft interrupt, of the receive queue has the application's
     /// CPU; false if the application has its CPU to itself.
     pub shares_cpu: bool,
+    /// Flows, by source port, that it received; absent if all rows had the same.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 65_535))]
+    pub flows: Option<usize>,
     /// True for the rows that the others are measured against: recv, recvmmsg and XDP drop.
     pub reference: bool,
     /// What takes the packets.
@@ -226,6 +230,14 @@ pub(super) fn title(path: &str, variant: &str) -> String {
         "" => path.to_owned(),
         variant => format!("{path} {variant}"),
     }
+}
+
+/// The numbers of flows that these rows have, in rising order.
+pub(super) fn flows(rows: &[BenchRow]) -> Vec<Option<usize>> {
+    let mut flows: Vec<Option<usize>> = rows.iter().map(|row| row.flows).collect();
+    flows.sort_unstable();
+    flows.dedup();
+    flows
 }
 
 impl BenchRow {

@@ -28,6 +28,10 @@ use mpps_host::{Fingerprint, Topology};
 use std::fmt::Display;
 use std::net::SocketAddr;
 
+/// Flows unless others are asked for: GRO's best case, and more than the 64 that it holds at a time
+/// (`GRO_HASH_BUCKETS` lists of `MAX_GRO_SKBS`, 8 each, in the kernel's net/core/gro.c).
+const FLOWS: [usize; 2] = [1, 256];
+
 /// Arguments of `mpps bench`.
 #[derive(Debug, Args)]
 #[command(
@@ -52,9 +56,9 @@ pub(crate) struct Plan {
     /// Early drops of traffic over 1, 2 and 4 receive queues: what is left of a CPU's rate
     #[arg(long, conflicts_with_all = ["overload", "sender"])]
     spread: bool,
-    /// Flows, by source port, 1 to 65535
-    #[arg(long, default_value_t = 1, value_name = "N")]
-    flows: usize,
+    /// Flows, by source port, 1 to 65535 [default: 1, then 256; with another mode 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    flows: Option<u16>,
     /// UDP payload in bytes
     #[arg(long, default_value = "32", value_name = "BYTES", value_parser = value::bytes)]
     size: usize,
@@ -81,7 +85,7 @@ impl Plan {
         become_able()?;
         let topology = Topology::read()?;
         let sender =
-            Sender::choose(self.generator, self.flows, self.size).context("--generator")?;
+            Sender::choose(self.generator, self.flows()[0], self.size).context("--generator")?;
         let cpus = Cpus::choose(&topology);
         if self.list {
             let interrupt = Interrupt::listen()?;
@@ -120,14 +124,18 @@ impl Plan {
         Ok(outcome)
     }
 
+    /// The flows that are sent, one number after the other.
+    fn flows(&self) -> Vec<usize> {
+        match self.flows {
+            Some(flows) => vec![flows.into()],
+            None if self.overload || self.spread || self.sender.is_some() => vec![1],
+            None => FLOWS.into(),
+        }
+    }
+
     /// The paths that `--only` names, if they can be asked what is asked.
     fn check(&self) -> Result<Vec<Path>> {
         let paths = Path::named(&self.only, "--only")?;
-        ensure!(
-            (1..=65_535).contains(&self.flows),
-            "--flows {}: there are 1 to 65535 source ports",
-            self.flows
-        );
         ensure!(
             !self.spread || paths.iter().any(Path::is_rule),
             "--spread: it is of the paths that drop early, whose names end in _drop, and --only names \
@@ -169,8 +177,8 @@ impl Bench<'_> {
         let body = BenchBody {
             rate_definition: RATE_DEFINITION.to_owned(),
             placement: format!("{placement}   Linux {}", machine::kernel_release()),
-            sender: self.sender.sentence(),
-            flows: self.plan.flows,
+            sender: self.sender.sentence(&self.plan.flows()),
+            flows: self.plan.flows()[0],
             payload_bytes: self.plan.size,
             notes,
             rows: Vec::new(),
@@ -223,7 +231,8 @@ impl Bench<'_> {
         let stages = stages.map(|napi| Stage::new(self.cpus, *napi, self.sender, interrupt));
         let stages = stages.collect::<Result<Vec<_>>>()?;
         let mut result = self.of_lab(stages.iter(), &self.cpus.to_string())?;
-        let mut cases = comparison::cases(&stages, &self.paths);
+        let flows: Vec<_> = self.plan.flows().into_iter().map(Some).collect();
+        let mut cases = comparison::cases_of(&stages, &self.paths, &flows);
         self.measure(
             &mut result,
             &mut cases,
@@ -279,7 +288,7 @@ impl Bench<'_> {
     fn spread(&self, usable: &[usize]) -> Result<BenchResult> {
         let interrupt = &self.session.interrupt;
         let mut arrangements = Arrangement::all(self.sender, usable, interrupt)?;
-        let sockets = Sender::choose(Generator::Sendmmsg, self.plan.flows, self.plan.size)?;
+        let sockets = Sender::choose(Generator::Sendmmsg, self.plan.flows()[0], self.plan.size)?;
         // The generator reaches as many queues as there are CPUs. A socket reaches all, and is
         // slower: both are shown, unless one was asked for.
         let may_add = self.plan.generator == Generator::Auto && self.sender.kind == Kind::Generator;
@@ -313,7 +322,7 @@ impl Bench<'_> {
 
     fn live(&self, host: &str, address: SocketAddr) -> Result<BenchResult> {
         let cpu = self.cpus.application;
-        let Plan { size, flows, .. } = self.plan;
+        let (size, flows) = (self.plan.size, self.plan.flows()[0]);
         let command = format!("mpps send {address} --stamp --size {size} --flows {flows} --gso 16");
         let said = format!("on {host}, now and until this ends: {command}");
         output::line(Stream::Err, &said)?;

@@ -52,7 +52,7 @@ impl Stage<'_> {
             Takes::Rule(rule) => {
                 let installed = rule.install(&self.lab, PORT)?;
                 let taker = Taker::Rule(&installed, path.is_in_driver());
-                let run = hosts.run(taker, self.senders()?, time, purpose)?;
+                let run = hosts.run(taker, self.senders(purpose)?, time, purpose)?;
                 let mode = rule.mode().to_owned();
                 Run { mode, ..run }
             }
@@ -63,7 +63,7 @@ impl Stage<'_> {
                     wait,
                     is_shared: false,
                 });
-                let run = hosts.run(taker, self.senders()?, time, purpose);
+                let run = hosts.run(taker, self.senders(purpose)?, time, purpose);
                 run.with_context(|| path.name.to_owned())?
             }
         };
@@ -71,11 +71,12 @@ impl Stage<'_> {
     }
 
     /// A sender for each feed.
-    fn senders(&self) -> Result<Senders> {
+    fn senders(&self, purpose: Purpose<'_>) -> Result<Senders> {
+        let sender = self.sender.with_flows(purpose.flows);
         let open = |feed: &Feed| {
             let targets = feed.queues.iter().map(|queue| self.target_of(*queue));
             let targets = targets.collect::<Result<Vec<_>>>()?;
-            Ok((self.sender.open(&self.lab, &targets)?, feed.cpu))
+            Ok((sender.open(&self.lab, &targets)?, feed.cpu))
         };
         self.feeds.iter().map(open).collect()
     }

@@ -62,6 +62,14 @@ impl Sender {
         }
     }
 
+    /// The same with other flows, if there are to be others.
+    pub(crate) fn with_flows(&self, flows: Option<usize>) -> Self {
+        Self {
+            flows: flows.unwrap_or(self.flows),
+            ..self.clone()
+        }
+    }
+
     /// Opens it inside the sending host; to several targets in turn, a socket each.
     pub(crate) fn open(&self, lab: &Lab, targets: &[IpAddr]) -> Result<Box<dyn Tx>> {
         let opened = targets.iter().enumerate();
@@ -94,17 +102,18 @@ impl Sender {
         udp::sender::open(lab, self.kind.backend(), &feed)
     }
 
-    /// Who sends and why, in one line.
-    pub(crate) fn sentence(&self) -> String {
-        let flows = if self.flows == 1 { "flow" } else { "flows" };
+    /// Who sends and why, in one line; `flows` are those that it has in turn.
+    pub(crate) fn sentence(&self, flows: &[usize]) -> String {
+        let plural = if flows == [1] { "flow" } else { "flows" };
+        let flows: Vec<String> = flows.iter().map(usize::to_string).collect();
+        let flows = flows.join(" and ");
         let trains = self.kind.train().map_or_else(String::new, |train| {
             format!(", trains of {train} cut before the link")
         });
         format!(
-            "{} ({}): {} {flows}, {} bytes{trains}",
+            "{} ({}): {flows} {plural}, {} bytes{trains}",
             self.kind.backend(),
             self.why,
-            self.flows,
             self.payload_bytes
         )
     }

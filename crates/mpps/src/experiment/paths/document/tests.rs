@@ -125,13 +125,16 @@ fn rows_are_grouped_by_who_has_the_cpu_and_measured_against_their_own_recvmmsg()
     let groups = Group::all(&result);
     let rows: usize = groups.iter().map(|group| group.rows.len()).sum();
     let measured = result.rows.iter().filter(|row| row.runs.skipped.is_none());
-    assert_eq!((groups.len(), rows), (2, measured.count()));
+    assert_eq!((groups.len(), rows), (3, measured.count()));
+    let headings: Vec<&str> = groups.iter().map(|group| &*group.heading).collect();
+    assert!(headings[0].ends_with("itself, 1 flow"), "{headings:?}");
+    assert!(headings[1].ends_with("itself, 256 flows"), "{headings:?}");
     for group in &groups {
         let base = group.rows.iter().find(|row| name(row) == "recvmmsg *");
         let base = base.expect("the fixture has it in both groups");
         assert_eq!(group.times(base), Some(Quantity::Times(1.0)));
     }
-    assert_ne!(groups[0].base_mpps, groups[1].base_mpps);
+    assert_ne!(groups[0].base_mpps, groups[2].base_mpps);
     // A group without recvmmsg, or without rows, is no fault.
     result.rows.retain(|row| row.path != "recvmmsg");
     for group in Group::all(&result) {
@@ -157,7 +160,7 @@ fn what_does_not_balance_is_named() {
     let text = flat(&text(&result, 400));
     let curve = result.overload[0].title();
     for said in [
-        format!("ledger of {named}, repeat 2, DOES NOT BALANCE"),
+        format!("ledger of {named} with 1 flow, repeat 2, DOES NOT BALANCE"),
         format!("ledger of {curve} at {offered} offered DOES NOT BALANCE"),
     ] {
         assert!(text.contains(&flat(&said)), "{said}\n{text}");
