@@ -1,7 +1,9 @@
 //! The lab itself.
 
 use std::net::IpAddr;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use mpps_os::namespace::NetNamespace;
 use mpps_os::netlink::{link, qdisc};
@@ -193,6 +195,44 @@ impl Lab {
             };
             write("gro_flush_timeout", time_ns.to_string())?;
             write("napi_defer_hard_irqs", polls.to_string())
+        })??;
+        Ok(())
+    }
+
+    /// Sets that time anew again and again, until `stop`: at every look `wait` is told how many bytes
+    /// have come or gone since the last one, whichever is more, and in what time.
+    ///
+    /// # Errors
+    ///
+    /// As [`Lab::defer_polling`], which is to be called first.
+    pub fn adapt_polling(
+        &self,
+        stop: &AtomicBool,
+        look: Duration,
+        mut wait: impl FnMut(u64, Duration) -> Duration + Send,
+    ) -> Result<(), Error> {
+        let class = format!("class/net/{}", self.receiver.interface());
+        self.receiver.run(|| {
+            let sysfs = Sysfs::mount()?;
+            let read = |name: &str| {
+                let text = sysfs.read(&format!("{class}/statistics/{name}"))?;
+                Ok::<u64, mpps_os::Error>(text.parse().unwrap_or(0))
+            };
+            let bytes = || Ok::<_, mpps_os::Error>([read("rx_bytes")?, read("tx_bytes")?]);
+            let (mut then, mut at, mut set) = (bytes()?, Instant::now(), Duration::ZERO);
+            while !stop.load(Ordering::Relaxed) {
+                thread::sleep(look);
+                let (now, passed) = (bytes()?, at.elapsed());
+                let [come, gone] = [0, 1].map(|way| now[way].saturating_sub(then[way]));
+                (then, at) = (now, Instant::now());
+                let time = wait(come.max(gone), passed);
+                if time != set {
+                    let path = format!("{class}/gro_flush_timeout");
+                    sysfs.write(&path, &time.as_nanos().to_string())?;
+                    set = time;
+                }
+            }
+            Ok::<_, mpps_os::Error>(())
         })??;
         Ok(())
     }

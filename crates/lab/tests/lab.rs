@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::process::{Command, ExitCode, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -13,6 +14,7 @@ use common::{Need, Test};
 use libtest_mimic::Failed;
 use mpps_lab::{Delivery, Error, Host, Lab, LabConfig, address};
 use mpps_os::netlink::link::{self, LinkStatistics};
+use mpps_os::sysfs::Sysfs;
 use mpps_os::{ethtool, sched};
 
 const PORT: u16 = 4321;
@@ -94,6 +96,11 @@ fn of_placement() -> Vec<Test> {
             "a_queue_that_was_full_goes_on",
             Need::Placement,
             a_queue_that_was_full_goes_on,
+        ),
+        (
+            "a_queue_waits_as_its_traffic_says",
+            Need::Placement,
+            a_queue_waits_as_its_traffic_says,
         ),
         (
             "connections_take_the_queues_of_both_ends",
@@ -440,6 +447,48 @@ fn per_cpu_sockets(any: SocketAddr, cpus: &[usize]) -> Result<Vec<UdpSocket>, Fa
         sockets.push(socket);
     }
     Ok(sockets)
+}
+
+/// Whoever sets the time is told of every byte, and what they answer is what the kernel has.
+fn a_queue_waits_as_its_traffic_says() -> Result<(), Failed> {
+    let cpu = own_cpus()?[0];
+    let lab = Lab::new(&LabConfig {
+        queues: 1,
+        queue_cpus: vec![cpu],
+        ..LabConfig::default()
+    })?;
+    let set = || -> Result<String, Failed> {
+        let host = lab.receiver();
+        let path = format!("class/net/{}/gro_flush_timeout", host.interface());
+        Ok(host.run(|| Sysfs::mount()?.read(&path))??)
+    };
+    lab.defer_polling(Some(Duration::from_micros(10)))?;
+    let (stop, told) = (AtomicBool::new(false), AtomicU64::new(0));
+    let wait = |bytes: u64, _: Duration| {
+        let all = told.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        Duration::from_micros(if all > 3200 { 77 } else { 10 })
+    };
+    thread::scope(|scope| {
+        let look = Duration::from_millis(1);
+        let adapting = scope.spawn({
+            let (lab, stop) = (&lab, &stop);
+            move || lab.adapt_polling(stop, look, wait)
+        });
+        let sent = send(&lab, address::v4(1).into(), 100);
+        for _ in 0..400 {
+            if set().is_ok_and(|set| set == "77000") {
+                break;
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+        stop.store(true, Ordering::Relaxed);
+        adapting.join().expect("no panic")?;
+        sent
+    })?;
+    let (set, told) = (set()?, told.load(Ordering::Relaxed));
+    check(set == "77000" && told >= 100 * 32, || {
+        format!("{set} after {told} bytes")
+    })
 }
 
 /// With back-pressure, a burst that fills the ring of a queue which is not the first waits, and all

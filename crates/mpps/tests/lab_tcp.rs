@@ -41,6 +41,11 @@ const TESTS: &[Test] = &[
         our_servers_are_measured_and_add_up,
     ),
     (
+        "a_rate_is_measured_at_both_loads_and_the_best_is_that_of_the_rest",
+        Need::Root,
+        a_rate_is_measured_at_both_loads_and_the_best_is_that_of_the_rest,
+    ),
+    (
         "with_affinity_a_connection_is_served_on_the_cpu_of_its_queue",
         Need::RootOn(2),
         with_affinity_a_connection_is_served_on_the_cpu_of_its_queue,
@@ -124,6 +129,8 @@ fn the_cells_are_listed() {
     let list = run(&mut mpps(&["lab", "tcp", "--list"])).fine();
     for key in [
         "1/mpps-epoll/1000 per s/1k",
+        "1/mpps/adaptive at 10 %/1k",
+        "1/mpps/off alone/1k",
         "2/mpps/fds/1k",
         "2/mpps/no-skb-defer/1k",
         "2/mpps-epoll/skb-defer/1k",
@@ -186,6 +193,37 @@ fn our_servers_are_measured_and_add_up() {
     }
     let page = fs::read_to_string(directory.path().join("lab-tcp.html")).expect("it was written");
     assert!(page.trim_end().ends_with("</html>"));
+}
+
+/// The only fixed rate of the first experiment is the best, so that the second has it; the low load
+/// is a part of the full one.
+fn a_rate_is_measured_at_both_loads_and_the_best_is_that_of_the_rest() {
+    let directory = directory();
+    let only = "1/mpps-epoll/4000 per s,1/mpps-epoll/adaptive,1/mpps-epoll/4000 per s at 10 %,\
+        2/mpps-epoll/moderation";
+    let arguments = ["--only", only, "--seconds", "150ms", "--repeat", "1"];
+    let ended = lab(&directory, &arguments).fine();
+    let result = result(&directory);
+    assert!(result.complete && result.balances());
+    let [full, adaptive, low, second] = &result.cells[..] else {
+        panic!("{ended:#?}")
+    };
+    result.cells.iter().for_each(accounted_for);
+    let rates = [full, adaptive, low, second].map(|cell| (cell.moderation_us, cell.adaptive));
+    let fixed = (Some(250.0), false);
+    assert_eq!(rates, [fixed, (None, true), fixed, fixed]);
+    let begun = [full, low].map(|cell| cell.ledger.as_ref().map(|ledger| ledger.account.started));
+    assert!(
+        low.load_share == Some(0.1) && begun[1] < begun[0],
+        "{begun:?}"
+    );
+    let said = ended.out.split_whitespace().collect::<Vec<_>>().join(" ");
+    for part in [
+        "Table 2: latency",
+        "moderation in experiments 2 and 3 is 4000 per s",
+    ] {
+        assert!(said.contains(part), "{part}: {ended:#?}");
+    }
 }
 
 /// Two queues, two workers, and so many connections through each queue as the address of the load

@@ -50,8 +50,8 @@ pub(crate) struct LabArgs {
     /// Connections in flight [default: 256 for each CPU of the server; tcp only]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000))]
     pub(crate) connections: Option<u64>,
-    /// How long the server's queue waits between polls in the step of moderation [default: 500us;
-    /// tcp only]
+    /// How long the server's queues wait between polls in the step of moderation [default: the best
+    /// of experiment 1, 500us where that does not run; tcp only]
     #[arg(long, value_name = "TIME", value_parser = value::moderation)]
     pub(crate) moderation: Option<Duration>,
     /// Measure also without the kernel's reuse of packet buffers across CPUs. This changes a setting

@@ -4,6 +4,7 @@
 //! A `Cell` is one server in one state under one load; a `Stage` is the lab on which cells are
 //! run, one after the other; a run of a cell gives a `Sample`. `campaign::run` interleaves the runs.
 
+mod adaptive;
 mod campaign;
 mod deal;
 pub(crate) mod document;

@@ -18,8 +18,6 @@ use std::time::Duration;
 const CONNECTIONS: u64 = 256;
 /// The most that `--connections` takes.
 const CONNECTIONS_MAX: u64 = 10_000;
-/// The period of moderation: some connections per poll, at a small part of their life.
-const MODERATION: Duration = Duration::from_micros(500);
 
 /// The length of each run, if nobody names one.
 const TIME: Duration = Duration::from_millis(700);
@@ -75,7 +73,7 @@ fn choose(
     let choice = |only: &[String]| Choice {
         only: only.iter().map(|name| name.trim().to_owned()).collect(),
         server_cpus,
-        moderation: args.moderation.unwrap_or(MODERATION),
+        moderation: args.moderation,
         skb_defer_max: skb_defer
             .as_ref()
             .map(|plan| plan.was)

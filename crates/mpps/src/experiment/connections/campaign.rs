@@ -8,8 +8,10 @@ use super::server::{Running, SERVERS};
 use super::stage::Stage;
 use crate::machine::kernel_release;
 use crate::measure::document::counted;
+use crate::measure::noise::{Change, Noise, SAMPLES_MIN};
 use crate::measure::outcome::ended;
 use crate::measure::rounds::{Case, interleave};
+use crate::measure::samples::median;
 use crate::measure::session::Session;
 use anyhow::{Result, anyhow};
 use mpps_host::{SkbDefer, Topology};
@@ -71,18 +73,7 @@ pub(crate) fn run(
     };
     let mut result = session.result(crate::machine::of_lab(&stage.lab)?, body);
     let first = cases.iter().position(|case| case.skipped.is_none());
-    let mut serving = None;
-    let ran = interleave(
-        &mut cases,
-        schedule.repeats,
-        &session.interrupt,
-        |case| visit(&stage, schedule, case, &mut serving),
-        |cases| {
-            result.cells = rows(&stage, cases);
-            session.keep(&result);
-            Ok(())
-        },
-    );
+    let ran = experiments(&stage, schedule, session, &mut cases, &mut result);
     // Before anything else, also after Ctrl-C.
     let back = stage.put_back();
     result.complete = ran?;
@@ -91,6 +82,82 @@ pub(crate) fn run(
         Some(why) if !has_figures => ended(Err(anyhow!("no cell could be measured: {why}")), back),
         _ => Ok((result, back)),
     }
+}
+
+/// The first experiment whole, and then the others, at the rate that it has found best. Answers false
+/// if Ctrl-C ended it.
+fn experiments(
+    stage: &Stage,
+    schedule: Schedule,
+    session: &Session,
+    cases: &mut [Case<Cell, Sample>],
+    result: &mut TcpLabResult,
+) -> Result<bool> {
+    let mut serving = None;
+    let mut run = |before: &[TcpCell], cases: &mut [Case<Cell, Sample>], result: &mut _| {
+        interleave(
+            cases,
+            schedule.repeats,
+            &session.interrupt,
+            |case| visit(stage, schedule, case, &mut serving),
+            |cases| {
+                let result: &mut TcpLabResult = result;
+                result.cells = before.iter().cloned().chain(rows(stage, cases)).collect();
+                session.keep(result);
+                Ok(())
+            },
+        )
+    };
+    let sweep = cases.iter().filter(|case| case.plan.row.experiment == 1);
+    let (sweep, others) = cases.split_at_mut(sweep.count());
+    if !run(&[], sweep, result)? {
+        return Ok(false);
+    }
+    let best = best(sweep).filter(|_| others.iter().any(|case| case.plan.follows));
+    if let Some((us, note)) = best {
+        others.iter_mut().for_each(|case| case.plan.follow(us));
+        result.notes.push(note);
+    }
+    run(&rows(stage, sweep), others, result)
+}
+
+/// The servers whose best rate of the first experiment is that of all in the others, the paper's
+/// before the other one of ours.
+const LEADERS: [&str; 2] = [SERVERS[0].name, SERVERS[1].name];
+
+/// The fixed rate with the most connections per second, all other techniques on, in microseconds from
+/// poll to poll; and the sentence that tells of it.
+fn best(sweep: &[Case<Cell, Sample>]) -> Option<(f64, String)> {
+    let rates = |leader: &str| {
+        let own = sweep.iter().filter(|case| {
+            let row = &case.plan.row;
+            row.server == leader && row.is_sweep() && row.moderation_us.is_some()
+        });
+        let own = own.filter_map(|case| {
+            let samples: Vec<f64> = case.samples.iter().map(Sample::cps).collect();
+            Some((&case.plan.row, median(&samples)?, samples))
+        });
+        own.collect::<Vec<_>>()
+    };
+    let leaders = LEADERS.iter().map(|leader| rates(leader));
+    let rates = leaders.into_iter().find(|rates| !rates.is_empty())?;
+    let (row, _, most) = rates.iter().max_by(|(_, a, _), (_, b, _)| a.total_cmp(b))?;
+    let noise = Noise::of(rates.iter().map(|(.., samples)| (&**samples, &**samples)));
+    let alike = rates.iter().filter(|(other, _, samples)| {
+        let is_few = samples.len() < SAMPLES_MIN;
+        other.step != row.step && (is_few || noise.judge(samples, most).0 == Change::Same)
+    });
+    let alike: Vec<&str> = alike.map(|(other, ..)| &*other.step).collect();
+    let alike = match alike.is_empty() {
+        true => String::new(),
+        false => format!("; the noise does not tell {} from it", alike.join(", ")),
+    };
+    let note = format!(
+        "moderation in experiments 2 and 3 is {}, the fixed rate with the most connections a second \
+         of {} in experiment 1, as the paper's was{alike}",
+        row.step, row.server
+    );
+    Some((row.moderation_us?, note))
 }
 
 /// Leaves out, with the reason, a cell that cannot be run on this machine.
@@ -119,10 +186,11 @@ fn visit(
         Some((server, ..)) => server,
         None => stage.serve(cell)?,
     };
-    stage.moderate(cell.moderation())?;
     stage.defer_skbs(cell.row.skb_defer_max)?;
-    let cps = stage.warm_up(cell, schedule.warm_up)?;
-    let sample = stage.run(cell, &mut server, schedule.time, cps)?;
+    let sample = stage.moderated(cell, || {
+        let cps = stage.warm_up(cell, schedule.warm_up)?;
+        stage.run(cell, &mut server, schedule.time, cps)
+    })?;
     *serving = Some((server, cell.clone(), round));
     Ok(sample)
 }
@@ -154,7 +222,7 @@ fn rows(stage: &Stage, cases: &[Case<Cell, Sample>]) -> Vec<TcpCell> {
 
 fn row(stage: &Stage, case: &Case<Cell, Sample>) -> Option<TcpCell> {
     let (mut row, samples) = (case.plan.row.clone(), &case.samples);
-    let Some(figures) = stage.figures(samples, row.body_bytes) else {
+    let Some(figures) = stage.figures(samples, &row) else {
         row.skipped = Some(case.skipped.clone()?);
         return Some(row);
     };

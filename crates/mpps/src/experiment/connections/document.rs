@@ -3,15 +3,16 @@
 //! It is built of a [`TcpLabResult`] and nothing else: a figure that is not in the result file is in
 //! no report either.
 
+mod like_for_like;
 #[cfg(test)]
 mod tests;
+mod trade_off;
 
 use super::plan::{NO_SKB_DEFER, SKB_DEFER};
 use super::result::{TcpCell, TcpFigures, TcpLabResult, body};
 use crate::measure::connection_ledger::equation;
 use crate::measure::document::{Head, disagreement, document_of, notes_on, spread, together};
 use crate::measure::samples::extremes;
-use mpps_http::Switches;
 use mpps_report::{
     Bar, Bars, Block, Column, Document, Hue, Measured, Quantity, Row, Style, Table, Text, grouped,
     unbroken,
@@ -25,7 +26,9 @@ const NEARLY_ALL: f64 = 0.99;
 /// The report; `written` are the kinds and paths of the files that the run wrote.
 pub(crate) fn document(result: &TcpLabResult, written: &[(&str, &Path)]) -> Document {
     let head = Head::of(result, &result.placement, "cell", &result.notes);
-    let summary = against_others(result).into_iter().chain(skb_reuse(result));
+    let summary = like_for_like::claims(result).into_iter();
+    let summary = summary.chain(trade_off::inversion(result));
+    let summary = summary.chain(skb_reuse(result));
     let sentences = Block::Sentences(summary.map(Text::from).collect());
     let balanced = Block::Paragraph(balanced(result));
     let mut blocks = head.first([
@@ -44,6 +47,9 @@ pub(crate) fn document(result: &TcpLabResult, written: &[(&str, &Path)]) -> Docu
         }
         if same.len() > 1 {
             blocks.extend(side_by_side(&same));
+        }
+        if experiment == 1 {
+            blocks.extend(trade_off::table(result));
         }
     }
     blocks.push(Block::on_text([Block::heading("In short"), sentences]));
@@ -71,8 +77,8 @@ pub(crate) fn document(result: &TcpLabResult, written: &[(&str, &Path)]) -> Docu
 struct Group<'a> {
     experiment: u8,
     body_bytes: usize,
-    /// The cells of each server together.
-    servers: Vec<(&'a str, Vec<&'a TcpCell>)>,
+    /// The cells that are measured against one base together, by the name of their server.
+    servers: Vec<(String, Vec<&'a TcpCell>)>,
 }
 
 /// A figure of a cell, given the figures of its base.
@@ -120,10 +126,17 @@ const BY_BODY: [(&str, Show); 3] = [
 
 impl<'a> Group<'a> {
     fn all(result: &'a TcpLabResult) -> Vec<Self> {
-        let mut groups: BTreeMap<_, Vec<(&TcpCell, &str)>> = BTreeMap::new();
-        for cell in &result.cells {
+        let mut groups: BTreeMap<_, Vec<(&TcpCell, String)>> = BTreeMap::new();
+        // What a low load has to say is in a table of its own.
+        for cell in result.cells.iter().filter(|cell| cell.load_share.is_none()) {
             let cells = groups.entry((cell.experiment, cell.body_bytes));
-            cells.or_default().push((cell, &cell.server));
+            let others = match (cell.experiment, cell.has_others()) {
+                (1, true) => ", all other techniques on",
+                (1, false) => ", all others off",
+                _ => "",
+            };
+            let name = format!("{}{others}", cell.server);
+            cells.or_default().push((cell, name));
         }
         let group = |((experiment, body_bytes), cells)| Self {
             experiment,
@@ -136,7 +149,7 @@ impl<'a> Group<'a> {
     /// What the group is about.
     fn heading(&self) -> String {
         let what = match self.experiment {
-            1 => "moderation of the server's queue",
+            1 => "moderation of the server's queues",
             2 => "moderation, then descriptors, events and packet buffers reused",
             _ => "one technique after the other",
         };
@@ -149,7 +162,7 @@ impl<'a> Group<'a> {
         &self,
     ) -> impl Iterator<Item = (&'a TcpCell, &'a TcpFigures, Option<&'a TcpFigures>)> {
         self.servers.iter().flat_map(|(_, cells)| {
-            let base = base(cells);
+            let base = base(cells).and_then(|cell| cell.figures.as_ref());
             let cells = cells.iter();
             cells.filter_map(move |cell| Some((*cell, cell.figures.as_ref()?, base)))
         })
@@ -189,7 +202,12 @@ impl<'a> Group<'a> {
         whole: fn(&TcpFigures) -> f64,
         measured: fn(&TcpFigures) -> Measured,
     ) -> Block {
-        let against = if self.experiment == 1 { "off" } else { "base" };
+        let bases = self.servers.iter().filter_map(|(_, cells)| base(cells));
+        let against = match self.experiment {
+            1 => bases.map(|cell| first_word(&cell.step)).next(),
+            _ => None,
+        };
+        let against = against.unwrap_or("base");
         let key = parts
             .iter()
             .map(|(hue, what, _)| (*hue, (*what).to_owned()));
@@ -223,8 +241,8 @@ impl<'a> Group<'a> {
         let last = Column::words("2014", 10).grow(30).priority(6);
         let mut table = Table::new([first].into_iter().chain(columns).chain([last]));
         for (server, cells) in &self.servers {
-            let base = base(cells);
-            let name = Text::new().strong(*server).into();
+            let base = base(cells).and_then(|cell| cell.figures.as_ref());
+            let name = Text::new().strong(&**server).into();
             table.rows.push(Row::new([name]));
             let measured = cells.iter().filter_map(|cell| {
                 let figures = cell.figures.as_ref()?;
@@ -252,14 +270,22 @@ impl<'a> Group<'a> {
 /// A part of a bar: its colour, what it is, and how long.
 type Part = (Hue, &'static str, fn(&TcpFigures) -> f64);
 
-/// The figures that a server's others are measured against: those of its base; in the first
-/// experiment those without moderation, in the second those of its first step.
-fn base<'a>(cells: &[&'a TcpCell]) -> Option<&'a TcpFigures> {
-    let named = cells
-        .iter()
-        .find(|cell| matches!(&*cell.step, "base" | "off"));
-    let base = named.or_else(|| cells.iter().find(|cell| cell.experiment == 2))?;
-    base.figures.as_ref()
+/// The cell that a server's others are measured against: its base; in the first experiment the
+/// adaptive setting, as in the paper, or that without moderation; in the second its first step.
+fn base<'a>(cells: &[&'a TcpCell]) -> Option<&'a TcpCell> {
+    let named = |name: &str| {
+        let mut cells = cells.iter().filter(|cell| cell.figures.is_some());
+        cells.find(|cell| first_word(&cell.step) == name).copied()
+    };
+    let first = cells.first().filter(|cell| cell.experiment == 2);
+    ["base", "adaptive", "off"]
+        .into_iter()
+        .find_map(named)
+        .or(first.copied())
+}
+
+fn first_word(words: &str) -> &str {
+    words.split(' ').next().unwrap_or_default()
 }
 
 /// The figures of [`BY_BODY`], a column for each body.
@@ -318,55 +344,6 @@ fn skb_reuse(result: &TcpLabResult) -> Option<String> {
         limit?,
         said.join(", ")
     ))
-}
-
-/// In two sentences: our server with everything on against all others as they are, for the smallest
-/// body.
-fn against_others(result: &TcpLabResult) -> Vec<String> {
-    let third = Group::all(result).into_iter();
-    let mut third = third.filter(|group| group.experiment == 3);
-    let Some(smallest) = third.find(|group| group.measured().next().is_some()) else {
-        return Vec::new();
-    };
-    let ours = smallest
-        .measured()
-        .filter(|(cell, ..)| cell.server == "mpps");
-    let Some((ours, best, _)) = ours.last() else {
-        return Vec::new();
-    };
-    let others = || {
-        let others = smallest.measured().filter(|(cell, ..)| cell.step == "base");
-        others.filter(|(cell, ..)| cell.server != "mpps")
-    };
-    let against = |ratio: fn(&TcpFigures, &TcpFigures) -> String| {
-        let said = others().map(|(cell, other, _)| {
-            let name = match &*cell.server {
-                "mpps-epoll" => "the paper's baseline (mpps-epoll, base)",
-                name => name,
-            };
-            format!("{name} {}", ratio(other, best))
-        });
-        said.collect::<Vec<_>>().join(", ")
-    };
-    if others().next().is_none() {
-        return Vec::new();
-    }
-    vec![
-        format!(
-            "{} bodies, server CPU per connection: mpps with {} {}; as they are, {}",
-            body(ours.body_bytes),
-            Switches::of(&ours.switches),
-            microseconds(cpu(best)),
-            against(|other, best| {
-                let ratio = times(cpu(other), cpu(best));
-                format!("{} ({ratio})", microseconds(cpu(other)))
-            })
-        ),
-        format!(
-            "connections per second of mpps over those of {}",
-            against(|other, best| times(cps(best), cps(other)))
-        ),
-    ]
 }
 
 /// How many ledgers balance, in a line.

@@ -32,12 +32,14 @@ impl Stage {
     }
 
     /// Loads the server of a cell, and waits for the end: after so long at the latest, with what is
-    /// then in flight cut off, or after so many connections, with none in flight.
+    /// then in flight cut off, or after so many connections, with none in flight. They are begun as
+    /// fast as it goes, or at a steady rate.
     pub(super) fn load(
         &self,
         cell: &Cell,
         time: Duration,
         connections: Option<u64>,
+        rate: Option<f64>,
     ) -> Result<LoadReport> {
         let host = self.lab.sender();
         let sources: Vec<String> = host.v4().iter().map(ToString::to_string).collect();
@@ -52,6 +54,7 @@ impl Stage {
             .arg(format!("--threads={}", self.threads()))
             .arg(format!("--pin={}", self.thread_cpus()))
             .args(connections.map(|count| format!("--requests={count}")))
+            .args(rate.map(|rate| format!("--rate={rate:.0}")))
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());

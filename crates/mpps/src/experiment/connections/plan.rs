@@ -1,10 +1,11 @@
 //! Which cells there are: experiments, servers, steps and body sizes.
 
-use super::paper;
+use super::paper::{self, Rate};
 use super::result::TcpCell;
 use super::server::{SERVERS, Server};
 use mpps_http::{Switch, Switches};
 use std::fmt;
+use std::mem::take;
 use std::time::Duration;
 
 /// Bodies of the third experiment, in bytes: the paper's.
@@ -20,6 +21,12 @@ const BODIES: [usize; 7] = [
 /// The body of the other two.
 const SMALL: usize = BODIES[0];
 
+/// The part of the load that is a low one.
+const LOW: f64 = 0.1;
+/// The period of moderation, if neither the user nor the first experiment says: some connections per
+/// poll, at a small part of their life.
+const MODERATION: Duration = Duration::from_micros(500);
+
 /// The step without the kernel's reuse of packet buffers across CPUs.
 pub(crate) const NO_SKB_DEFER: &str = "no-skb-defer";
 /// The step with it.
@@ -31,6 +38,8 @@ pub(crate) struct Cell {
     pub(crate) server: &'static Server,
     /// As the result tells it.
     pub(crate) row: TcpCell,
+    /// Its moderation is what the first experiment finds best, if that runs.
+    pub(super) follows: bool,
 }
 
 /// As `--only` names it.
@@ -47,8 +56,8 @@ pub(crate) struct Choice {
     pub(crate) only: Vec<String>,
     /// CPUs of the server.
     pub(crate) server_cpus: usize,
-    /// The period of moderation where it is a step.
-    pub(crate) moderation: Duration,
+    /// The period of moderation where it is a step, if it is not to be found.
+    pub(crate) moderation: Option<Duration>,
     /// What `net.core.skb_defer_max` of the machine is, or why it is not to be changed.
     pub(crate) skb_defer_max: Result<u32, String>,
     /// Only the third experiment, and only with the smallest body.
@@ -62,8 +71,9 @@ impl Cell {
         server: &'static Server,
         step: &str,
         switches: Switches,
-        period: Duration,
+        choice: &Choice,
     ) -> Self {
+        let period = choice.moderation.unwrap_or(MODERATION);
         let moderation = switches.has(Switch::Moderation).then_some(period);
         let row = TcpCell {
             experiment,
@@ -74,7 +84,11 @@ impl Cell {
             moderation_us: moderation.map(|period| period.as_secs_f64() * 1e6),
             ..TcpCell::default()
         };
-        Self { server, row }
+        Self {
+            server,
+            row,
+            follows: experiment > 1 && moderation.is_some() && choice.moderation.is_none(),
+        }
     }
 
     pub(crate) fn switches(&self) -> Switches {
@@ -87,12 +101,21 @@ impl Cell {
         Some(Duration::from_secs_f64(us / 1e6))
     }
 
+    /// Takes the moderation that was found best.
+    pub(super) fn follow(&mut self, us: f64) {
+        if self.follows {
+            self.row.moderation_us = Some(us);
+        }
+    }
+
     /// Makes of it what can be run where the server's queue cannot be held back: the steps of
     /// moderation are skipped, and all others are without it.
     pub(super) fn leave_out_moderation(&mut self) {
         let row = &mut self.row;
         let is_step = row.experiment == 1 || row.step == Switch::Moderation.to_string();
-        if row.moderation_us.take().is_some() && is_step && row.skipped.is_none() {
+        let had = row.moderation_us.take().is_some() || take(&mut row.adaptive);
+        self.follows = false;
+        if had && is_step && row.skipped.is_none() {
             let why = "soft interrupts poll the server's queue here, which are not held back";
             row.skipped = Some(why.to_owned());
         }
@@ -113,7 +136,7 @@ impl Cell {
 pub(crate) fn cells(choice: &Choice) -> Vec<Cell> {
     let mut cells = Vec::new();
     if !choice.quick {
-        cells.extend(moderation_sweep());
+        cells.extend(moderation_sweep(choice));
         cells.extend(reuse(choice));
     }
     let bodies = if choice.quick { &BODIES[..1] } else { &BODIES };
@@ -127,24 +150,39 @@ pub(crate) fn cells(choice: &Choice) -> Vec<Cell> {
     cells
 }
 
-/// The first experiment: moderation from a thousand wake-ups per second to none held back.
-fn moderation_sweep() -> Vec<Cell> {
-    let cell = |step: &str, period: Option<Duration>, paper: Option<&str>| {
-        let switches = period.map_or(Switches::NONE, |_| Switches::of(&[Switch::Moderation]));
-        let period = period.unwrap_or_default();
-        let mut cell = Cell::new(1, &SERVERS[0], step, switches, period);
-        cell.row.paper = paper.map(str::to_owned);
-        cell
-    };
-    let steps = paper::MODERATION.iter().map(|(per_second, says)| {
-        let period = Duration::from_nanos(1_000_000_000 / u64::from(*per_second));
-        cell(&format!("{per_second} per s"), Some(period), *says)
-    });
-    let mut dynamic = cell("dynamic", None, None);
-    let why = "a veth has no moderation that adapts itself (net/dim.h is for drivers of cards)";
-    dynamic.row.skipped = Some(why.to_owned());
-    let last = [cell("off", None, Some(paper::UNMODERATED)), dynamic];
-    steps.chain(last).collect()
+/// The first experiment: each setting of moderation, for each of our engines, with all other
+/// techniques on; beside it with all off; and with all on at a small part of the load.
+fn moderation_sweep(choice: &Choice) -> Vec<Cell> {
+    let mut cells = Vec::new();
+    for server in SERVERS.iter().filter(|server| server.is_ours()) {
+        let others = server.switches(choice.server_cpus);
+        let others = others.without(Switch::Moderation);
+        for (suffix, others, share) in [
+            ("", others, None),
+            (" alone", Switches::NONE, None),
+            (" at 10 %", others, Some(LOW)),
+        ] {
+            for (rate, says) in paper::MODERATION {
+                let switches = match rate {
+                    Rate::Off => others,
+                    _ => others.with(Switch::Moderation),
+                };
+                let step = format!("{rate}{suffix}");
+                let mut cell = Cell::new(1, server, &step, switches, choice);
+                cell.row.moderation_us = match rate {
+                    Rate::PerSecond(rate) => Some(1e6 / f64::from(rate)),
+                    Rate::Off | Rate::Adaptive => None,
+                };
+                cell.row.adaptive = rate == Rate::Adaptive;
+                cell.row.load_share = share;
+                if cell.row.is_sweep() {
+                    cell.row.paper = says.map(str::to_owned);
+                }
+                cells.push(cell);
+            }
+        }
+    }
+    cells
 }
 
 /// The second experiment: moderation, then descriptors reused, then events; and, with all switches
@@ -173,7 +211,7 @@ fn skb_reuse(server: &'static Server, choice: &Choice) -> [Cell; 2] {
     ];
     states.map(|(step, value)| {
         let switches = server.switches(choice.server_cpus);
-        let mut cell = Cell::new(2, server, step, switches, choice.moderation);
+        let mut cell = Cell::new(2, server, step, switches, choice);
         cell.row.skb_defer_max = value.ok();
         cell.row.skipped = value.err().cloned();
         cell
@@ -183,12 +221,11 @@ fn skb_reuse(server: &'static Server, choice: &Choice) -> [Cell; 2] {
 /// The third experiment for one server and one body: the base, and one step after the other.
 fn steps(server: &'static Server, body_bytes: usize, choice: &Choice) -> Vec<Cell> {
     let mut cells = Vec::new();
-    let period = choice.moderation;
     if server.is_single() {
         let switches = server.switches(choice.server_cpus);
-        cells.push(Cell::new(3, server, "all", switches, period));
+        cells.push(Cell::new(3, server, "all", switches, choice));
     } else {
-        cells.push(Cell::new(3, server, "base", Switches::NONE, period));
+        cells.push(Cell::new(3, server, "base", Switches::NONE, choice));
         let mut steps = cumulative(3, server, &Switch::ALL, choice);
         for (cell, switch) in steps.iter_mut().zip(Switch::ALL) {
             let all = paper::all(server.name);
@@ -216,13 +253,13 @@ fn cumulative(
     switches: &[Switch],
     choice: &Choice,
 ) -> Vec<Cell> {
-    let (mut on, period) = (Switches::NONE, choice.moderation);
+    let mut on = Switches::NONE;
     let step = |switch: &Switch| {
         let skipped = server.obstacle(*switch, choice.server_cpus);
         if skipped.is_none() {
             on = on.with(*switch);
         }
-        let mut cell = Cell::new(experiment, server, &switch.to_string(), on, period);
+        let mut cell = Cell::new(experiment, server, &switch.to_string(), on, choice);
         cell.row.skipped = skipped.map(str::to_owned);
         cell
     };
@@ -242,7 +279,7 @@ mod tests {
         Choice {
             only: only.iter().map(|&name| name.to_owned()).collect(),
             server_cpus: 2,
-            moderation: Duration::from_micros(100),
+            moderation: None,
             skb_defer_max: Ok(64),
             quick,
         }
@@ -261,7 +298,7 @@ mod tests {
         assert_eq!(count(&["3/nginx/base/16k"]), 1);
         assert_eq!(count(&["nginx/16k"]), 6);
         assert_eq!(count(&["16k/nginx"]), 0);
-        assert_eq!(count(&["1"]), paper::MODERATION.len() + 2);
+        assert_eq!(count(&["1"]), 2 * 3 * paper::MODERATION.len());
         assert_eq!(
             count(&["3/nginx/base", "3/lighttpd/base/1k"]),
             BODIES.len() + 1
@@ -278,6 +315,75 @@ mod tests {
         ] {
             let cells = cells(&choice(&[&format!("3/{name}/events/1k")], false));
             assert_eq!(cells[0].switches().to_string(), last);
+        }
+    }
+
+    /// As the paper had it, with nothing beside it that differs in more than one thing.
+    #[test]
+    fn the_sweep_is_with_the_others_on_off_and_at_a_low_load_each_engine_by_itself() {
+        let sweep = cells(&choice(&["1"], false));
+        let steps = |server: &str, fits: fn(&TcpCell) -> bool| {
+            let rows = sweep.iter().map(|cell| &cell.row);
+            let rows = rows.filter(|row| row.server == server && fits(row));
+            rows.map(|row| row.step.clone()).collect::<Vec<_>>()
+        };
+        for server in SERVERS.iter().filter(|server| server.is_ours()) {
+            let on = steps(server.name, TcpCell::is_sweep);
+            let rates =
+                [1000, 1900, 4000, 10_000, 19_000, 400_000].map(|rate| format!("{rate} per s"));
+            assert_eq!(on[..6], rates);
+            assert_eq!(on[6..], ["off", "adaptive"]);
+            let off = steps(server.name, |row| !row.has_others());
+            assert_eq!(
+                off,
+                on.iter()
+                    .map(|step| format!("{step} alone"))
+                    .collect::<Vec<_>>()
+            );
+            let low = steps(server.name, |row| {
+                row.load_share == Some(0.1) && row.has_others()
+            });
+            assert_eq!(
+                low,
+                on.iter()
+                    .map(|step| format!("{step} at 10 %"))
+                    .collect::<Vec<_>>()
+            );
+        }
+        for Cell {
+            row,
+            follows,
+            server,
+        } in &sweep
+        {
+            let is_fixed = row.step.contains(" per s");
+            assert_eq!(row.moderation_us.is_some(), is_fixed, "{}", row.step);
+            assert_eq!(
+                row.adaptive,
+                row.step.starts_with("adaptive"),
+                "{}",
+                row.step
+            );
+            let others = server.switches(2).without(Switch::Moderation);
+            let own = Switches::of(&row.switches).without(Switch::Moderation);
+            assert!(own == others || own == Switches::NONE && row.step.ends_with("alone"));
+            assert!(!follows && row.skipped.is_none());
+        }
+    }
+
+    #[test]
+    fn the_others_follow_the_best_unless_a_moderation_was_named() {
+        let named = Choice {
+            moderation: Some(Duration::from_micros(70)),
+            ..choice(&["2", "3"], false)
+        };
+        for (choice, expected) in [(choice(&["2", "3"], false), 1000.0), (named, 70.0)] {
+            for mut cell in cells(&choice) {
+                let had = cell.row.moderation_us.is_some();
+                cell.follow(1000.0);
+                let us = had.then_some(expected);
+                assert_eq!(cell.row.moderation_us, us, "{}", cell.row.key());
+            }
         }
     }
 
@@ -300,7 +406,7 @@ mod tests {
     #[test]
     fn without_moderation_its_steps_are_skipped_and_the_others_lack_it() {
         for mut cell in all() {
-            let had = cell.moderation().is_some();
+            let had = cell.moderation().is_some() || cell.row.adaptive;
             let was_skipped = cell.row.skipped.is_some();
             cell.leave_out_moderation();
             assert!(cell.moderation().is_none() && !cell.switches().has(Switch::Moderation));

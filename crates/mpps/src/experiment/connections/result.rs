@@ -66,7 +66,8 @@ pub struct TcpCell {
     pub server: String,
     /// `base`, `affinity`, `moderation`, `buffers`, `fds`, `events`; `all` where there is one state
     /// only; `skb-defer` and `no-skb-defer` in experiment 2, with all switches on; in experiment 1
-    /// the setting of moderation: `1000 per s`, `off`, `dynamic`.
+    /// the setting of moderation: `1000 per s`, `off`, `adaptive`, with all other switches on at
+    /// full load; followed by `alone` with all others off, and by `at 10 %` at a tenth of that load.
     pub step: String,
     /// Body of each reply in bytes.
     #[schemars(range(min = 1))]
@@ -74,9 +75,17 @@ pub struct TcpCell {
     /// The switches that were on, in the paper's order.
     pub switches: Vec<Switch>,
     /// The server's queue was polled once in so many microseconds; null where every packet woke its
-    /// thread.
+    /// thread, and where the time was adaptive.
     #[schemars(extend("exclusiveMinimum" = 0))]
     pub moderation_us: Option<f64>,
+    /// A thread of the lab set that time, by the traffic.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub adaptive: bool,
+    /// Requests were begun at a steady rate, this share of what the server did at full load; absent
+    /// at full load.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("exclusiveMinimum" = 0, "maximum" = 1))]
+    pub load_share: Option<f64>,
     /// `net.core.skb_defer_max` of the machine while the cell ran, which is what it is about;
     /// absent in all others, which have it as it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -99,6 +108,17 @@ pub struct TcpCell {
 }
 
 impl TcpCell {
+    /// Whether it is of the first experiment as the paper had it: all other techniques on, full load.
+    pub(crate) fn is_sweep(&self) -> bool {
+        self.experiment == 1 && self.load_share.is_none() && self.has_others()
+    }
+
+    /// Whether a technique other than moderation is on.
+    pub(crate) fn has_others(&self) -> bool {
+        let mut switches = self.switches.iter();
+        switches.any(|switch| *switch != Switch::Moderation)
+    }
+
     /// The name by which `--only` finds it: `3/nginx/affinity/1k`.
     pub(crate) fn key(&self) -> String {
         let body = body(self.body_bytes);
@@ -140,6 +160,9 @@ pub struct TcpFigures {
     pub latency_p50_us_median: Option<f64>,
     /// The same of the slowest hundredth.
     pub latency_p99_us_median: Option<f64>,
+    /// The median of each repeat.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub latency_p50_us_samples: Vec<f64>,
     /// Busy share of the server's CPUs, 0 to 1. Tick based: good to a few per cent.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub server_cpu_busy_median: f64,

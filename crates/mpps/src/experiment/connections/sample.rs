@@ -2,7 +2,7 @@
 
 use super::plan::Cell;
 use super::process_tree::{ProcessTree, Used};
-use super::result::{ConnectionLedger, TcpFigures};
+use super::result::{ConnectionLedger, TcpCell, TcpFigures};
 use super::server::Running;
 use super::stage::Stage;
 use crate::measure::samples::median;
@@ -15,6 +15,9 @@ use std::time::Duration;
 
 /// From this share of a CPU's time on it is full: the run has edges on which it is not.
 const FULL: f64 = 0.9;
+
+/// The fewest connections of a run at less than full load, of which a median can be told.
+const FEWEST: u64 = 50;
 
 /// A run may take so many times as long as it was meant to.
 const PATIENCE: u32 = 5;
@@ -49,11 +52,18 @@ struct Counters {
     threads: ProcessTree,
 }
 
+impl Sample {
+    /// Connections per second.
+    pub(super) fn cps(&self) -> f64 {
+        self.cps
+    }
+}
+
 impl Stage {
     /// Loads the server of a cell for so long, and answers how many connections it served per
     /// second.
     pub(super) fn warm_up(&self, cell: &Cell, time: Duration) -> Result<f64> {
-        Ok(self.load(cell, time, None)?.cps)
+        Ok(self.load(cell, time, None, None)?.cps)
     }
 
     /// Loads the server of a cell with as many connections as take about so long at this rate.
@@ -67,11 +77,13 @@ impl Stage {
         time: Duration,
         cps: f64,
     ) -> Result<Sample> {
-        let requests = (cps * time.as_secs_f64()) as u64;
-        let requests = requests.max(self.connections);
+        let rate = self.offered(cell, cps);
+        let requests = (rate.unwrap_or(cps) * time.as_secs_f64()) as u64;
+        // Fewer than are in flight would never be all that many.
+        let requests = requests.max(rate.map_or(self.connections, |_| FEWEST));
         self.lab.settle()?;
         let before = self.counters(server)?;
-        let report = self.load(cell, time * PATIENCE, Some(requests))?;
+        let report = self.load(cell, time * PATIENCE, Some(requests), rate)?;
         let stat = ProcStat::read()?;
         self.lab.settle()?;
         let mut after = self.counters(server)?;
@@ -79,6 +91,15 @@ impl Stage {
         after.stat = stat;
         server.check()?;
         Ok(self.sample(&report, &before, &after))
+    }
+
+    /// How many connections a second a cell of less than full load begins. The share is of what the
+    /// server did when it was first asked, for all settings of moderation: they get the same load.
+    fn offered(&self, cell: &Cell, cps: f64) -> Option<f64> {
+        let share = cell.row.load_share?;
+        let mut full = self.full_cps.borrow_mut();
+        let full = full.entry(cell.server.name).or_insert(cps);
+        Some((share * *full).max(1.0))
     }
 
     fn counters(&self, server: &Running) -> Result<Counters> {
@@ -127,12 +148,13 @@ impl Stage {
     }
 
     /// The medians of a cell's samples.
-    pub(super) fn figures(&self, samples: &[Sample], body_bytes: usize) -> Option<TcpFigures> {
+    pub(super) fn figures(&self, samples: &[Sample], cell: &TcpCell) -> Option<TcpFigures> {
         let of = |value: fn(&Sample) -> f64| -> Vec<f64> { samples.iter().map(value).collect() };
         let middle = |value: fn(&Sample) -> f64| median(&of(value));
-        let some = |value: fn(&Sample) -> Option<f64>| {
-            median(&samples.iter().filter_map(value).collect::<Vec<_>>())
+        let each = |value: fn(&Sample) -> Option<f64>| -> Vec<f64> {
+            samples.iter().filter_map(value).collect()
         };
+        let some = |value: fn(&Sample) -> Option<f64>| median(&each(value));
         let cps_samples = of(|sample| sample.cps);
         let cps_median = median(&cps_samples)?;
         let cpu = of(|sample| sample.own_us + sample.softirq_us);
@@ -141,7 +163,7 @@ impl Stage {
         Some(TcpFigures {
             cps_median,
             cps_samples,
-            throughput_mbit_median: cps_median * body_bytes as f64 * 8.0 / 1e6,
+            throughput_mbit_median: cps_median * cell.body_bytes as f64 * 8.0 / 1e6,
             cpu_us_per_connection_median: median(&cpu)?,
             cpu_us_per_connection_samples: cpu,
             own_us_per_connection_median: middle(|sample| sample.own_us)?,
@@ -149,7 +171,11 @@ impl Stage {
             context_switches_per_second_median: middle(|sample| sample.switches_per_second)?,
             latency_p50_us_median: some(|sample| sample.latency_us[0]),
             latency_p99_us_median: some(|sample| sample.latency_us[1]),
-            limited_by: self.limited_by(server_busy, load_busy),
+            latency_p50_us_samples: each(|sample| sample.latency_us[0]),
+            limited_by: match cell.load_share {
+                Some(_) => "the rate that was offered".to_owned(),
+                None => self.limited_by(server_busy, load_busy),
+            },
             server_cpu_busy_median: server_busy,
             load_cpu_busy_median: load_busy,
             server_ring_share: some(|sample| sample.server_ring_share),

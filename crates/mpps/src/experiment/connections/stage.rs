@@ -9,7 +9,7 @@ use mpps_host::{Applied, Outcome, SkbDefer};
 use mpps_lab::{Delivery, Lab, LabConfig};
 use mpps_os::sched;
 use std::cell::{Cell as Mutable, RefCell};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -40,6 +40,8 @@ pub(crate) struct Stage {
     bodies: Vec<usize>,
     /// How long the server's queue waits between polls, as it is set now.
     moderation: Mutable<Option<Duration>>,
+    /// What each server did at full load, where less is offered.
+    pub(super) full_cps: RefCell<BTreeMap<&'static str, f64>>,
     /// How the kernel's reuse of packet buffers is switched off, where that may be done.
     skb_defer: Option<SkbDefer>,
     /// It is switched off while there is something here.
@@ -106,6 +108,7 @@ impl Stage {
             connections,
             bodies: bodies.into_iter().collect(),
             moderation: Mutable::new(None),
+            full_cps: RefCell::default(),
             skb_defer,
             without_skb_defer: RefCell::new(None),
         })
