@@ -359,7 +359,7 @@ fn what_cannot_be_is_one_line() {
         (&["serve", "127.0.0.1:0", "--moderation", "1h"], &["50us"]),
         (
             &["serve", "127.0.0.1:0", "--user", "no-such-user"],
-            &["--user no-such-user", "getent passwd"],
+            &["--user no-such-user", "/etc/passwd"],
         ),
         (
             &["serve", "--moderation", "50us", "--interface", "nosuch"],

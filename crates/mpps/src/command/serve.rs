@@ -88,12 +88,12 @@ fn engine(args: &ServeArgs, leaves_root: bool) -> Result<(&'static Engine, Optio
 /// As whom root goes on; none where nothing changes.
 fn user(asked: Option<&str>) -> Result<Option<User>> {
     let Some(name) = asked else {
-        let nobody = User::find("nobody")?;
-        // Whoever is nobody already, or may not become it, stays what it is.
-        return Ok(nobody.filter(|nobody| user::is_root() && nobody.obstacle().is_none()));
+        // Whoever may not become nobody stays what it is, and so does who is nobody already.
+        let nobody = User::find("nobody").filter(|nobody| nobody.obstacle().is_none());
+        return Ok(nobody.filter(|_| user::is_root()));
     };
-    let user = User::find(name)?.with_context(|| {
-        format!("--user {name}: no such user; `getent passwd` lists those that there are")
+    let user = User::find(name).with_context(|| {
+        format!("--user {name}: no such user; /etc/passwd lists those that there are")
     })?;
     if user.is_own() {
         return Ok(None);

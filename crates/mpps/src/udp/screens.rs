@@ -109,55 +109,42 @@ impl Screens {
         let rate = |count: i64| (count >= 0 && seconds > 0.0).then(|| count as f64 / seconds);
         for name in UDP {
             let both = [format!("Udp.{name}"), format!("Udp6.{name}")];
-            let both: Vec<i64> = both.iter().filter_map(|name| delta.snmp(name)).collect();
-            let whole = !both.is_empty() && both.iter().all(|count| *count >= 0);
-            let count = if whole { both.iter().sum() } else { -1 };
-            self.udp
-                .extend(rate(count).map(|rate| (name.to_owned(), rate)));
+            let both = both.iter().filter_map(|name| delta.snmp(name));
+            let rates: Option<Vec<f64>> = both.map(rate).collect();
+            let rates = rates.filter(|rates| !rates.is_empty());
+            let whole = rates.map(|rates| (name.to_owned(), rates.iter().sum()));
+            self.udp.extend(whole);
         }
-        let told =
-            |said: &&String| said.starts_with("Udp") || said.starts_with("protocol counter Udp");
-        self.notes
-            .extend(delta.anomalies.iter().filter(told).cloned());
-        let busiest = delta
-            .links
-            .iter()
-            .max_by_key(|(_, link)| link.counters.rx_packets);
+        let links = delta.links.iter();
+        let busiest = links.max_by_key(|(_, link)| link.counters.rx_packets);
         // Of one that was asked for there is no other, and it is shown though nothing came.
-        let is_shown = |rx: i64| delta.links.len() == 1 || rx > 0;
-        let Some((name, link)) = busiest.filter(|(_, link)| is_shown(link.counters.rx_packets))
-        else {
-            let gone = delta
-                .anomalies
-                .iter()
-                .filter(|said| said.starts_with("interface "));
-            self.notes.extend(gone.cloned());
-            return;
-        };
-        let is_loss = |name: &str| LOSSES.iter().any(|part| name.contains(part));
-        let lost = link.driver.iter().filter(|(name, count)| {
-            **count > 0 && !name.starts_with("tx") && is_loss(&name.to_ascii_lowercase())
-        });
-        let lost = lost.filter_map(|(name, count)| Some((name.clone(), rate(*count)?)));
-        self.drops = lost.collect();
-        let mut prefixes = vec![
-            format!("interface {name} "),
-            format!("{name} driver counter "),
-        ];
-        for queue in delta.queue_packets(name) {
-            match rate(queue.packets) {
-                Some(pps) => self.queues.push(QueueRate {
+        let busiest =
+            busiest.filter(|(_, link)| delta.links.len() == 1 || link.counters.rx_packets > 0);
+        self.interface = busiest.map(|(name, _)| name.clone());
+        if let Some((name, link)) = busiest {
+            let queues = delta.queue_packets(name).into_iter();
+            let queues = queues.filter_map(|queue| {
+                Some(QueueRate {
                     queue: queue.queue,
                     counter: queue.counter,
-                    pps,
-                }),
-                None => prefixes.push(format!("{name} {} went back ", queue.counter)),
-            }
+                    pps: rate(queue.packets)?,
+                })
+            });
+            self.queues = queues.collect();
+            let is_loss = |name: &str| LOSSES.iter().any(|part| name.contains(part));
+            let lost = link.driver.iter().filter(|(name, count)| {
+                **count > 0 && !name.starts_with("tx") && is_loss(&name.to_ascii_lowercase())
+            });
+            let lost = lost.filter_map(|(name, count)| Some((name.clone(), rate(*count)?)));
+            self.drops = lost.collect();
         }
-        let told = |said: &&String| prefixes.iter().any(|prefix| said.starts_with(prefix));
-        self.notes
-            .extend(delta.anomalies.iter().filter(told).cloned());
-        self.interface = Some(name.clone());
+        let shown = self.interface.as_deref();
+        let concerns = |said: &&String| {
+            let mut words = said.split_ascii_whitespace();
+            words.any(|word| word.starts_with("Udp") || shown.is_none_or(|name| name == word))
+        };
+        let notes = delta.anomalies.iter().filter(concerns).cloned();
+        self.notes.extend(notes);
     }
 
     /// The same as people read it.
@@ -417,6 +404,7 @@ CPUs   2 more less than 1 % busy";
         let reset = "it was reset, or it wrapped";
         let expected = [
             format!("Udp.InDatagrams went back from 50 to 20: {reset}"),
+            format!("eth2 rx_packets went back from 907 to 12: {reset}"),
             format!("eth2 rx_queue_0_packets went back from 900 to 3: {reset}"),
             "eth2 driver counter rx_queue_2_packets appeared in between".to_owned(),
             "CPU 1 came online".to_owned(),
