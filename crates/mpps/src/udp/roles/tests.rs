@@ -55,24 +55,60 @@ pub(crate) fn roles(topology: Topology) -> [Vec<usize>; 3] {
     [layout.senders, layout.queues, layout.applications]
 }
 
+/// The same machine of which this process may use these CPUs only.
+fn confined(topology: Topology, allowed: &[usize]) -> Topology {
+    let mut topology = topology;
+    for cpu in &mut topology.cpus {
+        cpu.allowed = allowed.contains(&cpu.id);
+    }
+    topology
+}
+
+/// The same machine without these CPUs, which are offline.
+fn without(topology: Topology, offline: &[usize]) -> Topology {
+    let mut topology = topology;
+    topology.cpus.retain(|cpu| !offline.contains(&cpu.id));
+    topology.offline = offline.to_vec();
+    topology
+}
+
 #[test]
 fn each_role_has_cores_of_its_own_and_every_cpu_of_a_small_machine_a_role() {
-    assert_eq!(roles(flat(1)), [vec![0], vec![0; 4], vec![0]]);
-    assert_eq!(roles(flat(2)), [vec![0], vec![0; 4], vec![1]]);
-    assert_eq!(roles(flat(3)), [vec![0], vec![1; 4], vec![2]]);
-    assert_eq!(roles(flat(4)), [vec![0], vec![1; 4], vec![2, 3]]);
-    let eight = [vec![0, 1], vec![2, 3, 2, 3], vec![4, 5, 6, 7]];
-    assert_eq!(roles(flat(8)), eight);
-    let twelve = [vec![0, 1, 2, 3], vec![4, 5, 6, 7], vec![8, 9, 10, 11]];
-    assert_eq!(roles(flat(12)), twelve);
-    let nodes = [vec![4, 6, 5, 7], vec![0, 1, 0, 1], vec![2, 3]];
-    assert_eq!(roles(two_by_two_by_two()), nodes);
-    // Queues take the hyper-threads of their own cores: on that node there is no core left.
-    let article = roles(self::article());
-    assert_eq!(
-        article,
-        [vec![6, 7, 8, 9], vec![0, 1, 12, 13], vec![2, 3, 4, 5]]
-    );
+    let sparse = machine((0..8).map(|id| (id, id / 4 * 3, vec![id])));
+    let table = [
+        // machine, senders, queues, application
+        ("1", flat(1), "0", "0", "0"),
+        ("2", flat(2), "0", "0", "1"),
+        ("3", flat(3), "0", "1", "2"),
+        ("4", flat(4), "0", "1", "2-3"),
+        ("5", flat(5), "0", "1-2", "3-4"),
+        ("8", flat(8), "0-1", "2-3", "4-7"),
+        ("12", flat(12), "0-3", "4-7", "8-11"),
+        ("2x2x2", two_by_two_by_two(), "4-7", "0-1", "2-3"),
+        ("2x4x2", two_by_four_by_two(), "8,10,12,14", "0-3", "4-7"),
+        // Queues take the hyper-threads of their own cores: on that node there is no core left.
+        ("the article's", article(), "6-9", "0-1,12-13", "2-5"),
+        ("5 without CPU 1", without(flat(5), &[1]), "0", "2", "3-4"),
+        ("cpuset of 3", confined(flat(8), &[2, 5, 7]), "2", "5", "7"),
+        (
+            "cpuset of second threads",
+            confined(article(), &[12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23]),
+            "18-21",
+            "12-13",
+            "14-17",
+        ),
+        (
+            "nodes 0 and 3, 1 and 2 without CPUs",
+            sparse,
+            "4-7",
+            "0-1",
+            "2-3",
+        ),
+    ];
+    for (name, topology, senders, queues, application) in table {
+        let said = roles(topology).map(|cpus| CpuList(distinct(cpus)).to_string());
+        assert_eq!(said, [senders, queues, application], "{name}");
+    }
 }
 
 #[test]
@@ -88,23 +124,6 @@ fn hyper_threads_in_use_are_noted() {
         "hyper-threads of one core: CPUs 0,12 (queues); CPUs 1,13 (queues)"
     );
     assert_eq!(notes(flat(12)), "");
-}
-
-#[test]
-fn a_sibling_that_this_process_may_not_use_is_nobodys() {
-    let mut topology = article();
-    for cpu in &mut topology.cpus {
-        cpu.allowed = cpu.id >= 12;
-    }
-    let usable = roles(topology);
-    assert_eq!(
-        usable,
-        [
-            vec![18, 19, 20, 21],
-            vec![12, 13, 12, 13],
-            vec![14, 15, 16, 17]
-        ]
-    );
 }
 
 /// Senders, queues and applications with a CPU for each of so many queues and threads.
@@ -142,10 +161,7 @@ fn senders_serve_the_queues_where_three_roles_have_too_few_cpus() {
 
 #[test]
 fn a_queue_is_served_by_the_cpu_from_which_frames_reach_it() {
-    let mut some = flat(10);
-    for cpu in &mut some.cpus {
-        cpu.allowed = ![0, 4].contains(&cpu.id);
-    }
+    let some = confined(flat(10), &[1, 2, 3, 5, 6, 7, 8, 9]);
     let [senders, queues, applications] = own(some, 4, 4).unwrap();
     assert_eq!(senders, [8, 1, 2, 3]);
     assert_eq!((queues, applications), (senders, vec![5, 6, 7, 9]));
