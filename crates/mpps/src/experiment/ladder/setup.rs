@@ -53,8 +53,7 @@ impl Rung {
                 "no packet was seen by the rule, of {wanted} received"
             );
         }
-        // Where others deliver most packets the figure is not one of busy polling: on a veth whose
-        // packets soft interrupts deliver, a poll that ends leaves the queue masked.
+        // Where others deliver most packets the figure is not one of busy polling.
         let polled = busy_polled(&run.receiver);
         if self.busy_poll_us.is_some() && polled < run.ledger.delivered.div_ceil(2) {
             bail!(

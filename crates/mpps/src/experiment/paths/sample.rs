@@ -15,6 +15,9 @@ use mpps_io::RxReport;
 use mpps_report::Quantity;
 use std::time::Duration;
 
+/// A receiver that busy polls gets at least this share of its packets so, or it does not count.
+const POLLED_MIN: f64 = 0.5;
+
 /// What one run found.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Sample {
@@ -162,6 +165,11 @@ impl BenchRow {
                 Quantity::Share(share)
             )
         });
+        // Where others deliver most packets the figure is not one of busy polling.
+        if polled.is_some_and(|share| share < POLLED_MIN) {
+            let runs = Runs::skipped(note);
+            return Some(Self { runs, ..self });
+        }
         Some(Self {
             mode: last.mode.clone(),
             runs: runs(repeats, Some(ledger)),
