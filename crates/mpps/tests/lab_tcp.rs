@@ -169,7 +169,8 @@ fn the_fixture_keeps_to_the_schema() {
 
 fn our_servers_are_measured_and_add_up() {
     let directory = directory();
-    let only = "3/mpps-epoll/1k,3/mpps/base/1k,3/mpps/events/1k,3/mpps-files/64k,2/mpps/fds";
+    let only = "3/mpps-epoll/base/1k,3/mpps-epoll/affinity/1k,3/mpps-epoll/events/1k,\
+        3/mpps/base/1k,3/mpps/events/1k,3/mpps-files/64k,2/mpps/fds";
     let ended = lab(
         &directory,
         &["--only", only, "--seconds", "150ms", "--repeat", "2"],
@@ -180,7 +181,7 @@ fn our_servers_are_measured_and_add_up() {
     let measured = result.cells.iter().filter(|cell| cell.skipped.is_none());
     // The step fds is skipped where the kernel keeps closed slots open, and affinity on one CPU.
     let steps = [mpps_os::uring::closes_slots(), result.server_cpus.len() > 1];
-    let measurable = 7 + steps.map(usize::from).iter().sum::<usize>();
+    let measurable = 5 + steps.map(usize::from).iter().sum::<usize>();
     assert_eq!(measured.clone().count(), measurable, "{ended:#?}");
     for cell in measured {
         accounted_for(cell);

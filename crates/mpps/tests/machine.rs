@@ -386,7 +386,8 @@ fn bench() {
 }
 
 fn lab_tcp() {
-    let cells = "2/mpps-epoll,2/mpps,3/mpps-epoll/base/1k,3/mpps/base/1k,3/mpps/events/1k";
+    let cells = "2/mpps-epoll,2/mpps,3/mpps-epoll/base/1k,3/mpps/base/1k,3/mpps/affinity/1k,\
+        3/mpps/events/1k";
     mpps(&[
         "lab",
         "tcp",
@@ -394,6 +395,8 @@ fn lab_tcp() {
         "300ms",
         "--repeat",
         "1",
+        "--connections",
+        "256",
         "--only",
         cells,
     ])

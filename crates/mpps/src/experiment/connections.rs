@@ -5,6 +5,7 @@
 //! run, one after the other; a run of a cell gives a `Sample`. `campaign::run` interleaves the runs.
 
 mod adaptive;
+mod best;
 mod campaign;
 mod deal;
 pub(crate) mod document;

@@ -98,27 +98,38 @@ pub(crate) fn best(rows: &[(&str, Vec<f64>)], quantity: fn(f64) -> Quantity) -> 
         ));
     }
     let middle = |rates: &[f64]| median(rates).unwrap_or(0.0);
-    let noise = Noise::of(rows.iter().map(|(_, rates)| (&**rates, &**rates)));
-    let (name, most) = rows
-        .iter()
-        .max_by(|(_, a), (_, b)| middle(a).total_cmp(&middle(b)))?;
-    let others = rows.iter().filter(|(other, _)| other != name);
-    let (worse, alike): (Vec<_>, Vec<_>) =
-        others.partition(|(_, rates)| noise.judge(rates, most).0 == Change::Better);
+    let (name, alike) = leader(rows)?;
+    let (_, most) = rows.iter().find(|(one, _)| *one == name)?;
+    let others = rows.iter().filter(|(other, _)| *other != name);
+    let worse = others.filter(|(other, _)| !alike.contains(other));
     let mut said = vec![format!(
         "The most is received on {name}, {}",
         quantity(middle(most))
     )];
-    said.extend(worse.iter().map(|(other, rates)| {
+    said.extend(worse.map(|(other, rates)| {
         let times = Quantity::Times(middle(most) / middle(rates));
         format!("{times} as much as on {other}")
     }));
     if !alike.is_empty() {
-        let alike: Vec<&str> = alike.iter().map(|(other, _)| *other).collect();
         let alike = alike.join(" and ");
         said.push(format!("the noise does not tell {alike} from it"));
     }
     Some(said.join("; ") + ".")
+}
+
+/// Which of these things has the highest median, and which of the others the noise does not tell
+/// from it: all, if there are too few samples.
+pub(crate) fn leader<'a>(rows: &[(&'a str, Vec<f64>)]) -> Option<(&'a str, Vec<&'a str>)> {
+    let middle = |rates: &[f64]| median(rates).unwrap_or(0.0);
+    let (name, most) = rows
+        .iter()
+        .max_by(|(_, a), (_, b)| middle(a).total_cmp(&middle(b)))?;
+    let noise = Noise::of(rows.iter().map(|(_, rates)| (&**rates, &**rates)));
+    let alike = rows.iter().filter(|(other, rates)| {
+        let is_few = rates.len().min(most.len()) < SAMPLES_MIN;
+        other != name && (is_few || noise.judge(rates, most).0 != Change::Better)
+    });
+    Some((name, alike.map(|(other, _)| *other).collect()))
 }
 
 /// True if the samples of `low` lie below those of `high`; one stray is forgiven among seven.

@@ -1,5 +1,6 @@
 //! All runs of all cells, interleaved, and what they give together.
 
+use super::best::best;
 use super::deal::Deal;
 use super::plan::Cell;
 use super::result::{ConnectionLedger, ServerFacts, TcpCell, TcpLabBody, TcpLabResult};
@@ -8,10 +9,8 @@ use super::server::{Running, SERVERS};
 use super::stage::Stage;
 use crate::machine::kernel_release;
 use crate::measure::document::counted;
-use crate::measure::noise::{Change, Noise, SAMPLES_MIN};
 use crate::measure::outcome::ended;
 use crate::measure::rounds::{Case, interleave};
-use crate::measure::samples::median;
 use crate::measure::session::Session;
 use anyhow::{Result, anyhow};
 use mpps_host::{SkbDefer, Topology};
@@ -113,51 +112,13 @@ fn experiments(
     if !run(&[], sweep, result)? {
         return Ok(false);
     }
-    let best = best(sweep).filter(|_| others.iter().any(|case| case.plan.follows));
-    if let Some((us, note)) = best {
+    let swept = rows(stage, sweep);
+    let follows = others.iter().any(|case| case.plan.follows);
+    if let Some((us, note)) = best(&swept).filter(|_| follows) {
         others.iter_mut().for_each(|case| case.plan.follow(us));
         result.notes.push(note);
     }
-    run(&rows(stage, sweep), others, result)
-}
-
-/// The servers whose best rate of the first experiment is that of all in the others, the paper's
-/// before the other one of ours.
-const LEADERS: [&str; 2] = [SERVERS[0].name, SERVERS[1].name];
-
-/// The fixed rate with the most connections per second, all other techniques on, in microseconds from
-/// poll to poll; and the sentence that tells of it.
-fn best(sweep: &[Case<Cell, Sample>]) -> Option<(f64, String)> {
-    let rates = |leader: &str| {
-        let own = sweep.iter().filter(|case| {
-            let row = &case.plan.row;
-            row.server == leader && row.is_sweep() && row.moderation_us.is_some()
-        });
-        let own = own.filter_map(|case| {
-            let samples: Vec<f64> = case.samples.iter().map(Sample::cps).collect();
-            Some((&case.plan.row, median(&samples)?, samples))
-        });
-        own.collect::<Vec<_>>()
-    };
-    let leaders = LEADERS.iter().map(|leader| rates(leader));
-    let rates = leaders.into_iter().find(|rates| !rates.is_empty())?;
-    let (row, _, most) = rates.iter().max_by(|(_, a, _), (_, b, _)| a.total_cmp(b))?;
-    let noise = Noise::of(rates.iter().map(|(.., samples)| (&**samples, &**samples)));
-    let alike = rates.iter().filter(|(other, _, samples)| {
-        let is_few = samples.len() < SAMPLES_MIN;
-        other.step != row.step && (is_few || noise.judge(samples, most).0 == Change::Same)
-    });
-    let alike: Vec<&str> = alike.map(|(other, ..)| &*other.step).collect();
-    let alike = match alike.is_empty() {
-        true => String::new(),
-        false => format!("; the noise does not tell {} from it", alike.join(", ")),
-    };
-    let note = format!(
-        "moderation in experiments 2 and 3 is {}, the fixed rate with the most connections a second \
-         of {} in experiment 1, as the paper's was{alike}",
-        row.step, row.server
-    );
-    Some((row.moderation_us?, note))
+    run(&swept, others, result)
 }
 
 /// Leaves out, with the reason, a cell that cannot be run on this machine.

@@ -52,13 +52,6 @@ struct Counters {
     threads: ProcessTree,
 }
 
-impl Sample {
-    /// Connections per second.
-    pub(super) fn cps(&self) -> f64 {
-        self.cps
-    }
-}
-
 impl Stage {
     /// Loads the server of a cell for so long, and answers how many connections it served per
     /// second.

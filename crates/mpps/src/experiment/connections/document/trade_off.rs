@@ -138,6 +138,9 @@ fn order<'a>(server: &str, own: &[Setting<'a>], [few, many]: [&Setting<'a>; 2]) 
         (Change::Worse, Change::Better) => {
             "as in the paper, the order of latencies turns round under load"
         }
+        (Change::Same, _) | (_, Change::Same) => {
+            "not here: the noise does not tell whether the order turns round, as the paper's did"
+        }
         _ => "not here: the order of latencies does not turn round under load, as the paper's did",
     };
     format!(
