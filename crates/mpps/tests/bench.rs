@@ -103,6 +103,11 @@ const TESTS: &[Test] = &[
         interrupted_it_keeps_what_it_has,
     ),
     (
+        "a_row_is_searched_for_its_rate_without_loss",
+        Need::Root,
+        a_row_is_searched_for_its_rate_without_loss,
+    ),
+    (
         "ndr_finds_the_rate_of_a_receiver_that_is_held_back",
         Need::Root,
         ndr_finds_the_rate_of_a_receiver_that_is_held_back,
@@ -202,6 +207,7 @@ fn a_short_run_is_written_and_adds_up() {
     let only = "recv,xdp_drop/packet-untouched";
     let ended = bench(&directory, &["--quick", "--only", only]).fine();
     let result = result(&directory);
+    assert!(result.rows.iter().all(|row| row.loss_free.is_none()));
     assert!(result.quick && result.complete);
     assert!(
         result.command.starts_with("mpps bench"),
@@ -475,11 +481,32 @@ fn interrupted_it_keeps_what_it_has() {
     });
 }
 
+fn a_row_is_searched_for_its_rate_without_loss() {
+    let directory = directory();
+    let arguments = ["--quick", "--flows", "2", "--loss-free", "--only", "recv"];
+    let ended = bench(&directory, &arguments).fine();
+    let result = result(&directory);
+    accounted_for(&result);
+    assert!(ended.out.contains("loss-free"), "{ended:#?}");
+    assert!(
+        result
+            .loss_free_goal
+            .is_some_and(|goal| goal.loss_ratio == 0.0)
+    );
+    for row in &result.rows {
+        // Only where the application has its CPU to itself.
+        assert_eq!(row.loss_free.is_some(), !row.shares_cpu, "{row:?}");
+        for trial in row.loss_free.iter().flat_map(|searched| &searched.trials) {
+            assert!(trial.ledger.balances(), "{}", trial.ledger);
+        }
+    }
+}
+
 /// The result of `mpps ndr` in a directory, held to the schema and to its own arithmetic.
 fn ndr_result(directory: &TempDir) -> NdrResult {
     let text = common::valid(&directory.path().join("data.json"), "ndr");
     let result = NdrResult::parse(&text).expect("it reads what it wrote");
-    for trial in result.rows.iter().flat_map(|row| &row.trials) {
+    for trial in result.rows.iter().flat_map(|row| &row.searched.trials) {
         assert!(trial.ledger.balances(), "{}", trial.ledger);
     }
     result
@@ -497,7 +524,7 @@ fn ndr_finds_the_rate_of_a_receiver_that_is_held_back() {
     let [row] = &result.rows[..] else {
         panic!("{:?}", result.rows)
     };
-    let found = &row.found[0];
+    let found = &row.searched.found[0];
     let is_near = |rate: Option<f64>, share: f64| {
         rate.is_some_and(|rate| (rate / RATE_MPPS - 1.0).abs() <= share)
     };
@@ -526,7 +553,8 @@ fn ndr_keeps_what_it_has_and_says_why_the_rest_did_not_run() {
         result
             .rows
             .iter()
-            .any(|row| row.found.len() == 2 && row.found.iter().all(|found| !found.settled))
+            .map(|row| &row.searched.found)
+            .any(|found| found.len() == 2 && found.iter().all(|found| !found.settled))
     });
 }
 

@@ -65,12 +65,20 @@ const BENCH: Kind = Kind {
     schema: "mpps.bench.v2",
     fixture: include_str!("fixtures/bench.json"),
     objects: &[
-        ("", &["overload", "spread"]),
+        ("", &["overload", "spread", "loss_free_goal"]),
         ("/fingerprint", &[]),
+        ("/loss_free_goal", &[]),
+        ("/rows/1/loss_free", &["found", "trials", "sender_mpps"]),
         (RULE, &["notes", "flows"]),
         (
             RECEIVER,
-            &["notes", "flows", "packets_per_call", "calls_per_packet"],
+            &[
+                "notes",
+                "flows",
+                "loss_free",
+                "packets_per_call",
+                "calls_per_packet",
+            ],
         ),
         (LEFT_OUT, &["flows"]),
         ("/rows/1/cpu_ns_per_packet", &["samples"]),

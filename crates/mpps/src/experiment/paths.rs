@@ -3,7 +3,8 @@
 //! A `Stage` is a lab with somebody on each CPU; a `Path` is one way to receive; a run of a path
 //! on a stage gives a `Sample`, and its repeats give a row. `comparison` has every path on every
 //! stage, `overload` offers more than a path can take, `spread` brings the traffic by more and more
-//! queues, `live` takes what another host sends, and `ndr` searches for the highest rate without loss.
+//! queues, `live` takes what another host sends, and `ndr` runs the trials that `search`, which is MLRsearch
+//! without I/O, asks for.
 
 mod advice;
 mod comparison;
@@ -17,6 +18,7 @@ pub mod result;
 mod rotation;
 mod run;
 mod sample;
+mod search;
 mod sender;
 mod spread;
 mod stage;

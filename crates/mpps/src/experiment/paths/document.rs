@@ -6,10 +6,11 @@
 mod under_load;
 
 use super::result::{BenchResult, BenchRow, OverloadPoint, flows};
+use super::search::Searched;
 use crate::measure::document::{Balanced, Head, counted, document_of, doubts, notes_on, together};
 use mpps_host::Ledger;
 use mpps_report::{
-    Bar, Bars, Block, Column, Document, Hue, Measured, Quantity, Row, Section, Table, Text,
+    Bar, Bars, Block, Cell, Column, Document, Hue, Measured, Quantity, Row, Section, Table, Text,
 };
 use std::path::Path;
 
@@ -49,6 +50,8 @@ fn ledgers(result: &BenchResult) -> impl Iterator<Item = &Ledger> {
     let rows = result.rows.iter().flat_map(|row| row.runs.ledgers());
     let points = result.overload.iter().flat_map(|curve| &curve.points);
     let spread = result.spread.iter().flat_map(|row| row.runs.ledgers());
+    let searches = result.rows.iter().filter_map(|row| row.loss_free.as_ref());
+    let rows = rows.chain(searches.flat_map(Searched::ledgers));
     rows.chain(points.map(|point| &point.ledger)).chain(spread)
 }
 
@@ -251,7 +254,8 @@ impl<'a> Group<'a> {
 
     /// Every figure.
     fn table(&self) -> Table {
-        let columns = [
+        let searched = self.rows.iter().any(|row| row.loss_free.is_some());
+        let mut columns = vec![
             Column::words("path", 20).grow(7),
             Column::figure("Mpps", 6),
             Column::figure("low-high", 13).priority(3),
@@ -263,11 +267,14 @@ impl<'a> Group<'a> {
             Column::figure("calls per packet", 6).priority(3),
             Column::words("mode", 40).grow(200).priority(4),
         ];
+        if searched {
+            columns.insert(2, Column::figure("loss-free", 9));
+        }
         let rows = self.rows.iter().map(|row| {
             let cost = row.cpu_ns_per_packet.as_ref();
             let ns = |figure: Option<f64>| or_dash(figure.map(Quantity::Nanoseconds));
             let mode = format!("{}; NAPI: {}", row.mode, row.napi);
-            Row::new([
+            let mut cells: Vec<Cell> = vec![
                 name(row).into(),
                 Text::new().strong(or_dash(row.runs.rate())).into(),
                 row.runs.spread().unwrap_or_else(|| "-".to_owned()).into(),
@@ -278,7 +285,11 @@ impl<'a> Group<'a> {
                 or_dash(row.packets_per_call.map(Quantity::Each)).into(),
                 or_dash(row.calls_per_packet.map(Quantity::Each)).into(),
                 Text::new().faint(mode).into(),
-            ])
+            ];
+            if searched {
+                cells.insert(2, loss_free(row).into());
+            }
+            Row::new(cells)
         });
         Table::new(columns).rows(rows)
     }
@@ -340,6 +351,20 @@ fn rate(row: &BenchRow) -> String {
 
 fn against(times: Quantity) -> String {
     format!("{times} recvmmsg")
+}
+
+/// The highest rate without loss that was found; at least that, if it was the sender's.
+fn loss_free(row: &BenchRow) -> String {
+    let found = row
+        .loss_free
+        .as_ref()
+        .and_then(|searched| searched.found.first());
+    let rate = found.and_then(|found| Some((found, Quantity::Mpps(found.lower_mpps?).figure())));
+    match rate {
+        None => "-".to_owned(),
+        Some((found, rate)) if found.upper_mpps.is_none() => format!("≥{rate}"),
+        Some((_, rate)) => rate,
+    }
 }
 
 /// A heading as the end of another.

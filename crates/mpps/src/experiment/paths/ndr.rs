@@ -1,16 +1,14 @@
 //! `mpps ndr`: the highest rate without loss, or with a given share of it, of each path.
 //!
-//! `classify` and `search` are MLRsearch without I/O; here its trials are run, each a run of a path
-//! on a stage at the load that the search asks for.
+//! The trials that a search asks for are run here, each a run of a path on a stage.
 
-mod classify;
 mod document;
 pub mod result;
-mod search;
 
 pub(crate) use document::document;
 
 use super::path::{Napi, Path};
+use super::search::{Search, Trial};
 use super::sender::Sender;
 use super::stage::Stage;
 use crate::machine::{self, become_able};
@@ -28,12 +26,15 @@ use anyhow::{Context, Result, ensure};
 use clap::Args;
 use mpps_host::{Station, Topology};
 use mpps_report::Quantity;
-use result::{Found, Goal, LOAD_DEFINITION, NdrBody, NdrResult, NdrRow, NdrTrial};
-use search::{Search, Trial};
+use result::{Found, Goal, LOAD_DEFINITION, NdrBody, NdrResult, NdrRow, NdrTrial, Searched};
+
 use std::time::{Duration, Instant};
 
-/// A sender that brings a greater share less than it was asked for has missed the load.
+/// A sender that brings so much less, or more, than the load has missed it.
 const MISSED: f64 = 0.01;
+/// A paced sender falls behind by the gaps between its calls: it is asked for as much more as it fell
+/// short of before, up to this.
+const CORRECTION_MAX: f64 = 1.1;
 /// How far apart the bounds may lie.
 const WIDTH: f64 = 0.01;
 /// The share of the time in which more may be lost than the goal says.
@@ -42,7 +43,7 @@ const EXCEED: f64 = 0.5;
 const GROWTH: u32 = 5;
 const INITIAL_MIN: Duration = Duration::from_millis(50);
 /// More than any sender brings, so that the search begins at what this one can.
-const MAX_PPS: f64 = 100e6;
+pub(super) const MAX_PPS: f64 = 100e6;
 
 /// Arguments of `mpps ndr`.
 #[derive(Debug, Args)]
@@ -111,12 +112,19 @@ impl Plan {
         let mut stage = Stage::new(cpus, napi, &sender, &session.interrupt)?;
         stage.throttle_pps = self.throttle;
         let mut result = self.result(&stage, &session)?;
+        let hunt = Hunt {
+            goals: result.goals.clone(),
+            min: self.min,
+            max,
+            limit: self.limit,
+            flows: None,
+        };
         let bar = progress(paths.len());
         for path in &paths {
             bar.set_message(path.to_string());
             let report = |said: String| bar.set_message(format!("{path}: {said}"));
-            let row = self.search(&stage, path, max, report);
-            if !row.trials.is_empty() || row.skipped.is_some() {
+            let row = self.row(&stage, path, &hunt, report);
+            if !row.searched.trials.is_empty() || row.skipped.is_some() {
                 result.rows.push(row);
             }
             bar.inc(1);
@@ -140,21 +148,34 @@ impl Plan {
         Ok(outcome)
     }
 
-    /// What is searched for, the least loss first.
-    fn goals(&self) -> Vec<Goal> {
-        let time = self.series.time();
-        let goal = |loss_ratio: &f64| Goal {
-            loss_ratio: *loss_ratio,
-            exceed_ratio: EXCEED,
-            width: WIDTH,
-            initial_seconds: (time / GROWTH).max(INITIAL_MIN).min(time).as_secs_f64(),
-            final_seconds: time.as_secs_f64(),
-            sum_seconds: time.as_secs_f64() * self.series.repeats() as f64,
+    /// The row of a path: what was found on it, or why it did not run.
+    fn row(&self, stage: &Stage<'_>, path: &Path, hunt: &Hunt, report: impl Fn(String)) -> NdrRow {
+        let row = NdrRow {
+            path: path.name.to_owned(),
+            variant: path.variant.to_owned(),
+            napi: stage.napi_place(),
+            taken_by: path.taken_by(),
+            ..NdrRow::default()
         };
-        let mut goals: Vec<Goal> = self.loss.iter().map(goal).collect();
-        goals.sort_by(|a, b| a.loss_ratio.total_cmp(&b.loss_ratio));
-        goals.dedup();
-        goals
+        let why = "--throttle: a rule cannot be held back; name a receiver".to_owned();
+        let held = (self.throttle.is_some() && path.is_rule()).then_some(why);
+        let ran = match stage.obstacle(path).or(held) {
+            Some(why) => Err(why),
+            None => hunt
+                .run(stage, path, report)
+                .map_err(|error| failure::explain(&error)),
+        };
+        match ran {
+            Ok((searched, mode)) => NdrRow {
+                searched,
+                mode,
+                ..row
+            },
+            Err(why) => NdrRow {
+                skipped: Some(why),
+                ..row
+            },
+        }
     }
 
     /// A result without rows.
@@ -170,43 +191,70 @@ impl Plan {
             payload_bytes: self.size,
             throttle_mpps: self.throttle.map(|rate| rate / 1e6),
             notes,
-            goals: self.goals(),
+            goals: goals(&self.loss, self.series.time(), self.series.repeats()),
             rows: Vec::new(),
         };
         Ok(session.result(machine::of_lab(&stage.lab)?, body))
     }
+}
 
+/// What is searched for, the least loss first: trials of up to this time, so many of which decide.
+pub(super) fn goals(loss: &[f64], time: Duration, repeats: usize) -> Vec<Goal> {
+    let goal = |loss_ratio: &f64| Goal {
+        loss_ratio: *loss_ratio,
+        exceed_ratio: EXCEED,
+        width: WIDTH,
+        initial_seconds: (time / GROWTH).max(INITIAL_MIN).min(time).as_secs_f64(),
+        final_seconds: time.as_secs_f64(),
+        sum_seconds: time.as_secs_f64() * repeats as f64,
+    };
+    let mut goals: Vec<Goal> = loss.iter().map(goal).collect();
+    goals.sort_by(|a, b| a.loss_ratio.total_cmp(&b.loss_ratio));
+    goals.dedup();
+    goals
+}
+
+/// What is searched for on each path.
+#[derive(Debug)]
+pub(super) struct Hunt {
+    pub(super) goals: Vec<Goal>,
+    /// The lowest and the highest load, in packets per second.
+    pub(super) min: f64,
+    pub(super) max: f64,
+    /// The longest that it may take.
+    pub(super) limit: Duration,
+    /// Flows that are sent; none leaves that to the stage's sender.
+    pub(super) flows: Option<usize>,
+}
+
+impl Hunt {
     /// Searches on one path until the end, Ctrl-C, or until it takes too long. A trial that fails ends
-    /// it, and what was found before stays.
-    fn search(&self, stage: &Stage<'_>, path: &Path, max: f64, report: impl Fn(String)) -> NdrRow {
-        let mut row = NdrRow {
-            path: path.name.to_owned(),
-            variant: path.variant.to_owned(),
-            napi: stage.napi_place(),
-            taken_by: path.taken_by(),
-            skipped: stage.obstacle(path),
-            ..NdrRow::default()
-        };
-        if self.throttle.is_some() && path.is_rule() {
-            row.skipped =
-                Some("--throttle: a rule cannot be held back; name a receiver".to_owned());
-        }
-        if row.skipped.is_some() {
-            return row;
-        }
-        let goals = self.goals();
-        let mut search = Search::new(&goals, self.min, max);
-        let began = Instant::now();
+    /// it, and what was found before stays; `report` is told of each trial.
+    ///
+    /// # Errors
+    /// If the first trial fails.
+    pub(super) fn run(
+        &self,
+        stage: &Stage<'_>,
+        path: &Path,
+        report: impl Fn(String),
+    ) -> Result<(Searched, String)> {
+        let mut search = Search::new(&self.goals, self.min, self.max);
+        let (mut found, mut mode) = (Searched::default(), String::new());
+        let (began, mut correction) = (Instant::now(), 1.0);
         while let Some(trial) = search.next() {
             if began.elapsed() >= self.limit {
                 let limit = Quantity::Seconds(self.limit.as_secs_f64());
-                row.notes.push(format!("ended by --limit after {limit}"));
+                found
+                    .notes
+                    .push(format!("the search was ended after {limit}"));
                 break;
             }
             let load = Quantity::Mpps(trial.pps / 1e6);
             report(format!("{load} for {}", Quantity::Seconds(trial.seconds)));
             let purpose = Purpose {
-                rate_pps: Some(trial.pps),
+                rate_pps: Some(trial.pps * correction),
+                flows: self.flows,
                 ..Purpose::default()
             };
             let ran = stage.run(path, Duration::from_secs_f64(trial.seconds), purpose);
@@ -215,27 +263,27 @@ impl Plan {
             }
             match ran {
                 Ok(sample) => {
-                    row.mode = sample.mode;
-                    row.trials.push(tell(&mut search, trial, &sample.run));
+                    mode = sample.mode;
+                    found
+                        .trials
+                        .push(tell(&mut search, trial, &sample.run, &mut correction));
                 }
+                Err(error) if found.trials.is_empty() => return Err(error),
                 Err(error) => {
-                    let why = failure::explain(&error);
-                    match row.trials.len() {
-                        0 => row.skipped = Some(why),
-                        done => row
-                            .notes
-                            .push(format!("stopped after {done} trials: {why}")),
-                    }
-                    return row.with(&mut search, &goals, max);
+                    let (done, why) = (found.trials.len(), failure::explain(&error));
+                    found
+                        .notes
+                        .push(format!("stopped after {done} trials: {why}"));
+                    break;
                 }
             }
         }
-        row.with(&mut search, &goals, max)
+        Ok((found.with(&mut search, self), mode))
     }
 }
 
-/// Tells the search what a trial found.
-fn tell(search: &mut Search, trial: Trial, run: &Sample) -> NdrTrial {
+/// Tells the search what a trial found, and corrects what the next one asks of the sender.
+fn tell(search: &mut Search, trial: Trial, run: &Sample, correction: &mut f64) -> NdrTrial {
     let ledger = &run.ledger;
     // What the sender's own host refused was never on its way.
     let brought = ledger
@@ -244,11 +292,17 @@ fn tell(search: &mut Search, trial: Trial, run: &Sample) -> NdrTrial {
     let share = brought as f64 / ledger.offered.max(1) as f64;
     let brought_pps = run.offered_mpps * 1e6 * share;
     let lost = brought.saturating_sub(ledger.delivered + ledger.queued);
-    let void = brought_pps < (1.0 - MISSED) * trial.pps;
-    if void {
-        search.miss(trial, brought_pps);
-    } else {
-        search.take(trial, brought, lost);
+    let of_load = brought_pps / trial.pps;
+    let is_too_much = of_load > 1.0 + MISSED && *correction > 1.0;
+    let void = of_load < 1.0 - MISSED || is_too_much;
+    match void {
+        false => search.take(trial, brought, lost),
+        true if is_too_much => {}
+        true => search.miss(trial, brought_pps),
+    }
+    // What is missing beyond that is no gap: the sender can no more, or had no CPU for a moment.
+    if of_load * CORRECTION_MAX > 1.0 {
+        *correction = (*correction / of_load).clamp(1.0, CORRECTION_MAX);
     }
     NdrTrial {
         load_mpps: trial.pps / 1e6,
@@ -260,15 +314,12 @@ fn tell(search: &mut Search, trial: Trial, run: &Sample) -> NdrTrial {
     }
 }
 
-impl NdrRow {
-    /// The row with what the search knows by now.
-    fn with(mut self, search: &mut Search, goals: &[Goal], max: f64) -> Self {
-        if self.skipped.is_some() || self.trials.is_empty() {
-            return self;
-        }
+impl Searched {
+    /// With what the search knows by now.
+    fn with(mut self, search: &mut Search, hunt: &Hunt) -> Self {
         let mpps = |pps: Option<f64>| pps.map(|pps| pps / 1e6);
         let answers = search.answers();
-        let found = answers.iter().zip(goals).map(|(answer, goal)| {
+        let found = answers.iter().zip(&hunt.goals).map(|(answer, goal)| {
             let upper_mpps = mpps(answer.upper);
             Found {
                 lower_mpps: mpps(answer.lower),
@@ -279,16 +330,69 @@ impl NdrRow {
             }
         });
         self.found = found.collect();
-        self.sender_mpps = (search.max() < max).then(|| search.max() / 1e6);
+        self.sender_mpps = (search.max() < hunt.max).then(|| search.max() / 1e6);
         self
     }
 }
 
 /// What rows are sorted by: the highest load that keeps to the first goal.
 fn rate(row: &NdrRow) -> f64 {
-    let found = row.found.first();
+    let found = row.searched.found.first();
     match row.skipped {
         Some(_) => -1.0,
         None => found.and_then(|found| found.lower_mpps).unwrap_or(0.0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mpps_host::{Ledger, Loss, Scope};
+
+    /// A run in which so much was offered, of which the sender's host refused some, and some was lost.
+    fn run(offered_mpps: f64, refused: u64, lost: u64) -> Sample {
+        let mut ledger = Ledger::new(1000, 1000 - refused - lost, 0);
+        for (station, count) in [(Station::Sender, refused), (Station::Socket, lost)] {
+            ledger.lose(Loss {
+                station,
+                reason: "full".to_owned(),
+                count,
+                source: "a counter".to_owned(),
+                scope: Scope::Socket,
+                by_difference: false,
+                exact: true,
+            });
+        }
+        Sample {
+            mpps: 0.0,
+            offered_mpps,
+            ledger,
+        }
+    }
+
+    #[test]
+    fn a_trial_that_missed_its_load_is_void_and_the_next_asks_for_what_was_missing() {
+        let goals = goals(&[0.005, 0.0, 0.0], Duration::from_millis(500), 5);
+        assert_eq!((goals.len(), goals[0].loss_ratio), (2, 0.0));
+        let mut search = Search::new(&goals, 1e4, 1e6);
+        let trial = search.next().expect("it begins");
+        let mut correction = 1.0;
+        for (run, void, loss_ratio, then) in [
+            // 2 % short: ask for that much more.
+            (run(0.98, 0, 0), true, 0.0, 1.0 / 0.98),
+            // Now it is too much, and what was asked for is taken back.
+            (run(1.025, 0, 0), true, 0.0, 1.0),
+            // Refused by the sender's own host is not brought.
+            (run(1.0, 500, 0), true, 0.0, 1.0),
+            // Without a correction more than the load is no fault of it.
+            (run(1.02, 0, 0), false, 0.0, 1.0),
+            (run(0.995, 0, 100), false, 0.1, 1.0 / 0.995),
+        ] {
+            let told = tell(&mut search, trial, &run, &mut correction);
+            assert_eq!((told.void, told.loss_ratio), (void, loss_ratio), "{run:?}");
+            assert!((correction - then).abs() < 1e-9, "{run:?}: {correction}");
+            assert_eq!(told.load_mpps, 1.0);
+        }
+        assert_eq!(search.max(), 1e6);
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! The published schema is `docs/schema/bench.schema.json`; a test holds the two together.
 
+use super::search::{Goal, Searched};
 use crate::measure::envelope::{Body, Envelope};
 use crate::udp::TakenBy;
 use crate::udp::runs::Runs;
@@ -30,6 +31,9 @@ pub struct BenchBody {
     pub flows: usize,
     /// UDP payload of each datagram in bytes.
     pub payload_bytes: usize,
+    /// What the searches of the rows looked for; absent without `--loss-free`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub loss_free_goal: Option<Goal>,
     /// What could not be had on this machine, and why.
     pub notes: Vec<String>,
     /// The paths, fastest first, those that could not run last.
@@ -51,7 +55,8 @@ pub struct BenchBody {
 #[schemars(extend(
     "if" = {"required": ["skipped"]},
     "then" = {"properties": {
-        "cpu_ns_per_packet": false, "packets_per_call": false, "calls_per_packet": false
+        "cpu_ns_per_packet": false, "packets_per_call": false, "calls_per_packet": false,
+        "loss_free": false
     }},
     "else" = {
         "required": ["mpps_median", "delivered_ratio", "cpu_ns_per_packet", "ledger",
@@ -99,6 +104,9 @@ pub struct BenchRow {
     /// System calls of the receiving program per datagram.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub calls_per_packet: Option<f64>,
+    /// The highest rate without loss (`--loss-free`): one search for `loss_free_goal`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub loss_free: Option<Searched>,
     /// What a reader has to know of this row on this machine.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
@@ -216,6 +224,15 @@ impl Body for BenchBody {
         let mut runs = rows.chain(spread);
         if let Some((path, _)) = runs.find(|(_, runs)| runs.is_unsound()) {
             return Some(path.clone());
+        }
+        let searches = self
+            .rows
+            .iter()
+            .filter_map(|row| Some((row, row.loss_free.as_ref()?)));
+        let mut unsound =
+            searches.filter(|(_, found)| found.ledgers().any(|ledger| !ledger.adds_up()));
+        if let Some((row, _)) = unsound.next() {
+            return Some(row.path.clone());
         }
         let is_unsound = |point: &OverloadPoint| !point.ledger.adds_up();
         let mut curves = self.overload.iter();

@@ -1,6 +1,7 @@
 //! From the arguments of a comparison to its result.
 
 use super::live::Live;
+use super::ndr::{self, Hunt};
 use super::overload;
 use super::path::{Napi, Path};
 use super::result::{BenchBody, BenchResult, BenchRow};
@@ -9,11 +10,12 @@ use super::sender::Sender;
 use super::spread::{self, Arrangement};
 use super::stage::Stage;
 use super::{advice, balances, comparison, document};
+use crate::failure;
 use crate::machine::{self, become_able};
 use crate::measure::outcome::Outcome;
 use crate::measure::rounds::{Case, interleave};
 use crate::measure::series::Series;
-use crate::measure::session::Session;
+use crate::measure::session::{Session, progress};
 use crate::output::{self, Stream};
 use crate::signal::Interrupt;
 use crate::udp::RATE_DEFINITION;
@@ -31,6 +33,12 @@ use std::net::SocketAddr;
 /// Flows unless others are asked for: GRO's best case, and more than the 64 that it holds at a time
 /// (`GRO_HASH_BUCKETS` lists of `MAX_GRO_SKBS`, 8 each, in the kernel's net/core/gro.c).
 const FLOWS: [usize; 2] = [1, 256];
+
+/// What a search of `--loss-free` has: fewer trials than `mpps ndr`, since there are many searches.
+const LOSS_FREE_TRIALS: usize = 3;
+/// The longest that it takes, in trials of the full length.
+const LOSS_FREE_LIMIT: u32 = 40;
+const LOSS_FREE_MIN_PPS: f64 = 10_000.0;
 
 /// Arguments of `mpps bench`.
 #[derive(Debug, Args)]
@@ -59,6 +67,9 @@ pub(crate) struct Plan {
     /// Flows, by source port, 1 to 65535 [default: 1, then 256; with another mode 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     flows: Option<u16>,
+    /// Search each path for the highest rate without loss as well, as `mpps ndr` does
+    #[arg(long, conflicts_with_all = ["overload", "spread", "sender"])]
+    loss_free: bool,
     /// UDP payload in bytes
     #[arg(long, default_value = "32", value_name = "BYTES", value_parser = value::bytes)]
     size: usize,
@@ -180,6 +191,7 @@ impl Bench<'_> {
             sender: self.sender.sentence(&self.plan.flows()),
             flows: self.plan.flows()[0],
             payload_bytes: self.plan.size,
+            loss_free_goal: None,
             notes,
             rows: Vec::new(),
             overload: Vec::new(),
@@ -242,8 +254,52 @@ impl Bench<'_> {
             },
             |result, cases| result.rows = fastest_first(cases.iter().filter_map(comparison::row)),
         )?;
+        if let (true, true, Some(stage)) = (self.plan.loss_free, result.complete, stages.first()) {
+            self.loss_free(&mut result, stage);
+        }
         result.advice = advice(&result.rows);
         Ok(result)
+    }
+
+    /// Searches each path that ran on this stage for the highest rate without loss.
+    fn loss_free(&self, result: &mut BenchResult, stage: &Stage<'_>) {
+        let (time, repeats) = (self.plan.series.time(), self.plan.series.repeats());
+        let goals = ndr::goals(&[0.0], time, repeats.min(LOSS_FREE_TRIALS));
+        result.loss_free_goal = goals.first().copied();
+        let bar = progress(result.rows.len());
+        for at in 0..result.rows.len() {
+            let row = &mut result.rows[at];
+            bar.inc(1);
+            let is_of = |path: &&Path| path.name == row.path && path.variant == row.variant;
+            let is_here = row.shares_cpu == (stage.napi == Napi::WithApplication);
+            let path = self.paths.iter().find(is_of);
+            let Some(path) = path.filter(|_| is_here && row.runs.skipped.is_none()) else {
+                continue;
+            };
+            let hunt = Hunt {
+                goals: goals.clone(),
+                min: LOSS_FREE_MIN_PPS,
+                max: ndr::MAX_PPS,
+                limit: time * LOSS_FREE_LIMIT,
+                flows: row.flows,
+            };
+            match hunt.run(stage, path, |said| {
+                bar.set_message(format!("{path}: {said}"))
+            }) {
+                Ok((found, _)) => row.loss_free = Some(found).filter(|one| !one.trials.is_empty()),
+                Err(error) => {
+                    let why = failure::explain(&error);
+                    row.notes
+                        .push(format!("no search for the rate without loss: {why}"));
+                }
+            }
+            bar.suspend(|| self.session.keep(result));
+            if self.session.interrupt.came() {
+                result.complete = false;
+                break;
+            }
+        }
+        bar.finish_and_clear();
     }
 
     fn overload(&self) -> Result<BenchResult> {

@@ -144,6 +144,28 @@ fn rows_are_grouped_by_who_has_the_cpu_and_measured_against_their_own_recvmmsg()
     assert!(Group::all(&result).is_empty());
 }
 
+/// What the sender limits is at least that; a group without a search has no column for it.
+#[test]
+fn the_rate_without_loss_stands_beside_the_rate() {
+    let said = flat(&text(&fixture(), 250));
+    for part in [
+        "af_xdp spin 2.67 ≥2.12 2.57-2.72",
+        "recvmmsg * 0.98 0.61 0.97-1.00",
+    ] {
+        assert!(said.contains(part), "{part} is missing in\n{said}");
+    }
+    assert_eq!(said.matches("loss-free").count(), 1, "{said}");
+    let mut result = fixture();
+    let searched = result
+        .rows
+        .iter_mut()
+        .find_map(|row| row.loss_free.as_mut());
+    searched.expect("the fixture has one").trials[0]
+        .ledger
+        .unaccounted += 1;
+    assert!(crate::measure::envelope::Body::unsound(&result.body).is_some());
+}
+
 #[test]
 fn what_does_not_balance_is_named() {
     let mut result = fixture();

@@ -44,7 +44,7 @@ pub(crate) fn document(result: &NdrResult, files: &[(&str, &Path)]) -> Document 
     }
     blocks.extend(skipped(&result.rows));
     for row in searched() {
-        let exact = row.trials.iter().enumerate();
+        let exact = row.searched.trials.iter().enumerate();
         let exact = exact.filter(|(_, trial)| trial.ledger.is_exact());
         blocks.extend(exact.flat_map(|(at, trial)| {
             doubts(&row.title(), &format!(", trial {},", at + 1), &trial.ledger)
@@ -59,7 +59,7 @@ pub(crate) fn document(result: &NdrResult, files: &[(&str, &Path)]) -> Document 
     blocks.push(head.last());
     blocks.push(notes_on(
         "",
-        searched().map(|row| (row.title(), &*row.notes)),
+        searched().map(|row| (row.title(), &*row.searched.notes)),
     ));
     let about = [
         ABOUT.into(),
@@ -115,7 +115,7 @@ fn limit(row: &NdrRow, found: &Found) -> String {
             loses.reason,
             Quantity::Share(loses.share)
         ),
-        (Some(_), None, _) if row.sender_mpps.is_some() => "the sender's rate".to_owned(),
+        (Some(_), None, _) if row.searched.sender_mpps.is_some() => "the sender's rate".to_owned(),
         (Some(_), None, _) => "--max".to_owned(),
         (None, None, _) => "the sender, which missed every load".to_owned(),
         (_, Some(_), None) => "no counter says".to_owned(),
@@ -126,7 +126,7 @@ fn limit(row: &NdrRow, found: &Found) -> String {
 fn bars(result: &NdrResult) -> Bars {
     let goal = result.goals.first().map_or_else(String::new, name);
     let bars = result.rows.iter().map(|row| {
-        let found = row.found.first().cloned().unwrap_or_default();
+        let found = row.searched.found.first().cloned().unwrap_or_default();
         let rate = found.lower_mpps.map(Quantity::Mpps);
         Bar {
             name: row.title().into(),
@@ -179,11 +179,16 @@ fn table(result: &NdrResult) -> Table {
         Column::words("mode", 30).grow(200).priority(3),
     ];
     let rows = result.rows.iter().flat_map(|row| {
-        let found = row.found.iter().zip(&result.goals);
+        let found = row.searched.found.iter().zip(&result.goals);
         found.enumerate().map(move |(nth, (found, goal))| {
             // What holds of the path is said once.
             let once = |words: String| if nth == 0 { words } else { String::new() };
-            let void = row.trials.iter().filter(|trial| trial.void).count();
+            let void = row
+                .searched
+                .trials
+                .iter()
+                .filter(|trial| trial.void)
+                .count();
             Row::new([
                 once(row.title()).into(),
                 name(goal).into(),
@@ -191,7 +196,7 @@ fn table(result: &NdrResult) -> Table {
                 or_dash(found.upper_mpps).into(),
                 or_dash(found.conditional_mpps).into(),
                 limit(row, found).into(),
-                once(row.trials.len().to_string()).into(),
+                once(row.searched.trials.len().to_string()).into(),
                 once(void.to_string()).into(),
                 Text::new()
                     .faint(once(format!("{}; NAPI: {}", row.mode, row.napi)))
@@ -211,7 +216,7 @@ fn section(row: &NdrRow, goals: &[Goal]) -> Section {
         Column::figure("lost", 8),
         Column::words("", 20),
     ];
-    let trials = row.trials.iter().map(|trial| {
+    let trials = row.searched.trials.iter().map(|trial| {
         Row::new([
             load(trial.load_mpps).figure().into(),
             Quantity::Seconds(trial.seconds).figure().into(),
@@ -226,22 +231,26 @@ fn section(row: &NdrRow, goals: &[Goal]) -> Section {
                 .into(),
         ])
     });
-    let mut blocks: Vec<Block> = row.notes.iter().map(Block::note).collect();
+    let mut blocks: Vec<Block> = row.searched.notes.iter().map(Block::note).collect();
     blocks.push(Block::paragraph(format!(
         "Mode: {}. {}, in their order:",
         row.mode,
-        counted(row.trials.len(), "trial")
+        counted(row.searched.trials.len(), "trial")
     )));
     blocks.push(Table::new(columns).rows(trials).into());
-    for (found, goal) in row.found.iter().zip(goals) {
+    for (found, goal) in row.searched.found.iter().zip(goals) {
         for bound in [found.lower_mpps, found.upper_mpps].into_iter().flatten() {
             let is_at = |trial: &&NdrTrial| trial.load_mpps == bound && !trial.void;
-            let last = row.trials.iter().rev().find(is_at);
+            let last = row.searched.trials.iter().rev().find(is_at);
             let of = format!("{} may be lost, ledger at {}", name(goal), load(bound));
             blocks.extend(last.map(|trial| equation(of, &trial.ledger).into()));
         }
     }
-    let rate = row.found.first().and_then(|found| found.lower_mpps);
+    let rate = row
+        .searched
+        .found
+        .first()
+        .and_then(|found| found.lower_mpps);
     Section {
         heading: row.title().into(),
         anchor: anchor(row),

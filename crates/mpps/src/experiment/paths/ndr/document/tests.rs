@@ -61,12 +61,12 @@ fn what_ended_a_search_is_told_and_what_loses_first() {
 #[test]
 fn the_first_station_behind_the_sender_is_named() {
     let result = fixture();
-    let recvmmsg = &result.rows[1];
+    let recvmmsg = &result.rows[1].searched;
     let loses = recvmmsg.loses(0.618, 0.0).expect("a trial lost there");
     assert_eq!(loses.station, mpps_host::Station::Socket);
     assert!((loses.share - 0.003).abs() < 1e-5);
     // Neither a trial that kept to the goal nor a void one is meant.
     assert_eq!(recvmmsg.loses(0.618, 0.005), None);
     assert_eq!(recvmmsg.loses(0.612, 0.0), None);
-    assert_eq!(result.rows[0].loses(100.0, 0.0), None);
+    assert_eq!(result.rows[0].searched.loses(100.0, 0.0), None);
 }

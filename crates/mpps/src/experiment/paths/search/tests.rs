@@ -4,7 +4,7 @@ use super::*;
 use proptest::prelude::*;
 
 /// What MLRsearch 1.2.1 says: `tests/fixtures/mlrsearch/record.py` tells how it was recorded.
-const RECORDED: &str = include_str!("../../../../../tests/fixtures/mlrsearch/recorded.json");
+const RECORDED: &str = include_str!("../../../../tests/fixtures/mlrsearch/recorded.json");
 
 /// The capacity of the recorded devices in packets per second, and the loads that were allowed.
 const CAPACITY: f64 = 1_234_567.0;

@@ -7,7 +7,12 @@
 //! begins at the highest load and goes down to what that delivered; from a bound that lacks its
 //! partner it moves away by steps that double; between two bounds it halves.
 
-use super::classify::{Bounds, Outcome, Side, Target, Trials};
+mod classify;
+mod found;
+
+pub use found::{Found, Loses, NdrTrial, Searched};
+
+use classify::{Bounds, Outcome, Side, Target, Trials};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
