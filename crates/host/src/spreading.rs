@@ -15,10 +15,11 @@ pub struct Spreading {
     /// The table by which the hash becomes a queue, its key and its function; refused where the
     /// driver does not tell.
     pub rss: Answer<RssTable>,
-    /// What changes the table: to so many queues equally, to queue 0 alone, to the driver's own.
-    pub rss_commands: Vec<String>,
-    /// What changes the key, with as many bytes as it has.
-    pub key_command: String,
+    /// What changes the table: to so many queues equally, to queue 0 alone, to the driver's own;
+    /// none where there is no table.
+    pub table_commands: Vec<String>,
+    /// What changes the key, with as many bytes as it has; none where there is no key.
+    pub key_commands: Vec<String>,
 }
 
 /// What is hashed of one kind of traffic.
@@ -28,8 +29,9 @@ pub struct HashFields {
     pub flow: &'static str,
     /// The fields by the letters of `ethtool -N`, such as `sdfn`; empty for none.
     pub fields: Answer<String>,
-    /// What adds the ports to the addresses, or takes them out.
-    pub command: String,
+    /// What adds the ports to the addresses, or takes them out; none where nothing is hashed, and
+    /// no table is there for a hash.
+    pub commands: Vec<String>,
 }
 
 /// The RSS table.
@@ -58,27 +60,39 @@ impl Spreading {
         fields: Vec<(&'static str, Answer<u64>)>,
         rss: Answer<Rss>,
     ) -> Self {
+        let rss = rss.map(RssTable::of);
+        let has = |part: fn(&RssTable) -> bool| rss.value().is_some_and(part);
+        let has_table = has(|rss| !rss.indirection.is_empty());
+        let has_key = has(|rss| !rss.key.is_empty());
+        let all = |is: bool, commands: &[String]| if is { commands.to_vec() } else { Vec::new() };
         let fields = fields.into_iter().map(|(flow, fields)| {
             let fields = fields.map(hash_fields::letters);
-            let has_ports = fields.value().is_some_and(|letters| letters.contains("fn"));
-            let wanted = if has_ports { "sd" } else { "sdfn" };
+            let letters = fields.value().map_or("", String::as_str);
+            let wanted = if letters.contains("fn") { "sd" } else { "sdfn" };
+            let command = format!("ethtool -N {interface} rx-flow-hash {flow} {wanted}");
+            let can_change = fields.value().is_some() && (has_table || !letters.is_empty());
             HashFields {
                 flow,
+                commands: all(can_change, &[command]),
                 fields,
-                command: format!("ethtool -N {interface} rx-flow-hash {flow} {wanted}"),
             }
         });
         let change = |how: &str| format!("ethtool -X {interface} {how}");
+        // A weight for each queue, and none for those that are not named.
+        let table = [&format!("equal {}", queues.max(1)), "weight 1", "default"].map(change);
         Self {
             fields: fields.collect(),
-            rss: rss.map(RssTable::of),
-            rss_commands: vec![
-                change(&format!("equal {}", queues.max(1))),
-                // All to queue 0; a weight for each queue, and none for those that are not named.
-                change("weight 1"),
-                change("default"),
-            ],
-            key_command: change("hkey XX:XX:..."),
+            table_commands: all(has_table, &table),
+            key_commands: all(has_key, &[change("hkey XX:XX:...")]),
+            rss,
+        }
+    }
+
+    /// The table and the key in words.
+    pub fn words(&self) -> [String; 2] {
+        match self.rss.value() {
+            Some(rss) => [rss.words(), rss.key_words()],
+            None => [NOT_TOLD, NOT_TOLD].map(str::to_owned),
         }
     }
 }
@@ -101,7 +115,7 @@ impl HashFields {
 }
 
 /// What is said of a driver that refuses to tell.
-pub const NOT_TOLD: &str = "not told by the driver";
+const NOT_TOLD: &str = "not told by the driver";
 
 impl RssTable {
     fn of(rss: Rss) -> Self {
@@ -118,8 +132,8 @@ impl RssTable {
         }
     }
 
-    /// The table in words: `128 entries: queues 0-3 equally`.
-    pub fn words(&self) -> String {
+    /// `128 entries: queues 0-3 equally`.
+    fn words(&self) -> String {
         let mut shares: BTreeMap<u32, usize> = BTreeMap::new();
         for queue in &self.indirection {
             *shares.entry(*queue).or_default() += 1;
@@ -148,15 +162,16 @@ impl RssTable {
         )
     }
 
-    /// The key in words: how long it is, and how it begins.
-    pub fn key_words(&self) -> String {
-        match self.key.len() {
+    /// How it begins, how long it is, and the function.
+    fn key_words(&self) -> String {
+        let key = match self.key.len() {
             0 => NOT_TOLD.to_owned(),
             length if length > 24 => {
                 format!("{}:... ({} bytes)", &self.key[..11], length.div_ceil(3))
             }
             _ => self.key.clone(),
-        }
+        };
+        format!("{key}, {}", self.function)
     }
 }
 
@@ -173,27 +188,37 @@ mod tests {
     }
 
     fn words(rss: Answer<Rss>) -> [String; 2] {
-        let spreading = Spreading::of("eth2", 4, Vec::new(), rss);
-        let table = spreading.rss.value().expect("a table");
-        [table.words(), table.key_words()]
+        Spreading::of("eth2", 4, Vec::new(), rss).words()
     }
 
     /// igb has 128 entries and shows no key; ixgbe has a key of 40 bytes; virtio_net may have neither.
     #[test]
     fn tables_and_keys_in_words() {
         let igb = words(rss((0..128).map(|at| at * 4 / 128), 0));
-        assert_eq!(igb, ["128 entries: queues 0-3 equally", NOT_TOLD]);
+        assert_eq!(
+            igb,
+            [
+                "128 entries: queues 0-3 equally",
+                "not told by the driver, toeplitz"
+            ]
+        );
         let ixgbe = words(rss((0..128).map(|at| at % 11), 40));
         assert_eq!(
             ixgbe,
             [
                 "128 entries: queues 0-10 equally",
-                "00:06:0c:12:... (40 bytes)"
+                "00:06:0c:12:... (40 bytes), toeplitz"
             ]
         );
-        assert_eq!(words(rss([], 0)), ["no table", NOT_TOLD]);
+        assert_eq!(
+            words(rss([], 0)),
+            ["no table", "not told by the driver, toeplitz"]
+        );
         let one = words(rss([2; 128], 4));
-        assert_eq!(one, ["128 entries: all to queue 2", "00:06:0c:12"]);
+        assert_eq!(
+            one,
+            ["128 entries: all to queue 2", "00:06:0c:12, toeplitz"]
+        );
         let uneven = words(rss((0..128).map(|at| u32::from(at % 4 == 3)), 0));
         assert_eq!(uneven[0], "128 entries: 96 to queue 0, 32 to queue 1");
         let many = words(rss((0..20).chain([0, 0]), 0));
@@ -214,28 +239,30 @@ mod tests {
                 Answer::Refused("Operation not supported".to_owned()),
             ),
         ];
-        let spreading = Spreading::of("eth2", 4, fields, rss([0], 0));
-        let said = spreading
-            .fields
-            .iter()
-            .map(|one| (one.words(), &*one.command));
+        let spreading = Spreading::of("eth2", 4, fields, rss([0], 4));
+        let said = spreading.fields.iter();
+        let said = said.map(|one| (one.words(), one.commands.concat()));
+        let change = |how| format!("ethtool -N eth2 rx-flow-hash {how}");
+        let ports = "source address, destination address, source port, destination port (sdfn)";
         let expected = [
-            ("source address, destination address (sd)", "udp4 sdfn"),
             (
-                "source address, destination address, source port, destination port (sdfn)",
-                "tcp4 sd",
+                "source address, destination address (sd)",
+                change("udp4 sdfn"),
             ),
-            ("nothing", "tcp6 sdfn"),
-            (NOT_TOLD, "udp6 sdfn"),
+            (ports, change("tcp4 sd")),
+            ("nothing", change("tcp6 sdfn")),
+            (NOT_TOLD, String::new()),
         ];
-        for ((words, command), (expected, change)) in said.zip(expected) {
-            assert_eq!(words, expected);
-            assert_eq!(command, format!("ethtool -N eth2 rx-flow-hash {change}"));
-        }
-        let commands = ["equal 4", "weight 1", "default"];
-        assert_eq!(
-            spreading.rss_commands,
-            commands.map(|how| format!("ethtool -X eth2 {how}"))
-        );
+        let expected = expected.map(|(words, command)| (words.to_owned(), command));
+        assert_eq!(said.collect::<Vec<_>>(), expected);
+        let commands =
+            ["equal 4", "weight 1", "default"].map(|how| format!("ethtool -X eth2 {how}"));
+        assert_eq!(spreading.table_commands, commands);
+        assert_eq!(spreading.key_commands, ["ethtool -X eth2 hkey XX:XX:..."]);
+        // virtio_net with one queue hashes nothing and has no table: there is nothing to change.
+        let none = vec![("udp4", Answer::Is(0))];
+        let none = Spreading::of("eth0", 1, none, rss([], 0));
+        assert_eq!(none.fields[0].commands.len() + none.table_commands.len(), 0);
+        assert_eq!(none.key_commands, [""; 0]);
     }
 }

@@ -174,7 +174,10 @@ fn every_technique_has_its_reason() {
     assert_eq!(whole["facts"]["nic"]["name"], "lo");
     let shown = run(&mut mpps(&["backends", "lo"])).fine().out;
     let told = shown.matches("not told by the driver").count();
-    assert_eq!(told, 5, "four kinds of traffic and the table: {shown}");
+    assert_eq!(
+        told, 6,
+        "four kinds of traffic, the table and the key: {shown}"
+    );
 }
 
 fn an_interface_that_is_not_there_is_told_from_those_that_are() {

@@ -151,36 +151,25 @@ impl Screens {
     pub(crate) fn blocks(&self) -> Vec<Block> {
         let interface = self.interface.as_deref().unwrap_or("queues");
         let mut rows = vec![(interface.to_owned(), self.of_interface())];
-        let udp = UDP.iter().map(|name| (*name, self.udp.get(*name)));
-        let udp = udp.map(|(name, rate)| {
+        let udp = UDP.iter().map(|name| {
+            let rate = self.udp.get(*name);
             format!(
                 "{name} {}",
                 rate.map_or("-".to_owned(), |rate| per_second(*rate))
             )
         });
         rows.push(("UDP".to_owned(), udp.collect::<Vec<_>>().join(", ")));
-        let idle = self
-            .cpus
-            .iter()
-            .filter(|cpu| cpu.busy < IDLE && cpu.steal < IDLE)
-            .count();
-        let busy = self
-            .cpus
-            .iter()
-            .filter(|cpu| cpu.busy >= IDLE || cpu.steal >= IDLE);
+        let is_busy = |cpu: &&CpuBusy| cpu.busy >= IDLE || cpu.steal >= IDLE;
+        let (busy, idle): (Vec<&CpuBusy>, Vec<&CpuBusy>) = self.cpus.iter().partition(is_busy);
+        let more = if busy.is_empty() { "" } else { " more" };
+        let busy = busy.into_iter();
         rows.extend(busy.map(|cpu| (format!("CPU {}", cpu.cpu), of_cpu(cpu))));
-        if idle > 0 {
-            let other = if idle < self.cpus.len() { " more" } else { "" };
-            rows.push((
-                "CPUs".to_owned(),
-                format!("{idle}{other} less than 1 % busy"),
-            ));
+        if !idle.is_empty() {
+            let idle = format!("{}{more} less than 1 % busy", idle.len());
+            rows.push(("CPUs".to_owned(), idle));
         }
-        rows.extend(
-            self.notes
-                .iter()
-                .map(|note| ("note".to_owned(), note.clone())),
-        );
+        let notes = self.notes.iter();
+        rows.extend(notes.map(|note| ("note".to_owned(), note.clone())));
         let widest = rows.iter().map(|(name, _)| name.chars().count()).max();
         let columns = [
             Column::words("", widest.unwrap_or(0)),
@@ -193,9 +182,15 @@ impl Screens {
     }
 
     fn of_interface(&self) -> String {
-        let Some(_) = &self.interface else {
-            return "no interface received anything".to_owned();
-        };
+        if self.interface.is_none() {
+            // Without any counter the note says why.
+            let why = if self.udp.is_empty() {
+                "-"
+            } else {
+                "no interface received anything"
+            };
+            return why.to_owned();
+        }
         let busy = self.queues.iter().filter(|queue| queue.pps > 0.0);
         let busy = busy.map(|queue| (&queue.counter, queue.pps));
         let drops = self.drops.iter().map(|(name, rate)| (name, *rate));
@@ -417,12 +412,14 @@ CPUs   2 more less than 1 % busy";
 
     #[test]
     fn an_address_of_all_interfaces_has_the_one_that_received_most() {
-        let links =
-            |a: u64, b: u64| look(a + b, [0; 4], &[("eth1", a, &[]), ("eth2", b, &[])], BEFORE);
-        let screens = links(3, 9).since(&links(1, 1));
+        let links = |second, a, b| {
+            let links = [("eth1", a, &[][..]), ("eth2", b, &[])];
+            look(second, [0; 4], &links, BEFORE)
+        };
+        let screens = links(2, 3, 9).since(&links(1, 1, 1));
         assert_eq!(screens.interface.as_deref(), Some("eth2"));
         assert!(text(&screens, 80).contains("counts no packets by receive queue"));
-        let idle = links(1, 1).since(&links(1, 1));
+        let idle = links(2, 1, 1).since(&links(1, 1, 1));
         assert_eq!(idle.interface, None);
         assert!(
             text(&idle, 80).contains("no interface received anything"),
@@ -443,6 +440,7 @@ CPUs   2 more less than 1 % busy";
             text.contains("CPU 1") && text.contains("not permitted"),
             "{text}"
         );
+        assert!(!text.contains("received anything"), "nobody knows: {text}");
         assert!(text.lines().all(|line| line.chars().count() <= 80));
     }
 

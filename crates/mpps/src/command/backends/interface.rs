@@ -4,7 +4,6 @@ use super::BackendsObject;
 use crate::failure;
 use crate::output::{self, Stream};
 use anyhow::Result;
-use mpps_host::spreading::NOT_TOLD;
 use mpps_host::technique::{Facts, Usable};
 use mpps_host::{Spreading, TECHNIQUES, Technique, Verdict};
 use mpps_io::backend::{self, Support};
@@ -191,36 +190,13 @@ fn spread(spreading: &Spreading) -> Table {
             row.below(Text::from("→ ").strong(&**command))
         })
     };
-    let table = spreading
-        .rss
-        .value()
-        .filter(|rss| !rss.indirection.is_empty());
-    let has_table = table.is_some();
-    let mut rows: Vec<Row> = spreading
-        .fields
-        .iter()
-        .map(|one| {
-            let command = std::slice::from_ref(&one.command);
-            // A card that hashes nothing and has no table cannot do either.
-            let hashes = one
-                .fields
-                .value()
-                .is_some_and(|fields| !fields.is_empty() || has_table);
-            let changes = if hashes { command } else { &[] };
-            row(&format!("{} hash", one.flow), one.words(), changes)
-        })
-        .collect();
-    match spreading.rss.value() {
-        Some(rss) if rss.indirection.is_empty() => rows.push(row("RSS table", rss.words(), &[])),
-        Some(rss) => {
-            rows.push(row("RSS table", rss.words(), &spreading.rss_commands));
-            let key = format!("{}, {}", rss.key_words(), rss.function);
-            let command = std::slice::from_ref(&spreading.key_command);
-            let changes = if rss.key.is_empty() { &[] } else { command };
-            rows.push(row("RSS key", key, changes));
-        }
-        None => rows.push(row("RSS table", NOT_TOLD.to_owned(), &[])),
-    }
+    let fields = spreading.fields.iter();
+    let fields = fields.map(|one| row(&format!("{} hash", one.flow), one.words(), &one.commands));
+    let [table, key] = spreading.words();
+    let rows = fields.chain([
+        row("RSS table", table, &spreading.table_commands),
+        row("RSS key", key, &spreading.key_commands),
+    ]);
     let columns = [Column::words("", 9), Column::words("now", 20).grow(400)];
     Table::new(columns).rows(rows)
 }
