@@ -288,6 +288,20 @@ mod tests {
     }
 
     #[test]
+    fn the_leader_has_the_most_and_few_samples_tell_it_from_none() {
+        let row = |name, middle: f64, count| (name, vec![middle; count]);
+        let three = [
+            row("low", 1.0, 3),
+            row("most", 9.0, 3),
+            row("alike", 8.9, 3),
+        ];
+        assert_eq!(leader(&three), Some(("most", vec!["alike"])));
+        let two = [row("low", 1.0, 3), row("most", 9.0, 2)];
+        assert_eq!(leader(&two), Some(("most", vec!["low"])));
+        assert_eq!(leader(&[]), None);
+    }
+
+    #[test]
     fn the_threshold_is_what_the_rule_says() {
         let table = [
             (2, [0.555_809, 1.827_041]),

@@ -6,6 +6,9 @@ use mpps_http::{Switch, Switches};
 
 const ENGINES: [&str; 2] = ["mpps", "mpps-epoll"];
 
+/// A measured cell.
+type Found<'a> = Option<(&'a TcpCell, &'a TcpFigures)>;
+
 /// For the smallest body: each engine of ours with its techniques and without; the engines at their
 /// base, and with all that they have; and the servers of files, all under moderation.
 pub(super) fn claims(result: &TcpLabResult) -> Vec<String> {
@@ -14,96 +17,65 @@ pub(super) fn claims(result: &TcpLabResult) -> Vec<String> {
     let Some(smallest) = third.find(|group| group.measured().next().is_some()) else {
         return Vec::new();
     };
-    let size = body(smallest.body_bytes);
-    let about = [
+    let cells: Vec<_> = smallest.measured().collect();
+    let at = |server: &str, step: Switch| find(&cells, server, &step.to_string());
+    let [base, all] = [
+        ENGINES.map(|server| find(&cells, server, "base")),
+        ENGINES.map(|server| at(server, Switch::Events)),
+    ];
+    let files = find(&cells, "mpps-files", "all");
+    let others = cells.iter().map(|(cell, ..)| &*cell.server);
+    let mut others: Vec<&str> = others.filter(|name| !name.starts_with("mpps")).collect();
+    others.dedup();
+    let others = others.into_iter().map(|name| at(name, Switch::Moderation));
+    let about: [(&str, Vec<_>); 3] = [
         (
-            format!("{size} bodies, each engine against itself: "),
-            themselves(&smallest),
+            "each engine against itself",
+            vec![(all[0], base[0]), (all[1], base[1])],
         ),
         (
-            format!(
-                "one engine against the other, {} and {}: ",
-                ENGINES[0], ENGINES[1]
-            ),
-            engines(&smallest),
+            "one engine against the other",
+            vec![(base[0], base[1]), (all[0], all[1])],
         ),
         (
-            "servers of a file, all under moderation: ".to_owned(),
-            files(&smallest),
+            "servers of a file",
+            others.map(|other| (files, other)).collect(),
         ),
     ];
-    let said = about.into_iter().filter(|(_, said)| !said.is_empty());
-    said.map(|(about, said)| about + &said.join("; ")).collect()
+    let size = body(smallest.body_bytes);
+    let said = about.into_iter().filter_map(|(about, pairs)| {
+        let said = pairs
+            .into_iter()
+            .filter_map(|(one, other)| pair(one, other));
+        let said: Vec<String> = said.collect();
+        let head = format!("CPU per connection, {size} bodies, {about}: ");
+        (!said.is_empty()).then(|| head + &said.join("; "))
+    });
+    said.collect()
 }
 
-type Found<'a> = (&'a TcpCell, &'a TcpFigures);
-
-/// A server's cell of this step.
-fn at<'a>(group: &Group<'a>, server: &str, step: &str) -> Option<Found<'a>> {
-    let mut cells = group.measured();
+fn find<'a, B>(cells: &[(&'a TcpCell, &'a TcpFigures, B)], server: &str, step: &str) -> Found<'a> {
+    let mut cells = cells.iter();
     let found = cells.find(|(cell, ..)| cell.server == server && cell.step == step)?;
     Some((found.0, found.1))
 }
 
-/// An engine's cell with all that it has.
-fn whole<'a>(group: &Group<'a>, server: &str) -> Option<Found<'a>> {
-    let cells = group.measured().filter(|(cell, ..)| cell.server == server);
-    let (cell, figures, _) = cells.last()?;
-    (cell.step == Switch::Events.to_string()).then_some((cell, figures))
-}
-
-fn cost(figures: &TcpFigures) -> String {
-    microseconds(cpu(figures))
-}
-
-fn themselves(group: &Group<'_>) -> Vec<String> {
-    let own = ENGINES.iter().filter_map(|server| {
-        let ((_, base), (cell, all)) = (at(group, server, "base")?, whole(group, server)?);
-        Some(format!(
-            "{server} with {} takes {} of CPU per connection and {} at its base ({}), at {} the \
-             connections per second",
-            Switches::of(&cell.switches),
-            cost(all),
-            cost(base),
-            times(cpu(all), cpu(base)),
-            times(cps(all), cps(base)),
-        ))
-    });
-    own.collect()
-}
-
-fn engines(group: &Group<'_>) -> Vec<String> {
-    let at_base = ENGINES.map(|server| at(group, server, "base"));
-    let with_all = ENGINES.map(|server| whole(group, server));
-    let both = [("at base", at_base), ("with all that each has", with_all)];
-    let both = both.into_iter().filter_map(|(when, [one, other])| {
-        let ((_, one), (_, other)) = (one?, other?);
-        let ratio = times(cpu(one), cpu(other));
-        Some(format!(
-            "{when} {} and {} ({ratio})",
-            cost(one),
-            cost(other)
-        ))
-    });
-    both.collect()
-}
-
-fn files(group: &Group<'_>) -> Vec<String> {
-    let Some((_, own)) = at(group, "mpps-files", "all") else {
-        return Vec::new();
+/// One against the other, if both were measured.
+fn pair(one: Found<'_>, other: Found<'_>) -> Option<String> {
+    let name = |cell: &TcpCell, figures| {
+        let with = match (&*cell.step, Switches::of(&cell.switches)) {
+            ("base", _) => " at base".to_owned(),
+            ("all", _) => String::new(),
+            (_, switches) => format!(" with {switches}"),
+        };
+        format!("{}{with} {}", cell.server, microseconds(cpu(figures)))
     };
-    let moderation = Switch::Moderation.to_string();
-    let others = group
-        .measured()
-        .filter(|(cell, ..)| cell.step == moderation && !cell.server.starts_with(ENGINES[0]));
-    let others = others.map(|(cell, other, _)| {
-        let ratio = times(cpu(other), cpu(own));
-        format!("{} {} ({ratio})", cell.server, cost(other))
-    });
-    let others: Vec<String> = others.collect();
-    let all = [format!("mpps-files {}", cost(own))]
-        .into_iter()
-        .chain(others);
-    let all: Vec<String> = all.collect();
-    if all.len() > 1 { all } else { Vec::new() }
+    let ((cell, one), (other_cell, other)) = (one?, other?);
+    Some(format!(
+        "{} and {} ({}, at {} the connections per second)",
+        name(cell, one),
+        name(other_cell, other),
+        times(cpu(one), cpu(other)),
+        times(cps(one), cps(other)),
+    ))
 }
