@@ -187,6 +187,21 @@ mod tests {
     }
 
     #[test]
+    fn a_share_is_below_all_of_it() {
+        for (text, expected) in [
+            ("0", 0.0),
+            ("0.5%", 0.005),
+            ("0.005", 0.005),
+            (" 50 %", 0.5),
+        ] {
+            assert_eq!(share(text), Ok(expected), "{text}");
+        }
+        for wrong in ["", "%", "1", "100%", "-1%", "nan", "0.5 per cent"] {
+            assert!(share(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
     fn interrupts_wait_for_microseconds() {
         assert_eq!(moderation("50"), Ok(Duration::from_micros(50)));
         assert_eq!(moderation("0.2ms"), Ok(Duration::from_micros(200)));
@@ -247,6 +262,9 @@ mod tests {
         #[test]
         fn never_panics(text in "\\PC{0,12}") {
             let _ = (count(&text), bytes(&text), rate(&text), seconds(&text), address(&text));
+            if let Ok(share) = share(&text) {
+                prop_assert!((0.0..1.0).contains(&share));
+            }
             let _ = (some(&text), moderation(&text));
         }
 

@@ -33,7 +33,10 @@ pub(crate) fn document(result: &BenchResult, files: &[(&str, &Path)]) -> Documen
     ]);
     let groups = Group::all(result);
     blocks.extend(groups.iter().flat_map(Group::blocks));
-    blocks.extend(skipped(result));
+    let rows = result.rows.iter();
+    blocks.extend(skipped(
+        rows.map(|row| (name(row), row.runs.skipped.as_deref())),
+    ));
     blocks.extend(under_load::overload(&result.overload));
     blocks.extend(under_load::spread(&result.spread));
     blocks.push(Block::on_page(groups.iter().flat_map(Group::sections)));
@@ -380,12 +383,12 @@ fn repeats(equations: impl Iterator<Item = Block>) -> Option<Block> {
     (!equations.is_empty()).then(|| Block::Details("Ledgers of the repeats".to_owned(), equations))
 }
 
-/// Paths that did not run, with their reasons; each reason is told once.
-fn skipped(result: &BenchResult) -> Vec<Block> {
+/// Paths that did not run, with their reasons; each reason is told once, and so is a path that is kept
+/// from running in several groups.
+pub(super) fn skipped<'a>(paths: impl Iterator<Item = (String, Option<&'a str>)>) -> Vec<Block> {
     let mut skipped = Vec::new();
-    for row in &result.rows {
-        let one = row.runs.skipped.as_deref().map(|why| (name(row), why));
-        // A path that is kept from running in both groups is one path.
+    for (name, why) in paths {
+        let one = why.map(|why| (name, why));
         skipped.extend(one.filter(|one| !skipped.contains(one)));
     }
     let all = together(skipped);

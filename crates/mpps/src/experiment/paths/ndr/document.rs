@@ -1,9 +1,8 @@
 //! The bounds of each path as a document.
 
+use super::super::document::skipped;
 use super::result::{Found, Goal, NdrResult, NdrRow, NdrTrial};
-use crate::measure::document::{
-    Balanced, Head, counted, document_of, doubts, equation, notes_on, together,
-};
+use crate::measure::document::{Balanced, Head, counted, document_of, doubts, equation, notes_on};
 use mpps_report::{
     Bar, Bars, Block, Column, Document, Hue, Measured, Quantity, Row, Section, Table, Text,
 };
@@ -42,7 +41,10 @@ pub(crate) fn document(result: &NdrResult, files: &[(&str, &Path)]) -> Document 
         blocks.push(table(result).into());
         blocks.push(Block::Paragraph(Text::new().faint(KEY)));
     }
-    blocks.extend(skipped(&result.rows));
+    let rows = result.rows.iter();
+    blocks.extend(skipped(
+        rows.map(|row| (row.title(), row.skipped.as_deref())),
+    ));
     for row in searched() {
         let exact = row.searched.trials.iter().enumerate();
         let exact = exact.filter(|(_, trial)| trial.ledger.is_exact());
@@ -258,23 +260,6 @@ fn section(row: &NdrRow, goals: &[Goal]) -> Section {
             .strong(rate.map_or_else(|| "-".to_owned(), |rate| Quantity::Mpps(rate).to_string())),
         blocks,
     }
-}
-
-/// Paths that did not run, those of one reason together.
-fn skipped(rows: &[NdrRow]) -> Option<Block> {
-    let all = together(
-        rows.iter()
-            .filter_map(|row| Some((row.title(), row.skipped.as_deref()?))),
-    );
-    let columns = [
-        Column::words("path", 16).grow(11),
-        Column::words("skipped: why, and what would help", 20).grow(200),
-    ];
-    let rows: Vec<Row> = all
-        .into_iter()
-        .map(|(why, names)| Row::new([names.join(", ").into(), Text::new().faint(why).into()]))
-        .collect();
-    (!rows.is_empty()).then(|| Table::new(columns).rows(rows).into())
 }
 
 #[cfg(test)]
