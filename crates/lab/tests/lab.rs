@@ -463,8 +463,9 @@ fn a_queue_waits_as_its_traffic_says() -> Result<(), Failed> {
         Ok(host.run(|| Sysfs::mount()?.read(&path))??)
     };
     lab.defer_polling(Some(Duration::from_micros(10)))?;
-    let (stop, told) = (AtomicBool::new(false), AtomicU64::new(0));
+    let (stop, told, looks) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
     let wait = |bytes: u64, _: Duration| {
+        looks.fetch_add(1, Ordering::Relaxed);
         let all = told.fetch_add(bytes, Ordering::Relaxed) + bytes;
         Duration::from_micros(if all > 3200 { 77 } else { 10 })
     };
@@ -474,13 +475,18 @@ fn a_queue_waits_as_its_traffic_says() -> Result<(), Failed> {
             let (lab, stop) = (&lab, &stop);
             move || lab.adapt_polling(stop, look, wait)
         });
-        let sent = send(&lab, address::v4(1).into(), 100);
-        for _ in 0..400 {
-            if set().is_ok_and(|set| set == "77000") {
-                break;
+        let wait_until = |came: &dyn Fn() -> bool| {
+            for _ in 0..400 {
+                if came() {
+                    return;
+                }
+                thread::sleep(Duration::from_millis(5));
             }
-            thread::sleep(Duration::from_millis(5));
-        }
+        };
+        // What came before the first look is told to nobody.
+        wait_until(&|| looks.load(Ordering::Relaxed) > 0);
+        let sent = send(&lab, address::v4(1).into(), 100);
+        wait_until(&|| set().is_ok_and(|set| set == "77000"));
         stop.store(true, Ordering::Relaxed);
         adapting.join().expect("no panic")?;
         sent
