@@ -11,6 +11,8 @@ use mpps_report::{
 };
 use std::path::Path;
 
+/// A bar is broken off if it is so many times the highest of the article's rungs.
+const FAR: f64 = 8.0;
 /// Characters that the words of a loss have at least.
 const LOST: usize = 26;
 
@@ -182,7 +184,7 @@ fn bars(rungs: &[RungResult]) -> Bars {
     let (near, far): (Vec<f64>, Vec<f64>) = rungs
         .iter()
         .map(highest)
-        .partition(|rate| story == 0.0 || *rate <= story * 2.0);
+        .partition(|rate| story == 0.0 || *rate <= story * FAR);
     let beyond = (!far.is_empty()).then(|| near.into_iter().fold(story, f64::max));
     Bars {
         unit: "Mpps".to_owned(),

@@ -173,10 +173,13 @@ pub(super) fn lessons(rungs: &[RungResult]) -> Vec<String> {
         Some(format!("rung {}, {}: {said}", rung.rung, rung.lesson))
     });
     let numbers: Vec<&str> = open.iter().map(|rung| &*rung.rung).collect();
+    let what = match numbers.len() {
+        1 => "lesson of rung",
+        _ => "lessons of rungs",
+    };
     let rest = (!numbers.is_empty()).then(|| {
         format!(
-            "the lessons of rungs {} are not told by this run: too few repeats, or a difference \
-             within the noise",
+            "not told by this run: the {what} {}: too few repeats, or a difference within the noise",
             numbers.join(", ")
         )
     });
