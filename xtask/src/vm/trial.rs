@@ -19,7 +19,7 @@ const AT_ONCE: usize = 2;
 /// How long the tests of one machine may take.
 const BOUND: Duration = Duration::from_secs(12 * 60);
 /// How long the tests of all machines may take, once everything is built and fetched.
-const BOUND_ALL: Duration = Duration::from_secs(15 * 60);
+const BOUND_ALL: Duration = Duration::from_secs(25 * 60);
 /// Last lines that are shown of a machine that failed and names no trial.
 const LINES: usize = 40;
 

@@ -20,10 +20,10 @@ use crate::udp::labs::Labs;
 use crate::udp::roles::{ARTICLE_PLACES, Layout};
 use crate::udp::run::{Hosts, Purpose, Receivers, Taker, attach};
 use crate::udp::runs::{Runs, Sample};
-use crate::udp::sender::{Feed, PORT, SOURCE_PORT, open};
+use crate::udp::sender::{Feed, PORT, SOURCE_PORT, TRAIN, open};
 use anyhow::{Context, Result};
 use clap::Args;
-use mpps_host::{Fingerprint, Relation, Snapshot, Topology};
+use mpps_host::{Fingerprint, Snapshot, Topology};
 use mpps_io::{Inspect, Rx, RxConfig, Wait, backend};
 use mpps_lab::{Lab, address};
 use schemars::JsonSchema;
@@ -31,9 +31,6 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
-
-/// Datagrams in a train of the sender, which with them outruns a receiver on a CPU of its own.
-const TRAIN: u16 = 4;
 
 /// Arguments of `mpps placement`.
 #[derive(Debug, Args)]
@@ -126,18 +123,9 @@ impl Placements {
 
 /// The placements on this layout, each with its CPUs or with what it would need.
 fn places(layout: &Layout) -> Vec<Placed> {
-    let place = |(relation, article_mpps)| {
-        let place = match relation {
-            Relation::SameCpu => "same CPU",
-            Relation::Sibling => "sibling hyper-thread",
-            Relation::SameNode => "another core",
-            Relation::OtherNode => "another node",
-        };
+    let place = |(relation, place, article_mpps): (_, &str, _)| {
         let layout = layout.place(relation);
-        let first = |cpus: fn(&Layout) -> &Vec<usize>| {
-            let layout = layout.as_ref().ok()?;
-            cpus(layout).first().copied()
-        };
+        let first = |cpus: fn(&Layout) -> &Vec<usize>| Some(*cpus(layout.as_ref().ok()?).first()?);
         Placed {
             place: place.to_owned(),
             article_mpps,

@@ -10,6 +10,9 @@ use mpps_report::{
 };
 use std::path::Path;
 
+/// Characters that a column with the words of a loss has at least.
+pub(crate) const LOST: usize = 26;
+
 /// What a reader has to know of a run before its figures.
 #[derive(Debug)]
 pub(crate) struct Head<'a, T> {

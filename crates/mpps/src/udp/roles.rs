@@ -16,11 +16,11 @@ use mpps_lab::Delivery;
 pub(crate) const QUEUES: u16 = 4;
 /// Where the article's receiver was relative to the queue's CPU, and its lowest and highest figure
 /// there, in Mpps: on one CPU "up to 430k", and "falls to zero" under overload.
-pub(crate) const ARTICLE_PLACES: [(Relation, [f64; 2]); 4] = [
-    (Relation::SameCpu, [0.0, 0.430]),
-    (Relation::Sibling, [0.200, 0.200]),
-    (Relation::SameNode, [0.360, 0.360]),
-    (Relation::OtherNode, [0.250, 0.330]),
+pub(crate) const ARTICLE_PLACES: [(Relation, &str, [f64; 2]); 4] = [
+    (Relation::SameCpu, "same CPU", [0.0, 0.430]),
+    (Relation::Sibling, "sibling hyper-thread", [0.200, 0.200]),
+    (Relation::SameNode, "another core", [0.360, 0.360]),
+    (Relation::OtherNode, "another node", [0.250, 0.330]),
 ];
 /// Receiving threads at the most: one per queue.
 const THREADS_MAX: usize = QUEUES as usize;

@@ -55,6 +55,9 @@ impl fmt::Display for Sender {
     }
 }
 
+/// Datagrams in a train of a sending socket, which with them mostly outruns a receiver on a CPU of its
+/// own.
+pub(crate) const TRAIN: u16 = 4;
 /// The article's port.
 pub(crate) const PORT: u16 = 4321;
 /// The article's source port, the first of those that are used.

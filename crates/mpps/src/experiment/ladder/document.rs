@@ -4,7 +4,9 @@
 pub(super) mod rung;
 
 use super::result::{Answer, LabBody, LabResult, RungRate, RungResult, TakenBy};
-use crate::measure::document::{Balanced, Head, Totals, end_of_page, equation, files, notes_on};
+use crate::measure::document::{
+    Balanced, Head, LOST, Totals, end_of_page, equation, files, notes_on,
+};
 use mpps_host::Ledger;
 use mpps_report::{
     Bar, Bars, Block, Column, Document, Hue, Measured, Quantity, Row, Table, Text, range,
@@ -13,9 +15,6 @@ use std::path::Path;
 
 /// A bar is broken off if it is so many times the highest of the article's rungs.
 const FAR: f64 = 8.0;
-/// Characters that the words of a loss have at least.
-const LOST: usize = 26;
-
 /// The files that a run wrote, as kinds and paths: `report`, `lab.html`.
 type Files<'a> = &'a [(&'a str, &'a Path)];
 

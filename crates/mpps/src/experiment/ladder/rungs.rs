@@ -173,7 +173,7 @@ fn one_queue(layout: &Layout) -> Vec<Rung> {
         ("4c", "receiver elsewhere on its node", Point::Reference),
         ("4d", "receiver on another node", Point::Below("4c")),
     ];
-    for ((number, name, point), (relation, mpps)) in places.into_iter().zip(ARTICLE_PLACES) {
+    for ((number, name, point), (relation, _, mpps)) in places.into_iter().zip(ARTICLE_PLACES) {
         rungs.push(Rung {
             place: Some(relation),
             ..rung(number, name)

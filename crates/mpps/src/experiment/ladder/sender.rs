@@ -3,14 +3,11 @@
 use super::result::RungSender;
 use crate::udp::limit::OUTRUN_MIN;
 use crate::udp::roles::{Layout, QUEUES};
-use crate::udp::sender::{Generator, Sender};
+use crate::udp::sender::{Generator, Sender, TRAIN};
 use anyhow::{Result, bail};
 use mpps_host::{Ledger, Station};
 use mpps_io::backend::{self, Support};
 use mpps_lab::{address, steering};
-
-/// Datagrams per train of a sending socket: on most rungs a CPU that sends so outruns the receiver's.
-const TRAIN: u16 = 4;
 
 impl Sender {
     /// The CPUs of the threads that send to these addresses, one each.

@@ -1,15 +1,12 @@
 //! The placements as a document.
 
 use super::{Placed, PlacementResult};
-use crate::measure::document::{Head, document_of};
+use crate::measure::document::{Head, LOST, document_of};
 use crate::measure::noise;
 use mpps_report::{
     Bar, Bars, Block, Column, Document, Hue, Measured, Quantity, Row, Section, Table, Text, range,
 };
 use std::path::Path;
-
-/// Characters that the words of a loss have at least.
-const LOST: usize = 26;
 
 /// The whole report.
 pub(crate) fn document(result: &PlacementResult, written: &[(&str, &Path)]) -> Document {
@@ -70,16 +67,12 @@ pub(crate) fn document(result: &PlacementResult, written: &[(&str, &Path)]) -> D
 
 fn section(row: &Placed) -> Section {
     let rate = row.runs.rate().map(|rate| rate.to_string());
+    let offered = row.runs.offered().into_iter();
     Section {
         heading: format!("Receiver on {}", row.place).into(),
         anchor: String::new(),
         figure: Text::new().strong(rate.unwrap_or_default()),
-        blocks: row
-            .runs
-            .offered()
-            .into_iter()
-            .chain(row.runs.whole())
-            .collect(),
+        blocks: offered.chain(row.runs.whole()).collect(),
     }
 }
 
@@ -93,6 +86,7 @@ fn row(row: &Placed) -> Row {
     let lost = totals
         .as_ref()
         .map_or_else(dash, |totals| totals.lost().to_string());
+    let lost_where = totals.map_or_else(String::new, |totals| totals.lost_where(LOST));
     let cpu = |cpu: Option<usize>| cpu.map_or_else(dash, |cpu| cpu.to_string()).into();
     let rate = row.runs.rate().map_or_else(dash, Quantity::figure);
     let article = range(row.article_mpps.map(Quantity::Mpps));
@@ -101,9 +95,7 @@ fn row(row: &Placed) -> Row {
         Text::new().strong(rate).into(),
         row.runs.spread().unwrap_or_else(dash).into(),
         lost.into(),
-        totals
-            .map_or_else(String::new, |totals| totals.lost_where(LOST))
-            .into(),
+        lost_where.into(),
         cpu(row.queue_cpu),
         cpu(row.receiver_cpu),
         cpu(row.sender_cpu),
