@@ -63,7 +63,7 @@ fn main() -> ExitCode {
     }
     // Descriptors are counted, and there is one table of them in a process. Most trials wait for a
     // limit of the server to pass.
-    trial::run(trials, 10, |name| {
+    trial::run(trials, 24, |name| {
         name.ends_with("/many_connects_without_data_stop_nobody")
     })
 }
