@@ -4,7 +4,7 @@
 mod common;
 
 use common::{Ended, Need, Running, Test, mpps, run};
-use mpps::experiment::paths::ndr::result::NdrResult;
+use mpps::experiment::paths::ndr::result::{NdrResult, NdrRow};
 use mpps::experiment::paths::result::{BenchResult, BenchRow, SpreadRow};
 use mpps_host::Station;
 use mpps_lab::{Lab, LabConfig};
@@ -512,30 +512,49 @@ fn ndr_result(directory: &TempDir) -> NdrResult {
     result
 }
 
-/// One trial without too much loss makes a bound, so that a moment without a CPU does not hide it.
+/// The rate to which a receiver is held back.
+const HELD_BACK_MPPS: f64 = 0.1;
+
+/// With a fifth to be lost the bound is 1.25 times the receiver's rate, and what is delivered there is
+/// that rate. A moment without a CPU loses far less than a fifth, and is made up for. A sender that
+/// misses its load again and again has no CPU here: then the search is tried again.
 fn ndr_finds_the_rate_of_a_receiver_that_is_held_back() {
-    const RATE_MPPS: f64 = 0.1;
-    let directory = directory();
-    let mut command = mpps(&["ndr", "recv", "--throttle", "100k", "--max", "200k"]);
-    command.args(["--loss", "0.5%", "--repeat", "2"]);
-    command.args(["--json", "data.json", "--html", "page.html"]);
-    let ended = run(command.current_dir(&directory)).fine();
-    let result = ndr_result(&directory);
-    let [row] = &result.rows[..] else {
-        panic!("{:?}", result.rows)
-    };
+    for _ in 0..3 {
+        let directory = directory();
+        let mut command = mpps(&["ndr", "recv", "--throttle", "100k", "--max", "200k"]);
+        command.args(["--loss", "20%", "--repeat", "2", "--limit", "20s"]);
+        command.args(["--json", "data.json", "--html", "page.html"]);
+        let ended = run(command.current_dir(&directory)).fine();
+        let result = ndr_result(&directory);
+        let [row] = &result.rows[..] else {
+            panic!("{:?}", result.rows)
+        };
+        if row.searched.sender_mpps.is_some() {
+            continue;
+        }
+        assert!(result.complete, "{row:?}");
+        assert!(ended.out.contains("socket: socket buffer"), "{ended:#?}");
+        return found_where_it_is(row);
+    }
+    panic!("the sender missed its loads in three searches");
+}
+
+fn found_where_it_is(row: &NdrRow) {
     let found = &row.searched.found[0];
-    let is_near = |rate: Option<f64>, share: f64| {
-        rate.is_some_and(|rate| (rate / RATE_MPPS - 1.0).abs() <= share)
+    let is_near = |rate: Option<f64>, expected: f64| {
+        rate.is_some_and(|rate| (rate / expected - 1.0).abs() <= 0.02)
     };
-    assert!(result.complete && found.settled, "{row:?}");
-    assert!(is_near(found.lower_mpps, 0.02), "{row:?}");
-    assert!(is_near(found.conditional_mpps, 0.02), "{row:?}");
-    // It is no more than 1 % above the lower one.
-    assert!(is_near(found.upper_mpps, 0.0303), "{row:?}");
+    assert!(found.settled, "{row:?}");
+    assert!(is_near(found.lower_mpps, 1.25 * HELD_BACK_MPPS), "{row:?}");
+    assert!(is_near(found.upper_mpps, 1.25 * HELD_BACK_MPPS), "{row:?}");
+    assert!(is_near(found.conditional_mpps, HELD_BACK_MPPS), "{row:?}");
+    // Nor does any load above its rate lose nothing.
+    let trials = row.searched.trials.iter().filter(|trial| !trial.void);
+    for trial in trials.filter(|trial| trial.loss_ratio == 0.0) {
+        assert!(trial.load_mpps <= 1.02 * HELD_BACK_MPPS, "{trial:?}");
+    }
     let loses = found.loses.as_ref().expect("something loses above it");
     assert_eq!(loses.station, Station::Socket, "{loses:?}");
-    assert!(ended.out.contains("socket: socket buffer"), "{ended:#?}");
 }
 
 fn ndr_keeps_what_it_has_and_says_why_the_rest_did_not_run() {

@@ -6,8 +6,11 @@ use std::io;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How much unused time is saved up: what a token bucket calls its depth.
-const DEPTH: Duration = Duration::from_millis(1);
+/// How much time is saved up in which it could not take what was there, such as without its CPU: the
+/// depth of the bucket.
+const DEPTH: Duration = Duration::from_millis(50);
+/// A receiver that waited so long had nothing to take: that time is not saved.
+const IDLE: Duration = Duration::from_millis(1);
 /// A shorter wait is spun, since a sleep takes longer than it is asked to.
 const SLEEP_MIN: Duration = Duration::from_micros(200);
 
@@ -27,9 +30,14 @@ impl Throttled {
     }
 }
 
-/// When the bucket is paid for after it gave so many, if it was to be at `due`.
-fn paid(due: Instant, now: Instant, datagrams: u64, pps: f64) -> Instant {
-    let earliest = now.checked_sub(DEPTH).unwrap_or(now);
+/// When the bucket is paid for after a receive that gave so many, if it was to be at `due`.
+fn paid(due: Instant, asked: Instant, came: Instant, datagrams: u64, pps: f64) -> Instant {
+    let saved = if came - asked >= IDLE {
+        Duration::ZERO
+    } else {
+        DEPTH
+    };
+    let earliest = came.checked_sub(saved).unwrap_or(came);
     due.max(earliest) + Duration::from_secs_f64(datagrams as f64 / pps)
 }
 
@@ -41,8 +49,10 @@ impl Rx for Throttled {
             }
             std::hint::spin_loop();
         }
+        let asked = Instant::now();
         let batch = self.rx.recv(wait)?;
-        self.due = paid(self.due, Instant::now(), batch.datagrams(), self.pps);
+        let came = Instant::now();
+        self.due = paid(self.due, asked, came, batch.datagrams(), self.pps);
         Ok(batch)
     }
 
@@ -68,14 +78,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bucket_gives_its_rate_and_saves_no_more_than_its_depth() {
+    fn a_bucket_gives_its_rate_and_saves_only_time_in_which_there_was_something_to_take() {
         let start = Instant::now();
         let after = |ms: u64| start + Duration::from_millis(ms);
         // 1000 a second: each costs a millisecond.
-        assert_eq!(paid(after(10), after(10), 3, 1000.0), after(13));
-        // Still to be paid for, it goes on from there.
-        assert_eq!(paid(after(13), after(10), 2, 1000.0), after(15));
-        // Nine idle milliseconds save one.
-        assert_eq!(paid(after(13), after(22), 2, 1000.0), after(23));
+        for (due, asked, came, expected) in [
+            (110, 110, 110, 113),
+            // Still to be paid for, it goes on from there.
+            (113, 110, 110, 116),
+            // It had no CPU for nine milliseconds, and catches up.
+            (113, 122, 122, 116),
+            // Nor had it for longer than the bucket is deep.
+            (113, 200, 200, 153),
+            // There was nothing to take.
+            (113, 113, 122, 125),
+        ] {
+            let due = paid(after(due), after(asked), after(came), 3, 1000.0);
+            assert_eq!(due, after(expected), "{asked} {came}");
+        }
     }
 }
