@@ -59,6 +59,15 @@ impl Tracking<'_> {
     pub fn packets(&self) -> Result<u64, Error> {
         self.table.dropped()
     }
+
+    /// Ends it, as dropping it does, and tells whether that worked.
+    ///
+    /// # Errors
+    ///
+    /// The rules are still there. They go with the lab.
+    pub fn remove(mut self) -> Result<(), Error> {
+        self.table.remove()
+    }
 }
 
 impl Drop for Tracking<'_> {

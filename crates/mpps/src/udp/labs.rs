@@ -33,8 +33,15 @@ impl Labs {
         labs.add(layout)?;
         if labs.lacks_threads(layout) {
             *layout = layout.clone().without_threads();
-            (labs.0[0].0, labs.0[0].1) = key(layout);
         }
+        // With RPS the kernel does not put each queue where it was to be.
+        let lab = &labs.0[0].2;
+        let queues = 0..u16::try_from(layout.queues.len()).unwrap_or(0);
+        let known: Option<Vec<usize>> = queues.map(|queue| lab.queue_cpu(queue)).collect();
+        if let (Delivery::Rps, Some(known)) = (layout.delivery, known) {
+            layout.queues = known;
+        }
+        (labs.0[0].0, labs.0[0].1) = key(layout);
         Ok(labs)
     }
 

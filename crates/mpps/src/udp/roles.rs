@@ -58,14 +58,19 @@ impl Layout {
         };
         let delivery = asked.unwrap_or(usual);
         let roles = deal::roles(&topology);
-        let queue_cpus = match delivery {
-            Delivery::SoftInterrupt => &roles.senders,
-            Delivery::ThreadedNapi | Delivery::Rps => &roles.queues,
+        let [senders, queues, applications] = match delivery {
+            Delivery::SoftInterrupt => {
+                let (senders, applications) = deal::soft(&topology);
+                [senders.clone(), senders, applications]
+            }
+            Delivery::ThreadedNapi | Delivery::Rps => {
+                [roles.senders, roles.queues, roles.applications]
+            }
         };
         Self {
-            queues: each_queue(queue_cpus),
-            senders: roles.senders,
-            applications: roles.applications,
+            queues: each_queue(&queues),
+            senders,
+            applications,
             delivery,
             is_placed: true,
             is_asked: asked.is_some(),
@@ -105,7 +110,11 @@ impl Layout {
             return Err(format!("needs {wanted} CPUs{node}; here {}", near.len()));
         }
         if self.is_asked {
-            return Ok(self.clone());
+            let left = distinct(self.queues.clone()).len();
+            return Err(format!(
+                "needs {queues} CPUs for queues and {threads} for threads; the delivery that was asked \
+                 for leaves {left} for queues"
+            ));
         }
         let (senders, applications) = deal::serving(near, queues, threads);
         Ok(Self {
@@ -134,8 +143,10 @@ impl Layout {
     /// other hyper-threads of their cores, the one that is least in use by those taken.
     pub(crate) fn sender_for(&self, queue: u16, taken: &[usize]) -> Option<usize> {
         let usable = self.topology.usable().into_iter();
+        // A sender that serves the queue is on the queue's CPU.
         let others = usable.filter(|cpu| {
-            self.share_a_core(*cpu, &self.senders)
+            self.delivery != Delivery::SoftInterrupt
+                && self.share_a_core(*cpu, &self.senders)
                 && !self.senders.contains(cpu)
                 && !self.queues.contains(cpu)
                 && !self.applications.contains(cpu)
@@ -150,8 +161,11 @@ impl Layout {
 
     /// The same on a kernel that has no threads for the queues of a veth: senders serve them.
     pub(crate) fn without_threads(self) -> Self {
+        let (senders, applications) = deal::soft(&self.topology);
         Self {
-            queues: each_queue(&self.senders),
+            queues: each_queue(&senders),
+            senders,
+            applications,
             delivery: Delivery::SoftInterrupt,
             ..self
         }
@@ -170,7 +184,9 @@ impl Layout {
             Relation::Sibling => self
                 .related(relation)
                 .ok_or_else(|| lacks("hyper-thread sibling")),
-            Relation::SameNode => self.related(relation).ok_or_else(|| lacks("other core")),
+            Relation::SameNode => self
+                .related(relation)
+                .ok_or_else(|| lacks("other core on its node")),
             Relation::OtherNode => self
                 .on_another_node(1)
                 .map_err(|_| lacks("CPU on another NUMA node")),
@@ -220,15 +236,17 @@ impl Layout {
         let free: Vec<usize> = free.collect();
         let cores = self.cores(&self.applications).min(threads);
         let wanted = self.cores(&all).min(cores);
-        let (cpus, here) = match self.cores(&free) >= wanted && free.len() >= threads {
-            true => (free, 0),
-            false => (all.clone(), all.len()),
+        let cpus = match self.cores(&free) >= wanted && free.len() >= threads {
+            true => free,
+            false => all.clone(),
         };
         let mut chosen = Vec::new();
-        for cpu in cpus {
-            let is_known = self.share_a_core(cpu, &chosen) || self.cores(&chosen) < cores;
-            if is_known && chosen.len() < threads {
-                chosen.push(cpu);
+        for cores in [cores, threads] {
+            for cpu in &cpus {
+                let fits = self.share_a_core(*cpu, &chosen) || self.cores(&chosen) < cores;
+                if fits && chosen.len() < threads && !chosen.contains(cpu) {
+                    chosen.push(*cpu);
+                }
             }
         }
         match chosen.len() == threads {
@@ -236,8 +254,9 @@ impl Layout {
             false => {
                 let plural = if threads == 1 { "" } else { "s" };
                 Err(format!(
-                    "needs {threads} CPU{plural} on another NUMA node than CPU {}; here {here}",
-                    self.queues[0]
+                    "needs {threads} CPU{plural} on another NUMA node than CPU {}; here {}",
+                    self.queues[0],
+                    all.len()
                 ))
             }
         }
@@ -253,7 +272,8 @@ impl Layout {
 
     /// True if the senders have left their place to the application, and taken its own.
     pub(crate) fn has_changed_places(&self, usual: &Self) -> bool {
-        self.senders != usual.senders && self.delivery == usual.delivery
+        let is_vacated = |cpu: &usize| usual.applications.contains(cpu);
+        self.senders != usual.senders && self.senders.iter().all(is_vacated)
     }
 
     /// The receiving threads at these CPUs. If a sender is there or on the same core, the senders

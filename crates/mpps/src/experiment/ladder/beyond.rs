@@ -1,7 +1,7 @@
 //! Rungs beyond recvmmsg: io_uring, what takes packets before the stack does, and the ceiling, run by
 //! the code of `mpps bench`.
 
-use super::point::Point;
+use super::point::{Claim, Point};
 use super::result::RungResult;
 use super::sender::{Choice, rung_sender};
 use super::setup::PAYLOAD_BYTES;
@@ -14,6 +14,7 @@ use crate::udp::roles::{Cpus, Layout};
 use crate::udp::runs::Runs;
 use crate::udp::sender::{Generator, Sender};
 use anyhow::Result;
+use mpps_lab::Delivery;
 use mpps_report::Quantity;
 
 /// One such rung.
@@ -99,6 +100,17 @@ impl Beyond {
         PATHS
             .iter()
             .filter(|path| self.keys.contains(&path.key().as_str()))
+    }
+
+    /// What it is to show. Its packets come in the generator's soft interrupts.
+    pub(super) fn claim(&self) -> Claim {
+        Claim {
+            number: self.number,
+            point: self.point,
+            flows: 1,
+            delivery: Delivery::SoftInterrupt,
+            is_placement: false,
+        }
     }
 
     /// The rung as it is reported, of the rows that `mpps bench` has for it; none if it was not

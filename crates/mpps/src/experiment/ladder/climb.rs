@@ -1,6 +1,7 @@
 //! The climb: what runs, what a rung's repeats are as a result, and what is known at any moment.
 
 use super::beyond::Beyond;
+use super::point;
 use super::result::RungResult;
 use super::rung::Rung;
 use super::sample::Sample;
@@ -145,17 +146,12 @@ impl Climb<'_> {
         }
         let beyond = self.beyond.iter();
         results.extend(beyond.filter_map(|one| one.result(&rows, self.beyond_sender, self.choice)));
-        let points = cases.iter().filter_map(|case| match &case.plan {
-            Step::Rung(rung) => Some((rung.number, rung.point, rung.flow_count())),
+        let claims = cases.iter().filter_map(|case| match &case.plan {
+            Step::Rung(rung) => Some(rung.claim()),
             Step::Row(_) => None,
         });
-        let beyond = self.beyond.iter().map(|one| (one.number, one.point, 1));
-        for (number, point, flows) in points.chain(beyond) {
-            let of_it = |rung: &RungResult| rung.rung == number;
-            if let Some(at) = results.iter().position(of_it) {
-                results[at].verdict = point.judge(&results[at], &results, flows);
-            }
-        }
+        let beyond = self.beyond.iter().map(Beyond::claim);
+        point::judge(&mut results, &claims.chain(beyond).collect::<Vec<_>>());
         results
     }
 

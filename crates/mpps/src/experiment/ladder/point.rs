@@ -4,6 +4,7 @@ use super::result::{RungResult, Verdict};
 use crate::measure::document::counted;
 use crate::measure::noise::{Change, Noise, SAMPLES_MIN};
 use mpps_host::Station;
+use mpps_lab::Delivery;
 use mpps_report::Quantity;
 
 /// By what the figures of a run show the lesson of a rung.
@@ -27,32 +28,97 @@ pub(crate) enum Point {
     Busy,
 }
 
-impl Point {
-    /// What these rungs say of it for one of them; none if that was not measured.
-    pub(super) fn judge(
-        self,
-        rung: &RungResult,
-        all: &[RungResult],
-        flows: usize,
-    ) -> Option<Verdict> {
+/// What a rung is to show, and how it was set up.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Claim {
+    pub(super) number: &'static str,
+    pub(super) point: Point,
+    /// Flows, as the kernel tells them apart by source port.
+    pub(super) flows: usize,
+    pub(super) delivery: Delivery,
+    /// True if it is about where its receiver is, and so about how its packets get there.
+    pub(super) is_placement: bool,
+}
+
+/// Says of each rung what the figures of all of them say of its lesson.
+pub(super) fn judge(rungs: &mut [RungResult], claims: &[Claim]) {
+    for claim in claims {
+        let own = rungs.iter().position(|rung| rung.rung == claim.number);
+        if let Some(at) = own {
+            rungs[at].verdict = claim.judge(&rungs[at], rungs, claims);
+        }
+    }
+}
+
+impl Claim {
+    /// What these rungs say of it; none if they say nothing.
+    fn judge(&self, rung: &RungResult, all: &[RungResult], claims: &[Self]) -> Option<Verdict> {
         rung.runs.mpps_median?;
-        let (holds, evidence) = match self {
-            Self::Reference => return None,
-            Self::Above(other) => compare(rung, find(all, other)?, all, Change::Better)?,
-            Self::Below(other) => compare(rung, find(all, other)?, all, Change::Worse)?,
-            Self::LostAt(station) => lost_at(rung, station),
-            Self::OneSocket | Self::Spread | Self::Idle | Self::Busy => {
+        let (holds, evidence) = match self.point {
+            Point::Reference => return None,
+            Point::Above(other) => self.compare(rung, other, all, claims, Change::Better)?,
+            Point::Below(other) => self.compare(rung, other, all, claims, Change::Worse)?,
+            // Where senders serve the queues none of them overflows.
+            Point::LostAt(_) if self.delivery == Delivery::SoftInterrupt => return None,
+            Point::LostAt(station) => lost_at(rung, station)?,
+            Point::OneSocket | Point::Spread | Point::Idle | Point::Busy => {
                 let came = came(rung);
                 let idle = came.iter().filter(|count| **count == 0).count();
-                let holds = match self {
-                    Self::OneSocket => idle + 1 == came.len(),
-                    Self::Idle => idle > 0,
+                if came.len() < 2 || idle == came.len() {
+                    return None;
+                }
+                let (uneven, chance) = (uneven(&came), chance(self.flows, came.len()));
+                let holds = match self.point {
+                    Point::OneSocket => idle + 1 == came.len(),
+                    Point::Idle => idle > 0,
+                    Point::Spread => idle == 0 && uneven < 2.0 * chance,
                     _ => idle == 0,
                 };
-                (Some(holds), shares(&came, flows))
+                let chance = (self.point != Point::Busy).then_some((self.flows, chance));
+                (Some(holds), shares(&came, uneven, chance))
             }
         };
         Some(Verdict { holds, evidence })
+    }
+
+    /// Whether a rung's rate differs from another's as it should; none if the other has none.
+    fn compare(
+        &self,
+        rung: &RungResult,
+        other: &str,
+        all: &[RungResult],
+        claims: &[Self],
+        expected: Change,
+    ) -> Option<(Option<bool>, String)> {
+        let delivery = claims.iter().find(|claim| claim.number == other)?.delivery;
+        let other = all.iter().find(|one| one.rung == other)?;
+        let (own, its) = (&rung.runs.mpps_samples, &other.runs.mpps_samples);
+        let median = other.runs.mpps_median.filter(|rate| *rate > 0.0)?;
+        let times = Quantity::Times(rung.runs.mpps_median? / median).figure();
+        let said = format!("{times} times what rung {} received", other.rung);
+        let sender = |rung: &RungResult| rung.sender.as_ref().map(|sender| sender.backend.clone());
+        if sender(rung) != sender(other) {
+            return Some((None, format!("{said}, to which another sender sent")));
+        }
+        if delivery != self.delivery && !self.is_placement {
+            return Some((None, format!("{said}, whose packets came another way")));
+        }
+        // Who shares a CPU with the queue may do well until too much comes.
+        let outran = rung.sender.as_ref().is_none_or(|sender| sender.outran);
+        if self.is_placement && !outran {
+            return Some((None, format!("{said}, and the sender did not outrun it")));
+        }
+        if own.len() < SAMPLES_MIN || its.len() < SAMPLES_MIN {
+            let few = format!("{said}; fewer than {SAMPLES_MIN} repeats say nothing about noise");
+            return Some((None, few));
+        }
+        let samples = all.iter().map(|rung| &*rung.runs.mpps_samples);
+        let samples = samples.filter(|samples| samples.len() >= SAMPLES_MIN);
+        let found = Noise::of(samples.map(|one| (one, one))).judge(its, own).0;
+        Some(match found {
+            Change::Same => (None, format!("{said}, which is within the noise")),
+            found => (Some(found == expected), said),
+        })
     }
 }
 
@@ -69,40 +135,18 @@ impl Verdict {
     }
 }
 
-fn find<'a>(all: &'a [RungResult], number: &str) -> Option<&'a RungResult> {
-    all.iter().find(|rung| rung.rung == number)
-}
-
-/// Whether a rung's rate differs from another's as it should; none if the other has none.
-fn compare(
-    rung: &RungResult,
-    other: &RungResult,
-    all: &[RungResult],
-    expected: Change,
-) -> Option<(Option<bool>, String)> {
-    let (own, its) = (&rung.runs.mpps_samples, &other.runs.mpps_samples);
-    let times = Quantity::Times(rung.runs.mpps_median? / other.runs.mpps_median?).figure();
-    let said = format!("{times} times what rung {} received", other.rung);
-    if own.len() < SAMPLES_MIN || its.len() < SAMPLES_MIN {
-        let few = format!("{said}; fewer than {SAMPLES_MIN} repeats say nothing about noise");
-        return Some((None, few));
-    }
-    let samples = all.iter().map(|rung| &*rung.runs.mpps_samples);
-    let samples = samples.filter(|samples| samples.len() >= SAMPLES_MIN);
-    let found = Noise::of(samples.map(|one| (one, one))).judge(its, own).0;
-    Some(match found {
-        Change::Same => (None, format!("{said}, which is within the noise")),
-        found => (Some(found == expected), said),
-    })
-}
-
-/// Whether most of what was lost over all repeats was lost at a station.
-fn lost_at(rung: &RungResult, station: Station) -> (Option<bool>, String) {
+/// Whether most of what was lost over all repeats was lost at a station; none if nothing was.
+fn lost_at(rung: &RungResult, station: Station) -> Option<(Option<bool>, String)> {
     let losses = rung.runs.sample_ledgers.iter().flat_map(|one| &one.losses);
     let (mut there, mut lost) = (0, 0);
     for loss in losses {
         lost += loss.count;
-        there += u64::from(loss.station == station) * loss.count;
+        // With RPS a queue is the backlog of its CPU.
+        let is_there = match loss.station {
+            Station::Backlog => station == Station::Wire,
+            other => other == station,
+        };
+        there += u64::from(is_there) * loss.count;
     }
     let (there_of, of) = (Quantity::Count(there.into()), Quantity::Count(lost.into()));
     let place = match station {
@@ -111,7 +155,7 @@ fn lost_at(rung: &RungResult, station: Station) -> (Option<bool>, String) {
         other => other.name(),
     };
     let said = format!("{there_of} of {of} lost packets were lost at {place}");
-    (Some(there * 2 > lost), said)
+    (lost > 0).then_some((Some(there * 2 > lost), said))
 }
 
 /// What came to each socket, taken in time or not.
@@ -122,8 +166,16 @@ fn came(rung: &RungResult) -> Vec<u64> {
         .collect()
 }
 
-/// The shares of sockets, as a picture and in per cent, and how uneven they are.
-fn shares(came: &[u64], flows: usize) -> String {
+/// How many times the mean the fullest of these sockets has.
+fn uneven(came: &[u64]) -> f64 {
+    let all: u64 = came.iter().sum();
+    let fullest = came.iter().max().copied().unwrap_or(0);
+    fullest as f64 * came.len() as f64 / all.max(1) as f64
+}
+
+/// The shares of sockets, as a picture and in per cent, and how uneven they are; beside what chance
+/// gives for so many flows, where chance deals them out.
+fn shares(came: &[u64], uneven: f64, chance: Option<(usize, f64)>) -> String {
     const BARS: [char; 9] = ['·', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     let all: u64 = came.iter().sum::<u64>().max(1);
     let fullest = came.iter().max().copied().unwrap_or(0).max(1);
@@ -131,14 +183,21 @@ fn shares(came: &[u64], flows: usize) -> String {
     let share = |count: &u64| Quantity::Share(*count as f64 / all as f64).to_string();
     let bars: String = came.iter().map(bar).collect();
     let each: Vec<String> = came.iter().map(share).collect();
-    let uneven = Quantity::Times(fullest as f64 * came.len() as f64 / all as f64).figure();
-    let chance = Quantity::Times(chance(flows, came.len())).figure();
-    format!(
-        "{bars} the sockets got {}; the fullest has {uneven} times the mean, and chance gives \
-         {chance} for {}",
-        each.join(", "),
-        counted(flows, "flow")
-    )
+    let uneven = Quantity::Times(uneven).figure();
+    let said = format!(
+        "{bars} the sockets got {}; the fullest has {uneven} times the mean",
+        each.join(", ")
+    );
+    match chance {
+        Some((flows, chance)) => {
+            let chance = Quantity::Times(chance).figure();
+            format!(
+                "{said}, and chance gives {chance} for {}",
+                counted(flows, "flow")
+            )
+        }
+        None => said,
+    }
 }
 
 /// How many times the mean the fullest of so many sockets has on average, if each flow chooses its
@@ -173,7 +232,7 @@ fn binomial(n: usize, successes: usize, p: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::ladder::result::ThreadShare;
+    use crate::experiment::ladder::result::{RungSender, ThreadShare};
     use crate::udp::runs::Runs;
     use mpps_host::{Ledger, Loss, Scope};
 
@@ -203,32 +262,82 @@ mod tests {
         }
     }
 
+    const THREADS: Delivery = Delivery::ThreadedNapi;
+
+    fn claim(number: &'static str, point: Point, delivery: Delivery) -> Claim {
+        Claim {
+            number,
+            point,
+            flows: 4,
+            delivery,
+            is_placement: false,
+        }
+    }
+
+    /// What a rung of four flows says of a point, of which other rungs say nothing.
     fn holds(point: Point, rung: &RungResult) -> Option<bool> {
-        point.judge(rung, &[], 4).unwrap().holds
+        claim("1", point, THREADS).judge(rung, &[], &[])?.holds
     }
 
     #[test]
     fn a_rate_is_held_against_another_rungs_and_the_noise() {
-        let all = [
+        let mut all = [
             rung("2", &[1.0, 1.01, 1.02]),
             rung("11", &[2.0, 2.02, 2.04]),
             rung("12", &[1.0, 1.02, 1.01]),
             rung("13", &[2.0]),
+            rung("14", &[0.0, 0.0, 0.0]),
         ];
-        let holds = |at: usize, point: Point| {
-            let verdict = point.judge(&all[at], &all, 1);
-            verdict.map(|verdict| verdict.holds)
+        let claims = ["2", "11", "12", "13", "14"].map(|one| claim(one, Point::Reference, THREADS));
+        let verdict = |all: &[RungResult], at: usize, claim: Claim| {
+            claim
+                .judge(&all[at], all, &claims)
+                .map(|verdict| verdict.holds)
         };
-        assert_eq!(holds(1, Point::Above("2")), Some(Some(true)));
-        assert_eq!(holds(1, Point::Below("2")), Some(Some(false)));
-        assert_eq!(holds(0, Point::Below("11")), Some(Some(true)));
-        assert_eq!(holds(2, Point::Above("2")), Some(None), "the same");
-        assert_eq!(holds(3, Point::Above("2")), Some(None), "one repeat");
-        assert_eq!(holds(0, Point::Above("9a")), None, "not measured");
-        let said = Point::Above("2").judge(&all[1], &all, 1).unwrap();
+        let of = |point| claim("?", point, THREADS);
+        assert_eq!(verdict(&all, 1, of(Point::Above("2"))), Some(Some(true)));
+        assert_eq!(verdict(&all, 1, of(Point::Below("2"))), Some(Some(false)));
+        assert_eq!(verdict(&all, 0, of(Point::Below("11"))), Some(Some(true)));
+        let untold = Some(None);
+        assert_eq!(verdict(&all, 2, of(Point::Above("2"))), untold, "the same");
+        assert_eq!(
+            verdict(&all, 3, of(Point::Above("2"))),
+            untold,
+            "one repeat"
+        );
+        assert_eq!(
+            verdict(&all, 0, of(Point::Above("9a"))),
+            None,
+            "not measured"
+        );
+        assert_eq!(
+            verdict(&all, 0, of(Point::Above("14"))),
+            None,
+            "nothing came"
+        );
+        let said = of(Point::Above("2")).judge(&all[1], &all, &claims).unwrap();
         let said = said.sentence(true).replace('\u{a0}', " ");
         assert!(said.starts_with("as in the article: 2.0"), "{said}");
         assert!(said.ends_with(" times what rung 2 received"), "{said}");
+        // What differs in more than the lesson says nothing of it, unless it is about that.
+        let soft = claim("?", Point::Below("11"), Delivery::SoftInterrupt);
+        assert_eq!(verdict(&all, 0, soft), untold);
+        let placement = Claim {
+            is_placement: true,
+            ..soft
+        };
+        assert_eq!(verdict(&all, 0, placement), Some(Some(true)));
+        let sender = |outran| RungSender {
+            backend: "xdp".to_owned(),
+            outran,
+            ..RungSender::default()
+        };
+        all[0].sender = Some(sender(false));
+        assert_eq!(verdict(&all, 0, placement), untold, "another sender");
+        all[1].sender = Some(sender(true));
+        assert_eq!(verdict(&all, 0, placement), untold, "it did not outrun");
+        all[0].sender = Some(sender(true));
+        assert_eq!(verdict(&all, 0, placement), Some(Some(true)));
     }
 
     #[test]
@@ -251,8 +360,14 @@ mod tests {
         }
         assert_eq!(holds(Point::LostAt(Station::Wire), &rung), Some(true));
         assert_eq!(holds(Point::LostAt(Station::Socket), &rung), Some(false));
+        let soft = claim("3", Point::LostAt(Station::Socket), Delivery::SoftInterrupt);
+        assert_eq!(soft.judge(&rung, &[], &[]), None);
         rung.runs.sample_ledgers.clear();
-        assert_eq!(holds(Point::LostAt(Station::Wire), &rung), Some(false));
+        assert_eq!(
+            holds(Point::LostAt(Station::Wire), &rung),
+            None,
+            "nothing was lost"
+        );
     }
 
     #[test]
@@ -268,7 +383,18 @@ mod tests {
         ] {
             assert_eq!(points.map(|point| holds(point, rung).unwrap()), expected);
         }
-        let said = shares(&came(&all), 64).replace('\u{a0}', " ");
+        let few = sockets(&[(97, 0), (1, 0), (1, 0), (1, 0)]);
+        assert_eq!(holds(Point::Busy, &few), Some(true));
+        let many = Claim {
+            flows: 64,
+            ..claim("8b", Point::Spread, THREADS)
+        };
+        assert_eq!(many.judge(&few, &[], &[]).unwrap().holds, Some(false));
+        assert_eq!(holds(Point::Busy, &sockets(&[(7, 0)])), None, "one socket");
+        assert_eq!(holds(Point::OneSocket, &sockets(&[(0, 0), (0, 0)])), None);
+        let came = came(&all);
+        let said = shares(&came, uneven(&came), Some((64, chance(64, 4))));
+        let said = said.replace('\u{a0}', " ");
         assert_eq!(
             said,
             "█▆▇▇ the sockets got 30.0 %, 20.0 %, 26.0 %, 24.0 %; the fullest has 1.20 times the \

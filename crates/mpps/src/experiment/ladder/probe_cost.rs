@@ -16,15 +16,19 @@ const CLOSED: u16 = PORT + 1;
 
 /// Measures the time of the kernel threads that drop packets for want of a socket, with the probe
 /// and without, turn by turn, and answers the difference of the medians in nanoseconds for one
-/// packet. None where no kernel threads serve the queues, because their time cannot be told from
-/// others'. The sender has this CPU.
+/// packet. None where no kernel threads serve the queues on CPUs of their own, because their time cannot be
+/// told from others'. The sender has this CPU.
 pub(super) fn drop_probe_ns(
     labs: &Labs,
     cpu: usize,
     interrupt: &Interrupt,
     (packets, turns): (u64, usize),
 ) -> Result<Option<f64>> {
-    let threaded = |lab: &&Lab| !lab.napi_threads().is_empty();
+    // A thread beside the sender would be late, and its ring full.
+    let threaded = |lab: &&Lab| {
+        let mut threads = lab.napi_threads().iter();
+        !lab.napi_threads().is_empty() && threads.all(|thread| thread.cpu != Some(cpu))
+    };
     let Some(lab) = labs.iter().find(threaded) else {
         return Ok(None);
     };

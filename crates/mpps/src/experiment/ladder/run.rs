@@ -44,6 +44,7 @@ pub(crate) fn run(
 ) -> Result<LabResult> {
     let (mut layout, choice, schedule) = (plan.layout.clone(), plan.choice.clone(), plan.schedule);
     let mut labs = Labs::new(&mut layout)?;
+    let choice = choice.reaching(&layout);
     let mut chosen = Selection::new(&layout, &choice, plan.only, plan.all)?;
     // Some rungs have their packets delivered in another way than most.
     for rung in &chosen.rungs {
@@ -51,7 +52,7 @@ pub(crate) fn run(
     }
     labs.place(&mut layout);
     chosen.place(&labs);
-    let mut result = beginning(plan, session, &layout, labs.of(&layout)?)?;
+    let mut result = beginning(&choice, session, &layout, labs.of(&layout)?)?;
     let sender = beyond::sender(&choice)?;
     let mut stages = Vec::new();
     if !chosen.beyond.is_empty() {
@@ -168,7 +169,7 @@ fn note_probe(notes: &mut Vec<String>) -> bool {
 }
 
 /// The result before the first rung.
-fn beginning(plan: &Plan<'_>, session: &Session, layout: &Layout, lab: &Lab) -> Result<LabResult> {
+fn beginning(choice: &Choice, session: &Session, layout: &Layout, lab: &Lab) -> Result<LabResult> {
     let body = LabBody {
         rate_definition: RATE_DEFINITION.to_owned(),
         placement: format!(
@@ -176,7 +177,7 @@ fn beginning(plan: &Plan<'_>, session: &Session, layout: &Layout, lab: &Lab) -> 
             layout.sentence(&machine::kernel_release())
         ),
         delivery: delivery(layout).to_owned(),
-        sender: Some(plan.choice.sentence()),
+        sender: Some(choice.sentence()),
         notes: layout.notes(),
         drop_probe_ns: None,
         answer: None,

@@ -1,6 +1,6 @@
 //! One experiment of the ladder: who sends, who receives and where, and who shares a CPU in it.
 
-use super::point::Point;
+use super::point::{Claim, Point};
 use crate::measure::document::counted;
 use crate::udp::roles::{Layout, QUEUES, distinct};
 use crate::udp::sender::Sender;
@@ -89,6 +89,17 @@ impl Rung {
         match self.one_port {
             true => 1,
             false => self.targets.len() * self.flows,
+        }
+    }
+
+    /// What it is to show.
+    pub(super) fn claim(&self) -> Claim {
+        Claim {
+            number: self.number,
+            point: self.point,
+            flows: self.flow_count(),
+            delivery: self.layout.delivery,
+            is_placement: self.place.is_some(),
         }
     }
 

@@ -36,8 +36,7 @@ pub(crate) fn rungs(layout: &Layout, choice: &Choice, all: bool) -> Vec<Rung> {
             let places = "the senders have left their CPUs to the application, and taken its own";
             rung.notes.push(places.to_owned());
         }
-        if rung.layout.delivery == Delivery::SoftInterrupt
-            && layout.delivery != rung.layout.delivery
+        if rung.layout.delivery == Delivery::SoftInterrupt && rung.layout.senders != layout.senders
         {
             let serve = "each sender serves a queue in its soft interrupts: there are too few CPUs for \
                          senders, queues and application each";
@@ -192,7 +191,10 @@ fn one_queue(layout: &Layout) -> Vec<Rung> {
 fn several_queues(layout: &Layout, all: bool) -> [Rung; 8] {
     let rung = |number, name| Rung::new(layout, number, name);
     let aligned = rung("9a", "four sockets, aligned")
-        .teaches("an address, a queue and a socket per thread", Point::Busy)
+        .teaches(
+            "an address, a queue and a socket per thread",
+            Point::Above("2"),
+        )
         .article([1.4, 1.4])
         .spread()
         .by(Sockets::Addressed(4))
@@ -216,7 +218,7 @@ fn several_queues(layout: &Layout, all: bool) -> [Rung; 8] {
             .by(Sockets::Shared(1))
             .on_own_cpus(1, all),
         rung("7", "two threads, one socket")
-            .teaches("threads contend for one receive buffer", Point::Below("5"))
+            .teaches("two threads on one socket receive less than one thread of two queues", Point::Below("5"))
             .article([0.461, 0.495])
             .by(Sockets::Shared(2))
             .on_own_cpus(2, all),

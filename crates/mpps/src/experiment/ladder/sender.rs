@@ -90,6 +90,19 @@ impl Choice {
         })
     }
 
+    /// A socket in place of a generator that nobody asked for and that does not even reach the first
+    /// queue, which most rungs use.
+    pub(super) fn reaching(self, layout: &Layout) -> Self {
+        match self.otherwise() {
+            Some(sender) if layout.sender_for(0, &[]).is_none() => Self {
+                sender,
+                missing: Some("no CPU of the senders has the number of the first queue".to_owned()),
+                ..self
+            },
+            _ => self,
+        }
+    }
+
     /// Who sends where this one does not reach the queues: nobody if a user asked for this one.
     pub(super) fn otherwise(&self) -> Option<Sender> {
         let is_free = !self.asked && self.sender == Sender::Generator;

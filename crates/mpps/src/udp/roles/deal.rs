@@ -86,6 +86,20 @@ pub(super) fn serving(
     (senders, cpus)
 }
 
+/// CPUs of senders that serve the queues in their soft interrupts, and of the application: four each
+/// on the first node, or two, or one. Two CPUs of different nodes have a role each, and one has both.
+pub(super) fn soft(topology: &Topology) -> (Vec<usize>, Vec<usize>) {
+    let near = first_node(topology);
+    let each = [THREADS_MAX, 2, 1].into_iter();
+    match each.into_iter().find(|each| each * 2 <= near.len()) {
+        Some(each) => serving(near, each, each),
+        None => {
+            let roles = roles(topology);
+            (roles.senders, roles.applications)
+        }
+    }
+}
+
 /// The usable CPUs of the first one's node, one of each core first.
 pub(super) fn first_node(topology: &Topology) -> Vec<usize> {
     let mut cpus = by_distance(topology);

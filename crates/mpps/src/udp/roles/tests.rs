@@ -177,3 +177,30 @@ fn the_other_node_has_as_many_cores_as_this_one() {
     let why = "needs 4 CPUs on another NUMA node than CPU 2; here 0";
     assert_eq!(none, Err(why.to_owned()));
 }
+
+#[test]
+fn senders_that_serve_the_queues_are_on_the_applications_node() {
+    for (topology, senders, application) in [
+        (flat(1), "0", "0"),
+        (flat(2), "0", "1"),
+        (flat(3), "0", "1"),
+        (flat(4), "0-1", "2-3"),
+        (flat(8), "0-3", "4-7"),
+        (two_by_two_by_two(), "0-1", "2-3"),
+        (two_by_four_by_two(), "0-3", "4-7"),
+        (article(), "0-3", "4-5,12-13"),
+    ] {
+        let asked = Layout::new(topology.clone(), Some(Delivery::SoftInterrupt));
+        let usual = Layout::new(topology, None).without_threads();
+        for layout in [asked, usual] {
+            let said = |cpus: &[usize]| CpuList(distinct(cpus.to_vec())).to_string();
+            let all = [&layout.senders, &layout.queues, &layout.applications];
+            assert_eq!(all.map(|cpus| said(cpus)), [senders, senders, application]);
+            // A frame that is generated there takes the queue that is written down there.
+            let reached = (0..4).filter_map(|queue| Some((queue, layout.sender_for(queue, &[])?)));
+            for (queue, cpu) in reached {
+                assert_eq!(layout.queues[usize::from(queue)], cpu, "{senders}");
+            }
+        }
+    }
+}
