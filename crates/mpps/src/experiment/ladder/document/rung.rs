@@ -179,7 +179,8 @@ pub(super) fn lessons(rungs: &[RungResult]) -> Vec<String> {
     };
     let rest = (!numbers.is_empty()).then(|| {
         format!(
-            "not told by this run: the {what} {}: too few repeats, or a difference within the noise",
+            "not told by this run: the {what} {}: too few repeats, a difference within the noise, or \
+             another sender or way",
             numbers.join(", ")
         )
     });
