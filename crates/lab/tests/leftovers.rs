@@ -375,11 +375,11 @@ impl Surroundings {
         if self.mounts != before.mounts {
             found.push(format!("mounts {}, before {}", self.mounts, before.mounts));
         }
-        if !self.stray_threads.is_empty() {
-            found.push(format!(
-                "kernel threads {:?} of no namespace",
-                self.stray_threads
-            ));
+        // What another program has left is not ours.
+        let is_new = |thread: &&u32| !before.stray_threads.contains(thread);
+        let stray: Vec<&u32> = self.stray_threads.iter().filter(is_new).collect();
+        if !stray.is_empty() {
+            found.push(format!("kernel threads {stray:?} of no namespace"));
         }
         found
     }

@@ -88,9 +88,14 @@ fn engine(args: &ServeArgs, leaves_root: bool) -> Result<(&'static Engine, Optio
 /// As whom root goes on; none where nothing changes.
 fn user(asked: Option<&str>) -> Result<Option<User>> {
     let Some(name) = asked else {
-        // Whoever may not become nobody stays what it is, and so does who is nobody already.
-        let nobody = User::find("nobody").filter(|nobody| nobody.obstacle().is_none());
-        return Ok(nobody.filter(|_| user::is_root()));
+        if !user::is_root() {
+            return Ok(None);
+        }
+        let Some(nobody) = User::find("nobody") else {
+            bail!("no user nobody in /etc/passwd to go on as: name one by --user, or --user root");
+        };
+        // Who may not become nobody, in a user namespace or a container, stays what it is.
+        return Ok(Some(nobody).filter(|nobody| nobody.obstacle().is_none()));
     };
     let user = User::find(name).with_context(|| {
         format!("--user {name}: no such user; /etc/passwd lists those that there are")

@@ -64,10 +64,12 @@ impl Stage {
         let (lab, queues) = (&self.lab, self.deal.servers.len() as f64);
         let stop = AtomicBool::new(false);
         let done = thread::scope(|scope| {
+            // The thread ends also if the work panics.
+            let stopping = Stopping(&stop);
             let wait = |bytes: u64, time| rule.next(bytes as f64 / queues, time);
             let thread = scope.spawn(|| lab.adapt_polling(&stop, LOOK, wait));
             let done = work();
-            stop.store(true, Ordering::Relaxed);
+            drop(stopping);
             let adapted = thread.join();
             adapted.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
             done
@@ -75,6 +77,15 @@ impl Stage {
         // The thread has left another time than the stage knows of.
         self.moderate(None)?;
         done
+    }
+}
+
+/// Tells a thread to stop when it is dropped.
+struct Stopping<'a>(&'a AtomicBool);
+
+impl Drop for Stopping<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
     }
 }
 

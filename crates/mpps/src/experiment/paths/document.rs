@@ -356,7 +356,8 @@ fn against(times: Quantity) -> String {
     format!("{times} recvmmsg")
 }
 
-/// The highest rate without loss that was found; at least that, if it was the sender's.
+/// The highest rate without loss that was found; at least that, if no load above it was tried or the
+/// search did not end.
 fn loss_free(row: &BenchRow) -> String {
     let found = row
         .loss_free
@@ -365,7 +366,7 @@ fn loss_free(row: &BenchRow) -> String {
     let rate = found.and_then(|found| Some((found, Quantity::Mpps(found.lower_mpps?).figure())));
     match rate {
         None => "-".to_owned(),
-        Some((found, rate)) if found.upper_mpps.is_none() => format!("≥{rate}"),
+        Some((found, rate)) if found.upper_mpps.is_none() || !found.settled => format!("≥{rate}"),
         Some((_, rate)) => rate,
     }
 }

@@ -24,7 +24,7 @@ const STEP_MAX: f64 = 0.5;
 const VOIDS_MAX: usize = 4;
 /// Below the precision of a place on the grid.
 const ALMOST: f64 = 1e-6;
-/// A sender that brings less than this share of a load is not asked for it again.
+/// A sender that brings less than this share of a load twice is not asked for it again.
 const HOPELESS: f64 = 0.25;
 
 /// What is searched for: the highest load at which trials lose no more than this.
@@ -75,6 +75,8 @@ pub(crate) struct Search {
     trials: Trials,
     grid: Grid,
     missed: Missed,
+    /// True if the sender missed again and again what it had brought before.
+    gave_up: bool,
 }
 
 /// A load that the sender missed last.
@@ -119,11 +121,15 @@ impl Search {
             trials: Trials::default(),
             grid: Grid::new(goals, min, max),
             missed: Missed::default(),
+            gave_up: false,
         }
     }
 
     /// The next trial, the shortest that a goal wants; none if the search is over.
     pub(crate) fn next(&mut self) -> Option<Trial> {
+        if self.gave_up {
+            return None;
+        }
         let wanted = self.goals.iter_mut();
         let wanted = wanted.filter_map(|goal| goal.next(&self.trials, self.grid));
         wanted.min_by(|a, b| a.seconds.total_cmp(&b.seconds))
@@ -144,7 +150,8 @@ impl Search {
     }
 
     /// A trial in which the sender brought only so many packets per second: it says nothing. A load
-    /// that is missed again and again lowers the highest load that is tried.
+    /// that is missed again and again lowers the highest load that is tried; the search gives up if
+    /// the sender had brought as much before, for then the machine is busy with something else.
     pub(crate) fn miss(&mut self, trial: Trial, brought_pps: f64) {
         if self.missed.pps != trial.pps {
             self.missed = Missed::default();
@@ -155,9 +162,14 @@ impl Search {
             brought_pps: self.missed.brought_pps.max(brought_pps),
         };
         self.missed = missed;
-        if missed.times >= VOIDS_MAX || brought_pps < HOPELESS * trial.pps {
+        let is_hopeless = missed.times > 1 && missed.brought_pps < HOPELESS * trial.pps;
+        if missed.times >= VOIDS_MAX || is_hopeless {
             let below = trial.pps * (-self.grid.unit).exp();
-            self.grid.max = missed.brought_pps.min(below);
+            let max = missed.brought_pps.min(below);
+            match self.trials.highest() {
+                Some(taken) if max < taken => self.gave_up = true,
+                _ => self.grid.max = max,
+            }
         }
     }
 
@@ -168,11 +180,19 @@ impl Search {
 
     /// What is known of each goal, in the order in which they were given.
     pub(crate) fn answers(&mut self) -> Vec<Answer> {
-        let (trials, grid) = (&self.trials, self.grid);
+        let (trials, grid, gave_up) = (&self.trials, self.grid, self.gave_up);
         let answer = |goal: &mut Pursuit| {
-            let is_settled = goal.next(trials, grid).is_none();
+            let is_over = goal.next(trials, grid).is_none();
             let target = goal.targets.last().copied();
             let bounds = target.map_or_else(Bounds::default, |target| trials.bounds(&target));
+            // One bound is enough only at an end of what may be tried.
+            let is_settled = is_over
+                && match (bounds.lower, bounds.upper) {
+                    (Some(_), Some(_)) => target.is_some_and(|target| target.is_reached(bounds)),
+                    (Some(_), None) => !gave_up,
+                    (None, Some(upper)) => upper <= grid.min,
+                    (None, None) => grid.max < grid.min,
+                };
             Answer {
                 lower: bounds.lower,
                 upper: bounds.upper,

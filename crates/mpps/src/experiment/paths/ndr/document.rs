@@ -117,7 +117,9 @@ fn limit(row: &NdrRow, found: &Found) -> String {
             loses.reason,
             Quantity::Share(loses.share)
         ),
-        (Some(_), None, _) if row.searched.sender_mpps.is_some() => "the sender's rate".to_owned(),
+        (Some(_), None, _) if row.searched.sender_mpps.is_some() => {
+            "the sender or its CPU".to_owned()
+        }
         (Some(_), None, _) => "--max".to_owned(),
         (None, None, _) => "the sender, which missed every load".to_owned(),
         (_, Some(_), None) => "no counter says".to_owned(),

@@ -42,7 +42,7 @@ pub struct NdrBody {
 
 /// What a load is, as result files say it.
 pub const LOAD_DEFINITION: &str = "datagrams per second that the sender is to bring; a trial in \
-    which it brings over 1 % less or more, what it refused itself left out, is void; lost is what was \
+    which it brings over 1 % and 128 datagrams less or more, what it refused itself left out, is void; lost is what was \
     brought and not delivered";
 
 /// One receive path, searched or skipped.

@@ -107,6 +107,11 @@ impl Trials {
         }
     }
 
+    /// The highest load of all.
+    pub(super) fn highest(&self) -> Option<f64> {
+        self.loads.last().map(|(load, _)| *load)
+    }
+
     fn at(&self, pps: f64) -> &[Outcome] {
         let place = self
             .loads

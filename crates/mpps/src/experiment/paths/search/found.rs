@@ -81,15 +81,22 @@ impl Searched {
         self.trials.iter().map(|trial| &trial.ledger)
     }
 
-    /// The first station that loses at this load, in the last trial that lost more than that share.
+    /// The station at which what is lost on the way comes to more than that share, at this load, in the
+    /// last trial in which it does.
     pub(crate) fn loses(&self, load_mpps: f64, loss_ratio: f64) -> Option<Loses> {
         let is_bad = |trial: &&NdrTrial| {
             let at_load = trial.load_mpps == load_mpps && !trial.void;
             at_load && trial.loss_ratio > loss_ratio
         };
         let trial = self.trials.iter().rev().find(is_bad)?;
-        let mut losses = trial.ledger.losses.iter();
-        let first = losses.find(|loss| loss.station != Station::Sender)?;
+        let losses = trial.ledger.losses.iter();
+        let mut losses = losses.filter(|loss| loss.station != Station::Sender);
+        let may_lose = loss_ratio * trial.ledger.offered as f64;
+        let mut lost = 0;
+        let first = losses.find(|loss| {
+            lost += loss.count;
+            lost as f64 > may_lose
+        })?;
         Some(Loses {
             station: first.station,
             reason: first.reason.clone(),

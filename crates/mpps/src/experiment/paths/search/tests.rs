@@ -279,9 +279,11 @@ fn a_missed_load_is_tried_again_and_then_no_more() {
     }
     search.miss(first, 0.8 * MAX);
     assert_eq!(search.max(), 0.9 * MAX);
-    // Far less is asked for once.
+    // Far less is asked for twice.
     let second = search.next().expect("it goes on");
     assert_eq!(second.pps, 0.9 * MAX);
+    search.miss(second, 1e6);
+    assert_eq!(search.max(), 0.9 * MAX);
     search.miss(second, 2e6);
     assert_eq!(search.max(), 2e6);
     // Nothing is lost at all that the sender can.
@@ -292,6 +294,17 @@ fn a_missed_load_is_tried_again_and_then_no_more() {
     let answer = search.answers()[0];
     assert_eq!((answer.lower, answer.upper), (Some(2e6), None));
     assert!(answer.is_settled);
+    // What it had brought before it can bring: the machine is busy, and nothing is settled.
+    let mut search = Search::new(&[GOAL], MIN, MAX);
+    let first = search.next().expect("it begins");
+    search.take(first, 1000, 500);
+    let mut missed = 0;
+    while let Some(trial) = search.next() {
+        search.miss(trial, 0.9 * trial.pps);
+        missed += 1;
+    }
+    assert_eq!((missed, search.max()), (4, MAX));
+    assert!(!search.answers()[0].is_settled);
     // A sender that brings nothing ends it.
     let mut search = Search::new(&[GOAL], MIN, MAX);
     while let Some(trial) = search.next() {
@@ -348,6 +361,15 @@ proptest! {
                 search.take(trial, 1_000_000, (1e6 * lost) as u64);
             }
         }
-        prop_assert!(search.answers()[0].is_settled);
+        let (answer, max) = (search.answers()[0], search.max());
+        if answer.is_settled {
+            let is_close = match (answer.lower, answer.upper) {
+                (Some(lower), Some(upper)) => upper - lower <= upper * GOAL.width,
+                (Some(lower), None) => lower >= max,
+                (None, Some(upper)) => upper <= MIN,
+                (None, None) => max < MIN,
+            };
+            prop_assert!(is_close, "{answer:?}, at most {max}");
+        }
     }
 }

@@ -42,7 +42,7 @@ fn the_report_as_a_page() {
 fn what_ended_a_search_is_told_and_what_loses_first() {
     let said = flat(&text(&fixture(), 250));
     for part in [
-        "af_xdp spin nothing 2 125 000 - 2 125 000 the sender's rate 3 1",
+        "af_xdp spin nothing 2 125 000 - 2 125 000 the sender or its CPU 3 1",
         "recvmmsg nothing 612 000 618 000 612 000 socket: socket buffer full 0.3 % 5 1",
         "0.5 % 630 000 636 000 628 100 socket: socket buffer full 1.1 %",
         "recvmmsg GRO nothing - - - ended before",
