@@ -131,6 +131,8 @@ pub struct Account<'a> {
     pub route: Route<'a>,
     /// How packets leave the sending program.
     pub departure: Departure,
+    /// Threads that sent.
+    pub senders: usize,
     /// How they reach the receiving program.
     pub arrival: Arrival,
     /// What the receiving program's rings dropped; the drops of sockets are in `socket_drops`.
@@ -249,13 +251,25 @@ impl Account<'_> {
             Route::VethRing { sender, receiver } => {
                 let (source, scope, count) = self.sender_drops(sender);
                 let by_difference = self.departure == Departure::Frames && !self.refused.is_empty();
-                ledger.lose(Loss {
+                let mut full = Loss {
                     reason: "receive ring full".to_owned(),
                     source,
                     scope,
                     by_difference,
                     ..loss(Station::Wire, count)
-                });
+                };
+                let uncounted = self.uncounted(count, receiver);
+                if uncounted > 0 {
+                    ledger.note(format!(
+                        "{uncounted} of the frames that found the receive ring full are missing in \
+                         {}: several CPUs sent to one queue, and add to its counter without a lock",
+                        full.source
+                    ));
+                    full.source = "offered less receiver rx_queue_N_xdp_packets".to_owned();
+                    full.count = count.saturating_add(uncounted);
+                    full.by_difference = true;
+                }
+                ledger.lose(full);
                 self.enter_backlog(ledger, receiver);
             }
             Route::VethBacklog { receiver, .. } => self.enter_backlog(ledger, receiver),
@@ -298,6 +312,27 @@ impl Account<'_> {
             }
             _ => 0,
         }
+    }
+
+    /// What is missing in the driver's count of the redirected frames that a full ring refused. CPUs
+    /// that redirect to one queue add to its one counter after they have released the ring's lock
+    /// (`veth_xdp_xmit` in drivers/net/veth.c), so that one overwrites what another has added. What
+    /// was taken from the ring is counted by one thread, and right.
+    fn uncounted(&self, counted: u64, receiver: &str) -> u64 {
+        let queues = self.polled(receiver);
+        let is_shared = !queues.is_empty() && self.senders > queues.len();
+        if self.departure != Departure::Redirect || !is_shared {
+            return 0;
+        }
+        self.offered.saturating_sub(total([counted, total(queues)]))
+    }
+
+    /// The packets that NAPI took from each of the receiver's rings that had any.
+    fn polled(&self, receiver: &str) -> Vec<u64> {
+        let queues = self.receiver.map(|delta| delta.queue_packets(receiver));
+        let queues = queues.unwrap_or_default();
+        let packets = queues.iter().map(|queue| unsigned(queue.packets));
+        packets.filter(|packets| *packets > 0).collect()
     }
 
     fn enter_rings(&self, ledger: &mut Ledger) {

@@ -28,6 +28,8 @@ struct Scenario {
     receiver_taken: Option<[u64; 2]>,
     anomalies: Vec<String>,
     departure: String,
+    /// Threads that sent; if not given, one.
+    senders: Option<usize>,
     arrival: String,
     /// Reason, source, count.
     ring_drops: Vec<(String, String, u64)>,
@@ -119,6 +121,7 @@ impl Scenario {
                 "redirect" => Departure::Redirect,
                 other => panic!("no such departure: {other}"),
             },
+            senders: self.senders.unwrap_or(1),
             arrival: match &*self.arrival {
                 "" => Arrival::Socket,
                 "tap" => Arrival::Tap,

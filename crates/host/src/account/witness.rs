@@ -37,14 +37,13 @@ impl Account<'_> {
         match self.route {
             Route::VethRing { sender, receiver } => {
                 let lost = lost_for(ledger, "receive ring full");
-                if !self.gso && self.departure != Departure::Frames {
+                // Of redirected frames it is the same counter.
+                if !self.gso && self.departure == Departure::Socket {
                     let dropped = link(self.sender, sender, |link| link.tx_dropped);
                     ledger.witness("receive ring full", "sender tx_dropped", lost, dropped);
                 }
                 let passed = self.offered.saturating_sub(refused.saturating_add(lost));
-                let queues = self.receiver.map(|delta| delta.queue_packets(receiver));
-                let queues = queues.unwrap_or_default();
-                let polled = queues.iter().map(|queue| unsigned(queue.packets)).sum();
+                let polled = total(self.polled(receiver));
                 let source = "receiver rx_queue_N_xdp_packets";
                 ledger.witness("taken from the ring by NAPI", source, passed, polled);
                 if self.arrival == (Arrival::Xdp { in_driver: true }) {

@@ -44,6 +44,7 @@ pub(crate) struct Sent {
     /// True if it handed over trains.
     pub(crate) gso: bool,
     pub(crate) departure: Departure,
+    pub(crate) threads: usize,
 }
 
 impl Sent {
@@ -55,6 +56,7 @@ impl Sent {
             blocked: threads.iter().map(|report| report.blocked).sum(),
             gso: caps.train > 1,
             departure: departure(caps),
+            threads: threads.len(),
         }
     }
 }
@@ -150,6 +152,7 @@ pub(crate) fn account<'a>(
         receiver,
         route,
         departure: sent.departure,
+        senders: sent.threads,
         arrival: received.arrival,
         ring_drops: match is_socket {
             true => Vec::new(),

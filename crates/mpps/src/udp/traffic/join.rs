@@ -28,6 +28,7 @@ pub fn join(send: &SendTotal, recv: &RecvTotal) -> Ledger {
         blocked: send.blocked,
         gso: send.gso > 1,
         departure: send.departure,
+        threads: send.threads.len(),
     };
     let received = Received {
         delivered,
