@@ -81,7 +81,10 @@ pub(super) fn run(hall: &Hall<'_>, machines: &[&Machine]) -> Result<ExitCode> {
             if let Ok(mut tally) = tally.lock() {
                 tally.add(&outcome, fails, excused);
                 if fails && !is_absent {
-                    tally.told.push(told(hall, machine));
+                    tally.told.push((!excused, told(hall, machine)));
+                }
+                if fails && !excused {
+                    tally.names.push(&machine.name);
                 }
             }
         }
@@ -91,50 +94,49 @@ pub(super) fn run(hall: &Hall<'_>, machines: &[&Machine]) -> Result<ExitCode> {
             scope.spawn(work);
         }
     });
-    let tally = tally.into_inner().unwrap_or_default();
-    tally.told.iter().for_each(|told| println!("{told}"));
+    let mut tally = tally.into_inner().unwrap_or_default();
+    // What counts comes last, where a reader looks first.
+    tally.told.sort_by_key(|(counts, _)| *counts);
+    tally.told.iter().for_each(|(_, told)| println!("{told}"));
     println!("vm: {} machines, {tally}", machines.len());
-    Ok(ExitCode::from(u8::from(tally.failed > 0)))
+    Ok(ExitCode::from(u8::from(!tally.names.is_empty())))
 }
 
 /// What came of all machines.
 #[derive(Debug, Default)]
-struct Tally {
+struct Tally<'a> {
     trials: Count,
-    failed: u32,
+    /// The machines whose failure counts.
+    names: Vec<&'a str>,
     excused: u32,
-    /// What the machines that failed said of it.
-    told: Vec<String>,
+    /// What the machines that failed said of it, and whether that counts.
+    told: Vec<(bool, String)>,
 }
 
-impl Tally {
+impl Tally<'_> {
     fn add(&mut self, outcome: &Outcome, fails: bool, excused: bool) {
         if let Outcome::Ran(count, _) = outcome {
             self.trials.passed += count.passed;
             self.trials.failed += count.failed;
             self.trials.ignored += count.ignored;
         }
-        match (fails, excused) {
-            (false, _) => {}
-            (true, false) => self.failed += 1,
-            (true, true) => self.excused += 1,
-        }
+        self.excused += u32::from(fails && excused);
     }
 }
 
-impl fmt::Display for Tally {
+impl fmt::Display for Tally<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Count {
             passed,
             failed,
             ignored,
         } = self.trials;
-        let Self {
-            failed: machines,
-            excused,
-            ..
-        } = self;
-        write!(f, "{machines} failed, {excused} not counted; ")?;
+        let names = match &self.names[..] {
+            [] => String::new(),
+            names => format!(" ({})", names.join(", ")),
+        };
+        let (machines, excused) = (self.names.len(), self.excused);
+        write!(f, "{machines} failed{names}, {excused} not counted; ")?;
         write!(
             f,
             "{passed} trials passed, {failed} failed, {ignored} ignored"

@@ -23,7 +23,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// How long a command may take to say what it must, or to end; only a failure takes that long.
+/// How long a command may take to say what it must, or be silent before it ends; only a failure takes
+/// that long.
 const PATIENCE: Duration = Duration::from_secs(300);
 /// How often it is looked at.
 const LOOK: Duration = Duration::from_millis(5);
@@ -322,7 +323,8 @@ impl Running {
 
     /// Waits for its end.
     pub(crate) fn end(mut self) -> Ended {
-        for _ in 0..PATIENCE.as_millis() / LOOK.as_millis() {
+        let (mut written, mut silent) = (0, Duration::ZERO);
+        for _ in 0..3 * PATIENCE.as_millis() / LOOK.as_millis() {
             if let Some(status) = self.child.try_wait().expect("a child can be asked") {
                 self.readers
                     .drain(..)
@@ -331,6 +333,14 @@ impl Running {
                 return Ended { status, out, err };
             }
             thread::sleep(LOOK);
+            silent += LOOK;
+            let now = self.texts().iter().map(String::len).sum();
+            if now != written {
+                (written, silent) = (now, Duration::ZERO);
+            }
+            if silent > PATIENCE {
+                break;
+            }
         }
         panic!("it does not end: {:#?}", self.texts());
     }
