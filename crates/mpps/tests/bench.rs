@@ -10,8 +10,9 @@ use mpps_host::Station;
 use mpps_lab::{Lab, LabConfig};
 use std::fs;
 use std::io;
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::PermissionsExt;
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 use std::thread;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
@@ -27,7 +28,8 @@ fn main() -> ExitCode {
     common::run_tests(TESTS, &able, 4, |name| !IN_COMPANY.contains(&name))
 }
 
-const IN_COMPANY: [&str; 6] = [
+const IN_COMPANY: [&str; 7] = [
+    "a_sender_that_cannot_send_is_refused",
     "ndr_keeps_what_it_has_and_says_why_the_rest_did_not_run",
     "a_path_that_is_none_is_refused",
     "a_path_to_which_nothing_comes_is_skipped",
@@ -111,6 +113,16 @@ const TESTS: &[Test] = &[
         "ndr_finds_the_rate_of_a_receiver_that_is_held_back",
         Need::Root,
         ndr_finds_the_rate_of_a_receiver_that_is_held_back,
+    ),
+    (
+        "ndr_finds_the_same_between_two_hosts",
+        Need::Root,
+        ndr_finds_the_same_between_two_hosts,
+    ),
+    (
+        "a_sender_that_cannot_send_is_refused",
+        Need::Nothing,
+        a_sender_that_cannot_send_is_refused,
     ),
     (
         "ndr_keeps_what_it_has_and_says_why_the_rest_did_not_run",
@@ -520,11 +532,51 @@ const HELD_BACK_MPPS: f64 = 0.1;
 /// misses its load again and again has no CPU here, and the search says so in place of a bound: then it
 /// is tried again, and five such searches say nothing of the bound.
 fn ndr_finds_the_rate_of_a_receiver_that_is_held_back() {
+    finds_the_rate(&[], run);
+}
+
+/// The same, with a sender that is a command in a host of its own.
+fn ndr_finds_the_same_between_two_hosts() {
+    let lab = Lab::new(&LabConfig::default()).expect("root has a lab");
+    let namespace = lab.sender().namespace().as_fd().as_raw_fd();
+    let sender = format!(
+        "nsenter --net=/proc/{}/fd/{namespace} {} send",
+        std::process::id(),
+        env!("CARGO_BIN_EXE_mpps")
+    );
+    let address = format!("{}:4321", lab.receiver().v4()[0]);
+    finds_the_rate(&["--sender", &sender, "--address", &address], |command| {
+        lab.receiver()
+            .run(|| run(command))
+            .expect("it can be entered")
+    });
+}
+
+fn a_sender_that_cannot_send_is_refused() {
+    let address = ["--address", "127.0.0.1:4321"];
+    for (sender, why) in [
+        ("echo >&2 no such host; false", "no such host"),
+        ("echo", "no totals in it"),
+    ] {
+        let directory = directory();
+        let mut command = mpps(&["ndr", "recv", "--sender", sender]);
+        let ended = run(command.args(address).current_dir(&directory));
+        assert_eq!(ended.code(), 2, "{ended:#?}");
+        assert!(ended.err.contains("--sender: `"), "{ended:#?}");
+        assert!(ended.err.contains(why), "{ended:#?}");
+        let left = fs::read_dir(&directory).expect("it is ours").count();
+        assert_eq!(left, 0, "files of nothing");
+    }
+}
+
+fn finds_the_rate(sender: &[&str], run: impl Fn(&mut Command) -> Ended) {
     for _ in 0..5 {
         let directory = directory();
         let mut command = mpps(&["ndr", "recv", "--throttle", "100k", "--max", "200k"]);
         command.args(["--loss", "20%", "--repeat", "2", "--limit", "12s"]);
-        command.args(["--json", "data.json", "--html", "page.html"]);
+        command
+            .args(["--json", "data.json", "--html", "page.html"])
+            .args(sender);
         let ended = run(command.current_dir(&directory)).fine();
         let result = ndr_result(&directory);
         let [row] = &result.rows[..] else {

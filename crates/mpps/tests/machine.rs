@@ -127,12 +127,23 @@ impl Hosts {
 /// take a while after they are up.
 fn meet() {
     let mut receiving = at("b", "mpps");
-    let mut receiving = Running::start(receiving.args(["recv", ADDRESS, "--count", "1"]));
+    receiving.args([
+        "recv",
+        ADDRESS,
+        "--count",
+        "1",
+        "--duration",
+        "60s",
+        "--json",
+    ]);
+    let mut receiving = Running::start(&mut receiving);
     receiving.line("receiving at ");
     let mut sending = at("a", "mpps");
     sending.args(["send", ADDRESS, "--rate", "10", "--duration", "100s"]);
     let _sending = Running::start(&mut sending);
-    receiving.end().fine();
+    let received = receiving.end().fine().last_json();
+    let has_met = received["received"] != 0;
+    assert!(has_met, "the hosts do not meet: {received}");
 }
 
 fn ip(arguments: &[&str]) {

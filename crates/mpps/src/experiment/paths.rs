@@ -3,8 +3,8 @@
 //! A `Stage` is a lab with somebody on each CPU; a `Path` is one way to receive; a run of a path
 //! on a stage gives a `Sample`, and its repeats give a row. `comparison` has every path on every
 //! stage, `overload` offers more than a path can take, `spread` brings the traffic by more and more
-//! queues, `live` takes what another host sends, and `ndr` runs the trials that `search`, which is MLRsearch
-//! without I/O, asks for.
+//! queues, `live` takes what another host sends, `remote` has it send for each trial, and `ndr` runs the trials
+//! that `search`, which is MLRsearch without I/O, asks for.
 
 mod advice;
 mod comparison;
@@ -14,6 +14,7 @@ mod live;
 pub mod ndr;
 mod overload;
 mod path;
+mod remote;
 pub mod result;
 mod rotation;
 mod run;

@@ -5,7 +5,7 @@ use super::account::{Received, Sent, account};
 use super::runs::Sample;
 use super::sample;
 use crate::signal::{Interrupt, Interrupted};
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail};
 use mpps_host::{Delta, Ledger, Route, Snapshot};
 use mpps_io::{Inspect, Rx, RxCaps, RxDrop, RxReport, RxTask, RxWorker, Stop, Wait};
 use mpps_os::clock::monotonic_ns;
@@ -64,6 +64,38 @@ impl Arriving<'_> {
     /// # Errors
     /// If nothing comes in time, or nothing can be received.
     pub(crate) fn run(&self, rx: Box<dyn Rx>) -> Result<Arrived> {
+        let waited = Instant::now();
+        let (arrived, first) = self.until(rx, |worker| {
+            let came = self.await_first(worker);
+            let waited = waited.elapsed();
+            let age = || monotonic_ns().saturating_sub(worker.progress().first_ns);
+            while came && !self.interrupt.came() && u128::from(age()) < self.time.as_nanos() {
+                thread::sleep(LOOK);
+            }
+            came.then_some(()).ok_or(waited)
+        })?;
+        match first {
+            Err(_) if self.interrupt.came() => bail!(Interrupted),
+            Err(waited) => bail!(
+                "nothing arrived at {} within {} s{}; does somebody send there, and does no firewall \
+                 drop the packets?",
+                self.at,
+                waited.as_secs(),
+                missed(&arrived.report)
+            ),
+            Ok(()) => Ok(arrived),
+        }
+    }
+
+    /// Receives until `end` returns; answers with what that said.
+    ///
+    /// # Errors
+    /// If nothing can be received.
+    pub(crate) fn until<T>(
+        &self,
+        rx: Box<dyn Rx>,
+        end: impl FnOnce(&RxWorker) -> T,
+    ) -> Result<(Arrived, T)> {
         let caps = rx.caps().clone();
         let before = (self.snapshot)()?;
         let elsewhere_before = elsewhere(&rx.drops());
@@ -77,13 +109,7 @@ impl Arriving<'_> {
             stop: stop.clone(),
         };
         let worker = RxWorker::spawn(task).context("cannot start the receiving thread")?;
-        let waited = Instant::now();
-        let came = self.await_first(&worker);
-        let waited = waited.elapsed();
-        let age = || monotonic_ns().saturating_sub(worker.progress().first_ns);
-        while came && !self.interrupt.came() && u128::from(age()) < self.time.as_nanos() {
-            thread::sleep(LOOK);
-        }
+        let said = end(&worker);
         stop.stop();
         let (mut report, open) = worker.join_open();
         // As soon as the receiver is closed the kernel counts its packets as lost.
@@ -92,27 +118,19 @@ impl Arriving<'_> {
         if let Some(error) = report.error.take() {
             return Err(error).with_context(|| format!("receiving by {}", caps.backend));
         }
-        ensure!(came || !self.interrupt.came(), Interrupted);
-        ensure!(
-            came,
-            "nothing arrived at {} within {} s{}; does somebody send there, and does no firewall drop \
-             the packets?",
-            self.at,
-            waited.as_secs(),
-            missed(&report)
-        );
         for drop in report.drops.iter_mut().filter(|drop| is_elsewhere(drop)) {
             drop.count -= elsewhere_before;
         }
         let mut host = after.since(&before);
         // The port was bound all the time, so that these are other programs' datagrams.
         host.snmp.retain(|name, _| !name.ends_with(".NoPorts"));
-        Ok(Arrived {
+        let arrived = Arrived {
             mpps: sample::mpps(slice::from_ref(&report)),
             report,
             caps,
             host,
-        })
+        };
+        Ok((arrived, said))
     }
 
     fn await_first(&self, worker: &RxWorker) -> bool {

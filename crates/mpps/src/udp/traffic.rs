@@ -6,6 +6,7 @@ pub(crate) mod document;
 mod join;
 
 pub use join::join;
+pub(crate) use join::{note_unseen, route, sent};
 
 use super::screens::Screens;
 use mpps_host::{Delta, Departure, RingDrop};

@@ -32,6 +32,9 @@ pub(crate) struct Live<'a> {
 }
 
 impl Live<'_> {
+    /// Where NAPI runs.
+    pub(super) const NAPI_PLACE: &'static str = "where the card's interrupts go";
+
     /// Why this path cannot run here, if it cannot.
     pub(super) fn obstacle(&self, path: &Path) -> Option<String> {
         self.open(path).err().map(|error| failure::explain(&error))
@@ -46,15 +49,21 @@ impl Live<'_> {
         opened.with_context(|| format!("cannot receive by {}", path.name))
     }
 
+    /// Opens the receiver. The end of the last path may have reset the card, and so may the beginning
+    /// of this one.
+    pub(super) fn receiver(&self, path: &Path) -> Result<Box<dyn mpps_io::Rx>> {
+        self.await_carrier()?;
+        let rx = self.open(path)?;
+        self.await_carrier()?;
+        Ok(rx)
+    }
+
     /// One run. For the first of all somebody has to start the sender.
     pub(super) fn run(&self, path: &Path, is_first: bool) -> Result<Sample> {
         let Takes::Backend { wait, .. } = path.takes else {
             anyhow::bail!("{}: a rule receives nothing", path.name);
         };
-        // The end of the last path may have reset the card, and so may the beginning of this one.
-        self.await_carrier()?;
-        let rx = self.open(path)?;
-        self.await_carrier()?;
+        let rx = self.receiver(path)?;
         let arriving = Arriving {
             at: &self.address.to_string(),
             cpu: Some(self.cpu),
@@ -83,8 +92,7 @@ impl Live<'_> {
 
     /// The row of a path as it is reported; none if it was not reached.
     pub(super) fn row(case: &Case<Path, Sample>) -> Option<BenchRow> {
-        let napi = "where the card's interrupts go".to_owned();
-        let row = BenchRow::new(&case.plan, napi, case.unmeasured());
+        let row = BenchRow::new(&case.plan, Self::NAPI_PLACE.to_owned(), case.unmeasured());
         let method = "approximate: schedstat of the application; interrupts are not known";
         let repeats: Vec<&Sample> = case.samples.iter().collect();
         let mut row = row.measured(&case.plan, &repeats, method.to_owned())?;

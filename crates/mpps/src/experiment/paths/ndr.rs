@@ -4,10 +4,14 @@
 
 mod document;
 pub mod result;
+mod site;
 
 pub(crate) use document::document;
 
+use super::live::Live;
 use super::path::{Napi, Path};
+use super::remote::Remote;
+use super::sample::Sample as Taken;
 use super::search::{Search, Trial};
 use super::sender::Sender;
 use super::stage::Stage;
@@ -27,7 +31,8 @@ use clap::Args;
 use mpps_host::{Station, Topology};
 use mpps_report::Quantity;
 use result::{Found, Goal, LOAD_DEFINITION, NdrBody, NdrResult, NdrRow, NdrTrial, Searched};
-
+use site::Site;
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 /// A sender that brings so much less, or more, than the load has missed it, and what it sends at once
@@ -55,8 +60,10 @@ pub(super) const MAX_PPS: f64 = 100e6;
     mut_arg("quick", |arg| arg.help("One short trial decides; not for comparison")),
     after_help = "The search is MLRsearch (RFC 9971): a load keeps to a goal if no more than half of \
     the time of its trials loses more than the goal says. Everything happens inside two network \
-    namespaces that vanish with the program. Exit status: 0 every ledger balances, 1 one does not, 2 it \
-    could not be done, 130 interrupted; what was found by then is written."
+    namespaces that vanish with the program; with --sender another host sends to --address, a command \
+    for each trial. Exit status: 0 every ledger balances, 1 one does not, 2 it could not be done, 130 \
+    interrupted; what was found by then is written. With --sender the ledgers do not decide, since what \
+    was lost on the way is nobody's count here."
 )]
 pub(crate) struct Plan {
     /// Paths of `mpps bench`, or rows of them: recvmmsg af_xdp/spin [default: all]
@@ -85,8 +92,20 @@ pub(crate) struct Plan {
     #[arg(long, default_value = "32", value_name = "BYTES", value_parser = value::bytes)]
     size: usize,
     /// Who sends; auto is xdp where it can be had
-    #[arg(long, default_value = "auto", value_name = "NAME")]
+    #[arg(
+        long,
+        default_value = "auto",
+        value_name = "NAME",
+        conflicts_with = "sender"
+    )]
     generator: Generator,
+    /// What runs `mpps send` on another host, for a shell: "ssh HOST mpps send"; each trial adds
+    /// address, rate, duration, size and --json
+    #[arg(long, value_name = "COMMAND", requires = "address")]
+    sender: Option<String>,
+    /// Where --sender is to send, an address of this host
+    #[arg(long, value_name = "ADDR:PORT", requires = "sender", value_parser = value::address)]
+    address: Option<SocketAddr>,
     /// Hold every receiver back to this rate: to see whether the search finds it
     #[arg(long, value_name = "RATE", value_parser = value::rate)]
     throttle: Option<f64>,
@@ -102,18 +121,22 @@ impl Plan {
             "--min {}: the lowest load is below the highest, --max {max}",
             self.min
         );
-        become_able()?;
-        let sender = Sender::choose(self.generator, self.flows.into(), self.size);
-        let sender = sender.context("--generator")?;
-        let session = self.series.begin("ndr", Interrupt::listen()?)?;
-        let cpus = Cpus::choose(&Topology::read()?);
-        let napi = match cpus.generator == cpus.application {
-            true => Napi::WithApplication,
-            false => Napi::WithGenerator,
+        let generator;
+        let session;
+        let site = match (&self.sender, self.address) {
+            (Some(command), Some(address)) => {
+                session = self.series.begin("ndr", Interrupt::listen()?)?;
+                Site::Hosts(self.remote(command, address, &session.interrupt)?)
+            }
+            _ => {
+                become_able()?;
+                let chosen = Sender::choose(self.generator, self.flows.into(), self.size);
+                generator = chosen.context("--generator")?;
+                session = self.series.begin("ndr", Interrupt::listen()?)?;
+                Site::Lab(Box::new(self.stage(&generator, &session.interrupt)?))
+            }
         };
-        let mut stage = Stage::new(cpus, napi, &sender, &session.interrupt)?;
-        stage.throttle_pps = self.throttle;
-        let mut result = self.result(&stage, &session)?;
+        let mut result = self.result(&site, &session)?;
         let hunt = Hunt {
             goals: result.goals.clone(),
             min: self.min,
@@ -125,7 +148,7 @@ impl Plan {
         for path in &paths {
             bar.set_message(path.to_string());
             let report = |said: String| bar.set_message(format!("{path}: {said}"));
-            let row = self.row(&stage, path, &hunt, report);
+            let row = self.row(&site, path, &hunt, report);
             if !row.searched.trials.is_empty() || row.skipped.is_some() {
                 result.rows.push(row);
             }
@@ -138,7 +161,8 @@ impl Plan {
         bar.finish_and_clear();
         result.complete = !session.interrupt.came();
         result.rows.sort_by(|a, b| rate(b).total_cmp(&rate(a)));
-        let balances = result.ledgers().collect::<Balanced>().is_good();
+        // What was lost before this host is nobody's count here.
+        let balances = self.sender.is_some() || result.ledgers().collect::<Balanced>().is_good();
         let document = document(&result, &session.files());
         let outcome = session.conclude(&result, &document, balances)?;
         let mut skipped = result.rows.iter().map(|row| row.skipped.as_deref());
@@ -150,21 +174,61 @@ impl Plan {
         Ok(outcome)
     }
 
+    /// The lab, in which the queue has the generator's CPU if there are two.
+    fn stage<'a>(&self, sender: &'a Sender, interrupt: &'a Interrupt) -> Result<Stage<'a>> {
+        let cpus = Cpus::choose(&Topology::read()?);
+        let napi = match cpus.generator == cpus.application {
+            true => Napi::WithApplication,
+            false => Napi::WithGenerator,
+        };
+        let mut stage = Stage::new(cpus, napi, sender, interrupt)?;
+        stage.throttle_pps = self.throttle;
+        Ok(stage)
+    }
+
+    /// Another host, which is tried at the lowest load: what is wrong with the command is wrong for
+    /// every path.
+    fn remote<'a>(
+        &self,
+        command: &'a str,
+        address: SocketAddr,
+        interrupt: &'a Interrupt,
+    ) -> Result<Remote<'a>> {
+        let cpu = Cpus::choose(&Topology::read()?).application;
+        let time = self.series.time();
+        let remote = Remote {
+            live: Live {
+                address,
+                cpu,
+                time,
+                interrupt,
+            },
+            command,
+            flows: self.flows,
+            payload_bytes: self.size,
+            throttle_pps: self.throttle,
+        };
+        remote.try_out(self.min)?;
+        Ok(remote)
+    }
+
     /// The row of a path: what was found on it, or why it did not run.
-    fn row(&self, stage: &Stage<'_>, path: &Path, hunt: &Hunt, report: impl Fn(String)) -> NdrRow {
+    fn row(&self, site: &Site<'_>, path: &Path, hunt: &Hunt, report: impl Fn(String)) -> NdrRow {
         let row = NdrRow {
             path: path.name.to_owned(),
             variant: path.variant.to_owned(),
-            napi: stage.napi_place(),
+            napi: site.napi_place(),
             taken_by: path.taken_by(),
             ..NdrRow::default()
         };
         let why = "--throttle: a rule cannot be held back; name a receiver".to_owned();
         let held = (self.throttle.is_some() && path.is_rule()).then_some(why);
-        let ran = match stage.obstacle(path).or(held) {
+        let ran = match site.obstacle(path).or(held) {
             Some(why) => Err(why),
             None => hunt
-                .run(stage, path, report)
+                .search(site.interrupt(), report, |time, purpose| {
+                    site.run(path, time, purpose)
+                })
                 .map_err(|error| failure::explain(&error)),
         };
         match ran {
@@ -181,22 +245,25 @@ impl Plan {
     }
 
     /// A result without rows.
-    fn result(&self, stage: &Stage<'_>, session: &Session) -> Result<NdrResult> {
+    fn result(&self, site: &Site<'_>, session: &Session) -> Result<NdrResult> {
         let mut notes = Vec::new();
-        note_each(&mut notes, stage.lab.notes());
-        let (place, kernel) = (stage.cpus, machine::kernel_release());
+        if let Site::Lab(stage) = site {
+            note_each(&mut notes, stage.lab.notes());
+        }
+        let kernel = machine::kernel_release();
         let body = NdrBody {
             load_definition: LOAD_DEFINITION.to_owned(),
-            placement: format!("two hosts on this machine   {place}   Linux {kernel}"),
-            sender: stage.sender.sentence(&[self.flows.into()]),
+            placement: format!("{}   Linux {kernel}", site.placement()),
+            sender: site.sender(self.flows.into()),
             flows: self.flows.into(),
             payload_bytes: self.size,
+            address: self.address.map(|address| address.to_string()),
             throttle_mpps: self.throttle.map(|rate| rate / 1e6),
             notes,
             goals: goals(&self.loss, self.series.time(), self.series.repeats()),
             rows: Vec::new(),
         };
-        Ok(session.result(machine::of_lab(&stage.lab)?, body))
+        Ok(session.result(site.machine()?, body))
     }
 }
 
@@ -230,16 +297,16 @@ pub(super) struct Hunt {
 }
 
 impl Hunt {
-    /// Searches on one path until the end, Ctrl-C, or until it takes too long. A trial that fails ends
-    /// it, and what was found before stays; `report` is told of each trial.
+    /// Searches until the end, Ctrl-C, or until it takes too long. A trial that fails ends it, and what
+    /// was found before stays; `report` is told of each trial, and `run` runs it.
     ///
     /// # Errors
     /// If the first trial fails.
-    pub(super) fn run(
+    pub(super) fn search(
         &self,
-        stage: &Stage<'_>,
-        path: &Path,
+        interrupt: &Interrupt,
         report: impl Fn(String),
+        run: impl Fn(Duration, Purpose<'_>) -> Result<Taken>,
     ) -> Result<(Searched, String)> {
         let mut search = Search::new(&self.goals, self.min, self.max);
         let (mut found, mut mode) = (Searched::default(), String::new());
@@ -259,8 +326,8 @@ impl Hunt {
                 flows: self.flows,
                 ..Purpose::default()
             };
-            let ran = stage.run(path, Duration::from_secs_f64(trial.seconds), purpose);
-            if stage.interrupt.came() {
+            let ran = run(Duration::from_secs_f64(trial.seconds), purpose);
+            if interrupt.came() {
                 break;
             }
             match ran {

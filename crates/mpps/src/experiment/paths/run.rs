@@ -283,9 +283,9 @@ impl Bench<'_> {
                 limit: time * LOSS_FREE_LIMIT,
                 flows: row.flows,
             };
-            match hunt.run(stage, path, |said| {
-                bar.set_message(format!("{path}: {said}"))
-            }) {
+            let report = |said: String| bar.set_message(format!("{path}: {said}"));
+            let trial = |time, purpose: Purpose<'_>| stage.run(path, time, purpose);
+            match hunt.search(stage.interrupt, report, trial) {
                 Ok((found, _)) => row.loss_free = Some(found).filter(|one| !one.trials.is_empty()),
                 Err(error) => {
                     let why = failure::explain(&error);

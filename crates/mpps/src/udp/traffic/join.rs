@@ -13,23 +13,7 @@ pub fn join(send: &SendTotal, recv: &RecvTotal) -> Ledger {
     let received = recv.received.saturating_add(recv.end_markers);
     let foreign = stamps.as_ref().map_or(0, |stamps| stamps.foreign);
     let delivered = received.saturating_sub(recv.queued).saturating_sub(foreign);
-    let route = match (&send.interface, &recv.interface) {
-        (Some(sender), Some(receiver)) => Route::Cards { sender, receiver },
-        _ => Route::Hosts,
-    };
-    let mut refused = send.refused_by.clone();
-    for (answer, count) in &send.end_refused_by {
-        let all = refused.entry(answer.clone()).or_default();
-        *all = all.saturating_add(*count);
-    }
-    let sent = Sent {
-        offered: send.offered.saturating_add(send.end_markers),
-        refused,
-        blocked: send.blocked,
-        gso: send.gso > 1,
-        departure: send.departure,
-        threads: send.threads.len(),
-    };
+    let route = route(send, recv.interface.as_deref());
     let received = Received {
         delivered,
         queued: recv.queued,
@@ -38,7 +22,7 @@ pub fn join(send: &SendTotal, recv: &RecvTotal) -> Ledger {
         arrival: arrival(recv),
     };
     let hosts = (send.host.as_ref(), recv.host.as_ref());
-    let mut account = account(sent, received, route, hosts);
+    let mut account = account(sent(send), received, route, hosts);
     account.one_machine = send.boot_id.is_some() && send.boot_id == recv.boot_id;
     let copies_each = copies_each(send, recv);
     if copies_each > 0 {
@@ -63,6 +47,31 @@ pub fn join(send: &SendTotal, recv: &RecvTotal) -> Ledger {
     note(&mut ledger, send, recv, stamps.as_ref());
     note_unseen(&mut ledger, route);
     ledger
+}
+
+/// What a sender wrote of itself.
+pub(crate) fn sent(send: &SendTotal) -> Sent {
+    let mut refused = send.refused_by.clone();
+    for (answer, count) in &send.end_refused_by {
+        let all = refused.entry(answer.clone()).or_default();
+        *all = all.saturating_add(*count);
+    }
+    Sent {
+        offered: send.offered.saturating_add(send.end_markers),
+        refused,
+        blocked: send.blocked,
+        gso: send.gso > 1,
+        departure: send.departure,
+        threads: send.threads.len(),
+    }
+}
+
+/// The way from a sender to the interface of a receiver, as far as it is known.
+pub(crate) fn route<'a>(send: &'a SendTotal, receiver: Option<&'a str>) -> Route<'a> {
+    match (&send.interface, receiver) {
+        (Some(sender), Some(receiver)) => Route::Cards { sender, receiver },
+        _ => Route::Hosts,
+    }
 }
 
 fn arrival(recv: &RecvTotal) -> Arrival {
@@ -134,7 +143,8 @@ impl Stamps {
     }
 }
 
-fn note_unseen(ledger: &mut Ledger, route: Route<'_>) {
+/// Says what no counter knows of the way.
+pub(crate) fn note_unseen(ledger: &mut Ledger, route: Route<'_>) {
     let unseen = match route {
         Route::Hosts => {
             "not seen between the two hosts: the sender's queueing discipline and NIC, the wire and \

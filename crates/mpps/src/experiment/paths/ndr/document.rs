@@ -8,6 +8,10 @@ use mpps_report::{
 };
 use std::path::Path;
 
+/// What has to be known of figures between two hosts.
+const BETWEEN: &str = "What the other host's interface sent and this one's did not count is lost on the \
+    way, which has no counters here. Counters of an interface, a namespace or a host may include other \
+    programs' packets.";
 /// What has to be known of a lab's figures.
 const ABOUT: &str = "Two hosts on one machine, joined by a veth pair, share its CPUs: ratios between \
     rows of one run mean more than the figures. A moment in which the host takes a CPU away loses \
@@ -64,7 +68,10 @@ pub(crate) fn document(result: &NdrResult, files: &[(&str, &Path)]) -> Document 
         searched().map(|row| (row.title(), &*row.searched.notes)),
     ));
     let about = [
-        ABOUT.into(),
+        match result.address {
+            Some(_) => BETWEEN.into(),
+            None => ABOUT.into(),
+        },
         format!("A load is {}.", result.load_definition).into(),
     ];
     let title = "mpps ndr: the highest rate without loss";

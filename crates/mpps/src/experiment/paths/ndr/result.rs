@@ -28,6 +28,9 @@ pub struct NdrBody {
     pub flows: usize,
     /// UDP payload of each datagram in bytes.
     pub payload_bytes: usize,
+    /// Where the traffic of another host arrived; absent for two hosts on one machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<String>,
     /// What every receiver was held back to, in million datagrams per second; absent if none was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub throttle_mpps: Option<f64>,

@@ -1,0 +1,79 @@
+//! Where the trials of a search are run: in a lab, or between this host and another one.
+
+use super::super::live::Live;
+use super::super::path::Path;
+use super::super::remote::Remote;
+use super::super::sample::Sample;
+use super::super::stage::Stage;
+use super::MAX_PPS;
+use crate::machine;
+use crate::signal::Interrupt;
+use crate::udp::run::Purpose;
+use anyhow::Result;
+use mpps_host::Fingerprint;
+use std::time::Duration;
+
+/// Where trials are run.
+pub(super) enum Site<'a> {
+    /// Two hosts on this machine.
+    Lab(Box<Stage<'a>>),
+    /// This host, and another one that sends.
+    Hosts(Remote<'a>),
+}
+
+impl Site<'_> {
+    pub(super) fn run(&self, path: &Path, time: Duration, purpose: Purpose<'_>) -> Result<Sample> {
+        match self {
+            Self::Lab(stage) => stage.run(path, time, purpose),
+            Self::Hosts(remote) => remote.run(path, time, purpose.rate_pps.unwrap_or(MAX_PPS)),
+        }
+    }
+
+    pub(super) fn interrupt(&self) -> &Interrupt {
+        match self {
+            Self::Lab(stage) => stage.interrupt,
+            Self::Hosts(remote) => remote.live.interrupt,
+        }
+    }
+
+    pub(super) fn obstacle(&self, path: &Path) -> Option<String> {
+        match self {
+            Self::Lab(stage) => stage.obstacle(path),
+            Self::Hosts(_) if path.is_rule() => {
+                Some("on this host it would be a rule of its firewall; the lab has it".to_owned())
+            }
+            Self::Hosts(remote) => remote.live.obstacle(path),
+        }
+    }
+
+    pub(super) fn napi_place(&self) -> String {
+        match self {
+            Self::Lab(stage) => stage.napi_place(),
+            Self::Hosts(_) => Live::NAPI_PLACE.to_owned(),
+        }
+    }
+
+    pub(super) fn placement(&self) -> String {
+        match self {
+            Self::Lab(stage) => format!("two hosts on this machine   {}", stage.cpus),
+            Self::Hosts(remote) => {
+                let Live { address, cpu, .. } = remote.live;
+                format!("traffic from another host to {address}   application: CPU {cpu}")
+            }
+        }
+    }
+
+    pub(super) fn sender(&self, flows: usize) -> String {
+        match self {
+            Self::Lab(stage) => stage.sender.sentence(&[flows]),
+            Self::Hosts(remote) => remote.order("TIME", "LOAD"),
+        }
+    }
+
+    pub(super) fn machine(&self) -> Result<Fingerprint> {
+        match self {
+            Self::Lab(stage) => machine::of_lab(&stage.lab),
+            Self::Hosts(remote) => machine::fingerprint_at(remote.live.address.ip()),
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! Paths over traffic that `mpps send` on another host sends: it is run anew for each trial, and its
+//! totals are the other half of the ledger.
+
+use super::live::Live;
+use super::path::{Path, Takes};
+use super::sample::{Cost, Sample};
+use super::throttle::Throttled;
+use crate::machine;
+use crate::signal::Interrupted;
+use crate::udp::account::{Received, account};
+use crate::udp::arriving::{Arriving, PATIENCE_FIRST};
+use crate::udp::runs;
+use crate::udp::traffic::{SendTotal, note_unseen, route, sent};
+use anyhow::{Context, Result, bail, ensure};
+use mpps_io::{Inspect, Rx, RxWorker};
+use mpps_report::Quantity;
+use std::process::{Child, Command, Stdio};
+use std::slice;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How long it sends before the first trial, to see whether it can.
+const TRY_OUT: Duration = Duration::from_millis(10);
+/// How often the sender's command, and what arrives, is looked at.
+const LOOK: Duration = Duration::from_millis(10);
+/// Nothing more is on its way once nothing has come for so long after the sender's end.
+const QUIET: Duration = Duration::from_millis(50);
+/// So long that is waited for at most: others may send to the port as well.
+const QUIET_MAX: Duration = Duration::from_secs(2);
+
+/// Receives what another host sends.
+#[derive(Debug)]
+pub(super) struct Remote<'a> {
+    pub(super) live: Live<'a>,
+    /// A command for a shell, which runs `mpps send` on the other host.
+    pub(super) command: &'a str,
+    pub(super) flows: u16,
+    pub(super) payload_bytes: usize,
+    /// What a receiver is held back to; none lets it take what it can.
+    pub(super) throttle_pps: Option<f64>,
+}
+
+impl Remote<'_> {
+    /// What is run for a trial.
+    pub(super) fn order(&self, time: &str, rate: &str) -> String {
+        let flows = match self.flows {
+            1 => String::new(),
+            flows => format!(" --flows {flows}"),
+        };
+        format!(
+            "{} {} --rate {rate} --duration {time} --size {}{flows} --json",
+            self.command, self.live.address, self.payload_bytes
+        )
+    }
+
+    /// Has the other host send for a moment, to nobody.
+    ///
+    /// # Errors
+    /// What is wrong with the command.
+    pub(super) fn try_out(&self, pps: f64) -> Result<()> {
+        self.send(TRY_OUT, pps).map(drop)
+    }
+
+    /// One trial.
+    pub(super) fn run(&self, path: &Path, time: Duration, pps: f64) -> Result<Sample> {
+        let Takes::Backend { wait, .. } = path.takes else {
+            bail!("{}: a rule receives nothing", path.name);
+        };
+        let rx = self.live.receiver(path)?;
+        let rx: Box<dyn Rx> = match self.throttle_pps {
+            Some(pps) => Box::new(Throttled::new(rx, pps)),
+            None => rx,
+        };
+        let arriving = Arriving {
+            at: &self.live.address.to_string(),
+            cpu: Some(self.live.cpu),
+            wait,
+            inspect: Inspect::Never,
+            time,
+            patience: PATIENCE_FIRST,
+            interrupt: self.live.interrupt,
+            snapshot: &machine::snapshot,
+        };
+        let (arrived, total) = arriving.until(rx, |worker| {
+            let total = self.send(time, pps);
+            await_quiet(worker);
+            total
+        })?;
+        let total = total?;
+        let interface = machine::interface_at(None, self.live.address.ip()).ok();
+        let route = route(&total, interface.as_deref());
+        let received = Received::by(slice::from_ref(&arrived.report), &arrived.caps, false);
+        let hosts = (total.host.as_ref(), Some(&arrived.host));
+        let mut account = account(sent(&total), received, route, hosts);
+        account.one_machine = total.boot_id.is_some() && total.boot_id == machine::boot_id();
+        let mut ledger = account.ledger();
+        note_unseen(&mut ledger, route);
+        Ok(Sample {
+            run: runs::Sample {
+                mpps: arrived.mpps,
+                offered_mpps: total.offered as f64 / total.active_seconds.max(1e-9) / 1e6,
+                ledger,
+            },
+            cost: Cost::of(&arrived.report),
+            mode: arrived.caps.mode.summary,
+            ..Sample::default()
+        })
+    }
+
+    /// Has the other host send, and waits for what it says of that.
+    fn send(&self, time: Duration, pps: f64) -> Result<SendTotal> {
+        let order = self.order(&format!("{}ms", time.as_millis()), &format!("{pps:.0}"));
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &order]).stdin(Stdio::null());
+        shell.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = shell.spawn().context("--sender: cannot start sh")?;
+        let ended = self.await_end(&mut child, time);
+        if ended.is_err() {
+            // It may have ended meanwhile.
+            let _ = child.kill();
+        }
+        let wrote = child.wait_with_output().context("--sender: sh")?;
+        ended?;
+        let said = String::from_utf8_lossy(&wrote.stderr);
+        let said = said.lines().last().unwrap_or("it says nothing");
+        ensure!(
+            wrote.status.success(),
+            "--sender: `{order}` ended with {}: {said}",
+            wrote.status
+        );
+        let text = String::from_utf8_lossy(&wrote.stdout);
+        SendTotal::parse(&text).with_context(|| format!("--sender: `{order}`"))
+    }
+
+    fn await_end(&self, child: &mut Child, time: Duration) -> Result<()> {
+        let longest = time + PATIENCE_FIRST;
+        let began = Instant::now();
+        while child.try_wait().context("--sender: sh")?.is_none() {
+            ensure!(!self.live.interrupt.came(), Interrupted);
+            ensure!(
+                began.elapsed() < longest,
+                "--sender: the command has not ended after {}",
+                Quantity::Seconds(longest.as_secs_f64())
+            );
+            thread::sleep(LOOK);
+        }
+        Ok(())
+    }
+}
+
+/// Waits until nothing more arrives.
+fn await_quiet(worker: &RxWorker) {
+    let came = || worker.progress().datagrams;
+    let began = Instant::now();
+    let (mut last, mut since) = (came(), began);
+    while since.elapsed() < QUIET && began.elapsed() < QUIET_MAX {
+        thread::sleep(LOOK);
+        let now = came();
+        if now != last {
+            (last, since) = (now, Instant::now());
+        }
+    }
+}
