@@ -11,6 +11,7 @@ pub mod netdev;
 pub mod qdisc;
 pub mod queue_statistics;
 pub mod route;
+pub mod sock_diag;
 
 use std::io;
 

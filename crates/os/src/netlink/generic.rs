@@ -52,18 +52,35 @@ impl Question<'_> {
         let mut name = self.family.as_bytes().to_vec();
         name.push(0);
         let flags = NLM_F_REQUEST | NLM_F_ACK;
-        let question = message(CONTROLLER, flags, GET_FAMILY, &[(FAMILY_NAME, name)]);
-        let families = exchange(&socket, &question)?;
+        let question = question(GET_FAMILY, &[(FAMILY_NAME, name)]);
+        let families = exchange(&socket, &message(CONTROLLER, flags, &question))?;
         let number = families
             .first()
-            .and_then(|family| u16_of(family, FAMILY_ID))
+            .and_then(|family| u16_of(&objects(family), FAMILY_ID))
             .ok_or(io::ErrorKind::InvalidData)?;
         let flags = NLM_F_REQUEST | NLM_F_DUMP;
-        exchange(
-            &socket,
-            &message(number, flags, self.command, self.attributes),
-        )
+        let question = self::question(self.command, self.attributes);
+        let answers = exchange(&socket, &message(number, flags, &question))?;
+        Ok(answers.iter().map(|answer| objects(answer)).collect())
     }
+}
+
+/// The attributes of a generic answer.
+fn objects(body: &[u8]) -> Attributes {
+    attributes(body.get(GENERIC_HEADER_LENGTH..).unwrap_or_default())
+}
+
+/// A generic question: `struct genlmsghdr` of this command, and attributes.
+fn question(command: u8, attributes: &[(u16, Vec<u8>)]) -> Vec<u8> {
+    let mut bytes = vec![command, 1, 0, 0];
+    for (kind, value) in attributes {
+        let length = 4 + value.len() as u16;
+        bytes.extend(length.to_ne_bytes());
+        bytes.extend(kind.to_ne_bytes());
+        bytes.extend(value);
+        bytes.resize(bytes.len().next_multiple_of(4), 0);
+    }
+    bytes
 }
 
 /// The value of an attribute that is a number of 32 bits.
@@ -87,9 +104,9 @@ fn u16_of(attributes: &Attributes, kind: u16) -> Option<u16> {
     Some(u16::from_ne_bytes(value.as_slice().try_into().ok()?))
 }
 
-/// Sends one message, and reads up to the end of its answer: the kernel ends a list by itself, and
-/// a single answer with the acknowledgement that was asked for.
-fn exchange(socket: &RawSocket, message: &[u8]) -> io::Result<Vec<Attributes>> {
+/// Sends one message, and reads the bodies up to the end of its answer: the kernel ends a list by
+/// itself, and a single answer with the acknowledgement that was asked for.
+pub(super) fn exchange(socket: &RawSocket, message: &[u8]) -> io::Result<Vec<Vec<u8>>> {
     socket.send(message, 0)?;
     let mut answers = Vec::new();
     loop {
@@ -102,16 +119,10 @@ fn exchange(socket: &RawSocket, message: &[u8]) -> io::Result<Vec<Attributes>> {
     }
 }
 
-fn message(kind: u16, flags: u16, command: u8, attributes: &[(u16, Vec<u8>)]) -> Vec<u8> {
+/// A message of this kind.
+pub(super) fn message(kind: u16, flags: u16, body: &[u8]) -> Vec<u8> {
     let mut bytes = vec![0; HEADER_LENGTH];
-    bytes.extend([command, 1, 0, 0]);
-    for (kind, value) in attributes {
-        let length = 4 + value.len() as u16;
-        bytes.extend(length.to_ne_bytes());
-        bytes.extend(kind.to_ne_bytes());
-        bytes.extend(value);
-        bytes.resize(bytes.len().next_multiple_of(4), 0);
-    }
+    bytes.extend(body);
     let length = bytes.len() as u32;
     bytes[..4].copy_from_slice(&length.to_ne_bytes());
     bytes[4..6].copy_from_slice(&kind.to_ne_bytes());
@@ -120,7 +131,7 @@ fn message(kind: u16, flags: u16, command: u8, attributes: &[(u16, Vec<u8>)]) ->
 }
 
 /// Takes the messages of one datagram; true at the end of the answer.
-fn take(mut datagram: &[u8], answers: &mut Vec<Attributes>) -> io::Result<bool> {
+fn take(mut datagram: &[u8], answers: &mut Vec<Vec<u8>>) -> io::Result<bool> {
     while !datagram.is_empty() {
         let (length, kind) = header(datagram).ok_or(io::ErrorKind::InvalidData)?;
         let body = datagram
@@ -138,9 +149,7 @@ fn take(mut datagram: &[u8], answers: &mut Vec<Attributes>) -> io::Result<bool> 
                 0 => return Ok(true),
                 errno => return Err(io::Error::from_raw_os_error(errno.saturating_neg())),
             },
-            _ => answers.push(attributes(
-                body.get(GENERIC_HEADER_LENGTH..).unwrap_or_default(),
-            )),
+            _ => answers.push(body.to_vec()),
         }
         datagram = datagram
             .get(length.next_multiple_of(4)..)
@@ -158,7 +167,7 @@ fn header(bytes: &[u8]) -> Option<(usize, u16)> {
 }
 
 /// All attributes up to the first that is damaged.
-fn attributes(mut bytes: &[u8]) -> Attributes {
+pub(super) fn attributes(mut bytes: &[u8]) -> Attributes {
     let mut found = Attributes::new();
     while let Some(numbers) = word(bytes, 0).map(u32::to_ne_bytes) {
         let length = usize::from(u16::from_ne_bytes([numbers[0], numbers[1]]));
@@ -195,10 +204,11 @@ mod tests {
             sent in prop::collection::vec((0..=TYPE_MASK, prop::collection::vec(any::<u8>(), 0..40)), 0..8),
         ) {
             let mut answers = Vec::new();
-            let mut datagram = message(kind, 0, 7, &sent).repeat(2);
+            let mut datagram = message(kind, 0, &question(7, &sent)).repeat(2);
             prop_assert!(!take(&datagram, &mut answers).expect("well formed"));
-            datagram.extend(message(DONE, 0, 0, &[]));
+            datagram.extend(message(DONE, 0, &question(0, &[])));
             prop_assert!(take(&datagram, &mut answers).expect("well formed"));
+            let answers: Vec<Attributes> = answers.iter().map(|answer| objects(answer)).collect();
             prop_assert_eq!(answers, vec![sent; 4]);
         }
     }
@@ -206,7 +216,7 @@ mod tests {
     #[test]
     fn a_refusal_is_an_error() {
         for kind in [ERROR, DONE] {
-            let mut bytes = message(kind, 0, 0, &[]);
+            let mut bytes = message(kind, 0, &question(0, &[]));
             bytes[HEADER_LENGTH..].copy_from_slice(&(-libc::ENOENT).to_ne_bytes());
             let error = take(&bytes, &mut Vec::new()).expect_err("refused");
             assert_eq!(error.raw_os_error(), Some(libc::ENOENT));
