@@ -3,12 +3,14 @@
 
 pub mod account;
 pub mod carve_out;
+pub mod check;
 pub mod cpu;
 pub mod cpu_list;
 pub mod delta;
 pub mod drop_probe;
 pub mod drop_reason;
 mod error;
+pub mod facts;
 pub mod fingerprint;
 pub mod interface_facts;
 pub mod ledger;
@@ -30,12 +32,14 @@ pub mod technique;
 
 pub use account::{Account, Arrival, Departure, ReasonCount, RingDrop, Route};
 pub use carve_out::CarveOut;
+pub use check::{CHECKS, Check, Confidence, Evidence, Finding, Seen};
 pub use cpu::{Cpu, Relation, Topology};
 pub use cpu_list::{CpuList, CpuListError};
 pub use delta::{Delta, LinkDelta, SoftnetDelta};
 pub use drop_probe::{DropCount, DropFilter, DropProbe, DropProbeError};
 pub use drop_reason::DropReasons;
 pub use error::{CpuUnavailable, Error, Result};
+pub use facts::{Conntrack, Facts, Process, ThreadTime};
 pub use fingerprint::{Difference, Fingerprint};
 pub use interface_facts::InterfaceFacts;
 pub use ledger::{Grouped, Ledger, Loss, Scope, Station, Witness};

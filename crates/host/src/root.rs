@@ -70,6 +70,20 @@ impl Root {
         self.0.join(path).exists()
     }
 
+    /// What a symbolic link says, if there is one that this user may read.
+    pub(crate) fn link(&self, path: &str) -> Option<String> {
+        let target = std::fs::read_link(self.0.join(path)).ok()?;
+        Some(target.to_string_lossy().into_owned())
+    }
+
+    /// Makes a symbolic link in a recorded tree.
+    #[cfg(test)]
+    pub(crate) fn set_link(&self, path: &str, target: &str) {
+        let path = self.0.join(path);
+        std::fs::create_dir_all(path.parent().expect("a link has a parent")).expect("a directory");
+        std::os::unix::fs::symlink(target, path).expect("a link of a test");
+    }
+
     /// The names in a directory in order; none where there is no such directory.
     pub(crate) fn names(&self, path: &str) -> Vec<String> {
         let mut names: Vec<String> = std::fs::read_dir(self.0.join(path))

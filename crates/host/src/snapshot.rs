@@ -16,7 +16,7 @@ use crate::{Result, Snmp, Softnet};
 ///
 /// The files are not read at one instant: take a snapshot when no packet is on its way, before
 /// the traffic starts and after it has drained.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Snapshot {
     /// `CLOCK_MONOTONIC` before the first counter was read, in nanoseconds.
     pub monotonic_ns: u64,

@@ -1,0 +1,184 @@
+//! What is wrong with a host, judged by what its counters did between two moments.
+//!
+//! One file per check, one table that names them. A check is a pure function: what it says rests on
+//! counts, which it names with both of their values.
+
+mod address;
+mod allowance;
+mod backlog;
+mod checksum;
+mod conntrack;
+mod drop_reason;
+mod firewall;
+mod fragments;
+mod frame_errors;
+mod ledger;
+mod listen_queue;
+mod listener_elsewhere;
+mod nic_no_room;
+mod no_listener;
+mod nothing_arrives;
+mod quota;
+mod reuseport_uneven;
+mod reverse_path;
+mod seen;
+mod socket_buffer;
+mod steal;
+mod udp_memory;
+mod xdp_drop;
+
+pub use ledger::ledger;
+pub use seen::{Seen, SeenSocket};
+
+use crate::Station;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// One thing that can be wrong.
+#[derive(Debug, Clone, Copy)]
+pub struct Check {
+    /// Its name, in files too: `socket_buffer`.
+    pub name: &'static str,
+    /// What it reads.
+    pub reads: &'static str,
+    /// When it speaks.
+    pub speaks: &'static str,
+    /// Looks.
+    pub run: fn(&Seen) -> Vec<Finding>,
+}
+
+/// All checks. Of two that explain the same packets, the one that knows more stands first.
+pub const CHECKS: [Check; 21] = [
+    nothing_arrives::CHECK,
+    allowance::CHECK,
+    nic_no_room::CHECK,
+    frame_errors::CHECK,
+    xdp_drop::CHECK,
+    backlog::CHECK,
+    conntrack::CHECK,
+    firewall::CHECK,
+    reverse_path::CHECK,
+    address::CHECK,
+    fragments::CHECK,
+    checksum::CHECK,
+    listener_elsewhere::CHECK,
+    no_listener::CHECK,
+    udp_memory::CHECK,
+    quota::CHECK,
+    reuseport_uneven::CHECK,
+    socket_buffer::CHECK,
+    listen_queue::CHECK,
+    drop_reason::CHECK,
+    steal::CHECK,
+];
+
+/// Something that is wrong, and what mends it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Finding {
+    /// The check that found it.
+    pub check: String,
+    /// Where on a packet's way it is.
+    pub station: Station,
+    /// What is wrong, in a sentence.
+    pub what: String,
+    /// How many packets it cost meanwhile: what the first evidence grew by. 0 where it costs time.
+    pub count: u64,
+    /// The same per second.
+    pub rate_pps: f64,
+    /// The counters that say so.
+    #[schemars(length(min = 1))]
+    pub evidence: Vec<Evidence>,
+    /// What mends it: commands, or words where there is no command.
+    pub remedy: String,
+    /// How to see that it is mended.
+    pub verify: String,
+    /// How sure it is.
+    pub confidence: Confidence,
+}
+
+/// A counter at both moments.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Evidence {
+    /// Which: `Udp.RcvbufErrors`.
+    pub source: String,
+    /// Its value at first.
+    pub before: i64,
+    /// Its value afterwards.
+    pub after: i64,
+}
+
+/// How sure a finding is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Confidence {
+    /// The kernel counts exactly this.
+    Certain,
+    /// The loss is counted, and its cause is judged by what else was seen.
+    Likely,
+    /// Other causes would look the same.
+    Possible,
+}
+
+impl Evidence {
+    /// A counter that may have wrapped never went back for us: that is told by the difference of the
+    /// snapshots, and is no loss.
+    pub fn grown(&self) -> u64 {
+        u64::try_from(self.after.saturating_sub(self.before)).unwrap_or(0)
+    }
+
+    /// What disjoint counters grew by together.
+    fn sum(counters: &[Self]) -> u64 {
+        let grown = counters.iter().map(Self::grown);
+        grown.fold(0, u64::saturating_add)
+    }
+
+    fn new(source: impl Into<String>, before: u64, after: u64) -> Self {
+        let number = |value| i64::try_from(value).unwrap_or(i64::MAX);
+        Self {
+            source: source.into(),
+            before: number(before),
+            after: number(after),
+        }
+    }
+}
+
+impl Finding {
+    /// Begins a finding whose loss is what these counters, disjoint, grew by; none if they did not.
+    fn lost(seen: &Seen, check: &Check, station: Station, evidence: Vec<Evidence>) -> Option<Self> {
+        let evidence: Vec<_> = evidence.into_iter().filter(|one| one.grown() > 0).collect();
+        let count = Evidence::sum(&evidence);
+        (count > 0).then(|| Self {
+            check: check.name.to_owned(),
+            station,
+            what: String::new(),
+            count,
+            rate_pps: count as f64 / seen.seconds(),
+            evidence,
+            remedy: String::new(),
+            verify: seen.again(),
+            confidence: Confidence::Certain,
+        })
+    }
+
+    fn says(mut self, what: impl Into<String>, remedy: impl Into<String>) -> Self {
+        self.what = what.into();
+        self.remedy = remedy.into();
+        self
+    }
+
+    fn with(mut self, confidence: Confidence) -> Self {
+        self.confidence = confidence;
+        self
+    }
+}
+
+/// All that is wrong, what cost most packets first.
+pub fn findings(seen: &Seen) -> Vec<Finding> {
+    let mut findings: Vec<_> = CHECKS.iter().flat_map(|check| (check.run)(seen)).collect();
+    // Among equals the order of the table stays.
+    findings.sort_by_key(|finding| std::cmp::Reverse(finding.count));
+    findings
+}
+
+#[cfg(test)]
+mod tests;

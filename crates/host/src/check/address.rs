@@ -1,0 +1,24 @@
+//! Packets for an address that this host does not have.
+
+use super::{Check, Finding, Seen};
+use crate::Station;
+
+pub(super) const CHECK: Check = Check {
+    name: "address",
+    reads: "`Ip.InAddrErrors`, `Ip6.InAddrErrors`",
+    speaks: "packets came for addresses that are not this host's, and it does not forward",
+    run,
+};
+
+pub(super) const NAMES: &[&str] = &["Ip.InAddrErrors", "Ip6.InAddrErrors"];
+
+fn run(seen: &Seen) -> Vec<Finding> {
+    let found = Finding::lost(seen, &CHECK, Station::Ip, seen.counters(NAMES)).map(|found| {
+        found.says(
+            "packets came for an IP address that this host does not have",
+            "ip address show: add the address that the senders use, or correct the route or the table of \
+             neighbours that leads here",
+        )
+    });
+    found.into_iter().collect()
+}

@@ -1,0 +1,112 @@
+//! Datagrams that the kernel dropped for a reason that no other check explains.
+
+use super::{Check, Confidence, Evidence, Finding, Seen, firewall, xdp_drop};
+use crate::{ReasonCount, Station};
+
+pub(super) const CHECK: Check = Check {
+    name: "drop_reason",
+    reads: "all other drop reasons of UDP (tracepoint skb:kfree_skb)",
+    speaks: "the kernel dropped UDP datagrams for a reason that has no check of its own",
+    run,
+};
+
+/// Reasons with a check of their own (include/net/dropreason-core.h).
+const EXPLAINED: [&str; 11] = [
+    firewall::REASON,
+    "NO_SOCKET",
+    "SOCKET_RCVBUFF",
+    "UDP_CSUM",
+    "PROTO_MEM",
+    "CPU_BACKLOG",
+    "XDP",
+    "IP_RPFILTER",
+    "IP_INADDRERRORS",
+    "IP_INVALID_DEST",
+    // What waited when a socket was closed: the program's own doing.
+    "QUEUE_PURGE",
+];
+
+/// What is known of some reasons: where, what, and what mends it.
+const KNOWN: [(&str, Station, &str, &str); 7] = [
+    (
+        "SOCKET_FILTER",
+        Station::Socket,
+        "a BPF filter of the socket itself (SO_ATTACH_FILTER) dropped them",
+        "it is the program's own: ss -uamnb shows it",
+    ),
+    (
+        "TC_INGRESS",
+        Station::Ip,
+        "a filter or BPF program of tc at the interface's ingress dropped them",
+        "tc filter show dev IF ingress; bpftool net list",
+    ),
+    (
+        "IP_INVALID_SOURCE",
+        Station::Ip,
+        "their source address cannot be one (martian)",
+        "sysctl -w net.ipv4.conf.all.log_martians=1 logs them; correct the sender",
+    ),
+    (
+        "IP_LOCAL_SOURCE",
+        Station::Ip,
+        "their source is an address of this host",
+        "two hosts have one address, or a switch sends a packet back",
+    ),
+    (
+        "OTHERHOST",
+        Station::Ip,
+        "their Ethernet address is another host's",
+        "the table of neighbours of the sender is wrong, or the interface is promiscuous",
+    ),
+    (
+        "UNICAST_IN_L2_MULTICAST",
+        Station::Ip,
+        "they came to a group's Ethernet address with an address of one host",
+        "correct the sender",
+    ),
+    (
+        "NOT_SPECIFIED",
+        Station::Wire,
+        "the kernel names no reason; a full ring of a veth is one such, counted as tx_dropped at its other end",
+        "perf record -e skb:kfree_skb -g tells the function that dropped them",
+    ),
+];
+
+fn run(seen: &Seen) -> Vec<Finding> {
+    // A veth's XDP program drops the packets of sockets without a reason (veth_xdp_rcv_skb).
+    let by_xdp = Evidence::sum(&xdp_drop::losses(seen));
+    let is_xdp = |drop: &ReasonCount| drop.reason == "NOT_SPECIFIED" && drop.datagrams <= by_xdp;
+    let drops = seen.drops.iter().flatten().filter(|drop| !is_xdp(drop));
+    let others = drops.filter(|drop| !EXPLAINED.contains(&&*drop.reason));
+    let mut names: Vec<&str> = others.map(|drop| &*drop.reason).collect();
+    names.sort_unstable();
+    names.dedup();
+    names
+        .into_iter()
+        .filter_map(|name| finding(seen, name))
+        .collect()
+}
+
+fn finding(seen: &Seen, name: &str) -> Option<Finding> {
+    let known = KNOWN.iter().find(|(known, ..)| *known == name);
+    let unknown = (
+        name,
+        Station::Ip,
+        "include/net/dropreason-core.h of the kernel says what that is",
+        "perf record -e skb:kfree_skb -g tells the function that dropped them",
+    );
+    let &(_, station, why, remedy) = known.unwrap_or(&unknown);
+    let found = Finding::lost(
+        seen,
+        &CHECK,
+        station,
+        seen.reason(name).into_iter().collect(),
+    )?;
+    let what = format!("the kernel dropped UDP datagrams for the reason {name}: {why}");
+    let confidence = if known.is_some() {
+        Confidence::Likely
+    } else {
+        Confidence::Possible
+    };
+    Some(found.says(what, remedy).with(confidence))
+}

@@ -1,0 +1,23 @@
+//! Datagrams of which a fragment is missing.
+
+use super::{Check, Finding, Seen};
+use crate::Station;
+
+pub(super) const CHECK: Check = Check {
+    name: "fragments",
+    reads: "`Ip.ReasmFails`, `Ip6.ReasmFails`",
+    speaks: "fragments could not be put together: one was lost, or there was no memory for them",
+    run,
+};
+
+fn run(seen: &Seen) -> Vec<Finding> {
+    let evidence = seen.counters(&["Ip.ReasmFails", "Ip6.ReasmFails"]);
+    let found = Finding::lost(seen, &CHECK, Station::Ip, evidence).map(|found| {
+        found.says(
+            "fragments of datagrams came and the rest did not, or they found no memory",
+            "datagrams that fit into one packet (for DNS: max-udp-size 1232); more memory: sysctl -w \
+             net.ipv4.ipfrag_high_thresh=16777216",
+        )
+    });
+    found.into_iter().collect()
+}

@@ -1,0 +1,107 @@
+//! The ledger of a host that runs somebody else's program.
+
+use super::{
+    Evidence, Seen, address, backlog, checksum, firewall, nic_no_room, no_listener, reverse_path,
+    udp_memory,
+};
+use crate::{Ledger, Loss, Scope, Station};
+
+/// What comes to IP and is no UDP of this host.
+const OTHERS: [&str; 5] = [
+    "Tcp.InSegs",
+    "Icmp.InMsgs",
+    "Icmp6.InMsgs",
+    "Ip.ForwDatagrams",
+    "Ip6.OutForwDatagrams",
+];
+
+/// Where this namespace loses datagrams behind IP's door, by counters that are disjoint.
+const LOSSES: [(Station, &str, &[&str]); 7] = [
+    (Station::Ip, "reverse path filter", reverse_path::NAMES),
+    (Station::Ip, "not an address of this host", address::NAMES),
+    (
+        Station::Ip,
+        "bad IP header",
+        &["Ip.InHdrErrors", "Ip6.InHdrErrors"],
+    ),
+    (Station::Udp, "no listener", no_listener::NAMES),
+    (Station::Udp, "wrong checksum", checksum::NAMES),
+    (Station::Udp, "no memory for UDP", udp_memory::NAMES),
+    (
+        Station::Socket,
+        "socket buffer full",
+        &["Udp.RcvbufErrors", "Udp6.RcvbufErrors"],
+    ),
+];
+
+/// UDP of the namespace, from the interfaces on: offered is what IP received and was neither TCP nor
+/// ICMP, and what was lost before it. With a port the firewall's drops are of that port alone, and are
+/// left out.
+///
+/// The counters of a busy host are read one after the other, so that what comes meanwhile is in
+/// UNACCOUNTED; on one that has come to rest it is zero.
+pub fn ledger(seen: &Seen) -> Ledger {
+    let early = [
+        (
+            Station::Wire,
+            Scope::Interface,
+            "no room in the NIC",
+            nic_no_room::losses(seen),
+        ),
+        (
+            Station::Backlog,
+            Scope::Host,
+            "backlog full",
+            backlog::losses(seen),
+        ),
+    ];
+    let came = seen.grown(&["Ip.InReceives", "Ip6.InReceives"]);
+    let before_ip = early.iter().map(|(.., counters)| Evidence::sum(counters));
+    let before_ip = before_ip.fold(0, u64::saturating_add);
+    let offered = came
+        .saturating_sub(seen.grown(&OTHERS))
+        .saturating_add(before_ip);
+    let delivered = seen.grown(&["Udp.InDatagrams", "Udp6.InDatagrams"]);
+    let mut ledger = Ledger::new(offered, delivered, 0);
+    let behind = LOSSES
+        .map(|(station, reason, names)| (station, Scope::Namespace, reason, seen.counters(names)));
+    let filtered = seen
+        .reason(firewall::REASON)
+        .filter(|_| seen.port.is_none());
+    let filtered = (
+        Station::Ip,
+        Scope::Namespace,
+        "firewall",
+        filtered.into_iter().collect(),
+    );
+    for (station, scope, reason, counters) in early.into_iter().chain(behind).chain([filtered]) {
+        let grown = counters.iter().filter(|counter| counter.grown() > 0);
+        let sources: Vec<&str> = grown.map(|counter| &*counter.source).collect();
+        ledger.lose(Loss {
+            station,
+            reason: reason.to_owned(),
+            count: Evidence::sum(&counters),
+            source: sources.join(" + "),
+            scope,
+            by_difference: false,
+            exact: true,
+        });
+    }
+    let waiting = seen.after.sockets.iter();
+    let waiting: u64 = waiting.map(|socket| u64::from(socket.queued_bytes)).sum();
+    if waiting > 0 {
+        ledger.note(format!(
+            "{waiting} bytes wait in socket buffers: how many datagrams that are no counter tells"
+        ));
+    }
+    if seen.grown(&["Ip.ReasmReqds", "Ip6.ReasmReqds"]) > 0 {
+        ledger.note("fragments came: IP counts each of them, and UDP the whole");
+    }
+    if seen.drops.is_none() || seen.port.is_some() {
+        ledger.note("no counter has what a firewall dropped: that is unaccounted for here");
+    }
+    for anomaly in &seen.delta.anomalies {
+        ledger.note(anomaly.clone());
+    }
+    ledger
+}

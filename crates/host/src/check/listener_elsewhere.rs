@@ -1,0 +1,27 @@
+//! Datagrams for a port at which somebody listens, but not at the address that they are for.
+
+use super::{Check, Confidence, Finding, Seen, no_listener};
+
+pub(super) const CHECK: Check = Check {
+    name: "listener_elsewhere",
+    reads: "as `no_listener`, and the addresses of the sockets (sock_diag)",
+    speaks: "with `--port`: datagrams found no socket, and sockets with that port have another address, \
+             another family, an interface or a partner",
+    run,
+};
+
+fn run(seen: &Seen) -> Vec<Finding> {
+    let places = no_listener::elsewhere(seen).join(", ");
+    let (Some(port), false) = (seen.port, places.is_empty()) else {
+        return Vec::new();
+    };
+    let found = no_listener::finding(seen, &CHECK).map(|found| {
+        let what = format!(
+            "datagrams came for UDP port {port}, and none of its sockets takes them: they are at {places}"
+        );
+        let remedy = "bind the program to the address that the senders use, or to 0.0.0.0 or [::] for \
+                      all of a family";
+        found.says(what, remedy).with(Confidence::Likely)
+    });
+    found.into_iter().collect()
+}

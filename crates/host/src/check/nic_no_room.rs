@@ -1,0 +1,70 @@
+//! Packets for which the NIC had no room.
+
+use super::{Check, Confidence, Evidence, Finding, Seen};
+use crate::Station;
+
+pub(super) const CHECK: Check = Check {
+    name: "nic_no_room",
+    reads: "`rx_missed_errors` and `rx_fifo_errors` of each interface; its queues' packets and \
+            `time_squeeze` (softnet_stat)",
+    speaks: "an interface had no descriptor or no memory for packets",
+    run,
+};
+
+/// One queue of several that gets this share of all packets is called the busiest.
+const ONE_QUEUE: f64 = 0.8;
+
+/// The two count different packets: without a descriptor, and without room in the card.
+pub(super) fn losses(seen: &Seen) -> Vec<Evidence> {
+    let mut losses = seen.links("rx_missed_errors", |link| link.rx_missed_errors);
+    losses.extend(seen.links("rx_fifo_errors", |link| link.rx_fifo_errors));
+    losses
+}
+
+fn run(seen: &Seen) -> Vec<Finding> {
+    let found = Finding::lost(seen, &CHECK, Station::Wire, losses(seen));
+    let found = found.map(|found| {
+        let interface = found.evidence[0].source.split(' ').next().unwrap_or_default();
+        let (one, more) = busiest(seen, interface);
+        let squeezed = seen.delta.softnet.iter().map(|row| row.time_squeeze.max(0));
+        let squeezed = match squeezed.fold(0, i64::saturating_add) {
+            0 => String::new(),
+            times => format!("; soft interrupts ended {times} times with work left (time_squeeze)"),
+        };
+        let what = format!(
+            "{interface} had no room for packets: its queues were not emptied in time{one}{squeezed}"
+        );
+        let remedy = format!(
+            "{more}a larger ring: ethtool -g {interface} shows the most, ethtool -G {interface} rx N sets \
+             it; shorter coalescing: ethtool -C {interface} rx-usecs 20; see which CPU is full in mpps \
+             recv -v"
+        );
+        found.says(what, remedy).with(Confidence::Likely)
+    });
+    found.into_iter().collect()
+}
+
+/// Whether one queue of several gets nearly all, and what helps then.
+fn busiest(seen: &Seen, interface: &str) -> (String, String) {
+    let queues = seen.delta.queue_packets(interface);
+    let all: i64 = queues
+        .iter()
+        .map(|queue| queue.packets)
+        .fold(0, i64::saturating_add);
+    let most = queues.iter().max_by_key(|queue| queue.packets);
+    let one = most.filter(|most| queues.len() > 1 && most.packets as f64 >= ONE_QUEUE * all as f64);
+    one.filter(|_| all > 0).map_or_else(Default::default, |one| {
+        (
+            format!(
+                "; queue {} of {} got {:.0} % of its packets",
+                one.queue,
+                queues.len(),
+                100.0 * one.packets as f64 / all as f64
+            ),
+            format!(
+                "spread the flows: mpps backends {interface} shows which fields the hash uses and what \
+                 changes them; "
+            ),
+        )
+    })
+}

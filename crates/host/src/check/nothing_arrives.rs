@@ -1,0 +1,98 @@
+//! No packet at all: where they stop.
+
+use super::{Check, Confidence, Evidence, Finding, Seen};
+use crate::Station;
+
+pub(super) const CHECK: Check = Check {
+    name: "nothing_arrives",
+    reads: "from the wire on: each interface's carrier and `rx_packets`, `Ip.InReceives`, all that UDP counts, \
+            the sockets of the port",
+    speaks: "with `--port`: no UDP datagram was received in this namespace, nor lost; it names the first \
+             station that saw nothing",
+    run,
+};
+
+/// All that becomes of a datagram behind IP.
+const UDP: [&str; 6] = [
+    "Udp.InDatagrams",
+    "Udp.NoPorts",
+    "Udp.InErrors",
+    "Udp6.InDatagrams",
+    "Udp6.NoPorts",
+    "Udp6.InErrors",
+];
+
+fn run(seen: &Seen) -> Vec<Finding> {
+    let Some(port) = seen.port.filter(|_| is_silent(seen)) else {
+        return Vec::new();
+    };
+    let links = seen.links("rx_packets", |link| link.rx_packets);
+    // What a host sends to itself is no traffic.
+    let links: Vec<_> = links
+        .into_iter()
+        .filter(|one| !one.source.starts_with("lo "))
+        .collect();
+    let came = Evidence::sum(&links);
+    let ip = seen.counters(&["Ip.InReceives", "Ip6.InReceives"]);
+    let ip_came = Evidence::sum(&ip);
+    let listens = match seen.sockets().len() {
+        0 => format!("no socket has UDP port {port}, and "),
+        _ => String::new(),
+    };
+    let (station, evidence, what, remedy) = if links.is_empty() {
+        (
+            Station::Wire,
+            ip,
+            "there is no interface here but loopback".to_owned(),
+            "ip link show; for a container: mpps doctor --netns PID".to_owned(),
+        )
+    } else if came == 0 {
+        (Station::Wire, links, "no interface received any packet".to_owned(),
+         "ip link show: is it up, with a carrier? Does the sender reach this host: the switch, the route, \
+          its table of neighbours?".to_owned())
+    } else if ip_came == 0 {
+        (
+            Station::Ip,
+            links,
+            format!(
+                "{came} packets reached the interfaces and none reached IP: they are of \
+         another protocol, another VLAN or another host's Ethernet address"
+            ),
+            "tcpdump -eni IF shows what they are".to_owned(),
+        )
+    } else {
+        (
+            Station::Udp,
+            ip,
+            format!("{ip_came} packets reached IP and no UDP datagram was among them"),
+            format!(
+                "tcpdump -ni IF udp port {port} shows whether the sender sends here; a firewall before this \
+         host, or the sender's own, may drop them"
+            ),
+        )
+    };
+    vec![Finding {
+        check: CHECK.name.to_owned(),
+        station,
+        what: format!("nothing arrived: {listens}{what}"),
+        count: 0,
+        rate_pps: 0.0,
+        evidence: evidence
+            .into_iter()
+            .chain(seen.counter("Udp.InDatagrams"))
+            .collect(),
+        remedy,
+        verify: seen.again(),
+        confidence: Confidence::Likely,
+    }]
+}
+
+/// True if nothing of UDP was received and nothing of it was lost on the way, as far as is known.
+fn is_silent(seen: &Seen) -> bool {
+    let dropped = seen.drops.iter().flatten().any(|drop| drop.datagrams > 0);
+    let lost = seen
+        .sockets()
+        .iter()
+        .any(|socket| socket.drops.grown() > 0 || socket.entry.queued_bytes > 0);
+    seen.grown(&UDP) == 0 && !dropped && !lost
+}

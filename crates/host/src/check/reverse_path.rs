@@ -1,0 +1,25 @@
+//! Packets from an address to which this host would answer by another interface.
+
+use super::{Check, Finding, Seen};
+use crate::Station;
+
+pub(super) const CHECK: Check = Check {
+    name: "reverse_path",
+    reads: "`TcpExt.IPReversePathFilter`",
+    speaks: "the reverse path filter dropped packets",
+    run,
+};
+
+pub(super) const NAMES: &[&str] = &["TcpExt.IPReversePathFilter"];
+
+fn run(seen: &Seen) -> Vec<Finding> {
+    let found = Finding::lost(seen, &CHECK, Station::Ip, seen.counters(NAMES)).map(|found| {
+        found.says(
+            "packets came by an interface by which this host would not answer their sender, and the \
+             reverse path filter dropped them",
+            "a route back to the senders by that interface; or the loose mode: sysctl -w \
+             net.ipv4.conf.all.rp_filter=2",
+        )
+    });
+    found.into_iter().collect()
+}

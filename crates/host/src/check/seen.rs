@@ -1,0 +1,172 @@
+//! What checks look at.
+
+use super::Evidence;
+use crate::drop_probe::DropCount;
+use crate::facts::{Facts, Process};
+use crate::{CpuBusy, Delta, LinkCounters, ReasonCount};
+use mpps_os::netlink::sock_diag::UdpEntry;
+
+/// A host at two moments.
+#[derive(Debug)]
+pub struct Seen<'a> {
+    /// The first.
+    pub before: &'a Facts,
+    /// The second.
+    pub after: &'a Facts,
+    /// What both snapshots say together.
+    pub delta: Delta,
+    /// What the kernel dropped of UDP in this namespace meanwhile, by reason, and of `port` alone if
+    /// one was asked for; none where it cannot be watched.
+    pub drops: Option<Vec<ReasonCount>>,
+    /// The UDP port in question; none for all.
+    pub port: Option<u16>,
+}
+
+/// A UDP socket that was there at the second moment.
+#[derive(Debug)]
+pub struct SeenSocket<'a> {
+    /// The socket.
+    pub entry: &'a UdpEntry,
+    /// Its drops at both moments; a socket that is new had none.
+    pub drops: Evidence,
+    /// Who has it, as far as that may be seen.
+    pub owner: Option<&'a Process>,
+    /// The largest share of the time in which one of the owner's threads ran, and in which one waited
+    /// for a CPU.
+    pub ran: Option<(f64, f64)>,
+}
+
+impl<'a> Seen<'a> {
+    /// A host at two moments; `drops` are the counts of a probe at both, and the namespace's number.
+    pub fn new(
+        before: &'a Facts,
+        after: &'a Facts,
+        drops: Option<(&[DropCount], &[DropCount], u32)>,
+        port: Option<u16>,
+    ) -> Self {
+        Self {
+            before,
+            after,
+            delta: after.snapshot.since(&before.snapshot),
+            drops: drops.map(|(then, now, netns)| DropCount::since(now, then, netns)),
+            port,
+        }
+    }
+
+    /// The time between the two moments.
+    pub fn seconds(&self) -> f64 {
+        self.delta.duration_ns.max(1) as f64 / 1e9
+    }
+
+    /// The command that looks once more.
+    pub fn again(&self) -> String {
+        match self.port {
+            Some(port) => format!("mpps doctor --port {port}"),
+            None => "mpps doctor".to_owned(),
+        }
+    }
+
+    /// A protocol counter, where the kernel has it at both moments.
+    pub fn counter(&self, name: &str) -> Option<Evidence> {
+        let value = |facts: &Facts| facts.snapshot.snmp.value(name);
+        Some(Evidence {
+            source: name.to_owned(),
+            before: value(self.before)?,
+            after: value(self.after)?,
+        })
+    }
+
+    /// Those of these counters that the kernel has.
+    pub fn counters(&self, names: &[&str]) -> Vec<Evidence> {
+        names.iter().filter_map(|name| self.counter(name)).collect()
+    }
+
+    /// What these counters grew by.
+    pub fn grown(&self, names: &[&str]) -> u64 {
+        Evidence::sum(&self.counters(names))
+    }
+
+    /// The counters of drivers for which `is_asked` says so, with their interface: `eth0 rx_missed`.
+    pub fn driver(&self, is_asked: impl Fn(&str) -> bool) -> Vec<Evidence> {
+        let links = self.after.snapshot.links.iter();
+        let links = links.filter_map(|(name, now)| {
+            let before = self.before.snapshot.links.get(name)?;
+            Some((name, before, now))
+        });
+        let counters = links.flat_map(|(name, before, now)| {
+            let both = now.driver.iter().filter(|(counter, _)| is_asked(counter));
+            both.filter_map(move |(counter, now)| {
+                let before = before.driver.get(counter)?;
+                Some(Evidence::new(format!("{name} {counter}"), *before, *now))
+            })
+        });
+        counters.collect()
+    }
+
+    /// The counters that every interface has, of all of them: `eth0 rx_missed_errors`.
+    pub fn links(&self, counter: &str, value: fn(&LinkCounters<u64>) -> u64) -> Vec<Evidence> {
+        let links = self.after.snapshot.links.iter();
+        let both = links.filter_map(|(name, now)| {
+            let before = self.before.snapshot.links.get(name)?;
+            let (before, now) = (value(&before.counters), value(&now.counters));
+            Some(Evidence::new(format!("{name} {counter}"), before, now))
+        });
+        both.collect()
+    }
+
+    /// What was dropped for this reason, if drops could be watched.
+    pub fn reason(&self, name: &str) -> Option<Evidence> {
+        let drops = self.drops.as_ref()?.iter();
+        let count = drops
+            .filter(|drop| drop.reason == name)
+            .fold(0, |sum: u64, drop| sum.saturating_add(drop.datagrams));
+        Some(Evidence::new(format!("drop reason {name}"), 0, count))
+    }
+
+    /// The sockets in question.
+    pub fn sockets(&self) -> Vec<SeenSocket<'a>> {
+        let asked = self.after.sockets.iter();
+        let asked = asked.filter(|entry| self.port.is_none_or(|port| entry.local.port() == port));
+        asked.map(|entry| self.socket(entry)).collect()
+    }
+
+    fn socket(&self, entry: &'a UdpEntry) -> SeenSocket<'a> {
+        let mut before = self.before.sockets.iter();
+        let before = before.find(|before| before.inode == entry.inode);
+        let drops = Evidence::new(
+            format!(
+                "drops of socket {} (sock_diag, inode {})",
+                entry.local, entry.inode
+            ),
+            before.map_or(0, |before| u64::from(before.drops)),
+            u64::from(entry.drops),
+        );
+        let owner = self.after.owners.get(&entry.inode);
+        let time_ns = u64::try_from(self.delta.duration_ns).unwrap_or(0);
+        let ran = owner.and_then(|owner| {
+            let earlier = self.before.owners.get(&entry.inode)?;
+            (earlier.pid == owner.pid).then(|| owner.busy_since(earlier, time_ns))
+        });
+        SeenSocket {
+            entry,
+            drops,
+            owner,
+            ran,
+        }
+    }
+
+    /// What each CPU did.
+    pub fn cpus(&self) -> Vec<CpuBusy> {
+        self.after.cpus.busy_since(&self.before.cpus)
+    }
+}
+
+impl SeenSocket<'_> {
+    /// `0.0.0.0:53 of unbound (pid 812)`.
+    pub fn name(&self) -> String {
+        match self.owner {
+            Some(owner) => format!("{} of {} (pid {})", self.entry.local, owner.name, owner.pid),
+            None => format!("{} of a process that is not seen", self.entry.local),
+        }
+    }
+}

@@ -1,0 +1,672 @@
+//! Hosts at two moments as data: what the counters were, and what each check makes of it.
+
+use super::*;
+use crate::drop_probe::DropCount;
+use crate::facts::{Conntrack, Facts, Process, ThreadTime};
+use crate::{LinkCounters, LinkSnapshot, ProcStat, Snapshot, Snmp, Softnet};
+use mpps_os::netlink::sock_diag::UdpEntry;
+use proptest::prelude::*;
+
+/// The time between the two moments.
+const SECOND: u64 = 1_000_000_000;
+
+/// A host: protocol counters as `Udp.NoPorts 7`, and what a test adds.
+fn host(counters: &[(&str, u64)]) -> Facts {
+    let lines: String = counters
+        .iter()
+        .filter_map(|(name, value)| {
+            let (protocol, name) = name.split_once('.')?;
+            Some(format!("{protocol}: {name}\n{protocol}: {value}\n"))
+        })
+        .collect();
+    Facts {
+        snapshot: Snapshot {
+            snmp: Snmp::parse_pairs(&lines).expect("counters of a test"),
+            ..Snapshot::default()
+        },
+        ..Facts::default()
+    }
+}
+
+/// The same host a second later.
+fn later(mut facts: Facts) -> Facts {
+    facts.snapshot.monotonic_ns += SECOND;
+    facts
+}
+
+fn socket(local: &str, inode: u32, drops: u32) -> UdpEntry {
+    UdpEntry {
+        local: local.parse().expect("an address"),
+        remote: None,
+        only_v6: false,
+        interface: 0,
+        inode,
+        user: 0,
+        queued_bytes: 0,
+        buffer_bytes: 212_992,
+        drops,
+    }
+}
+
+fn owner(run_ns: u64, wait_ns: u64) -> Process {
+    Process {
+        pid: 812,
+        name: "unbound".to_owned(),
+        threads: [(812, ThreadTime { run_ns, wait_ns })].into(),
+        ..Process::default()
+    }
+}
+
+fn link(driver: &[(&str, u64)], counters: LinkCounters<u64>) -> LinkSnapshot {
+    let driver = driver.iter().map(|&(name, value)| (name.to_owned(), value));
+    LinkSnapshot {
+        driver: driver.collect(),
+        counters,
+        ..LinkSnapshot::default()
+    }
+}
+
+fn with_link(name: &str, link: LinkSnapshot) -> Facts {
+    let mut facts = host(&[]);
+    facts.snapshot.links.insert(name.to_owned(), link);
+    facts
+}
+
+fn dropped(reason: &str, datagrams: u64) -> DropCount {
+    DropCount {
+        netns: 1,
+        reason: 7,
+        reason_name: reason.to_owned(),
+        ours: true,
+        skbs: datagrams,
+        datagrams,
+    }
+}
+
+/// What is found, as checks and counts.
+fn found(before: &Facts, after: &Facts) -> Vec<(String, u64)> {
+    told(&findings(&Seen::new(before, after, None, None)))
+}
+
+fn told(findings: &[Finding]) -> Vec<(String, u64)> {
+    let told = findings.iter();
+    told.map(|one| (one.check.clone(), one.count)).collect()
+}
+
+fn is(expected: &[(&str, u64)]) -> Vec<(String, u64)> {
+    let expected = expected.iter();
+    expected
+        .map(|&(check, count)| (check.to_owned(), count))
+        .collect()
+}
+
+#[test]
+fn a_host_that_loses_nothing_is_healthy() {
+    let names = [
+        "Udp.InDatagrams",
+        "Udp.NoPorts",
+        "Ip.InReceives",
+        "TcpExt.ListenDrops",
+    ];
+    let before = host(&names.map(|name| (name, 7)));
+    assert_eq!(found(&before, &later(before.clone())), is(&[]));
+    let after = later(host(&[
+        ("Udp.InDatagrams", 9),
+        ("Udp.NoPorts", 7),
+        ("Ip.InReceives", 9),
+    ]));
+    assert_eq!(found(&before, &after), is(&[]));
+}
+
+#[test]
+fn each_counter_has_its_check() {
+    for (counter, check) in [
+        ("Udp.NoPorts", "no_listener"),
+        ("Udp6.NoPorts", "no_listener"),
+        ("Udp.InCsumErrors", "checksum"),
+        ("Udp6.MemErrors", "udp_memory"),
+        ("TcpExt.IPReversePathFilter", "reverse_path"),
+        ("Ip.InAddrErrors", "address"),
+        ("Ip.ReasmFails", "fragments"),
+        ("TcpExt.ListenDrops", "listen_queue"),
+    ] {
+        let (before, after) = (host(&[(counter, 5)]), later(host(&[(counter, 15)])));
+        assert_eq!(found(&before, &after), is(&[(check, 10)]), "{counter}");
+        let seen = Seen::new(&before, &after, None, None);
+        let finding = &findings(&seen)[0];
+        let evidence = &finding.evidence[0];
+        assert_eq!(
+            (&*evidence.source, evidence.before, evidence.after),
+            (counter, 5, 15)
+        );
+        assert_eq!((finding.rate_pps, &*finding.verify), (10.0, "mpps doctor"));
+        assert!(!finding.what.is_empty() && !finding.remedy.is_empty());
+        // A counter that went back was reset, and lost nothing that is known.
+        assert_eq!(found(&after, &later(before.clone())), is(&[]), "{counter}");
+    }
+}
+
+#[test]
+fn what_costs_most_is_told_first() {
+    let before = host(&[
+        ("Udp.NoPorts", 0),
+        ("Ip.InAddrErrors", 0),
+        ("Udp.InCsumErrors", 0),
+    ]);
+    let after = later(host(&[
+        ("Udp.NoPorts", 3),
+        ("Ip.InAddrErrors", 3),
+        ("Udp.InCsumErrors", 4),
+    ]));
+    let expected = is(&[("checksum", 4), ("address", 3), ("no_listener", 3)]);
+    assert_eq!(
+        found(&before, &after),
+        expected,
+        "among equals the way of a packet"
+    );
+}
+
+/// A socket that lost 500, whose owner's thread ran and waited so many milliseconds of a second.
+fn starved(run_ms: u64, wait_ms: u64) -> (Facts, Facts) {
+    let before = Facts {
+        sockets: vec![socket("0.0.0.0:53", 4711, 10)],
+        owners: [(4711, owner(0, 0))].into(),
+        ..host(&[])
+    };
+    let after = later(Facts {
+        sockets: vec![socket("0.0.0.0:53", 4711, 510)],
+        owners: [(4711, owner(run_ms * 1_000_000, wait_ms * 1_000_000))].into(),
+        ..host(&[])
+    });
+    (before, after)
+}
+
+#[test]
+fn a_full_buffer_has_a_cause() {
+    for (run_ms, wait_ms, words) in [
+        (900, 0, "too slow"),
+        (899, 250, "waited for a CPU 25 %"),
+        (899, 249, "too small for the bursts"),
+        (5, 0, "too small for the bursts"),
+        (4, 0, "nobody reads it"),
+        (4, 300, "waited for a CPU 30 %"),
+    ] {
+        let (before, after) = starved(run_ms, wait_ms);
+        let findings = findings(&Seen::new(&before, &after, None, None));
+        assert_eq!(told(&findings), is(&[("socket_buffer", 500)]));
+        assert!(
+            findings[0].what.contains(words),
+            "{run_ms}: {}",
+            findings[0].what
+        );
+        assert!(findings[0].what.contains("0.0.0.0:53 of unbound (pid 812)"));
+        assert_eq!(findings[0].confidence, Confidence::Likely);
+    }
+    let (before, mut after) = starved(4, 0);
+    after.owners.get_mut(&4711).expect("it is there").stopped = true;
+    let findings = super::findings(&Seen::new(&before, &after, None, None));
+    assert!(
+        findings[0].what.contains("is stopped"),
+        "{}",
+        findings[0].what
+    );
+    assert_eq!(findings[0].remedy, "kill -CONT 812");
+}
+
+#[test]
+fn who_is_not_seen_is_not_judged() {
+    let (before, mut after) = starved(900, 0);
+    after.owners.clear();
+    let findings = findings(&Seen::new(&before, &after, None, None));
+    assert!(findings[0].what.contains("a process that is not seen"));
+    assert_eq!(findings[0].confidence, Confidence::Possible);
+    // Another process with the socket's number is another program.
+    let (before, mut after) = starved(900, 0);
+    after.owners.get_mut(&4711).expect("it is there").pid = 9;
+    let findings = super::findings(&Seen::new(&before, &after, None, None));
+    assert_eq!(findings[0].confidence, Confidence::Possible);
+}
+
+#[test]
+fn a_socket_that_is_new_lost_all_that_it_counts() {
+    let (mut before, after) = starved(4, 0);
+    before.sockets.clear();
+    assert_eq!(found(&before, &after), is(&[("socket_buffer", 510)]));
+}
+
+#[test]
+fn a_port_hides_the_sockets_of_others() {
+    let (before, after) = starved(900, 0);
+    for (port, count) in [(53, 1), (54, 0)] {
+        let seen = Seen::new(&before, &after, None, Some(port));
+        let own = findings(&seen)
+            .into_iter()
+            .filter(|one| one.check == "socket_buffer");
+        assert_eq!(own.count(), count, "{port}");
+        assert_eq!(seen.again(), format!("mpps doctor --port {port}"));
+    }
+}
+
+#[test]
+fn a_quota_explains_a_full_buffer() {
+    let (mut before, mut after) = starved(300, 0);
+    let set = |facts: &mut Facts, throttled_us| {
+        facts
+            .owners
+            .get_mut(&4711)
+            .expect("it is there")
+            .throttled_us = Some(throttled_us);
+    };
+    set(&mut before, 1000);
+    set(&mut after, 51_000);
+    assert_eq!(found(&before, &after), is(&[("quota", 500)]));
+    set(&mut after, 50_000);
+    assert_eq!(found(&before, &after), is(&[("socket_buffer", 500)]));
+}
+
+/// A group of sockets at one port that lost so many each.
+fn group(drops: &[u32]) -> Vec<(String, u64)> {
+    let sockets = |drops: &[u32]| {
+        let numbered = (1..).zip(drops);
+        numbered
+            .map(|(inode, &drops)| socket("0.0.0.0:53", inode, drops))
+            .collect()
+    };
+    let before = Facts {
+        sockets: sockets(&vec![0; drops.len()]),
+        ..host(&[])
+    };
+    let after = later(Facts {
+        sockets: sockets(drops),
+        ..host(&[])
+    });
+    found(&before, &after)
+}
+
+#[test]
+fn an_uneven_group_is_told_as_one() {
+    assert_eq!(group(&[100, 0, 0, 0]), is(&[("reuseport_uneven", 100)]));
+    assert_eq!(group(&[60, 60, 0, 0]), is(&[("reuseport_uneven", 120)]));
+    // All lose, alike or not: each is too slow for itself.
+    let each = |drops: &[u64]| {
+        let each = drops.iter().map(|&drops| ("socket_buffer", drops));
+        is(&each.collect::<Vec<_>>())
+    };
+    assert_eq!(group(&[400, 90, 80, 70]), each(&[400, 90, 80, 70]));
+    assert_eq!(
+        group(&[70, 60, 60, 0]),
+        each(&[70, 60, 60]),
+        "the most is below twice the mean"
+    );
+    assert_eq!(
+        group(&[99, 0, 0, 0]),
+        each(&[99]),
+        "too few to judge shares by"
+    );
+    assert_eq!(group(&[500]), each(&[500]));
+}
+
+#[test]
+fn what_found_no_socket_is_told_with_the_sockets_there_are() {
+    let drops = [dropped("NO_SOCKET", 40)];
+    let counters = |count| host(&[("Udp.NoPorts", count)]);
+    let ask = |sockets: Vec<UdpEntry>| {
+        let before = Facts {
+            sockets: sockets.clone(),
+            ..counters(0)
+        };
+        let after = later(Facts {
+            sockets,
+            ..counters(90)
+        });
+        let seen = Seen::new(&before, &after, Some((&[], &drops, 1)), Some(53));
+        told(&findings(&seen))
+    };
+    assert_eq!(
+        ask(vec![]),
+        is(&[("no_listener", 40)]),
+        "90 are of all ports"
+    );
+    let other = socket("10.0.0.1:53", 1, 0);
+    assert_eq!(ask(vec![other.clone()]), is(&[("listener_elsewhere", 40)]));
+    let v6 = UdpEntry {
+        only_v6: true,
+        ..socket("[::]:53", 2, 0)
+    };
+    assert_eq!(ask(vec![v6.clone()]), is(&[("listener_elsewhere", 40)]));
+    let both = UdpEntry {
+        only_v6: false,
+        ..v6
+    };
+    assert_eq!(
+        ask(vec![both.clone()]),
+        is(&[("no_listener", 40)]),
+        "it came later"
+    );
+    let bound = UdpEntry {
+        interface: 3,
+        ..both
+    };
+    assert_eq!(ask(vec![bound]), is(&[("listener_elsewhere", 40)]));
+    assert_eq!(
+        ask(vec![socket("10.0.0.1:54", 3, 0)]),
+        is(&[("no_listener", 40)])
+    );
+    // Without drop reasons the count is that of all ports, and says so.
+    let (before, after) = (counters(0), later(counters(90)));
+    let seen = Seen::new(&before, &after, None, Some(53));
+    let findings = findings(&seen);
+    assert_eq!(
+        (findings[0].count, findings[0].confidence),
+        (90, Confidence::Possible)
+    );
+}
+
+#[test]
+fn interfaces_lose_in_their_own_ways() {
+    let counters = LinkCounters::default;
+    for (driver, link_counters, check, count) in [
+        (
+            "x",
+            LinkCounters {
+                rx_missed_errors: 6,
+                ..counters()
+            },
+            "nic_no_room",
+            6,
+        ),
+        (
+            "x",
+            LinkCounters {
+                rx_fifo_errors: 5,
+                ..counters()
+            },
+            "nic_no_room",
+            5,
+        ),
+        (
+            "x",
+            LinkCounters {
+                rx_crc_errors: 4,
+                ..counters()
+            },
+            "frame_errors",
+            4,
+        ),
+        (
+            "x",
+            LinkCounters {
+                rx_frame_errors: 3,
+                ..counters()
+            },
+            "frame_errors",
+            3,
+        ),
+        ("pps_allowance_exceeded", counters(), "allowance", 9),
+        ("bw_in_allowance_exceeded", counters(), "allowance", 9),
+        ("rx_queue_0_xdp_drops", counters(), "xdp_drop", 9),
+        ("queue_3_rx_xdp_drop", counters(), "xdp_drop", 9),
+    ] {
+        let before = with_link("eth0", link(&[(driver, 0)], counters()));
+        let after = later(with_link("eth0", link(&[(driver, 9)], link_counters)));
+        assert_eq!(found(&before, &after), is(&[(check, count)]), "{driver}");
+    }
+    // On a veth the same packets have a reason, which is none.
+    let both = |count| with_link("eth0", link(&[("rx_queue_0_xdp_drops", count)], counters()));
+    let (before, after) = (both(0), later(both(9)));
+    let ask = |count| {
+        let drops = [dropped("NOT_SPECIFIED", count)];
+        told(&findings(&Seen::new(
+            &before,
+            &after,
+            Some((&[], &drops, 1)),
+            None,
+        )))
+    };
+    assert_eq!(ask(9), is(&[("xdp_drop", 9)]));
+    assert_eq!(ask(10), is(&[("drop_reason", 10), ("xdp_drop", 9)]));
+    // mlx5 has the sum of its queues, too.
+    let before = with_link(
+        "eth0",
+        link(&[("rx_xdp_drop", 0), ("rx0_xdp_drop", 0)], counters()),
+    );
+    let after = with_link(
+        "eth0",
+        link(&[("rx_xdp_drop", 8), ("rx0_xdp_drop", 8)], counters()),
+    );
+    assert_eq!(found(&before, &later(after)), is(&[("xdp_drop", 8)]));
+}
+
+#[test]
+fn one_queue_that_gets_all_is_told_with_the_loss() {
+    let queues = |first, second| {
+        [
+            ("rx_queue_0_packets", first),
+            ("rx_queue_1_packets", second),
+        ]
+    };
+    let missed = |missed| LinkCounters {
+        rx_missed_errors: missed,
+        ..LinkCounters::default()
+    };
+    let ask = |second| {
+        let before = with_link("eth0", link(&queues(0, 0), missed(0)));
+        let after = later(with_link("eth0", link(&queues(800, second), missed(7))));
+        findings(&Seen::new(&before, &after, None, None))[0]
+            .what
+            .clone()
+    };
+    assert!(
+        ask(200).contains("queue 0 of 2 got 80 % of its packets"),
+        "{}",
+        ask(200)
+    );
+    assert!(!ask(201).contains("queue 0"), "{}", ask(201));
+}
+
+#[test]
+fn a_backlog_wraps_and_names_its_cpus() {
+    let softnet = |text: &str| {
+        let mut facts = host(&[]);
+        facts.snapshot.softnet = Softnet::parse(text).expect("rows of a test");
+        facts
+    };
+    let (before, after) = (
+        softnet("1 fffffff0 0\n1 0 0"),
+        later(softnet("1 5 0\n1 0 0")),
+    );
+    let findings = findings(&Seen::new(&before, &after, None, None));
+    assert_eq!(told(&findings), is(&[("backlog", 21)]));
+    assert!(
+        findings[0].what.contains("CPU 0 was full"),
+        "{}",
+        findings[0].what
+    );
+}
+
+#[test]
+fn a_full_table_of_connections_is_told() {
+    let table = |dropped| Facts {
+        conntrack: Some(Conntrack {
+            entries: 9,
+            entries_max: 10,
+            dropped,
+        }),
+        ..host(&[])
+    };
+    assert_eq!(found(&table(3), &later(table(8))), is(&[("conntrack", 5)]));
+    assert_eq!(found(&table(8), &later(table(8))), is(&[]));
+}
+
+#[test]
+fn reasons_without_a_check_are_told_as_they_are() {
+    let ask = |reason: &str| {
+        let (before, after) = (host(&[]), later(host(&[])));
+        let (then, now) = ([dropped(reason, 2)], [dropped(reason, 12)]);
+        findings(&Seen::new(&before, &after, Some((&then, &now, 1)), None))
+    };
+    assert_eq!(told(&ask("NETFILTER_DROP")), is(&[("firewall", 10)]));
+    for explained in ["SOCKET_RCVBUFF", "UDP_CSUM", "NO_SOCKET", "QUEUE_PURGE"] {
+        assert_eq!(told(&ask(explained)), is(&[]), "{explained}");
+    }
+    for (reason, confidence) in [
+        ("SOCKET_FILTER", Confidence::Likely),
+        ("NEVER_HEARD_OF", Confidence::Possible),
+    ] {
+        let findings = ask(reason);
+        assert_eq!(told(&findings), is(&[("drop_reason", 10)]));
+        assert!(findings[0].what.contains(reason));
+        assert_eq!(findings[0].confidence, confidence);
+    }
+}
+
+#[test]
+fn stolen_time_is_told_where_packets_were_lost() {
+    let stat = |idle: u64, steal: u64| {
+        ProcStat::parse(&format!("cpu0 0 0 0 {idle} 0 0 0 {steal} 0 0")).expect("a line of a test")
+    };
+    let (before, mut after) = starved(900, 0);
+    let before = Facts {
+        cpus: stat(0, 0),
+        ..before
+    };
+    after.cpus = stat(90, 10);
+    assert_eq!(
+        found(&before, &after),
+        is(&[("socket_buffer", 500), ("steal", 0)])
+    );
+    after.cpus = stat(91, 9);
+    assert_eq!(found(&before, &after), is(&[("socket_buffer", 500)]));
+    let idle = Facts {
+        cpus: stat(0, 0),
+        ..host(&[])
+    };
+    let stolen = later(Facts {
+        cpus: stat(50, 50),
+        ..host(&[])
+    });
+    assert_eq!(found(&idle, &stolen), is(&[]), "nothing was lost");
+}
+
+#[test]
+fn where_nothing_arrives_the_first_silent_station_is_named() {
+    let at = |packets, ip, udp| {
+        let mut facts = host(&[("Ip.InReceives", ip), ("Udp.InDatagrams", udp)]);
+        let counters = LinkCounters {
+            rx_packets: packets,
+            ..LinkCounters::default()
+        };
+        facts
+            .snapshot
+            .links
+            .insert("eth0".to_owned(), link(&[], counters));
+        facts
+    };
+    let ask = |after: Facts, port| {
+        let before = at(0, 0, 0);
+        let findings = findings(&Seen::new(&before, &later(after), None, port));
+        findings.first().map(|one| (one.station, one.what.clone()))
+    };
+    for (after, station, words) in [
+        (
+            at(0, 0, 0),
+            Station::Wire,
+            "no interface received any packet",
+        ),
+        (at(5, 0, 0), Station::Ip, "none reached IP"),
+        (at(5, 5, 0), Station::Udp, "no UDP datagram was among them"),
+    ] {
+        let (found, what) = ask(after.clone(), Some(53)).expect("something is wrong");
+        assert_eq!(found, station, "{what}");
+        assert!(
+            what.contains(words) && what.contains("no socket has UDP port 53"),
+            "{what}"
+        );
+        assert_eq!(
+            ask(after, None),
+            None,
+            "without a port nobody misses anything"
+        );
+    }
+    assert_eq!(ask(at(5, 5, 5), Some(53)), None);
+    let alone = findings(&Seen::new(&host(&[]), &later(host(&[])), None, Some(53)));
+    assert!(alone.is_empty() || alone[0].what.contains("no interface here but loopback"));
+}
+
+#[test]
+fn the_ledger_takes_each_loss_once() {
+    let names = [
+        ("Ip.InReceives", 1000),
+        ("Tcp.InSegs", 100),
+        ("Icmp.InMsgs", 10),
+        ("Udp.InDatagrams", 500),
+        ("Udp.NoPorts", 90),
+        ("Udp.RcvbufErrors", 180),
+        ("Udp.InCsumErrors", 20),
+        ("TcpExt.IPReversePathFilter", 60),
+        ("Ip.InAddrErrors", 30),
+    ];
+    let mut before = host(&names.map(|(name, _)| (name, 0)));
+    let mut after = later(host(&names));
+    let missed = |rx_missed_errors| LinkCounters {
+        rx_missed_errors,
+        ..LinkCounters::default()
+    };
+    before
+        .snapshot
+        .links
+        .insert("eth0".to_owned(), link(&[], missed(0)));
+    after
+        .snapshot
+        .links
+        .insert("eth0".to_owned(), link(&[], missed(7)));
+    let drops = [dropped("NETFILTER_DROP", 10)];
+    let of = |port| {
+        let seen = Seen::new(&before, &after, Some((&[], &drops, 1)), port);
+        ledger(&seen)
+    };
+    let all = of(None);
+    assert_eq!(
+        (all.offered, all.delivered, all.unaccounted),
+        (897, 500, 0),
+        "{all}"
+    );
+    assert_eq!(all.lost(), 397);
+    // The probe's count is of the port alone, and IP's of all.
+    assert_eq!(of(Some(53)).unaccounted, 10);
+}
+
+proptest! {
+    /// Whatever a host counts, each finding has evidence that grew, and the ledger adds up.
+    #[test]
+    fn findings_rest_on_counts(values: [u64; 12], earlier: [u64; 12], drops: u32, port: Option<u16>) {
+        let names = [
+            "Ip.InReceives", "Tcp.InSegs", "Udp.InDatagrams", "Udp.NoPorts", "Udp.RcvbufErrors",
+            "Udp.InCsumErrors", "Udp.MemErrors", "TcpExt.IPReversePathFilter", "Ip.InAddrErrors",
+            "Ip.ReasmFails", "TcpExt.ListenDrops", "Ip.ReasmReqds",
+        ];
+        let at = |values: [u64; 12]| {
+            // The kernel's numbers are signed here.
+            let pairs = names.iter().zip(values).map(|(&name, value)| (name, value >> 1));
+            host(&pairs.collect::<Vec<_>>())
+        };
+        let before = at(earlier);
+        let mut after = later(at(values));
+        after.sockets = vec![socket("0.0.0.0:53", 1, drops)];
+        let seen = Seen::new(&before, &after, None, port);
+        for finding in findings(&seen) {
+            prop_assert!(finding.check == "nothing_arrives" || finding.evidence.iter().any(|one| one.grown() > 0));
+            prop_assert!(!finding.what.is_empty() && !finding.remedy.is_empty());
+        }
+        prop_assert!(ledger(&seen).adds_up());
+    }
+}
+
+#[test]
+fn names_of_checks_are_their_own() {
+    let mut names: Vec<&str> = CHECKS.iter().map(|check| check.name).collect();
+    names.sort_unstable();
+    let all = names.len();
+    names.dedup();
+    assert_eq!(names.len(), all);
+}

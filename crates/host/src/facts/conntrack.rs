@@ -1,0 +1,62 @@
+//! The kernel's table of connections.
+
+use crate::root::Root;
+
+/// How full the table is, and what it refused.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Conntrack {
+    /// Connections in the table of this namespace.
+    pub entries: u64,
+    /// The most that may be in it.
+    pub entries_max: u64,
+    /// Packets dropped because they could not enter it (`drop` and `insert_failed`).
+    pub dropped: u64,
+}
+
+impl Conntrack {
+    /// Reads it; none where nothing is tracked, or who reads may not see it.
+    pub(crate) fn read_from(root: &Root) -> Option<Self> {
+        let number = |name: &str| {
+            let text = root.read_if_possible(&format!("proc/sys/net/netfilter/{name}"))?;
+            text.parse().ok()
+        };
+        Some(Self {
+            entries: number("nf_conntrack_count")?,
+            entries_max: number("nf_conntrack_max")?,
+            dropped: root
+                .read_if_possible("proc/thread-self/net/stat/nf_conntrack")
+                .map_or(0, |text| dropped(&text)),
+        })
+    }
+}
+
+/// The columns `drop` and `insert_failed` of all CPUs (ct_cpu_seq_show,
+/// net/netfilter/nf_conntrack_standalone.c): hexadecimal, under a line of names.
+fn dropped(text: &str) -> u64 {
+    let mut lines = text.lines();
+    let names: Vec<&str> = lines
+        .next()
+        .unwrap_or_default()
+        .split_ascii_whitespace()
+        .collect();
+    let rows = lines.flat_map(|line| names.iter().zip(line.split_ascii_whitespace()));
+    rows.filter(|(name, _)| matches!(**name, "drop" | "insert_failed"))
+        .filter_map(|(_, value)| u64::from_str_radix(value, 16).ok())
+        .fold(0, u64::saturating_add)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusals_of_all_cpus_are_added_up() {
+        let text = "entries clashres found insert insert_failed drop early_drop\n\
+                    00000002 00000000 00000000 00000000 0000000a 00000001 00000005\n\
+                    00000002 00000000 00000000 00000000 00000000 00000010 00000000\n";
+        assert_eq!(dropped(text), 27);
+        for odd in ["", "drop", "drop\nxyz", "drop\n1 2 3", "found\n7"] {
+            assert_eq!(dropped(odd), u64::from(odd.ends_with("2 3")), "{odd}");
+        }
+    }
+}
