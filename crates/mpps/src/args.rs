@@ -13,6 +13,7 @@ pub(crate) use serve::ServeArgs;
 pub(crate) use switches::SwitchArgs;
 
 use crate::experiment::{paths, placement};
+use crate::program::doctor::DoctorArgs;
 use crate::program::recv::RecvArgs;
 use crate::program::send::SendArgs;
 use clap::{Args, Parser, Subcommand};
@@ -40,6 +41,8 @@ pub(crate) enum Subcommands {
     Ndr(paths::ndr::Plan),
     /// Measure where the receiver should run, relative to its queue's CPU
     Placement(placement::Plan),
+    /// Tell what this host loses of the traffic of any program, why, and what mends it
+    Doctor(DoctorArgs),
     /// Receive UDP and count it: mpps recv [ADDR:PORT [THREADS [REUSEPORT]]]
     Recv(RecvArgs),
     /// Send UDP as fast as asked or possible
@@ -97,7 +100,7 @@ pub(crate) struct CompareArgs {
     after_help = "Exit status: 0 it was shown, 2 the file is not a result that has a report."
 )]
 pub(crate) struct ReportArgs {
-    /// What `mpps lab`, `lab tcp`, `bench`, `ndr`, `placement`, `load`, `serve`, `recv` or `send` wrote with
+    /// What `mpps lab`, `lab tcp`, `bench`, `ndr`, `placement`, `doctor`, `load`, `serve`, `recv` or `send` wrote with
     /// --json
     pub(crate) file: PathBuf,
     /// Write it as a page, and not to standard output

@@ -51,6 +51,7 @@ pub fn main() -> ExitCode {
         Subcommands::Bench(plan) => plan.run(),
         Subcommands::Ndr(plan) => plan.run(),
         Subcommands::Placement(plan) => plan.run(),
+        Subcommands::Doctor(args) => args.run(),
         Subcommands::Recv(args) => recv::run(args),
         Subcommands::Send(args) => send::run(args),
         Subcommands::Serve(args) => serve::run(args),

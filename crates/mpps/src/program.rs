@@ -2,6 +2,8 @@
 
 /// What `serve` and `load` found, as they write it with `--json`.
 pub mod connections;
+/// What is wrong with this host, whichever program it runs.
+pub mod doctor;
 /// A process that keeps the rights which a program gives up.
 pub(crate) mod keeper;
 /// What a program says while it runs.

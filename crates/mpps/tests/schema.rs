@@ -10,6 +10,7 @@ use mpps::experiment::placement::Placements;
 use mpps::measure::envelope::Body;
 use mpps::measure::schema;
 use mpps::program::connections::{LoadBody, ServeBody, ServeObject};
+use mpps::program::doctor::Diagnosis;
 use mpps::udp::traffic::{RECV_SCHEMA, RecvObject, SEND_SCHEMA, SendObject};
 use schemars::JsonSchema;
 use serde_json::{Value, json};
@@ -207,6 +208,20 @@ const PLACEMENT: Kind = Kind {
     ],
 };
 
+const DOCTOR: Kind = Kind {
+    name: "doctor",
+    schema: "mpps.doctor.v1",
+    fixture: include_str!("fixtures/doctor.json"),
+    objects: &[
+        ("", &[]),
+        ("/fingerprint", &[]),
+        ("/findings/0", &[]),
+        ("/findings/0/evidence/0", &[]),
+        ("/ledger", &["notes"]),
+        ("/ledger/losses/0", &[]),
+    ],
+};
+
 const LAB_TCP: Kind = Kind {
     name: "lab_tcp",
     schema: "mpps.lab_tcp.v2",
@@ -229,7 +244,9 @@ const CELL: &str = "/cells/0";
 const NO_CELL: &str = "/cells/10";
 
 /// Every kind.
-const KINDS: [Kind; 9] = [LAB, BENCH, NDR, PLACEMENT, LAB_TCP, LOAD, SERVE, RECV, SEND];
+const KINDS: [Kind; 10] = [
+    LAB, BENCH, NDR, PLACEMENT, DOCTOR, LAB_TCP, LOAD, SERVE, RECV, SEND,
+];
 
 /// A pointer to a rung of the fixture that was measured, and one to a rung that was skipped.
 const MEASURED: &str = "/rungs/1";
@@ -319,6 +336,7 @@ fn what_is_published_is_made_from_the_structs() {
         ("ndr", schema::of::<NdrBody>()),
         ("lab_tcp", schema::of::<TcpLabBody>()),
         ("placement", schema::of::<Placements>()),
+        ("doctor", schema::of::<Diagnosis>()),
         ("load", schema::of::<LoadBody>()),
         ("serve", several::<ServeObject>(ServeBody::SCHEMA, "serve")),
         ("recv", several::<RecvObject>(RECV_SCHEMA, "recv --json")),
@@ -534,6 +552,11 @@ fn units_and_ranges_are_held() {
         (SERVE, "/switches/0", "name", json!("luck")),
         (BENCH, "", "schema", json!("mpps.lab.v2")),
         (PLACEMENT, "", "rate_definition", json!("")),
+        (DOCTOR, "/findings/0", "evidence", json!([])),
+        (DOCTOR, "/findings/0", "count", json!(-1)),
+        (DOCTOR, "/findings/0", "confidence", json!("sure")),
+        (DOCTOR, "/findings/0", "station", json!("moon")),
+        (DOCTOR, "", "port", json!(70_000)),
         (PLACEMENT, "/rows/0", "article_mpps", json!([0.2])),
         (PLACEMENT, "/rows/0", "mpps_median", json!(-1)),
         (PLACEMENT, "/rows/0", "offered_mpps_median", json!("much")),

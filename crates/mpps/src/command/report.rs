@@ -14,6 +14,7 @@ use crate::experiment::{connections, ladder, paths};
 use crate::measure::envelope::Body;
 use crate::output::{self, Stream, file::OutputFile};
 use crate::program::connections::{LoadBody, LoadResult, ServeBody, ServeResult};
+use crate::program::doctor::{self, Diagnosis, DoctorResult};
 use crate::program::{load, serve};
 use crate::udp::traffic::{RECV_SCHEMA, RecvTotal, SEND_SCHEMA, SendTotal, document as traffic};
 use anyhow::{Context, Result, anyhow, ensure};
@@ -41,6 +42,9 @@ const KINDS: &[(&str, Read)] = &[
     }),
     (Placements::SCHEMA, |text, files| {
         Ok(placement::document(&PlacementResult::parse(text)?, files))
+    }),
+    (Diagnosis::SCHEMA, |text, files| {
+        Ok(doctor::document(&DoctorResult::parse(text)?, files))
     }),
     (LoadBody::SCHEMA, |text, _| {
         Ok(load::document::document(&LoadResult::parse(text)?))

@@ -1,0 +1,208 @@
+//! What is wrong with this host, whichever program it runs: looks twice, and names what was lost in
+//! between, with the counter that proves it and what mends it.
+
+mod document;
+
+pub(crate) use document::document;
+
+use crate::machine;
+use crate::measure::envelope::{Body, Envelope};
+use crate::measure::outcome::Outcome;
+use crate::measure::session::json;
+use crate::output::{self, Stream, file::OutputFile};
+use crate::signal::Interrupt;
+use anyhow::{Context, Result, ensure};
+use clap::Args;
+use mpps_host::check::{findings, ledger};
+use mpps_host::{DropCount, DropFilter, DropProbe, Facts, Finding, Fingerprint, Ledger, Seen};
+use mpps_os::namespace::NetNamespace;
+use mpps_os::netlink::link;
+use mpps_report::Terminal;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How often Ctrl-C is looked for.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Arguments of `mpps doctor`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "It reads counters twice and changes nothing. Without root it sees less: owners of \
+    other users' sockets and drop reasons are hidden, and a note says so. Ctrl-C ends the look early \
+    and tells what was seen until then. Exit status: 0 nothing is wrong, 1 something is, 2 it could \
+    not be done."
+)]
+pub(crate) struct DoctorArgs {
+    /// Look at this interface alone; UDP is still that of the whole network namespace
+    #[arg(value_name = "IF")]
+    interface: Option<String>,
+    /// The UDP port in question: tells what is lost of it, and where nothing arrives
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    port: Option<u16>,
+    /// Look at another network namespace: that of `ip netns`, of a process, or of a file
+    #[arg(long, value_name = "NAME|PID|FILE")]
+    netns: Option<String>,
+    /// How long to look, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    seconds: u64,
+    /// Write the result as JSON to standard output
+    #[arg(long, conflicts_with = "markdown")]
+    json: bool,
+    /// Write it as Markdown to standard output, for a ticket
+    #[arg(long)]
+    markdown: bool,
+    /// Write it as a page, too
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+}
+
+/// A look at one host.
+pub(crate) type DoctorResult = Envelope<Diagnosis>;
+
+/// What was found.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Diagnosis {
+    /// The interfaces that were looked at.
+    interfaces: Vec<String>,
+    /// The UDP port in question; none for all.
+    port: Option<u16>,
+    /// The time between the two looks.
+    seconds: f64,
+    /// What is wrong, what cost most packets first.
+    findings: Vec<Finding>,
+    /// UDP of the network namespace, from the interfaces on.
+    ledger: Ledger,
+    /// What could not be seen, and why.
+    notes: Vec<String>,
+}
+
+impl Body for Diagnosis {
+    const SCHEMA: &'static str = "mpps.doctor.v1";
+    const COMMAND: &'static str = "mpps doctor";
+
+    fn unsound(&self) -> Option<String> {
+        (!self.ledger.adds_up()).then(|| "the host".to_owned())
+    }
+}
+
+/// One moment, with what the drop probe had counted by then.
+#[derive(Debug)]
+struct Moment {
+    facts: Facts,
+    drops: Option<Vec<DropCount>>,
+}
+
+impl Moment {
+    fn take(interfaces: &[String], probe: Option<&DropProbe>) -> Result<Self> {
+        Ok(Self {
+            facts: Facts::take(interfaces)?,
+            drops: probe.map(DropProbe::counts).transpose()?,
+        })
+    }
+}
+
+impl DoctorArgs {
+    /// Looks at the host, and tells what it found.
+    pub(crate) fn run(&self) -> Result<Outcome> {
+        let page = self.html.as_deref().map(OutputFile::try_out).transpose()?;
+        let interrupt = Interrupt::listen()?;
+        if let Some(name) = &self.netns {
+            namespace(name)?.enter().context("--netns")?;
+        }
+        let interfaces = self.interfaces()?;
+        let ports = self.port.map_or(0..=u16::MAX, |port| port..=port);
+        let mut notes = Vec::new();
+        let probe = DropProbe::attach(&DropFilter { ports });
+        let probe = probe.inspect_err(|error| {
+            let remedy = error.remedy();
+            notes.push(format!(
+                "the kernel's drop reasons are not seen: {error}; {remedy}"
+            ));
+        });
+        let (probe, started) = (probe.ok(), machine::now());
+        let before = Moment::take(&interfaces, probe.as_ref())?;
+        self.wait(&interfaces, &interrupt)?;
+        let after = Moment::take(&interfaces, probe.as_ref())?;
+        notes.extend(after.facts.notes.iter().cloned());
+        let drops = before.drops.as_deref().zip(after.drops.as_deref());
+        let here = NetNamespace::current()?.inode();
+        let drops = drops.map(|(before, after)| (before, after, here));
+        let seen = Seen::new(&before.facts, &after.facts, drops, self.port);
+        let diagnosis = Diagnosis {
+            port: self.port,
+            seconds: seen.seconds(),
+            findings: findings(&seen),
+            ledger: ledger(&seen),
+            notes,
+            interfaces: interfaces.clone(),
+        };
+        let machine = Fingerprint::collect(&interfaces)?;
+        let command = machine::command_line();
+        let mut result = Envelope::new(machine, command, started, diagnosis);
+        result.complete = true;
+        self.tell(&result, page)
+    }
+
+    /// The interfaces in question.
+    fn interfaces(&self) -> Result<Vec<String>> {
+        if let Some(name) = &self.interface {
+            link::index(name)?;
+            return Ok(vec![name.clone()]);
+        }
+        let links = link::list()?.into_iter();
+        Ok(links.map(|link| link.name).collect())
+    }
+
+    fn wait(&self, interfaces: &[String], interrupt: &Interrupt) -> Result<()> {
+        let at = interfaces.join(", ");
+        let seconds = self.seconds;
+        output::line(
+            Stream::Err,
+            &format!("looking at {at} for {seconds} s; Ctrl-C ends that early"),
+        )?;
+        let end = Instant::now() + Duration::from_secs(seconds);
+        while !interrupt.came() && Instant::now() < end {
+            thread::sleep(LOOK.min(end.saturating_duration_since(Instant::now())));
+        }
+        Ok(())
+    }
+
+    fn tell(&self, result: &DoctorResult, page: Option<OutputFile>) -> Result<Outcome> {
+        let files = page.as_ref().map(|page| ("report", page.path()));
+        let document = document(result, files.as_slice());
+        if self.json {
+            output::bytes(Stream::Out, &json(result)?)?;
+        } else if self.markdown {
+            output::bytes(Stream::Out, mpps_report::markdown(&document).as_bytes())?;
+        } else {
+            let terminal = Terminal::new(output::width(), output::colour());
+            output::line(Stream::Out, terminal.document(&document).trim_end())?;
+        }
+        if let Some(page) = page {
+            page.write(mpps_report::page(&document).as_bytes())?;
+        }
+        Ok(match result.findings.is_empty() {
+            true => Outcome::Fine,
+            false => Outcome::Found,
+        })
+    }
+}
+
+/// The network namespace that a user names.
+fn namespace(name: &str) -> Result<NetNamespace> {
+    ensure!(!name.is_empty(), "--netns: no name, process or file");
+    let path = match name.parse::<u32>() {
+        Ok(pid) => format!("/proc/{pid}/ns/net"),
+        Err(_) if name.contains('/') => name.to_owned(),
+        Err(_) => format!("/run/netns/{name}"),
+    };
+    NetNamespace::open(&path).with_context(|| {
+        format!(
+            "--netns {name}: no such namespace, or it may not be seen; `ip netns` lists names, and a \
+             container's process is in `lsns -t net`"
+        )
+    })
+}

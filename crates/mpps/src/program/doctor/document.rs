@@ -1,0 +1,83 @@
+//! A diagnosis as a document.
+
+use super::DoctorResult;
+use crate::measure::document::{Head, count, document_of, equation};
+use mpps_host::{CHECKS, Confidence, Evidence, Finding};
+use mpps_report::{Block, Document, Quantity, Style, Text};
+use std::path::Path;
+
+/// The whole report.
+pub(crate) fn document(result: &DoctorResult, written: &[(&str, &Path)]) -> Document {
+    let port = result
+        .port
+        .map_or_else(String::new, |port| format!(", UDP port {port}"));
+    let looked = format!(
+        "{} of {}{port}",
+        Quantity::Seconds(result.seconds),
+        result.interfaces.join(", ")
+    );
+    let head = Head::of(result, &looked, "look", &result.notes);
+    let per_second = |count: u64| Quantity::Mpps(count as f64 / result.seconds / 1e6);
+    let ledger = &result.ledger;
+    let came = format!(
+        "UDP of this network namespace: {} datagrams came ({}), {} were lost ({})",
+        count(ledger.offered),
+        per_second(ledger.offered),
+        count(ledger.lost()),
+        per_second(ledger.lost()),
+    );
+    let mut blocks = head.first([Block::paragraph(came)]);
+    if result.findings.is_empty() {
+        let said = format!("nothing is wrong, by {} checks", CHECKS.len());
+        blocks.push(Block::Sentences(vec![Text::styled(Style::Good, said)]));
+    }
+    let numbered = result.findings.iter().enumerate();
+    blocks.extend(numbered.flat_map(|(at, finding)| of(at + 1, finding)));
+    blocks.push(equation("ledger", ledger).into());
+    blocks.push(head.last());
+    let about = "Counters were read at the beginning and at the end. Those of UDP and IP are of the \
+                 network namespace, softnet_stat is of the machine, and a socket's drops are its own.";
+    let title = "mpps doctor: what this host loses, and why";
+    document_of(title, result, blocks, [about.into()], written)
+}
+
+/// A finding: what is wrong, what proves it, what mends it.
+fn of(number: usize, finding: &Finding) -> Vec<Block> {
+    let cost = match finding.count {
+        0 => String::new(),
+        lost => format!(
+            "{} packets lost, {}: ",
+            count(lost),
+            Quantity::PerSecond(finding.rate_pps)
+        ),
+    };
+    let sure = match finding.confidence {
+        Confidence::Certain => "certain",
+        Confidence::Likely => "likely",
+        Confidence::Possible => "possible",
+    };
+    let what = Text::styled(Style::Bad, format!("{number}. {cost}"))
+        .strong(&*finding.what)
+        .faint(format!(" ({}, {}, {sure})", finding.check, finding.station));
+    let proof: Vec<String> = finding.evidence.iter().map(told).collect();
+    let line = |name: &str, text: Text| {
+        let mut spans = Text::new().faint(format!("{name}: "));
+        spans.spans.extend(text.spans);
+        Block::Paragraph(spans)
+    };
+    vec![
+        Block::Paragraph(what),
+        line("proof", proof.join("; ").into()),
+        line("remedy", (*finding.remedy).into()),
+        line("verify", Text::new().code(&*finding.verify)),
+    ]
+}
+
+fn told(evidence: &Evidence) -> String {
+    let Evidence {
+        source,
+        before,
+        after,
+    } = evidence;
+    format!("{source} {before} -> {after}")
+}

@@ -1,0 +1,138 @@
+//! Somebody else's program: this test program, started again, with sockets of its own.
+
+use crate::common::Running;
+use crate::scenario::{PORT, Scenario};
+use mpps_os::socket::UdpSocket;
+use std::env;
+use std::io::Write;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::fd::AsFd;
+use std::process::{Command, ExitCode};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// What the program does with its sockets, how many it has, and where: `spin 1 192.168.254.1:4321`.
+const ASKED: &str = "MPPS_DOCTOR_PROGRAM";
+/// It ends by itself, should its test not end it.
+const LIFE: Duration = Duration::from_secs(600);
+
+/// What the program does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// Receives all that comes, and has a buffer for all of it.
+    Read,
+    /// Receives a datagram, computes for a millisecond, and sleeps for one.
+    Slow,
+    /// Receives nothing and computes.
+    Spin,
+    /// Receives nothing and sleeps.
+    Sleep,
+    /// Receives from one partner, who does not send.
+    Connected,
+}
+
+const WAYS: [(&str, Way); 5] = [
+    ("read", Way::Read),
+    ("slow", Way::Slow),
+    ("spin", Way::Spin),
+    ("sleep", Way::Sleep),
+    ("connected", Way::Connected),
+];
+
+pub(crate) fn is_asked_for() -> bool {
+    env::var_os(ASKED).is_some()
+}
+
+/// The program itself.
+pub(crate) fn run() -> ExitCode {
+    let asked = env::var(ASKED).expect("somebody asked");
+    let words: Vec<&str> = asked.split(' ').collect();
+    let [way, count, local] = words[..] else {
+        panic!("{asked}");
+    };
+    let (_, way) = WAYS.iter().find(|(name, _)| *name == way).expect("a way");
+    let count: usize = count.parse().expect("a number");
+    let local: SocketAddr = local.parse().expect("an address");
+    let threads: Vec<_> = (0..count)
+        .map(|_| {
+            let socket = UdpSocket::new(&local).expect("a socket");
+            socket.set_reuse_port().expect("an option");
+            if *way == Way::Read {
+                // A burst may come while it has no CPU.
+                socket.set_receive_buffer(8 << 20).expect("an option");
+            }
+            socket.bind(&local).expect("the address is this host's");
+            if *way == Way::Connected {
+                let partner = SocketAddr::from((Ipv4Addr::new(192, 168, 254, 30), 9));
+                socket.connect(&partner).expect("there is a route");
+            }
+            let owned = socket.as_fd().try_clone_to_owned().expect("a descriptor");
+            let (way, socket) = (*way, std::net::UdpSocket::from(owned));
+            thread::spawn(move || live(way, &socket))
+        })
+        .collect();
+    writeln!(std::io::stdout(), "ready").expect("somebody waits for it");
+    for thread in threads {
+        thread.join().expect("no panic");
+    }
+    ExitCode::SUCCESS
+}
+
+fn live(way: Way, socket: &std::net::UdpSocket) {
+    let end = Instant::now() + LIFE;
+    socket
+        .set_read_timeout(Some(Duration::from_secs(1)))
+        .expect("an option");
+    while Instant::now() < end {
+        match way {
+            Way::Read | Way::Connected => {
+                let _ = socket.recv(&mut [0; 2048]);
+            }
+            Way::Slow => {
+                let _ = socket.recv(&mut [0; 2048]);
+                let work = Instant::now() + Duration::from_millis(1);
+                while Instant::now() < work {
+                    std::hint::spin_loop();
+                }
+                thread::sleep(Duration::from_millis(1));
+            }
+            Way::Spin => std::hint::spin_loop(),
+            Way::Sleep => thread::sleep(Duration::from_secs(60)),
+        }
+    }
+}
+
+/// The program under way on the receiver of a lab.
+#[derive(Debug)]
+pub(crate) struct Group {
+    running: Running,
+}
+
+impl Group {
+    pub(crate) fn start(scenario: &Scenario, way: Way, sockets: usize, local: &str) -> Self {
+        let (name, _) = WAYS.iter().find(|(_, known)| *known == way).expect("a way");
+        let mut command = Command::new(env::current_exe().expect("this program"));
+        command.env(ASKED, format!("{name} {sockets} {local}"));
+        let mut running = scenario.on_receiver(|| Running::start(&mut command));
+        running.line("ready");
+        Self { running }
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.running.id()
+    }
+
+    /// What the kernel says its sockets have dropped: the last column of `/proc/net/udp`.
+    pub(crate) fn drops(&self) -> u64 {
+        let files = ["udp", "udp6"].map(|file| format!("/proc/{}/net/{file}", self.pid()));
+        let rows = files.map(|file| std::fs::read_to_string(file).expect("it lives"));
+        let port = format!(":{PORT:04X}");
+        let rows = rows.iter().flat_map(|text| text.lines());
+        let own = rows.filter(|row| {
+            let local = row.split_ascii_whitespace().nth(1);
+            local.is_some_and(|local| local.ends_with(&port))
+        });
+        own.filter_map(|row| row.split_ascii_whitespace().last()?.parse::<u64>().ok())
+            .sum()
+    }
+}

@@ -1,0 +1,270 @@
+//! Two hosts of a lab, what happens between them, and what the doctor says of the receiver.
+
+use crate::common::{Ended, Running, mpps};
+use crate::program::Group;
+use mpps_lab::{Delivery, Lab, LabConfig, address};
+use mpps_os::netlink::{address as addresses, link, neighbour};
+use serde_json::Value;
+use std::cell::RefCell;
+use std::fs;
+use std::io::Read;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::fd::{AsFd, AsRawFd};
+use std::thread;
+
+pub(crate) const PORT: u16 = 4321;
+/// A network that the receiver does not know.
+const ELSEWHERE: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 7);
+
+pub(crate) struct Scenario {
+    pub(crate) lab: Lab,
+}
+
+/// Datagrams that the sender sends.
+#[derive(Debug, Clone)]
+pub(crate) struct Traffic {
+    pub(crate) source: IpAddr,
+    pub(crate) to: SocketAddr,
+    pub(crate) datagrams: u64,
+    /// From so many ports in turn.
+    pub(crate) flows: u16,
+}
+
+impl Traffic {
+    pub(crate) fn to(to: &str, datagrams: u64) -> Self {
+        let to: SocketAddr = to.parse().expect("an address");
+        let source = match to {
+            SocketAddr::V4(_) => address::v4(30).into(),
+            SocketAddr::V6(_) => address::v6(30).into(),
+        };
+        Self {
+            source,
+            to,
+            datagrams,
+            flows: 1,
+        }
+    }
+
+    pub(crate) fn from_elsewhere(to: &str, datagrams: u64) -> Self {
+        Self {
+            source: ELSEWHERE.into(),
+            ..Self::to(to, datagrams)
+        }
+    }
+}
+
+impl Scenario {
+    pub(crate) fn new() -> Self {
+        let config = LabConfig {
+            queues: 2,
+            // A sender cannot overrun a ring that it empties itself.
+            delivery: Delivery::SoftInterrupt,
+            ..LabConfig::default()
+        };
+        let lab = Lab::new(&config).expect("the probe made a namespace");
+        Self { lab }
+    }
+
+    pub(crate) fn on_receiver<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
+        self.lab.receiver().run(work).expect("it can be entered")
+    }
+
+    pub(crate) fn on_sender<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
+        self.lab.sender().run(work).expect("it can be entered")
+    }
+
+    /// Drops what came from where the receiver would not answer by this link (RFC 3704).
+    pub(crate) fn filter_strictly(&self) {
+        self.on_receiver(|| {
+            fs::write("/proc/sys/net/ipv4/conf/all/rp_filter", "1")
+                .expect("it is this namespace's");
+        });
+        self.sender_has(ELSEWHERE.into());
+    }
+
+    pub(crate) fn sender_has(&self, address: IpAddr) {
+        let index = self.lab.sender().interface_index();
+        let added = self.on_sender(|| addresses::add(index, address, 32));
+        added.expect("the address is free here");
+    }
+
+    /// The sender believes that the address has this hardware address.
+    pub(crate) fn neighbour(&self, address: IpAddr, hardware: &[u8]) {
+        let index = self.lab.sender().interface_index();
+        let added = self.on_sender(|| neighbour::add_permanent(index, address, hardware));
+        added.expect("it can be told");
+    }
+
+    pub(crate) fn hardware_address(&self) -> Vec<u8> {
+        let index = self.lab.receiver().interface_index();
+        let link = self.on_receiver(|| link::of(index));
+        link.expect("it is there").address
+    }
+
+    pub(crate) fn send(&self, traffic: Traffic) {
+        self.on_sender(|| {
+            let sockets: Vec<UdpSocket> = (0..traffic.flows)
+                .map(|_| UdpSocket::bind((traffic.source, 0)).expect("it is the sender's"))
+                .collect();
+            for at in 0..traffic.datagrams {
+                let socket = &sockets[at as usize % sockets.len()];
+                // A refusal of an earlier one (ICMP) may be told here, and is no failure of this one.
+                if socket.send_to(&[0; 100], traffic.to).is_err() {
+                    socket
+                        .send_to(&[0; 100], traffic.to)
+                        .expect("it can be sent");
+                }
+            }
+        });
+        self.lab.settle().expect("it comes to rest");
+    }
+
+    /// Makes so many connections to the receiver, each of which is served.
+    pub(crate) fn connect(&self, connections: usize) {
+        let local = SocketAddr::from((address::v4(1), PORT));
+        let listener = self.on_receiver(|| TcpListener::bind(local).expect("the port is free"));
+        let server = thread::spawn(move || {
+            for stream in listener.incoming().take(connections) {
+                let mut stream = stream.expect("a connection");
+                stream.read_exact(&mut [0; 1]).expect("a byte");
+            }
+        });
+        self.on_sender(|| {
+            for _ in 0..connections {
+                let mut stream = TcpStream::connect(local).expect("somebody listens");
+                std::io::Write::write_all(&mut stream, b"x").expect("a byte");
+            }
+        });
+        server.join().expect("no panic");
+        self.lab.settle().expect("it comes to rest");
+    }
+
+    /// What the doctor says of the receiver while this happens.
+    pub(crate) fn doctor(&self, port: Option<u16>, happen: impl FnOnce()) -> Found {
+        let namespace = self.lab.receiver().namespace().as_fd().as_raw_fd();
+        let namespace = format!("/proc/{}/fd/{namespace}", std::process::id());
+        let port = port.map(|port| port.to_string());
+        let mut arguments = vec![
+            "doctor",
+            "--netns",
+            &namespace,
+            "--seconds",
+            "600",
+            "--json",
+        ];
+        arguments.extend(port.iter().flat_map(|port| ["--port", port]));
+        let mut running = Running::start(&mut mpps(&arguments));
+        running.line("looking at");
+        let before = self.on_receiver(netstat);
+        happen();
+        let after = self.on_receiver(netstat);
+        let ended = running.interrupt();
+        let value = serde_json::from_str(&ended.out);
+        Found {
+            value: value.unwrap_or_else(|error| panic!("{error}: {ended:#?}")),
+            ended,
+            counters: [before, after],
+            drops: RefCell::default(),
+        }
+    }
+}
+
+/// The counters as another reader sees them.
+fn netstat() -> String {
+    let read =
+        |file| fs::read_to_string(format!("/proc/thread-self/net/{file}")).expect("it is there");
+    read("netstat") + &read("snmp")
+}
+
+/// What the doctor said.
+#[derive(Debug)]
+pub(crate) struct Found {
+    value: Value,
+    ended: Ended,
+    counters: [String; 2],
+    drops: RefCell<Option<u64>>,
+}
+
+/// How many packets a finding is of.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Count {
+    Is(u64),
+}
+
+impl Found {
+    /// The finding that is told first.
+    pub(crate) fn first(&self) -> &Value {
+        &self.value["findings"][0]
+    }
+
+    /// What the sockets of a group have dropped by the kernel's own table; it had dropped nothing before.
+    pub(crate) fn kernels_drops(&self, group: &Group) -> u64 {
+        let drops = group.drops();
+        assert!(drops > 0, "the scenario makes a loss: {self:#?}");
+        *self.drops.borrow_mut() = Some(drops);
+        drops
+    }
+
+    /// What a counter grew by, as another reader sees it.
+    pub(crate) fn grown(&self, name: &str) -> u64 {
+        let [before, after] = self.counters.each_ref().map(|text| counter(text, name));
+        after - before
+    }
+
+    /// Every datagram is accounted for.
+    pub(crate) fn balances(&self) {
+        let ledger = &self.value["ledger"];
+        assert_eq!(ledger["unaccounted"], 0, "{ledger:#}");
+    }
+}
+
+/// A counter of `/proc/net/netstat` or `/proc/net/snmp`.
+fn counter(text: &str, name: &str) -> u64 {
+    let (protocol, name) = name.split_once('.').expect("a protocol and a name");
+    let mut lines = text
+        .lines()
+        .filter(|line| line.split(':').next() == Some(protocol));
+    let (names, values) = (lines.next().expect("names"), lines.next().expect("values"));
+    let mut both = names.split(' ').zip(values.split(' '));
+    let value = both
+        .find(|(known, _)| *known == name)
+        .expect("the kernel has it")
+        .1;
+    value.parse().expect("a number")
+}
+
+/// These findings and no others, in this order, each with its count and with these words.
+pub(crate) fn expect(found: &Found, expected: &[(&str, Count, &str)]) {
+    let findings = found.value["findings"].as_array().expect("findings");
+    let told: Vec<_> = findings
+        .iter()
+        .map(|one| {
+            (
+                one["check"].as_str().unwrap_or_default(),
+                one["count"].as_u64().unwrap_or(0),
+            )
+        })
+        .collect();
+    let asked: Vec<_> = expected
+        .iter()
+        .map(|&(check, Count::Is(count), _)| (check, count))
+        .collect();
+    assert_eq!(told, asked, "{found:#?}");
+    for (finding, (.., words)) in findings.iter().zip(expected) {
+        let what = finding["what"].as_str().unwrap_or_default();
+        assert!(what.contains(words), "{words}: {what}");
+    }
+    assert_eq!(found.ended.code(), 1);
+}
+
+/// Nothing is wrong, and so many datagrams were received.
+pub(crate) fn healthy(found: &Found, datagrams: u64) {
+    assert_eq!(
+        found.value["findings"].as_array().map(Vec::len),
+        Some(0),
+        "{found:#?}"
+    );
+    assert_eq!(found.ended.code(), 0);
+    assert_eq!(found.value["ledger"]["delivered"], datagrams, "{found:#?}");
+    found.balances();
+}
