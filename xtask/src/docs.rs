@@ -3,6 +3,7 @@
 use crate::seen;
 use crate::tree::Tree;
 use anyhow::{Context, Result, bail};
+use mpps_host::{CHECKS, Check};
 use mpps_io::{BACKENDS, Layer};
 use std::fs;
 use std::path::Path;
@@ -21,6 +22,11 @@ pub(crate) const TABLES: &[Table] = &[
         path: "docs/backends.md",
         name: "backends",
         make: |_| backends(),
+    },
+    Table {
+        path: "docs/doctor.md",
+        name: "checks",
+        make: |_| checks(),
     },
     Table {
         path: "docs/kernels.md",
@@ -61,6 +67,22 @@ impl Table {
         let (before, after) = (&text[..start], &text[end..]);
         Some(format!("{before}{}{after}", (self.make)(tree)))
     }
+}
+
+/// The checks of `mpps doctor`, in their order.
+fn checks() -> String {
+    let rows = CHECKS.iter().map(|check| {
+        let Check {
+            name,
+            reads,
+            speaks,
+            made_by,
+            ..
+        } = check;
+        format!("| `{name}` | {speaks} | {reads} | {made_by} |\n")
+    });
+    let head = "| check | it speaks when | it reads | to make it happen |\n|---|---|---|---|\n";
+    head.to_owned() + &rows.collect::<String>()
 }
 
 /// The table of backends in Markdown.

@@ -12,6 +12,7 @@ mod drop_reason;
 mod firewall;
 mod fragments;
 mod frame_errors;
+mod handshake_queue;
 mod ledger;
 mod listen_queue;
 mod listener_elsewhere;
@@ -25,6 +26,8 @@ mod seen;
 mod socket_buffer;
 mod steal;
 mod udp_memory;
+mod unrouted;
+mod unspecified;
 mod xdp_drop;
 
 pub use ledger::ledger;
@@ -43,12 +46,14 @@ pub struct Check {
     pub reads: &'static str,
     /// When it speaks.
     pub speaks: &'static str,
+    /// How to make it happen.
+    pub made_by: &'static str,
     /// Looks.
     pub run: fn(&Seen) -> Vec<Finding>,
 }
 
 /// All checks. Of two that explain the same packets, the one that knows more stands first.
-pub const CHECKS: [Check; 21] = [
+pub const CHECKS: [Check; 23] = [
     nothing_arrives::CHECK,
     allowance::CHECK,
     nic_no_room::CHECK,
@@ -59,6 +64,7 @@ pub const CHECKS: [Check; 21] = [
     firewall::CHECK,
     reverse_path::CHECK,
     address::CHECK,
+    unrouted::CHECK,
     fragments::CHECK,
     checksum::CHECK,
     listener_elsewhere::CHECK,
@@ -67,6 +73,7 @@ pub const CHECKS: [Check; 21] = [
     quota::CHECK,
     reuseport_uneven::CHECK,
     socket_buffer::CHECK,
+    handshake_queue::CHECK,
     listen_queue::CHECK,
     drop_reason::CHECK,
     steal::CHECK,

@@ -9,6 +9,7 @@ pub use process::{Process, ThreadTime};
 
 use crate::root::Root;
 use crate::{ProcStat, Result, Snapshot};
+use mpps_os::netlink::link::{self, Link};
 use mpps_os::netlink::sock_diag::{self, UdpEntry};
 use std::collections::BTreeMap;
 
@@ -17,6 +18,8 @@ use std::collections::BTreeMap;
 pub struct Facts {
     /// The counters.
     pub snapshot: Snapshot,
+    /// The interfaces of the namespace, also those whose counters were not asked for.
+    pub links: Vec<Link>,
     /// The UDP sockets of the namespace; none where the kernel does not list them.
     pub sockets: Vec<UdpEntry>,
     /// Who has these sockets, by the sockets' inode numbers, as far as this user may see.
@@ -45,6 +48,7 @@ impl Facts {
         Ok(Self {
             owners: process::owners(&root, &inodes),
             cpus: ProcStat::read()?,
+            links: link::list()?,
             conntrack: Conntrack::read_from(&root),
             snapshot: Snapshot::take(interfaces)?,
             sockets,

@@ -8,6 +8,7 @@ pub(super) const CHECK: Check = Check {
     reads: "counters of drivers that end in `_allowance_exceeded` (ena: \
             drivers/net/ethernet/amazon/ena/ena_ethtool.c)",
     speaks: "the cloud dropped or queued packets beyond what the machine's size may have",
+    made_by: "not in a lab: a cloud's network does it",
     run,
 };
 

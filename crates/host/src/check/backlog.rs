@@ -7,6 +7,7 @@ pub(super) const CHECK: Check = Check {
     name: "backlog",
     reads: "`dropped` of each CPU (softnet_stat), which is of the whole machine",
     speaks: "the queue between two CPUs (RPS, a veth, a tunnel, loopback) was full",
+    made_by: "RPS, or loopback, to a CPU that is busy, and a flood",
     run,
 };
 

@@ -8,6 +8,7 @@ pub(super) const CHECK: Check = Check {
     reads: "`drop` and `insert_failed` (/proc/net/stat/nf_conntrack), `nf_conntrack_count` and `_max`",
     speaks: "connection tracking dropped packets because its table had no room or two packets of one flow \
              entered it at once",
+    made_by: "`sysctl -w net.netfilter.nf_conntrack_max=10`, a rule that tracks, and many flows",
     run,
 };
 

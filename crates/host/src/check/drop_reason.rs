@@ -1,12 +1,14 @@
 //! Datagrams that the kernel dropped for a reason that no other check explains.
 
-use super::{Check, Confidence, Evidence, Finding, Seen, firewall, xdp_drop};
-use crate::{ReasonCount, Station};
+use super::unspecified::{self, Unspecified};
+use super::{Check, Confidence, Evidence, Finding, Seen, firewall};
+use crate::Station;
 
 pub(super) const CHECK: Check = Check {
     name: "drop_reason",
     reads: "all other drop reasons of UDP (tracepoint skb:kfree_skb)",
     speaks: "the kernel dropped UDP datagrams for a reason that has no check of its own",
+    made_by: "a filter on the socket, a martian source (gallery: `a_socket_filter`, `a_martian_source`)",
     run,
 };
 
@@ -65,7 +67,7 @@ const KNOWN: [(&str, Station, &str, &str); 7] = [
         "correct the sender",
     ),
     (
-        "NOT_SPECIFIED",
+        unspecified::REASON,
         Station::Wire,
         "the kernel names no reason; a full ring of a veth is one such, counted as tx_dropped at its other end",
         "perf record -e skb:kfree_skb -g tells the function that dropped them",
@@ -73,10 +75,7 @@ const KNOWN: [(&str, Station, &str, &str); 7] = [
 ];
 
 fn run(seen: &Seen) -> Vec<Finding> {
-    // A veth's XDP program drops the packets of sockets without a reason (veth_xdp_rcv_skb).
-    let by_xdp = Evidence::sum(&xdp_drop::losses(seen));
-    let is_xdp = |drop: &ReasonCount| drop.reason == "NOT_SPECIFIED" && drop.datagrams <= by_xdp;
-    let drops = seen.drops.iter().flatten().filter(|drop| !is_xdp(drop));
+    let drops = seen.drops.iter().flatten();
     let others = drops.filter(|drop| !EXPLAINED.contains(&&*drop.reason));
     let mut names: Vec<&str> = others.map(|drop| &*drop.reason).collect();
     names.sort_unstable();
@@ -96,12 +95,16 @@ fn finding(seen: &Seen, name: &str) -> Option<Finding> {
         "perf record -e skb:kfree_skb -g tells the function that dropped them",
     );
     let &(_, station, why, remedy) = known.unwrap_or(&unknown);
-    let found = Finding::lost(
-        seen,
-        &CHECK,
-        station,
-        seen.reason(name).into_iter().collect(),
-    )?;
+    let mut evidence: Vec<Evidence> = seen.reason(name).into_iter().collect();
+    if name == unspecified::REASON {
+        let rest = Unspecified::of(seen).rest;
+        evidence = vec![Evidence::new(
+            format!("drop reason {name}, where nothing else explains it"),
+            0,
+            rest,
+        )];
+    }
+    let found = Finding::lost(seen, &CHECK, station, evidence)?;
     let what = format!("the kernel dropped UDP datagrams for the reason {name}: {why}");
     let confidence = if known.is_some() {
         Confidence::Likely

@@ -7,6 +7,7 @@ pub(super) const CHECK: Check = Check {
     name: "frame_errors",
     reads: "`rx_crc_errors` and `rx_frame_errors` of each interface",
     speaks: "an interface received damaged frames",
+    made_by: "not on a veth: a damaged cable",
     run,
 };
 

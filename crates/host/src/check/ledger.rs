@@ -87,8 +87,7 @@ pub fn ledger(seen: &Seen) -> Ledger {
             exact: true,
         });
     }
-    let waiting = seen.after.sockets.iter();
-    let waiting: u64 = waiting.map(|socket| u64::from(socket.queued_bytes)).sum();
+    let waiting = seen.queued_bytes();
     if waiting > 0 {
         ledger.note(format!(
             "{waiting} bytes wait in socket buffers: how many datagrams that are no counter tells"

@@ -7,6 +7,7 @@ pub(super) const CHECK: Check = Check {
     name: "listen_queue",
     reads: "`TcpExt.ListenDrops`, `TcpExt.ListenOverflows`",
     speaks: "a listening TCP socket dropped connections",
+    made_by: "`sysctl -w net.core.somaxconn=1` and a server that does not accept (gallery: `a_full_queue_of_connections`)",
     run,
 };
 

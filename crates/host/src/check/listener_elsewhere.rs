@@ -7,6 +7,7 @@ pub(super) const CHECK: Check = Check {
     reads: "as `no_listener`, and the addresses of the sockets (sock_diag)",
     speaks: "with `--port`: datagrams found no socket, and sockets with that port have another address, \
              another family, an interface or a partner",
+    made_by: "a program bound to 127.0.0.1 and a sender to another address (gallery: `a_listener_at_another_address`)",
     run,
 };
 

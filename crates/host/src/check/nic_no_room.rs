@@ -8,6 +8,7 @@ pub(super) const CHECK: Check = Check {
     reads: "`rx_missed_errors` and `rx_fifo_errors` of each interface; its queues' packets and \
             `time_squeeze` (softnet_stat)",
     speaks: "an interface had no descriptor or no memory for packets",
+    made_by: "not on a veth: `ethtool -G IF rx 64` and a flood",
     run,
 };
 

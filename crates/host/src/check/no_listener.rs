@@ -7,6 +7,7 @@ pub(super) const CHECK: Check = Check {
     name: "no_listener",
     reads: "`Udp.NoPorts`, `Udp6.NoPorts`; with `--port` the drop reason `NO_SOCKET`, if it can be watched",
     speaks: "datagrams came for a port without a socket; with `--port`, for that one",
+    made_by: "send to a port without a program (gallery: `nobody_listens`)",
     run,
 };
 
@@ -33,6 +34,7 @@ pub(super) fn elsewhere(seen: &Seen) -> Vec<String> {
     }
     let places = sockets.iter().map(|entry| match entry.remote {
         Some(remote) => format!("{} (from {remote} alone)", entry.local),
+        None if entry.interface > 0 => format!("{} (of one interface alone)", entry.local),
         None => entry.local.to_string(),
     });
     let mut places: Vec<_> = places.collect();

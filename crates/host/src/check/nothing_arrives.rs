@@ -9,6 +9,7 @@ pub(super) const CHECK: Check = Check {
             the sockets of the port",
     speaks: "with `--port`: no UDP datagram was received in this namespace, nor lost; it names the first \
              station that saw nothing",
+    made_by: "look at a port to which nobody sends",
     run,
 };
 
@@ -47,9 +48,14 @@ fn run(seen: &Seen) -> Vec<Finding> {
             "ip link show; for a container: mpps doctor --netns PID".to_owned(),
         )
     } else if came == 0 {
-        (Station::Wire, links, "no interface received any packet".to_owned(),
-         "ip link show: is it up, with a carrier? Does the sender reach this host: the switch, the route, \
-          its table of neighbours?".to_owned())
+        (
+            Station::Wire,
+            links,
+            format!("no interface received any packet{}", without_carrier(seen)),
+            "ip link show: is it up, with a carrier? Does the sender reach this host: the switch, the route, \
+             its table of neighbours?"
+                .to_owned(),
+        )
     } else if ip_came == 0 {
         (
             Station::Ip,
@@ -85,6 +91,18 @@ fn run(seen: &Seen) -> Vec<Finding> {
         verify: seen.again(),
         confidence: Confidence::Likely,
     }]
+}
+
+/// Which of the interfaces that were looked at cannot receive.
+fn without_carrier(seen: &Seen) -> String {
+    let asked = |name: &str| name != "lo" && seen.after.snapshot.links.contains_key(name);
+    let links = seen.after.links.iter().filter(|link| asked(&link.name));
+    let states = links.filter_map(|link| match (link.up, link.carrier) {
+        (false, _) => Some(format!("; {} is down", link.name)),
+        (true, false) => Some(format!("; {} has no carrier", link.name)),
+        (true, true) => None,
+    });
+    states.collect()
 }
 
 /// True if nothing of UDP was received and nothing of it was lost on the way, as far as is known.

@@ -9,6 +9,7 @@ pub(super) const CHECK: Check = Check {
             its sockets",
     speaks: "a program was held back by its CPU quota a twentieth of the time or more while its sockets lost \
              datagrams",
+    made_by: "`systemd-run -p CPUQuota=5% PROGRAM` and a flood",
     run,
 };
 

@@ -9,6 +9,7 @@ pub(super) const CHECK: Check = Check {
     name: "reuseport_uneven",
     reads: "`sk_drops` of the sockets that share an address and a port (`SO_REUSEPORT`)",
     speaks: "of such a group one socket lost at least twice the mean of all, and another one lost nothing",
+    made_by: "four sockets at one port and one flow (gallery: `one_flow_for_four_sockets`)",
     run,
 };
 

@@ -7,6 +7,7 @@ pub(super) const CHECK: Check = Check {
     name: "reverse_path",
     reads: "`TcpExt.IPReversePathFilter`",
     speaks: "the reverse path filter dropped packets",
+    made_by: "`rp_filter=1` and a sender to which no route leads back (gallery: `an_asymmetric_route`)",
     run,
 };
 

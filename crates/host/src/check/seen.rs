@@ -155,6 +155,12 @@ impl<'a> Seen<'a> {
         }
     }
 
+    /// What waits in the buffers of all UDP sockets at the second moment, with the kernel's overhead.
+    pub fn queued_bytes(&self) -> u64 {
+        let sockets = self.after.sockets.iter();
+        sockets.map(|socket| u64::from(socket.queued_bytes)).sum()
+    }
+
     /// What each CPU did.
     pub fn cpus(&self) -> Vec<CpuBusy> {
         self.after.cpus.busy_since(&self.before.cpus)

@@ -9,6 +9,7 @@ pub(super) const CHECK: Check = Check {
     speaks: "a socket dropped datagrams. Its owner's busiest thread tells why: it ran 90 % of the time or \
              more (too slow), it waited for a CPU a quarter of the time or more, it hardly ran or is \
              stopped (nobody reads), or it slept in between (the buffer is too small for bursts)",
+    made_by: "`kill -STOP` a receiver (gallery: `a_stopped_program` and four more)",
     run,
 };
 
@@ -25,12 +26,19 @@ fn run(seen: &Seen) -> Vec<Finding> {
     let sockets = sockets
         .iter()
         .filter(|socket| !uneven.contains(&socket.entry.inode))
-        .filter(|socket| quota::finding(seen, socket).is_none());
+        .filter(|socket| quota::finding(seen, socket).is_none())
+        .filter(|socket| !is_filtered(seen, socket));
     sockets.filter_map(|socket| finding(seen, socket)).collect()
 }
 
+/// True if a filter of the socket itself explains its drops, which `sk_drops` counts like the others
+/// (sk_filter_trim_cap, net/core/filter.c).
+fn is_filtered(seen: &Seen, socket: &SeenSocket) -> bool {
+    let filtered = seen.reason("SOCKET_FILTER").map_or(0, |one| one.grown());
+    filtered > 0 && filtered >= socket.drops.grown()
+}
+
 fn finding(seen: &Seen, socket: &SeenSocket) -> Option<Finding> {
-    // A wrong checksum that is found when it is read counts here, too, and has a check of its own.
     let evidence = vec![socket.drops.clone()];
     let found = Finding::lost(seen, &CHECK, Station::Socket, evidence)?;
     let name = socket.name();

@@ -7,6 +7,7 @@ pub(super) const CHECK: Check = Check {
     name: "steal",
     reads: "steal of each CPU (/proc/stat)",
     speaks: "packets were lost for want of CPU time, and the hypervisor took a tenth of a CPU's time or more",
+    made_by: "not in a lab: a busy neighbour on the hypervisor",
     run,
 };
 

@@ -129,6 +129,8 @@ fn each_counter_has_its_check() {
         ("Ip.InAddrErrors", "address"),
         ("Ip.ReasmFails", "fragments"),
         ("TcpExt.ListenDrops", "listen_queue"),
+        ("TcpExt.TCPReqQFullDoCookies", "handshake_queue"),
+        ("TcpExt.TCPReqQFullDrop", "handshake_queue"),
     ] {
         let (before, after) = (host(&[(counter, 5)]), later(host(&[(counter, 15)])));
         assert_eq!(found(&before, &after), is(&[(check, 10)]), "{counter}");
@@ -424,7 +426,7 @@ fn interfaces_lose_in_their_own_ways() {
         )))
     };
     assert_eq!(ask(9), is(&[("xdp_drop", 9)]));
-    assert_eq!(ask(10), is(&[("drop_reason", 10), ("xdp_drop", 9)]));
+    assert_eq!(ask(10), is(&[("xdp_drop", 9), ("drop_reason", 1)]));
     // mlx5 has the sum of its queues, too.
     let before = with_link(
         "eth0",
@@ -517,6 +519,49 @@ fn reasons_without_a_check_are_told_as_they_are() {
         assert_eq!(told(&findings), is(&[("drop_reason", 10)]));
         assert!(findings[0].what.contains(reason));
         assert_eq!(findings[0].confidence, confidence);
+    }
+}
+
+#[test]
+fn what_has_no_reason_is_what_other_counters_say() {
+    let at = |unrouted: u64, fails| {
+        host(&[
+            ("Ip.InReceives", unrouted + fails),
+            ("Ip.InDelivers", 0),
+            ("Ip.ReasmFails", fails),
+        ])
+    };
+    for (unrouted, fails, expected) in [
+        (0, 0, &[("drop_reason", 10)][..]),
+        (4, 0, &[("drop_reason", 6), ("unrouted", 4)]),
+        (40, 0, &[("unrouted", 10)]),
+        (0, 9, &[("fragments", 9), ("drop_reason", 1)]),
+        (
+            2,
+            7,
+            &[("fragments", 7), ("unrouted", 2), ("drop_reason", 1)],
+        ),
+        (3, 12, &[("fragments", 12)]),
+    ] {
+        let (before, after) = (at(0, 0), later(at(unrouted, fails)));
+        let drops = [dropped("NOT_SPECIFIED", 10)];
+        let seen = Seen::new(&before, &after, Some((&[], &drops, 1)), None);
+        assert_eq!(told(&findings(&seen)), is(expected), "{unrouted} {fails}");
+    }
+    // Without a drop nothing is lost, whatever else came.
+    assert_eq!(found(&at(0, 0), &later(at(50, 0))), is(&[]));
+}
+
+#[test]
+fn a_filter_is_no_full_buffer() {
+    let (before, after) = starved(4, 0);
+    for (filtered, expected) in [
+        (500, &[("drop_reason", 500)][..]),
+        (499, &[("socket_buffer", 500), ("drop_reason", 499)]),
+    ] {
+        let drops = [dropped("SOCKET_FILTER", filtered)];
+        let seen = Seen::new(&before, &after, Some((&[], &drops, 1)), None);
+        assert_eq!(told(&findings(&seen)), is(expected), "{filtered}");
     }
 }
 

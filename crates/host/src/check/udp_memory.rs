@@ -7,6 +7,7 @@ pub(super) const CHECK: Check = Check {
     name: "udp_memory",
     reads: "`Udp.MemErrors`, `Udp6.MemErrors`",
     speaks: "all UDP sockets together reached `net.ipv4.udp_mem`",
+    made_by: "`sysctl -w net.ipv4.udp_mem='1 1 1'`, which is of the whole machine",
     run,
 };
 

@@ -8,6 +8,7 @@ pub(super) const CHECK: Check = Check {
     reads: "counters of drivers for packets that XDP dropped (`xdp_drop`, `xdp_drops`), added up over queues; \
             the drop reason `XDP` of a program in generic mode",
     speaks: "an XDP program dropped packets",
+    made_by: "an XDP program that drops (gallery: `an_xdp_program`)",
     run,
 };
 

@@ -75,6 +75,9 @@ pub struct Diagnosis {
     findings: Vec<Finding>,
     /// UDP of the network namespace, from the interfaces on.
     ledger: Ledger,
+    /// What waited in the buffers of UDP sockets at the end, with the kernel's own overhead; how many
+    /// datagrams that are no counter tells, and they are in UNACCOUNTED.
+    queued_bytes: u64,
     /// What could not be seen, and why.
     notes: Vec<String>,
 }
@@ -136,6 +139,7 @@ impl DoctorArgs {
             seconds: seen.seconds(),
             findings: findings(&seen),
             ledger: ledger(&seen),
+            queued_bytes: seen.queued_bytes(),
             notes,
             interfaces: interfaces.clone(),
         };

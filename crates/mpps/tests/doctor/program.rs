@@ -113,7 +113,12 @@ impl Group {
         let (name, _) = WAYS.iter().find(|(_, known)| *known == way).expect("a way");
         let mut command = Command::new(env::current_exe().expect("this program"));
         command.env(ASKED, format!("{name} {sockets} {local}"));
-        let mut running = scenario.on_receiver(|| Running::start(&mut command));
+        Self::of(scenario, &mut command)
+    }
+
+    /// A program that says when it is ready.
+    pub(crate) fn of(scenario: &Scenario, command: &mut Command) -> Self {
+        let mut running = scenario.on_receiver(|| Running::start(command));
         running.line("ready");
         Self { running }
     }

@@ -1,6 +1,6 @@
 //! Two hosts of a lab, what happens between them, and what the doctor says of the receiver.
 
-use crate::common::{Ended, Running, mpps};
+use crate::common::{Ended, Running, mpps, run};
 use crate::program::Group;
 use mpps_lab::{Delivery, Lab, LabConfig, address};
 use mpps_os::netlink::{address as addresses, link, neighbour};
@@ -10,6 +10,7 @@ use std::fs;
 use std::io::Read;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd};
+use std::process::Command;
 use std::thread;
 
 pub(crate) const PORT: u16 = 4321;
@@ -28,6 +29,7 @@ pub(crate) struct Traffic {
     pub(crate) datagrams: u64,
     /// From so many ports in turn.
     pub(crate) flows: u16,
+    pub(crate) bytes: usize,
 }
 
 impl Traffic {
@@ -42,6 +44,7 @@ impl Traffic {
             to,
             datagrams,
             flows: 1,
+            bytes: 100,
         }
     }
 
@@ -101,17 +104,49 @@ impl Scenario {
         link.expect("it is there").address
     }
 
+    /// The receiver has no memory for fragments.
+    pub(crate) fn keep_no_fragments(&self) {
+        self.on_receiver(|| {
+            for limit in ["low", "high"] {
+                let path = format!("/proc/sys/net/ipv4/ipfrag_{limit}_thresh");
+                fs::write(path, "1").expect("it is this namespace's");
+            }
+        });
+    }
+
+    pub(crate) fn wake_loopback(&self) {
+        let woken = self.on_receiver(|| link::index("lo").and_then(link::set_up));
+        woken.expect("it has a loopback interface");
+    }
+
+    /// Runs a program in Python on the sender, and waits until nothing moves.
+    pub(crate) fn python(&self, text: &str) {
+        self.on_sender(|| run(Command::new("python3").args(["-c", text])).fine());
+        self.lab.settle().expect("it comes to rest");
+    }
+
+    /// A server in Python on the receiver, which says that it is ready.
+    pub(crate) fn server(&self, text: &str) -> Group {
+        let mut command = Command::new("python3");
+        Group::of(self, command.args(["-c", text]))
+    }
+
+    pub(crate) fn nft(&self, command: &str) {
+        self.on_receiver(|| run(Command::new("nft").arg(command)).fine());
+    }
+
     pub(crate) fn send(&self, traffic: Traffic) {
         self.on_sender(|| {
             let sockets: Vec<UdpSocket> = (0..traffic.flows)
                 .map(|_| UdpSocket::bind((traffic.source, 0)).expect("it is the sender's"))
                 .collect();
+            let payload = vec![0; traffic.bytes];
             for at in 0..traffic.datagrams {
                 let socket = &sockets[at as usize % sockets.len()];
                 // A refusal of an earlier one (ICMP) may be told here, and is no failure of this one.
-                if socket.send_to(&[0; 100], traffic.to).is_err() {
+                if socket.send_to(&payload, traffic.to).is_err() {
                     socket
-                        .send_to(&[0; 100], traffic.to)
+                        .send_to(&payload, traffic.to)
                         .expect("it can be sent");
                 }
             }
@@ -185,12 +220,6 @@ pub(crate) struct Found {
     drops: RefCell<Option<u64>>,
 }
 
-/// How many packets a finding is of.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Count {
-    Is(u64),
-}
-
 impl Found {
     /// The finding that is told first.
     pub(crate) fn first(&self) -> &Value {
@@ -234,7 +263,7 @@ fn counter(text: &str, name: &str) -> u64 {
 }
 
 /// These findings and no others, in this order, each with its count and with these words.
-pub(crate) fn expect(found: &Found, expected: &[(&str, Count, &str)]) {
+pub(crate) fn expect(found: &Found, expected: &[(&str, u64, &str)]) {
     let findings = found.value["findings"].as_array().expect("findings");
     let told: Vec<_> = findings
         .iter()
@@ -247,7 +276,7 @@ pub(crate) fn expect(found: &Found, expected: &[(&str, Count, &str)]) {
         .collect();
     let asked: Vec<_> = expected
         .iter()
-        .map(|&(check, Count::Is(count), _)| (check, count))
+        .map(|&(check, count, _)| (check, count))
         .collect();
     assert_eq!(told, asked, "{found:#?}");
     for (finding, (.., words)) in findings.iter().zip(expected) {

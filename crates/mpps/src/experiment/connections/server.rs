@@ -143,7 +143,8 @@ fn shell(setup: &Setup<'_>, places: &[&str], root: &str, steps: &str) -> Command
     }
     script.push_str(steps);
     let mut command = Command::new("/bin/sh");
-    command.arg("-c").arg(script).arg("mpps");
+    // Where the user is need not be there once places are hidden, and lighttpd looks.
+    command.arg("-c").arg(script).arg("mpps").current_dir("/");
     command.arg(setup.program);
     command
 }

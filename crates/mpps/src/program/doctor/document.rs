@@ -3,7 +3,7 @@
 use super::DoctorResult;
 use crate::measure::document::{Head, count, document_of, equation};
 use mpps_host::{CHECKS, Confidence, Evidence, Finding};
-use mpps_report::{Block, Document, Quantity, Style, Text};
+use mpps_report::{Balance, Block, Document, Quantity, Style, Text};
 use std::path::Path;
 
 /// The whole report.
@@ -17,7 +17,7 @@ pub(crate) fn document(result: &DoctorResult, written: &[(&str, &Path)]) -> Docu
         result.interfaces.join(", ")
     );
     let head = Head::of(result, &looked, "look", &result.notes);
-    let per_second = |count: u64| Quantity::Mpps(count as f64 / result.seconds / 1e6);
+    let per_second = |count: u64| Quantity::PerSecond(count as f64 / result.seconds);
     let ledger = &result.ledger;
     let came = format!(
         "UDP of this network namespace: {} datagrams came ({}), {} were lost ({})",
@@ -33,7 +33,12 @@ pub(crate) fn document(result: &DoctorResult, written: &[(&str, &Path)]) -> Docu
     }
     let numbered = result.findings.iter().enumerate();
     blocks.extend(numbered.flat_map(|(at, finding)| of(at + 1, finding)));
-    blocks.push(equation("ledger", ledger).into());
+    blocks.push(Block::heading("Ledger"));
+    let mut equation = equation("UDP", ledger);
+    if result.queued_bytes > 0 && equation.balance == Balance::Unbalanced {
+        equation.balance = Balance::Inexact;
+    }
+    blocks.push(equation.into());
     blocks.push(head.last());
     let about = "Counters were read at the beginning and at the end. Those of UDP and IP are of the \
                  network namespace, softnet_stat is of the machine, and a socket's drops are its own.";
@@ -66,7 +71,7 @@ fn of(number: usize, finding: &Finding) -> Vec<Block> {
         Block::Paragraph(spans)
     };
     vec![
-        Block::Paragraph(what),
+        Block::Heading(what),
         line("proof", proof.join("; ").into()),
         line("remedy", (*finding.remedy).into()),
         line("verify", Text::new().code(&*finding.verify)),
@@ -80,4 +85,34 @@ fn told(evidence: &Evidence) -> String {
         after,
     } = evidence;
     format!("{source} {before} -> {after}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mpps_report::Terminal;
+
+    fn fixture() -> DoctorResult {
+        let text = include_str!("../../../tests/fixtures/doctor.json");
+        DoctorResult::parse(text).expect("it is a result")
+    }
+
+    #[test]
+    fn the_report_is_as_it_was() {
+        let files: [(&str, &Path); 1] = [("report", Path::new("doctor.html"))];
+        let document = document(&fixture(), &files);
+        let shot = |width: usize| Terminal::new(width, false).document(&document);
+        let shots = [60, 100, 160].map(shot);
+        insta::assert_snapshot!("text", shots.join("\n----\n"));
+        insta::assert_snapshot!("markdown", mpps_report::markdown(&document));
+        insta::assert_snapshot!("page", mpps_report::page(&document));
+    }
+
+    #[test]
+    fn a_healthy_host_is_told_so() {
+        let mut result = fixture();
+        result.findings.clear();
+        let text = Terminal::new(80, false).document(&document(&result, &[]));
+        assert!(text.contains("nothing is wrong, by"), "{text}");
+    }
 }

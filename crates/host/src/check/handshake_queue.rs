@@ -1,0 +1,28 @@
+//! Connections whose handshake found the listener's queue of handshakes full.
+
+use super::{Check, Finding, Seen};
+use crate::Station;
+
+pub(super) const CHECK: Check = Check {
+    name: "handshake_queue",
+    reads: "`TcpExt.TCPReqQFullDoCookies`, `TcpExt.TCPReqQFullDrop`",
+    speaks: "a listening TCP socket had more handshakes under way than its queue holds, and answered with \
+             SYN cookies or not at all",
+    made_by: "`sysctl -w net.core.somaxconn=2` and clients that do not hear the answer (gallery: \
+              `a_full_queue_of_handshakes`)",
+    run,
+};
+
+fn run(seen: &Seen) -> Vec<Finding> {
+    let evidence = seen.counters(&["TcpExt.TCPReqQFullDoCookies", "TcpExt.TCPReqQFullDrop"]);
+    let found = Finding::lost(seen, &CHECK, Station::Socket, evidence).map(|found| {
+        found.says(
+            "more TCP handshakes were under way than a listener's queue holds: with SYN cookies options of \
+             TCP are lost, without them the connection",
+            "ss -tn state syn-recv tells from whom they come, a flood or many clients; a longer queue: \
+             sysctl -w net.core.somaxconn=4096 net.ipv4.tcp_max_syn_backlog=8192, and the program's own \
+             backlog of listen(2)",
+        )
+    });
+    found.into_iter().collect()
+}

@@ -1,0 +1,33 @@
+//! Packets that IP gives to nobody, such as those for a group that nobody here has joined.
+
+use super::unspecified::{REASON, Unspecified};
+use super::{Check, Confidence, Evidence, Finding, Seen};
+use crate::Station;
+
+pub(super) const CHECK: Check = Check {
+    name: "unrouted",
+    reads: "the drop reason `NOT_SPECIFIED` of UDP, and by difference what IPv4 received and neither \
+            delivered nor counted as lost; a group that nobody joined has no counter of its own",
+    speaks: "IP received datagrams and gave them to nobody, without a reason or a counter",
+    made_by: "send to 239.1.1.1 (gallery: `a_group_that_nobody_joined`)",
+    run,
+};
+
+fn run(seen: &Seen) -> Vec<Finding> {
+    let count = Unspecified::of(seen).unrouted;
+    let evidence = vec![Evidence::new(format!("drop reason {REASON}"), 0, count)];
+    let found = Finding::lost(seen, &CHECK, Station::Ip, evidence).map(|mut found| {
+        found.evidence.extend(seen.counter("Ip.InReceives"));
+        found
+            .says(
+                "IP received datagrams and gave them to nobody, without a counter: so it does with those \
+                 for a multicast group that no socket has joined at the interface by which they come; \
+                 kernels before 6.13 also with those from an address that cannot be a source",
+                "ip maddress show lists what is joined where; the program joins with IP_ADD_MEMBERSHIP, \
+                 which takes the interface; \
+                 sysctl -w net.ipv4.conf.all.log_martians=1 logs the others",
+            )
+            .with(Confidence::Possible)
+    });
+    found.into_iter().collect()
+}
