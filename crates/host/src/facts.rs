@@ -22,8 +22,9 @@ pub struct Facts {
     pub links: Vec<Link>,
     /// The UDP sockets of the namespace; none where the kernel does not list them.
     pub sockets: Vec<UdpEntry>,
-    /// Who has these sockets, by the sockets' inode numbers, as far as this user may see.
-    pub owners: BTreeMap<u32, Process>,
+    /// Who has these sockets, by the sockets' inode numbers, as far as this user may see: a server
+    /// that forks has one in several processes.
+    pub owners: BTreeMap<u32, Vec<Process>>,
     /// Where the CPUs spent their time.
     pub cpus: ProcStat,
     /// The connection tracker; none where the kernel has none.

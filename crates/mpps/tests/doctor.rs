@@ -3,6 +3,8 @@
 //! to what another reader of it says.
 
 mod common;
+#[path = "doctor/others.rs"]
+mod others;
 #[path = "doctor/program.rs"]
 mod program;
 #[path = "doctor/scenario.rs"]
@@ -29,9 +31,35 @@ fn main() -> ExitCode {
 }
 
 const NFT: Need = Need::RootAnd("nft", "nftables");
-const IPTABLES: Need = Need::RootAnd("iptables", "iptables");
+const IPTABLES: Need = Need::RootAnd("iptables-legacy", "iptables");
 
 const TESTS: &[Test] = &[
+    (
+        "nsd_that_is_stopped",
+        others::NSD,
+        others::nsd_that_is_stopped,
+    ),
+    ("nsd_that_answers", others::NSD, others::nsd_that_answers),
+    (
+        "rsyslog_that_is_stopped",
+        others::RSYSLOG,
+        others::rsyslog_that_is_stopped,
+    ),
+    (
+        "rsyslog_that_writes",
+        others::RSYSLOG,
+        others::rsyslog_that_writes,
+    ),
+    (
+        "iperf3_that_is_stopped",
+        others::IPERF3,
+        others::iperf3_that_is_stopped,
+    ),
+    (
+        "iperf3_that_receives",
+        others::IPERF3,
+        others::iperf3_that_receives,
+    ),
     (
         "fragments_without_memory",
         Need::Root,

@@ -26,12 +26,7 @@ fn run(seen: &Seen) -> Vec<Finding> {
 
 /// The socket's losses, if a quota explains them.
 pub(super) fn finding(seen: &Seen, socket: &SeenSocket) -> Option<Finding> {
-    let (now, inode) = (socket.owner?, socket.entry.inode);
-    let before = seen
-        .before
-        .owners
-        .get(&inode)
-        .filter(|one| one.pid == now.pid)?;
+    let (now, before) = (socket.owner?, socket.earlier?);
     let name = format!("throttled_usec of {} (pid {})", now.name, now.pid);
     let held = Evidence::new(name, before.throttled_us?, now.throttled_us?);
     let share = held.grown() as f64 / 1e6 / seen.seconds();

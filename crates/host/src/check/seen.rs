@@ -29,8 +29,10 @@ pub struct SeenSocket<'a> {
     pub entry: &'a UdpEntry,
     /// Its drops at both moments; a socket that is new had none.
     pub drops: Evidence,
-    /// Who has it, as far as that may be seen.
+    /// Who has it, as far as that may be seen; of several processes the busiest.
     pub owner: Option<&'a Process>,
+    /// What that process was at the first moment, if it was there.
+    pub earlier: Option<&'a Process>,
     /// The largest share of the time in which one of the owner's threads ran, and in which one waited
     /// for a CPU.
     pub ran: Option<(f64, f64)>,
@@ -141,16 +143,29 @@ impl<'a> Seen<'a> {
             before.map_or(0, |before| u64::from(before.drops)),
             u64::from(entry.drops),
         );
-        let owner = self.after.owners.get(&entry.inode);
         let time_ns = u64::try_from(self.delta.duration_ns).unwrap_or(0);
-        let ran = owner.and_then(|owner| {
-            let earlier = self.before.owners.get(&entry.inode)?;
-            (earlier.pid == owner.pid).then(|| owner.busy_since(earlier, time_ns))
+        let of = |facts: &'a Facts| facts.owners.get(&entry.inode).into_iter().flatten();
+        let owners = of(self.after).map(|owner| {
+            let earlier = of(self.before).find(|one| one.pid == owner.pid);
+            let ran = earlier.map(|earlier| owner.busy_since(earlier, time_ns));
+            (owner, earlier, ran)
         });
+        // One that is stopped is the one to be told only if nobody else is there.
+        let busiest = owners.max_by(|(a, _, ran_a), (b, _, ran_b)| {
+            let ran = |ran: &Option<(f64, f64)>| ran.map_or(-1.0, |(ran, _)| ran);
+            b.stopped
+                .cmp(&a.stopped)
+                .then(ran(ran_a).total_cmp(&ran(ran_b)))
+        });
+        let (owner, earlier, ran) = match busiest {
+            Some((owner, earlier, ran)) => (Some(owner), earlier, ran),
+            None => (None, None, None),
+        };
         SeenSocket {
             entry,
             drops,
             owner,
+            earlier,
             ran,
         }
     }

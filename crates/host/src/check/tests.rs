@@ -172,12 +172,12 @@ fn what_costs_most_is_told_first() {
 fn starved(run_ms: u64, wait_ms: u64) -> (Facts, Facts) {
     let before = Facts {
         sockets: vec![socket("0.0.0.0:53", 4711, 10)],
-        owners: [(4711, owner(0, 0))].into(),
+        owners: [(4711, vec![owner(0, 0)])].into(),
         ..host(&[])
     };
     let after = later(Facts {
         sockets: vec![socket("0.0.0.0:53", 4711, 510)],
-        owners: [(4711, owner(run_ms * 1_000_000, wait_ms * 1_000_000))].into(),
+        owners: [(4711, vec![owner(run_ms * 1_000_000, wait_ms * 1_000_000)])].into(),
         ..host(&[])
     });
     (before, after)
@@ -205,7 +205,7 @@ fn a_full_buffer_has_a_cause() {
         assert_eq!(findings[0].confidence, Confidence::Likely);
     }
     let (before, mut after) = starved(4, 0);
-    after.owners.get_mut(&4711).expect("it is there").stopped = true;
+    after.owners.get_mut(&4711).expect("it is there")[0].stopped = true;
     let findings = super::findings(&Seen::new(&before, &after, None, None));
     assert!(
         findings[0].what.contains("is stopped"),
@@ -224,9 +224,43 @@ fn who_is_not_seen_is_not_judged() {
     assert_eq!(findings[0].confidence, Confidence::Possible);
     // Another process with the socket's number is another program.
     let (before, mut after) = starved(900, 0);
-    after.owners.get_mut(&4711).expect("it is there").pid = 9;
+    after.owners.get_mut(&4711).expect("it is there")[0].pid = 9;
     let findings = super::findings(&Seen::new(&before, &after, None, None));
     assert_eq!(findings[0].confidence, Confidence::Possible);
+}
+
+/// A server that forks: the parent sleeps, and one of its children is told.
+#[test]
+fn of_several_owners_the_busiest_is_told() {
+    let (mut before, mut after) = starved(0, 0);
+    let child = |run_ms: u64, stopped| Process {
+        pid: 900,
+        stopped,
+        ..owner(run_ms * 1_000_000, 0)
+    };
+    let what = |before: &Facts, after: &Facts| {
+        findings(&Seen::new(before, after, None, None))[0]
+            .what
+            .clone()
+    };
+    before.owners.entry(4711).or_default().push(child(0, false));
+    after
+        .owners
+        .entry(4711)
+        .or_default()
+        .push(child(950, false));
+    let said = what(&before, &after);
+    assert!(
+        said.contains("pid 900") && said.contains("too slow"),
+        "{said}"
+    );
+    // One that is stopped, however busy it was, does not hide one that is not.
+    after.owners.get_mut(&4711).expect("it is there")[1].stopped = true;
+    let said = what(&before, &after);
+    assert!(
+        said.contains("pid 812") && said.contains("nobody reads"),
+        "{said}"
+    );
 }
 
 #[test]
@@ -253,11 +287,7 @@ fn a_port_hides_the_sockets_of_others() {
 fn a_quota_explains_a_full_buffer() {
     let (mut before, mut after) = starved(300, 0);
     let set = |facts: &mut Facts, throttled_us| {
-        facts
-            .owners
-            .get_mut(&4711)
-            .expect("it is there")
-            .throttled_us = Some(throttled_us);
+        facts.owners.get_mut(&4711).expect("it is there")[0].throttled_us = Some(throttled_us);
     };
     set(&mut before, 1000);
     set(&mut after, 51_000);

@@ -28,15 +28,12 @@ pub struct ThreadTime {
     pub wait_ns: u64,
 }
 
-/// The processes that have sockets of these inode numbers. A process of another user shows its
-/// descriptors to root alone; a socket of several processes is the first one's.
-pub(super) fn owners(root: &Root, inodes: &BTreeSet<u32>) -> BTreeMap<u32, Process> {
-    let mut owners = BTreeMap::new();
-    let mut pids: Vec<u32> = root
-        .names("proc")
-        .iter()
-        .filter_map(|name| name.parse().ok())
-        .collect();
+/// The processes that have sockets of these inode numbers, those with the lowest numbers first. A
+/// process of another user shows its descriptors to root alone.
+pub(super) fn owners(root: &Root, inodes: &BTreeSet<u32>) -> BTreeMap<u32, Vec<Process>> {
+    let mut owners: BTreeMap<u32, Vec<Process>> = BTreeMap::new();
+    let names = root.names("proc");
+    let mut pids: Vec<u32> = names.iter().filter_map(|name| name.parse().ok()).collect();
     pids.sort_unstable();
     for pid in pids {
         let folder = format!("proc/{pid}/fd");
@@ -44,11 +41,13 @@ pub(super) fn owners(root: &Root, inodes: &BTreeSet<u32>) -> BTreeMap<u32, Proce
         let links = links.filter_map(|name| root.link(&format!("{folder}/{name}")));
         let own: BTreeSet<u32> = links
             .filter_map(|link| socket(&link))
-            .filter(|inode| inodes.contains(inode) && !owners.contains_key(inode))
+            .filter(|inode| inodes.contains(inode))
             .collect();
         if !own.is_empty() {
             let process = Process::read_from(root, pid);
-            owners.extend(own.into_iter().map(|inode| (inode, process.clone())));
+            for inode in own {
+                owners.entry(inode).or_default().push(process.clone());
+            }
         }
     }
     owners
@@ -171,7 +170,8 @@ mod tests {
         }
         let found = owners(&tree.root, &[4711, 8].into());
         assert_eq!(found.len(), 1, "{found:?}");
-        assert_eq!(found[&4711].pid, 9, "of two the first");
+        let pids: Vec<u32> = found[&4711].iter().map(|process| process.pid).collect();
+        assert_eq!(pids, [9, 812]);
         for odd in ["socket:[", "socket:[x]", "socket:[4711", "pipe:[4711]"] {
             assert_eq!(socket(odd), None, "{odd}");
         }

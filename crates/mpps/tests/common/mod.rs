@@ -70,13 +70,16 @@ pub(crate) fn root() -> Result<(), String> {
     Err("this user is not root".to_owned())
 }
 
-/// Why a program is not here; administrators have theirs in their `PATH`.
-pub(crate) fn program(name: &str, package: &str) -> Result<(), String> {
+/// Why a program, or one of several with blanks between them, is not here; administrators have theirs
+/// in their `PATH`.
+pub(crate) fn program(names: &str, packages: &str) -> Result<(), String> {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let is_there = std::env::split_paths(&path).any(|folder| folder.join(name).is_file());
-    is_there
-        .then_some(())
-        .ok_or_else(|| format!("no {name} here (package {package})"))
+    let is_there =
+        |name: &&str| std::env::split_paths(&path).any(|folder| folder.join(name).is_file());
+    match names.split(' ').find(|name| !is_there(name)) {
+        Some(name) => Err(format!("no {name} here (package {packages})")),
+        None => Ok(()),
+    }
 }
 
 /// Runs the tests, `lanes` at once, and those of which `is_alone` one by one. Those that this

@@ -1,6 +1,6 @@
 //! Somebody else's program: this test program, started again, with sockets of its own.
 
-use crate::common::Running;
+use crate::common::{Running, kill};
 use crate::scenario::{PORT, Scenario};
 use mpps_os::socket::UdpSocket;
 use std::env;
@@ -106,6 +106,25 @@ fn live(way: Way, socket: &std::net::UdpSocket) {
 #[derive(Debug)]
 pub(crate) struct Group {
     running: Running,
+    /// Its processes are a group of their own.
+    leads: bool,
+}
+
+impl From<Running> for Group {
+    fn from(running: Running) -> Self {
+        Self {
+            running,
+            leads: false,
+        }
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        if self.leads {
+            self.signal("KILL");
+        }
+    }
 }
 
 impl Group {
@@ -120,7 +139,45 @@ impl Group {
     pub(crate) fn of(scenario: &Scenario, command: &mut Command) -> Self {
         let mut running = scenario.on_receiver(|| Running::start(command));
         running.line("ready");
-        Self { running }
+        Self::from(running)
+    }
+
+    /// A server, begun by setsid(1), that has a socket once it is ready; its children end with it.
+    pub(crate) fn serving(scenario: &Scenario, command: &mut Command) -> Self {
+        let running = scenario.on_receiver(|| Running::start(command));
+        let group = Self {
+            running,
+            leads: true,
+        };
+        group.await_socket();
+        group
+    }
+
+    /// Waits until a UDP socket has the port.
+    pub(crate) fn await_socket(&self) {
+        self.wait("a socket", || !self.rows().is_empty());
+    }
+
+    /// Waits until its sockets have dropped something.
+    pub(crate) fn await_drops(&self) {
+        self.wait("drops", || self.drops() > 0);
+    }
+
+    fn wait(&self, what: &str, is_there: impl Fn() -> bool) {
+        let end = Instant::now() + Duration::from_secs(60);
+        while !is_there() {
+            assert!(
+                Instant::now() < end,
+                "never had {what}: {:#?}",
+                self.running
+            );
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Sends a signal to all its processes.
+    pub(crate) fn signal(&self, name: &str) {
+        kill(name, &format!("-{}", self.pid()));
     }
 
     pub(crate) fn pid(&self) -> u32 {
@@ -129,15 +186,23 @@ impl Group {
 
     /// What the kernel says its sockets have dropped: the last column of `/proc/net/udp`.
     pub(crate) fn drops(&self) -> u64 {
+        let rows = self.rows();
+        let drops = rows
+            .iter()
+            .filter_map(|row| row.split_ascii_whitespace().last());
+        drops.filter_map(|drops| drops.parse::<u64>().ok()).sum()
+    }
+
+    /// The lines of that table that have the port.
+    fn rows(&self) -> Vec<String> {
         let files = ["udp", "udp6"].map(|file| format!("/proc/{}/net/{file}", self.pid()));
-        let rows = files.map(|file| std::fs::read_to_string(file).expect("it lives"));
+        let texts = files.map(|file| std::fs::read_to_string(file).expect("it lives"));
         let port = format!(":{PORT:04X}");
-        let rows = rows.iter().flat_map(|text| text.lines());
+        let rows = texts.iter().flat_map(|text| text.lines());
         let own = rows.filter(|row| {
             let local = row.split_ascii_whitespace().nth(1);
             local.is_some_and(|local| local.ends_with(&port))
         });
-        own.filter_map(|row| row.split_ascii_whitespace().last()?.parse::<u64>().ok())
-            .sum()
+        own.map(str::to_owned).collect()
     }
 }

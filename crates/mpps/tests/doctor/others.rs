@@ -1,0 +1,172 @@
+//! Servers that nobody here wrote: starved, and healthy.
+
+use crate::common::{Need, Running, kill, run};
+use crate::program::Group;
+use crate::scenario::{PORT, Scenario, Traffic, expect, nothing_is_wrong};
+use std::fs;
+use std::process::Command;
+use tempfile::TempDir;
+
+pub(crate) const NSD: Need = Need::RootAnd("nsd dnsperf setsid", "nsd, dnsperf, util-linux");
+pub(crate) const RSYSLOG: Need = Need::RootAnd("rsyslogd setsid", "rsyslog, util-linux");
+pub(crate) const IPERF3: Need = Need::RootAnd("iperf3 setsid", "iperf3, util-linux");
+
+/// A server on the receiver, with a directory of its own, in which `{DIR}` stands for it.
+fn server(scenario: &Scenario, files: &[(&str, &str)], command: &str) -> (TempDir, Group) {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().to_str().expect("a plain name");
+    for (name, text) in files {
+        let text = text.replace("{DIR}", path);
+        fs::write(directory.path().join(name), text).expect("it can be written");
+    }
+    let words = command.replace("{DIR}", path);
+    let mut server = Command::new("setsid");
+    server.args(words.split(' ')).current_dir("/");
+    let group = Group::serving(scenario, &mut server);
+    (directory, group)
+}
+
+/// A parent, two children and a process for transfers have one socket.
+fn nsd(scenario: &Scenario) -> (TempDir, Group) {
+    let conf = format!(
+        "server:\n ip-address: 192.168.254.1\n port: {PORT}\n username: root\n chroot: \"\"\n \
+         zonesdir: \"{{DIR}}\"\n database: \"\"\n pidfile: \"{{DIR}}/pid\"\n \
+         xfrdfile: \"{{DIR}}/xfrd\"\n zonelistfile: \"{{DIR}}/zones\"\n server-count: 2\n \
+         receive-buffer-size: 4096\nremote-control:\n control-enable: no\n\
+         zone:\n name: example\n zonefile: example\n"
+    );
+    let zone = "$ORIGIN example.\n$TTL 60\n@ SOA ns.example. h.example. 1 60 60 60 60\n\
+                @ NS ns\nns A 192.0.2.1\n";
+    let files = [
+        ("conf", &*conf),
+        ("example", zone),
+        ("queries", "ns.example A\n"),
+    ];
+    server(scenario, &files, "nsd -d -c {DIR}/conf")
+}
+
+/// Asks that many questions, so many of them at a time.
+fn ask(scenario: &Scenario, directory: &TempDir, questions: u32, at_once: u32) {
+    let (questions, at_once) = (questions.to_string(), at_once.to_string());
+    let mut dnsperf = Command::new("dnsperf");
+    dnsperf.args(["-s", "192.168.254.1", "-p", &PORT.to_string(), "-t", "1"]);
+    dnsperf.args(["-n", &questions, "-q", &at_once, "-c", "1", "-d"]);
+    dnsperf.arg(directory.path().join("queries"));
+    scenario.on_sender(|| run(&mut dnsperf).fine());
+    scenario.lab.settle().expect("it comes to rest");
+}
+
+pub(crate) fn nsd_that_is_stopped() {
+    let scenario = Scenario::new();
+    let (directory, group) = nsd(&scenario);
+    let found = scenario.doctor(Some(PORT), || {
+        group.signal("STOP");
+        ask(&scenario, &directory, 1000, 1000);
+    });
+    expect(
+        &found,
+        &[("socket_buffer", found.kernels_drops(&group), "stopped")],
+    );
+    let what = found.first()["what"].as_str().unwrap_or_default();
+    assert!(what.contains("nsd"), "{what}");
+}
+
+pub(crate) fn nsd_that_answers() {
+    let scenario = Scenario::new();
+    let (directory, _group) = nsd(&scenario);
+    let found = scenario.doctor(Some(PORT), || ask(&scenario, &directory, 1000, 2));
+    nothing_is_wrong(&found);
+}
+
+fn rsyslog(scenario: &Scenario) -> (TempDir, Group) {
+    let conf = format!(
+        "global(workDirectory=\"{{DIR}}\")\nmodule(load=\"imudp\")\n\
+         input(type=\"imudp\" address=\"192.168.254.1\" port=\"{PORT}\")\n\
+         *.* action(type=\"omfile\" file=\"{{DIR}}/log\")\n"
+    );
+    server(
+        scenario,
+        &[("conf", &*conf)],
+        "rsyslogd -n -f {DIR}/conf -i {DIR}/pid",
+    )
+}
+
+pub(crate) fn rsyslog_that_is_stopped() {
+    let scenario = Scenario::new();
+    let (_directory, group) = rsyslog(&scenario);
+    let found = scenario.doctor(Some(PORT), || {
+        group.signal("STOP");
+        scenario.send(Traffic::to(&format!("192.168.254.1:{PORT}"), 5000));
+    });
+    expect(
+        &found,
+        &[("socket_buffer", found.kernels_drops(&group), "stopped")],
+    );
+}
+
+pub(crate) fn rsyslog_that_writes() {
+    let scenario = Scenario::new();
+    let (_directory, _group) = rsyslog(&scenario);
+    let found = scenario.doctor(Some(PORT), || {
+        scenario.send(Traffic::to(&format!("192.168.254.1:{PORT}"), 200));
+    });
+    nothing_is_wrong(&found);
+}
+
+fn iperf3(scenario: &Scenario) -> Running {
+    let mut server = Command::new("iperf3");
+    server.args([
+        "-s",
+        "-B",
+        "192.168.254.1",
+        "--forceflush",
+        "-p",
+        &PORT.to_string(),
+    ]);
+    let mut server = scenario.on_receiver(|| Running::start(&mut server));
+    server.line("listening");
+    server
+}
+
+/// A client that sends 200 bytes a datagram for so long.
+fn client(rate: &str, seconds: &str) -> Command {
+    let mut client = Command::new("iperf3");
+    client.args([
+        "-c",
+        "192.168.254.1",
+        "-p",
+        &PORT.to_string(),
+        "-u",
+        "-l",
+        "200",
+    ]);
+    client.args(["-b", rate, "-t", seconds]);
+    client
+}
+
+pub(crate) fn iperf3_that_is_stopped() {
+    let scenario = Scenario::new();
+    let group = Group::from(iperf3(&scenario));
+    let found = scenario.doctor(Some(PORT), || {
+        let client = scenario.on_sender(|| Running::start(&mut client("50M", "60")));
+        group.await_socket();
+        kill("STOP", &group.pid().to_string());
+        group.await_drops();
+        drop(client);
+        scenario.lab.settle().expect("it comes to rest");
+    });
+    expect(
+        &found,
+        &[("socket_buffer", found.kernels_drops(&group), "stopped")],
+    );
+}
+
+pub(crate) fn iperf3_that_receives() {
+    let scenario = Scenario::new();
+    let _server = iperf3(&scenario);
+    let found = scenario.doctor(None, || {
+        scenario.on_sender(|| run(&mut client("1M", "1")).fine());
+        scenario.lab.settle().expect("it comes to rest");
+    });
+    nothing_is_wrong(&found);
+}
