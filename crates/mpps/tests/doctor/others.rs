@@ -1,15 +1,24 @@
 //! Servers that nobody here wrote: starved, and healthy.
 
-use crate::common::{Need, Running, kill, run};
+use crate::common::{Need, Running, Test, run};
 use crate::program::Group;
 use crate::scenario::{PORT, Scenario, Traffic, expect, nothing_is_wrong};
 use std::fs;
 use std::process::Command;
 use tempfile::TempDir;
 
-pub(crate) const NSD: Need = Need::RootAnd("nsd dnsperf setsid", "nsd, dnsperf, util-linux");
-pub(crate) const RSYSLOG: Need = Need::RootAnd("rsyslogd setsid", "rsyslog, util-linux");
-pub(crate) const IPERF3: Need = Need::RootAnd("iperf3 setsid", "iperf3, util-linux");
+const NSD: Need = Need::RootAnd("nsd dnsperf", "nsd, dnsperf");
+const RSYSLOG: Need = Need::RootAnd("rsyslogd", "rsyslog");
+const IPERF3: Need = Need::RootAnd("iperf3", "iperf3");
+
+pub(crate) const TESTS: &[Test] = &[
+    ("nsd_that_is_stopped", NSD, nsd_that_is_stopped),
+    ("nsd_that_answers", NSD, nsd_that_answers),
+    ("rsyslog_that_is_stopped", RSYSLOG, rsyslog_that_is_stopped),
+    ("rsyslog_that_writes", RSYSLOG, rsyslog_that_writes),
+    ("iperf3_that_is_stopped", IPERF3, iperf3_that_is_stopped),
+    ("iperf3_that_receives", IPERF3, iperf3_that_receives),
+];
 
 /// A server on the receiver, with a directory of its own, in which `{DIR}` stands for it.
 fn server(scenario: &Scenario, files: &[(&str, &str)], command: &str) -> (TempDir, Group) {
@@ -20,8 +29,9 @@ fn server(scenario: &Scenario, files: &[(&str, &str)], command: &str) -> (TempDi
         fs::write(directory.path().join(name), text).expect("it can be written");
     }
     let words = command.replace("{DIR}", path);
-    let mut server = Command::new("setsid");
-    server.args(words.split(' ')).current_dir("/");
+    let mut words = words.split(' ');
+    let mut server = Command::new(words.next().unwrap_or_default());
+    server.args(words).current_dir("/");
     let group = Group::serving(scenario, &mut server);
     (directory, group)
 }
@@ -56,7 +66,7 @@ fn ask(scenario: &Scenario, directory: &TempDir, questions: u32, at_once: u32) {
     scenario.lab.settle().expect("it comes to rest");
 }
 
-pub(crate) fn nsd_that_is_stopped() {
+fn nsd_that_is_stopped() {
     let scenario = Scenario::new();
     let (directory, group) = nsd(&scenario);
     let found = scenario.doctor(Some(PORT), || {
@@ -71,7 +81,7 @@ pub(crate) fn nsd_that_is_stopped() {
     assert!(what.contains("nsd"), "{what}");
 }
 
-pub(crate) fn nsd_that_answers() {
+fn nsd_that_answers() {
     let scenario = Scenario::new();
     let (directory, _group) = nsd(&scenario);
     let found = scenario.doctor(Some(PORT), || ask(&scenario, &directory, 1000, 2));
@@ -91,7 +101,7 @@ fn rsyslog(scenario: &Scenario) -> (TempDir, Group) {
     )
 }
 
-pub(crate) fn rsyslog_that_is_stopped() {
+fn rsyslog_that_is_stopped() {
     let scenario = Scenario::new();
     let (_directory, group) = rsyslog(&scenario);
     let found = scenario.doctor(Some(PORT), || {
@@ -104,7 +114,7 @@ pub(crate) fn rsyslog_that_is_stopped() {
     );
 }
 
-pub(crate) fn rsyslog_that_writes() {
+fn rsyslog_that_writes() {
     let scenario = Scenario::new();
     let (_directory, _group) = rsyslog(&scenario);
     let found = scenario.doctor(Some(PORT), || {
@@ -113,7 +123,7 @@ pub(crate) fn rsyslog_that_writes() {
     nothing_is_wrong(&found);
 }
 
-fn iperf3(scenario: &Scenario) -> Running {
+fn iperf3(scenario: &Scenario) -> Group {
     let mut server = Command::new("iperf3");
     server.args([
         "-s",
@@ -123,9 +133,7 @@ fn iperf3(scenario: &Scenario) -> Running {
         "-p",
         &PORT.to_string(),
     ]);
-    let mut server = scenario.on_receiver(|| Running::start(&mut server));
-    server.line("listening");
-    server
+    Group::ready(scenario, &mut server, "listening")
 }
 
 /// A client that sends 200 bytes a datagram for so long.
@@ -144,13 +152,13 @@ fn client(rate: &str, seconds: &str) -> Command {
     client
 }
 
-pub(crate) fn iperf3_that_is_stopped() {
+fn iperf3_that_is_stopped() {
     let scenario = Scenario::new();
-    let group = Group::from(iperf3(&scenario));
+    let group = iperf3(&scenario);
     let found = scenario.doctor(Some(PORT), || {
         let client = scenario.on_sender(|| Running::start(&mut client("50M", "60")));
         group.await_socket();
-        kill("STOP", &group.pid().to_string());
+        group.signal("STOP");
         group.await_drops();
         drop(client);
         scenario.lab.settle().expect("it comes to rest");
@@ -161,7 +169,7 @@ pub(crate) fn iperf3_that_is_stopped() {
     );
 }
 
-pub(crate) fn iperf3_that_receives() {
+fn iperf3_that_receives() {
     let scenario = Scenario::new();
     let _server = iperf3(&scenario);
     let found = scenario.doctor(None, || {

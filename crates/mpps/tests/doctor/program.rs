@@ -7,6 +7,7 @@ use std::env;
 use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::AsFd;
+use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -102,55 +103,46 @@ fn live(way: Way, socket: &std::net::UdpSocket) {
     }
 }
 
-/// The program under way on the receiver of a lab.
+/// A server under way on the receiver of a lab, in a process group of its own: once one that is stopped
+/// loses its parent, the kernel hangs up on its whole group (setpgid(2)). Its children end with it.
 #[derive(Debug)]
 pub(crate) struct Group {
     running: Running,
-    /// Its processes are a group of their own.
-    leads: bool,
-}
-
-impl From<Running> for Group {
-    fn from(running: Running) -> Self {
-        Self {
-            running,
-            leads: false,
-        }
-    }
 }
 
 impl Drop for Group {
     fn drop(&mut self) {
-        if self.leads {
-            self.signal("KILL");
-        }
+        self.signal("KILL");
     }
 }
 
 impl Group {
+    /// This test program with so many sockets.
     pub(crate) fn start(scenario: &Scenario, way: Way, sockets: usize, local: &str) -> Self {
         let (name, _) = WAYS.iter().find(|(_, known)| *known == way).expect("a way");
         let mut command = Command::new(env::current_exe().expect("this program"));
         command.env(ASKED, format!("{name} {sockets} {local}"));
-        Self::of(scenario, &mut command)
+        Self::ready(scenario, &mut command, "ready")
     }
 
-    /// A program that says when it is ready.
-    pub(crate) fn of(scenario: &Scenario, command: &mut Command) -> Self {
-        let mut running = scenario.on_receiver(|| Running::start(command));
-        running.line("ready");
-        Self::from(running)
+    /// A server that says this when it is ready.
+    pub(crate) fn ready(scenario: &Scenario, command: &mut Command, said: &str) -> Self {
+        let mut group = Self::begin(scenario, command);
+        group.running.line(said);
+        group
     }
 
-    /// A server, begun by setsid(1), that has a socket once it is ready; its children end with it.
+    /// A server that is ready once it has a socket.
     pub(crate) fn serving(scenario: &Scenario, command: &mut Command) -> Self {
-        let running = scenario.on_receiver(|| Running::start(command));
-        let group = Self {
-            running,
-            leads: true,
-        };
+        let group = Self::begin(scenario, command);
         group.await_socket();
         group
+    }
+
+    fn begin(scenario: &Scenario, command: &mut Command) -> Self {
+        command.process_group(0);
+        let running = scenario.on_receiver(|| Running::start(command));
+        Self { running }
     }
 
     /// Waits until a UDP socket has the port.

@@ -1,6 +1,6 @@
 //! Two hosts of a lab, what happens between them, and what the doctor says of the receiver.
 
-use crate::common::{Ended, Running, mpps, run};
+use crate::common::{Ended, Need, Running, mpps, run};
 use crate::program::Group;
 use mpps_lab::{Delivery, Lab, LabConfig, address};
 use mpps_os::netlink::{address as addresses, link, neighbour};
@@ -14,6 +14,14 @@ use std::process::Command;
 use std::thread;
 
 pub(crate) const PORT: u16 = 4321;
+/// How many datagrams most scenarios lose.
+pub(crate) const SENT: u64 = 1000;
+
+pub(crate) const NFT: Need = Need::RootAnd("nft", "nftables");
+pub(crate) const IPTABLES: Need = Need::RootAnd("iptables-legacy", "iptables");
+pub(crate) const PYTHON: Need = Need::RootAnd("python3", "python3");
+pub(crate) const IP: Need = Need::RootAnd("ip", "iproute2");
+
 /// A network that the receiver does not know.
 const ELSEWHERE: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 7);
 
@@ -128,7 +136,7 @@ impl Scenario {
     /// A server in Python on the receiver, which says that it is ready.
     pub(crate) fn server(&self, text: &str) -> Group {
         let mut command = Command::new("python3");
-        Group::of(self, command.args(["-c", text]))
+        Group::ready(self, command.args(["-c", text]), "ready")
     }
 
     pub(crate) fn nft(&self, command: &str) {
@@ -299,4 +307,18 @@ pub(crate) fn healthy(found: &Found, datagrams: u64) {
     assert_eq!((findings, found.ended.code()), (Some(0), 0), "{found:#?}");
     assert_eq!(found.value["ledger"]["delivered"], datagrams, "{found:#?}");
     found.balances();
+}
+
+/// Datagrams of two fragments.
+pub(crate) fn large(to: &str) -> Traffic {
+    Traffic {
+        bytes: 2000,
+        ..Traffic::to(to, SENT)
+    }
+}
+
+/// A receiver's address, with the port.
+pub(crate) fn at(last: u8) -> String {
+    let address: Ipv4Addr = address::v4(last);
+    format!("{address}:{PORT}")
 }

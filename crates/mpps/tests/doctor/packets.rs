@@ -1,0 +1,275 @@
+//! Packets that are dropped before a socket, and none at all.
+
+use crate::common::{Need, Test, run};
+use crate::program::{Group, Way};
+use crate::scenario::{
+    IP, IPTABLES, NFT, PORT, PYTHON, SENT, Scenario, Traffic, at, expect, large,
+};
+use mpps_lab::{EarlyDrop, address};
+use std::fs;
+use std::process::Command;
+
+pub(crate) const TESTS: &[Test] = &[
+    (
+        "fragments_without_memory",
+        Need::Root,
+        fragments_without_memory,
+    ),
+    ("a_wrong_checksum", PYTHON, a_wrong_checksum),
+    (
+        "a_checksum_of_zero_over_ipv6",
+        PYTHON,
+        a_checksum_of_zero_over_ipv6,
+    ),
+    (
+        "a_group_that_nobody_joined",
+        Need::Root,
+        a_group_that_nobody_joined,
+    ),
+    (
+        "somebody_elses_address_over_ipv6",
+        Need::Root,
+        somebody_elses_address_over_ipv6,
+    ),
+    ("a_rule_that_rejects", NFT, || {
+        a_rule("udp dport 4321 reject")
+    }),
+    ("a_rule_for_one_sender", NFT, || {
+        a_rule("ip saddr 192.168.254.30 drop")
+    }),
+    ("a_policy_that_drops", NFT, a_policy_that_drops),
+    ("a_cable_that_is_out", IP, a_cable_that_is_out),
+    (
+        "frames_of_another_protocol",
+        PYTHON,
+        frames_of_another_protocol,
+    ),
+    ("a_rule_before_tracking", NFT, || {
+        a_rule_of(EarlyDrop::NftRaw)
+    }),
+    ("a_rule_at_the_ingress", NFT, || {
+        a_rule_of(EarlyDrop::NftIngress)
+    }),
+    ("a_rule_of_iptables", IPTABLES, || {
+        a_rule_of(EarlyDrop::IptablesRaw)
+    }),
+    ("an_xdp_program", Need::Root, || {
+        a_program_at_the_driver(EarlyDrop::XdpUntouched)
+    }),
+    ("an_xdp_program_that_looks", Need::Root, || {
+        a_program_at_the_driver(EarlyDrop::XdpParsed)
+    }),
+    ("an_asymmetric_route", Need::Root, an_asymmetric_route),
+    ("somebody_elses_address", Need::Root, somebody_elses_address),
+    (
+        "somebody_elses_hardware_address",
+        Need::Root,
+        somebody_elses_hardware_address,
+    ),
+    ("a_martian_source", Need::Root, a_martian_source),
+    ("nothing_at_all", Need::Root, nothing_at_all),
+    (
+        "connections_but_no_datagrams",
+        Need::Root,
+        connections_but_no_datagrams,
+    ),
+];
+
+fn a_rule_of(rule: EarlyDrop) {
+    let scenario = Scenario::new();
+    let _group = Group::start(&scenario, Way::Read, 1, &at(1));
+    let _rule = rule.install(&scenario.lab, PORT).expect("it was probed");
+    let found = scenario.doctor(Some(PORT), || scenario.send(Traffic::to(&at(1), SENT)));
+    expect(&found, &[("firewall", SENT, "packet filter")]);
+}
+
+/// A rule of the input chain, as a firewall of states has it.
+fn a_rule(rule: &str) {
+    let scenario = Scenario::new();
+    let _group = Group::start(&scenario, Way::Read, 1, &at(1));
+    scenario.nft("add table inet t");
+    scenario.nft("add chain inet t input { type filter hook input priority 0; }");
+    scenario.nft(&format!("add rule inet t input {rule}"));
+    let found = scenario.doctor(Some(PORT), || scenario.send(Traffic::to(&at(1), SENT)));
+    expect(&found, &[("firewall", SENT, "packet filter")]);
+}
+
+fn a_policy_that_drops() {
+    let scenario = Scenario::new();
+    let _group = Group::start(&scenario, Way::Read, 1, &format!("[fd00:254::1]:{PORT}"));
+    scenario.nft("add table inet t");
+    scenario.nft("add chain inet t input { type filter hook input priority 0; policy drop; }");
+    let found = scenario.doctor(None, || {
+        scenario.send(Traffic::to(&format!("[fd00:254::1]:{PORT}"), SENT))
+    });
+    expect(&found, &[("firewall", SENT, "packet filter")]);
+    found.balances();
+}
+
+fn a_program_at_the_driver(program: EarlyDrop) {
+    let scenario = Scenario::new();
+    let _group = Group::start(&scenario, Way::Read, 1, &at(1));
+    let _program = program.install(&scenario.lab, PORT).expect("it was probed");
+    let found = scenario.doctor(Some(PORT), || scenario.send(Traffic::to(&at(1), SENT)));
+    expect(&found, &[("xdp_drop", SENT, "XDP program")]);
+}
+
+/// The receiver has no way back to the sender's other network.
+fn an_asymmetric_route() {
+    let scenario = Scenario::new();
+    scenario.filter_strictly();
+    let _group = Group::start(&scenario, Way::Read, 1, &at(1));
+    let found = scenario.doctor(None, || {
+        scenario.send(Traffic::from_elsewhere(&at(1), SENT))
+    });
+    expect(&found, &[("reverse_path", SENT, "reverse path filter")]);
+    found.balances();
+}
+
+fn somebody_elses_address() {
+    let scenario = Scenario::new();
+    let own = scenario.hardware_address();
+    scenario.neighbour(address::v4(99).into(), &own);
+    let found = scenario.doctor(None, || scenario.send(Traffic::to(&at(99), SENT)));
+    expect(&found, &[("address", SENT, "does not have")]);
+    found.balances();
+}
+
+fn somebody_elses_address_over_ipv6() {
+    let scenario = Scenario::new();
+    let own = scenario.hardware_address();
+    scenario.neighbour(address::v6(99).into(), &own);
+    let found = scenario.doctor(None, || {
+        scenario.send(Traffic::to(&format!("[fd00:254::63]:{PORT}"), SENT))
+    });
+    expect(&found, &[("address", SENT, "does not have")]);
+    found.balances();
+}
+
+fn somebody_elses_hardware_address() {
+    let scenario = Scenario::new();
+    scenario.neighbour(address::v4(99).into(), &[2, 0, 0, 0, 0, 99]);
+    let found = scenario.doctor(None, || scenario.send(Traffic::to(&at(99), SENT)));
+    expect(&found, &[("drop_reason", SENT, "OTHERHOST")]);
+}
+
+/// A source that is the receiver's own address.
+fn a_martian_source() {
+    let scenario = Scenario::new();
+    let _group = Group::start(&scenario, Way::Read, 1, &at(1));
+    scenario.sender_has(address::v4(2).into());
+    let found = scenario.doctor(None, || {
+        let traffic = Traffic::to(&at(1), SENT);
+        scenario.send(Traffic {
+            source: address::v4(2).into(),
+            ..traffic
+        });
+    });
+    // A kernel that has no such reason names none, and no counter.
+    match knows_reason("IP_LOCAL_SOURCE") {
+        true => expect(&found, &[("drop_reason", SENT, "IP_LOCAL_SOURCE")]),
+        false => expect(&found, &[("unrouted", SENT, "cannot be a source")]),
+    }
+}
+
+/// Whether the kernel's type information has this drop reason.
+fn knows_reason(name: &str) -> bool {
+    let types = fs::read("/sys/kernel/btf/vmlinux").expect("the doctor needs it, too");
+    let name = format!("SKB_DROP_REASON_{name}\0");
+    types
+        .windows(name.len())
+        .any(|bytes| bytes == name.as_bytes())
+}
+
+fn a_group_that_nobody_joined() {
+    let scenario = Scenario::new();
+    let _group = Group::start(&scenario, Way::Read, 1, &format!("0.0.0.0:{PORT}"));
+    let found = scenario.doctor(None, || {
+        scenario.send(Traffic::to(&format!("239.1.1.1:{PORT}"), SENT))
+    });
+    expect(&found, &[("unrouted", SENT, "joined")]);
+}
+
+/// Datagrams of two fragments, for which there is no memory.
+fn fragments_without_memory() {
+    let scenario = Scenario::new();
+    scenario.keep_no_fragments();
+    let _group = Group::start(&scenario, Way::Read, 1, &at(1));
+    let found = scenario.doctor(None, || scenario.send(large(&at(1))));
+    let fails = found.grown("Ip.ReasmFails");
+    assert!(fails >= SENT, "{fails}");
+    expect(&found, &[("fragments", fails, "fragments of datagrams")]);
+}
+
+/// A raw socket writes its own UDP header, with a checksum that is none.
+fn a_wrong_checksum() {
+    let scenario = Scenario::new();
+    let _group = Group::start(&scenario, Way::Read, 1, &at(1));
+    let found = scenario.doctor(Some(PORT), || {
+        scenario.python(
+            "import socket, struct\n\
+             s = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_UDP)\n\
+             s.bind(('192.168.254.30', 0))\n\
+             for _ in range(1000): s.sendto(struct.pack('!4H', 7, 4321, 12, 0xdead) + b'mpps', ('192.168.254.1', 0))",
+        );
+    });
+    expect(&found, &[("checksum", SENT, "wrong checksum")]);
+}
+
+/// IPv6 has no datagrams without a checksum (RFC 8200); a sender that leaves it out (`UDP_NO_CHECK6_TX`).
+fn a_checksum_of_zero_over_ipv6() {
+    let scenario = Scenario::new();
+    let _group = Group::start(&scenario, Way::Read, 1, &format!("[fd00:254::1]:{PORT}"));
+    let found = scenario.doctor(None, || {
+        scenario.python(
+            "import socket\n\
+             s = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)\n\
+             s.setsockopt(17, 101, 1)\n\
+             for _ in range(1000): s.sendto(b'mpps', ('fd00:254::1', 4321))",
+        );
+    });
+    expect(&found, &[("checksum", SENT, "wrong checksum")]);
+    found.balances();
+}
+
+fn nothing_at_all() {
+    let scenario = Scenario::new();
+    let found = scenario.doctor(Some(PORT), || {});
+    expect(
+        &found,
+        &[("nothing_arrives", 0, "no interface received any packet")],
+    );
+}
+
+fn a_cable_that_is_out() {
+    let scenario = Scenario::new();
+    let _group = Group::start(&scenario, Way::Read, 1, &at(1));
+    scenario.on_sender(|| run(Command::new("ip").args(["link", "set", "mpps-tx", "down"])).fine());
+    let found = scenario.doctor(Some(PORT), || {});
+    expect(&found, &[("nothing_arrives", 0, "mpps-rx has no carrier")]);
+}
+
+fn frames_of_another_protocol() {
+    let scenario = Scenario::new();
+    let _group = Group::start(&scenario, Way::Read, 1, &at(1));
+    let found = scenario.doctor(Some(PORT), || {
+        // An EtherType for experiments (IEEE 802).
+        scenario.python(
+            "import socket\n\
+             s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)\n\
+             s.bind(('mpps-tx', 0))\n\
+             for _ in range(100): s.send(b'\\xff' * 12 + b'\\x88\\xb5' + bytes(60))",
+        );
+    });
+    expect(&found, &[("nothing_arrives", 0, "none reached IP")]);
+}
+
+fn connections_but_no_datagrams() {
+    let scenario = Scenario::new();
+    let _group = Group::start(&scenario, Way::Read, 1, &at(1));
+    let found = scenario.doctor(Some(PORT), || scenario.connect(20));
+    expect(
+        &found,
+        &[("nothing_arrives", 0, "no UDP datagram was among them")],
+    );
+}

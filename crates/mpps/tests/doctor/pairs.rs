@@ -1,0 +1,208 @@
+//! Hosts with two faults at once, and hosts with none.
+
+use crate::common::{Need, Test};
+use crate::program::{Group, Way};
+use crate::scenario::{NFT, PORT, SENT, Scenario, Traffic, at, expect, healthy, large};
+use mpps_lab::{EarlyDrop, address};
+use std::net::{IpAddr, SocketAddr};
+
+pub(crate) const TESTS: &[Test] = &[
+    (
+        "an_uneven_group_and_nobody_listens",
+        Need::Root,
+        an_uneven_group_and_nobody_listens,
+    ),
+    ("an_address_and_a_rule", NFT, an_address_and_a_rule),
+    (
+        "fragments_and_a_stopped_program",
+        Need::Root,
+        fragments_and_a_stopped_program,
+    ),
+    (
+        "nobody_listens_and_nobody_reads",
+        Need::Root,
+        nobody_listens_and_nobody_reads,
+    ),
+    ("a_rule_and_nobody_listens", NFT, a_rule_and_nobody_listens),
+    (
+        "an_asymmetric_route_and_a_stopped_program",
+        Need::Root,
+        an_asymmetric_route_and_a_stopped_program,
+    ),
+    ("healthy_and_idle", Need::Root, healthy_and_idle),
+    ("healthy_with_one_flow", Need::Root, || {
+        healthy_with(1, "192.168.254.1")
+    }),
+    ("healthy_with_many_flows", Need::Root, || {
+        healthy_with(64, "192.168.254.1")
+    }),
+    ("healthy_over_ipv6", Need::Root, || {
+        healthy_with(4, "fd00:254::1")
+    }),
+    (
+        "healthy_with_four_sockets",
+        Need::Root,
+        healthy_with_four_sockets,
+    ),
+    (
+        "healthy_with_connections",
+        Need::Root,
+        healthy_with_connections,
+    ),
+];
+
+fn nobody_listens_and_nobody_reads() {
+    let scenario = Scenario::new();
+    let group = Group::start(&scenario, Way::Sleep, 1, &at(1));
+    let found = scenario.doctor(None, || {
+        scenario.send(Traffic::to(&at(1), 8 * SENT));
+        scenario.send(Traffic::to("192.168.254.1:9", SENT));
+    });
+    let dropped = found.kernels_drops(&group);
+    assert!(dropped > SENT, "{dropped}");
+    expect(
+        &found,
+        &[
+            ("socket_buffer", dropped, "nobody reads"),
+            ("no_listener", SENT, "no socket has"),
+        ],
+    );
+}
+
+fn a_rule_and_nobody_listens() {
+    let scenario = Scenario::new();
+    let _rule = EarlyDrop::NftRaw
+        .install(&scenario.lab, PORT)
+        .expect("it was probed");
+    let found = scenario.doctor(None, || {
+        scenario.send(Traffic::to(&at(1), 2 * SENT));
+        scenario.send(Traffic::to("192.168.254.1:9", SENT));
+    });
+    expect(
+        &found,
+        &[
+            ("firewall", 2 * SENT, "packet filter"),
+            ("no_listener", SENT, "no socket has"),
+        ],
+    );
+    found.balances();
+}
+
+fn an_asymmetric_route_and_a_stopped_program() {
+    let scenario = Scenario::new();
+    scenario.filter_strictly();
+    let group = Group::start(&scenario, Way::Slow, 1, &at(1));
+    group.signal("STOP");
+    let found = scenario.doctor(None, || {
+        scenario.send(Traffic::to(&at(1), 8 * SENT));
+        scenario.send(Traffic::from_elsewhere(&at(1), SENT));
+    });
+    let dropped = found.kernels_drops(&group);
+    expect(
+        &found,
+        &[
+            ("socket_buffer", dropped, "stopped"),
+            ("reverse_path", SENT, "reverse path filter"),
+        ],
+    );
+}
+
+fn an_uneven_group_and_nobody_listens() {
+    let scenario = Scenario::new();
+    let group = Group::start(&scenario, Way::Sleep, 4, &format!("0.0.0.0:{PORT}"));
+    let found = scenario.doctor(None, || {
+        scenario.send(Traffic::to(&at(1), 8 * SENT));
+        scenario.send(Traffic::to("192.168.254.1:9", SENT));
+    });
+    let dropped = found.kernels_drops(&group);
+    expect(
+        &found,
+        &[
+            ("reuseport_uneven", dropped, "3 lost nothing"),
+            ("no_listener", SENT, "no socket has"),
+        ],
+    );
+}
+
+fn an_address_and_a_rule() {
+    let scenario = Scenario::new();
+    let own = scenario.hardware_address();
+    scenario.neighbour(address::v4(99).into(), &own);
+    let _rule = EarlyDrop::NftRaw
+        .install(&scenario.lab, PORT)
+        .expect("it was probed");
+    let found = scenario.doctor(None, || {
+        scenario.send(Traffic::to("192.168.254.99:9", SENT));
+        scenario.send(Traffic::to(&at(1), 2 * SENT));
+    });
+    expect(
+        &found,
+        &[
+            ("firewall", 2 * SENT, "packet filter"),
+            ("address", SENT, "does not have"),
+        ],
+    );
+    found.balances();
+}
+
+fn fragments_and_a_stopped_program() {
+    let scenario = Scenario::new();
+    scenario.keep_no_fragments();
+    let group = Group::start(&scenario, Way::Slow, 1, &at(1));
+    group.signal("STOP");
+    let found = scenario.doctor(None, || {
+        scenario.send(Traffic::to(&at(1), 8 * SENT));
+        scenario.send(large(&at(2)));
+    });
+    let (dropped, fails) = (found.kernels_drops(&group), found.grown("Ip.ReasmFails"));
+    expect(
+        &found,
+        &[
+            ("socket_buffer", dropped, "stopped"),
+            ("fragments", fails, "fragments of datagrams"),
+        ],
+    );
+}
+
+fn healthy_and_idle() {
+    let scenario = Scenario::new();
+    let found = scenario.doctor(None, || {});
+    healthy(&found, 0);
+}
+
+fn healthy_with(flows: u16, to: &str) {
+    let scenario = Scenario::new();
+    let to: IpAddr = to.parse().expect("an address");
+    let to = SocketAddr::new(to, PORT);
+    let _group = Group::start(&scenario, Way::Read, 1, &to.to_string());
+    for port in [None, Some(PORT)] {
+        let found = scenario.doctor(port, || {
+            let traffic = Traffic::to(&to.to_string(), SENT);
+            scenario.send(Traffic { flows, ..traffic });
+        });
+        healthy(&found, SENT);
+    }
+}
+
+fn healthy_with_four_sockets() {
+    let scenario = Scenario::new();
+    let _group = Group::start(&scenario, Way::Read, 4, &at(1));
+    let found = scenario.doctor(Some(PORT), || {
+        let traffic = Traffic::to(&at(1), SENT);
+        scenario.send(Traffic {
+            flows: 64,
+            ..traffic
+        });
+    });
+    healthy(&found, SENT);
+}
+
+fn healthy_with_connections() {
+    let scenario = Scenario::new();
+    let _group = Group::start(&scenario, Way::Read, 1, &at(1));
+    let found = scenario.doctor(None, || {
+        scenario.connect(20);
+        scenario.send(Traffic::to(&at(1), SENT));
+    });
+    healthy(&found, SENT);
+}

@@ -1,0 +1,235 @@
+//! Servers that do not take what their sockets get, and sockets that do not get it.
+
+use crate::common::{Need, Test};
+use crate::program::{Group, Way};
+use crate::scenario::{PORT, PYTHON, SENT, Scenario, Traffic, at, expect};
+use std::thread;
+use std::time::Duration;
+
+pub(crate) const TESTS: &[Test] = &[
+    ("a_socket_filter", PYTHON, a_socket_filter),
+    (
+        "a_socket_bound_to_an_interface",
+        PYTHON,
+        a_socket_bound_to_an_interface,
+    ),
+    (
+        "a_server_in_python_that_sleeps",
+        PYTHON,
+        a_server_in_python_that_sleeps,
+    ),
+    (
+        "a_listener_on_loopback_alone",
+        Need::Root,
+        a_listener_on_loopback_alone,
+    ),
+    ("a_stopped_program", Need::Root, a_stopped_program),
+    (
+        "a_program_that_does_not_read",
+        Need::Root,
+        a_program_that_does_not_read,
+    ),
+    (
+        "a_program_that_is_too_slow",
+        Need::Root,
+        a_program_that_is_too_slow,
+    ),
+    (
+        "a_buffer_too_small_for_bursts",
+        Need::Root,
+        a_buffer_too_small_for_bursts,
+    ),
+    (
+        "one_flow_for_four_sockets",
+        Need::Root,
+        one_flow_for_four_sockets,
+    ),
+    ("nobody_listens", Need::Root, nobody_listens),
+    (
+        "nobody_listens_over_ipv6",
+        Need::Root,
+        nobody_listens_over_ipv6,
+    ),
+    (
+        "a_listener_at_another_address",
+        Need::Root,
+        a_listener_at_another_address,
+    ),
+    (
+        "a_listener_of_the_other_family",
+        Need::Root,
+        a_listener_of_the_other_family,
+    ),
+    ("a_connected_listener", Need::Root, a_connected_listener),
+];
+
+fn a_stopped_program() {
+    let scenario = Scenario::new();
+    let group = Group::start(&scenario, Way::Slow, 1, &at(1));
+    group.signal("STOP");
+    let found = scenario.doctor(Some(PORT), || scenario.send(Traffic::to(&at(1), 5 * SENT)));
+    expect(
+        &found,
+        &[("socket_buffer", found.kernels_drops(&group), "stopped")],
+    );
+    assert!(
+        found.first()["what"]
+            .as_str()
+            .is_some_and(|what| what.contains(&group.pid().to_string()))
+    );
+}
+
+fn starved(way: Way, said: &str) {
+    let scenario = Scenario::new();
+    let group = Group::start(&scenario, way, 1, &at(1));
+    let found = scenario.doctor(Some(PORT), || {
+        scenario.send(Traffic::to(&at(1), 5 * SENT));
+        // For shares of its time to mean something.
+        thread::sleep(Duration::from_millis(300));
+    });
+    expect(
+        &found,
+        &[("socket_buffer", found.kernels_drops(&group), said)],
+    );
+}
+
+fn a_program_that_does_not_read() {
+    starved(Way::Sleep, "nobody reads");
+}
+
+/// Beside other work a thread that never sleeps may lack a CPU, which is told in its place.
+fn a_program_that_is_too_slow() {
+    starved(Way::Spin, "of the time");
+}
+
+fn a_buffer_too_small_for_bursts() {
+    starved(Way::Slow, "of the time");
+}
+
+/// A server in Python, with these lines about its socket `s` before it says that it is ready.
+const SERVER: &str = "import ctypes, socket, struct, sys, time\n\
+    s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n";
+
+/// The server of Python's own library, whose handler waits for something else.
+fn a_server_in_python_that_sleeps() {
+    let scenario = Scenario::new();
+    let server = scenario.server(
+        "import socketserver, time\n\
+         class Handler(socketserver.BaseRequestHandler):\n\
+        \x20   def handle(self): time.sleep(3600)\n\
+         server = socketserver.UDPServer(('192.168.254.1', 4321), Handler)\n\
+         print('ready', flush=True)\n\
+         server.serve_forever()",
+    );
+    let found = scenario.doctor(Some(PORT), || scenario.send(Traffic::to(&at(1), 5 * SENT)));
+    expect(
+        &found,
+        &[(
+            "socket_buffer",
+            found.kernels_drops(&server),
+            "nobody reads",
+        )],
+    );
+    assert!(
+        found.first()["what"]
+            .as_str()
+            .is_some_and(|what| what.contains("python3"))
+    );
+}
+
+fn a_socket_filter() {
+    let scenario = Scenario::new();
+    // `ret #0` for all packets (SO_ATTACH_FILTER of socket(7)).
+    let _server = scenario.server(&format!(
+        "{SERVER}code = ctypes.create_string_buffer(struct.pack('HBBI', 6, 0, 0, 0))\n\
+         s.setsockopt(1, 26, struct.pack('HL', 1, ctypes.addressof(code)))\n\
+         s.bind(('192.168.254.1', 4321))\n\
+         print('ready', flush=True)\n\
+         while True: s.recv(2048)"
+    ));
+    let found = scenario.doctor(Some(PORT), || scenario.send(Traffic::to(&at(1), SENT)));
+    expect(&found, &[("drop_reason", SENT, "SOCKET_FILTER")]);
+}
+
+fn one_flow_for_four_sockets() {
+    let scenario = Scenario::new();
+    let group = Group::start(&scenario, Way::Sleep, 4, &format!("0.0.0.0:{PORT}"));
+    let found = scenario.doctor(Some(PORT), || scenario.send(Traffic::to(&at(1), 5 * SENT)));
+    expect(
+        &found,
+        &[(
+            "reuseport_uneven",
+            found.kernels_drops(&group),
+            "1 lost all that was lost, and 3 lost nothing",
+        )],
+    );
+}
+
+fn nobody_listens() {
+    let scenario = Scenario::new();
+    let found = scenario.doctor(Some(PORT), || {
+        scenario.send(Traffic::to(&at(1), SENT));
+        // Another port is another story.
+        scenario.send(Traffic::to("192.168.254.1:9", 7));
+    });
+    expect(&found, &[("no_listener", SENT, "no socket has it")]);
+}
+
+fn nobody_listens_over_ipv6() {
+    let scenario = Scenario::new();
+    let found = scenario.doctor(None, || {
+        scenario.send(Traffic::to(&format!("[fd00:254::1]:{PORT}"), SENT))
+    });
+    expect(&found, &[("no_listener", SENT, "no socket has")]);
+    found.balances();
+}
+
+fn a_listener_at_another_address() {
+    let scenario = Scenario::new();
+    let _group = Group::start(&scenario, Way::Read, 1, &at(2));
+    let found = scenario.doctor(Some(PORT), || scenario.send(Traffic::to(&at(1), SENT)));
+    expect(&found, &[("listener_elsewhere", SENT, &at(2))]);
+}
+
+fn a_listener_of_the_other_family() {
+    let scenario = Scenario::new();
+    let _group = Group::start(&scenario, Way::Read, 1, &format!("0.0.0.0:{PORT}"));
+    let found = scenario.doctor(Some(PORT), || {
+        scenario.send(Traffic::to(&format!("[fd00:254::1]:{PORT}"), SENT))
+    });
+    expect(&found, &[("listener_elsewhere", SENT, "0.0.0.0")]);
+}
+
+fn a_connected_listener() {
+    let scenario = Scenario::new();
+    let _group = Group::start(&scenario, Way::Connected, 1, &at(1));
+    let found = scenario.doctor(Some(PORT), || scenario.send(Traffic::to(&at(1), SENT)));
+    expect(&found, &[("listener_elsewhere", SENT, "alone")]);
+}
+
+fn a_listener_on_loopback_alone() {
+    let scenario = Scenario::new();
+    scenario.wake_loopback();
+    let _group = Group::start(&scenario, Way::Read, 1, &format!("127.0.0.1:{PORT}"));
+    let found = scenario.doctor(Some(PORT), || scenario.send(Traffic::to(&at(1), SENT)));
+    expect(&found, &[("listener_elsewhere", SENT, "127.0.0.1")]);
+}
+
+fn a_socket_bound_to_an_interface() {
+    let scenario = Scenario::new();
+    let _server = scenario.server(&format!(
+        "{SERVER}s.setsockopt(1, 25, b'lo')\n\
+         s.bind(('0.0.0.0', 4321))\n\
+         print('ready', flush=True)\n\
+         while True: s.recv(2048)"
+    ));
+    let found = scenario.doctor(Some(PORT), || scenario.send(Traffic::to(&at(1), SENT)));
+    expect(
+        &found,
+        &[(
+            "listener_elsewhere",
+            SENT,
+            "0.0.0.0:4321 (of one interface alone)",
+        )],
+    );
+}
