@@ -23,6 +23,7 @@ mod quota;
 mod reuseport_uneven;
 mod reverse_path;
 mod seen;
+mod shared_cpu;
 mod socket_buffer;
 mod steal;
 mod udp_memory;
@@ -53,7 +54,7 @@ pub struct Check {
 }
 
 /// All checks. Of two that explain the same packets, the one that knows more stands first.
-pub const CHECKS: [Check; 23] = [
+pub const CHECKS: [Check; 24] = [
     nothing_arrives::CHECK,
     allowance::CHECK,
     nic_no_room::CHECK,
@@ -72,6 +73,7 @@ pub const CHECKS: [Check; 23] = [
     udp_memory::CHECK,
     quota::CHECK,
     reuseport_uneven::CHECK,
+    shared_cpu::CHECK,
     socket_buffer::CHECK,
     handshake_queue::CHECK,
     listen_queue::CHECK,

@@ -5,7 +5,7 @@ mod conntrack;
 mod process;
 
 pub use conntrack::Conntrack;
-pub use process::{Process, ThreadTime};
+pub use process::{Busy, Process, ThreadTime};
 
 use crate::root::Root;
 use crate::{ProcStat, Result, Snapshot};

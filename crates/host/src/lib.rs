@@ -39,7 +39,7 @@ pub use delta::{Delta, LinkDelta, SoftnetDelta};
 pub use drop_probe::{DropCount, DropFilter, DropProbe, DropProbeError};
 pub use drop_reason::DropReasons;
 pub use error::{CpuUnavailable, Error, Result};
-pub use facts::{Conntrack, Facts, Process, ThreadTime};
+pub use facts::{Busy, Conntrack, Facts, Process, ThreadTime};
 pub use fingerprint::{Difference, Fingerprint};
 pub use interface_facts::InterfaceFacts;
 pub use ledger::{Grouped, Ledger, Loss, Scope, Station, Witness};

@@ -111,6 +111,7 @@ fn mistakes_are_told() {
         (&["nowhere0"][..], "nowhere0"),
         (&["--port", "0"], "--port"),
         (&["--seconds", "0"], "--seconds"),
+        (&["--pid", "4194305"], "--pid 4194305"),
         (&["--netns", "no-such-name"], "no-such-name"),
         (&["--netns", "4294967295"], "4294967295"),
         (&["--netns", "/etc/hostname"], "/etc/hostname"),

@@ -2,7 +2,7 @@
 
 use super::Evidence;
 use crate::drop_probe::DropCount;
-use crate::facts::{Facts, Process};
+use crate::facts::{Busy, Facts, Process};
 use crate::{CpuBusy, Delta, LinkCounters, ReasonCount};
 use mpps_os::netlink::sock_diag::UdpEntry;
 
@@ -20,6 +20,8 @@ pub struct Seen<'a> {
     pub drops: Option<Vec<ReasonCount>>,
     /// The UDP port in question; none for all.
     pub port: Option<u16>,
+    /// The process in question, whose sockets are looked at; none for all.
+    pub pid: Option<u32>,
 }
 
 /// A UDP socket that was there at the second moment.
@@ -33,9 +35,8 @@ pub struct SeenSocket<'a> {
     pub owner: Option<&'a Process>,
     /// What that process was at the first moment, if it was there.
     pub earlier: Option<&'a Process>,
-    /// The largest share of the time in which one of the owner's threads ran, and in which one waited
-    /// for a CPU.
-    pub ran: Option<(f64, f64)>,
+    /// What the threads of that process did.
+    pub busy: Option<Busy>,
 }
 
 impl<'a> Seen<'a> {
@@ -52,6 +53,7 @@ impl<'a> Seen<'a> {
             delta: after.snapshot.since(&before.snapshot),
             drops: drops.map(|(then, now, netns)| DropCount::since(now, then, netns)),
             port,
+            pid: None,
         }
     }
 
@@ -62,10 +64,14 @@ impl<'a> Seen<'a> {
 
     /// The command that looks once more.
     pub fn again(&self) -> String {
-        match self.port {
-            Some(port) => format!("mpps doctor --port {port}"),
-            None => "mpps doctor".to_owned(),
+        let mut command = "mpps doctor".to_owned();
+        if let Some(port) = self.port {
+            command.push_str(&format!(" --port {port}"));
         }
+        if let Some(pid) = self.pid {
+            command.push_str(&format!(" --pid {pid}"));
+        }
+        command
     }
 
     /// A protocol counter, where the kernel has it at both moments.
@@ -129,6 +135,11 @@ impl<'a> Seen<'a> {
     pub fn sockets(&self) -> Vec<SeenSocket<'a>> {
         let asked = self.after.sockets.iter();
         let asked = asked.filter(|entry| self.port.is_none_or(|port| entry.local.port() == port));
+        let has = |pid, inode| {
+            let mut owners = self.after.owners.get(inode).into_iter().flatten();
+            owners.any(|owner| owner.pid == pid)
+        };
+        let asked = asked.filter(|entry| self.pid.is_none_or(|pid| has(pid, &entry.inode)));
         asked.map(|entry| self.socket(entry)).collect()
     }
 
@@ -147,18 +158,18 @@ impl<'a> Seen<'a> {
         let of = |facts: &'a Facts| facts.owners.get(&entry.inode).into_iter().flatten();
         let owners = of(self.after).map(|owner| {
             let earlier = of(self.before).find(|one| one.pid == owner.pid);
-            let ran = earlier.map(|earlier| owner.busy_since(earlier, time_ns));
-            (owner, earlier, ran)
+            let busy = earlier.map(|earlier| owner.busy_since(earlier, time_ns));
+            (owner, earlier, busy)
         });
         // One that is stopped is the one to be told only if nobody else is there.
         let busiest = owners.max_by(|(a, _, ran_a), (b, _, ran_b)| {
-            let ran = |ran: &Option<(f64, f64)>| ran.map_or(-1.0, |(ran, _)| ran);
+            let ran = |busy: &Option<Busy>| busy.map_or(-1.0, |busy| busy.ran);
             b.stopped
                 .cmp(&a.stopped)
                 .then(ran(ran_a).total_cmp(&ran(ran_b)))
         });
-        let (owner, earlier, ran) = match busiest {
-            Some((owner, earlier, ran)) => (Some(owner), earlier, ran),
+        let (owner, earlier, busy) = match busiest {
+            Some((owner, earlier, busy)) => (Some(owner), earlier, busy),
             None => (None, None, None),
         };
         SeenSocket {
@@ -166,7 +177,7 @@ impl<'a> Seen<'a> {
             drops,
             owner,
             earlier,
-            ran,
+            busy,
         }
     }
 

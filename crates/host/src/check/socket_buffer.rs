@@ -1,7 +1,8 @@
 //! A socket whose buffer was full, and why nobody emptied it.
 
-use super::{Check, Confidence, Finding, Seen, SeenSocket, quota, reuseport_uneven};
+use super::{Check, Confidence, Finding, Seen, SeenSocket, quota, reuseport_uneven, shared_cpu};
 use crate::Station;
+use crate::facts::Busy;
 
 pub(super) const CHECK: Check = Check {
     name: "socket_buffer",
@@ -27,6 +28,7 @@ fn run(seen: &Seen) -> Vec<Finding> {
         .iter()
         .filter(|socket| !uneven.contains(&socket.entry.inode))
         .filter(|socket| quota::finding(seen, socket).is_none())
+        .filter(|socket| shared_cpu::finding(seen, socket).is_none())
         .filter(|socket| !is_filtered(seen, socket));
     sockets.filter_map(|socket| finding(seen, socket)).collect()
 }
@@ -53,12 +55,12 @@ fn finding(seen: &Seen, socket: &SeenSocket) -> Option<Finding> {
     let pid = socket.owner.map_or(0, |owner| owner.pid);
     let is_stopped = socket.owner.is_some_and(|owner| owner.stopped);
     let percent = |share: f64| format!("{:.0} %", share * 100.0);
-    Some(match socket.ran {
+    Some(match socket.busy {
         _ if is_stopped => found.says(
             full("the program is stopped"),
             format!("kill -CONT {pid}"),
         ),
-        Some((ran, _)) if ran >= FULL => found
+        Some(Busy { ran, .. }) if ran >= FULL => found
             .says(
                 full(&format!(
                     "its busiest thread ran {} of the time, so that the program is too slow",
@@ -68,7 +70,7 @@ fn finding(seen: &Seen, socket: &SeenSocket) -> Option<Finding> {
                  or a cheaper way to receive: mpps bench tells what each is worth here",
             )
             .with(Confidence::Likely),
-        Some((ran, waited)) if waited >= WAITS => found
+        Some(Busy { ran, waited, .. }) if waited >= WAITS => found
             .says(
                 full(&format!(
                     "a thread of it waited for a CPU {} of the time, and ran {}",
@@ -81,13 +83,13 @@ fn finding(seen: &Seen, socket: &SeenSocket) -> Option<Finding> {
                 ),
             )
             .with(Confidence::Likely),
-        Some((ran, _)) if ran < IDLE => found
+        Some(Busy { ran, .. }) if ran < IDLE => found
             .says(
                 full("its threads hardly ran, so that nobody reads it"),
                 format!("see what it waits for: cat /proc/{pid}/task/*/wchan /proc/{pid}/task/*/status"),
             )
             .with(Confidence::Likely),
-        Some((ran, _)) => found
+        Some(Busy { ran, .. }) => found
             .says(
                 full(&format!(
                     "its busiest thread slept in between (it ran {} of the time), so that the buffer is \

@@ -52,7 +52,15 @@ fn owner(run_ns: u64, wait_ns: u64) -> Process {
     Process {
         pid: 812,
         name: "unbound".to_owned(),
-        threads: [(812, ThreadTime { run_ns, wait_ns })].into(),
+        threads: [(
+            812,
+            ThreadTime {
+                run_ns,
+                wait_ns,
+                cpu: Some(3),
+            },
+        )]
+        .into(),
         ..Process::default()
     }
 }
@@ -280,6 +288,35 @@ fn a_port_hides_the_sockets_of_others() {
             .filter(|one| one.check == "socket_buffer");
         assert_eq!(own.count(), count, "{port}");
         assert_eq!(seen.again(), format!("mpps doctor --port {port}"));
+    }
+}
+
+#[test]
+fn a_process_hides_the_sockets_of_others() {
+    let (before, after) = starved(900, 0);
+    for (pid, expected) in [(812, &[("socket_buffer", 500)][..]), (813, &[])] {
+        let seen = Seen {
+            pid: Some(pid),
+            ..Seen::new(&before, &after, None, None)
+        };
+        assert_eq!(told(&findings(&seen)), is(expected), "{pid}");
+        assert_eq!(seen.again(), format!("mpps doctor --pid {pid}"));
+    }
+}
+
+#[test]
+fn a_cpu_that_is_shared_with_its_queue_explains_a_full_buffer() {
+    for (stat, expected) in [
+        ("cpu3 70 0 0 10 0 0 20 0 0 0", "shared_cpu"),
+        ("cpu3 71 0 0 10 0 0 19 0 0 0", "socket_buffer"),
+        ("cpu3 69 0 0 11 0 0 20 0 0 0", "socket_buffer"),
+        ("cpu2 70 0 0 10 0 0 20 0 0 0", "socket_buffer"),
+    ] {
+        let (mut before, mut after) = starved(700, 300);
+        let zero = format!("{} 0 0 0 0 0 0 0 0 0 0", &stat[..4]);
+        before.cpus = ProcStat::parse(&zero).expect("a line of a test");
+        after.cpus = ProcStat::parse(stat).expect("a line of a test");
+        assert_eq!(found(&before, &after), is(&[(expected, 500)]), "{stat}");
     }
 }
 

@@ -19,13 +19,26 @@ pub struct Process {
     pub throttled_us: Option<u64>,
 }
 
-/// What `/proc/PID/task/TID/schedstat` says.
+/// What `schedstat` and `stat` of `/proc/PID/task/TID` say.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ThreadTime {
     /// Time on a CPU, in nanoseconds.
     pub run_ns: u64,
     /// Time in which it was ready and had no CPU, in nanoseconds.
     pub wait_ns: u64,
+    /// The CPU on which it ran last (field 39 of its `stat`).
+    pub cpu: Option<usize>,
+}
+
+/// What the threads of a process did between two moments.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Busy {
+    /// The share of the time in which the one that ran most did.
+    pub ran: f64,
+    /// The CPU on which that one ran last.
+    pub cpu: Option<usize>,
+    /// The largest share of the time in which one of them waited for a CPU.
+    pub waited: f64,
 }
 
 /// The processes that have sockets of these inode numbers, those with the lowest numbers first. A
@@ -68,10 +81,10 @@ impl Process {
         let tasks = root.names(&format!("proc/{pid}/task")).into_iter();
         let tasks = tasks.filter_map(|name| name.parse().ok());
         let threads = tasks.filter_map(|tid: u32| {
-            Some((
-                tid,
-                parse_schedstat(&read(&format!("task/{tid}/schedstat"))?)?,
-            ))
+            let time = parse_schedstat(&read(&format!("task/{tid}/schedstat"))?)?;
+            let stat = read(&format!("task/{tid}/stat"));
+            let cpu = stat.as_deref().and_then(parse_cpu);
+            Some((tid, ThreadTime { cpu, ..time }))
         });
         let stat = read("stat").unwrap_or_default();
         let cgroup = read("cgroup").unwrap_or_default();
@@ -90,17 +103,21 @@ impl Process {
         }
     }
 
-    /// The largest share of the time in which one of its threads ran, and that in which one waited for
-    /// a CPU, since an earlier look. A thread that is new counts from its beginning.
-    pub fn busy_since(&self, earlier: &Self, time_ns: u64) -> (f64, f64) {
-        let share = |time: fn(&ThreadTime) -> u64| {
-            let shares = self.threads.iter().map(|(tid, now)| {
-                let before = earlier.threads.get(tid).map_or(0, time);
-                time(now).saturating_sub(before) as f64 / time_ns.max(1) as f64
-            });
-            shares.fold(0.0, f64::max).min(1.0)
-        };
-        (share(|time| time.run_ns), share(|time| time.wait_ns))
+    /// What its threads did since an earlier look. A thread that is new counts from its beginning.
+    pub fn busy_since(&self, earlier: &Self, time_ns: u64) -> Busy {
+        let mut busy = Busy::default();
+        for (tid, now) in &self.threads {
+            let before = earlier.threads.get(tid).copied().unwrap_or_default();
+            let share = |now: u64, before| {
+                (now.saturating_sub(before) as f64 / time_ns.max(1) as f64).min(1.0)
+            };
+            let ran = share(now.run_ns, before.run_ns);
+            if ran >= busy.ran {
+                (busy.ran, busy.cpu) = (ran, now.cpu);
+            }
+            busy.waited = busy.waited.max(share(now.wait_ns, before.wait_ns));
+        }
+        busy
     }
 }
 
@@ -110,7 +127,14 @@ fn parse_schedstat(text: &str) -> Option<ThreadTime> {
     Some(ThreadTime {
         run_ns: numbers.next()?.ok()?,
         wait_ns: numbers.next()?.ok()?,
+        cpu: None,
     })
+}
+
+/// The CPU in a thread's `stat`: the 37th word behind the name, which may hold anything.
+fn parse_cpu(stat: &str) -> Option<usize> {
+    let (_, rest) = stat.rsplit_once(") ")?;
+    rest.split_ascii_whitespace().nth(36)?.parse().ok()
 }
 
 fn throttled(text: &str) -> Option<u64> {
@@ -129,6 +153,7 @@ mod tests {
         proc/812/cgroup = 0::/system.slice/unbound.service\n\
         proc/812/task/812/schedstat = 500 20 3\n\
         proc/812/task/813/schedstat = 900 40 3\n\
+        proc/812/task/813/stat = 813 (a) b) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32 33 34 35 3 0\n\
         sys/fs/cgroup/system.slice/unbound.service/cpu.stat = usage_usec 5\\nthrottled_usec 77\n\
         proc/9/comm = other\n\
         proc/self/comm = none";
@@ -146,13 +171,14 @@ mod tests {
                 ThreadTime {
                     run_ns: 100,
                     wait_ns: 40,
+                    cpu: None,
                 },
             )]
             .into(),
             ..Process::default()
         };
-        let (ran, waited) = process.busy_since(&earlier, 1000);
-        assert_eq!((ran, waited), (0.8, 0.02));
+        let busy = process.busy_since(&earlier, 1000);
+        assert_eq!((busy.ran, busy.waited, busy.cpu), (0.8, 0.02, Some(3)));
         let gone = Process::read_from(&tree.root, 7);
         assert_eq!((gone.threads.len(), gone.stopped), (0, false));
     }

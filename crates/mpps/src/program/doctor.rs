@@ -42,6 +42,9 @@ pub(crate) struct DoctorArgs {
     /// The UDP port in question: tells what is lost of it, and where nothing arrives
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     port: Option<u16>,
+    /// The process in question: looks at its network namespace, and of sockets at its own alone
+    #[arg(long, value_name = "PID", conflicts_with = "netns", value_parser = clap::value_parser!(u32).range(1..))]
+    pid: Option<u32>,
     /// Look at another network namespace: that of `ip netns`, of a process, or of a file
     #[arg(long, value_name = "NAME|PID|FILE")]
     netns: Option<String>,
@@ -69,6 +72,8 @@ pub struct Diagnosis {
     interfaces: Vec<String>,
     /// The UDP port in question; none for all.
     port: Option<u16>,
+    /// The process in question; none for all.
+    pid: Option<u32>,
     /// The time between the two looks.
     seconds: f64,
     /// What is wrong, what cost most packets first.
@@ -112,6 +117,16 @@ impl DoctorArgs {
     pub(crate) fn run(&self) -> Result<Outcome> {
         let page = self.html.as_deref().map(OutputFile::try_out).transpose()?;
         let interrupt = Interrupt::listen()?;
+        if let Some(pid) = self.pid {
+            let path = format!("/proc/{pid}/ns/net");
+            let namespace = NetNamespace::open(&path);
+            let namespace = namespace.with_context(|| {
+                format!("--pid {pid}: no such process, or it may not be seen; as root all may")
+            })?;
+            if namespace.inode() != NetNamespace::current()?.inode() {
+                namespace.enter().context("--pid")?;
+            }
+        }
         if let Some(name) = &self.netns {
             namespace(name)?.enter().context("--netns")?;
         }
@@ -133,9 +148,13 @@ impl DoctorArgs {
         let drops = before.drops.as_deref().zip(after.drops.as_deref());
         let here = NetNamespace::current()?.inode();
         let drops = drops.map(|(before, after)| (before, after, here));
-        let seen = Seen::new(&before.facts, &after.facts, drops, self.port);
+        let seen = Seen {
+            pid: self.pid,
+            ..Seen::new(&before.facts, &after.facts, drops, self.port)
+        };
         let diagnosis = Diagnosis {
             port: self.port,
+            pid: self.pid,
             seconds: seen.seconds(),
             findings: findings(&seen),
             ledger: ledger(&seen),

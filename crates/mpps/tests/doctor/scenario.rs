@@ -187,16 +187,15 @@ impl Scenario {
         let namespace = self.lab.receiver().namespace().as_fd().as_raw_fd();
         let namespace = format!("/proc/{}/fd/{namespace}", std::process::id());
         let port = port.map(|port| port.to_string());
-        let mut arguments = vec![
-            "doctor",
-            "--netns",
-            &namespace,
-            "--seconds",
-            "600",
-            "--json",
-        ];
-        arguments.extend(port.iter().flat_map(|port| ["--port", port]));
-        let mut running = Running::start(&mut mpps(&arguments));
+        let mut asked = vec!["--netns", &namespace];
+        asked.extend(port.iter().flat_map(|port| ["--port", port]));
+        self.doctor_asked(&asked, happen)
+    }
+
+    /// What it says if it is asked like that.
+    pub(crate) fn doctor_asked(&self, asked: &[&str], happen: impl FnOnce()) -> Found {
+        let mut doctor = mpps(&["doctor", "--seconds", "600", "--json"]);
+        let mut running = Running::start(doctor.args(asked));
         running.line("looking at");
         let before = self.on_receiver(netstat);
         happen();

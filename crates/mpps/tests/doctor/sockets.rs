@@ -7,6 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 pub(crate) const TESTS: &[Test] = &[
+    ("one_process_of_two", Need::Root, one_process_of_two),
     ("a_socket_filter", PYTHON, a_socket_filter),
     (
         "a_socket_bound_to_an_interface",
@@ -77,6 +78,24 @@ fn a_stopped_program() {
             .as_str()
             .is_some_and(|what| what.contains(&group.pid().to_string()))
     );
+}
+
+/// Of two programs in a namespace the one that was asked for is told.
+fn one_process_of_two() {
+    let scenario = Scenario::new();
+    let group = Group::start(&scenario, Way::Slow, 1, &at(1));
+    let other = Group::start(&scenario, Way::Slow, 1, &at(2));
+    group.signal("STOP");
+    other.signal("STOP");
+    let pid = group.pid().to_string();
+    let found = scenario.doctor_asked(&["--pid", &pid], || {
+        scenario.send(Traffic::to(&at(1), 5 * SENT));
+        scenario.send(Traffic::to(&at(2), 5 * SENT));
+    });
+    let all = found.kernels_drops(&group);
+    let dropped = found.first()["count"].as_u64().unwrap_or(0);
+    assert!(dropped < all, "{dropped} of {all}");
+    expect(&found, &[("socket_buffer", dropped, &at(1))]);
 }
 
 fn starved(way: Way, said: &str) {

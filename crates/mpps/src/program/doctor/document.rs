@@ -11,8 +11,11 @@ pub(crate) fn document(result: &DoctorResult, written: &[(&str, &Path)]) -> Docu
     let port = result
         .port
         .map_or_else(String::new, |port| format!(", UDP port {port}"));
+    let pid = result
+        .pid
+        .map_or_else(String::new, |pid| format!(", process {pid}"));
     let looked = format!(
-        "{} of {}{port}",
+        "{} of {}{port}{pid}",
         Quantity::Seconds(result.seconds),
         result.interfaces.join(", ")
     );
