@@ -6,6 +6,7 @@
 mod address;
 mod allowance;
 mod backlog;
+mod bad_header;
 mod checksum;
 mod conntrack;
 mod drop_reason;
@@ -19,12 +20,14 @@ mod listener_elsewhere;
 mod nic_no_room;
 mod no_listener;
 mod nothing_arrives;
+mod overrun;
 mod quota;
 mod reuseport_uneven;
 mod reverse_path;
 mod seen;
 mod shared_cpu;
 mod socket_buffer;
+mod socket_gone;
 mod steal;
 mod udp_memory;
 mod unrouted;
@@ -32,7 +35,7 @@ mod unspecified;
 mod xdp_drop;
 
 pub use ledger::ledger;
-pub use seen::{Seen, SeenSocket};
+pub use seen::{Asked, Seen, SeenSocket};
 
 use crate::Station;
 use schemars::JsonSchema;
@@ -54,7 +57,7 @@ pub struct Check {
 }
 
 /// All checks. Of two that explain the same packets, the one that knows more stands first.
-pub const CHECKS: [Check; 24] = [
+pub const CHECKS: [Check; 26] = [
     nothing_arrives::CHECK,
     allowance::CHECK,
     nic_no_room::CHECK,
@@ -63,6 +66,7 @@ pub const CHECKS: [Check; 24] = [
     backlog::CHECK,
     conntrack::CHECK,
     firewall::CHECK,
+    bad_header::CHECK,
     reverse_path::CHECK,
     address::CHECK,
     unrouted::CHECK,
@@ -75,6 +79,7 @@ pub const CHECKS: [Check; 24] = [
     reuseport_uneven::CHECK,
     shared_cpu::CHECK,
     socket_buffer::CHECK,
+    socket_gone::CHECK,
     handshake_queue::CHECK,
     listen_queue::CHECK,
     drop_reason::CHECK,
@@ -101,6 +106,9 @@ pub struct Finding {
     pub remedy: String,
     /// How to see that it is mended.
     pub verify: String,
+    /// True if so little was lost, at a place where a host may drop on purpose or what is not for it,
+    /// that by itself it is nothing wrong.
+    pub is_remark: bool,
     /// How sure it is.
     pub confidence: Confidence,
 }
@@ -164,7 +172,8 @@ impl Finding {
             rate_pps: count as f64 / seen.seconds(),
             evidence,
             remedy: String::new(),
-            verify: seen.again(),
+            verify: seen.asked.again.clone(),
+            is_remark: false,
             confidence: Confidence::Certain,
         })
     }
@@ -175,17 +184,47 @@ impl Finding {
         self
     }
 
+    /// The same, of fewer packets than its evidence counts.
+    fn of(mut self, count: u64, seen: &Seen) -> Self {
+        self.count = count;
+        self.rate_pps = count as f64 / seen.seconds();
+        self
+    }
+
     fn with(mut self, confidence: Confidence) -> Self {
         self.confidence = confidence;
         self
     }
 }
 
-/// All that is wrong, what cost most packets first.
+/// What a host may drop on purpose, and what may not be for it.
+const MAY_BE_MEANT: [&str; 10] = [
+    "address",
+    "checksum",
+    "drop_reason",
+    "firewall",
+    "handshake_queue",
+    "listen_queue",
+    "no_listener",
+    "reverse_path",
+    "unrouted",
+    "xdp_drop",
+];
+/// Less than this a second, or less than this share of what came, is a remark there.
+const REMARK_PPS: f64 = 1.0;
+const REMARK_SHARE: f64 = 0.001;
+
+/// All that is wrong, what cost most packets first; remarks last.
 pub fn findings(seen: &Seen) -> Vec<Finding> {
     let mut findings: Vec<_> = CHECKS.iter().flat_map(|check| (check.run)(seen)).collect();
+    let came = seen.grown(&["Ip.InReceives", "Ip6.InReceives"]) as f64;
+    for finding in &mut findings {
+        let is_little =
+            finding.rate_pps < REMARK_PPS || (finding.count as f64) < REMARK_SHARE * came;
+        finding.is_remark = MAY_BE_MEANT.contains(&&*finding.check) && is_little;
+    }
     // Among equals the order of the table stays.
-    findings.sort_by_key(|finding| std::cmp::Reverse(finding.count));
+    findings.sort_by_key(|finding| (finding.is_remark, std::cmp::Reverse(finding.count)));
     findings
 }
 

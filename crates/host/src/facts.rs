@@ -5,13 +5,23 @@ mod conntrack;
 mod process;
 
 pub use conntrack::Conntrack;
-pub use process::{Busy, Process, ThreadTime};
+pub use process::{Busy, Process, Quota, ThreadTime};
 
 use crate::root::Root;
-use crate::{ProcStat, Result, Snapshot};
+use crate::{ProcStat, Result, Snapshot, sysctl};
 use mpps_os::netlink::link::{self, Link};
 use mpps_os::netlink::sock_diag::{self, UdpEntry};
-use std::collections::BTreeMap;
+use process::Owners;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The settings whose value decides what mends a loss.
+const SETTINGS: [&str; 5] = [
+    "net.core.netdev_max_backlog",
+    "net.core.rmem_max",
+    "net.core.somaxconn",
+    "net.ipv4.ipfrag_high_thresh",
+    "net.ipv4.tcp_max_syn_backlog",
+];
 
 /// One moment. Two of them are what [`crate::check::Seen`] looks at.
 #[derive(Debug, Clone, Default)]
@@ -20,40 +30,98 @@ pub struct Facts {
     pub snapshot: Snapshot,
     /// The interfaces of the namespace, also those whose counters were not asked for.
     pub links: Vec<Link>,
+    /// Interfaces that count again what others of the namespace have counted: bonds.
+    pub aggregates: BTreeSet<String>,
     /// The UDP sockets of the namespace; none where the kernel does not list them.
     pub sockets: Vec<UdpEntry>,
     /// Who has these sockets, by the sockets' inode numbers, as far as this user may see: a server
     /// that forks has one in several processes.
-    pub owners: BTreeMap<u32, Vec<Process>>,
+    pub owners: BTreeMap<u32, Vec<u32>>,
+    /// These processes.
+    pub processes: BTreeMap<u32, Process>,
     /// Where the CPUs spent their time.
     pub cpus: ProcStat,
     /// The connection tracker; none where the kernel has none.
     pub conntrack: Option<Conntrack>,
+    /// What some settings are that limit how much may wait.
+    pub settings: BTreeMap<&'static str, u64>,
     /// What could not be read, and why.
     pub notes: Vec<String>,
 }
 
+/// Which of the two moments.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Moment {
+    /// The first: counters are read last.
+    First,
+    /// The second: counters are read first, so that the time between the two is the same for all of
+    /// them, however long it takes to look for processes.
+    Second,
+}
+
 impl Facts {
-    /// Reads the calling thread's network namespace, these interfaces of it, and the machine.
+    /// Reads the calling thread's network namespace, these interfaces of it, and the machine; the
+    /// owners of sockets with this port, or of all.
     ///
     /// # Errors
-    /// As [`Snapshot::take`] and [`ProcStat::read`]. Sockets that cannot be listed are a note.
-    pub fn take(interfaces: &[impl AsRef<str>]) -> Result<Self> {
+    /// As [`Snapshot::take`] and [`ProcStat::read`]. Sockets that cannot be listed are a note, and so
+    /// is an interface that has gone.
+    pub fn take(moment: Moment, interfaces: &[impl AsRef<str>], port: Option<u16>) -> Result<Self> {
         let root = Root::machine();
-        let mut notes = Vec::new();
-        let sockets = sock_diag::udp().unwrap_or_else(|error| {
-            notes.push(format!("sockets are not known: {error}"));
-            Vec::new()
+        let mut facts = Self::default();
+        if moment == Moment::First {
+            facts.list_sockets();
+            facts.find_owners(&root, port);
+            facts.notes.clear();
+        }
+        facts.list_sockets();
+        facts.read_counters(interfaces)?;
+        facts.cpus = ProcStat::read()?;
+        facts.conntrack = Conntrack::read_from(&root);
+        if moment == Moment::Second {
+            facts.find_owners(&root, port);
+        }
+        facts.links = link::list()?;
+        let is_bond = |link: &&Link| root.exists(&format!("sys/class/net/{}/bonding", link.name));
+        let bonds = facts.links.iter().filter(is_bond);
+        facts.aggregates = bonds.map(|link| link.name.clone()).collect();
+        let settings = SETTINGS.into_iter().filter_map(|name| {
+            let value = sysctl::value_from(&root, name).ok()??;
+            Some((name, value.parse().ok()?))
         });
-        let inodes = sockets.iter().map(|socket| socket.inode).collect();
-        Ok(Self {
-            owners: process::owners(&root, &inodes),
-            cpus: ProcStat::read()?,
-            links: link::list()?,
-            conntrack: Conntrack::read_from(&root),
-            snapshot: Snapshot::take(interfaces)?,
-            sockets,
-            notes,
-        })
+        facts.settings = settings.collect();
+        Ok(facts)
+    }
+
+    fn list_sockets(&mut self) {
+        match sock_diag::udp() {
+            Ok(sockets) => self.sockets = sockets,
+            Err(error) => self.notes.push(format!("sockets are not known: {error}")),
+        }
+    }
+
+    fn find_owners(&mut self, root: &Root, port: Option<u16>) {
+        let asked = self.sockets.iter();
+        let asked = asked.filter(|socket| port.is_none_or(|port| socket.local.port() == port));
+        let inodes = asked.map(|socket| socket.inode).collect();
+        let Owners { pids, processes } = Owners::find(root, &inodes);
+        (self.owners, self.processes) = (pids, processes);
+    }
+
+    /// An interface may go while its counters are read, as that of a container does that ends.
+    fn read_counters(&mut self, interfaces: &[impl AsRef<str>]) -> Result<()> {
+        let Err(error) = Snapshot::take(interfaces).map(|all| self.snapshot = all) else {
+            return Ok(());
+        };
+        let names = interfaces.iter().map(AsRef::as_ref);
+        let (there, gone): (Vec<&str>, Vec<&str>) =
+            names.partition(|name| Snapshot::take(&[name]).is_ok());
+        if there.is_empty() || gone.is_empty() {
+            return Err(error);
+        }
+        self.snapshot = Snapshot::take(&there)?;
+        self.notes
+            .push(format!("no counters of {}: {error}", gone.join(", ")));
+        Ok(())
     }
 }

@@ -32,14 +32,14 @@ pub mod technique;
 
 pub use account::{Account, Arrival, Departure, ReasonCount, RingDrop, Route};
 pub use carve_out::CarveOut;
-pub use check::{CHECKS, Check, Confidence, Evidence, Finding, Seen};
+pub use check::{Asked, CHECKS, Check, Confidence, Evidence, Finding, Seen};
 pub use cpu::{Cpu, Relation, Topology};
 pub use cpu_list::{CpuList, CpuListError};
 pub use delta::{Delta, LinkDelta, SoftnetDelta};
 pub use drop_probe::{DropCount, DropFilter, DropProbe, DropProbeError};
 pub use drop_reason::DropReasons;
 pub use error::{CpuUnavailable, Error, Result};
-pub use facts::{Busy, Conntrack, Facts, Process, ThreadTime};
+pub use facts::{Busy, Conntrack, Facts, Moment, Process, Quota, ThreadTime};
 pub use fingerprint::{Difference, Fingerprint};
 pub use interface_facts::InterfaceFacts;
 pub use ledger::{Grouped, Ledger, Loss, Scope, Station, Witness};

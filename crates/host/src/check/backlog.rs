@@ -1,7 +1,7 @@
 //! Packets that a CPU's backlog had no room for.
 
-use super::{Check, Confidence, Evidence, Finding, Seen};
-use crate::Station;
+use super::{Check, Evidence, Finding, Seen};
+use crate::{CpuBusy, Station};
 
 pub(super) const CHECK: Check = Check {
     name: "backlog",
@@ -26,25 +26,25 @@ pub(super) fn losses(seen: &Seen) -> Vec<Evidence> {
 
 fn run(seen: &Seen) -> Vec<Finding> {
     let found = Finding::lost(seen, &CHECK, Station::Backlog, losses(seen)).map(|found| {
-        let cpus: Vec<&str> = found
-            .evidence
-            .iter()
-            .filter_map(|one| one.source.rsplit(' ').next())
-            .collect();
-        let cpus = cpus.join(", ");
-        let full = seen.cpus();
-        let is_full = full.iter().any(|cpu| cpu.busy >= 0.9 && cpus.split(", ").any(|one| one == cpu.cpu.to_string()));
-        let why = match is_full {
-            true => ", which was busy all the time",
+        let numbers = found.evidence.iter();
+        let numbers: Vec<&str> = numbers.filter_map(|one| one.source.rsplit(' ').next()).collect();
+        let is_full = |cpu: &CpuBusy| {
+            cpu.busy >= 0.9 && numbers.iter().any(|number| *number == cpu.cpu.to_string())
+        };
+        let why = match seen.cpus.iter().any(is_full) {
+            true => ", which was busy all the time,",
             false => "",
         };
-        found
-            .says(
-                format!("the backlog of CPU {cpus}{why} was full (netdev_max_backlog packets)"),
-                "for bursts a longer queue: sysctl -w net.core.netdev_max_backlog=10000; if the CPU is \
-                 full, more CPUs in rps_cpus, or more receive queues: mpps backends IF",
-            )
-            .with(Confidence::Certain)
+        let what = format!(
+            "the backlog of CPU {}{why} was full (netdev_max_backlog packets); it is of the whole machine",
+            numbers.join(", ")
+        );
+        let remedy = format!(
+            "for bursts a longer queue: {}; if the CPU is full, more CPUs in rps_cpus, or more receive \
+             queues: mpps backends IF",
+            seen.raise("net.core.netdev_max_backlog", 10_000)
+        );
+        found.says(what, remedy)
     });
     found.into_iter().collect()
 }

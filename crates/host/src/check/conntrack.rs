@@ -5,29 +5,38 @@ use crate::Station;
 
 pub(super) const CHECK: Check = Check {
     name: "conntrack",
-    reads: "`drop` and `insert_failed` (/proc/net/stat/nf_conntrack), `nf_conntrack_count` and `_max`",
+    reads: "`drop` (/proc/net/stat/nf_conntrack), `nf_conntrack_count` and `_max`",
     speaks: "connection tracking dropped packets because its table had no room or two packets of one flow \
              entered it at once",
     made_by: "`sysctl -w net.netfilter.nf_conntrack_max=10`, a rule that tracks, and many flows",
     run,
 };
 
+/// What connection tracking dropped; the drop probe calls it the packet filter's.
+pub(super) fn dropped(seen: &Seen) -> Option<Evidence> {
+    let (before, after) = (seen.before.conntrack?, seen.after.conntrack?);
+    Some(Evidence::new(
+        "nf_conntrack drop",
+        before.dropped,
+        after.dropped,
+    ))
+}
+
 fn run(seen: &Seen) -> Vec<Finding> {
-    let (Some(before), Some(after)) = (seen.before.conntrack, seen.after.conntrack) else {
+    let (Some(evidence), Some(table)) = (dropped(seen), seen.after.conntrack) else {
         return Vec::new();
     };
-    let name = "nf_conntrack drop + insert_failed";
-    let evidence = vec![Evidence::new(name, before.dropped, after.dropped)];
-    let found = Finding::lost(seen, &CHECK, Station::Ip, evidence).map(|found| {
+    let found = Finding::lost(seen, &CHECK, Station::Ip, vec![evidence]).map(|found| {
         found.says(
             format!(
                 "connection tracking dropped packets; {} of at most {} entries are in its table",
-                after.entries, after.entries_max
+                table.entries, table.entries_max
             ),
             format!(
-                "spare the flow: nft add rule inet raw prerouting udp dport PORT notrack (in a chain of \
-                 priority raw); or a larger table: sysctl -w net.netfilter.nf_conntrack_max={}",
-                after.entries_max.saturating_mul(4)
+                "spare the flow both ways, in chains of priority raw: nft add rule inet raw prerouting udp \
+                 dport PORT notrack; nft add rule inet raw output udp sport PORT notrack (rules by state no \
+                 longer match it). Or a larger table: sysctl -w net.netfilter.nf_conntrack_max={}",
+                table.entries_max.saturating_mul(4)
             ),
         )
     });

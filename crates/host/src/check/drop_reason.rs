@@ -13,7 +13,7 @@ pub(super) const CHECK: Check = Check {
 };
 
 /// Reasons with a check of their own (include/net/dropreason-core.h).
-const EXPLAINED: [&str; 11] = [
+const EXPLAINED: [&str; 15] = [
     firewall::REASON,
     "NO_SOCKET",
     "SOCKET_RCVBUFF",
@@ -24,6 +24,12 @@ const EXPLAINED: [&str; 11] = [
     "IP_RPFILTER",
     "IP_INADDRERRORS",
     "IP_INVALID_DEST",
+    // Of one datagram the fragments that came.
+    "FRAG_REASM_TIMEOUT",
+    "FRAG_TOO_FAR",
+    "DUP_FRAG",
+    // A copy for who looks on, as tcpdump does; the packet itself went on.
+    "PACKET_SOCK_ERROR",
     // What waited when a socket was closed: the program's own doing.
     "QUEUE_PURGE",
 ];
@@ -34,7 +40,7 @@ const KNOWN: [(&str, Station, &str, &str); 7] = [
         "SOCKET_FILTER",
         Station::Socket,
         "a BPF filter of the socket itself (SO_ATTACH_FILTER) dropped them",
-        "it is the program's own: ss -uamnb shows it",
+        "it is the program's own: its source, or strace at its start, shows which",
     ),
     (
         "TC_INGRESS",

@@ -1,6 +1,6 @@
 //! Datagrams that a rule of the packet filter dropped.
 
-use super::{Check, Finding, Seen};
+use super::{Check, Finding, Seen, conntrack};
 use crate::Station;
 
 pub(super) const CHECK: Check = Check {
@@ -14,12 +14,19 @@ pub(super) const CHECK: Check = Check {
 pub(super) const REASON: &str = "NETFILTER_DROP";
 
 fn run(seen: &Seen) -> Vec<Finding> {
-    let evidence = seen.reason(REASON).into_iter().collect();
-    let found = Finding::lost(seen, &CHECK, Station::Ip, evidence).map(|found| {
-        found.says(
+    let tracking = conntrack::dropped(seen).map_or(0, |one| one.grown());
+    let Some(dropped) = seen.reason(REASON) else {
+        return Vec::new();
+    };
+    let left = dropped.grown().saturating_sub(tracking);
+    if left == 0 {
+        return Vec::new();
+    }
+    let found = Finding::lost(seen, &CHECK, Station::Ip, vec![dropped]).map(|found| {
+        found.of(left, seen).says(
             "a rule of the packet filter dropped UDP datagrams",
-            "nft -a list ruleset, or iptables-save -c: a rule with a counter tells by it which one; allow \
-             the port before it",
+            "if that is meant, nothing is wrong. nft -a list ruleset, or iptables-save -c: a rule with a \
+             counter tells by it which one it is",
         )
     });
     found.into_iter().collect()

@@ -14,14 +14,20 @@ pub(super) const CHECK: Check = Check {
 };
 
 fn run(seen: &Seen) -> Vec<Finding> {
-    let evidence = seen.counters(&["TcpExt.TCPReqQFullDoCookies", "TcpExt.TCPReqQFullDrop"]);
-    let found = Finding::lost(seen, &CHECK, Station::Socket, evidence).map(|found| {
-        found.says(
+    let names = ["TcpExt.TCPReqQFullDoCookies", "TcpExt.TCPReqQFullDrop"];
+    let dropped = seen.grown(&names[1..]);
+    let found = Finding::lost(seen, &CHECK, Station::Socket, seen.counters(&names)).map(|found| {
+        let remedy = format!(
+            "ss -tn state syn-recv tells from whom they come, a flood or many clients; a longer queue: the \
+             program's own backlog of listen(2), and room for it: {}, {}",
+            seen.raise("net.core.somaxconn", 4096),
+            seen.raise("net.ipv4.tcp_max_syn_backlog", 8192)
+        );
+        // What was answered with a cookie is not lost.
+        found.of(dropped, seen).says(
             "more TCP handshakes were under way than a listener's queue holds: with SYN cookies options of \
              TCP are lost, without them the connection",
-            "ss -tn state syn-recv tells from whom they come, a flood or many clients; a longer queue: \
-             sysctl -w net.core.somaxconn=4096 net.ipv4.tcp_max_syn_backlog=8192, and the program's own \
-             backlog of listen(2)",
+            remedy,
         )
     });
     found.into_iter().collect()

@@ -1,8 +1,9 @@
 //! The ledger of a host that runs somebody else's program.
 
+use super::unspecified::IGNORED;
 use super::{
-    Evidence, Seen, address, backlog, checksum, firewall, nic_no_room, no_listener, reverse_path,
-    udp_memory,
+    Evidence, Seen, address, backlog, bad_header, checksum, firewall, nic_no_room, no_listener,
+    overrun, reverse_path, udp_memory,
 };
 use crate::{Ledger, Loss, Scope, Station};
 
@@ -16,26 +17,23 @@ const OTHERS: [&str; 5] = [
 ];
 
 /// Where this namespace loses datagrams behind IP's door, by counters that are disjoint.
-const LOSSES: [(Station, &str, &[&str]); 7] = [
+const LOSSES: [(Station, &str, &[&str]); 8] = [
     (Station::Ip, "reverse path filter", reverse_path::NAMES),
     (Station::Ip, "not an address of this host", address::NAMES),
-    (
-        Station::Ip,
-        "bad IP header",
-        &["Ip.InHdrErrors", "Ip6.InHdrErrors"],
-    ),
+    (Station::Ip, "bad IP header", bad_header::NAMES),
     (Station::Udp, "no listener", no_listener::NAMES),
+    (
+        Station::Udp,
+        "for all hosts or a group, and no listener",
+        IGNORED,
+    ),
     (Station::Udp, "wrong checksum", checksum::NAMES),
     (Station::Udp, "no memory for UDP", udp_memory::NAMES),
-    (
-        Station::Socket,
-        "socket buffer full",
-        &["Udp.RcvbufErrors", "Udp6.RcvbufErrors"],
-    ),
+    (Station::Socket, "socket buffer full", overrun::NAMES),
 ];
 
 /// UDP of the namespace, from the interfaces on: offered is what IP received and was neither TCP nor
-/// ICMP, and what was lost before it. With a port the firewall's drops are of that port alone, and are
+/// ICMP nor forwarded, and what was lost before it. Other protocols over IP are in UNACCOUNTED. With a port the firewall's drops are of that port alone, and are
 /// left out.
 ///
 /// The counters of a busy host are read one after the other, so that what comes meanwhile is in
@@ -67,7 +65,7 @@ pub fn ledger(seen: &Seen) -> Ledger {
         .map(|(station, reason, names)| (station, Scope::Namespace, reason, seen.counters(names)));
     let filtered = seen
         .reason(firewall::REASON)
-        .filter(|_| seen.port.is_none());
+        .filter(|_| seen.asked.port.is_none());
     let filtered = (
         Station::Ip,
         Scope::Namespace,
@@ -84,7 +82,8 @@ pub fn ledger(seen: &Seen) -> Ledger {
             source: sources.join(" + "),
             scope,
             by_difference: false,
-            exact: true,
+            // A NIC and a backlog count packets of all kinds, the probe those that go out, too.
+            exact: scope == Scope::Namespace && reason != "firewall",
         });
     }
     let waiting = seen.queued_bytes();
@@ -96,7 +95,7 @@ pub fn ledger(seen: &Seen) -> Ledger {
     if seen.grown(&["Ip.ReasmReqds", "Ip6.ReasmReqds"]) > 0 {
         ledger.note("fragments came: IP counts each of them, and UDP the whole");
     }
-    if seen.drops.is_none() || seen.port.is_some() {
+    if seen.drops.is_none() || seen.asked.port.is_some() {
         ledger.note("no counter has what a firewall dropped: that is unaccounted for here");
     }
     for anomaly in &seen.delta.anomalies {

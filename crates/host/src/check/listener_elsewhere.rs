@@ -4,8 +4,9 @@ use super::{Check, Confidence, Finding, Seen, no_listener};
 
 pub(super) const CHECK: Check = Check {
     name: "listener_elsewhere",
-    reads: "as `no_listener`, and the addresses of the sockets (sock_diag)",
-    speaks: "with `--port`: datagrams found no socket, and sockets with that port have another address, \
+    reads: "the drop reason `NO_SOCKET`, `Udp.NoPorts` and `Udp6.NoPorts`, and the addresses of the sockets \
+            (sock_diag)",
+    speaks: "with `--port`, if drop reasons can be watched: datagrams found no socket, and sockets with that port have another address, \
              another family, an interface or a partner",
     made_by: "a program bound to 127.0.0.1 and a sender to another address (gallery: `a_listener_at_another_address`)",
     run,
@@ -13,7 +14,7 @@ pub(super) const CHECK: Check = Check {
 
 fn run(seen: &Seen) -> Vec<Finding> {
     let places = no_listener::elsewhere(seen).join(", ");
-    let (Some(port), false) = (seen.port, places.is_empty()) else {
+    let (Some(port), false) = (seen.asked.port, places.is_empty()) else {
         return Vec::new();
     };
     let found = no_listener::finding(seen, &CHECK).map(|found| {

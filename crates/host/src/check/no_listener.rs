@@ -20,50 +20,67 @@ fn run(seen: &Seen) -> Vec<Finding> {
     Vec::new()
 }
 
-/// The sockets with the port in question, of which none takes all that comes; none without a port.
+/// How many places are told.
+const PLACES: usize = 4;
+
+/// The sockets with the port in question, of which none takes all that comes of a family of which
+/// something found no socket; none without a port.
 pub(super) fn elsewhere(seen: &Seen) -> Vec<String> {
-    let sockets = seen.sockets();
-    let sockets: Vec<_> = sockets.iter().map(|socket| socket.entry).collect();
-    // One of both families: what found nobody came before it was there.
-    let takes_all = sockets.iter().any(|entry| {
-        let is_any = entry.local.ip().is_unspecified() && entry.remote.is_none();
-        is_any && entry.interface == 0 && entry.local.is_ipv6() && !entry.only_v6
-    });
-    if seen.port.is_none() || takes_all {
+    if seen.asked.port.is_none() || seen.sockets.is_empty() {
         return Vec::new();
     }
-    let places = sockets.iter().map(|entry| match entry.remote {
-        Some(remote) => format!("{} (from {remote} alone)", entry.local),
-        None if entry.interface > 0 => format!("{} (of one interface alone)", entry.local),
-        None => entry.local.to_string(),
-    });
-    let mut places: Vec<_> = places.collect();
+    let takes_all = |is_v6: bool| {
+        let mut entries = seen.sockets.iter().map(|socket| socket.entry);
+        entries.any(|entry| {
+            let is_any = entry.local.ip().is_unspecified() && entry.remote.is_none();
+            let is_of = match entry.local.is_ipv6() {
+                true => is_v6 || !entry.only_v6,
+                false => !is_v6,
+            };
+            is_any && is_of && entry.interface == 0
+        })
+    };
+    let missed = |name: &str, is_v6| seen.grown(&[name]) > 0 && !takes_all(is_v6);
+    if !missed("Udp.NoPorts", false) && !missed("Udp6.NoPorts", true) {
+        return Vec::new();
+    }
+    let entries = seen.sockets.iter().map(|socket| socket.entry);
+    let mut places: Vec<String> = entries
+        .map(|entry| match entry.remote {
+            Some(remote) => format!("{} (from {remote} alone)", entry.local),
+            None if entry.interface > 0 => format!("{} (of one interface alone)", entry.local),
+            None => entry.local.to_string(),
+        })
+        .collect();
     places.dedup();
+    let more = places.len().saturating_sub(PLACES);
+    places.truncate(PLACES);
+    places.extend((more > 0).then(|| format!("{more} more")));
     places
 }
 
 /// What came for nobody, with the words for a port without any socket.
 pub(super) fn finding(seen: &Seen, check: &Check) -> Option<Finding> {
-    let ours = seen.port.and_then(|_| seen.reason("NO_SOCKET"));
-    let is_ours = ours.is_some();
-    let evidence = ours.map_or_else(|| seen.counters(NAMES), |one| vec![one]);
+    let Some(port) = seen.asked.port else {
+        let found = Finding::lost(seen, check, Station::Udp, seen.counters(NAMES))?;
+        return Some(found.says(
+            "datagrams came for a UDP port that no socket has",
+            "mpps doctor --port PORT tells whether it is yours; tcpdump -ni any 'icmp[0] == 3' shows the \
+             refusals, and in them the port",
+        ));
+    };
+    let (evidence, confidence) = match seen.reason("NO_SOCKET") {
+        Some(ours) => (vec![ours], Confidence::Certain),
+        // The counter is of all ports, and this one has its socket.
+        None if !seen.sockets.is_empty() => return None,
+        None => (seen.counters(NAMES), Confidence::Possible),
+    };
     let found = Finding::lost(seen, check, Station::Udp, evidence)?;
-    let (what, remedy) = match seen.port {
-        Some(port) => (
-            format!("datagrams came for UDP port {port}, and no socket has it"),
-            format!("start the program that serves port {port}, or have senders stop: ss -ulpn"),
-        ),
-        None => (
-            "datagrams came for a UDP port that no socket has".to_owned(),
-            "mpps doctor --port PORT tells whether it is yours; tcpdump -ni any 'icmp[0] == 3' shows \
-             the refusals, and in them the port"
-                .to_owned(),
-        ),
+    let what = match seen.sockets.len() {
+        0 => format!("datagrams came for UDP port {port}, and no socket has it"),
+        _ => format!("datagrams came for UDP port {port} while no socket had it; now there is one"),
     };
-    let confidence = match is_ours || seen.port.is_none() {
-        true => Confidence::Certain,
-        // The counter is of all ports.
-        false => Confidence::Possible,
-    };
+    let remedy =
+        format!("start the program that serves port {port}, or have senders stop: ss -ulpn");
     Some(found.says(what, remedy).with(confidence))
 }

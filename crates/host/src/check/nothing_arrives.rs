@@ -24,7 +24,7 @@ const UDP: [&str; 6] = [
 ];
 
 fn run(seen: &Seen) -> Vec<Finding> {
-    let Some(port) = seen.port.filter(|_| is_silent(seen)) else {
+    let Some(port) = seen.asked.port.filter(|_| is_silent(seen)) else {
         return Vec::new();
     };
     let links = seen.links("rx_packets", |link| link.rx_packets);
@@ -36,7 +36,7 @@ fn run(seen: &Seen) -> Vec<Finding> {
     let came = Evidence::sum(&links);
     let ip = seen.counters(&["Ip.InReceives", "Ip6.InReceives"]);
     let ip_came = Evidence::sum(&ip);
-    let listens = match seen.sockets().len() {
+    let listens = match seen.sockets.len() {
         0 => format!("no socket has UDP port {port}, and "),
         _ => String::new(),
     };
@@ -88,7 +88,8 @@ fn run(seen: &Seen) -> Vec<Finding> {
             .chain(seen.counter("Udp.InDatagrams"))
             .collect(),
         remedy,
-        verify: seen.again(),
+        verify: seen.asked.again.clone(),
+        is_remark: false,
         confidence: Confidence::Likely,
     }]
 }
@@ -109,7 +110,7 @@ fn without_carrier(seen: &Seen) -> String {
 fn is_silent(seen: &Seen) -> bool {
     let dropped = seen.drops.iter().flatten().any(|drop| drop.datagrams > 0);
     let lost = seen
-        .sockets()
+        .sockets
         .iter()
         .any(|socket| socket.drops.grown() > 0 || socket.entry.queued_bytes > 0);
     seen.grown(&UDP) == 0 && !dropped && !lost

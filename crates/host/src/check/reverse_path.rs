@@ -18,8 +18,8 @@ fn run(seen: &Seen) -> Vec<Finding> {
         found.says(
             "packets came by an interface by which this host would not answer their sender, and the \
              reverse path filter dropped them",
-            "a route back to the senders by that interface; or the loose mode: sysctl -w \
-             net.ipv4.conf.all.rp_filter=2",
+            "a route back to the senders by that interface; or its loose mode: sysctl -w \
+             net.ipv4.conf.IF.rp_filter=2",
         )
     });
     found.into_iter().collect()

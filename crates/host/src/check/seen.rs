@@ -5,6 +5,18 @@ use crate::drop_probe::DropCount;
 use crate::facts::{Busy, Facts, Process};
 use crate::{CpuBusy, Delta, LinkCounters, ReasonCount};
 use mpps_os::netlink::sock_diag::UdpEntry;
+use std::collections::BTreeMap;
+
+/// What was asked for.
+#[derive(Debug, Clone, Default)]
+pub struct Asked {
+    /// The UDP port in question; none for all.
+    pub port: Option<u16>,
+    /// The process in question, whose sockets are looked at; none for all.
+    pub pid: Option<u32>,
+    /// The command that looks once more.
+    pub again: String,
+}
 
 /// A host at two moments.
 #[derive(Debug)]
@@ -13,15 +25,17 @@ pub struct Seen<'a> {
     pub before: &'a Facts,
     /// The second.
     pub after: &'a Facts,
+    /// What was asked for.
+    pub asked: Asked,
     /// What both snapshots say together.
     pub delta: Delta,
-    /// What the kernel dropped of UDP in this namespace meanwhile, by reason, and of `port` alone if
+    /// What the kernel dropped of UDP in this namespace meanwhile, by reason, and of the port alone if
     /// one was asked for; none where it cannot be watched.
     pub drops: Option<Vec<ReasonCount>>,
-    /// The UDP port in question; none for all.
-    pub port: Option<u16>,
-    /// The process in question, whose sockets are looked at; none for all.
-    pub pid: Option<u32>,
+    /// The sockets in question.
+    pub sockets: Vec<SeenSocket<'a>>,
+    /// What each CPU did.
+    pub cpus: Vec<CpuBusy>,
 }
 
 /// A UDP socket that was there at the second moment.
@@ -45,33 +59,36 @@ impl<'a> Seen<'a> {
         before: &'a Facts,
         after: &'a Facts,
         drops: Option<(&[DropCount], &[DropCount], u32)>,
-        port: Option<u16>,
+        asked: Asked,
     ) -> Self {
+        let earlier = before.sockets.iter().map(|entry| (entry.inode, entry));
+        let earlier: BTreeMap<u32, &UdpEntry> = earlier.collect();
+        let is_asked = |entry: &&UdpEntry| {
+            let has = |pid| {
+                let pids = after.owners.get(&entry.inode);
+                pids.is_some_and(|pids| pids.contains(&pid))
+            };
+            asked.port.is_none_or(|port| entry.local.port() == port) && asked.pid.is_none_or(has)
+        };
+        let sockets = after.sockets.iter().filter(is_asked);
+        let sockets = sockets.map(|entry| {
+            let drops = earlier.get(&entry.inode).map_or(0, |before| before.drops);
+            SeenSocket::new(entry, drops, before, after)
+        });
         Self {
-            before,
-            after,
+            sockets: sockets.collect(),
             delta: after.snapshot.since(&before.snapshot),
             drops: drops.map(|(then, now, netns)| DropCount::since(now, then, netns)),
-            port,
-            pid: None,
+            cpus: after.cpus.busy_since(&before.cpus),
+            before,
+            after,
+            asked,
         }
     }
 
     /// The time between the two moments.
     pub fn seconds(&self) -> f64 {
         self.delta.duration_ns.max(1) as f64 / 1e9
-    }
-
-    /// The command that looks once more.
-    pub fn again(&self) -> String {
-        let mut command = "mpps doctor".to_owned();
-        if let Some(port) = self.port {
-            command.push_str(&format!(" --port {port}"));
-        }
-        if let Some(pid) = self.pid {
-            command.push_str(&format!(" --pid {pid}"));
-        }
-        command
     }
 
     /// A protocol counter, where the kernel has it at both moments.
@@ -111,9 +128,11 @@ impl<'a> Seen<'a> {
         counters.collect()
     }
 
-    /// The counters that every interface has, of all of them: `eth0 rx_missed_errors`.
+    /// A counter that every interface has, of all but bonds, which add up those of others:
+    /// `eth0 rx_missed_errors`.
     pub fn links(&self, counter: &str, value: fn(&LinkCounters<u64>) -> u64) -> Vec<Evidence> {
         let links = self.after.snapshot.links.iter();
+        let links = links.filter(|(name, _)| !self.after.aggregates.contains(*name));
         let both = links.filter_map(|(name, now)| {
             let before = self.before.snapshot.links.get(name)?;
             let (before, now) = (value(&before.counters), value(&now.counters));
@@ -131,74 +150,70 @@ impl<'a> Seen<'a> {
         Some(Evidence::new(format!("drop reason {name}"), 0, count))
     }
 
-    /// The sockets in question.
-    pub fn sockets(&self) -> Vec<SeenSocket<'a>> {
-        let asked = self.after.sockets.iter();
-        let asked = asked.filter(|entry| self.port.is_none_or(|port| entry.local.port() == port));
-        let has = |pid, inode| {
-            let mut owners = self.after.owners.get(inode).into_iter().flatten();
-            owners.any(|owner| owner.pid == pid)
+    /// What waits in the buffers of all UDP sockets at the moment at which it is more, with the
+    /// kernel's own overhead.
+    pub fn queued_bytes(&self) -> u64 {
+        let queued = |facts: &Facts| -> u64 {
+            let sockets = facts.sockets.iter();
+            sockets.map(|socket| u64::from(socket.queued_bytes)).sum()
         };
-        let asked = asked.filter(|entry| self.pid.is_none_or(|pid| has(pid, &entry.inode)));
-        asked.map(|entry| self.socket(entry)).collect()
+        queued(self.before).max(queued(self.after))
     }
 
-    fn socket(&self, entry: &'a UdpEntry) -> SeenSocket<'a> {
-        let mut before = self.before.sockets.iter();
-        let before = before.find(|before| before.inode == entry.inode);
-        let drops = Evidence::new(
-            format!(
-                "drops of socket {} (sock_diag, inode {})",
-                entry.local, entry.inode
-            ),
-            before.map_or(0, |before| u64::from(before.drops)),
-            u64::from(entry.drops),
-        );
-        let time_ns = u64::try_from(self.delta.duration_ns).unwrap_or(0);
-        let of = |facts: &'a Facts| facts.owners.get(&entry.inode).into_iter().flatten();
-        let owners = of(self.after).map(|owner| {
-            let earlier = of(self.before).find(|one| one.pid == owner.pid);
-            let busy = earlier.map(|earlier| owner.busy_since(earlier, time_ns));
-            (owner, earlier, busy)
+    /// The command that sets a limit to at least so much, or that it is so much already and who has to
+    /// ask for it.
+    pub fn raise(&self, setting: &str, wanted: u64) -> String {
+        match self.after.settings.get(setting) {
+            Some(&now) if now >= wanted => {
+                format!("({setting} is {now} already: it is for the program to ask for it)")
+            }
+            Some(now) => format!("sysctl -w {setting}={wanted} (it is {now})"),
+            None => format!("{setting}, which this namespace does not show, at {wanted} or more"),
+        }
+    }
+}
+
+impl<'a> SeenSocket<'a> {
+    fn new(entry: &'a UdpEntry, drops: u32, before: &'a Facts, after: &'a Facts) -> Self {
+        let (local, inode) = (entry.local, entry.inode);
+        let source = format!("drops of socket {local} (sock_diag, inode {inode})");
+        let pids = after.owners.get(&inode).into_iter().flatten();
+        let owners = pids.filter_map(|pid| {
+            let owner = after.processes.get(pid)?;
+            let earlier = before.processes.get(pid);
+            let busy = earlier.and_then(|earlier| owner.busy_since(earlier));
+            Some((owner, earlier, busy))
         });
-        // One that is stopped is the one to be told only if nobody else is there.
-        let busiest = owners.max_by(|(a, _, ran_a), (b, _, ran_b)| {
+        // One that is stopped is told only if nobody else has the socket.
+        let busiest = owners.max_by(|(a, _, busy_a), (b, _, busy_b)| {
             let ran = |busy: &Option<Busy>| busy.map_or(-1.0, |busy| busy.ran);
-            b.stopped
-                .cmp(&a.stopped)
-                .then(ran(ran_a).total_cmp(&ran(ran_b)))
+            let order = ran(busy_a).total_cmp(&ran(busy_b));
+            b.stopped.cmp(&a.stopped).then(order)
         });
         let (owner, earlier, busy) = match busiest {
             Some((owner, earlier, busy)) => (Some(owner), earlier, busy),
             None => (None, None, None),
         };
-        SeenSocket {
+        Self {
             entry,
-            drops,
+            drops: Evidence::new(source, drops.into(), entry.drops.into()),
             owner,
             earlier,
             busy,
         }
     }
 
-    /// What waits in the buffers of all UDP sockets at the second moment, with the kernel's overhead.
-    pub fn queued_bytes(&self) -> u64 {
-        let sockets = self.after.sockets.iter();
-        sockets.map(|socket| u64::from(socket.queued_bytes)).sum()
-    }
-
-    /// What each CPU did.
-    pub fn cpus(&self) -> Vec<CpuBusy> {
-        self.after.cpus.busy_since(&self.before.cpus)
-    }
-}
-
-impl SeenSocket<'_> {
     /// `0.0.0.0:53 of unbound (pid 812)`.
     pub fn name(&self) -> String {
+        let local = self.entry.local;
         match self.owner {
-            Some(owner) => format!("{} of {} (pid {})", self.entry.local, owner.name, owner.pid),
-            None => format!("{} of a process that is not seen", self.entry.local),
+            Some(Process { name, pid, .. }) => format!("{local} of {name} (pid {pid})"),
+            None => format!("{local} of a process that is not seen"),
         }
+    }
+
+    /// True if its buffer is still half full or more.
+    pub fn is_full(&self) -> bool {
+        self.entry.queued_bytes >= self.entry.buffer_bytes / 2
     }
 }

@@ -17,8 +17,7 @@ const SHARE_MIN: f64 = 0.1;
 const FOR_WANT_OF_TIME: [&str; 3] = ["nic_no_room", "backlog", "socket_buffer"];
 
 fn run(seen: &Seen) -> Vec<Finding> {
-    let cpus = seen.cpus();
-    let most = cpus.iter().max_by(|a, b| a.steal.total_cmp(&b.steal));
+    let most = seen.cpus.iter().max_by(|a, b| a.steal.total_cmp(&b.steal));
     let Some(most) = most.filter(|cpu| cpu.steal >= SHARE_MIN) else {
         return Vec::new();
     };
@@ -47,7 +46,8 @@ fn run(seen: &Seen) -> Vec<Finding> {
         )],
         remedy: "CPUs of its own for this machine (pinned, not overcommitted), or another host"
             .to_owned(),
-        verify: seen.again(),
+        verify: seen.asked.again.clone(),
+        is_remark: false,
         confidence: Confidence::Possible,
     }]
 }

@@ -1,12 +1,12 @@
 //! Datagrams dropped because all UDP sockets together have too much memory.
 
-use super::{Check, Finding, Seen};
+use super::{Check, Confidence, Finding, Seen};
 use crate::Station;
 
 pub(super) const CHECK: Check = Check {
     name: "udp_memory",
     reads: "`Udp.MemErrors`, `Udp6.MemErrors`",
-    speaks: "all UDP sockets together reached `net.ipv4.udp_mem`",
+    speaks: "all UDP sockets together reached `net.ipv4.udp_mem`, or a container its memory limit",
     made_by: "`sysctl -w net.ipv4.udp_mem='1 1 1'`, which is of the whole machine",
     run,
 };
@@ -15,10 +15,14 @@ pub(super) const NAMES: &[&str] = &["Udp.MemErrors", "Udp6.MemErrors"];
 
 fn run(seen: &Seen) -> Vec<Finding> {
     let found = Finding::lost(seen, &CHECK, Station::Udp, seen.counters(NAMES)).map(|found| {
-        found.says(
-            "the buffers of all UDP sockets together reached the limit of net.ipv4.udp_mem (in pages)",
-            "find who does not read: ss -uamn; or a higher limit: sysctl -w net.ipv4.udp_mem='LOW PRESSURE HIGH'",
-        )
+        found
+            .says(
+                "there was no memory for datagrams: the buffers of all UDP sockets together reached \
+                 net.ipv4.udp_mem (in pages), or those of a container its memory limit",
+                "find who does not read: ss -uamn; or a higher limit: sysctl -w \
+                 net.ipv4.udp_mem='LOW PRESSURE HIGH'",
+            )
+            .with(Confidence::Likely)
     });
     found.into_iter().collect()
 }

@@ -1,9 +1,12 @@
 //! Drops for which the kernel names no reason, and what they are by other counters.
 
-use super::{Evidence, Seen, fragments, xdp_drop};
+use super::{Evidence, Seen, firewall, fragments, xdp_drop};
 
 /// The kernel's name for none (`SKB_DROP_REASON_NOT_SPECIFIED`).
 pub(super) const REASON: &str = "NOT_SPECIFIED";
+
+/// Datagrams for all hosts or a group that have no listener here.
+pub(super) const IGNORED: &[&str] = &["Udp.IgnoredMulti", "Udp6.IgnoredMulti"];
 
 /// What becomes of a packet that IP received; one for a group that nobody joined is in none of them.
 const IP: [&str; 7] = [
@@ -27,12 +30,21 @@ impl Unspecified {
     /// What is known; nothing where drops cannot be watched.
     pub(super) fn of(seen: &Seen) -> Self {
         let all = seen.reason(REASON).map_or(0, |all| all.grown());
-        // A veth's XDP program drops the packets of sockets without a reason (veth_xdp_rcv_skb), and
-        // the first fragment of a datagram goes so, too (ip_frag_queue).
-        let known =
-            Evidence::sum(&xdp_drop::losses(seen)).saturating_add(seen.grown(fragments::NAMES));
+        // A veth's XDP program drops the packets of sockets without a reason (veth_xdp_rcv_skb), the
+        // first fragment of a datagram goes so (ip_frag_queue), and so does what is for all hosts or
+        // a group and has no listener (__udp4_lib_mcast_deliver), which is nothing wrong.
+        let known = Evidence::sum(&xdp_drop::losses(seen))
+            .saturating_add(seen.grown(fragments::NAMES))
+            .saturating_add(seen.grown(IGNORED));
         let left = all.saturating_sub(known);
-        let given = seen.grown(&IP).saturating_add(seen.grown(fragments::NAMES));
+        // Of fragments all are received, and one is delivered for those of a datagram.
+        let whole = seen.grown(&["Ip.ReasmOKs"]);
+        let absorbed = seen.grown(&["Ip.ReasmReqds"]).saturating_sub(whole);
+        let filtered = seen.reason(firewall::REASON).map_or(0, |one| one.grown());
+        let given = seen
+            .grown(&IP)
+            .saturating_add(absorbed)
+            .saturating_add(filtered);
         let unrouted = seen.grown(&["Ip.InReceives"]).saturating_sub(given);
         let unrouted = unrouted.min(left);
         Self {

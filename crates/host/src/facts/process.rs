@@ -1,6 +1,7 @@
 //! Who has a socket, and what its threads did.
 
 use crate::root::Root;
+use mpps_os::clock;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A process with sockets.
@@ -10,13 +11,32 @@ pub struct Process {
     pub pid: u32,
     /// Its name, as `ps` knows it (15 characters at most).
     pub name: String,
-    /// True if a signal or a debugger has stopped it.
+    /// True if a signal has stopped it. One that is traced is not: it goes on by itself.
     pub stopped: bool,
     /// Its threads.
     pub threads: BTreeMap<u32, ThreadTime>,
-    /// How long its cgroup was held back by its CPU quota so far, in microseconds
-    /// (`throttled_usec`, cgroup v2); none where it has no such count.
-    pub throttled_us: Option<u64>,
+    /// When these were read (`CLOCK_MONOTONIC`, nanoseconds).
+    pub read_ns: u64,
+    /// What the CPU quota of its cgroup, or of one above it, did; none without a quota.
+    pub quota: Option<Quota>,
+}
+
+/// What `cpu.stat` says of a quota (cgroup v2).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Quota {
+    /// Periods in which the group had work (`nr_periods`).
+    pub periods: u64,
+    /// Those in which it was held back (`nr_throttled`).
+    pub throttled: u64,
+}
+
+/// Who has sockets.
+#[derive(Debug, Default)]
+pub(super) struct Owners {
+    /// The processes of each inode number, in their order.
+    pub(super) pids: BTreeMap<u32, Vec<u32>>,
+    /// Each of them once.
+    pub(super) processes: BTreeMap<u32, Process>,
 }
 
 /// What `schedstat` and `stat` of `/proc/PID/task/TID` say.
@@ -35,35 +55,44 @@ pub struct ThreadTime {
 pub struct Busy {
     /// The share of the time in which the one that ran most did.
     pub ran: f64,
-    /// The CPU on which that one ran last.
+    /// That one.
+    pub runner: u32,
+    /// The CPU on which it ran last.
     pub cpu: Option<usize>,
     /// The largest share of the time in which one of them waited for a CPU.
     pub waited: f64,
+    /// That one.
+    pub waiter: u32,
 }
 
-/// The processes that have sockets of these inode numbers, those with the lowest numbers first. A
-/// process of another user shows its descriptors to root alone.
-pub(super) fn owners(root: &Root, inodes: &BTreeSet<u32>) -> BTreeMap<u32, Vec<Process>> {
-    let mut owners: BTreeMap<u32, Vec<Process>> = BTreeMap::new();
-    let names = root.names("proc");
-    let mut pids: Vec<u32> = names.iter().filter_map(|name| name.parse().ok()).collect();
-    pids.sort_unstable();
-    for pid in pids {
-        let folder = format!("proc/{pid}/fd");
-        let links = root.names(&folder).into_iter();
-        let links = links.filter_map(|name| root.link(&format!("{folder}/{name}")));
-        let own: BTreeSet<u32> = links
-            .filter_map(|link| socket(&link))
-            .filter(|inode| inodes.contains(inode))
-            .collect();
-        if !own.is_empty() {
-            let process = Process::read_from(root, pid);
+impl Owners {
+    /// The processes that have sockets of these inode numbers. A process of another user shows its
+    /// descriptors to root alone.
+    pub(super) fn find(root: &Root, inodes: &BTreeSet<u32>) -> Self {
+        let mut owners = Self::default();
+        if inodes.is_empty() {
+            return owners;
+        }
+        let names = root.names("proc");
+        let mut pids: Vec<u32> = names.iter().filter_map(|name| name.parse().ok()).collect();
+        pids.sort_unstable();
+        for pid in pids {
+            let folder = format!("proc/{pid}/fd");
+            let links = root.names(&folder).into_iter();
+            let links = links.filter_map(|name| root.link(&format!("{folder}/{name}")));
+            let own: BTreeSet<u32> = links
+                .filter_map(|link| socket(&link))
+                .filter(|inode| inodes.contains(inode))
+                .collect();
+            if !own.is_empty() {
+                owners.processes.insert(pid, Process::read_from(root, pid));
+            }
             for inode in own {
-                owners.entry(inode).or_default().push(process.clone());
+                owners.pids.entry(inode).or_default().push(pid);
             }
         }
+        owners
     }
-    owners
 }
 
 /// The inode number in `socket:[4711]`.
@@ -89,35 +118,40 @@ impl Process {
         let stat = read("stat").unwrap_or_default();
         let cgroup = read("cgroup").unwrap_or_default();
         let group = cgroup.lines().find_map(|line| line.strip_prefix("0::/"));
-        let limits = group
-            .and_then(|group| root.read_if_possible(&format!("sys/fs/cgroup/{group}/cpu.stat")));
         Self {
             pid,
             name: read("comm").unwrap_or_default(),
             // The name before it may hold anything.
             stopped: stat
                 .rsplit_once(") ")
-                .is_some_and(|(_, rest)| rest.starts_with(['T', 't'])),
+                .is_some_and(|(_, rest)| rest.starts_with('T')),
             threads: threads.collect(),
-            throttled_us: limits.as_deref().and_then(throttled),
+            read_ns: clock::monotonic_ns(),
+            quota: group.and_then(|group| quota(root, group)),
         }
     }
 
-    /// What its threads did since an earlier look. A thread that is new counts from its beginning.
-    pub fn busy_since(&self, earlier: &Self, time_ns: u64) -> Busy {
+    /// What its threads did since an earlier look; none if nothing is known of them. A thread that is
+    /// new counts from its beginning.
+    pub fn busy_since(&self, earlier: &Self) -> Option<Busy> {
+        let time_ns = self.read_ns.saturating_sub(earlier.read_ns).max(1);
         let mut busy = Busy::default();
-        for (tid, now) in &self.threads {
-            let before = earlier.threads.get(tid).copied().unwrap_or_default();
-            let share = |now: u64, before| {
-                (now.saturating_sub(before) as f64 / time_ns.max(1) as f64).min(1.0)
-            };
+        for (&tid, now) in &self.threads {
+            let before = earlier.threads.get(&tid).copied().unwrap_or_default();
+            let share =
+                |now: u64, before| (now.saturating_sub(before) as f64 / time_ns as f64).min(1.0);
             let ran = share(now.run_ns, before.run_ns);
             if ran >= busy.ran {
-                (busy.ran, busy.cpu) = (ran, now.cpu);
+                (busy.ran, busy.runner, busy.cpu) = (ran, tid, now.cpu);
             }
-            busy.waited = busy.waited.max(share(now.wait_ns, before.wait_ns));
+            let waited = share(now.wait_ns, before.wait_ns);
+            if waited >= busy.waited {
+                (busy.waited, busy.waiter) = (waited, tid);
+            }
         }
-        busy
+        // A kernel without CONFIG_SCHED_INFO writes zeros.
+        let is_known = self.threads.values().any(|time| time.run_ns > 0);
+        is_known.then_some(busy)
     }
 }
 
@@ -137,10 +171,28 @@ fn parse_cpu(stat: &str) -> Option<usize> {
     rest.split_ascii_whitespace().nth(36)?.parse().ok()
 }
 
-fn throttled(text: &str) -> Option<u64> {
-    let mut lines = text.lines();
-    let line = lines.find_map(|line| line.strip_prefix("throttled_usec "))?;
-    line.trim().parse().ok()
+/// The quota of a group, or else of the nearest one above it that has one.
+fn quota(root: &Root, group: &str) -> Option<Quota> {
+    let mut groups = std::iter::successors(Some(group), |group| {
+        let above = group.rsplit_once('/').map_or("", |(above, _)| above);
+        (!group.is_empty()).then_some(above)
+    });
+    groups.find_map(|group| {
+        parse_quota(&root.read_if_possible(&format!("sys/fs/cgroup/{group}/cpu.stat"))?)
+    })
+}
+
+fn parse_quota(text: &str) -> Option<Quota> {
+    let number = |name: &str| {
+        let mut lines = text.lines();
+        let value = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?;
+        value.trim().parse::<u64>().ok()
+    };
+    let quota = Quota {
+        periods: number("nr_periods")?,
+        throttled: number("nr_throttled")?,
+    };
+    (quota.periods > 0).then_some(quota)
 }
 
 #[cfg(test)]
@@ -154,7 +206,8 @@ mod tests {
         proc/812/task/812/schedstat = 500 20 3\n\
         proc/812/task/813/schedstat = 900 40 3\n\
         proc/812/task/813/stat = 813 (a) b) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32 33 34 35 3 0\n\
-        sys/fs/cgroup/system.slice/unbound.service/cpu.stat = usage_usec 5\\nthrottled_usec 77\n\
+        sys/fs/cgroup/system.slice/unbound.service/cpu.stat = usage_usec 5\\nnr_periods 0\\nnr_throttled 0\n\
+        sys/fs/cgroup/system.slice/cpu.stat = nr_periods 90\\nnr_throttled 77\n\
         proc/9/comm = other\n\
         proc/self/comm = none";
 
@@ -164,7 +217,8 @@ mod tests {
         let process = Process::read_from(&tree.root, 812);
         assert_eq!((process.pid, &*process.name), (812, "unbound"));
         assert!(process.stopped, "the state is behind the last bracket");
-        assert_eq!(process.throttled_us, Some(77));
+        let quota = process.quota.map(|quota| (quota.periods, quota.throttled));
+        assert_eq!(quota, Some((90, 77)), "that of the group above");
         let earlier = Process {
             threads: [(
                 813,
@@ -175,12 +229,15 @@ mod tests {
                 },
             )]
             .into(),
+            read_ns: process.read_ns - 1000,
             ..Process::default()
         };
-        let busy = process.busy_since(&earlier, 1000);
-        assert_eq!((busy.ran, busy.waited, busy.cpu), (0.8, 0.02, Some(3)));
+        let busy = process.busy_since(&earlier).expect("it ran");
+        assert_eq!((busy.ran, busy.runner, busy.cpu), (0.8, 813, Some(3)));
+        assert_eq!((busy.waited, busy.waiter), (0.02, 812));
         let gone = Process::read_from(&tree.root, 7);
         assert_eq!((gone.threads.len(), gone.stopped), (0, false));
+        assert_eq!((gone.quota, gone.busy_since(&earlier)), (None, None));
     }
 
     #[test]
@@ -194,10 +251,9 @@ mod tests {
         ] {
             tree.root.set_link(&format!("proc/{pid}/fd/{name}"), target);
         }
-        let found = owners(&tree.root, &[4711, 8].into());
-        assert_eq!(found.len(), 1, "{found:?}");
-        let pids: Vec<u32> = found[&4711].iter().map(|process| process.pid).collect();
-        assert_eq!(pids, [9, 812]);
+        let found = Owners::find(&tree.root, &[4711, 8].into());
+        assert_eq!(found.pids, [(4711, vec![9, 812])].into());
+        assert_eq!(found.processes.len(), 2, "{found:?}");
         for odd in ["socket:[", "socket:[x]", "socket:[4711", "pipe:[4711]"] {
             assert_eq!(socket(odd), None, "{odd}");
         }
@@ -208,6 +264,16 @@ mod tests {
         for odd in ["", "1", "x 2 3", "1 x"] {
             assert_eq!(parse_schedstat(odd), None, "{odd}");
         }
-        assert_eq!(throttled("nr_throttled 3"), None);
+        for odd in [
+            "",
+            "nr_throttled 3",
+            "nr_periods 0\nnr_throttled 0",
+            "nr_periods x",
+        ] {
+            assert_eq!(parse_quota(odd), None, "{odd}");
+        }
+        for odd in ["", "1 (a) S", "1 S 2 3"] {
+            assert_eq!(parse_cpu(odd), None, "{odd}");
+        }
     }
 }

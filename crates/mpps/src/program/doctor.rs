@@ -14,7 +14,7 @@ use crate::signal::Interrupt;
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 use mpps_host::check::{findings, ledger};
-use mpps_host::{DropCount, DropFilter, DropProbe, Facts, Finding, Fingerprint, Ledger, Seen};
+use mpps_host::{Asked, DropFilter, DropProbe, Facts, Finding, Fingerprint, Ledger, Moment, Seen};
 use mpps_os::namespace::NetNamespace;
 use mpps_os::netlink::link;
 use mpps_report::Terminal;
@@ -32,8 +32,8 @@ const LOOK: Duration = Duration::from_millis(20);
 #[command(
     after_help = "It reads counters twice and changes nothing. Without root it sees less: owners of \
     other users' sockets and drop reasons are hidden, and a note says so. Ctrl-C ends the look early \
-    and tells what was seen until then. Exit status: 0 nothing is wrong, 1 something is, 2 it could \
-    not be done."
+    and tells what was seen until then. Exit status: 0 nothing is wrong, or so little that it may be \
+    meant, 1 something is, 2 it could not be done."
 )]
 pub(crate) struct DoctorArgs {
     /// Look at this interface alone; UDP is still that of the whole network namespace
@@ -96,22 +96,6 @@ impl Body for Diagnosis {
     }
 }
 
-/// One moment, with what the drop probe had counted by then.
-#[derive(Debug)]
-struct Moment {
-    facts: Facts,
-    drops: Option<Vec<DropCount>>,
-}
-
-impl Moment {
-    fn take(interfaces: &[String], probe: Option<&DropProbe>) -> Result<Self> {
-        Ok(Self {
-            facts: Facts::take(interfaces)?,
-            drops: probe.map(DropProbe::counts).transpose()?,
-        })
-    }
-}
-
 impl DoctorArgs {
     /// Looks at the host, and tells what it found.
     pub(crate) fn run(&self) -> Result<Outcome> {
@@ -141,17 +125,29 @@ impl DoctorArgs {
             ));
         });
         let (probe, started) = (probe.ok(), machine::now());
-        let before = Moment::take(&interfaces, probe.as_ref())?;
+        let counts = || probe.as_ref().map(DropProbe::counts).transpose();
+        let first = Facts::take(Moment::First, &interfaces, self.port)?;
+        let drops_first = counts()?;
         self.wait(&interfaces, &interrupt)?;
-        let after = Moment::take(&interfaces, probe.as_ref())?;
-        notes.extend(after.facts.notes.iter().cloned());
-        let drops = before.drops.as_deref().zip(after.drops.as_deref());
+        let drops_second = counts()?;
+        let second = Facts::take(Moment::Second, &interfaces, self.port)?;
+        notes.extend(first.notes.iter().chain(&second.notes).cloned());
+        let missed = probe.as_ref().map(DropProbe::overflowed).transpose()?;
+        notes.extend(missed.filter(|&missed| missed > 0).map(|missed| {
+            format!("{missed} drops or more are missing in the kernel's drop reasons")
+        }));
+        if self.netns.is_some() || self.pid.is_some() {
+            notes.push(
+                "remedies are for that network namespace: nsenter --net=FILE COMMAND, where FILE is \
+                 /proc/PID/ns/net or /run/netns/NAME; most of net.core is the machine's"
+                    .to_owned(),
+            );
+        }
+        notes.dedup();
+        let drops = drops_first.as_deref().zip(drops_second.as_deref());
         let here = NetNamespace::current()?.inode();
         let drops = drops.map(|(before, after)| (before, after, here));
-        let seen = Seen {
-            pid: self.pid,
-            ..Seen::new(&before.facts, &after.facts, drops, self.port)
-        };
+        let seen = Seen::new(&first, &second, drops, self.asked());
         let diagnosis = Diagnosis {
             port: self.port,
             pid: self.pid,
@@ -162,11 +158,33 @@ impl DoctorArgs {
             notes,
             interfaces: interfaces.clone(),
         };
-        let machine = Fingerprint::collect(&interfaces)?;
+        let there: Vec<&String> = second.snapshot.links.keys().collect();
+        let machine = Fingerprint::collect(&there)?;
         let command = machine::command_line();
         let mut result = Envelope::new(machine, command, started, diagnosis);
         result.complete = true;
         self.tell(&result, page)
+    }
+
+    /// What the checks are to look at.
+    fn asked(&self) -> Asked {
+        let mut again = "mpps doctor".to_owned();
+        let pid = self.pid.map(|pid| pid.to_string());
+        let port = self.port.map(|port| port.to_string());
+        let words = [
+            ("--pid", pid.as_ref()),
+            ("--netns", self.netns.as_ref()),
+            ("--port", port.as_ref()),
+        ];
+        for (option, value) in words {
+            again.extend(value.map(|value| format!(" {option} {value}")));
+        }
+        again.extend(self.interface.as_ref().map(|name| format!(" {name}")));
+        Asked {
+            port: self.port,
+            pid: self.pid,
+            again,
+        }
     }
 
     /// The interfaces in question.
@@ -207,10 +225,12 @@ impl DoctorArgs {
         if let Some(page) = page {
             page.write(mpps_report::page(&document).as_bytes())?;
         }
-        Ok(match result.findings.is_empty() {
-            true => Outcome::Fine,
-            false => Outcome::Found,
-        })
+        Ok(
+            match result.findings.iter().all(|finding| finding.is_remark) {
+                true => Outcome::Fine,
+                false => Outcome::Found,
+            },
+        )
     }
 }
 

@@ -15,7 +15,10 @@ pub(crate) const TESTS: &[Test] = &[
         Need::Root,
         fragments_without_memory,
     ),
-    ("a_wrong_checksum", PYTHON, a_wrong_checksum),
+    ("a_wrong_checksum", PYTHON, || a_wrong_checksum(4)),
+    ("a_wrong_checksum_found_late", PYTHON, || {
+        a_wrong_checksum(200)
+    }),
     (
         "a_checksum_of_zero_over_ipv6",
         PYTHON,
@@ -201,19 +204,22 @@ fn fragments_without_memory() {
     expect(&found, &[("fragments", fails, "fragments of datagrams")]);
 }
 
-/// A raw socket writes its own UDP header, with a checksum that is none.
-fn a_wrong_checksum() {
+/// A raw socket writes its own UDP header, with a checksum that is none. Short datagrams are checked
+/// when they arrive, and long ones when they are read, where the socket counts them as dropped, too.
+fn a_wrong_checksum(bytes: usize) {
     let scenario = Scenario::new();
-    let _group = Group::start(&scenario, Way::Read, 1, &at(1));
+    let group = Group::start(&scenario, Way::Read, 1, &at(1));
     let found = scenario.doctor(Some(PORT), || {
-        scenario.python(
+        scenario.python(&format!(
             "import socket, struct\n\
              s = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_UDP)\n\
              s.bind(('192.168.254.30', 0))\n\
-             for _ in range(1000): s.sendto(struct.pack('!4H', 7, 4321, 12, 0xdead) + b'mpps', ('192.168.254.1', 0))",
-        );
+             head = struct.pack('!4H', 7, 4321, 8 + {bytes}, 0xdead)\n\
+             for _ in range(1000): s.sendto(head + bytes({bytes}), ('192.168.254.1', 0))"
+        ));
     });
     expect(&found, &[("checksum", SENT, "wrong checksum")]);
+    drop(group);
 }
 
 /// IPv6 has no datagrams without a checksum (RFC 8200); a sender that leaves it out (`UDP_NO_CHECK6_TX`).

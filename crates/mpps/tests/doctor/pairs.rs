@@ -2,11 +2,21 @@
 
 use crate::common::{Need, Test};
 use crate::program::{Group, Way};
-use crate::scenario::{NFT, PORT, SENT, Scenario, Traffic, at, expect, healthy, large};
+use crate::scenario::{NFT, PORT, SENT, Scenario, Traffic, at, expect, healthy, large, remarks};
 use mpps_lab::{EarlyDrop, address};
 use std::net::{IpAddr, SocketAddr};
 
 pub(crate) const TESTS: &[Test] = &[
+    (
+        "healthy_beside_broadcasts",
+        Need::Root,
+        healthy_beside_broadcasts,
+    ),
+    (
+        "healthy_but_for_a_stray_one",
+        Need::Root,
+        healthy_but_for_a_stray_one,
+    ),
     (
         "an_uneven_group_and_nobody_listens",
         Need::Root,
@@ -205,4 +215,27 @@ fn healthy_with_connections() {
         scenario.send(Traffic::to(&at(1), SENT));
     });
     healthy(&found, SENT);
+}
+
+/// What is for all hosts and has no listener here is no loss.
+fn healthy_beside_broadcasts() {
+    let scenario = Scenario::new();
+    let _group = Group::start(&scenario, Way::Read, 1, &at(1));
+    let found = scenario.doctor(None, || {
+        scenario.send(Traffic::to("192.168.254.255:137", 100));
+        scenario.send(Traffic::to(&at(1), SENT));
+    });
+    healthy(&found, SENT);
+}
+
+/// One datagram of 2000 for a port without a program is a remark, and nothing wrong.
+fn healthy_but_for_a_stray_one() {
+    let scenario = Scenario::new();
+    let _group = Group::start(&scenario, Way::Read, 1, &at(1));
+    let found = scenario.doctor(None, || {
+        scenario.send(Traffic::to(&at(1), 2 * SENT));
+        scenario.send(Traffic::to("192.168.254.1:9", 1));
+    });
+    remarks(&found, "no_listener", 1);
+    found.balances();
 }

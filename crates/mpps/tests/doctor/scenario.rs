@@ -148,6 +148,10 @@ impl Scenario {
             let sockets: Vec<UdpSocket> = (0..traffic.flows)
                 .map(|_| UdpSocket::bind((traffic.source, 0)).expect("it is the sender's"))
                 .collect();
+            let is_broadcast = traffic.to.ip() == IpAddr::from(address::v4(255));
+            for socket in &sockets {
+                socket.set_broadcast(is_broadcast).expect("an option");
+            }
             let payload = vec![0; traffic.bytes];
             for at in 0..traffic.datagrams {
                 let socket = &sockets[at as usize % sockets.len()];
@@ -201,11 +205,12 @@ impl Scenario {
         happen();
         let after = self.on_receiver(netstat);
         let ended = running.interrupt();
+        let later = self.on_receiver(netstat);
         let value = serde_json::from_str(&ended.out);
         Found {
             value: value.unwrap_or_else(|error| panic!("{error}: {ended:#?}")),
             ended,
-            counters: [before, after],
+            counters: [before, after, later],
             drops: RefCell::default(),
         }
     }
@@ -223,7 +228,8 @@ fn netstat() -> String {
 pub(crate) struct Found {
     value: Value,
     ended: Ended,
-    counters: [String; 2],
+    /// Before, after, and when the doctor had ended.
+    counters: [String; 3],
     drops: RefCell<Option<u64>>,
 }
 
@@ -243,8 +249,28 @@ impl Found {
 
     /// What a counter grew by, as another reader sees it.
     pub(crate) fn grown(&self, name: &str) -> u64 {
-        let [before, after] = self.counters.each_ref().map(|text| counter(text, name));
+        let [before, after, _] = self.counters.each_ref().map(|text| counter(text, name));
         after - before
+    }
+
+    /// What the first counter of the first finding grew by.
+    pub(crate) fn evidence(&self) -> u64 {
+        let evidence = &self.first()["evidence"][0];
+        let value = |at: &str| evidence[at].as_u64().expect("a count");
+        value("after") - value("before")
+    }
+
+    /// The first finding rests on this counter, which another reader saw grow as much: what is sent
+    /// again by a timer may come after that reader has looked.
+    pub(crate) fn has_counted(&self, name: &str) {
+        assert_eq!(self.first()["evidence"][0]["source"], name, "{self:#?}");
+        let [before, after, later] = self.counters.each_ref().map(|text| counter(text, name));
+        let counted = self.evidence();
+        assert!(after > before, "{name} stands still");
+        assert!(
+            (after - before..=later - before).contains(&counted),
+            "{counted}: {self:#?}"
+        );
     }
 
     /// Every datagram is accounted for.
@@ -291,6 +317,18 @@ pub(crate) fn expect(found: &Found, expected: &[(&str, u64, &str)]) {
         assert!(what.contains(words), "{words}: {what}");
     }
     assert_eq!(found.ended.code(), 1);
+}
+
+/// Nothing is wrong but for this remark, of so many packets.
+pub(crate) fn remarks(found: &Found, check: &str, count: u64) {
+    let findings = found.value["findings"].as_array().expect("findings");
+    assert_eq!((findings.len(), found.ended.code()), (1, 0), "{found:#?}");
+    let told = (
+        &findings[0]["check"],
+        &findings[0]["count"],
+        &findings[0]["is_remark"],
+    );
+    assert_eq!(told, (&check.into(), &count.into(), &true.into()));
 }
 
 /// Nothing is wrong, whatever came.

@@ -23,7 +23,7 @@ pub(crate) fn document(result: &DoctorResult, written: &[(&str, &Path)]) -> Docu
     let per_second = |count: u64| Quantity::PerSecond(count as f64 / result.seconds);
     let ledger = &result.ledger;
     let came = format!(
-        "UDP of this network namespace: {} datagrams came ({}), {} were lost ({})",
+        "packets to IP that were neither TCP nor ICMP: {} came ({}), {} were lost ({})",
         count(ledger.offered),
         per_second(ledger.offered),
         count(ledger.lost()),
@@ -31,11 +31,17 @@ pub(crate) fn document(result: &DoctorResult, written: &[(&str, &Path)]) -> Docu
     );
     let mut blocks = head.first([Block::paragraph(came)]);
     if result.findings.is_empty() {
-        let said = format!("nothing is wrong, by {} checks", CHECKS.len());
+        let said = format!("nothing was lost on the way in, by {} checks", CHECKS.len());
         blocks.push(Block::Sentences(vec![Text::styled(Style::Good, said)]));
     }
     let numbered = result.findings.iter().enumerate();
     blocks.extend(numbered.flat_map(|(at, finding)| of(at + 1, finding)));
+    if let (Some(port), true) = (result.port, result.findings.is_empty()) {
+        let said = format!(
+            "whether anything came for port {port} no counter tells: tcpdump -ni any udp port {port}"
+        );
+        blocks.push(Block::note(said));
+    }
     blocks.push(Block::heading("Ledger"));
     let mut equation = equation("UDP", ledger);
     if result.queued_bytes > 0 && equation.balance == Balance::Unbalanced {
@@ -64,7 +70,11 @@ fn of(number: usize, finding: &Finding) -> Vec<Block> {
         Confidence::Likely => "likely",
         Confidence::Possible => "possible",
     };
-    let what = Text::styled(Style::Bad, format!("{number}. {cost}"))
+    let (style, remark) = match finding.is_remark {
+        true => (Style::Faint, "remark: "),
+        false => (Style::Bad, ""),
+    };
+    let what = Text::styled(style, format!("{number}. {remark}{cost}"))
         .strong(&*finding.what)
         .faint(format!(" ({}, {}, {sure})", finding.check, finding.station));
     let proof: Vec<String> = finding.evidence.iter().map(told).collect();
@@ -116,6 +126,9 @@ mod tests {
         let mut result = fixture();
         result.findings.clear();
         let text = Terminal::new(80, false).document(&document(&result, &[]));
-        assert!(text.contains("nothing is wrong, by"), "{text}");
+        assert!(
+            text.contains("nothing was lost on the way in, by"),
+            "{text}"
+        );
     }
 }

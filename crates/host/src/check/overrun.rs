@@ -1,0 +1,153 @@
+//! Sockets that dropped because their buffers were full, each with one cause.
+
+use super::{Evidence, Seen, SeenSocket, checksum, udp_memory};
+use crate::{CpuBusy, ProcStat};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+/// From this share of its periods on a quota holds a program back.
+const QUOTA_MIN: f64 = 0.1;
+/// From this share on a CPU is full.
+const FULL: f64 = 0.9;
+/// Below this share soft interrupts leave a program enough.
+const SOFT_MIN: f64 = 0.2;
+/// Fewer ticks than a second has say little of shares.
+const TICKS_MIN: u64 = 100;
+/// Fewer drops than this say nothing of how flows are spread.
+const DROPS_MIN: u64 = 100;
+/// Below this share a thread hardly ran.
+pub(super) const IDLE: f64 = 0.005;
+
+/// The counters of full buffers.
+pub(super) const NAMES: &[&str] = &["Udp.RcvbufErrors", "Udp6.RcvbufErrors"];
+
+/// Why nobody emptied a buffer in time, by what is known outside of its reader.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Cause {
+    /// A CPU quota held its program back, this share of the periods.
+    Quota(f64),
+    /// Its reader's CPU takes packets in, too.
+    SharedCpu(CpuBusy),
+    /// It is of a group whose others lost nothing.
+    Uneven,
+    /// Nothing but the reader itself.
+    Reader,
+}
+
+/// A socket that lost datagrams.
+#[derive(Debug)]
+pub(super) struct Overrun<'s, 'a> {
+    pub(super) socket: &'s SeenSocket<'a>,
+    /// How many a full buffer cost it.
+    pub(super) lost: u64,
+    /// Whether all its drops are of that kind, as far as is known.
+    pub(super) is_sure: bool,
+    pub(super) cause: Cause,
+}
+
+/// Where it receives, and at which interface.
+type Place = (SocketAddr, u32);
+
+/// All of them, in the order of the sockets.
+pub(super) fn overruns<'s, 'a>(seen: &'s Seen<'a>) -> Vec<Overrun<'s, 'a>> {
+    // `sk_drops` also counts what a filter of the socket dropped, a checksum that was found wrong when
+    // it was read, and what found no memory.
+    let others = seen
+        .grown(checksum::NAMES)
+        .saturating_add(seen.grown(udp_memory::NAMES));
+    let filtered = seen.reason("SOCKET_FILTER").map_or(0, |one| one.grown());
+    let is_sure = others == 0 && filtered == 0;
+    let full = seen.grown(NAMES);
+    let lossy = seen
+        .sockets
+        .iter()
+        .filter(|socket| socket.drops.grown() > 0);
+    let mut overruns: Vec<Overrun> = lossy
+        .map(|socket| Overrun {
+            socket,
+            lost: match is_sure {
+                true => socket.drops.grown(),
+                false => socket.drops.grown().min(full),
+            },
+            is_sure,
+            cause: cause(seen, socket),
+        })
+        .filter(|overrun| overrun.lost > 0)
+        .collect();
+    let mut groups: BTreeMap<Place, Vec<&SeenSocket>> = BTreeMap::new();
+    for socket in seen.sockets.iter().filter(|socket| may_share(socket)) {
+        groups.entry(place(socket)).or_default().push(socket);
+    }
+    groups.retain(|_, group| is_uneven(group));
+    for overrun in overruns.iter_mut().filter(|one| one.cause == Cause::Reader) {
+        if groups
+            .get(&place(overrun.socket))
+            .is_some_and(|_| may_share(overrun.socket))
+        {
+            overrun.cause = Cause::Uneven;
+        }
+    }
+    overruns
+}
+
+pub(super) fn place(socket: &SeenSocket) -> Place {
+    (socket.entry.local, socket.entry.interface)
+}
+
+/// True if it may be of a group that the kernel spreads flows over (`SO_REUSEPORT`): which option it
+/// has, the kernel does not tell.
+pub(super) fn may_share(socket: &SeenSocket) -> bool {
+    socket.entry.remote.is_none() && !socket.entry.local.ip().is_multicast()
+}
+
+/// One lost at least twice the mean and another nothing, and it is not that the readers of those that
+/// lost do nothing and the readers of the others do.
+fn is_uneven(group: &[&SeenSocket]) -> bool {
+    let drops = || group.iter().map(|socket| socket.drops.grown());
+    let sum = drops().fold(0, u64::saturating_add);
+    let most = drops().max().unwrap_or(0);
+    let twice_the_mean = most.saturating_mul(group.len() as u64) >= sum.saturating_mul(2);
+    let reads = |socket: &&&SeenSocket| {
+        let is_stopped = socket.owner.is_some_and(|owner| owner.stopped);
+        !is_stopped && socket.busy.is_none_or(|busy| busy.ran >= IDLE)
+    };
+    let (lossy, others): (Vec<_>, Vec<_>) =
+        group.iter().partition(|socket| socket.drops.grown() > 0);
+    let is_reader = !lossy.iter().any(reads) && others.iter().any(reads);
+    sum >= DROPS_MIN && twice_the_mean && !others.is_empty() && !is_reader
+}
+
+fn cause(seen: &Seen, socket: &SeenSocket) -> Cause {
+    let is_stopped = socket.owner.is_some_and(|owner| owner.stopped);
+    match (quota(socket), shared_cpu(seen, socket)) {
+        _ if is_stopped => Cause::Reader,
+        (Some(share), _) => Cause::Quota(share),
+        (None, Some(cpu)) => Cause::SharedCpu(cpu),
+        (None, None) => Cause::Reader,
+    }
+}
+
+fn quota(socket: &SeenSocket) -> Option<f64> {
+    let (before, now) = (socket.earlier?.quota?, socket.owner?.quota?);
+    let periods = now.periods.checked_sub(before.periods)?;
+    let throttled = now.throttled.checked_sub(before.throttled)?;
+    let share = throttled as f64 / periods.max(1) as f64;
+    (share >= QUOTA_MIN).then_some(share)
+}
+
+fn shared_cpu(seen: &Seen, socket: &SeenSocket) -> Option<CpuBusy> {
+    let cpu = socket.busy?.cpu?;
+    let shares = seen.cpus.iter().find(|one| one.cpu == cpu)?;
+    let is_shared = shares.busy >= FULL && shares.softirq >= SOFT_MIN;
+    (is_shared && shares.ticks >= TICKS_MIN).then_some(*shares)
+}
+
+/// What a CPU spent in soft interrupts at both moments.
+pub(super) fn soft_interrupts(seen: &Seen, cpu: usize) -> Evidence {
+    let ticks = |stat: &ProcStat| stat.cpus.get(&cpu).map_or(0, |ticks| ticks.softirq);
+    Evidence::new(
+        format!("soft interrupts of CPU {cpu} (/proc/stat, ticks)"),
+        ticks(&seen.before.cpus),
+        ticks(&seen.after.cpus),
+    )
+}

@@ -1,0 +1,40 @@
+//! Full buffers of sockets that are not there to be asked.
+
+use super::overrun::NAMES;
+use super::{Check, Confidence, Finding, Seen};
+use crate::Station;
+
+pub(super) const CHECK: Check = Check {
+    name: "socket_gone",
+    reads: "`Udp.RcvbufErrors`, `Udp6.RcvbufErrors`, less the drops of all UDP sockets",
+    speaks: "without `--port` and `--pid`: a hundred datagrams or more, and a tenth of those that full buffers \
+             cost, are of no socket that was there at the end",
+    made_by: "end a receiver that is overrun while the doctor looks",
+    run,
+};
+
+/// Fewer may come between the reading of two counters.
+const MIN: u64 = 100;
+
+fn run(seen: &Seen) -> Vec<Finding> {
+    if seen.asked.port.is_some() || seen.asked.pid.is_some() {
+        return Vec::new();
+    }
+    let all = seen.grown(NAMES);
+    let known = seen.sockets.iter().map(|socket| socket.drops.grown());
+    let gone = all.saturating_sub(known.fold(0, u64::saturating_add));
+    if gone < MIN || gone < all / 10 {
+        return Vec::new();
+    }
+    let found = Finding::lost(seen, &CHECK, Station::Socket, seen.counters(NAMES)).map(|found| {
+        let found = found.of(gone, seen);
+        found
+            .says(
+                "full socket buffers cost datagrams, and no socket that is there counts them: its program has \
+                 ended or closed it meanwhile, or the kernel does not list it",
+                "journalctl -e, or the program's own log, tells whether it ended",
+            )
+            .with(Confidence::Possible)
+    });
+    found.into_iter().collect()
+}

@@ -1,0 +1,346 @@
+//! Sockets that lose, and the causes.
+
+use super::{SECOND, asked, dropped, found, has, host, is, later, owner, socket, told};
+use crate::ProcStat;
+use crate::check::{Asked, Confidence, Seen, findings};
+use crate::facts::{Facts, Process, Quota};
+use mpps_os::netlink::sock_diag::UdpEntry;
+
+/// A socket that lost 500, whose owner's thread ran and waited so many milliseconds of a second.
+pub(super) fn starved(run_ms: u64, wait_ms: u64) -> (Facts, Facts) {
+    let at = |drops, queued_bytes, process| {
+        let socket = UdpEntry {
+            queued_bytes,
+            ..socket("0.0.0.0:53", 4711, drops)
+        };
+        let mut facts = host(&[]);
+        facts.sockets = vec![socket];
+        has(&mut facts, 4711, process);
+        facts
+    };
+    let before = at(10, 0, owner(0, 0));
+    let after = at(510, 212_992, owner(run_ms * 1_000_000, wait_ms * 1_000_000));
+    (before, later(after))
+}
+
+#[test]
+fn a_full_buffer_has_a_cause() {
+    for (run_ms, wait_ms, words) in [
+        (900, 0, "too slow"),
+        (899, 250, "waited for a CPU 25 %"),
+        (899, 249, "too small for the bursts"),
+        (5, 0, "too small for the bursts"),
+        (4, 0, "nobody reads it"),
+        (4, 300, "waited for a CPU 30 %"),
+    ] {
+        let (before, after) = starved(run_ms, wait_ms);
+        let findings = findings(&Seen::new(&before, &after, None, asked(None)));
+        assert_eq!(told(&findings), is(&[("socket_buffer", 500)]));
+        assert!(
+            findings[0].what.contains(words),
+            "{run_ms}: {}",
+            findings[0].what
+        );
+        assert!(findings[0].what.contains("0.0.0.0:53 of unbound (pid 812)"));
+        assert_eq!(findings[0].confidence, Confidence::Likely);
+    }
+    let (before, mut after) = starved(4, 0);
+    after.processes.get_mut(&812).expect("it is there").stopped = true;
+    let findings = super::findings(&Seen::new(&before, &after, None, asked(None)));
+    assert!(
+        findings[0].what.contains("is stopped"),
+        "{}",
+        findings[0].what
+    );
+    assert_eq!(findings[0].remedy, "kill -CONT 812");
+}
+
+#[test]
+fn who_is_not_seen_is_not_judged() {
+    let changes: [fn(&mut Facts); 3] = [
+        |after| after.owners.clear(),
+        // Another process with the socket is another program.
+        |after| {
+            after.owners.insert(4711, vec![9]);
+        },
+        |after| {
+            let process = after.processes.get_mut(&812);
+            process.expect("it is there").threads.clear();
+        },
+    ];
+    for change in changes {
+        let (before, mut after) = starved(900, 0);
+        change(&mut after);
+        let findings = findings(&Seen::new(&before, &after, None, asked(None)));
+        assert_eq!(findings[0].confidence, Confidence::Possible);
+        assert!(
+            findings[0].what.contains("is not seen"),
+            "{}",
+            findings[0].what
+        );
+    }
+}
+
+/// A server that forks: the parent sleeps, and one of its children is told.
+#[test]
+fn of_several_owners_the_busiest_is_told() {
+    let (mut before, mut after) = starved(0, 0);
+    let child = |run_ms: u64, read_ns| Process {
+        pid: 900,
+        read_ns,
+        ..owner(1 + run_ms * 1_000_000, 0)
+    };
+    let what = |before: &Facts, after: &Facts| {
+        let seen = Seen::new(before, after, None, asked(None));
+        findings(&seen)[0].what.clone()
+    };
+    has(&mut before, 4711, child(0, 0));
+    has(&mut after, 4711, child(950, SECOND));
+    let said = what(&before, &after);
+    assert!(
+        said.contains("pid 900") && said.contains("too slow"),
+        "{said}"
+    );
+    // One that is stopped, however busy it was, does not hide one that is not.
+    after.processes.get_mut(&900).expect("it is there").stopped = true;
+    let said = what(&before, &after);
+    assert!(
+        said.contains("pid 812") && !said.contains("stopped"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_socket_that_is_new_lost_all_that_it_counts() {
+    let (mut before, after) = starved(4, 0);
+    before.sockets.clear();
+    assert_eq!(found(&before, &after), is(&[("socket_buffer", 510)]));
+}
+
+#[test]
+fn a_port_hides_the_sockets_of_others() {
+    let (before, after) = starved(900, 0);
+    for (port, count) in [(53, 1), (54, 0)] {
+        let seen = Seen::new(&before, &after, None, asked(Some(port)));
+        let findings = findings(&seen).into_iter();
+        let own = findings.filter(|one| one.check == "socket_buffer");
+        assert_eq!(own.count(), count, "{port}");
+    }
+}
+
+#[test]
+fn a_process_hides_the_sockets_of_others() {
+    let (before, after) = starved(900, 0);
+    for (pid, expected) in [(812, &[("socket_buffer", 500)][..]), (813, &[])] {
+        let asked = Asked {
+            pid: Some(pid),
+            ..asked(None)
+        };
+        let seen = Seen::new(&before, &after, None, asked);
+        assert_eq!(told(&findings(&seen)), is(expected), "{pid}");
+    }
+}
+
+#[test]
+fn a_cpu_that_is_shared_with_its_queue_explains_a_full_buffer() {
+    for (stat, expected) in [
+        ("cpu3 70 0 0 10 0 0 20 0 0 0", "shared_cpu"),
+        ("cpu3 71 0 0 10 0 0 19 0 0 0", "socket_buffer"),
+        ("cpu3 69 0 0 11 0 0 20 0 0 0", "socket_buffer"),
+        ("cpu2 70 0 0 10 0 0 20 0 0 0", "socket_buffer"),
+    ] {
+        let (mut before, mut after) = starved(700, 300);
+        let zero = format!("{} 0 0 0 0 0 0 0 0 0 0", &stat[..4]);
+        before.cpus = ProcStat::parse(&zero).expect("a line of a test");
+        after.cpus = ProcStat::parse(stat).expect("a line of a test");
+        assert_eq!(found(&before, &after), is(&[(expected, 500)]), "{stat}");
+    }
+}
+
+#[test]
+fn a_quota_explains_a_full_buffer() {
+    let (mut before, mut after) = starved(300, 0);
+    let set = |facts: &mut Facts, periods, throttled| {
+        let process = facts.processes.get_mut(&812).expect("it is there");
+        process.quota = Some(Quota { periods, throttled });
+    };
+    set(&mut before, 100, 7);
+    for (throttled, expected) in [(17, "quota"), (16, "socket_buffer"), (6, "socket_buffer")] {
+        set(&mut after, 200, throttled);
+        assert_eq!(
+            found(&before, &after),
+            is(&[(expected, 500)]),
+            "{throttled}"
+        );
+    }
+}
+
+/// A group of sockets at one port that lost so many each.
+fn group(drops: &[u32]) -> Vec<(String, u64)> {
+    let sockets = |drops: &[u32]| {
+        let numbered = (1..).zip(drops);
+        numbered
+            .map(|(inode, &drops)| socket("0.0.0.0:53", inode, drops))
+            .collect()
+    };
+    let before = Facts {
+        sockets: sockets(&vec![0; drops.len()]),
+        ..host(&[])
+    };
+    let after = later(Facts {
+        sockets: sockets(drops),
+        ..host(&[])
+    });
+    found(&before, &after)
+}
+
+#[test]
+fn an_uneven_group_is_told_as_one() {
+    assert_eq!(group(&[100, 0, 0, 0]), is(&[("reuseport_uneven", 100)]));
+    assert_eq!(group(&[60, 60, 0, 0]), is(&[("reuseport_uneven", 120)]));
+    // All lose, alike or not: each is too slow for itself.
+    let each = |drops: &[u64]| {
+        let each = drops.iter().map(|&drops| ("socket_buffer", drops));
+        is(&each.collect::<Vec<_>>())
+    };
+    assert_eq!(group(&[400, 90, 80, 70]), each(&[400, 90, 80, 70]));
+    assert_eq!(
+        group(&[70, 60, 60, 0]),
+        each(&[70, 60, 60]),
+        "the most is below twice the mean"
+    );
+    assert_eq!(
+        group(&[99, 0, 0, 0]),
+        each(&[99]),
+        "too few to judge shares by"
+    );
+    assert_eq!(group(&[500]), each(&[500]));
+}
+
+/// Of a group of programs the one that does not read is no fault of the hash.
+#[test]
+fn a_group_of_which_one_does_not_read_is_not_uneven() {
+    let at = |drops, run_ms: u64, stopped| {
+        let mut facts = host(&[]);
+        facts.sockets = vec![socket("0.0.0.0:53", 1, drops), socket("0.0.0.0:53", 2, 0)];
+        for (inode, pid, run_ms, stopped) in [(1, 901, 0, stopped), (2, 902, run_ms, false)] {
+            let process = Process {
+                pid,
+                stopped,
+                ..owner(1 + run_ms * 1_000_000, 0)
+            };
+            has(&mut facts, inode, process);
+        }
+        facts
+    };
+    for (run_ms, stopped, expected) in [
+        (100, true, "socket_buffer"),
+        (100, false, "socket_buffer"),
+        (1, false, "reuseport_uneven"),
+    ] {
+        let (before, after) = (at(0, 0, false), later(at(300, run_ms, stopped)));
+        let expected = is(&[(expected, 300)]);
+        assert_eq!(found(&before, &after), expected, "{run_ms} {stopped}");
+    }
+}
+
+#[test]
+fn what_found_no_socket_is_told_with_the_sockets_there_are() {
+    let drops = [dropped("NO_SOCKET", 40)];
+    let counters = |count| host(&[("Udp.NoPorts", count)]);
+    let ask = |sockets: Vec<UdpEntry>| {
+        let before = Facts {
+            sockets: sockets.clone(),
+            ..counters(0)
+        };
+        let after = later(Facts {
+            sockets,
+            ..counters(90)
+        });
+        let seen = Seen::new(&before, &after, Some((&[], &drops, 1)), asked(Some(53)));
+        told(&findings(&seen))
+    };
+    assert_eq!(ask(vec![]), is(&[("no_listener", 40)]), "90 are of all");
+    let other = socket("10.0.0.1:53", 1, 0);
+    assert_eq!(ask(vec![other]), is(&[("listener_elsewhere", 40)]));
+    let v6 = UdpEntry {
+        only_v6: true,
+        ..socket("[::]:53", 2, 0)
+    };
+    assert_eq!(ask(vec![v6.clone()]), is(&[("listener_elsewhere", 40)]));
+    // With one for each family what found none came earlier.
+    let v4 = socket("0.0.0.0:53", 3, 0);
+    assert_eq!(ask(vec![v6.clone(), v4]), is(&[("no_listener", 40)]));
+    let both = UdpEntry {
+        only_v6: false,
+        ..v6
+    };
+    assert_eq!(ask(vec![both.clone()]), is(&[("no_listener", 40)]));
+    let bound = UdpEntry {
+        interface: 3,
+        ..both.clone()
+    };
+    assert_eq!(ask(vec![bound]), is(&[("listener_elsewhere", 40)]));
+    let elsewhere = socket("10.0.0.1:54", 3, 0);
+    assert_eq!(ask(vec![elsewhere]), is(&[("no_listener", 40)]));
+    // Without drop reasons the count is of all ports: it says nothing of one that has a socket.
+    for (sockets, expected) in [
+        (vec![], Some((90, Confidence::Possible))),
+        (vec![both], None),
+    ] {
+        let at = |count| Facts {
+            sockets: sockets.clone(),
+            ..counters(count)
+        };
+        let (before, after) = (at(0), later(at(90)));
+        let found = findings(&Seen::new(&before, &after, None, asked(Some(53))));
+        let told = found.first().map(|one| (one.count, one.confidence));
+        assert_eq!(told, expected);
+    }
+}
+
+#[test]
+fn what_else_a_socket_drops_is_no_full_buffer() {
+    for (full, others, expected) in [
+        (0, [500, 0, 0], &[("drop_reason", 500)][..]),
+        (0, [0, 500, 0], &[("checksum", 500)]),
+        (0, [0, 0, 500], &[("udp_memory", 500)]),
+        (
+            400,
+            [0, 100, 0],
+            &[("socket_buffer", 400), ("checksum", 100)],
+        ),
+        (500, [0, 0, 0], &[("socket_buffer", 500)]),
+        // Some kernels count no RcvbufErrors for what their lockless queue refused.
+        (0, [0, 0, 0], &[("socket_buffer", 500)]),
+    ] {
+        let counters = |full, checksum, memory| {
+            let counters = [
+                ("Udp.RcvbufErrors", full),
+                ("Udp6.InCsumErrors", checksum),
+                ("Udp.MemErrors", memory),
+            ];
+            host(&counters).snapshot.snmp
+        };
+        let (mut before, mut after) = starved(4, 0);
+        let [filtered, checksum, memory] = others;
+        before.snapshot.snmp = counters(0, 0, 0);
+        after.snapshot.snmp = counters(full, checksum, memory);
+        let drops = [dropped("SOCKET_FILTER", filtered)];
+        let seen = Seen::new(&before, &after, Some((&[], &drops, 1)), asked(None));
+        assert_eq!(told(&findings(&seen)), is(expected), "{others:?}");
+    }
+}
+
+#[test]
+fn full_buffers_of_sockets_that_are_gone_are_told() {
+    let counters = |full| host(&[("Udp.RcvbufErrors", full)]);
+    for (full, expected) in [(100, &[("socket_gone", 100)][..]), (99, &[])] {
+        assert_eq!(found(&counters(0), &later(counters(full))), is(expected));
+    }
+    let (mut before, mut after) = starved(4, 0);
+    before.snapshot.snmp = counters(0).snapshot.snmp;
+    after.snapshot.snmp = counters(700).snapshot.snmp;
+    let expected = is(&[("socket_buffer", 500), ("socket_gone", 200)]);
+    assert_eq!(found(&before, &after), expected);
+}
