@@ -2,7 +2,7 @@
 
 use crate::common::{Need, Running, Test, run};
 use crate::program::Group;
-use crate::scenario::{PORT, Scenario, Traffic, expect, nothing_is_wrong};
+use crate::scenario::{PORT, Scenario, Traffic, expect, nothing_is_wrong, silent};
 use std::fs;
 use std::process::Command;
 use tempfile::TempDir;
@@ -176,5 +176,6 @@ fn iperf3_that_receives() {
         scenario.on_sender(|| run(&mut client("1M", "1")).fine());
         scenario.lab.settle().expect("it comes to rest");
     });
-    nothing_is_wrong(&found);
+    // What waits in a socket when the server closes it at the end of a test is in no counter.
+    silent(&found);
 }

@@ -60,7 +60,7 @@ fn of(number: usize, finding: &Finding) -> Vec<Block> {
     let cost = match finding.count {
         0 => String::new(),
         lost => format!(
-            "{} packets lost, {}: ",
+            " lost {} packets, {}",
             count(lost),
             Quantity::PerSecond(finding.rate_pps)
         ),
@@ -71,10 +71,11 @@ fn of(number: usize, finding: &Finding) -> Vec<Block> {
         Confidence::Possible => "possible",
     };
     let (style, remark) = match finding.is_remark {
-        true => (Style::Faint, "remark: "),
+        true => (Style::Faint, " remark"),
         false => (Style::Bad, ""),
     };
-    let what = Text::styled(style, format!("{number}. {remark}{cost}"))
+    let what = Text::styled(style, format!("{number}.{remark}{cost}"))
+        .plain(": ")
         .strong(&*finding.what)
         .faint(format!(" ({}, {}, {sure})", finding.check, finding.station));
     let proof: Vec<String> = finding.evidence.iter().map(told).collect();
