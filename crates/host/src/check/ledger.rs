@@ -16,7 +16,7 @@ const OTHERS: [&str; 5] = [
     "Ip6.OutForwDatagrams",
 ];
 
-/// Where this namespace loses datagrams behind IP's door, by counters that are disjoint.
+/// Where this namespace loses datagrams from IP on, by counters that are disjoint.
 const LOSSES: [(Station, &str, &[&str]); 8] = [
     (Station::Ip, "reverse path filter", reverse_path::NAMES),
     (Station::Ip, "not an address of this host", address::NAMES),
@@ -33,8 +33,8 @@ const LOSSES: [(Station, &str, &[&str]); 8] = [
 ];
 
 /// UDP of the namespace, from the interfaces on: offered is what IP received and was neither TCP nor
-/// ICMP nor forwarded, and what was lost before it. Other protocols over IP are in UNACCOUNTED. With a port the firewall's drops are of that port alone, and are
-/// left out.
+/// ICMP nor forwarded, and what was lost before it. Other protocols over IP are in UNACCOUNTED. With a
+/// port the firewall's drops are of that port alone, and are left out.
 ///
 /// The counters of a busy host are read one after the other, so that what comes meanwhile is in
 /// UNACCOUNTED; on one that has come to rest it is zero.

@@ -5,8 +5,8 @@ use crate::Station;
 
 pub(super) const CHECK: Check = Check {
     name: "nic_no_room",
-    reads: "`rx_missed_errors` and `rx_fifo_errors` of each interface; its queues' packets and \
-            `time_squeeze` (softnet_stat)",
+    reads: "`rx_missed_errors` and `rx_fifo_errors` of each interface, and `pkts rx OOB` of vmxnet3; its \
+            queues' packets and `time_squeeze` (softnet_stat)",
     speaks: "an interface had no descriptor or no memory for packets",
     made_by: "not on a veth: `ethtool -G IF rx 64` and a flood",
     run,
@@ -15,17 +15,29 @@ pub(super) const CHECK: Check = Check {
 /// One queue of several that gets this share of all packets is called the busiest.
 const ONE_QUEUE: f64 = 0.8;
 
-/// The two count different packets: without a descriptor, and without room in the card.
+/// What found no descriptor, and what found no room in the card.
 pub(super) fn losses(seen: &Seen) -> Vec<Evidence> {
     let mut losses = seen.links("rx_missed_errors", |link| link.rx_missed_errors);
-    losses.extend(seen.links("rx_fifo_errors", |link| link.rx_fifo_errors));
+    let full = seen.links("rx_fifo_errors", |link| link.rx_fifo_errors);
+    // Some drivers write one count into both (amd8111e, alx).
+    let both = losses.iter().map(Evidence::grown).zip(full);
+    let full: Vec<Evidence> = both
+        .filter(|(missed, full)| *missed != full.grown())
+        .map(|(_, full)| full)
+        .collect();
+    losses.extend(full);
+    // vmxnet3 has it for each queue, and in no counter that all interfaces have
+    // (drivers/net/vmxnet3/vmxnet3_ethtool.c, `pktsRxOutOfBuf`).
+    losses.extend(seen.driver(|name| name.trim_start().starts_with("pkts rx OOB")));
     losses
 }
 
 fn run(seen: &Seen) -> Vec<Finding> {
     let found = Finding::lost(seen, &CHECK, Station::Wire, losses(seen));
     let found = found.map(|found| {
-        let interface = found.evidence[0].source.split(' ').next().unwrap_or_default();
+        let most = found.evidence.iter().max_by_key(|one| one.grown());
+        let source = most.map_or("", |most| &*most.source);
+        let interface = source.split(' ').next().unwrap_or_default();
         let (one, more) = busiest(seen, interface);
         let squeezed = seen.delta.softnet.iter().map(|row| row.time_squeeze.max(0));
         let squeezed = match squeezed.fold(0, i64::saturating_add) {

@@ -199,43 +199,22 @@ fn what_costs_most_is_told_first() {
 #[test]
 fn interfaces_lose_in_their_own_ways() {
     let counters = LinkCounters::default;
+    let errors = |missed, full, damaged, framed| LinkCounters {
+        rx_missed_errors: missed,
+        rx_fifo_errors: full,
+        rx_crc_errors: damaged,
+        rx_frame_errors: framed,
+        ..counters()
+    };
     for (driver, link_counters, check, count) in [
-        (
-            "x",
-            LinkCounters {
-                rx_missed_errors: 6,
-                ..counters()
-            },
-            "nic_no_room",
-            6,
-        ),
-        (
-            "x",
-            LinkCounters {
-                rx_fifo_errors: 5,
-                ..counters()
-            },
-            "nic_no_room",
-            5,
-        ),
-        (
-            "x",
-            LinkCounters {
-                rx_crc_errors: 4,
-                ..counters()
-            },
-            "frame_errors",
-            4,
-        ),
-        (
-            "x",
-            LinkCounters {
-                rx_frame_errors: 3,
-                ..counters()
-            },
-            "frame_errors",
-            3,
-        ),
+        ("x", errors(6, 0, 0, 0), "nic_no_room", 6),
+        ("x", errors(0, 5, 0, 0), "nic_no_room", 5),
+        ("x", errors(6, 1, 0, 0), "nic_no_room", 7),
+        // One count in both.
+        ("x", errors(6, 6, 0, 0), "nic_no_room", 6),
+        ("x", errors(0, 0, 4, 0), "frame_errors", 4),
+        ("x", errors(0, 0, 0, 3), "frame_errors", 3),
+        ("  pkts rx OOB#2", counters(), "nic_no_room", 9),
         ("pps_allowance_exceeded", counters(), "allowance", 9),
         ("bw_in_allowance_exceeded", counters(), "allowance", 9),
         ("rx_queue_0_xdp_drops", counters(), "xdp_drop", 9),

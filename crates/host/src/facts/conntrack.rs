@@ -49,6 +49,15 @@ fn dropped(text: &str) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn foreign_text_never_panics(text in "[0-9a-z\n ]{0,200}") {
+            let _ = dropped(&text);
+            let _ = dropped(&format!("drop\n{text}"));
+        }
+    }
 
     #[test]
     fn refusals_of_all_cpus_are_added_up() {

@@ -199,6 +199,7 @@ fn parse_quota(text: &str) -> Option<Quota> {
 mod tests {
     use super::*;
     use crate::root::fixture;
+    use proptest::prelude::*;
 
     const TREE: &str = "proc/812/comm = unbound\n\
         proc/812/stat = 812 (un) bound) T 1 0 0\n\
@@ -256,6 +257,15 @@ mod tests {
         assert_eq!(found.processes.len(), 2, "{found:?}");
         for odd in ["socket:[", "socket:[x]", "socket:[4711", "pipe:[4711]"] {
             assert_eq!(socket(odd), None, "{odd}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn foreign_text_never_panics(text in "\\PC{0,60}", numbers in "[0-9 \n)(]{0,200}") {
+            for text in [&text, &numbers] {
+                let _ = (parse_schedstat(text), parse_cpu(text), parse_quota(text), socket(text));
+            }
         }
     }
 

@@ -27,6 +27,10 @@ use std::time::{Duration, Instant};
 /// How often Ctrl-C is looked for.
 const LOOK: Duration = Duration::from_millis(20);
 
+/// What is to be known of remedies for another namespace.
+const ELSEWHERE: &str = "remedies are for that network namespace: nsenter --net=FILE COMMAND, where FILE \
+                         is /proc/PID/ns/net or /run/netns/NAME; most of net.core is the machine's";
+
 /// Arguments of `mpps doctor`.
 #[derive(Debug, Args)]
 #[command(
@@ -101,19 +105,7 @@ impl DoctorArgs {
     pub(crate) fn run(&self) -> Result<Outcome> {
         let page = self.html.as_deref().map(OutputFile::try_out).transpose()?;
         let interrupt = Interrupt::listen()?;
-        if let Some(pid) = self.pid {
-            let path = format!("/proc/{pid}/ns/net");
-            let namespace = NetNamespace::open(&path);
-            let namespace = namespace.with_context(|| {
-                format!("--pid {pid}: no such process, or it may not be seen; as root all may")
-            })?;
-            if namespace.inode() != NetNamespace::current()?.inode() {
-                namespace.enter().context("--pid")?;
-            }
-        }
-        if let Some(name) = &self.netns {
-            namespace(name)?.enter().context("--netns")?;
-        }
+        self.enter()?;
         let interfaces = self.interfaces()?;
         let ports = self.port.map_or(0..=u16::MAX, |port| port..=port);
         let mut notes = Vec::new();
@@ -136,13 +128,8 @@ impl DoctorArgs {
         notes.extend(missed.filter(|&missed| missed > 0).map(|missed| {
             format!("{missed} drops or more are missing in the kernel's drop reasons")
         }));
-        if self.netns.is_some() || self.pid.is_some() {
-            notes.push(
-                "remedies are for that network namespace: nsenter --net=FILE COMMAND, where FILE is \
-                 /proc/PID/ns/net or /run/netns/NAME; most of net.core is the machine's"
-                    .to_owned(),
-            );
-        }
+        let elsewhere = self.netns.is_some() || self.pid.is_some();
+        notes.extend(elsewhere.then(|| ELSEWHERE.to_owned()));
         notes.dedup();
         let drops = drops_first.as_deref().zip(drops_second.as_deref());
         let here = NetNamespace::current()?.inode();
@@ -164,6 +151,24 @@ impl DoctorArgs {
         let mut result = Envelope::new(machine, command, started, diagnosis);
         result.complete = true;
         self.tell(&result, page)
+    }
+
+    /// Enters the network namespace in question.
+    fn enter(&self) -> Result<()> {
+        if let Some(pid) = self.pid {
+            let namespace = NetNamespace::open(&format!("/proc/{pid}/ns/net"));
+            let namespace = namespace.with_context(|| {
+                format!("--pid {pid}: no such process, or it may not be seen; as root all may")
+            })?;
+            // An ordinary user may look at its own.
+            if namespace.inode() != NetNamespace::current()?.inode() {
+                namespace.enter().context("--pid")?;
+            }
+        }
+        if let Some(name) = &self.netns {
+            namespace(name)?.enter().context("--netns")?;
+        }
+        Ok(())
     }
 
     /// What the checks are to look at.

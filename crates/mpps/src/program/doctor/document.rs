@@ -74,8 +74,12 @@ fn of(number: usize, finding: &Finding) -> Vec<Block> {
         true => (Style::Faint, " remark"),
         false => (Style::Bad, ""),
     };
+    let colon = match remark.is_empty() && cost.is_empty() {
+        true => " ",
+        false => ": ",
+    };
     let what = Text::styled(style, format!("{number}.{remark}{cost}"))
-        .plain(": ")
+        .plain(colon)
         .strong(&*finding.what)
         .faint(format!(" ({}, {}, {sure})", finding.check, finding.station));
     let proof: Vec<String> = finding.evidence.iter().map(told).collect();
