@@ -9,10 +9,10 @@ pub(super) const CHECK: Check = Check {
     name: "socket_buffer",
     reads: "`sk_drops` of each UDP socket (sock_diag), less what a filter, a checksum or memory explains; run \
             and wait times of its owner's threads (schedstat)",
-    speaks: "a full buffer cost a socket datagrams. Its owner's busiest thread tells why: it ran 90 % of the \
-             time or more (too slow), it waited for a CPU a quarter of the time or more, it hardly ran and \
-             the buffer is still full, or it is stopped (nobody reads), or it slept in between (the buffer \
-             is too small for bursts)",
+    speaks: "a full buffer cost a socket datagrams. Its owner's busiest thread tells why: it ran, or was \
+             ready to, 90 % of the time or more (too slow), it waited for a CPU a quarter of the time or \
+             more, it hardly ran and the buffer is still full, or it is stopped (nobody reads), or it slept \
+             in between (the buffer is too small for bursts)",
     made_by: "`kill -STOP` a receiver (gallery: `a_stopped_program` and four more)",
     run,
 };
@@ -26,6 +26,16 @@ fn run(seen: &Seen) -> Vec<Finding> {
     let own = overruns(seen).into_iter();
     let own = own.filter(|overrun| overrun.cause == Cause::Reader);
     own.filter_map(|overrun| finding(seen, &overrun)).collect()
+}
+
+/// True if its busiest thread always had work, and a CPU for nearly all of it.
+fn never_slept(busy: &Busy) -> bool {
+    let lacked = if busy.runner == busy.waiter {
+        busy.waited
+    } else {
+        0.0
+    };
+    busy.ran >= FULL || busy.ran + lacked >= FULL && lacked < WAITS
 }
 
 fn finding(seen: &Seen, overrun: &Overrun) -> Option<Finding> {
@@ -49,10 +59,10 @@ fn finding(seen: &Seen, overrun: &Overrun) -> Option<Finding> {
     let percent = |share: f64| format!("{:.0} %", share * 100.0);
     let (why, remedy) = match socket.busy {
         _ if is_stopped => ("the program is stopped".to_owned(), format!("kill -CONT {pid}")),
-        Some(Busy { ran, .. }) if ran >= FULL => (
+        Some(busy) if never_slept(&busy) => (
             format!(
                 "the busiest thread of the program ran {} of the time, so that it is too slow",
-                percent(ran)
+                percent(busy.ran)
             ),
             "more sockets at the same port (SO_REUSEPORT), each with a thread on a CPU of its own; or a \
              cheaper way to receive: mpps bench tells what each is worth here"

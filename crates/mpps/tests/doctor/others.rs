@@ -154,10 +154,11 @@ fn client(rate: &str, seconds: &str) -> Command {
 
 fn iperf3_that_is_stopped() {
     let scenario = Scenario::new();
-    let group = iperf3(&scenario);
+    let mut group = iperf3(&scenario);
     let found = scenario.doctor(Some(PORT), || {
         let client = scenario.on_sender(|| Running::start(&mut client("50M", "60")));
-        group.await_socket();
+        // The report of its first second: before, the two talk about what is to come.
+        group.says("0.00-");
         group.signal("STOP");
         group.await_drops();
         drop(client);

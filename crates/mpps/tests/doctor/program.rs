@@ -145,8 +145,13 @@ impl Group {
         Self { running }
     }
 
+    /// Waits until it says this.
+    pub(crate) fn says(&mut self, said: &str) {
+        self.running.line(said);
+    }
+
     /// Waits until a UDP socket has the port.
-    pub(crate) fn await_socket(&self) {
+    fn await_socket(&self) {
         self.wait("a socket", || !self.rows().is_empty());
     }
 

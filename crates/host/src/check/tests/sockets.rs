@@ -27,8 +27,11 @@ pub(super) fn starved(run_ms: u64, wait_ms: u64) -> (Facts, Facts) {
 fn a_full_buffer_has_a_cause() {
     for (run_ms, wait_ms, words) in [
         (900, 0, "too slow"),
+        (760, 240, "too slow"),
+        (760, 250, "waited for a CPU 25 %"),
+        (660, 230, "too small for the bursts"),
         (899, 250, "waited for a CPU 25 %"),
-        (899, 249, "too small for the bursts"),
+        (899, 0, "too small for the bursts"),
         (5, 0, "too small for the bursts"),
         (4, 0, "nobody reads it"),
         (4, 300, "waited for a CPU 30 %"),
