@@ -1,4 +1,4 @@
-//! Connections whose handshake found the listener's queue of handshakes full.
+//! Connections that found the SYN queue of a listener full.
 
 use super::{Check, Finding, Seen};
 use crate::Station;
@@ -6,8 +6,7 @@ use crate::Station;
 pub(super) const CHECK: Check = Check {
     name: "handshake_queue",
     reads: "`TcpExt.TCPReqQFullDoCookies`, `TcpExt.TCPReqQFullDrop`",
-    speaks: "a listening TCP socket had more handshakes under way than its queue holds, and answered with \
-             SYN cookies or not at all",
+    speaks: "the SYN queue of a listening TCP socket was full: it answered with SYN cookies or not at all",
     made_by: "`sysctl -w net.core.somaxconn=2` and clients that do not hear the answer (gallery: \
               `a_full_queue_of_handshakes`)",
     run,
@@ -25,8 +24,8 @@ fn run(seen: &Seen) -> Vec<Finding> {
         );
         // What was answered with a cookie is not lost.
         found.of(dropped, seen).says(
-            "more TCP handshakes were under way than a listener's queue holds: with SYN cookies options of \
-             TCP are lost, without them the connection",
+            "the SYN queue of a listening TCP socket was full: an answer with a SYN cookie loses options of TCP, \
+             and without one the connection is lost",
             remedy,
         )
     });

@@ -1,4 +1,4 @@
-//! The ledger of a host that runs somebody else's program.
+//! The ledger of UDP on one host, whichever program receives.
 
 use super::unspecified::IGNORED;
 use super::{

@@ -1,4 +1,4 @@
-//! Connections that found the queue of a listener full.
+//! Connections that found the accept queue of a listener full.
 
 use super::{Check, Finding, Seen};
 use crate::Station;
@@ -6,7 +6,7 @@ use crate::Station;
 pub(super) const CHECK: Check = Check {
     name: "listen_queue",
     reads: "`TcpExt.ListenOverflows`",
-    speaks: "a listening TCP socket dropped packets of connections because nobody accepted those before",
+    speaks: "the accept queue of a listening TCP socket was full",
     made_by: "`sysctl -w net.core.somaxconn=1` and a server that does not accept (gallery: `a_full_queue_of_connections`)",
     run,
 };
@@ -20,8 +20,7 @@ fn run(seen: &Seen) -> Vec<Finding> {
             seen.raise("net.core.somaxconn", 4096)
         );
         found.says(
-            "a listening TCP socket dropped packets of connections that were to begin: its queue of \
-             connections that nobody has accepted was full",
+            "a listening TCP socket dropped connection requests, because its accept queue was full",
             remedy,
         )
     });

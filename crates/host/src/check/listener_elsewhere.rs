@@ -1,4 +1,4 @@
-//! Datagrams for a port at which somebody listens, but not at the address that they are for.
+//! Datagrams whose port has a listener, but at another address.
 
 use super::{Check, Confidence, Finding, Seen, no_listener};
 

@@ -491,6 +491,26 @@ fn where_nothing_arrives_the_first_silent_station_is_named() {
     let alone = findings(&Seen::new(&counters, &after, None, asked(Some(53))));
     let what = &alone[0].what;
     assert!(what.contains("no interface here but loopback"), "{what}");
+    // Loopback that was asked for is an interface like any other.
+    let link_of = |name: &str| mpps_os::netlink::link::Link {
+        name: name.to_owned(),
+        index: 1,
+        address: Vec::new(),
+        up: true,
+        carrier: true,
+        mtu: 1500,
+        tx_queues: 1,
+        rx_queues: 1,
+        has_xdp: false,
+    };
+    let mut before = counters.clone();
+    before.links = vec![link_of("lo"), link_of("eth0")];
+    let loopback = link(&[], LinkCounters::default());
+    before.snapshot.links.insert("lo".to_owned(), loopback);
+    let after = later(before.clone());
+    let silent = findings(&Seen::new(&before, &after, None, asked(Some(53))));
+    let what = &silent[0].what;
+    assert!(what.contains("no interface received any packet"), "{what}");
 }
 
 #[test]
