@@ -2,9 +2,11 @@
 //! sockets and who reads them, its CPUs.
 
 mod conntrack;
+mod interrupts;
 mod process;
 
 pub use conntrack::Conntrack;
+pub use interrupts::{Card, Interrupt};
 pub use process::{Busy, Process, Quota, ThreadTime};
 
 use crate::root::Root;
@@ -34,13 +36,15 @@ pub struct Facts {
     pub aggregates: BTreeSet<String>,
     /// The UDP sockets of the namespace; none where the kernel does not list them.
     pub sockets: Vec<UdpEntry>,
-    /// Who has these sockets, by the sockets' inode numbers, as far as this user may see: a server
-    /// that forks has one in several processes.
+    /// Who has these sockets, by the sockets' inode numbers: a server that forks has one in several
+    /// processes, and one of which this user may not see the owner in none.
     pub owners: BTreeMap<u32, Vec<u32>>,
     /// These processes.
     pub processes: BTreeMap<u32, Process>,
     /// Where the CPUs spent their time.
     pub cpus: ProcStat,
+    /// The cards behind the interfaces.
+    pub cards: BTreeMap<String, Card>,
     /// The connection tracker; none where the kernel has none.
     pub conntrack: Option<Conntrack>,
     /// What some settings are that limit how much may wait.
@@ -49,14 +53,15 @@ pub struct Facts {
     pub notes: Vec<String>,
 }
 
-/// Which of the two moments.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Moment {
+/// Which of several moments.
+#[derive(Debug, Clone, Copy)]
+pub enum Moment<'a> {
     /// The first: counters are read last.
     First,
-    /// The second: counters are read first, so that the time between the two is the same for all of
-    /// them, however long it takes to look for processes.
-    Second,
+    /// A later one: counters are read first, so that the time between two is the same for all of them,
+    /// however long it takes to look for processes. With the facts of an earlier moment, owners of
+    /// sockets that were known then are taken from there: to look for them reads all of `/proc`.
+    Later(Option<&'a Facts>),
 }
 
 impl Facts {
@@ -66,21 +71,27 @@ impl Facts {
     /// # Errors
     /// As [`Snapshot::take`] and [`ProcStat::read`]. Sockets that cannot be listed are a note, and so
     /// is an interface that has gone.
-    pub fn take(moment: Moment, interfaces: &[impl AsRef<str>], port: Option<u16>) -> Result<Self> {
+    pub fn take(
+        moment: Moment<'_>,
+        interfaces: &[impl AsRef<str>],
+        port: Option<u16>,
+    ) -> Result<Self> {
         let root = Root::machine();
         let mut facts = Self::default();
-        if moment == Moment::First {
+        if matches!(moment, Moment::First) {
             facts.list_sockets();
-            facts.find_owners(&root, port);
+            facts.find_owners(&root, port, None);
             facts.notes.clear();
         }
         facts.list_sockets();
         facts.read_counters(interfaces)?;
         facts.cpus = ProcStat::read()?;
         facts.conntrack = Conntrack::read_from(&root);
-        if moment == Moment::Second {
-            facts.find_owners(&root, port);
+        if let Moment::Later(earlier) = moment {
+            facts.find_owners(&root, port, earlier);
         }
+        let names = interfaces.iter().map(AsRef::as_ref);
+        facts.cards = interrupts::of(&root, names);
         facts.links = link::list()?;
         let is_bond = |link: &&Link| root.exists(&format!("sys/class/net/{}/bonding", link.name));
         let bonds = facts.links.iter().filter(is_bond);
@@ -100,12 +111,23 @@ impl Facts {
         }
     }
 
-    fn find_owners(&mut self, root: &Root, port: Option<u16>) {
+    fn find_owners(&mut self, root: &Root, port: Option<u16>, earlier: Option<&Self>) {
         let asked = self.sockets.iter();
         let asked = asked.filter(|socket| port.is_none_or(|port| socket.local.port() == port));
-        let inodes = asked.map(|socket| socket.inode).collect();
-        let Owners { pids, processes } = Owners::find(root, &inodes);
-        (self.owners, self.processes) = (pids, processes);
+        let inodes: BTreeSet<u32> = asked.map(|socket| socket.inode).collect();
+        let known = earlier.map(|earlier| &earlier.owners);
+        let is_known = |inode| known.is_some_and(|known| known.contains_key(inode));
+        let owners = match known {
+            Some(known) if inodes.iter().all(is_known) => {
+                let known = known.iter().filter(|(inode, _)| inodes.contains(inode));
+                Owners::again(
+                    root,
+                    known.map(|(&inode, pids)| (inode, pids.clone())).collect(),
+                )
+            }
+            _ => Owners::find(root, &inodes),
+        };
+        (self.owners, self.processes) = (owners.pids, owners.processes);
     }
 
     /// An interface may go while its counters are read, as that of a container does that ends.

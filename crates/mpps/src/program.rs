@@ -4,6 +4,8 @@
 pub mod connections;
 /// What is wrong with this host, whichever program it runs.
 pub mod doctor;
+/// Which host is looked at.
+mod host;
 /// A process that keeps the rights which a program gives up.
 pub(crate) mod keeper;
 /// What a program says while it runs.

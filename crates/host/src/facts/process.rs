@@ -33,7 +33,7 @@ pub struct Quota {
 /// Who has sockets.
 #[derive(Debug, Default)]
 pub(super) struct Owners {
-    /// The processes of each inode number, in their order.
+    /// The processes of each inode number that was looked for, in their order.
     pub(super) pids: BTreeMap<u32, Vec<u32>>,
     /// Each of them once.
     pub(super) processes: BTreeMap<u32, Process>,
@@ -69,7 +69,10 @@ impl Owners {
     /// The processes that have sockets of these inode numbers. A process of another user shows its
     /// descriptors to root alone.
     pub(super) fn find(root: &Root, inodes: &BTreeSet<u32>) -> Self {
-        let mut owners = Self::default();
+        let mut owners = Self {
+            pids: inodes.iter().map(|&inode| (inode, Vec::new())).collect(),
+            ..Self::default()
+        };
         if inodes.is_empty() {
             return owners;
         }
@@ -92,6 +95,18 @@ impl Owners {
             }
         }
         owners
+    }
+
+    /// The same owners once more, as far as they are still there.
+    pub(super) fn again(root: &Root, pids: BTreeMap<u32, Vec<u32>>) -> Self {
+        let numbers: BTreeSet<u32> = pids.values().flatten().copied().collect();
+        let processes = numbers
+            .into_iter()
+            .map(|pid| (pid, Process::read_from(root, pid)));
+        let processes = processes
+            .filter(|(_, process)| !process.threads.is_empty())
+            .collect();
+        Self { pids, processes }
     }
 }
 
@@ -253,8 +268,15 @@ mod tests {
             tree.root.set_link(&format!("proc/{pid}/fd/{name}"), target);
         }
         let found = Owners::find(&tree.root, &[4711, 8].into());
-        assert_eq!(found.pids, [(4711, vec![9, 812])].into());
+        assert_eq!(found.pids, [(8, vec![]), (4711, vec![9, 812])].into());
         assert_eq!(found.processes.len(), 2, "{found:?}");
+        let again = Owners::again(&tree.root, found.pids.clone());
+        assert_eq!(again.pids, found.pids);
+        assert_eq!(
+            again.processes.keys().collect::<Vec<_>>(),
+            [&812],
+            "9 has no threads"
+        );
         for odd in ["socket:[", "socket:[x]", "socket:[4711", "pipe:[4711]"] {
             assert_eq!(socket(odd), None, "{odd}");
         }

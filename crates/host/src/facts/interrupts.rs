@@ -1,0 +1,218 @@
+//! Network cards: where each sits, and its interrupts: which queue each is for, which CPU takes it, how
+//! often it came.
+
+use crate::CpuList;
+use crate::root::Root;
+use std::collections::BTreeMap;
+
+/// A network card.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Card {
+    /// The NUMA node that it sits at, where the machine has nodes and says so.
+    pub node: Option<usize>,
+    /// Its interrupts, in the order of their numbers.
+    pub interrupts: Vec<Interrupt>,
+}
+
+/// An interrupt of a network card.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Interrupt {
+    /// Its number.
+    pub number: u32,
+    /// The name that its driver gave it: `eth0-TxRx-3`.
+    pub name: String,
+    /// The receive queue that it is for, as far as its name tells; none for one that only sends, or
+    /// that configures.
+    pub queue: Option<usize>,
+    /// How often each CPU took it since the machine started.
+    pub counts: BTreeMap<usize, u64>,
+    /// The CPUs that may take it (`smp_affinity_list`).
+    pub allowed: Vec<usize>,
+    /// The CPUs that take it (`effective_affinity_list`).
+    pub effective: Vec<usize>,
+}
+
+/// The cards behind these interfaces, of those that have one.
+pub(super) fn of<'a>(
+    root: &Root,
+    interfaces: impl Iterator<Item = &'a str>,
+) -> BTreeMap<String, Card> {
+    let mut lines = None;
+    let mut all = BTreeMap::new();
+    for name in interfaces {
+        let folder = format!("sys/class/net/{name}/device");
+        if !root.exists(&folder) {
+            continue;
+        }
+        let numbers = numbers(root, &folder);
+        let lines = lines.get_or_insert_with(|| {
+            parse(&root.read_if_possible("proc/interrupts").unwrap_or_default())
+        });
+        let own = numbers.into_iter().filter_map(|number| {
+            let (of, counts) = lines.get(&number)?;
+            let cpus = |file: &str| {
+                let list = root.read_if_possible(&format!("proc/irq/{number}/{file}"));
+                let list = list.and_then(|list| CpuList::from_kernel(&list).ok());
+                list.unwrap_or_default().0
+            };
+            Some(Interrupt {
+                number,
+                name: of.clone(),
+                queue: queue(of, name),
+                counts: counts.clone(),
+                allowed: cpus("smp_affinity_list"),
+                effective: cpus("effective_affinity_list"),
+            })
+        });
+        let interrupts = own.collect();
+        // -1 where there is none.
+        let node = root.read_if_possible(&format!("{folder}/numa_node"));
+        let node = node.and_then(|node| node.parse().ok());
+        all.insert(name.to_owned(), Card { node, interrupts });
+    }
+    all
+}
+
+/// The numbers of the interrupts of the card behind an interface. A virtio card has them one step
+/// above, on the PCI device that carries it.
+fn numbers(root: &Root, folder: &str) -> Vec<u32> {
+    let of = |folder: &str| {
+        let names = root.names(folder).into_iter();
+        let mut numbers: Vec<u32> = names.filter_map(|name| name.parse().ok()).collect();
+        numbers.sort_unstable();
+        numbers
+    };
+    let own = of(&format!("{folder}/msi_irqs"));
+    if !own.is_empty() {
+        return own;
+    }
+    let above = of(&format!("{folder}/../msi_irqs"));
+    if !above.is_empty() {
+        return above;
+    }
+    let line = root.read_if_possible(&format!("{folder}/irq"));
+    let line = line.and_then(|number| number.parse().ok());
+    line.filter(|&number| number > 0).into_iter().collect()
+}
+
+/// The names and counts of `/proc/interrupts`: a column for each online CPU, then the controller, the
+/// line of it, and the names of those who share it.
+fn parse(text: &str) -> BTreeMap<u32, (String, BTreeMap<usize, u64>)> {
+    let mut lines = text.lines();
+    let head = lines.next().unwrap_or_default().split_ascii_whitespace();
+    let cpus: Vec<usize> = head
+        .filter_map(|word| word.strip_prefix("CPU")?.parse().ok())
+        .collect();
+    let all = lines.filter_map(|line| {
+        let (number, rest) = line.split_once(':')?;
+        let number = number.trim().parse().ok()?;
+        let mut words = rest.split_ascii_whitespace();
+        let counts = cpus.iter().map(|&cpu| {
+            let count = words.next()?.parse().ok()?;
+            Some((cpu, count))
+        });
+        let counts = counts.collect::<Option<BTreeMap<usize, u64>>>()?;
+        let name = words.next_back().unwrap_or_default().to_owned();
+        Some((number, (name, counts)))
+    });
+    all.collect()
+}
+
+/// The receive queue in the name of an interrupt. There is no rule for these names; the drivers in
+/// `drivers/net` of Linux end them with the queue's number, and call it by its direction, by a
+/// completion queue (mlx5), or by nothing but the interface (e1000e, tg3 with one interrupt).
+fn queue(name: &str, interface: &str) -> Option<usize> {
+    if name == interface {
+        return Some(0);
+    }
+    // mlx5 adds the card: mlx5_comp3@pci:0000:04:00.0.
+    let name = name.split('@').next()?.to_ascii_lowercase();
+    let own = name.replace(&interface.to_ascii_lowercase(), "");
+    let receives = ["rx", "tx-rx", "input", "comp"];
+    let prefix = own.trim_end_matches(|character: char| character.is_ascii_digit());
+    if !receives.iter().any(|word| prefix.contains(word)) {
+        return None;
+    }
+    own[prefix.len()..].parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::root::fixture;
+    use proptest::prelude::*;
+
+    const TREE: &str = "proc/interrupts =            CPU0       CPU2\\n \
+         37:          1          0 PCI-MSIX-0000:00:03.0   0-edge      virtio2-config\\n \
+         38:          5      17674 PCI-MSIX-0000:00:03.0   1-edge      virtio2-input.0\\n \
+         39:      12303          0 PCI-MSIX-0000:00:03.0   2-edge      virtio2-output.0\\n\
+         LOC:   21086767   27043485   Local timer interrupts\\n\
+         ERR:          0\\n \
+         40:          1\n\
+         sys/bus/virtio2/numa_node = -1\n\
+         proc/irq/38/smp_affinity_list = 0-2\n\
+         proc/irq/38/effective_affinity_list = 2\n\
+         sys/bus/virtio2/net/eth0/mtu = 1500\n\
+         sys/bus/msi_irqs/37 = msix\n\
+         sys/bus/msi_irqs/38 = msix\n\
+         sys/bus/msi_irqs/39 = msix\n\
+         sys/bus/msi_irqs/40 = msix";
+
+    #[test]
+    fn a_virtio_card_of_a_recorded_host_is_read() {
+        let tree = fixture::tree(TREE);
+        let link = "sys/class/net/eth0/device";
+        tree.root.set_link(link, "../../../bus/virtio2");
+        let found = of(&tree.root, ["eth0", "lo"].into_iter());
+        assert_eq!(found.len(), 1, "{found:?}");
+        let told = found["eth0"]
+            .interrupts
+            .iter()
+            .map(|own| (own.number, own.queue));
+        assert_eq!(
+            told.collect::<Vec<_>>(),
+            [(37, None), (38, Some(0)), (39, None)],
+            "a line that lacks a column is none"
+        );
+        let receives = &found["eth0"].interrupts[1];
+        assert_eq!(found["eth0"].node, None);
+        assert_eq!(receives.counts, [(0, 5), (2, 17674)].into());
+        assert_eq!(
+            (&*receives.allowed, &*receives.effective),
+            (&[0, 1, 2][..], &[2][..])
+        );
+    }
+
+    #[test]
+    fn names_tell_their_queue() {
+        for (name, expected) in [
+            ("eth0", Some(0)),
+            ("eth0-TxRx-3", Some(3)),
+            ("i40e-eth0-TxRx-11", Some(11)),
+            ("eth0-Tx-Rx-2", Some(2)),
+            ("eth0-rx-1", Some(1)),
+            ("eth0-rxtx-7", Some(7)),
+            ("eth0-rx0", Some(0)),
+            ("virtio2-input.1", Some(1)),
+            ("mlx5_comp12@pci:0000:04:00.0", Some(12)),
+            ("mlx5_async0@pci:0000:04:00.0", None),
+            ("eth0-tx-1", None),
+            ("virtio2-output.1", None),
+            ("virtio2-config", None),
+            ("ena-mgmnt@pci:0000:00:05.0", None),
+            ("eth0-rx-", None),
+            ("eth0-rx-99999999999999999999999", None),
+            ("", None),
+        ] {
+            assert_eq!(queue(name, "eth0"), expected, "{name}");
+        }
+        assert_eq!(queue("rx3", "rx3"), Some(0), "an interface of that name");
+    }
+
+    proptest! {
+        #[test]
+        fn foreign_text_never_panics(text in "\\PC{0,200}", lines in "( CPU[0-9]{1,3}){0,4}\n([ 0-9:a-z]{0,30}\n){0,6}", name in "\\PC{0,12}") {
+            let _ = (parse(&text), parse(&lines), queue(&text, &name), queue(&name, &text));
+        }
+    }
+}

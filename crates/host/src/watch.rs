@@ -1,0 +1,144 @@
+//! A host that is looked at again and again: what each look saw since the one before.
+
+use crate::Result;
+use crate::check::{Asked, Seen};
+use crate::drop_probe::{DropCount, DropFilter, DropProbe};
+use crate::facts::{Facts, Moment};
+use mpps_os::namespace::NetNamespace;
+use mpps_os::netlink::link;
+
+/// Owners of sockets are looked for at every look for which one of them is new, and at each of this
+/// number: a process may have taken over a socket that is known.
+const LOOK_FOR_OWNERS: u64 = 10;
+
+/// Looks at the calling thread's network namespace, and at its machine.
+#[derive(Debug)]
+pub struct Watch {
+    /// The one interface in question; none for all that there are.
+    interface: Option<String>,
+    asked: Asked,
+    probe: Option<DropProbe>,
+    namespace: u32,
+    notes: Vec<String>,
+    looks: u64,
+    before: Look,
+    after: Look,
+}
+
+/// One look.
+#[derive(Debug, Default)]
+struct Look {
+    facts: Facts,
+    drops: Option<Vec<DropCount>>,
+}
+
+impl Watch {
+    /// Looks for the first time. Where the kernel's drop reasons cannot be watched, a note says why.
+    ///
+    /// # Errors
+    /// As [`Facts::take`].
+    pub fn begin(interface: Option<String>, asked: Asked) -> Result<Self> {
+        let ports = asked.port.map_or(0..=u16::MAX, |port| port..=port);
+        let mut notes = Vec::new();
+        let probe = DropProbe::attach(&DropFilter { ports });
+        let probe = probe.inspect_err(|error| {
+            let remedy = error.remedy();
+            notes.push(format!(
+                "the kernel's drop reasons are not seen: {error}; {remedy}"
+            ));
+        });
+        let namespace = NetNamespace::current()?.inode();
+        let mut watch = Self {
+            interface,
+            asked,
+            probe: probe.ok(),
+            namespace,
+            notes,
+            looks: 0,
+            before: Look::default(),
+            after: Look::default(),
+        };
+        let interfaces = watch.interfaces()?;
+        watch.after.facts = Facts::take(Moment::First, &interfaces, watch.asked.port)?;
+        watch.after.drops = watch.drops();
+        Ok(watch)
+    }
+
+    /// Looks once more.
+    ///
+    /// # Errors
+    /// As [`Facts::take`].
+    pub fn look(&mut self) -> Result<()> {
+        self.looks = self.looks.wrapping_add(1);
+        let drops = self.drops();
+        let known = (!self.looks.is_multiple_of(LOOK_FOR_OWNERS)).then_some(&self.after.facts);
+        let interfaces = self.interfaces()?;
+        let facts = Facts::take(Moment::Later(known), &interfaces, self.asked.port)?;
+        self.before = std::mem::replace(&mut self.after, Look { facts, drops });
+        Ok(())
+    }
+
+    /// What the last look saw since the one before it.
+    pub fn seen(&self) -> Seen<'_> {
+        let drops = self
+            .before
+            .drops
+            .as_deref()
+            .zip(self.after.drops.as_deref());
+        let drops = drops.map(|(before, after)| (before, after, self.namespace));
+        Seen::new(
+            &self.before.facts,
+            &self.after.facts,
+            drops,
+            self.asked.clone(),
+        )
+    }
+
+    /// What could not be seen, and why.
+    pub fn notes(&self) -> Vec<String> {
+        let of_looks = [&self.before, &self.after].map(|look| look.facts.notes.iter());
+        let all = self.notes.iter().chain(of_looks.into_iter().flatten());
+        let mut notes: Vec<String> = Vec::new();
+        for note in all {
+            if !notes.contains(note) {
+                notes.push(note.clone());
+            }
+        }
+        let missed = self.probe.as_ref().map(DropProbe::overflowed);
+        notes.extend(
+            missed
+                .and_then(std::result::Result::ok)
+                .filter(|&missed| missed > 0)
+                .map(|missed| {
+                    format!("{missed} drops or more are missing in the kernel's drop reasons")
+                }),
+        );
+        notes
+    }
+
+    /// The interfaces that are looked at.
+    ///
+    /// # Errors
+    /// If the kernel does not list them, or the one in question has gone.
+    pub fn interfaces(&self) -> Result<Vec<String>> {
+        if let Some(name) = &self.interface {
+            link::index(name)?;
+            return Ok(vec![name.clone()]);
+        }
+        let links = link::list()?.into_iter();
+        Ok(links.map(|link| link.name).collect())
+    }
+
+    /// What the probe has counted; it is given up with a note if it cannot be read.
+    fn drops(&mut self) -> Option<Vec<DropCount>> {
+        let counts = self.probe.as_ref()?.counts();
+        let counts = counts.inspect_err(|error| {
+            self.notes
+                .push(format!("the kernel's drop reasons are not seen: {error}"));
+        });
+        if counts.is_err() {
+            self.probe = None;
+        }
+        counts.ok()
+    }
+}

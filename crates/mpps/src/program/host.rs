@@ -1,0 +1,113 @@
+//! Which host is looked at, by the commands that look at one that runs anybody's program.
+
+use anyhow::{Context, Result, ensure};
+use clap::Args;
+use mpps_host::{Asked, Watch};
+use mpps_os::namespace::NetNamespace;
+
+/// What is to be known of remedies for another namespace.
+const ELSEWHERE: &str = "remedies are for that network namespace: nsenter --net=FILE COMMAND, where FILE \
+                         is /proc/PID/ns/net or /run/netns/NAME; most of net.core is the machine's";
+
+/// The host in question, or a part of it.
+#[derive(Debug, Args)]
+pub(crate) struct HostArgs {
+    /// Look at this interface alone; UDP is still that of the whole network namespace
+    #[arg(value_name = "IF")]
+    interface: Option<String>,
+    #[command(flatten)]
+    pub(crate) part: PartArgs,
+}
+
+/// A part of a host.
+#[derive(Debug, Args)]
+pub(crate) struct PartArgs {
+    /// The UDP port in question: its sockets alone, and the kernel's drops of it alone
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) port: Option<u16>,
+    /// The process in question: looks at its network namespace, and of sockets at its own alone
+    #[arg(long, value_name = "PID", conflicts_with = "netns", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) pid: Option<u32>,
+    /// Look at another network namespace: that of `ip netns`, of a process, or of a file
+    #[arg(long, value_name = "NAME|PID|FILE")]
+    netns: Option<String>,
+}
+
+impl HostArgs {
+    /// Enters the network namespace in question and looks for the first time.
+    pub(crate) fn watch(&self) -> Result<Watch> {
+        self.part.enter()?;
+        let mut asked = self.part.asked();
+        asked
+            .again
+            .extend(self.interface.as_ref().map(|name| format!(" {name}")));
+        Ok(Watch::begin(self.interface.clone(), asked)?)
+    }
+}
+
+impl PartArgs {
+    /// The same of all interfaces.
+    pub(crate) fn watch(&self) -> Result<Watch> {
+        self.enter()?;
+        Ok(Watch::begin(None, self.asked())?)
+    }
+
+    /// What is to be known of what is said of another namespace.
+    pub(crate) fn note(&self) -> Option<String> {
+        let is_elsewhere = self.netns.is_some() || self.pid.is_some();
+        is_elsewhere.then(|| ELSEWHERE.to_owned())
+    }
+
+    fn enter(&self) -> Result<()> {
+        if let Some(pid) = self.pid {
+            let namespace = NetNamespace::open(&format!("/proc/{pid}/ns/net"));
+            let namespace = namespace.with_context(|| {
+                format!("--pid {pid}: no such process, or it may not be seen; as root all may")
+            })?;
+            // An ordinary user may look at its own.
+            if namespace.inode() != NetNamespace::current()?.inode() {
+                namespace.enter().context("--pid")?;
+            }
+        }
+        if let Some(name) = &self.netns {
+            namespace(name)?.enter().context("--netns")?;
+        }
+        Ok(())
+    }
+
+    /// What is to be looked at.
+    fn asked(&self) -> Asked {
+        let mut again = "mpps doctor".to_owned();
+        let pid = self.pid.map(|pid| pid.to_string());
+        let port = self.port.map(|port| port.to_string());
+        let words = [
+            ("--pid", pid.as_ref()),
+            ("--netns", self.netns.as_ref()),
+            ("--port", port.as_ref()),
+        ];
+        for (option, value) in words {
+            again.extend(value.map(|value| format!(" {option} {value}")));
+        }
+        Asked {
+            port: self.port,
+            pid: self.pid,
+            again,
+        }
+    }
+}
+
+/// The network namespace that a user names.
+fn namespace(name: &str) -> Result<NetNamespace> {
+    ensure!(!name.is_empty(), "--netns: no name, process or file");
+    let path = match name.parse::<u32>() {
+        Ok(pid) => format!("/proc/{pid}/ns/net"),
+        Err(_) if name.contains('/') => name.to_owned(),
+        Err(_) => format!("/run/netns/{name}"),
+    };
+    NetNamespace::open(&path).with_context(|| {
+        format!(
+            "--netns {name}: no such namespace, or it may not be seen; `ip netns` lists names, and a \
+             container's process is in `lsns -t net`"
+        )
+    })
+}
