@@ -89,7 +89,7 @@ pub struct RingDrop {
 }
 
 /// Drops counted by reason at `skb:kfree_skb`, for packets of the run, in the receiver's namespace.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ReasonCount {
     /// The kernel's name of the reason: `SOCKET_RCVBUFF`.
     pub reason: String,

@@ -34,7 +34,7 @@ mod unrouted;
 mod unspecified;
 mod xdp_drop;
 
-pub use ledger::ledger;
+pub use ledger::{ledger, losses};
 pub use seen::{Asked, Seen, SeenSocket};
 
 use crate::Station;

@@ -2,7 +2,7 @@
 //! each socket and who reads it; and where packets are lost.
 
 use crate::check::{Seen, SeenSocket, ledger};
-use crate::facts::{Card, Interrupt};
+use crate::facts::Interrupt;
 use crate::{CpuBusy, Ledger, LinkDelta, SoftnetDelta, Topology};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -187,32 +187,30 @@ impl QueueLoad {
         };
         let queues = seen.delta.queue_packets(name);
         let card = seen.after.cards.get(name);
+        // A queue that is the only one is the interface; a driver that does not count by queue may
+        // still have an interrupt for it.
+        if queues.len() < 2 {
+            let interrupts = card.into_iter().flat_map(|card| &card.interrupts);
+            let of: Vec<usize> = interrupts.filter_map(|one| one.queue).collect();
+            let only = of[..] == [0];
+            return vec![if only {
+                whole.with_interrupt(0, seen, topology)
+            } else {
+                whole
+            }];
+        }
         let sum: i64 = queues.iter().map(|queue| queue.packets.max(0)).sum();
-        let fair = 1.0 / queues.len().max(1) as f64;
+        let fair = 1.0 / queues.len() as f64;
         let queues = queues.iter().map(|queue| {
             let share = (sum > 0).then(|| queue.packets.max(0) as f64 / sum as f64);
-            let is_uneven = sum >= SPREAD_MIN && share.is_some_and(|share| share >= UNEVEN * fair);
-            let row = Self::received(name, Some(queue.queue), rate(queue.packets, seen));
             let row = Self {
                 share,
-                is_uneven: is_uneven && queues.len() > 1,
-                ..row
+                is_uneven: sum >= SPREAD_MIN && share.is_some_and(|share| share >= UNEVEN * fair),
+                ..Self::received(name, Some(queue.queue), rate(queue.packets, seen))
             };
-            row.with_interrupt(card, seen, topology)
+            row.with_interrupt(queue.queue, seen, topology)
         });
-        let mut rows = vec![whole];
-        rows.extend(queues);
-        // A driver that does not count by queue may still have interrupts by queue.
-        if rows.len() == 1 {
-            let queues = card.into_iter().flat_map(|card| &card.interrupts);
-            let only: Vec<usize> = queues.filter_map(|one| one.queue).collect();
-            if only == [0] {
-                rows[0].queue = Some(0);
-                let row = rows.remove(0).with_interrupt(card, seen, topology);
-                rows.push(Self { queue: None, ..row });
-            }
-        }
-        rows
+        std::iter::once(whole).chain(queues).collect()
     }
 
     fn received(name: &str, queue: Option<usize>, received_pps: f64) -> Self {
@@ -231,8 +229,10 @@ impl QueueLoad {
         }
     }
 
-    fn with_interrupt(mut self, card: Option<&Card>, seen: &Seen, topology: &Topology) -> Self {
-        let own = |one: &&Interrupt| one.queue.is_some() && one.queue == self.queue;
+    /// The row with the interrupt of that queue, if it has one of its own.
+    fn with_interrupt(mut self, queue: usize, seen: &Seen, topology: &Topology) -> Self {
+        let card = seen.after.cards.get(&self.interface);
+        let own = |one: &&Interrupt| one.queue == Some(queue);
         let Some(interrupt) = card.and_then(|card| card.interrupts.iter().find(own)) else {
             return self;
         };
@@ -283,7 +283,7 @@ impl SocketLoad {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::facts::{Busy, Facts, Process, ThreadTime};
+    use crate::facts::{Busy, Card, Facts, Process, ThreadTime};
     use crate::{LinkCounters, LinkSnapshot, Softnet};
     use mpps_os::netlink::sock_diag::UdpEntry;
     use std::collections::BTreeMap;

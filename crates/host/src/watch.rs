@@ -21,12 +21,13 @@ pub struct Watch {
     namespace: u32,
     notes: Vec<String>,
     looks: u64,
+    first: Look,
     before: Look,
     after: Look,
 }
 
 /// One look.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 struct Look {
     facts: Facts,
     drops: Option<Vec<DropCount>>,
@@ -55,12 +56,14 @@ impl Watch {
             namespace,
             notes,
             looks: 0,
+            first: Look::default(),
             before: Look::default(),
             after: Look::default(),
         };
         let interfaces = watch.interfaces()?;
         watch.after.facts = Facts::take(Moment::First, &interfaces, watch.asked.port)?;
         watch.after.drops = watch.drops();
+        watch.first = watch.after.clone();
         Ok(watch)
     }
 
@@ -80,18 +83,18 @@ impl Watch {
 
     /// What the last look saw since the one before it.
     pub fn seen(&self) -> Seen<'_> {
-        let drops = self
-            .before
-            .drops
-            .as_deref()
-            .zip(self.after.drops.as_deref());
+        self.between(&self.before)
+    }
+
+    /// What the last look saw since the first one.
+    pub fn seen_in_all(&self) -> Seen<'_> {
+        self.between(&self.first)
+    }
+
+    fn between<'a>(&'a self, before: &'a Look) -> Seen<'a> {
+        let drops = before.drops.as_deref().zip(self.after.drops.as_deref());
         let drops = drops.map(|(before, after)| (before, after, self.namespace));
-        Seen::new(
-            &self.before.facts,
-            &self.after.facts,
-            drops,
-            self.asked.clone(),
-        )
+        Seen::new(&before.facts, &self.after.facts, drops, self.asked.clone())
     }
 
     /// What could not be seen, and why.

@@ -14,8 +14,10 @@ pub(crate) use switches::SwitchArgs;
 
 use crate::experiment::{paths, placement};
 use crate::program::doctor::DoctorArgs;
+use crate::program::ledger::LiveLedgerArgs;
 use crate::program::recv::RecvArgs;
 use crate::program::send::SendArgs;
+use crate::program::top::TopArgs;
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
 
@@ -43,6 +45,8 @@ pub(crate) enum Subcommands {
     Placement(placement::Plan),
     /// Tell what this host loses of the traffic of any program, why, and what mends it
     Doctor(DoctorArgs),
+    /// Show what queues, CPUs and sockets of this host do, and where packets are lost
+    Top(TopArgs),
     /// Receive UDP and count it: mpps recv [ADDR:PORT [THREADS [REUSEPORT]]]
     Recv(RecvArgs),
     /// Send UDP as fast as asked or possible
@@ -51,7 +55,8 @@ pub(crate) enum Subcommands {
     Serve(ServeArgs),
     /// Make many connections a second to a web server, and account for each
     Load(LoadArgs),
-    /// Join what a sender and a receiver wrote with --json into one ledger
+    /// Tell where the UDP of this host goes, at each second; or join what a sender and a receiver wrote
+    /// with --json
     Ledger(LedgerArgs),
     /// Compare two results of `mpps lab`, telling change from noise
     Compare(CompareArgs),
@@ -66,16 +71,23 @@ pub(crate) enum Subcommands {
 /// Arguments of `mpps ledger`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Exit status: 0 the ledger balances, 1 it does not, 2 a file cannot be read."
+    after_help = "Without files it tells of this host, whichever program receives, until Ctrl-C; what \
+    needs root is left out without it, and a note says so. Exit status: 0 the ledger of the files \
+    balances, or the look at this host was ended, 1 the ledger of the files does not balance, 2 it could \
+    not be done."
 )]
 pub(crate) struct LedgerArgs {
     /// What `mpps send --json` wrote
-    pub(crate) send: PathBuf,
+    #[arg(requires = "recv", conflicts_with = "live")]
+    pub(crate) send: Option<PathBuf>,
     /// What `mpps recv --json` wrote
-    pub(crate) recv: PathBuf,
-    /// Write the ledger as JSON to standard output
+    #[arg(conflicts_with = "live")]
+    pub(crate) recv: Option<PathBuf>,
+    /// Write JSON to standard output: the ledger, or an object a line at each look
     #[arg(long)]
     pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) live: LiveLedgerArgs,
 }
 
 /// Arguments of `mpps compare`.

@@ -52,6 +52,7 @@ pub fn main() -> ExitCode {
         Subcommands::Ndr(plan) => plan.run(),
         Subcommands::Placement(plan) => plan.run(),
         Subcommands::Doctor(args) => args.run(),
+        Subcommands::Top(args) => args.run(),
         Subcommands::Recv(args) => recv::run(args),
         Subcommands::Send(args) => send::run(args),
         Subcommands::Serve(args) => serve::run(args),

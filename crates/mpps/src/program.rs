@@ -8,6 +8,8 @@ pub mod doctor;
 mod host;
 /// A process that keeps the rights which a program gives up.
 pub(crate) mod keeper;
+/// Where the UDP of this host goes.
+pub mod ledger;
 /// What a program says while it runs.
 pub(crate) mod lines;
 /// Many connections a second to a web server.
@@ -22,3 +24,5 @@ mod ring;
 pub(crate) mod send;
 /// An HTTP/1.1 server for many short connections.
 pub(crate) mod serve;
+/// What this host does with packets, on one page.
+pub mod top;

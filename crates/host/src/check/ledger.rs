@@ -16,6 +16,33 @@ const OTHERS: [&str; 5] = [
     "Ip6.OutForwDatagrams",
 ];
 
+pub mod losses {
+    //! Where and why a host's ledger can have losses.
+
+    use super::{EARLY, FIREWALL, LOSSES};
+    use crate::Station;
+
+    /// The reason of what sockets' full buffers cost.
+    pub const BUFFER_FULL: &str = "socket buffer full";
+
+    /// All that there can be.
+    pub fn all() -> impl Iterator<Item = (Station, &'static str)> {
+        let behind = LOSSES.map(|(station, reason, _)| (station, reason));
+        EARLY
+            .into_iter()
+            .chain(behind)
+            .chain([(Station::Ip, FIREWALL)])
+    }
+}
+
+/// Where packets are lost before IP.
+const EARLY: [(Station, &str); 2] = [
+    (Station::Wire, "no room in the NIC"),
+    (Station::Backlog, "backlog full"),
+];
+/// The reason of what a firewall drops, which the kernel's drop reasons alone tell.
+const FIREWALL: &str = "firewall";
+
 /// Where this namespace loses datagrams from IP on, by counters that are disjoint.
 const LOSSES: [(Station, &str, &[&str]); 8] = [
     (Station::Ip, "reverse path filter", reverse_path::NAMES),
@@ -29,7 +56,7 @@ const LOSSES: [(Station, &str, &[&str]); 8] = [
     ),
     (Station::Udp, "wrong checksum", checksum::NAMES),
     (Station::Udp, "no memory for UDP", udp_memory::NAMES),
-    (Station::Socket, "socket buffer full", overrun::NAMES),
+    (Station::Socket, losses::BUFFER_FULL, overrun::NAMES),
 ];
 
 /// UDP of the namespace, from the interfaces on: offered is what IP received and was neither TCP nor
@@ -39,20 +66,13 @@ const LOSSES: [(Station, &str, &[&str]); 8] = [
 /// The counters of a busy host are read one after the other, so that what comes meanwhile is in
 /// UNACCOUNTED; on one that has come to rest it is zero.
 pub fn ledger(seen: &Seen) -> Ledger {
+    let [wire, queue] = EARLY;
     let early = [
-        (
-            Station::Wire,
-            Scope::Interface,
-            "no room in the NIC",
-            nic_no_room::losses(seen),
-        ),
-        (
-            Station::Backlog,
-            Scope::Host,
-            "backlog full",
-            backlog::losses(seen),
-        ),
+        (wire, Scope::Interface, nic_no_room::losses(seen)),
+        (queue, Scope::Host, backlog::losses(seen)),
     ];
+    let early =
+        early.map(|((station, reason), scope, counters)| (station, scope, reason, counters));
     let came = seen.grown(&["Ip.InReceives", "Ip6.InReceives"]);
     let before_ip = early.iter().map(|(.., counters)| Evidence::sum(counters));
     let before_ip = before_ip.fold(0, u64::saturating_add);
@@ -69,7 +89,7 @@ pub fn ledger(seen: &Seen) -> Ledger {
     let filtered = (
         Station::Ip,
         Scope::Namespace,
-        "firewall",
+        FIREWALL,
         filtered.into_iter().collect(),
     );
     for (station, scope, reason, counters) in early.into_iter().chain(behind).chain([filtered]) {
@@ -83,7 +103,7 @@ pub fn ledger(seen: &Seen) -> Ledger {
             scope,
             by_difference: false,
             // A NIC and a backlog count packets of all kinds, the probe those that go out, too.
-            exact: scope == Scope::Namespace && reason != "firewall",
+            exact: scope == Scope::Namespace && reason != FIREWALL,
         });
     }
     let waiting = seen.queued_bytes();

@@ -1,4 +1,4 @@
-//! `mpps ledger SEND.json RECV.json`: both ends of a run in one ledger.
+//! `mpps ledger`: of this host, or `mpps ledger SEND.json RECV.json`: both ends of a run in one.
 
 use super::{Outcome, read, tell};
 use crate::args::LedgerArgs;
@@ -8,10 +8,13 @@ use mpps_host::account::SEQUENCE_NUMBERS;
 
 /// Joins what a sender and a receiver wrote; status 1 if something is unaccounted for.
 pub(super) fn run(args: &LedgerArgs) -> Result<Outcome> {
-    let send = SendTotal::parse(&read(&args.send)?);
-    let send = send.with_context(|| args.send.display().to_string())?;
-    let recv = RecvTotal::parse(&read(&args.recv)?);
-    let recv = recv.with_context(|| args.recv.display().to_string())?;
+    let (Some(send_file), Some(recv_file)) = (&args.send, &args.recv) else {
+        return args.live.run(args.json);
+    };
+    let send = SendTotal::parse(&read(send_file)?);
+    let send = send.with_context(|| send_file.display().to_string())?;
+    let recv = RecvTotal::parse(&read(recv_file)?);
+    let recv = recv.with_context(|| recv_file.display().to_string())?;
     let ledger = join(&send, &recv);
     tell(&ledger, args.json, || document::joined(&ledger))?;
     let is_told_otherwise = ledger

@@ -1,9 +1,13 @@
 //! Which host is looked at, by the commands that look at one that runs anybody's program.
 
+use super::lines::LOOK;
+use crate::signal::Interrupt;
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 use mpps_host::{Asked, Watch};
 use mpps_os::namespace::NetNamespace;
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// What is to be known of remedies for another namespace.
 const ELSEWHERE: &str = "remedies are for that network namespace: nsenter --net=FILE COMMAND, where FILE \
@@ -17,6 +21,14 @@ pub(crate) struct HostArgs {
     interface: Option<String>,
     #[command(flatten)]
     pub(crate) part: PartArgs,
+}
+
+/// How often a host is looked at.
+#[derive(Debug, Args)]
+pub(crate) struct PaceArgs {
+    /// How long one look is from the next, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    interval: u64,
 }
 
 /// A part of a host.
@@ -93,6 +105,22 @@ impl PartArgs {
             pid: self.pid,
             again,
         }
+    }
+}
+
+impl PaceArgs {
+    /// The time from one look to the next.
+    pub(crate) fn interval(&self) -> Duration {
+        Duration::from_secs(self.interval)
+    }
+
+    /// Waits for the next look; false if it is to end.
+    pub(crate) fn wait(&self, interrupt: &Interrupt) -> bool {
+        let end = Instant::now() + self.interval();
+        while !interrupt.came() && Instant::now() < end {
+            thread::sleep(LOOK.min(end.saturating_duration_since(Instant::now())));
+        }
+        !interrupt.came()
     }
 }
 

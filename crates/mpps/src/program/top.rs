@@ -1,0 +1,238 @@
+//! What this host does with packets, on one page, again and again: on a screen, as text, as JSON, and for
+//! Prometheus.
+
+mod exporter;
+mod pane;
+mod screen;
+
+use super::host::{HostArgs, PaceArgs};
+use super::lines::Lines;
+use crate::measure::outcome::Outcome;
+use crate::output;
+use crate::signal::Interrupt;
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use exporter::Exporter;
+use mpps_host::{Overview, Topology, Watch};
+use mpps_report::{Block, Column, Quantity, Row, Text};
+use pane::{Kind, Pane, panes};
+use ratatui::DefaultTerminal;
+use ratatui::crossterm::event::{self, Event};
+use schemars::JsonSchema;
+use screen::Screen;
+use serde::{Deserialize, Serialize};
+use std::io::{self, IsTerminal};
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+/// What each object of `mpps top --json` says it is.
+pub const SCHEMA: &str = "mpps.top.v1";
+
+/// Arguments of `mpps top`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "It reads counters and changes nothing. Without root it sees less: owners of other \
+    users' sockets and drop reasons are hidden, and it says so. Exit status: 0 it was ended, 2 it could \
+    not be done."
+)]
+pub(crate) struct TopArgs {
+    #[command(flatten)]
+    host: HostArgs,
+    #[command(flatten)]
+    pace: PaceArgs,
+    /// Show one page as text, and end
+    #[arg(long)]
+    once: bool,
+    /// Write JSON to standard output, an object a line at each look
+    #[arg(long)]
+    json: bool,
+    /// Show nothing, and answer Prometheus here, at /metrics
+    #[arg(long, value_name = "ADDR:PORT", conflicts_with_all = ["once", "json"])]
+    listen: Option<SocketAddr>,
+}
+
+/// A page, as `mpps top --json` writes it.
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+pub struct TopObject {
+    /// [`SCHEMA`].
+    schema: String,
+    /// When it was looked, in nanoseconds since 1970.
+    unix_ns: u64,
+    /// What was seen since the look before.
+    page: Overview,
+    /// What could not be seen, and why.
+    notes: Vec<String>,
+}
+
+impl TopArgs {
+    /// Looks until it is ended.
+    pub(crate) fn run(&self) -> Result<Outcome> {
+        let on_screen = !self.once && !self.json && self.listen.is_none();
+        if on_screen && !(io::stdout().is_terminal() && io::stdin().is_terminal()) {
+            bail!(
+                "standard input or output is no terminal; --once shows one page, --json writes \
+                 objects, --listen answers Prometheus"
+            );
+        }
+        let interrupt = Interrupt::listen()?;
+        // Before the address is taken: a namespace has addresses of its own.
+        let exporter = self.listen.map(Exporter::bind).transpose()?;
+        let watch = self.host.watch()?;
+        let mut top = Top {
+            watch,
+            topology: Topology::read()?,
+            pace: &self.pace,
+            interrupt,
+        };
+        match exporter {
+            Some(exporter) => top.export(exporter),
+            None if on_screen => top.on_screen(),
+            None => top.as_lines(self.once, self.json, self.host.part.note()),
+        }?;
+        Ok(Outcome::Fine)
+    }
+}
+
+/// A host that is looked at.
+struct Top<'a> {
+    watch: Watch,
+    topology: Topology,
+    pace: &'a PaceArgs,
+    interrupt: Interrupt,
+}
+
+impl Top<'_> {
+    fn page(&self) -> Overview {
+        Overview::of(&self.watch.seen(), &self.topology)
+    }
+
+    fn as_lines(&mut self, once: bool, json: bool, note: Option<String>) -> Result<()> {
+        let lines = Lines { json };
+        while self.pace.wait(&self.interrupt) {
+            self.watch.look()?;
+            let mut notes = self.watch.notes();
+            notes.extend(note.clone());
+            let page = self.page();
+            if json {
+                lines.object(&TopObject {
+                    schema: SCHEMA.to_owned(),
+                    unix_ns: self.watch.seen().after.snapshot.unix_ns,
+                    page,
+                    notes,
+                })?;
+            } else {
+                lines.tell(&blocks(&page, &notes))?;
+            }
+            if once {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn export(&mut self, mut exporter: Exporter) -> Result<()> {
+        for note in self.watch.notes() {
+            output::line(output::Stream::Err, &format!("mpps: {note}"))?;
+        }
+        exporter.serve()?;
+        while self.pace.wait(&self.interrupt) {
+            self.watch.look()?;
+            exporter.add(&self.watch.seen());
+        }
+        Ok(())
+    }
+
+    fn on_screen(&mut self) -> Result<()> {
+        // It is put back at the end, also after a panic.
+        let terminal = ratatui::try_init().context("the terminal cannot be used")?;
+        let ended = self.draw(terminal);
+        ratatui::restore();
+        ended
+    }
+
+    fn draw(&mut self, mut terminal: DefaultTerminal) -> Result<()> {
+        let mut screen = Screen::new(output::colour());
+        self.watch.look()?;
+        let (mut page, mut looked) = (self.page(), Instant::now());
+        while !self.interrupt.came() {
+            if !screen.paused && looked.elapsed() >= self.pace.interval() {
+                self.watch.look()?;
+                (page, looked) = (self.page(), Instant::now());
+            }
+            let notes = self.watch.notes().len();
+            terminal.draw(|frame| screen.draw(frame, &page, notes))?;
+            let left = self.pace.interval().saturating_sub(looked.elapsed());
+            // A signal is looked for now and then; nothing is drawn meanwhile.
+            let until = match screen.paused {
+                true => Instant::now() + self.pace.interval(),
+                false => Instant::now() + left,
+            };
+            while !self.interrupt.came() && Instant::now() < until {
+                let left = until.saturating_duration_since(Instant::now());
+                if !event::poll(left.min(SIGNALS))? {
+                    continue;
+                }
+                if let Event::Key(key) = event::read()?
+                    && screen.key(key)
+                {
+                    return Ok(());
+                }
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// How often a signal is looked for while no key is pressed.
+const SIGNALS: Duration = Duration::from_millis(100);
+
+/// The page as text.
+fn blocks(page: &Overview, notes: &[String]) -> Vec<Block> {
+    let ledger = &page.ledger;
+    let rate = |count: u64| Quantity::PerSecond(count as f64 / page.seconds);
+    let said = format!(
+        "{} of UDP: {} came, {} were read, {} were lost, UNACCOUNTED {}",
+        Quantity::Seconds(page.seconds),
+        rate(ledger.offered),
+        rate(ledger.delivered),
+        rate(ledger.lost()),
+        Quantity::Signed(ledger.unaccounted.into()),
+    );
+    let mut blocks = vec![Block::paragraph(said)];
+    blocks.extend(panes(page).into_iter().map(table));
+    blocks.extend(
+        ledger
+            .notes
+            .iter()
+            .chain(notes)
+            .map(|note| Block::note(&**note)),
+    );
+    blocks
+}
+
+fn table(pane: Pane) -> Block {
+    if pane.lines.is_empty() {
+        return Block::paragraph(pane.nothing);
+    }
+    let columns = pane.heads.iter().enumerate().map(|(at, head)| {
+        let lines = pane.lines.iter();
+        let widest = lines.map(|line| line.cells[at].text.chars().count()).max();
+        let width = widest.unwrap_or(0).max(head.name.chars().count());
+        match head.kind {
+            Kind::Figures => Column::figure(head.name, width).priority(u8::from(at > 4)),
+            _ => Column::words(head.name, width.min(24)).grow(width.saturating_sub(24)),
+        }
+    });
+    let rows = pane.lines.iter().map(|line| {
+        let cells = line.cells.iter().map(|cell| {
+            let text = cell.text.replace(' ', "\u{a0}");
+            match line.is_marked {
+                true => Text::styled(mpps_report::Style::Bad, text).into(),
+                false => text.into(),
+            }
+        });
+        Row::new(cells)
+    });
+    Block::Table(mpps_report::Table::new(columns).rows(rows))
+}

@@ -1,0 +1,349 @@
+//! What Prometheus is told: few series, the same on every host, whatever its drivers count.
+
+use anyhow::{Context, Result};
+use mpps_host::check::{ledger, losses};
+use mpps_host::{Ledger, Seen};
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Ports with a series of their own; drops of further ones have none (`other`).
+const PORTS_MAX: usize = 64;
+/// The longest request that is read, in bytes.
+const REQUEST_MAX: usize = 8192;
+/// How long one client may take.
+const CLIENT: Duration = Duration::from_secs(2);
+/// The form of the answer
+/// (<https://prometheus.io/docs/instrumenting/exposition_formats/#text-based-format>).
+const FORM: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// Answers at an address.
+pub(super) struct Exporter {
+    address: SocketAddr,
+    listener: Option<TcpListener>,
+    totals: Totals,
+    text: Arc<Mutex<String>>,
+}
+
+/// What was counted since the exporter began. Each only grows.
+#[derive(Debug, Default)]
+struct Totals {
+    delivered: u64,
+    /// What came, and what came beyond what is accounted for: their difference is unaccounted.
+    offered: u64,
+    /// Lost at a station, for a reason, and of a port where that is known.
+    lost: BTreeMap<(&'static str, String, String), u64>,
+    /// Received at an interface, by a queue.
+    received: BTreeMap<(String, usize), u64>,
+}
+
+impl Exporter {
+    /// Takes the address.
+    ///
+    /// # Errors
+    /// If it cannot be had.
+    pub(super) fn bind(address: SocketAddr) -> Result<Self> {
+        let listener = TcpListener::bind(address).with_context(|| format!("--listen {address}"))?;
+        let totals = Totals::default();
+        Ok(Self {
+            address: listener.local_addr()?,
+            listener: Some(listener),
+            text: Arc::new(Mutex::new(totals.text())),
+            totals,
+        })
+    }
+
+    /// Begins to answer.
+    ///
+    /// # Errors
+    /// If the kernel refuses a thread.
+    pub(super) fn serve(&mut self) -> Result<()> {
+        let Some(listener) = self.listener.take() else {
+            return Ok(());
+        };
+        let text = Arc::clone(&self.text);
+        let serve = move || {
+            for stream in listener.incoming() {
+                match stream {
+                    // One after the other: a client that is slow ends at its time.
+                    Ok(stream) => {
+                        let text = text.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                        let _ = answer(stream, &text);
+                    }
+                    // No descriptor is left, or the client has gone.
+                    Err(_) => thread::sleep(Duration::from_millis(100)),
+                }
+            }
+        };
+        thread::Builder::new()
+            .name("exporter".to_owned())
+            .spawn(serve)?;
+        let said = format!(
+            "answering at http://{}/metrics; Ctrl-C ends it",
+            self.address
+        );
+        Ok(crate::output::line(crate::output::Stream::Err, &said)?)
+    }
+
+    /// Adds what a look saw.
+    pub(super) fn add(&mut self, seen: &Seen) {
+        self.totals.add(seen, &ledger(seen));
+        *self.text.lock().unwrap_or_else(PoisonError::into_inner) = self.totals.text();
+    }
+}
+
+impl Totals {
+    fn add(&mut self, seen: &Seen, ledger: &Ledger) {
+        let more = |sum: &mut u64, count: u64| *sum = sum.saturating_add(count);
+        more(&mut self.delivered, ledger.delivered);
+        more(&mut self.offered, ledger.offered);
+        let drops = seen
+            .sockets
+            .iter()
+            .filter(|socket| socket.drops.grown() > 0);
+        let mut by_port: BTreeMap<u16, u64> = BTreeMap::new();
+        for socket in drops {
+            let port = socket.entry.local.port();
+            more(by_port.entry(port).or_default(), socket.drops.grown());
+        }
+        for loss in &ledger.losses {
+            let mut left = loss.count;
+            if loss.reason == losses::BUFFER_FULL {
+                for (port, &dropped) in &by_port {
+                    let count = dropped.min(left);
+                    left -= count;
+                    let port = self.port(*port);
+                    let key = (loss.station.name(), loss.reason.clone(), port);
+                    more(self.lost.entry(key).or_default(), count);
+                }
+            }
+            if left > 0 {
+                let port = match loss.reason == losses::BUFFER_FULL {
+                    true => OTHER.to_owned(),
+                    false => String::new(),
+                };
+                let key = (loss.station.name(), loss.reason.clone(), port);
+                more(self.lost.entry(key).or_default(), left);
+            }
+        }
+        for name in seen.delta.links.keys() {
+            for queue in seen.delta.queue_packets(name) {
+                let count = u64::try_from(queue.packets).unwrap_or(0);
+                more(
+                    self.received
+                        .entry((name.clone(), queue.queue))
+                        .or_default(),
+                    count,
+                );
+            }
+        }
+    }
+
+    /// The label of a port: its own as long as there are few of them.
+    fn port(&self, port: u16) -> String {
+        let port = port.to_string();
+        let known = self.lost.keys().filter(|(.., known)| !known.is_empty());
+        let known: std::collections::BTreeSet<&String> = known.map(|(.., known)| known).collect();
+        match known.contains(&port) || known.len() < PORTS_MAX {
+            true => port,
+            false => OTHER.to_owned(),
+        }
+    }
+
+    /// All of it, in the text form of Prometheus.
+    fn text(&self) -> String {
+        let mut lost = self.lost.clone();
+        for (station, reason) in losses::all() {
+            let port = match reason == losses::BUFFER_FULL {
+                true => OTHER.to_owned(),
+                false => String::new(),
+            };
+            lost.entry((station.name(), reason.to_owned(), port))
+                .or_default();
+        }
+        let mut text = String::from(
+            "# HELP mpps_packets_total UDP packets of this network namespace, by where they ended: read by \
+             a program (station application), or lost at a station for a reason.\n\
+             # TYPE mpps_packets_total counter\n",
+        );
+        let delivered = labels(&[("station", "application"), ("reason", "read")]);
+        // Writing to a string does not fail.
+        let _ = writeln!(text, "mpps_packets_total{delivered} {}", self.delivered);
+        for ((station, reason, port), count) in &lost {
+            let own = labels(&[("station", station), ("reason", reason), ("port", port)]);
+            let _ = writeln!(text, "mpps_packets_total{own} {count}");
+        }
+        text.push_str(
+            "# HELP mpps_offered_packets_total UDP packets that came to this network namespace; less \
+             mpps_packets_total it is what no counter accounts for.\n\
+             # TYPE mpps_offered_packets_total counter\n",
+        );
+        let _ = writeln!(text, "mpps_offered_packets_total {}", self.offered);
+        text.push_str(
+            "# HELP mpps_queue_packets_total Packets of all kinds that a receive queue took in, as its \
+             driver counts them.\n\
+             # TYPE mpps_queue_packets_total counter\n",
+        );
+        for ((interface, queue), count) in &self.received {
+            let own = labels(&[("interface", interface), ("queue", &queue.to_string())]);
+            let _ = writeln!(text, "mpps_queue_packets_total{own} {count}");
+        }
+        text
+    }
+}
+
+/// Ports beyond those with a series, and sockets that have been closed.
+const OTHER: &str = "other";
+
+/// Labels without those that are empty.
+fn labels(all: &[(&str, &str)]) -> String {
+    let told = all.iter().filter(|(_, value)| !value.is_empty());
+    let told = told.map(|(name, value)| {
+        let value = value
+            .replace('\\', "\\\\")
+            .replace('"', "\\\"")
+            .replace('\n', "\\n");
+        format!("{name}=\"{value}\"")
+    });
+    format!("{{{}}}", told.collect::<Vec<_>>().join(","))
+}
+
+/// Reads one request and answers it.
+fn answer(mut stream: TcpStream, text: &str) -> std::io::Result<()> {
+    let until = Instant::now() + CLIENT;
+    let mut request = Vec::new();
+    let mut part = [0; 1024];
+    while !request.windows(4).any(|end| end == b"\r\n\r\n") && request.len() < REQUEST_MAX {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Ok(());
+        }
+        stream.set_read_timeout(Some(left))?;
+        match stream.read(&mut part)? {
+            0 => break,
+            more => request.extend_from_slice(&part[..more]),
+        }
+    }
+    stream.set_write_timeout(Some(CLIENT))?;
+    stream.write_all(&response(&request, text))
+}
+
+/// The answer to a request: the metrics, or why there are none.
+fn response(request: &[u8], text: &str) -> Vec<u8> {
+    let mut headers = [httparse::EMPTY_HEADER; 64];
+    let mut parsed = httparse::Request::new(&mut headers);
+    let is_whole = parsed
+        .parse(request)
+        .is_ok_and(|status| status.is_complete());
+    let path = parsed
+        .path
+        .map(|path| path.split('?').next().unwrap_or(path));
+    let (status, body) = match (is_whole, parsed.method, path) {
+        (false, ..) => ("400 Bad Request", "this is no request\n"),
+        (true, Some("GET" | "HEAD"), Some("/metrics")) => ("200 OK", text),
+        (true, Some("GET" | "HEAD"), Some("/")) => ("200 OK", "metrics are at /metrics\n"),
+        (true, Some("GET" | "HEAD"), _) => ("404 Not Found", "metrics are at /metrics\n"),
+        _ => ("405 Method Not Allowed", "this takes GET\n"),
+    };
+    let head = format!(
+        "HTTP/1.1 {status}\r\nContent-Type: {FORM}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+        body.len()
+    );
+    let is_head = parsed.method == Some("HEAD");
+    let body = if is_head { "" } else { body };
+    [head.as_bytes(), body.as_bytes()].concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mpps_host::{Asked, Facts};
+    use mpps_host::{Loss, Scope, Station};
+    use proptest::prelude::*;
+
+    fn ledger_of(count: u64) -> Ledger {
+        let mut ledger = Ledger::new(100 + count, 100, 0);
+        ledger.lose(Loss {
+            station: Station::Socket,
+            reason: losses::BUFFER_FULL.to_owned(),
+            count,
+            source: "Udp.RcvbufErrors".to_owned(),
+            scope: Scope::Namespace,
+            by_difference: false,
+            exact: true,
+        });
+        ledger
+    }
+
+    #[test]
+    fn a_new_exporter_tells_every_loss_of_zero() {
+        insta::assert_snapshot!(Totals::default().text());
+    }
+
+    #[test]
+    fn counts_add_up_and_ports_are_bounded() {
+        let mut facts = Facts::default();
+        let mut totals = Totals::default();
+        for port in 1..=200_u16 {
+            let before = facts.clone();
+            facts.sockets = vec![mpps_os::netlink::sock_diag::UdpEntry {
+                local: SocketAddr::from(([0, 0, 0, 0], port)),
+                remote: None,
+                only_v6: false,
+                interface: 0,
+                inode: port.into(),
+                user: 0,
+                queued_bytes: 0,
+                buffer_bytes: 1,
+                // One of the ten was dropped by a socket that has been closed.
+                drops: 9,
+            }];
+            let seen = Seen::new(&before, &facts, None, Asked::default());
+            totals.add(&seen, &ledger_of(10));
+        }
+        assert_eq!((totals.delivered, totals.offered), (20_000, 22_000));
+        assert_eq!(totals.lost.values().sum::<u64>(), 2000, "each once");
+        assert_eq!(totals.lost.len(), PORTS_MAX, "with `other`");
+        assert!(totals.text().contains("port=\"1\"} 9\n"));
+    }
+
+    #[test]
+    fn a_request_gets_its_answer() {
+        for (request, status) in [
+            ("GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n", "200"),
+            ("GET /metrics?x=1 HTTP/1.0\r\n\r\n", "200"),
+            ("GET / HTTP/1.1\r\n\r\n", "200"),
+            ("GET /other HTTP/1.1\r\n\r\n", "404"),
+            ("POST /metrics HTTP/1.1\r\n\r\n", "405"),
+            ("GET /metrics HTTP/1.1\r\n", "400"),
+            ("\0", "400"),
+            ("", "400"),
+        ] {
+            let answer = response(request.as_bytes(), "metrics");
+            let answer = String::from_utf8(answer).expect("it is text");
+            assert!(
+                answer.starts_with(&format!("HTTP/1.1 {status} ")),
+                "{request:?}: {answer}"
+            );
+        }
+        let head = response(b"HEAD /metrics HTTP/1.1\r\n\r\n", "metrics");
+        assert!(head.ends_with(b"\r\n\r\n"));
+    }
+
+    #[test]
+    fn labels_are_escaped() {
+        let own = labels(&[("a", "x\"\\\n"), ("b", "")]);
+        assert_eq!(own, "{a=\"x\\\"\\\\\\n\"}");
+    }
+
+    proptest! {
+        #[test]
+        fn no_request_panics(request: Vec<u8>) {
+            let _ = response(&request, "metrics");
+        }
+    }
+}

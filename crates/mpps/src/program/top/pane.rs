@@ -1,0 +1,486 @@
+//! What the page shows, as tables of cells: the same on a screen, and as text.
+
+use mpps_host::{CpuLoad, Overview, QueueLoad, SocketLoad};
+use mpps_report::Quantity;
+
+/// How many tables the page has.
+pub(super) const PANES: usize = 4;
+
+/// A table of the page.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Pane {
+    /// Its columns; the first one's head names the table.
+    pub(super) heads: &'static [Head],
+    /// What it says if it has no lines.
+    pub(super) nothing: &'static str,
+    /// Its lines, from the top.
+    pub(super) lines: Vec<Line>,
+}
+
+/// A column.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Head {
+    pub(super) name: &'static str,
+    /// How wide it is at least.
+    pub(super) width: u16,
+    /// What it holds.
+    pub(super) kind: Kind,
+}
+
+/// What a column holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Figures, from the right.
+    Figures,
+    /// Words, short ones.
+    Words,
+    /// Words that take what room there is. Where there is too little, their beginning stays.
+    Beginning,
+    /// The same, and their end stays: the port of an address.
+    End,
+}
+
+/// A line.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Line {
+    pub(super) cells: Vec<Cell>,
+    /// Something is wrong with what it tells.
+    pub(super) is_marked: bool,
+}
+
+/// A cell, and by what it is sorted.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Cell {
+    pub(super) text: String,
+    figure: Option<f64>,
+}
+
+const fn head(name: &'static str, width: u16, kind: Kind) -> Head {
+    Head { name, width, kind }
+}
+
+/// A column of figures.
+const fn figures(name: &'static str, width: u16) -> Head {
+    head(name, width, Kind::Figures)
+}
+
+const LOSSES: &[Head] = &[
+    head("LOST AT", 12, Kind::Words),
+    head("REASON", 20, Kind::Beginning),
+    figures("LOST/s", 10),
+    figures("%", 6),
+    head("COUNTER", 20, Kind::Beginning),
+];
+const CPUS: &[Head] = &[
+    head("CPU", 5, Kind::Words),
+    figures("NODE", 4),
+    figures("PROGRAMS%", 9),
+    figures("SOFTIRQ%", 8),
+    figures("STEAL%", 6),
+    figures("PACKETS/s", 10),
+    figures("DROPS/s", 8),
+    figures("SQUEEZED/s", 10),
+    figures("STEERED/s", 10),
+];
+const QUEUES: &[Head] = &[
+    head("INTERFACE", 17, Kind::Words),
+    figures("QUEUE", 5),
+    figures("PACKETS/s", 10),
+    figures("SHARE%", 6),
+    figures("DROPS/s", 8),
+    figures("IRQ", 4),
+    figures("IRQ/s", 8),
+    figures("CPU", 4),
+    figures("NODE", 4),
+];
+const SOCKETS: &[Head] = &[
+    head("SOCKET", 15, Kind::End),
+    head("PROGRAM", 15, Kind::Beginning),
+    figures("DROPS/s", 8),
+    figures("QUEUED%", 7),
+    figures("RAN%", 5),
+    figures("WAITED%", 7),
+    figures("CPU", 4),
+    figures("NODE", 4),
+];
+
+/// The columns of each table, in their order on the page.
+pub(super) const HEADS: [&[Head]; PANES] = [LOSSES, QUEUES, CPUS, SOCKETS];
+
+/// So much more a column of words takes at most: the longest address has 47 characters.
+const GROW_MAX: u16 = 32;
+/// From this share on a CPU is full.
+const FULL: f64 = 0.9;
+
+/// The tables of a page, in their order on it.
+pub(super) fn panes(page: &Overview) -> [Pane; PANES] {
+    let lost = page.ledger.losses.iter().map(|loss| {
+        let share = loss.count as f64 / page.ledger.offered.max(1) as f64;
+        Line::marked(
+            true,
+            [
+                loss.station.name().into(),
+                Cell::from(&*loss.reason),
+                Cell::rate(loss.count as f64 / page.seconds),
+                Cell::share(Some(share)),
+                Cell::from(&*loss.source),
+            ],
+        )
+    });
+    [
+        Pane {
+            heads: LOSSES,
+            nothing: "nothing is lost",
+            lines: lost.collect(),
+        },
+        Pane {
+            heads: QUEUES,
+            nothing: "no interface",
+            lines: page.queues.iter().map(queue).collect(),
+        },
+        Pane {
+            heads: CPUS,
+            nothing: "no CPU is told of",
+            lines: page.cpus.iter().map(cpu).collect(),
+        },
+        Pane {
+            heads: SOCKETS,
+            nothing: "no UDP socket",
+            lines: page.sockets.iter().map(socket).collect(),
+        },
+    ]
+}
+
+fn queue(row: &QueueLoad) -> Line {
+    let is_marked = row.is_uneven || row.is_far || row.dropped_pps.is_some_and(|rate| rate > 0.0);
+    let interface = match row.queue {
+        None => row.interface.clone(),
+        Some(_) => format!(" {}", row.interface),
+    };
+    Line::marked(
+        is_marked,
+        [
+            Cell::from(&*interface),
+            Cell::number(row.queue),
+            Cell::rate(row.received_pps),
+            Cell::share(row.share),
+            row.dropped_pps.map_or(Cell::none(), Cell::rate),
+            Cell::number(row.interrupt.map(|number| number as usize)),
+            row.interrupts_ps.map_or(Cell::none(), Cell::rate),
+            Cell::number(row.cpu),
+            Cell::number(row.node),
+        ],
+    )
+}
+
+fn cpu(row: &CpuLoad) -> Line {
+    let parts = [row.application, row.soft_interrupt, row.steal];
+    let busy: f64 = parts.iter().flatten().sum();
+    Line::marked(
+        busy >= FULL || row.dropped_pps > 0.0,
+        [
+            Cell {
+                text: row.cpu.to_string(),
+                figure: Some(row.cpu as f64),
+            },
+            Cell::number(row.node),
+            Cell::share(row.application),
+            Cell::share(row.soft_interrupt),
+            Cell::share(row.steal),
+            Cell::rate(row.packets_pps),
+            Cell::rate(row.dropped_pps),
+            Cell::rate(row.squeezes_ps),
+            Cell::rate(row.steered_ps),
+        ],
+    )
+}
+
+fn socket(row: &SocketLoad) -> Line {
+    let stopped = if row.is_stopped { " stopped" } else { "" };
+    let program = match (&row.process, row.pid) {
+        (Some(name), Some(pid)) => format!("{name} {pid}{stopped}"),
+        _ => "hidden".to_owned(),
+    };
+    let queued = f64::from(row.queued_bytes) / f64::from(row.buffer_bytes.max(1));
+    Line::marked(
+        row.dropped > 0,
+        [
+            Cell::from(&*row.local.to_string()),
+            Cell::from(&*program),
+            Cell::rate(row.dropped_pps),
+            Cell::share(Some(queued)),
+            Cell::share(row.ran),
+            Cell::share(row.waited),
+            Cell::number(row.cpu),
+            Cell::number(row.node),
+        ],
+    )
+}
+
+impl Line {
+    fn marked(is_marked: bool, cells: impl IntoIterator<Item = Cell>) -> Self {
+        Self {
+            cells: cells.into_iter().collect(),
+            is_marked,
+        }
+    }
+
+    /// True if a cell has this in it; capitals do not matter.
+    fn has(&self, wanted: &str) -> bool {
+        let wanted = wanted.to_lowercase();
+        let mut cells = self.cells.iter();
+        cells.any(|cell| cell.text.to_lowercase().contains(&wanted))
+    }
+}
+
+impl From<&str> for Cell {
+    /// Words of the kernel's and of programs: they must not steer the terminal.
+    fn from(words: &str) -> Self {
+        Self {
+            text: crate::output::printable(words),
+            figure: None,
+        }
+    }
+}
+
+impl Cell {
+    /// What of it fits into so much room.
+    pub(super) fn cut(&self, kind: Kind, room: usize) -> String {
+        let length = self.text.chars().count();
+        if length <= room || room == 0 || kind == Kind::Figures {
+            return self.text.clone();
+        }
+        let kept = room - 1;
+        match kind {
+            Kind::End => format!(
+                "~{}",
+                self.text.chars().skip(length - kept).collect::<String>()
+            ),
+            _ => format!("{}~", self.text.chars().take(kept).collect::<String>()),
+        }
+    }
+
+    fn none() -> Self {
+        "-".into()
+    }
+
+    fn rate(rate: f64) -> Self {
+        Self {
+            // Less than one in two seconds is not none.
+            text: match rate > 0.0 && rate < 0.5 {
+                true => "<1".to_owned(),
+                false => Quantity::PerSecond(rate).figure().replace('\u{a0}', " "),
+            },
+            figure: Some(rate),
+        }
+    }
+
+    fn share(share: Option<f64>) -> Self {
+        let cell = |share| Self {
+            text: Quantity::Share(share).figure(),
+            figure: Some(share),
+        };
+        share.map_or_else(Self::none, cell)
+    }
+
+    fn number(number: Option<usize>) -> Self {
+        let cell = |number: usize| Self {
+            text: number.to_string(),
+            figure: Some(number as f64),
+        };
+        number.map_or_else(Self::none, cell)
+    }
+}
+
+impl Pane {
+    /// Leaves the lines that have this.
+    pub(super) fn filter(&mut self, wanted: &str) {
+        if !wanted.is_empty() {
+            self.lines.retain(|line| line.has(wanted));
+        }
+    }
+
+    /// The columns that fit into so much room, from the left, and how wide each is.
+    pub(super) fn widths(&self, room: u16) -> Vec<u16> {
+        let mut widths = Vec::new();
+        let mut left = room;
+        for head in self.heads {
+            // A blank stands between two.
+            let needed = head.width.saturating_add(u16::from(!widths.is_empty()));
+            if needed > left {
+                break;
+            }
+            left -= needed;
+            widths.push(head.width);
+        }
+        let grows = |head: &Head| matches!(head.kind, Kind::Beginning | Kind::End);
+        let growing: Vec<usize> = (0..widths.len())
+            .filter(|&at| grows(&self.heads[at]))
+            .collect();
+        let each = left
+            .checked_div(u16::try_from(growing.len()).unwrap_or(0))
+            .unwrap_or(0);
+        for at in growing {
+            widths[at] = widths[at].saturating_add(each.min(GROW_MAX));
+        }
+        widths
+    }
+
+    /// Sorts the lines by a column: figures from the highest, words from A, or the other way; what is
+    /// not known stands last.
+    pub(super) fn sort(&mut self, column: usize, reversed: bool) {
+        let in_order = |ordering: std::cmp::Ordering| match reversed {
+            true => ordering.reverse(),
+            false => ordering,
+        };
+        self.lines.sort_by(|a, b| {
+            let [Some(a), Some(b)] = [a, b].map(|line| line.cells.get(column)) else {
+                return std::cmp::Ordering::Equal;
+            };
+            match (a.figure, b.figure) {
+                (Some(a), Some(b)) => in_order(b.total_cmp(&a)),
+                (Some(_), None) => std::cmp::Ordering::Less,
+                (None, Some(_)) => std::cmp::Ordering::Greater,
+                (None, None) => in_order(a.text.cmp(&b.text)),
+            }
+        });
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use mpps_host::{Ledger, Loss, Scope, Station};
+
+    /// A page with something wrong in each of its tables.
+    pub(in crate::program::top) fn page() -> Overview {
+        let mut ledger = Ledger::new(352_000, 350_000, 0);
+        ledger.lose(Loss {
+            station: Station::Socket,
+            reason: "socket buffer full".to_owned(),
+            count: 2000,
+            source: "Udp.RcvbufErrors".to_owned(),
+            scope: Scope::Namespace,
+            by_difference: false,
+            exact: true,
+        });
+        let cpu = |cpu: usize, application, soft_interrupt| CpuLoad {
+            cpu,
+            node: Some(0),
+            application: Some(application),
+            soft_interrupt: Some(soft_interrupt),
+            steal: Some(0.0),
+            packets_pps: 176_000.0,
+            dropped_pps: 0.0,
+            squeezes_ps: 0.2,
+            steered_ps: 0.0,
+        };
+        let queue = |queue, share: Option<f64>| QueueLoad {
+            interface: "eth0".to_owned(),
+            queue,
+            received_pps: 352_000.0 * share.unwrap_or(1.0),
+            dropped_pps: queue.is_none().then_some(0.0),
+            share,
+            is_uneven: share == Some(0.9),
+            interrupt: queue.map(|_| 41),
+            interrupts_ps: queue.map(|_| 9000.0),
+            cpu: queue,
+            node: queue.map(|_| 0),
+            is_far: false,
+        };
+        let socket = |port: u16, dropped| SocketLoad {
+            local: format!("[fe80:1234:5678:9abc:def0::1]:{port}")
+                .parse()
+                .expect("an address"),
+            process: (port == 53).then(|| "unbound\u{1b}[2J".to_owned()),
+            pid: (port == 53).then_some(812),
+            dropped,
+            dropped_pps: dropped as f64,
+            queued_bytes: 106_496,
+            buffer_bytes: 212_992,
+            ran: Some(0.98),
+            waited: None,
+            cpu: Some(1),
+            node: Some(0),
+            is_stopped: port == 53,
+        };
+        Overview {
+            seconds: 1.0,
+            ledger,
+            cpus: vec![cpu(0, 0.3, 0.1), cpu(1, 0.5, 0.45)],
+            queues: vec![
+                queue(None, None),
+                queue(Some(0), Some(0.1)),
+                queue(Some(1), Some(0.9)),
+            ],
+            sockets: vec![socket(53, 2000), socket(123, 0)],
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_marked() {
+        let marked = panes(&page()).map(|pane| {
+            let lines = pane.lines.iter();
+            lines.map(|line| line.is_marked).collect::<Vec<_>>()
+        });
+        let expected = [
+            vec![true],
+            vec![false, false, true],
+            vec![false, true],
+            vec![true, false],
+        ];
+        assert_eq!(marked, expected);
+    }
+
+    #[test]
+    fn each_line_has_a_cell_for_each_column_and_steers_no_terminal() {
+        for pane in panes(&page()) {
+            for line in &pane.lines {
+                assert_eq!(line.cells.len(), pane.heads.len(), "{line:?}");
+                let mut text = line.cells.iter().flat_map(|cell| cell.text.chars());
+                assert!(!text.any(char::is_control), "{line:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_has_no_room_is_cut_where_it_says_least() {
+        let [.., sockets] = panes(&page());
+        let address = &sockets.lines[0].cells[0];
+        assert_eq!(address.cut(Kind::End, 9), "~0::1]:53");
+        assert_eq!(address.cut(Kind::Beginning, 7), "[fe80:~");
+        assert_eq!(address.cut(Kind::End, 99), address.text);
+        assert_eq!(sockets.widths(80).len(), 8);
+        assert_eq!(sockets.widths(71), [17, 17, 8, 7, 5, 7, 4]);
+        assert_eq!(sockets.widths(200)[..2], [47, 47]);
+        assert_eq!(sockets.widths(10), [0; 0]);
+    }
+
+    #[test]
+    fn lines_are_sorted_and_filtered() {
+        let [_, mut queues, ..] = panes(&page());
+        let numbers = |pane: &Pane| -> Vec<String> {
+            let lines = pane.lines.iter();
+            lines.map(|line| line.cells[1].text.clone()).collect()
+        };
+        queues.sort(1, false);
+        assert_eq!(numbers(&queues), ["1", "0", "-"]);
+        queues.sort(1, true);
+        assert_eq!(
+            numbers(&queues),
+            ["0", "1", "-"],
+            "what is not known is last"
+        );
+        queues.sort(99, false);
+        queues.filter("ETH0");
+        assert_eq!(queues.lines.len(), 3);
+        queues.filter("316 800");
+        assert_eq!(numbers(&queues), ["1"]);
+        let [.., mut sockets] = panes(&page());
+        sockets.sort(0, false);
+        assert!(
+            sockets.lines[0].cells[0].text.ends_with(":123"),
+            "words from A"
+        );
+    }
+}
