@@ -78,10 +78,9 @@ pub(crate) enum Subcommands {
 )]
 pub(crate) struct LedgerArgs {
     /// What `mpps send --json` wrote
-    #[arg(requires = "recv", conflicts_with = "live")]
+    #[arg(requires = "recv", conflicts_with_all = ["port", "pid", "netns", "interval", "count"])]
     pub(crate) send: Option<PathBuf>,
     /// What `mpps recv --json` wrote
-    #[arg(conflicts_with = "live")]
     pub(crate) recv: Option<PathBuf>,
     /// Write JSON to standard output: the ledger, or an object a line at each look
     #[arg(long)]

@@ -11,6 +11,8 @@ use mpps::measure::envelope::Body;
 use mpps::measure::schema;
 use mpps::program::connections::{LoadBody, ServeBody, ServeObject};
 use mpps::program::doctor::Diagnosis;
+use mpps::program::ledger::{self, LedgerObject};
+use mpps::program::top::{self, TopObject};
 use mpps::udp::traffic::{RECV_SCHEMA, RecvObject, SEND_SCHEMA, SendObject};
 use schemars::JsonSchema;
 use serde_json::{Value, json};
@@ -341,6 +343,11 @@ fn what_is_published_is_made_from_the_structs() {
         ("serve", several::<ServeObject>(ServeBody::SCHEMA, "serve")),
         ("recv", several::<RecvObject>(RECV_SCHEMA, "recv --json")),
         ("send", several::<SendObject>(SEND_SCHEMA, "send --json")),
+        ("top", several::<TopObject>(top::SCHEMA, "top --json")),
+        (
+            "ledger",
+            several::<LedgerObject>(ledger::SCHEMA, "ledger --json"),
+        ),
         (
             "backends",
             several::<BackendsObject>(BackendsObject::SCHEMA, "backends --json"),

@@ -19,7 +19,6 @@ pub const SCHEMA: &str = "mpps.ledger.v1";
 
 /// Arguments of `mpps ledger` without files.
 #[derive(Debug, Args)]
-#[group(id = "live", multiple = true)]
 pub(crate) struct LiveLedgerArgs {
     #[command(flatten)]
     part: PartArgs,
@@ -69,13 +68,13 @@ impl LiveLedgerArgs {
         let interrupt = Interrupt::listen()?;
         let mut watch = self.part.watch()?;
         let lines = Lines { json };
-        let mut looks = 0;
-        while self.count.is_none_or(|count| looks < count) && self.pace.wait(&interrupt) {
+        let mut left = self.count;
+        // The last look is at the end, so that nothing is missing.
+        loop {
+            let goes_on = self.pace.wait(&interrupt);
             watch.look()?;
-            looks += 1;
+            left = left.map(|left| left - 1);
             let seen = watch.seen();
-            let mut notes = watch.notes();
-            notes.extend(self.part.note());
             let object = LedgerObject {
                 schema: SCHEMA.to_owned(),
                 unix_ns: seen.after.snapshot.unix_ns,
@@ -83,14 +82,17 @@ impl LiveLedgerArgs {
                 ledger: ledger(&seen),
                 sockets: sockets(&seen),
                 drop_reasons: seen.drops.clone(),
-                notes,
+                notes: watch.notes(),
             };
             match json {
                 true => lines.object(&object)?,
                 false => lines.say(&said(&object))?,
             }
+            if left == Some(0) || !goes_on {
+                break;
+            }
         }
-        if looks > 0 && !json {
+        if !json {
             let mut blocks = document::joined(&ledger(&watch.seen_in_all()));
             let seen = watch.seen_in_all();
             let sockets = sockets(&seen).into_iter().map(|socket| socket.said());

@@ -87,7 +87,7 @@ impl TopArgs {
         match exporter {
             Some(exporter) => top.export(exporter),
             None if on_screen => top.on_screen(),
-            None => top.as_lines(self.once, self.json, self.host.part.note()),
+            None => top.as_lines(self.once, self.json),
         }?;
         Ok(Outcome::Fine)
     }
@@ -106,12 +106,13 @@ impl Top<'_> {
         Overview::of(&self.watch.seen(), &self.topology)
     }
 
-    fn as_lines(&mut self, once: bool, json: bool, note: Option<String>) -> Result<()> {
+    fn as_lines(&mut self, once: bool, json: bool) -> Result<()> {
         let lines = Lines { json };
-        while self.pace.wait(&self.interrupt) {
+        // The last look is at the end, so that nothing is missing.
+        loop {
+            let goes_on = self.pace.wait(&self.interrupt);
             self.watch.look()?;
-            let mut notes = self.watch.notes();
-            notes.extend(note.clone());
+            let notes = self.watch.notes();
             let page = self.page();
             if json {
                 lines.object(&TopObject {
@@ -123,11 +124,10 @@ impl Top<'_> {
             } else {
                 lines.tell(&blocks(&page, &notes))?;
             }
-            if once {
-                break;
+            if once || !goes_on {
+                return Ok(());
             }
         }
-        Ok(())
     }
 
     fn export(&mut self, mut exporter: Exporter) -> Result<()> {
@@ -221,7 +221,7 @@ fn table(pane: Pane) -> Block {
         let width = widest.unwrap_or(0).max(head.name.chars().count());
         match head.kind {
             Kind::Figures => Column::figure(head.name, width).priority(u8::from(at > 4)),
-            _ => Column::words(head.name, width.min(24)).grow(width.saturating_sub(24)),
+            _ => Column::words(head.name, width.min(21)).grow(width.saturating_sub(21)),
         }
     });
     let rows = pane.lines.iter().map(|line| {

@@ -17,7 +17,7 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -186,14 +186,20 @@ pub(crate) fn faults(validator: &Validator, value: &Value) -> Vec<String> {
         .collect()
 }
 
-/// Runs a copy of the command as an ordinary user, in a directory where everybody may write.
-pub(crate) fn as_nobody(directory: &Path, arguments: &[&str]) -> Ended {
-    assert!(capability::effective(capability::CAP_SYS_ADMIN));
+/// A copy of the command in a directory where everybody may write.
+pub(crate) fn copy_for_all(directory: &Path) -> PathBuf {
     fs::set_permissions(directory, fs::Permissions::from_mode(0o777)).expect("it is ours");
     let binary = directory.join("mpps");
     if !binary.exists() {
         fs::copy(env!("CARGO_BIN_EXE_mpps"), &binary).expect("it can be copied");
     }
+    binary
+}
+
+/// Runs such a copy as an ordinary user, in that directory.
+pub(crate) fn as_nobody(directory: &Path, arguments: &[&str]) -> Ended {
+    assert!(capability::effective(capability::CAP_SYS_ADMIN));
+    let binary = copy_for_all(directory);
     let mut command = Command::new("setpriv");
     command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]);
     command.arg(&binary).args(arguments).env_remove("COLUMNS");

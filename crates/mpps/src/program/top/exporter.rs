@@ -2,16 +2,17 @@
 
 use anyhow::{Context, Result};
 use mpps_host::check::{ledger, losses};
-use mpps_host::{Ledger, Seen};
-use std::collections::BTreeMap;
+use mpps_host::{Ledger, Seen, Station, sysctl};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Ports with a series of their own; drops of further ones have none (`other`).
+/// Ports with a series of their own; drops of further ones are of `other`.
 const PORTS_MAX: usize = 64;
 /// The longest request that is read, in bytes.
 const REQUEST_MAX: usize = 8192;
@@ -32,13 +33,15 @@ pub(super) struct Exporter {
 /// What was counted since the exporter began. Each only grows.
 #[derive(Debug, Default)]
 struct Totals {
+    /// Ports of this range are those of clients, which come and go.
+    clients: Option<RangeInclusive<u16>>,
     delivered: u64,
     /// What came, and what came beyond what is accounted for: their difference is unaccounted.
     offered: u64,
     /// Lost at a station, for a reason, and of a port where that is known.
     lost: BTreeMap<(&'static str, String, String), u64>,
-    /// Received at an interface, by a queue.
-    received: BTreeMap<(String, usize), u64>,
+    /// Received at an interface, by a queue; or by all where its driver does not tell them apart.
+    received: BTreeMap<(String, String), u64>,
 }
 
 impl Exporter {
@@ -62,6 +65,8 @@ impl Exporter {
     /// # Errors
     /// If the kernel refuses a thread.
     pub(super) fn serve(&mut self) -> Result<()> {
+        let range = sysctl::value("net.ipv4.ip_local_port_range")?.unwrap_or_default();
+        self.totals.clients = ports(&range);
         let Some(listener) = self.listener.take() else {
             return Ok(());
         };
@@ -101,6 +106,22 @@ impl Totals {
         let more = |sum: &mut u64, count: u64| *sum = sum.saturating_add(count);
         more(&mut self.delivered, ledger.delivered);
         more(&mut self.offered, ledger.offered);
+        // From zero on, so that the first loss is one for who asks how it grew.
+        for socket in seen
+            .sockets
+            .iter()
+            .filter(|socket| socket.entry.remote.is_none())
+        {
+            let port = socket.entry.local.port();
+            let is_client = self
+                .clients
+                .as_ref()
+                .is_some_and(|clients| clients.contains(&port));
+            if !is_client {
+                let key = self.key(Station::Socket, losses::BUFFER_FULL, Some(port));
+                self.lost.entry(key).or_default();
+            }
+        }
         let drops = seen
             .sockets
             .iter()
@@ -112,58 +133,57 @@ impl Totals {
         }
         for loss in &ledger.losses {
             let mut left = loss.count;
-            if loss.reason == losses::BUFFER_FULL {
-                for (port, &dropped) in &by_port {
-                    let count = dropped.min(left);
-                    left -= count;
-                    let port = self.port(*port);
-                    let key = (loss.station.name(), loss.reason.clone(), port);
-                    more(self.lost.entry(key).or_default(), count);
-                }
+            let of_ports = by_port
+                .iter()
+                .filter(|_| loss.reason == losses::BUFFER_FULL);
+            for (&port, &dropped) in of_ports {
+                let count = dropped.min(left);
+                left -= count;
+                let key = self.key(loss.station, &loss.reason, Some(port));
+                more(self.lost.entry(key).or_default(), count);
             }
-            if left > 0 {
-                let port = match loss.reason == losses::BUFFER_FULL {
-                    true => OTHER.to_owned(),
-                    false => String::new(),
-                };
-                let key = (loss.station.name(), loss.reason.clone(), port);
-                more(self.lost.entry(key).or_default(), left);
-            }
+            let key = self.key(loss.station, &loss.reason, None);
+            more(self.lost.entry(key).or_default(), left);
         }
-        for name in seen.delta.links.keys() {
-            for queue in seen.delta.queue_packets(name) {
-                let count = u64::try_from(queue.packets).unwrap_or(0);
-                more(
-                    self.received
-                        .entry((name.clone(), queue.queue))
-                        .or_default(),
-                    count,
-                );
+        for (name, link) in &seen.delta.links {
+            let queues = seen.delta.queue_packets(name);
+            // A driver that does not count by queue counts all of them.
+            let whole = (String::new(), link.counters.rx_packets);
+            let by_queue = queues
+                .iter()
+                .map(|queue| (queue.queue.to_string(), queue.packets));
+            let whole = queues.is_empty().then_some(whole);
+            for (queue, packets) in by_queue.chain(whole) {
+                let received = self.received.entry((name.clone(), queue));
+                more(received.or_default(), u64::try_from(packets).unwrap_or(0));
             }
         }
     }
 
-    /// The label of a port: its own as long as there are few of them.
-    fn port(&self, port: u16) -> String {
-        let port = port.to_string();
-        let known = self.lost.keys().filter(|(.., known)| !known.is_empty());
-        let known: std::collections::BTreeSet<&String> = known.map(|(.., known)| known).collect();
-        match known.contains(&port) || known.len() < PORTS_MAX {
-            true => port,
-            false => OTHER.to_owned(),
-        }
+    /// The labels of a loss. A port has its own as long as there are few of them; a loss that could be
+    /// of one, and is of none that is known, is of `other`.
+    fn key(
+        &self,
+        station: Station,
+        reason: &str,
+        port: Option<u16>,
+    ) -> (&'static str, String, String) {
+        let known: BTreeSet<&String> = self.lost.keys().map(|(.., port)| port).collect();
+        let own = port.map(|port| port.to_string());
+        let own = own.filter(|port| known.contains(port) || known.len() < PORTS_MAX);
+        let rest = match reason == losses::BUFFER_FULL {
+            true => OTHER,
+            false => "",
+        };
+        let port = own.unwrap_or_else(|| rest.to_owned());
+        (station.name(), reason.to_owned(), port)
     }
 
     /// All of it, in the text form of Prometheus.
     fn text(&self) -> String {
         let mut lost = self.lost.clone();
         for (station, reason) in losses::all() {
-            let port = match reason == losses::BUFFER_FULL {
-                true => OTHER.to_owned(),
-                false => String::new(),
-            };
-            lost.entry((station.name(), reason.to_owned(), port))
-                .or_default();
+            lost.entry(self.key(station, reason, None)).or_default();
         }
         let mut text = String::from(
             "# HELP mpps_packets_total UDP packets of this network namespace, by where they ended: read by \
@@ -184,12 +204,12 @@ impl Totals {
         );
         let _ = writeln!(text, "mpps_offered_packets_total {}", self.offered);
         text.push_str(
-            "# HELP mpps_queue_packets_total Packets of all kinds that a receive queue took in, as its \
-             driver counts them.\n\
+            "# HELP mpps_queue_packets_total Packets of all kinds that a receive queue took in, or the \
+             interface where its driver does not count by queue.\n\
              # TYPE mpps_queue_packets_total counter\n",
         );
         for ((interface, queue), count) in &self.received {
-            let own = labels(&[("interface", interface), ("queue", &queue.to_string())]);
+            let own = labels(&[("interface", interface), ("queue", queue)]);
             let _ = writeln!(text, "mpps_queue_packets_total{own} {count}");
         }
         text
@@ -198,6 +218,12 @@ impl Totals {
 
 /// Ports beyond those with a series, and sockets that have been closed.
 const OTHER: &str = "other";
+
+/// The two numbers of `ip_local_port_range`.
+fn ports(range: &str) -> Option<RangeInclusive<u16>> {
+    let mut numbers = range.split_ascii_whitespace().map(str::parse);
+    Some(numbers.next()?.ok()?..=numbers.next()?.ok()?)
+}
 
 /// Labels without those that are empty.
 fn labels(all: &[(&str, &str)]) -> String {
@@ -308,6 +334,11 @@ mod tests {
         assert_eq!((totals.delivered, totals.offered), (20_000, 22_000));
         assert_eq!(totals.lost.values().sum::<u64>(), 2000, "each once");
         assert_eq!(totals.lost.len(), PORTS_MAX, "with `other`");
+        assert_eq!(ports("32768\t60999"), Some(32768..=60999));
+        assert_eq!(
+            (ports(""), ports("1"), ports("a b"), ports("1 65536")),
+            (None, None, None, None)
+        );
         assert!(totals.text().contains("port=\"1\"} 9\n"));
     }
 

@@ -1,0 +1,329 @@
+//! `mpps top`, its exporter, and the live `mpps ledger`: what they say of a host of a lab to which so many
+//! datagrams came, on a terminal too, and to Debian's Prometheus with what `packaging` has for it.
+
+mod common;
+#[path = "top/exporter.rs"]
+mod exporter;
+#[path = "top/readers.rs"]
+mod readers;
+#[path = "top/terminal.rs"]
+mod terminal;
+
+use common::{Ended, Need, Running, Test, faults, mpps, run, validator};
+use mpps_lab::{Delivery, Lab, LabConfig, address};
+use serde_json::Value;
+use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::{AsFd, AsRawFd};
+use std::process::ExitCode;
+
+const PORT: u16 = 4321;
+/// More than a socket's buffer holds.
+const SENT: u64 = 2000;
+
+fn main() -> ExitCode {
+    let namespaces = common::become_able();
+    let tests = [TESTS, exporter::TESTS, readers::TESTS, terminal::TESTS];
+    common::run_tests(&tests.concat(), &namespaces, 2, |_| false)
+}
+
+const TESTS: &[Test] = &[
+    ("pages_add_up", Need::Namespace, pages_add_up),
+    ("ledgers_add_up", Need::Namespace, ledgers_add_up),
+    ("one_page_is_text", Need::Namespace, one_page_is_text),
+    (
+        "an_ordinary_user_is_told_what_is_hidden",
+        Need::Root,
+        an_ordinary_user_is_told_what_is_hidden,
+    ),
+    ("mistakes_are_told", Need::Nothing, mistakes_are_told),
+    (
+        "a_reader_that_goes_ends_it",
+        Need::Namespace,
+        a_reader_that_goes_ends_it,
+    ),
+];
+
+/// Two hosts, and a socket on the receiver that nobody reads.
+struct Scenario {
+    lab: Lab,
+    socket: UdpSocket,
+}
+
+impl Scenario {
+    fn new() -> Self {
+        let config = LabConfig {
+            queues: 2,
+            // A sender cannot overrun a ring that it empties itself.
+            delivery: Delivery::SoftInterrupt,
+            ..LabConfig::default()
+        };
+        let lab = Lab::new(&config).expect("the probe made a namespace");
+        let bind = || UdpSocket::bind((address::v4(1), PORT));
+        let socket = lab.receiver().run(bind).expect("it can be entered");
+        Self {
+            lab,
+            socket: socket.expect("the port is free"),
+        }
+    }
+
+    /// The receiver, as `--netns` takes it.
+    fn receiver(&self) -> String {
+        let namespace = self.lab.receiver().namespace().as_fd().as_raw_fd();
+        format!("/proc/{}/fd/{namespace}", std::process::id())
+    }
+
+    /// Sends datagrams, and waits until nothing moves.
+    fn send(&self, datagrams: u64) {
+        let send = || {
+            let socket = UdpSocket::bind((address::v4(30), 0)).expect("it is the sender's");
+            let to = SocketAddr::from((address::v4(1), PORT));
+            for _ in 0..datagrams {
+                socket.send_to(&[0; 100], to).expect("it can be sent");
+            }
+        };
+        self.lab.sender().run(send).expect("it can be entered");
+        self.lab.settle().expect("it comes to rest");
+    }
+
+    /// Reads what waits in the buffer; so many datagrams.
+    fn read(&self) -> u64 {
+        self.socket.set_nonblocking(true).expect("an option");
+        let mut read = 0;
+        while self.socket.recv(&mut [0; 100]).is_ok() {
+            read += 1;
+        }
+        read
+    }
+
+    /// What a command writes of the receiver that is ended after `happen`, an object a line.
+    fn objects(&self, command: &[&str], happen: impl FnOnce()) -> Vec<Value> {
+        let mut command = mpps(command);
+        command.args(["--json", "--netns", &self.receiver()]);
+        let mut running = Running::start(&mut command);
+        running.line("\"schema\"");
+        happen();
+        let ended = running.interrupt().fine();
+        let objects = ended.out.lines().map(serde_json::from_str);
+        let objects: Vec<Value> = objects.collect::<Result<_, _>>().expect("they are JSON");
+        assert!(
+            objects.len() >= 2,
+            "the last look is at the end: {ended:#?}"
+        );
+        objects
+    }
+}
+
+/// The sum of a figure over all objects.
+fn sum(objects: &[Value], pointer: &str) -> u64 {
+    let figures = objects.iter().map(|object| object.pointer(pointer));
+    let figures = figures.map(|figure| figure.and_then(Value::as_u64).unwrap_or(0));
+    figures.sum()
+}
+
+/// The sum of what was lost in full buffers.
+fn lost(objects: &[Value], ledger: &str) -> u64 {
+    let losses = objects.iter().flat_map(|object| {
+        let losses = object.pointer(&format!("{ledger}/losses"));
+        losses.and_then(Value::as_array).into_iter().flatten()
+    });
+    let losses: Vec<&Value> = losses.collect();
+    let is_full = |loss: &&Value| loss["reason"] == "socket buffer full";
+    assert!(losses.iter().all(is_full), "{losses:#?}");
+    losses
+        .iter()
+        .filter_map(|loss| loss["count"].as_u64())
+        .sum()
+}
+
+fn pages_add_up() {
+    let scenario = Scenario::new();
+    let mut read = 0;
+    let objects = scenario.objects(&["top"], || {
+        scenario.send(SENT);
+        read = scenario.read();
+    });
+    for object in &objects {
+        assert_eq!(faults(&validator("top"), object), [""; 0], "{object:#}");
+    }
+    assert_eq!(sum(&objects, "/page/ledger/offered"), SENT);
+    assert_eq!(sum(&objects, "/page/ledger/delivered"), read);
+    let dropped = SENT - read;
+    assert!(read > 0 && dropped > 0, "{read} of {SENT} were read");
+    assert_eq!(lost(&objects, "/page/ledger"), dropped);
+    let sockets = objects
+        .iter()
+        .flat_map(|object| object["page"]["sockets"].as_array());
+    let sockets: Vec<&Value> = sockets.flatten().collect();
+    let drops = sockets
+        .iter()
+        .filter_map(|socket| socket["dropped"].as_u64());
+    assert_eq!(
+        drops.sum::<u64>(),
+        dropped,
+        "those of the socket are the same"
+    );
+    let local = format!("{}:{PORT}", address::v4(1));
+    for socket in sockets {
+        assert_eq!(
+            (&socket["local"], &socket["pid"]),
+            (&local.clone().into(), &std::process::id().into())
+        );
+    }
+    let received: f64 = objects
+        .iter()
+        .flat_map(|object| {
+            let seconds = object["page"]["seconds"].as_f64().unwrap_or(0.0);
+            let queues = object["page"]["queues"].as_array().into_iter().flatten();
+            let whole = queues.filter(|row| row["queue"].is_null() && row["interface"] != "lo");
+            whole.map(move |row| row["received_pps"].as_f64().unwrap_or(0.0) * seconds)
+        })
+        .sum();
+    assert!(
+        received.round() as u64 >= SENT,
+        "{received} came by the interface"
+    );
+}
+
+fn ledgers_add_up() {
+    let scenario = Scenario::new();
+    let port = PORT.to_string();
+    let mut read = 0;
+    let objects = scenario.objects(&["ledger", "--port", &port], || {
+        scenario.send(SENT);
+        read = scenario.read();
+    });
+    for object in &objects {
+        assert_eq!(faults(&validator("ledger"), object), [""; 0], "{object:#}");
+        let sockets = object["sockets"].as_array().expect("sockets");
+        assert!(
+            sockets
+                .iter()
+                .all(|socket| socket["pid"] == std::process::id())
+        );
+    }
+    assert_eq!(sum(&objects, "/ledger/offered"), SENT);
+    assert_eq!(sum(&objects, "/ledger/delivered"), read);
+    assert_eq!(lost(&objects, "/ledger"), SENT - read);
+    let unaccounted: i64 = objects
+        .iter()
+        .filter_map(|object| object["ledger"]["unaccounted"].as_i64())
+        .sum();
+    assert_eq!(
+        unaccounted, 0,
+        "what waited at one look was read at another"
+    );
+    let drops = objects
+        .iter()
+        .flat_map(|object| object["sockets"].as_array());
+    let drops = drops
+        .flatten()
+        .filter_map(|socket| socket["dropped"].as_u64());
+    assert_eq!(drops.sum::<u64>(), SENT - read);
+    // The same as text, with the sum at the end.
+    let mut command = mpps(&["ledger", "--netns", &scenario.receiver()]);
+    let mut running = Running::start(&mut command);
+    running.line(" came, ");
+    scenario.send(SENT);
+    let read = scenario.read();
+    let ended = running.interrupt().fine();
+    let text = ended.out.replace('\u{a0}', " ");
+    let said = format!(
+        "offered {} = delivered {read} + socket buffer full {}",
+        grouped(SENT),
+        grouped(SENT - read)
+    );
+    assert!(text.contains(&said), "{said}: {text}");
+    assert!(text.contains("UNACCOUNTED 0"), "{text}");
+    let socket = format!(
+        "(pid {}) dropped {}",
+        std::process::id(),
+        grouped(SENT - read)
+    );
+    assert!(text.contains(&socket), "{socket}: {text}");
+}
+
+/// With a blank between groups of three digits.
+fn grouped(count: u64) -> String {
+    match count {
+        0..1000 => count.to_string(),
+        _ => format!("{} {:03}", count / 1000, count % 1000),
+    }
+}
+
+fn one_page_is_text() {
+    let scenario = Scenario::new();
+    scenario.send(10);
+    for columns in ["60", "80", "200"] {
+        let mut command = mpps(&["top", "--once", "--netns", &scenario.receiver()]);
+        let ended = run(command.env("COLUMNS", columns)).fine();
+        let text = ended.out.replace('\u{a0}', " ");
+        for part in [
+            "INTERFACE",
+            "PROGRAMS%",
+            "PROGRAM",
+            "nothing is lost",
+            "UNACCOUNTED",
+        ] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        assert!(text.contains(&PORT.to_string()), "{text}");
+    }
+}
+
+fn an_ordinary_user_is_told_what_is_hidden() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let told =
+        |arguments: &[&str]| -> Ended { common::as_nobody(directory.path(), arguments).fine() };
+    let text = told(&["top", "lo", "--once"]).out;
+    assert!(text.contains("drop reasons are not seen"), "{text}");
+    let object = told(&["ledger", "--count", "1", "--json"]).last_json();
+    assert!(
+        object["notes"]
+            .to_string()
+            .contains("drop reasons are not seen"),
+        "{object:#}"
+    );
+    assert!(object["drop_reasons"].is_null(), "{object:#}");
+}
+
+fn mistakes_are_told() {
+    for (arguments, said) in [
+        (&["top"][..], "--once"),
+        (&["top", "nowhere0", "--once"], "nowhere0"),
+        (&["top", "--interval", "0"], "--interval"),
+        (&["top", "--once", "--listen", "127.0.0.1:1"], "--listen"),
+        (&["top", "--listen", "nowhere"], "--listen"),
+        (
+            &["top", "--listen", "203.0.113.7:9184"],
+            "--listen 203.0.113.7:9184",
+        ),
+        (
+            &["top", "--once", "--netns", "no-such-name"],
+            "no-such-name",
+        ),
+        (&["ledger", "send.json"], "<RECV>"),
+        (&["ledger", "a.json", "b.json", "--port", "53"], "--port"),
+        (&["ledger", "--count", "0"], "--count"),
+        (&["ledger", "--pid", "4194305"], "--pid 4194305"),
+    ] {
+        let ended = run(&mut mpps(arguments));
+        assert_eq!(ended.code(), 2, "{arguments:?}: {ended:#?}");
+        assert!(ended.err.contains(said), "{arguments:?}: {ended:#?}");
+        assert_eq!(ended.err.lines().count(), 1, "{ended:#?}");
+    }
+}
+
+/// As `mpps ledger | head -n 1` does.
+fn a_reader_that_goes_ends_it() {
+    let scenario = Scenario::new();
+    for command in ["top --json", "ledger", "ledger --json"] {
+        let program = env!("CARGO_BIN_EXE_mpps");
+        let piped = format!(
+            "({program} {command} --netns {}; echo ended $? >&2) | head -n 1",
+            scenario.receiver()
+        );
+        let ended = run(std::process::Command::new("sh").args(["-c", &piped])).fine();
+        assert!(ended.err.contains("ended 0"), "{ended:#?}");
+        assert_eq!(ended.out.lines().count(), 1, "{ended:#?}");
+    }
+}

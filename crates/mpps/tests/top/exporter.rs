@@ -1,0 +1,307 @@
+//! The exporter, and what Debian's Prometheus makes of it.
+
+use crate::common::{self, Need, Running, Test, mpps, run};
+use crate::{PORT, SENT, Scenario};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+
+const PROMETHEUS: Need = Need::RootAnd("prometheus promtool", "prometheus");
+
+pub(crate) const TESTS: &[Test] = &[
+    (
+        "what_is_exported_adds_up",
+        Need::Namespace,
+        what_is_exported_adds_up,
+    ),
+    (
+        "clients_get_their_answers",
+        Need::Namespace,
+        clients_get_their_answers,
+    ),
+    (
+        "the_rights_of_the_unit_suffice",
+        Need::RootAnd("setpriv", "util-linux"),
+        the_rights_of_the_unit_suffice,
+    ),
+    ("prometheus_has_it", PROMETHEUS, prometheus_has_it),
+    ("alerts_are_raised", PROMETHEUS, alerts_are_raised),
+];
+
+/// How often something is asked for that takes a moment.
+const ASKED_MAX: usize = 600;
+const MOMENT: Duration = Duration::from_millis(100);
+
+fn packaging(file: &str) -> PathBuf {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging");
+    PathBuf::from(folder).join(file)
+}
+
+/// An exporter in the namespace of a scenario's receiver, and its address.
+fn exporter(scenario: &Scenario) -> (Running, SocketAddr) {
+    let mut command = mpps(&[
+        "top",
+        "--listen",
+        "127.0.0.1:0",
+        "--netns",
+        &scenario.receiver(),
+    ]);
+    let mut running = Running::start(&mut command);
+    let line = running.line("answering at http://");
+    let address = line.trim_start_matches("answering at http://");
+    let address = address.split('/').next().expect("an address");
+    (running, address.parse().expect("an address"))
+}
+
+/// What a client gets that sends this.
+fn exchange(address: SocketAddr, request: &str) -> String {
+    let mut stream = TcpStream::connect(address).expect("it listens");
+    stream.write_all(request.as_bytes()).expect("it reads");
+    let mut answer = String::new();
+    stream
+        .read_to_string(&mut answer)
+        .expect("it answers in text");
+    answer
+}
+
+fn metrics(address: SocketAddr) -> BTreeMap<String, u64> {
+    let answer = exchange(address, "GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n");
+    let (_, body) = answer.split_once("\r\n\r\n").expect("a head and a body");
+    let series = body.lines().filter(|line| !line.starts_with('#'));
+    let series = series.map(|line| {
+        let (name, value) = line.rsplit_once(' ').expect("a name and a value");
+        (name.to_owned(), value.parse().expect("a count"))
+    });
+    series.collect()
+}
+
+fn what_is_exported_adds_up() {
+    let scenario = Scenario::new();
+    let (running, address) = exporter(&scenario);
+    let before: Vec<String> = metrics(address).into_keys().collect();
+    scenario.send(SENT);
+    let read = scenario.read();
+    let mut after = BTreeMap::new();
+    for _ in 0..ASKED_MAX {
+        after = metrics(address);
+        let told = |name: &str| after.get(name).copied().unwrap_or(0);
+        let delivered = told("mpps_packets_total{station=\"application\",reason=\"read\"}");
+        if told("mpps_offered_packets_total") == SENT && delivered == read {
+            break;
+        }
+        thread::sleep(MOMENT);
+    }
+    assert_eq!(after["mpps_offered_packets_total"], SENT, "{after:#?}");
+    let ended = after
+        .iter()
+        .filter(|(name, _)| name.starts_with("mpps_packets_total{"));
+    assert_eq!(
+        ended.map(|(_, count)| count).sum::<u64>(),
+        SENT,
+        "{after:#?}"
+    );
+    let full = format!(
+        "mpps_packets_total{{station=\"socket\",reason=\"socket buffer full\",port=\"{PORT}\"}}"
+    );
+    assert_eq!(after[&full], SENT - read);
+    let queues = after
+        .iter()
+        .filter(|(name, _)| name.starts_with("mpps_queue_packets_total{"));
+    assert!(
+        queues.map(|(_, count)| count).sum::<u64>() >= SENT,
+        "{after:#?}"
+    );
+    // No series has gone, and but for interfaces one has come: that of the port.
+    assert!(
+        before.iter().all(|name| after.contains_key(name)),
+        "{before:#?}"
+    );
+    let new = after
+        .keys()
+        .filter(|name| !before.contains(name) && !name.contains("interface="));
+    assert_eq!(new.collect::<Vec<_>>(), [&full]);
+    running.interrupt().fine();
+}
+
+fn clients_get_their_answers() {
+    let scenario = Scenario::new();
+    let (running, address) = exporter(&scenario);
+    // One that says nothing does not keep the others from their answers for long.
+    let silent = TcpStream::connect(address).expect("it listens");
+    let answer = exchange(address, "GET / HTTP/1.1\r\n\r\n");
+    assert!(
+        answer.starts_with("HTTP/1.1 200 ") && answer.contains("/metrics"),
+        "{answer}"
+    );
+    drop(silent);
+    // A request without end is read no further than that: the kernel resets what is left of it.
+    let mut endless = TcpStream::connect(address).expect("it listens");
+    let _ = endless.write_all(&[b'x'; 20_000]);
+    let mut answer = Vec::new();
+    let _ = endless.read_to_end(&mut answer);
+    assert!(answer.is_empty() || answer.starts_with(b"HTTP/1.1 400 "));
+    let second = run(&mut mpps(&["top", "--listen", &address.to_string()]));
+    assert_eq!(second.code(), 2, "{second:#?}");
+    assert!(second.err.contains("Address already in use"), "{second:#?}");
+    running.interrupt().fine();
+}
+
+/// A user without any other right sees what a firewall dropped.
+fn the_rights_of_the_unit_suffice() {
+    let unit = fs::read_to_string(packaging("mpps-exporter.service")).expect("it is there");
+    let rights = |key: &str| -> String {
+        let line = unit.lines().find_map(|line| line.strip_prefix(key));
+        let rights = line.expect("the unit names them").split(' ');
+        let rights =
+            rights.map(|right| format!("+{}", right.trim_start_matches("CAP_").to_lowercase()));
+        format!("-all,{}", rights.collect::<Vec<_>>().join(","))
+    };
+    let (ambient, bounding) = (
+        rights("AmbientCapabilities="),
+        rights("CapabilityBoundingSet="),
+    );
+    let start = unit
+        .lines()
+        .find_map(|line| line.strip_prefix("ExecStart=/usr/local/bin/mpps "));
+    let start = start
+        .expect("the unit starts it")
+        .replace("127.0.0.1:9184", "127.0.0.1:0");
+    // Where anybody may reach it.
+    let directory = tempfile::tempdir().expect("a directory");
+    let program = common::copy_for_all(directory.path());
+    let mut command = Command::new("setpriv");
+    command.args([
+        "--reuid",
+        "65534",
+        "--regid",
+        "65534",
+        "--clear-groups",
+        "--no-new-privs",
+    ]);
+    command.args([
+        "--inh-caps",
+        &ambient,
+        "--ambient-caps",
+        &ambient,
+        "--bounding-set",
+        &bounding,
+    ]);
+    command.arg(program).args(start.split(' '));
+    let mut running = Running::start(&mut command);
+    running.line("answering at http://");
+    assert!(!running.has_said("not seen"), "{running:#?}");
+    running.interrupt().fine();
+}
+
+/// What Prometheus answers to a query.
+fn query(address: SocketAddr, query: &str) -> Value {
+    let escaped: String = query.bytes().map(|byte| format!("%{byte:02x}")).collect();
+    let request = format!("GET /api/v1/query?query={escaped} HTTP/1.0\r\nHost: a\r\n\r\n");
+    let answer = exchange(address, &request);
+    let (_, body) = answer.split_once("\r\n\r\n").expect("a head and a body");
+    let value: Value =
+        serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {answer}"));
+    assert_eq!(value["status"], "success", "{query}: {value:#}");
+    value["data"]["result"].clone()
+}
+
+fn prometheus_has_it() {
+    let scenario = Scenario::new();
+    let (_running, exporter) = exporter(&scenario);
+    let directory = tempfile::tempdir().expect("a directory");
+    let rules = packaging("prometheus-rules.yml");
+    let config = format!(
+        "global: {{scrape_interval: 1s}}\nrule_files: ['{}']\n\
+         scrape_configs: [{{job_name: mpps, static_configs: [{{targets: ['{exporter}']}}]}}]\n",
+        rules.display()
+    );
+    let file = directory.path().join("prometheus.yml");
+    fs::write(&file, config).expect("it can be written");
+    let free = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr());
+    let address = free.expect("a port");
+    let mut command = Command::new("prometheus");
+    command.arg(format!("--config.file={}", file.display()));
+    command.arg(format!(
+        "--storage.tsdb.path={}",
+        directory.path().join("data").display()
+    ));
+    command.arg(format!("--web.listen-address={address}"));
+    let mut prometheus = Running::start(&mut command);
+    prometheus.line("Server is ready to receive web requests");
+    let ask = |text: &str| query(address, text);
+    let asked_until = |text: &str, is_it: &dyn Fn(&Value) -> bool| {
+        for _ in 0..ASKED_MAX {
+            let result = ask(text);
+            if is_it(&result) {
+                return;
+            }
+            thread::sleep(MOMENT);
+        }
+        panic!("{text}: {:#}", ask(text));
+    };
+    asked_until("mpps_offered_packets_total", &|result| {
+        result[0]["value"][1] == "0"
+    });
+    scenario.send(SENT);
+    let read = scenario.read();
+    asked_until("mpps_offered_packets_total", &|result| {
+        result[0]["value"][1] == SENT.to_string()
+    });
+    let lost = format!("sum(mpps_packets_total{{port=\"{PORT}\"}})");
+    asked_until(&lost, &|result| {
+        result[0]["value"][1] == (SENT - read).to_string()
+    });
+    // Each query of the dashboard has an answer; `> 0` and the ranges are the page's own.
+    let dashboard = fs::read_to_string(packaging("grafana-dashboard.json")).expect("it is there");
+    let dashboard: Value = serde_json::from_str(&dashboard).expect("it is JSON");
+    let panels = dashboard["panels"].as_array().expect("panels");
+    let targets = panels.iter().flat_map(|panel| panel["targets"].as_array());
+    let queries: Vec<&str> = targets
+        .flatten()
+        .filter_map(|target| target["expr"].as_str())
+        .collect();
+    assert_eq!(queries.len(), 6, "{queries:?}");
+    for query in queries.iter().filter(|query| !query.contains("queue")) {
+        let query = query
+            .replace("$__rate_interval", "1m")
+            .replace("$instance", ".*");
+        asked_until(&query, &|result| !result[0].is_null());
+    }
+    for query in queries {
+        let _ = ask(&query
+            .replace("$__rate_interval", "1m")
+            .replace("$instance", ".*"));
+    }
+}
+
+/// The rules are held to their own trials, and what is exported to the rules of Prometheus.
+fn alerts_are_raised() {
+    let rules = packaging("prometheus-rules.test.yml");
+    let folder = packaging("");
+    let promtool = |arguments: &[&str]| {
+        let mut command = Command::new("promtool");
+        run(command.args(arguments).current_dir(&folder)).fine()
+    };
+    let file = rules
+        .file_name()
+        .and_then(|name| name.to_str())
+        .expect("a plain name");
+    promtool(&["test", "rules", file]);
+    promtool(&["check", "rules", "prometheus-rules.yml"]);
+    let scenario = Scenario::new();
+    let (_running, exporter) = exporter(&scenario);
+    let answer = exchange(exporter, "GET /metrics HTTP/1.0\r\n\r\n");
+    let (_, body) = answer.split_once("\r\n\r\n").expect("a head and a body");
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("metrics");
+    fs::write(&file, body).expect("it can be written");
+    let check = format!("promtool check metrics < {}", file.display());
+    let checked = run(Command::new("sh").args(["-c", &check])).fine();
+    assert_eq!(checked.out + &checked.err, "", "it has no complaint");
+}

@@ -1,0 +1,168 @@
+//! The page in a terminal that tmux keeps: what it shows, what keys do, and that the terminal is as it was
+//! when the page has gone.
+
+use crate::common::{self, Need, Test};
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+use tempfile::TempDir;
+
+const TMUX: Need = Need::RootAnd("tmux", "tmux");
+
+pub(crate) const TESTS: &[Test] = &[
+    (
+        "keys_and_sizes_change_the_page",
+        TMUX,
+        keys_and_sizes_change_the_page,
+    ),
+    ("the_terminal_is_put_back", TMUX, the_terminal_is_put_back),
+];
+
+/// How often the screen is looked at until it shows what it has to.
+const LOOKS_MAX: usize = 3000;
+const MOMENT: Duration = Duration::from_millis(20);
+
+/// A shell in a terminal.
+struct Screen {
+    directory: TempDir,
+}
+
+impl Screen {
+    fn new() -> Self {
+        let screen = Self {
+            directory: tempfile::tempdir().expect("a directory"),
+        };
+        let shell = "env PS1='ready> ' LC_ALL=C.UTF-8 sh";
+        screen.tmux(&[
+            "-f",
+            "/dev/null",
+            "new-session",
+            "-d",
+            "-x",
+            "80",
+            "-y",
+            "24",
+            shell,
+        ]);
+        screen.shows("ready>");
+        screen
+    }
+
+    fn tmux(&self, arguments: &[&str]) -> String {
+        let mut command = Command::new("tmux");
+        command
+            .arg("-S")
+            .arg(self.directory.path().join("socket"))
+            .args(arguments);
+        common::run(command.env_remove("TMUX").env("LC_ALL", "C.UTF-8"))
+            .fine()
+            .out
+    }
+
+    fn keys(&self, keys: &[&str]) {
+        self.tmux(&[&["send-keys"], keys].concat());
+    }
+
+    fn text(&self) -> String {
+        self.tmux(&["capture-pane", "-p"])
+    }
+
+    fn until(&self, what: &str, is_it: impl Fn(&str) -> bool) -> String {
+        for _ in 0..LOOKS_MAX {
+            let text = self.text();
+            if is_it(&text) {
+                return text;
+            }
+            thread::sleep(MOMENT);
+        }
+        panic!("{what}: {}", self.text());
+    }
+
+    fn shows(&self, part: &str) -> String {
+        self.until(part, |text| text.contains(part))
+    }
+
+    fn hides(&self, part: &str) -> String {
+        self.until(part, |text| !text.contains(part))
+    }
+
+    /// Starts the page; the shell says afterwards how it ended, and how the terminal is.
+    fn start(&self) {
+        let program = env!("CARGO_BIN_EXE_mpps");
+        let command =
+            format!("clear; {program} top; echo ended $?; stty -a | grep -o ' icanon\\| echo '");
+        self.keys(&[&command, "Enter"]);
+        self.shows("q end");
+    }
+
+    fn was_put_back(&self, status: &str) {
+        let text = self.shows(status);
+        let text = match text.contains("icanon") {
+            true => text,
+            false => self.shows("icanon"),
+        };
+        assert!(
+            text.contains(" echo ") || text.contains("\n echo"),
+            "{text}"
+        );
+        assert!(!text.contains("PACKETS/s"), "the page has gone: {text}");
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        let mut command = Command::new("tmux");
+        command.arg("-S").arg(self.directory.path().join("socket"));
+        // It may have gone by itself.
+        let _ = command.arg("kill-server").status();
+    }
+}
+
+fn keys_and_sizes_change_the_page() {
+    let screen = Screen::new();
+    screen.start();
+    let text = screen.shows("PROGRAMS%");
+    for part in ["mpps top", "INTERFACE", "SOCKET", "UDP came"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    screen.keys(&["?"]);
+    screen.shows("this help");
+    screen.keys(&["x"]);
+    screen.hides("this help");
+    screen.keys(&["Tab", "z"]);
+    let text = screen.hides("PROGRAMS%");
+    assert!(text.contains(">INTERFACE"), "{text}");
+    screen.keys(&["Right"]);
+    screen.shows(">INTERFACEv");
+    screen.keys(&["/", "nowhere", "Enter"]);
+    screen.shows("no interface");
+    screen.keys(&["Escape"]);
+    screen.hides("no interface");
+    screen.keys(&["z", "p"]);
+    screen.shows("PAUSED");
+    for (width, height) in [("132", "40"), ("40", "10"), ("80", "24")] {
+        screen.tmux(&["resize-window", "-x", width, "-y", height]);
+        let lines: usize = height.parse().expect("a number");
+        let fits = |text: &str| {
+            let all: Vec<&str> = text.lines().collect();
+            all.len() == lines && all[lines - 1].starts_with("q end")
+        };
+        screen.until("the page has that size", fits);
+    }
+    screen.keys(&["q"]);
+    screen.was_put_back("ended 0");
+}
+
+fn the_terminal_is_put_back() {
+    let screen = Screen::new();
+    screen.start();
+    screen.keys(&["C-c"]);
+    screen.was_put_back("ended 0");
+    screen.start();
+    let pids = screen.tmux(&["list-panes", "-F", "#{pane_pid}"]);
+    let own = common::run(Command::new("pgrep").args(["-P", pids.trim()]))
+        .fine()
+        .out;
+    common::kill("TERM", own.trim());
+    screen.was_put_back("ended 0");
+}
