@@ -199,6 +199,11 @@ fn the_rights_of_the_unit_suffice() {
     running.interrupt().fine();
 }
 
+/// The count in an answer of Prometheus.
+fn count(result: &Value) -> Option<u64> {
+    result[0]["value"][1].as_str()?.parse().ok()
+}
+
 /// What Prometheus answers to a query.
 fn query(address: SocketAddr, query: &str) -> Value {
     let escaped: String = query.bytes().map(|byte| format!("%{byte:02x}")).collect();
@@ -246,17 +251,15 @@ fn prometheus_has_it() {
         panic!("{text}: {:#}", ask(text));
     };
     asked_until("mpps_offered_packets_total", &|result| {
-        result[0]["value"][1] == "0"
+        count(result) == Some(0)
     });
     scenario.send(SENT);
     let read = scenario.read();
     asked_until("mpps_offered_packets_total", &|result| {
-        result[0]["value"][1] == SENT.to_string()
+        count(result) == Some(SENT)
     });
     let lost = format!("sum(mpps_packets_total{{port=\"{PORT}\"}})");
-    asked_until(&lost, &|result| {
-        result[0]["value"][1] == (SENT - read).to_string()
-    });
+    asked_until(&lost, &|result| count(result) == Some(SENT - read));
     // Each query of the dashboard has an answer; `> 0` and the ranges are the page's own.
     let dashboard = fs::read_to_string(packaging("grafana-dashboard.json")).expect("it is there");
     let dashboard: Value = serde_json::from_str(&dashboard).expect("it is JSON");

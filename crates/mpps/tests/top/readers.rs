@@ -106,11 +106,11 @@ fn sockets(facts: &Facts) {
             .and_then(|rest| rest.split(')').next());
         let field = |letters: &str| {
             let fields = memory.unwrap_or_default().split(',');
-            let value = fields.filter_map(|field| {
+            let mut value = fields.filter_map(|field| {
                 let digits = field.strip_prefix(letters)?;
                 digits.parse::<u32>().ok()
             });
-            value.last()
+            value.next_back()
         };
         assert_eq!(field("d"), Some(socket.drops), "{line}");
         assert_eq!(field("rb"), Some(socket.buffer_bytes), "{line}");

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 use tempfile::TempDir;
 
-const TMUX: Need = Need::RootAnd("tmux", "tmux");
+const TMUX: Need = Need::RootAnd("tmux pgrep", "tmux and procps");
 
 pub(crate) const TESTS: &[Test] = &[
     (
