@@ -7,8 +7,8 @@ use crate::facts::{Facts, Moment};
 use mpps_os::namespace::NetNamespace;
 use mpps_os::netlink::link;
 
-/// Owners of sockets are looked for at every look for which one of them is new, and at each of this
-/// number: a process may have taken over a socket that is known.
+/// Owners of sockets are looked for again at the first of so many looks, and at each that finds a socket
+/// that is new: a process may have taken over one that is known.
 const LOOK_FOR_OWNERS: u64 = 10;
 
 /// Looks at the calling thread's network namespace, and at its machine.
@@ -72,9 +72,10 @@ impl Watch {
     /// # Errors
     /// As [`Facts::take`].
     pub fn look(&mut self) -> Result<()> {
+        let anew = self.looks.is_multiple_of(LOOK_FOR_OWNERS);
         self.looks = self.looks.wrapping_add(1);
         let drops = self.drops();
-        let known = (!self.looks.is_multiple_of(LOOK_FOR_OWNERS)).then_some(&self.after.facts);
+        let known = (!anew).then_some(&self.after.facts);
         let interfaces = self.interfaces()?;
         let facts = Facts::take(Moment::Later(known), &interfaces, self.asked.port)?;
         self.before = std::mem::replace(&mut self.after, Look { facts, drops });

@@ -43,7 +43,7 @@ const TESTS: &[Test] = &[
     ),
 ];
 
-/// Two hosts, and a socket on the receiver that nobody reads.
+/// Two hosts. The receiver has a socket, which a trial reads when it wants to.
 struct Scenario {
     lab: Lab,
     socket: UdpSocket,

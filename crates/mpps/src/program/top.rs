@@ -22,7 +22,8 @@ use schemars::JsonSchema;
 use screen::Screen;
 use serde::{Deserialize, Serialize};
 use std::io::{self, IsTerminal};
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
+use std::thread;
 use std::time::{Duration, Instant};
 
 /// What each object of `mpps top --json` says it is.
@@ -75,8 +76,8 @@ impl TopArgs {
             );
         }
         let interrupt = Interrupt::listen()?;
-        // Before the address is taken: a namespace has addresses of its own.
-        let exporter = self.listen.map(Exporter::bind).transpose()?;
+        // Before another namespace is entered: the address is of this one.
+        let listener = self.listen.map(exporter::bind).transpose()?;
         let watch = self.host.watch()?;
         let mut top = Top {
             watch,
@@ -84,8 +85,8 @@ impl TopArgs {
             pace: &self.pace,
             interrupt,
         };
-        match exporter {
-            Some(exporter) => top.export(exporter),
+        match listener {
+            Some(listener) => top.export(listener),
             None if on_screen => top.on_screen(),
             None => top.as_lines(self.once, self.json),
         }?;
@@ -130,11 +131,11 @@ impl Top<'_> {
         }
     }
 
-    fn export(&mut self, mut exporter: Exporter) -> Result<()> {
+    fn export(&mut self, listener: TcpListener) -> Result<()> {
         for note in self.watch.notes() {
             output::line(output::Stream::Err, &format!("mpps: {note}"))?;
         }
-        exporter.serve()?;
+        let mut exporter = Exporter::serve(listener)?;
         while self.pace.wait(&self.interrupt) {
             self.watch.look()?;
             exporter.add(&self.watch.seen());
@@ -152,6 +153,7 @@ impl Top<'_> {
 
     fn draw(&mut self, mut terminal: DefaultTerminal) -> Result<()> {
         let mut screen = Screen::new(output::colour());
+        thread::sleep(FIRST);
         self.watch.look()?;
         let (mut page, mut looked) = (self.page(), Instant::now());
         while !self.interrupt.came() {
@@ -184,6 +186,8 @@ impl Top<'_> {
     }
 }
 
+/// How soon the first page stands: a rate over less says little.
+const FIRST: Duration = Duration::from_millis(250);
 /// How often a signal is looked for while no key is pressed.
 const SIGNALS: Duration = Duration::from_millis(100);
 

@@ -22,10 +22,8 @@ const CLIENT: Duration = Duration::from_secs(2);
 /// (<https://prometheus.io/docs/instrumenting/exposition_formats/#text-based-format>).
 const FORM: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// Answers at an address.
+/// Adds up what looks saw, and has it answered.
 pub(super) struct Exporter {
-    address: SocketAddr,
-    listener: Option<TcpListener>,
     totals: Totals,
     text: Arc<Mutex<String>>,
 }
@@ -36,7 +34,7 @@ struct Totals {
     /// Ports of this range are those of clients, which come and go.
     clients: Option<RangeInclusive<u16>>,
     delivered: u64,
-    /// What came, and what came beyond what is accounted for: their difference is unaccounted.
+    /// What came to the namespace.
     offered: u64,
     /// Lost at a station, for a reason, and of a port where that is known.
     lost: BTreeMap<(&'static str, String, String), u64>,
@@ -44,39 +42,35 @@ struct Totals {
     received: BTreeMap<(String, String), u64>,
 }
 
-impl Exporter {
-    /// Takes the address.
-    ///
-    /// # Errors
-    /// If it cannot be had.
-    pub(super) fn bind(address: SocketAddr) -> Result<Self> {
-        let listener = TcpListener::bind(address).with_context(|| format!("--listen {address}"))?;
-        let totals = Totals::default();
-        Ok(Self {
-            address: listener.local_addr()?,
-            listener: Some(listener),
-            text: Arc::new(Mutex::new(totals.text())),
-            totals,
-        })
-    }
+/// Takes the address.
+///
+/// # Errors
+/// If it cannot be had.
+pub(super) fn bind(address: SocketAddr) -> Result<TcpListener> {
+    TcpListener::bind(address).with_context(|| format!("--listen {address}"))
+}
 
-    /// Begins to answer.
+impl Exporter {
+    /// Begins to answer, from a thread that ends with the program.
     ///
     /// # Errors
-    /// If the kernel refuses a thread.
-    pub(super) fn serve(&mut self) -> Result<()> {
+    /// If the kernel refuses a thread, or does not tell the ports of clients.
+    pub(super) fn serve(listener: TcpListener) -> Result<Self> {
         let range = sysctl::value("net.ipv4.ip_local_port_range")?.unwrap_or_default();
-        self.totals.clients = ports(&range);
-        let Some(listener) = self.listener.take() else {
-            return Ok(());
+        let totals = Totals {
+            clients: ports(&range),
+            ..Totals::default()
         };
-        let text = Arc::clone(&self.text);
+        let address = listener.local_addr()?;
+        let text = Arc::new(Mutex::new(totals.text()));
+        let told = Arc::clone(&text);
         let serve = move || {
             for stream in listener.incoming() {
                 match stream {
                     // One after the other: a client that is slow ends at its time.
                     Ok(stream) => {
-                        let text = text.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                        let text = told.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                        // One that has gone gets no answer.
                         let _ = answer(stream, &text);
                     }
                     // No descriptor is left, or the client has gone.
@@ -87,11 +81,9 @@ impl Exporter {
         thread::Builder::new()
             .name("exporter".to_owned())
             .spawn(serve)?;
-        let said = format!(
-            "answering at http://{}/metrics; Ctrl-C ends it",
-            self.address
-        );
-        Ok(crate::output::line(crate::output::Stream::Err, &said)?)
+        let said = format!("answering at http://{address}/metrics; Ctrl-C ends it");
+        crate::output::line(crate::output::Stream::Err, &said)?;
+        Ok(Self { totals, text })
     }
 
     /// Adds what a look saw.

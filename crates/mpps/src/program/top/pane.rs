@@ -140,7 +140,7 @@ pub(super) fn panes(page: &Overview) -> [Pane; PANES] {
         },
         Pane {
             heads: CPUS,
-            nothing: "no CPU is told of",
+            nothing: "no CPU counts packets",
             lines: page.cpus.iter().map(cpu).collect(),
         },
         Pane {
