@@ -8,31 +8,43 @@ mod allowance;
 mod backlog;
 mod bad_header;
 mod checksum;
+mod coalescing;
 mod conntrack;
 mod drop_reason;
+mod far_node;
 mod firewall;
 mod fragments;
 mod frame_errors;
 mod handshake_queue;
+mod interrupts_moved;
 mod ledger;
+mod link_bounced;
 mod listen_queue;
 mod listener_elsewhere;
 mod nic_no_room;
+mod nic_refused;
 mod no_listener;
 mod nothing_arrives;
+mod one_queue;
 mod overrun;
+mod ports_used_up;
 mod quota;
 mod reuseport_uneven;
 mod reverse_path;
 mod seen;
+mod shared_core;
 mod shared_cpu;
+mod shared_socket;
 mod socket_buffer;
 mod socket_gone;
+mod soft_interrupts;
 mod steal;
+mod time_squeeze;
 mod udp_memory;
 mod unrouted;
 mod unspecified;
 mod xdp_drop;
+mod xdp_socket;
 
 pub use ledger::{ledger, losses};
 pub use seen::{Asked, Seen, SeenSocket};
@@ -57,13 +69,20 @@ pub struct Check {
 }
 
 /// All checks. Of two that explain the same packets, the one that knows more stands first.
-pub const CHECKS: [Check; 26] = [
+pub const CHECKS: [Check; 38] = [
     nothing_arrives::CHECK,
+    link_bounced::CHECK,
     allowance::CHECK,
     nic_no_room::CHECK,
+    coalescing::CHECK,
+    one_queue::CHECK,
+    time_squeeze::CHECK,
     frame_errors::CHECK,
+    nic_refused::CHECK,
     xdp_drop::CHECK,
+    xdp_socket::CHECK,
     backlog::CHECK,
+    soft_interrupts::CHECK,
     conntrack::CHECK,
     firewall::CHECK,
     bad_header::CHECK,
@@ -78,11 +97,16 @@ pub const CHECKS: [Check; 26] = [
     quota::CHECK,
     reuseport_uneven::CHECK,
     shared_cpu::CHECK,
+    shared_socket::CHECK,
     socket_buffer::CHECK,
+    shared_core::CHECK,
     socket_gone::CHECK,
     handshake_queue::CHECK,
     listen_queue::CHECK,
+    ports_used_up::CHECK,
     drop_reason::CHECK,
+    far_node::CHECK,
+    interrupts_moved::CHECK,
     steal::CHECK,
 ];
 
@@ -164,18 +188,23 @@ impl Finding {
     fn lost(seen: &Seen, check: &Check, station: Station, evidence: Vec<Evidence>) -> Option<Self> {
         let evidence: Vec<_> = evidence.into_iter().filter(|one| one.grown() > 0).collect();
         let count = Evidence::sum(&evidence);
-        (count > 0).then(|| Self {
+        (count > 0).then(|| Self::noticed(seen, check, station, evidence).of(count, seen))
+    }
+
+    /// Begins a finding that costs time, or packets that nothing counts.
+    fn noticed(seen: &Seen, check: &Check, station: Station, evidence: Vec<Evidence>) -> Self {
+        Self {
             check: check.name.to_owned(),
             station,
             what: String::new(),
-            count,
-            rate_pps: count as f64 / seen.seconds(),
+            count: 0,
+            rate_pps: 0.0,
             evidence,
             remedy: String::new(),
             verify: seen.asked.again.clone(),
             is_remark: false,
             confidence: Confidence::Certain,
-        })
+        }
     }
 
     fn says(mut self, what: impl Into<String>, remedy: impl Into<String>) -> Self {
@@ -195,6 +224,11 @@ impl Finding {
         self.confidence = confidence;
         self
     }
+}
+
+/// True if packets were lost that more CPU time, or a CPU nearer to them, could have saved.
+fn lacks_time(seen: &Seen) -> bool {
+    nic_no_room::loses(seen) || backlog::loses(seen) || !overrun::overruns(seen).is_empty()
 }
 
 /// What a host may drop on purpose, and what may not be for it.

@@ -9,7 +9,7 @@ use crate::root::Root;
 use crate::{CpuUnavailable, Error, Result};
 
 /// The online CPUs of a host in the order of their numbers.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Topology {
     /// Every CPU that is online, allowed to this process or not.
     pub cpus: Vec<Cpu>,

@@ -69,6 +69,18 @@ impl CpuList {
         }
         text.parse()
     }
+
+    /// Reads a mask that the kernel wrote (`%*pb`): words of 32 bits in hexadecimal, the highest first,
+    /// with commas in between. None if it is damaged.
+    pub(crate) fn from_mask(text: &str) -> Option<Self> {
+        let mut cpus = Vec::new();
+        for (at, word) in text.trim().rsplit(',').enumerate() {
+            let bits = u32::from_str_radix(word, 16).ok()?;
+            let set = (0..32).filter(|bit| bits >> bit & 1 == 1);
+            cpus.extend(set.map(|bit| 32 * at + bit));
+        }
+        Some(Self(cpus))
+    }
 }
 
 impl FromStr for CpuList {
@@ -157,6 +169,21 @@ mod tests {
 
     fn parsed(text: &str) -> Result<Vec<usize>, CpuListError> {
         text.parse::<CpuList>().map(|list| list.0)
+    }
+
+    #[test]
+    fn masks_of_the_kernel() {
+        for (mask, cpus) in [
+            ("0", &[][..]),
+            ("5", &[0, 2]),
+            ("00000001,80000000", &[31, 32]),
+            ("00000000,00000000,00000003", &[0, 1]),
+        ] {
+            assert_eq!(CpuList::from_mask(mask).expect("a mask").0, cpus, "{mask}");
+        }
+        for damaged in ["", "x", "1,", "123456789"] {
+            assert_eq!(CpuList::from_mask(damaged), None, "{damaged}");
+        }
     }
 
     #[test]

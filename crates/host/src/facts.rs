@@ -1,20 +1,24 @@
 //! What a host that runs somebody else's program says of itself at one moment: its counters, its UDP
 //! sockets and who reads them, its CPUs.
 
+mod card;
 mod conntrack;
 mod interrupts;
 mod process;
 
+pub use card::Card;
 pub use conntrack::Conntrack;
-pub use interrupts::{Card, Interrupt};
+pub use interrupts::Interrupt;
 pub use process::{Busy, Process, Quota, ThreadTime};
 
 use crate::root::Root;
-use crate::{ProcStat, Result, Snapshot, sysctl};
+use crate::{CpuList, ProcStat, Result, Snapshot, Topology, sysctl};
 use mpps_os::netlink::link::{self, Link};
-use mpps_os::netlink::sock_diag::{self, UdpEntry};
+use mpps_os::netlink::sock_diag::{self, Listener, UdpEntry, XdpEntry};
+use mpps_os::sysfs::Sysfs;
 use process::Owners;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
 
 /// The settings whose value decides what mends a loss.
 const SETTINGS: [&str; 5] = [
@@ -32,10 +36,12 @@ pub struct Facts {
     pub snapshot: Snapshot,
     /// The interfaces of the namespace, also those whose counters were not asked for.
     pub links: Vec<Link>,
-    /// Interfaces that count again what others of the namespace have counted: bonds.
-    pub aggregates: BTreeSet<String>,
     /// The UDP sockets of the namespace; none where the kernel does not list them.
     pub sockets: Vec<UdpEntry>,
+    /// Its TCP sockets that listen.
+    pub listeners: Vec<Listener>,
+    /// Its sockets of AF_XDP; none where the kernel does not list them.
+    pub xdp_sockets: Vec<XdpEntry>,
     /// Who has these sockets, by the sockets' inode numbers: a server that forks has one in several
     /// processes, and one of which this user may not see the owner in none.
     pub owners: BTreeMap<u32, Vec<u32>>,
@@ -43,8 +49,15 @@ pub struct Facts {
     pub processes: BTreeMap<u32, Process>,
     /// Where the CPUs spent their time.
     pub cpus: ProcStat,
-    /// The cards behind the interfaces.
+    /// How these are joined.
+    pub topology: Topology,
+    /// What is behind the interfaces.
     pub cards: BTreeMap<String, Card>,
+    /// Which CPUs each receive queue hands its packets to (RPS), by interface; empty where all CPUs are
+    /// of one node, or this user may not see it.
+    pub steering: BTreeMap<String, Vec<CpuList>>,
+    /// The ports that programs get which ask for none (`net.ipv4.ip_local_port_range`).
+    pub client_ports: Option<RangeInclusive<u16>>,
     /// The connection tracker; none where the kernel has none.
     pub conntrack: Option<Conntrack>,
     /// What some settings are that limit how much may wait.
@@ -90,12 +103,29 @@ impl Facts {
         if let Moment::Later(earlier) = moment {
             facts.find_owners(&root, port, earlier);
         }
-        let names = interfaces.iter().map(AsRef::as_ref);
-        facts.cards = interrupts::of(&root, names);
+        let earlier = match moment {
+            Moment::Later(earlier) => earlier,
+            Moment::First => None,
+        };
+        let names = || interfaces.iter().map(AsRef::as_ref);
+        facts.cards = card::of(&root, names(), earlier.map(|earlier| &earlier.cards));
+        match earlier {
+            Some(earlier) => {
+                facts.topology = earlier.topology.clone();
+                facts.steering = earlier.steering.clone();
+            }
+            None => {
+                facts.topology = Topology::read_from(&root)?;
+                if facts.topology.nodes().len() > 1 {
+                    facts.steering = steering(names());
+                }
+            }
+        }
+        facts.client_ports = sysctl::value_from(&root, "net.ipv4.ip_local_port_range")
+            .ok()
+            .flatten()
+            .and_then(|range| ports(&range));
         facts.links = link::list()?;
-        let is_bond = |link: &&Link| root.exists(&format!("sys/class/net/{}/bonding", link.name));
-        let bonds = facts.links.iter().filter(is_bond);
-        facts.aggregates = bonds.map(|link| link.name.clone()).collect();
         let settings = SETTINGS.into_iter().filter_map(|name| {
             let value = sysctl::value_from(&root, name).ok()??;
             Some((name, value.parse().ok()?))
@@ -109,6 +139,9 @@ impl Facts {
             Ok(sockets) => self.sockets = sockets,
             Err(error) => self.notes.push(format!("sockets are not known: {error}")),
         }
+        // Few have these, so that a kernel without a list of them is no news.
+        self.listeners = sock_diag::listeners().unwrap_or_default();
+        self.xdp_sockets = sock_diag::xdp().unwrap_or_default();
     }
 
     fn find_owners(&mut self, root: &Root, port: Option<u16>, earlier: Option<&Self>) {
@@ -145,5 +178,40 @@ impl Facts {
         self.notes
             .push(format!("no counters of {}: {error}", gone.join(", ")));
         Ok(())
+    }
+}
+
+/// The two ports of a range.
+fn ports(range: &str) -> Option<RangeInclusive<u16>> {
+    let mut numbers = range.split_ascii_whitespace().map(str::parse);
+    Some(numbers.next()?.ok()?..=numbers.next()?.ok()?)
+}
+
+/// The CPUs to which each receive queue of these interfaces hands its packets (`rps_cpus`,
+/// Documentation/networking/scaling.rst); only of those that do so.
+fn steering<'a>(interfaces: impl Iterator<Item = &'a str>) -> BTreeMap<String, Vec<CpuList>> {
+    let Ok(sysfs) = Sysfs::mount() else {
+        return BTreeMap::new();
+    };
+    let all = interfaces.map(|name| {
+        let of = |queue| sysfs.read(&format!("class/net/{name}/queues/rx-{queue}/rps_cpus"));
+        let masks = (0_usize..).map_while(|queue| of(queue).ok());
+        let lists = masks.map(|mask| CpuList::from_mask(&mask).unwrap_or_default());
+        (name.to_owned(), lists.collect::<Vec<_>>())
+    });
+    all.filter(|(_, lists)| lists.iter().any(|list| !list.0.is_empty()))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_is_two_ports() {
+        assert_eq!(ports("32768\t60999"), Some(32768..=60999));
+        for damaged in ["", "1", "a b", "1 65536"] {
+            assert_eq!(ports(damaged), None, "{damaged}");
+        }
     }
 }

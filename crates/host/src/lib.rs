@@ -7,6 +7,7 @@ pub mod check;
 pub mod cpu;
 pub mod cpu_list;
 pub mod delta;
+mod driver_counters;
 pub mod drop_probe;
 pub mod drop_reason;
 mod error;

@@ -109,7 +109,8 @@ pub struct SocketLoad {
 
 impl Overview {
     /// The page of what was seen.
-    pub fn of(seen: &Seen, topology: &Topology) -> Self {
+    pub fn of(seen: &Seen) -> Self {
+        let topology = &seen.after.topology;
         let mut sockets: Vec<_> = seen
             .sockets
             .iter()
@@ -326,8 +327,10 @@ mod tests {
         let card = Card {
             node: Some(0),
             interrupts,
+            ..Card::default()
         };
         facts.cards = [("eth0".to_owned(), card)].into();
+        facts.topology = topology();
         facts.sockets = vec![UdpEntry {
             local: "0.0.0.0:53".parse().expect("an address"),
             inode: 9,
@@ -386,7 +389,7 @@ mod tests {
     fn queues_meet_their_cpus_and_sockets_their_readers() {
         let (before, after) = (facts(1), facts(3));
         let seen = Seen::new(&before, &after, None, crate::Asked::default());
-        let page = Overview::of(&seen, &topology());
+        let page = Overview::of(&seen);
         assert_eq!(page.seconds, 2.0);
         let [whole, first, second] = &page.queues[..] else {
             panic!("{:?}", page.queues)
@@ -438,7 +441,7 @@ mod tests {
                 .truncate(1);
         }
         let seen = Seen::new(&before, &after, None, crate::Asked::default());
-        let queues = Overview::of(&seen, &topology()).queues;
+        let queues = Overview::of(&seen).queues;
         assert_eq!(queues.len(), 1, "{queues:?}");
         assert_eq!((queues[0].queue, queues[0].cpu), (None, Some(0)));
         assert_eq!(queues[0].interrupts_ps, Some(50.0));

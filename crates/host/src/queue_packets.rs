@@ -1,8 +1,6 @@
 //! How many packets each receive queue of an interface got, by its driver's own counters.
 
-use std::collections::BTreeMap;
-
-use mpps_os::netlink::queue_statistics;
+use mpps_os::netlink::queue_statistics::{self, QueueCounter};
 use serde::{Deserialize, Serialize};
 
 /// The packets of one receive queue, with the counter that said so.
@@ -61,7 +59,7 @@ const NAMINGS: [Naming; 9] = [
         before: "rx_packets[",
         after: &["]"],
     },
-    // What the kernel keeps for the driver, see `by_kernel`.
+    // What the kernel keeps for the driver, see `by_kernel`: only where the driver itself has none.
     Naming {
         before: KERNEL_BEFORE,
         after: &[KERNEL_AFTER],
@@ -90,26 +88,21 @@ pub(crate) fn queue_packets<'a>(
         .unwrap_or_default()
 }
 
-/// The name of a queue's counter that the kernel tells over netlink, by its words (`rx-packets` of
-/// Documentation/netlink/specs/netdev.yaml).
+/// How a queue's counter is named that the kernel tells over netlink, with the kernel's own name behind
+/// it (Documentation/netlink/specs/netdev.yaml).
 const KERNEL_BEFORE: &str = "qstats rx ";
 const KERNEL_AFTER: &str = " rx-packets";
 
-/// Adds the kernel's own counters of receive queues, where the driver's counters have none: drivers
-/// such as virtio_net moved theirs there in Linux 6.10. Where there are none either, nothing.
-pub(crate) fn add_kernels(index: u32, driver: &mut BTreeMap<String, u64>) {
-    let names = driver.keys().map(|name| (name.as_str(), 0));
-    if queue_packets(names).is_empty() {
-        let queues = queue_statistics::received(index).unwrap_or_default();
-        driver.extend(by_kernel(&queues));
-    }
+/// The kernel's own counters of the receive queues of an interface; none where its driver keeps none.
+/// Drivers such as virtio_net moved theirs there in Linux 6.10.
+pub(crate) fn by_kernel(index: u32) -> impl Iterator<Item = (String, u64)> {
+    let counters = queue_statistics::received(index).unwrap_or_default();
+    counters.into_iter().map(named)
 }
 
-fn by_kernel(queues: &[(u32, u64)]) -> impl Iterator<Item = (String, u64)> {
-    let name = |queue| format!("{KERNEL_BEFORE}{queue}{KERNEL_AFTER}");
-    queues
-        .iter()
-        .map(move |&(queue, packets)| (name(queue), packets))
+fn named(counter: QueueCounter) -> (String, u64) {
+    let QueueCounter { queue, name, value } = counter;
+    (format!("{KERNEL_BEFORE}{queue} {name}"), value)
 }
 
 fn by_naming<'a>(
@@ -208,7 +201,15 @@ mod tests {
 
     #[test]
     fn the_kernels_own_are_read_by_the_name_that_they_get() {
-        let named: Vec<(String, u64)> = by_kernel(&[(0, 5), (11, 7)]).collect();
+        let named: Vec<(String, u64)> = [(0, 5), (11, 7)]
+            .map(|(queue, value)| {
+                named(QueueCounter {
+                    queue,
+                    name: "rx-packets",
+                    value,
+                })
+            })
+            .into();
         let counters: Vec<(&str, i64)> = named
             .iter()
             .map(|(name, packets)| (name.as_str(), packets.cast_signed()))

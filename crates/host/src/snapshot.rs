@@ -9,7 +9,7 @@ use mpps_os::{clock, ethtool};
 use serde::{Deserialize, Serialize};
 
 use crate::link_counters::LinkCounters;
-use crate::queue_packets::add_kernels;
+use crate::queue_packets::by_kernel;
 use crate::{Result, Snmp, Softnet};
 
 /// The counters that a ledger needs, read one after the other.
@@ -38,9 +38,9 @@ pub struct LinkSnapshot {
     pub index: u32,
     /// The counters that every interface has.
     pub counters: LinkCounters<u64>,
-    /// The driver's own counters (`ethtool -S`), and the kernel's of its receive queues where those
-    /// have none (`NETDEV_CMD_QSTATS_GET`); empty where there are neither. A name that the driver
-    /// gives to several counters is followed by `#2`, `#3` and so on.
+    /// The driver's own counters (`ethtool -S`), and the kernel's of its receive queues
+    /// (`NETDEV_CMD_QSTATS_GET`: `qstats rx 0 rx-hw-drops`); empty where there are neither. A name that
+    /// the driver gives to several counters is followed by `#2`, `#3` and so on.
     pub driver: BTreeMap<String, u64>,
     /// What the queues in front of it have dropped (`tc -s qdisc`); none where it has no queue.
     #[serde(default)]
@@ -85,7 +85,7 @@ impl LinkSnapshot {
             Err(error) if error.source.kind() == io::ErrorKind::Unsupported => BTreeMap::new(),
             Err(error) => return Err(error.into()),
         };
-        add_kernels(index, &mut driver);
+        driver.extend(by_kernel(index));
         Ok(Self {
             index,
             counters,

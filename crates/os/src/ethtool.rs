@@ -23,6 +23,7 @@ mod command {
     pub(super) const GET_DRIVER_INFO: u32 = 0x03;
     pub(super) const GET_COALESCING: u32 = 0x0e;
     pub(super) const SET_COALESCING: u32 = 0x0f;
+    pub(super) const GET_RINGS: u32 = 0x10;
     pub(super) const GET_STRINGS: u32 = 0x1b;
     pub(super) const GET_STATISTICS: u32 = 0x1d;
     pub(super) const GET_STRING_SET_INFO: u32 = 0x37;
@@ -91,6 +92,15 @@ pub struct Channels {
     pub tx: u32,
     /// Channels that do both.
     pub combined: u32,
+}
+
+/// The size of receive rings, in descriptors.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct RxRing {
+    /// What each has.
+    pub size: u32,
+    /// The most that the card can.
+    pub size_max: u32,
 }
 
 /// Which driver runs an interface.
@@ -214,6 +224,23 @@ pub fn channels(interface: &str) -> Result<Channels> {
         rx: buffer.u32_at(20),
         tx: buffer.u32_at(24),
         combined: buffer.u32_at(32),
+    })
+}
+
+/// How many descriptors each receive ring has, and may have: what `ethtool -g` prints first.
+///
+/// # Errors
+///
+/// `EOPNOTSUPP` where the driver has no such notion; `ENODEV`.
+pub fn rx_ring(interface: &str) -> Result<RxRing> {
+    let device = Device::open(interface)?;
+    // struct ethtool_ringparam: the command, four most sizes and four sizes.
+    let mut buffer = device.buffer(36)?;
+    buffer.put_u32(0, command::GET_RINGS);
+    device.call("ioctl ETHTOOL_GRINGPARAM", &mut buffer)?;
+    Ok(RxRing {
+        size: buffer.u32_at(20),
+        size_max: buffer.u32_at(4),
     })
 }
 

@@ -2,21 +2,22 @@
 
 use super::{Check, Finding, Seen};
 use crate::Station;
+use crate::driver_counters::Meaning;
 
 pub(super) const CHECK: Check = Check {
     name: "allowance",
-    reads: "counters of drivers that end in `_allowance_exceeded` (ena: \
-            drivers/net/ethernet/amazon/ena/ena_ethtool.c)",
-    speaks: "the cloud dropped or queued packets beyond what the machine's size may have",
+    reads: "the counters of its driver for that (crates/host/src/driver_counters.tsv), such as ena's \
+            `pps_allowance_exceeded`, and the kernel's `rx-hw-drop-ratelimits` of each receive queue",
+    speaks: "the cloud or the hypervisor dropped or queued packets beyond what the machine may have",
     made_by: "not in a lab: a cloud's network does it",
     run,
 };
 
 fn run(seen: &Seen) -> Vec<Finding> {
-    let evidence = seen.driver(|name| name.ends_with("_allowance_exceeded"));
+    let evidence = seen.losses(Meaning::Allowance);
     let found = Finding::lost(seen, &CHECK, Station::Wire, evidence).map(|found| {
         found.says(
-            "the cloud held back or dropped packets beyond the allowance of this machine's size: no \
+            "the cloud or the hypervisor held back or dropped packets beyond what this machine may have: no \
              setting of the host changes that",
             "a larger machine, more machines, or fewer packets: for conntrack_allowance security groups \
              that track no connections",

@@ -24,6 +24,11 @@ pub(super) fn losses(seen: &Seen) -> Vec<Evidence> {
     both.collect()
 }
 
+/// True if one of them was full.
+pub(super) fn loses(seen: &Seen) -> bool {
+    Evidence::sum(&losses(seen)) > 0
+}
+
 fn run(seen: &Seen) -> Vec<Finding> {
     let found = Finding::lost(seen, &CHECK, Station::Backlog, losses(seen)).map(|found| {
         let numbers = found.evidence.iter();

@@ -2,18 +2,28 @@
 
 use super::{Check, Finding, Seen};
 use crate::Station;
+use crate::driver_counters::Meaning;
 
 pub(super) const CHECK: Check = Check {
     name: "frame_errors",
-    reads: "`rx_crc_errors` and `rx_frame_errors` of each interface",
+    reads: "the counters of its driver for that (crates/host/src/driver_counters.tsv), or `rx_crc_errors` and \
+            `rx_frame_errors` of each interface",
     speaks: "an interface received damaged frames",
     made_by: "not on a veth: a damaged cable",
     run,
 };
 
 fn run(seen: &Seen) -> Vec<Finding> {
-    let mut evidence = seen.links("rx_crc_errors", |link| link.rx_crc_errors);
-    evidence.extend(seen.links("rx_frame_errors", |link| link.rx_frame_errors));
+    let evidence = seen.interfaces().flat_map(|name| {
+        let own = seen.losses_of(name, Meaning::Damaged);
+        if !own.is_empty() {
+            return own;
+        }
+        let crc = seen.link(name, "rx_crc_errors", |link| link.rx_crc_errors);
+        let frame = seen.link(name, "rx_frame_errors", |link| link.rx_frame_errors);
+        crc.into_iter().chain(frame).collect()
+    });
+    let evidence = evidence.collect();
     let found = Finding::lost(seen, &CHECK, Station::Wire, evidence).map(|found| {
         found.says(
             "frames arrived damaged: a cable, a transceiver or the port at the other end",

@@ -2,34 +2,41 @@
 
 use super::{Check, Confidence, Evidence, Finding, Seen};
 use crate::Station;
+use crate::driver_counters::Meaning;
 
 pub(super) const CHECK: Check = Check {
     name: "nic_no_room",
-    reads: "`rx_missed_errors` and `rx_fifo_errors` of each interface, and `pkts rx OOB` of vmxnet3; its \
-            queues' packets and `time_squeeze` (softnet_stat)",
+    reads: "the counters of its driver (crates/host/src/driver_counters.tsv), or what the kernel keeps for \
+            it, or `rx_missed_errors` and `rx_fifo_errors`; the size of its rings; `time_squeeze` \
+            (softnet_stat)",
     speaks: "an interface had no descriptor or no memory for packets",
     made_by: "not on a veth: `ethtool -G IF rx 64` and a flood",
     run,
 };
 
-/// One queue of several that gets this share of all packets is called the busiest.
-const ONE_QUEUE: f64 = 0.8;
-
-/// What found no descriptor, and what found no room in the card.
+/// What found no descriptor, no room in the card, and no memory.
 pub(super) fn losses(seen: &Seen) -> Vec<Evidence> {
-    let mut losses = seen.links("rx_missed_errors", |link| link.rx_missed_errors);
-    let full = seen.links("rx_fifo_errors", |link| link.rx_fifo_errors);
-    // Some drivers write one count into both (amd8111e, alx).
-    let both = losses.iter().map(Evidence::grown).zip(full);
-    let full: Vec<Evidence> = both
-        .filter(|(missed, full)| *missed != full.grown())
-        .map(|(_, full)| full)
-        .collect();
-    losses.extend(full);
-    // vmxnet3 has it for each queue, and in no counter that all interfaces have
-    // (drivers/net/vmxnet3/vmxnet3_ethtool.c, `pktsRxOutOfBuf`).
-    losses.extend(seen.driver(|name| name.trim_start().starts_with("pkts rx OOB")));
+    let names = seen.interfaces();
+    names.flat_map(|name| losses_of(seen, name)).collect()
+}
+
+/// The same of one interface.
+pub(super) fn losses_of(seen: &Seen, interface: &str) -> Vec<Evidence> {
+    let mut losses = seen.losses_of(interface, Meaning::NoRoom);
+    if losses.is_empty() {
+        let missed = seen.link(interface, "rx_missed_errors", |link| link.rx_missed_errors);
+        let full = seen.link(interface, "rx_fifo_errors", |link| link.rx_fifo_errors);
+        // Some drivers write one count into both (amd8111e, alx).
+        let full = full.filter(|full| missed.as_ref().map(Evidence::grown) != Some(full.grown()));
+        losses.extend(missed.into_iter().chain(full));
+    }
+    losses.extend(seen.losses_of(interface, Meaning::NoMemory));
     losses
+}
+
+/// True if packets found no room.
+pub(super) fn loses(seen: &Seen) -> bool {
+    Evidence::sum(&losses(seen)) > 0
 }
 
 fn run(seen: &Seen) -> Vec<Finding> {
@@ -38,46 +45,28 @@ fn run(seen: &Seen) -> Vec<Finding> {
         let most = found.evidence.iter().max_by_key(|one| one.grown());
         let source = most.map_or("", |most| &*most.source);
         let interface = source.split(' ').next().unwrap_or_default();
-        let (one, more) = busiest(seen, interface);
         let squeezed = seen.delta.softnet.iter().map(|row| row.time_squeeze.max(0));
         let squeezed = match squeezed.fold(0, i64::saturating_add) {
             0 => String::new(),
             times => format!("; soft interrupts ended {times} times with work left (time_squeeze)"),
         };
         let what = format!(
-            "{interface} had no room for packets: its queues were not emptied in time{one}{squeezed}"
+            "{interface} had no room for packets: its queues were not emptied in time{squeezed}"
         );
+        let ring = seen.after.cards.get(interface).and_then(|card| card.ring);
+        let larger = match ring {
+            Some(ring) if ring.size < ring.size_max => format!(
+                "ethtool -G {interface} rx {} (it is {}) for bursts; ",
+                ring.size_max, ring.size
+            ),
+            Some(ring) => format!("its rings are as large as can be ({}); ", ring.size),
+            None => format!("ethtool -g {interface} shows how large its rings may be; "),
+        };
         let remedy = format!(
-            "{more}a larger ring: ethtool -g {interface} shows the most, ethtool -G {interface} rx N sets \
-             it; shorter coalescing: ethtool -C {interface} rx-usecs 20; see which CPU is full in mpps \
-             recv -v"
+            "{larger}for load, more queues and CPUs: mpps backends {interface}, and mpps top {interface} \
+             shows which queue and CPU has the work"
         );
         found.says(what, remedy).with(Confidence::Likely)
     });
     found.into_iter().collect()
-}
-
-/// Whether one queue of several gets nearly all, and what helps then.
-fn busiest(seen: &Seen, interface: &str) -> (String, String) {
-    let queues = seen.delta.queue_packets(interface);
-    let all: i64 = queues
-        .iter()
-        .map(|queue| queue.packets)
-        .fold(0, i64::saturating_add);
-    let most = queues.iter().max_by_key(|queue| queue.packets);
-    let one = most.filter(|most| queues.len() > 1 && most.packets as f64 >= ONE_QUEUE * all as f64);
-    one.filter(|_| all > 0).map_or_else(Default::default, |one| {
-        (
-            format!(
-                "; queue {} of {} got {:.0} % of its packets",
-                one.queue,
-                queues.len(),
-                100.0 * one.packets as f64 / all as f64
-            ),
-            format!(
-                "spread the flows: mpps backends {interface} shows which fields the hash uses and what \
-                 changes them; "
-            ),
-        )
-    })
 }

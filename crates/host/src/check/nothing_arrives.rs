@@ -27,7 +27,9 @@ fn run(seen: &Seen) -> Vec<Finding> {
     let Some(port) = seen.asked.port.filter(|_| is_silent(seen)) else {
         return Vec::new();
     };
-    let links = seen.links("rx_packets", |link| link.rx_packets);
+    let links = seen.interfaces();
+    let links = links.filter_map(|name| seen.link(name, "rx_packets", |link| link.rx_packets));
+    let links: Vec<_> = links.collect();
     // What a host sends to itself is no traffic, unless loopback was asked for.
     let is_asked = links.len() == 1 && seen.after.links.len() > 1;
     let links: Vec<_> = links
@@ -78,21 +80,10 @@ fn run(seen: &Seen) -> Vec<Finding> {
             ),
         )
     };
-    vec![Finding {
-        check: CHECK.name.to_owned(),
-        station,
-        what: format!("nothing arrived: {listens}{what}"),
-        count: 0,
-        rate_pps: 0.0,
-        evidence: evidence
-            .into_iter()
-            .chain(seen.counter("Udp.InDatagrams"))
-            .collect(),
-        remedy,
-        verify: seen.asked.again.clone(),
-        is_remark: false,
-        confidence: Confidence::Likely,
-    }]
+    let evidence = evidence.into_iter().chain(seen.counter("Udp.InDatagrams"));
+    let found = Finding::noticed(seen, &CHECK, station, evidence.collect());
+    let found = found.says(format!("nothing arrived: {listens}{what}"), remedy);
+    vec![found.with(Confidence::Likely)]
 }
 
 /// Which of the interfaces that were looked at cannot receive.

@@ -28,6 +28,8 @@ pub(super) enum Cause {
     Quota(f64),
     /// Its reader's CPU takes packets in, too.
     SharedCpu(CpuBusy),
+    /// It is the only one of its program, of which so many threads are busy.
+    SharedSocket(usize),
     /// It is of a group whose others lost nothing.
     Uneven,
     /// Nothing but the reader itself.
@@ -123,8 +125,20 @@ fn cause(seen: &Seen, socket: &SeenSocket) -> Cause {
         _ if is_stopped => Cause::Reader,
         (Some(share), _) => Cause::Quota(share),
         (None, Some(cpu)) => Cause::SharedCpu(cpu),
-        (None, None) => Cause::Reader,
+        (None, None) => shared_socket(seen, socket).map_or(Cause::Reader, Cause::SharedSocket),
     }
+}
+
+/// How many threads of its program are busy, if it has no other socket at that port for them, and the
+/// busiest has no time left.
+fn shared_socket(seen: &Seen, socket: &SeenSocket) -> Option<usize> {
+    let (busy, owner) = (socket.busy?, socket.owner?);
+    let same = seen.sockets.iter().filter(|other| {
+        let is_port = other.entry.local.port() == socket.entry.local.port();
+        is_port && other.owner.is_some_and(|other| other.pid == owner.pid)
+    });
+    let is_full = busy.ran + busy.waited >= FULL;
+    (is_full && busy.threads > 1 && same.count() == 1).then_some(busy.threads)
 }
 
 fn quota(socket: &SeenSocket) -> Option<f64> {

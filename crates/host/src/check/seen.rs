@@ -1,11 +1,15 @@
 //! What checks look at.
 
 use super::Evidence;
+use crate::driver_counters::{self, Meaning};
 use crate::drop_probe::DropCount;
 use crate::facts::{Busy, Facts, Process};
-use crate::{CpuBusy, Delta, LinkCounters, ReasonCount};
+use crate::{CpuBusy, Delta, LinkCounters, LinkSnapshot, ReasonCount};
 use mpps_os::netlink::sock_diag::UdpEntry;
 use std::collections::BTreeMap;
+
+/// Drivers of interfaces that count again what others of the namespace have counted.
+const AGGREGATES: [&str; 2] = ["bonding", "team"];
 
 /// What was asked for.
 #[derive(Debug, Clone, Default)]
@@ -111,34 +115,70 @@ impl<'a> Seen<'a> {
         Evidence::sum(&self.counters(names))
     }
 
-    /// The counters of drivers for which `is_asked` says so, with their interface: `eth0 rx_missed`.
-    pub fn driver(&self, is_asked: impl Fn(&str) -> bool) -> Vec<Evidence> {
-        let links = self.after.snapshot.links.iter();
-        let links = links.filter_map(|(name, now)| {
-            let before = self.before.snapshot.links.get(name)?;
-            Some((name, before, now))
+    /// The counters of one interface's driver of which `is_asked` says so, with the interface:
+    /// `eth0 rx_missed`.
+    pub fn driver(&self, interface: &str, is_asked: impl Fn(&str) -> bool) -> Vec<Evidence> {
+        let Some((before, now)) = self.both(interface) else {
+            return Vec::new();
+        };
+        let asked = now.driver.iter().filter(|(counter, _)| is_asked(counter));
+        let asked = asked.filter_map(|(counter, now)| {
+            let before = before.driver.get(counter)?;
+            Some(Evidence::new(
+                format!("{interface} {counter}"),
+                *before,
+                *now,
+            ))
         });
-        let counters = links.flat_map(|(name, before, now)| {
-            let both = now.driver.iter().filter(|(counter, _)| is_asked(counter));
-            both.filter_map(move |(counter, now)| {
-                let before = before.driver.get(counter)?;
-                Some(Evidence::new(format!("{name} {counter}"), *before, *now))
-            })
-        });
-        counters.collect()
+        asked.collect()
     }
 
-    /// A counter that every interface has, of all but bonds, which add up those of others:
-    /// `eth0 rx_missed_errors`.
-    pub fn links(&self, counter: &str, value: fn(&LinkCounters<u64>) -> u64) -> Vec<Evidence> {
-        let links = self.after.snapshot.links.iter();
-        let links = links.filter(|(name, _)| !self.after.aggregates.contains(*name));
-        let both = links.filter_map(|(name, now)| {
-            let before = self.before.snapshot.links.get(name)?;
-            let (before, now) = (value(&before.counters), value(&now.counters));
-            Some(Evidence::new(format!("{name} {counter}"), before, now))
-        });
-        both.collect()
+    /// The interfaces that were looked at.
+    pub(crate) fn interfaces(&self) -> impl Iterator<Item = &'a str> {
+        let links: &'a BTreeMap<String, LinkSnapshot> = &self.after.snapshot.links;
+        links.keys().map(String::as_str)
+    }
+
+    /// The counters with this meaning of all interfaces' drivers, which count different packets.
+    pub(crate) fn losses(&self, meaning: Meaning) -> Vec<Evidence> {
+        let names = self.interfaces();
+        names
+            .flat_map(|name| self.losses_of(name, meaning))
+            .collect()
+    }
+
+    /// The same of one interface.
+    pub(crate) fn losses_of(&self, interface: &str, meaning: Meaning) -> Vec<Evidence> {
+        let card = self.after.cards.get(interface);
+        let driver = card.map_or("", |card| &*card.driver);
+        let Some((_, now)) = self.both(interface) else {
+            return Vec::new();
+        };
+        let names = now.driver.keys().map(String::as_str);
+        let names = driver_counters::of(driver, meaning, names);
+        self.driver(interface, |name| names.contains(&name))
+    }
+
+    /// A counter that every interface has, of one: `eth0 rx_missed_errors`.
+    pub(crate) fn link(
+        &self,
+        interface: &str,
+        counter: &str,
+        value: fn(&LinkCounters<u64>) -> u64,
+    ) -> Option<Evidence> {
+        let (before, now) = self.both(interface)?;
+        let (before, now) = (value(&before.counters), value(&now.counters));
+        Some(Evidence::new(format!("{interface} {counter}"), before, now))
+    }
+
+    /// An interface at both moments; none of one that was made in between under a name that was there, and
+    /// none of a bond, which adds up what others count.
+    fn both(&self, interface: &str) -> Option<(&LinkSnapshot, &LinkSnapshot)> {
+        let of = |facts: &'a Facts| facts.snapshot.links.get(interface);
+        let (before, now) = (of(self.before)?, of(self.after)?);
+        let card = self.after.cards.get(interface);
+        let adds_up = card.is_some_and(|card| AGGREGATES.contains(&&*card.driver));
+        (before.index == now.index && !adds_up).then_some((before, now))
     }
 
     /// What was dropped for this reason, if drops could be watched.

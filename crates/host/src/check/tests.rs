@@ -1,5 +1,6 @@
 //! Hosts at two moments as data: what the counters were, and what each check makes of it.
 
+mod cards;
 mod sockets;
 
 use self::sockets::starved;
@@ -7,6 +8,7 @@ use super::*;
 use crate::drop_probe::DropCount;
 use crate::facts::{Conntrack, Facts, Process, ThreadTime};
 use crate::{LinkCounters, LinkSnapshot, ProcStat, Snapshot, Snmp, Softnet};
+use mpps_os::netlink::link::Link;
 use mpps_os::netlink::sock_diag::UdpEntry;
 use proptest::prelude::*;
 
@@ -92,12 +94,6 @@ fn link(driver: &[(&str, u64)], counters: LinkCounters<u64>) -> LinkSnapshot {
         counters,
         ..LinkSnapshot::default()
     }
-}
-
-fn with_link(name: &str, link: LinkSnapshot) -> Facts {
-    let mut facts = host(&[]);
-    facts.snapshot.links.insert(name.to_owned(), link);
-    facts
 }
 
 fn dropped(reason: &str, datagrams: u64) -> DropCount {
@@ -194,87 +190,6 @@ fn what_costs_most_is_told_first() {
         expected,
         "among equals the way of a packet"
     );
-}
-
-#[test]
-fn interfaces_lose_in_their_own_ways() {
-    let counters = LinkCounters::default;
-    let errors = |missed, full, damaged, framed| LinkCounters {
-        rx_missed_errors: missed,
-        rx_fifo_errors: full,
-        rx_crc_errors: damaged,
-        rx_frame_errors: framed,
-        ..counters()
-    };
-    for (driver, link_counters, check, count) in [
-        ("x", errors(6, 0, 0, 0), "nic_no_room", 6),
-        ("x", errors(0, 5, 0, 0), "nic_no_room", 5),
-        ("x", errors(6, 1, 0, 0), "nic_no_room", 7),
-        // One count in both.
-        ("x", errors(6, 6, 0, 0), "nic_no_room", 6),
-        ("x", errors(0, 0, 4, 0), "frame_errors", 4),
-        ("x", errors(0, 0, 0, 3), "frame_errors", 3),
-        ("  pkts rx OOB#2", counters(), "nic_no_room", 9),
-        ("pps_allowance_exceeded", counters(), "allowance", 9),
-        ("bw_in_allowance_exceeded", counters(), "allowance", 9),
-        ("rx_queue_0_xdp_drops", counters(), "xdp_drop", 9),
-        ("queue_3_rx_xdp_drop", counters(), "xdp_drop", 9),
-    ] {
-        let before = with_link("eth0", link(&[(driver, 0)], counters()));
-        let after = later(with_link("eth0", link(&[(driver, 9)], link_counters)));
-        assert_eq!(found(&before, &after), is(&[(check, count)]), "{driver}");
-    }
-    // On a veth the same packets have a reason, which is none.
-    let both = |count| with_link("eth0", link(&[("rx_queue_0_xdp_drops", count)], counters()));
-    let (before, after) = (both(0), later(both(9)));
-    let ask = |count| {
-        let drops = [dropped("NOT_SPECIFIED", count)];
-        told(&findings(&Seen::new(
-            &before,
-            &after,
-            Some((&[], &drops, 1)),
-            asked(None),
-        )))
-    };
-    assert_eq!(ask(9), is(&[("xdp_drop", 9)]));
-    assert_eq!(ask(10), is(&[("xdp_drop", 9), ("drop_reason", 1)]));
-    // mlx5 has the sum of its queues, too.
-    let before = with_link(
-        "eth0",
-        link(&[("rx_xdp_drop", 0), ("rx0_xdp_drop", 0)], counters()),
-    );
-    let after = with_link(
-        "eth0",
-        link(&[("rx_xdp_drop", 8), ("rx0_xdp_drop", 8)], counters()),
-    );
-    assert_eq!(found(&before, &later(after)), is(&[("xdp_drop", 8)]));
-}
-
-#[test]
-fn one_queue_that_gets_all_is_told_with_the_loss() {
-    let queues = |first, second| {
-        [
-            ("rx_queue_0_packets", first),
-            ("rx_queue_1_packets", second),
-        ]
-    };
-    let missed = |missed| LinkCounters {
-        rx_missed_errors: missed,
-        ..LinkCounters::default()
-    };
-    let ask = |second| {
-        let before = with_link("eth0", link(&queues(0, 0), missed(0)));
-        let after = later(with_link("eth0", link(&queues(800, second), missed(7))));
-        findings(&Seen::new(&before, &after, None, asked(None)))[0]
-            .what
-            .clone()
-    };
-    assert!(
-        ask(200).contains("queue 0 of 2 got 80 % of its packets"),
-        "{}",
-        ask(200)
-    );
-    assert!(!ask(201).contains("queue 0"), "{}", ask(201));
 }
 
 #[test]
@@ -492,16 +407,12 @@ fn where_nothing_arrives_the_first_silent_station_is_named() {
     let what = &alone[0].what;
     assert!(what.contains("no interface here but loopback"), "{what}");
     // Loopback that was asked for is an interface like any other.
-    let link_of = |name: &str| mpps_os::netlink::link::Link {
+    let link_of = |name: &str| Link {
         name: name.to_owned(),
         index: 1,
-        address: Vec::new(),
         up: true,
         carrier: true,
-        mtu: 1500,
-        tx_queues: 1,
-        rx_queues: 1,
-        has_xdp: false,
+        ..Link::default()
     };
     let mut before = counters.clone();
     before.links = vec![link_of("lo"), link_of("eth0")];

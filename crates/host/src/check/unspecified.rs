@@ -1,6 +1,7 @@
 //! Drops for which the kernel names no reason, and what they are by other counters.
 
-use super::{Evidence, Seen, firewall, fragments, xdp_drop};
+use super::{Evidence, Seen, firewall, fragments};
+use crate::driver_counters::Meaning;
 
 /// The kernel's name for none (`SKB_DROP_REASON_NOT_SPECIFIED`).
 pub(super) const REASON: &str = "NOT_SPECIFIED";
@@ -33,7 +34,7 @@ impl Unspecified {
         // A veth's XDP program drops the packets of sockets without a reason (veth_xdp_rcv_skb), the
         // first fragment of a datagram goes so (ip_frag_queue), and so does what is for all hosts or
         // a group and has no listener (__udp4_lib_mcast_deliver), which is nothing wrong.
-        let known = Evidence::sum(&xdp_drop::losses(seen))
+        let known = Evidence::sum(&seen.losses(Meaning::Xdp))
             .saturating_add(seen.grown(fragments::NAMES))
             .saturating_add(seen.grown(IGNORED));
         let left = all.saturating_sub(known);

@@ -1,18 +1,8 @@
-//! Network cards: where each sits, and its interrupts: which queue each is for, which CPU takes it, how
-//! often it came.
+//! The interrupts of network cards: which queue each is for, which CPU takes it, how often it came.
 
 use crate::CpuList;
 use crate::root::Root;
 use std::collections::BTreeMap;
-
-/// A network card.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Card {
-    /// The NUMA node that it sits at, where the machine has nodes and says so.
-    pub node: Option<usize>,
-    /// Its interrupts, in the order of their numbers.
-    pub interrupts: Vec<Interrupt>,
-}
 
 /// An interrupt of a network card.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -32,72 +22,51 @@ pub struct Interrupt {
     pub effective: Vec<usize>,
 }
 
-/// The cards behind these interfaces, of those that have one.
-pub(super) fn of<'a>(
-    root: &Root,
-    interfaces: impl Iterator<Item = &'a str>,
-) -> BTreeMap<String, Card> {
-    let mut lines = None;
-    let mut all = BTreeMap::new();
-    for name in interfaces {
-        let folder = format!("sys/class/net/{name}/device");
-        if !root.exists(&folder) {
-            continue;
-        }
-        let numbers = numbers(root, &folder);
-        let lines = lines.get_or_insert_with(|| {
-            parse(&root.read_if_possible("proc/interrupts").unwrap_or_default())
-        });
-        let own = numbers.into_iter().filter_map(|number| {
-            let (of, counts) = lines.get(&number)?;
-            let cpus = |file: &str| {
-                let list = root.read_if_possible(&format!("proc/irq/{number}/{file}"));
-                let list = list.and_then(|list| CpuList::from_kernel(&list).ok());
-                list.unwrap_or_default().0
-            };
-            Some(Interrupt {
-                number,
-                name: of.clone(),
-                queue: queue(of, name),
-                counts: counts.clone(),
-                allowed: cpus("smp_affinity_list"),
-                effective: cpus("effective_affinity_list"),
-            })
-        });
-        let interrupts = own.collect();
-        // -1 where there is none.
-        let node = root.read_if_possible(&format!("{folder}/numa_node"));
-        let node = node.and_then(|node| node.parse().ok());
-        all.insert(name.to_owned(), Card { node, interrupts });
-    }
-    all
+/// The interrupts of the machine, by their numbers: the name and the counts of each.
+pub(super) type Lines = BTreeMap<u32, (String, BTreeMap<usize, u64>)>;
+
+/// Reads all of them.
+pub(super) fn lines(root: &Root) -> Lines {
+    parse(&root.read_if_possible("proc/interrupts").unwrap_or_default())
 }
 
-/// The numbers of the interrupts of the card behind an interface. A virtio card has them one step
-/// above, on the PCI device that carries it.
-fn numbers(root: &Root, folder: &str) -> Vec<u32> {
-    let of = |folder: &str| {
-        let names = root.names(folder).into_iter();
-        let mut numbers: Vec<u32> = names.filter_map(|name| name.parse().ok()).collect();
-        numbers.sort_unstable();
-        numbers
-    };
-    let own = of(&format!("{folder}/msi_irqs"));
-    if !own.is_empty() {
-        return own;
+/// Those of these numbers, which belong to an interface of this name.
+pub(super) fn of(root: &Root, numbers: &[u32], lines: &Lines, interface: &str) -> Vec<Interrupt> {
+    let own = numbers.iter().filter_map(|&number| {
+        let (name, counts) = lines.get(&number)?;
+        let cpus = |file: &str| {
+            let list = root.read_if_possible(&format!("proc/irq/{number}/{file}"));
+            let list = list.and_then(|list| CpuList::from_kernel(&list).ok());
+            list.unwrap_or_default().0
+        };
+        Some(Interrupt {
+            number,
+            name: name.clone(),
+            queue: queue(name, interface),
+            counts: counts.clone(),
+            allowed: cpus("smp_affinity_list"),
+            effective: cpus("effective_affinity_list"),
+        })
+    });
+    own.collect()
+}
+
+/// The numbers of the interrupts of the device at this place in `/sys`.
+pub(super) fn numbers(root: &Root, device: &str) -> Vec<u32> {
+    let names = root.names(&format!("{device}/msi_irqs")).into_iter();
+    let mut numbers: Vec<u32> = names.filter_map(|name| name.parse().ok()).collect();
+    numbers.sort_unstable();
+    if numbers.is_empty() {
+        let line = root.read_if_possible(&format!("{device}/irq"));
+        let line = line.and_then(|number| number.parse::<u32>().ok());
+        numbers.extend(line.filter(|&number| number > 0));
     }
-    let above = of(&format!("{folder}/../msi_irqs"));
-    if !above.is_empty() {
-        return above;
-    }
-    let line = root.read_if_possible(&format!("{folder}/irq"));
-    let line = line.and_then(|number| number.parse().ok());
-    line.filter(|&number| number > 0).into_iter().collect()
+    numbers
 }
 
 /// The names and counts of `/proc/interrupts`: a column for each online CPU, then the controller, the
 /// line of it, and the names of those who share it.
-fn parse(text: &str) -> BTreeMap<u32, (String, BTreeMap<usize, u64>)> {
+fn parse(text: &str) -> Lines {
     let mut lines = text.lines();
     let head = lines.next().unwrap_or_default().split_ascii_whitespace();
     let cpus: Vec<usize> = head
@@ -149,38 +118,38 @@ mod tests {
          LOC:   21086767   27043485   Local timer interrupts\\n\
          ERR:          0\\n \
          40:          1\n\
-         sys/bus/virtio2/numa_node = -1\n\
          proc/irq/38/smp_affinity_list = 0-2\n\
          proc/irq/38/effective_affinity_list = 2\n\
-         sys/bus/virtio2/net/eth0/mtu = 1500\n\
-         sys/bus/msi_irqs/37 = msix\n\
-         sys/bus/msi_irqs/38 = msix\n\
-         sys/bus/msi_irqs/39 = msix\n\
-         sys/bus/msi_irqs/40 = msix";
+         sys/bus/pci/devices/a/msi_irqs/37 = msix\n\
+         sys/bus/pci/devices/a/msi_irqs/38 = msix\n\
+         sys/bus/pci/devices/a/msi_irqs/39 = msix\n\
+         sys/bus/pci/devices/a/msi_irqs/40 = msix\n\
+         sys/bus/pci/devices/b/irq = 11\n\
+         sys/bus/pci/devices/c/irq = 0";
 
     #[test]
     fn a_virtio_card_of_a_recorded_host_is_read() {
-        let tree = fixture::tree(TREE);
-        let link = "sys/class/net/eth0/device";
-        tree.root.set_link(link, "../../../bus/virtio2");
-        let found = of(&tree.root, ["eth0", "lo"].into_iter());
-        assert_eq!(found.len(), 1, "{found:?}");
-        let told = found["eth0"]
-            .interrupts
-            .iter()
-            .map(|own| (own.number, own.queue));
+        let root = &fixture::tree(TREE).root;
+        let numbers = numbers(root, "sys/bus/pci/devices/a");
+        let found = of(root, &numbers, &lines(root), "eth0");
+        let told = found.iter().map(|own| (own.number, own.queue));
         assert_eq!(
             told.collect::<Vec<_>>(),
             [(37, None), (38, Some(0)), (39, None)],
             "a line that lacks a column is none"
         );
-        let receives = &found["eth0"].interrupts[1];
-        assert_eq!(found["eth0"].node, None);
-        assert_eq!(receives.counts, [(0, 5), (2, 17674)].into());
+        assert_eq!(found[1].counts, [(0, 5), (2, 17674)].into());
         assert_eq!(
-            (&*receives.allowed, &*receives.effective),
+            (&*found[1].allowed, &*found[1].effective),
             (&[0, 1, 2][..], &[2][..])
         );
+    }
+
+    #[test]
+    fn a_card_with_one_line_has_its_number_and_one_without_has_none() {
+        let root = &fixture::tree(TREE).root;
+        assert_eq!(numbers(root, "sys/bus/pci/devices/b"), [11]);
+        assert!(numbers(root, "sys/bus/pci/devices/c").is_empty());
     }
 
     #[test]

@@ -50,6 +50,9 @@ pub struct ThreadTime {
     pub cpu: Option<usize>,
 }
 
+/// From this share of the time on a thread is one of those that do the work.
+const RUNS: f64 = 0.2;
+
 /// What the threads of a process did between two moments.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Busy {
@@ -63,6 +66,8 @@ pub struct Busy {
     pub waited: f64,
     /// That one.
     pub waiter: u32,
+    /// How many of them ran a fifth of the time or more.
+    pub threads: usize,
 }
 
 impl Owners {
@@ -156,6 +161,7 @@ impl Process {
             let share =
                 |now: u64, before| (now.saturating_sub(before) as f64 / time_ns as f64).min(1.0);
             let ran = share(now.run_ns, before.run_ns);
+            busy.threads += usize::from(ran >= RUNS);
             if ran >= busy.ran {
                 (busy.ran, busy.runner, busy.cpu) = (ran, tid, now.cpu);
             }

@@ -13,7 +13,7 @@ use crate::signal::Interrupt;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use exporter::Exporter;
-use mpps_host::{Overview, Topology, Watch};
+use mpps_host::{Overview, Watch};
 use mpps_report::{Block, Column, Quantity, Row, Text};
 use pane::{Kind, Pane, panes};
 use ratatui::DefaultTerminal;
@@ -81,7 +81,6 @@ impl TopArgs {
         let watch = self.host.watch()?;
         let mut top = Top {
             watch,
-            topology: Topology::read()?,
             pace: &self.pace,
             interrupt,
         };
@@ -97,14 +96,13 @@ impl TopArgs {
 /// A host that is looked at.
 struct Top<'a> {
     watch: Watch,
-    topology: Topology,
     pace: &'a PaceArgs,
     interrupt: Interrupt,
 }
 
 impl Top<'_> {
     fn page(&self) -> Overview {
-        Overview::of(&self.watch.seen(), &self.topology)
+        Overview::of(&self.watch.seen())
     }
 
     fn as_lines(&mut self, once: bool, json: bool) -> Result<()> {

@@ -14,7 +14,7 @@ use crate::error::On;
 use crate::{Error, Result};
 
 /// A network interface of the calling thread's namespace.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Link {
     /// The number by which the kernel knows it, from 1.
     pub index: u32,
@@ -34,6 +34,8 @@ pub struct Link {
     pub rx_queues: u32,
     /// Whether an XDP program is attached to it, in the driver or before it (`IFLA_XDP_ATTACHED`).
     pub has_xdp: bool,
+    /// How often its carrier came or went since it was made (`IFLA_CARRIER_CHANGES`).
+    pub carrier_changes: u32,
 }
 
 /// The counters of an interface since it was made (`IFLA_STATS64`, include/uapi/linux/if_link.h).
@@ -220,6 +222,7 @@ fn link_of(reply: RouteNetlinkMessage) -> Option<Link> {
         tx_queues: 0,
         rx_queues: 0,
         has_xdp: false,
+        carrier_changes: 0,
     };
     for attribute in message.attributes {
         match attribute {
@@ -228,6 +231,7 @@ fn link_of(reply: RouteNetlinkMessage) -> Option<Link> {
             LinkAttribute::Mtu(mtu) => link.mtu = mtu,
             LinkAttribute::NumTxQueues(queues) => link.tx_queues = queues,
             LinkAttribute::NumRxQueues(queues) => link.rx_queues = queues,
+            LinkAttribute::CarrierChanges(changes) => link.carrier_changes = changes,
             LinkAttribute::Xdp(told) => link.has_xdp = told.iter().any(is_attached),
             _ => {}
         }

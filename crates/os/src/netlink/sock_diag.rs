@@ -17,6 +17,15 @@ const MEMORY: u16 = 7;
 const ONLY_V6: u16 = 11;
 /// `struct inet_diag_msg`, behind which the attributes begin.
 const MESSAGE_LENGTH: usize = 72;
+/// `TCP_LISTEN` of include/net/tcp_states.h, as a bit.
+const LISTENING: u32 = 1 << 10;
+/// What of a socket of AF_XDP is asked for, its attributes, and where they begin
+/// (include/uapi/linux/xdp_diag.h).
+const XDP_SHOW: u32 = 0b1_0101;
+const XDP_INFO: u16 = 1;
+const XDP_UMEM: u16 = 5;
+const XDP_STATISTICS: u16 = 9;
+const XDP_MESSAGE_LENGTH: usize = 16;
 /// Where the drops are in `INET_DIAG_SKMEMINFO`, numbers of 32 bits each.
 const QUEUED: usize = 0;
 const BUFFER: usize = 1;
@@ -45,33 +54,139 @@ pub struct UdpEntry {
     pub drops: u32,
 }
 
+/// A TCP socket that listens.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listener {
+    /// Where it listens.
+    pub local: SocketAddr,
+    /// By this number `/proc/PID/fd` knows it.
+    pub inode: u32,
+    /// Connections that wait to be accepted.
+    pub waiting: u32,
+    /// The most that may wait, less one (`listen(2)`, `net.core.somaxconn`).
+    pub waiting_max: u32,
+    /// Connection requests dropped since it was made (`sk_drops`).
+    pub drops: u32,
+}
+
+/// A socket of AF_XDP.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct XdpEntry {
+    /// The interface that it is bound to, and the queue of that.
+    pub interface: u32,
+    /// That queue.
+    pub queue: u32,
+    /// By this number `/proc/PID/fd` knows it.
+    pub inode: u32,
+    /// True if the driver writes into its memory itself (`XDP_ZEROCOPY`).
+    pub is_zero_copy: bool,
+    /// Packets dropped for want of a place in its memory, or because they were too long for one.
+    pub dropped: u64,
+    /// Packets dropped because its receive ring was full.
+    pub ring_full: u64,
+    /// How often its fill ring was found empty.
+    pub fill_ring_empty: u64,
+}
+
 /// All UDP sockets of the calling thread's network namespace, in the order of port and address.
 ///
 /// # Errors
 ///
 /// `ENOENT` in a kernel without `CONFIG_INET_UDP_DIAG`, or whose module `udp_diag` cannot be loaded.
 pub fn udp() -> Result<Vec<UdpEntry>> {
-    let mut all = Vec::new();
-    for family in [libc::AF_INET, libc::AF_INET6] {
-        let on = |result: std::io::Result<Vec<Vec<u8>>>| {
-            result.on("netlink SOCK_DIAG_BY_FAMILY", "UDP sockets")
-        };
-        let answers = on(dump(family as u8))?;
-        all.extend(answers.iter().filter_map(|answer| entry(answer)));
-    }
+    let answers = internet(libc::IPPROTO_UDP, u32::MAX, "UDP sockets")?;
+    let mut all: Vec<UdpEntry> = answers.iter().filter_map(|answer| entry(answer)).collect();
     all.sort_by_key(|entry| (entry.local.port(), entry.local.ip(), entry.inode));
     Ok(all)
 }
 
-fn dump(family: u8) -> std::io::Result<Vec<Vec<u8>>> {
+/// All TCP sockets that listen in the calling thread's network namespace, in the order of port and
+/// address.
+///
+/// # Errors
+///
+/// `ENOENT` in a kernel without `CONFIG_INET_TCP_DIAG`, or whose module `tcp_diag` cannot be loaded.
+pub fn listeners() -> Result<Vec<Listener>> {
+    let answers = internet(libc::IPPROTO_TCP, LISTENING, "TCP listeners")?;
+    let listener = |answer: &Vec<u8>| {
+        let common = entry(answer)?;
+        let number = |at: usize| word(answer, at).map(u32::from_ne_bytes);
+        Some(Listener {
+            local: common.local,
+            inode: common.inode,
+            waiting: number(56)?,
+            waiting_max: number(60)?,
+            drops: common.drops,
+        })
+    };
+    let mut all: Vec<Listener> = answers.iter().filter_map(listener).collect();
+    all.sort_by_key(|entry| (entry.local.port(), entry.local.ip(), entry.inode));
+    Ok(all)
+}
+
+/// All sockets of AF_XDP of the calling thread's network namespace, in the order of interface and queue.
+///
+/// # Errors
+///
+/// `ENOENT` in a kernel without `CONFIG_XDP_SOCKETS_DIAG`, or whose module `xsk_diag` cannot be loaded.
+pub fn xdp() -> Result<Vec<XdpEntry>> {
+    // struct xdp_diag_req: family, protocol, padding, inode number, what to show, cookie.
+    let mut request = vec![libc::AF_XDP as u8, 0, 0, 0];
+    request.extend(0_u32.to_ne_bytes());
+    request.extend(XDP_SHOW.to_ne_bytes());
+    request.resize(20, 0);
+    let answers = dump(&request).on(CALL, "AF_XDP sockets")?;
+    let mut all: Vec<XdpEntry> = answers
+        .iter()
+        .filter_map(|answer| xdp_entry(answer))
+        .collect();
+    all.sort_by_key(|entry| (entry.interface, entry.queue, entry.inode));
+    Ok(all)
+}
+
+const CALL: &str = "netlink SOCK_DIAG_BY_FAMILY";
+
+/// The sockets of both families that speak this protocol and are in one of these states.
+fn internet(protocol: i32, states: u32, what: &str) -> Result<Vec<Vec<u8>>> {
+    let mut all = Vec::new();
+    for family in [libc::AF_INET, libc::AF_INET6] {
+        // struct inet_diag_req_v2: no address.
+        let mut request = vec![family as u8, protocol as u8, 1 << (MEMORY - 1), 0];
+        request.extend(states.to_ne_bytes());
+        request.resize(56, 0);
+        all.extend(dump(&request).on(CALL, what)?);
+    }
+    Ok(all)
+}
+
+fn dump(request: &[u8]) -> std::io::Result<Vec<Vec<u8>>> {
     let socket = RawSocket::new(NETLINK_SOCK_DIAG)?;
     socket.connect(&NetlinkAddress::new(0, 0))?;
-    // struct inet_diag_req_v2: all states, no address.
-    let mut request = vec![family, libc::IPPROTO_UDP as u8, 1 << (MEMORY - 1), 0];
-    request.extend(u32::MAX.to_ne_bytes());
-    request.resize(56, 0);
     let flags = NLM_F_REQUEST | NLM_F_DUMP;
-    exchange(&socket, &message(BY_FAMILY, flags, &request))
+    exchange(&socket, &message(BY_FAMILY, flags, request))
+}
+
+/// One socket of AF_XDP; none if the answer is damaged, or it is bound to nothing.
+fn xdp_entry(body: &[u8]) -> Option<XdpEntry> {
+    let found = attributes(body.get(XDP_MESSAGE_LENGTH..)?);
+    let value = |kind| found.iter().find(|(found, _)| *found == kind);
+    let number = |kind, at: usize| {
+        let (_, value) = value(kind)?;
+        word(value, at).map(u32::from_ne_bytes)
+    };
+    let count = |at: usize| {
+        let (_, value) = value(XDP_STATISTICS)?;
+        Some(u64::from_ne_bytes(value.get(at..at + 8)?.try_into().ok()?))
+    };
+    Some(XdpEntry {
+        interface: number(XDP_INFO, 0).filter(|&interface| interface > 0)?,
+        queue: number(XDP_INFO, 4)?,
+        inode: word(body, 4).map(u32::from_ne_bytes)?,
+        is_zero_copy: number(XDP_UMEM, 32)? & 1 == 1,
+        dropped: count(0)?,
+        ring_full: count(16)?,
+        fill_ring_empty: count(24)?,
+    })
 }
 
 /// One socket; none if the answer is damaged or has no port.
@@ -120,8 +235,61 @@ mod tests {
     proptest! {
         #[test]
         fn foreign_bytes_never_panic(bytes: Vec<u8>) {
-            let _ = entry(&bytes);
+            let _ = (entry(&bytes), xdp_entry(&bytes));
         }
+    }
+
+    #[test]
+    fn a_listener_of_this_process_is_found_with_its_queue() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("loopback is there");
+        let local = listener.local_addr().expect("it is bound");
+        let clients: Vec<_> = (0..3)
+            .map(|_| std::net::TcpStream::connect(local).expect("it has room"))
+            .collect();
+        let all = match listeners() {
+            Ok(all) => all,
+            // A kernel without `CONFIG_INET_TCP_DIAG`.
+            Err(error) if error.errno() == Some(libc::ENOENT) => return,
+            Err(error) => panic!("{error}"),
+        };
+        let found = all.iter().find(|entry| entry.local == local);
+        let found = found.expect("the kernel lists it");
+        assert_eq!(found.waiting as usize, clients.len(), "{found:?}");
+        assert!(found.waiting_max > 0 && found.drops == 0, "{found:?}");
+    }
+
+    /// The layout of include/uapi/linux/xdp_diag.h, written as the kernel does.
+    #[test]
+    fn a_socket_of_af_xdp_is_read() {
+        let mut body = vec![44, 3, 0, 0];
+        body.extend(4711_u32.to_ne_bytes());
+        body.resize(XDP_MESSAGE_LENGTH, 0);
+        let mut add = |kind: u16, value: &[u8]| {
+            body.extend((4 + value.len() as u16).to_ne_bytes());
+            body.extend(kind.to_ne_bytes());
+            body.extend(value);
+        };
+        let words = |words: &[u32]| words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        let info: Vec<u8> = words(&[7, 2]);
+        add(XDP_INFO, &info);
+        // Size of 64 bits, id, pages, chunk size, headroom, interface, queue, flags, users.
+        let umem: Vec<u8> = words(&[0, 0, 1, 2, 4096, 0, 7, 2, 1, 1]);
+        add(XDP_UMEM, &umem);
+        let counts: Vec<u8> = [11_u64, 22, 33, 44, 55, 66]
+            .iter()
+            .flat_map(|count| count.to_ne_bytes())
+            .collect();
+        add(XDP_STATISTICS, &counts);
+        let expected = XdpEntry {
+            interface: 7,
+            queue: 2,
+            inode: 4711,
+            is_zero_copy: true,
+            dropped: 11,
+            ring_full: 33,
+            fill_ring_empty: 44,
+        };
+        assert_eq!(xdp_entry(&body), Some(expected));
     }
 
     #[test]

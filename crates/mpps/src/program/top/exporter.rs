@@ -2,12 +2,11 @@
 
 use anyhow::{Context, Result};
 use mpps_host::check::{ledger, losses};
-use mpps_host::{Ledger, Seen, Station, sysctl};
+use mpps_host::{Ledger, Seen, Station};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -31,8 +30,6 @@ pub(super) struct Exporter {
 /// What was counted since the exporter began. Each only grows.
 #[derive(Debug, Default)]
 struct Totals {
-    /// Ports of this range are those of clients, which come and go.
-    clients: Option<RangeInclusive<u16>>,
     delivered: u64,
     /// What came to the namespace.
     offered: u64,
@@ -54,13 +51,9 @@ impl Exporter {
     /// Begins to answer, from a thread that ends with the program.
     ///
     /// # Errors
-    /// If the kernel refuses a thread, or does not tell the ports of clients.
+    /// If the kernel refuses a thread.
     pub(super) fn serve(listener: TcpListener) -> Result<Self> {
-        let range = sysctl::value("net.ipv4.ip_local_port_range")?.unwrap_or_default();
-        let totals = Totals {
-            clients: ports(&range),
-            ..Totals::default()
-        };
+        let totals = Totals::default();
         let address = listener.local_addr()?;
         let text = Arc::new(Mutex::new(totals.text()));
         let told = Arc::clone(&text);
@@ -105,11 +98,9 @@ impl Totals {
             .filter(|socket| socket.entry.remote.is_none())
         {
             let port = socket.entry.local.port();
-            let is_client = self
-                .clients
-                .as_ref()
-                .is_some_and(|clients| clients.contains(&port));
-            if !is_client {
+            // Ports of clients come and go.
+            let clients = seen.after.client_ports.as_ref();
+            if !clients.is_some_and(|clients| clients.contains(&port)) {
                 let key = self.key(Station::Socket, losses::BUFFER_FULL, Some(port));
                 self.lost.entry(key).or_default();
             }
@@ -210,12 +201,6 @@ impl Totals {
 
 /// Ports beyond those with a series, and sockets that have been closed.
 const OTHER: &str = "other";
-
-/// The two numbers of `ip_local_port_range`.
-fn ports(range: &str) -> Option<RangeInclusive<u16>> {
-    let mut numbers = range.split_ascii_whitespace().map(str::parse);
-    Some(numbers.next()?.ok()?..=numbers.next()?.ok()?)
-}
 
 /// Labels without those that are empty.
 fn labels(all: &[(&str, &str)]) -> String {
@@ -326,11 +311,6 @@ mod tests {
         assert_eq!((totals.delivered, totals.offered), (20_000, 22_000));
         assert_eq!(totals.lost.values().sum::<u64>(), 2000, "each once");
         assert_eq!(totals.lost.len(), PORTS_MAX, "with `other`");
-        assert_eq!(ports("32768\t60999"), Some(32768..=60999));
-        assert_eq!(
-            (ports(""), ports("1"), ports("a b"), ports("1 65536")),
-            (None, None, None, None)
-        );
         assert!(totals.text().contains("port=\"1\"} 9\n"));
     }
 

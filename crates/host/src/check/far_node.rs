@@ -1,0 +1,127 @@
+//! Packets that cross from one NUMA node to another on their way to the program.
+
+use super::overrun::overruns;
+use super::{Check, Confidence, Evidence, Finding, Seen, lacks_time};
+use crate::{Card, Interrupt, Station};
+
+pub(super) const CHECK: Check = Check {
+    name: "far_node",
+    reads: "the node of each card, of the CPUs that took its interrupts, of those in `rps_cpus`, and of the \
+            CPU on which the busiest thread of an overrun socket's owner ran last",
+    speaks: "on a machine with several nodes packets were lost for want of CPU time, and interrupts, RPS or \
+             the reader are not at the node of the card",
+    made_by: "a machine with two nodes: a card's `smp_affinity_list` at the other one",
+    run,
+};
+
+/// Fewer interrupts than this are no load.
+const MIN: u64 = 100;
+
+fn run(seen: &Seen) -> Vec<Finding> {
+    if seen.after.topology.nodes().len() < 2 || !lacks_time(seen) {
+        return Vec::new();
+    }
+    let cards = seen.after.cards.iter();
+    let cards = cards.filter_map(|(interface, card)| Some((interface, card, card.node?)));
+    let found = cards.flat_map(|(interface, card, home)| {
+        let mut all = far_interrupts(seen, interface, card, home);
+        all.extend(far_steering(seen, interface, home));
+        all.extend(far_readers(seen, interface, home));
+        all
+    });
+    found.collect()
+}
+
+fn node(seen: &Seen, cpu: usize) -> Option<usize> {
+    seen.after.topology.cpu(cpu).map(|cpu| cpu.node)
+}
+
+/// The CPUs of a node, as `taskset` takes them.
+fn cpus_of(seen: &Seen, node: usize) -> String {
+    let cpus = seen.after.topology.cpus.iter();
+    let cpus = cpus.filter(|cpu| cpu.node == node);
+    let cpus: Vec<String> = cpus.map(|cpu| cpu.id.to_string()).collect();
+    cpus.join(",")
+}
+
+fn finding(seen: &Seen, what: String, remedy: String, evidence: Vec<Evidence>) -> Finding {
+    let found = Finding::noticed(seen, &CHECK, Station::Wire, evidence);
+    found.says(what, remedy).with(Confidence::Possible)
+}
+
+fn far_interrupts(seen: &Seen, interface: &str, card: &Card, home: usize) -> Vec<Finding> {
+    let far = card.interrupts.iter().filter_map(|interrupt| {
+        let (cpu, taken) = busiest(seen, interface, interrupt)?;
+        if taken.grown() < MIN || node(seen, cpu)? == home {
+            return None;
+        }
+        let number = interrupt.number;
+        let what = format!(
+            "interrupt {number} of {interface} came to CPU {cpu}, and the card is at node {home}"
+        );
+        let remedy = format!(
+            "echo {} > /proc/irq/{number}/smp_affinity_list (irqbalance may move it again)",
+            cpus_of(seen, home)
+        );
+        Some(finding(seen, what, remedy, vec![taken]))
+    });
+    far.collect()
+}
+
+fn far_steering(seen: &Seen, interface: &str, home: usize) -> Option<Finding> {
+    let steered = seen.after.steering.get(interface)?.iter();
+    let mut cpus = steered.flat_map(|list| &list.0);
+    let cpu = cpus.find(|&&cpu| node(seen, cpu).is_some_and(|at| at != home))?;
+    let what =
+        format!("RPS hands packets of {interface} to CPU {cpu}, and the card is at node {home}");
+    let remedy = format!(
+        "CPUs of that node alone ({}) in /sys/class/net/{interface}/queues/rx-*/rps_cpus",
+        cpus_of(seen, home)
+    );
+    let evidence = seen.link(interface, "rx_packets", |link| link.rx_packets);
+    Some(finding(seen, what, remedy, evidence.into_iter().collect()))
+}
+
+fn far_readers(seen: &Seen, interface: &str, home: usize) -> Vec<Finding> {
+    // With cards at several nodes it is not known by which of them a socket's packets come.
+    let mut homes = seen.after.cards.values().filter_map(|card| card.node);
+    if homes.any(|other| other != home) {
+        return Vec::new();
+    }
+    let readers = overruns(seen).into_iter().filter_map(|overrun| {
+        let busy = overrun.socket.busy?;
+        if node(seen, busy.cpu?)? == home {
+            return None;
+        }
+        let what = format!(
+            "the busiest thread of {} ran at another node than that of {interface}, node {home}",
+            overrun.socket.name()
+        );
+        let remedy = format!(
+            "taskset -pc {} {}, or numactl --cpunodebind={home} when it starts",
+            cpus_of(seen, home),
+            busy.runner
+        );
+        Some(finding(
+            seen,
+            what,
+            remedy,
+            vec![overrun.socket.drops.clone()],
+        ))
+    });
+    readers.collect()
+}
+
+/// The CPU that took most of an interrupt meanwhile, and how many.
+fn busiest(seen: &Seen, interface: &str, now: &Interrupt) -> Option<(usize, Evidence)> {
+    let earlier = &seen.before.cards.get(interface)?.interrupts;
+    let earlier = earlier.iter().find(|one| one.number == now.number)?;
+    let counts = now.counts.iter().filter_map(|(&cpu, &count)| {
+        let source = format!("interrupt {} at CPU {cpu} (/proc/interrupts)", now.number);
+        Some((
+            cpu,
+            Evidence::new(source, *earlier.counts.get(&cpu)?, count),
+        ))
+    });
+    counts.max_by_key(|(_, taken)| taken.grown())
+}

@@ -1,0 +1,37 @@
+//! An interface whose carrier went while it was looked at.
+
+use super::{Check, Evidence, Finding, Seen};
+use crate::Station;
+
+pub(super) const CHECK: Check = Check {
+    name: "link_bounced",
+    reads: "how often the carrier of each interface changed (`IFLA_CARRIER_CHANGES`)",
+    speaks: "the carrier of an interface came or went",
+    made_by: "`ip link set IF down` and `up` at the other end of a veth (gallery: `a_link_that_bounces`)",
+    run,
+};
+
+fn run(seen: &Seen) -> Vec<Finding> {
+    let looked_at = |name: &str| seen.delta.links.contains_key(name);
+    let links = seen.after.links.iter().filter(|link| looked_at(&link.name));
+    let found = links.filter_map(|now| {
+        let before = seen.before.links.iter().find(|before| before.index == now.index)?;
+        let (from, to) = (before.carrier_changes, now.carrier_changes);
+        let evidence = Evidence::new(format!("{} carrier_changes", now.name), from.into(), to.into());
+        let what = match evidence.grown() {
+            0 => return None,
+            1 if now.carrier => format!("the carrier of {} came back", now.name),
+            1 => format!("the carrier of {} went, and it is not back", now.name),
+            times => format!("the carrier of {} went and came: {times} changes", now.name),
+        };
+        let remedy = format!(
+            "what came meanwhile is lost without a counter. Some drivers take the link down when an XDP \
+             program is attached, or rings, queues or the MTU change: do that once, when no traffic is on; \
+             else a cable or the other end: dmesg, ethtool {}",
+            now.name
+        );
+        let found = Finding::noticed(seen, &CHECK, Station::Wire, vec![evidence]);
+        Some(found.says(what, remedy))
+    });
+    found.collect()
+}

@@ -1,0 +1,62 @@
+//! One receive queue of several that gets nearly all packets.
+
+use super::{Check, Confidence, Finding, Seen, lacks_time};
+use crate::{QueuePackets, Station};
+
+pub(super) const CHECK: Check = Check {
+    name: "one_queue",
+    reads: "the packets of each receive queue (by the driver or the kernel), and the RSS table",
+    speaks: "packets were lost for want of CPU time, and one receive queue of several got 80 % or more of \
+             an interface's",
+    made_by: "one flow, or a hash of addresses alone, and a flood (a card with several queues)",
+    run,
+};
+
+/// One queue of several that gets this share of all packets has nearly all.
+const NEARLY_ALL: f64 = 0.8;
+/// Fewer packets than this say nothing of how they are spread.
+const MIN: i64 = 1000;
+
+fn run(seen: &Seen) -> Vec<Finding> {
+    if !lacks_time(seen) {
+        return Vec::new();
+    }
+    let names = seen.interfaces();
+    names.filter_map(|name| of(seen, name)).collect()
+}
+
+fn of(seen: &Seen, interface: &str) -> Option<Finding> {
+    let queues = seen.delta.queue_packets(interface);
+    let packets = queues.iter().map(|queue| queue.packets.max(0));
+    let all = packets.fold(0, i64::saturating_add);
+    let most = queues.iter().max_by_key(|queue| queue.packets)?;
+    let share = most.packets as f64 / all.max(1) as f64;
+    if queues.len() < 2 || all < MIN || share < NEARLY_ALL {
+        return None;
+    }
+    let QueuePackets { queue, counter, .. } = most;
+    let evidence = seen.driver(interface, |name| name == counter);
+    let what = format!(
+        "receive queue {queue} of {} of {interface} got {:.0} % of its packets: one CPU has the work of all",
+        queues.len(),
+        share * 100.0
+    );
+    let table = seen
+        .after
+        .cards
+        .get(interface)
+        .and_then(|card| card.table_queues);
+    let remedy = match table {
+        Some(1) => format!(
+            "its RSS table sends all packets to one queue: ethtool -X {interface} equal {}",
+            queues.len()
+        ),
+        _ => format!(
+            "the queue is chosen by a hash of addresses and perhaps ports. If one flow is all there is, RPS \
+             does not help, and more flows do (more source ports at the sender); if there are many: ethtool \
+             -N {interface} rx-flow-hash udp4 sdfn has the ports hashed, too (mpps backends {interface})"
+        ),
+    };
+    let found = Finding::noticed(seen, &CHECK, Station::Wire, evidence);
+    Some(found.says(what, remedy).with(Confidence::Likely))
+}

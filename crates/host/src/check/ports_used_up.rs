@@ -1,0 +1,46 @@
+//! A range of client ports of which hardly one is free.
+
+use super::{Check, Confidence, Evidence, Finding, Seen};
+use crate::Station;
+use std::collections::BTreeSet;
+
+pub(super) const CHECK: Check = Check {
+    name: "ports_used_up",
+    reads: "the ports of all UDP sockets (sock_diag), and `net.ipv4.ip_local_port_range`",
+    speaks: "UDP sockets have 95 % or more of the ports that a program gets which asks for none",
+    made_by: "`sysctl -w net.ipv4.ip_local_port_range='40000 40009'` and ten sockets (gallery: \
+              `ports_that_are_used_up`)",
+    run,
+};
+
+/// From this share on a program may find none.
+const SHARE: f64 = 0.95;
+
+fn run(seen: &Seen) -> Vec<Finding> {
+    let Some(range) = seen.after.client_ports.clone() else {
+        return Vec::new();
+    };
+    let used = |facts: &crate::Facts| {
+        let ports = facts.sockets.iter().map(|socket| socket.local.port());
+        let ports: BTreeSet<u16> = ports.filter(|port| range.contains(port)).collect();
+        ports.len()
+    };
+    let (before, after, all) = (used(seen.before), used(seen.after), range.len());
+    if all == 0 || (after as f64) < SHARE * all as f64 {
+        return Vec::new();
+    }
+    let what = format!(
+        "UDP sockets have {after} of the {all} ports for clients: a program that asks for any port may get \
+         none (EADDRINUSE, EAGAIN)"
+    );
+    let remedy = format!(
+        "find who has them: ss -uanp; a wider range, which other ports must not be in: sysctl -w \
+         net.ipv4.ip_local_port_range='1024 65535' (it is '{} {}')",
+        range.start(),
+        range.end()
+    );
+    let source = "UDP ports in net.ipv4.ip_local_port_range";
+    let evidence = vec![Evidence::new(source, before as u64, after as u64)];
+    let found = Finding::noticed(seen, &CHECK, Station::Socket, evidence);
+    vec![found.says(what, remedy).with(Confidence::Likely)]
+}

@@ -1,0 +1,47 @@
+//! A program on the other hyper-thread of the core that takes its packets in.
+
+use super::overrun::{overruns, soft_interrupts};
+use super::{Check, Confidence, Finding, Seen};
+use crate::Station;
+
+pub(super) const CHECK: Check = Check {
+    name: "shared_core",
+    reads: "the CPU on which the busiest thread of an overrun socket's owner ran last, its siblings, and what \
+            those did (/proc/stat)",
+    speaks: "that thread had no time left, and soft interrupts took half or more of its CPU's sibling",
+    made_by: "a machine with siblings: `taskset -c` the receiver to the sibling of its queue's CPU (`mpps \
+              lab`, rung 4b)",
+    run,
+};
+
+/// From this share on a thread has little time left.
+const BUSY: f64 = 0.8;
+/// From this share on soft interrupts have most of a CPU.
+const MOST: f64 = 0.5;
+
+fn run(seen: &Seen) -> Vec<Finding> {
+    let found = overruns(seen).into_iter().filter_map(|overrun| {
+        let busy = overrun.socket.busy.filter(|busy| busy.ran >= BUSY)?;
+        let own = seen.after.topology.cpu(busy.cpu?)?;
+        let sibling = seen.cpus.iter().find(|other| {
+            other.cpu != own.id && own.siblings.contains(&other.cpu) && other.softirq >= MOST
+        })?;
+        let what = format!(
+            "the busiest thread of {} ran on CPU {}, whose core it shares with CPU {}, of which soft \
+             interrupts took {:.0} %: the two slow each other down",
+            overrun.socket.name(),
+            own.id,
+            sibling.cpu,
+            sibling.softirq * 100.0
+        );
+        let remedy = format!(
+            "a core of its own for that thread: taskset -pc CPU {}; mpps placement --interface IF --port \
+             PORT measures what each is worth",
+            busy.runner
+        );
+        let evidence = vec![soft_interrupts(seen, sibling.cpu)];
+        let found = Finding::noticed(seen, &CHECK, Station::Application, evidence);
+        Some(found.says(what, remedy).with(Confidence::Possible))
+    });
+    found.collect()
+}

@@ -1,0 +1,45 @@
+//! A CPU that soft interrupts fill.
+
+use super::overrun::soft_interrupts;
+use super::{Check, Confidence, Finding, Seen, backlog, nic_no_room};
+use crate::{CpuBusy, Station};
+
+pub(super) const CHECK: Check = Check {
+    name: "soft_interrupts",
+    reads: "what each CPU did (/proc/stat), and what NICs and backlogs lost",
+    speaks: "a NIC or a backlog lost packets while a CPU was full, half of it or more with soft interrupts",
+    made_by: "RPS to one CPU and a flood (gallery: `a_cpu_that_soft_interrupts_fill`)",
+    run,
+};
+
+/// From this share on a CPU is full.
+const FULL: f64 = 0.9;
+/// From this share on soft interrupts have most of it.
+const MOST: f64 = 0.5;
+
+/// The CPUs that have time for little else.
+pub(super) fn full<'s>(seen: &'s Seen) -> impl Iterator<Item = &'s CpuBusy> {
+    let cpus = seen.cpus.iter();
+    cpus.filter(|cpu| cpu.busy >= FULL && cpu.softirq >= MOST)
+}
+
+fn run(seen: &Seen) -> Vec<Finding> {
+    if !nic_no_room::loses(seen) && !backlog::loses(seen) {
+        return Vec::new();
+    }
+    let found = full(seen).map(|cpu| {
+        let evidence = vec![soft_interrupts(seen, cpu.cpu)];
+        let found = Finding::noticed(seen, &CHECK, Station::Backlog, evidence);
+        let what = format!(
+            "soft interrupts took {:.0} % of CPU {}, which was full, while packets were lost before it: one \
+             CPU takes in what several could",
+            cpu.softirq * 100.0,
+            cpu.cpu
+        );
+        let remedy = "more receive queues, each with its interrupt at a CPU of its own: mpps backends IF; or \
+                      RPS over more CPUs: /sys/class/net/IF/queues/rx-*/rps_cpus; and less work for each \
+                      packet: firewall rules and conntrack cost most of it";
+        found.says(what, remedy).with(Confidence::Likely)
+    });
+    found.collect()
+}

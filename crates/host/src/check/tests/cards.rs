@@ -1,0 +1,478 @@
+//! What interfaces, their queues, interrupts and CPUs do.
+
+use super::sockets::starved;
+use super::{SECOND, asked, dropped, found, host, is, later, link, told};
+use crate::check::{Finding, Seen, findings};
+use crate::facts::{Card, Facts, Interrupt};
+use crate::{Cpu, CpuList, LinkCounters, ProcStat, Softnet, Topology};
+use mpps_os::ethtool::RxRing;
+use mpps_os::netlink::link::Link;
+use mpps_os::netlink::sock_diag::XdpEntry;
+
+/// A host with `eth0` of this driver, and what that counts.
+fn eth0(driver: &str, counters: &[(&str, u64)], common: LinkCounters<u64>) -> Facts {
+    let mut facts = host(&[]);
+    facts
+        .snapshot
+        .links
+        .insert("eth0".to_owned(), link(counters, common));
+    let card = Card {
+        driver: driver.to_owned(),
+        ..Card::default()
+    };
+    facts.cards.insert("eth0".to_owned(), card);
+    facts
+}
+
+fn missed(rx_missed_errors: u64) -> LinkCounters<u64> {
+    LinkCounters {
+        rx_missed_errors,
+        ..LinkCounters::default()
+    }
+}
+
+fn all(before: &Facts, after: &Facts) -> Vec<Finding> {
+    findings(&Seen::new(before, after, None, asked(None)))
+}
+
+fn card(facts: &mut Facts) -> &mut Card {
+    facts.cards.get_mut("eth0").expect("it is there")
+}
+
+/// As `/proc/stat` has it: user, nice, system, idle, iowait, irq, softirq, steal.
+fn cpus(lines: &[[u64; 8]]) -> ProcStat {
+    let lines = lines.iter().enumerate().map(|(cpu, ticks)| {
+        let ticks = ticks.map(|ticks| ticks.to_string());
+        format!("cpu{cpu} {} 0 0\n", ticks.join(" "))
+    });
+    ProcStat::parse(&lines.collect::<String>()).expect("lines of a test")
+}
+
+/// Four CPUs: two cores of two siblings, one at each of two nodes.
+fn two_nodes() -> Topology {
+    let cpu = |id: usize| Cpu {
+        id,
+        package: None,
+        siblings: vec![id & !1, id | 1],
+        node: id / 2,
+        capacity: None,
+        allowed: true,
+    };
+    Topology {
+        cpus: (0..4).map(cpu).collect(),
+        offline: Vec::new(),
+    }
+}
+
+#[test]
+fn interfaces_lose_in_their_own_ways() {
+    let counters = LinkCounters::default;
+    let errors = |missed, full, damaged, framed| LinkCounters {
+        rx_missed_errors: missed,
+        rx_fifo_errors: full,
+        rx_crc_errors: damaged,
+        rx_frame_errors: framed,
+        ..counters()
+    };
+    for (driver, counter, common, check, count) in [
+        ("new", "x", errors(6, 0, 0, 0), "nic_no_room", 6),
+        ("new", "x", errors(0, 5, 0, 0), "nic_no_room", 5),
+        ("new", "x", errors(6, 1, 0, 0), "nic_no_room", 7),
+        // One count in both.
+        ("new", "x", errors(6, 6, 0, 0), "nic_no_room", 6),
+        ("new", "x", errors(0, 0, 4, 0), "frame_errors", 4),
+        ("new", "x", errors(0, 0, 0, 3), "frame_errors", 3),
+        ("vmxnet3", "  pkts rx OOB#2", counters(), "nic_no_room", 9),
+        // What the driver counts itself, and what it tells as everybody does, is one loss.
+        (
+            "igb",
+            "rx_fifo_errors",
+            errors(4, 9, 0, 0),
+            "nic_no_room",
+            9,
+        ),
+        (
+            "e1000e",
+            "rx_missed_errors",
+            errors(9, 0, 0, 0),
+            "nic_no_room",
+            9,
+        ),
+        ("ena", "pps_allowance_exceeded", counters(), "allowance", 9),
+        (
+            "ena",
+            "bw_in_allowance_exceeded",
+            counters(),
+            "allowance",
+            9,
+        ),
+        (
+            "new",
+            "qstats rx 3 rx-hw-drop-ratelimits",
+            counters(),
+            "allowance",
+            9,
+        ),
+        (
+            "new",
+            "qstats rx 3 rx-hw-drop-overruns",
+            counters(),
+            "nic_no_room",
+            9,
+        ),
+        ("veth", "rx_queue_0_xdp_drops", counters(), "xdp_drop", 9),
+        ("ena", "queue_3_rx_xdp_drop", counters(), "xdp_drop", 9),
+    ] {
+        let before = eth0(driver, &[(counter, 0)], counters());
+        let after = later(eth0(driver, &[(counter, 9)], common));
+        assert_eq!(found(&before, &after), is(&[(check, count)]), "{counter}");
+    }
+    // On a veth the same packets have a reason, which is none.
+    let both = |count| eth0("veth", &[("rx_queue_0_xdp_drops", count)], counters());
+    let (before, after) = (both(0), later(both(9)));
+    let ask = |count| {
+        let drops = [dropped("NOT_SPECIFIED", count)];
+        let drops: Option<(&[_], &[_], u32)> = Some((&[], &drops, 1));
+        told(&findings(&Seen::new(&before, &after, drops, asked(None))))
+    };
+    assert_eq!(ask(9), is(&[("xdp_drop", 9)]));
+    assert_eq!(ask(10), is(&[("xdp_drop", 9), ("drop_reason", 1)]));
+    // mlx5 has the sum of its queues, too.
+    let both = |count| [("rx_xdp_drop", count), ("rx0_xdp_drop", count)];
+    let before = eth0("mlx5_core", &both(0), counters());
+    let after = later(eth0("mlx5_core", &both(8), counters()));
+    assert_eq!(found(&before, &after), is(&[("xdp_drop", 8)]));
+    // A bond counts again what its ports have counted.
+    let before = eth0("bonding", &[], missed(0));
+    let after = later(eth0("bonding", &[], missed(8)));
+    assert_eq!(found(&before, &after), is(&[]));
+    // An interface that was made anew under its name began from zero.
+    let before = eth0("new", &[], missed(0));
+    let mut after = later(eth0("new", &[], missed(8)));
+    after
+        .snapshot
+        .links
+        .get_mut("eth0")
+        .expect("it is there")
+        .index = 9;
+    assert_eq!(found(&before, &after), is(&[]));
+}
+
+#[test]
+fn a_ring_that_could_be_larger_is_told_with_its_size() {
+    let ask = |size| {
+        let (before, mut after) = (
+            eth0("new", &[], missed(0)),
+            later(eth0("new", &[], missed(7))),
+        );
+        card(&mut after).ring = Some(RxRing {
+            size,
+            size_max: 4096,
+        });
+        all(&before, &after)[0].remedy.clone()
+    };
+    assert!(
+        ask(256).contains("ethtool -G eth0 rx 4096 (it is 256)"),
+        "{}",
+        ask(256)
+    );
+    assert!(
+        ask(4096).contains("as large as can be (4096)"),
+        "{}",
+        ask(4096)
+    );
+}
+
+#[test]
+fn a_card_that_waits_too_long_for_its_ring_is_told() {
+    // 10 000 packets in a second to a ring of 64, which a wait of 3200 us fills to one half.
+    let ask = |wait_us| {
+        let counters = |packets| [("rx_queue_0_packets", packets)];
+        let before = eth0("new", &counters(0), missed(0));
+        let mut after = later(eth0("new", &counters(10_000), missed(7)));
+        card(&mut after).ring = Some(RxRing {
+            size: 64,
+            size_max: 64,
+        });
+        card(&mut after).coalescing_us = Some(wait_us);
+        found(&before, &after)
+    };
+    assert_eq!(ask(3199), is(&[("nic_no_room", 7)]));
+    assert_eq!(ask(3200), is(&[("nic_no_room", 7), ("coalescing", 0)]));
+}
+
+#[test]
+fn one_queue_that_gets_all_is_told_where_packets_are_lost() {
+    let queues = |first, second| {
+        [
+            ("rx_queue_0_packets", first),
+            ("rx_queue_1_packets", second),
+        ]
+    };
+    let ask = |first, second, lost, table| {
+        let before = eth0("new", &queues(0, 0), missed(0));
+        let mut after = later(eth0("new", &queues(first, second), missed(lost)));
+        card(&mut after).table_queues = table;
+        let found = all(&before, &after)
+            .into_iter()
+            .find(|one| one.check == "one_queue");
+        found.map(|one| one.what + &one.remedy)
+    };
+    let said = ask(800, 200, 7, None).expect("it has 80 %");
+    assert!(
+        said.contains("queue 0 of 2 of eth0 got 80 % of its packets"),
+        "{said}"
+    );
+    assert!(said.contains("rx-flow-hash"), "{said}");
+    let said = ask(800, 200, 7, Some(1)).expect("it has 80 %");
+    assert!(said.contains("ethtool -X eth0 equal 2"), "{said}");
+    for (first, second, lost) in [(800, 201, 7), (999, 0, 7), (800, 200, 0)] {
+        assert_eq!(
+            ask(first, second, lost, None),
+            None,
+            "{first} {second} {lost}"
+        );
+    }
+}
+
+#[test]
+fn a_cpu_that_soft_interrupts_fill_is_told_where_packets_are_lost() {
+    let ask = |lost, idle, softirq, user| {
+        let at = |lost, stat| Facts {
+            cpus: cpus(&[stat]),
+            ..eth0("new", &[], missed(lost))
+        };
+        let before = at(0, [0; 8]);
+        found(
+            &before,
+            &later(at(lost, [user, 0, 0, idle, 0, 0, softirq, 0])),
+        )
+    };
+    let both = is(&[("nic_no_room", 7), ("soft_interrupts", 0)]);
+    assert_eq!(ask(7, 10, 50, 40), both);
+    assert_eq!(ask(7, 11, 50, 39), is(&[("nic_no_room", 7)]), "it had time");
+    assert_eq!(
+        ask(7, 10, 49, 41),
+        is(&[("nic_no_room", 7)]),
+        "a program fills it"
+    );
+    assert_eq!(ask(0, 0, 100, 0), is(&[]), "nothing was lost");
+}
+
+#[test]
+fn a_short_budget_is_told_where_no_cpu_is_full() {
+    let ask = |lost, squeezes: u32, softirq| {
+        let at = |lost, squeezes: u32, stat| {
+            let mut facts = eth0("new", &[], missed(lost));
+            facts.snapshot.softnet = Softnet::parse(&format!("1 0 {squeezes:x}")).expect("a row");
+            facts.cpus = cpus(&[stat]);
+            facts
+        };
+        let before = at(0, u32::MAX, [0; 8]);
+        let stat = [0, 0, 0, 100 - softirq, 0, 0, softirq, 0];
+        found(&before, &later(at(lost, squeezes.wrapping_sub(1), stat)))
+    };
+    let squeezed = is(&[("nic_no_room", 7), ("time_squeeze", 0)]);
+    assert_eq!(ask(7, 10, 50), squeezed, "the counter has 32 bits");
+    assert_eq!(ask(7, 9, 50), is(&[("nic_no_room", 7)]));
+    let full = is(&[("nic_no_room", 7), ("soft_interrupts", 0)]);
+    assert_eq!(ask(7, 10, 95), full);
+    assert_eq!(ask(0, 10, 50), is(&[]));
+}
+
+/// A machine of two nodes whose card, at node 0, loses; an interrupt at this CPU.
+fn far(cpu: usize, taken: u64) -> (Facts, Facts) {
+    let at = |lost, count| {
+        let mut facts = eth0("new", &[], missed(lost));
+        facts.topology = two_nodes();
+        card(&mut facts).node = Some(0);
+        card(&mut facts).interrupts = vec![Interrupt {
+            number: 40,
+            counts: [(cpu, count)].into(),
+            effective: vec![cpu],
+            ..Interrupt::default()
+        }];
+        facts
+    };
+    (at(0, 1000), later(at(7, 1000 + taken)))
+}
+
+#[test]
+fn an_interrupt_at_another_node_is_told() {
+    let lost = is(&[("nic_no_room", 7)]);
+    let told = is(&[("nic_no_room", 7), ("far_node", 0)]);
+    for (cpu, taken, expected) in [(2, 100, &told), (2, 99, &lost), (1, 100, &lost)] {
+        let (before, after) = far(cpu, taken);
+        assert_eq!(found(&before, &after), *expected, "{cpu} {taken}");
+    }
+    let (before, after) = far(2, 100);
+    let said = &all(&before, &after)[1];
+    assert!(
+        said.remedy.contains("echo 0,1 > /proc/irq/40/"),
+        "{}",
+        said.remedy
+    );
+    // Nothing lost, or one node: nothing to tell.
+    let (before, mut after) = far(2, 100);
+    after.topology.cpus.truncate(2);
+    assert_eq!(found(&before, &after), lost);
+    let (before, mut after) = far(2, 100);
+    after.snapshot.links = before.snapshot.links.clone();
+    assert_eq!(found(&before, &after), is(&[]));
+}
+
+#[test]
+fn packets_that_are_handed_to_another_node_are_told() {
+    let (before, mut after) = far(0, 100);
+    let list = |cpus: &[usize]| vec![CpuList::default(), CpuList(cpus.to_vec())];
+    after.steering = [("eth0".to_owned(), list(&[0, 1]))].into();
+    assert_eq!(found(&before, &after), is(&[("nic_no_room", 7)]));
+    after.steering = [("eth0".to_owned(), list(&[1, 3]))].into();
+    let told = all(&before, &after);
+    assert!(
+        told[1].what.contains("RPS hands packets of eth0 to CPU 3"),
+        "{told:?}"
+    );
+}
+
+#[test]
+fn a_reader_at_another_node_is_told() {
+    let (mut before, mut after) = starved(900, 0);
+    let (far_before, far_after) = far(0, 0);
+    (before.cards, after.cards) = (far_before.cards, far_after.cards);
+    after.topology = two_nodes();
+    let told = all(&before, &after);
+    assert_eq!(
+        super::told(&told),
+        is(&[("socket_buffer", 500), ("far_node", 0)])
+    );
+    assert!(
+        told[1].remedy.contains("taskset -pc 0,1 812"),
+        "{}",
+        told[1].remedy
+    );
+    // With a card at each node it may be the right one.
+    let other = Card {
+        node: Some(1),
+        ..Card::default()
+    };
+    after.cards.insert("eth1".to_owned(), other);
+    assert_eq!(found(&before, &after), is(&[("socket_buffer", 500)]));
+}
+
+#[test]
+fn an_interrupt_that_moved_is_told() {
+    let (before, mut after) = far(0, 100);
+    card(&mut after).interrupts[0].effective = vec![1];
+    let told = all(&before, &after);
+    assert_eq!(
+        super::told(&told),
+        is(&[("nic_no_room", 7), ("interrupts_moved", 0)])
+    );
+    let evidence = &told[1].evidence[0];
+    assert_eq!((evidence.before, evidence.after), (0, 1));
+}
+
+#[test]
+fn a_reader_beside_the_soft_interrupts_of_its_core_is_told() {
+    // The reader is on CPU 3, and CPU 2 is the other half of that core.
+    let ask = |run_ms, softirq| {
+        let (mut before, mut after) = starved(run_ms, 0);
+        after.topology = two_nodes();
+        let at = |softirq, idle| cpus(&[[0; 8], [0; 8], [0, 0, 0, idle, 0, 0, softirq, 0], [0; 8]]);
+        (before.cpus, after.cpus) = (at(0, 0), at(softirq, 100 - softirq));
+        found(&before, &after)
+    };
+    let alone = is(&[("socket_buffer", 500)]);
+    assert_eq!(
+        ask(800, 50),
+        is(&[("socket_buffer", 500), ("shared_core", 0)])
+    );
+    assert_eq!(ask(800, 49), alone);
+    assert_eq!(ask(799, 50), alone);
+}
+
+#[test]
+fn a_link_that_bounces_is_told_whatever_was_lost() {
+    let ask = |changes: u32, carrier| {
+        let at = |carrier_changes, carrier| Facts {
+            links: vec![Link {
+                index: 2,
+                name: "eth0".to_owned(),
+                carrier,
+                carrier_changes,
+                ..Link::default()
+            }],
+            ..eth0("new", &[], missed(0))
+        };
+        let told = all(&at(3, true), &later(at(3 + changes, carrier)));
+        told.first().map(|one| one.what.clone())
+    };
+    assert_eq!(ask(0, true), None);
+    for (changes, carrier, words) in [
+        (1, false, "went, and it is not back"),
+        (1, true, "came back"),
+        (2, true, "went and came: 2 changes"),
+    ] {
+        let what = ask(changes, carrier).expect("it changed");
+        assert!(what.contains(words), "{what}");
+    }
+}
+
+#[test]
+fn a_socket_of_af_xdp_tells_why_it_dropped() {
+    let ask = |dropped, ring_full, fill_ring_empty, is_zero_copy| {
+        let at = |times: u64| {
+            let mut facts = eth0("new", &[], missed(0));
+            facts.xdp_sockets = vec![XdpEntry {
+                interface: 2,
+                queue: 1,
+                inode: 7,
+                is_zero_copy,
+                dropped: dropped * times,
+                ring_full: ring_full * times,
+                fill_ring_empty: fill_ring_empty * times,
+            }];
+            facts
+        };
+        let told = all(&at(1), &later(at(2)));
+        told.first().map(|one| (one.count, one.what.clone()))
+    };
+    assert_eq!(ask(0, 0, 9, true), None, "it was empty, and nothing came");
+    // A packet that finds the fill ring empty is one of those dropped.
+    let (count, what) = ask(5, 0, 5, false).expect("it lost");
+    assert!(
+        count == 5 && what.contains("fill ring was empty"),
+        "{count} {what}"
+    );
+    assert!(what.contains("copy mode"), "{what}");
+    let (count, what) = ask(0, 4, 0, true).expect("it lost");
+    assert!(
+        count == 4 && what.contains("receive ring was full"),
+        "{count} {what}"
+    );
+    assert!(!what.contains("copy mode"), "{what}");
+}
+
+#[test]
+fn a_range_without_a_free_port_is_told() {
+    let ask = |used: u16| {
+        let mut facts = host(&[]);
+        facts.client_ports = Some(40_000..=40_099);
+        facts.sockets = (0..used)
+            .map(|at| super::socket(&format!("0.0.0.0:{}", 40_000 + at), at.into(), 0))
+            .chain([
+                super::socket("0.0.0.0:53", 9999, 0),
+                super::socket("[::]:40000", 9998, 0),
+            ])
+            .collect();
+        let before = Facts {
+            client_ports: facts.client_ports.clone(),
+            ..host(&[])
+        };
+        found(&before, &later(facts))
+    };
+    assert_eq!(ask(94), is(&[]), "a port that two have is one");
+    assert_eq!(ask(95), is(&[("ports_used_up", 0)]));
+    assert_eq!(SECOND, 1_000_000_000);
+}

@@ -1,0 +1,81 @@
+//! What is behind an interface: its driver, and of a network card where it sits, its interrupts, and how
+//! it is set.
+
+use super::interrupts::{self, Interrupt, Lines};
+use crate::root::Root;
+use mpps_os::ethtool::{self, RxRing, coalesce, rss};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// An interface's driver, and the network card that it drives.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Card {
+    /// The driver, as `ethtool -i` tells it: `mlx5_core`, `veth`.
+    pub driver: String,
+    /// The NUMA node that the card sits at, where the machine has nodes and says so.
+    pub node: Option<usize>,
+    /// Its interrupts, in the order of their numbers; none without a card.
+    pub interrupts: Vec<Interrupt>,
+    /// The size of its receive rings, where the driver tells it.
+    pub ring: Option<RxRing>,
+    /// How long it waits before it interrupts, where that is fixed.
+    pub coalescing_us: Option<u32>,
+    /// To how many queues its RSS table sends packets; none where it has no such table.
+    pub table_queues: Option<usize>,
+    /// Where its device is, below the root: `sys/bus/pci/devices/0000:00:03.0`; none without a card.
+    pub device: Option<String>,
+}
+
+/// What is behind these interfaces, of those whose driver tells. What hardly changes is taken from an
+/// earlier look, if there was one.
+pub(super) fn of<'a>(
+    root: &Root,
+    interfaces: impl Iterator<Item = &'a str>,
+    earlier: Option<&BTreeMap<String, Card>>,
+) -> BTreeMap<String, Card> {
+    let mut lines = None;
+    let cards = interfaces.filter_map(|name| {
+        let known = earlier.and_then(|earlier| earlier.get(name)).cloned();
+        let mut card = known.or_else(|| Card::read(root, name))?;
+        if let Some(device) = &card.device {
+            let lines: &Lines = lines.get_or_insert_with(|| interrupts::lines(root));
+            let numbers = interrupts::numbers(root, device);
+            card.interrupts = interrupts::of(root, &numbers, lines, name);
+        }
+        Some((name.to_owned(), card))
+    });
+    cards.collect()
+}
+
+impl Card {
+    /// Without its interrupts.
+    fn read(root: &Root, interface: &str) -> Option<Self> {
+        let driver = ethtool::driver(interface).ok()?;
+        // `/sys/class/net` shows the interfaces of the namespace in which it was mounted; the place on
+        // the bus is the same in all.
+        let device = format!("sys/bus/pci/devices/{}", driver.bus);
+        let device = Some(device).filter(|at| !driver.bus.is_empty() && root.exists(at));
+        let Some(at) = device else {
+            return Some(Self {
+                driver: driver.name,
+                ..Self::default()
+            });
+        };
+        // -1 where there is none.
+        let node = root.read_if_possible(&format!("{at}/numa_node"));
+        let coalescing = coalesce::read(interface).ok();
+        let fixed = coalescing.filter(|coalescing| !coalescing.is_adaptive_rx());
+        let table = rss::read(interface).ok();
+        let queues = table.map(|table| table.indirection.into_iter().collect::<BTreeSet<u32>>());
+        Some(Self {
+            driver: driver.name,
+            node: node.and_then(|node| node.parse().ok()),
+            interrupts: Vec::new(),
+            ring: ethtool::rx_ring(interface).ok(),
+            coalescing_us: fixed.map(|coalescing| coalescing.rx_time_us()),
+            table_queues: queues
+                .map(|queues| queues.len())
+                .filter(|&queues| queues > 0),
+            device: Some(at),
+        })
+    }
+}
