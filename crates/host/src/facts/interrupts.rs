@@ -48,7 +48,15 @@ pub(super) fn of(root: &Root, numbers: &[u32], lines: &Lines, interface: &str) -
             effective: cpus("effective_affinity_list"),
         })
     });
-    own.collect()
+    let mut own: Vec<Interrupt> = own.collect();
+    // igb and e1000e call by the interface what is for all other causes, where each queue has its own.
+    let is_other = |one: &Interrupt| one.name == interface;
+    if own.iter().any(|one| one.queue.is_some() && !is_other(one)) {
+        for other in own.iter_mut().filter(|one| is_other(one)) {
+            other.queue = None;
+        }
+    }
+    own
 }
 
 /// The numbers of the interrupts of the device at this place in `/sys`.
@@ -143,6 +151,36 @@ mod tests {
             (&*found[1].allowed, &*found[1].effective),
             (&[0, 1, 2][..], &[2][..])
         );
+    }
+
+    /// What Linux 6.12 shows of cards in a machine, as it was recorded.
+    #[test]
+    fn each_queue_of_a_recorded_card_has_its_interrupt() {
+        for (tree, expected) in [
+            (include_str!("../../tests/fixtures/driver-igb.txt"), 4),
+            (include_str!("../../tests/fixtures/driver-e1000e.txt"), 1),
+            (
+                include_str!("../../tests/fixtures/driver-virtio_net.txt"),
+                4,
+            ),
+            (include_str!("../../tests/fixtures/driver-vmxnet3.txt"), 4),
+        ] {
+            let root = &fixture::tree(tree).root;
+            let device = "sys/class/net/eth0/device";
+            let above = format!("{device}/../");
+            let mut own = numbers(root, device);
+            if own.is_empty() {
+                own = numbers(root, &above);
+            }
+            let found = of(root, &own, &lines(root), "eth0");
+            let mut queues: Vec<usize> = found.iter().filter_map(|one| one.queue).collect();
+            queues.sort_unstable();
+            assert_eq!(queues, (0..expected).collect::<Vec<_>>(), "{found:?}");
+            let receives = found.iter().filter(|one| one.queue.is_some());
+            for one in receives {
+                assert_eq!((one.effective.len(), one.counts.len()), (1, 4), "{one:?}");
+            }
+        }
     }
 
     #[test]
