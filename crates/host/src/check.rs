@@ -21,7 +21,7 @@ mod ledger;
 mod link_bounced;
 mod listen_queue;
 mod listener_elsewhere;
-mod nic_no_room;
+pub(crate) mod nic_no_room;
 mod nic_refused;
 mod no_listener;
 mod nothing_arrives;
@@ -168,7 +168,7 @@ impl Evidence {
     }
 
     /// What disjoint counters grew by together.
-    fn sum(counters: &[Self]) -> u64 {
+    pub(crate) fn sum(counters: &[Self]) -> u64 {
         let grown = counters.iter().map(Self::grown);
         grown.fold(0, u64::saturating_add)
     }
@@ -228,7 +228,21 @@ impl Finding {
 
 /// True if packets were lost that more CPU time, or a CPU nearer to them, could have saved.
 fn lacks_time(seen: &Seen) -> bool {
-    nic_no_room::loses(seen) || backlog::loses(seen) || !overrun::overruns(seen).is_empty()
+    // Who does not read at all lacks no time.
+    let reads = |overrun: &overrun::Overrun| {
+        let is_stopped = overrun.socket.owner.is_some_and(|owner| owner.stopped);
+        !is_stopped
+            && overrun
+                .socket
+                .busy
+                .is_none_or(|busy| busy.ran >= overrun::IDLE)
+    };
+    loses_early(seen) || overrun::overruns(seen).iter().any(reads)
+}
+
+/// True if packets were lost before a CPU took them in.
+fn loses_early(seen: &Seen) -> bool {
+    nic_no_room::loses(seen) || backlog::loses(seen)
 }
 
 /// What a host may drop on purpose, and what may not be for it.

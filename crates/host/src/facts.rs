@@ -73,7 +73,8 @@ pub enum Moment<'a> {
     First,
     /// A later one: counters are read first, so that the time between two is the same for all of them,
     /// however long it takes to look for processes. With the facts of an earlier moment, owners of
-    /// sockets that were known then are taken from there: to look for them reads all of `/proc`.
+    /// sockets are taken from there, and those of new ones are not known: to look for them reads all of
+    /// `/proc`. So is what hardly changes of the machine.
     Later(Option<&'a Facts>),
 }
 
@@ -97,7 +98,10 @@ impl Facts {
             facts.notes.clear();
         }
         facts.list_sockets();
-        facts.read_counters(interfaces)?;
+        let (snapshot, refused) = Snapshot::take_of(interfaces)?;
+        facts.snapshot = snapshot;
+        let refused = refused.iter().map(|error| format!("no counters: {error}"));
+        facts.notes.extend(refused);
         facts.cpus = ProcStat::read()?;
         facts.conntrack = Conntrack::read_from(&root);
         if let Moment::Later(earlier) = moment {
@@ -148,36 +152,28 @@ impl Facts {
         let asked = self.sockets.iter();
         let asked = asked.filter(|socket| port.is_none_or(|port| socket.local.port() == port));
         let inodes: BTreeSet<u32> = asked.map(|socket| socket.inode).collect();
-        let known = earlier.map(|earlier| &earlier.owners);
-        let is_known = |inode| known.is_some_and(|known| known.contains_key(inode));
-        let owners = match known {
-            Some(known) if inodes.iter().all(is_known) => {
-                let known = known.iter().filter(|(inode, _)| inodes.contains(inode));
+        let owners = match earlier {
+            // One that is new has no owner yet.
+            Some(earlier) => {
+                let known = earlier.owners.iter();
+                let known = known.filter(|(inode, _)| inodes.contains(inode));
                 Owners::again(
                     root,
                     known.map(|(&inode, pids)| (inode, pids.clone())).collect(),
                 )
             }
-            _ => Owners::find(root, &inodes),
+            None => Owners::find(root, &inodes),
         };
-        (self.owners, self.processes) = (owners.pids, owners.processes);
-    }
-
-    /// An interface may go while its counters are read, as that of a container does that ends.
-    fn read_counters(&mut self, interfaces: &[impl AsRef<str>]) -> Result<()> {
-        let Err(error) = Snapshot::take(interfaces).map(|all| self.snapshot = all) else {
-            return Ok(());
-        };
-        let names = interfaces.iter().map(AsRef::as_ref);
-        let (there, gone): (Vec<&str>, Vec<&str>) =
-            names.partition(|name| Snapshot::take(&[name]).is_ok());
-        if there.is_empty() || gone.is_empty() {
-            return Err(error);
+        let is_hidden = |inode| owners.pids.get(inode).is_some_and(Vec::is_empty);
+        let hidden = inodes.iter().filter(|inode| is_hidden(inode)).count();
+        if hidden > 0 {
+            self.notes.push(format!(
+                "whose {hidden} of {} UDP sockets are is not seen: the kernel's own, or another user's, which \
+                 root sees",
+                inodes.len()
+            ));
         }
-        self.snapshot = Snapshot::take(&there)?;
-        self.notes
-            .push(format!("no counters of {}: {error}", gone.join(", ")));
-        Ok(())
+        (self.owners, self.processes) = (owners.pids, owners.processes);
     }
 }
 

@@ -1,7 +1,7 @@
 //! One host on one page: each receive queue, its interrupt and the CPU that takes it; what each CPU does;
 //! each socket and who reads it; and where packets are lost.
 
-use crate::check::{Seen, SeenSocket, ledger};
+use crate::check::{Evidence, Seen, SeenSocket, ledger, nic_no_room};
 use crate::facts::Interrupt;
 use crate::{CpuBusy, Ledger, LinkDelta, SoftnetDelta, Topology};
 use schemars::JsonSchema;
@@ -60,7 +60,8 @@ pub struct QueueLoad {
     pub queue: Option<usize>,
     /// Packets received a second: datagrams or trains of them, as the driver counts.
     pub received_pps: f64,
-    /// Packets that the interface as a whole dropped or missed on their way in, a second.
+    /// Packets that the interface as a whole dropped, or for which it had no room, on their way in, a
+    /// second: the larger of the two, since some drivers count the one in the other.
     pub dropped_pps: Option<f64>,
     /// Its part of what the interface received by its queues.
     pub share: Option<f64>,
@@ -148,6 +149,11 @@ fn rate(count: i64, seen: &Seen) -> f64 {
     count.max(0) as f64 / seen.seconds()
 }
 
+/// The same of a counter of 32 bits, which goes on where it wraps.
+fn rate32(count: i64, seen: &Seen) -> f64 {
+    f64::from(count as u32) / seen.seconds()
+}
+
 fn node(cpu: usize, topology: &Topology) -> Option<usize> {
     topology.cpu(cpu).map(|cpu| cpu.node)
 }
@@ -162,10 +168,10 @@ impl CpuLoad {
             application: share(|busy| busy.user + busy.system),
             soft_interrupt: share(|busy| busy.softirq),
             steal: share(|busy| busy.steal),
-            packets_pps: rate(row.processed, seen),
-            dropped_pps: rate(row.dropped, seen),
-            squeezes_ps: rate(row.time_squeeze, seen),
-            steered_ps: rate(row.received_rps, seen),
+            packets_pps: rate32(row.processed, seen),
+            dropped_pps: rate32(row.dropped, seen),
+            squeezes_ps: rate32(row.time_squeeze, seen),
+            steered_ps: rate32(row.received_rps, seen),
         }
     }
 }
@@ -174,16 +180,10 @@ impl QueueLoad {
     /// An interface and its queues.
     fn of(name: &str, delta: &LinkDelta, seen: &Seen, topology: &Topology) -> Vec<Self> {
         let counters = &delta.counters;
-        let lost = [
-            counters.rx_dropped,
-            counters.rx_missed_errors,
-            counters.rx_fifo_errors,
-        ];
+        let no_room = nic_no_room::losses_of(seen, name);
+        let no_room = i64::try_from(Evidence::sum(&no_room)).unwrap_or(i64::MAX);
         let whole = Self {
-            dropped_pps: Some(rate(
-                lost.iter().fold(0, |sum, one| sum.saturating_add(*one)),
-                seen,
-            )),
+            dropped_pps: Some(rate(counters.rx_dropped.max(no_room), seen)),
             ..Self::received(name, None, rate(counters.rx_packets, seen))
         };
         let queues = seen.delta.queue_packets(name);

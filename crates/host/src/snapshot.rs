@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::link_counters::LinkCounters;
 use crate::queue_packets::by_kernel;
-use crate::{Result, Snmp, Softnet};
+use crate::{Error, Result, Snmp, Softnet};
 
 /// The counters that a ledger needs, read one after the other.
 ///
@@ -54,24 +54,40 @@ impl Snapshot {
     /// [`crate::Error::Kernel`] where `/proc` is missing or an interface does not exist,
     /// [`crate::Error::Malformed`] where a file has an unknown form.
     pub fn take(interfaces: &[impl AsRef<str>]) -> Result<Self> {
+        let (snapshot, refused) = Self::take_of(interfaces)?;
+        refused.into_iter().next().map_or(Ok(snapshot), Err)
+    }
+
+    /// The same of those interfaces that answer, and why the others do not: one that goes meanwhile, as
+    /// that of a container does that ends, and one whose driver begins anew.
+    ///
+    /// # Errors
+    /// As above, but for interfaces.
+    pub(crate) fn take_of(interfaces: &[impl AsRef<str>]) -> Result<(Self, Vec<Error>)> {
         let monotonic_ns = clock::monotonic_ns();
         let unix_time = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default();
         let unix_ns = u64::try_from(unix_time.as_nanos()).unwrap_or(u64::MAX);
-        let mut links = BTreeMap::new();
+        let (mut links, mut refused) = (BTreeMap::new(), Vec::new());
         // A kernel without disciplines (`CONFIG_NET_SCHED`) has no such counters.
         let qdiscs = qdisc::drops().unwrap_or_default();
         for name in interfaces.iter().map(AsRef::as_ref) {
-            links.insert(name.to_owned(), LinkSnapshot::take(name, &qdiscs)?);
+            match LinkSnapshot::take(name, &qdiscs) {
+                Ok(link) => {
+                    links.insert(name.to_owned(), link);
+                }
+                Err(error) => refused.push(error),
+            }
         }
-        Ok(Self {
+        let snapshot = Self {
             monotonic_ns,
             unix_ns,
             snmp: Snmp::read()?,
             softnet: Softnet::read()?,
             links,
-        })
+        };
+        Ok((snapshot, refused))
     }
 }
 

@@ -48,12 +48,10 @@ pub(crate) fn above_bar(text: &str) -> io::Result<()> {
     line(Stream::Err, &format!("{clear}{text}"))
 }
 
-/// The text with a blank for each control character: what comes from a file or from elsewhere must
+/// The text with a blank for each letter that steers: what comes from a file or from elsewhere must
 /// not steer the terminal, nor end the line.
 pub(crate) fn printable(text: &str) -> String {
-    text.chars()
-        .map(|c| if c.is_control() { ' ' } else { c })
-        .collect()
+    text.chars().map(mpps_report::harmless).collect()
 }
 
 /// True if the reader has gone, which is no error: `mpps recv | head`.

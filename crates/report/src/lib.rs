@@ -38,3 +38,4 @@ pub use quantity::{Quantity, grouped, range};
 pub use table::{Cell, Column, Kind, Row, Table};
 pub use terminal::Terminal;
 pub use text::{Style, Text, unbroken};
+pub use wrap::harmless;

@@ -20,7 +20,7 @@ pub(crate) fn letters(text: &Text, base: Style) -> Vec<Letter> {
 
 /// A blank for what steers a terminal, ends a line or turns the direction of writing: a result file
 /// may come from elsewhere.
-pub(crate) fn harmless(letter: char) -> char {
+pub fn harmless(letter: char) -> char {
     let turns = matches!(letter, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     if letter.is_control() || turns {
         ' '

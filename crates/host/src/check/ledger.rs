@@ -76,16 +76,29 @@ pub fn ledger(seen: &Seen) -> Ledger {
     let came = seen.grown(&["Ip.InReceives", "Ip6.InReceives"]);
     let before_ip = early.iter().map(|(.., counters)| Evidence::sum(counters));
     let before_ip = before_ip.fold(0, u64::saturating_add);
-    let offered = came
+    let known = came
         .saturating_sub(seen.grown(&OTHERS))
         .saturating_add(before_ip);
     let delivered = seen.grown(&["Udp.InDatagrams", "Udp6.InDatagrams"]);
-    let mut ledger = Ledger::new(offered, delivered, 0);
     let behind = LOSSES
         .map(|(station, reason, names)| (station, Scope::Namespace, reason, seen.counters(names)));
     let filtered = seen
         .reason(firewall::REASON)
         .filter(|_| seen.asked.port.is_none());
+    // A rule may stand before IP, or in the way out: IP did not receive what such a one drops.
+    let counted = behind.iter().map(|(.., counters)| Evidence::sum(counters));
+    let counted = counted.fold(delivered.saturating_add(before_ip), u64::saturating_add);
+    let left = known.saturating_sub(counted);
+    let beside = filtered
+        .as_ref()
+        .map_or(0, |one| one.grown().saturating_sub(left));
+    let mut ledger = Ledger::new(known.saturating_add(beside), delivered, 0);
+    if beside > 0 {
+        ledger.note(format!(
+            "the firewall dropped {beside} packets more than IP received and nothing else has: before it, or \
+             on their way out"
+        ));
+    }
     let filtered = (
         Station::Ip,
         Scope::Namespace,

@@ -5,7 +5,7 @@ use crate::Station;
 
 pub(super) const CHECK: Check = Check {
     name: "listen_queue",
-    reads: "`TcpExt.ListenOverflows`",
+    reads: "`TcpExt.ListenOverflows`, and which listener drops (sock_diag)",
     speaks: "the accept queue of a listening TCP socket was full",
     made_by: "`sysctl -w net.core.somaxconn=1` and a server that does not accept (gallery: `a_full_queue_of_connections`)",
     run,
@@ -19,10 +19,20 @@ fn run(seen: &Seen) -> Vec<Finding> {
              program's own backlog of listen(2), and room for it: {}",
             seen.raise("net.core.somaxconn", 4096)
         );
-        found.says(
-            "a listening TCP socket dropped connection requests, because its accept queue was full",
-            remedy,
-        )
+        let full = seen.after.listeners.iter().filter(|now| {
+            let mut earlier = seen.before.listeners.iter();
+            let before = earlier.find(|before| before.inode == now.inode);
+            now.drops != before.map_or(0, |before| before.drops)
+        });
+        let full: Vec<String> = full
+            .map(|one| format!("{} ({} of {} wait)", one.local, one.waiting, one.waiting_max))
+            .collect();
+        let what = match full.len() {
+            0 => "a listening TCP socket".to_owned(),
+            _ => format!("the listening TCP socket {}", full.join(", ")),
+        };
+        let what = format!("{what} dropped connection requests, because its accept queue was full");
+        found.says(what, remedy)
     });
     found.into_iter().collect()
 }

@@ -21,7 +21,7 @@ pub(super) fn losses(seen: &Seen) -> Vec<Evidence> {
 }
 
 /// The same of one interface.
-pub(super) fn losses_of(seen: &Seen, interface: &str) -> Vec<Evidence> {
+pub(crate) fn losses_of(seen: &Seen, interface: &str) -> Vec<Evidence> {
     let mut losses = seen.losses_of(interface, Meaning::NoRoom);
     if losses.is_empty() {
         let missed = seen.link(interface, "rx_missed_errors", |link| link.rx_missed_errors);

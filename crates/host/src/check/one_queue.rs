@@ -1,13 +1,13 @@
 //! One receive queue of several that gets nearly all packets.
 
-use super::{Check, Confidence, Finding, Seen, lacks_time};
+use super::{Check, Confidence, Finding, Seen, loses_early};
 use crate::{QueuePackets, Station};
 
 pub(super) const CHECK: Check = Check {
     name: "one_queue",
     reads: "the packets of each receive queue (by the driver or the kernel), and the RSS table",
-    speaks: "packets were lost for want of CPU time, and one receive queue of several got 80 % or more of \
-             an interface's",
+    speaks: "a NIC or a backlog lost packets, and one receive queue of several got 80 % or more of an \
+             interface's",
     made_by: "one flow, or a hash of addresses alone, and a flood (a card with several queues)",
     run,
 };
@@ -18,7 +18,7 @@ const NEARLY_ALL: f64 = 0.8;
 const MIN: i64 = 1000;
 
 fn run(seen: &Seen) -> Vec<Finding> {
-    if !lacks_time(seen) {
+    if !loses_early(seen) {
         return Vec::new();
     }
     let names = seen.interfaces();

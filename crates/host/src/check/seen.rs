@@ -65,8 +65,17 @@ impl<'a> Seen<'a> {
         drops: Option<(&[DropCount], &[DropCount], u32)>,
         asked: Asked,
     ) -> Self {
-        let earlier = before.sockets.iter().map(|entry| (entry.inode, entry));
-        let earlier: BTreeMap<u32, &UdpEntry> = earlier.collect();
+        let of = |facts: &'a Facts| {
+            let entries = facts.sockets.iter().map(|entry| (entry.inode, entry));
+            entries.collect::<BTreeMap<u32, &UdpEntry>>()
+        };
+        let earlier = of(before);
+        // The kernel lists a socket twice where others come and go meanwhile.
+        let now = of(after);
+        let now = after.sockets.iter().filter(|entry| {
+            now.get(&entry.inode)
+                .is_some_and(|one| std::ptr::eq(*one, *entry))
+        });
         let is_asked = |entry: &&UdpEntry| {
             let has = |pid| {
                 let pids = after.owners.get(&entry.inode);
@@ -74,9 +83,15 @@ impl<'a> Seen<'a> {
             };
             asked.port.is_none_or(|port| entry.local.port() == port) && asked.pid.is_none_or(has)
         };
-        let sockets = after.sockets.iter().filter(is_asked);
+        let sockets = now.filter(is_asked);
         let sockets = sockets.map(|entry| {
-            let drops = earlier.get(&entry.inode).map_or(0, |before| before.drops);
+            // Where none was listed, none is new.
+            let new = if before.sockets.is_empty() && !before.notes.is_empty() {
+                entry.drops
+            } else {
+                0
+            };
+            let drops = earlier.get(&entry.inode).map_or(new, |before| before.drops);
             SeenSocket::new(entry, drops, before, after)
         });
         Self {
@@ -234,9 +249,12 @@ impl<'a> SeenSocket<'a> {
             Some((owner, earlier, busy)) => (Some(owner), earlier, busy),
             None => (None, None, None),
         };
+        // 32 bits: a counter that wrapped went on.
+        let grown = entry.drops.wrapping_sub(drops);
+        let after = u64::from(drops) + u64::from(grown);
         Self {
             entry,
-            drops: Evidence::new(source, drops.into(), entry.drops.into()),
+            drops: Evidence::new(source, drops.into(), after),
             owner,
             earlier,
             busy,

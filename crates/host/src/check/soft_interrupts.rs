@@ -1,7 +1,7 @@
 //! A CPU that soft interrupts fill.
 
 use super::overrun::soft_interrupts;
-use super::{Check, Confidence, Finding, Seen, backlog, nic_no_room};
+use super::{Check, Confidence, Finding, Seen, loses_early};
 use crate::{CpuBusy, Station};
 
 pub(super) const CHECK: Check = Check {
@@ -24,7 +24,7 @@ pub(super) fn full<'s>(seen: &'s Seen) -> impl Iterator<Item = &'s CpuBusy> {
 }
 
 fn run(seen: &Seen) -> Vec<Finding> {
-    if !nic_no_room::loses(seen) && !backlog::loses(seen) {
+    if !loses_early(seen) {
         return Vec::new();
     }
     let found = full(seen).map(|cpu| {

@@ -463,6 +463,22 @@ fn the_ledger_takes_each_loss_once() {
         "{all}"
     );
     assert_eq!(all.lost(), 397);
+    // A rule before IP, or in the way out, drops what IP never received.
+    let drops = [dropped("NETFILTER_DROP", 1010)];
+    let beside = ledger(&Seen::new(
+        &before,
+        &after,
+        Some((&[], &drops, 1)),
+        asked(None),
+    ));
+    assert_eq!((beside.offered, beside.unaccounted), (1897, 0), "{beside}");
+    assert!(
+        beside
+            .notes
+            .iter()
+            .any(|note| note.contains("1000 packets more")),
+        "{beside}"
+    );
     // The probe's count is of the port alone, and IP's of all.
     assert_eq!(of(Some(53)).unaccounted, 10);
 }

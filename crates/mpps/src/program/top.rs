@@ -21,6 +21,7 @@ use ratatui::crossterm::event::{self, Event};
 use schemars::JsonSchema;
 use screen::Screen;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 use std::io::{self, IsTerminal};
 use std::net::{SocketAddr, TcpListener};
 use std::thread;
@@ -75,7 +76,11 @@ impl TopArgs {
                  objects, --listen answers Prometheus"
             );
         }
-        let interrupt = Interrupt::listen()?;
+        // A second signal must not leave the terminal as it is.
+        let interrupt = match on_screen {
+            true => Interrupt::listen_held(),
+            false => Interrupt::listen(),
+        }?;
         // Before another namespace is entered: the address is of this one.
         let listener = self.listen.map(exporter::bind).transpose()?;
         let watch = self.host.watch()?;
@@ -130,22 +135,29 @@ impl Top<'_> {
     }
 
     fn export(&mut self, listener: TcpListener) -> Result<()> {
-        for note in self.watch.notes() {
-            output::line(output::Stream::Err, &format!("mpps: {note}"))?;
-        }
+        let mut told = BTreeSet::new();
         let mut exporter = Exporter::serve(listener)?;
-        while self.pace.wait(&self.interrupt) {
+        loop {
+            for note in self.watch.notes() {
+                let text = format!("mpps: {}", output::printable(&note));
+                if told.len() < NOTES_MAX && told.insert(note) {
+                    output::line(output::Stream::Err, &text)?;
+                }
+            }
+            if !self.pace.wait(&self.interrupt) {
+                return Ok(());
+            }
             self.watch.look()?;
-            exporter.add(&self.watch.seen());
+            exporter.add(&self.watch.seen(), &self.watch.seen_in_all());
         }
-        Ok(())
     }
 
     fn on_screen(&mut self) -> Result<()> {
-        // It is put back at the end, also after a panic.
-        let terminal = ratatui::try_init().context("the terminal cannot be used")?;
-        let ended = self.draw(terminal);
+        // It is put back at the end, also after a panic, and where it was made ready in part.
+        let terminal = ratatui::try_init().context("the terminal cannot be used");
+        let ended = terminal.and_then(|terminal| self.draw(terminal));
         ratatui::restore();
+        self.interrupt.release();
         ended
     }
 
@@ -159,8 +171,8 @@ impl Top<'_> {
                 self.watch.look()?;
                 (page, looked) = (self.page(), Instant::now());
             }
-            let notes = self.watch.notes().len();
-            terminal.draw(|frame| screen.draw(frame, &page, notes))?;
+            let notes = self.watch.notes();
+            terminal.draw(|frame| screen.draw(frame, &page, &notes))?;
             let left = self.pace.interval().saturating_sub(looked.elapsed());
             // A signal is looked for now and then; nothing is drawn meanwhile.
             let until = match screen.paused {
@@ -184,6 +196,8 @@ impl Top<'_> {
     }
 }
 
+/// So many notes an exporter tells: those with a number in them could go on for ever.
+const NOTES_MAX: usize = 100;
 /// How soon the first page stands: a rate over less says little.
 const FIRST: Duration = Duration::from_millis(250);
 /// How often a signal is looked for while no key is pressed.

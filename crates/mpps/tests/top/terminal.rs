@@ -135,9 +135,9 @@ fn keys_and_sizes_change_the_page() {
     screen.keys(&["Right"]);
     screen.shows(">INTERFACEv");
     screen.keys(&["/", "nowhere", "Enter"]);
-    screen.shows("no interface");
+    screen.shows("no line has what");
     screen.keys(&["Escape"]);
-    screen.hides("no interface");
+    screen.hides("no line has what");
     screen.keys(&["z", "p"]);
     screen.shows("PAUSED");
     for (width, height) in [("132", "40"), ("40", "10"), ("80", "24")] {

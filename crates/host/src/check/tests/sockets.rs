@@ -118,6 +118,19 @@ fn a_socket_that_is_new_lost_all_that_it_counts() {
     let (mut before, after) = starved(4, 0);
     before.sockets.clear();
     assert_eq!(found(&before, &after), is(&[("socket_buffer", 510)]));
+    // Where they could not be listed, none is new.
+    before.notes = vec!["sockets are not known: no".to_owned()];
+    assert_eq!(found(&before, &after), is(&[]));
+}
+
+#[test]
+fn a_counter_of_a_socket_wraps() {
+    let (mut before, mut after) = starved(4, 0);
+    (before.sockets[0].drops, after.sockets[0].drops) = (u32::MAX - 4, 5);
+    assert_eq!(found(&before, &after), is(&[("socket_buffer", 10)]));
+    // One that the kernel listed twice is one.
+    after.sockets.push(after.sockets[0].clone());
+    assert_eq!(found(&before, &after), is(&[("socket_buffer", 10)]));
 }
 
 #[test]

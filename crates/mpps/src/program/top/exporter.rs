@@ -17,6 +17,8 @@ const PORTS_MAX: usize = 64;
 const REQUEST_MAX: usize = 8192;
 /// How long one client may take.
 const CLIENT: Duration = Duration::from_secs(2);
+/// So many clients are answered at a time.
+const CLIENTS_MAX: usize = 16;
 /// The form of the answer
 /// (<https://prometheus.io/docs/instrumenting/exposition_formats/#text-based-format>).
 const FORM: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -58,17 +60,21 @@ impl Exporter {
         let text = Arc::new(Mutex::new(totals.text()));
         let told = Arc::clone(&text);
         let serve = move || {
+            let clients = Arc::new(());
             for stream in listener.incoming() {
-                match stream {
-                    // One after the other: a client that is slow ends at its time.
-                    Ok(stream) => {
-                        let text = told.lock().unwrap_or_else(PoisonError::into_inner).clone();
-                        // One that has gone gets no answer.
-                        let _ = answer(stream, &text);
-                    }
-                    // No descriptor is left, or the client has gone.
-                    Err(_) => thread::sleep(Duration::from_millis(100)),
-                }
+                // No descriptor is left, the client has gone, or there are too many of them.
+                let (Ok(stream), true) = (stream, Arc::strong_count(&clients) <= CLIENTS_MAX)
+                else {
+                    thread::sleep(Duration::from_millis(100));
+                    continue;
+                };
+                let text = told.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                let client = Arc::clone(&clients);
+                // One that has gone, or for which there is no thread, gets no answer.
+                let _ = thread::Builder::new().spawn(move || {
+                    let _ = answer(stream, &text);
+                    drop(client);
+                });
             }
         };
         thread::Builder::new()
@@ -79,9 +85,12 @@ impl Exporter {
         Ok(Self { totals, text })
     }
 
-    /// Adds what a look saw.
-    pub(super) fn add(&mut self, seen: &Seen) {
+    /// Adds what a look saw; what all looks together saw tells how much came.
+    pub(super) fn add(&mut self, seen: &Seen, in_all: &Seen) {
         self.totals.add(seen, &ledger(seen));
+        // A sum of differences, each of which cannot be below zero, would grow by the unevenness with
+        // which counters are read.
+        self.totals.offered = self.totals.offered.max(ledger(in_all).offered);
         *self.text.lock().unwrap_or_else(PoisonError::into_inner) = self.totals.text();
     }
 }
@@ -90,37 +99,33 @@ impl Totals {
     fn add(&mut self, seen: &Seen, ledger: &Ledger) {
         let more = |sum: &mut u64, count: u64| *sum = sum.saturating_add(count);
         more(&mut self.delivered, ledger.delivered);
-        more(&mut self.offered, ledger.offered);
         // From zero on, so that the first loss is one for who asks how it grew.
-        for socket in seen
-            .sockets
-            .iter()
-            .filter(|socket| socket.entry.remote.is_none())
-        {
+        // Ports of clients come and go.
+        let clients = seen.after.client_ports.clone();
+        let is_server = |port: u16| !clients.as_ref().is_some_and(|all| all.contains(&port));
+        let mut by_port: BTreeMap<u16, u64> = BTreeMap::new();
+        for socket in &seen.sockets {
             let port = socket.entry.local.port();
-            // Ports of clients come and go.
-            let clients = seen.after.client_ports.as_ref();
-            if !clients.is_some_and(|clients| clients.contains(&port)) {
+            if is_server(port) && socket.entry.remote.is_none() {
                 let key = self.key(Station::Socket, losses::BUFFER_FULL, Some(port));
                 self.lost.entry(key).or_default();
             }
+            if is_server(port) && socket.drops.grown() > 0 {
+                more(by_port.entry(port).or_default(), socket.drops.grown());
+            }
         }
-        let drops = seen
-            .sockets
-            .iter()
-            .filter(|socket| socket.drops.grown() > 0);
-        let mut by_port: BTreeMap<u16, u64> = BTreeMap::new();
-        for socket in drops {
-            let port = socket.entry.local.port();
-            more(by_port.entry(port).or_default(), socket.drops.grown());
-        }
+        let dropped: u64 = by_port
+            .values()
+            .fold(0, |sum, &count| sum.saturating_add(count));
         for loss in &ledger.losses {
             let mut left = loss.count;
             let of_ports = by_port
                 .iter()
                 .filter(|_| loss.reason == losses::BUFFER_FULL);
+            // Sockets also count what is no full buffer: of what is, each port has its part.
+            let part = (loss.count as f64 / dropped.max(1) as f64).min(1.0);
             for (&port, &dropped) in of_ports {
-                let count = dropped.min(left);
+                let count = ((dropped as f64 * part) as u64).min(left);
                 left -= count;
                 let key = self.key(loss.station, &loss.reason, Some(port));
                 more(self.lost.entry(key).or_default(), count);
@@ -135,7 +140,9 @@ impl Totals {
             let by_queue = queues
                 .iter()
                 .map(|queue| (queue.queue.to_string(), queue.packets));
-            let whole = queues.is_empty().then_some(whole);
+            // So does a veth, of which each queue counts what came by NAPI alone.
+            let is_by_queue = queues.iter().any(|queue| queue.packets > 0);
+            let whole = (!is_by_queue && whole.1 > 0 || queues.is_empty()).then_some(whole);
             for (queue, packets) in by_queue.chain(whole) {
                 let received = self.received.entry((name.clone(), queue));
                 more(received.or_default(), u64::try_from(packets).unwrap_or(0));
@@ -170,7 +177,8 @@ impl Totals {
         }
         let mut text = String::from(
             "# HELP mpps_packets_total UDP packets of this network namespace, by where they ended: read by \
-             a program (station application), or lost at a station for a reason.\n\
+             a program (station application), or lost at a station for a reason. The wire counts packets of \
+             all kinds, and the backlog is that of the whole machine.\n\
              # TYPE mpps_packets_total counter\n",
         );
         let delivered = labels(&[("station", "application"), ("reason", "read")]);
@@ -231,8 +239,20 @@ fn answer(mut stream: TcpStream, text: &str) -> std::io::Result<()> {
             more => request.extend_from_slice(&part[..more]),
         }
     }
-    stream.set_write_timeout(Some(CLIENT))?;
-    stream.write_all(&response(&request, text))
+    let response = response(&request, text);
+    let mut rest = &response[..];
+    while !rest.is_empty() {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Ok(());
+        }
+        stream.set_write_timeout(Some(left))?;
+        match stream.write(rest)? {
+            0 => return Ok(()),
+            written => rest = &rest[written..],
+        }
+    }
+    Ok(())
 }
 
 /// The answer to a request: the metrics, or why there are none.
@@ -287,28 +307,93 @@ mod tests {
         insta::assert_snapshot!(Totals::default().text());
     }
 
+    /// One socket at this port that drops so many.
+    fn dropping(port: u16, drops: u32) -> Facts {
+        let socket = mpps_os::netlink::sock_diag::UdpEntry {
+            local: SocketAddr::from(([0, 0, 0, 0], port)),
+            remote: None,
+            only_v6: false,
+            interface: 0,
+            inode: port.into(),
+            user: 0,
+            queued_bytes: 0,
+            buffer_bytes: 1,
+            drops,
+        };
+        Facts {
+            sockets: vec![socket],
+            client_ports: Some(32_768..=60_999),
+            ..Facts::default()
+        }
+    }
+
+    #[test]
+    fn a_client_has_no_series_of_its_own() {
+        let mut totals = Totals::default();
+        for port in [40_000, 53] {
+            let (before, after) = (Facts::default(), dropping(port, 10));
+            let seen = Seen::new(&before, &after, None, Asked::default());
+            totals.add(&seen, &ledger_of(10));
+        }
+        let text = totals.text();
+        assert!(text.contains("port=\"53\"} 10\n"), "{text}");
+        assert!(text.contains("port=\"other\"} 10\n"), "{text}");
+        assert!(!text.contains("40000"), "{text}");
+    }
+
+    /// A socket also counts what its filter dropped: of the full buffers' drops it has its part.
+    #[test]
+    fn ports_share_what_full_buffers_cost() {
+        let mut after = dropping(53, 300);
+        after.sockets.extend(dropping(54, 100).sockets);
+        let before = Facts::default();
+        let mut totals = Totals::default();
+        totals.add(
+            &Seen::new(&before, &after, None, Asked::default()),
+            &ledger_of(200),
+        );
+        let text = totals.text();
+        assert!(
+            text.contains("port=\"53\"} 150\n") && text.contains("port=\"54\"} 50\n"),
+            "{text}"
+        );
+    }
+
+    /// A veth counts by queue what came by NAPI, and lists its queues also without it.
+    #[test]
+    fn queues_that_count_nothing_are_not_believed() {
+        let link = |packets, by_queue| {
+            let mut link = mpps_host::LinkSnapshot::default();
+            link.counters.rx_packets = packets;
+            link.driver
+                .insert("rx_queue_0_xdp_packets".to_owned(), by_queue);
+            let mut facts = Facts::default();
+            facts.snapshot.links.insert("eth0".to_owned(), link);
+            facts
+        };
+        for (by_queue, expected) in [(0, "interface=\"eth0\"} 7\n"), (7, "queue=\"0\"} 7\n")] {
+            let (before, after) = (link(0, 0), link(7, by_queue));
+            let mut totals = Totals::default();
+            totals.add(
+                &Seen::new(&before, &after, None, Asked::default()),
+                &ledger_of(0),
+            );
+            assert!(totals.text().contains(expected), "{}", totals.text());
+        }
+    }
+
     #[test]
     fn counts_add_up_and_ports_are_bounded() {
         let mut facts = Facts::default();
         let mut totals = Totals::default();
         for port in 1..=200_u16 {
             let before = facts.clone();
-            facts.sockets = vec![mpps_os::netlink::sock_diag::UdpEntry {
-                local: SocketAddr::from(([0, 0, 0, 0], port)),
-                remote: None,
-                only_v6: false,
-                interface: 0,
-                inode: port.into(),
-                user: 0,
-                queued_bytes: 0,
-                buffer_bytes: 1,
-                // One of the ten was dropped by a socket that has been closed.
-                drops: 9,
-            }];
+            // One of the ten was dropped by a socket that has been closed.
+            facts.sockets = dropping(port, 9).sockets;
             let seen = Seen::new(&before, &facts, None, Asked::default());
             totals.add(&seen, &ledger_of(10));
         }
-        assert_eq!((totals.delivered, totals.offered), (20_000, 22_000));
+        assert_eq!(totals.delivered, 20_000);
         assert_eq!(totals.lost.values().sum::<u64>(), 2000, "each once");
         assert_eq!(totals.lost.len(), PORTS_MAX, "with `other`");
         assert!(totals.text().contains("port=\"1\"} 9\n"));

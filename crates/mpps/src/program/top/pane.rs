@@ -247,8 +247,11 @@ impl Cell {
     /// What of it fits into so much room.
     pub(super) fn cut(&self, kind: Kind, room: usize) -> String {
         let length = self.text.chars().count();
-        if length <= room || room == 0 || kind == Kind::Figures {
+        if length <= room || room == 0 {
             return self.text.clone();
+        }
+        if kind == Kind::Figures {
+            return self.figure.map_or_else(|| "#".repeat(room), short);
         }
         let kept = room - 1;
         match kind {
@@ -292,12 +295,22 @@ impl Cell {
     }
 }
 
+/// A figure in six places or fewer: a part of its digits would be another figure.
+fn short(figure: f64) -> String {
+    let units = [(1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")];
+    let fitting = units.into_iter().find(|(unit, _)| figure >= *unit);
+    let (unit, name) = fitting.unwrap_or((1.0, ""));
+    format!("{:.1}{name}", figure / unit)
+}
+
 impl Pane {
     /// Leaves the lines that have this.
     pub(super) fn filter(&mut self, wanted: &str) {
-        if !wanted.is_empty() {
-            self.lines.retain(|line| line.has(wanted));
+        if wanted.is_empty() || self.lines.is_empty() {
+            return;
         }
+        self.lines.retain(|line| line.has(wanted));
+        self.nothing = "no line has what is looked for";
     }
 
     /// The columns that fit into so much room, from the left, and how wide each is.
@@ -454,6 +467,18 @@ pub(super) mod tests {
         assert_eq!(sockets.widths(71), [17, 17, 8, 7, 5, 7, 4]);
         assert_eq!(sockets.widths(200)[..2], [47, 47]);
         assert_eq!(sockets.widths(10), [0; 0]);
+    }
+
+    #[test]
+    fn a_figure_that_has_no_room_is_another_unit_and_no_part_of_itself() {
+        for (figure, expected) in [
+            (999_999.0, "999 999"),
+            (1_234_567.0, "1.2M"),
+            (148_809_523.0, "148.8M"),
+            (40_000_000_000.0, "40.0G"),
+        ] {
+            assert_eq!(Cell::rate(figure).cut(Kind::Figures, 8), expected);
+        }
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The page on a screen, and what its keys do.
 
 use super::pane::{HEADS, Kind, PANES, Pane, panes};
+use crate::output::printable;
 use mpps_host::Overview;
 use mpps_report::Quantity;
 use ratatui::Frame;
@@ -8,7 +9,7 @@ use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line as Words, Span};
-use ratatui::widgets::{Block, Clear, Paragraph, Row, Table};
+use ratatui::widgets::{Block, Clear, Paragraph, Row, Table, Wrap};
 
 const HELP: &str = "\
 Tab, Shift-Tab   the next table, the one before
@@ -122,7 +123,7 @@ impl Screen {
     }
 
     /// Draws the page.
-    pub(super) fn draw(&mut self, frame: &mut Frame, page: &Overview, notes: usize) {
+    pub(super) fn draw(&mut self, frame: &mut Frame, page: &Overview, notes: &[String]) {
         let all = frame.area();
         let [head, body, foot] = Layout::vertical([
             Constraint::Length(1),
@@ -130,7 +131,7 @@ impl Screen {
             Constraint::Length(1),
         ])
         .areas(all);
-        frame.render_widget(self.head(page, notes), head);
+        frame.render_widget(self.head(page, !notes.is_empty()), head);
         frame.render_widget(self.foot(), foot);
         let mut tables = panes(page);
         for (pane, chosen) in tables.iter_mut().zip(&self.chosen) {
@@ -148,12 +149,20 @@ impl Screen {
         }
         if self.help {
             let wide = all.width.min(82);
-            let high = all
-                .height
-                .min(u16::try_from(HELP.lines().count()).unwrap_or(0) + 2);
+            let told = notes.iter().map(|note| format!("\n\n{}", printable(note)));
+            let text = format!("{HELP}{}", told.collect::<String>());
+            let inside = usize::from(wide).saturating_sub(2).max(1);
+            let lines = text
+                .lines()
+                .map(|line| line.chars().count().div_ceil(inside).max(1));
+            let high = u16::try_from(lines.sum::<usize>() + 2 + notes.len())
+                .unwrap_or(u16::MAX)
+                .min(all.height);
+            let help = Paragraph::new(text)
+                .wrap(Wrap { trim: false })
+                .block(Block::bordered().title(" mpps top "));
             let area = Rect::new((all.width - wide) / 2, (all.height - high) / 2, wide, high);
             frame.render_widget(Clear, area);
-            let help = Paragraph::new(HELP).block(Block::bordered().title(" mpps top "));
             frame.render_widget(help, area);
         }
     }
@@ -177,7 +186,7 @@ impl Screen {
         heights
     }
 
-    fn head(&self, page: &Overview, notes: usize) -> Words<'static> {
+    fn head(&self, page: &Overview, is_hidden: bool) -> Words<'static> {
         let ledger = &page.ledger;
         let rate = |count: u64| {
             let rate = Quantity::PerSecond(count as f64 / page.seconds);
@@ -203,8 +212,8 @@ impl Screen {
         if self.paused {
             spans.push(Span::styled("  PAUSED", self.strong()));
         }
-        if notes > 0 {
-            spans.push("  some is hidden".into());
+        if is_hidden {
+            spans.push("  some is hidden (?)".into());
         }
         Words::from(spans)
     }
@@ -306,7 +315,7 @@ mod tests {
     fn shot(screen: &mut Screen, width: u16, height: u16) -> String {
         let mut terminal = Terminal::new(TestBackend::new(width, height)).expect("no terminal");
         terminal
-            .draw(|frame| screen.draw(frame, &page(), 0))
+            .draw(|frame| screen.draw(frame, &page(), &[]))
             .expect("it is drawn");
         let text = terminal.backend().to_string();
         let lines = text.lines().map(|line| line.trim_matches('"').trim_end());
