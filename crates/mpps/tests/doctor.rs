@@ -5,6 +5,8 @@
 mod common;
 #[path = "doctor/connections.rs"]
 mod connections;
+#[path = "doctor/gallery.rs"]
+mod gallery;
 #[path = "doctor/others.rs"]
 mod others;
 #[path = "doctor/packets.rs"]
@@ -28,15 +30,18 @@ fn main() -> ExitCode {
         return program::run();
     }
     let namespaces = common::become_able();
-    let tests = [
+    let scenarios = [
         sockets::TESTS,
         packets::TESTS,
         connections::TESTS,
         pairs::TESTS,
         others::TESTS,
-        TESTS,
-    ];
-    common::run_tests(&tests.concat(), &namespaces, 2, |_| false)
+    ]
+    .concat();
+    let tests = [&scenarios, TESTS].concat();
+    gallery::show(scenarios.len(), || {
+        common::run_tests(&tests, &namespaces, 2, |_| false)
+    })
 }
 
 const TESTS: &[Test] = &[

@@ -10,6 +10,7 @@ use std::fs;
 use std::process::Command;
 
 pub(crate) const TESTS: &[Test] = &[
+    ("a_link_that_bounces", IP, a_link_that_bounces),
     (
         "fragments_without_memory",
         Need::Root,
@@ -278,4 +279,10 @@ fn connections_but_no_datagrams() {
         &found,
         &[("nothing_arrives", 0, "no UDP datagram was among them")],
     );
+}
+
+fn a_link_that_bounces() {
+    let scenario = Scenario::new();
+    let found = scenario.doctor(None, || scenario.bounce());
+    expect(&found, &[("link_bounced", 0, "went and came: 2 changes")]);
 }

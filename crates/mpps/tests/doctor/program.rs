@@ -28,11 +28,14 @@ pub(crate) enum Way {
     Spin,
     /// Receives nothing and sleeps.
     Sleep,
+    /// Receives nothing, and two threads that have the socket compute.
+    Shared,
     /// Receives from one partner, who does not send.
     Connected,
 }
 
-const WAYS: [(&str, Way); 5] = [
+const WAYS: [(&str, Way); 6] = [
+    ("shared", Way::Shared),
     ("read", Way::Read),
     ("slow", Way::Slow),
     ("spin", Way::Spin),
@@ -69,6 +72,10 @@ pub(crate) fn run() -> ExitCode {
             }
             let owned = socket.as_fd().try_clone_to_owned().expect("a descriptor");
             let (way, socket) = (*way, std::net::UdpSocket::from(owned));
+            if way == Way::Shared {
+                let same = socket.try_clone().expect("a descriptor");
+                thread::spawn(move || live(way, &same));
+            }
             thread::spawn(move || live(way, &socket))
         })
         .collect();
@@ -97,7 +104,7 @@ fn live(way: Way, socket: &std::net::UdpSocket) {
                 }
                 thread::sleep(Duration::from_millis(1));
             }
-            Way::Spin => std::hint::spin_loop(),
+            Way::Spin | Way::Shared => std::hint::spin_loop(),
             Way::Sleep => thread::sleep(Duration::from_secs(60)),
         }
     }

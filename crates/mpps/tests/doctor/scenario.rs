@@ -1,6 +1,7 @@
 //! Two hosts of a lab, what happens between them, and what the doctor says of the receiver.
 
 use crate::common::{Ended, Need, Running, mpps, run};
+use crate::gallery;
 use crate::program::Group;
 use mpps_lab::{Delivery, Lab, LabConfig, address};
 use mpps_os::netlink::{address as addresses, link, neighbour};
@@ -120,6 +121,28 @@ impl Scenario {
                 fs::write(path, "1").expect("it is this namespace's");
             }
         });
+    }
+
+    /// Takes the sender's end of the link down and up again, and waits until the receiver's is back.
+    pub(crate) fn bounce(&self) {
+        let sender = self.lab.sender().interface_index();
+        let receiver = self.lab.receiver().interface_index();
+        let name = self
+            .on_sender(|| link::of(sender))
+            .expect("it is there")
+            .name;
+        for way in ["down", "up"] {
+            let command = ["link", "set", &name, way];
+            self.on_sender(|| run(Command::new("ip").args(command)).fine());
+        }
+        let has_carrier = || {
+            self.on_receiver(|| link::of(receiver))
+                .expect("it is there")
+                .carrier
+        };
+        while !has_carrier() {
+            thread::yield_now();
+        }
     }
 
     pub(crate) fn wake_loopback(&self) {
@@ -273,6 +296,16 @@ impl Found {
         );
     }
 
+    /// The checks that speak, each with its count.
+    fn told(&self) -> Vec<(&str, u64)> {
+        let findings = self.value["findings"].as_array().expect("findings");
+        let told = findings.iter().map(|one| {
+            let check = one["check"].as_str().unwrap_or_default();
+            (check, one["count"].as_u64().unwrap_or(0))
+        });
+        told.collect()
+    }
+
     /// Every datagram is accounted for.
     pub(crate) fn balances(&self) {
         let ledger = &self.value["ledger"];
@@ -297,16 +330,10 @@ fn counter(text: &str, name: &str) -> u64 {
 
 /// These findings and no others, in this order, each with its count and with these words.
 pub(crate) fn expect(found: &Found, expected: &[(&str, u64, &str)]) {
+    let checks: Vec<&str> = expected.iter().map(|&(check, ..)| check).collect();
+    let told = found.told();
+    gallery::add(&checks, &told);
     let findings = found.value["findings"].as_array().expect("findings");
-    let told: Vec<_> = findings
-        .iter()
-        .map(|one| {
-            (
-                one["check"].as_str().unwrap_or_default(),
-                one["count"].as_u64().unwrap_or(0),
-            )
-        })
-        .collect();
     let asked: Vec<_> = expected
         .iter()
         .map(|&(check, count, _)| (check, count))
@@ -321,6 +348,7 @@ pub(crate) fn expect(found: &Found, expected: &[(&str, u64, &str)]) {
 
 /// Nothing is wrong but for this remark, of so many packets.
 pub(crate) fn remarks(found: &Found, check: &str, count: u64) {
+    gallery::add(&[&format!("{check} as a remark")], &found.told());
     let findings = found.value["findings"].as_array().expect("findings");
     assert_eq!((findings.len(), found.ended.code()), (1, 0), "{found:#?}");
     let told = (
@@ -340,6 +368,7 @@ pub(crate) fn nothing_is_wrong(found: &Found) {
 
 /// Nothing is said to be wrong.
 pub(crate) fn silent(found: &Found) {
+    gallery::add(&[], &found.told());
     let findings = found.value["findings"].as_array().map(Vec::len);
     assert_eq!((findings, found.ended.code()), (Some(0), 0), "{found:#?}");
 }

@@ -3,6 +3,8 @@
 use crate::common::{Need, Test};
 use crate::program::{Group, Way};
 use crate::scenario::{PORT, PYTHON, SENT, Scenario, Traffic, at, expect};
+use std::fs;
+use std::net::UdpSocket;
 use std::thread;
 use std::time::Duration;
 
@@ -62,7 +64,48 @@ pub(crate) const TESTS: &[Test] = &[
         a_listener_of_the_other_family,
     ),
     ("a_connected_listener", Need::Root, a_connected_listener),
+    (
+        "one_socket_for_two_threads",
+        Need::RootOn(2),
+        one_socket_for_two_threads,
+    ),
+    ("ports_that_are_used_up", Need::Root, ports_that_are_used_up),
 ];
+
+fn one_socket_for_two_threads() {
+    let scenario = Scenario::new();
+    let group = Group::start(&scenario, Way::Shared, 1, &at(1));
+    let found = scenario.doctor(Some(PORT), || {
+        scenario.send(Traffic::to(&at(1), 5 * SENT));
+        // For shares of their time to mean something.
+        thread::sleep(Duration::from_millis(500));
+    });
+    let dropped = found.kernels_drops(&group);
+    expect(
+        &found,
+        &[(
+            "shared_socket",
+            dropped,
+            "2 threads of the program are busy",
+        )],
+    );
+}
+
+/// Ten clients, and as many ports.
+fn ports_that_are_used_up() {
+    let scenario = Scenario::new();
+    let range = "/proc/sys/net/ipv4/ip_local_port_range";
+    let clients = scenario.on_receiver(|| {
+        fs::write(range, "40000 40009").expect("it is this namespace's");
+        let client = || UdpSocket::bind("0.0.0.0:0");
+        let clients: Vec<UdpSocket> = (0..10).map(|_| client().expect("it is free")).collect();
+        client().expect_err("no port is left");
+        clients
+    });
+    let found = scenario.doctor(None, || ());
+    expect(&found, &[("ports_used_up", 0, "have 10 of the 10 ports")]);
+    drop(clients);
+}
 
 fn a_stopped_program() {
     let scenario = Scenario::new();

@@ -96,15 +96,11 @@ impl Screen {
     }
 
     fn was_put_back(&self, status: &str) {
-        let text = self.shows(status);
-        let text = match text.contains("icanon") {
-            true => text,
-            false => self.shows("icanon"),
-        };
-        assert!(
-            text.contains(" echo ") || text.contains("\n echo"),
-            "{text}"
-        );
+        // The lines come one after the other.
+        let text = self.until(status, |text| {
+            let echoes = text.contains(" echo ") || text.contains("\n echo");
+            text.contains(status) && text.contains("icanon") && echoes
+        });
         assert!(!text.contains("PACKETS/s"), "the page has gone: {text}");
     }
 }
