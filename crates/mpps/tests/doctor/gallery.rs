@@ -52,7 +52,8 @@ pub(crate) fn show(scenarios: usize, run: impl FnOnce() -> ExitCode) -> ExitCode
     let rows = rows(&fs::read_to_string(&file).expect("it is there"));
     fs::remove_file(&file).expect("it is there");
     for (name, (expected, found)) in &rows {
-        println!("{name:42} expected {expected:34} found {found}");
+        let line = format!("{name:42} expected {expected:34} found {found}");
+        writeln!(std::io::stdout(), "{line}").expect("somebody reads it");
     }
     // Some were filtered out, could not be run here, or failed.
     if rows.len() < scenarios || status != ExitCode::SUCCESS {
@@ -75,7 +76,8 @@ pub(crate) fn show(scenarios: usize, run: impl FnOnce() -> ExitCode) -> ExitCode
     match told.eq(expected) {
         true => status,
         false => {
-            println!("docs/gallery.md is of other scenarios; MPPS_GALLERY=write writes it anew");
+            let said = "docs/gallery.md is of other scenarios; MPPS_GALLERY=write writes it anew";
+            writeln!(std::io::stdout(), "{said}").expect("somebody reads it");
             ExitCode::FAILURE
         }
     }
