@@ -21,6 +21,7 @@ mod ledger;
 mod link_bounced;
 mod listen_queue;
 mod listener_elsewhere;
+mod nic_no_memory;
 pub(crate) mod nic_no_room;
 mod nic_refused;
 mod no_listener;
@@ -69,7 +70,7 @@ pub struct Check {
 }
 
 /// All checks. Of two that explain the same packets, the one that knows more stands first.
-pub const CHECKS: [Check; 38] = [
+pub const CHECKS: [Check; 39] = [
     nothing_arrives::CHECK,
     link_bounced::CHECK,
     allowance::CHECK,
@@ -78,6 +79,7 @@ pub const CHECKS: [Check; 38] = [
     one_queue::CHECK,
     time_squeeze::CHECK,
     frame_errors::CHECK,
+    nic_no_memory::CHECK,
     nic_refused::CHECK,
     xdp_drop::CHECK,
     xdp_socket::CHECK,
@@ -228,16 +230,11 @@ impl Finding {
 
 /// True if packets were lost that more CPU time, or a CPU nearer to them, could have saved.
 fn lacks_time(seen: &Seen) -> bool {
-    // Who does not read at all lacks no time.
-    let reads = |overrun: &overrun::Overrun| {
-        let is_stopped = overrun.socket.owner.is_some_and(|owner| owner.stopped);
-        !is_stopped
-            && overrun
-                .socket
-                .busy
-                .is_none_or(|busy| busy.ran >= overrun::IDLE)
+    let lacks = |overrun: &overrun::Overrun| {
+        let busy = overrun.socket.busy;
+        busy.is_some_and(|busy| overrun::never_slept(&busy) || busy.waited >= overrun::WAITS)
     };
-    loses_early(seen) || overrun::overruns(seen).iter().any(reads)
+    loses_early(seen) || overrun::overruns(seen).iter().any(lacks)
 }
 
 /// True if packets were lost before a CPU took them in.

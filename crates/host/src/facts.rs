@@ -21,7 +21,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 
 /// The settings whose value decides what mends a loss.
-const SETTINGS: [&str; 5] = [
+const SETTINGS: [&str; 7] = [
+    "net.core.netdev_budget",
+    "net.core.netdev_budget_usecs",
     "net.core.netdev_max_backlog",
     "net.core.rmem_max",
     "net.core.somaxconn",
@@ -38,6 +40,8 @@ pub struct Facts {
     pub links: Vec<Link>,
     /// The UDP sockets of the namespace; none where the kernel does not list them.
     pub sockets: Vec<UdpEntry>,
+    /// They could not be listed.
+    pub are_sockets_unknown: bool,
     /// Its TCP sockets that listen.
     pub listeners: Vec<Listener>,
     /// Its sockets of AF_XDP; none where the kernel does not list them.
@@ -92,7 +96,11 @@ impl Facts {
     ) -> Result<Self> {
         let root = Root::machine();
         let mut facts = Self::default();
-        if matches!(moment, Moment::First) {
+        let (is_first, earlier) = match moment {
+            Moment::First => (true, None),
+            Moment::Later(earlier) => (false, earlier),
+        };
+        if is_first {
             facts.list_sockets();
             facts.find_owners(&root, port, None);
             facts.notes.clear();
@@ -104,13 +112,9 @@ impl Facts {
         facts.notes.extend(refused);
         facts.cpus = ProcStat::read()?;
         facts.conntrack = Conntrack::read_from(&root);
-        if let Moment::Later(earlier) = moment {
+        if !is_first {
             facts.find_owners(&root, port, earlier);
         }
-        let earlier = match moment {
-            Moment::Later(earlier) => earlier,
-            Moment::First => None,
-        };
         let names = || interfaces.iter().map(AsRef::as_ref);
         facts.cards = card::of(&root, names(), earlier.map(|earlier| &earlier.cards));
         match earlier {
@@ -141,7 +145,10 @@ impl Facts {
     fn list_sockets(&mut self) {
         match sock_diag::udp() {
             Ok(sockets) => self.sockets = sockets,
-            Err(error) => self.notes.push(format!("sockets are not known: {error}")),
+            Err(error) => {
+                self.are_sockets_unknown = true;
+                self.notes.push(format!("sockets are not known: {error}"));
+            }
         }
         // Few have these, so that a kernel without a list of them is no news.
         self.listeners = sock_diag::listeners().unwrap_or_default();
@@ -151,7 +158,9 @@ impl Facts {
     fn find_owners(&mut self, root: &Root, port: Option<u16>, earlier: Option<&Self>) {
         let asked = self.sockets.iter();
         let asked = asked.filter(|socket| port.is_none_or(|port| socket.local.port() == port));
-        let inodes: BTreeSet<u32> = asked.map(|socket| socket.inode).collect();
+        let asked = asked.map(|socket| socket.inode);
+        let xdp = self.xdp_sockets.iter().map(|socket| socket.inode);
+        let inodes: BTreeSet<u32> = asked.chain(xdp).collect();
         let owners = match earlier {
             // One that is new has no owner yet.
             Some(earlier) => {
@@ -168,7 +177,7 @@ impl Facts {
         let hidden = inodes.iter().filter(|inode| is_hidden(inode)).count();
         if hidden > 0 {
             self.notes.push(format!(
-                "whose {hidden} of {} UDP sockets are is not seen: the kernel's own, or another user's, which \
+                "whose {hidden} of {} sockets are is not seen: the kernel's own, or another user's, which \
                  root sees",
                 inodes.len()
             ));

@@ -31,7 +31,7 @@ fn run(seen: &Seen) -> Vec<Finding> {
             "{interface} waits {wait_us} us before it interrupts, in which some {in_wait:.0} packets come to \
              one queue, and its ring has {ring} places"
         );
-        let remedy = format!("ethtool -C {interface} adaptive-rx off rx-usecs {}", (wait_us / 4).max(1));
+        let remedy = format!("ethtool -C {interface} rx-usecs {}", (wait_us / 4).max(10));
         let found = Finding::noticed(seen, &CHECK, Station::Wire, lost);
         Some(found.says(what, remedy).with(Confidence::Likely))
     });

@@ -23,13 +23,15 @@ fn run(seen: &Seen) -> Vec<Finding> {
     }
     let cards = seen.after.cards.iter();
     let cards = cards.filter_map(|(interface, card)| Some((interface, card, card.node?)));
+    let first = cards.clone().next().into_iter();
+    let readers = first.flat_map(|(interface, _, home)| far_readers(seen, interface, home));
     let found = cards.flat_map(|(interface, card, home)| {
-        let mut all = far_interrupts(seen, interface, card, home);
-        all.extend(far_steering(seen, interface, home));
-        all.extend(far_readers(seen, interface, home));
-        all
+        let interrupts = far_interrupts(seen, interface, card, home);
+        interrupts
+            .into_iter()
+            .chain(far_steering(seen, interface, home))
     });
-    found.collect()
+    found.chain(readers).collect()
 }
 
 fn node(seen: &Seen, cpu: usize) -> Option<usize> {
@@ -49,23 +51,24 @@ fn finding(seen: &Seen, what: String, remedy: String, evidence: Vec<Evidence>) -
     found.says(what, remedy).with(Confidence::Possible)
 }
 
-fn far_interrupts(seen: &Seen, interface: &str, card: &Card, home: usize) -> Vec<Finding> {
+fn far_interrupts(seen: &Seen, interface: &str, card: &Card, home: usize) -> Option<Finding> {
     let far = card.interrupts.iter().filter_map(|interrupt| {
         let (cpu, taken) = busiest(seen, interface, interrupt)?;
-        if taken.grown() < MIN || node(seen, cpu)? == home {
-            return None;
-        }
-        let number = interrupt.number;
-        let what = format!(
-            "interrupt {number} of {interface} came to CPU {cpu}, and the card is at node {home}"
-        );
-        let remedy = format!(
-            "echo {} > /proc/irq/{number}/smp_affinity_list (irqbalance may move it again)",
-            cpus_of(seen, home)
-        );
-        Some(finding(seen, what, remedy, vec![taken]))
+        (taken.grown() >= MIN && node(seen, cpu)? != home).then_some((interrupt.number, taken))
     });
-    far.collect()
+    let (numbers, taken): (Vec<u32>, Vec<Evidence>) = far.unzip();
+    let first = numbers.first()?;
+    let all: Vec<String> = numbers.iter().map(u32::to_string).collect();
+    let what = format!(
+        "of {interface}, which is at node {home}, CPUs of another node took interrupts: {}",
+        all.join(", ")
+    );
+    let remedy = format!(
+        "CPUs of that node for each: echo {} > /proc/irq/{first}/smp_affinity_list (irqbalance may move it \
+         again)",
+        cpus_of(seen, home)
+    );
+    Some(finding(seen, what, remedy, taken))
 }
 
 fn far_steering(seen: &Seen, interface: &str, home: usize) -> Option<Finding> {

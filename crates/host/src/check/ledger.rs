@@ -5,6 +5,7 @@ use super::{
     Evidence, Seen, address, backlog, bad_header, checksum, firewall, nic_no_room, no_listener,
     overrun, reverse_path, udp_memory,
 };
+use crate::driver_counters::Meaning;
 use crate::{Ledger, Loss, Scope, Station};
 
 /// What comes to IP and is no UDP of this host.
@@ -67,8 +68,10 @@ const LOSSES: [(Station, &str, &[&str]); 8] = [
 /// UNACCOUNTED; on one that has come to rest it is zero.
 pub fn ledger(seen: &Seen) -> Ledger {
     let [wire, queue] = EARLY;
+    let mut no_room = nic_no_room::losses(seen);
+    no_room.extend(seen.losses(Meaning::NoMemory));
     let early = [
-        (wire, Scope::Interface, nic_no_room::losses(seen)),
+        (wire, Scope::Interface, no_room),
         (queue, Scope::Host, backlog::losses(seen)),
     ];
     let early =

@@ -6,16 +6,22 @@ use crate::Station;
 pub(super) const CHECK: Check = Check {
     name: "link_bounced",
     reads: "how often the carrier of each interface changed (`IFLA_CARRIER_CHANGES`)",
-    speaks: "the carrier of an interface came or went",
+    speaks: "the carrier of a card or a veth came or went, and nobody took the interface down",
     made_by: "`ip link set IF down` and `up` at the other end of a veth (gallery: `a_link_that_bounces`)",
     run,
 };
 
 fn run(seen: &Seen) -> Vec<Finding> {
-    let looked_at = |name: &str| seen.delta.links.contains_key(name);
-    let links = seen.after.links.iter().filter(|link| looked_at(&link.name));
+    // The carrier of a bridge or a tap comes with the first that uses it and goes with the last.
+    let is_line = |name: &str| {
+        let card = seen.after.cards.get(name);
+        card.is_some_and(|card| card.device.is_some() || card.driver == "veth")
+    };
+    let links = seen.after.links.iter().filter(|link| is_line(&link.name));
     let found = links.filter_map(|now| {
-        let before = seen.before.links.iter().find(|before| before.index == now.index)?;
+        let before = seen.before.links.iter().find(|before| before.index == now.index)
+            // Who takes it down means it.
+            .filter(|before| before.up && now.up)?;
         let (from, to) = (before.carrier_changes, now.carrier_changes);
         let evidence = Evidence::new(format!("{} carrier_changes", now.name), from.into(), to.into());
         let what = match evidence.grown() {

@@ -9,12 +9,12 @@ pub(super) const CHECK: Check = Check {
     reads: "the counters of its driver (crates/host/src/driver_counters.tsv), or what the kernel keeps for \
             it, or `rx_missed_errors` and `rx_fifo_errors`; the size of its rings; `time_squeeze` \
             (softnet_stat)",
-    speaks: "an interface had no descriptor or no memory for packets",
+    speaks: "an interface had no descriptor or no room for packets",
     made_by: "not on a veth: `ethtool -G IF rx 64` and a flood",
     run,
 };
 
-/// What found no descriptor, no room in the card, and no memory.
+/// What found no descriptor, or no room in the card.
 pub(super) fn losses(seen: &Seen) -> Vec<Evidence> {
     let names = seen.interfaces();
     names.flat_map(|name| losses_of(seen, name)).collect()
@@ -30,7 +30,6 @@ pub(crate) fn losses_of(seen: &Seen, interface: &str) -> Vec<Evidence> {
         let full = full.filter(|full| missed.as_ref().map(Evidence::grown) != Some(full.grown()));
         losses.extend(missed.into_iter().chain(full));
     }
-    losses.extend(seen.losses_of(interface, Meaning::NoMemory));
     losses
 }
 
@@ -56,7 +55,8 @@ fn run(seen: &Seen) -> Vec<Finding> {
         let ring = seen.after.cards.get(interface).and_then(|card| card.ring);
         let larger = match ring {
             Some(ring) if ring.size < ring.size_max => format!(
-                "ethtool -G {interface} rx {} (it is {}) for bursts; ",
+                "ethtool -G {interface} rx {} (it is {}) for bursts: many drivers take the link down for a \
+                 second or more; ",
                 ring.size_max, ring.size
             ),
             Some(ring) => format!("its rings are as large as can be ({}); ", ring.size),

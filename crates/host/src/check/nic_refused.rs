@@ -1,12 +1,12 @@
 //! Packets that the card or its driver dropped for other causes than want of room.
 
-use super::{Check, Confidence, Evidence, Finding, Seen};
+use super::{Check, Confidence, Evidence, Finding, Seen, xdp_socket};
 use crate::Station;
 use crate::driver_counters::Meaning;
 
 pub(super) const CHECK: Check = Check {
     name: "nic_refused",
-    reads: "the counters of its driver for that (crates/host/src/driver_counters.tsv), less what XDP dropped",
+    reads: "the counters of its driver for that (crates/host/src/driver_counters.tsv), less what XDP and sockets of AF_XDP dropped",
     speaks: "an interface's card or driver dropped packets for other causes than want of room: too long for \
              its buffers, no rule that takes them, an error of the ring, no memory",
     made_by: "not in a lab: an error of the card",
@@ -19,9 +19,13 @@ fn run(seen: &Seen) -> Vec<Finding> {
         // virtio_net counts what an XDP program dropped in both (virtnet_receive_xdp); of other drivers
         // this is too few, and not too many.
         let xdp = Evidence::sum(&seen.losses_of(interface, Meaning::Xdp));
-        let left = Evidence::sum(&refused).saturating_sub(xdp);
+        let left = Evidence::sum(&refused)
+            .saturating_sub(xdp)
+            .saturating_sub(xdp_socket::lost_at(seen, interface));
         let found = Finding::lost(seen, &CHECK, Station::Wire, refused)?;
-        let what = format!("the card or the driver of {interface} dropped packets that had room");
+        let what = format!(
+            "the card or the driver of {interface} dropped packets for other causes than want of room"
+        );
         let remedy = format!(
             "dmesg names errors of a ring; an MTU below that of the senders: ip link show {interface}; rules \
              of the card: ethtool -n {interface}; the driver's documentation of the counter"

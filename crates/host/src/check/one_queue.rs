@@ -1,13 +1,12 @@
 //! One receive queue of several that gets nearly all packets.
 
-use super::{Check, Confidence, Finding, Seen, loses_early};
+use super::{Check, Confidence, Evidence, Finding, Seen, nic_no_room};
 use crate::{QueuePackets, Station};
 
 pub(super) const CHECK: Check = Check {
     name: "one_queue",
     reads: "the packets of each receive queue (by the driver or the kernel), and the RSS table",
-    speaks: "a NIC or a backlog lost packets, and one receive queue of several got 80 % or more of an \
-             interface's",
+    speaks: "an interface had no room for packets, and one of its several receive queues got 80 % or more",
     made_by: "one flow, or a hash of addresses alone, and a flood (a card with several queues)",
     run,
 };
@@ -18,11 +17,11 @@ const NEARLY_ALL: f64 = 0.8;
 const MIN: i64 = 1000;
 
 fn run(seen: &Seen) -> Vec<Finding> {
-    if !loses_early(seen) {
-        return Vec::new();
-    }
-    let names = seen.interfaces();
-    names.filter_map(|name| of(seen, name)).collect()
+    let lossy = seen.interfaces().filter(|name| {
+        let lost = nic_no_room::losses_of(seen, name);
+        Evidence::sum(&lost) > 0
+    });
+    lossy.filter_map(|name| of(seen, name)).collect()
 }
 
 fn of(seen: &Seen, interface: &str) -> Option<Finding> {
@@ -31,25 +30,24 @@ fn of(seen: &Seen, interface: &str) -> Option<Finding> {
     let all = packets.fold(0, i64::saturating_add);
     let most = queues.iter().max_by_key(|queue| queue.packets)?;
     let share = most.packets as f64 / all.max(1) as f64;
-    if queues.len() < 2 || all < MIN || share < NEARLY_ALL {
+    // mlx5 goes on to tell of queues that it no longer has.
+    let card = seen.after.cards.get(interface);
+    let count = card.and_then(|card| card.queues).unwrap_or(queues.len());
+    let count = count.min(queues.len());
+    if count < 2 || all < MIN || share < NEARLY_ALL {
         return None;
     }
     let QueuePackets { queue, counter, .. } = most;
     let evidence = seen.driver(interface, |name| name == counter);
     let what = format!(
-        "receive queue {queue} of {} of {interface} got {:.0} % of its packets: one CPU has the work of all",
-        queues.len(),
+        "receive queue {queue} of {count} of {interface} got {:.0} % of its packets: one CPU has the work of \
+         all",
         share * 100.0
     );
-    let table = seen
-        .after
-        .cards
-        .get(interface)
-        .and_then(|card| card.table_queues);
+    let table = card.and_then(|card| card.table_queues);
     let remedy = match table {
         Some(1) => format!(
-            "its RSS table sends all packets to one queue: ethtool -X {interface} equal {}",
-            queues.len()
+            "its RSS table sends all packets to one queue: ethtool -X {interface} equal {count}"
         ),
         _ => format!(
             "the queue is chosen by a hash of addresses and perhaps ports. If one flow is all there is, RPS \

@@ -1,6 +1,7 @@
 //! Sockets that dropped because their buffers were full, each with one cause.
 
 use super::{Evidence, Seen, SeenSocket, checksum, udp_memory};
+use crate::facts::Busy;
 use crate::{CpuBusy, ProcStat};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -8,7 +9,7 @@ use std::net::SocketAddr;
 /// From this share of its periods on a quota holds a program back.
 const QUOTA_MIN: f64 = 0.1;
 /// From this share on a CPU is full.
-const FULL: f64 = 0.9;
+pub(super) const FULL: f64 = 0.9;
 /// Below this share soft interrupts leave a program enough.
 const SOFT_MIN: f64 = 0.2;
 /// Fewer ticks than a second has say little of shares.
@@ -129,16 +130,28 @@ fn cause(seen: &Seen, socket: &SeenSocket) -> Cause {
     }
 }
 
-/// How many threads of its program are busy, if it has no other socket at that port for them, and the
-/// busiest has no time left.
+/// How many threads of its program are busy, if the busiest always had work, and no other socket takes
+/// what comes there.
 fn shared_socket(seen: &Seen, socket: &SeenSocket) -> Option<usize> {
-    let (busy, owner) = (socket.busy?, socket.owner?);
-    let same = seen.sockets.iter().filter(|other| {
-        let is_port = other.entry.local.port() == socket.entry.local.port();
-        is_port && other.owner.is_some_and(|other| other.pid == owner.pid)
-    });
-    let is_full = busy.ran + busy.waited >= FULL;
-    (is_full && busy.threads > 1 && same.count() == 1).then_some(busy.threads)
+    let busy = socket.busy.filter(never_slept)?;
+    let same = seen
+        .sockets
+        .iter()
+        .filter(|other| place(other) == place(socket));
+    (busy.threads > 1 && same.count() == 1).then_some(busy.threads)
+}
+
+/// From this share on a thread lacks a CPU.
+pub(super) const WAITS: f64 = 0.25;
+
+/// True if its busiest thread always had work, and a CPU for nearly all of it.
+pub(super) fn never_slept(busy: &Busy) -> bool {
+    let lacked = if busy.runner == busy.waiter {
+        busy.waited
+    } else {
+        0.0
+    };
+    busy.ran >= FULL || busy.ran + lacked >= FULL && lacked < WAITS
 }
 
 fn quota(socket: &SeenSocket) -> Option<f64> {

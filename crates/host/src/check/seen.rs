@@ -86,10 +86,9 @@ impl<'a> Seen<'a> {
         let sockets = now.filter(is_asked);
         let sockets = sockets.map(|entry| {
             // Where none was listed, none is new.
-            let new = if before.sockets.is_empty() && !before.notes.is_empty() {
-                entry.drops
-            } else {
-                0
+            let new = match before.are_sockets_unknown {
+                true => entry.drops,
+                false => 0,
             };
             let drops = earlier.get(&entry.inode).map_or(new, |before| before.drops);
             SeenSocket::new(entry, drops, before, after)
@@ -146,6 +145,13 @@ impl<'a> Seen<'a> {
             ))
         });
         asked.collect()
+    }
+
+    /// The name of the interface with this number.
+    pub(crate) fn interface_name(&self, index: u32) -> Option<&'a str> {
+        let links: &'a [mpps_os::netlink::link::Link] = &self.after.links;
+        let link = links.iter().find(|link| link.index == index);
+        link.map(|link| &*link.name)
     }
 
     /// The interfaces that were looked at.

@@ -1,6 +1,6 @@
 //! A socket whose buffer was full, and why nobody emptied it.
 
-use super::overrun::{Cause, IDLE, Overrun, overruns};
+use super::overrun::{Cause, IDLE, Overrun, WAITS, never_slept, overruns};
 use super::{Check, Confidence, Finding, Seen};
 use crate::Station;
 use crate::facts::Busy;
@@ -17,25 +17,10 @@ pub(super) const CHECK: Check = Check {
     run,
 };
 
-/// From this share on a thread has no time left.
-const FULL: f64 = 0.9;
-/// From this share on a thread lacks a CPU.
-const WAITS: f64 = 0.25;
-
 fn run(seen: &Seen) -> Vec<Finding> {
     let own = overruns(seen).into_iter();
     let own = own.filter(|overrun| overrun.cause == Cause::Reader);
     own.filter_map(|overrun| finding(seen, &overrun)).collect()
-}
-
-/// True if its busiest thread always had work, and a CPU for nearly all of it.
-fn never_slept(busy: &Busy) -> bool {
-    let lacked = if busy.runner == busy.waiter {
-        busy.waited
-    } else {
-        0.0
-    };
-    busy.ran >= FULL || busy.ran + lacked >= FULL && lacked < WAITS
 }
 
 fn finding(seen: &Seen, overrun: &Overrun) -> Option<Finding> {

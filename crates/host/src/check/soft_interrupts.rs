@@ -1,33 +1,27 @@
 //! A CPU that soft interrupts fill.
 
-use super::overrun::soft_interrupts;
+use super::overrun::{FULL, soft_interrupts};
 use super::{Check, Confidence, Finding, Seen, loses_early};
-use crate::{CpuBusy, Station};
+use crate::Station;
 
 pub(super) const CHECK: Check = Check {
     name: "soft_interrupts",
     reads: "what each CPU did (/proc/stat), and what NICs and backlogs lost",
     speaks: "a NIC or a backlog lost packets while a CPU was full, half of it or more with soft interrupts",
-    made_by: "RPS to one CPU and a flood (gallery: `a_cpu_that_soft_interrupts_fill`)",
+    made_by: "RPS to one CPU, and a flood",
     run,
 };
 
-/// From this share on a CPU is full.
-const FULL: f64 = 0.9;
-/// From this share on soft interrupts have most of it.
+/// From this share on soft interrupts have most of a CPU.
 const MOST: f64 = 0.5;
-
-/// The CPUs that have time for little else.
-pub(super) fn full<'s>(seen: &'s Seen) -> impl Iterator<Item = &'s CpuBusy> {
-    let cpus = seen.cpus.iter();
-    cpus.filter(|cpu| cpu.busy >= FULL && cpu.softirq >= MOST)
-}
 
 fn run(seen: &Seen) -> Vec<Finding> {
     if !loses_early(seen) {
         return Vec::new();
     }
-    let found = full(seen).map(|cpu| {
+    let cpus = seen.cpus.iter();
+    let full = cpus.filter(|cpu| cpu.busy >= FULL && cpu.softirq >= MOST);
+    let found = full.map(|cpu| {
         let evidence = vec![soft_interrupts(seen, cpu.cpu)];
         let found = Finding::noticed(seen, &CHECK, Station::Backlog, evidence);
         let what = format!(

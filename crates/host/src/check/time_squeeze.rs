@@ -1,13 +1,14 @@
 //! Soft interrupts that end with work left, though their CPU has time.
 
-use super::{Check, Confidence, Evidence, Finding, Seen, nic_no_room, soft_interrupts};
+use super::overrun::FULL;
+use super::{Check, Confidence, Evidence, Finding, Seen, nic_no_room};
 use crate::Station;
 
 pub(super) const CHECK: Check = Check {
     name: "time_squeeze",
     reads: "`time_squeeze` of each CPU (softnet_stat), and what each CPU did",
-    speaks: "a NIC had no room, soft interrupts ended ten times a second or more with work left, and no CPU \
-             is full of them",
+    speaks: "a NIC had no room, and on CPUs that are not full soft interrupts ended ten times a second or more \
+             with work left",
     made_by: "not on a veth: `sysctl -w net.core.netdev_budget=1`, which is of the whole machine, and a flood",
     run,
 };
@@ -19,6 +20,13 @@ fn run(seen: &Seen) -> Vec<Finding> {
     let rows = seen.after.snapshot.softnet.rows.iter();
     let squeezes = rows.filter_map(|now| {
         let before = seen.before.snapshot.softnet.row(now.cpu)?;
+        if seen
+            .cpus
+            .iter()
+            .any(|cpu| cpu.cpu == now.cpu && cpu.busy >= FULL)
+        {
+            return None;
+        }
         let name = format!("softnet_stat time_squeeze of CPU {}", now.cpu);
         let grown = now.time_squeeze.wrapping_sub(before.time_squeeze);
         let before = u64::from(before.time_squeeze);
@@ -27,15 +35,22 @@ fn run(seen: &Seen) -> Vec<Finding> {
     let squeezes: Vec<Evidence> = squeezes.filter(|one| one.grown() > 0).collect();
     let times = Evidence::sum(&squeezes);
     let is_often = times as f64 >= MIN_PER_SECOND * seen.seconds();
-    if !is_often || !nic_no_room::loses(seen) || soft_interrupts::full(seen).next().is_some() {
+    if !is_often || !nic_no_room::loses(seen) {
         return Vec::new();
     }
     let what = format!(
         "soft interrupts ended {times} times with packets left in a receive queue, while a NIC had no room \
-         for more and no CPU was full: their budget is short"
+         for more, on CPUs that had time: their budget is short"
     );
-    let remedy = "sysctl -w net.core.netdev_budget=600 net.core.netdev_budget_usecs=8000 (both are of the \
-                  whole machine)";
+    let twice = |setting: &str, least| {
+        let now = seen.after.settings.get(setting).copied().unwrap_or(0);
+        seen.raise(setting, now.saturating_mul(2).max(least))
+    };
+    let remedy = format!(
+        "{}; {}; both are of the whole machine",
+        twice("net.core.netdev_budget", 600),
+        twice("net.core.netdev_budget_usecs", 4000)
+    );
     let found = Finding::noticed(seen, &CHECK, Station::Wire, squeezes);
     vec![found.says(what, remedy).with(Confidence::Likely)]
 }

@@ -1,6 +1,6 @@
 //! Packets that an XDP program dropped.
 
-use super::{Check, Finding, Seen};
+use super::{Check, Finding, Seen, xdp_socket};
 use crate::Station;
 use crate::driver_counters::Meaning;
 
@@ -16,12 +16,25 @@ pub(super) const CHECK: Check = Check {
 fn run(seen: &Seen) -> Vec<Finding> {
     let mut evidence = seen.losses(Meaning::Xdp);
     evidence.extend(seen.reason("XDP"));
+    // A driver may count what a socket of AF_XDP did not take as the program's.
+    let names = || seen.interfaces();
+    let taken = names().map(|name| xdp_socket::lost_at(seen, name));
+    let taken = taken.fold(0, u64::saturating_add);
+    let has_socket = names().any(|name| xdp_socket::bound_to(seen, name).next().is_some());
     let found = Finding::lost(seen, &CHECK, Station::Wire, evidence).map(|found| {
-        found.says(
-            "an XDP program dropped packets before the network stack saw them",
-            "bpftool net list, or ip link show, tells which program: if it is not meant to, detach it: \
-             ip link set dev IF xdp off",
-        )
+        let left = found.count.saturating_sub(taken);
+        let remedy = match has_socket {
+            true => {
+                "bpftool net list, or ip link show, tells which program: a program that receives by AF_XDP \
+                 needs it"
+            }
+            false => {
+                "bpftool net list, or ip link show, tells which program: if it is not meant to, detach it: \
+                 ip link set dev IF xdp off"
+            }
+        };
+        let what = "an XDP program dropped packets before the network stack saw them";
+        found.of(left, seen).says(what, remedy)
     });
-    found.into_iter().collect()
+    found.into_iter().filter(|found| found.count > 0).collect()
 }

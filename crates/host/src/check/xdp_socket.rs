@@ -6,42 +6,74 @@ use mpps_os::netlink::sock_diag::XdpEntry;
 
 pub(super) const CHECK: Check = Check {
     name: "xdp_socket",
-    reads: "`rx_dropped`, `rx_ring_full` and `rx_fill_ring_empty_descs` of each socket of AF_XDP (xdp_diag; a \
-            kernel with CONFIG_XDP_SOCKETS_DIAG), and whether it copies",
-    speaks: "a socket of AF_XDP dropped packets: its fill ring was empty, or its receive ring full",
-    made_by: "`kill -STOP` a program that receives by AF_XDP, and a flood (gallery: `an_empty_fill_ring`)",
+    reads: "`rx_dropped` and `rx_ring_full` of each socket of AF_XDP (xdp_diag; a kernel with \
+            CONFIG_XDP_SOCKETS_DIAG), and whether it copies",
+    speaks: "a socket of AF_XDP dropped packets: its fill ring was empty, or its receive ring full, or they were too long",
+    made_by: "`kill -STOP` a program that receives by AF_XDP, and a flood",
     run,
 };
 
+/// What one socket dropped, for want of a place in its memory and for want of a place in its ring.
+fn losses(seen: &Seen, now: &XdpEntry) -> Option<[Evidence; 2]> {
+    let mut earlier = seen.before.xdp_sockets.iter();
+    let before = earlier.find(|before| before.inode == now.inode)?;
+    let counter = |name: &str, value: fn(&XdpEntry) -> u64| {
+        let source = format!("{}: {name} of AF_XDP", at(seen, now));
+        Evidence::new(source, value(before), value(now))
+    };
+    Some([
+        counter("rx_dropped", |one| one.dropped),
+        counter("rx_ring_full", |one| one.ring_full),
+    ])
+}
+
+fn at(seen: &Seen, now: &XdpEntry) -> String {
+    let name = seen.interface_name(now.interface).unwrap_or("?");
+    format!("{name} queue {}", now.queue)
+}
+
+/// What the sockets of AF_XDP at an interface dropped: some drivers count that as their own or as the
+/// XDP program's, too.
+pub(super) fn lost_at(seen: &Seen, interface: &str) -> u64 {
+    let own = bound_to(seen, interface);
+    let lost = own.filter_map(|one| losses(seen, one));
+    lost.fold(0, |sum, lost| sum.saturating_add(Evidence::sum(&lost)))
+}
+
+/// The sockets of AF_XDP at an interface.
+pub(super) fn bound_to<'s>(
+    seen: &'s Seen,
+    interface: &'s str,
+) -> impl Iterator<Item = &'s XdpEntry> {
+    let all = seen.after.xdp_sockets.iter();
+    all.filter(move |one| seen.interface_name(one.interface) == Some(interface))
+}
+
 fn run(seen: &Seen) -> Vec<Finding> {
     let found = seen.after.xdp_sockets.iter().filter_map(|now| {
-        let mut earlier = seen.before.xdp_sockets.iter();
-        let before = earlier.find(|before| before.inode == now.inode).cloned().unwrap_or_default();
-        let interface = seen.after.links.iter().find(|link| link.index == now.interface);
-        let at = format!("{} queue {}", interface.map_or("?", |link| &*link.name), now.queue);
-        let counter = |name: &str, value: fn(&XdpEntry) -> u64| {
-            Evidence::new(format!("{at}: {name} of AF_XDP"), value(&before), value(now))
+        let lost = losses(seen, now)?;
+        let why = match [lost[0].grown(), lost[1].grown()] {
+            [_, 0] => "for want of a frame in its fill ring, or because they were too long for one",
+            [0, _] => "because its receive ring was full",
+            _ => "because its receive ring was full, and for want of frames in its fill ring",
         };
-        let empty = counter("rx_fill_ring_empty_descs", |one| one.fill_ring_empty);
-        let lost = vec![
-            counter("rx_dropped", |one| one.dropped),
-            counter("rx_ring_full", |one| one.ring_full),
-        ];
-        let mut found = Finding::lost(seen, &CHECK, Station::Socket, lost)?;
+        let found = Finding::lost(seen, &CHECK, Station::Socket, lost.into())?;
         let pids = seen.after.owners.get(&now.inode).into_iter().flatten();
         let owner = pids.filter_map(|pid| seen.after.processes.get(pid)).next();
-        let owner = owner.map_or(String::new(), |owner| format!(" of {} (pid {})", owner.name, owner.pid));
-        let why = match empty.grown() {
-            0 => "its receive ring was full",
-            _ => "its fill ring was empty: the program gave no frames back",
-        };
-        found.evidence.extend(Some(empty).filter(|empty| empty.grown() > 0));
+        let owner = owner.map_or(String::new(), |owner| {
+            format!(" of {} (pid {})", owner.name, owner.pid)
+        });
         let copies = match now.is_zero_copy {
             true => "",
-            false => "; it works in copy mode, which costs a copy of each packet: XDP_ZEROCOPY needs a driver \
-                      with it (mpps backends IF)",
+            false => {
+                "; it works in copy mode, which costs a copy of each packet: XDP_ZEROCOPY needs a driver with \
+                 it (mpps backends IF)"
+            }
         };
-        let what = format!("the AF_XDP socket at {at}{owner} dropped packets: {why}{copies}");
+        let what = format!(
+            "the AF_XDP socket at {}{owner} dropped packets {why}{copies}",
+            at(seen, now)
+        );
         let remedy = "fill the ring before traffic begins and after each batch; larger rings \
                       (XDP_UMEM_FILL_RING, XDP_RX_RING) for bursts; more queues, each with a thread, for load";
         Some(found.says(what, remedy).with(Confidence::Likely))

@@ -17,8 +17,10 @@ pub struct Card {
     pub interrupts: Vec<Interrupt>,
     /// The size of its receive rings, where the driver tells it.
     pub ring: Option<RxRing>,
-    /// How long it waits before it interrupts, where that is fixed.
+    /// How long it waits before it interrupts, where that is fixed and no number of packets ends it.
     pub coalescing_us: Option<u32>,
+    /// How many receive queues it has, where the driver tells it.
+    pub queues: Option<usize>,
     /// To how many queues its RSS table sends packets; none where it has no such table.
     pub table_queues: Option<usize>,
     /// Where its device is, below the root: `sys/bus/pci/devices/0000:00:03.0`; none without a card.
@@ -63,7 +65,7 @@ impl Card {
         // -1 where there is none.
         let node = root.read_if_possible(&format!("{at}/numa_node"));
         let coalescing = coalesce::read(interface).ok();
-        let fixed = coalescing.filter(|coalescing| !coalescing.is_adaptive_rx());
+        let fixed = coalescing.filter(|one| !one.is_adaptive_rx() && one.rx_packets() == 0);
         let table = rss::read(interface).ok();
         let queues = table.map(|table| table.indirection.into_iter().collect::<BTreeSet<u32>>());
         Some(Self {
@@ -72,6 +74,9 @@ impl Card {
             interrupts: Vec::new(),
             ring: ethtool::rx_ring(interface).ok(),
             coalescing_us: fixed.map(|coalescing| coalescing.rx_time_us()),
+            queues: ethtool::channels(interface)
+                .ok()
+                .map(|channels| channels.rx.saturating_add(channels.combined) as usize),
             table_queues: queues
                 .map(|queues| queues.len())
                 .filter(|&queues| queues > 0),

@@ -156,7 +156,8 @@ impl Top<'_> {
         // It is put back at the end, also after a panic, and where it was made ready in part.
         let terminal = ratatui::try_init().context("the terminal cannot be used");
         let ended = terminal.and_then(|terminal| self.draw(terminal));
-        ratatui::restore();
+        // It may have gone.
+        let _ = ratatui::try_restore();
         self.interrupt.release();
         ended
     }
@@ -181,7 +182,10 @@ impl Top<'_> {
             };
             while !self.interrupt.came() && Instant::now() < until {
                 let left = until.saturating_duration_since(Instant::now());
-                if !event::poll(left.min(SIGNALS))? {
+                if !mpps_os::terminal::await_input(left.min(SIGNALS)) {
+                    return Ok(());
+                }
+                if !event::poll(Duration::ZERO)? {
                     continue;
                 }
                 if let Event::Key(key) = event::read()?

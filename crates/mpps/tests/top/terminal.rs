@@ -2,6 +2,8 @@
 //! when the page has gone.
 
 use crate::common::{self, Need, Test};
+use std::fs;
+use std::path::PathBuf;
 use std::process::Command;
 use std::thread;
 use std::time::Duration;
@@ -16,6 +18,11 @@ pub(crate) const TESTS: &[Test] = &[
         keys_and_sizes_change_the_page,
     ),
     ("the_terminal_is_put_back", TMUX, the_terminal_is_put_back),
+    (
+        "a_terminal_that_goes_ends_it",
+        TMUX,
+        a_terminal_that_goes_ends_it,
+    ),
 ];
 
 /// How often the screen is looked at until it shows what it has to.
@@ -95,6 +102,13 @@ impl Screen {
         self.shows("q end");
     }
 
+    /// The process of the page, by its number.
+    fn program(&self) -> String {
+        let shell = self.tmux(&["list-panes", "-F", "#{pane_pid}"]);
+        let found = common::run(Command::new("pgrep").args(["-P", shell.trim()]));
+        found.fine().out.trim().to_owned()
+    }
+
     fn was_put_back(&self, status: &str) {
         // The lines come one after the other.
         let text = self.until(status, |text| {
@@ -149,16 +163,34 @@ fn keys_and_sizes_change_the_page() {
     screen.was_put_back("ended 0");
 }
 
+/// Its window is closed, or its connection ends.
+fn a_terminal_that_goes_ends_it() {
+    let screen = Screen::new();
+    screen.start();
+    let process = PathBuf::from("/proc").join(screen.program());
+    screen.tmux(&["kill-server"]);
+    for _ in 0..LOOKS_MAX {
+        let state = fs::read_to_string(process.join("stat")).unwrap_or_default();
+        // One that ended and whom nobody asked how is a zombie.
+        if state.is_empty() || state.contains(") Z") {
+            return;
+        }
+        thread::sleep(MOMENT);
+    }
+    panic!("it goes on without a terminal");
+}
+
 fn the_terminal_is_put_back() {
     let screen = Screen::new();
     screen.start();
     screen.keys(&["C-c"]);
     screen.was_put_back("ended 0");
     screen.start();
-    let pids = screen.tmux(&["list-panes", "-F", "#{pane_pid}"]);
-    let own = common::run(Command::new("pgrep").args(["-P", pids.trim()]))
-        .fine()
-        .out;
-    common::kill("TERM", own.trim());
+    let own = screen.program();
+    // The second one must not end it before it has put the terminal back.
+    common::kill(
+        "TERM",
+        &format!("{own}; kill -TERM {own} 2> /dev/null; true"),
+    );
     screen.was_put_back("ended 0");
 }

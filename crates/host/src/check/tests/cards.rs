@@ -399,64 +399,105 @@ fn a_reader_beside_the_soft_interrupts_of_its_core_is_told() {
 
 #[test]
 fn a_link_that_bounces_is_told_whatever_was_lost() {
-    let ask = |changes: u32, carrier| {
-        let at = |carrier_changes, carrier| Facts {
+    let ask = |driver: &str, changes: u32, carrier, up| {
+        let at = |carrier_changes, carrier, up| Facts {
             links: vec![Link {
                 index: 2,
                 name: "eth0".to_owned(),
+                up,
                 carrier,
                 carrier_changes,
                 ..Link::default()
             }],
-            ..eth0("new", &[], missed(0))
+            ..eth0(driver, &[], missed(0))
         };
-        let told = all(&at(3, true), &later(at(3 + changes, carrier)));
+        let told = all(&at(3, true, true), &later(at(3 + changes, carrier, up)));
         told.first().map(|one| one.what.clone())
     };
-    assert_eq!(ask(0, true), None);
+    assert_eq!(ask("veth", 0, true, true), None);
+    assert_eq!(
+        ask("bridge", 2, true, true),
+        None,
+        "its carrier is that of its ports"
+    );
+    assert_eq!(ask("veth", 1, false, false), None, "somebody took it down");
     for (changes, carrier, words) in [
         (1, false, "went, and it is not back"),
         (1, true, "came back"),
         (2, true, "went and came: 2 changes"),
     ] {
-        let what = ask(changes, carrier).expect("it changed");
+        let what = ask("veth", changes, carrier, true).expect("it changed");
         assert!(what.contains(words), "{what}");
     }
 }
 
+/// A socket of AF_XDP at `eth0`, and what the driver counts beside it.
+fn xdp(dropped: u64, ring_full: u64, is_zero_copy: bool, counters: &[(&str, u64)]) -> Facts {
+    let mut facts = eth0("veth", counters, missed(0));
+    facts.links = vec![Link {
+        index: 2,
+        name: "eth0".to_owned(),
+        ..Link::default()
+    }];
+    facts.xdp_sockets = vec![XdpEntry {
+        interface: 2,
+        queue: 1,
+        inode: 7,
+        is_zero_copy,
+        dropped,
+        ring_full,
+        fill_ring_empty: 99,
+    }];
+    facts
+}
+
 #[test]
 fn a_socket_of_af_xdp_tells_why_it_dropped() {
-    let ask = |dropped, ring_full, fill_ring_empty, is_zero_copy| {
-        let at = |times: u64| {
-            let mut facts = eth0("new", &[], missed(0));
-            facts.xdp_sockets = vec![XdpEntry {
-                interface: 2,
-                queue: 1,
-                inode: 7,
-                is_zero_copy,
-                dropped: dropped * times,
-                ring_full: ring_full * times,
-                fill_ring_empty: fill_ring_empty * times,
-            }];
-            facts
-        };
-        let told = all(&at(1), &later(at(2)));
+    let ask = |dropped, ring_full, is_zero_copy| {
+        let after = later(xdp(dropped, ring_full, is_zero_copy, &[]));
+        let told = all(&xdp(0, 0, is_zero_copy, &[]), &after);
         told.first().map(|one| (one.count, one.what.clone()))
     };
-    assert_eq!(ask(0, 0, 9, true), None, "it was empty, and nothing came");
-    // A packet that finds the fill ring empty is one of those dropped.
-    let (count, what) = ask(5, 0, 5, false).expect("it lost");
+    assert_eq!(ask(0, 0, true), None, "it was empty, and nothing came");
+    let (count, what) = ask(5, 0, false).expect("it lost");
     assert!(
-        count == 5 && what.contains("fill ring was empty"),
+        count == 5 && what.contains("at eth0 queue 1 dropped packets for want"),
         "{count} {what}"
     );
     assert!(what.contains("copy mode"), "{what}");
-    let (count, what) = ask(0, 4, 0, true).expect("it lost");
+    let (count, what) = ask(0, 4, true).expect("it lost");
     assert!(
-        count == 4 && what.contains("receive ring was full"),
+        count == 4 && what.contains("its receive ring was full"),
         "{count} {what}"
     );
     assert!(!what.contains("copy mode"), "{what}");
+}
+
+/// A veth and virtio_net count what such a socket did not take once more.
+#[test]
+fn what_a_socket_of_af_xdp_dropped_is_its_own() {
+    let both = |own, count| {
+        xdp(
+            own,
+            0,
+            true,
+            &[("rx_queue_0_drops", count), ("rx_queue_0_xdp_drops", count)],
+        )
+    };
+    let told = all(&both(0, 0), &later(both(5, 5)));
+    assert_eq!(super::told(&told), is(&[("xdp_socket", 5)]));
+    let told = all(&both(0, 0), &later(both(5, 8)));
+    assert_eq!(
+        super::told(&told),
+        is(&[("xdp_socket", 5), ("xdp_drop", 3)])
+    );
+    assert!(!told[1].remedy.contains("xdp off"), "{}", told[1].remedy);
+}
+
+#[test]
+fn want_of_memory_is_no_want_of_room() {
+    let at = |count| eth0("gve", &[("rx_skb_alloc_fail", count)], missed(0));
+    assert_eq!(found(&at(0), &later(at(7))), is(&[("nic_no_memory", 7)]));
 }
 
 #[test]

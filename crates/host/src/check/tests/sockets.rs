@@ -119,7 +119,7 @@ fn a_socket_that_is_new_lost_all_that_it_counts() {
     before.sockets.clear();
     assert_eq!(found(&before, &after), is(&[("socket_buffer", 510)]));
     // Where they could not be listed, none is new.
-    before.notes = vec!["sockets are not known: no".to_owned()];
+    before.are_sockets_unknown = true;
     assert_eq!(found(&before, &after), is(&[]));
 }
 
@@ -359,4 +359,49 @@ fn full_buffers_of_sockets_that_are_gone_are_told() {
     after.snapshot.snmp = counters(700).snapshot.snmp;
     let expected = is(&[("socket_buffer", 500), ("socket_gone", 200)]);
     assert_eq!(found(&before, &after), expected);
+}
+
+#[test]
+fn threads_that_share_a_socket_are_told_where_they_are_busy() {
+    let thread = |run_ms: u64, wait_ms: u64| crate::facts::ThreadTime {
+        run_ns: run_ms * 1_000_000,
+        wait_ns: wait_ms * 1_000_000,
+        cpu: Some(3),
+    };
+    let ask = |first: (u64, u64), second: (u64, u64)| {
+        let (mut before, mut after) = starved(first.0, first.1);
+        let threads = |facts: &mut Facts, time| {
+            let process = facts.processes.get_mut(&812).expect("it is there");
+            process.threads.insert(813, time);
+        };
+        threads(&mut before, thread(0, 0));
+        threads(&mut after, thread(second.0, second.1));
+        (before, after)
+    };
+    for (first, second, check) in [
+        ((900, 0), (200, 0), "shared_socket"),
+        ((900, 0), (199, 0), "socket_buffer"),
+        ((700, 220), (300, 0), "shared_socket"),
+        // It lacks a CPU, or another thread than the busiest does.
+        ((600, 300), (300, 0), "socket_buffer"),
+        ((600, 0), (500, 400), "socket_buffer"),
+    ] {
+        let (before, after) = ask(first, second);
+        assert_eq!(
+            found(&before, &after),
+            is(&[(check, 500)]),
+            "{first:?} {second:?}"
+        );
+    }
+    // Another socket takes its part.
+    let (mut before, mut after) = ask((900, 0), (900, 0));
+    for facts in [&mut before, &mut after] {
+        facts.sockets.push(socket("0.0.0.0:53", 4712, 0));
+        has(facts, 4712, owner(0, 0));
+    }
+    let checks = found(&before, &after);
+    assert!(
+        checks.iter().all(|(check, _)| check != "shared_socket"),
+        "{checks:?}"
+    );
 }

@@ -133,6 +133,10 @@ impl Totals {
             let key = self.key(loss.station, &loss.reason, None);
             more(self.lost.entry(key).or_default(), left);
         }
+        // Containers come with an interface each, and go.
+        let links = &seen.after.snapshot.links;
+        self.received
+            .retain(|(name, _), _| links.contains_key(name));
         for (name, link) in &seen.delta.links {
             let queues = seen.delta.queue_packets(name);
             // A driver that does not count by queue counts all of them.

@@ -1,0 +1,27 @@
+//! Packets for which a NIC's driver found no memory.
+
+use super::{Check, Confidence, Finding, Seen};
+use crate::Station;
+use crate::driver_counters::Meaning;
+
+pub(super) const CHECK: Check = Check {
+    name: "nic_no_memory",
+    reads: "the counters of its driver for packets that were lost so (crates/host/src/driver_counters.tsv)",
+    speaks: "a driver found no memory for packets",
+    made_by: "not in a lab: a machine without free memory",
+    run,
+};
+
+fn run(seen: &Seen) -> Vec<Finding> {
+    let lost = seen.losses(Meaning::NoMemory);
+    let found = Finding::lost(seen, &CHECK, Station::Wire, lost).map(|found| {
+        found
+            .says(
+                "the driver of an interface found no memory for packets, and dropped them",
+                "free shows what has it, dmesg whether allocations failed; a larger reserve for what may not \
+                 wait: sysctl vm.min_free_kbytes shows the present one; larger rings take more memory, not less",
+            )
+            .with(Confidence::Likely)
+    });
+    found.into_iter().collect()
+}
