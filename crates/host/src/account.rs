@@ -395,11 +395,7 @@ impl Account<'_> {
                     "rx_missed_errors",
                     counters.rx_missed_errors,
                 ),
-                (
-                    "NIC FIFO overran",
-                    "rx_fifo_errors",
-                    counters.rx_fifo_errors,
-                ),
+                ("NIC FIFO overran", "rx_fifo_errors", link.rx_fifo_alone()),
                 (
                     "bad frame check sequence",
                     "rx_crc_errors",

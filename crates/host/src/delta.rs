@@ -62,6 +62,24 @@ pub struct LinkDelta {
     pub qdisc_drops: Option<i64>,
 }
 
+impl LinkDelta {
+    /// What `rx_fifo_errors` counts that `rx_missed_errors` does not. igb and igc add up both kinds in the
+    /// first, and what each queue dropped (`igb_update_stats`, `igc_update_stats`); some drivers write one
+    /// count into both (amd8111e, alx).
+    pub fn rx_fifo_alone(&self) -> i64 {
+        let (missed, full) = (self.counters.rx_missed_errors, self.counters.rx_fifo_errors);
+        let queues = self.driver.iter().filter(|(name, _)| {
+            let number = name.strip_prefix("rx_queue_");
+            number.is_some_and(|rest| rest.ends_with("_drops") && !rest.contains("xdp"))
+        });
+        let queues = queues.fold(0_i64, |sum, (_, drops)| sum.saturating_add(*drops));
+        match full == missed.saturating_add(queues) {
+            true => queues,
+            false => full,
+        }
+    }
+}
+
 impl Snapshot {
     /// What was counted since an earlier snapshot of the same namespace.
     pub fn since(&self, earlier: &Self) -> Delta {
@@ -320,6 +338,27 @@ mod tests {
         LinkSnapshot {
             qdisc_drops: Some(drops),
             ..link
+        }
+    }
+
+    #[test]
+    fn what_found_no_room_counts_once() {
+        for (missed, full, queues, alone) in [
+            // igb: 4 found the card's memory full, and 5 no descriptor.
+            (4, 9, Some(5), 5),
+            (4, 4, Some(0), 0),
+            // One count in both; two that have nothing in common.
+            (6, 6, None, 0),
+            (6, 1, None, 1),
+            (0, 7, None, 7),
+            (0, 7, Some(3), 7),
+        ] {
+            let mut link = LinkDelta::default();
+            link.counters.rx_missed_errors = missed;
+            link.counters.rx_fifo_errors = full;
+            let drops = queues.map(|queues| ("rx_queue_0_drops".to_owned(), queues));
+            link.driver.extend(drops);
+            assert_eq!(link.rx_fifo_alone(), alone, "{missed} {full} {queues:?}");
         }
     }
 

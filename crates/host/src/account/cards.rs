@@ -51,7 +51,7 @@ impl<'a> Account<'a> {
         let arrived = total([
             received,
             unsigned(into.counters.rx_missed_errors),
-            unsigned(into.counters.rx_fifo_errors),
+            unsigned(into.rx_fifo_alone()),
             unsigned(into.counters.rx_crc_errors),
         ]);
         let gap = sent.saturating_sub(arrived);
