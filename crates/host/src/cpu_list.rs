@@ -181,6 +181,8 @@ mod tests {
         ] {
             assert_eq!(CpuList::from_mask(mask).expect("a mask").0, cpus, "{mask}");
         }
+        let all = ["ffffffff"; 32].join(",");
+        assert_eq!(CpuList::from_mask(&all).expect("a mask").0.len(), 1024);
         for damaged in ["", "x", "1,", "123456789"] {
             assert_eq!(CpuList::from_mask(damaged), None, "{damaged}");
         }
@@ -234,6 +236,11 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn foreign_masks_never_panic(text in "\\PC{0,60}", mask in "[0-9a-fx+,-]{0,60}") {
+            let _ = (CpuList::from_mask(&text), CpuList::from_mask(&mask));
+        }
+
         #[test]
         fn never_panics(text in "\\PC*") {
             let _ = parsed(&text);

@@ -184,6 +184,21 @@ mod tests {
     }
 
     #[test]
+    fn a_machine_with_1024_cpus_of_which_one_is_unplugged_is_read() {
+        let cpus = || (0..1024).filter(|cpu| *cpu != 7);
+        let head: Vec<String> = cpus().map(|cpu| format!("CPU{cpu}")).collect();
+        let counts: Vec<String> = cpus().map(|cpu| (cpu * 2).to_string()).collect();
+        let text = format!(
+            "  {}\n 900: {} PCI-MSI 5-edge eth0-rx-3\n",
+            head.join(" "),
+            counts.join(" ")
+        );
+        let (name, counts) = &parse(&text)[&900];
+        assert_eq!((&**name, counts.len()), ("eth0-rx-3", 1023));
+        assert_eq!((counts.get(&7), counts.get(&1023)), (None, Some(&2046)));
+    }
+
+    #[test]
     fn a_card_with_one_line_has_its_number_and_one_without_has_none() {
         let root = &fixture::tree(TREE).root;
         assert_eq!(numbers(root, "sys/bus/pci/devices/b"), [11]);

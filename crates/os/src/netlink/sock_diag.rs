@@ -84,8 +84,6 @@ pub struct XdpEntry {
     pub dropped: u64,
     /// Packets dropped because its receive ring was full.
     pub ring_full: u64,
-    /// How often its fill ring was found empty.
-    pub fill_ring_empty: u64,
 }
 
 /// All UDP sockets of the calling thread's network namespace, in the order of port and address.
@@ -185,7 +183,6 @@ fn xdp_entry(body: &[u8]) -> Option<XdpEntry> {
         is_zero_copy: number(XDP_UMEM, 32)? & 1 == 1,
         dropped: count(0)?,
         ring_full: count(16)?,
-        fill_ring_empty: count(24)?,
     })
 }
 
@@ -287,7 +284,6 @@ mod tests {
             is_zero_copy: true,
             dropped: 11,
             ring_full: 33,
-            fill_ring_empty: 44,
         };
         assert_eq!(xdp_entry(&body), Some(expected));
     }
