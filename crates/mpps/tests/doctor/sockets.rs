@@ -2,7 +2,7 @@
 
 use crate::common::{Need, Test};
 use crate::program::{Group, Way};
-use crate::scenario::{PORT, PYTHON, SENT, Scenario, Traffic, at, expect};
+use crate::scenario::{PORT, PYTHON, SENT, Scenario, Traffic, at, expect, healthy};
 use std::fs;
 use std::net::UdpSocket;
 use std::thread;
@@ -20,6 +20,11 @@ pub(crate) const TESTS: &[Test] = &[
         "a_server_in_python_that_sleeps",
         PYTHON,
         a_server_in_python_that_sleeps,
+    ),
+    (
+        "a_server_in_python_that_answers",
+        PYTHON,
+        a_server_in_python_that_answers,
     ),
     (
         "a_listener_on_loopback_alone",
@@ -185,31 +190,49 @@ fn a_buffer_too_small_for_bursts() {
 const SERVER: &str = "import ctypes, socket, struct, sys, time\n\
     s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n";
 
-/// The server of Python's own library, whose handler waits for something else.
-fn a_server_in_python_that_sleeps() {
-    let scenario = Scenario::new();
-    let server = scenario.server(
+/// The server of Python's own library, whose handler does this.
+fn python_server(scenario: &Scenario, handler: &str) -> Group {
+    scenario.server(&format!(
         "import socketserver, time\n\
          class Handler(socketserver.BaseRequestHandler):\n\
-        \x20   def handle(self): time.sleep(3600)\n\
+        \x20   def handle(self): {handler}\n\
          server = socketserver.UDPServer(('192.168.254.1', 4321), Handler)\n\
          print('ready', flush=True)\n\
-         server.serve_forever()",
-    );
+         server.serve_forever()"
+    ))
+}
+
+/// Its handler waits for something else.
+fn a_server_in_python_that_sleeps() {
+    let scenario = Scenario::new();
+    let server = python_server(&scenario, "time.sleep(3600)");
     let found = scenario.doctor(Some(PORT), || scenario.send(Traffic::to(&at(1), 5 * SENT)));
+    let said = "nobody reads";
     expect(
         &found,
-        &[(
-            "socket_buffer",
-            found.kernels_drops(&server),
-            "nobody reads",
-        )],
+        &[("socket_buffer", found.kernels_drops(&server), said)],
     );
-    assert!(
-        found.first()["what"]
-            .as_str()
-            .is_some_and(|what| what.contains("python3"))
+    let what = found.first()["what"].as_str().unwrap_or_default();
+    assert!(what.contains("python3"), "{what}");
+}
+
+/// One question at a time, each of which it answers.
+fn a_server_in_python_that_answers() {
+    let scenario = Scenario::new();
+    let _server = python_server(
+        &scenario,
+        "self.request[1].sendto(b'x', self.client_address)",
     );
+    let found = scenario.doctor(Some(PORT), || {
+        scenario.python(
+            "import socket\n\
+             s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n\
+             s.settimeout(60)\n\
+             for _ in range(1000):\n\
+            \x20   s.sendto(b'x', ('192.168.254.1', 4321)); s.recv(9)",
+        );
+    });
+    healthy(&found, SENT);
 }
 
 fn a_socket_filter() {
