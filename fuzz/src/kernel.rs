@@ -1,7 +1,8 @@
 //! What comes from the kernel, whose formats grow from version to version.
 
-use mpps_host::{CpuList, DropReasons, ProcStat, Snmp, Softnet};
+use mpps_host::{CpuList, DropReasons, Interrupt, ProcStat, Snmp, Softnet};
 use mpps_os::bpf::btf::Btf;
+use mpps_os::netlink::sock_diag::{Listener, UdpEntry, XdpEntry};
 
 /// `/proc/net/snmp` and `/proc/net/netstat`.
 pub(crate) fn snmp_pairs(data: &[u8]) -> bool {
@@ -50,6 +51,34 @@ pub(crate) fn proc_stat(data: &[u8]) -> bool {
         assert!((0.0..=1.0).contains(&share.softirq), "{share:?}");
     }
     !shares.is_empty()
+}
+
+/// `/proc/interrupts`.
+pub(crate) fn interrupts(data: &[u8]) -> bool {
+    let Ok(text) = str::from_utf8(data) else {
+        return false;
+    };
+    let all = Interrupt::parse_all(text);
+    let columns = text
+        .lines()
+        .next()
+        .unwrap_or_default()
+        .matches("CPU")
+        .count();
+    for (name, counts) in all.values() {
+        assert!(counts.len() <= columns, "{name} has a count too many");
+    }
+    !all.is_empty()
+}
+
+/// One answer of `sock_diag(7)`, to each of the questions.
+pub(crate) fn sockets(data: &[u8]) -> bool {
+    let udp = UdpEntry::parse(data);
+    if let Some(listener) = Listener::parse(data) {
+        let common = udp.as_ref().expect("a listener has what each socket has");
+        assert_eq!(listener.local, common.local);
+    }
+    XdpEntry::parse(data).is_some() || udp.is_some()
 }
 
 /// A list of CPUs, as the kernel and users write it.

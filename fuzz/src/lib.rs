@@ -47,6 +47,14 @@ pub const TARGETS: &[Target] = &[
         run: kernel::cpu_list,
     },
     Target {
+        name: "interrupts",
+        run: kernel::interrupts,
+    },
+    Target {
+        name: "sockets",
+        run: kernel::sockets,
+    },
+    Target {
         name: "btf",
         run: kernel::btf,
     },

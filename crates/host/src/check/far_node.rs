@@ -78,7 +78,7 @@ fn far_steering(seen: &Seen, interface: &str, home: usize) -> Option<Finding> {
     let what =
         format!("RPS hands packets of {interface} to CPU {cpu}, and the card is at node {home}");
     let remedy = format!(
-        "CPUs of that node alone ({}) in /sys/class/net/{interface}/queues/rx-*/rps_cpus",
+        "a mask of that node's CPUs alone ({}) in /sys/class/net/{interface}/queues/rx-*/rps_cpus",
         cpus_of(seen, home)
     );
     let evidence = seen.link(interface, "rx_packets", |link| link.rx_packets);

@@ -22,12 +22,12 @@ pub struct Interrupt {
     pub effective: Vec<usize>,
 }
 
-/// The interrupts of the machine, by their numbers: the name and the counts of each.
+/// The interrupts of the machine, by their numbers: the name of each, and how often each CPU took it.
 pub(super) type Lines = BTreeMap<u32, (String, BTreeMap<usize, u64>)>;
 
 /// Reads all of them.
 pub(super) fn lines(root: &Root) -> Lines {
-    parse(&root.read_if_possible("proc/interrupts").unwrap_or_default())
+    Interrupt::parse_all(&root.read_if_possible("proc/interrupts").unwrap_or_default())
 }
 
 /// Those of these numbers, which belong to an interface of this name.
@@ -72,27 +72,29 @@ pub(super) fn numbers(root: &Root, device: &str) -> Vec<u32> {
     numbers
 }
 
-/// The names and counts of `/proc/interrupts`: a column for each online CPU, then the controller, the
-/// line of it, and the names of those who share it.
-fn parse(text: &str) -> Lines {
-    let mut lines = text.lines();
-    let head = lines.next().unwrap_or_default().split_ascii_whitespace();
-    let cpus: Vec<usize> = head
-        .filter_map(|word| word.strip_prefix("CPU")?.parse().ok())
-        .collect();
-    let all = lines.filter_map(|line| {
-        let (number, rest) = line.split_once(':')?;
-        let number = number.trim().parse().ok()?;
-        let mut words = rest.split_ascii_whitespace();
-        let counts = cpus.iter().map(|&cpu| {
-            let count = words.next()?.parse().ok()?;
-            Some((cpu, count))
+impl Interrupt {
+    /// The names and counts of `/proc/interrupts`: a column for each online CPU, then the controller, the
+    /// line of it, and the names of those who share it.
+    pub fn parse_all(text: &str) -> BTreeMap<u32, (String, BTreeMap<usize, u64>)> {
+        let mut lines = text.lines();
+        let head = lines.next().unwrap_or_default().split_ascii_whitespace();
+        let cpus: Vec<usize> = head
+            .filter_map(|word| word.strip_prefix("CPU")?.parse().ok())
+            .collect();
+        let all = lines.filter_map(|line| {
+            let (number, rest) = line.split_once(':')?;
+            let number = number.trim().parse().ok()?;
+            let mut words = rest.split_ascii_whitespace();
+            let counts = cpus.iter().map(|&cpu| {
+                let count = words.next()?.parse().ok()?;
+                Some((cpu, count))
+            });
+            let counts = counts.collect::<Option<BTreeMap<usize, u64>>>()?;
+            let name = words.next_back().unwrap_or_default().to_owned();
+            Some((number, (name, counts)))
         });
-        let counts = counts.collect::<Option<BTreeMap<usize, u64>>>()?;
-        let name = words.next_back().unwrap_or_default().to_owned();
-        Some((number, (name, counts)))
-    });
-    all.collect()
+        all.collect()
+    }
 }
 
 /// The receive queue in the name of an interrupt. There is no rule for these names; the drivers in
@@ -193,7 +195,7 @@ mod tests {
             head.join(" "),
             counts.join(" ")
         );
-        let (name, counts) = &parse(&text)[&900];
+        let (name, counts) = &Interrupt::parse_all(&text)[&900];
         assert_eq!((&**name, counts.len()), ("eth0-rx-3", 1023));
         assert_eq!((counts.get(&7), counts.get(&1023)), (None, Some(&2046)));
     }
@@ -234,7 +236,7 @@ mod tests {
     proptest! {
         #[test]
         fn foreign_text_never_panics(text in "\\PC{0,200}", lines in "( CPU[0-9]{1,3}){0,4}\n([ 0-9:a-z]{0,30}\n){0,6}", name in "\\PC{0,12}") {
-            let _ = (parse(&text), parse(&lines), queue(&text, &name), queue(&name, &text));
+            let _ = (Interrupt::parse_all(&text), Interrupt::parse_all(&lines), queue(&text, &name), queue(&name, &text));
         }
     }
 }

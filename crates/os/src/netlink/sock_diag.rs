@@ -93,7 +93,10 @@ pub struct XdpEntry {
 /// `ENOENT` in a kernel without `CONFIG_INET_UDP_DIAG`, or whose module `udp_diag` cannot be loaded.
 pub fn udp() -> Result<Vec<UdpEntry>> {
     let answers = internet(libc::IPPROTO_UDP, u32::MAX, "UDP sockets")?;
-    let mut all: Vec<UdpEntry> = answers.iter().filter_map(|answer| entry(answer)).collect();
+    let mut all: Vec<UdpEntry> = answers
+        .iter()
+        .filter_map(|answer| UdpEntry::parse(answer))
+        .collect();
     all.sort_by_key(|entry| (entry.local.port(), entry.local.ip(), entry.inode));
     Ok(all)
 }
@@ -106,18 +109,10 @@ pub fn udp() -> Result<Vec<UdpEntry>> {
 /// `ENOENT` in a kernel without `CONFIG_INET_TCP_DIAG`, or whose module `tcp_diag` cannot be loaded.
 pub fn listeners() -> Result<Vec<Listener>> {
     let answers = internet(libc::IPPROTO_TCP, LISTENING, "TCP listeners")?;
-    let listener = |answer: &Vec<u8>| {
-        let common = entry(answer)?;
-        let number = |at: usize| word(answer, at).map(u32::from_ne_bytes);
-        Some(Listener {
-            local: common.local,
-            inode: common.inode,
-            waiting: number(56)?,
-            waiting_max: number(60)?,
-            drops: common.drops,
-        })
-    };
-    let mut all: Vec<Listener> = answers.iter().filter_map(listener).collect();
+    let mut all: Vec<Listener> = answers
+        .iter()
+        .filter_map(|answer| Listener::parse(answer))
+        .collect();
     all.sort_by_key(|entry| (entry.local.port(), entry.local.ip(), entry.inode));
     Ok(all)
 }
@@ -136,7 +131,7 @@ pub fn xdp() -> Result<Vec<XdpEntry>> {
     let answers = dump(&request).on(CALL, "AF_XDP sockets")?;
     let mut all: Vec<XdpEntry> = answers
         .iter()
-        .filter_map(|answer| xdp_entry(answer))
+        .filter_map(|answer| XdpEntry::parse(answer))
         .collect();
     all.sort_by_key(|entry| (entry.interface, entry.queue, entry.inode));
     Ok(all)
@@ -164,59 +159,79 @@ fn dump(request: &[u8]) -> std::io::Result<Vec<Vec<u8>>> {
     exchange(&socket, &message(BY_FAMILY, flags, request))
 }
 
-/// One socket of AF_XDP; none if the answer is damaged, or it is bound to nothing.
-fn xdp_entry(body: &[u8]) -> Option<XdpEntry> {
-    let found = attributes(body.get(XDP_MESSAGE_LENGTH..)?);
-    let value = |kind| found.iter().find(|(found, _)| *found == kind);
-    let number = |kind, at: usize| {
-        let (_, value) = value(kind)?;
-        word(value, at).map(u32::from_ne_bytes)
-    };
-    let count = |at: usize| {
-        let (_, value) = value(XDP_STATISTICS)?;
-        Some(u64::from_ne_bytes(value.get(at..at + 8)?.try_into().ok()?))
-    };
-    Some(XdpEntry {
-        interface: number(XDP_INFO, 0).filter(|&interface| interface > 0)?,
-        queue: number(XDP_INFO, 4)?,
-        inode: word(body, 4).map(u32::from_ne_bytes)?,
-        is_zero_copy: number(XDP_UMEM, 32)? & 1 == 1,
-        dropped: count(0)?,
-        ring_full: count(16)?,
-    })
+impl XdpEntry {
+    /// One answer of the kernel; none if it is damaged, or of a socket that is bound to nothing.
+    pub fn parse(body: &[u8]) -> Option<Self> {
+        let found = attributes(body.get(XDP_MESSAGE_LENGTH..)?);
+        let value = |kind| found.iter().find(|(found, _)| *found == kind);
+        let number = |kind, at: usize| {
+            let (_, value) = value(kind)?;
+            word(value, at).map(u32::from_ne_bytes)
+        };
+        let count = |at: usize| {
+            let (_, value) = value(XDP_STATISTICS)?;
+            Some(u64::from_ne_bytes(value.get(at..at + 8)?.try_into().ok()?))
+        };
+        Some(Self {
+            interface: number(XDP_INFO, 0).filter(|&interface| interface > 0)?,
+            queue: number(XDP_INFO, 4)?,
+            inode: word(body, 4).map(u32::from_ne_bytes)?,
+            is_zero_copy: number(XDP_UMEM, 32)? & 1 == 1,
+            dropped: count(0)?,
+            ring_full: count(16)?,
+        })
+    }
 }
 
-/// One socket; none if the answer is damaged or has no port.
-fn entry(body: &[u8]) -> Option<UdpEntry> {
-    let found = attributes(body.get(MESSAGE_LENGTH..)?);
-    let value = |kind| found.iter().find(|(found, _)| *found == kind);
-    let memory = value(MEMORY).map(|(_, value)| value.as_slice());
-    let memory = |at: usize| word(memory?, at * 4).map(u32::from_ne_bytes);
-    let number = |at: usize| word(body, at).map(u32::from_ne_bytes);
-    let port = |at: usize| Some(u16::from_be_bytes(body.get(at..at + 2)?.try_into().ok()?));
-    let is_v6 = i32::from(*body.first()?) == libc::AF_INET6;
-    let address = |at: usize| {
-        Some(match is_v6 {
-            true => IpAddr::from(Ipv6Addr::from(
-                <[u8; 16]>::try_from(body.get(at..at + 16)?).ok()?,
-            )),
-            false => IpAddr::from(Ipv4Addr::from(word(body, at)?)),
+impl Listener {
+    /// One answer of the kernel; none if it is damaged.
+    pub fn parse(body: &[u8]) -> Option<Self> {
+        let common = UdpEntry::parse(body)?;
+        let number = |at: usize| word(body, at).map(u32::from_ne_bytes);
+        Some(Self {
+            local: common.local,
+            inode: common.inode,
+            waiting: number(56)?,
+            waiting_max: number(60)?,
+            drops: common.drops,
         })
-    };
-    let local = SocketAddr::new(address(8)?, port(4)?);
-    let remote = SocketAddr::new(address(24)?, port(6)?);
-    Some(UdpEntry {
-        local,
-        remote: (remote.port() > 0).then_some(remote),
-        only_v6: value(ONLY_V6).is_some_and(|(_, value)| value.first() == Some(&1)),
-        interface: number(40)?,
-        inode: number(68)?,
-        user: number(64)?,
-        queued_bytes: memory(QUEUED)?,
-        buffer_bytes: memory(BUFFER)?,
-        drops: memory(DROPS)?,
-    })
-    .filter(|entry| entry.local.port() > 0)
+    }
+}
+
+impl UdpEntry {
+    /// One answer of the kernel (`struct inet_diag_msg` and its attributes); none if it is damaged, or of a
+    /// socket without a port.
+    pub fn parse(body: &[u8]) -> Option<Self> {
+        let found = attributes(body.get(MESSAGE_LENGTH..)?);
+        let value = |kind| found.iter().find(|(found, _)| *found == kind);
+        let memory = value(MEMORY).map(|(_, value)| value.as_slice());
+        let memory = |at: usize| word(memory?, at * 4).map(u32::from_ne_bytes);
+        let number = |at: usize| word(body, at).map(u32::from_ne_bytes);
+        let port = |at: usize| Some(u16::from_be_bytes(body.get(at..at + 2)?.try_into().ok()?));
+        let is_v6 = i32::from(*body.first()?) == libc::AF_INET6;
+        let address = |at: usize| {
+            Some(match is_v6 {
+                true => IpAddr::from(Ipv6Addr::from(
+                    <[u8; 16]>::try_from(body.get(at..at + 16)?).ok()?,
+                )),
+                false => IpAddr::from(Ipv4Addr::from(word(body, at)?)),
+            })
+        };
+        let local = SocketAddr::new(address(8)?, port(4)?);
+        let remote = SocketAddr::new(address(24)?, port(6)?);
+        Some(Self {
+            local,
+            remote: (remote.port() > 0).then_some(remote),
+            only_v6: value(ONLY_V6).is_some_and(|(_, value)| value.first() == Some(&1)),
+            interface: number(40)?,
+            inode: number(68)?,
+            user: number(64)?,
+            queued_bytes: memory(QUEUED)?,
+            buffer_bytes: memory(BUFFER)?,
+            drops: memory(DROPS)?,
+        })
+        .filter(|entry| entry.local.port() > 0)
+    }
 }
 
 fn word(bytes: &[u8], at: usize) -> Option<[u8; 4]> {
@@ -232,7 +247,7 @@ mod tests {
     proptest! {
         #[test]
         fn foreign_bytes_never_panic(bytes: Vec<u8>) {
-            let _ = (entry(&bytes), xdp_entry(&bytes));
+            let _ = (UdpEntry::parse(&bytes), Listener::parse(&bytes), XdpEntry::parse(&bytes));
         }
     }
 
@@ -285,7 +300,7 @@ mod tests {
             dropped: 11,
             ring_full: 33,
         };
-        assert_eq!(xdp_entry(&body), Some(expected));
+        assert_eq!(XdpEntry::parse(&body), Some(expected));
     }
 
     #[test]

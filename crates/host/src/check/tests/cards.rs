@@ -238,6 +238,11 @@ fn one_queue_that_gets_all_is_told_where_packets_are_lost() {
             "{first} {second} {lost}"
         );
     }
+    // mlx5 goes on to tell of a queue that it no longer has.
+    let before = eth0("new", &queues(0, 0), missed(0));
+    let mut after = later(eth0("new", &queues(1000, 0), missed(7)));
+    card(&mut after).queues = Some(1);
+    assert_eq!(found(&before, &after), is(&[("nic_no_room", 7)]));
 }
 
 #[test]
