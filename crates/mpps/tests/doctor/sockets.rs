@@ -1,6 +1,7 @@
 //! Servers that do not take what their sockets get, and sockets that do not get it.
 
 use crate::common::{Need, Test};
+use crate::gallery;
 use crate::program::{Group, Way};
 use crate::scenario::{PORT, PYTHON, SENT, Scenario, Traffic, at, expect, healthy};
 use std::fs;
@@ -100,7 +101,8 @@ fn one_socket_for_two_threads() {
                 "2 threads of the program are busy",
             ),
         };
-        return expect(&found, &[expected]);
+        expect(&found, &[expected]);
+        return gallery::add(&["shared_socket"], &[(expected.0, dropped)]);
     }
 }
 
