@@ -205,16 +205,20 @@ fn paced(sender: &str, backend: &[&str], family: u8) {
     assert!(!told.send.mode.is_empty() && !told.recv.mode.is_empty());
     told.balances();
     told.stamps_agree();
+    // What a ring or a socket dropped is told once, by reason.
+    let drops: u64 = told.recv.drops.iter().map(|drop| drop.count).sum();
+    assert_eq!(drops, told.recv.socket_drops, "{:?}", told.recv.drops);
     for flow in &told.recv.flows {
         // A sender that the scheduler moves goes on in the queue of its new CPU, past what waits in
         // the old one's: there may be disorder, and nothing comes twice.
         assert_eq!(flow.duplicates, 0, "{flow:?}");
-        assert_eq!(Some(flow.received + flow.lost), flow.offered, "{flow:?}");
+        match flow.offered {
+            Some(offered) => assert_eq!(flow.received + flow.lost, offered, "{flow:?}"),
+            // On a machine that stood still the end markers died in a full ring with the rest.
+            None => assert!(drops > 0, "{flow:?}"),
+        }
     }
     assert_eq!(told.recv.flows.len(), 4, "{}", told.people);
-    // What a ring or a socket dropped is told once, by reason.
-    let drops: u64 = told.recv.drops.iter().map(|drop| drop.count).sum();
-    assert_eq!(drops, told.recv.socket_drops, "{:?}", told.recv.drops);
 }
 
 fn flood(sender: &str, backend: &[&str], family: u8) {
