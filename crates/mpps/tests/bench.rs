@@ -529,9 +529,9 @@ fn ndr_result(directory: &TempDir) -> NdrResult {
 const HELD_BACK_MPPS: f64 = 0.1;
 
 /// With a fifth to be lost the bound is 1.25 times the receiver's rate, and what is delivered there is
-/// that rate. A moment without a CPU loses far less than a fifth, and is made up for; but a machine
-/// that takes its CPUs away for longer, or lets the sender miss its load, can spoil a search. It cannot
-/// make one right: of five searches one has to be.
+/// that rate. A moment without a CPU loses far less than a fifth, and is made up for. A sender that
+/// misses its load again and again has no CPU here, and the search says so in place of a bound: then it
+/// is tried again, and five such searches say nothing of the bound.
 fn ndr_finds_the_rate_of_a_receiver_that_is_held_back() {
     finds_the_rate(&[], run);
 }
@@ -571,7 +571,6 @@ fn a_sender_that_cannot_send_is_refused() {
 }
 
 fn finds_the_rate(sender: &[&str], run: impl Fn(&mut Command) -> Ended) {
-    let mut spoiled = Vec::new();
     for _ in 0..5 {
         let directory = directory();
         let mut command = mpps(&["ndr", "recv", "--throttle", "100k", "--max", "200k"]);
@@ -585,37 +584,32 @@ fn finds_the_rate(sender: &[&str], run: impl Fn(&mut Command) -> Ended) {
             panic!("{:?}", result.rows)
         };
         assert!(result.complete, "{row:?}");
-        let loses = row
-            .searched
-            .found
-            .iter()
-            .filter_map(|found| found.loses.as_ref());
-        for loses in loses {
-            assert_eq!(loses.station, Station::Socket, "{loses:?}");
-        }
-        if is_found(row) {
+        let is_settled = row.searched.found.iter().all(|found| found.settled);
+        if is_settled && row.searched.sender_mpps.is_none() {
             assert!(ended.out.contains("socket: socket buffer"), "{ended:#?}");
-            return;
+            return found_where_it_is(row);
         }
-        spoiled.push(format!("{row:?}"));
+        let missed = row.searched.trials.iter().filter(|trial| trial.void);
+        assert!(missed.count() >= 4, "it did not settle: {row:?}");
     }
-    panic!("none of five is right: {spoiled:#?}");
 }
 
-/// True if both bounds are where they are known to be, and no load above the receiver's rate lost
-/// nothing.
-fn is_found(row: &NdrRow) -> bool {
+fn found_where_it_is(row: &NdrRow) {
     let found = &row.searched.found[0];
     let is_near = |rate: Option<f64>, expected: f64| {
         rate.is_some_and(|rate| (rate / expected - 1.0).abs() <= 0.02)
     };
-    let mut trials = row.searched.trials.iter().filter(|trial| !trial.void);
-    found.settled
-        && is_near(found.lower_mpps, 1.25 * HELD_BACK_MPPS)
-        && is_near(found.upper_mpps, 1.25 * HELD_BACK_MPPS)
-        && is_near(found.conditional_mpps, HELD_BACK_MPPS)
-        && found.loses.is_some()
-        && trials.all(|trial| trial.loss_ratio > 0.0 || trial.load_mpps <= 1.02 * HELD_BACK_MPPS)
+    assert!(found.settled, "{row:?}");
+    assert!(is_near(found.lower_mpps, 1.25 * HELD_BACK_MPPS), "{row:?}");
+    assert!(is_near(found.upper_mpps, 1.25 * HELD_BACK_MPPS), "{row:?}");
+    assert!(is_near(found.conditional_mpps, HELD_BACK_MPPS), "{row:?}");
+    // Nor does any load above its rate lose nothing.
+    let trials = row.searched.trials.iter().filter(|trial| !trial.void);
+    for trial in trials.filter(|trial| trial.loss_ratio == 0.0) {
+        assert!(trial.load_mpps <= 1.02 * HELD_BACK_MPPS, "{trial:?}");
+    }
+    let loses = found.loses.as_ref().expect("something loses above it");
+    assert_eq!(loses.station, Station::Socket, "{loses:?}");
 }
 
 fn ndr_keeps_what_it_has_and_says_why_the_rest_did_not_run() {
