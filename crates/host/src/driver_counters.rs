@@ -108,7 +108,7 @@ mod tests {
         ("rx_short_length_errors", "part of rx_length_errors"),
         ("rx_frame_errors", "the same as rx_align_errors"),
         ("rx_errors", "the sum of the damaged"),
-        ("rx_over_errors", "nobody writes it"),
+        ("rx_over_errors", "the drivers leave it at zero"),
         ("rx_no_buffer_count", "stored late, and not lost"),
         ("dropped_smbus", "for the management processor"),
         ("rx_queue_*_csum_err", "given to the stack as they are"),

@@ -53,6 +53,8 @@ pub struct Facts {
     pub processes: BTreeMap<u32, Process>,
     /// Where the CPUs spent their time.
     pub cpus: ProcStat,
+    /// The size of a CPU's last cache, in bytes, where the machine tells it.
+    pub cache_bytes: Option<u64>,
     /// How these are joined.
     pub topology: Topology,
     /// What is behind the interfaces.
@@ -129,6 +131,7 @@ impl Facts {
                 }
             }
         }
+        facts.cache_bytes = cache_bytes(&root);
         facts.client_ports = sysctl::value_from(&root, "net.ipv4.ip_local_port_range")
             .ok()
             .flatten()
@@ -186,6 +189,16 @@ impl Facts {
     }
 }
 
+/// The largest cache of the first CPU.
+fn cache_bytes(root: &Root) -> Option<u64> {
+    let folder = "sys/devices/system/cpu/cpu0/cache";
+    let sizes = root.names(folder).into_iter().filter_map(|name| {
+        let size = root.read_if_possible(&format!("{folder}/{name}/size"))?;
+        size.strip_suffix('K')?.parse::<u64>().ok()
+    });
+    sizes.max().map(|size| size.saturating_mul(1024))
+}
+
 /// The two ports of a range.
 fn ports(range: &str) -> Option<RangeInclusive<u16>> {
     let mut numbers = range.split_ascii_whitespace().map(str::parse);
@@ -211,6 +224,16 @@ fn steering<'a>(interfaces: impl Iterator<Item = &'a str>) -> BTreeMap<String, V
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::root::fixture;
+
+    #[test]
+    fn the_last_cache_is_the_largest() {
+        let cache =
+            |at, size| format!("sys/devices/system/cpu/cpu0/cache/index{at}/size = {size}\n");
+        let tree = cache(0, "32K") + &cache(3, "16384K") + &cache(2, "512K") + &cache(4, "x");
+        assert_eq!(cache_bytes(&fixture::tree(&tree).root), Some(16 << 20));
+        assert_eq!(cache_bytes(&fixture::tree("").root), None);
+    }
 
     #[test]
     fn a_range_is_two_ports() {

@@ -1,4 +1,4 @@
-//! Interrupts of a card that somebody moved to other CPUs meanwhile.
+//! Interrupts of a card that went to other CPUs while the host was looked at.
 
 use super::{Check, Confidence, Evidence, Finding, Seen, lacks_time};
 use crate::Station;

@@ -6,7 +6,7 @@ use crate::Station;
 pub(super) const CHECK: Check = Check {
     name: "link_bounced",
     reads: "how often the carrier of each interface changed (`IFLA_CARRIER_CHANGES`)",
-    speaks: "the carrier of a card or a veth came or went, and nobody took the interface down",
+    speaks: "the carrier of a card or a veth came or went while the interface was up",
     made_by: "`ip link set IF down` and `up` at the other end of a veth (gallery: `a_link_that_bounces`)",
     run,
 };
@@ -20,7 +20,7 @@ fn run(seen: &Seen) -> Vec<Finding> {
     let links = seen.after.links.iter().filter(|link| is_line(&link.name));
     let found = links.filter_map(|now| {
         let before = seen.before.links.iter().find(|before| before.index == now.index)
-            // Who takes it down means it.
+            // An interface that is taken down loses its carrier, too.
             .filter(|before| before.up && now.up)?;
         let (from, to) = (before.carrier_changes, now.carrier_changes);
         let evidence = Evidence::new(format!("{} carrier_changes", now.name), from.into(), to.into());

@@ -7,7 +7,7 @@ use mpps_os::netlink::sock_diag::XdpEntry;
 pub(super) const CHECK: Check = Check {
     name: "xdp_socket",
     reads: "`rx_dropped` and `rx_ring_full` of each socket of AF_XDP (xdp_diag; a kernel with \
-            CONFIG_XDP_SOCKETS_DIAG), and whether it copies",
+            CONFIG_XDP_SOCKETS_DIAG), whether it copies, and whether its memory fits into the cache",
     speaks: "a socket of AF_XDP dropped packets: its fill ring was empty, or its receive ring full, or they were too long",
     made_by: "`kill -STOP` a program that receives by AF_XDP, and a flood",
     run,
@@ -70,8 +70,17 @@ fn run(seen: &Seen) -> Vec<Finding> {
                  it (mpps backends IF)"
             }
         };
+        let cache = seen.after.cache_bytes.filter(|&cache| now.memory_bytes > cache);
+        let large = cache.map_or(String::new(), |cache| {
+            let mib = |bytes: u64| bytes >> 20;
+            format!(
+                "; its memory of {} MiB does not fit into the cache of {} MiB",
+                mib(now.memory_bytes),
+                mib(cache)
+            )
+        });
         let what = format!(
-            "the AF_XDP socket at {}{owner} dropped packets {why}{copies}",
+            "the AF_XDP socket at {}{owner} dropped packets {why}{copies}{large}",
             at(seen, now)
         );
         let remedy = "fill the ring before traffic begins and after each batch; larger rings \

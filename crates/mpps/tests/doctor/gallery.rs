@@ -33,7 +33,7 @@ pub(crate) fn add(expected: &[&str], found: &[(&str, u64)]) {
             .map(|(check, count)| format!("{check} {count}"))
             .collect(),
     );
-    // Somebody may run a trial's process by hand.
+    // A trial's process that was started by hand has no table.
     let Ok(mut file) = OpenOptions::new().append(true).open(file(parent_id())) else {
         return;
     };
@@ -53,7 +53,7 @@ pub(crate) fn show(scenarios: usize, run: impl FnOnce() -> ExitCode) -> ExitCode
     fs::remove_file(&file).expect("it is there");
     for (name, (expected, found)) in &rows {
         let line = format!("{name:42} expected {expected:34} found {found}");
-        writeln!(std::io::stdout(), "{line}").expect("somebody reads it");
+        writeln!(std::io::stdout(), "{line}").expect("standard output is open");
     }
     // Some were filtered out, could not be run here, or failed.
     if rows.len() < scenarios || status != ExitCode::SUCCESS {
@@ -71,7 +71,7 @@ pub(crate) fn show(scenarios: usize, run: impl FnOnce() -> ExitCode) -> ExitCode
         true => status,
         false => {
             let said = "docs/gallery.md is of other scenarios; MPPS_GALLERY=write writes it anew";
-            writeln!(std::io::stdout(), "{said}").expect("somebody reads it");
+            writeln!(std::io::stdout(), "{said}").expect("standard output is open");
             ExitCode::FAILURE
         }
     }

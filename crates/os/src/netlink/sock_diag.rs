@@ -80,6 +80,8 @@ pub struct XdpEntry {
     pub inode: u32,
     /// True if the driver writes into its memory itself (`XDP_ZEROCOPY`).
     pub is_zero_copy: bool,
+    /// The size of its memory (UMEM), in bytes.
+    pub memory_bytes: u64,
     /// Packets dropped for want of a place in its memory, or because they were too long for one.
     pub dropped: u64,
     /// Packets dropped because its receive ring was full.
@@ -93,12 +95,9 @@ pub struct XdpEntry {
 /// `ENOENT` in a kernel without `CONFIG_INET_UDP_DIAG`, or whose module `udp_diag` cannot be loaded.
 pub fn udp() -> Result<Vec<UdpEntry>> {
     let answers = internet(libc::IPPROTO_UDP, u32::MAX, "UDP sockets")?;
-    let mut all: Vec<UdpEntry> = answers
-        .iter()
-        .filter_map(|answer| UdpEntry::parse(answer))
-        .collect();
-    all.sort_by_key(|entry| (entry.local.port(), entry.local.ip(), entry.inode));
-    Ok(all)
+    Ok(sorted(&answers, UdpEntry::parse, |entry| {
+        (entry.local.port(), entry.local.ip(), entry.inode)
+    }))
 }
 
 /// All TCP sockets that listen in the calling thread's network namespace, in the order of port and
@@ -109,12 +108,9 @@ pub fn udp() -> Result<Vec<UdpEntry>> {
 /// `ENOENT` in a kernel without `CONFIG_INET_TCP_DIAG`, or whose module `tcp_diag` cannot be loaded.
 pub fn listeners() -> Result<Vec<Listener>> {
     let answers = internet(libc::IPPROTO_TCP, LISTENING, "TCP listeners")?;
-    let mut all: Vec<Listener> = answers
-        .iter()
-        .filter_map(|answer| Listener::parse(answer))
-        .collect();
-    all.sort_by_key(|entry| (entry.local.port(), entry.local.ip(), entry.inode));
-    Ok(all)
+    Ok(sorted(&answers, Listener::parse, |entry| {
+        (entry.local.port(), entry.local.ip(), entry.inode)
+    }))
 }
 
 /// All sockets of AF_XDP of the calling thread's network namespace, in the order of interface and queue.
@@ -129,15 +125,23 @@ pub fn xdp() -> Result<Vec<XdpEntry>> {
     request.extend(XDP_SHOW.to_ne_bytes());
     request.resize(20, 0);
     let answers = dump(&request).on(CALL, "AF_XDP sockets")?;
-    let mut all: Vec<XdpEntry> = answers
-        .iter()
-        .filter_map(|answer| XdpEntry::parse(answer))
-        .collect();
-    all.sort_by_key(|entry| (entry.interface, entry.queue, entry.inode));
-    Ok(all)
+    Ok(sorted(&answers, XdpEntry::parse, |entry| {
+        (entry.interface, entry.queue, entry.inode)
+    }))
 }
 
 const CALL: &str = "netlink SOCK_DIAG_BY_FAMILY";
+
+/// What the answers tell, in the order of this key.
+fn sorted<T, K: Ord>(
+    answers: &[Vec<u8>],
+    parse: fn(&[u8]) -> Option<T>,
+    key: impl FnMut(&T) -> K,
+) -> Vec<T> {
+    let mut all: Vec<T> = answers.iter().filter_map(|answer| parse(answer)).collect();
+    all.sort_by_key(key);
+    all
+}
 
 /// The sockets of both families that speak this protocol and are in one of these states.
 fn internet(protocol: i32, states: u32, what: &str) -> Result<Vec<Vec<u8>>> {
@@ -168,8 +172,8 @@ impl XdpEntry {
             let (_, value) = value(kind)?;
             word(value, at).map(u32::from_ne_bytes)
         };
-        let count = |at: usize| {
-            let (_, value) = value(XDP_STATISTICS)?;
+        let count = |kind, at: usize| {
+            let (_, value) = value(kind)?;
             Some(u64::from_ne_bytes(value.get(at..at + 8)?.try_into().ok()?))
         };
         Some(Self {
@@ -177,8 +181,9 @@ impl XdpEntry {
             queue: number(XDP_INFO, 4)?,
             inode: word(body, 4).map(u32::from_ne_bytes)?,
             is_zero_copy: number(XDP_UMEM, 32)? & 1 == 1,
-            dropped: count(0)?,
-            ring_full: count(16)?,
+            memory_bytes: count(XDP_UMEM, 0)?,
+            dropped: count(XDP_STATISTICS, 0)?,
+            ring_full: count(XDP_STATISTICS, 16)?,
         })
     }
 }
@@ -285,7 +290,9 @@ mod tests {
         let info: Vec<u8> = words(&[7, 2]);
         add(XDP_INFO, &info);
         // Size of 64 bits, id, pages, chunk size, headroom, interface, queue, flags, users.
-        let umem: Vec<u8> = words(&[0, 0, 1, 2, 4096, 0, 7, 2, 1, 1]);
+        let size = 1_u64.to_ne_bytes();
+        let umem: Vec<u8> = words(&[1, 2, 4096, 0, 7, 2, 1, 1]);
+        let umem = [&size[..], &umem].concat();
         add(XDP_UMEM, &umem);
         let counts: Vec<u8> = [11_u64, 22, 33, 44, 55, 66]
             .iter()
@@ -297,6 +304,7 @@ mod tests {
             queue: 2,
             inode: 4711,
             is_zero_copy: true,
+            memory_bytes: 1,
             dropped: 11,
             ring_full: 33,
         };

@@ -425,7 +425,7 @@ fn a_link_that_bounces_is_told_whatever_was_lost() {
         None,
         "its carrier is that of its ports"
     );
-    assert_eq!(ask("veth", 1, false, false), None, "somebody took it down");
+    assert_eq!(ask("veth", 1, false, false), None, "it was taken down");
     for (changes, carrier, words) in [
         (1, false, "went, and it is not back"),
         (1, true, "came back"),
@@ -449,6 +449,7 @@ fn xdp(dropped: u64, ring_full: u64, is_zero_copy: bool, counters: &[(&str, u64)
         queue: 1,
         inode: 7,
         is_zero_copy,
+        memory_bytes: 32 << 20,
         dropped,
         ring_full,
     }];
@@ -475,6 +476,21 @@ fn a_socket_of_af_xdp_tells_why_it_dropped() {
         "{count} {what}"
     );
     assert!(!what.contains("copy mode"), "{what}");
+}
+
+#[test]
+fn memory_of_af_xdp_that_is_larger_than_the_cache_is_told() {
+    let ask = |cache: u64| {
+        let mut after = later(xdp(5, 0, true, &[]));
+        after.cache_bytes = Some(cache << 20);
+        all(&xdp(0, 0, true, &[]), &after)[0].what.clone()
+    };
+    assert!(
+        ask(31).contains("its memory of 32 MiB does not fit into the cache of 31 MiB"),
+        "{}",
+        ask(31)
+    );
+    assert!(!ask(32).contains("cache"), "{}", ask(32));
 }
 
 /// A veth and virtio_net count what such a socket did not take once more.
