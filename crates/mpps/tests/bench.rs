@@ -529,9 +529,10 @@ fn ndr_result(directory: &TempDir) -> NdrResult {
 const HELD_BACK_MPPS: f64 = 0.1;
 
 /// With a fifth to be lost the bound is 1.25 times the receiver's rate, and what is delivered there is
-/// that rate. A moment without a CPU loses far less than a fifth, and is made up for. A sender that
-/// misses its load again and again has no CPU here, and the search says so in place of a bound: then it
-/// is tried again, and five such searches say nothing of the bound.
+/// that rate. A moment without a CPU loses far less than a fifth, and is made up for but for what it
+/// lost: it can put a bound lower, by as much as it took, and never higher. So every search must be near
+/// from below, and one of five exact. A sender that misses its load again and again has no CPU here, and
+/// the search says so in place of a bound: then it is tried again, and five such searches say nothing.
 fn ndr_finds_the_rate_of_a_receiver_that_is_held_back() {
     finds_the_rate(&[], run);
 }
@@ -571,6 +572,7 @@ fn a_sender_that_cannot_send_is_refused() {
 }
 
 fn finds_the_rate(sender: &[&str], run: impl Fn(&mut Command) -> Ended) {
+    let mut inexact = Vec::new();
     for _ in 0..5 {
         let directory = directory();
         let mut command = mpps(&["ndr", "recv", "--throttle", "100k", "--max", "200k"]);
@@ -587,22 +589,29 @@ fn finds_the_rate(sender: &[&str], run: impl Fn(&mut Command) -> Ended) {
         let is_settled = row.searched.found.iter().all(|found| found.settled);
         if is_settled && row.searched.sender_mpps.is_none() {
             assert!(ended.out.contains("socket: socket buffer"), "{ended:#?}");
-            return found_where_it_is(row);
+            let is_exact = found_where_it_is(row);
+            if is_exact {
+                return;
+            }
+            inexact.push(row.clone());
+            continue;
         }
         let missed = row.searched.trials.iter().filter(|trial| trial.void);
         assert!(missed.count() >= 4, "it did not settle: {row:?}");
     }
+    assert!(inexact.is_empty(), "none is exact: {inexact:?}");
 }
 
-fn found_where_it_is(row: &NdrRow) {
+/// Holds a search that settled to the receiver's rate; true if its bounds are exact.
+fn found_where_it_is(row: &NdrRow) -> bool {
     let found = &row.searched.found[0];
-    let is_near = |rate: Option<f64>, expected: f64| {
-        rate.is_some_and(|rate| (rate / expected - 1.0).abs() <= 0.02)
-    };
-    assert!(found.settled, "{row:?}");
-    assert!(is_near(found.lower_mpps, 1.25 * HELD_BACK_MPPS), "{row:?}");
-    assert!(is_near(found.upper_mpps, 1.25 * HELD_BACK_MPPS), "{row:?}");
-    assert!(is_near(found.conditional_mpps, HELD_BACK_MPPS), "{row:?}");
+    let bounds = [found.lower_mpps, found.upper_mpps].map(|rate| rate.unwrap_or(0.0));
+    let bound = 1.25 * HELD_BACK_MPPS;
+    for rate in bounds {
+        assert!(rate >= 0.9 * bound && rate <= 1.02 * bound, "{row:?}");
+    }
+    let conditional = found.conditional_mpps.unwrap_or(0.0) / HELD_BACK_MPPS;
+    assert!((0.9..=1.02).contains(&conditional), "{row:?}");
     // Nor does any load above its rate lose nothing.
     let trials = row.searched.trials.iter().filter(|trial| !trial.void);
     for trial in trials.filter(|trial| trial.loss_ratio == 0.0) {
@@ -610,6 +619,7 @@ fn found_where_it_is(row: &NdrRow) {
     }
     let loses = found.loses.as_ref().expect("something loses above it");
     assert_eq!(loses.station, Station::Socket, "{loses:?}");
+    conditional >= 0.98 && bounds.iter().all(|rate| *rate >= 0.98 * bound)
 }
 
 fn ndr_keeps_what_it_has_and_says_why_the_rest_did_not_run() {
