@@ -41,6 +41,7 @@ mod ring_config;
 mod rx;
 mod stamp;
 mod tx;
+mod waiting;
 pub mod wire;
 mod worker;
 mod xdp_switch;

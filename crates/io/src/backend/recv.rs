@@ -6,14 +6,16 @@
 use super::shared_socket::SharedSocket;
 use super::socket::{SOCKET_RX_OPTIONS, open_receiver, receive};
 use super::{Backend, Layer, Support};
+use crate::waiting::{self, Awaited, Sleep, Waiting};
 use crate::{Batch, Descriptor, Error, Rx, RxCaps, RxConfig, RxCounters, RxDrop, Wait};
-use mpps_os::messages::{Extras, ReceiveMessages, Waiting};
+use mpps_os::messages::{self, Extras, ReceiveMessages};
 use mpps_os::poll::Waiter;
 use mpps_os::socket::UdpSocket;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
+use std::time::Duration;
 
 pub(super) const BACKEND: Backend = Backend {
     name: "recv",
@@ -43,7 +45,7 @@ fn open_rx(config: &RxConfig) -> Result<Box<dyn Rx>, Error> {
 
 /// The call that fills buffers from a socket.
 pub(super) type ReceiveCall =
-    fn(&mut ReceiveMessages, BorrowedFd<'_>, Waiting) -> io::Result<usize>;
+    fn(&mut ReceiveMessages, BorrowedFd<'_>, messages::Waiting) -> io::Result<usize>;
 
 /// A receiver over an ordinary socket; `recv` and `recvmmsg` differ by their call alone.
 #[derive(Debug)]
@@ -51,8 +53,10 @@ pub(super) struct SocketRx {
     backend: &'static Backend,
     call: ReceiveCall,
     socket: Arc<SharedSocket>,
-    waiter: Waiter,
+    waiting: Waiting,
     messages: ReceiveMessages,
+    /// Messages of the last call.
+    received: usize,
     descriptors: Vec<Descriptor>,
     sources: Option<Vec<Option<SocketAddr>>>,
     counters: RxCounters,
@@ -86,8 +90,9 @@ impl SocketRx {
             backend,
             call,
             socket,
-            waiter: Waiter::new(),
+            waiting: Waiting::new(),
             messages: ReceiveMessages::new(caps.batch, caps.buffer_bytes, extras),
+            received: 0,
             descriptors: Vec::with_capacity(caps.batch),
             sources: sources.then(|| Vec::with_capacity(caps.batch)),
             counters: RxCounters::default(),
@@ -96,29 +101,49 @@ impl SocketRx {
     }
 }
 
+impl SocketRx {
+    fn take(&mut self, waiting: messages::Waiting) -> io::Result<bool> {
+        self.received = 0;
+        self.received = receive(|| {
+            self.counters.system_calls += 1;
+            (self.call)(&mut self.messages, self.socket.as_fd(), waiting)
+        })?;
+        Ok(self.received > 0)
+    }
+}
+
+impl Awaited for SocketRx {
+    fn waiting(&mut self) -> &mut Waiting {
+        &mut self.waiting
+    }
+
+    fn look(&mut self) -> io::Result<bool> {
+        self.take(messages::Waiting::No)
+    }
+
+    fn look_for(&mut self, time: Duration) -> Option<io::Result<bool>> {
+        match self.socket.has_timeout(time) {
+            Ok(true) => Some(self.take(messages::Waiting::ForOne)),
+            Ok(false) => None,
+            Err(error) => Some(Err(error)),
+        }
+    }
+
+    fn sleep(&mut self, waiter: &mut Waiter, how: Sleep, time: Duration) -> io::Result<bool> {
+        how.on(waiter, self.socket.as_fd(), time)
+    }
+}
+
 impl Rx for SocketRx {
     fn recv(&mut self, wait: Wait) -> io::Result<Batch<'_>> {
+        waiting::until(self, wait)?;
         let Self {
-            call,
-            socket,
-            waiter,
             messages,
+            received,
             descriptors,
-            counters,
             ..
         } = self;
-        let received = receive(
-            wait,
-            |time| socket.has_timeout(time),
-            |left| match wait {
-                Wait::Epoll(_) => waiter.epoll(socket.as_fd(), left),
-                _ => waiter.poll(socket.as_fd(), left),
-            },
-            |waiting| {
-                counters.system_calls += 1;
-                call(messages, socket.as_fd(), waiting)
-            },
-        )?;
+        let received = *received;
         descriptors.clear();
         descriptors.extend((0..received).map(|at| {
             let message = messages.received(at);
@@ -143,7 +168,7 @@ impl Rx for SocketRx {
     fn counters(&self) -> RxCounters {
         RxCounters {
             dropped: self.socket.dropped(),
-            system_calls: self.counters.system_calls + self.waiter.calls(),
+            system_calls: self.counters.system_calls + self.waiting.calls(),
             ..self.counters
         }
     }

@@ -32,6 +32,10 @@ impl SharedSocket {
     /// True if a receive sleeps for this time by itself: the first time that anybody asked for is
     /// the socket's own, so that waiting costs no call.
     pub(super) fn has_timeout(&self, wanted: Duration) -> io::Result<bool> {
+        // One that rounds to zero microseconds would mean "for ever" (SO_RCVTIMEO, socket(7)).
+        if wanted.as_micros() == 0 {
+            return Ok(false);
+        }
         let mut set = Ok(());
         let timeout = self.timeout.get_or_init(|| {
             set = self.socket.set_receive_timeout(wanted);

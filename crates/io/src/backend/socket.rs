@@ -1,17 +1,12 @@
 //! What the socket backends share: opening, waiting, and counting refusals.
 
 use super::Backend;
-use crate::{
-    Error, Layer, Mode, Property, RxCaps, RxConfig, Sent, TxCaps, TxConfig, TxCounters, Wait,
-};
-use mpps_os::messages::Waiting;
+use crate::{Error, Layer, Mode, Property, RxCaps, RxConfig, Sent, TxCaps, TxConfig, TxCounters};
 use mpps_os::socket::UdpSocket;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-/// A year is longer than any wait, and every clock can hold it.
-const WAIT_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
 /// How long a send waits for room for one message. `SO_SNDTIMEO` holds for each of a call's
 /// messages anew, so that a call of 1024 may take five seconds where the link is very slow.
 pub(super) const SEND_TIMEOUT: Duration = Duration::from_millis(5);
@@ -119,50 +114,16 @@ pub(super) fn open_senders(
     Ok((sockets, caps))
 }
 
-/// Applies a way of waiting to a receive call, and sorts its errors: a signal and a full time-out
-/// are "nothing came"; what an earlier send left on the socket is not this call's error.
-///
-/// `has_timeout` says whether the call itself sleeps for a time; where it does not, `sleep` does.
-pub(super) fn receive(
-    wait: Wait,
-    has_timeout: impl FnOnce(Duration) -> io::Result<bool>,
-    mut sleep: impl FnMut(Duration) -> io::Result<bool>,
-    mut call: impl FnMut(Waiting) -> io::Result<usize>,
-) -> io::Result<usize> {
-    let waiting = match wait {
-        // A time-out that rounds to zero microseconds would mean "for ever" (SO_RCVTIMEO, socket(7)).
-        Wait::Block(time) if time.as_micros() > 0 && has_timeout(time)? => Waiting::ForOne,
-        Wait::Poll | Wait::Block(_) | Wait::Spin(_) | Wait::Epoll(_) => Waiting::No,
-    };
-    let deadline = match wait {
-        Wait::Spin(time) | Wait::Epoll(time) => Instant::now().checked_add(time.min(WAIT_MAX)),
-        Wait::Block(time) if waiting == Waiting::No => {
-            Instant::now().checked_add(time.min(WAIT_MAX))
-        }
-        Wait::Poll | Wait::Block(_) => None,
-    };
+/// Receives by a call, and sorts its errors: an empty queue and a full time-out are "nothing came";
+/// what an earlier send left on the socket is not this call's error.
+pub(super) fn receive(mut call: impl FnMut() -> io::Result<usize>) -> io::Result<usize> {
     loop {
-        let error = match call(waiting) {
+        let error = match call() {
             Ok(received) => return Ok(received),
             Err(error) => error,
         };
         match error.kind() {
-            io::ErrorKind::WouldBlock => {
-                let left = deadline.map_or(Duration::ZERO, |at| {
-                    at.saturating_duration_since(Instant::now())
-                });
-                if left.is_zero() {
-                    return Ok(0);
-                }
-                match wait {
-                    Wait::Spin(_) => std::hint::spin_loop(),
-                    Wait::Poll | Wait::Block(_) | Wait::Epoll(_) => match sleep(left) {
-                        Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(0),
-                        slept => drop(slept?),
-                    },
-                }
-            }
-            io::ErrorKind::Interrupted => return Ok(0),
+            io::ErrorKind::WouldBlock => return Ok(0),
             // An ICMP error about a datagram that this socket sent (udp(7)).
             io::ErrorKind::ConnectionRefused
             | io::ErrorKind::HostUnreachable
@@ -319,64 +280,23 @@ mod tests {
         assert_eq!(counters.refused_total(), 0);
     }
 
-    fn receive_by(wait: Wait, script: &mut Script) -> io::Result<usize> {
-        receive(wait, |_| Ok(true), |_| Ok(true), |_| script.answer(0, 0))
-    }
-
     #[test]
-    fn an_empty_queue_and_a_signal_are_no_errors() {
-        let block = Wait::Block(Duration::from_millis(1));
-        assert_eq!(
-            receive_by(block, &mut Script::new(&[Err(EAGAIN)])).unwrap(),
-            0
-        );
-        assert_eq!(
-            receive_by(block, &mut Script::new(&[Err(EINTR)])).unwrap(),
-            0
-        );
-        assert_eq!(
-            receive_by(Wait::Poll, &mut Script::new(&[Err(EAGAIN)])).unwrap(),
-            0
-        );
-    }
-
-    #[test]
-    fn a_socket_with_another_time_out_is_slept_for() {
-        let mut script = Script::new(&[Err(EAGAIN), Err(EAGAIN), Ok(5)]);
-        let (wait, mut slept) = (Wait::Block(Duration::from_secs(60)), 0);
-        let sleep = |left| {
-            assert!(left > Duration::ZERO && left <= Duration::from_secs(60));
-            slept += 1;
-            Ok(true)
-        };
-        let received = receive(
-            wait,
-            |_| Ok(false),
-            sleep,
-            |waiting| {
-                assert_eq!(waiting, Waiting::No);
-                script.answer(0, 0)
-            },
-        );
-        assert_eq!((received.unwrap(), slept), (5, 2));
-    }
-
-    #[test]
-    fn spinning_asks_again() {
-        let wait = Wait::Spin(Duration::from_secs(60));
-        let mut script = Script::new(&[Err(EAGAIN), Err(EAGAIN), Ok(5)]);
-        assert_eq!(receive_by(wait, &mut script).unwrap(), 5);
+    fn an_empty_queue_is_no_error_and_a_signal_is_the_waiter_s() {
+        let mut script = Script::new(&[Err(EAGAIN), Err(EINTR)]);
+        assert_eq!(receive(|| script.answer(0, 0)).unwrap(), 0);
+        let signal = receive(|| script.answer(0, 0)).unwrap_err();
+        assert_eq!(signal.kind(), io::ErrorKind::Interrupted);
     }
 
     #[test]
     fn an_icmp_error_of_an_earlier_send_does_not_stop_a_receiver() {
         let mut script = Script::new(&[Err(ECONNREFUSED), Ok(1)]);
-        assert_eq!(receive_by(Wait::Poll, &mut script).unwrap(), 1);
+        assert_eq!(receive(|| script.answer(0, 0)).unwrap(), 1);
     }
 
     #[test]
     fn a_real_error_is_one() {
         let mut script = Script::new(&[Err(9)]);
-        assert!(receive_by(Wait::Poll, &mut script).is_err());
+        assert!(receive(|| script.answer(0, 0)).is_err());
     }
 }

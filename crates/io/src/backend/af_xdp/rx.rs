@@ -10,6 +10,7 @@ use super::interface::Interface;
 use super::{BACKEND, busy_poll, explain, socket_config};
 use crate::backend::held_port::{HeldPort, Neighbour};
 use crate::filter::{FlowFilter, FlowProgram};
+use crate::waiting::{self, Awaited, Sleep, Waiting};
 use crate::{
     Batch, CopyMode, Descriptor, Error, Layer, Mode, Property, Rx, RxCaps, RxConfig, RxCounters,
     RxDrop, Wait,
@@ -21,10 +22,8 @@ use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-/// A year is longer than any wait, and every clock can hold it.
-const WAIT_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
 /// The MTU of Ethernet, whose frames every driver with XDP has room for.
 const MTU_OF_ANY_DRIVER: u32 = 1500;
 /// How often a spinning receiver looks at the ring between two looks at the clock.
@@ -166,7 +165,7 @@ struct Shared {
 #[derive(Debug)]
 struct XdpRx {
     receiver: Receiver,
-    waiter: Waiter,
+    waiting: Waiting,
     /// Calls to the driver.
     wakes: u64,
     descriptors: Vec<Descriptor>,
@@ -229,7 +228,7 @@ impl XdpRx {
         };
         Ok(Self {
             receiver,
-            waiter: Waiter::new(),
+            waiting: Waiting::new(),
             wakes: 0,
             descriptors: Vec::with_capacity(config.batch),
             sources: config.sources.then(|| Vec::with_capacity(config.batch)),
@@ -264,51 +263,30 @@ impl XdpRx {
         self.wakes += 1;
         self.receiver.wake()
     }
+}
 
-    /// Waits as told until something could be taken.
-    fn wait(&mut self, wait: Wait) -> io::Result<()> {
-        let (Wait::Block(time) | Wait::Spin(time) | Wait::Epoll(time)) = wait else {
-            self.drive()?;
-            self.take();
-            return Ok(());
-        };
-        let deadline = Instant::now().checked_add(time.min(WAIT_MAX));
-        loop {
-            self.drive()?;
-            if self.take() {
-                return Ok(());
-            }
-            let left = deadline.map_or(Duration::ZERO, |at| {
-                at.saturating_duration_since(Instant::now())
-            });
-            if left.is_zero() {
-                // The kernel wakes nobody when the interface goes away: only a call tells.
-                self.wakes += 1;
-                return self.receiver.wake();
-            }
-            let fd = self.receiver.as_fd();
-            let woken = match wait {
-                Wait::Block(_) => self.waiter.poll(fd, left),
-                Wait::Epoll(_) => self.waiter.epoll(fd, left),
-                Wait::Poll | Wait::Spin(_) => {
-                    self.spin();
-                    continue;
-                }
-            };
-            match woken {
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(()),
-                // Readable without a packet: the device is gone or down, and this call says so.
-                Ok(true) if !self.receiver.is_ready() => {
-                    self.wakes += 1;
-                    self.receiver.wake()?;
-                }
-                woken => drop(woken?),
-            }
-        }
+impl Awaited for XdpRx {
+    fn waiting(&mut self) -> &mut Waiting {
+        &mut self.waiting
+    }
+
+    fn look(&mut self) -> io::Result<bool> {
+        self.drive()?;
+        Ok(self.take())
+    }
+
+    fn sleep(&mut self, waiter: &mut Waiter, how: Sleep, time: Duration) -> io::Result<bool> {
+        how.on(waiter, self.receiver.as_fd(), time)
+    }
+
+    /// The device is gone or down, and a call says so.
+    fn woken_for_nothing(&mut self) -> io::Result<()> {
+        self.wakes += 1;
+        self.receiver.wake()
     }
 
     /// Looks at the ring for a while; with busy polling only a call brings something.
-    fn spin(&mut self) {
+    fn pause(&mut self) {
         if self.shared.busy_poll.is_some() {
             return;
         }
@@ -319,12 +297,18 @@ impl XdpRx {
             std::hint::spin_loop();
         }
     }
+
+    /// The kernel wakes nobody when the interface goes away: only a call tells.
+    fn give_up(&mut self) -> io::Result<()> {
+        self.wakes += 1;
+        self.receiver.wake()
+    }
 }
 
 impl Rx for XdpRx {
     fn recv(&mut self, wait: Wait) -> io::Result<Batch<'_>> {
         if !self.take() {
-            self.wait(wait)?;
+            waiting::until(self, wait)?;
         }
         let (memory, memory_bytes) = self.receiver.memory();
         // SAFETY: the descriptors are those of the last `Receiver::receive`, whose packets lie in
@@ -339,7 +323,7 @@ impl Rx for XdpRx {
     fn counters(&self) -> RxCounters {
         RxCounters {
             dropped: self.drops().iter().map(|drop| drop.count).sum(),
-            system_calls: self.wakes + self.waiter.calls(),
+            system_calls: self.wakes + self.waiting.calls(),
             ..self.counters
         }
     }

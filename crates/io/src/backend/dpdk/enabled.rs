@@ -12,6 +12,7 @@ use super::BACKEND;
 use crate::backend::Support;
 use crate::backend::packet_mmap::filter::incoming;
 use crate::filter::FlowFilter;
+use crate::waiting::{self, Awaited, Sleep, Waiting};
 use crate::{
     Batch, Descriptor, Error, Layer, Mode, Property, Rx, RxCaps, RxConfig, RxCounters, RxDrop, Wait,
 };
@@ -23,7 +24,7 @@ use mpps_os::sched;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tap::Tap;
 
 /// How long a blocked receiver sleeps between looks into a device that cannot wake it. Its timer adds 50 µs of slack (prctl(2),
@@ -100,7 +101,7 @@ struct DpdkRx {
     filter: FlowFilter,
     lent: Lent,
     descriptors: Vec<Descriptor>,
-    waiter: Waiter,
+    waiting: Waiting,
     naps: u64,
     counters: RxCounters,
     caps: RxCaps,
@@ -177,7 +178,7 @@ impl DpdkRx {
             lent: Lent::new(Arc::clone(&shared.port), caps.batch),
             shared,
             descriptors: Vec::with_capacity(caps.batch),
-            waiter: Waiter::new(),
+            waiting: Waiting::new(),
             naps: 0,
             counters: RxCounters::default(),
             caps,
@@ -203,56 +204,37 @@ impl DpdkRx {
             });
         }
     }
+}
 
-    /// Looks until something came or the time is over.
-    fn wait(&mut self, wait: Wait) -> io::Result<()> {
-        let time = match wait {
-            Wait::Poll => Duration::ZERO,
-            Wait::Block(time) | Wait::Spin(time) | Wait::Epoll(time) => time,
-        };
-        self.poll();
-        if !self.descriptors.is_empty() || time.is_zero() {
-            return Ok(());
-        }
-        let started = Instant::now();
-        loop {
-            let left = time.saturating_sub(started.elapsed());
-            let is_interrupted = match self.rest(wait, left) {
-                Ok(()) => false,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => true,
-                Err(error) => return Err(error),
-            };
-            self.poll();
-            let is_over = is_interrupted || started.elapsed() >= time;
-            if !self.descriptors.is_empty() || is_over {
-                return Ok(());
-            }
-        }
+impl Awaited for DpdkRx {
+    fn waiting(&mut self) -> &mut Waiting {
+        &mut self.waiting
     }
 
-    /// Passes the time until the next look.
-    fn rest(&mut self, wait: Wait, left: Duration) -> io::Result<()> {
-        let readiness = self.shared.port.readiness();
-        match (wait, readiness) {
-            (Wait::Poll | Wait::Spin(_), _) => std::hint::spin_loop(),
-            (Wait::Block(_), Some(readiness)) => drop(self.waiter.poll(readiness, left)?),
-            (Wait::Epoll(_), Some(readiness)) => drop(self.waiter.epoll(readiness, left)?),
-            (Wait::Block(_), None) => {
-                thread::sleep(NAP.min(left));
+    fn look(&mut self) -> io::Result<bool> {
+        self.poll();
+        Ok(!self.descriptors.is_empty())
+    }
+
+    fn sleep(&mut self, waiter: &mut Waiter, how: Sleep, time: Duration) -> io::Result<bool> {
+        match (self.shared.port.readiness(), how) {
+            (Some(readiness), _) => how.on(waiter, readiness, time),
+            (None, Sleep::Poll) => {
+                thread::sleep(NAP.min(time));
                 self.naps += 1;
+                Ok(false)
             }
-            (Wait::Epoll(_), None) => {
+            (None, Sleep::Epoll) => {
                 let why = "this DPDK driver has nothing that epoll could wait for; block or spin";
-                return Err(io::Error::new(io::ErrorKind::Unsupported, why));
+                Err(io::Error::new(io::ErrorKind::Unsupported, why))
             }
         }
-        Ok(())
     }
 }
 
 impl Rx for DpdkRx {
     fn recv(&mut self, wait: Wait) -> io::Result<Batch<'_>> {
-        self.wait(wait)?;
+        waiting::until(self, wait)?;
         let (memory, memory_bytes) = self.lent.memory();
         // SAFETY: the descriptors are those of packets that `lent` holds until the next call, which
         // the batch's borrow of `self` keeps away. They lie in this memory, which lives as long as
@@ -265,7 +247,7 @@ impl Rx for DpdkRx {
     fn counters(&self) -> RxCounters {
         RxCounters {
             dropped: self.drops().iter().map(|drop| drop.count).sum(),
-            system_calls: self.waiter.calls() + self.naps,
+            system_calls: self.waiting.calls() + self.naps,
             ..self.counters
         }
     }

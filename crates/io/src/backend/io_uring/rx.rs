@@ -5,8 +5,9 @@
 use super::BACKEND;
 use crate::backend::shared_socket::SharedSocket;
 use crate::backend::socket::{open_receiver, receive};
+use crate::waiting::{self, Awaited, Sleep, Waiting};
 use crate::{Batch, Descriptor, Error, Rx, RxCaps, RxConfig, RxCounters, RxDrop, Wait};
-use mpps_os::messages::{Extras, Waiting};
+use mpps_os::messages::Extras;
 use mpps_os::poll::Waiter;
 use mpps_os::uring::ReceiveRing;
 use std::io;
@@ -29,7 +30,7 @@ const BUFFERS_DEFAULT_MAX: usize = 1024;
 pub(super) struct UringRx {
     ring: ReceiveRing,
     socket: Arc<SharedSocket>,
-    waiter: Waiter,
+    waiting: Waiting,
     descriptors: Vec<Descriptor>,
     sources: Option<Vec<Option<SocketAddr>>>,
     counters: RxCounters,
@@ -88,7 +89,7 @@ impl UringRx {
         Ok(Self {
             ring,
             socket,
-            waiter: Waiter::new(),
+            waiting: Waiting::new(),
             descriptors: Vec::with_capacity(caps.batch),
             sources: sources.then(|| Vec::with_capacity(caps.batch)),
             counters: RxCounters::default(),
@@ -98,35 +99,21 @@ impl UringRx {
         })
     }
 
-    /// Fills the descriptors; leaves them empty if nothing came in time.
-    fn fill(&mut self, wait: Wait) -> io::Result<()> {
+    /// Fills the descriptors; sleeps for the first if there is a time.
+    fn take(&mut self, time: Option<Duration>) -> io::Result<bool> {
         let Self {
             ring,
-            socket,
-            waiter,
             descriptors,
             sources,
+            caps,
             ..
         } = self;
-        let most = self.caps.batch;
-        let block = match wait {
-            Wait::Block(time) => time,
-            _ => Duration::ZERO,
-        };
-        let ring = std::cell::RefCell::new(ring);
-        // The socket is watched and not the ring: with DEFER_TASKRUN a datagram becomes a
-        // completion, for which the ring wakes its watchers, only once this thread asks for it.
-        let sleep = |left| match wait {
-            Wait::Epoll(_) => waiter.epoll(socket.as_fd(), left),
-            _ => waiter.poll(socket.as_fd(), left),
-        };
-        let call = |waiting| {
+        let received = receive(|| {
             descriptors.clear();
             if let Some(sources) = sources {
                 sources.clear();
             }
-            let timeout = (waiting == Waiting::ForOne).then_some(block);
-            let received = ring.borrow_mut().receive(most, timeout, |at, source| {
+            ring.receive(caps.batch, time, |at, source| {
                 descriptors.push(Descriptor {
                     // The memory is at most 2^15 buffers of 64 KiB and a little, below 2^32 bytes.
                     offset: at.offset as u32,
@@ -137,19 +124,35 @@ impl UringRx {
                 if let Some(sources) = sources {
                     sources.push(source);
                 }
-            })?;
-            match received {
-                0 => Err(io::ErrorKind::WouldBlock.into()),
-                some => Ok(some),
-            }
-        };
-        receive(wait, |_| Ok(true), sleep, call).map(drop)
+            })
+        })?;
+        Ok(received > 0)
+    }
+}
+
+impl Awaited for UringRx {
+    fn waiting(&mut self) -> &mut Waiting {
+        &mut self.waiting
+    }
+
+    fn look(&mut self) -> io::Result<bool> {
+        self.take(None)
+    }
+
+    fn look_for(&mut self, time: Duration) -> Option<io::Result<bool>> {
+        (!time.is_zero()).then(|| self.take(Some(time)))
+    }
+
+    /// The socket is watched and not the ring: with `DEFER_TASKRUN` a datagram becomes a
+    /// completion, for which the ring wakes its watchers, only once this thread asks for it.
+    fn sleep(&mut self, waiter: &mut Waiter, how: Sleep, time: Duration) -> io::Result<bool> {
+        how.on(waiter, self.socket.as_fd(), time)
     }
 }
 
 impl Rx for UringRx {
     fn recv(&mut self, wait: Wait) -> io::Result<Batch<'_>> {
-        self.fill(wait)?;
+        waiting::until(self, wait)?;
         let (memory, memory_bytes) = self.ring.memory();
         // SAFETY: the descriptors are those of the ring's last receive, whose bytes are readable
         // and written by nobody until its next one, which takes this receiver mutably and so
@@ -165,7 +168,7 @@ impl Rx for UringRx {
     fn counters(&self) -> RxCounters {
         RxCounters {
             dropped: self.socket.dropped(),
-            system_calls: self.ring.calls() + self.waiter.calls(),
+            system_calls: self.ring.calls() + self.waiting.calls(),
             rearmed: self.ring.rearmed(),
             ..self.counters
         }

@@ -2,6 +2,7 @@
 
 use super::BACKEND;
 use super::tap::Tap;
+use crate::waiting::{self, Awaited, Sleep, Waiting};
 use crate::{Batch, Descriptor, Error, Layer, Rx, RxCaps, RxConfig, RxCounters, RxDrop, Wait};
 use mpps_os::packet_socket::{PacketStatistics, RxFrame, RxRing};
 use mpps_os::poll::Waiter;
@@ -10,10 +11,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
-
-/// A year is longer than any wait, and every clock can hold it.
-const WAIT_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
+use std::time::Duration;
 
 /// A receiver over one ring, alone on its tap or a member of a group.
 #[derive(Debug)]
@@ -22,7 +20,7 @@ struct PacketRx {
     tap: Arc<Tap>,
     descriptors: Vec<Descriptor>,
     sources: Option<Vec<Option<SocketAddr>>>,
-    waiter: Waiter,
+    waiting: Waiting,
     counters: RxCounters,
     /// What the kernel counted up to the last look; a look sets its own counts to zero.
     statistics: Cell<PacketStatistics>,
@@ -52,7 +50,7 @@ impl PacketRx {
             tap,
             descriptors: Vec::with_capacity(caps.batch),
             sources: sources.then(|| Vec::with_capacity(caps.batch)),
-            waiter: Waiter::new(),
+            waiting: Waiting::new(),
             counters: RxCounters::default(),
             statistics: Cell::default(),
             caps,
@@ -70,40 +68,6 @@ impl PacketRx {
         frames > 0
     }
 
-    /// Waits until there is something to read, or the time is over.
-    fn wait(&mut self, wait: Wait) -> io::Result<()> {
-        let (Wait::Block(time) | Wait::Spin(time) | Wait::Epoll(time)) = wait else {
-            return Ok(());
-        };
-        let deadline = Instant::now() + time.min(WAIT_MAX);
-        loop {
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Ok(());
-            }
-            let fd = self.ring.socket().as_fd();
-            let woken = match wait {
-                Wait::Block(_) => self.waiter.poll(fd, left),
-                Wait::Epoll(_) => self.waiter.epoll(fd, left),
-                Wait::Poll | Wait::Spin(_) => {
-                    std::hint::spin_loop();
-                    Ok(false)
-                }
-            };
-            let woken = match woken {
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(()),
-                woken => woken?,
-            };
-            if self.read() {
-                return Ok(());
-            }
-            if woken {
-                // Woken for nothing: an error waits, and would wake us again at once.
-                self.ring.socket().pending_error()?;
-            }
-        }
-    }
-
     /// What the kernel counted since the receiver was opened.
     fn statistics(&self) -> PacketStatistics {
         let mut sum = self.statistics.get();
@@ -117,12 +81,28 @@ impl PacketRx {
     }
 }
 
+impl Awaited for PacketRx {
+    fn waiting(&mut self) -> &mut Waiting {
+        &mut self.waiting
+    }
+
+    fn look(&mut self) -> io::Result<bool> {
+        Ok(self.read())
+    }
+
+    fn sleep(&mut self, waiter: &mut Waiter, how: Sleep, time: Duration) -> io::Result<bool> {
+        how.on(waiter, self.ring.socket().as_fd(), time)
+    }
+
+    /// An error waits, and would wake us again at once.
+    fn woken_for_nothing(&mut self) -> io::Result<()> {
+        self.ring.socket().pending_error()
+    }
+}
+
 impl Rx for PacketRx {
     fn recv(&mut self, wait: Wait) -> io::Result<Batch<'_>> {
-        if !self.read() {
-            self.wait(wait)?;
-            self.counters.system_calls = self.waiter.calls();
-        }
+        waiting::until(self, wait)?;
         let batch = Batch::new(self.ring.block(), &self.descriptors);
         let batch = batch.with_frames_sources(&mut self.sources);
         self.counters.add(&batch);
@@ -132,6 +112,7 @@ impl Rx for PacketRx {
     fn counters(&self) -> RxCounters {
         RxCounters {
             dropped: self.statistics().drops,
+            system_calls: self.waiting.calls(),
             ..self.counters
         }
     }

@@ -4,6 +4,7 @@
 use super::BACKEND;
 use crate::backend::Support;
 use crate::backend::held_port::{HeldPort, Interface, Neighbour};
+use crate::waiting::{self, Awaited, Sleep, Waiting};
 use crate::{
     Batch, Descriptor, Error, Layer, Mode, Rx, RxCaps, RxConfig, RxCounters, RxDrop, Wait,
 };
@@ -15,10 +16,8 @@ use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-/// A year is longer than any wait, and every clock can hold it.
-const WAIT_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
 /// How long libpcap may hold frames back to hand over many at once (`pcap_set_timeout`). Its
 /// "immediate mode" would hand over each by itself, from a ring of an older kind (`TPACKET_V2`).
 const TIMEOUT_MS: i32 = 1;
@@ -36,7 +35,7 @@ struct PcapRx {
     arena: Vec<u8>,
     descriptors: Vec<Descriptor>,
     sources: Option<Vec<Option<SocketAddr>>>,
-    waiter: Waiter,
+    waiting: Waiting,
     counters: RxCounters,
     drops: Cell<Drops>,
     caps: RxCaps,
@@ -105,7 +104,7 @@ pub(super) fn open_rx(config: &RxConfig) -> Result<Box<dyn Rx>, Error> {
         arena: Vec::new(),
         descriptors: Vec::with_capacity(config.batch),
         sources: config.sources.then(|| Vec::with_capacity(config.batch)),
-        waiter: Waiter::new(),
+        waiting: Waiting::new(),
         counters: RxCounters::default(),
         // What was dropped before the filter was there is not ours.
         drops: Cell::new(Drops {
@@ -185,36 +184,6 @@ impl PcapRx {
         }
     }
 
-    /// Waits until there is something to read, or the time is over.
-    fn wait(&mut self, wait: Wait) -> io::Result<()> {
-        let (Wait::Block(time) | Wait::Spin(time) | Wait::Epoll(time)) = wait else {
-            return Ok(());
-        };
-        let deadline = Instant::now() + time.min(WAIT_MAX);
-        loop {
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Ok(());
-            }
-            let calls = self.waiter.calls();
-            let capture = self.capture.get_mut();
-            let fd = capture.as_fd();
-            let woken = match wait {
-                Wait::Block(_) => self.waiter.poll(fd, left),
-                Wait::Epoll(_) => self.waiter.epoll(fd, left),
-                Wait::Poll | Wait::Spin(_) => Ok(true),
-            };
-            self.counters.system_calls += self.waiter.calls() - calls;
-            match woken {
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(()),
-                woken => woken?,
-            };
-            if self.read()? {
-                return Ok(());
-            }
-        }
-    }
-
     /// Frames that found no room in the buffer.
     fn dropped(&self) -> u64 {
         let mut drops = self.drops.get();
@@ -227,12 +196,24 @@ impl PcapRx {
     }
 }
 
+impl Awaited for PcapRx {
+    fn waiting(&mut self) -> &mut Waiting {
+        &mut self.waiting
+    }
+
+    fn look(&mut self) -> io::Result<bool> {
+        self.read()
+    }
+
+    fn sleep(&mut self, waiter: &mut Waiter, how: Sleep, time: Duration) -> io::Result<bool> {
+        how.on(waiter, self.capture.get_mut().as_fd(), time)
+    }
+}
+
 // It is not shared: another handle would get every packet once more.
 impl Rx for PcapRx {
     fn recv(&mut self, wait: Wait) -> io::Result<Batch<'_>> {
-        if !self.read()? {
-            self.wait(wait)?;
-        }
+        waiting::until(self, wait)?;
         let batch = Batch::new(&self.arena, &self.descriptors);
         let batch = batch.with_frames_sources(&mut self.sources);
         self.counters.add(&batch);
@@ -242,6 +223,7 @@ impl Rx for PcapRx {
     fn counters(&self) -> RxCounters {
         RxCounters {
             dropped: self.dropped(),
+            system_calls: self.counters.system_calls + self.waiting.calls(),
             ..self.counters
         }
     }
