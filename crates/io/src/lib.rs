@@ -71,7 +71,7 @@ pub use pace::Pacer;
 /// What concerns rings over an interface.
 pub use ring_config::{Attach, CopyMode, Fanout, RingConfig};
 /// The receive interface.
-pub use rx::{Rx, RxCaps, RxCounters, RxDrop, Wait};
+pub use rx::{Rx, RxCaps, RxCounters, RxDrop, RxPolls, Wait};
 /// The 16-byte header of stamped traffic.
 pub use stamp::{STAMP_BYTES, Stamp, StampKind};
 /// The transmit interface.

@@ -15,8 +15,25 @@ pub enum Wait {
     Block(Duration),
     /// Ask again and again until a packet comes, or for so long.
     Spin(Duration),
+    /// Poll on for up to 50 µs where packets come so close together that sleeping costs more, and
+    /// else sleep until a packet comes, or for so long. Receivers learn which from what came; on a
+    /// CPU that the sender needs as well they sleep.
+    Auto(Duration),
     /// Sleep in epoll_wait(2) until a packet comes, or for so long.
     Epoll(Duration),
+}
+
+impl Wait {
+    /// Its name, as a user writes it: `auto`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Poll => "poll",
+            Self::Block(_) => "block",
+            Self::Auto(_) => "auto",
+            Self::Spin(_) => "spin",
+            Self::Epoll(_) => "epoll",
+        }
+    }
 }
 
 /// Receives packets in batches. A batch lends its packets: they live until the next call.
@@ -79,8 +96,22 @@ pub struct RxCounters {
     pub dropped: u64,
     /// System calls made to receive: those that brought something, brought nothing, or waited.
     pub system_calls: u64,
+    /// How it polled by [`Wait::Auto`].
+    pub polls: RxPolls,
     /// Times that the kernel ended a standing request for want of buffers, and it was made again.
     pub rearmed: u64,
+}
+
+/// How a receiver polled before it slept, by [`Wait::Auto`]. What was there at the first look needed
+/// no poll.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct RxPolls {
+    /// Polls that found something.
+    pub found: u64,
+    /// Polls that found nothing in their time, and were followed by a sleep.
+    pub missed: u64,
+    /// How often it took up polling, or left off.
+    pub changes: u64,
 }
 
 /// Packets that the kernel dropped for a receiver, for one reason.

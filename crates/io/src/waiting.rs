@@ -1,14 +1,15 @@
 //! Waiting for packets: the loop that all receivers share.
 
-use crate::Wait;
+mod adaptive;
+
+use self::adaptive::Adaptive;
+use crate::{RxPolls, Wait};
+use mpps_os::clock;
 use mpps_os::poll::Waiter;
 use std::io;
 use std::mem;
 use std::os::fd::BorrowedFd;
-use std::time::{Duration, Instant};
-
-/// A year is longer than any wait, and every clock can hold it.
-const WAIT_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
+use std::time::Duration;
 
 /// How a receiver sleeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,6 +24,9 @@ pub(crate) enum Sleep {
 pub(crate) trait Awaited {
     /// Who waits for it.
     fn waiting(&mut self) -> &mut Waiting;
+
+    /// Packets received so far, trains being one each.
+    fn received(&self) -> u64;
 
     /// Takes what is there, without waiting for more; true if that is something.
     fn look(&mut self) -> io::Result<bool>;
@@ -51,12 +55,18 @@ pub(crate) trait Awaited {
     fn give_up(&mut self) -> io::Result<()> {
         Ok(())
     }
+
+    /// The time in nanoseconds, from any beginning on.
+    fn now_ns(&self) -> u64 {
+        clock::monotonic_ns()
+    }
 }
 
 /// Waits on behalf of one receiver.
 #[derive(Debug, Default)]
 pub(crate) struct Waiting {
     waiter: Waiter,
+    adaptive: Adaptive,
 }
 
 /// Looks until something is there or the time is over; true if something was taken. A signal ends it
@@ -77,23 +87,38 @@ impl Waiting {
         Self::default()
     }
 
+    /// System calls made so far to sleep.
+    pub(crate) fn calls(&self) -> u64 {
+        self.waiter.calls()
+    }
+
+    /// How it polled by [`Wait::Auto`].
+    pub(crate) fn polls(&self) -> RxPolls {
+        self.adaptive.polls()
+    }
+
     fn look(&mut self, wait: Wait, awaited: &mut impl Awaited) -> io::Result<bool> {
         let (sleep, time) = match wait {
             Wait::Poll => return awaited.look(),
             Wait::Spin(time) => (None, time),
             Wait::Epoll(time) => (Some(Sleep::Epoll), time),
-            Wait::Block(time) => match awaited.look_for(time) {
-                Some(looked) => return looked,
-                None => (Some(Sleep::Poll), time),
-            },
+            Wait::Block(time) | Wait::Auto(time) => {
+                if matches!(wait, Wait::Auto(_)) && self.poll(time, awaited)? {
+                    return Ok(true);
+                }
+                match awaited.look_for(time) {
+                    Some(looked) => return looked,
+                    None => (Some(Sleep::Poll), time),
+                }
+            }
         };
-        let deadline = Instant::now() + time.min(WAIT_MAX);
+        let deadline = after(awaited.now_ns(), time);
         let mut is_woken = false;
         while !awaited.look()? {
             if mem::take(&mut is_woken) {
                 awaited.woken_for_nothing()?;
             }
-            let left = deadline.saturating_duration_since(Instant::now());
+            let left = Duration::from_nanos(deadline.saturating_sub(awaited.now_ns()));
             if left.is_zero() {
                 return awaited.give_up().map(|()| false);
             }
@@ -105,10 +130,34 @@ impl Waiting {
         Ok(true)
     }
 
-    /// System calls made so far to sleep.
-    pub(crate) fn calls(&self) -> u64 {
-        self.waiter.calls()
+    /// Looks for as long as that is worth it; true if something was taken.
+    #[inline]
+    fn poll(&mut self, time: Duration, awaited: &mut impl Awaited) -> io::Result<bool> {
+        let window = self.adaptive.begin(awaited.received(), || awaited.now_ns());
+        if window.is_zero() {
+            return Ok(false);
+        }
+        if awaited.look()? {
+            return Ok(true);
+        }
+        let deadline = after(awaited.now_ns(), window.min(time));
+        let has_come = loop {
+            awaited.pause();
+            if awaited.look()? {
+                break true;
+            }
+            if awaited.now_ns() >= deadline {
+                break false;
+            }
+        };
+        self.adaptive.polled(has_come);
+        Ok(has_come)
     }
+}
+
+/// A time that the clock cannot hold is longer than any wait.
+fn after(now_ns: u64, time: Duration) -> u64 {
+    now_ns.saturating_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
 }
 
 impl Sleep {
@@ -125,3 +174,6 @@ impl Sleep {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

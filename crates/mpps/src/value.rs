@@ -1,11 +1,35 @@
 //! Values as people write them on a command line.
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use mpps_io::Wait;
 use std::net::{SocketAddr, SocketAddrV6};
 use std::time::Duration;
 
 /// A word with what the help says of it, and what it stands for.
 pub(crate) type Named<T> = (&'static str, &'static str, T);
+
+/// How long a wait lasts at most.
+const WAIT_TIME: Duration = Duration::from_secs(1);
+
+/// How a receiver waits.
+pub(crate) const WAIT: &[Named<Wait>] = &[
+    (
+        "auto",
+        "Poll on while packets come close together, and else sleep",
+        Wait::Auto(WAIT_TIME),
+    ),
+    (
+        "block",
+        "Sleep in the receive call, or in poll(2)",
+        Wait::Block(WAIT_TIME),
+    ),
+    ("epoll", "Sleep in epoll_wait(2)", Wait::Epoll(WAIT_TIME)),
+    (
+        "spin",
+        "Ask again and again, with all of the CPU",
+        Wait::Spin(WAIT_TIME),
+    ),
+];
 
 /// One of these words.
 pub(crate) fn one_of<T>(known: &'static [Named<T>]) -> impl TypedValueParser<Value = T>

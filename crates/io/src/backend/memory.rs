@@ -127,7 +127,9 @@ impl MemoryRx {
         let deadline = match wait {
             Wait::Poll => None,
             // Nothing here has a descriptor, so that epoll is a sleep like any other.
-            Wait::Block(time) | Wait::Spin(time) | Wait::Epoll(time) => Some(after(time)),
+            Wait::Block(time) | Wait::Auto(time) | Wait::Spin(time) | Wait::Epoll(time) => {
+                Some(after(time))
+            }
         };
         let mut arrived = lock(&self.wire.arena);
         while arrived.descriptors.is_empty() {
@@ -138,7 +140,7 @@ impl MemoryRx {
                 return;
             }
             arrived = match wait {
-                Wait::Block(_) | Wait::Epoll(_) => {
+                Wait::Block(_) | Wait::Auto(_) | Wait::Epoll(_) => {
                     let waited = self.wire.arrived.wait_timeout(arrived, left);
                     waited.unwrap_or_else(PoisonError::into_inner).0
                 }

@@ -117,6 +117,10 @@ impl Awaited for SocketRx {
         &mut self.waiting
     }
 
+    fn received(&self) -> u64 {
+        self.counters.buffers
+    }
+
     fn look(&mut self) -> io::Result<bool> {
         self.take(messages::Waiting::No)
     }
@@ -169,6 +173,7 @@ impl Rx for SocketRx {
         RxCounters {
             dropped: self.socket.dropped(),
             system_calls: self.counters.system_calls + self.waiting.calls(),
+            polls: self.waiting.polls(),
             ..self.counters
         }
     }

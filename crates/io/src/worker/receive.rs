@@ -165,6 +165,7 @@ impl Receiving {
         task.wait = match task.wait {
             Wait::Poll => Wait::Poll,
             Wait::Block(time) => Wait::Block(time.min(NOTICE)),
+            Wait::Auto(time) => Wait::Auto(time.min(NOTICE)),
             Wait::Spin(time) => Wait::Spin(time.min(NOTICE)),
             Wait::Epoll(time) => Wait::Epoll(time.min(NOTICE)),
         };

@@ -76,11 +76,14 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
 ];
 
 /// The shortest times that there are, zero among them, which must not mean "for ever".
-const SHORT: [Wait; 9] = [
+const SHORT: [Wait; 12] = [
     Wait::Poll,
     Wait::Block(Duration::ZERO),
     Wait::Block(Duration::from_nanos(1)),
     Wait::Block(Duration::from_millis(1)),
+    Wait::Auto(Duration::ZERO),
+    Wait::Auto(Duration::from_nanos(1)),
+    Wait::Auto(Duration::from_millis(1)),
     Wait::Spin(Duration::ZERO),
     Wait::Spin(Duration::from_millis(1)),
     Wait::Epoll(Duration::ZERO),
@@ -127,7 +130,7 @@ fn every_way_of_waiting_finds_what_is_there(pair: &Pair) {
 fn every_way_of_waiting_finds_what_comes_later(pair: &Pair) {
     // One that slept through would wake only when the test has given up.
     let long = 3 * PATIENCE;
-    let waits = [Wait::Block(long), Wait::Spin(long), Wait::Epoll(long)];
+    let waits = [Wait::Block, Wait::Auto, Wait::Spin, Wait::Epoll].map(|wait| wait(long));
     for wait in waits {
         let (mut rx, mut tx) = pair.open();
         let waiting = thread::spawn(move || {
@@ -149,6 +152,7 @@ fn a_waiting_worker_stops(pair: &Pair) {
     let waits = [
         Wait::Poll,
         Wait::Block(for_ever),
+        Wait::Auto(for_ever),
         Wait::Spin(for_ever),
         Wait::Epoll(for_ever),
     ];

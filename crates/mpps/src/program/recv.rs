@@ -239,7 +239,8 @@ impl<'a> Running<'a> {
         let gro = if caps.gro { ", GRO trains" } else { "" };
         let (address, name, threads) = (caps.local_address, caps.backend, threads(plan, caps));
         said.push(format!("receiving at {address} by {name}, {threads}{gro}"));
-        said.push(format!("mode: {}", caps.mode));
+        let wait = plan.asked.wait.name();
+        said.push(format!("mode: {}, waits by {wait}", caps.mode));
         let steps = self.carve_out.iter().flat_map(Applied::steps);
         said.extend(steps.map(|step| format!("steered: {step}")));
         if config.ring.all_traffic {

@@ -113,6 +113,10 @@ pub struct RecvTotal {
     /// How the receiver worked, as far as the kernel granted it.
     #[serde(default)]
     pub mode: String,
+    /// How it waited for packets: `auto`, `block`, `epoll` or `spin`.
+    #[serde(default = "block")]
+    #[schemars(extend("enum" = ["auto", "block", "epoll", "spin"]))]
+    pub wait: String,
     /// The interface that it came by; absent where an address does not tell.
     #[serde(default)]
     pub interface: Option<String>,
@@ -151,6 +155,11 @@ fn socket() -> String {
     "socket".to_owned()
 }
 
+/// What files of versions that had no other default mean.
+fn block() -> String {
+    "block".to_owned()
+}
+
 /// What one receiving thread got.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RecvThread {
@@ -167,6 +176,20 @@ pub struct RecvThread {
     pub packets_per_call: f64,
     /// CPU time per datagram in nanoseconds, by the scheduler's account of the thread.
     pub cpu_ns_per_packet: f64,
+    /// How it polled before it slept; absent where it was told how to wait.
+    #[serde(default)]
+    pub polls: Option<PollTotal>,
+}
+
+/// How a thread polled that waits by `auto`. What was there at once needed no poll.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct PollTotal {
+    /// Polls that found something.
+    pub found: u64,
+    /// Polls that found nothing in their time, and were followed by a sleep.
+    pub missed: u64,
+    /// How often it took up polling, or left off.
+    pub changes: u64,
 }
 
 /// What the stamps said of one flow.

@@ -270,6 +270,10 @@ impl Awaited for XdpRx {
         &mut self.waiting
     }
 
+    fn received(&self) -> u64 {
+        self.counters.buffers
+    }
+
     fn look(&mut self) -> io::Result<bool> {
         self.drive()?;
         Ok(self.take())
@@ -324,6 +328,7 @@ impl Rx for XdpRx {
         RxCounters {
             dropped: self.drops().iter().map(|drop| drop.count).sum(),
             system_calls: self.wakes + self.waiting.calls(),
+            polls: self.waiting.polls(),
             ..self.counters
         }
     }

@@ -211,6 +211,10 @@ impl Awaited for DpdkRx {
         &mut self.waiting
     }
 
+    fn received(&self) -> u64 {
+        self.counters.buffers
+    }
+
     fn look(&mut self) -> io::Result<bool> {
         self.poll();
         Ok(!self.descriptors.is_empty())
@@ -248,6 +252,7 @@ impl Rx for DpdkRx {
         RxCounters {
             dropped: self.drops().iter().map(|drop| drop.count).sum(),
             system_calls: self.waiting.calls() + self.naps,
+            polls: self.waiting.polls(),
             ..self.counters
         }
     }

@@ -135,6 +135,10 @@ impl Awaited for UringRx {
         &mut self.waiting
     }
 
+    fn received(&self) -> u64 {
+        self.counters.buffers
+    }
+
     fn look(&mut self) -> io::Result<bool> {
         self.take(None)
     }
@@ -170,6 +174,7 @@ impl Rx for UringRx {
             dropped: self.socket.dropped(),
             system_calls: self.ring.calls() + self.waiting.calls(),
             rearmed: self.ring.rearmed(),
+            polls: self.waiting.polls(),
             ..self.counters
         }
     }

@@ -86,6 +86,10 @@ impl Awaited for PacketRx {
         &mut self.waiting
     }
 
+    fn received(&self) -> u64 {
+        self.counters.buffers
+    }
+
     fn look(&mut self) -> io::Result<bool> {
         Ok(self.read())
     }
@@ -113,6 +117,7 @@ impl Rx for PacketRx {
         RxCounters {
             dropped: self.statistics().drops,
             system_calls: self.waiting.calls(),
+            polls: self.waiting.polls(),
             ..self.counters
         }
     }

@@ -201,6 +201,10 @@ impl Awaited for PcapRx {
         &mut self.waiting
     }
 
+    fn received(&self) -> u64 {
+        self.counters.buffers
+    }
+
     fn look(&mut self) -> io::Result<bool> {
         self.read()
     }
@@ -224,6 +228,7 @@ impl Rx for PcapRx {
         RxCounters {
             dropped: self.dropped(),
             system_calls: self.counters.system_calls + self.waiting.calls(),
+            polls: self.waiting.polls(),
             ..self.counters
         }
     }

@@ -9,7 +9,7 @@ mod site;
 pub(crate) use document::document;
 
 use super::live::Live;
-use super::path::{Napi, Path};
+use super::path::{Fixed, Napi, Path};
 use super::remote::Remote;
 use super::sample::Sample as Taken;
 use super::search::{Search, Trial};
@@ -70,6 +70,8 @@ pub(crate) struct Plan {
     #[arg(value_name = "PATH")]
     paths: Vec<String>,
     #[command(flatten)]
+    fixed: Fixed,
+    #[command(flatten)]
     series: Series<5, 150>,
     /// What may be lost, a goal each
     #[arg(long, value_name = "SHARE,...", value_delimiter = ',', default_value = "0,0.5%",
@@ -114,7 +116,7 @@ pub(crate) struct Plan {
 impl Plan {
     /// Searches on every path, one after the other.
     pub(crate) fn run(&self) -> Result<Outcome> {
-        let paths = Path::named(&self.paths, "PATH")?;
+        let paths = Path::named(&self.paths, "PATH", self.fixed)?;
         let max = self.max.unwrap_or(MAX_PPS);
         ensure!(
             self.min < max,

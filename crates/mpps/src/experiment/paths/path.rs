@@ -1,7 +1,9 @@
 //! The rows of the comparison: which path, opened how, and who polls the queue.
 
 use crate::udp::TakenBy;
+use crate::value;
 use anyhow::{Result, bail, ensure};
+use clap::Args;
 use mpps_io::{Attach, Layer, RxConfig, Wait, backend};
 use mpps_lab::EarlyDrop;
 use std::fmt;
@@ -33,6 +35,19 @@ pub(crate) struct Path {
     /// Whether it also runs with NAPI on the application's CPU.
     pub(crate) shares_cpu: bool,
     pub(crate) takes: Takes,
+    /// Frames of its ring, if a user fixed them.
+    frames: Option<u32>,
+}
+
+/// What a user fixes of every row.
+#[derive(Debug, Clone, Copy, Default, Args)]
+pub(crate) struct Fixed {
+    /// How rows that name no way of their own wait [default: auto]
+    #[arg(long, value_name = "HOW", value_parser = value::one_of(value::WAIT))]
+    wait: Option<Wait>,
+    /// Frames of each ring over an interface, and buffers of io_uring [default: each backend's own]
+    #[arg(long, value_name = "FRAMES")]
+    ring: Option<u32>,
 }
 
 /// What takes the packets.
@@ -49,6 +64,7 @@ pub(crate) enum Takes {
 
 /// How long a receiver waits before it looks whether it is to stop.
 const PATIENCE: Duration = Duration::from_millis(100);
+const AUTO: Wait = Wait::Auto(PATIENCE);
 const BLOCK: Wait = Wait::Block(PATIENCE);
 const SPIN: Wait = Wait::Spin(PATIENCE);
 const EPOLL: Wait = Wait::Epoll(PATIENCE);
@@ -68,13 +84,14 @@ const fn receive(
         reference: false,
         shares_cpu: false,
         takes: Takes::Backend { configure, wait },
+        frames: None,
     }
 }
 
 const fn rule(name: &'static str, variant: &'static str, rule: EarlyDrop) -> Path {
     Path {
         takes: Takes::Rule(rule),
-        ..receive(name, variant, BLOCK, plain)
+        ..receive(name, variant, AUTO, plain)
     }
 }
 
@@ -110,19 +127,21 @@ fn generic(config: &mut RxConfig) {
 
 /// Every row, slowest kind first.
 pub(crate) const PATHS: &[Path] = &[
-    receive("recv", "", BLOCK, plain).reference().shared(),
-    receive("recvmmsg", "", BLOCK, plain).reference().shared(),
+    receive("recv", "", AUTO, plain).reference().shared(),
+    receive("recvmmsg", "", AUTO, plain).reference().shared(),
+    receive("recvmmsg", "block", BLOCK, plain),
     receive("recvmmsg", "epoll", EPOLL, plain),
     receive("recvmmsg", "spin", SPIN, plain),
     receive("recvmmsg", "busy poll", BLOCK, busy_poll).shared(),
-    receive("recvmmsg", "GRO", BLOCK, gro),
-    receive("io_uring", "", BLOCK, plain).shared(),
-    receive("io_uring", "GRO", BLOCK, gro),
-    receive("packet_mmap", "tap", BLOCK, plain),
-    receive("packet_mmap", "take", BLOCK, take).shared(),
-    receive("pcap", "", BLOCK, plain),
+    receive("recvmmsg", "GRO", AUTO, gro),
+    receive("io_uring", "", AUTO, plain).shared(),
+    receive("io_uring", "GRO", AUTO, gro),
+    receive("packet_mmap", "tap", AUTO, plain),
+    receive("packet_mmap", "take", AUTO, take).shared(),
+    receive("pcap", "", AUTO, plain),
     receive("dpdk", "", SPIN, plain),
-    receive("af_xdp", "generic", BLOCK, generic),
+    receive("af_xdp", "generic", AUTO, generic),
+    receive("af_xdp", "", AUTO, plain).shared(),
     receive("af_xdp", "poll", BLOCK, plain).shared(),
     receive("af_xdp", "spin", SPIN, plain).shared(),
     receive("af_xdp", "busy poll", BLOCK, busy_poll).shared(),
@@ -140,8 +159,8 @@ impl Path {
     /// The rows of these names, all of them if there are none; `option` is where they were named.
     ///
     /// # Errors
-    /// If there is no such path.
-    pub(crate) fn named(names: &[String], option: &str) -> Result<Vec<Self>> {
+    /// If there is no such path, or none of them has what is to be fixed.
+    pub(crate) fn named(names: &[String], option: &str, fixed: Fixed) -> Result<Vec<Self>> {
         for wanted in names {
             ensure!(
                 PATHS.iter().any(|path| path.is_called(wanted.trim())),
@@ -150,7 +169,44 @@ impl Path {
         }
         let is_wanted = |path: &&Self| names.iter().any(|one| path.is_called(one.trim()));
         let keep = |path: &&Self| names.is_empty() || is_wanted(path);
-        Ok(PATHS.iter().filter(keep).copied().collect())
+        let mut paths: Vec<Self> = PATHS.iter().filter(keep).copied().collect();
+        if let Some(how) = fixed.wait {
+            let waits = paths.iter_mut().filter_map(Self::adapts);
+            let waits: Vec<&mut Wait> = waits.collect();
+            ensure!(
+                !waits.is_empty(),
+                "--wait {}: the rows that {option} names have each its own way of waiting",
+                how.name()
+            );
+            waits.into_iter().for_each(|wait| *wait = how);
+        }
+        if let Some(frames) = fixed.ring {
+            let rings = paths.iter_mut().filter(|path| path.honours("--ring"));
+            let rings: Vec<&mut Self> = rings.collect();
+            ensure!(
+                !rings.is_empty(),
+                "--ring {frames}: no row that {option} names has a ring; io_uring, packet_mmap and \
+                 af_xdp do"
+            );
+            rings
+                .into_iter()
+                .for_each(|path| path.frames = Some(frames));
+        }
+        Ok(paths)
+    }
+
+    /// How it waits, if that is by what comes.
+    fn adapts(&mut self) -> Option<&mut Wait> {
+        match &mut self.takes {
+            Takes::Backend { wait, .. } if matches!(wait, Wait::Auto(_)) => Some(wait),
+            _ => None,
+        }
+    }
+
+    /// True if its backend honours the option.
+    fn honours(&self, option: &str) -> bool {
+        let backend = backend::find(self.name);
+        !self.is_rule() && backend.is_ok_and(|backend| backend.rx_options.contains(&option))
     }
 
     /// True if nobody receives: a rule drops and counts the packets.
@@ -180,6 +236,7 @@ impl Path {
         };
         let mut config = RxConfig::new(address);
         configure(&mut config);
+        config.ring.frames = self.frames;
         Ok(config)
     }
 
@@ -260,5 +317,45 @@ mod tests {
         sockets.dedup();
         assert_eq!(sockets, ["recv", "recvmmsg", "io_uring"]);
         assert_eq!(keys(Path::is_in_driver).len(), 3);
+    }
+
+    #[test]
+    fn what_is_fixed_holds_for_the_rows_that_have_it() {
+        let named = |names: &[&str], fixed| {
+            let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+            Path::named(&names, "--only", fixed).map_err(|error| error.to_string())
+        };
+        let fixed = Fixed {
+            wait: Some(BLOCK),
+            ring: Some(512),
+        };
+        let address = (Ipv4Addr::LOCALHOST, 1).into();
+        let mut said = Vec::new();
+        for path in named(&["recvmmsg", "af_xdp", "xdp_drop"], fixed).unwrap() {
+            let Takes::Backend { wait, .. } = path.takes else {
+                continue;
+            };
+            let frames = path.config(address).unwrap().ring.frames;
+            said.push(format!("{} {} {frames:?}", path.key(), wait.name()));
+        }
+        let expected = [
+            "recvmmsg block None",
+            "recvmmsg/block block None",
+            "recvmmsg/epoll epoll None",
+            "recvmmsg/spin spin None",
+            "recvmmsg/busy-poll block None",
+            "recvmmsg/gro block None",
+            "af_xdp/generic block Some(512)",
+            "af_xdp block Some(512)",
+            "af_xdp/poll block Some(512)",
+            "af_xdp/spin spin Some(512)",
+            "af_xdp/busy-poll block Some(512)",
+        ];
+        assert_eq!(said, expected);
+        let refused = named(&["recvmmsg/spin"], fixed).unwrap_err();
+        assert!(refused.contains("--wait block"), "{refused}");
+        let (wait, ring) = (None, Some(7));
+        let refused = named(&["recvmmsg", "xdp_drop"], Fixed { wait, ring }).unwrap_err();
+        assert!(refused.contains("--ring 7"), "{refused}");
     }
 }

@@ -3,7 +3,7 @@
 use super::live::Live;
 use super::ndr::{self, Hunt};
 use super::overload;
-use super::path::{Napi, Path};
+use super::path::{Fixed, Napi, Path};
 use super::result::{BenchBody, BenchResult, BenchRow};
 use super::sample::Sample;
 use super::sender::Sender;
@@ -55,6 +55,8 @@ pub(crate) struct Plan {
     /// Only these paths, or rows of them: recvmmsg,af_xdp/spin; --list names all
     #[arg(long, value_name = "PATH,...", value_delimiter = ',')]
     only: Vec<String>,
+    #[command(flatten)]
+    fixed: Fixed,
     /// List the paths of this host and end
     #[arg(long)]
     list: bool,
@@ -146,7 +148,7 @@ impl Plan {
 
     /// The paths that `--only` names, if they can be asked what is asked.
     fn check(&self) -> Result<Vec<Path>> {
-        let paths = Path::named(&self.only, "--only")?;
+        let paths = Path::named(&self.only, "--only", self.fixed)?;
         ensure!(
             !self.spread || paths.iter().any(Path::is_rule),
             "--spread: it is of the paths that drop early, whose names end in _drop, and --only names \

@@ -62,7 +62,7 @@ pub(crate) struct RecvArgs {
     #[arg(long, default_value = "recvmmsg", value_name = "NAME")]
     pub(crate) backend: String,
     /// How a thread waits for packets
-    #[arg(long, default_value = "block", value_name = "HOW", value_parser = one_of(WAIT))]
+    #[arg(long, default_value = "auto", value_name = "HOW", value_parser = one_of(value::WAIT))]
     pub(crate) wait: Wait,
     #[command(flatten)]
     pub(crate) ring: RingArgs,
@@ -98,23 +98,6 @@ pub(crate) struct RecvArgs {
     #[arg(short, long)]
     pub(crate) verbose: bool,
 }
-
-/// How long a wait lasts at most.
-const TIME: Duration = Duration::from_secs(1);
-
-const WAIT: &[Named<Wait>] = &[
-    (
-        "block",
-        "Sleep in the receive call, or in poll(2)",
-        Wait::Block(TIME),
-    ),
-    ("epoll", "Sleep in epoll_wait(2)", Wait::Epoll(TIME)),
-    (
-        "spin",
-        "Ask again and again, with all of the CPU",
-        Wait::Spin(TIME),
-    ),
-];
 
 const FANOUT: &[Named<Fanout>] = &[
     ("hash", "By the flow's hash", Fanout::Hash),

@@ -7,10 +7,12 @@ use crate::program::meter::Meter;
 use crate::udp::RATE_DEFINITION;
 use crate::udp::account;
 use crate::udp::sample::Span;
-use crate::udp::traffic::{DelayTotal, FlowTotal, RECV_SCHEMA, RecvThread, RecvTotal, document};
+use crate::udp::traffic::{
+    DelayTotal, FlowTotal, PollTotal, RECV_SCHEMA, RecvThread, RecvTotal, document,
+};
 use anyhow::{Context, Result};
 use hdrhistogram::Histogram;
-use mpps_io::{FlowKey, FlowReport, RxProgress, RxReport};
+use mpps_io::{FlowKey, FlowReport, RxPolls, RxProgress, RxReport, Wait};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
@@ -62,19 +64,7 @@ fn total(plan: &Plan, finished: &Finished, meter: &Meter<2>) -> RecvTotal {
         .sum();
     let received = sum(reports, |report| report.counters.datagrams) - end_markers;
     let active_seconds = Span::of(reports).seconds();
-    let of = |report: &RxReport| report.counters.datagrams - report.flows.end_markers();
-    let threads = reports
-        .iter()
-        .enumerate()
-        .map(|(thread, report)| RecvThread {
-            cpu: report.cpu,
-            received: of(report),
-            share: per(of(report), received),
-            socket_drops: plan.owns_drops(thread).then_some(report.counters.dropped),
-            packets_per_call: per(report.counters.datagrams, report.counters.calls),
-            cpu_ns_per_packet: per(report.cpu_ns, report.counters.datagrams),
-        });
-    let threads: Vec<RecvThread> = threads.collect();
+    let threads = threads(plan, reports, received);
     let mut drops = account::drops(reports, plan.is_shared());
     drops.retain(|drop| drop.count > 0);
     let caps = &finished.caps;
@@ -101,6 +91,7 @@ fn total(plan: &Plan, finished: &Finished, meter: &Meter<2>) -> RecvTotal {
         socket_drops_are_trains: plan.config.gro,
         arrival: account::arrival_name(caps).to_owned(),
         mode: caps.mode.summary.clone(),
+        wait: plan.asked.wait.name().to_owned(),
         interface: plan.interface().ok(),
         carrier_seconds: finished.carrier_wait.as_secs_f64(),
         drops,
@@ -123,6 +114,33 @@ fn total(plan: &Plan, finished: &Finished, meter: &Meter<2>) -> RecvTotal {
         untracked: sum(reports, |report| report.flows.untracked()),
         unstamped: sum(reports, |report| report.flows.unstamped()),
         host: finished.host.clone(),
+    }
+}
+
+/// What each thread got, of all that was received.
+fn threads(plan: &Plan, reports: &[RxReport], received: u64) -> Vec<RecvThread> {
+    let waits_by_auto = matches!(plan.asked.wait, Wait::Auto(_));
+    let thread = |(thread, report): (usize, &RxReport)| {
+        let counters = &report.counters;
+        let got = counters.datagrams - report.flows.end_markers();
+        RecvThread {
+            cpu: report.cpu,
+            received: got,
+            share: per(got, received),
+            socket_drops: plan.owns_drops(thread).then_some(counters.dropped),
+            packets_per_call: per(counters.datagrams, counters.calls),
+            cpu_ns_per_packet: per(report.cpu_ns, counters.datagrams),
+            polls: waits_by_auto.then(|| polls(counters.polls)),
+        }
+    };
+    reports.iter().enumerate().map(thread).collect()
+}
+
+fn polls(polls: RxPolls) -> PollTotal {
+    PollTotal {
+        found: polls.found,
+        missed: polls.missed,
+        changes: polls.changes,
     }
 }
 
@@ -215,6 +233,7 @@ mod tests {
                 socket_drops: Some(*drops),
                 packets_per_call: 1.0,
                 cpu_ns_per_packet: 1.0,
+                polls: None,
             };
             let threads: Vec<RecvThread> = counts.iter().map(thread).collect();
             one_sided(address, &threads)

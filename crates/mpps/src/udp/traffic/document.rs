@@ -1,6 +1,6 @@
 //! What `recv` and `send` found, and the ledger of both, as people read them.
 
-use super::{FlowTotal, RecvTotal, SendTotal};
+use super::{FlowTotal, PollTotal, RecvTotal, SendTotal};
 use crate::measure::document::{count, whole};
 use crate::measure::samples::per_second;
 use mpps_host::Ledger;
@@ -39,6 +39,13 @@ pub(crate) fn received(total: &RecvTotal) -> Vec<Block> {
         true => " (trains)",
         false => "",
     };
+    let polls = |of: fn(&PollTotal) -> u64| {
+        let polls = total
+            .threads
+            .iter()
+            .filter_map(|thread| thread.polls.as_ref());
+        polls.map(of).sum()
+    };
     let mut said = vec![format!(
         "dropped at the {place} {}{unit}",
         count(total.socket_drops)
@@ -47,6 +54,8 @@ pub(crate) fn received(total: &RecvTotal) -> Vec<Block> {
         (total.queued, "still queued at the end"),
         (total.truncated, "longer than the buffer"),
         (total.end_markers, "end markers"),
+        (polls(|polls| polls.found), "polls that brought something"),
+        (polls(|polls| polls.missed), "polls in vain"),
     ]));
     let mut blocks = vec![Block::paragraph(rates), Block::paragraph(said.join(", "))];
     let drops = total.drops.iter().filter(|_| total.arrival != "socket");

@@ -1,0 +1,256 @@
+//! The loop against a kernel whose clock and packets are made up.
+
+use super::*;
+use std::cell::Cell;
+use std::collections::VecDeque;
+
+/// The price of a look, and of being woken.
+const LOOK_NS: u64 = 300;
+const WAKE_NS: u64 = 3_000;
+/// The longest poll: the look before the window, those in it, of which the last may begin just before
+/// its end, and the look before the sleep.
+const LONGEST_NS: u64 = LOOK_NS + 50_000 + LOOK_NS + LOOK_NS;
+const SECOND: Duration = Duration::from_secs(1);
+
+/// A receiver to which packets come at fixed times.
+#[derive(Default)]
+struct Scripted {
+    waiting: Waiting,
+    now_ns: Cell<u64>,
+    arrivals: VecDeque<u64>,
+    /// True if the sender needs this CPU: nothing comes but while the receiver sleeps, and then so
+    /// many.
+    shared: Option<u64>,
+    received: u64,
+    sleeps: u64,
+    polled_ns: u64,
+    /// When the present poll began.
+    polls_since: Option<u64>,
+    longest_poll_ns: u64,
+    signals: u32,
+    woken_for_nothing: u32,
+    given_up: u32,
+    has_call: bool,
+}
+
+impl Scripted {
+    fn new(gaps: impl IntoIterator<Item = u64>) -> Self {
+        let mut at = 0;
+        let arrivals = gaps.into_iter().map(|gap| {
+            at += gap;
+            at
+        });
+        Self {
+            arrivals: arrivals.collect(),
+            ..Self::default()
+        }
+    }
+
+    fn pass(&self, ns: u64) {
+        self.now_ns.set(self.now_ns.get() + ns);
+    }
+
+    fn is_there(&self) -> bool {
+        let first = self.arrivals.front();
+        first.is_some_and(|at| *at <= self.now_ns.get())
+    }
+
+    /// Receives all that comes.
+    fn run(&mut self, wait: Wait) {
+        while until(self, wait).unwrap() {}
+    }
+
+    fn slumber(&mut self, time: Duration) -> bool {
+        assert!(!self.is_there(), "it sleeps with packets waiting");
+        self.sleeps += 1;
+        let end = after(self.now_ns.get(), time);
+        if let Some(packets) = self.shared {
+            let now = self.now_ns.get();
+            self.arrivals.extend((0..packets).map(|_| now));
+        }
+        let until = self.arrivals.front().map_or(end, |at| (*at).min(end));
+        self.now_ns.set(until.max(self.now_ns.get()) + WAKE_NS);
+        until < end
+    }
+}
+
+impl Awaited for Scripted {
+    fn waiting(&mut self) -> &mut Waiting {
+        &mut self.waiting
+    }
+
+    fn received(&self) -> u64 {
+        self.received
+    }
+
+    fn look(&mut self) -> io::Result<bool> {
+        let begun = self.now_ns.get();
+        self.pass(LOOK_NS);
+        if self.signals > 0 {
+            self.signals -= 1;
+            return Err(io::ErrorKind::Interrupted.into());
+        }
+        let before = self.received;
+        while self.is_there() {
+            self.arrivals.pop_front();
+            self.received += 1;
+            self.pass(LOOK_NS);
+        }
+        let has_come = self.received > before;
+        let since = *self.polls_since.get_or_insert(begun);
+        let polled = self.now_ns.get() - since;
+        if has_come {
+            self.polls_since = None;
+        } else {
+            self.polled_ns += LOOK_NS;
+            self.longest_poll_ns = self.longest_poll_ns.max(polled);
+        }
+        Ok(has_come)
+    }
+
+    fn look_for(&mut self, time: Duration) -> Option<io::Result<bool>> {
+        if !self.has_call {
+            return None;
+        }
+        self.polls_since = None;
+        if !self.is_there() {
+            self.slumber(time);
+        }
+        let looked = self.look();
+        self.polls_since = None;
+        Some(looked)
+    }
+
+    fn sleep(&mut self, _: &mut Waiter, _: Sleep, time: Duration) -> io::Result<bool> {
+        self.polls_since = None;
+        // What came since the last look wakes it at once.
+        if self.is_there() {
+            return Ok(true);
+        }
+        Ok(self.slumber(time))
+    }
+
+    fn woken_for_nothing(&mut self) -> io::Result<()> {
+        self.woken_for_nothing += 1;
+        Ok(())
+    }
+
+    fn give_up(&mut self) -> io::Result<()> {
+        self.given_up += 1;
+        Ok(())
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.now_ns.get()
+    }
+}
+
+#[test]
+fn every_way_finds_everything_and_then_gives_up() {
+    let ways = [
+        Wait::Block(SECOND),
+        Wait::Auto(SECOND),
+        Wait::Epoll(SECOND),
+        Wait::Spin(Duration::from_millis(1)),
+    ];
+    for wait in ways {
+        for has_call in [false, true] {
+            let mut scripted = Scripted::new((0..500).map(|packet| 100 + packet * 97 % 90_000));
+            scripted.has_call = has_call;
+            scripted.run(wait);
+            assert_eq!(scripted.received, 500, "{wait:?}");
+            let spins = matches!(wait, Wait::Spin(_));
+            assert_eq!(scripted.sleeps == 0, spins, "{wait:?}");
+        }
+    }
+}
+
+#[test]
+fn a_poll_looks_once_and_a_signal_ends_a_wait() {
+    let mut scripted = Scripted::new([10_000]);
+    assert!(!until(&mut scripted, Wait::Poll).unwrap());
+    assert_eq!(scripted.now_ns.get(), LOOK_NS);
+    scripted.signals = 1;
+    assert!(!until(&mut scripted, Wait::Spin(SECOND)).unwrap());
+    assert!(until(&mut scripted, Wait::Spin(SECOND)).unwrap());
+}
+
+#[test]
+fn a_time_beyond_the_clock_is_as_long_as_it_gets() {
+    for wait in [Wait::Block, Wait::Auto, Wait::Spin, Wait::Epoll] {
+        let mut scripted = Scripted::new([10_000]);
+        assert!(until(&mut scripted, wait(Duration::MAX)).unwrap());
+    }
+}
+
+#[test]
+fn dense_traffic_is_polled_for() {
+    for has_call in [false, true] {
+        let mut scripted = Scripted::new((0..100_000).map(|_| 2_000));
+        scripted.has_call = has_call;
+        scripted.run(Wait::Auto(SECOND));
+        assert_eq!(scripted.received, 100_000);
+        // Those before it knew, and the end.
+        assert!(scripted.sleeps < 50, "{} sleeps", scripted.sleeps);
+        let polls = scripted.waiting.polls();
+        assert!(polls.found > 50_000 && polls.changes == 1, "{polls:?}");
+        assert!(scripted.longest_poll_ns <= LONGEST_NS);
+    }
+}
+
+#[test]
+fn thin_traffic_is_slept_for() {
+    let mut scripted = Scripted::new((0..10_000).map(|_| 20_000));
+    scripted.has_call = true;
+    scripted.run(Wait::Auto(SECOND));
+    assert_eq!((scripted.received, scripted.sleeps), (10_000, 10_001));
+    assert_eq!(scripted.waiting.polls(), RxPolls::default());
+}
+
+#[test]
+fn where_the_sender_needs_the_cpu_polls_soon_become_rare() {
+    let mut scripted = Scripted::new([]);
+    (scripted.shared, scripted.has_call) = (Some(8), true);
+    for _ in 0..100_000 {
+        assert!(until(&mut scripted, Wait::Auto(SECOND)).unwrap());
+    }
+    let (all, polled) = (scripted.now_ns.get(), scripted.polled_ns);
+    assert!(polled > 0, "it is never tried");
+    assert!(polled * 50 < all, "{polled} ns of {all}");
+}
+
+#[test]
+fn after_a_time_of_failures_dense_traffic_is_polled_for_again() {
+    let mut scripted = Scripted::new([]);
+    scripted.shared = Some(8);
+    for _ in 0..100_000 {
+        assert!(until(&mut scripted, Wait::Auto(SECOND)).unwrap());
+    }
+    scripted.shared = None;
+    let now = scripted.now_ns.get();
+    scripted
+        .arrivals
+        .extend((1..100_000).map(|packet| now + packet * 2_000));
+    scripted.sleeps = 0;
+    scripted.run(Wait::Auto(SECOND));
+    // The longest penalty is 256 looks at the rate, one in 16 waits.
+    assert!(scripted.sleeps <= 257 * 16, "{} sleeps", scripted.sleeps);
+}
+
+proptest::proptest! {
+    /// Whatever comes, it is received, and no poll is longer than the window and one more look;
+    /// that it does not sleep with packets waiting is asserted by the sleep itself.
+    #[test]
+    fn no_poll_is_longer_than_its_bound(
+        gaps in proptest::collection::vec(0_u64..200_000, 1..2_000),
+        dense in 1_u64..100,
+        has_call in proptest::prelude::any::<bool>(),
+    ) {
+        let packets = gaps.len() as u64;
+        let mut scripted = Scripted::new(gaps.into_iter().map(|gap| gap / dense));
+        scripted.has_call = has_call;
+        scripted.run(Wait::Auto(SECOND));
+        proptest::prop_assert_eq!(scripted.received, packets);
+        proptest::prop_assert!(scripted.longest_poll_ns <= LONGEST_NS);
+    }
+}
