@@ -4,6 +4,8 @@
 
 #[path = "rings/beginning.rs"]
 mod beginning;
+#[path = "rings/choosing.rs"]
+mod choosing;
 mod common;
 #[path = "rings/comparing.rs"]
 mod comparing;
@@ -52,6 +54,7 @@ fn main() -> ExitCode {
         .chain(leaving::TESTS)
         .chain(comparing::TESTS)
         .chain(beginning::TESTS)
+        .chain(choosing::TESTS)
     {
         trials.push(trial((*name).to_owned(), obstacle.clone(), move || {
             undisturbed(test);

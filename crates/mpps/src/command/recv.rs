@@ -1,5 +1,7 @@
 //! `mpps recv`: arguments → plan.
 
+mod best;
+
 use super::{Outcome, backend, pinned};
 use crate::machine::interface_at;
 use crate::program::lines::Lines;
@@ -7,6 +9,9 @@ use crate::program::recv::{Plan, RecvArgs};
 use anyhow::{Context, Result, bail, ensure};
 use mpps_io::{Group, RingConfig, RxConfig};
 use mpps_os::netlink::link;
+
+/// Chooses the backend by what is known of host and interface.
+const BEST: &str = "best";
 
 /// Receives until the count, the time or Ctrl-C.
 pub(super) fn run(args: RecvArgs) -> Result<Outcome> {
@@ -27,13 +32,20 @@ fn plan(args: RecvArgs) -> Result<Plan> {
             "--steer cpu needs to know the CPU of each socket: add --pin"
         );
     }
-    let backend = backend(&args.backend, true)?;
+    args.ring.check()?;
+    let config = config(&args, reuse_port)?;
+    let (backend, because) = if args.backend == BEST {
+        let interface = interface_at(args.ring.interface.as_deref(), args.address.ip());
+        let best = best::choose(&config, interface, asked)?;
+        (best.backend, best.because)
+    } else {
+        (backend(&args.backend, true)?, Vec::new())
+    };
     ensure!(
         !args.queue_carve_out || backend.rx_options.contains(&"--queue"),
         "--queue-carve-out: backend {} does not read a queue; add --backend af_xdp",
         backend.name
     );
-    args.ring.check()?;
     let threads = match asked {
         Some(threads) => threads,
         // A queue that nobody reads would pass its packets on to the kernel.
@@ -44,7 +56,8 @@ fn plan(args: RecvArgs) -> Result<Plan> {
     };
     Ok(Plan {
         backend,
-        config: config(&args, reuse_port)?,
+        because,
+        config,
         threads,
         pin,
         lines: Lines { json: args.json },

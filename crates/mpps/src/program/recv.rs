@@ -28,6 +28,8 @@ use std::time::Duration;
 #[derive(Debug)]
 pub(crate) struct Plan {
     pub(crate) backend: &'static Backend,
+    /// Why this backend, if it was not named.
+    pub(crate) because: Vec<String>,
     pub(crate) config: RxConfig,
     pub(crate) threads: usize,
     /// CPUs of the threads, in turn; empty leaves them to the scheduler.
@@ -239,6 +241,7 @@ impl<'a> Running<'a> {
         let gro = if caps.gro { ", GRO trains" } else { "" };
         let (address, name, threads) = (caps.local_address, caps.backend, threads(plan, caps));
         said.push(format!("receiving at {address} by {name}, {threads}{gro}"));
+        said.extend(plan.because.iter().map(|why| format!("best: {why}")));
         let wait = plan.asked.wait.name();
         said.push(format!("mode: {}, waits by {wait}", caps.mode));
         let steps = self.carve_out.iter().flat_map(Applied::steps);

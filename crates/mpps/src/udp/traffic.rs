@@ -113,6 +113,9 @@ pub struct RecvTotal {
     /// How the receiver worked, as far as the kernel granted it.
     #[serde(default)]
     pub mode: String,
+    /// With `--backend best`, why this backend, and why none that is faster.
+    #[serde(default)]
+    pub backend_because: Vec<String>,
     /// How it waited for packets: `auto`, `block`, `epoll` or `spin`.
     #[serde(default = "block")]
     #[schemars(extend("enum" = ["auto", "block", "epoll", "spin"]))]

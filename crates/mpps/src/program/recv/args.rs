@@ -58,7 +58,7 @@ pub(crate) struct RecvArgs {
     /// Take trains of datagrams in one buffer (UDP_GRO); each datagram still counts
     #[arg(long)]
     pub(crate) gro: bool,
-    /// How to receive; see `mpps backends`
+    /// How to receive; see `mpps backends`. best: the fastest that host, interface and user allow
     #[arg(long, default_value = "recvmmsg", value_name = "NAME")]
     pub(crate) backend: String,
     /// How a thread waits for packets

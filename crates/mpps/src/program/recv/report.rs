@@ -91,6 +91,7 @@ fn total(plan: &Plan, finished: &Finished, meter: &Meter<2>) -> RecvTotal {
         socket_drops_are_trains: plan.config.gro,
         arrival: account::arrival_name(caps).to_owned(),
         mode: caps.mode.summary.clone(),
+        backend_because: plan.because.clone(),
         wait: plan.asked.wait.name().to_owned(),
         interface: plan.interface().ok(),
         carrier_seconds: finished.carrier_wait.as_secs_f64(),

@@ -1,0 +1,92 @@
+//! `--backend best`: the fastest way that this host, interface and user may use, and why.
+
+use anyhow::{Result, bail};
+use mpps_host::TECHNIQUES;
+use mpps_host::technique::{Facts, Usable};
+use mpps_io::backend::{self, Support};
+use mpps_io::{Backend, RxConfig};
+use mpps_os::netlink::link;
+
+/// What is chosen among, fastest first, and the technique that speaks for it. Ways that give the same
+/// rate as another one here (io_uring, as `mpps bench` has it), or leave the kernel the work of each
+/// packet as well (taps), are nobody's best.
+const CANDIDATES: [(&str, &str); 2] = [("af_xdp", "AF_XDP native"), ("recvmmsg", "recvmmsg")];
+
+/// The choice.
+#[derive(Debug)]
+pub(super) struct Best {
+    pub(super) backend: &'static Backend,
+    /// Why this one, and why none that is faster: a sentence each.
+    pub(super) because: Vec<String>,
+}
+
+/// Chooses for a receiver like this, on an interface, if there is a single one, with so many threads,
+/// if somebody said how many.
+pub(super) fn choose(
+    config: &RxConfig,
+    interface: Result<String>,
+    threads: Option<usize>,
+) -> Result<Best> {
+    let mut because = Vec::new();
+    for (name, technique) in CANDIDATES {
+        let backend = backend::find(name)?;
+        match judge(backend, technique, config, &interface, threads) {
+            Ok(why) => {
+                because.insert(0, format!("{name}: {why}"));
+                return Ok(Best { backend, because });
+            }
+            Err(why) => because.push(format!("not {name}: {why}")),
+        }
+    }
+    bail!(
+        "--backend best: nothing does all that is asked for; {}",
+        because.join("; ")
+    )
+}
+
+/// What speaks for a backend, or else against it.
+fn judge(
+    backend: &Backend,
+    technique: &str,
+    config: &RxConfig,
+    interface: &Result<String>,
+    threads: Option<usize>,
+) -> Result<String, String> {
+    let asked = config.asked();
+    let refused = asked.iter().find(|one| !backend.rx_options.contains(one));
+    if let Some(option) = refused {
+        return Err(format!("it has no {option}"));
+    }
+    if let Support::No { why, remedy } = (backend.probe)() {
+        return Err(format!("{why}; {remedy}"));
+    }
+    if !backend.rx_options.contains(&"--interface") {
+        return Ok("an ordinary socket, many datagrams a call".to_owned());
+    }
+    let told = |error: &dyn std::fmt::Display| error.to_string();
+    let interface = interface.as_ref().map_err(|error| format!("{error:#}"))?;
+    let facts = Facts::gather(interface).map_err(|error| told(&error))?;
+    let Some(technique) = TECHNIQUES.iter().find(|one| one.name == technique) else {
+        return Err(format!("nothing is known of {technique}"));
+    };
+    let verdict = technique.assess(&facts);
+    if verdict.usable != Usable::Yes {
+        let remedy = verdict
+            .remedy
+            .map_or(String::new(), |what| format!("; {what}"));
+        return Err(format!("{}{remedy}", verdict.why));
+    }
+    let index = link::index(interface).map_err(|error| told(&error))?;
+    let found = link::find(index).map_err(|error| told(&error))?;
+    if found.is_some_and(|link| link.has_xdp) {
+        return Err(format!("{interface} has another XDP program"));
+    }
+    let queues = facts.nic.rx_queues as usize;
+    if let Some(threads) = threads.filter(|threads| *threads < queues) {
+        return Err(format!(
+            "{interface} has {queues} receive queues, and {threads} threads would leave some of them \
+             unread; --threads {queues}"
+        ));
+    }
+    Ok(verdict.why)
+}

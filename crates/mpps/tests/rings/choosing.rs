@@ -1,0 +1,84 @@
+//! `--backend best`: what is chosen where, that it says why, and that the chosen one receives.
+
+use super::{PORT, Told, address, exchange, on, receiver};
+use mpps_lab::{Lab, LabConfig};
+
+pub(super) const TESTS: &[(&str, fn())] = &[
+    ("best_is_af_xdp_where_the_driver_can", af_xdp),
+    ("best_is_a_socket_where_a_queue_would_be_left", left_queue),
+    ("best_is_a_socket_where_an_option_needs_one", option),
+    ("best_is_not_a_taken_interface", taken),
+];
+
+/// A lab whose receiver has so many queues.
+fn lab(queues: u16) -> Lab {
+    let config = LabConfig {
+        queues,
+        ..LabConfig::default()
+    };
+    Lab::new(&config).expect("root has a lab")
+}
+
+/// Receives 2000 datagrams by the best backend.
+fn received(lab: &Lab, rest: &[&str]) -> Told {
+    let at = address(lab, 4, PORT);
+    let running = receiver(lab, &at, &["best"], rest);
+    let send = ["send", &at, "--json", "--count", "2000", "--rate", "20k"];
+    let told = exchange(lab, running, &send);
+    told.balances();
+    assert_eq!(told.send.offered, 2000);
+    told
+}
+
+/// What was chosen, and everything that was said of it.
+fn chosen(told: &Told) -> (&str, String) {
+    let because = told.recv.backend_because.join("\n");
+    for line in because.lines() {
+        assert!(told.people.contains(line), "{line}: {}", told.people);
+    }
+    (&told.recv.backend, because)
+}
+
+fn af_xdp() {
+    for queues in [1, 2] {
+        let told = received(&lab(queues), &[]);
+        let (backend, because) = chosen(&told);
+        assert_eq!(backend, "af_xdp", "{because}");
+        assert!(because.starts_with("af_xdp: driver veth"), "{because}");
+        assert_eq!(told.recv.threads.len(), usize::from(queues));
+    }
+}
+
+fn left_queue() {
+    let told = received(&lab(2), &["--threads", "1"]);
+    let (backend, because) = chosen(&told);
+    assert_eq!(backend, "recvmmsg", "{because}");
+    assert!(because.contains("not af_xdp: "), "{because}");
+    assert!(because.contains("--threads 2"), "{because}");
+}
+
+fn option() {
+    let told = received(&lab(1), &["--gro"]);
+    let (backend, because) = chosen(&told);
+    assert_eq!(backend, "recvmmsg", "{because}");
+    assert!(because.contains("not af_xdp: it has no --gro"), "{because}");
+}
+
+fn taken() {
+    let lab = lab(1);
+    let at = address(&lab, 4, PORT + 1);
+    let first = receiver(&lab, &at, &["af_xdp"], &[]);
+    let told = received(&lab, &[]);
+    let (backend, because) = chosen(&told);
+    assert_eq!(backend, "recvmmsg", "{because}");
+    assert!(because.contains("has another XDP program"), "{because}");
+    let near = &told.recv.interface.clone().expect("it is known");
+    let asked = ["recv", &at, "--backend", "best", "--interface", near];
+    let refused = on(lab.receiver(), &asked);
+    assert_eq!(refused.code(), 2, "{refused:#?}");
+    assert!(
+        refused.err.contains("it has no --interface"),
+        "{refused:#?}"
+    );
+    first.interrupt().fine();
+}
