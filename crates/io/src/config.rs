@@ -46,6 +46,8 @@ pub struct RxConfig {
     pub groups: Vec<Group>,
     /// Tell each datagram's sender ([`crate::Packet::source`]).
     pub sources: bool,
+    /// Make ready to answer what comes ([`crate::Rx::serve`]).
+    pub answers: bool,
     /// What concerns backends that take frames from an interface.
     pub ring: RingConfig,
 }
@@ -63,6 +65,7 @@ impl RxConfig {
             busy_poll_us: None,
             groups: Vec::new(),
             sources: false,
+            answers: false,
             ring: RingConfig::default(),
         }
     }
@@ -92,6 +95,7 @@ impl RxConfig {
             (self.receive_buffer_bytes.is_some(), "--rcvbuf"),
             (self.buffer_bytes != buffer_bytes, "--buffer"),
             (self.sources, "sources"),
+            (self.answers, "answers"),
         ];
         self.ring.asked_beside(&asked)
     }
@@ -104,6 +108,13 @@ impl RxConfig {
                 option: "--buffer",
                 value: self.buffer_bytes.to_string(),
                 why: "a buffer holds 1 to 65536 bytes".to_owned(),
+            });
+        }
+        if self.answers && self.gro {
+            return Err(Error::Invalid {
+                option: "answers",
+                value: "with --gro".to_owned(),
+                why: "a train is answered datagram by datagram; leave GRO out".to_owned(),
             });
         }
         for group in &self.groups {

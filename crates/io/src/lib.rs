@@ -37,6 +37,7 @@ mod frames;
 mod link_path;
 mod mode;
 mod pace;
+mod requests;
 mod ring_config;
 mod rx;
 mod stamp;
@@ -68,10 +69,12 @@ pub use link_path::LinkPath;
 pub use mode::{Layer, Mode, Property};
 /// A rate kept without bursts.
 pub use pace::Pacer;
+/// Received packets that may be answered where they lie.
+pub use requests::{Request, Requests};
 /// What concerns rings over an interface.
 pub use ring_config::{Attach, CopyMode, Fanout, RingConfig};
 /// The receive interface.
-pub use rx::{Rx, RxCaps, RxCounters, RxDrop, RxPolls, Wait};
+pub use rx::{Rx, RxCaps, RxCounters, RxDrop, RxPolls, Served, Wait};
 /// The 16-byte header of stamped traffic.
 pub use stamp::{STAMP_BYTES, Stamp, StampKind};
 /// The transmit interface.

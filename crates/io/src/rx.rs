@@ -1,9 +1,10 @@
 //! The receive interface.
 
-use crate::{Batch, Error, Layer, Mode};
+use crate::{Batch, Error, Layer, Mode, Requests};
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 /// How a receiver waits when nothing is there.
@@ -45,6 +46,57 @@ pub trait Rx: Send + fmt::Debug {
     /// is not one.
     fn recv(&mut self, wait: Wait) -> io::Result<Batch<'_>>;
 
+    /// Waits for packets as [`Rx::recv`], has `answer` say what is to be sent back for each of them,
+    /// and sends that: one call for all. The receiver must have been opened with
+    /// [`crate::RxConfig::answers`].
+    ///
+    /// A socket answers from the address that the route to the client has, which for one that is
+    /// bound to an address is that address. A ring turns the headers of the frame around, where it
+    /// lies, and sends it by the queue that it came by.
+    ///
+    /// ```
+    /// use mpps_io::{RxConfig, Wait, backend};
+    /// # use std::net::UdpSocket;
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let mut config = RxConfig::new("127.0.0.1:0".parse()?);
+    /// config.answers = true;
+    /// let mut rx = backend::find("recvmmsg")?.open_rx(&config)?;
+    /// # let client = UdpSocket::bind("127.0.0.1:0")?;
+    /// # client.send_to(b"hello", rx.caps().local_address)?;
+    /// let served = rx.serve(Wait::Auto(std::time::Duration::from_secs(1)), &mut |requests| {
+    ///     for request in requests {
+    ///         request.reply_in_place(|_room, bytes| Some(bytes));
+    ///     }
+    /// })?;
+    /// assert_eq!(served.sent, 1);
+    /// # let mut came = [0; 16];
+    /// # assert_eq!(client.recv(&mut came)?, 5);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Rx::recv`]; `Unsupported` if it was not opened for that. That a single answer could not
+    /// be sent is none: [`Served::refused`].
+    fn serve(&mut self, wait: Wait, answer: &mut dyn FnMut(Requests<'_>)) -> io::Result<Served> {
+        let _ = (wait, answer);
+        Err(not_opened_to_answer())
+    }
+
+    /// A descriptor that is readable once packets may be there, for poll(2), epoll(7) and what is
+    /// built upon them: `tokio::io::unix::AsyncFd`, `mio::unix::SourceFd`. None where there is nothing
+    /// to wait for: packets inside this process, and drivers of DPDK that are polled.
+    ///
+    /// It is readable as long as something was not taken. Who waits for edges (`EPOLLET`, as tokio and
+    /// mio do) receives by [`Wait::Poll`] until a batch is empty before waiting again: a batch that is
+    /// not full is no sign of that, since more may have come behind it. It may also be readable when
+    /// nothing is there, and when the interface has gone, which the next receive tells. What is
+    /// behind it is the receiver's: only waiting is allowed.
+    fn readiness(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
     /// What came and what the kernel dropped for this receiver so far.
     fn counters(&self) -> RxCounters;
 
@@ -74,6 +126,23 @@ pub trait Rx: Send + fmt::Debug {
         let _ = cpus;
         Err(self.caps().unsupported("--steer cpu"))
     }
+}
+
+/// What a receiver says that is asked to answer and was not told so before.
+pub(crate) fn not_opened_to_answer() -> io::Error {
+    let why = "the receiver was not opened with `RxConfig::answers`";
+    io::Error::new(io::ErrorKind::Unsupported, why)
+}
+
+/// What became of the packets of one [`Rx::serve`].
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Served {
+    /// Packets that came; none if the time was over.
+    pub received: u64,
+    /// Answers that the kernel took.
+    pub sent: u64,
+    /// Answers that it refused, or had no room for in time.
+    pub refused: u64,
 }
 
 /// What a receiver got and lost since it was opened.

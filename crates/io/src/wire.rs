@@ -87,6 +87,71 @@ fn ipv6(packet: &[u8]) -> Option<Segment<'_>> {
     Some((address(8), address(24), segment))
 }
 
+/// Turns a frame with a UDP datagram into its answer: addresses and ports change places, and `write`
+/// makes the payload, as of [`crate::Request::reply_in_place`]. `bytes` of the buffer are the frame.
+/// Answers how many bytes the new one has, lengths and check sums being right; none if there is no
+/// datagram in it, or no answer. No answer comes from a
+/// group's address. A 802.1Q tag is not looked behind, and IPv4 options stay.
+pub(crate) fn answer(
+    buffer: &mut [u8],
+    bytes: usize,
+    write: impl FnOnce(&mut [u8], usize) -> Option<usize>,
+) -> Option<usize> {
+    let frame = buffer.get(..bytes)?;
+    let came = datagram(frame)?;
+    if came.destination.ip().is_multicast() {
+        return None;
+    }
+    let (payload_bytes, is_v4) = (came.payload.len(), came.source.is_ipv4());
+    let ip_bytes = match is_v4 {
+        true => usize::from(frame[ETHERNET_BYTES] & 15) * 4,
+        false => IPV6_BYTES,
+    };
+    let (headers, room) = buffer.split_at_mut(ETHERNET_BYTES + ip_bytes + UDP_BYTES);
+    let payload_bytes = write(room, payload_bytes)?;
+    let payload = room.get(..payload_bytes)?;
+    let udp_bytes = u16::try_from(UDP_BYTES + payload_bytes).ok()?;
+    let (ethernet, rest) = headers.split_at_mut(ETHERNET_BYTES);
+    swap::<6>(ethernet, 0);
+    let (ip, udp) = rest.split_at_mut(ip_bytes);
+    let addresses = if is_v4 {
+        let length = u16::try_from(ip_bytes).ok()?.checked_add(udp_bytes)?;
+        ip[2..4].copy_from_slice(&length.to_be_bytes());
+        ip[8] = template::HOPS;
+        swap::<4>(ip, 12);
+        ip[10..12].fill(0);
+        let check = !sum(ip);
+        ip[10..12].copy_from_slice(&check.to_be_bytes());
+        &ip[12..20]
+    } else {
+        ip[4..6].copy_from_slice(&udp_bytes.to_be_bytes());
+        ip[7] = template::HOPS;
+        swap::<16>(ip, 8);
+        &ip[8..40]
+    };
+    swap::<2>(udp, 0);
+    udp[4..6].copy_from_slice(&udp_bytes.to_be_bytes());
+    udp[6..8].fill(0);
+    let parts = [
+        sum(addresses),
+        UDP.into(),
+        udp_bytes,
+        sum(udp),
+        sum(payload),
+    ];
+    let check = !template::fold(parts.iter().map(|part| u64::from(*part)).sum());
+    // Zero means that there is none (RFC 768).
+    let check = if check == 0 { u16::MAX } else { check };
+    udp[6..8].copy_from_slice(&check.to_be_bytes());
+    Some(headers.len() + payload_bytes)
+}
+
+/// Two fields of `N` bytes, one behind the other, change places.
+fn swap<const N: usize>(header: &mut [u8], at: usize) {
+    let (first, second) = header[at..at + 2 * N].split_at_mut(N);
+    first.swap_with_slice(second);
+}
+
 /// Some bytes of a header; its fields are inside it.
 #[inline]
 fn part<const N: usize>(header: &[u8], at: usize) -> [u8; N] {

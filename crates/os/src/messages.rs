@@ -127,6 +127,16 @@ impl ReceiveMessages {
         &self.arena
     }
 
+    /// The same, to be changed.
+    pub fn arena_mut(&mut self) -> &mut [u8] {
+        &mut self.arena
+    }
+
+    /// Bytes from one message's buffer to the next one's.
+    pub fn stride(&self) -> usize {
+        self.stride
+    }
+
     /// Fills buffers from a socket (`recvmmsg(2)`) and returns how many messages came.
     ///
     /// # Errors
@@ -271,8 +281,9 @@ fn socket_address(storage: &libc::sockaddr_storage) -> Option<SocketAddr> {
 pub struct SendMessages {
     headers: Vec<libc::mmsghdr>,
     iovecs: Vec<libc::iovec>,
-    // The destination of an unconnected socket, one element or none; the headers point to it.
-    _target: Vec<libc::sockaddr_storage>,
+    // The destination of an unconnected socket, one element, one for each message, or none; the
+    // headers point to them.
+    targets: Vec<libc::sockaddr_storage>,
     arena: Vec<u8>,
     stride: usize,
 }
@@ -284,6 +295,25 @@ impl SendMessages {
     /// Allocates `count` messages of `message_bytes` zeros each, to `target` or, if that is none,
     /// to the peer that the socket is connected to.
     pub fn new(count: usize, message_bytes: usize, target: Option<SocketAddr>) -> Self {
+        let target = target.map(|address| storage(&address));
+        let target_bytes = target.map_or(0, |(_, bytes)| bytes);
+        let targets = target.map(|(storage, _)| storage).into_iter().collect();
+        Self::with_targets(count, message_bytes, targets, target_bytes)
+    }
+
+    /// The same, to a target of each message's own ([`SendMessages::set_target`]).
+    pub fn to_each(count: usize, message_bytes: usize) -> Self {
+        // SAFETY: all zeros is a valid `sockaddr_storage`, a plain C struct of integers.
+        let empty: libc::sockaddr_storage = unsafe { mem::zeroed() };
+        Self::with_targets(count, message_bytes, vec![empty; count], 0)
+    }
+
+    fn with_targets(
+        count: usize,
+        message_bytes: usize,
+        mut targets: Vec<libc::sockaddr_storage>,
+        target_bytes: libc::socklen_t,
+    ) -> Self {
         let stride = message_bytes.next_multiple_of(64).max(64);
         let mut arena = vec![0_u8; stride * count];
         // One pointer for all: a borrow of the arena for each would end the one before it.
@@ -294,20 +324,19 @@ impl SendMessages {
                 iov_len: message_bytes,
             })
             .collect();
-        let (mut target, target_bytes) = match target.map(|address| storage(&address)) {
-            Some((storage, bytes)) => (vec![storage], bytes),
-            None => (Vec::new(), 0),
-        };
         let vectors = iovecs.as_mut_ptr();
-        let target_base = target.as_mut_ptr();
+        let is_common = targets.len() == 1 && target_bytes > 0;
+        let has_targets = !targets.is_empty();
+        let targets_base = targets.as_mut_ptr();
         let headers = (0..count)
             .map(|at| {
                 // SAFETY: all zeros is a valid `mmsghdr`: null pointers and zero lengths.
                 let mut header: libc::mmsghdr = unsafe { mem::zeroed() };
                 header.msg_hdr.msg_iov = vectors.wrapping_add(at);
                 header.msg_hdr.msg_iovlen = 1;
-                if target_bytes > 0 {
-                    header.msg_hdr.msg_name = target_base.cast();
+                if has_targets {
+                    let own = if is_common { 0 } else { at };
+                    header.msg_hdr.msg_name = targets_base.wrapping_add(own).cast();
                     header.msg_hdr.msg_namelen = target_bytes;
                 }
                 header
@@ -316,7 +345,7 @@ impl SendMessages {
         Self {
             headers,
             iovecs,
-            _target: target,
+            targets,
             arena,
             stride,
         }
@@ -340,6 +369,16 @@ impl SendMessages {
     /// Changes the length of message `at`, up to the room that it was given.
     pub fn set_bytes(&mut self, at: usize, bytes: usize) {
         self.iovecs[at].iov_len = bytes.min(self.stride);
+    }
+
+    /// Sets where message `at` goes, of messages that have each their own target.
+    ///
+    /// # Panics
+    /// If they have not.
+    pub fn set_target(&mut self, at: usize, target: &SocketAddr) {
+        let (storage, bytes) = storage(target);
+        self.targets[at] = storage;
+        self.headers[at].msg_hdr.msg_namelen = bytes;
     }
 
     /// Passes messages `from..to` to the kernel (`sendmmsg(2)`) and returns how many it took.

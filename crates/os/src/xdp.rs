@@ -48,6 +48,8 @@ pub struct SocketConfig<'a> {
     pub segments: bool,
     /// Puts the memory into huge pages.
     pub hugepages: bool,
+    /// Lets a [`Receiver`] send back what came, from where it lies.
+    pub transmits: bool,
 }
 
 /// How a receive call polls the device ([`Receiver::wake`]).
@@ -72,6 +74,7 @@ impl<'a> SocketConfig<'a> {
             zero_copy: None,
             segments: false,
             hugepages: false,
+            transmits: false,
         }
     }
 }

@@ -4,6 +4,7 @@
 //! its packets lie in memory that this process shares with the kernel, and are lent from there.
 //! docs/backends/af_xdp.md says what was found about its counters.
 
+mod driving;
 mod interface;
 mod rx;
 mod tx;
@@ -26,6 +27,7 @@ pub(super) const BACKEND: Backend = Backend {
         "--busy-poll",
         "--join",
         "sources",
+        "answers",
         "--interface",
         "--queue",
         "--xdp",
@@ -97,6 +99,7 @@ fn socket_config<'a>(
         zero_copy: ring.copy.map(|copy| copy == crate::CopyMode::ZeroCopy),
         segments: wanted_bytes > frame_bytes,
         hugepages: ring.hugepages,
+        transmits: false,
     })
 }
 

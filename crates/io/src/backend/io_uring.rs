@@ -22,6 +22,7 @@ pub(super) const BACKEND: Backend = Backend {
         "--rcvbuf",
         "--buffer",
         "sources",
+        "answers",
         "--ring",
     ],
     tx_options: &["--gso", "--sndbuf", "--no-connect", "--flows", "--copy"],

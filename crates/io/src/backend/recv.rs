@@ -4,10 +4,12 @@
 //! and its sender come beside the payload.
 
 use super::shared_socket::SharedSocket;
-use super::socket::{SOCKET_RX_OPTIONS, open_receiver, receive};
+use super::socket::{Answers, SOCKET_RX_OPTIONS, open_receiver, receive};
 use super::{Backend, Layer, Support};
+use crate::requests::{Requests, Slot};
+use crate::rx::not_opened_to_answer;
 use crate::waiting::{self, Awaited, Sleep, Waiting};
-use crate::{Batch, Descriptor, Error, Rx, RxCaps, RxConfig, RxCounters, RxDrop, Wait};
+use crate::{Batch, Descriptor, Error, Rx, RxCaps, RxConfig, RxCounters, RxDrop, Served, Wait};
 use mpps_os::messages::{self, Extras, ReceiveMessages};
 use mpps_os::poll::Waiter;
 use mpps_os::socket::UdpSocket;
@@ -38,7 +40,7 @@ fn open_rx(config: &RxConfig) -> Result<Box<dyn Rx>, Error> {
         &BACKEND,
         socket,
         caps,
-        config.sources,
+        config,
         ReceiveMessages::receive_one,
     )))
 }
@@ -59,6 +61,8 @@ pub(super) struct SocketRx {
     received: usize,
     descriptors: Vec<Descriptor>,
     sources: Option<Vec<Option<SocketAddr>>>,
+    answers: Option<Answers>,
+    slots: Vec<Slot>,
     counters: RxCounters,
     caps: RxCaps,
 }
@@ -68,18 +72,19 @@ impl SocketRx {
         backend: &'static Backend,
         socket: UdpSocket,
         caps: RxCaps,
-        sources: bool,
+        config: &RxConfig,
         call: ReceiveCall,
     ) -> Self {
+        let (sources, answers) = (config.sources || config.answers, config.answers);
         let shared = Arc::new(SharedSocket::new(socket));
-        Self::over(backend, shared, caps, sources, call)
+        Self::over(backend, shared, caps, (sources, answers), call)
     }
 
     fn over(
         backend: &'static Backend,
         socket: Arc<SharedSocket>,
         caps: RxCaps,
-        sources: bool,
+        (sources, answers): (bool, bool),
         call: ReceiveCall,
     ) -> Self {
         let extras = Extras {
@@ -95,6 +100,8 @@ impl SocketRx {
             received: 0,
             descriptors: Vec::with_capacity(caps.batch),
             sources: sources.then(|| Vec::with_capacity(caps.batch)),
+            answers: answers.then(|| Answers::new(&caps)),
+            slots: Vec::new(),
             counters: RxCounters::default(),
             caps,
         }
@@ -109,6 +116,29 @@ impl SocketRx {
             (self.call)(&mut self.messages, self.socket.as_fd(), waiting)
         })?;
         Ok(self.received > 0)
+    }
+}
+
+impl SocketRx {
+    /// Tells of each message of the last call where it lies and who sent it.
+    #[inline]
+    fn describe(&mut self) {
+        let messages = &self.messages;
+        self.descriptors.clear();
+        self.descriptors.extend((0..self.received).map(|at| {
+            let message = messages.received(at);
+            Descriptor {
+                // The arena is at most 1024 buffers of 64 KiB, 2^26 bytes.
+                offset: message.offset as u32,
+                bytes: message.bytes as u32,
+                wire_bytes: message.wire_bytes as u32,
+                segment_bytes: message.segment_bytes,
+            }
+        }));
+        if let Some(sources) = &mut self.sources {
+            sources.clear();
+            sources.extend((0..self.received).map(|at| messages.source(at)));
+        }
     }
 }
 
@@ -141,32 +171,45 @@ impl Awaited for SocketRx {
 impl Rx for SocketRx {
     fn recv(&mut self, wait: Wait) -> io::Result<Batch<'_>> {
         waiting::until(self, wait)?;
-        let Self {
-            messages,
-            received,
-            descriptors,
-            ..
-        } = self;
-        let received = *received;
-        descriptors.clear();
-        descriptors.extend((0..received).map(|at| {
-            let message = messages.received(at);
-            Descriptor {
-                // The arena is at most 1024 buffers of 64 KiB, 2^26 bytes.
-                offset: message.offset as u32,
-                bytes: message.bytes as u32,
-                wire_bytes: message.wire_bytes as u32,
-                segment_bytes: message.segment_bytes,
-            }
-        }));
-        let mut batch = Batch::new(messages.arena(), descriptors);
-        if let Some(sources) = &mut self.sources {
-            sources.clear();
-            sources.extend((0..received).map(|at| messages.source(at)));
+        self.describe();
+        let mut batch = Batch::new(self.messages.arena(), &self.descriptors);
+        if let Some(sources) = &self.sources {
             batch = batch.with_sources(sources);
         }
         self.counters.add(&batch);
         Ok(batch)
+    }
+
+    fn serve(&mut self, wait: Wait, answer: &mut dyn FnMut(Requests<'_>)) -> io::Result<Served> {
+        if self.answers.is_none() {
+            return Err(not_opened_to_answer());
+        }
+        waiting::until(self, wait)?;
+        self.describe();
+        self.counters
+            .add(&Batch::new(self.messages.arena(), &self.descriptors));
+        let stride = self.messages.stride();
+        self.slots.clear();
+        self.slots
+            .extend(self.descriptors.iter().map(|descriptor| Slot {
+                offset: descriptor.offset,
+                bytes: descriptor.bytes,
+                room: stride as u32,
+                answer: None,
+            }));
+        if !self.slots.is_empty() {
+            let memory = self.messages.arena_mut();
+            answer(Requests::new(memory, stride, &mut self.slots));
+        }
+        let (Some(answers), Some(sources)) = (&mut self.answers, &self.sources) else {
+            return Err(not_opened_to_answer());
+        };
+        let memory = self.messages.arena();
+        answers.send(self.socket.as_fd(), memory, &self.slots, sources)
+    }
+
+    fn readiness(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.socket.as_fd())
     }
 
     fn counters(&self) -> RxCounters {
@@ -188,12 +231,12 @@ impl Rx for SocketRx {
 
     fn share(&self) -> Result<Box<dyn Rx>, Error> {
         let socket = Arc::clone(&self.socket);
-        let sources = self.sources.is_some();
+        let asked = (self.sources.is_some(), self.answers.is_some());
         Ok(Box::new(Self::over(
             self.backend,
             socket,
             self.caps.clone(),
-            sources,
+            asked,
             self.call,
         )))
     }

@@ -20,7 +20,7 @@ fn open_rx(config: &RxConfig) -> Result<Box<dyn Rx>, Error> {
         &BACKEND,
         socket,
         caps,
-        config.sources,
+        config,
         ReceiveMessages::receive,
     )))
 }

@@ -1,10 +1,14 @@
 //! What the socket backends share: opening, waiting, and counting refusals.
 
 use super::Backend;
+use crate::Served;
+use crate::requests::Slot;
 use crate::{Error, Layer, Mode, Property, RxCaps, RxConfig, Sent, TxCaps, TxConfig, TxCounters};
+use mpps_os::messages::SendMessages;
 use mpps_os::socket::UdpSocket;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 /// How long a send waits for room for one message. `SO_SNDTIMEO` holds for each of a call's
@@ -20,6 +24,7 @@ pub(super) const SOCKET_RX_OPTIONS: &[&str] = &[
     "--rcvbuf",
     "--buffer",
     "sources",
+    "answers",
 ];
 /// What every sender over a UDP socket honours.
 pub(super) const SOCKET_TX_OPTIONS: &[&str] = &["--gso", "--sndbuf", "--no-connect", "--flows"];
@@ -42,6 +47,9 @@ pub(super) fn open_receiver(
     }
     if let Some(microseconds) = config.busy_poll_us {
         socket.set_busy_poll(microseconds)?;
+    }
+    if config.answers {
+        socket.set_send_timeout(SEND_TIMEOUT)?;
     }
     socket.bind(&config.address)?;
     for group in &config.groups {
@@ -175,6 +183,83 @@ pub(super) fn send_all(
         }
     }
     Ok(sent)
+}
+
+/// Answers to what a socket received.
+#[derive(Debug)]
+pub(super) struct Answers {
+    messages: SendMessages,
+}
+
+impl Answers {
+    /// Room for an answer to each of so many datagrams.
+    pub(super) fn new(caps: &RxCaps) -> Self {
+        Self {
+            messages: SendMessages::to_each(caps.batch, caps.buffer_bytes),
+        }
+    }
+
+    /// Sends the answers of a batch that lies in `memory`, each to its source.
+    pub(super) fn send(
+        &mut self,
+        socket: BorrowedFd<'_>,
+        memory: &[u8],
+        slots: &[Slot],
+        sources: &[Option<SocketAddr>],
+    ) -> io::Result<Served> {
+        let mut served = Served {
+            received: slots.len() as u64,
+            ..Served::default()
+        };
+        let stride = self.messages.stride();
+        let mut ready = 0;
+        for (slot, source) in slots.iter().zip(sources) {
+            let Some(bytes) = slot.answer.map(|bytes| bytes as usize) else {
+                continue;
+            };
+            let from = slot.offset as usize;
+            let answer = memory.get(from..from + bytes);
+            let (Some(answer), Some(source)) = (answer, source) else {
+                served.refused += 1;
+                continue;
+            };
+            let at = ready * stride;
+            self.messages.arena_mut()[at..at + bytes].copy_from_slice(answer);
+            self.messages.set_bytes(ready, bytes);
+            self.messages.set_target(ready, source);
+            ready += 1;
+        }
+        let messages = &mut self.messages;
+        let (sent, refused) = send_answers(ready, |from| messages.send(socket, from, ready))?;
+        served.sent += sent;
+        served.refused += refused;
+        Ok(served)
+    }
+}
+
+/// Passes answers `0..ready` to the kernel by `call(from)`. Whatever it says about one of them is about
+/// this client alone, who may have made up a source port of zero; only a socket that is none any
+/// more is an error. Answers how many were taken, and how many were not.
+fn send_answers(
+    ready: usize,
+    mut call: impl FnMut(usize) -> io::Result<usize>,
+) -> io::Result<(u64, u64)> {
+    let (mut at, mut sent) = (0, 0);
+    while at < ready {
+        match call(at) {
+            Ok(taken) => {
+                sent += taken as u64;
+                at += taken;
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            // There was no room in time: the others would wait as long, each of them.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+            // EBADF, ENOTSOCK.
+            Err(error) if matches!(error.raw_os_error(), Some(9 | 88)) => return Err(error),
+            Err(_) => at += 1,
+        }
+    }
+    Ok((sent, ready as u64 - sent))
 }
 
 /// True for what makes every further send fail the same way (send(2)).

@@ -7,7 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 const HEADER_BYTES_MAX: usize = ETHERNET_BYTES + IPV6_BYTES + UDP_BYTES;
 
 /// What Linux sends with (`net.ipv4.ip_default_ttl`, `net.ipv6.conf.*.hop_limit`).
-const HOPS: u8 = 64;
+pub(super) const HOPS: u8 = 64;
 /// The "do not fragment" bit, as Linux sets it on unfragmented datagrams (`IP_PMTUDISC_WANT`).
 const DO_NOT_FRAGMENT: u8 = 0x40;
 
@@ -163,7 +163,7 @@ pub(crate) fn sum(bytes: &[u8]) -> u16 {
 
 /// Adds the carries until none is left.
 #[inline]
-fn fold(mut total: u64) -> u16 {
+pub(super) fn fold(mut total: u64) -> u16 {
     while total > 0xffff {
         total = (total & 0xffff) + (total >> 16);
     }

@@ -1,7 +1,7 @@
 //! Reading, compared with a parser of somebody else's.
 
-use super::{Datagram, Template, datagram};
-use crate::filter::frames;
+use super::{Datagram, Template, answer, datagram};
+use crate::filter::frames::{self, any_frame, valid_frame};
 use etherparse::{LinkSlice, NetSlice, SlicedPacket, TransportSlice};
 use proptest::prelude::*;
 use std::net::{IpAddr, SocketAddr};
@@ -112,4 +112,81 @@ fn a_frame_with_one_wrong_bit_is_read_as_by_another_parser() {
         }
     }
     assert_eq!(datagram(&frames::frame_v4(4, &payload)), None);
+}
+
+/// The check sums of a frame by somebody else's parser.
+fn has_right_sums(frame: &[u8]) -> bool {
+    let sliced = SlicedPacket::from_ethernet(frame).expect("a frame");
+    let Some(TransportSlice::Udp(udp)) = &sliced.transport else {
+        panic!("no UDP header");
+    };
+    let header = udp.to_header();
+    match &sliced.net {
+        Some(NetSlice::Ipv4(ip)) => {
+            let v4 = ip.header().to_header();
+            assert_eq!(v4.calc_header_checksum(), v4.header_checksum);
+            let sum = header
+                .calc_checksum_ipv4(&v4, udp.payload())
+                .expect("short");
+            header.checksum == sum
+        }
+        Some(NetSlice::Ipv6(ip)) => {
+            let v6 = ip.header().to_header();
+            let sum = header
+                .calc_checksum_ipv6(&v6, udp.payload())
+                .expect("short");
+            header.checksum == sum
+        }
+        _ => panic!("no IP header"),
+    }
+}
+
+proptest! {
+    #[test]
+    fn an_answer_goes_back_with_its_own_payload(
+        frame in valid_frame(),
+        payload in proptest::collection::vec(any::<u8>(), 0..200),
+    ) {
+        let came = datagram(&frame).expect("valid");
+        let (source, destination) = (came.source, came.destination);
+        let asked = came.payload.to_vec();
+        let mut buffer = frame.clone();
+        buffer.resize(frame.len() + 300, 0xaa);
+        let bytes = answer(&mut buffer, frame.len(), |room, bytes| {
+            assert_eq!(room[..bytes], asked);
+            room[..payload.len()].copy_from_slice(&payload);
+            Some(payload.len())
+        });
+        let answered = &buffer[..bytes.expect("it is answered")];
+        let back = datagram(answered).expect("a datagram");
+        prop_assert_eq!((back.source, back.destination), (destination, source));
+        prop_assert_eq!(back.payload, &payload[..]);
+        prop_assert_eq!((&answered[..6], &answered[6..12]), (&frame[6..12], &frame[..6]));
+        prop_assert!(has_right_sums(answered));
+    }
+
+    #[test]
+    fn nothing_makes_an_answer_panic(
+        frame in any_frame(),
+        room in 0_usize..100,
+        wanted in proptest::option::of(0_usize..3_000),
+    ) {
+        let mut buffer = frame.clone();
+        buffer.resize(frame.len() + room, 0xaa);
+        let bytes = answer(&mut buffer, frame.len(), |_, _| wanted);
+        prop_assert!(bytes.is_none_or(|bytes| bytes <= buffer.len() && wanted.is_some()));
+        prop_assert!(bytes.is_none() || datagram(&frame).is_some());
+        // What is not answered is as it was.
+        prop_assert!(bytes.is_some() || buffer[..frame.len()] == frame);
+        prop_assert!(answer(&mut frame.clone(), frame.len() + 1, |_, _| Some(0)).is_none());
+    }
+}
+
+#[test]
+fn a_group_does_not_answer() {
+    let mut frame = crate::filter::frames::frame_v4(5, b"hello");
+    frame[30] = 224;
+    assert!(datagram(&frame).is_some_and(|datagram| datagram.destination.ip().is_multicast()));
+    let bytes = frame.len();
+    assert_eq!(answer(&mut frame, bytes, |_, bytes| Some(bytes)), None);
 }

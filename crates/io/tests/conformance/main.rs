@@ -5,6 +5,7 @@
 //! `options.rs` holds it to that. Rows over sockets meet on the loopback interface, the others in a
 //! lab.
 
+mod answering;
 mod delivery;
 mod foreign;
 mod frame;
@@ -13,6 +14,7 @@ mod multicast;
 mod options;
 mod pair;
 mod place;
+mod readiness;
 mod sending;
 mod sharing;
 mod stamped;
@@ -118,7 +120,9 @@ fn place_of(rx: &Backend, tx: &Backend, version: Version) -> Place {
 fn of_pair(pair: &Pair) -> Vec<Trial> {
     let scenarios = delivery::SCENARIOS
         .iter()
+        .chain(answering::SCENARIOS)
         .chain(foreign::SCENARIOS)
+        .chain(readiness::SCENARIOS)
         .chain(sending::SCENARIOS)
         .chain(sharing::SCENARIOS)
         .chain(stamped::SCENARIOS)

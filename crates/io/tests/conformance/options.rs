@@ -155,6 +155,7 @@ const RX_OPTIONS: &[RxOption] = &[
     }),
     ("--buffer", |config| config.buffer_bytes = 1000),
     ("sources", |config| config.sources = true),
+    ("answers", |config| config.answers = true),
 ];
 
 /// An option of rings, and how it is asked for.

@@ -11,6 +11,7 @@ use rustix::net::{RecvFlags, SendFlags, recv, send};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::NonNull;
+use std::time::Duration;
 
 /// `XDP_PKT_CONTD` of include/uapi/linux/if_xdp.h: another piece of the packet follows.
 const CONTINUES: u32 = 1;
@@ -28,7 +29,18 @@ pub struct Receiver {
     arrived: Consumer<MappedRing, Piece>,
     /// Frames that were lent, to be given back.
     lent: Vec<u64>,
+    /// What frames are sent back by.
+    transmit: Option<Transmit>,
     socket: Socket,
+}
+
+/// The rings by which frames that came leave again.
+#[derive(Debug)]
+struct Transmit {
+    ring: Producer<MappedRing, Piece>,
+    completed: Consumer<MappedRing, u64>,
+    /// Frames that are the kernel's, to be sent.
+    in_flight: u32,
 }
 
 impl Receiver {
@@ -46,8 +58,19 @@ impl Receiver {
         // Every frame has a slot in either ring, so that neither can be full.
         let slots = config.frames.next_power_of_two();
         let mut fill = Producer::new(socket.ring(Ring::Fill, slots)?);
-        // The kernel binds no socket without both rings of the memory; nothing is transmitted.
-        socket.ring(Ring::Completion, 2)?;
+        // The kernel binds no socket without both rings of the memory.
+        let completion = socket.ring(Ring::Completion, if config.transmits { slots } else { 2 })?;
+        let transmit = if config.transmits {
+            // Without it one call takes 32 packets, which is slower and no less right.
+            let _ = socket.set_transmit_budget(slots);
+            Some(Transmit {
+                ring: Producer::new(socket.ring(Ring::Transmit, slots)?),
+                completed: Consumer::new(completion),
+                in_flight: 0,
+            })
+        } else {
+            None
+        };
         let arrived = Consumer::new(socket.ring(Ring::Receive, slots)?);
         socket.umem.addresses().for_each(|frame| fill.push(frame));
         fill.publish();
@@ -59,6 +82,7 @@ impl Receiver {
             fill,
             arrived,
             lent: Vec::with_capacity(config.frames as usize),
+            transmit,
             socket,
         })
     }
@@ -104,6 +128,11 @@ impl Receiver {
     /// and nobody writes them until then.
     pub fn memory(&self) -> (NonNull<u8>, usize) {
         (self.socket.umem.start(), self.socket.umem.bytes())
+    }
+
+    /// Where the frames end; what was put together from several pieces lies behind.
+    pub fn frames_end(&self) -> usize {
+        self.socket.umem.frame_area_bytes()
     }
 
     /// True if packets have arrived that were not taken. No system call is made.
@@ -178,9 +207,91 @@ impl Receiver {
         self.socket.statistics()
     }
 
+    /// Puts packets of the last [`Receiver::receive`] into the transmit ring, where they lie: `packets`
+    /// tells the first byte and the length of each, in the order in which they came. What is
+    /// not among them, was put together from pieces, or is no packet that was lent, is not sent.
+    /// Answers how many will be sent by [`Receiver::kick`]; none without
+    /// [`SocketConfig::transmits`](super::SocketConfig).
+    pub fn send_back(&mut self, packets: impl IntoIterator<Item = (u32, u32)>) -> u32 {
+        let Some(transmit) = &mut self.transmit else {
+            return 0;
+        };
+        let mut packets = packets.into_iter().peekable();
+        let frame_bytes = self.socket.umem.frame_bytes();
+        let mut sent = 0;
+        self.lent.retain(|address| {
+            let Some((_, bytes)) = packets.next_if(|(at, _)| u64::from(*at) == *address) else {
+                return true;
+            };
+            // A frame has a slot in every ring, and is in one place at a time.
+            if bytes as u64 + address % frame_bytes > frame_bytes || transmit.ring.room(1) == 0 {
+                return true;
+            }
+            transmit.ring.push(Piece {
+                address: *address,
+                bytes,
+                options: 0,
+            });
+            sent += 1;
+            false
+        });
+        transmit.in_flight += sent;
+        transmit.ring.publish();
+        sent
+    }
+
+    /// How many packets to be sent the kernel has not taken from the ring yet.
+    pub fn pending(&self) -> u32 {
+        self.transmit
+            .as_ref()
+            .map_or(0, |transmit| transmit.ring.pending())
+    }
+
+    /// True if the kernel sends nothing until it is called; in copy mode that is always so.
+    pub fn needs_kick(&self) -> bool {
+        self.transmit
+            .as_ref()
+            .is_some_and(|transmit| transmit.ring.needs_wakeup())
+    }
+
+    /// Lets the kernel send, as [`super::Sender::kick`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn kick(&self) -> io::Result<()> {
+        send(&self.socket, &[], SendFlags::DONTWAIT)?;
+        Ok(())
+    }
+
+    /// Waits until the kernel may have room for what is to be sent, for `timeout` at most (`poll(2)`).
+    ///
+    /// # Errors
+    /// `EINTR` for a signal.
+    pub fn wait_for_room(&self, timeout: Duration) -> io::Result<()> {
+        let timeout = Timespec::try_from(timeout).ok();
+        let mut polled = [PollFd::new(&self.socket, PollFlags::OUT)];
+        poll(&mut polled, timeout.as_ref())?;
+        Ok(())
+    }
+
+    /// Takes back the frames that were sent.
+    fn reclaim(&mut self) {
+        let Some(transmit) = self.transmit.as_mut().filter(|sent| sent.in_flight > 0) else {
+            return;
+        };
+        let count = transmit.completed.available(u32::MAX);
+        let frames = (0..count).map(|ahead| transmit.completed.peek(ahead));
+        self.lent.extend(frames);
+        if count > 0 {
+            transmit.completed.release(count);
+            transmit.in_flight -= count;
+        }
+    }
+
     /// Passes the frames of the last batch to the kernel again.
     #[inline]
     fn give_back(&mut self) {
+        self.reclaim();
         if self.lent.is_empty() {
             return;
         }

@@ -38,6 +38,11 @@ impl Umem {
         self.mapping.start()
     }
 
+    /// Bytes of a frame.
+    pub(super) fn frame_bytes(&self) -> u64 {
+        u64::from(self.frame_bytes)
+    }
+
     /// Bytes of all frames: where the tail begins.
     pub(super) fn frame_area_bytes(&self) -> usize {
         self.frames as usize * self.frame_bytes as usize

@@ -5,24 +5,28 @@
     reason = "packets are lent from memory that the kernel fills"
 )]
 
+use super::driving::{self, SEND_TIMEOUT};
 use super::errno::{EINVAL, ERANGE};
 use super::interface::Interface;
 use super::{BACKEND, busy_poll, explain, socket_config};
 use crate::backend::held_port::{HeldPort, Neighbour};
 use crate::filter::{FlowFilter, FlowProgram};
+use crate::requests::{Requests, Slot};
+use crate::rx::not_opened_to_answer;
 use crate::waiting::{self, Awaited, Sleep, Waiting};
+use crate::wire::ETHERNET_BYTES;
 use crate::{
     Batch, CopyMode, Descriptor, Error, Layer, Mode, Property, Rx, RxCaps, RxConfig, RxCounters,
-    RxDrop, Wait,
+    RxDrop, Served, Wait,
 };
 use mpps_os::poll::Waiter;
 use mpps_os::xdp::{HEADROOM_BYTES, Receiver};
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The MTU of Ethernet, whose frames every driver with XDP has room for.
 const MTU_OF_ANY_DRIVER: u32 = 1500;
@@ -169,6 +173,11 @@ struct XdpRx {
     /// Calls to the driver.
     wakes: u64,
     descriptors: Vec<Descriptor>,
+    slots: Vec<Slot>,
+    /// Bytes of a frame, and of the longest that may be sent.
+    frame_bytes: u32,
+    sent_bytes_max: u32,
+    is_zero_copy: bool,
     sources: Option<Vec<Option<SocketAddr>>>,
     counters: RxCounters,
     caps: RxCaps,
@@ -182,7 +191,8 @@ impl XdpRx {
         let Shared {
             config, interface, ..
         } = &*shared;
-        let socket = socket_config(&config.ring, interface, queue, HEADROOM_BYTES)?;
+        let mut socket = socket_config(&config.ring, interface, queue, HEADROOM_BYTES)?;
+        socket.transmits = config.answers;
         let receiver =
             Receiver::open(&socket, shared.busy_poll).map_err(|error| explain(error, &socket))?;
         if let Some(busy_poll) = shared.busy_poll {
@@ -231,6 +241,10 @@ impl XdpRx {
             waiting: Waiting::new(),
             wakes: 0,
             descriptors: Vec::with_capacity(config.batch),
+            slots: Vec::new(),
+            frame_bytes: socket.frame_bytes,
+            sent_bytes_max: interface.mtu.saturating_add(ETHERNET_BYTES as u32),
+            is_zero_copy,
             sources: config.sources.then(|| Vec::with_capacity(config.batch)),
             counters: RxCounters::default(),
             caps,
@@ -253,6 +267,29 @@ impl XdpRx {
             });
         });
         taken > 0
+    }
+
+    /// Sends what the last batch was answered with.
+    fn send_answers(&mut self) -> io::Result<Served> {
+        let answers = self.slots.iter().filter_map(|slot| {
+            let bytes = slot.answer.filter(|bytes| *bytes <= slot.room)?;
+            Some((slot.offset, bytes))
+        });
+        let sent = u64::from(self.receiver.send_back(answers));
+        let asked = self.slots.iter().filter(|slot| slot.answer.is_some());
+        let asked = asked.count() as u64;
+        let mut dropped = 0;
+        if self.receiver.pending() > 0 {
+            let deadline = Instant::now() + SEND_TIMEOUT;
+            let (zero_copy, calls) = (self.is_zero_copy, &mut self.wakes);
+            driving::drain(&self.receiver, zero_copy, deadline, calls, &mut dropped)?;
+        }
+        let sent = sent.saturating_sub(dropped);
+        Ok(Served {
+            received: self.slots.len() as u64,
+            sent,
+            refused: asked.saturating_sub(sent),
+        })
     }
 
     /// Calls the driver if it has to be called: to poll the device, or for the frames given back.
@@ -322,6 +359,44 @@ impl Rx for XdpRx {
         let batch = batch.with_frames_sources(&mut self.sources);
         self.counters.add(&batch);
         Ok(batch)
+    }
+
+    fn serve(&mut self, wait: Wait, answer: &mut dyn FnMut(Requests<'_>)) -> io::Result<Served> {
+        if !self.shared.config.answers {
+            return Err(not_opened_to_answer());
+        }
+        let (memory, memory_bytes) = {
+            let batch = self.recv(wait)?;
+            if batch.is_empty() {
+                return Ok(Served::default());
+            }
+            self.receiver.memory()
+        };
+        let (frame_bytes, most) = (self.frame_bytes, self.sent_bytes_max);
+        let end = self.receiver.frames_end();
+        self.slots.clear();
+        self.slots.extend(self.descriptors.iter().map(|descriptor| {
+            let left = frame_bytes - descriptor.offset % frame_bytes;
+            // One that was put together from pieces lies behind the frames, and is not answered.
+            let is_frame = (descriptor.offset as usize) < end;
+            Slot {
+                offset: descriptor.offset,
+                bytes: descriptor.bytes,
+                room: if is_frame { left.min(most) } else { 0 },
+                answer: None,
+            }
+        }));
+        // SAFETY: the descriptors are those of the last `Receiver::receive`, whose packets nobody else
+        // touches until the next one or `send_back`. Each lies in a frame of its own, up to whose end
+        // there is room, or behind all frames, one after the other and without room.
+        let requests =
+            unsafe { Requests::from_raw(memory, memory_bytes, Layer::Frame, &mut self.slots) };
+        answer(requests);
+        self.send_answers()
+    }
+
+    fn readiness(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.receiver.as_fd())
     }
 
     fn counters(&self) -> RxCounters {

@@ -1,6 +1,7 @@
 //! Sending: frames with headers of our own, written into shared memory.
 
-use super::errno::{EAGAIN, EBUSY, EINTR, ENOBUFS, ENOMEM};
+use super::driving::{self, PAUSE_MAX, SEND_TIMEOUT};
+use super::errno::EBUSY;
 use super::interface::Interface;
 use super::{BACKEND, explain, socket_config};
 use crate::link_path::LinkPath;
@@ -13,12 +14,8 @@ use std::net::SocketAddr;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long a send waits for room, as the socket backends do.
-const SEND_TIMEOUT: Duration = Duration::from_millis(5);
 /// How long a driver may take for what is left at the end.
 const FLUSH_TIMEOUT: Duration = Duration::from_millis(100);
-/// How long it sleeps at a time.
-const PAUSE_MAX: Duration = Duration::from_millis(1);
 
 pub(super) fn open(config: &TxConfig) -> Result<Box<dyn Tx>, Error> {
     let path = LinkPath::find(config.target, config.source, &config.ring)?.with_flows(config.flows);
@@ -144,34 +141,10 @@ impl XdpTx {
         filled
     }
 
-    /// Lets the kernel send what is in the ring, until it has taken everything or the time is up.
-    /// Adds to `dropped` the datagrams that the device dropped in the kernel's hands.
+    /// As [`driving::drain`].
     fn drain(&mut self, deadline: Instant, dropped: &mut u64) -> io::Result<()> {
-        loop {
-            let before = self.sender.pending();
-            // A driver that is at work takes the rest without being called.
-            if before == 0 || self.is_zero_copy && !self.sender.needs_wakeup() {
-                return Ok(());
-            }
-            self.counters.calls += 1;
-            let kicked = self.sender.kick();
-            match kicked.map_err(|error| (error.raw_os_error(), error)) {
-                Err((Some(EBUSY), _)) if !self.is_zero_copy => {
-                    *dropped += 1;
-                    continue;
-                }
-                Ok(()) | Err((Some(EAGAIN | EBUSY | ENOBUFS | ENOMEM | EINTR), _)) => {}
-                Err((_, error)) => return Err(error),
-            }
-            if self.sender.pending() < before {
-                continue;
-            }
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() || self.is_zero_copy {
-                return Ok(());
-            }
-            self.pause(left)?;
-        }
+        let calls = &mut self.counters.calls;
+        driving::drain(&self.sender, self.is_zero_copy, deadline, calls, dropped)
     }
 
     /// Counts what was offered, and what was dropped. What an earlier call left in the ring, and
@@ -181,15 +154,6 @@ impl XdpTx {
         self.counters.accepted = (self.counters.accepted + offered).saturating_sub(dropped);
         if dropped > 0 {
             *self.counters.refused.entry(EBUSY).or_default() += dropped;
-        }
-    }
-
-    /// Sleeps until the kernel may have room. A stopped device queue wakes nobody, hence the limit.
-    fn pause(&mut self, left: Duration) -> io::Result<()> {
-        self.counters.calls += 1;
-        match self.sender.wait(left.min(PAUSE_MAX)) {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(()),
-            waited => waited,
         }
     }
 }
@@ -221,7 +185,7 @@ impl Tx for XdpTx {
                     self.counters.blocked += 1;
                     break;
                 }
-                self.pause(left)?;
+                driving::pause(&self.sender, left, &mut self.counters.calls)?;
             }
         }
         let offered = filled as u64;

@@ -22,6 +22,7 @@ use mpps_os::dpdk::{self, Facts, Lent, Port, PortOptions, RxQueue};
 use mpps_os::poll::Waiter;
 use mpps_os::sched;
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -246,6 +247,10 @@ impl Rx for DpdkRx {
         let batch = unsafe { Batch::from_raw(memory, memory_bytes, &self.descriptors) };
         self.counters.add(&batch);
         Ok(batch)
+    }
+
+    fn readiness(&self) -> Option<BorrowedFd<'_>> {
+        self.shared.port.readiness()
     }
 
     fn counters(&self) -> RxCounters {

@@ -4,15 +4,19 @@
 
 use super::BACKEND;
 use crate::backend::shared_socket::SharedSocket;
-use crate::backend::socket::{open_receiver, receive};
+use crate::backend::socket::{Answers, open_receiver, receive};
+use crate::requests::{Requests, Slot};
+use crate::rx::not_opened_to_answer;
 use crate::waiting::{self, Awaited, Sleep, Waiting};
-use crate::{Batch, Descriptor, Error, Rx, RxCaps, RxConfig, RxCounters, RxDrop, Wait};
+use crate::{
+    Batch, Descriptor, Error, Layer, Rx, RxCaps, RxConfig, RxCounters, RxDrop, Served, Wait,
+};
 use mpps_os::messages::Extras;
 use mpps_os::poll::Waiter;
 use mpps_os::uring::ReceiveRing;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -33,6 +37,8 @@ pub(super) struct UringRx {
     waiting: Waiting,
     descriptors: Vec<Descriptor>,
     sources: Option<Vec<Option<SocketAddr>>>,
+    answers: Option<Answers>,
+    slots: Vec<Slot>,
     counters: RxCounters,
     busy_poll_us: Option<u32>,
     buffers: usize,
@@ -60,7 +66,8 @@ pub(super) fn open(config: &RxConfig) -> Result<Box<dyn Rx>, Error> {
         .max(buffers.div_ceil(2));
     caps.batch = caps.batch.min(spared);
     let socket = Arc::new(SharedSocket::new(socket));
-    let mut rx = UringRx::new(socket, caps, config.sources, buffers, config.busy_poll_us)?;
+    let asked = (config.sources || config.answers, config.answers);
+    let mut rx = UringRx::new(socket, caps, asked, buffers, config.busy_poll_us)?;
     rx.caps.mode.summary = format!(
         "multishot {}, copy, {} buffers, {}",
         rx.ring.operation(),
@@ -74,7 +81,7 @@ impl UringRx {
     fn new(
         socket: Arc<SharedSocket>,
         caps: RxCaps,
-        sources: bool,
+        (sources, answers): (bool, bool),
         buffers: usize,
         busy_poll_us: Option<u32>,
     ) -> Result<Self, Error> {
@@ -92,6 +99,8 @@ impl UringRx {
             waiting: Waiting::new(),
             descriptors: Vec::with_capacity(caps.batch),
             sources: sources.then(|| Vec::with_capacity(caps.batch)),
+            answers: answers.then(|| Answers::new(&caps)),
+            slots: Vec::new(),
             counters: RxCounters::default(),
             busy_poll_us,
             buffers,
@@ -169,6 +178,41 @@ impl Rx for UringRx {
         Ok(batch)
     }
 
+    fn serve(&mut self, wait: Wait, answer: &mut dyn FnMut(Requests<'_>)) -> io::Result<Served> {
+        if self.answers.is_none() {
+            return Err(not_opened_to_answer());
+        }
+        waiting::until(self, wait)?;
+        let (memory, memory_bytes) = self.ring.memory();
+        let room = self.caps.buffer_bytes as u32;
+        self.slots.clear();
+        self.slots
+            .extend(self.descriptors.iter().map(|descriptor| Slot {
+                offset: descriptor.offset,
+                bytes: descriptor.bytes,
+                room,
+                answer: None,
+            }));
+        // SAFETY: as in `recv`; each packet lies in a buffer of its own, which holds so many bytes of
+        // payload, and nobody else has it until the next receive.
+        let requests =
+            unsafe { Requests::from_raw(memory, memory_bytes, Layer::Payload, &mut self.slots) };
+        if requests.len() > 0 {
+            answer(requests);
+        }
+        // SAFETY: as in `recv`; the requests have ended.
+        let memory = unsafe { std::slice::from_raw_parts(memory.as_ptr(), memory_bytes) };
+        self.counters.add(&Batch::new(memory, &self.descriptors));
+        let (Some(answers), Some(sources)) = (&mut self.answers, &self.sources) else {
+            return Err(not_opened_to_answer());
+        };
+        answers.send(self.socket.as_fd(), memory, &self.slots, sources)
+    }
+
+    fn readiness(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.socket.as_fd())
+    }
+
     fn counters(&self) -> RxCounters {
         RxCounters {
             dropped: self.socket.dropped(),
@@ -190,9 +234,9 @@ impl Rx for UringRx {
     /// Another ring over the same socket: each datagram goes to one of them.
     fn share(&self) -> Result<Box<dyn Rx>, Error> {
         let socket = Arc::clone(&self.socket);
-        let sources = self.sources.is_some();
+        let asked = (self.sources.is_some(), self.answers.is_some());
         let (caps, buffers) = (self.caps.clone(), self.buffers);
-        let rx = Self::new(socket, caps, sources, buffers, self.busy_poll_us)?;
+        let rx = Self::new(socket, caps, asked, buffers, self.busy_poll_us)?;
         Ok(Box::new(rx))
     }
 

@@ -9,7 +9,7 @@ use mpps_os::poll::Waiter;
 use std::cell::Cell;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -111,6 +111,10 @@ impl Rx for PacketRx {
         let batch = batch.with_frames_sources(&mut self.sources);
         self.counters.add(&batch);
         Ok(batch)
+    }
+
+    fn readiness(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.ring.socket().as_fd())
     }
 
     fn counters(&self) -> RxCounters {

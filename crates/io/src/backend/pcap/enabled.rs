@@ -15,7 +15,7 @@ use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 /// How long libpcap may hold frames back to hand over many at once (`pcap_set_timeout`). Its
@@ -32,6 +32,8 @@ const SNAP_BYTES: i32 = 128 << 10;
 struct PcapRx {
     /// The library's counts are read through `&mut`.
     capture: RefCell<Capture<Active>>,
+    /// The library's descriptor once more, to be lent while nobody borrows the library.
+    readable: OwnedFd,
     arena: Vec<u8>,
     descriptors: Vec<Descriptor>,
     sources: Option<Vec<Option<SocketAddr>>>,
@@ -99,7 +101,10 @@ pub(super) fn open_rx(config: &RxConfig) -> Result<Box<dyn Rx>, Error> {
         gro: false,
         mode: Mode::new(mode).tap(),
     };
+    let readable = capture.as_fd().try_clone_to_owned();
+    let readable = readable.map_err(|error| mpps_os::Error::new("dup", &interface.name, error))?;
     Ok(Box::new(PcapRx {
+        readable,
         capture: RefCell::new(capture),
         arena: Vec::new(),
         descriptors: Vec::with_capacity(config.batch),
@@ -210,7 +215,7 @@ impl Awaited for PcapRx {
     }
 
     fn sleep(&mut self, waiter: &mut Waiter, how: Sleep, time: Duration) -> io::Result<bool> {
-        how.on(waiter, self.capture.get_mut().as_fd(), time)
+        how.on(waiter, self.readable.as_fd(), time)
     }
 }
 
@@ -222,6 +227,10 @@ impl Rx for PcapRx {
         let batch = batch.with_frames_sources(&mut self.sources);
         self.counters.add(&batch);
         Ok(batch)
+    }
+
+    fn readiness(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.readable.as_fd())
     }
 
     fn counters(&self) -> RxCounters {

@@ -1,0 +1,244 @@
+//! Received packets that may be answered where they lie.
+
+#![allow(
+    unsafe_code,
+    reason = "packets are changed in memory that the kernel also writes"
+)]
+
+use crate::{Layer, wire};
+use std::marker::PhantomData;
+use std::ptr::NonNull;
+use std::slice;
+
+/// Where a packet lies, how far it may grow, and what is to be sent of it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Slot {
+    /// Its first byte, counted from the start of the receiver's memory.
+    pub(crate) offset: u32,
+    /// Bytes that came.
+    pub(crate) bytes: u32,
+    /// Bytes that it may have; fewer than came if it cannot be answered.
+    pub(crate) room: u32,
+    /// Bytes to be sent; none is no answer.
+    pub(crate) answer: Option<u32>,
+}
+
+/// The packets of one [`crate::Rx::serve`], to be answered or not, in their order. What is not
+/// answered goes back to the kernel.
+///
+/// They cannot leave the call that lends them:
+///
+/// ```compile_fail,E0521
+/// # use mpps_io::{RxConfig, Wait, backend};
+/// # let config = RxConfig::new("127.0.0.1:4321".parse().unwrap());
+/// # let mut rx = backend::find("recvmmsg").unwrap().open_rx(&config).unwrap();
+/// let mut kept = Vec::new();
+/// rx.serve(Wait::Poll, &mut |requests| kept.extend(requests)).unwrap();
+/// ```
+#[derive(Debug)]
+pub struct Requests<'a> {
+    memory: NonNull<u8>,
+    memory_bytes: usize,
+    layer: Layer,
+    slots: slice::IterMut<'a, Slot>,
+    lent: PhantomData<&'a mut [u8]>,
+}
+
+// SAFETY: it is a mutable borrow of bytes and slots.
+unsafe impl Send for Requests<'_> {}
+
+/// One packet that may be answered, once.
+#[derive(Debug)]
+pub struct Request<'a> {
+    buffer: &'a mut [u8],
+    bytes: usize,
+    layer: Layer,
+    answer: &'a mut Option<u32>,
+}
+
+impl<'a> Requests<'a> {
+    /// Packets in ordinary memory, each at the beginning of a stride of its own.
+    pub(crate) fn new(memory: &'a mut [u8], stride: usize, slots: &'a mut [Slot]) -> Self {
+        for (at, slot) in slots.iter_mut().enumerate() {
+            slot.offset = (at * stride) as u32;
+            slot.bytes = slot.bytes.min(stride as u32);
+            slot.room = slot.room.min(stride as u32);
+        }
+        let (start, bytes) = (NonNull::from(&mut *memory).cast(), memory.len());
+        // SAFETY: a mutable slice is ours alone for its whole length during 'a, and by the lines
+        // above no slot reaches into the stride of another.
+        unsafe { Self::from_raw(start, bytes, Layer::Payload, slots) }
+    }
+
+    /// Packets in memory that somebody else writes too, such as a kernel's ring.
+    ///
+    /// # Safety
+    /// The ranges from `offset`, as long as `bytes` and `room`, must not overlap, and nobody else
+    /// may read or write them during `'a`. Those that reach beyond `memory_bytes` are harmless.
+    pub(crate) unsafe fn from_raw(
+        memory: NonNull<u8>,
+        memory_bytes: usize,
+        layer: Layer,
+        slots: &'a mut [Slot],
+    ) -> Self {
+        Self {
+            memory,
+            memory_bytes,
+            layer,
+            slots: slots.iter_mut(),
+            lent: PhantomData,
+        }
+    }
+}
+
+impl<'a> Iterator for Requests<'a> {
+    type Item = Request<'a>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Request<'a>> {
+        let slot = self.slots.next()?;
+        let from = (slot.offset as usize).min(self.memory_bytes);
+        let most = self.memory_bytes - from;
+        let room = (slot.room.max(slot.bytes) as usize).min(most);
+        // SAFETY: `from + room <= memory_bytes` by the lines above; by the contract of `from_raw`
+        // the range is nobody else's during 'a, and the iterator hands it out once.
+        let buffer = unsafe { slice::from_raw_parts_mut(self.memory.as_ptr().add(from), room) };
+        Some(Request {
+            bytes: (slot.bytes as usize).min(room),
+            buffer,
+            layer: self.layer,
+            answer: &mut slot.answer,
+        })
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.slots.size_hint()
+    }
+}
+
+impl ExactSizeIterator for Requests<'_> {}
+
+impl Request<'_> {
+    /// The UDP payload; nothing where the frame has no datagram.
+    #[inline]
+    pub fn payload(&self) -> &[u8] {
+        let packet = &self.buffer[..self.bytes];
+        match self.layer {
+            Layer::Payload => packet,
+            Layer::Frame => wire::datagram(packet).map_or(&[], |datagram| datagram.payload),
+        }
+    }
+
+    /// What came, as it came: the payload, or with [`Layer::Frame`] the whole frame.
+    #[inline]
+    pub fn packet_mut(&mut self) -> &mut [u8] {
+        &mut self.buffer[..self.bytes]
+    }
+
+    /// Answers the sender with a payload of its own. False if there is no room for it, or nobody to
+    /// answer.
+    #[inline]
+    pub fn reply(self, payload: &[u8]) -> bool {
+        self.reply_in_place(|room, _| {
+            let place = room.get_mut(..payload.len())?;
+            place.copy_from_slice(payload);
+            Some(payload.len())
+        })
+    }
+
+    /// Answers the sender with what `write` makes of the payload: it has all the room that there is,
+    /// of which the first bytes, as many as the second argument says, are the payload that came, and
+    /// tells how many are to be sent; none is no answer. False if nothing will be sent.
+    #[inline]
+    pub fn reply_in_place(self, write: impl FnOnce(&mut [u8], usize) -> Option<usize>) -> bool {
+        let bytes = match self.layer {
+            Layer::Payload => {
+                write(self.buffer, self.bytes).filter(|bytes| *bytes <= self.buffer.len())
+            }
+            Layer::Frame => wire::answer(self.buffer, self.bytes, write),
+        };
+        *self.answer = bytes.map(|bytes| bytes as u32);
+        self.answer.is_some()
+    }
+
+    /// Sends the packet back as it now is: a frame by the queue that it came by, without a copy, to
+    /// whoever its headers name; a payload to its sender.
+    #[inline]
+    pub fn send_back(self) {
+        *self.answer = Some(self.bytes as u32);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn slot(bytes: u32, room: u32) -> Slot {
+        let (offset, answer) = (0, None);
+        Slot {
+            offset,
+            bytes,
+            room,
+            answer,
+        }
+    }
+
+    #[test]
+    fn each_is_changed_in_its_own_place() {
+        let mut memory = *b"aaa.....bb......c.......";
+        let mut slots = [slot(3, 8), slot(2, 8), slot(1, 99)];
+        for request in Requests::new(&mut memory, 8, &mut slots) {
+            let bytes = request.payload().len();
+            let is_answered = request.reply_in_place(|room, came| {
+                assert_eq!((room.len(), came), (8, bytes));
+                room.fill(b'0' + bytes as u8);
+                (bytes != 2).then_some(bytes + 1)
+            });
+            assert_eq!(is_answered, bytes != 2);
+        }
+        assert_eq!(&memory, b"333333332222222211111111");
+        assert_eq!(slots.map(|slot| slot.answer), [Some(4), None, Some(2)]);
+    }
+
+    #[test]
+    fn what_has_no_room_is_not_answered() {
+        let mut memory = [7; 16];
+        let mut slots = [slot(4, 8), slot(4, 8)];
+        let mut requests = Requests::new(&mut memory, 8, &mut slots);
+        assert_eq!(requests.len(), 2);
+        assert!(!requests.next().unwrap().reply(&[1; 9]));
+        let mut second = requests.next().unwrap();
+        second.packet_mut()[0] = 5;
+        second.send_back();
+        assert!(requests.next().is_none());
+        assert_eq!((memory[0], memory[8]), (7, 5));
+        assert_eq!(slots.map(|slot| slot.answer), [None, Some(4)]);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_request_reaches_outside(
+            bytes in 0_usize..100,
+            shapes in proptest::collection::vec((0_u32..120, 0_u32..200), 0..4),
+        ) {
+            let mut memory = vec![0; bytes];
+            let mut slots: Vec<Slot> = shapes.iter().map(|(bytes, room)| slot(*bytes, *room)).collect();
+            let count = slots.len();
+            let stride = bytes / count.max(1);
+            let requests = Requests::new(&mut memory, stride, &mut slots);
+            let rooms: usize = requests
+                .map(|mut request| {
+                    request.packet_mut().fill(1);
+                    let mut length = 0;
+                    request.reply_in_place(|room, _| {
+                        room.fill(2);
+                        length = room.len();
+                        Some(0)
+                    });
+                    length
+                })
+                .sum();
+            proptest::prop_assert!(rooms <= bytes);
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! Receivers that answer: a client with an ordinary socket gets what was sent back, from whom it
+//! asked, and the counts are those of both.
+
+use crate::pair::{PATIENCE, Pair, within_patience};
+use crate::{Scenario, Scope};
+use mpps_io::{Layer, Rx, Served, Wait};
+use std::net::{SocketAddr, UdpSocket};
+use std::thread;
+use std::time::Duration;
+
+pub(crate) const SCENARIOS: &[Scenario] = &[
+    Scenario {
+        name: "every_question_is_answered_in_place",
+        needs: &["rx answers"],
+        scope: Scope::Receivers,
+        run: every_question_is_answered_in_place,
+    },
+    Scenario {
+        name: "an_answer_may_be_shorter_longer_or_none",
+        needs: &["rx answers"],
+        scope: Scope::Receivers,
+        run: an_answer_may_be_shorter_longer_or_none,
+    },
+    Scenario {
+        name: "an_answer_that_cannot_be_sent_is_refused",
+        needs: &["rx answers"],
+        scope: Scope::Receivers,
+        run: an_answer_that_cannot_be_sent_is_refused,
+    },
+    Scenario {
+        name: "more_answers_than_there_are_frames",
+        needs: &["rx answers", "rx --ring"],
+        scope: Scope::Receivers,
+        run: more_answers_than_there_are_frames,
+    },
+    Scenario {
+        name: "nobody_answers_unasked",
+        needs: &[],
+        scope: Scope::Receivers,
+        run: nobody_answers_unasked,
+    },
+];
+
+/// Questions that are under way at a time: few enough for every queue between the two.
+const WINDOW: u32 = 32;
+
+fn open(pair: &Pair) -> Box<dyn Rx> {
+    let mut config = pair.rx_config();
+    config.answers = true;
+    pair.open_rx(&config)
+}
+
+/// An ordinary socket on the sender's host, which hears from this receiver alone.
+fn client(pair: &Pair, server: SocketAddr) -> UdpSocket {
+    let opened = pair.place.at_sender(|| {
+        let socket = UdpSocket::bind((pair.place.sender(), 0))?;
+        socket.set_read_timeout(Some(PATIENCE))?;
+        socket.connect(server)?;
+        Ok::<_, std::io::Error>(socket)
+    });
+    opened.expect("a client can be had")
+}
+
+/// Serves until so many came, or nothing more comes.
+fn serve(
+    mut rx: Box<dyn Rx>,
+    questions: u64,
+    mut answer: impl FnMut(mpps_io::Request<'_>) + Send + 'static,
+) -> thread::JoinHandle<Served> {
+    thread::spawn(move || {
+        let mut sum = Served::default();
+        while sum.received < questions {
+            let wait = Wait::Auto(PATIENCE);
+            let served = rx.serve(wait, &mut |requests| requests.for_each(&mut answer));
+            let served = served.expect("it was opened for that");
+            if served.received == 0 {
+                break;
+            }
+            sum.received += served.received;
+            sum.sent += served.sent;
+            sum.refused += served.refused;
+        }
+        assert_eq!(rx.counters().datagrams, sum.received);
+        assert_eq!(rx.counters().dropped, 0);
+        sum
+    })
+}
+
+fn every_question_is_answered_in_place(pair: &Pair) {
+    const ROUNDS: u32 = 200;
+    let rx = open(pair);
+    let client = client(pair, rx.caps().local_address);
+    let questions = u64::from(ROUNDS * WINDOW);
+    let serving = serve(rx, questions, |request| {
+        request.reply_in_place(|room, bytes| {
+            room[..bytes].iter_mut().for_each(|byte| *byte ^= 0xff);
+            Some(bytes)
+        });
+    });
+    let mut came = [0; 64];
+    for round in 0..ROUNDS {
+        let numbers = round * WINDOW..(round + 1) * WINDOW;
+        for number in numbers.clone() {
+            client.send(&number.to_be_bytes()).expect("it is sent");
+        }
+        for number in numbers {
+            // A connected socket takes nothing from another address or port.
+            let bytes = client.recv(&mut came).expect("an answer comes");
+            assert_eq!(came[..bytes], (!number).to_be_bytes(), "in its order");
+        }
+    }
+    let served = within_patience("the server", move || serving.join()).expect("it did not panic");
+    assert_eq!(
+        served,
+        Served {
+            received: questions,
+            sent: questions,
+            refused: 0
+        }
+    );
+}
+
+fn an_answer_may_be_shorter_longer_or_none(pair: &Pair) {
+    let rx = open(pair);
+    let client = client(pair, rx.caps().local_address);
+    let serving = serve(rx, 6, |request| {
+        let asked = usize::from(request.payload()[0]) * 100 + usize::from(request.payload()[1]);
+        match asked {
+            0 => {}
+            bytes => assert!(request.reply(&vec![b'a'; bytes - 2])),
+        }
+    });
+    // No answer to the first; then none of no byte, odd and even lengths, up to a usual MTU's.
+    let mut came = [0; 2048];
+    client.send(&[0, 0, 9]).expect("it is sent");
+    for asked in [2_usize, 3, 101, 502, 1402] {
+        let question = [(asked / 100) as u8, (asked % 100) as u8, 7];
+        client.send(&question).expect("it is sent");
+        let bytes = client.recv(&mut came).expect("an answer comes");
+        assert_eq!(bytes, asked - 2);
+        assert!(came[..bytes].iter().all(|byte| *byte == b'a'));
+    }
+    let served = within_patience("the server", move || serving.join()).expect("it did not panic");
+    assert_eq!((served.received, served.sent, served.refused), (6, 5, 0));
+}
+
+fn an_answer_that_cannot_be_sent_is_refused(pair: &Pair) {
+    let rx = open(pair);
+    let layer = rx.caps().layer;
+    let client = client(pair, rx.caps().local_address);
+    let serving = serve(rx, 2, move |request| {
+        let mut room = 0;
+        let is_first = request.payload() == b"first";
+        let is_sent = request.reply_in_place(|buffer, _| {
+            room = buffer.len();
+            Some(if is_first { room + 1 } else { 1 })
+        });
+        assert_eq!(is_sent, !is_first);
+        let most = if layer == Layer::Frame { 1500 } else { 2048 };
+        assert!((1000..=most).contains(&room), "{room}");
+    });
+    client.send(b"first").expect("it is sent");
+    client.send(b"second").expect("it is sent");
+    assert_eq!(client.recv(&mut [0; 2048]).expect("an answer comes"), 1);
+    let served = within_patience("the server", move || serving.join()).expect("it did not panic");
+    assert_eq!((served.received, served.sent), (2, 1));
+}
+
+/// Frames that were sent come back and are filled again.
+fn more_answers_than_there_are_frames(pair: &Pair) {
+    const QUESTIONS: u32 = 2_000;
+    let mut config = pair.rx_config();
+    config.answers = true;
+    config.ring.frames = Some(64);
+    let rx = pair.open_rx(&config);
+    let client = client(pair, rx.caps().local_address);
+    let serving = serve(rx, u64::from(QUESTIONS), |request| {
+        request.reply_in_place(|_, bytes| Some(bytes));
+    });
+    for number in 0..QUESTIONS {
+        client.send(&number.to_be_bytes()).expect("it is sent");
+        let mut came = [0; 64];
+        let bytes = client.recv(&mut came).expect("an answer comes");
+        assert_eq!(came[..bytes], number.to_be_bytes());
+    }
+    let served = within_patience("the server", move || serving.join()).expect("it did not panic");
+    assert_eq!(served.sent, u64::from(QUESTIONS));
+}
+
+fn nobody_answers_unasked(pair: &Pair) {
+    let mut rx = pair.open_rx(&pair.rx_config());
+    let wait = Wait::Block(Duration::from_millis(1));
+    let refused = rx.serve(wait, &mut |_| unreachable!("nothing comes"));
+    let refused = refused.expect_err("it was not opened for that");
+    assert_eq!(refused.kind(), std::io::ErrorKind::Unsupported);
+    if pair.has(&["rx answers"]) {
+        return;
+    }
+    let mut config = pair.rx_config();
+    config.answers = true;
+    let refused = pair.try_open_rx(&config).expect_err("it cannot");
+    assert!(refused.to_string().contains("answers"), "{refused}");
+}
