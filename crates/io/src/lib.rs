@@ -26,6 +26,8 @@
 //! # }
 //! ```
 
+#[cfg(feature = "tokio")]
+mod async_rx;
 pub mod backend;
 mod batch;
 mod carrier;
@@ -47,6 +49,9 @@ pub mod wire;
 mod worker;
 mod xdp_switch;
 
+/// A receiver in a tokio runtime.
+#[cfg(feature = "tokio")]
+pub use async_rx::AsyncRx;
 /// The table of backends.
 pub use backend::{BACKENDS, Backend};
 /// A batch of received packets, lent by the receiver.
