@@ -117,6 +117,23 @@ impl Backend {
         open(config)
     }
 
+    /// Opens a receiver for each receive queue of the interface, from the configured one on
+    /// ([`RxCaps::queue`](crate::RxCaps::queue) tells which); one in all where the backend does not
+    /// read single queues. A packet that comes by a queue without a receiver is lost to all.
+    ///
+    /// # Errors
+    /// As [`Backend::open_rx`]; all are closed again if one cannot be opened.
+    pub fn open_rx_queues(&self, config: &RxConfig) -> Result<Vec<Box<dyn Rx>>, Error> {
+        let first = self.open_rx(config)?;
+        let left = first
+            .caps()
+            .queue
+            .map_or(0, |queue| queue.of - queue.number - 1);
+        let others = (0..left).map(|_| first.share());
+        let others = others.collect::<Result<Vec<_>, Error>>()?;
+        Ok(std::iter::once(first).chain(others).collect())
+    }
+
     /// Opens a sender.
     ///
     /// # Errors

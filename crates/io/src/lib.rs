@@ -79,7 +79,7 @@ pub use requests::{Request, Requests};
 /// What concerns rings over an interface.
 pub use ring_config::{Attach, CopyMode, Fanout, RingConfig};
 /// The receive interface.
-pub use rx::{Rx, RxCaps, RxCounters, RxDrop, RxPolls, Served, Wait};
+pub use rx::{Queue, Rx, RxCaps, RxCounters, RxDrop, RxPolls, Served, Wait};
 /// The 16-byte header of stamped traffic.
 pub use stamp::{STAMP_BYTES, Stamp, StampKind};
 /// The transmit interface.

@@ -217,6 +217,16 @@ impl RxCounters {
     }
 }
 
+/// A receive queue of an interface. Which CPU serves it, and at which NUMA node, is the host's to tell
+/// (`mpps_host::Card`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Queue {
+    /// Its number, from 0 on.
+    pub number: u32,
+    /// How many there are.
+    pub of: u32,
+}
+
 /// What a receiver is and was granted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RxCaps {
@@ -224,6 +234,8 @@ pub struct RxCaps {
     pub backend: &'static str,
     /// What a packet's bytes are.
     pub layer: Layer,
+    /// The receive queue that it reads; none where the kernel, or the backend, reads all of them.
+    pub queue: Option<Queue>,
     /// The address that it is bound to; the port is the true one.
     pub local_address: SocketAddr,
     /// Most buffers per call.

@@ -46,6 +46,7 @@ impl ScriptedRx {
     fn new(script: &[Answer]) -> (Self, Arc<AtomicU64>) {
         let asked = Arc::new(AtomicU64::new(0));
         let caps = RxCaps {
+            queue: None,
             backend: "scripted",
             layer: Layer::Payload,
             local_address: address(),

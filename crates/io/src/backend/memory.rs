@@ -93,6 +93,7 @@ fn open_rx(config: &RxConfig) -> Result<Box<dyn Rx>, Error> {
     }
     wires.insert(address, Arc::downgrade(&wire));
     let caps = RxCaps {
+        queue: None,
         backend: BACKEND.name,
         layer: Layer::Payload,
         local_address: address,

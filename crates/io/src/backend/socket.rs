@@ -56,6 +56,7 @@ pub(super) fn open_receiver(
         socket.join_group(group.address, group.interface_index)?;
     }
     let caps = RxCaps {
+        queue: None,
         backend: backend.name,
         layer: Layer::Payload,
         local_address: socket.local_address()?,

@@ -178,6 +178,7 @@ mod tests {
         let config = RxConfig::new("127.0.0.1:0".parse().unwrap());
         let rx = backend::find("recvmmsg").unwrap().open_rx(&config).unwrap();
         RxCaps {
+            queue: None,
             layer,
             mode,
             ..rx.caps().clone()

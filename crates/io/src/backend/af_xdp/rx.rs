@@ -16,8 +16,8 @@ use crate::rx::not_opened_to_answer;
 use crate::waiting::{self, Awaited, Sleep, Waiting};
 use crate::wire::ETHERNET_BYTES;
 use crate::{
-    Batch, CopyMode, Descriptor, Error, Layer, Mode, Property, Rx, RxCaps, RxConfig, RxCounters,
-    RxDrop, Served, Wait,
+    Batch, CopyMode, Descriptor, Error, Layer, Mode, Property, Queue, Rx, RxCaps, RxConfig,
+    RxCounters, RxDrop, Served, Wait,
 };
 use mpps_os::poll::Waiter;
 use mpps_os::xdp::{HEADROOM_BYTES, Receiver};
@@ -227,6 +227,10 @@ impl XdpRx {
             socket.frame_bytes - HEADROOM_BYTES
         };
         let caps = RxCaps {
+            queue: Some(Queue {
+                number: queue,
+                of: interface.rx_queues,
+            }),
             backend: BACKEND.name,
             layer: Layer::Frame,
             local_address: config.address,

@@ -145,6 +145,7 @@ impl DpdkRx {
             port.set_filter(&incoming(&filter, config.ring.all_traffic))?;
         }
         let caps = RxCaps {
+            queue: None,
             backend: BACKEND.name,
             layer: Layer::Frame,
             local_address: config.address,

@@ -30,6 +30,7 @@ struct PacketRx {
 pub(super) fn open(config: &RxConfig) -> Result<Box<dyn Rx>, Error> {
     let (tap, ring) = Tap::open(config)?;
     let caps = RxCaps {
+        queue: None,
         backend: BACKEND.name,
         layer: Layer::Frame,
         local_address: tap.address,

@@ -92,6 +92,7 @@ pub(super) fn open_rx(config: &RxConfig) -> Result<Box<dyn Rx>, Error> {
         interface.name, port.owner
     );
     let caps = RxCaps {
+        queue: None,
         backend: BACKEND.name,
         layer: Layer::Frame,
         local_address: port.address,

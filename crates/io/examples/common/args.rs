@@ -1,0 +1,90 @@
+//! What the examples have in common: `ADDR:PORT [--backend NAME] [--interface IF] [--count N]`, and a
+//! thread for each receive queue.
+
+#![allow(dead_code, reason = "each example uses some of it")]
+#![allow(clippy::print_stdout, reason = "programs speak")]
+
+use mpps_io::{Rx, RxConfig, backend};
+use std::error::Error;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+/// Where, how, and how much.
+#[derive(Debug)]
+pub(crate) struct Args {
+    pub(crate) address: SocketAddr,
+    pub(crate) backend: String,
+    pub(crate) interface: Option<String>,
+    /// Packets after which it ends; none is never.
+    pub(crate) count: Option<u64>,
+}
+
+/// How long a thread waits before it looks whether it is to end.
+pub(crate) const PATIENCE: Duration = Duration::from_millis(50);
+
+impl Args {
+    /// From the command line.
+    pub(crate) fn parse(default_address: &str) -> Result<Self, Box<dyn Error>> {
+        let mut args = Self {
+            address: default_address.parse()?,
+            backend: "recvmmsg".to_owned(),
+            interface: None,
+            count: None,
+        };
+        let mut words = std::env::args().skip(1);
+        while let Some(word) = words.next() {
+            let mut value = || words.next().ok_or(format!("{word} needs a value"));
+            match word.as_str() {
+                "--backend" => args.backend = value()?,
+                "--interface" => args.interface = Some(value()?),
+                "--count" => args.count = Some(value()?.parse()?),
+                _ => args.address = word.parse().map_err(|_| format!("{word}: no ADDR:PORT"))?,
+            }
+        }
+        Ok(args)
+    }
+
+    /// A receiver for each queue, which may answer or not.
+    pub(crate) fn open(&self, answers: bool) -> Result<Vec<Box<dyn Rx>>, Box<dyn Error>> {
+        let mut config = RxConfig::new(self.address);
+        config.answers = answers;
+        config.ring.interface.clone_from(&self.interface);
+        let receivers = backend::find(&self.backend)?.open_rx_queues(&config)?;
+        for rx in &receivers {
+            let caps = rx.caps();
+            println!("{} by {}: {}", caps.local_address, caps.backend, caps.mode);
+        }
+        Ok(receivers)
+    }
+
+    /// Calls `step` for each receiver again and again, in a thread of its own, until the packets that
+    /// it says it dealt with are enough.
+    pub(crate) fn run<S>(&self, receivers: Vec<Box<dyn Rx>>, step: S) -> Result<u64, Box<dyn Error>>
+    where
+        S: Fn(&mut dyn Rx) -> std::io::Result<u64> + Sync,
+    {
+        let done = AtomicU64::new(0);
+        let enough = self.count.unwrap_or(u64::MAX);
+        thread::scope(|scope| {
+            let (done, step) = (&done, &step);
+            let work = move |mut rx: Box<dyn Rx>| {
+                while done.load(Ordering::Relaxed) < enough {
+                    done.fetch_add(step(&mut *rx)?, Ordering::Relaxed);
+                }
+                Ok::<(), std::io::Error>(())
+            };
+            let threads: Vec<_> = receivers
+                .into_iter()
+                .map(|rx| scope.spawn(move || work(rx)))
+                .collect();
+            for thread in threads {
+                let ended = thread.join();
+                ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+            }
+            Ok::<(), std::io::Error>(())
+        })?;
+        Ok(done.load(Ordering::Relaxed))
+    }
+}

@@ -1,0 +1,342 @@
+//! The examples, each run by clients that are not ours: sockets of the standard library, `dig` and
+//! `dnsperf`; over sockets on this machine, and over AF_XDP between the two hosts of a lab.
+
+#[path = "../../os/tests/common/trial.rs"]
+mod trial;
+
+use libtest_mimic::Arguments;
+use mpps_io::TxConfig;
+use mpps_lab::{Lab, LabConfig};
+use mpps_os::netlink::link;
+use std::env;
+use std::io::{BufRead, BufReader, Read};
+use std::net::{SocketAddr, UdpSocket};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdout, Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+/// Longer than anything here takes.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// Receive queues of the lab.
+const QUEUES: u16 = 2;
+
+fn main() -> ExitCode {
+    let mut trials = Vec::new();
+    for backend in ["recv", "recvmmsg", "io_uring", "af_xdp"] {
+        for (name, program, test) in TESTS {
+            trials.push(trial::new(
+                format!("{name}/{backend}"),
+                move || obstacle(backend, program),
+                move || {
+                    trial::undisturbed(|| test(&Place::new(backend)));
+                    Ok(())
+                },
+            ));
+        }
+    }
+    let program = "reflector";
+    trials.push(trial::new(
+        "reflector/af_xdp",
+        || obstacle("af_xdp", None).or_else(|| obstacle("xdp", None)),
+        || {
+            trial::undisturbed(|| reflector(&Place::new("af_xdp")));
+            Ok(())
+        },
+    ));
+    let built = move || obstacle("recvmmsg", None);
+    trials.push(trial::new("reflector_wants_frames", built, move || {
+        let ended = Command::new(example(program))
+            .output()
+            .expect("it is built");
+        let said = String::from_utf8_lossy(&ended.stderr);
+        assert!(
+            !ended.status.success() && said.contains("--backend af_xdp"),
+            "{said}"
+        );
+        Ok(())
+    }));
+    libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
+}
+
+/// Its name, the client program that it needs besides, and what it does.
+type Test = (&'static str, Option<&'static str>, fn(&Place));
+
+const TESTS: [Test; 5] = [
+    ("echo", None, echo),
+    ("counter", None, counter),
+    ("dns", None, dns),
+    ("dns_dig", Some("dig"), dns_dig),
+    ("dns_dnsperf", Some("dnsperf"), dns_dnsperf),
+];
+
+fn obstacle(backend: &str, program: Option<&str>) -> Option<String> {
+    // `cargo test` builds examples, `cargo test --test examples` alone does not.
+    if !example("echo").exists() {
+        return Some("the examples are not built: cargo build -p mpps-io --examples".to_owned());
+    }
+    if let Some(program) = program {
+        let is_there = Command::new(program).arg("-h").output();
+        if let Err(error) = is_there {
+            return Some(format!("{program}: {error}"));
+        }
+    }
+    match mpps_io::backend::find(backend).map(|row| (row.probe)()) {
+        Ok(mpps_io::backend::Support::Yes) => {}
+        Ok(mpps_io::backend::Support::No { why, .. }) => return Some(why),
+        Err(error) => return Some(error.to_string()),
+    }
+    let needs_lab = backend == "af_xdp";
+    let lab = needs_lab.then(|| Lab::new(&LabConfig::default()));
+    lab?.err().map(|error| error.to_string())
+}
+
+/// Where a server and its client meet.
+struct Place {
+    backend: &'static str,
+    lab: Option<Lab>,
+}
+
+impl Place {
+    fn new(backend: &'static str) -> Self {
+        let config = LabConfig {
+            queues: QUEUES,
+            ..LabConfig::default()
+        };
+        let lab = (backend == "af_xdp").then(|| Lab::new(&config).expect("a lab can be had"));
+        Self { backend, lab }
+    }
+
+    /// Where the client is.
+    fn at_client<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
+        match &self.lab {
+            None => work(),
+            Some(lab) => lab.sender().run(work).expect("it can be entered"),
+        }
+    }
+
+    /// Starts an example, and waits until it says where it receives.
+    fn start(&self, name: &str, count: u64) -> Server {
+        let address = match &self.lab {
+            None => "127.0.0.1:0".to_owned(),
+            Some(lab) => format!("{}:5300", lab.receiver().v4()[0]),
+        };
+        let mut command = Command::new(example(name));
+        let count = count.to_string();
+        command.args([&address, "--backend", self.backend, "--count", &count]);
+        command.stdout(Stdio::piped());
+        let started = match &self.lab {
+            None => command.spawn(),
+            Some(lab) => lab
+                .receiver()
+                .run(|| command.spawn())
+                .expect("it can be entered"),
+        };
+        let mut child = started.expect("the example is built");
+        let mut said = BufReader::new(child.stdout.take().expect("it is piped"));
+        let queues = self.lab.as_ref().map_or(1, |_| QUEUES);
+        let mut line = String::new();
+        for _ in 0..queues {
+            line.clear();
+            said.read_line(&mut line).expect("it says where");
+        }
+        let address = line.split_once(" by ").expect("where, and by what").0;
+        let address = address.parse().expect("an address");
+        Server {
+            child,
+            said,
+            address,
+        }
+    }
+
+    fn client(&self, server: &Server) -> UdpSocket {
+        let opened = self.at_client(|| {
+            let any = if self.lab.is_some() {
+                "0.0.0.0:0"
+            } else {
+                "127.0.0.1:0"
+            };
+            let socket = UdpSocket::bind(any)?;
+            socket.set_read_timeout(Some(PATIENCE))?;
+            socket.connect(server.address)?;
+            Ok::<_, std::io::Error>(socket)
+        });
+        opened.expect("a socket can be had")
+    }
+}
+
+/// An example that runs; killed if the test fails.
+struct Server {
+    child: Child,
+    said: BufReader<ChildStdout>,
+    address: SocketAddr,
+}
+
+impl Server {
+    /// What else it said, once it has ended by its count.
+    fn ended(mut self) -> String {
+        let mut rest = String::new();
+        self.said
+            .read_to_string(&mut rest)
+            .expect("it speaks UTF-8");
+        assert!(self.child.wait().expect("it ran").success(), "{rest}");
+        rest
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Cargo builds examples beside its test programs.
+fn example(name: &str) -> PathBuf {
+    let own = env::current_exe().expect("it has a path");
+    let target = own.parent().and_then(|deps| deps.parent());
+    target.expect("target/debug").join("examples").join(name)
+}
+
+fn echo(place: &Place) {
+    let server = place.start("echo", 1_000);
+    let client = place.client(&server);
+    for number in 0..1_000_u32 {
+        let question = vec![number as u8; number as usize];
+        client.send(&question).expect("it is sent");
+        let mut came = [0; 2048];
+        let bytes = client.recv(&mut came).expect("it is answered");
+        assert_eq!(came[..bytes], question);
+    }
+    assert_eq!(server.ended(), "answered 1000\n");
+}
+
+fn counter(place: &Place) {
+    // As many as fit into a socket's default buffer, and into the queue of a veth, at once.
+    let server = place.start("counter", 401);
+    let client = place.client(&server);
+    for number in 0..200 {
+        let lines = format!("sum:{number}|c\nnothing\nhits:1|c");
+        client.send(lines.as_bytes()).expect("it is sent");
+    }
+    client.send(b"a:b:-7|c").expect("it is sent");
+    assert_eq!(server.ended(), "401 lines\na:b -7\nhits 200\nsum 19900\n");
+}
+
+/// Each frame comes back to the link that it left by, and no other one does. `MPPS_FRAMES` says how many.
+fn reflector(place: &Place) {
+    const BURST: u64 = 128;
+    let frames = env::var("MPPS_FRAMES").map_or(25_600, |count| count.parse().expect("a number"));
+    let frames = frames / BURST * BURST;
+    let server = place.start("reflector", frames);
+    let lab = place.lab.as_ref().expect("it has one");
+    let mut config = TxConfig::new(server.address);
+    config.source = Some(SocketAddr::new(lab.sender().v4()[0].into(), 0));
+    let opened = lab
+        .sender()
+        .run(|| mpps_io::backend::find("xdp").and_then(|row| row.open_tx(&config)));
+    let mut tx = opened.expect("it can be entered").expect("it opens");
+    let index = lab.sender().interface_index();
+    let came = || {
+        let counted = lab.sender().run(|| link::statistics(index));
+        counted
+            .expect("it can be entered")
+            .expect("a link counts")
+            .rx_packets
+    };
+    lab.settle().expect("silence comes");
+    let before = came();
+    for sent in (0..frames).step_by(BURST as usize) {
+        let taken = tx.send(0, BURST as usize).expect("it is sent");
+        assert_eq!((taken.accepted, taken.refused), (BURST, 0));
+        // The ring of a veth holds 256 frames.
+        let deadline = Instant::now() + PATIENCE;
+        while came() < before + sent + BURST {
+            assert!(
+                Instant::now() < deadline,
+                "{} of {frames} came",
+                came() - before
+            );
+        }
+    }
+    assert_eq!(server.ended(), format!("reflected {frames}\n"));
+    lab.settle().expect("silence comes");
+    assert_eq!(came() - before, frames);
+}
+
+/// What is no question, or a strange one, is answered or not, and ends nothing.
+fn dns(place: &Place) {
+    let server = place.start("dns", 4);
+    let client = place.client(&server);
+    let ask = |message: &[u8]| {
+        client.send(message).expect("it is sent");
+        let mut came = [0; 2048];
+        let bytes = client.recv(&mut came).expect("it is answered");
+        came[..bytes].to_vec()
+    };
+    let header = [7, 9, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0];
+    // Too short, or an answer itself: silence.
+    client.send(&header[..11]).expect("it is sent");
+    let mut answer = header;
+    answer[2] |= 0x80;
+    client.send(&answer).expect("it is sent");
+    let failed = |code| [7, 9, 0x85, code, 0, 0, 0, 0, 0, 0, 0, 0].to_vec();
+    assert_eq!(ask(&header), failed(1), "no question");
+    let pointer = [&header[..], &[0xc0, 12, 0, 1, 0, 1]].concat();
+    assert_eq!(ask(&pointer), failed(1), "a loop");
+    let mut update = header;
+    update[2] = 0x29;
+    assert_eq!(
+        ask(&update),
+        [&[7, 9, 0xad, 4][..], &[0; 8]].concat(),
+        "an update"
+    );
+    let question = [&header[..], b"\x01a\x00\x00\x01\x00\x01"].concat();
+    let record = b"\xc0\x0c\x00\x01\x00\x01\x00\x00\x00\x3c\x00\x04\xc0\x00\x02\x01";
+    let expected = [
+        &[7, 9, 0x85, 0, 0, 1, 0, 1, 0, 0, 0, 0],
+        &question[12..],
+        record,
+    ]
+    .concat();
+    assert_eq!(ask(&question), expected);
+    assert_eq!(server.ended(), "answered 4\n");
+}
+
+fn dns_dig(place: &Place) {
+    let server = place.start("dns", 3);
+    let dig = |kind: &str| {
+        let mut command = Command::new("dig");
+        command.args(["+short", "+tries=1", "+noedns", "-p"]);
+        command.arg(server.address.port().to_string());
+        command.arg(format!("@{}", server.address.ip()));
+        command.args(["www.example.org", kind]);
+        let ended = place.at_client(|| command.output()).expect("it starts");
+        assert!(ended.status.success(), "{ended:?}");
+        String::from_utf8_lossy(&ended.stdout).into_owned()
+    };
+    assert_eq!(dig("A"), "192.0.2.1\n");
+    assert_eq!(dig("AAAA"), "2001:db8::1\n");
+    assert_eq!(dig("MX"), "");
+    assert_eq!(server.ended(), "answered 3\n");
+}
+
+fn dns_dnsperf(place: &Place) {
+    const QUESTIONS: u64 = 20_000;
+    let server = place.start("dns", QUESTIONS);
+    let directory = tempfile::tempdir().expect("a directory can be had");
+    let data = directory.path().join("questions");
+    std::fs::write(&data, "a.example.org A\nb.example.org AAAA\n").expect("it can be written");
+    let mut command = Command::new("dnsperf");
+    command.args(["-s", &server.address.ip().to_string()]);
+    command.args(["-p", &server.address.port().to_string()]);
+    command.args(["-n", &(QUESTIONS / 2).to_string(), "-q", "50", "-d"]);
+    let ended = place
+        .at_client(|| command.arg(&data).output())
+        .expect("it starts");
+    let said = String::from_utf8_lossy(&ended.stdout);
+    let completed = format!("Queries completed:    {QUESTIONS} (100.00%)");
+    assert!(said.contains(&completed), "{said}");
+    let codes = format!("Response codes:       NOERROR {QUESTIONS} (100.00%)");
+    assert!(said.contains(&codes), "{said}");
+    assert_eq!(server.ended(), format!("answered {QUESTIONS}\n"));
+}
