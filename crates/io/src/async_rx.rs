@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::runtime::Handle;
+use tokio::task::coop::consume_budget;
 
 /// A receiver whose waits are those of a tokio runtime.
 ///
@@ -69,6 +70,7 @@ impl AsyncRx {
     /// # Errors
     /// As [`Rx::recv`].
     pub async fn recv(&mut self) -> io::Result<Batch<'_>> {
+        consume_budget().await;
         let mut ready = self.readable.readable().await?;
         let batch = self.rx.recv(Wait::Poll)?;
         if batch.is_empty() {
@@ -87,6 +89,7 @@ impl AsyncRx {
         mut answer: impl FnMut(Requests<'_>) + Send,
     ) -> io::Result<Served> {
         loop {
+            consume_budget().await;
             let mut ready = self.readable.readable().await?;
             let served = self.rx.serve(Wait::Poll, &mut answer)?;
             if served.received > 0 {
@@ -99,6 +102,12 @@ impl AsyncRx {
     /// The receiver, for its counters and what it is.
     pub fn rx(&self) -> &dyn Rx {
         &*self.rx
+    }
+
+    /// The receiver, to look at once: that the interface of an AF_XDP receiver went down or away is
+    /// told by a receive alone, and ends no wait.
+    pub fn rx_mut(&mut self) -> &mut dyn Rx {
+        &mut *self.rx
     }
 
     /// Takes the receiver out of the runtime.

@@ -17,7 +17,9 @@ pub(crate) struct Slot {
     pub(crate) offset: u32,
     /// Bytes that came.
     pub(crate) bytes: u32,
-    /// Bytes that it may have; fewer than came if it cannot be answered.
+    /// Bytes that it had on arrival.
+    pub(crate) wire_bytes: u32,
+    /// Bytes that an answer may have.
     pub(crate) room: u32,
     /// Bytes to be sent; none is no answer.
     pub(crate) answer: Option<u32>,
@@ -52,6 +54,9 @@ unsafe impl Send for Requests<'_> {}
 pub struct Request<'a> {
     buffer: &'a mut [u8],
     bytes: usize,
+    wire_bytes: usize,
+    /// Bytes that an answer may have.
+    room: usize,
     layer: Layer,
     answer: &'a mut Option<u32>,
 }
@@ -99,12 +104,14 @@ impl<'a> Iterator for Requests<'a> {
         let slot = self.slots.next()?;
         let from = (slot.offset as usize).min(self.memory_bytes);
         let most = self.memory_bytes - from;
-        let room = (slot.room.max(slot.bytes) as usize).min(most);
-        // SAFETY: `from + room <= memory_bytes` by the lines above; by the contract of `from_raw`
+        let held = (slot.room.max(slot.bytes) as usize).min(most);
+        // SAFETY: `from + held <= memory_bytes` by the lines above; by the contract of `from_raw`
         // the range is nobody else's during 'a, and the iterator hands it out once.
-        let buffer = unsafe { slice::from_raw_parts_mut(self.memory.as_ptr().add(from), room) };
+        let buffer = unsafe { slice::from_raw_parts_mut(self.memory.as_ptr().add(from), held) };
         Some(Request {
-            bytes: (slot.bytes as usize).min(room),
+            bytes: (slot.bytes as usize).min(held),
+            wire_bytes: slot.wire_bytes as usize,
+            room: slot.room as usize,
             buffer,
             layer: self.layer,
             answer: &mut slot.answer,
@@ -127,6 +134,12 @@ impl Request<'_> {
             Layer::Payload => packet,
             Layer::Frame => wire::datagram(packet).map_or(&[], |datagram| datagram.payload),
         }
+    }
+
+    /// Bytes that the packet had on arrival; more than were kept if it was cut.
+    #[inline]
+    pub fn wire_bytes(&self) -> usize {
+        self.wire_bytes
     }
 
     /// What came, as it came: the payload, or with [`Layer::Frame`] the whole frame.
@@ -157,15 +170,18 @@ impl Request<'_> {
             }
             Layer::Frame => wire::answer(self.buffer, self.bytes, write),
         };
+        let bytes = bytes.filter(|bytes| *bytes <= self.room);
         *self.answer = bytes.map(|bytes| bytes as u32);
         self.answer.is_some()
     }
 
     /// Sends the packet back as it now is: a frame by the queue that it came by, without a copy, to
-    /// whoever its headers name; a payload to its sender.
+    /// whoever its headers name; a payload to its sender. False if it cannot be sent: it came in
+    /// several pieces.
     #[inline]
-    pub fn send_back(self) {
-        *self.answer = Some(self.bytes as u32);
+    pub fn send_back(self) -> bool {
+        *self.answer = (self.bytes <= self.room).then_some(self.bytes as u32);
+        self.answer.is_some()
     }
 }
 
@@ -178,6 +194,7 @@ mod tests {
         Slot {
             offset,
             bytes,
+            wire_bytes: bytes,
             room,
             answer,
         }
@@ -209,7 +226,7 @@ mod tests {
         assert!(!requests.next().unwrap().reply(&[1; 9]));
         let mut second = requests.next().unwrap();
         second.packet_mut()[0] = 5;
-        second.send_back();
+        assert!(second.send_back());
         assert!(requests.next().is_none());
         assert_eq!((memory[0], memory[8]), (7, 5));
         assert_eq!(slots.map(|slot| slot.answer), [None, Some(4)]);

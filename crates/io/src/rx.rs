@@ -91,8 +91,9 @@ pub trait Rx: Send + fmt::Debug {
     /// It is readable as long as something was not taken. Who waits for edges (`EPOLLET`, as tokio and
     /// mio do) receives by [`Wait::Poll`] until a batch is empty before waiting again: a batch that is
     /// not full is no sign of that, since more may have come behind it. It may also be readable when
-    /// nothing is there, and when the interface has gone, which the next receive tells. What is
-    /// behind it is the receiver's: only waiting is allowed.
+    /// nothing is there. That the interface of an AF_XDP receiver went down or away is told by no
+    /// descriptor, but by a receive: make one now and then. What is behind it is the receiver's: only
+    /// waiting is allowed.
     fn readiness(&self) -> Option<BorrowedFd<'_>> {
         None
     }
@@ -139,9 +140,10 @@ pub(crate) fn not_opened_to_answer() -> io::Error {
 pub struct Served {
     /// Packets that came; none if the time was over.
     pub received: u64,
-    /// Answers that the kernel took.
+    /// Answers that the kernel took, or has in a ring to be sent.
     pub sent: u64,
-    /// Answers that it refused, or had no room for in time.
+    /// Answers that it refused, or had no room for in time. Of a ring no more than half of the frames
+    /// may be on their way out.
     pub refused: u64,
 }
 

@@ -90,8 +90,8 @@ fn ipv6(packet: &[u8]) -> Option<Segment<'_>> {
 /// Turns a frame with a UDP datagram into its answer: addresses and ports change places, and `write`
 /// makes the payload, as of [`crate::Request::reply_in_place`]. `bytes` of the buffer are the frame.
 /// Answers how many bytes the new one has, lengths and check sums being right; none if there is no
-/// datagram in it, or no answer. No answer comes from a
-/// group's address. A 802.1Q tag is not looked behind, and IPv4 options stay.
+/// datagram in it, or no answer. No answer comes from, or
+/// goes to, the address of a group or of everybody. A 802.1Q tag is not looked behind, and IPv4 options stay.
 pub(crate) fn answer(
     buffer: &mut [u8],
     bytes: usize,
@@ -99,7 +99,13 @@ pub(crate) fn answer(
 ) -> Option<usize> {
     let frame = buffer.get(..bytes)?;
     let came = datagram(frame)?;
-    if came.destination.ip().is_multicast() {
+    let is_group = |address: SocketAddr| match address.ip() {
+        IpAddr::V4(address) => address.is_multicast() || address.is_broadcast(),
+        IpAddr::V6(address) => address.is_multicast(),
+    };
+    // The lowest bit of the first byte says that a hardware address is a group's.
+    let has_group = frame[0] & 1 != 0 || frame[6] & 1 != 0;
+    if has_group || is_group(came.destination) || is_group(came.source) {
         return None;
     }
     let (payload_bytes, is_v4) = (came.payload.len(), came.source.is_ipv4());

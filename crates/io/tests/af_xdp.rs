@@ -418,6 +418,7 @@ fn nothing_is_left_behind() -> Result<(), Failed> {
 fn a_lost_interface() -> Result<(), Failed> {
     for wait in [
         Wait::Block(PATIENCE),
+        Wait::Auto(PATIENCE),
         Wait::Epoll(PATIENCE),
         Wait::Spin(PATIENCE),
     ] {

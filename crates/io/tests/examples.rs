@@ -13,6 +13,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::net::{SocketAddr, UdpSocket};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, ExitCode, Stdio};
+use std::thread;
 use std::time::{Duration, Instant};
 
 /// Longer than anything here takes.
@@ -46,6 +47,7 @@ fn main() -> ExitCode {
     let built = move || obstacle("recvmmsg", None);
     trials.push(trial::new("reflector_wants_frames", built, move || {
         let ended = Command::new(example(program))
+            .arg("127.0.0.1:0")
             .output()
             .expect("it is built");
         let said = String::from_utf8_lossy(&ended.stderr);
@@ -174,11 +176,18 @@ struct Server {
 impl Server {
     /// What else it said, once it has ended by its count.
     fn ended(mut self) -> String {
+        let deadline = Instant::now() + PATIENCE;
+        let status = loop {
+            match self.child.try_wait().expect("it ran") {
+                Some(status) => break status,
+                None if Instant::now() >= deadline => panic!("it goes on"),
+                None => thread::sleep(Duration::from_millis(5)),
+            }
+        };
         let mut rest = String::new();
-        self.said
-            .read_to_string(&mut rest)
-            .expect("it speaks UTF-8");
-        assert!(self.child.wait().expect("it ran").success(), "{rest}");
+        let read = self.said.read_to_string(&mut rest);
+        read.expect("it speaks UTF-8");
+        assert!(status.success(), "{rest}");
         rest
     }
 }

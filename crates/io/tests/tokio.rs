@@ -1,6 +1,6 @@
 //! Receivers in a tokio runtime, over every backend that has something to wait for here.
 
-use mpps_io::{AsyncRx, BACKENDS, Backend, Layer, RxConfig, backend};
+use mpps_io::{AsyncRx, BACKENDS, Backend, Layer, RxConfig, Stop, backend};
 use std::net::UdpSocket;
 use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
@@ -109,6 +109,39 @@ fn servers_and_clients_share_a_runtime() {
             );
         });
     }
+}
+
+/// A receiver that always has something to take leaves time to others in its runtime.
+#[test]
+fn a_flood_does_not_starve_the_runtime() {
+    let (stop, rx) = (Stop::new(), backend::find("recvmmsg"));
+    let rx = rx
+        .and_then(|row| row.open_rx(&config(false)))
+        .expect("it opens");
+    let address = rx.caps().local_address;
+    let stopped = stop.clone();
+    let flood = std::thread::spawn(move || {
+        let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+        while !stopped.is_stopped() {
+            socket.send_to(&[1; 8], address).expect("it is sent");
+        }
+    });
+    let received = runtime().block_on(async {
+        let mut rx = AsyncRx::new(rx).expect("it is in a runtime");
+        let receiving = tokio::spawn(async move {
+            loop {
+                rx.recv().await.expect("it receives");
+            }
+        });
+        for _ in 0..10 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        receiving.abort();
+        receiving.await.expect_err("it was ended").is_cancelled()
+    });
+    stop.stop();
+    flood.join().expect("it did not panic");
+    assert!(received);
 }
 
 #[test]

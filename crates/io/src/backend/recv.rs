@@ -194,6 +194,7 @@ impl Rx for SocketRx {
             .extend(self.descriptors.iter().map(|descriptor| Slot {
                 offset: descriptor.offset,
                 bytes: descriptor.bytes,
+                wire_bytes: descriptor.wire_bytes,
                 room: stride as u32,
                 answer: None,
             }));
@@ -204,8 +205,15 @@ impl Rx for SocketRx {
         let (Some(answers), Some(sources)) = (&mut self.answers, &self.sources) else {
             return Err(not_opened_to_answer());
         };
-        let memory = self.messages.arena();
-        answers.send(self.socket.as_fd(), memory, &self.slots, sources)
+        let answered = self.slots.iter().map(|slot| Descriptor {
+            offset: slot.offset,
+            bytes: slot.answer.unwrap_or(0),
+            ..Descriptor::default()
+        });
+        self.descriptors.clear();
+        self.descriptors.extend(answered);
+        let lying = Batch::new(self.messages.arena(), &self.descriptors);
+        answers.send(self.socket.as_fd(), &lying, &self.slots, sources)
     }
 
     fn readiness(&self) -> Option<BorrowedFd<'_>> {

@@ -1,8 +1,8 @@
 //! What the socket backends share: opening, waiting, and counting refusals.
 
 use super::Backend;
-use crate::Served;
 use crate::requests::Slot;
+use crate::{Batch, Served};
 use crate::{Error, Layer, Mode, Property, RxCaps, RxConfig, Sent, TxCaps, TxConfig, TxCounters};
 use mpps_os::messages::SendMessages;
 use mpps_os::socket::UdpSocket;
@@ -200,11 +200,11 @@ impl Answers {
         }
     }
 
-    /// Sends the answers of a batch that lies in `memory`, each to its source.
+    /// Sends answers, each to its source; `lying` is where they lie, one for each question.
     pub(super) fn send(
         &mut self,
         socket: BorrowedFd<'_>,
-        memory: &[u8],
+        lying: &Batch<'_>,
         slots: &[Slot],
         sources: &[Option<SocketAddr>],
     ) -> io::Result<Served> {
@@ -214,19 +214,18 @@ impl Answers {
         };
         let stride = self.messages.stride();
         let mut ready = 0;
-        for (slot, source) in slots.iter().zip(sources) {
-            let Some(bytes) = slot.answer.map(|bytes| bytes as usize) else {
+        for ((slot, source), (answer, _)) in slots.iter().zip(sources).zip(lying.raw()) {
+            if slot.answer.is_none() {
                 continue;
-            };
-            let from = slot.offset as usize;
-            let answer = memory.get(from..from + bytes);
-            let (Some(answer), Some(source)) = (answer, source) else {
+            }
+            let at = ready * stride;
+            let place = self.messages.arena_mut().get_mut(at..at + answer.len());
+            let (Some(place), Some(source)) = (place, source) else {
                 served.refused += 1;
                 continue;
             };
-            let at = ready * stride;
-            self.messages.arena_mut()[at..at + bytes].copy_from_slice(answer);
-            self.messages.set_bytes(ready, bytes);
+            place.copy_from_slice(answer);
+            self.messages.set_bytes(ready, answer.len());
             self.messages.set_target(ready, source);
             ready += 1;
         }

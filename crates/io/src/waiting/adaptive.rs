@@ -56,7 +56,7 @@ impl Adaptive {
         if has_come {
             self.polls.found += 1;
             self.failures = 0;
-            self.successes += 1;
+            self.successes = self.successes.saturating_add(1);
             if self.successes >= SUCCESSES {
                 self.next_penalty = 0;
             }

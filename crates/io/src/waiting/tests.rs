@@ -28,6 +28,8 @@ struct Scripted {
     polls_since: Option<u64>,
     longest_poll_ns: u64,
     signals: u32,
+    /// Sleeps from which something wakes it for nothing.
+    false_wakes: u32,
     woken_for_nothing: u32,
     given_up: u32,
     has_call: bool,
@@ -63,6 +65,11 @@ impl Scripted {
     fn slumber(&mut self, time: Duration) -> bool {
         assert!(!self.is_there(), "it sleeps with packets waiting");
         self.sleeps += 1;
+        if self.false_wakes > 0 {
+            self.false_wakes -= 1;
+            self.pass(WAKE_NS);
+            return true;
+        }
         let end = after(self.now_ns.get(), time);
         if let Some(packets) = self.shared {
             let now = self.now_ns.get();
@@ -163,6 +170,48 @@ fn every_way_finds_everything_and_then_gives_up() {
             assert_eq!(scripted.sleeps == 0, spins, "{wait:?}");
         }
     }
+}
+
+/// A wait lasts as long as it was told, and a window at most, however often something wakes it for
+/// nothing; each time the receiver is told, and at the end.
+#[test]
+fn a_wait_ends_with_its_time() {
+    for wait in [Wait::Block, Wait::Auto, Wait::Epoll] {
+        for false_wakes in [0, 1, 5] {
+            let mut scripted = Scripted::new([]);
+            scripted.false_wakes = false_wakes;
+            assert!(!until(&mut scripted, wait(SECOND)).unwrap());
+            assert_eq!(scripted.woken_for_nothing, false_wakes);
+            assert_eq!(
+                (scripted.given_up, scripted.sleeps),
+                (1, u64::from(false_wakes) + 1)
+            );
+            let (took, told) = (scripted.now_ns.get(), 1_000_000_000);
+            assert!(
+                took >= told && took < told + 2 * (WAKE_NS + LOOK_NS),
+                "{took}"
+            );
+        }
+    }
+    let mut scripted = Scripted::new([]);
+    assert!(!until(&mut scripted, Wait::Spin(SECOND)).unwrap());
+    assert_eq!((scripted.given_up, scripted.sleeps), (1, 0));
+    assert!(scripted.now_ns.get() < 1_000_000_000 + 2 * LOOK_NS);
+}
+
+/// Polls that were cut short by the time of the wait say nothing of others.
+#[test]
+fn short_waits_do_not_talk_it_out_of_polling() {
+    let mut scripted = Scripted::new((0..50_000).map(|_| 2_000));
+    for _ in 0..1_000 {
+        until(&mut scripted, Wait::Auto(SECOND)).unwrap();
+    }
+    let before = scripted.waiting.polls();
+    for _ in 0..20_000 {
+        until(&mut scripted, Wait::Auto(Duration::from_nanos(1))).unwrap();
+    }
+    assert_eq!((before.missed, before.changes), (0, 1));
+    assert_eq!(scripted.waiting.polls().changes, 1);
 }
 
 #[test]

@@ -36,7 +36,8 @@ fn plan(args: RecvArgs) -> Result<Plan> {
     let config = config(&args, reuse_port)?;
     let (backend, because) = if args.backend == BEST {
         let interface = interface_at(args.ring.interface.as_deref(), args.address.ip());
-        let best = best::choose(&config, interface, asked)?;
+        let threads = asked.or_else(|| queues(&args)).unwrap_or(1);
+        let best = best::choose(&config, interface, threads)?;
         (best.backend, best.because)
     } else {
         (backend(&args.backend, true)?, Vec::new())

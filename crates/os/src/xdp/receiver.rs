@@ -41,6 +41,8 @@ struct Transmit {
     completed: Consumer<MappedRing, u64>,
     /// Frames that are the kernel's, to be sent.
     in_flight: u32,
+    /// How many may be.
+    in_flight_max: u32,
 }
 
 impl Receiver {
@@ -67,6 +69,7 @@ impl Receiver {
                 ring: Producer::new(socket.ring(Ring::Transmit, slots)?),
                 completed: Consumer::new(completion),
                 in_flight: 0,
+                in_flight_max: (config.frames / 2).max(1),
             })
         } else {
             None
@@ -175,7 +178,7 @@ impl Receiver {
             Err(errno) => return Err(errno.into()),
         }
         match send(&self.socket, &[], SendFlags::DONTWAIT) {
-            Ok(_) | Err(Errno::NOBUFS | Errno::AGAIN | Errno::INTR) => Ok(()),
+            Ok(_) | Err(Errno::NOBUFS | Errno::AGAIN | Errno::BUSY | Errno::INTR) => Ok(()),
             Err(errno) => Err(errno.into()),
         }
     }
@@ -212,19 +215,23 @@ impl Receiver {
     /// not among them, was put together from pieces, or is no packet that was lent, is not sent.
     /// Answers how many will be sent by [`Receiver::kick`]; none without
     /// [`SocketConfig::transmits`](super::SocketConfig).
+    ///
+    /// No more than half of the frames are on their way out at a time: with all of them there nothing
+    /// could come, and what is sent wakes nobody who waits for packets.
     pub fn send_back(&mut self, packets: impl IntoIterator<Item = (u32, u32)>) -> u32 {
+        let sent = self.take_completed();
         let Some(transmit) = &mut self.transmit else {
             return 0;
         };
         let mut packets = packets.into_iter().peekable();
         let frame_bytes = self.socket.umem.frame_bytes();
-        let mut sent = 0;
+        let mut count = 0;
         self.lent.retain(|address| {
             let Some((_, bytes)) = packets.next_if(|(at, _)| u64::from(*at) == *address) else {
                 return true;
             };
-            // A frame has a slot in every ring, and is in one place at a time.
-            if bytes as u64 + address % frame_bytes > frame_bytes || transmit.ring.room(1) == 0 {
+            let fits = bytes > 0 && u64::from(bytes) + address % frame_bytes <= frame_bytes;
+            if !fits || transmit.in_flight >= transmit.in_flight_max || transmit.ring.room(1) == 0 {
                 return true;
             }
             transmit.ring.push(Piece {
@@ -232,12 +239,13 @@ impl Receiver {
                 bytes,
                 options: 0,
             });
-            sent += 1;
+            transmit.in_flight += 1;
+            count += 1;
             false
         });
-        transmit.in_flight += sent;
         transmit.ring.publish();
-        sent
+        self.lent.extend(sent);
+        count
     }
 
     /// How many packets to be sent the kernel has not taken from the ring yet.
@@ -274,24 +282,26 @@ impl Receiver {
         Ok(())
     }
 
-    /// Takes back the frames that were sent.
-    fn reclaim(&mut self) {
+    /// The frames that were sent, to be given back.
+    fn take_completed(&mut self) -> Vec<u64> {
         let Some(transmit) = self.transmit.as_mut().filter(|sent| sent.in_flight > 0) else {
-            return;
+            return Vec::new();
         };
         let count = transmit.completed.available(u32::MAX);
         let frames = (0..count).map(|ahead| transmit.completed.peek(ahead));
-        self.lent.extend(frames);
+        let frames = frames.collect();
         if count > 0 {
             transmit.completed.release(count);
-            transmit.in_flight -= count;
+            transmit.in_flight = transmit.in_flight.saturating_sub(count);
         }
+        frames
     }
 
     /// Passes the frames of the last batch to the kernel again.
     #[inline]
     fn give_back(&mut self) {
-        self.reclaim();
+        let completed = self.take_completed();
+        self.lent.extend(completed);
         if self.lent.is_empty() {
             return;
         }

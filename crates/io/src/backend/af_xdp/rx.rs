@@ -20,7 +20,7 @@ use crate::{
     RxCounters, RxDrop, Served, Wait,
 };
 use mpps_os::poll::Waiter;
-use mpps_os::xdp::{HEADROOM_BYTES, Receiver};
+use mpps_os::xdp::{HEADROOM_BYTES, Receiver, SocketConfig};
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -165,6 +165,33 @@ struct Shared {
     config: RxConfig,
 }
 
+impl Shared {
+    /// How a socket works, in words.
+    fn summary(&self, socket: &SocketConfig<'_>, is_zero_copy: bool) -> String {
+        format!(
+            "{} XDP, {}, {}, queue {} of {}, {} frames{}",
+            if self.program.is_native() {
+                "native"
+            } else {
+                "generic"
+            },
+            if is_zero_copy { "zero-copy" } else { "copy" },
+            match self.busy_poll {
+                Some(_) => "preferred busy polling",
+                None => "wake-ups on demand",
+            },
+            socket.queue,
+            self.interface.rx_queues,
+            socket.frames,
+            if socket.hugepages {
+                " in huge pages"
+            } else {
+                ""
+            },
+        )
+    }
+}
+
 /// The receiver of one queue.
 #[derive(Debug)]
 struct XdpRx {
@@ -191,6 +218,9 @@ impl XdpRx {
         let Shared {
             config, interface, ..
         } = &*shared;
+        if config.answers {
+            check_answering(interface, queue)?;
+        }
         let mut socket = socket_config(&config.ring, interface, queue, HEADROOM_BYTES)?;
         socket.transmits = config.answers;
         let receiver =
@@ -201,22 +231,7 @@ impl XdpRx {
         shared.program.bind(queue, receiver.as_fd())?;
         let is_native = shared.program.is_native();
         let is_zero_copy = receiver.is_zero_copy()?;
-        let summary = format!(
-            "{} XDP, {}, {}, queue {queue} of {}, {} frames{}",
-            if is_native { "native" } else { "generic" },
-            if is_zero_copy { "zero-copy" } else { "copy" },
-            match shared.busy_poll {
-                Some(_) => "preferred busy polling",
-                None => "wake-ups on demand",
-            },
-            interface.rx_queues,
-            socket.frames,
-            if socket.hugepages {
-                " in huge pages"
-            } else {
-                ""
-            },
-        );
+        let summary = shared.summary(&socket, is_zero_copy);
         let mode = Mode::new(summary)
             .with(Property::Native, is_native)
             .with(Property::ZeroCopy, is_zero_copy)
@@ -386,6 +401,7 @@ impl Rx for XdpRx {
             Slot {
                 offset: descriptor.offset,
                 bytes: descriptor.bytes,
+                wire_bytes: descriptor.wire_bytes,
                 room: if is_frame { left.min(most) } else { 0 },
                 answer: None,
             }
@@ -467,6 +483,25 @@ fn check_queue(interface: &Interface, queue: u32) -> Result<(), Error> {
             "{name} has {rx_queues} receive queues, 0 to {}, and a receiver takes one of its own; \
              for more queues: ethtool -L {name}",
             rx_queues.saturating_sub(1)
+        ),
+    })
+}
+
+/// Refuses a queue without a transmit queue of its number: the kernel would take the answers and never
+/// send them (`__xsk_generic_xmit`, net/xdp/xsk.c).
+fn check_answering(interface: &Interface, queue: u32) -> Result<(), Error> {
+    let Interface {
+        name, tx_queues, ..
+    } = interface;
+    if queue < *tx_queues {
+        return Ok(());
+    }
+    Err(Error::Invalid {
+        option: "answers",
+        value: format!("by queue {queue}"),
+        why: format!(
+            "{name} has {tx_queues} transmit queues, and an answer leaves by the queue of the number \
+             that its question came by"
         ),
     })
 }

@@ -190,6 +190,7 @@ impl Rx for UringRx {
             .extend(self.descriptors.iter().map(|descriptor| Slot {
                 offset: descriptor.offset,
                 bytes: descriptor.bytes,
+                wire_bytes: descriptor.wire_bytes,
                 room,
                 answer: None,
             }));
@@ -201,12 +202,21 @@ impl Rx for UringRx {
             answer(requests);
         }
         // SAFETY: as in `recv`; the requests have ended.
-        let memory = unsafe { std::slice::from_raw_parts(memory.as_ptr(), memory_bytes) };
-        self.counters.add(&Batch::new(memory, &self.descriptors));
+        self.counters
+            .add(&unsafe { Batch::from_raw(memory, memory_bytes, &self.descriptors) });
         let (Some(answers), Some(sources)) = (&mut self.answers, &self.sources) else {
             return Err(not_opened_to_answer());
         };
-        answers.send(self.socket.as_fd(), memory, &self.slots, sources)
+        let answered = self.slots.iter().map(|slot| Descriptor {
+            offset: slot.offset,
+            bytes: slot.answer.unwrap_or(0),
+            ..Descriptor::default()
+        });
+        self.descriptors.clear();
+        self.descriptors.extend(answered);
+        // SAFETY: as in `recv`; an answer lies in the buffer of its question.
+        let lying = unsafe { Batch::from_raw(memory, memory_bytes, &self.descriptors) };
+        answers.send(self.socket.as_fd(), &lying, &self.slots, sources)
     }
 
     fn readiness(&self) -> Option<BorrowedFd<'_>> {

@@ -20,13 +20,8 @@ pub(super) struct Best {
     pub(super) because: Vec<String>,
 }
 
-/// Chooses for a receiver like this, on an interface, if there is a single one, with so many threads,
-/// if somebody said how many.
-pub(super) fn choose(
-    config: &RxConfig,
-    interface: Result<String>,
-    threads: Option<usize>,
-) -> Result<Best> {
+/// Chooses for a receiver like this, on an interface, if there is a single one, with so many threads.
+pub(super) fn choose(config: &RxConfig, interface: Result<String>, threads: usize) -> Result<Best> {
     let mut because = Vec::new();
     for (name, technique) in CANDIDATES {
         let backend = backend::find(name)?;
@@ -50,7 +45,7 @@ fn judge(
     technique: &str,
     config: &RxConfig,
     interface: &Result<String>,
-    threads: Option<usize>,
+    threads: usize,
 ) -> Result<String, String> {
     let asked = config.asked();
     let refused = asked.iter().find(|one| !backend.rx_options.contains(one));
@@ -82,10 +77,10 @@ fn judge(
         return Err(format!("{interface} has another XDP program"));
     }
     let queues = facts.nic.rx_queues as usize;
-    if let Some(threads) = threads.filter(|threads| *threads < queues) {
+    if threads != queues {
         return Err(format!(
-            "{interface} has {queues} receive queues, and {threads} threads would leave some of them \
-             unread; --threads {queues}"
+            "{interface} has {queues} receive queues, each of which needs a thread, and there are \
+             {threads} threads; --threads {queues}"
         ));
     }
     Ok(verdict.why)

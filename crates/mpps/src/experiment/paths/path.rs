@@ -198,7 +198,11 @@ impl Path {
     /// How it waits, if that is by what comes.
     fn adapts(&mut self) -> Option<&mut Wait> {
         match &mut self.takes {
-            Takes::Backend { wait, .. } if matches!(wait, Wait::Auto(_)) => Some(wait),
+            Takes::Backend { wait, .. }
+                if matches!(wait, Wait::Auto(_)) && self.variant != "auto" =>
+            {
+                Some(wait)
+            }
             _ => None,
         }
     }
@@ -346,7 +350,7 @@ mod tests {
             "recvmmsg/busy-poll block None",
             "recvmmsg/gro block None",
             "af_xdp/generic block Some(512)",
-            "af_xdp/auto block Some(512)",
+            "af_xdp/auto auto Some(512)",
             "af_xdp/poll block Some(512)",
             "af_xdp/spin spin Some(512)",
             "af_xdp/busy-poll block Some(512)",
