@@ -1,6 +1,6 @@
 //! What to open: checked before the first packet, never a hint that a backend may ignore.
 
-use crate::{Error, RingConfig};
+use crate::{Destination, Error, RingConfig};
 use std::net::{IpAddr, SocketAddr};
 
 /// The largest UDP payload over IPv4: 65 535 less the IP header of 20 bytes and the UDP header of 8.
@@ -11,6 +11,8 @@ pub(crate) const PAYLOAD_BYTES_MAX_V6: usize = 65_527;
 pub(crate) const SEGMENTS_MAX: u16 = 128;
 /// `UIO_MAXIOV`, the most messages that one `recvmmsg(2)` or `sendmmsg(2)` takes.
 pub(crate) const BATCH_MAX: usize = 1024;
+/// Most destinations of a receiver.
+const DESTINATIONS_MAX: usize = 256;
 /// Bytes kept of a datagram, if nobody asked for another figure.
 const BUFFER_BYTES: usize = 2048;
 /// The same of a train, which is a datagram of the largest size to everybody but its receiver.
@@ -117,6 +119,7 @@ impl RxConfig {
                 why: "a train is answered datagram by datagram; leave GRO out".to_owned(),
             });
         }
+        check_destinations(&self.ring.destinations)?;
         for group in &self.groups {
             if !group.address.is_multicast() {
                 return Err(Error::Invalid {
@@ -254,6 +257,26 @@ impl TxConfig {
         }
         Ok(())
     }
+}
+
+/// The filter compares one after the other, for each packet, in a program of limited length.
+fn check_destinations(destinations: &[Destination]) -> Result<(), Error> {
+    let refused = |value: String, why: String| {
+        Err(Error::Invalid {
+            option: "destinations",
+            value,
+            why,
+        })
+    };
+    if let Some(empty) = destinations.iter().find(|one| one.ports.is_empty()) {
+        let value = format!("ports {}-{}", empty.ports.start(), empty.ports.end());
+        return refused(value, "the first port comes first".to_owned());
+    }
+    if destinations.len() > DESTINATIONS_MAX {
+        let why = format!("there may be {DESTINATIONS_MAX} beside the address");
+        return refused(destinations.len().to_string(), why);
+    }
+    Ok(())
 }
 
 fn check_batch(batch: usize) -> Result<(), Error> {

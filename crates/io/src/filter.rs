@@ -1,7 +1,7 @@
 //! Which frames are a receiver's: one rule, for a program in the kernel and for Rust.
 //!
-//! The rule is that of [`wire::datagram`], with a certain destination: an
-//! untagged frame with a whole datagram to an address and a port. Everything else belongs to the
+//! The rule is that of [`wire::datagram`], with certain destinations: an
+//! untagged frame with a whole datagram to an address and a port, or a range of them. Everything else belongs to the
 //! kernel. What the kernel would check besides, that a check sum is right and that the hardware
 //! address is its own, is not looked at.
 
@@ -16,42 +16,97 @@ pub use attached::{FlowCounts, FlowProgram};
 use crate::wire;
 use mpps_os::bpf::classic::ClassicInstruction;
 use mpps_os::bpf::{AssemblyError, Instruction};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
+use std::ops::RangeInclusive;
 use std::os::fd::BorrowedFd;
 
 /// A receiver's frames.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FlowFilter {
     /// None takes everything.
-    destination: Option<SocketAddr>,
+    destinations: Option<Vec<Destination>>,
+}
+
+/// The datagrams to an address, at one port or at several that follow each other.
+///
+/// ```
+/// use mpps_io::Destination;
+///
+/// let one = Destination::from("10.0.0.1:53".parse::<std::net::SocketAddr>().unwrap());
+/// assert_eq!(one.ports, 53..=53);
+/// let many = Destination { ports: 5000..=5999, ..one };
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Destination {
+    /// The address. The unspecified one stands for every address of its version of IP, also for those
+    /// of other hosts if their frames get here.
+    pub address: IpAddr,
+    /// The ports.
+    pub ports: RangeInclusive<u16>,
+}
+
+impl From<SocketAddr> for Destination {
+    fn from(address: SocketAddr) -> Self {
+        Self {
+            address: address.ip(),
+            ports: address.port()..=address.port(),
+        }
+    }
+}
+
+impl Destination {
+    /// Whether that is one of them.
+    pub fn contains(&self, to: SocketAddr) -> bool {
+        let same_version = self.address.is_ipv4() == to.is_ipv4();
+        let any = self.address.is_unspecified() && same_version;
+        self.ports.contains(&to.port()) && (any || self.address == to.ip())
+    }
+
+    /// The words of the address, in network order; none where every address will do.
+    fn words(&self) -> Vec<[u8; 4]> {
+        if self.address.is_unspecified() {
+            return Vec::new();
+        }
+        match self.address {
+            IpAddr::V4(address) => vec![address.octets()],
+            IpAddr::V6(address) => address.octets().as_chunks::<4>().0.to_vec(),
+        }
+    }
 }
 
 /// Where a program for frames counts: entry 0 of a per-CPU array of `[taken, passed, other]`.
 pub type FlowCounters = mpps_os::bpf::PerCpuMap<[u32; 1], [u64; 3]>;
 
 impl FlowFilter {
-    /// The datagrams to this port of this address. The unspecified address stands for every address
-    /// of its version of IP, also for those of other hosts if their frames get here.
-    pub fn new(destination: SocketAddr) -> Self {
+    /// The datagrams to this port of this address, or to these ports of it.
+    pub fn new(destination: impl Into<Destination>) -> Self {
         Self {
-            destination: Some(destination),
+            destinations: Some(vec![destination.into()]),
         }
+    }
+
+    /// Those to another destination as well.
+    #[must_use]
+    pub fn or(mut self, destination: impl Into<Destination>) -> Self {
+        if let Some(destinations) = &mut self.destinations {
+            destinations.push(destination.into());
+        }
+        self
     }
 
     /// Every frame, whatever is in it: ARP and ssh, too.
     pub fn everything() -> Self {
-        Self { destination: None }
+        Self { destinations: None }
     }
 
     /// Whether a frame is one of them.
     pub fn matches(&self, frame: &[u8]) -> bool {
-        let Some(wanted) = self.destination else {
+        let Some(wanted) = &self.destinations else {
             return true;
         };
         wire::datagram(frame).is_some_and(|datagram| {
-            let (port, address) = (datagram.destination.port(), datagram.destination.ip());
-            let any = wanted.ip().is_unspecified() && wanted.is_ipv4() == address.is_ipv4();
-            port == wanted.port() && (any || address == wanted.ip())
+            let mut wanted = wanted.iter();
+            wanted.any(|wanted| wanted.contains(datagram.destination))
         })
     }
 
@@ -64,14 +119,14 @@ impl FlowFilter {
     ///
     /// # Errors
     ///
-    /// None that a caller could make; see [`AssemblyError`].
+    /// More than a thousand destinations ([`AssemblyError::JumpTooFar`]).
     pub fn redirect(
         &self,
         sockets: BorrowedFd<'_>,
         counters: BorrowedFd<'_>,
         fragments: bool,
     ) -> Result<Vec<Instruction>, AssemblyError> {
-        ebpf::redirect(self.destination, sockets, counters, fragments)
+        ebpf::redirect(self.destinations.as_deref(), sockets, counters, fragments)
     }
 
     /// A classifier for the ingress of an interface ([`mpps_os::bpf::Link::tcx_ingress`]) that
@@ -79,15 +134,16 @@ impl FlowFilter {
     ///
     /// # Errors
     ///
-    /// None that a caller could make; see [`AssemblyError`].
+    /// More than a thousand destinations ([`AssemblyError::JumpTooFar`]).
     pub fn tcx_drop(&self, counters: BorrowedFd<'_>) -> Result<Vec<Instruction>, AssemblyError> {
-        ebpf::tcx_drop(self.destination, counters)
+        ebpf::tcx_drop(self.destinations.as_deref(), counters)
     }
 
     /// A classic filter for a packet socket of type `SOCK_RAW`
-    /// ([`mpps_os::bpf::classic::attach`]) on interfaces with Ethernet headers.
+    /// ([`mpps_os::bpf::classic::attach`]) on interfaces with Ethernet headers. The kernel takes 4096
+    /// instructions: some 100 destinations.
     pub fn classic(&self) -> Vec<ClassicInstruction> {
-        classic::program(self.destination)
+        classic::program(self.destinations.as_deref())
     }
 }
 

@@ -42,6 +42,7 @@ mod pace;
 mod requests;
 mod ring_config;
 mod rx;
+mod socket_map;
 mod stamp;
 mod tx;
 mod waiting;
@@ -63,7 +64,7 @@ pub use config::{Group, RxConfig, TxConfig};
 /// What mpps refused.
 pub use error::Error;
 /// Which frames of an interface are a receiver's.
-pub use filter::{FlowCounters, FlowCounts, FlowFilter, FlowProgram};
+pub use filter::{Destination, FlowCounters, FlowCounts, FlowFilter, FlowProgram};
 /// Loss, duplicates, order and delay by sequence number.
 pub use flow::{FlowKey, FlowReport, FlowTable};
 /// Frames to write payloads into, lent by the sender.
@@ -80,6 +81,8 @@ pub use requests::{Request, Requests};
 pub use ring_config::{Attach, CopyMode, Fanout, RingConfig};
 /// The receive interface.
 pub use rx::{Queue, Rx, RxCaps, RxCounters, RxDrop, RxPolls, Served, Wait};
+/// The map of an XDP program that is the user's own.
+pub use socket_map::SocketMap;
 /// The 16-byte header of stamped traffic.
 pub use stamp::{STAMP_BYTES, Stamp, StampKind};
 /// The transmit interface.

@@ -1,5 +1,7 @@
 //! What concerns backends that take frames from an interface, or put frames on one.
 
+use crate::{Destination, SocketMap};
+
 /// Where an XDP program runs.
 pub use mpps_os::bpf::XdpAttach as Attach;
 /// How packets are dealt out among the members of a fan-out group.
@@ -23,6 +25,11 @@ pub struct RingConfig {
     pub frames: Option<u32>,
     /// Take every frame of the interface, and not only those of the address.
     pub all_traffic: bool,
+    /// Take the datagrams to these, too. A port of theirs is not held: the kernel answers what comes
+    /// by a queue without a receiver as if nobody were there.
+    pub destinations: Vec<Destination>,
+    /// Attach no XDP program, but receive what the user's own redirects to this map.
+    pub sockets: Option<SocketMap>,
     /// Drop the kernel's own copy of each packet behind the tap.
     pub take: bool,
     /// How members of a fan-out group share the packets; none is by flow hash.
@@ -55,6 +62,8 @@ impl RingConfig {
             (self.copy.is_some(), "--copy"),
             (self.frames.is_some(), "--ring"),
             (self.all_traffic, "--all-traffic"),
+            (!self.destinations.is_empty(), "destinations"),
+            (self.sockets.is_some(), "sockets"),
             (self.take, "--take"),
             (self.fanout.is_some(), "--fanout"),
             (self.hugepages, "--hugepages"),

@@ -5,10 +5,15 @@
 mod trial;
 
 use libtest_mimic::{Arguments, Failed};
-use mpps_io::{Attach, CopyMode, Error, Property, Rx, RxConfig, Tx, TxConfig, Wait, backend, wire};
+use mpps_io::{
+    Attach, CopyMode, Destination, Error, FlowCounters, FlowFilter, Property, Rx, RxConfig,
+    SocketMap, Tx, TxConfig, Wait, backend, wire,
+};
 use mpps_lab::{Delivery, Lab, LabConfig, address};
+use mpps_os::bpf::{Link, PerCpuMapKind, Program, ProgramKind, XskMap};
 use mpps_os::netlink::link;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::os::fd::AsFd;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 
@@ -23,7 +28,7 @@ const PATIENCE: Duration = Duration::from_millis(200);
 /// Tells this program that it is the child that holds a receiver until it is killed.
 const HOLD: &str = "MPPS_TEST_HOLD";
 
-const TESTS: [Test; 14] = [
+const TESTS: [Test; 16] = [
     ("nothing_is_lost_uncounted", nothing_is_lost_uncounted),
     ("every_way_of_waiting_brings_packets", every_way_of_waiting),
     (
@@ -36,6 +41,11 @@ const TESTS: [Test; 14] = [
     ("long_packets_come_in_one_piece", long_packets),
     ("senders_are_told", senders_are_told),
     ("other_flows_are_the_kernels", other_flows),
+    (
+        "several_destinations_are_one_receivers",
+        several_destinations,
+    ),
+    ("another_program_feeds_the_receivers", another_program),
     ("frames_sent_are_datagrams", frames_sent_are_datagrams),
     ("what_cannot_be_is_refused", what_cannot_be_is_refused),
     ("nothing_is_left_behind", nothing_is_left_behind),
@@ -320,6 +330,132 @@ fn other_flows() -> Result<(), Failed> {
     let mut buffer = [0; 64];
     let others = (0..101).filter(|_| socket.recv(&mut buffer).is_ok());
     check(others.count(), 100, "unwanted")
+}
+
+/// One address, a range of ports at it, and one of the other version of IP; nothing beside them.
+fn several_destinations() -> Result<(), Failed> {
+    let lab = lab(1500)?;
+    let at = |is_v6, port| SocketAddr::new(target(1, is_v6).ip(), port);
+    let mut config = RxConfig::new(at(false, PORT));
+    config.ring.destinations = vec![
+        Destination {
+            ports: 6000..=6002,
+            ..at(false, 0).into()
+        },
+        at(true, 7000).into(),
+    ];
+    let mut rx = receiver(&lab, &config)?;
+    let wanted = [
+        (false, PORT),
+        (false, 6000),
+        (false, 6001),
+        (false, 6002),
+        (true, 7000),
+    ];
+    let unwanted = [
+        (false, 5999),
+        (false, 6003),
+        (false, 7000),
+        (true, PORT),
+        (true, 6001),
+    ];
+    let nobody = lab
+        .receiver()
+        .run(|| unwanted.map(|(is_v6, port)| UdpSocket::bind(at(is_v6, port))))?;
+    for (count, (is_v6, port)) in (1..).zip(wanted).chain((11..).zip(unwanted)) {
+        let mut tx = sender(&lab, "sendmmsg", &TxConfig::new(at(is_v6, port)))?;
+        send(&mut *tx, 0, count)?;
+    }
+    let expected = (1..=5).flat_map(|count| 0..count).collect::<Vec<u8>>();
+    check(
+        receive(&mut *rx, Wait::Block(PATIENCE))?,
+        expected,
+        "packets",
+    )?;
+    for (count, socket) in (11..).zip(nobody) {
+        let socket = socket?;
+        socket.set_nonblocking(true)?;
+        let came = (0..100).filter(|_| socket.recv(&mut [0; 64]).is_ok());
+        check(came.count(), count, "packets of a neighbour")?;
+    }
+    config.ring.destinations = vec![at(false, 0).into(); 257];
+    check(refusal(&lab, &config)?, "destinations", "refused")
+}
+
+/// The option that a receiver is refused for.
+fn refusal(lab: &Lab, config: &RxConfig) -> Result<&'static str, Failed> {
+    match receiver(lab, config) {
+        Err(Error::Invalid { option, .. } | Error::Unsupported { option, .. }) => Ok(option),
+        other => Err(format!("{other:?}").into()),
+    }
+}
+
+/// A program that takes the packets to a port, with a map of its own, stands for a user's.
+fn another_program() -> Result<(), Failed> {
+    let lab = lab(1500)?;
+    let mut config = RxConfig::new(target(1, false));
+    config.ring.interface = Some(lab.receiver().interface().to_owned());
+    let map = XskMap::create("users_sockets", 2)?;
+    let passed = || map.as_fd().try_clone_to_owned();
+    config.ring.sockets = Some(SocketMap::new(passed()?)?);
+    check(
+        refusal(&lab, &config)?,
+        "sockets",
+        "refused without a program",
+    )?;
+
+    let counters = FlowCounters::create(PerCpuMapKind::Array, "users_counts", 1)?;
+    let other = SocketAddr::new([0, 0, 0, 0].into(), 9999);
+    let filter = FlowFilter::new(other).redirect(map.as_fd(), counters.as_fd(), false)?;
+    let program = Program::load(ProgramKind::Xdp, "users_program", &filter)?;
+    for attach in [Attach::Native, Attach::Generic] {
+        let _attached = lab.receiver().run(|| {
+            let index = link::index(lab.receiver().interface())?;
+            Link::xdp(&program, index, attach)
+        })??;
+        let open = || backend::find("af_xdp")?.open_rx_queues(&config);
+        let mut queues = lab.receiver().run(open)??;
+        check(queues.len(), 2, "receivers")?;
+        let mode = &queues[0].caps().mode;
+        check(
+            mode.lacks(&[Property::Native]).is_empty(),
+            attach == Attach::Native,
+            "native",
+        )?;
+        let sent = [(1, 100), (2, 150)];
+        for (last, burst) in sent {
+            let to = SocketAddr::new(target(last, false).ip(), 9999);
+            let mut tx = sender(&lab, "sendmmsg", &TxConfig::new(to))?;
+            send(&mut *tx, 0, burst)?;
+        }
+        let wait = Wait::Block(PATIENCE);
+        let came = queues.iter_mut();
+        let came = came.map(|rx| Ok(receive(&mut **rx, wait)?.len()));
+        let came = came.collect::<Result<Vec<_>, Failed>>()?;
+        // Of a veth without a program in the driver all packets seem to be of queue 0.
+        let expected = match attach {
+            Attach::Native => [100, 150],
+            Attach::Generic => [250, 0],
+        };
+        check(came.as_slice(), &expected[..], "packets of each queue")?;
+    }
+    config.ring.all_traffic = true;
+    check(
+        refusal(&lab, &config)?,
+        "sockets",
+        "refused with all traffic",
+    )?;
+    config.ring.all_traffic = false;
+    config.ring.sockets = Some(SocketMap::new(
+        XskMap::create("small", 1)?.as_fd().try_clone_to_owned()?,
+    )?);
+    check(
+        refusal(&lab, &config)?,
+        "sockets",
+        "refused for a small map",
+    )?;
+    let odd = SocketMap::new(counters.as_fd().try_clone_to_owned()?);
+    check(odd.is_err(), true, "a map of another type")
 }
 
 /// What leaves the ring is what an ordinary socket takes for datagrams, check sum and all.

@@ -5,7 +5,7 @@
 mod frames;
 
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
-use mpps_io::{Attach, FlowCounters, FlowFilter, FlowProgram};
+use mpps_io::{Attach, Destination, FlowCounters, FlowFilter, FlowProgram};
 use mpps_os::bpf::asm::{Assembler, R0};
 use mpps_os::bpf::{
     Link, LiveFrames, PerCpuMapKind, Program, ProgramKind, XDP_HAS_FRAGMENTS, XskMap,
@@ -154,6 +154,19 @@ fn programs_agree_with_the_rule() -> Result<(), Failed> {
         .map(|destination| Loaded::new(FlowFilter::new(destination)))
         .into_iter()
         .collect::<Result<Vec<_>, _>>()?;
+    let several = addresses[..2].iter().flat_map(|address| {
+        [1..=9, frames::PORT..=frames::PORT + 9].map(|ports| Destination {
+            address: *address,
+            ports,
+        })
+    });
+    let nothing = Destination {
+        address: [10, 0, 0, 1].into(),
+        ports: 1..=1,
+    };
+    loaded.push(Loaded::new(
+        several.fold(FlowFilter::new(nothing), FlowFilter::or),
+    )?);
     loaded.push(Loaded::new(FlowFilter::everything())?);
 
     for frame in [

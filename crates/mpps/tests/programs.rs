@@ -8,8 +8,8 @@ use common::trial;
 use libtest_mimic::Arguments;
 use mpps_host::{DropFilter, DropProbe};
 use mpps_io::{
-    Attach, Fanout, FlowCounters, FlowFilter, Rx, RxConfig, Stop, TxConfig, TxTask, TxWorker,
-    backend,
+    Attach, Destination, Fanout, FlowCounters, FlowFilter, Rx, RxConfig, Stop, TxConfig, TxTask,
+    TxWorker, backend,
 };
 use mpps_lab::{EarlyDrop, Lab, LabConfig, steering};
 use mpps_os::bpf::{PerCpuMapKind, Program, ProgramKind, XDP_HAS_FRAGMENTS, XskMap};
@@ -94,6 +94,14 @@ fn filters() -> Vec<FlowFilter> {
     ];
     let of = |address| FlowFilter::new(SocketAddr::new(address, PORT));
     let mut filters = addresses.map(of).to_vec();
+    let ports = |address, ports| Destination { address, ports };
+    let [v4, v6, ..] = addresses;
+    filters.push(
+        FlowFilter::new(ports(v4, 1..=9))
+            .or(ports(v6, PORT..=PORT + 9))
+            .or(ports(v4, PORT..=PORT))
+            .or(ports(v6, 1..=9)),
+    );
     filters.push(FlowFilter::everything());
     filters
 }

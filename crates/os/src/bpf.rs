@@ -5,10 +5,11 @@
 //! port ranges) become immediates. Everything here lives as long as its file descriptor: a process
 //! that dies leaves no program attached.
 
-use crate::limit;
+use crate::error::On;
+use crate::{Result, limit};
 use std::ffi::{c_int, c_long};
 use std::io;
-use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 pub mod asm;
 pub mod btf;
@@ -77,6 +78,31 @@ unsafe fn call<T>(command: Command, attributes: &mut T) -> io::Result<c_long> {
             false => Err(refusal),
         }
     })
+}
+
+/// The `BPF_OBJ_GET_INFO_BY_FD` part of `union bpf_attr`.
+#[repr(C)]
+struct InfoAttributes {
+    fd: u32,
+    size: u32,
+    info: u64,
+}
+
+/// The first bytes of what the kernel tells of a program or a map (`struct bpf_prog_info`, `struct
+/// bpf_map_info`); what it does not know stays as it is. The bytes are zeroed first: some of them
+/// are addresses that the kernel would write to.
+fn object_info(object: BorrowedFd<'_>, name: &str, info: &mut [u8]) -> Result<()> {
+    info.fill(0);
+    let mut attributes = InfoAttributes {
+        fd: object.as_raw_fd() as u32,
+        size: u32::try_from(info.len()).unwrap_or(u32::MAX),
+        info: info.as_mut_ptr() as u64,
+    };
+    // SAFETY: the layout is `info` of `union bpf_attr`; the kernel writes at most `size` bytes to
+    // `info`, which outlives the call. All the address fields in the zeroed input are null.
+    unsafe { call(Command::ObjectInfo, &mut attributes) }
+        .on("bpf BPF_OBJ_GET_INFO_BY_FD", name)
+        .map(drop)
 }
 
 /// Takes ownership of a descriptor that a bpf(2) command has just returned.

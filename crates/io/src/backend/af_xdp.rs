@@ -7,6 +7,7 @@
 mod driving;
 mod interface;
 mod rx;
+mod steering;
 mod tx;
 
 use super::{Backend, Layer, Support};
@@ -34,6 +35,8 @@ pub(super) const BACKEND: Backend = Backend {
         "--copy",
         "--ring",
         "--all-traffic",
+        "destinations",
+        "sockets",
         "--hugepages",
     ],
     tx_options: &[

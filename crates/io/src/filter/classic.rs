@@ -1,13 +1,14 @@
 //! The rule as a filter of a packet socket.
 
+use super::Destination;
 use crate::wire::{
     ETHERNET_BYTES, ETHERNET_IPV4, ETHERNET_IPV6, IPV4_BYTES, IPV4_FRAGMENT, IPV6_BYTES, UDP,
     UDP_BYTES,
 };
 use mpps_os::bpf::classic::ClassicCondition::{Above, AnyBit, AtLeast, Equal};
 use mpps_os::bpf::classic::ClassicOperand::{Constant, Index};
-use mpps_os::bpf::classic::{ClassicAssembler, ClassicInstruction};
-use std::net::{IpAddr, SocketAddr};
+use mpps_os::bpf::classic::{ClassicAssembler, ClassicInstruction, NOTHING};
+use std::net::IpAddr;
 
 /// Where the IP header is, and the type in front of it.
 const IP: u32 = ETHERNET_BYTES as u32;
@@ -49,41 +50,30 @@ const UDP_MIN: u32 = UDP_BYTES as u32;
 /// }
 /// ```
 ///
-/// IPv6 is checked likewise. No address is compared where every one will do.
-pub(super) fn program(wanted: Option<SocketAddr>) -> Vec<ClassicInstruction> {
-    let mut filter = ClassicAssembler::new();
-    if let Some(wanted) = wanted {
-        filter.load_tagged().reject_unless(Equal, Constant(0));
-        match wanted.ip() {
-            IpAddr::V4(address) => {
-                let words = [u32::from(address)];
-                let words = if address.is_unspecified() {
-                    &[][..]
-                } else {
-                    &words
-                };
-                reject_others_v4(&mut filter, words, wanted.port());
-            }
-            IpAddr::V6(address) => {
-                let words = address.octets();
-                let words = words.as_chunks::<4>().0.iter();
-                let words: Vec<u32> = words.map(|word| u32::from_be_bytes(*word)).collect();
-                let words = if address.is_unspecified() {
-                    &[][..]
-                } else {
-                    &words
-                };
-                reject_others_v6(&mut filter, words, wanted.port());
-            }
-        }
-        // The length of the frame without padding is in `A`.
-        filter.index_by_accumulator();
-        filter.load_length().reject_unless(AtLeast, Index);
-    }
-    filter.finish()
+/// IPv6 is checked likewise. No address is compared where every one will do. What one destination's
+/// filter rejects is for the next one's to judge.
+pub(super) fn program(wanted: Option<&[Destination]>) -> Vec<ClassicInstruction> {
+    let Some(wanted) = wanted else {
+        return ClassicAssembler::new().finish();
+    };
+    let of = wanted.iter().rev().map(filter_of);
+    of.fold(NOTHING.to_vec(), |rest, filter| filter.finish_or(&rest))
 }
 
-fn reject_others_v4(filter: &mut ClassicAssembler, address: &[u32], port: u16) {
+fn filter_of(wanted: &Destination) -> ClassicAssembler {
+    let mut filter = ClassicAssembler::new();
+    filter.load_tagged().reject_unless(Equal, Constant(0));
+    match wanted.address {
+        IpAddr::V4(_) => reject_others_v4(&mut filter, wanted),
+        IpAddr::V6(_) => reject_others_v6(&mut filter, wanted),
+    }
+    // The length of the frame without padding is in `A`.
+    filter.index_by_accumulator();
+    filter.load_length().reject_unless(AtLeast, Index);
+    filter
+}
+
+fn reject_others_v4(filter: &mut ClassicAssembler, wanted: &Destination) {
     reject_other_types(filter, ETHERNET_IPV4);
     filter.load_byte(IP);
     filter.reject_unless(AtLeast, Constant(0x40 + IPV4_BYTES as u32 / 4));
@@ -92,11 +82,11 @@ fn reject_others_v4(filter: &mut ClassicAssembler, address: &[u32], port: u16) {
     filter.reject_unless(Equal, Constant(UDP.into()));
     filter.load_half(IP + V4_FRAGMENT);
     filter.reject_if(AnyBit, Constant(IPV4_FRAGMENT.into()));
-    reject_other_words(filter, IP + V4_DESTINATION, address);
+    reject_other_addresses(filter, IP + V4_DESTINATION, wanted);
 
     filter.index_by_header(IP);
     filter.load_half_indexed(IP + UDP_PORT);
-    filter.reject_unless(Equal, Constant(port.into()));
+    reject_other_ports(filter, wanted);
     filter.load_half_indexed(IP + UDP_LENGTH);
     filter.reject_unless(AtLeast, Constant(UDP_MIN));
     filter.add(Index).index_by_accumulator();
@@ -105,17 +95,17 @@ fn reject_others_v4(filter: &mut ClassicAssembler, address: &[u32], port: u16) {
     filter.add(Constant(IP));
 }
 
-fn reject_others_v6(filter: &mut ClassicAssembler, address: &[u32], port: u16) {
+fn reject_others_v6(filter: &mut ClassicAssembler, wanted: &Destination) {
     reject_other_types(filter, ETHERNET_IPV6);
     filter.load_byte(IP);
     filter.reject_unless(AtLeast, Constant(0x60));
     filter.reject_if(Above, Constant(0x6f));
     filter.load_byte(IP + V6_NEXT);
     filter.reject_unless(Equal, Constant(UDP.into()));
-    reject_other_words(filter, IP + V6_DESTINATION, address);
+    reject_other_addresses(filter, IP + V6_DESTINATION, wanted);
 
     filter.load_half(IP + V6_BYTES + UDP_PORT);
-    filter.reject_unless(Equal, Constant(port.into()));
+    reject_other_ports(filter, wanted);
     filter.load_half(IP + V6_BYTES + UDP_LENGTH);
     filter.reject_unless(AtLeast, Constant(UDP_MIN));
     filter.index_by_accumulator();
@@ -129,10 +119,20 @@ fn reject_other_types(filter: &mut ClassicAssembler, kind: u16) {
     filter.reject_unless(Equal, Constant(kind.into()));
 }
 
-fn reject_other_words(filter: &mut ClassicAssembler, offset: u32, words: &[u32]) {
-    for (word, place) in words.iter().zip((offset..).step_by(4)) {
-        filter
-            .load_word(place)
-            .reject_unless(Equal, Constant(*word));
+fn reject_other_addresses(filter: &mut ClassicAssembler, offset: u32, wanted: &Destination) {
+    for (word, place) in wanted.words().iter().zip((offset..).step_by(4)) {
+        let word = Constant(u32::from_be_bytes(*word));
+        filter.load_word(place).reject_unless(Equal, word);
+    }
+}
+
+/// Of the port in `A`.
+fn reject_other_ports(filter: &mut ClassicAssembler, wanted: &Destination) {
+    let [first, last] = [wanted.ports.start(), wanted.ports.end()].map(|port| u32::from(*port));
+    if first == last {
+        filter.reject_unless(Equal, Constant(first));
+    } else {
+        filter.reject_unless(AtLeast, Constant(first));
+        filter.reject_if(Above, Constant(last));
     }
 }

@@ -1,15 +1,15 @@
 //! The rule as programs for XDP and for the ingress of an interface.
 
+use super::Destination;
 use crate::wire::{
     ETHERNET_BYTES, ETHERNET_IPV4, ETHERNET_IPV6, IPV4_BYTES, IPV4_FRAGMENT, IPV6_BYTES, UDP,
     UDP_BYTES,
 };
 use mpps_os::bpf::Instruction;
 use mpps_os::bpf::asm::{
-    Assembler, AssemblyError, Condition, Helper, Operation, R0, R1, R2, R3, R4, R5, R6, R7, R8, R9,
-    R10, Size,
+    Assembler, AssemblyError, Condition, Helper, Label, Operation, R0, R1, R2, R3, R4, R5, R6, R7,
+    R8, R9, R10, Size,
 };
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::BorrowedFd;
 
 /// What a program says of a frame: `enum xdp_action` of `include/uapi/linux/bpf.h`.
@@ -81,7 +81,7 @@ enum Whole {
 /// }
 /// ```
 pub(super) fn redirect(
-    wanted: Option<SocketAddr>,
+    wanted: Option<&[Destination]>,
     sockets: BorrowedFd<'_>,
     counters: BorrowedFd<'_>,
     fragments: bool,
@@ -132,7 +132,7 @@ pub(super) fn redirect(
 /// }
 /// ```
 pub(super) fn tcx_drop(
-    wanted: Option<SocketAddr>,
+    wanted: Option<&[Destination]>,
     counters: BorrowedFd<'_>,
 ) -> Result<Vec<Instruction>, AssemblyError> {
     let mut program = Assembler::new();
@@ -167,8 +167,8 @@ fn load_pointers(program: &mut Assembler, data: i16) {
     program.load(Size::Word, R8, R6, data + 4);
 }
 
-/// Jumps to `other` unless the frame is wanted: `ours`, with the address and the port as constants
-/// in network order. No address is compared where every one will do.
+/// Jumps to `other` unless the frame is wanted: `ours`, with addresses and ports as constants. No
+/// address is compared where every one will do.
 ///
 /// ```c
 /// static bool ours(void *ctx, __u8 *data, __u8 *data_end)
@@ -181,27 +181,34 @@ fn load_pointers(program: &mut Assembler, data: i16) {
 ///                 return false;
 ///         if (*(__be16 *)(ip + 6) & htons(0x3fff)) // a fragment
 ///                 return false;
-///         if (*(__be32 *)(ip + 16) != ADDRESS)
-///                 return false;
 ///         __u32 length = ntohs(*(__be16 *)(ip + 2));
-///         // Over IPv6: ip[0] >> 4 == 6, ip[6] == IPPROTO_UDP, four words of the address, header
-///         // and length without the 40 bytes of the IPv6 header.
+///         // Over IPv6: ip[0] >> 4 == 6, ip[6] == IPPROTO_UDP, header and length without the 40 bytes
+///         // of the IPv6 header.
 ///
 ///         __u8 *udp = ip + header;
-///         if (udp + 8 > data_end || *(__be16 *)(udp + 2) != PORT)
+///         if (udp + 8 > data_end)
 ///                 return false;
 ///         __u32 datagram = ntohs(*(__be16 *)(udp + 4));
 ///         if (datagram < 8 || header + datagram > length)
 ///                 return false;
+///         __u32 port = ntohs(*(__be16 *)(udp + 2)), address = *(__be32 *)(ip + 16);
+///         if (!(address == ADDRESS && port >= FIRST && port <= LAST) && !(...)) // each destination
+///                 return false;
 ///         return data + 14 + length <= data_end || 14 + length <= bpf_xdp_get_buff_len(ctx);
 /// }
 /// ```
-fn leave_others(program: &mut Assembler, wanted: SocketAddr, whole: Whole) {
-    let port = i32::from(wanted.port().to_be());
-    match wanted.ip() {
-        IpAddr::V4(address) => leave_others_v4(program, address, port),
-        IpAddr::V6(address) => leave_others_v6(program, address, port),
+fn leave_others(program: &mut Assembler, wanted: &[Destination], whole: Whole) {
+    let (v4, v6): (Vec<_>, Vec<_>) = wanted.iter().partition(|wanted| wanted.address.is_ipv4());
+    if !v4.is_empty() {
+        let not_v4 = if v6.is_empty() { "other" } else { "v6" };
+        leave_others_v4(program, &v4, not_v4);
+        program.jump("whole");
     }
+    if !v6.is_empty() {
+        program.label("v6");
+        leave_others_v6(program, &v6);
+    }
+    program.label("whole");
     // The length of the frame without padding is in `R9`.
     program.set(R2, R7).compute(Operation::Add, R2, R9);
     match whole {
@@ -222,8 +229,8 @@ fn leave_others(program: &mut Assembler, wanted: SocketAddr, whole: Whole) {
     }
 }
 
-fn leave_others_v4(program: &mut Assembler, address: Ipv4Addr, port: i32) {
-    leave_other_types(program, V4_HEADERS_MIN, ETHERNET_IPV4);
+fn leave_others_v4(program: &mut Assembler, wanted: &[&Destination], not_v4: &'static str) {
+    leave_other_types(program, V4_HEADERS_MIN, ETHERNET_IPV4, not_v4);
     program.load(Size::Byte, R2, R7, IP).set(R3, R2);
     program.compute(Operation::ShiftRight, R3, 4);
     program.jump_if(Condition::NotEqual, R3, 4, "other");
@@ -239,9 +246,6 @@ fn leave_others_v4(program: &mut Assembler, address: Ipv4Addr, port: i32) {
         i32::from(IPV4_FRAGMENT.to_be()),
         "other",
     );
-    if !address.is_unspecified() {
-        leave_other_words(program, V4_DESTINATION, &address.octets());
-    }
 
     // The IP packet's length in R9, the UDP header in R4.
     program.load(Size::Half, R9, R7, V4_LENGTH);
@@ -253,28 +257,23 @@ fn leave_others_v4(program: &mut Assembler, address: Ipv4Addr, port: i32) {
     program.set(R3, R4);
     program.compute(Operation::Add, R3, UDP_BYTES as i32);
     program.jump_if(Condition::Above, R3, R8, "other");
-    program.load(Size::Half, R3, R4, UDP_PORT);
-    program.jump_if(Condition::NotEqual, R3, port, "other");
     program.load(Size::Half, R5, R4, UDP_LENGTH);
     program.swap_network16(R5);
     program.jump_if(Condition::Below, R5, UDP_BYTES as i32, "other");
     program.compute(Operation::Add, R5, R2);
     program.jump_if(Condition::Above, R5, R9, "other");
     program.compute(Operation::Add, R9, ETHERNET_BYTES as i32);
+    program.load(Size::Half, R5, R4, UDP_PORT);
+    leave_other_destinations(program, "v4", V4_DESTINATION, wanted);
 }
 
-fn leave_others_v6(program: &mut Assembler, address: Ipv6Addr, port: i32) {
-    leave_other_types(program, V6_HEADERS, ETHERNET_IPV6);
+fn leave_others_v6(program: &mut Assembler, wanted: &[&Destination]) {
+    leave_other_types(program, V6_HEADERS, ETHERNET_IPV6, "other");
     program.load(Size::Byte, R2, R7, IP);
     program.compute(Operation::ShiftRight, R2, 4);
     program.jump_if(Condition::NotEqual, R2, 6, "other");
     program.load(Size::Byte, R2, R7, V6_NEXT);
     program.jump_if(Condition::NotEqual, R2, i32::from(UDP), "other");
-    if !address.is_unspecified() {
-        leave_other_words(program, V6_DESTINATION, &address.octets());
-    }
-    program.load(Size::Half, R2, R7, V6_UDP + UDP_PORT);
-    program.jump_if(Condition::NotEqual, R2, port, "other");
     program.load(Size::Half, R9, R7, V6_LENGTH);
     program.swap_network16(R9);
     program.load(Size::Half, R2, R7, V6_UDP + UDP_LENGTH);
@@ -282,23 +281,47 @@ fn leave_others_v6(program: &mut Assembler, address: Ipv6Addr, port: i32) {
     program.jump_if(Condition::Below, R2, UDP_BYTES as i32, "other");
     program.jump_if(Condition::Above, R2, R9, "other");
     program.compute(Operation::Add, R9, (ETHERNET_BYTES + IPV6_BYTES) as i32);
+    program.load(Size::Half, R5, R7, V6_UDP + UDP_PORT);
+    leave_other_destinations(program, "v6", V6_DESTINATION, wanted);
 }
 
-/// The first checks: the headers are there, and Ethernet carries this.
-fn leave_other_types(program: &mut Assembler, headers: i32, kind: u16) {
+/// The first checks: the headers are there, and Ethernet carries this, or else another version.
+fn leave_other_types(program: &mut Assembler, headers: i32, kind: u16, else_to: &'static str) {
     program.set(R2, R7).compute(Operation::Add, R2, headers);
     program.jump_if(Condition::Above, R2, R8, "other");
     program.load(Size::Half, R2, R7, ETHERNET_TYPE);
-    program.jump_if(Condition::NotEqual, R2, i32::from(kind.to_be()), "other");
+    program.jump_if(Condition::NotEqual, R2, i32::from(kind.to_be()), else_to);
 }
 
-/// An address, as words in network order.
-fn leave_other_words(program: &mut Assembler, offset: i16, octets: &[u8]) {
-    let places = (offset..).step_by(4);
-    for (word, place) in octets.as_chunks::<4>().0.iter().zip(places) {
-        program.load(Size::Word, R3, R7, place);
-        program.jump_if32(Condition::NotEqual, R3, i32::from_ne_bytes(*word), "other");
+/// Compares the port in `R5`, in network order, and the address with each destination of a version
+/// of IP.
+fn leave_other_destinations(
+    program: &mut Assembler,
+    version: &str,
+    offset: i16,
+    wanted: &[&Destination],
+) {
+    let found = format!("found {version}");
+    program.swap_network16(R5);
+    for (at, destination) in wanted.iter().enumerate() {
+        let is_last = at + 1 == wanted.len();
+        let next = match is_last {
+            true => Label::from("other"),
+            false => Label::from(format!("behind {version} {at}")),
+        };
+        let [first, last] = [destination.ports.start(), destination.ports.end()];
+        program.jump_if(Condition::Below, R5, i32::from(*first), next.clone());
+        program.jump_if(Condition::Above, R5, i32::from(*last), next.clone());
+        for (word, place) in destination.words().iter().zip((offset..).step_by(4)) {
+            program.load(Size::Word, R3, R7, place);
+            let word = i32::from_ne_bytes(*word);
+            program.jump_if32(Condition::NotEqual, R3, word, next.clone());
+        }
+        if !is_last {
+            program.jump(found.clone()).label(next);
+        }
     }
+    program.label(found);
 }
 
 /// Adds one at the place in `R8`, and ends with the answer in `R9`.

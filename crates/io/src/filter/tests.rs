@@ -1,8 +1,8 @@
 //! The programs, run without privilege, against the rule in Rust. That the kernel runs them
 //! likewise is tested in `tests/filter.rs`.
 
-use super::FlowFilter;
 use super::frames::{self, ADDRESS_V4, ADDRESS_V6, PORT};
+use super::{Destination, FlowFilter};
 use mpps_os::bpf::classic::{self, ClassicInstruction};
 use mpps_os::bpf::sandbox::{PacketContext, Sandbox};
 use proptest::prelude::*;
@@ -31,7 +31,28 @@ fn filters() -> Vec<FlowFilter> {
         .map(FlowFilter::new)
         .collect();
     filters.push(FlowFilter::everything());
+    filters.extend(several());
     filters
+}
+
+/// Several destinations: of one version and of both, with ranges whose ends are, and are not, the
+/// port of the frames.
+fn several() -> [FlowFilter; 5] {
+    let of = |address: IpAddr, ports| FlowFilter::new(Destination { address, ports });
+    let [v4, v6] = [IpAddr::from(ADDRESS_V4), ADDRESS_V6.into()];
+    let [any_v4, any_v6, other] = [[0; 4].into(), [0; 16].into(), [10, 200, 3, 8].into()];
+    let at = |address, ports| Destination { address, ports };
+    [
+        of(v4, PORT..=PORT + 9),
+        of(v4, PORT + 1..=PORT + 9).or(at(any_v4, 1..=PORT - 1)),
+        of(other, 0..=65_535)
+            .or(at(v4, PORT - 9..=PORT))
+            .or(at(v6, 1..=2)),
+        of(v6, 1..=2)
+            .or(at(v6, PORT..=PORT))
+            .or(at(other, PORT..=PORT)),
+        of(any_v6, 0..=65_535).or(at(any_v4, 53..=53)),
+    ]
 }
 
 /// The answer, and the counts `[taken, passed, other]`.
@@ -261,12 +282,12 @@ fn the_rule_is_what_it_says() {
         let is_v4 = index < 3;
         let is_v6 = index == 3;
         assert_eq!(
-            [v4, any_v4].map(|f| f.matches(frame)),
+            [&v4, &any_v4].map(|f| f.matches(frame)),
             [is_v4; 2],
             "{index}"
         );
         assert_eq!(
-            [v6, any_v6].map(|f| f.matches(frame)),
+            [&v6, &any_v6].map(|f| f.matches(frame)),
             [is_v6; 2],
             "{index}"
         );

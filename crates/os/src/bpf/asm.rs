@@ -3,6 +3,7 @@
 //! Encoding: `Documentation/bpf/standardization/instruction-set.rst` and
 //! `include/uapi/linux/bpf.h` of the kernel. Jumps name labels; [`Assembler::finish`] resolves them.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
@@ -21,10 +22,13 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 #[derive(Debug, Default)]
 pub struct Assembler {
     instructions: Vec<Instruction>,
-    labels: HashMap<&'static str, usize>,
-    jumps: Vec<(usize, &'static str)>,
-    defined_twice: Option<&'static str>,
+    labels: HashMap<Label, usize>,
+    jumps: Vec<(usize, Label)>,
+    defined_twice: Option<Label>,
 }
+
+/// The name of a place in a program.
+pub type Label = Cow<'static, str>;
 
 /// One eight-byte slot of a program (`struct bpf_insn`); a 64-bit constant takes two.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -187,13 +191,13 @@ pub enum Helper {
 pub enum AssemblyError {
     /// A jump names a label that the program does not define.
     #[error("jump to the unknown label {0}")]
-    UnknownLabel(&'static str),
+    UnknownLabel(Label),
     /// Two places have the same label.
     #[error("label {0} is defined twice")]
-    DuplicateLabel(&'static str),
+    DuplicateLabel(Label),
     /// A jump spans more than 32 767 slots.
     #[error("label {0} is too far from a jump to it")]
-    JumpTooFar(&'static str),
+    JumpTooFar(Label),
 }
 
 impl From<AssemblyError> for crate::Error {
@@ -237,8 +241,10 @@ impl Assembler {
     }
 
     /// Names the place of the next instruction.
-    pub fn label(&mut self, name: &'static str) -> &mut Self {
-        if self.labels.insert(name, self.instructions.len()).is_some() {
+    pub fn label(&mut self, name: impl Into<Label>) -> &mut Self {
+        let name = name.into();
+        let here = self.instructions.len();
+        if self.labels.insert(name.clone(), here).is_some() {
             self.defined_twice = Some(name);
         }
         self
@@ -330,8 +336,8 @@ impl Assembler {
     }
 
     /// `goto label`
-    pub fn jump(&mut self, label: &'static str) -> &mut Self {
-        self.jumps.push((self.instructions.len(), label));
+    pub fn jump(&mut self, label: impl Into<Label>) -> &mut Self {
+        self.jumps.push((self.instructions.len(), label.into()));
         self.push(JMP | ALWAYS, R0, R0, 0, 0)
     }
 
@@ -341,9 +347,9 @@ impl Assembler {
         condition: Condition,
         left: Register,
         right: impl Into<Operand>,
-        label: &'static str,
+        label: impl Into<Label>,
     ) -> &mut Self {
-        self.conditional(JMP, condition, left, right.into(), label)
+        self.conditional(JMP, condition, left, right.into(), label.into())
     }
 
     /// `if ((u32)left CONDITION (u32)right) goto label`: a constant is not sign-extended, so any
@@ -353,9 +359,9 @@ impl Assembler {
         condition: Condition,
         left: Register,
         right: impl Into<Operand>,
-        label: &'static str,
+        label: impl Into<Label>,
     ) -> &mut Self {
-        self.conditional(JMP32, condition, left, right.into(), label)
+        self.conditional(JMP32, condition, left, right.into(), label.into())
     }
 
     /// `r0 = helper(r1, r2, r3, r4, r5)`
@@ -374,19 +380,18 @@ impl Assembler {
     ///
     /// A label that is unknown, defined twice, or too far away.
     pub fn finish(&self) -> Result<Vec<Instruction>, AssemblyError> {
-        if let Some(name) = self.defined_twice {
-            return Err(AssemblyError::DuplicateLabel(name));
+        if let Some(name) = &self.defined_twice {
+            return Err(AssemblyError::DuplicateLabel(name.clone()));
         }
         let mut instructions = self.instructions.clone();
-        for &(at, name) in &self.jumps {
-            let target = *self
-                .labels
-                .get(name)
-                .ok_or(AssemblyError::UnknownLabel(name))?;
+        for (at, name) in &self.jumps {
+            let target = self.labels.get(name);
+            let target = target.ok_or_else(|| AssemblyError::UnknownLabel(name.clone()))?;
             // A jump counts from the slot after it. Slots are far fewer than `isize::MAX`.
-            let distance = target as isize - (at as isize + 1);
-            instructions[at].offset =
-                i16::try_from(distance).map_err(|_| AssemblyError::JumpTooFar(name))?;
+            let distance = *target as isize - (*at as isize + 1);
+            let distance = i16::try_from(distance);
+            instructions[*at].offset =
+                distance.map_err(|_| AssemblyError::JumpTooFar(name.clone()))?;
         }
         Ok(instructions)
     }
@@ -411,7 +416,7 @@ impl Assembler {
         condition: Condition,
         left: Register,
         right: Operand,
-        label: &'static str,
+        label: Label,
     ) -> &mut Self {
         self.jumps.push((self.instructions.len(), label));
         let code = class | condition as u8;
@@ -564,12 +569,15 @@ mod tests {
         unknown.jump("nowhere");
         assert_eq!(
             unknown.finish(),
-            Err(AssemblyError::UnknownLabel("nowhere"))
+            Err(AssemblyError::UnknownLabel("nowhere".into()))
         );
 
         let mut twice = Assembler::new();
         twice.label("here").exit().label("here");
-        assert_eq!(twice.finish(), Err(AssemblyError::DuplicateLabel("here")));
+        assert_eq!(
+            twice.finish(),
+            Err(AssemblyError::DuplicateLabel("here".into()))
+        );
 
         let mut far = Assembler::new();
         far.jump("end");
@@ -578,7 +586,7 @@ mod tests {
         }
         assert_eq!(
             far.label("end").finish(),
-            Err(AssemblyError::JumpTooFar("end"))
+            Err(AssemblyError::JumpTooFar("end".into()))
         );
     }
 }

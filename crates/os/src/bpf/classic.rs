@@ -232,8 +232,27 @@ impl ClassicAssembler {
     ///
     /// As [`ClassicAssembler::finish`], for both together.
     pub fn finish_with(&self, rest: &[ClassicInstruction]) -> Vec<ClassicInstruction> {
+        self.finish_between(rest, &[ClassicInstruction::new(RET, 0)])
+    }
+
+    /// The filter: what it rejects is for another one to judge.
+    ///
+    /// # Panics
+    ///
+    /// As [`ClassicAssembler::finish`], for this one alone.
+    pub fn finish_or(&self, rest: &[ClassicInstruction]) -> Vec<ClassicInstruction> {
+        self.finish_between(&[ClassicInstruction::new(RET, WHOLE)], rest)
+    }
+
+    /// The program that goes on with `end` for what it has not rejected, and with `rejected` for the
+    /// rest.
+    fn finish_between(
+        &self,
+        end: &[ClassicInstruction],
+        rejected: &[ClassicInstruction],
+    ) -> Vec<ClassicInstruction> {
         let mut program = self.clone();
-        program.instructions.extend(rest);
+        program.instructions.extend(end);
         if program.rejections.is_empty() {
             return program.instructions;
         }
@@ -242,7 +261,7 @@ impl ClassicAssembler {
             target <= INSTRUCTIONS_MAX,
             "a filter is too long to jump out of"
         );
-        program.push(RET, 0);
+        program.instructions.extend(rejected);
         for Rejection { at, on_true } in program.rejections {
             let instruction = &mut program.instructions[at];
             // A jump counts from the instruction after it. The assertion keeps it within a byte.

@@ -6,7 +6,7 @@ mod device;
 use std::marker::PhantomData;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-use super::{Command, call, object_name, owned};
+use super::{Command, call, object_info, object_name, owned};
 use crate::error::On;
 use crate::{Error, Result};
 
@@ -133,6 +133,8 @@ pub struct XskMap {
 
 /// `BPF_MAP_TYPE_XSKMAP` of `enum bpf_map_type`.
 const XSK_MAP: u32 = 17;
+/// `struct bpf_map_info` up to and with `max_entries`: type, number, sizes of key and value.
+const MAP_INFO_SIZE: usize = 20;
 
 impl XskMap {
     /// Makes a map with room for queues 0 to `queues - 1`.
@@ -146,6 +148,37 @@ impl XskMap {
         Ok(Self {
             table: Table::create::<[u32; 1], [u32; 1]>(XSK_MAP, name, queues)?,
         })
+    }
+
+    /// Takes a map that somebody else made: the one of a program of the user's own.
+    ///
+    /// bpf(2), `BPF_OBJ_GET_INFO_BY_FD`.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for a descriptor that is no BPF object; `InvalidInput` for one of another type.
+    pub fn from_fd(fd: OwnedFd) -> Result<Self> {
+        const NAME: &str = "the map that was passed";
+        let mut info = [0; MAP_INFO_SIZE];
+        object_info(fd.as_fd(), NAME, &mut info)?;
+        let [kind, _, key_size, value_size, capacity] = <[u32; 5]>::read(&info);
+        if (kind, key_size, value_size) != (XSK_MAP, 4, 4) {
+            let why = format!("its type is {kind}, and that of an XSKMAP is {XSK_MAP}");
+            let odd = std::io::Error::new(std::io::ErrorKind::InvalidInput, why);
+            return Err(Error::new("take an XSKMAP", NAME, odd));
+        }
+        Ok(Self {
+            table: Table {
+                fd,
+                name: NAME.to_owned(),
+                capacity,
+            },
+        })
+    }
+
+    /// How many queues it has room for.
+    pub fn queues(&self) -> u32 {
+        self.table.capacity
     }
 
     /// Sends what is redirected to `queue` to this AF_XDP socket. Another socket is replaced.

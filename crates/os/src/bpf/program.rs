@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-use super::{AssemblyError, Command, Instruction, call, object_name, owned};
+use super::{AssemblyError, Command, Instruction, call, object_info, object_name, owned};
 use crate::error::On;
 use crate::{Error, Result};
 
@@ -100,14 +100,6 @@ struct LoadAttributes {
     kernel_version: u32,
     flags: u32,
     name: [u8; 16],
-}
-
-/// The `BPF_OBJ_GET_INFO_BY_FD` part of `union bpf_attr`.
-#[repr(C)]
-struct InfoAttributes {
-    fd: u32,
-    size: u32,
-    info: u64,
 }
 
 /// `struct bpf_prog_info` up to and with `recursion_misses`, its last eight bytes (Linux 5.12).
@@ -293,15 +285,7 @@ impl Program {
     /// The kernel's refusal.
     pub fn recursion_misses(&self) -> Result<u64> {
         let mut info = [0u8; PROGRAM_INFO_SIZE];
-        let mut attributes = InfoAttributes {
-            fd: self.fd.as_raw_fd() as u32,
-            size: PROGRAM_INFO_SIZE as u32,
-            info: info.as_mut_ptr() as u64,
-        };
-        // SAFETY: the layout is `info` of `union bpf_attr`; the kernel writes at most `size` bytes
-        // to `info`, which outlives the call. All the address fields in the zeroed input are null.
-        unsafe { call(Command::ObjectInfo, &mut attributes) }
-            .on("bpf BPF_OBJ_GET_INFO_BY_FD", &self.name)?;
+        object_info(self.fd.as_fd(), &self.name, &mut info)?;
         Ok(info
             .last_chunk()
             .map_or(0, |field| u64::from_ne_bytes(*field)))

@@ -10,6 +10,7 @@ use netlink_packet_route::link::{
 };
 
 use super::Socket;
+use crate::bpf::XdpAttach;
 use crate::error::On;
 use crate::{Error, Result};
 
@@ -32,8 +33,9 @@ pub struct Link {
     pub tx_queues: u32,
     /// How many receive queues it was made with.
     pub rx_queues: u32,
-    /// Whether an XDP program is attached to it, in the driver or before it (`IFLA_XDP_ATTACHED`).
-    pub has_xdp: bool,
+    /// Where an XDP program is attached to it, if one is (`IFLA_XDP_ATTACHED`); on the card, or in
+    /// several places, counts as in the driver.
+    pub xdp: Option<XdpAttach>,
     /// How often its carrier came or went since it was made (`IFLA_CARRIER_CHANGES`).
     pub carrier_changes: u32,
 }
@@ -221,7 +223,7 @@ fn link_of(reply: RouteNetlinkMessage) -> Option<Link> {
         mtu: 0,
         tx_queues: 0,
         rx_queues: 0,
-        has_xdp: false,
+        xdp: None,
         carrier_changes: 0,
     };
     for attribute in message.attributes {
@@ -232,15 +234,20 @@ fn link_of(reply: RouteNetlinkMessage) -> Option<Link> {
             LinkAttribute::NumTxQueues(queues) => link.tx_queues = queues,
             LinkAttribute::NumRxQueues(queues) => link.rx_queues = queues,
             LinkAttribute::CarrierChanges(changes) => link.carrier_changes = changes,
-            LinkAttribute::Xdp(told) => link.has_xdp = told.iter().any(is_attached),
+            LinkAttribute::Xdp(told) => link.xdp = told.iter().find_map(attached),
             _ => {}
         }
     }
     Some(link)
 }
 
-fn is_attached(told: &LinkXdp) -> bool {
-    matches!(told, LinkXdp::Attached(how) if *how != XdpAttached::None)
+fn attached(told: &LinkXdp) -> Option<XdpAttach> {
+    match told {
+        LinkXdp::Attached(XdpAttached::None) => None,
+        LinkXdp::Attached(XdpAttached::SocketBuffer) => Some(XdpAttach::Generic),
+        LinkXdp::Attached(_) => Some(XdpAttach::Native),
+        _ => None,
+    }
 }
 
 /// The name of an interface in an error, with its number for the case that it is gone.

@@ -62,6 +62,18 @@ impl Interface {
         })
     }
 
+    /// One for tests, with four queues.
+    #[cfg(test)]
+    pub(super) fn named(name: &str, mtu: u32) -> Self {
+        Self {
+            name: name.to_owned(),
+            index: 2,
+            mtu,
+            rx_queues: 4,
+            tx_queues: 4,
+        }
+    }
+
     /// The longest frame, without the check sequence.
     pub(super) fn frame_bytes_max(&self) -> u32 {
         self.mtu.saturating_add(LINK_HEADER_BYTES)

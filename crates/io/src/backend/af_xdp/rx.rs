@@ -6,11 +6,10 @@
 )]
 
 use super::driving::{self, SEND_TIMEOUT};
-use super::errno::{EINVAL, ERANGE};
 use super::interface::Interface;
+use super::steering::Steering;
 use super::{BACKEND, busy_poll, explain, socket_config};
 use crate::backend::held_port::{HeldPort, Neighbour};
-use crate::filter::{FlowFilter, FlowProgram};
 use crate::requests::{Requests, Slot};
 use crate::rx::not_opened_to_answer;
 use crate::waiting::{self, Awaited, Sleep, Waiting};
@@ -28,8 +27,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// The MTU of Ethernet, whose frames every driver with XDP has room for.
-const MTU_OF_ANY_DRIVER: u32 = 1500;
 /// How often a spinning receiver looks at the ring between two looks at the clock.
 const SPINS: u32 = 64;
 
@@ -45,19 +42,12 @@ pub(super) fn open(config: &RxConfig) -> Result<Box<dyn Rx>, Error> {
     if let Some(port) = &port {
         config.address = port.address;
     }
-    let filter = if config.ring.all_traffic {
-        FlowFilter::everything()
-    } else {
-        FlowFilter::new(config.address)
-    };
-    let queues = interface.rx_queues;
-    let program = FlowProgram::attach(interface.index, &filter, config.ring.attach, queues)
-        .map_err(|error| explain_attach(error, &interface))?;
-    if !program.is_native() {
+    let steering = Steering::open(&config, &interface)?;
+    if !steering.is_native() {
         config.ring.copy = Some(generic_copies(config.ring.copy, &interface)?);
     }
     let shared = Arc::new(Shared {
-        program,
+        steering,
         port,
         next_queue: AtomicU32::new(first + 1),
         busy_poll,
@@ -65,30 +55,6 @@ pub(super) fn open(config: &RxConfig) -> Result<Box<dyn Rx>, Error> {
         config,
     });
     Ok(Box::new(XdpRx::open(shared, first, true)?))
-}
-
-/// Names the MTU where the driver refuses a program and the MTU may be why, for which drivers have
-/// no word of their own: `ERANGE` of veth, `EINVAL` of the others.
-fn explain_attach(error: Error, interface: &Interface) -> Error {
-    let Interface { name, mtu, .. } = interface;
-    match error {
-        Error::Kernel(refusal)
-            if refusal.call == "bpf BPF_LINK_CREATE"
-                && matches!(refusal.errno(), Some(EINVAL | ERANGE))
-                && *mtu > MTU_OF_ANY_DRIVER =>
-        {
-            Error::Invalid {
-                option: "--xdp",
-                value: "native".to_owned(),
-                why: format!(
-                    "{refusal}: most likely for the MTU of {mtu}, whose frames are longer than the \
-                     driver's buffers for XDP; ip link set {name} mtu {MTU_OF_ANY_DRIVER}, or --xdp \
-                     generic"
-                ),
-            }
-        }
-        error => error,
-    }
 }
 
 /// Only a program in the driver puts packets into a zero-copy socket. A driver that has zero-copy
@@ -111,9 +77,11 @@ fn generic_copies(wanted: Option<CopyMode>, interface: &Interface) -> Result<Cop
 
 /// Holds the port, so that the kernel can choose one and nobody else takes it, and joins the groups.
 /// Packets of the flow that the XDP program passes on, because they came by a queue without a
-/// receiver, end there. Nothing is held where all traffic is taken.
+/// receiver, end there. Nothing is held where all traffic is taken, or where
+/// another program decides what is.
 fn hold_port(config: &RxConfig, interface_index: u32) -> Result<Option<HeldPort>, Error> {
-    if config.ring.all_traffic && config.groups.is_empty() {
+    let others = config.ring.all_traffic || config.ring.sockets.is_some();
+    if others && config.groups.is_empty() {
         return Ok(None);
     }
     let port = HeldPort::open(config.address, Neighbour::Refused)?;
@@ -156,7 +124,7 @@ fn release() -> Option<(u32, u32)> {
 /// link, which detaches it; so does the end of the process.
 #[derive(Debug)]
 struct Shared {
-    program: FlowProgram,
+    steering: Steering,
     port: Option<HeldPort>,
     /// The queue of the next receiver.
     next_queue: AtomicU32,
@@ -169,12 +137,8 @@ impl Shared {
     /// How a socket works, in words.
     fn summary(&self, socket: &SocketConfig<'_>, is_zero_copy: bool) -> String {
         format!(
-            "{} XDP, {}, {}, queue {} of {}, {} frames{}",
-            if self.program.is_native() {
-                "native"
-            } else {
-                "generic"
-            },
+            "{}, {}, {}, queue {} of {}, {} frames{}",
+            self.steering.summary(),
             if is_zero_copy { "zero-copy" } else { "copy" },
             match self.busy_poll {
                 Some(_) => "preferred busy polling",
@@ -228,8 +192,8 @@ impl XdpRx {
         if let Some(busy_poll) = shared.busy_poll {
             check_polling(&receiver, interface, queue, busy_poll.time_us)?;
         }
-        shared.program.bind(queue, receiver.as_fd())?;
-        let is_native = shared.program.is_native();
+        shared.steering.bind(queue, receiver.as_fd())?;
+        let is_native = shared.steering.is_native();
         let is_zero_copy = receiver.is_zero_copy()?;
         let summary = shared.summary(&socket, is_zero_copy);
         let mode = Mode::new(summary)
@@ -510,40 +474,14 @@ fn check_answering(interface: &Interface, queue: u32) -> Result<(), Error> {
 mod tests {
     use super::*;
 
-    fn interface(mtu: u32) -> Interface {
-        Interface {
-            name: "eth1".to_owned(),
-            index: 2,
-            mtu,
-            rx_queues: 4,
-            tx_queues: 4,
-        }
-    }
-
-    #[test]
-    fn a_large_mtu_is_named_where_a_driver_refuses_the_program() {
-        let refused = |errno, mtu| {
-            let refusal = io::Error::from_raw_os_error(errno);
-            let error = mpps_os::Error::new("bpf BPF_LINK_CREATE", "native XDP of eth1", refusal);
-            explain_attach(error.into(), &interface(mtu)).to_string()
-        };
-        for errno in [EINVAL, ERANGE] {
-            let said = refused(errno, 3500);
-            for part in ["MTU of 3500", "ip link set eth1 mtu 1500", "--xdp generic"] {
-                assert!(said.contains(part), "{part}: {said}");
-            }
-            assert!(!refused(errno, 1500).contains("MTU"));
-        }
-        assert!(!refused(super::super::errno::EBUSY, 3500).contains("MTU"));
-    }
-
     #[test]
     fn generic_is_copy_and_never_anything_else() {
         for wanted in [None, Some(CopyMode::Copy)] {
-            let granted = generic_copies(wanted, &interface(1500));
+            let granted = generic_copies(wanted, &Interface::named("eth1", 1500));
             assert_eq!(granted.ok(), Some(CopyMode::Copy));
         }
-        let refused = generic_copies(Some(CopyMode::ZeroCopy), &interface(1500)).unwrap_err();
+        let refused =
+            generic_copies(Some(CopyMode::ZeroCopy), &Interface::named("eth1", 1500)).unwrap_err();
         assert!(refused.to_string().contains("generic XDP"), "{refused}");
     }
 }

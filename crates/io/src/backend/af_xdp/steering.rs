@@ -1,0 +1,146 @@
+//! What brings packets to the sockets of an interface: a program of ours, or the user's own.
+
+use super::errno::{EINVAL, ERANGE};
+use super::interface::Interface;
+use crate::filter::{FlowFilter, FlowProgram};
+use crate::{Attach, Error, RxConfig, SocketMap};
+use mpps_os::netlink::link;
+use std::os::fd::BorrowedFd;
+
+/// The MTU of Ethernet, whose frames every driver with XDP has room for.
+const MTU_OF_ANY_DRIVER: u32 = 1500;
+
+#[derive(Debug)]
+pub(super) enum Steering {
+    Ours(FlowProgram),
+    /// The map of a program that somebody else attached, and where.
+    Theirs(SocketMap, Attach),
+}
+
+impl Steering {
+    /// Attaches a program for what the configuration asks for, or finds the one that is there.
+    pub(super) fn open(config: &RxConfig, interface: &Interface) -> Result<Self, Error> {
+        let ring = &config.ring;
+        if let Some(sockets) = &ring.sockets {
+            return Self::of_another(config, interface, sockets);
+        }
+        let filter = match ring.all_traffic {
+            true => FlowFilter::everything(),
+            false => FlowFilter::new(config.address),
+        };
+        let destinations = ring.destinations.iter().cloned();
+        let filter = destinations.fold(filter, FlowFilter::or);
+        let queues = interface.rx_queues;
+        FlowProgram::attach(interface.index, &filter, ring.attach, queues)
+            .map(Self::Ours)
+            .map_err(|error| explain_attach(error, interface))
+    }
+
+    fn of_another(
+        config: &RxConfig,
+        interface: &Interface,
+        sockets: &SocketMap,
+    ) -> Result<Self, Error> {
+        let name = &interface.name;
+        let refused = |value: String, why: String| Error::Invalid {
+            option: "sockets",
+            value,
+            why,
+        };
+        let ring = &config.ring;
+        let asked = [
+            (ring.attach.is_some(), "--xdp"),
+            (ring.all_traffic, "--all-traffic"),
+            (!ring.destinations.is_empty(), "destinations"),
+            (!config.groups.is_empty(), "--join"),
+        ];
+        if let Some((_, option)) = asked.iter().find(|(asked, _)| *asked) {
+            let why = "the program that is there decides which packets come; leave it out";
+            return Err(refused(format!("with {option}"), why.to_owned()));
+        }
+        if sockets.queues() < interface.rx_queues {
+            let (room, queues) = (sockets.queues(), interface.rx_queues);
+            let why = format!("{name} has {queues} receive queues: give the map as many entries");
+            return Err(refused(format!("of {room} entries"), why));
+        }
+        let link = link::find(interface.index)?;
+        let attach = link.and_then(|link| link.xdp).ok_or_else(|| {
+            let why = "no XDP program is attached to it: attach the one that has the map first";
+            refused(format!("on {name}"), why.to_owned())
+        })?;
+        Ok(Self::Theirs(sockets.clone(), attach))
+    }
+
+    /// Gives the packets of this queue to an AF_XDP socket that is bound to it.
+    pub(super) fn bind(&self, queue: u32, socket: BorrowedFd<'_>) -> Result<(), Error> {
+        match self {
+            Self::Ours(program) => program.bind(queue, socket),
+            Self::Theirs(sockets, _) => sockets.bind(queue, socket),
+        }
+    }
+
+    /// Whether the program runs in the driver.
+    pub(super) fn is_native(&self) -> bool {
+        match self {
+            Self::Ours(program) => program.is_native(),
+            Self::Theirs(_, attach) => *attach == Attach::Native,
+        }
+    }
+
+    /// What it is, in words.
+    pub(super) fn summary(&self) -> &'static str {
+        match (self, self.is_native()) {
+            (Self::Ours(_), true) => "native XDP",
+            (Self::Ours(_), false) => "generic XDP",
+            (Self::Theirs(..), true) => "another program's native XDP",
+            (Self::Theirs(..), false) => "another program's generic XDP",
+        }
+    }
+}
+
+/// Names the MTU where the driver refuses a program and the MTU may be why, for which drivers have
+/// no word of their own: `ERANGE` of veth, `EINVAL` of the others.
+fn explain_attach(error: Error, interface: &Interface) -> Error {
+    let Interface { name, mtu, .. } = interface;
+    match error {
+        Error::Kernel(refusal)
+            if refusal.call == "bpf BPF_LINK_CREATE"
+                && matches!(refusal.errno(), Some(EINVAL | ERANGE))
+                && *mtu > MTU_OF_ANY_DRIVER =>
+        {
+            Error::Invalid {
+                option: "--xdp",
+                value: "native".to_owned(),
+                why: format!(
+                    "{refusal}: most likely for the MTU of {mtu}, whose frames are longer than the \
+                     driver's buffers for XDP; ip link set {name} mtu {MTU_OF_ANY_DRIVER}, or --xdp \
+                     generic"
+                ),
+            }
+        }
+        error => error,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io;
+
+    #[test]
+    fn a_large_mtu_is_named_where_a_driver_refuses_the_program() {
+        let refused = |errno, mtu| {
+            let refusal = io::Error::from_raw_os_error(errno);
+            let error = mpps_os::Error::new("bpf BPF_LINK_CREATE", "native XDP of eth1", refusal);
+            explain_attach(error.into(), &Interface::named("eth1", mtu)).to_string()
+        };
+        for errno in [EINVAL, ERANGE] {
+            let said = refused(errno, 3500);
+            for part in ["MTU of 3500", "ip link set eth1 mtu 1500", "--xdp generic"] {
+                assert!(said.contains(part), "{part}: {said}");
+            }
+            assert!(!refused(errno, 1500).contains("MTU"));
+        }
+        assert!(!refused(super::super::errno::EBUSY, 3500).contains("MTU"));
+    }
+}
