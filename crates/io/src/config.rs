@@ -119,6 +119,13 @@ impl RxConfig {
                 why: "a train is answered datagram by datagram; leave GRO out".to_owned(),
             });
         }
+        if self.ring.forward_to.is_some() && !self.answers {
+            return Err(Error::Invalid {
+                option: "forward_to",
+                value: "without answers".to_owned(),
+                why: "frames leave from `Rx::serve`: set `RxConfig::answers`".to_owned(),
+            });
+        }
         check_destinations(&self.ring.destinations)?;
         for group in &self.groups {
             if !group.address.is_multicast() {

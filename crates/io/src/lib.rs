@@ -78,7 +78,7 @@ pub use pace::Pacer;
 /// Received packets that may be answered where they lie.
 pub use requests::{Request, Requests};
 /// What concerns rings over an interface.
-pub use ring_config::{Attach, CopyMode, Fanout, RingConfig};
+pub use ring_config::{Attach, CopyMode, Fanout, OutQueue, RingConfig};
 /// The receive interface.
 pub use rx::{Queue, Rx, RxCaps, RxCounters, RxDrop, RxPolls, Served, Wait};
 /// The map of an XDP program that is the user's own.

@@ -5,7 +5,7 @@
     reason = "packets are changed in memory that the kernel also writes"
 )]
 
-use crate::{Layer, wire};
+use crate::{Descriptor, Layer, wire};
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 use std::slice;
@@ -21,8 +21,25 @@ pub(crate) struct Slot {
     pub(crate) wire_bytes: u32,
     /// Bytes that an answer may have.
     pub(crate) room: u32,
+    /// True if it may leave by another interface.
+    pub(crate) may_forward: bool,
     /// Bytes to be sent; none is no answer.
     pub(crate) answer: Option<u32>,
+    /// True if it is to leave by another interface.
+    pub(crate) forward: bool,
+}
+
+impl Slot {
+    /// What came, with room for an answer.
+    pub(crate) fn new(came: &Descriptor, room: u32) -> Self {
+        Self {
+            offset: came.offset,
+            bytes: came.bytes,
+            wire_bytes: came.wire_bytes,
+            room,
+            ..Self::default()
+        }
+    }
 }
 
 /// The packets of one [`crate::Rx::serve`], to be answered or not, in their order. What is not
@@ -58,7 +75,9 @@ pub struct Request<'a> {
     /// Bytes that an answer may have.
     room: usize,
     layer: Layer,
+    may_forward: bool,
     answer: &'a mut Option<u32>,
+    forward: &'a mut bool,
 }
 
 impl<'a> Requests<'a> {
@@ -114,7 +133,9 @@ impl<'a> Iterator for Requests<'a> {
             room: slot.room as usize,
             buffer,
             layer: self.layer,
+            may_forward: slot.may_forward,
             answer: &mut slot.answer,
+            forward: &mut slot.forward,
         })
     }
 
@@ -183,6 +204,25 @@ impl Request<'_> {
         *self.answer = (self.bytes <= self.room).then_some(self.bytes as u32);
         self.answer.is_some()
     }
+
+    /// Sends the frame as it now is by the other interface ([`crate::RingConfig::forward_to`]), without
+    /// a copy, to whoever its headers name. False if it cannot be sent: it came in several pieces, or
+    /// is too long for that interface, or the receiver has none.
+    ///
+    /// It is gone then, and cannot be answered as well:
+    ///
+    /// ```compile_fail,E0382
+    /// # use mpps_io::Request;
+    /// # fn handle(request: Request<'_>) {
+    /// request.forward();
+    /// request.reply(b"too late");
+    /// # }
+    /// ```
+    #[inline]
+    pub fn forward(self) -> bool {
+        *self.forward = self.may_forward;
+        self.may_forward && self.send_back()
+    }
 }
 
 #[cfg(test)]
@@ -190,13 +230,11 @@ mod tests {
     use super::*;
 
     fn slot(bytes: u32, room: u32) -> Slot {
-        let (offset, answer) = (0, None);
         Slot {
-            offset,
             bytes,
             wire_bytes: bytes,
             room,
-            answer,
+            ..Slot::default()
         }
     }
 
@@ -230,6 +268,17 @@ mod tests {
         assert!(requests.next().is_none());
         assert_eq!((memory[0], memory[8]), (7, 5));
         assert_eq!(slots.map(|slot| slot.answer), [None, Some(4)]);
+    }
+
+    #[test]
+    fn only_what_may_is_forwarded() {
+        let mut memory = [7; 16];
+        let mut slots = [slot(4, 8), slot(4, 8)];
+        slots[1].may_forward = true;
+        let forwarded = Requests::new(&mut memory, 8, &mut slots).map(Request::forward);
+        assert_eq!(forwarded.collect::<Vec<_>>(), [false, true]);
+        let said = slots.map(|slot| (slot.forward, slot.answer));
+        assert_eq!(said, [(false, None), (true, Some(4))]);
     }
 
     proptest::proptest! {

@@ -30,6 +30,8 @@ pub struct RingConfig {
     pub destinations: Vec<Destination>,
     /// Attach no XDP program, but receive what the user's own redirects to this map.
     pub sockets: Option<SocketMap>,
+    /// Another interface by which received frames may leave ([`crate::Request::forward`]).
+    pub forward_to: Option<OutQueue>,
     /// Drop the kernel's own copy of each packet behind the tap.
     pub take: bool,
     /// How members of a fan-out group share the packets; none is by flow hash.
@@ -40,6 +42,16 @@ pub struct RingConfig {
     pub target_mac: Option<[u8; 6]>,
     /// Arguments for a library that has its own: DPDK's EAL.
     pub arguments: Vec<String>,
+}
+
+/// A transmit queue of an interface. The kernel gives each queue to one memory: two receivers that
+/// forward to each other's interface use another queue than the other one receives by.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OutQueue {
+    /// The interface.
+    pub interface: String,
+    /// The queue, for what comes by the first receive queue; the next one for the next.
+    pub queue: u32,
 }
 
 /// Whether the kernel copies a packet between the driver's memory and the program's.
@@ -64,6 +76,7 @@ impl RingConfig {
             (self.all_traffic, "--all-traffic"),
             (!self.destinations.is_empty(), "destinations"),
             (self.sockets.is_some(), "sockets"),
+            (self.forward_to.is_some(), "forward_to"),
             (self.take, "--take"),
             (self.fanout.is_some(), "--fanout"),
             (self.hugepages, "--hugepages"),

@@ -6,11 +6,12 @@ mod trial;
 
 use libtest_mimic::{Arguments, Failed};
 use mpps_io::{
-    Attach, CopyMode, Destination, Error, FlowCounters, FlowFilter, Property, Rx, RxConfig,
-    SocketMap, Tx, TxConfig, Wait, backend, wire,
+    Attach, CopyMode, Destination, Error, FlowCounters, FlowFilter, OutQueue, Property, Rx,
+    RxConfig, Served, SocketMap, Tx, TxConfig, Wait, backend, wire,
 };
 use mpps_lab::{Delivery, Lab, LabConfig, address};
 use mpps_os::bpf::{Link, PerCpuMapKind, Program, ProgramKind, XskMap};
+use mpps_os::namespace::NetNamespace;
 use mpps_os::netlink::link;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
@@ -28,7 +29,7 @@ const PATIENCE: Duration = Duration::from_millis(200);
 /// Tells this program that it is the child that holds a receiver until it is killed.
 const HOLD: &str = "MPPS_TEST_HOLD";
 
-const TESTS: [Test; 16] = [
+const TESTS: [Test; 17] = [
     ("nothing_is_lost_uncounted", nothing_is_lost_uncounted),
     ("every_way_of_waiting_brings_packets", every_way_of_waiting),
     (
@@ -46,6 +47,7 @@ const TESTS: [Test; 16] = [
         several_destinations,
     ),
     ("another_program_feeds_the_receivers", another_program),
+    ("frames_leave_by_another_interface", forwarding),
     ("frames_sent_are_datagrams", frames_sent_are_datagrams),
     ("what_cannot_be_is_refused", what_cannot_be_is_refused),
     ("nothing_is_left_behind", nothing_is_left_behind),
@@ -456,6 +458,83 @@ fn another_program() -> Result<(), Failed> {
     )?;
     let odd = SocketMap::new(counters.as_fd().try_clone_to_owned()?);
     check(odd.is_err(), true, "a map of another type")
+}
+
+/// A third host, behind a second interface of the receiver's: what is forwarded gets there, what is
+/// answered goes back, and each once. Both share one memory, whose few frames go round many times.
+fn forwarding() -> Result<(), Failed> {
+    const ROUNDS: usize = 100;
+    const ROUND: u8 = 20;
+    let lab = lab(1500)?;
+    let third = NetNamespace::new()?;
+    let out = || link::create_veth("out", 2, "far", 2, third.as_fd());
+    lab.receiver().run(out)??;
+    lab.receiver().run(|| link::set_up(link::index("out")?))??;
+    third.run(|| link::set_up(link::index("far")?))??;
+    let mut config = RxConfig::new(target(1, false));
+    config.ring.interface = Some("far".to_owned());
+    config.ring.queue = Some(1);
+    let open = || backend::find("af_xdp")?.open_rx(&config);
+    let mut far = third.run(open)??;
+
+    let mut config = RxConfig::new(target(1, false));
+    config.ring.frames = Some(64);
+    config.ring.forward_to = Some(OutQueue {
+        interface: "out".to_owned(),
+        queue: 2,
+    });
+    check(refusal(&lab, &config)?, "forward_to", "refused: no answers")?;
+    config.answers = true;
+    check(refusal(&lab, &config)?, "forward_to", "refused: no queue")?;
+    config.ring.forward_to.as_mut().ok_or("it was set")?.queue = 1;
+    let mut rx = receiver(&lab, &config)?;
+
+    let client = lab.sender().run(|| UdpSocket::bind("0.0.0.0:0"))??;
+    client.connect(target(1, false))?;
+    client.set_read_timeout(Some(PATIENCE))?;
+    let mut total = Served::default();
+    for _ in 0..ROUNDS {
+        (0..ROUND).try_for_each(|number| client.send(&[number; 40]).map(drop))?;
+        let before = total.received;
+        while total.received - before < u64::from(ROUND) {
+            let served = rx.serve(Wait::Block(PATIENCE), &mut |requests| {
+                for request in requests {
+                    let _ = match request.payload().first() {
+                        Some(number) if number % 2 == 0 => request.forward(),
+                        _ => request.reply_in_place(|_room, bytes| Some(bytes)),
+                    };
+                }
+            })?;
+            check(served.received > 0, true, "packets in time")?;
+            total.received += served.received;
+            total.sent += served.sent;
+        }
+        let mut there = Vec::new();
+        while there.len() < usize::from(ROUND / 2) {
+            let before = there.len();
+            let batch = far.recv(Wait::Block(PATIENCE))?;
+            let came = batch
+                .packets()
+                .filter_map(|packet| wire::datagram(packet.data));
+            there.extend(came.map(|datagram| datagram.payload[0]));
+            check(there.len() > before, true, "forwarded packets")?;
+        }
+        let expected = (0..ROUND).step_by(2);
+        check(there, expected.collect(), "what was forwarded")?;
+        for number in (1..ROUND).step_by(2) {
+            let mut came = [0; 64];
+            check(client.recv(&mut came)?, 40, "bytes of an answer")?;
+            check(came[0], number, "an answer")?;
+        }
+    }
+    let all = ROUNDS as u64 * u64::from(ROUND);
+    check(
+        (total.received, total.sent),
+        (all, all),
+        "received and sent",
+    )?;
+    check(rx.counters().dropped, 0, "drops")?;
+    check(far.recv(Wait::Poll)?.is_empty(), true, "nothing more")
 }
 
 /// What leaves the ring is what an ordinary socket takes for datagrams, check sum and all.

@@ -11,11 +11,13 @@ mod receiver;
 mod ring;
 mod sender;
 mod socket;
+mod transmitter;
 mod umem;
 
 pub use receiver::Receiver;
 pub use sender::Sender;
 pub use socket::Statistics;
+pub use transmitter::Transmitter;
 
 use crate::Result;
 use crate::error::On;
@@ -50,6 +52,20 @@ pub struct SocketConfig<'a> {
     pub hugepages: bool,
     /// Lets a [`Receiver`] send back what came, from where it lies.
     pub transmits: bool,
+    /// Lets it send what came by another queue, too; of another interface as a rule. No other socket
+    /// may be at that queue.
+    pub forwards: Option<Place<'a>>,
+}
+
+/// A queue of an interface.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place<'a> {
+    /// The interface's name, for errors alone.
+    pub interface: &'a str,
+    /// The interface's number.
+    pub interface_index: u32,
+    /// The queue.
+    pub queue: u32,
 }
 
 /// How a receive call polls the device ([`Receiver::wake`]).
@@ -75,6 +91,16 @@ impl<'a> SocketConfig<'a> {
             segments: false,
             hugepages: false,
             transmits: false,
+            forwards: None,
+        }
+    }
+
+    /// Where the socket is to be.
+    fn place(&self) -> Place<'a> {
+        Place {
+            interface: self.interface,
+            interface_index: self.interface_index,
+            queue: self.queue,
         }
     }
 }

@@ -6,6 +6,7 @@
 
 mod driving;
 mod interface;
+mod out;
 mod rx;
 mod steering;
 mod tx;
@@ -37,6 +38,7 @@ pub(super) const BACKEND: Backend = Backend {
         "--all-traffic",
         "destinations",
         "sockets",
+        "forward_to",
         "--hugepages",
     ],
     tx_options: &[
@@ -103,6 +105,7 @@ fn socket_config<'a>(
         segments: wanted_bytes > frame_bytes,
         hugepages: ring.hugepages,
         transmits: false,
+        forwards: None,
     })
 }
 

@@ -190,14 +190,11 @@ impl Rx for SocketRx {
             .add(&Batch::new(self.messages.arena(), &self.descriptors));
         let stride = self.messages.stride();
         self.slots.clear();
-        self.slots
-            .extend(self.descriptors.iter().map(|descriptor| Slot {
-                offset: descriptor.offset,
-                bytes: descriptor.bytes,
-                wire_bytes: descriptor.wire_bytes,
-                room: stride as u32,
-                answer: None,
-            }));
+        let slots = self
+            .descriptors
+            .iter()
+            .map(|came| Slot::new(came, stride as u32));
+        self.slots.extend(slots);
         if !self.slots.is_empty() {
             let memory = self.messages.arena_mut();
             answer(Requests::new(memory, stride, &mut self.slots));

@@ -2,8 +2,11 @@
 
 use super::memory::MappedRing;
 use super::ring::{Consumer, Piece, Producer};
+use super::sender::{RECEIVING, RECEIVING_SHARE};
 use super::socket::{Ring, Socket, Statistics};
-use super::{BusyPoll, SocketConfig};
+use super::transmitter::Transmitter;
+use super::umem::Umem;
+use super::{BusyPoll, Place, SocketConfig};
 use crate::Result;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -11,7 +14,7 @@ use rustix::net::{RecvFlags, SendFlags, recv, send};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::NonNull;
-use std::time::Duration;
+use std::sync::Arc;
 
 /// `XDP_PKT_CONTD` of include/uapi/linux/if_xdp.h: another piece of the packet follows.
 const CONTINUES: u32 = 1;
@@ -29,20 +32,12 @@ pub struct Receiver {
     arrived: Consumer<MappedRing, Piece>,
     /// Frames that were lent, to be given back.
     lent: Vec<u64>,
-    /// What frames are sent back by.
-    transmit: Option<Transmit>,
-    socket: Socket,
-}
-
-/// The rings by which frames that came leave again.
-#[derive(Debug)]
-struct Transmit {
-    ring: Producer<MappedRing, Piece>,
-    completed: Consumer<MappedRing, u64>,
-    /// Frames that are the kernel's, to be sent.
-    in_flight: u32,
-    /// How many may be.
+    /// By which frames leave that came: the receiver's own queue, and another one.
+    ways: Vec<Transmitter>,
+    /// How many frames may be on their way out.
     in_flight_max: u32,
+    socket: Arc<Socket>,
+    umem: Umem,
 }
 
 impl Receiver {
@@ -56,37 +51,43 @@ impl Receiver {
     /// huge pages that nobody set aside; for busy polling `EPERM` without `CAP_NET_ADMIN`.
     pub fn open(config: &SocketConfig<'_>, busy_poll: Option<BusyPoll>) -> Result<Self> {
         let tail_bytes = if config.segments { TAIL_BYTES } else { 0 };
-        let socket = Socket::new(config, tail_bytes)?;
+        let (socket, umem) = Socket::with_memory(config, tail_bytes)?;
+        let socket = Arc::new(socket);
         // Every frame has a slot in either ring, so that neither can be full.
         let slots = config.frames.next_power_of_two();
         let mut fill = Producer::new(socket.ring(Ring::Fill, slots)?);
-        // The kernel binds no socket without both rings of the memory.
-        let completion = socket.ring(Ring::Completion, if config.transmits { slots } else { 2 })?;
-        let transmit = if config.transmits {
-            // Without it one call takes 32 packets, which is slower and no less right.
-            let _ = socket.set_transmit_budget(slots);
-            Some(Transmit {
-                ring: Producer::new(socket.ring(Ring::Transmit, slots)?),
-                completed: Consumer::new(completion),
-                in_flight: 0,
-                in_flight_max: (config.frames / 2).max(1),
-            })
+        let mut ways = Vec::new();
+        if config.transmits || config.forwards.is_some() {
+            ways.push(Transmitter::new(&socket, slots)?);
         } else {
-            None
-        };
+            // The kernel binds no socket without both rings of the memory.
+            socket.ring(Ring::Completion, 2)?;
+        }
         let arrived = Consumer::new(socket.ring(Ring::Receive, slots)?);
-        socket.umem.addresses().for_each(|frame| fill.push(frame));
+        let mut frames: Vec<u64> = umem.addresses().collect();
+        let spared = match config.forwards {
+            Some(_) => (config.frames / RECEIVING_SHARE).min(RECEIVING),
+            None => 0,
+        };
+        let spared = frames.split_off((config.frames - spared) as usize);
+        frames.iter().for_each(|frame| fill.push(*frame));
         fill.publish();
         if let Some(busy_poll) = busy_poll {
             socket.prefer_busy_poll(busy_poll.time_us, busy_poll.budget)?;
         }
         socket.bind(config)?;
+        let mut lent = Vec::with_capacity(config.frames as usize);
+        if let Some(place) = &config.forwards {
+            ways.push(open_way(place, &socket, slots, &spared, &mut lent)?);
+        }
         Ok(Self {
             fill,
             arrived,
-            lent: Vec::with_capacity(config.frames as usize),
-            transmit,
+            lent,
+            ways,
+            in_flight_max: (config.frames / 2).max(1),
             socket,
+            umem,
         })
     }
 
@@ -101,7 +102,7 @@ impl Receiver {
         let most = u32::try_from(most).unwrap_or(u32::MAX);
         let available = self.arrived.available(most);
         let (mut taken, mut packets) = (0, 0);
-        let mut tail = self.socket.umem.frame_area_bytes();
+        let mut tail = self.umem.frame_area_bytes();
         while taken < available && packets < most {
             let piece = self.arrived.peek(taken);
             if piece.options & CONTINUES == 0 {
@@ -130,12 +131,12 @@ impl Receiver {
     /// The bytes of a packet that [`Receiver::receive`] told of may be read until its next call,
     /// and nobody writes them until then.
     pub fn memory(&self) -> (NonNull<u8>, usize) {
-        (self.socket.umem.start(), self.socket.umem.bytes())
+        (self.umem.start(), self.umem.bytes())
     }
 
     /// Where the frames end; what was put together from several pieces lies behind.
     pub fn frames_end(&self) -> usize {
-        self.socket.umem.frame_area_bytes()
+        self.umem.frame_area_bytes()
     }
 
     /// True if packets have arrived that were not taken. No system call is made.
@@ -161,7 +162,7 @@ impl Receiver {
     /// # Errors
     /// `ENETDOWN` if the interface was set down, `ENXIO` if it is gone.
     pub fn wake(&self) -> io::Result<()> {
-        match recv(&self.socket, &mut [0_u8; 0], RecvFlags::DONTWAIT) {
+        match recv(&*self.socket, &mut [0_u8; 0], RecvFlags::DONTWAIT) {
             Ok(_) | Err(Errno::AGAIN | Errno::INTR) => Ok(()),
             Err(Errno::OPNOTSUPP) => self.wake_by_poll(),
             Err(errno) => Err(errno.into()),
@@ -172,12 +173,12 @@ impl Receiver {
     /// is down. `sendto(2)` does: it looks for that first, and then refuses with `ENOBUFS`, because
     /// a receiver has no transmit ring (`__xsk_sendmsg`).
     fn wake_by_poll(&self) -> io::Result<()> {
-        let mut polled = [PollFd::new(&self.socket, PollFlags::IN)];
+        let mut polled = [PollFd::new(&*self.socket, PollFlags::IN)];
         match poll(&mut polled, Some(&Timespec::default())) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(errno) => return Err(errno.into()),
         }
-        match send(&self.socket, &[], SendFlags::DONTWAIT) {
+        match send(&*self.socket, &[], SendFlags::DONTWAIT) {
             Ok(_) | Err(Errno::NOBUFS | Errno::AGAIN | Errno::BUSY | Errno::INTR) => Ok(()),
             Err(errno) => Err(errno.into()),
         }
@@ -210,98 +211,52 @@ impl Receiver {
         self.socket.statistics()
     }
 
-    /// Puts packets of the last [`Receiver::receive`] into the transmit ring, where they lie: `packets`
-    /// tells the first byte and the length of each, in the order in which they came. What is
-    /// not among them, was put together from pieces, or is no packet that was lent, is not sent.
-    /// Answers how many will be sent by [`Receiver::kick`]; none without
-    /// [`SocketConfig::transmits`](super::SocketConfig).
+    /// Puts packets of the last [`Receiver::receive`] into a transmit ring, where they lie: `packets`
+    /// tells the first byte and the length of each, and by which of the [`Receiver::ways`] it leaves,
+    /// in the order in which they came. What is not among them, was put together from pieces, or is
+    /// no packet that was lent, is not sent. Answers how many will be sent by [`Transmitter::kick`].
     ///
     /// No more than half of the frames are on their way out at a time: with all of them there nothing
     /// could come, and what is sent wakes nobody who waits for packets.
-    pub fn send_back(&mut self, packets: impl IntoIterator<Item = (u32, u32)>) -> u32 {
-        let sent = self.take_completed();
-        let Some(transmit) = &mut self.transmit else {
-            return 0;
-        };
+    pub fn send(&mut self, packets: impl IntoIterator<Item = (u32, u32, usize)>) -> u32 {
+        let mut sent = Vec::new();
+        let ways = self.ways.iter_mut();
+        ways.for_each(|way| way.take_completed(&mut sent));
+        let in_flight: u32 = self.ways.iter().map(Transmitter::in_flight).sum();
+        let most = self.in_flight_max.saturating_sub(in_flight);
         let mut packets = packets.into_iter().peekable();
-        let frame_bytes = self.socket.umem.frame_bytes();
+        let frame_bytes = self.umem.frame_bytes();
+        let ways = &mut self.ways;
         let mut count = 0;
         self.lent.retain(|address| {
-            let Some((_, bytes)) = packets.next_if(|(at, _)| u64::from(*at) == *address) else {
+            let Some((_, bytes, way)) = packets.next_if(|(at, ..)| u64::from(*at) == *address)
+            else {
                 return true;
             };
             let fits = bytes > 0 && u64::from(bytes) + address % frame_bytes <= frame_bytes;
-            if !fits || transmit.in_flight >= transmit.in_flight_max || transmit.ring.room(1) == 0 {
+            let Some(way) = ways.get_mut(way).filter(|_| fits && count < most) else {
                 return true;
-            }
-            transmit.ring.push(Piece {
-                address: *address,
-                bytes,
-                options: 0,
-            });
-            transmit.in_flight += 1;
-            count += 1;
-            false
+            };
+            let is_pushed = way.push(*address, bytes);
+            count += u32::from(is_pushed);
+            !is_pushed
         });
-        transmit.ring.publish();
+        self.ways.iter_mut().for_each(Transmitter::publish);
         self.lent.extend(sent);
         count
     }
 
-    /// How many packets to be sent the kernel has not taken from the ring yet.
-    pub fn pending(&self) -> u32 {
-        self.transmit
-            .as_ref()
-            .map_or(0, |transmit| transmit.ring.pending())
-    }
-
-    /// True if the kernel sends nothing until it is called; in copy mode that is always so.
-    pub fn needs_kick(&self) -> bool {
-        self.transmit
-            .as_ref()
-            .is_some_and(|transmit| transmit.ring.needs_wakeup())
-    }
-
-    /// Lets the kernel send, as [`super::Sender::kick`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn kick(&self) -> io::Result<()> {
-        send(&self.socket, &[], SendFlags::DONTWAIT)?;
-        Ok(())
-    }
-
-    /// Waits until the kernel may have room for what is to be sent, for `timeout` at most (`poll(2)`).
-    ///
-    /// # Errors
-    /// `EINTR` for a signal.
-    pub fn wait_for_room(&self, timeout: Duration) -> io::Result<()> {
-        let timeout = Timespec::try_from(timeout).ok();
-        let mut polled = [PollFd::new(&self.socket, PollFlags::OUT)];
-        poll(&mut polled, timeout.as_ref())?;
-        Ok(())
-    }
-
-    /// The frames that were sent, to be given back.
-    fn take_completed(&mut self) -> Vec<u64> {
-        let Some(transmit) = self.transmit.as_mut().filter(|sent| sent.in_flight > 0) else {
-            return Vec::new();
-        };
-        let count = transmit.completed.available(u32::MAX);
-        let frames = (0..count).map(|ahead| transmit.completed.peek(ahead));
-        let frames = frames.collect();
-        if count > 0 {
-            transmit.completed.release(count);
-            transmit.in_flight = transmit.in_flight.saturating_sub(count);
-        }
-        frames
+    /// By which frames leave: the receiver's own queue with
+    /// [`SocketConfig::transmits`](super::SocketConfig), and behind it the one that it forwards to.
+    pub fn ways(&self) -> &[Transmitter] {
+        &self.ways
     }
 
     /// Passes the frames of the last batch to the kernel again.
     #[inline]
     fn give_back(&mut self) {
-        let completed = self.take_completed();
-        self.lent.extend(completed);
+        let ways = self.ways.iter_mut();
+        ways.for_each(|way| way.take_completed(&mut self.lent));
         if self.lent.is_empty() {
             return;
         }
@@ -325,7 +280,7 @@ impl Receiver {
             // SAFETY: the piece was taken from the receive ring and has not been given back.
             let is_copied = unsafe {
                 let bytes = piece.bytes as usize;
-                self.socket.umem.copy_to_tail(piece.address, bytes, to)
+                self.umem.copy_to_tail(piece.address, bytes, to)
             };
             if !is_copied {
                 break;
@@ -341,6 +296,29 @@ impl Receiver {
         self.lent.truncate(begun);
         None
     }
+}
+
+/// Binds a socket to another queue, for the frames of `socket`. A driver without a copy receives into
+/// the frames of whoever is at a queue, also what a program passes on to the kernel: the `spared` ones
+/// are for that, and go to the receiver where the kernel copies.
+fn open_way(
+    place: &Place<'_>,
+    socket: &Socket,
+    slots: u32,
+    spared: &[u64],
+    lent: &mut Vec<u64>,
+) -> Result<Transmitter> {
+    let out = Arc::new(Socket::new(place)?);
+    let mut fill = Producer::new(out.ring(Ring::Fill, slots)?);
+    let way = Transmitter::new(&out, slots)?;
+    if socket.is_zero_copy()? {
+        spared.iter().for_each(|frame| fill.push(*frame));
+        fill.publish();
+    } else {
+        lent.extend(spared);
+    }
+    out.bind_sharing(place, socket)?;
+    Ok(way)
 }
 
 impl AsFd for Receiver {

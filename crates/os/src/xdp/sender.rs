@@ -2,30 +2,28 @@
 
 use super::SocketConfig;
 use super::memory::MappedRing;
-use super::ring::{Consumer, Piece, Producer};
+use super::ring::Producer;
 use super::socket::{Ring, Socket, Statistics};
+use super::transmitter::Transmitter;
+use super::umem::Umem;
 use crate::Result;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::net::{SendFlags, send};
-use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::time::Duration;
+use std::sync::Arc;
 
 /// Frames that a zero-copy driver may receive into, and their share of all at the most.
-const RECEIVING: u32 = 512;
-const RECEIVING_SHARE: u32 = 8;
+pub(super) const RECEIVING: u32 = 512;
+pub(super) const RECEIVING_SHARE: u32 = 8;
 
 /// The sending side of one queue.
 #[derive(Debug)]
 pub struct Sender {
-    transmit: Producer<MappedRing, Piece>,
-    completed: Consumer<MappedRing, u64>,
+    transmitter: Transmitter,
     /// Frames that are the driver's go with the ring.
     _fill: Producer<MappedRing, u64>,
     /// Frames that are in no ring.
     free: Vec<u64>,
     send_buffer_bytes: usize,
-    socket: Socket,
+    umem: Umem,
 }
 
 impl Sender {
@@ -41,10 +39,11 @@ impl Sender {
     /// # Errors
     /// As [`super::Receiver::open`].
     pub fn open(config: &SocketConfig<'_>, send_buffer_bytes: Option<usize>) -> Result<Self> {
-        let socket = Socket::new(config, 0)?;
+        let (socket, umem) = Socket::with_memory(config, 0)?;
+        let socket = Arc::new(socket);
         let slots = config.frames.next_power_of_two();
         // The kernel binds no socket without both rings of the memory.
-        let mut free: Vec<u64> = socket.umem.addresses().collect();
+        let mut free: Vec<u64> = umem.addresses().collect();
         let receiving = match config.zero_copy {
             Some(false) => 0,
             _ => RECEIVING.min(config.frames / RECEIVING_SHARE) as usize,
@@ -54,37 +53,28 @@ impl Sender {
         let received = free.split_off(free.len() - receiving);
         received.iter().for_each(|address| fill.push(*address));
         fill.publish();
-        let completed = Consumer::new(socket.ring(Ring::Completion, slots)?);
-        let transmit = Producer::new(socket.ring(Ring::Transmit, slots)?);
+        let transmitter = Transmitter::new(&socket, slots)?;
         // A socket buffer is charged with its frame, its head and its overhead, well below 1 KiB
         // for what is no longer than a usual packet.
         let wanted = config.frames as usize * (config.frame_bytes as usize + 1024) / 2;
         let send_buffer_bytes = socket.set_send_buffer(send_buffer_bytes.unwrap_or(wanted))?;
-        // Without it one call takes 32 packets, which is slower and no less right.
-        let _ = socket.set_transmit_budget(slots);
         socket.bind(config)?;
         if !socket.is_zero_copy()? {
             // No program redirects to this socket, so that nothing is received by it.
             free.extend(received);
         }
         Ok(Self {
-            transmit,
-            completed,
+            transmitter,
             _fill: fill,
             free,
             send_buffer_bytes,
-            socket,
+            umem,
         })
     }
 
     /// How many frames are free, once those that were sent are taken back. No system call is made.
     pub fn free(&mut self) -> usize {
-        let count = self.completed.available(u32::MAX);
-        self.free
-            .extend((0..count).map(|ahead| self.completed.peek(ahead)));
-        if count > 0 {
-            self.completed.release(count);
-        }
+        self.transmitter.take_completed(&mut self.free);
         self.free.len()
     }
 
@@ -92,67 +82,30 @@ impl Sender {
     /// it into the ring; [`Sender::publish`] shows it to the kernel. False if none is free.
     #[inline]
     pub fn push(&mut self, write: impl FnOnce(&mut [u8]) -> usize) -> bool {
-        if self.transmit.room(1) == 0 {
+        if !self.transmitter.has_room() {
             return false;
         }
         let Some(address) = self.free.pop() else {
             return false;
         };
         // SAFETY: the frame was free, so it is in no ring.
-        let Some(frame) = (unsafe { self.socket.umem.frame_mut(address) }) else {
+        let Some(frame) = (unsafe { self.umem.frame_mut(address) }) else {
             return false;
         };
         let bytes = write(frame).min(frame.len()) as u32;
-        self.transmit.push(Piece {
-            address,
-            bytes,
-            options: 0,
-        });
-        true
+        self.transmitter.push(address, bytes)
     }
 
     /// Shows the kernel what was pushed.
     #[inline]
     pub fn publish(&mut self) {
-        self.transmit.publish();
+        self.transmitter.publish();
     }
 
-    /// How many packets the kernel has not taken from the ring yet.
+    /// What brings the kernel to send.
     #[inline]
-    pub fn pending(&self) -> u32 {
-        self.transmit.pending()
-    }
-
-    /// True if the kernel sends nothing until it is called; in copy mode that is always so.
-    #[inline]
-    pub fn needs_wakeup(&self) -> bool {
-        self.transmit.needs_wakeup()
-    }
-
-    /// Lets the kernel send (`sendto(2)`, `MSG_DONTWAIT`). In copy mode the packets leave inside
-    /// this call, up to its budget.
-    ///
-    /// # Errors
-    /// In copy mode (`__xsk_generic_xmit`, net/xdp/xsk.c): `EAGAIN` if packets are left, because
-    /// the budget is used up, the send buffer is full or the device's queue is stopped; `EBUSY` if
-    /// the device dropped one packet, which counts as taken; `ENOBUFS` for want of memory.
-    /// `ENETDOWN` if the interface is down, `ENXIO` if it is gone.
-    pub fn kick(&self) -> io::Result<()> {
-        send(&self.socket, &[], SendFlags::DONTWAIT)?;
-        Ok(())
-    }
-
-    /// Waits until the ring has room or the kernel has, for `timeout` at most (`poll(2)`).
-    ///
-    /// # Errors
-    /// `EINTR` for a signal.
-    pub fn wait(&self, timeout: Duration) -> io::Result<()> {
-        let timeout = Timespec::try_from(timeout).ok();
-        poll(
-            &mut [PollFd::new(&self.socket, PollFlags::OUT)],
-            timeout.as_ref(),
-        )?;
-        Ok(())
+    pub fn transmitter(&self) -> &Transmitter {
+        &self.transmitter
     }
 
     /// The send buffer that was granted, in bytes without the kernel's doubling.
@@ -165,7 +118,7 @@ impl Sender {
     /// # Errors
     /// None that a bound socket meets.
     pub fn is_zero_copy(&self) -> Result<bool> {
-        self.socket.is_zero_copy()
+        self.transmitter.socket.is_zero_copy()
     }
 
     /// The kernel's counts for this socket.
@@ -173,12 +126,12 @@ impl Sender {
     /// # Errors
     /// None that a bound socket meets.
     pub fn statistics(&self) -> Result<Statistics> {
-        self.socket.statistics()
+        self.transmitter.socket.statistics()
     }
 }
 
 impl AsFd for Sender {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
+        self.transmitter.socket.as_fd()
     }
 }

@@ -3,13 +3,15 @@
 use super::memory::MappedRing;
 use super::ring::{Piece, Slot};
 use super::umem::Umem;
-use super::{FRAMES_MAX, SocketConfig};
+use super::{FRAMES_MAX, Place, SocketConfig};
 use crate::error::On;
 use crate::option::{set_option, set_send_buffer, words};
 use crate::{Error, Result};
 use rustix::io::Errno;
+use rustix::net::addr::SocketAddrArg;
 use rustix::net::xdp::{
-    SocketAddrXdp, SocketAddrXdpFlags, XdpMmapOffsets, XdpOptionsFlags, XdpUmemReg, XdpUmemRegFlags,
+    SocketAddrXdp, SocketAddrXdpFlags, SocketAddrXdpWithSharedUmem, XdpMmapOffsets,
+    XdpOptionsFlags, XdpUmemReg, XdpUmemRegFlags,
 };
 use rustix::net::{self, AddressFamily, SocketFlags, SocketType, sockopt};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -29,13 +31,11 @@ const XDP_MAX_TX_SKB_BUDGET: libc::c_int = 9;
 const BIND_ATTEMPTS: u32 = 20;
 const BIND_PAUSE_MS_MAX: u64 = 64;
 
-/// An AF_XDP socket and the memory of its packets.
+/// An AF_XDP socket. Who has the memory of its packets too closes the socket first, by the order of
+/// the fields: the kernel holds the pages by itself, but nothing of it should be in flight into them.
 #[derive(Debug)]
 pub(super) struct Socket {
-    // Closed before the memory is unmapped, by the order of the fields: the kernel holds the
-    // pages by itself, but nothing of it should be in flight into them.
     fd: OwnedFd,
-    pub(super) umem: Umem,
     /// Names the queue in errors: `eth0 queue 3`.
     name: String,
     offsets: XdpMmapOffsets,
@@ -68,14 +68,36 @@ pub struct Statistics {
 }
 
 impl Socket {
-    /// Opens a socket (`socket(2)`, `AF_XDP`) and registers its memory (`XDP_UMEM_REG`).
-    pub(super) fn new(config: &SocketConfig<'_>, tail_bytes: usize) -> Result<Self> {
-        let name = format!("{} queue {}", config.interface, config.queue);
+    /// Opens a socket, and registers memory with it (`XDP_UMEM_REG`).
+    pub(super) fn with_memory(
+        config: &SocketConfig<'_>,
+        tail_bytes: usize,
+    ) -> Result<(Self, Umem)> {
+        let socket = Self::new(&config.place())?;
+        let on = |errno: Result<(), Errno>| errno.on("setsockopt XDP_UMEM_REG", &socket.name);
         // Beyond it, 32 bits could not say where a packet lies.
         if !(1..=FRAMES_MAX).contains(&config.frames) {
-            let source = std::io::Error::from_raw_os_error(libc::EINVAL);
-            return Err(Error::new("setsockopt XDP_UMEM_REG", &name, source));
+            on(Err(Errno::INVAL))?;
         }
+        let umem = Umem::new(config, tail_bytes)?;
+        // The memory was mapped for nothing but this, and lives as long as the descriptor.
+        on(sockopt::set_xdp_umem_reg(
+            &socket.fd,
+            XdpUmemReg {
+                addr: umem.start().as_ptr() as u64,
+                len: umem.frame_area_bytes() as u64,
+                chunk_size: config.frame_bytes,
+                headroom: 0,
+                flags: XdpUmemRegFlags::empty(),
+                tx_metadata_len: 0,
+            },
+        ))?;
+        Ok((socket, umem))
+    }
+
+    /// Opens a socket (`socket(2)`, `AF_XDP`) for a queue.
+    pub(super) fn new(place: &Place<'_>) -> Result<Self> {
+        let name = format!("{} queue {}", place.interface, place.queue);
         let fd = net::socket_with(
             AddressFamily::XDP,
             SocketType::RAW,
@@ -83,24 +105,8 @@ impl Socket {
             None,
         )
         .on("socket AF_XDP", &name)?;
-        let umem = Umem::new(config, tail_bytes)?;
-        let registration = XdpUmemReg {
-            addr: umem.start().as_ptr() as u64,
-            len: umem.frame_area_bytes() as u64,
-            chunk_size: config.frame_bytes,
-            headroom: 0,
-            flags: XdpUmemRegFlags::empty(),
-            tx_metadata_len: 0,
-        };
-        // The memory was mapped for nothing but this, and lives as long as the descriptor.
-        sockopt::set_xdp_umem_reg(&fd, registration).on("setsockopt XDP_UMEM_REG", &name)?;
         let offsets = sockopt::xdp_mmap_offsets(&fd).on("getsockopt XDP_MMAP_OFFSETS", &name)?;
-        Ok(Self {
-            fd,
-            umem,
-            name,
-            offsets,
-        })
+        Ok(Self { fd, name, offsets })
     }
 
     /// Makes a ring of `slots` slots, a power of two, and maps it.
@@ -151,9 +157,23 @@ impl Socket {
             flags |= SocketAddrXdpFlags::XDP_USE_SG;
         }
         let address = SocketAddrXdp::new(flags, config.interface_index, config.queue);
+        self.bind_to(&address)
+    }
+
+    /// Binds to another queue, with the memory of a socket that is bound (`XDP_SHARED_UMEM`,
+    /// Linux 5.10). Whether packets are copied is as it is there.
+    pub(super) fn bind_sharing(&self, place: &Place<'_>, with: &Self) -> Result<()> {
+        let flags = SocketAddrXdpFlags::XDP_SHARED_UMEM;
+        self.bind_to(&SocketAddrXdpWithSharedUmem {
+            addr: SocketAddrXdp::new(flags, place.interface_index, place.queue),
+            shared_umem_fd: with.fd.as_fd(),
+        })
+    }
+
+    fn bind_to(&self, address: &impl SocketAddrArg) -> Result<()> {
         let mut attempt = 0;
         loop {
-            match net::bind(&self.fd, &address) {
+            match net::bind(&self.fd, address) {
                 Ok(()) => return Ok(()),
                 Err(Errno::BUSY) if attempt < BIND_ATTEMPTS => {
                     let pause = (1 << attempt.min(6)).min(BIND_PAUSE_MS_MAX);

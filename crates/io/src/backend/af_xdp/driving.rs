@@ -1,7 +1,7 @@
 //! Making the kernel send what is in a transmit ring.
 
 use super::errno::{EAGAIN, EBUSY, EINTR, ENOBUFS, ENOMEM};
-use mpps_os::xdp::{Receiver, Sender};
+use mpps_os::xdp::Transmitter;
 use std::io;
 use std::time::{Duration, Instant};
 
@@ -10,72 +10,24 @@ pub(super) const SEND_TIMEOUT: Duration = Duration::from_millis(5);
 /// How long it is slept at a time.
 pub(super) const PAUSE_MAX: Duration = Duration::from_millis(1);
 
-/// A socket with a transmit ring.
-pub(super) trait Transmits {
-    /// Packets that the kernel has not taken yet.
-    fn pending(&self) -> u32;
-    /// True if it sends nothing until it is called.
-    fn needs_kick(&self) -> bool;
-    /// Calls it.
-    fn kick(&self) -> io::Result<()>;
-    /// Waits until it may have room.
-    fn wait(&self, time: Duration) -> io::Result<()>;
-}
-
-impl Transmits for Sender {
-    fn pending(&self) -> u32 {
-        self.pending()
-    }
-
-    fn needs_kick(&self) -> bool {
-        self.needs_wakeup()
-    }
-
-    fn kick(&self) -> io::Result<()> {
-        self.kick()
-    }
-
-    fn wait(&self, time: Duration) -> io::Result<()> {
-        self.wait(time)
-    }
-}
-
-impl Transmits for Receiver {
-    fn pending(&self) -> u32 {
-        self.pending()
-    }
-
-    fn needs_kick(&self) -> bool {
-        self.needs_kick()
-    }
-
-    fn kick(&self) -> io::Result<()> {
-        self.kick()
-    }
-
-    fn wait(&self, time: Duration) -> io::Result<()> {
-        self.wait_for_room(time)
-    }
-}
-
 /// Lets the kernel send what is in the ring, until it has taken everything or the time is up. Adds
 /// to `dropped` the packets that the device dropped in the kernel's hands, and to `calls` the system
 /// calls.
 pub(super) fn drain(
-    port: &impl Transmits,
+    way: &Transmitter,
     is_zero_copy: bool,
     deadline: Instant,
     calls: &mut u64,
     dropped: &mut u64,
 ) -> io::Result<()> {
     loop {
-        let before = port.pending();
+        let before = way.pending();
         // A driver that is at work takes the rest without being called.
-        if before == 0 || is_zero_copy && !port.needs_kick() {
+        if before == 0 || is_zero_copy && !way.needs_wakeup() {
             return Ok(());
         }
         *calls += 1;
-        match port.kick().map_err(|error| (error.raw_os_error(), error)) {
+        match way.kick().map_err(|error| (error.raw_os_error(), error)) {
             Err((Some(EBUSY), _)) if !is_zero_copy => {
                 *dropped += 1;
                 continue;
@@ -83,21 +35,21 @@ pub(super) fn drain(
             Ok(()) | Err((Some(EAGAIN | EBUSY | ENOBUFS | ENOMEM | EINTR), _)) => {}
             Err((_, error)) => return Err(error),
         }
-        if port.pending() < before {
+        if way.pending() < before {
             continue;
         }
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() || is_zero_copy {
             return Ok(());
         }
-        pause(port, left, calls)?;
+        pause(way, left, calls)?;
     }
 }
 
 /// Sleeps until the kernel may have room. A stopped device queue wakes nobody, hence the limit.
-pub(super) fn pause(port: &impl Transmits, left: Duration, calls: &mut u64) -> io::Result<()> {
+pub(super) fn pause(way: &Transmitter, left: Duration, calls: &mut u64) -> io::Result<()> {
     *calls += 1;
-    match port.wait(left.min(PAUSE_MAX)) {
+    match way.wait(left.min(PAUSE_MAX)) {
         Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(()),
         waited => waited,
     }

@@ -7,6 +7,7 @@
 
 use super::driving::{self, SEND_TIMEOUT};
 use super::interface::Interface;
+use super::out::Out;
 use super::steering::Steering;
 use super::{BACKEND, busy_poll, explain, socket_config};
 use crate::backend::held_port::{HeldPort, Neighbour};
@@ -14,6 +15,7 @@ use crate::requests::{Requests, Slot};
 use crate::rx::not_opened_to_answer;
 use crate::waiting::{self, Awaited, Sleep, Waiting};
 use crate::wire::ETHERNET_BYTES;
+use crate::xdp_switch::XdpSwitch;
 use crate::{
     Batch, CopyMode, Descriptor, Error, Layer, Mode, Property, Queue, Rx, RxCaps, RxConfig,
     RxCounters, RxDrop, Served, Wait,
@@ -169,6 +171,10 @@ struct XdpRx {
     frame_bytes: u32,
     sent_bytes_max: u32,
     is_zero_copy: bool,
+    /// True if frames may leave by another interface.
+    may_forward: bool,
+    /// What that one's driver needs to transmit.
+    _switch: Option<XdpSwitch>,
     sources: Option<Vec<Option<SocketAddr>>>,
     counters: RxCounters,
     caps: RxCaps,
@@ -187,6 +193,8 @@ impl XdpRx {
         }
         let mut socket = socket_config(&config.ring, interface, queue, HEADROOM_BYTES)?;
         socket.transmits = config.answers;
+        let out = Out::find(&config.ring, queue)?;
+        socket.forwards = out.as_ref().map(Out::place);
         let receiver =
             Receiver::open(&socket, shared.busy_poll).map_err(|error| explain(error, &socket))?;
         if let Some(busy_poll) = shared.busy_poll {
@@ -219,6 +227,11 @@ impl XdpRx {
             gro: false,
             mode,
         };
+        // A copying socket sends as any other does, and needs no program there.
+        let zero_copy_out = out.as_ref().filter(|_| is_zero_copy);
+        let switch = zero_copy_out.map(|out| XdpSwitch::on(out.interface.index));
+        let mtu = out.as_ref().map_or(u32::MAX, |out| out.interface.mtu);
+        let mtu = mtu.min(interface.mtu);
         Ok(Self {
             receiver,
             waiting: Waiting::new(),
@@ -226,8 +239,10 @@ impl XdpRx {
             descriptors: Vec::with_capacity(config.batch),
             slots: Vec::new(),
             frame_bytes: socket.frame_bytes,
-            sent_bytes_max: interface.mtu.saturating_add(ETHERNET_BYTES as u32),
+            sent_bytes_max: mtu.saturating_add(ETHERNET_BYTES as u32),
             is_zero_copy,
+            may_forward: out.is_some(),
+            _switch: switch.transpose()?,
             sources: config.sources.then(|| Vec::with_capacity(config.batch)),
             counters: RxCounters::default(),
             caps,
@@ -256,16 +271,17 @@ impl XdpRx {
     fn send_answers(&mut self) -> io::Result<Served> {
         let answers = self.slots.iter().filter_map(|slot| {
             let bytes = slot.answer.filter(|bytes| *bytes <= slot.room)?;
-            Some((slot.offset, bytes))
+            Some((slot.offset, bytes, usize::from(slot.forward)))
         });
-        let sent = u64::from(self.receiver.send_back(answers));
+        let sent = u64::from(self.receiver.send(answers));
         let asked = self.slots.iter().filter(|slot| slot.answer.is_some());
         let asked = asked.count() as u64;
         let mut dropped = 0;
-        if self.receiver.pending() > 0 {
+        let ways = self.receiver.ways().iter();
+        for way in ways.filter(|way| way.pending() > 0) {
             let deadline = Instant::now() + SEND_TIMEOUT;
             let (zero_copy, calls) = (self.is_zero_copy, &mut self.wakes);
-            driving::drain(&self.receiver, zero_copy, deadline, calls, &mut dropped)?;
+            driving::drain(way, zero_copy, deadline, calls, &mut dropped)?;
         }
         let sent = sent.saturating_sub(dropped);
         Ok(Served {
@@ -363,11 +379,8 @@ impl Rx for XdpRx {
             // One that was put together from pieces lies behind the frames, and is not answered.
             let is_frame = (descriptor.offset as usize) < end;
             Slot {
-                offset: descriptor.offset,
-                bytes: descriptor.bytes,
-                wire_bytes: descriptor.wire_bytes,
-                room: if is_frame { left.min(most) } else { 0 },
-                answer: None,
+                may_forward: self.may_forward,
+                ..Slot::new(descriptor, if is_frame { left.min(most) } else { 0 })
             }
         }));
         // SAFETY: the descriptors are those of the last `Receiver::receive`, whose packets nobody else

@@ -144,7 +144,13 @@ impl XdpTx {
     /// As [`driving::drain`].
     fn drain(&mut self, deadline: Instant, dropped: &mut u64) -> io::Result<()> {
         let calls = &mut self.counters.calls;
-        driving::drain(&self.sender, self.is_zero_copy, deadline, calls, dropped)
+        driving::drain(
+            self.sender.transmitter(),
+            self.is_zero_copy,
+            deadline,
+            calls,
+            dropped,
+        )
     }
 
     /// Counts what was offered, and what was dropped. What an earlier call left in the ring, and
@@ -175,7 +181,7 @@ impl Tx for XdpTx {
             filled += more;
             if let Err(error) = self.drain(deadline, &mut dropped) {
                 // What the kernel left in the ring was not sent.
-                let left = self.sender.pending() as usize;
+                let left = self.sender.transmitter().pending() as usize;
                 self.count(filled.saturating_sub(left) as u64, dropped);
                 return Err(error);
             }
@@ -185,7 +191,7 @@ impl Tx for XdpTx {
                     self.counters.blocked += 1;
                     break;
                 }
-                driving::pause(&self.sender, left, &mut self.counters.calls)?;
+                driving::pause(self.sender.transmitter(), left, &mut self.counters.calls)?;
             }
         }
         let offered = filled as u64;

@@ -186,14 +186,8 @@ impl Rx for UringRx {
         let (memory, memory_bytes) = self.ring.memory();
         let room = self.caps.buffer_bytes as u32;
         self.slots.clear();
-        self.slots
-            .extend(self.descriptors.iter().map(|descriptor| Slot {
-                offset: descriptor.offset,
-                bytes: descriptor.bytes,
-                wire_bytes: descriptor.wire_bytes,
-                room,
-                answer: None,
-            }));
+        let slots = self.descriptors.iter().map(|came| Slot::new(came, room));
+        self.slots.extend(slots);
         // SAFETY: as in `recv`; each packet lies in a buffer of its own, which holds so many bytes of
         // payload, and nobody else has it until the next receive.
         let requests =

@@ -1,0 +1,41 @@
+//! The other interface by which a receiver's frames may leave.
+
+use super::interface::Interface;
+use crate::{Error, RingConfig};
+use mpps_os::netlink::link;
+use mpps_os::xdp::Place;
+
+/// A transmit queue of another interface.
+#[derive(Debug)]
+pub(super) struct Out {
+    pub(super) interface: Interface,
+    queue: u32,
+}
+
+impl Out {
+    /// The queue by which what comes by `queue` is to leave, if anything is.
+    pub(super) fn find(ring: &RingConfig, queue: u32) -> Result<Option<Self>, Error> {
+        let Some(to) = &ring.forward_to else {
+            return Ok(None);
+        };
+        let interface = Interface::of(link::index(&to.interface)?)?;
+        let first = ring.queue.unwrap_or(0);
+        let queue = to.queue.saturating_add(queue.saturating_sub(first));
+        if queue >= interface.tx_queues {
+            return Err(Error::Invalid {
+                option: "forward_to",
+                value: format!("queue {queue} of {}", to.interface),
+                why: format!("it has {} transmit queues", interface.tx_queues),
+            });
+        }
+        Ok(Some(Self { interface, queue }))
+    }
+
+    pub(super) fn place(&self) -> Place<'_> {
+        Place {
+            interface: &self.interface.name,
+            interface_index: self.interface.index,
+            queue: self.queue,
+        }
+    }
+}
