@@ -4,6 +4,7 @@
 //! value, the table in docs/backends.md and the conformance suite follow from the row.
 
 mod af_xdp;
+mod answers;
 mod dpdk;
 mod held_port;
 mod io_uring;

@@ -40,6 +40,15 @@ impl Slot {
             ..Self::default()
         }
     }
+
+    /// Where its answer lies, which has no byte where there is none.
+    pub(crate) fn lying(&self) -> Descriptor {
+        Descriptor {
+            offset: self.offset,
+            bytes: self.answer.unwrap_or(0),
+            ..Descriptor::default()
+        }
+    }
 }
 
 /// The packets of one [`crate::Rx::serve`], to be answered or not, in their order. What is not
@@ -82,7 +91,12 @@ pub struct Request<'a> {
 
 impl<'a> Requests<'a> {
     /// Packets in ordinary memory, each at the beginning of a stride of its own.
-    pub(crate) fn new(memory: &'a mut [u8], stride: usize, slots: &'a mut [Slot]) -> Self {
+    pub(crate) fn new(
+        memory: &'a mut [u8],
+        stride: usize,
+        layer: Layer,
+        slots: &'a mut [Slot],
+    ) -> Self {
         for (at, slot) in slots.iter_mut().enumerate() {
             slot.offset = (at * stride) as u32;
             slot.bytes = slot.bytes.min(stride as u32);
@@ -91,7 +105,7 @@ impl<'a> Requests<'a> {
         let (start, bytes) = (NonNull::from(&mut *memory).cast(), memory.len());
         // SAFETY: a mutable slice is ours alone for its whole length during 'a, and by the lines
         // above no slot reaches into the stride of another.
-        unsafe { Self::from_raw(start, bytes, Layer::Payload, slots) }
+        unsafe { Self::from_raw(start, bytes, layer, slots) }
     }
 
     /// Packets in memory that somebody else writes too, such as a kernel's ring.
@@ -242,7 +256,7 @@ mod tests {
     fn each_is_changed_in_its_own_place() {
         let mut memory = *b"aaa.....bb......c.......";
         let mut slots = [slot(3, 8), slot(2, 8), slot(1, 99)];
-        for request in Requests::new(&mut memory, 8, &mut slots) {
+        for request in Requests::new(&mut memory, 8, Layer::Payload, &mut slots) {
             let bytes = request.payload().len();
             let is_answered = request.reply_in_place(|room, came| {
                 assert_eq!((room.len(), came), (8, bytes));
@@ -259,7 +273,7 @@ mod tests {
     fn what_has_no_room_is_not_answered() {
         let mut memory = [7; 16];
         let mut slots = [slot(4, 8), slot(4, 8)];
-        let mut requests = Requests::new(&mut memory, 8, &mut slots);
+        let mut requests = Requests::new(&mut memory, 8, Layer::Payload, &mut slots);
         assert_eq!(requests.len(), 2);
         assert!(!requests.next().unwrap().reply(&[1; 9]));
         let mut second = requests.next().unwrap();
@@ -275,7 +289,8 @@ mod tests {
         let mut memory = [7; 16];
         let mut slots = [slot(4, 8), slot(4, 8)];
         slots[1].may_forward = true;
-        let forwarded = Requests::new(&mut memory, 8, &mut slots).map(Request::forward);
+        let forwarded =
+            Requests::new(&mut memory, 8, Layer::Payload, &mut slots).map(Request::forward);
         assert_eq!(forwarded.collect::<Vec<_>>(), [false, true]);
         let said = slots.map(|slot| (slot.forward, slot.answer));
         assert_eq!(said, [(false, None), (true, Some(4))]);
@@ -291,7 +306,7 @@ mod tests {
             let mut slots: Vec<Slot> = shapes.iter().map(|(bytes, room)| slot(*bytes, *room)).collect();
             let count = slots.len();
             let stride = bytes / count.max(1);
-            let requests = Requests::new(&mut memory, stride, &mut slots);
+            let requests = Requests::new(&mut memory, stride, Layer::Payload, &mut slots);
             let rooms: usize = requests
                 .map(|mut request| {
                     request.packet_mut().fill(1);

@@ -18,6 +18,7 @@ use crate::{Error, Result};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, sockopt};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
 
 /// A packet socket (`AF_PACKET`, `SOCK_RAW`), which sees and sends frames with their link-layer
 /// header. It sees nothing until [`PacketSocket::bind`].
@@ -99,6 +100,16 @@ impl PacketSocket {
     /// None besides a closed descriptor.
     pub fn set_send_buffer(&self, bytes: usize) -> Result<usize> {
         option::set_send_buffer(&self.fd, &self.name, bytes)
+    }
+
+    /// Bounds how long a send waits for room (`SO_SNDTIMEO`, socket(7)); zero is for ever.
+    ///
+    /// # Errors
+    /// None besides a closed descriptor.
+    pub fn set_send_timeout(&self, timeout: Duration) -> Result<()> {
+        let timeout = (!timeout.is_zero()).then_some(timeout);
+        sockopt::set_socket_timeout(&self.fd, sockopt::Timeout::Send, timeout)
+            .on("setsockopt SO_SNDTIMEO", &self.name)
     }
 
     /// The send buffer in bytes, without the kernel's doubling (`SO_SNDBUF`, socket(7)).

@@ -24,6 +24,7 @@ pub(super) const BACKEND: Backend = Backend {
         "--take",
         "--fanout",
         "sources",
+        "answers",
     ],
     tx_options: &[
         "--flows",

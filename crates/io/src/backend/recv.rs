@@ -3,8 +3,9 @@
 //! The call is `recvmsg` and not `recv` because a train's segment size, a datagram's true length
 //! and its sender come beside the payload.
 
+use super::answers::Answers;
 use super::shared_socket::SharedSocket;
-use super::socket::{Answers, SOCKET_RX_OPTIONS, open_receiver, receive};
+use super::socket::{SOCKET_RX_OPTIONS, open_receiver, receive};
 use super::{Backend, Layer, Support};
 use crate::requests::{Requests, Slot};
 use crate::rx::not_opened_to_answer;
@@ -197,20 +198,20 @@ impl Rx for SocketRx {
         self.slots.extend(slots);
         if !self.slots.is_empty() {
             let memory = self.messages.arena_mut();
-            answer(Requests::new(memory, stride, &mut self.slots));
+            answer(Requests::new(
+                memory,
+                stride,
+                Layer::Payload,
+                &mut self.slots,
+            ));
         }
         let (Some(answers), Some(sources)) = (&mut self.answers, &self.sources) else {
             return Err(not_opened_to_answer());
         };
-        let answered = self.slots.iter().map(|slot| Descriptor {
-            offset: slot.offset,
-            bytes: slot.answer.unwrap_or(0),
-            ..Descriptor::default()
-        });
         self.descriptors.clear();
-        self.descriptors.extend(answered);
+        self.descriptors.extend(self.slots.iter().map(Slot::lying));
         let lying = Batch::new(self.messages.arena(), &self.descriptors);
-        answers.send(self.socket.as_fd(), &lying, &self.slots, sources)
+        answers.send(self.socket.as_fd(), &lying, &self.slots, Some(sources))
     }
 
     fn readiness(&self) -> Option<BorrowedFd<'_>> {

@@ -1,14 +1,10 @@
 //! What the socket backends share: opening, waiting, and counting refusals.
 
 use super::Backend;
-use crate::requests::Slot;
-use crate::{Batch, Served};
 use crate::{Error, Layer, Mode, Property, RxCaps, RxConfig, Sent, TxCaps, TxConfig, TxCounters};
-use mpps_os::messages::SendMessages;
 use mpps_os::socket::UdpSocket;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 /// How long a send waits for room for one message. `SO_SNDTIMEO` holds for each of a call's
@@ -184,82 +180,6 @@ pub(super) fn send_all(
         }
     }
     Ok(sent)
-}
-
-/// Answers to what a socket received.
-#[derive(Debug)]
-pub(super) struct Answers {
-    messages: SendMessages,
-}
-
-impl Answers {
-    /// Room for an answer to each of so many datagrams.
-    pub(super) fn new(caps: &RxCaps) -> Self {
-        Self {
-            messages: SendMessages::to_each(caps.batch, caps.buffer_bytes),
-        }
-    }
-
-    /// Sends answers, each to its source; `lying` is where they lie, one for each question.
-    pub(super) fn send(
-        &mut self,
-        socket: BorrowedFd<'_>,
-        lying: &Batch<'_>,
-        slots: &[Slot],
-        sources: &[Option<SocketAddr>],
-    ) -> io::Result<Served> {
-        let mut served = Served {
-            received: slots.len() as u64,
-            ..Served::default()
-        };
-        let stride = self.messages.stride();
-        let mut ready = 0;
-        for ((slot, source), (answer, _)) in slots.iter().zip(sources).zip(lying.raw()) {
-            if slot.answer.is_none() {
-                continue;
-            }
-            let at = ready * stride;
-            let place = self.messages.arena_mut().get_mut(at..at + answer.len());
-            let (Some(place), Some(source)) = (place, source) else {
-                served.refused += 1;
-                continue;
-            };
-            place.copy_from_slice(answer);
-            self.messages.set_bytes(ready, answer.len());
-            self.messages.set_target(ready, source);
-            ready += 1;
-        }
-        let messages = &mut self.messages;
-        let (sent, refused) = send_answers(ready, |from| messages.send(socket, from, ready))?;
-        served.sent += sent;
-        served.refused += refused;
-        Ok(served)
-    }
-}
-
-/// Passes answers `0..ready` to the kernel by `call(from)`. Whatever it says about one of them is about
-/// this client alone, who may have made up a source port of zero; only a socket that is none any
-/// more is an error. Answers how many were taken, and how many were not.
-fn send_answers(
-    ready: usize,
-    mut call: impl FnMut(usize) -> io::Result<usize>,
-) -> io::Result<(u64, u64)> {
-    let (mut at, mut sent) = (0, 0);
-    while at < ready {
-        match call(at) {
-            Ok(taken) => {
-                sent += taken as u64;
-                at += taken;
-            }
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            // There was no room in time: the others would wait as long, each of them.
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-            // EBADF, ENOTSOCK.
-            Err(error) if matches!(error.raw_os_error(), Some(9 | 88)) => return Err(error),
-            Err(_) => at += 1,
-        }
-    }
-    Ok((sent, ready as u64 - sent))
 }
 
 /// True for what makes every further send fail the same way (send(2)).

@@ -312,7 +312,13 @@ impl Rx for DpdkRx {
             (Err(error), _) => return Err(error),
         };
         let caps = self.caps.clone();
-        Ok(Box::new(Self::with(hand, shared, self.filter, caps, false)))
+        Ok(Box::new(Self::with(
+            hand,
+            shared,
+            self.filter.clone(),
+            caps,
+            false,
+        )))
     }
 }
 

@@ -3,8 +3,9 @@
 #![allow(unsafe_code, reason = "packets are lent in the memory of the ring")]
 
 use super::BACKEND;
+use crate::backend::answers::Answers;
 use crate::backend::shared_socket::SharedSocket;
-use crate::backend::socket::{Answers, open_receiver, receive};
+use crate::backend::socket::{open_receiver, receive};
 use crate::requests::{Requests, Slot};
 use crate::rx::not_opened_to_answer;
 use crate::waiting::{self, Awaited, Sleep, Waiting};
@@ -201,16 +202,11 @@ impl Rx for UringRx {
         let (Some(answers), Some(sources)) = (&mut self.answers, &self.sources) else {
             return Err(not_opened_to_answer());
         };
-        let answered = self.slots.iter().map(|slot| Descriptor {
-            offset: slot.offset,
-            bytes: slot.answer.unwrap_or(0),
-            ..Descriptor::default()
-        });
         self.descriptors.clear();
-        self.descriptors.extend(answered);
+        self.descriptors.extend(self.slots.iter().map(Slot::lying));
         // SAFETY: as in `recv`; an answer lies in the buffer of its question.
         let lying = unsafe { Batch::from_raw(memory, memory_bytes, &self.descriptors) };
-        answers.send(self.socket.as_fd(), &lying, &self.slots, sources)
+        answers.send(self.socket.as_fd(), &lying, &self.slots, Some(sources))
     }
 
     fn readiness(&self) -> Option<BorrowedFd<'_>> {

@@ -2,8 +2,13 @@
 
 use super::BACKEND;
 use super::tap::Tap;
+use crate::backend::answers::FrameAnswers;
+use crate::rx::not_opened_to_answer;
 use crate::waiting::{self, Awaited, Sleep, Waiting};
-use crate::{Batch, Descriptor, Error, Layer, Rx, RxCaps, RxConfig, RxCounters, RxDrop, Wait};
+use crate::{
+    Batch, Descriptor, Error, Layer, Requests, Rx, RxCaps, RxConfig, RxCounters, RxDrop, Served,
+    Wait,
+};
 use mpps_os::packet_socket::{PacketStatistics, RxFrame, RxRing};
 use mpps_os::poll::Waiter;
 use std::cell::Cell;
@@ -20,6 +25,7 @@ struct PacketRx {
     tap: Arc<Tap>,
     descriptors: Vec<Descriptor>,
     sources: Option<Vec<Option<SocketAddr>>>,
+    answers: Option<FrameAnswers>,
     waiting: Waiting,
     counters: RxCounters,
     /// What the kernel counted up to the last look; a look sets its own counts to zero.
@@ -40,13 +46,21 @@ pub(super) fn open(config: &RxConfig) -> Result<Box<dyn Rx>, Error> {
         gro: false,
         mode: tap.mode.clone(),
     };
-    let rx = PacketRx::new(ring, Arc::new(tap), caps, config.sources);
+    let asked = (config.sources, config.answers);
+    let rx = PacketRx::new(ring, Arc::new(tap), caps, asked)?;
     Ok(Box::new(rx))
 }
 
 impl PacketRx {
-    fn new(ring: RxRing, tap: Arc<Tap>, caps: RxCaps, sources: bool) -> Self {
-        Self {
+    fn new(
+        ring: RxRing,
+        tap: Arc<Tap>,
+        caps: RxCaps,
+        (sources, answers): (bool, bool),
+    ) -> Result<Self, Error> {
+        let answers = answers.then(|| FrameAnswers::open(&tap.interface, caps.batch));
+        Ok(Self {
+            answers: answers.transpose()?,
             ring,
             tap,
             descriptors: Vec::with_capacity(caps.batch),
@@ -55,7 +69,7 @@ impl PacketRx {
             counters: RxCounters::default(),
             statistics: Cell::default(),
             caps,
-        }
+        })
     }
 
     /// Reads what is there into `descriptors`; true if there is something.
@@ -114,6 +128,17 @@ impl Rx for PacketRx {
         Ok(batch)
     }
 
+    fn serve(&mut self, wait: Wait, answer: &mut dyn FnMut(Requests<'_>)) -> io::Result<Served> {
+        if self.answers.is_none() {
+            return Err(not_opened_to_answer());
+        }
+        waiting::until(self, wait)?;
+        let batch = Batch::new(self.ring.block(), &self.descriptors);
+        self.counters.add(&batch);
+        let answers = self.answers.as_mut().ok_or_else(not_opened_to_answer)?;
+        answers.serve(&batch, answer)
+    }
+
     fn readiness(&self) -> Option<BorrowedFd<'_>> {
         Some(self.ring.socket().as_fd())
     }
@@ -141,9 +166,9 @@ impl Rx for PacketRx {
 
     fn share(&self) -> Result<Box<dyn Rx>, Error> {
         let ring = self.tap.join(self.ring.socket())?;
-        let sources = self.sources.is_some();
+        let asked = (self.sources.is_some(), self.answers.is_some());
         let tap = Arc::clone(&self.tap);
-        Ok(Box::new(Self::new(ring, tap, self.caps.clone(), sources)))
+        Ok(Box::new(Self::new(ring, tap, self.caps.clone(), asked)?))
     }
 }
 

@@ -26,7 +26,7 @@ pub(super) struct Tap {
     pub(super) address: SocketAddr,
     pub(super) size: RxRingSize,
     pub(super) mode: Mode,
-    interface: Interface,
+    pub(super) interface: Interface,
     filter: Vec<ClassicInstruction>,
     fanout: Option<Fanout>,
     /// The group, once there are two members or the user asked for one.

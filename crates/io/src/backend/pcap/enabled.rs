@@ -3,10 +3,13 @@
 
 use super::BACKEND;
 use crate::backend::Support;
+use crate::backend::answers::FrameAnswers;
 use crate::backend::held_port::{HeldPort, Interface, Neighbour};
+use crate::rx::not_opened_to_answer;
 use crate::waiting::{self, Awaited, Sleep, Waiting};
 use crate::{
-    Batch, Descriptor, Error, Layer, Mode, Rx, RxCaps, RxConfig, RxCounters, RxDrop, Wait,
+    Batch, Descriptor, Error, Layer, Mode, Requests, Rx, RxCaps, RxConfig, RxCounters, RxDrop,
+    Served, Wait,
 };
 use mpps_os::packet_socket::{PacketSocket, close_on_exec};
 use mpps_os::poll::Waiter;
@@ -37,6 +40,7 @@ struct PcapRx {
     arena: Vec<u8>,
     descriptors: Vec<Descriptor>,
     sources: Option<Vec<Option<SocketAddr>>>,
+    answers: Option<FrameAnswers>,
     waiting: Waiting,
     counters: RxCounters,
     drops: Cell<Drops>,
@@ -102,6 +106,9 @@ pub(super) fn open_rx(config: &RxConfig) -> Result<Box<dyn Rx>, Error> {
         gro: false,
         mode: Mode::new(mode).tap(),
     };
+    let answers = config
+        .answers
+        .then(|| FrameAnswers::open(&interface, config.batch));
     let readable = capture.as_fd().try_clone_to_owned();
     let readable = readable.map_err(|error| mpps_os::Error::new("dup", &interface.name, error))?;
     Ok(Box::new(PcapRx {
@@ -110,6 +117,7 @@ pub(super) fn open_rx(config: &RxConfig) -> Result<Box<dyn Rx>, Error> {
         arena: Vec::new(),
         descriptors: Vec::with_capacity(config.batch),
         sources: config.sources.then(|| Vec::with_capacity(config.batch)),
+        answers: answers.transpose()?,
         waiting: Waiting::new(),
         counters: RxCounters::default(),
         // What was dropped before the filter was there is not ours.
@@ -228,6 +236,17 @@ impl Rx for PcapRx {
         let batch = batch.with_frames_sources(&mut self.sources);
         self.counters.add(&batch);
         Ok(batch)
+    }
+
+    fn serve(&mut self, wait: Wait, answer: &mut dyn FnMut(Requests<'_>)) -> io::Result<Served> {
+        if self.answers.is_none() {
+            return Err(not_opened_to_answer());
+        }
+        waiting::until(self, wait)?;
+        let batch = Batch::new(&self.arena, &self.descriptors);
+        self.counters.add(&batch);
+        let answers = self.answers.as_mut().ok_or_else(not_opened_to_answer)?;
+        answers.serve(&batch, answer)
     }
 
     fn readiness(&self) -> Option<BorrowedFd<'_>> {

@@ -1,0 +1,173 @@
+//! Answers that leave by a socket, a call for many.
+
+use super::held_port::Interface;
+use super::socket::SEND_TIMEOUT;
+use crate::requests::{Requests, Slot};
+use crate::wire::ETHERNET_BYTES;
+use crate::{Batch, Descriptor, Error, Layer, RxCaps, Served};
+use mpps_os::messages::SendMessages;
+use mpps_os::netlink::link;
+use mpps_os::packet_socket::{PacketSocket, Protocol};
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+
+/// Answers of a socket to what it received, or of another one.
+#[derive(Debug)]
+pub(super) struct Answers {
+    messages: SendMessages,
+}
+
+impl Answers {
+    /// Room for an answer to each of so many datagrams.
+    pub(super) fn new(caps: &RxCaps) -> Self {
+        Self {
+            messages: SendMessages::to_each(caps.batch, caps.buffer_bytes),
+        }
+    }
+
+    /// The same of frames.
+    fn of_frames(count: usize, frame_bytes: usize) -> Self {
+        Self {
+            messages: SendMessages::new(count, frame_bytes, None),
+        }
+    }
+
+    /// Sends answers, each to its source, or none where the socket itself knows where to; `lying` is
+    /// where they lie, one for each question.
+    pub(super) fn send(
+        &mut self,
+        socket: BorrowedFd<'_>,
+        lying: &Batch<'_>,
+        slots: &[Slot],
+        sources: Option<&[Option<SocketAddr>]>,
+    ) -> io::Result<Served> {
+        let mut served = Served {
+            received: slots.len() as u64,
+            ..Served::default()
+        };
+        let stride = self.messages.stride();
+        let mut ready = 0;
+        for (at, (slot, (answer, _))) in slots.iter().zip(lying.raw()).enumerate() {
+            if slot.answer.is_none() {
+                continue;
+            }
+            let from = ready * stride;
+            let place = self.messages.arena_mut().get_mut(from..from + answer.len());
+            let source = sources.map(|sources| sources.get(at).copied().flatten());
+            let (Some(place), None | Some(Some(_))) = (place, source) else {
+                served.refused += 1;
+                continue;
+            };
+            place.copy_from_slice(answer);
+            self.messages.set_bytes(ready, answer.len());
+            if let Some(target) = source.flatten() {
+                self.messages.set_target(ready, &target);
+            }
+            ready += 1;
+        }
+        let messages = &mut self.messages;
+        let (sent, refused) = send_answers(ready, |from| messages.send(socket, from, ready))?;
+        served.sent += sent;
+        served.refused += refused;
+        Ok(served)
+    }
+}
+
+/// Answers to frames in memory that is not the receiver's to change: each is copied, changed there, and
+/// leaves by a packet socket.
+#[derive(Debug)]
+pub(super) struct FrameAnswers {
+    socket: PacketSocket,
+    answers: Answers,
+    /// The copies, one each `stride`.
+    arena: Vec<u8>,
+    /// Bytes of the longest frame that may leave.
+    stride: usize,
+    slots: Vec<Slot>,
+    descriptors: Vec<Descriptor>,
+}
+
+impl FrameAnswers {
+    /// Answers for up to `batch` frames of an interface.
+    pub(super) fn open(interface: &Interface, batch: usize) -> Result<Self, Error> {
+        if interface.index == 0 {
+            return Err(Error::Invalid {
+                option: "answers",
+                value: "on all interfaces".to_owned(),
+                why: "a frame leaves by one interface: name it by --interface".to_owned(),
+            });
+        }
+        let socket = PacketSocket::new(&interface.name)?;
+        socket.set_send_timeout(SEND_TIMEOUT)?;
+        // It receives nothing.
+        socket.bind(Protocol::None, interface.index)?;
+        let stride = link::of(interface.index)?.mtu as usize + ETHERNET_BYTES;
+        Ok(Self {
+            socket,
+            answers: Answers::of_frames(batch, stride),
+            arena: vec![0; stride * batch],
+            stride,
+            slots: Vec::with_capacity(batch),
+            descriptors: Vec::with_capacity(batch),
+        })
+    }
+
+    /// Has `answer` say what is to be sent of each frame, and sends that.
+    pub(super) fn serve(
+        &mut self,
+        batch: &Batch<'_>,
+        answer: &mut dyn FnMut(Requests<'_>),
+    ) -> io::Result<Served> {
+        self.slots.clear();
+        let places = self.arena.chunks_exact_mut(self.stride);
+        for (place, (frame, came)) in places.zip(batch.raw()) {
+            // One that is longer, such as a train, is cut, and cannot be answered.
+            let bytes = frame.len().min(place.len());
+            place[..bytes].copy_from_slice(&frame[..bytes]);
+            let is_whole = bytes == came.wire_bytes as usize;
+            self.slots.push(Slot {
+                bytes: bytes as u32,
+                wire_bytes: came.wire_bytes,
+                room: if is_whole { self.stride as u32 } else { 0 },
+                ..Slot::default()
+            });
+        }
+        if self.slots.is_empty() {
+            return Ok(Served::default());
+        }
+        let (arena, stride) = (&mut self.arena, self.stride);
+        answer(Requests::new(arena, stride, Layer::Frame, &mut self.slots));
+        self.descriptors.clear();
+        let answered = self.slots.iter().map(Slot::lying);
+        self.descriptors.extend(answered);
+        let lying = Batch::new(&self.arena, &self.descriptors);
+        let socket = self.socket.as_fd();
+        self.answers.send(socket, &lying, &self.slots, None)
+    }
+}
+
+/// Passes answers `0..ready` to the kernel by `call(from)`. Whatever it says about one of them is about
+/// this client alone, who may have made up a source port of zero; only a socket that is none any
+/// more is an error. Answers how many were taken, and how many were not.
+fn send_answers(
+    ready: usize,
+    mut call: impl FnMut(usize) -> io::Result<usize>,
+) -> io::Result<(u64, u64)> {
+    let (mut at, mut sent) = (0, 0);
+    while at < ready {
+        match call(at) {
+            Ok(taken) => {
+                sent += taken as u64;
+                at += taken;
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            // There was no room in time: the others would wait as long, each of them.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+            // EBADF, ENOTSOCK.
+            Err(error) if matches!(error.raw_os_error(), Some(9 | 88)) => return Err(error),
+            Err(_) => at += 1,
+        }
+    }
+    Ok((sent, ready as u64 - sent))
+}
