@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::BorrowedFd;
 
 /// Sends datagrams in batches.
 pub trait Tx: Send + fmt::Debug {
@@ -25,6 +26,20 @@ pub trait Tx: Send + fmt::Debug {
     /// Waits until the kernel has taken what was accepted, for a moment at the most. Only a ring has
     /// anything to wait for: what is in it is lost when it closes.
     fn flush(&mut self) {}
+
+    /// A descriptor that is writable while the kernel has room for what a flow sends next, for poll(2)
+    /// and epoll(7), as [`crate::Rx::readiness`] is for what comes. None where a send waits for
+    /// nothing: packets inside this process, and the kernel's own generator.
+    ///
+    /// A socket is writable while less than half of its send buffer is in use (`sock_writeable`,
+    /// include/net/sock.h), a ring while it has a free slot, of AF_XDP while half of them are. A send
+    /// of more than there is room for waits some milliseconds and then tells what it left; an edge
+    /// (`EPOLLET`) comes after a send that did. What is behind it is the sender's: only waiting is
+    /// allowed.
+    fn readiness(&self, flow: usize) -> Option<BorrowedFd<'_>> {
+        let _ = flow;
+        None
+    }
 
     /// Asks the sender to keep a rate, in datagrams per second, by itself. One that can answers true,
     /// and its [`Tx::send`] then takes the time that its datagrams are due in, or brings fewer.

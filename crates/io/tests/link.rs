@@ -6,12 +6,13 @@ mod trial;
 
 use libtest_mimic::{Arguments, Failed};
 use mpps_io::{
-    Inspect, LinkPath, RingConfig, RxConfig, RxTask, RxWorker, Stop, Wait, XdpSwitch,
+    Inspect, LinkPath, RingConfig, RxConfig, RxTask, RxWorker, Stop, TxConfig, Wait, XdpSwitch,
     await_carrier, backend,
 };
 use mpps_lab::{Lab, LabConfig};
 use mpps_os::bpf::asm::{Assembler, R0};
 use mpps_os::bpf::{Link, Program, ProgramKind, XdpAttach};
+use mpps_os::epoll::{Epoll, Events, Interest};
 use mpps_os::namespace::NetNamespace;
 use mpps_os::netlink::{address, link};
 use std::net::{IpAddr, SocketAddr};
@@ -25,13 +26,16 @@ type Test = (&'static str, fn() -> Result<(), Failed>);
 
 /// How long an end of the pair stays away.
 const AWAY: Duration = Duration::from_millis(300);
+/// Longer than the kernel ever asks for a neighbour.
+const LONG: Duration = Duration::from_secs(60);
 /// `XDP_PASS` of `enum xdp_action`.
 const PASS: i32 = 2;
 
 fn main() -> ExitCode {
-    let tests: [Test; 5] = [
+    let tests: [Test; 6] = [
         ("a_neighbour_is_asked_for", a_neighbour_is_asked_for),
         ("a_silent_neighbour_is_named", a_silent_neighbour_is_named),
+        ("a_full_sender_is_told_when_to_go_on", a_full_sender),
         ("a_carrier_is_waited_for", a_carrier_is_waited_for),
         ("senders_share_a_program", senders_share_a_program),
         (
@@ -126,6 +130,37 @@ fn a_silent_neighbour_is_named() -> Result<(), Failed> {
     let error = error.ok_or("nobody answered")?.to_string();
     for part in ["10.9.0.77", "near", "does not answer", "--target-mac"] {
         check(error.contains(part), true, part)?;
+    }
+    Ok(())
+}
+
+/// What waits for a neighbour who does not answer fills the send buffer, until the kernel gives up and
+/// drops it: after three questions, a second each.
+fn a_full_sender() -> Result<(), Failed> {
+    let pair = Pair::new()?;
+    pair.up(true)?;
+    pair.up(false)?;
+    let mut config = TxConfig::new(SocketAddr::from(([10, 9, 0, 77], 9)));
+    config.send_buffer_bytes = Some(1);
+    for name in ["send", "sendmmsg", "io_uring"] {
+        let open = || backend::find(name)?.open_tx(&config);
+        let mut tx = pair.near.run(open)??;
+        let epoll = Epoll::new()?;
+        epoll.add(tx.readiness(0).ok_or("no descriptor")?, 1, Interest::WRITE)?;
+        let mut events = Events::new(1);
+        epoll.wait(&mut events, Some(Duration::ZERO))?;
+        check(events.len(), 1, "writable at first")?;
+        let mut sent = 0;
+        while tx.send(0, 64)?.offered() == 64 {
+            sent += 64;
+            check(sent < 100_000, true, "a send buffer that has an end")?;
+        }
+        epoll.wait(&mut events, Some(Duration::ZERO))?;
+        check(events.len(), 0, "not writable when full")?;
+        epoll.wait(&mut events, Some(LONG))?;
+        let is_writable = events.at(0).is_some_and(|event| event.is_writable());
+        check(is_writable, true, "writable again")?;
+        check(tx.send(0, 1)?.offered(), 1, "sent after that")?;
     }
     Ok(())
 }

@@ -106,6 +106,10 @@ impl Tx for SocketTx {
         sent
     }
 
+    fn readiness(&self, flow: usize) -> Option<BorrowedFd<'_>> {
+        Some(self.sockets[flow % self.sockets.len()].as_fd())
+    }
+
     fn counters(&self) -> &TxCounters {
         &self.counters
     }

@@ -9,6 +9,7 @@ use mpps_lab::{Host, Lab, LabConfig};
 use mpps_os::netlink::link::{self, LinkStatistics};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::os::fd::BorrowedFd;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::thread;
@@ -212,6 +213,10 @@ pub(crate) struct PacedTx {
 impl Tx for PacedTx {
     fn frames(&mut self, datagrams: usize) -> Frames<'_> {
         self.tx.frames(datagrams)
+    }
+
+    fn readiness(&self, flow: usize) -> Option<BorrowedFd<'_>> {
+        self.tx.readiness(flow)
     }
 
     fn send(&mut self, flow: usize, datagrams: usize) -> io::Result<Sent> {

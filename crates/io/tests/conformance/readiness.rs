@@ -16,6 +16,12 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         run: it_is_readable_as_long_as_something_is_left,
     },
     Scenario {
+        name: "a_sender_with_room_is_writable",
+        needs: &[],
+        scope: Scope::Senders,
+        run: a_sender_with_room_is_writable,
+    },
+    Scenario {
         name: "an_edge_comes_after_an_empty_batch",
         needs: &[],
         scope: Scope::Receivers,
@@ -68,6 +74,34 @@ fn it_is_readable_as_long_as_something_is_left(pair: &Pair) {
     assert_eq!((came, drain(&mut *rx)), (100, 0));
     let fd = rx.readiness().expect("as before");
     assert!(!waiter.poll(fd, now).expect("it can be polled"), "still");
+}
+
+fn a_sender_with_room_is_writable(pair: &Pair) {
+    let (rx, mut tx) = pair.open();
+    let epoll = Epoll::new().expect("a set can be had");
+    let Some(fd) = tx.readiness(0) else {
+        assert!(
+            ["memory", "xdp"].contains(&pair.tx.name),
+            "{}",
+            pair.tx.name
+        );
+        return;
+    };
+    epoll
+        .add(fd, 1, Interest::WRITE)
+        .expect("it can be watched");
+    for round in 0..50 {
+        let mut events = Events::new(1);
+        epoll
+            .wait(&mut events, Some(PATIENCE))
+            .expect("it can be waited for");
+        assert!(
+            events.at(0).is_some_and(|event| event.is_writable()),
+            "round {round}"
+        );
+        send_numbers(&mut *tx, 0, round * 2, 2);
+    }
+    drop(rx);
 }
 
 fn an_edge_comes_after_an_empty_batch(pair: &Pair) {

@@ -166,6 +166,11 @@ impl SendRing {
         Ok(())
     }
 
+    /// The socket of that number, of those that there are in turn.
+    pub fn socket(&self, number: usize) -> &UdpSocket {
+        &self.sockets[number % self.sockets.len().max(1)]
+    }
+
     /// Waits until a socket's send buffer has room again (`poll(2)`), for `timeout` at most. True
     /// if it has.
     ///
@@ -173,7 +178,7 @@ impl SendRing {
     /// `EINTR` for a signal.
     pub fn wait_writable(&mut self, socket: usize, timeout: Duration) -> io::Result<bool> {
         self.ring.calls += 1;
-        let socket = &self.sockets[socket % self.sockets.len().max(1)];
+        let socket = self.socket(socket);
         let timeout = Timespec::try_from(timeout).ok();
         let ready = poll(&mut [PollFd::new(socket, PollFlags::OUT)], timeout.as_ref())?;
         Ok(ready > 0)

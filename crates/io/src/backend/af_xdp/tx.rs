@@ -11,6 +11,7 @@ use crate::{Error, Frames, Layer, Mode, Property, Sent, Tx, TxCaps, TxConfig, Tx
 use mpps_os::xdp::Sender;
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -214,6 +215,10 @@ impl Tx for XdpTx {
             thread::sleep(PAUSE_MAX);
             drained = self.drain(deadline, &mut 0);
         }
+    }
+
+    fn readiness(&self, _flow: usize) -> Option<BorrowedFd<'_>> {
+        Some(self.sender.as_fd())
     }
 
     fn counters(&self) -> &TxCounters {

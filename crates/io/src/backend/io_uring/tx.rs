@@ -5,6 +5,7 @@ use crate::backend::socket::{SEND_TIMEOUT, is_hopeless, open_senders};
 use crate::{CopyMode, Error, Frames, Property, Sent, Tx, TxCaps, TxConfig, TxCounters};
 use mpps_os::uring::{SendRing, Submission};
 use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Instant;
 
 /// `EINTR` and `EAGAIN` of include/uapi/asm-generic/errno.h.
@@ -197,6 +198,10 @@ impl Tx for UringTx {
             self.tell_mode();
         }
         sent
+    }
+
+    fn readiness(&self, flow: usize) -> Option<BorrowedFd<'_>> {
+        Some(self.ring.socket(flow).as_fd())
     }
 
     fn counters(&self) -> &TxCounters {

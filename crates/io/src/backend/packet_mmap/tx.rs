@@ -7,6 +7,7 @@ use crate::{Error, Frames, Layer, Mode, Sent, Tx, TxCaps, TxConfig, TxCounters};
 use mpps_os::packet_socket::{PacketSocket, Protocol, TxRing, TxRingSize};
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 /// Frames under way, if the user gave no other figure.
@@ -141,6 +142,10 @@ impl Tx for PacketTx {
             }
         }
         Ok(sent)
+    }
+
+    fn readiness(&self, _flow: usize) -> Option<BorrowedFd<'_>> {
+        Some(self.ring.socket().as_fd())
     }
 
     fn counters(&self) -> &TxCounters {
