@@ -66,7 +66,7 @@ fn attach(place: Place) -> Result<Option<Arc<Link>>, mpps_os::Error> {
         }
         // A native program is there already (`dev_xdp_attach` in net/core/dev.c); or the driver is busy.
         Err(error) if error.errno() == Some(EBUSY) => {
-            let is_there = link::find(place.1)?.is_some_and(|link| link.xdp.is_some());
+            let is_there = link::find(place.1)?.is_some_and(|link| link.native_xdp.is_some());
             if is_there { Ok(None) } else { Err(error) }
         }
         Err(error) => Err(error),

@@ -134,12 +134,12 @@ fn a_killed_af_xdp_receiver_leaves_nothing() {
     let at = address(&lab, 4, PORT);
     for mode in [&["af_xdp"][..], &["af_xdp", "--xdp", "generic"]] {
         let running = receiver(&lab, &at, mode, &[]);
-        assert!(link(lab.receiver()).xdp.is_some(), "it is attached");
+        assert!(link(lab.receiver()).native_xdp.is_some(), "it is attached");
         running.signal("KILL");
         assert!(running.end().status.code().is_none(), "it was killed");
-        assert!(!link(lab.receiver()).xdp.is_some(), "it is detached");
+        assert!(!link(lab.receiver()).native_xdp.is_some(), "it is detached");
         receiver(&lab, &at, mode, &[]).interrupt().fine();
-        assert!(!link(lab.receiver()).xdp.is_some(), "it is detached");
+        assert!(!link(lab.receiver()).native_xdp.is_some(), "it is detached");
     }
     a_socket_gets_all(&lab, &at);
 }
@@ -177,7 +177,7 @@ fn a_killed_generator_leaves_nothing() {
     running.signal("KILL");
     assert!(running.end().status.code().is_none(), "it was killed");
     for host in [lab.sender(), lab.receiver()] {
-        assert!(!link(host).xdp.is_some(), "{}", host.name());
+        assert!(!link(host).native_xdp.is_some(), "{}", host.name());
     }
     lab.settle().expect("silence comes");
     let running = receiver(&lab, &at, &["af_xdp"], &[]);

@@ -10,7 +10,6 @@ use netlink_packet_route::link::{
 };
 
 use super::Socket;
-use crate::bpf::XdpAttach;
 use crate::error::On;
 use crate::{Error, Result};
 
@@ -33,9 +32,9 @@ pub struct Link {
     pub tx_queues: u32,
     /// How many receive queues it was made with.
     pub rx_queues: u32,
-    /// Where an XDP program is attached to it, if one is (`IFLA_XDP_ATTACHED`); on the card, or in
-    /// several places, counts as in the driver.
-    pub xdp: Option<XdpAttach>,
+    /// Whether the XDP program that is attached to it runs in its driver, or on its card; none if none
+    /// is attached (`IFLA_XDP_ATTACHED`).
+    pub native_xdp: Option<bool>,
     /// How often its carrier came or went since it was made (`IFLA_CARRIER_CHANGES`).
     pub carrier_changes: u32,
 }
@@ -223,7 +222,7 @@ fn link_of(reply: RouteNetlinkMessage) -> Option<Link> {
         mtu: 0,
         tx_queues: 0,
         rx_queues: 0,
-        xdp: None,
+        native_xdp: None,
         carrier_changes: 0,
     };
     for attribute in message.attributes {
@@ -234,18 +233,18 @@ fn link_of(reply: RouteNetlinkMessage) -> Option<Link> {
             LinkAttribute::NumTxQueues(queues) => link.tx_queues = queues,
             LinkAttribute::NumRxQueues(queues) => link.rx_queues = queues,
             LinkAttribute::CarrierChanges(changes) => link.carrier_changes = changes,
-            LinkAttribute::Xdp(told) => link.xdp = told.iter().find_map(attached),
+            LinkAttribute::Xdp(told) => link.native_xdp = told.iter().find_map(attached),
             _ => {}
         }
     }
     Some(link)
 }
 
-fn attached(told: &LinkXdp) -> Option<XdpAttach> {
+fn attached(told: &LinkXdp) -> Option<bool> {
     match told {
         LinkXdp::Attached(XdpAttached::None) => None,
-        LinkXdp::Attached(XdpAttached::SocketBuffer) => Some(XdpAttach::Generic),
-        LinkXdp::Attached(_) => Some(XdpAttach::Native),
+        LinkXdp::Attached(XdpAttached::SocketBuffer) => Some(false),
+        LinkXdp::Attached(_) => Some(true),
         _ => None,
     }
 }

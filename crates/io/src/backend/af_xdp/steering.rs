@@ -3,7 +3,7 @@
 use super::errno::{EINVAL, ERANGE};
 use super::interface::Interface;
 use crate::filter::{FlowFilter, FlowProgram};
-use crate::{Attach, Error, RxConfig, SocketMap};
+use crate::{Error, RxConfig, SocketMap};
 use mpps_os::netlink::link;
 use std::os::fd::BorrowedFd;
 
@@ -13,8 +13,8 @@ const MTU_OF_ANY_DRIVER: u32 = 1500;
 #[derive(Debug)]
 pub(super) enum Steering {
     Ours(FlowProgram),
-    /// The map of a program that somebody else attached, and where.
-    Theirs(SocketMap, Attach),
+    /// The map of a program that somebody else attached, and whether that is in the driver.
+    Theirs(SocketMap, bool),
 }
 
 impl Steering {
@@ -64,11 +64,11 @@ impl Steering {
             return Err(refused(format!("of {room} entries"), why));
         }
         let link = link::find(interface.index)?;
-        let attach = link.and_then(|link| link.xdp).ok_or_else(|| {
+        let is_native = link.and_then(|link| link.native_xdp).ok_or_else(|| {
             let why = "no XDP program is attached to it: attach the one that has the map first";
             refused(format!("on {name}"), why.to_owned())
         })?;
-        Ok(Self::Theirs(sockets.clone(), attach))
+        Ok(Self::Theirs(sockets.clone(), is_native))
     }
 
     /// Gives the packets of this queue to an AF_XDP socket that is bound to it.
@@ -83,7 +83,7 @@ impl Steering {
     pub(super) fn is_native(&self) -> bool {
         match self {
             Self::Ours(program) => program.is_native(),
-            Self::Theirs(_, attach) => *attach == Attach::Native,
+            Self::Theirs(_, is_native) => *is_native,
         }
     }
 

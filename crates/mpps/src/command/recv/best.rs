@@ -73,7 +73,7 @@ fn judge(
     }
     let index = link::index(interface).map_err(|error| told(&error))?;
     let found = link::find(index).map_err(|error| told(&error))?;
-    if found.is_some_and(|link| link.xdp.is_some()) {
+    if found.is_some_and(|link| link.native_xdp.is_some()) {
         return Err(format!("{interface} has another XDP program"));
     }
     let queues = facts.nic.rx_queues as usize;
