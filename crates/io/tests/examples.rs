@@ -5,12 +5,15 @@
 mod trial;
 
 use libtest_mimic::Arguments;
-use mpps_io::TxConfig;
+use mpps_io::{RxConfig, TxConfig, Wait, wire};
 use mpps_lab::{Lab, LabConfig};
+use mpps_os::namespace::NetNamespace;
 use mpps_os::netlink::link;
+use std::collections::BTreeMap;
 use std::env;
 use std::io::{BufRead, BufReader, Read};
 use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, ExitCode, Stdio};
 use std::thread;
@@ -36,14 +39,19 @@ fn main() -> ExitCode {
         }
     }
     let program = "reflector";
-    trials.push(trial::new(
-        "reflector/af_xdp",
-        || obstacle("af_xdp", None).or_else(|| obstacle("xdp", None)),
-        || {
-            trial::undisturbed(|| reflector(&Place::new("af_xdp")));
-            Ok(())
-        },
-    ));
+    for (name, test) in [
+        ("reflector/af_xdp", reflector as fn(&Place)),
+        ("balancer/af_xdp", balancer),
+    ] {
+        trials.push(trial::new(
+            name,
+            || obstacle("af_xdp", None).or_else(|| obstacle("xdp", None)),
+            move || {
+                trial::undisturbed(|| test(&Place::new("af_xdp")));
+                Ok(())
+            },
+        ));
+    }
     let built = move || obstacle("recvmmsg", None);
     trials.push(trial::new("reflector_wants_frames", built, move || {
         let ended = Command::new(example(program))
@@ -118,6 +126,10 @@ impl Place {
 
     /// Starts an example, and waits until it says where it receives.
     fn start(&self, name: &str, count: u64) -> Server {
+        self.start_with(name, count, &[])
+    }
+
+    fn start_with(&self, name: &str, count: u64, more: &[&str]) -> Server {
         let address = match &self.lab {
             None => "127.0.0.1:0".to_owned(),
             Some(lab) => format!("{}:5300", lab.receiver().v4()[0]),
@@ -125,6 +137,7 @@ impl Place {
         let mut command = Command::new(example(name));
         let count = count.to_string();
         command.args([&address, "--backend", self.backend, "--count", &count]);
+        command.args(more);
         command.stdout(Stdio::piped());
         let started = match &self.lab {
             None => command.spawn(),
@@ -270,6 +283,76 @@ fn reflector(place: &Place) {
     assert_eq!(server.ended(), format!("reflected {frames}\n"));
     lab.settle().expect("silence comes");
     assert_eq!(came() - before, frames);
+}
+
+/// Each datagram leaves once, by the other interface, and those of a client all for the same server.
+fn balancer(place: &Place) {
+    const EACH: usize = 50;
+    let servers = [[2, 0, 0, 0, 0, 7], [2, 0, 0, 0, 0, 8]];
+    let lab = place.lab.as_ref().expect("it has one");
+    let third = NetNamespace::new().expect("root has namespaces");
+    let wire = || -> mpps_os::Result<()> {
+        link::create_veth("out", 2, "far", 2, third.as_fd())?;
+        link::set_up(link::index("out")?)
+    };
+    lab.receiver()
+        .run(wire)
+        .expect("it can be entered")
+        .expect("a wire");
+    let mut config = RxConfig::new(SocketAddr::from(([0, 0, 0, 0], 0)));
+    config.ring.interface = Some("far".to_owned());
+    config.ring.all_traffic = true;
+    let open = || {
+        link::set_up(link::index("far")?)?;
+        mpps_io::backend::find("packet_mmap")?.open_rx(&config)
+    };
+    let mut far = third
+        .run(open)
+        .expect("it can be entered")
+        .expect("it opens");
+
+    let options = [
+        "--out",
+        "out",
+        "--to",
+        "02:00:00:00:00:07",
+        "--to",
+        "02:00:00:00:00:08",
+    ];
+    let server = place.start_with("balancer", 20 * EACH as u64, &options);
+    let clients: Vec<UdpSocket> = (0..20).map(|_| place.client(&server)).collect();
+    let mut chosen = BTreeMap::new();
+    let mut came = 0;
+    for _ in 0..EACH {
+        clients
+            .iter()
+            .for_each(|client| assert_eq!(client.send(b"!").expect("it is sent"), 1));
+        let expected = came + clients.len();
+        while came < expected {
+            let batch = far.recv(Wait::Block(PATIENCE)).expect("it receives");
+            assert!(!batch.is_empty(), "{came} came");
+            for packet in batch.packets() {
+                // The kernel says something about IPv6 at each new link.
+                let Some(datagram) = wire::datagram(packet.data).filter(|one| one.payload == b"!")
+                else {
+                    continue;
+                };
+                let server = chosen
+                    .entry(datagram.source)
+                    .or_insert(packet.data[..6].to_vec());
+                assert_eq!(packet.data[..6], server[..], "another server");
+                came += 1;
+            }
+        }
+    }
+    assert_eq!((came, chosen.len()), (20 * EACH, 20));
+    for server in servers {
+        assert!(
+            chosen.values().any(|chosen| *chosen == server),
+            "{chosen:?}"
+        );
+    }
+    assert_eq!(server.ended(), format!("forwarded {}\n", 20 * EACH));
 }
 
 /// What is no question, or a strange one, is answered or not, and ends nothing.

@@ -17,6 +17,9 @@ pub(crate) struct Args {
     pub(crate) address: SocketAddr,
     pub(crate) backend: String,
     pub(crate) interface: Option<String>,
+    /// The interface that frames leave by, and the hardware addresses that they are for.
+    pub(crate) out: Option<String>,
+    pub(crate) to: Vec<[u8; 6]>,
     /// Packets after which it ends; none is never.
     pub(crate) count: Option<u64>,
 }
@@ -31,6 +34,8 @@ impl Args {
             address: default_address.parse()?,
             backend: "recvmmsg".to_owned(),
             interface: None,
+            out: None,
+            to: Vec::new(),
             count: None,
         };
         let mut words = std::env::args().skip(1);
@@ -39,6 +44,8 @@ impl Args {
             match word.as_str() {
                 "--backend" => args.backend = value()?,
                 "--interface" => args.interface = Some(value()?),
+                "--out" => args.out = Some(value()?),
+                "--to" => args.to.push(hardware_address(&value()?)?),
                 "--count" => args.count = Some(value()?.parse()?),
                 _ => args.address = word.parse().map_err(|_| format!("{word}: no ADDR:PORT"))?,
             }
@@ -48,10 +55,18 @@ impl Args {
 
     /// A receiver for each queue, which may answer or not.
     pub(crate) fn open(&self, answers: bool) -> Result<Vec<Box<dyn Rx>>, Box<dyn Error>> {
+        self.open_with(&self.config(answers))
+    }
+
+    pub(crate) fn config(&self, answers: bool) -> RxConfig {
         let mut config = RxConfig::new(self.address);
         config.answers = answers;
         config.ring.interface.clone_from(&self.interface);
-        let receivers = backend::find(&self.backend)?.open_rx_queues(&config)?;
+        config
+    }
+
+    pub(crate) fn open_with(&self, config: &RxConfig) -> Result<Vec<Box<dyn Rx>>, Box<dyn Error>> {
+        let receivers = backend::find(&self.backend)?.open_rx_queues(config)?;
         for rx in &receivers {
             let caps = rx.caps();
             println!("{} by {}: {}", caps.local_address, caps.backend, caps.mode);
@@ -87,4 +102,12 @@ impl Args {
         })?;
         Ok(done.load(Ordering::Relaxed))
     }
+}
+
+/// `02:00:00:00:00:07`
+fn hardware_address(text: &str) -> Result<[u8; 6], Box<dyn Error>> {
+    let bytes = text.split(':').map(|byte| u8::from_str_radix(byte, 16));
+    let bytes = bytes.collect::<Result<Vec<u8>, _>>().unwrap_or_default();
+    let address = <[u8; 6]>::try_from(bytes);
+    address.map_err(|_| format!("{text}: no hardware address, as 02:00:00:00:00:07").into())
 }
