@@ -1,6 +1,6 @@
 """Two hosts in network namespaces, joined by a veth of one queue each way, for run.py.
 
-The names carry the process, so that runs do not meet. Neighbours are entered for ever and IPv6 is
+All names carry the process, so that runs do not meet. Neighbours are entered for ever and IPv6 is
 off: an AF_XDP program that takes every frame takes ARP as well. Check sums are made by the sender, as
 on a wire: a veth would leave them undone, and a frame that is only turned around would keep a wrong one.
 """
@@ -10,7 +10,7 @@ import subprocess
 import time
 
 LOAD, SERVER = f"peers-load-{os.getpid()}", f"peers-server-{os.getpid()}"
-LOAD_LINK, SERVER_LINK = "va", "vb"
+LOAD_LINK, SERVER_LINK = f"pa{os.getpid()}", f"pb{os.getpid()}"
 # Of the flood; its echoes are counted and dropped as soon as they arrive.
 SOURCE_PORT = 4320
 SINK = f"""
@@ -66,15 +66,10 @@ def deliver(threaded):
     if not threaded:
         return None
     time.sleep(0.1)
-    thread = own_thread()
+    found = subprocess.run(["pgrep", f"^napi/{SERVER_LINK}-"], check=True, capture_output=True, text=True)
+    thread, = found.stdout.split()
     run("taskset", "-pc", "1", thread)
     return thread
-
-
-def own_thread():
-    """The queue's thread: threads of other hosts' links may have its name, so the newest is taken."""
-    found = subprocess.run(["pgrep", "-n", f"^napi/{SERVER_LINK}-"], capture_output=True, text=True)
-    return found.stdout.strip()
 
 
 def returned():

@@ -21,17 +21,17 @@ import table
 
 HERE = pathlib.Path(__file__).parent
 SERVER = "10.9.0.2:7777"
-BLOCK = ["--backend", "af_xdp", "--wait", "block"]
 # Name, program, options.
 PEERS = [
     ("tokio", "peer-tokio", []),
     ("mpps-io recv", "peer-mpps-io", ["--backend", "recv"]),
     ("mpps-io recvmmsg", "peer-mpps-io", ["--backend", "recvmmsg"]),
+    ("mpps-io recvmmsg, block", "peer-mpps-io", ["--backend", "recvmmsg", "--wait", "block"]),
     ("mpps-io io_uring", "peer-mpps-io", ["--backend", "io_uring"]),
     ("xsk-rs", "peer-xsk-rs", ["--interface", hosts.SERVER_LINK]),
     ("xdp", "peer-xdp", ["--interface", hosts.SERVER_LINK]),
     ("mpps-io af_xdp", "peer-mpps-io", ["--backend", "af_xdp"]),
-    ("mpps-io af_xdp, block", "peer-mpps-io", BLOCK),
+    ("mpps-io af_xdp, block", "peer-mpps-io", ["--backend", "af_xdp", "--wait", "block"]),
 ]
 # Name, mode, whether the receive queue is a thread on the server's CPU.
 CONDITIONS = [
@@ -84,15 +84,15 @@ class Bench:
         sender = subprocess.run(hosts.inside(hosts.LOAD, *words), check=True, capture_output=True)
         return json.loads(sender.stdout.splitlines()[-1])["offered"]
 
-    def check(self, peer):
-        """1000 datagrams of 8 to 1471 bytes: each comes back as it was sent, and is counted once."""
-        server = self.start(peer, "echo", "--count", 1000, "--seconds", 10)
+    def check(self, peer, mode):
+        """1000 datagrams of 8 to 1471 bytes: each is counted once, and its echo is what was sent."""
+        server = self.start(peer, mode, "--count", 1000, "--seconds", 10)
         client = self.ask(2000, 1000, "varied")
         counted = self.end(server)
-        wanted = {"sent": 1000, "echoed": 1000, "wrong": 0}
-        if wanted.items() > client.items() or (counted["received"], counted["sent"]) != (1000, 1000):
-            sys.exit(f"{peer[0]}: {client} {counted}")
-        print(f"{peer[0]}: 1000 of 1000 echoes, all equal", file=sys.stderr)
+        echoes = 1000 if mode == "echo" else 0
+        found = (counted["received"], counted["sent"], client["echoed"], client["wrong"])
+        if found != (1000, echoes, echoes, 0):
+            sys.exit(f"{peer[0]}, {mode}: {client} {counted}")
 
     def measure(self, peer, condition):
         name, mode, threaded = condition
@@ -134,8 +134,17 @@ def lines_of_code():
     return counted
 
 
+def cpu():
+    lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
+    models = [line.split(": ", 1)[1] for line in lines if line.startswith("model name")]
+    return f"{models[0] if models else 'unknown'}, {len(models)} CPUs"
+
+
 def main():
     mpps, programs, rounds, seconds, folder = sys.argv[1:]
+    # So that the hosts are unmade.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))
+    started = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
     bench = Bench(mpps, programs, float(seconds))
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -143,7 +152,9 @@ def main():
     hosts.make()
     try:
         for peer in PEERS:
-            bench.check(peer)
+            for mode in ("drop", "echo"):
+                bench.check(peer, mode)
+            print(f"{peer[0]}: of 1000 datagrams all were counted, and came back", file=sys.stderr)
         for number in range(int(rounds)):
             first = number % len(PEERS)
             order = PEERS[first:] + PEERS[:first]
@@ -153,7 +164,7 @@ def main():
             print(f"round {number + 1} of {rounds}", file=sys.stderr)
     finally:
         hosts.unmake()
-    raw = {"kernel": os.uname().release, "started": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
+    raw = {"kernel": os.uname().release, "cpu": cpu(), "started": started,
            "code": lines_of_code(), "conditions": conditions}
     (folder / "raw.json").write_text(json.dumps(raw, indent=1))
     summary = table.summary(raw)

@@ -5,6 +5,7 @@ import statistics
 AGAINST = {
     "mpps-io recv": ["tokio"],
     "mpps-io recvmmsg": ["tokio"],
+    "mpps-io recvmmsg, block": ["tokio"],
     "mpps-io io_uring": ["tokio"],
     "mpps-io af_xdp": ["xsk-rs", "xdp"],
     "mpps-io af_xdp, block": ["xsk-rs", "xdp"],
@@ -26,7 +27,8 @@ def spread(values, digits):
 
 
 def summary(raw):
-    lines = [f"Linux {raw['kernel']}, {raw['started']}; medians (lowest-highest), ratios within a round"]
+    lines = [f"Linux {raw['kernel']}, {raw['cpu']}, {raw['started']}",
+             "medians (lowest-highest), ratios within a round"]
     for condition, rounds in raw["conditions"].items():
         lines += ["", condition]
         for peer in rounds[0] if rounds else []:

@@ -7,10 +7,23 @@ use std::process::Command;
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-changed=redirect.c");
     // Where Debian keeps asm/types.h, for which clang's target bpf has no folder.
-    let headers = format!("-I/usr/include/{}-linux-gnu", env::var("CARGO_CFG_TARGET_ARCH")?);
+    let headers = format!(
+        "-I/usr/include/{}-linux-gnu",
+        env::var("CARGO_CFG_TARGET_ARCH")?
+    );
     let object = format!("{}/redirect.o", env::var("OUT_DIR")?);
     let mut clang = Command::new("clang");
-    clang.args(["-O2", "-g", "-target", "bpf", &headers, "-c", "redirect.c", "-o", &object]);
+    clang.args([
+        "-O2",
+        "-g",
+        "-target",
+        "bpf",
+        &headers,
+        "-c",
+        "redirect.c",
+        "-o",
+        &object,
+    ]);
     if !clang.status()?.success() {
         return Err("clang cannot compile redirect.c".into());
     }

@@ -61,7 +61,9 @@ impl Args {
             beside: None,
         };
         while let Some(word) = words.next() {
-            let value = words.next().ok_or_else(|| format!("{word} needs a value"))?;
+            let value = words
+                .next()
+                .ok_or_else(|| format!("{word} needs a value"))?;
             match word.as_str() {
                 "--interface" => args.interface = value,
                 "--backend" => args.backend = value,
@@ -196,10 +198,7 @@ fn watch(
         thread::sleep(LOOK);
     }
     let from = Moment::now(counts, beside);
-    while from.at.elapsed() < time
-        && counts.received.load(Relaxed) < count
-        && !over.load(Relaxed)
-    {
+    while from.at.elapsed() < time && counts.received.load(Relaxed) < count && !over.load(Relaxed) {
         thread::sleep(LOOK.min(time));
     }
     let to = Moment::now(counts, beside);

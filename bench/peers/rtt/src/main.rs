@@ -49,7 +49,9 @@ impl Client {
             came => came?,
         };
         let now = Instant::now();
-        let number = came.first_chunk().map_or(0, |start| u64::from_be_bytes(*start)) as usize;
+        let number = came
+            .first_chunk()
+            .map_or(0, |start| u64::from_be_bytes(*start)) as usize;
         let sent = self.sent.get_mut(number).and_then(Option::take);
         let mut room = [0; BYTES_MAX];
         match sent {

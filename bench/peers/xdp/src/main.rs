@@ -16,8 +16,8 @@ use xdp::packet::net_types::{IpHdr, UdpHeaders};
 use xdp::slab::{HeapSlab, Slab};
 use xdp::socket::{PollTimeout, XdpSocket, XdpSocketBuilder};
 use xdp::umem::{FrameSize, UmemCfgBuilder};
-use xdp::{Packet, RingConfigBuilder, RxRing, Umem};
 use xdp::{CompletionRing, WakableFillRing, WakableTxRing};
+use xdp::{Packet, RingConfigBuilder, RxRing, Umem};
 
 const FRAMES: u32 = 4096;
 const BATCH: usize = 64;
@@ -55,7 +55,8 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 impl Xsk {
     fn open(interface: &str) -> Result<Self, Box<dyn Error>> {
-        let nic = NicIndex::lookup_by_name(&CString::new(interface)?)?.ok_or("no such interface")?;
+        let nic =
+            NicIndex::lookup_by_name(&CString::new(interface)?)?.ok_or("no such interface")?;
         let umem_config = UmemCfgBuilder {
             frame_size: FrameSize::TwoK,
             frame_count: FRAMES,
@@ -128,7 +129,8 @@ impl Xsk {
         let received = unsafe { self.rx.recv(&self.umem, &mut self.received) };
         if received == 0 {
             // While answers wait to be sent, only further polls send them.
-            self.socket.poll_read(if self.in_flight == 0 { WAIT } else { NO_WAIT })?;
+            self.socket
+                .poll_read(if self.in_flight == 0 { WAIT } else { NO_WAIT })?;
         }
         Ok(received)
     }
@@ -159,7 +161,10 @@ fn attach(interface: &str, socket: &XdpSocket) -> Result<Ebpf, Box<dyn Error>> {
         env!("OUT_DIR"),
         "/redirect.o"
     )))?;
-    let program: &mut Xdp = object.program_mut("redirect").ok_or("no program")?.try_into()?;
+    let program: &mut Xdp = object
+        .program_mut("redirect")
+        .ok_or("no program")?
+        .try_into()?;
     program.load()?;
     program.attach(interface, XdpMode::Driver)?;
     let mut sockets = XskMap::try_from(object.map_mut("SOCKETS").ok_or("no map")?)?;
@@ -169,7 +174,10 @@ fn attach(interface: &str, socket: &XdpSocket) -> Result<Ebpf, Box<dyn Error>> {
 
 /// The frames are in the ring, but the kernel has not sent them all, or dropped one.
 fn is_busy(error: &io::Error) -> bool {
-    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::ResourceBusy)
+    matches!(
+        error.kind(),
+        ErrorKind::WouldBlock | ErrorKind::ResourceBusy
+    )
 }
 
 /// Makes an answer of an IPv4 datagram to a port; none of any other frame. The check sum of the

@@ -70,7 +70,10 @@ impl Xsk {
     fn discard(&mut self) -> io::Result<usize> {
         let received = self.receive()?;
         // SAFETY: the frames were just received, and are in no other queue.
-        unsafe { self.fill.produce_and_wakeup(&self.batch[..received], self.rx.fd_mut(), 0)? };
+        unsafe {
+            self.fill
+                .produce_and_wakeup(&self.batch[..received], self.rx.fd_mut(), 0)?
+        };
         Ok(received)
     }
 
@@ -89,7 +92,8 @@ impl Xsk {
         }
         // SAFETY: as in `discard`; each frame goes to one of the two queues.
         let sent = unsafe {
-            self.fill.produce_and_wakeup(&self.batch[answers..received], self.rx.fd_mut(), 0)?;
+            self.fill
+                .produce_and_wakeup(&self.batch[answers..received], self.rx.fd_mut(), 0)?;
             self.tx.produce(&self.batch[..answers])
         };
         // One call sends 32 frames where the kernel copies.
@@ -114,7 +118,8 @@ impl Xsk {
             // SAFETY: as in `receive`, and the frames go to one queue alone.
             let sent = unsafe {
                 let sent = self.completed.consume(&mut self.sent);
-                self.fill.produce_and_wakeup(&self.sent[..sent], self.rx.fd_mut(), 0)?;
+                self.fill
+                    .produce_and_wakeup(&self.sent[..sent], self.rx.fd_mut(), 0)?;
                 sent
             };
             if sent < BATCH {
