@@ -12,8 +12,10 @@ use std::time::{Duration, Instant};
 pub const PATIENCE: Duration = Duration::from_millis(50);
 /// A program to which nothing is sent ends after so long.
 const FIRST_PACKET: Duration = Duration::from_secs(10);
-/// How often the watching thread looks at the counts.
+/// How often the watching thread looks for the first packet.
 const LOOK: Duration = Duration::from_millis(1);
+/// How often it looks for the end: it uses the CPU that is measured.
+const LOOK_ON: Duration = Duration::from_millis(10);
 
 /// Written by the thread that receives, read by the one that watches.
 #[derive(Debug, Default)]
@@ -136,7 +138,7 @@ fn watch(
     }
     let from = Moment::now(counts, beside);
     while from.at.elapsed() < time && counts.received.load(Relaxed) < count && !over.load(Relaxed) {
-        thread::sleep(LOOK.min(time));
+        thread::sleep(LOOK_ON);
     }
     let to = Moment::now(counts, beside);
     over.store(true, Relaxed);
