@@ -47,9 +47,11 @@ def make():
     for (host, link, address, _), (_, _, other, other_hardware) in zip(ENDS, reversed(ENDS)):
         run("ip", "-n", host, "address", "add", f"{address}/24", "dev", link)
         run(*inside(host, "ethtool", "-K", link, "gro", "on", "tx", "off", "tso", "off", "gso", "off"))
-        run("ip", "-n", host, "link", "set", link, "up")
         run("ip", "-n", host, "neigh", "replace", other, "lladdr", other_hardware, "dev", link,
             "nud", "permanent")
+    # A veth that comes up looks whether its other end has GRO, without which it sends no XDP frame.
+    for host, link, _, _ in ENDS:
+        run("ip", "-n", host, "link", "set", link, "up")
     run(*inside(LOAD, "nft", "-f", "-"), input=SINK, text=True)
 
 

@@ -71,18 +71,23 @@ class Bench:
             sys.exit(error)
         return json.loads(out)
 
+    def load(self, *words):
+        """Runs a program on the sender's CPU; tells the last line that it prints."""
+        words = hosts.inside(hosts.LOAD, "taskset", "-c", "0", *map(str, words))
+        done = subprocess.run(words, capture_output=True, text=True)
+        if done.returncode != 0:
+            sys.exit(f"{' '.join(words)}: {done.stderr}")
+        return json.loads(done.stdout.splitlines()[-1])
+
     def ask(self, *words):
         """Runs the client of round trips."""
-        words = [str(self.programs / "peer-rtt"), SERVER, *map(str, words)]
-        client = hosts.inside(hosts.LOAD, "taskset", "-c", "0", *words)
-        return json.loads(subprocess.run(client, check=True, capture_output=True).stdout)
+        return self.load(self.programs / "peer-rtt", SERVER, *words)
 
     def flood(self):
         """Sends as fast as the kernel's generator can, for longer than a program measures."""
-        words = [self.mpps, "send", SERVER, "--backend", "xdp", "--pin", "0", "--json",
-                 "--source-port", str(hosts.SOURCE_PORT), "--duration", f"{self.seconds + 0.3:.3f}s"]
-        sender = subprocess.run(hosts.inside(hosts.LOAD, *words), check=True, capture_output=True)
-        return json.loads(sender.stdout.splitlines()[-1])["offered"]
+        duration = f"{self.seconds + 0.3:.3f}s"
+        return self.load(self.mpps, "send", SERVER, "--backend", "xdp", "--json", "--duration", duration,
+                         "--source-port", hosts.SOURCE_PORT)["offered"]
 
     def check(self, peer, mode):
         """1000 datagrams of 8 to 1471 bytes: each is counted once, and its echo is what was sent."""

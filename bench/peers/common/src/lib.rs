@@ -4,4 +4,4 @@ mod args;
 mod run;
 
 pub use args::{Args, Mode};
-pub use run::{PATIENCE, Run};
+pub use run::{PATIENCE, RECEIVE_BUFFER_BYTES, Run};

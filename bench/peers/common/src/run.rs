@@ -10,6 +10,9 @@ use std::time::{Duration, Instant};
 
 /// How long a program waits for packets before it looks whether it is to end.
 pub const PATIENCE: Duration = Duration::from_millis(50);
+/// The receive buffer of a socket: 4 MiB, what Linux here lets anyone have. By default it would hold
+/// 50 frames of the generator, each of which fills a page.
+pub const RECEIVE_BUFFER_BYTES: usize = 4 << 20;
 /// A program to which nothing is sent ends after so long.
 const FIRST_PACKET: Duration = Duration::from_secs(10);
 /// How often the watching thread looks for the first packet.

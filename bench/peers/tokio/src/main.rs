@@ -1,6 +1,7 @@
 //! Echo and drop on tokio's `UdpSocket`, in a runtime of one thread.
 
-use peer_common::{Args, Mode, PATIENCE, Run};
+use peer_common::{Args, Mode, PATIENCE, RECEIVE_BUFFER_BYTES, Run};
+use socket2::SockRef;
 use std::error::Error;
 use std::io;
 use tokio::net::UdpSocket;
@@ -9,6 +10,7 @@ use tokio::net::UdpSocket;
 async fn main() -> Result<(), Box<dyn Error>> {
     let args = Args::parse()?;
     let socket = UdpSocket::bind(args.address).await?;
+    SockRef::from(&socket).set_recv_buffer_size(RECEIVE_BUFFER_BYTES)?;
     let run = Run::start("tokio", &args)?;
     tokio::select! {
         ended = serve(&socket, args.mode, &run) => ended?,
