@@ -14,7 +14,6 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut rx = backend::find(&args.backend)?.open_rx(&config)?;
     let wait = match args.wait.as_str() {
         "block" => Wait::Block(PATIENCE),
-        "spin" => Wait::Spin(PATIENCE),
         _ => Wait::Auto(PATIENCE),
     };
     let run = Run::start("mpps-io", &args)?;
