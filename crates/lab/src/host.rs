@@ -3,11 +3,17 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::ops::RangeInclusive;
 use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use mpps_os::namespace::NetNamespace;
+use mpps_os::netlink::sock_diag;
 use mpps_os::process::{ContainedChild, spawn_contained};
 
 use crate::{Error, address};
+
+/// The time between two looks for a socket: the kernel tells nobody of a new one.
+const INTERVAL: Duration = Duration::from_millis(1);
 
 /// A host of the lab: a network namespace with one link to the other host.
 #[derive(Debug)]
@@ -93,5 +99,28 @@ impl Host {
     /// There is no such program, or no process can be had.
     pub fn spawn(&self, command: Command) -> Result<ContainedChild, Error> {
         Ok(spawn_contained(command, &self.namespace)?)
+    }
+
+    /// Waits until a program of this host receives at this UDP port, whatever the address
+    /// (`sock_diag(7)`). False if none does after `patience`.
+    ///
+    /// # Errors
+    ///
+    /// The kernel lists no sockets: it has no `CONFIG_INET_UDP_DIAG`.
+    pub fn await_udp(&self, port: u16, patience: Duration) -> Result<bool, Error> {
+        let is_bound = || {
+            let sockets = sock_diag::udp()?;
+            Ok::<_, Error>(sockets.iter().any(|socket| socket.local.port() == port))
+        };
+        self.run(|| {
+            let deadline = Instant::now() + patience;
+            while !is_bound()? {
+                if Instant::now() >= deadline {
+                    return Ok(false);
+                }
+                thread::sleep(INTERVAL);
+            }
+            Ok(true)
+        })?
     }
 }

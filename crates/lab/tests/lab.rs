@@ -64,6 +64,11 @@ fn of_links() -> Vec<Test> {
             Need::Lab,
             the_background_ends_with_the_command,
         ),
+        (
+            "a_socket_of_the_host_is_awaited",
+            Need::Lab,
+            a_socket_of_the_host_is_awaited,
+        ),
         ("labs_do_not_meet", Need::Lab, labs_do_not_meet),
     ]
 }
@@ -281,6 +286,22 @@ fn the_background_ends_with_the_command() -> Result<(), Failed> {
     // The sleepers hold the writing end: it ends when they have.
     let rest = io::read_to_string(output)?;
     check(rest.is_empty(), || rest)
+}
+
+/// Of this host and port, also one that comes while somebody waits.
+fn a_socket_of_the_host_is_awaited() -> Result<(), Failed> {
+    let lab = Lab::new(&LabConfig::default())?;
+    let bind = |host: &Host, port| host.run(|| UdpSocket::bind(("0.0.0.0", port)));
+    let _other_host = bind(lab.sender(), PORT)??;
+    let _other_port = bind(lab.receiver(), PORT + 1)??;
+    let awaited = |patience| lab.receiver().await_udp(PORT, patience);
+    check(!awaited(Duration::ZERO)?, || "found elsewhere".to_owned())?;
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| awaited(Duration::from_secs(20)));
+        let _socket = bind(lab.receiver(), PORT)??;
+        let found = waiting.join().map_err(|_| "it panicked")??;
+        check(found, || "not found".to_owned())
+    })
 }
 
 fn labs_do_not_meet() -> Result<(), Failed> {
