@@ -119,8 +119,9 @@ pub struct Account<'a> {
     pub queued: u64,
     /// Deliveries beyond the first of one datagram, by multicast.
     pub copies: u64,
-    /// Drops of the receiving sockets by `SO_MEMINFO`.
-    pub socket_drops: u64,
+    /// Drops of the receiving sockets by `SO_MEMINFO`; none where only another program has those:
+    /// their namespace's `RcvbufErrors` are entered then.
+    pub socket_drops: Option<u64>,
     /// Trains were received (`UDP_GRO`): the socket's drops count trains.
     pub gro: bool,
     /// What the sending host counted.
@@ -165,6 +166,43 @@ pub const SEQUENCE_NUMBERS: &str = "sequence numbers";
 
 /// Reasons for which a socket drops what does not fit (`include/net/dropreason-core.h`).
 pub(crate) const SOCKET_REASONS: [&str; 2] = ["SOCKET_RCVBUFF", "PROTO_MEM"];
+
+impl<'a> Account<'a> {
+    /// The account of `offered` datagrams between the sockets of any programs, by the counters of the
+    /// kernel alone. Nobody else is to send or receive in the two network namespaces.
+    ///
+    /// Delivered is what a program has read (`Udp.InDatagrams`, `udp_recvmsg` in net/ipv4/udp.c): what
+    /// waits in a buffer is unaccounted for until then. Trains, of which the kernel counts each as one
+    /// datagram (`UDP_SEGMENT`, `UDP_GRO`), would not balance.
+    pub fn by_counters(
+        offered: u64,
+        route: Route<'a>,
+        sender: &'a Delta,
+        receiver: &'a Delta,
+    ) -> Self {
+        Self {
+            offered,
+            refused: BTreeMap::new(),
+            blocked: 0,
+            one_machine: matches!(route, Route::VethRing { .. } | Route::VethBacklog { .. }),
+            gso: false,
+            delivered: udp(Some(receiver), "InDatagrams"),
+            queued: 0,
+            copies: 0,
+            socket_drops: None,
+            gro: false,
+            sender: Some(sender),
+            receiver: Some(receiver),
+            route,
+            departure: Departure::Socket,
+            senders: 1,
+            arrival: Arrival::Socket,
+            ring_drops: Vec::new(),
+            reasons: None,
+            sequence_lost: None,
+        }
+    }
+}
 
 impl Account<'_> {
     /// Enters everything and strikes the balance.
@@ -548,6 +586,7 @@ impl Account<'_> {
             scope,
             ..loss(Station::Socket, count)
         };
+        let (drops, counter, scope) = self.at_sockets();
         if self.gro {
             let entry = match &self.reasons {
                 Some(_) => {
@@ -556,17 +595,13 @@ impl Account<'_> {
                     Loss {
                         // Now and then the probe misses a train that the socket has counted, and
                         // nobody knows how long that one was.
-                        exact: seen.buffers == self.socket_drops,
+                        exact: seen.buffers == drops,
                         ..full(seen.datagrams, source, Scope::Namespace)
                     }
                 }
                 None => Loss {
                     exact: false,
-                    ..full(
-                        self.socket_drops,
-                        "SO_MEMINFO drops, in trains",
-                        Scope::Socket,
-                    )
+                    ..full(drops, &format!("{counter}, in trains"), scope)
                 },
             };
             ledger.lose(entry);
@@ -575,8 +610,8 @@ impl Account<'_> {
         // A bad checksum found at read time, and memory pressure, are drops of the socket too, and
         // were entered with a counter of their own.
         let elsewhere = ["MemErrors", "InCsumErrors"].map(|name| udp(self.receiver, name));
-        if elsewhere == [0, 0] {
-            ledger.lose(full(self.socket_drops, "SO_MEMINFO drops", Scope::Socket));
+        if elsewhere == [0, 0] || self.socket_drops.is_none() {
+            ledger.lose(full(drops, counter, scope));
             return;
         }
         let count = udp(self.receiver, "RcvbufErrors");
@@ -585,6 +620,18 @@ impl Account<'_> {
             "bad checksums or memory pressure are in the socket's own drops as well, so the full \
              buffer was counted by the namespace's RcvbufErrors",
         );
+    }
+
+    /// What the sockets dropped, in datagrams or trains, by which counter, and whose that is.
+    fn at_sockets(&self) -> (u64, &'static str, Scope) {
+        match self.socket_drops {
+            Some(drops) => (drops, "SO_MEMINFO drops", Scope::Socket),
+            None => (
+                udp(self.receiver, "RcvbufErrors"),
+                "receiver Udp.RcvbufErrors",
+                Scope::Namespace,
+            ),
+        }
     }
 
     fn reason(&self, name: &str) -> ReasonCount {

@@ -103,7 +103,8 @@ impl<'a> Account<'a> {
             ));
         }
         let behind = total(self.ring_drops.iter().map(|drop| drop.count));
-        let behind = total([self.delivered, self.queued, self.socket_drops, behind]);
+        let at_sockets = self.at_sockets().0;
+        let behind = total([self.delivered, self.queued, at_sockets, behind]);
         (arrived < behind).then(|| {
             format!(
                 "{receiver} counts fewer packets than came through it: its driver does not count them \

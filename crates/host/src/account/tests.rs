@@ -110,7 +110,7 @@ impl Scenario {
             delivered: self.delivered,
             queued: self.queued,
             copies: self.copies,
-            socket_drops: self.socket_drops,
+            socket_drops: Some(self.socket_drops),
             gro: self.gro,
             sender: sender.as_ref(),
             receiver: receiver.as_ref(),
@@ -214,6 +214,44 @@ fn between_cards() {
     let (sender, receiver) = ("eth0", "eth1");
     let route = Route::Cards { sender, receiver };
     check(include_str!("scenarios/cards.toml"), route);
+}
+
+/// What the kernel alone counts of another program's socket: `RcvbufErrors` are the row, and no witness
+/// of it; what waits unread is unaccounted for.
+#[test]
+fn of_any_program() {
+    let counters = |counters: &[(&str, i64)]| {
+        let named = counters
+            .iter()
+            .map(|&(name, count)| (name.to_owned(), count));
+        delta(&named.collect(), [0; 2])
+    };
+    let sender = counters(&[("Udp.OutDatagrams", 90), ("Udp.SndbufErrors", 10)]);
+    let receiver = counters(&[
+        ("Ip.InReceives", 90),
+        ("Ip.InDelivers", 90),
+        ("Udp.InDatagrams", 60),
+        ("Udp.RcvbufErrors", 20),
+        ("Udp.MemErrors", 1),
+        ("Udp.NoPorts", 2),
+    ]);
+    let route = Route::VethRing {
+        sender: "tx",
+        receiver: "rx",
+    };
+    let ledger = Account::by_counters(100, route, &sender, &receiver).ledger();
+    assert_eq!(
+        shown(&ledger),
+        "wire: receive ring full 10 | sender Udp.SndbufErrors, namespace\n\
+         UDP: no socket on the port 2 | receiver Udp.NoPorts, namespace\n\
+         UDP: UDP memory used up 1 | receiver Udp.MemErrors, namespace\n\
+         socket: socket buffer full 20 | receiver Udp.RcvbufErrors, namespace\n\
+         unaccounted 7\n\
+         = 100 accepted by the sending kernel | sender Udp.OutDatagrams and Udp.SndbufErrors\n\
+         # 0, not 10 receive ring full | sender tx_dropped\n\
+         # 0, not 90 taken from the ring by NAPI | receiver rx_queue_N_xdp_packets\n\
+         = 0 per-CPU backlog full | softnet_stat dropped (host-wide)"
+    );
 }
 
 proptest! {

@@ -17,7 +17,9 @@ impl Account<'_> {
             ledger.witness("accepted by the sending kernel", source, accepted, out);
         }
         self.hear_wire(ledger, refused);
-        if self.is_lab() && !self.gro && self.arrival == Arrival::Socket {
+        // Where the socket's own count is not known, that of the namespace is the row itself.
+        let has_own = self.socket_drops.is_some();
+        if self.is_lab() && !self.gro && self.arrival == Arrival::Socket && has_own {
             let full = lost_for(ledger, "socket buffer full");
             let source = "receiver Udp.RcvbufErrors";
             ledger.witness(
@@ -80,7 +82,7 @@ impl Account<'_> {
             ledger.witness(
                 "drops at the socket",
                 source,
-                self.socket_drops,
+                self.at_sockets().0,
                 socket.buffers,
             );
         } else {

@@ -143,10 +143,10 @@ pub(crate) fn account<'a>(
         delivered: received.delivered,
         queued: received.queued,
         copies: 0,
-        socket_drops: match is_socket {
+        socket_drops: Some(match is_socket {
             true => received.drops.iter().map(|drop| drop.count).sum(),
             false => 0,
-        },
+        }),
         gro: received.gro,
         sender,
         receiver,
@@ -228,7 +228,7 @@ mod tests {
             let account = account(Sent::default(), received, Route::Hosts, (None, None));
             let rings: u64 = account.ring_drops.iter().map(|drop| drop.count).sum();
             assert_eq!((account.delivered, account.queued), (14, 6));
-            (account.socket_drops, rings)
+            (account.socket_drops.unwrap(), rings)
         };
         assert_eq!(entered(Mode::new(""), Layer::Payload, false), (12, 0));
         assert_eq!(entered(Mode::new(""), Layer::Payload, true), (5, 0));
