@@ -6,6 +6,7 @@
     reason = "what a chore has to say goes to the terminal"
 )]
 
+mod dist;
 mod docs;
 mod finding;
 mod mutants;
@@ -38,6 +39,11 @@ const CHORES: &[Chore] = &[
         name: "docs",
         summary: "write the tables that come from the code and from results",
         run: docs::run,
+    },
+    Chore {
+        name: "dist",
+        summary: "make what a release has, and with --check try its package",
+        run: dist::run_chore,
     },
     Chore {
         name: "mutants",

@@ -191,7 +191,7 @@ fn quoted(word: &str) -> String {
 }
 
 /// Runs a program to its end; what it printed, or what it complained of.
-fn run_quietly(command: &mut Command) -> Result<String> {
+pub(crate) fn run_quietly(command: &mut Command) -> Result<String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let output = command
         .output()

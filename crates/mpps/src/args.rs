@@ -66,6 +66,9 @@ pub(crate) enum Subcommands {
     Backends(BackendsArgs),
     /// Put back the settings that a killed run left behind
     Undo(UndoArgs),
+    /// Write the manual pages, and the completions for bash, zsh and fish
+    #[command(hide = true)]
+    Generate(GenerateArgs),
 }
 
 /// Arguments of `mpps ledger`.
@@ -156,6 +159,16 @@ pub(crate) struct UndoArgs {
     /// Make a change that comes by standard input, and put it back at its end
     #[arg(long, hide = true, conflicts_with_all = ["all", "list"])]
     pub(crate) keep: bool,
+}
+
+/// Arguments of `mpps generate`.
+#[derive(Debug, Args)]
+pub(crate) struct GenerateArgs {
+    /// Where the files go
+    pub(crate) folder: PathBuf,
+    /// The date at the foot of the manual pages, as in 2026-11-24
+    #[arg(long)]
+    pub(crate) date: String,
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 mod backends;
 mod compare;
 mod engine;
+mod generate;
 mod lab;
 mod ledger;
 mod load;
@@ -62,6 +63,7 @@ pub fn main() -> ExitCode {
         Subcommands::Report(args) => report::run(&args),
         Subcommands::Backends(args) => backends::run(&args),
         Subcommands::Undo(args) => undo::run(&args),
+        Subcommands::Generate(args) => generate::run(&args),
     };
     match outcome {
         Ok(Outcome::Fine) => ExitCode::SUCCESS,

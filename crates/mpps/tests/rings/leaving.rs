@@ -137,9 +137,9 @@ fn a_killed_af_xdp_receiver_leaves_nothing() {
         assert!(link(lab.receiver()).native_xdp.is_some(), "it is attached");
         running.signal("KILL");
         assert!(running.end().status.code().is_none(), "it was killed");
-        assert!(!link(lab.receiver()).native_xdp.is_some(), "it is detached");
+        assert!(link(lab.receiver()).native_xdp.is_none(), "it is detached");
         receiver(&lab, &at, mode, &[]).interrupt().fine();
-        assert!(!link(lab.receiver()).native_xdp.is_some(), "it is detached");
+        assert!(link(lab.receiver()).native_xdp.is_none(), "it is detached");
     }
     a_socket_gets_all(&lab, &at);
 }
@@ -177,7 +177,7 @@ fn a_killed_generator_leaves_nothing() {
     running.signal("KILL");
     assert!(running.end().status.code().is_none(), "it was killed");
     for host in [lab.sender(), lab.receiver()] {
-        assert!(!link(host).native_xdp.is_some(), "{}", host.name());
+        assert!(link(host).native_xdp.is_none(), "{}", host.name());
     }
     lab.settle().expect("silence comes");
     let running = receiver(&lab, &at, &["af_xdp"], &[]);

@@ -90,10 +90,7 @@ fn what_is_required() {
     let send = ["send", &at, "--backend", "af_xdp", "--count", "1"];
     let all = [send.as_slice(), &["--require", "zerocopy"]].concat();
     refused(&on(lab.sender(), &all), &["--require zerocopy", "copy"]);
-    assert!(
-        !link(lab.receiver()).native_xdp.is_some(),
-        "nothing is left"
-    );
+    assert!(link(lab.receiver()).native_xdp.is_none(), "nothing is left");
 }
 
 fn what_cannot_be_is_refused() {

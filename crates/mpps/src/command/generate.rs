@@ -1,0 +1,120 @@
+//! `mpps generate`: the manual pages and the completions of shells, made from the arguments
+//! themselves. It is for those who make packages, so that neither `--help` nor what it makes has it.
+
+use super::Outcome;
+use crate::args::{Cli, GenerateArgs};
+use anyhow::{Context, Result};
+use clap::{Command, CommandFactory};
+use clap_complete::Shell;
+use clap_mangen::Man;
+use clap_mangen::roff::{Roff, roman};
+use std::fs;
+use std::io;
+
+/// Writes all files into the folder, which is made if need be.
+pub(super) fn run(args: &GenerateArgs) -> Result<Outcome> {
+    let folder = &args.folder;
+    let cannot = || format!("cannot write to {}", folder.display());
+    fs::create_dir_all(folder).with_context(cannot)?;
+    for (name, page) in pages(&args.date)? {
+        fs::write(folder.join(name), page).with_context(cannot)?;
+    }
+    let shown = shown(&Cli::command());
+    let mut program = Command::new("mpps").version(VERSION).subcommands(shown);
+    for shell in [Shell::Bash, Shell::Fish, Shell::Zsh] {
+        clap_complete::generate_to(shell, &mut program, "mpps", folder).with_context(cannot)?;
+    }
+    Ok(Outcome::Fine)
+}
+
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// What `--help` shows of the subcommands.
+fn shown(program: &Command) -> Vec<Command> {
+    let subcommands = program.get_subcommands();
+    let shown = subcommands.filter(|subcommand| !subcommand.is_hide_set());
+    shown.cloned().collect()
+}
+
+/// A page of the program and one of each subcommand: the name of the file, and what is in it.
+fn pages(date: &str) -> io::Result<Vec<(String, String)>> {
+    let mut program = Cli::command().disable_help_subcommand(true);
+    program.build();
+    let mut commands = shown(&program);
+    commands.push(program);
+    commands.iter().map(|command| page(command, date)).collect()
+}
+
+/// The sections that man-pages(7) asks for, which are not all in a page of [`Man::render`].
+fn page(command: &Command, date: &str) -> io::Result<(String, String)> {
+    let man = Man::new(command.clone());
+    let name = man.get_filename();
+    let man = man
+        .title(name.trim_end_matches(".1").to_uppercase())
+        .date(date)
+        .source(format!("mpps {VERSION}"))
+        .manual("User Commands");
+    let about = command.get_about().map(ToString::to_string);
+    let after = command.get_after_help().map(ToString::to_string);
+    let after = after.unwrap_or_default();
+    let (prose, status) = after.split_once("Exit status: ").unwrap_or((&after, ""));
+    let mut page = Vec::new();
+    man.render_title(&mut page)?;
+    man.render_name_section(&mut page)?;
+    man.render_synopsis_section(&mut page)?;
+    let mut roff = Roff::default();
+    roff.control("SH", ["DESCRIPTION"]);
+    roff.text([roman(about.unwrap_or_default() + ".")]);
+    if !prose.is_empty() {
+        roff.control("PP", []);
+        roff.text([roman(prose.trim())]);
+    }
+    roff.to_writer(&mut page)?;
+    man.render_options_section(&mut page)?;
+    if !shown(command).is_empty() {
+        man.render_subcommands_section(&mut page)?;
+    }
+    let mut roff = Roff::default();
+    if !status.is_empty() {
+        roff.control("SH", ["EXIT STATUS"]);
+        roff.text([roman(status)]);
+    }
+    if command.get_name() != "mpps" {
+        roff.control("SH", ["SEE ALSO"]);
+        roff.control("BR", ["mpps", "(1)"]);
+    }
+    roff.to_writer(&mut page)?;
+    // An empty line is no paragraph of man(7), and mandoc(1) says so.
+    let page = String::from_utf8_lossy(&page).replace(".br\n\n.br\n", ".sp\n");
+    Ok((name, page))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_command_that_is_shown_has_a_page_with_its_sections() {
+        let pages = pages("2026-11-24").unwrap();
+        assert_eq!(pages.len(), shown(&Cli::command()).len() + 1);
+        for (name, page) in pages {
+            for section in ["NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS"] {
+                assert!(page.contains(&format!(".SH {section}")), "{name} {section}");
+            }
+            let told = page.contains("Exit status:") || page.contains("\\fBmpps generate");
+            assert!(!told, "{name}");
+        }
+    }
+
+    #[test]
+    fn each_argument_says_what_it_is_for() {
+        let mut program = Cli::command();
+        program.build();
+        for command in program.get_subcommands() {
+            for argument in command.get_arguments() {
+                let names = format!("{} {}", command.get_name(), argument.get_id());
+                assert!(argument.get_help().is_some(), "{names}");
+            }
+        }
+    }
+}
