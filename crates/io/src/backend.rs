@@ -50,6 +50,18 @@ type OpenTx = fn(&TxConfig) -> Result<Box<dyn Tx>, Error>;
 
 /// One way to receive, to send, or both. Its name is spelt the same in the flag, the file, the
 /// JSON and the docs.
+///
+/// ```
+/// use mpps_io::BACKENDS;
+/// use mpps_io::backend::Support;
+///
+/// for backend in BACKENDS.iter().filter(|backend| backend.receives()) {
+///     match (backend.probe)() {
+///         Support::Yes => println!("{}: {}", backend.name, backend.summary),
+///         Support::No { why, remedy } => println!("{}: {why}; {remedy}", backend.name),
+///     }
+/// }
+/// ```
 #[derive(Clone, Copy)]
 pub struct Backend {
     /// The name.

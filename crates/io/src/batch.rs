@@ -106,7 +106,7 @@ impl<'a> Batch<'a> {
 
     /// Adds the senders, one per descriptor.
     #[must_use]
-    pub fn with_sources(mut self, sources: &'a [Option<SocketAddr>]) -> Self {
+    pub(crate) fn with_sources(mut self, sources: &'a [Option<SocketAddr>]) -> Self {
         self.sources = sources;
         self
     }

@@ -28,6 +28,24 @@ pub struct Group {
 }
 
 /// What a receiver is opened with.
+///
+/// ```
+/// use mpps_io::{RxConfig, backend};
+///
+/// # fn main() -> Result<(), mpps_io::Error> {
+/// let mut config = RxConfig::new("127.0.0.1:0".parse().unwrap());
+/// config.receive_buffer_bytes = Some(1 << 20);
+/// config.sources = true;
+/// let rx = backend::find("recvmmsg")?.open_rx(&config)?;
+/// println!("at {}, {:?} bytes", rx.caps().local_address, rx.caps().receive_buffer_bytes);
+///
+/// // A socket has no queue to choose: it is refused, and by name.
+/// config.ring.queue = Some(1);
+/// let refused = backend::find("recvmmsg")?.open_rx(&config).unwrap_err();
+/// assert_eq!(refused.to_string(), "backend recvmmsg cannot honour --queue");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RxConfig {
     /// Local address and port; port 0 lets the kernel choose.
@@ -117,13 +135,6 @@ impl RxConfig {
                 option: "answers",
                 value: "with --gro".to_owned(),
                 why: "a train is answered datagram by datagram; leave GRO out".to_owned(),
-            });
-        }
-        if self.ring.forward_to.is_some() && !self.answers {
-            return Err(Error::Invalid {
-                option: "forward_to",
-                value: "without answers".to_owned(),
-                why: "frames leave from `Rx::serve`: set `RxConfig::answers`".to_owned(),
             });
         }
         check_destinations(&self.ring.destinations)?;

@@ -21,6 +21,20 @@ use std::ops::RangeInclusive;
 use std::os::fd::BorrowedFd;
 
 /// A receiver's frames.
+///
+/// ```
+/// use mpps_io::wire::Template;
+/// use mpps_io::{Destination, FlowFilter};
+/// use std::net::SocketAddr;
+///
+/// let [dns, quic]: [SocketAddr; 2] = ["10.0.0.1:53", "[fd00::1]:443"].map(|at| at.parse().unwrap());
+/// let filter = FlowFilter::new(dns).or(Destination { ports: 443..=450, ..quic.into() });
+///
+/// let template = Template::new([2; 6], [4; 6], "10.0.0.9:1234".parse().unwrap(), dns, 3);
+/// let mut frame = vec![0; template.frame_bytes()];
+/// template.write(&mut frame, 0, b"abc");
+/// assert!(filter.matches(&frame));
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FlowFilter {
     /// None takes everything.

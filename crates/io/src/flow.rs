@@ -8,8 +8,8 @@ use std::fmt;
 /// Sequence numbers remembered below the highest one of a flow. A datagram that comes later than
 /// that cannot be told to be late or a duplicate, and is counted as `too_late`.
 const WINDOW: u64 = 4096;
-/// Flows with a delay histogram of their own (10 KiB each); the others share one, so that the
-/// memory of a receiver stays flat whatever it is sent.
+/// Flows with a delay histogram (10 KiB each); the others have none, so that the memory of a
+/// receiver stays flat whatever it is sent.
 const HISTOGRAMS_MAX: usize = 256;
 /// Flows that are followed (0.6 KiB each); datagrams of others are counted as untracked.
 const FLOWS_MAX: usize = 8192;
@@ -33,7 +33,7 @@ struct Flow {
     seen: Box<[u64; (WINDOW / 64) as usize]>,
     /// One more than the highest sequence number seen.
     next: u64,
-    shares_delay: bool,
+    is_timed: bool,
 }
 
 /// What was seen of one flow, by all threads together after [`FlowReport::merge`].
@@ -106,13 +106,26 @@ impl FlowReport {
 }
 
 /// Follows the flows that one thread receives.
+///
+/// ```
+/// use mpps_io::{FlowTable, Stamp, StampKind};
+///
+/// let mut flows = FlowTable::new();
+/// for sequence in [0, 1, 3, 2, 7] {
+///     let mut payload = [0; 32];
+///     let time_ns = Stamp::now_ns();
+///     let kind = StampKind::Data;
+///     Stamp { kind, sender: 0, flow: 0, run: 9, sequence, time_ns }.write(&mut payload);
+///     flows.record(&payload, Stamp::now_ns());
+/// }
+/// let (_, report) = flows.reports().next().unwrap();
+/// assert_eq!((report.received, report.reordered, report.lost()), (5, 1, 3));
+/// ```
 #[derive(Default)]
 pub struct FlowTable {
     flows: Vec<Flow>,
     index: BTreeMap<FlowKey, usize>,
     last: Option<(FlowKey, usize)>,
-    /// Delay of the flows that have no histogram of their own.
-    others_delay_ns: Option<Histogram<u32>>,
     /// Datagrams of flows beyond the 8192nd.
     untracked: u64,
     /// Datagrams without a stamp.
@@ -157,12 +170,8 @@ impl FlowTable {
             return;
         }
         flow.see(stamp.sequence);
-        let delay = stamp.age_ns(now_ns);
-        if flow.shares_delay {
-            self.others_delay_ns
-                .get_or_insert_with(delay_histogram)
-                .saturating_record(delay);
-        } else {
+        if flow.is_timed {
+            let delay = stamp.age_ns(now_ns);
             flow.report.delay_ns.saturating_record(delay);
         }
     }
@@ -189,11 +198,6 @@ impl FlowTable {
             .map(|(key, at)| (*key, &self.flows[*at].report))
     }
 
-    /// Delay of all flows beyond the 256th, together.
-    pub fn others_delay_ns(&self) -> Option<&Histogram<u32>> {
-        self.others_delay_ns.as_ref()
-    }
-
     fn find(&mut self, key: FlowKey) -> Option<usize> {
         if let Some(at) = self.index.get(&key) {
             return Some(*at);
@@ -202,8 +206,8 @@ impl FlowTable {
             return None;
         }
         let mut report = FlowReport::new();
-        let shares_delay = self.flows.len() >= HISTOGRAMS_MAX;
-        if shares_delay {
+        let is_timed = self.flows.len() < HISTOGRAMS_MAX;
+        if !is_timed {
             // The smallest histogram there is: it stays empty.
             report.delay_ns =
                 Histogram::new_with_bounds(1, 2, 0).unwrap_or_else(|_| delay_histogram());
@@ -212,7 +216,7 @@ impl FlowTable {
             report,
             seen: Box::new([0; 64]),
             next: 0,
-            shares_delay,
+            is_timed,
         });
         self.index.insert(key, self.flows.len() - 1);
         Some(self.flows.len() - 1)
@@ -333,10 +337,8 @@ mod tests {
         }
         assert_eq!(table.reports().count(), FLOWS_MAX);
         assert_eq!(table.untracked(), u64::from(u16::MAX) - FLOWS_MAX as u64);
-        assert_eq!(
-            table.others_delay_ns().unwrap().len(),
-            (FLOWS_MAX - HISTOGRAMS_MAX) as u64
-        );
+        let timed = table.reports().filter(|(_, flow)| flow.delay_ns.len() == 1);
+        assert_eq!(timed.count(), HISTOGRAMS_MAX);
     }
 
     #[test]
@@ -360,7 +362,6 @@ mod tests {
             (0, 1, 0)
         );
         assert_eq!((two.unstamped(), two.end_markers()), (2, 2));
-        assert!(one.others_delay_ns().is_none());
         let text = format!("{two:?}");
         assert_eq!(
             text,

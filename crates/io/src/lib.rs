@@ -73,8 +73,6 @@ pub use frames::Frames;
 pub use link_path::LinkPath;
 /// What is moved and how, as far as it was granted.
 pub use mode::{Layer, Mode, Property};
-/// A rate kept without bursts.
-pub use pace::Pacer;
 /// Received packets that may be answered where they lie.
 pub use requests::{Request, Requests};
 /// What concerns rings over an interface.

@@ -32,7 +32,7 @@ pub struct LinkPath {
     /// Its number.
     pub interface_index: u32,
     /// Its hardware address.
-    pub source_mac: [u8; 6],
+    pub(crate) source_mac: [u8; 6],
     /// The next hop's.
     pub target_mac: [u8; 6],
     /// Source address and port of the first flow.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 /// Says how many datagrams are due. It makes up for one batch of lost time at the most: a sender
 /// that was held up does not flood afterwards.
 #[derive(Debug, Clone)]
-pub struct Pacer {
+pub(crate) struct Pacer {
     rate_pps: f64,
     batch: f64,
     chunk: f64,
@@ -16,7 +16,7 @@ pub struct Pacer {
 impl Pacer {
     /// Paces `rate_pps` datagrams per second from `now` on: at least `train` at a time, because
     /// they are sent as one, and at most `batch`.
-    pub fn new(rate_pps: f64, train: usize, batch: usize, now: Instant) -> Self {
+    pub(crate) fn new(rate_pps: f64, train: usize, batch: usize, now: Instant) -> Self {
         // A rate of nothing would never be due; one in a thousand years will do for it.
         let rate_pps = if rate_pps > 1e-10 { rate_pps } else { 1e-10 };
         let train = train.max(1) as f64;
@@ -33,7 +33,7 @@ impl Pacer {
     }
 
     /// Datagrams that may be sent at `now`.
-    pub fn due(&mut self, now: Instant) -> usize {
+    pub(crate) fn due(&mut self, now: Instant) -> usize {
         let elapsed = now.saturating_duration_since(self.seen).as_secs_f64();
         self.seen = self.seen.max(now);
         self.credit = (self.credit + elapsed * self.rate_pps).min(self.batch);
@@ -41,12 +41,12 @@ impl Pacer {
     }
 
     /// Notes that so many were sent.
-    pub fn spend(&mut self, datagrams: u64) {
+    pub(crate) fn spend(&mut self, datagrams: u64) {
         self.credit -= datagrams as f64;
     }
 
     /// How long until it is worth sending again.
-    pub fn wait(&self) -> Duration {
+    pub(crate) fn wait(&self) -> Duration {
         let missing = (self.chunk.floor() - self.credit).max(0.0);
         Duration::from_secs_f64((missing / self.rate_pps).min(1.0))
     }

@@ -30,7 +30,8 @@ pub struct RingConfig {
     pub destinations: Vec<Destination>,
     /// Attach no XDP program, but receive what the user's own redirects to this map.
     pub sockets: Option<SocketMap>,
-    /// Another interface by which received frames may leave ([`crate::Request::forward`]).
+    /// Another interface by which received frames may leave ([`crate::Request::forward`]). While that
+    /// one is down, a serve that forwards fails with `ENETDOWN`; what it then had goes with a later one.
     pub forward_to: Option<OutQueue>,
     /// Drop the kernel's own copy of each packet behind the tap.
     pub take: bool,

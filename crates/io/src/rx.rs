@@ -38,6 +38,24 @@ impl Wait {
 }
 
 /// Receives packets in batches. A batch lends its packets: they live until the next call.
+///
+/// ```
+/// use mpps_io::{RxConfig, Wait, backend};
+/// use std::net::UdpSocket;
+/// use std::time::Duration;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let mut rx = backend::find("recvmmsg")?.open_rx(&RxConfig::new("127.0.0.1:0".parse()?))?;
+/// UdpSocket::bind("127.0.0.1:0")?.send_to(b"hello", rx.caps().local_address)?;
+///
+/// let batch = rx.recv(Wait::Auto(Duration::from_secs(1)))?;
+/// for packet in batch.packets() {
+///     assert_eq!(packet.data, b"hello");
+/// }
+/// assert_eq!((rx.counters().datagrams, rx.counters().dropped), (1, 0));
+/// # Ok(())
+/// # }
+/// ```
 pub trait Rx: Send + fmt::Debug {
     /// Waits for packets and lends them; an empty batch means that none came in time.
     ///

@@ -105,7 +105,7 @@ impl Stamp {
     /// Nanoseconds from the stamp's time to `now_ns`. A receiver whose clock is behind the
     /// sender's would show most of 2^40, so the upper half of the range reads as zero.
     #[inline]
-    pub fn age_ns(&self, now_ns: u64) -> u64 {
+    pub(crate) fn age_ns(&self, now_ns: u64) -> u64 {
         let age = now_ns.wrapping_sub(self.time_ns) & U40_MASK;
         if age > U40_MASK / 2 { 0 } else { age }
     }

@@ -8,6 +8,26 @@ use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 
 /// Sends datagrams in batches.
+///
+/// ```
+/// use mpps_io::{TxConfig, backend};
+/// use std::net::UdpSocket;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let target = UdpSocket::bind("127.0.0.1:0")?;
+/// let mut config = TxConfig::new(target.local_addr()?);
+/// config.payload_bytes = 5;
+/// let mut tx = backend::find("sendmmsg")?.open_tx(&config)?;
+/// for payload in tx.frames(2) {
+///     payload.copy_from_slice(b"hello");
+/// }
+/// assert_eq!(tx.send(0, 2)?.accepted, 2);
+///
+/// let mut came = [0; 16];
+/// assert_eq!(target.recv(&mut came)?, 5);
+/// # Ok(())
+/// # }
+/// ```
 pub trait Tx: Send + fmt::Debug {
     /// Lends the payloads of the next `datagrams`, at most [`TxCaps::batch`], to be written. What
     /// is not written keeps what it had: zeros at first. A [`TxCaps::template`] sender lends one

@@ -40,6 +40,17 @@ pub(crate) const IPV4_FRAGMENT: u16 = 0x3fff;
 /// Every length has to agree with the frame's; bytes behind the IP packet are padding. A fragment
 /// is not a whole datagram, and behind an IPv6 extension header none is looked for. Check sums are
 /// left to whoever needs them: on the way between two programs of one machine there are none.
+///
+/// ```
+/// use mpps_io::wire::{self, Template};
+///
+/// let [from, to] = ["10.0.0.9:1234", "10.0.0.1:53"].map(|address| address.parse().unwrap());
+/// let template = Template::new([2; 6], [4; 6], from, to, 3);
+/// let mut frame = vec![0; template.frame_bytes()];
+/// template.write(&mut frame, 0, b"abc");
+/// let datagram = wire::datagram(&frame).unwrap();
+/// assert_eq!((datagram.source, datagram.payload), (from, &b"abc"[..]));
+/// ```
 #[inline]
 pub fn datagram(frame: &[u8]) -> Option<Datagram<'_>> {
     let (header, packet) = frame.split_first_chunk::<ETHERNET_BYTES>()?;

@@ -6,7 +6,20 @@ use crate::root::Root;
 use mpps_os::ethtool::{self, RxRing, coalesce, rss};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// An interface's driver, and the network card that it drives.
+/// An interface's driver, and the network card that it drives: which CPUs serve its queues, and at
+/// which NUMA node it sits.
+///
+/// ```
+/// use mpps_host::{Facts, Moment};
+///
+/// let facts = Facts::take(Moment::Later(None), &["lo"], None)?;
+/// for card in facts.cards.values() {
+///     for interrupt in &card.interrupts {
+///         println!("queue {:?}: CPUs {:?}, node {:?}", interrupt.queue, interrupt.effective, card.node);
+///     }
+/// }
+/// # Ok::<(), mpps_host::Error>(())
+/// ```
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Card {
     /// The driver, as `ethtool -i` tells it: `mlx5_core`, `veth`.

@@ -28,6 +28,42 @@ pub enum Inspect {
 }
 
 /// What a receiving worker is to do.
+///
+/// ```
+/// use mpps_io::{
+///     Inspect, RxConfig, RxTask, RxWorker, Stop, TxConfig, TxTask, TxWorker, Wait, backend,
+/// };
+/// use std::time::Duration;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let rx = backend::find("recvmmsg")?.open_rx(&RxConfig::new("127.0.0.1:0".parse()?))?;
+/// let tx = backend::find("sendmmsg")?.open_tx(&TxConfig::new(rx.caps().local_address))?;
+/// let stop = Stop::new();
+/// let receiving = RxWorker::spawn(RxTask {
+///     rx,
+///     cpu: None,
+///     wait: Wait::Auto(Duration::from_millis(100)),
+///     inspect: Inspect::Auto,
+///     limit: None,
+///     stop: stop.clone(),
+/// })?;
+/// let sending = TxWorker::spawn(TxTask {
+///     tx,
+///     cpu: None,
+///     stamp: Some(0),
+///     end_markers: false,
+///     rate_pps: Some(10_000.0),
+///     count: Some(100),
+///     duration: None,
+///     stop: stop.clone(),
+/// })?;
+/// assert_eq!(sending.join().accepted, 100);
+/// // What is still queued is read after that.
+/// stop.stop();
+/// assert_eq!(receiving.join().counters.datagrams, 100);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct RxTask {
     /// Whom it receives with.

@@ -1,7 +1,8 @@
 //! The sending worker.
 
 use super::{Published, Running, Stop, Worker, scheduled, spawn_all};
-use crate::{Pacer, Refusals, Stamp, StampKind, Tx, TxCaps};
+use crate::pace::Pacer;
+use crate::{Refusals, Stamp, StampKind, Tx, TxCaps};
 use mpps_os::clock;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;

@@ -5,9 +5,13 @@ use crate::place::Version;
 use crate::{is_built, obstacle, place_of, trial};
 use libtest_mimic::Trial;
 use mpps_io::{
-    Attach, BACKENDS, Backend, CopyMode, Error, Fanout, Group, RingConfig, RxConfig, TxConfig,
+    Attach, BACKENDS, Backend, CopyMode, Destination, Error, Fanout, Group, OutQueue, RingConfig,
+    RxConfig, SocketMap, TxConfig,
 };
+use mpps_os::bpf::XskMap;
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
+use std::os::fd::AsFd;
 
 /// Senders with one payload for all datagrams of a send, by name: a trial must know before it opens
 /// one.
@@ -20,13 +24,15 @@ const STEERERS: &[&str] = &["recv", "recvmmsg", "io_uring"];
 const ALONE: &[&str] = &["pcap", "dpdk"];
 
 /// Options that a row may honour and this machine not: a right, huge pages, a driver's memory, a
-/// library. The row then says what is missing.
+/// library, an XDP program that is there, an interface beside. The row then says what is missing.
 const UP_TO_THE_MACHINE: &[&str] = &[
     "--busy-poll",
     "--copy",
     "--dpdk-args",
     "--hugepages",
     "--interface",
+    "forward_to",
+    "sockets",
 ];
 
 /// True if a sender has one payload for all datagrams of a send.
@@ -169,6 +175,16 @@ const RING_OPTIONS: &[RingOption] = &[
     ("--copy", |ring| ring.copy = Some(CopyMode::ZeroCopy)),
     ("--ring", |ring| ring.frames = Some(512)),
     ("--all-traffic", |ring| ring.all_traffic = true),
+    ("destinations", |ring| {
+        ring.destinations = vec![loopback().into()];
+    }),
+    ("sockets", |ring| ring.sockets = socket_map()),
+    ("forward_to", |ring| {
+        ring.forward_to = Some(OutQueue {
+            interface: "lo".to_owned(),
+            queue: 0,
+        });
+    }),
     ("--take", |ring| ring.take = true),
     ("--fanout", |ring| ring.fanout = Some(Fanout::Hash)),
     ("--hugepages", |ring| ring.hugepages = true),
@@ -179,6 +195,12 @@ const RING_OPTIONS: &[RingOption] = &[
         ring.arguments = vec!["--no-telemetry".to_owned()];
     }),
 ];
+
+/// A map of nobody's program; none without the right to make one.
+fn socket_map() -> Option<SocketMap> {
+    let map = XskMap::create("options", 64).ok()?;
+    SocketMap::new(map.as_fd().try_clone_to_owned().ok()?).ok()
+}
 
 fn receive_options_work_or_are_refused(pair: &Pair) {
     let row = pair.rx;
@@ -208,6 +230,9 @@ fn try_rx_option(pair: &Pair, option: &'static str, set: impl Fn(&mut RxConfig))
     let address = SocketAddr::new(pair.place.receiver(), pair.place.port());
     let mut config = RxConfig::new(address);
     set(&mut config);
+    if !config.asked().contains(&option) {
+        return;
+    }
     let before = open_descriptors();
     let error = pair.try_open_rx(&config).err();
     expect_answer(pair.rx, option, pair.rx_honours(option), error);
@@ -241,6 +266,9 @@ fn send_options_work_or_are_refused(pair: &Pair) {
 fn try_tx_option(pair: &Pair, option: &'static str, set: impl Fn(&mut TxConfig)) {
     let mut config = TxConfig::new(SocketAddr::new(pair.place.receiver(), 9));
     set(&mut config);
+    if !config.asked().contains(&option) {
+        return;
+    }
     // No neighbour answers on another interface, which takes all the time that one may take.
     if let (Some(interface), Some(lab)) = (&mut config.ring.interface, pair.place.lab()) {
         *interface = lab.sender().interface().to_owned();
@@ -308,6 +336,15 @@ const RX_NONSENSE: &[RxOption] = &[
     ("--buffer", |config| config.buffer_bytes = 65_537),
     ("--join", |config| config.groups = vec![group("10.0.0.1")]),
     ("--join", |config| config.groups = vec![group("ff02::1")]),
+    ("destinations", |config| {
+        config.ring.destinations = vec![Destination {
+            ports: RangeInclusive::new(9, 3),
+            ..loopback().into()
+        }];
+    }),
+    ("destinations", |config| {
+        config.ring.destinations = vec![loopback().into(); 257];
+    }),
 ];
 
 /// The same for senders.

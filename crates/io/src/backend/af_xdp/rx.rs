@@ -33,6 +33,13 @@ use std::time::{Duration, Instant};
 const SPINS: u32 = 64;
 
 pub(super) fn open(config: &RxConfig) -> Result<Box<dyn Rx>, Error> {
+    if config.ring.forward_to.is_some() && !config.answers {
+        return Err(Error::Invalid {
+            option: "forward_to",
+            value: "without answers".to_owned(),
+            why: "frames leave from `Rx::serve`: set `RxConfig::answers`".to_owned(),
+        });
+    }
     let busy_poll = busy_poll(config.busy_poll_us)?;
     let interface = Interface::find(config.address.ip(), &config.ring)?;
     let first = config.ring.queue.unwrap_or(0);
