@@ -135,3 +135,47 @@ impl AsFd for Sender {
         self.transmitter.socket.as_fd()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::namespace::NetNamespace;
+    use crate::netlink::link;
+
+    /// Where the kernel knows `XDP_MAX_TX_SKB_BUDGET`, one call sends all that is in the ring.
+    #[test]
+    fn one_call_sends_a_whole_ring() {
+        const PACKETS: u32 = 1000;
+        let Ok(namespace) = NetNamespace::new() else {
+            return;
+        };
+        let sent = namespace.run(|| -> Result<_> {
+            link::create_veth("near", 1, "far", 1, namespace.as_fd())?;
+            let index = link::index("near")?;
+            link::set_up(index)?;
+            link::set_up(link::index("far")?)?;
+            let config = SocketConfig {
+                frames: 1024,
+                zero_copy: Some(false),
+                ..SocketConfig::new("near", index, 0)
+            };
+            let mut sender = Sender::open(&config, None)?;
+            let transmitter = sender.transmitter();
+            let is_known = transmitter.socket.set_transmit_budget(1024).is_ok();
+            for _ in 0..PACKETS {
+                sender.push(|frame| {
+                    frame[..60].fill(0);
+                    60
+                });
+            }
+            sender.publish();
+            // The device may drop a packet, which ends a call.
+            let kicked = sender.transmitter().kick();
+            Ok((is_known, kicked.is_ok(), sender.transmitter().pending()))
+        });
+        let (is_known, is_whole, left) = sent.unwrap().unwrap();
+        if is_known && is_whole {
+            assert_eq!(left, 0, "of {PACKETS}");
+        }
+    }
+}

@@ -24,11 +24,15 @@ impl Transmitter {
     /// Makes the rings of a socket, with so many slots: a power of two, and as many as there are
     /// frames, so that neither can be full.
     pub(super) fn new(socket: &Arc<Socket>, slots: u32) -> Result<Self> {
-        // Without it one call takes 32 packets, which is slower and no less right.
+        let completed = Consumer::new(socket.ring(Ring::Completion, slots)?);
+        let ring = Producer::new(socket.ring(Ring::Transmit, slots)?);
+        // The kernel grants it once there is a ring of so many slots, and refuses less than 32
+        // (`xsk_setsockopt`, net/xdp/xsk.c). Without it one call takes 32 packets, which is slower and
+        // no less right.
         let _ = socket.set_transmit_budget(slots);
         Ok(Self {
-            completed: Consumer::new(socket.ring(Ring::Completion, slots)?),
-            ring: Producer::new(socket.ring(Ring::Transmit, slots)?),
+            completed,
+            ring,
             in_flight: 0,
             socket: Arc::clone(socket),
         })
