@@ -24,6 +24,7 @@ pub(super) const BACKEND: Backend = Backend {
     in_process: false,
     probe,
     rx_options: &[
+        "answers",
         "--interface",
         "--ring",
         "--all-traffic",

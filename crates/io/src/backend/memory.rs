@@ -5,13 +5,16 @@
 //! No packet is copied on the receiving side.
 
 use super::{Backend, Layer, Support};
+use crate::requests::{Requests, Slot};
+use crate::rx::not_opened_to_answer;
 use crate::{
-    Batch, Descriptor, Error, Frames, Mode, Rx, RxCaps, RxConfig, RxCounters, RxDrop, Sent, Tx,
-    TxCaps, TxConfig, TxCounters, Wait,
+    Batch, Descriptor, Error, Frames, Mode, Rx, RxCaps, RxConfig, RxCounters, RxDrop, Sent, Served,
+    Tx, TxCaps, TxConfig, TxCounters, Wait,
 };
 use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -23,7 +26,7 @@ pub(super) const BACKEND: Backend = Backend {
     takes_nic: false,
     in_process: true,
     probe: || Support::Yes,
-    rx_options: &["--rcvbuf", "--buffer", "sources"],
+    rx_options: &["--rcvbuf", "--buffer", "sources", "answers"],
     tx_options: &["--flows", "--no-connect", "--sndbuf"],
     rx: Some(open_rx),
     tx: Some(open_tx),
@@ -58,6 +61,36 @@ struct Arena {
     dropped: u64,
 }
 
+impl Arena {
+    /// Some of its datagrams, with their sources if those are kept.
+    fn batch(&self, lent: Range<usize>) -> Batch<'_> {
+        let sources = self.sources.get(lent.clone()).unwrap_or_default();
+        Batch::new(&self.bytes, &self.descriptors[lent]).with_sources(sources)
+    }
+
+    /// Adds a datagram, or counts it as dropped.
+    fn append(&mut self, wire: &Wire, payload: &[u8], source: Option<SocketAddr>) {
+        // An empty datagram has no bytes, and must not be free.
+        let is_full = self.descriptors.len() >= wire.bytes_max / DATAGRAM_BYTES_MIN;
+        if is_full || self.bytes.len() + payload.len() > wire.bytes_max {
+            self.dropped += 1;
+            return;
+        }
+        let offset = self.bytes.len() as u32;
+        let bytes = payload.len() as u32;
+        self.bytes.extend_from_slice(payload);
+        self.descriptors.push(Descriptor {
+            offset,
+            bytes: bytes.min(wire.buffer_bytes),
+            wire_bytes: bytes,
+            segment_bytes: 0,
+        });
+        if wire.sources {
+            self.sources.push(source);
+        }
+    }
+}
+
 #[derive(Debug)]
 struct MemoryRx {
     wire: Arc<Wire>,
@@ -66,7 +99,7 @@ struct MemoryRx {
     lent: usize,
     counters: RxCounters,
     caps: RxCaps,
-    sources: bool,
+    answering: Option<Answering>,
 }
 
 fn open_rx(config: &RxConfig) -> Result<Box<dyn Rx>, Error> {
@@ -76,7 +109,7 @@ fn open_rx(config: &RxConfig) -> Result<Box<dyn Rx>, Error> {
         arrived: Condvar::new(),
         bytes_max,
         buffer_bytes: u32::try_from(config.buffer_bytes).unwrap_or(u32::MAX),
-        sources: config.sources,
+        sources: config.sources || config.answers,
     });
     let mut wires = lock(&WIRES);
     wires.retain(|_, wire| wire.strong_count() > 0);
@@ -103,20 +136,31 @@ fn open_rx(config: &RxConfig) -> Result<Box<dyn Rx>, Error> {
         gro: false,
         mode: Mode::new("inside one process"),
     };
-    Ok(Box::new(MemoryRx::new(wire, caps, config.sources)))
+    Ok(Box::new(MemoryRx::new(wire, caps, config.answers)))
 }
 
 impl MemoryRx {
-    fn new(wire: Arc<Wire>, caps: RxCaps, sources: bool) -> Self {
+    fn new(wire: Arc<Wire>, caps: RxCaps, answers: bool) -> Self {
         let (arena, counters) = (Arena::default(), RxCounters::default());
+        let answering = answers.then(|| Answering::new(&caps));
         Self {
             wire,
             arena,
             lent: 0,
             counters,
             caps,
-            sources,
+            answering,
         }
+    }
+
+    /// The next of what has come, waiting as told if that is nothing.
+    fn lend(&mut self, wait: Wait) -> Range<usize> {
+        if self.lent == self.arena.descriptors.len() {
+            self.refill(wait);
+        }
+        let from = self.lent;
+        self.lent = self.arena.descriptors.len().min(from + self.caps.batch);
+        from..self.lent
     }
 
     /// Swaps the empty arena for what has come, waiting as told.
@@ -161,17 +205,21 @@ impl MemoryRx {
 
 impl Rx for MemoryRx {
     fn recv(&mut self, wait: Wait) -> io::Result<Batch<'_>> {
-        if self.lent == self.arena.descriptors.len() {
-            self.refill(wait);
-        }
-        let from = self.lent;
-        self.lent = self.arena.descriptors.len().min(from + self.caps.batch);
-        let mut batch = Batch::new(&self.arena.bytes, &self.arena.descriptors[from..self.lent]);
-        if self.sources {
-            batch = batch.with_sources(&self.arena.sources[from..self.lent]);
-        }
+        let lent = self.lend(wait);
+        let batch = self.arena.batch(lent);
         self.counters.add(&batch);
         Ok(batch)
+    }
+
+    fn serve(&mut self, wait: Wait, answer: &mut dyn FnMut(Requests<'_>)) -> io::Result<Served> {
+        if self.answering.is_none() {
+            return Err(not_opened_to_answer());
+        }
+        let lent = self.lend(wait);
+        let batch = self.arena.batch(lent);
+        self.counters.add(&batch);
+        let answering = self.answering.as_mut().ok_or_else(not_opened_to_answer)?;
+        Ok(answering.serve(&batch, self.caps.local_address, answer))
     }
 
     fn counters(&self) -> RxCounters {
@@ -197,8 +245,86 @@ impl Rx for MemoryRx {
         Ok(Box::new(Self::new(
             Arc::clone(&self.wire),
             self.caps.clone(),
-            self.sources,
+            self.answering.is_some(),
         )))
+    }
+}
+
+/// Questions to be changed into answers, each in a place of its own.
+#[derive(Debug)]
+struct Answering {
+    places: Vec<u8>,
+    place_bytes: usize,
+    slots: Vec<Slot>,
+    sources: Vec<Option<SocketAddr>>,
+}
+
+impl Answering {
+    fn new(caps: &RxCaps) -> Self {
+        let place_bytes = caps.buffer_bytes.max(1);
+        Self {
+            places: vec![0; place_bytes * caps.batch],
+            place_bytes,
+            slots: Vec::with_capacity(caps.batch),
+            sources: Vec::with_capacity(caps.batch),
+        }
+    }
+
+    fn serve(
+        &mut self,
+        batch: &Batch<'_>,
+        own: SocketAddr,
+        answer: &mut dyn FnMut(Requests<'_>),
+    ) -> Served {
+        self.slots.clear();
+        self.sources.clear();
+        let places = self.places.chunks_exact_mut(self.place_bytes);
+        for (place, packet) in places.zip(batch.packets()) {
+            place[..packet.data.len()].copy_from_slice(packet.data);
+            self.sources.push(packet.source);
+            self.slots.push(Slot {
+                bytes: packet.data.len() as u32,
+                wire_bytes: packet.wire_bytes as u32,
+                room: self.place_bytes as u32,
+                ..Slot::default()
+            });
+        }
+        let mut served = Served {
+            received: self.slots.len() as u64,
+            ..Served::default()
+        };
+        if self.slots.is_empty() {
+            return served;
+        }
+        let (places, bytes) = (&mut self.places, self.place_bytes);
+        answer(Requests::new(
+            places,
+            bytes,
+            Layer::Payload,
+            &mut self.slots,
+        ));
+        let places = self.places.chunks_exact(self.place_bytes);
+        for ((slot, source), place) in self.slots.iter().zip(&self.sources).zip(places) {
+            match (slot.answer, source) {
+                (Some(bytes), Some(source)) => {
+                    deliver(&place[..bytes as usize], own, source);
+                    served.sent += 1;
+                }
+                (Some(_), None) => served.refused += 1,
+                (None, _) => {}
+            }
+        }
+        served
+    }
+}
+
+/// Brings a datagram to who receives at an address; as over UDP, what nobody listens to is gone without
+/// an error.
+fn deliver(payload: &[u8], from: SocketAddr, to: &SocketAddr) {
+    let wire = lock(&WIRES).get(to).and_then(Weak::upgrade);
+    if let Some(wire) = wire {
+        lock(&wire.arena).append(&wire, payload, Some(from));
+        wire.arrived.notify_all();
     }
 }
 
@@ -262,25 +388,7 @@ impl Tx for MemoryTx {
         let mut arena = lock(&wire.arena);
         for at in 0..datagrams {
             let from = at * self.payload_bytes;
-            let payload = &self.arena[from..from + self.payload_bytes];
-            // An empty datagram has no bytes, and must not be free.
-            let is_full = arena.descriptors.len() >= wire.bytes_max / DATAGRAM_BYTES_MIN;
-            if is_full || arena.bytes.len() + payload.len() > wire.bytes_max {
-                arena.dropped += 1;
-                continue;
-            }
-            let offset = arena.bytes.len() as u32;
-            let bytes = payload.len() as u32;
-            arena.bytes.extend_from_slice(payload);
-            arena.descriptors.push(Descriptor {
-                offset,
-                bytes: bytes.min(wire.buffer_bytes),
-                wire_bytes: bytes,
-                segment_bytes: 0,
-            });
-            if wire.sources {
-                arena.sources.push(source);
-            }
+            arena.append(&wire, &self.arena[from..from + self.payload_bytes], source);
         }
         drop(arena);
         wire.arrived.notify_all();
@@ -306,4 +414,54 @@ fn after(time: Duration) -> Instant {
     let now = Instant::now();
     now.checked_add(time)
         .unwrap_or(now + Duration::from_secs(31_536_000))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A server's own code can be tried without a kernel: who asks from the address at which it
+    /// receives gets the answers there.
+    #[test]
+    fn who_asks_is_answered() {
+        let open = |answers| {
+            let mut config = RxConfig::new("192.0.2.7:0".parse().unwrap());
+            (config.answers, config.sources) = (answers, true);
+            open_rx(&config).unwrap()
+        };
+        let (mut server, mut client) = (open(true), open(false));
+        let [server_at, client_at] = [&server, &client].map(|rx| rx.caps().local_address);
+        let mut config = TxConfig::new(server_at);
+        config.source = Some(client_at);
+        let mut tx = open_tx(&config).unwrap();
+        for (at, payload) in tx.frames(3).enumerate() {
+            payload.fill(at as u8);
+        }
+        assert_eq!(tx.send(0, 3).unwrap().accepted, 3);
+
+        let served = server.serve(Wait::Poll, &mut |requests| {
+            for request in requests {
+                match request.payload()[0] {
+                    0 => drop(request.reply(b"first")),
+                    1 => {}
+                    _ => drop(request.send_back()),
+                }
+            }
+        });
+        let counts = Served {
+            received: 3,
+            sent: 2,
+            refused: 0,
+        };
+        assert_eq!(served.unwrap(), counts);
+        let came = client.recv(Wait::Poll).unwrap();
+        let came: Vec<_> = came.packets().map(|p| (p.data, p.source)).collect();
+        let from = Some(server_at);
+        assert_eq!(came, [(&b"first"[..], from), (&[2; 32], from)]);
+        assert!(client.serve(Wait::Poll, &mut |_| {}).is_err());
+        assert_eq!(
+            server.serve(Wait::Poll, &mut |_| {}).unwrap(),
+            Served::default()
+        );
+    }
 }

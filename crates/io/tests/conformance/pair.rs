@@ -128,6 +128,7 @@ impl Pair {
                 "numbers" => self.numbers(),
                 "sharers" => !options::is_alone(self.rx.name),
                 "loopback" => self.place.is_loopback(),
+                "kernel" => !self.rx.in_process,
                 "lab" => !self.place.is_loopback(),
                 "receiving socket" => self.rx.layer == Layer::Payload,
                 "receiving ring" => self.rx.layer == Layer::Frame,

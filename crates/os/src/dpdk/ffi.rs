@@ -24,6 +24,8 @@ pub struct FrameAt {
     pub bytes: u32,
     /// Bytes that the frame has in all, with those in further buffers.
     pub wire_bytes: u32,
+    /// Bytes that an answer may have from there on; none where the frame lies in several buffers.
+    pub room: u32,
 }
 
 /// `struct mpps_dpdk_facts`.
@@ -34,6 +36,7 @@ pub(super) struct RawFacts {
     pub(super) rx_queues_max: u16,
     pub(super) tx_queues_max: u16,
     pub(super) rx_descriptors: u16,
+    pub(super) mtu: u16,
     pub(super) is_virtual: u8,
     pub(super) mac: [u8; 6],
     pub(super) socket: c_int,
@@ -87,5 +90,12 @@ unsafe extern "C" {
         count: u16,
         lost: *mut u64,
     ) -> u16;
+    pub(super) fn mpps_dpdk_send(
+        port: u16,
+        queue: u16,
+        packets: *mut *mut PacketBuffer,
+        bytes: *const u32,
+        count: c_uint,
+    ) -> c_uint;
     pub(super) fn mpps_dpdk_release(packets: *mut *mut PacketBuffer, count: c_uint);
 }

@@ -62,6 +62,36 @@ impl Lent {
         usize::from(came)
     }
 
+    /// Sends what is held, from where it lies, by the transmit queue that goes with `queue`
+    /// (`rte_eth_tx_burst`): of each of [`Lent::frames`] as many bytes as `bytes` says at its place,
+    /// or nothing where that is zero or more than its room. Answers how many the device took; after
+    /// it none is held.
+    pub fn send(&mut self, queue: &mut RxQueue, bytes: &mut [u32]) -> u64 {
+        let has_queue = queue.number() < self.port.facts().tx_queues;
+        if !has_queue || !Arc::ptr_eq(queue.port(), &self.port) || bytes.len() != self.held {
+            self.release();
+            return 0;
+        }
+        for (bytes, frame) in bytes.iter_mut().zip(&self.frames) {
+            *bytes = if *bytes > frame.room { 0 } else { *bytes };
+        }
+        enter_thread();
+        // SAFETY: the port runs as long as `self.port` lives, and nobody else sends by this queue, as
+        // `queue` is borrowed for writing and is the only one of its number. The first `held` packets
+        // are ours, with room for so many bytes each, and are forgotten by the next line.
+        let sent = unsafe {
+            ffi::mpps_dpdk_send(
+                self.port.number(),
+                queue.number(),
+                self.packets.as_mut_ptr(),
+                bytes.as_ptr(),
+                self.held as u32,
+            )
+        };
+        self.held = 0;
+        u64::from(sent)
+    }
+
     /// Gives all packets back to the pool (`rte_pktmbuf_free_bulk`).
     pub fn release(&mut self) {
         if self.held == 0 {

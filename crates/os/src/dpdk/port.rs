@@ -47,7 +47,11 @@ pub struct Facts {
     pub is_virtual: bool,
     /// Receive queues in use.
     pub rx_queues: u16,
-    /// Packets that each holds, as far as the driver says.
+    /// Transmit queues in use.
+    pub tx_queues: u16,
+    /// The longest packet behind its Ethernet header (`rte_eth_dev_get_mtu`).
+    pub mtu: u16,
+    /// Packets that each receive queue holds, as far as the driver says.
     pub rx_descriptors: u16,
     /// The hardware address.
     pub mac: [u8; 6],
@@ -160,6 +164,8 @@ impl Port {
                 driver: text(&raw.driver),
                 is_virtual: raw.is_virtual != 0,
                 rx_queues,
+                tx_queues,
+                mtu: raw.mtu,
                 rx_descriptors,
                 mac: raw.mac,
             },
@@ -244,6 +250,7 @@ impl Device {
             rx_queues_max: 0,
             tx_queues_max: 0,
             rx_descriptors: 0,
+            mtu: 0,
             is_virtual: 0,
             mac: [0; 6],
             socket: 0,

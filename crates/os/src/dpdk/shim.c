@@ -126,6 +126,7 @@ struct mpps_dpdk_facts {
 	uint16_t rx_queues_max;
 	uint16_t tx_queues_max;
 	uint16_t rx_descriptors;
+	uint16_t mtu;
 	uint8_t is_virtual;
 	uint8_t mac[6];
 	int socket;
@@ -178,6 +179,8 @@ int mpps_dpdk_facts(uint16_t port, struct mpps_dpdk_facts *facts)
 	facts->rx_descriptors = info.default_rxportconf.ring_size;
 	facts->is_virtual = strcmp(rte_bus_name(rte_dev_bus(info.device)), "vdev") == 0;
 	facts->socket = rte_eth_dev_socket_id(port);
+	if (rte_eth_dev_get_mtu(port, &facts->mtu) < 0)
+		facts->mtu = RTE_ETHER_MTU;
 	if (rte_eth_macaddr_get(port, &mac) == 0)
 		memcpy(facts->mac, mac.addr_bytes, sizeof(facts->mac));
 	return 0;
@@ -306,10 +309,11 @@ struct mpps_dpdk_frame {
 	uint32_t offset;
 	uint32_t bytes;
 	uint32_t wire_bytes;
+	uint32_t room;
 };
 
-/* A packet in memory that is not the pool's, which some drivers attach, moves into a buffer of the
- * pool. */
+/* A packet in memory that is not the pool's, which some drivers attach, or in a buffer that is not its
+ * own, moves into a buffer of the pool. */
 static struct rte_mbuf *bring_home(struct rte_mbuf *packet, struct rte_mempool *pool)
 {
 	struct rte_mbuf *copy = rte_pktmbuf_copy(packet, pool, 0, UINT32_MAX);
@@ -330,7 +334,8 @@ uint16_t mpps_dpdk_receive(uint16_t port, uint16_t queue, struct rte_mempool *po
 		struct rte_mbuf *packet = packets[at];
 		uintptr_t data = rte_pktmbuf_mtod(packet, uintptr_t);
 
-		if (unlikely(data - memory >= memory_bytes)) {
+		if (unlikely(data - memory >= memory_bytes || !RTE_MBUF_DIRECT(packet) ||
+			     rte_mbuf_refcnt_read(packet) != 1)) {
 			packet = bring_home(packet, pool);
 			if (packet == NULL) {
 				*lost += 1;
@@ -342,9 +347,41 @@ uint16_t mpps_dpdk_receive(uint16_t port, uint16_t queue, struct rte_mempool *po
 		frames[kept].offset = data - memory;
 		frames[kept].bytes = rte_pktmbuf_data_len(packet);
 		frames[kept].wire_bytes = rte_pktmbuf_pkt_len(packet);
+		frames[kept].room = packet->nb_segs > 1 ? 0 :
+			rte_pktmbuf_data_len(packet) + rte_pktmbuf_tailroom(packet);
 		kept++;
 	}
 	return kept;
+}
+
+/* Sends those of `count` packets that have `bytes` to be sent, from where they lie, and gives the
+ * others, and what the device has no room for, back to the pool. Answers how many it took. */
+unsigned int mpps_dpdk_send(uint16_t port, uint16_t queue, struct rte_mbuf **packets,
+			    const uint32_t *bytes, unsigned int count)
+{
+	unsigned int at, asked = 0, sent = 0;
+	uint16_t took;
+
+	for (at = 0; at < count; at++) {
+		struct rte_mbuf *packet = packets[at];
+
+		if (bytes[at] == 0) {
+			rte_pktmbuf_free(packet);
+			continue;
+		}
+		rte_pktmbuf_data_len(packet) = bytes[at];
+		rte_pktmbuf_pkt_len(packet) = bytes[at];
+		packets[asked++] = packet;
+	}
+	while (sent < asked) {
+		took = rte_eth_tx_burst(port, queue, packets + sent,
+					RTE_MIN(asked - sent, UINT16_MAX));
+		if (took == 0)
+			break;
+		sent += took;
+	}
+	rte_pktmbuf_free_bulk(packets + sent, asked - sent);
+	return sent;
 }
 
 void mpps_dpdk_release(struct rte_mbuf **packets, unsigned int count)

@@ -12,9 +12,13 @@ use super::BACKEND;
 use crate::backend::Support;
 use crate::backend::packet_mmap::filter::incoming;
 use crate::filter::FlowFilter;
+use crate::requests::{Requests, Slot};
+use crate::rx::not_opened_to_answer;
 use crate::waiting::{self, Awaited, Sleep, Waiting};
+use crate::wire::ETHERNET_BYTES;
 use crate::{
-    Batch, Descriptor, Error, Layer, Mode, Property, Rx, RxCaps, RxConfig, RxCounters, RxDrop, Wait,
+    Batch, Descriptor, Error, Layer, Mode, Property, Rx, RxCaps, RxConfig, RxCounters, RxDrop,
+    Served, Wait,
 };
 use arguments::Arguments;
 use mpps_os::capability;
@@ -31,6 +35,9 @@ use tap::Tap;
 /// How long a blocked receiver sleeps between looks into a device that cannot wake it. Its timer adds 50 µs of slack (prctl(2),
 /// PR_SET_TIMERSLACK), in which a ring of 4096 frames fills at 40 million packets a second.
 const NAP: Duration = Duration::from_micros(50);
+
+/// Looks that may bring nothing but frames of others before a queue is taken to be empty.
+const LOOKS: u32 = 64;
 
 /// Bytes of a frame that a buffer holds, if no interface says otherwise: more than that of an MTU of
 /// 1500, and DPDK's own figure (`RTE_MBUF_DEFAULT_DATAROOM`).
@@ -102,6 +109,9 @@ struct DpdkRx {
     filter: FlowFilter,
     lent: Lent,
     descriptors: Vec<Descriptor>,
+    slots: Vec<Slot>,
+    /// Bytes to be sent of each frame that is held.
+    answers: Vec<u32>,
     waiting: Waiting,
     naps: u64,
     counters: RxCounters,
@@ -136,6 +146,7 @@ impl DpdkRx {
         let Some(port) = queues.first().map(|queue| Arc::clone(queue.port())) else {
             return Err(BACKEND.unsupported("a device without receive queues"));
         };
+        check_answering(&config, port.facts())?;
         let filter = match config.ring.all_traffic {
             true => FlowFilter::everything(),
             false => FlowFilter::new(config.address),
@@ -180,6 +191,8 @@ impl DpdkRx {
             lent: Lent::new(Arc::clone(&shared.port), caps.batch),
             shared,
             descriptors: Vec::with_capacity(caps.batch),
+            slots: Vec::new(),
+            answers: Vec::new(),
             waiting: Waiting::new(),
             naps: 0,
             counters: RxCounters::default(),
@@ -218,8 +231,20 @@ impl Awaited for DpdkRx {
     }
 
     fn look(&mut self) -> io::Result<bool> {
-        self.poll();
+        // Frames of others must not make a queue look empty: behind them may be what is waited for.
+        for _ in 0..LOOKS {
+            self.poll();
+            if !self.descriptors.is_empty() || self.lent.frames().is_empty() {
+                break;
+            }
+        }
         Ok(!self.descriptors.is_empty())
+    }
+
+    /// A packet socket whose interface went down keeps saying that it has something.
+    fn woken_for_nothing(&mut self) -> io::Result<()> {
+        thread::sleep(NAP);
+        Ok(())
     }
 
     fn sleep(&mut self, waiter: &mut Waiter, how: Sleep, time: Duration) -> io::Result<bool> {
@@ -248,6 +273,44 @@ impl Rx for DpdkRx {
         let batch = unsafe { Batch::from_raw(memory, memory_bytes, &self.descriptors) };
         self.counters.add(&batch);
         Ok(batch)
+    }
+
+    fn serve(&mut self, wait: Wait, answer: &mut dyn FnMut(Requests<'_>)) -> io::Result<Served> {
+        if !self.shared.config.answers {
+            return Err(not_opened_to_answer());
+        }
+        if self.recv(wait)?.is_empty() {
+            return Ok(Served::default());
+        }
+        let most = self.shared.sent_bytes_max();
+        let (frames, mut came) = (self.lent.frames(), self.descriptors.iter().peekable());
+        self.slots.clear();
+        self.slots.extend(frames.iter().filter_map(|frame| {
+            let came = came.next_if(|came| came.offset == frame.offset)?;
+            Some(Slot::new(came, frame.room.min(most)))
+        }));
+        let (memory, memory_bytes) = self.lent.memory();
+        // SAFETY: each packet lies in a buffer of its own, up to whose end there is room, and `lent`
+        // holds it, alone, until it is sent below or released by the next call.
+        let requests =
+            unsafe { Requests::from_raw(memory, memory_bytes, Layer::Frame, &mut self.slots) };
+        answer(requests);
+        let mut slots = self.slots.iter().peekable();
+        self.answers.clear();
+        self.answers.extend(frames.iter().map(|frame| {
+            let slot = slots.next_if(|slot| slot.offset == frame.offset);
+            slot.and_then(|slot| slot.answer).unwrap_or(0)
+        }));
+        let asked = self.answers.iter().filter(|bytes| **bytes > 0).count() as u64;
+        let sent = match lock(&self.hand).first_mut() {
+            Some(queue) if asked > 0 => self.lent.send(queue, &mut self.answers),
+            _ => 0,
+        };
+        Ok(Served {
+            received: self.slots.len() as u64,
+            sent,
+            refused: asked - sent,
+        })
     }
 
     fn readiness(&self) -> Option<BorrowedFd<'_>> {
@@ -323,6 +386,14 @@ impl Rx for DpdkRx {
 }
 
 impl Shared {
+    /// Bytes of the longest frame that may leave: the driver for packet sockets does not know the
+    /// interface's MTU, and waits for ever behind a frame that is longer.
+    fn sent_bytes_max(&self) -> u32 {
+        let own = u32::from(self.port.facts().mtu);
+        let mtu = self.tap.as_ref().map_or(own, |tap| tap.mtu.min(own));
+        mtu.saturating_add(ETHERNET_BYTES as u32)
+    }
+
     /// Deals the queues out anew, among the receivers there are and one more. Every queue stays
     /// with somebody, because the device puts packets into all of them.
     fn deal(&self) -> Result<Hand, Error> {
@@ -354,6 +425,22 @@ impl Shared {
             }),
         }
     }
+}
+
+/// Refuses answers by a device that has no transmit queue for each receive queue: two threads must
+/// not send by one.
+fn check_answering(config: &RxConfig, facts: &Facts) -> Result<(), Error> {
+    if !config.answers || facts.tx_queues >= facts.rx_queues {
+        return Ok(());
+    }
+    Err(Error::Invalid {
+        option: "answers",
+        value: format!("by {}", facts.driver),
+        why: format!(
+            "it has {} transmit queues for {} receive queues",
+            facts.tx_queues, facts.rx_queues
+        ),
+    })
 }
 
 /// What the device is, and what the kernel makes of its packets.

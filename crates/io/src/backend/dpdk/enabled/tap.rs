@@ -26,6 +26,8 @@ pub(super) struct Tap {
     pub(super) port: HeldPort,
     /// True if no user named the device, so that there may be more of them.
     pub(super) is_default: bool,
+    /// The MTU of the interface, which the driver does not know.
+    pub(super) mtu: u32,
     _membership: Membership,
 }
 
@@ -39,8 +41,10 @@ impl Tap {
         address: SocketAddr,
         is_default: bool,
     ) -> Result<Self, Error> {
+        let membership = Membership::claim(device)?;
         Ok(Self {
-            _membership: Membership::claim(device)?,
+            mtu: link::of(link::index(&membership.interface)?)?.mtu,
+            _membership: membership,
             port: HeldPort::open(address, Neighbour::Tolerated)?,
             is_default,
         })
