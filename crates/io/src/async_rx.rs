@@ -3,10 +3,16 @@
 use crate::{Batch, Requests, Rx, Served, Wait};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::runtime::Handle;
 use tokio::task::coop::consume_budget;
+
+/// A packet socket whose interface went down is not readable, but has an error.
+const READY: Interest = Interest::READABLE.add(Interest::ERROR);
+/// Looks once, and asks whether the interface is still there if nothing came.
+const LOOK: Wait = Wait::Block(Duration::ZERO);
 
 /// A receiver whose waits are those of a tokio runtime.
 ///
@@ -60,7 +66,7 @@ impl AsyncRx {
             reason = "it asks of its argument what the type of this one, which owns its descriptor, \
                       promises"
         )]
-        let readable = AsyncFd::with_interest(fd, Interest::READABLE)?;
+        let readable = AsyncFd::with_interest(fd, READY)?;
         Ok(Self { readable, rx })
     }
 
@@ -71,8 +77,8 @@ impl AsyncRx {
     /// As [`Rx::recv`].
     pub async fn recv(&mut self) -> io::Result<Batch<'_>> {
         consume_budget().await;
-        let mut ready = self.readable.readable().await?;
-        let batch = self.rx.recv(Wait::Poll)?;
+        let mut ready = self.readable.ready(READY).await?;
+        let batch = self.rx.recv(LOOK)?;
         if batch.is_empty() {
             ready.clear_ready();
         }
@@ -90,8 +96,8 @@ impl AsyncRx {
     ) -> io::Result<Served> {
         loop {
             consume_budget().await;
-            let mut ready = self.readable.readable().await?;
-            let served = self.rx.serve(Wait::Poll, &mut answer)?;
+            let mut ready = self.readable.ready(READY).await?;
+            let served = self.rx.serve(LOOK, &mut answer)?;
             if served.received > 0 {
                 return Ok(served);
             }

@@ -2,6 +2,7 @@
 
 /// Why a backend could not be opened as asked.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum Error {
     /// The kernel said no.
     #[error(transparent)]

@@ -26,6 +26,7 @@ pub struct Mode {
 
 /// What a user may insist on (`--require`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
 pub enum Property {
     /// Packets are not copied between the driver's memory and the program's.
     ZeroCopy,

@@ -210,6 +210,17 @@ impl Request<'_> {
         self.answer.is_some()
     }
 
+    /// Makes the UDP check sum of a frame anew, for [`Request::send_back`] and [`Request::forward`], which
+    /// send it as it is: of what a program on this machine sent, a container's for instance, the kernel
+    /// leaves the sum to the card, and the frame that comes here has none that is right. False if it is no
+    /// whole datagram.
+    pub fn renew_check_sum(&mut self) -> bool {
+        match self.layer {
+            Layer::Payload => false,
+            Layer::Frame => wire::renew_check_sum(&mut self.buffer[..self.bytes]),
+        }
+    }
+
     /// Sends the packet back as it now is: a frame by the queue that it came by, without a copy, to
     /// whoever its headers name; a payload to its sender. False if it cannot be sent: it came in
     /// several pieces.

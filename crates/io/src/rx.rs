@@ -9,8 +9,10 @@ use std::time::Duration;
 
 /// How a receiver waits when nothing is there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Wait {
-    /// Return at once, with an empty batch.
+    /// Return at once, with an empty batch. [`Wait::Block`] for no time does so as well, and then also
+    /// asks the kernel whether the interface is still there.
     Poll,
     /// Sleep until a packet comes, or for so long.
     Block(Duration),
@@ -24,7 +26,35 @@ pub enum Wait {
     Epoll(Duration),
 }
 
+/// How long a send waits for room for one message. `SO_SNDTIMEO` holds for each of a call's messages
+/// anew, so that a call of 1024 may take five seconds where the link is very slow.
+pub(crate) const SEND_TIMEOUT: Duration = Duration::from_millis(5);
+
 impl Wait {
+    /// How long answers may wait for room: not at all where the receiver does not wait either.
+    pub(crate) fn send_timeout(self) -> Duration {
+        SEND_TIMEOUT.min(self.time())
+    }
+
+    /// How long it waits.
+    pub(crate) fn time(self) -> Duration {
+        match self {
+            Self::Poll => Duration::ZERO,
+            Self::Block(time) | Self::Spin(time) | Self::Auto(time) | Self::Epoll(time) => time,
+        }
+    }
+
+    /// The same, for so long at most.
+    pub(crate) fn at_most(self, most: Duration) -> Self {
+        match self {
+            Self::Poll => Self::Poll,
+            Self::Block(time) => Self::Block(time.min(most)),
+            Self::Auto(time) => Self::Auto(time.min(most)),
+            Self::Spin(time) => Self::Spin(time.min(most)),
+            Self::Epoll(time) => Self::Epoll(time.min(most)),
+        }
+    }
+
     /// Its name, as a user writes it: `auto`.
     pub fn name(self) -> &'static str {
         match self {
@@ -107,8 +137,8 @@ pub trait Rx: Send + fmt::Debug {
     /// to wait for: packets inside this process, and drivers of DPDK that are polled.
     ///
     /// It is readable as long as something was not taken. Who waits for edges (`EPOLLET`, as tokio and
-    /// mio do) receives by [`Wait::Poll`] until a batch is empty before waiting again: a batch that is
-    /// not full is no sign of that, since more may have come behind it. It may also be readable when
+    /// mio do) receives by [`Wait::Block`] for no time until a batch is empty before waiting again: a batch
+    /// that is not full is no sign of that, since more may have come behind it. It may also be readable when
     /// nothing is there. That the interface of an AF_XDP receiver went down or away is told by no
     /// descriptor, but by a receive: make one now and then. What is behind it is the receiver's: only
     /// waiting is allowed.

@@ -148,19 +148,36 @@ pub(crate) fn answer(
     };
     swap::<2>(udp, 0);
     udp[4..6].copy_from_slice(&udp_bytes.to_be_bytes());
+    set_check_sum(addresses, udp, payload);
+    Some(headers.len() + payload_bytes)
+}
+
+/// Makes the check sum of a frame's datagram anew; false if there is no datagram in it.
+pub(crate) fn renew_check_sum(frame: &mut [u8]) -> bool {
+    let Some(came) = datagram(frame) else {
+        return false;
+    };
+    let payload_bytes = came.payload.len();
+    let (ip_bytes, addresses) = match came.source.is_ipv4() {
+        true => (usize::from(frame[ETHERNET_BYTES] & 15) * 4, 12..20),
+        false => (IPV6_BYTES, 8..40),
+    };
+    let (headers, rest) = frame.split_at_mut(ETHERNET_BYTES + ip_bytes);
+    let (udp, rest) = rest.split_at_mut(UDP_BYTES);
+    let addresses = &headers[ETHERNET_BYTES..][addresses];
+    set_check_sum(addresses, udp, &rest[..payload_bytes]);
+    true
+}
+
+/// Sets the check sum in a UDP header (RFC 768, RFC 8200).
+fn set_check_sum(addresses: &[u8], udp: &mut [u8], payload: &[u8]) {
     udp[6..8].fill(0);
-    let parts = [
-        sum(addresses),
-        UDP.into(),
-        udp_bytes,
-        sum(udp),
-        sum(payload),
-    ];
+    let bytes = (udp.len() + payload.len()) as u16;
+    let parts = [sum(addresses), UDP.into(), bytes, sum(udp), sum(payload)];
     let check = !template::fold(parts.iter().map(|part| u64::from(*part)).sum());
-    // Zero means that there is none (RFC 768).
+    // Zero means that there is none.
     let check = if check == 0 { u16::MAX } else { check };
     udp[6..8].copy_from_slice(&check.to_be_bytes());
-    Some(headers.len() + payload_bytes)
 }
 
 /// Two fields of `N` bytes, one behind the other, change places.

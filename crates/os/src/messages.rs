@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 use std::mem;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
+use std::ops::Range;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr;
 
@@ -381,14 +382,21 @@ impl SendMessages {
         self.headers[at].msg_hdr.msg_namelen = bytes;
     }
 
-    /// Passes messages `from..to` to the kernel (`sendmmsg(2)`) and returns how many it took.
+    /// Passes a range of messages to the kernel (`sendmmsg(2)`) and returns how many it took. One that
+    /// does not wait (`MSG_DONTWAIT`) ends at the first for which there is no room.
     ///
     /// # Errors
     /// What the first message of the range met: `EAGAIN` when the send buffer stayed full for the
     /// socket's `SO_SNDTIMEO`, `ECONNREFUSED`, `EMSGSIZE`, `EPERM`, ... An error of a later message
     /// is not reported; it shows when that message is tried again.
-    pub fn send(&mut self, socket: BorrowedFd<'_>, from: usize, to: usize) -> io::Result<usize> {
-        let range = &mut self.headers[from..to];
+    pub fn send(
+        &mut self,
+        socket: BorrowedFd<'_>,
+        range: Range<usize>,
+        waits: bool,
+    ) -> io::Result<usize> {
+        let range = &mut self.headers[range];
+        let flags = if waits { 0 } else { libc::MSG_DONTWAIT };
         // SAFETY: each header points to one iovec with a length inside its stride of the arena,
         // and to a whole socket address or none; all are owned by `self` and have not moved. The
         // kernel reads the payloads and writes only `msg_len`.
@@ -397,7 +405,7 @@ impl SendMessages {
                 socket.as_raw_fd(),
                 range.as_mut_ptr(),
                 range.len() as libc::c_uint,
-                0,
+                flags,
             )
         };
         usize::try_from(sent).map_err(|_| io::Error::last_os_error())
@@ -489,7 +497,7 @@ mod tests {
             out.arena_mut()[..100].fill(7);
             out.set_bytes(1, 10);
             out.set_bytes(2, 0);
-            assert_eq!(out.send(sender.as_fd(), 0, 3).unwrap(), 3);
+            assert_eq!(out.send(sender.as_fd(), 0..3, true).unwrap(), 3);
             let extras = Extras {
                 sources: true,
                 ..Extras::default()
@@ -512,7 +520,7 @@ mod tests {
         sender.connect(&target).unwrap();
         sender.set_segment(32).unwrap();
         let mut out = SendMessages::new(1, 32 * 10 + 5, None);
-        assert_eq!(out.send(sender.as_fd(), 0, 1).unwrap(), 1);
+        assert_eq!(out.send(sender.as_fd(), 0..1, true).unwrap(), 1);
         let extras = Extras {
             segments: true,
             ..Extras::default()
@@ -525,7 +533,7 @@ mod tests {
         );
         // The next message is a single datagram: the control length is set back between calls.
         out.set_bytes(0, 9);
-        out.send(sender.as_fd(), 0, 1).unwrap();
+        out.send(sender.as_fd(), 0..1, true).unwrap();
         into.receive(receiver.as_fd(), Waiting::ForOne).unwrap();
         assert_eq!(
             (into.received(0).bytes, into.received(0).segment_bytes),

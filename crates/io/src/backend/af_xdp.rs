@@ -139,7 +139,10 @@ fn explain(error: mpps_os::Error, config: &SocketConfig<'_>) -> Error {
         Some(errno::EOPNOTSUPP) if config.zero_copy == Some(true) => Error::Invalid {
             option: "--copy",
             value: "zero".to_owned(),
-            why: format!("the driver of {} has no zero-copy here", config.interface),
+            why: format!(
+                "the driver of {} has no zero-copy here",
+                error.object.split(' ').next().unwrap_or(config.interface)
+            ),
         },
         Some(errno::EINVAL) if error.call == "bind AF_XDP" && config.segments => Error::Invalid {
             option: "--interface",

@@ -4,7 +4,7 @@ use super::held_port::Interface;
 use super::socket::SEND_TIMEOUT;
 use crate::requests::{Requests, Slot};
 use crate::wire::ETHERNET_BYTES;
-use crate::{Batch, Descriptor, Error, Layer, RxCaps, Served};
+use crate::{Batch, Descriptor, Error, Layer, RxCaps, Served, Wait};
 use mpps_os::messages::SendMessages;
 use mpps_os::netlink::link;
 use mpps_os::packet_socket::{PacketSocket, Protocol};
@@ -34,13 +34,15 @@ impl Answers {
     }
 
     /// Sends answers, each to its source, or none where the socket itself knows where to; `lying` is
-    /// where they lie, one for each question.
+    /// where they lie, one for each question. Who did not `wait` for the questions does not wait for room
+    /// either.
     pub(super) fn send(
         &mut self,
         socket: BorrowedFd<'_>,
         lying: &Batch<'_>,
         slots: &[Slot],
         sources: Option<&[Option<SocketAddr>]>,
+        wait: Wait,
     ) -> io::Result<Served> {
         let mut served = Served {
             received: slots.len() as u64,
@@ -67,7 +69,9 @@ impl Answers {
             ready += 1;
         }
         let messages = &mut self.messages;
-        let (sent, refused) = send_answers(ready, |from| messages.send(socket, from, ready))?;
+        let waits = !wait.send_timeout().is_zero();
+        let call = |from| messages.send(socket, from..ready, waits);
+        let (sent, refused) = send_answers(ready, call)?;
         served.sent += sent;
         served.refused += refused;
         Ok(served)
@@ -118,6 +122,7 @@ impl FrameAnswers {
         &mut self,
         batch: &Batch<'_>,
         answer: &mut dyn FnMut(Requests<'_>),
+        wait: Wait,
     ) -> io::Result<Served> {
         self.slots.clear();
         let places = self.arena.chunks_exact_mut(self.stride);
@@ -143,7 +148,7 @@ impl FrameAnswers {
         self.descriptors.extend(answered);
         let lying = Batch::new(&self.arena, &self.descriptors);
         let socket = self.socket.as_fd();
-        self.answers.send(socket, &lying, &self.slots, None)
+        self.answers.send(socket, &lying, &self.slots, None, wait)
     }
 }
 

@@ -211,7 +211,13 @@ impl Rx for SocketRx {
         self.descriptors.clear();
         self.descriptors.extend(self.slots.iter().map(Slot::lying));
         let lying = Batch::new(self.messages.arena(), &self.descriptors);
-        answers.send(self.socket.as_fd(), &lying, &self.slots, Some(sources))
+        answers.send(
+            self.socket.as_fd(),
+            &lying,
+            &self.slots,
+            Some(sources),
+            wait,
+        )
     }
 
     fn readiness(&self) -> Option<BorrowedFd<'_>> {

@@ -4,7 +4,6 @@ use super::Backend;
 use super::send::SocketTx;
 use super::socket::open_senders;
 use crate::{Error, Tx, TxConfig};
-use mpps_os::messages::SendMessages;
 
 pub(super) const BACKEND: Backend = Backend {
     name: "sendmmsg",
@@ -19,6 +18,6 @@ fn open_tx(config: &TxConfig) -> Result<Box<dyn Tx>, Error> {
         config,
         sockets,
         caps,
-        SendMessages::send,
+        |messages, socket, from, to| messages.send(socket, from..to, true),
     )))
 }

@@ -5,11 +5,8 @@ use crate::{Error, Layer, Mode, Property, RxCaps, RxConfig, Sent, TxCaps, TxConf
 use mpps_os::socket::UdpSocket;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::time::Duration;
 
-/// How long a send waits for room for one message. `SO_SNDTIMEO` holds for each of a call's
-/// messages anew, so that a call of 1024 may take five seconds where the link is very slow.
-pub(super) const SEND_TIMEOUT: Duration = Duration::from_millis(5);
+pub(super) use crate::rx::SEND_TIMEOUT;
 
 /// What every receiver over a UDP socket honours.
 pub(super) const SOCKET_RX_OPTIONS: &[&str] = &[

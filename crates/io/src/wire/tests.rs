@@ -1,6 +1,6 @@
 //! Reading, compared with a parser of somebody else's.
 
-use super::{Datagram, Template, answer, datagram};
+use super::{Datagram, Template, UDP_BYTES, answer, datagram, renew_check_sum};
 use crate::filter::frames::{self, any_frame, valid_frame};
 use etherparse::{LinkSlice, NetSlice, SlicedPacket, TransportSlice};
 use proptest::prelude::*;
@@ -163,6 +163,25 @@ proptest! {
         prop_assert_eq!(back.payload, &payload[..]);
         prop_assert_eq!((&answered[..6], &answered[6..12]), (&frame[6..12], &frame[..6]));
         prop_assert!(has_right_sums(answered));
+    }
+
+    #[test]
+    fn a_check_sum_is_made_anew(frame in valid_frame(), wrong in any::<[u8; 2]>()) {
+        let mut right = frame.clone();
+        let bytes = answer(&mut right, frame.len(), |_, bytes| Some(bytes));
+        right.truncate(bytes.expect("it is answered"));
+        let mut changed = right.clone();
+        let payload = datagram(&right).expect("a datagram").payload;
+        let udp = payload.as_ptr().addr() - right.as_ptr().addr() - UDP_BYTES;
+        changed[udp + 6..udp + 8].copy_from_slice(&wrong);
+        prop_assert!(renew_check_sum(&mut changed));
+        prop_assert_eq!(changed, right);
+    }
+
+    #[test]
+    fn no_frame_makes_a_check_sum_panic(frame in any_frame()) {
+        let is_datagram = datagram(&frame).is_some();
+        prop_assert_eq!(renew_check_sum(&mut frame.clone()), is_datagram);
     }
 
     #[test]

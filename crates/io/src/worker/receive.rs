@@ -198,13 +198,7 @@ struct Receiving {
 
 impl Receiving {
     fn new(mut task: RxTask, live: Arc<Live>) -> Self {
-        task.wait = match task.wait {
-            Wait::Poll => Wait::Poll,
-            Wait::Block(time) => Wait::Block(time.min(NOTICE)),
-            Wait::Auto(time) => Wait::Auto(time.min(NOTICE)),
-            Wait::Spin(time) => Wait::Spin(time.min(NOTICE)),
-            Wait::Epoll(time) => Wait::Epoll(time.min(NOTICE)),
-        };
+        task.wait = task.wait.at_most(NOTICE);
         let report = RxReport {
             counters: RxCounters::default(),
             drops: Vec::new(),

@@ -156,6 +156,6 @@ fn send_train(target: SocketAddr, bytes: usize) {
     for (at, byte) in messages.arena_mut()[..bytes].iter_mut().enumerate() {
         *byte = (at / BYTES) as u8;
     }
-    let sent = messages.send(socket.as_fd(), 0, 1);
+    let sent = messages.send(socket.as_fd(), 0..1, true);
     assert_eq!(sent.expect("sending works"), 1);
 }

@@ -34,7 +34,7 @@ pub struct Receiver {
     lent: Vec<u64>,
     /// By which frames leave that came: the receiver's own queue, and another one.
     ways: Vec<Transmitter>,
-    /// How many frames may be on their way out.
+    /// How many frames may be on their way out by each of them.
     in_flight_max: u32,
     socket: Arc<Socket>,
     umem: Umem,
@@ -77,6 +77,9 @@ impl Receiver {
         }
         socket.bind(config)?;
         let mut lent = Vec::with_capacity(config.frames as usize);
+        // With all frames on their way out none could come, and what is sent wakes nobody. A way that
+        // is stuck does not take the share of the other one.
+        let in_flight_max = config.frames / 2 / if config.forwards.is_some() { 2 } else { 1 };
         if let Some(place) = &config.forwards {
             ways.push(open_way(place, &socket, slots, &spared, &mut lent)?);
         }
@@ -85,7 +88,7 @@ impl Receiver {
             arrived,
             lent,
             ways,
-            in_flight_max: (config.frames / 2).max(1),
+            in_flight_max: in_flight_max.max(1),
             socket,
             umem,
         })
@@ -216,14 +219,12 @@ impl Receiver {
     /// in the order in which they came. What is not among them, was put together from pieces, or is
     /// no packet that was lent, is not sent. Answers how many will be sent by [`Transmitter::kick`].
     ///
-    /// No more than half of the frames are on their way out at a time: with all of them there nothing
-    /// could come, and what is sent wakes nobody who waits for packets.
+    /// No more than half of the frames are on their way out at a time, a quarter by each of two ways.
     pub fn send(&mut self, packets: impl IntoIterator<Item = (u32, u32, usize)>) -> u32 {
         let mut sent = Vec::new();
         let ways = self.ways.iter_mut();
         ways.for_each(|way| way.take_completed(&mut sent));
-        let in_flight: u32 = self.ways.iter().map(Transmitter::in_flight).sum();
-        let most = self.in_flight_max.saturating_sub(in_flight);
+        let most = self.in_flight_max;
         let mut packets = packets.into_iter().peekable();
         let frame_bytes = self.umem.frame_bytes();
         let ways = &mut self.ways;
@@ -234,7 +235,8 @@ impl Receiver {
                 return true;
             };
             let fits = bytes > 0 && u64::from(bytes) + address % frame_bytes <= frame_bytes;
-            let Some(way) = ways.get_mut(way).filter(|_| fits && count < most) else {
+            let way = ways.get_mut(way);
+            let Some(way) = way.filter(|way| fits && way.in_flight() < most) else {
                 return true;
             };
             let is_pushed = way.push(*address, bytes);
@@ -244,6 +246,13 @@ impl Receiver {
         self.ways.iter_mut().for_each(Transmitter::publish);
         self.lent.extend(sent);
         count
+    }
+
+    /// True if frames are on their way out, as far as the kernel has told; takes back those that are not.
+    pub fn is_sending(&mut self) -> bool {
+        let ways = self.ways.iter_mut();
+        ways.for_each(|way| way.take_completed(&mut self.lent));
+        self.ways.iter().any(|way| way.in_flight() > 0)
     }
 
     /// By which frames leave: the receiver's own queue with

@@ -5,8 +5,10 @@ use mpps_os::xdp::Transmitter;
 use std::io;
 use std::time::{Duration, Instant};
 
-/// How long the kernel may have no room, as of the socket backends.
-pub(super) const SEND_TIMEOUT: Duration = Duration::from_millis(5);
+pub(super) use crate::rx::SEND_TIMEOUT;
+
+/// How long a driver may take for what is left at the end.
+pub(super) const FLUSH_TIMEOUT: Duration = Duration::from_millis(100);
 /// How long it is slept at a time.
 pub(super) const PAUSE_MAX: Duration = Duration::from_millis(1);
 

@@ -5,7 +5,7 @@
     reason = "packets are lent from memory that the kernel fills"
 )]
 
-use super::driving::{self, SEND_TIMEOUT};
+use super::driving::{self, FLUSH_TIMEOUT, PAUSE_MAX, SEND_TIMEOUT};
 use super::interface::Interface;
 use super::out::Out;
 use super::steering::Steering;
@@ -27,6 +27,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 /// How often a spinning receiver looks at the ring between two looks at the clock.
@@ -195,15 +196,20 @@ impl XdpRx {
         let Shared {
             config, interface, ..
         } = &*shared;
-        if config.answers {
-            check_answering(interface, queue)?;
-        }
         let mut socket = socket_config(&config.ring, interface, queue, HEADROOM_BYTES)?;
+        if config.answers {
+            check_answering(interface, queue, socket.frames)?;
+        }
         socket.transmits = config.answers;
         let out = Out::find(&config.ring, queue)?;
         socket.forwards = out.as_ref().map(Out::place);
-        let receiver =
-            Receiver::open(&socket, shared.busy_poll).map_err(|error| explain(error, &socket))?;
+        let mut receiver = Receiver::open(&socket, shared.busy_poll);
+        // Two interfaces of one memory copy both or neither, and one of them may have to.
+        if receiver.is_err() && out.is_some() && socket.zero_copy.is_none() {
+            socket.zero_copy = Some(false);
+            receiver = Receiver::open(&socket, shared.busy_poll);
+        }
+        let receiver = receiver.map_err(|error| explain(error, &socket))?;
         if let Some(busy_poll) = shared.busy_poll {
             check_polling(&receiver, interface, queue, busy_poll.time_us)?;
         }
@@ -274,8 +280,8 @@ impl XdpRx {
         taken > 0
     }
 
-    /// Sends what the last batch was answered with.
-    fn send_answers(&mut self) -> io::Result<Served> {
+    /// Sends what the last batch was answered with; `time` is how long the kernel may have no room.
+    fn send_answers(&mut self, time: Duration) -> io::Result<Served> {
         let answers = self.slots.iter().filter_map(|slot| {
             let bytes = slot.answer.filter(|bytes| *bytes <= slot.room)?;
             Some((slot.offset, bytes, usize::from(slot.forward)))
@@ -283,19 +289,60 @@ impl XdpRx {
         let sent = u64::from(self.receiver.send(answers));
         let asked = self.slots.iter().filter(|slot| slot.answer.is_some());
         let asked = asked.count() as u64;
-        let mut dropped = 0;
-        let ways = self.receiver.ways().iter();
-        for way in ways.filter(|way| way.pending() > 0) {
-            let deadline = Instant::now() + SEND_TIMEOUT;
-            let (zero_copy, calls) = (self.is_zero_copy, &mut self.wakes);
-            driving::drain(way, zero_copy, deadline, calls, &mut dropped)?;
-        }
+        let is_forwarded = self.slots.iter().any(|slot| slot.forward);
+        let dropped = self.drain(time, is_forwarded)?;
         let sent = sent.saturating_sub(dropped);
         Ok(Served {
             received: self.slots.len() as u64,
             sent,
             refused: asked.saturating_sub(sent),
         })
+    }
+
+    /// Lets the kernel send what is on its way out; answers how many packets the device dropped
+    /// meanwhile. What is wrong with the other interface is an error only if `is_forwarded`, and none of
+    /// what is wrong with one keeps the other from sending.
+    fn drain(&mut self, time: Duration, is_forwarded: bool) -> io::Result<u64> {
+        let (mut dropped, mut drained) = (0, Ok(()));
+        for (at, way) in self.receiver.ways().iter().enumerate() {
+            if way.pending() == 0 {
+                continue;
+            }
+            let deadline = Instant::now() + time;
+            let (zero_copy, calls) = (self.is_zero_copy, &mut self.wakes);
+            let one = driving::drain(way, zero_copy, deadline, calls, &mut dropped);
+            if at == 0 || is_forwarded {
+                drained = drained.and(one);
+            }
+        }
+        drained.map(|()| dropped)
+    }
+
+    /// True if something is in a transmit ring that only a call sends.
+    fn has_unsent(&self) -> bool {
+        let mut ways = self.receiver.ways().iter();
+        ways.any(|way| way.pending() > 0 && (!self.is_zero_copy || way.needs_wakeup()))
+    }
+
+    /// Receives, true if something came. As long as earlier answers found no room it tries those again
+    /// and again: whoever waits for them may send nothing more, and nothing else would wake the kernel.
+    fn recv_and_send(&mut self, wait: Wait) -> io::Result<bool> {
+        if !self.has_unsent() {
+            return Ok(!self.recv(wait)?.is_empty());
+        }
+        let begun = Instant::now();
+        loop {
+            self.drain(Duration::ZERO, false)?;
+            let left = wait.time().saturating_sub(begun.elapsed());
+            let is_unsent = self.has_unsent();
+            let most = if is_unsent { left.min(PAUSE_MAX) } else { left };
+            if !self.recv(wait.at_most(most))?.is_empty() {
+                return Ok(true);
+            }
+            if !is_unsent || left <= most {
+                return Ok(false);
+            }
+        }
     }
 
     /// Calls the driver if it has to be called: to poll the device, or for the frames given back.
@@ -352,6 +399,20 @@ impl Awaited for XdpRx {
     }
 }
 
+impl Drop for XdpRx {
+    /// What was answered is sent before the socket closes, as far as the kernel lets it. A driver
+    /// without a copy works on behind the call.
+    fn drop(&mut self) {
+        let deadline = Instant::now() + FLUSH_TIMEOUT;
+        while self.receiver.is_sending() && self.drain(SEND_TIMEOUT, true).is_ok() {
+            if !self.is_zero_copy || Instant::now() >= deadline {
+                return;
+            }
+            thread::sleep(PAUSE_MAX);
+        }
+    }
+}
+
 impl Rx for XdpRx {
     fn recv(&mut self, wait: Wait) -> io::Result<Batch<'_>> {
         if !self.take() {
@@ -371,13 +432,10 @@ impl Rx for XdpRx {
         if !self.shared.config.answers {
             return Err(not_opened_to_answer());
         }
-        let (memory, memory_bytes) = {
-            let batch = self.recv(wait)?;
-            if batch.is_empty() {
-                return Ok(Served::default());
-            }
-            self.receiver.memory()
-        };
+        if !self.recv_and_send(wait)? {
+            return Ok(Served::default());
+        }
+        let (memory, memory_bytes) = self.receiver.memory();
         let (frame_bytes, most) = (self.frame_bytes, self.sent_bytes_max);
         let end = self.receiver.frames_end();
         self.slots.clear();
@@ -396,7 +454,7 @@ impl Rx for XdpRx {
         let requests =
             unsafe { Requests::from_raw(memory, memory_bytes, Layer::Frame, &mut self.slots) };
         answer(requests);
-        self.send_answers()
+        self.send_answers(wait.send_timeout())
     }
 
     fn readiness(&self) -> Option<BorrowedFd<'_>> {
@@ -473,7 +531,15 @@ fn check_queue(interface: &Interface, queue: u32) -> Result<(), Error> {
 
 /// Refuses a queue without a transmit queue of its number: the kernel would take the answers and never
 /// send them (`__xsk_generic_xmit`, net/xdp/xsk.c).
-fn check_answering(interface: &Interface, queue: u32) -> Result<(), Error> {
+fn check_answering(interface: &Interface, queue: u32, frames: u32) -> Result<(), Error> {
+    // While one leaves another has to be there for what comes.
+    if frames < 2 {
+        return Err(Error::Invalid {
+            option: "--ring",
+            value: frames.to_string(),
+            why: "a receiver that answers has 2 frames or more".to_owned(),
+        });
+    }
     let Interface {
         name, tx_queues, ..
     } = interface;

@@ -1,6 +1,6 @@
 //! Sending: frames with headers of our own, written into shared memory.
 
-use super::driving::{self, PAUSE_MAX, SEND_TIMEOUT};
+use super::driving::{self, FLUSH_TIMEOUT, PAUSE_MAX, SEND_TIMEOUT};
 use super::errno::EBUSY;
 use super::interface::Interface;
 use super::{BACKEND, explain, socket_config};
@@ -13,10 +13,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::thread;
-use std::time::{Duration, Instant};
-
-/// How long a driver may take for what is left at the end.
-const FLUSH_TIMEOUT: Duration = Duration::from_millis(100);
+use std::time::Instant;
 
 pub(super) fn open(config: &TxConfig) -> Result<Box<dyn Tx>, Error> {
     let path = LinkPath::find(config.target, config.source, &config.ring)?.with_flows(config.flows);

@@ -206,7 +206,13 @@ impl Rx for UringRx {
         self.descriptors.extend(self.slots.iter().map(Slot::lying));
         // SAFETY: as in `recv`; an answer lies in the buffer of its question.
         let lying = unsafe { Batch::from_raw(memory, memory_bytes, &self.descriptors) };
-        answers.send(self.socket.as_fd(), &lying, &self.slots, Some(sources))
+        answers.send(
+            self.socket.as_fd(),
+            &lying,
+            &self.slots,
+            Some(sources),
+            wait,
+        )
     }
 
     fn readiness(&self) -> Option<BorrowedFd<'_>> {

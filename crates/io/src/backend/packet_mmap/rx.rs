@@ -117,6 +117,10 @@ impl Awaited for PacketRx {
     fn woken_for_nothing(&mut self) -> io::Result<()> {
         self.ring.socket().pending_error()
     }
+
+    fn give_up(&mut self) -> io::Result<()> {
+        self.ring.socket().pending_error()
+    }
 }
 
 impl Rx for PacketRx {
@@ -136,7 +140,7 @@ impl Rx for PacketRx {
         let batch = Batch::new(self.ring.block(), &self.descriptors);
         self.counters.add(&batch);
         let answers = self.answers.as_mut().ok_or_else(not_opened_to_answer)?;
-        answers.serve(&batch, answer)
+        answers.serve(&batch, answer, wait)
     }
 
     fn readiness(&self) -> Option<BorrowedFd<'_>> {

@@ -246,7 +246,7 @@ impl Rx for PcapRx {
         let batch = Batch::new(&self.arena, &self.descriptors);
         self.counters.add(&batch);
         let answers = self.answers.as_mut().ok_or_else(not_opened_to_answer)?;
-        answers.serve(&batch, answer)
+        answers.serve(&batch, answer, wait)
     }
 
     fn readiness(&self) -> Option<BorrowedFd<'_>> {
