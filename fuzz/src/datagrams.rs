@@ -18,7 +18,6 @@ pub(crate) fn stamp(mut data: &[u8]) -> bool {
             let mut written = payload.to_vec();
             stamp.write(&mut written);
             assert_eq!(written, payload, "a stamp is written as it was read");
-            assert_eq!(stamp.age_ns(stamp.time_ns), 0);
         }
         // Any clock: behind the sender's, ahead of it, wrapped.
         let now_ns = payload.iter().rev().take(8);
