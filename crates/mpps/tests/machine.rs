@@ -14,8 +14,10 @@ mod common;
 
 use common::{Ended, Running, run, trial};
 use libtest_mimic::{Arguments, Trial};
+use mpps_os::namespace::NetNamespace;
 use serde_json::Value;
 use std::fs;
+use std::net::UdpSocket;
 use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::thread;
@@ -81,6 +83,14 @@ fn main() -> ExitCode {
         let name = format!("mpps {command} --backend {}", tried.0);
         trials.push(trial(name, obstacle, || passes(receiver, sender)));
     }
+    let echoes = obstacle(&("af_xdp", None), &SENDERS[1]);
+    trials.push(trial("an echo server by AF_XDP".to_owned(), echoes, echo));
+    if hosts.are_cards {
+        let flows = ["steer", "eth1", "--flows", "1"];
+        let table = run(at("b", "mpps").args(flows));
+        let obstacle = (table.code() != 0).then(|| table.err.trim_end().to_owned());
+        trials.push(trial("mpps steer IF --verify".to_owned(), obstacle, steers));
+    }
     let names = [
         ("mpps backends IF --try", granted as fn()),
         (
@@ -126,24 +136,23 @@ impl Hosts {
 /// Waits until the one host's datagrams reach the other: two cards, or the bridge between them, may
 /// take a while after they are up.
 fn meet() {
-    let mut receiving = at("b", "mpps");
-    receiving.args([
-        "recv",
-        ADDRESS,
-        "--count",
-        "1",
-        "--duration",
-        "60s",
-        "--json",
-    ]);
-    let mut receiving = Running::start(&mut receiving);
-    receiving.line("receiving at ");
+    let receiving = |options: &[&str]| {
+        let mut receiving = at("b", "mpps");
+        receiving.args(["recv", ADDRESS, "--json"]).args(options);
+        let mut receiving = Running::start(&mut receiving);
+        receiving.line("receiving at ");
+        receiving
+    };
+    let first = receiving(&["--count", "1", "--duration", "60s"]);
     let mut sending = at("a", "mpps");
     sending.args(["send", ADDRESS, "--rate", "10", "--duration", "100s"]);
-    let _sending = Running::start(&mut sending);
-    let received = receiving.end().fine().last_json();
+    let sending = Running::start(&mut sending);
+    let received = first.end().fine().last_json();
     let has_met = received["received"] != 0;
     assert!(has_met, "the hosts do not meet: {received}");
+    // What is still under way is not for the first trial.
+    drop(sending);
+    while receiving(&["--duration", "500ms"]).end().fine().last_json()["received"] != 0 {}
 }
 
 fn ip(arguments: &[&str]) {
@@ -306,6 +315,66 @@ fn passes(receiver: &Way, sender: &Way) {
         sent.err,
         received.err
     );
+}
+
+/// Each of 10 000 flows comes by the queue that was predicted for it, by the card's own counters.
+fn steers() {
+    const FLOWS: u16 = 10_000;
+    // Some cards hash addresses alone until they are told otherwise; others always take the ports.
+    let ports = ["-N", "eth1", "rx-flow-hash", "udp4", "sdfn"];
+    let _ = run(at("b", "ethtool").args(ports));
+    let mut steering = at("b", "mpps");
+    steering.args(["steer", "eth1", "--verify", "--json", "--seconds", "600"]);
+    let mut steering = Running::start(&mut steering);
+    steering.line("counting what arrives");
+    resolve();
+    let host = NetNamespace::open("/run/netns/a").expect("it was made");
+    let sent = host.run(|| {
+        (0..FLOWS).try_for_each(|flow| {
+            let socket = UdpSocket::bind(("0.0.0.0", 20_000 + flow))?;
+            // Nobody listens, and the kernel says so to the next socket of this port alone.
+            socket.send_to(b"hello", ADDRESS).map(drop)
+        })
+    });
+    sent.expect("a thread").expect("it is sent");
+    let ended = steering.interrupt();
+    let found: Value = serde_json::from_str(&ended.out).expect("it is JSON");
+    let verified = &found["verified"];
+    assert_eq!(ended.code(), 0, "{verified:#}");
+    let flows = found["flows"].as_array().expect("a list").len();
+    // The hub between two emulated cards loses some.
+    assert!(flows > usize::from(FLOWS) / 2, "{flows} flows");
+    let queues = verified["queues"].as_array().expect("a list").iter();
+    let used = queues
+        .filter(|queue| queue["predicted"].as_u64() > Some(1000))
+        .count();
+    assert!(used > 1, "{verified:#}");
+}
+
+/// The library's echo server answers a client with an ordinary socket.
+fn echo() {
+    const QUESTIONS: u32 = 100;
+    let examples = std::env::var("MPPS_EXAMPLES").expect("it is where they were built");
+    let mut server = at("b", &format!("{examples}/echo"));
+    let mut server = Running::start(server.args([ADDRESS, "--backend", "af_xdp"]));
+    server.line(ADDRESS);
+    resolve();
+    let host = NetNamespace::open("/run/netns/a").expect("it was made");
+    let client = host.run(|| UdpSocket::bind("0.0.0.0:0"));
+    let client = client.expect("a thread").expect("a socket");
+    client.connect(ADDRESS).expect("an address");
+    let patience = Some(Duration::from_millis(500));
+    client.set_read_timeout(patience).expect("a time");
+    let mut came = [0; 64];
+    for number in 0..QUESTIONS {
+        let question = number.to_be_bytes();
+        // The hub between two emulated cards loses some, and an earlier answer may be late.
+        let is_answered = (0..20).any(|_| {
+            client.send(&question).expect("it is sent");
+            matches!(client.recv(&mut came), Ok(4) if came[..4] == question)
+        });
+        assert!(is_answered, "question {number} of {QUESTIONS}");
+    }
 }
 
 /// What `mpps ledger` makes of the two ends.

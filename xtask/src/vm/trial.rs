@@ -55,6 +55,14 @@ pub(super) fn run(hall: &Hall<'_>, machines: &[&Machine]) -> Result<ExitCode> {
         return Ok(ExitCode::from(u8::from(strict)));
     }
     hall.build(&["build", "--release"])?;
+    hall.build(&[
+        "build",
+        "--release",
+        "--package",
+        "mpps-io",
+        "--example",
+        "echo",
+    ])?;
     let programs = programs(hall, machines)?;
     // Before anything runs: two machines may have one kernel.
     let ready = machines
