@@ -21,6 +21,7 @@ pub mod overview;
 pub mod proc_stat;
 mod queue_packets;
 mod root;
+pub mod rss;
 pub mod setting;
 pub mod skb_defer;
 pub mod snapshot;

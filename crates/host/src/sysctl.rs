@@ -55,6 +55,21 @@ pub fn value(name: &str) -> Result<Option<String>> {
     value_from(&Root::machine(), name)
 }
 
+/// As [`value`], of the machine: most of `net.core` is not shown but by the first network namespace
+/// (`net_core_table`, net/core/sysctl_net_core.c), and is read there, if this program may go there.
+///
+/// # Errors
+/// As [`value`].
+pub fn value_of_machine(name: &str) -> Result<Option<String>> {
+    if let Some(own) = value(name)? {
+        return Ok(Some(own));
+    }
+    match NetNamespace::open("/proc/1/ns/net").map(|first| first.run(|| value(name))) {
+        Ok(Ok(value)) => value,
+        _ => Ok(None),
+    }
+}
+
 pub(crate) fn value_from(root: &Root, name: &str) -> Result<Option<String>> {
     let text = root.read_if_present(&path(name))?;
     Ok(text.map(|text| text.split_ascii_whitespace().collect::<Vec<_>>().join(" ")))

@@ -17,6 +17,7 @@ use crate::program::doctor::DoctorArgs;
 use crate::program::ledger::LiveLedgerArgs;
 use crate::program::recv::RecvArgs;
 use crate::program::send::SendArgs;
+use crate::program::steer::SteerArgs;
 use crate::program::top::TopArgs;
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
@@ -64,6 +65,8 @@ pub(crate) enum Subcommands {
     Report(ReportArgs),
     /// List the ways to receive and send, and which of them an interface has
     Backends(BackendsArgs),
+    /// Tell which receive queue, interrupt and CPU each flow goes to, and what spreads flows more evenly
+    Steer(SteerArgs),
     /// Put back the settings that a killed run left behind
     Undo(UndoArgs),
     /// Write the manual pages, and the completions for bash, zsh and fish

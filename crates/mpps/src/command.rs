@@ -62,6 +62,7 @@ pub fn main() -> ExitCode {
         Subcommands::Compare(args) => compare::run(&args),
         Subcommands::Report(args) => report::run(&args),
         Subcommands::Backends(args) => backends::run(&args),
+        Subcommands::Steer(args) => args.run(),
         Subcommands::Undo(args) => undo::run(&args),
         Subcommands::Generate(args) => generate::run(&args),
     };

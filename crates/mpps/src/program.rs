@@ -24,5 +24,7 @@ mod ring;
 pub(crate) mod send;
 /// An HTTP/1.1 server for many short connections.
 pub(crate) mod serve;
+/// Which queue of a card a flow goes to.
+pub mod steer;
 /// What this host does with packets, on one page.
 pub mod top;

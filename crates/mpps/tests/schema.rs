@@ -12,6 +12,7 @@ use mpps::measure::schema;
 use mpps::program::connections::{LoadBody, ServeBody, ServeObject};
 use mpps::program::doctor::Diagnosis;
 use mpps::program::ledger::{self, LedgerObject};
+use mpps::program::steer::SteerObject;
 use mpps::program::top::{self, TopObject};
 use mpps::udp::traffic::{RECV_SCHEMA, RecvObject, SEND_SCHEMA, SendObject};
 use schemars::JsonSchema;
@@ -347,6 +348,10 @@ fn what_is_published_is_made_from_the_structs() {
         (
             "ledger",
             several::<LedgerObject>(ledger::SCHEMA, "ledger --json"),
+        ),
+        (
+            "steer",
+            several::<SteerObject>(SteerObject::SCHEMA, "steer --json"),
         ),
         (
             "backends",

@@ -1,0 +1,226 @@
+//! Which receive queue a card chooses for a flow: the Toeplitz hash of its addresses and ports, and
+//! the entry of a table that the hash names (receive side scaling).
+//!
+//! The hash is that of Microsoft's "Verifying the RSS Hash Calculation", which cards and
+//! virtio (`VIRTIO_NET_F_RSS`) have in common. The entry is the remainder of the hash by the length
+//! of the table (Documentation/networking/scaling.rst); where that is a power of two, its lowest bits.
+
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::str::FromStr;
+
+use crate::{Error, Result};
+
+/// Bytes of a key that are used: the longest input, two addresses of IPv6 and two ports, and a word.
+pub const KEY_BYTES: usize = INPUT_BYTES + 4;
+const INPUT_BYTES: usize = 36;
+
+/// Entries of a table that nobody told the length of: igb's and ixgbe's.
+pub const ENTRIES: usize = 128;
+
+/// The key of Microsoft's specification, with which many drivers begin.
+pub const MICROSOFT_KEY: [u8; KEY_BYTES] = [
+    0x6d, 0x5a, 0x56, 0xda, 0x25, 0x5b, 0x0e, 0xc2, 0x41, 0x67, 0x25, 0x3d, 0x43, 0xa3, 0x8f, 0xb0,
+    0xd0, 0xca, 0x2b, 0xcb, 0xae, 0x7b, 0x30, 0xb4, 0x77, 0xcb, 0x2d, 0xa3, 0x80, 0x30, 0xf2, 0x0c,
+    0x6a, 0x42, 0xb7, 0x3b, 0xbe, 0xac, 0x01, 0xfa,
+];
+
+/// Packets from one address and port to another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Flow {
+    /// Who sends.
+    pub source: SocketAddr,
+    /// Who receives, of the same version of IP.
+    pub destination: SocketAddr,
+}
+
+impl Flow {
+    /// The flow between two sockets; none where they are of different versions of IP.
+    pub fn new(source: SocketAddr, destination: SocketAddr) -> Option<Self> {
+        let flow = Self {
+            source,
+            destination,
+        };
+        (source.is_ipv4() == destination.is_ipv4()).then_some(flow)
+    }
+}
+
+/// As it is read: `10.0.0.1:53-10.0.0.2:4321`.
+impl fmt::Display for Flow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", self.source, self.destination)
+    }
+}
+
+impl FromStr for Flow {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        const FORM: &str = "a flow is SOURCE:PORT-DESTINATION:PORT, an address of IPv6 in brackets";
+        let (source, destination) = text.split_once('-').ok_or(FORM)?;
+        let end = |text: &str| text.trim().parse::<SocketAddr>().map_err(|_| FORM);
+        Self::new(end(source)?, end(destination)?)
+            .ok_or("both ends of a flow are of one version of IP")
+    }
+}
+
+/// What of a packet is hashed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Hashed {
+    /// The addresses: `sd` of `ethtool -N IF rx-flow-hash`.
+    Addresses,
+    /// Addresses and ports: `sdfn`.
+    Ports,
+}
+
+impl Hashed {
+    /// What ethtool's letters mean; none where a card hashes in another way.
+    pub fn of_letters(letters: &str) -> Option<Self> {
+        let mut sorted: Vec<char> = letters.chars().collect();
+        sorted.sort_unstable();
+        match sorted.as_slice() {
+            ['d', 's'] => Some(Self::Addresses),
+            ['d', 'f', 'n', 's'] => Some(Self::Ports),
+            _ => None,
+        }
+    }
+}
+
+/// A key, made ready: what each byte of the input adds to the hash, by its place and value.
+#[derive(Clone)]
+pub struct Toeplitz(Box<[[u32; 256]; INPUT_BYTES]>);
+
+impl fmt::Debug for Toeplitz {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Toeplitz").finish_non_exhaustive()
+    }
+}
+
+impl Toeplitz {
+    /// A key of [`KEY_BYTES`] or more; what is more hashes nothing.
+    ///
+    /// # Errors
+    /// [`Error::Impossible`] for a shorter one.
+    pub fn new(key: &[u8]) -> Result<Self> {
+        let Some(key) = key.first_chunk::<KEY_BYTES>() else {
+            return Err(Error::impossible(
+                "the RSS key",
+                format!("it has {} bytes", key.len()),
+                format!("one of {KEY_BYTES} or more is needed for IPv6 and ports"),
+            ));
+        };
+        let mut parts = Box::new([[0; 256]; INPUT_BYTES]);
+        for (at, part) in parts.iter_mut().enumerate() {
+            // The 32 bits of the key from each of the byte's eight bits on.
+            let [a, b, c, d, e] = [0, 1, 2, 3, 4].map(|ahead| u64::from(key[at + ahead]));
+            let window = a << 32 | b << 24 | c << 16 | d << 8 | e;
+            for (value, sum) in part.iter_mut().enumerate() {
+                let set = (0..8).filter(|bit| value & (0x80 >> bit) != 0);
+                *sum = set.fold(0, |sum, bit| sum ^ (window >> (8 - bit)) as u32);
+            }
+        }
+        Ok(Self(parts))
+    }
+
+    /// The hash of a flow.
+    #[inline]
+    pub fn hash(&self, flow: &Flow, hashed: Hashed) -> u32 {
+        let mut input = [0; INPUT_BYTES];
+        let mut length = 0;
+        let mut add = |bytes: &[u8]| {
+            input[length..length + bytes.len()].copy_from_slice(bytes);
+            length += bytes.len();
+        };
+        match (flow.source.ip(), flow.destination.ip()) {
+            (IpAddr::V4(source), IpAddr::V4(destination)) => {
+                add(&source.octets());
+                add(&destination.octets());
+            }
+            (source, destination) => {
+                add(&wide(source));
+                add(&wide(destination));
+            }
+        }
+        if hashed == Hashed::Ports {
+            add(&flow.source.port().to_be_bytes());
+            add(&flow.destination.port().to_be_bytes());
+        }
+        let parts = self.0.iter().zip(&input[..length]);
+        parts.fold(0, |sum, (part, byte)| sum ^ part[usize::from(*byte)])
+    }
+}
+
+fn wide(address: IpAddr) -> [u8; 16] {
+    match address {
+        IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
+        IpAddr::V6(address) => address.octets(),
+    }
+}
+
+/// The table that the kernel gives a card that was told nothing (`ethtool_rxfh_indir_default`,
+/// include/linux/ethtool.h).
+pub fn table_of(entries: usize, queues: u32) -> Vec<u32> {
+    (0..queues.max(1)).cycle().take(entries).collect()
+}
+
+/// The entry of a table of so many that a hash names.
+#[inline]
+pub fn entry_of(hash: u32, entries: usize) -> usize {
+    hash as usize % entries.max(1)
+}
+
+/// How far the busiest queue is above an even share: 1 is even, 4 of four queues is all in one.
+/// `loads` are of all queues that could have some.
+pub fn imbalance(loads: &[u64]) -> f64 {
+    let sum: u64 = loads.iter().sum();
+    let most = loads.iter().max().copied().unwrap_or(0);
+    if sum == 0 {
+        return 1.0;
+    }
+    most as f64 * loads.len() as f64 / sum as f64
+}
+
+/// Weights for `ethtool -X IF weight ...` by which the busiest of `queues` gets as little as it can:
+/// each queue takes so many entries that follow each other. `by_entry` is the load of each entry.
+pub fn even_weights(by_entry: &[u64], queues: u32) -> Vec<u32> {
+    let queues = queues.max(1) as usize;
+    let heaviest = by_entry.iter().max().copied().unwrap_or(0);
+    // The least bound that so many runs of entries can keep.
+    let (mut low, mut high) = (heaviest, by_entry.iter().sum::<u64>());
+    while low < high {
+        let bound = low + (high - low) / 2;
+        match runs(by_entry, bound).len() <= queues {
+            true => high = bound,
+            false => low = bound + 1,
+        }
+    }
+    let mut weights = runs(by_entry, low);
+    weights.resize(queues, 0);
+    weights
+}
+
+/// The lengths of the longest runs of entries, one after the other, whose load is within a bound.
+fn runs(by_entry: &[u64], bound: u64) -> Vec<u32> {
+    let mut runs = Vec::new();
+    let (mut length, mut load) = (0, 0);
+    for entry in by_entry {
+        if length > 0 && load + entry > bound {
+            runs.push(length);
+            (length, load) = (0, 0);
+        }
+        length += 1;
+        load += entry;
+    }
+    runs.push(length);
+    runs
+}
+
+/// The table that ethtool makes of weights whose sum is its length.
+pub fn table_of_weights(weights: &[u32]) -> Vec<u32> {
+    let each = (0..).zip(weights);
+    each.flat_map(|(queue, weight)| std::iter::repeat_n(queue, *weight as usize))
+        .collect()
+}

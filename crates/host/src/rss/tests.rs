@@ -1,0 +1,178 @@
+//! The hash against Microsoft's published vectors, and tables.
+
+use super::*;
+use proptest::prelude::*;
+
+/// "Verifying the RSS Hash Calculation": destination, source, hash of the addresses, hash with ports.
+const VECTORS: [(&str, &str, u32, u32); 8] = [
+    (
+        "161.142.100.80:1766",
+        "66.9.149.187:2794",
+        0x323e_8fc2,
+        0x51cc_c178,
+    ),
+    (
+        "65.69.140.83:4739",
+        "199.92.111.2:14230",
+        0xd718_262a,
+        0xc626_b0ea,
+    ),
+    (
+        "12.22.207.184:38024",
+        "24.19.198.95:12898",
+        0xd2d0_a5de,
+        0x5c2b_394a,
+    ),
+    (
+        "209.142.163.6:2217",
+        "38.27.205.30:48228",
+        0x8298_9176,
+        0xafc7_327f,
+    ),
+    (
+        "202.188.127.2:1303",
+        "153.39.163.191:44251",
+        0x5d18_09c5,
+        0x10e8_28a2,
+    ),
+    (
+        "[3ffe:2501:200:3::1]:1766",
+        "[3ffe:2501:200:1fff::7]:2794",
+        0x2cc1_8cd5,
+        0x4020_7d3d,
+    ),
+    (
+        "[ff02::1]:4739",
+        "[3ffe:501:8::260:97ff:fe40:efab]:14230",
+        0x0f0c_461c,
+        0xdde5_1bbf,
+    ),
+    (
+        "[fe80::200:f8ff:fe21:67cf]:38024",
+        "[3ffe:1900:4545:3:200:f8ff:fe21:67cf]:44251",
+        0x4b61_e985,
+        0x02d1_feef,
+    ),
+];
+
+fn microsoft() -> Toeplitz {
+    Toeplitz::new(&MICROSOFT_KEY).unwrap()
+}
+
+/// The definition, a bit at a time.
+fn by_bits(key: &[u8; KEY_BYTES], input: &[u8]) -> u32 {
+    let bit = |bytes: &[u8], at: usize| bytes[at / 8] >> (7 - at % 8) & 1 == 1;
+    let set = (0..input.len() * 8).filter(|at| bit(input, *at));
+    set.fold(0, |sum, at| {
+        let window = (at..at + 32).fold(0, |word, at| word << 1 | u32::from(bit(key, at)));
+        sum ^ window
+    })
+}
+
+#[test]
+fn microsofts_vectors() {
+    for (destination, source, addresses, ports) in VECTORS {
+        let flow: Flow = format!("{source}-{destination}").parse().unwrap();
+        let hash = |hashed| microsoft().hash(&flow, hashed);
+        let hashes = (hash(Hashed::Addresses), hash(Hashed::Ports));
+        assert_eq!(hashes, (addresses, ports), "{flow}");
+    }
+}
+
+#[test]
+fn flows_are_read_as_they_are_written() {
+    for text in ["10.0.0.1:1-10.0.0.2:65535", "[fe80::1]:0-[::]:9"] {
+        assert_eq!(text.parse::<Flow>().unwrap().to_string(), text);
+    }
+    for text in [
+        "",
+        "10.0.0.1:1",
+        "10.0.0.1-10.0.0.2",
+        "10.0.0.1:1-[::1]:1",
+        "a:1-b:2",
+    ] {
+        assert!(text.parse::<Flow>().is_err(), "{text}");
+    }
+}
+
+#[test]
+fn letters_of_ethtool() {
+    assert_eq!(Hashed::of_letters("sdfn"), Some(Hashed::Ports));
+    assert_eq!(Hashed::of_letters("ds"), Some(Hashed::Addresses));
+    for other in ["", "s", "vsdfn", "t", "sdf"] {
+        assert_eq!(Hashed::of_letters(other), None, "{other}");
+    }
+}
+
+#[test]
+fn a_short_key_is_refused_and_a_long_one_is_cut() {
+    let refused = Toeplitz::new(&MICROSOFT_KEY[..39]).unwrap_err().to_string();
+    assert!(
+        refused.contains("39 bytes") && refused.contains("40"),
+        "{refused}"
+    );
+    // i40e and ice have 52 bytes.
+    let mut long = MICROSOFT_KEY.to_vec();
+    long.extend([0xff; 12]);
+    let flow: Flow = "[ff02::1]:1-[::2]:3".parse().unwrap();
+    let long = Toeplitz::new(&long).unwrap();
+    assert_eq!(
+        long.hash(&flow, Hashed::Ports),
+        microsoft().hash(&flow, Hashed::Ports)
+    );
+}
+
+#[test]
+fn tables_and_loads() {
+    assert_eq!(table_of(7, 3), [0, 1, 2, 0, 1, 2, 0]);
+    assert_eq!(table_of(2, 0), [0, 0]);
+    assert_eq!(entry_of(0x1_0085, 128), 5);
+    assert_eq!(imbalance(&[10, 0, 0, 0]), 4.0);
+    assert_eq!(imbalance(&[5, 5]), 1.0);
+    assert_eq!(imbalance(&[]), 1.0);
+    // One heavy entry gets a queue to itself.
+    let weights = even_weights(&[10, 10, 10, 100, 0, 0, 20], 3);
+    assert_eq!(weights, [3, 3, 1]);
+    assert_eq!(table_of_weights(&weights), [0, 0, 0, 1, 1, 1, 2]);
+    assert_eq!(even_weights(&[5], 3), [1, 0, 0]);
+}
+
+proptest! {
+    #[test]
+    fn the_tables_hash_what_the_definition_does(
+        key in proptest::array::uniform::<_, KEY_BYTES>(any::<u8>()),
+        (source, destination) in (any::<[u8; 16]>(), any::<[u8; 16]>()),
+        ports in any::<[u16; 2]>(),
+    ) {
+        let socket = |address: [u8; 16], port| SocketAddr::new(address.into(), port);
+        let flow = Flow::new(socket(source, ports[0]), socket(destination, ports[1])).unwrap();
+        let mut input = [source, destination].concat();
+        let toeplitz = Toeplitz::new(&key).unwrap();
+        prop_assert_eq!(toeplitz.hash(&flow, Hashed::Addresses), by_bits(&key, &input));
+        input.extend(ports.map(u16::to_be_bytes).concat());
+        prop_assert_eq!(toeplitz.hash(&flow, Hashed::Ports), by_bits(&key, &input));
+    }
+
+    /// Every entry has a queue, and no queue has more than an even share and the heaviest entry.
+    #[test]
+    fn even_weights_are_even(
+        loads in proptest::collection::vec(0_u64..1000, 1..200),
+        queues in 1_u32..20,
+    ) {
+        let weights = even_weights(&loads, queues);
+        let table = table_of_weights(&weights);
+        prop_assert_eq!((weights.len(), table.len()), (queues as usize, loads.len()));
+        let mut by_queue = vec![0; queues as usize];
+        for (queue, load) in table.iter().zip(&loads) {
+            by_queue[*queue as usize] += load;
+        }
+        let (sum, most) = (loads.iter().sum::<u64>(), loads.iter().max().copied().unwrap_or(0));
+        let busiest = by_queue.iter().max().copied().unwrap_or(0);
+        prop_assert!(busiest <= sum / u64::from(queues) + most);
+    }
+
+    #[test]
+    fn no_text_is_a_panic(text in "\\PC{0,60}") {
+        let _ = text.parse::<Flow>();
+    }
+}

@@ -1,0 +1,70 @@
+//! Where a card sends a flow: its hash, the entry of the RSS table, the queue and who serves it; how
+//! even that is for given flows, or for those that arrive, and what makes it more even.
+
+mod card;
+mod flows;
+mod prediction;
+
+pub use prediction::SteerObject;
+
+use self::card::{Card, CardArgs};
+use self::flows::FlowArgs;
+use crate::measure::outcome::Outcome;
+use crate::output::{self, Stream};
+use crate::program::lines::Lines;
+use anyhow::{Result, bail, ensure};
+use clap::Args;
+
+/// Arguments of `mpps steer`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Without IF nothing of this host is asked: --queues says how many queues the card has. \
+    With IF and without flows it counts what arrives there, with a packet socket, which needs \
+    CAP_NET_RAW; it changes nothing. Flows are taken to be UDP, and not fragmented. Exit status: 0 it \
+    was told; with --verify 1 the card sent packets to other queues, 2 it could not be done."
+)]
+pub(crate) struct SteerArgs {
+    #[command(flatten)]
+    card: CardArgs,
+    #[command(flatten)]
+    flows: FlowArgs,
+    /// Compare what arrived with the counters of the card's queues
+    #[arg(long, requires = "interface", conflicts_with_all = ["flow", "flows", "file", "pcap"])]
+    verify: bool,
+    /// Write the result as JSON to standard output, each flow with its hash and queue
+    #[arg(long)]
+    json: bool,
+}
+
+impl SteerArgs {
+    /// Predicts, and tells.
+    pub(crate) fn run(&self) -> Result<Outcome> {
+        let card = Card::of(&self.card)?;
+        let flows = match (self.flows.given()?, &card.interface) {
+            (Some(flows), _) => flows,
+            (None, Some(interface)) => self.flows.arriving(interface)?,
+            (None, None) => bail!(
+                "no flows: name them by --flow, --flows, --file or --pcap, or an interface at which \
+                 they arrive"
+            ),
+        };
+        ensure!(
+            !flows.all.is_empty(),
+            "no UDP flow was seen: {}",
+            flows.source
+        );
+        let found = SteerObject::predict(card, &flows, self.verify);
+        if self.json {
+            // A million flows are as many lines; no copy of them as one text is made.
+            let mut text = serde_json::to_vec(&found)?;
+            text.push(b'\n');
+            output::bytes(Stream::Out, &text)?;
+        } else {
+            Lines { json: false }.tell(&found.blocks())?;
+        }
+        Ok(match found.is_refuted() {
+            true => Outcome::Found,
+            false => Outcome::Fine,
+        })
+    }
+}

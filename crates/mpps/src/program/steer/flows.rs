@@ -1,0 +1,249 @@
+//! Where flows come from: the command line, a list, a capture, or what arrives.
+
+mod capture;
+
+use crate::output::{self, Stream};
+use crate::program::lines::LOOK;
+use crate::signal::Interrupt;
+use anyhow::{Context, Result, bail, ensure};
+use clap::Args;
+use mpps_host::rss::Flow;
+use mpps_host::{QueuePackets, Snapshot};
+use mpps_io::{Rx, RxConfig, Wait, backend, wire};
+use std::collections::HashMap;
+use std::fs;
+use std::io::{self, Read};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// The first port that a sender is taken to use after the last one: those below are reserved.
+const PORT_MIN: u16 = 1024;
+/// Most flows: a hundred bytes each are 3 GiB.
+const FLOWS_MAX: u32 = 1 << 25;
+
+/// How long a tap is emptied if more keeps coming.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// How long a driver may take to count what it handed over.
+const COUNTING: Duration = Duration::from_millis(50);
+
+/// Which flows.
+#[derive(Debug, Args)]
+pub(super) struct FlowArgs {
+    /// A flow; may be given again
+    #[arg(long, value_name = "SOURCE:PORT-DESTINATION:PORT")]
+    flow: Vec<Flow>,
+    /// So many flows from each of those, by source ports that count up, and from 65535 on by the next
+    /// source address [default first: 10.0.0.1:1024-10.0.0.2:4321]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(FLOWS_MAX)))]
+    flows: Option<u32>,
+    /// A file of flows, one a line, as --flow has them; - is standard input
+    #[arg(long, value_name = "FILE")]
+    file: Option<PathBuf>,
+    /// A capture (pcap): the UDP flows in it, each with its packets
+    #[arg(long, value_name = "FILE", conflicts_with = "file")]
+    pcap: Option<PathBuf>,
+    /// Of what arrives, or is in a capture, only what goes to this UDP port
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    port: Option<u16>,
+    /// How long to count what arrives, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    seconds: u64,
+}
+
+/// Flows, each with its packets.
+#[derive(Debug, Default)]
+pub(super) struct Flows {
+    /// Where they are from, in words.
+    pub(super) source: String,
+    pub(super) all: Vec<(Flow, u64)>,
+    /// Packets that are of no such flow, and those that the tap dropped uncounted.
+    pub(super) others: u64,
+    pub(super) dropped: u64,
+    /// What the card's queues got meanwhile.
+    pub(super) queues: Vec<QueuePackets>,
+}
+
+impl FlowArgs {
+    /// The flows that were named; none if none were.
+    pub(super) fn given(&self) -> Result<Option<Flows>> {
+        if let Some(path) = &self.pcap {
+            let bytes = fs::read(path).with_context(|| format!("--pcap {}", path.display()))?;
+            let mut counts = Counts::new(self.port);
+            capture::frames(&bytes, |frame| counts.add(frame))
+                .map_err(|why| anyhow::anyhow!("--pcap {}: {why}", path.display()))?;
+            return Ok(Some(counts.flows(path.display().to_string())));
+        }
+        let mut first = self.flow.clone();
+        if let Some(path) = &self.file {
+            first.extend(listed(&text_of(path)?, &path.display().to_string())?);
+        }
+        if first.is_empty() && self.flows.is_some() {
+            let [from, to] = [([10, 0, 0, 1], PORT_MIN), ([10, 0, 0, 2], 4321)]
+                .map(|(ip, port)| SocketAddr::from((Ipv4Addr::from(ip), port)));
+            first.extend(Flow::new(from, to));
+        }
+        if first.is_empty() {
+            return Ok(None);
+        }
+        let each = self.flows.unwrap_or(1) as usize;
+        let sum = first.len().saturating_mul(each);
+        ensure!(
+            sum <= FLOWS_MAX as usize,
+            "--flows: {sum} flows are more than {FLOWS_MAX}"
+        );
+        let all = first.iter().flat_map(|flow| rising(*flow).take(each));
+        Ok(Some(Flows {
+            all: all.map(|flow| (flow, 1)).collect(),
+            source: "as they were given".to_owned(),
+            ..Flows::default()
+        }))
+    }
+
+    /// What arrives at an interface. Counters are read before the tap opens and after it was emptied, so
+    /// that they have all that it saw, and what came at the edges besides.
+    pub(super) fn arriving(&self, interface: &str) -> Result<Flows> {
+        let interrupt = Interrupt::listen()?;
+        let mut config = RxConfig::new(SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)));
+        config.ring.interface = Some(interface.to_owned());
+        config.ring.all_traffic = true;
+        let before = Snapshot::take(&[interface])?;
+        let mut rx = backend::find("packet_mmap")?.open_rx(&config)?;
+        let seconds = self.seconds;
+        let told =
+            format!("counting what arrives at {interface} for {seconds} s; Ctrl-C ends that");
+        output::line(Stream::Err, &told)?;
+        let mut counts = Counts::new(self.port);
+        let end = Instant::now() + Duration::from_secs(seconds);
+        while !interrupt.came() && Instant::now() < end {
+            counts.take(&mut *rx, Wait::Block(LOOK))?;
+        }
+        let emptied = Instant::now() + PATIENCE;
+        while counts.take(&mut *rx, Wait::Poll)? && Instant::now() < emptied {}
+        // Some drivers add up what they received when they are done with it.
+        thread::sleep(COUNTING);
+        let after = Snapshot::take(&[interface])?;
+        let mut flows = counts.flows(format!("as they arrived at {interface}"));
+        flows.queues = after.since(&before).queue_packets(interface);
+        flows.dropped = rx.counters().dropped;
+        Ok(flows)
+    }
+}
+
+/// The packets of each flow.
+#[derive(Debug, Default)]
+struct Counts {
+    port: Option<u16>,
+    flows: HashMap<Flow, u64>,
+    others: u64,
+}
+
+impl Counts {
+    fn new(port: Option<u16>) -> Self {
+        Self {
+            port,
+            ..Self::default()
+        }
+    }
+
+    /// Counts a frame.
+    fn add(&mut self, frame: &[u8]) {
+        let datagram = wire::datagram(frame);
+        let wanted = datagram.filter(|datagram| {
+            self.port
+                .is_none_or(|port| datagram.destination.port() == port)
+        });
+        match wanted.and_then(|datagram| Flow::new(datagram.source, datagram.destination)) {
+            Some(flow) => *self.flows.entry(flow).or_default() += 1,
+            None => self.others += 1,
+        }
+    }
+
+    /// Counts what has come; false if that is nothing.
+    fn take(&mut self, rx: &mut dyn Rx, wait: Wait) -> io::Result<bool> {
+        let batch = rx.recv(wait)?;
+        batch.packets().for_each(|packet| self.add(packet.data));
+        Ok(!batch.is_empty())
+    }
+
+    fn flows(self, source: String) -> Flows {
+        let mut all: Vec<(Flow, u64)> = self.flows.into_iter().collect();
+        all.sort_unstable();
+        Flows {
+            source,
+            all,
+            others: self.others,
+            ..Flows::default()
+        }
+    }
+}
+
+fn text_of(path: &Path) -> Result<String> {
+    let mut text = String::new();
+    match path.as_os_str() == "-" {
+        true => io::stdin().read_to_string(&mut text),
+        false => fs::File::open(path).and_then(|mut file| file.read_to_string(&mut text)),
+    }
+    .with_context(|| format!("--file {}", path.display()))?;
+    Ok(text)
+}
+
+/// A flow a line; empty lines and those that begin with # are none.
+fn listed(text: &str, name: &str) -> Result<Vec<Flow>> {
+    let lines = text.lines().map(str::trim).enumerate();
+    let flows = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
+    flows
+        .map(|(at, line)| match line.parse() {
+            Ok(flow) => Ok(flow),
+            Err(why) => bail!("--file {name}, line {}: {why}", at + 1),
+        })
+        .collect()
+}
+
+/// A flow, and those after it by source port and address.
+fn rising(first: Flow) -> impl Iterator<Item = Flow> {
+    std::iter::successors(Some(first), |flow| {
+        let mut next = *flow;
+        match flow.source.port().checked_add(1) {
+            Some(port) => next.source.set_port(port),
+            None => next.source = SocketAddr::new(after(flow.source.ip()), PORT_MIN),
+        }
+        Some(next)
+    })
+}
+
+fn after(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V4(address) => IpAddr::V4(Ipv4Addr::from(u32::from(address).wrapping_add(1))),
+        IpAddr::V6(address) => IpAddr::V6(u128::from(address).wrapping_add(1).into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ports_rise_and_then_addresses() {
+        let first = "10.0.0.255:65534-10.0.1.2:53".parse().unwrap();
+        let flows: Vec<String> = rising(first).take(3).map(|flow| flow.to_string()).collect();
+        let expected = [
+            "10.0.0.255:65534-10.0.1.2:53",
+            "10.0.0.255:65535-10.0.1.2:53",
+            "10.0.1.0:1024-10.0.1.2:53",
+        ];
+        assert_eq!(flows, expected);
+    }
+
+    #[test]
+    fn a_list_names_its_bad_line() {
+        let text = "# ours\n\n10.0.0.1:1-10.0.0.2:2\n [::1]:1-[::2]:2 \n";
+        assert_eq!(listed(text, "f").unwrap().len(), 2);
+        let refused = listed("10.0.0.1:1-10.0.0.2:2\nnonsense", "f").unwrap_err();
+        assert!(
+            refused.to_string().starts_with("--file f, line 2: "),
+            "{refused}"
+        );
+    }
+}

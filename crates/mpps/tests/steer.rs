@@ -1,0 +1,249 @@
+//! `mpps steer`: flows to hashes and queues, as a user asks for them.
+
+mod common;
+
+use common::{Running, mpps, run, trial};
+use libtest_mimic::{Arguments, Trial};
+use mpps_io::wire::Template;
+use mpps_lab::{Lab, LabConfig};
+use serde_json::Value;
+use std::fs;
+use std::net::{SocketAddr, UdpSocket};
+use std::process::{Command, ExitCode};
+
+fn main() -> ExitCode {
+    let tests: [(&str, fn()); 5] = [
+        ("microsofts_vectors", microsofts_vectors),
+        ("a_million_flows_are_even", a_million_flows_are_even),
+        (
+            "flows_of_a_list_and_of_a_capture",
+            flows_of_a_list_and_of_a_capture,
+        ),
+        ("what_is_uneven_is_mended", what_is_uneven_is_mended),
+        ("mistakes_are_told", mistakes_are_told),
+    ];
+    let mut trials: Vec<Trial> = tests
+        .map(|(name, test)| trial(name.to_owned(), None, test))
+        .into();
+    let obstacle = Lab::new(&LabConfig::default()).err();
+    let obstacle = obstacle.map(|error| error.to_string());
+    let arriving = "what_arrives_is_counted_by_flow".to_owned();
+    trials.push(trial(arriving, obstacle, what_arrives_is_counted_by_flow));
+    libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
+}
+
+fn steer(arguments: &[&str]) -> Command {
+    let mut command = mpps(&["steer"]);
+    command.args(arguments);
+    command
+}
+
+fn found(arguments: &[&str]) -> Value {
+    let ended = run(steer(arguments).arg("--json")).fine();
+    serde_json::from_str(&ended.out).expect("it is JSON")
+}
+
+fn numbers(found: &Value, list: &str, field: &str) -> Vec<u64> {
+    let rows = found[list].as_array().expect("a list");
+    rows.iter()
+        .map(|row| row[field].as_u64().expect("a number"))
+        .collect()
+}
+
+/// "Verifying the RSS Hash Calculation", without a host.
+fn microsofts_vectors() {
+    let flows = [
+        ("66.9.149.187:2794-161.142.100.80:1766", 0x51cc_c178),
+        ("199.92.111.2:14230-65.69.140.83:4739", 0xc626_b0ea),
+        (
+            "[3ffe:2501:200:1fff::7]:2794-[3ffe:2501:200:3::1]:1766",
+            0x4020_7d3d,
+        ),
+    ];
+    let mut arguments = vec!["--queues", "4"];
+    flows
+        .iter()
+        .for_each(|(flow, _)| arguments.extend(["--flow", flow]));
+    let by_ports = found(&arguments);
+    let hashes: Vec<u64> = flows.iter().map(|(_, hash)| *hash).collect();
+    assert_eq!(numbers(&by_ports, "flows", "hash"), hashes);
+    // 128 entries, by turns: the hash modulo 128, modulo 4.
+    let queues: Vec<u64> = hashes.iter().map(|hash| hash % 128 % 4).collect();
+    assert_eq!(numbers(&by_ports, "flows", "queue"), queues);
+    let by_addresses = found(&["--queues", "4", "--fields", "sd", "--flow", flows[0].0]);
+    assert_eq!(numbers(&by_addresses, "flows", "hash"), [0x323e_8fc2]);
+    let key = "00".repeat(40);
+    let by_zeros = found(&["--queues", "4", "--key", &key, "--flow", flows[0].0]);
+    assert_eq!(numbers(&by_zeros, "flows", "hash"), [0]);
+}
+
+fn a_million_flows_are_even() {
+    let ended = run(&mut steer(&["--queues", "64", "--flows", "1000000"])).fine();
+    assert!(ended.out.contains("1 000 000 UDP flows"), "{}", ended.out);
+    let found = found(&["--queues", "64", "--flows", "100000"]);
+    let loads = numbers(&found, "queues", "flows");
+    assert_eq!((loads.len(), loads.iter().sum::<u64>()), (64, 100_000));
+    assert!(
+        found["imbalance"].as_f64().is_some_and(|times| times < 1.1),
+        "{loads:?}"
+    );
+}
+
+fn flows_of_a_list_and_of_a_capture() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let list = folder.path().join("flows");
+    fs::write(&list, "# two\n10.0.0.1:1-10.0.0.9:9\n[::1]:1-[::2]:9\n").expect("it can be written");
+    let found_in = |option: &str, path: &std::path::Path| {
+        found(&["--queues", "2", option, path.to_str().expect("a path")])
+    };
+    let listed = found_in("--file", &list);
+    assert_eq!(listed["flows"][1]["flow"], "[::1]:1-[::2]:9");
+
+    // Three packets of one flow, one of another, and one that is none.
+    let to: SocketAddr = "10.0.0.9:9".parse().expect("an address");
+    let frame = |from: &str| {
+        let from: SocketAddr = from.parse().expect("an address");
+        let template = Template::new([2; 6], [4; 6], from, to, 3);
+        let mut frame = vec![0; template.frame_bytes()];
+        template.write(&mut frame, 0, b"abc");
+        frame
+    };
+    let [first, second] = ["10.0.0.1:1", "10.0.0.2:2"].map(frame);
+    let mut capture: Vec<u8> = [0xa1b2_c3d4_u32, 0x0004_0002, 0, 0, 65_535, 1]
+        .map(u32::to_le_bytes)
+        .concat();
+    for frame in [&first, &second, &first, &vec![0; 60], &first] {
+        let bytes = frame.len() as u32;
+        capture.extend([0, 0, bytes, bytes].map(u32::to_le_bytes).concat());
+        capture.extend(frame);
+    }
+    let path = folder.path().join("capture");
+    fs::write(&path, capture).expect("it can be written");
+    let captured = found_in("--pcap", &path);
+    assert_eq!(numbers(&captured, "flows", "packets"), [3, 1]);
+    assert_eq!(captured["flows"][0]["flow"], "10.0.0.1:1-10.0.0.9:9");
+}
+
+/// Each remedy, carried out, leaves what it was said to leave.
+fn what_is_uneven_is_mended() {
+    let flows = ["--flows", "100", "--queues", "4"];
+    let with = |more: &[&str]| found(&[&flows[..], more].concat());
+    let uneven = with(&["--fields", "sd"]);
+    assert_eq!(uneven["imbalance"], 4.0);
+    let remedy = &uneven["remedies"][0];
+    assert_eq!(remedy["command"], "ethtool -N IF rx-flow-hash udp4 sdfn");
+    assert_eq!(with(&[])["imbalance"], remedy["imbalance"]);
+
+    let uneven = found(&[
+        "--flow",
+        "10.0.0.1:1-10.0.0.2:2",
+        "--flows",
+        "20",
+        "--queues",
+        "4",
+    ]);
+    let rows = uneven["remedies"].as_array().expect("a list");
+    let key = rows
+        .iter()
+        .find(|row| row["what"] == "key")
+        .expect("one of 64 is better");
+    let command = key["command"].as_str().expect("a text");
+    let key_words = command
+        .strip_prefix("ethtool -X IF hkey ")
+        .expect("as ethtool has it");
+    let mended = found(&[
+        "--flow",
+        "10.0.0.1:1-10.0.0.2:2",
+        "--flows",
+        "20",
+        "--queues",
+        "4",
+        "--key",
+        key_words,
+    ]);
+    assert_eq!(mended["imbalance"], key["imbalance"]);
+    // The ports lead where they are said to.
+    for port in uneven["ports"].as_array().expect("a list") {
+        let flow = format!("10.0.0.1:{}-10.0.0.2:2", port["port"]);
+        assert_eq!(
+            found(&["--queues", "4", "--flow", &flow])["flows"][0]["queue"],
+            port["queue"]
+        );
+    }
+}
+
+fn mistakes_are_told() {
+    for (arguments, why) in [
+        (&[][..], "--queues"),
+        (&["--queues", "4"], "no flows"),
+        (
+            &["--queues", "4", "--flow", "10.0.0.1:1"],
+            "SOURCE:PORT-DESTINATION:PORT",
+        ),
+        (
+            &["--queues", "4", "--flow", "10.0.0.1:1-[::1]:1"],
+            "one version of IP",
+        ),
+        (
+            &["--queues", "4", "--key", "00", "--flows", "1"],
+            "1 bytes of at least 40",
+        ),
+        (
+            &["--queues", "4", "--fields", "s", "--flows", "1"],
+            "sd or sdfn",
+        ),
+        (&["--queues", "4", "--pcap", "/nosuch"], "/nosuch"),
+        (
+            &["--queues", "4", "--pcap", "/proc/self/stat"],
+            "no capture",
+        ),
+        (&["nosuch0"], "nosuch0"),
+        (&["lo", "--seconds", "1"], "no RSS table"),
+        (&["--queues", "4", "--flows", "2", "--verify"], "--verify"),
+    ] {
+        let ended = run(&mut steer(arguments));
+        assert_eq!(ended.code(), 2, "{arguments:?}: {ended:#?}");
+        assert!(ended.err.contains(why), "{arguments:?}: {}", ended.err);
+    }
+}
+
+/// A veth chooses by the sender's queue: what arrives is counted all the same, and what a card with so
+/// many queues would do with it is told.
+fn what_arrives_is_counted_by_flow() {
+    const FLOWS: u64 = 10;
+    const EACH: u64 = 7;
+    let lab = Lab::new(&LabConfig::default()).expect("it was tried");
+    let host = lab.receiver();
+    let interface = host.interface().to_owned();
+    let mut command = steer(&[
+        &interface,
+        "--queues",
+        "4",
+        "--port",
+        "4321",
+        "--seconds",
+        "600",
+    ]);
+    command.arg("--json");
+    let steering = host.run(|| Running::start(&mut command));
+    let mut steering = steering.expect("it can be entered");
+    steering.line("counting what arrives");
+    let address = SocketAddr::new(host.v4()[0].into(), 4321);
+    let sockets = lab.sender().run(|| {
+        (0..FLOWS)
+            .map(|_| UdpSocket::bind("0.0.0.0:0"))
+            .collect::<Result<Vec<_>, _>>()
+    });
+    let sockets = sockets.expect("it can be entered").expect("sockets");
+    for _ in 0..EACH {
+        for socket in &sockets {
+            socket.send_to(b"hello", address).expect("it is sent");
+        }
+        lab.settle().expect("silence comes");
+    }
+    let ended = steering.interrupt().fine();
+    let found: Value = serde_json::from_str(&ended.out).expect("it is JSON");
+    assert_eq!(numbers(&found, "flows", "packets"), [EACH; FLOWS as usize]);
+    let by_queue: u64 = numbers(&found, "queues", "packets").iter().sum();
+    assert_eq!(by_queue, FLOWS * EACH);
+}
