@@ -83,7 +83,8 @@ fn main() -> ExitCode {
         let name = format!("mpps {command} --backend {}", tried.0);
         trials.push(trial(name, obstacle, || passes(receiver, sender)));
     }
-    let echoes = obstacle(&("af_xdp", None), &SENDERS[1]);
+    // Judged, and not tried: trying takes a card's link down, and what was sent comes in the first trial.
+    let echoes = obstacle(&RECEIVERS[5], &SENDERS[1]);
     trials.push(trial("an echo server by AF_XDP".to_owned(), echoes, echo));
     if hosts.are_cards {
         let flows = ["steer", "eth1", "--flows", "1"];
