@@ -18,7 +18,7 @@ use crate::{Error, Result};
 pub const KEY_BYTES: usize = INPUT_BYTES + 4;
 const INPUT_BYTES: usize = 36;
 
-/// Entries of a table that nobody told the length of: igb's and ixgbe's.
+/// Entries of a table whose length is not known: as many as igb's and ixgbe's have.
 pub const ENTRIES: usize = 128;
 
 /// The key of Microsoft's specification, with which many drivers begin.

@@ -333,7 +333,7 @@ fn steers() {
     let sent = host.run(|| {
         (0..FLOWS).try_for_each(|flow| {
             let socket = UdpSocket::bind(("0.0.0.0", 20_000 + flow))?;
-            // Nobody listens, and the kernel says so to the next socket of this port alone.
+            // There is no receiver, and the kernel's answer comes when this socket is closed.
             socket.send_to(b"hello", ADDRESS).map(drop)
         })
     });

@@ -318,8 +318,8 @@ impl Answering {
     }
 }
 
-/// Brings a datagram to who receives at an address; as over UDP, what nobody listens to is gone without
-/// an error.
+/// Delivers a datagram to the receiver at an address. As over UDP, one to an address without a receiver
+/// is gone without an error.
 fn deliver(payload: &[u8], from: SocketAddr, to: &SocketAddr) {
     let wire = lock(&WIRES).get(to).and_then(Weak::upgrade);
     if let Some(wire) = wire {

@@ -4,6 +4,8 @@
 mod card;
 mod flows;
 mod prediction;
+mod remedy;
+mod verified;
 
 pub use prediction::SteerObject;
 

@@ -77,8 +77,8 @@ impl Receiver {
         }
         socket.bind(config)?;
         let mut lent = Vec::with_capacity(config.frames as usize);
-        // With all frames on their way out none could come, and what is sent wakes nobody. A way that
-        // is stuck does not take the share of the other one.
+        // With all frames on their way out nothing could be received, and the end of a transmission
+        // wakes no receiver. A way that is stuck does not take the share of the other one.
         let in_flight_max = config.frames / 2 / if config.forwards.is_some() { 2 } else { 1 };
         if let Some(place) = &config.forwards {
             ways.push(open_way(place, &socket, slots, &spared, &mut lent)?);

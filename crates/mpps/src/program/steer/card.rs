@@ -169,6 +169,12 @@ impl Card {
     }
 }
 
+/// A key as ethtool writes it.
+pub(super) fn hexadecimal(key: &[u8]) -> String {
+    let bytes: Vec<String> = key.iter().map(|byte| format!("{byte:02x}")).collect();
+    bytes.join(":")
+}
+
 /// The key that the driver shows, or else the one that Linux gives to drivers.
 fn key_of(spreading: &Spreading, interface: &str) -> Result<(Vec<u8>, String)> {
     let rss = spreading.rss.value();

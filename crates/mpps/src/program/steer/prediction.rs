@@ -1,20 +1,17 @@
-//! What a card makes of flows, and what would make it more even.
+//! Where a card sends flows, and how even that is.
 
-use super::card::Card;
+use super::card::{Card, hexadecimal};
 use super::flows::Flows;
-use mpps_host::rss::{self, Flow, Hashed, KEY_BYTES, Toeplitz};
-use mpps_host::{CpuList, QueuePackets};
+use super::remedy::{QueuePort, Remedy, ports, remedies};
+use super::verified::Verified;
+use mpps_host::CpuList;
+use mpps_host::rss::{self, Flow, Hashed};
 use mpps_report::{Block, Cell, Column, Quantity, Row, Style, Table, Text, grouped};
 use schemars::JsonSchema;
 use serde::Serialize;
 
 /// Above it the busiest queue is worth a remedy; chance alone makes as much of a thousand flows.
 const UNEVEN: f64 = 1.1;
-/// Above this share of packets that are no flow's, counters say nothing of a prediction.
-const UNKNOWN: f64 = 0.05;
-/// Keys that are tried, and flows by which: what is worth a remedy shows in few.
-const KEYS: u64 = 64;
-const TRIED_FLOWS: usize = 10_000;
 /// Characters of the longest bar.
 const BAR: f64 = 24.0;
 /// Flows that people are shown.
@@ -74,54 +71,6 @@ struct QueueLoad {
     node: Option<usize>,
 }
 
-/// Something to be changed.
-#[derive(Debug, Serialize, JsonSchema)]
-struct Remedy {
-    /// What changes.
-    what: &'static str,
-    /// The command that changes it.
-    command: String,
-    /// The imbalance that it would leave of these flows.
-    imbalance: f64,
-}
-
-/// A source port that leads to a queue.
-#[derive(Debug, Serialize, JsonSchema)]
-struct QueuePort {
-    /// The queue.
-    queue: u32,
-    /// The port.
-    port: u16,
-}
-
-/// What the counters of the card's queues say beside the prediction.
-#[derive(Debug, Serialize, JsonSchema)]
-struct Verified {
-    /// Each queue of which there is a counter.
-    queues: Vec<VerifiedQueue>,
-    /// Packets that were seen and are no UDP in question: they come by some queue, too.
-    others: u64,
-    /// Packets that the tap lost before they were seen.
-    dropped: u64,
-    /// Packets that the counters have besides: they came before the tap opened, or after it was emptied.
-    unseen: u64,
-    /// True where no queue got fewer packets than were predicted for it, and nearly all were seen.
-    agrees: bool,
-}
-
-/// A queue by both.
-#[derive(Debug, Serialize, JsonSchema)]
-struct VerifiedQueue {
-    /// The queue.
-    queue: u32,
-    /// Packets of the flows seen that lead there.
-    predicted: u64,
-    /// Packets by the counter.
-    counted: u64,
-    /// The driver's name of the counter.
-    counter: String,
-}
-
 /// A flow, and where it goes.
 #[derive(Debug, Serialize, JsonSchema)]
 struct Steered {
@@ -179,7 +128,8 @@ impl SteerObject {
             imbalance,
             remedies,
             ports: ports(&card, flows),
-            verified: is_verified.then(|| Verified::of(&loads, flows)),
+            verified: is_verified
+                .then(|| Verified::of(loads.iter().map(|load| (load.queue, load.packets)), flows)),
             notes: notes(&card, flows),
             queues: loads,
             flows: steered,
@@ -338,78 +288,6 @@ impl Card {
     }
 }
 
-impl Verified {
-    fn of(loads: &[QueueLoad], flows: &Flows) -> Self {
-        let counter = |queue: u32| -> Option<&QueuePackets> {
-            flows
-                .queues
-                .iter()
-                .find(|counted| counted.queue == queue as usize)
-        };
-        let queues = loads.iter().filter_map(|load| {
-            let counted = counter(load.queue)?;
-            Some(VerifiedQueue {
-                queue: load.queue,
-                predicted: load.packets,
-                counted: u64::try_from(counted.packets).unwrap_or(0),
-                counter: counted.counter.clone(),
-            })
-        });
-        let queues: Vec<VerifiedQueue> = queues.collect();
-        let sum = |of: fn(&VerifiedQueue) -> u64| -> u64 { queues.iter().map(of).sum() };
-        let (counted, predicted) = (sum(|one| one.counted), sum(|one| one.predicted));
-        let is_less = queues.iter().any(|one| one.counted < one.predicted);
-        let unknown = counted.saturating_sub(predicted);
-        Self {
-            agrees: predicted > 0 && !is_less && unknown as f64 <= counted as f64 * UNKNOWN,
-            others: flows.others,
-            dropped: flows.dropped,
-            unseen: unknown.saturating_sub(flows.others + flows.dropped),
-            queues,
-        }
-    }
-
-    fn table(&self) -> Table {
-        let columns = [
-            Column::figure("queue", 5),
-            Column::figure("predicted", 9),
-            Column::figure("counted", 9),
-            Column::words("counter", 12).grow(60),
-        ];
-        let rows = self.queues.iter().map(|one| {
-            Row::new([
-                one.queue.to_string().into(),
-                grouped(one.predicted.into()).into(),
-                grouped(one.counted.into()).into(),
-                one.counter.clone().into(),
-            ])
-        });
-        Table::new(columns).rows(rows)
-    }
-
-    fn sentence(&self) -> Text {
-        let rest = format!(
-            "{} packets were of no such flow, {} were lost by the tap, and {} came before or after it",
-            grouped(self.others.into()),
-            grouped(self.dropped.into()),
-            grouped(self.unseen.into())
-        );
-        let is_less = self.queues.iter().any(|one| one.counted < one.predicted);
-        let said = match (self.agrees, self.queues.is_empty(), is_less) {
-            (true, ..) => format!("the card did as predicted; {rest}"),
-            (_, true, _) => {
-                "the driver counts no packets by queue: nothing was verified".to_owned()
-            }
-            (.., true) => {
-                format!("the card did not do as predicted: another key, table or fields; {rest}")
-            }
-            _ => format!("too much is of no flow to say whether the card did as predicted: {rest}"),
-        };
-        let style = if self.agrees { Style::Good } else { Style::Bad };
-        Text::styled(style, said)
-    }
-}
-
 /// Of the queues that the table names.
 fn imbalance(loads: &[QueueLoad]) -> f64 {
     let used = loads.iter().filter(|load| load.entries > 0);
@@ -421,112 +299,6 @@ fn letters(hashed: Hashed) -> &'static str {
         Hashed::Addresses => "sd",
         Hashed::Ports => "sdfn",
     }
-}
-
-fn hexadecimal(key: &[u8]) -> String {
-    let bytes: Vec<String> = key.iter().map(|byte| format!("{byte:02x}")).collect();
-    bytes.join(":")
-}
-
-fn remedies(card: &Card, flows: &Flows, by_entry: &[u64], now: f64) -> Vec<Remedy> {
-    let interface = card.interface.as_deref().unwrap_or("IF");
-    let queues = card.queues();
-    let mut found = Vec::new();
-    let weights = rss::even_weights(by_entry, queues);
-    let words: Vec<String> = weights.iter().map(u32::to_string).collect();
-    found.push(Remedy {
-        what: "table",
-        command: format!("ethtool -X {interface} weight {}", words.join(" ")),
-        imbalance: with(card, flows, |card| {
-            card.table = rss::table_of_weights(&weights);
-        }),
-    });
-    for (at, flow) in ["udp4", "udp6"].into_iter().enumerate() {
-        let concerns = |flow: &Flow| usize::from(flow.source.is_ipv6()) == at;
-        let is_seen = flows.all.iter().any(|(flow, _)| concerns(flow));
-        if is_seen && card.fields[at] == Hashed::Addresses {
-            found.push(Remedy {
-                what: "fields",
-                command: format!("ethtool -N {interface} rx-flow-hash {flow} sdfn"),
-                imbalance: with(card, flows, |card| card.fields[at] = Hashed::Ports),
-            });
-        }
-    }
-    let tried = (0..KEYS).filter_map(|seed| {
-        let key = key_of(seed, card.key.len());
-        let toeplitz = Toeplitz::new(&key).ok()?;
-        let imbalance = with(card, flows, |card| card.toeplitz = toeplitz);
-        Some((key, imbalance))
-    });
-    if let Some((key, imbalance)) = tried.min_by(|a, b| a.1.total_cmp(&b.1)) {
-        found.push(Remedy {
-            what: "key",
-            command: format!("ethtool -X {interface} hkey {}", hexadecimal(&key)),
-            imbalance,
-        });
-    }
-    found.retain(|remedy| remedy.imbalance < now);
-    found.sort_by(|a, b| a.imbalance.total_cmp(&b.imbalance));
-    found
-}
-
-/// The imbalance of another card, which differs by `change`.
-fn with(card: &Card, flows: &Flows, change: impl FnOnce(&mut Card)) -> f64 {
-    let mut other = card.clone();
-    change(&mut other);
-    let mut loads = vec![0; card.queues() as usize];
-    for (flow, packets) in flows.all.iter().take(TRIED_FLOWS) {
-        let entry = rss::entry_of(other.hash(flow), other.table.len());
-        loads[other.table[entry] as usize] += packets;
-    }
-    let is_used = |queue: &usize| card.table.contains(&(*queue as u32));
-    let used: Vec<u64> = (0..loads.len())
-        .filter(is_used)
-        .map(|queue| loads[queue])
-        .collect();
-    rss::imbalance(&used)
-}
-
-/// A key that the same seed makes again (splitmix64).
-fn key_of(seed: u64, bytes: usize) -> Vec<u8> {
-    let word = |at: u64| {
-        let mut z = (seed << 32 | at)
-            .wrapping_add(1)
-            .wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ z >> 31).to_be_bytes()
-    };
-    let words = (0..bytes.max(KEY_BYTES).div_ceil(8) as u64).flat_map(word);
-    words.take(bytes.max(KEY_BYTES)).collect()
-}
-
-/// The first source port, from the flow's own on, that leads to each queue.
-fn ports(card: &Card, flows: &Flows) -> Vec<QueuePort> {
-    let Some((first, _)) = flows.all.first() else {
-        return Vec::new();
-    };
-    if card.hashed(first) != Hashed::Ports {
-        return Vec::new();
-    }
-    let mut found: Vec<Option<u16>> = vec![None; card.queues() as usize];
-    let mut wanted = (0..card.queues())
-        .filter(|queue| card.table.contains(queue))
-        .count();
-    for port in first.source.port().max(1)..=u16::MAX {
-        let mut flow = *first;
-        flow.source.set_port(port);
-        let queue = card.table[rss::entry_of(card.hash(&flow), card.table.len())];
-        let place = &mut found[queue as usize];
-        wanted -= usize::from(place.is_none());
-        place.get_or_insert(port);
-        if wanted == 0 {
-            break;
-        }
-    }
-    let found = (0..).zip(found);
-    let found = found.filter_map(|(queue, port)| Some(QueuePort { queue, port: port? }));
-    found.collect()
 }
 
 fn notes(card: &Card, flows: &Flows) -> Vec<String> {

@@ -1,0 +1,133 @@
+//! What would spread flows more evenly.
+
+use super::card::{Card, hexadecimal};
+use super::flows::Flows;
+use mpps_host::rss::{self, Flow, Hashed, KEY_BYTES, Toeplitz};
+use schemars::JsonSchema;
+use serde::Serialize;
+
+/// Keys that are tried, and flows by which: what is worth a remedy shows in few.
+const KEYS: u64 = 64;
+const TRIED_FLOWS: usize = 10_000;
+
+/// Something to be changed.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct Remedy {
+    /// What changes.
+    pub(super) what: &'static str,
+    /// The command that changes it.
+    pub(super) command: String,
+    /// The imbalance that it would leave of these flows.
+    pub(super) imbalance: f64,
+}
+
+/// A source port that leads to a queue.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct QueuePort {
+    /// The queue.
+    pub(super) queue: u32,
+    /// The port.
+    pub(super) port: u16,
+}
+
+/// What would make these flows more even than they are `now`, the best first.
+pub(super) fn remedies(card: &Card, flows: &Flows, by_entry: &[u64], now: f64) -> Vec<Remedy> {
+    let interface = card.interface.as_deref().unwrap_or("IF");
+    let queues = card.queues();
+    let mut found = Vec::new();
+    let weights = rss::even_weights(by_entry, queues);
+    let words: Vec<String> = weights.iter().map(u32::to_string).collect();
+    found.push(Remedy {
+        what: "table",
+        command: format!("ethtool -X {interface} weight {}", words.join(" ")),
+        imbalance: with(card, flows, |card| {
+            card.table = rss::table_of_weights(&weights);
+        }),
+    });
+    for (at, flow) in ["udp4", "udp6"].into_iter().enumerate() {
+        let concerns = |flow: &Flow| usize::from(flow.source.is_ipv6()) == at;
+        let is_seen = flows.all.iter().any(|(flow, _)| concerns(flow));
+        if is_seen && card.fields[at] == Hashed::Addresses {
+            found.push(Remedy {
+                what: "fields",
+                command: format!("ethtool -N {interface} rx-flow-hash {flow} sdfn"),
+                imbalance: with(card, flows, |card| card.fields[at] = Hashed::Ports),
+            });
+        }
+    }
+    let tried = (0..KEYS).filter_map(|seed| {
+        let key = key_of(seed, card.key.len());
+        let toeplitz = Toeplitz::new(&key).ok()?;
+        let imbalance = with(card, flows, |card| card.toeplitz = toeplitz);
+        Some((key, imbalance))
+    });
+    if let Some((key, imbalance)) = tried.min_by(|a, b| a.1.total_cmp(&b.1)) {
+        found.push(Remedy {
+            what: "key",
+            command: format!("ethtool -X {interface} hkey {}", hexadecimal(&key)),
+            imbalance,
+        });
+    }
+    found.retain(|remedy| remedy.imbalance < now);
+    found.sort_by(|a, b| a.imbalance.total_cmp(&b.imbalance));
+    found
+}
+
+/// The imbalance of another card, which differs by `change`.
+fn with(card: &Card, flows: &Flows, change: impl FnOnce(&mut Card)) -> f64 {
+    let mut other = card.clone();
+    change(&mut other);
+    let mut loads = vec![0; card.queues() as usize];
+    for (flow, packets) in flows.all.iter().take(TRIED_FLOWS) {
+        let entry = rss::entry_of(other.hash(flow), other.table.len());
+        loads[other.table[entry] as usize] += packets;
+    }
+    let is_used = |queue: &usize| card.table.contains(&(*queue as u32));
+    let used: Vec<u64> = (0..loads.len())
+        .filter(is_used)
+        .map(|queue| loads[queue])
+        .collect();
+    rss::imbalance(&used)
+}
+
+/// A key that the same seed makes again (splitmix64).
+fn key_of(seed: u64, bytes: usize) -> Vec<u8> {
+    let word = |at: u64| {
+        let mut z = (seed << 32 | at)
+            .wrapping_add(1)
+            .wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ z >> 31).to_be_bytes()
+    };
+    let words = (0..bytes.max(KEY_BYTES).div_ceil(8) as u64).flat_map(word);
+    words.take(bytes.max(KEY_BYTES)).collect()
+}
+
+/// The first source port, from the flow's own on, that leads to each queue.
+pub(super) fn ports(card: &Card, flows: &Flows) -> Vec<QueuePort> {
+    let Some((first, _)) = flows.all.first() else {
+        return Vec::new();
+    };
+    if card.hashed(first) != Hashed::Ports {
+        return Vec::new();
+    }
+    let mut found: Vec<Option<u16>> = vec![None; card.queues() as usize];
+    let mut wanted = (0..card.queues())
+        .filter(|queue| card.table.contains(queue))
+        .count();
+    for port in first.source.port().max(1)..=u16::MAX {
+        let mut flow = *first;
+        flow.source.set_port(port);
+        let queue = card.table[rss::entry_of(card.hash(&flow), card.table.len())];
+        let place = &mut found[queue as usize];
+        wanted -= usize::from(place.is_none());
+        place.get_or_insert(port);
+        if wanted == 0 {
+            break;
+        }
+    }
+    let found = (0..).zip(found);
+    let found = found.filter_map(|(queue, port)| Some(QueuePort { queue, port: port? }));
+    found.collect()
+}
