@@ -160,8 +160,6 @@ mod tests {
                 ..SocketConfig::new("near", index, 0)
             };
             let mut sender = Sender::open(&config, None)?;
-            let transmitter = sender.transmitter();
-            let is_known = transmitter.socket.set_transmit_budget(1024).is_ok();
             for _ in 0..PACKETS {
                 sender.push(|frame| {
                     frame[..60].fill(0);
@@ -171,11 +169,17 @@ mod tests {
             sender.publish();
             // The device may drop a packet, which ends a call.
             let kicked = sender.transmitter().kick();
-            Ok((is_known, kicked.is_ok(), sender.transmitter().pending()))
+            let left = sender.transmitter().pending();
+            // Asked for last, since asking sets it.
+            let socket = &sender.transmitter().socket;
+            let is_known = socket.set_transmit_budget(1024).is_ok();
+            let errno = kicked.err().and_then(|error| error.raw_os_error());
+            Ok((is_known, errno, left))
         });
-        let (is_known, is_whole, left) = sent.unwrap().unwrap();
-        if is_known && is_whole {
-            assert_eq!(left, 0, "of {PACKETS}");
+        let (is_known, errno, left) = sent.unwrap().unwrap();
+        // A device that drops a packet ends a call (EBUSY); packets beyond the budget are EAGAIN.
+        if is_known && errno != Some(libc::EBUSY) {
+            assert_eq!((errno, left), (None, 0), "of {PACKETS}");
         }
     }
 }
