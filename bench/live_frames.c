@@ -2,9 +2,10 @@
  * program that redirects it, run again and again (BPF_PROG_TEST_RUN with live frames).
  *
  *     cc -O2 -o live_frames live_frames.c -lbpf
- *     live_frames INTERFACE TARGET_MAC SOURCE_MAC CPU SECONDS
+ *     live_frames INTERFACE TARGET_MAC SOURCE_MAC CPU SECONDS [FRAME_BYTES [BURST PAUSE_US]]
  *
- * Writes one JSON object: frames that the program was run for, and for how long. */
+ * With BURST it sends so many frames, waits for PAUSE_US, and so on. Writes one JSON object: frames
+ * that the program was run for, and for how long. */
 #define _GNU_SOURCE
 #include <bpf/bpf.h>
 #include <linux/bpf.h>
@@ -20,7 +21,8 @@
 /* Frames between two flushes of the redirection: as many as the kernel takes. xdp-trafficgen
  * leaves it at the kernel's 64. */
 #define BATCH_FRAMES 256
-#define FRAME_BYTES 74
+#define FRAME_BYTES_MIN 74
+#define FRAME_BYTES_MAX 1514
 
 static double now(void) {
     struct timespec time;
@@ -37,8 +39,12 @@ static void mac(uint8_t *to, const char *text) {
 }
 
 int main(int argc, char **argv) {
-    if (argc != 6)
-        return fprintf(stderr, "usage: live_frames INTERFACE TARGET_MAC SOURCE_MAC CPU SECONDS\n"), 2;
+    unsigned frame_bytes = argc > 6 ? atoi(argv[6]) : FRAME_BYTES_MIN;
+    unsigned call_frames = argc > 8 ? atoi(argv[7]) : CALL_FRAMES;
+    double pause = argc > 8 ? atof(argv[8]) / 1e6 : 0;
+    if (argc < 6 || frame_bytes < FRAME_BYTES_MIN || frame_bytes > FRAME_BYTES_MAX || !call_frames)
+        return fprintf(stderr, "usage: live_frames INTERFACE TARGET_MAC SOURCE_MAC CPU SECONDS "
+                               "[FRAME_BYTES [BURST PAUSE_US]]\n"), 2;
     unsigned interface = if_nametoindex(argv[1]);
     cpu_set_t cpus;
     CPU_ZERO(&cpus);
@@ -59,17 +65,18 @@ int main(int argc, char **argv) {
         return perror("bpf_prog_load"), 2;
 
     /* Ethernet, IPv4 and UDP headers; who receives drops before it looks. */
-    uint8_t frame[FRAME_BYTES] = {0};
+    uint8_t frame[FRAME_BYTES_MAX] = {0};
     mac(frame, argv[2]);
     mac(frame + 6, argv[3]);
     frame[12] = 8;
     frame[14] = 0x45;
-    frame[17] = FRAME_BYTES - 14;
+    frame[16] = (frame_bytes - 14) >> 8;
+    frame[17] = (frame_bytes - 14) & 255;
     frame[22] = 64;
     frame[23] = 17;
-    struct xdp_md context = {.data_end = FRAME_BYTES};
-    LIBBPF_OPTS(bpf_test_run_opts, options, .data_in = frame, .data_size_in = sizeof frame,
-                .ctx_in = &context, .ctx_size_in = sizeof context, .repeat = CALL_FRAMES, .batch_size = BATCH_FRAMES,
+    struct xdp_md context = {.data_end = frame_bytes};
+    LIBBPF_OPTS(bpf_test_run_opts, options, .data_in = frame, .data_size_in = frame_bytes,
+                .ctx_in = &context, .ctx_size_in = sizeof context, .repeat = call_frames, .batch_size = BATCH_FRAMES,
                 .flags = BPF_F_TEST_XDP_LIVE_FRAMES);
     double start = now(), end = start + atof(argv[5]);
     unsigned long sent = 0;
@@ -77,7 +84,10 @@ int main(int argc, char **argv) {
         int result = bpf_prog_test_run_opts(fd, &options);
         if (result)
             return fprintf(stderr, "bpf_prog_test_run: %s\n", strerror(-result)), 2;
-        sent += CALL_FRAMES;
+        sent += call_frames;
+        /* It does not sleep: a timer would make the silence longer, and differently each time. */
+        for (double over = now() + pause; pause && now() < over;)
+            ;
     }
     printf("{\"sent\": %lu, \"active_seconds\": %.6f}\n", sent, now() - start);
     return 0;

@@ -3,7 +3,7 @@
  * program can do with a ring. One pinned thread, one socket on queue 0, copy or zero-copy as the
  * driver has it, wake-ups on demand; each frame goes back to the fill ring unread.
  *
- *     xsk_recycle INTERFACE CPU poll|spin|busy
+ *     xsk_recycle INTERFACE CPU poll|spin|busy [FRAMES]
  *
  * `busy` is SO_PREFER_BUSY_POLL with a budget of 64 packets. libxdp's default program takes every
  * frame of the queue. SIGINT ends it; it then prints {"received":N,"active_seconds":S}.
@@ -21,7 +21,7 @@
 #include <time.h>
 #include <xdp/xsk.h>
 
-#define FRAMES 4096
+#define FRAMES_DEFAULT 4096
 #define FRAME_BYTES 2048
 #define BATCH 64
 
@@ -51,12 +51,13 @@ static void set(int fd, int option, int value)
 int main(int argc, char **argv)
 {
 	struct sigaction action = { .sa_handler = on_signal };
+	const __u32 frames = argc > 4 ? atoi(argv[4]) : FRAMES_DEFAULT;
 	struct xsk_umem_config umem_config = {
-		.fill_size = FRAMES, .comp_size = 2048,
+		.fill_size = frames, .comp_size = 2048,
 		.frame_size = FRAME_BYTES, .frame_headroom = 0,
 	};
 	struct xsk_socket_config config = {
-		.rx_size = FRAMES, .tx_size = 2048,
+		.rx_size = frames, .tx_size = 2048,
 		.bind_flags = XDP_USE_NEED_WAKEUP,
 	};
 	struct xsk_ring_prod fill, tx;
@@ -68,7 +69,7 @@ int main(int argc, char **argv)
 	__u32 at = 0, index = 0;
 	cpu_set_t cpus;
 
-	if (argc != 4)
+	if (argc != 4 && argc != 5)
 		return 2;
 	int spins = strcmp(argv[3], "spin") == 0, busy = strcmp(argv[3], "busy") == 0;
 	CPU_ZERO(&cpus);
@@ -76,10 +77,10 @@ int main(int argc, char **argv)
 	sched_setaffinity(0, sizeof(cpus), &cpus);
 	sigaction(SIGINT, &action, NULL);
 
-	void *memory = mmap(NULL, FRAMES * FRAME_BYTES, PROT_READ | PROT_WRITE,
+	void *memory = mmap(NULL, (size_t)frames * FRAME_BYTES, PROT_READ | PROT_WRITE,
 			    MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
 	if (memory == MAP_FAILED ||
-	    xsk_umem__create(&umem, memory, FRAMES * FRAME_BYTES, &fill, &completion,
+	    xsk_umem__create(&umem, memory, (size_t)frames * FRAME_BYTES, &fill, &completion,
 			     &umem_config) != 0 ||
 	    xsk_socket__create(&socket, argv[1], 0, umem, &rx, &tx, &config) != 0) {
 		perror("xsk");
@@ -91,10 +92,10 @@ int main(int argc, char **argv)
 		set(fd, SO_BUSY_POLL, 20);
 		set(fd, SO_BUSY_POLL_BUDGET, BATCH);
 	}
-	xsk_ring_prod__reserve(&fill, FRAMES, &at);
-	for (__u32 frame = 0; frame < FRAMES; frame++)
+	xsk_ring_prod__reserve(&fill, frames, &at);
+	for (__u32 frame = 0; frame < frames; frame++)
 		*xsk_ring_prod__fill_addr(&fill, at + frame) = (__u64)frame * FRAME_BYTES;
-	xsk_ring_prod__submit(&fill, FRAMES);
+	xsk_ring_prod__submit(&fill, frames);
 	fprintf(stderr, "ready\n");
 
 	while (!stop) {
