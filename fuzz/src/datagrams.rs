@@ -1,6 +1,7 @@
 //! What comes from the network.
 
-use mpps_io::{FlowTable, Stamp};
+use mpps::program::steer::frames_of_capture;
+use mpps_io::{FlowTable, Stamp, wire};
 
 /// Sequence numbers have 40 bits.
 const SEQUENCE_BITS: u32 = 40;
@@ -36,4 +37,17 @@ pub(crate) fn stamp(mut data: &[u8]) -> bool {
     }
     assert_eq!(counted, payloads, "every datagram is counted once");
     stamped > 0
+}
+
+/// A capture of any content, and the datagrams in its frames.
+pub(crate) fn capture(data: &[u8]) -> bool {
+    let mut bytes = 0;
+    let read = frames_of_capture(data, |frame| {
+        bytes += frame.len();
+        let datagram = wire::datagram(frame);
+        let payload = datagram.map_or(0, |datagram| datagram.payload.len());
+        assert!(payload <= frame.len(), "a datagram is within its frame");
+    });
+    assert!(bytes <= data.len(), "frames are within their capture");
+    read.is_ok()
 }

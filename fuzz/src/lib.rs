@@ -27,6 +27,10 @@ pub const TARGETS: &[Target] = &[
         run: datagrams::stamp,
     },
     Target {
+        name: "capture",
+        run: datagrams::capture,
+    },
+    Target {
         name: "snmp_pairs",
         run: kernel::snmp_pairs,
     },

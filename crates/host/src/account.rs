@@ -427,19 +427,21 @@ impl Account<'_> {
         };
         for (name, link) in &receiver.links {
             let counters = &link.counters;
-            for (reason, counter, count) in [
-                (
-                    "NIC had no descriptor",
-                    "rx_missed_errors",
-                    counters.rx_missed_errors,
-                ),
-                ("NIC FIFO overran", "rx_fifo_errors", link.rx_fifo_alone()),
-                (
-                    "bad frame check sequence",
-                    "rx_crc_errors",
-                    counters.rx_crc_errors,
-                ),
-            ] {
+            let no_room = link.no_room().into_iter().map(|(counter, count)| {
+                // A driver's own counter of this name has both (igb, igc).
+                let is_kernels = !link.driver.contains_key(counter);
+                let reason = match counter == "rx_fifo_errors" && is_kernels {
+                    true => "NIC FIFO overran",
+                    false => "NIC had no descriptor",
+                };
+                (reason, counter, count)
+            });
+            let damaged = (
+                "bad frame check sequence",
+                "rx_crc_errors",
+                counters.rx_crc_errors,
+            );
+            for (reason, counter, count) in no_room.chain([damaged]) {
                 ledger.lose(Loss {
                     reason: reason.to_owned(),
                     source: format!("{name} {counter}"),

@@ -1,69 +1,78 @@
-//! Takes one receive queue of a card for one flow, and gives it back.
+//! Takes one receive queue of a card for some flows, and gives it back.
 //!
 //! A card spreads packets over its queues by a hash (RSS). A carve-out takes a queue out of that
 //! table, so that no other traffic comes there, and adds a rule (ntuple) that sends one flow to
 //! it. AF_XDP on that queue then sees the flow and nothing else, while the kernel keeps the rest
-//! of the card.
+//! of the card. Of a card without such rules the queue keeps the entries of the table into which
+//! the flows fall, and no other ([`Slots`]).
 
+mod slots;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
+use crate::rss::Flow;
 use crate::setting::{Change, Edit, Host, Kernel, Setting, Value};
-use crate::{Error, Result};
+use crate::{Error, Hashing, Result};
 
-/// What takes a queue for a flow.
+pub use slots::{InSlot, Slots};
+
+/// What takes a queue for some flows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CarveOut {
     /// The queue, from 0.
     pub queue: u32,
     /// How the card's settings are changed.
     pub change: Change,
+    /// What is known of the queue's entries of the RSS table; none where a rule steers.
+    pub slots: Option<Slots>,
 }
 
 impl CarveOut {
     /// Finds out what must be changed so that UDP datagrams to `flow`, and they alone, come to
-    /// `queue` (the last one, if none is named). Changes nothing.
+    /// `queue` (the last one, if none is named), by a rule. Changes nothing.
     ///
     /// # Errors
     /// [`Error::Impossible`] where the driver cannot do it, with what helps; [`Error::Kernel`].
-    pub fn plan(interface: &str, flow: SocketAddr, queue: Option<u32>) -> Result<Self> {
-        Self::plan_on(&Kernel::default(), interface, flow, queue)
+    pub fn by_rule(interface: &str, flow: SocketAddr, queue: Option<u32>) -> Result<Self> {
+        Self::by_rule_on(&Kernel::default(), interface, flow, queue)
     }
 
-    fn plan_on(
+    /// Finds out how the RSS table must be changed so that these flows come to `queue` (the last one,
+    /// if none is named), and of other traffic no more than shares their entries. Changes nothing.
+    ///
+    /// # Errors
+    /// [`Error::Impossible`] where the card cannot do it, where its hash cannot be predicted, or where
+    /// the flows fall into more than half of the entries; [`Error::Kernel`].
+    pub fn by_slots(interface: &str, flows: &[Flow], queue: Option<u32>) -> Result<Self> {
+        let hashing = || Hashing::of_card(interface, flows);
+        Self::by_slots_on(&Kernel::default(), interface, flows, queue, hashing)
+    }
+
+    fn by_rule_on(
         host: &dyn Host,
         interface: &str,
         flow: SocketAddr,
         queue: Option<u32>,
     ) -> Result<Self> {
-        let impossible = |why: &str, remedy: &str| Error::impossible(interface, why, remedy);
         if flow.port() == 0 {
-            return Err(impossible("port 0 is no flow", "name a port"));
-        }
-        let interface_index = host.index(interface)?;
-        let rings = host.rings(interface).map_err(|error| {
-            let why = format!("its driver steers nothing to queues ({error})");
-            let remedy = format!("`mpps backends {interface}` tells what it can do");
-            unless_unsupported(error, interface, &why, &remedy)
-        })?;
-        let queue = queue.unwrap_or(rings.saturating_sub(1));
-        if rings < 2 {
-            let remedy = format!("`ethtool -L {interface} combined 2`, if the driver has more");
-            return Err(impossible(
-                "it has one receive queue, and the kernel needs that",
-                &remedy,
+            return Err(Error::impossible(
+                interface,
+                "port 0 is no flow",
+                "name a port",
             ));
         }
-        if queue >= rings {
-            let why = format!("it has no queue {queue}");
-            return Err(impossible(&why, &format!("take one of 0 to {}", rings - 1)));
-        }
+        let queue = queue_of(host, interface, queue)?;
         let mut edits = Vec::new();
         edits.extend(filters(host, interface)?);
-        edits.extend(table(host, interface, queue)?);
+        edits.extend(edit(
+            interface,
+            queue,
+            table(host, interface)?,
+            &BTreeSet::new(),
+        )?);
         let destination = SocketAddr::new(flow.ip().to_canonical(), flow.port());
         let rule = Value::Rule {
             location: None,
@@ -74,16 +83,68 @@ impl CarveOut {
             Value::Numbers(Vec::new()),
             rule,
         ));
+        Self::of(host, interface, queue, edits, None)
+    }
+
+    fn by_slots_on(
+        host: &dyn Host,
+        interface: &str,
+        flows: &[Flow],
+        queue: Option<u32>,
+        hashing: impl FnOnce() -> Result<Hashing>,
+    ) -> Result<Self> {
+        let queue = queue_of(host, interface, queue)?;
+        let old = table(host, interface)?;
+        let slots = Slots::new(interface, flows, old.len(), &hashing()?)?;
+        let edits = edit(interface, queue, old, &slots.taken())?;
+        Self::of(host, interface, queue, Vec::from_iter(edits), Some(slots))
+    }
+
+    fn of(
+        host: &dyn Host,
+        interface: &str,
+        queue: u32,
+        edits: Vec<Edit>,
+        slots: Option<Slots>,
+    ) -> Result<Self> {
         let change = Change {
             name: "carve-out".to_owned(),
             object: interface.to_owned(),
-            interface_index: Some(interface_index),
+            interface_index: Some(host.index(interface)?),
             namespace: host.namespace()?,
             heading: format!("{interface}, queue {queue}"),
             edits,
         };
-        Ok(Self { queue, change })
+        Ok(Self {
+            queue,
+            change,
+            slots,
+        })
     }
+}
+
+/// The queue that is named, or else the last one, of an interface that has several.
+fn queue_of(host: &dyn Host, interface: &str, queue: Option<u32>) -> Result<u32> {
+    let impossible = |why: &str, remedy: &str| Error::impossible(interface, why, remedy);
+    host.index(interface)?;
+    let rings = host.rings(interface).map_err(|error| {
+        let why = format!("its driver steers nothing to queues ({error})");
+        let remedy = format!("`mpps backends {interface}` tells what it can do");
+        unless_unsupported(error, interface, &why, &remedy)
+    })?;
+    let queue = queue.unwrap_or(rings.saturating_sub(1));
+    if rings < 2 {
+        let remedy = format!("`ethtool -L {interface} combined 2`, if the driver has more");
+        return Err(impossible(
+            "it has one receive queue, and the kernel needs that",
+            &remedy,
+        ));
+    }
+    if queue >= rings {
+        let why = format!("it has no queue {queue}");
+        return Err(impossible(&why, &format!("take one of 0 to {}", rings - 1)));
+    }
+    Ok(queue)
 }
 
 /// Rules must be switched on, unless they are.
@@ -100,43 +161,58 @@ fn filters(host: &dyn Host, interface: &str) -> Result<Option<Edit>> {
     }
 }
 
-/// The queue must leave the table, unless it is not in it.
-fn table(host: &dyn Host, interface: &str, queue: u32) -> Result<Option<Edit>> {
+/// The queue of each entry of the RSS table.
+fn table(host: &dyn Host, interface: &str) -> Result<Vec<u32>> {
     const WHY: &str = "its driver shows no RSS table from which a queue could be taken";
     const REMEDY: &str = "this needs a card whose driver has one";
-    let old = host
+    let table = host
         .read(&Setting::RssTable, interface)
         .map_err(|error| unless_unsupported(error, interface, WHY, REMEDY))?;
-    let old = match old {
-        Some(Value::Numbers(table)) if !table.is_empty() => table,
-        _ => return Err(Error::impossible(interface, WHY, REMEDY)),
-    };
-    if !old.contains(&queue) {
-        return Ok(None);
+    match table {
+        Some(Value::Numbers(table)) if !table.is_empty() => Ok(table),
+        _ => Err(Error::impossible(interface, WHY, REMEDY)),
     }
-    let new = without(&old, queue).ok_or_else(|| {
+}
+
+/// The queue must leave the table, but for these entries, unless that is so.
+fn edit(
+    interface: &str,
+    queue: u32,
+    old: Vec<u32>,
+    slots: &BTreeSet<usize>,
+) -> Result<Option<Edit>> {
+    let new = only_in(&old, queue, slots).ok_or_else(|| {
         let why = format!("queue {queue} is the only one in its RSS table");
         let remedy = format!("`ethtool -X {interface} default`, or name another queue");
         Error::impossible(interface, why, remedy)
     })?;
+    let is_new = new != old;
     let [old, new] = [old, new].map(Value::Numbers);
-    Ok(Some(Edit::new(Setting::RssTable, old, new)))
+    Ok(is_new.then(|| Edit::new(Setting::RssTable, old, new)))
 }
 
-/// The table without a queue; its entries go to the queues that have the fewest, so that all
-/// other flows stay where they are. None if no other queue is in the table.
-fn without(table: &[u32], queue: u32) -> Option<Vec<u32>> {
+/// The table with a queue at these entries and no other; what else it had goes to the queues that
+/// have the fewest, so that all other flows stay where they are. None if no other queue is in the table.
+fn only_in(table: &[u32], queue: u32, slots: &BTreeSet<usize>) -> Option<Vec<u32>> {
     let mut entries: BTreeMap<u32, usize> = BTreeMap::new();
-    for &other in table.iter().filter(|other| **other != queue) {
-        *entries.entry(other).or_default() += 1;
+    for (at, &other) in table
+        .iter()
+        .enumerate()
+        .filter(|(_, other)| **other != queue)
+    {
+        *entries.entry(other).or_default() += usize::from(!slots.contains(&at));
     }
     let mut next = || {
         let (&other, count) = entries.iter_mut().min_by_key(|(_, count)| **count)?;
         *count += 1;
         Some(other)
     };
-    let replaced = |&entry: &u32| if entry == queue { next() } else { Some(entry) };
-    table.iter().map(replaced).collect()
+    let replaced = |(at, &entry): (usize, &u32)| match (slots.contains(&at), entry == queue) {
+        (true, _) => Some(queue),
+        (false, true) => next(),
+        (false, false) => Some(entry),
+    };
+    table.iter().enumerate().map(replaced).collect()
 }
 
 /// A plain sentence for what the driver does not have, and the refusal itself for all else.

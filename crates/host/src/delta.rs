@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::driver_counters::{self, Meaning};
 use crate::link_counters::{LinkCounters, difference};
 use crate::queue_packets::{QueuePackets, queue_packets};
 use crate::snapshot::{LinkSnapshot, Snapshot};
@@ -57,26 +58,29 @@ pub struct LinkDelta {
     pub counters: LinkCounters<i64>,
     /// The driver's own counters (`ethtool -S`).
     pub driver: BTreeMap<String, i64>,
+    /// The driver, such as `igb`; empty where it does not say, and in files of older versions.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub driver_name: String,
     /// What the queues in front of it dropped; none where it had no queue.
     #[serde(default)]
     pub qdisc_drops: Option<i64>,
 }
 
 impl LinkDelta {
-    /// What `rx_fifo_errors` counts that `rx_missed_errors` does not. igb and igc add up both kinds in the
-    /// first, and what each queue dropped (`igb_update_stats`, `igc_update_stats`); some drivers write one
-    /// count into both (amd8111e, alx).
-    pub fn rx_fifo_alone(&self) -> i64 {
-        let (missed, full) = (self.counters.rx_missed_errors, self.counters.rx_fifo_errors);
-        let queues = self.driver.iter().filter(|(name, _)| {
-            let number = name.strip_prefix("rx_queue_");
-            number.is_some_and(|rest| rest.ends_with("_drops") && !rest.contains("xdp"))
-        });
-        let queues = queues.fold(0_i64, |sum, (_, drops)| sum.saturating_add(*drops));
-        match full == missed.saturating_add(queues) {
-            true => queues,
-            false => full,
+    /// The packets for which the card had no descriptor or no room, by the counters that say so and count
+    /// different packets: those of its driver, or else those that every interface has.
+    pub fn no_room(&self) -> Vec<(&str, i64)> {
+        let names = self.driver.keys().map(String::as_str);
+        let own = driver_counters::of(&self.driver_name, Meaning::NoRoom, names);
+        if !own.is_empty() {
+            let counted = own.into_iter().map(|name| (name, self.driver[name]));
+            return counted.collect();
         }
+        let missed = ("rx_missed_errors", self.counters.rx_missed_errors);
+        let full = ("rx_fifo_errors", self.counters.rx_fifo_errors);
+        // Some drivers write one count into both (amd8111e, alx).
+        let full = Some(full).filter(|full| full.1 != missed.1);
+        [Some(missed), full].into_iter().flatten().collect()
     }
 }
 
@@ -122,6 +126,15 @@ impl Delta {
     /// The counters of an interface that was in both snapshots.
     pub fn link(&self, name: &str) -> Option<&LinkCounters<i64>> {
         self.links.get(name).map(|link| &link.counters)
+    }
+
+    /// The anomalies of UDP and of this interface; of all, if none is named.
+    pub fn anomalies_of(&self, interface: Option<&str>) -> impl Iterator<Item = &String> {
+        let concerns = move |said: &&String| {
+            let mut words = said.split_ascii_whitespace();
+            words.any(|word| word.starts_with("Udp") || interface.is_none_or(|name| name == word))
+        };
+        self.anomalies.iter().filter(concerns)
     }
 
     /// The packets of each receive queue by the driver's counters, in the order of the queues.
@@ -231,6 +244,12 @@ impl Delta {
             self.anomalies.push(format!(
                 "interface {name} was replaced by another of the same name in between"
             ));
+        } else if before.carrier_changes != now.carrier_changes {
+            let times = now.carrier_changes.wrapping_sub(before.carrier_changes);
+            self.anomalies.push(format!(
+                "the carrier of {name} came or went in between ({times} changes): what was sent \
+                 meanwhile is lost without a counter"
+            ));
         }
         let counters = now
             .counters
@@ -263,6 +282,7 @@ impl Delta {
         LinkDelta {
             counters,
             driver,
+            driver_name: now.driver_name.clone(),
             qdisc_drops,
         }
     }
@@ -330,8 +350,25 @@ mod tests {
                 ..LinkCounters::default()
             },
             driver: driver.collect(),
+            driver_name: String::new(),
             qdisc_drops: None,
+            carrier_changes: 0,
         }
+    }
+
+    #[test]
+    fn a_carrier_that_changed_is_an_anomaly_of_its_interface() {
+        let changed = |times| LinkSnapshot {
+            carrier_changes: times,
+            ..link(2, 0, &[])
+        };
+        let [earlier, later] = [3, 5].map(|times| snapshot("", "", &[("eth1", changed(times))]));
+        let delta = later.since(&earlier);
+        let said: Vec<_> = delta.anomalies_of(Some("eth1")).collect();
+        assert_eq!(said.len(), 1);
+        assert!(said[0].starts_with("the carrier of eth1 came or went in between (2 changes)"));
+        assert_eq!(delta.anomalies_of(Some("eth2")).count(), 0);
+        assert_eq!(later.since(&later).anomalies, [""; 0]);
     }
 
     fn queued(drops: u64, link: LinkSnapshot) -> LinkSnapshot {
@@ -343,22 +380,32 @@ mod tests {
 
     #[test]
     fn what_found_no_room_counts_once() {
-        for (missed, full, queues, alone) in [
-            // igb: 4 found the card's memory full, and 5 no descriptor.
-            (4, 9, Some(5), 5),
-            (4, 4, Some(0), 0),
+        for (driver, counters, missed, full, sum) in [
+            // 4 found the card's memory full, and 5 no descriptor: its driver's own sum has both.
+            ("igb", &[("rx_fifo_errors", 9)][..], 4, 9, 9),
+            (
+                "vmxnet3",
+                &[("pkts rx OOB", 3), ("pkts rx OOB#2", 4)],
+                0,
+                0,
+                7,
+            ),
             // One count in both; two that have nothing in common.
-            (6, 6, None, 0),
-            (6, 1, None, 1),
-            (0, 7, None, 7),
-            (0, 7, Some(3), 7),
+            ("alx", &[], 6, 6, 6),
+            ("", &[("rx_fifo_errors", 9)], 6, 1, 7),
+            ("veth", &[("rx_queue_0_drops", 3)], 0, 0, 0),
         ] {
-            let mut link = LinkDelta::default();
+            let mut link = LinkDelta {
+                driver_name: driver.to_owned(),
+                ..LinkDelta::default()
+            };
             link.counters.rx_missed_errors = missed;
             link.counters.rx_fifo_errors = full;
-            let drops = queues.map(|queues| ("rx_queue_0_drops".to_owned(), queues));
-            link.driver.extend(drops);
-            assert_eq!(link.rx_fifo_alone(), alone, "{missed} {full} {queues:?}");
+            let counters = counters.iter();
+            link.driver
+                .extend(counters.map(|(name, count)| ((*name).to_owned(), *count)));
+            let no_room = link.no_room().into_iter().map(|(_, count)| count);
+            assert_eq!(no_room.sum::<i64>(), sum, "{driver}");
         }
     }
 

@@ -7,6 +7,7 @@ mod interrupts;
 mod process;
 
 pub use card::Card;
+pub(crate) use card::virtio_feature;
 pub use conntrack::Conntrack;
 pub use interrupts::Interrupt;
 pub use process::{Busy, Process, Quota, ThreadTime};

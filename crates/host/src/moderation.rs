@@ -1,9 +1,12 @@
 //! Throttles the interrupts of an interface, and lets them go again.
 //!
-//! Two ways. The card waits so long after a packet before it interrupts (coalescing, what the
+//! Two ways to throttle. The card waits so long after a packet before it interrupts (coalescing, what the
 //! driver of 2014 called its interrupt throttle rate). Or the kernel polls the queue by a timer
 //! and leaves the interrupts off meanwhile (`gro_flush_timeout` and `napi_defer_hard_irqs`), which
 //! works with every driver that has NAPI.
+//!
+//! And one to do without them: as long as epoll_wait(2) finds packets, interrupts stay off, and the
+//! receiver polls the queue itself (Documentation/networking/napi.rst, "IRQ suspension").
 
 #[cfg(test)]
 mod tests;
@@ -20,6 +23,11 @@ use crate::{Error, Result};
 /// Empty polls before a queue's interrupts are on again: the figure of the example in
 /// Documentation/networking/napi.rst.
 const DEFERRED_POLLS: u32 = 2;
+
+/// The same, and nanoseconds between the kernel's own polls, of a queue whose interrupts a receiver
+/// suspends: the figures of the kernel's selftest (tools/testing/selftests/net/busy_poll_test.sh).
+const SUSPENDED_POLLS: u32 = 100;
+const SUSPENDED_POLL_NS: u64 = 50_000;
 
 /// Who waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -61,24 +69,16 @@ impl Moderation {
         let interface_index = host.index(interface)?;
         let time_ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         if throttle == Throttle::Kernel && host.polled_queues(interface_index) == Some(0) {
-            return Err(Error::impossible(
-                interface,
-                "it has no queue that the kernel polls (NAPI), and so nothing to throttle",
-                "name another interface; a veth gets such queues by `ethtool -K IF gro on`",
-            ));
+            return Err(no_queue(interface));
         }
         let edits = match throttle {
             Throttle::Nic => coalescing(host, interface, time_ns)?,
-            Throttle::Kernel => deferral(host, interface, time_ns)?,
+            Throttle::Kernel => {
+                let polls = if time_ns == 0 { 0 } else { DEFERRED_POLLS };
+                deferral(host, interface, time_ns, polls)?
+            }
         };
-        let change = Change {
-            name: "moderation".to_owned(),
-            object: interface.to_owned(),
-            interface_index: Some(interface_index),
-            namespace: host.namespace()?,
-            heading: format!("{interface}, moderation"),
-            edits,
-        };
+        let change = change(host, interface, "moderation", edits)?;
         Ok(Self {
             throttle,
             time_ns,
@@ -87,9 +87,69 @@ impl Moderation {
     }
 }
 
+/// Finds out what must be changed so that the interrupts of `interface` stay off for so long after
+/// epoll_wait(2) has found packets. Changes nothing.
+///
+/// # Errors
+/// [`Error::Impossible`] where the interface has no queue that the kernel polls, the kernel has no
+/// such setting, or cannot hold the time; [`Error::Kernel`].
+pub fn irq_suspension(interface: &str, time: Duration) -> Result<Change> {
+    irq_suspension_on(&Kernel::default(), interface, time)
+}
+
+fn irq_suspension_on(host: &dyn Host, interface: &str, time: Duration) -> Result<Change> {
+    let old = host.read(&Setting::IrqSuspend, interface);
+    let Ok(Some(Value::Numbers(times))) = old else {
+        return Err(Error::impossible(
+            interface,
+            "the kernel does not suspend the interrupts of its queues (Linux 6.13 does)",
+            "busy polling does without it",
+        ));
+    };
+    if times.is_empty() {
+        return Err(no_queue(interface));
+    }
+    let Ok(time_ns) = u32::try_from(time.as_nanos()) else {
+        let why = "it would suspend interrupts for more than 4 seconds";
+        return Err(Error::impossible(interface, why, "name a shorter time"));
+    };
+    // Without these the interrupts are on again after each poll. What is there already stays.
+    let mut edits = deferral(host, interface, SUSPENDED_POLL_NS, SUSPENDED_POLLS)?;
+    edits.retain(|edit| edit.old == Value::text(0));
+    let new = Value::Numbers(vec![time_ns; times.len()]);
+    let old = Value::Numbers(times);
+    if old != new {
+        edits.push(Edit::new(Setting::IrqSuspend, old, new));
+    }
+    Ok(change(host, interface, "irq-suspension", edits)?)
+}
+
+fn change(
+    host: &dyn Host,
+    interface: &str,
+    name: &str,
+    edits: Vec<Edit>,
+) -> mpps_os::Result<Change> {
+    Ok(Change {
+        name: name.to_owned(),
+        object: interface.to_owned(),
+        interface_index: Some(host.index(interface)?),
+        namespace: host.namespace()?,
+        heading: format!("{interface}, {}", name.replace('-', " ")),
+        edits,
+    })
+}
+
+fn no_queue(interface: &str) -> Error {
+    Error::impossible(
+        interface,
+        "it has no queue that the kernel polls (NAPI), and so nothing to throttle",
+        "name another interface; a veth gets such queues by `ethtool -K IF gro on`",
+    )
+}
+
 /// How the kernel defers its polls.
-fn deferral(host: &dyn Host, interface: &str, time_ns: u64) -> Result<Vec<Edit>> {
-    let polls = if time_ns == 0 { 0 } else { DEFERRED_POLLS };
+fn deferral(host: &dyn Host, interface: &str, time_ns: u64, polls: u32) -> Result<Vec<Edit>> {
     // The time first: deferral without it would leave a queue to itself.
     let wanted = [
         ("gro_flush_timeout", time_ns),

@@ -65,6 +65,12 @@ impl Root {
         file.write_all(value.as_bytes()).map_err(failed("write"))
     }
 
+    /// True if the file has no write permission, not even for its owner.
+    pub(crate) fn is_read_only(&self, path: &str) -> bool {
+        let path = self.0.join(path);
+        std::fs::metadata(path).is_ok_and(|file| file.permissions().readonly())
+    }
+
     /// Whether there is such a file or directory, as far as this user may see.
     pub(crate) fn exists(&self, path: &str) -> bool {
         self.0.join(path).exists()

@@ -77,6 +77,14 @@ pub enum Hashed {
 }
 
 impl Hashed {
+    /// ethtool's letters for it.
+    pub fn letters(self) -> &'static str {
+        match self {
+            Self::Addresses => "sd",
+            Self::Ports => "sdfn",
+        }
+    }
+
     /// What ethtool's letters mean; none where a card hashes in another way.
     pub fn of_letters(letters: &str) -> Option<Self> {
         let mut sorted: Vec<char> = letters.chars().collect();

@@ -24,6 +24,8 @@ pub use change::Change;
 pub use edit::Edit;
 pub(crate) use host::{Host, Kernel};
 pub(crate) use journal::{Journal, directories};
+#[cfg(test)]
+pub(crate) use leftover::leftovers_in;
 pub use leftover::{Leftover, leftovers};
 pub use outcome::{Outcome, Undone};
 pub use owner::{Life, Owner};

@@ -42,9 +42,15 @@ pub struct LinkSnapshot {
     /// (`NETDEV_CMD_QSTATS_GET`: `qstats rx 0 rx-hw-drops`); empty where there are neither. A name that
     /// the driver gives to several counters is followed by `#2`, `#3` and so on.
     pub driver: BTreeMap<String, u64>,
+    /// The driver; empty where it does not say.
+    #[serde(default)]
+    pub driver_name: String,
     /// What the queues in front of it have dropped (`tc -s qdisc`); none where it has no queue.
     #[serde(default)]
     pub qdisc_drops: Option<u64>,
+    /// How often its carrier came or went.
+    #[serde(default)]
+    pub carrier_changes: u32,
 }
 
 impl Snapshot {
@@ -106,7 +112,9 @@ impl LinkSnapshot {
             index,
             counters,
             driver,
+            driver_name: ethtool::driver(name).map_or_else(|_| String::new(), |told| told.name),
             qdisc_drops: qdiscs.get(&index).copied().map(u64::from),
+            carrier_changes: link::carrier_changes(index)?,
         })
     }
 }

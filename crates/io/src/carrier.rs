@@ -2,12 +2,16 @@
 
 use crate::Error;
 use mpps_os::netlink::link;
+use std::io;
 use std::thread;
 use std::time::{Duration, Instant};
 
 /// How long a link may take to come up. igb takes 1.4 s after its rings were made anew, a line
 /// between two cards that agree on a speed several seconds.
 const PATIENCE: Duration = Duration::from_secs(15);
+/// Of include/uapi/asm-generic/errno-base.h and errno.h.
+const ENXIO: i32 = 6;
+const ENETDOWN: i32 = 100;
 /// How often the kernel is asked.
 const LOOK: Duration = Duration::from_millis(10);
 
@@ -19,6 +23,22 @@ const LOOK: Duration = Duration::from_millis(10);
 /// [`Error::Invalid`] with a remedy if it does not come within 15 s, or is switched off.
 pub fn await_carrier(interface_index: u32) -> Result<Duration, Error> {
     await_for(interface_index, PATIENCE)
+}
+
+/// What a receiver on the interface `name` makes of the kernel's answer: one that is down comes up again,
+/// and the kernel then goes on with its rings.
+///
+/// # Errors
+/// An interface that is gone, by its name; any other error as it is.
+pub(crate) fn outlast(answer: io::Result<()>, name: &str) -> io::Result<()> {
+    match answer.as_ref().map_err(io::Error::raw_os_error) {
+        Err(Some(ENETDOWN)) => Ok(()),
+        Err(Some(ENXIO)) => Err(io::Error::other(format!(
+            "{name} is gone: its driver gave the card back, or it was deleted or moved to another \
+             network namespace; `ip link` shows what is there, and a new receiver can read it"
+        ))),
+        _ => answer,
+    }
 }
 
 fn await_for(interface_index: u32, patience: Duration) -> Result<Duration, Error> {
@@ -48,5 +68,19 @@ fn await_for(interface_index: u32, patience: Duration) -> Result<Duration, Error
             value: name,
             why,
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_that_is_down_is_outlasted_and_one_that_is_gone_is_named() {
+        let answer = |errno| outlast(Err(io::Error::from_raw_os_error(errno)), "eth1");
+        assert!(outlast(Ok(()), "eth1").is_ok() && answer(ENETDOWN).is_ok());
+        let gone = answer(ENXIO).unwrap_err().to_string();
+        assert!(gone.starts_with("eth1 is gone"), "{gone}");
+        assert_eq!(answer(1).unwrap_err().raw_os_error(), Some(1));
     }
 }

@@ -88,7 +88,8 @@ impl Destination {
     }
 }
 
-/// Where a program for frames counts: entry 0 of a per-CPU array of `[taken, passed, other]`.
+/// Where a program for frames counts, a per-CPU array of `[taken, passed, other]`: that for XDP in the
+/// entry of the queue, that for an ingress in entry 0.
 pub type FlowCounters = mpps_os::bpf::PerCpuMap<[u32; 1], [u64; 3]>;
 
 impl FlowFilter {

@@ -78,7 +78,7 @@ pub use requests::{Request, Requests};
 /// What concerns rings over an interface.
 pub use ring_config::{Attach, CopyMode, Fanout, OutQueue, RingConfig};
 /// The receive interface.
-pub use rx::{Queue, Rx, RxCaps, RxCounters, RxDrop, RxPolls, Served, Wait};
+pub use rx::{FillDepth, Queue, Rx, RxCaps, RxCounters, RxDrop, RxPolls, Served, Wait};
 /// The map of an XDP program that is the user's own.
 pub use socket_map::SocketMap;
 /// The 16-byte header of stamped traffic.

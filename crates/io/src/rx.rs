@@ -217,9 +217,17 @@ pub struct RxCounters {
     pub system_calls: u64,
     /// How it polled by [`Wait::Auto`].
     pub polls: RxPolls,
+    /// How many frames the kernel was given at a time, by AF_XDP in copy mode without
+    /// [`crate::RingConfig::frames`].
+    pub fill_depth: Option<FillDepth>,
+    /// Frames of its queue that the XDP program left to the kernel, because nobody here wants them; none
+    /// where no program of ours decides.
+    pub passed_on: Option<u64>,
     /// Times that the kernel ended a standing request for want of buffers, and it was made again.
     pub rearmed: u64,
 }
+
+pub use mpps_os::xdp::FillDepth;
 
 /// How a receiver polled before it slept, by [`Wait::Auto`]. What was there at the first look needed
 /// no poll.

@@ -87,6 +87,14 @@ impl Waiting {
         Self::default()
     }
 
+    /// In epoll_wait(2) it polls the device queue for so many microseconds, if any were asked for.
+    pub(crate) fn polling(busy_poll_us: Option<u32>) -> Self {
+        Self {
+            waiter: busy_poll_us.map_or_else(Waiter::new, Waiter::busy_polling),
+            ..Self::default()
+        }
+    }
+
     /// System calls made so far to sleep.
     pub(crate) fn calls(&self) -> u64 {
         self.waiter.calls()

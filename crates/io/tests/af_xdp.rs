@@ -29,7 +29,7 @@ const PATIENCE: Duration = Duration::from_millis(200);
 /// Tells this program that it is the child that holds a receiver until it is killed.
 const HOLD: &str = "MPPS_TEST_HOLD";
 
-const TESTS: [Test; 17] = [
+const TESTS: [Test; 18] = [
     ("nothing_is_lost_uncounted", nothing_is_lost_uncounted),
     ("every_way_of_waiting_brings_packets", every_way_of_waiting),
     (
@@ -37,6 +37,10 @@ const TESTS: [Test; 17] = [
         polling_that_cannot_be_is_refused,
     ),
     ("a_small_ring_goes_round", a_small_ring_goes_round),
+    (
+        "the_kernel_has_few_frames_and_all_after_silence",
+        few_frames,
+    ),
     ("a_queue_each", a_queue_each),
     ("a_queue_without_a_receiver_is_counted", a_lonely_queue),
     ("long_packets_come_in_one_piece", long_packets),
@@ -235,6 +239,50 @@ fn a_small_ring_goes_round() -> Result<(), Failed> {
         check(rx.counters().dropped, 0, "drops")?;
     }
     Ok(())
+}
+
+/// While packets come few at a time the kernel has 512 frames; once nothing comes it has all 4096, so
+/// that none of a burst is dropped. With a number of frames it has that number always.
+fn few_frames() -> Result<(), Failed> {
+    const EACH: u8 = 64;
+    let lab = lab(1500)?;
+    let mut config = RxConfig::new(target(1, false));
+    config.ring.frames = Some(4096);
+    let fixed = receiver(&lab, &config)?;
+    check(fixed.counters().fill_depth, None, "a fixed ring's depth")?;
+    drop(fixed);
+    config.ring.frames = None;
+    let mut rx = receiver(&lab, &config)?;
+    let mut tx = sender(&lab, "sendmmsg", &TxConfig::new(target(1, false)))?;
+    // More than the 65 536 packets after which it looks.
+    for _ in 0..1100 {
+        send(&mut *tx, 0, EACH)?;
+        let mut came = 0;
+        while came < usize::from(EACH) {
+            let batch = rx.recv(Wait::Spin(PATIENCE))?;
+            if batch.is_empty() {
+                return Err(format!("{came} of {EACH} came").into());
+            }
+            came += batch.packets().count();
+        }
+    }
+    let depth = rx.counters().fill_depth.ok_or("no depth is told")?;
+    check((depth.fewest, depth.most), (512, 4096), "frames")?;
+    check(
+        receive(&mut *rx, Wait::Poll)?,
+        vec![],
+        "packets that nobody sent",
+    )?;
+    for _ in 0..4096 / usize::from(EACH) {
+        send(&mut *tx, 0, EACH)?;
+    }
+    lab.settle()?;
+    check(
+        receive(&mut *rx, Wait::Poll)?.len(),
+        4096,
+        "packets of a burst",
+    )?;
+    check(rx.counters().dropped, 0, "drops")
 }
 
 fn a_queue_each() -> Result<(), Failed> {

@@ -19,6 +19,7 @@ use crate::program::recv::RecvArgs;
 use crate::program::send::SendArgs;
 use crate::program::steer::SteerArgs;
 use crate::program::top::TopArgs;
+use crate::program::tune::TuneArgs;
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
 
@@ -67,6 +68,8 @@ pub(crate) enum Subcommands {
     Backends(BackendsArgs),
     /// Tell which receive queue, interrupt and CPU each flow goes to, and what spreads flows more evenly
     Steer(SteerArgs),
+    /// Plan settings that suit what an interface receives, make them, and put them back
+    Tune(TuneArgs),
     /// Put back the settings that a killed run left behind
     Undo(UndoArgs),
     /// Write the manual pages, and the completions for bash, zsh and fish

@@ -63,6 +63,7 @@ pub fn main() -> ExitCode {
         Subcommands::Report(args) => report::run(&args),
         Subcommands::Backends(args) => backends::run(&args),
         Subcommands::Steer(args) => args.run(),
+        Subcommands::Tune(args) => args.run(),
         Subcommands::Undo(args) => undo::run(&args),
         Subcommands::Generate(args) => generate::run(&args),
     };

@@ -28,3 +28,5 @@ pub(crate) mod serve;
 pub mod steer;
 /// What this host does with packets, on one page.
 pub mod top;
+/// Settings that suit what an interface receives.
+pub mod tune;

@@ -10,7 +10,11 @@
     reason = "who starts it by hand is told what it is"
 )]
 
+#[path = "machine/card.rs"]
+mod card;
 mod common;
+#[path = "machine/settings.rs"]
+mod settings;
 
 use common::{Ended, Running, run, trial};
 use libtest_mimic::{Arguments, Trial};
@@ -87,10 +91,8 @@ fn main() -> ExitCode {
     let echoes = obstacle(&RECEIVERS[5], &SENDERS[1]);
     trials.push(trial("an echo server by AF_XDP".to_owned(), echoes, echo));
     if hosts.are_cards {
-        let flows = ["steer", "eth1", "--flows", "1"];
-        let table = run(at("b", "mpps").args(flows));
-        let obstacle = (table.code() != 0).then(|| table.err.trim_end().to_owned());
-        trials.push(trial("mpps steer IF --verify".to_owned(), obstacle, steers));
+        trials.extend(settings::trials());
+        trials.extend(card::trials());
     }
     let names = [
         ("mpps backends IF --try", granted as fn()),
@@ -270,8 +272,16 @@ fn resolve() {
     panic!("{address} does not answer");
 }
 
-/// Every datagram that the one way sends is received by the other.
+/// Every datagram that the one way sends is received by the other. The hub between two emulated cards
+/// loses some, and many while the machine stands still: then it is tried again.
 fn passes(receiver: &Way, sender: &Way) {
+    let few = (0..3).any(|_| lost_between(receiver, sender) <= COUNT / 10);
+    assert!(few, "the cards lose more than a tenth, three times");
+}
+
+/// Sends once, and holds the ledger to what came; how many the cards' counters say were lost between
+/// them.
+fn lost_between(receiver: &Way, sender: &Way) -> u64 {
     let mut receiving = at("b", "mpps");
     receiving.args(["recv", ADDRESS, "--json", "--backend"]);
     receiving.args(receiver.0.split(' '));
@@ -300,14 +310,12 @@ fn passes(receiver: &Way, sender: &Way) {
     let ledger = ledger(&sent, &received);
     assert_eq!(ledger.code(), 0, "{ledger:#?}\n{sent:#?}\n{received:#?}");
     let told: Value = serde_json::from_str(&ledger.out).expect("it is JSON");
-    // The hub between two emulated cards loses some, and the cards' counters say so.
     let between = |loss: &&Value| loss["reason"] == "lost between the two NICs";
     let losses = told["losses"].as_array().expect("a list").iter();
     let lost: u64 = losses
         .filter(between)
         .filter_map(|loss| loss["count"].as_u64())
         .sum();
-    assert!(lost <= COUNT / 10, "{told:#}");
     let delivered = delivered.as_u64().map(|delivered| delivered + lost);
     assert_eq!(
         delivered,
@@ -316,40 +324,7 @@ fn passes(receiver: &Way, sender: &Way) {
         sent.err,
         received.err
     );
-}
-
-/// Each of 10 000 flows comes by the queue that was predicted for it, by the card's own counters.
-fn steers() {
-    const FLOWS: u16 = 10_000;
-    // Some cards hash addresses alone until they are told otherwise; others always take the ports.
-    let ports = ["-N", "eth1", "rx-flow-hash", "udp4", "sdfn"];
-    let _ = run(at("b", "ethtool").args(ports));
-    let mut steering = at("b", "mpps");
-    steering.args(["steer", "eth1", "--verify", "--json", "--seconds", "600"]);
-    let mut steering = Running::start(&mut steering);
-    steering.line("counting what arrives");
-    resolve();
-    let host = NetNamespace::open("/run/netns/a").expect("it was made");
-    let sent = host.run(|| {
-        (0..FLOWS).try_for_each(|flow| {
-            let socket = UdpSocket::bind(("0.0.0.0", 20_000 + flow))?;
-            // There is no receiver, and the kernel's answer comes when this socket is closed.
-            socket.send_to(b"hello", ADDRESS).map(drop)
-        })
-    });
-    sent.expect("a thread").expect("it is sent");
-    let ended = steering.interrupt();
-    let found: Value = serde_json::from_str(&ended.out).expect("it is JSON");
-    let verified = &found["verified"];
-    assert_eq!(ended.code(), 0, "{verified:#}");
-    let flows = found["flows"].as_array().expect("a list").len();
-    // The hub between two emulated cards loses some.
-    assert!(flows > usize::from(FLOWS) / 2, "{flows} flows");
-    let queues = verified["queues"].as_array().expect("a list").iter();
-    let used = queues
-        .filter(|queue| queue["predicted"].as_u64() > Some(1000))
-        .count();
-    assert!(used > 1, "{verified:#}");
+    lost
 }
 
 /// The library's echo server answers a client with an ordinary socket.

@@ -13,6 +13,8 @@ mod comparing;
 mod leaving;
 #[path = "rings/refusing.rs"]
 mod refusing;
+#[path = "rings/suspending.rs"]
+mod suspending;
 
 use common::{Ended, Running, mpps, run, trial, undisturbed};
 use mpps::udp::traffic::{RecvTotal, SendTotal};
@@ -57,6 +59,12 @@ fn main() -> ExitCode {
         .chain(choosing::TESTS)
     {
         trials.push(trial((*name).to_owned(), obstacle.clone(), move || {
+            undisturbed(test);
+        }));
+    }
+    for (name, test) in suspending::TESTS {
+        let obstacle = obstacle.clone().or_else(suspending::obstacle);
+        trials.push(trial((*name).to_owned(), obstacle, move || {
             undisturbed(test);
         }));
     }

@@ -7,6 +7,7 @@ use mpps::experiment::ladder::result::LabBody;
 use mpps::experiment::paths::ndr::result::NdrBody;
 use mpps::experiment::paths::result::BenchBody;
 use mpps::experiment::placement::Placements;
+
 use mpps::measure::envelope::Body;
 use mpps::measure::schema;
 use mpps::program::connections::{LoadBody, ServeBody, ServeObject};
@@ -14,6 +15,7 @@ use mpps::program::doctor::Diagnosis;
 use mpps::program::ledger::{self, LedgerObject};
 use mpps::program::steer::SteerObject;
 use mpps::program::top::{self, TopObject};
+use mpps::program::tune::{Proofs, TuneObject};
 use mpps::udp::traffic::{RECV_SCHEMA, RecvObject, SEND_SCHEMA, SendObject};
 use schemars::JsonSchema;
 use serde_json::{Value, json};
@@ -339,6 +341,7 @@ fn what_is_published_is_made_from_the_structs() {
         ("ndr", schema::of::<NdrBody>()),
         ("lab_tcp", schema::of::<TcpLabBody>()),
         ("placement", schema::of::<Placements>()),
+        ("tune_prove", schema::of::<Proofs>()),
         ("doctor", schema::of::<Diagnosis>()),
         ("load", schema::of::<LoadBody>()),
         ("serve", several::<ServeObject>(ServeBody::SCHEMA, "serve")),
@@ -352,6 +355,10 @@ fn what_is_published_is_made_from_the_structs() {
         (
             "steer",
             several::<SteerObject>(SteerObject::SCHEMA, "steer --json"),
+        ),
+        (
+            "tune",
+            several::<TuneObject>(TuneObject::SCHEMA, "tune plan --json"),
         ),
         (
             "backends",

@@ -24,13 +24,16 @@ mod command {
     pub(super) const GET_COALESCING: u32 = 0x0e;
     pub(super) const SET_COALESCING: u32 = 0x0f;
     pub(super) const GET_RINGS: u32 = 0x10;
+    pub(super) const SET_RINGS: u32 = 0x11;
     pub(super) const GET_STRINGS: u32 = 0x1b;
     pub(super) const GET_STATISTICS: u32 = 0x1d;
     pub(super) const GET_STRING_SET_INFO: u32 = 0x37;
     pub(super) const GET_FEATURES: u32 = 0x3a;
     pub(super) const SET_FEATURES: u32 = 0x3b;
     pub(super) const GET_CHANNELS: u32 = 0x3c;
+    pub(super) const SET_CHANNELS: u32 = 0x3d;
     pub(super) const GET_HASH_FIELDS: u32 = 0x29;
+    pub(super) const SET_HASH_FIELDS: u32 = 0x2a;
     pub(super) const GET_RX_RINGS: u32 = 0x2d;
     pub(super) const GET_RULE_COUNT: u32 = 0x2e;
     pub(super) const GET_RULE: u32 = 0x2f;
@@ -225,6 +228,43 @@ pub fn channels(interface: &str) -> Result<Channels> {
         tx: buffer.u32_at(24),
         combined: buffer.u32_at(32),
     })
+}
+
+/// Sets how many combined channels there are: what `ethtool -L IF combined N` does. Most drivers reset
+/// the card for it.
+///
+/// # Errors
+///
+/// `EPERM`; `EINVAL` for a number that the driver does not take, or while an RSS table or an AF_XDP
+/// socket uses a queue that would go; `EOPNOTSUPP`; `ENODEV`.
+pub fn set_channels(interface: &str, combined: u32) -> Result<()> {
+    const CALL: &str = "ioctl ETHTOOL_SCHANNELS";
+    let device = Device::open(interface)?;
+    let mut buffer = device.buffer(36)?;
+    // What is not to be changed is written as it was read.
+    buffer.put_u32(0, command::GET_CHANNELS);
+    device.call("ioctl ETHTOOL_GCHANNELS", &mut buffer)?;
+    buffer.put_u32(0, command::SET_CHANNELS);
+    buffer.put_u32(32, combined);
+    device.call(CALL, &mut buffer).map(drop)
+}
+
+/// Sets how many descriptors each receive ring has: what `ethtool -G IF rx N` does. Most drivers reset
+/// the card for it.
+///
+/// # Errors
+///
+/// `EPERM`; `EINVAL` for a size that the driver does not take; `EOPNOTSUPP`; `ENODEV`.
+pub fn set_rx_ring(interface: &str, size: u32) -> Result<()> {
+    const CALL: &str = "ioctl ETHTOOL_SRINGPARAM";
+    let device = Device::open(interface)?;
+    let mut buffer = device.buffer(36)?;
+    // What is not to be changed is written as it was read.
+    buffer.put_u32(0, command::GET_RINGS);
+    device.call("ioctl ETHTOOL_GRINGPARAM", &mut buffer)?;
+    buffer.put_u32(0, command::SET_RINGS);
+    buffer.put_u32(20, size);
+    device.call(CALL, &mut buffer).map(drop)
 }
 
 /// How many descriptors each receive ring has, and may have: what `ethtool -g` prints first.

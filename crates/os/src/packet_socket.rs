@@ -173,9 +173,33 @@ impl PacketSocket {
     /// goes down leaves `ENETDOWN`, and until it is read `poll(2)` does not sleep.
     ///
     /// # Errors
-    /// That error.
+    /// That error; `ENXIO` if the interface is gone, which the kernel tells only by the number that
+    /// the socket is bound to (`packet_notifier` in net/packet/af_packet.c).
     pub fn pending_error(&self) -> io::Result<()> {
-        Ok(sockopt::socket_error(&self.fd)??)
+        let pending = sockopt::socket_error(&self.fd)?;
+        if self.interface_index()? == -1 {
+            return Err(io::Error::from_raw_os_error(libc::ENXIO));
+        }
+        Ok(pending?)
+    }
+
+    /// The number of the interface that it is bound to (`getsockname(2)`); -1 if that is gone.
+    fn interface_index(&self) -> io::Result<libc::c_int> {
+        // SAFETY: all bytes 0 are a `sockaddr_ll`.
+        let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+        let mut size = size_of_val(&address) as libc::socklen_t;
+        // SAFETY: `address` is writable for the size given.
+        let answer = unsafe {
+            libc::getsockname(
+                self.fd.as_raw_fd(),
+                (&raw mut address).cast(),
+                &raw mut size,
+            )
+        };
+        if answer != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(address.sll_ifindex)
     }
 
     fn set_int(&self, name: libc::c_int, call: &'static str, value: libc::c_int) -> Result<()> {

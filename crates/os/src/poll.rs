@@ -3,8 +3,23 @@
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
+
+/// Packets of one poll of a device queue: what the kernel allows without `CAP_NET_ADMIN`
+/// (`NAPI_POLL_WEIGHT`).
+const POLL_PACKETS: u16 = 64;
+/// `EPIOCSPARAMS` of include/uapi/linux/eventpoll.h: `_IOW(0x8A, 0x01, struct epoll_params)`.
+const EPIOCSPARAMS: libc::Ioctl = 0x4008_8a01;
+
+/// `struct epoll_params` (ioctl_eventpoll(2)).
+#[repr(C)]
+struct Params {
+    busy_poll_usecs: u32,
+    busy_poll_budget: u16,
+    prefer_busy_poll: u8,
+    padding: u8,
+}
 
 /// Waits on behalf of one receiver, which hands in its descriptor each time.
 ///
@@ -13,6 +28,8 @@ use std::time::Duration;
 #[derive(Debug, Default)]
 pub struct Waiter {
     epoll: Option<OwnedFd>,
+    /// How long `epoll_wait(2)` polls the device queue itself, in microseconds.
+    busy_poll_us: Option<u32>,
     /// System calls made so far.
     calls: u64,
 }
@@ -21,6 +38,18 @@ impl Waiter {
     /// A waiter that has opened nothing yet: the epoll instance comes with its first use.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// A waiter whose [`Waiter::epoll`] polls the device queue of the descriptor for so many
+    /// microseconds before it sleeps, and once with 0 (`EPIOCSPARAMS`, Linux 6.9,
+    /// ioctl_eventpoll(2)). It tells the kernel to prefer that to interrupts, so that these stay off
+    /// while packets are found, where the queue's `irq-suspend-timeout` says so (Linux 6.13). Older
+    /// kernels poll as `net.core.busy_poll` says.
+    pub fn busy_polling(microseconds: u32) -> Self {
+        Self {
+            busy_poll_us: Some(microseconds),
+            ..Self::default()
+        }
     }
 
     /// Waits with `poll(2)` until `fd` is readable, for `timeout` at most. True if it is.
@@ -50,7 +79,12 @@ impl Waiter {
             None => {
                 // epoll_create1(2) and epoll_ctl(2).
                 self.calls += 2;
-                self.epoll.insert(watch(fd)?)
+                let epoll = watch(fd)?;
+                if let Some(microseconds) = self.busy_poll_us {
+                    self.calls += 1;
+                    poll_device(&epoll, microseconds)?;
+                }
+                self.epoll.insert(epoll)
             }
         };
         let timeout = Timespec::try_from(timeout).ok();
@@ -74,6 +108,26 @@ fn watch(fd: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     Ok(epoll)
 }
 
+/// Lets waiting on this instance poll the device queue; a kernel that has no such call is no error.
+fn poll_device(epoll: &OwnedFd, microseconds: u32) -> io::Result<()> {
+    let params = Params {
+        busy_poll_usecs: microseconds.min(i32::MAX.cast_unsigned()),
+        busy_poll_budget: POLL_PACKETS,
+        prefer_busy_poll: 1,
+        padding: 0,
+    };
+    // SAFETY: the kernel reads a `struct epoll_params`, which lives until it answers.
+    let answer = unsafe { libc::ioctl(epoll.as_raw_fd(), EPIOCSPARAMS, &raw const params) };
+    match answer {
+        0 => Ok(()),
+        _ => match io::Error::last_os_error() {
+            // Before Linux 6.9: ENOTTY, or EINVAL, as of every file without ioctl(2).
+            error if matches!(error.raw_os_error(), Some(libc::ENOTTY | libc::EINVAL)) => Ok(()),
+            error => Err(error),
+        },
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -86,10 +140,14 @@ mod tests {
     type Way = fn(&mut Waiter, BorrowedFd<'_>, Duration) -> io::Result<bool>;
 
     #[test]
-    fn both_ways_tell_readable_from_not_again_and_again() {
-        for way in [Waiter::poll as Way, Waiter::epoll] {
+    fn each_way_tells_readable_from_not_again_and_again() {
+        let waiters = [Waiter::new, Waiter::new, || Waiter::busy_polling(0)];
+        for (way, waiter) in [Waiter::poll as Way, Waiter::epoll, Waiter::epoll]
+            .into_iter()
+            .zip(waiters)
+        {
             let (reader, mut writer) = io::pipe().unwrap();
-            let mut waiter = Waiter::new();
+            let mut waiter = waiter();
             assert!(!way(&mut waiter, reader.as_fd(), SHORT).unwrap());
             assert!(!way(&mut waiter, reader.as_fd(), Duration::ZERO).unwrap());
             writer.write_all(b"x").unwrap();

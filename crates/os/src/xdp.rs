@@ -6,6 +6,7 @@
 //! [`Sender`] uses the transmit and the completion ring. Each has a memory of its own, so that
 //! neither needs a lock.
 
+mod depth;
 mod memory;
 mod receiver;
 mod ring;
@@ -14,6 +15,7 @@ mod socket;
 mod transmitter;
 mod umem;
 
+pub use depth::FillDepth;
 pub use receiver::Receiver;
 pub use sender::Sender;
 pub use socket::Statistics;
@@ -50,6 +52,8 @@ pub struct SocketConfig<'a> {
     pub segments: bool,
     /// Puts the memory into huge pages.
     pub hugepages: bool,
+    /// Lets a [`Receiver`] keep frames back that the kernel will not need soon, where it copies.
+    pub adapts: bool,
     /// Lets a [`Receiver`] send back what came, from where it lies.
     pub transmits: bool,
     /// Lets it send what came by another queue, too; of another interface as a rule. No other socket
@@ -90,6 +94,7 @@ impl<'a> SocketConfig<'a> {
             zero_copy: None,
             segments: false,
             hugepages: false,
+            adapts: false,
             transmits: false,
             forwards: None,
         }

@@ -64,6 +64,8 @@ pub(super) enum Cards {
     Virtio,
     /// Four queues behind the DMA interface of the kernel, as zero-copy demands.
     VirtioIommu,
+    /// VMware's, of which QEMU counts each packet that found no descriptor.
+    Vmxnet3,
 }
 
 impl Cards {
@@ -73,6 +75,7 @@ impl Cards {
             Self::Igb => "igb",
             Self::E1000e => "e1000e",
             Self::Virtio | Self::VirtioIommu => "virtio_net",
+            Self::Vmxnet3 => "vmxnet3",
         }
     }
 }

@@ -48,12 +48,9 @@ impl<'a> Account<'a> {
                 (unsigned(sent), unsigned(received), "")
             }
         };
-        let arrived = total([
-            received,
-            unsigned(into.counters.rx_missed_errors),
-            unsigned(into.rx_fifo_alone()),
-            unsigned(into.counters.rx_crc_errors),
-        ]);
+        let no_room = into.no_room().into_iter().map(|(_, count)| count);
+        let missed = no_room.chain([into.counters.rx_crc_errors]).map(unsigned);
+        let arrived = total(missed.chain([received]));
         let gap = sent.saturating_sub(arrived);
         if gap == 0 {
             return;

@@ -26,7 +26,7 @@ fn other_rule() -> ntuple::Rule {
 }
 
 fn plan(fake: &Fake) -> CarveOut {
-    CarveOut::plan_on(fake, "eth9", flow(), None).expect("possible")
+    CarveOut::by_rule_on(fake, "eth9", flow(), None).expect("possible")
 }
 
 fn apply(fake: &Fake, directories: &[PathBuf]) -> Result<Applied> {
@@ -256,14 +256,14 @@ fn what_cannot_be_is_told_with_a_remedy() {
         ),
     ];
     for (card, text) in cases {
-        let error = CarveOut::plan_on(&Fake::new(card), "eth9", flow(), None).expect_err(text);
+        let error = CarveOut::by_rule_on(&Fake::new(card), "eth9", flow(), None).expect_err(text);
         assert!(error.to_string().contains(text), "{error}");
     }
     let fake = Fake::new(plain());
-    let error = CarveOut::plan_on(&fake, "eth9", flow(), Some(4)).expect_err("no queue 4");
+    let error = CarveOut::by_rule_on(&fake, "eth9", flow(), Some(4)).expect_err("no queue 4");
     assert!(error.to_string().contains("0 to 3"), "{error}");
     let none = SocketAddr::new(flow().ip(), 0);
-    CarveOut::plan_on(&fake, "eth9", none, None).expect_err("no port");
+    CarveOut::by_rule_on(&fake, "eth9", none, None).expect_err("no port");
 }
 
 #[test]
@@ -276,6 +276,19 @@ fn a_driver_that_takes_another_table_is_found_out() {
     let fake = Fake::new(card.clone());
     let error = apply(&fake, &directories).expect_err("another table");
     assert!(error.to_string().contains("has another"), "{error}");
+    assert_eq!(fake.machine(), card);
+    assert_eq!(journals(&directories), 0);
+}
+
+#[test]
+fn a_rule_that_cannot_be_read_back_is_none() {
+    let (_guard, directories) = directory();
+    let card = Machine {
+        forgets_rules: true,
+        ..plain()
+    };
+    let fake = Fake::new(card.clone());
+    apply(&fake, &directories).expect_err("no rule is there");
     assert_eq!(fake.machine(), card);
     assert_eq!(journals(&directories), 0);
 }
@@ -341,7 +354,7 @@ proptest! {
         prop_assume!(!(card.driver_chooses && card.shows_otherwise));
         let (_guard, directories) = directory();
         let fake = Fake::new(card.clone());
-        let Ok(plan) = CarveOut::plan_on(&fake, "eth9", flow(), None) else {
+        let Ok(plan) = CarveOut::by_rule_on(&fake, "eth9", flow(), None) else {
             return Ok(());
         };
         prop_assume!(!(card.shows_otherwise && done && change + 1 == plan.change.edits.len()));
@@ -359,16 +372,26 @@ proptest! {
     }
 
     #[test]
-    fn a_table_without_a_queue(table in prop::collection::vec(0_u32..6, 1..200), queue in 0_u32..6) {
+    fn a_table_with_a_queue_at_some_entries(
+        table in prop::collection::vec(0_u32..6, 1..200),
+        queue in 0_u32..6,
+        slots in prop::collection::btree_set(0_usize..200, 0..4),
+    ) {
         let count = |table: &[u32], queue| table.iter().filter(|entry| **entry == queue).count();
-        let Some(rest) = without(&table, queue) else {
+        let slots: BTreeSet<usize> = slots.into_iter().filter(|at| *at < table.len()).collect();
+        let Some(rest) = only_in(&table, queue, &slots) else {
             prop_assert_eq!(count(&table, queue), table.len());
             return Ok(());
         };
         prop_assert_eq!(rest.len(), table.len());
-        prop_assert_eq!(count(&rest, queue), 0);
-        let stay = table.iter().zip(&rest).filter(|(before, _)| **before != queue);
-        prop_assert!(stay.clone().all(|(before, after)| before == after));
+        let places = (0..rest.len()).filter(|at| rest[*at] == queue);
+        prop_assert_eq!(places.collect::<BTreeSet<usize>>(), slots.clone());
+        let stays = |at: &usize| table[*at] != queue && !slots.contains(at);
+        let mut stay = (0..table.len()).filter(stays);
+        prop_assert!(stay.all(|at| table[at] == rest[at]));
+        prop_assert_eq!(only_in(&rest, queue, &slots), Some(rest.clone()), "once is enough");
+        // What was dealt out makes nothing less even than it was before.
+        let table: Vec<u32> = (0..table.len()).filter(|at| !slots.contains(at)).map(|at| table[at]).collect();
         let used: Vec<usize> = (0..6).filter(|other| table.contains(other) && *other != queue).map(|other| count(&rest, other)).collect();
         let before: Vec<usize> = (0..6).filter(|other| table.contains(other) && *other != queue).map(|other| count(&table, other)).collect();
         let spread = |counts: &[usize]| counts.iter().max().unwrap_or(&0) - counts.iter().min().unwrap_or(&0);
@@ -377,7 +400,7 @@ proptest! {
 
     #[test]
     fn a_journal_says_all(card in any_card()) {
-        let Ok(plan) = CarveOut::plan_on(&Fake::new(card), "eth9", flow(), None) else {
+        let Ok(plan) = CarveOut::by_rule_on(&Fake::new(card), "eth9", flow(), None) else {
             return Ok(());
         };
         let record = Record::new(Owner { pid: 1, start_time_ticks: 2, pid_namespace: 3 }, plan.change);

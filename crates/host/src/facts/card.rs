@@ -61,7 +61,22 @@ pub(super) fn of<'a>(
     cards.collect()
 }
 
+/// Whether the virtio device at this place on the bus has agreed to a feature, by its number; none where
+/// there is no such device.
+pub(crate) fn virtio_feature(root: &Root, device: &str, number: usize) -> Option<bool> {
+    let inside = root.names(device);
+    let virtio = inside.iter().find(|name| name.starts_with("virtio"))?;
+    // A zero or a one for each feature, from bit 0 on (drivers/virtio/virtio.c).
+    let bits = root.read_if_possible(&format!("{device}/{virtio}/features"))?;
+    Some(*bits.as_bytes().get(number)? == b'1')
+}
+
 impl Card {
+    /// What is behind this interface.
+    pub(crate) fn of_one(root: &Root, interface: &str) -> Option<Self> {
+        of(root, std::iter::once(interface), None).remove(interface)
+    }
+
     /// Without its interrupts.
     fn read(root: &Root, interface: &str) -> Option<Self> {
         let driver = ethtool::driver(interface).ok()?;

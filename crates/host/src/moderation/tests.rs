@@ -243,3 +243,48 @@ fn a_damaged_journal_does_nothing() {
     assert_eq!(told, [Undone::Failed("the journal is damaged".to_owned())]);
     assert_eq!(fake.machine(), plain());
 }
+
+const SUSPENDED: Duration = Duration::from_millis(20);
+
+fn suspended(fake: &Fake) -> Result<Change> {
+    irq_suspension_on(fake, "eth9", SUSPENDED)
+}
+
+#[test]
+fn interrupts_are_suspended_and_what_was_deferred_before_stays() {
+    let (_guard, directories) = directory();
+    let machine = plain().with(Setting::IrqSuspend, Value::Numbers(vec![0, 5000]));
+    let fake = Fake::new(machine.clone());
+    let change = suspended(&fake).expect("it can");
+    assert_eq!(
+        change.steps(),
+        [
+            "gro_flush_timeout 0 -> 50000",
+            "napi_defer_hard_irqs 0 -> 100",
+            "irq-suspend-timeout 5 -> 20000 µs"
+        ]
+    );
+    let applied = fake.apply(&change, &directories).expect("applied");
+    let new = Value::Numbers(vec![20_000_000; 2]);
+    assert_eq!(fake.machine().values[&Setting::IrqSuspend], new);
+    assert_eq!(results(applied.undo()), [const { Undone::Restored }; 3]);
+    assert_eq!(fake.machine(), machine);
+
+    let deferred = machine.with(flush(), Value::text(200_000));
+    let change = suspended(&Fake::new(deferred)).expect("it can");
+    assert!(change.steps().iter().all(|step| !step.starts_with("gro")));
+}
+
+#[test]
+fn what_cannot_be_suspended_says_why() {
+    for (machine, why) in [
+        (plain(), "Linux 6.13"),
+        (
+            plain().with(Setting::IrqSuspend, Value::Numbers(Vec::new())),
+            "no queue",
+        ),
+    ] {
+        let error = suspended(&Fake::new(machine)).expect_err("refused");
+        assert!(error.to_string().contains(why), "{error}");
+    }
+}

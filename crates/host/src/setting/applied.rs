@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use super::change::Change;
+use super::edit::Edit;
 use super::host::{Host, Kernel};
 use super::journal::{self, Journal, Record};
 use super::outcome::{Outcome, Undone};
@@ -30,19 +31,55 @@ impl Applied {
         Self::on(Box::new(Kernel::default()), change, &journal::directories())
     }
 
+    /// Makes a change as far as the driver takes it: an edit that is refused is put back and left
+    /// out, and told with the refusal. Otherwise as [`Applied::new`].
+    pub(crate) fn far_on(
+        host: Box<dyn Host>,
+        change: &Change,
+        directories: &[PathBuf],
+    ) -> Result<(Self, Vec<(String, Error)>)> {
+        let mut made = Self::written_down(host, change, directories)?;
+        let mut refused = Vec::new();
+        while made.record.begun < made.record.change.edits.len() {
+            let at = made.record.begun;
+            let Err(refusal) = made.make_edit(at) else {
+                continue;
+            };
+            let change = &made.record.change;
+            let edit = change.edits[at].clone();
+            // The driver may have made a part of it. Where it was not begun, what is there is not ours.
+            if made.record.begun > at {
+                let undone = edit_undone(&edit, &*made.host, &change.object);
+                if !undone.clean() {
+                    return Err(refusal);
+                }
+            }
+            made.record.change.edits.remove(at);
+            made.record.begun = at;
+            made.journal.write(&made.record)?;
+            refused.push((edit.to_string(), refusal));
+        }
+        Ok((made, refused))
+    }
+
+    /// One of which nothing is made yet, and the journal is there.
+    fn written_down(host: Box<dyn Host>, change: &Change, directories: &[PathBuf]) -> Result<Self> {
+        let record = Record::new(Owner::current()?, change.clone());
+        Ok(Self {
+            journal: Journal::create(directories, &record)?,
+            record,
+            host,
+            ended: false,
+        })
+    }
+
     /// As [`Applied::new`], with anything that has settings.
     pub(crate) fn on(
         host: Box<dyn Host>,
         change: &Change,
         directories: &[PathBuf],
     ) -> Result<Self> {
-        let record = Record::new(Owner::current()?, change.clone());
-        let mut made = Self {
-            journal: Journal::create(directories, &record)?,
-            record,
-            host,
-            ended: false,
-        };
+        let mut made = Self::written_down(host, change, directories)?;
         let Err(cause) = made.make_edits() else {
             return Ok(made);
         };
@@ -59,17 +96,44 @@ impl Applied {
     }
 
     fn make_edits(&mut self) -> Result<()> {
-        for at in 0..self.record.change.edits.len() {
-            let Change { edits, object, .. } = &mut self.record.change;
-            edits[at].prepare(&*self.host, object)?;
-            self.record.begun = at + 1;
-            self.journal.write(&self.record)?;
-            let Change { edits, object, .. } = &mut self.record.change;
-            let made = edits[at].make(&*self.host, object);
-            // What the driver made of it is known only now, also if it is not what was wanted.
-            self.journal.write(&self.record)?;
-            made?;
-        }
+        (0..self.record.change.edits.len()).try_for_each(|at| self.make_edit(at))
+    }
+
+    fn make_edit(&mut self, at: usize) -> Result<()> {
+        let Change { edits, object, .. } = &mut self.record.change;
+        edits[at].prepare(&*self.host, object)?;
+        self.record.begun = at + 1;
+        self.journal.write(&self.record)?;
+        let Change { edits, object, .. } = &mut self.record.change;
+        let made = edits[at].make(&*self.host, object);
+        // What the driver made of it is known only now, also if it is not what was wanted.
+        self.journal.write(&self.record)?;
+        made
+    }
+
+    /// From now on [`Leftover::keep`](super::Leftover::keep) of another process confirms the change.
+    ///
+    /// # Errors
+    /// The journal cannot be written.
+    pub(crate) fn wait_for_word(&mut self) -> Result<()> {
+        self.record.waits = true;
+        self.journal.write(&self.record)
+    }
+
+    /// True if another process has confirmed the change.
+    pub(crate) fn has_word(&self) -> bool {
+        matches!(self.journal.read(), Ok(Some(record)) if record.kept)
+    }
+
+    /// Lets the change stay when this process ends; the journal stays with it, for
+    /// [`Leftover::undo_here`](super::Leftover::undo_here).
+    ///
+    /// # Errors
+    /// The journal cannot be written; the change is put back then.
+    pub(crate) fn keep(mut self) -> Result<()> {
+        self.record.kept = true;
+        self.journal.write(&self.record)?;
+        self.ended = true;
         Ok(())
     }
 
@@ -109,6 +173,11 @@ impl Drop for Applied {
     }
 }
 
+fn edit_undone(edit: &Edit, host: &dyn Host, object: &str) -> Outcome {
+    let failed = |error: mpps_os::Error| Undone::Failed(error.to_string());
+    Outcome::new(edit, edit.undo(host, object).unwrap_or_else(failed))
+}
+
 /// Undoes the edits that were begun, the last one first.
 pub(crate) fn undo_edits(record: &Record, host: &dyn Host) -> Vec<Outcome> {
     let change = &record.change;
@@ -131,14 +200,14 @@ pub(crate) fn undo_edits(record: &Record, host: &dyn Host) -> Vec<Outcome> {
         Err(error) => Err(error),
     };
     match present {
-        Ok(Some(object)) => begun
-            .map(|edit| {
-                let failed = |error: mpps_os::Error| Undone::Failed(error.to_string());
-                Outcome::new(edit, edit.undo(host, &object).unwrap_or_else(failed))
+        Ok(Some(object)) => begun.map(|edit| edit_undone(edit, host, &object)).collect(),
+        // Its settings went with it; those of the machine did not.
+        Ok(None) => begun
+            .map(|edit| match edit.setting.is_of_machine() {
+                true => edit_undone(edit, host, &change.object),
+                false => Outcome::new(edit, Undone::Nothing),
             })
             .collect(),
-        // Its settings went with it.
-        Ok(None) => all(Undone::Nothing),
         Err(error) => all(Undone::Failed(error.to_string())),
     }
 }

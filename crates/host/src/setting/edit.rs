@@ -104,11 +104,19 @@ impl Edit {
     pub(super) fn make(&mut self, host: &dyn Host, object: &str) -> Result<()> {
         if let (Some(rule), Value::Rule { location, .. }) = (self.rule(), &self.new) {
             let place = host.insert(object, &rule, *location)?;
+            let found = host.rule(object, place);
             // A driver may show the rule in other words; undo compares with those.
-            let shown = host.rule(object, place).ok().map(|shown| shown.description);
+            let shown = found.as_ref().ok().map(|shown| shown.description.clone());
             let location = Some(place);
             self.became = Some(Value::Rule { location, shown });
-            return Ok(());
+            return match found?.rule {
+                Some(other) if other != rule => Err(Error::impossible(
+                    object,
+                    format!("its driver accepted a rule and shows another at {place}"),
+                    format!("`ethtool -n {object}` lists them"),
+                )),
+                _ => Ok(()),
+            };
         }
         self.write(host, object, &self.new)
             .map_err(|error| self.setting.refused(error, object))?;
@@ -161,7 +169,24 @@ impl Edit {
         }
         // Who died before it was known what the card made of a time cannot tell what it rounded
         // from what somebody else set: a setting that stays is the worse.
-        let rounded = *setting == Setting::Coalescing && self.became.is_none();
+        let rounded = match (setting, &now, &self.old, &self.new) {
+            (Setting::Coalescing, ..) => self.became.is_none(),
+            // One queue after the other: who died in between left some as they were.
+            (
+                Setting::IrqSuspend,
+                Value::Numbers(now),
+                Value::Numbers(old),
+                Value::Numbers(new),
+            ) => {
+                let each = now.iter().zip(old.iter().zip(new));
+                self.became.is_none()
+                    && now.len() == old.len()
+                    && each
+                        .into_iter()
+                        .all(|(now, (old, new))| now == old || now == new)
+            }
+            _ => false,
+        };
         if !rounded && now != *self.effect() {
             return Ok(Undone::Changed(setting.told(&now)));
         }
@@ -219,6 +244,20 @@ impl Edit {
             }
         }
         Ok(Undone::Nothing)
+    }
+
+    /// What is there in place of what the edit made; none where that stands.
+    pub(super) fn otherwise(&self, host: &dyn Host, object: &str) -> Option<String> {
+        if self.rule().is_some() {
+            return None;
+        }
+        match host.read(&self.setting, object) {
+            Ok(Some(now)) if now == *self.effect() => None,
+            Ok(Some(now)) if now == self.old => Some("it is as it was before".to_owned()),
+            Ok(Some(now)) => Some(self.setting.told(&now)),
+            Ok(None) => Some("it is gone".to_owned()),
+            Err(error) => Some(error.to_string()),
+        }
     }
 
     fn rule(&self) -> Option<Rule> {

@@ -48,6 +48,8 @@ pub(crate) struct Machine {
     /// The places for rules.
     pub(crate) size: u32,
     pub(crate) driver_chooses: bool,
+    /// The driver says yes to a rule, and has none.
+    pub(crate) forgets_rules: bool,
     /// The driver shows its rules in words of its own.
     pub(crate) shows_otherwise: bool,
     /// The list of packet buffers to be freed is empty and counted full.
@@ -91,6 +93,7 @@ pub(crate) fn plain() -> Machine {
         rules: BTreeMap::new(),
         size: 16,
         driver_chooses: false,
+        forgets_rules: false,
         shows_otherwise: false,
         asleep: false,
         mute: false,
@@ -264,7 +267,9 @@ impl Host for Fake {
         self.change(|machine| {
             let free = (0..).find(|place| !machine.rules.contains_key(place));
             let place = location.or(free).unwrap_or(0);
-            machine.rules.insert(place, *rule);
+            if !machine.forgets_rules {
+                machine.rules.insert(place, *rule);
+            }
             Ok(place)
         })
     }
@@ -305,20 +310,29 @@ pub(crate) fn journals(directories: &[PathBuf]) -> usize {
 
 /// What is left behind by a process that lives.
 pub(crate) fn found(directories: &[PathBuf]) -> Leftover {
-    let (mut left, unreadable) = leftovers_in(directories);
+    all_found(directories).pop().expect("a journal")
+}
+
+fn all_found(directories: &[PathBuf]) -> Vec<Leftover> {
+    let (left, unreadable) = leftovers_in(directories);
     assert!(unreadable.is_empty(), "{unreadable:?}");
-    let left = left.pop().expect("a journal");
-    assert_eq!(left.life(), Life::Alive);
+    assert!(left.iter().all(|left| left.life() == Life::Alive));
     left
 }
 
 /// As if this process had died: the journal names a process that is no more.
 pub(crate) fn died(directories: &[PathBuf]) -> Leftover {
-    let mut left = found(directories);
-    left.record.owner.start_time_ticks -= 1;
-    left.journal.write(&left.record).expect("written");
-    assert_eq!(left.life(), Life::Dead);
-    left
+    all_died(directories).pop().expect("a journal")
+}
+
+pub(crate) fn all_died(directories: &[PathBuf]) -> Vec<Leftover> {
+    let mut all = all_found(directories);
+    for left in &mut all {
+        left.record.owner.start_time_ticks -= 1;
+        left.journal.write(&left.record).expect("written");
+        assert_eq!(left.life(), Life::Dead);
+    }
+    all
 }
 
 pub(crate) fn results(outcomes: Vec<Outcome>) -> Vec<Undone> {

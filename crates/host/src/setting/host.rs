@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 
 use mpps_os::ethtool::coalesce::{self, Coalescing};
-use mpps_os::ethtool::{self, Feature, ntuple, rss};
+use mpps_os::ethtool::{self, Feature, hash_fields, ntuple, rss};
 use mpps_os::namespace::NetNamespace;
 use mpps_os::netlink::{link, napi};
 use mpps_os::sysfs::Sysfs;
@@ -80,16 +80,56 @@ impl Host for Kernel {
     fn read(&self, setting: &Setting, interface: &str) -> Result<Option<Value>> {
         Ok(match setting {
             Setting::File { name } => {
-                let text = Sysfs::mount()?.read(&file(interface, name))?;
+                let text = match Sysfs::mount() {
+                    Ok(sysfs) => sysfs.read(&file(interface, name))?,
+                    // Who may not mount reads what is mounted, if that is of this namespace.
+                    Err(refusal) => {
+                        let mounted = |name| self.0.read(&format!("sys/{}", file(interface, name)));
+                        let index = mounted("ifindex").ok();
+                        if index != Some(link::index(interface)?.to_string()) {
+                            return Err(refusal);
+                        }
+                        mounted(name)?
+                    }
+                };
                 Some(Value::Text(text))
             }
             Setting::Coalescing => Some(Value::Numbers(coalesce::read(interface)?.words())),
+            Setting::IrqSuspend => {
+                let contexts = napi::list(link::index(interface)?)?;
+                let times = contexts.iter().map(|one| one.irq_suspend_timeout_ns);
+                let times = times.map(|time| u32::try_from(time?).ok());
+                times.collect::<Option<_>>().map(Value::Numbers)
+            }
             Setting::Filters => {
                 let mut features = ethtool::features(interface)?.into_iter();
                 switch(features.find(|known| known.name == FILTERS))
             }
             Setting::RssTable => Some(Value::Numbers(rss::read(interface)?.indirection)),
             Setting::Rule { .. } => None,
+            Setting::Channels => known(ethtool::channels(interface))?
+                .filter(|channels| channels.combined > 0)
+                .map(|channels| Value::text(channels.combined)),
+            Setting::RxRing => {
+                known(ethtool::rx_ring(interface))?.map(|ring| Value::text(ring.size))
+            }
+            Setting::HashFields { flow } => match hash_flow(flow) {
+                Some(flow) => known(hash_fields::read(interface, flow))?
+                    .map(|fields| Value::text(hash_fields::letters(fields))),
+                None => None,
+            },
+            Setting::Feature { name } => {
+                let mut features = ethtool::features(interface)?.into_iter();
+                switch(features.find(|known| known.name == *name))
+            }
+            Setting::Affinity { interrupt } => {
+                let cpus = self.0.read_if_present(&affinity(*interrupt))?;
+                cpus.map(Value::Text)
+            }
+            Setting::Sysctl { name } => {
+                let value = self.0.read_if_present(&sysctl::path(name))?;
+                value.map(Value::Text)
+            }
             Setting::SkbDefer => {
                 let limit = self.0.read_if_present(&sysctl::path(SKB_DEFER_MAX))?;
                 limit.map(Value::Text)
@@ -105,8 +145,40 @@ impl Host for Kernel {
             (Setting::Filters, Value::Text(text)) => {
                 ethtool::set_feature(interface, FILTERS, text == "on")
             }
+            (Setting::Feature { name }, Value::Text(text)) => {
+                ethtool::set_feature(interface, name, text == "on")
+            }
+            (Setting::Channels, Value::Text(text)) => match text.parse() {
+                Ok(count) => ethtool::set_channels(interface, count),
+                Err(_) => Err(unfit(interface)),
+            },
+            (Setting::RxRing, Value::Text(text)) => match text.parse() {
+                Ok(size) => ethtool::set_rx_ring(interface, size),
+                Err(_) => Err(unfit(interface)),
+            },
+            (Setting::HashFields { flow }, Value::Text(text)) => {
+                match hash_flow(flow).zip(hash_fields::fields(text)) {
+                    Some((flow, fields)) => hash_fields::set(interface, flow, fields),
+                    None => Err(unfit(interface)),
+                }
+            }
+            (Setting::Affinity { interrupt }, Value::Text(text)) => {
+                self.0.write(&affinity(*interrupt), text)
+            }
+            (Setting::Sysctl { name }, Value::Text(text)) => {
+                self.0.write(&sysctl::path(name), text)
+            }
             (Setting::SkbDefer, Value::Text(text)) => {
                 self.0.write(&sysctl::path(SKB_DEFER_MAX), text)
+            }
+            (Setting::IrqSuspend, Value::Numbers(times)) => {
+                let contexts = napi::list(link::index(interface)?)?;
+                // With other queues than it was planned for there is nothing that fits.
+                if contexts.len() != times.len() {
+                    return Err(unfit(interface));
+                }
+                let mut pairs = contexts.iter().zip(times);
+                pairs.try_for_each(|(context, time)| napi::suspend_irqs(context.id, *time))
             }
             (Setting::RssTable, Value::Numbers(table)) if table.is_empty() => {
                 rss::reset_indirection(interface)
@@ -139,6 +211,32 @@ impl Host for Kernel {
     fn wake(&self) -> Result<()> {
         defer_lists::wake()
     }
+}
+
+/// A driver that has no such notion has no such setting.
+fn known<T>(answer: Result<T>) -> Result<Option<T>> {
+    match answer {
+        Ok(value) => Ok(Some(value)),
+        Err(error)
+            if matches!(
+                error.source.kind(),
+                io::ErrorKind::Unsupported | io::ErrorKind::InvalidInput
+            ) =>
+        {
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+fn hash_flow(name: &str) -> Option<hash_fields::Flow> {
+    hash_fields::FLOWS
+        .into_iter()
+        .find(|flow| flow.name == name)
+}
+
+fn affinity(interrupt: u32) -> String {
+    format!("proc/irq/{interrupt}/smp_affinity_list")
 }
 
 fn file(interface: &str, name: &str) -> String {

@@ -3,6 +3,7 @@
 //! One file for each change of an object, so that two programs cannot make the same one. A file is always whole: it is written beside its place, flushed, and moved there.
 
 use mpps_os::On;
+use mpps_os::clock::monotonic_ns;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
@@ -38,10 +39,20 @@ pub(crate) struct Record {
     schema: u32,
     /// The process that makes the change.
     pub(crate) owner: Owner,
+    /// When it began, by the clock of clock_gettime(2) that does not go back (`CLOCK_MONOTONIC`), in
+    /// nanoseconds: a journal does not outlive the machine's start.
+    #[serde(default)]
+    pub(crate) began_ns: u64,
     /// All edits.
     pub(crate) change: Change,
     /// How many of them were at least begun.
     pub(crate) begun: usize,
+    /// True if the edits stay when the process ends, until they are undone by name.
+    #[serde(default)]
+    pub(crate) kept: bool,
+    /// True while the process waits for another one to confirm them.
+    #[serde(default)]
+    pub(crate) waits: bool,
 }
 
 /// Where journals are looked for, and, in this order, made: `/run/mpps`, and for an ordinary user
@@ -60,8 +71,11 @@ impl Record {
         Self {
             schema: SCHEMA,
             owner,
+            began_ns: monotonic_ns(),
             change,
             begun: 0,
+            kept: false,
+            waits: false,
         }
     }
 }
@@ -125,6 +139,10 @@ impl Journal {
             None => "change",
         };
         let (why, remedy) = match self.read() {
+            Ok(Some(other)) if other.kept => (
+                format!("it was tuned already ({})", other.change.heading),
+                "`mpps tune undo` puts that back".to_owned(),
+            ),
             Ok(Some(other)) if other.owner.life() == Life::Dead => (
                 format!("process {} died and left a {what} on it", other.owner.pid),
                 "`mpps undo` puts back what it left".to_owned(),
@@ -155,7 +173,7 @@ impl Journal {
     fn write_beside(&self, record: &Record) -> Result<PathBuf, Refusal> {
         let beside = self
             .path
-            .with_extension(format!("new-{}", record.owner.pid));
+            .with_extension(format!("new-{}", std::process::id()));
         let failed = |call| {
             let name = beside.display().to_string();
             move |source| Refusal::new(call, name, source)

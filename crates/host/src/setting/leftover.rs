@@ -1,5 +1,6 @@
 //! Changes that are on the host: of processes that live, and of those that died.
 
+use std::cmp::Reverse;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -7,6 +8,7 @@ use std::path::{Path, PathBuf};
 use mpps_os::namespace::NetNamespace;
 
 use super::applied::undo_edits;
+use super::change::Change;
 use super::host::{Host, Kernel};
 use super::journal::{self, Journal, Record};
 use super::outcome::{Outcome, Undone};
@@ -20,7 +22,8 @@ pub struct Leftover {
     pub(crate) record: Record,
 }
 
-/// All journals of this user, and the files and directories that could not be read as such.
+/// All journals of this user, the newest first, because a later change may stand on an earlier one; and
+/// the files and directories that could not be read as such.
 pub fn leftovers() -> (Vec<Leftover>, Vec<Error>) {
     leftovers_in(&journal::directories())
 }
@@ -36,6 +39,7 @@ pub(crate) fn leftovers_in(directories: &[PathBuf]) -> (Vec<Leftover>, Vec<Error
             Err(error) => unreadable.push(error),
         }
     }
+    found.sort_by_key(|one| Reverse(one.record.began_ns));
     (found, unreadable)
 }
 
@@ -65,12 +69,62 @@ impl Leftover {
         (self.record.change.steps(), self.record.begun)
     }
 
+    /// True while the process that made it waits to be told whether it stays.
+    pub fn waits(&self) -> bool {
+        self.record.waits && !self.record.kept
+    }
+
+    /// True if it is to stay until somebody asks for the contrary, whoever made it.
+    pub fn is_kept(&self) -> bool {
+        self.record.kept
+    }
+
+    /// Lets it stay, though its process lives and waits for this.
+    ///
+    /// # Errors
+    /// [`Error::Impossible`] if the process has ended meanwhile; the journal cannot be written.
+    pub fn keep(&self) -> crate::Result<()> {
+        let _lock = self.journal.lock()?;
+        match self.journal.read()? {
+            Some(mut record) if record == self.record && record.waits => {
+                record.kept = true;
+                self.journal.write(&record)
+            }
+            _ => Err(Error::impossible(
+                self.object(),
+                "it was put back just now",
+                "apply it again",
+            )),
+        }
+    }
+
+    /// The name of the change: `carve-out`.
+    pub fn name(&self) -> &str {
+        &self.record.change.name
+    }
+
+    /// The interface, or the setting of the machine, that was changed.
+    pub fn object(&self) -> &str {
+        &self.record.change.object
+    }
+
+    /// What became of each edit that was begun, in the calling thread's network namespace: none where it
+    /// stands, and else what is there now.
+    pub fn standing(&self) -> Vec<(String, Option<String>)> {
+        let host = Kernel::default();
+        let Change { edits, object, .. } = &self.record.change;
+        let begun = edits.iter().take(self.record.begun);
+        begun
+            .map(|edit| (edit.to_string(), edit.otherwise(&host, object)))
+            .collect()
+    }
+
     /// Where its file is.
     pub fn path(&self) -> &Path {
         self.journal.path()
     }
 
-    /// Puts back what the journal says, if its process is dead; nothing otherwise. To be called in
+    /// Puts back what the journal says, if its process is dead or it was to stay; nothing otherwise. To be called in
     /// the change's network namespace. The journal goes away unless an edit failed. No outcome at
     /// all if no edit was begun, or somebody else has undone them since the journal was read.
     pub fn undo_here(&self) -> Vec<Outcome> {
@@ -93,7 +147,7 @@ impl Leftover {
 
     /// As [`Leftover::undo_here`], with anything that has settings.
     pub(crate) fn undo(&self, host: &dyn Host) -> Vec<Outcome> {
-        if self.life() != Life::Dead {
+        if self.life() != Life::Dead && !self.record.kept {
             return Vec::new();
         }
         let failed =

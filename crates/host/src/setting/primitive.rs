@@ -1,5 +1,6 @@
 //! What can be set, and what it can be set to.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::net::SocketAddr;
@@ -28,6 +29,9 @@ pub enum Setting {
     /// How long the card waits before it interrupts: all words, in the order of the kernel's
     /// structure.
     Coalescing,
+    /// For how long the interrupts of its queues stay off after epoll_wait(2) has found packets: the
+    /// nanoseconds of each NAPI context, in the order of their numbers.
+    IrqSuspend,
     /// Whether rules steer packets to queues: `on` or `off`.
     Filters,
     /// The queue of each entry of the RSS table.
@@ -41,6 +45,30 @@ pub enum Setting {
     },
     /// `net.core.skb_defer_max` of the machine, in packets.
     SkbDefer,
+    /// How many combined channels the card has.
+    Channels,
+    /// How many descriptors each receive ring of the card has.
+    RxRing,
+    /// Which fields of this kind of traffic the card hashes, as the letters of `ethtool -N`.
+    HashFields {
+        /// The kind: `udp4`.
+        flow: String,
+    },
+    /// A feature, by the kernel's name for it: `on` or `off`.
+    Feature {
+        /// Its name: `rx-gro`.
+        name: String,
+    },
+    /// The CPUs that may take an interrupt of the machine.
+    Affinity {
+        /// Its number.
+        interrupt: u32,
+    },
+    /// A setting of `sysctl(8)`.
+    Sysctl {
+        /// Its name: `net.core.netdev_max_backlog`.
+        name: String,
+    },
 }
 
 /// What a setting is set to.
@@ -77,22 +105,98 @@ impl Setting {
     /// Whether a value is of its kind: a damaged journal must not be obeyed.
     pub(super) fn takes(&self, value: &Value) -> bool {
         match self {
-            Self::File { .. } | Self::Filters | Self::SkbDefer => matches!(value, Value::Text(_)),
+            Self::File { .. }
+            | Self::Filters
+            | Self::SkbDefer
+            | Self::Channels
+            | Self::RxRing
+            | Self::HashFields { .. }
+            | Self::Feature { .. }
+            | Self::Affinity { .. }
+            | Self::Sysctl { .. } => matches!(value, Value::Text(_)),
             Self::Coalescing => value.coalescing().is_some(),
-            Self::RssTable => matches!(value, Value::Numbers(_)),
+            Self::RssTable | Self::IrqSuspend => matches!(value, Value::Numbers(_)),
             Self::Rule { .. } => !matches!(value, Value::Text(_)),
         }
     }
 
+    /// True if it is the machine's, and stays when an interface goes.
+    pub(super) fn is_of_machine(&self) -> bool {
+        matches!(
+            self,
+            Self::Sysctl { .. } | Self::Affinity { .. } | Self::SkbDefer
+        )
+    }
+
     /// What a sentence calls it.
-    pub(super) fn noun(&self) -> &str {
-        match self {
-            Self::File { name } => name,
+    pub(super) fn noun(&self) -> Cow<'_, str> {
+        Cow::Borrowed(match self {
+            Self::File { name } | Self::Feature { name } | Self::Sysctl { name } => name,
+            Self::Channels => "combined channels",
+            Self::RxRing => "rx ring",
+            Self::HashFields { flow } => return format!("rx-flow-hash {flow}").into(),
+            Self::Affinity { interrupt } => return format!("CPUs of interrupt {interrupt}").into(),
             Self::Coalescing => "its coalescing",
+            Self::IrqSuspend => "its irq-suspend-timeout",
             Self::Filters => "its feature ntuple-filters",
             Self::RssTable => "its RSS table",
             Self::Rule { .. } => "its rules",
             Self::SkbDefer => "it",
+        })
+    }
+
+    /// The plain command that sets it to this value on an interface, as root.
+    pub fn command(&self, interface: &str, value: &Value) -> String {
+        match (self, value) {
+            (Self::File { name }, Value::Text(text)) => {
+                format!("echo {text} > /sys/class/net/{interface}/{name}")
+            }
+            (Self::Channels, Value::Text(text)) => {
+                format!("ethtool -L {interface} combined {text}")
+            }
+            (Self::RxRing, Value::Text(text)) => format!("ethtool -G {interface} rx {text}"),
+            (Self::HashFields { flow }, Value::Text(text)) => {
+                format!("ethtool -N {interface} rx-flow-hash {flow} {text}")
+            }
+            (Self::Feature { name }, Value::Text(text)) => {
+                format!("ethtool -K {interface} {name} {text}")
+            }
+            (Self::Filters, Value::Text(text)) => format!("ethtool -K {interface} ntuple {text}"),
+            (Self::Affinity { interrupt }, Value::Text(text)) => {
+                format!("echo {text} > /proc/irq/{interrupt}/smp_affinity_list")
+            }
+            (Self::Sysctl { name }, Value::Text(text)) => format!("sysctl -w {name}='{text}'"),
+            (Self::SkbDefer, Value::Text(text)) => format!("sysctl -w {SKB_DEFER_MAX}={text}"),
+            (Self::RssTable, Value::Numbers(table)) => {
+                let queues = table.iter().max().map_or(1, |most| most.saturating_add(1));
+                format!("ethtool -X {interface} equal {queues}")
+            }
+            (Self::Coalescing, value) => match value.coalescing() {
+                Some(told) => {
+                    let adaptive = ["off", "on"][usize::from(told.is_adaptive_rx())];
+                    let time_us = told.rx_time_us();
+                    format!("ethtool -C {interface} adaptive-rx {adaptive} rx-usecs {time_us}")
+                }
+                None => String::new(),
+            },
+            (Self::IrqSuspend, Value::Numbers(times)) => {
+                let time = times.iter().max().copied().unwrap_or(0);
+                format!(
+                    "ynl --family netdev --do napi-set --json '{{\"id\": ID, \"irq-suspend-timeout\": {time}}}'"
+                )
+            }
+            (Self::Rule { destination, queue }, _) => {
+                let (ip, port) = (destination.ip(), destination.port());
+                let flow = if destination.is_ipv4() {
+                    "udp4"
+                } else {
+                    "udp6"
+                };
+                format!(
+                    "ethtool -N {interface} flow-type {flow} dst-ip {ip} dst-port {port} action {queue}"
+                )
+            }
+            _ => String::new(),
         }
     }
 
@@ -101,6 +205,9 @@ impl Setting {
         match (now, now.coalescing()) {
             (_, Some(now)) if *self == Self::Coalescing => {
                 format!("{} µs, {} packets", now.rx_time_us(), now.rx_packets())
+            }
+            (Value::Numbers(times), _) if *self == Self::IrqSuspend => {
+                format!("it is {times:?} ns")
             }
             (Value::Numbers(queues), _) => {
                 let queues: BTreeSet<&u32> = queues.iter().collect();
@@ -117,6 +224,10 @@ impl Setting {
             Self::RssTable if became != wanted => Some((
                 "its driver accepted an RSS table and has another",
                 "`ethtool -x` shows it",
+            )),
+            Self::Channels | Self::RxRing | Self::Feature { .. } if became != wanted => Some((
+                "its driver took the value and has another",
+                "ethtool(8) shows which",
             )),
             Self::Coalescing => {
                 let time_us = |value: &Value| value.coalescing().map_or(0, |now| now.rx_time_us());
@@ -161,6 +272,11 @@ impl Setting {
                     _ => Ok(()),
                 }
             }
+            (Self::IrqSuspend, Value::Numbers(old), Value::Numbers(new)) => {
+                let most = |times: &[u32]| times.iter().max().copied().unwrap_or(0) / 1000;
+                let (old, new) = (most(old), most(new));
+                write!(f, "irq-suspend-timeout {old} -> {new} µs")
+            }
             (Self::Coalescing, old, new) => {
                 let time = |value: &Value| {
                     value.coalescing().map_or("?".to_owned(), |told| {
@@ -172,7 +288,7 @@ impl Setting {
             }
             (_, Value::Text(old), Value::Text(new)) => {
                 let name = match self {
-                    Self::SkbDefer => SKB_DEFER_MAX,
+                    Self::SkbDefer => SKB_DEFER_MAX.into(),
                     other => other.noun(),
                 };
                 write!(f, "{name} {old} -> {new}")

@@ -8,6 +8,7 @@ use mpps_os::{Error as Refusal, capability};
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use crate::facts::virtio_feature;
 use crate::root::Root;
 use crate::setting::FILTERS;
 use crate::{Error, Result};
@@ -371,12 +372,8 @@ impl NicFacts {
                 vendor,
                 device,
             });
-        // A zero or a one for each feature, from bit 0 on (drivers/virtio/virtio.c).
-        let inside = root.names(&format!("sys/bus/pci/devices/{bus}"));
-        let virtio = inside.iter().find(|name| name.starts_with("virtio"));
-        self.virtio_dma = virtio
-            .and_then(|virtio| read(&format!("{virtio}/features")))
-            .and_then(|bits| Some(*bits.as_bytes().get(VIRTIO_F_ACCESS_PLATFORM)? == b'1'));
+        let device = format!("sys/bus/pci/devices/{bus}");
+        self.virtio_dma = virtio_feature(root, &device, VIRTIO_F_ACCESS_PLATFORM);
         self.virtual_functions = number("sriov_totalvfs").map(|total| VirtualFunctions {
             total,
             now: number("sriov_numvfs").unwrap_or(0),

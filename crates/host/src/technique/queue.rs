@@ -19,34 +19,39 @@ pub(super) fn bifurcated(facts: &Facts) -> Verdict {
             Copies::Copy
         },
     );
-    match nic.filters {
-        Some(Filters::On | Filters::Off) => {}
-        Some(Filters::FixedOff) | None => {
-            let why = format!(
-                "{}: no steering rules (ntuple-filters: off [fixed])",
-                xdp::driver(facts)
-            );
-            return verdict.never(why);
-        }
-    }
+    let has_rules = matches!(nic.filters, Some(Filters::On | Filters::Off));
+    // Without rules a flow can have an entry of the table to itself.
+    let no_rules = match has_rules {
+        true => String::new(),
+        false => format!(
+            "{}: no steering rules (ntuple-filters: off [fixed]), ",
+            xdp::driver(facts)
+        ),
+    };
     let entries = match &nic.rss_entries {
-        Answer::Refused(why) => return verdict.never(format!("it shows no RSS table ({why})")),
-        Answer::Is(0) => return verdict.never("its RSS table is empty"),
+        Answer::Refused(why) => {
+            return verdict.never(format!("{no_rules}it shows no RSS table ({why})"));
+        }
+        Answer::Is(0) => return verdict.never(format!("{no_rules}its RSS table is empty")),
         Answer::Is(entries) => entries,
     };
     if let (Answer::Refused(why), Some(Filters::On)) = (&nic.rules, nic.filters) {
         return verdict.never(format!("its steering rules cannot be read ({why})"));
     }
     if nic.rx_queues < 2 {
-        let why = format!("1 receive queue of at most {}", nic.rx_queues_max);
+        let why = format!("{no_rules}1 receive queue of at most {}", nic.rx_queues_max);
         return if nic.rx_queues_max > 1 {
             verdict.no(why, format!("ethtool -L {name} combined 2"))
         } else {
             verdict.never(why)
         };
     }
+    let how = match has_rules {
+        true => "",
+        false => "=slot --flow SOURCE:PORT-ADDR:PORT",
+    };
     let command =
-        format!("mpps recv --backend af_xdp --queue-carve-out --interface {name} ADDR:PORT");
+        format!("mpps recv --backend af_xdp --queue-carve-out{how} --interface {name} ADDR:PORT");
     if !host.capable(CAP_NET_ADMIN) {
         return verdict.no(
             "this process has no CAP_NET_ADMIN",
@@ -54,12 +59,12 @@ pub(super) fn bifurcated(facts: &Facts) -> Verdict {
         );
     }
     let why = format!(
-        "{} queues, an RSS table of {entries} entries, ntuple-filters {}",
+        "{} queues, an RSS table of {entries} entries, {}",
         nic.rx_queues,
-        if nic.filters == Some(Filters::On) {
-            "on"
-        } else {
-            "off, can be switched on"
+        match nic.filters {
+            Some(Filters::On) => "ntuple-filters on",
+            Some(Filters::Off) => "ntuple-filters off, can be switched on",
+            _ => "no steering rules: by a slot of the table (--queue-carve-out=slot)",
         },
     );
     // The queue is of use only to what can receive from one: AF_XDP.

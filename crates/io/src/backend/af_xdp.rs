@@ -103,6 +103,7 @@ fn socket_config<'a>(
         frame_bytes,
         zero_copy: ring.copy.map(|copy| copy == crate::CopyMode::ZeroCopy),
         segments: wanted_bytes > frame_bytes,
+        adapts: false,
         hugepages: ring.hugepages,
         transmits: false,
         forwards: None,

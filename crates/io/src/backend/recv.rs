@@ -50,12 +50,21 @@ fn open_rx(config: &RxConfig) -> Result<Box<dyn Rx>, Error> {
 pub(super) type ReceiveCall =
     fn(&mut ReceiveMessages, BorrowedFd<'_>, messages::Waiting) -> io::Result<usize>;
 
+/// What of a receiver's configuration one more of the same socket needs.
+#[derive(Debug, Clone, Copy)]
+struct Asked {
+    sources: bool,
+    answers: bool,
+    busy_poll_us: Option<u32>,
+}
+
 /// A receiver over an ordinary socket; `recv` and `recvmmsg` differ by their call alone.
 #[derive(Debug)]
 pub(super) struct SocketRx {
     backend: &'static Backend,
     call: ReceiveCall,
     socket: Arc<SharedSocket>,
+    asked: Asked,
     waiting: Waiting,
     messages: ReceiveMessages,
     /// Messages of the last call.
@@ -76,18 +85,25 @@ impl SocketRx {
         config: &RxConfig,
         call: ReceiveCall,
     ) -> Self {
-        let (sources, answers) = (config.sources || config.answers, config.answers);
+        let asked = Asked {
+            sources: config.sources || config.answers,
+            answers: config.answers,
+            busy_poll_us: config.busy_poll_us,
+        };
         let shared = Arc::new(SharedSocket::new(socket));
-        Self::over(backend, shared, caps, (sources, answers), call)
+        Self::over(backend, shared, caps, asked, call)
     }
 
     fn over(
         backend: &'static Backend,
         socket: Arc<SharedSocket>,
         caps: RxCaps,
-        (sources, answers): (bool, bool),
+        asked: Asked,
         call: ReceiveCall,
     ) -> Self {
+        let Asked {
+            sources, answers, ..
+        } = asked;
         let extras = Extras {
             segments: caps.gro,
             sources,
@@ -96,7 +112,8 @@ impl SocketRx {
             backend,
             call,
             socket,
-            waiting: Waiting::new(),
+            asked,
+            waiting: Waiting::polling(asked.busy_poll_us),
             messages: ReceiveMessages::new(caps.batch, caps.buffer_bytes, extras),
             received: 0,
             descriptors: Vec::with_capacity(caps.batch),
@@ -243,12 +260,11 @@ impl Rx for SocketRx {
 
     fn share(&self) -> Result<Box<dyn Rx>, Error> {
         let socket = Arc::clone(&self.socket);
-        let asked = (self.sources.is_some(), self.answers.is_some());
         Ok(Box::new(Self::over(
             self.backend,
             socket,
             self.caps.clone(),
-            asked,
+            self.asked,
             self.call,
         )))
     }

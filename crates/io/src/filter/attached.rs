@@ -18,7 +18,7 @@ pub struct FlowProgram {
     _link: Link,
 }
 
-/// What became of the frames since the program was attached.
+/// What became of a queue's frames since the program was attached.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct FlowCounts {
     /// Redirected to the socket of their queue, which may have had no room.
@@ -47,7 +47,7 @@ impl FlowProgram {
         queues: u32,
     ) -> Result<Self, Error> {
         let sockets = XskMap::create("mpps_sockets", queues)?;
-        let counters = FlowCounters::create(PerCpuMapKind::Array, "mpps_counts", 1)?;
+        let counters = FlowCounters::create(PerCpuMapKind::Array, "mpps_counts", queues)?;
         let (program, fragments) = Program::load_xdp("mpps_flow", |fragments| {
             filter.redirect(sockets.as_fd(), counters.as_fd(), fragments)
         })?;
@@ -93,13 +93,13 @@ impl FlowProgram {
         self.fragments
     }
 
-    /// What it has done until now, on all CPUs.
+    /// What it has done until now with the frames of a queue, on all CPUs.
     ///
     /// # Errors
     ///
     /// What the kernel refuses.
-    pub fn counts(&self) -> Result<FlowCounts, Error> {
-        let cpus = self.counters.values(&[0])?;
+    pub fn counts(&self, queue: u32) -> Result<FlowCounts, Error> {
+        let cpus = self.counters.values(&[queue])?;
         let mut counts = FlowCounts::default();
         for [redirected, passed, other] in cpus {
             counts.redirected += redirected;

@@ -74,7 +74,7 @@ enum Whole {
 ///                 answer = bpf_redirect_map(&sockets, ctx->rx_queue_index, XDP_PASS);
 ///                 place = answer == XDP_REDIRECT ? TAKEN : PASSED;
 ///         }
-///         __u64 *counts = bpf_map_lookup_elem(&counters, &(__u32){ 0 });
+///         __u64 *counts = bpf_map_lookup_elem(&counters, &ctx->rx_queue_index);
 ///         if (counts)
 ///                 counts[place] += 1;
 ///         return answer;
@@ -107,6 +107,9 @@ pub(super) fn redirect(
         program.jump("count");
         program.label("other").set(R9, XDP_PASS).set(R8, OTHER);
     }
+    program.label("count");
+    program.load(Size::Word, R1, R6, XDP_QUEUE);
+    program.store(Size::Word, R10, KEY, R1);
     count_and_answer(&mut program, counters);
     program.finish()
 }
@@ -127,7 +130,7 @@ pub(super) fn redirect(
 ///                 answer = TCX_DROP;
 ///                 place = TAKEN;
 ///         }
-///         // count, as above
+///         // count, as above, in entry 0
 ///         return answer;
 /// }
 /// ```
@@ -157,6 +160,7 @@ pub(super) fn tcx_drop(
         program.jump("count");
         program.label("other").set(R9, TCX_NEXT).set(R8, OTHER);
     }
+    program.label("count").store(Size::Word, R10, KEY, 0);
     count_and_answer(&mut program, counters);
     program.finish()
 }
@@ -324,10 +328,9 @@ fn leave_other_destinations(
     program.label(found);
 }
 
-/// Adds one at the place in `R8`, and ends with the answer in `R9`.
+/// Adds one at the place in `R8` of the entry that the key on the stack names, and ends with the answer
+/// in `R9`.
 fn count_and_answer(program: &mut Assembler, counters: BorrowedFd<'_>) {
-    program.label("count");
-    program.store(Size::Word, R10, KEY, 0);
     program.set_map(R1, counters).set(R2, R10);
     program.compute(Operation::Add, R2, i32::from(KEY));
     program.call(Helper::MapLookup);

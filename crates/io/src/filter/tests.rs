@@ -73,10 +73,11 @@ impl Maps {
         }
     }
 
-    fn world(&self) -> Sandbox {
+    /// With counters in this entry alone.
+    fn world(&self, entry: u32) -> Sandbox {
         let mut world = Sandbox::new();
         world.add_map(self.counters.as_fd(), 4, 24, 1);
-        world.insert(self.counters.as_fd(), &[0; 4], &[0; 24]);
+        world.insert(self.counters.as_fd(), &entry.to_ne_bytes(), &[0; 24]);
         world.add_map(self.sockets.as_fd(), 4, 4, 8);
         world
     }
@@ -98,7 +99,7 @@ impl Maps {
         let (sockets, counters) = (self.sockets.as_fd(), self.counters.as_fd());
         let program = filter.redirect(sockets, counters, linear.is_some());
         let program = program.expect("it assembles");
-        let mut world = self.world();
+        let mut world = self.world(queue);
         world.insert(sockets, &3u32.to_ne_bytes(), &[0; 4]);
         let kind = PacketContext::Xdp { queue };
         let answer = world.run_on_packet(&program, kind, frame, linear.unwrap_or(frame.len()));
@@ -108,7 +109,7 @@ impl Maps {
     fn tcx_drop(&self, filter: &FlowFilter, frame: &[u8], linear: usize) -> Outcome {
         let program = filter.tcx_drop(self.counters.as_fd());
         let program = program.expect("it assembles");
-        let mut world = self.world();
+        let mut world = self.world(0);
         let answer = world.run_on_packet(&program, PacketContext::Classifier, frame, linear);
         (answer.expect("it runs"), self.counts(&world))
     }

@@ -41,6 +41,12 @@ fn pages(date: &str) -> io::Result<Vec<(String, String)>> {
     let mut program = Cli::command().disable_help_subcommand(true);
     program.build();
     let mut commands = shown(&program);
+    let below: Vec<Command> = commands.iter().flat_map(shown).collect();
+    commands.extend(
+        below
+            .into_iter()
+            .filter(|command| command.get_name() != "help"),
+    );
     commands.push(program);
     commands.iter().map(|command| page(command, date)).collect()
 }
@@ -96,7 +102,10 @@ mod tests {
     #[test]
     fn each_command_that_is_shown_has_a_page_with_its_sections() {
         let pages = pages("2026-11-24").unwrap();
-        assert_eq!(pages.len(), shown(&Cli::command()).len() + 1);
+        let commands = shown(&Cli::command());
+        let below: usize = commands.iter().map(|command| shown(command).len()).sum();
+        assert_eq!(pages.len(), commands.len() + below + 1);
+        assert!(pages.iter().any(|(name, _)| name == "mpps-tune-plan.1"));
         for (name, page) in pages {
             for section in ["NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS"] {
                 assert!(page.contains(&format!(".SH {section}")), "{name} {section}");

@@ -5,13 +5,16 @@ mod best;
 use super::{Outcome, backend, pinned};
 use crate::machine::interface_at;
 use crate::program::lines::Lines;
-use crate::program::recv::{Plan, RecvArgs};
+use crate::program::recv::{Carving, Plan, RecvArgs};
 use anyhow::{Context, Result, bail, ensure};
-use mpps_io::{Group, RingConfig, RxConfig};
+use mpps_io::{Group, RingConfig, RxConfig, Wait};
 use mpps_os::netlink::link;
 
 /// Chooses the backend by what is known of host and interface.
 const BEST: &str = "best";
+
+/// The backends whose epoll_wait(2) polls the device queue.
+const POLLS_BY_EPOLL: [&str; 3] = ["recv", "recvmmsg", "af_xdp"];
 
 /// Receives until the count, the time or Ctrl-C.
 pub(super) fn run(args: RecvArgs) -> Result<Outcome> {
@@ -43,9 +46,22 @@ fn plan(args: RecvArgs) -> Result<Plan> {
         (backend(&args.backend, true)?, Vec::new())
     };
     ensure!(
-        !args.queue_carve_out || backend.rx_options.contains(&"--queue"),
+        args.queue_carve_out.is_none() || backend.rx_options.contains(&"--queue"),
         "--queue-carve-out: backend {} does not read a queue; add --backend af_xdp",
         backend.name
+    );
+    check_flows(&args)?;
+    ensure!(
+        args.suspend_irqs.is_none()
+            || (matches!(args.wait, Wait::Epoll(_)) && args.busy_poll.is_some()),
+        "--suspend-irqs: only epoll_wait(2) that polls keeps interrupts off; add --wait epoll and \
+         --busy-poll 0"
+    );
+    ensure!(
+        args.suspend_irqs.is_none() || POLLS_BY_EPOLL.contains(&backend.name),
+        "--suspend-irqs: backend {} does not poll in epoll_wait(2); take {}",
+        backend.name,
+        POLLS_BY_EPOLL.join(", ")
     );
     let threads = match asked {
         Some(threads) => threads,
@@ -64,6 +80,25 @@ fn plan(args: RecvArgs) -> Result<Plan> {
         lines: Lines { json: args.json },
         asked: args,
     })
+}
+
+/// Refuses flows that would be steered and not received.
+fn check_flows(args: &RecvArgs) -> Result<()> {
+    ensure!(
+        args.flow.is_empty() || args.queue_carve_out != Some(Carving::Rule),
+        "--flow: a rule steers all datagrams to the address; leave it out, or take \
+         --queue-carve-out=slot"
+    );
+    let at = args.address;
+    let other = args.flow.iter().find(|flow| {
+        let to = flow.destination;
+        let is_here = to.ip() == at.ip() || at.ip().is_unspecified();
+        to.port() != at.port() || to.is_ipv4() != at.is_ipv4() || !is_here
+    });
+    match other {
+        Some(flow) => bail!("--flow {flow}: it is not to {at}, where this receives"),
+        None => Ok(()),
+    }
 }
 
 fn config(args: &RecvArgs, reuse_port: bool) -> Result<RxConfig> {
@@ -91,7 +126,7 @@ fn config(args: &RecvArgs, reuse_port: bool) -> Result<RxConfig> {
 
 /// How many queues the interface of the address receives on, if there is such a number.
 fn queues(args: &RecvArgs) -> Option<usize> {
-    if args.queue_carve_out {
+    if args.queue_carve_out.is_some() {
         return Some(1);
     }
     let interface = interface_at(args.ring.interface.as_deref(), args.address.ip());

@@ -15,6 +15,7 @@ use crate::measure::envelope::Body;
 use crate::output::{self, Stream, file::OutputFile};
 use crate::program::connections::{LoadBody, LoadResult, ServeBody, ServeResult};
 use crate::program::doctor::{self, Diagnosis, DoctorResult};
+use crate::program::tune::{self, ProofResult, Proofs};
 use crate::program::{load, serve};
 use crate::udp::traffic::{RECV_SCHEMA, RecvTotal, SEND_SCHEMA, SendTotal, document as traffic};
 use anyhow::{Context, Result, anyhow, ensure};
@@ -42,6 +43,9 @@ const KINDS: &[(&str, Read)] = &[
     }),
     (Placements::SCHEMA, |text, files| {
         Ok(placement::document(&PlacementResult::parse(text)?, files))
+    }),
+    (Proofs::SCHEMA, |text, files| {
+        Ok(tune::document(&ProofResult::parse(text)?, files))
     }),
     (Diagnosis::SCHEMA, |text, files| {
         Ok(doctor::document(&DoctorResult::parse(text)?, files))

@@ -60,6 +60,11 @@ fn undo(leftover: &Leftover, here: u32, all: bool, teller: &mut Teller) -> u8 {
     let head = leftover.heading();
     let life = life(leftover);
     let (stream, why, status) = match leftover.life() {
+        _ if leftover.is_kept() => {
+            let object = leftover.object();
+            let why = format!("to stay; `mpps tune undo {object}` puts it back");
+            (Stream::Out, why, 0)
+        }
         Life::Dead if !elsewhere || all => return undo_dead(leftover, elsewhere, teller),
         Life::Dead => {
             let why = "in another network namespace; `mpps undo --all` enters it".to_owned();
@@ -86,7 +91,11 @@ fn undo_dead(leftover: &Leftover, elsewhere: bool, teller: &mut Teller) -> u8 {
         true => leftover.undo_there(),
         false => leftover.undo_here(),
     };
-    let (_, steps_begun) = leftover.steps();
+    let (steps, steps_begun) = leftover.steps();
+    // What only claims an interface has nothing to tell.
+    if steps.is_empty() && outcomes.is_empty() {
+        return 0;
+    }
     let worst = tell(head, steps_begun, &outcomes, teller);
     if worst == 2 {
         let path = leftover.path().display();
@@ -126,6 +135,9 @@ fn status(outcome: &mpps_host::Outcome) -> u8 {
 }
 
 fn life(leftover: &Leftover) -> String {
+    if leftover.is_kept() {
+        return "to stay".to_owned();
+    }
     let pid = leftover.process();
     match leftover.life() {
         Life::Alive => format!("process {pid} is alive"),

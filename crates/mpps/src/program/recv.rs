@@ -1,9 +1,10 @@
 //! `mpps recv`: receives UDP and counts it.
 
 mod args;
+mod carve_out;
 mod report;
 
-pub(crate) use args::RecvArgs;
+pub(crate) use args::{Carving, RecvArgs};
 
 use super::lines::{Lines, require, until_stopped};
 use super::meter::{Interval, Meter, article_line};
@@ -11,9 +12,9 @@ use crate::machine::{interface_at, snapshot};
 use crate::measure::outcome::{Outcome, ended, put_back};
 use crate::signal::Interrupt;
 use crate::udp::screens::{Look, Screens};
-use crate::udp::traffic::{RECV_SCHEMA, RecvInterval};
+use crate::udp::traffic::{CarvedOut, RECV_SCHEMA, RecvCarveOut, RecvInterval};
 use anyhow::{Context, Result};
-use mpps_host::{Applied, CarveOut, Snapshot, SocketBuffer};
+use mpps_host::{Applied, Snapshot, SocketBuffer, irq_suspension};
 use mpps_io::{
     Backend, Held, Inspect, Layer, Property, Rx, RxCaps, RxConfig, RxProgress, RxReport, RxTask,
     RxWorker, Stop,
@@ -23,6 +24,8 @@ use mpps_os::netlink::link;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
+
+const CARVE_OUT: &str = "--queue-carve-out";
 
 /// A receiver that can be run.
 #[derive(Debug)]
@@ -42,8 +45,9 @@ pub(crate) struct Plan {
 impl Plan {
     /// Receives until the count, the time or Ctrl-C.
     pub(crate) fn run(&self) -> Result<Outcome> {
-        // A carve-out is undone before a second signal can end the process.
-        let interrupt = if self.asked.queue_carve_out {
+        // What is changed is put back before a second signal can end the process.
+        let changes = self.asked.queue_carve_out.is_some() || self.asked.suspend_irqs.is_some();
+        let interrupt = if changes {
             Interrupt::listen_held()?
         } else {
             Interrupt::listen()?
@@ -92,15 +96,38 @@ impl Plan {
         self.pin.get(thread.checked_rem(self.pin.len())?).copied()
     }
 
-    /// Takes a queue out of the card's spreading for this flow, if that was asked for. Answers which.
-    fn carve_out(&self) -> Result<Option<(u32, Applied)>> {
-        if !self.asked.queue_carve_out {
+    /// Changes of the interface what has to be so before a receiver is open.
+    fn change(&self) -> Result<Option<Made>> {
+        let Some(time) = self.asked.suspend_irqs else {
             return Ok(None);
-        }
-        let config = &self.config;
-        let carved = CarveOut::plan(&self.interface()?, config.address, config.ring.queue)
-            .and_then(|plan| Ok((plan.queue, Applied::new(&plan.change)?)));
-        carved.context("--queue-carve-out").map(Some)
+        };
+        let option = "--suspend-irqs";
+        let change = irq_suspension(&self.interface()?, time).context(option)?;
+        let applied = Applied::new(&change).context(option)?;
+        Ok(Some(Made {
+            option,
+            verb: "set",
+            applied,
+        }))
+    }
+
+    /// The queue that is to be taken out of the card's spreading for this receiver.
+    fn queue(&self) -> Result<Option<u32>> {
+        let how = self.asked.queue_carve_out;
+        let queue = how.map(|how| carve_out::queue(self, how).context(CARVE_OUT));
+        queue.transpose()
+    }
+
+    /// Takes it, once the receiver is open.
+    fn carve_out(&self, queue: u32) -> Result<(CarvedOut, Made)> {
+        let how = self.asked.queue_carve_out.unwrap_or(Carving::Auto);
+        let (carved, applied) = carve_out::make(self, how, queue).context(CARVE_OUT)?;
+        let made = Made {
+            option: CARVE_OUT,
+            verb: "steered",
+            applied,
+        };
+        Ok((carved, made))
     }
 
     /// Waits for the interface whose rings an XDP program had made anew; a socket can wait for its
@@ -152,6 +179,22 @@ impl Plan {
     }
 }
 
+/// What was changed of the interface.
+#[derive(Debug)]
+struct Made {
+    option: &'static str,
+    /// What it was, in a word.
+    verb: &'static str,
+    applied: Applied,
+}
+
+impl Made {
+    fn said(&self) -> impl Iterator<Item = String> {
+        let steps = self.applied.steps().into_iter();
+        steps.map(|step| format!("{}: {step}", self.verb))
+    }
+}
+
 /// How the threads share the packets, in words.
 fn threads(plan: &Plan, caps: &RxCaps) -> String {
     let threads = plan.threads;
@@ -173,7 +216,8 @@ struct Running<'a> {
     workers: Vec<RxWorker>,
     stop: Stop,
     began_ns: u64,
-    carve_out: Option<Applied>,
+    changes: Vec<Made>,
+    carved: Option<CarvedOut>,
     carrier_wait: Duration,
 }
 
@@ -182,6 +226,7 @@ struct Finished {
     reports: Vec<RxReport>,
     host: Option<mpps_host::Delta>,
     caps: RxCaps,
+    carved: Option<CarvedOut>,
     carrier_wait: Duration,
 }
 
@@ -189,8 +234,15 @@ impl<'a> Running<'a> {
     /// Opens the receivers, reads the host's counters, and starts the workers.
     fn start(plan: &'a Plan) -> Result<(Self, Snapshot)> {
         // All are opened before the first one runs: an error leaves nothing half done.
-        let (queue, carve_out) = plan.carve_out()?.unzip();
+        let queue = plan.queue()?;
+        // What fails closes the receivers before these are put back.
+        let mut changes: Vec<Made> = plan.change()?.into_iter().collect();
         let receivers = plan.open(queue)?;
+        let carved = queue.map(|queue| plan.carve_out(queue)).transpose()?;
+        let carved = carved.map(|(carved, made)| {
+            changes.push(made);
+            carved
+        });
         let carrier_wait = plan.await_carrier()?;
         // Opening may reset a card, and its counters with it.
         let before = snapshot()?;
@@ -215,7 +267,8 @@ impl<'a> Running<'a> {
             workers,
             stop,
             began_ns,
-            carve_out,
+            changes,
+            carved,
             carrier_wait,
         };
         Ok((running, before))
@@ -244,8 +297,8 @@ impl<'a> Running<'a> {
         said.extend(plan.because.iter().map(|why| format!("best: {why}")));
         let wait = plan.asked.wait.name();
         said.push(format!("mode: {}, waits by {wait}", caps.mode));
-        let steps = self.carve_out.iter().flat_map(Applied::steps);
-        said.extend(steps.map(|step| format!("steered: {step}")));
+        said.extend(self.changes.iter().flat_map(Made::said));
+        said.extend(self.carved.iter().flat_map(carve_out::said));
         if config.ring.all_traffic {
             let all = "all traffic: every frame that the interface receives counts";
             let gone = ", and none of them, neither ARP nor ssh, reaches the kernel";
@@ -268,6 +321,13 @@ impl<'a> Running<'a> {
             said.push(format!(
                 "each multicast datagram is delivered to all {sockets} sockets"
             ));
+        }
+        if let Some(carved) = &self.carved {
+            plan.lines.object(&RecvCarveOut {
+                schema: RECV_SCHEMA.to_owned(),
+                kind: "carve_out".to_owned(),
+                carve_out: carved.clone(),
+            })?;
         }
         said.iter().try_for_each(|line| plan.lines.say(line))
     }
@@ -349,7 +409,7 @@ impl<'a> Running<'a> {
         shown.map_or(Ok(()), |blocks| lines.tell(&blocks))
     }
 
-    /// Stops, undoes the carve-out, and answers also what of it could not be undone.
+    /// Stops, puts back what was changed, and answers also what of it could not be.
     fn finish(self, before: Snapshot, interrupt: &Interrupt) -> (Finished, Result<()>) {
         let caps = self.caps().clone();
         let ended = self.workers.into_iter().map(RxWorker::join_open);
@@ -358,21 +418,26 @@ impl<'a> Running<'a> {
         let host = snapshot().ok().map(|after| after.since(&before));
         // Closing may reset a card, as opening does.
         drop(receivers);
-        let outcomes = self.carve_out.map_or_else(Vec::new, |carve_out| {
-            let outcomes = carve_out.undo();
-            // Before anything is printed, which may take as long as the reader likes.
-            interrupt.release();
-            outcomes
-        });
-        for outcome in &outcomes {
-            // The totals follow, whether or not anybody reads this.
-            let _ = self.plan.lines.say(&format!("put back: {outcome}"));
+        // The last change first, and all of them before anything is printed, which may take as long as
+        // the reader likes.
+        let undone = self.changes.into_iter().rev();
+        let undone: Vec<_> = undone
+            .map(|made| (made.option, made.applied.undo()))
+            .collect();
+        interrupt.release();
+        let mut back = Ok(());
+        for (option, outcomes) in &undone {
+            for outcome in outcomes {
+                // The totals follow, whether or not anybody reads this.
+                let _ = self.plan.lines.say(&format!("put back: {outcome}"));
+            }
+            back = back.and(put_back(outcomes, option));
         }
-        let back = put_back(&outcomes, "--queue-carve-out");
         let finished = Finished {
             reports,
             host,
             caps,
+            carved: self.carved,
             carrier_wait: self.carrier_wait,
         };
         (finished, back)

@@ -7,6 +7,7 @@ mod prediction;
 mod remedy;
 mod verified;
 
+pub use flows::frames_of_capture;
 pub use prediction::SteerObject;
 
 use self::card::{Card, CardArgs};

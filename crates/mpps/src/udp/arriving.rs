@@ -175,6 +175,17 @@ fn is_elsewhere(drop: &RxDrop) -> bool {
     drop.reason == RxDrop::OTHER_QUEUE
 }
 
+/// All frames that an interface received or lost.
+pub(crate) fn offered_at(host: &Delta, interface: &str) -> u64 {
+    let came = host.links.get(interface).map_or(0, |link| {
+        let counters = &link.counters;
+        let no_room = link.no_room().into_iter().map(|(_, count)| count);
+        let lost = no_room.chain([counters.rx_crc_errors]);
+        lost.fold(counters.rx_packets, i64::saturating_add)
+    });
+    u64::try_from(came).unwrap_or(0)
+}
+
 /// Packets that came by queues which this receiver does not read.
 pub(crate) fn elsewhere(drops: &[RxDrop]) -> u64 {
     let drops = drops.iter().filter(|drop| is_elsewhere(drop));
@@ -225,16 +236,8 @@ impl Arrived {
 
     /// The run with the ledger of this host alone, whose interface counts what came to it.
     pub(crate) fn sample(&self, interface: &str) -> Sample {
-        let came = self.host.link(interface).map_or(0, |link| {
-            let lost = [
-                link.rx_missed_errors,
-                link.rx_fifo_errors,
-                link.rx_crc_errors,
-            ];
-            lost.into_iter().fold(link.rx_packets, i64::saturating_add)
-        });
         let sent = Sent {
-            offered: u64::try_from(came).unwrap_or(0),
+            offered: offered_at(&self.host, interface),
             ..Sent::default()
         };
         let received = Received::by(slice::from_ref(&self.report), &self.caps, false);

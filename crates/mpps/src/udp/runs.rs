@@ -97,7 +97,9 @@ impl Runs {
         Self {
             mpps_median: median(&runs.mpps_samples),
             offered_mpps_median: median(&offered),
-            delivered_ratio: (all > 0).then(|| sum(|ledger| ledger.delivered) as f64 / all as f64),
+            // Of traffic that was there before, a run delivers what waited in front of it.
+            delivered_ratio: (all > 0)
+                .then(|| (sum(|ledger| ledger.delivered) as f64 / all as f64).min(1.0)),
             ..runs
         }
     }

@@ -138,13 +138,8 @@ impl Screens {
             let lost = lost.filter_map(|(name, count)| Some((name.clone(), rate(*count)?)));
             self.drops = lost.collect();
         }
-        let shown = self.interface.as_deref();
-        let concerns = |said: &&String| {
-            let mut words = said.split_ascii_whitespace();
-            words.any(|word| word.starts_with("Udp") || shown.is_none_or(|name| name == word))
-        };
-        let notes = delta.anomalies.iter().filter(concerns).cloned();
-        self.notes.extend(notes);
+        let notes = delta.anomalies_of(self.interface.as_deref());
+        self.notes.extend(notes.cloned());
     }
 
     /// The same as people read it.
@@ -296,7 +291,7 @@ mod tests {
                 index: 2,
                 counters,
                 driver: driver.collect(),
-                qdisc_drops: None,
+                ..LinkSnapshot::default()
             };
             ((*name).to_owned(), link)
         };

@@ -1,10 +1,12 @@
 //! What `recv` and `send` found, as they write it with `--json`: one object a line, the last one
 //! with the totals. `mpps ledger` reads both.
 
+mod carved_out;
 /// The same as people read it.
 pub(crate) mod document;
 mod join;
 
+pub use carved_out::{CarveOutCounts, CarvedFlow, CarvedOut, RecvCarveOut};
 pub use join::join;
 pub(crate) use join::{note_unseen, route, sent};
 
@@ -19,10 +21,13 @@ pub const RECV_SCHEMA: &str = "mpps.recv.v1";
 /// The `schema` of the sender's objects.
 pub const SEND_SCHEMA: &str = "mpps.send.v1";
 
-/// An object that `mpps recv --json` writes: one a second, and one with the totals at the end.
+/// An object that `mpps recv --json` writes: with a carve-out one at the start, one a second, and one
+/// with the totals at the end.
 #[derive(Debug, JsonSchema)]
 #[schemars(untagged)]
 pub enum RecvObject {
+    /// What was made of the interface.
+    CarveOut(Box<RecvCarveOut>),
     /// A second.
     Interval(Box<RecvInterval>),
     /// The totals.
@@ -149,6 +154,9 @@ pub struct RecvTotal {
     /// Datagrams without a stamp, among stamped ones.
     #[serde(default)]
     pub unstamped: u64,
+    /// The queue that was kept for some flows, and what came by it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub carve_out: Option<CarvedOut>,
     /// What the receiving host counted meanwhile.
     pub host: Option<Delta>,
 }
@@ -182,6 +190,23 @@ pub struct RecvThread {
     /// How it polled before it slept; absent where it was told how to wait.
     #[serde(default)]
     pub polls: Option<PollTotal>,
+    /// How many frames its ring gave the kernel; absent where the kernel has all of them always.
+    #[serde(default)]
+    pub fill_depth: Option<FillDepth>,
+}
+
+/// How many frames a thread's ring gave the kernel at a time. It keeps back those that the kernel
+/// will not need soon.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct FillDepth {
+    /// The fewest.
+    pub fewest: u32,
+    /// The most, which it also has whenever nothing comes.
+    pub most: u32,
+    /// How often the number changed.
+    pub changes: u64,
+    /// How often all of them were found full: what came then was dropped.
+    pub ran_out: u64,
 }
 
 /// How a thread polled that waits by `auto`. What was there at once needed no poll.

@@ -231,8 +231,29 @@ fn a_veth_has_no_queue_to_carve_out() {
     let lab = lab();
     let at = address(&lab, 4, PORT);
     let before = link(lab.receiver());
-    let ended = recv(&lab, &[&at, "--backend", "af_xdp", "--queue-carve-out"]);
-    refused(&ended, &["--queue-carve-out", lab.receiver().interface()]);
+    let flow = format!("10.9.9.9:1-{at}");
+    let elsewhere = "10.9.9.9:1-10.9.9.8:4321";
+    let interface = lab.receiver().interface();
+    let cases: [(&[&str], &[&str]); 5] = [
+        (&["--queue-carve-out"], &["--queue-carve-out", interface]),
+        (
+            &["--queue-carve-out=slot", "--flow", &flow],
+            &["--queue-carve-out", interface],
+        ),
+        (
+            &["--queue-carve-out", "--flow", elsewhere],
+            &["--flow", elsewhere, &at],
+        ),
+        (
+            &["--queue-carve-out=rule", "--flow", &flow],
+            &["--flow", "=slot"],
+        ),
+        (&["--flow", &flow], &["--queue-carve-out"]),
+    ];
+    for (options, parts) in cases {
+        let arguments = [&[&*at, "--backend", "af_xdp"], options].concat();
+        refused(&recv(&lab, &arguments), parts);
+    }
     assert_eq!(link(lab.receiver()), before);
     let undone = on(lab.receiver(), &["undo"]).fine();
     assert!(undone.out.contains("nothing to undo"), "{undone:#?}");

@@ -2,7 +2,8 @@
 
 use super::ntuple::{DATA_PLACE, LENGTH, double_word, request};
 use super::{Device, command};
-use crate::Result;
+use crate::{Error, Result};
+use std::io;
 
 /// The place of the flow type in `struct ethtool_rxnfc`.
 const FLOW_PLACE: usize = 4;
@@ -62,6 +63,41 @@ pub fn read(interface: &str, flow: Flow) -> Result<u64> {
     double_word(&answer, DATA_PLACE).ok_or_else(|| device.malformed(CALL))
 }
 
+/// Sets the fields of this kind of traffic (`ETHTOOL_SRXFH`), and looks whether the driver took them:
+/// some say yes and keep what they had.
+///
+/// # Errors
+///
+/// `EPERM`; `EINVAL` or `EOPNOTSUPP` where the card does not hash these fields; `ENODEV`.
+pub fn set(interface: &str, flow: Flow, fields: u64) -> Result<()> {
+    const CALL: &str = "ioctl ETHTOOL_SRXFH";
+    let mut bytes = question(flow);
+    bytes[..4].copy_from_slice(&command::SET_HASH_FIELDS.to_ne_bytes());
+    bytes[DATA_PLACE..DATA_PLACE + 8].copy_from_slice(&fields.to_ne_bytes());
+    let device = Device::open(interface)?;
+    device.ask(CALL, flow.name, &bytes, LENGTH)?;
+    if read(interface, flow)? == fields {
+        return Ok(());
+    }
+    let source = io::Error::from_raw_os_error(libc::EOPNOTSUPP);
+    Err(Error::new(
+        CALL,
+        format!("{interface} {}", flow.name),
+        source,
+    ))
+}
+
+/// The fields of these letters; none if one of them is unknown.
+pub fn fields(letters: &str) -> Option<u64> {
+    let bit = |letter| {
+        let mut known = FIELDS.iter();
+        known
+            .find(|(_, known, _)| *known == letter)
+            .map(|(bit, ..)| *bit)
+    };
+    letters.chars().map(bit).sum()
+}
+
 /// The letters of these fields, in the order of their bits.
 pub fn letters(fields: u64) -> String {
     let are_in = FIELDS.iter().filter(|(bit, ..)| fields & bit != 0);
@@ -91,7 +127,9 @@ mod tests {
         for (data, said) in [(0x30, "sd"), (0xf0, "sdfn"), (0, ""), (0xfe, "mvtsdfn")] {
             bytes[DATA_PLACE] = data;
             assert_eq!(letters(double_word(&bytes, DATA_PLACE).unwrap()), said);
+            assert_eq!(fields(said), Some(data.into()));
         }
+        assert_eq!(fields("sdx"), None);
         bytes[DATA_PLACE..DATA_PLACE + 4].copy_from_slice(&[0, 0, 0, 0x80]);
         assert_eq!(letters(double_word(&bytes, DATA_PLACE).unwrap()), "r");
     }

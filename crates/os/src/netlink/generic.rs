@@ -31,7 +31,7 @@ const TYPE_MASK: u16 = 0x3fff;
 /// The attributes of one answer: type and value.
 pub(super) type Attributes = Vec<(u16, Vec<u8>)>;
 
-/// A question to one family, for all objects that match.
+/// A question to one family, for all objects that match, or a command to it.
 pub(super) struct Question<'a> {
     pub(super) call: &'static str,
     pub(super) object: &'a str,
@@ -43,22 +43,28 @@ pub(super) struct Question<'a> {
 impl Question<'_> {
     /// Asks, and returns the attributes of every object.
     pub(super) fn dump(&self) -> Result<Vec<Attributes>> {
-        self.dump_raw().on(self.call, self.object)
+        self.ask(NLM_F_REQUEST | NLM_F_DUMP)
+            .on(self.call, self.object)
     }
 
-    fn dump_raw(&self) -> io::Result<Vec<Attributes>> {
+    /// Commands, and waits until it is done.
+    pub(super) fn execute(&self) -> Result<()> {
+        let done = self.ask(NLM_F_REQUEST | NLM_F_ACK);
+        done.map(drop).on(self.call, self.object)
+    }
+
+    fn ask(&self, flags: u16) -> io::Result<Vec<Attributes>> {
         let socket = RawSocket::new(NETLINK_GENERIC)?;
         socket.connect(&SocketAddr::new(0, 0))?;
         let mut name = self.family.as_bytes().to_vec();
         name.push(0);
-        let flags = NLM_F_REQUEST | NLM_F_ACK;
         let question = question(GET_FAMILY, &[(FAMILY_NAME, name)]);
-        let families = exchange(&socket, &message(CONTROLLER, flags, &question))?;
+        let asked = message(CONTROLLER, NLM_F_REQUEST | NLM_F_ACK, &question);
+        let families = exchange(&socket, &asked)?;
         let number = families
             .first()
             .and_then(|family| u16_of(&objects(family), FAMILY_ID))
             .ok_or(io::ErrorKind::InvalidData)?;
-        let flags = NLM_F_REQUEST | NLM_F_DUMP;
         let question = self::question(self.command, self.attributes);
         let answers = exchange(&socket, &message(number, flags, &question))?;
         Ok(answers.iter().map(|answer| objects(answer)).collect())

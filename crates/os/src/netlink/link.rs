@@ -102,6 +102,21 @@ pub fn statistics(index: u32) -> Result<LinkStatistics> {
     })
 }
 
+/// How often the carrier of the interface with this number came or went since it was made
+/// (`IFLA_CARRIER_CHANGES`).
+///
+/// # Errors
+///
+/// `ENODEV` where there is no such interface.
+pub fn carrier_changes(index: u32) -> Result<u32> {
+    let told = attributes_of(index)?.into_iter();
+    let mut told = told.filter_map(|attribute| match attribute {
+        LinkAttribute::CarrierChanges(changes) => Some(changes),
+        _ => None,
+    });
+    Ok(told.next().unwrap_or(0))
+}
+
 const GETLINK: &str = "rtnetlink RTM_GETLINK";
 
 /// What the kernel tells of one interface.

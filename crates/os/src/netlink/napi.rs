@@ -1,13 +1,15 @@
 //! NAPI contexts: the kernel's receivers, one for each receive queue of an interface.
 
-use super::generic::{Question, u32_of};
+use super::generic::{Question, u32_of, u64_of};
 use crate::Result;
 
 /// The command and attributes of include/uapi/linux/netdev.h.
 const NAPI_GET: u8 = 11;
+const NAPI_SET: u8 = 14;
 const INTERFACE: u16 = 1;
 const ID: u16 = 2;
 const THREAD: u16 = 4;
+const IRQ_SUSPEND_TIMEOUT: u16 = 7;
 
 /// One NAPI context of an interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -17,6 +19,9 @@ pub struct Napi {
     /// The kernel thread that polls it, in threaded mode, numbered as in the initial process
     /// namespace.
     pub thread: Option<u32>,
+    /// For how long its interrupts stay off, in nanoseconds, after epoll_wait(2) that prefers to
+    /// poll it has found packets (Linux 6.13, Documentation/networking/napi.rst, "IRQ suspension").
+    pub irq_suspend_timeout_ns: Option<u64>,
 }
 
 /// The NAPI contexts of the interface with this number, ascending by their own (the generic
@@ -40,9 +45,31 @@ pub fn list(index: u32) -> Result<Vec<Napi>> {
             Some(Napi {
                 id: u32_of(attributes, ID)?,
                 thread: u32_of(attributes, THREAD),
+                irq_suspend_timeout_ns: u64_of(attributes, IRQ_SUSPEND_TIMEOUT),
             })
         })
         .collect();
     contexts.sort_unstable();
     Ok(contexts)
+}
+
+/// Sets [`Napi::irq_suspend_timeout_ns`] of the context with this number; 0 suspends nothing.
+///
+/// # Errors
+///
+/// `EPERM` without `CAP_NET_ADMIN`, `ENOENT` if there is no such context, `EOPNOTSUPP` before Linux
+/// 6.13.
+pub fn suspend_irqs(id: u32, time_ns: u32) -> Result<()> {
+    let attributes = [
+        (ID, id.to_ne_bytes().to_vec()),
+        (IRQ_SUSPEND_TIMEOUT, time_ns.to_ne_bytes().to_vec()),
+    ];
+    Question {
+        call: "netlink NETDEV_CMD_NAPI_SET",
+        object: &format!("NAPI context {id}"),
+        family: "netdev",
+        command: NAPI_SET,
+        attributes: &attributes,
+    }
+    .execute()
 }

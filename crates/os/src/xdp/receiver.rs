@@ -1,5 +1,6 @@
 //! Receiving: frames go to the kernel by the fill ring and come back, full, by the receive ring.
 
+use super::depth::{Depth, FillDepth};
 use super::memory::MappedRing;
 use super::ring::{Consumer, Piece, Producer};
 use super::sender::{RECEIVING, RECEIVING_SHARE};
@@ -32,6 +33,12 @@ pub struct Receiver {
     arrived: Consumer<MappedRing, Piece>,
     /// Frames that were lent, to be given back.
     lent: Vec<u64>,
+    /// Frames kept back from the kernel, those used last at the end, and how many it may have; none
+    /// gives it all.
+    kept: Vec<u64>,
+    depth: Option<Depth>,
+    /// Frames that the kernel has, empty or in the receive ring.
+    held: u32,
     /// By which frames leave that came: the receiver's own queue, and another one.
     ways: Vec<Transmitter>,
     /// How many frames may be on their way out by each of them.
@@ -83,10 +90,16 @@ impl Receiver {
         if let Some(place) = &config.forwards {
             ways.push(open_way(place, &socket, slots, &spared, &mut lent)?);
         }
+        // A driver without a copy has a ring of its own to fill, of a size that nobody tells.
+        let adapts = config.adapts && !socket.is_zero_copy()?;
+        let depth = adapts.then(|| Depth::new((frames.len() + lent.len()) as u32));
         Ok(Self {
             fill,
             arrived,
             lent,
+            kept: Vec::with_capacity(config.frames as usize),
+            depth,
+            held: frames.len() as u32,
             ways,
             in_flight_max: in_flight_max.max(1),
             socket,
@@ -101,9 +114,16 @@ impl Receiver {
     /// A packet of several pieces is copied together; all else lies where the kernel put it.
     #[inline]
     pub fn receive(&mut self, most: usize, mut each: impl FnMut(u32, u32)) -> usize {
+        let held = self.held;
         self.give_back();
         let most = u32::try_from(most).unwrap_or(u32::MAX);
         let available = self.arrived.available(most);
+        if let Some(depth) = &mut self.depth
+            // What it was given just now does not tell whether it had run out.
+            && depth.found(available, held.saturating_sub(available))
+        {
+            self.give_back();
+        }
         let (mut taken, mut packets) = (0, 0);
         let mut tail = self.umem.frame_area_bytes();
         while taken < available && packets < most {
@@ -125,8 +145,31 @@ impl Receiver {
         }
         if taken > 0 {
             self.arrived.release(taken);
+            self.held -= taken;
+            if let Some(depth) = &mut self.depth {
+                depth.received(taken);
+            }
         }
         packets as usize
+    }
+
+    /// True if frames are kept back that the kernel will not need soon.
+    pub fn keeps_frames(&self) -> bool {
+        !self.kept.is_empty()
+    }
+
+    /// Gives the kernel every frame: nothing came for a while, and what comes next may come all at
+    /// once.
+    pub fn give_all(&mut self) {
+        if let Some(depth) = &mut self.depth {
+            depth.silence();
+            self.give_back();
+        }
+    }
+
+    /// How many frames the kernel was given at a time; none if it has all of them always.
+    pub fn fill_depth(&self) -> Option<FillDepth> {
+        self.depth.as_ref().map(Depth::told)
     }
 
     /// Where packets lie, and how many bytes there are.
@@ -261,21 +304,42 @@ impl Receiver {
         &self.ways
     }
 
-    /// Passes the frames of the last batch to the kernel again.
+    /// Passes the frames of the last batch to the kernel again, or keeps them.
     #[inline]
     fn give_back(&mut self) {
         let ways = self.ways.iter_mut();
         ways.for_each(|way| way.take_completed(&mut self.lent));
+        let short = match &self.depth {
+            Some(depth) => depth.frames().saturating_sub(self.held),
+            None => u32::MAX,
+        };
+        if short > self.lent.len() as u32 && !self.kept.is_empty() {
+            self.take_from_kept(short);
+        }
         if self.lent.is_empty() {
             return;
         }
         // There are as many slots as frames, and a frame is in one place at a time.
-        let room = self.fill.room(self.lent.len() as u32) as usize;
-        let count = room.min(self.lent.len());
+        let wanted = short.min(self.lent.len() as u32);
+        let count = self.fill.room(wanted).min(wanted);
+        // Those used last.
+        let rest = self.lent.len() - count as usize;
         self.lent
-            .drain(..count)
+            .drain(rest..)
             .for_each(|address| self.fill.push(address));
+        self.held += count;
         self.fill.publish();
+        if self.depth.is_some() {
+            self.kept.append(&mut self.lent);
+        }
+    }
+
+    /// Takes frames that were kept back, so that there are so many to give.
+    #[cold]
+    fn take_from_kept(&mut self, wanted: u32) {
+        let missing = (wanted as usize).saturating_sub(self.lent.len());
+        let rest = self.kept.len().saturating_sub(missing);
+        self.lent.extend(self.kept.drain(rest..));
     }
 
     /// Puts the packet together that begins `from` slots ahead, at `tail` in the memory: how many

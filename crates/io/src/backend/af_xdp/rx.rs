@@ -11,6 +11,7 @@ use super::out::Out;
 use super::steering::Steering;
 use super::{BACKEND, busy_poll, explain, socket_config};
 use crate::backend::held_port::{HeldPort, Neighbour};
+use crate::carrier::outlast;
 use crate::requests::{Requests, Slot};
 use crate::rx::not_opened_to_answer;
 use crate::waiting::{self, Awaited, Sleep, Waiting};
@@ -32,6 +33,8 @@ use std::time::{Duration, Instant};
 
 /// How often a spinning receiver looks at the ring between two looks at the clock.
 const SPINS: u32 = 64;
+/// After so long without a packet the kernel gets every frame before the receiver sleeps on.
+const SHORT_SLEEP: Duration = Duration::from_micros(500);
 
 pub(super) fn open(config: &RxConfig) -> Result<Box<dyn Rx>, Error> {
     if config.ring.forward_to.is_some() && !config.answers {
@@ -147,7 +150,7 @@ impl Shared {
     /// How a socket works, in words.
     fn summary(&self, socket: &SocketConfig<'_>, is_zero_copy: bool) -> String {
         format!(
-            "{}, {}, {}, queue {} of {}, {} frames{}",
+            "{}, {}, {}, queue {} of {}, {} frames{}{}",
             self.steering.summary(),
             if is_zero_copy { "zero-copy" } else { "copy" },
             match self.busy_poll {
@@ -157,6 +160,11 @@ impl Shared {
             socket.queue,
             self.interface.rx_queues,
             socket.frames,
+            if socket.adapts && !is_zero_copy {
+                ", filled as needed"
+            } else {
+                ""
+            },
             if socket.hugepages {
                 " in huge pages"
             } else {
@@ -181,11 +189,16 @@ struct XdpRx {
     is_zero_copy: bool,
     /// True if frames may leave by another interface.
     may_forward: bool,
+    /// True if it polls where packets come close together. One that sleeps for every few of them would
+    /// pay for a timer each time that it sleeps briefly.
+    rarely_sleeps: bool,
     /// What that one's driver needs to transmit.
     _switch: Option<XdpSwitch>,
     sources: Option<Vec<Option<SocketAddr>>>,
     counters: RxCounters,
     caps: RxCaps,
+    /// Frames of its queue that were left to the kernel before this receiver was there.
+    passed_before: u64,
     /// The first receiver tells what ended at the held port, which all have in common.
     is_first: bool,
     shared: Arc<Shared>,
@@ -200,6 +213,7 @@ impl XdpRx {
         if config.answers {
             check_answering(interface, queue, socket.frames)?;
         }
+        socket.adapts = config.ring.frames.is_none();
         socket.transmits = config.answers;
         let out = Out::find(&config.ring, queue)?;
         socket.forwards = out.as_ref().map(Out::place);
@@ -247,7 +261,7 @@ impl XdpRx {
         let mtu = mtu.min(interface.mtu);
         Ok(Self {
             receiver,
-            waiting: Waiting::new(),
+            waiting: Waiting::polling(config.busy_poll_us),
             wakes: 0,
             descriptors: Vec::with_capacity(config.batch),
             slots: Vec::new(),
@@ -255,13 +269,22 @@ impl XdpRx {
             sent_bytes_max: mtu.saturating_add(ETHERNET_BYTES as u32),
             is_zero_copy,
             may_forward: out.is_some(),
+            rarely_sleeps: false,
             _switch: switch.transpose()?,
             sources: config.sources.then(|| Vec::with_capacity(config.batch)),
             counters: RxCounters::default(),
             caps,
+            passed_before: shared.steering.passed_on(queue).unwrap_or(0),
             is_first,
             shared,
         })
+    }
+
+    /// Frames of its queue that were left to the kernel since it was opened.
+    fn passed_on(&self) -> Option<u64> {
+        let queue = self.caps.queue?.number;
+        let now = self.shared.steering.passed_on(queue)?;
+        Some(now.saturating_sub(self.passed_before))
     }
 
     /// Gives the last batch back and takes what has arrived. False if that is nothing.
@@ -350,8 +373,13 @@ impl XdpRx {
         if self.shared.busy_poll.is_none() && !self.receiver.needs_wakeup() {
             return Ok(());
         }
+        self.wake()
+    }
+
+    /// Calls the driver; an error if the interface is gone.
+    fn wake(&mut self) -> io::Result<()> {
         self.wakes += 1;
-        self.receiver.wake()
+        outlast(self.receiver.wake(), &self.shared.interface.name)
     }
 }
 
@@ -370,13 +398,24 @@ impl Awaited for XdpRx {
     }
 
     fn sleep(&mut self, waiter: &mut Waiter, how: Sleep, time: Duration) -> io::Result<bool> {
-        how.on(waiter, self.receiver.as_fd(), time)
+        let mut left = time;
+        if !self.rarely_sleeps {
+            self.receiver.give_all();
+        } else if self.receiver.keeps_frames() {
+            // After a short sleep little comes at a time.
+            let short = time.min(SHORT_SLEEP);
+            if how.on(waiter, self.receiver.as_fd(), short)? {
+                return Ok(true);
+            }
+            self.receiver.give_all();
+            left = time.saturating_sub(short);
+        }
+        how.on(waiter, self.receiver.as_fd(), left)
     }
 
     /// The device is gone or down, and a call says so.
     fn woken_for_nothing(&mut self) -> io::Result<()> {
-        self.wakes += 1;
-        self.receiver.wake()
+        self.wake()
     }
 
     /// Looks at the ring for a while; with busy polling only a call brings something.
@@ -394,8 +433,7 @@ impl Awaited for XdpRx {
 
     /// The kernel wakes nobody when the interface goes away: only a call tells.
     fn give_up(&mut self) -> io::Result<()> {
-        self.wakes += 1;
-        self.receiver.wake()
+        self.wake()
     }
 }
 
@@ -415,8 +453,10 @@ impl Drop for XdpRx {
 
 impl Rx for XdpRx {
     fn recv(&mut self, wait: Wait) -> io::Result<Batch<'_>> {
-        if !self.take() {
-            waiting::until(self, wait)?;
+        self.rarely_sleeps = matches!(wait, Wait::Auto(_));
+        // Who waits by other means than this call may be about to.
+        if !self.take() && !waiting::until(self, wait)? {
+            self.receiver.give_all();
         }
         let (memory, memory_bytes) = self.receiver.memory();
         // SAFETY: the descriptors are those of the last `Receiver::receive`, whose packets lie in
@@ -466,6 +506,8 @@ impl Rx for XdpRx {
             dropped: self.drops().iter().map(|drop| drop.count).sum(),
             system_calls: self.wakes + self.waiting.calls(),
             polls: self.waiting.polls(),
+            fill_depth: self.receiver.fill_depth(),
+            passed_on: self.passed_on(),
             ..self.counters
         }
     }

@@ -79,6 +79,15 @@ impl Steering {
         }
     }
 
+    /// How many frames of this queue were left to the kernel; none if the program does not tell.
+    pub(super) fn passed_on(&self, queue: u32) -> Option<u64> {
+        let Self::Ours(program) = self else {
+            return None;
+        };
+        let counts = program.counts(queue).ok()?;
+        Some(counts.passed + counts.other)
+    }
+
     /// Whether the program runs in the driver.
     pub(super) fn is_native(&self) -> bool {
         match self {

@@ -3,6 +3,7 @@
 use super::BACKEND;
 use super::tap::Tap;
 use crate::backend::answers::FrameAnswers;
+use crate::carrier::outlast;
 use crate::rx::not_opened_to_answer;
 use crate::waiting::{self, Awaited, Sleep, Waiting};
 use crate::{
@@ -83,6 +84,11 @@ impl PacketRx {
         frames > 0
     }
 
+    /// Clears what waits on the socket; an error if nothing can come any more.
+    fn outlast(&self) -> io::Result<()> {
+        outlast(self.ring.socket().pending_error(), &self.tap.interface.name)
+    }
+
     /// What the kernel counted since the receiver was opened.
     fn statistics(&self) -> PacketStatistics {
         let mut sum = self.statistics.get();
@@ -115,11 +121,11 @@ impl Awaited for PacketRx {
 
     /// An error waits, and would wake us again at once.
     fn woken_for_nothing(&mut self) -> io::Result<()> {
-        self.ring.socket().pending_error()
+        self.outlast()
     }
 
     fn give_up(&mut self) -> io::Result<()> {
-        self.ring.socket().pending_error()
+        self.outlast()
     }
 }
 

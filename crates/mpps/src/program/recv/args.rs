@@ -4,6 +4,7 @@ use crate::program::ring::RingArgs;
 use crate::value::{self, Named, one_of};
 use clap::{ArgAction, Args};
 use mpps_host::CpuList;
+use mpps_host::rss::Flow;
 use mpps_io::{Fanout, Wait};
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -55,6 +56,10 @@ pub(crate) struct RecvArgs {
     /// Poll the device queue for so many microseconds while waiting (SO_BUSY_POLL)
     #[arg(long, value_name = "MICROSECONDS")]
     pub(crate) busy_poll: Option<u32>,
+    /// Keep the interrupts of the interface off while epoll_wait(2) finds packets, for so long at most
+    /// (Linux 6.13); undone at the end, and after kill -9 by `mpps undo`
+    #[arg(long, value_name = "TIME", value_parser = value::moderation)]
+    pub(crate) suspend_irqs: Option<Duration>,
     /// Take trains of datagrams in one buffer (UDP_GRO); each datagram still counts
     #[arg(long)]
     pub(crate) gro: bool,
@@ -77,9 +82,19 @@ pub(crate) struct RecvArgs {
           help_heading = "Backends that read or write an interface")]
     pub(crate) fanout: Option<Fanout>,
     /// af_xdp: take a queue out of the NIC's spreading and steer the flow to it; undone at the end,
-    /// and after kill -9 by `mpps undo`
-    #[arg(long, help_heading = "Backends that read or write an interface")]
-    pub(crate) queue_carve_out: bool,
+    /// and after kill -9 by `mpps undo` [default HOW: auto]
+    #[arg(long, value_name = "HOW", num_args = 0..=1, require_equals = true,
+          default_missing_value = "auto", value_parser = one_of(CARVING),
+          help_heading = "Backends that read or write an interface")]
+    pub(crate) queue_carve_out: Option<Carving>,
+    /// With a slot of the RSS table: a flow that is to come by the queue; may be given again
+    #[arg(
+        long,
+        value_name = "SOURCE:PORT-DESTINATION:PORT",
+        requires = "queue_carve_out",
+        help_heading = "Backends that read or write an interface"
+    )]
+    pub(crate) flow: Vec<Flow>,
     /// Join a multicast group: 239.1.2.3, 239.1.2.3%eth1 or ff02::4321%eth1; may be repeated
     #[arg(long, value_name = "GROUP[%IF]")]
     pub(crate) join: Vec<String>,
@@ -98,6 +113,32 @@ pub(crate) struct RecvArgs {
     #[arg(short, long)]
     pub(crate) verbose: bool,
 }
+
+/// How a queue is kept for some flows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Carving {
+    Auto,
+    Rule,
+    Slot,
+}
+
+const CARVING: &[Named<Carving>] = &[
+    (
+        "auto",
+        "A rule where the driver takes one and shows it, or else a slot for what --flow names",
+        Carving::Auto,
+    ),
+    (
+        "rule",
+        "A rule (ntuple) sends all datagrams to the address there",
+        Carving::Rule,
+    ),
+    (
+        "slot",
+        "The queue has those entries of the RSS table alone into which the flows fall",
+        Carving::Slot,
+    ),
+];
 
 const FANOUT: &[Named<Fanout>] = &[
     ("hash", "By the flow's hash", Fanout::Hash),

@@ -1,6 +1,6 @@
 //! The receiver's lines and totals.
 
-use super::{Finished, Plan};
+use super::{Finished, Plan, carve_out};
 use crate::machine::{boot_id, command_line, kernel_release};
 use crate::measure::samples::per_second;
 use crate::program::meter::Meter;
@@ -8,7 +8,7 @@ use crate::udp::RATE_DEFINITION;
 use crate::udp::account;
 use crate::udp::sample::Span;
 use crate::udp::traffic::{
-    DelayTotal, FlowTotal, PollTotal, RECV_SCHEMA, RecvThread, RecvTotal, document,
+    DelayTotal, FillDepth, FlowTotal, PollTotal, RECV_SCHEMA, RecvThread, RecvTotal, document,
 };
 use anyhow::{Context, Result};
 use hdrhistogram::Histogram;
@@ -114,6 +114,10 @@ fn total(plan: &Plan, finished: &Finished, meter: &Meter<2>) -> RecvTotal {
         flows: flows(reports, plan.deliveries()),
         untracked: sum(reports, |report| report.flows.untracked()),
         unstamped: sum(reports, |report| report.flows.unstamped()),
+        carve_out: finished
+            .carved
+            .clone()
+            .map(|carved| carve_out::counted(carved, plan, finished)),
         host: finished.host.clone(),
     }
 }
@@ -132,6 +136,7 @@ fn threads(plan: &Plan, reports: &[RxReport], received: u64) -> Vec<RecvThread> 
             packets_per_call: per(counters.datagrams, counters.calls),
             cpu_ns_per_packet: per(report.cpu_ns, counters.datagrams),
             polls: waits_by_auto.then(|| polls(counters.polls)),
+            fill_depth: counters.fill_depth.map(fill_depth),
         }
     };
     reports.iter().enumerate().map(thread).collect()
@@ -142,6 +147,15 @@ fn polls(polls: RxPolls) -> PollTotal {
         found: polls.found,
         missed: polls.missed,
         changes: polls.changes,
+    }
+}
+
+fn fill_depth(depth: mpps_io::FillDepth) -> FillDepth {
+    FillDepth {
+        fewest: depth.fewest,
+        most: depth.most,
+        changes: depth.changes,
+        ran_out: depth.ran_out,
     }
 }
 
@@ -235,6 +249,7 @@ mod tests {
                 packets_per_call: 1.0,
                 cpu_ns_per_packet: 1.0,
                 polls: None,
+                fill_depth: None,
             };
             let threads: Vec<RecvThread> = counts.iter().map(thread).collect();
             one_sided(address, &threads)

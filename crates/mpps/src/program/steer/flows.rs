@@ -2,6 +2,8 @@
 
 mod capture;
 
+pub use capture::frames as frames_of_capture;
+
 use crate::output::{self, Stream};
 use crate::program::lines::LOOK;
 use crate::signal::Interrupt;

@@ -100,7 +100,7 @@ impl SteerObject {
         let mut by_entry = vec![0; entries];
         let mut loads: Vec<QueueLoad> = (0..card.queues()).map(|queue| card.idle(queue)).collect();
         let steered = flows.all.iter().map(|(flow, packets)| {
-            let hash = card.hash(flow);
+            let hash = card.hashing.hash(flow);
             let entry = rss::entry_of(hash, entries);
             let queue = card.table[entry];
             by_entry[entry] += packets;
@@ -122,8 +122,8 @@ impl SteerObject {
         Self {
             schema: Self::SCHEMA,
             version: env!("CARGO_PKG_VERSION"),
-            key: hexadecimal(&card.key),
-            fields: card.fields.map(letters),
+            key: hexadecimal(&card.hashing.key),
+            fields: card.hashing.fields.map(Hashed::letters),
             source: flows.source.clone(),
             imbalance,
             remedies,
@@ -134,7 +134,7 @@ impl SteerObject {
             queues: loads,
             flows: steered,
             interface: card.interface,
-            key_from: card.key_from,
+            key_from: card.hashing.key_from,
             table: card.table,
         }
     }
@@ -294,13 +294,6 @@ fn imbalance(loads: &[QueueLoad]) -> f64 {
     rss::imbalance(&used.map(|load| load.packets).collect::<Vec<_>>())
 }
 
-fn letters(hashed: Hashed) -> &'static str {
-    match hashed {
-        Hashed::Addresses => "sd",
-        Hashed::Ports => "sdfn",
-    }
-}
-
 fn notes(card: &Card, flows: &Flows) -> Vec<String> {
     let mut notes = Vec::new();
     if flows.others > 0 && flows.queues.is_empty() {
@@ -309,7 +302,7 @@ fn notes(card: &Card, flows: &Flows) -> Vec<String> {
             grouped(flows.others.into())
         ));
     }
-    if card.fields[0] != card.fields[1] {
+    if card.hashing.fields[0] != card.hashing.fields[1] {
         notes.push("IPv4 and IPv6 are hashed by different fields".to_owned());
     }
     notes.push(

@@ -47,18 +47,18 @@ pub(super) fn remedies(card: &Card, flows: &Flows, by_entry: &[u64], now: f64) -
     for (at, flow) in ["udp4", "udp6"].into_iter().enumerate() {
         let concerns = |flow: &Flow| usize::from(flow.source.is_ipv6()) == at;
         let is_seen = flows.all.iter().any(|(flow, _)| concerns(flow));
-        if is_seen && card.fields[at] == Hashed::Addresses {
+        if is_seen && card.hashing.fields[at] == Hashed::Addresses {
             found.push(Remedy {
                 what: "fields",
                 command: format!("ethtool -N {interface} rx-flow-hash {flow} sdfn"),
-                imbalance: with(card, flows, |card| card.fields[at] = Hashed::Ports),
+                imbalance: with(card, flows, |card| card.hashing.fields[at] = Hashed::Ports),
             });
         }
     }
     let tried = (0..KEYS).filter_map(|seed| {
-        let key = key_of(seed, card.key.len());
+        let key = key_of(seed, card.hashing.key.len());
         let toeplitz = Toeplitz::new(&key).ok()?;
-        let imbalance = with(card, flows, |card| card.toeplitz = toeplitz);
+        let imbalance = with(card, flows, |card| card.hashing.toeplitz = toeplitz);
         Some((key, imbalance))
     });
     if let Some((key, imbalance)) = tried.min_by(|a, b| a.1.total_cmp(&b.1)) {
@@ -79,7 +79,7 @@ fn with(card: &Card, flows: &Flows, change: impl FnOnce(&mut Card)) -> f64 {
     change(&mut other);
     let mut loads = vec![0; card.queues() as usize];
     for (flow, packets) in flows.all.iter().take(TRIED_FLOWS) {
-        let entry = rss::entry_of(other.hash(flow), other.table.len());
+        let entry = other.hashing.entry(flow, other.table.len());
         loads[other.table[entry] as usize] += packets;
     }
     let is_used = |queue: &usize| card.table.contains(&(*queue as u32));
@@ -109,7 +109,7 @@ pub(super) fn ports(card: &Card, flows: &Flows) -> Vec<QueuePort> {
     let Some((first, _)) = flows.all.first() else {
         return Vec::new();
     };
-    if card.hashed(first) != Hashed::Ports {
+    if card.hashing.hashed(first) != Hashed::Ports {
         return Vec::new();
     }
     let mut found: Vec<Option<u16>> = vec![None; card.queues() as usize];
@@ -119,7 +119,7 @@ pub(super) fn ports(card: &Card, flows: &Flows) -> Vec<QueuePort> {
     for port in first.source.port().max(1)..=u16::MAX {
         let mut flow = *first;
         flow.source.set_port(port);
-        let queue = card.table[rss::entry_of(card.hash(&flow), card.table.len())];
+        let queue = card.table[card.hashing.entry(&flow, card.table.len())];
         let place = &mut found[queue as usize];
         wanted -= usize::from(place.is_none());
         place.get_or_insert(port);

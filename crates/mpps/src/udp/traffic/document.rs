@@ -1,10 +1,10 @@
 //! What `recv` and `send` found, and the ledger of both, as people read them.
 
-use super::{FlowTotal, PollTotal, RecvTotal, SendTotal};
+use super::{CarvedOut, FillDepth, FlowTotal, PollTotal, RecvTotal, SendTotal};
 use crate::measure::document::{count, whole};
 use crate::measure::samples::per_second;
 use mpps_host::Ledger;
-use mpps_report::{Block, Column, Document, Quantity, Row, Table, Text};
+use mpps_report::{Block, Column, Document, Quantity, Row, Style, Table, Text};
 
 /// Flows that people are shown; programs get them all.
 const FLOWS_SHOWN: usize = 8;
@@ -57,12 +57,14 @@ pub(crate) fn received(total: &RecvTotal) -> Vec<Block> {
         (polls(|polls| polls.found), "polls that brought something"),
         (polls(|polls| polls.missed), "polls in vain"),
     ]));
+    said.extend(fill_depth(total));
     let mut blocks = vec![Block::paragraph(rates), Block::paragraph(said.join(", "))];
     let drops = total.drops.iter().filter(|_| total.arrival != "socket");
     blocks.extend(drops.map(|drop| {
         let (reason, source) = (&drop.reason, &drop.source);
         Block::paragraph(format!("{} {reason} ({source})", count(drop.count)))
     }));
+    blocks.extend(total.carve_out.as_ref().and_then(carved_out));
     if total.threads.len() > 1 {
         blocks.push(threads(total).into());
     }
@@ -70,10 +72,60 @@ pub(crate) fn received(total: &RecvTotal) -> Vec<Block> {
         blocks.push(flows(&total.flows).into());
     }
     blocks.extend(others(&total.flows).map(Block::paragraph));
+    let host = total.host.iter();
+    let doubts = host.flat_map(|host| host.anomalies_of(total.interface.as_deref()));
+    blocks.extend(doubts.map(|said| Block::paragraph(said.clone())));
     let untracked = count(total.untracked);
     let untracked = format!("{untracked} datagrams of flows beyond the 8192nd were not followed");
     blocks.extend((total.untracked > 0).then(|| Block::paragraph(untracked)));
     blocks
+}
+
+/// How many frames AF_XDP gave the kernel at a time, over all threads.
+fn fill_depth(total: &RecvTotal) -> Option<String> {
+    let depths = total.threads.iter().filter_map(|thread| thread.fill_depth);
+    let depth = depths.reduce(|all, one| FillDepth {
+        fewest: all.fewest.min(one.fewest),
+        most: all.most.max(one.most),
+        changes: all.changes + one.changes,
+        ran_out: all.ran_out + one.ran_out,
+    })?;
+    let FillDepth { fewest, most, .. } = depth;
+    Some(format!(
+        "{fewest} to {most} frames for the kernel at a time"
+    ))
+}
+
+/// What came by a queue that was kept for the receiver, and past it.
+fn carved_out(carved: &CarvedOut) -> Option<Block> {
+    let counted = carved.counted.as_ref()?;
+    let (style, proof) = match counted.is_proved {
+        true => (Style::Good, "was taken"),
+        false => (Style::Bad, "was not seen to be taken"),
+    };
+    let came = match (counted.queue_packets, &counted.counter) {
+        (Some(packets), Some(counter)) => {
+            format!("{} packets came by it ({counter})", count(packets))
+        }
+        _ => "its driver does not count by queue".to_owned(),
+    };
+    let mut said = format!("queue {} by {} {proof}: {came}", carved.queue, carved.how);
+    if let Some(passed_on) = counted.passed_on {
+        said.push_str(&format!(
+            ", {} of them passed on to the kernel",
+            count(passed_on)
+        ));
+    }
+    said.push_str(&format!(
+        "; {} datagrams to the address came by other queues",
+        count(counted.elsewhere)
+    ));
+    if counted.elsewhere > 0 && carved.how == "slot" {
+        said.push_str(
+            ", of other flows than these, or not as predicted (`mpps steer IF --verify`)",
+        );
+    }
+    Some(Block::Sentences(vec![Text::styled(style, said)]))
 }
 
 fn threads(total: &RecvTotal) -> Table {

@@ -8,7 +8,7 @@ const ETHERNET: u32 = 1;
 
 /// Tells `each` every frame of a capture. One that ends in the middle of a frame, as that of a killed
 /// program does, ends before it.
-pub(super) fn frames(capture: &[u8], mut each: impl FnMut(&[u8])) -> Result<(), String> {
+pub fn frames(capture: &[u8], mut each: impl FnMut(&[u8])) -> Result<(), String> {
     let Some((head, mut rest)) = capture.split_at_checked(FILE_BYTES) else {
         return Err("it is no capture: too short".to_owned());
     };

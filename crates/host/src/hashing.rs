@@ -1,0 +1,204 @@
+//! How a card hashes UDP, as far as it and Linux tell: what predicts the entry of the RSS table, and so
+//! the queue, of a flow.
+
+use crate::rss::{self, Flow, Hashed, KEY_BYTES, Toeplitz};
+use crate::spreading::Spreading;
+use crate::{Error, Result, sysctl};
+
+/// The key that Linux gives to drivers (`netdev_rss_key_fill` of net/ethtool/common.c): one that shows
+/// none has that one as a rule.
+const SYSCTL: &str = "net.core.netdev_rss_key";
+/// What helps where a card does not tell enough.
+const REMEDY: &str =
+    "without it nobody can say where a flow goes; `mpps steer` takes --key and --fields";
+
+/// The first source port that is looked at: those below are reserved.
+pub const PORT_MIN: u16 = 1024;
+
+/// By what a card hashes.
+#[derive(Debug, Clone)]
+pub struct Hashing {
+    /// The key.
+    pub key: Vec<u8>,
+    /// Where the key is from.
+    pub key_from: String,
+    /// What is hashed of UDP over IPv4, and over IPv6.
+    pub fields: [Hashed; 2],
+    /// The key, made ready.
+    pub toeplitz: Toeplitz,
+}
+
+impl Hashing {
+    /// With all said.
+    ///
+    /// # Errors
+    /// As [`Toeplitz::new`].
+    pub fn new(key: Vec<u8>, key_from: String, fields: [Hashed; 2]) -> Result<Self> {
+        Ok(Self {
+            toeplitz: Toeplitz::new(&key)?,
+            key,
+            key_from,
+            fields,
+        })
+    }
+
+    /// As the card of an interface tells, for these flows.
+    ///
+    /// # Errors
+    /// [`Error::Impossible`] for a card whose key, function or fields are not known, or cannot be
+    /// predicted.
+    pub fn of_card(interface: &str, flows: &[Flow]) -> Result<Self> {
+        let spreading = Spreading::gather(interface, 1);
+        let (key, key_from) = key_of_card(&spreading, interface)?;
+        let fields = |kind, is_v6| match flows.iter().any(|flow| flow.source.is_ipv6() == is_v6) {
+            true => fields_of_card(&spreading, interface, kind),
+            false => Ok(Hashed::Ports),
+        };
+        Self::new(
+            key,
+            key_from,
+            [fields("udp4", false)?, fields("udp6", true)?],
+        )
+    }
+
+    /// What is hashed of a flow.
+    pub fn hashed(&self, flow: &Flow) -> Hashed {
+        self.fields[usize::from(flow.source.is_ipv6())]
+    }
+
+    /// The hash of a flow.
+    pub fn hash(&self, flow: &Flow) -> u32 {
+        self.toeplitz.hash(flow, self.hashed(flow))
+    }
+
+    /// The entry of a table of so many that a flow falls into.
+    pub fn entry(&self, flow: &Flow, entries: usize) -> usize {
+        rss::entry_of(self.hash(flow), entries)
+    }
+
+    /// The flows that differ from this one by their source port alone, from [`PORT_MIN`] on.
+    pub fn by_ports(flow: Flow) -> impl Iterator<Item = Flow> {
+        (PORT_MIN..=u16::MAX).map(move |port| {
+            let mut other = flow;
+            other.source.set_port(port);
+            other
+        })
+    }
+}
+
+/// The key that the driver shows, or else the one that Linux gives to drivers, and where it is from.
+///
+/// # Errors
+/// [`Error::Impossible`] where neither is to be had, or the hash is no Toeplitz hash.
+pub fn key_of_card(spreading: &Spreading, interface: &str) -> Result<(Vec<u8>, String)> {
+    if let Some(rss) = spreading.rss.value() {
+        if matches!(rss.function, "xor" | "crc32") {
+            let why = format!(
+                "it hashes by {}, and only toeplitz can be predicted",
+                rss.function
+            );
+            let remedy = format!("ethtool -X {interface} hfunc toeplitz");
+            return Err(Error::impossible(interface, why, remedy));
+        }
+        if !rss.key.is_empty() {
+            let key = key(&rss.key).map_err(|why| Error::impossible(interface, why, REMEDY))?;
+            return Ok((key, "the card".to_owned()));
+        }
+    }
+    let unknown = |why: &str| {
+        let why = format!("its driver shows no RSS key, and {why} ({SYSCTL})");
+        Error::impossible(interface, why, REMEDY)
+    };
+    let text = sysctl::value_of_machine(SYSCTL)?;
+    let text = text.ok_or_else(|| unknown("Linux's may not be read"))?;
+    let key = key(&text).map_err(|why| unknown(&why))?;
+    if key.iter().all(|byte| *byte == 0) {
+        return Err(unknown("no driver asked Linux for one"));
+    }
+    let from = format!(
+        "{SYSCTL}, because the driver shows none; what arrives says whether it is the card's"
+    );
+    Ok((key, from))
+}
+
+/// What a card hashes of a kind of traffic, such as `udp4`.
+///
+/// # Errors
+/// [`Error::Impossible`] where it does not tell, or hashes what cannot be predicted.
+pub fn fields_of_card(spreading: &Spreading, interface: &str, kind: &str) -> Result<Hashed> {
+    let told = spreading.fields.iter().find(|fields| fields.flow == kind);
+    let letters = told.and_then(|told| told.fields.value());
+    let hashed = letters.and_then(|letters| Hashed::of_letters(letters));
+    hashed.ok_or_else(|| {
+        let words = told.map_or_else(String::new, |told| told.words());
+        let why = match letters {
+            None => format!("its driver does not tell what it hashes of {kind}"),
+            Some(_) => format!("it hashes {words} of {kind}, which cannot be predicted"),
+        };
+        Error::impossible(interface, why, REMEDY)
+    })
+}
+
+/// A key in hexadecimal, with or without colons.
+///
+/// # Errors
+/// What is wrong with it, as the end of a sentence.
+pub fn key(text: &str) -> Result<Vec<u8>, String> {
+    let digits: String = text.chars().filter(|letter| *letter != ':').collect();
+    let byte = |at: usize| {
+        let pair = digits.get(at..at + 2)?;
+        u8::from_str_radix(pair, 16).ok()
+    };
+    let bytes: Option<Vec<u8>> = (0..digits.len()).step_by(2).map(byte).collect();
+    let bytes = bytes.ok_or("it is not hexadecimal, two digits a byte")?;
+    match bytes.len() >= KEY_BYTES {
+        true => Ok(bytes),
+        false => Err(format!(
+            "it has {} bytes of at least {KEY_BYTES}",
+            bytes.len()
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_read() {
+        let long = "6d:5A".to_owned() + &":00".repeat(38);
+        assert_eq!(key(&long).unwrap()[..2], [0x6d, 0x5a]);
+        assert_eq!(key(&"ab".repeat(52)).unwrap().len(), 52);
+        for (text, why) in [
+            ("", "0 bytes"),
+            ("6d", "1 bytes"),
+            ("6", "hexadecimal"),
+            ("zz", "hexadecimal"),
+            ("äö", "hexadecimal"),
+        ] {
+            let refused = key(text).unwrap_err();
+            assert!(refused.contains(why), "{text}: {refused}");
+        }
+    }
+
+    #[test]
+    fn a_card_without_a_key_or_fields_is_refused_with_a_remedy() {
+        // Loopback answers none of it.
+        let spreading = Spreading::gather("lo", 1);
+        let refused = fields_of_card(&spreading, "lo", "udp4").unwrap_err();
+        assert!(
+            refused
+                .to_string()
+                .contains("does not tell what it hashes of udp4"),
+            "{refused}"
+        );
+        assert!(refused.to_string().contains("--fields"), "{refused}");
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_key_is_a_panic(text in "\\PC{0,120}") {
+            let _ = key(&text);
+        }
+    }
+}

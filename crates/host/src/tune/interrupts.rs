@@ -1,0 +1,155 @@
+//! When the card interrupts, and when the kernel polls.
+
+use super::{Aim, Goal, Stage, Tunables, Wanted};
+use crate::setting::{Setting, Value};
+use mpps_os::ethtool::coalesce::Coalescing;
+
+/// How long a card may wait before it interrupts: 25 000 interrupts a second, which leave most of a CPU
+/// to its packets, and a delay that sockets do not notice.
+const WAIT_US: u32 = 40;
+
+pub(super) const COALESCING: Stage = Stage {
+    name: "coalescing",
+    source: "ethtool(8) -C",
+    risks: &[],
+    by_queue: false,
+    judge: coalescing,
+};
+
+pub(super) const DEFERRAL: Stage = Stage {
+    name: "napi-defer",
+    source: "Documentation/networking/napi.rst, \"Software IRQ coalescing\"; af_xdp.rst",
+    risks: &[],
+    by_queue: false,
+    judge: deferral,
+};
+
+pub(super) const SUSPENSION: Stage = Stage {
+    name: "irq-suspend",
+    source: "Documentation/networking/napi.rst, \"IRQ suspension\"",
+    risks: &[],
+    by_queue: false,
+    judge: suspension,
+};
+
+pub(super) const THREADS: Stage = Stage {
+    name: "threaded-napi",
+    source: "Documentation/networking/napi.rst, \"Threaded NAPI\"",
+    risks: &[],
+    by_queue: false,
+    judge: threads,
+};
+
+fn coalescing(tunables: &Tunables, _: Aim) -> (Wanted, String) {
+    let told = match tunables.value(&Setting::Coalescing) {
+        Some(Value::Numbers(words)) => Coalescing::from_words(words),
+        _ => None,
+    };
+    let Some(told) = told else {
+        return (
+            Wanted::Impossible,
+            "its driver does not let the card wait".to_owned(),
+        );
+    };
+    if told.is_adaptive_rx() {
+        let words = Value::Numbers(told.with_rx_time_us(WAIT_US).words());
+        let why = "the driver adapts it to the traffic, late after each change".to_owned();
+        return (Wanted::Try(vec![(Setting::Coalescing, words)]), why);
+    }
+    let now = told.rx_time_us();
+    let pause = tunables.ring_us_at_a_million();
+    if now > 0 && pause.is_none_or(|pause| u64::from(now) * 4 < pause) {
+        let why = format!("the card waits {now} µs, and its ring lasts far longer");
+        return (Wanted::Settings(Vec::new()), why);
+    }
+    let why = match now {
+        0 => "the card interrupts for each packet".to_owned(),
+        now => format!("the card waits {now} µs, in which 1 Mpps nearly fill its ring"),
+    };
+    let words = Value::Numbers(told.with_rx_time_us(WAIT_US).words());
+    (Wanted::Settings(vec![(Setting::Coalescing, words)]), why)
+}
+
+/// AF_XDP that polls the driver itself needs interrupts out of its way; the reader of a socket waits
+/// for them, and a short pause may save some.
+fn deferral(tunables: &Tunables, aim: Aim) -> (Wanted, String) {
+    let is_polled = aim.goal == Goal::AfXdp;
+    let (time_ns, rounds) = match is_polled {
+        true => ("200000", "2"),
+        false => ("20000", "1"),
+    };
+    let files = [
+        ("gro_flush_timeout", time_ns),
+        ("napi_defer_hard_irqs", rounds),
+    ];
+    let settings = files.map(|(name, value)| {
+        let name = name.to_owned();
+        (Setting::File { name }, Value::text(value))
+    });
+    if settings
+        .iter()
+        .any(|(setting, _)| tunables.value(setting).is_none())
+    {
+        return (
+            Wanted::Impossible,
+            "this kernel does not defer interrupts (Linux 5.8)".to_owned(),
+        );
+    }
+    let set = |(setting, _): &(Setting, Value)| tunables.number(setting).is_some_and(|now| now > 0);
+    if settings.iter().all(set) {
+        return (
+            Wanted::Settings(Vec::new()),
+            "interrupts are deferred".to_owned(),
+        );
+    }
+    match is_polled {
+        true => {
+            let why = "a receiver with --busy-poll polls the driver, and interrupts poll beside it";
+            (Wanted::Settings(settings.into()), why.to_owned())
+        }
+        false => {
+            let why = "a pause of 20 µs before the next interrupt makes larger batches, and delays";
+            (Wanted::Try(settings.into()), why.to_owned())
+        }
+    }
+}
+
+/// It belongs to a program that polls, and to its sockets.
+fn suspension(_: &Tunables, aim: Aim) -> (Wanted, String) {
+    if aim.goal == Goal::Tcp {
+        let why = "mpps receives TCP by epoll without it".to_owned();
+        return (Wanted::NotNeeded, why);
+    }
+    let port = aim.port.map_or("PORT".to_owned(), |port| port.to_string());
+    let backend = match aim.goal {
+        Goal::AfXdp => " --backend af_xdp",
+        _ => "",
+    };
+    let polling = "--wait epoll --busy-poll 64 --suspend-irqs 20ms";
+    let command = format!("mpps recv ADDR:{port}{backend} {polling}");
+    let why = "a program that polls in epoll_wait(2) can keep interrupts off while packets come (Linux \
+               6.13); recv sets that and puts it back";
+    (Wanted::ByHand(vec![command]), why.to_owned())
+}
+
+/// A kernel thread of each queue is scheduled as programs are, and soft interrupts are not.
+fn threads(tunables: &Tunables, _: Aim) -> (Wanted, String) {
+    let setting = Setting::File {
+        name: "threaded".to_owned(),
+    };
+    match tunables.number(&setting) {
+        None => (
+            Wanted::Impossible,
+            "this kernel has no threaded NAPI (Linux 5.12)".to_owned(),
+        ),
+        Some(0) => {
+            let why = "soft interrupts come before every program of their CPU: with more packets than \
+                       it can take, the reader gets none; a thread shares the CPU, and costs wake-ups";
+            (Wanted::Try(vec![(setting, Value::text(1))]), why.to_owned())
+        }
+        Some(_) => (
+            Wanted::Settings(Vec::new()),
+            "its queues have threads".to_owned(),
+        ),
+    }
+}

@@ -1,0 +1,156 @@
+//! How much may wait, and how much is done at a time.
+
+use super::{Aim, Goal, Risk, Stage, Tunables, Wanted};
+use crate::setting::{Setting, Value};
+
+pub(super) const OFFLOADS: Stage = Stage {
+    name: "offloads",
+    source: "ethtool(8) -K; Documentation/networking/netdev-features.rst",
+    risks: &[Risk::LinkBounce],
+    by_queue: false,
+    judge: offloads,
+};
+
+pub(super) const BACKLOG: Stage = Stage {
+    name: "backlog",
+    source: "Documentation/admin-guide/sysctl/net.rst, netdev_max_backlog",
+    risks: &[Risk::WholeMachine],
+    by_queue: false,
+    judge: backlog,
+};
+
+pub(super) const BUDGET: Stage = Stage {
+    name: "budget",
+    source: "Documentation/admin-guide/sysctl/net.rst, netdev_budget",
+    risks: &[Risk::WholeMachine],
+    by_queue: false,
+    judge: budget,
+};
+
+pub(super) const BUFFERS: Stage = Stage {
+    name: "buffers",
+    source: "socket(7), SO_RCVBUF; Documentation/admin-guide/sysctl/net.rst, rmem_max",
+    risks: &[Risk::WholeMachine],
+    by_queue: false,
+    judge: buffers,
+};
+
+pub(super) const TRACKING: Stage = Stage {
+    name: "notrack",
+    source: "nft(8), NOTRACK STATEMENT",
+    risks: &[],
+    by_queue: false,
+    judge: tracking,
+};
+
+fn offloads(tunables: &Tunables, aim: Aim) -> (Wanted, String) {
+    let (wanted, why): (&[_], _) = match aim.goal {
+        Goal::AfXdp => (
+            &[("rx-lro", "off"), ("rx-gro-hw", "off")],
+            "a card that joins packets hands XDP none of them",
+        ),
+        Goal::Udp | Goal::Tcp => (
+            &[("rx-gro", "on")],
+            "packets that are joined pass the stack once",
+        ),
+    };
+    let known = wanted.iter().map(|(name, value)| {
+        let name = (*name).to_owned();
+        (Setting::Feature { name }, Value::text(value))
+    });
+    let known: Vec<_> = known
+        .filter(|(setting, _)| tunables.value(setting).is_some())
+        .collect();
+    if known.is_empty() {
+        return (
+            Wanted::NotNeeded,
+            "its driver has no such feature".to_owned(),
+        );
+    }
+    (Wanted::Settings(known), why.to_owned())
+}
+
+/// Raises a limit of the machine; what is higher stays.
+fn at_least(tunables: &Tunables, wanted: &[(&str, u32)], why: String) -> (Wanted, String) {
+    let limits = wanted.iter().filter_map(|(name, least)| {
+        let name = (*name).to_owned();
+        let setting = Setting::Sysctl { name };
+        let now = tunables.number(&setting)?;
+        Some((setting, Value::text(now.max(*least))))
+    });
+    let limits: Vec<_> = limits.collect();
+    if limits.is_empty() {
+        let why = "it is the machine's, and cannot be set in this network namespace".to_owned();
+        return (Wanted::Impossible, why);
+    }
+    (Wanted::Settings(limits), why)
+}
+
+fn backlog(tunables: &Tunables, aim: Aim) -> (Wanted, String) {
+    let hands_over =
+        tunables.is_virtual || tunables.queues() == 1 && tunables.near_cores().len() > 1;
+    if aim.goal == Goal::AfXdp || !hands_over {
+        return (
+            Wanted::NotNeeded,
+            "its driver hands packets straight to the stack".to_owned(),
+        );
+    }
+    let why = "packets wait there that another CPU takes over: 1000 are 1 ms at 1 Mpps".to_owned();
+    at_least(tunables, &[("net.core.netdev_max_backlog", 10_000)], why)
+}
+
+fn budget(tunables: &Tunables, _: Aim) -> (Wanted, String) {
+    let why = "packets and microseconds that a soft interrupt may take before it yields".to_owned();
+    let wanted = [
+        ("net.core.netdev_budget", 600),
+        ("net.core.netdev_budget_usecs", 8000),
+    ];
+    at_least(tunables, &wanted, why)
+}
+
+fn buffers(tunables: &Tunables, aim: Aim) -> (Wanted, String) {
+    if aim.goal != Goal::Udp {
+        return (
+            Wanted::NotNeeded,
+            "only sockets of UDP drop what finds their buffer full".to_owned(),
+        );
+    }
+    let why = "a program may ask for so much: 32 MiB hold 40 000 small datagrams, 40 ms at 1 Mpps"
+        .to_owned();
+    at_least(tunables, &[("net.core.rmem_max", 32 << 20)], why)
+}
+
+fn tracking(tunables: &Tunables, aim: Aim) -> (Wanted, String) {
+    if aim.goal == Goal::AfXdp {
+        let why = "AF_XDP takes frames before connections are tracked".to_owned();
+        return (Wanted::NotNeeded, why);
+    }
+    if tunables.tracked == 0 {
+        let why = "no connection is tracked here".to_owned();
+        return (Wanted::NotNeeded, why);
+    }
+    let protocol = match aim.goal {
+        Goal::Tcp => "tcp",
+        _ => "udp",
+    };
+    let port = aim.port.map_or("PORT".to_owned(), |port| port.to_string());
+    let chain = |name: &str| {
+        format!("nft add chain inet mpps {name} '{{ type filter hook {name} priority raw; }}'")
+    };
+    let rule = |name: &str, side: &str| {
+        format!("nft add rule inet mpps {name} {protocol} {side} {port} notrack")
+    };
+    let commands = vec![
+        "nft add table inet mpps".to_owned(),
+        chain("prerouting"),
+        chain("output"),
+        rule("prerouting", "dport"),
+        rule("output", "sport"),
+    ];
+    let why = format!(
+        "{} connections are tracked: each packet is looked up, and each new flow makes an entry; a \
+         firewall that asks for states (ct state) needs them",
+        tunables.tracked
+    );
+    (Wanted::ByHand(commands), why)
+}

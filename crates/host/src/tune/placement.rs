@@ -1,0 +1,221 @@
+//! Which CPU does what.
+
+use super::tunables::{FLOWS, flows_file, rps_file, xps_file};
+use super::{Aim, Goal, Risk, Stage, Tunables, Wanted};
+use crate::setting::{Setting, Value};
+
+/// Flows that the tables of scaling.rst's own example hold.
+const FLOWS_ALL: u32 = 32_768;
+
+pub(super) const AFFINITY: Stage = Stage {
+    name: "irq-affinity",
+    source: "Documentation/core-api/irq/irq-affinity.rst; scaling.rst, \"RSS IRQ Configuration\"",
+    risks: &[Risk::Reordering],
+    by_queue: true,
+    judge: affinity,
+};
+
+pub(super) const RPS: Stage = Stage {
+    name: "rps",
+    source: "Documentation/networking/scaling.rst, \"RPS: Receive Packet Steering\"",
+    risks: &[Risk::Reordering],
+    by_queue: true,
+    judge: rps,
+};
+
+pub(super) const RFS: Stage = Stage {
+    name: "rfs",
+    source: "Documentation/networking/scaling.rst, \"RFS: Receive Flow Steering\"",
+    risks: &[Risk::Reordering, Risk::WholeMachine],
+    by_queue: true,
+    judge: rfs,
+};
+
+pub(super) const XPS: Stage = Stage {
+    name: "xps",
+    source: "Documentation/networking/scaling.rst, \"XPS: Transmit Packet Steering\"",
+    risks: &[],
+    by_queue: true,
+    judge: xps,
+};
+
+/// A core of its own for each queue, near the card.
+fn affinity(tunables: &Tunables, _: Aim) -> (Wanted, String) {
+    if tunables.interrupts.is_empty() {
+        return (
+            Wanted::Impossible,
+            "it has no interrupts of queues".to_owned(),
+        );
+    }
+    let cores = tunables.near_cores();
+    let mut wanted = Vec::new();
+    for one in &tunables.interrupts {
+        let setting = Setting::Affinity {
+            interrupt: one.interrupt,
+        };
+        if let Some(cpu) = cores.get(one.queue % cores.len().max(1)) {
+            wanted.push((setting, Value::text(cpu)));
+        }
+    }
+    let balanced = match tunables.irqbalance {
+        true => "; irqbalance runs and will move them again: stop it, or ban these interrupts",
+        false => "",
+    };
+    let why = match tunables.interrupts.len() {
+        1 => format!("its queue interrupts one core, near the card{balanced}"),
+        queues => {
+            format!("each of {queues} queues interrupts a core of its own, near the card{balanced}")
+        }
+    };
+    (Wanted::Settings(wanted), why)
+}
+
+/// With a queue for each core the hash has spread the packets already. With fewer the CPUs without a
+/// queue can take the work behind the driver.
+fn rps(tunables: &Tunables, aim: Aim) -> (Wanted, String) {
+    let queues = tunables.queues();
+    let files = (0..tunables.rx_queues).map(|queue| Setting::File {
+        name: rps_file(queue),
+    });
+    let files: Vec<Setting> = files
+        .filter(|file| tunables.value(file).is_some())
+        .collect();
+    let Some(Value::Text(mask)) = files.first().and_then(|file| tunables.value(file)) else {
+        return (Wanted::Impossible, "this kernel has no RPS".to_owned());
+    };
+    let cores = tunables.near_cores();
+    let is_between = aim.goal != Goal::AfXdp && queues > 1 && (queues as usize) < cores.len();
+    let spreads = aim.goal != Goal::AfXdp && queues == 1 && cores.len() > 1;
+    let wanted = match spreads || is_between {
+        // All of the machine's near cores but the one that the queue keeps busy.
+        true => mask_of(cores.iter().skip(1), mask),
+        false => mask_of([].iter(), mask),
+    };
+    let wanted = files.into_iter().map(|file| (file, Value::text(&wanted)));
+    if is_between {
+        let why = format!(
+            "{queues} queues and {} cores: those without a queue could share the work, and each \
+             hand-over costs",
+            cores.len()
+        );
+        return (Wanted::Try(wanted.collect()), why);
+    }
+    let why = match (spreads, aim.goal) {
+        (true, _) => format!(
+            "one queue, and {} cores that could share the work behind it",
+            cores.len()
+        ),
+        (false, Goal::AfXdp) => "AF_XDP takes frames before it".to_owned(),
+        (false, _) => {
+            "the card's hash has spread the packets; a second hand-over would cost".to_owned()
+        }
+    };
+    (Wanted::Settings(wanted.collect()), why)
+}
+
+/// The kernel hands a packet to the CPU on which its reader ran last.
+fn rfs(tunables: &Tunables, aim: Aim) -> (Wanted, String) {
+    if aim.goal == Goal::AfXdp {
+        return (
+            Wanted::NotNeeded,
+            "AF_XDP takes frames before it".to_owned(),
+        );
+    }
+    let all = Setting::Sysctl {
+        name: FLOWS.to_owned(),
+    };
+    if tunables.number(&all).is_none() {
+        let why =
+            "the table of flows is the machine's, and cannot be set in this network namespace";
+        return (Wanted::Impossible, why.to_owned());
+    }
+    let each = FLOWS_ALL / tunables.queues();
+    let queues = (0..tunables.rx_queues).map(|queue| {
+        let name = flows_file(queue);
+        (Setting::File { name }, Value::text(each))
+    });
+    let wanted = queues.chain([(all, Value::text(FLOWS_ALL))]);
+    let why = "packets of a socket with one reader find its cache warm; readers that move take the \
+               packets with them";
+    (Wanted::Try(wanted.collect()), why.to_owned())
+}
+
+/// A transmit queue for each CPU that sends, so that no two share its lock.
+fn xps(tunables: &Tunables, aim: Aim) -> (Wanted, String) {
+    if aim.goal == Goal::AfXdp {
+        return (
+            Wanted::NotNeeded,
+            "AF_XDP sends by the queue of its socket".to_owned(),
+        );
+    }
+    let file = |queue| Setting::File {
+        name: xps_file(queue),
+    };
+    let queues =
+        (0..tunables.tx_queues).take_while(|queue| tunables.value(&file(*queue)).is_some());
+    let queues = queues.count();
+    let cores = tunables.near_cores();
+    if queues < 2 {
+        return (
+            Wanted::NotNeeded,
+            "it has one transmit queue, or its driver chooses it".to_owned(),
+        );
+    }
+    if queues != cores.len() || cores.len() != tunables.cpus.len() {
+        let why = format!(
+            "{queues} transmit queues and {} CPUs: the kernel's own choice is as good",
+            tunables.cpus.len()
+        );
+        return (Wanted::NotNeeded, why);
+    }
+    let wanted = (0..queues as u32).zip(&cores).filter_map(|(queue, cpu)| {
+        let setting = file(queue);
+        let Some(Value::Text(mask)) = tunables.value(&setting) else {
+            return None;
+        };
+        let wanted = mask_of([*cpu].iter(), mask);
+        Some((setting, Value::text(wanted)))
+    });
+    (
+        Wanted::Settings(wanted.collect()),
+        format!("{queues} transmit queues, one for each CPU"),
+    )
+}
+
+/// A mask of CPUs, as the kernel writes one of this length: words of 32 bits, the last ones first.
+fn mask_of<'a>(cpus: impl Iterator<Item = &'a usize>, like: &str) -> String {
+    let words = like.split(',').count();
+    let mut mask = vec![0_u32; words];
+    for cpu in cpus {
+        if let Some(word) = mask.get_mut(cpu / 32) {
+            *word |= 1 << (cpu % 32);
+        }
+    }
+    // The first word has as many digits as the machine's CPUs need.
+    let width = like.split(',').next().map_or(1, str::len);
+    let mut text = String::new();
+    for (place, word) in mask.iter().rev().enumerate() {
+        match place {
+            0 => text += &format!("{word:0width$x}"),
+            _ => text += &format!(",{word:08x}"),
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn masks_are_as_the_kernel_writes_them() {
+        assert_eq!(mask_of([0, 1].iter(), "0"), "3");
+        assert_eq!(mask_of([].iter(), "ff"), "00");
+        assert_eq!(
+            mask_of([33, 0].iter(), "00000000,00000000"),
+            "00000002,00000001"
+        );
+        // A CPU beyond the mask cannot be named in it.
+        assert_eq!(mask_of([40].iter(), "0"), "0");
+    }
+}

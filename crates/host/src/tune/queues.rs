@@ -1,0 +1,189 @@
+//! Queues: how many, how long, and which packets go to which.
+
+use super::{Aim, Goal, Risk, Stage, Tunables, Wanted};
+use crate::setting::{Setting, Value};
+
+/// Descriptors of a ring: 1 ms at 4 million packets a second; a longer ring leaves the cache before it
+/// helps.
+const RING: u32 = 4096;
+
+pub(super) const CHANNELS: Stage = Stage {
+    name: "channels",
+    source: "ethtool(8) -L; Documentation/networking/scaling.rst, \"RSS Configuration\"",
+    risks: &[Risk::LinkBounce, Risk::Reordering],
+    by_queue: false,
+    judge: channels,
+};
+
+pub(super) const RINGS: Stage = Stage {
+    name: "rings",
+    source: "ethtool(8) -G; rx_missed_errors of Documentation/networking/statistics.rst",
+    risks: &[Risk::LinkBounce],
+    by_queue: false,
+    judge: rings,
+};
+
+pub(super) const FIELDS: Stage = Stage {
+    name: "rss-fields",
+    source: "ethtool(8) -N rx-flow-hash; Documentation/networking/scaling.rst",
+    risks: &[Risk::Reordering],
+    by_queue: false,
+    judge: fields,
+};
+
+pub(super) const TABLE: Stage = Stage {
+    name: "rss-table",
+    source: "ethtool(8) -X",
+    risks: &[Risk::Reordering],
+    by_queue: true,
+    judge: table,
+};
+
+pub(super) const RULES: Stage = Stage {
+    name: "flow-rules",
+    source: "ethtool(8) -N; Documentation/networking/scaling.rst, \"aRFS\"",
+    risks: &[],
+    by_queue: false,
+    judge: rules,
+};
+
+pub(super) const FUNCTIONS: Stage = Stage {
+    name: "sr-iov",
+    source: "Documentation/PCI/pci-iov-howto.rst",
+    risks: &[],
+    by_queue: false,
+    judge: functions,
+};
+
+/// A queue for each core of the card's node: two hyper-threads share what a queue needs most, and a
+/// CPU of another node reads each packet from afar.
+fn channels(tunables: &Tunables, _: Aim) -> (Wanted, String) {
+    let Some(now) = tunables.channels().filter(|_| tunables.channels_max > 0) else {
+        return (
+            Wanted::Impossible,
+            "its driver has no combined channels".to_owned(),
+        );
+    };
+    let cores = tunables.near_cores().len().max(1);
+    let wanted = u32::try_from(cores)
+        .unwrap_or(u32::MAX)
+        .min(tunables.channels_max);
+    let node = match tunables.node {
+        Some(node) => format!(" of node {node}, where it sits"),
+        None => String::new(),
+    };
+    let why = format!(
+        "{now} of at most {} channels; there are {cores} cores{node}",
+        tunables.channels_max
+    );
+    (
+        Wanted::Settings(vec![(Setting::Channels, Value::text(wanted))]),
+        why,
+    )
+}
+
+fn rings(tunables: &Tunables, _: Aim) -> (Wanted, String) {
+    let Some(now) = tunables.number(&Setting::RxRing) else {
+        return (
+            Wanted::Impossible,
+            "its driver does not tell its rings".to_owned(),
+        );
+    };
+    // What somebody made longer than this was made so for a reason.
+    let wanted = RING.min(tunables.rx_ring_max).max(now);
+    let why = format!(
+        "{now} of at most {} descriptors; {RING} last 1 ms at 4 Mpps, a CPU's usual pause",
+        tunables.rx_ring_max
+    );
+    (
+        Wanted::Settings(vec![(Setting::RxRing, Value::text(wanted))]),
+        why,
+    )
+}
+
+fn fields(tunables: &Tunables, aim: Aim) -> (Wanted, String) {
+    if tunables.queues() < 2 {
+        return (Wanted::NotNeeded, "it has one receive queue".to_owned());
+    }
+    if aim.goal == Goal::Tcp {
+        return (
+            Wanted::NotNeeded,
+            "drivers hash the ports of TCP by themselves".to_owned(),
+        );
+    }
+    let kinds = ["udp4", "udp6"].map(|flow| Setting::HashFields {
+        flow: flow.to_owned(),
+    });
+    let told: Vec<&Setting> = kinds
+        .iter()
+        .filter(|kind| tunables.value(kind).is_some())
+        .collect();
+    if told.is_empty() {
+        return (
+            Wanted::Impossible,
+            "its driver does not tell what it hashes".to_owned(),
+        );
+    }
+    let wanted = told
+        .into_iter()
+        .map(|kind| (kind.clone(), Value::text("sdfn")));
+    let why =
+        "without the ports all flows between two hosts come by one queue; with them the later \
+               fragments of a datagram come by another queue than its first"
+            .to_owned();
+    (Wanted::Settings(wanted.collect()), why)
+}
+
+fn table(tunables: &Tunables, _: Aim) -> (Wanted, String) {
+    let Some(Value::Numbers(now)) = tunables.value(&Setting::RssTable) else {
+        return (Wanted::Impossible, "its driver has no RSS table".to_owned());
+    };
+    let used = now.iter().collect::<std::collections::BTreeSet<_>>().len();
+    let queues = tunables.queues();
+    if queues < 2 || now.is_empty() {
+        return (Wanted::NotNeeded, "it has one receive queue".to_owned());
+    }
+    let why = format!("its table sends packets to {used} of {queues} queues");
+    if used == queues as usize {
+        return (Wanted::Settings(Vec::new()), why);
+    }
+    let even: Vec<u32> = (0..queues).cycle().take(now.len()).collect();
+    (
+        Wanted::Settings(vec![(Setting::RssTable, Value::Numbers(even))]),
+        why,
+    )
+}
+
+/// A rule and a table without the queue live as long as the program that reads the queue, which makes
+/// and removes them itself.
+fn rules(tunables: &Tunables, aim: Aim) -> (Wanted, String) {
+    let no = |why: &str| (Wanted::NotNeeded, why.to_owned());
+    if aim.goal != Goal::AfXdp {
+        return no("the hash spreads packets over all queues, and sockets read all");
+    }
+    if tunables.queues() < 2 {
+        return no("it has one receive queue");
+    }
+    let port = aim.port.map_or("PORT".to_owned(), |port| port.to_string());
+    let command = format!("mpps recv ADDR:{port} --backend af_xdp --queue-carve-out");
+    let why = "a queue with these packets alone leaves the others to the kernel; recv makes that and \
+               puts it back";
+    (Wanted::ByHand(vec![command]), why.to_owned())
+}
+
+fn functions(tunables: &Tunables, aim: Aim) -> (Wanted, String) {
+    let no = |why: &str| (Wanted::NotNeeded, why.to_owned());
+    if tunables.functions_max == 0 {
+        return (Wanted::Impossible, "it has no virtual functions".to_owned());
+    }
+    if aim.goal != Goal::AfXdp {
+        return no("only who takes a whole interface from the kernel needs one of its own");
+    }
+    let file = format!("/sys/class/net/{}/device/sriov_numvfs", tunables.interface);
+    let why = "AF_XDP on a virtual function leaves the interface itself to the kernel; on most cards it \
+               costs queues";
+    (
+        Wanted::ByHand(vec![format!("echo 1 > {file}")]),
+        why.to_owned(),
+    )
+}

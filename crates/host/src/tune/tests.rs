@@ -1,0 +1,548 @@
+//! Plans of hosts as their drivers set them up, and what holds for every plan.
+
+use super::*;
+use crate::setting::fake::{End, Fake, Machine, all_died, directory, journals, plain, results};
+use crate::setting::leftovers_in;
+use crate::setting::{Outcome, Undone};
+use proptest::prelude::*;
+use std::fmt::Write;
+use std::path::PathBuf;
+
+/// A host of so many nodes, cores of each and hyper-threads of a core, numbered as Linux does: the
+/// second hyper-threads behind all first ones.
+fn cpus(nodes: usize, cores: usize, threads: usize) -> Vec<Place> {
+    let all = nodes * cores;
+    (0..all * threads)
+        .map(|cpu| Place {
+            cpu,
+            node: cpu % all / cores,
+            core: cpu % all,
+        })
+        .collect()
+}
+
+fn text(setting: Setting, value: impl fmt::Display) -> (Setting, Value) {
+    (setting, Value::text(value))
+}
+
+fn file(name: &str) -> Setting {
+    let name = name.to_owned();
+    Setting::File { name }
+}
+
+fn sysctl(name: &str) -> Setting {
+    let name = name.to_owned();
+    Setting::Sysctl { name }
+}
+
+/// The settings of every machine, as a kernel has them that nobody has touched.
+fn untouched(driver: &str, cpus: Vec<Place>, queues: u32) -> Tunables {
+    let mask = match cpus.len() {
+        few if few <= 32 => "0".repeat(few.div_ceil(4)),
+        many => vec!["00000000"; many.div_ceil(32)].join(","),
+    };
+    let mut values = vec![
+        text(file("gro_flush_timeout"), 0),
+        text(file("napi_defer_hard_irqs"), 0),
+        text(file("threaded"), 0),
+        text(sysctl(tunables::FLOWS), 0),
+        text(sysctl("net.core.netdev_max_backlog"), 1000),
+        text(sysctl("net.core.netdev_budget"), 300),
+        text(sysctl("net.core.netdev_budget_usecs"), 2000),
+        text(sysctl("net.core.rmem_max"), 212_992),
+    ];
+    values.extend((0..queues).map(|queue| text(file(&tunables::rps_file(queue)), &mask)));
+    values.extend((0..queues).map(|queue| text(file(&tunables::flows_file(queue)), 0)));
+    if queues > 1 {
+        values.extend((0..queues).map(|queue| text(file(&tunables::xps_file(queue)), &mask)));
+    }
+    let interrupts = (0..queues).map(|queue| QueueInterrupt {
+        interrupt: 40 + queue,
+        queue: queue as usize,
+    });
+    let interrupts: Vec<QueueInterrupt> = interrupts.collect();
+    let everywhere = format!("0-{}", cpus.len() - 1);
+    values.extend(interrupts.iter().map(|one| {
+        let interrupt = one.interrupt;
+        text(Setting::Affinity { interrupt }, &everywhere)
+    }));
+    Tunables {
+        interface: "eth0".to_owned(),
+        driver: driver.to_owned(),
+        is_virtual: false,
+        node: None,
+        cpus,
+        interrupts,
+        channels_max: 0,
+        rx_queues: queues,
+        tx_queues: queues,
+        rx_ring_max: 0,
+        functions_max: 0,
+        tracked: 0,
+        irqbalance: false,
+        values,
+    }
+}
+
+fn coalescing(time_us: u32, is_adaptive: bool) -> (Setting, Value) {
+    let mut words = vec![0; 22];
+    (words[0], words[9]) = (time_us, is_adaptive.into());
+    (Setting::Coalescing, Value::Numbers(words))
+}
+
+impl Tunables {
+    fn with(mut self, values: impl IntoIterator<Item = (Setting, Value)>) -> Self {
+        self.values.extend(values);
+        self
+    }
+
+    fn with_channels(mut self, now: u32, most: u32) -> Self {
+        self.channels_max = most;
+        self.with([text(Setting::Channels, now)])
+    }
+
+    fn with_ring(mut self, now: u32, most: u32) -> Self {
+        self.rx_ring_max = most;
+        self.with([text(Setting::RxRing, now)])
+    }
+
+    fn with_table(self, length: usize, queues: u32) -> Self {
+        let table = (0..queues).cycle().take(length).collect();
+        self.with([(Setting::RssTable, Value::Numbers(table))])
+    }
+
+    fn with_fields(self, letters: &str) -> Self {
+        let kinds = ["udp4", "udp6"].map(|flow| Setting::HashFields {
+            flow: flow.to_owned(),
+        });
+        self.with(kinds.map(|kind| text(kind, letters)))
+    }
+
+    fn with_features(self, features: &[(&str, &str)]) -> Self {
+        let features = features.iter().map(|(name, value)| {
+            let name = (*name).to_owned();
+            text(Setting::Feature { name }, value)
+        });
+        self.with(features)
+    }
+}
+
+/// What the drivers of Linux 6.12 set when they find a card: queues, rings, fields, coalescing. Two
+/// sockets of 32 cores with hyper-threads for those of servers; two, four and eight CPUs in a cloud.
+fn hosts() -> Vec<(&'static str, Tunables)> {
+    let server = |driver, queues| Tunables {
+        node: Some(1),
+        irqbalance: true,
+        functions_max: 8,
+        tracked: 60_000,
+        ..untouched(driver, cpus(2, 32, 2), queues)
+    };
+    let gro = ("rx-gro", "on");
+    vec![
+        (
+            "mlx5_core",
+            server("mlx5_core", 63)
+                .with_channels(63, 63)
+                .with_ring(1024, 8192)
+                .with_table(256, 63)
+                .with_fields("sdfn")
+                .with_features(&[gro, ("rx-lro", "off"), ("rx-gro-hw", "off")])
+                .with([coalescing(8, true)]),
+        ),
+        (
+            "ice",
+            server("ice", 64)
+                .with_channels(64, 128)
+                .with_ring(2048, 8160)
+                .with_table(2048, 64)
+                .with_fields("sd")
+                .with_features(&[gro])
+                .with([coalescing(50, true)]),
+        ),
+        (
+            "ena",
+            untouched("ena", cpus(1, 8, 1), 8)
+                .with_channels(8, 8)
+                .with_ring(1024, 16_384)
+                .with_table(128, 8)
+                .with_features(&[gro])
+                .with([coalescing(0, false)]),
+        ),
+        (
+            "gve",
+            untouched("gve", cpus(1, 2, 2), 2)
+                .with_channels(2, 16)
+                .with_ring(1024, 1024)
+                .with_table(128, 2)
+                .with_features(&[gro, ("rx-lro", "on")])
+                .with([coalescing(20, false)]),
+        ),
+        (
+            "igb",
+            untouched("igb", cpus(1, 4, 1), 4)
+                .with_channels(4, 8)
+                .with_ring(256, 4096)
+                .with_table(128, 4)
+                .with_fields("sd")
+                .with_features(&[gro])
+                .with([coalescing(3, false)]),
+        ),
+        (
+            "virtio_net",
+            untouched("virtio_net", cpus(1, 4, 1), 1)
+                .with_channels(1, 4)
+                .with_ring(256, 256)
+                .with_table(128, 1)
+                .with_fields("sdfn")
+                .with_features(&[gro, ("rx-gro-hw", "on")])
+                .with([coalescing(0, false)]),
+        ),
+    ]
+}
+
+/// A plan as text: what is changed, each setting and the command, and of the rest the verdict.
+fn shown(plan: &Plan) -> String {
+    let mut text = String::new();
+    for step in &plan.steps {
+        let verdict = match &step.verdict {
+            Verdict::Change(edits) => format!("change {}", edits.len()),
+            Verdict::Try(edits) => format!("try {}", edits.len()),
+            other => format!("{other:?}"),
+        };
+        writeln!(text, "{:<12} {verdict}: {}", step.stage, step.why).expect("a string");
+        let edits: Vec<&Edit> = step.edits().collect();
+        // Of many alike the first and the last tell.
+        let ends = match edits.as_slice() {
+            [first, .., last] => vec![*first, *last],
+            few => few.to_vec(),
+        };
+        for edit in ends {
+            let command = edit.setting.command(&plan.interface, &edit.new);
+            writeln!(text, "    {edit}: {command}").expect("a string");
+        }
+    }
+    text
+}
+
+#[test]
+fn plans_of_hosts_are_as_written_down() {
+    let mut all = String::new();
+    for (name, tunables) in hosts() {
+        for goal in [Goal::Udp, Goal::AfXdp] {
+            let plan = Plan::new(&tunables, goal, &[]);
+            writeln!(all, "== {name}, {goal}\n{}", shown(&plan)).expect("a string");
+        }
+    }
+    insta::assert_snapshot!(all);
+}
+
+/// The host after a change, if every driver takes what it is told.
+fn after(tunables: &Tunables, plan: &Plan) -> Tunables {
+    let mut after = tunables.clone();
+    for edit in plan.edits() {
+        let place = after
+            .values
+            .iter_mut()
+            .find(|(known, _)| *known == edit.setting);
+        place.expect("only what is there is changed").1 = edit.new.clone();
+    }
+    after
+}
+
+/// What no rule says is changed by its name alone, and then it is undone and made as all else.
+#[test]
+fn what_only_may_help_is_changed_where_it_is_named() {
+    let tunables = small();
+    let only = ["threaded-napi", "rfs"].map(str::to_owned);
+    let all = Plan::new(&tunables, Goal::Udp, &[]);
+    let tried = all.steps.iter();
+    let tried = tried.filter(|step| only.iter().any(|name| name == step.stage));
+    let mut is_try = tried
+        .clone()
+        .map(|step| matches!(step.verdict, Verdict::Try(_)));
+    assert!(is_try.all(|is_try| is_try));
+    assert_eq!(tried.count(), 2);
+    let is_named = |edit: &&Edit| edit.setting == file("threaded");
+    assert!(!all.edits().any(|edit| is_named(&edit)));
+    let named = Plan::new(&tunables, Goal::Udp, &only).trying();
+    // One file, and the table of each queue and of the machine.
+    assert_eq!(named.edits().count(), 1 + 4 + 1);
+}
+
+#[test]
+fn a_port_is_in_the_commands() {
+    let (_, tunables) = hosts().swap_remove(0);
+    let aim = Aim {
+        goal: Goal::Udp,
+        port: Some(53),
+    };
+    let plan = Plan::new(&tunables, aim, &["notrack".to_owned()]);
+    let Verdict::ByHand(commands) = &plan.steps[0].verdict else {
+        panic!("{plan:?}");
+    };
+    let rule = "nft add rule inet mpps prerouting udp dport 53 notrack";
+    assert!(commands.iter().any(|one| one == rule), "{commands:?}");
+}
+
+#[test]
+fn a_plan_that_was_carried_out_leaves_nothing_to_do() {
+    for (name, tunables) in hosts() {
+        for goal in [Goal::Udp, Goal::Tcp, Goal::AfXdp] {
+            let first = Plan::new(&tunables, goal, &[]);
+            // Behind the channels come the stages about each queue.
+            let now = after(&tunables, &first);
+            let now = after(&now, &Plan::new(&now, goal, &[]));
+            let again = Plan::new(&now, goal, &[]);
+            assert_eq!(
+                again.edits().count(),
+                0,
+                "{name}, {goal}: {}",
+                shown(&again)
+            );
+        }
+    }
+}
+
+#[test]
+fn no_queue_interrupts_a_far_core_or_a_second_hyper_thread() {
+    let (_, tunables) = hosts().swap_remove(0);
+    let plan = Plan::new(&tunables, Goal::Udp, &["irq-affinity".to_owned()]);
+    let chosen: Vec<usize> = plan
+        .edits()
+        .map(|edit| match &edit.new {
+            Value::Text(cpu) => cpu.parse().expect("a CPU"),
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert!(
+        chosen.iter().all(|cpu| (32..64).contains(cpu)),
+        "{chosen:?}"
+    );
+    assert_eq!(chosen.len(), 63);
+    assert!(
+        plan.steps[0].why.contains("irqbalance"),
+        "{}",
+        plan.steps[0].why
+    );
+}
+
+/// A fake host that has what the tunables say.
+fn fake(tunables: &Tunables) -> Machine {
+    let mut machine = plain();
+    machine.name = "eth9";
+    machine.values = tunables.values.iter().cloned().collect();
+    machine
+}
+
+fn small() -> Tunables {
+    let (_, mut tunables) = hosts().swap_remove(4);
+    tunables.interface = "eth9".to_owned();
+    tunables
+}
+
+/// Makes all steps of a plan, as far as they go.
+fn make(
+    plan: &Plan,
+    fake: &Fake,
+    directories: &[PathBuf],
+    goes_on: bool,
+) -> Result<(Tuned, Vec<Edited>)> {
+    let fake = fake.clone();
+    let host = move || Box::new(fake.clone()) as Box<dyn Host>;
+    let mut tuned = Tuned::begin_on(Box::new(host), plan, directories.to_vec())?;
+    let mut edited = Vec::new();
+    for step in &plan.steps {
+        edited.extend(tuned.make(plan, step, goes_on)?);
+    }
+    Ok((tuned, edited))
+}
+
+/// Undoes what is left, the newest first.
+fn undo_all(left: &[crate::Leftover], fake: &Fake) -> Vec<Outcome> {
+    left.iter().flat_map(|left| left.undo(fake)).collect()
+}
+
+fn lives_again(fake: &Fake) {
+    let mut state = fake.state();
+    assert!(state.ended, "it did not die");
+    (state.end, state.ended) = (None, false);
+}
+
+/// Killed at any change, before or after it was made, and then undone: the host is as it was.
+#[test]
+fn whoever_dies_while_it_is_made_leaves_what_can_be_put_back() {
+    let tunables = small();
+    let plan = Plan::new(&tunables, Goal::Udp, &[]);
+    let before = fake(&tunables);
+    let count = plan.edits().count();
+    assert!(count > 8, "{count}");
+    for change in 0..count {
+        for done in [false, true] {
+            let (_guard, directories) = directory();
+            let fake = Fake::new(before.clone());
+            fake.state().end = Some(End { change, done });
+            make(&plan, &fake, &directories, false).expect_err("it died");
+            lives_again(&fake);
+            let outcomes = undo_all(&all_died(&directories), &fake);
+            assert!(outcomes.iter().all(Outcome::finished), "{outcomes:?}");
+            assert_eq!(fake.machine(), before, "at {change}, {done}");
+            assert_eq!(journals(&directories), 0);
+        }
+    }
+}
+
+#[test]
+fn what_somebody_changed_since_is_left_to_them() {
+    let (_guard, directories) = directory();
+    let tunables = small();
+    let fake = Fake::new(fake(&tunables));
+    let only = ["rings", "budget"].map(str::to_owned);
+    let plan = Plan::new(&tunables, Goal::Udp, &only);
+    let (tuned, _) = make(&plan, &fake, &directories, false).expect("it can");
+    fake.set(Setting::RxRing, Value::text(512));
+    let undone = results(tuned.undo());
+    assert_eq!(
+        undone.last(),
+        Some(&Undone::Changed("it is 512".to_owned()))
+    );
+    assert_eq!(fake.machine().values[&Setting::RxRing], Value::text(512));
+    let budget = sysctl("net.core.netdev_budget");
+    assert_eq!(fake.machine().values[&budget], Value::text(300));
+}
+
+#[test]
+fn an_interface_that_has_gone_leaves_the_machine_as_it_was() {
+    let (_guard, directories) = directory();
+    let tunables = small();
+    let before = fake(&tunables);
+    let fake = Fake::new(before.clone());
+    let plan = Plan::new(&tunables, Goal::Udp, &[]);
+    let (tuned, _) = make(&plan, &fake, &directories, false).expect("it can");
+    tuned.keep().expect("it can be written");
+    fake.state().machine.name = "";
+    // This process lives, and what was to stay is put back all the same.
+    let (left, _) = leftovers_in(&directories);
+    let outcomes = undo_all(&left, &fake);
+    assert!(outcomes.iter().all(Outcome::clean), "{outcomes:?}");
+    let now = fake.machine().values;
+    for (setting, value) in before.values {
+        if matches!(setting, Setting::Sysctl { .. } | Setting::Affinity { .. }) {
+            assert_eq!(now[&setting], value, "{setting:?}");
+        }
+    }
+    assert_eq!(journals(&directories), 0);
+}
+
+/// Killed at any change of an undo, before or after it was made, and undone again.
+#[test]
+fn whoever_dies_while_it_is_put_back_leaves_what_can_be_put_back() {
+    let tunables = small();
+    let plan = Plan::new(&tunables, Goal::Udp, &[]);
+    let before = fake(&tunables);
+    let count = plan.edits().count();
+    for change in 0..count {
+        for done in [false, true] {
+            let (_guard, directories) = directory();
+            let fake = Fake::new(before.clone());
+            let (tuned, _) = make(&plan, &fake, &directories, false).expect("it can");
+            tuned.keep().expect("it can be written");
+            let change = count + change;
+            fake.state().end = Some(End { change, done });
+            let left = all_died(&directories);
+            // The newest first: the claim of the interface goes last.
+            let ends = [left.first(), left.last()].map(|one| one.expect("some").name());
+            assert_eq!(ends, ["tune-buffers", "tune"]);
+            undo_all(&left, &fake);
+            lives_again(&fake);
+            let (left, _) = leftovers_in(&directories);
+            let outcomes = undo_all(&left, &fake);
+            assert!(outcomes.iter().all(Outcome::finished), "{outcomes:?}");
+            assert_eq!(fake.machine(), before, "at {change}, {done}");
+            assert_eq!(journals(&directories), 0);
+        }
+    }
+}
+
+#[test]
+fn what_is_refused_is_left_out_and_the_rest_is_made() {
+    let (_guard, directories) = directory();
+    let tunables = small();
+    let mut machine = fake(&tunables);
+    machine.stuck = Some(sysctl("net.core.netdev_budget"));
+    let fake = Fake::new(machine.clone());
+    let plan = Plan::new(&tunables, Goal::Udp, &[]);
+    make(&plan, &fake, &directories, false).expect_err("refused");
+    assert_eq!(fake.machine(), machine, "all of it was put back");
+    assert_eq!(journals(&directories), 0);
+    let (tuned, edited) = make(&plan, &fake, &directories, true).expect("it can");
+    let (refused, made): (Vec<&Edited>, Vec<&Edited>) =
+        edited.iter().partition(|edited| edited.refusal.is_some());
+    assert_eq!((refused.len(), made.len()), (1, plan.edits().count() - 1));
+    assert!(
+        refused[0].edit.starts_with("net.core.netdev_budget "),
+        "{refused:?}"
+    );
+    tuned.keep().expect("it can be written");
+    // What is kept is in the way of the next one.
+    let error = make(&plan, &fake, &directories, true).expect_err("taken");
+    assert!(error.to_string().contains("mpps tune undo"), "{error}");
+    let outcomes = undo_all(&all_died(&directories), &fake);
+    assert!(outcomes.iter().all(Outcome::clean), "{outcomes:?}");
+    assert_eq!(fake.machine(), machine);
+}
+
+#[test]
+fn the_last_step_goes_alone() {
+    let (_guard, directories) = directory();
+    let tunables = small();
+    let before = fake(&tunables);
+    let fake = Fake::new(before.clone());
+    let only = ["rings", "budget"].map(str::to_owned);
+    let plan = Plan::new(&tunables, Goal::Udp, &only);
+    let (mut tuned, _) = make(&plan, &fake, &directories, false).expect("it can");
+    let undone = tuned.undo_last();
+    assert_eq!(undone.len(), 2, "{undone:?}");
+    assert_eq!(fake.machine().values[&Setting::RxRing], Value::text(4096));
+    assert!(tuned.has_changed());
+    assert_eq!(tuned.undo_last().len(), 1);
+    assert!(!tuned.has_changed() && tuned.undo_last().is_empty());
+    assert_eq!(fake.machine(), before);
+}
+
+proptest! {
+    // Each case writes a journal for each edit.
+    #![proptest_config(ProptestConfig::with_cases(32))]
+
+    /// Whatever is set, a plan changes nothing that is not there, nothing to what it is already, and
+    /// after it was carried out there is nothing left to do; undoing it is the host as it was.
+    #[test]
+    fn plans_are_idempotent_and_can_be_undone(
+        host in 0_usize..6,
+        goal in prop_oneof![Just(Goal::Udp), Just(Goal::Tcp), Just(Goal::AfXdp)],
+        numbers in prop::collection::vec(0_u32..20_000, 200),
+    ) {
+        let (_, mut tunables) = hosts().swap_remove(host);
+        tunables.interface = "eth9".to_owned();
+        for ((setting, value), number) in tunables.values.iter_mut().zip(numbers) {
+            let is_free = matches!(setting, Setting::RxRing | Setting::Sysctl { .. });
+            let is_file = matches!(setting, Setting::File { name } if !name.contains('/'));
+            if is_free || is_file {
+                *value = Value::text(number);
+            }
+        }
+        let plan = Plan::new(&tunables, goal, &[]);
+        for edit in plan.edits() {
+            prop_assert_eq!(tunables.value(&edit.setting), Some(&edit.old));
+            prop_assert_ne!(&edit.old, &edit.new);
+        }
+        let (_guard, directories) = directory();
+        let fake = Fake::new(fake(&tunables));
+        let before = fake.machine();
+        let (tuned, _) = make(&plan, &fake, &directories, false).expect("it can");
+        for edit in plan.edits() {
+            prop_assert_eq!(&fake.machine().values[&edit.setting], &edit.new);
+        }
+        prop_assert!(tuned.undo().iter().all(Outcome::clean));
+        prop_assert_eq!(fake.machine(), before);
+    }
+}

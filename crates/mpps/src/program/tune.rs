@@ -1,0 +1,288 @@
+//! Settings that suit what an interface receives: planned, made, kept and put back.
+
+mod apply;
+mod document;
+pub(crate) mod proof;
+mod prove;
+mod shown;
+mod traffic;
+mod undo;
+
+pub(crate) use document::document;
+pub(crate) use proof::ProofResult;
+pub use proof::Proofs;
+pub use shown::{TuneObject, TuneStep};
+
+use crate::measure::outcome::Outcome;
+use crate::program::lines::Lines;
+use crate::value::{self, Named, one_of};
+use anyhow::{Context, Result, bail, ensure};
+use clap::{Args, Subcommand};
+use mpps_host::tune::{Aim, Goal, Plan, Tunables, stages};
+use mpps_os::netlink::link;
+use mpps_os::netlink::route;
+use std::fs;
+use std::net::IpAddr;
+use std::time::Duration;
+
+/// Arguments of `mpps tune`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "plan needs no rights. apply writes down what is there before it changes anything \
+    (/run/mpps); what was made stays until `mpps tune undo` or a reboot. Exit status: 0 fine, 1 not all \
+    of it (a step was refused, or somebody has changed a setting since), 2 it could not be done, and \
+    nothing was changed, 130 it was not confirmed, and all is put back."
+)]
+pub(crate) struct TuneArgs {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Show what would be changed, why, what may go wrong, and the plain commands
+    Plan(PlanArgs),
+    /// Change it, and keep it
+    Apply(ApplyArgs),
+    /// Measure each stage with and without, in turn, and keep what helps
+    Prove(prove::ProveArgs),
+    /// Keep what `apply --confirm-within` has changed
+    Confirm(Which),
+    /// Put back exactly what was there before
+    Undo(Which),
+    /// Show what is tuned, and what somebody has changed since
+    Status(Which),
+}
+
+/// Which interface.
+#[derive(Debug, Args)]
+struct Which {
+    /// The interface [default: all that are tuned]
+    #[arg(value_name = "IF")]
+    interface: Option<String>,
+}
+
+#[derive(Debug, Args)]
+struct PlanArgs {
+    #[command(flatten)]
+    what: What,
+    /// Write the plan as JSON to standard output
+    #[arg(long)]
+    json: bool,
+}
+
+/// What is to be planned.
+#[derive(Debug, Clone, Args)]
+struct What {
+    /// The interface [default: the one of the default route]
+    #[arg(value_name = "IF")]
+    interface: Option<String>,
+    /// What is to be received
+    #[arg(long = "for", default_value = "udp", value_name = "WHAT", value_parser = one_of(GOALS))]
+    goal: Goal,
+    /// The port at which it arrives: for the commands of plan, and the measurements of prove
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    port: Option<u16>,
+    /// Only these stages
+    #[arg(long, value_name = "STAGE,...", value_delimiter = ',')]
+    only: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+struct ApplyArgs {
+    #[command(flatten)]
+    what: What,
+    /// Go on where the driver refuses a step; without it all of it is put back
+    #[arg(long)]
+    keep_going: bool,
+    /// Do also what may take the link down by which this host is reached
+    #[arg(long)]
+    allow_link_bounce: bool,
+    /// Put all of it back unless `mpps tune confirm` comes within this time: 60s
+    #[arg(long, value_name = "TIME", value_parser = value::seconds)]
+    confirm_within: Option<Duration>,
+}
+
+const GOALS: &[Named<Goal>] = &[
+    ("udp", "UDP by sockets", Goal::Udp),
+    ("tcp", "TCP by sockets", Goal::Tcp),
+    ("af_xdp", "Frames by AF_XDP", Goal::AfXdp),
+];
+
+impl TuneArgs {
+    /// Does what is asked.
+    pub(crate) fn run(&self) -> Result<Outcome> {
+        match &self.action {
+            Action::Plan(args) => args.run(),
+            Action::Apply(args) => apply::run(args),
+            Action::Prove(args) => prove::run(args),
+            Action::Confirm(which) => undo::confirm(which.interface.as_deref()),
+            Action::Undo(which) => undo::run(which.interface.as_deref()),
+            Action::Status(which) => undo::status(which.interface.as_deref()),
+        }
+    }
+}
+
+impl PlanArgs {
+    fn run(&self) -> Result<Outcome> {
+        let (tunables, plan) = self.what.asked()?.plan()?;
+        let lines = Lines { json: self.json };
+        let found = TuneObject::new(&tunables, &plan);
+        match self.json {
+            true => lines.object(&found)?,
+            false => found.lines().iter().try_for_each(|line| lines.say(line))?,
+        }
+        Ok(Outcome::Fine)
+    }
+}
+
+/// What is to be planned, checked.
+struct Asked {
+    interface: String,
+    aim: Aim,
+    /// No name is all stages.
+    only: Vec<String>,
+    /// Whether what only may help is changed, too.
+    tries: bool,
+}
+
+impl Asked {
+    /// What is there, and what is to be made of it.
+    fn plan(&self) -> Result<(Tunables, Plan)> {
+        self.plan_of(&self.only)
+    }
+
+    /// The same of these stages alone.
+    fn plan_of(&self, only: &[String]) -> Result<(Tunables, Plan)> {
+        let tunables = Tunables::read(&self.interface)?;
+        let plan = Plan::new(&tunables, self.aim, only);
+        let plan = match self.tries {
+            true => plan.trying(),
+            false => plan,
+        };
+        Ok((tunables, plan))
+    }
+}
+
+impl What {
+    fn asked(&self) -> Result<Asked> {
+        let unknown = self
+            .only
+            .iter()
+            .find(|name| !stages().any(|stage| stage == *name));
+        if let Some(name) = unknown {
+            let all: Vec<&str> = stages().collect();
+            bail!(
+                "--only {name}: there is no such stage; there are {}",
+                all.join(", ")
+            );
+        }
+        let interface = self.interface()?;
+        ensure!(
+            interface != "lo",
+            "lo: it receives from this host alone, by the CPU that sends; name another interface"
+        );
+        let aim = Aim {
+            goal: self.goal,
+            port: self.port,
+        };
+        Ok(Asked {
+            interface,
+            aim,
+            only: self.only.clone(),
+            tries: !self.only.is_empty(),
+        })
+    }
+
+    fn interface(&self) -> Result<String> {
+        if let Some(name) = &self.interface {
+            return Ok(name.clone());
+        }
+        default_interface()?
+            .context("no interface has the default route; name one: mpps tune plan IF")
+    }
+}
+
+/// The interface by which the rest of the world is reached, if there is one.
+fn default_interface() -> Result<Option<String>> {
+    // TEST-NET-1 and the documentation prefix (RFC 5737, RFC 3849): nobody is there, and a route to
+    // them is the default one. Nothing is sent.
+    let anywhere = ["192.0.2.1", "2001:db8::1"].map(|text| text.parse::<IpAddr>());
+    for address in anywhere.into_iter().flatten() {
+        if let Ok(found) = route::find(address, None, None) {
+            let link = link::find(found.interface_index)?;
+            return Ok(link.map(|link| link.name));
+        }
+    }
+    Ok(None)
+}
+
+/// The interface by which the session is reached that runs this program, if it came by ssh.
+fn session_interface() -> Option<String> {
+    // CLIENT-IP CLIENT-PORT SERVER-IP SERVER-PORT (ssh(1)).
+    let connection = std::env::var("SSH_CONNECTION").ok().or_else(inherited)?;
+    let client: IpAddr = connection.split_whitespace().next()?.parse().ok()?;
+    let found = route::find(client, None, None).ok()?;
+    Some(link::find(found.interface_index).ok()??.name)
+}
+
+/// What a process above this one has in its environment: sudo(8) passes it on to nobody.
+fn inherited() -> Option<String> {
+    let mut process = std::process::id();
+    for _ in 0..64 {
+        let environment = fs::read(format!("/proc/{process}/environ")).unwrap_or_default();
+        let mut words = environment.split(|byte| *byte == 0);
+        if let Some(found) = words.find_map(|word| word.strip_prefix(b"SSH_CONNECTION=")) {
+            return String::from_utf8(found.to_vec()).ok();
+        }
+        // PID (COMM) STATE PPID, and COMM may have anything in it (proc_pid_stat(5)).
+        let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+        let (_, behind) = stat.rsplit_once(')')?;
+        process = behind.split_whitespace().nth(1)?.parse().ok()?;
+        if process < 2 {
+            return None;
+        }
+    }
+    None
+}
+
+/// True if packets of the one go by the other: itself, or a bridge, a bond or a VLAN over it.
+fn carries(lower: &str, upper: &str) -> bool {
+    let mut reached = vec![lower.to_owned()];
+    let mut at = 0;
+    while let Some(name) = reached.get(at).cloned() {
+        let entries = fs::read_dir(format!("/sys/class/net/{name}"))
+            .into_iter()
+            .flatten();
+        let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+        let above = names.filter_map(|name| Some(name.strip_prefix("upper_")?.to_owned()));
+        let new: Vec<String> = above.filter(|name| !reached.contains(name)).collect();
+        reached.extend(new);
+        at += 1;
+    }
+    reached.iter().any(|name| name == upper)
+}
+
+/// Refuses what would cut the session that runs it, unless that is allowed.
+fn check_link(plan: &Plan, is_allowed: bool) -> Result<()> {
+    let bounces = plan.risks().contains(&mpps_host::tune::Risk::LinkBounce);
+    if is_allowed || !bounces {
+        return Ok(());
+    }
+    let is_below =
+        |upper: Option<String>| upper.is_some_and(|upper| carries(&plan.interface, &upper));
+    let by_session = is_below(session_interface());
+    let by_route = is_below(default_interface()?);
+    ensure!(
+        !by_session && !by_route,
+        "{}: a step may take its link down, and {} by it; add --allow-link-bounce, with \
+         --confirm-within 60s to have all put back if you do not return, or choose other steps by --only",
+        plan.interface,
+        if by_session {
+            "the ssh session came"
+        } else {
+            "the default route goes"
+        },
+    );
+    Ok(())
+}

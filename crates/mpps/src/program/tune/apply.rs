@@ -1,0 +1,116 @@
+//! Makes what is planned, and keeps it.
+
+use super::{ApplyArgs, Asked, check_link};
+use crate::measure::outcome::{Outcome, ended, put_back};
+use crate::output;
+use crate::program::lines::{LOOK, Lines};
+use crate::signal::Interrupt;
+use anyhow::{Context, Result, anyhow};
+use mpps_host::tune::{Plan, Tuned};
+use std::thread;
+use std::time::{Duration, Instant};
+
+const LINES: Lines = Lines { json: false };
+
+pub(super) fn run(args: &ApplyArgs) -> Result<Outcome> {
+    // What is begun is ended before a signal can end the process.
+    let interrupt = Interrupt::listen_held()?;
+    let asked = args.what.asked()?;
+    let (_, plan) = asked.plan()?;
+    check_link(&plan, args.allow_link_bounce)?;
+    if plan.edits().next().is_none() {
+        LINES.say("nothing to change")?;
+        return Ok(Outcome::Fine);
+    }
+    let mut tuned = begin(&plan)?;
+    let made = make(args, &asked, &plan, &mut tuned);
+    let decided = made.and_then(|refused| Ok((refused, stays(args, &mut tuned, &interrupt)?)));
+    let refused = match decided {
+        Ok((refused, true)) => refused,
+        Ok((_, false)) => {
+            put_all_back(tuned)?;
+            LINES.say("not kept")?;
+            return Ok(Outcome::Interrupted);
+        }
+        Err(error) => {
+            let back = put_all_back(tuned);
+            let closed = error.downcast_ref().is_some_and(output::is_closed);
+            let error = match closed {
+                true => anyhow!("nobody read what was changed, and all is put back"),
+                false => error,
+            };
+            return ended(Err(error), back);
+        }
+    };
+    let said = match tuned.has_changed() {
+        false => "nothing was changed",
+        true => "kept until `mpps tune undo` or a reboot; `mpps tune status` shows it",
+    };
+    tuned.keep()?;
+    LINES.say(said)?;
+    Ok(match refused {
+        false => Outcome::Fine,
+        true => Outcome::Found,
+    })
+}
+
+/// Claims the interface.
+pub(super) fn begin(plan: &Plan) -> Result<Tuned> {
+    Tuned::begin(plan).with_context(|| format!("cannot tune {}", plan.interface))
+}
+
+/// Makes the steps, each planned again behind those before it; true if something was refused.
+fn make(args: &ApplyArgs, asked: &Asked, plan: &Plan, tuned: &mut Tuned) -> Result<bool> {
+    let mut is_refused = false;
+    for step in &plan.steps {
+        let (_, plan) = asked.plan_of(&[step.stage.to_owned()])?;
+        check_link(&plan, args.allow_link_bounce)?;
+        for step in &plan.steps {
+            let edited = tuned.make(&plan, step, args.keep_going);
+            let context = || format!("cannot tune {}", plan.interface);
+            for edited in edited.with_context(context)? {
+                let edit = edited.edit;
+                match &edited.refusal {
+                    None => LINES.say(&format!("changed: {edit}"))?,
+                    Some(error) => LINES.say(&format!("refused: {edit}: {error}"))?,
+                }
+                is_refused |= edited.refusal.is_some();
+            }
+        }
+    }
+    Ok(is_refused)
+}
+
+/// Puts everything back, the last first, and answers what could not be.
+pub(super) fn put_all_back(tuned: Tuned) -> Result<()> {
+    // All of it before anything is printed, which may take as long as the reader likes.
+    let outcomes = tuned.undo();
+    for outcome in &outcomes {
+        // Whether or not anybody reads it.
+        let _ = LINES.say(&format!("put back: {outcome}"));
+    }
+    put_back(&outcomes, "tune")
+}
+
+/// Whether what was made is to stay: at once, or if `mpps tune confirm` says so in time.
+fn stays(args: &ApplyArgs, tuned: &mut Tuned, interrupt: &Interrupt) -> Result<bool> {
+    let Some(time) = args.confirm_within.filter(|_| tuned.has_changed()) else {
+        return Ok(!interrupt.came());
+    };
+    tuned.wait_for_word()?;
+    let seconds = time.as_secs_f64();
+    LINES.say(&format!(
+        "put back in {seconds:.0} s unless `mpps tune confirm` comes"
+    ))?;
+    let deadline = Instant::now() + Duration::max(time, LOOK);
+    loop {
+        let is_last = Instant::now() >= deadline || interrupt.came();
+        if tuned.has_word() {
+            return Ok(true);
+        }
+        if is_last {
+            return Ok(false);
+        }
+        thread::sleep(LOOK);
+    }
+}

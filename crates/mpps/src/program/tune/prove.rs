@@ -1,0 +1,203 @@
+//! What each stage is worth here: the same traffic without it and with it, in turn.
+
+use super::apply::{begin, put_all_back};
+use super::proof::{Proof, ProofResult, Proofs};
+use super::traffic::{Measured, Traffic};
+use super::{Asked, What, check_link, document};
+use crate::failure;
+use crate::measure::outcome::{Outcome, ended, put_back};
+use crate::measure::series::Series;
+use crate::measure::session::{Session, progress};
+use crate::output::{self, Stream};
+use crate::signal::{Interrupt, Interrupted};
+use crate::udp::sample::RATE_DEFINITION;
+use anyhow::{Context, Result, bail, ensure};
+use clap::Args;
+use mpps_host::Fingerprint;
+use mpps_host::tune::{Plan, Tuned};
+
+/// What the first row changes.
+const NOTHING: &str = "nothing";
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Somebody has to send to --port all the while: clients, or `mpps send` on another host. \
+    Where a program has the port, what it reads is counted, and it goes on; else this program reads. Each \
+    stage comes on top of those before it that were kept; the first row changes nothing, and shows the \
+    noise. A stage is kept if the rate, the loss or the CPU time is better and neither rate nor loss is \
+    worse, by the test of `mpps compare`. Exit status: 0 it came to its end, 2 it could not be done, 130 \
+    interrupted, and all is put back."
+)]
+pub(super) struct ProveArgs {
+    #[command(flatten)]
+    what: What,
+    /// Do also what may take the link down by which this host is reached
+    #[arg(long)]
+    allow_link_bounce: bool,
+    /// Put back at the end also what helped
+    #[arg(long)]
+    put_back: bool,
+    #[command(flatten)]
+    series: Series<5>,
+}
+
+/// What is measured, and with what.
+struct Proving<'a> {
+    args: &'a ProveArgs,
+    asked: &'a Asked,
+    traffic: &'a Traffic,
+    session: &'a Session,
+}
+
+pub(super) fn run(args: &ProveArgs) -> Result<Outcome> {
+    let port = args.what.port;
+    let port = port.context("--port PORT is needed: where the traffic arrives")?;
+    let asked = Asked {
+        tries: true,
+        ..args.what.asked()?
+    };
+    let (_, plan) = asked.plan()?;
+    check_link(&plan, args.allow_link_bounce)?;
+    let traffic = Traffic::new(&asked.interface, port, asked.aim.goal)?;
+    // What is begun is ended before a signal can end the process.
+    let session = args.series.begin("tune-prove", Interrupt::listen_held()?)?;
+    let proving = Proving {
+        args,
+        asked: &asked,
+        traffic: &traffic,
+        session: &session,
+    };
+    let mut tuned = begin(&plan)?;
+    let result = match proving.prove(&plan, &mut tuned) {
+        Ok(result) => result,
+        Err(error) => return ended(Err(error), put_all_back(tuned)),
+    };
+    let written = session.conclude(&result, &document(&result, &session.files()), true);
+    let stays = result.complete && !args.put_back && tuned.has_changed() && written.is_ok();
+    if !stays {
+        return ended(written, put_all_back(tuned));
+    }
+    tuned.keep()?;
+    output::line(
+        Stream::Out,
+        &format!(
+            "what helped is kept until `mpps tune undo {}` or a reboot",
+            asked.interface
+        ),
+    )?;
+    written
+}
+
+impl Proving<'_> {
+    fn prove(&self, plan: &Plan, tuned: &mut Tuned) -> Result<ProofResult> {
+        let traffic = self.traffic.to_string();
+        output::line(Stream::Err, &format!("waiting for packets at {traffic}"))?;
+        // The first run warms up, and finds out whether anything arrives.
+        self.measure(true)?;
+        let found = Proofs {
+            rate_definition: RATE_DEFINITION.to_owned(),
+            interface: plan.interface.clone(),
+            goal: Some(plan.goal),
+            traffic,
+            ..Proofs::default()
+        };
+        let machine = Fingerprint::collect(&[&plan.interface])?;
+        let mut result = self.session.result(machine, found);
+        result.complete = self.rows(plan, tuned, &mut result)?;
+        Ok(result)
+    }
+
+    /// Measures all rows; false if Ctrl-C ended it.
+    fn rows(&self, plan: &Plan, tuned: &mut Tuned, result: &mut ProofResult) -> Result<bool> {
+        let stages = plan.steps.iter().map(|step| step.stage);
+        let rounds = 2 * self.args.series.repeats();
+        let bar = progress(rounds * (1 + plan.steps.len()));
+        for stage in [NOTHING].into_iter().chain(stages) {
+            // The stages before it may have changed what it is to change.
+            let (_, plan) = self.asked.plan_of(&[stage.to_owned()])?;
+            if stage != NOTHING && plan.edits().next().is_none() {
+                bar.inc(rounds as u64);
+                continue;
+            }
+            bar.set_message(stage.to_owned());
+            let measured = self.row(stage, tuned, &result.rows, || bar.inc(1));
+            if self.session.interrupt.came() {
+                bar.finish_and_clear();
+                return Ok(false);
+            }
+            let mut row = measured?;
+            if row.gain().is_some() {
+                check_link(&plan, self.args.allow_link_bounce)?;
+                self.make(stage, tuned)?;
+                row.kept = true;
+            }
+            result.rows.push(row);
+            bar.suspend(|| self.session.keep(&*result));
+        }
+        bar.finish_and_clear();
+        Ok(true)
+    }
+
+    fn row(
+        &self,
+        stage: &str,
+        tuned: &mut Tuned,
+        before: &[Proof],
+        tick: impl Fn(),
+    ) -> Result<Proof> {
+        let mut sides: [Vec<Measured>; 2] = Default::default();
+        let (mut edits, mut stopped) = (Vec::new(), None);
+        for _ in 0..self.args.series.repeats() {
+            sides[0].push(self.measure(false)?);
+            tick();
+            if stage == NOTHING {
+                sides[1].push(self.measure(false)?);
+                tick();
+                continue;
+            }
+            match self.make(stage, tuned) {
+                Ok(made) => edits = made,
+                Err(error) => {
+                    stopped = Some(failure::explain(&error));
+                    break;
+                }
+            }
+            let with = self.measure(false);
+            tick();
+            put_back(&tuned.undo_last(), "tune prove")?;
+            match with {
+                Ok(with) => sides[1].push(with),
+                // With it nothing can be received any more.
+                Err(error) => {
+                    stopped = Some(failure::explain(&error));
+                    break;
+                }
+            }
+        }
+        let row = Proof::new(stage, edits, &sides, before);
+        Ok(Proof { stopped, ..row })
+    }
+
+    /// Makes a stage, and tells its edits.
+    fn make(&self, stage: &str, tuned: &mut Tuned) -> Result<Vec<String>> {
+        let (_, plan) = self.asked.plan_of(&[stage.to_owned()])?;
+        let Some(step) = plan.steps.first() else {
+            bail!("{stage}: there is no such stage");
+        };
+        let made = tuned.make(&plan, step, false)?;
+        ensure!(
+            !made.is_empty(),
+            "{stage}: there is nothing to change any more"
+        );
+        Ok(made.into_iter().map(|edited| edited.edit).collect())
+    }
+
+    fn measure(&self, is_first: bool) -> Result<Measured> {
+        let interrupt = &self.session.interrupt;
+        let run = self
+            .traffic
+            .run(self.args.series.time(), is_first, interrupt);
+        ensure!(!interrupt.came(), Interrupted);
+        run
+    }
+}

@@ -1,0 +1,172 @@
+//! A plan as people and programs read it.
+
+use mpps_host::tune::{Goal, Plan, Risk, Step, Tunables, Verdict};
+use schemars::JsonSchema;
+use serde::Serialize;
+
+/// Edits of one step that people are shown.
+const SHOWN: usize = 3;
+
+/// Result of `mpps tune plan --json`.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct TuneObject {
+    /// [`TuneObject::SCHEMA`].
+    schema: &'static str,
+    /// The version of mpps.
+    version: &'static str,
+    /// The interface.
+    interface: String,
+    /// Its driver.
+    driver: String,
+    /// What is to be received.
+    goal: Goal,
+    /// Every stage, in the order in which they are made.
+    steps: Vec<TuneStep>,
+}
+
+/// One stage of a plan.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct TuneStep {
+    /// The stage.
+    stage: &'static str,
+    /// `change`, `try` (it may help or harm: changed where the stage is named), `by_hand` (no setting that
+    /// a plan changes), `fine`, `not_needed`, `impossible`, or `later`: judged once the queues are changed.
+    verdict: &'static str,
+    /// Why.
+    why: String,
+    /// Where that is written.
+    source: &'static str,
+    /// What may go wrong while it is made; empty where nothing is changed.
+    risks: Vec<Risk>,
+    /// What is changed, or may be tried.
+    edits: Vec<TuneEdit>,
+    /// The commands of what is to be done by hand.
+    commands: Vec<String>,
+}
+
+/// One setting of a step.
+#[derive(Debug, Serialize, JsonSchema)]
+struct TuneEdit {
+    /// From what to what.
+    edit: String,
+    /// The plain command that does the same.
+    command: String,
+}
+
+impl TuneObject {
+    /// The version of this form.
+    pub const SCHEMA: &'static str = "mpps.tune.v1";
+
+    pub(super) fn new(tunables: &Tunables, plan: &Plan) -> Self {
+        let step = |step: &Step| {
+            let edits = step.edits().chain(step.edits_to_try());
+            let edits = edits.map(|edit| TuneEdit {
+                edit: edit.to_string(),
+                command: edit.setting.command(&plan.interface, &edit.new),
+            });
+            let edits: Vec<TuneEdit> = edits.collect();
+            TuneStep {
+                stage: step.stage,
+                verdict: match step.verdict {
+                    Verdict::Change(_) => "change",
+                    Verdict::Try(_) => "try",
+                    Verdict::ByHand(_) => "by_hand",
+                    Verdict::Fine => "fine",
+                    Verdict::NotNeeded => "not_needed",
+                    Verdict::Impossible => "impossible",
+                    Verdict::Later => "later",
+                },
+                why: step.why.clone(),
+                source: step.source,
+                risks: match edits.is_empty() {
+                    true => Vec::new(),
+                    false => step.risks.to_vec(),
+                },
+                edits,
+                commands: step.commands().to_vec(),
+            }
+        };
+        Self {
+            schema: Self::SCHEMA,
+            version: env!("CARGO_PKG_VERSION"),
+            interface: plan.interface.clone(),
+            driver: tunables.driver.clone(),
+            goal: plan.goal,
+            steps: plan.steps.iter().map(step).collect(),
+        }
+    }
+
+    /// For people, a line each. Commands are not broken, so that they can be copied.
+    pub(super) fn lines(&self) -> Vec<String> {
+        let Self {
+            interface, goal, ..
+        } = self;
+        let driver = match self.driver.as_str() {
+            "" => String::new(),
+            driver => format!(" ({driver})"),
+        };
+        let of = |verdicts: &[&str]| {
+            let steps = self.steps.iter();
+            let steps = steps.filter(|step| verdicts.contains(&step.verdict));
+            steps.collect::<Vec<&TuneStep>>()
+        };
+        let (changing, rest) = (
+            of(&["change"]),
+            of(&["fine", "not_needed", "impossible", "later"]),
+        );
+        let stages = self.steps.len();
+        let said = match changing.len() {
+            0 => "nothing to change".to_owned(),
+            1 => format!("1 of {stages} stages changes something"),
+            count => format!("{count} of {stages} stages change something"),
+        };
+        let mut lines = vec![format!("{interface}{driver} for {goal}: {said}")];
+        for step in changing {
+            lines.push(String::new());
+            lines.push(format!("{}: {}", step.stage, step.why));
+            lines.push(format!("    source: {}", step.source));
+            lines.extend(step.risks.iter().map(|risk| format!("    risk: {risk}")));
+            lines.extend(step.shown_edits());
+        }
+        for (verdict, heading) in [
+            ("try", "may help or harm; --only makes it:"),
+            ("by_hand", "by hand:"),
+        ] {
+            let steps = of(&[verdict]);
+            if !steps.is_empty() {
+                lines.extend([String::new(), heading.to_owned()]);
+            }
+            for step in steps {
+                lines.push(format!("    {}: {}", step.stage, step.why));
+                lines.extend(step.shown_edits().map(|line| format!("    {line}")));
+                let commands = step.commands.iter();
+                lines.extend(commands.map(|command| format!("        {command}")));
+            }
+        }
+        if !rest.is_empty() {
+            lines.push(String::new());
+            lines.push("unchanged:".to_owned());
+        }
+        lines.extend(rest.iter().map(|step| {
+            let verdict = step.verdict.replace('_', " ");
+            format!("    {:<12}  {verdict}: {}", step.stage, step.why)
+        }));
+        lines
+    }
+}
+
+impl TuneStep {
+    /// The first edits, each with its command.
+    fn shown_edits(&self) -> impl Iterator<Item = String> {
+        let shown = self.edits.iter().take(SHOWN);
+        let shown = shown.flat_map(|edit| {
+            [
+                format!("    {}", edit.edit),
+                format!("        {}", edit.command),
+            ]
+        });
+        let more = self.edits.len().saturating_sub(SHOWN);
+        let more = (more > 0).then(|| format!("    and {more} more like these; --json has all"));
+        shown.chain(more)
+    }
+}

@@ -1,0 +1,108 @@
+//! What is tuned: shown, confirmed, put back.
+
+use crate::measure::outcome::Outcome;
+use crate::program::lines::Lines;
+use anyhow::{Result, ensure};
+use mpps_host::tune::is_of_plan;
+use mpps_host::{Leftover, Life, Undone, leftovers};
+use mpps_os::namespace::NetNamespace;
+
+const LINES: Lines = Lines { json: false };
+
+/// What is tuned in this network namespace, of one interface or of all, the newest first.
+fn tuned(interface: Option<&str>) -> Result<Vec<Leftover>> {
+    let (found, unreadable) = leftovers();
+    let unreadable: Vec<String> = unreadable.iter().map(ToString::to_string).collect();
+    ensure!(unreadable.is_empty(), "{}", unreadable.join("; "));
+    let here = NetNamespace::current()?.inode();
+    let is_ours = |one: &Leftover| {
+        let is_asked = interface.is_none_or(|name| name == one.object());
+        is_of_plan(one.name()) && one.namespace() == here && is_asked
+    };
+    Ok(found.into_iter().filter(is_ours).collect())
+}
+
+/// Why there is nothing.
+fn nothing(interface: Option<&str>) -> String {
+    match interface {
+        Some(name) => format!("{name} is not tuned in this network namespace"),
+        None => "nothing is tuned in this network namespace".to_owned(),
+    }
+}
+
+pub(super) fn run(interface: Option<&str>) -> Result<Outcome> {
+    let tuned = tuned(interface)?;
+    if tuned.is_empty() {
+        LINES.say(&nothing(interface))?;
+        return Ok(Outcome::Fine);
+    }
+    let mut worst = Outcome::Fine;
+    for one in &tuned {
+        let head = one.heading();
+        if one.life() == Life::Alive && !one.is_kept() {
+            LINES.say(&format!("{head}: process {} is at it", one.process()))?;
+            worst = Outcome::Status(2);
+            continue;
+        }
+        let outcomes = one.undo_here();
+        // The claim changes nothing.
+        if outcomes.is_empty() && one.steps().1 > 0 {
+            LINES.say(&format!(
+                "{head}: somebody else is at it, or made it where this cannot be seen"
+            ))?;
+            worst = Outcome::Status(2);
+        }
+        for outcome in outcomes {
+            let _ = LINES.say(&format!("{head}: {outcome}"));
+            worst = match outcome.result {
+                Undone::Failed(_) => Outcome::Status(2),
+                Undone::Changed(_) if worst == Outcome::Fine => Outcome::Found,
+                _ => worst,
+            };
+        }
+    }
+    Ok(worst)
+}
+
+pub(super) fn confirm(interface: Option<&str>) -> Result<Outcome> {
+    let tuned = tuned(interface)?;
+    let waiting = tuned
+        .iter()
+        .filter(|one| one.waits() && one.life() == Life::Alive);
+    let waiting: Vec<&Leftover> = waiting.collect();
+    ensure!(!waiting.is_empty(), "nothing waits to be confirmed");
+    waiting.iter().try_for_each(|one| one.keep())?;
+    for one in waiting {
+        LINES.say(&format!("{}: kept", one.heading()))?;
+    }
+    Ok(Outcome::Fine)
+}
+
+pub(super) fn status(interface: Option<&str>) -> Result<Outcome> {
+    let tuned = tuned(interface)?;
+    if tuned.is_empty() {
+        LINES.say(&nothing(interface))?;
+        return Ok(Outcome::Fine);
+    }
+    let mut outcome = Outcome::Fine;
+    for one in tuned.iter().rev() {
+        let state = match one.is_kept() {
+            true => "stays until `mpps tune undo` or a reboot",
+            false => "not kept yet, or left behind: `mpps undo` puts it back",
+        };
+        // The claim; the steps follow it.
+        if one.steps().0.is_empty() {
+            LINES.say(&format!("{}: {state}", one.heading()))?;
+        }
+        for (step, otherwise) in one.standing() {
+            match otherwise {
+                None => LINES.say(&format!("  {step}"))?,
+                Some(now) => {
+                    outcome = Outcome::Found;
+                    LINES.say(&format!("  {step}: not any more, {now}"))?;
+                }
+            }
+        }
+    }
+    Ok(outcome)
+}

@@ -1,0 +1,235 @@
+//! What becomes of a receiver whose card goes down, or away, or has no descriptor left.
+
+use super::common::{Running, run, trial};
+use super::{ADDRESS, at, ip, ledger, meet, resolve};
+use libtest_mimic::Trial;
+use serde_json::Value;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+
+/// Datagrams before and after the card went down.
+const COUNT: u64 = 200;
+/// Those that end with their interface. A socket does not know it.
+const RINGS: [&str; 2] = ["packet_mmap", "af_xdp"];
+const SOCKET: &str = "recvmmsg";
+const LOOK: Duration = Duration::from_millis(50);
+
+pub(super) fn trials() -> [Trial; 3] {
+    let driver = run(at("b", "ethtool").args(["-i", "eth1"])).fine().out;
+    let virtio = driver.contains("driver: virtio_net");
+    let virtio = virtio.then(|| "its device is not on the PCI bus itself".to_owned());
+    let ring = run(at("b", "ethtool").args(["-g", "eth1"])).fine().out;
+    let mut sizes = ring.lines().filter_map(|line| line.strip_prefix("RX:"));
+    let obstacle = if sizes.next() == sizes.next() {
+        Some("the size of its ring is fixed".to_owned())
+    } else {
+        // They wait in the emulator, and all arrive.
+        let e1000e = driver.contains("driver: e1000e");
+        e1000e.then(|| "an emulated e1000e holds back what finds no descriptor".to_owned())
+    };
+    let trials = [
+        (
+            "mpps recv while its interface is down and up",
+            None,
+            outlasts_a_bounce as fn(),
+        ),
+        (
+            "mpps recv while its card is unbound",
+            virtio,
+            tells_of_a_card_that_went,
+        ),
+        ("a card without descriptors", obstacle, starves),
+    ];
+    trials.map(|(name, obstacle, test)| trial(name.to_owned(), obstacle, test))
+}
+
+/// While nobody empties the card's ring, it takes what the ring holds, and all else is lost before the
+/// host: by a counter of the card, or where it has none by the difference of what both cards counted.
+fn starves() {
+    // No share of the time is kept for others.
+    run(Command::new("sysctl").args(["-w", "kernel.sched_rt_runtime_us=-1"])).fine();
+    keep_interrupts_away();
+    let driver = run(at("b", "ethtool").args(["-i", "eth1"])).fine().out;
+    let counts = driver.contains("driver: vmxnet3");
+    let arrived = SIZES.map(|size| {
+        run(at("b", "ethtool").args(["-G", "eth1", "rx", size])).fine();
+        set_threaded("1");
+        meet();
+        let mut receiving = at("b", "mpps");
+        receiving.args(["recv", ADDRESS, "--json", "--rcvbuf", "8M"]);
+        let mut receiving = Running::start(&mut receiving);
+        receiving.line("receiving at ");
+        resolve();
+        let mut hog = Running::start(Command::new("taskset").args(HOG));
+        hog.line("here");
+        let mut sending = at("a", "mpps");
+        sending.args([
+            "send", ADDRESS, "--json", "--rate", "4000", "--count", "4000",
+        ]);
+        let sent = run(&mut sending).fine();
+        drop(hog);
+        // What was in the ring has come before the second of these.
+        (0..2).for_each(|_| drop(receiving.line("\"interval\"")));
+        let received = receiving.interrupt().fine();
+        let ledger = ledger(&sent, &received).fine();
+        let ledger: Value = serde_json::from_str(&ledger.out).expect("it is JSON");
+        eprintln!("{size} descriptors: {ledger:#}");
+        assert_eq!(ledger["unaccounted"], 0, "{ledger:#}");
+        let losses = ledger["losses"].as_array().expect("a list");
+        let of = |reason: &str| {
+            let loss = losses.iter().find(|loss| loss["reason"] == reason)?;
+            loss["count"].as_u64()
+        };
+        let no_room = of("NIC had no descriptor");
+        assert_eq!(no_room.is_some(), counts, "{ledger:#}");
+        let lost = no_room.or(of("lost between the two NICs")).unwrap_or(0);
+        let received = received.last_json()["received"].as_u64().expect("a number");
+        assert_eq!(received + lost, 4000, "{ledger:#}");
+        set_threaded("0");
+        received
+    });
+    assert!(arrived[0] * 2 < arrived[1], "{arrived:?}");
+}
+
+/// The ring's sizes, in descriptors.
+const SIZES: [&str; 2] = ["128", "512"];
+/// Takes all of CPU 1, where the card's packets are received.
+const HOG: [&str; 8] = [
+    "-c",
+    "1",
+    "chrt",
+    "-f",
+    "50",
+    "sh",
+    "-c",
+    "echo here; while :; do :; done",
+];
+
+/// Has threads of the kernel receive the card's packets, on CPU 1, or its interrupts.
+fn set_threaded(on: &str) {
+    let write = format!("echo {on} > /sys/class/net/eth1/threaded");
+    run(at("b", "sh").args(["-c", &write])).fine();
+    let is_thread = |folder: &Path| {
+        let name = fs::read_to_string(folder.join("comm"));
+        name.is_ok_and(|name| name.starts_with("napi/eth1"))
+    };
+    for process in fs::read_dir("/proc").expect("it is mounted").flatten() {
+        if is_thread(&process.path()) {
+            let mut pinning = Command::new("taskset");
+            run(pinning.args(["-pc", "1"]).arg(process.file_name())).fine();
+        }
+    }
+}
+
+/// Keeps the interrupts of both cards from CPU 1: one that is sent there may leave its soft interrupts
+/// to a thread that does not run.
+fn keep_interrupts_away() {
+    for interrupt in fs::read_dir("/proc/irq").expect("it is mounted").flatten() {
+        // Some belong to a CPU.
+        let _ = fs::write(interrupt.path().join("smp_affinity_list"), "0");
+    }
+}
+
+fn receiving(backend: &str) -> Running {
+    let mut receiving = at("b", "mpps");
+    receiving.args(["recv", ADDRESS, "--json", "--backend", backend]);
+    let mut receiving = Running::start(&mut receiving);
+    receiving.line("receiving at ");
+    resolve();
+    receiving
+}
+
+fn send() {
+    let (count, mut sending) = (COUNT.to_string(), at("a", "mpps"));
+    sending.args(["send", ADDRESS, "--stamp", "--rate", "1000"]);
+    run(sending.args(["--count", &count])).fine();
+}
+
+/// A receiver goes on when its interface was down and is up again, and says so.
+pub(super) fn outlasts_a_bounce() {
+    for backend in [SOCKET, RINGS[0], RINGS[1]] {
+        let receiving = receiving(backend);
+        send();
+        ip(&["-n", "b", "link", "set", "eth1", "down"]);
+        // Long enough for every receiver to look once.
+        thread::sleep(Duration::from_millis(300));
+        ip(&["-n", "b", "link", "set", "eth1", "up"]);
+        let carrier = [
+            "-c",
+            "until grep -q 1 /sys/class/net/eth1/carrier; do sleep 0.05; done",
+        ];
+        run(at("b", "sh").args(carrier)).fine();
+        ip(&["-n", "a", "neigh", "flush", "dev", "eth0"]);
+        resolve();
+        send();
+        let ended = receiving.interrupt().fine();
+        let total = ended.last_json();
+        let flows = total["flows"].as_array().expect("a list").iter();
+        let came: Vec<_> = flows.filter_map(|flow| flow["received"].as_u64()).collect();
+        // The hub between two emulated cards loses some.
+        let most = |came: &u64| *came > COUNT - COUNT / 10;
+        assert!(
+            came.len() == 2 && came.iter().all(most),
+            "{backend}: {total:#}"
+        );
+        let said = "the carrier of eth1 came or went in between";
+        assert!(ended.err.contains(said), "{backend}: {}", ended.err);
+    }
+}
+
+/// Where the driver gives a card back a ring ends with an error that names it, and a socket waits on;
+/// once the driver has the card again, both receive.
+pub(super) fn tells_of_a_card_that_went() {
+    let driver = run(at("b", "ethtool").args(["-i", "eth1"])).fine().out;
+    let place = driver
+        .lines()
+        .find_map(|line| line.strip_prefix("bus-info: "));
+    let device =
+        PathBuf::from("/sys/bus/pci/devices").join(place.expect("a card has a place").trim());
+    for backend in RINGS {
+        let (ring, mut socket) = (receiving(backend), at("b", "mpps"));
+        socket.args(["recv", "0.0.0.0:4322", "--json"]);
+        let mut socket = Running::start(&mut socket);
+        socket.line("receiving at ");
+        let name = device
+            .file_name()
+            .and_then(|name| name.to_str())
+            .expect("a text");
+        fs::write(device.join("driver/unbind"), name).expect("the driver lets go");
+        let ended = ring.end();
+        assert_eq!(ended.code(), 2, "{ended:#?}");
+        assert!(ended.err.contains("eth1 is gone"), "{}", ended.err);
+        let total: Value = ended.last_json();
+        let doubts = total["host"]["anomalies"].to_string();
+        assert!(doubts.contains("interface eth1 vanished"), "{doubts}");
+        fs::write("/sys/bus/pci/drivers_probe", name).expect("the driver takes it");
+        restore(&device);
+        let mut sending = at("a", "mpps");
+        run(sending.args(["send", "10.0.0.2:4322", "--count", "10", "--rate", "100"])).fine();
+        let received = socket.interrupt().fine().last_json();
+        assert_ne!(received["received"], 0, "{received:#}");
+    }
+}
+
+/// Gives the interface of a card its name, its namespace and its address again.
+fn restore(device: &Path) {
+    let interfaces = || fs::read_dir(device.join("net")).ok()?.next()?.ok();
+    let name = loop {
+        match interfaces() {
+            Some(entry) => break entry.file_name().into_string().expect("a text"),
+            None => thread::sleep(LOOK),
+        }
+    };
+    if name != "eth1" {
+        ip(&["link", "set", &name, "name", "eth1"]);
+    }
+    ip(&["link", "set", "eth1", "netns", "b"]);
+    ip(&["-n", "b", "addr", "add", "10.0.0.2/24", "dev", "eth1"]);
+    ip(&["-n", "b", "link", "set", "eth1", "up"]);
+    ip(&["-n", "a", "neigh", "flush", "dev", "eth0"]);
+    meet();
+    resolve();
+}

@@ -1,0 +1,367 @@
+//! What the settings of a card do, by its counters and its interrupts, and that they are put back.
+
+use super::common::{Running, run, trial};
+use super::{ADDRESS, COUNT, RATE, at, meet, resolve, result, techniques};
+use libtest_mimic::Trial;
+use mpps_os::namespace::NetNamespace;
+use serde_json::Value;
+use std::fs;
+use std::net::UdpSocket;
+
+/// It polls for longer than the gap between two datagrams at `RATE`.
+const SUSPENDING: [&str; 8] = [
+    "--wait",
+    "epoll",
+    "--busy-poll",
+    "2000",
+    "--suspend-irqs",
+    "20ms",
+    "--rcvbuf",
+    "4M",
+];
+
+/// How long the card waits between two interrupts, by what is asked of `mpps serve`.
+const MODERATION: [&str; 3] = ["0", "500us", "5ms"];
+
+pub(super) fn trials() -> Vec<Trial> {
+    let flows = ["steer", "eth1", "--flows", "1"];
+    let table = run(at("b", "mpps").args(flows));
+    let no_table = (table.code() != 0).then(|| table.err.trim_end().to_owned());
+    let queue = techniques(&["backends", "eth1", "--json"]).into_iter();
+    let mut queue = queue.filter(|row| row["technique"] == "bifurcated driver");
+    let queue = queue.next().expect("it is judged");
+    let why = queue["why"].as_str().unwrap_or_default();
+    let no_queue = (queue["usable"] != "yes").then(|| why.to_owned());
+    let suspends = ["recv", ADDRESS, "--duration", "100ms"];
+    let tried = run(at("b", "mpps").args(suspends).args(SUSPENDING));
+    let refused = (tried.code() != 0).then(|| tried.err.trim_end().to_owned());
+    let driver = run(at("b", "ethtool").args(["-i", "eth1"])).fine().out;
+    // More than one for each packet, while the receiver polls four of five packets itself.
+    let igb = driver.contains("driver: igb");
+    let igb = igb.then(|| "an emulated igb interrupts while its queue is polled".to_owned());
+    let times = run(at("b", "ethtool").args(["-C", "eth1", "rx-usecs", "3"]));
+    let no_times = (times.code() != 0).then(|| times.err.trim_end().to_owned());
+    let trials = [
+        ("mpps steer IF --verify", no_table, steers as fn()),
+        ("mpps recv --queue-carve-out", no_queue, carves_out),
+        ("mpps tune apply, undo", None, tunes),
+        ("mpps tune prove", None, proves),
+        (
+            "mpps recv --suspend-irqs",
+            refused.or(igb),
+            suspends_interrupts,
+        ),
+        ("mpps serve --moderation-by nic", no_times, moderates),
+    ];
+    let made = trials.map(|(name, obstacle, test)| trial(name.to_owned(), obstacle, test));
+    made.into()
+}
+
+/// The longer the card waits, the fewer its interrupts for as many requests at the same rate, each of
+/// which is answered; and at the end it waits as before.
+fn moderates() {
+    let settings = || run(at("b", "ethtool").args(["-c", "eth1"])).fine().out;
+    let before = settings();
+    let interrupted = MODERATION.map(|time| {
+        let mut serving = at("b", "mpps");
+        serving.args(["serve", "10.0.0.2:8080", "--json", "--moderation", time]);
+        let mut serving = Running::start(serving.args(["--moderation-by", "nic"]));
+        serving.line("http://");
+        resolve();
+        let earlier = interrupts();
+        let mut loading = at("a", "mpps");
+        loading.args(["load", "http://10.0.0.2:8080/", "--json", "--rate", "200"]);
+        let loaded = run(loading.args(["--requests", "400"])).fine().last_json();
+        let interrupted = interrupts() - earlier;
+        serving.interrupt().fine();
+        let completed = &loaded["ledger"]["requests"]["completed"];
+        assert_eq!(*completed, 400, "{loaded:#}");
+        assert_eq!(settings(), before);
+        interrupted
+    });
+    eprintln!("400 requests, {MODERATION:?}: {interrupted:?} interrupts");
+    let [none, short, long] = interrupted;
+    assert!(long < short && long * 3 < none * 2, "{interrupted:?}");
+}
+
+/// Each of 10 000 flows comes by the queue that was predicted for it, by the card's own counters.
+fn steers() {
+    const FLOWS: u16 = 10_000;
+    // Some cards hash addresses alone until they are told otherwise; others always take the ports.
+    let ports = ["-N", "eth1", "rx-flow-hash", "udp4", "sdfn"];
+    let _ = run(at("b", "ethtool").args(ports));
+    let mut steering = at("b", "mpps");
+    steering.args(["steer", "eth1", "--verify", "--json", "--seconds", "600"]);
+    let mut steering = Running::start(&mut steering);
+    steering.line("counting what arrives");
+    resolve();
+    let host = NetNamespace::open("/run/netns/a").expect("it was made");
+    let sent = host.run(|| {
+        (0..FLOWS).try_for_each(|flow| {
+            let socket = UdpSocket::bind(("0.0.0.0", 20_000 + flow))?;
+            // There is no receiver, and the kernel's answer comes when this socket is closed.
+            socket.send_to(b"hello", ADDRESS).map(drop)
+        })
+    });
+    sent.expect("a thread").expect("it is sent");
+    let ended = steering.interrupt();
+    let found: Value = serde_json::from_str(&ended.out).expect("it is JSON");
+    let verified = &found["verified"];
+    assert_eq!(ended.code(), 0, "{verified:#}");
+    let flows = found["flows"].as_array().expect("a list").len();
+    // The hub between two emulated cards loses some.
+    assert!(flows > usize::from(FLOWS) / 2, "{flows} flows");
+    let queues = verified["queues"].as_array().expect("a list").iter();
+    let used = queues
+        .filter(|queue| queue["predicted"].as_u64() > Some(1000))
+        .count();
+    assert!(used > 1, "{verified:#}");
+}
+
+/// Flows by the source ports that `mpps recv` names come by the queue, and no other datagrams to its
+/// address do; what else falls into its entry of the table is counted and goes on to the kernel. That
+/// holds where addresses alone are hashed, too; and afterwards the table is what it was.
+fn carves_out() {
+    // The second is how the other trials found the card, or how it always is.
+    for fields in ["sd", "sdfn"] {
+        let hash = ["-N", "eth1", "rx-flow-hash", "udp4", fields];
+        let is_set = run(at("b", "ethtool").args(hash)).code() == 0;
+        if !is_set && fields == "sd" {
+            eprintln!("this card always hashes ports");
+            continue;
+        }
+        let (ports, total) = carved(|ports| match ports.is_empty() {
+            true => (20_000..20_500).collect(),
+            false => ports.to_vec(),
+        });
+        assert_eq!(fields == "sd", ports.is_empty(), "{total:#}");
+        let sent = if ports.is_empty() {
+            500
+        } else {
+            ports.len() as u64
+        };
+        // The hub between two emulated cards loses some.
+        let received = total["received"].as_u64().expect("a number");
+        assert!(
+            received <= sent && received >= sent - sent / 10,
+            "{sent} {total:#}"
+        );
+        let counted = &total["carve_out"]["counted"];
+        assert_eq!(counted["elsewhere"], 0, "{total:#}");
+        assert_eq!(counted["is_proved"], true, "{total:#}");
+        let by_queue = received + counted["passed_on"].as_u64().expect("a number");
+        let by_card = counted["queue_packets"]
+            .as_u64()
+            .expect("it counts by queue");
+        assert!(by_card >= by_queue && by_card <= by_queue + 50, "{total:#}");
+    }
+    // Flows that were not named: all ports but these.
+    let others = |ports: &[u16]| {
+        (20_000..20_500)
+            .filter(|port| !ports.contains(port))
+            .collect()
+    };
+    let (_, total) = carved(others);
+    let counted = &total["carve_out"]["counted"];
+    assert_eq!(total["received"], 0, "{total:#}");
+    assert_eq!(counted["is_proved"], false, "{total:#}");
+    assert!(counted["elsewhere"].as_u64() > Some(400), "{total:#}");
+}
+
+/// Keeps a queue for the flow of source port 20000, sends a datagram from each port that `chosen` makes
+/// of those that are named, and others to another program; answers the named ports, and the totals.
+fn carved(chosen: impl Fn(&[u16]) -> Vec<u16>) -> (Vec<u16>, Value) {
+    const OTHERS: u16 = 2000;
+    const OTHER: &str = "10.0.0.2:5000";
+    let table = || run(at("b", "ethtool").args(["-x", "eth1"])).fine().out;
+    let before = table();
+    let mut other = at("b", "mpps");
+    let mut other = Running::start(other.args(["recv", OTHER, "--json", "--rcvbuf", "4M"]));
+    other.line("receiving at ");
+    let flow = format!("10.0.0.1:20000-{ADDRESS}");
+    let mut receiving = at("b", "mpps");
+    receiving.args(["recv", ADDRESS, "--json", "--backend", "af_xdp"]);
+    receiving.args(["--queue-carve-out", "--flow", &flow]);
+    let mut receiving = Running::start(&mut receiving);
+    let made: Value = serde_json::from_str(&receiving.line("\"carve_out\"")).expect("it is JSON");
+    let made = &made["carve_out"];
+    receiving.line("receiving at ");
+    assert_eq!(made["how"], "slot", "{made:#}");
+    assert_ne!(table(), before);
+    let flows = [
+        "--flow",
+        &format!("10.0.0.1:20000-{OTHER}"),
+        "--flows",
+        "2000",
+        "--json",
+    ];
+    let predicted = run(at("b", "mpps").args(["steer", "eth1"]).args(flows)).fine();
+    let predicted: Value = serde_json::from_str(&predicted.out).expect("it is JSON");
+    let predicted = predicted["flows"].as_array().expect("a list").iter();
+    let shared = predicted
+        .filter(|flow| flow["queue"] == made["queue"])
+        .count() as u64;
+    let ports = made["ports"].as_array().expect("a list").iter();
+    let ports: Vec<u16> = ports
+        .map(|port| port.as_u64().expect("a port") as u16)
+        .collect();
+    resolve();
+    let host = NetNamespace::open("/run/netns/a").expect("it was made");
+    let wanted = chosen(&ports).into_iter().map(|port| (port, ADDRESS));
+    let others = (0..OTHERS).map(|port| (20_000 + port, OTHER));
+    let sent = host.run(|| {
+        wanted.chain(others).try_for_each(|(port, to)| {
+            UdpSocket::bind(("10.0.0.1", port))?
+                .send_to(b"hello", to)
+                .map(drop)
+        })
+    });
+    sent.expect("a thread").expect("it is sent");
+    let total = receiving.interrupt().fine().last_json();
+    let others = other.interrupt().fine().last_json()["received"].as_u64();
+    let lost = u64::from(OTHERS) - others.expect("a number");
+    assert!(lost <= u64::from(OTHERS) / 10, "{lost} of {OTHERS}");
+    let passed_on = total["carve_out"]["counted"]["passed_on"].as_u64();
+    let passed_on = passed_on.expect("its own program counts");
+    eprintln!("{shared} of {OTHERS} share the entry, {passed_on} were passed on, {lost} lost");
+    // The hosts say something by themselves as well.
+    assert!(
+        passed_on + lost >= shared && passed_on <= shared + 50,
+        "{total:#}"
+    );
+    assert_eq!(table(), before);
+    (ports, total)
+}
+
+/// What `mpps tune` changes of a card is there, datagrams arrive by it, and afterwards the host is what it
+/// was, in the words of other programs.
+fn tunes() {
+    for goal in ["udp", "af_xdp"] {
+        let before = state();
+        let plan = run(at("b", "mpps").args(["tune", "plan", "eth1", "--for", goal, "--json"]));
+        let plan: Value = serde_json::from_str(&plan.fine().out).expect("it is JSON");
+        let steps = plan["steps"].as_array().expect("a list").iter();
+        let changing = steps.filter(|step| step["verdict"] == "change");
+        let edits = changing.flat_map(|step| step["edits"].as_array().expect("a list"));
+        let edits: Vec<&Value> = edits.collect();
+        // For sockets virtio_net is as it should be.
+        assert!(!edits.is_empty() || goal == "udp", "{plan:#}");
+        let applied = run(at("b", "mpps").args(["tune", "apply", "eth1", "--for", goal]));
+        let applied = applied.fine();
+        eprintln!("{}", applied.out);
+        if edits.is_empty() {
+            assert_eq!(state(), before);
+            continue;
+        }
+        for edit in edits {
+            let edit = edit["edit"].as_str().expect("a text");
+            assert!(applied.out.contains(edit), "{edit}: {}", applied.out);
+        }
+        assert_ne!(state(), before);
+        meet();
+        let undone = run(at("b", "mpps").args(["tune", "undo", "eth1"])).fine();
+        assert_eq!(state(), before, "{}", undone.out);
+        meet();
+    }
+}
+
+/// A stage is measured with datagrams that arrive by the card, with and without it in turn, and afterwards
+/// the host is what it was.
+fn proves() {
+    const STAGES: [&str; 2] = ["napi-defer", "rps"];
+    let before = state();
+    let mut sending = at("a", "mpps");
+    let sending =
+        Running::start(sending.args(["send", ADDRESS, "--rate", RATE, "--duration", "600s"]));
+    let mut proving = at("b", "mpps");
+    proving.args([
+        "tune",
+        "prove",
+        "eth1",
+        "--port",
+        "4321",
+        "--quick",
+        "--put-back",
+    ]);
+    let proved = run(proving.args(["--only", &STAGES.join(",")])).fine();
+    drop(sending);
+    eprintln!("{}", proved.out);
+    assert_eq!(state(), before, "{}", proved.out);
+    let found = result("tune-prove.json");
+    let rows = found["rows"].as_array().expect("a list");
+    assert!(rows.len() > 1, "{found:#}");
+    for row in rows {
+        let (stage, stopped) = (&row["stage"], &row["stopped"]);
+        assert!(
+            *stage == "nothing" || STAGES.iter().any(|one| stage == one),
+            "{row:#}"
+        );
+        assert!(stopped.is_null(), "{row:#}");
+        for side in ["without", "with"] {
+            let rates = row[side]["mpps_samples"].as_array().expect("a list");
+            assert!(
+                !rates.is_empty() && rates.iter().all(|rate| rate.as_f64() > Some(0.0)),
+                "{row:#}"
+            );
+        }
+    }
+}
+
+/// How the receiver's card and host are set, as other programs and the kernel's files tell it.
+fn state() -> String {
+    const TELL: &str =
+        "ethtool -g eth1; ethtool -l eth1; ethtool -c eth1; ethtool -k eth1; ethtool -x eth1
+        for kind in udp4 udp6 tcp4 tcp6; do ethtool -n eth1 rx-flow-hash $kind; done
+        grep -H . /sys/class/net/eth1/gro_flush_timeout /sys/class/net/eth1/napi_defer_hard_irqs
+        grep -H . /sys/class/net/eth1/queues/*/*ps_cpus /proc/irq/*/smp_affinity_list
+        sysctl -a -r '^net.core'";
+    let told = run(at("b", "sh").args(["-c", TELL]));
+    // Some of it this card or kernel has not, and says so.
+    assert!(told.out.len() > 1000, "{told:#?}");
+    format!("{}{}", told.out, told.err)
+}
+
+/// A receiver that polls gets the same datagrams with fewer interrupts of the card.
+fn suspends_interrupts() {
+    let interrupted = |options: &[&str]| {
+        let mut receiving = at("b", "mpps");
+        receiving.args(["recv", ADDRESS, "--json"]).args(options);
+        let mut receiving = Running::start(&mut receiving);
+        receiving.line("receiving at ");
+        resolve();
+        let before = interrupts();
+        let mut sending = at("a", "mpps");
+        let count = COUNT.to_string();
+        run(sending.args(["send", ADDRESS, "--rate", RATE, "--count", &count])).fine();
+        let after = interrupts();
+        let received = receiving.interrupt().fine();
+        let received = received.last_json()["received"].as_u64();
+        // The hub between two emulated cards loses some.
+        assert!(received > Some(COUNT - COUNT / 10), "{received:?}");
+        after - before
+    };
+    let each = interrupted(&SUSPENDING[..2]);
+    let suspended = interrupted(&SUSPENDING);
+    eprintln!("{COUNT} datagrams: {each} interrupts, suspended {suspended}");
+    assert!(
+        suspended * 2 < each,
+        "{suspended} interrupts against {each}"
+    );
+}
+
+/// Interrupts of the receiver's card so far, by its place on the bus.
+fn interrupts() -> u64 {
+    let driver = run(at("b", "ethtool").args(["-i", "eth1"])).fine();
+    let place = driver
+        .out
+        .lines()
+        .find_map(|line| line.strip_prefix("bus-info: "));
+    let place = place.expect("a card has a place").trim();
+    let text = fs::read_to_string("/proc/interrupts").expect("it can be read");
+    let ours = text.lines().filter(|line| line.contains(place));
+    let counts = |line: &str| -> u64 {
+        let words = line.split_whitespace().skip(1);
+        words.map_while(|word| word.parse::<u64>().ok()).sum()
+    };
+    ours.map(counts).sum()
+}

@@ -1,0 +1,116 @@
+//! Interrupts that stay off while a receiver polls, and are put back.
+
+use super::{PORT, address, exchange, lab, on, receiver};
+use crate::common::{kill, mpps, run};
+use mpps_host::Delta;
+use mpps_lab::Host;
+use mpps_os::netlink::napi;
+use mpps_os::sysfs::Sysfs;
+
+pub(super) const TESTS: &[(&str, fn())] = &[
+    (
+        "interrupts_are_suspended_and_put_back",
+        interrupts_are_suspended_and_put_back,
+    ),
+    (
+        "suspension_of_a_killed_receiver_is_undone",
+        suspension_of_a_killed_receiver_is_undone,
+    ),
+];
+
+const WAYS: &[&str] = &[
+    "recvmmsg",
+    "--wait",
+    "epoll",
+    "--busy-poll",
+    "50",
+    "--suspend-irqs",
+    "20ms",
+];
+
+/// Why this kernel has no such setting.
+pub(super) fn obstacle() -> Option<String> {
+    let lab = mpps_lab::Lab::new(&mpps_lab::LabConfig::default()).ok()?;
+    let (_, times) = settings(lab.receiver());
+    let without = times.iter().any(Option::is_none);
+    without.then(|| "this kernel suspends no interrupts (Linux 6.13 does)".to_owned())
+}
+
+/// How the kernel polls the receiver's interface, and for how long interrupts stay off.
+fn settings(host: &Host) -> ([String; 2], Vec<Option<u64>>) {
+    let read = || {
+        let sysfs = Sysfs::mount()?;
+        let file = |name| sysfs.read(&format!("class/net/{}/{name}", host.interface()));
+        let files = [file("gro_flush_timeout")?, file("napi_defer_hard_irqs")?];
+        // Linux before 6.8 lists no contexts.
+        let contexts = napi::list(host.interface_index()).unwrap_or_default();
+        let times = contexts.iter().map(|one| one.irq_suspend_timeout_ns);
+        Ok::<_, mpps_os::Error>((files, times.collect()))
+    };
+    let answered = host.run(read).expect("it can be entered");
+    answered.expect("the settings can be read")
+}
+
+/// What the kernel says that receivers took from the queues themselves.
+fn polled(host: &Option<Delta>) -> u64 {
+    let counted = host
+        .as_ref()
+        .and_then(|host| host.snmp("TcpExt.BusyPollRxPackets"));
+    counted.expect("the kernel counts it").cast_unsigned()
+}
+
+fn interrupts_are_suspended_and_put_back() {
+    let lab = lab();
+    let listen = address(&lab, 4, PORT);
+    let before = settings(lab.receiver());
+    let send = [
+        "send", &listen, "--json", "--stamp", "--count", "20000", "--rate", "50k",
+    ];
+    let running = receiver(&lab, &listen, WAYS, &[]);
+    let (files, times) = settings(lab.receiver());
+    assert_eq!(files, ["50000", "100"]);
+    assert!(!times.is_empty() && times.iter().all(|time| *time == Some(20_000_000)));
+    let told = exchange(&lab, running, &send);
+    told.balances();
+    told.stamps_agree();
+    assert!(
+        told.people
+            .contains("put back: undone: irq-suspend-timeout"),
+        "{}",
+        told.people
+    );
+    assert_eq!(settings(lab.receiver()), before);
+    let suspended = polled(&told.recv.host);
+    // One that sleeps in epoll_wait(2) takes nothing from the queue itself.
+    let running = receiver(&lab, &listen, &["recvmmsg", "--wait", "epoll"], &[]);
+    let told = exchange(&lab, running, &send);
+    assert_eq!(polled(&told.recv.host), 0, "{}", told.people);
+    assert!(suspended > 1000, "{suspended} of 20000");
+}
+
+fn suspension_of_a_killed_receiver_is_undone() {
+    let lab = lab();
+    let listen = address(&lab, 4, PORT);
+    let before = settings(lab.receiver());
+    let running = receiver(&lab, &listen, WAYS, &[]);
+    // Two of them would put back what is not the first one's.
+    let second = on(
+        lab.receiver(),
+        &[&["recv", &listen, "--backend"], WAYS].concat(),
+    );
+    assert_eq!(second.code(), 2, "{second:#?}");
+    assert!(second.err.contains("--suspend-irqs"), "{second:#?}");
+    assert_ne!(settings(lab.receiver()), before);
+    kill("KILL", &running.id().to_string());
+    running.end();
+    let undone = on(lab.receiver(), &["undo"]).fine();
+    assert!(
+        undone.out.contains("undone: irq-suspend-timeout"),
+        "{undone:#?}"
+    );
+    assert_eq!(settings(lab.receiver()), before);
+    // Without a call that polls nothing would be suspended.
+    let refused = run(&mut mpps(&["recv", "--suspend-irqs", "20ms"]));
+    assert_eq!(refused.code(), 2, "{refused:#?}");
+    assert!(refused.err.contains("--wait epoll"), "{refused:#?}");
+}

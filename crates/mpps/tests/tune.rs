@@ -1,0 +1,447 @@
+//! `mpps tune`: what it plans, and that what it has changed is there again afterwards, however it ended.
+
+mod common;
+
+use common::{Ended, Need, Running, Test, kill, mpps, run};
+use mpps_host::tune::Tunables;
+use mpps_os::namespace::NetNamespace;
+use mpps_os::netlink::{address, link};
+use serde_json::Value;
+use std::fs;
+use std::net::{Ipv4Addr, UdpSocket};
+use std::os::fd::AsFd;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+fn main() -> ExitCode {
+    // The journals of all are in one place.
+    common::run_tests(TESTS, &common::root(), 1, |_| true)
+}
+
+const TESTS: &[Test] = &[
+    (
+        "a_plan_is_told_and_changes_nothing",
+        Need::Root,
+        a_plan_is_told_and_changes_nothing,
+    ),
+    (
+        "what_is_applied_is_kept_and_put_back",
+        Need::Root,
+        what_is_applied_is_kept_and_put_back,
+    ),
+    (
+        "what_is_not_confirmed_is_put_back",
+        Need::Root,
+        what_is_not_confirmed_is_put_back,
+    ),
+    (
+        "what_is_confirmed_is_kept",
+        Need::Root,
+        what_is_confirmed_is_kept,
+    ),
+    ("a_killed_run_is_undone", Need::Root, a_killed_run_is_undone),
+    (
+        "what_somebody_changed_is_left",
+        Need::Root,
+        what_somebody_changed_is_left,
+    ),
+    (
+        "what_may_help_is_changed_by_its_name",
+        Need::Root,
+        what_may_help_is_changed_by_its_name,
+    ),
+    (
+        "what_nobody_reads_is_put_back",
+        Need::Root,
+        what_nobody_reads_is_put_back,
+    ),
+    (
+        "each_stage_is_measured_with_and_without",
+        Need::Root,
+        each_stage_is_measured_with_and_without,
+    ),
+    (
+        "bad_input_changes_nothing",
+        Need::Root,
+        bad_input_changes_nothing,
+    ),
+    (
+        "the_link_of_the_default_route_is_not_cut",
+        Need::RootAnd("ip", "iproute2"),
+        the_link_of_the_default_route_is_not_cut,
+    ),
+];
+
+/// A network namespace with an end of a veth, `near`, that has one queue and no GRO.
+struct Place {
+    near: NetNamespace,
+    far: NetNamespace,
+}
+
+impl Place {
+    fn new() -> Self {
+        let made = || NetNamespace::new().expect("root has namespaces");
+        let (near, far) = (made(), made());
+        let create = || -> mpps_os::Result<()> {
+            link::create_veth("near", 1, "far", 1, far.as_fd())?;
+            link::set_up(link::index("near")?)
+        };
+        near.run(create)
+            .expect("it can be entered")
+            .expect("a pair");
+        Self { near, far }
+    }
+
+    /// All that `mpps tune` might change.
+    fn state(&self) -> Tunables {
+        let read = self.near.run(|| Tunables::read("near"));
+        read.expect("it can be entered").expect("it can be read")
+    }
+
+    fn tune(&self, words: &[&str]) -> Ended {
+        let command = [&["tune"], words].concat();
+        self.near
+            .run(|| run(&mut mpps(&command)))
+            .expect("it can be entered")
+    }
+
+    fn start(&self, words: &[&str]) -> Running {
+        let command = [&["tune"], words].concat();
+        self.near
+            .run(|| Running::start(&mut mpps(&command)))
+            .expect("it can be entered")
+    }
+
+    fn set(&self, name: &str, value: &str) {
+        let write = || {
+            let sysfs = mpps_os::sysfs::Sysfs::mount()?;
+            sysfs.write(&format!("class/net/near/{name}"), value)
+        };
+        let written = self.near.run(write).expect("it can be entered");
+        written.expect("it can be set");
+    }
+}
+
+fn a_plan_is_told_and_changes_nothing() {
+    let place = Place::new();
+    let before = place.state();
+    let told = place.tune(&["plan", "near"]).fine();
+    for words in [
+        "near (veth) for UDP: ",
+        "source: ",
+        "rx-gro off -> on",
+        "ethtool -K near rx-gro on",
+        "rings         impossible: ",
+    ] {
+        assert!(told.out.contains(words), "{words}: {told:#?}");
+    }
+    let told = place
+        .tune(&["plan", "near", "--for", "af_xdp", "--json"])
+        .fine();
+    let plan: Value = serde_json::from_str(&told.out).expect("it is JSON");
+    assert_eq!(plan["schema"], "mpps.tune.v1");
+    let steps = plan["steps"].as_array().expect("a list");
+    let deferred = steps.iter().find(|step| step["stage"] == "napi-defer");
+    let deferred = deferred.expect("it is one of the stages");
+    assert_eq!(deferred["verdict"], "change");
+    assert_eq!(
+        deferred["edits"][0]["command"],
+        "echo 200000 > /sys/class/net/near/gro_flush_timeout"
+    );
+    assert_eq!(place.state(), before);
+}
+
+fn what_is_applied_is_kept_and_put_back() {
+    let place = Place::new();
+    let before = place.state();
+    let applied = place.tune(&["apply", "near", "--for", "af_xdp"]).fine();
+    assert!(
+        applied
+            .out
+            .contains("changed: gro_flush_timeout 0 -> 200000"),
+        "{applied:#?}"
+    );
+    let after = place.state();
+    assert_ne!(after, before);
+    // A plan finds nothing to do, and one more run is refused.
+    let plan = place.tune(&["plan", "near", "--for", "af_xdp"]).fine();
+    assert!(plan.out.contains("nothing to change"), "{plan:#?}");
+    let again = place.tune(&["apply", "near", "--for", "af_xdp"]).fine();
+    assert!(again.out.contains("nothing to change"), "{again:#?}");
+    let other = place.tune(&["apply", "near"]);
+    assert_eq!(other.code(), 2, "{other:#?}");
+    assert!(other.err.contains("`mpps tune undo`"), "{other:#?}");
+    assert_eq!(place.state(), after);
+    // Whoever undoes what was left behind leaves this.
+    let undo = || run(&mut mpps(&["undo"]));
+    let left = place.near.run(undo).expect("it can be entered").fine();
+    assert!(left.out.contains("to stay"), "{left:#?}");
+    let status = place.tune(&["status"]).fine();
+    assert!(
+        status.out.contains("near, tuned for AF_XDP: stays"),
+        "{status:#?}"
+    );
+    let undone = place.tune(&["undo", "near"]).fine();
+    assert!(
+        undone.out.contains("undone: gro_flush_timeout"),
+        "{undone:#?}"
+    );
+    assert_eq!(place.state(), before);
+    let status = place.tune(&["status", "near"]).fine();
+    assert!(status.out.contains("not tuned"), "{status:#?}");
+}
+
+fn what_is_not_confirmed_is_put_back() {
+    let place = Place::new();
+    let before = place.state();
+    let ended = place.tune(&["apply", "near", "--confirm-within", "1s"]);
+    assert_eq!(ended.code(), 130, "{ended:#?}");
+    for words in [
+        "changed: rx-gro off -> on",
+        "put back in 1 s",
+        "put back: undone: rx-gro",
+    ] {
+        assert!(ended.out.contains(words), "{words}: {ended:#?}");
+    }
+    assert_eq!(place.state(), before);
+    // So is what a signal cuts short.
+    let mut waiting = place.start(&["apply", "near", "--confirm-within", "60m"]);
+    waiting.line("put back in");
+    assert_ne!(place.state(), before);
+    waiting.signal("HUP");
+    let ended = waiting.end();
+    assert_eq!(ended.code(), 130, "{ended:#?}");
+    assert_eq!(place.state(), before);
+}
+
+fn what_is_confirmed_is_kept() {
+    let place = Place::new();
+    let before = place.state();
+    let nothing = place.tune(&["confirm"]);
+    assert_eq!(nothing.code(), 2, "{nothing:#?}");
+    let mut waiting = place.start(&["apply", "near", "--confirm-within", "60m"]);
+    waiting.line("put back in");
+    let confirmed = place.tune(&["confirm", "near"]).fine();
+    assert!(confirmed.out.contains("kept"), "{confirmed:#?}");
+    let kept = waiting.end().fine();
+    assert!(kept.out.contains("kept until"), "{kept:#?}");
+    assert_ne!(place.state(), before);
+    place.tune(&["undo"]).fine();
+    assert_eq!(place.state(), before);
+}
+
+fn a_killed_run_is_undone() {
+    let place = Place::new();
+    let before = place.state();
+    let mut waiting = place.start(&["apply", "near", "--confirm-within", "60m"]);
+    waiting.line("put back in");
+    kill("KILL", &waiting.id().to_string());
+    waiting.end();
+    assert_ne!(place.state(), before);
+    let status = place.tune(&["status"]).fine();
+    assert!(status.out.contains("left behind"), "{status:#?}");
+    let undo = || run(&mut mpps(&["undo"]));
+    place.near.run(undo).expect("it can be entered").fine();
+    assert_eq!(place.state(), before);
+}
+
+fn what_somebody_changed_is_left() {
+    let place = Place::new();
+    place
+        .tune(&["apply", "near", "--only", "napi-defer", "--for", "af_xdp"])
+        .fine();
+    place.set("gro_flush_timeout", "1234");
+    let status = place.tune(&["status", "near"]);
+    assert_eq!(status.code(), 1, "{status:#?}");
+    assert!(
+        status.out.contains("not any more, it is 1234"),
+        "{status:#?}"
+    );
+    let undone = place.tune(&["undo", "near"]);
+    assert_eq!(undone.code(), 1, "{undone:#?}");
+    let files = place.state().values;
+    let value = |name: &str| {
+        let found = files
+            .iter()
+            .find(|(setting, _)| format!("{setting:?}").contains(name));
+        format!("{:?}", found.expect("it is there").1)
+    };
+    assert_eq!(value("gro_flush_timeout"), "Text(\"1234\")");
+    assert_eq!(value("napi_defer_hard_irqs"), "Text(\"0\")");
+}
+
+fn what_may_help_is_changed_by_its_name() {
+    let place = Place::new();
+    let before = place.state();
+    let plan = place.tune(&["plan", "near", "--port", "53"]).fine();
+    for words in [
+        "may help or harm",
+        "threaded 0 -> 1",
+        "by hand",
+        "mpps recv ADDR:53",
+    ] {
+        assert!(plan.out.contains(words), "{words}: {plan:#?}");
+    }
+    let applied = place.tune(&["apply", "near"]).fine();
+    assert!(!applied.out.contains("threaded"), "{applied:#?}");
+    place.tune(&["undo"]).fine();
+    // The driver has queues that could have threads once it merges packets.
+    let named = place.tune(&["apply", "near", "--only", "offloads,threaded-napi"]);
+    assert!(
+        named.fine().out.contains("changed: threaded 0 -> 1"),
+        "it was named"
+    );
+    place.tune(&["undo"]).fine();
+    assert_eq!(place.state(), before);
+}
+
+fn what_nobody_reads_is_put_back() {
+    let place = Place::new();
+    let before = place.state();
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    let apply = || {
+        let mut command = mpps(&["tune", "apply", "near"]);
+        command.stdout(writer).output().expect("it runs")
+    };
+    let ended = place.near.run(apply).expect("it can be entered");
+    assert_eq!(ended.status.code(), Some(2), "{ended:?}");
+    assert_eq!(place.state(), before);
+}
+
+/// Read by mpps, and by a program that has the port; afterwards the host is as it was.
+fn each_stage_is_measured_with_and_without() {
+    const RECEIVER: &str = "10.9.0.1:4321";
+    let place = Place::new();
+    let folder = tempfile::tempdir().expect("a directory");
+    for (host, name, own) in [(&place.near, "near", 1), (&place.far, "far", 2)] {
+        let address = || -> mpps_os::Result<()> {
+            let index = link::index(name)?;
+            link::set_up(index)?;
+            address::add(index, Ipv4Addr::new(10, 9, 0, own).into(), 24)
+        };
+        let added = host.run(address).expect("it can be entered");
+        added.expect("it is up");
+    }
+    let sending = ["send", RECEIVER, "--rate", "20000", "--duration", "600s"];
+    let sending = place.far.run(|| Running::start(&mut mpps(&sending)));
+    let _sending = sending.expect("it can be entered");
+    let before = place.state();
+    for is_taken in [false, true] {
+        let taken = is_taken.then(|| {
+            let bound = place.near.run(|| UdpSocket::bind(RECEIVER));
+            let socket = bound.expect("it can be entered").expect("it is free");
+            thread::spawn(move || {
+                let mut bytes = [0; 64];
+                // It ends with the sender.
+                while socket.recv(&mut bytes).is_ok() && !ENDED.load(Ordering::Relaxed) {}
+            })
+        });
+        let words = "tune prove near --port 4321 --only napi-defer,rps --seconds 50ms --repeat 3 --put-back";
+        let mut command = mpps(&words.split(' ').collect::<Vec<_>>());
+        let proved = place
+            .near
+            .run(|| run(command.current_dir(folder.path())))
+            .expect("it can be entered")
+            .fine();
+        ENDED.store(is_taken, Ordering::Relaxed);
+        assert_eq!(place.state(), before, "{proved:#?}");
+        let text = common::valid(&folder.path().join("tune-prove.json"), "tune_prove");
+        let read_by = if is_taken { "that has it" } else { "recvmmsg" };
+        assert_has_measured(&text, read_by);
+        let report = run(mpps(&["report", "tune-prove.json"]).current_dir(folder.path())).fine();
+        assert!(report.out.contains("napi-defer"), "{report:#?}");
+        if let Some(taken) = taken {
+            taken.join().expect("no panic");
+        }
+    }
+    let portless = place.tune(&["prove", "near"]);
+    assert_eq!(portless.code(), 2, "{portless:#?}");
+    assert!(portless.err.contains("--port"), "{portless:#?}");
+}
+
+fn assert_has_measured(text: &str, read_by: &str) {
+    let found: Value = serde_json::from_str(text).expect("it is JSON");
+    let traffic = found["traffic"].as_str().expect("a text");
+    assert!(traffic.ends_with(read_by), "{traffic}");
+    let rows = found["rows"].as_array().expect("a list");
+    let stages: Vec<&str> = rows
+        .iter()
+        .filter_map(|row| row["stage"].as_str())
+        .collect();
+    assert_eq!(stages, ["nothing", "napi-defer", "rps"]);
+    for row in rows {
+        for side in ["without", "with"] {
+            let samples = row[side]["mpps_samples"].as_array().expect("a list");
+            assert_eq!(samples.len(), 3, "{row:#}");
+            let came = samples.iter().all(|rate| rate.as_f64() > Some(0.0));
+            assert!(came, "{row:#}");
+        }
+        assert_eq!(row["stopped"], Value::Null, "{row:#}");
+    }
+}
+
+/// The program that has the port is to end.
+static ENDED: AtomicBool = AtomicBool::new(false);
+
+fn bad_input_changes_nothing() {
+    let place = Place::new();
+    let before = place.state();
+    for (words, said) in [
+        (&["apply", "nosuch0"][..], "nosuch0"),
+        (&["plan", "lo"], "name another interface"),
+        (&["plan"], "name one"),
+        (
+            &["apply", "near", "--only", "ring"],
+            "there are channels, rings",
+        ),
+        (&["apply", "near", "--for", "quic"], "--for"),
+        (
+            &["apply", "near", "--confirm-within", "soon"],
+            "--confirm-within",
+        ),
+        (&[], "Usage"),
+    ] {
+        let ended = place.tune(words);
+        assert_eq!(ended.code(), 2, "{words:?}: {ended:#?}");
+        assert!(ended.err.contains(said), "{words:?}: {ended:#?}");
+    }
+    assert_eq!(place.state(), before);
+    // A journal that cannot be read is told, and what it is about is left alone.
+    let folder = std::path::Path::new("/run/mpps");
+    fs::create_dir_all(folder).expect("root may");
+    let file = folder.join("tune-1-1.json");
+    fs::write(&file, "{").expect("root may");
+    let ended = place.tune(&["undo"]);
+    fs::remove_file(&file).expect("it is there");
+    assert_eq!(ended.code(), 2, "{ended:#?}");
+    assert!(ended.err.contains("tune-1-1.json"), "{ended:#?}");
+}
+
+/// The offloads of a veth take no link down, but a stage that may is not made unasked.
+fn the_link_of_the_default_route_is_not_cut() {
+    let place = Place::new();
+    let before = place.state();
+    for words in [
+        &["address", "add", "10.9.0.2/24", "dev", "near"][..],
+        &["route", "add", "default", "via", "10.9.0.1"],
+    ] {
+        let mut command = std::process::Command::new("ip");
+        let set = || run(command.args(words));
+        place.near.run(set).expect("it can be entered").fine();
+    }
+    let refused = place.tune(&["apply"]);
+    assert_eq!(refused.code(), 2, "{refused:#?}");
+    for words in [
+        "the default route goes",
+        "--allow-link-bounce",
+        "--confirm-within",
+    ] {
+        assert!(refused.err.contains(words), "{refused:#?}");
+    }
+    assert_eq!(place.state(), before);
+    place.tune(&["apply", "--allow-link-bounce"]).fine();
+    place.tune(&["undo", "near"]).fine();
+    assert_eq!(place.state(), before);
+}
