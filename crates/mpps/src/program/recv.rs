@@ -14,6 +14,7 @@ use crate::signal::Interrupt;
 use crate::udp::screens::{Look, Screens};
 use crate::udp::traffic::{CarvedOut, RECV_SCHEMA, RecvCarveOut, RecvInterval};
 use anyhow::{Context, Result};
+use mpps_host::tune::Tunables;
 use mpps_host::{Applied, Snapshot, SocketBuffer, irq_suspension};
 use mpps_io::{
     Backend, Held, Inspect, Layer, Property, Rx, RxCaps, RxConfig, RxProgress, RxReport, RxTask,
@@ -130,10 +131,22 @@ impl Plan {
         Ok((carved, made))
     }
 
+    /// True if a receiver puts an XDP program on the interface.
+    fn attaches(&self) -> bool {
+        self.backend.rx_options.contains(&"--xdp")
+    }
+
+    /// How the interface is set, if the receiver may change that: some drivers set their rings, queues or
+    /// offloads anew for an XDP program. What cannot be read is not compared.
+    fn settings(&self) -> Option<Tunables> {
+        let interface = self.attaches().then(|| self.interface())?.ok()?;
+        Tunables::read(&interface).ok()
+    }
+
     /// Waits for the interface whose rings an XDP program had made anew; a socket can wait for its
     /// first packet as long as it likes.
     fn await_carrier(&self) -> Result<Duration> {
-        if !self.backend.rx_options.contains(&"--xdp") {
+        if !self.attaches() {
             return Ok(Duration::ZERO);
         }
         let index = link::index(&self.interface()?)?;
@@ -219,6 +232,8 @@ struct Running<'a> {
     changes: Vec<Made>,
     carved: Option<CarvedOut>,
     carrier_wait: Duration,
+    /// What of the interface is set otherwise since the receivers are open, in words.
+    attaching_set: Vec<String>,
 }
 
 /// What the workers found.
@@ -228,6 +243,7 @@ struct Finished {
     caps: RxCaps,
     carved: Option<CarvedOut>,
     carrier_wait: Duration,
+    attaching_set: Vec<String>,
 }
 
 impl<'a> Running<'a> {
@@ -237,13 +253,20 @@ impl<'a> Running<'a> {
         let queue = plan.queue()?;
         // What fails closes the receivers before these are put back.
         let mut changes: Vec<Made> = plan.change()?.into_iter().collect();
+        let earlier = plan.settings();
         let receivers = plan.open(queue)?;
+        let carrier_wait = plan.await_carrier()?;
+        let later = earlier.as_ref().and_then(|_| plan.settings());
+        let edits = later
+            .zip(earlier)
+            .map(|(later, earlier)| later.since(&earlier));
+        let edits = edits.into_iter().flatten();
+        let attaching_set = edits.map(|edit| edit.to_string()).collect();
         let carved = queue.map(|queue| plan.carve_out(queue)).transpose()?;
         let carved = carved.map(|(carved, made)| {
             changes.push(made);
             carved
         });
-        let carrier_wait = plan.await_carrier()?;
         // Opening may reset a card, and its counters with it.
         let before = snapshot()?;
         let stop = Stop::new();
@@ -270,6 +293,7 @@ impl<'a> Running<'a> {
             changes,
             carved,
             carrier_wait,
+            attaching_set,
         };
         Ok((running, before))
     }
@@ -297,6 +321,8 @@ impl<'a> Running<'a> {
         said.extend(plan.because.iter().map(|why| format!("best: {why}")));
         let wait = plan.asked.wait.name();
         said.push(format!("mode: {}, waits by {wait}", caps.mode));
+        let set = self.attaching_set.iter();
+        said.extend(set.map(|edit| format!("attaching set {edit}")));
         said.extend(self.changes.iter().flat_map(Made::said));
         said.extend(self.carved.iter().flat_map(carve_out::said));
         if config.ring.all_traffic {
@@ -439,6 +465,7 @@ impl<'a> Running<'a> {
             caps,
             carved: self.carved,
             carrier_wait: self.carrier_wait,
+            attaching_set: self.attaching_set,
         };
         (finished, back)
     }

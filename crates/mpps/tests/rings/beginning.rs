@@ -1,7 +1,9 @@
 //! When a run begins: with the carrier, and with counters that were read after it.
 
+use super::{PORT, receiver};
 use crate::common::{Running, mpps};
 use mpps::udp::traffic::RecvTotal;
+use mpps_os::ethtool;
 use mpps_os::namespace::NetNamespace;
 use mpps_os::netlink::{address, link};
 use std::fs;
@@ -10,10 +12,46 @@ use std::os::fd::AsFd;
 use std::thread;
 use std::time::Duration;
 
-pub(super) const TESTS: &[(&str, fn())] = &[(
-    "a_receiver_begins_with_its_carrier",
-    a_receiver_begins_with_its_carrier,
-)];
+pub(super) const TESTS: &[(&str, fn())] = &[
+    (
+        "a_receiver_begins_with_its_carrier",
+        a_receiver_begins_with_its_carrier,
+    ),
+    ("attaching_tells_what_it_set", attaching_tells_what_it_set),
+];
+
+/// A veth that does not merge merges on some kernels while it has an XDP program (6.1, veth_enable_xdp())
+/// and not on others (6.18): a receiver says what came of attaching, and only that.
+fn attaching_tells_what_it_set() {
+    for gro in [true, false] {
+        let lab = super::lab();
+        let name = super::link(lab.receiver()).name;
+        let merges = || {
+            let features = lab.receiver().run(|| ethtool::features(&name));
+            let mut features = features.expect("entered").expect("it tells").into_iter();
+            features.any(|one| one.name == "rx-gro" && one.active)
+        };
+        let switch = || ethtool::set_feature(&name, "rx-gro", gro);
+        let switched = lab.receiver().run(switch);
+        switched.expect("entered").expect("it can be switched");
+        let at = super::address(&lab, 4, PORT);
+        let running = receiver(&lab, &at, &["af_xdp"], &["--xdp", "native"]);
+        let said = match merges() {
+            true if !gro => vec!["rx-gro off -> on"],
+            _ => vec![],
+        };
+        let told = running.interrupt().fine();
+        let total = RecvTotal::parse(&told.out).expect("totals");
+        assert_eq!(total.attaching_set, said, "{}", told.err);
+        for edit in &said {
+            let line = format!("attaching set {edit}");
+            assert!(told.err.contains(&line), "{}", told.err);
+        }
+        let socket = receiver(&lab, &at, &["recvmmsg"], &[]).interrupt().fine();
+        let total = RecvTotal::parse(&socket.out).expect("totals");
+        assert!(total.attaching_set.is_empty(), "{:?}", total.attaching_set);
+    }
+}
 
 /// Attaching takes the link of many cards down; here it is the other end that is not up yet.
 fn a_receiver_begins_with_its_carrier() {

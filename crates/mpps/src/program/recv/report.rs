@@ -95,6 +95,7 @@ fn total(plan: &Plan, finished: &Finished, meter: &Meter<2>) -> RecvTotal {
         wait: plan.asked.wait.name().to_owned(),
         interface: plan.interface().ok(),
         carrier_seconds: finished.carrier_wait.as_secs_f64(),
+        attaching_set: finished.attaching_set.clone(),
         drops,
         queued: sum(reports, |report| report.queued),
         truncated: sum(reports, |report| report.counters.truncated),
