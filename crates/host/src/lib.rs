@@ -19,6 +19,7 @@ pub mod ledger;
 mod link_counters;
 pub mod moderation;
 pub mod overview;
+pub mod preflight;
 pub mod proc_stat;
 mod queue_packets;
 mod root;

@@ -16,6 +16,8 @@ pub use facts::{
     Answer, Facts, Filters, Function, HostFacts, HugePages, NicFacts, VirtualFunctions,
 };
 
+pub(crate) use socket::queues;
+
 use std::fmt;
 
 use schemars::JsonSchema;
@@ -86,6 +88,13 @@ pub enum Copies {
     Depends,
 }
 
+pub(crate) const AF_XDP_GENERIC: Technique =
+    Technique::new("AF_XDP generic", Some("af_xdp"), xdp::generic);
+pub(crate) const AF_XDP_NATIVE: Technique =
+    Technique::new("AF_XDP native", Some("af_xdp"), xdp::native);
+pub(crate) const AF_XDP_ZERO_COPY: Technique =
+    Technique::new("AF_XDP zero-copy", Some("af_xdp"), xdp::zero_copy);
+
 /// Every technique, those that take least first.
 pub static TECHNIQUES: &[Technique] = &[
     Technique::new("recv", Some("recv"), socket::recv),
@@ -95,9 +104,9 @@ pub static TECHNIQUES: &[Technique] = &[
     Technique::new("io_uring", Some("io_uring"), socket::io_uring),
     Technique::new("packet_mmap", Some("packet_mmap"), socket::packet_mmap),
     Technique::new("pcap", Some("pcap"), socket::pcap),
-    Technique::new("AF_XDP generic", Some("af_xdp"), xdp::generic),
-    Technique::new("AF_XDP native", Some("af_xdp"), xdp::native),
-    Technique::new("AF_XDP zero-copy", Some("af_xdp"), xdp::zero_copy),
+    AF_XDP_GENERIC,
+    AF_XDP_NATIVE,
+    AF_XDP_ZERO_COPY,
     Technique::new("bifurcated driver", Some("af_xdp"), queue::bifurcated),
     Technique::new("SR-IOV VF", None, queue::virtual_function),
     Technique::new("PF_RING", None, bypass::pf_ring),

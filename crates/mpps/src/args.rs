@@ -136,6 +136,10 @@ pub(crate) struct ReportArgs {
 
 /// Arguments of `mpps backends`.
 #[derive(Debug, Args)]
+#[command(
+    after_help = "Exit status: 0 it is told, and with --for nothing stands in the way, 1 with --for \
+    something does, 2 it cannot be told."
+)]
 pub(crate) struct BackendsArgs {
     /// Tell of this interface which techniques it has, those of other programs included
     #[arg(value_name = "IF")]
@@ -144,6 +148,11 @@ pub(crate) struct BackendsArgs {
     /// the three ways, then undo it: some cards take their link down for seconds
     #[arg(long = "try", requires = "interface")]
     pub(crate) tries: bool,
+    /// Tell what will happen when this comes to the interface, before it does: nothing is attached, and
+    /// no right is needed
+    #[arg(long = "for", value_name = "BACKEND", value_parser = ["af_xdp"],
+        requires = "interface", conflicts_with = "tries")]
+    pub(crate) goal: Option<String>,
     /// Write it as JSON to standard output, with the facts it rests on
     #[arg(long)]
     pub(crate) json: bool,

@@ -1,6 +1,6 @@
 //! What a host shows of itself that decides which techniques it has.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use mpps_os::ethtool::{self, ntuple, rss};
 use mpps_os::netlink::{link, napi, netdev};
@@ -8,7 +8,7 @@ use mpps_os::{Error as Refusal, capability};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::facts::virtio_feature;
+use crate::facts::{Card, virtio_feature};
 use crate::root::Root;
 use crate::setting::FILTERS;
 use crate::{Error, Result};
@@ -46,6 +46,9 @@ const FILES: [&str; 11] = [
     "usr/sbin/dpdk-devbind",
 ];
 
+/// Merging by the card, which most drivers must leave off for XDP programs.
+const MERGING: [&str; 2] = ["rx-lro", "rx-gro-hw"];
+
 /// `VIRTIO_F_ACCESS_PLATFORM` of include/uapi/linux/virtio_config.h.
 const VIRTIO_F_ACCESS_PLATFORM: usize = 33;
 
@@ -78,6 +81,8 @@ pub struct HostFacts {
     pub huge_pages: HugePages,
     /// The hardware can confine what a card writes to: there are IOMMU groups.
     pub iommu: bool,
+    /// The most memory that this process may lock, in bytes (`RLIMIT_MEMLOCK`); none without a limit.
+    pub locked_memory_bytes: Option<u64>,
     /// The capabilities of this process (`CapEff` of `/proc/PID/status`).
     pub capabilities: u64,
     /// It is in the user namespace that the kernel starts with, where BPF is allowed.
@@ -104,6 +109,11 @@ pub struct NicFacts {
     pub driver: String,
     /// It was set up.
     pub up: bool,
+    /// Its driver sees the other end of the line.
+    pub carrier: bool,
+    /// Whether the XDP program that is attached to it runs in its driver; none if none is attached.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub native_xdp: Option<bool>,
     /// The largest packet without the link header, in bytes.
     pub mtu_bytes: u32,
     /// The default route goes through it: to take it from the kernel cuts the host off.
@@ -119,6 +129,15 @@ pub struct NicFacts {
     pub rx_queues: u32,
     /// Receive queues that it may have.
     pub rx_queues_max: u32,
+    /// The CPUs that take the interrupt of each receive queue, as far as their names tell the queue.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub queue_cpus: BTreeMap<usize, Vec<usize>>,
+    /// Descriptors of each receive ring, where the driver tells.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rx_ring: Option<u32>,
+    /// Merging by the card: `rx-lro`, and `rx-gro-hw`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub merging: Vec<&'static str>,
     /// Merging on receipt (`rx-gro`); absent where the kernel does not say.
     pub gro: Option<bool>,
     /// Steering rules (`rx-ntuple-filter`): on, off, or fixed.
@@ -263,6 +282,11 @@ impl HostFacts {
                 .exists("proc/sys/net/core/netdev_budget")
                 .then(|| root.exists("proc/sys/net/core/busy_poll")),
             huge_pages: huge_pages(&root.read_if_possible("proc/meminfo").unwrap_or_default()),
+            locked_memory_bytes: locked_memory(
+                &root
+                    .read_if_possible("proc/thread-self/limits")
+                    .unwrap_or_default(),
+            ),
             iommu: !root.names("sys/kernel/iommu_groups").is_empty(),
             capabilities: capabilities.unwrap_or(0),
             initial_user_namespace: false,
@@ -291,7 +315,7 @@ impl HostFacts {
         version >= (major, minor)
     }
 
-    pub(super) fn capable(&self, capability: u8) -> bool {
+    pub(crate) fn capable(&self, capability: u8) -> bool {
         self.capabilities >> capability & 1 == 1
     }
 
@@ -322,11 +346,22 @@ impl NicFacts {
         let most = channels.map(|channels| channels.rx_max.saturating_add(channels.combined_max));
         let driver = ethtool::driver(name).unwrap_or_default();
         let xdp = netdev::xdp_features(link.index);
+        let card = Card::of_one(&Root::machine(), name).unwrap_or_default();
+        let queues = card.interrupts.into_iter();
+        let queues = queues.filter_map(|one| Some((one.queue?, one.effective)));
         let facts = Self {
             name: name.to_owned(),
             driver: driver.name,
             up: link.up,
+            carrier: link.carrier,
+            native_xdp: link.native_xdp,
             mtu_bytes: link.mtu,
+            queue_cpus: queues.collect(),
+            rx_ring: card.ring.map(|ring| ring.size),
+            merging: MERGING
+                .into_iter()
+                .filter(|name| feature(name).is_some_and(|one| one.active))
+                .collect(),
             rx_queues: in_use.unwrap_or(link.rx_queues),
             rx_queues_max: most.unwrap_or(link.rx_queues),
             gro: feature("rx-gro").map(|feature| feature.active),
@@ -381,11 +416,19 @@ impl NicFacts {
         self
     }
 
-    pub(super) fn xdp(&self, feature: &str) -> bool {
+    pub(crate) fn xdp(&self, feature: &str) -> bool {
         self.xdp_features
             .value()
             .is_some_and(|features| features.contains(&feature))
     }
+}
+
+/// The soft limit of `proc_pid_limits(5)`.
+fn locked_memory(limits: &str) -> Option<u64> {
+    let line = limits
+        .lines()
+        .find_map(|line| line.strip_prefix("Max locked memory"))?;
+    line.split_ascii_whitespace().next()?.parse().ok()
 }
 
 fn huge_pages(memory: &str) -> HugePages {

@@ -127,7 +127,7 @@ fn tap(facts: &Facts, command: &str) -> Verdict {
     verdict
 }
 
-pub(super) fn queues(facts: &Facts) -> String {
+pub(crate) fn queues(facts: &Facts) -> String {
     match facts.nic.rx_queues {
         1 => "1 receive queue".to_owned(),
         queues => format!("{queues} receive queues"),

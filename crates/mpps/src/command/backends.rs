@@ -1,6 +1,7 @@
 //! `mpps backends`: the table of ways to receive and send, and what an interface can.
 
 mod interface;
+mod preflight;
 
 use super::{Outcome, tell};
 use crate::args::BackendsArgs;
@@ -10,11 +11,13 @@ use mpps_host::technique::HostFacts;
 use mpps_io::backend::{Backend, Support};
 use mpps_io::{BACKENDS, Layer};
 use mpps_report::{self as report, Block, Column, Table, Text};
+use preflight::Preflight;
 use schemars::JsonSchema;
 use serde::Serialize;
 
 /// Result of `mpps backends --json`: without an interface the backends of this build and the host;
-/// with one every technique, judged for it, and the facts that the judgement rests on.
+/// with one every technique, judged for it, and the facts that the judgement rests on; with `--for` what
+/// will happen when that comes.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(untagged)]
 pub enum BackendsObject {
@@ -22,6 +25,8 @@ pub enum BackendsObject {
     Host(OfHost),
     /// Of an interface.
     Interface(Box<OfInterface>),
+    /// What AF_XDP will be on an interface.
+    Preflight(Box<Preflight>),
 }
 
 impl BackendsObject {
@@ -32,6 +37,9 @@ impl BackendsObject {
 /// Prints one line per row of the table, or per technique of an interface.
 pub(super) fn run(args: &BackendsArgs) -> Result<Outcome> {
     let found = match &args.interface {
+        Some(name) if args.goal.is_some() => {
+            BackendsObject::Preflight(Box::new(Preflight::read(name)?))
+        }
         Some(name) => BackendsObject::Interface(Box::new(OfInterface::judge(name, args.tries)?)),
         None => BackendsObject::Host(OfHost {
             schema: BackendsObject::SCHEMA,
@@ -43,8 +51,12 @@ pub(super) fn run(args: &BackendsArgs) -> Result<Outcome> {
     tell(&found, args.json, || match &found {
         BackendsObject::Host(found) => found.blocks(),
         BackendsObject::Interface(found) => found.blocks(),
+        BackendsObject::Preflight(found) => found.blocks(),
     })?;
-    Ok(Outcome::Fine)
+    Ok(match &found {
+        BackendsObject::Preflight(found) if !found.is_ready() => Outcome::Found,
+        _ => Outcome::Fine,
+    })
 }
 
 /// The backends of this build, and the host.

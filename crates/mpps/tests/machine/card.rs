@@ -17,7 +17,7 @@ const RINGS: [&str; 2] = ["packet_mmap", "af_xdp"];
 const SOCKET: &str = "recvmmsg";
 const LOOK: Duration = Duration::from_millis(50);
 
-pub(super) fn trials() -> [Trial; 3] {
+pub(super) fn trials() -> [Trial; 4] {
     let driver = run(at("b", "ethtool").args(["-i", "eth1"])).fine().out;
     let virtio = driver.contains("driver: virtio_net");
     let virtio = virtio.then(|| "its device is not on the PCI bus itself".to_owned());
@@ -42,8 +42,40 @@ pub(super) fn trials() -> [Trial; 3] {
             tells_of_a_card_that_went,
         ),
         ("a card without descriptors", obstacle, starves),
+        ("mpps backends IF --for af_xdp", None, foretells),
     ];
     trials.map(|(name, obstacle, test)| trial(name.to_owned(), obstacle, test))
+}
+
+/// The carrier comes and goes, and settings change, when an AF_XDP receiver comes, as it was foretold.
+fn foretells() {
+    let told = run(at("b", "mpps").args(["backends", "eth1", "--for", "af_xdp", "--json"])).fine();
+    let told: Value = serde_json::from_str(&told.out).expect("it is JSON");
+    let checks = told["checks"].as_array().expect("a list");
+    let state = |name: &str| {
+        let check = checks.iter().find(|check| check["check"] == name);
+        check.expect(name)["state"].as_str().expect("a text")
+    };
+    let changes = || {
+        let file = ["cat", "/sys/class/net/eth1/carrier_changes"];
+        let read = run(at("b", file[0]).arg(file[1])).fine().out;
+        read.trim().parse::<u64>().expect("a number")
+    };
+    let before = changes();
+    let received = receiving(RINGS[1]).interrupt().fine();
+    let bounced = changes() > before;
+    let total = received.last_json();
+    eprintln!("the carrier went: {bounced}; {}", total["attaching_set"]);
+    let mode = total["mode"].as_str().expect("a text");
+    assert_eq!(
+        state("native XDP") == "ok",
+        mode.starts_with("native"),
+        "{mode}"
+    );
+    let driver = told["facts"]["nic"]["driver"].as_str().expect("a text");
+    // virtio_net stops its queues, and the carrier stays.
+    let stays = state("link bounce") == "ok" || driver == "virtio_net";
+    assert_eq!(bounced, !stays, "{driver}: {told:#}");
 }
 
 /// While nobody empties the card's ring, it takes what the ring holds, and all else is lost before the
@@ -91,7 +123,9 @@ fn starves() {
         set_threaded("0");
         received
     });
-    assert!(arrived[0] * 2 < arrived[1], "{arrived:?}");
+    // The larger ring holds 384 more, of which some are lost between the cards. An emulated igb takes
+    // some hundred more or fewer from run to run.
+    assert!(!counts || arrived[0] + 192 < arrived[1], "{arrived:?}");
 }
 
 /// The ring's sizes, in descriptors.

@@ -2,12 +2,14 @@
 
 use super::{PORT, Told, address, exchange, on, receiver};
 use mpps_lab::{Lab, LabConfig};
+use serde_json::Value;
 
 pub(super) const TESTS: &[(&str, fn())] = &[
     ("best_is_af_xdp_where_the_driver_can", af_xdp),
     ("best_is_a_socket_where_a_queue_would_be_left", left_queue),
     ("best_is_a_socket_where_an_option_needs_one", option),
     ("best_is_not_a_taken_interface", taken),
+    ("what_af_xdp_will_be_is_foretold", foretold),
 ];
 
 /// A lab whose receiver has so many queues.
@@ -81,4 +83,37 @@ fn taken() {
         "{refused:#?}"
     );
     first.interrupt().fine();
+}
+
+/// Before a receiver comes, and while another one is there.
+fn foretold() {
+    let lab = lab(2);
+    let name = super::link(lab.receiver()).name;
+    let state = |status: i32, check: &str| {
+        let told = on(
+            lab.receiver(),
+            &["backends", &name, "--for", "af_xdp", "--json"],
+        );
+        assert_eq!(told.code(), status, "{told:#?}");
+        let told: Value = serde_json::from_str(&told.out).expect("it is JSON");
+        assert_eq!(told["ready"], status == 0, "{told:#}");
+        let checks = told["checks"].as_array().expect("a list").iter();
+        let mut checks = checks.filter(|row| row["check"] == check);
+        checks.next().expect(check)["state"].clone()
+    };
+    assert_eq!(state(0, "native XDP"), "fine");
+    assert_eq!(state(0, "zero-copy"), "note");
+    assert_eq!(state(0, "link bounce"), "fine");
+    let at = address(&lab, 4, PORT);
+    let first = receiver(&lab, &at, &["af_xdp"], &["--xdp", "native"]);
+    assert_eq!(state(1, "other XDP program"), "refused");
+    let second = on(lab.receiver(), &["recv", &at, "--backend", "af_xdp"]);
+    assert_eq!(second.code(), 2, "{second:#?}");
+    let received = first.interrupt().fine().last_json();
+    assert!(
+        received["mode"]
+            .as_str()
+            .is_some_and(|mode| mode.starts_with("native"))
+    );
+    assert_eq!(state(0, "other XDP program"), "fine");
 }

@@ -1,0 +1,85 @@
+//! `mpps backends IF --for af_xdp`: what will happen when AF_XDP comes, before it does.
+
+use super::BackendsObject;
+use anyhow::Result;
+use mpps_host::preflight::{self, Row, State};
+use mpps_host::technique::Facts;
+use mpps_report::{self as report, Block, Column, Style, Table, Text};
+use schemars::JsonSchema;
+use serde::Serialize;
+
+/// What AF_XDP will be on an interface.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Preflight {
+    /// [`BackendsObject::SCHEMA`].
+    schema: &'static str,
+    /// The version of mpps.
+    version: &'static str,
+    /// The interface that was asked about.
+    interface: String,
+    /// True if nothing stands in the way, as far as can be told without trying.
+    ready: bool,
+    /// What was looked at.
+    #[schemars(length(min = 1))]
+    checks: Vec<Row>,
+    /// What the checks rest on.
+    facts: Facts,
+}
+
+impl Preflight {
+    pub(super) fn read(name: &str) -> Result<Self> {
+        let facts = Facts::gather(name)?;
+        let checks = preflight::of_af_xdp(&facts);
+        Ok(Self {
+            schema: BackendsObject::SCHEMA,
+            version: env!("CARGO_PKG_VERSION"),
+            interface: name.to_owned(),
+            ready: preflight::is_ready(&checks),
+            checks,
+            facts,
+        })
+    }
+
+    pub(super) fn is_ready(&self) -> bool {
+        self.ready
+    }
+
+    pub(super) fn blocks(&self) -> Vec<Block> {
+        let name = &self.interface;
+        let end = match self.ready {
+            true => Text::from(format!(
+                "nothing is known to stand in the way; `mpps backends {name} --try` tries it, and \
+                 `mpps recv --backend af_xdp --interface {name} ADDR:PORT` receives"
+            )),
+            false => Text::from("what has `no` stands in the way"),
+        };
+        vec![table(&self.checks).into(), Block::Paragraph(end)]
+    }
+}
+
+fn table(checks: &[Row]) -> Table {
+    let columns = [
+        Column::words("", 19),
+        Column::words("", 4),
+        Column::words("", 26).grow(400),
+    ];
+    let rows = checks.iter().map(|check| {
+        let style = match check.state {
+            State::Fine => Style::Good,
+            State::Refused => Style::Bad,
+            State::Note | State::Unknown => Style::Faint,
+        };
+        let row = report::Row::new([
+            check.check.into(),
+            Text::styled(style, check.state.to_string()).into(),
+            (*check.finding).into(),
+        ]);
+        let remedy = check.remedy.iter();
+        let row = remedy.fold(row, |row, remedy| {
+            row.below(Text::from("→ ").strong(&**remedy))
+        });
+        let source = check.source.iter();
+        source.fold(row, |row, source| row.below(Text::new().faint(*source)))
+    });
+    Table::new(columns).rows(rows)
+}
