@@ -1,7 +1,7 @@
 //! How a card hashes UDP, as far as it and Linux tell: what predicts the entry of the RSS table, and so
 //! the queue, of a flow.
 
-use crate::rss::{self, Flow, Hashed, KEY_BYTES, Toeplitz};
+use crate::rss::{self, Flow, Hashed, KEY_BYTES, Symmetry, Toeplitz};
 use crate::spreading::Spreading;
 use crate::{Error, Result, sysctl};
 
@@ -24,6 +24,8 @@ pub struct Hashing {
     pub key_from: String,
     /// What is hashed of UDP over IPv4, and over IPv6.
     pub fields: [Hashed; 2],
+    /// What gives both directions of a flow one hash, if anything does.
+    pub symmetry: Option<Symmetry>,
     /// The key, made ready.
     pub toeplitz: Toeplitz,
 }
@@ -39,7 +41,13 @@ impl Hashing {
             key,
             key_from,
             fields,
+            symmetry: None,
         })
+    }
+
+    /// The same, where both directions of a flow have one hash.
+    pub fn with_symmetry(self, symmetry: Option<Symmetry>) -> Self {
+        Self { symmetry, ..self }
     }
 
     /// As the card of an interface tells, for these flows.
@@ -54,11 +62,9 @@ impl Hashing {
             true => fields_of_card(&spreading, interface, kind),
             false => Ok(Hashed::Ports),
         };
-        Self::new(
-            key,
-            key_from,
-            [fields("udp4", false)?, fields("udp6", true)?],
-        )
+        let fields = [fields("udp4", false)?, fields("udp6", true)?];
+        let hashing = Self::new(key, key_from, fields)?;
+        Ok(hashing.with_symmetry(spreading.rss.value().and_then(|rss| rss.symmetry)))
     }
 
     /// What is hashed of a flow.
@@ -68,7 +74,11 @@ impl Hashing {
 
     /// The hash of a flow.
     pub fn hash(&self, flow: &Flow) -> u32 {
-        self.toeplitz.hash(flow, self.hashed(flow))
+        let hashed = self.hashed(flow);
+        match self.symmetry {
+            Some(symmetry) => self.toeplitz.hash(&symmetry.of(flow), hashed),
+            None => self.toeplitz.hash(flow, hashed),
+        }
     }
 
     /// The entry of a table of so many that a flow falls into.

@@ -12,6 +12,9 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 
+use schemars::JsonSchema;
+use serde::Serialize;
+
 use crate::{Error, Result};
 
 /// Bytes of a key that are used: the longest input, two addresses of IPv6 and two ports, and a word.
@@ -94,6 +97,76 @@ impl Hashed {
             ['d', 'f', 'n', 's'] => Some(Self::Ports),
             _ => None,
         }
+    }
+}
+
+/// What is done to the addresses, and to the ports, of a packet before they are hashed, so that both
+/// directions of a flow have one hash (`ethtool -X IF xfrm`, Documentation/networking/scaling.rst).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Symmetry {
+    /// The exclusive or of both takes the place of each.
+    SymmetricXor,
+    /// The or of both takes the place of the source, the exclusive or that of the destination.
+    SymmetricOrXor,
+}
+
+impl Symmetry {
+    /// By the bits `RXH_XFRM_*` of include/uapi/linux/ethtool.h.
+    pub(crate) fn of_transform(bits: u8) -> Option<Self> {
+        match bits {
+            1 => Some(Self::SymmetricXor),
+            2 => Some(Self::SymmetricOrXor),
+            _ => None,
+        }
+    }
+
+    /// ethtool's word for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::SymmetricXor => "symmetric-xor",
+            Self::SymmetricOrXor => "symmetric-or-xor",
+        }
+    }
+
+    /// The flow that is hashed in the place of this one.
+    pub fn of(self, flow: &Flow) -> Flow {
+        let (from, to) = (flow.source, flow.destination);
+        let [one, other] = match (from.ip(), to.ip()) {
+            (IpAddr::V4(from), IpAddr::V4(to)) => {
+                let pair = self.pair(u32::from(from).into(), u32::from(to).into());
+                pair.map(|bits| IpAddr::from((bits as u32).to_be_bytes()))
+            }
+            (from, to) => {
+                let [from, to] = [from, to].map(|ip| u128::from_be_bytes(wide(ip)));
+                self.pair(from, to)
+                    .map(|bits| IpAddr::from(bits.to_be_bytes()))
+            }
+        };
+        let ports = self.pair(from.port().into(), to.port().into());
+        let [source, destination] = ports.map(|bits| bits as u16);
+        Flow {
+            source: SocketAddr::new(one, source),
+            destination: SocketAddr::new(other, destination),
+        }
+    }
+
+    fn pair(self, source: u128, destination: u128) -> [u128; 2] {
+        let xor = source ^ destination;
+        match self {
+            Self::SymmetricXor => [xor, xor],
+            Self::SymmetricOrXor => [source | destination, xor],
+        }
+    }
+}
+
+impl FromStr for Symmetry {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let all = [Self::SymmetricXor, Self::SymmetricOrXor];
+        let found = all.into_iter().find(|one| one.name() == text);
+        found.ok_or("it is symmetric-xor or symmetric-or-xor")
     }
 }
 

@@ -1,5 +1,6 @@
 //! How a card spreads packets over its receive queues, and the commands that change it.
 
+use crate::rss::Symmetry;
 use crate::technique::Answer;
 use mpps_os::ethtool::hash_fields::{self, FIELDS, FLOWS};
 use mpps_os::ethtool::rss::{self, Rss};
@@ -43,6 +44,10 @@ pub struct RssTable {
     pub key: String,
     /// The function: `toeplitz`, `xor`, `crc32`, or `unknown`.
     pub function: &'static str,
+    /// What gives both directions of a flow one hash: `symmetric-xor` or `symmetric-or-xor`; absent where
+    /// nothing does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub symmetry: Option<Symmetry>,
 }
 
 impl Spreading {
@@ -128,6 +133,7 @@ impl RssTable {
                 4 => "crc32",
                 _ => "unknown",
             },
+            symmetry: Symmetry::of_transform(rss.transform),
             indirection: rss.indirection,
         }
     }
@@ -171,7 +177,10 @@ impl RssTable {
             }
             _ => self.key.clone(),
         };
-        format!("{key}, {}", self.function)
+        match self.symmetry {
+            Some(symmetry) => format!("{key}, {}, {}", self.function, symmetry.name()),
+            None => format!("{key}, {}", self.function),
+        }
     }
 }
 
@@ -184,6 +193,7 @@ mod tests {
             indirection: indirection.into_iter().collect(),
             key: (0..key).map(|at| at as u8 * 6).collect(),
             hash_function: 1,
+            transform: 0,
         })
     }
 

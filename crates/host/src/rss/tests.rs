@@ -176,3 +176,41 @@ proptest! {
         let _ = text.parse::<Flow>();
     }
 }
+
+/// Documentation/networking/scaling.rst, "RSS Configuration".
+#[test]
+fn symmetric_hashes_take_what_linux_documents() {
+    let flow: Flow = "10.0.0.1:1000-10.0.0.6:53".parse().unwrap();
+    let hashed = |symmetry: Symmetry| symmetry.of(&flow).to_string();
+    // 1 ^ 6 is 7, and 1 | 6 too; 1000 ^ 53 is 989, 1000 | 53 is 1021.
+    assert_eq!(hashed(Symmetry::SymmetricXor), "0.0.0.7:989-0.0.0.7:989");
+    assert_eq!(
+        hashed(Symmetry::SymmetricOrXor),
+        "10.0.0.7:1021-0.0.0.7:989"
+    );
+    let flow: Flow = "[fd00::1]:1000-[fd00::6]:53".parse().unwrap();
+    let both = Symmetry::SymmetricOrXor.of(&flow).to_string();
+    assert_eq!(both, "[fd00::7]:1021-[::7]:989");
+    assert_eq!("symmetric-xor".parse(), Ok(Symmetry::SymmetricXor));
+    assert!("xor".parse::<Symmetry>().is_err());
+    assert_eq!(Symmetry::of_transform(0), None);
+}
+
+proptest! {
+    #[test]
+    fn both_directions_have_one_hash(from: u128, to: u128, ports: [u16; 2], is_v4: bool) {
+        let end = |bits: u128, port| match is_v4 {
+            true => SocketAddr::from(((bits as u32).to_be_bytes(), port)),
+            false => SocketAddr::from((bits.to_be_bytes(), port)),
+        };
+        let [source, destination] = [end(from, ports[0]), end(to, ports[1])];
+        let there = Flow { source, destination };
+        let back = Flow { source: destination, destination: source };
+        for symmetry in [Symmetry::SymmetricXor, Symmetry::SymmetricOrXor] {
+            for hashed in [Hashed::Addresses, Hashed::Ports] {
+                let hash = |flow| microsoft().hash(&symmetry.of(flow), hashed);
+                prop_assert_eq!(hash(&there), hash(&back));
+            }
+        }
+    }
+}

@@ -13,6 +13,7 @@ const HEADER_LENGTH: usize = 24;
 const TABLE_LENGTH_PLACE: usize = 8;
 const KEY_LENGTH_PLACE: usize = 12;
 const HASH_FUNCTION_PLACE: usize = 16;
+const TRANSFORM_PLACE: usize = 17;
 
 /// Larger tables and keys than this are no answer: tables of today's cards have up to 4096
 /// entries and keys up to 52 bytes (include/linux/netdevice.h allows 256).
@@ -29,6 +30,9 @@ pub struct Rss {
     pub key: Vec<u8>,
     /// The function: one bit of `ETH_RSS_HASH_*` (1 Toeplitz, 2 XOR, 4 CRC32); 0 unknown.
     pub hash_function: u8,
+    /// What is done to addresses and ports before they are hashed, so that both directions of a flow have
+    /// one hash: `RXH_XFRM_SYM_XOR` 1 (Linux 6.8), `RXH_XFRM_SYM_OR_XOR` 2 (6.15); 0 nothing.
+    pub transform: u8,
 }
 
 /// Reads table, key and function (`ETHTOOL_GRSSH`).
@@ -122,6 +126,7 @@ fn parse(answer: &[u8]) -> Option<Rss> {
         indirection: entries.filter_map(|entry| word(entry, 0)).collect(),
         key: answer.get(table_end..table_end.checked_add(key)?)?.to_vec(),
         hash_function: *answer.get(HASH_FUNCTION_PLACE)?,
+        transform: *answer.get(TRANSFORM_PLACE)?,
     })
 }
 
@@ -150,12 +155,14 @@ mod tests {
     fn an_answer_is_taken_apart() {
         let mut answer = read_request(2, 3);
         answer[HASH_FUNCTION_PLACE] = 1;
+        answer[TRANSFORM_PLACE] = 2;
         answer.extend([7_u32, 9].iter().flat_map(|queue| queue.to_ne_bytes()));
         answer.extend([1, 2, 3, 0]);
         let rss = Rss {
             indirection: vec![7, 9],
             key: vec![1, 2, 3],
             hash_function: 1,
+            transform: 2,
         };
         assert_eq!(parse(&answer), Some(rss));
     }

@@ -3,8 +3,9 @@
 use anyhow::{Result, bail};
 use clap::Args;
 use mpps_host::hashing::{self, fields_of_card, key_of_card};
-use mpps_host::rss::{self, ENTRIES, Hashed, MICROSOFT_KEY};
+use mpps_host::rss::{self, ENTRIES, Hashed, MICROSOFT_KEY, Symmetry};
 use mpps_host::{Facts, Hashing, Moment, Spreading};
+use mpps_os::ethtool::ntuple;
 use mpps_os::netlink::link;
 use std::collections::BTreeMap;
 
@@ -30,6 +31,10 @@ pub(super) struct CardArgs {
     /// sdfn]
     #[arg(long, value_name = "sd|sdfn", value_parser = hashed)]
     fields: Option<Hashed>,
+    /// Both directions of a flow have one hash, made as `ethtool -X IF xfrm` has it [default: the card's,
+    /// or not]
+    #[arg(long, value_name = "symmetric-xor|symmetric-or-xor")]
+    xfrm: Option<Symmetry>,
 }
 
 /// A key, so that the parser does not take it for a list.
@@ -56,6 +61,8 @@ pub(super) struct Card {
     /// Who serves the queues, as far as it is known.
     pub(super) servers: BTreeMap<u32, Server>,
     pub(super) node: Option<usize>,
+    /// Rules that steer past the table.
+    pub(super) rules: usize,
 }
 
 /// Who serves a queue.
@@ -75,7 +82,8 @@ impl Card {
             let fields = [args.fields.unwrap_or(Hashed::Ports); 2];
             let queues = args.queues.unwrap_or(1);
             let table = rss::table_of(args.entries as usize, queues);
-            return Self::new(key, key_from.to_owned(), fields, table);
+            let hashing = Hashing::new(key, key_from.to_owned(), fields)?;
+            return Ok(Self::new(hashing.with_symmetry(args.xfrm), table));
         };
         link::index(interface)?;
         let facts = Facts::take(Moment::Later(None), &[interface], None)?;
@@ -105,7 +113,10 @@ impl Card {
         // Many cards have no IPv6 fields of their own to tell.
         let v4 = fields("udp4")?;
         let v6 = fields("udp6").unwrap_or(v4);
-        let mut card = Self::new(key, key_from, [v4, v6], table)?;
+        let told = spreading.rss.value().and_then(|rss| rss.symmetry);
+        let hashing = Hashing::new(key, key_from, [v4, v6])?;
+        let mut card = Self::new(hashing.with_symmetry(args.xfrm.or(told)), table);
+        card.rules = ntuple::table(interface).map_or(0, |table| table.locations.len());
         if let Some(found) = facts.cards.get(interface) {
             card.node = found.node;
             card.servers = found
@@ -124,14 +135,15 @@ impl Card {
         Ok(card)
     }
 
-    fn new(key: Vec<u8>, key_from: String, fields: [Hashed; 2], table: Vec<u32>) -> Result<Self> {
-        Ok(Self {
+    fn new(hashing: Hashing, table: Vec<u32>) -> Self {
+        Self {
             interface: None,
-            hashing: Hashing::new(key, key_from, fields)?,
+            hashing,
             table,
             servers: BTreeMap::new(),
             node: None,
-        })
+            rules: 0,
+        }
     }
 
     /// How many queues the table names, with those before the last that it leaves out.

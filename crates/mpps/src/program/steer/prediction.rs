@@ -5,7 +5,7 @@ use super::flows::Flows;
 use super::remedy::{QueuePort, Remedy, ports, remedies};
 use super::verified::Verified;
 use mpps_host::CpuList;
-use mpps_host::rss::{self, Flow, Hashed};
+use mpps_host::rss::{self, Flow, Hashed, Symmetry};
 use mpps_report::{Block, Cell, Column, Quantity, Row, Style, Table, Text, grouped};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -32,6 +32,9 @@ pub struct SteerObject {
     key_from: String,
     /// What is hashed of UDP over IPv4 and over IPv6, by the letters of ethtool.
     fields: [&'static str; 2],
+    /// What gives both directions of a flow one hash; absent where nothing does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    symmetry: Option<Symmetry>,
     /// The queue of each entry of the table.
     table: Vec<u32>,
     /// Where the flows are from.
@@ -124,6 +127,7 @@ impl SteerObject {
             version: env!("CARGO_PKG_VERSION"),
             key: hexadecimal(&card.hashing.key),
             fields: card.hashing.fields.map(Hashed::letters),
+            symmetry: card.hashing.symmetry,
             source: flows.source.clone(),
             imbalance,
             remedies,
@@ -164,6 +168,10 @@ impl SteerObject {
             Style::Bad
         } else {
             Style::Good
+        };
+        let fields = match self.symmetry {
+            Some(symmetry) => format!("{fields}, {}", symmetry.name()),
+            None => fields,
         };
         let how = format!(
             "hashed: {fields}; table of {} entries; key {}... ({})",
@@ -304,6 +312,13 @@ fn notes(card: &Card, flows: &Flows) -> Vec<String> {
     }
     if card.hashing.fields[0] != card.hashing.fields[1] {
         notes.push("IPv4 and IPv6 are hashed by different fields".to_owned());
+    }
+    if card.rules > 0 {
+        let (rules, interface) = (card.rules, card.interface.as_deref().unwrap_or("IF"));
+        notes.push(format!(
+            "{rules} steering rules come before the table, and are not looked at: `ethtool -n \
+             {interface}` lists them"
+        ));
     }
     notes.push(
         "which socket of a SO_REUSEPORT group gets a packet is chosen by another hash, with a secret of \
