@@ -68,13 +68,13 @@ fn foretells() {
     eprintln!("the carrier went: {bounced}; {}", total["attaching_set"]);
     let mode = total["mode"].as_str().expect("a text");
     assert_eq!(
-        state("native XDP") == "ok",
+        state("native XDP") == "fine",
         mode.starts_with("native"),
         "{mode}"
     );
     let driver = told["facts"]["nic"]["driver"].as_str().expect("a text");
     // virtio_net stops its queues, and the carrier stays.
-    let stays = state("link bounce") == "ok" || driver == "virtio_net";
+    let stays = state("link bounce") == "fine" || driver == "virtio_net";
     assert_eq!(bounced, !stays, "{driver}: {told:#}");
 }
 
