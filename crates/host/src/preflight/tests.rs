@@ -1,3 +1,5 @@
+//! What is foretold of cards with nothing in the way, and with something.
+
 use super::*;
 use crate::technique::{Answer, HostFacts, NicFacts, VirtualFunctions};
 use std::collections::BTreeMap;

@@ -148,15 +148,22 @@ impl SteerObject {
         self.verified.as_ref().is_some_and(|found| !found.agrees)
     }
 
+    /// What is hashed, in words.
+    fn hashed(&self) -> String {
+        let [v4, v6] = self.fields;
+        let other = (v4 != v6).then(|| format!(", of IPv6 {v6}"));
+        let symmetry = self.symmetry.map(|how| format!(", {}", how.name()));
+        format!(
+            "{v4}{}{}",
+            other.unwrap_or_default(),
+            symmetry.unwrap_or_default()
+        )
+    }
+
     /// For people.
     pub(super) fn blocks(&self) -> Vec<Block> {
         let at = self.interface.as_deref().unwrap_or("a card");
-        let [v4, v6] = self.fields;
-        let fields = if v4 == v6 {
-            v4.to_owned()
-        } else {
-            format!("{v4}, of IPv6 {v6}")
-        };
+        let fields = self.hashed();
         let said = format!(
             "{} UDP flows, {}, over the {} queues of {at}: the busiest has {:.2} times an even share",
             grouped(self.flows.len() as u128),
@@ -168,10 +175,6 @@ impl SteerObject {
             Style::Bad
         } else {
             Style::Good
-        };
-        let fields = match self.symmetry {
-            Some(symmetry) => format!("{fields}, {}", symmetry.name()),
-            None => fields,
         };
         let how = format!(
             "hashed: {fields}; table of {} entries; key {}... ({})",
