@@ -1,4 +1,4 @@
-//! How a card hashes UDP, as far as it and Linux tell: what predicts the entry of the RSS table, and so
+//! How a card hashes UDP or TCP, as far as it and Linux tell: what predicts the entry of the RSS table, and so
 //! the queue, of a flow.
 
 use crate::rss::{self, Flow, Hashed, KEY_BYTES, Symmetry, Toeplitz};
@@ -22,7 +22,7 @@ pub struct Hashing {
     pub key: Vec<u8>,
     /// Where the key is from.
     pub key_from: String,
-    /// What is hashed of UDP over IPv4, and over IPv6.
+    /// What is hashed of such traffic over IPv4, and over IPv6.
     pub fields: [Hashed; 2],
     /// What gives both directions of a flow one hash, if anything does.
     pub symmetry: Option<Symmetry>,

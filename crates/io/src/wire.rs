@@ -32,6 +32,8 @@ pub(crate) const ETHERNET_IPV4: u16 = 0x0800;
 pub(crate) const ETHERNET_IPV6: u16 = 0x86dd;
 /// The protocol number of UDP (RFC 768).
 pub(crate) const UDP: u8 = 17;
+/// That of TCP (RFC 9293).
+const TCP: u8 = 6;
 /// What tells that an IPv4 packet is a fragment: "more fragments" and the offset (RFC 791).
 pub(crate) const IPV4_FRAGMENT: u16 = 0x3fff;
 
@@ -53,12 +55,7 @@ pub(crate) const IPV4_FRAGMENT: u16 = 0x3fff;
 /// ```
 #[inline]
 pub fn datagram(frame: &[u8]) -> Option<Datagram<'_>> {
-    let (header, packet) = frame.split_first_chunk::<ETHERNET_BYTES>()?;
-    let (source, destination, segment) = match u16::from_be_bytes([header[12], header[13]]) {
-        ETHERNET_IPV4 => ipv4(packet)?,
-        ETHERNET_IPV6 => ipv6(packet)?,
-        _ => return None,
-    };
+    let (source, destination, segment) = segment(frame, UDP)?;
     let udp = segment.first_chunk::<UDP_BYTES>()?;
     let [source_port, destination_port, length] =
         [0, 2, 4].map(|at| u16::from_be_bytes([udp[at], udp[at + 1]]));
@@ -69,16 +66,35 @@ pub fn datagram(frame: &[u8]) -> Option<Datagram<'_>> {
     })
 }
 
-/// Source, destination, and what a packet with a UDP datagram carries.
+/// Who sends the TCP segment in a frame, and to whom; none where [`datagram`] would find none either.
+pub fn tcp_ends(frame: &[u8]) -> Option<(SocketAddr, SocketAddr)> {
+    let (source, destination, segment) = segment(frame, TCP)?;
+    let ports = segment.first_chunk::<4>()?;
+    let port = |at| u16::from_be_bytes([ports[at], ports[at + 1]]);
+    let source = SocketAddr::new(source, port(0));
+    Some((source, SocketAddr::new(destination, port(2))))
+}
+
+/// Source, destination, and what a packet of a protocol carries.
 type Segment<'a> = (IpAddr, IpAddr, &'a [u8]);
 
 #[inline]
-fn ipv4(packet: &[u8]) -> Option<Segment<'_>> {
+fn segment(frame: &[u8], protocol: u8) -> Option<Segment<'_>> {
+    let (header, packet) = frame.split_first_chunk::<ETHERNET_BYTES>()?;
+    match u16::from_be_bytes([header[12], header[13]]) {
+        ETHERNET_IPV4 => ipv4(packet, protocol),
+        ETHERNET_IPV6 => ipv6(packet, protocol),
+        _ => None,
+    }
+}
+
+#[inline]
+fn ipv4(packet: &[u8], protocol: u8) -> Option<Segment<'_>> {
     let header = packet.first_chunk::<IPV4_BYTES>()?;
     let header_bytes = usize::from(header[0] & 15) * 4;
     let length = u16::from_be_bytes([header[2], header[3]]);
     let fragment = u16::from_be_bytes([header[6], header[7]]) & IPV4_FRAGMENT;
-    if header[0] >> 4 != 4 || header_bytes < IPV4_BYTES || header[9] != UDP || fragment != 0 {
+    if header[0] >> 4 != 4 || header_bytes < IPV4_BYTES || header[9] != protocol || fragment != 0 {
         return None;
     }
     let segment = packet.get(header_bytes..usize::from(length))?;
@@ -87,9 +103,9 @@ fn ipv4(packet: &[u8]) -> Option<Segment<'_>> {
 }
 
 #[inline]
-fn ipv6(packet: &[u8]) -> Option<Segment<'_>> {
+fn ipv6(packet: &[u8], protocol: u8) -> Option<Segment<'_>> {
     let (header, rest) = packet.split_first_chunk::<IPV6_BYTES>()?;
-    if header[0] >> 4 != 6 || header[6] != UDP {
+    if header[0] >> 4 != 6 || header[6] != protocol {
         return None;
     }
     let length = u16::from_be_bytes([header[4], header[5]]);

@@ -12,12 +12,16 @@ use std::net::{SocketAddr, UdpSocket};
 use std::process::{Command, ExitCode};
 
 fn main() -> ExitCode {
-    let tests: [(&str, fn()); 5] = [
+    let tests: [(&str, fn()); 6] = [
         ("microsofts_vectors", microsofts_vectors),
         ("a_million_flows_are_even", a_million_flows_are_even),
         (
             "flows_of_a_list_and_of_a_capture",
             flows_of_a_list_and_of_a_capture,
+        ),
+        (
+            "both_directions_go_to_one_queue",
+            both_directions_go_to_one_queue,
         ),
         ("what_is_uneven_is_mended", what_is_uneven_is_mended),
         ("mistakes_are_told", mistakes_are_told),
@@ -109,10 +113,13 @@ fn flows_of_a_list_and_of_a_capture() {
         frame
     };
     let [first, second] = ["10.0.0.1:1", "10.0.0.2:2"].map(frame);
+    // The protocol's place: the same packet of TCP, with the ports where they were.
+    let mut tcp = frame("10.0.0.3:3");
+    tcp[14 + 9] = 6;
     let mut capture: Vec<u8> = [0xa1b2_c3d4_u32, 0x0004_0002, 0, 0, 65_535, 1]
         .map(u32::to_le_bytes)
         .concat();
-    for frame in [&first, &second, &first, &vec![0; 60], &first] {
+    for frame in [&first, &second, &first, &vec![0; 60], &first, &tcp] {
         let bytes = frame.len() as u32;
         capture.extend([0, 0, bytes, bytes].map(u32::to_le_bytes).concat());
         capture.extend(frame);
@@ -122,6 +129,27 @@ fn flows_of_a_list_and_of_a_capture() {
     let captured = found_in("--pcap", &path);
     assert_eq!(numbers(&captured, "flows", "packets"), [3, 1]);
     assert_eq!(captured["flows"][0]["flow"], "10.0.0.1:1-10.0.0.9:9");
+    let path = path.to_str().expect("a path");
+    let captured = found(&["--queues", "2", "--pcap", path, "--tcp"]);
+    assert_eq!(numbers(&captured, "flows", "packets"), [1]);
+    assert_eq!(captured["flows"][0]["flow"], "10.0.0.3:3-10.0.0.9:9");
+    assert_eq!(captured["kinds"], serde_json::json!(["tcp4", "tcp6"]));
+}
+
+/// Both directions of a flow go to one queue, by each of the two ways that Linux documents.
+fn both_directions_go_to_one_queue() {
+    let queues = |rest: &[&str]| {
+        let there = "10.0.0.1:1000-10.9.0.6:53";
+        let back = "10.9.0.6:53-10.0.0.1:1000";
+        let flows = ["--queues", "64", "--flow", there, "--flow", back];
+        numbers(&found(&[&flows[..], rest].concat()), "flows", "queue")
+    };
+    let plain = queues(&[]);
+    assert_ne!(plain[0], plain[1]);
+    for xfrm in ["symmetric-xor", "symmetric-or-xor"] {
+        let both = queues(&["--xfrm", xfrm]);
+        assert_eq!(both[0], both[1], "{xfrm}");
+    }
 }
 
 /// Each remedy, carried out, leaves what it was said to leave.

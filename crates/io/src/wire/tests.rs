@@ -1,6 +1,6 @@
 //! Reading, compared with a parser of somebody else's.
 
-use super::{Datagram, Template, UDP_BYTES, answer, datagram, renew_check_sum};
+use super::{Datagram, Template, UDP_BYTES, answer, datagram, renew_check_sum, tcp_ends};
 use crate::filter::frames::{self, any_frame, valid_frame};
 use etherparse::{LinkSlice, NetSlice, SlicedPacket, TransportSlice};
 use proptest::prelude::*;
@@ -49,8 +49,43 @@ fn oracle(frame: &[u8]) -> Option<Datagram<'_>> {
     })
 }
 
+/// Where the protocol stands in a frame of each version.
+const PROTOCOL_PLACES: [usize; 2] = [14 + 9, 14 + 6];
+
+#[test]
+fn the_ends_of_a_tcp_segment_are_read_and_those_of_a_datagram_are_not() {
+    for (from, to, place) in [
+        ("10.0.0.9:1234", "10.0.0.1:80", PROTOCOL_PLACES[0]),
+        ("[fd00::9]:1234", "[fd00::1]:80", PROTOCOL_PLACES[1]),
+    ] {
+        let [from, to]: [SocketAddr; 2] = [from, to].map(|end| end.parse().unwrap());
+        let template = Template::new([2; 6], [4; 6], from, to, 32);
+        let mut frame = vec![0; template.frame_bytes()];
+        template.write(&mut frame, 0, &[0; 32]);
+        assert_eq!(tcp_ends(&frame), None);
+        frame[place] = 6;
+        assert_eq!(tcp_ends(&frame), Some((from, to)));
+        assert_eq!(datagram(&frame), None);
+        frame.truncate(frame.len() - 32 - 5);
+        assert_eq!(tcp_ends(&frame), None);
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(4096))]
+
+    #[test]
+    fn tcp_is_read_where_udp_would_be(frame in frames::any_frame(), place in prop::sample::select(&PROTOCOL_PLACES)) {
+        let ends = |found: Datagram| (found.source, found.destination);
+        let mut other = frame.clone();
+        if let Some(protocol) = other.get_mut(place).filter(|protocol| **protocol == 17) {
+            *protocol = 6;
+            if let Some(found) = datagram(&frame) {
+                // The other version's place is part of an address, or of a hop limit.
+                prop_assert!(tcp_ends(&other).is_none_or(|tcp| tcp == ends(found)));
+            }
+        }
+    }
 
     #[test]
     fn frames_are_read_as_by_another_parser(frame in frames::any_frame()) {

@@ -23,7 +23,7 @@ use clap::Args;
 #[command(
     after_help = "Without IF nothing of this host is asked: --queues says how many queues the card has. \
     With IF and without flows it counts what arrives there, with a packet socket, which needs \
-    CAP_NET_RAW; it changes nothing. Flows are taken to be UDP, and not fragmented. Exit status: 0 it \
+    CAP_NET_RAW; it changes nothing. Flows are taken not to be fragmented. Exit status: 0 it \
     was told; with --verify 1 the card sent packets to other queues, 2 it could not be done."
 )]
 pub(crate) struct SteerArgs {
@@ -42,7 +42,7 @@ pub(crate) struct SteerArgs {
 impl SteerArgs {
     /// Predicts, and tells.
     pub(crate) fn run(&self) -> Result<Outcome> {
-        let card = Card::of(&self.card)?;
+        let card = Card::of(&self.card, self.flows.kinds())?;
         let flows = match (self.flows.given()?, &card.interface) {
             (Some(flows), _) => flows,
             (None, Some(interface)) => self.flows.arriving(interface)?,
@@ -53,7 +53,8 @@ impl SteerArgs {
         };
         ensure!(
             !flows.all.is_empty(),
-            "no UDP flow was seen: {}",
+            "no {} flow was seen: {}",
+            self.flows.protocol(),
             flows.source
         );
         let found = SteerObject::predict(card, &flows, self.verify);

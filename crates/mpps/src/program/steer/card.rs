@@ -27,7 +27,7 @@ pub(super) struct CardArgs {
     #[arg(long, value_name = "N", default_value_t = ENTRIES as u32, requires = "queues",
           value_parser = clap::value_parser!(u32).range(1..=65_536))]
     entries: u32,
-    /// What is hashed of UDP, by the letters of `ethtool -N IF rx-flow-hash` [default: the card's, or
+    /// What is hashed, by the letters of `ethtool -N IF rx-flow-hash` [default: the card's, or
     /// sdfn]
     #[arg(long, value_name = "sd|sdfn", value_parser = hashed)]
     fields: Option<Hashed>,
@@ -54,6 +54,8 @@ fn hashed(text: &str) -> Result<Hashed, String> {
 pub(super) struct Card {
     /// The interface; none where all was said.
     pub(super) interface: Option<String>,
+    /// ethtool's names of the traffic, over IPv4 and over IPv6.
+    pub(super) kinds: [&'static str; 2],
     /// By what it hashes.
     pub(super) hashing: Hashing,
     /// The queue of each entry.
@@ -73,7 +75,7 @@ pub(super) struct Server {
 }
 
 impl Card {
-    pub(super) fn of(args: &CardArgs) -> Result<Self> {
+    pub(super) fn of(args: &CardArgs, kinds: [&'static str; 2]) -> Result<Self> {
         let Some(interface) = &args.interface else {
             let (key, key_from) = match &args.key {
                 Some(key) => (key.0.clone(), "--key"),
@@ -83,7 +85,7 @@ impl Card {
             let queues = args.queues.unwrap_or(1);
             let table = rss::table_of(args.entries as usize, queues);
             let hashing = Hashing::new(key, key_from.to_owned(), fields)?;
-            return Ok(Self::new(hashing.with_symmetry(args.xfrm), table));
+            return Ok(Self::new(hashing.with_symmetry(args.xfrm), table, kinds));
         };
         link::index(interface)?;
         let facts = Facts::take(Moment::Later(None), &[interface], None)?;
@@ -111,11 +113,11 @@ impl Card {
             None => fields_of_card(&spreading, interface, flow),
         };
         // Many cards have no IPv6 fields of their own to tell.
-        let v4 = fields("udp4")?;
-        let v6 = fields("udp6").unwrap_or(v4);
+        let v4 = fields(kinds[0])?;
+        let v6 = fields(kinds[1]).unwrap_or(v4);
         let told = spreading.rss.value().and_then(|rss| rss.symmetry);
         let hashing = Hashing::new(key, key_from, [v4, v6])?;
-        let mut card = Self::new(hashing.with_symmetry(args.xfrm.or(told)), table);
+        let mut card = Self::new(hashing.with_symmetry(args.xfrm.or(told)), table, kinds);
         card.rules = ntuple::table(interface).map_or(0, |table| table.locations.len());
         if let Some(found) = facts.cards.get(interface) {
             card.node = found.node;
@@ -135,9 +137,10 @@ impl Card {
         Ok(card)
     }
 
-    fn new(hashing: Hashing, table: Vec<u32>) -> Self {
+    fn new(hashing: Hashing, table: Vec<u32>, kinds: [&'static str; 2]) -> Self {
         Self {
             interface: None,
+            kinds,
             hashing,
             table,
             servers: BTreeMap::new(),

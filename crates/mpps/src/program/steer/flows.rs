@@ -43,12 +43,15 @@ pub(super) struct FlowArgs {
     /// A file of flows, one a line, as --flow has them; - is standard input
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
-    /// A capture (pcap): the UDP flows in it, each with its packets
+    /// A capture (pcap): the flows in it, each with its packets
     #[arg(long, value_name = "FILE", conflicts_with = "file")]
     pcap: Option<PathBuf>,
-    /// Of what arrives, or is in a capture, only what goes to this UDP port
+    /// Of what arrives, or is in a capture, only what goes to this port
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     port: Option<u16>,
+    /// The flows are TCP's, and not UDP's
+    #[arg(long)]
+    pub(super) tcp: bool,
     /// How long to count what arrives, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=3600))]
     seconds: u64,
@@ -68,11 +71,23 @@ pub(super) struct Flows {
 }
 
 impl FlowArgs {
+    /// ethtool's names of such traffic over IPv4, and over IPv6.
+    pub(super) fn kinds(&self) -> [&'static str; 2] {
+        match self.tcp {
+            true => ["tcp4", "tcp6"],
+            false => ["udp4", "udp6"],
+        }
+    }
+
+    pub(super) fn protocol(&self) -> &'static str {
+        if self.tcp { "TCP" } else { "UDP" }
+    }
+
     /// The flows that were named; none if none were.
     pub(super) fn given(&self) -> Result<Option<Flows>> {
         if let Some(path) = &self.pcap {
             let bytes = fs::read(path).with_context(|| format!("--pcap {}", path.display()))?;
-            let mut counts = Counts::new(self.port);
+            let mut counts = Counts::new(self);
             capture::frames(&bytes, |frame| counts.add(frame))
                 .map_err(|why| anyhow::anyhow!("--pcap {}: {why}", path.display()))?;
             return Ok(Some(counts.flows(path.display().to_string())));
@@ -116,7 +131,7 @@ impl FlowArgs {
         let told =
             format!("counting what arrives at {interface} for {seconds} s; Ctrl-C ends that");
         output::line(Stream::Err, &told)?;
-        let mut counts = Counts::new(self.port);
+        let mut counts = Counts::new(self);
         let end = Instant::now() + Duration::from_secs(seconds);
         while !interrupt.came() && Instant::now() < end {
             counts.take(&mut *rx, Wait::Block(LOOK))?;
@@ -137,26 +152,29 @@ impl FlowArgs {
 #[derive(Debug, Default)]
 struct Counts {
     port: Option<u16>,
+    tcp: bool,
     flows: HashMap<Flow, u64>,
     others: u64,
 }
 
 impl Counts {
-    fn new(port: Option<u16>) -> Self {
+    fn new(args: &FlowArgs) -> Self {
         Self {
-            port,
+            port: args.port,
+            tcp: args.tcp,
             ..Self::default()
         }
     }
 
     /// Counts a frame.
     fn add(&mut self, frame: &[u8]) {
-        let datagram = wire::datagram(frame);
-        let wanted = datagram.filter(|datagram| {
-            self.port
-                .is_none_or(|port| datagram.destination.port() == port)
-        });
-        match wanted.and_then(|datagram| Flow::new(datagram.source, datagram.destination)) {
+        let ends = match self.tcp {
+            true => wire::tcp_ends(frame),
+            false => wire::datagram(frame).map(|found| (found.source, found.destination)),
+        };
+        let wanted = |port| self.port.is_none_or(|wanted| wanted == port);
+        let ends = ends.filter(|(_, destination)| wanted(destination.port()));
+        match ends.and_then(|(source, destination)| Flow::new(source, destination)) {
             Some(flow) => *self.flows.entry(flow).or_default() += 1,
             None => self.others += 1,
         }

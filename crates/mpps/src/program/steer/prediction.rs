@@ -30,7 +30,9 @@ pub struct SteerObject {
     key: String,
     /// Where the key is from.
     key_from: String,
-    /// What is hashed of UDP over IPv4 and over IPv6, by the letters of ethtool.
+    /// ethtool's names of the traffic over IPv4 and over IPv6: `udp4` and `udp6`, or `tcp4` and `tcp6`.
+    kinds: [&'static str; 2],
+    /// What is hashed of each, by the letters of ethtool.
     fields: [&'static str; 2],
     /// What gives both directions of a flow one hash; absent where nothing does.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -126,6 +128,7 @@ impl SteerObject {
             schema: Self::SCHEMA,
             version: env!("CARGO_PKG_VERSION"),
             key: hexadecimal(&card.hashing.key),
+            kinds: card.kinds,
             fields: card.hashing.fields.map(Hashed::letters),
             symmetry: card.hashing.symmetry,
             source: flows.source.clone(),
@@ -165,8 +168,9 @@ impl SteerObject {
         let at = self.interface.as_deref().unwrap_or("a card");
         let fields = self.hashed();
         let said = format!(
-            "{} UDP flows, {}, over the {} queues of {at}: the busiest has {:.2} times an even share",
+            "{} {} flows, {}, over the {} queues of {at}: the busiest has {:.2} times an even share",
             grouped(self.flows.len() as u128),
+            self.kinds[0].trim_end_matches('4').to_uppercase(),
             self.source,
             self.queues.iter().filter(|load| load.entries > 0).count(),
             self.imbalance,

@@ -44,7 +44,7 @@ pub(super) fn remedies(card: &Card, flows: &Flows, by_entry: &[u64], now: f64) -
             card.table = rss::table_of_weights(&weights);
         }),
     });
-    for (at, flow) in ["udp4", "udp6"].into_iter().enumerate() {
+    for (at, flow) in card.kinds.into_iter().enumerate() {
         let concerns = |flow: &Flow| usize::from(flow.source.is_ipv6()) == at;
         let is_seen = flows.all.iter().any(|(flow, _)| concerns(flow));
         if is_seen && card.hashing.fields[at] == Hashed::Addresses {

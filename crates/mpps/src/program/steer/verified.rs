@@ -14,7 +14,7 @@ const UNKNOWN: f64 = 0.05;
 pub(super) struct Verified {
     /// Each queue of which there is a counter.
     queues: Vec<VerifiedQueue>,
-    /// Packets that were seen and are no UDP in question: they come by some queue, too.
+    /// Packets that were seen and are of no flow in question: they come by some queue, too.
     others: u64,
     /// Packets that the tap lost before they were seen.
     dropped: u64,
