@@ -278,7 +278,11 @@ fn generic_is_copy() {
 /// kernel drops what a socket sends, and counts it nowhere but for the whole machine
 /// (`unresolved_discards` of /proc/net/stat/arp_cache).
 fn resolve() {
-    let (address, _) = ADDRESS.split_once(':').expect("it has a port");
+    resolve_at(ADDRESS);
+}
+
+fn resolve_at(at: &str) {
+    let (address, _) = at.split_once(':').expect("it has a port");
     let neighbour = |rest: &[&str]| {
         let mut ip = Command::new("ip");
         run(ip.args(["-n", "a", "neigh"]).args(rest)).fine().out

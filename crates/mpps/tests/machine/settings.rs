@@ -1,5 +1,6 @@
 //! What the settings of a card do, by its counters and its interrupts, and that they are put back.
 
+use super::card::device;
 use super::common::{Running, run, trial};
 use super::{ADDRESS, COUNT, RATE, at, meet, resolve, result, techniques};
 use libtest_mimic::Trial;
@@ -351,12 +352,9 @@ fn suspends_interrupts() {
 
 /// Interrupts of the receiver's card so far, by its place on the bus.
 fn interrupts() -> u64 {
-    let driver = run(at("b", "ethtool").args(["-i", "eth1"])).fine();
-    let place = driver
-        .out
-        .lines()
-        .find_map(|line| line.strip_prefix("bus-info: "));
-    let place = place.expect("a card has a place").trim();
+    let device = device();
+    let place = device.file_name().and_then(|name| name.to_str());
+    let place = place.expect("a text");
     let text = fs::read_to_string("/proc/interrupts").expect("it can be read");
     let ours = text.lines().filter(|line| line.contains(place));
     let counts = |line: &str| -> u64 {
