@@ -40,7 +40,7 @@ impl Descriptor {
 /// Packets that one [`crate::Rx::recv`] brought. It borrows the receiver, so that using a packet
 /// after its buffer went back does not compile:
 ///
-/// ```compile_fail
+/// ```compile_fail,E0499
 /// # use mpps_io::{RxConfig, Wait, backend};
 /// # let config = RxConfig::new("127.0.0.1:4321".parse().unwrap());
 /// let mut rx = backend::find("memory").unwrap().open_rx(&config).unwrap();

@@ -234,7 +234,15 @@ impl Request<'_> {
     /// a copy, to whoever its headers name. False if it cannot be sent: it came in several pieces, or
     /// is too long for that interface, or the receiver has none.
     ///
-    /// It is gone then, and cannot be answered as well:
+    /// A request is gone once it is answered or forwarded, and is not answered again:
+    ///
+    /// ```compile_fail,E0382
+    /// # use mpps_io::Request;
+    /// # fn handle(request: Request<'_>) {
+    /// request.reply(b"once");
+    /// request.reply(b"twice");
+    /// # }
+    /// ```
     ///
     /// ```compile_fail,E0382
     /// # use mpps_io::Request;
