@@ -4,23 +4,28 @@
 //! program is attached, and no right is needed.
 
 mod drivers;
+mod settings;
 
 #[cfg(test)]
 mod tests;
 
+pub use settings::Settings;
+
+use std::collections::BTreeSet;
 use std::fmt;
 
-use mpps_os::capability::{CAP_IPC_LOCK, CAP_SYS_RESOURCE};
+use mpps_os::capability::CAP_IPC_LOCK;
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::CpuList;
-use crate::technique::{self, Facts, Technique, Usable};
+use crate::technique::{self, ETHERNET_MTU_BYTES, Facts, Technique, Usable};
 
-/// Memory of a queue's frames, if nobody asks for another number: 4096 of 2048 bytes.
-const QUEUE_BYTES: u64 = 4096 * 2048;
-/// The MTU of Ethernet, whose frames fit into every driver's buffers.
-const ETHERNET_MTU_BYTES: u32 = 1500;
+/// Frames of a queue, if nobody asks for another number.
+const FRAMES: u64 = 4096;
+/// Those of 2048 bytes hold packets up to this MTU, with Ethernet's header, two VLAN tags and
+/// XDP_PACKET_HEADROOM; those of longer ones have a page.
+const SHORT_FRAME_MTU_BYTES: u32 = 2048 - 22 - 256;
 
 /// Whether something stands in the way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
@@ -38,7 +43,7 @@ pub enum State {
 
 /// What was looked at.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
-pub struct Row {
+pub struct Expectation {
     /// What it is, such as `MTU`.
     pub check: &'static str,
     /// Whether it stands in the way.
@@ -53,7 +58,7 @@ pub struct Row {
     pub source: Option<&'static str>,
 }
 
-impl Row {
+impl Expectation {
     fn new(check: &'static str, state: State, finding: impl Into<String>) -> Self {
         Self {
             check,
@@ -72,8 +77,8 @@ impl Row {
     }
 }
 
-/// Everything that decides what AF_XDP will be on the interface, what stands first in the way first.
-pub fn of_af_xdp(facts: &Facts) -> Vec<Row> {
+/// Everything that decides what AF_XDP will be on the interface.
+pub fn of_af_xdp(facts: &Facts) -> Vec<Expectation> {
     let rows = [
         kernel,
         link,
@@ -88,13 +93,19 @@ pub fn of_af_xdp(facts: &Facts) -> Vec<Row> {
         queues,
         ring,
         memory,
+        besides,
         sets,
     ];
     rows.iter().map(|row| row(facts)).collect()
 }
 
 /// The verdict on a technique, as a row.
-fn verdict(check: &'static str, technique: Technique, otherwise: State, facts: &Facts) -> Row {
+fn verdict(
+    check: &'static str,
+    technique: Technique,
+    otherwise: State,
+    facts: &Facts,
+) -> Expectation {
     let verdict = technique.assess(facts);
     let state = match verdict.usable {
         Usable::Yes => State::Fine,
@@ -102,50 +113,58 @@ fn verdict(check: &'static str, technique: Technique, otherwise: State, facts: &
         Usable::No => otherwise,
     };
     let remedy = verdict.remedy;
-    Row {
+    Expectation {
         remedy,
-        ..Row::new(check, state, verdict.why)
+        ..Expectation::new(check, state, verdict.why)
     }
 }
 
-/// The same, with what is known of the driver.
-fn habit(check: &'static str, topic: &str, facts: &Facts) -> Option<(&'static str, Row)> {
+/// What is known of the driver: its value, and a row.
+fn habit(check: &'static str, topic: &str, facts: &Facts) -> Option<(&'static str, Expectation)> {
     let driver = &facts.nic.driver;
     let habit = drivers::of(driver, topic)?;
-    let row = Row::new(
-        check,
-        State::Note,
-        format!("driver {driver}: {}", habit.text),
-    );
-    let source = Some(habit.source);
-    Some((habit.value, Row { source, ..row }))
+    let finding = format!("driver {driver}: {}", habit.text);
+    let row = Expectation {
+        source: Some(habit.source),
+        ..Expectation::new(check, State::Note, finding)
+    };
+    Some((habit.value, row))
+}
+
+/// A row of what the driver refuses; where it is not asked for native XDP by name, generic XDP may do.
+fn refused(row: Expectation, topic: &str, facts: &Facts) -> Expectation {
+    let habit = drivers::of(&facts.nic.driver, topic);
+    if habit.is_some_and(|habit| habit.falls_back) {
+        let finding = format!(
+            "{}; without --xdp native it is generic XDP then",
+            row.finding
+        );
+        return Expectation { finding, ..row };
+    }
+    Expectation {
+        state: State::Refused,
+        ..row
+    }
 }
 
 /// What the file does not have.
-fn unheard_of(check: &'static str, facts: &Facts, what: &str) -> Row {
+fn unheard_of(check: &'static str, facts: &Facts, what: &str) -> Expectation {
     let driver = match facts.nic.driver.as_str() {
         "" => "an interface without a driver",
         driver => driver,
     };
-    Row::new(
-        check,
-        State::Unknown,
-        format!("{what} is not known of {driver}"),
-    )
+    let finding = format!("nothing is known of {driver}: {what}");
+    Expectation::new(check, State::Unknown, finding)
 }
 
-fn kernel(facts: &Facts) -> Row {
+fn kernel(facts: &Facts) -> Expectation {
     // What stands in the way of generic XDP stands in the way of all; the link has a row of its own.
     let mut up = facts.clone();
     up.nic.up = true;
-    let row = verdict(
-        "kernel, rights",
-        technique::AF_XDP_GENERIC,
-        State::Refused,
-        &up,
-    );
+    let (check, generic) = ("kernel, rights", technique::AF_XDP_GENERIC);
+    let row = verdict(check, generic, State::Refused, &up);
     match row.state {
-        State::Fine => Row {
+        State::Fine => Expectation {
             finding: format!(
                 "Linux {}, and this process has the rights",
                 facts.host.kernel
@@ -156,166 +175,169 @@ fn kernel(facts: &Facts) -> Row {
     }
 }
 
-fn link(facts: &Facts) -> Row {
-    let name = &facts.nic.name;
+fn link(facts: &Facts) -> Expectation {
+    let (check, name) = ("link", &facts.nic.name);
     match (facts.nic.up, facts.nic.carrier) {
-        (true, true) => Row::new("link", State::Fine, "up, with a carrier"),
-        (false, _) => Row::new("link", State::Refused, format!("{name} is down"))
+        (true, true) => Expectation::new(check, State::Fine, "up, with a carrier"),
+        (false, _) => Expectation::new(check, State::Refused, format!("{name} is down"))
             .mended_by(format!("ip link set {name} up")),
-        (true, false) => Row::new("link", State::Refused, format!("{name} has no carrier"))
+        (true, false) => Expectation::new(check, State::Refused, format!("{name} has no carrier"))
             .mended_by("plug it in, or set its other end up"),
     }
 }
 
-fn other_program(facts: &Facts) -> Row {
-    let check = "other XDP program";
-    let name = &facts.nic.name;
-    let where_to = match facts.nic.native_xdp {
-        None => return Row::new(check, State::Fine, "none is attached"),
+fn other_program(facts: &Facts) -> Expectation {
+    let (check, name) = ("other XDP program", &facts.nic.name);
+    let place = match facts.nic.native_xdp {
+        None => return Expectation::new(check, State::Fine, "none is attached"),
         Some(true) => "in its driver",
         Some(false) => "generic",
     };
-    let finding =
-        format!("one is attached, {where_to}: an interface has one, and another is refused");
-    Row::new(check, State::Refused, finding).mended_by(format!(
-        "end who has it (`bpftool net show dev {name}`), or `ip link set {name} xdp off`"
-    ))
+    let finding = format!("one is attached, {place}: an interface has one, and another is refused");
+    let remedy = format!("end the program that has it: `bpftool net show dev {name}` names it");
+    Expectation::new(check, State::Refused, finding).mended_by(remedy)
 }
 
-fn mode(facts: &Facts) -> Row {
-    let facts = with_rights(facts);
-    verdict("native XDP", technique::AF_XDP_NATIVE, State::Note, &facts)
-}
-
-fn zero_copy(facts: &Facts) -> Row {
-    let facts = with_rights(facts);
-    verdict(
-        "zero-copy",
-        technique::AF_XDP_ZERO_COPY,
-        State::Note,
-        &facts,
-    )
-}
-
-/// The same for root, with the link up: what is missing of that has rows of its own.
-fn with_rights(facts: &Facts) -> Facts {
+/// The verdicts for root, with the link up and a usual MTU: what is missing of that has rows of its own.
+fn bare(facts: &Facts) -> Facts {
     let mut facts = facts.clone();
     facts.nic.up = true;
+    facts.nic.mtu_bytes = facts.nic.mtu_bytes.min(ETHERNET_MTU_BYTES);
     facts.host.capabilities = u64::MAX;
     facts.host.initial_user_namespace = true;
     facts
 }
 
+fn mode(facts: &Facts) -> Expectation {
+    let (check, native) = ("native XDP", technique::AF_XDP_NATIVE);
+    let row = verdict(check, native, State::Note, &bare(facts));
+    // Some drivers do not offer what they would refuse as they are set now.
+    match row.state == State::Note && can_be_native(facts) {
+        true => Expectation {
+            state: State::Unknown,
+            finding: format!("{}: not as it is set now, see below", row.finding),
+            ..row
+        },
+        false => row,
+    }
+}
+
+fn zero_copy(facts: &Facts) -> Expectation {
+    let (check, technique) = ("zero-copy", technique::AF_XDP_ZERO_COPY);
+    let row = verdict(check, technique, State::Note, &bare(facts));
+    match habit(check, "zero_copy", facts).filter(|_| row.state == State::Fine) {
+        Some((_, habit)) => Expectation {
+            state: State::Unknown,
+            ..habit
+        },
+        None => row,
+    }
+}
+
 /// What becomes of the link, and of the host behind it.
-fn bounce(facts: &Facts) -> Row {
-    let check = "link bounce";
-    let nic = &facts.nic;
-    if !has_native(facts) {
-        return Row::new(
-            check,
-            State::Fine,
-            "a generic program leaves the driver alone",
-        );
+fn bounce(facts: &Facts) -> Expectation {
+    let (check, nic) = ("link bounce", &facts.nic);
+    if !can_be_native(facts) {
+        let finding = "a generic program leaves the driver alone";
+        return Expectation::new(check, State::Fine, finding);
     }
     let row = match habit(check, "link", facts) {
         Some(("same", row)) => {
-            return Row {
+            return Expectation {
                 state: State::Fine,
                 ..row
             };
         }
+        Some(("other", row)) => Expectation {
+            state: State::Unknown,
+            ..row
+        },
         Some((_, row)) => row,
-        None => unheard_of(check, facts, "what attaching does to the link").mended_by(format!(
-            "mpps backends {} --try shows it, and may cause it",
-            nic.name
-        )),
+        None => {
+            let remedy = format!(
+                "mpps backends {} --try shows it, and may cause it",
+                nic.name
+            );
+            unheard_of(check, facts, "the link may go down for seconds").mended_by(remedy)
+        }
     };
     match nic.default_route {
         true => {
             let finding = format!("{}; the default route goes by it", row.finding);
             let remedy = "have another way into this host, such as a console";
-            Row { finding, ..row }.mended_by(remedy)
+            Expectation { finding, ..row }.mended_by(remedy)
         }
         false => row,
     }
 }
 
-fn mtu(facts: &Facts) -> Row {
+fn mtu(facts: &Facts) -> Expectation {
     let nic = &facts.nic;
     let (mtu, check) = (nic.mtu_bytes, "MTU");
-    if mtu <= ETHERNET_MTU_BYTES || !has_native(facts) {
-        return Row::new(check, State::Fine, format!("{mtu}"));
+    if mtu <= ETHERNET_MTU_BYTES || !can_be_native(facts) {
+        return Expectation::new(check, State::Fine, format!("{mtu}"));
     }
     let shorter = format!("ip link set {} mtu 1500", nic.name);
     let Some((limit, row)) = habit(check, "mtu", facts) else {
-        return unheard_of(check, facts, &format!("{mtu}: the largest that XDP allows"))
-            .mended_by(shorter);
+        let what = format!("{mtu} may be more than it takes");
+        return unheard_of(check, facts, &what).mended_by(shorter);
     };
     let finding = format!(
         "{mtu}, of at most {limit} for packets in one buffer; {}",
         row.finding
     );
-    let row = Row { finding, ..row };
+    let row = Expectation { finding, ..row };
     match limit.parse::<u32>() {
-        Ok(limit) if mtu <= limit => Row {
+        Ok(limit) if mtu <= limit => Expectation {
             state: State::Fine,
             ..row
         },
         // Whether it can depends on more than a number.
-        _ if nic.xdp("rx-sg") => Row {
+        _ if nic.xdp("rx-sg") => Expectation {
             state: State::Unknown,
             ..row
         }
         .mended_by(shorter),
-        _ => Row {
-            state: State::Refused,
-            ..row
-        }
-        .mended_by(shorter),
+        _ => refused(row, "mtu", facts).mended_by(shorter),
     }
 }
 
-fn merging(facts: &Facts) -> Row {
-    let check = "merging by the card";
-    let nic = &facts.nic;
-    let on = nic.merging.join(", ");
-    if on.is_empty() || !has_native(facts) {
-        return Row::new(check, State::Fine, "off, or of no concern");
+fn merging(facts: &Facts) -> Expectation {
+    let (check, nic) = ("merging by the card", &facts.nic);
+    if nic.merging.is_empty() {
+        return Expectation::new(check, State::Fine, "off");
     }
-    let words: Vec<String> = nic
+    if !can_be_native(facts) {
+        return Expectation::new(check, State::Fine, "of no concern");
+    }
+    let off: Vec<String> = nic
         .merging
         .iter()
         .map(|name| format!("{name} off"))
         .collect();
-    let remedy = format!("ethtool -K {} {}", nic.name, words.join(" "));
     let row = match habit(check, "merging", facts) {
-        Some(("refuse", row)) => Row {
-            state: State::Refused,
-            ..row
-        },
+        Some(("refuse", row)) => refused(row, "merging", facts),
         Some((_, row)) => row,
-        None => unheard_of(check, facts, "whether XDP goes with it"),
+        None => unheard_of(check, facts, "some drivers refuse XDP with it"),
     };
-    let finding = format!("{on} is on; {}", row.finding);
-    Row { finding, ..row }.mended_by(remedy)
+    let finding = format!("on: {}; {}", nic.merging.join(", "), row.finding);
+    let remedy = format!("ethtool -K {} {}", nic.name, off.join(" "));
+    Expectation { finding, ..row }.mended_by(remedy)
 }
 
-fn functions(facts: &Facts) -> Row {
-    let check = "virtual functions";
-    let nic = &facts.nic;
+fn functions(facts: &Facts) -> Expectation {
+    let (check, nic) = ("virtual functions", &facts.nic);
     let now = nic.virtual_functions.map_or(0, |functions| functions.now);
-    if now == 0 || !has_native(facts) {
-        return Row::new(check, State::Fine, "none");
+    if now == 0 {
+        return Expectation::new(check, State::Fine, "none");
     }
-    let remedy = format!("echo 0 > /sys/class/net/{}/device/sriov_numvfs", nic.name);
-    match habit(check, "functions", facts) {
-        Some((_, row)) => Row {
-            state: State::Refused,
-            finding: format!("{now}; {}", row.finding),
-            ..row
+    match habit(check, "functions", facts).filter(|_| can_be_native(facts)) {
+        Some((_, row)) => {
+            let finding = format!("{now}; {}", row.finding);
+            let remedy = format!("echo 0 > /sys/class/net/{}/device/sriov_numvfs", nic.name);
+            refused(Expectation { finding, ..row }, "functions", facts).mended_by(remedy)
         }
-        .mended_by(remedy),
-        None => Row::new(
+        None => Expectation::new(
             check,
             State::Note,
             format!("{now}: what goes to them does not pass here"),
@@ -323,31 +345,35 @@ fn functions(facts: &Facts) -> Row {
     }
 }
 
-fn channels(facts: &Facts) -> Row {
-    let check = "channels";
-    let nic = &facts.nic;
+fn channels(facts: &Facts) -> Expectation {
+    let (check, nic) = ("channels", &facts.nic);
     let (now, most) = (nic.rx_queues, nic.rx_queues_max);
-    let words = format!("{now} of at most {most}");
-    let Some((rule, row)) = habit(check, "channels", facts).filter(|_| has_native(facts)) else {
-        return Row::new(check, State::Fine, words);
+    let words = format!("{now} of at most {most} receive");
+    let Some((rule, row)) = habit(check, "channels", facts).filter(|_| can_be_native(facts)) else {
+        return Expectation::new(check, State::Fine, words);
     };
     let finding = format!("{words}; {}", row.finding);
-    let row = Row { finding, ..row };
+    let row = Expectation { finding, ..row };
+    let fewer = most / 2;
+    let is_too_many = now > fewer;
     match rule {
-        "half" if now.saturating_mul(2) > most => {
-            let fewer = (most / 2).max(1);
-            Row {
-                state: State::Refused,
-                ..row
-            }
-            .mended_by(format!("ethtool -L {} combined {fewer}", nic.name))
-        }
-        "half" => Row {
+        "half" if !is_too_many => Expectation {
             state: State::Fine,
             ..row
         },
-        // How many it has left is not told.
-        _ => Row {
+        "half" | "half_each" if is_too_many => {
+            let row = refused(row, "channels", facts);
+            let how = match rule {
+                "half" => format!("combined {fewer}"),
+                _ => format!("rx {fewer} tx {fewer}"),
+            };
+            match fewer {
+                0 => row,
+                _ => row.mended_by(format!("ethtool -L {} {how}", nic.name)),
+            }
+        }
+        // How many it has left, or has to send, is not told.
+        _ => Expectation {
             state: State::Unknown,
             ..row
         },
@@ -355,85 +381,96 @@ fn channels(facts: &Facts) -> Row {
 }
 
 /// Where each queue's packets come up, which decides where a thread had better not be.
-fn queues(facts: &Facts) -> Row {
-    let check = "queues";
-    let nic = &facts.nic;
-    let each = "`mpps recv` has a thread for each";
-    let words = format!("{}; {each}", technique::queues(facts));
+fn queues(facts: &Facts) -> Expectation {
+    let (check, nic) = ("queues", &facts.nic);
+    let words = technique::queues(facts);
     let placed = nic.queue_cpus.iter();
     let placed: Vec<String> = placed
         .map(|(queue, cpus)| format!("{queue} on {}", CpuList(cpus.clone())))
         .collect();
     if placed.is_empty() {
-        return Row::new(check, State::Fine, words);
+        return Expectation::new(check, State::Fine, words);
     }
-    let mut cpus: Vec<&Vec<usize>> = nic.queue_cpus.values().collect();
-    cpus.sort();
-    cpus.dedup();
+    let different: BTreeSet<&Vec<usize>> = nic.queue_cpus.values().collect();
     let finding = format!("{words}; interrupts: {}", placed.join(", "));
-    match cpus.len() < nic.queue_cpus.len() {
-        true => Row::new(check, State::Note, format!("{finding}: some share a CPU"))
+    match different.len() < nic.queue_cpus.len() {
+        true => Expectation::new(check, State::Note, format!("{finding}: some share a CPU"))
             .mended_by(format!("mpps tune plan {} --for af_xdp", nic.name)),
-        false => Row::new(check, State::Fine, finding),
+        false => Expectation::new(check, State::Fine, finding),
     }
 }
 
-fn ring(facts: &Facts) -> Row {
-    let check = "receive ring";
-    let nic = &facts.nic;
-    let Some(size) = nic.rx_ring else {
-        return Row::new(check, State::Fine, "the driver does not tell its size");
+fn ring(facts: &Facts) -> Expectation {
+    let (check, nic) = ("receive ring", &facts.nic);
+    let Some(size) = nic.rx_ring.filter(|size| *size > 0) else {
+        return Expectation::new(check, State::Fine, "the driver does not tell its size");
     };
     let words = format!("{size} descriptors");
     match habit(check, "rings", facts).filter(|_| nic.xdp("xsk-zerocopy")) {
-        Some((_, row)) if !size.is_power_of_two() => Row {
-            state: State::Unknown,
-            finding: format!("{words}; {}", row.finding),
-            ..row
+        Some((_, row)) if !size.is_power_of_two() => {
+            let remedy = format!("ethtool -G {} rx {}", nic.name, 1_u32 << size.ilog2());
+            Expectation {
+                state: State::Unknown,
+                finding: format!("{words}; {}", row.finding),
+                ..row
+            }
+            .mended_by(remedy)
         }
-        .mended_by(format!(
-            "ethtool -G {} rx {}",
-            nic.name,
-            size.next_power_of_two()
-        )),
-        _ => Row::new(check, State::Fine, words),
+        _ => Expectation::new(check, State::Fine, words),
     }
 }
 
-/// Frames are locked memory of the user's, which two capabilities free from its limit.
-fn memory(facts: &Facts) -> Row {
-    let check = "locked memory";
-    let host = &facts.host;
-    let needed = u64::from(facts.nic.rx_queues.max(1)) * QUEUE_BYTES;
-    let words = format!("{} MiB for frames", needed >> 20);
-    let is_free = host.capable(CAP_IPC_LOCK) || host.capable(CAP_SYS_RESOURCE);
-    match host.locked_memory_bytes.filter(|_| !is_free) {
+/// Frames are locked memory of the user's (xdp_umem_account_pages() of net/xdp/xdp_umem.c).
+fn memory(facts: &Facts) -> Expectation {
+    let (check, host, nic) = ("locked memory", &facts.host, &facts.nic);
+    let frame_bytes = match nic.mtu_bytes <= SHORT_FRAME_MTU_BYTES {
+        true => 2048,
+        false => 4096,
+    };
+    let needed = u64::from(nic.rx_queues.max(1)) * FRAMES * frame_bytes;
+    let words = format!("{} MiB for the frames of all queues", needed >> 20);
+    let limit = host.locked_memory_bytes;
+    match limit.filter(|_| !host.capable(CAP_IPC_LOCK)) {
         Some(limit) if limit < needed => {
             let finding = format!("{words}, and this user may lock {} KiB", limit >> 10);
-            Row::new(check, State::Refused, finding)
+            Expectation::new(check, State::Refused, finding)
                 .mended_by("raise ulimit -l, or take fewer frames by --ring")
         }
-        _ => Row::new(check, State::Fine, words),
+        _ => Expectation::new(check, State::Fine, words),
     }
 }
 
-fn sets(facts: &Facts) -> Row {
+/// What else the driver refuses, of which the host tells nothing here.
+fn besides(facts: &Facts) -> Expectation {
+    let check = "other refusals";
+    match habit(check, "besides", facts).filter(|_| can_be_native(facts)) {
+        Some((_, row)) => Expectation {
+            state: State::Unknown,
+            ..row
+        },
+        None => Expectation::new(check, State::Fine, "none is known"),
+    }
+}
+
+fn sets(facts: &Facts) -> Expectation {
     let check = "other settings";
-    let told = "`mpps recv` compares them before and after, and tells";
-    match habit(check, "sets", facts).filter(|_| has_native(facts)) {
+    let told = "none is known; `mpps recv` tells those that it finds changed";
+    match habit(check, "sets", facts).filter(|_| can_be_native(facts)) {
         Some((_, row)) => row,
-        None => Row::new(check, State::Fine, told),
+        None => Expectation::new(check, State::Fine, told),
     }
 }
 
-/// True unless the driver says that it has no native XDP.
-fn has_native(facts: &Facts) -> bool {
+/// True unless the driver says that it has no native XDP, and none is known of it either: some do not say
+/// so where a setting stands in the way.
+fn can_be_native(facts: &Facts) -> bool {
     let told = facts.nic.xdp_features.value();
-    told.is_none_or(|features| features.contains(&"basic"))
+    let says = told.is_none_or(|features| features.contains(&"basic"));
+    says || drivers::of(&facts.nic.driver, "link").is_some()
 }
 
 /// True if nothing stands in the way, as far as anybody can tell.
-pub fn is_ready(rows: &[Row]) -> bool {
+pub fn is_ready(rows: &[Expectation]) -> bool {
     rows.iter().all(|row| row.state != State::Refused)
 }
 

@@ -17,6 +17,7 @@ pub use facts::{
 };
 
 pub(crate) use socket::queues;
+pub(crate) use xdp::ETHERNET_MTU_BYTES;
 
 use std::fmt;
 

@@ -11,12 +11,10 @@ pub const CAP_SETUID: u8 = 7;
 pub const CAP_NET_ADMIN: u8 = 12;
 /// May open raw and packet sockets.
 pub const CAP_NET_RAW: u8 = 13;
-/// To lock memory without a limit.
+/// May lock memory without a limit.
 pub const CAP_IPC_LOCK: u8 = 14;
 /// May make namespaces and mount file systems.
 pub const CAP_SYS_ADMIN: u8 = 21;
-/// To go beyond limits, and to raise them.
-pub const CAP_SYS_RESOURCE: u8 = 24;
 /// May read what the kernel traces (since Linux 5.8).
 pub const CAP_PERFMON: u8 = 38;
 /// May load BPF programs (since Linux 5.8).

@@ -13,6 +13,8 @@ pub(super) struct Habit {
     topic: &'static str,
     /// What it does, in a word or a number.
     pub(super) value: &'static str,
+    /// True if a program that it refuses can still be the generic one.
+    pub(super) falls_back: bool,
     /// The same for people.
     pub(super) text: &'static str,
     /// Where Linux has it.
@@ -27,10 +29,12 @@ fn habit(line: &'static str) -> Option<Habit> {
     let [driver, topic, value, text, source] = columns[..] else {
         return None;
     };
+    let whole = value.strip_suffix(" generic");
     Some(Habit {
         driver,
         topic,
-        value,
+        value: whole.unwrap_or(value),
+        falls_back: whole.is_some(),
         text,
         source,
     })
@@ -54,16 +58,20 @@ mod tests {
         for habit in HABITS.iter() {
             let Habit { topic, value, .. } = habit;
             let is_known = match *topic {
-                "link" => ["down", "pause", "same"].contains(value),
+                "link" => ["down", "pause", "same", "other"].contains(value),
                 "mtu" => value.parse::<u32>().is_ok_and(|mtu| mtu >= 1500),
                 "merging" => ["refuse", "off"].contains(value),
                 "functions" => *value == "refuse",
                 "rings" => *value == "power_of_two",
-                "channels" => ["half", "combined", "spare"].contains(value),
-                "sets" => value.is_empty(),
+                "channels" => ["half", "half_each", "combined", "spare"].contains(value),
+                "zero_copy" | "besides" | "sets" => value.is_empty(),
                 _ => false,
             };
             assert!(is_known, "{habit:?}");
+            // Of these topics the errno is told.
+            let refuses = ["mtu", "merging"].contains(topic) && *value != "off";
+            let is_generic = habit.text.contains("EOPNOTSUPP");
+            assert!(!refuses || habit.falls_back == is_generic, "{habit:?}");
             assert!(!habit.text.is_empty() && habit.source.starts_with("drivers/net/"));
         }
         let topics = HABITS.iter().map(|habit| (habit.driver, habit.topic));

@@ -46,7 +46,7 @@ const FILES: [&str; 11] = [
     "usr/sbin/dpdk-devbind",
 ];
 
-/// Merging by the card, which most drivers must leave off for XDP programs.
+/// Merging by the card, with which some drivers take no XDP program.
 const MERGING: [&str; 2] = ["rx-lro", "rx-gro-hw"];
 
 /// `VIRTIO_F_ACCESS_PLATFORM` of include/uapi/linux/virtio_config.h.
@@ -81,7 +81,7 @@ pub struct HostFacts {
     pub huge_pages: HugePages,
     /// The hardware can confine what a card writes to: there are IOMMU groups.
     pub iommu: bool,
-    /// The most memory that this process may lock, in bytes (`RLIMIT_MEMLOCK`); none without a limit.
+    /// The most memory that this process may lock, in bytes (`RLIMIT_MEMLOCK`); none where there is no limit, or it is not known.
     pub locked_memory_bytes: Option<u64>,
     /// The capabilities of this process (`CapEff` of `/proc/PID/status`).
     pub capabilities: u64,
@@ -348,6 +348,7 @@ impl NicFacts {
         let xdp = netdev::xdp_features(link.index);
         let card = Card::of_one(&Root::machine(), name).unwrap_or_default();
         let queues = card.interrupts.into_iter();
+        let queues = queues.filter(|one| !one.effective.is_empty());
         let queues = queues.filter_map(|one| Some((one.queue?, one.effective)));
         let facts = Self {
             name: name.to_owned(),
@@ -357,7 +358,7 @@ impl NicFacts {
             native_xdp: link.native_xdp,
             mtu_bytes: link.mtu,
             queue_cpus: queues.collect(),
-            rx_ring: card.ring.map(|ring| ring.size),
+            rx_ring: ethtool::rx_ring(name).ok().map(|ring| ring.size),
             merging: MERGING
                 .into_iter()
                 .filter(|name| feature(name).is_some_and(|one| one.active))

@@ -13,7 +13,7 @@ const SINGLE_PAGE_MTU_BYTES: u32 = 3506;
 /// the 256 bytes that the kernel leaves free (`XDP_PACKET_HEADROOM`).
 const SINGLE_PIECE_MTU_BYTES: u32 = 3818;
 /// The MTU of Ethernet, whose frames fit into every driver's buffers.
-const ETHERNET_MTU_BYTES: u32 = 1500;
+pub(crate) const ETHERNET_MTU_BYTES: u32 = 1500;
 
 pub(super) fn generic(facts: &Facts) -> Verdict {
     let verdict = Verdict::yes(

@@ -225,24 +225,6 @@ fn shown(plan: &Plan) -> String {
 }
 
 #[test]
-fn what_somebody_else_set_meanwhile_is_told_and_what_is_new_is_not() {
-    let earlier = untouched("veth", cpus(1, 2, 1), 2);
-    assert_eq!(earlier.since(&earlier), []);
-    let mut later = earlier.clone();
-    let gro = Setting::Feature {
-        name: "rx-gro".to_owned(),
-    };
-    later.values.retain(|(setting, _)| *setting != gro);
-    let mut before = later.clone();
-    before.values.push(text(gro.clone(), "off"));
-    assert_eq!(later.since(&before), []);
-    assert_eq!(before.since(&later), []);
-    later.values.push(text(gro, "on"));
-    let told: Vec<String> = later.since(&before).iter().map(Edit::to_string).collect();
-    assert_eq!(told, ["rx-gro off -> on"]);
-}
-
-#[test]
 fn plans_of_hosts_are_as_written_down() {
     let mut all = String::new();
     for (name, tunables) in hosts() {

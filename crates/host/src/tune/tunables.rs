@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::facts::{Card, Conntrack, virtio_feature};
 use crate::root::Root;
-use crate::setting::{Edit, Host, Kernel, Setting, Value};
+use crate::setting::{Host, Kernel, Setting, Value};
 use crate::{CpuList, Result, Topology, sysctl};
 
 /// A virtio card can wait before it interrupts (include/uapi/linux/virtio_net.h).
@@ -151,15 +151,6 @@ impl Tunables {
         });
         tunables.values = known.collect();
         Ok(tunables)
-    }
-
-    /// What is set otherwise than earlier, each as an edit that somebody else has made.
-    pub fn since(&self, earlier: &Self) -> Vec<Edit> {
-        let edits = self.values.iter().filter_map(|(setting, now)| {
-            let then = earlier.value(setting)?;
-            (now != then).then(|| Edit::new(setting.clone(), then.clone(), now.clone()))
-        });
-        edits.collect()
     }
 
     /// All settings that a stage might change.

@@ -14,7 +14,7 @@ use crate::signal::Interrupt;
 use crate::udp::screens::{Look, Screens};
 use crate::udp::traffic::{CarvedOut, RECV_SCHEMA, RecvCarveOut, RecvInterval};
 use anyhow::{Context, Result};
-use mpps_host::tune::Tunables;
+use mpps_host::preflight::Settings;
 use mpps_host::{Applied, Snapshot, SocketBuffer, irq_suspension};
 use mpps_io::{
     Backend, Held, Inspect, Layer, Property, Rx, RxCaps, RxConfig, RxProgress, RxReport, RxTask,
@@ -137,10 +137,10 @@ impl Plan {
     }
 
     /// How the interface is set, if the receiver may change that: some drivers set their rings, queues or
-    /// offloads anew for an XDP program. What cannot be read is not compared.
-    fn settings(&self) -> Option<Tunables> {
+    /// offloads anew for an XDP program.
+    fn settings(&self) -> Option<Settings> {
         let interface = self.attaches().then(|| self.interface())?.ok()?;
-        Tunables::read(&interface).ok()
+        Some(Settings::read(&interface))
     }
 
     /// Waits for the interface whose rings an XDP program had made anew; a socket can wait for its
@@ -256,12 +256,8 @@ impl<'a> Running<'a> {
         let earlier = plan.settings();
         let receivers = plan.open(queue)?;
         let carrier_wait = plan.await_carrier()?;
-        let later = earlier.as_ref().and_then(|_| plan.settings());
-        let edits = later
-            .zip(earlier)
-            .map(|(later, earlier)| later.since(&earlier));
-        let edits = edits.into_iter().flatten();
-        let attaching_set = edits.map(|edit| edit.to_string()).collect();
+        let later = plan.settings().zip(earlier);
+        let attaching_set = later.map(|(later, earlier)| later.since(&earlier));
         let carved = queue.map(|queue| plan.carve_out(queue)).transpose()?;
         let carved = carved.map(|(carved, made)| {
             changes.push(made);
@@ -293,7 +289,7 @@ impl<'a> Running<'a> {
             changes,
             carved,
             carrier_wait,
-            attaching_set,
+            attaching_set: attaching_set.unwrap_or_default(),
         };
         Ok((running, before))
     }
@@ -322,7 +318,7 @@ impl<'a> Running<'a> {
         let wait = plan.asked.wait.name();
         said.push(format!("mode: {}, waits by {wait}", caps.mode));
         let set = self.attaching_set.iter();
-        said.extend(set.map(|edit| format!("attaching set {edit}")));
+        said.extend(set.map(|edit| format!("changed while attaching: {edit}")));
         said.extend(self.changes.iter().flat_map(Made::said));
         said.extend(self.carved.iter().flat_map(carve_out::said));
         if config.ring.all_traffic {

