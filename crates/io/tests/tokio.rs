@@ -1,13 +1,112 @@
-//! Receivers in a tokio runtime, over every backend that has something to wait for here.
+//! Receivers in a tokio runtime: over every kind of socket, and over rings between the hosts of a lab.
 
+#[path = "../../os/tests/common/trial.rs"]
+mod trial;
+
+use libtest_mimic::{Arguments, Trial};
 use mpps_io::{AsyncRx, BACKENDS, Backend, Layer, RxConfig, Stop, backend};
-use std::net::UdpSocket;
+use mpps_lab::{Delivery, Lab, LabConfig};
+use std::net::{SocketAddr, UdpSocket};
+use std::process::ExitCode;
 use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
 
 /// Longer than anything here takes; only a failure waits for it.
 const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Backends that read an interface, and have a descriptor to wait for.
+const RINGS: [&str; 2] = ["packet_mmap", "af_xdp"];
+
+fn main() -> ExitCode {
+    let tests: [(&str, fn()); 4] = [
+        (
+            "everything_that_is_sent_comes_and_a_dropped_wait_takes_nothing",
+            everything_that_is_sent_comes_and_a_dropped_wait_takes_nothing,
+        ),
+        (
+            "servers_and_clients_share_a_runtime",
+            servers_and_clients_share_a_runtime,
+        ),
+        (
+            "a_flood_does_not_starve_the_runtime",
+            a_flood_does_not_starve_the_runtime,
+        ),
+        (
+            "what_cannot_be_waited_for_is_refused",
+            what_cannot_be_waited_for_is_refused,
+        ),
+    ];
+    let passes = |test: fn()| {
+        move || {
+            test();
+            Ok(())
+        }
+    };
+    let tests = tests.map(|(name, test)| trial::new(name, || None, passes(test)));
+    let mut trials: Vec<Trial> = tests.into();
+    for name in RINGS {
+        let test = move || {
+            trial::undisturbed(|| a_ring_wakes_its_task(name));
+            Ok(())
+        };
+        let trial = format!("a_ring_wakes_its_task/{name}");
+        trials.push(trial::new(trial, move || obstacle(name), test));
+    }
+    libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
+}
+
+fn obstacle(name: &str) -> Option<String> {
+    match backend::find(name).map(|row| (row.probe)()) {
+        Ok(backend::Support::Yes) => Lab::new(&LabConfig::default())
+            .err()
+            .map(|error| error.to_string()),
+        Ok(backend::Support::No { why, .. }) => Some(why),
+        Err(error) => Some(error.to_string()),
+    }
+}
+
+/// Each burst finds the task asleep and comes whole.
+fn a_ring_wakes_its_task(name: &'static str) {
+    const BURSTS: u64 = 50;
+    const EACH: u64 = 100;
+    let config = LabConfig {
+        queues: 1,
+        // Whoever sends a burst polls the ring: it holds 256, and nothing waits for a thread.
+        delivery: Delivery::SoftInterrupt,
+        ..LabConfig::default()
+    };
+    let lab = Lab::new(&config).expect("a lab can be had");
+    let at = SocketAddr::new(lab.receiver().v4()[0].into(), 4321);
+    let client = lab.sender().run(|| UdpSocket::bind("0.0.0.0:0"));
+    let client = client.expect("it can be entered").expect("a socket");
+    let receiving = move || {
+        let rx = backend::find(name).and_then(|row| row.open_rx(&RxConfig::new(at)));
+        let rx = rx.expect("it opens");
+        runtime().block_on(async {
+            let mut rx = AsyncRx::new(rx).expect("it is in a runtime");
+            let mut came = 0;
+            for burst in 1..=BURSTS {
+                // Nothing is there, and the wait is given up.
+                let given_up = timeout(Duration::from_millis(1), async {
+                    while rx.recv().await.expect("it receives").is_empty() {}
+                });
+                assert!(given_up.await.is_err(), "burst {burst}");
+                for number in 0..EACH {
+                    client.send_to(&[number as u8], at).expect("it is sent");
+                }
+                while came < burst * EACH {
+                    let batch = timeout(PATIENCE, rx.recv()).await.expect("it comes");
+                    came += batch.expect("it receives").datagrams();
+                }
+            }
+            assert_eq!(rx.rx().counters().dropped, 0);
+            came
+        })
+    };
+    let came = lab.receiver().run(receiving).expect("it can be entered");
+    assert_eq!(came, BURSTS * EACH);
+}
 
 fn runtime() -> Runtime {
     let mut builder = Builder::new_current_thread();
@@ -30,7 +129,6 @@ fn sockets() -> impl Iterator<Item = &'static Backend> {
         .filter(is_here)
 }
 
-#[test]
 fn everything_that_is_sent_comes_and_a_dropped_wait_takes_nothing() {
     for row in sockets() {
         let came = runtime().block_on(async {
@@ -65,7 +163,6 @@ fn everything_that_is_sent_comes_and_a_dropped_wait_takes_nothing() {
     }
 }
 
-#[test]
 fn servers_and_clients_share_a_runtime() {
     for row in sockets() {
         runtime().block_on(async {
@@ -112,7 +209,6 @@ fn servers_and_clients_share_a_runtime() {
 }
 
 /// A receiver that always has something to take leaves time to others in its runtime.
-#[test]
 fn a_flood_does_not_starve_the_runtime() {
     let (stop, rx) = (Stop::new(), backend::find("recv"));
     let rx = rx
@@ -146,7 +242,6 @@ fn a_flood_does_not_starve_the_runtime() {
     assert!(received);
 }
 
-#[test]
 fn what_cannot_be_waited_for_is_refused() {
     let outside = backend::find("recvmmsg").and_then(|row| row.open_rx(&config(false)));
     AsyncRx::new(outside.expect("it opens")).expect_err("there is no runtime");
