@@ -29,14 +29,16 @@ fn main() -> ExitCode {
     let mut trials = Vec::new();
     for backend in ["recv", "recvmmsg", "io_uring", "af_xdp"] {
         for (name, program, test) in TESTS {
-            trials.push(trial::new(
-                format!("{name}/{backend}"),
-                move || obstacle(backend, program),
-                move || {
-                    trial::undisturbed(|| test(&Place::new(backend)));
-                    Ok(())
-                },
-            ));
+            for version in [4, 6] {
+                trials.push(trial::new(
+                    format!("{name}/{backend}/ipv{version}"),
+                    move || obstacle(backend, program).or_else(|| without_ip(version)),
+                    move || {
+                        trial::undisturbed(|| test(&Place::new(backend, version)));
+                        Ok(())
+                    },
+                ));
+            }
         }
     }
     let program = "reflector";
@@ -48,7 +50,7 @@ fn main() -> ExitCode {
             name,
             || obstacle("af_xdp", None).or_else(|| obstacle("xdp", None)),
             move || {
-                trial::undisturbed(|| test(&Place::new("af_xdp")));
+                trial::undisturbed(|| test(&Place::new("af_xdp", 4)));
                 Ok(())
             },
         ));
@@ -101,14 +103,22 @@ fn obstacle(backend: &str, program: Option<&str>) -> Option<String> {
     lab?.err().map(|error| error.to_string())
 }
 
+/// Why this machine has no such version of IP.
+fn without_ip(version: u8) -> Option<String> {
+    let refused = (version == 6).then(|| UdpSocket::bind("[::1]:0").err())?;
+    refused.map(|error| format!("[::1]: {error}"))
+}
+
 /// Where a server and its client meet.
 struct Place {
     backend: &'static str,
+    /// Of IP.
+    version: u8,
     lab: Option<Lab>,
 }
 
 impl Place {
-    fn new(backend: &'static str) -> Self {
+    fn new(backend: &'static str, version: u8) -> Self {
         let config = LabConfig {
             queues: QUEUES,
             // Whoever sends a burst polls the ring: it holds 256, and nothing waits for a thread.
@@ -116,7 +126,11 @@ impl Place {
             ..LabConfig::default()
         };
         let lab = (backend == "af_xdp").then(|| Lab::new(&config).expect("a lab can be had"));
-        Self { backend, lab }
+        Self {
+            backend,
+            version,
+            lab,
+        }
     }
 
     /// Where the client is.
@@ -133,9 +147,11 @@ impl Place {
     }
 
     fn start_with(&self, name: &str, count: u64, more: &[&str]) -> Server {
-        let address = match &self.lab {
-            None => "127.0.0.1:0".to_owned(),
-            Some(lab) => format!("{}:5300", lab.receiver().v4()[0]),
+        let address = match (&self.lab, self.version) {
+            (None, 4) => "127.0.0.1:0".to_owned(),
+            (None, _) => "[::1]:0".to_owned(),
+            (Some(lab), 4) => format!("{}:5300", lab.receiver().v4()[0]),
+            (Some(lab), _) => format!("[{}]:5300", lab.receiver().v6()[0]),
         };
         let mut command = Command::new(example(name));
         let count = count.to_string();
@@ -168,10 +184,9 @@ impl Place {
 
     fn client(&self, server: &Server) -> UdpSocket {
         let opened = self.at_client(|| {
-            let any = if self.lab.is_some() {
-                "0.0.0.0:0"
-            } else {
-                "127.0.0.1:0"
+            let any = match self.version {
+                4 => "0.0.0.0:0",
+                _ => "[::]:0",
             };
             let socket = UdpSocket::bind(any)?;
             socket.set_read_timeout(Some(PATIENCE))?;

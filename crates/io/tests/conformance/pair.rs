@@ -248,7 +248,7 @@ pub(crate) fn receive(rx: &mut dyn Rx, count: u64, mut see: impl FnMut(Packet<'_
     let layer = rx.caps().layer;
     let mut left = count;
     while left > 0 {
-        let batch = rx.recv(Wait::Block(PATIENCE)).expect("receiving works");
+        let batch = rx.recv(Wait::Auto(PATIENCE)).expect("receiving works");
         let came = batch.datagrams();
         assert_ne!(came, 0, "{left} of {count} datagrams did not come");
         assert_eq!(batch.packets().count() as u64, came);
