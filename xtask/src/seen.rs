@@ -36,7 +36,7 @@ pub(crate) fn kernels(tree: &Tree) -> String {
 /// The same between two cards.
 pub(crate) fn cards(tree: &Tree) -> String {
     let mut machines = machines(tree);
-    machines.retain(|machine| machine.driver != "veth");
+    machines.retain(|machine| machine.driver != "veth" && !machine.trials.is_empty());
     table(&machines, "", |machine| {
         format!("{}, {}", machine.name, machine.kernel)
     })
@@ -78,11 +78,25 @@ fn read(text: &str) -> Option<Machine<'_>> {
         driver: words.next()?,
         trials: BTreeMap::new(),
     };
-    for line in text.lines().filter(|line| line.starts_with(TRIAL)) {
-        let (name, outcome) = line["test ".len()..].split_once("...")?;
-        machine.trials.insert(name.trim(), outcome.trim());
+    // A trial that says something has its outcome on a later line.
+    let mut speaking = None;
+    for line in text.lines() {
+        if line.starts_with(TRIAL) {
+            let (name, outcome) = line["test ".len()..].split_once("...")?;
+            let (name, outcome) = (name.trim(), outcome.trim());
+            let is_told = is_outcome(outcome) || outcome.starts_with("ignored");
+            speaking = (!is_told).then_some(name);
+            machine.trials.insert(name, outcome);
+        } else if let Some(name) = speaking.filter(|_| is_outcome(line)) {
+            machine.trials.insert(name, line);
+            speaking = None;
+        }
     }
     Some(machine)
+}
+
+fn is_outcome(line: &str) -> bool {
+    ["ok", "FAILED"].contains(&line)
 }
 
 /// A row for each trial, a column for each machine, and below them why what does not work does not.
@@ -154,7 +168,8 @@ mod tests {
     const NEW: &str = "machine: newest 7.2.13+deb14-amd64 veth\n\
         test mpps lab ... ok\ntest mpps recv --backend io_uring ... ok\n";
     const CARD: &str = "machine: igb 6.12.117+deb12-amd64 igb\n\
-        test mpps recv --backend io_uring   ... FAILED\ntest other ... ok\n";
+        test mpps recv --backend io_uring   ... FAILED\ntest other ... ok\n\
+        test mpps serve ... 400 requests\n2 queues\nok\ntest mpps steer ... 3 flows\nFAILED\n";
 
     #[test]
     fn kernels_and_cards_have_their_tables() {
@@ -190,6 +205,8 @@ mod tests {
             "{cards}"
         );
         assert!(!cards.contains("other"));
+        assert!(cards.contains("| `mpps serve` | yes |\n"), "{cards}");
+        assert!(cards.contains("| `mpps steer` | **fails** |\n"), "{cards}");
     }
 
     #[test]
