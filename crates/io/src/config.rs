@@ -159,6 +159,19 @@ impl RxConfig {
 }
 
 /// What a sender is opened with.
+///
+/// ```
+/// use mpps_io::{TxConfig, backend};
+///
+/// let mut config = TxConfig::new("127.0.0.1:4321".parse().unwrap());
+/// config.payload_bytes = 64;
+/// config.flows = 4;
+/// let tx = backend::find("sendmmsg").unwrap().open_tx(&config).unwrap();
+/// assert_eq!(tx.caps().flows, 4);
+/// // A datagram over IPv4 holds no more than 65 507 bytes.
+/// config.payload_bytes = 100_000;
+/// assert!(backend::find("sendmmsg").unwrap().open_tx(&config).is_err());
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TxConfig {
     /// Where to.

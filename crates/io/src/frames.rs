@@ -3,6 +3,17 @@
 use std::slice::ChunksMut;
 
 /// Payload buffers of the next datagrams, in the order in which they will be sent.
+///
+/// ```
+/// use mpps_io::Frames;
+///
+/// // Two messages 8 bytes apart, each a train of two payloads of three bytes.
+/// let mut arena = [0; 16];
+/// for (number, payload) in (1..).zip(Frames::new(&mut arena, 8, 6, 3, 4)) {
+///     payload.fill(number);
+/// }
+/// assert_eq!(arena, [1, 1, 1, 2, 2, 2, 0, 0, 3, 3, 3, 4, 4, 4, 0, 0]);
+/// ```
 #[derive(Debug)]
 pub struct Frames<'a> {
     messages: ChunksMut<'a, u8>,

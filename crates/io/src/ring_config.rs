@@ -9,6 +9,18 @@ pub use mpps_os::packet_socket::FanoutMode as Fanout;
 
 /// How a ring over an interface is opened. The default leaves every choice to the backend, which
 /// tells what it chose ([`crate::Mode`]).
+///
+/// A backend that has no such option refuses it by its name:
+///
+/// ```
+/// use mpps_io::{CopyMode, RxConfig, backend};
+///
+/// let mut config = RxConfig::new("10.0.0.1:4321".parse().unwrap());
+/// config.ring.interface = Some("eth1".to_owned());
+/// config.ring.copy = Some(CopyMode::ZeroCopy);
+/// let refused = backend::find("packet_mmap").unwrap().open_rx(&config).unwrap_err();
+/// assert!(refused.to_string().contains("--copy"), "{refused}");
+/// ```
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RingConfig {
     /// The interface; none is the one that owns the address (receiving) or that the route points to

@@ -34,6 +34,23 @@ pub enum StampKind {
 }
 
 /// The header of one stamped datagram.
+///
+/// ```
+/// use mpps_io::{Stamp, StampKind};
+///
+/// let stamp = Stamp {
+///     kind: StampKind::Data,
+///     sender: 1,
+///     flow: 2,
+///     run: 3,
+///     sequence: 4,
+///     time_ns: Stamp::now_ns() & !15,
+/// };
+/// let mut payload = [0; 32];
+/// stamp.write(&mut payload);
+/// assert_eq!(Stamp::read(&payload), Some(stamp));
+/// assert_eq!(Stamp::read(b"somebody else's datagram"), None);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stamp {
     /// Data, or the end of the flow.
