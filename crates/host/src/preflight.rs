@@ -21,7 +21,7 @@ use serde::Serialize;
 use crate::CpuList;
 use crate::technique::{self, ETHERNET_MTU_BYTES, Facts, Technique, Usable};
 
-/// Frames of a queue, if nobody asks for another number.
+/// Frames of a queue without `--ring`.
 const FRAMES: u64 = 4096;
 /// Those of 2048 bytes hold packets up to this MTU, with Ethernet's header, two VLAN tags and
 /// XDP_PACKET_HEADROOM; those of longer ones have a page.

@@ -220,7 +220,7 @@ pub struct RxCounters {
     /// How many frames the kernel was given at a time, by AF_XDP in copy mode without
     /// [`crate::RingConfig::frames`].
     pub fill_depth: Option<FillDepth>,
-    /// Frames of its queue that the XDP program left to the kernel, because nobody here wants them; none
+    /// Frames of its queue that the XDP program left to the kernel, because no receiver wants them; none
     /// where no program of ours decides.
     pub passed_on: Option<u64>,
     /// Times that the kernel ended a standing request for want of buffers, and it was made again.

@@ -74,7 +74,7 @@ impl Leftover {
         self.record.waits && !self.record.kept
     }
 
-    /// True if it is to stay until somebody asks for the contrary, whoever made it.
+    /// True if it stays until an undo names it: the process that made it may have ended.
     pub fn is_kept(&self) -> bool {
         self.record.kept
     }

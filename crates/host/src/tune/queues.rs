@@ -89,7 +89,7 @@ fn rings(tunables: &Tunables, _: Aim) -> (Wanted, String) {
             "its driver does not tell its rings".to_owned(),
         );
     };
-    // What somebody made longer than this was made so for a reason.
+    // A longer ring was set by the administrator, and stays.
     let wanted = RING.min(tunables.rx_ring_max).max(now);
     let why = format!(
         "{now} of at most {} descriptors; {RING} last 1 ms at 4 Mpps, a CPU's usual pause",

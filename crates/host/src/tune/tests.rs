@@ -35,7 +35,7 @@ fn sysctl(name: &str) -> Setting {
     Setting::Sysctl { name }
 }
 
-/// The settings of every machine, as a kernel has them that nobody has touched.
+/// The settings of every machine, with the kernel's defaults.
 fn untouched(driver: &str, cpus: Vec<Place>, queues: u32) -> Tunables {
     let mask = match cpus.len() {
         few if few <= 32 => "0".repeat(few.div_ceil(4)),
