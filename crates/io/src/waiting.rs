@@ -2,7 +2,7 @@
 
 mod adaptive;
 
-use self::adaptive::Adaptive;
+use self::adaptive::{Adaptive, REST, WINDOW};
 use crate::{RxPolls, Wait};
 use mpps_os::clock;
 use mpps_os::poll::Waiter;
@@ -25,7 +25,7 @@ pub(crate) trait Awaited {
     /// Who waits for it.
     fn waiting(&mut self) -> &mut Waiting;
 
-    /// Packets received so far, trains being one each.
+    /// Packets received by the waits before this one.
     fn received(&self) -> u64;
 
     /// Takes what is there, without waiting for more; true if that is something.
@@ -141,27 +141,28 @@ impl Waiting {
     /// Looks for as long as that is worth it; true if something was taken.
     #[inline]
     fn poll(&mut self, time: Duration, awaited: &mut impl Awaited) -> io::Result<bool> {
-        let window = self.adaptive.begin(awaited.received(), || awaited.now_ns());
-        if window.is_zero() {
+        let received = awaited.received();
+        if !self.adaptive.begin(received, || awaited.now_ns()) {
             return Ok(false);
         }
-        if awaited.look()? {
-            return Ok(true);
-        }
-        let is_whole = window <= time;
-        let deadline = after(awaited.now_ns(), window.min(time));
-        let has_come = loop {
-            awaited.pause();
-            if awaited.look()? {
-                break true;
+        let mut has_come = !self.adaptive.rests_first() && awaited.look()?;
+        if !has_come {
+            let mut now = awaited.now_ns();
+            let deadline = after(now, WINDOW.min(time));
+            while !has_come && now < deadline {
+                let rested = after(now, REST).min(deadline);
+                while now < rested {
+                    std::hint::spin_loop();
+                    now = awaited.now_ns();
+                }
+                has_come = awaited.look()?;
             }
-            if awaited.now_ns() >= deadline {
-                break false;
+            if has_come {
+                self.adaptive.found();
+            } else if WINDOW <= time {
+                // One that was cut short says nothing of the others.
+                self.adaptive.missed(now);
             }
-        };
-        // One that was cut short says nothing of the others.
-        if has_come || is_whole {
-            self.adaptive.polled(has_come);
         }
         Ok(has_come)
     }

@@ -166,7 +166,7 @@ impl Awaited for SocketRx {
     }
 
     fn received(&self) -> u64 {
-        self.counters.buffers
+        self.counters.datagrams
     }
 
     fn look(&mut self) -> io::Result<bool> {

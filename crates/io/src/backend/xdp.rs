@@ -5,11 +5,10 @@
 mod program;
 
 use super::{Backend, Layer, Support};
+use crate::link_path::LinkPath;
 use crate::wire::{self, Template};
 use crate::xdp_switch::XdpSwitch;
-use crate::{
-    Error, Frames, LinkPath, Mode, STAMP_BYTES, Sent, Stamp, Tx, TxCaps, TxConfig, TxCounters,
-};
+use crate::{Error, Frames, Mode, STAMP_BYTES, Sent, Stamp, Tx, TxCaps, TxConfig, TxCounters};
 use mpps_os::bpf::asm::{Assembler, Helper, R0};
 use mpps_os::bpf::{ArrayMap, DeviceMap, Link, LiveFrames, Program, ProgramKind, XdpAttach};
 use mpps_os::clock;

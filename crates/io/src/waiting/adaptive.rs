@@ -1,95 +1,186 @@
-//! Whether to poll on before sleeping, decided by what came so far. It reads no clock itself.
+//! Whether to poll on before sleeping, decided by what either brings here. It reads no clock itself.
 
 use crate::RxPolls;
 use std::time::Duration;
 
-/// Packets that come as close together as this on average are worth polling for. A sleep costs the
-/// receiver about that much, and the sender, who has to wake it, as much again.
-const DENSE_NS: u64 = 5_000;
+/// Packets that come further apart than this on average are slept for: whatever a sleep costs, there
+/// is time for it.
+const SPARSE_NS: u64 = 5_000;
 /// How long it polls before it sleeps. Longer brings no more packets and costs more.
-const WINDOW: Duration = Duration::from_micros(50);
-/// Waits between two looks at the rate.
+pub(super) const WINDOW: Duration = Duration::from_micros(20);
+/// How long a poll rests after it found nothing. Meanwhile several packets come, and the sender has
+/// the socket or the ring to itself.
+pub(super) const REST: Duration = Duration::from_micros(5);
+/// So many packets at a time need no rest to become more.
+const MANY: u64 = 16;
+/// Waits between two readings of the clock.
 const WAITS: u32 = 16;
-/// Polls in a row that may bring nothing before it sleeps for a while: where the sender needs this
-/// very CPU, none of them ever does.
+/// How long a way of waiting is followed before its rate is taken, and how many packets it is taken of.
+/// Of fewer the sender's own bursts would decide.
+const LAP_NS: u64 = 4_000_000;
+const LAP_PACKETS: u64 = 1_024;
+/// Polling is worth a CPU where it brings more than so many times what sleeping brings, in percent.
+/// Less than that is not told from the noise of a lap.
+const WORTH_PERCENT: u128 = 110;
+/// It polls if it won so often, and sleeps if it lost so often.
+const WINS: u32 = 3;
+const LOSSES: u32 = 2;
+/// How long it does so before it tries again. A trial of polling costs CPU time, one of sleeping costs
+/// packets.
+const SLEEPS_FOR_NS: u64 = 500_000_000;
+const POLLS_FOR_NS: u64 = 1_000_000_000;
+/// Polls in a row that may bring nothing before it sleeps: where the sender needs this very CPU, none
+/// of them ever does.
 const FAILURES_MAX: u32 = 4;
-/// The longest such while, in looks at the rate.
-const PENALTY_MAX: u32 = 256;
-/// Polls in a row that have to bring something before a while is short again.
-const SUCCESSES: u32 = 64;
 
 /// Decides how long a receiver polls.
 #[derive(Debug, Default)]
 pub(crate) struct Adaptive {
-    is_polling: bool,
-    /// Waits since the last look at the rate.
+    phase: Phase,
+    /// Waits since the clock was read.
     waits: u32,
-    /// When that was, and what had been received by then.
-    looked: Option<(u64, u64)>,
+    /// When this lap began, and what had been received by then.
+    begun: Option<(u64, u64)>,
     failures: u32,
-    successes: u32,
-    /// Looks at the rate left before it may poll again.
-    penalty: u32,
-    /// What the next penalty will be.
-    next_penalty: u32,
+    /// Packets received so far, and how many the wait before brought of them.
+    received: u64,
+    brought: u64,
     polls: RxPolls,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Phase {
+    /// It sleeps, until then at least.
+    Asleep { until_ns: u64 },
+    /// It sleeps for a lap and polls for the next, again and again, to compare them. The lap that was
+    /// slept through, once it is over.
+    Trial {
+        slept: Option<Lap>,
+        won: u32,
+        lost: u32,
+    },
+    /// It polls until then, if packets go on to come.
+    Polling { until_ns: u64 },
+}
+
+/// What came in how long.
+#[derive(Debug, Clone, Copy)]
+struct Lap {
+    packets: u64,
+    took_ns: u64,
 }
 
 impl Adaptive {
     /// A wait begins. `now_ns` is asked for the time at every 16th of them; `received` is how many
-    /// packets were received so far. How long to poll before sleeping; zero is not at all.
+    /// packets were received so far. True if it is to poll before it sleeps.
     #[inline]
-    pub(crate) fn begin(&mut self, received: u64, now_ns: impl FnOnce() -> u64) -> Duration {
+    pub(super) fn begin(&mut self, received: u64, now_ns: impl FnOnce() -> u64) -> bool {
+        self.brought = received.saturating_sub(self.received);
+        self.received = received;
         self.waits += 1;
         if self.waits >= WAITS {
+            self.waits = 0;
             self.look(now_ns(), received);
         }
-        if self.is_polling {
-            WINDOW
-        } else {
-            Duration::ZERO
-        }
+        self.is_polling()
     }
 
-    /// It polled, for longer than one look, and something came in time or not.
-    pub(crate) fn polled(&mut self, has_come: bool) {
-        if has_come {
-            self.polls.found += 1;
-            self.failures = 0;
-            self.successes = self.successes.saturating_add(1);
-            if self.successes >= SUCCESSES {
-                self.next_penalty = 0;
-            }
-            return;
-        }
+    /// True if a poll is to rest before its first look: the wait before brought several packets at a
+    /// time, and not yet many. Where each call brings one, a rest would only delay those that are there.
+    pub(super) fn rests_first(&self) -> bool {
+        (2..MANY).contains(&self.brought)
+    }
+
+    /// A poll that was longer than one look brought something.
+    pub(super) fn found(&mut self) {
+        self.polls.found += 1;
+        self.failures = 0;
+    }
+
+    /// A poll brought nothing.
+    pub(super) fn missed(&mut self, now_ns: u64) {
         self.polls.missed += 1;
-        self.successes = 0;
         self.failures += 1;
         if self.failures >= FAILURES_MAX {
-            self.failures = 0;
-            self.penalty = self.next_penalty.clamp(1, PENALTY_MAX);
-            self.next_penalty = self.penalty * 2;
-            self.set(false);
+            self.sleep_until(now_ns.saturating_add(SLEEPS_FOR_NS));
         }
     }
 
-    pub(crate) fn polls(&self) -> RxPolls {
+    pub(super) fn polls(&self) -> RxPolls {
         self.polls
     }
 
-    fn look(&mut self, now_ns: u64, received: u64) {
-        self.waits = 0;
-        let Some((then_ns, before)) = self.looked.replace((now_ns, received)) else {
-            return;
-        };
-        let packets = received.saturating_sub(before);
-        let is_dense = now_ns.saturating_sub(then_ns) < packets.saturating_mul(DENSE_NS);
-        self.penalty = self.penalty.saturating_sub(1);
-        self.set(is_dense && self.penalty == 0);
+    fn is_polling(&self) -> bool {
+        match self.phase {
+            Phase::Asleep { .. } => false,
+            Phase::Trial { slept, .. } => slept.is_some(),
+            Phase::Polling { .. } => true,
+        }
     }
 
-    fn set(&mut self, is_polling: bool) {
-        self.polls.changes += u64::from(self.is_polling != is_polling);
-        self.is_polling = is_polling;
+    fn look(&mut self, now_ns: u64, received: u64) {
+        let (begun_ns, before) = *self.begun.get_or_insert((now_ns, received));
+        let lap = Lap {
+            packets: received.saturating_sub(before),
+            took_ns: now_ns.saturating_sub(begun_ns),
+        };
+        if lap.took_ns >= LAP_NS && (lap.packets >= LAP_PACKETS || !lap.is_dense()) {
+            self.begun = Some((now_ns, received));
+            self.end_lap(lap, now_ns);
+        }
+    }
+
+    fn end_lap(&mut self, lap: Lap, now_ns: u64) {
+        let trial = |slept, won, lost| Phase::Trial { slept, won, lost };
+        let next = match self.phase {
+            Phase::Asleep { until_ns } if !lap.is_dense() || now_ns < until_ns => return,
+            _ if !lap.is_dense() => return self.sleep_until(now_ns),
+            Phase::Asleep { .. } => trial(Some(lap), 0, 0),
+            Phase::Polling { until_ns } if now_ns < until_ns => return,
+            Phase::Polling { .. } => trial(None, 0, 0),
+            Phase::Trial { slept, won, lost } => match slept {
+                None => trial(Some(lap), won, lost),
+                Some(slept) if lap.is_worth_more_than(slept) && won + 1 == WINS => Phase::Polling {
+                    until_ns: now_ns.saturating_add(POLLS_FOR_NS),
+                },
+                Some(slept) if lap.is_worth_more_than(slept) => trial(None, won + 1, lost),
+                Some(_) if lost + 1 == LOSSES => {
+                    return self.sleep_until(now_ns.saturating_add(SLEEPS_FOR_NS));
+                }
+                Some(_) => trial(None, won, lost + 1),
+            },
+        };
+        self.set(next);
+    }
+
+    fn sleep_until(&mut self, until_ns: u64) {
+        // Of what was polled for, nothing counts for the next lap.
+        self.begun = None;
+        self.failures = 0;
+        self.set(Phase::Asleep { until_ns });
+    }
+
+    fn set(&mut self, phase: Phase) {
+        let was_polling = self.is_polling();
+        self.phase = phase;
+        self.polls.changes += u64::from(was_polling != self.is_polling());
+    }
+}
+
+impl Default for Phase {
+    fn default() -> Self {
+        Self::Asleep { until_ns: 0 }
+    }
+}
+
+impl Lap {
+    fn is_dense(self) -> bool {
+        self.took_ns < self.packets.saturating_mul(SPARSE_NS)
+    }
+
+    /// True if it brought so many more packets in its time that polling is worth it.
+    fn is_worth_more_than(self, slept: Self) -> bool {
+        let crossed = |one: Self, other: Self| u128::from(one.packets) * u128::from(other.took_ns);
+        crossed(self, slept) * 100 > crossed(slept, self) * WORTH_PERCENT
     }
 }

@@ -153,11 +153,6 @@ impl Receiver {
         packets as usize
     }
 
-    /// True if frames are kept back that the kernel will not need soon.
-    pub fn keeps_frames(&self) -> bool {
-        !self.kept.is_empty()
-    }
-
     /// Gives the kernel every frame: nothing came for a while, and what comes next may come all at
     /// once.
     pub fn give_all(&mut self) {

@@ -33,8 +33,6 @@ use std::time::{Duration, Instant};
 
 /// How often a spinning receiver looks at the ring between two looks at the clock.
 const SPINS: u32 = 64;
-/// After so long without a packet the kernel gets every frame before the receiver sleeps on.
-const SHORT_SLEEP: Duration = Duration::from_micros(500);
 
 pub(super) fn open(config: &RxConfig) -> Result<Box<dyn Rx>, Error> {
     if config.ring.forward_to.is_some() && !config.answers {
@@ -189,9 +187,6 @@ struct XdpRx {
     is_zero_copy: bool,
     /// True if frames may leave by another interface.
     may_forward: bool,
-    /// True if it polls where packets come close together. One that sleeps for every few of them would
-    /// pay for a timer each time that it sleeps briefly.
-    rarely_sleeps: bool,
     /// What that one's driver needs to transmit.
     _switch: Option<XdpSwitch>,
     sources: Option<Vec<Option<SocketAddr>>>,
@@ -269,7 +264,6 @@ impl XdpRx {
             sent_bytes_max: mtu.saturating_add(ETHERNET_BYTES as u32),
             is_zero_copy,
             may_forward: out.is_some(),
-            rarely_sleeps: false,
             _switch: switch.transpose()?,
             sources: config.sources.then(|| Vec::with_capacity(config.batch)),
             counters: RxCounters::default(),
@@ -389,28 +383,20 @@ impl Awaited for XdpRx {
     }
 
     fn received(&self) -> u64 {
-        self.counters.buffers
+        self.counters.datagrams
     }
 
     fn look(&mut self) -> io::Result<bool> {
+        if self.take() {
+            return Ok(true);
+        }
         self.drive()?;
         Ok(self.take())
     }
 
     fn sleep(&mut self, waiter: &mut Waiter, how: Sleep, time: Duration) -> io::Result<bool> {
-        let mut left = time;
-        if !self.rarely_sleeps {
-            self.receiver.give_all();
-        } else if self.receiver.keeps_frames() {
-            // After a short sleep little comes at a time.
-            let short = time.min(SHORT_SLEEP);
-            if how.on(waiter, self.receiver.as_fd(), short)? {
-                return Ok(true);
-            }
-            self.receiver.give_all();
-            left = time.saturating_sub(short);
-        }
-        how.on(waiter, self.receiver.as_fd(), left)
+        self.receiver.give_all();
+        how.on(waiter, self.receiver.as_fd(), time)
     }
 
     /// The device is gone or down, and a call says so.
@@ -453,9 +439,8 @@ impl Drop for XdpRx {
 
 impl Rx for XdpRx {
     fn recv(&mut self, wait: Wait) -> io::Result<Batch<'_>> {
-        self.rarely_sleeps = matches!(wait, Wait::Auto(_));
         // Who waits by other means than this call may be about to.
-        if !self.take() && !waiting::until(self, wait)? {
+        if !waiting::until(self, wait)? {
             self.receiver.give_all();
         }
         let (memory, memory_bytes) = self.receiver.memory();

@@ -146,7 +146,7 @@ impl Awaited for UringRx {
     }
 
     fn received(&self) -> u64 {
-        self.counters.buffers
+        self.counters.datagrams
     }
 
     fn look(&mut self) -> io::Result<bool> {

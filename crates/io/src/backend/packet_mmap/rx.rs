@@ -108,7 +108,7 @@ impl Awaited for PacketRx {
     }
 
     fn received(&self) -> u64 {
-        self.counters.buffers
+        self.counters.datagrams
     }
 
     fn look(&mut self) -> io::Result<bool> {

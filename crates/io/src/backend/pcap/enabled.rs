@@ -216,7 +216,7 @@ impl Awaited for PcapRx {
     }
 
     fn received(&self) -> u64 {
-        self.counters.buffers
+        self.counters.datagrams
     }
 
     fn look(&mut self) -> io::Result<bool> {
