@@ -11,6 +11,7 @@ pub use join::join;
 pub(crate) use join::{note_unseen, route, sent};
 
 use super::screens::Screens;
+use super::waited::{FillDepth, PollTotal};
 use mpps_host::{Delta, Departure, RingDrop};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -197,31 +198,6 @@ pub struct RecvThread {
     /// How many frames its ring gave the kernel; absent where the kernel has all of them always.
     #[serde(default)]
     pub fill_depth: Option<FillDepth>,
-}
-
-/// How many frames a thread's ring gave the kernel at a time. It keeps back those that the kernel
-/// will not need soon.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct FillDepth {
-    /// The fewest.
-    pub fewest: u32,
-    /// The most, which it also has whenever nothing comes.
-    pub most: u32,
-    /// How often the number changed.
-    pub changes: u64,
-    /// How often all of them were found full: what came then was dropped.
-    pub ran_out: u64,
-}
-
-/// How a thread polled that waits by `auto`. What was there at once needed no poll.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct PollTotal {
-    /// Polls that found something.
-    pub found: u64,
-    /// Polls that found nothing in their time, and were followed by a sleep.
-    pub missed: u64,
-    /// How often it took up polling, or left off.
-    pub changes: u64,
 }
 
 /// What the stamps said of one flow.

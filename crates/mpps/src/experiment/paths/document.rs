@@ -8,6 +8,7 @@ mod under_load;
 use super::result::{BenchResult, BenchRow, OverloadPoint, flows};
 use super::search::Searched;
 use crate::measure::document::{Balanced, Head, counted, document_of, doubts, notes_on, together};
+use crate::udp::waited::Waited;
 use mpps_host::Ledger;
 use mpps_report::{
     Bar, Bars, Block, Cell, Column, Document, Hue, Measured, Quantity, Row, Section, Table, Text,
@@ -316,7 +317,7 @@ impl<'a> Group<'a> {
             figure = figure.faint(format!(" · {}", against(times)));
         }
         let mut blocks = vec![
-            Block::paragraph(format!("Mode: {}.", row.mode)),
+            Block::paragraph(format!("Mode: {}.", mode(&row.mode, row.waited.as_ref()))),
             Block::paragraph(format!(
                 "NAPI ran: {}; queues that carried the traffic: {}.",
                 row.napi, row.queues
@@ -337,6 +338,12 @@ impl<'a> Group<'a> {
             blocks,
         }
     }
+}
+
+/// What the kernel granted, and how the receiver waited.
+pub(super) fn mode(granted: &str, waited: Option<&Waited>) -> String {
+    let waited = waited.map(|waited| format!(", {}", waited.said()));
+    format!("{granted}{}", waited.unwrap_or_default())
 }
 
 fn bar(row: &BenchRow, measured: Measured) -> Bar {

@@ -78,6 +78,7 @@ impl Live<'_> {
         Ok(Sample {
             run: arrived.with(ledger(&arrived)),
             cost: Cost::of(&arrived.report),
+            waited: path.waited(&arrived.report),
             mode: arrived.caps.mode.summary,
             ..Sample::default()
         })

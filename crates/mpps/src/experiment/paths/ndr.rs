@@ -234,9 +234,10 @@ impl Plan {
                 .map_err(|error| failure::explain(&error)),
         };
         match ran {
-            Ok((searched, mode)) => NdrRow {
+            Ok((searched, last)) => NdrRow {
                 searched,
-                mode,
+                mode: last.mode,
+                waited: last.waited,
                 ..row
             },
             Err(why) => NdrRow {
@@ -300,7 +301,8 @@ pub(super) struct Hunt {
 
 impl Hunt {
     /// Searches until the end, Ctrl-C, or until it takes too long. A trial that fails ends it, and what
-    /// was found before stays; `report` is told of each trial, and `run` runs it.
+    /// was found before stays; `report` is told of each trial, and `run` runs it. The last trial that
+    /// ran is handed back beside what was found.
     ///
     /// # Errors
     /// If the first trial fails.
@@ -309,9 +311,9 @@ impl Hunt {
         interrupt: &Interrupt,
         report: impl Fn(String),
         run: impl Fn(Duration, Purpose<'_>) -> Result<Taken>,
-    ) -> Result<(Searched, String)> {
+    ) -> Result<(Searched, Taken)> {
         let mut search = Search::new(&self.goals, self.min, self.max);
-        let (mut found, mut mode) = (Searched::default(), String::new());
+        let (mut found, mut last) = (Searched::default(), Taken::default());
         let (began, mut correction) = (Instant::now(), 1.0);
         while let Some(trial) = search.next() {
             if began.elapsed() >= self.limit {
@@ -334,10 +336,10 @@ impl Hunt {
             }
             match ran {
                 Ok(sample) => {
-                    mode = sample.mode;
                     found
                         .trials
                         .push(tell(&mut search, trial, &sample.run, &mut correction));
+                    last = sample;
                 }
                 Err(error) if found.trials.is_empty() => return Err(error),
                 Err(error) => {
@@ -349,7 +351,7 @@ impl Hunt {
                 }
             }
         }
-        Ok((found.with(&mut search, self), mode))
+        Ok((found.with(&mut search, self), last))
     }
 }
 

@@ -1,10 +1,11 @@
 //! The rows of the comparison: which path, opened how, and who polls the queue.
 
 use crate::udp::TakenBy;
+use crate::udp::waited::Waited;
 use crate::value;
 use anyhow::{Result, bail, ensure};
 use clap::Args;
-use mpps_io::{Attach, Layer, RxConfig, Wait, backend};
+use mpps_io::{Attach, Layer, RxConfig, RxReport, Wait, backend};
 use mpps_lab::EarlyDrop;
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -248,6 +249,14 @@ impl Path {
     pub(crate) fn is_in_driver(&self) -> bool {
         use EarlyDrop::{XdpParsed, XdpRead, XdpUntouched};
         matches!(self.takes, Takes::Rule(XdpParsed | XdpRead | XdpUntouched))
+    }
+
+    /// How its receiver waited; none of a rule.
+    pub(crate) fn waited(&self, report: &RxReport) -> Option<Waited> {
+        match self.takes {
+            Takes::Backend { wait, .. } => Some(Waited::of(wait, &report.counters)),
+            Takes::Rule(_) => None,
+        }
     }
 
     /// True if the receiver asks again and again.

@@ -102,6 +102,7 @@ impl Remote<'_> {
                 ledger,
             },
             cost: Cost::of(&arrived.report),
+            waited: path.waited(&arrived.report),
             mode: arrived.caps.mode.summary,
             ..Sample::default()
         })

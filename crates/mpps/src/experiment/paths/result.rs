@@ -6,6 +6,7 @@ use super::search::{Goal, Searched};
 use crate::measure::envelope::{Body, Envelope};
 use crate::udp::TakenBy;
 use crate::udp::runs::Runs;
+use crate::udp::waited::Waited;
 use mpps_host::Ledger;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -74,6 +75,9 @@ pub struct BenchRow {
     pub variant: String,
     /// What the kernel granted: `native XDP, copy`; empty for a path that did not run.
     pub mode: String,
+    /// How the receiver of the last repeat waited; absent of a rule and of a path that did not run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waited: Option<Waited>,
     /// Where NAPI ran: `generator's CPU 0`, `application's CPU 1`.
     pub napi: String,
     /// True if the kernel thread, or the soft interrupt, of the receive queue has the application's

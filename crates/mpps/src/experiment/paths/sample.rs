@@ -9,6 +9,7 @@ use crate::udp::run::{Hosts, Purpose, Receivers, Run, Senders, Taker};
 use crate::udp::runs::{self, Runs};
 use crate::udp::sample::Span;
 use crate::udp::sender::PORT;
+use crate::udp::waited::Waited;
 use anyhow::{Context, Result};
 use mpps_host::Ledger;
 use mpps_io::RxReport;
@@ -26,6 +27,8 @@ pub(crate) struct Sample {
     pub(crate) queue_mpps: Vec<f64>,
     pub(crate) cost: Cost,
     pub(crate) mode: String,
+    /// How its receiver waited; none of a rule.
+    pub(crate) waited: Option<Waited>,
     /// Packets that the receiver took from the queue by polling it itself, over all.
     pub(crate) polled_share: Option<f64>,
     /// The ledger of a run for exactness, which the first round has.
@@ -70,7 +73,7 @@ impl Stage<'_> {
                 run.with_context(|| path.name.to_owned())?
             }
         };
-        Ok(self.sample(run))
+        Ok(self.sample(path, run))
     }
 
     /// A sender for each feed.
@@ -84,7 +87,7 @@ impl Stage<'_> {
         self.feeds.iter().map(open).collect()
     }
 
-    fn sample(&self, run: Run) -> Sample {
+    fn sample(&self, path: &Path, run: Run) -> Sample {
         let sent = Span::of(&run.tx);
         let queues = run.receiver.queue_packets(self.lab.receiver().interface());
         let polled: i64 = queues.iter().map(|queue| queue.packets).sum();
@@ -103,6 +106,7 @@ impl Stage<'_> {
                 .filter(|_| polled > 0)
                 .map(|busy| busy as f64 / polled as f64),
             mode: run.mode.clone(),
+            waited: run.rx.first().and_then(|report| path.waited(report)),
             exact: None,
             run: run.into(),
         }
@@ -172,6 +176,7 @@ impl BenchRow {
         }
         Some(Self {
             mode: last.mode.clone(),
+            waited: last.waited.clone(),
             runs: runs(repeats, Some(ledger)),
             cpu_ns_per_packet: Some(CpuCost {
                 app: median(&of(|one| one.cost.app_ns)),

@@ -7,12 +7,11 @@ use crate::program::meter::Meter;
 use crate::udp::RATE_DEFINITION;
 use crate::udp::account;
 use crate::udp::sample::Span;
-use crate::udp::traffic::{
-    DelayTotal, FillDepth, FlowTotal, PollTotal, RECV_SCHEMA, RecvThread, RecvTotal, document,
-};
+use crate::udp::traffic::{DelayTotal, FlowTotal, RECV_SCHEMA, RecvThread, RecvTotal, document};
+use crate::udp::waited::Waited;
 use anyhow::{Context, Result};
 use hdrhistogram::Histogram;
-use mpps_io::{FlowKey, FlowReport, RxPolls, RxProgress, RxReport, Wait};
+use mpps_io::{FlowKey, FlowReport, RxProgress, RxReport};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
@@ -125,10 +124,10 @@ fn total(plan: &Plan, finished: &Finished, meter: &Meter<2>) -> RecvTotal {
 
 /// What each thread got, of all that was received.
 fn threads(plan: &Plan, reports: &[RxReport], received: u64) -> Vec<RecvThread> {
-    let waits_by_auto = matches!(plan.asked.wait, Wait::Auto(_));
     let thread = |(thread, report): (usize, &RxReport)| {
         let counters = &report.counters;
         let got = counters.datagrams - report.flows.end_markers();
+        let waited = Waited::of(plan.asked.wait, counters);
         RecvThread {
             cpu: report.cpu,
             received: got,
@@ -136,28 +135,11 @@ fn threads(plan: &Plan, reports: &[RxReport], received: u64) -> Vec<RecvThread> 
             socket_drops: plan.owns_drops(thread).then_some(counters.dropped),
             packets_per_call: per(counters.datagrams, counters.calls),
             cpu_ns_per_packet: per(report.cpu_ns, counters.datagrams),
-            polls: waits_by_auto.then(|| polls(counters.polls)),
-            fill_depth: counters.fill_depth.map(fill_depth),
+            polls: waited.polls,
+            fill_depth: waited.fill_depth,
         }
     };
     reports.iter().enumerate().map(thread).collect()
-}
-
-fn polls(polls: RxPolls) -> PollTotal {
-    PollTotal {
-        found: polls.found,
-        missed: polls.missed,
-        changes: polls.changes,
-    }
-}
-
-fn fill_depth(depth: mpps_io::FillDepth) -> FillDepth {
-    FillDepth {
-        fewest: depth.fewest,
-        most: depth.most,
-        changes: depth.changes,
-        ran_out: depth.ran_out,
-    }
 }
 
 /// So many for each; of nothing there is as much as of one.

@@ -1,8 +1,9 @@
 //! What `recv` and `send` found, and the ledger of both, as people read them.
 
-use super::{CarvedOut, FillDepth, FlowTotal, PollTotal, RecvTotal, SendTotal};
+use super::{CarvedOut, FlowTotal, RecvTotal, SendTotal};
 use crate::measure::document::{count, whole};
 use crate::measure::samples::per_second;
+use crate::udp::waited::{FillDepth, PollTotal};
 use mpps_host::Ledger;
 use mpps_report::{Block, Column, Document, Quantity, Row, Style, Table, Text};
 
@@ -84,16 +85,7 @@ pub(crate) fn received(total: &RecvTotal) -> Vec<Block> {
 /// How many frames AF_XDP gave the kernel at a time, over all threads.
 fn fill_depth(total: &RecvTotal) -> Option<String> {
     let depths = total.threads.iter().filter_map(|thread| thread.fill_depth);
-    let depth = depths.reduce(|all, one| FillDepth {
-        fewest: all.fewest.min(one.fewest),
-        most: all.most.max(one.most),
-        changes: all.changes + one.changes,
-        ran_out: all.ran_out + one.ran_out,
-    })?;
-    let FillDepth { fewest, most, .. } = depth;
-    Some(format!(
-        "{fewest} to {most} frames for the kernel at a time"
-    ))
+    Some(depths.reduce(FillDepth::and)?.said())
 }
 
 /// What came by a queue that was kept for the receiver, and past it.

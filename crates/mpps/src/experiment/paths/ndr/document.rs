@@ -1,6 +1,6 @@
 //! The bounds of each path as a document.
 
-use super::super::document::skipped;
+use super::super::document::{mode, skipped};
 use super::result::{Found, Goal, NdrResult, NdrRow, NdrTrial};
 use crate::measure::document::{Balanced, Head, counted, document_of, doubts, equation, notes_on};
 use mpps_report::{
@@ -245,7 +245,7 @@ fn section(row: &NdrRow, goals: &[Goal]) -> Section {
     let mut blocks: Vec<Block> = row.searched.notes.iter().map(Block::note).collect();
     blocks.push(Block::paragraph(format!(
         "Mode: {}. {}, in their order:",
-        row.mode,
+        mode(&row.mode, row.waited.as_ref()),
         counted(row.searched.trials.len(), "trial")
     )));
     blocks.push(Table::new(columns).rows(trials).into());

@@ -6,6 +6,7 @@ pub use super::super::search::{Found, Goal, Loses, NdrTrial, Searched};
 
 use crate::measure::envelope::{Body, Envelope};
 use crate::udp::TakenBy;
+use crate::udp::waited::Waited;
 use mpps_host::Ledger;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -62,6 +63,9 @@ pub struct NdrRow {
     pub variant: String,
     /// What the kernel granted; empty for a path that did not run.
     pub mode: String,
+    /// How the receiver of the last trial waited; absent of a rule and of a path that did not run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waited: Option<Waited>,
     /// Where NAPI ran.
     pub napi: String,
     /// What takes the packets.
