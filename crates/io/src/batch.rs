@@ -85,7 +85,7 @@ impl<'a> Batch<'a> {
     /// # Safety
     /// The bytes that `descriptors` point to must be readable, and nobody may write them, during
     /// `'a`. Descriptors that reach beyond `memory_bytes` are harmless.
-    pub unsafe fn from_raw(
+    pub(crate) unsafe fn from_raw(
         memory: NonNull<u8>,
         memory_bytes: usize,
         descriptors: &'a [Descriptor],
@@ -193,7 +193,7 @@ impl<'a> Batch<'a> {
     }
 
     /// The buffers as the kernel gave them: a train is one slice.
-    pub fn raw(&self) -> impl Iterator<Item = (&'a [u8], Descriptor)> + use<'a> {
+    pub(crate) fn raw(&self) -> impl Iterator<Item = (&'a [u8], Descriptor)> + use<'a> {
         let batch = *self;
         batch
             .descriptors

@@ -24,7 +24,8 @@ use std::os::fd::BorrowedFd;
 ///
 /// ```
 /// use mpps_io::wire::Template;
-/// use mpps_io::{Destination, FlowFilter};
+/// use mpps_io::Destination;
+/// use mpps_io::parts::FlowFilter;
 /// use std::net::SocketAddr;
 ///
 /// let [dns, quic]: [SocketAddr; 2] = ["10.0.0.1:53", "[fd00::1]:443"].map(|at| at.parse().unwrap());

@@ -5,9 +5,10 @@
 mod trial;
 
 use libtest_mimic::{Arguments, Failed};
+use mpps_io::parts::{FlowCounters, FlowFilter};
 use mpps_io::{
-    Attach, CopyMode, Destination, Error, FlowCounters, FlowFilter, OutQueue, Property, Rx,
-    RxConfig, Served, SocketMap, Tx, TxConfig, Wait, backend, wire,
+    Attach, CopyMode, Destination, Error, OutQueue, Property, Rx, RxConfig, Served, SocketMap, Tx,
+    TxConfig, Wait, backend, wire,
 };
 use mpps_lab::{Delivery, Lab, LabConfig, address};
 use mpps_os::bpf::{Link, PerCpuMapKind, Program, ProgramKind, XskMap};

@@ -5,7 +5,8 @@
 mod frames;
 
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
-use mpps_io::{Attach, Destination, FlowCounters, FlowCounts, FlowFilter, FlowProgram};
+use mpps_io::parts::{FlowCounters, FlowCounts, FlowFilter, FlowProgram};
+use mpps_io::{Attach, Destination};
 use mpps_os::bpf::asm::{Assembler, R0};
 use mpps_os::bpf::{
     Link, LiveFrames, PerCpuMapKind, Program, ProgramKind, XDP_HAS_FRAGMENTS, XskMap,

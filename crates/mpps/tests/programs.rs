@@ -7,9 +7,9 @@ mod common;
 use common::trial;
 use libtest_mimic::Arguments;
 use mpps_host::{DropFilter, DropProbe};
+use mpps_io::parts::{FlowCounters, FlowFilter};
 use mpps_io::{
-    Attach, Destination, Fanout, FlowCounters, FlowFilter, Rx, RxConfig, Stop, TxConfig, TxTask,
-    TxWorker, backend,
+    Attach, Destination, Fanout, Rx, RxConfig, Stop, TxConfig, TxTask, TxWorker, backend,
 };
 use mpps_lab::{EarlyDrop, Lab, LabConfig, steering};
 use mpps_os::bpf::{PerCpuMapKind, Program, ProgramKind, XDP_HAS_FRAGMENTS, XskMap};
