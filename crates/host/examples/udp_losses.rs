@@ -9,15 +9,15 @@
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "programs speak")]
 
-use mpps_host::{Account, Ledger, Route, Snapshot};
-use mpps_lab::{Host, Lab, LabConfig};
+use mpps_host::{Between, Ledger};
+use mpps_lab::{Lab, LabConfig};
 use std::env;
 use std::error::Error;
 use std::net::UdpSocket;
 use std::os::fd::AsFd;
 use std::process::{Command, ExitCode};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const DATAGRAMS: u64 = 100_000;
 /// The rate, at most.
@@ -35,9 +35,8 @@ fn losses(server: Command, port: u16) -> Result<Ledger, Box<dyn Error>> {
     let (from, to) = (lab.sender(), lab.receiver());
     let _server = to.spawn(server)?;
     to.await_udp(port, PATIENCE)?;
-
-    let count = |host: &Host| host.run(|| Snapshot::take(&[host.interface()]));
-    let before = (count(from)??, count(to)??);
+    let [sender, receiver] = [from, to].map(|host| (host.namespace(), host.interface()));
+    let between = Between::begin(sender, receiver, lab.has_rings())?;
     let socket = from.run(|| UdpSocket::bind("0.0.0.0:0"))??;
     for sent in 0..DATAGRAMS {
         if sent % A_MILLISECOND == 0 {
@@ -45,26 +44,7 @@ fn losses(server: Command, port: u16) -> Result<Ledger, Box<dyn Error>> {
         }
         socket.send_to(&[7; 32], (to.v4()[0], port))?;
     }
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        lab.settle()?;
-        let sent = count(from)??.since(&before.0);
-        let came = count(to)??.since(&before.1);
-        let ledger = Account::by_counters(DATAGRAMS, route(&lab), &sent, &came).ledger();
-        // What the server has not read yet is in no counter.
-        if ledger.balances() || Instant::now() > deadline {
-            return Ok(ledger);
-        }
-    }
-}
-
-/// Before Linux 5.13 a veth has no receive rings.
-fn route(lab: &Lab) -> Route<'_> {
-    let [sender, receiver] = [lab.sender(), lab.receiver()].map(Host::interface);
-    match lab.has_rings() {
-        true => Route::VethRing { sender, receiver },
-        false => Route::VethBacklog { sender, receiver },
-    }
+    Ok(between.ledger(DATAGRAMS, PATIENCE)?)
 }
 
 fn main() -> ExitCode {

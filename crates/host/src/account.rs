@@ -45,6 +45,16 @@ pub enum Route<'a> {
     },
 }
 
+impl<'a> Route<'a> {
+    /// By the veth pair of these interfaces, with receive rings or without.
+    pub fn veth(sender: &'a str, receiver: &'a str, has_rings: bool) -> Self {
+        match has_rings {
+            true => Self::VethRing { sender, receiver },
+            false => Self::VethBacklog { sender, receiver },
+        }
+    }
+}
+
 /// How the sending program hands packets to its interface.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 pub mod account;
+pub mod between;
 pub mod carve_out;
 pub mod check;
 pub mod cpu;
@@ -38,6 +39,7 @@ pub mod tune;
 pub mod watch;
 
 pub use account::{Account, Arrival, Departure, ReasonCount, RingDrop, Route};
+pub use between::Between;
 pub use carve_out::CarveOut;
 pub use check::{Asked, CHECKS, Check, Confidence, Evidence, Finding, Seen};
 pub use cpu::{Cpu, Relation, Topology};

@@ -3,6 +3,7 @@
 mod common;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::env;
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::process::{Command, ExitCode, Stdio};
@@ -21,6 +22,13 @@ const PORT: u16 = 4321;
 const DATAGRAMS: u64 = 1000;
 
 fn main() -> ExitCode {
+    let words: Vec<String> = env::args().skip(1).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    match words[..] {
+        ["answer"] => return played(answer()),
+        ["ask"] => return played(ask()),
+        _ => (),
+    }
     common::run([of_links(), of_placement()].concat()).exit_code()
 }
 
@@ -43,6 +51,11 @@ fn of_links() -> Vec<Test> {
             "the_receiver_does_not_slow_the_sender",
             Need::Lab,
             the_receiver_does_not_slow_the_sender,
+        ),
+        (
+            "the_example_joins_two_programs",
+            Need::Lab,
+            the_example_joins_two_programs,
         ),
         (
             "a_command_sees_its_host",
@@ -226,6 +239,51 @@ fn the_receiver_does_not_slow_the_sender() -> Result<(), Failed> {
                  read, {busy} with one that does"
         )
     })
+}
+
+/// This program is the server and the client that the example starts.
+fn the_example_joins_two_programs() -> Result<(), Failed> {
+    let own = env::current_exe()?;
+    let target = own.parent().and_then(|deps| deps.parent());
+    let example = target.ok_or("target/debug")?.join("examples/two_hosts");
+    check(example.exists(), || {
+        "cargo build -p mpps-lab --examples".to_owned()
+    })?;
+    let run = |part: &str| {
+        let line = |part: &str| format!("{} {part}", own.display());
+        let words = [PORT.to_string(), line("answer"), line(part)];
+        Command::new(&example).args(words).output()
+    };
+    let output = run("ask")?;
+    let said = String::from_utf8_lossy(&output.stdout);
+    let client = address::v4(*address::SENDER.start()).to_string();
+    check(output.status.success() && said.trim() == client, || {
+        format!("not {client}: {output:?}")
+    })?;
+    let refused = run("ask; exit 7")?;
+    check(refused.status.code() == Some(7), || format!("{refused:?}"))
+}
+
+/// Answers one question, with the address of who asked.
+fn answer() -> io::Result<()> {
+    let socket = UdpSocket::bind(("0.0.0.0", PORT))?;
+    let (_, from) = socket.recv_from(&mut [0; 64])?;
+    socket.send_to(from.ip().to_string().as_bytes(), from)?;
+    Ok(())
+}
+
+fn ask() -> io::Result<()> {
+    let server = env::var("SERVER").map_err(io::Error::other)?;
+    let socket = UdpSocket::bind("0.0.0.0:0")?;
+    socket.set_read_timeout(Some(Duration::from_secs(20)))?;
+    socket.send_to(b"who am I", (server, PORT))?;
+    let mut answer = [0; 64];
+    let bytes = socket.recv(&mut answer)?;
+    io::stdout().write_all(&answer[..bytes])
+}
+
+fn played(part: io::Result<()>) -> ExitCode {
+    part.map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS)
 }
 
 fn a_command_sees_its_host() -> Result<(), Failed> {

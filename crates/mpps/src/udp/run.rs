@@ -166,10 +166,7 @@ impl Hosts<'_> {
     fn route(&self, in_driver: bool) -> Route<'_> {
         let sender = self.lab.sender().interface();
         let receiver = self.lab.receiver().interface();
-        match self.lab.has_rings() || in_driver {
-            true => Route::VethRing { sender, receiver },
-            false => Route::VethBacklog { sender, receiver },
-        }
+        Route::veth(sender, receiver, self.lab.has_rings() || in_driver)
     }
 
     fn snapshots(&self) -> Result<(Snapshot, Snapshot)> {

@@ -1,0 +1,69 @@
+//! What two network namespaces of one machine counted since a moment.
+
+use crate::{Account, Ledger, Result, Route, Snapshot};
+use mpps_os::namespace::NetNamespace;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Between two looks at the counters.
+const INTERVAL: Duration = Duration::from_millis(20);
+
+/// Two network namespaces that a veth pair joins, and what they had counted when it was made. Nobody
+/// but the programs under test is to send in them meanwhile.
+///
+/// The guide to the library has a test of a UDP server with it, `docs/library.md`.
+#[derive(Debug)]
+pub struct Between<'a> {
+    ends: [End<'a>; 2],
+    has_rings: bool,
+    before: [Snapshot; 2],
+}
+
+/// A namespace, and its interface of the pair.
+pub type End<'a> = (&'a NetNamespace, &'a str);
+
+impl<'a> Between<'a> {
+    /// Counts from now on, from `sender` to `receiver`. `has_rings` tells whether NAPI polls the
+    /// receiver's end, as with GRO since Linux 5.13, or with an XDP program (`veth_napi_enable`,
+    /// drivers/net/veth.c).
+    ///
+    /// # Errors
+    /// As [`Snapshot::take`].
+    pub fn begin(sender: End<'a>, receiver: End<'a>, has_rings: bool) -> Result<Self> {
+        let ends = [sender, receiver];
+        let before = count(ends)?;
+        Ok(Self {
+            ends,
+            has_rings,
+            before,
+        })
+    }
+
+    /// Where so many datagrams went that were sent since it began. While some are unaccounted for it
+    /// looks again, for so long: what a server has not read yet is in no counter.
+    ///
+    /// # Errors
+    /// As [`Snapshot::take`].
+    pub fn ledger(&self, offered: u64, patience: Duration) -> Result<Ledger> {
+        let deadline = Instant::now() + patience;
+        let [(_, sender), (_, receiver)] = self.ends;
+        let route = Route::veth(sender, receiver, self.has_rings);
+        loop {
+            let [sent, came] = count(self.ends)?;
+            let (sent, came) = (sent.since(&self.before[0]), came.since(&self.before[1]));
+            let ledger = Account::by_counters(offered, route, &sent, &came).ledger();
+            if ledger.balances() || Instant::now() >= deadline {
+                return Ok(ledger);
+            }
+            thread::sleep(INTERVAL);
+        }
+    }
+}
+
+fn count(ends: [End<'_>; 2]) -> Result<[Snapshot; 2]> {
+    let [sender, receiver] = ends.map(|(namespace, interface)| {
+        let taken = namespace.run(|| Snapshot::take(&[interface]));
+        taken.map_err(crate::Error::from).and_then(|taken| taken)
+    });
+    Ok([sender?, receiver?])
+}
