@@ -55,6 +55,14 @@ fn main() -> ExitCode {
             },
         ));
     }
+    trials.push(trial::new(
+        "the_readme_has_an_echo_server",
+        || obstacle("af_xdp", None),
+        || {
+            the_readme_has_an_echo_server(&Place::new("af_xdp", 4));
+            Ok(())
+        },
+    ));
     let built = move || obstacle("recvmmsg", None);
     trials.push(trial::new("reflector_wants_frames", built, move || {
         let ended = Command::new(example(program))
@@ -248,6 +256,39 @@ fn echo(place: &Place) {
         assert_eq!(came[..bytes], question);
     }
     assert_eq!(server.ended(), "answered 1000\n");
+}
+
+/// What a stranger copies is the example, and it answers also what comes by the second queue.
+fn the_readme_has_an_echo_server(place: &Place) {
+    let code = include_str!("../examples/readme.rs");
+    let (_, program) = code.split_once("\n\n").expect("a comment comes first");
+    let readme = include_str!("../../../README.md");
+    assert!(readme.contains(program), "the README differs from it");
+
+    let lab = place.lab.as_ref().expect("it has one");
+    // The lab chooses the queue by the address.
+    let address = SocketAddr::new(lab.receiver().v4()[1].into(), 5300);
+    let mut command = Command::new(example("readme"));
+    command.arg(address.to_string());
+    let _server = lab.receiver().spawn(command).expect("it is built");
+    let client = lab.sender().run(|| UdpSocket::bind("0.0.0.0:0"));
+    let client = client.expect("it can be entered").expect("a socket");
+    client.connect(address).expect("an address");
+    let soon = Some(Duration::from_millis(100));
+    client.set_read_timeout(soon).expect("a time");
+    let mut came = [0; 64];
+    let deadline = Instant::now() + PATIENCE;
+    // It does not say when it has begun.
+    while client.send(b"first").is_err() || client.recv(&mut came).is_err() {
+        assert!(Instant::now() < deadline, "nothing is answered");
+    }
+    client.set_read_timeout(Some(PATIENCE)).expect("a time");
+    for number in 0..1_000_u16 {
+        client.send(&number.to_be_bytes()).expect("it is sent");
+        // An answer to the first question may be late.
+        while client.recv(&mut came).expect("it is answered") != 2 {}
+        assert_eq!(came[..2], number.to_be_bytes());
+    }
 }
 
 fn counter(place: &Place) {

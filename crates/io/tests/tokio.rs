@@ -6,8 +6,11 @@ mod trial;
 use libtest_mimic::{Arguments, Trial};
 use mpps_io::{AsyncRx, BACKENDS, Backend, Layer, RxConfig, Stop, backend};
 use mpps_lab::{Delivery, Lab, LabConfig};
+use std::env;
+use std::io::{BufRead, BufReader};
 use std::net::{SocketAddr, UdpSocket};
-use std::process::ExitCode;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
@@ -53,7 +56,47 @@ fn main() -> ExitCode {
         let trial = format!("a_ring_wakes_its_task/{name}");
         trials.push(trial::new(trial, move || obstacle(name), test));
     }
+    let test = || {
+        sockets().for_each(|row| the_example_answers(row.name));
+        Ok(())
+    };
+    trials.push(trial::new("the_example_answers", not_built, test));
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
+}
+
+/// Cargo builds examples beside its test programs.
+fn example() -> PathBuf {
+    let own = env::current_exe().expect("it has a path");
+    let target = own.parent().and_then(|deps| deps.parent());
+    target.expect("target/debug").join("examples/tokio_echo")
+}
+
+fn not_built() -> Option<String> {
+    let build = "cargo build -p mpps-io --features tokio --example tokio_echo";
+    (!example().exists()).then(|| format!("the example is not built: {build}"))
+}
+
+/// It ends by its count, having answered each.
+fn the_example_answers(backend: &str) {
+    let mut command = Command::new(example());
+    command.args(["127.0.0.1:0", "--backend", backend, "--count", "100"]);
+    let server = command.stdout(Stdio::piped()).spawn();
+    let mut server = server.expect("it is built");
+    let mut said = BufReader::new(server.stdout.take().expect("it is piped")).lines();
+    let first = said.next().expect("it says where").expect("in UTF-8");
+    let (address, _) = first.split_once(" by ").expect("where, and by what");
+    let client = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+    client.connect(address).expect("an address");
+    client.set_read_timeout(Some(PATIENCE)).expect("a time");
+    for number in 0..100_u8 {
+        client.send(&[number, 7]).expect("it is sent");
+        let mut came = [0; 8];
+        let bytes = client.recv(&mut came).expect("it is answered");
+        assert_eq!(came[..bytes], [number, 7], "{backend}");
+    }
+    let last = said.next().expect("it says how many").expect("in UTF-8");
+    assert_eq!(last, "answered 100", "{backend}");
+    assert!(server.wait().expect("it ends").success(), "{backend}");
 }
 
 fn obstacle(name: &str) -> Option<String> {

@@ -352,13 +352,12 @@ fn lost_between(receiver: &Way, sender: &Way) -> u64 {
     lost
 }
 
-/// The library's echo server answers a client with an ordinary socket.
+/// The echo server of the README answers a client with an ordinary socket.
 fn echo() {
     const QUESTIONS: u32 = 100;
     let examples = std::env::var("MPPS_EXAMPLES").expect("it is where they were built");
-    let mut server = at("b", &format!("{examples}/echo"));
-    let mut server = Running::start(server.args([ADDRESS, "--backend", "af_xdp"]));
-    server.line(ADDRESS);
+    let mut server = at("b", &format!("{examples}/readme"));
+    let _server = Running::start(server.arg(ADDRESS));
     resolve();
     let host = NetNamespace::open("/run/netns/a").expect("it was made");
     let client = host.run(|| UdpSocket::bind("0.0.0.0:0"));
@@ -369,7 +368,8 @@ fn echo() {
     let mut came = [0; 64];
     for number in 0..QUESTIONS {
         let question = number.to_be_bytes();
-        // The hub between two emulated cards loses some, and an earlier answer may be late.
+        // It may not have begun yet. The hub between two emulated cards loses some, and an earlier answer
+        // may be late.
         let is_answered = (0..20).any(|_| {
             client.send(&question).expect("it is sent");
             matches!(client.recv(&mut came), Ok(4) if came[..4] == question)
