@@ -1,3 +1,5 @@
+//! How a receiver waited, and what it made of its memory meanwhile.
+
 use crate::measure::document::count;
 use mpps_io::{RxCounters, Wait};
 
