@@ -18,17 +18,17 @@ const WAITS: u32 = 16;
 /// How long a way of waiting is followed before its rate is taken, and how many packets it is taken of.
 /// Of fewer the sender's own bursts would decide.
 const LAP_NS: u64 = 4_000_000;
-const LAP_PACKETS: u64 = 1_024;
+const LAP_PACKETS: u64 = 4_096;
 /// Polling is worth a CPU where it brings more than so many times what sleeping brings, in percent.
 /// Less than that is not told from the noise of a lap.
-const WORTH_PERCENT: u128 = 110;
+const WORTH_PERCENT: u128 = 103;
 /// It polls if it won so often, and sleeps if it lost so often.
 const WINS: u32 = 3;
 const LOSSES: u32 = 2;
 /// How long it does so before it tries again. A trial of polling costs CPU time, one of sleeping costs
 /// packets.
-const SLEEPS_FOR_NS: u64 = 500_000_000;
-const POLLS_FOR_NS: u64 = 1_000_000_000;
+const SLEEPS_FOR_NS: u64 = 1_000_000_000;
+const POLLS_FOR_NS: u64 = 500_000_000;
 /// Polls in a row that may bring nothing before it sleeps: where the sender needs this very CPU, none
 /// of them ever does.
 const FAILURES_MAX: u32 = 4;
