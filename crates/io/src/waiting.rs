@@ -3,7 +3,7 @@
 mod adaptive;
 
 use self::adaptive::{Adaptive, REST, WINDOW};
-use crate::{RxPolls, Wait};
+use crate::{RxCounters, RxPolls, Wait};
 use mpps_os::clock;
 use mpps_os::poll::Waiter;
 use std::io;
@@ -25,8 +25,11 @@ pub(crate) trait Awaited {
     /// Who waits for it.
     fn waiting(&mut self) -> &mut Waiting;
 
-    /// Packets received by the waits before this one.
-    fn received(&self) -> u64;
+    /// What the waits before this one brought.
+    fn counters(&self) -> &RxCounters;
+
+    /// How many packets, or trains, one look takes at most.
+    fn batch(&self) -> usize;
 
     /// Takes what is there, without waiting for more; true if that is something.
     fn look(&mut self) -> io::Result<bool>;
@@ -120,9 +123,12 @@ impl Waiting {
                 }
             }
         };
+        if awaited.look()? {
+            return Ok(true);
+        }
         let deadline = after(awaited.now_ns(), time);
         let mut is_woken = false;
-        while !awaited.look()? {
+        loop {
             if mem::take(&mut is_woken) {
                 awaited.woken_for_nothing()?;
             }
@@ -134,37 +140,43 @@ impl Waiting {
                 Some(how) => is_woken = awaited.sleep(&mut self.waiter, how, left)?,
                 None => awaited.pause(),
             }
+            if awaited.look()? {
+                return Ok(true);
+            }
         }
-        Ok(true)
     }
 
     /// Looks for as long as that is worth it; true if something was taken.
     #[inline]
     fn poll(&mut self, time: Duration, awaited: &mut impl Awaited) -> io::Result<bool> {
-        let received = awaited.received();
-        if !self.adaptive.begin(received, || awaited.now_ns()) {
+        let counters = awaited.counters();
+        let (datagrams, buffers) = (counters.datagrams, counters.buffers);
+        if !self.adaptive.begin(datagrams, || awaited.now_ns()) {
             return Ok(false);
         }
-        let mut has_come = !self.adaptive.rests_first() && awaited.look()?;
-        if !has_come {
-            let mut now = awaited.now_ns();
-            let deadline = after(now, WINDOW.min(time));
-            while !has_come && now < deadline {
-                let rested = after(now, REST).min(deadline);
-                while now < rested {
-                    std::hint::spin_loop();
-                    now = awaited.now_ns();
-                }
-                has_come = awaited.look()?;
-            }
-            if has_come {
-                self.adaptive.found();
-            } else if WINDOW <= time {
-                // One that was cut short says nothing of the others.
-                self.adaptive.missed(now);
-            }
+        let rests_first = self.adaptive.rests_after(buffers, awaited.batch());
+        if !rests_first && awaited.look()? {
+            return Ok(true);
         }
-        Ok(has_come)
+        let mut now = awaited.now_ns();
+        let deadline = after(now, WINDOW.min(time));
+        while now < deadline {
+            let rested = after(now, REST).min(deadline);
+            while now < rested {
+                std::hint::spin_loop();
+                now = awaited.now_ns();
+            }
+            if awaited.look()? {
+                self.adaptive.found();
+                return Ok(true);
+            }
+            now = awaited.now_ns();
+        }
+        // One that was cut short says nothing of the others.
+        if WINDOW <= time {
+            self.adaptive.missed(now);
+        }
+        Ok(false)
     }
 }
 

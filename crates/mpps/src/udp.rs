@@ -16,7 +16,7 @@ pub(crate) mod sender;
 mod taken_by;
 /// What `recv` and `send` found, as they write it with `--json`.
 pub mod traffic;
-/// How a receiver waited for packets, and what it made of its memory meanwhile.
+/// How a receiver waited.
 pub mod waited;
 
 pub use limit::Limit;

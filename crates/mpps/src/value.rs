@@ -15,7 +15,7 @@ const WAIT_TIME: Duration = Duration::from_secs(1);
 pub(crate) const WAIT: &[Named<Wait>] = &[
     (
         "auto",
-        "Poll on while packets come close together, and else sleep",
+        "Try polling and sleeping, do what brings more; sleep if few come",
         Wait::Auto(WAIT_TIME),
     ),
     (

@@ -3,11 +3,11 @@
 use crate::RxPolls;
 use std::time::Duration;
 
-/// Packets that come further apart than this on average are slept for: whatever a sleep costs, there
-/// is time for it.
+/// Packets that come further apart than this on average are slept for: there is time for what a sleep
+/// costs.
 const SPARSE_NS: u64 = 5_000;
 /// How long it polls before it sleeps. Longer brings no more packets and costs more.
-pub(super) const WINDOW: Duration = Duration::from_micros(20);
+pub(super) const WINDOW: Duration = Duration::from_micros(50);
 /// How long a poll rests after it found nothing. Meanwhile several packets come, and the sender has
 /// the socket or the ring to itself.
 pub(super) const REST: Duration = Duration::from_micros(5);
@@ -25,10 +25,10 @@ const WORTH_PERCENT: u128 = 103;
 /// It polls if it won so often, and sleeps if it lost so often.
 const WINS: u32 = 3;
 const LOSSES: u32 = 2;
-/// How long it does so before it tries again. A trial of polling costs CPU time, one of sleeping costs
+/// How long it does so before it tries again. A trial of polling costs CPU time, one of sleeping
 /// packets.
 const SLEEPS_FOR_NS: u64 = 1_000_000_000;
-const POLLS_FOR_NS: u64 = 500_000_000;
+const POLLS_FOR_NS: u64 = 1_000_000_000;
 /// Polls in a row that may bring nothing before it sleeps: where the sender needs this very CPU, none
 /// of them ever does.
 const FAILURES_MAX: u32 = 4;
@@ -42,9 +42,8 @@ pub(crate) struct Adaptive {
     /// When this lap began, and what had been received by then.
     begun: Option<(u64, u64)>,
     failures: u32,
-    /// Packets received so far, and how many the wait before brought of them.
-    received: u64,
-    brought: u64,
+    /// Packets and trains received before the wait before.
+    buffers: u64,
     polls: RxPolls,
 }
 
@@ -75,8 +74,6 @@ impl Adaptive {
     /// packets were received so far. True if it is to poll before it sleeps.
     #[inline]
     pub(super) fn begin(&mut self, received: u64, now_ns: impl FnOnce() -> u64) -> bool {
-        self.brought = received.saturating_sub(self.received);
-        self.received = received;
         self.waits += 1;
         if self.waits >= WAITS {
             self.waits = 0;
@@ -85,13 +82,16 @@ impl Adaptive {
         self.is_polling()
     }
 
-    /// True if a poll is to rest before its first look: the wait before brought several packets at a
-    /// time, and not yet many. Where each call brings one, a rest would only delay those that are there.
-    pub(super) fn rests_first(&self) -> bool {
-        (2..MANY).contains(&self.brought)
+    /// True if a poll is to rest before its first look: the look before brought several of the `buffers`
+    /// that were received so far, not yet many, and left nothing, since it may take up to `batch`. A rest
+    /// would only delay those that are there.
+    pub(super) fn rests_after(&mut self, buffers: u64, batch: usize) -> bool {
+        let brought = buffers.saturating_sub(self.buffers);
+        self.buffers = buffers;
+        (2..MANY.min(batch as u64)).contains(&brought)
     }
 
-    /// A poll that was longer than one look brought something.
+    /// A poll brought something after a rest.
     pub(super) fn found(&mut self) {
         self.polls.found += 1;
         self.failures = 0;
@@ -110,7 +110,7 @@ impl Adaptive {
         self.polls
     }
 
-    fn is_polling(&self) -> bool {
+    pub(super) fn is_polling(&self) -> bool {
         match self.phase {
             Phase::Asleep { .. } => false,
             Phase::Trial { slept, .. } => slept.is_some(),
@@ -126,6 +126,7 @@ impl Adaptive {
         };
         if lap.took_ns >= LAP_NS && (lap.packets >= LAP_PACKETS || !lap.is_dense()) {
             self.begun = Some((now_ns, received));
+            self.failures = 0;
             self.end_lap(lap, now_ns);
         }
     }

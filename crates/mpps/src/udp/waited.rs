@@ -2,7 +2,6 @@
 
 use crate::measure::document::count;
 use mpps_io::{RxCounters, Wait};
-
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -20,7 +19,7 @@ pub struct Waited {
     pub fill_depth: Option<FillDepth>,
 }
 
-/// How a thread polled that waits by `auto`. What was there at once needed no poll.
+/// How a thread polled that waits by `auto`. What was there without a rest is not counted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PollTotal {
     /// Polls that found something.
@@ -64,7 +63,7 @@ impl Waited {
         }
     }
 
-    /// In words: `waited by auto, polled 1 200 times`.
+    /// In words: `waited by auto, polled 1 200 times, 7 in vain`.
     pub(crate) fn said(&self) -> String {
         let polls = self.polls.map(|polls| {
             let tried = count(polls.found + polls.missed);

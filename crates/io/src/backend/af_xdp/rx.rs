@@ -362,12 +362,14 @@ impl XdpRx {
         }
     }
 
-    /// Calls the driver if it has to be called: to poll the device, or for the frames given back.
-    fn drive(&mut self) -> io::Result<()> {
-        if self.shared.busy_poll.is_none() && !self.receiver.needs_wakeup() {
-            return Ok(());
+    /// Calls the driver if it has to be called: to poll the device, or for the frames given back. True if
+    /// it did.
+    fn drive(&mut self) -> io::Result<bool> {
+        let has_to = self.shared.busy_poll.is_some() || self.receiver.needs_wakeup();
+        if has_to {
+            self.wake()?;
         }
-        self.wake()
+        Ok(has_to)
     }
 
     /// Calls the driver; an error if the interface is gone.
@@ -382,16 +384,19 @@ impl Awaited for XdpRx {
         &mut self.waiting
     }
 
-    fn received(&self) -> u64 {
-        self.counters.datagrams
+    fn counters(&self) -> &RxCounters {
+        &self.counters
+    }
+
+    fn batch(&self) -> usize {
+        self.caps.batch
     }
 
     fn look(&mut self) -> io::Result<bool> {
         if self.take() {
             return Ok(true);
         }
-        self.drive()?;
-        Ok(self.take())
+        Ok(self.drive()? && self.take())
     }
 
     fn sleep(&mut self, waiter: &mut Waiter, how: Sleep, time: Duration) -> io::Result<bool> {

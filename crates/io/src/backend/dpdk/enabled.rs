@@ -226,8 +226,12 @@ impl Awaited for DpdkRx {
         &mut self.waiting
     }
 
-    fn received(&self) -> u64 {
-        self.counters.datagrams
+    fn counters(&self) -> &RxCounters {
+        &self.counters
+    }
+
+    fn batch(&self) -> usize {
+        self.caps.batch
     }
 
     fn look(&mut self) -> io::Result<bool> {

@@ -215,8 +215,12 @@ impl Awaited for PcapRx {
         &mut self.waiting
     }
 
-    fn received(&self) -> u64 {
-        self.counters.datagrams
+    fn counters(&self) -> &RxCounters {
+        &self.counters
+    }
+
+    fn batch(&self) -> usize {
+        self.caps.batch
     }
 
     fn look(&mut self) -> io::Result<bool> {
