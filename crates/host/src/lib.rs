@@ -36,6 +36,7 @@ pub mod sysctl;
 mod tcp_trouble;
 pub mod technique;
 pub mod tune;
+pub mod uppers;
 pub mod watch;
 
 pub use account::{Account, Arrival, Departure, ReasonCount, RingDrop, Route};
@@ -66,4 +67,5 @@ pub use socket_buffer::{Direction, SocketBuffer};
 pub use softnet::{Softnet, SoftnetRow};
 pub use spreading::Spreading;
 pub use technique::{TECHNIQUES, Technique, Verdict};
+pub use uppers::carries;
 pub use watch::Watch;

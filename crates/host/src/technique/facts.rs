@@ -11,6 +11,7 @@ use serde::Serialize;
 use crate::facts::{Card, virtio_feature};
 use crate::root::Root;
 use crate::setting::FILTERS;
+use crate::uppers;
 use crate::{Error, Result};
 
 /// Kernel modules that stand for a technique. `/sys/module` has those that are built in as well,
@@ -385,15 +386,9 @@ impl NicFacts {
     /// The device is looked up on its bus, because `/sys/class/net` may be that of another network
     /// namespace, where the name is another interface's.
     pub(super) fn with_device(mut self, root: &Root, bus: &str) -> Self {
-        let routes = root.read_if_possible("proc/thread-self/net/route");
-        self.default_route = routes.unwrap_or_default().lines().any(|line| {
-            // Interface, destination, gateway, flags, references, use, metric, mask.
-            let fields: Vec<&str> = line.split_ascii_whitespace().collect();
-            let [interface, "00000000", _, _, _, _, _, "00000000", ..] = fields[..] else {
-                return false;
-            };
-            interface == self.name
-        });
+        let defaults = uppers::of_default_routes(root);
+        let mut defaults = defaults.iter();
+        self.default_route = defaults.any(|upper| uppers::carries_in(root, &self.name, upper));
         // The name of a bus without a PCI device is no path to anything else, either.
         if bus.is_empty() || bus.contains('/') {
             return self;

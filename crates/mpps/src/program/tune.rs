@@ -18,6 +18,7 @@ use crate::program::lines::Lines;
 use crate::value::{self, Named, one_of};
 use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, Subcommand};
+use mpps_host::carries;
 use mpps_host::tune::{Aim, Goal, Plan, Tunables, stages};
 use mpps_os::netlink::link;
 use mpps_os::netlink::route;
@@ -244,23 +245,6 @@ fn inherited() -> Option<String> {
         }
     }
     None
-}
-
-/// True if packets of the one go by the other: itself, or a bridge, a bond or a VLAN over it.
-fn carries(lower: &str, upper: &str) -> bool {
-    let mut reached = vec![lower.to_owned()];
-    let mut at = 0;
-    while let Some(name) = reached.get(at).cloned() {
-        let entries = fs::read_dir(format!("/sys/class/net/{name}"))
-            .into_iter()
-            .flatten();
-        let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-        let above = names.filter_map(|name| Some(name.strip_prefix("upper_")?.to_owned()));
-        let new: Vec<String> = above.filter(|name| !reached.contains(name)).collect();
-        reached.extend(new);
-        at += 1;
-    }
-    reached.iter().any(|name| name == upper)
 }
 
 /// Refuses what would cut the session that runs it, unless that is allowed.
