@@ -1,7 +1,7 @@
 //! How a card hashes UDP or TCP, as far as it and Linux tell: what predicts the entry of the RSS table, and so
 //! the queue, of a flow.
 
-use crate::rss::{self, Flow, Hashed, KEY_BYTES, Symmetry, Toeplitz};
+use crate::rss::{self, Flow, Hashed, Symmetry, Toeplitz};
 use crate::spreading::Spreading;
 use crate::{Error, Result, sysctl};
 
@@ -111,7 +111,8 @@ pub fn key_of_card(spreading: &Spreading, interface: &str) -> Result<(Vec<u8>, S
             return Err(Error::impossible(interface, why, remedy));
         }
         if !rss.key.is_empty() {
-            let key = key(&rss.key).map_err(|why| Error::impossible(interface, why, REMEDY))?;
+            let key =
+                rss::key(&rss.key).map_err(|why| Error::impossible(interface, why, REMEDY))?;
             return Ok((key, "the card".to_owned()));
         }
     }
@@ -121,7 +122,7 @@ pub fn key_of_card(spreading: &Spreading, interface: &str) -> Result<(Vec<u8>, S
     };
     let text = sysctl::value_of_machine(SYSCTL)?;
     let text = text.ok_or_else(|| unknown("Linux's may not be read"))?;
-    let key = key(&text).map_err(|why| unknown(&why))?;
+    let key = rss::key(&text).map_err(|why| unknown(&why))?;
     if key.iter().all(|byte| *byte == 0) {
         return Err(unknown("no driver asked Linux for one"));
     }
@@ -149,47 +150,9 @@ pub fn fields_of_card(spreading: &Spreading, interface: &str, kind: &str) -> Res
     })
 }
 
-/// A key in hexadecimal, with or without colons.
-///
-/// # Errors
-/// What is wrong with it, as the end of a sentence.
-pub fn key(text: &str) -> Result<Vec<u8>, String> {
-    let digits: String = text.chars().filter(|letter| *letter != ':').collect();
-    let byte = |at: usize| {
-        let pair = digits.get(at..at + 2)?;
-        u8::from_str_radix(pair, 16).ok()
-    };
-    let bytes: Option<Vec<u8>> = (0..digits.len()).step_by(2).map(byte).collect();
-    let bytes = bytes.ok_or("it is not hexadecimal, two digits a byte")?;
-    match bytes.len() >= KEY_BYTES {
-        true => Ok(bytes),
-        false => Err(format!(
-            "it has {} bytes of at least {KEY_BYTES}",
-            bytes.len()
-        )),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn keys_are_read() {
-        let long = "6d:5A".to_owned() + &":00".repeat(38);
-        assert_eq!(key(&long).unwrap()[..2], [0x6d, 0x5a]);
-        assert_eq!(key(&"ab".repeat(52)).unwrap().len(), 52);
-        for (text, why) in [
-            ("", "0 bytes"),
-            ("6d", "1 bytes"),
-            ("6", "hexadecimal"),
-            ("zz", "hexadecimal"),
-            ("äö", "hexadecimal"),
-        ] {
-            let refused = key(text).unwrap_err();
-            assert!(refused.contains(why), "{text}: {refused}");
-        }
-    }
 
     #[test]
     fn a_card_without_a_key_or_fields_is_refused_with_a_remedy() {
@@ -208,7 +171,7 @@ mod tests {
     proptest::proptest! {
         #[test]
         fn no_key_is_a_panic(text in "\\PC{0,120}") {
-            let _ = key(&text);
+            let _ = rss::key(&text);
         }
     }
 }

@@ -31,6 +31,33 @@ pub const MICROSOFT_KEY: [u8; KEY_BYTES] = [
     0x6a, 0x42, 0xb7, 0x3b, 0xbe, 0xac, 0x01, 0xfa,
 ];
 
+/// A key in hexadecimal, with or without colons.
+///
+/// # Errors
+/// What is wrong with it, as the end of a sentence.
+pub fn key(text: &str) -> Result<Vec<u8>, String> {
+    let digits: String = text.chars().filter(|letter| *letter != ':').collect();
+    let byte = |at: usize| {
+        let pair = digits.get(at..at + 2)?;
+        u8::from_str_radix(pair, 16).ok()
+    };
+    let bytes: Option<Vec<u8>> = (0..digits.len()).step_by(2).map(byte).collect();
+    let bytes = bytes.ok_or("it is not hexadecimal, two digits a byte")?;
+    match bytes.len() >= KEY_BYTES {
+        true => Ok(bytes),
+        false => Err(format!(
+            "it has {} bytes of at least {KEY_BYTES}",
+            bytes.len()
+        )),
+    }
+}
+
+/// A key as ethtool(8) writes it: `6d:5a:...`.
+pub fn hexadecimal(key: &[u8]) -> String {
+    let bytes: Vec<String> = key.iter().map(|byte| format!("{byte:02x}")).collect();
+    bytes.join(":")
+}
+
 /// Packets from one address and port to another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Flow {

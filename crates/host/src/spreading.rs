@@ -1,6 +1,6 @@
 //! How a card spreads packets over its receive queues, and the commands that change it.
 
-use crate::rss::Symmetry;
+use crate::rss::{Symmetry, hexadecimal};
 use crate::technique::Answer;
 use mpps_os::ethtool::hash_fields::{self, FIELDS, FLOWS};
 use mpps_os::ethtool::rss::{self, Rss};
@@ -124,9 +124,8 @@ const NOT_TOLD: &str = "not told by the driver";
 
 impl RssTable {
     fn of(rss: Rss) -> Self {
-        let key = rss.key.iter().map(|byte| format!("{byte:02x}"));
         Self {
-            key: key.collect::<Vec<_>>().join(":"),
+            key: hexadecimal(&rss.key),
             function: match rss.hash_function {
                 1 => "toeplitz",
                 2 => "xor",

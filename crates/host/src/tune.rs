@@ -131,6 +131,7 @@ const STAGES: &[Stage] = &[
     queues::RINGS,
     limits::OFFLOADS,
     queues::FIELDS,
+    queues::KEY,
     queues::TABLE,
     queues::RULES,
     queues::FUNCTIONS,

@@ -42,6 +42,7 @@ mod command {
     pub(super) const INSERT_RULE: u32 = 0x32;
     pub(super) const SET_INDIRECTION: u32 = 0x39;
     pub(super) const GET_RSS: u32 = 0x46;
+    pub(super) const SET_RSS: u32 = 0x47;
 }
 
 /// `ETH_GSTRING_LEN`: every name takes this many bytes, padded with zeros.

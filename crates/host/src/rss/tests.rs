@@ -214,3 +214,21 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn keys_are_read() {
+    let long = "6d:5A".to_owned() + &":00".repeat(38);
+    assert_eq!(key(&long).unwrap()[..2], [0x6d, 0x5a]);
+    assert_eq!(key(&"ab".repeat(52)).unwrap().len(), 52);
+    assert_eq!(key(&hexadecimal(&MICROSOFT_KEY)).unwrap(), MICROSOFT_KEY);
+    for (text, why) in [
+        ("", "0 bytes"),
+        ("6d", "1 bytes"),
+        ("6", "hexadecimal"),
+        ("zz", "hexadecimal"),
+        ("äö", "hexadecimal"),
+    ] {
+        let refused = key(text).unwrap_err();
+        assert!(refused.contains(why), "{text}: {refused}");
+    }
+}

@@ -13,6 +13,7 @@ use mpps_os::{Error, Result};
 use super::defer_lists;
 use super::primitive::{FILTERS, SKB_DEFER_MAX, Setting, Value};
 use crate::root::Root;
+use crate::rss::hexadecimal;
 use crate::sysctl;
 
 /// A host whose settings are changed. Every method fails as the call of `mpps-os` does that it
@@ -106,6 +107,10 @@ impl Host for Kernel {
                 switch(features.find(|known| known.name == FILTERS))
             }
             Setting::RssTable => Some(Value::Numbers(rss::read(interface)?.indirection)),
+            Setting::RssKey => {
+                let key = rss::read(interface)?.key;
+                (!key.is_empty()).then(|| Value::Text(hexadecimal(&key)))
+            }
             Setting::Rule { .. } => None,
             Setting::Channels => known(ethtool::channels(interface))?
                 .filter(|channels| channels.combined > 0)
@@ -184,6 +189,10 @@ impl Host for Kernel {
                 rss::reset_indirection(interface)
             }
             (Setting::RssTable, Value::Numbers(table)) => rss::set_indirection(interface, table),
+            (Setting::RssKey, Value::Text(letters)) => match crate::rss::key(letters) {
+                Ok(key) => rss::set_key(interface, &key),
+                Err(_) => Err(unfit(interface)),
+            },
             (Setting::Coalescing, Value::Numbers(words)) => match Coalescing::from_words(words) {
                 Some(wanted) => coalesce::set(interface, &wanted),
                 None => Err(unfit(interface)),

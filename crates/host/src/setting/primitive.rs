@@ -36,6 +36,8 @@ pub enum Setting {
     Filters,
     /// The queue of each entry of the RSS table.
     RssTable,
+    /// The key of the card's hash, as ethtool writes it: `6d:5a:...`.
+    RssKey,
     /// A rule (ntuple) that steers a flow of UDP datagrams to a queue.
     Rule {
         /// Where the datagrams are sent to.
@@ -108,6 +110,7 @@ impl Setting {
             Self::File { .. }
             | Self::Filters
             | Self::SkbDefer
+            | Self::RssKey
             | Self::Channels
             | Self::RxRing
             | Self::HashFields { .. }
@@ -140,6 +143,7 @@ impl Setting {
             Self::IrqSuspend => "its irq-suspend-timeout",
             Self::Filters => "its feature ntuple-filters",
             Self::RssTable => "its RSS table",
+            Self::RssKey => "its RSS key",
             Self::Rule { .. } => "its rules",
             Self::SkbDefer => "it",
         })
@@ -167,6 +171,7 @@ impl Setting {
             }
             (Self::Sysctl { name }, Value::Text(text)) => format!("sysctl -w {name}='{text}'"),
             (Self::SkbDefer, Value::Text(text)) => format!("sysctl -w {SKB_DEFER_MAX}={text}"),
+            (Self::RssKey, Value::Text(key)) => format!("ethtool -X {interface} hkey {key}"),
             (Self::RssTable, Value::Numbers(table)) => {
                 let queues = table.iter().max().map_or(1, |most| most.saturating_add(1));
                 format!("ethtool -X {interface} equal {queues}")
@@ -225,10 +230,14 @@ impl Setting {
                 "its driver accepted an RSS table and has another",
                 "`ethtool -x` shows it",
             )),
-            Self::Channels | Self::RxRing | Self::Feature { .. } if became != wanted => Some((
-                "its driver took the value and has another",
-                "ethtool(8) shows which",
-            )),
+            Self::Channels | Self::RxRing | Self::RssKey | Self::Feature { .. }
+                if became != wanted =>
+            {
+                Some((
+                    "its driver took the value and has another",
+                    "ethtool(8) shows which",
+                ))
+            }
             Self::Coalescing => {
                 let time_us = |value: &Value| value.coalescing().map_or(0, |now| now.rx_time_us());
                 (time_us(became) == 0 && time_us(wanted) > 0).then_some((
@@ -262,6 +271,7 @@ impl Setting {
                     None => write!(f, "another RSS table"),
                 }
             }
+            (Self::RssKey, ..) => write!(f, "another RSS key"),
             (Self::Rule { destination, queue }, _, new) => {
                 write!(f, "UDP to {destination} steered to queue {queue}")?;
                 match new {

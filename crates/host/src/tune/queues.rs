@@ -1,6 +1,7 @@
 //! Queues: how many, how long, and which packets go to which.
 
 use super::{Aim, Goal, Risk, Stage, Tunables, Wanted};
+use crate::rss::{MICROSOFT_KEY, hexadecimal};
 use crate::setting::{Setting, Value};
 
 /// Descriptors of a ring: 1 ms at 4 million packets a second; a longer ring leaves the cache before it
@@ -29,6 +30,14 @@ pub(super) const FIELDS: Stage = Stage {
     risks: &[Risk::Reordering],
     by_queue: false,
     judge: fields,
+};
+
+pub(super) const KEY: Stage = Stage {
+    name: "rss-key",
+    source: "ethtool(8) -X hkey; Documentation/networking/scaling.rst",
+    risks: &[Risk::Reordering],
+    by_queue: false,
+    judge: key,
 };
 
 pub(super) const TABLE: Stage = Stage {
@@ -132,6 +141,33 @@ fn fields(tunables: &Tunables, aim: Aim) -> (Wanted, String) {
                fragments of a datagram come by another queue than its first"
             .to_owned();
     (Wanted::Settings(wanted.collect()), why)
+}
+
+/// A Toeplitz hash by a key of zeros is 0 for every flow. Which of other keys spreads certain flows best
+/// is for `mpps steer` to tell, who knows the flows.
+fn key(tunables: &Tunables, _: Aim) -> (Wanted, String) {
+    let Some(Value::Text(now)) = tunables.value(&Setting::RssKey) else {
+        let why = "its driver does not show the key of its hash";
+        return (Wanted::Impossible, why.to_owned());
+    };
+    if tunables.queues() < 2 {
+        return (Wanted::NotNeeded, "it has one receive queue".to_owned());
+    }
+    let bytes = now.split(':');
+    let length = bytes.clone().count();
+    if bytes.clone().any(|byte| byte != "00") {
+        let why =
+            format!("its key of {length} bytes is not all zeros, by which all flows have one hash");
+        return (Wanted::Settings(Vec::new()), why);
+    }
+    let key: Vec<u8> = MICROSOFT_KEY.into_iter().cycle().take(length).collect();
+    let key = Value::Text(hexadecimal(&key));
+    let why = "its key is all zeros, by which all flows have one hash; this is the key of Microsoft's \
+               verification suite";
+    (
+        Wanted::Settings(vec![(Setting::RssKey, key)]),
+        why.to_owned(),
+    )
 }
 
 fn table(tunables: &Tunables, _: Aim) -> (Wanted, String) {

@@ -249,6 +249,32 @@ fn after(tunables: &Tunables, plan: &Plan) -> Tunables {
     after
 }
 
+#[test]
+fn a_key_of_zeros_is_replaced_and_no_other() {
+    let planned = |key: &[u8], queues| {
+        let key = Value::Text(crate::rss::hexadecimal(key));
+        let host = untouched("virtio_net", cpus(1, 4, 1), queues).with([(Setting::RssKey, key)]);
+        let plan = Plan::new(&host, Goal::Udp, &["rss-key".to_owned()]);
+        let commands = plan
+            .edits()
+            .map(|edit| edit.setting.command("eth0", &edit.new));
+        commands.collect::<Vec<String>>()
+    };
+    let microsofts = "ethtool -X eth0 hkey 6d:5a:56:da:";
+    let commands = planned(&[0; 52], 4);
+    assert!(
+        commands.len() == 1 && commands[0].starts_with(microsofts),
+        "{commands:?}"
+    );
+    // The longer ones begin it again.
+    assert!(
+        commands[0].ends_with(":01:fa:6d:5a:56:da:25:5b:0e:c2:41:67:25:3d"),
+        "{commands:?}"
+    );
+    assert!(planned(&[0; 40], 1).is_empty());
+    assert!(planned(&[1; 40], 4).is_empty());
+}
+
 /// What no rule says is changed by its name alone, and then it is undone and made as all else.
 #[test]
 fn what_only_may_help_is_changed_where_it_is_named() {

@@ -159,6 +159,7 @@ impl Tunables {
         let mut settings = vec![
             Setting::Channels,
             Setting::RxRing,
+            Setting::RssKey,
             Setting::RssTable,
             Setting::Coalescing,
             file("gro_flush_timeout".to_owned()),

@@ -14,6 +14,8 @@ const TABLE_LENGTH_PLACE: usize = 8;
 const KEY_LENGTH_PLACE: usize = 12;
 const HASH_FUNCTION_PLACE: usize = 16;
 const TRANSFORM_PLACE: usize = 17;
+/// `ETH_RXFH_INDIR_NO_CHANGE`.
+const TABLE_UNCHANGED: u32 = u32::MAX;
 
 /// Larger tables and keys than this are no answer: tables of today's cards have up to 4096
 /// entries and keys up to 52 bytes (include/linux/netdevice.h allows 256).
@@ -75,6 +77,21 @@ pub fn set_indirection(interface: &str, table: &[u32]) -> Result<()> {
     set(interface, &set_request(table))
 }
 
+/// Sets the key and nothing else (`ETHTOOL_SRSSH`).
+///
+/// # Errors
+///
+/// `EINVAL` for a key of another length than the driver's; `EOPNOTSUPP` where the driver takes none;
+/// `EPERM`; `ENODEV`.
+pub fn set_key(interface: &str, key: &[u8]) -> Result<()> {
+    // Linux before 6.8 knows no transformation and wants a zero there; later ones take what they told.
+    let transform = read(interface)?.transform;
+    let request = set_key_request(key, transform);
+    let device = Device::open(interface)?;
+    device.ask("ioctl ETHTOOL_SRSSH", "RSS key", &request, request.len())?;
+    Ok(())
+}
+
 /// Lets the kernel choose the table again: all queues in turn.
 ///
 /// # Errors
@@ -110,6 +127,17 @@ fn set_request(table: &[u32]) -> Vec<u8> {
     let header = [command::SET_INDIRECTION, table.len() as u32];
     let words = header.iter().chain(table);
     words.flat_map(|word| word.to_ne_bytes()).collect()
+}
+
+/// `struct ethtool_rxfh` with a key, no function and no table.
+fn set_key_request(key: &[u8], transform: u8) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(HEADER_LENGTH + key.len());
+    for word in [command::SET_RSS, 0, TABLE_UNCHANGED, key.len() as u32, 0, 0] {
+        bytes.extend(word.to_ne_bytes());
+    }
+    bytes[TRANSFORM_PLACE] = transform;
+    bytes.extend(key);
+    bytes
 }
 
 /// How many entries and how many bytes of key an answer speaks of.
@@ -149,6 +177,12 @@ mod tests {
         ];
         assert_eq!(set_request(&[0, 1, 258]), set);
         assert_eq!(set_request(&[]), [0x39, 0, 0, 0, 0, 0, 0, 0]);
+        // cmd 0x47, rss_context 0, indir_size ETH_RXFH_INDIR_NO_CHANGE, key_size 2, hfunc 0, input_xfrm 1.
+        let set = [
+            0x47, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 2, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0,
+            8, 9,
+        ];
+        assert_eq!(set_key_request(&[8, 9], 1), set);
     }
 
     #[test]

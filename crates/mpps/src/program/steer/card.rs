@@ -2,7 +2,7 @@
 
 use anyhow::{Result, bail};
 use clap::Args;
-use mpps_host::hashing::{self, fields_of_card, key_of_card};
+use mpps_host::hashing::{fields_of_card, key_of_card};
 use mpps_host::rss::{self, ENTRIES, Hashed, MICROSOFT_KEY, Symmetry};
 use mpps_host::{Facts, Hashing, Moment, Spreading};
 use mpps_os::ethtool::ntuple;
@@ -42,7 +42,7 @@ pub(super) struct CardArgs {
 struct Key(Vec<u8>);
 
 fn key(text: &str) -> Result<Key, String> {
-    hashing::key(text).map(Key)
+    rss::key(text).map(Key)
 }
 
 fn hashed(text: &str) -> Result<Hashed, String> {
@@ -153,10 +153,4 @@ impl Card {
     pub(super) fn queues(&self) -> u32 {
         self.table.iter().max().map_or(1, |queue| queue + 1)
     }
-}
-
-/// A key as ethtool writes it.
-pub(super) fn hexadecimal(key: &[u8]) -> String {
-    let bytes: Vec<String> = key.iter().map(|byte| format!("{byte:02x}")).collect();
-    bytes.join(":")
 }

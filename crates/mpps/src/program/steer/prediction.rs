@@ -1,6 +1,6 @@
 //! Where a card sends flows, and how even that is.
 
-use super::card::{Card, hexadecimal};
+use super::card::Card;
 use super::flows::Flows;
 use super::remedy::{QueuePort, Remedy, ports, remedies};
 use super::verified::Verified;
@@ -127,7 +127,7 @@ impl SteerObject {
         Self {
             schema: Self::SCHEMA,
             version: env!("CARGO_PKG_VERSION"),
-            key: hexadecimal(&card.hashing.key),
+            key: rss::hexadecimal(&card.hashing.key),
             kinds: card.kinds,
             fields: card.hashing.fields.map(Hashed::letters),
             symmetry: card.hashing.symmetry,

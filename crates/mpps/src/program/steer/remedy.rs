@@ -1,6 +1,6 @@
 //! What would spread flows more evenly.
 
-use super::card::{Card, hexadecimal};
+use super::card::Card;
 use super::flows::Flows;
 use mpps_host::rss::{self, Flow, Hashed, KEY_BYTES, Toeplitz};
 use schemars::JsonSchema;
@@ -64,7 +64,7 @@ pub(super) fn remedies(card: &Card, flows: &Flows, by_entry: &[u64], now: f64) -
     if let Some((key, imbalance)) = tried.min_by(|a, b| a.1.total_cmp(&b.1)) {
         found.push(Remedy {
             what: "key",
-            command: format!("ethtool -X {interface} hkey {}", hexadecimal(&key)),
+            command: format!("ethtool -X {interface} hkey {}", rss::hexadecimal(&key)),
             imbalance,
         });
     }
