@@ -14,7 +14,6 @@ use std::fs::{self, File};
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
 use std::process::{Command, ExitCode, Output};
 use std::thread;
 use std::time::Duration;
@@ -78,7 +77,7 @@ fn become_root() -> Result<(), String> {
 
 fn obstacle(name: &str) -> Option<String> {
     // `cargo test` builds examples, `cargo test --test examples` alone does not.
-    if !example("udp_losses").exists() {
+    if !trial::example("udp_losses").exists() {
         return Some("the examples are not built: cargo build -p mpps-host --examples".to_owned());
     }
     let lab = || {
@@ -105,13 +104,6 @@ fn no_back_pressure() -> Option<String> {
         .map_while(|word| word.parse::<u32>().ok());
     let version = (numbers.next()?, numbers.next()?);
     (version < (6, 16)).then(|| format!("a veth waits for room since Linux 6.16; here {release}"))
-}
-
-/// Cargo builds examples beside its test programs.
-fn example(name: &str) -> PathBuf {
-    let own = env::current_exe().expect("it has a path");
-    let target = own.parent().and_then(|deps| deps.parent());
-    target.expect("target/debug").join("examples").join(name)
 }
 
 /// What an example said, which ended with this status.
@@ -141,7 +133,7 @@ fn expect<T: PartialEq + std::fmt::Debug>(found: T, expected: T, text: &str) -> 
 }
 
 fn a_server_that_keeps_up() -> Outcome {
-    let text = said(&Command::new(example("udp_losses")).output()?, 0)?;
+    let text = said(&Command::new(trial::example("udp_losses")).output()?, 0)?;
     let balanced = "offered 100 000 = delivered 100 000 + still queued 0 + UNACCOUNTED 0\n";
     expect(&*text, balanced, "")
 }
@@ -150,7 +142,7 @@ fn a_server_that_keeps_up() -> Outcome {
 fn a_server_that_is_held() -> Outcome {
     let directory = tempfile::tempdir()?;
     let count = directory.path().join("received");
-    let mut command = Command::new(example("udp_losses"));
+    let mut command = Command::new(trial::example("udp_losses"));
     command
         .arg(PORT)
         .arg(env::current_exe()?)
@@ -172,7 +164,7 @@ fn a_server_that_is_held() -> Outcome {
 }
 
 fn no_server() -> Outcome {
-    let output = Command::new(example("udp_losses"))
+    let output = Command::new(trial::example("udp_losses"))
         .args([PORT, "sleep", "1000"])
         .output()?;
     let text = said(&output, 1)?;
@@ -183,7 +175,7 @@ fn no_server() -> Outcome {
 }
 
 fn no_program() -> Outcome {
-    let output = Command::new(example("udp_losses"))
+    let output = Command::new(trial::example("udp_losses"))
         .args([PORT, "no-such-server"])
         .output()?;
     said(&output, 2)?;
@@ -200,7 +192,7 @@ fn host() -> Result<NetNamespace, Failed> {
 
 /// The example `ledger` on that host, around this program in one of its parts.
 fn ledger(host: &NetNamespace, part: [&str; 3], status: i32) -> Result<String, Failed> {
-    let mut command = Command::new(example("ledger"));
+    let mut command = Command::new(trial::example("ledger"));
     command.arg(env::current_exe()?).args(part);
     said(&host.run(|| command.output())??, status)
 }
@@ -264,7 +256,7 @@ fn no_port() -> Outcome {
 }
 
 fn no_workload() -> Outcome {
-    let output = Command::new(example("ledger"))
+    let output = Command::new(trial::example("ledger"))
         .arg("no-such-program")
         .output()?;
     said(&output, 2).map(drop)

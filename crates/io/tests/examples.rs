@@ -15,7 +15,6 @@ use std::env;
 use std::io::{BufRead, BufReader, Read};
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
-use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, ExitCode, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -59,13 +58,13 @@ fn main() -> ExitCode {
         "the_readme_has_an_echo_server",
         || obstacle("af_xdp", None),
         || {
-            the_readme_has_an_echo_server(&Place::new("af_xdp", 4));
+            trial::undisturbed(|| the_readme_has_an_echo_server(&Place::new("af_xdp", 4)));
             Ok(())
         },
     ));
     let built = move || obstacle("recvmmsg", None);
     trials.push(trial::new("reflector_wants_frames", built, move || {
-        let ended = Command::new(example(program))
+        let ended = Command::new(trial::example(program))
             .arg("127.0.0.1:0")
             .output()
             .expect("it is built");
@@ -92,7 +91,7 @@ const TESTS: [Test; 5] = [
 
 fn obstacle(backend: &str, program: Option<&str>) -> Option<String> {
     // `cargo test` builds examples, `cargo test --test examples` alone does not.
-    if !example("echo").exists() {
+    if !trial::example("echo").exists() {
         return Some("the examples are not built: cargo build -p mpps-io --examples".to_owned());
     }
     if let Some(program) = program {
@@ -161,7 +160,7 @@ impl Place {
             (Some(lab), 4) => format!("{}:5300", lab.receiver().v4()[0]),
             (Some(lab), _) => format!("[{}]:5300", lab.receiver().v6()[0]),
         };
-        let mut command = Command::new(example(name));
+        let mut command = Command::new(trial::example(name));
         let count = count.to_string();
         command.args([&address, "--backend", self.backend, "--count", &count]);
         command.args(more);
@@ -238,13 +237,6 @@ impl Drop for Server {
     }
 }
 
-/// Cargo builds examples beside its test programs.
-fn example(name: &str) -> PathBuf {
-    let own = env::current_exe().expect("it has a path");
-    let target = own.parent().and_then(|deps| deps.parent());
-    target.expect("target/debug").join("examples").join(name)
-}
-
 fn echo(place: &Place) {
     let server = place.start("echo", 1_000);
     let client = place.client(&server);
@@ -268,7 +260,7 @@ fn the_readme_has_an_echo_server(place: &Place) {
     let lab = place.lab.as_ref().expect("it has one");
     // The lab chooses the queue by the address.
     let address = SocketAddr::new(lab.receiver().v4()[1].into(), 5300);
-    let mut command = Command::new(example("readme"));
+    let mut command = Command::new(trial::example("readme"));
     command.arg(address.to_string());
     let _server = lab.receiver().spawn(command).expect("it is built");
     let client = lab.sender().run(|| UdpSocket::bind("0.0.0.0:0"));

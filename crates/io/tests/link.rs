@@ -147,7 +147,7 @@ fn a_full_sender() -> Result<(), Failed> {
     for name in ["send", "sendmmsg", "io_uring"] {
         let open = || backend::find(name)?.open_tx(&config);
         let mut tx = pair.near.run(open)??;
-        // It waits for edges.
+        // mio waits for edges.
         let (mut poll, mut events) = (mio::Poll::new()?, mio::Events::with_capacity(1));
         let fd = tx.readiness(0).ok_or("no descriptor")?.as_raw_fd();
         let mut source = SourceFd(&fd);

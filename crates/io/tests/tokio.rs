@@ -6,11 +6,9 @@ mod trial;
 use libtest_mimic::{Arguments, Trial};
 use mpps_io::{AsyncRx, BACKENDS, Backend, Layer, RxConfig, Stop, backend};
 use mpps_lab::{Delivery, Lab, LabConfig};
-use std::env;
 use std::io::{BufRead, BufReader};
 use std::net::{SocketAddr, UdpSocket};
-use std::path::PathBuf;
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
@@ -57,32 +55,35 @@ fn main() -> ExitCode {
         trials.push(trial::new(trial, move || obstacle(name), test));
     }
     let test = || {
-        sockets().for_each(|row| the_example_answers(row.name));
+        trial::undisturbed(|| sockets().for_each(|row| the_example_answers(row.name)));
         Ok(())
     };
     trials.push(trial::new("the_example_answers", not_built, test));
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }
 
-/// Cargo builds examples beside its test programs.
-fn example() -> PathBuf {
-    let own = env::current_exe().expect("it has a path");
-    let target = own.parent().and_then(|deps| deps.parent());
-    target.expect("target/debug").join("examples/tokio_echo")
-}
-
 fn not_built() -> Option<String> {
     let build = "cargo build -p mpps-io --features tokio --example tokio_echo";
-    (!example().exists()).then(|| format!("the example is not built: {build}"))
+    (!trial::example("tokio_echo").exists()).then(|| format!("the example is not built: {build}"))
+}
+
+/// An example that runs; killed if the test fails.
+struct Server(Child);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
 
 /// It ends by its count, having answered each.
 fn the_example_answers(backend: &str) {
-    let mut command = Command::new(example());
+    let mut command = Command::new(trial::example("tokio_echo"));
     command.args(["127.0.0.1:0", "--backend", backend, "--count", "100"]);
     let server = command.stdout(Stdio::piped()).spawn();
-    let mut server = server.expect("it is built");
-    let mut said = BufReader::new(server.stdout.take().expect("it is piped")).lines();
+    let mut server = Server(server.expect("it is built"));
+    let mut said = BufReader::new(server.0.stdout.take().expect("it is piped")).lines();
     let first = said.next().expect("it says where").expect("in UTF-8");
     let (address, _) = first.split_once(" by ").expect("where, and by what");
     let client = UdpSocket::bind("127.0.0.1:0").expect("a socket");
@@ -96,7 +97,7 @@ fn the_example_answers(backend: &str) {
     }
     let last = said.next().expect("it says how many").expect("in UTF-8");
     assert_eq!(last, "answered 100", "{backend}");
-    assert!(server.wait().expect("it ends").success(), "{backend}");
+    assert!(server.0.wait().expect("it ends").success(), "{backend}");
 }
 
 fn obstacle(name: &str) -> Option<String> {

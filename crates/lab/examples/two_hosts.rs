@@ -2,7 +2,7 @@
 //! `unshare --map-root-user`:
 //!
 //!     cargo build -p mpps-lab --example two_hosts
-//!     target/debug/examples/two_hosts 5201 'iperf3 -s' 'iperf3 -u -b 0 -c $SERVER'
+//!     target/debug/examples/two_hosts 5353 'nsd -d -p 5353' 'dig -p 5353 @$SERVER . NS'
 //!
 //! The first runs on the receiver until the second has ended on the sender, which begins once a socket
 //! of the first has the UDP port, or after five seconds. Each finds the other's address in SERVER or

@@ -20,13 +20,13 @@ use mpps_os::{ethtool, sched};
 
 const PORT: u16 = 4321;
 const DATAGRAMS: u64 = 1000;
+/// Which part of the example this program is to play.
+const PART: &str = "MPPS_TEST_PART";
 
 fn main() -> ExitCode {
-    let words: Vec<String> = env::args().skip(1).collect();
-    let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    match words[..] {
-        ["answer"] => return played(answer()),
-        ["ask"] => return played(ask()),
+    match env::var(PART).as_deref() {
+        Ok("answer") => return played(answer()),
+        Ok("ask") => return played(ask()),
         _ => (),
     }
     common::run([of_links(), of_placement()].concat()).exit_code()
@@ -54,7 +54,7 @@ fn of_links() -> Vec<Test> {
         ),
         (
             "the_example_joins_two_programs",
-            Need::Lab,
+            Need::Example("two_hosts"),
             the_example_joins_two_programs,
         ),
         (
@@ -244,15 +244,12 @@ fn the_receiver_does_not_slow_the_sender() -> Result<(), Failed> {
 /// This program is the server and the client that the example starts.
 fn the_example_joins_two_programs() -> Result<(), Failed> {
     let own = env::current_exe()?;
-    let target = own.parent().and_then(|deps| deps.parent());
-    let example = target.ok_or("target/debug")?.join("examples/two_hosts");
-    check(example.exists(), || {
-        "cargo build -p mpps-lab --examples".to_owned()
-    })?;
     let run = |part: &str| {
-        let line = |part: &str| format!("{} {part}", own.display());
+        let line = |part: &str| format!("{PART}={part} {}", own.display());
         let words = [PORT.to_string(), line("answer"), line(part)];
-        Command::new(&example).args(words).output()
+        Command::new(common::trial::example("two_hosts"))
+            .args(words)
+            .output()
     };
     let output = run("ask")?;
     let said = String::from_utf8_lossy(&output.stdout);
@@ -260,8 +257,14 @@ fn the_example_joins_two_programs() -> Result<(), Failed> {
     check(output.status.success() && said.trim() == client, || {
         format!("not {client}: {output:?}")
     })?;
-    let refused = run("ask; exit 7")?;
-    check(refused.status.code() == Some(7), || format!("{refused:?}"))
+    let failed = Command::new(common::trial::example("two_hosts"))
+        .args([
+            &PORT.to_string(),
+            &format!("{PART}=answer {}", own.display()),
+            "exit 7",
+        ])
+        .output()?;
+    check(failed.status.code() == Some(7), || format!("{failed:?}"))
 }
 
 /// Answers one question, with the address of who asked.
@@ -282,6 +285,7 @@ fn ask() -> io::Result<()> {
     io::stdout().write_all(&answer[..bytes])
 }
 
+/// What it came to, as the status of a process.
 fn played(part: io::Result<()>) -> ExitCode {
     part.map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS)
 }

@@ -26,7 +26,7 @@ use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::sync::LazyLock;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Datagrams of one path; `RATE` of them a second, which the hub between two emulated cards passes.
 const COUNT: u64 = 2000;
@@ -366,10 +366,15 @@ fn echo() {
     let patience = Some(Duration::from_millis(500));
     client.set_read_timeout(patience).expect("a time");
     let mut came = [0; 64];
+    let deadline = Instant::now() + Duration::from_secs(60);
+    // It does not say when it has begun; until then the port refuses.
+    while client.send(b"first").is_err() || client.recv(&mut came).is_err() {
+        assert!(Instant::now() < deadline, "nothing is answered");
+        std::thread::sleep(Duration::from_millis(20));
+    }
     for number in 0..QUESTIONS {
         let question = number.to_be_bytes();
-        // It may not have begun yet. The hub between two emulated cards loses some, and an earlier answer
-        // may be late.
+        // The hub between two emulated cards loses some, and an earlier answer may be late.
         let is_answered = (0..20).any(|_| {
             client.send(&question).expect("it is sent");
             matches!(client.recv(&mut came), Ok(4) if came[..4] == question)

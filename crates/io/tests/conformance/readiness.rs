@@ -113,7 +113,7 @@ fn an_edge_comes_after_an_empty_batch(pair: &Pair) {
     let Some(fd) = readiness(pair, &*rx) else {
         return;
     };
-    // It waits for edges.
+    // mio waits for edges.
     let mut poll = mio::Poll::new().expect("a set can be had");
     let fd = fd.as_raw_fd();
     poll.registry()

@@ -16,6 +16,8 @@ pub(crate) enum Need {
     Lab,
     /// A lab whose queues have kernel threads, pinned to their CPUs.
     Threads,
+    /// A lab, and this example of the package.
+    Example(&'static str),
     /// A lab whose packets take the queue that they are told to, and whose queues have CPUs.
     Placement,
 }
@@ -44,6 +46,12 @@ pub(crate) fn run(tests: Vec<Test>) -> Conclusion {
                 |lab| lab.unplaced().map(str::to_owned),
             ),
             Need::Placement => obstacle_to_placement(&probed),
+            Need::Example(example) => {
+                let is_built = trial::example(example).exists();
+                let build = || format!("not built: cargo build -p mpps-lab --example {example}");
+                let lab = probed.as_ref().err().cloned();
+                lab.or_else(|| (!is_built).then(build))
+            }
         };
         trial::new(name, || obstacle, test)
     });

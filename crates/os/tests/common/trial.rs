@@ -5,11 +5,19 @@
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use std::env;
 use std::panic::{self, AssertUnwindSafe};
+use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::{PoisonError, RwLock};
 
 /// Tells this program, started again, to run a trial itself.
 const APART: &str = "MPPS_TRIAL_APART";
+
+/// An example of the package whose tests these are: cargo builds them beside its test programs.
+pub(crate) fn example(name: &str) -> PathBuf {
+    let own = env::current_exe().expect("it has a path");
+    let target = own.parent().and_then(|deps| deps.parent());
+    target.expect("target/debug").join("examples").join(name)
+}
 
 /// Held by all trials under way; one that needs the machine for itself waits for the others.
 static MACHINE: RwLock<()> = RwLock::new(());
