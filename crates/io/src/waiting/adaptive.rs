@@ -42,6 +42,8 @@ pub(crate) struct Adaptive {
     /// When this lap began, and what had been received by then.
     begun: Option<(u64, u64)>,
     failures: u32,
+    /// Until then polling is known to be worth it, also after a pause of the traffic.
+    known_until_ns: u64,
     /// Packets and trains received before the wait before.
     buffers: u64,
     polls: RxPolls,
@@ -58,8 +60,8 @@ enum Phase {
         won: u32,
         lost: u32,
     },
-    /// It polls until then, if packets go on to come.
-    Polling { until_ns: u64 },
+    /// It polls, as long as that is known to be worth it and packets go on to come.
+    Polling,
 }
 
 /// What came in how long.
@@ -102,6 +104,7 @@ impl Adaptive {
         self.polls.missed += 1;
         self.failures += 1;
         if self.failures >= FAILURES_MAX {
+            self.known_until_ns = 0;
             self.sleep_until(now_ns.saturating_add(SLEEPS_FOR_NS));
         }
     }
@@ -114,7 +117,7 @@ impl Adaptive {
         match self.phase {
             Phase::Asleep { .. } => false,
             Phase::Trial { slept, .. } => slept.is_some(),
-            Phase::Polling { .. } => true,
+            Phase::Polling => true,
         }
     }
 
@@ -136,14 +139,16 @@ impl Adaptive {
         let next = match self.phase {
             Phase::Asleep { until_ns } if !lap.is_dense() || now_ns < until_ns => return,
             _ if !lap.is_dense() => return self.sleep_until(now_ns),
+            Phase::Asleep { .. } if now_ns < self.known_until_ns => Phase::Polling,
             Phase::Asleep { .. } => trial(Some(lap), 0, 0),
-            Phase::Polling { until_ns } if now_ns < until_ns => return,
-            Phase::Polling { .. } => trial(None, 0, 0),
+            Phase::Polling if now_ns < self.known_until_ns => return,
+            Phase::Polling => trial(None, 0, 0),
             Phase::Trial { slept, won, lost } => match slept {
                 None => trial(Some(lap), won, lost),
-                Some(slept) if lap.is_worth_more_than(slept) && won + 1 == WINS => Phase::Polling {
-                    until_ns: now_ns.saturating_add(POLLS_FOR_NS),
-                },
+                Some(slept) if lap.is_worth_more_than(slept) && won + 1 == WINS => {
+                    self.known_until_ns = now_ns.saturating_add(POLLS_FOR_NS);
+                    Phase::Polling
+                }
                 Some(slept) if lap.is_worth_more_than(slept) => trial(None, won + 1, lost),
                 Some(_) if lost + 1 == LOSSES => {
                     return self.sleep_until(now_ns.saturating_add(SLEEPS_FOR_NS));

@@ -383,6 +383,21 @@ fn after_a_time_of_failures_dense_traffic_is_polled_for_again() {
     assert!(scripted.waiting.polls().found > 50_000);
 }
 
+/// What it knows of the traffic it still knows after a pause, and does not try again.
+#[test]
+fn a_pause_of_the_traffic_is_no_reason_to_compare_again() {
+    let mut scripted = Scripted::dense(1_500);
+    let burst = || std::iter::once(100_000_000).chain((0..20_000).map(|_| 1_500));
+    scripted.then(burst().chain(burst()));
+    let (before, polls) = (scripted.counters.datagrams, scripted.waiting.polls());
+    scripted.run(Wait::Auto(SECOND));
+    assert_eq!(scripted.counters.datagrams - before, 40_002);
+    let now = scripted.waiting.polls();
+    assert!(now.found > polls.found + 2_000, "{now:?}");
+    // Off and on for each pause, and off at the end.
+    assert!(now.changes <= polls.changes + 6, "{polls:?} {now:?}");
+}
+
 /// Whoever cannot take more at a time takes all that is there before it rests.
 #[test]
 fn a_full_batch_is_no_reason_to_rest() {
