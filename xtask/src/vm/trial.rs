@@ -61,7 +61,7 @@ pub(super) fn run(hall: &Hall<'_>, machines: &[&Machine]) -> Result<ExitCode> {
         "--package",
         "mpps-io",
         "--example",
-        "echo",
+        "readme",
     ])?;
     let programs = programs(hall, machines)?;
     // Before anything runs: two machines may have one kernel.
