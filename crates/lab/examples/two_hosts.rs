@@ -31,7 +31,7 @@ fn run(port: u16, server: &str, client: &str) -> Result<ExitCode, Box<dyn Error>
     };
     let _server = lab.receiver().spawn(shell(server))?;
     if !lab.receiver().await_udp(port, PATIENCE)? {
-        eprintln!("nobody has UDP port {port} of the server yet");
+        eprintln!("no program receives at UDP port {port} of the server yet");
     }
     let status = lab.sender().run(|| shell(client).status())??;
     let code = status.code().and_then(|code| u8::try_from(code).ok());
