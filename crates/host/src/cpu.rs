@@ -4,9 +4,9 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::cpu_list::CpuList;
 use crate::root::Root;
 use crate::{CpuUnavailable, Error, Result};
+use mpps_os::CpuList;
 
 /// The online CPUs of a host in the order of their numbers.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

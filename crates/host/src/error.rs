@@ -1,6 +1,6 @@
 //! What can go wrong while a host is read: the kernel refused, or gave something unexpected.
 
-use crate::cpu_list::{CpuList, CpuListError};
+use mpps_os::{CpuList, CpuListError};
 
 /// A failure of this crate.
 #[derive(Debug, thiserror::Error)]

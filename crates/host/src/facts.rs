@@ -3,13 +3,12 @@
 
 mod card;
 mod conntrack;
-mod interrupts;
 mod process;
 
 pub use card::Card;
 pub(crate) use card::virtio_feature;
 pub use conntrack::Conntrack;
-pub use interrupts::Interrupt;
+pub use mpps_os::interrupts::Interrupt;
 pub use process::{Busy, Process, Quota, ThreadTime};
 
 use crate::root::Root;

@@ -7,10 +7,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::cpu::Topology;
-use crate::cpu_list::CpuList;
 use crate::interface_facts::InterfaceFacts;
 use crate::root::Root;
 use crate::{Result, sysctl};
+use mpps_os::CpuList;
 
 /// A machine and its settings, without anything that names its owner: no host name, no address,
 /// no serial number.

@@ -2,7 +2,7 @@
 
 use std::fs::OpenOptions;
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use mpps_os::Error;
 
@@ -18,8 +18,13 @@ impl Root {
 
     /// A recorded tree.
     #[cfg(test)]
-    pub(crate) fn at(path: &std::path::Path) -> Self {
+    pub(crate) fn at(path: &Path) -> Self {
         Self(path.to_path_buf())
+    }
+
+    /// The directory.
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
     }
 
     /// The full name of a file, for messages.

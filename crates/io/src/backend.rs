@@ -138,10 +138,8 @@ impl Backend {
     /// As [`Backend::open_rx`]; all are closed again if one cannot be opened.
     pub fn open_rx_queues(&self, config: &RxConfig) -> Result<Vec<Box<dyn Rx>>, Error> {
         let first = self.open_rx(config)?;
-        let left = first
-            .caps()
-            .queue
-            .map_or(0, |queue| queue.of - queue.number - 1);
+        let queue = first.caps().queue.as_ref();
+        let left = queue.map_or(0, |queue| queue.of - queue.number - 1);
         let others = (0..left).map(|_| first.share());
         let others = others.collect::<Result<Vec<_>, Error>>()?;
         Ok(std::iter::once(first).chain(others).collect())

@@ -1,6 +1,7 @@
 //! The receive interface.
 
 use crate::{Batch, Error, Layer, Mode, Requests};
+use mpps_os::CpuList;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
@@ -276,14 +277,32 @@ impl RxCounters {
     }
 }
 
-/// A receive queue of an interface. Which CPU serves it, and at which NUMA node, is the host's to tell
-/// (`mpps_host::Card`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// A receive queue of an interface.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Queue {
     /// Its number, from 0 on.
     pub number: u32,
     /// How many there are.
     pub of: u32,
+    /// The CPUs that took its interrupts when the receiver was opened (`effective_affinity_list` in
+    /// `/proc/irq`); none where the interface has no interrupts, such as a veth, whose queues are served
+    /// where packets are sent, or by threads, and where their names do not tell the queue.
+    pub cpus: Vec<usize>,
+    /// The NUMA node of the card, where the machine has nodes and says so (`numa_node` in `/sys`).
+    pub node: Option<usize>,
+}
+
+impl fmt::Display for Queue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "queue {} of {}", self.number, self.of)?;
+        if !self.cpus.is_empty() {
+            write!(f, " on CPU {}", CpuList(self.cpus.clone()))?;
+        }
+        match self.node {
+            Some(node) => write!(f, " of node {node}"),
+            None => Ok(()),
+        }
+    }
 }
 
 /// What a receiver is and was granted.

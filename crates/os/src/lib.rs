@@ -7,12 +7,14 @@
 pub mod bpf;
 pub mod capability;
 pub mod clock;
+pub mod cpu_list;
 #[cfg(feature = "dpdk")]
 pub mod dpdk;
 pub mod epoll;
 mod error;
 pub mod ethtool;
 pub mod file;
+pub mod interrupts;
 pub mod limit;
 pub mod messages;
 pub mod mmap;
@@ -32,4 +34,5 @@ pub mod user;
 pub mod wake;
 pub mod xdp;
 
+pub use cpu_list::{CpuList, CpuListError};
 pub use error::{Error, On, Result, errno_text};

@@ -1,9 +1,9 @@
 //! What is behind an interface: its driver, and of a network card where it sits, its interrupts, and how
 //! it is set.
 
-use super::interrupts::{self, Interrupt, Lines};
 use crate::root::Root;
 use mpps_os::ethtool::{self, RxRing, coalesce, rss};
+use mpps_os::interrupts::{self, Interrupt, Lines};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// An interface's driver, and the network card that it drives: which CPUs serve its queues, and at
@@ -52,9 +52,8 @@ pub(super) fn of<'a>(
         let known = earlier.and_then(|earlier| earlier.get(name)).cloned();
         let mut card = known.or_else(|| Card::read(root, name))?;
         if let Some(device) = &card.device {
-            let lines: &Lines = lines.get_or_insert_with(|| interrupts::lines(root));
-            let numbers = interrupts::numbers(root, device);
-            card.interrupts = interrupts::of(root, &numbers, lines, name);
+            let lines: &Lines = lines.get_or_insert_with(|| interrupts::lines(root.path()));
+            card.interrupts = interrupts::of(root.path(), device, lines, name);
         }
         Some((name.to_owned(), card))
     });
@@ -80,25 +79,20 @@ impl Card {
     /// Without its interrupts.
     fn read(root: &Root, interface: &str) -> Option<Self> {
         let driver = ethtool::driver(interface).ok()?;
-        // `/sys/class/net` shows the interfaces of the namespace in which it was mounted; the place on
-        // the bus is the same in all.
-        let device = format!("sys/bus/pci/devices/{}", driver.bus);
-        let device = Some(device).filter(|at| !driver.bus.is_empty() && root.exists(at));
+        let device = interrupts::device(root.path(), &driver.bus);
         let Some(at) = device else {
             return Some(Self {
                 driver: driver.name,
                 ..Self::default()
             });
         };
-        // -1 where there is none.
-        let node = root.read_if_possible(&format!("{at}/numa_node"));
         let coalescing = coalesce::read(interface).ok();
         let fixed = coalescing.filter(|one| !one.is_adaptive_rx() && one.rx_packets() == 0);
         let table = rss::read(interface).ok();
         let queues = table.map(|table| table.indirection.into_iter().collect::<BTreeSet<u32>>());
         Some(Self {
             driver: driver.name,
-            node: node.and_then(|node| node.parse().ok()),
+            node: interrupts::node(root.path(), &at),
             interrupts: Vec::new(),
             ring: ethtool::rx_ring(interface).ok(),
             coalescing_us: fixed.map(|coalescing| coalescing.rx_time_us()),
@@ -110,5 +104,86 @@ impl Card {
                 .filter(|&queues| queues > 0),
             device: Some(at),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::root::fixture;
+
+    fn of(root: &Root, device: &str) -> Vec<Interrupt> {
+        let lines = interrupts::lines(root.path());
+        interrupts::of(root.path(), device, &lines, "eth0")
+    }
+
+    const TREE: &str = "proc/interrupts =            CPU0       CPU2\\n \
+         37:          1          0 PCI-MSIX-0000:00:03.0   0-edge      virtio2-config\\n \
+         38:          5      17674 PCI-MSIX-0000:00:03.0   1-edge      virtio2-input.0\\n \
+         39:      12303          0 PCI-MSIX-0000:00:03.0   2-edge      virtio2-output.0\\n\
+         11:          7          0 IO-APIC   11-level   one\n\
+         LOC:   21086767   27043485   Local timer interrupts\\n\
+         ERR:          0\\n \
+         40:          1\n\
+         proc/irq/38/smp_affinity_list = 0-2\n\
+         proc/irq/38/effective_affinity_list = 2\n\
+         sys/bus/pci/devices/a/msi_irqs/37 = msix\n\
+         sys/bus/pci/devices/a/msi_irqs/38 = msix\n\
+         sys/bus/pci/devices/a/msi_irqs/39 = msix\n\
+         sys/bus/pci/devices/a/msi_irqs/40 = msix\n\
+         sys/bus/pci/devices/b/irq = 11\n\
+         sys/bus/pci/devices/c/irq = 0";
+
+    #[test]
+    fn a_virtio_card_of_a_recorded_host_is_read() {
+        let root = &fixture::tree(TREE).root;
+        let found = of(root, "sys/bus/pci/devices/a");
+        let told = found.iter().map(|own| (own.number, own.queue));
+        assert_eq!(
+            told.collect::<Vec<_>>(),
+            [(37, None), (38, Some(0)), (39, None)],
+            "a line that lacks a column is none"
+        );
+        assert_eq!(found[1].counts, [(0, 5), (2, 17674)].into());
+        assert_eq!(
+            (&*found[1].allowed, &*found[1].effective),
+            (&[0, 1, 2][..], &[2][..])
+        );
+    }
+
+    /// What Linux 6.12 shows of cards in a machine, as it was recorded.
+    #[test]
+    fn each_queue_of_a_recorded_card_has_its_interrupt() {
+        for (tree, expected) in [
+            (include_str!("../../tests/fixtures/driver-igb.txt"), 4),
+            (include_str!("../../tests/fixtures/driver-e1000e.txt"), 1),
+            (
+                include_str!("../../tests/fixtures/driver-virtio_net.txt"),
+                4,
+            ),
+            (include_str!("../../tests/fixtures/driver-vmxnet3.txt"), 4),
+        ] {
+            let root = &fixture::tree(tree).root;
+            let device = "sys/class/net/eth0/device";
+            let mut found = of(root, device);
+            if found.is_empty() {
+                found = of(root, &format!("{device}/../"));
+            }
+            let mut queues: Vec<usize> = found.iter().filter_map(|one| one.queue).collect();
+            queues.sort_unstable();
+            assert_eq!(queues, (0..expected).collect::<Vec<_>>(), "{found:?}");
+            let receives = found.iter().filter(|one| one.queue.is_some());
+            for one in receives {
+                assert_eq!((one.effective.len(), one.counts.len()), (1, 4), "{one:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_card_with_one_line_has_its_number_and_one_without_has_none() {
+        let root = &fixture::tree(TREE).root;
+        let found = of(root, "sys/bus/pci/devices/b");
+        assert_eq!(found.iter().map(|one| one.number).collect::<Vec<_>>(), [11]);
+        assert!(of(root, "sys/bus/pci/devices/c").is_empty());
     }
 }

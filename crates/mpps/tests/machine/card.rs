@@ -54,7 +54,8 @@ pub(super) fn trials() -> [Trial; 5] {
     trials.map(|(name, obstacle, test)| trial(name.to_owned(), obstacle, test))
 }
 
-/// The carrier goes when an AF_XDP receiver comes, and stays, as it was foretold.
+/// The carrier goes when an AF_XDP receiver comes, and stays, as it was foretold; and the receiver tells
+/// where the interrupts of its queue go.
 fn foretells() {
     let told = run(at("b", "mpps").args(["backends", "eth1", "--for", "af_xdp", "--json"])).fine();
     let told: Value = serde_json::from_str(&told.out).expect("it is JSON");
@@ -84,6 +85,14 @@ fn foretells() {
     // virtio_net stops its queues, and the carrier stays.
     let stays = state("link bounce") == "fine" || driver == "virtio_net";
     assert_eq!(bounced, !stays, "{driver}: {told:#}");
+    for cpu in ["0", "1"] {
+        interrupt(cpu);
+        // An interrupt moves when it next comes.
+        resolve();
+        let received = receiving(RINGS[1]).interrupt().fine().last_json();
+        let mode = received["mode"].as_str().expect("a text");
+        assert!(mode.contains(&format!(" on CPU {cpu}")), "{mode}");
+    }
 }
 
 /// While nobody empties the card's ring, it takes what the ring holds, and all else is lost before the
@@ -91,7 +100,8 @@ fn foretells() {
 fn starves() {
     // No share of the time is kept for others.
     run(Command::new("sysctl").args(["-w", "kernel.sched_rt_runtime_us=-1"])).fine();
-    keep_interrupts_away();
+    // One that is sent to CPU 1 may leave its soft interrupts to a thread that does not run.
+    interrupt("0");
     let driver = run(at("b", "ethtool").args(["-i", "eth1"])).fine().out;
     let counts = driver.contains("driver: vmxnet3");
     let arrived = SIZES.map(|size| {
@@ -167,12 +177,11 @@ fn set_threaded(on: &str) {
     }
 }
 
-/// Keeps the interrupts of both cards from CPU 1: one that is sent there may leave its soft interrupts
-/// to a thread that does not run.
-fn keep_interrupts_away() {
+/// Sends the interrupts of both cards to this CPU.
+fn interrupt(cpu: &str) {
     for interrupt in fs::read_dir("/proc/irq").expect("it is mounted").flatten() {
         // Some belong to a CPU.
-        let _ = fs::write(interrupt.path().join("smp_affinity_list"), "0");
+        let _ = fs::write(interrupt.path().join("smp_affinity_list"), cpu);
     }
 }
 

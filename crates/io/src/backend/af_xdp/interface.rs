@@ -1,9 +1,11 @@
 //! The interface whose queues are read.
 
-use crate::{Error, RingConfig};
+use crate::{Error, Queue, RingConfig};
 use mpps_os::ethtool;
+use mpps_os::interrupts;
 use mpps_os::netlink::{address, link};
 use std::net::IpAddr;
+use std::path::Path;
 
 /// Bytes in front of an IP packet: the Ethernet header and two VLAN tags.
 const LINK_HEADER_BYTES: u32 = 14 + 2 * 4;
@@ -60,6 +62,24 @@ impl Interface {
             mtu: link.mtu,
             name: link.name,
         })
+    }
+
+    /// A receive queue, and what serves it now: where the card's interrupts go is for others to change.
+    pub(super) fn queue(&self, number: u32) -> Queue {
+        let root = Path::new("/");
+        let driver = ethtool::driver(&self.name).ok();
+        let device = driver.and_then(|driver| interrupts::device(root, &driver.bus));
+        let own = device.iter().flat_map(|device| {
+            let lines = interrupts::lines(root);
+            interrupts::of(root, device, &lines, &self.name)
+        });
+        let own = own.filter(|one| one.queue.is_some_and(|queue| queue == number as usize));
+        Queue {
+            number,
+            of: self.rx_queues,
+            cpus: own.flat_map(|one| one.effective).collect(),
+            node: device.and_then(|device| interrupts::node(root, &device)),
+        }
     }
 
     /// One for tests, with four queues.

@@ -146,17 +146,15 @@ struct Shared {
 
 impl Shared {
     /// How a socket works, in words.
-    fn summary(&self, socket: &SocketConfig<'_>, is_zero_copy: bool) -> String {
+    fn summary(&self, socket: &SocketConfig<'_>, queue: &Queue, is_zero_copy: bool) -> String {
         format!(
-            "{}, {}, {}, queue {} of {}, {} frames{}{}",
+            "{}, {}, {}, {queue}, {} frames{}{}",
             self.steering.summary(),
             if is_zero_copy { "zero-copy" } else { "copy" },
             match self.busy_poll {
                 Some(_) => "preferred busy polling",
                 None => "wake-ups on demand",
             },
-            socket.queue,
-            self.interface.rx_queues,
             socket.frames,
             if socket.adapts && !is_zero_copy {
                 ", filled as needed"
@@ -225,7 +223,8 @@ impl XdpRx {
         shared.steering.bind(queue, receiver.as_fd())?;
         let is_native = shared.steering.is_native();
         let is_zero_copy = receiver.is_zero_copy()?;
-        let summary = shared.summary(&socket, is_zero_copy);
+        let served = interface.queue(queue);
+        let summary = shared.summary(&socket, &served, is_zero_copy);
         let mode = Mode::new(summary)
             .with(Property::Native, is_native)
             .with(Property::ZeroCopy, is_zero_copy)
@@ -236,10 +235,7 @@ impl XdpRx {
             socket.frame_bytes - HEADROOM_BYTES
         };
         let caps = RxCaps {
-            queue: Some(Queue {
-                number: queue,
-                of: interface.rx_queues,
-            }),
+            queue: Some(served),
             backend: BACKEND.name,
             layer: Layer::Frame,
             local_address: config.address,
@@ -276,7 +272,7 @@ impl XdpRx {
 
     /// Frames of its queue that were left to the kernel since it was opened.
     fn passed_on(&self) -> Option<u64> {
-        let queue = self.caps.queue?.number;
+        let queue = self.caps.queue.as_ref()?.number;
         let now = self.shared.steering.passed_on(queue)?;
         Some(now.saturating_sub(self.passed_before))
     }

@@ -72,7 +72,7 @@ impl CpuList {
 
     /// Reads a mask that the kernel wrote (`%*pb`): words of 32 bits in hexadecimal, the highest first,
     /// with commas in between. None if it is damaged.
-    pub(crate) fn from_mask(text: &str) -> Option<Self> {
+    pub fn from_mask(text: &str) -> Option<Self> {
         let mut cpus = Vec::new();
         for (at, word) in text.trim().rsplit(',').enumerate() {
             let bits = u32::from_str_radix(word, 16).ok()?;

@@ -1,8 +1,9 @@
 //! The interrupts of network cards: which queue each is for, which CPU takes it, how often it came.
 
 use crate::CpuList;
-use crate::root::Root;
 use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
 
 /// An interrupt of a network card.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -22,22 +23,38 @@ pub struct Interrupt {
     pub effective: Vec<usize>,
 }
 
-/// The interrupts of the machine, by their numbers: the name of each, and how often each CPU took it.
-pub(super) type Lines = BTreeMap<u32, (String, BTreeMap<usize, u64>)>;
+/// The interrupts of a machine, by their numbers: the name of each, and how often each CPU took it.
+pub type Lines = BTreeMap<u32, (String, BTreeMap<usize, u64>)>;
 
-/// Reads all of them.
-pub(super) fn lines(root: &Root) -> Lines {
-    Interrupt::parse_all(&root.read_if_possible("proc/interrupts").unwrap_or_default())
+/// Reads all of the machine whose `proc` and `sys` are in this directory, `/` for this one; none where
+/// it shows none.
+pub fn lines(root: &Path) -> Lines {
+    Interrupt::parse_all(&read(root, "proc/interrupts"))
 }
 
-/// Those of these numbers, which belong to an interface of this name.
-pub(super) fn of(root: &Root, numbers: &[u32], lines: &Lines, interface: &str) -> Vec<Interrupt> {
-    let own = numbers.iter().filter_map(|&number| {
+/// Where the device of an interface is below the root, `sys/bus/pci/devices/0000:00:03.0`, by its
+/// driver's word for the bus ([`crate::ethtool::Driver::bus`]); none where it is on no such bus.
+///
+/// `/sys/class/net` shows the interfaces of the namespace in which it was mounted; the place on the
+/// bus is the same in all.
+pub fn device(root: &Path, bus: &str) -> Option<String> {
+    let device = format!("sys/bus/pci/devices/{bus}");
+    (!bus.is_empty() && root.join(&device).exists()).then_some(device)
+}
+
+/// The NUMA node of a [`device`], where the machine has nodes and says so.
+pub fn node(root: &Path, device: &str) -> Option<usize> {
+    // -1 where there is none.
+    read(root, &format!("{device}/numa_node")).parse().ok()
+}
+
+/// Those of a [`device`], which belongs to the interface of this name.
+pub fn of(root: &Path, device: &str, lines: &Lines, interface: &str) -> Vec<Interrupt> {
+    let own = numbers(root, device).into_iter().filter_map(|number| {
         let (name, counts) = lines.get(&number)?;
         let cpus = |file: &str| {
-            let list = root.read_if_possible(&format!("proc/irq/{number}/{file}"));
-            let list = list.and_then(|list| CpuList::from_kernel(&list).ok());
-            list.unwrap_or_default().0
+            let list = read(root, &format!("proc/irq/{number}/{file}"));
+            CpuList::from_kernel(&list).unwrap_or_default().0
         };
         Some(Interrupt {
             number,
@@ -59,17 +76,25 @@ pub(super) fn of(root: &Root, numbers: &[u32], lines: &Lines, interface: &str) -
     own
 }
 
-/// The numbers of the interrupts of the device at this place in `/sys`.
-pub(super) fn numbers(root: &Root, device: &str) -> Vec<u32> {
-    let names = root.names(&format!("{device}/msi_irqs")).into_iter();
-    let mut numbers: Vec<u32> = names.filter_map(|name| name.parse().ok()).collect();
+/// The numbers of the interrupts of a device.
+fn numbers(root: &Path, device: &str) -> Vec<u32> {
+    let names = fs::read_dir(root.join(device).join("msi_irqs"));
+    let names = names.into_iter().flatten().flatten();
+    let mut numbers: Vec<u32> = names
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .collect();
     numbers.sort_unstable();
     if numbers.is_empty() {
-        let line = root.read_if_possible(&format!("{device}/irq"));
-        let line = line.and_then(|number| number.parse::<u32>().ok());
+        let line = read(root, &format!("{device}/irq")).parse::<u32>().ok();
         numbers.extend(line.filter(|&number| number > 0));
     }
     numbers
+}
+
+/// The content of a file without the white space around it; nothing where it cannot be read.
+fn read(root: &Path, file: &str) -> String {
+    let bytes = fs::read(root.join(file)).unwrap_or_default();
+    String::from_utf8_lossy(&bytes).trim().to_owned()
 }
 
 impl Interrupt {
@@ -118,72 +143,7 @@ fn queue(name: &str, interface: &str) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::root::fixture;
     use proptest::prelude::*;
-
-    const TREE: &str = "proc/interrupts =            CPU0       CPU2\\n \
-         37:          1          0 PCI-MSIX-0000:00:03.0   0-edge      virtio2-config\\n \
-         38:          5      17674 PCI-MSIX-0000:00:03.0   1-edge      virtio2-input.0\\n \
-         39:      12303          0 PCI-MSIX-0000:00:03.0   2-edge      virtio2-output.0\\n\
-         LOC:   21086767   27043485   Local timer interrupts\\n\
-         ERR:          0\\n \
-         40:          1\n\
-         proc/irq/38/smp_affinity_list = 0-2\n\
-         proc/irq/38/effective_affinity_list = 2\n\
-         sys/bus/pci/devices/a/msi_irqs/37 = msix\n\
-         sys/bus/pci/devices/a/msi_irqs/38 = msix\n\
-         sys/bus/pci/devices/a/msi_irqs/39 = msix\n\
-         sys/bus/pci/devices/a/msi_irqs/40 = msix\n\
-         sys/bus/pci/devices/b/irq = 11\n\
-         sys/bus/pci/devices/c/irq = 0";
-
-    #[test]
-    fn a_virtio_card_of_a_recorded_host_is_read() {
-        let root = &fixture::tree(TREE).root;
-        let numbers = numbers(root, "sys/bus/pci/devices/a");
-        let found = of(root, &numbers, &lines(root), "eth0");
-        let told = found.iter().map(|own| (own.number, own.queue));
-        assert_eq!(
-            told.collect::<Vec<_>>(),
-            [(37, None), (38, Some(0)), (39, None)],
-            "a line that lacks a column is none"
-        );
-        assert_eq!(found[1].counts, [(0, 5), (2, 17674)].into());
-        assert_eq!(
-            (&*found[1].allowed, &*found[1].effective),
-            (&[0, 1, 2][..], &[2][..])
-        );
-    }
-
-    /// What Linux 6.12 shows of cards in a machine, as it was recorded.
-    #[test]
-    fn each_queue_of_a_recorded_card_has_its_interrupt() {
-        for (tree, expected) in [
-            (include_str!("../../tests/fixtures/driver-igb.txt"), 4),
-            (include_str!("../../tests/fixtures/driver-e1000e.txt"), 1),
-            (
-                include_str!("../../tests/fixtures/driver-virtio_net.txt"),
-                4,
-            ),
-            (include_str!("../../tests/fixtures/driver-vmxnet3.txt"), 4),
-        ] {
-            let root = &fixture::tree(tree).root;
-            let device = "sys/class/net/eth0/device";
-            let above = format!("{device}/../");
-            let mut own = numbers(root, device);
-            if own.is_empty() {
-                own = numbers(root, &above);
-            }
-            let found = of(root, &own, &lines(root), "eth0");
-            let mut queues: Vec<usize> = found.iter().filter_map(|one| one.queue).collect();
-            queues.sort_unstable();
-            assert_eq!(queues, (0..expected).collect::<Vec<_>>(), "{found:?}");
-            let receives = found.iter().filter(|one| one.queue.is_some());
-            for one in receives {
-                assert_eq!((one.effective.len(), one.counts.len()), (1, 4), "{one:?}");
-            }
-        }
-    }
 
     #[test]
     fn a_machine_with_1024_cpus_of_which_one_is_unplugged_is_read() {
@@ -198,13 +158,6 @@ mod tests {
         let (name, counts) = &Interrupt::parse_all(&text)[&900];
         assert_eq!((&**name, counts.len()), ("eth0-rx-3", 1023));
         assert_eq!((counts.get(&7), counts.get(&1023)), (None, Some(&2046)));
-    }
-
-    #[test]
-    fn a_card_with_one_line_has_its_number_and_one_without_has_none() {
-        let root = &fixture::tree(TREE).root;
-        assert_eq!(numbers(root, "sys/bus/pci/devices/b"), [11]);
-        assert!(numbers(root, "sys/bus/pci/devices/c").is_empty());
     }
 
     #[test]
