@@ -78,6 +78,9 @@ pub struct HostFacts {
     /// The kernel can busy poll (`net.core.busy_poll`); absent where it does not show its settings,
     /// as in a network namespace of its own.
     pub busy_poll: Option<bool>,
+    /// The kernel was built with AF_XDP, `CONFIG_XDP_SOCKETS`; absent where it does not show its
+    /// protocols (`/proc/net/protocols`).
+    pub af_xdp: Option<bool>,
     /// Reserved large pages.
     pub huge_pages: HugePages,
     /// The hardware can confine what a card writes to: there are IOMMU groups.
@@ -282,6 +285,9 @@ impl HostFacts {
             busy_poll: root
                 .exists("proc/sys/net/core/netdev_budget")
                 .then(|| root.exists("proc/sys/net/core/busy_poll")),
+            af_xdp: root
+                .read_if_possible("proc/net/protocols")
+                .map(|table| table.lines().any(|line| line.starts_with("XDP "))),
             huge_pages: huge_pages(&root.read_if_possible("proc/meminfo").unwrap_or_default()),
             locked_memory_bytes: locked_memory(
                 &root

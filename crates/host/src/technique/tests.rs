@@ -292,6 +292,24 @@ fn a_packet_in_pieces_needs_a_newer_kernel() {
 }
 
 #[test]
+fn a_kernel_without_it_has_no_remedy_but_another() {
+    let mut card = intel();
+    for built in [None, Some(true), Some(false)] {
+        card.host.af_xdp = built;
+        let verdict = AF_XDP_GENERIC.assess(&card);
+        let lacks = verdict.why.contains("CONFIG_XDP_SOCKETS");
+        assert_eq!(lacks, built == Some(false), "{verdict:?}");
+    }
+    let shown = |text: &str| {
+        let tree = fixture::tree(&format!("proc/net/protocols = {text}"));
+        HostFacts::from_root(&tree.root).af_xdp
+    };
+    assert_eq!(shown("protocol  size\\nXDP       1088      0"), Some(true));
+    assert_eq!(shown("protocol  size\\nUDP       1216      2"), Some(false));
+    assert_eq!(HostFacts::from_root(&fixture::tree("").root).af_xdp, None);
+}
+
+#[test]
 fn a_limit_that_no_driver_tells_is_unknown() {
     let mut facts = intel();
     facts.nic.mtu_bytes = 3500;

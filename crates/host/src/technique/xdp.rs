@@ -116,6 +116,10 @@ fn obstacle(facts: &Facts, verdict: Verdict) -> Option<Verdict> {
         let why = format!("XDP links need Linux 5.9, this is {}", host.kernel);
         return Some(verdict.no(why, "a newer kernel"));
     }
+    if host.af_xdp == Some(false) {
+        let why = "this kernel was built without AF_XDP (CONFIG_XDP_SOCKETS)";
+        return Some(verdict.no(why, "a kernel that has it"));
+    }
     // What CAP_BPF and CAP_PERFMON grant, CAP_SYS_ADMIN does too (capabilities(7)).
     let may = |capability| host.capable(capability) || host.capable(CAP_SYS_ADMIN);
     let needed = [
