@@ -7,7 +7,7 @@ use std::io;
 ///
 /// The remedy is not known here; the command that meets the error adds it.
 #[derive(Debug, thiserror::Error)]
-#[error("{call} {object}: {source}")]
+#[error("{call} {object}: {source}{}", self.words())]
 pub struct Error {
     /// The system call, or the file operation, that failed (`bind`, `setsockopt SO_RCVBUF`, `open`).
     pub call: &'static str,
@@ -15,6 +15,9 @@ pub struct Error {
     pub object: String,
     /// The kernel's answer.
     pub source: io::Error,
+    /// What it said beside that in words, as netlink does (`NLMSGERR_ATTR_MSG`, netlink(7)); empty
+    /// where it said nothing.
+    pub said: String,
 }
 
 impl Error {
@@ -24,12 +27,20 @@ impl Error {
             call,
             object: object.to_string(),
             source,
+            said: String::new(),
         }
     }
 
     /// The same for the calling thread's last `errno`.
     pub fn last(call: &'static str, object: impl fmt::Display) -> Self {
         Self::new(call, object, io::Error::last_os_error())
+    }
+
+    fn words(&self) -> String {
+        match self.said.as_str() {
+            "" => String::new(),
+            said => format!(": the kernel says `{said}`"),
+        }
     }
 
     /// The `errno` value, where the source carries one.

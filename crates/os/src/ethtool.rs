@@ -1,10 +1,12 @@
 //! What a driver says of itself and can be told: statistics, features, channels, which queue a
 //! packet goes to ([`hash_fields`], [`rss`], [`ntuple`]), and how long it waits to interrupt ([`coalesce`]).
 //!
-//! By `ioctl` `SIOCETHTOOL` (`netdevice(7)`, include/uapi/linux/ethtool.h), which works on the
-//! interfaces of the calling thread's network namespace.
+//! By `ioctl` `SIOCETHTOOL` (`netdevice(7)`, include/uapi/linux/ethtool.h), and where the kernel has
+//! words for a refusal by netlink. Both work on the interfaces of the calling thread's network
+//! namespace.
 
 mod buffer;
+mod change;
 pub mod coalesce;
 pub mod hash_fields;
 pub mod ntuple;
@@ -14,6 +16,7 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use self::buffer::GuardedBuffer;
+use self::change::What;
 use crate::error::On;
 use crate::netlink::link::to_ask;
 use crate::{Error, Result};
@@ -24,14 +27,12 @@ mod command {
     pub(super) const GET_COALESCING: u32 = 0x0e;
     pub(super) const SET_COALESCING: u32 = 0x0f;
     pub(super) const GET_RINGS: u32 = 0x10;
-    pub(super) const SET_RINGS: u32 = 0x11;
     pub(super) const GET_STRINGS: u32 = 0x1b;
     pub(super) const GET_STATISTICS: u32 = 0x1d;
     pub(super) const GET_STRING_SET_INFO: u32 = 0x37;
     pub(super) const GET_FEATURES: u32 = 0x3a;
     pub(super) const SET_FEATURES: u32 = 0x3b;
     pub(super) const GET_CHANNELS: u32 = 0x3c;
-    pub(super) const SET_CHANNELS: u32 = 0x3d;
     pub(super) const GET_HASH_FIELDS: u32 = 0x29;
     pub(super) const SET_HASH_FIELDS: u32 = 0x2a;
     pub(super) const GET_RX_RINGS: u32 = 0x2d;
@@ -43,6 +44,7 @@ mod command {
     pub(super) const SET_INDIRECTION: u32 = 0x39;
     pub(super) const GET_RSS: u32 = 0x46;
     pub(super) const SET_RSS: u32 = 0x47;
+    pub(super) const OF_QUEUES: u32 = 0x4b;
 }
 
 /// `ETH_GSTRING_LEN`: every name takes this many bytes, padded with zeros.
@@ -239,15 +241,8 @@ pub fn channels(interface: &str) -> Result<Channels> {
 /// `EPERM`; `EINVAL` for a number that the driver does not take, or while an RSS table or an AF_XDP
 /// socket uses a queue that would go; `EOPNOTSUPP`; `ENODEV`.
 pub fn set_channels(interface: &str, combined: u32) -> Result<()> {
-    const CALL: &str = "ioctl ETHTOOL_SCHANNELS";
-    let device = Device::open(interface)?;
-    let mut buffer = device.buffer(36)?;
-    // What is not to be changed is written as it was read.
-    buffer.put_u32(0, command::GET_CHANNELS);
-    device.call("ioctl ETHTOOL_GCHANNELS", &mut buffer)?;
-    buffer.put_u32(0, command::SET_CHANNELS);
-    buffer.put_u32(32, combined);
-    device.call(CALL, &mut buffer).map(drop)
+    let value = (change::COMBINED, combined.to_ne_bytes().to_vec());
+    change::set(interface, What::Channels, vec![value])
 }
 
 /// Sets how many descriptors each receive ring has: what `ethtool -G IF rx N` does. Most drivers reset
@@ -257,15 +252,8 @@ pub fn set_channels(interface: &str, combined: u32) -> Result<()> {
 ///
 /// `EPERM`; `EINVAL` for a size that the driver does not take; `EOPNOTSUPP`; `ENODEV`.
 pub fn set_rx_ring(interface: &str, size: u32) -> Result<()> {
-    const CALL: &str = "ioctl ETHTOOL_SRINGPARAM";
-    let device = Device::open(interface)?;
-    let mut buffer = device.buffer(36)?;
-    // What is not to be changed is written as it was read.
-    buffer.put_u32(0, command::GET_RINGS);
-    device.call("ioctl ETHTOOL_GRINGPARAM", &mut buffer)?;
-    buffer.put_u32(0, command::SET_RINGS);
-    buffer.put_u32(20, size);
-    device.call(CALL, &mut buffer).map(drop)
+    let value = (change::RX_RING, size.to_ne_bytes().to_vec());
+    change::set(interface, What::Rings, vec![value])
 }
 
 /// How many descriptors each receive ring has, and may have: what `ethtool -g` prints first.

@@ -3,7 +3,7 @@
 //! All functions work in the network namespace of the calling thread.
 
 pub mod address;
-mod generic;
+pub(crate) mod generic;
 pub mod link;
 pub mod napi;
 pub mod neighbour;

@@ -18,7 +18,7 @@ use mpps_os::{capability, ethtool};
 type Test = (&'static str, fn() -> Result<(), Failed>);
 
 fn main() -> ExitCode {
-    let tests: [Test; 13] = [
+    let tests: [Test; 14] = [
         (
             "the_way_to_a_neighbour_is_known",
             the_way_to_a_neighbour_is_known,
@@ -35,6 +35,10 @@ fn main() -> ExitCode {
             a_panic_passes_through_a_namespace,
         ),
         ("a_veth_pair_has_its_queues", a_veth_pair_has_its_queues),
+        (
+            "a_refusal_comes_with_the_kernels_words",
+            a_refusal_comes_with_the_kernels_words,
+        ),
         ("packets_are_counted", packets_are_counted),
         ("features_can_be_switched", features_can_be_switched),
         (
@@ -156,6 +160,20 @@ fn a_panic_passes_through_a_namespace() -> Result<(), Failed> {
     let caught = std::panic::catch_unwind(|| made.run(|| panic!("on purpose")));
     std::panic::set_hook(hook);
     check(caught.is_err(), "the panic was lost")
+}
+
+fn a_refusal_comes_with_the_kernels_words() -> Result<(), Failed> {
+    let (near, _far) = pair(1)?;
+    let refused = near.run(|| ethtool::set_channels("near", 4096))?;
+    let error = refused.err().ok_or("it was not refused")?;
+    check(error.errno() == Some(libc::EINVAL), "another error")?;
+    check(
+        error.said == "requested channel count exceeds maximum",
+        &error.to_string(),
+    )?;
+    let gone = near.run(|| ethtool::set_rx_ring("gone", 64))?;
+    let error = gone.err().ok_or("it is not there")?;
+    check(error.errno() == Some(libc::ENODEV), &error.to_string())
 }
 
 fn a_veth_pair_has_its_queues() -> Result<(), Failed> {

@@ -27,7 +27,7 @@ pub enum Setting {
         name: String,
     },
     /// How long the card waits before it interrupts: all words, in the order of the kernel's
-    /// structure.
+    /// structure, and those of each queue where not all have the same.
     Coalescing,
     /// For how long the interrupts of its queues stay off after epoll_wait(2) has found packets: the
     /// nanoseconds of each NAPI context, in the order of their numbers.

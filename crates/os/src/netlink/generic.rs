@@ -1,7 +1,7 @@
 //! Generic netlink, as far as it is needed to ask (Documentation/userspace-api/netlink/intro.rst).
 //!
 //! The messages are made and read here byte by byte: two kinds of number and one kind of name are
-//! all that is asked for.
+//! all that is asked for. A refusal comes with the kernel's own words, where it has some.
 
 use std::io;
 
@@ -9,8 +9,7 @@ use netlink_packet_core::{NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST};
 use netlink_sys::protocols::NETLINK_GENERIC;
 use netlink_sys::{Socket as RawSocket, SocketAddr};
 
-use crate::Result;
-use crate::error::On;
+use crate::{Error, Result};
 
 /// The family that knows the numbers of all others, and its command and attributes
 /// (include/uapi/linux/genetlink.h).
@@ -25,6 +24,13 @@ const GENERIC_HEADER_LENGTH: usize = 4;
 /// `NLMSG_ERROR` and `NLMSG_DONE`.
 const ERROR: u16 = 2;
 const DONE: u16 = 3;
+/// Flags of an `NLMSG_ERROR`: the question is not repeated in it but for its header, and attributes
+/// follow; and the one of them that has words (include/uapi/linux/netlink.h).
+const CAPPED: u16 = 0x100;
+const WITH_ATTRIBUTES: u16 = 0x200;
+const WORDS: u16 = 1;
+/// An attribute that has attributes.
+const NESTED: u16 = 1 << 15;
 /// The two upper bits of an attribute's type say how it is nested.
 const TYPE_MASK: u16 = 0x3fff;
 
@@ -32,30 +38,38 @@ const TYPE_MASK: u16 = 0x3fff;
 pub(super) type Attributes = Vec<(u16, Vec<u8>)>;
 
 /// A question to one family, for all objects that match, or a command to it.
-pub(super) struct Question<'a> {
-    pub(super) call: &'static str,
-    pub(super) object: &'a str,
-    pub(super) family: &'a str,
-    pub(super) command: u8,
-    pub(super) attributes: &'a [(u16, Vec<u8>)],
+pub(crate) struct Question<'a> {
+    pub(crate) call: &'static str,
+    pub(crate) object: &'a str,
+    pub(crate) family: &'a str,
+    pub(crate) command: u8,
+    pub(crate) attributes: &'a [(u16, Vec<u8>)],
 }
 
 impl Question<'_> {
     /// Asks, and returns the attributes of every object.
     pub(super) fn dump(&self) -> Result<Vec<Attributes>> {
         self.ask(NLM_F_REQUEST | NLM_F_DUMP)
-            .on(self.call, self.object)
+            .map_err(|refusal| self.error(refusal))
     }
 
     /// Commands, and waits until it is done.
-    pub(super) fn execute(&self) -> Result<()> {
+    pub(crate) fn execute(&self) -> Result<()> {
         let done = self.ask(NLM_F_REQUEST | NLM_F_ACK);
-        done.map(drop).on(self.call, self.object)
+        done.map(drop).map_err(|refusal| self.error(refusal))
     }
 
-    fn ask(&self, flags: u16) -> io::Result<Vec<Attributes>> {
+    fn error(&self, refusal: Refusal) -> Error {
+        let mut error = Error::new(self.call, self.object, refusal.source);
+        error.said = refusal.said;
+        error
+    }
+
+    fn ask(&self, flags: u16) -> Result<Vec<Attributes>, Refusal> {
         let socket = RawSocket::new(NETLINK_GENERIC)?;
         socket.connect(&SocketAddr::new(0, 0))?;
+        // Since Linux 4.12; without it the number has to do.
+        let _ = socket.set_ext_ack(true);
         let mut name = self.family.as_bytes().to_vec();
         name.push(0);
         let question = question(GET_FAMILY, &[(FAMILY_NAME, name)]);
@@ -64,7 +78,7 @@ impl Question<'_> {
         let number = families
             .first()
             .and_then(|family| u16_of(&objects(family), FAMILY_ID))
-            .ok_or(io::ErrorKind::InvalidData)?;
+            .ok_or_else(malformed)?;
         let question = self::question(self.command, self.attributes);
         let answers = exchange(&socket, &message(number, flags, &question))?;
         Ok(answers.iter().map(|answer| objects(answer)).collect())
@@ -79,6 +93,17 @@ fn objects(body: &[u8]) -> Attributes {
 /// A generic question: `struct genlmsghdr` of this command, and attributes.
 fn question(command: u8, attributes: &[(u16, Vec<u8>)]) -> Vec<u8> {
     let mut bytes = vec![command, 1, 0, 0];
+    bytes.extend(written(attributes));
+    bytes
+}
+
+/// The attribute of this kind that has these attributes.
+pub(crate) fn nested(kind: u16, attributes: &[(u16, Vec<u8>)]) -> (u16, Vec<u8>) {
+    (kind | NESTED, written(attributes))
+}
+
+fn written(attributes: &[(u16, Vec<u8>)]) -> Vec<u8> {
+    let mut bytes = Vec::new();
     for (kind, value) in attributes {
         let length = 4 + value.len() as u16;
         bytes.extend(length.to_ne_bytes());
@@ -110,9 +135,33 @@ fn u16_of(attributes: &Attributes, kind: u16) -> Option<u16> {
     Some(u16::from_ne_bytes(value.as_slice().try_into().ok()?))
 }
 
+/// Why a question was not answered.
+#[derive(Debug)]
+pub(super) struct Refusal {
+    source: io::Error,
+    said: String,
+}
+
+impl From<io::Error> for Refusal {
+    fn from(source: io::Error) -> Self {
+        let said = String::new();
+        Self { source, said }
+    }
+}
+
+impl From<Refusal> for io::Error {
+    fn from(refusal: Refusal) -> Self {
+        refusal.source
+    }
+}
+
+fn malformed() -> io::Error {
+    io::ErrorKind::InvalidData.into()
+}
+
 /// Sends one message, and reads the bodies up to the end of its answer: the kernel ends a list by
 /// itself, and a single answer with the acknowledgement that was asked for.
-pub(super) fn exchange(socket: &RawSocket, message: &[u8]) -> io::Result<Vec<Vec<u8>>> {
+pub(super) fn exchange(socket: &RawSocket, message: &[u8]) -> Result<Vec<Vec<u8>>, Refusal> {
     socket.send(message, 0)?;
     let mut answers = Vec::new();
     loop {
@@ -120,7 +169,7 @@ pub(super) fn exchange(socket: &RawSocket, message: &[u8]) -> io::Result<Vec<Vec
             Ok((datagram, _)) if take(&datagram, &mut answers)? => return Ok(answers),
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
+            Err(error) => return Err(error.into()),
         }
     }
 }
@@ -137,23 +186,25 @@ pub(super) fn message(kind: u16, flags: u16, body: &[u8]) -> Vec<u8> {
 }
 
 /// Takes the messages of one datagram; true at the end of the answer.
-fn take(mut datagram: &[u8], answers: &mut Vec<Vec<u8>>) -> io::Result<bool> {
+fn take(mut datagram: &[u8], answers: &mut Vec<Vec<u8>>) -> Result<bool, Refusal> {
     while !datagram.is_empty() {
-        let (length, kind) = header(datagram).ok_or(io::ErrorKind::InvalidData)?;
-        let body = datagram
-            .get(HEADER_LENGTH..length)
-            .ok_or(io::ErrorKind::InvalidData)?;
+        let (length, kind, flags) = header(datagram).ok_or_else(malformed)?;
+        let body = datagram.get(HEADER_LENGTH..length).ok_or_else(malformed)?;
         match kind {
             // A list that could not be made, or not to its end, says so at its end.
             DONE => match word(body, 0).map(u32::cast_signed) {
                 Some(errno) if errno < 0 => {
-                    return Err(io::Error::from_raw_os_error(errno.saturating_neg()));
+                    return Err(io::Error::from_raw_os_error(errno.saturating_neg()).into());
                 }
                 _ => return Ok(true),
             },
-            ERROR => match word(body, 0).ok_or(io::ErrorKind::InvalidData)? as i32 {
+            ERROR => match word(body, 0).ok_or_else(malformed)? as i32 {
                 0 => return Ok(true),
-                errno => return Err(io::Error::from_raw_os_error(errno.saturating_neg())),
+                errno => {
+                    let source = io::Error::from_raw_os_error(errno.saturating_neg());
+                    let said = words(body, flags).unwrap_or_default();
+                    return Err(Refusal { source, said });
+                }
             },
             _ => answers.push(body.to_vec()),
         }
@@ -164,12 +215,28 @@ fn take(mut datagram: &[u8], answers: &mut Vec<Vec<u8>>) -> io::Result<bool> {
     Ok(false)
 }
 
-/// Length and kind of a message whose length holds at least its header.
-fn header(bytes: &[u8]) -> Option<(usize, u16)> {
+/// The kernel's words in the body of a refusal: behind the errno and the question's header, and the
+/// rest of the question if it is repeated.
+fn words(body: &[u8], flags: u16) -> Option<String> {
+    if flags & WITH_ATTRIBUTES == 0 {
+        return None;
+    }
+    let question = match flags & CAPPED {
+        0 => word(body, 4)? as usize,
+        _ => HEADER_LENGTH,
+    };
+    let attributes = attributes(body.get(question.checked_next_multiple_of(4)?.checked_add(4)?..)?);
+    let (_, words) = attributes.iter().find(|(kind, _)| *kind == WORDS)?;
+    let words = words.split(|byte| *byte == 0).next()?;
+    Some(String::from_utf8_lossy(words).into_owned())
+}
+
+/// Length, kind and flags of a message whose length holds at least its header.
+fn header(bytes: &[u8]) -> Option<(usize, u16, u16)> {
     let length = word(bytes, 0)? as usize;
-    let numbers = word(bytes, 4)?.to_ne_bytes();
-    let kind = u16::from_ne_bytes([numbers[0], numbers[1]]);
-    (length >= HEADER_LENGTH).then_some((length, kind))
+    let [a, b, c, d] = word(bytes, 4)?.to_ne_bytes();
+    let (kind, flags) = (u16::from_ne_bytes([a, b]), u16::from_ne_bytes([c, d]));
+    (length >= HEADER_LENGTH).then_some((length, kind, flags))
 }
 
 /// All attributes up to the first that is damaged.
@@ -199,8 +266,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn foreign_bytes_never_panic(bytes: Vec<u8>) {
+        fn foreign_bytes_never_panic(bytes: Vec<u8>, flags: u16) {
             let _ = take(&bytes, &mut Vec::new());
+            let _ = take(&message(ERROR, flags, &bytes), &mut Vec::new());
             let _ = attributes(&bytes);
         }
 
@@ -224,8 +292,28 @@ mod tests {
         for kind in [ERROR, DONE] {
             let mut bytes = message(kind, 0, &question(0, &[]));
             bytes[HEADER_LENGTH..].copy_from_slice(&(-libc::ENOENT).to_ne_bytes());
-            let error = take(&bytes, &mut Vec::new()).expect_err("refused");
-            assert_eq!(error.raw_os_error(), Some(libc::ENOENT));
+            let refusal = take(&bytes, &mut Vec::new()).expect_err("refused");
+            assert_eq!(refusal.source.raw_os_error(), Some(libc::ENOENT));
+            assert_eq!(refusal.said, "");
+        }
+    }
+
+    #[test]
+    fn a_refusal_has_the_words_of_the_kernel() {
+        const NOTHING: &[u8] = &[];
+        let question = message(20, 0, &question(16, &[(6, vec![1, 0, 0, 0])]));
+        for (flags, repeated) in [(CAPPED, NOTHING), (0, &question[HEADER_LENGTH..])] {
+            let mut body = (-libc::EINVAL).to_ne_bytes().to_vec();
+            body.extend(&question[..HEADER_LENGTH]);
+            body.extend(repeated);
+            // NLMSGERR_ATTR_OFFS, and then the words with their zero.
+            body.extend(written(&[
+                (2, vec![16, 0, 0, 0]),
+                (WORDS, b"too large\0".to_vec()),
+            ]));
+            let bytes = message(ERROR, flags | WITH_ATTRIBUTES, &body);
+            let refusal = take(&bytes, &mut Vec::new()).expect_err("refused");
+            assert_eq!(refusal.said, "too large");
         }
     }
 }

@@ -160,7 +160,7 @@ fn dump(request: &[u8]) -> std::io::Result<Vec<Vec<u8>>> {
     let socket = RawSocket::new(NETLINK_SOCK_DIAG)?;
     socket.connect(&NetlinkAddress::new(0, 0))?;
     let flags = NLM_F_REQUEST | NLM_F_DUMP;
-    exchange(&socket, &message(BY_FAMILY, flags, request))
+    Ok(exchange(&socket, &message(BY_FAMILY, flags, request))?)
 }
 
 impl XdpEntry {

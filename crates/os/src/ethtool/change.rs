@@ -1,0 +1,41 @@
+//! What is set by netlink, which says in words why a driver refuses
+//! (Documentation/networking/ethtool-netlink.rst; Linux 5.7 has all of it).
+
+use crate::Result;
+use crate::netlink::generic::{Question, nested};
+
+/// The header of each message, and the name in it (include/uapi/linux/ethtool_netlink.h).
+const HEADER: u16 = 1;
+const NAME: u16 = 2;
+
+/// `ETHTOOL_A_RINGS_RX` and `ETHTOOL_A_CHANNELS_COMBINED_COUNT`.
+pub(super) const RX_RING: u16 = 6;
+pub(super) const COMBINED: u16 = 9;
+
+/// What is set: a call, and its command.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum What {
+    Rings = 16,
+    Channels = 18,
+    Coalescing = 20,
+}
+
+/// Sets these attributes of an interface, and leaves the others.
+pub(super) fn set(interface: &str, what: What, values: Vec<(u16, Vec<u8>)>) -> Result<()> {
+    let mut name = interface.as_bytes().to_vec();
+    name.push(0);
+    let mut attributes = vec![nested(HEADER, &[(NAME, name)])];
+    attributes.extend(values);
+    Question {
+        call: match what {
+            What::Rings => "netlink ETHTOOL_MSG_RINGS_SET",
+            What::Channels => "netlink ETHTOOL_MSG_CHANNELS_SET",
+            What::Coalescing => "netlink ETHTOOL_MSG_COALESCE_SET",
+        },
+        object: interface,
+        family: "ethtool",
+        command: what as u8,
+        attributes: &attributes,
+    }
+    .execute()
+}
