@@ -124,6 +124,11 @@ const TESTS: &[Test] = &[
         what_is_too_long_is_counted_as_cut,
     ),
     (
+        "the_mode_tells_how_it_waits",
+        Need::Nothing,
+        the_mode_tells_how_it_waits,
+    ),
+    (
         "this_machines_own_loopback_works",
         Need::Nothing,
         this_machines_own_loopback_works,
@@ -581,6 +586,23 @@ fn this_machines_own_loopback_works() {
         !Path::new("send.json").exists(),
         "it writes where it is told"
     );
+}
+
+/// By itself it is `auto` that waits, and what was asked for otherwise; both outputs say so.
+fn the_mode_tells_how_it_waits() {
+    for way in ["auto", "block", "spin", "epoll"] {
+        let mut receiving = mpps(&["recv", LOOPBACK_V4, "--json", "--duration", "10ms"]);
+        if way != "auto" {
+            receiving.args(["--wait", way]);
+        }
+        let ended = run(&mut receiving).fine();
+        let total = RecvTotal::parse(&ended.out).expect("totals");
+        let mut threads = total.threads.iter();
+        assert_eq!(total.wait, way);
+        assert!(threads.all(|thread| thread.polls.is_some() == (way == "auto")));
+        let said = format!(", waits by {way}\n");
+        assert!(ended.err.contains(&said), "{}", ended.err);
+    }
 }
 
 /// Each of two sockets is due every datagram, and both are too small for a batch.

@@ -10,7 +10,8 @@ use serde_json::Value;
 use std::fs;
 use std::net::{Ipv4Addr, UdpSocket};
 use std::os::fd::AsFd;
-use std::process::ExitCode;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, ExitCode};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
@@ -41,6 +42,11 @@ const TESTS: &[Test] = &[
         what_is_confirmed_is_kept,
     ),
     ("a_killed_run_is_undone", Need::Root, a_killed_run_is_undone),
+    (
+        "a_run_killed_before_any_of_its_calls_is_undone",
+        Need::RootAnd("strace", "strace"),
+        a_run_killed_before_any_of_its_calls_is_undone,
+    ),
     (
         "what_somebody_changed_is_left",
         Need::Root,
@@ -103,6 +109,20 @@ impl Place {
         let command = [&["tune"], words].concat();
         self.near
             .run(|| run(&mut mpps(&command)))
+            .expect("it can be entered")
+    }
+
+    /// What becomes of it if it is killed before one of these calls.
+    fn killed(&self, words: &[&str], calls: &str, call: usize) -> Ended {
+        let mut command = Command::new("strace");
+        command.args(["-f", "--quiet=all", "-o", "/dev/null"]);
+        command.arg(format!("--trace={calls}"));
+        command.arg(format!("--inject={calls}:signal=KILL:when={call}"));
+        command
+            .args([env!("CARGO_BIN_EXE_mpps"), "tune"])
+            .args(words);
+        self.near
+            .run(|| run(&mut command))
             .expect("it can be entered")
     }
 
@@ -244,6 +264,43 @@ fn a_killed_run_is_undone() {
     let undo = || run(&mut mpps(&["undo"]));
     place.near.run(undo).expect("it can be entered").fine();
     assert_eq!(place.state(), before);
+}
+
+/// Killed before each of the calls by which it writes down and sets, on the way there and on the way back:
+/// what it leaves is put back, and no trace of it stays.
+fn a_run_killed_before_any_of_its_calls_is_undone() {
+    const SIGKILL: i32 = 9;
+    const WRITES: &str = "write,fsync,sendto,rename,unlink";
+    // Which of the many questions of an `apply` sets something is not to be seen; `undo` has few.
+    const ALL: &str = "write,fsync,sendto,rename,unlink,ioctl";
+    let place = Place::new();
+    let before = place.state();
+    let mut changed = [0, 0];
+    let ways = [(&["apply", "near"][..], WRITES), (&["undo", "near"], ALL)];
+    for ((words, calls), changed) in ways.into_iter().zip(&mut changed) {
+        for call in 1.. {
+            if words[0] == "undo" {
+                place.tune(&["apply", "near"]).fine();
+            }
+            let ended = place.killed(words, calls, call);
+            let left = place.state();
+            let undo = || run(&mut mpps(&["undo"]));
+            let undone = place.near.run(undo).expect("it can be entered").fine();
+            place.tune(&["undo"]);
+            assert_eq!(place.state(), before, "{words:?}, call {call}: {undone:#?}");
+            let status = place.tune(&["status", "near"]).fine();
+            assert!(status.out.contains("not tuned"), "{status:#?}");
+            if ended.status.success() {
+                break;
+            }
+            assert_eq!(ended.status.signal(), Some(SIGKILL), "{ended:#?}");
+            *changed += usize::from(left != before);
+        }
+    }
+    assert!(
+        changed.iter().all(|count| *count > 5),
+        "changed {changed:?} times"
+    );
 }
 
 fn what_somebody_changed_is_left() {
