@@ -1,7 +1,7 @@
 //! What becomes of a receiver whose card goes down, or away, or has no descriptor left.
 
 use super::common::{Running, run, trial};
-use super::{ADDRESS, at, ip, ledger, meet, resolve, resolve_at};
+use super::{ADDRESS, RATE, at, ip, ledger, meet, resolve, resolve_at};
 use libtest_mimic::Trial;
 use serde_json::Value;
 use std::fs;
@@ -87,8 +87,11 @@ fn foretells() {
     assert_eq!(bounced, !stays, "{driver}: {told:#}");
     for cpu in ["0", "1"] {
         interrupt(cpu);
-        // An interrupt moves when it next comes.
+        // An interrupt moves when it next comes, for which each queue needs a packet.
         resolve();
+        let mut sending = at("a", "mpps");
+        sending.args(["send", ADDRESS, "--flows", "64", "--count", "640"]);
+        run(sending.args(["--rate", RATE])).fine();
         let received = receiving(RINGS[1]).interrupt().fine().last_json();
         let mode = received["mode"].as_str().expect("a text");
         assert!(mode.contains(&format!(" on CPU {cpu}")), "{mode}");
