@@ -244,6 +244,19 @@ fn a_damaged_journal_does_nothing() {
     assert_eq!(fake.machine(), plain());
 }
 
+/// The one call gives the old time back, and the next lets the driver choose it again.
+#[test]
+fn who_dies_between_two_calls_leaves_what_is_its_own() {
+    let (_guard, directories) = directory();
+    let card = plain().with(Setting::Coalescing, coalescing(3, 1));
+    let fake = Fake::new(card.clone());
+    let plan = planned(&fake, TIME, Throttle::Nic).expect("it can");
+    let moderation = fake.apply(&plan.change, &directories).expect("applied");
+    fake.set(Setting::Coalescing, coalescing(3, 0));
+    assert_eq!(results(moderation.undo()), [Undone::Restored]);
+    assert_eq!(fake.machine(), card);
+}
+
 const SUSPENDED: Duration = Duration::from_millis(20);
 
 fn suspended(fake: &Fake) -> Result<Change> {

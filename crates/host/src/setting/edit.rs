@@ -167,27 +167,24 @@ impl Edit {
         if now == self.old {
             return Ok(Undone::Nothing);
         }
-        // Who died before it was known what the card made of a time cannot tell what it rounded
-        // from what somebody else set: a setting that stays is the worse.
-        let rounded = match (setting, &now, &self.old, &self.new) {
-            (Setting::Coalescing, ..) => self.became.is_none(),
-            // One queue after the other: who died in between left some as they were.
+        let ours = match (setting, &now, &self.old, self.effect()) {
+            // Who died before it was known what the card made of a time cannot tell what it rounded
+            // from what somebody else set: a setting that stays is the worse.
+            (Setting::Coalescing, ..) if self.became.is_none() => true,
+            // What is set by several calls is half of each where its process died in between, on the
+            // way there or back.
             (
-                Setting::IrqSuspend,
+                Setting::Coalescing | Setting::IrqSuspend,
                 Value::Numbers(now),
                 Value::Numbers(old),
-                Value::Numbers(new),
+                Value::Numbers(effect),
             ) => {
-                let each = now.iter().zip(old.iter().zip(new));
-                self.became.is_none()
-                    && now.len() == old.len()
-                    && each
-                        .into_iter()
-                        .all(|(now, (old, new))| now == old || now == new)
+                let mut each = now.iter().zip(old.iter().zip(effect));
+                now.len() == old.len() && each.all(|(now, (old, new))| now == old || now == new)
             }
-            _ => false,
+            _ => now == *self.effect(),
         };
-        if !rounded && now != *self.effect() {
+        if !ours {
             return Ok(Undone::Changed(setting.told(&now)));
         }
         if *setting == Setting::Filters {

@@ -4,6 +4,7 @@
 
 use mpps_os::On;
 use mpps_os::clock::monotonic_ns;
+use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
@@ -302,10 +303,21 @@ impl Journal {
 fn names(directory: &Path) -> io::Result<Vec<PathBuf>> {
     let mut paths = Vec::new();
     for entry in fs::read_dir(directory)? {
-        paths.push(entry?.path());
+        let path = entry?.path();
+        match path.extension().and_then(OsStr::to_str) {
+            Some("json") => paths.push(path),
+            Some(end) if is_abandoned(end) => drop(fs::remove_file(path)),
+            _ => {}
+        }
     }
-    paths.retain(|path| path.extension().is_some_and(|end| end == "json"));
     Ok(paths)
+}
+
+/// True of a file that a process died over before it was a journal.
+fn is_abandoned(extension: &str) -> bool {
+    let pid = extension.strip_prefix("new-");
+    pid.and_then(|pid| pid.parse::<u32>().ok())
+        .is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists())
 }
 
 /// The user as whom this process acts (`Uid:` in `proc_pid_status(5)`, second column).
@@ -350,7 +362,15 @@ mod tests {
         said.begun = 2;
         journal.write(&said).expect("written");
         assert_eq!(journal.read().expect("readable"), Some(said));
+        // What a process died over is no journal, and goes; that of one that lives stays.
+        let of = |pid: u32| directories[0].join(format!("x.new-{pid}"));
+        let (dead, alive) = (of(u32::MAX), of(std::process::id()));
+        for file in [&dead, &alive] {
+            fs::write(file, "half").expect("written");
+        }
         assert_eq!(Journal::list(&directories).len(), 2);
+        assert!(!dead.exists());
+        fs::remove_file(alive).expect("it is there");
         for _ in 0..2 {
             journal.remove().expect("removed, twice");
         }

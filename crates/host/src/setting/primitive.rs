@@ -27,7 +27,7 @@ pub enum Setting {
         name: String,
     },
     /// How long the card waits before it interrupts: all words, in the order of the kernel's
-    /// structure, and those of each queue where not all have the same.
+    /// structure.
     Coalescing,
     /// For how long the interrupts of its queues stay off after epoll_wait(2) has found packets: the
     /// nanoseconds of each NAPI context, in the order of their numbers.
@@ -251,7 +251,9 @@ impl Setting {
 
     /// A plain sentence for what the driver does not have, and the refusal itself for all else.
     pub(crate) fn refused(&self, error: mpps_os::Error, interface: &str) -> Error {
-        if *self != Self::Coalescing || error.source.kind() != std::io::ErrorKind::Unsupported {
+        let unsupported = error.source.kind() == std::io::ErrorKind::Unsupported
+            || error.said.contains("unsupported parameter");
+        if *self != Self::Coalescing || !unsupported {
             return error.into();
         }
         Error::impossible(

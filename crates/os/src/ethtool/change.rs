@@ -1,6 +1,8 @@
 //! What is set by netlink, which says in words why a driver refuses
 //! (Documentation/networking/ethtool-netlink.rst; Linux 5.7 has all of it).
 
+use std::io;
+
 use crate::Result;
 use crate::netlink::generic::{Question, nested};
 
@@ -38,4 +40,12 @@ pub(super) fn set(interface: &str, what: What, values: Vec<(u16, Vec<u8>)>) -> R
         attributes: &attributes,
     }
     .execute()
+    .map_err(|mut error| {
+        // An interface that is not there is ENODEV.
+        if error.errno() == Some(libc::ENOENT) {
+            let missing = "this kernel has no ethtool by netlink (CONFIG_ETHTOOL_NETLINK)";
+            error.source = io::Error::other(missing);
+        }
+        error
+    })
 }

@@ -1,19 +1,14 @@
 //! Interrupt coalescing: how long a card waits, and for how many packets, before it interrupts.
 //!
-//! What `ethtool -c` shows and `ethtool -C` sets, which holds for all queues; and what `ethtool -Q` sets
-//! for one of them, so that it can be put back.
+//! What `ethtool -c` shows and `ethtool -C` sets. The values are those of all queues; what is set
+//! for a single queue (`ethtool -Q`) is not read.
 
 use super::change::{self, What};
-use super::{Device, channels, command, word};
+use super::{Device, command, word};
 use crate::Result;
 
 /// `struct ethtool_coalesce` of include/uapi/linux/ethtool.h: the command and 22 words.
 const LENGTH: usize = 92;
-const WORDS: usize = 22;
-/// `MAX_NUM_QUEUE`, and the bytes of `struct ethtool_per_queue_op` before its data: the command, that
-/// for each queue, and a bit for each.
-const QUEUES_MAX: usize = 4096;
-const QUEUES_HEADER: usize = 8 + QUEUES_MAX / 8;
 const RX_TIME_PLACE: usize = 4;
 const RX_PACKETS_PLACE: usize = 8;
 const ADAPTIVE_RX_PLACE: usize = 40;
@@ -21,7 +16,7 @@ const ADAPTIVE_RX_PLACE: usize = 40;
 /// `ETHTOOL_A_COALESCE_RX_USECS`. The attributes of include/uapi/linux/ethtool_netlink.h have the order
 /// of the words, and two of them, `adaptive-rx` and `adaptive-tx`, are switches.
 const FIRST_ATTRIBUTE: u16 = 2;
-const SWITCHES: [usize; 2] = [9, 10];
+const SWITCHES: [u16; 2] = [11, 12];
 
 /// The coalescing of an interface, as its driver told it.
 ///
@@ -30,8 +25,6 @@ const SWITCHES: [usize; 2] = [9, 10];
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Coalescing {
     bytes: [u8; LENGTH],
-    /// That of each queue, where not all have the same.
-    queues: Vec<[u8; LENGTH]>,
 }
 
 impl Coalescing {
@@ -50,78 +43,58 @@ impl Coalescing {
         self.word(ADAPTIVE_RX_PLACE) != 0
     }
 
-    /// The same, with a fixed receiving side of all queues: so many microseconds, chosen by nobody else.
-    /// The limit by packets stays.
+    /// The same, with a fixed receiving side: so many microseconds, chosen by nobody else. The
+    /// limit by packets stays.
     #[must_use]
     pub fn with_rx_time_us(&self, time_us: u32) -> Self {
-        let mut changed = Self::of(self.bytes);
+        let mut changed = self.clone();
         changed.put(RX_TIME_PLACE, time_us);
         changed.put(ADAPTIVE_RX_PLACE, 0);
         changed
     }
 
-    /// Every word but the command, in the order of the kernel's header, to be written down; and behind
-    /// these those of each queue, where not all have the same.
+    /// Every word but the command, in the order of the kernel's header, to be written down.
     pub fn words(&self) -> Vec<u32> {
-        let all = std::iter::once(&self.bytes).chain(&self.queues);
-        let words = all.flat_map(|bytes| bytes[RX_TIME_PLACE..].as_chunks().0);
-        words.map(|word| u32::from_ne_bytes(*word)).collect()
+        let places = (RX_TIME_PLACE..LENGTH).step_by(4);
+        places.map(|place| self.word(place)).collect()
     }
 
     /// What [`Coalescing::words`] gave; none for another number of words.
     pub fn from_words(words: &[u32]) -> Option<Self> {
-        let (all, []) = words.as_chunks::<WORDS>() else {
+        if 4 * words.len() != LENGTH - RX_TIME_PLACE {
             return None;
-        };
-        let mut all = all.iter().map(|words| {
-            let mut made = Self::of([0; LENGTH]);
-            for (word, place) in words.iter().zip((RX_TIME_PLACE..).step_by(4)) {
-                made.put(place, *word);
-            }
-            made.bytes
-        });
-        let mut made = Self::of(all.next()?);
-        made.queues = all.collect();
+        }
+        let mut made = Self { bytes: [0; LENGTH] };
+        for (word, place) in words.iter().zip((RX_TIME_PLACE..).step_by(4)) {
+            made.put(place, *word);
+        }
         Some(made)
     }
 
     fn parse(answer: &[u8]) -> Option<Self> {
-        let mut told = Self::of(answer.get(..LENGTH)?.try_into().ok()?);
+        let bytes = answer.get(..LENGTH)?.try_into().ok()?;
+        let mut told = Self { bytes };
         // Two that say the same are equal, wherever they come from.
         told.put(0, 0);
         Some(told)
     }
 
-    fn of(bytes: [u8; LENGTH]) -> Self {
-        let queues = Vec::new();
-        Self { bytes, queues }
-    }
-
-    /// The request that sets that of each queue.
-    fn request_of_queues(&self) -> Vec<u8> {
-        let mut request = queues_header(command::SET_COALESCING, self.queues.len());
-        for bytes in &self.queues {
-            let mut one = Self::of(*bytes);
-            one.put(0, command::SET_COALESCING);
-            request.extend(one.bytes);
-        }
-        request
-    }
-
-    /// The attributes that make it of another. A driver refuses what it does not have, also if that
-    /// is zero.
-    fn changes(&self, now: &Self) -> Vec<(u16, Vec<u8>)> {
-        let words = self.words().into_iter().zip(now.words());
-        let words = words.enumerate().take(WORDS);
+    /// The attributes that make it of another, in two messages. What the driver does not have is the
+    /// same in both, and it would refuse to be told so; and one that chooses the time itself refuses
+    /// another time (`i40e_set_rx_coalesce` and others), so what switches that on comes last.
+    fn changes(&self, now: &Self) -> [Vec<(u16, Vec<u8>)>; 2] {
+        let words = (FIRST_ATTRIBUTE..).zip(self.words().into_iter().zip(now.words()));
         let changed = words.filter(|(_, (wanted, now))| wanted != now);
-        let attribute = |(place, (wanted, _)): (usize, (u32, u32))| {
-            let value = match SWITCHES.contains(&place) {
+        let mut messages = [Vec::new(), Vec::new()];
+        for (attribute, (wanted, _)) in changed {
+            let is_switch = SWITCHES.contains(&attribute);
+            let value = match is_switch {
                 true => vec![u8::from(wanted != 0)],
                 false => wanted.to_ne_bytes().to_vec(),
             };
-            (FIRST_ATTRIBUTE + place as u16, value)
-        };
-        changed.map(attribute).collect()
+            messages[usize::from(is_switch && wanted != 0)].push((attribute, value));
+        }
+        messages
     }
 
     fn word(&self, place: usize) -> u32 {
@@ -133,8 +106,7 @@ impl Coalescing {
     }
 }
 
-/// Reads the coalescing (`ETHTOOL_GCOALESCE`), and that of each queue where the driver has it
-/// (`ETHTOOL_PERQUEUE`).
+/// Reads the coalescing (`ETHTOOL_GCOALESCE`).
 ///
 /// # Errors
 ///
@@ -143,57 +115,27 @@ pub fn read(interface: &str) -> Result<Coalescing> {
     const CALL: &str = "ioctl ETHTOOL_GCOALESCE";
     let device = Device::open(interface)?;
     let answer = device.ask(CALL, "", &read_request(), LENGTH)?;
-    let mut told = Coalescing::parse(&answer).ok_or_else(|| device.malformed(CALL))?;
-    let count = channels(interface).map_or(0, |channels| channels.combined.max(channels.rx));
-    let request = queues_header(command::GET_COALESCING, count as usize);
-    let room = QUEUES_HEADER + LENGTH * count as usize;
-    // A driver without it refuses.
-    let of_queues = device.ask(QUEUES_CALL, "", &request, room);
-    let of_queues = of_queues.unwrap_or_default();
-    let each = of_queues.get(QUEUES_HEADER..).unwrap_or_default();
-    let each = each.chunks_exact(LENGTH).filter_map(Coalescing::parse);
-    let each: Vec<_> = each.map(|one| one.bytes).collect();
-    if each.iter().any(|one| *one != told.bytes) {
-        told.queues = each;
-    }
-    Ok(told)
+    Coalescing::parse(&answer).ok_or_else(|| device.malformed(CALL))
 }
 
-/// Sets the coalescing (`ETHTOOL_MSG_COALESCE_SET`), and that of each queue where it has one.
+/// Sets the coalescing (`ETHTOOL_MSG_COALESCE_SET`).
 ///
 /// # Errors
 ///
-/// `EOPNOTSUPP` where the driver does not have one of the values that change; `EINVAL` or
-/// `ERANGE` for a value that the card cannot keep; `EPERM` without `CAP_NET_ADMIN` over the
-/// namespace; `ENODEV`.
+/// `EINVAL` where the driver does not have one of the values that change, with the kernel's words
+/// ([`mpps_os::Error::said`](crate::Error::said)); `EOPNOTSUPP` where it has none; `EINVAL` or `ERANGE`
+/// for a value that the card cannot keep; `EPERM` without `CAP_NET_ADMIN` over the namespace; `ENODEV`.
 pub fn set(interface: &str, coalescing: &Coalescing) -> Result<()> {
-    let changes = coalescing.changes(&read(interface)?);
-    change::set(interface, What::Coalescing, changes)?;
-    if coalescing.queues.is_empty() {
-        return Ok(());
+    for message in coalescing.changes(&read(interface)?) {
+        if !message.is_empty() {
+            change::set(interface, What::Coalescing, message)?;
+        }
     }
-    let request = coalescing.request_of_queues();
-    let asked = Device::open(interface)?.ask(QUEUES_CALL, "queues", &request, request.len());
-    asked.map(drop)
-}
-
-const QUEUES_CALL: &str = "ioctl ETHTOOL_PERQUEUE";
-
-/// `struct ethtool_per_queue_op` with a command for the first queues.
-fn queues_header(command: u32, queues: usize) -> Vec<u8> {
-    let mut header = vec![0; QUEUES_HEADER];
-    header[..4].copy_from_slice(&command::OF_QUEUES.to_ne_bytes());
-    header[4..8].copy_from_slice(&command.to_ne_bytes());
-    for (number, word) in header[8..].chunks_exact_mut(4).enumerate() {
-        let bits = queues.saturating_sub(32 * number).min(32);
-        let mask = ((1_u64 << bits) - 1) as u32;
-        word.copy_from_slice(&mask.to_ne_bytes());
-    }
-    header
+    Ok(())
 }
 
 fn read_request() -> [u8; LENGTH] {
-    let mut request = Coalescing::of([0; LENGTH]);
+    let mut request = Coalescing { bytes: [0; LENGTH] };
     request.put(0, command::GET_COALESCING);
     request.bytes
 }
@@ -217,21 +159,12 @@ mod tests {
         assert_eq!(read_request(), read);
         // ETHTOOL_A_COALESCE_RX_USECS 258, ETHTOOL_A_COALESCE_USE_ADAPTIVE_RX 0; the rest stays.
         let fixed = numbered().with_rx_time_us(258);
-        let set = [(2, vec![2, 1, 0, 0]), (11, vec![0])];
+        let set = [vec![(2, vec![2, 1, 0, 0]), (11, vec![0])], vec![]];
         assert_eq!(fixed.changes(&numbered()), set);
-        assert_eq!(numbered().changes(&fixed)[1], (11, vec![1]));
-        assert_eq!(fixed.changes(&fixed), []);
-        // cmd 0x4b, sub_command 0x0f, the mask of 34 queues, and a structure for each.
-        let mut of_queues = numbered();
-        of_queues.queues = vec![numbered().bytes; 34];
-        let set = of_queues.request_of_queues();
-        assert_eq!(set.len(), 8 + 512 + 34 * 92);
-        assert_eq!(
-            set[..16],
-            [0x4b, 0, 0, 0, 15, 0, 0, 0, 255, 255, 255, 255, 3, 0, 0, 0]
-        );
-        assert!(set[16..520].iter().all(|byte| *byte == 0));
-        assert_eq!(set[520..532], [15, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0]);
+        assert_eq!(fixed.changes(&fixed), [vec![], vec![]]);
+        // On the way back the driver has the old time before it may change that.
+        let back = [vec![(2, vec![1, 0, 0, 0])], vec![(11, vec![1])]];
+        assert_eq!(numbered().changes(&fixed), back);
     }
 
     #[test]
@@ -242,15 +175,8 @@ mod tests {
         let fixed = told.with_rx_time_us(50);
         assert_eq!((fixed.rx_time_us(), fixed.rx_packets()), (50, 2));
         assert!(!fixed.is_adaptive_rx());
-        assert_eq!(Coalescing::from_words(&told.words()), Some(told.clone()));
-        for count in [0, 21, 23] {
-            assert_eq!(Coalescing::from_words(&vec![1; count]), None);
-        }
-        // That of each queue is kept, and goes with a value for all.
-        let mut apart = told;
-        apart.queues = vec![apart.bytes, fixed.bytes];
-        assert_eq!(Coalescing::from_words(&apart.words()), Some(apart.clone()));
-        assert_eq!(apart.with_rx_time_us(50), fixed);
+        assert_eq!(Coalescing::from_words(&told.words()), Some(told));
+        assert_eq!(Coalescing::from_words(&[1; 21]), None);
     }
 
     proptest! {
