@@ -284,9 +284,11 @@ pub struct Queue {
     pub number: u32,
     /// How many there are.
     pub of: u32,
-    /// The CPUs that took its interrupts when the receiver was opened (`effective_affinity_list` in
-    /// `/proc/irq`); none where the interface has no interrupts, such as a veth, whose queues are served
-    /// where packets are sent, or by threads, and where their names do not tell the queue.
+    /// The CPUs that took its interrupts when the first receiver was opened (`effective_affinity_list`
+    /// in `/proc/irq`). None where the interface has no interrupts, such as a veth, whose queues are
+    /// served where packets are sent, or by threads; where their names do not tell the queue; where the
+    /// card is not on a PCI bus; and where the kernel does not show that list. With threaded NAPI and
+    /// with busy polling another CPU does the work.
     pub cpus: Vec<usize>,
     /// The NUMA node of the card, where the machine has nodes and says so (`numa_node` in `/sys`).
     pub node: Option<usize>,
@@ -296,10 +298,10 @@ impl fmt::Display for Queue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "queue {} of {}", self.number, self.of)?;
         if !self.cpus.is_empty() {
-            write!(f, " on CPU {}", CpuList(self.cpus.clone()))?;
+            write!(f, ", interrupts on CPU {}", CpuList(self.cpus.clone()))?;
         }
         match self.node {
-            Some(node) => write!(f, " of node {node}"),
+            Some(node) => write!(f, ", node {node}"),
             None => Ok(()),
         }
     }

@@ -64,22 +64,33 @@ impl Interface {
         })
     }
 
-    /// A receive queue, and what serves it now: where the card's interrupts go is for others to change.
-    pub(super) fn queue(&self, number: u32) -> Queue {
+    /// Each receive queue, and what serves it now: where a card's interrupts go is for others to change.
+    pub(super) fn queues(&self) -> Vec<Queue> {
         let root = Path::new("/");
         let driver = ethtool::driver(&self.name).ok();
         let device = driver.and_then(|driver| interrupts::device(root, &driver.bus));
-        let own = device.iter().flat_map(|device| {
-            let lines = interrupts::lines(root);
-            interrupts::of(root, device, &lines, &self.name)
+        let interrupts = device.as_ref().map_or_else(Vec::new, |device| {
+            interrupts::of(root, device, &interrupts::lines(root), &self.name)
         });
-        let own = own.filter(|one| one.queue.is_some_and(|queue| queue == number as usize));
-        Queue {
-            number,
-            of: self.rx_queues,
-            cpus: own.flat_map(|one| one.effective).collect(),
-            node: device.and_then(|device| interrupts::node(root, &device)),
-        }
+        let node = device.and_then(|device| interrupts::node(root, &device));
+        let queue = |number| {
+            let own = interrupts
+                .iter()
+                .filter(|one| one.queue == usize::try_from(number).ok());
+            // Of two interfaces of one device the names alone do not tell whose it is.
+            let cpus = match own.collect::<Vec<_>>()[..] {
+                [one] => one.effective.clone(),
+                _ => Vec::new(),
+            };
+            let of = self.rx_queues;
+            Queue {
+                number,
+                of,
+                cpus,
+                node,
+            }
+        };
+        (0..self.rx_queues).map(queue).collect()
     }
 
     /// One for tests, with four queues.

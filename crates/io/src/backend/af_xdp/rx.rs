@@ -58,6 +58,7 @@ pub(super) fn open(config: &RxConfig) -> Result<Box<dyn Rx>, Error> {
         config.ring.copy = Some(generic_copies(config.ring.copy, &interface)?);
     }
     let shared = Arc::new(Shared {
+        queues: interface.queues(),
         steering,
         port,
         next_queue: AtomicU32::new(first + 1),
@@ -141,20 +142,22 @@ struct Shared {
     next_queue: AtomicU32,
     busy_poll: Option<mpps_os::xdp::BusyPoll>,
     interface: Interface,
+    queues: Vec<Queue>,
     config: RxConfig,
 }
 
 impl Shared {
     /// How a socket works, in words.
-    fn summary(&self, socket: &SocketConfig<'_>, queue: &Queue, is_zero_copy: bool) -> String {
+    fn summary(&self, socket: &SocketConfig<'_>, is_zero_copy: bool) -> String {
         format!(
-            "{}, {}, {}, {queue}, {} frames{}{}",
+            "{}, {}, {}, {}, {} frames{}{}",
             self.steering.summary(),
             if is_zero_copy { "zero-copy" } else { "copy" },
             match self.busy_poll {
                 Some(_) => "preferred busy polling",
                 None => "wake-ups on demand",
             },
+            self.queues[socket.queue as usize],
             socket.frames,
             if socket.adapts && !is_zero_copy {
                 ", filled as needed"
@@ -223,8 +226,7 @@ impl XdpRx {
         shared.steering.bind(queue, receiver.as_fd())?;
         let is_native = shared.steering.is_native();
         let is_zero_copy = receiver.is_zero_copy()?;
-        let served = interface.queue(queue);
-        let summary = shared.summary(&socket, &served, is_zero_copy);
+        let summary = shared.summary(&socket, is_zero_copy);
         let mode = Mode::new(summary)
             .with(Property::Native, is_native)
             .with(Property::ZeroCopy, is_zero_copy)
@@ -235,7 +237,7 @@ impl XdpRx {
             socket.frame_bytes - HEADROOM_BYTES
         };
         let caps = RxCaps {
-            queue: Some(served),
+            queue: shared.queues.get(queue as usize).cloned(),
             backend: BACKEND.name,
             layer: Layer::Frame,
             local_address: config.address,
