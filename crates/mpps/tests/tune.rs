@@ -7,9 +7,10 @@ use mpps_host::tune::Tunables;
 use mpps_os::namespace::NetNamespace;
 use mpps_os::netlink::{address, link};
 use serde_json::Value;
-use std::fs;
+use std::fs::{self, Permissions};
 use std::net::{Ipv4Addr, UdpSocket};
 use std::os::fd::AsFd;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, ExitCode};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -71,6 +72,11 @@ const TESTS: &[Test] = &[
         "bad_input_changes_nothing",
         Need::Root,
         bad_input_changes_nothing,
+    ),
+    (
+        "what_cannot_be_written_is_told_and_changes_nothing",
+        Need::RootAnd("setpriv", "util-linux"),
+        what_cannot_be_written_is_told_and_changes_nothing,
     ),
     (
         "the_link_of_the_default_route_is_not_cut",
@@ -492,6 +498,40 @@ fn bad_input_changes_nothing() {
     fs::remove_file(&file).expect("it is there");
     assert_eq!(ended.code(), 2, "{ended:#?}");
     assert!(ended.err.contains("tune-1-1.json"), "{ended:#?}");
+}
+
+/// As nobody, with no place for the journal, and where the namespace's sysfs is read-only after the first
+/// of two settings was made by ioctl(2).
+fn what_cannot_be_written_is_told_and_changes_nothing() {
+    const NOBODY: &str =
+        "exec setpriv --reuid 65534 --regid 65534 --clear-groups --bounding-set=-all";
+    const NO_PLACE: &str = "for at in /run /dev/shm; do
+        mount --bind $at $at && mount -o remount,ro,bind $at || exit 9; done; exec";
+    const READ_ONLY: &str = "mount -t sysfs none /mnt && mount -o remount,ro /mnt || exit 9; exec";
+    let place = Place::new();
+    let before = place.state();
+    // Where nobody may read it as well.
+    let program = tempfile::tempdir_in("/tmp").expect("a directory");
+    fs::set_permissions(program.path(), Permissions::from_mode(0o755)).expect("it is ours");
+    let mpps = program.path().join("mpps");
+    fs::copy(env!("CARGO_BIN_EXE_mpps"), &mpps).expect("it can be read");
+    for (how, said) in [
+        (NOBODY, "run as root"),
+        (NO_PLACE, "Read-only file system"),
+        (READ_ONLY, "rps_cpus: Read-only file system"),
+    ] {
+        let script = format!("{how} {} tune apply near", mpps.display());
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "sh", "-c", &script]);
+        let ended = place
+            .near
+            .run(|| run(&mut command))
+            .expect("it can be entered");
+        assert_eq!(ended.code(), 2, "{ended:#?}");
+        assert!(ended.err.contains(said), "{ended:#?}");
+        assert_eq!(place.state(), before, "{ended:#?}");
+        assert_eq!(place.journals(), [""; 0]);
+    }
 }
 
 /// The offloads of a veth take no link down, but a stage that may is not made unasked.
