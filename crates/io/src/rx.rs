@@ -285,10 +285,10 @@ pub struct Queue {
     /// How many there are.
     pub of: u32,
     /// The CPUs that took its interrupts when the first receiver was opened (`effective_affinity_list`
-    /// in `/proc/irq`). None where the interface has no interrupts, such as a veth, whose queues are
-    /// served where packets are sent, or by threads; where their names do not tell the queue; where the
-    /// card is not on a PCI bus; and where the kernel does not show that list. With threaded NAPI and
-    /// with busy polling another CPU does the work.
+    /// in `/proc/irq`), or may take them from the next on (`smp_affinity_list`). None where the interface
+    /// has no interrupts, such as a veth, whose queues are served where packets are sent, or by threads;
+    /// where their names do not tell the queue; and where the card is not on a PCI bus. With threaded
+    /// NAPI and with busy polling another CPU does the work.
     pub cpus: Vec<usize>,
     /// The NUMA node of the card, where the machine has nodes and says so (`numa_node` in `/sys`).
     pub node: Option<usize>,

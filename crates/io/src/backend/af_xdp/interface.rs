@@ -2,7 +2,7 @@
 
 use crate::{Error, Queue, RingConfig};
 use mpps_os::ethtool;
-use mpps_os::interrupts;
+use mpps_os::interrupts::{self, Interrupt};
 use mpps_os::netlink::{address, link};
 use std::net::IpAddr;
 use std::path::Path;
@@ -21,6 +21,18 @@ pub(super) struct Interface {
     pub(super) rx_queues: u32,
     /// Transmit queues in use.
     pub(super) tx_queues: u32,
+}
+
+/// The CPUs that take an interrupt. One that was sent elsewhere goes there when it next comes, and
+/// until then the kernel shows where it went before.
+fn taking(interrupt: &Interrupt) -> Vec<usize> {
+    let allowed = &interrupt.allowed;
+    let effective = interrupt.effective.iter().copied();
+    let effective: Vec<usize> = effective.filter(|cpu| allowed.contains(cpu)).collect();
+    match effective.is_empty() {
+        true => allowed.clone(),
+        false => effective,
+    }
 }
 
 impl Interface {
@@ -79,7 +91,7 @@ impl Interface {
                 .filter(|one| one.queue == usize::try_from(number).ok());
             // Of two interfaces of one device the names alone do not tell whose it is.
             let cpus = match own.collect::<Vec<_>>()[..] {
-                [one] => one.effective.clone(),
+                [one] => taking(one),
                 _ => Vec::new(),
             };
             let of = self.rx_queues;
@@ -108,5 +120,22 @@ impl Interface {
     /// The longest frame, without the check sequence.
     pub(super) fn frame_bytes_max(&self) -> u32 {
         self.mtu.saturating_add(LINK_HEADER_BYTES)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interrupt_that_was_sent_elsewhere_goes_there() {
+        let one = |allowed: &[usize], effective: &[usize]| Interrupt {
+            allowed: allowed.to_vec(),
+            effective: effective.to_vec(),
+            ..Interrupt::default()
+        };
+        assert_eq!(taking(&one(&[0, 1, 2], &[1])), [1]);
+        assert_eq!(taking(&one(&[2], &[1])), [2]);
+        assert_eq!(taking(&one(&[0, 2], &[])), [0, 2]);
     }
 }
