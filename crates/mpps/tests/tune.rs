@@ -280,8 +280,8 @@ fn a_killed_run_is_undone() {
     assert_eq!(place.state(), before);
 }
 
-/// Killed before each of the calls by which it writes down and sets, on the way there and on the way back:
-/// what it leaves is put back, and no trace of it stays.
+/// `apply` is killed before each call of the kinds by which it writes, but for ioctl(2), and `undo` before
+/// each with ioctl(2): what they leave is put back, and no file of theirs is left.
 fn a_run_killed_before_any_of_its_calls_is_undone() {
     const SIGKILL: i32 = 9;
     const APPLY: [&str; 2] = ["apply", "near"];
@@ -500,8 +500,8 @@ fn bad_input_changes_nothing() {
     assert!(ended.err.contains("tune-1-1.json"), "{ended:#?}");
 }
 
-/// As nobody, with no place for the journal, and where the namespace's sysfs is read-only after the first
-/// of two settings was made by ioctl(2).
+/// `apply` is refused to the user `nobody`; where no journal can be written; and where sysfs is read-only,
+/// which it finds after it has made the first of two settings by ioctl(2).
 fn what_cannot_be_written_is_told_and_changes_nothing() {
     const NOBODY: &str =
         "exec setpriv --reuid 65534 --regid 65534 --clear-groups --bounding-set=-all";
@@ -510,7 +510,7 @@ fn what_cannot_be_written_is_told_and_changes_nothing() {
     const READ_ONLY: &str = "mount -t sysfs none /mnt && mount -o remount,ro /mnt || exit 9; exec";
     let place = Place::new();
     let before = place.state();
-    // Where nobody may read it as well.
+    // The user `nobody` may not read the folder of the build.
     let program = tempfile::tempdir_in("/tmp").expect("a directory");
     fs::set_permissions(program.path(), Permissions::from_mode(0o755)).expect("it is ours");
     let mpps = program.path().join("mpps");

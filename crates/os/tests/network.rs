@@ -164,6 +164,13 @@ fn a_panic_passes_through_a_namespace() -> Result<(), Failed> {
 
 fn a_refusal_comes_with_the_kernels_words() -> Result<(), Failed> {
     let (near, _far) = pair(1)?;
+    // It has no combined channels. A veth lets its channels be set since Linux 5.13.
+    if near
+        .run(|| ethtool::set_channels("near", 0))?
+        .is_err_and(|error| error.errno() == Some(libc::EOPNOTSUPP))
+    {
+        return Ok(());
+    }
     let refused = near.run(|| ethtool::set_channels("near", 4096))?;
     let error = refused.err().ok_or("it was not refused")?;
     check(error.errno() == Some(libc::EINVAL), "another error")?;

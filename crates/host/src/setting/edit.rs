@@ -168,8 +168,9 @@ impl Edit {
             return Ok(Undone::Nothing);
         }
         let ours = match (setting, &now, &self.old, self.effect()) {
-            // Who died before it was known what the card made of a time cannot tell what it rounded
-            // from what somebody else set: a setting that stays is the worse.
+            // The process died before it was known what the card made of a time, so that a time the card
+            // rounded looks like one that somebody else set. To leave the setting would be worse than to
+            // undo another's.
             (Setting::Coalescing, ..) if self.became.is_none() => true,
             // What is set by several calls is half of each where its process died in between, on the
             // way there or back.

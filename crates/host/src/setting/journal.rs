@@ -299,7 +299,8 @@ impl Journal {
     }
 }
 
-/// The paths of what a directory has that is named as journals are.
+/// The paths of what a directory has that is named as journals are. A file that a dead process left before
+/// it was a journal is removed.
 fn names(directory: &Path) -> io::Result<Vec<PathBuf>> {
     let mut paths = Vec::new();
     for entry in fs::read_dir(directory)? {

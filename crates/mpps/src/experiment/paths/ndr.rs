@@ -301,7 +301,7 @@ pub(super) struct Hunt {
 
 impl Hunt {
     /// Searches until the end, Ctrl-C, or until it takes too long. A trial that fails ends it, and what
-    /// was found before stays; `report` is told of each trial, and `run` runs it. It returns what
+    /// was found before is kept; `report` is told of each trial, and `run` runs it. It returns what
     /// was found, and the last trial that ran.
     ///
     /// # Errors
