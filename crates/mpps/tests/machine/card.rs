@@ -144,14 +144,15 @@ fn starves() {
         set_threaded("0");
         received
     });
-    // The larger ring holds 384 more, of which some are lost between the cards. An emulated igb takes
-    // some hundred more or fewer from run to run.
+    // The larger ring holds 896 more, of which some are lost between the cards. The emulator keeps some
+    // hundred more or fewer from run to run: 365 on vmxnet3, by which a ring of 512 once took as many as
+    // one of 128.
     assert!(arrived.iter().all(|came| *came < 3000), "{arrived:?}");
-    assert!(!counts || arrived[0] + 192 < arrived[1], "{arrived:?}");
+    assert!(!counts || arrived[0] + 448 < arrived[1], "{arrived:?}");
 }
 
 /// The ring's sizes, in descriptors.
-const SIZES: [&str; 2] = ["128", "512"];
+const SIZES: [&str; 2] = ["128", "1024"];
 /// Takes all of CPU 1, where the card's packets are received.
 const HOG: [&str; 8] = [
     "-c",
