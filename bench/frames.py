@@ -85,6 +85,8 @@ def run(receiver, wait, frame_bytes, bursts, mpps, programs):
     thread = told.get("threads", [{}])[0]
     return {"sent": sent["sent"], "received": told["received"],
             "mpps": told["received"] / sent["active_seconds"] / 1e6,
+            # For want of a frame; what else is lost, the veth's own ring had no room for.
+            "socket_drops": thread.get("socket_drops"),
             "cpu_ns": thread.get("cpu_ns_per_packet"), "fill_depth": thread.get("fill_depth")}
 
 
@@ -104,7 +106,9 @@ def measure(condition, rounds, mpps, programs):
             values = [a / b for a, b in values if a and b]
             return spread(values) if values else "-"
         lost = spread(1 - one[receiver]["received"] / one[receiver]["sent"] for one in runs)
-        print(f"{name}: {receiver}: {column('mpps')} Mpps, of {USUAL} {column('mpps', USUAL)}; lost {lost};"
+        no_frame = sum(one[receiver]["socket_drops"] or 0 for one in runs)
+        print(f"{name}: {receiver}: {column('mpps')} Mpps, of {USUAL} {column('mpps', USUAL)}; lost {lost},"
+              f" {no_frame} for want of a frame;"
               f" CPU ns {column('cpu_ns')}, of {USUAL} {column('cpu_ns', USUAL)}", file=sys.stderr, flush=True)
     return {"condition": name, "rounds": runs}
 

@@ -13,6 +13,9 @@ const MARGIN: u32 = 4;
 const INTERVAL: u32 = 1 << 16;
 /// Looks in a row that may find nothing before the kernel has all frames.
 const SILENCE: u32 = 64;
+/// A burst after a silence is at most so many times all frames; what comes after that is a flood. A
+/// receiver that is held up in the middle of a burst loses no more than with all frames.
+const BURST: u32 = 4;
 /// The longest time, in looks, for which it has all of them after it had run out.
 const PENALTY_MAX: u32 = 256;
 
@@ -27,6 +30,8 @@ pub(super) struct Depth {
     received: u32,
     /// Looks in a row that found nothing.
     silence: u32,
+    /// Frames left of the burst that may follow a silence.
+    burst: u32,
     /// Looks left before it may fall.
     penalty: u32,
     /// What the next penalty will be.
@@ -57,6 +62,7 @@ impl Depth {
             waited: 0,
             received: 0,
             silence: 0,
+            burst: 0,
             penalty: 0,
             next_penalty: 1,
             told: FillDepth {
@@ -71,10 +77,10 @@ impl Depth {
     /// How many frames the kernel should have now.
     #[inline]
     pub(super) fn frames(&self) -> u32 {
-        if self.silence < SILENCE {
-            self.depth
-        } else {
+        if self.silence >= SILENCE || self.burst > 0 {
             self.all
+        } else {
+            self.depth
         }
     }
 
@@ -88,26 +94,36 @@ impl Depth {
     pub(super) fn found(&mut self, waiting: u32, left: u32) -> bool {
         if waiting == 0 {
             self.silence = self.silence.saturating_add(1);
-            return self.silence == SILENCE;
+            if self.silence == SILENCE {
+                self.silence();
+                return true;
+            }
+            return false;
         }
         self.silence = 0;
-        self.waited = self.waited.max(waiting);
         if left == 0 {
             self.told.ran_out += 1;
             self.penalty = self.next_penalty;
             self.next_penalty = (self.next_penalty * 2).min(PENALTY_MAX);
             self.set(self.all);
-        } else if waiting.saturating_mul(MARGIN) > self.depth {
-            self.set(self.wanted());
-        } else {
+            return true;
+        }
+        // What waits after a sleep says nothing of the flood that may follow.
+        if self.burst > 0 {
             return false;
         }
-        true
+        self.waited = self.waited.max(waiting);
+        if waiting.saturating_mul(MARGIN) > self.depth {
+            self.set(self.wanted());
+            return true;
+        }
+        false
     }
 
     /// So many of them were received.
     #[inline]
     pub(super) fn received(&mut self, count: u32) {
+        self.burst = self.burst.saturating_sub(count);
         self.received += count;
         if self.received >= INTERVAL {
             self.look();
@@ -117,6 +133,7 @@ impl Depth {
     /// Nothing came for a while.
     pub(super) fn silence(&mut self) {
         self.silence = SILENCE;
+        self.burst = self.all.saturating_mul(BURST);
     }
 
     #[cold]
@@ -255,6 +272,11 @@ mod tests {
         assert_eq!(ring.depth.frames(), LEAST);
         ring.depth.silence();
         assert_eq!(ring.depth.frames(), ALL);
+        // A flood is more than a burst, and what waited at its beginning is no measure for it.
+        ring.flood(1, 0);
+        ring.flood(1, 1000);
+        ring.flood(ALL * BURST / 64, 64);
+        assert_eq!(ring.depth.frames(), LEAST);
     }
 
     #[test]
@@ -268,6 +290,33 @@ mod tests {
     }
 
     proptest! {
+        /// Of bursts after a silence nothing is lost that all frames would have kept, whenever the
+        /// receiver looks and however long it is held up in between.
+        #[test]
+        fn no_burst_is_lost_that_all_frames_keep(
+            before in 0_u32..2000,
+            looks in prop::collection::vec(0_u32..ALL, 0..20),
+        ) {
+            let mut ring = Ring::new();
+            ring.flood(before, 64);
+            ring.flood(SILENCE + 1, 0);
+            let (before, mut left) = (ring.dropped, ALL * BURST);
+            // Of one that has all frames but those lent.
+            let (mut full, mut lent, mut lost) = (0, 0, 0);
+            for part in looks {
+                let part = part.min(left);
+                left -= part;
+                ring.packets(part);
+                let taken = part.min(ALL - full - lent);
+                (full, lost) = (full + taken, lost + u64::from(part - taken));
+                if part % 3 > 0 {
+                    ring.look();
+                    (full, lent) = (0, full);
+                }
+            }
+            prop_assert_eq!(ring.dropped - before, lost);
+        }
+
         /// What the kernel has is enough for the longest queue of the interval, several times over,
         /// or all there is; and it never has more than there are.
         #[test]
