@@ -2,17 +2,19 @@
 //!
 //! The fill ring is a queue: with all frames in it, a frame is used again after all the others, when
 //! no cache holds it any more. So the kernel is given as few as will do, those used last, and all of
-//! them as soon as few might not do: before a sleep, after a silence, and while many wait.
+//! them as soon as few might not do: before a sleep, after a silence and in the burst that may follow
+//! it, and while many wait.
 
 /// The fewest: 1 MiB of the smaller frames, and 0.1 ms at 5 million packets a second.
 const LEAST: u32 = 512;
 /// So many times the frames that waited at a time are what the kernel has.
-const MARGIN: u32 = 4;
+const MARGIN: u32 = 2;
 /// Frames received between two looks at how many waited. Within such a time it never falls below
 /// what was needed.
 const INTERVAL: u32 = 1 << 16;
-/// Looks in a row that may find nothing before the kernel has all frames.
-const SILENCE: u32 = 64;
+/// Looks in a row that may find nothing before the kernel has all frames: some tens of microseconds,
+/// longer than a sender takes for its next batch.
+const SILENCE: u32 = 1024;
 /// A burst after a silence is at most so many times all frames; what comes after that is a flood. A
 /// receiver that is held up in the middle of a burst loses no more than with all frames.
 const BURST: u32 = 4;
@@ -225,7 +227,7 @@ mod tests {
         ring.flood(LOOKS, 64);
         assert_eq!(ring.depth.frames(), LEAST);
         ring.flood(1, 300);
-        assert_eq!(ring.depth.frames(), 1200);
+        assert_eq!(ring.depth.frames(), 600);
         ring.flood(LOOKS * 2, 64);
         assert_eq!(ring.depth.frames(), LEAST);
         let told = ring.depth.told();
