@@ -30,6 +30,8 @@ struct Scripted {
     /// The most that a look takes; 0 is all.
     batch: usize,
     sleeps: u64,
+    /// The last look did, and nothing was done since.
+    found_nothing: bool,
     polled_ns: u64,
     /// When the present poll began.
     polls_since: Option<u64>,
@@ -160,6 +162,7 @@ impl Awaited for Scripted {
         }
         self.counters.datagrams += taken as u64;
         self.counters.buffers += taken as u64;
+        self.found_nothing = taken == 0;
         if taken == 0 {
             self.polled_ns += LOOK_NS;
         }
@@ -178,7 +181,11 @@ impl Awaited for Scripted {
     }
 
     fn sleep(&mut self, _: &mut Waiter, _: Sleep, time: Duration) -> io::Result<bool> {
-        // What came since the last look wakes it at once.
+        // What came since the last look, which found nothing, wakes it at once.
+        assert!(
+            std::mem::take(&mut self.found_nothing),
+            "it sleeps and has not looked"
+        );
         let is_woken = self.is_there() || self.slumber(time);
         self.polls_since = None;
         Ok(is_woken)
