@@ -76,6 +76,37 @@ pub struct Requests<'a> {
 unsafe impl Send for Requests<'_> {}
 
 /// One packet that may be answered, once.
+///
+/// ```
+/// use mpps_io::{Request, RxConfig, TxConfig, Wait, backend};
+///
+/// fn answer(request: Request<'_>) {
+///     match request.payload() {
+///         b"ping" => request.reply(b"pong"),
+///         // As it came, in the memory that it came in.
+///         [1, ..] => request.reply_in_place(|_room, bytes| Some(bytes)),
+///         // No answer.
+///         _ => false,
+///     };
+/// }
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let memory = backend::find("memory")?;
+/// let mut config = RxConfig::new("127.0.0.1:53".parse()?);
+/// config.answers = true;
+/// let mut rx = memory.open_rx(&config)?;
+/// let mut to_send = TxConfig::new(rx.caps().local_address);
+/// to_send.payload_bytes = 4;
+/// let mut tx = memory.open_tx(&to_send)?;
+/// for (payload, bytes) in tx.frames(3).zip([*b"ping", [1; 4], [2; 4]]) {
+///     payload.copy_from_slice(&bytes);
+/// }
+/// tx.send(0, 3)?;
+/// let served = rx.serve(Wait::Poll, &mut |requests| requests.for_each(answer))?;
+/// assert_eq!((served.received, served.sent), (3, 2));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Request<'a> {
     buffer: &'a mut [u8],
@@ -249,6 +280,14 @@ impl Request<'_> {
     /// # fn handle(request: Request<'_>) {
     /// request.forward();
     /// request.reply(b"too late");
+    /// # }
+    /// ```
+    ///
+    /// ```compile_fail,E0382
+    /// # use mpps_io::Request;
+    /// # fn handle(request: Request<'_>) {
+    /// request.reply(b"answered");
+    /// request.forward();
     /// # }
     /// ```
     #[inline]
