@@ -1,4 +1,20 @@
 //! What a Linux host did with packets: facts, counters, and the ledger that joins them.
+//!
+//! ```
+//! use mpps_host::{Asked, Overview, Watch};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let mut watch = Watch::begin(None, Asked::default())?;
+//! // Here the traffic passes that is to be accounted for.
+//! watch.look()?;
+//! let page = Overview::of(&watch.seen());
+//! println!("{}", page.ledger);
+//! for loss in &page.ledger.losses {
+//!     println!("lost {}: {} ({})", loss.count, loss.reason, loss.source);
+//! }
+//! # Ok(())
+//! # }
+//! ```
 #![forbid(unsafe_code)]
 
 pub mod account;

@@ -2,7 +2,7 @@
 //! for one of several servers, that of its client, and without a copy. The servers have the address
 //! too, and answer by themselves.
 //!
-//!     cargo run --release --example balancer -- 10.0.0.1:53 --out eth2 \
+//!     cargo run --release --example balancer -- 10.0.0.1:53 --backend af_xdp --out eth2 \
 //!         --to 02:00:00:00:00:07 --to 02:00:00:00:00:08
 
 #![allow(clippy::print_stdout, reason = "programs speak")]
@@ -16,8 +16,7 @@ use std::error::Error;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let mut args = Args::parse("127.0.0.1:7777")?;
-    "af_xdp".clone_into(&mut args.backend);
+    let args = Args::parse("127.0.0.1:7777")?;
     let (servers, mut config) = (args.to.clone(), args.config(true));
     let out = args.out.clone().ok_or("--out IF: where are the servers?")?;
     if servers.is_empty() {

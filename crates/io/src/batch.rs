@@ -37,8 +37,31 @@ impl Descriptor {
     }
 }
 
-/// Packets that one [`crate::Rx::recv`] brought. It borrows the receiver, so that using a packet
-/// after its buffer went back does not compile:
+/// Packets that one [`crate::Rx::recv`] brought.
+///
+/// ```
+/// use mpps_io::{RxConfig, Wait, backend};
+/// # use std::net::UdpSocket;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let mut config = RxConfig::new("127.0.0.1:0".parse()?);
+/// config.sources = true;
+/// let mut rx = backend::find("recvmmsg")?.open_rx(&config)?;
+/// # let client = UdpSocket::bind("127.0.0.1:0")?;
+/// # client.send_to(b"hello", rx.caps().local_address)?;
+/// let batch = rx.recv(Wait::Auto(std::time::Duration::from_secs(1)))?;
+/// assert_eq!(batch.datagrams(), 1);
+/// for packet in batch.packets() {
+///     // All of it is there, unless it was longer than the buffer.
+///     assert_eq!((packet.data, packet.wire_bytes), (&b"hello"[..], 5));
+///     # assert_eq!(packet.source, client.local_addr().ok());
+///     println!("{:?} sent {} bytes", packet.source, packet.data.len());
+/// }
+/// # Ok(())
+/// # }
+/// ```
+///
+/// It borrows the receiver, so that using a packet after its buffer went back does not compile:
 ///
 /// ```compile_fail,E0499
 /// # use mpps_io::{RxConfig, Wait, backend};
@@ -150,15 +173,6 @@ impl<'a> Batch<'a> {
             .iter()
             .map(|at| u64::from(at.wire_bytes))
             .sum()
-    }
-
-    /// How many datagrams or trains were cut.
-    #[inline]
-    pub fn truncated(&self) -> u64 {
-        self.descriptors
-            .iter()
-            .filter(|at| at.bytes < at.wire_bytes)
-            .count() as u64
     }
 
     /// The datagrams in order of arrival; trains are taken apart.

@@ -39,9 +39,6 @@ pub enum Property {
 }
 
 impl Property {
-    /// All of them.
-    pub const ALL: [Self; 4] = [Self::ZeroCopy, Self::Native, Self::BusyPoll, Self::Steered];
-
     /// The name as a user writes it.
     pub fn name(self) -> &'static str {
         match self {

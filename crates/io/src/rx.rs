@@ -225,8 +225,6 @@ pub struct RxCounters {
     /// Frames of its queue that the XDP program left to the kernel, because no receiver wants them; none
     /// where no program of ours decides.
     pub passed_on: Option<u64>,
-    /// Times that the kernel ended a standing request for want of buffers, and it was made again.
-    pub rearmed: u64,
 }
 
 pub use mpps_os::xdp::FillDepth;

@@ -53,8 +53,8 @@ pub trait Tx: Send + fmt::Debug {
     ///
     /// A socket is writable while less than half of its send buffer is in use (`sock_writeable`,
     /// include/net/sock.h), a ring while it has a free slot, of AF_XDP while half of them are. A send
-    /// of more than there is room for waits some milliseconds and then tells what it left; an edge
-    /// (`EPOLLET`) comes after a send that did. What is behind it is the sender's: only waiting is
+    /// of more than there is room for waits some milliseconds and then tells what it left; of a
+    /// socket an edge (`EPOLLET`) comes after a send that did. What is behind it is the sender's: only waiting is
     /// allowed.
     fn readiness(&self, flow: usize) -> Option<BorrowedFd<'_>> {
         let _ = flow;

@@ -227,7 +227,6 @@ impl Rx for UringRx {
         RxCounters {
             dropped: self.socket.dropped(),
             system_calls: self.ring.calls() + self.waiting.calls(),
-            rearmed: self.ring.rearmed(),
             polls: self.waiting.polls(),
             ..self.counters
         }
