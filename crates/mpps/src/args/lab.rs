@@ -24,7 +24,7 @@ pub(crate) struct LabArgs {
     #[arg(default_value = "udp", value_name = "LADDER")]
     pub(crate) ladder: Ladder,
     #[command(flatten)]
-    pub(crate) series: Series<5>,
+    pub(crate) series: Series,
     /// Only these rungs: 1,2,4a; of tcp these cells: 1,3/nginx,3/mpps/base/16k
     #[arg(long, value_name = "RUNG,...", value_delimiter = ',')]
     pub(crate) only: Vec<String>,

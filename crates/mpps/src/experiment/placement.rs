@@ -51,7 +51,7 @@ pub(crate) struct Plan {
           value_parser = clap::value_parser!(u16).range(1..))]
     port: Option<u16>,
     #[command(flatten)]
-    series: Series<5>,
+    series: Series,
 }
 
 /// A run on one machine.

@@ -10,10 +10,9 @@ use std::fmt::Display;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Repeated runs, which are kept in files; without `--repeat` there are so many, and with `--quick`
-/// each is so long.
+/// Repeated runs, which are kept in files; with `--quick` each takes so long.
 #[derive(Debug, Args)]
-pub(crate) struct Series<const REPEATS: u16, const QUICK_MS: u64 = 350> {
+pub(crate) struct Series<const QUICK_MS: u64 = 350> {
     /// One short run of each; not for comparison
     #[arg(long, conflicts_with_all = ["seconds", "repeat"])]
     pub(crate) quick: bool,
@@ -21,7 +20,7 @@ pub(crate) struct Series<const REPEATS: u16, const QUICK_MS: u64 = 350> {
     #[arg(long, value_name = "TIME", value_parser = value::seconds)]
     pub(crate) seconds: Option<Duration>,
     /// Runs of each, interleaved
-    #[arg(long, default_value_t = REPEATS, value_name = "N",
+    #[arg(long, default_value_t = 5, value_name = "N",
           value_parser = clap::value_parser!(u16).range(1..=1000))]
     repeat: u16,
     /// Data file [default: named after the command, such as bench.json or lab-tcp.json]
@@ -32,7 +31,7 @@ pub(crate) struct Series<const REPEATS: u16, const QUICK_MS: u64 = 350> {
     html: Option<PathBuf>,
 }
 
-impl<const REPEATS: u16, const QUICK_MS: u64> Series<REPEATS, QUICK_MS> {
+impl<const QUICK_MS: u64> Series<QUICK_MS> {
     /// The length of each run.
     pub(crate) fn time(&self) -> Duration {
         match self.quick {

@@ -72,7 +72,7 @@ pub(crate) struct Plan {
     #[command(flatten)]
     fixed: Fixed,
     #[command(flatten)]
-    series: Series<5, 150>,
+    series: Series<150>,
     /// What may be lost, a goal each
     #[arg(long, value_name = "SHARE,...", value_delimiter = ',', default_value = "0,0.5%",
           value_parser = value::share)]

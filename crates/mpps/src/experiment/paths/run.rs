@@ -51,7 +51,7 @@ const LOSS_FREE_MIN_PPS: f64 = 10_000.0;
 )]
 pub(crate) struct Plan {
     #[command(flatten)]
-    series: Series<7, 150>,
+    series: Series<150>,
     /// Only these paths, or rows of them: recvmmsg,af_xdp/spin; --list names all
     #[arg(long, value_name = "PATH,...", value_delimiter = ',')]
     only: Vec<String>,
