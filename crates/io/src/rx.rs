@@ -20,7 +20,7 @@ pub enum Wait {
     /// Ask again and again until a packet comes, or for so long.
     Spin(Duration),
     /// Sleep until a packet comes, or for so long; where that brings fewer packets than polling, poll
-    /// for up to 50 µs first. A receiver to which more than 200 000 packets a second come tries both
+    /// for up to 200 µs first. A receiver to which more than 200 000 packets a second come tries both
     /// from time to time; on a CPU that the sender needs as well it sleeps. Receivers of one socket
     /// compare badly: one that polls takes what another would have had.
     Auto(Duration),

@@ -2,7 +2,7 @@
 
 mod adaptive;
 
-use self::adaptive::{Adaptive, REST, WINDOW};
+use self::adaptive::{Adaptive, REST, TELLING, WINDOW};
 use crate::{RxCounters, RxPolls, Wait};
 use mpps_os::clock;
 use mpps_os::poll::Waiter;
@@ -113,15 +113,17 @@ impl Waiting {
             Wait::Poll => return awaited.look(),
             Wait::Spin(time) => (None, time),
             Wait::Epoll(time) => (Some(Sleep::Epoll), time),
-            Wait::Block(time) | Wait::Auto(time) => {
-                if matches!(wait, Wait::Auto(_)) && self.poll(time, awaited)? {
-                    return Ok(true);
-                }
-                match awaited.look_for(time) {
+            Wait::Block(time) => match awaited.look_for(time) {
+                Some(looked) => return looked,
+                None => (Some(Sleep::Poll), time),
+            },
+            Wait::Auto(time) => match self.poll(time, awaited)? {
+                None => return Ok(true),
+                Some(left) => match awaited.look_for(left) {
                     Some(looked) => return looked,
-                    None => (Some(Sleep::Poll), time),
-                }
-            }
+                    None => (Some(Sleep::Poll), left),
+                },
+            },
         };
         if awaited.look()? {
             return Ok(true);
@@ -146,20 +148,22 @@ impl Waiting {
         }
     }
 
-    /// Looks for as long as that is worth it; true if something was taken.
+    /// Looks for as long as that is worth it; answers with what is left of the time, none if something
+    /// was taken.
     #[inline]
-    fn poll(&mut self, time: Duration, awaited: &mut impl Awaited) -> io::Result<bool> {
+    fn poll(&mut self, time: Duration, awaited: &mut impl Awaited) -> io::Result<Option<Duration>> {
         let counters = awaited.counters();
         let (datagrams, buffers) = (counters.datagrams, counters.buffers);
         if !self.adaptive.begin(datagrams, || awaited.now_ns()) {
-            return Ok(false);
+            return Ok(Some(time));
         }
         let rests_first = self.adaptive.rests_after(buffers, awaited.batch());
         if !rests_first && awaited.look()? {
-            return Ok(true);
+            return Ok(None);
         }
         let mut now = awaited.now_ns();
-        let deadline = after(now, WINDOW.min(time));
+        let window = WINDOW.min(time);
+        let deadline = after(now, window);
         while now < deadline {
             let rested = after(now, REST).min(deadline);
             while now < rested {
@@ -168,15 +172,14 @@ impl Waiting {
             }
             if awaited.look()? {
                 self.adaptive.found();
-                return Ok(true);
+                return Ok(None);
             }
             now = awaited.now_ns();
         }
-        // One that was cut short says nothing of the others.
-        if WINDOW <= time {
+        if window >= TELLING {
             self.adaptive.missed(now);
         }
-        Ok(false)
+        Ok(Some(time - window))
     }
 }
 

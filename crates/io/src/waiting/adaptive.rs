@@ -6,8 +6,12 @@ use std::time::Duration;
 /// Packets that come further apart than this on average are slept for: there is time for what a sleep
 /// costs.
 const SPARSE_NS: u64 = 5_000;
-/// How long it polls before it sleeps. Longer brings no more packets and costs more.
-pub(super) const WINDOW: Duration = Duration::from_micros(50);
+/// How long it polls before it sleeps: a pause in the middle of a flood is mostly shorter
+/// (docs/waiting.md). After a sleep AF_XDP's kernel has all frames and uses them in turn, so that each
+/// is out of the cache when it comes round.
+pub(super) const WINDOW: Duration = Duration::from_micros(200);
+/// A poll that the end of the wait cuts shorter than this says nothing of the others.
+pub(super) const TELLING: Duration = Duration::from_micros(50);
 /// How long a poll rests after it found nothing. Meanwhile several packets come, and the sender has
 /// the socket or the ring to itself.
 pub(super) const REST: Duration = Duration::from_micros(5);

@@ -10,7 +10,7 @@ const WAKE_NS: u64 = 3_000;
 const CLOCK_NS: u64 = 100;
 /// The longest poll: the look before the window, those in it, of which the last may begin just before
 /// its end, and the look before the sleep.
-const LONGEST_NS: u64 = LOOK_NS + 50_000 + LOOK_NS + LOOK_NS + 4 * CLOCK_NS;
+const LONGEST_NS: u64 = LOOK_NS + 200_000 + LOOK_NS + LOOK_NS + 4 * CLOCK_NS;
 const SECOND: Duration = Duration::from_secs(1);
 
 /// A receiver to which packets come at fixed times.
@@ -405,6 +405,36 @@ fn a_pause_of_the_traffic_is_no_reason_to_compare_again() {
     assert!(now.changes <= polls.changes + 6, "{polls:?} {now:?}");
 }
 
+/// A sender is held up for a moment, again and again: no sleep, and nothing that a sleep does.
+#[test]
+fn a_short_pause_of_a_flood_is_polled_through() {
+    let mut scripted = Scripted::dense(1_500);
+    let burst = || std::iter::once(150_000).chain((0..2_000).map(|_| 1_500));
+    scripted.then((0..10).flat_map(|_| burst()));
+    let (sleeps, missed) = (scripted.sleeps, scripted.waiting.polls().missed);
+    while !scripted.arrivals.is_empty() {
+        assert!(scripted.next(Wait::Auto(SECOND)));
+    }
+    let now = (scripted.sleeps, scripted.waiting.polls().missed);
+    assert_eq!(now, (sleeps, missed));
+}
+
+/// What was polled for is part of the time.
+#[test]
+fn a_wait_is_no_longer_than_its_time() {
+    for micros in [1, 100, 200, 1_000] {
+        let mut scripted = Scripted::dense(1_500);
+        let began = scripted.now_ns.get();
+        assert!(!scripted.next(Wait::Auto(Duration::from_micros(micros))));
+        let took = scripted.now_ns.get() - began;
+        // The looks at both ends, and the way out of the sleep.
+        let most = micros * 1_000 + 4 * LOOK_NS + 8 * CLOCK_NS + WAKE_NS;
+        assert!(took <= most, "{took} ns, {micros} us");
+        let missed = scripted.waiting.polls().missed;
+        assert_eq!(missed, u64::from(micros >= 50), "{micros} us");
+    }
+}
+
 /// Whoever cannot take more at a time takes all that is there before it rests.
 #[test]
 fn a_full_batch_is_no_reason_to_rest() {
@@ -426,7 +456,7 @@ proptest::proptest! {
     /// more look.
     #[test]
     fn no_poll_is_longer_than_its_bound(
-        gaps in proptest::collection::vec(0_u64..200_000, 1..2_000),
+        gaps in proptest::collection::vec(0_u64..400_000, 1..2_000),
         dense in 1_u64..100,
         has_call in proptest::prelude::any::<bool>(),
         batch in 0_usize..40,
