@@ -12,6 +12,7 @@ use crate::error::On;
 use crate::messages::{Extras, Received};
 use io_uring::types::{CancelBuilder, Fixed, Napi, NapiTracking, SubmitArgs, Timespec};
 use io_uring::{cqueue, opcode};
+use rustix::event::{PollFd, PollFlags, poll};
 use std::collections::{HashSet, VecDeque};
 use std::io;
 use std::mem;
@@ -31,6 +32,11 @@ const CANCEL_TIME: Duration = Duration::from_millis(200);
 /// How long a sleeping receiver lets packets gather under traffic. Measured: 10 µs make it as fast as
 /// `recvmmsg`, 0 µs leave it 9 % behind, and at 25 µs the socket's default buffer overflows.
 const GATHERING: Duration = Duration::from_micros(10);
+/// Looks in a row that may bring nothing before the socket is asked whether something is there. A sleep
+/// in vain is as many.
+const LOOKS: u32 = 4096;
+/// How long a request that the kernel has forgotten may take to end.
+const END_TIME: Duration = Duration::from_millis(10);
 /// How often it is looked at which device queue the packets come from.
 const NAPI_EVERY: u64 = 256;
 
@@ -56,6 +62,10 @@ pub struct ReceiveRing {
     /// What ended the request, to be told once everything before it was.
     failed: Option<io::Error>,
     rearmed: u64,
+    /// Looks that brought nothing since the socket was asked last.
+    empty: u32,
+    /// Then something was there, and the kernel did not tell of it.
+    is_suspect: bool,
     gathering: Gathering,
     /// System calls of rings that were replaced.
     calls: u64,
@@ -120,6 +130,8 @@ impl ReceiveRing {
             busy_poll: None,
             failed: None,
             rearmed: 0,
+            empty: 0,
+            is_suspect: false,
             gathering: Gathering::default(),
             calls: 0,
         })
@@ -160,6 +172,7 @@ impl ReceiveRing {
             self.fill(most, wait)?;
             let received = self.reap(most, &mut each);
             if received > 0 {
+                (self.empty, self.is_suspect) = (0, false);
                 self.gathering.brought(received);
                 self.follow_queue();
                 return Ok(received);
@@ -174,10 +187,50 @@ impl ReceiveRing {
             }
             let left = deadline.map(|end| end.saturating_duration_since(Instant::now()));
             wait = left.filter(|left| !left.is_zero());
-            if wait.is_none() {
+            if wait.is_some() {
+                continue;
+            }
+            self.empty += timeout.map_or(1, |_| LOOKS);
+            if self.empty < LOOKS {
                 return Ok(0);
             }
+            self.empty = 0;
+            if !self.is_forgotten()? {
+                return Ok(0);
+            }
+            self.restart()?;
         }
+    }
+
+    /// True if the socket has had datagrams for a while that the kernel does not hand to the request.
+    ///
+    /// Seen once, on Linux 6.18.44 under a flood: from some moment on the request brought nothing, and
+    /// the socket's buffer was full. A wake-up may have been lost (`io_poll_check_events`,
+    /// io_uring/poll.c).
+    fn is_forgotten(&mut self) -> io::Result<bool> {
+        self.calls += 1;
+        let socket = PollFd::new(&self.socket, PollFlags::IN);
+        let is_there = poll(&mut [socket], Some(&rustix::event::Timespec::default()))? > 0;
+        let is_told = self.ring.has_work() || self.ring.completed() > 0;
+        // What came this very moment is told in the next.
+        let was_suspect = mem::replace(&mut self.is_suspect, is_there && !is_told);
+        Ok(was_suspect && self.is_suspect)
+    }
+
+    /// Ends the request, so that it is made again.
+    fn restart(&mut self) -> io::Result<()> {
+        self.is_suspect = false;
+        self.calls += 1;
+        let submitter = self.ring.uring.submitter();
+        let cancelled = submitter.register_sync_cancel(Some(END_TIME.into()), CancelBuilder::any());
+        if cancelled.is_err() {
+            // In another thread than the one that owns the ring, or not in time: it is tried again.
+            return Ok(());
+        }
+        self.enter(1, Some(END_TIME))?;
+        // One that the kernel has tells of its end.
+        self.armed &= self.ring.completed() > 0;
+        Ok(())
     }
 
     /// Address and length in bytes of all buffers; [`Received::offset`] counts from it.

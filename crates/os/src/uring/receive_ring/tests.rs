@@ -67,6 +67,50 @@ fn buffers_run_out_and_nothing_is_lost() {
     assert_eq!(numbers.len(), 100);
 }
 
+/// As if a wake-up had been lost: the ring takes it that the kernel has its request, and it has none.
+#[test]
+fn a_request_that_was_forgotten_is_made_again() {
+    const SHORT: Option<Duration> = Some(Duration::from_millis(1));
+    let fixture = Fixture::new();
+    for wait in [SHORT, None] {
+        let Some(mut ring) = fixture.ring(8) else {
+            return;
+        };
+        ring.armed = true;
+        let mut numbers = Vec::new();
+        receive(&mut ring, 4, SHORT, &mut numbers);
+        fixture.send(0..3);
+        for _ in 0..2 * LOOKS {
+            receive(&mut ring, 4, wait, &mut numbers);
+            if !numbers.is_empty() {
+                break;
+            }
+        }
+        assert_eq!(numbers, [0, 1, 2]);
+        fixture.send(3..4);
+        receive(&mut ring, 4, LONG, &mut numbers);
+        assert_eq!(numbers, [0, 1, 2, 3]);
+    }
+}
+
+/// A request that the kernel has is ended first, and nothing is lost or told twice.
+#[test]
+fn a_request_is_ended_before_it_is_made_again() {
+    let fixture = Fixture::new();
+    let Some(mut ring) = fixture.ring(64) else {
+        return;
+    };
+    let mut numbers = Vec::new();
+    for round in 0..50 {
+        fixture.send(round * 10..round * 10 + 10);
+        while numbers.len() < (round as usize + 1) * 10 {
+            receive(&mut ring, 7, LONG, &mut numbers);
+            ring.restart().unwrap();
+        }
+    }
+    assert!(numbers.iter().copied().eq(0..500));
+}
+
 #[test]
 fn enough_buffers_never_run_out() {
     let fixture = Fixture::new();
