@@ -6,6 +6,7 @@ use std::fmt;
 use std::net::SocketAddr;
 
 use mpps_os::ethtool::coalesce::Coalescing;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
@@ -18,7 +19,7 @@ pub(crate) const SKB_DEFER_MAX: &str = "net.core.skb_defer_max";
 
 /// One thing that can be read and written. Those of an interface are of the one that the
 /// [`Change`](super::Change) is about.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Setting {
     /// A file of the interface in `/sys/class/net` (Documentation/ABI/testing/sysfs-class-net).
@@ -74,7 +75,7 @@ pub enum Setting {
 }
 
 /// What a setting is set to.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
 pub enum Value {
     /// What a file says, or a switch.

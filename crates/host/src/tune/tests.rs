@@ -128,8 +128,15 @@ impl Tunables {
 }
 
 /// What the drivers of Linux 6.12 set when they find a card: queues, rings, fields, coalescing. Two
-/// sockets of 32 cores with hyper-threads for those of servers; two, four and eight CPUs in a cloud.
+/// sockets of 32 cores with hyper-threads for those of servers; two, four and eight CPUs in a cloud. And
+/// what was read on cards that there are here.
 fn hosts() -> Vec<(&'static str, Tunables)> {
+    let read = |text| serde_json::from_str(text).expect("the facts of a plan");
+    let recorded = RECORDED.map(|(name, text)| (name, read(text)));
+    modelled().into_iter().chain(recorded).collect()
+}
+
+fn modelled() -> Vec<(&'static str, Tunables)> {
     let server = |driver, queues| Tunables {
         node: Some(1),
         irqbalance: true,
@@ -199,6 +206,18 @@ fn hosts() -> Vec<(&'static str, Tunables)> {
         ),
     ]
 }
+
+/// What `mpps tune plan eth1 --json` read (`facts`) in virtual machines with these emulated cards, the
+/// driver as it had set them up.
+const RECORDED: [(&str, &str); 4] = [
+    ("igb, recorded", include_str!("recorded/igb.json")),
+    ("e1000e, recorded", include_str!("recorded/e1000e.json")),
+    (
+        "virtio_net, recorded",
+        include_str!("recorded/virtio_net.json"),
+    ),
+    ("vmxnet3, recorded", include_str!("recorded/vmxnet3.json")),
+];
 
 /// A plan as text: what is changed, each setting and the command, and of the rest the verdict.
 fn shown(plan: &Plan) -> String {

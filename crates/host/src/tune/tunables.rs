@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use mpps_os::ethtool;
+use mpps_os::ethtool::{self, Channels};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::facts::{Card, Conntrack, virtio_feature};
@@ -20,7 +21,7 @@ const QUEUES_MAX: u32 = 4096;
 pub(super) const FLOWS: &str = "net.core.rps_sock_flow_entries";
 
 /// What the stages decide by. It can be recorded on one host and judged on another.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Tunables {
     /// The interface.
     pub interface: String,
@@ -55,7 +56,7 @@ pub struct Tunables {
 }
 
 /// Where a CPU is.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Place {
     /// Its number.
     pub cpu: usize,
@@ -66,7 +67,7 @@ pub struct Place {
 }
 
 /// The interrupt of a receive queue.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct QueueInterrupt {
     /// Its number.
     pub interrupt: u32,
@@ -93,6 +94,11 @@ impl Tunables {
         });
         let channels = ethtool::channels(interface).ok();
         let ring = ethtool::rx_ring(interface).ok();
+        // Of an interface that is down some drivers (igb) show all queues that there may be.
+        let used = |alone: fn(&Channels) -> u32| {
+            let used = channels.map(|channels| channels.combined.saturating_add(alone(&channels)));
+            used.filter(|used| *used > 0).unwrap_or(QUEUES_MAX)
+        };
         let topology = Topology::read()?;
         // What the administrator has kept free of such work stays so.
         let kept_free = ["isolated", "nohz_full"].map(|list| {
@@ -107,13 +113,6 @@ impl Tunables {
             node: cpu.node,
             core: cpu.siblings.iter().min().copied().unwrap_or(cpu.id),
         });
-        let count = |name: fn(u32) -> String| {
-            let is_there = |queue: &u32| {
-                let setting = Setting::File { name: name(*queue) };
-                matches!(host.read(&setting, interface), Ok(Some(_)))
-            };
-            (0..QUEUES_MAX).take_while(is_there).count() as u32
-        };
         let mut tunables = Self {
             interface: interface.to_owned(),
             driver: card.driver.clone(),
@@ -122,8 +121,8 @@ impl Tunables {
             cpus: cpus.collect(),
             interrupts: queues.collect(),
             channels_max: channels.map_or(0, |channels| channels.combined_max),
-            rx_queues: count(rps_file),
-            tx_queues: count(xps_file),
+            rx_queues: count(&host, interface, rps_file).min(used(|channels| channels.rx)),
+            tx_queues: count(&host, interface, xps_file).min(used(|channels| channels.tx)),
             rx_ring_max: ring.map_or(0, |ring| ring.size_max),
             functions_max: card.device.as_deref().map_or(0, |device| {
                 let told = root.read_if_possible(&format!("{device}/sriov_totalvfs"));
@@ -233,6 +232,15 @@ impl Tunables {
     pub(super) fn ring_us_at_a_million(&self) -> Option<u64> {
         self.number(&Setting::RxRing).map(u64::from)
     }
+}
+
+/// How many queues have such a file.
+fn count(host: &Kernel, interface: &str, name: fn(u32) -> String) -> u32 {
+    let is_there = |queue: &u32| {
+        let setting = Setting::File { name: name(*queue) };
+        matches!(host.read(&setting, interface), Ok(Some(_)))
+    };
+    (0..QUEUES_MAX).take_while(is_there).count() as u32
 }
 
 /// Which CPUs work behind a receive queue.

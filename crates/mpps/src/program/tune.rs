@@ -128,7 +128,7 @@ impl PlanArgs {
     fn run(&self) -> Result<Outcome> {
         let (tunables, plan) = self.what.asked()?.plan()?;
         let lines = Lines { json: self.json };
-        let found = TuneObject::new(&tunables, &plan);
+        let found = TuneObject::new(&tunables, &plan, self.what.port);
         match self.json {
             true => lines.object(&found)?,
             false => found.lines().iter().try_for_each(|line| lines.say(line))?,

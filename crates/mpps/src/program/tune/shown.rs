@@ -22,6 +22,10 @@ pub struct TuneObject {
     goal: Goal,
     /// Every stage, in the order in which they are made.
     steps: Vec<TuneStep>,
+    /// The port at which it arrives, if that was said.
+    port: Option<u16>,
+    /// What was read of the host: with `goal` and `port` all that the plan was worked out from.
+    facts: Tunables,
 }
 
 /// One stage of a plan.
@@ -57,7 +61,7 @@ impl TuneObject {
     /// The version of this form.
     pub const SCHEMA: &'static str = "mpps.tune.v1";
 
-    pub(super) fn new(tunables: &Tunables, plan: &Plan) -> Self {
+    pub(super) fn new(tunables: &Tunables, plan: &Plan, port: Option<u16>) -> Self {
         let step = |step: &Step| {
             let edits = step.edits().chain(step.edits_to_try());
             let edits = edits.map(|edit| TuneEdit {
@@ -93,6 +97,8 @@ impl TuneObject {
             driver: tunables.driver.clone(),
             goal: plan.goal,
             steps: plan.steps.iter().map(step).collect(),
+            port,
+            facts: tunables.clone(),
         }
     }
 
