@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Ended, Need, Running, Test, kill, mpps, run};
-use mpps_host::tune::Tunables;
+use mpps_host::tune::{Goal, Plan, Tunables};
 use mpps_os::namespace::NetNamespace;
 use mpps_os::netlink::{address, link};
 use serde_json::Value;
@@ -69,6 +69,11 @@ const TESTS: &[Test] = &[
         each_stage_is_measured_with_and_without,
     ),
     (
+        "connections_are_counted_with_and_without",
+        Need::Root,
+        connections_are_counted_with_and_without,
+    ),
+    (
         "bad_input_changes_nothing",
         Need::Root,
         bad_input_changes_nothing,
@@ -103,6 +108,19 @@ impl Place {
             .expect("it can be entered")
             .expect("a pair");
         Self { near, far }
+    }
+
+    /// Gives both ends an address.
+    fn meet(&self) {
+        for (host, name, own) in [(&self.near, "near", 1), (&self.far, "far", 2)] {
+            let address = || -> mpps_os::Result<()> {
+                let index = link::index(name)?;
+                link::set_up(index)?;
+                address::add(index, Ipv4Addr::new(10, 9, 0, own).into(), 24)
+            };
+            let added = host.run(address).expect("it can be entered");
+            added.expect("it is up");
+        }
     }
 
     /// All that `mpps tune` might change.
@@ -184,6 +202,12 @@ fn a_plan_is_told_and_changes_nothing() {
         "echo 200000 > /sys/class/net/near/gro_flush_timeout"
     );
     assert_eq!(place.state(), before);
+    let facts = serde_json::from_value(plan["facts"].clone());
+    let facts: Tunables = facts.expect("they are what was read");
+    assert_eq!(facts, before);
+    let again = Plan::new(&facts, Goal::AfXdp, &[]);
+    let again = again.steps.iter().map(|step| step.why.as_str());
+    assert!(again.eq(steps.iter().filter_map(|step| step["why"].as_str())));
 }
 
 fn what_is_applied_is_kept_and_put_back() {
@@ -395,16 +419,8 @@ fn what_nobody_reads_is_put_back() {
 fn each_stage_is_measured_with_and_without() {
     const RECEIVER: &str = "10.9.0.1:4321";
     let place = Place::new();
+    place.meet();
     let folder = tempfile::tempdir().expect("a directory");
-    for (host, name, own) in [(&place.near, "near", 1), (&place.far, "far", 2)] {
-        let address = || -> mpps_os::Result<()> {
-            let index = link::index(name)?;
-            link::set_up(index)?;
-            address::add(index, Ipv4Addr::new(10, 9, 0, own).into(), 24)
-        };
-        let added = host.run(address).expect("it can be entered");
-        added.expect("it is up");
-    }
     let sending = ["send", RECEIVER, "--rate", "20000", "--duration", "600s"];
     let sending = place.far.run(|| Running::start(&mut mpps(&sending)));
     let _sending = sending.expect("it can be entered");
@@ -440,6 +456,51 @@ fn each_stage_is_measured_with_and_without() {
     let portless = place.tune(&["prove", "near"]);
     assert_eq!(portless.code(), 2, "{portless:#?}");
     assert!(portless.err.contains("--port"), "{portless:#?}");
+}
+
+/// A server's connections are counted, and not more than it had.
+fn connections_are_counted_with_and_without() {
+    const SERVER: &str = "10.9.0.1:8080";
+    let place = Place::new();
+    place.meet();
+    let words = "tune prove near --for tcp --port 8080 --only napi-defer,rps --seconds 50ms --repeat 3 --put-back";
+    let words: Vec<&str> = words.split(' ').collect();
+    let folder = tempfile::tempdir().expect("a directory");
+    let prove = || {
+        let prove = || run(mpps(&words).current_dir(folder.path()));
+        place.near.run(prove).expect("it can be entered")
+    };
+    let before = place.state();
+    let lonely = prove();
+    assert_eq!(lonely.code(), 2, "{lonely:#?}");
+    assert!(lonely.err.contains("`mpps serve"), "{lonely:#?}");
+    let serve = || Running::start(&mut mpps(&["serve", SERVER, "--json"]));
+    let mut serving = place.near.run(serve).expect("it can be entered");
+    serving.line("serving at ");
+    let url = format!("http://{SERVER}/");
+    let load = || Running::start(&mut mpps(&["load", &url, "--duration", "600s"]));
+    let loading = place.far.run(load).expect("it can be entered");
+    let proved = prove().fine();
+    assert_eq!(place.state(), before, "{proved:#?}");
+    drop(loading);
+    let served = serving.interrupt().last_json()["accepted"].as_u64();
+    let text = common::valid(&folder.path().join("tune-prove.json"), "tune_prove");
+    assert_has_measured(&text, "listeners of this host");
+    let found: Value = serde_json::from_str(&text).expect("it is JSON");
+    let rows = found["rows"].as_array().expect("a list").iter();
+    let sides = rows.flat_map(|row| [&row["without"], &row["with"]]);
+    let ledgers = sides.flat_map(|side| side["sample_ledgers"].as_array().expect("a list"));
+    let taken: u64 = ledgers
+        .filter_map(|ledger| ledger["delivered"].as_u64())
+        .sum();
+    assert!(0 < taken && Some(taken) <= served, "{taken} of {served:?}");
+    let report = run(mpps(&["report", "tune-prove.json"]).current_dir(folder.path())).fine();
+    let a_second = found["rows"][0]["without"]["mpps_median"].as_f64();
+    let a_second = (a_second.expect("a number") * 1e6).round();
+    let mut shown = report.out.clone();
+    shown.retain(|character| !character.is_whitespace());
+    let row = format!("nothing{a_second}");
+    assert!(shown.contains(&row), "{row}: {report:#?}");
 }
 
 fn assert_has_measured(text: &str, read_by: &str) {

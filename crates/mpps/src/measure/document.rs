@@ -173,13 +173,10 @@ pub(crate) fn spread(samples: &[f64], quantity: fn(f64) -> Quantity) -> Option<S
     (samples.len() > 1).then(|| mpps_report::range(range))
 }
 
-/// What was offered, and the rate of each repeat, as a paragraph.
-pub(crate) fn rates(offered_mpps: f64, samples: &[f64]) -> Block {
-    let offered = Quantity::Mpps(offered_mpps).to_string();
-    let figures: Vec<String> = samples
-        .iter()
-        .map(|rate| Quantity::Mpps(*rate).figure())
-        .collect();
+/// What was offered, and the rate of each repeat, as a paragraph; `unit` gets millions a second.
+pub(crate) fn rates(offered: f64, samples: &[f64], unit: impl Fn(f64) -> Quantity) -> Block {
+    let offered = unit(offered).to_string();
+    let figures: Vec<String> = samples.iter().map(|rate| unit(*rate).figure()).collect();
     let repeats = match figures.len() {
         0 => String::new(),
         1 => format!("; received in 1 repeat: {}", figures[0]),

@@ -162,7 +162,7 @@ impl Runs {
     /// What was offered, and the rate of each repeat.
     pub(crate) fn offered(&self) -> Option<Block> {
         let offered = self.offered_mpps_median?;
-        Some(rates(offered, &self.mpps_samples))
+        Some(rates(offered, &self.mpps_samples, Quantity::Mpps))
     }
 
     /// Where the packets went: as shares, and as the equation with its witnesses.

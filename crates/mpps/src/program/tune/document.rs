@@ -1,7 +1,8 @@
 //! What each stage brought, as a document.
 
-use super::proof::{Effect, Proof, ProofResult};
-use crate::measure::document::{Head, LOST, document_of};
+use super::proof::{Compared, Effect, Proof, ProofResult};
+use crate::measure::document::{Head, LOST, document_of, rates};
+use mpps_host::tune::Goal;
 use mpps_report::{Block, Column, Document, Quantity, Row, Table, Text};
 use std::path::Path;
 
@@ -9,6 +10,7 @@ use std::path::Path;
 pub(crate) fn document(result: &ProofResult, written: &[(&str, &Path)]) -> Document {
     let head = Head::of(result, &result.traffic, "stage", &result.notes);
     let mut blocks = head.first([]);
+    let unit = Unit::of(result.goal);
     let columns = [
         Column::words("stage", 13),
         Column::figure("without", 7),
@@ -16,16 +18,22 @@ pub(crate) fn document(result: &ProofResult, written: &[(&str, &Path)]) -> Docum
         Column::figure("rate", 6),
         Column::figure("lost without", 7).priority(1),
         Column::figure("lost with", 7).priority(1),
-        Column::figure("packets per CPU time", 7).priority(2),
+        Column::figure(format!("{} per CPU time", unit.name()), unit.name().len()).priority(2),
         Column::words("verdict", 20).grow(20),
         Column::figure("seen from", 7).priority(3),
     ];
-    blocks.push(Table::new(columns).rows(result.rows.iter().map(row)).into());
+    blocks.push(
+        Table::new(columns)
+            .rows(result.rows.iter().map(|one| row(one, unit)))
+            .into(),
+    );
     blocks.push(head.last());
     blocks.push(Block::Sentences(
         sentences(result).into_iter().map(Text::from).collect(),
     ));
-    blocks.push(Block::on_page(result.rows.iter().flat_map(section)));
+    blocks.push(Block::on_page(
+        result.rows.iter().flat_map(|row| section(row, unit)),
+    ));
     let about = [
         "Each stage was measured on top of those before it that were kept, without it and with it in \
          turn; the row `nothing` compares the host with itself. Rates are of the traffic that came, so \
@@ -38,10 +46,43 @@ pub(crate) fn document(result: &ProofResult, written: &[(&str, &Path)]) -> Docum
     document_of(title, result, blocks, about, written)
 }
 
-fn row(row: &Proof) -> Row {
+/// What rates are of.
+#[derive(Debug, Clone, Copy)]
+enum Unit {
+    Packets,
+    Connections,
+}
+
+impl Unit {
+    fn of(goal: Option<Goal>) -> Self {
+        match goal {
+            Some(Goal::Tcp) => Self::Connections,
+            Some(Goal::Udp | Goal::AfXdp) | None => Self::Packets,
+        }
+    }
+
+    fn rate(self, millions: f64) -> Quantity {
+        match self {
+            Self::Packets => Quantity::Mpps(millions),
+            Self::Connections => Quantity::PerSecond(millions * 1e6),
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Packets => "packets",
+            Self::Connections => "connections",
+        }
+    }
+}
+
+fn row(row: &Proof, unit: Unit) -> Row {
     let dash = || "-".to_owned();
-    let rate = |runs: Option<Quantity>| runs.map_or_else(dash, Quantity::figure);
-    let lost = |side: &super::proof::Compared| {
+    let rate = |side: &Compared| {
+        let rate = side.runs.mpps_median.map(|median| unit.rate(median));
+        rate.map_or_else(dash, Quantity::figure)
+    };
+    let lost = |side: &Compared| {
         let totals = side.runs.totals();
         totals.map_or_else(dash, |totals| totals.lost().to_string())
     };
@@ -52,13 +93,13 @@ fn row(row: &Proof) -> Row {
     let visible = row.rate.visible.map(Quantity::Share);
     Row::new([
         (*row.stage).into(),
-        rate(row.without.runs.rate()).into(),
-        Text::new().strong(rate(row.with.runs.rate())).into(),
+        rate(&row.without).into(),
+        Text::new().strong(rate(&row.with)).into(),
         ratio(&row.rate).into(),
         lost(&row.without).into(),
         lost(&row.with).into(),
         ratio(&row.cost).into(),
-        verdict(row).into(),
+        verdict(row, unit).into(),
         visible
             .map_or_else(dash, |visible| visible.to_string())
             .into(),
@@ -66,14 +107,15 @@ fn row(row: &Proof) -> Row {
 }
 
 /// What became of a stage, and why.
-fn verdict(row: &Proof) -> String {
+fn verdict(row: &Proof, unit: Unit) -> String {
     if let Some(why) = &row.stopped {
         return format!("put back: {why}");
     }
+    let of = |what: &str| what.replace("packets", unit.name());
     match (row.kept, row.gain(), row.harm()) {
-        (true, gain, _) => format!("kept: {}", gain.unwrap_or("better")),
-        (false, Some(gain), _) => gain.to_owned(),
-        (false, None, Some(harm)) => format!("put back: {harm}"),
+        (true, gain, _) => format!("kept: {}", of(gain.unwrap_or("better"))),
+        (false, Some(gain), _) => of(gain),
+        (false, None, Some(harm)) => format!("put back: {}", of(harm)),
         (false, None, None) if row.edits.is_empty() => "no difference".to_owned(),
         (false, None, None) => "put back: no difference".to_owned(),
     }
@@ -98,15 +140,17 @@ fn sentences(result: &ProofResult) -> Vec<String> {
     [first].into_iter().chain(noisy).collect()
 }
 
-/// What a stage changes, and where its packets went.
-fn section(row: &Proof) -> Vec<Block> {
+/// What a stage changes, and where what came went.
+fn section(row: &Proof, unit: Unit) -> Vec<Block> {
     let mut blocks = vec![Block::heading(&*row.stage)];
     blocks.extend(row.edits.iter().map(|edit| Block::paragraph(&**edit)));
     for (side, compared) in [("without", &row.without), ("with", &row.with)] {
         let lost = compared.runs.totals().map(|totals| totals.lost_where(LOST));
         let lost = lost.filter(|lost| !lost.is_empty());
         blocks.extend(lost.map(|lost| Block::paragraph(format!("lost {side}: {lost}"))));
-        blocks.extend(compared.runs.offered());
+        let offered = compared.runs.offered_mpps_median;
+        let each = &compared.runs.mpps_samples;
+        blocks.extend(offered.map(|offered| rates(offered, each, |rate| unit.rate(rate))));
     }
     blocks
 }

@@ -23,7 +23,8 @@ pub struct Proofs {
     pub(super) rate_definition: String,
     /// The interface.
     pub(super) interface: String,
-    /// What is received; none in a file without a stage.
+    /// What is received; none in a file without a stage. Where it is `tcp`, rates and ledgers count
+    /// connections.
     pub(super) goal: Option<Goal>,
     /// Where the traffic arrived, and who read it.
     pub(super) traffic: String,
@@ -49,7 +50,7 @@ pub(crate) struct Proof {
     pub(super) rate: Effect,
     /// To the share of packets that were lost.
     pub(super) lost: Effect,
-    /// To the packets for each second of CPU time.
+    /// To the packets, or connections, for each second of CPU time.
     pub(super) cost: Effect,
     /// True if it was better, and stays.
     pub(super) kept: bool,

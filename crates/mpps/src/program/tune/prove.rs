@@ -10,7 +10,6 @@ use crate::measure::series::Series;
 use crate::measure::session::{Session, progress};
 use crate::output::{self, Stream};
 use crate::signal::{Interrupt, Interrupted};
-use crate::udp::sample::RATE_DEFINITION;
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use mpps_host::Fingerprint;
@@ -22,11 +21,12 @@ const NOTHING: &str = "nothing";
 #[derive(Debug, Args)]
 #[command(
     after_help = "Somebody has to send to --port all the while: clients, or `mpps send` on another host. \
-    Where a program has the port, what it reads is counted, and it goes on; else this program reads. Each \
-    stage comes on top of those before it that were kept; the first row changes nothing, and shows the \
-    noise. A stage is kept if the rate, the loss or the CPU time is better and neither rate nor loss is \
-    worse, by the test of `mpps compare`. Exit status: 0 it came to its end, 2 it could not be done, 130 \
-    interrupted, and all is put back."
+    Where a program has the port, what it reads is counted, and it goes on; else this program reads. With \
+    --for tcp a server has to listen there, and the connections that listeners of this host get are \
+    counted: those of clients, or of `mpps load` on another host. Each stage comes on top of those before \
+    it that were kept; the first row changes nothing, and shows the noise. A stage is kept if the rate, \
+    the loss or the CPU time is better and neither rate nor loss is worse, by the test of `mpps compare`. \
+    Exit status: 0 it came to its end, 2 it could not be done, 130 interrupted, and all is put back."
 )]
 pub(super) struct ProveArgs {
     #[command(flatten)]
@@ -38,7 +38,7 @@ pub(super) struct ProveArgs {
     #[arg(long)]
     put_back: bool,
     #[command(flatten)]
-    series: Series<5>,
+    series: Series,
 }
 
 /// What is measured, and with what.
@@ -91,11 +91,11 @@ pub(super) fn run(args: &ProveArgs) -> Result<Outcome> {
 impl Proving<'_> {
     fn prove(&self, plan: &Plan, tuned: &mut Tuned) -> Result<ProofResult> {
         let traffic = self.traffic.to_string();
-        output::line(Stream::Err, &format!("waiting for packets at {traffic}"))?;
+        output::line(Stream::Err, &format!("waiting for traffic at {traffic}"))?;
         // The first run warms up, and finds out whether anything arrives.
         self.measure(true)?;
         let found = Proofs {
-            rate_definition: RATE_DEFINITION.to_owned(),
+            rate_definition: self.traffic.rate_definition().to_owned(),
             interface: plan.interface.clone(),
             goal: Some(plan.goal),
             traffic,

@@ -1,12 +1,12 @@
-//! What arrives at a port while settings are compared: received by this program, or by the one that has
-//! the port.
+//! What arrives at a port while settings are compared: datagrams, received by this program or by the one
+//! that has the port, or connections to the program that listens there.
 
 use crate::signal::{Interrupt, Interrupted};
 use crate::udp::arriving::{Arriving, PATIENCE, PATIENCE_FIRST, offered_at};
-use crate::udp::runs;
+use crate::udp::{RATE_DEFINITION, runs};
 use anyhow::{Context, Result, bail, ensure};
 use mpps_host::tune::Goal;
-use mpps_host::{Account, Delta, ProcStat, Route, Snapshot};
+use mpps_host::{Account, Delta, Ledger, Loss, ProcStat, Route, Scope, Snapshot, Station};
 use mpps_io::{Inspect, RxConfig, Wait, await_carrier, backend};
 use mpps_os::netlink::{address, link, sock_diag};
 use std::fmt;
@@ -18,6 +18,9 @@ use std::time::{Duration, Instant};
 const LOOK: Duration = Duration::from_millis(10);
 /// `USER_HZ`, in which /proc/stat counts (proc_stat(5)).
 pub(super) const TICKS_PER_SECOND: f64 = 100.0;
+/// What listeners drop (`tcp_listendrop`): packets of handshakes, of which one connection may lose
+/// several, and handshakes that an error ends.
+const LISTEN_DROPS: &str = "TcpExt.ListenDrops";
 
 /// The traffic of a port.
 #[derive(Debug)]
@@ -34,7 +37,13 @@ enum Reader {
     Own(&'static str, SocketAddr),
     /// Whoever has the port.
     Other,
+    /// Whoever listens at the TCP port.
+    Listener,
 }
+
+/// What a rate of connections is.
+const CONNECTION_RATE_DEFINITION: &str = "connections that the kernel made for the listeners of this \
+     network namespace (Tcp.PassiveOpens), in millions, divided by the time of the run";
 
 /// One run.
 #[derive(Debug, Clone)]
@@ -51,13 +60,24 @@ impl Traffic {
     /// Where AF_XDP is asked for and a socket has the port, or the interface has no address.
     pub(super) fn new(interface: &str, port: u16, goal: Goal) -> Result<Self> {
         let index = link::index(interface)?;
-        let is_taken = sock_diag::udp()?
+        let own: Vec<IpAddr> = address::list(index)?
             .iter()
-            .any(|socket| socket.local.port() == port);
+            .map(|own| own.address)
+            .collect();
+        let is_taken = match goal {
+            Goal::Tcp => sock_diag::listeners()?.iter().any(|listener| {
+                let at = listener.local;
+                at.port() == port && (at.ip().is_unspecified() || own.contains(&at.ip()))
+            }),
+            Goal::Udp | Goal::AfXdp => sock_diag::udp()?
+                .iter()
+                .any(|socket| socket.local.port() == port),
+        };
         let reader = match (goal, is_taken) {
-            (Goal::Tcp, _) => bail!(
-                "--for tcp: prove measures datagrams; apply one stage at a time, and `mpps load` tells \
-                 what it brings"
+            (Goal::Tcp, true) => Reader::Listener,
+            (Goal::Tcp, false) => bail!(
+                "--port {port}: nobody listens there at an address of {interface}; start the server, or try \
+                 one: `mpps serve 0.0.0.0:{port}`"
             ),
             (Goal::Udp, true) => Reader::Other,
             (Goal::AfXdp, true) => bail!(
@@ -65,10 +85,8 @@ impl Traffic {
                  packets; end that program, or choose --for udp"
             ),
             (_, false) => {
-                let addresses = address::list(index)?;
-                let mut own = addresses.iter().map(|own| own.address);
-                let own = own.clone().find(IpAddr::is_ipv4).or_else(|| own.next());
-                let own = own.with_context(|| {
+                let first = own.iter().find(|own| own.is_ipv4()).or(own.first());
+                let own = *first.with_context(|| {
                     format!(
                         "{interface} has no address: `ip address add ADDR/LENGTH dev {interface}`"
                     )
@@ -108,7 +126,15 @@ impl Traffic {
             Reader::Own(backend, address) => {
                 self.received(backend, address, time, patience, interrupt)
             }
-            Reader::Other => self.watched(time, patience, interrupt),
+            Reader::Other | Reader::Listener => self.watched(time, is_first, patience, interrupt),
+        }
+    }
+
+    /// What every rate of it is.
+    pub(super) fn rate_definition(&self) -> &'static str {
+        match self.reader {
+            Reader::Own(..) | Reader::Other => RATE_DEFINITION,
+            Reader::Listener => CONNECTION_RATE_DEFINITION,
         }
     }
 
@@ -141,32 +167,47 @@ impl Traffic {
         })
     }
 
-    /// What another program reads is counted by the kernel, of all sockets of the namespace together.
+    /// What another program gets is counted by the kernel, of all sockets of the namespace together.
+    /// A run in which nothing came goes on until something did; the first begins anew then.
     fn watched(
         &self,
         time: Duration,
+        is_first: bool,
         patience: Duration,
         interrupt: &Interrupt,
     ) -> Result<Measured> {
+        let took =
+            || Ok::<_, anyhow::Error>((Snapshot::take(&[&self.interface])?, ProcStat::read()?));
         let began = Instant::now();
+        let (mut before, mut ticks) = took()?;
         loop {
-            let (before, ticks) = (Snapshot::take(&[&self.interface])?, ProcStat::read()?);
             let end = Instant::now() + time;
             while Instant::now() < end {
                 ensure!(!interrupt.came(), Interrupted);
                 thread::sleep(LOOK.min(time));
             }
-            let host = Snapshot::take(&[&self.interface])?.since(&before);
-            let run = counted(&host, &self.interface);
+            let (after, ticks_after) = took()?;
+            let host = after.since(&before);
+            let run = match self.reader {
+                Reader::Listener => connections(&host)?,
+                _ => counted(&host, &self.interface),
+            };
             if run.ledger.delivered > 0 {
-                let busy_seconds = busy(&ticks, &ProcStat::read()?);
+                let busy_seconds = busy(&ticks, &ticks_after);
                 return Ok(Measured { run, busy_seconds });
             }
             ensure!(
                 began.elapsed() < patience,
-                "nothing was read from sockets of this host within {} s; does somebody send to {self}?",
+                "{} within {} s; does somebody send to {self}?",
+                match self.reader {
+                    Reader::Listener => "no connection was made to this host",
+                    _ => "nothing was read from sockets of this host",
+                },
                 patience.as_secs()
             );
+            if is_first {
+                (before, ticks) = (after, ticks_after);
+            }
         }
     }
 }
@@ -182,6 +223,10 @@ impl fmt::Display for Traffic {
                 f,
                 "port {port} of {interface}, read by the program that has it"
             ),
+            Reader::Listener => write!(
+                f,
+                "TCP port {port} of {interface}, connections to the listeners of this host"
+            ),
         }
     }
 }
@@ -192,7 +237,35 @@ fn counted(host: &Delta, interface: &str) -> runs::Sample {
         sender: None,
         ..account
     };
-    let ledger = account.ledger();
+    sample(host, account.ledger())
+}
+
+/// Connections that listeners got, those of this host to itself included, and what they dropped. Tries
+/// are counted nowhere else: offered is the sum, and this ledger always balances.
+///
+/// # Errors
+/// If the kernel lacks a counter.
+fn connections(host: &Delta) -> Result<runs::Sample> {
+    let count = |name| {
+        let count = host.snmp(name);
+        let count = count.with_context(|| format!("this kernel does not count {name}"))?;
+        Ok::<_, anyhow::Error>(u64::try_from(count).unwrap_or(0))
+    };
+    let (made, dropped) = (count("Tcp.PassiveOpens")?, count(LISTEN_DROPS)?);
+    let mut ledger = Ledger::new(made + dropped, made, 0);
+    ledger.lose(Loss {
+        station: Station::Socket,
+        reason: "dropped by a listener".to_owned(),
+        count: dropped,
+        source: LISTEN_DROPS.to_owned(),
+        scope: Scope::Namespace,
+        by_difference: false,
+        exact: false,
+    });
+    Ok(sample(host, ledger))
+}
+
+fn sample(host: &Delta, ledger: Ledger) -> runs::Sample {
     let seconds = host.duration_ns.max(1) as f64 / 1e9;
     let mpps = |count: u64| count as f64 / seconds / 1e6;
     runs::Sample {
@@ -205,4 +278,25 @@ fn counted(host: &Delta, interface: &str) -> runs::Sample {
 fn busy(before: &ProcStat, after: &ProcStat) -> f64 {
     let cpus = after.busy_since(before).into_iter();
     cpus.map(|cpu| cpu.busy * cpu.ticks as f64).sum::<f64>() / TICKS_PER_SECOND
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_are_those_made_and_those_dropped() {
+        let mut host = Delta {
+            duration_ns: 500_000_000,
+            ..Delta::default()
+        };
+        host.snmp.insert("Tcp.PassiveOpens".to_owned(), 3000);
+        assert!(connections(&host).is_err());
+        host.snmp.insert("TcpExt.ListenDrops".to_owned(), 1000);
+        host.snmp.insert("TcpExt.ListenOverflows".to_owned(), 600);
+        let run = connections(&host).expect("both are counted");
+        assert_eq!((run.mpps, run.offered_mpps), (0.006, 0.008));
+        assert_eq!((run.ledger.delivered, run.ledger.unaccounted), (3000, 0));
+        assert_eq!(run.ledger.losses[0].count, 1000);
+    }
 }
