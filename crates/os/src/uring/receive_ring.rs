@@ -34,7 +34,7 @@ const CANCEL_TIME: Duration = Duration::from_millis(200);
 const GATHERING: Duration = Duration::from_micros(10);
 /// Looks in a row that may bring nothing before the socket is asked whether something is there. A sleep
 /// in vain is as many.
-const LOOKS: u32 = 4096;
+const LOOKS: u32 = 1 << 16;
 /// How long a request that the kernel has forgotten may take to end.
 const END_TIME: Duration = Duration::from_millis(10);
 /// How often it is looked at which device queue the packets come from.
