@@ -210,8 +210,6 @@ pub struct RxCounters {
     pub truncated: u64,
     /// Calls that brought something.
     pub calls: u64,
-    /// Calls that brought nothing.
-    pub empty_calls: u64,
     /// What the kernel dropped at this socket or ring, in units of its queue: with GRO a train is
     /// one.
     pub dropped: u64,
@@ -263,7 +261,6 @@ impl RxCounters {
     #[inline]
     pub(crate) fn add(&mut self, batch: &Batch<'_>) {
         if batch.is_empty() {
-            self.empty_calls += 1;
             return;
         }
         self.calls += 1;

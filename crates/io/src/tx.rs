@@ -107,13 +107,6 @@ pub struct TxCounters {
     pub blocked: u64,
 }
 
-impl TxCounters {
-    /// Datagrams refused for any reason.
-    pub fn refused_total(&self) -> u64 {
-        self.refused.values().sum()
-    }
-}
-
 /// What a sender is and was granted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TxCaps {

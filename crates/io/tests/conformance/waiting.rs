@@ -102,7 +102,6 @@ fn nothing_there_is_an_empty_batch(pair: &Pair) {
         }
         rx.counters()
     });
-    assert_eq!(counters.empty_calls, SHORT.len() as u64);
     assert_eq!((counters.calls, counters.datagrams), (0, 0));
 }
 
@@ -111,16 +110,15 @@ fn every_way_of_waiting_finds_what_is_there(pair: &Pair) {
     let layer = rx.caps().layer;
     for (number, wait) in SHORT.into_iter().enumerate() {
         send_numbers(&mut *tx, 0, number as u64, 1);
+        let mut looks = 0;
         // Loopback delivers before the send returns, or a moment later in a kernel thread.
         let found = loop {
             let batch = rx.recv(wait).expect("receiving works");
             if let Some(packet) = datagrams(layer, &batch).next() {
                 break crate::pair::number(packet.data);
             }
-            assert!(
-                rx.counters().empty_calls < 1_000_000,
-                "{wait:?} finds nothing"
-            );
+            looks += 1;
+            assert!(looks < 1_000_000, "{wait:?} finds nothing");
             thread::yield_now();
         };
         assert_eq!(found, number as u64, "{wait:?}");
