@@ -240,8 +240,8 @@ fn counted(host: &Delta, interface: &str) -> runs::Sample {
     sample(host, account.ledger())
 }
 
-/// Connections that listeners got, those of this host to itself included, and what they dropped. Tries
-/// are counted nowhere else: offered is the sum, and this ledger always balances.
+/// Connections that listeners got, those of this host to itself included, and what they dropped. Nothing
+/// else counts what clients tried: offered is the sum of both, and the ledger says so.
 ///
 /// # Errors
 /// If the kernel lacks a counter.
@@ -253,6 +253,9 @@ fn connections(host: &Delta) -> Result<runs::Sample> {
     };
     let (made, dropped) = (count("Tcp.PassiveOpens")?, count(LISTEN_DROPS)?);
     let mut ledger = Ledger::new(made + dropped, made, 0);
+    let note =
+        "nothing else counts what clients tried: offered is the sum of what was made and dropped";
+    ledger.notes.push(note.to_owned());
     ledger.lose(Loss {
         station: Station::Socket,
         reason: "dropped by a listener".to_owned(),
@@ -298,5 +301,7 @@ mod tests {
         assert_eq!((run.mpps, run.offered_mpps), (0.006, 0.008));
         assert_eq!((run.ledger.delivered, run.ledger.unaccounted), (3000, 0));
         assert_eq!(run.ledger.losses[0].count, 1000);
+        // It balances by itself, and does not keep that from its readers.
+        assert!(run.ledger.notes[0].contains("sum"), "{:?}", run.ledger);
     }
 }
