@@ -96,14 +96,6 @@ pub(crate) fn closing(result: &LabResult, written: Files<'_>) -> Vec<Block> {
     text.extend(
         best.map(|(rung, ledger)| equation(format!("ledger of rung {}", rung.rung), ledger).into()),
     );
-    for rung in &result.rungs {
-        let of = format!("rung {}", rung.rung);
-        let is_told =
-            |(best, ledger): (&RungResult, &Ledger)| best.rung == rung.rung && !ledger.balances();
-        // The equation that is shown anyway is not told again.
-        let skip = usize::from(best.is_some_and(is_told));
-        text.extend(rung.runs.doubts(&of, "").into_iter().skip(skip));
-    }
     text.push(Block::Paragraph(summary(result)));
     let sentences = rung::who_sent(&result.rungs);
     text.extend(sentences.into_iter().map(Block::paragraph));
@@ -113,6 +105,12 @@ pub(crate) fn closing(result: &LabResult, written: Files<'_>) -> Vec<Block> {
             .map(Block::paragraph),
     );
     text.extend(probe_cost(result).map(Block::paragraph));
+    // The last lines are what stays in sight.
+    let rungs = result.rungs.iter();
+    let doubts = rungs.flat_map(|rung| rung.runs.doubts(&format!("rung {}", rung.rung), ""));
+    let mut last: Vec<Block> = doubts.collect();
+    let answer = result.answer.iter();
+    last.extend(answer.map(|answer| Block::Sentences(vec![sentence(answer).into()])));
     let rungs = result.rungs.iter();
     let rungs = rungs.map(|rung| (rung.rung.clone(), &*rung.notes));
     vec![
@@ -120,12 +118,7 @@ pub(crate) fn closing(result: &LabResult, written: Files<'_>) -> Vec<Block> {
         about(result).last(),
         notes_on("rung", rungs),
         files(written),
-        Block::on_text(
-            result
-                .answer
-                .iter()
-                .map(|answer| Block::Sentences(vec![sentence(answer).into()])),
-        ),
+        Block::on_text(last),
     ]
 }
 
