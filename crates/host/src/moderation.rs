@@ -169,28 +169,38 @@ fn deferral(host: &dyn Host, interface: &str, time_ns: u64, polls: u32) -> Resul
     Ok(edits)
 }
 
-/// How a card waits.
+/// How a card waits: each queue, where the driver keeps them apart and one value for all would end what
+/// somebody has set for one.
 fn coalescing(host: &dyn Host, interface: &str, time_ns: u64) -> Result<Vec<Edit>> {
-    let setting = Setting::Coalescing;
-    let old = host
-        .read(&setting, interface)
-        .map_err(|error| setting.refused(error, interface))?;
-    let told = match &old {
-        Some(Value::Numbers(words)) => Coalescing::from_words(words),
-        _ => None,
-    };
-    let (Some(old), Some(told)) = (old, told) else {
-        return Err(Error::malformed(interface, "it tells no coalescing"));
-    };
     let Ok(time_us) = u32::try_from(time_ns.div_ceil(1000)) else {
         let why = "no card waits so long";
         return Err(Error::impossible(interface, why, "name a shorter time"));
     };
-    let new = Value::Numbers(told.with_rx_time_us(time_us).words());
-    if old == new {
-        return Ok(Vec::new());
+    let of = |queue| {
+        let setting = Setting::Coalescing { queue };
+        let old = host.read(&setting, interface);
+        old.map(|old| (setting, old))
+    };
+    let queues = host.rings(interface).unwrap_or(0);
+    let mut all: Vec<_> = (0..queues)
+        .map_while(|queue| of(Some(queue)).ok())
+        .collect();
+    if all.is_empty() {
+        let refused = |error| Setting::Coalescing { queue: None }.refused(error, interface);
+        all.push(of(None).map_err(refused)?);
     }
-    Ok(vec![Edit::new(setting, old, new)])
+    let edits = all.into_iter().map(|(setting, old)| {
+        let told = match &old {
+            Some(Value::Numbers(words)) => Coalescing::from_words(words),
+            _ => None,
+        };
+        let (Some(old), Some(told)) = (old, told) else {
+            return Err(Error::malformed(interface, "it tells no coalescing"));
+        };
+        let new = Value::Numbers(told.with_rx_time_us(time_us).words());
+        Ok((old != new).then(|| Edit::new(setting, old, new)))
+    });
+    edits.filter_map(Result::transpose).collect()
 }
 
 /// `eth0: the card waits 50 µs before it interrupts, at most 20000 times a second a queue`.

@@ -25,6 +25,7 @@ use crate::{Error, Result};
 mod command {
     pub(super) const GET_DRIVER_INFO: u32 = 0x03;
     pub(super) const GET_COALESCING: u32 = 0x0e;
+    pub(super) const SET_COALESCING: u32 = 0x0f;
     pub(super) const GET_RINGS: u32 = 0x10;
     pub(super) const GET_STRINGS: u32 = 0x1b;
     pub(super) const GET_STATISTICS: u32 = 0x1d;
@@ -43,6 +44,7 @@ mod command {
     pub(super) const SET_INDIRECTION: u32 = 0x39;
     pub(super) const GET_RSS: u32 = 0x46;
     pub(super) const SET_RSS: u32 = 0x47;
+    pub(super) const OF_QUEUE: u32 = 0x4b;
 }
 
 /// `ETH_GSTRING_LEN`: every name takes this many bytes, padded with zeros.

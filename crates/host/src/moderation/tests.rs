@@ -18,6 +18,8 @@ fn defer() -> Setting {
     Setting::File { name }
 }
 
+const WHOLE: Setting = Setting::Coalescing { queue: None };
+
 fn coalescing(rx_time_us: u32, adaptive: u32) -> Value {
     let mut words = vec![0; 22];
     (words[0], words[1], words[9]) = (rx_time_us, 7, adaptive);
@@ -25,7 +27,7 @@ fn coalescing(rx_time_us: u32, adaptive: u32) -> Value {
 }
 
 fn told(fake: &Fake) -> Coalescing {
-    match &fake.machine().values[&Setting::Coalescing] {
+    match &fake.machine().values[&WHOLE] {
         Value::Numbers(words) => Coalescing::from_words(words).expect("22 words"),
         other => panic!("{other:?}"),
     }
@@ -35,7 +37,7 @@ fn plain() -> Machine {
     machine()
         .with(flush(), Value::text(0))
         .with(defer(), Value::text(0))
-        .with(Setting::Coalescing, coalescing(3, 1))
+        .with(WHOLE, coalescing(3, 1))
 }
 
 fn planned(fake: &Fake, time: Duration, throttle: Throttle) -> Result<Moderation> {
@@ -91,7 +93,7 @@ fn a_card_waits_and_gets_its_own_choice_back() {
 
 #[test]
 fn what_is_already_so_is_left_so() {
-    let card = plain().with(Setting::Coalescing, coalescing(50, 0));
+    let card = plain().with(WHOLE, coalescing(50, 0));
     let fake = Fake::new(card);
     assert!(
         planned(&fake, TIME, Throttle::Nic)
@@ -106,7 +108,7 @@ fn what_is_already_so_is_left_so() {
 
 #[test]
 fn a_driver_without_coalescing_is_told_in_a_sentence() {
-    let card = plain().with(Setting::Coalescing, None);
+    let card = plain().with(WHOLE, None);
     let error = planned(&Fake::new(card), TIME, Throttle::Nic).expect_err("none");
     let text = error.to_string();
     assert!(
@@ -138,7 +140,7 @@ fn a_driver_that_keeps_no_time_is_found_out() {
     let (_guard, directories) = directory();
     let mut card = plain();
     card.unit_us = 0;
-    let card = card.with(Setting::Coalescing, coalescing(0, 0));
+    let card = card.with(WHOLE, coalescing(0, 0));
     let fake = Fake::new(card.clone());
     let plan = planned(&fake, TIME, Throttle::Nic).expect("it can");
     let error = fake
@@ -178,7 +180,7 @@ fn a_foreign_change_is_told_and_left() {
 
     let plan = planned(&fake, TIME, Throttle::Nic).expect("it can");
     let moderation = fake.apply(&plan.change, &directories).expect("applied");
-    fake.set(Setting::Coalescing, coalescing(51, 0));
+    fake.set(WHOLE, coalescing(51, 0));
     let told = results(moderation.undo());
     assert_eq!(told, [Undone::Changed("51 µs, 7 packets".to_owned())]);
     // The plan is too old now.
@@ -213,7 +215,7 @@ fn what_a_card_rounded_is_put_back_though_nobody_wrote_it_down() {
     let (_guard, directories) = directory();
     let mut card = plain();
     card.unit_us = 8;
-    let card = card.with(Setting::Coalescing, coalescing(16, 0));
+    let card = card.with(WHOLE, coalescing(16, 0));
     let fake = Fake::new(card.clone());
     let plan = planned(&fake, TIME, Throttle::Nic).expect("it can");
     let mut moderation = fake.apply(&plan.change, &directories).expect("applied");
@@ -248,13 +250,48 @@ fn a_damaged_journal_does_nothing() {
 #[test]
 fn who_dies_between_two_calls_leaves_what_is_its_own() {
     let (_guard, directories) = directory();
-    let card = plain().with(Setting::Coalescing, coalescing(3, 1));
+    let card = plain().with(WHOLE, coalescing(3, 1));
     let fake = Fake::new(card.clone());
     let plan = planned(&fake, TIME, Throttle::Nic).expect("it can");
     let moderation = fake.apply(&plan.change, &directories).expect("applied");
-    fake.set(Setting::Coalescing, coalescing(3, 0));
+    fake.set(WHOLE, coalescing(3, 0));
     assert_eq!(results(moderation.undo()), [Undone::Restored]);
     assert_eq!(fake.machine(), card);
+}
+
+/// The times that a driver chooses differ from moment to moment, and nobody has set them.
+#[test]
+fn queues_wait_each_by_itself_and_get_their_own_times_back() {
+    let (_guard, directories) = directory();
+    let of = |queue| Setting::Coalescing { queue: Some(queue) };
+    let mut card = plain()
+        .with(of(0), coalescing(3, 1))
+        .with(of(1), coalescing(50, 0))
+        .with(of(2), coalescing(7, 0));
+    card.rings = 3;
+    let fake = Fake::new(card.clone());
+    let plan = planned(&fake, TIME, Throttle::Nic).expect("it can");
+    let steps = [
+        "queue 0 rx-usecs 3 adaptive -> 50",
+        "queue 2 rx-usecs 7 -> 50",
+    ];
+    assert_eq!(plan.change.steps(), steps);
+    fake.set(of(0), coalescing(9, 1));
+    let moderation = fake.apply(&plan.change, &directories).expect("applied");
+    let now = fake.machine().values;
+    assert_eq!(
+        [0, 1, 2].map(|queue| &now[&of(queue)]),
+        [&coalescing(50, 0); 3]
+    );
+    assert_eq!(now[&WHOLE], coalescing(3, 1), "it is nobody's business");
+    assert_eq!(results(moderation.undo()), [const { Undone::Restored }; 2]);
+    assert_eq!(fake.machine(), card);
+    // Another's switch is a change, and another time is.
+    for other in [coalescing(9, 0), coalescing(50, 0)] {
+        fake.set(of(0), other);
+        let error = fake.apply(&plan.change, &directories).expect_err("changed");
+        assert!(error.to_string().contains("queue 0 just now"), "{error}");
+    }
 }
 
 const SUSPENDED: Duration = Duration::from_millis(20);

@@ -23,7 +23,7 @@ impl Settings {
             Setting::Channels,
             Setting::RxRing,
             Setting::RssTable,
-            Setting::Coalescing,
+            Setting::Coalescing { queue: None },
             fields("udp4"),
             fields("udp6"),
             feature("rx-lro"),
@@ -43,7 +43,7 @@ impl Settings {
             let mut before = earlier.0.iter();
             let (_, then) = before.find(|(known, _)| known == setting)?;
             let edit = Edit::new(setting.clone(), then.clone(), now.clone());
-            (now != then).then(|| edit.to_string())
+            (!setting.is_same(now, then)).then(|| edit.to_string())
         });
         changed.collect()
     }

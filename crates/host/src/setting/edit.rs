@@ -46,7 +46,8 @@ impl Edit {
         if let Setting::Rule { .. } = self.setting {
             return self.prepare_rule(host, object);
         }
-        if host.read(&self.setting, object)?.as_ref() != Some(&self.old) {
+        let now = host.read(&self.setting, object)?;
+        if !now.is_some_and(|now| self.setting.is_same(&now, &self.old)) {
             let why = format!("somebody changed {} just now", self.setting.noun());
             return Err(Error::impossible(object, why, "try again"));
         }
@@ -164,18 +165,18 @@ impl Edit {
         if *setting == Setting::SkbDefer {
             return self.undo_defer(&now, host, object);
         }
-        if now == self.old {
+        if setting.is_same(&now, &self.old) {
             return Ok(Undone::Nothing);
         }
         let ours = match (setting, &now, &self.old, self.effect()) {
             // The process died before it was known what the card made of a time, so that a time the card
             // rounded looks like one that somebody else set. To leave the setting would be worse than to
             // undo another's.
-            (Setting::Coalescing, ..) if self.became.is_none() => true,
+            (Setting::Coalescing { .. }, ..) if self.became.is_none() => true,
             // What is set by several calls is half of each where its process died in between, on the
             // way there or back.
             (
-                Setting::Coalescing | Setting::IrqSuspend,
+                Setting::Coalescing { .. } | Setting::IrqSuspend,
                 Value::Numbers(now),
                 Value::Numbers(old),
                 Value::Numbers(effect),
@@ -250,8 +251,10 @@ impl Edit {
             return None;
         }
         match host.read(&self.setting, object) {
-            Ok(Some(now)) if now == *self.effect() => None,
-            Ok(Some(now)) if now == self.old => Some("it is as it was before".to_owned()),
+            Ok(Some(now)) if self.setting.is_same(&now, self.effect()) => None,
+            Ok(Some(now)) if self.setting.is_same(&now, &self.old) => {
+                Some("it is as it was before".to_owned())
+            }
             Ok(Some(now)) => Some(self.setting.told(&now)),
             Ok(None) => Some("it is gone".to_owned()),
             Err(error) => Some(error.to_string()),

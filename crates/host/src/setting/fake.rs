@@ -207,7 +207,7 @@ impl Host for Fake {
 
     fn read(&self, setting: &Setting, _: &str) -> Result<Option<Value>> {
         self.look(|machine| match (setting, machine.values.get(setting)) {
-            (Setting::RssTable | Setting::Coalescing, None) => refuse(UNSUPPORTED),
+            (Setting::RssTable | Setting::Coalescing { .. }, None) => refuse(UNSUPPORTED),
             (_, value) => Ok(value.cloned()),
         })
     }
@@ -229,7 +229,7 @@ impl Host for Fake {
                 (Setting::RssTable, Value::Numbers(table)) if machine.alters_tables => {
                     table.fill(0);
                 }
-                (Setting::Coalescing, Value::Numbers(words)) => {
+                (Setting::Coalescing { .. }, Value::Numbers(words)) => {
                     let unit = machine.unit_us;
                     words[0] = words[0].checked_div(unit).unwrap_or(0) * unit;
                 }

@@ -5,6 +5,7 @@ use std::io;
 
 use mpps_os::ethtool::coalesce::{self, Coalescing};
 use mpps_os::ethtool::{self, Feature, hash_fields, ntuple, rss};
+use mpps_os::interrupts;
 use mpps_os::namespace::NetNamespace;
 use mpps_os::netlink::{link, napi};
 use mpps_os::sysfs::Sysfs;
@@ -12,9 +13,15 @@ use mpps_os::{Error, Result};
 
 use super::defer_lists;
 use super::primitive::{FILTERS, SKB_DEFER_MAX, Setting, Value};
+use crate::facts::virtio_feature;
 use crate::root::Root;
 use crate::rss::hexadecimal;
 use crate::sysctl;
+
+/// A virtio card can wait before it interrupts, all of it or each queue apart
+/// (include/uapi/linux/virtio_net.h).
+const VIRTIO_NET_F_NOTF_COAL: usize = 53;
+const VIRTIO_NET_F_VQ_NOTF_COAL: usize = 52;
 
 /// A host whose settings are changed. Every method fails as the call of `mpps-os` does that it
 /// stands for.
@@ -53,6 +60,20 @@ pub(crate) struct Kernel(Root);
 impl Default for Kernel {
     fn default() -> Self {
         Self(Root::machine())
+    }
+}
+
+impl Kernel {
+    /// True of a card of virtio that lacks the feature: its driver shows a time, and sets none
+    /// (`virtnet_set_coalesce`, `virtnet_set_per_queue_coalesce`).
+    fn cannot_wait(&self, interface: &str, is_of_queue: bool) -> bool {
+        let number = match is_of_queue {
+            true => VIRTIO_NET_F_VQ_NOTF_COAL,
+            false => VIRTIO_NET_F_NOTF_COAL,
+        };
+        let driver = ethtool::driver(interface).ok();
+        let device = driver.and_then(|driver| interrupts::device(self.0.path(), &driver.bus));
+        device.and_then(|at| virtio_feature(&self.0, &at, number)) == Some(false)
     }
 }
 
@@ -95,7 +116,17 @@ impl Host for Kernel {
                 };
                 Some(Value::Text(text))
             }
-            Setting::Coalescing => Some(Value::Numbers(coalesce::read(interface)?.words())),
+            Setting::Coalescing { queue } => {
+                let told = match queue {
+                    None => coalesce::read(interface)?,
+                    Some(queue) => coalesce::read_queue(interface, *queue)?,
+                };
+                if self.cannot_wait(interface, queue.is_some()) {
+                    let source = io::ErrorKind::Unsupported.into();
+                    return Err(Error::new("virtio features", interface, source));
+                }
+                Some(Value::Numbers(told.words()))
+            }
             Setting::IrqSuspend => {
                 let contexts = napi::list(link::index(interface)?)?;
                 let times = contexts.iter().map(|one| one.irq_suspend_timeout_ns);
@@ -193,10 +224,13 @@ impl Host for Kernel {
                 Ok(key) => rss::set_key(interface, &key),
                 Err(_) => Err(unfit(interface)),
             },
-            (Setting::Coalescing, Value::Numbers(words)) => match Coalescing::from_words(words) {
-                Some(wanted) => coalesce::set(interface, &wanted),
-                None => Err(unfit(interface)),
-            },
+            (Setting::Coalescing { queue }, Value::Numbers(words)) => {
+                match (Coalescing::from_words(words), queue) {
+                    (Some(wanted), None) => coalesce::set(interface, &wanted),
+                    (Some(wanted), Some(queue)) => coalesce::set_queue(interface, *queue, &wanted),
+                    (None, _) => Err(unfit(interface)),
+                }
+            }
             _ => Err(unfit(interface)),
         }
     }
@@ -309,7 +343,8 @@ mod tests {
     #[test]
     fn a_value_of_another_kind_is_refused() {
         let kernel = Kernel::default();
-        for setting in [Setting::Coalescing, Setting::Filters, Setting::SkbDefer] {
+        let coalescing = Setting::Coalescing { queue: None };
+        for setting in [coalescing, Setting::Filters, Setting::SkbDefer] {
             let error = kernel.write(&setting, "lo", &Value::Numbers(vec![1]));
             assert_eq!(error.expect_err("unfit").call, "set");
         }

@@ -29,7 +29,11 @@ pub enum Setting {
     },
     /// How long the card waits before it interrupts: all words, in the order of the kernel's
     /// structure.
-    Coalescing,
+    Coalescing {
+        /// The queue, where the driver keeps queues apart; none is all of them.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        queue: Option<u32>,
+    },
     /// For how long the interrupts of its queues stay off after epoll_wait(2) has found packets: the
     /// nanoseconds of each NAPI context, in the order of their numbers.
     IrqSuspend,
@@ -118,9 +122,17 @@ impl Setting {
             | Self::Feature { .. }
             | Self::Affinity { .. }
             | Self::Sysctl { .. } => matches!(value, Value::Text(_)),
-            Self::Coalescing => value.coalescing().is_some(),
+            Self::Coalescing { .. } => value.coalescing().is_some(),
             Self::RssTable | Self::IrqSuspend => matches!(value, Value::Numbers(_)),
             Self::Rule { .. } => !matches!(value, Value::Text(_)),
+        }
+    }
+
+    /// True if both values are the same to whoever set them.
+    pub(crate) fn is_same(&self, one: &Value, other: &Value) -> bool {
+        match (self, one.coalescing(), other.coalescing()) {
+            (Self::Coalescing { .. }, Some(one), Some(other)) => one.is_set_as(&other),
+            _ => one == other,
         }
     }
 
@@ -140,7 +152,10 @@ impl Setting {
             Self::RxRing => "rx ring",
             Self::HashFields { flow } => return format!("rx-flow-hash {flow}").into(),
             Self::Affinity { interrupt } => return format!("CPUs of interrupt {interrupt}").into(),
-            Self::Coalescing => "its coalescing",
+            Self::Coalescing { queue: None } => "its coalescing",
+            Self::Coalescing { queue: Some(queue) } => {
+                return format!("the coalescing of queue {queue}").into();
+            }
             Self::IrqSuspend => "its irq-suspend-timeout",
             Self::Filters => "its feature ntuple-filters",
             Self::RssTable => "its RSS table",
@@ -177,11 +192,17 @@ impl Setting {
                 let queues = table.iter().max().map_or(1, |most| most.saturating_add(1));
                 format!("ethtool -X {interface} equal {queues}")
             }
-            (Self::Coalescing, value) => match value.coalescing() {
+            (Self::Coalescing { queue }, value) => match value.coalescing() {
                 Some(told) => {
+                    let of = match queue {
+                        None => format!("-C {interface}"),
+                        Some(queue) => {
+                            format!("-Q {interface} queue_mask {} --coalesce", mask(*queue))
+                        }
+                    };
                     let adaptive = ["off", "on"][usize::from(told.is_adaptive_rx())];
                     let time_us = told.rx_time_us();
-                    format!("ethtool -C {interface} adaptive-rx {adaptive} rx-usecs {time_us}")
+                    format!("ethtool {of} adaptive-rx {adaptive} rx-usecs {time_us}")
                 }
                 None => String::new(),
             },
@@ -208,19 +229,19 @@ impl Setting {
 
     /// What somebody else set it to.
     pub(super) fn told(&self, now: &Value) -> String {
-        match (now, now.coalescing()) {
-            (_, Some(now)) if *self == Self::Coalescing => {
-                format!("{} µs, {} packets", now.rx_time_us(), now.rx_packets())
+        match (self, now, now.coalescing()) {
+            (Self::Coalescing { queue }, _, Some(now)) => {
+                let of = queue.map_or(String::new(), |queue| format!("queue {queue}: "));
+                let (time_us, packets) = (now.rx_time_us(), now.rx_packets());
+                format!("{of}{time_us} µs, {packets} packets")
             }
-            (Value::Numbers(times), _) if *self == Self::IrqSuspend => {
-                format!("it is {times:?} ns")
-            }
-            (Value::Numbers(queues), _) => {
+            (Self::IrqSuspend, Value::Numbers(times), _) => format!("it is {times:?} ns"),
+            (_, Value::Numbers(queues), _) => {
                 let queues: BTreeSet<&u32> = queues.iter().collect();
                 format!("it now uses the queues {queues:?}")
             }
-            (Value::Text(now), _) => format!("it is {now}"),
-            (now, _) => format!("it is {now:?}"),
+            (_, Value::Text(now), _) => format!("it is {now}"),
+            (_, now, _) => format!("it is {now:?}"),
         }
     }
 
@@ -239,7 +260,7 @@ impl Setting {
                     "ethtool(8) shows which",
                 ))
             }
-            Self::Coalescing => {
+            Self::Coalescing { .. } => {
                 let time_us = |value: &Value| value.coalescing().map_or(0, |now| now.rx_time_us());
                 (time_us(became) == 0 && time_us(wanted) > 0).then_some((
                     "its driver took the time and does not keep it",
@@ -254,7 +275,7 @@ impl Setting {
     pub(crate) fn refused(&self, error: mpps_os::Error, interface: &str) -> Error {
         let unsupported = error.source.kind() == std::io::ErrorKind::Unsupported
             || error.said.contains("unsupported parameter");
-        if *self != Self::Coalescing || !unsupported {
+        if !matches!(self, Self::Coalescing { .. }) || !unsupported {
             return error.into();
         }
         Error::impossible(
@@ -290,13 +311,16 @@ impl Setting {
                 let (old, new) = (most(old), most(new));
                 write!(f, "irq-suspend-timeout {old} -> {new} µs")
             }
-            (Self::Coalescing, old, new) => {
+            (Self::Coalescing { queue }, old, new) => {
                 let time = |value: &Value| {
                     value.coalescing().map_or("?".to_owned(), |told| {
                         let adaptive = [" adaptive", ""][usize::from(!told.is_adaptive_rx())];
                         format!("{}{adaptive}", told.rx_time_us())
                     })
                 };
+                if let Some(queue) = queue {
+                    write!(f, "queue {queue} ")?;
+                }
                 write!(f, "rx-usecs {} -> {}", time(old), time(new))
             }
             (_, Value::Text(old), Value::Text(new)) => {
@@ -309,4 +333,9 @@ impl Setting {
             _ => write!(f, "{} from {old:?} to {new:?}", self.noun()),
         }
     }
+}
+
+/// The bit of a queue, as `ethtool -Q` wants it.
+fn mask(queue: u32) -> String {
+    format!("0x{:x}{}", 1 << (queue % 4), "0".repeat(queue as usize / 4))
 }

@@ -10,7 +10,7 @@ const WAIT_US: u32 = 40;
 
 pub(super) const COALESCING: Stage = Stage {
     name: "coalescing",
-    source: "ethtool(8) -C",
+    source: "ethtool(8) -C, -Q",
     risks: &[],
     by_queue: false,
     judge: coalescing,
@@ -40,34 +40,52 @@ pub(super) const THREADS: Stage = Stage {
     judge: threads,
 };
 
+/// Where the driver keeps its queues apart, each is judged and set by itself: one value for all would end
+/// what somebody has set for one, and undo would not know of it.
 fn coalescing(tunables: &Tunables, _: Aim) -> (Wanted, String) {
-    let told = match tunables.value(&Setting::Coalescing) {
-        Some(Value::Numbers(words)) => Coalescing::from_words(words),
+    let told = |setting: Setting| match tunables.value(&setting)? {
+        Value::Numbers(words) => Some((setting, Coalescing::from_words(words)?)),
         _ => None,
     };
-    let Some(told) = told else {
+    let mut all: Vec<_> = tunables.coalescing_of_queues().filter_map(told).collect();
+    if all.is_empty() {
+        all.extend(told(Setting::Coalescing { queue: None }));
+    }
+    let Some((_, first)) = all.first() else {
         return (
             Wanted::Impossible,
             "its driver does not let the card wait".to_owned(),
         );
     };
-    if told.is_adaptive_rx() {
-        let words = Value::Numbers(told.with_rx_time_us(WAIT_US).words());
-        let why = "the driver adapts it to the traffic, late after each change".to_owned();
-        return (Wanted::Try(vec![(Setting::Coalescing, words)]), why);
-    }
-    let now = told.rx_time_us();
-    let pause = tunables.ring_us_at_a_million();
-    if now > 0 && pause.is_none_or(|pause| u64::from(now) * 4 < pause) {
-        let why = format!("the card waits {now} µs, and its ring lasts far longer");
-        return (Wanted::Settings(Vec::new()), why);
-    }
-    let why = match now {
-        0 => "the card interrupts for each packet".to_owned(),
-        now => format!("the card waits {now} µs, in which 1 Mpps nearly fill its ring"),
+    let first_us = first.rx_time_us();
+    let fixed = |chosen: Vec<&(Setting, Coalescing)>| {
+        let fixed = chosen.into_iter().map(|(setting, now)| {
+            let words = now.with_rx_time_us(WAIT_US).words();
+            (setting.clone(), Value::Numbers(words))
+        });
+        fixed.collect()
     };
-    let words = Value::Numbers(told.with_rx_time_us(WAIT_US).words());
-    (Wanted::Settings(vec![(Setting::Coalescing, words)]), why)
+    let pause = tunables.ring_us_at_a_million();
+    let is_wrong = |now: &Coalescing| {
+        let time_us = now.rx_time_us();
+        let is_long = pause.is_some_and(|pause| u64::from(time_us) * 4 >= pause);
+        !now.is_adaptive_rx() && (time_us == 0 || is_long)
+    };
+    let wrong: Vec<_> = all.iter().filter(|(_, now)| is_wrong(now)).collect();
+    if let [(_, one), ..] = wrong.as_slice() {
+        let why = match one.rx_time_us() {
+            0 => "the card interrupts for each packet".to_owned(),
+            now => format!("the card waits {now} µs, in which 1 Mpps nearly fill its ring"),
+        };
+        return (Wanted::Settings(fixed(wrong)), why);
+    }
+    let adaptive: Vec<_> = all.iter().filter(|(_, now)| now.is_adaptive_rx()).collect();
+    if !adaptive.is_empty() {
+        let why = "the driver adapts it to the traffic, late after each change".to_owned();
+        return (Wanted::Try(fixed(adaptive)), why);
+    }
+    let why = format!("the card waits {first_us} µs, and its ring lasts far longer");
+    (Wanted::Settings(Vec::new()), why)
 }
 
 /// AF_XDP that polls the driver itself needs interrupts out of its way; the reader of a socket waits

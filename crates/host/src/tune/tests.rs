@@ -85,9 +85,13 @@ fn untouched(driver: &str, cpus: Vec<Place>, queues: u32) -> Tunables {
 }
 
 fn coalescing(time_us: u32, is_adaptive: bool) -> (Setting, Value) {
+    coalescing_of(None, time_us, is_adaptive)
+}
+
+fn coalescing_of(queue: Option<u32>, time_us: u32, is_adaptive: bool) -> (Setting, Value) {
     let mut words = vec![0; 22];
     (words[0], words[9]) = (time_us, is_adaptive.into());
-    (Setting::Coalescing, Value::Numbers(words))
+    (Setting::Coalescing { queue }, Value::Numbers(words))
 }
 
 impl Tunables {
@@ -164,7 +168,8 @@ fn modelled() -> Vec<(&'static str, Tunables)> {
                 .with_table(2048, 64)
                 .with_fields("sd")
                 .with_features(&[gro])
-                .with([coalescing(50, true)]),
+                .with([coalescing(50, true)])
+                .with((0..64).map(|queue| coalescing_of(Some(queue), 50, true))),
         ),
         (
             "ena",
@@ -292,6 +297,52 @@ fn a_key_of_zeros_is_replaced_and_no_other() {
     );
     assert!(planned(&[0; 40], 1).is_empty());
     assert!(planned(&[1; 40], 4).is_empty());
+}
+
+/// What somebody has set for a single queue is neither changed without a reason nor lost.
+#[test]
+fn queues_that_their_driver_keeps_apart_are_judged_apart() {
+    let times = [0, 20, 0, 900, 30];
+    let queues = (0..).zip(times);
+    let queues = queues.map(|(queue, time_us)| coalescing_of(Some(queue), time_us, queue == 4));
+    let mut tunables = untouched("i40e", cpus(1, 4, 1), 5)
+        .with_ring(512, 4096)
+        .with([coalescing(0, false)])
+        .with(queues);
+    tunables.interface = "eth9".to_owned();
+    let only = ["coalescing".to_owned()];
+    let plan = Plan::new(&tunables, Goal::Udp, &only);
+    let commands = plan
+        .edits()
+        .map(|edit| edit.setting.command("eth9", &edit.new));
+    assert_eq!(
+        commands.collect::<Vec<String>>(),
+        ["0x1", "0x4", "0x8"].map(|mask| format!(
+            "ethtool -Q eth9 queue_mask {mask} --coalesce adaptive-rx off rx-usecs 40"
+        ))
+    );
+    let before = fake(&tunables);
+    let (_guard, directories) = directory();
+    let fake = Fake::new(before.clone());
+    let (tuned, _) = make(&plan, &fake, &directories, false).expect("it can");
+    let now = fake.machine().values;
+    for (queue, (time_us, is_adaptive)) in [40, 20, 40, 40, 30]
+        .into_iter()
+        .zip([false; 4].into_iter().chain([true]))
+        .enumerate()
+    {
+        let (setting, value) = coalescing_of(Some(queue as u32), time_us, is_adaptive);
+        assert_eq!(now[&setting], value, "queue {queue}");
+    }
+    assert!(tuned.undo().iter().all(Outcome::clean));
+    assert_eq!(fake.machine(), before);
+    // What is fixed now needs nothing, so that the one which adapts is what may be tried.
+    let mut after = tunables.clone();
+    after.values = now.into_iter().collect();
+    let plan = Plan::new(&after, Goal::Udp, &only);
+    let tried = plan.steps[0].edits_to_try().map(|edit| &edit.setting);
+    let last = Setting::Coalescing { queue: Some(4) };
+    assert_eq!(tried.collect::<Vec<_>>(), [&last]);
 }
 
 /// What no rule says is changed by its name alone, and then it is undone and made as all else.

@@ -6,13 +6,10 @@ use mpps_os::ethtool::{self, Channels};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::facts::{Card, Conntrack, virtio_feature};
+use crate::facts::{Card, Conntrack};
 use crate::root::Root;
 use crate::setting::{Host, Kernel, Setting, Value};
 use crate::{CpuList, Result, Topology, sysctl};
-
-/// A virtio card can wait before it interrupts (include/uapi/linux/virtio_net.h).
-const VIRTIO_NET_F_NOTF_COAL: usize = 53;
 
 /// `MAX_NUM_QUEUE` of the kernel.
 const QUEUES_MAX: u32 = 4096;
@@ -133,15 +130,8 @@ impl Tunables {
             values: Vec::new(),
         };
         let settings = tunables.settings();
-        let device = card.device.as_deref();
-        let waits = device.and_then(|at| virtio_feature(&root, at, VIRTIO_NET_F_NOTF_COAL));
-        let is_fixed = |setting: &Setting| match setting {
-            // Some settings of the machine are shown in other network namespaces, and cannot be set there.
-            Setting::Sysctl { name } => root.is_read_only(&sysctl::path(name)),
-            // virtio_net shows a time, and without the feature sets none (virtnet_set_coalesce).
-            Setting::Coalescing => waits == Some(false),
-            _ => false,
-        };
+        // Some settings of the machine are shown in other network namespaces, and cannot be set there.
+        let is_fixed = |setting: &Setting| matches!(setting, Setting::Sysctl { name } if root.is_read_only(&sysctl::path(name)));
         let settings = settings.into_iter().filter(|setting| !is_fixed(setting));
         let known = settings.filter_map(|setting| {
             // What cannot be read is no setting of this host.
@@ -160,7 +150,7 @@ impl Tunables {
             Setting::RxRing,
             Setting::RssKey,
             Setting::RssTable,
-            Setting::Coalescing,
+            Setting::Coalescing { queue: None },
             file("gro_flush_timeout".to_owned()),
             file("napi_defer_hard_irqs".to_owned()),
             file("threaded".to_owned()),
@@ -175,6 +165,7 @@ impl Tunables {
         );
         settings.extend((0..self.rx_queues).map(|queue| file(rps_file(queue))));
         settings.extend((0..self.rx_queues).map(|queue| file(flows_file(queue))));
+        settings.extend(self.coalescing_of_queues());
         settings.extend((0..self.tx_queues).map(|queue| file(xps_file(queue))));
         settings.extend(self.interrupts.iter().map(|one| Setting::Affinity {
             interrupt: one.interrupt,
@@ -206,6 +197,11 @@ impl Tunables {
             Value::Text(text) => text.trim().parse().ok(),
             _ => None,
         }
+    }
+
+    /// Of each of its queues; few drivers keep them apart.
+    pub(super) fn coalescing_of_queues(&self) -> impl Iterator<Item = Setting> + use<> {
+        (0..self.rx_queues).map(|queue| Setting::Coalescing { queue: Some(queue) })
     }
 
     pub(super) fn channels(&self) -> Option<u32> {

@@ -1,17 +1,33 @@
 //! Interrupt coalescing: how long a card waits, and for how many packets, before it interrupts.
 //!
-//! What `ethtool -c` shows and `ethtool -C` sets. The values are those of all queues; what is set
-//! for a single queue (`ethtool -Q`) is not read.
+//! What `ethtool -c` shows and `ethtool -C` sets for all queues, and `ethtool -Q` for one, where the
+//! driver keeps them apart.
 
 use super::change::{self, What};
 use super::{Device, command, word};
-use crate::Result;
+use crate::{Error, Result};
+use std::io;
 
 /// `struct ethtool_coalesce` of include/uapi/linux/ethtool.h: the command and 22 words.
 const LENGTH: usize = 92;
 const RX_TIME_PLACE: usize = 4;
 const RX_PACKETS_PLACE: usize = 8;
+const TX_TIME_PLACE: usize = 20;
+const TX_PACKETS_PLACE: usize = 24;
 const ADAPTIVE_RX_PLACE: usize = 40;
+const ADAPTIVE_TX_PLACE: usize = 44;
+
+/// What a driver chooses itself, and the switch by which it does: of what is received and what is sent.
+const ADAPTED: [(usize, [usize; 2]); 2] = [
+    (ADAPTIVE_RX_PLACE, [RX_TIME_PLACE, RX_PACKETS_PLACE]),
+    (ADAPTIVE_TX_PLACE, [TX_TIME_PLACE, TX_PACKETS_PLACE]),
+];
+
+/// `struct ethtool_per_queue_op`: two words and a bit for each of `MAX_NUM_QUEUE` queues; behind it the
+/// coalescing of each queue whose bit is set.
+const QUEUES_MAX: u32 = 4096;
+const QUEUE_MASK_PLACE: usize = 8;
+const QUEUE_VALUES_PLACE: usize = QUEUE_MASK_PLACE + QUEUES_MAX as usize / 8;
 
 /// `ETHTOOL_A_COALESCE_RX_USECS`. The attributes of include/uapi/linux/ethtool_netlink.h have the order
 /// of the words, and two of them, `adaptive-rx` and `adaptive-tx`, are switches.
@@ -71,6 +87,38 @@ impl Coalescing {
         Some(made)
     }
 
+    /// True if both were set to the same: where the driver chooses the times of a side itself, they
+    /// differ from moment to moment.
+    pub fn is_set_as(&self, other: &Self) -> bool {
+        self.but_chosen(other) == *other
+    }
+
+    /// The same, but with the times of now where the driver chooses them now and is to go on.
+    fn but_chosen(&self, now: &Self) -> Self {
+        let mut changed = self.clone();
+        for (switch, places) in ADAPTED {
+            if self.word(switch) != 0 && now.word(switch) != 0 {
+                for place in places {
+                    changed.put(place, now.word(place));
+                }
+            }
+        }
+        changed
+    }
+
+    /// What makes it of another, one after the other: a driver that chooses the times refuses others
+    /// (`i40e_set_rx_coalesce`), so that what switches that on comes last.
+    fn steps(&self, now: &Self) -> Vec<Self> {
+        let last = self.but_chosen(now);
+        let mut first = last.clone();
+        for (switch, _) in ADAPTED {
+            first.put(switch, last.word(switch).min(now.word(switch)));
+        }
+        let mut steps = vec![now.clone(), first, last];
+        steps.dedup();
+        steps.split_off(1)
+    }
+
     fn parse(answer: &[u8]) -> Option<Self> {
         let bytes = answer.get(..LENGTH)?.try_into().ok()?;
         let mut told = Self { bytes };
@@ -79,22 +127,19 @@ impl Coalescing {
         Some(told)
     }
 
-    /// The attributes that make it of another, in two messages. What the driver does not have is the
-    /// same in both, and it would refuse to be told so; and one that chooses the time itself refuses
-    /// another time (`i40e_set_rx_coalesce` and others), so what switches that on comes last.
-    fn changes(&self, now: &Self) -> [Vec<(u16, Vec<u8>)>; 2] {
+    /// The attributes that make it of another. What the driver does not have is the same in both, and it
+    /// would refuse to be told so.
+    fn changes(&self, now: &Self) -> Vec<(u16, Vec<u8>)> {
         let words = (FIRST_ATTRIBUTE..).zip(self.words().into_iter().zip(now.words()));
         let changed = words.filter(|(_, (wanted, now))| wanted != now);
-        let mut messages = [Vec::new(), Vec::new()];
-        for (attribute, (wanted, _)) in changed {
-            let is_switch = SWITCHES.contains(&attribute);
-            let value = match is_switch {
+        let value = |(attribute, (wanted, _)): (u16, (u32, u32))| {
+            let value = match SWITCHES.contains(&attribute) {
                 true => vec![u8::from(wanted != 0)],
                 false => wanted.to_ne_bytes().to_vec(),
             };
-            messages[usize::from(is_switch && wanted != 0)].push((attribute, value));
-        }
-        messages
+            (attribute, value)
+        };
+        changed.map(value).collect()
     }
 
     fn word(&self, place: usize) -> u32 {
@@ -126,10 +171,42 @@ pub fn read(interface: &str) -> Result<Coalescing> {
 /// ([`mpps_os::Error::said`](crate::Error::said)); `EOPNOTSUPP` where it has none; `EINVAL` or `ERANGE`
 /// for a value that the card cannot keep; `EPERM` without `CAP_NET_ADMIN` over the namespace; `ENODEV`.
 pub fn set(interface: &str, coalescing: &Coalescing) -> Result<()> {
-    for message in coalescing.changes(&read(interface)?) {
-        if !message.is_empty() {
-            change::set(interface, What::Coalescing, message)?;
-        }
+    let mut now = read(interface)?;
+    for step in coalescing.steps(&now) {
+        change::set(interface, What::Coalescing, step.changes(&now))?;
+        now = step;
+    }
+    Ok(())
+}
+
+/// Reads the coalescing of one queue (`ETHTOOL_PERQUEUE` with `ETHTOOL_GCOALESCE`, Linux 4.6).
+///
+/// # Errors
+///
+/// `EOPNOTSUPP` where the driver does not keep queues apart; `EINVAL` for a queue that there is not;
+/// `ENODEV`.
+pub fn read_queue(interface: &str, queue: u32) -> Result<Coalescing> {
+    const CALL: &str = "ioctl ETHTOOL_PERQUEUE ETHTOOL_GCOALESCE";
+    let device = Device::open(interface)?;
+    let request = queue_request(queue, &read_request()).ok_or_else(|| no_queue(CALL, interface))?;
+    let answer = device.ask(CALL, &format!("queue {queue}"), &request, request.len())?;
+    let told = answer.get(QUEUE_VALUES_PLACE..).and_then(Coalescing::parse);
+    told.ok_or_else(|| device.malformed(CALL))
+}
+
+/// Sets the coalescing of one queue (`ETHTOOL_PERQUEUE` with `ETHTOOL_SCOALESCE`, Linux 4.6).
+///
+/// # Errors
+///
+/// Those of [`read_queue`]; `EINVAL` or `ERANGE` for a value that the card cannot keep; `EPERM` without
+/// `CAP_NET_ADMIN` over the namespace.
+pub fn set_queue(interface: &str, queue: u32, coalescing: &Coalescing) -> Result<()> {
+    const CALL: &str = "ioctl ETHTOOL_PERQUEUE ETHTOOL_SCOALESCE";
+    for mut step in coalescing.steps(&read_queue(interface, queue)?) {
+        step.put(0, command::SET_COALESCING);
+        let request = queue_request(queue, &step.bytes).ok_or_else(|| no_queue(CALL, interface))?;
+        let device = Device::open(interface)?;
+        device.ask(CALL, &format!("queue {queue}"), &request, request.len())?;
     }
     Ok(())
 }
@@ -138,6 +215,30 @@ fn read_request() -> [u8; LENGTH] {
     let mut request = Coalescing { bytes: [0; LENGTH] };
     request.put(0, command::GET_COALESCING);
     request.bytes
+}
+
+/// What asks the kernel to do to one queue what a request of this length asks for all; none of a queue
+/// that no interface has.
+fn queue_request(queue: u32, request: &[u8; LENGTH]) -> Option<Vec<u8>> {
+    if queue >= QUEUES_MAX {
+        return None;
+    }
+    let mut bytes = vec![0; QUEUE_VALUES_PLACE];
+    let mut put = |place: usize, word: u32| {
+        bytes[place..place + 4].copy_from_slice(&word.to_ne_bytes());
+    };
+    put(0, command::OF_QUEUE);
+    put(4, word(request, 0)?);
+    put(
+        QUEUE_MASK_PLACE + (queue / 32 * 4) as usize,
+        1 << (queue % 32),
+    );
+    bytes.extend(request);
+    Some(bytes)
+}
+
+fn no_queue(call: &'static str, interface: &str) -> Error {
+    Error::new(call, interface, io::Error::from_raw_os_error(libc::EINVAL))
 }
 
 #[cfg(test)]
@@ -159,12 +260,41 @@ mod tests {
         assert_eq!(read_request(), read);
         // ETHTOOL_A_COALESCE_RX_USECS 258, ETHTOOL_A_COALESCE_USE_ADAPTIVE_RX 0; the rest stays.
         let fixed = numbered().with_rx_time_us(258);
-        let set = [vec![(2, vec![2, 1, 0, 0]), (11, vec![0])], vec![]];
+        let set = [(2, vec![2, 1, 0, 0]), (11, vec![0])];
         assert_eq!(fixed.changes(&numbered()), set);
-        assert_eq!(fixed.changes(&fixed), [vec![], vec![]]);
-        // On the way back the driver has the old time before it may change that.
-        let back = [vec![(2, vec![1, 0, 0, 0])], vec![(11, vec![1])]];
-        assert_eq!(numbered().changes(&fixed), back);
+        assert_eq!(fixed.changes(&fixed), []);
+    }
+
+    #[cfg(target_endian = "little")]
+    #[test]
+    fn one_queue_has_its_bit_and_its_values_behind_all_bits() {
+        let set = Coalescing { bytes: [9; LENGTH] };
+        let bytes = queue_request(33, &set.bytes).expect("a queue");
+        assert_eq!(bytes.len(), 8 + 512 + 92);
+        // ETHTOOL_PERQUEUE, the command, and bit 1 of the second word.
+        assert_eq!(bytes[..8], [0x4b, 0, 0, 0, 9, 9, 9, 9]);
+        assert_eq!(bytes[8..16], [0, 0, 0, 0, 2, 0, 0, 0]);
+        assert!(bytes[16..520].iter().all(|byte| *byte == 0));
+        assert_eq!(bytes[520..], [9; 92]);
+        assert_eq!(queue_request(4096, &set.bytes), None);
+    }
+
+    /// A driver that chooses refuses other times than it has, and no other times are sent then.
+    #[test]
+    fn a_driver_that_chooses_is_told_no_other_time() {
+        let of = |rx_time_us, adaptive| {
+            let mut made = numbered().with_rx_time_us(rx_time_us);
+            made.put(ADAPTIVE_RX_PLACE, adaptive);
+            made
+        };
+        // It chose 8, then 20: that is no change, and to switch it off comes with another time.
+        assert!(of(8, 1).is_set_as(&of(20, 1)) && !of(8, 0).is_set_as(&of(20, 0)));
+        assert!(!of(8, 1).is_set_as(&of(8, 0)) && !of(8, 0).is_set_as(&of(8, 1)));
+        assert_eq!(of(8, 1).steps(&of(20, 1)), []);
+        assert_eq!(of(40, 0).steps(&of(20, 1)), [of(40, 0)]);
+        // On the way back the old time comes before the switch.
+        assert_eq!(of(8, 1).steps(&of(40, 0)), [of(8, 0), of(8, 1)]);
+        assert_eq!(of(8, 1).steps(&of(8, 0)), [of(8, 1)]);
     }
 
     #[test]
@@ -193,7 +323,11 @@ mod tests {
         assert_eq!(error.errno(), Some(libc::ENODEV));
         let error = set("mpps-nowhere", &numbered()).expect_err("no such interface");
         assert!(error.to_string().contains("mpps-nowhere"), "{error}");
-        let error = read("lo").expect_err("loopback has no interrupts");
-        assert_eq!(error.errno(), Some(libc::EOPNOTSUPP));
+        for refused in [read("lo"), read_queue("lo", 0)] {
+            let error = refused.expect_err("loopback has no interrupts");
+            assert_eq!(error.errno(), Some(libc::EOPNOTSUPP));
+        }
+        let error = read_queue("lo", 4096).expect_err("no such queue");
+        assert_eq!(error.errno(), Some(libc::EINVAL));
     }
 }
