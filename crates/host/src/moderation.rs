@@ -176,25 +176,25 @@ fn coalescing(host: &dyn Host, interface: &str, time_ns: u64) -> Result<Vec<Edit
         let why = "no card waits so long";
         return Err(Error::impossible(interface, why, "name a shorter time"));
     };
-    let of = |queue| {
-        let setting = Setting::Coalescing { queue };
-        let old = host.read(&setting, interface);
-        old.map(|old| (setting, old))
+    let apart = |queue| {
+        let setting = Setting::Coalescing { queue: Some(queue) };
+        let old = host.read(&setting, interface).ok()??;
+        Some((setting, old))
     };
     let queues = host.rings(interface).unwrap_or(0);
-    let mut all: Vec<_> = (0..queues)
-        .map_while(|queue| of(Some(queue)).ok())
-        .collect();
+    let mut all: Vec<_> = (0..queues).map_while(apart).collect();
     if all.is_empty() {
-        let refused = |error| Setting::Coalescing { queue: None }.refused(error, interface);
-        all.push(of(None).map_err(refused)?);
+        let setting = Setting::Coalescing { queue: None };
+        let old = host.read(&setting, interface);
+        let old = old.map_err(|error| setting.refused(error, interface))?;
+        all.extend(old.map(|old| (setting, old)));
     }
     let edits = all.into_iter().map(|(setting, old)| {
         let told = match &old {
-            Some(Value::Numbers(words)) => Coalescing::from_words(words),
+            Value::Numbers(words) => Coalescing::from_words(words),
             _ => None,
         };
-        let (Some(old), Some(told)) = (old, told) else {
+        let Some(told) = told else {
             return Err(Error::malformed(interface, "it tells no coalescing"));
         };
         let new = Value::Numbers(told.with_rx_time_us(time_us).words());

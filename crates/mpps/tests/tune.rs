@@ -84,6 +84,11 @@ const TESTS: &[Test] = &[
         what_cannot_be_written_is_told_and_changes_nothing,
     ),
     (
+        "a_queue_that_has_gone_is_not_waited_for",
+        Need::RootAnd("ethtool", "ethtool"),
+        a_queue_that_has_gone_is_not_waited_for,
+    ),
+    (
         "the_link_of_the_default_route_is_not_cut",
         Need::RootAnd("ip", "iproute2"),
         the_link_of_the_default_route_is_not_cut,
@@ -98,10 +103,14 @@ struct Place {
 
 impl Place {
     fn new() -> Self {
+        Self::with_queues(1)
+    }
+
+    fn with_queues(queues: u16) -> Self {
         let made = || NetNamespace::new().expect("root has namespaces");
         let (near, far) = (made(), made());
         let create = || -> mpps_os::Result<()> {
-            link::create_veth("near", 1, "far", 1, far.as_fd())?;
+            link::create_veth("near", queues, "far", queues, far.as_fd())?;
             link::set_up(link::index("near")?)
         };
         near.run(create)
@@ -287,6 +296,25 @@ fn what_is_confirmed_is_kept() {
     assert_ne!(place.state(), before);
     place.tune(&["undo"]).fine();
     assert_eq!(place.state(), before);
+}
+
+/// Somebody takes a queue away whose file was changed: undo is over all the same.
+fn a_queue_that_has_gone_is_not_waited_for() {
+    // More queues than cores, so that each is to leave its packets on its CPU.
+    let cpus = thread::available_parallelism().expect("some");
+    let last = u16::try_from(cpus.get()).expect("fewer");
+    let place = Place::with_queues(last + 1);
+    let file = format!("queues/rx-{last}/rps_cpus");
+    place.set(&file, "1");
+    let applied = place.tune(&["apply", "near", "--only", "rps"]).fine();
+    assert!(applied.out.contains(&file), "{applied:#?}");
+    let mut fewer = Command::new("ethtool");
+    fewer.args(["-L", "near", "rx", "1", "tx", "1"]);
+    place.near.run(|| run(&mut fewer)).expect("entered").fine();
+    let undone = place.tune(&["undo", "near"]).fine();
+    assert!(undone.out.contains("nothing to undo"), "{undone:#?}");
+    let status = place.tune(&["status", "near"]).fine();
+    assert!(status.out.contains("not tuned"), "{status:#?}");
 }
 
 fn a_killed_run_is_undone() {

@@ -103,7 +103,16 @@ impl Host for Kernel {
         Ok(match setting {
             Setting::File { name } => {
                 let text = match Sysfs::mount() {
-                    Ok(sysfs) => sysfs.read(&file(interface, name))?,
+                    Ok(sysfs) => match sysfs.read(&file(interface, name)) {
+                        // Somebody has taken the queue away, and its settings with it.
+                        Err(error)
+                            if name.starts_with("queues/")
+                                && error.source.kind() == io::ErrorKind::NotFound =>
+                        {
+                            return Ok(None);
+                        }
+                        read => read?,
+                    },
                     // Who may not mount reads what is mounted, if that is of this namespace.
                     Err(refusal) => {
                         let mounted = |name| self.0.read(&format!("sys/{}", file(interface, name)));
@@ -118,14 +127,15 @@ impl Host for Kernel {
             }
             Setting::Coalescing { queue } => {
                 let told = match queue {
-                    None => coalesce::read(interface)?,
-                    Some(queue) => coalesce::read_queue(interface, *queue)?,
+                    None => Some(coalesce::read(interface)?),
+                    // A queue that somebody has taken away has none, either.
+                    Some(queue) => known(coalesce::read_queue(interface, *queue))?,
                 };
                 if self.cannot_wait(interface, queue.is_some()) {
                     let source = io::ErrorKind::Unsupported.into();
                     return Err(Error::new("virtio features", interface, source));
                 }
-                Some(Value::Numbers(told.words()))
+                told.map(|told| Value::Numbers(told.words()))
             }
             Setting::IrqSuspend => {
                 let contexts = napi::list(link::index(interface)?)?;
