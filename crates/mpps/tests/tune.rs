@@ -8,13 +8,14 @@ use mpps_os::namespace::NetNamespace;
 use mpps_os::netlink::{address, link};
 use serde_json::Value;
 use std::fs::{self, Permissions};
-use std::net::{Ipv4Addr, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, ExitCode};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
+use std::time::Duration;
 
 fn main() -> ExitCode {
     // The journals of all are in one place.
@@ -74,9 +75,19 @@ const TESTS: &[Test] = &[
         connections_are_counted_with_and_without,
     ),
     (
+        "connections_that_find_no_room_are_counted_as_lost",
+        Need::Root,
+        connections_that_find_no_room_are_counted_as_lost,
+    ),
+    (
         "bad_input_changes_nothing",
         Need::Root,
         bad_input_changes_nothing,
+    ),
+    (
+        "a_journal_that_cannot_be_read_is_told",
+        Need::RootAnd("unshare", "util-linux"),
+        a_journal_that_cannot_be_read_is_told,
     ),
     (
         "what_cannot_be_written_is_told_and_changes_nothing",
@@ -531,6 +542,98 @@ fn connections_are_counted_with_and_without() {
     assert!(shown.contains(&row), "{row}: {report:#?}");
 }
 
+/// A program has room for two connections, and takes one for ten that are tried: the rest is lost, by the
+/// kernel's count.
+fn connections_that_find_no_room_are_counted_as_lost() {
+    let place = Place::new();
+    place.meet();
+    let server = SocketAddr::from(([10, 9, 0, 1], 8080));
+    let listen = || {
+        fs::write("/proc/sys/net/core/somaxconn", "1").expect("it is this namespace's");
+        TcpListener::bind(server).expect("it is free")
+    };
+    let listener = place.near.run(listen).expect("it can be entered");
+    let (tried, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
+    let connects = || {
+        while !is_over.load(Ordering::Relaxed) {
+            drop(TcpStream::connect_timeout(
+                &server,
+                Duration::from_millis(20),
+            ));
+            tried.fetch_add(1, Ordering::Relaxed);
+        }
+    };
+    let accepts = || {
+        for taken in 0.. {
+            while tried.load(Ordering::Relaxed) < 10 * taken && !is_over.load(Ordering::Relaxed) {
+                thread::yield_now();
+            }
+            // The last one comes when it is over.
+            listener.accept().expect("it listens");
+            if is_over.load(Ordering::Relaxed) {
+                return;
+            }
+        }
+    };
+    let words = "tune prove near --for tcp --port 8080 --only napi-defer --seconds 200ms --repeat 3 --put-back";
+    let words: Vec<&str> = words.split(' ').collect();
+    let folder = tempfile::tempdir().expect("a directory");
+    let dropped = || {
+        let told = place
+            .near
+            .run(|| fs::read_to_string("/proc/thread-self/net/netstat"));
+        listen_drops(&told.expect("it can be entered").expect("it can be read"))
+    };
+    let (proved, all) = thread::scope(|scope| {
+        let clients: Vec<_> = (0..4)
+            .map(|_| scope.spawn(|| place.far.run(connects).expect("it can be entered")))
+            .collect();
+        let serving = scope.spawn(accepts);
+        let before = dropped();
+        let prove = || run(mpps(&words).current_dir(folder.path()));
+        let proved = place.near.run(prove).expect("it can be entered");
+        let all = dropped() - before;
+        is_over.store(true, Ordering::Relaxed);
+        for client in clients {
+            client.join().expect("no panic");
+        }
+        let last = || TcpStream::connect(server).expect("there is room in the end");
+        let _last = place.far.run(last).expect("it can be entered");
+        serving.join().expect("no panic");
+        (proved, all)
+    });
+    proved.fine();
+    let text = common::valid(&folder.path().join("tune-prove.json"), "tune_prove");
+    let found: Value = serde_json::from_str(&text).expect("it is JSON");
+    let rows = found["rows"].as_array().expect("a list").iter();
+    let sides = rows.flat_map(|row| [&row["without"], &row["with"]]);
+    let ledgers = sides.flat_map(|side| side["sample_ledgers"].as_array().expect("a list"));
+    let lost: u64 = ledgers.map(dropped_by_listeners).sum();
+    assert!(lost <= all, "{lost} of {all}");
+}
+
+/// The connections that a ledger lost; it has those that were made, too, and all are both.
+fn dropped_by_listeners(ledger: &Value) -> u64 {
+    let terms = ["offered", "delivered"].map(|term| ledger[term].as_u64().expect("a count"));
+    let drops = &ledger["losses"][0];
+    assert_eq!(drops["source"], "TcpExt.ListenDrops", "{ledger:#}");
+    let count = drops["count"].as_u64().expect("a count");
+    assert_eq!(terms[0] - terms[1], count, "{ledger:#}");
+    assert!(terms[1] > 0 && count > 0, "{ledger:#}");
+    count
+}
+
+/// `ListenDrops` of netstat(8): the names in one line, and their values in the next.
+fn listen_drops(netstat: &str) -> u64 {
+    let mut lines = netstat.lines().filter(|line| line.starts_with("TcpExt:"));
+    let [names, values] = [lines.next(), lines.next()].map(|line| line.expect("two lines"));
+    let mut pairs = names.split(' ').zip(values.split(' '));
+    let (_, count) = pairs
+        .find(|(name, _)| *name == "ListenDrops")
+        .expect("it is counted");
+    count.parse().expect("a number")
+}
+
 fn assert_has_measured(text: &str, read_by: &str) {
     let found: Value = serde_json::from_str(text).expect("it is JSON");
     let traffic = found["traffic"].as_str().expect("a text");
@@ -578,15 +681,22 @@ fn bad_input_changes_nothing() {
         assert!(ended.err.contains(said), "{words:?}: {ended:#?}");
     }
     assert_eq!(place.state(), before);
-    // A journal that cannot be read is told, and what it is about is left alone.
-    let folder = std::path::Path::new("/run/mpps");
-    fs::create_dir_all(folder).expect("root may");
-    let file = folder.join("tune-1-1.json");
-    fs::write(&file, "{").expect("root may");
-    let ended = place.tune(&["undo"]);
-    fs::remove_file(&file).expect("it is there");
+}
+
+/// What it is about is left alone. The others who look for journals meanwhile do not see this one.
+fn a_journal_that_cannot_be_read_is_told() {
+    let folder = "mount -t tmpfs none /run && mkdir /run/mpps && echo { >/run/mpps/tune-1-1.json";
+    let mpps = env!("CARGO_BIN_EXE_mpps");
+    let script =
+        format!("{folder} || exit 9; {mpps} tune undo; status=$?; ls /run/mpps; exit $status");
+    let mut command = Command::new("unshare");
+    let ended = run(command.args(["--mount", "sh", "-c", &script]));
     assert_eq!(ended.code(), 2, "{ended:#?}");
-    assert!(ended.err.contains("tune-1-1.json"), "{ended:#?}");
+    assert!(
+        ended.err.contains("/run/mpps/tune-1-1.json: "),
+        "{ended:#?}"
+    );
+    assert!(ended.out.contains("tune-1-1.json"), "{ended:#?}");
 }
 
 /// `apply` is refused to the user `nobody`; where no journal can be written; and where sysfs is read-only,

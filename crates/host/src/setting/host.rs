@@ -64,16 +64,52 @@ impl Default for Kernel {
 }
 
 impl Kernel {
-    /// True of a card of virtio that lacks the feature: its driver shows a time, and sets none
-    /// (`virtnet_set_coalesce`, `virtnet_set_per_queue_coalesce`).
-    fn cannot_wait(&self, interface: &str, is_of_queue: bool) -> bool {
-        let number = match is_of_queue {
-            true => VIRTIO_NET_F_VQ_NOTF_COAL,
-            false => VIRTIO_NET_F_NOTF_COAL,
+    fn file(&self, interface: &str, name: &str) -> Result<Option<String>> {
+        let at = file(interface, name);
+        let sysfs = match Sysfs::mount() {
+            Ok(sysfs) => sysfs,
+            // Who may not mount reads what is mounted, if that is of this namespace.
+            Err(refusal) => {
+                let mounted = |at: &str| self.0.read(&format!("sys/{at}"));
+                let index = mounted(&file(interface, "ifindex")).ok();
+                return match index == Some(link::index(interface)?.to_string()) {
+                    true => mounted(&at).map(Some),
+                    false => Err(refusal),
+                };
+            }
+        };
+        match sysfs.read(&at) {
+            // Somebody has taken the queue away, and its settings with it.
+            Err(error)
+                if name.starts_with("queues/")
+                    && error.source.kind() == io::ErrorKind::NotFound =>
+            {
+                Ok(None)
+            }
+            read => read.map(Some),
+        }
+    }
+
+    fn coalescing(&self, interface: &str, queue: Option<u32>) -> Result<Option<Coalescing>> {
+        let (told, feature) = match queue {
+            None => (coalesce::read(interface).map(Some)?, VIRTIO_NET_F_NOTF_COAL),
+            // A queue that somebody has taken away has none, either.
+            Some(queue) => (
+                known(coalesce::read_queue(interface, queue))?,
+                VIRTIO_NET_F_VQ_NOTF_COAL,
+            ),
         };
         let driver = ethtool::driver(interface).ok();
         let device = driver.and_then(|driver| interrupts::device(self.0.path(), &driver.bus));
-        device.and_then(|at| virtio_feature(&self.0, &at, number)) == Some(false)
+        // virtio_net shows a time, and without the feature sets none (`virtnet_set_coalesce`,
+        // `virtnet_set_per_queue_coalesce`).
+        match device.and_then(|at| virtio_feature(&self.0, &at, feature)) {
+            Some(false) => {
+                let source = io::ErrorKind::Unsupported.into();
+                Err(Error::new("virtio features", interface, source))
+            }
+            _ => Ok(told),
+        }
     }
 }
 
@@ -101,40 +137,9 @@ impl Host for Kernel {
 
     fn read(&self, setting: &Setting, interface: &str) -> Result<Option<Value>> {
         Ok(match setting {
-            Setting::File { name } => {
-                let text = match Sysfs::mount() {
-                    Ok(sysfs) => match sysfs.read(&file(interface, name)) {
-                        // Somebody has taken the queue away, and its settings with it.
-                        Err(error)
-                            if name.starts_with("queues/")
-                                && error.source.kind() == io::ErrorKind::NotFound =>
-                        {
-                            return Ok(None);
-                        }
-                        read => read?,
-                    },
-                    // Who may not mount reads what is mounted, if that is of this namespace.
-                    Err(refusal) => {
-                        let mounted = |name| self.0.read(&format!("sys/{}", file(interface, name)));
-                        let index = mounted("ifindex").ok();
-                        if index != Some(link::index(interface)?.to_string()) {
-                            return Err(refusal);
-                        }
-                        mounted(name)?
-                    }
-                };
-                Some(Value::Text(text))
-            }
+            Setting::File { name } => self.file(interface, name)?.map(Value::Text),
             Setting::Coalescing { queue } => {
-                let told = match queue {
-                    None => Some(coalesce::read(interface)?),
-                    // A queue that somebody has taken away has none, either.
-                    Some(queue) => known(coalesce::read_queue(interface, *queue))?,
-                };
-                if self.cannot_wait(interface, queue.is_some()) {
-                    let source = io::ErrorKind::Unsupported.into();
-                    return Err(Error::new("virtio features", interface, source));
-                }
+                let told = self.coalescing(interface, *queue)?;
                 told.map(|told| Value::Numbers(told.words()))
             }
             Setting::IrqSuspend => {
