@@ -12,12 +12,12 @@
 mod tests;
 
 use std::fmt;
+use std::io;
 use std::time::Duration;
 
-use mpps_os::ethtool::coalesce::Coalescing;
 use serde::{Deserialize, Serialize};
 
-use crate::setting::{Change, Edit, Host, Kernel, Setting, Value};
+use crate::setting::{Change, Edit, Host, Kernel, Setting, Value, coalescings};
 use crate::{Error, Result};
 
 /// Empty polls before a queue's interrupts are on again: the figure of the example in
@@ -169,38 +169,32 @@ fn deferral(host: &dyn Host, interface: &str, time_ns: u64, polls: u32) -> Resul
     Ok(edits)
 }
 
-/// How a card waits: each queue, where the driver keeps them apart and one value for all would end what
-/// somebody has set for one.
+/// How a card waits.
 fn coalescing(host: &dyn Host, interface: &str, time_ns: u64) -> Result<Vec<Edit>> {
     let Ok(time_us) = u32::try_from(time_ns.div_ceil(1000)) else {
         let why = "no card waits so long";
         return Err(Error::impossible(interface, why, "name a shorter time"));
     };
-    let apart = |queue| {
-        let setting = Setting::Coalescing { queue: Some(queue) };
-        let old = host.read(&setting, interface).ok()??;
-        Some((setting, old))
-    };
-    let queues = host.rings(interface).unwrap_or(0);
-    let mut all: Vec<_> = (0..queues).map_while(apart).collect();
+    let all = coalescings(|setting| match host.read(setting, interface) {
+        Ok(told) => Ok(told.and_then(|told| told.coalescing())),
+        // Its driver has no such notion.
+        Err(error)
+            if *setting != Setting::Coalescing { queue: None }
+                && error.source.kind() == io::ErrorKind::Unsupported =>
+        {
+            Ok(None)
+        }
+        Err(error) => Err(setting.refused(error, interface)),
+    })?;
     if all.is_empty() {
-        let setting = Setting::Coalescing { queue: None };
-        let old = host.read(&setting, interface);
-        let old = old.map_err(|error| setting.refused(error, interface))?;
-        all.extend(old.map(|old| (setting, old)));
+        return Err(Error::malformed(interface, "it tells no coalescing"));
     }
-    let edits = all.into_iter().map(|(setting, old)| {
-        let told = match &old {
-            Value::Numbers(words) => Coalescing::from_words(words),
-            _ => None,
-        };
-        let Some(told) = told else {
-            return Err(Error::malformed(interface, "it tells no coalescing"));
-        };
-        let new = Value::Numbers(told.with_rx_time_us(time_us).words());
-        Ok((old != new).then(|| Edit::new(setting, old, new)))
+    let edits = all.into_iter().filter_map(|(setting, old)| {
+        let new = old.with_rx_time_us(time_us);
+        let [old, new] = [old, new].map(|told| Value::Numbers(told.words()));
+        (old != new).then(|| Edit::new(setting, old, new))
     });
-    edits.filter_map(Result::transpose).collect()
+    Ok(edits.collect())
 }
 
 /// `eth0: the card waits 50 µs before it interrupts, at most 20000 times a second a queue`.

@@ -29,5 +29,5 @@ pub(crate) use leftover::leftovers_in;
 pub use leftover::{Leftover, leftovers};
 pub use outcome::{Outcome, Undone};
 pub use owner::{Life, Owner};
-pub(crate) use primitive::{FILTERS, SKB_DEFER_MAX};
+pub(crate) use primitive::{FILTERS, SKB_DEFER_MAX, coalescings};
 pub use primitive::{Setting, Value};

@@ -54,8 +54,11 @@ const STRING_LENGTH: usize = 32;
 /// interface, is read again this often.
 const ATTEMPTS: usize = 5;
 
-/// More names than this are no answer: 4096 queues (`MAX_NUM_QUEUE`) with 64 counters each.
-const STRINGS_MAX: u32 = 4096 * 64;
+/// No interface has more queues (`MAX_NUM_QUEUE` of include/linux/ethtool.h).
+pub const QUEUES_MAX: u32 = 4096;
+
+/// More names than this are no answer: the most queues with 64 counters each.
+const STRINGS_MAX: u32 = QUEUES_MAX * 64;
 
 /// The four bytes at `place` of an answer, in the order of this machine.
 fn word(bytes: &[u8], place: usize) -> Option<u32> {

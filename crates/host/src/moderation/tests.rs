@@ -7,6 +7,7 @@ use crate::setting::fake::{
 };
 use crate::setting::journal::Record;
 use crate::setting::{Owner, Undone};
+use mpps_os::ethtool::coalesce::Coalescing;
 
 fn flush() -> Setting {
     let name = "gro_flush_timeout".to_owned();
@@ -259,16 +260,23 @@ fn who_dies_between_two_calls_leaves_what_is_its_own() {
     assert_eq!(fake.machine(), card);
 }
 
-/// The times that a driver chooses differ from moment to moment, and nobody has set them.
+/// The times that a driver chooses differ from moment to moment, and nobody has set them: here those of
+/// what is received before the change, and those of what is sent all the while.
 #[test]
-fn queues_wait_each_by_itself_and_get_their_own_times_back() {
+fn queues_that_differ_wait_each_by_itself_and_get_their_own_times_back() {
     let (_guard, directories) = directory();
     let of = |queue| Setting::Coalescing { queue: Some(queue) };
-    let mut card = plain()
-        .with(of(0), coalescing(3, 1))
+    let sending = |value: Value, time_us: u32| {
+        let Value::Numbers(mut words) = value else {
+            panic!("{value:?}");
+        };
+        (words[4], words[10]) = (time_us, 1);
+        Value::Numbers(words)
+    };
+    let card = plain()
+        .with(of(0), sending(coalescing(3, 1), 8))
         .with(of(1), coalescing(50, 0))
         .with(of(2), coalescing(7, 0));
-    card.rings = 3;
     let fake = Fake::new(card.clone());
     let plan = planned(&fake, TIME, Throttle::Nic).expect("it can");
     let steps = [
@@ -276,22 +284,34 @@ fn queues_wait_each_by_itself_and_get_their_own_times_back() {
         "queue 2 rx-usecs 7 -> 50",
     ];
     assert_eq!(plan.change.steps(), steps);
-    fake.set(of(0), coalescing(9, 1));
+    fake.set(of(0), sending(coalescing(9, 1), 64));
     let moderation = fake.apply(&plan.change, &directories).expect("applied");
     let now = fake.machine().values;
-    assert_eq!(
-        [0, 1, 2].map(|queue| &now[&of(queue)]),
-        [&coalescing(50, 0); 3]
-    );
+    let fixed = sending(coalescing(50, 0), 8);
+    let wanted = [&fixed, &coalescing(50, 0), &coalescing(50, 0)];
+    assert_eq!([0, 1, 2].map(|queue| &now[&of(queue)]), wanted);
     assert_eq!(now[&WHOLE], coalescing(3, 1), "it is nobody's business");
+    fake.set(of(0), sending(coalescing(50, 0), 128));
     assert_eq!(results(moderation.undo()), [const { Undone::Restored }; 2]);
     assert_eq!(fake.machine(), card);
-    // Another's switch is a change, and another time is.
+    // Another's switch is a change, and so is another's time where the driver chooses none.
     for other in [coalescing(9, 0), coalescing(50, 0)] {
-        fake.set(of(0), other);
+        fake.set(of(0), sending(other, 8));
         let error = fake.apply(&plan.change, &directories).expect_err("changed");
         assert!(error.to_string().contains("queue 0 just now"), "{error}");
     }
+}
+
+/// Queues that are as all are told to be are set together, as ever: where a driver tells of queues and lets
+/// none be set, or gives a new queue the time of another, that does what was asked for.
+#[test]
+fn queues_that_do_not_differ_wait_together() {
+    let of = |queue| Setting::Coalescing { queue: Some(queue) };
+    let card = plain()
+        .with(of(0), coalescing(3, 1))
+        .with(of(1), coalescing(20, 1));
+    let plan = planned(&Fake::new(card), TIME, Throttle::Nic).expect("it can");
+    assert_eq!(plan.change.steps(), ["rx-usecs 3 adaptive -> 50"]);
 }
 
 const SUSPENDED: Duration = Duration::from_millis(20);

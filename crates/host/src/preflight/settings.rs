@@ -43,7 +43,7 @@ impl Settings {
             let mut before = earlier.0.iter();
             let (_, then) = before.find(|(known, _)| known == setting)?;
             let edit = Edit::new(setting.clone(), then.clone(), now.clone());
-            (!setting.is_same(now, then)).then(|| edit.to_string())
+            (now != then).then(|| edit.to_string())
         });
         changed.collect()
     }

@@ -47,7 +47,7 @@ impl Edit {
             return self.prepare_rule(host, object);
         }
         let now = host.read(&self.setting, object)?;
-        if !now.is_some_and(|now| self.setting.is_same(&now, &self.old)) {
+        if !now.is_some_and(|now| self.setting.is(&self.old, &now)) {
             let why = format!("somebody changed {} just now", self.setting.noun());
             return Err(Error::impossible(object, why, "try again"));
         }
@@ -165,7 +165,8 @@ impl Edit {
         if *setting == Setting::SkbDefer {
             return self.undo_defer(&now, host, object);
         }
-        if setting.is_same(&now, &self.old) {
+        let now = setting.but_chosen(&now, &self.old);
+        if now == self.old {
             return Ok(Undone::Nothing);
         }
         let ours = match (setting, &now, &self.old, self.effect()) {
@@ -251,8 +252,8 @@ impl Edit {
             return None;
         }
         match host.read(&self.setting, object) {
-            Ok(Some(now)) if self.setting.is_same(&now, self.effect()) => None,
-            Ok(Some(now)) if self.setting.is_same(&now, &self.old) => {
+            Ok(Some(now)) if self.setting.is(self.effect(), &now) => None,
+            Ok(Some(now)) if self.setting.is(&self.old, &now) => {
                 Some("it is as it was before".to_owned())
             }
             Ok(Some(now)) => Some(self.setting.told(&now)),

@@ -207,6 +207,7 @@ impl Host for Fake {
 
     fn read(&self, setting: &Setting, _: &str) -> Result<Option<Value>> {
         self.look(|machine| match (setting, machine.values.get(setting)) {
+            (Setting::Coalescing { queue: Some(1..) }, None) => Ok(None),
             (Setting::RssTable | Setting::Coalescing { .. }, None) => refuse(UNSUPPORTED),
             (_, value) => Ok(value.cloned()),
         })

@@ -64,38 +64,49 @@ impl Default for Kernel {
 }
 
 impl Kernel {
+    /// None where somebody has taken the queue away, and its settings with it.
     fn file(&self, interface: &str, name: &str) -> Result<Option<String>> {
-        let at = file(interface, name);
+        let mounted = |name: &str| self.0.read(&format!("sys/{}", file(interface, name)));
         let sysfs = match Sysfs::mount() {
-            Ok(sysfs) => sysfs,
+            Ok(sysfs) => Some(sysfs),
             // Who may not mount reads what is mounted, if that is of this namespace.
             Err(refusal) => {
-                let mounted = |at: &str| self.0.read(&format!("sys/{at}"));
-                let index = mounted(&file(interface, "ifindex")).ok();
-                return match index == Some(link::index(interface)?.to_string()) {
-                    true => mounted(&at).map(Some),
-                    false => Err(refusal),
-                };
+                let index = mounted("ifindex").ok();
+                if index != Some(link::index(interface)?.to_string()) {
+                    return Err(refusal);
+                }
+                None
             }
         };
-        match sysfs.read(&at) {
-            // Somebody has taken the queue away, and its settings with it.
+        let read = |name: &str| match &sysfs {
+            Some(sysfs) => sysfs.read(&file(interface, name)),
+            None => mounted(name),
+        };
+        match read(name) {
             Err(error)
                 if name.starts_with("queues/")
-                    && error.source.kind() == io::ErrorKind::NotFound =>
+                    && error.source.kind() == io::ErrorKind::NotFound
+                    && read("ifindex").is_ok() =>
             {
                 Ok(None)
             }
-            read => read.map(Some),
+            told => told.map(Some),
         }
     }
 
     fn coalescing(&self, interface: &str, queue: Option<u32>) -> Result<Option<Coalescing>> {
         let (told, feature) = match queue {
-            None => (coalesce::read(interface).map(Some)?, VIRTIO_NET_F_NOTF_COAL),
-            // A queue that somebody has taken away has none, either.
+            None => (coalesce::read(interface)?, VIRTIO_NET_F_NOTF_COAL),
+            // Drivers refuse a queue that has gone, or tell something (virtio_net).
+            Some(queue)
+                if self
+                    .file(interface, &format!("queues/rx-{queue}/rps_cpus"))?
+                    .is_none() =>
+            {
+                return Ok(None);
+            }
             Some(queue) => (
-                known(coalesce::read_queue(interface, queue))?,
+                coalesce::read_queue(interface, queue)?,
                 VIRTIO_NET_F_VQ_NOTF_COAL,
             ),
         };
@@ -108,7 +119,7 @@ impl Kernel {
                 let source = io::ErrorKind::Unsupported.into();
                 Err(Error::new("virtio features", interface, source))
             }
-            _ => Ok(told),
+            _ => Ok(Some(told)),
         }
     }
 }

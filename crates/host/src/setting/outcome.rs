@@ -20,7 +20,7 @@ pub struct Outcome {
 pub enum Undone {
     /// The setting is as it was before.
     Restored,
-    /// There was nothing to undo: it was as before already, or the interface is gone.
+    /// There was nothing to undo: it was as before already, or the interface or the queue is gone.
     Nothing,
     /// Somebody else has changed it since; it was left as it is. The text says what it is now.
     Changed(String),

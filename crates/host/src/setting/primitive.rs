@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::net::SocketAddr;
 
+use mpps_os::ethtool::QUEUES_MAX;
 use mpps_os::ethtool::coalesce::Coalescing;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -100,7 +101,7 @@ impl Value {
         Self::Text(text.to_string())
     }
 
-    fn coalescing(&self) -> Option<Coalescing> {
+    pub(crate) fn coalescing(&self) -> Option<Coalescing> {
         let Self::Numbers(words) = self else {
             return None;
         };
@@ -128,12 +129,20 @@ impl Setting {
         }
     }
 
-    /// True if both values are the same to whoever set them.
-    pub(crate) fn is_same(&self, one: &Value, other: &Value) -> bool {
-        match (self, one.coalescing(), other.coalescing()) {
-            (Self::Coalescing { .. }, Some(one), Some(other)) => one.is_set_as(&other),
-            _ => one == other,
+    /// A value but for what nobody has set: the times that a driver chooses for a queue are those of the
+    /// other value.
+    pub(super) fn but_chosen(&self, now: &Value, other: &Value) -> Value {
+        match (self, now.coalescing(), other.coalescing()) {
+            (Self::Coalescing { queue: Some(_) }, Some(now), Some(other)) => {
+                Value::Numbers(now.but_chosen(&other).words())
+            }
+            _ => now.clone(),
         }
+    }
+
+    /// True if it is set to this value now.
+    pub(super) fn is(&self, value: &Value, now: &Value) -> bool {
+        self.but_chosen(now, value) == *value
     }
 
     /// True if it is the machine's, and stays when an interface goes.
@@ -333,6 +342,30 @@ impl Setting {
             _ => write!(f, "{} from {old:?} to {new:?}", self.noun()),
         }
     }
+}
+
+/// How the card waits, to be changed: all queues together; each by itself where they differ. One value for all
+/// would end what somebody has set for one of them, and undo would not know of it.
+pub(crate) fn coalescings<E>(
+    read: impl Fn(&Setting) -> Result<Option<Coalescing>, E>,
+) -> Result<Vec<(Setting, Coalescing)>, E> {
+    let of = |queue| {
+        let setting = Setting::Coalescing { queue };
+        read(&setting).map(|told| Some((setting, told?)))
+    };
+    let mut queues = Vec::new();
+    for queue in 0..QUEUES_MAX {
+        match of(Some(queue))? {
+            Some(told) => queues.push(told),
+            None => break,
+        }
+    }
+    let all = of(None)?;
+    let differs = |all: &Coalescing| queues.iter().any(|(_, queue)| !queue.is_of_all(all));
+    Ok(match all {
+        Some((_, all)) if differs(&all) => queues,
+        all => all.into_iter().collect(),
+    })
 }
 
 /// The bit of a queue, as `ethtool -Q` wants it.

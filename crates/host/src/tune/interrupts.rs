@@ -1,8 +1,9 @@
 //! When the card interrupts, and when the kernel polls.
 
 use super::{Aim, Goal, Stage, Tunables, Wanted};
-use crate::setting::{Setting, Value};
+use crate::setting::{Setting, Value, coalescings};
 use mpps_os::ethtool::coalesce::Coalescing;
+use std::convert::Infallible;
 
 /// How long a card may wait before it interrupts: 25 000 interrupts a second, which leave most of a CPU
 /// to its packets, and a delay that sockets do not notice.
@@ -40,51 +41,44 @@ pub(super) const THREADS: Stage = Stage {
     judge: threads,
 };
 
-/// Where the driver keeps its queues apart, each is judged and set by itself: one value for all would end
-/// what somebody has set for one, and undo would not know of it.
 fn coalescing(tunables: &Tunables, _: Aim) -> (Wanted, String) {
-    let told = |setting: Setting| match tunables.value(&setting)? {
-        Value::Numbers(words) => Some((setting, Coalescing::from_words(words)?)),
-        _ => None,
-    };
-    let mut all: Vec<_> = tunables.coalescing_of_queues().filter_map(told).collect();
+    let read = |setting: &Setting| tunables.value(setting).map(Value::coalescing);
+    let Ok(all) = coalescings(|setting| Ok::<_, Infallible>(read(setting).flatten()));
     if all.is_empty() {
-        all.extend(told(Setting::Coalescing { queue: None }));
+        let why = "its driver does not let the card wait".to_owned();
+        return (Wanted::Impossible, why);
     }
-    let Some((_, first)) = all.first() else {
-        return (
-            Wanted::Impossible,
-            "its driver does not let the card wait".to_owned(),
-        );
-    };
-    let first_us = first.rx_time_us();
-    let fixed = |chosen: Vec<&(Setting, Coalescing)>| {
-        let fixed = chosen.into_iter().map(|(setting, now)| {
-            let words = now.with_rx_time_us(WAIT_US).words();
-            (setting.clone(), Value::Numbers(words))
-        });
-        fixed.collect()
-    };
     let pause = tunables.ring_us_at_a_million();
     let is_wrong = |now: &Coalescing| {
         let time_us = now.rx_time_us();
         let is_long = pause.is_some_and(|pause| u64::from(time_us) * 4 >= pause);
         !now.is_adaptive_rx() && (time_us == 0 || is_long)
     };
-    let wrong: Vec<_> = all.iter().filter(|(_, now)| is_wrong(now)).collect();
-    if let [(_, one), ..] = wrong.as_slice() {
-        let why = match one.rx_time_us() {
-            0 => "the card interrupts for each packet".to_owned(),
-            now => format!("the card waits {now} µs, in which 1 Mpps nearly fill its ring"),
+    let fixed = |chosen: &dyn Fn(&Coalescing) -> bool| {
+        let chosen = all.iter().filter(|(_, now)| chosen(now));
+        let fixed = chosen.map(|(setting, now)| {
+            let words = now.with_rx_time_us(WAIT_US).words();
+            (setting.clone(), Value::Numbers(words))
+        });
+        fixed.collect()
+    };
+    let who = ["the card", "a queue"][usize::from(all.len() > 1)];
+    if let Some((_, wrong)) = all.iter().find(|(_, now)| is_wrong(now)) {
+        let why = match wrong.rx_time_us() {
+            0 => format!("{who} interrupts for each packet"),
+            now => format!("{who} waits {now} µs, in which 1 Mpps nearly fill its ring"),
         };
-        return (Wanted::Settings(fixed(wrong)), why);
+        return (Wanted::Settings(fixed(&is_wrong)), why);
     }
-    let adaptive: Vec<_> = all.iter().filter(|(_, now)| now.is_adaptive_rx()).collect();
-    if !adaptive.is_empty() {
+    if all.iter().any(|(_, now)| now.is_adaptive_rx()) {
         let why = "the driver adapts it to the traffic, late after each change".to_owned();
-        return (Wanted::Try(fixed(adaptive)), why);
+        return (Wanted::Try(fixed(&Coalescing::is_adaptive_rx)), why);
     }
-    let why = format!("the card waits {first_us} µs, and its ring lasts far longer");
+    let most = all.iter().map(|(_, now)| now.rx_time_us()).max();
+    let why = format!(
+        "{who} waits {} µs, and its ring lasts far longer",
+        most.unwrap_or(0)
+    );
     (Wanted::Settings(Vec::new()), why)
 }
 

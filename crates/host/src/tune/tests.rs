@@ -299,17 +299,22 @@ fn a_key_of_zeros_is_replaced_and_no_other() {
     assert!(planned(&[1; 40], 4).is_empty());
 }
 
-/// What somebody has set for a single queue is neither changed without a reason nor lost.
-#[test]
-fn queues_that_their_driver_keeps_apart_are_judged_apart() {
-    let times = [0, 20, 0, 900, 30];
-    let queues = (0..).zip(times);
+/// A card whose driver keeps its queues apart, and somebody has set some of them.
+fn apart() -> Tunables {
+    let queues = (0..).zip([0, 20, 0, 900, 30]);
     let queues = queues.map(|(queue, time_us)| coalescing_of(Some(queue), time_us, queue == 4));
     let mut tunables = untouched("i40e", cpus(1, 4, 1), 5)
         .with_ring(512, 4096)
         .with([coalescing(0, false)])
         .with(queues);
     tunables.interface = "eth9".to_owned();
+    tunables
+}
+
+/// What somebody has set for a single queue is neither changed without a reason nor lost.
+#[test]
+fn queues_that_differ_are_judged_apart() {
+    let tunables = apart();
     let only = ["coalescing".to_owned()];
     let plan = Plan::new(&tunables, Goal::Udp, &only);
     let commands = plan
@@ -326,12 +331,8 @@ fn queues_that_their_driver_keeps_apart_are_judged_apart() {
     let fake = Fake::new(before.clone());
     let (tuned, _) = make(&plan, &fake, &directories, false).expect("it can");
     let now = fake.machine().values;
-    for (queue, (time_us, is_adaptive)) in [40, 20, 40, 40, 30]
-        .into_iter()
-        .zip([false; 4].into_iter().chain([true]))
-        .enumerate()
-    {
-        let (setting, value) = coalescing_of(Some(queue as u32), time_us, is_adaptive);
+    for (queue, time_us) in (0..).zip([40, 20, 40, 40, 30]) {
+        let (setting, value) = coalescing_of(Some(queue), time_us, queue == 4);
         assert_eq!(now[&setting], value, "queue {queue}");
     }
     assert!(tuned.undo().iter().all(Outcome::clean));
@@ -464,26 +465,35 @@ fn lives_again(fake: &Fake) {
     (state.end, state.ended) = (None, false);
 }
 
+/// Every moment to die at while a plan is made, or while it is put back: before each change and after it.
+fn deaths(is_undone: bool) -> Vec<(Machine, Plan, End)> {
+    let mut deaths = Vec::new();
+    for tunables in [small(), apart()] {
+        let plan = Plan::new(&tunables, Goal::Udp, &[]);
+        let count = plan.edits().count();
+        assert!(count > 8, "{count}");
+        for change in 0..count {
+            let change = change + usize::from(is_undone) * count;
+            let ends = [false, true].map(|done| End { change, done });
+            deaths.extend(ends.map(|end| (fake(&tunables), plan.clone(), end)));
+        }
+    }
+    deaths
+}
+
 /// Killed at any change, before or after it was made, and then undone: the host is as it was.
 #[test]
 fn whoever_dies_while_it_is_made_leaves_what_can_be_put_back() {
-    let tunables = small();
-    let plan = Plan::new(&tunables, Goal::Udp, &[]);
-    let before = fake(&tunables);
-    let count = plan.edits().count();
-    assert!(count > 8, "{count}");
-    for change in 0..count {
-        for done in [false, true] {
-            let (_guard, directories) = directory();
-            let fake = Fake::new(before.clone());
-            fake.state().end = Some(End { change, done });
-            make(&plan, &fake, &directories, false).expect_err("it died");
-            lives_again(&fake);
-            let outcomes = undo_all(&all_died(&directories), &fake);
-            assert!(outcomes.iter().all(Outcome::finished), "{outcomes:?}");
-            assert_eq!(fake.machine(), before, "at {change}, {done}");
-            assert_eq!(journals(&directories), 0);
-        }
+    for (before, plan, end) in deaths(false) {
+        let (_guard, directories) = directory();
+        let fake = Fake::new(before.clone());
+        fake.state().end = Some(end);
+        make(&plan, &fake, &directories, false).expect_err("it died");
+        lives_again(&fake);
+        let outcomes = undo_all(&all_died(&directories), &fake);
+        assert!(outcomes.iter().all(Outcome::finished), "{outcomes:?}");
+        assert_eq!(fake.machine(), before, "{end:?}");
+        assert_eq!(journals(&directories), 0);
     }
 }
 
@@ -532,30 +542,23 @@ fn an_interface_that_has_gone_leaves_the_machine_as_it_was() {
 /// Killed at any change of an undo, before or after it was made, and undone again.
 #[test]
 fn whoever_dies_while_it_is_put_back_leaves_what_can_be_put_back() {
-    let tunables = small();
-    let plan = Plan::new(&tunables, Goal::Udp, &[]);
-    let before = fake(&tunables);
-    let count = plan.edits().count();
-    for change in 0..count {
-        for done in [false, true] {
-            let (_guard, directories) = directory();
-            let fake = Fake::new(before.clone());
-            let (tuned, _) = make(&plan, &fake, &directories, false).expect("it can");
-            tuned.keep().expect("it can be written");
-            let change = count + change;
-            fake.state().end = Some(End { change, done });
-            let left = all_died(&directories);
-            // The newest first: the claim of the interface goes last.
-            let ends = [left.first(), left.last()].map(|one| one.expect("some").name());
-            assert_eq!(ends, ["tune-buffers", "tune"]);
-            undo_all(&left, &fake);
-            lives_again(&fake);
-            let (left, _) = leftovers_in(&directories);
-            let outcomes = undo_all(&left, &fake);
-            assert!(outcomes.iter().all(Outcome::finished), "{outcomes:?}");
-            assert_eq!(fake.machine(), before, "at {change}, {done}");
-            assert_eq!(journals(&directories), 0);
-        }
+    for (before, plan, end) in deaths(true) {
+        let (_guard, directories) = directory();
+        let fake = Fake::new(before.clone());
+        let (tuned, _) = make(&plan, &fake, &directories, false).expect("it can");
+        tuned.keep().expect("it can be written");
+        fake.state().end = Some(end);
+        let left = all_died(&directories);
+        // The newest first: the claim of the interface goes last.
+        let ends = [left.first(), left.last()].map(|one| one.expect("some").name());
+        assert_eq!(ends, ["tune-buffers", "tune"]);
+        undo_all(&left, &fake);
+        lives_again(&fake);
+        let (left, _) = leftovers_in(&directories);
+        let outcomes = undo_all(&left, &fake);
+        assert!(outcomes.iter().all(Outcome::finished), "{outcomes:?}");
+        assert_eq!(fake.machine(), before, "{end:?}");
+        assert_eq!(journals(&directories), 0);
     }
 }
 

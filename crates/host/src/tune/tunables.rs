@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use mpps_os::ethtool::{self, Channels};
+use mpps_os::ethtool::{self, Channels, QUEUES_MAX};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -10,9 +10,6 @@ use crate::facts::{Card, Conntrack};
 use crate::root::Root;
 use crate::setting::{Host, Kernel, Setting, Value};
 use crate::{CpuList, Result, Topology, sysctl};
-
-/// `MAX_NUM_QUEUE` of the kernel.
-const QUEUES_MAX: u32 = 4096;
 
 /// How many flows the machine's table of readers has.
 pub(super) const FLOWS: &str = "net.core.rps_sock_flow_entries";
@@ -165,7 +162,8 @@ impl Tunables {
         );
         settings.extend((0..self.rx_queues).map(|queue| file(rps_file(queue))));
         settings.extend((0..self.rx_queues).map(|queue| file(flows_file(queue))));
-        settings.extend(self.coalescing_of_queues());
+        let of_queue = |queue| Setting::Coalescing { queue: Some(queue) };
+        settings.extend((0..self.rx_queues).map(of_queue));
         settings.extend((0..self.tx_queues).map(|queue| file(xps_file(queue))));
         settings.extend(self.interrupts.iter().map(|one| Setting::Affinity {
             interrupt: one.interrupt,
@@ -197,11 +195,6 @@ impl Tunables {
             Value::Text(text) => text.trim().parse().ok(),
             _ => None,
         }
-    }
-
-    /// Of each of its queues; few drivers keep them apart.
-    pub(super) fn coalescing_of_queues(&self) -> impl Iterator<Item = Setting> + use<> {
-        (0..self.rx_queues).map(|queue| Setting::Coalescing { queue: Some(queue) })
     }
 
     pub(super) fn channels(&self) -> Option<u32> {

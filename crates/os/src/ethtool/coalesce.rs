@@ -4,7 +4,7 @@
 //! driver keeps them apart.
 
 use super::change::{self, What};
-use super::{Device, command, word};
+use super::{Device, QUEUES_MAX, command, word};
 use crate::{Error, Result};
 use std::io;
 
@@ -17,15 +17,15 @@ const TX_PACKETS_PLACE: usize = 24;
 const ADAPTIVE_RX_PLACE: usize = 40;
 const ADAPTIVE_TX_PLACE: usize = 44;
 
-/// What a driver chooses itself, and the switch by which it does: of what is received and what is sent.
-const ADAPTED: [(usize, [usize; 2]); 2] = [
+/// The two sides, received and sent: the switch by which the driver chooses, and the time and the number
+/// of packets that it then chooses.
+const SIDES: [(usize, [usize; 2]); 2] = [
     (ADAPTIVE_RX_PLACE, [RX_TIME_PLACE, RX_PACKETS_PLACE]),
     (ADAPTIVE_TX_PLACE, [TX_TIME_PLACE, TX_PACKETS_PLACE]),
 ];
 
 /// `struct ethtool_per_queue_op`: two words and a bit for each of `MAX_NUM_QUEUE` queues; behind it the
 /// coalescing of each queue whose bit is set.
-const QUEUES_MAX: u32 = 4096;
 const QUEUE_MASK_PLACE: usize = 8;
 const QUEUE_VALUES_PLACE: usize = QUEUE_MASK_PLACE + QUEUES_MAX as usize / 8;
 
@@ -60,7 +60,7 @@ impl Coalescing {
     }
 
     /// The same, with a fixed receiving side: so many microseconds, chosen by nobody else. The
-    /// limit by packets stays.
+    /// limit by packets stays, also one that the driver has just chosen.
     #[must_use]
     pub fn with_rx_time_us(&self, time_us: u32) -> Self {
         let mut changed = self.clone();
@@ -87,23 +87,29 @@ impl Coalescing {
         Some(made)
     }
 
-    /// True if both were set to the same: where the driver chooses the times of a side itself, they
-    /// differ from moment to moment.
-    pub fn is_set_as(&self, other: &Self) -> bool {
-        self.but_chosen(other) == *other
-    }
-
-    /// The same, but with the times of now where the driver chooses them now and is to go on.
-    fn but_chosen(&self, now: &Self) -> Self {
+    /// The same, but with the other's times of each side on which the driver chooses them in both: it
+    /// chooses others from moment to moment.
+    #[must_use]
+    pub fn but_chosen(&self, other: &Self) -> Self {
         let mut changed = self.clone();
-        for (switch, places) in ADAPTED {
-            if self.word(switch) != 0 && now.word(switch) != 0 {
+        for (switch, places) in SIDES {
+            if self.word(switch) != 0 && other.word(switch) != 0 {
                 for place in places {
-                    changed.put(place, now.word(place));
+                    changed.put(place, other.word(place));
                 }
             }
         }
         changed
+    }
+
+    /// True if a queue of this coalescing is as all queues are told to be. Of a queue that only receives
+    /// some drivers (ice, stmmac) tell nothing of what is sent.
+    pub fn is_of_all(&self, all: &Self) -> bool {
+        SIDES.into_iter().all(|(switch, [time, packets])| {
+            let words = |told: &Self| [switch, time, packets].map(|place| told.word(place));
+            let (own, all) = (words(self), words(all));
+            own == [0; 3] || own == all || (own[0] != 0 && all[0] != 0)
+        })
     }
 
     /// What makes it of another, one after the other: a driver that chooses the times refuses others
@@ -111,7 +117,7 @@ impl Coalescing {
     fn steps(&self, now: &Self) -> Vec<Self> {
         let last = self.but_chosen(now);
         let mut first = last.clone();
-        for (switch, _) in ADAPTED {
+        for (switch, _) in SIDES {
             first.put(switch, last.word(switch).min(now.word(switch)));
         }
         let mut steps = vec![now.clone(), first, last];
@@ -171,10 +177,14 @@ pub fn read(interface: &str) -> Result<Coalescing> {
 /// ([`mpps_os::Error::said`](crate::Error::said)); `EOPNOTSUPP` where it has none; `EINVAL` or `ERANGE`
 /// for a value that the card cannot keep; `EPERM` without `CAP_NET_ADMIN` over the namespace; `ENODEV`.
 pub fn set(interface: &str, coalescing: &Coalescing) -> Result<()> {
-    let mut now = read(interface)?;
-    for step in coalescing.steps(&now) {
-        change::set(interface, What::Coalescing, step.changes(&now))?;
-        now = step;
+    // mlx5 takes its own time when it is told not to choose, whatever the message says of the time
+    // (`mlx5e_ethtool_set_coalesce`, Linux 6.10).
+    for _ in 0..2 {
+        let mut now = read(interface)?;
+        for step in coalescing.steps(&now) {
+            change::set(interface, What::Coalescing, step.changes(&now))?;
+            now = step;
+        }
     }
     Ok(())
 }
@@ -183,8 +193,8 @@ pub fn set(interface: &str, coalescing: &Coalescing) -> Result<()> {
 ///
 /// # Errors
 ///
-/// `EOPNOTSUPP` where the driver does not keep queues apart; `EINVAL` for a queue that there is not;
-/// `ENODEV`.
+/// `EOPNOTSUPP` where the driver does not keep queues apart; `EINVAL` for a queue that no interface has,
+/// and by most drivers for one that this has not; `ENODEV`.
 pub fn read_queue(interface: &str, queue: u32) -> Result<Coalescing> {
     const CALL: &str = "ioctl ETHTOOL_PERQUEUE ETHTOOL_GCOALESCE";
     let device = Device::open(interface)?;
@@ -288,13 +298,50 @@ mod tests {
             made
         };
         // It chose 8, then 20: that is no change, and to switch it off comes with another time.
-        assert!(of(8, 1).is_set_as(&of(20, 1)) && !of(8, 0).is_set_as(&of(20, 0)));
-        assert!(!of(8, 1).is_set_as(&of(8, 0)) && !of(8, 0).is_set_as(&of(8, 1)));
+        assert_eq!(of(8, 1).but_chosen(&of(20, 1)), of(20, 1));
+        for (one, other) in [
+            (of(8, 0), of(20, 0)),
+            (of(8, 1), of(8, 0)),
+            (of(8, 0), of(8, 1)),
+        ] {
+            assert_eq!(one.but_chosen(&other), one);
+        }
         assert_eq!(of(8, 1).steps(&of(20, 1)), []);
         assert_eq!(of(40, 0).steps(&of(20, 1)), [of(40, 0)]);
         // On the way back the old time comes before the switch.
         assert_eq!(of(8, 1).steps(&of(40, 0)), [of(8, 0), of(8, 1)]);
         assert_eq!(of(8, 1).steps(&of(8, 0)), [of(8, 1)]);
+    }
+
+    #[test]
+    fn a_queue_is_as_all_or_apart() {
+        let of = |words: [u32; 6]| {
+            let mut made = vec![0; 22];
+            let [
+                rx_time,
+                rx_packets,
+                rx_switch,
+                tx_time,
+                tx_packets,
+                tx_switch,
+            ] = words;
+            (made[0], made[1], made[9]) = (rx_time, rx_packets, rx_switch);
+            (made[4], made[5], made[10]) = (tx_time, tx_packets, tx_switch);
+            Coalescing::from_words(&made).expect("22 words")
+        };
+        let all = of([20, 0, 0, 64, 32, 1]);
+        for (words, is_of_all) in [
+            ([20, 0, 0, 64, 32, 1], true),
+            // What the driver chooses is no difference, nor what it does not tell.
+            ([20, 0, 0, 8, 128, 1], true),
+            ([20, 0, 0, 0, 0, 0], true),
+            ([21, 0, 0, 64, 32, 1], false),
+            ([20, 7, 0, 64, 32, 1], false),
+            ([20, 0, 1, 64, 32, 1], false),
+            ([20, 0, 0, 64, 32, 0], false),
+        ] {
+            assert_eq!(of(words).is_of_all(&all), is_of_all, "{words:?}");
+        }
     }
 
     #[test]
