@@ -1,6 +1,8 @@
 //! `mpps tune`: what it plans, and that what it has changed is there again afterwards, however it ended.
 
 mod common;
+#[path = "tune/prove.rs"]
+mod prove;
 
 use common::{Ended, Need, Running, Test, kill, mpps, run};
 use mpps_host::tune::{Goal, Plan, Tunables};
@@ -19,7 +21,8 @@ use std::time::Duration;
 
 fn main() -> ExitCode {
     // The journals of all are in one place.
-    common::run_tests(TESTS, &common::root(), 1, |_| true)
+    let tests = [TESTS, prove::TESTS].concat();
+    common::run_tests(&tests, &common::root(), 1, |_| true)
 }
 
 const TESTS: &[Test] = &[
@@ -63,21 +66,6 @@ const TESTS: &[Test] = &[
         "what_nobody_reads_is_put_back",
         Need::Root,
         what_nobody_reads_is_put_back,
-    ),
-    (
-        "each_stage_is_measured_with_and_without",
-        Need::Root,
-        each_stage_is_measured_with_and_without,
-    ),
-    (
-        "connections_are_counted_with_and_without",
-        Need::Root,
-        connections_are_counted_with_and_without,
-    ),
-    (
-        "connections_that_find_no_room_are_counted_as_lost",
-        Need::Root,
-        connections_that_find_no_room_are_counted_as_lost,
     ),
     (
         "bad_input_changes_nothing",
@@ -453,203 +441,6 @@ fn what_nobody_reads_is_put_back() {
     assert_eq!(ended.status.code(), Some(2), "{ended:?}");
     assert_eq!(place.state(), before);
 }
-
-/// Read by mpps, and by a program that has the port; afterwards the host is as it was.
-fn each_stage_is_measured_with_and_without() {
-    const RECEIVER: &str = "10.9.0.1:4321";
-    let place = Place::new();
-    place.meet();
-    let folder = tempfile::tempdir().expect("a directory");
-    let sending = ["send", RECEIVER, "--rate", "20000", "--duration", "600s"];
-    let sending = place.far.run(|| Running::start(&mut mpps(&sending)));
-    let _sending = sending.expect("it can be entered");
-    let before = place.state();
-    for is_taken in [false, true] {
-        let taken = is_taken.then(|| {
-            let bound = place.near.run(|| UdpSocket::bind(RECEIVER));
-            let socket = bound.expect("it can be entered").expect("it is free");
-            thread::spawn(move || {
-                let mut bytes = [0; 64];
-                // It ends with the sender.
-                while socket.recv(&mut bytes).is_ok() && !ENDED.load(Ordering::Relaxed) {}
-            })
-        });
-        let words = "tune prove near --port 4321 --only napi-defer,rps --seconds 50ms --repeat 3 --put-back";
-        let mut command = mpps(&words.split(' ').collect::<Vec<_>>());
-        let proved = place
-            .near
-            .run(|| run(command.current_dir(folder.path())))
-            .expect("it can be entered")
-            .fine();
-        ENDED.store(is_taken, Ordering::Relaxed);
-        assert_eq!(place.state(), before, "{proved:#?}");
-        let text = common::valid(&folder.path().join("tune-prove.json"), "tune_prove");
-        let read_by = if is_taken { "that has it" } else { "recvmmsg" };
-        assert_has_measured(&text, read_by);
-        let report = run(mpps(&["report", "tune-prove.json"]).current_dir(folder.path())).fine();
-        assert!(report.out.contains("napi-defer"), "{report:#?}");
-        if let Some(taken) = taken {
-            taken.join().expect("no panic");
-        }
-    }
-    let portless = place.tune(&["prove", "near"]);
-    assert_eq!(portless.code(), 2, "{portless:#?}");
-    assert!(portless.err.contains("--port"), "{portless:#?}");
-}
-
-/// A server's connections are counted, and not more than it had.
-fn connections_are_counted_with_and_without() {
-    const SERVER: &str = "10.9.0.1:8080";
-    let place = Place::new();
-    place.meet();
-    let words = "tune prove near --for tcp --port 8080 --only napi-defer,rps --seconds 50ms --repeat 3 --put-back";
-    let words: Vec<&str> = words.split(' ').collect();
-    let folder = tempfile::tempdir().expect("a directory");
-    let prove = || {
-        let prove = || run(mpps(&words).current_dir(folder.path()));
-        place.near.run(prove).expect("it can be entered")
-    };
-    let before = place.state();
-    let lonely = prove();
-    assert_eq!(lonely.code(), 2, "{lonely:#?}");
-    assert!(lonely.err.contains("`mpps serve"), "{lonely:#?}");
-    let serve = || Running::start(&mut mpps(&["serve", SERVER, "--json"]));
-    let mut serving = place.near.run(serve).expect("it can be entered");
-    serving.line("serving at ");
-    let url = format!("http://{SERVER}/");
-    let load = || Running::start(&mut mpps(&["load", &url, "--duration", "600s"]));
-    let loading = place.far.run(load).expect("it can be entered");
-    let proved = prove().fine();
-    assert_eq!(place.state(), before, "{proved:#?}");
-    drop(loading);
-    let served = serving.interrupt().last_json()["accepted"].as_u64();
-    let text = common::valid(&folder.path().join("tune-prove.json"), "tune_prove");
-    assert_has_measured(&text, "listeners of this host");
-    let found: Value = serde_json::from_str(&text).expect("it is JSON");
-    let rows = found["rows"].as_array().expect("a list").iter();
-    let sides = rows.flat_map(|row| [&row["without"], &row["with"]]);
-    let ledgers = sides.flat_map(|side| side["sample_ledgers"].as_array().expect("a list"));
-    let taken: u64 = ledgers
-        .filter_map(|ledger| ledger["delivered"].as_u64())
-        .sum();
-    assert!(0 < taken && Some(taken) <= served, "{taken} of {served:?}");
-    let report = run(mpps(&["report", "tune-prove.json"]).current_dir(folder.path())).fine();
-    let a_second = found["rows"][0]["without"]["mpps_median"].as_f64();
-    let a_second = (a_second.expect("a number") * 1e6).round();
-    let mut shown = report.out.clone();
-    shown.retain(|character| !character.is_whitespace());
-    let row = format!("nothing{a_second}");
-    assert!(shown.contains(&row), "{row}: {report:#?}");
-}
-
-/// A program has room for two connections, and takes one for ten that are tried: the rest is lost, by the
-/// kernel's count.
-fn connections_that_find_no_room_are_counted_as_lost() {
-    let place = Place::new();
-    place.meet();
-    let server = SocketAddr::from(([10, 9, 0, 1], 8080));
-    let listen = || {
-        fs::write("/proc/sys/net/core/somaxconn", "1").expect("it is this namespace's");
-        TcpListener::bind(server).expect("it is free")
-    };
-    let listener = place.near.run(listen).expect("it can be entered");
-    listener.set_nonblocking(true).expect("it can be");
-    let (tried, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
-    let connects = || {
-        while !is_over.load(Ordering::Relaxed) {
-            drop(TcpStream::connect_timeout(
-                &server,
-                Duration::from_millis(20),
-            ));
-            if tried.fetch_add(1, Ordering::Relaxed) % 10 == 0 {
-                // There may be none to take yet.
-                let _ = listener.accept();
-            }
-        }
-    };
-    let words = "tune prove near --for tcp --port 8080 --only napi-defer --seconds 200ms --repeat 3 --put-back";
-    let words: Vec<&str> = words.split(' ').collect();
-    let folder = tempfile::tempdir().expect("a directory");
-    let dropped = || {
-        let told = place
-            .near
-            .run(|| fs::read_to_string("/proc/thread-self/net/netstat"));
-        listen_drops(&told.expect("it can be entered").expect("it can be read"))
-    };
-    let (proved, all) = thread::scope(|scope| {
-        for _ in 0..4 {
-            scope.spawn(|| place.far.run(connects).expect("it can be entered"));
-        }
-        // Whatever fails, the others end.
-        let _over = AtEnd(&is_over);
-        let before = dropped();
-        let prove = || run(mpps(&words).current_dir(folder.path()));
-        let proved = place.near.run(prove).expect("it can be entered");
-        (proved, dropped() - before)
-    });
-    proved.fine();
-    let text = common::valid(&folder.path().join("tune-prove.json"), "tune_prove");
-    let found: Value = serde_json::from_str(&text).expect("it is JSON");
-    let rows = found["rows"].as_array().expect("a list").iter();
-    let sides = rows.flat_map(|row| [&row["without"], &row["with"]]);
-    let ledgers = sides.flat_map(|side| side["sample_ledgers"].as_array().expect("a list"));
-    let lost: u64 = ledgers.map(dropped_by_listeners).sum();
-    assert!(lost <= all, "{lost} of {all}");
-}
-
-struct AtEnd<'a>(&'a AtomicBool);
-
-impl Drop for AtEnd<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
-/// The connections that a ledger lost; it has those that were made, too, and all are both.
-fn dropped_by_listeners(ledger: &Value) -> u64 {
-    let terms = ["offered", "delivered"].map(|term| ledger[term].as_u64().expect("a count"));
-    let drops = &ledger["losses"][0];
-    assert_eq!(drops["source"], "TcpExt.ListenDrops", "{ledger:#}");
-    let count = drops["count"].as_u64().expect("a count");
-    assert_eq!(terms[0] - terms[1], count, "{ledger:#}");
-    assert!(terms[1] > 0 && count > 0, "{ledger:#}");
-    count
-}
-
-/// `ListenDrops` of netstat(8): the names in one line, and their values in the next.
-fn listen_drops(netstat: &str) -> u64 {
-    let mut lines = netstat.lines().filter(|line| line.starts_with("TcpExt:"));
-    let [names, values] = [lines.next(), lines.next()].map(|line| line.expect("two lines"));
-    let mut pairs = names.split(' ').zip(values.split(' '));
-    let (_, count) = pairs
-        .find(|(name, _)| *name == "ListenDrops")
-        .expect("it is counted");
-    count.parse().expect("a number")
-}
-
-fn assert_has_measured(text: &str, read_by: &str) {
-    let found: Value = serde_json::from_str(text).expect("it is JSON");
-    let traffic = found["traffic"].as_str().expect("a text");
-    assert!(traffic.ends_with(read_by), "{traffic}");
-    let rows = found["rows"].as_array().expect("a list");
-    let stages: Vec<&str> = rows
-        .iter()
-        .filter_map(|row| row["stage"].as_str())
-        .collect();
-    assert_eq!(stages, ["nothing", "napi-defer", "rps"]);
-    for row in rows {
-        for side in ["without", "with"] {
-            let samples = row[side]["mpps_samples"].as_array().expect("a list");
-            assert_eq!(samples.len(), 3, "{row:#}");
-            let came = samples.iter().all(|rate| rate.as_f64() > Some(0.0));
-            assert!(came, "{row:#}");
-        }
-        assert_eq!(row["stopped"], Value::Null, "{row:#}");
-    }
-}
-
-/// The program that has the port is to end.
-static ENDED: AtomicBool = AtomicBool::new(false);
 
 fn bad_input_changes_nothing() {
     let place = Place::new();
