@@ -128,8 +128,10 @@ impl Tunables {
         };
         let settings = tunables.settings();
         // Some settings of the machine are shown in other network namespaces, and cannot be set there.
-        let is_fixed = |setting: &Setting| matches!(setting, Setting::Sysctl { name } if root.is_read_only(&sysctl::path(name)));
-        let settings = settings.into_iter().filter(|setting| !is_fixed(setting));
+        let settings = settings.into_iter().filter(|setting| match setting {
+            Setting::Sysctl { name } => !root.is_read_only(&sysctl::path(name)),
+            _ => true,
+        });
         let known = settings.filter_map(|setting| {
             // What cannot be read is no setting of this host.
             let value = host.read(&setting, interface).ok().flatten()?;
