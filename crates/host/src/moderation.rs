@@ -12,12 +12,11 @@
 mod tests;
 
 use std::fmt;
-use std::io;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::setting::{Change, Edit, Host, Kernel, Setting, Value, coalescings};
+use crate::setting::{Change, Edit, Host, Kernel, Setting, Value, coalescings_of};
 use crate::{Error, Result};
 
 /// Empty polls before a queue's interrupts are on again: the figure of the example in
@@ -175,17 +174,8 @@ fn coalescing(host: &dyn Host, interface: &str, time_ns: u64) -> Result<Vec<Edit
         let why = "no card waits so long";
         return Err(Error::impossible(interface, why, "name a shorter time"));
     };
-    let all = coalescings(|setting| match host.read(setting, interface) {
-        Ok(told) => Ok(told.and_then(|told| told.coalescing())),
-        // Its driver has no such notion.
-        Err(error)
-            if *setting != Setting::Coalescing { queue: None }
-                && error.source.kind() == io::ErrorKind::Unsupported =>
-        {
-            Ok(None)
-        }
-        Err(error) => Err(setting.refused(error, interface)),
-    })?;
+    let all = coalescings_of(host, interface)
+        .map_err(|error| Setting::Coalescing { queue: None }.refused(error, interface))?;
     if all.is_empty() {
         return Err(Error::malformed(interface, "it tells no coalescing"));
     }

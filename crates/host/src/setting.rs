@@ -22,9 +22,8 @@ mod primitive;
 pub use applied::Applied;
 pub use change::Change;
 pub use edit::Edit;
-pub(crate) use host::{Host, Kernel};
+pub(crate) use host::{Host, Kernel, coalescings_of};
 pub(crate) use journal::{Journal, directories};
-#[cfg(test)]
 pub(crate) use leftover::leftovers_in;
 pub use leftover::{Leftover, leftovers};
 pub use outcome::{Outcome, Undone};

@@ -181,7 +181,11 @@ impl Plan {
         let mut changes_queues = false;
         let step = |stage: &Stage| {
             let mut step = stage.step(tunables, aim);
-            if stage.by_queue && changes_queues {
+            let is_of_queues =
+                |edit: &Edit| matches!(edit.setting, Setting::Coalescing { queue: Some(_) });
+            let is_by_queue =
+                stage.by_queue || step.edits().chain(step.edits_to_try()).any(is_of_queues);
+            if changes_queues && is_by_queue {
                 step.verdict = Verdict::Later;
                 step.why = "the queues are changed first".to_owned();
             }

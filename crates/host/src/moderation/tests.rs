@@ -310,8 +310,20 @@ fn queues_that_do_not_differ_wait_together() {
     let card = plain()
         .with(of(0), coalescing(3, 1))
         .with(of(1), coalescing(20, 1));
-    let plan = planned(&Fake::new(card), TIME, Throttle::Nic).expect("it can");
+    let (_guard, directories) = directory();
+    let fake = Fake::new(card.clone());
+    let plan = planned(&fake, TIME, Throttle::Nic).expect("it can");
     assert_eq!(plan.change.steps(), ["rx-usecs 3 adaptive -> 50"]);
+    let moderation = fake.apply(&plan.change, &directories).expect("applied");
+    assert_eq!(fake.machine().values[&of(1)], coalescing(50, 0));
+    assert_eq!(results(moderation.undo()), [Undone::Restored]);
+    // One that somebody has set meanwhile is not ended by what is put back.
+    let moderation = fake.apply(&plan.change, &directories).expect("applied");
+    fake.set(of(1), coalescing(0, 0));
+    let told = results(moderation.undo());
+    let differ = "its queues differ now".to_owned();
+    assert_eq!(told, [Undone::Changed(differ)]);
+    assert_eq!(fake.machine().values[&of(1)], coalescing(0, 0));
 }
 
 const SUSPENDED: Duration = Duration::from_millis(20);

@@ -5,7 +5,7 @@ use std::fmt;
 use mpps_os::ethtool::ntuple::{Rule, Shown};
 use serde::{Deserialize, Serialize};
 
-use super::host::Host;
+use super::host::{Host, coalescings_of};
 use super::outcome::Undone;
 use super::primitive::{Setting, Value};
 use crate::{Error, Result};
@@ -189,6 +189,13 @@ impl Edit {
         };
         if !ours {
             return Ok(Undone::Changed(setting.told(&now)));
+        }
+        if *setting == (Setting::Coalescing { queue: None })
+            && let [(first, _), ..] = coalescings_of(host, object)?.as_slice()
+            && first != setting
+        {
+            // One value for all would end it.
+            return Ok(Undone::Changed("its queues differ now".to_owned()));
         }
         if *setting == Setting::Filters {
             // A driver forgets the rules when they are switched off, and these are others'.

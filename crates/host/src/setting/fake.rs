@@ -239,6 +239,12 @@ impl Host for Fake {
                 (Setting::SkbDefer, Value::Text(now)) => machine.asleep |= now == "0",
                 _ => {}
             }
+            if *setting == (Setting::Coalescing { queue: None }) {
+                let queues = machine.values.iter_mut();
+                let queues =
+                    queues.filter(|(one, _)| matches!(one, Setting::Coalescing { queue: Some(_) }));
+                queues.for_each(|(_, of_queue)| *of_queue = value.clone());
+            }
             machine.values.insert(setting.clone(), value);
             Ok(())
         })

@@ -12,7 +12,7 @@ use mpps_os::sysfs::Sysfs;
 use mpps_os::{Error, Result};
 
 use super::defer_lists;
-use super::primitive::{FILTERS, SKB_DEFER_MAX, Setting, Value};
+use super::primitive::{FILTERS, SKB_DEFER_MAX, Setting, Value, coalescings};
 use crate::facts::virtio_feature;
 use crate::root::Root;
 use crate::rss::hexadecimal;
@@ -96,32 +96,65 @@ impl Kernel {
 
     fn coalescing(&self, interface: &str, queue: Option<u32>) -> Result<Option<Coalescing>> {
         let (told, feature) = match queue {
-            None => (coalesce::read(interface)?, VIRTIO_NET_F_NOTF_COAL),
-            // Drivers refuse a queue that has gone, or tell something (virtio_net).
-            Some(queue)
-                if self
-                    .file(interface, &format!("queues/rx-{queue}/rps_cpus"))?
-                    .is_none() =>
-            {
-                return Ok(None);
-            }
+            None => (coalesce::read(interface), VIRTIO_NET_F_NOTF_COAL),
             Some(queue) => (
-                coalesce::read_queue(interface, queue)?,
+                coalesce::read_queue(interface, queue),
                 VIRTIO_NET_F_VQ_NOTF_COAL,
             ),
         };
+        let is_refused = match &told {
+            Ok(_) => false,
+            Err(error) if error.source.kind() == io::ErrorKind::InvalidInput => true,
+            Err(_) => return told.map(Some),
+        };
         let driver = ethtool::driver(interface).ok();
         let device = driver.and_then(|driver| interrupts::device(self.0.path(), &driver.bus));
+        let has_feature = device.and_then(|at| virtio_feature(&self.0, &at, feature));
+        // A driver refuses a queue that has gone; virtio_net tells something of it.
+        if let Some(queue) = queue
+            && (is_refused || has_feature == Some(true))
+            && self
+                .file(interface, &format!("queues/rx-{queue}/rps_cpus"))?
+                .is_none()
+        {
+            return Ok(None);
+        }
         // virtio_net shows a time, and without the feature sets none (`virtnet_set_coalesce`,
         // `virtnet_set_per_queue_coalesce`).
-        match device.and_then(|at| virtio_feature(&self.0, &at, feature)) {
+        match has_feature {
             Some(false) => {
                 let source = io::ErrorKind::Unsupported.into();
                 Err(Error::new("virtio features", interface, source))
             }
-            _ => Ok(Some(told)),
+            _ => told.map(Some),
         }
     }
+}
+
+/// How the card waits, to be changed ([`coalescings`]).
+pub(crate) fn coalescings_of(
+    host: &dyn Host,
+    interface: &str,
+) -> Result<Vec<(Setting, Coalescing)>> {
+    let read = |setting: &Setting| match host.read(setting, interface) {
+        Ok(told) => Ok(told.and_then(|told| told.coalescing())),
+        // Its driver has no such notion, or tells nothing of queues while the link is down (mlx5).
+        Err(error)
+            if *setting != Setting::Coalescing { queue: None }
+                && matches!(
+                    error.source.kind(),
+                    io::ErrorKind::Unsupported | io::ErrorKind::InvalidInput
+                ) =>
+        {
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    };
+    let sends = |queue| {
+        let name = format!("queues/tx-{queue}/xps_cpus");
+        matches!(host.read(&Setting::File { name }, interface), Ok(Some(_)))
+    };
+    coalescings(read, sends)
 }
 
 impl Host for Kernel {

@@ -129,11 +129,10 @@ impl Setting {
         }
     }
 
-    /// A value but for what nobody has set: the times that a driver chooses for a queue are those of the
-    /// other value.
+    /// A value but for what nobody has set: the times that a driver chooses are those of the other value.
     pub(super) fn but_chosen(&self, now: &Value, other: &Value) -> Value {
         match (self, now.coalescing(), other.coalescing()) {
-            (Self::Coalescing { queue: Some(_) }, Some(now), Some(other)) => {
+            (Self::Coalescing { .. }, Some(now), Some(other)) => {
                 Value::Numbers(now.but_chosen(&other).words())
             }
             _ => now.clone(),
@@ -345,26 +344,29 @@ impl Setting {
 }
 
 /// How the card waits, to be changed: all queues together; each by itself where they differ. One value for all
-/// would end what somebody has set for one of them, and undo would not know of it.
+/// would end what somebody has set for one of them, and undo would not know of it. `sends` tells whether there
+/// is a transmit queue of this number.
 pub(crate) fn coalescings<E>(
     read: impl Fn(&Setting) -> Result<Option<Coalescing>, E>,
+    sends: impl Fn(u32) -> bool,
 ) -> Result<Vec<(Setting, Coalescing)>, E> {
-    let of = |queue| {
-        let setting = Setting::Coalescing { queue };
-        read(&setting).map(|told| Some((setting, told?)))
-    };
     let mut queues = Vec::new();
     for queue in 0..QUEUES_MAX {
-        match of(Some(queue))? {
-            Some(told) => queues.push(told),
+        let setting = Setting::Coalescing { queue: Some(queue) };
+        match read(&setting)? {
+            Some(told) => queues.push((setting, told)),
             None => break,
         }
     }
-    let all = of(None)?;
-    let differs = |all: &Coalescing| queues.iter().any(|(_, queue)| !queue.is_of_all(all));
+    let setting = Setting::Coalescing { queue: None };
+    let all = read(&setting)?;
+    let differs = |all: &Coalescing| {
+        let mut queues = (0..).zip(&queues);
+        queues.any(|(queue, (_, told))| !told.is_of_all(all, sends(queue)))
+    };
     Ok(match all {
-        Some((_, all)) if differs(&all) => queues,
-        all => all.into_iter().collect(),
+        Some(all) if differs(&all) => queues,
+        all => all.into_iter().map(|all| (setting.clone(), all)).collect(),
     })
 }
 

@@ -43,7 +43,10 @@ pub(super) const THREADS: Stage = Stage {
 
 fn coalescing(tunables: &Tunables, _: Aim) -> (Wanted, String) {
     let read = |setting: &Setting| tunables.value(setting).map(Value::coalescing);
-    let Ok(all) = coalescings(|setting| Ok::<_, Infallible>(read(setting).flatten()));
+    let Ok(all) = coalescings(
+        |setting| Ok::<_, Infallible>(read(setting).flatten()),
+        |queue| queue < tunables.tx_queues,
+    );
     if all.is_empty() {
         let why = "its driver does not let the card wait".to_owned();
         return (Wanted::Impossible, why);
