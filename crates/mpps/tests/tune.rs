@@ -10,14 +10,12 @@ use mpps_os::namespace::NetNamespace;
 use mpps_os::netlink::{address, link};
 use serde_json::Value;
 use std::fs::{self, Permissions};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::Ipv4Addr;
 use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, ExitCode};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
-use std::time::Duration;
 
 fn main() -> ExitCode {
     // The journals of all are in one place.
@@ -56,6 +54,26 @@ const TESTS: &[Test] = &[
         "what_somebody_changed_is_left",
         Need::Root,
         what_somebody_changed_is_left,
+    ),
+    (
+        "what_somebody_changed_is_put_back_if_that_is_told",
+        Need::Root,
+        what_somebody_changed_is_put_back_if_that_is_told,
+    ),
+    (
+        "two_lock_each_other_out",
+        Need::Root,
+        two_lock_each_other_out,
+    ),
+    (
+        "a_plan_needs_no_rights",
+        Need::RootAnd("setpriv", "util-linux"),
+        a_plan_needs_no_rights,
+    ),
+    (
+        "the_link_of_the_session_and_of_ipv6_is_not_cut",
+        Need::RootAnd("ip", "iproute2"),
+        the_link_of_the_session_and_of_ipv6_is_not_cut,
     ),
     (
         "what_may_help_is_changed_by_its_name",
@@ -403,6 +421,70 @@ fn what_somebody_changed_is_left() {
     assert_eq!(value("napi_defer_hard_irqs"), "Text(\"0\")");
 }
 
+fn what_somebody_changed_is_put_back_if_that_is_told() {
+    let place = Place::new();
+    let before = place.state();
+    place
+        .tune(&["apply", "near", "--only", "napi-defer", "--for", "af_xdp"])
+        .fine();
+    place.set("gro_flush_timeout", "1234");
+    let undone = place.tune(&["undo", "near", "--force"]).fine();
+    assert!(
+        undone.out.contains("undone: gro_flush_timeout"),
+        "{undone:#?}"
+    );
+    assert_eq!(place.state(), before);
+}
+
+/// While one is at it no other begins, and none puts back what it makes.
+fn two_lock_each_other_out() {
+    let place = Place::new();
+    let before = place.state();
+    let mut waiting = place.start(&["apply", "near", "--confirm-within", "60m"]);
+    waiting.line("put back in");
+    let during = place.state();
+    assert_ne!(during, before);
+    for words in [
+        &["apply", "near", "--only", "threaded-napi"][..],
+        &["prove", "near", "--port", "4321", "--only", "threaded-napi"],
+        &["undo", "near"],
+        &["undo", "near", "--force"],
+    ] {
+        let refused = place.tune(words);
+        assert_eq!(refused.code(), 2, "{words:?}: {refused:#?}");
+        assert_eq!(place.state(), during, "{words:?}");
+    }
+    waiting.signal("HUP");
+    waiting.end();
+    assert_eq!(place.state(), before);
+}
+
+/// Who may change nothing is told the same plan as root.
+fn a_plan_needs_no_rights() {
+    let place = Place::new();
+    let told = |command: &mut Command| {
+        let ended = place.near.run(|| run(command)).expect("it can be entered");
+        let plan: Value = serde_json::from_str(&ended.fine().out).expect("it is JSON");
+        plan["steps"].clone()
+    };
+    // The user `nobody` may not read the folder of the build.
+    let program = tempfile::tempdir_in("/tmp").expect("a directory");
+    fs::set_permissions(program.path(), Permissions::from_mode(0o755)).expect("it is ours");
+    let copy = program.path().join("mpps");
+    fs::copy(env!("CARGO_BIN_EXE_mpps"), &copy).expect("it can be read");
+    let words = ["tune", "plan", "near", "--json"];
+    // What is mounted at /sys is of the namespace of who mounted it.
+    let script = format!(
+        "mount -t sysfs none /sys && exec setpriv --reuid 65534 --regid 65534 --clear-groups \
+         --bounding-set=-all {} {}",
+        copy.display(),
+        words.join(" ")
+    );
+    let mut as_nobody = Command::new("unshare");
+    let as_nobody = told(as_nobody.args(["--mount", "sh", "-c", &script]));
+    assert_eq!(as_nobody, told(&mut mpps(&words)));
+}
+
 fn what_may_help_is_changed_by_its_name() {
     let place = Place::new();
     let before = place.state();
@@ -518,6 +600,39 @@ fn what_cannot_be_written_is_told_and_changes_nothing() {
 }
 
 /// The offloads of a veth take no link down, but a stage that may is not made unasked.
+/// By an IPv6 default route beside an IPv4 one elsewhere, and by the session's address, likewise.
+fn the_link_of_the_session_and_of_ipv6_is_not_cut() {
+    let place = Place::new();
+    let ip = |words: &str| {
+        let mut command = Command::new("ip");
+        let set = || run(command.args(words.split(' ')));
+        place.near.run(set).expect("it can be entered").fine();
+    };
+    ip("address add 10.9.0.2/24 dev near");
+    let refused = |session: Option<&str>| {
+        let mut command = mpps(&["tune", "apply", "near"]);
+        command.env_remove("SSH_CONNECTION");
+        command.envs(session.map(|session| ("SSH_CONNECTION", session)));
+        let ended = place.near.run(|| run(&mut command));
+        let ended = ended.expect("it can be entered");
+        assert_eq!(ended.code(), 2, "{ended:#?}");
+        ended.err
+    };
+    let before = place.state();
+    let said = refused(Some("10.9.0.77 40000 10.9.0.2 22"));
+    assert!(said.contains("the ssh session came"), "{said}");
+    ip("link add other type veth peer name another");
+    ip("link set another up");
+    ip("address add 10.8.0.2/24 dev other");
+    ip("link set other up");
+    ip("route add default via 10.8.0.1");
+    ip("-6 address add 2001:db8:9::2/64 dev near nodad");
+    ip("-6 route add default via 2001:db8:9::1 dev near");
+    let said = refused(None);
+    assert!(said.contains("the default route goes"), "{said}");
+    assert_eq!(place.state(), before);
+}
+
 fn the_link_of_the_default_route_is_not_cut() {
     let place = Place::new();
     let before = place.state();

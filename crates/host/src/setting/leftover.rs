@@ -131,6 +131,11 @@ impl Leftover {
         self.undo(&Kernel::default())
     }
 
+    /// The same, whatever somebody else has set since.
+    pub fn undo_whatever_here(&self) -> Vec<Outcome> {
+        self.undo_whatever(&Kernel::default())
+    }
+
     /// The same in the change's network namespace, if a process or a name still holds it.
     pub fn undo_there(&self) -> Vec<Outcome> {
         let failed = |why: String| {
@@ -147,6 +152,29 @@ impl Leftover {
 
     /// As [`Leftover::undo_here`], with anything that has settings.
     pub(crate) fn undo(&self, host: &dyn Host) -> Vec<Outcome> {
+        self.undo_as(&self.record, host)
+    }
+
+    /// As [`Leftover::undo_whatever_here`], with anything that has settings: what is there counts as what
+    /// was made.
+    pub(crate) fn undo_whatever(&self, host: &dyn Host) -> Vec<Outcome> {
+        let mut record = self.record.clone();
+        let Change {
+            edits,
+            object,
+            interface_index,
+            ..
+        } = &mut record.change;
+        let name = interface_index.and_then(|index| host.name(index).ok()?);
+        let name = name.unwrap_or_else(|| object.clone());
+        for edit in edits.iter_mut().take(record.begun) {
+            let now = host.read(&edit.setting, &name).ok().flatten();
+            edit.became = now.or(edit.became.take());
+        }
+        self.undo_as(&record, host)
+    }
+
+    fn undo_as(&self, record: &Record, host: &dyn Host) -> Vec<Outcome> {
         if self.life() != Life::Dead && !self.record.kept {
             return Vec::new();
         }
@@ -163,7 +191,7 @@ impl Leftover {
             Ok(_) => return Vec::new(),
             Err(error) => return vec![failed("read the journal", error)],
         }
-        let mut outcomes = undo_edits(&self.record, host);
+        let mut outcomes = undo_edits(record, host);
         if outcomes.iter().all(Outcome::finished)
             && let Err(error) = self.journal.remove()
         {

@@ -4,15 +4,18 @@ use std::fmt;
 use std::mem;
 use std::path::PathBuf;
 
-use super::{Plan, Step};
-use crate::setting::{Applied, Change, Host, Kernel, Outcome, directories};
+use super::{CLAIM, Plan, Step};
+use crate::setting::{Applied, Change, Host, Kernel, Outcome, directories, leftovers_in};
 use crate::{Error, Result};
 
 /// The steps that are made of the plans of an interface. Dropping it puts them back, the last one
 /// first.
 pub struct Tuned {
-    /// What claims the interface, and behind it the steps.
-    applied: Vec<Applied>,
+    /// What claims the interface; none once it has ended.
+    claim: Option<Applied>,
+    /// True if another claim was there before, and stays.
+    is_on_top: bool,
+    steps: Vec<Applied>,
     host: MakeHost,
     directories: Vec<PathBuf>,
 }
@@ -43,11 +46,46 @@ impl Tuned {
 
     pub(super) fn begin_on(host: MakeHost, plan: &Plan, directories: Vec<PathBuf>) -> Result<Self> {
         let claim = plan.change_on(&*host(), None)?;
+        Self::claimed(host, &claim, directories)
+    }
+
+    fn claimed(host: MakeHost, claim: &Change, directories: Vec<PathBuf>) -> Result<Self> {
         Ok(Self {
-            applied: vec![Applied::on(host(), &claim, &directories)?],
+            claim: Some(Applied::on(host(), claim, &directories)?),
+            is_on_top: claim.name != CLAIM,
+            steps: Vec::new(),
             host,
             directories,
         })
+    }
+
+    /// The same, on top of what was kept of an earlier one, if there is some: an undo puts both back.
+    ///
+    /// # Errors
+    /// As [`Tuned::begin`], but for an interface that is tuned and whose steps stay.
+    pub fn go_on(plan: &Plan) -> Result<Self> {
+        let kernel = || Box::new(Kernel::default()) as Box<dyn Host>;
+        Self::go_on_with(Box::new(kernel), plan, directories())
+    }
+
+    pub(super) fn go_on_with(
+        host: MakeHost,
+        plan: &Plan,
+        directories: Vec<PathBuf>,
+    ) -> Result<Self> {
+        let mut claim = plan.change_on(&*host(), None)?;
+        let (found, _) = leftovers_in(&directories);
+        let is_kept = found.iter().any(|one| {
+            let there = &one.record.change;
+            one.is_kept()
+                && (&there.name, &there.object) == (&claim.name, &claim.object)
+                && (there.namespace, there.interface_index)
+                    == (claim.namespace, claim.interface_index)
+        });
+        if is_kept {
+            claim.name = format!("{CLAIM}-more");
+        }
+        Self::claimed(host, &claim, directories)
     }
 
     /// Makes a step. Where the driver refuses an edit, nothing of this step is made; with `goes_on`
@@ -73,7 +111,7 @@ impl Tuned {
         let edited = made.chain(refused).collect();
         // One of which nothing was made goes, and its journal with it.
         if !applied.steps().is_empty() {
-            self.applied.push(applied);
+            self.steps.push(applied);
         }
         Ok(edited)
     }
@@ -88,21 +126,17 @@ impl Tuned {
 
     /// True if a step is made.
     pub fn has_changed(&self) -> bool {
-        self.applied.len() > 1
+        !self.steps.is_empty()
     }
 
     /// Puts the last step back, and says of each edit what came of it.
     pub fn undo_last(&mut self) -> Vec<Outcome> {
-        match self.has_changed() {
-            true => self.applied.pop().map(Applied::undo).unwrap_or_default(),
-            false => Vec::new(),
-        }
+        self.steps.pop().map(Applied::undo).unwrap_or_default()
     }
 
     /// Puts all steps back, the last one first, and says of each edit what came of it.
     pub fn undo(mut self) -> Vec<Outcome> {
-        let applied = mem::take(&mut self.applied);
-        applied.into_iter().rev().flat_map(Applied::undo).collect()
+        self.take().rev().flat_map(Applied::undo).collect()
     }
 
     /// From now on [`crate::Leftover::keep`] of another process confirms the steps.
@@ -110,12 +144,14 @@ impl Tuned {
     /// # Errors
     /// A journal cannot be written.
     pub fn wait_for_word(&mut self) -> Result<()> {
-        self.applied.iter_mut().try_for_each(Applied::wait_for_word)
+        let mut all = self.claim.iter_mut().chain(&mut self.steps);
+        all.try_for_each(Applied::wait_for_word)
     }
 
     /// True if another process has confirmed all of them.
     pub fn has_word(&self) -> bool {
-        self.applied.iter().all(Applied::has_word)
+        let mut all = self.claim.iter().chain(&self.steps);
+        all.all(Applied::has_word)
     }
 
     /// Lets the steps stay when this process ends, for [`crate::Leftover::undo_here`].
@@ -126,24 +162,30 @@ impl Tuned {
         if !self.has_changed() {
             return Ok(());
         }
-        mem::take(&mut self.applied)
-            .into_iter()
-            .try_for_each(Applied::keep)
+        if self.is_on_top {
+            drop(self.claim.take());
+        }
+        self.take().try_for_each(Applied::keep)
+    }
+
+    /// What claims the interface, and behind it the steps.
+    fn take(&mut self) -> impl DoubleEndedIterator<Item = Applied> + use<> {
+        let steps = mem::take(&mut self.steps);
+        self.claim.take().into_iter().chain(steps)
     }
 }
 
 impl Drop for Tuned {
     fn drop(&mut self) {
-        while let Some(last) = self.applied.pop() {
-            drop(last);
-        }
+        self.take().rev().for_each(drop);
     }
 }
 
 impl fmt::Debug for Tuned {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Tuned")
-            .field("applied", &self.applied)
+            .field("claim", &self.claim)
+            .field("steps", &self.steps)
             .finish_non_exhaustive()
     }
 }

@@ -50,7 +50,7 @@ enum Action {
     /// Keep what `apply --confirm-within` has changed
     Confirm(Which),
     /// Put back exactly what was there before
-    Undo(Which),
+    Undo(UndoArgs),
     /// Show what is tuned, and what somebody has changed since
     Status(Which),
 }
@@ -61,6 +61,15 @@ struct Which {
     /// The interface [default: all that are tuned]
     #[arg(value_name = "IF")]
     interface: Option<String>,
+}
+
+#[derive(Debug, Args)]
+struct UndoArgs {
+    #[command(flatten)]
+    which: Which,
+    /// Put back also what somebody else has changed since; without it that is left alone
+    #[arg(long)]
+    force: bool,
 }
 
 #[derive(Debug, Args)]
@@ -118,7 +127,7 @@ impl TuneArgs {
             Action::Apply(args) => apply::run(args),
             Action::Prove(args) => prove::run(args),
             Action::Confirm(which) => undo::confirm(which.interface.as_deref()),
-            Action::Undo(which) => undo::run(which.interface.as_deref()),
+            Action::Undo(args) => undo::run(args.which.interface.as_deref(), args.force),
             Action::Status(which) => undo::status(which.interface.as_deref()),
         }
     }
@@ -199,23 +208,23 @@ impl What {
         if let Some(name) = &self.interface {
             return Ok(name.clone());
         }
-        default_interface()?
+        let mut found = default_interfaces()?.into_iter();
+        found
+            .next()
             .context("no interface has the default route; name one: mpps tune plan IF")
     }
 }
 
-/// The interface by which the rest of the world is reached, if there is one.
-fn default_interface() -> Result<Option<String>> {
+/// The interfaces by which the rest of the world is reached, by IPv4 and by IPv6.
+fn default_interfaces() -> Result<Vec<String>> {
     // TEST-NET-1 and the documentation prefix (RFC 5737, RFC 3849): nobody is there, and a route to
     // them is the default one. Nothing is sent.
     let anywhere = ["192.0.2.1", "2001:db8::1"].map(|text| text.parse::<IpAddr>());
-    for address in anywhere.into_iter().flatten() {
-        if let Ok(found) = route::find(address, None, None) {
-            let link = link::find(found.interface_index)?;
-            return Ok(link.map(|link| link.name));
-        }
-    }
-    Ok(None)
+    let found = anywhere.into_iter().flatten();
+    let found = found.filter_map(|address| route::find(address, None, None).ok());
+    let links = found.map(|found| link::find(found.interface_index));
+    let names = links.filter_map(|link| Some(link.transpose()?.map(|link| link.name)));
+    Ok(names.collect::<Result<_, _>>()?)
 }
 
 /// The interface by which the session is reached that runs this program, if it came by ssh.
@@ -253,10 +262,9 @@ fn check_link(plan: &Plan, is_allowed: bool) -> Result<()> {
     if is_allowed || !bounces {
         return Ok(());
     }
-    let is_below =
-        |upper: Option<String>| upper.is_some_and(|upper| carries(&plan.interface, &upper));
-    let by_session = is_below(session_interface());
-    let by_route = is_below(default_interface()?);
+    let is_below = |upper: &String| carries(&plan.interface, upper);
+    let by_session = session_interface().as_ref().is_some_and(is_below);
+    let by_route = default_interfaces()?.iter().any(is_below);
     ensure!(
         !by_session && !by_route,
         "{}: a step may take its link down, and {} by it; add --allow-link-bounce, with \

@@ -12,6 +12,11 @@ use std::time::Duration;
 
 pub(crate) const TESTS: &[Test] = &[
     (
+        "what_is_proved_after_an_apply_is_put_back_with_it",
+        Need::Root,
+        what_is_proved_after_an_apply_is_put_back_with_it,
+    ),
+    (
         "each_stage_is_measured_with_and_without",
         Need::Root,
         each_stage_is_measured_with_and_without,
@@ -69,6 +74,37 @@ fn each_stage_is_measured_with_and_without() {
     let portless = place.tune(&["prove", "near"]);
     assert_eq!(portless.code(), 2, "{portless:#?}");
     assert!(portless.err.contains("--port"), "{portless:#?}");
+}
+
+/// After an apply that is kept, what is proved comes on top, and one undo puts both back.
+fn what_is_proved_after_an_apply_is_put_back_with_it() {
+    const RECEIVER: &str = "10.9.0.1:4321";
+    let place = Place::new();
+    place.meet();
+    let before = place.state();
+    place
+        .tune(&["apply", "near", "--only", "napi-defer", "--for", "af_xdp"])
+        .fine();
+    let applied = place.state();
+    assert_ne!(applied, before);
+    let sending = ["send", RECEIVER, "--rate", "20000", "--duration", "600s"];
+    let sending = place.far.run(|| Running::start(&mut mpps(&sending)));
+    let _sending = sending.expect("it can be entered");
+    let folder = tempfile::tempdir().expect("a directory");
+    let prove = |more: &[&str]| {
+        let words = "tune prove near --port 4321 --only napi-defer,rps --seconds 50ms --repeat 3";
+        let words: Vec<&str> = words.split(' ').chain(more.iter().copied()).collect();
+        let prove = || run(mpps(&words).current_dir(folder.path()));
+        place.near.run(prove).expect("it can be entered").fine()
+    };
+    prove(&["--put-back"]);
+    assert_eq!(place.state(), applied, "the apply stays");
+    // Whether it helps here or not.
+    prove(&[]);
+    place.tune(&["undo", "near"]).fine();
+    assert_eq!(place.state(), before);
+    let status = place.tune(&["status", "near"]).fine();
+    assert!(status.out.contains("not tuned"), "{status:#?}");
 }
 
 /// A server's connections are counted, and not more than it had.
@@ -168,7 +204,7 @@ fn connections_that_find_no_room_are_counted_as_lost() {
     let sides = rows.flat_map(|row| [&row["without"], &row["with"]]);
     let ledgers = sides.flat_map(|side| side["sample_ledgers"].as_array().expect("a list"));
     let lost: u64 = ledgers.map(dropped_by_listeners).sum();
-    assert!(lost <= all, "{lost} of {all}");
+    assert!(0 < lost && lost <= all, "{lost} of {all}");
 }
 
 struct AtEnd<'a>(&'a AtomicBool);
@@ -186,7 +222,6 @@ fn dropped_by_listeners(ledger: &Value) -> u64 {
     assert_eq!(drops["source"], "TcpExt.ListenDrops", "{ledger:#}");
     let count = drops["count"].as_u64().expect("a count");
     assert_eq!(terms[0] - terms[1], count, "{ledger:#}");
-    assert!(terms[1] > 0 && count > 0, "{ledger:#}");
     count
 }
 

@@ -22,7 +22,7 @@ pub(super) fn run(args: &ApplyArgs) -> Result<Outcome> {
         LINES.say("nothing to change")?;
         return Ok(Outcome::Fine);
     }
-    let mut tuned = begin(&plan)?;
+    let mut tuned = Tuned::begin(&plan).with_context(|| cannot(&plan))?;
     let made = make(args, &asked, &plan, &mut tuned);
     let decided = made.and_then(|refused| Ok((refused, stays(args, &mut tuned, &interrupt)?)));
     let refused = match decided {
@@ -54,9 +54,8 @@ pub(super) fn run(args: &ApplyArgs) -> Result<Outcome> {
     })
 }
 
-/// Claims the interface.
-pub(super) fn begin(plan: &Plan) -> Result<Tuned> {
-    Tuned::begin(plan).with_context(|| format!("cannot tune {}", plan.interface))
+pub(super) fn cannot(plan: &Plan) -> String {
+    format!("cannot tune {}", plan.interface)
 }
 
 /// Makes the steps, each planned again behind those before it; true if something was refused.
@@ -67,8 +66,7 @@ fn make(args: &ApplyArgs, asked: &Asked, plan: &Plan, tuned: &mut Tuned) -> Resu
         check_link(&plan, args.allow_link_bounce)?;
         for step in &plan.steps {
             let edited = tuned.make(&plan, step, args.keep_going);
-            let context = || format!("cannot tune {}", plan.interface);
-            for edited in edited.with_context(context)? {
+            for edited in edited.with_context(|| cannot(&plan))? {
                 let edit = edited.edit;
                 match &edited.refusal {
                     None => LINES.say(&format!("changed: {edit}"))?,

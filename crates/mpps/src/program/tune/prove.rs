@@ -1,6 +1,6 @@
 //! What each stage is worth here: the same traffic without it and with it, in turn.
 
-use super::apply::{begin, put_all_back};
+use super::apply::{cannot, put_all_back};
 use super::proof::{Proof, ProofResult, Proofs};
 use super::traffic::{Measured, Traffic};
 use super::{Asked, What, check_link, document};
@@ -67,7 +67,7 @@ pub(super) fn run(args: &ProveArgs) -> Result<Outcome> {
         traffic: &traffic,
         session: &session,
     };
-    let mut tuned = begin(&plan)?;
+    let mut tuned = Tuned::go_on(&plan).with_context(|| cannot(&plan))?;
     let result = match proving.prove(&plan, &mut tuned) {
         Ok(result) => result,
         Err(error) => return ended(Err(error), put_all_back(tuned)),

@@ -1,6 +1,7 @@
 //! What is tuned: shown, confirmed, put back.
 
 use crate::measure::outcome::Outcome;
+use crate::output::{self, Stream};
 use crate::program::lines::Lines;
 use anyhow::{Result, ensure};
 use mpps_host::tune::is_of_plan;
@@ -9,17 +10,24 @@ use mpps_os::namespace::NetNamespace;
 
 const LINES: Lines = Lines { json: false };
 
-/// What is tuned in this network namespace, of one interface or of all, the newest first.
-fn tuned(interface: Option<&str>) -> Result<Vec<Leftover>> {
+/// What is tuned in this network namespace, of one interface or of all, the newest first; and what is worst
+/// so far, of journals that cannot be read.
+fn tuned(interface: Option<&str>) -> Result<(Vec<Leftover>, Outcome)> {
     let (found, unreadable) = leftovers();
-    let unreadable: Vec<String> = unreadable.iter().map(ToString::to_string).collect();
-    ensure!(unreadable.is_empty(), "{}", unreadable.join("; "));
+    for error in &unreadable {
+        // One that cannot be read is in nobody's way.
+        output::line(Stream::Err, &format!("mpps: {error}"))?;
+    }
+    let worst = match unreadable.is_empty() {
+        true => Outcome::Fine,
+        false => Outcome::Status(2),
+    };
     let here = NetNamespace::current()?.inode();
     let is_ours = |one: &Leftover| {
         let is_asked = interface.is_none_or(|name| name == one.object());
         is_of_plan(one.name()) && one.namespace() == here && is_asked
     };
-    Ok(found.into_iter().filter(is_ours).collect())
+    Ok((found.into_iter().filter(is_ours).collect(), worst))
 }
 
 /// Why there is nothing.
@@ -30,13 +38,12 @@ fn nothing(interface: Option<&str>) -> String {
     }
 }
 
-pub(super) fn run(interface: Option<&str>) -> Result<Outcome> {
-    let tuned = tuned(interface)?;
+pub(super) fn run(interface: Option<&str>, force: bool) -> Result<Outcome> {
+    let (tuned, mut worst) = tuned(interface)?;
     if tuned.is_empty() {
         LINES.say(&nothing(interface))?;
-        return Ok(Outcome::Fine);
+        return Ok(worst);
     }
-    let mut worst = Outcome::Fine;
     for one in &tuned {
         let head = one.heading();
         if one.life() == Life::Alive && !one.is_kept() {
@@ -44,7 +51,10 @@ pub(super) fn run(interface: Option<&str>) -> Result<Outcome> {
             worst = Outcome::Status(2);
             continue;
         }
-        let outcomes = one.undo_here();
+        let outcomes = match force {
+            true => one.undo_whatever_here(),
+            false => one.undo_here(),
+        };
         // The claim changes nothing.
         if outcomes.is_empty() && one.steps().1 > 0 {
             LINES.say(&format!(
@@ -65,7 +75,7 @@ pub(super) fn run(interface: Option<&str>) -> Result<Outcome> {
 }
 
 pub(super) fn confirm(interface: Option<&str>) -> Result<Outcome> {
-    let tuned = tuned(interface)?;
+    let (tuned, worst) = tuned(interface)?;
     let waiting = tuned
         .iter()
         .filter(|one| one.waits() && one.life() == Life::Alive);
@@ -75,16 +85,15 @@ pub(super) fn confirm(interface: Option<&str>) -> Result<Outcome> {
     for one in waiting {
         LINES.say(&format!("{}: kept", one.heading()))?;
     }
-    Ok(Outcome::Fine)
+    Ok(worst)
 }
 
 pub(super) fn status(interface: Option<&str>) -> Result<Outcome> {
-    let tuned = tuned(interface)?;
+    let (tuned, mut outcome) = tuned(interface)?;
     if tuned.is_empty() {
         LINES.say(&nothing(interface))?;
-        return Ok(Outcome::Fine);
+        return Ok(outcome);
     }
-    let mut outcome = Outcome::Fine;
     for one in tuned.iter().rev() {
         let state = match one.is_kept() {
             true => "stays until `mpps tune undo` or a reboot",
@@ -98,7 +107,10 @@ pub(super) fn status(interface: Option<&str>) -> Result<Outcome> {
             match otherwise {
                 None => LINES.say(&format!("  {step}"))?,
                 Some(now) => {
-                    outcome = Outcome::Found;
+                    outcome = match outcome {
+                        Outcome::Fine => Outcome::Found,
+                        worse => worse,
+                    };
                     LINES.say(&format!("  {step}: not any more, {now}"))?;
                 }
             }
