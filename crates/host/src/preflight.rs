@@ -345,6 +345,14 @@ fn functions(facts: &Facts) -> Expectation {
     }
 }
 
+/// How many of so many channels an interface may use so that its driver lets AF_XDP come.
+pub(crate) fn channels_for_af_xdp(driver: &str, most: u32) -> u32 {
+    match drivers::of(driver, "channels").map(|habit| habit.value) {
+        Some("half" | "half_each") => most / 2,
+        _ => most,
+    }
+}
+
 fn channels(facts: &Facts) -> Expectation {
     let (check, nic) = ("channels", &facts.nic);
     let (now, most) = (nic.rx_queues, nic.rx_queues_max);

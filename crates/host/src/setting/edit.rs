@@ -122,6 +122,11 @@ impl Edit {
         self.write(host, object, &self.new)
             .map_err(|error| self.setting.refused(error, object))?;
         self.became = host.read(&self.setting, object)?;
+        if self.setting == Setting::RssTable && self.became.as_ref() != Some(&self.new) {
+            // i40e takes some tables only when it is told again (Firedancer's `configure ethtool-channels`).
+            self.write(host, object, &self.new)?;
+            self.became = host.read(&self.setting, object)?;
+        }
         let became = self.became.as_ref();
         match became.and_then(|became| self.setting.fault(&self.new, became)) {
             Some((why, remedy)) => Err(Error::impossible(object, why, remedy)),

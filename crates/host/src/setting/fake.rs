@@ -44,6 +44,8 @@ pub(crate) struct Machine {
     pub(crate) unit_us: u32,
     /// The driver says yes to an RSS table, and takes another one.
     pub(crate) alters_tables: bool,
+    /// So many tables it takes and forgets.
+    pub(crate) forgets_tables: u32,
     pub(crate) rules: BTreeMap<u32, ntuple::Rule>,
     /// The places for rules.
     pub(crate) size: u32,
@@ -90,6 +92,7 @@ pub(crate) fn plain() -> Machine {
         stuck: None,
         unit_us: 1,
         alters_tables: false,
+        forgets_tables: 0,
         rules: BTreeMap::new(),
         size: 16,
         driver_chooses: false,
@@ -218,6 +221,10 @@ impl Host for Fake {
             return refuse(FORBIDDEN);
         }
         self.change(|machine| {
+            if *setting == Setting::RssTable && machine.forgets_tables > 0 {
+                machine.forgets_tables -= 1;
+                return Ok(());
+            }
             let mut value = value.clone();
             match (setting, &mut value) {
                 (Setting::RssTable, Value::Numbers(table)) if table.is_empty() => {

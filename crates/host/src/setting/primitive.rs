@@ -281,6 +281,13 @@ impl Setting {
 
     /// A plain sentence for what the driver does not have, and the refusal itself for all else.
     pub(crate) fn refused(&self, error: mpps_os::Error, interface: &str) -> Error {
+        if *self == Self::Channels && error.source.kind() == std::io::ErrorKind::ResourceBusy {
+            return Error::impossible(
+                interface,
+                format!("its driver is busy ({error})"),
+                "an XDP program or AF_XDP socket may hold its queues, and on ice RDMA (`rmmod irdma`)",
+            );
+        }
         let unsupported = error.source.kind() == std::io::ErrorKind::Unsupported
             || error.said.contains("unsupported parameter");
         if !matches!(self, Self::Coalescing { .. }) || !unsupported {

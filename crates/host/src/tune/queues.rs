@@ -1,6 +1,7 @@
 //! Queues: how many, how long, and which packets go to which.
 
 use super::{Aim, Goal, Risk, Stage, Tunables, Wanted};
+use crate::preflight;
 use crate::rss::{MICROSOFT_KEY, hexadecimal};
 use crate::setting::{Setting, Value};
 
@@ -66,7 +67,9 @@ pub(super) const FUNCTIONS: Stage = Stage {
 
 /// A queue for each core of the card's node: two hyper-threads share what a queue needs most, and a
 /// CPU of another node reads each packet from afar.
-fn channels(tunables: &Tunables, _: Aim) -> (Wanted, String) {
+///
+/// The kernel refuses fewer channels than a table of somebody's names, so that such a table comes first.
+fn channels(tunables: &Tunables, aim: Aim) -> (Wanted, String) {
     let Some(now) = tunables.channels().filter(|_| tunables.channels_max > 0) else {
         return (
             Wanted::Impossible,
@@ -74,24 +77,36 @@ fn channels(tunables: &Tunables, _: Aim) -> (Wanted, String) {
         );
     };
     let cores = tunables.near_cores().len().max(1);
-    let wanted = u32::try_from(cores)
-        .unwrap_or(u32::MAX)
-        .min(tunables.channels_max);
+    let most = match aim.goal {
+        Goal::AfXdp => preflight::channels_for_af_xdp(&tunables.driver, tunables.channels_max),
+        _ => tunables.channels_max,
+    };
+    let wanted = u32::try_from(cores).unwrap_or(u32::MAX).min(most.max(1));
     let node = match tunables.node {
         Some(node) => format!(" of node {node}, where it sits"),
         None => String::new(),
     };
+    let limit = match most == tunables.channels_max {
+        true => String::new(),
+        false => format!(", and with more than {most} its driver refuses AF_XDP"),
+    };
     let why = format!(
-        "{now} of at most {} channels; there are {cores} cores{node}",
+        "{now} of at most {} channels; there are {cores} cores{node}{limit}",
         tunables.channels_max
     );
-    (
-        Wanted::Settings(vec![(Setting::Channels, Value::text(wanted))]),
-        why,
-    )
+    let mut settings = vec![(Setting::Channels, Value::text(wanted))];
+    if let Some(Value::Numbers(table)) = tunables.value(&Setting::RssTable) {
+        let of = |queues: u32| -> Vec<u32> { (0..queues).cycle().take(table.len()).collect() };
+        if table.iter().any(|queue| *queue >= wanted) && *table != of(now.max(1)) {
+            settings.insert(0, (Setting::RssTable, Value::Numbers(of(wanted))));
+        }
+    }
+    (Wanted::Settings(settings), why)
 }
 
-fn rings(tunables: &Tunables, _: Aim) -> (Wanted, String) {
+/// Programs that take their own rings' sizes from the card's want a power of two, which is what the kernel
+/// allows there (`xsk_init_queue`).
+fn rings(tunables: &Tunables, aim: Aim) -> (Wanted, String) {
     let Some(now) = tunables.number(&Setting::RxRing) else {
         return (
             Wanted::Impossible,
@@ -99,7 +114,11 @@ fn rings(tunables: &Tunables, _: Aim) -> (Wanted, String) {
         );
     };
     // A longer ring was set by the administrator, and stays.
-    let wanted = RING.min(tunables.rx_ring_max).max(now);
+    let mut wanted = RING.min(tunables.rx_ring_max);
+    if aim.goal == Goal::AfXdp && wanted > 0 {
+        wanted = 1 << wanted.ilog2();
+    }
+    let wanted = wanted.max(now);
     let why = format!(
         "{now} of at most {} descriptors; {RING} last 1 ms at 4 Mpps, a CPU's usual pause",
         tunables.rx_ring_max
@@ -201,10 +220,16 @@ fn rules(tunables: &Tunables, aim: Aim) -> (Wanted, String) {
         return no("it has one receive queue");
     }
     let port = aim.port.map_or("PORT".to_owned(), |port| port.to_string());
-    let command = format!("mpps recv ADDR:{port} --backend af_xdp --queue-carve-out");
-    let why = "a queue with these packets alone leaves the others to the kernel; recv makes that and \
-               puts it back";
-    (Wanted::ByHand(vec![command]), why.to_owned())
+    let mut command = format!("mpps recv ADDR:{port} --backend af_xdp --queue-carve-out");
+    let mut why =
+        "a queue with these packets alone leaves the others to the kernel; recv makes that and \
+                   puts it back"
+            .to_owned();
+    if tunables.value(&Setting::Filters).is_none() {
+        command += &format!(" --flow SOURCE:PORT-ADDR:{port}");
+        why += "; its driver takes no rules, so that the flows are to be named";
+    }
+    (Wanted::ByHand(vec![command]), why)
 }
 
 fn functions(tunables: &Tunables, aim: Aim) -> (Wanted, String) {

@@ -84,6 +84,10 @@ fn untouched(driver: &str, cpus: Vec<Place>, queues: u32) -> Tunables {
     }
 }
 
+fn key() -> (Setting, Value) {
+    text(Setting::RssKey, vec!["6d"; 40].join(":"))
+}
+
 fn coalescing(time_us: u32, is_adaptive: bool) -> (Setting, Value) {
     coalescing_of(None, time_us, is_adaptive)
 }
@@ -153,6 +157,7 @@ fn modelled() -> Vec<(&'static str, Tunables)> {
         (
             "mlx5_core",
             server("mlx5_core", 63)
+                .with([key(), text(Setting::Filters, "off")])
                 .with_channels(63, 63)
                 .with_ring(1024, 8192)
                 .with_table(256, 63)
@@ -163,10 +168,12 @@ fn modelled() -> Vec<(&'static str, Tunables)> {
         (
             "ice",
             server("ice", 64)
+                .with([key(), text(Setting::Filters, "on")])
                 .with_channels(64, 128)
                 .with_ring(2048, 8160)
                 .with_table(2048, 64)
-                .with_fields("sd")
+                // default_rss_cfgs of ice_lib.c.
+                .with_fields("sdfn")
                 .with_features(&[gro])
                 .with([coalescing(50, true)])
                 .with((0..64).map(|queue| coalescing_of(Some(queue), 50, true))),
@@ -177,6 +184,9 @@ fn modelled() -> Vec<(&'static str, Tunables)> {
                 .with_channels(8, 8)
                 .with_ring(1024, 16_384)
                 .with_table(128, 8)
+                // ena_com_set_default_hash_ctrl.
+                .with_fields("sdfn")
+                .with([key()])
                 .with_features(&[gro])
                 .with([coalescing(0, false)]),
         ),
@@ -253,8 +263,16 @@ fn plans_of_hosts_are_as_written_down() {
     let mut all = String::new();
     for (name, tunables) in hosts() {
         for goal in [Goal::Udp, Goal::AfXdp] {
-            let plan = Plan::new(&tunables, goal, &[]);
+            let mut plan = Plan::new(&tunables, goal, &[]);
             writeln!(all, "== {name}, {goal}\n{}", shown(&plan)).expect("a string");
+            let later = plan.steps.iter();
+            let later = later.filter(|step| step.verdict == Verdict::Later);
+            let later: Vec<&str> = later.map(|step| step.stage).collect();
+            if !later.is_empty() {
+                plan = Plan::new(&after(&tunables, &plan), goal, &[]);
+                plan.steps.retain(|step| later.contains(&step.stage));
+                writeln!(all, "-- then\n{}", shown(&plan)).expect("a string");
+            }
         }
     }
     insta::assert_snapshot!(all);
@@ -270,7 +288,73 @@ fn after(tunables: &Tunables, plan: &Plan) -> Tunables {
             .find(|(known, _)| *known == edit.setting);
         place.expect("only what is there is changed").1 = edit.new.clone();
     }
+    if let Some(channels) = after.channels().filter(|now| *now < after.rx_queues) {
+        without_queues_from(&mut after, channels);
+    }
     after
+}
+
+/// Queues that have gone take their files and interrupts along, and the kernel its own table.
+fn without_queues_from(tunables: &mut Tunables, channels: u32) {
+    (tunables.rx_queues, tunables.tx_queues) = (channels, channels);
+    tunables
+        .interrupts
+        .retain(|one| one.queue < channels as usize);
+    let stays = |interrupt: u32| {
+        let mut interrupts = tunables.interrupts.iter();
+        interrupts.any(|one| one.interrupt == interrupt)
+    };
+    let number = |name: &str| -> Option<u32> {
+        let (queue, _) = name.strip_prefix("queues/")?.split_once('/')?;
+        queue.split_once('-')?.1.parse().ok()
+    };
+    tunables.values.retain(|(setting, _)| match setting {
+        Setting::File { name } => number(name).is_none_or(|queue| queue < channels),
+        Setting::Affinity { interrupt } => stays(*interrupt),
+        _ => true,
+    });
+    let mut values = tunables.values.iter_mut();
+    if let Some((_, Value::Numbers(table))) =
+        values.find(|(setting, _)| *setting == Setting::RssTable)
+    {
+        let length = table.len();
+        *table = (0..channels).cycle().take(length).collect();
+    }
+}
+
+/// Fewer queues than a table of somebody's names are refused, and so the table comes first; what AF_XDP is
+/// refused for is not planned.
+#[test]
+fn channels_are_changed_as_drivers_allow() {
+    let named = |name: &str| {
+        let (_, tunables) = hosts()
+            .into_iter()
+            .find(|(one, _)| *one == name)
+            .expect("one");
+        tunables
+    };
+    let channels = |tunables: &Tunables, goal| {
+        let plan = Plan::new(tunables, goal, &["channels".to_owned()]);
+        plan.edits().map(Edit::to_string).collect::<Vec<String>>()
+    };
+    assert!(channels(&named("ena"), Goal::Udp).is_empty());
+    let fewer = "combined channels 8 -> 4";
+    assert_eq!(channels(&named("ena"), Goal::AfXdp), [fewer]);
+    let mut weighted = named("ena");
+    for (setting, value) in &mut weighted.values {
+        if let (Setting::RssTable, Value::Numbers(table)) = (setting, value) {
+            table.fill(7);
+        }
+    }
+    let steps = ["queue 7 out of the RSS table", fewer];
+    assert_eq!(channels(&weighted, Goal::AfXdp), steps);
+    let ring = |goal| {
+        let host = untouched("bnxt_en", cpus(1, 4, 1), 4).with_ring(511, 2047);
+        let plan = Plan::new(&host, goal, &["rings".to_owned()]);
+        plan.edits().map(Edit::to_string).collect::<Vec<String>>()
+    };
+    assert_eq!(ring(Goal::Udp), ["rx ring 511 -> 2047"]);
+    assert_eq!(ring(Goal::AfXdp), ["rx ring 511 -> 1024"]);
 }
 
 #[test]
@@ -435,6 +519,29 @@ fn small() -> Tunables {
     let (_, mut tunables) = hosts().swap_remove(4);
     tunables.interface = "eth9".to_owned();
     tunables
+}
+
+/// i40e takes some tables only when it is told again; and one that takes none is found out.
+#[test]
+fn a_table_that_is_forgotten_is_told_again() {
+    let mut tunables = small();
+    for (setting, value) in &mut tunables.values {
+        if let (Setting::RssTable, Value::Numbers(table)) = (setting, value) {
+            table.fill(1);
+        }
+    }
+    let plan = Plan::new(&tunables, Goal::Udp, &["rss-table".to_owned()]);
+    let table = &plan.edits().next().expect("it is uneven").new;
+    for (forgets_tables, takes) in [(1, true), (8, false)] {
+        let (_guard, directories) = directory();
+        let mut machine = fake(&tunables);
+        machine.forgets_tables = forgets_tables;
+        let fake = Fake::new(machine);
+        let made = make(&plan, &fake, &directories, false);
+        assert_eq!(made.is_ok(), takes, "{made:?}");
+        let now = &fake.machine().values[&Setting::RssTable];
+        assert_eq!(now == table, takes);
+    }
 }
 
 /// Makes all steps of a plan, as far as they go.

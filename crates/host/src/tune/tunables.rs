@@ -149,6 +149,7 @@ impl Tunables {
             Setting::RxRing,
             Setting::RssKey,
             Setting::RssTable,
+            Setting::Filters,
             Setting::Coalescing { queue: None },
             file("gro_flush_timeout".to_owned()),
             file("napi_defer_hard_irqs".to_owned()),
