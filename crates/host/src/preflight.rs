@@ -308,7 +308,14 @@ fn merging(facts: &Facts) -> Expectation {
         return Expectation::new(check, State::Fine, "off");
     }
     if !can_be_native(facts) {
-        return Expectation::new(check, State::Fine, "of no concern");
+        let finding = format!(
+            "on: {}; the kernel switches it off for generic XDP, and leaves it off",
+            nic.merging.join(", ")
+        );
+        return Expectation {
+            source: Some("net/core/dev.c generic_xdp_install"),
+            ..Expectation::new(check, State::Note, finding)
+        };
     }
     let off: Vec<String> = nic
         .merging

@@ -144,14 +144,18 @@ fn hosts() -> Vec<(&'static str, Tunables)> {
     modelled().into_iter().chain(recorded).collect()
 }
 
-fn modelled() -> Vec<(&'static str, Tunables)> {
-    let server = |driver, queues| Tunables {
+/// Two sockets of 32 cores with hyper-threads.
+fn server(driver: &str, queues: u32) -> Tunables {
+    Tunables {
         node: Some(1),
         irqbalance: true,
         functions_max: 8,
         tracked: 60_000,
         ..untouched(driver, cpus(2, 32, 2), queues)
-    };
+    }
+}
+
+fn modelled() -> Vec<(&'static str, Tunables)> {
     let gro = ("rx-gro", "on");
     vec![
         (

@@ -1,7 +1,7 @@
 //! What the settings of a card do, by its counters and its interrupts, and that they are put back.
 
 use super::card::device;
-use super::common::{Running, run, trial};
+use super::common::{Ended, Running, run, trial};
 use super::{ADDRESS, COUNT, RATE, at, meet, resolve, result, techniques};
 use libtest_mimic::Trial;
 use mpps_os::ethtool::coalesce::{self, Coalescing};
@@ -357,8 +357,13 @@ fn tunes() {
             let edit = edit["edit"].as_str().expect("a text");
             assert!(applied.out.contains(edit), "{edit}: {}", applied.out);
         }
-        assert_ne!(state(), before);
+        let applied = state();
+        assert_ne!(applied, before);
         meet();
+        // What is proved stands on what was applied, and goes with it.
+        let proved = prove(&["--only", "threaded-napi,rps"]);
+        eprintln!("{}", proved.out);
+        assert_eq!(state() == applied, !proved.out.contains("is kept until"));
         let undone = run(at("b", "mpps").args(["tune", "undo", "eth1"])).fine();
         assert_eq!(state(), before, "{}", undone.out);
         meet();
@@ -370,21 +375,7 @@ fn tunes() {
 fn proves() {
     const STAGES: [&str; 2] = ["napi-defer", "rps"];
     let before = state();
-    let mut sending = at("a", "mpps");
-    let sending =
-        Running::start(sending.args(["send", ADDRESS, "--rate", RATE, "--duration", "600s"]));
-    let mut proving = at("b", "mpps");
-    proving.args([
-        "tune",
-        "prove",
-        "eth1",
-        "--port",
-        "4321",
-        "--quick",
-        "--put-back",
-    ]);
-    let proved = run(proving.args(["--only", &STAGES.join(",")])).fine();
-    drop(sending);
+    let proved = prove(&["--only", &STAGES.join(","), "--put-back"]);
     eprintln!("{}", proved.out);
     assert_eq!(state(), before, "{}", proved.out);
     let found = result("tune-prove.json");
@@ -407,13 +398,24 @@ fn proves() {
     }
 }
 
+/// Measures with datagrams that arrive all the while.
+fn prove(words: &[&str]) -> Ended {
+    let mut sending = at("a", "mpps");
+    sending.args(["send", ADDRESS, "--rate", RATE, "--duration", "600s"]);
+    let _sending = Running::start(&mut sending);
+    let mut proving = at("b", "mpps");
+    proving.args(["tune", "prove", "eth1", "--port", "4321", "--quick"]);
+    run(proving.args(words)).fine()
+}
+
 /// How the receiver's card and host are set, as other programs and the kernel's files tell it.
 fn state() -> String {
     const TELL: &str =
         "ethtool -g eth1; ethtool -l eth1; ethtool -c eth1; ethtool -k eth1; ethtool -x eth1
         for kind in udp4 udp6 tcp4 tcp6; do ethtool -n eth1 rx-flow-hash $kind; done
-        grep -H . /sys/class/net/eth1/gro_flush_timeout /sys/class/net/eth1/napi_defer_hard_irqs
-        grep -H . /sys/class/net/eth1/queues/*/*ps_cpus /proc/irq/*/smp_affinity_list
+        ethtool -n eth1; ethtool -Q eth1 --show-coalesce
+        cd /sys/class/net/eth1; grep -H . gro_flush_timeout napi_defer_hard_irqs threaded
+        grep -H . queues/*/*ps_cpus queues/*/rps_flow_cnt /proc/irq/*/smp_affinity_list
         sysctl -a -r '^net.core'";
     let told = run(at("b", "sh").args(["-c", TELL]));
     // Some of it this card or kernel has not, and says so.
