@@ -43,7 +43,7 @@ pub struct Tunables {
     /// How many connections the network namespace tracks.
     #[serde(default)]
     pub tracked: u64,
-    /// True if a program is running that moves interrupts.
+    /// True if a program is running that moves its interrupts.
     pub irqbalance: bool,
     /// Every setting that there is, and its value.
     pub values: Vec<(Setting, Value)>,
@@ -123,7 +123,8 @@ impl Tunables {
                 told.and_then(|told| told.parse().ok()).unwrap_or(0)
             }),
             tracked: Conntrack::read_from(&root).map_or(0, |table| table.entries),
-            irqbalance: is_running(&root, "irqbalance"),
+            // Without interrupts of its own there is nothing that it could move.
+            irqbalance: !card.interrupts.is_empty() && is_running(&root, "irqbalance"),
             values: Vec::new(),
         };
         let settings = tunables.settings();
