@@ -44,6 +44,8 @@ pub(crate) struct Machine {
     pub(crate) unit_us: u32,
     /// The driver says yes to an RSS table, and takes another one.
     pub(crate) alters_tables: bool,
+    /// After so many changes, counted by all, the interface goes.
+    pub(crate) goes_after: Option<usize>,
     /// So many tables it takes and forgets.
     pub(crate) forgets_tables: u32,
     pub(crate) rules: BTreeMap<u32, ntuple::Rule>,
@@ -92,6 +94,7 @@ pub(crate) fn plain() -> Machine {
         stuck: None,
         unit_us: 1,
         alters_tables: false,
+        goes_after: None,
         forgets_tables: 0,
         rules: BTreeMap::new(),
         size: 16,
@@ -158,6 +161,9 @@ impl Fake {
         if state.ended {
             return refuse(BROKEN);
         }
+        if state.machine.goes_after == Some(state.changes) {
+            state.machine.name = "";
+        }
         let end = state.end.filter(|end| end.change == state.changes);
         state.changes += 1;
         if end.is_some_and(|end| !end.done) {
@@ -208,19 +214,23 @@ impl Host for Fake {
         self.state().machine.polled
     }
 
-    fn read(&self, setting: &Setting, _: &str) -> Result<Option<Value>> {
+    fn read(&self, setting: &Setting, interface: &str) -> Result<Option<Value>> {
         self.look(|machine| match (setting, machine.values.get(setting)) {
+            _ if !setting.is_of_machine() && machine.name != interface => refuse(NO_DEVICE),
             (Setting::Coalescing { queue: Some(1..) }, None) => Ok(None),
             (Setting::RssTable | Setting::Coalescing { .. }, None) => refuse(UNSUPPORTED),
             (_, value) => Ok(value.cloned()),
         })
     }
 
-    fn write(&self, setting: &Setting, _: &str, value: &Value) -> Result<()> {
+    fn write(&self, setting: &Setting, interface: &str, value: &Value) -> Result<()> {
         if self.state().machine.stuck.as_ref() == Some(setting) {
             return refuse(FORBIDDEN);
         }
         self.change(|machine| {
+            if !setting.is_of_machine() && machine.name != interface {
+                return refuse(NO_DEVICE);
+            }
             if *setting == Setting::RssTable && machine.forgets_tables > 0 {
                 machine.forgets_tables -= 1;
                 return Ok(());

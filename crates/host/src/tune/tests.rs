@@ -650,6 +650,30 @@ fn an_interface_that_has_gone_leaves_the_machine_as_it_was() {
     assert_eq!(journals(&directories), 0);
 }
 
+/// It goes between any two changes: what is of the machine is put back, and nothing is left to do.
+#[test]
+fn an_interface_that_goes_in_the_middle_leaves_the_machine_as_it_was() {
+    let tunables = small();
+    let plan = Plan::new(&tunables, Goal::Udp, &[]);
+    let before = fake(&tunables);
+    for change in 0..plan.edits().count() {
+        let (_guard, directories) = directory();
+        let mut machine = before.clone();
+        machine.goes_after = Some(change);
+        let fake = Fake::new(machine);
+        let made = make(&plan, &fake, &directories, false);
+        // Behind its own settings come those of the machine, which need no interface.
+        assert!(made.is_err() || change > 8, "at {change}");
+        drop(made);
+        for (setting, value) in &fake.machine().values {
+            if matches!(setting, Setting::Sysctl { .. } | Setting::Affinity { .. }) {
+                assert_eq!(*value, before.values[setting], "{setting:?} at {change}");
+            }
+        }
+        assert_eq!(journals(&directories), 0, "at {change}");
+    }
+}
+
 /// Killed at any change of an undo, before or after it was made, and undone again.
 #[test]
 fn whoever_dies_while_it_is_put_back_leaves_what_can_be_put_back() {
