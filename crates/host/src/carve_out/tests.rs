@@ -100,7 +100,7 @@ fn one_interface_has_one_carve_out() {
     let left = died(&directories);
     let text = apply(&fake, &directories).expect_err("taken").to_string();
     assert!(text.contains("mpps undo"), "{text}");
-    assert!(left.undo(&fake).iter().all(Outcome::clean));
+    assert!(left.undo(&fake, false).iter().all(Outcome::clean));
     drop(apply(&fake, &directories).expect("free again"));
     assert_eq!(fake.machine(), plain());
 }
@@ -111,8 +111,11 @@ fn undoing_twice_is_harmless() {
     let fake = Fake::new(plain());
     std::mem::forget(apply(&fake, &directories).expect("applied"));
     let left = died(&directories);
-    assert_eq!(results(left.undo(&fake)), [const { Undone::Restored }; 3]);
-    assert!(left.undo(&fake).is_empty(), "its journal has gone");
+    assert_eq!(
+        results(left.undo(&fake, false)),
+        [const { Undone::Restored }; 3]
+    );
+    assert!(left.undo(&fake, false).is_empty(), "its journal has gone");
     // One that died before it could remove the journal is followed by another.
     let again = undo_edits(&left.record, &fake);
     assert_eq!(results(again), [const { Undone::Nothing }; 3]);
@@ -129,10 +132,13 @@ fn a_journal_that_says_something_else_by_now_is_not_obeyed() {
     let mut other = left.record.clone();
     other.begun = 1;
     left.journal.write(&other).expect("written");
-    assert!(left.undo(&fake).is_empty());
+    assert!(left.undo(&fake, false).is_empty());
     assert_eq!(fake.machine(), during);
     left.journal.write(&left.record).expect("written");
-    assert_eq!(results(left.undo(&fake)), [const { Undone::Restored }; 3]);
+    assert_eq!(
+        results(left.undo(&fake, false)),
+        [const { Undone::Restored }; 3]
+    );
     assert_eq!(fake.machine(), plain());
 }
 
@@ -142,7 +148,7 @@ fn a_process_that_lives_is_left_alone() {
     let fake = Fake::new(plain());
     let carve_out = apply(&fake, &directories).expect("applied");
     let during = fake.machine();
-    assert!(found(&directories).undo(&fake).is_empty());
+    assert!(found(&directories).undo(&fake, false).is_empty());
     assert_eq!(fake.machine(), during);
     drop(carve_out);
 }
@@ -155,7 +161,7 @@ fn what_others_changed_is_told_and_left() {
     fake.set(Setting::RssTable, table([2, 1, 2, 1, 2, 1, 2, 1]));
     fake.state().machine.rules.insert(15, other_rule());
     let changed = fake.machine();
-    let outcomes = died(&directories).undo(&fake);
+    let outcomes = died(&directories).undo(&fake, false);
     let told: Vec<String> = outcomes.iter().map(ToString::to_string).collect();
     assert!(
         matches!(
@@ -180,7 +186,7 @@ fn a_change_that_nobody_was_told_of_keeps_its_journal() {
     fake.set(Setting::RssTable, table([2; 8]));
     drop(carve_out);
     assert_eq!(fake.machine().rules, BTreeMap::new());
-    let outcomes = died(&directories).undo(&fake);
+    let outcomes = died(&directories).undo(&fake, false);
     assert!(
         matches!(outcomes[1].result, Undone::Changed(_)),
         "{outcomes:?}"
@@ -195,13 +201,13 @@ fn a_failure_does_not_stop_the_rest() {
     std::mem::forget(apply(&fake, &directories).expect("applied"));
     let left = died(&directories);
     fake.state().machine.rings = 0; // The table cannot be put back.
-    let outcomes = results(left.undo(&fake));
+    let outcomes = results(left.undo(&fake, false));
     assert_eq!(outcomes[0], Undone::Restored);
     assert!(matches!(outcomes[1], Undone::Failed(_)), "{outcomes:?}");
     assert_eq!(journals(&directories), 1);
     fake.state().machine.rings = 4;
     assert_eq!(
-        results(left.undo(&fake)),
+        results(left.undo(&fake, false)),
         [Undone::Nothing, Undone::Restored]
     );
     assert_eq!(fake.machine(), card);
@@ -215,11 +221,14 @@ fn an_interface_that_is_gone_renamed_or_elsewhere() {
     std::mem::forget(apply(&fake, &directories).expect("applied"));
     let left = died(&directories);
     fake.state().machine.namespace = 8;
-    let text = left.undo(&fake)[0].to_string();
+    let text = left.undo(&fake, false)[0].to_string();
     assert!(text.contains("net:[7]"), "{text}");
     fake.state().machine.namespace = 7;
     fake.state().machine.name = "lan0";
-    assert_eq!(results(left.undo(&fake)), [const { Undone::Restored }; 3]);
+    assert_eq!(
+        results(left.undo(&fake, false)),
+        [const { Undone::Restored }; 3]
+    );
     fake.state().machine.name = "";
     let again = undo_edits(&left.record, &fake);
     assert_eq!(results(again), [const { Undone::Nothing }; 3]);
@@ -365,7 +374,7 @@ proptest! {
         }
         fake.state().ended = false;
         fake.state().end = None;
-        let outcomes = died(&directories).undo(&fake);
+        let outcomes = died(&directories).undo(&fake, false);
         prop_assert!(outcomes.iter().all(Outcome::clean), "{:?}", outcomes);
         prop_assert_eq!(fake.machine(), card);
         prop_assert_eq!(journals(&directories), 0);

@@ -202,11 +202,17 @@ fn one_at_a_time_and_the_dead_are_told_from_the_living() {
         error.to_string().contains("has a moderation on it"),
         "{error}"
     );
-    assert!(found(&directories).undo(&fake).is_empty(), "it lives");
+    assert!(
+        found(&directories).undo(&fake, false).is_empty(),
+        "it lives"
+    );
 
     std::mem::forget(first);
     let left = died(&directories);
-    assert_eq!(results(left.undo(&fake)), [const { Undone::Restored }; 2]);
+    assert_eq!(
+        results(left.undo(&fake, false)),
+        [const { Undone::Restored }; 2]
+    );
     assert_eq!(fake.machine(), plain());
     assert_eq!(journals(&directories), 0);
 }
@@ -229,7 +235,7 @@ fn what_a_card_rounded_is_put_back_though_nobody_wrote_it_down() {
         .expect("written");
     std::mem::forget(moderation);
     let left = died(&directories);
-    assert_eq!(results(left.undo(&fake)), [Undone::Restored]);
+    assert_eq!(results(left.undo(&fake, false)), [Undone::Restored]);
     assert_eq!(fake.machine(), card);
     assert_eq!(journals(&directories), 0);
 }
@@ -260,8 +266,8 @@ fn who_dies_between_two_calls_leaves_what_is_its_own() {
     assert_eq!(fake.machine(), card);
 }
 
-/// The times that a driver chooses differ from moment to moment, and nobody has set them: here those of
-/// what is received before the change, and those of what is sent all the while.
+/// An adaptive driver changes its times at any moment, which is no change by a user. Here it changes the
+/// receive time before the settings are made, and the transmit time before and after that.
 #[test]
 fn queues_that_differ_wait_each_by_itself_and_get_their_own_times_back() {
     let (_guard, directories) = directory();
@@ -290,7 +296,11 @@ fn queues_that_differ_wait_each_by_itself_and_get_their_own_times_back() {
     let fixed = sending(coalescing(50, 0), 8);
     let wanted = [&fixed, &coalescing(50, 0), &coalescing(50, 0)];
     assert_eq!([0, 1, 2].map(|queue| &now[&of(queue)]), wanted);
-    assert_eq!(now[&WHOLE], coalescing(3, 1), "it is nobody's business");
+    assert_eq!(
+        now[&WHOLE],
+        coalescing(3, 1),
+        "the value for all is not written"
+    );
     fake.set(of(0), sending(coalescing(50, 0), 128));
     assert_eq!(results(moderation.undo()), [const { Undone::Restored }; 2]);
     assert_eq!(fake.machine(), card);
@@ -317,7 +327,7 @@ fn queues_that_do_not_differ_wait_together() {
     let moderation = fake.apply(&plan.change, &directories).expect("applied");
     assert_eq!(fake.machine().values[&of(1)], coalescing(50, 0));
     assert_eq!(results(moderation.undo()), [Undone::Restored]);
-    // One that somebody has set meanwhile is not ended by what is put back.
+    // The undo for all queues is refused where a queue was set since, and that queue keeps its value.
     let moderation = fake.apply(&plan.change, &directories).expect("applied");
     fake.set(of(1), coalescing(0, 0));
     let told = results(moderation.undo());

@@ -64,7 +64,7 @@ impl Default for Kernel {
 }
 
 impl Kernel {
-    /// None where somebody has taken the queue away, and its settings with it.
+    /// The text of a file of the interface; none if it is of a queue that no longer exists.
     fn file(&self, interface: &str, name: &str) -> Result<Option<String>> {
         let mounted = |name: &str| self.0.read(&format!("sys/{}", file(interface, name)));
         let sysfs = match Sysfs::mount() {

@@ -127,13 +127,10 @@ impl Leftover {
     /// Puts back what the journal says, if its process is dead or it was to stay; nothing otherwise. To be called in
     /// the change's network namespace. The journal goes away unless an edit failed. No outcome at
     /// all if no edit was begun, or somebody else has undone them since the journal was read.
-    pub fn undo_here(&self) -> Vec<Outcome> {
-        self.undo(&Kernel::default())
-    }
-
-    /// The same, whatever somebody else has set since.
-    pub fn undo_whatever_here(&self) -> Vec<Outcome> {
-        self.undo_whatever(&Kernel::default())
+    ///
+    /// `force` restores also settings that were changed since by somebody else.
+    pub fn undo_here(&self, force: bool) -> Vec<Outcome> {
+        self.undo(&Kernel::default(), force)
     }
 
     /// The same in the change's network namespace, if a process or a name still holds it.
@@ -146,35 +143,12 @@ impl Leftover {
             return failed("no process is in it and no name holds it".to_owned());
         };
         let entered =
-            NetNamespace::open(&path).and_then(|namespace| namespace.run(|| self.undo_here()));
+            NetNamespace::open(&path).and_then(|namespace| namespace.run(|| self.undo_here(false)));
         entered.unwrap_or_else(|error| failed(error.to_string()))
     }
 
     /// As [`Leftover::undo_here`], with anything that has settings.
-    pub(crate) fn undo(&self, host: &dyn Host) -> Vec<Outcome> {
-        self.undo_as(&self.record, host)
-    }
-
-    /// As [`Leftover::undo_whatever_here`], with anything that has settings: what is there counts as what
-    /// was made.
-    pub(crate) fn undo_whatever(&self, host: &dyn Host) -> Vec<Outcome> {
-        let mut record = self.record.clone();
-        let Change {
-            edits,
-            object,
-            interface_index,
-            ..
-        } = &mut record.change;
-        let name = interface_index.and_then(|index| host.name(index).ok()?);
-        let name = name.unwrap_or_else(|| object.clone());
-        for edit in edits.iter_mut().take(record.begun) {
-            let now = host.read(&edit.setting, &name).ok().flatten();
-            edit.became = now.or(edit.became.take());
-        }
-        self.undo_as(&record, host)
-    }
-
-    fn undo_as(&self, record: &Record, host: &dyn Host) -> Vec<Outcome> {
+    pub(crate) fn undo(&self, host: &dyn Host, force: bool) -> Vec<Outcome> {
         if self.life() != Life::Dead && !self.record.kept {
             return Vec::new();
         }
@@ -191,7 +165,11 @@ impl Leftover {
             Ok(_) => return Vec::new(),
             Err(error) => return vec![failed("read the journal", error)],
         }
-        let mut outcomes = undo_edits(record, host);
+        let mut record = self.record.clone();
+        if force {
+            take_as_made(&mut record, host);
+        }
+        let mut outcomes = undo_edits(&record, host);
         if outcomes.iter().all(Outcome::finished)
             && let Err(error) = self.journal.remove()
         {
@@ -199,6 +177,20 @@ impl Leftover {
         }
         drop(lock);
         outcomes
+    }
+}
+
+/// Writes down each value that is set now as the one that the edit made, so that undo does not take it for
+/// somebody's change.
+fn take_as_made(record: &mut Record, host: &dyn Host) {
+    let change = &mut record.change;
+    let name = change
+        .interface_index
+        .and_then(|index| host.name(index).ok()?);
+    let name = name.unwrap_or_else(|| change.object.clone());
+    for edit in change.edits.iter_mut().take(record.begun) {
+        let now = host.read(&edit.setting, &name).ok().flatten();
+        edit.became = now.or(edit.became.take());
     }
 }
 

@@ -56,7 +56,10 @@ fn one_at_a_time_and_a_dead_one_is_named_before_its_zero_is() {
         .expect_err("taken")
         .to_string();
     assert!(text.contains("end that one first"), "{text}");
-    assert!(found(&directories).undo(&fake).is_empty(), "it lives");
+    assert!(
+        found(&directories).undo(&fake, false).is_empty(),
+        "it lives"
+    );
 
     std::mem::forget(off);
     let left = died(&directories);
@@ -65,7 +68,7 @@ fn one_at_a_time_and_a_dead_one_is_named_before_its_zero_is() {
         .to_string();
     assert!(text.contains("`mpps undo` puts back"), "{text}");
     assert_eq!(left.steps(), (vec![format!("{SKB_DEFER_MAX} 64 -> 0")], 1));
-    assert_eq!(results(left.undo(&fake)), [Undone::Restored]);
+    assert_eq!(results(left.undo(&fake, false)), [Undone::Restored]);
     assert_eq!(fake.machine(), host(Some("64")).machine());
     assert_eq!(journals(&directories), 0);
 }
@@ -79,7 +82,7 @@ fn one_that_died_while_waking_and_one_whose_value_somebody_wrote_are_woken() {
         let left = died(&directories);
         fake.set(Setting::SkbDefer, Value::text(limit));
         assert!(fake.machine().asleep);
-        assert_eq!(results(left.undo(&fake)), [Undone::Restored]);
+        assert_eq!(results(left.undo(&fake, false)), [Undone::Restored]);
         assert_eq!(fake.machine(), host(Some("64")).machine());
     }
 }

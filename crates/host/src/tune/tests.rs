@@ -557,7 +557,7 @@ fn make(
 ) -> Result<(Tuned, Vec<Edited>)> {
     let fake = fake.clone();
     let host = move || Box::new(fake.clone()) as Box<dyn Host>;
-    let mut tuned = Tuned::begin_on(Box::new(host), plan, directories.to_vec())?;
+    let mut tuned = Tuned::begin_on(Box::new(host), plan, directories.to_vec(), false)?;
     let mut edited = Vec::new();
     for step in &plan.steps {
         edited.extend(tuned.make(plan, step, goes_on)?);
@@ -567,7 +567,9 @@ fn make(
 
 /// Undoes what is left, the newest first.
 fn undo_all(left: &[crate::Leftover], fake: &Fake) -> Vec<Outcome> {
-    left.iter().flat_map(|left| left.undo(fake)).collect()
+    left.iter()
+        .flat_map(|left| left.undo(fake, false))
+        .collect()
 }
 
 fn lives_again(fake: &Fake) {

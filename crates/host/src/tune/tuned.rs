@@ -5,7 +5,7 @@ use std::mem;
 use std::path::PathBuf;
 
 use super::{CLAIM, Plan, Step};
-use crate::setting::{Applied, Change, Host, Kernel, Outcome, directories, leftovers_in};
+use crate::setting::{Applied, Change, Host, Kernel, Leftover, Outcome, directories, leftovers_in};
 use crate::{Error, Result};
 
 /// The steps that are made of the plans of an interface. Dropping it puts them back, the last one
@@ -18,6 +18,10 @@ pub struct Tuned {
     steps: Vec<Applied>,
     host: MakeHost,
     directories: Vec<PathBuf>,
+}
+
+fn kernel() -> Box<dyn Host> {
+    Box::new(Kernel::default())
 }
 
 /// Each change has its host.
@@ -40,52 +44,43 @@ impl Tuned {
     /// [`Error::Impossible`] where the interface is tuned already, or another process is at it;
     /// [`Error::Kernel`] for a refusal, also of the journal's file.
     pub fn begin(plan: &Plan) -> Result<Self> {
-        let kernel = || Box::new(Kernel::default()) as Box<dyn Host>;
-        Self::begin_on(Box::new(kernel), plan, directories())
+        Self::begin_on(Box::new(kernel), plan, directories(), false)
     }
 
-    pub(super) fn begin_on(host: MakeHost, plan: &Plan, directories: Vec<PathBuf>) -> Result<Self> {
-        let claim = plan.change_on(&*host(), None)?;
-        Self::claimed(host, &claim, directories)
-    }
-
-    fn claimed(host: MakeHost, claim: &Change, directories: Vec<PathBuf>) -> Result<Self> {
-        Ok(Self {
-            claim: Some(Applied::on(host(), claim, &directories)?),
-            is_on_top: claim.name != CLAIM,
-            steps: Vec::new(),
-            host,
-            directories,
-        })
-    }
-
-    /// The same, on top of what was kept of an earlier one, if there is some: an undo puts both back.
+    /// The same, also on an interface that is tuned and whose steps stay: an undo restores both.
     ///
     /// # Errors
-    /// As [`Tuned::begin`], but for an interface that is tuned and whose steps stay.
+    /// As [`Tuned::begin`].
     pub fn go_on(plan: &Plan) -> Result<Self> {
-        let kernel = || Box::new(Kernel::default()) as Box<dyn Host>;
-        Self::go_on_with(Box::new(kernel), plan, directories())
+        Self::begin_on(Box::new(kernel), plan, directories(), true)
     }
 
-    pub(super) fn go_on_with(
+    pub(super) fn begin_on(
         host: MakeHost,
         plan: &Plan,
         directories: Vec<PathBuf>,
+        goes_on: bool,
     ) -> Result<Self> {
         let mut claim = plan.change_on(&*host(), None)?;
-        let (found, _) = leftovers_in(&directories);
-        let is_kept = found.iter().any(|one| {
+        let is_kept = |one: &Leftover| {
             let there = &one.record.change;
             one.is_kept()
                 && (&there.name, &there.object) == (&claim.name, &claim.object)
                 && (there.namespace, there.interface_index)
                     == (claim.namespace, claim.interface_index)
-        });
-        if is_kept {
+        };
+        let is_on_top = goes_on && leftovers_in(&directories).0.iter().any(is_kept);
+        if is_on_top {
+            // The claim that is there stays; this one keeps others from going on at the same time.
             claim.name = format!("{CLAIM}-more");
         }
-        Self::claimed(host, &claim, directories)
+        Ok(Self {
+            claim: Some(Applied::on(host(), &claim, &directories)?),
+            is_on_top,
+            steps: Vec::new(),
+            host,
+            directories,
+        })
     }
 
     /// Makes a step. Where the driver refuses an edit, nothing of this step is made; with `goes_on`

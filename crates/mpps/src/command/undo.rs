@@ -89,7 +89,7 @@ fn undo_dead(leftover: &Leftover, elsewhere: bool, teller: &mut Teller) -> u8 {
     let head = leftover.heading();
     let outcomes = match elsewhere {
         true => leftover.undo_there(),
-        false => leftover.undo_here(),
+        false => leftover.undo_here(false),
     };
     let (steps, steps_begun) = leftover.steps();
     // What only claims an interface has nothing to tell.

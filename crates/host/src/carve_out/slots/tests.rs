@@ -174,7 +174,7 @@ proptest! {
         fake.apply(&carve_out.change, &directories).expect_err("killed");
         fake.state().ended = false;
         fake.state().end = None;
-        prop_assert!(died(&directories).undo(&fake).iter().all(Outcome::clean));
+        prop_assert!(died(&directories).undo(&fake, false).iter().all(Outcome::clean));
         prop_assert_eq!(fake.machine(), card(64));
         prop_assert_eq!(journals(&directories), 0);
     }

@@ -51,10 +51,7 @@ pub(super) fn run(interface: Option<&str>, force: bool) -> Result<Outcome> {
             worst = Outcome::Status(2);
             continue;
         }
-        let outcomes = match force {
-            true => one.undo_whatever_here(),
-            false => one.undo_here(),
-        };
+        let outcomes = one.undo_here(force);
         // The claim changes nothing.
         if outcomes.is_empty() && one.steps().1 > 0 {
             LINES.say(&format!(
