@@ -18,6 +18,7 @@ mod leftover;
 mod outcome;
 mod owner;
 mod primitive;
+mod queues;
 
 pub use applied::Applied;
 pub use change::Change;
@@ -30,3 +31,5 @@ pub use outcome::{Outcome, Undone};
 pub use owner::{Life, Owner};
 pub(crate) use primitive::{FILTERS, SKB_DEFER_MAX, coalescings};
 pub use primitive::{Setting, Value};
+#[cfg(test)]
+pub(crate) use queues::OfQueue;

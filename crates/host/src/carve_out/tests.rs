@@ -117,7 +117,7 @@ fn undoing_twice_is_harmless() {
     );
     assert!(left.undo(&fake, false).is_empty(), "its journal has gone");
     // One that died before it could remove the journal is followed by another.
-    let again = undo_edits(&left.record, &fake);
+    let again = undo_edits(&mut left.record.clone(), &left.journal, &fake);
     assert_eq!(results(again), [const { Undone::Nothing }; 3]);
     assert_eq!(fake.machine(), plain());
 }
@@ -230,7 +230,7 @@ fn an_interface_that_is_gone_renamed_or_elsewhere() {
         [const { Undone::Restored }; 3]
     );
     fake.state().machine.name = "";
-    let again = undo_edits(&left.record, &fake);
+    let again = undo_edits(&mut left.record.clone(), &left.journal, &fake);
     assert_eq!(results(again), [const { Undone::Nothing }; 3]);
 }
 

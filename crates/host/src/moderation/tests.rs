@@ -1,6 +1,7 @@
 //! A fake interface: every way in, every way out, every way to die in between.
 
 use super::*;
+use crate::setting::Journal;
 use crate::setting::applied::undo_edits;
 use crate::setting::fake::{
     Fake, Machine, died, directory, found, journals, plain as machine, results,
@@ -248,7 +249,9 @@ fn a_damaged_journal_does_nothing() {
     change.edits[0].new = coalescing(3, 1);
     let mut record = Record::new(Owner::current().expect("/proc is here"), change);
     record.begun = 5;
-    let told = results(undo_edits(&record, &fake));
+    let (_guard, directories) = directory();
+    let journal = Journal::create(&directories, &record).expect("written");
+    let told = results(undo_edits(&mut record, &journal, &fake));
     assert_eq!(told, [Undone::Failed("the journal is damaged".to_owned())]);
     assert_eq!(fake.machine(), plain());
 }

@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 
 use super::change::Change;
-use super::edit::Edit;
 use super::host::{Host, Kernel};
 use super::journal::{self, Journal, Record};
 use super::outcome::{Outcome, Undone};
@@ -46,10 +45,11 @@ impl Applied {
                 continue;
             };
             let change = &made.record.change;
-            let edit = change.edits[at].clone();
+            let edit = change.edits[at].to_string();
             // The driver may have made a part of it. Where it was not begun, what is there is not ours.
             if made.record.begun > at {
-                let undone = edit_undone(&edit, &*made.host, &change.object);
+                let object = change.object.clone();
+                let undone = edit_undone(&mut made.record, &made.journal, at, &*made.host, &object);
                 if !undone.clean() {
                     return Err(refusal);
                 }
@@ -57,7 +57,7 @@ impl Applied {
             made.record.change.edits.remove(at);
             made.record.begun = at;
             made.journal.write(&made.record)?;
-            refused.push((edit.to_string(), refusal));
+            refused.push((edit, refusal));
         }
         Ok((made, refused))
     }
@@ -151,7 +151,7 @@ impl Applied {
     /// `told`: somebody reads the outcomes, so that a foreign change need not be told again.
     fn end(&mut self, told: bool) -> Vec<Outcome> {
         self.ended = true;
-        let outcomes = undo_edits(&self.record, &*self.host);
+        let outcomes = undo_edits(&mut self.record, &self.journal, &*self.host);
         let finished = if told {
             outcomes.iter().all(Outcome::finished)
         } else {
@@ -173,18 +173,33 @@ impl Drop for Applied {
     }
 }
 
-fn edit_undone(edit: &Edit, host: &dyn Host, object: &str) -> Outcome {
-    let failed = |error: mpps_os::Error| Undone::Failed(error.to_string());
-    Outcome::new(edit, edit.undo(host, object).unwrap_or_else(failed))
+/// Undoes one edit. What undoing it takes along is in the journal before.
+fn edit_undone(
+    record: &mut Record,
+    journal: &Journal,
+    at: usize,
+    host: &dyn Host,
+    object: &str,
+) -> Outcome {
+    let failed = |why: String| Undone::Failed(why);
+    let written = match record.change.edits[at].prepare_undo(host, object) {
+        Ok(true) => journal.write(record).map_err(|error| error.to_string()),
+        Ok(false) => Ok(()),
+        Err(error) => Err(error.to_string()),
+    };
+    let edit = &record.change.edits[at];
+    let undone = written.and_then(|()| edit.undo(host, object).map_err(|error| error.to_string()));
+    Outcome::new(edit, undone.unwrap_or_else(failed))
 }
 
 /// Undoes the edits that were begun, the last one first.
-pub(crate) fn undo_edits(record: &Record, host: &dyn Host) -> Vec<Outcome> {
+pub(crate) fn undo_edits(record: &mut Record, journal: &Journal, host: &dyn Host) -> Vec<Outcome> {
     let change = &record.change;
-    let begun = change.edits.iter().take(record.begun).rev();
+    let begun = record.begun.min(change.edits.len());
     let all = |result: Undone| {
+        let begun = change.edits.iter().take(begun).rev();
         let outcome = |edit| Outcome::new(edit, result.clone());
-        begun.clone().map(outcome).collect()
+        begun.map(outcome).collect()
     };
     let present = match host.namespace() {
         Ok(here) if here == change.namespace => match change.interface_index {
@@ -199,15 +214,21 @@ pub(crate) fn undo_edits(record: &Record, host: &dyn Host) -> Vec<Outcome> {
         }
         Err(error) => Err(error),
     };
-    match present {
-        Ok(Some(object)) => begun.map(|edit| edit_undone(edit, host, &object)).collect(),
+    let (is_gone, object) = match present {
+        Ok(present) => (
+            present.is_none(),
+            present.unwrap_or_else(|| change.object.clone()),
+        ),
+        Err(error) => return all(Undone::Failed(error.to_string())),
+    };
+    let mut outcomes = Vec::new();
+    for at in (0..begun).rev() {
+        let edit = &record.change.edits[at];
         // Its settings went with it; those of the machine did not.
-        Ok(None) => begun
-            .map(|edit| match edit.setting.is_of_machine() {
-                true => edit_undone(edit, host, &change.object),
-                false => Outcome::new(edit, Undone::Nothing),
-            })
-            .collect(),
-        Err(error) => all(Undone::Failed(error.to_string())),
+        outcomes.push(match is_gone && !edit.setting.is_of_machine() {
+            true => Outcome::new(edit, Undone::Nothing),
+            false => edit_undone(record, journal, at, host, &object),
+        });
     }
+    outcomes
 }

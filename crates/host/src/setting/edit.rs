@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::host::{Host, coalescings_of};
 use super::outcome::Undone;
 use super::primitive::{Setting, Value};
+use super::queues::Queues;
 use crate::{Error, Result};
 
 /// The value of [`Setting::SkbDefer`] while sleeping lists are woken: no list is full then. It is
@@ -25,6 +26,9 @@ pub struct Edit {
     pub new: Value,
     /// What the driver made of that, once it is known: it may count in coarser units.
     pub became: Option<Value>,
+    /// What goes with the number of channels.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) queues: Option<Queues>,
 }
 
 impl Edit {
@@ -35,6 +39,7 @@ impl Edit {
             old,
             new,
             became: None,
+            queues: None,
         }
     }
 
@@ -50,6 +55,9 @@ impl Edit {
         if !now.is_some_and(|now| self.setting.is(&self.old, &now)) {
             let why = format!("somebody changed {} just now", self.setting.noun());
             return Err(Error::impossible(object, why, "try again"));
+        }
+        if self.setting == Setting::Channels {
+            self.queues = Some(Queues::new(host, object)?);
         }
         if self.setting == Setting::SkbDefer {
             // What would refuse to put it back refuses here, where nothing is changed yet.
@@ -122,6 +130,9 @@ impl Edit {
         self.write(host, object, &self.new)
             .map_err(|error| self.setting.refused(error, object))?;
         self.became = host.read(&self.setting, object)?;
+        if let Some(queues) = &mut self.queues {
+            queues.changed(host, object)?;
+        }
         if self.setting == Setting::RssTable && self.became.as_ref() != Some(&self.new) {
             // i40e takes some tables only when it is told again (Firedancer's `configure ethtool-channels`).
             self.write(host, object, &self.new)?;
@@ -152,6 +163,25 @@ impl Edit {
         host.write(&self.setting, object, value)
     }
 
+    /// Looks, before it is undone, at what undoing it will take along; true if that is to be written
+    /// down before.
+    ///
+    /// # Errors
+    /// The kernel's refusal.
+    pub(super) fn prepare_undo(&mut self, host: &dyn Host, object: &str) -> mpps_os::Result<bool> {
+        let effect = self.effect().clone();
+        match &mut self.queues {
+            Some(queues) if !queues.is_wanted() => {
+                let is_ours = host.read(&self.setting, object)? == Some(effect);
+                if is_ours {
+                    queues.want(host, object)?;
+                }
+                Ok(is_ours)
+            }
+            _ => Ok(false),
+        }
+    }
+
     /// Puts the old value back, if things are as the edit left them.
     ///
     /// # Errors
@@ -171,8 +201,13 @@ impl Edit {
             return self.undo_defer(&now, host, object);
         }
         let now = setting.but_chosen(&now, &self.old);
+        let queues = self.queues.as_ref().filter(|queues| queues.is_wanted());
         if now == self.old {
-            return Ok(Undone::Nothing);
+            // The one that set the number ended before it came to the queues.
+            return match queues {
+                Some(queues) => queues.restore(host, object).map(|()| Undone::Restored),
+                None => Ok(Undone::Nothing),
+            };
         }
         let ours = match (setting, &now, &self.old, self.effect()) {
             // The process died before it was known what the card made of a time, so that a time the card
@@ -210,6 +245,9 @@ impl Edit {
             }
         }
         self.write(host, object, &self.old)?;
+        if let Some(queues) = queues {
+            queues.restore(host, object)?;
+        }
         Ok(Undone::Restored)
     }
 

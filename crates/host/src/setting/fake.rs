@@ -18,6 +18,7 @@ use super::leftover::{Leftover, leftovers_in};
 use super::outcome::{Outcome, Undone};
 use super::owner::Life;
 use super::primitive::{Setting, Value};
+use super::queues::OfQueue;
 
 /// `EOPNOTSUPP`, `EIO`, `ENODEV`, `ENOENT` and `EACCES` of include/uapi/asm-generic/errno*.h.
 const UNSUPPORTED: i32 = 95;
@@ -46,6 +47,8 @@ pub(crate) struct Machine {
     pub(crate) alters_tables: bool,
     /// After so many changes, counted by all, the interface goes.
     pub(crate) goes_after: Option<usize>,
+    /// What each queue has when the number of channels is set: its driver makes all of them anew.
+    pub(crate) fresh: Vec<(u32, OfQueue)>,
     /// So many tables it takes and forgets.
     pub(crate) forgets_tables: u32,
     pub(crate) rules: BTreeMap<u32, ntuple::Rule>,
@@ -72,7 +75,7 @@ pub(crate) struct End {
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) machine: Machine,
-    changes: usize,
+    pub(crate) changes: usize,
     pub(crate) end: Option<End>,
     pub(crate) ended: bool,
 }
@@ -95,6 +98,7 @@ pub(crate) fn plain() -> Machine {
         unit_us: 1,
         alters_tables: false,
         goes_after: None,
+        fresh: Vec::new(),
         forgets_tables: 0,
         rules: BTreeMap::new(),
         size: 16,
@@ -119,6 +123,33 @@ impl Machine {
         };
         self
     }
+
+    /// A driver makes all queues anew, and the kernel its own table.
+    fn remake_queues(&mut self, channels: &Value) {
+        let Value::Text(channels) = channels else {
+            return;
+        };
+        let channels: u32 = channels.parse().expect("a number");
+        for (queue, one) in &self.fresh {
+            let OfQueue { setting, value, .. } = one.clone();
+            match *queue < channels {
+                true => self.values.insert(setting, value),
+                false => self.values.remove(&setting),
+            };
+        }
+        if let Some(Value::Numbers(table)) = self.values.get_mut(&Setting::RssTable) {
+            let length = table.len();
+            if *table == dealt(self.rings, length) {
+                *table = dealt(channels, length);
+            }
+        }
+        self.rings = channels;
+    }
+}
+
+/// The table that the kernel makes.
+fn dealt(rings: u32, length: usize) -> Vec<u32> {
+    (0..rings).cycle().take(length).collect()
 }
 
 impl Fake {
@@ -242,7 +273,7 @@ impl Host for Fake {
                         Value::Numbers(old) => old.len(),
                         _ => 0,
                     };
-                    *table = (0..machine.rings).cycle().take(length).collect();
+                    *table = dealt(machine.rings, length);
                 }
                 (Setting::RssTable, Value::Numbers(table)) if machine.alters_tables => {
                     table.fill(0);
@@ -262,9 +293,27 @@ impl Host for Fake {
                     queues.filter(|(one, _)| matches!(one, Setting::Coalescing { queue: Some(_) }));
                 queues.for_each(|(_, of_queue)| *of_queue = value.clone());
             }
+            if *setting == Setting::Channels {
+                machine.remake_queues(&value);
+            }
             machine.values.insert(setting.clone(), value);
             Ok(())
         })
+    }
+
+    fn of_queues(&self, interface: &str) -> Result<Vec<OfQueue>> {
+        let fresh = self.look(|machine| Ok(machine.fresh.clone()))?;
+        let table = OfQueue {
+            interrupt: None,
+            setting: Setting::RssTable,
+            value: Value::Numbers(Vec::new()),
+        };
+        let all = fresh.into_iter().map(|(_, one)| one).chain([table]);
+        let known = all.filter_map(|mut one| {
+            one.value = self.read(&one.setting, interface).ok().flatten()?;
+            Some(one)
+        });
+        Ok(known.collect())
     }
 
     fn rules(&self, _: &str) -> Result<ntuple::Table> {

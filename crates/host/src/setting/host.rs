@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 
 use mpps_os::ethtool::coalesce::{self, Coalescing};
-use mpps_os::ethtool::{self, Feature, hash_fields, ntuple, rss};
+use mpps_os::ethtool::{self, Feature, QUEUES_MAX, hash_fields, ntuple, rss};
 use mpps_os::interrupts;
 use mpps_os::namespace::NetNamespace;
 use mpps_os::netlink::{link, napi};
@@ -13,7 +13,8 @@ use mpps_os::{Error, Result};
 
 use super::defer_lists;
 use super::primitive::{FILTERS, SKB_DEFER_MAX, Setting, Value, coalescings};
-use crate::facts::virtio_feature;
+use super::queues::OfQueue;
+use crate::facts::{Card, virtio_feature};
 use crate::root::Root;
 use crate::rss::hexadecimal;
 use crate::sysctl;
@@ -22,6 +23,23 @@ use crate::sysctl;
 /// (include/uapi/linux/virtio_net.h).
 const VIRTIO_NET_F_NOTF_COAL: usize = 53;
 const VIRTIO_NET_F_VQ_NOTF_COAL: usize = 52;
+
+/// The settings of a receive queue, and of a transmit queue, as files of its directory
+/// (Documentation/ABI/testing/sysfs-class-net-queues).
+const OF_QUEUES: [(&str, &[&str]); 2] = [
+    ("rx", &["rps_cpus", "rps_flow_cnt"]),
+    (
+        "tx",
+        &[
+            "xps_cpus",
+            "xps_rxqs",
+            "tx_maxrate",
+            "byte_queue_limits/limit_max",
+            "byte_queue_limits/limit_min",
+            "byte_queue_limits/hold_time",
+        ],
+    ),
+];
 
 /// A host whose settings are changed. Every method fails as the call of `mpps-os` does that it
 /// stands for.
@@ -40,6 +58,8 @@ pub(crate) trait Host: fmt::Debug {
     fn read(&self, setting: &Setting, interface: &str) -> Result<Option<Value>>;
     /// Sets it. An RSS table without entries lets the kernel choose.
     fn write(&self, setting: &Setting, interface: &str, value: &Value) -> Result<()>;
+    /// What is set for each of its queues, and where packets go by their hash.
+    fn of_queues(&self, interface: &str) -> Result<Vec<OfQueue>>;
     /// The places of the rules.
     fn rules(&self, interface: &str) -> Result<ntuple::Table>;
     /// The rule at a place.
@@ -292,6 +312,41 @@ impl Host for Kernel {
             }
             _ => Err(unfit(interface)),
         }
+    }
+
+    fn of_queues(&self, interface: &str) -> Result<Vec<OfQueue>> {
+        let mut settings = vec![Setting::RssTable, Setting::RssKey];
+        for (direction, files) in OF_QUEUES {
+            let names = |queue| {
+                let directory = format!("queues/{direction}-{queue}");
+                let names = files.iter().map(move |name| format!("{directory}/{name}"));
+                names.map(|name| Setting::File { name })
+            };
+            let is_there = |queue: &u32| {
+                let directory = format!("queues/{direction}-{queue}/{}", files[0]);
+                // The kernel refuses to show some where there is one queue.
+                !matches!(self.file(interface, &directory), Ok(None))
+            };
+            settings.extend((0..QUEUES_MAX).take_while(is_there).flat_map(names));
+        }
+        let coalescings = coalescings_of(self, interface).unwrap_or_default();
+        settings.extend(coalescings.into_iter().map(|(setting, _)| setting));
+        let card = Card::of_one(&self.0, interface).unwrap_or_default();
+        let interrupts = card.interrupts.into_iter().map(|one| {
+            let interrupt = one.number;
+            (Some(one.name), Setting::Affinity { interrupt })
+        });
+        let all = settings.into_iter().map(|setting| (None, setting));
+        let known = all.chain(interrupts).filter_map(|(interrupt, setting)| {
+            // What its driver does not show cannot be put back either.
+            let value = self.read(&setting, interface).ok().flatten()?;
+            Some(OfQueue {
+                interrupt,
+                setting,
+                value,
+            })
+        });
+        Ok(known.collect())
     }
 
     fn rules(&self, interface: &str) -> Result<ntuple::Table> {

@@ -169,7 +169,7 @@ impl Leftover {
         if force {
             take_as_made(&mut record, host);
         }
-        let mut outcomes = undo_edits(&record, host);
+        let mut outcomes = undo_edits(&mut record, &self.journal, host);
         if outcomes.iter().all(Outcome::finished)
             && let Err(error) = self.journal.remove()
         {

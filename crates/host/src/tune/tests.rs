@@ -2,8 +2,7 @@
 
 use super::*;
 use crate::setting::fake::{End, Fake, Machine, all_died, directory, journals, plain, results};
-use crate::setting::leftovers_in;
-use crate::setting::{Outcome, Undone};
+use crate::setting::{OfQueue, Outcome, Undone, leftovers_in};
 use proptest::prelude::*;
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -282,47 +281,42 @@ fn plans_of_hosts_are_as_written_down() {
     insta::assert_snapshot!(all);
 }
 
-/// The host after a change, if every driver takes what it is told.
+/// The host after a change, if its driver takes what it is told.
 fn after(tunables: &Tunables, plan: &Plan) -> Tunables {
-    let mut after = tunables.clone();
-    for edit in plan.edits() {
-        let place = after
-            .values
-            .iter_mut()
-            .find(|(known, _)| *known == edit.setting);
-        place.expect("only what is there is changed").1 = edit.new.clone();
-    }
-    if let Some(channels) = after.channels().filter(|now| *now < after.rx_queues) {
-        without_queues_from(&mut after, channels);
-    }
+    let (_guard, directories) = directory();
+    let fake = Fake::new(fake(tunables));
+    let interface = "eth9".to_owned();
+    let plan = Plan {
+        interface,
+        ..plan.clone()
+    };
+    let made = make(&plan, &fake, &directories, false).expect("it can");
+    let after = reread(tunables, &fake);
+    drop(made);
     after
 }
 
-/// Queues that have gone take their files and interrupts along, and the kernel its own table.
-fn without_queues_from(tunables: &mut Tunables, channels: u32) {
-    (tunables.rx_queues, tunables.tx_queues) = (channels, channels);
-    tunables
-        .interrupts
-        .retain(|one| one.queue < channels as usize);
-    let stays = |interrupt: u32| {
-        let mut interrupts = tunables.interrupts.iter();
-        interrupts.any(|one| one.interrupt == interrupt)
+/// What is found on a host when it is looked at again.
+fn reread(tunables: &Tunables, fake: &Fake) -> Tunables {
+    let machine = fake.machine();
+    let is_there = |setting: &Setting| machine.values.contains_key(setting);
+    let count = |name: fn(u32) -> String| {
+        let is_there = |queue: &u32| is_there(&file(&name(*queue)));
+        (0..512).take_while(is_there).count() as u32
     };
-    let number = |name: &str| -> Option<u32> {
-        let (queue, _) = name.strip_prefix("queues/")?.split_once('/')?;
-        queue.split_once('-')?.1.parse().ok()
-    };
-    tunables.values.retain(|(setting, _)| match setting {
-        Setting::File { name } => number(name).is_none_or(|queue| queue < channels),
-        Setting::Affinity { interrupt } => stays(*interrupt),
-        _ => true,
+    let interrupts = machine.fresh.iter().filter_map(|(queue, one)| {
+        let Setting::Affinity { interrupt } = one.setting else {
+            return None;
+        };
+        let queue = *queue as usize;
+        is_there(&one.setting).then_some(QueueInterrupt { interrupt, queue })
     });
-    let mut values = tunables.values.iter_mut();
-    if let Some((_, Value::Numbers(table))) =
-        values.find(|(setting, _)| *setting == Setting::RssTable)
-    {
-        let length = table.len();
-        *table = (0..channels).cycle().take(length).collect();
+    Tunables {
+        interrupts: interrupts.collect(),
+        rx_queues: count(tunables::rps_file),
+        tx_queues: count(tunables::xps_file).max(1),
+        values: machine.values.clone().into_iter().collect(),
+        ..tunables.clone()
     }
 }
 
@@ -511,12 +505,114 @@ fn no_queue_interrupts_a_far_core_or_a_second_hyper_thread() {
     );
 }
 
-/// A fake host that has what the tunables say.
+/// A fake host that has what the tunables say, and whose driver makes queues anew when their number is set.
 fn fake(tunables: &Tunables) -> Machine {
     let mut machine = plain();
     machine.name = "eth9";
+    machine.rings = tunables.queues();
     machine.values = tunables.values.iter().cloned().collect();
+    let mask = tunables.value(&file(&tunables::rps_file(0)));
+    let none = mask.map_or_else(
+        || Value::text(0),
+        |mask| {
+            let Value::Text(mask) = mask else {
+                panic!("{mask:?}")
+            };
+            Value::Text(mask.replace(|letter: char| letter != ',', "0"))
+        },
+    );
+    let everywhere = format!("0-{}", tunables.cpus.len() - 1);
+    let is_there = |name: fn(u32) -> String| tunables.value(&file(&name(0))).is_some();
+    for queue in 0..tunables.channels_max.max(tunables.rx_queues) {
+        let known = tunables.interrupts.iter();
+        let mut known = known.filter(|one| one.queue == queue as usize);
+        let interrupt = known.next().map_or(1000 + queue, |one| one.interrupt);
+        let of_queue = |name: fn(u32) -> String, value| {
+            is_there(name).then(|| (None, file(&name(queue)), value))
+        };
+        let affinity = Setting::Affinity { interrupt };
+        let affinity = (
+            Some(format!("{interrupt}")),
+            affinity,
+            Value::text(&everywhere),
+        );
+        let files = [
+            of_queue(tunables::rps_file, none.clone()),
+            of_queue(tunables::flows_file, Value::text(0)),
+            of_queue(tunables::xps_file, none.clone()),
+            (!tunables.interrupts.is_empty()).then_some(affinity),
+        ];
+        let fresh = files
+            .into_iter()
+            .flatten()
+            .map(|(interrupt, setting, value)| {
+                let one = OfQueue {
+                    interrupt,
+                    setting,
+                    value,
+                };
+                (queue, one)
+            });
+        machine.fresh.extend(fresh);
+    }
     machine
+}
+
+/// A card with more queues than near cores, of which somebody has set some by themselves.
+fn many() -> Tunables {
+    let mut tunables = untouched("igb", cpus(1, 4, 1), 8)
+        .with_channels(8, 8)
+        .with_ring(256, 4096)
+        .with_table(128, 8)
+        .with_fields("sd");
+    tunables.interface = "eth9".to_owned();
+    for (setting, value) in &mut tunables.values {
+        let is_set = ["rx-1/rps_cpus", "rx-6/rps_cpus", "tx-7/xps_cpus"];
+        match setting {
+            Setting::File { name } if is_set.iter().any(|one| name.ends_with(one)) => {
+                *value = Value::text(4);
+            }
+            Setting::Affinity { interrupt: 42 | 46 } => *value = Value::text(3),
+            _ => {}
+        }
+    }
+    tunables
+}
+
+/// As `mpps tune apply`: each stage is planned again behind those before it.
+fn apply(tunables: &Tunables, goal: Goal, fake: &Fake, directories: &[PathBuf]) -> Result<Tuned> {
+    let host = fake.clone();
+    let host = move || Box::new(host.clone()) as Box<dyn Host>;
+    let plan = Plan::new(tunables, goal, &[]);
+    let mut tuned = Tuned::begin_on(Box::new(host), &plan, directories.to_vec(), false)?;
+    for stage in stages() {
+        let now = reread(tunables, fake);
+        let plan = Plan::new(&now, goal, &[stage.to_owned()]);
+        for step in &plan.steps {
+            tuned.make(&plan, step, false)?;
+        }
+    }
+    Ok(tuned)
+}
+
+/// The settings of queues that went with their number come back with it, and so do those that the driver
+/// forgot of the others; what somebody has set since stays.
+#[test]
+fn queues_come_back_as_they_were_set() {
+    let tunables = many();
+    let (_guard, directories) = directory();
+    let before = fake(&tunables);
+    let fake = Fake::new(before.clone());
+    let only = ["channels".to_owned()];
+    let plan = Plan::new(&tunables, Goal::Udp, &only);
+    assert_eq!(plan.edits().count(), 1);
+    let rps = |queue| file(&tunables::rps_file(queue));
+    let (tuned, _) = make(&plan, &fake, &directories, false).expect("it can");
+    assert!(!fake.machine().values.contains_key(&rps(6)));
+    assert_ne!(fake.machine().values[&rps(1)], before.values[&rps(1)]);
+    fake.set(rps(2), Value::text(1));
+    assert_eq!(results(tuned.undo()), [Undone::Restored]);
+    assert_eq!(fake.machine(), before.with(rps(2), Value::text(1)));
 }
 
 fn small() -> Tunables {
@@ -579,16 +675,23 @@ fn lives_again(fake: &Fake) {
 }
 
 /// Every moment to die at while a plan is made, or while it is put back: before each change and after it.
-fn deaths(is_undone: bool) -> Vec<(Machine, Plan, End)> {
+fn deaths(is_undone: bool) -> Vec<(Tunables, End)> {
     let mut deaths = Vec::new();
-    for tunables in [small(), apart()] {
-        let plan = Plan::new(&tunables, Goal::Udp, &[]);
-        let count = plan.edits().count();
-        assert!(count > 8, "{count}");
-        for change in 0..count {
-            let change = change + usize::from(is_undone) * count;
+    for tunables in [small(), apart(), many()] {
+        let (_guard, directories) = directory();
+        let fake = Fake::new(fake(&tunables));
+        let tuned = apply(&tunables, Goal::Udp, &fake, &directories).expect("it can");
+        let made = fake.state().changes;
+        assert!(made > 8, "{made}");
+        tuned.undo();
+        let all = fake.state().changes;
+        let changes = match is_undone {
+            true => made..all,
+            false => 0..made,
+        };
+        for change in changes {
             let ends = [false, true].map(|done| End { change, done });
-            deaths.extend(ends.map(|end| (fake(&tunables), plan.clone(), end)));
+            deaths.extend(ends.map(|end| (tunables.clone(), end)));
         }
     }
     deaths
@@ -597,11 +700,12 @@ fn deaths(is_undone: bool) -> Vec<(Machine, Plan, End)> {
 /// Killed at any change, before or after it was made, and then undone: the host is as it was.
 #[test]
 fn whoever_dies_while_it_is_made_leaves_what_can_be_put_back() {
-    for (before, plan, end) in deaths(false) {
+    for (tunables, end) in deaths(false) {
         let (_guard, directories) = directory();
+        let before = fake(&tunables);
         let fake = Fake::new(before.clone());
         fake.state().end = Some(end);
-        make(&plan, &fake, &directories, false).expect_err("it died");
+        apply(&tunables, Goal::Udp, &fake, &directories).expect_err("it died");
         lives_again(&fake);
         let outcomes = undo_all(&all_died(&directories), &fake);
         assert!(outcomes.iter().all(Outcome::finished), "{outcomes:?}");
@@ -679,10 +783,11 @@ fn an_interface_that_goes_in_the_middle_leaves_the_machine_as_it_was() {
 /// Killed at any change of an undo, before or after it was made, and undone again.
 #[test]
 fn whoever_dies_while_it_is_put_back_leaves_what_can_be_put_back() {
-    for (before, plan, end) in deaths(true) {
+    for (tunables, end) in deaths(true) {
         let (_guard, directories) = directory();
+        let before = fake(&tunables);
         let fake = Fake::new(before.clone());
-        let (tuned, _) = make(&plan, &fake, &directories, false).expect("it can");
+        let tuned = apply(&tunables, Goal::Udp, &fake, &directories).expect("it can");
         tuned.keep().expect("it can be written");
         fake.state().end = Some(end);
         let left = all_died(&directories);
@@ -759,11 +864,29 @@ proptest! {
     ) {
         let (_, mut tunables) = hosts().swap_remove(host);
         tunables.interface = "eth9".to_owned();
-        for ((setting, value), number) in tunables.values.iter_mut().zip(numbers) {
-            let is_free = matches!(setting, Setting::RxRing | Setting::Sysctl { .. });
-            let is_file = matches!(setting, Setting::File { name } if !name.contains('/'));
-            if is_free || is_file {
-                *value = Value::text(number);
+        let (queues, cpus) = (tunables.queues(), tunables.cpus.len() as u32);
+        for ((setting, value), number) in tunables.values.iter_mut().zip(numbers.iter().cycle()) {
+            match (&*setting, &mut *value) {
+                (Setting::RxRing | Setting::Sysctl { .. }, _) => *value = Value::text(number),
+                (Setting::File { name }, _) if !name.contains('/') => *value = Value::text(number),
+                (Setting::File { name }, Value::Text(mask)) if name.ends_with("cpus") => {
+                    let last = mask.pop();
+                    *mask += &last.map_or(String::new(), |_| format!("{:x}", number % 16));
+                }
+                (Setting::File { .. }, _) => *value = Value::text(number),
+                (Setting::Affinity { .. }, _) => *value = Value::text(number % cpus),
+                (Setting::HashFields { .. }, _) => {
+                    *value = Value::text(["sd", "sdfn"][*number as usize % 2]);
+                }
+                // Half of the tables are the kernel's own.
+                (Setting::RssTable, Value::Numbers(table)) if number % 2 == 1 => {
+                    let entries = table.iter_mut().zip(numbers.iter().cycle());
+                    entries.for_each(|(entry, number)| *entry = number % queues);
+                }
+                (Setting::Coalescing { queue: None }, Value::Numbers(words)) => {
+                    (words[0], words[9]) = (number % 1000, number % 2);
+                }
+                _ => {}
             }
         }
         let plan = Plan::new(&tunables, goal, &[]);
@@ -774,10 +897,9 @@ proptest! {
         let (_guard, directories) = directory();
         let fake = Fake::new(fake(&tunables));
         let before = fake.machine();
-        let (tuned, _) = make(&plan, &fake, &directories, false).expect("it can");
-        for edit in plan.edits() {
-            prop_assert_eq!(&fake.machine().values[&edit.setting], &edit.new);
-        }
+        let tuned = apply(&tunables, goal, &fake, &directories).expect("it can");
+        let again = Plan::new(&reread(&tunables, &fake), goal, &[]);
+        prop_assert_eq!(again.edits().count(), 0, "{}", shown(&again));
         prop_assert!(tuned.undo().iter().all(Outcome::clean));
         prop_assert_eq!(fake.machine(), before);
     }
