@@ -2,6 +2,7 @@
 
 pub(crate) mod account;
 pub(crate) mod arriving;
+pub(crate) mod far_sender;
 pub(crate) mod labs;
 /// What limited a run, from the counters that show it.
 pub(crate) mod limit;

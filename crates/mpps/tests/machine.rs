@@ -15,6 +15,8 @@ mod card;
 mod common;
 #[path = "machine/settings.rs"]
 mod settings;
+#[path = "machine/tuning.rs"]
+mod tuning;
 
 use common::{Ended, Running, run, trial};
 use libtest_mimic::{Arguments, Trial};
@@ -110,6 +112,7 @@ fn main() -> ExitCode {
     if hosts.are_cards {
         trials.extend(settings::trials());
         trials.extend(card::trials());
+        trials.extend(tuning::trials());
     }
     let names = [
         ("mpps backends IF --try", granted as fn()),
@@ -120,6 +123,9 @@ fn main() -> ExitCode {
         ("generic XDP is never zero-copy", generic_is_copy),
     ];
     trials.extend(names.map(|(name, test)| trial(name.to_owned(), None, test)));
+    if hosts.are_cards {
+        trials.push(tuning::last());
+    }
     libtest_mimic::run(&arguments, trials).exit_code()
 }
 

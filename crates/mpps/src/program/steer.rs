@@ -24,15 +24,16 @@ use clap::Args;
     after_help = "Without IF nothing of this host is asked: --queues says how many queues the card has. \
     With IF and without flows it counts what arrives there, with a packet socket, which needs \
     CAP_NET_RAW; it changes nothing. Flows are taken not to be fragmented. Exit status: 0 it \
-    was told; with --verify 1 the card sent packets to other queues, 2 it could not be done."
+    was told; with --verify 1 the card sent packets to other queues, or named flows did not come; 2 it \
+    could not be done."
 )]
 pub(crate) struct SteerArgs {
     #[command(flatten)]
     card: CardArgs,
     #[command(flatten)]
     flows: FlowArgs,
-    /// Compare what arrived with the counters of the card's queues
-    #[arg(long, requires = "interface", conflicts_with_all = ["flow", "flows", "file", "pcap"])]
+    /// Compare what arrived with the counters of the card's queues; of flows that are named, only those
+    #[arg(long, requires = "interface", conflicts_with = "pcap")]
     verify: bool,
     /// Write the result as JSON to standard output, each flow with its hash and queue
     #[arg(long)]
@@ -44,8 +45,11 @@ impl SteerArgs {
     pub(crate) fn run(&self) -> Result<Outcome> {
         let card = Card::of(&self.card, self.flows.kinds())?;
         let flows = match (self.flows.given()?, &card.interface) {
+            (Some(named), Some(interface)) if self.verify => {
+                self.flows.arriving(interface, Some(&named))?
+            }
             (Some(flows), _) => flows,
-            (None, Some(interface)) => self.flows.arriving(interface)?,
+            (None, Some(interface)) => self.flows.arriving(interface, None)?,
             (None, None) => bail!(
                 "no flows: name them by --flow, --flows, --file or --pcap, or an interface at which \
                  they arrive"

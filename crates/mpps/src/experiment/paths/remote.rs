@@ -6,22 +6,20 @@ use super::path::{Path, Takes};
 use super::sample::{Cost, Sample};
 use super::throttle::Throttled;
 use crate::machine;
-use crate::signal::Interrupted;
 use crate::udp::account::{Received, account};
 use crate::udp::arriving::{Arriving, PATIENCE_FIRST};
+use crate::udp::far_sender;
 use crate::udp::runs;
 use crate::udp::traffic::{SendTotal, note_unseen, route, sent};
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
 use mpps_io::{Inspect, Rx, RxWorker};
-use mpps_report::Quantity;
-use std::process::{Child, Command, Stdio};
 use std::slice;
 use std::thread;
 use std::time::{Duration, Instant};
 
 /// How long it sends before the first trial, to see whether it can.
 const TRY_OUT: Duration = Duration::from_millis(10);
-/// How often the sender's command, and what arrives, is looked at.
+/// How often it is looked whether more arrives.
 const LOOK: Duration = Duration::from_millis(10);
 /// Nothing more is on its way once nothing has come for so long after the sender's end.
 const QUIET: Duration = Duration::from_millis(50);
@@ -111,41 +109,9 @@ impl Remote<'_> {
     /// Has the other host send, and waits for what it says of that.
     fn send(&self, time: Duration, pps: f64) -> Result<SendTotal> {
         let order = self.order(&format!("{}ms", time.as_millis()), &format!("{pps:.0}"));
-        let mut shell = Command::new("sh");
-        shell.args(["-c", &order]).stdin(Stdio::null());
-        shell.stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = shell.spawn().context("--sender: cannot start sh")?;
-        let ended = self.await_end(&mut child, time);
-        if ended.is_err() {
-            // It may have ended meanwhile.
-            let _ = child.kill();
-        }
-        let wrote = child.wait_with_output().context("--sender: sh")?;
-        ended?;
-        let said = String::from_utf8_lossy(&wrote.stderr);
-        let said = said.lines().last().unwrap_or("it says nothing");
-        ensure!(
-            wrote.status.success(),
-            "--sender: `{order}` ended with {}: {said}",
-            wrote.status
-        );
-        let text = String::from_utf8_lossy(&wrote.stdout);
-        SendTotal::parse(&text).with_context(|| format!("--sender: `{order}`"))
-    }
-
-    fn await_end(&self, child: &mut Child, time: Duration) -> Result<()> {
         let longest = time + PATIENCE_FIRST;
-        let began = Instant::now();
-        while child.try_wait().context("--sender: sh")?.is_none() {
-            ensure!(!self.live.interrupt.came(), Interrupted);
-            ensure!(
-                began.elapsed() < longest,
-                "--sender: the command has not ended after {}",
-                Quantity::Seconds(longest.as_secs_f64())
-            );
-            thread::sleep(LOOK);
-        }
-        Ok(())
+        let text = far_sender::obey(&order, longest, self.live.interrupt)?;
+        SendTotal::parse(&text).with_context(|| format!("--sender: `{order}`"))
     }
 }
 

@@ -1,18 +1,20 @@
 //! Where flows come from: the command line, a list, a capture, or what arrives.
 
 mod capture;
+mod orders;
 
 pub use capture::frames as frames_of_capture;
 
 use crate::output::{self, Stream};
 use crate::program::lines::LOOK;
-use crate::signal::Interrupt;
+use crate::signal::{Interrupt, Interrupted};
+use crate::udp::far_sender;
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use mpps_host::rss::Flow;
 use mpps_host::{QueuePackets, Snapshot};
 use mpps_io::{Rx, RxConfig, Wait, backend, wire};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::io::{self, Read};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -52,7 +54,10 @@ pub(super) struct FlowArgs {
     /// The flows are TCP's, and not UDP's
     #[arg(long)]
     pub(super) tcp: bool,
-    /// How long to count what arrives, in seconds
+    /// What sends the flows of --flow and --flows on another host, for a shell: "ssh HOST mpps send"
+    #[arg(long, value_name = "COMMAND", requires = "verify", conflicts_with_all = ["tcp", "file"])]
+    sender: Option<String>,
+    /// How long to count what arrives, in seconds; of flows that are named, at most
     #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=3600))]
     seconds: u64,
 }
@@ -63,6 +68,8 @@ pub(super) struct Flows {
     /// Where they are from, in words.
     pub(super) source: String,
     pub(super) all: Vec<(Flow, u64)>,
+    /// How many were named to be verified, and did not come; none where none were named.
+    pub(super) missing: Option<u64>,
     /// Packets that are of no such flow, and those that the tap dropped uncounted.
     pub(super) others: u64,
     pub(super) dropped: u64,
@@ -92,19 +99,14 @@ impl FlowArgs {
                 .map_err(|why| anyhow::anyhow!("--pcap {}: {why}", path.display()))?;
             return Ok(Some(counts.flows(path.display().to_string())));
         }
-        let mut first = self.flow.clone();
+        let mut first = self.first();
         if let Some(path) = &self.file {
             first.extend(listed(&text_of(path)?, &path.display().to_string())?);
-        }
-        if first.is_empty() && self.flows.is_some() {
-            let [from, to] = [([10, 0, 0, 1], PORT_MIN), ([10, 0, 0, 2], 4321)]
-                .map(|(ip, port)| SocketAddr::from((Ipv4Addr::from(ip), port)));
-            first.extend(Flow::new(from, to));
         }
         if first.is_empty() {
             return Ok(None);
         }
-        let each = self.flows.unwrap_or(1) as usize;
+        let each = self.each() as usize;
         let sum = first.len().saturating_mul(each);
         ensure!(
             sum <= FLOWS_MAX as usize,
@@ -118,9 +120,27 @@ impl FlowArgs {
         }))
     }
 
-    /// What arrives at an interface. Counters are read before the tap opens and after it was emptied, so
+    /// The flows that were named by themselves, from each of which others count up.
+    fn first(&self) -> Vec<Flow> {
+        if !self.flow.is_empty() || self.flows.is_none() || self.file.is_some() {
+            return self.flow.clone();
+        }
+        let [from, to] = [([10, 0, 0, 1], PORT_MIN), ([10, 0, 0, 2], 4321)]
+            .map(|(ip, port)| SocketAddr::from((Ipv4Addr::from(ip), port)));
+        Flow::new(from, to).into_iter().collect()
+    }
+
+    fn each(&self) -> u32 {
+        self.flows.unwrap_or(1)
+    }
+
+    /// What arrives at an interface, until all that was named has come or the time is over. Counters are read before the tap opens and after it was emptied, so
     /// that they have all that it saw, and what came at the edges besides.
-    pub(super) fn arriving(&self, interface: &str) -> Result<Flows> {
+    pub(super) fn arriving(&self, interface: &str, named: Option<&Flows>) -> Result<Flows> {
+        let orders = match named {
+            Some(_) => orders::of(&self.first(), self.each(), self.sender.as_deref())?,
+            None => Vec::new(),
+        };
         let interrupt = Interrupt::listen()?;
         let mut config = RxConfig::new(SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)));
         config.ring.interface = Some(interface.to_owned());
@@ -132,16 +152,49 @@ impl FlowArgs {
             format!("counting what arrives at {interface} for {seconds} s; Ctrl-C ends that");
         output::line(Stream::Err, &told)?;
         let mut counts = Counts::new(self);
-        let end = Instant::now() + Duration::from_secs(seconds);
-        while !interrupt.came() && Instant::now() < end {
-            counts.take(&mut *rx, Wait::Block(LOOK))?;
-        }
+        counts.named = named.map(|named| named.all.iter().map(|(flow, _)| *flow).collect());
+        let longest = Duration::from_secs(seconds);
+        let end = Instant::now() + longest;
+        thread::scope(|scope| {
+            let (orders, interrupt) = (&orders, &interrupt);
+            let sending = self.sender.is_some().then(|| {
+                let mut all = orders.iter();
+                scope.spawn(move || {
+                    all.try_for_each(|one| far_sender::obey(one, longest, interrupt).map(drop))
+                })
+            });
+            if sending.is_none() && !orders.is_empty() {
+                let said = "to send them, on another host:";
+                let lines = orders.iter().map(|one| format!("\n    {one}"));
+                output::line(Stream::Err, &format!("{said}{}", lines.collect::<String>()))?;
+            }
+            // What was sent is here when its command has ended.
+            let has_ended = || sending.as_ref().is_some_and(|thread| thread.is_finished());
+            while !interrupt.came() && Instant::now() < end && !counts.is_complete() && !has_ended()
+            {
+                counts.take(&mut *rx, Wait::Block(LOOK))?;
+            }
+            let sent = sending.map(|thread| thread.join());
+            match sent {
+                Some(Ok(Err(error))) if !error.is::<Interrupted>() => Err(error),
+                Some(Err(_)) => bail!("--sender: its thread panicked"),
+                _ => Ok(()),
+            }
+        })?;
         let emptied = Instant::now() + PATIENCE;
-        while counts.take(&mut *rx, Wait::Poll)? && Instant::now() < emptied {}
+        // A named flow's only packet may still be on its way.
+        let wait = match named {
+            Some(_) => Wait::Block(LOOK),
+            None => Wait::Poll,
+        };
+        while counts.take(&mut *rx, wait)? && Instant::now() < emptied {}
         // Some drivers add up what they received when they are done with it.
         thread::sleep(COUNTING);
         let after = Snapshot::take(&[interface])?;
+        let named = counts.named.as_ref().map(HashSet::len);
+        let missing = named.map(|named| (named - counts.flows.len()) as u64);
         let mut flows = counts.flows(format!("as they arrived at {interface}"));
+        flows.missing = missing;
         flows.queues = after.since(&before).queue_packets(interface);
         flows.dropped = rx.counters().dropped;
         Ok(flows)
@@ -153,6 +206,8 @@ impl FlowArgs {
 struct Counts {
     port: Option<u16>,
     tcp: bool,
+    /// Only these, where flows were named.
+    named: Option<HashSet<Flow>>,
     flows: HashMap<Flow, u64>,
     others: u64,
 }
@@ -174,10 +229,19 @@ impl Counts {
         };
         let wanted = |port| self.port.is_none_or(|wanted| wanted == port);
         let ends = ends.filter(|(_, destination)| wanted(destination.port()));
-        match ends.and_then(|(source, destination)| Flow::new(source, destination)) {
+        let flow = ends.and_then(|(source, destination)| Flow::new(source, destination));
+        let is_named = |flow: &Flow| self.named.as_ref().is_none_or(|named| named.contains(flow));
+        match flow.filter(is_named) {
             Some(flow) => *self.flows.entry(flow).or_default() += 1,
             None => self.others += 1,
         }
+    }
+
+    /// True if all that was named has come.
+    fn is_complete(&self) -> bool {
+        self.named
+            .as_ref()
+            .is_some_and(|named| named.len() == self.flows.len())
     }
 
     /// Counts what has come; false if that is nothing.

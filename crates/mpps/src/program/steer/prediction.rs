@@ -146,9 +146,11 @@ impl SteerObject {
         }
     }
 
-    /// True if the card did something else.
+    /// True if the card did something else, or not all was seen.
     pub(super) fn is_refuted(&self) -> bool {
-        self.verified.as_ref().is_some_and(|found| !found.agrees)
+        self.verified
+            .as_ref()
+            .is_some_and(|found| !found.is_whole())
     }
 
     /// What is hashed, in words.

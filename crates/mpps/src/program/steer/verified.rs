@@ -20,8 +20,11 @@ pub(super) struct Verified {
     dropped: u64,
     /// Packets that the counters have besides: they came before the tap opened, or after it was emptied.
     unseen: u64,
+    /// Flows that were named and did not come; absent where none were named.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) missing: Option<u64>,
     /// True where no queue got fewer packets than were predicted for it, and nearly all were seen.
-    pub(super) agrees: bool,
+    agrees: bool,
 }
 
 /// A queue by both.
@@ -62,11 +65,17 @@ impl Verified {
         let unknown = counted.saturating_sub(predicted);
         Self {
             agrees: predicted > 0 && !is_less && unknown as f64 <= counted as f64 * UNKNOWN,
+            missing: flows.missing,
             others: flows.others,
             dropped: flows.dropped,
             unseen: unknown.saturating_sub(flows.others + flows.dropped),
             queues,
         }
+    }
+
+    /// True where the card did as predicted with all that was named.
+    pub(super) fn is_whole(&self) -> bool {
+        self.agrees && self.missing.is_none_or(|missing| missing == 0)
     }
 
     pub(super) fn table(&self) -> Table {
@@ -88,8 +97,13 @@ impl Verified {
     }
 
     pub(super) fn sentence(&self) -> Text {
+        let named = match self.missing {
+            Some(0) => "all named flows came; ".to_owned(),
+            Some(missing) => format!("{} named flows did not come; ", grouped(missing.into())),
+            None => String::new(),
+        };
         let rest = format!(
-            "{} packets were of no such flow, {} were lost by the tap, and {} came before or after it",
+            "{named}{} packets were of no such flow, {} were lost by the tap, and {} came before or after it",
             grouped(self.others.into()),
             grouped(self.dropped.into()),
             grouped(self.unseen.into())
@@ -105,7 +119,10 @@ impl Verified {
             }
             _ => format!("too much is of no flow to say whether the card did as predicted: {rest}"),
         };
-        let style = if self.agrees { Style::Good } else { Style::Bad };
+        let style = match self.is_whole() {
+            true => Style::Good,
+            false => Style::Bad,
+        };
         Text::styled(style, said)
     }
 }

@@ -1,0 +1,203 @@
+//! What `mpps tune` makes of a card and its host, and that both are afterwards what they were.
+
+use super::common::{Ended, Running, run, trial};
+use super::{ADDRESS, RATE, at, ip, meet, result};
+use libtest_mimic::Trial;
+use serde_json::Value;
+use std::process::Command;
+
+/// A name for the machine's first network namespace, where its own settings can be set.
+const FIRST: &str = "first";
+
+/// What somebody may have set before, as far as the card has it: more channels than cores, a queue by
+/// itself, a table, and what the machine has for all cards. Each line is by itself.
+const ODD: &str = "
+    ethtool -L eth1 combined 4 || ethtool -L eth1 combined 1
+    ethtool -X eth1 equal 1
+    ethtool -N eth1 rx-flow-hash udp4 sd
+    ethtool -C eth1 rx-usecs 0
+    ethtool -K eth1 gro off
+    cd /sys/class/net/eth1/queues
+    for queue in rx-*; do echo 2 > $queue/rps_cpus; echo 64 > $queue/rps_flow_cnt; done
+    for queue in tx-*; do echo 2 > $queue/xps_cpus; echo 5000 > $queue/byte_queue_limits/limit_min; done
+    for list in /proc/irq/*/eth1*/../smp_affinity_list; do echo 1 > $list; done
+    sysctl -w net.core.netdev_budget=200 net.core.rmem_max=100000 net.core.netdev_max_backlog=500";
+
+/// What every card and machine here has.
+const EVERYWHERE: [&str; 8] = [
+    "rx-gro off -> on",
+    "threaded 0 -> 1",
+    "gro_flush_timeout 0 -> 20000",
+    "napi_defer_hard_irqs 0 -> 1",
+    "queues/rx-0/rps_flow_cnt 64 -> ",
+    "net.core.rps_sock_flow_entries 0 -> 32768",
+    "net.core.netdev_budget 200 -> 600",
+    "net.core.rmem_max 100000 -> 33554432",
+];
+
+pub(super) fn trials() -> [Trial; 2] {
+    let trials = [
+        ("mpps tune apply, undo", tunes as fn()),
+        ("mpps tune prove", proves),
+    ];
+    trials.map(|(name, test)| trial(name.to_owned(), None, test))
+}
+
+/// The one that comes last, because the card goes to another host.
+pub(super) fn last() -> Trial {
+    let name = "every stage of mpps tune, on the machine itself".to_owned();
+    trial(name, None, tunes_every_stage)
+}
+
+/// In the machine's first network namespace every stage that changes something does, and is put back, also
+/// what belonged to queues that went; in the words of other programs.
+fn tunes_every_stage() {
+    ip(&["netns", "attach", FIRST, "1"]);
+    ip(&["-n", "b", "link", "set", "eth1", "netns", FIRST]);
+    ip(&["link", "set", "eth1", "up"]);
+    run(at(FIRST, "sh").args(["-c", ODD]));
+    let odd = state(FIRST);
+    let tune = |words: &[&str]| run(at(FIRST, "mpps").arg("tune").args(words)).fine().out;
+    for goal in ["udp", "tcp", "af_xdp"] {
+        let plan = tune(&["plan", "eth1", "--for", goal, "--json"]);
+        let plan: Value = serde_json::from_str(&plan).expect("it is JSON");
+        let steps = plan["steps"].as_array().expect("a list").iter();
+        let all: Vec<&str> = steps
+            .clone()
+            .map(|step| step["stage"].as_str().expect("a text"))
+            .collect();
+        let applied = tune(&["apply", "eth1", "--for", goal, "--only", &all.join(",")]);
+        eprintln!("{applied}");
+        let changing = steps.filter(|step| step["verdict"] == "change" || step["verdict"] == "try");
+        for step in changing {
+            for edit in step["edits"].as_array().expect("a list") {
+                let edit = edit["edit"].as_str().expect("a text");
+                assert!(applied.contains(edit), "{edit}: {applied}");
+            }
+        }
+        if goal == "udp" {
+            if plan["driver"] == "igb" {
+                for (queue, file) in [(3, "rps_cpus:2"), (3, "rps_flow_cnt:64")] {
+                    assert!(odd.contains(&format!("rx-{queue}/{file}")), "{odd}");
+                }
+                assert!(
+                    odd.contains("tx-3/byte_queue_limits/limit_min:5000"),
+                    "{odd}"
+                );
+            }
+            for edit in EVERYWHERE {
+                assert!(applied.contains(edit), "{edit}: {applied}");
+            }
+            let of_card: &[&str] = match plan["driver"].as_str() {
+                Some("igb") => &[
+                    "combined channels 4 -> 2",
+                    "rx-usecs 0 -> 40",
+                    "rx-flow-hash udp4 sd -> sdfn",
+                    "queues/rx-1/rps_cpus 2 -> 0",
+                ],
+                Some("e1000e") => &[
+                    "rx-usecs 0 -> 40",
+                    "net.core.netdev_max_backlog 500 -> 10000",
+                ],
+                _ => &["another RSS table"],
+            };
+            for edit in of_card {
+                assert!(applied.contains(edit), "{edit}: {applied}");
+            }
+        }
+        assert_ne!(state(FIRST), odd);
+        let undone = tune(&["undo", "eth1"]);
+        let after = state(FIRST);
+        assert_eq!(after, odd, "{undone}");
+    }
+}
+
+/// What `mpps tune` changes of a card is there, datagrams arrive by it, and afterwards the host is what it
+/// was, in the words of other programs.
+fn tunes() {
+    for goal in ["udp", "af_xdp"] {
+        let before = state("b");
+        let plan = run(at("b", "mpps").args(["tune", "plan", "eth1", "--for", goal, "--json"]));
+        let plan: Value = serde_json::from_str(&plan.fine().out).expect("it is JSON");
+        let steps = plan["steps"].as_array().expect("a list").iter();
+        let changing = steps.filter(|step| step["verdict"] == "change");
+        let edits = changing.flat_map(|step| step["edits"].as_array().expect("a list"));
+        let edits: Vec<&Value> = edits.collect();
+        // For sockets virtio_net is as it should be.
+        assert!(!edits.is_empty() || goal == "udp", "{plan:#}");
+        let applied = run(at("b", "mpps").args(["tune", "apply", "eth1", "--for", goal]));
+        let applied = applied.fine();
+        eprintln!("{}", applied.out);
+        if edits.is_empty() {
+            assert_eq!(state("b"), before);
+            continue;
+        }
+        for edit in edits {
+            let edit = edit["edit"].as_str().expect("a text");
+            assert!(applied.out.contains(edit), "{edit}: {}", applied.out);
+        }
+        let applied = state("b");
+        assert_ne!(applied, before);
+        meet();
+        // What is proved stands on what was applied, and goes with it.
+        let proved = prove(&["--only", "threaded-napi,rps"]);
+        eprintln!("{}", proved.out);
+        assert_eq!(state("b") == applied, !proved.out.contains("is kept until"));
+        let undone = run(at("b", "mpps").args(["tune", "undo", "eth1"])).fine();
+        assert_eq!(state("b"), before, "{}", undone.out);
+        meet();
+    }
+}
+
+/// A stage is measured with datagrams that arrive by the card, with and without it in turn, and afterwards
+/// the host is what it was.
+fn proves() {
+    const STAGES: [&str; 2] = ["napi-defer", "rps"];
+    let before = state("b");
+    let proved = prove(&["--only", &STAGES.join(","), "--put-back"]);
+    eprintln!("{}", proved.out);
+    assert_eq!(state("b"), before, "{}", proved.out);
+    let found = result("tune-prove.json");
+    let rows = found["rows"].as_array().expect("a list");
+    assert!(rows.len() > 1, "{found:#}");
+    for row in rows {
+        let (stage, stopped) = (&row["stage"], &row["stopped"]);
+        assert!(
+            *stage == "nothing" || STAGES.iter().any(|one| stage == one),
+            "{row:#}"
+        );
+        assert!(stopped.is_null(), "{row:#}");
+        for side in ["without", "with"] {
+            let rates = row[side]["mpps_samples"].as_array().expect("a list");
+            assert!(
+                !rates.is_empty() && rates.iter().all(|rate| rate.as_f64() > Some(0.0)),
+                "{row:#}"
+            );
+        }
+    }
+}
+
+/// Measures with datagrams that arrive all the while.
+fn prove(words: &[&str]) -> Ended {
+    let mut sending = at("a", "mpps");
+    sending.args(["send", ADDRESS, "--rate", RATE, "--duration", "600s"]);
+    let _sending = Running::start(&mut sending);
+    let mut proving = at("b", "mpps");
+    proving.args(["tune", "prove", "eth1", "--port", "4321", "--quick"]);
+    run(proving.args(words)).fine()
+}
+
+/// How the receiver's card and host are set, as other programs and the kernel's files tell it.
+fn state(host: &str) -> String {
+    const TELL: &str =
+        "ethtool -g eth1; ethtool -l eth1; ethtool -c eth1; ethtool -k eth1; ethtool -x eth1
+        for kind in udp4 udp6 tcp4 tcp6; do ethtool -n eth1 rx-flow-hash $kind; done
+        ethtool -n eth1; ethtool -Q eth1 --show-coalesce
+        cd /sys/class/net/eth1; grep -H . gro_flush_timeout napi_defer_hard_irqs threaded
+        grep -H . queues/*/*ps_cpus queues/*/rps_flow_cnt queues/*/byte_queue_limits/limit_m* /proc/irq/*/smp_affinity_list
+        sysctl -a -r '^net.core'";
+    let told = run(at(host, "sh").args(["-c", TELL]));
+    // Some of it this card or kernel has not, and says so.
+    assert!(told.out.len() > 1000, "{told:#?}");
+    format!("{}{}", told.out, told.err)
+}
