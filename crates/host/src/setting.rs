@@ -19,6 +19,7 @@ mod outcome;
 mod owner;
 mod primitive;
 mod queues;
+mod untracked;
 
 pub use applied::Applied;
 pub use change::Change;
@@ -29,7 +30,7 @@ pub(crate) use leftover::leftovers_in;
 pub use leftover::{Leftover, leftovers};
 pub use outcome::{Outcome, Undone};
 pub use owner::{Life, Owner};
-pub(crate) use primitive::{FILTERS, SKB_DEFER_MAX, coalescings};
+pub(crate) use primitive::{FILTERS, SKB_DEFER_MAX, VIRTUAL_FUNCTIONS, coalescings};
 pub use primitive::{Setting, Value};
 #[cfg(test)]
 pub(crate) use queues::OfQueue;

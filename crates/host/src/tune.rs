@@ -62,8 +62,12 @@ impl From<Goal> for Aim {
 pub enum Risk {
     /// Most drivers take the link down for it, some for seconds.
     LinkBounce,
+    /// What waits in the card's rings is lost.
+    Loss,
     /// Flows move to other queues, so that packets may overtake each other.
     Reordering,
+    /// Packets reach their program later from then on.
+    Delay,
     /// It concerns the whole machine and not the interface alone.
     WholeMachine,
 }
@@ -127,6 +131,7 @@ enum Wanted {
 /// In the order in which they are made. What makes most drivers set the card up anew comes first, because
 /// that may change the rest.
 const STAGES: &[Stage] = &[
+    queues::FUNCTIONS,
     queues::CHANNELS,
     queues::RINGS,
     limits::OFFLOADS,
@@ -134,7 +139,6 @@ const STAGES: &[Stage] = &[
     queues::KEY,
     queues::TABLE,
     queues::RULES,
-    queues::FUNCTIONS,
     interrupts::COALESCING,
     interrupts::DEFERRAL,
     interrupts::SUSPENSION,
@@ -268,6 +272,13 @@ impl Step {
         }
     }
 
+    /// Who may make it, or try it: root, or who has `CAP_NET_ADMIN`; none where it changes nothing.
+    pub fn needs(&self) -> Option<&'static str> {
+        let needs = self.edits().chain(self.edits_to_try());
+        // "root" comes last of both.
+        needs.map(|edit| edit.setting.needs()).max()
+    }
+
     /// The commands of what a plan does not change.
     pub fn commands(&self) -> &[String] {
         match &self.verdict {
@@ -322,6 +333,8 @@ impl fmt::Display for Risk {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::LinkBounce => "the link may go down for a while",
+            Self::Loss => "packets that wait in the card's rings are lost",
+            Self::Delay => "from then on packets may reach their program later",
             Self::Reordering => "packets of a flow may overtake each other while it moves",
             Self::WholeMachine => "it concerns the whole machine",
         })

@@ -10,7 +10,7 @@ use mpps_os::namespace::NetNamespace;
 use mpps_os::netlink::{address, link};
 use serde_json::Value;
 use std::fs::{self, Permissions};
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, UdpSocket};
 use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
@@ -23,7 +23,15 @@ fn main() -> ExitCode {
     common::run_tests(&tests, &common::root(), 1, |_| true)
 }
 
+/// Where datagrams arrive.
+const PORT: u16 = 4321;
+
 const TESTS: &[Test] = &[
+    (
+        "a_port_is_left_out_of_tracking",
+        Need::RootAnd("nft", "nftables"),
+        a_port_is_left_out_of_tracking,
+    ),
     (
         "a_plan_is_told_and_changes_nothing",
         Need::Root,
@@ -151,7 +159,7 @@ impl Place {
 
     /// All that `mpps tune` might change.
     fn state(&self) -> Tunables {
-        let read = self.near.run(|| Tunables::read("near"));
+        let read = self.near.run(|| Tunables::read("near", None));
         read.expect("it can be entered").expect("it can be read")
     }
 
@@ -199,6 +207,61 @@ impl Place {
         let written = self.near.run(write).expect("it can be entered");
         written.expect("it can be set");
     }
+}
+
+/// With the rules in place no flow to the port makes an entry in the table of connections, and undone each
+/// does; in the words of nft the host is what it was.
+fn a_port_is_left_out_of_tracking() {
+    const FLOWS: u16 = 100;
+    let place = Place::new();
+    place.meet();
+    let near = |work: fn() -> String| place.near.run(work).expect("it can be entered");
+    let rules = || {
+        near(|| {
+            run(Command::new("nft").args(["list", "ruleset"]))
+                .fine()
+                .out
+        })
+    };
+    let entries = || -> u64 {
+        let file = "/proc/sys/net/netfilter/nf_conntrack_count";
+        let count = place.near.run(|| fs::read_to_string(file));
+        let count = count.expect("it can be entered").expect("it is told");
+        count.trim().parse().expect("a number")
+    };
+    // It tracks once a rule asks for states.
+    near(|| {
+        let chain =
+            "chain input { type filter hook input priority 0; ct state established counter; };";
+        run(Command::new("nft").arg(format!("table inet firewall {{ {chain} }}")))
+            .fine()
+            .out
+    });
+    let receiver = place.near.run(|| UdpSocket::bind(("10.9.0.1", PORT)));
+    let receiver = receiver.expect("it can be entered").expect("it is free");
+    let send = |first: u16| {
+        let sent = place.far.run(|| {
+            (first..first + FLOWS).try_for_each(|port| {
+                let socket = UdpSocket::bind(("10.9.0.2", port))?;
+                socket.send_to(b"hello", ("10.9.0.1", PORT)).map(drop)
+            })
+        });
+        sent.expect("it can be entered").expect("it is sent");
+        (0..FLOWS).for_each(|_| assert_eq!(receiver.recv(&mut [0; 8]).expect("it comes"), 5));
+    };
+    send(20_000);
+    let (tracked, before) = (entries(), rules());
+    assert!(tracked >= u64::from(FLOWS), "{tracked}");
+    let port = PORT.to_string();
+    let applied = place.tune(&["apply", "near", "--only", "notrack", "--port", &port]);
+    assert!(applied.fine().out.contains("off -> on"));
+    assert!(rules().contains("udp dport 4321 notrack"), "{}", rules());
+    send(21_000);
+    assert_eq!(entries(), tracked);
+    place.tune(&["undo", "near"]).fine();
+    assert_eq!(rules(), before);
+    send(22_000);
+    assert_eq!(entries(), tracked + u64::from(FLOWS));
 }
 
 fn a_plan_is_told_and_changes_nothing() {
@@ -533,7 +596,7 @@ fn bad_input_changes_nothing() {
         (&["plan"], "name one"),
         (
             &["apply", "near", "--only", "ring"],
-            "there are channels, rings",
+            "there are sr-iov, channels, rings",
         ),
         (&["apply", "near", "--for", "quic"], "--for"),
         (

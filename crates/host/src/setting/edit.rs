@@ -56,7 +56,7 @@ impl Edit {
             let why = format!("somebody changed {} just now", self.setting.noun());
             return Err(Error::impossible(object, why, "try again"));
         }
-        if self.setting == Setting::Channels {
+        if self.setting.remakes_queues() {
             self.queues = Some(Queues::new(host, object)?);
         }
         if self.setting == Setting::SkbDefer {

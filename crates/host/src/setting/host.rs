@@ -14,6 +14,7 @@ use mpps_os::{Error, Result};
 use super::defer_lists;
 use super::primitive::{FILTERS, SKB_DEFER_MAX, Setting, Value, coalescings};
 use super::queues::OfQueue;
+use super::untracked::Packets;
 use crate::facts::{Card, virtio_feature};
 use crate::root::Root;
 use crate::rss::hexadecimal;
@@ -241,6 +242,11 @@ impl Host for Kernel {
                 let cpus = self.0.read_if_present(&affinity(*interrupt))?;
                 cpus.map(Value::Text)
             }
+            Setting::Untracked { protocol, port } => {
+                let port = *port;
+                let is_untracked = Packets { protocol, port }.read()?;
+                is_untracked.map(|is| Value::text(["off", "on"][usize::from(is)]))
+            }
             Setting::Sysctl { name } => {
                 let value = self.0.read_if_present(&sysctl::path(name))?;
                 value.map(Value::Text)
@@ -279,6 +285,10 @@ impl Host for Kernel {
             }
             (Setting::Affinity { interrupt }, Value::Text(text)) => {
                 self.0.write(&affinity(*interrupt), text)
+            }
+            (Setting::Untracked { protocol, port }, Value::Text(text)) => {
+                let port = *port;
+                Packets { protocol, port }.write(text == "on")
             }
             (Setting::Sysctl { name }, Value::Text(text)) => {
                 self.0.write(&sysctl::path(name), text)

@@ -1,5 +1,6 @@
 //! What can be set, and what it can be set to.
 
+use super::untracked::Packets;
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::fmt;
@@ -14,6 +15,9 @@ use crate::Error;
 
 /// The kernel's name for the switch that `ethtool -K` calls `ntuple` (net/ethtool/common.c).
 pub(crate) const FILTERS: &str = "rx-ntuple-filter";
+
+/// How many virtual functions a card has (Documentation/PCI/pci-iov-howto.rst).
+pub(crate) const VIRTUAL_FUNCTIONS: &str = "device/sriov_numvfs";
 
 /// The name of [`Setting::SkbDefer`] (`sysctl(8)`).
 pub(crate) const SKB_DEFER_MAX: &str = "net.core.skb_defer_max";
@@ -72,6 +76,13 @@ pub enum Setting {
         /// Its number.
         interrupt: u32,
     },
+    /// Whether the packets of a port are left out of connection tracking: `on` or `off`.
+    Untracked {
+        /// `udp` or `tcp`.
+        protocol: String,
+        /// The port.
+        port: u16,
+    },
     /// A setting of `sysctl(8)`.
     Sysctl {
         /// Its name: `net.core.netdev_max_backlog`.
@@ -122,6 +133,7 @@ impl Setting {
             | Self::HashFields { .. }
             | Self::Feature { .. }
             | Self::Affinity { .. }
+            | Self::Untracked { .. }
             | Self::Sysctl { .. } => matches!(value, Value::Text(_)),
             Self::Coalescing { .. } => value.coalescing().is_some(),
             Self::RssTable | Self::IrqSuspend => matches!(value, Value::Numbers(_)),
@@ -148,8 +160,27 @@ impl Setting {
     pub(super) fn is_of_machine(&self) -> bool {
         matches!(
             self,
-            Self::Sysctl { .. } | Self::Affinity { .. } | Self::SkbDefer
+            Self::Sysctl { .. } | Self::Affinity { .. } | Self::Untracked { .. } | Self::SkbDefer
         )
+    }
+
+    /// True if a driver may make all queues anew for it, and forget what was set for each.
+    pub(super) fn remakes_queues(&self) -> bool {
+        match self {
+            Self::Channels | Self::RxRing => true,
+            Self::File { name } => name == VIRTUAL_FUNCTIONS,
+            _ => false,
+        }
+    }
+
+    /// Who may set it (capabilities(7)): `CAP_NET_ADMIN`, or root, whose the file is.
+    pub fn needs(&self) -> &'static str {
+        match self {
+            Self::File { .. } | Self::Affinity { .. } | Self::Sysctl { .. } | Self::SkbDefer => {
+                "root"
+            }
+            _ => "CAP_NET_ADMIN",
+        }
     }
 
     /// What a sentence calls it.
@@ -160,6 +191,9 @@ impl Setting {
             Self::RxRing => "rx ring",
             Self::HashFields { flow } => return format!("rx-flow-hash {flow}").into(),
             Self::Affinity { interrupt } => return format!("CPUs of interrupt {interrupt}").into(),
+            Self::Untracked { protocol, port } => {
+                return format!("notrack of {protocol} port {port}").into();
+            }
             Self::Coalescing { queue: None } => "its coalescing",
             Self::Coalescing { queue: Some(queue) } => {
                 return format!("the coalescing of queue {queue}").into();
@@ -192,6 +226,10 @@ impl Setting {
             (Self::Filters, Value::Text(text)) => format!("ethtool -K {interface} ntuple {text}"),
             (Self::Affinity { interrupt }, Value::Text(text)) => {
                 format!("echo {text} > /proc/irq/{interrupt}/smp_affinity_list")
+            }
+            (Self::Untracked { protocol, port }, Value::Text(text)) => {
+                let port = *port;
+                Packets { protocol, port }.command(text == "on")
             }
             (Self::Sysctl { name }, Value::Text(text)) => format!("sysctl -w {name}='{text}'"),
             (Self::SkbDefer, Value::Text(text)) => format!("sysctl -w {SKB_DEFER_MAX}={text}"),

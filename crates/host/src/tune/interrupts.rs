@@ -1,6 +1,6 @@
 //! When the card interrupts, and when the kernel polls.
 
-use super::{Aim, Goal, Stage, Tunables, Wanted};
+use super::{Aim, Goal, Risk, Stage, Tunables, Wanted};
 use crate::setting::{Setting, Value, coalescings};
 use mpps_os::ethtool::coalesce::Coalescing;
 use std::convert::Infallible;
@@ -12,7 +12,7 @@ const WAIT_US: u32 = 40;
 pub(super) const COALESCING: Stage = Stage {
     name: "coalescing",
     source: "ethtool(8) -C, -Q",
-    risks: &[],
+    risks: &[Risk::Delay],
     by_queue: false,
     judge: coalescing,
 };
@@ -20,7 +20,7 @@ pub(super) const COALESCING: Stage = Stage {
 pub(super) const DEFERRAL: Stage = Stage {
     name: "napi-defer",
     source: "Documentation/networking/napi.rst, \"Software IRQ coalescing\"; af_xdp.rst",
-    risks: &[],
+    risks: &[Risk::Delay],
     by_queue: false,
     judge: deferral,
 };

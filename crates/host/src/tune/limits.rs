@@ -6,7 +6,7 @@ use crate::setting::{Setting, Value};
 pub(super) const OFFLOADS: Stage = Stage {
     name: "offloads",
     source: "ethtool(8) -K; Documentation/networking/netdev-features.rst",
-    risks: &[Risk::LinkBounce],
+    risks: &[Risk::LinkBounce, Risk::Loss],
     by_queue: false,
     judge: offloads,
 };
@@ -38,7 +38,7 @@ pub(super) const BUFFERS: Stage = Stage {
 pub(super) const TRACKING: Stage = Stage {
     name: "notrack",
     source: "nft(8), NOTRACK STATEMENT",
-    risks: &[],
+    risks: &[Risk::WholeMachine],
     by_queue: false,
     judge: tracking,
 };
@@ -133,24 +133,21 @@ fn tracking(tunables: &Tunables, aim: Aim) -> (Wanted, String) {
         Goal::Tcp => "tcp",
         _ => "udp",
     };
-    let port = aim.port.map_or("PORT".to_owned(), |port| port.to_string());
-    let chain = |name: &str| {
-        format!("nft add chain inet mpps {name} '{{ type filter hook {name} priority raw; }}'")
-    };
-    let rule = |name: &str, side: &str| {
-        format!("nft add rule inet mpps {name} {protocol} {side} {port} notrack")
-    };
-    let commands = vec![
-        "nft add table inet mpps".to_owned(),
-        chain("prerouting"),
-        chain("output"),
-        rule("prerouting", "dport"),
-        rule("output", "sport"),
-    ];
     let why = format!(
         "{} connections are tracked: each packet is looked up, and each new flow makes an entry; a \
          firewall that asks for states (ct state) needs them",
         tunables.tracked
     );
-    (Wanted::ByHand(commands), why)
+    let Some(port) = aim.port else {
+        let interface = &tunables.interface;
+        let command = format!("mpps tune plan {interface} --port PORT");
+        return (Wanted::ByHand(vec![command]), why);
+    };
+    let protocol = protocol.to_owned();
+    let setting = Setting::Untracked { protocol, port };
+    if tunables.value(&setting).is_none() {
+        let why = "nft(8) is not here, whose rules leave packets out".to_owned();
+        return (Wanted::Impossible, why);
+    }
+    (Wanted::Try(vec![(setting, Value::text("on"))]), why)
 }

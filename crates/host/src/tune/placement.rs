@@ -61,12 +61,13 @@ fn affinity(tunables: &Tunables, _: Aim) -> (Wanted, String) {
         true => "; irqbalance runs and will move them again: stop it, or ban these interrupts",
         false => "",
     };
-    let why = match tunables.interrupts.len() {
-        1 => format!("its queue interrupts one core, near the card{balanced}"),
-        queues => {
-            format!("each of {queues} queues interrupts a core of its own, near the card{balanced}")
-        }
+    let (queues, cores) = (tunables.interrupts.len(), cores.len());
+    let whose = match (queues, queues > cores) {
+        (1, _) => "its queue interrupts one core".to_owned(),
+        (_, false) => format!("each of {queues} queues interrupts a core of its own"),
+        (_, true) => format!("{queues} queues interrupt {cores} cores in turn"),
     };
+    let why = format!("{whose}, near the card{balanced}");
     (Wanted::Settings(wanted), why)
 }
 

@@ -3,7 +3,7 @@
 use super::{Aim, Goal, Risk, Stage, Tunables, Wanted};
 use crate::preflight;
 use crate::rss::{MICROSOFT_KEY, hexadecimal};
-use crate::setting::{Setting, Value};
+use crate::setting::{Setting, VIRTUAL_FUNCTIONS, Value};
 
 /// Descriptors of a ring: 1 ms at 4 million packets a second; a longer ring leaves the cache before it
 /// helps.
@@ -12,7 +12,7 @@ const RING: u32 = 4096;
 pub(super) const CHANNELS: Stage = Stage {
     name: "channels",
     source: "ethtool(8) -L; Documentation/networking/scaling.rst, \"RSS Configuration\"",
-    risks: &[Risk::LinkBounce, Risk::Reordering],
+    risks: &[Risk::LinkBounce, Risk::Loss, Risk::Reordering],
     by_queue: false,
     judge: channels,
 };
@@ -20,7 +20,7 @@ pub(super) const CHANNELS: Stage = Stage {
 pub(super) const RINGS: Stage = Stage {
     name: "rings",
     source: "ethtool(8) -G; rx_missed_errors of Documentation/networking/statistics.rst",
-    risks: &[Risk::LinkBounce],
+    risks: &[Risk::LinkBounce, Risk::Loss],
     by_queue: false,
     judge: rings,
 };
@@ -60,7 +60,7 @@ pub(super) const RULES: Stage = Stage {
 pub(super) const FUNCTIONS: Stage = Stage {
     name: "sr-iov",
     source: "Documentation/PCI/pci-iov-howto.rst",
-    risks: &[],
+    risks: &[Risk::LinkBounce, Risk::Loss, Risk::Reordering],
     by_queue: false,
     judge: functions,
 };
@@ -240,11 +240,17 @@ fn functions(tunables: &Tunables, aim: Aim) -> (Wanted, String) {
     if aim.goal != Goal::AfXdp {
         return no("only who takes a whole interface from the kernel needs one of its own");
     }
-    let file = format!("/sys/class/net/{}/device/sriov_numvfs", tunables.interface);
+    let name = VIRTUAL_FUNCTIONS.to_owned();
+    let setting = Setting::File { name };
     let why = "AF_XDP on a virtual function leaves the interface itself to the kernel; on most cards it \
                costs queues";
+    let wanted = match tunables.number(&setting) {
+        None => return no("its driver makes none while the machine runs"),
+        // Whoever made some uses them, and the kernel changes their number only from none.
+        Some(now) => now.max(1),
+    };
     (
-        Wanted::ByHand(vec![format!("echo 1 > {file}")]),
+        Wanted::Try(vec![(setting, Value::text(wanted))]),
         why.to_owned(),
     )
 }

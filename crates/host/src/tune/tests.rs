@@ -152,6 +152,7 @@ fn server(driver: &str, queues: u32) -> Tunables {
         tracked: 60_000,
         ..untouched(driver, cpus(2, 32, 2), queues)
     }
+    .with([text(file(crate::setting::VIRTUAL_FUNCTIONS), 0)])
 }
 
 fn modelled() -> Vec<(&'static str, Tunables)> {
@@ -448,19 +449,38 @@ fn what_only_may_help_is_changed_where_it_is_named() {
     assert_eq!(named.edits().count(), 1 + 4 + 1);
 }
 
+/// Packets of the port are left out of tracking where some are tracked and its rules can be made.
 #[test]
-fn a_port_is_in_the_commands() {
+fn the_port_that_is_named_is_left_out_of_tracking() {
     let (_, tunables) = hosts().swap_remove(0);
-    let aim = Aim {
-        goal: Goal::Udp,
-        port: Some(53),
+    let verdict = |tunables: &Tunables, port| {
+        let aim = Aim {
+            goal: Goal::Udp,
+            port,
+        };
+        let mut plan = Plan::new(tunables, aim, &["notrack".to_owned()]);
+        plan.steps.remove(0)
     };
-    let plan = Plan::new(&tunables, aim, &["notrack".to_owned()]);
-    let Verdict::ByHand(commands) = &plan.steps[0].verdict else {
-        panic!("{plan:?}");
-    };
-    let rule = "nft add rule inet mpps prerouting udp dport 53 notrack";
-    assert!(commands.iter().any(|one| one == rule), "{commands:?}");
+    assert_eq!(
+        verdict(&tunables, None).commands(),
+        ["mpps tune plan eth0 --port PORT"]
+    );
+    assert_eq!(verdict(&tunables, Some(53)).verdict, Verdict::Impossible);
+    let protocol = "udp".to_owned();
+    let setting = Setting::Untracked { protocol, port: 53 };
+    let tunables = tunables.with([text(setting, "off")]);
+    let step = verdict(&tunables, Some(53));
+    let commands = step
+        .edits_to_try()
+        .map(|edit| edit.setting.command("eth0", &edit.new));
+    assert_eq!(
+        commands.collect::<Vec<_>>(),
+        [
+            "nft 'table inet mpps_untracked_udp_53 { chain prerouting { type filter hook prerouting \
+             priority raw; udp dport 53 notrack; }; chain output { type filter hook output priority \
+             raw; udp sport 53 notrack; }; }'"
+        ]
+    );
 }
 
 #[test]

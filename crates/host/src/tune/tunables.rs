@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::facts::{Card, Conntrack};
 use crate::root::Root;
-use crate::setting::{Host, Kernel, Setting, Value};
+use crate::setting::{Host, Kernel, Setting, VIRTUAL_FUNCTIONS, Value};
 use crate::{CpuList, Result, Topology, sysctl};
 
 /// How many flows the machine's table of readers has.
@@ -70,11 +70,12 @@ pub struct QueueInterrupt {
 }
 
 impl Tunables {
-    /// Reads the host and an interface of the calling thread's network namespace. No right is needed.
+    /// Reads the host and an interface of the calling thread's network namespace, and of a port whether its
+    /// packets are left out of connection tracking. No right is needed.
     ///
     /// # Errors
     /// [`crate::Error::Kernel`] where the interface is not there.
-    pub fn read(interface: &str) -> Result<Self> {
+    pub fn read(interface: &str, port: Option<u16>) -> Result<Self> {
         let host = Kernel::default();
         host.index(interface)?;
         let root = Root::machine();
@@ -127,7 +128,7 @@ impl Tunables {
             irqbalance: !card.interrupts.is_empty() && is_running(&root, "irqbalance"),
             values: Vec::new(),
         };
-        let settings = tunables.settings();
+        let settings = tunables.settings(port);
         // Some settings of the machine are shown in other network namespaces, and cannot be set there.
         let settings = settings.into_iter().filter(|setting| match setting {
             Setting::Sysctl { name } => !root.is_read_only(&sysctl::path(name)),
@@ -143,7 +144,7 @@ impl Tunables {
     }
 
     /// All settings that a stage might change.
-    fn settings(&self) -> Vec<Setting> {
+    fn settings(&self, port: Option<u16>) -> Vec<Setting> {
         let file = |name: String| Setting::File { name };
         let mut settings = vec![
             Setting::Channels,
@@ -155,7 +156,16 @@ impl Tunables {
             file("gro_flush_timeout".to_owned()),
             file("napi_defer_hard_irqs".to_owned()),
             file("threaded".to_owned()),
+            file(VIRTUAL_FUNCTIONS.to_owned()),
         ];
+        let untracked = |protocol: &str| {
+            let protocol = protocol.to_owned();
+            Some(Setting::Untracked {
+                protocol,
+                port: port?,
+            })
+        };
+        settings.extend(["udp", "tcp"].into_iter().filter_map(untracked));
         settings.extend(["udp4", "udp6"].map(|flow| Setting::HashFields {
             flow: flow.to_owned(),
         }));

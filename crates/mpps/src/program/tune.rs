@@ -164,7 +164,7 @@ impl Asked {
 
     /// The same of these stages alone.
     fn plan_of(&self, only: &[String]) -> Result<(Tunables, Plan)> {
-        let tunables = Tunables::read(&self.interface)?;
+        let tunables = Tunables::read(&self.interface, self.aim.port)?;
         let plan = Plan::new(&tunables, self.aim, only);
         let plan = match self.tries {
             true => plan.trying(),

@@ -42,6 +42,9 @@ pub struct TuneStep {
     source: &'static str,
     /// What may go wrong while it is made; empty where nothing is changed.
     risks: Vec<Risk>,
+    /// Who may make it: `root`, or who has `CAP_NET_ADMIN`; absent where nothing is changed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    needs: Option<&'static str>,
     /// What is changed, or may be tried.
     edits: Vec<TuneEdit>,
     /// The commands of what is to be done by hand.
@@ -82,9 +85,10 @@ impl TuneObject {
                 },
                 why: step.why.clone(),
                 source: step.source,
+                needs: step.needs(),
                 risks: match edits.is_empty() {
-                    true => Vec::new(),
-                    false => step.risks.to_vec(),
+                    true if step.commands().is_empty() => Vec::new(),
+                    _ => step.risks.to_vec(),
                 },
                 edits,
                 commands: step.commands().to_vec(),
@@ -129,10 +133,7 @@ impl TuneObject {
         let mut lines = vec![format!("{interface}{driver} for {goal}: {said}")];
         for step in changing {
             lines.push(String::new());
-            lines.push(format!("{}: {}", step.stage, step.why));
-            lines.push(format!("    source: {}", step.source));
-            lines.extend(step.risks.iter().map(|risk| format!("    risk: {risk}")));
-            lines.extend(step.shown_edits());
+            lines.extend(step.lines());
         }
         for (verdict, heading) in [
             ("try", "may help or harm; --only makes it:"),
@@ -142,12 +143,8 @@ impl TuneObject {
             if !steps.is_empty() {
                 lines.extend([String::new(), heading.to_owned()]);
             }
-            for step in steps {
-                lines.push(format!("    {}: {}", step.stage, step.why));
-                lines.extend(step.shown_edits().map(|line| format!("    {line}")));
-                let commands = step.commands.iter();
-                lines.extend(commands.map(|command| format!("        {command}")));
-            }
+            let told = steps.into_iter().flat_map(TuneStep::lines);
+            lines.extend(told.map(|line| format!("    {line}")));
         }
         if !rest.is_empty() {
             lines.push(String::new());
@@ -162,6 +159,20 @@ impl TuneObject {
 }
 
 impl TuneStep {
+    /// What it changes or what does it, why, and what may go wrong.
+    fn lines(&self) -> Vec<String> {
+        let mut lines = vec![
+            format!("{}: {}", self.stage, self.why),
+            format!("    source: {}", self.source),
+        ];
+        lines.extend(self.risks.iter().map(|risk| format!("    risk: {risk}")));
+        lines.extend(self.needs.map(|needs| format!("    needs: {needs}")));
+        lines.extend(self.shown_edits());
+        let commands = self.commands.iter();
+        lines.extend(commands.map(|command| format!("        {command}")));
+        lines
+    }
+
     /// The first edits, each with its command.
     fn shown_edits(&self) -> impl Iterator<Item = String> {
         let shown = self.edits.iter().take(SHOWN);

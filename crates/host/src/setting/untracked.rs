@@ -1,0 +1,83 @@
+//! Whether the packets of a port are left out of connection tracking, by a table of nftables of its own.
+
+use std::io;
+use std::process::Command;
+
+use mpps_os::{Error, On, Result};
+
+/// The program that talks to nftables (nft(8)).
+const PROGRAM: &str = "nft";
+
+/// The packets of a port.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Packets<'a> {
+    /// `udp` or `tcp`.
+    pub(super) protocol: &'a str,
+    pub(super) port: u16,
+}
+
+impl Packets<'_> {
+    fn table(self) -> String {
+        format!("inet mpps_untracked_{}_{}", self.protocol, self.port)
+    }
+
+    /// What nft is to do. It makes all of a table or nothing.
+    fn statement(self, is_untracked: bool) -> String {
+        let Self { protocol, port } = self;
+        let table = self.table();
+        let chain = |hook: &str, end: &str| {
+            format!(
+                "chain {hook} {{ type filter hook {hook} priority raw; {protocol} {end} {port} notrack; }};"
+            )
+        };
+        match is_untracked {
+            true => format!(
+                "table {table} {{ {} {} }}",
+                chain("prerouting", "dport"),
+                chain("output", "sport")
+            ),
+            false => format!("delete table {table}"),
+        }
+    }
+
+    /// The same for a shell.
+    pub(super) fn command(self, is_untracked: bool) -> String {
+        format!("{PROGRAM} '{}'", self.statement(is_untracked))
+    }
+
+    /// Whether there is such a table; none without nft. Who may not see tables is told that there is none.
+    pub(super) fn read(self) -> Result<Option<bool>> {
+        let listed = nft(&format!("list table {}", self.table()));
+        match listed {
+            Ok(()) => Ok(Some(true)),
+            Err(error) if error.source.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) if error.said.contains("No such file or directory") => Ok(Some(false)),
+            Err(error) if error.said.contains("Operation not permitted") => Ok(Some(false)),
+            Err(error) => Err(error),
+        }
+    }
+
+    pub(super) fn write(self, is_untracked: bool) -> Result<()> {
+        nft(&self.statement(is_untracked))
+    }
+}
+
+/// Runs a statement in the network namespace of the calling thread.
+fn nft(statement: &str) -> Result<()> {
+    let mut command = Command::new(PROGRAM);
+    // Only root has the place where it is (FHS 3.0, /usr/sbin) in the path.
+    let path = std::env::var("PATH").unwrap_or_default();
+    command.env("PATH", format!("{path}:/usr/sbin:/sbin"));
+    command.env("LC_ALL", "C").arg(statement);
+    let ended = command.output().on(PROGRAM, statement)?;
+    if ended.status.success() {
+        return Ok(());
+    }
+    let mut error = Error::new(PROGRAM, statement, io::ErrorKind::Other.into());
+    let said = String::from_utf8_lossy(&ended.stderr);
+    said.lines()
+        .next()
+        .unwrap_or_default()
+        .clone_into(&mut error.said);
+    Err(error)
+}
