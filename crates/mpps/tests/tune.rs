@@ -614,18 +614,25 @@ fn bad_input_changes_nothing() {
 
 /// What it is about is left alone. The others who look for journals meanwhile do not see this one.
 fn a_journal_that_cannot_be_read_is_told() {
-    let folder = "mount -t tmpfs none /run && mkdir /run/mpps && echo { >/run/mpps/tune-1-1.json";
-    let mpps = env!("CARGO_BIN_EXE_mpps");
-    let script =
-        format!("{folder} || exit 9; {mpps} tune undo; status=$?; ls /run/mpps; exit $status");
-    let mut command = Command::new("unshare");
-    let ended = run(command.args(["--mount", "sh", "-c", &script]));
-    assert_eq!(ended.code(), 2, "{ended:#?}");
-    assert!(
-        ended.err.contains("/run/mpps/tune-1-1.json: "),
-        "{ended:#?}"
-    );
-    assert!(ended.out.contains("tune-1-1.json"), "{ended:#?}");
+    for (content, why) in [
+        ("echo { >$file", "/run/mpps/tune-1-1.json: "),
+        (
+            "echo {} >$file; chown 65534 $file",
+            "it belongs to user 65534, not to 0",
+        ),
+    ] {
+        let folder = "mount -t tmpfs none /run && mkdir /run/mpps";
+        let mpps = env!("CARGO_BIN_EXE_mpps");
+        let script = format!(
+            "file=/run/mpps/tune-1-1.json; {{ {folder} && {content}; }} || exit 9
+            {mpps} tune undo; status=$?; ls /run/mpps; exit $status"
+        );
+        let mut command = Command::new("unshare");
+        let ended = run(command.args(["--mount", "sh", "-c", &script]));
+        assert_eq!(ended.code(), 2, "{ended:#?}");
+        assert!(ended.err.contains(why), "{ended:#?}");
+        assert!(ended.out.contains("tune-1-1.json"), "{ended:#?}");
+    }
 }
 
 /// `apply` is refused to the user `nobody`; where no journal can be written; and where sysfs is read-only,

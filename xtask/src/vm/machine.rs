@@ -66,6 +66,8 @@ pub(super) enum Cards {
     VirtioIommu,
     /// VMware's, of which QEMU counts each packet that found no descriptor.
     Vmxnet3,
+    /// Realtek's 8139C+, with a ring of 64 descriptors and a register of what found none.
+    Rtl8139,
 }
 
 impl Cards {
@@ -76,6 +78,7 @@ impl Cards {
             Self::E1000e => "e1000e",
             Self::Virtio | Self::VirtioIommu => "virtio_net",
             Self::Vmxnet3 => "vmxnet3",
+            Self::Rtl8139 => "8139cp",
         }
     }
 }

@@ -209,6 +209,7 @@ fn cards(cards: Option<Cards>) -> Vec<String> {
             Cards::Igb => "igb",
             Cards::E1000e => "e1000e",
             Cards::Vmxnet3 => "vmxnet3",
+            Cards::Rtl8139 => "rtl8139",
             // Not hash=on: with it QEMU 10.0.2 lost all packets to some queues in three starts of
             // three, and none without it.
             Cards::Virtio | Cards::VirtioIommu => {

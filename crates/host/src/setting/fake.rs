@@ -41,6 +41,8 @@ pub(crate) struct Machine {
     pub(crate) values: BTreeMap<Setting, Value>,
     /// A setting that refuses to be written.
     pub(crate) stuck: Option<Setting>,
+    /// A setting that takes each value, and has this one.
+    pub(crate) alters: Option<(Setting, Value)>,
     /// The card counts in so many microseconds; 0 keeps no time at all.
     pub(crate) unit_us: u32,
     /// The driver says yes to an RSS table, and takes another one.
@@ -95,6 +97,7 @@ pub(crate) fn plain() -> Machine {
             (Setting::RssTable, table([0, 1, 2, 3, 0, 1, 2, 3])),
         ]),
         stuck: None,
+        alters: None,
         unit_us: 1,
         alters_tables: false,
         goes_after: None,
@@ -266,7 +269,8 @@ impl Host for Fake {
                 machine.forgets_tables -= 1;
                 return Ok(());
             }
-            let mut value = value.clone();
+            let altered = machine.alters.clone().filter(|(one, _)| one == setting);
+            let mut value = altered.map_or_else(|| value.clone(), |(_, value)| value);
             match (setting, &mut value) {
                 (Setting::RssTable, Value::Numbers(table)) if table.is_empty() => {
                     let length = match &machine.values[setting] {

@@ -165,7 +165,7 @@ impl Setting {
     }
 
     /// True if a driver may make all queues anew for it, and forget what was set for each.
-    pub(super) fn remakes_queues(&self) -> bool {
+    pub(crate) fn remakes_queues(&self) -> bool {
         match self {
             Self::Channels | Self::RxRing => true,
             Self::File { name } => name == VIRTUAL_FUNCTIONS,
@@ -298,14 +298,6 @@ impl Setting {
                 "its driver accepted an RSS table and has another",
                 "`ethtool -x` shows it",
             )),
-            Self::Channels | Self::RxRing | Self::RssKey | Self::Feature { .. }
-                if became != wanted =>
-            {
-                Some((
-                    "its driver took the value and has another",
-                    "ethtool(8) shows which",
-                ))
-            }
             Self::Coalescing { .. } => {
                 let time_us = |value: &Value| value.coalescing().map_or(0, |now| now.rx_time_us());
                 (time_us(became) == 0 && time_us(wanted) > 0).then_some((
@@ -313,6 +305,10 @@ impl Setting {
                     "the kernel can wait instead of the card",
                 ))
             }
+            _ if matches!(wanted, Value::Text(_)) && became != wanted => Some((
+                "its driver, or the kernel, took a value and has another",
+                "`mpps tune plan` shows which",
+            )),
             _ => None,
         }
     }

@@ -130,7 +130,8 @@ fn rfs(tunables: &Tunables, aim: Aim) -> (Wanted, String) {
             "the table of flows is the machine's, and cannot be set in this network namespace";
         return (Wanted::Impossible, why.to_owned());
     }
-    let each = FLOWS_ALL / tunables.queues();
+    // The kernel rounds to it, and shows what it made.
+    let each = (FLOWS_ALL / tunables.queues()).next_power_of_two();
     let queues = (0..tunables.rx_queues).map(|queue| {
         let name = flows_file(queue);
         (Setting::File { name }, Value::text(each))

@@ -852,6 +852,70 @@ fn what_is_refused_is_left_out_and_the_rest_is_made() {
     assert_eq!(fake.machine(), machine);
 }
 
+/// Each setting is read back, whatever it is: one that has another value than it was told is an error, and
+/// all of it is put back.
+#[test]
+fn a_setting_that_takes_another_value_is_found_out() {
+    let tunables = small();
+    let plan = Plan::new(&tunables, Goal::Udp, &[]);
+    let mut found = 0;
+    for edit in plan.edits() {
+        let Value::Text(_) = edit.new else { continue };
+        let (_guard, directories) = directory();
+        let mut machine = fake(&tunables);
+        machine.alters = Some((edit.setting.clone(), Value::text("12345")));
+        let fake = Fake::new(machine.clone());
+        let error = make(&plan, &fake, &directories, false).expect_err("it has another");
+        assert!(error.to_string().contains("has another"), "{error}");
+        // It cannot be given back either; the rest is as it was.
+        machine.values.remove(&edit.setting);
+        let mut now = fake.machine();
+        now.values.remove(&edit.setting);
+        assert_eq!(now.values, machine.values, "{edit}");
+        found += 1;
+    }
+    assert!(found > 5, "{found}");
+}
+
+/// The table in which a receiver has a queue for itself is not made even.
+#[test]
+fn what_a_receiver_has_set_is_not_changed_beside_it() {
+    let tunables = small();
+    let (_guard, directories) = directory();
+    let fake = Fake::new(fake(&tunables));
+    let table = |queues: &[u32]| {
+        let queues = queues.iter().cycle().take(128).copied();
+        Value::Numbers(queues.collect())
+    };
+    let edit = Edit::new(
+        Setting::RssTable,
+        table(&[0, 1, 2, 3]),
+        table(&[0, 1, 2, 0]),
+    );
+    let plan = Plan::new(&tunables, Goal::Udp, &["rings".to_owned()]);
+    let mut carve_out = plan.change_on(&fake, None).expect("it is there");
+    carve_out.name = "carve-out".to_owned();
+    carve_out.edits = vec![edit];
+    let carved = fake.apply(&carve_out, &directories).expect("it can");
+    let carved_machine = fake.machine();
+    let only = ["rings", "rss-table", "budget"].map(str::to_owned);
+    let plan = Plan::new(&reread(&tunables, &fake), Goal::Udp, &only);
+    let error = make(&plan, &fake, &directories, false).expect_err("it is in the way");
+    assert!(error.to_string().contains("end process"), "{error}");
+    assert_eq!(fake.machine(), carved_machine);
+    let (tuned, edited) = make(&plan, &fake, &directories, true).expect("it can");
+    let refused = edited.iter().filter(|edited| edited.refusal.is_some());
+    let refused: Vec<&str> = refused.map(|edited| edited.edit.as_str()).collect();
+    assert_eq!(refused, ["rings", "rss-table"]);
+    assert!(tuned.has_changed());
+    tuned.undo();
+    carved.undo();
+    assert_eq!(
+        fake.machine().values[&Setting::RssTable],
+        table(&[0, 1, 2, 3])
+    );
+}
+
 #[test]
 fn the_last_step_goes_alone() {
     let (_guard, directories) = directory();

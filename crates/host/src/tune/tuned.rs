@@ -4,8 +4,10 @@ use std::fmt;
 use std::mem;
 use std::path::PathBuf;
 
-use super::{CLAIM, Plan, Step};
-use crate::setting::{Applied, Change, Host, Kernel, Leftover, Outcome, directories, leftovers_in};
+use super::{CLAIM, Plan, Step, is_of_plan};
+use crate::setting::{
+    Applied, Change, Host, Kernel, Leftover, Life, Outcome, Setting, directories, leftovers_in,
+};
 use crate::{Error, Result};
 
 /// The steps that are made of the plans of an interface. Dropping it puts them back, the last one
@@ -93,6 +95,16 @@ impl Tuned {
         if change.edits.is_empty() {
             return Ok(Vec::new());
         }
+        if let Some(error) = self.obstacle(&change) {
+            let edit = step.stage.to_owned();
+            return match goes_on {
+                false => Err(error),
+                true => Ok(vec![Edited {
+                    edit,
+                    refusal: Some(error),
+                }]),
+            };
+        }
         let (applied, refused) = self.applied(&change, goes_on)?;
         let made = applied.steps().into_iter();
         let made = made.map(|edit| Edited {
@@ -109,6 +121,31 @@ impl Tuned {
             self.steps.push(applied);
         }
         Ok(edited)
+    }
+
+    /// Why it cannot be made beside what a receiver or a server has made: a queue that is carved out has the
+    /// table for itself.
+    fn obstacle(&self, change: &Change) -> Option<Error> {
+        let settings = |change: &Change| {
+            let settings = change.edits.iter().map(|edit| edit.setting.clone());
+            settings.collect::<Vec<Setting>>()
+        };
+        let own = settings(change);
+        let remakes = own.iter().any(Setting::remakes_queues);
+        let (found, _) = leftovers_in(&self.directories);
+        let other = found.iter().find(|one| {
+            let there = &one.record.change;
+            let is_here = (there.namespace, there.interface_index)
+                == (change.namespace, change.interface_index);
+            let overlaps = || settings(there).iter().any(|setting| own.contains(setting));
+            is_here && !is_of_plan(one.name()) && (remakes || overlaps())
+        })?;
+        let why = format!("{} needs it as it is", other.heading());
+        let remedy = match other.life() {
+            Life::Dead => "put that back first: mpps undo".to_owned(),
+            _ => format!("end process {} first", other.process()),
+        };
+        Some(Error::impossible(&change.object, why, remedy))
     }
 
     fn applied(&self, change: &Change, goes_on: bool) -> Result<(Applied, Vec<(String, Error)>)> {

@@ -1,7 +1,7 @@
 //! What becomes of a receiver whose card goes down, or away, or has no descriptor left.
 
 use super::common::{Running, run, trial};
-use super::{ADDRESS, at, ip, ledger, meet, resolve, resolve_at};
+use super::{ADDRESS, FOLDER, at, ip, ledger, meet, resolve, resolve_at};
 use libtest_mimic::Trial;
 use serde_json::Value;
 use std::fs;
@@ -17,11 +17,13 @@ const RINGS: [&str; 2] = ["packet_mmap", "af_xdp"];
 const SOCKET: &str = "recvmmsg";
 const LOOK: Duration = Duration::from_millis(50);
 
-pub(super) fn trials() -> [Trial; 5] {
+pub(super) fn trials() -> [Trial; 6] {
     let driver = run(at("b", "ethtool").args(["-i", "eth1"])).fine().out;
     let ring = run(at("b", "ethtool").args(["-g", "eth1"])).fine().out;
     let mut sizes = ring.lines().filter_map(|line| line.strip_prefix("RX:"));
-    let obstacle = if sizes.next() == sizes.next() {
+    let obstacle = if driver.contains("driver: 8139cp") {
+        None
+    } else if sizes.next() == sizes.next() {
         Some("the size of its ring is fixed".to_owned())
     } else {
         // They wait in the emulator, and all arrive.
@@ -42,6 +44,7 @@ pub(super) fn trials() -> [Trial; 5] {
             tells_of_a_card_that_went,
         ),
         ("a card without descriptors", obstacle, starves),
+        ("receive livelock, and what cures it", None, livelocks),
         ("mpps backends IF --for af_xdp", None, foretells),
         (
             "mpps recv by a virtual function",
@@ -117,9 +120,17 @@ fn starves() {
     // One that is sent to CPU 1 may leave its soft interrupts to a thread that does not run.
     interrupt("0");
     let driver = run(at("b", "ethtool").args(["-i", "eth1"])).fine().out;
-    let counts = driver.contains("driver: vmxnet3");
-    let arrived = SIZES.map(|size| {
-        run(at("b", "ethtool").args(["-G", "eth1", "rx", size])).fine();
+    let is_fixed = driver.contains("driver: 8139cp");
+    let counts = is_fixed || driver.contains("driver: vmxnet3");
+    let sizes = match is_fixed {
+        true => &[64][..],
+        false => &[128, 1024],
+    };
+    let arrived = sizes.iter().map(|size| {
+        if !is_fixed {
+            let size = size.to_string();
+            run(at("b", "ethtool").args(["-G", "eth1", "rx", &size])).fine();
+        }
         set_threaded("1");
         meet();
         let mut receiving = at("b", "mpps");
@@ -155,15 +166,63 @@ fn starves() {
         set_threaded("0");
         received
     });
+    let arrived: Vec<u64> = arrived.collect();
     // The larger ring holds 896 more, of which some are lost between the cards. The emulator keeps some
     // hundred more or fewer from run to run: 365 on vmxnet3, by which a ring of 512 once took as many as
     // one of 128.
     assert!(arrived.iter().all(|came| *came < 3000), "{arrived:?}");
-    assert!(!counts || arrived[0] + 448 < arrived[1], "{arrived:?}");
+    if let ([few, many], true) = (arrived.as_slice(), counts) {
+        assert!(few + 448 < *many, "{arrived:?}");
+    }
 }
 
-/// The ring's sizes, in descriptors.
-const SIZES: [&str; 2] = ["128", "1024"];
+/// With the card's interrupts and the reader on one CPU, and more than it can take to their socket, the
+/// reader gets next to nothing. It gets its share where a thread takes the packets, which is scheduled as it
+/// is; and all by AF_XDP, which comes before what is slow.
+fn livelocks() {
+    /// What a firewall of so many rules costs in an emulated machine: about a millisecond a packet.
+    const RULES: usize = 4000;
+    let rules: String = (0..RULES)
+        .map(|rule| format!("ip saddr 192.0.2.{} udp dport {rule} drop\n", rule % 250))
+        .collect();
+    let chain = "type filter hook prerouting priority raw;";
+    let table = format!("table inet firewall {{\nchain slow {{ {chain}\n{rules}}}\n}}\n");
+    let file = format!("{FOLDER}/rules");
+    fs::write(&file, table).expect("a machine's root can be written");
+    let nft = |words: &[&str]| run(at("b", "nft").args(words)).fine();
+    nft(&["-f", &file]);
+    interrupt("1");
+    let received = |backend: &str, rate: u64| {
+        let mut receiving = at("b", "taskset");
+        receiving.args(["-c", "1", "mpps", "recv", ADDRESS, "--json"]);
+        let mut receiving = Running::start(receiving.args(["--backend", backend]));
+        receiving.line("receiving at ");
+        resolve();
+        let (count, rate) = ((2 * rate).to_string(), rate.to_string());
+        let mut sending = at("a", "taskset");
+        sending.args(["-c", "0", "mpps", "send", ADDRESS, "--rate", &rate]);
+        run(sending.args(["--count", &count])).fine();
+        let received = receiving.interrupt().fine().last_json()["received"].as_u64();
+        // Some cards hold back what finds no descriptor.
+        meet();
+        received.expect("a number")
+    };
+    let by_interrupts = received("recv", 16_000);
+    set_threaded("1");
+    let by_thread = received("recv", 16_000);
+    set_threaded("0");
+    let by_ring = received("af_xdp", 4000);
+    nft(&["delete table inet firewall"]);
+    eprintln!("by interrupts {by_interrupts}, by a thread {by_thread}, AF_XDP {by_ring} of 8000");
+    assert!(by_interrupts < 800, "{by_interrupts}");
+    assert!(
+        by_thread > 4 * by_interrupts,
+        "{by_interrupts}, {by_thread}"
+    );
+    // The hub between two emulated cards loses some.
+    assert!(by_ring > 7000, "{by_ring}");
+}
+
 /// Takes all of CPU 1, where the card's packets are received.
 const HOG: [&str; 8] = [
     "-c",

@@ -35,10 +35,11 @@ const EVERYWHERE: [&str; 8] = [
     "net.core.rmem_max 100000 -> 33554432",
 ];
 
-pub(super) fn trials() -> [Trial; 2] {
+pub(super) fn trials() -> [Trial; 3] {
     let trials = [
         ("mpps tune apply, undo", tunes as fn()),
         ("mpps tune prove", proves),
+        ("mpps tune prove keeps what helps", keeps_what_helps),
     ];
     trials.map(|(name, test)| trial(name.to_owned(), None, test))
 }
@@ -175,6 +176,29 @@ fn proves() {
             );
         }
     }
+}
+
+/// A firewall lets few packets pass that it takes for new connections: left out of tracking all pass.
+fn keeps_what_helps() {
+    const FIREWALL: &str = "table inet firewall { chain input { type filter hook input priority 0; \
+        udp dport 4321 ct state new limit rate over 100/second drop; }; }";
+    let nft = |statement: &str| run(at("b", "nft").arg(statement)).fine().out;
+    let before = state("b");
+    nft(FIREWALL);
+    let rules = nft("list ruleset");
+    let proved = prove(&["--only", "notrack,napi-defer"]);
+    eprintln!("{}", proved.out);
+    let row = proved.out.lines().find(|line| line.starts_with("notrack"));
+    assert!(
+        row.is_some_and(|row| row.contains("kept: more packets")),
+        "{}",
+        proved.out
+    );
+    assert!(nft("list ruleset").contains("udp dport 4321 notrack"));
+    let undone = run(at("b", "mpps").args(["tune", "undo", "eth1"])).fine();
+    assert_eq!(nft("list ruleset"), rules, "{}", undone.out);
+    nft("delete table inet firewall");
+    assert_eq!(state("b"), before);
 }
 
 /// Measures with datagrams that arrive all the while.

@@ -6,11 +6,17 @@ use crate::common::{self, Need, Running, Test, mpps, run};
 use serde_json::Value;
 use std::fs;
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
 pub(crate) const TESTS: &[Test] = &[
+    (
+        "what_helps_is_kept",
+        Need::RootAnd("nft", "nftables"),
+        what_helps_is_kept,
+    ),
     (
         "what_is_proved_after_an_apply_is_put_back_with_it",
         Need::Root,
@@ -74,6 +80,45 @@ fn each_stage_is_measured_with_and_without() {
     let portless = place.tune(&["prove", "near"]);
     assert_eq!(portless.code(), 2, "{portless:#?}");
     assert!(portless.err.contains("--port"), "{portless:#?}");
+}
+
+/// A firewall lets few packets pass that it takes for new connections. Left out of tracking all pass: that is
+/// seen, and kept until it is undone.
+fn what_helps_is_kept() {
+    const FIREWALL: &str = "table inet firewall { chain input { type filter hook input priority 0; \
+        udp dport 4321 ct state new limit rate over 100/second drop; }; }";
+    let place = Place::new();
+    place.meet();
+    let nft = |words: &'static [&str]| {
+        let done = place.near.run(|| run(Command::new("nft").args(words)));
+        done.expect("it can be entered").fine().out
+    };
+    nft(&[FIREWALL]);
+    let before = nft(&["list", "ruleset"]);
+    let sending = [
+        "send",
+        "10.9.0.1:4321",
+        "--rate",
+        "20000",
+        "--duration",
+        "600s",
+    ];
+    let sending = place.far.run(|| Running::start(&mut mpps(&sending)));
+    let _sending = sending.expect("it can be entered");
+    let folder = tempfile::tempdir().expect("a directory");
+    let words = "tune prove near --port 4321 --only notrack --seconds 200ms --repeat 5";
+    let mut command = mpps(&words.split(' ').collect::<Vec<_>>());
+    let proved = place
+        .near
+        .run(|| run(command.current_dir(folder.path())))
+        .expect("it can be entered")
+        .fine();
+    assert!(proved.out.contains("kept: more packets"), "{proved:#?}");
+    assert!(proved.out.contains("is kept until"), "{proved:#?}");
+    let rules = nft(&["list", "ruleset"]);
+    assert!(rules.contains("udp dport 4321 notrack"), "{rules}");
+    place.tune(&["undo", "near"]).fine();
+    assert_eq!(nft(&["list", "ruleset"]), before);
 }
 
 /// After an apply that is kept, what is proved comes on top, and one undo puts both back.
