@@ -15,6 +15,7 @@ pub(crate) mod fake;
 mod host;
 pub(crate) mod journal;
 mod leftover;
+mod of_queue;
 mod outcome;
 mod owner;
 mod primitive;
@@ -28,9 +29,9 @@ pub(crate) use host::{Host, Kernel, coalescings_of};
 pub(crate) use journal::{Journal, directories};
 pub(crate) use leftover::leftovers_in;
 pub use leftover::{Leftover, leftovers};
+#[cfg(test)]
+pub(crate) use of_queue::OfQueue;
 pub use outcome::{Outcome, Undone};
 pub use owner::{Life, Owner};
 pub(crate) use primitive::{FILTERS, SKB_DEFER_MAX, VIRTUAL_FUNCTIONS, coalescings};
 pub use primitive::{Setting, Value};
-#[cfg(test)]
-pub(crate) use queues::OfQueue;

@@ -89,6 +89,11 @@ const TESTS: &[Test] = &[
         what_may_help_is_changed_by_its_name,
     ),
     (
+        "what_is_refused_is_told",
+        Need::Root,
+        what_is_refused_is_told,
+    ),
+    (
         "what_nobody_reads_is_put_back",
         Need::Root,
         what_nobody_reads_is_put_back,
@@ -570,6 +575,45 @@ fn what_may_help_is_changed_by_its_name() {
         "it was named"
     );
     place.tune(&["undo"]).fine();
+    assert_eq!(place.state(), before);
+}
+
+/// Without GRO a veth has nothing that a thread could do, and the kernel refuses one. Then all is put back; or
+/// the rest is made, if that is asked.
+fn what_is_refused_is_told() {
+    const REFUSED: &str = "write class/net/near/threaded: Operation not supported";
+    let place = Place::new();
+    let before = place.state();
+    let words = [
+        "apply",
+        "near",
+        "--only",
+        "napi-defer,threaded-napi",
+        "--for",
+        "af_xdp",
+    ];
+    let ended = place.tune(&words);
+    assert_eq!(ended.code(), 2, "{ended:#?}");
+    assert!(ended.err.contains(REFUSED), "{ended:#?}");
+    assert!(
+        ended.out.contains("put back: undone: gro_flush_timeout"),
+        "{ended:#?}"
+    );
+    assert_eq!(place.state(), before);
+    let ended = place.tune(&[&words[..], &["--keep-going"]].concat());
+    assert_eq!(ended.code(), 1, "{ended:#?}");
+    assert!(
+        ended
+            .out
+            .contains(&format!("refused: threaded 0 -> 1: {REFUSED}")),
+        "{ended:#?}"
+    );
+    assert!(
+        ended.out.contains("changed: gro_flush_timeout 0 -> 200000"),
+        "{ended:#?}"
+    );
+    assert_ne!(place.state(), before);
+    place.tune(&["undo", "near"]).fine();
     assert_eq!(place.state(), before);
 }
 

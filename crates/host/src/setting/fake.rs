@@ -15,10 +15,10 @@ use super::change::Change;
 use super::host::Host;
 use super::journal::Journal;
 use super::leftover::{Leftover, leftovers_in};
+use super::of_queue::OfQueue;
 use super::outcome::{Outcome, Undone};
 use super::owner::Life;
 use super::primitive::{Setting, Value};
-use super::queues::OfQueue;
 
 /// `EOPNOTSUPP`, `EIO`, `ENODEV`, `ENOENT` and `EACCES` of include/uapi/asm-generic/errno*.h.
 const UNSUPPORTED: i32 = 95;

@@ -12,8 +12,8 @@ use mpps_os::sysfs::Sysfs;
 use mpps_os::{Error, Result};
 
 use super::defer_lists;
+use super::of_queue::OfQueue;
 use super::primitive::{FILTERS, SKB_DEFER_MAX, Setting, Value, coalescings};
-use super::queues::OfQueue;
 use super::untracked::Packets;
 use crate::facts::{Card, virtio_feature};
 use crate::root::Root;
