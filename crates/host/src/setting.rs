@@ -33,5 +33,5 @@ pub use leftover::{Leftover, leftovers};
 pub(crate) use of_queue::OfQueue;
 pub use outcome::{Outcome, Undone};
 pub use owner::{Life, Owner};
-pub(crate) use primitive::{FILTERS, SKB_DEFER_MAX, VIRTUAL_FUNCTIONS, coalescings};
+pub(crate) use primitive::{FILTERS, SKB_DEFER_MAX, coalescings};
 pub use primitive::{Setting, Value};

@@ -131,7 +131,6 @@ enum Wanted {
 /// In the order in which they are made. What makes most drivers set the card up anew comes first, because
 /// that may change the rest.
 const STAGES: &[Stage] = &[
-    queues::FUNCTIONS,
     queues::CHANNELS,
     queues::RINGS,
     limits::OFFLOADS,
@@ -139,6 +138,7 @@ const STAGES: &[Stage] = &[
     queues::KEY,
     queues::TABLE,
     queues::RULES,
+    queues::FUNCTIONS,
     interrupts::COALESCING,
     interrupts::DEFERRAL,
     interrupts::SUSPENSION,

@@ -640,7 +640,7 @@ fn bad_input_changes_nothing() {
         (&["plan"], "name one"),
         (
             &["apply", "near", "--only", "ring"],
-            "there are sr-iov, channels, rings",
+            "there are channels, rings",
         ),
         (&["apply", "near", "--for", "quic"], "--for"),
         (

@@ -7,6 +7,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitStatus};
 
+use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 
 use self::init::{Plan, Step};
@@ -83,6 +84,22 @@ pub fn spawn_contained(mut command: Command, namespace: &NetNamespace) -> Result
             Err(failed(fatal.unwrap_or("execve"))(source))
         }
     }
+}
+
+/// Has a command end when this thread does, also if that is killed (`PR_SET_PDEATHSIG`,
+/// prctl(2)). Its own children are none of that.
+pub fn end_with_us(command: &mut Command) -> &mut Command {
+    let parent = rustix::process::getpid();
+    let hook = move || {
+        set_parent_process_death_signal(Some(Signal::KILL))?;
+        // It may have ended before this was asked for.
+        match getppid() == Some(parent) {
+            true => Ok(()),
+            false => Err(io::ErrorKind::Interrupted.into()),
+        }
+    };
+    // SAFETY: the hook runs in the child between fork and exec, and makes system calls only.
+    unsafe { command.pre_exec(hook) }
 }
 
 impl ContainedChild {

@@ -187,9 +187,14 @@ fn edit_undone(
         Ok(false) => Ok(()),
         Err(error) => Err(error.to_string()),
     };
-    let edit = &record.change.edits[at];
+    let edit = &mut record.change.edits[at];
     let undone = written.and_then(|()| edit.undo(host, object).map_err(|error| error.to_string()));
-    Outcome::new(edit, undone.unwrap_or_else(failed))
+    let outcome = Outcome::new(edit, undone.unwrap_or_else(failed));
+    if !outcome.finished() && edit.unprepare_undo(host, object) {
+        // Else the next undo would put back what somebody may have changed until then.
+        let _ = journal.write(record);
+    }
+    outcome
 }
 
 /// Undoes the edits that were begun, the last one first.

@@ -170,15 +170,37 @@ impl Edit {
     /// The kernel's refusal.
     pub(super) fn prepare_undo(&mut self, host: &dyn Host, object: &str) -> mpps_os::Result<bool> {
         let effect = self.effect().clone();
-        match &mut self.queues {
-            Some(queues) if !queues.is_wanted() => {
-                let is_ours = host.read(&self.setting, object)? == Some(effect);
-                if is_ours {
-                    queues.want(host, object)?;
-                }
-                Ok(is_ours)
-            }
-            _ => Ok(false),
+        let Some(queues) = &mut self.queues else {
+            return Ok(false);
+        };
+        let is_ours = host.read(&self.setting, object)? == Some(effect);
+        if is_ours {
+            queues.want(host, object)?;
+        }
+        Ok(is_ours)
+    }
+
+    /// After an undo that failed: true if nothing of it was done, so that what was written down for it is
+    /// void.
+    pub(super) fn unprepare_undo(&mut self, host: &dyn Host, object: &str) -> bool {
+        let effect = self.effect().clone();
+        let Some(queues) = self.queues.as_mut().filter(|queues| queues.is_wanted()) else {
+            return false;
+        };
+        let is_ours = host.read(&self.setting, object).ok().flatten() == Some(effect);
+        if is_ours {
+            queues.want_no_more();
+        }
+        is_ours
+    }
+
+    /// What is set now is taken for what the edit made of it.
+    pub(super) fn take_as_made(&mut self, host: &dyn Host, object: &str) {
+        let now = host.read(&self.setting, object).ok().flatten();
+        self.became = now.or(self.became.take());
+        if let Some(queues) = &mut self.queues {
+            // Where they cannot be read undo says so.
+            let _ = queues.changed(host, object);
         }
     }
 
@@ -205,7 +227,7 @@ impl Edit {
         if now == self.old {
             // The one that set the number ended before it came to the queues.
             return match queues {
-                Some(queues) => queues.restore(host, object).map(|()| Undone::Restored),
+                Some(queues) => queues.restore(host, object),
                 None => Ok(Undone::Nothing),
             };
         }
@@ -245,10 +267,10 @@ impl Edit {
             }
         }
         self.write(host, object, &self.old)?;
-        if let Some(queues) = queues {
-            queues.restore(host, object)?;
+        match queues {
+            Some(queues) => queues.restore(host, object),
+            None => Ok(Undone::Restored),
         }
-        Ok(Undone::Restored)
     }
 
     /// To write the old value is not enough. On Linux 6.18 a list counts also

@@ -49,7 +49,7 @@ pub(crate) struct Machine {
     pub(crate) alters_tables: bool,
     /// After so many changes, counted by all, the interface goes.
     pub(crate) goes_after: Option<usize>,
-    /// What each queue has when the number of channels is set: its driver makes all of them anew.
+    /// What each queue has when its driver makes all of them anew.
     pub(crate) fresh: Vec<(u32, OfQueue)>,
     /// So many tables it takes and forgets.
     pub(crate) forgets_tables: u32,
@@ -128,11 +128,7 @@ impl Machine {
     }
 
     /// A driver makes all queues anew, and the kernel its own table.
-    fn remake_queues(&mut self, channels: &Value) {
-        let Value::Text(channels) = channels else {
-            return;
-        };
-        let channels: u32 = channels.parse().expect("a number");
+    fn remake_queues(&mut self, channels: u32) {
         for (queue, one) in &self.fresh {
             let OfQueue { setting, value, .. } = one.clone();
             match *queue < channels {
@@ -297,8 +293,12 @@ impl Host for Fake {
                     queues.filter(|(one, _)| matches!(one, Setting::Coalescing { queue: Some(_) }));
                 queues.for_each(|(_, of_queue)| *of_queue = value.clone());
             }
-            if *setting == Setting::Channels {
-                machine.remake_queues(&value);
+            if let (true, Value::Text(told)) = (setting.remakes_queues(), &value) {
+                let channels = match setting {
+                    Setting::Channels => told.parse().expect("a number"),
+                    _ => machine.rings,
+                };
+                machine.remake_queues(channels);
             }
             machine.values.insert(setting.clone(), value);
             Ok(())

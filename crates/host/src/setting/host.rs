@@ -29,17 +29,7 @@ const VIRTIO_NET_F_VQ_NOTF_COAL: usize = 52;
 /// (Documentation/ABI/testing/sysfs-class-net-queues).
 const OF_QUEUES: [(&str, &[&str]); 2] = [
     ("rx", &["rps_cpus", "rps_flow_cnt"]),
-    (
-        "tx",
-        &[
-            "xps_cpus",
-            "xps_rxqs",
-            "tx_maxrate",
-            "byte_queue_limits/limit_max",
-            "byte_queue_limits/limit_min",
-            "byte_queue_limits/hold_time",
-        ],
-    ),
+    ("tx", &["xps_cpus", "xps_rxqs", "tx_maxrate"]),
 ];
 
 /// A host whose settings are changed. Every method fails as the call of `mpps-os` does that it
@@ -344,7 +334,11 @@ impl Host for Kernel {
         let card = Card::of_one(&self.0, interface).unwrap_or_default();
         let interrupts = card.interrupts.into_iter().map(|one| {
             let interrupt = one.number;
-            (Some(one.name), Setting::Affinity { interrupt })
+            // The interface may have another name by then.
+            (
+                Some(one.name.replace(interface, "")),
+                Setting::Affinity { interrupt },
+            )
         });
         let all = settings.into_iter().map(|setting| (None, setting));
         let known = all.chain(interrupts).filter_map(|(interrupt, setting)| {

@@ -189,8 +189,7 @@ fn take_as_made(record: &mut Record, host: &dyn Host) {
         .and_then(|index| host.name(index).ok()?);
     let name = name.unwrap_or_else(|| change.object.clone());
     for edit in change.edits.iter_mut().take(record.begun) {
-        let now = host.read(&edit.setting, &name).ok().flatten();
-        edit.became = now.or(edit.became.take());
+        edit.take_as_made(host, &name);
     }
 }
 

@@ -21,3 +21,21 @@ impl OfQueue {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interrupt_is_known_by_its_name() {
+        let of = |name: &str, interrupt, cpus| OfQueue {
+            interrupt: Some(name.to_owned()),
+            setting: Setting::Affinity { interrupt },
+            value: Value::text(cpus),
+        };
+        let before = [of("-TxRx-0", 40, 0), of("-TxRx-1", 41, 1)];
+        let made_anew = [of("-TxRx-1", 40, 1), of("-TxRx-0", 41, 0)];
+        let found = before.map(|one| one.find_in(&made_anew).expect("it is there").value.clone());
+        assert_eq!(found, [0, 1].map(Value::text));
+    }
+}

@@ -16,9 +16,6 @@ use crate::Error;
 /// The kernel's name for the switch that `ethtool -K` calls `ntuple` (net/ethtool/common.c).
 pub(crate) const FILTERS: &str = "rx-ntuple-filter";
 
-/// How many virtual functions a card has (Documentation/PCI/pci-iov-howto.rst).
-pub(crate) const VIRTUAL_FUNCTIONS: &str = "device/sriov_numvfs";
-
 /// The name of [`Setting::SkbDefer`] (`sysctl(8)`).
 pub(crate) const SKB_DEFER_MAX: &str = "net.core.skb_defer_max";
 
@@ -166,20 +163,22 @@ impl Setting {
 
     /// True if a driver may make all queues anew for it, and forget what was set for each.
     pub(crate) fn remakes_queues(&self) -> bool {
-        match self {
-            Self::Channels | Self::RxRing => true,
-            Self::File { name } => name == VIRTUAL_FUNCTIONS,
-            _ => false,
-        }
+        matches!(self, Self::Channels | Self::RxRing)
     }
 
-    /// Who may set it (capabilities(7)): `CAP_NET_ADMIN`, or root, whose the file is.
+    /// Who may set it and put it back (capabilities(7)): who has `CAP_NET_ADMIN`, or root, whose files those
+    /// of queues and interrupts are.
     pub fn needs(&self) -> &'static str {
         match self {
-            Self::File { .. } | Self::Affinity { .. } | Self::Sysctl { .. } | Self::SkbDefer => {
-                "root"
-            }
-            _ => "CAP_NET_ADMIN",
+            Self::Coalescing { .. }
+            | Self::Filters
+            | Self::RssTable
+            | Self::RssKey
+            | Self::Rule { .. }
+            | Self::IrqSuspend
+            | Self::HashFields { .. }
+            | Self::Feature { .. } => "CAP_NET_ADMIN",
+            _ => "root",
         }
     }
 
@@ -292,23 +291,24 @@ impl Setting {
     }
 
     /// Why what a driver made of a value is none of what was wanted, and what helps.
-    pub(super) fn fault(&self, wanted: &Value, became: &Value) -> Option<(&str, &str)> {
+    pub(super) fn fault(&self, wanted: &Value, became: &Value) -> Option<(String, &str)> {
         match self {
             Self::RssTable if became != wanted => Some((
-                "its driver accepted an RSS table and has another",
+                "its driver accepted an RSS table and has another".to_owned(),
                 "`ethtool -x` shows it",
             )),
             Self::Coalescing { .. } => {
                 let time_us = |value: &Value| value.coalescing().map_or(0, |now| now.rx_time_us());
                 (time_us(became) == 0 && time_us(wanted) > 0).then_some((
-                    "its driver took the time and does not keep it",
+                    "its driver took the time and does not keep it".to_owned(),
                     "the kernel can wait instead of the card",
                 ))
             }
-            _ if matches!(wanted, Value::Text(_)) && became != wanted => Some((
-                "its driver, or the kernel, took a value and has another",
-                "`mpps tune plan` shows which",
-            )),
+            _ if matches!(wanted, Value::Text(_)) && became != wanted => {
+                let (noun, told) = (self.noun(), self.told(became));
+                let why = format!("{noun} was set and has another value: {told}");
+                Some((why, "leave it as it is"))
+            }
             _ => None,
         }
     }

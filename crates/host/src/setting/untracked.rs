@@ -3,6 +3,7 @@
 use std::io;
 use std::process::Command;
 
+use mpps_os::process::end_with_us;
 use mpps_os::{Error, On, Result};
 
 /// The program that talks to nftables (nft(8)).
@@ -45,14 +46,13 @@ impl Packets<'_> {
         format!("{PROGRAM} '{}'", self.statement(is_untracked))
     }
 
-    /// Whether there is such a table; none without nft. Who may not see tables is told that there is none.
+    /// Whether there is such a table; none without nft.
     pub(super) fn read(self) -> Result<Option<bool>> {
         let listed = nft(&format!("list table {}", self.table()));
         match listed {
             Ok(()) => Ok(Some(true)),
             Err(error) if error.source.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) if error.said.contains("No such file or directory") => Ok(Some(false)),
-            Err(error) if error.said.contains("Operation not permitted") => Ok(Some(false)),
             Err(error) => Err(error),
         }
     }
@@ -66,10 +66,11 @@ impl Packets<'_> {
 fn nft(statement: &str) -> Result<()> {
     let mut command = Command::new(PROGRAM);
     // Only root has the place where it is (FHS 3.0, /usr/sbin) in the path.
-    let path = std::env::var("PATH").unwrap_or_default();
+    let path = std::env::var("PATH").unwrap_or_else(|_| "/usr/bin".to_owned());
     command.env("PATH", format!("{path}:/usr/sbin:/sbin"));
     command.env("LC_ALL", "C").arg(statement);
-    let ended = command.output().on(PROGRAM, statement)?;
+    // What it was told to do must not be done after undo has looked.
+    let ended = end_with_us(&mut command).output().on(PROGRAM, statement)?;
     if ended.status.success() {
         return Ok(());
     }

@@ -3,7 +3,7 @@
 use super::{Aim, Goal, Risk, Stage, Tunables, Wanted};
 use crate::preflight;
 use crate::rss::{MICROSOFT_KEY, hexadecimal};
-use crate::setting::{Setting, VIRTUAL_FUNCTIONS, Value};
+use crate::setting::{Setting, Value};
 
 /// Descriptors of a ring: 1 ms at 4 million packets a second; a longer ring leaves the cache before it
 /// helps.
@@ -59,7 +59,7 @@ pub(super) const RULES: Stage = Stage {
 
 pub(super) const FUNCTIONS: Stage = Stage {
     name: "sr-iov",
-    source: "Documentation/PCI/pci-iov-howto.rst",
+    source: "Documentation/PCI/pci-iov-howto.rst; igb_disable_sriov, ixgbe_disable_sriov",
     risks: &[Risk::LinkBounce, Risk::Loss, Risk::Reordering],
     by_queue: false,
     judge: functions,
@@ -240,17 +240,9 @@ fn functions(tunables: &Tunables, aim: Aim) -> (Wanted, String) {
     if aim.goal != Goal::AfXdp {
         return no("only who takes a whole interface from the kernel needs one of its own");
     }
-    let name = VIRTUAL_FUNCTIONS.to_owned();
-    let setting = Setting::File { name };
-    let why = "AF_XDP on a virtual function leaves the interface itself to the kernel; on most cards it \
-               costs queues";
-    let wanted = match tunables.number(&setting) {
-        None => return no("its driver makes none while the machine runs"),
-        // Whoever made some uses them, and the kernel changes their number only from none.
-        Some(now) => now.max(1),
-    };
-    (
-        Wanted::Try(vec![(setting, Value::text(wanted))]),
-        why.to_owned(),
-    )
+    let file = format!("/sys/class/net/{}/device/sriov_numvfs", tunables.interface);
+    let why = "AF_XDP on a virtual function leaves the interface itself to the kernel; by hand, because igb \
+               and ixgbe then choose the number of queues anew, and again when it goes";
+    let command = format!("echo 1 > {file}");
+    (Wanted::ByHand(vec![command]), why.to_owned())
 }

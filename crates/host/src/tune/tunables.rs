@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::facts::{Card, Conntrack};
 use crate::root::Root;
-use crate::setting::{Host, Kernel, Setting, VIRTUAL_FUNCTIONS, Value};
+use crate::setting::{Host, Kernel, Setting, Value};
 use crate::{CpuList, Result, Topology, sysctl};
 
 /// How many flows the machine's table of readers has.
@@ -135,8 +135,12 @@ impl Tunables {
             _ => true,
         });
         let known = settings.filter_map(|setting| {
-            // What cannot be read is no setting of this host.
-            let value = host.read(&setting, interface).ok().flatten()?;
+            let value = match (&setting, host.read(&setting, interface)) {
+                // Who may not see the rules is told that there are none.
+                (Setting::Untracked { .. }, Err(_)) => Value::text("off"),
+                // What cannot be read is no setting of this host.
+                (_, value) => value.ok().flatten()?,
+            };
             Some((setting, value))
         });
         tunables.values = known.collect();
@@ -156,7 +160,6 @@ impl Tunables {
             file("gro_flush_timeout".to_owned()),
             file("napi_defer_hard_irqs".to_owned()),
             file("threaded".to_owned()),
-            file(VIRTUAL_FUNCTIONS.to_owned()),
         ];
         let untracked = |protocol: &str| {
             let protocol = protocol.to_owned();

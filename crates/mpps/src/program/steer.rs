@@ -24,8 +24,8 @@ use clap::Args;
     after_help = "Without IF nothing of this host is asked: --queues says how many queues the card has. \
     With IF and without flows it counts what arrives there, with a packet socket, which needs \
     CAP_NET_RAW; it changes nothing. Flows are taken not to be fragmented. Exit status: 0 it \
-    was told; with --verify 1 the card sent packets to other queues, or named flows did not come; 2 it \
-    could not be done."
+    was told; with --verify 1 the card sent packets to other queues, or named flows did not come, or nothing \
+    could be verified; 2 it could not be done."
 )]
 pub(crate) struct SteerArgs {
     #[command(flatten)]
@@ -56,7 +56,7 @@ impl SteerArgs {
             ),
         };
         ensure!(
-            !flows.all.is_empty(),
+            !flows.all.is_empty() || flows.missing.is_some(),
             "no {} flow was seen: {}",
             self.flows.protocol(),
             flows.source

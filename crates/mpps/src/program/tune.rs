@@ -90,7 +90,7 @@ struct What {
     /// What is to be received
     #[arg(long = "for", default_value = "udp", value_name = "WHAT", value_parser = one_of(GOALS))]
     goal: Goal,
-    /// The port at which it arrives: for the commands of plan, and the measurements of prove
+    /// The port at which it arrives: for notrack, the commands of plan, and the measurements of prove
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     port: Option<u16>,
     /// Only these stages

@@ -150,6 +150,7 @@ fn steers() {
     steering.args(["steer", "eth1", "--verify", "--json", "--flow", &first]);
     steering.args(["--flows", "10000", "--seconds", "60"]);
     let ended = run(steering.args(["--sender", "ip netns exec a mpps send"]));
+    assert!(ended.code() < 2, "{ended:#?}");
     let found: Value = serde_json::from_str(&ended.out).expect("it is JSON");
     let verified = &found["verified"];
     eprintln!("{verified:#}");

@@ -1,7 +1,7 @@
 //! Hosts to be planned for: as their drivers set them up, and as they were read.
 
 use super::tunables;
-use crate::setting::{Setting, VIRTUAL_FUNCTIONS, Value};
+use crate::setting::{Setting, Value};
 use crate::tune::{Place, QueueInterrupt, Tunables};
 use std::fmt;
 
@@ -154,7 +154,6 @@ pub(super) fn server(driver: &str, queues: u32) -> Tunables {
         tracked: 60_000,
         ..untouched(driver, cpus(2, 32, 2), queues)
     }
-    .with([text(file(VIRTUAL_FUNCTIONS), 0)])
 }
 
 pub(super) fn modelled() -> Vec<(&'static str, Tunables)> {

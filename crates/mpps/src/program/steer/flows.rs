@@ -57,7 +57,8 @@ pub(super) struct FlowArgs {
     /// What sends the flows of --flow and --flows on another host, for a shell: "ssh HOST mpps send"
     #[arg(long, value_name = "COMMAND", requires = "verify", conflicts_with_all = ["tcp", "file"])]
     sender: Option<String>,
-    /// How long to count what arrives, in seconds; of flows that are named, at most
+    /// How long to count what arrives, in seconds; of flows that are named at most, and with --sender so much
+    /// longer than it takes to send them
     #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=3600))]
     seconds: u64,
 }
@@ -153,7 +154,10 @@ impl FlowArgs {
         output::line(Stream::Err, &told)?;
         let mut counts = Counts::new(self);
         counts.named = named.map(|named| named.all.iter().map(|(flow, _)| *flow).collect());
-        let longest = Duration::from_secs(seconds);
+        let longest = Duration::from_secs(match self.sender {
+            Some(_) => seconds + orders::seconds(&self.first(), self.each()),
+            None => seconds,
+        });
         let end = Instant::now() + longest;
         thread::scope(|scope| {
             let (orders, interrupt) = (&orders, &interrupt);
@@ -170,8 +174,11 @@ impl FlowArgs {
             }
             // What was sent is here when its command has ended.
             let has_ended = || sending.as_ref().is_some_and(|thread| thread.is_finished());
-            while !interrupt.came() && Instant::now() < end && !counts.is_complete() && !has_ended()
-            {
+            let is_done = |counts: &Counts| match self.sender {
+                Some(_) => has_ended(),
+                None => counts.is_complete(),
+            };
+            while !interrupt.came() && Instant::now() < end && !is_done(&counts) {
                 counts.take(&mut *rx, Wait::Block(LOOK))?;
             }
             let sent = sending.map(|thread| thread.join());
