@@ -317,8 +317,13 @@ fn named_flows_are_sent_and_seen() {
     let ended = verify(FLOWS, &sender);
     assert_eq!(ended.code(), 1, "{ended:#?}");
     let found: Value = serde_json::from_str(&ended.out).expect("it is JSON");
-    // 5000 datagrams at least, as many of each.
-    assert_eq!(numbers(&found, "flows", "packets"), [16; FLOWS as usize]);
+    // Some 5000 datagrams, as many of each flow; the first may be lost while the neighbour is looked for.
+    let packets = numbers(&found, "flows", "packets");
+    assert_eq!(packets.len() as u64, FLOWS);
+    assert!(
+        packets.iter().all(|packets| [15, 16].contains(packets)),
+        "{packets:?}"
+    );
     assert_eq!(found["verified"]["missing"], 0, "{found:#}");
     // All but those that nobody sends.
     let few = format!("few() {{ {sender} $1 --source-port 20000 --flows 100 --count 100; }}; few");

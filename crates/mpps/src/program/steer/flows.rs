@@ -5,6 +5,8 @@ mod orders;
 
 pub use capture::frames as frames_of_capture;
 
+use self::orders::Orders;
+
 use crate::output::{self, Stream};
 use crate::program::lines::LOOK;
 use crate::signal::{Interrupt, Interrupted};
@@ -139,8 +141,8 @@ impl FlowArgs {
     /// that they have all that it saw, and what came at the edges besides.
     pub(super) fn arriving(&self, interface: &str, named: Option<&Flows>) -> Result<Flows> {
         let orders = match named {
-            Some(_) => orders::of(&self.first(), self.each(), self.sender.as_deref())?,
-            None => Vec::new(),
+            Some(_) => Orders::new(&self.first(), self.each(), self.sender.as_deref())?,
+            None => Orders::default(),
         };
         let interrupt = Interrupt::listen()?;
         let mut config = RxConfig::new(SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)));
@@ -155,12 +157,12 @@ impl FlowArgs {
         let mut counts = Counts::new(self);
         counts.named = named.map(|named| named.all.iter().map(|(flow, _)| *flow).collect());
         let longest = Duration::from_secs(match self.sender {
-            Some(_) => seconds + orders::seconds(&self.first(), self.each()),
+            Some(_) => seconds + orders.seconds,
             None => seconds,
         });
         let end = Instant::now() + longest;
         thread::scope(|scope| {
-            let (orders, interrupt) = (&orders, &interrupt);
+            let (orders, interrupt) = (&orders.commands, &interrupt);
             let sending = self.sender.is_some().then(|| {
                 let mut all = orders.iter();
                 scope.spawn(move || {

@@ -7,34 +7,51 @@ use mpps_host::rss::Flow;
 const RATE: u32 = 10_000;
 /// Fewest datagrams: what else arrives meanwhile is to be little beside them.
 const DATAGRAMS_MIN: u32 = 5000;
+/// Fewest of each flow: the first ones may be lost while the sender looks for the neighbour.
+const EACH_MIN: u32 = 2;
 
-/// How long they take to be sent, in seconds, at most.
-pub(super) fn seconds(first: &[Flow], each: u32) -> u64 {
-    let flows = u64::from(each) * first.len() as u64;
-    flows.max(DATAGRAMS_MIN.into()).div_ceil(RATE.into())
+/// Most flows of one command, each a socket: the limit of descriptors is 1024 where nobody raised it
+/// (`RLIMIT_NOFILE`, getrlimit(2)).
+const FLOWS_MAX: u32 = 1000;
+
+/// Commands that send, and how long they take at most.
+#[derive(Debug, Default)]
+pub(super) struct Orders {
+    pub(super) commands: Vec<String>,
+    pub(super) seconds: u64,
 }
 
-/// A command for each of these flows, which sends as many datagrams of it as of each that counts up from it.
-///
-/// # Errors
-/// So many source ports there are not.
-pub(super) fn of(first: &[Flow], each: u32, sender: Option<&str>) -> Result<Vec<String>> {
-    let orders = first.iter().map(|flow| {
-        let (port, to) = (flow.source.port(), flow.destination);
-        let most = u32::from(u16::MAX) - u32::from(port) + 1;
-        ensure!(
-            each <= most,
-            "--flows {each}: to be sent they have to be of one source address, which from port {port} on \
-             has {most}"
-        );
+impl Orders {
+    /// Those that send as many datagrams of each of these flows and of each that counts up from it.
+    ///
+    /// # Errors
+    /// So many source ports there are not.
+    pub(super) fn new(first: &[Flow], each: u32, sender: Option<&str>) -> Result<Self> {
         let sender = sender.unwrap_or("mpps send");
         let flows = each.saturating_mul(first.len() as u32);
-        let count = each * (DATAGRAMS_MIN / flows).max(1);
-        Ok(format!(
-            "{sender} {to} --source-port {port} --flows {each} --count {count} --batch 1 --rate {RATE}"
-        ))
-    });
-    orders.collect()
+        let of_flow = (DATAGRAMS_MIN / flows.max(1)).max(EACH_MIN);
+        let mut orders = Self::default();
+        for flow in first {
+            let (first_port, to) = (u32::from(flow.source.port()), flow.destination);
+            let most = u32::from(u16::MAX) - first_port + 1;
+            ensure!(
+                each <= most,
+                "--flows {each}: to be sent they have to be of one source address, which from port \
+                 {first_port} on has {most}"
+            );
+            for begun in (0..each).step_by(FLOWS_MAX as usize) {
+                let (port, flows) = (first_port + begun, FLOWS_MAX.min(each - begun));
+                let count = flows * of_flow;
+                orders.commands.push(format!(
+                    "{sender} {to} --source-port {port} --flows {flows} --count {count} --batch 1 --rate \
+                     {RATE}"
+                ));
+                // And a second to start it.
+                orders.seconds += u64::from(count.div_ceil(RATE)) + 1;
+            }
+        }
+        Ok(orders)
+    }
 }
 
 #[cfg(test)]
@@ -42,16 +59,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_order_has_all_ports_or_is_none() {
-        let first = ["10.0.0.1:65000-10.0.0.2:4321".parse().expect("a flow")];
-        let orders = of(&first, 500, Some("ssh far mpps send")).expect("they fit");
-        assert!(of(&first, 536, None).is_ok());
-        let order = "ssh far mpps send 10.0.0.2:4321 --source-port 65000 --flows 500 --count 5000 --batch 1 --rate 10000";
-        assert_eq!(orders, [order]);
-        let refused = of(&first, 537, None).expect_err("65536 is none");
-        assert!(
-            refused.to_string().starts_with("--flows 537: "),
-            "{refused}"
+    fn orders_have_all_ports_or_there_are_none() {
+        let first = ["10.0.0.1:64000-10.0.0.2:4321".parse().expect("a flow")];
+        let orders = Orders::new(&first, 1500, Some("ssh far mpps send")).expect("they fit");
+        let order = |rest: &str| format!("ssh far mpps send 10.0.0.2:4321 --source-port {rest}");
+        assert_eq!(
+            orders.commands,
+            [
+                order("64000 --flows 1000 --count 3000 --batch 1 --rate 10000"),
+                order("65000 --flows 500 --count 1500 --batch 1 --rate 10000"),
+            ]
         );
+        assert!(Orders::new(&first, 1536, None).is_ok());
+        let refused = Orders::new(&first, 1537, None).expect_err("65536 is none");
+        let told = refused.to_string();
+        assert!(told.starts_with("--flows 1537: "), "{told}");
     }
 }
