@@ -32,6 +32,9 @@ pub(super) fn trials() -> [Trial; 6] {
     };
     let no_function = !device().join("sriov_totalvfs").exists();
     let no_function = no_function.then(|| "the card has no virtual functions".to_owned());
+    let virtio = driver.contains("driver: virtio_net");
+    // Between nothing and a half in four runs: its soft interrupts go to a thread now and then.
+    let shares = virtio.then(|| "what a reader gets differs from run to run".to_owned());
     let trials = [
         (
             "mpps recv while its interface is down and up",
@@ -44,7 +47,7 @@ pub(super) fn trials() -> [Trial; 6] {
             tells_of_a_card_that_went,
         ),
         ("a card without descriptors", obstacle, starves),
-        ("receive livelock, and what cures it", None, livelocks),
+        ("receive livelock, and what cures it", shares, livelocks),
         ("mpps backends IF --for af_xdp", None, foretells),
         (
             "mpps recv by a virtual function",
@@ -198,10 +201,10 @@ fn livelocks() {
         let mut receiving = Running::start(receiving.args(["--backend", backend]));
         receiving.line("receiving at ");
         resolve();
-        let (count, rate) = ((2 * rate).to_string(), rate.to_string());
+        let rate = rate.to_string();
         let mut sending = at("a", "taskset");
         sending.args(["-c", "0", "mpps", "send", ADDRESS, "--rate", &rate]);
-        run(sending.args(["--count", &count])).fine();
+        run(sending.args(["--count", &rate])).fine();
         let received = receiving.interrupt().fine().last_json()["received"].as_u64();
         // Some cards hold back what finds no descriptor.
         meet();
@@ -213,14 +216,14 @@ fn livelocks() {
     set_threaded("0");
     let by_ring = received("af_xdp", 4000);
     nft(&["delete table inet firewall"]);
-    eprintln!("by interrupts {by_interrupts}, by a thread {by_thread}, AF_XDP {by_ring} of 8000");
+    eprintln!("by interrupts {by_interrupts}, by a thread {by_thread}, AF_XDP {by_ring} of 4000");
     assert!(by_interrupts < 800, "{by_interrupts}");
     assert!(
         by_thread > 4 * by_interrupts,
         "{by_interrupts}, {by_thread}"
     );
     // The hub between two emulated cards loses some.
-    assert!(by_ring > 7000, "{by_ring}");
+    assert!(by_ring > 3500, "{by_ring}");
 }
 
 /// Takes all of CPU 1, where the card's packets are received.
