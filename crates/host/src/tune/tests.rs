@@ -1,6 +1,7 @@
 //! Plans of hosts as their drivers set them up, and what holds for every plan.
 
 mod hosts;
+mod queues;
 
 use self::hosts::*;
 use super::*;
@@ -385,92 +386,6 @@ fn apply(tunables: &Tunables, goal: Goal, fake: &Fake, directories: &[PathBuf]) 
         }
     }
     Ok(tuned)
-}
-
-/// What a card with queues that somebody has set was before, and how it is with fewer of them, by a change
-/// that stays.
-fn with_fewer_queues(directories: &[PathBuf]) -> (Machine, Fake) {
-    let tunables = many();
-    let before = fake(&tunables);
-    let fake = Fake::new(before.clone());
-    let plan = Plan::new(&tunables, Goal::Udp, &["channels".to_owned()]);
-    assert_eq!(plan.edits().count(), 1);
-    let (tuned, _) = make(&plan, &fake, directories, false).expect("it can");
-    assert!(!fake.machine().values.contains_key(&rps(6)));
-    assert_ne!(fake.machine().values[&rps(1)], before.values[&rps(1)]);
-    tuned.keep().expect("it can be written");
-    (before, fake)
-}
-
-fn rps(queue: u32) -> Setting {
-    file(&tunables::rps_file(queue))
-}
-
-/// Undoes what stays of the channels: what becomes of the change, and not of the claim.
-fn undo_channels(directories: &[PathBuf], fake: &Fake, force: bool) -> Undone {
-    let (left, _) = leftovers_in(directories);
-    let outcomes = left.iter().flat_map(|one| one.undo(fake, force));
-    let mut results = results(outcomes.collect());
-    assert_eq!(results.len(), 1);
-    results.remove(0)
-}
-
-/// The settings of queues that went with their number come back with it, and so do those that the driver
-/// forgot of the others; what somebody has set since is told and stays, unless it is to be put back, too.
-#[test]
-fn queues_come_back_as_they_were_set() {
-    let (_guard, directories) = directory();
-    let (before, fake) = with_fewer_queues(&directories);
-    assert_eq!(undo_channels(&directories, &fake, false), Undone::Restored);
-    assert_eq!(fake.machine(), before);
-    for force in [false, true] {
-        let (before, fake) = with_fewer_queues(&directories);
-        fake.set(rps(2), Value::text(1));
-        let undone = undo_channels(&directories, &fake, force);
-        assert_eq!(undone == Undone::Restored, force, "{undone:?}");
-        let now = match force {
-            true => before,
-            false => before.with(rps(2), Value::text(1)),
-        };
-        assert_eq!(fake.machine(), now);
-        assert_eq!(journals(&directories), 0);
-    }
-}
-
-/// An undo that was refused looks at the queues again when it is asked again.
-#[test]
-fn what_is_set_between_two_undos_stays() {
-    let (_guard, directories) = directory();
-    let (before, fake) = with_fewer_queues(&directories);
-    fake.state().machine.stuck = Some(Setting::Channels);
-    let refused = undo_channels(&directories, &fake, false);
-    assert!(matches!(refused, Undone::Failed(_)), "{refused:?}");
-    fake.state().machine.stuck = None;
-    fake.set(rps(1), Value::text(1));
-    let undone = undo_channels(&directories, &fake, false);
-    assert_eq!(
-        undone,
-        Undone::Changed("queues/rx-1/rps_cpus: it is 1".to_owned())
-    );
-    assert_eq!(fake.machine(), before.with(rps(1), Value::text(1)));
-    assert_eq!(journals(&directories), 0);
-}
-
-/// A queue that takes its setting no more is told, and ends the undo all the same.
-#[test]
-fn a_queue_that_refuses_is_told() {
-    let (_guard, directories) = directory();
-    let (before, fake) = with_fewer_queues(&directories);
-    fake.state().machine.stuck = Some(rps(6));
-    let told = undo_channels(&directories, &fake, false);
-    let is_told = |why: &String| why.starts_with("queues/rx-6/rps_cpus cannot be put back: ");
-    assert!(
-        matches!(&told, Undone::Changed(why) if is_told(why)),
-        "{told:?}"
-    );
-    fake.state().machine.stuck = None;
-    assert_eq!(fake.machine(), before.with(rps(6), Value::text(0)));
-    assert_eq!(journals(&directories), 0);
 }
 
 fn small() -> Tunables {
