@@ -185,12 +185,12 @@ fn edit_undone(
     let written = match record.change.edits[at].prepare_undo(host, object) {
         Ok(true) => journal.write(record).map_err(|error| error.to_string()),
         Ok(false) => Ok(()),
-        Err(error) => Err(error.to_string()),
+        Err(why) => Err(why),
     };
     let edit = &mut record.change.edits[at];
     let undone = written.and_then(|()| edit.undo(host, object).map_err(|error| error.to_string()));
     let outcome = Outcome::new(edit, undone.unwrap_or_else(failed));
-    if !outcome.finished() && edit.unprepare_undo(host, object) {
+    if edit.end_undo(host, object) {
         // Else the next undo would put back what somebody may have changed until then.
         let _ = journal.write(record);
     }

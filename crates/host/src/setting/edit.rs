@@ -167,31 +167,31 @@ impl Edit {
     /// down before.
     ///
     /// # Errors
-    /// The kernel's refusal.
-    pub(super) fn prepare_undo(&mut self, host: &dyn Host, object: &str) -> mpps_os::Result<bool> {
+    /// What there is to be said to the user.
+    pub(super) fn prepare_undo(&mut self, host: &dyn Host, object: &str) -> Result<bool, String> {
         let effect = self.effect().clone();
         let Some(queues) = &mut self.queues else {
             return Ok(false);
         };
-        let is_ours = host.read(&self.setting, object)? == Some(effect);
+        let now = host.read(&self.setting, object);
+        let is_ours = now.map_err(|error| error.to_string())? == Some(effect);
         if is_ours {
             queues.want(host, object)?;
         }
         Ok(is_ours)
     }
 
-    /// After an undo that failed: true if nothing of it was done, so that what was written down for it is
-    /// void.
-    pub(super) fn unprepare_undo(&mut self, host: &dyn Host, object: &str) -> bool {
+    /// After an undo: true if what was written down for it is another now.
+    pub(super) fn end_undo(&mut self, host: &dyn Host, object: &str) -> bool {
         let effect = self.effect().clone();
         let Some(queues) = self.queues.as_mut().filter(|queues| queues.is_wanted()) else {
             return false;
         };
-        let is_ours = host.read(&self.setting, object).ok().flatten() == Some(effect);
-        if is_ours {
+        // Nothing was done yet, and the next one looks anew.
+        if host.read(&self.setting, object).ok().flatten() == Some(effect) {
             queues.want_no_more();
         }
-        is_ours
+        true
     }
 
     /// What is set now is taken for what the edit made of it.
@@ -208,7 +208,7 @@ impl Edit {
     ///
     /// # Errors
     /// The kernel's refusal.
-    pub(super) fn undo(&self, host: &dyn Host, object: &str) -> mpps_os::Result<Undone> {
+    pub(super) fn undo(&mut self, host: &dyn Host, object: &str) -> mpps_os::Result<Undone> {
         let setting = &self.setting;
         if !setting.takes(&self.old) || !setting.takes(&self.new) {
             return Ok(Undone::Failed("the journal is damaged".to_owned()));
@@ -216,16 +216,20 @@ impl Edit {
         if let Some(rule) = self.rule() {
             return self.undo_rule(&rule, host, object);
         }
-        let Some(now) = host.read(setting, object)? else {
-            return Ok(Undone::Nothing);
+        let now = match (setting, host.read(setting, object)?) {
+            (_, Some(now)) => now,
+            (Setting::Untracked { .. }, None) => {
+                return Ok(Undone::Failed("nft(8) is not here".to_owned()));
+            }
+            (_, None) => return Ok(Undone::Nothing),
         };
         if *setting == Setting::SkbDefer {
             return self.undo_defer(&now, host, object);
         }
         let now = setting.but_chosen(&now, &self.old);
-        let queues = self.queues.as_ref().filter(|queues| queues.is_wanted());
         if now == self.old {
             // The one that set the number ended before it came to the queues.
+            let queues = self.queues.as_mut().filter(|queues| queues.is_wanted());
             return match queues {
                 Some(queues) => queues.restore(host, object),
                 None => Ok(Undone::Nothing),
@@ -267,7 +271,7 @@ impl Edit {
             }
         }
         self.write(host, object, &self.old)?;
-        match queues {
+        match &mut self.queues {
             Some(queues) => queues.restore(host, object),
             None => Ok(Undone::Restored),
         }

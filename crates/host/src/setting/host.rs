@@ -329,7 +329,7 @@ impl Host for Kernel {
             };
             settings.extend((0..QUEUES_MAX).take_while(is_there).flat_map(names));
         }
-        let coalescings = coalescings_of(self, interface).unwrap_or_default();
+        let coalescings = known(coalescings_of(self, interface))?.unwrap_or_default();
         settings.extend(coalescings.into_iter().map(|(setting, _)| setting));
         let card = Card::of_one(&self.0, interface).unwrap_or_default();
         let interrupts = card.interrupts.into_iter().map(|one| {

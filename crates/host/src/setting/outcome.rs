@@ -24,6 +24,8 @@ pub enum Undone {
     Nothing,
     /// Somebody else has changed it since; it was left as it is. The text says what it is now.
     Changed(String),
+    /// The setting is as it was before, but not all that went with it. The text says what is not.
+    Partly(String),
     /// It could not be done.
     Failed(String),
 }
@@ -52,6 +54,7 @@ impl fmt::Display for Outcome {
             Undone::Restored => write!(f, "undone: {step}"),
             Undone::Nothing => write!(f, "nothing to undo: {step}"),
             Undone::Changed(now) => write!(f, "left alone: {step}: changed since, {now}"),
+            Undone::Partly(rest) => write!(f, "undone: {step}, but {rest}"),
             Undone::Failed(why) => write!(f, "not undone: {step}: {why}"),
         }
     }

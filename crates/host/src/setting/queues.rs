@@ -1,5 +1,7 @@
 //! What is set for each queue, which a driver may forget when it makes them anew.
 
+use std::io::ErrorKind;
+
 use serde::{Deserialize, Serialize};
 
 use super::host::Host;
@@ -34,8 +36,18 @@ impl Queues {
     }
 
     /// Finds out what is to be put back: all but what somebody has set since.
-    pub(super) fn want(&mut self, host: &dyn Host, interface: &str) -> mpps_os::Result<()> {
-        let now = host.of_queues(interface)?;
+    ///
+    /// # Errors
+    /// What there is to be said to the user.
+    pub(super) fn want(&mut self, host: &dyn Host, interface: &str) -> Result<(), String> {
+        let now = host
+            .of_queues(interface)
+            .map_err(|error| error.to_string())?;
+        let is_interrupt = |one: &OfQueue| one.interrupt.is_some();
+        // Some drivers have interrupts only while they are up.
+        if self.before.iter().any(is_interrupt) && !now.iter().any(is_interrupt) {
+            return Err("it has no interrupts while it is down: set it up first".to_owned());
+        }
         let is_coalescing = |one: &&OfQueue| matches!(one.setting, Setting::Coalescing { .. });
         let form = |all: &[OfQueue]| {
             let settings = all.iter().filter(is_coalescing);
@@ -68,40 +80,55 @@ impl Queues {
         self.wanted.is_some()
     }
 
-    /// Sets what is wanted of the queues that there are.
-    ///
-    /// # Errors
-    /// They cannot be read.
-    pub(super) fn restore(&self, host: &dyn Host, interface: &str) -> mpps_os::Result<Undone> {
+    /// Sets what is wanted of the queues that there are. What fails is wanted on.
+    pub(super) fn restore(&mut self, host: &dyn Host, interface: &str) -> mpps_os::Result<Undone> {
         let there = host.of_queues(interface)?;
-        let is_interrupt = |one: &OfQueue| one.interrupt.is_some();
-        let wanted = || self.wanted.iter().flatten();
-        if wanted().any(is_interrupt) && !there.iter().any(is_interrupt) {
-            let why = "its interrupts are gone while it is down: set it up and undo again";
-            return Ok(Undone::Failed(why.to_owned()));
-        }
-        let mut told = Vec::new();
-        for one in wanted() {
+        let (mut told, mut failed, mut left) = (Vec::new(), Vec::new(), Vec::new());
+        for one in self.wanted.take().into_iter().flatten() {
             let setting = match (&one.setting, one.find_in(&there)) {
                 (_, Some(same)) => &same.setting,
                 // What has its number now may be another card's.
                 (Setting::Affinity { .. }, None) => continue,
                 (setting, None) => setting,
             };
+            let noun = setting.noun();
             let old = one.find_in(&self.before);
             if old.is_none_or(|old| old.value != one.value) {
-                told.push(format!("{}: {}", setting.noun(), setting.told(&one.value)));
+                told.push(format!(
+                    "{noun}: somebody set it since, {}",
+                    setting.told(&one.value)
+                ));
             }
-            let now = host.read(setting, interface)?;
-            if now.is_some_and(|now| !setting.is(&one.value, &now))
-                && let Err(error) = host.write(setting, interface, &one.value)
-            {
-                told.push(format!("{} cannot be put back: {error}", setting.noun()));
+            let set = host.read(setting, interface).and_then(|now| match now {
+                Some(now) if !setting.is(&one.value, &now) => {
+                    host.write(setting, interface, &one.value)
+                }
+                _ => Ok(()),
+            });
+            match set {
+                Ok(()) => {}
+                // It will never take it.
+                Err(error) if is_unfit(&error) => {
+                    told.push(format!("{noun} does not take it back: {error}"));
+                }
+                Err(error) => {
+                    failed.push(format!("{noun}: {error}"));
+                    left.push(one);
+                }
             }
         }
-        Ok(match told.is_empty() {
-            true => Undone::Restored,
-            false => Undone::Changed(told.join("; ")),
+        self.wanted = Some(left);
+        Ok(match (failed.is_empty(), told.is_empty()) {
+            (true, true) => Undone::Restored,
+            (true, false) => Undone::Partly(told.join("; ")),
+            (false, _) => Undone::Failed(failed.join("; ")),
         })
     }
+}
+
+fn is_unfit(error: &mpps_os::Error) -> bool {
+    matches!(
+        error.source.kind(),
+        ErrorKind::Unsupported | ErrorKind::InvalidInput
+    )
 }

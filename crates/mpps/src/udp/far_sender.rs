@@ -26,6 +26,8 @@ pub(crate) fn obey(order: &str, longest: Duration, interrupt: &Interrupt) -> Res
     }
     let wrote = child.wait_with_output().context("--sender: sh")?;
     ended?;
+    // It has the signal of the keyboard as well.
+    ensure!(!interrupt.came(), Interrupted);
     let said = String::from_utf8_lossy(&wrote.stderr);
     let said = said.lines().last().unwrap_or("it says nothing");
     ensure!(

@@ -186,6 +186,10 @@ fn keeps_what_helps() {
     let before = state("b");
     nft(FIREWALL);
     let rules = nft("list ruleset");
+    // It comes on top of what stays, and goes with it.
+    let apply = ["tune", "apply", "eth1", "--only", "napi-defer"];
+    run(at("b", "mpps").args(apply)).fine();
+    assert_ne!(state("b"), before);
     let proved = prove(&["--seconds", "300ms", "--only", "notrack"]);
     eprintln!("{}", proved.out);
     let row = proved

@@ -94,7 +94,11 @@ fn what_helps_is_kept() {
         done.expect("it can be entered").fine().out
     };
     nft(&[FIREWALL]);
-    let before = nft(&["list", "ruleset"]);
+    let before = (nft(&["list", "ruleset"]), place.state().values);
+    // It comes on top of what stays, and goes with it.
+    place
+        .tune(&["apply", "near", "--only", "napi-defer"])
+        .fine();
     let sending = [
         "send",
         "10.9.0.1:4321",
@@ -118,7 +122,7 @@ fn what_helps_is_kept() {
     let rules = nft(&["list", "ruleset"]);
     assert!(rules.contains("udp dport 4321 notrack"), "{rules}");
     place.tune(&["undo", "near"]).fine();
-    assert_eq!(nft(&["list", "ruleset"]), before);
+    assert_eq!((nft(&["list", "ruleset"]), place.state().values), before);
 }
 
 /// After an apply that is kept, what is proved comes on top, and one undo puts both back.

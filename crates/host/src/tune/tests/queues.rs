@@ -65,25 +65,46 @@ fn what_is_set_between_two_undos_stays() {
     let undone = undo_channels(&directories, &fake, false);
     assert_eq!(
         undone,
-        Undone::Changed("queues/rx-1/rps_cpus: it is 1".to_owned())
+        Undone::Partly("queues/rx-1/rps_cpus: somebody set it since, it is 1".to_owned())
     );
     assert_eq!(fake.machine(), before.with(rps(1), Value::text(1)));
     assert_eq!(journals(&directories), 0);
 }
 
-/// A queue that takes its setting no more is told, and ends the undo all the same.
+/// A queue that refuses its setting is tried again by the next undo, which leaves the others alone.
 #[test]
-fn a_queue_that_refuses_is_told() {
+fn a_queue_that_refuses_is_tried_again() {
     let (_guard, directories) = directory();
     let (before, fake) = with_fewer_queues(&directories);
     fake.state().machine.stuck = Some(rps(6));
     let told = undo_channels(&directories, &fake, false);
-    let is_told = |why: &String| why.starts_with("queues/rx-6/rps_cpus cannot be put back: ");
+    let is_told = |why: &String| why.starts_with("queues/rx-6/rps_cpus: ");
     assert!(
-        matches!(&told, Undone::Changed(why) if is_told(why)),
+        matches!(&told, Undone::Failed(why) if is_told(why)),
         "{told:?}"
     );
     fake.state().machine.stuck = None;
-    assert_eq!(fake.machine(), before.with(rps(6), Value::text(0)));
+    fake.set(rps(1), Value::text(2));
+    assert_eq!(undo_channels(&directories, &fake, false), Undone::Restored);
+    assert_eq!(fake.machine(), before.with(rps(1), Value::text(2)));
     assert_eq!(journals(&directories), 0);
+}
+
+/// While it is down a driver may have no interrupts, and what was set for them could not be put back.
+#[test]
+fn an_interface_that_is_down_is_set_up_first() {
+    let (_guard, directories) = directory();
+    let (before, fake) = with_fewer_queues(&directories);
+    let up = fake.machine();
+    let is_interrupt = |setting: &Setting| matches!(setting, Setting::Affinity { .. });
+    fake.state()
+        .machine
+        .values
+        .retain(|setting, _| !is_interrupt(setting));
+    let told = undo_channels(&directories, &fake, false);
+    let down = "it has no interrupts while it is down: set it up first";
+    assert_eq!(told, Undone::Failed(down.to_owned()));
+    fake.state().machine = up;
+    assert_eq!(undo_channels(&directories, &fake, false), Undone::Restored);
+    assert_eq!(fake.machine(), before);
 }

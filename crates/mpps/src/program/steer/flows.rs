@@ -137,36 +137,49 @@ impl FlowArgs {
         self.flows.unwrap_or(1)
     }
 
+    /// How another host is to send the flows that are named.
+    fn orders(&self, are_named: bool) -> Result<Orders> {
+        let orders = |sender| Orders::new(&self.first(), self.each(), sender);
+        match self.sender.as_deref() {
+            Some(_) if !are_named => {
+                bail!("--sender: name what it is to send by --flow or --flows")
+            }
+            Some(sender) => orders(Some(sender)),
+            // A command that cannot be is not told.
+            None if are_named && !self.tcp => Ok(orders(None).unwrap_or_default()),
+            None => Ok(Orders::default()),
+        }
+    }
+
     /// What arrives at an interface, until all that was named has come or the time is over. Counters are read before the tap opens and after it was emptied, so
     /// that they have all that it saw, and what came at the edges besides.
     pub(super) fn arriving(&self, interface: &str, named: Option<&Flows>) -> Result<Flows> {
-        let orders = match named {
-            Some(_) => Orders::new(&self.first(), self.each(), self.sender.as_deref())?,
-            None => Orders::default(),
-        };
+        let orders = self.orders(named.is_some())?;
         let interrupt = Interrupt::listen()?;
         let mut config = RxConfig::new(SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)));
         config.ring.interface = Some(interface.to_owned());
         config.ring.all_traffic = true;
         let before = Snapshot::take(&[interface])?;
         let mut rx = backend::find("packet_mmap")?.open_rx(&config)?;
-        let seconds = self.seconds;
+        let seconds = match self.sender {
+            Some(_) => self.seconds + orders.seconds,
+            None => self.seconds,
+        };
         let told =
             format!("counting what arrives at {interface} for {seconds} s; Ctrl-C ends that");
         output::line(Stream::Err, &told)?;
         let mut counts = Counts::new(self);
         counts.named = named.map(|named| named.all.iter().map(|(flow, _)| *flow).collect());
-        let longest = Duration::from_secs(match self.sender {
-            Some(_) => seconds + orders.seconds,
-            None => seconds,
-        });
-        let end = Instant::now() + longest;
+        let end = Instant::now() + Duration::from_secs(seconds);
         thread::scope(|scope| {
             let (orders, interrupt) = (&orders.commands, &interrupt);
             let sending = self.sender.is_some().then(|| {
                 let mut all = orders.iter();
                 scope.spawn(move || {
-                    all.try_for_each(|one| far_sender::obey(one, longest, interrupt).map(drop))
+                    all.try_for_each(|one| {
+                        let left = end.saturating_duration_since(Instant::now());
+                        far_sender::obey(one, left, interrupt).map(drop)
+                    })
                 })
             });
             if sending.is_none() && !orders.is_empty() {

@@ -164,7 +164,11 @@ impl Proving<'_> {
             }
             let with = self.measure(false);
             tick();
-            put_back(&tuned.undo_last(), "tune prove")?;
+            let outcomes = tuned.undo_last();
+            for outcome in outcomes.iter().filter(|outcome| !outcome.clean()) {
+                output::line(Stream::Err, &outcome.to_string())?;
+            }
+            put_back(&outcomes, "tune prove")?;
             match with {
                 Ok(with) => sides[1].push(with),
                 // With it nothing can be received any more.

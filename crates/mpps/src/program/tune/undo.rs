@@ -63,7 +63,7 @@ pub(super) fn run(interface: Option<&str>, force: bool) -> Result<Outcome> {
             let _ = LINES.say(&format!("{head}: {outcome}"));
             worst = match outcome.result {
                 Undone::Failed(_) => Outcome::Status(2),
-                Undone::Changed(_) if worst == Outcome::Fine => Outcome::Found,
+                Undone::Changed(_) | Undone::Partly(_) if worst == Outcome::Fine => Outcome::Found,
                 _ => worst,
             };
         }

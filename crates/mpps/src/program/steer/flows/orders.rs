@@ -29,10 +29,11 @@ impl Orders {
     pub(super) fn new(first: &[Flow], each: u32, sender: Option<&str>) -> Result<Self> {
         let sender = sender.unwrap_or("mpps send");
         let flows = each.saturating_mul(first.len() as u32);
-        let of_flow = (DATAGRAMS_MIN / flows.max(1)).max(EACH_MIN);
+        let of_flow = DATAGRAMS_MIN.div_ceil(flows.max(1)).max(EACH_MIN);
         let mut orders = Self::default();
         for flow in first {
             let (first_port, to) = (u32::from(flow.source.port()), flow.destination);
+            ensure!(first_port > 0, "{flow}: of port 0 nothing can be sent");
             let most = u32::from(u16::MAX) - first_port + 1;
             ensure!(
                 each <= most,
@@ -66,8 +67,8 @@ mod tests {
         assert_eq!(
             orders.commands,
             [
-                order("64000 --flows 1000 --count 3000 --batch 1 --rate 10000"),
-                order("65000 --flows 500 --count 1500 --batch 1 --rate 10000"),
+                order("64000 --flows 1000 --count 4000 --batch 1 --rate 10000"),
+                order("65000 --flows 500 --count 2000 --batch 1 --rate 10000"),
             ]
         );
         assert!(Orders::new(&first, 1536, None).is_ok());
