@@ -26,7 +26,7 @@ pub struct Edit {
     pub new: Value,
     /// What the driver made of that, once it is known: it may count in coarser units.
     pub became: Option<Value>,
-    /// What goes with the number of channels.
+    /// What is set for each queue, where the driver may make them anew for this.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) queues: Option<Queues>,
 }

@@ -151,8 +151,9 @@ impl FlowArgs {
         }
     }
 
-    /// What arrives at an interface, until all that was named has come or the time is over. Counters are read before the tap opens and after it was emptied, so
-    /// that they have all that it saw, and what came at the edges besides.
+    /// What arrives at an interface, until the other host has sent what was named, or, where that is not asked,
+    /// all of it has come, or the time is over. Counters are read before the tap opens and after it was
+    /// emptied, so that they have all that it saw, and what came at the edges besides.
     pub(super) fn arriving(&self, interface: &str, named: Option<&Flows>) -> Result<Flows> {
         let orders = self.orders(named.is_some())?;
         let interrupt = Interrupt::listen()?;
