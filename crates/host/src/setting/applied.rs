@@ -191,7 +191,7 @@ fn edit_undone(
     let undone = written.and_then(|()| edit.undo(host, object).map_err(|error| error.to_string()));
     let outcome = Outcome::new(edit, undone.unwrap_or_else(failed));
     if edit.end_undo(host, object) {
-        // Else the next undo would put back what somebody may have changed until then.
+        // The next undo must not put back what somebody changes in between.
         let _ = journal.write(record);
     }
     outcome

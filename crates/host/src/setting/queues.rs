@@ -35,7 +35,7 @@ impl Queues {
         Ok(())
     }
 
-    /// Finds out what is to be put back: all but what somebody has set since.
+    /// Decides what undo puts back: all settings but those that somebody has changed since.
     ///
     /// # Errors
     /// What there is to be said to the user.
@@ -53,7 +53,7 @@ impl Queues {
             let settings = all.iter().filter(is_coalescing);
             settings.map(|one| one.setting.clone()).collect::<Vec<_>>()
         };
-        // Somebody has set a queue by itself where one value was for all, or the other way round.
+        // Somebody replaced one value for all queues by one for each, or the reverse.
         let after = self.after.as_deref();
         let is_other = after.is_some_and(|after| form(after) != form(&now));
         let wanted = self.before.iter().map(|old| {
@@ -95,7 +95,7 @@ impl Queues {
             let old = one.find_in(&self.before);
             if old.is_none_or(|old| old.value != one.value) {
                 told.push(format!(
-                    "{noun}: somebody set it since, {}",
+                    "{noun}: changed since, {}",
                     setting.told(&one.value)
                 ));
             }

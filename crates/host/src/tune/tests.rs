@@ -351,7 +351,7 @@ fn fake(tunables: &Tunables) -> Machine {
     machine
 }
 
-/// A card with more queues than near cores, of which somebody has set some by themselves.
+/// A card with more queues than near cores. Somebody has changed settings of a few queues.
 fn many() -> Tunables {
     let mut tunables = untouched("igb", cpus(1, 4, 1), 8)
         .with_channels(8, 8)

@@ -2,10 +2,11 @@
 //! afterwards.
 
 use crate::Place;
-use crate::common::{self, Need, Running, Test, mpps, run};
+use crate::common::{self, Ended, Need, Running, Test, mpps, run};
 use serde_json::Value;
 use std::fs;
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -39,6 +40,13 @@ pub(crate) const TESTS: &[Test] = &[
     ),
 ];
 
+/// What the command says, run in this folder on the near host.
+fn proved(place: &Place, folder: &Path, command: &str) -> Ended {
+    let words: Vec<&str> = command.split(' ').collect();
+    let prove = || run(mpps(&words).current_dir(folder));
+    place.near.run(prove).expect("it can be entered").fine()
+}
+
 /// Read by mpps, and by a program that has the port; afterwards the host is as it was.
 fn each_stage_is_measured_with_and_without() {
     const RECEIVER: &str = "10.9.0.1:4321";
@@ -60,12 +68,7 @@ fn each_stage_is_measured_with_and_without() {
             })
         });
         let words = "tune prove near --port 4321 --only napi-defer,rps --seconds 50ms --repeat 3 --put-back";
-        let mut command = mpps(&words.split(' ').collect::<Vec<_>>());
-        let proved = place
-            .near
-            .run(|| run(command.current_dir(folder.path())))
-            .expect("it can be entered")
-            .fine();
+        let proved = proved(&place, folder.path(), words);
         ENDED.store(is_taken, Ordering::Relaxed);
         assert_eq!(place.state(), before, "{proved:#?}");
         let text = common::valid(&folder.path().join("tune-prove.json"), "tune_prove");
@@ -111,12 +114,7 @@ fn what_helps_is_kept() {
     let _sending = sending.expect("it can be entered");
     let folder = tempfile::tempdir().expect("a directory");
     let words = "tune prove near --port 4321 --only notrack --seconds 200ms --repeat 5";
-    let mut command = mpps(&words.split(' ').collect::<Vec<_>>());
-    let proved = place
-        .near
-        .run(|| run(command.current_dir(folder.path())))
-        .expect("it can be entered")
-        .fine();
+    let proved = proved(&place, folder.path(), words);
     assert!(proved.out.contains("kept: more packets"), "{proved:#?}");
     assert!(proved.out.contains("is kept until"), "{proved:#?}");
     let rules = nft(&["list", "ruleset"]);
@@ -142,9 +140,7 @@ fn what_is_proved_after_an_apply_is_put_back_with_it() {
     let folder = tempfile::tempdir().expect("a directory");
     let prove = |more: &[&str]| {
         let words = "tune prove near --port 4321 --only napi-defer,rps --seconds 50ms --repeat 3";
-        let words: Vec<&str> = words.split(' ').chain(more.iter().copied()).collect();
-        let prove = || run(mpps(&words).current_dir(folder.path()));
-        place.near.run(prove).expect("it can be entered").fine()
+        proved(&place, folder.path(), &[&[words], more].concat().join(" "))
     };
     prove(&["--put-back"]);
     assert_eq!(place.state(), applied, "the apply stays");

@@ -65,7 +65,7 @@ fn what_is_set_between_two_undos_stays() {
     let undone = undo_channels(&directories, &fake, false);
     assert_eq!(
         undone,
-        Undone::Partly("queues/rx-1/rps_cpus: somebody set it since, it is 1".to_owned())
+        Undone::Partly("queues/rx-1/rps_cpus: changed since, it is 1".to_owned())
     );
     assert_eq!(fake.machine(), before.with(rps(1), Value::text(1)));
     assert_eq!(journals(&directories), 0);
