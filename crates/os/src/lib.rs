@@ -23,6 +23,7 @@ pub mod netlink;
 mod option;
 pub mod packet_socket;
 pub mod poll;
+pub mod private_directory;
 pub mod process;
 pub mod sched;
 pub mod socket;
