@@ -71,6 +71,10 @@ pub const TARGETS: &[Target] = &[
         run: results::bench_result,
     },
     Target {
+        name: "journal",
+        run: results::journal,
+    },
+    Target {
         name: "totals",
         run: results::totals,
     },

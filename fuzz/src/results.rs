@@ -4,6 +4,7 @@ use mpps::experiment::ladder::result::LabResult;
 use mpps::experiment::paths::result::BenchResult;
 use mpps::udp::traffic::{RecvTotal, SendTotal, join};
 use mpps_host::Ledger;
+use mpps_host::setting::{Setting, read_journal};
 
 /// `lab.json`.
 pub(crate) fn lab_result(data: &[u8]) -> bool {
@@ -45,6 +46,31 @@ pub(crate) fn bench_result(data: &[u8]) -> bool {
         assert!(ledger.adds_up(), "{ledger:?}");
         look_at(ledger);
     }
+    true
+}
+
+/// A journal: whatever undo would obey stays below the folders of settings.
+pub(crate) fn journal(data: &[u8]) -> bool {
+    let Ok(change) = read_journal("journal", data) else {
+        return false;
+    };
+    for edit in &change.edits {
+        match &edit.setting {
+            Setting::File { name } => assert!(!name.starts_with('/') && !name.contains("..")),
+            Setting::Sysctl { name } => {
+                let is_plain = |letter: char| letter.is_ascii_lowercase() || "._".contains(letter);
+                assert!(
+                    name.starts_with("net.core.") && name.chars().all(is_plain),
+                    "{name}"
+                );
+            }
+            _ => {}
+        }
+        for value in [&edit.old, &edit.new] {
+            let _ = edit.setting.command(&change.object, value);
+        }
+    }
+    assert_eq!(change.steps().len(), change.edits.len());
     true
 }
 

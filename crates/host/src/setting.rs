@@ -26,12 +26,13 @@ pub use applied::Applied;
 pub use change::Change;
 pub use edit::Edit;
 pub(crate) use host::{Host, Kernel, coalescings_of};
-pub(crate) use journal::{Journal, directories};
+pub use journal::read_journal;
+pub(crate) use journal::{Journal, directory};
 pub(crate) use leftover::leftovers_in;
 pub use leftover::{Leftover, leftovers};
 #[cfg(test)]
 pub(crate) use of_queue::OfQueue;
 pub use outcome::{Outcome, Undone};
 pub use owner::{Life, Owner};
-pub(crate) use primitive::{FILTERS, SKB_DEFER_MAX, coalescings};
+pub(crate) use primitive::{FEATURES, FILTERS, SKB_DEFER_MAX, coalescings};
 pub use primitive::{Setting, Value};

@@ -9,10 +9,10 @@
 #[cfg(test)]
 mod tests;
 
-use std::path::PathBuf;
+use std::path::Path;
 
 use crate::setting::{
-    Change, Edit, Host, Journal, Kernel, SKB_DEFER_MAX, Setting, Value, directories,
+    Change, Edit, Host, Journal, Kernel, SKB_DEFER_MAX, Setting, Value, directory,
 };
 use crate::{Error, Result};
 
@@ -32,10 +32,10 @@ impl SkbDefer {
     /// [`Error::Impossible`] where there is no such setting, where it is 0 already, or where
     /// another process changed it or died and left it changed; [`Error::Kernel`].
     pub fn plan() -> Result<Self> {
-        Self::plan_on(&Kernel::default(), &directories())
+        Self::plan_on(&Kernel::default(), &directory())
     }
 
-    fn plan_on(host: &dyn Host, directories: &[PathBuf]) -> Result<Self> {
+    fn plan_on(host: &dyn Host, directory: &Path) -> Result<Self> {
         let impossible = |why: &str, remedy: &str| Error::impossible(SKB_DEFER_MAX, why, remedy);
         let Some(Value::Text(found)) = host.read(&Setting::SkbDefer, SKB_DEFER_MAX)? else {
             return Err(impossible(
@@ -56,7 +56,7 @@ impl SkbDefer {
             edits: vec![Edit::new(Setting::SkbDefer, old, new)],
         };
         // Before the value is judged: the 0 may be what a killed run left.
-        if let Some(obstacle) = Journal::obstacle(directories, &change) {
+        if let Some(obstacle) = Journal::obstacle(directory, &change) {
             return Err(obstacle);
         }
         if was == 0 {

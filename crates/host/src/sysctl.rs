@@ -43,6 +43,15 @@ pub const SETTINGS: [&str; 30] = [
     "kernel.timer_migration",
 ];
 
+/// The settings that `mpps tune` changes. Undo writes no other, whatever a journal names.
+pub(crate) const CHANGED: [&str; 5] = [
+    "net.core.netdev_max_backlog",
+    "net.core.netdev_budget",
+    "net.core.netdev_budget_usecs",
+    "net.core.rmem_max",
+    "net.core.rps_sock_flow_entries",
+];
+
 /// The value of a setting, its columns separated by single spaces; none where this kernel, or
 /// this network namespace, does not have it.
 ///
@@ -107,7 +116,7 @@ pub(crate) fn settings_from(root: &Root) -> BTreeMap<String, Option<String>> {
         .collect()
 }
 
-/// The file of a setting: dots separate directories, and a slash in the name stands for a dot in
+/// The file of a setting: dots separate directory, and a slash in the name stands for a dot in
 /// a directory's name, as `sysctl(8)` has it for interfaces like `eth0.5`.
 pub(crate) fn path(name: &str) -> String {
     let swap = |letter| match letter {

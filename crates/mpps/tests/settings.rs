@@ -7,37 +7,18 @@ use libtest_mimic::Arguments;
 use mpps_os::namespace::NetNamespace;
 use serde_json::{Value, json};
 use std::fs;
-use std::io::ErrorKind;
-use std::path::PathBuf;
-use std::process::ExitCode;
+use std::os::unix::fs::{MetadataExt, chown, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
 use tempfile::TempDir;
 
 fn main() -> ExitCode {
     let namespaces = common::become_able();
-    let hidden = hidden();
-    let mut trials = Vec::new();
-    for (tests, obstacle) in [(TESTS, None), (UNDO, hidden)] {
-        for (name, need, test) in tests {
-            let obstacle = match need {
-                Need::Namespace => namespaces.clone().err().or(obstacle.clone()),
-                _ => obstacle.clone(),
-            };
-            let name = (*name).to_owned();
-            trials.push(common::trial(name, obstacle, move || {
-                common::undisturbed(*test);
-            }));
-        }
-    }
+    let mut trials = common::trials(TESTS, &namespaces);
+    trials.extend(common::trials(UNDO, &namespaces));
     let mut arguments = Arguments::from_args();
     arguments.test_threads = Some(1);
     libtest_mimic::run(&arguments, trials).exit_code()
-}
-
-/// Why `mpps undo` ends with status 2 whatever it finds: root has its journals where this user may
-/// not look.
-fn hidden() -> Option<String> {
-    let error = fs::read_dir("/run/mpps").err()?;
-    (error.kind() != ErrorKind::NotFound).then(|| format!("/run/mpps: {error}"))
 }
 
 const TESTS: &[Test] = &[
@@ -105,6 +86,16 @@ const UNDO: &[Test] = &[
         "a_directory_that_cannot_be_listed_is_an_error",
         Need::Nothing,
         a_directory_that_cannot_be_listed_is_an_error,
+    ),
+    (
+        "a_journal_that_a_user_planted_is_not_obeyed",
+        Need::Root,
+        a_journal_that_a_user_planted_is_not_obeyed,
+    ),
+    (
+        "what_mpps_did_not_write_is_refused_beside_what_it_did",
+        Need::Nothing,
+        what_mpps_did_not_write_is_refused_beside_what_it_did,
     ),
     (
         "what_is_tried_says_what_was_granted",
@@ -309,10 +300,30 @@ fn here() -> u32 {
     NetNamespace::current().expect("/proc is here").inode()
 }
 
+/// The command, with the folder `mpps` of a directory as that of this user's journals: root has it in
+/// `/run`, which is another one for this command alone.
+fn with_journals(command: &Command, directory: &Path) -> Command {
+    let is_root = fs::metadata("/run").is_ok_and(|run| run.uid() == 0) && mpps_os::user::is_root();
+    let mut whole = match is_root {
+        true => Command::new("unshare"),
+        false => Command::new("sh"),
+    };
+    if is_root {
+        whole.args(["--mount", "sh"]);
+    }
+    let bind = ["exec \"$@\"", "mount --bind \"$0\" /run && exec \"$@\""][usize::from(is_root)];
+    whole.args(["-c", bind]).arg(directory);
+    whole.arg(command.get_program()).args(command.get_args());
+    whole
+        .env("XDG_RUNTIME_DIR", directory)
+        .env_remove("COLUMNS");
+    whole
+}
+
 fn undo(directory: &TempDir, arguments: &[&str]) -> Ended {
     let mut words = vec!["undo"];
     words.extend(arguments);
-    run(mpps(&words).env("XDG_RUNTIME_DIR", directory.path()))
+    run(&mut with_journals(&mpps(&words), directory.path()))
 }
 
 fn what_a_dead_run_left_is_undone_once() {
@@ -426,6 +437,77 @@ fn a_directory_that_cannot_be_listed_is_an_error() {
     assert_eq!(told, 1, "{ended:#?}");
 }
 
+/// A journal of a dead process that sets one setting back.
+fn journal_of(setting: &Value, old: &str, new: &str) -> String {
+    let edit = json!({"setting": setting, "old": old, "new": new, "became": new});
+    let change = json!({
+        "name": "tune-buffers", "object": "eth9", "interface_index": 99_999,
+        "namespace": here(), "heading": "eth9, buffers", "edits": [edit],
+    });
+    json!({"schema": 2, "owner": owner(false), "change": change, "begun": 1}).to_string()
+}
+
+/// `su` keeps `XDG_RUNTIME_DIR`. Whatever lies there, and whoever it belongs to, root neither obeys
+/// nor removes it.
+fn a_journal_that_a_user_planted_is_not_obeyed() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let own = directory.path().join("mpps");
+    fs::create_dir(&own).expect("made");
+    let victim = directory.path().join("victim");
+    fs::write(&victim, "as it was").expect("written");
+    // As sysctl(8) does, a dot and a slash stand for each other.
+    let swap = |letter| match letter {
+        '.' => '/',
+        '/' => '.',
+        other => other,
+    };
+    let path = format!("../..{}", victim.display());
+    let name: String = path.chars().map(swap).collect();
+    let setting = json!({"kind": "sysctl", "name": name});
+    let text = journal_of(&setting, "by root", "as it was");
+    let of_root = directory.path().join("of-root");
+    fs::write(&of_root, &text).expect("written");
+    symlink(&of_root, own.join("tune-1-1.json")).expect("made");
+    fs::write(own.join("tune-1-2.json"), &text).expect("written");
+    let half = own.join("tune-1-3.new-4294967295");
+    fs::write(&half, "").expect("written");
+    for path in [directory.path(), &own, &own.join("tune-1-2.json")] {
+        chown(path, Some(65534), Some(65534)).expect("root may");
+    }
+    let empty = tempfile::tempdir().expect("a directory");
+    for words in [&["undo"][..], &["undo", "--all"], &["tune", "undo"]] {
+        let mut command = with_journals(&mpps(words), empty.path());
+        let ended = run(command.env("XDG_RUNTIME_DIR", directory.path())).fine();
+        assert_eq!(ended.err, "", "{ended:#?}");
+    }
+    assert_eq!(fs::read_to_string(&victim).expect("there"), "as it was");
+    assert!(half.exists());
+}
+
+/// Also in the right place: a link, a pipe without a writer, and a setting that no plan makes.
+fn what_mpps_did_not_write_is_refused_beside_what_it_did() {
+    let (directory, good) = journal(here(), 99_999, owner(false));
+    let own = good.parent().expect("it has one");
+    let outside = directory.path().join("outside.json");
+    fs::copy(&good, &outside).expect("copied");
+    symlink(&outside, own.join("a-link.json")).expect("made");
+    let made = Command::new("mkfifo").arg(own.join("b-pipe.json")).status();
+    assert!(made.is_ok_and(|status| status.success()));
+    let setting = json!({"kind": "sysctl", "name": "//.//.tmp.x"});
+    fs::write(own.join("c-path.json"), journal_of(&setting, "1", "0")).expect("written");
+    let ended = undo(&directory, &[]);
+    assert_eq!(ended.code(), 2, "{ended:#?}");
+    for why in [
+        "a-link.json: Too many levels of symbolic links",
+        "b-pipe.json: it is no regular file",
+        "c-path.json: mpps writes no such journal: //.//.tmp.x is no setting",
+    ] {
+        assert!(ended.err.contains(why), "{why}: {ended:#?}");
+    }
+    assert!(ended.out.contains("nothing to undo: queue 1"), "{ended:#?}");
+    assert!(!good.exists() && outside.exists());
+}
+
 /// What nobody reads does not keep the second journal from being undone.
 fn a_closed_pipe_does_not_stop_it() {
     let (directory, first) = journal(here(), 99_999, owner(false));
@@ -433,8 +515,7 @@ fn a_closed_pipe_does_not_stop_it() {
     fs::copy(&first, &second).expect("copied");
     let (reader, writer) = std::io::pipe().expect("a pipe");
     drop(reader);
-    let mut command = mpps(&["undo"]);
-    command.env("XDG_RUNTIME_DIR", directory.path());
+    let mut command = with_journals(&mpps(&["undo"]), directory.path());
     let status = command.stdout(writer).status().expect("it starts");
     assert!(status.success(), "{status}");
     assert!(!first.exists() && !second.exists());

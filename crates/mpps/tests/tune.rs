@@ -109,6 +109,11 @@ const TESTS: &[Test] = &[
         a_journal_that_cannot_be_read_is_told,
     ),
     (
+        "a_full_run_changes_nothing",
+        Need::Root,
+        a_full_run_changes_nothing,
+    ),
+    (
         "what_cannot_be_written_is_told_and_changes_nothing",
         Need::RootAnd("setpriv", "util-linux"),
         what_cannot_be_written_is_told_and_changes_nothing,
@@ -423,7 +428,7 @@ fn a_run_killed_before_any_of_its_calls_is_undone() {
     const SIGKILL: i32 = 9;
     const APPLY: [&str; 2] = ["apply", "near"];
     const UNDO: [&str; 2] = ["undo", "near"];
-    const WRITES: [&str; 6] = ["write", "fsync", "sendto", "rename", "unlink", "linkat"];
+    const WRITES: [&str; 5] = ["write", "fsync", "sendto", "renameat2", "unlinkat"];
     let place = Place::new();
     let before = place.state();
     place.tune(&APPLY).fine();
@@ -677,6 +682,25 @@ fn a_journal_that_cannot_be_read_is_told() {
         assert!(ended.err.contains(why), "{ended:#?}");
         assert!(ended.out.contains("tune-1-1.json"), "{ended:#?}");
     }
+}
+
+/// Where the journal finds no room nothing is changed, and no half of it stays.
+fn a_full_run_changes_nothing() {
+    let place = Place::new();
+    let before = place.state();
+    let mpps = env!("CARGO_BIN_EXE_mpps");
+    let script = format!(
+        "mount -t tmpfs -o size=16k none /run && mkdir -m 700 /run/mpps || exit 9
+        dd if=/dev/zero of=/run/full 2>/dev/null
+        {mpps} tune apply near; status=$?; ls -A /run/mpps; exit $status"
+    );
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", &script]);
+    let ended = place.near.run(|| run(&mut command)).expect("entered");
+    assert_eq!(ended.code(), 2, "{ended:#?}");
+    assert!(ended.err.contains("No space left on device"), "{ended:#?}");
+    assert_eq!(ended.out, "", "{ended:#?}");
+    assert_eq!(place.state(), before);
 }
 
 /// `apply` is refused to the user `nobody`; where no journal can be written; and where sysfs is read-only,

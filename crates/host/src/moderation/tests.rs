@@ -50,7 +50,7 @@ const TIME: Duration = Duration::from_micros(50);
 
 #[test]
 fn the_kernel_defers_and_stops_to() {
-    let (_guard, directories) = directory();
+    let (_guard, directory) = directory();
     let fake = Fake::new(plain());
     let plan = planned(&fake, TIME, Throttle::Kernel).expect("it can");
     assert_eq!(
@@ -61,19 +61,19 @@ fn the_kernel_defers_and_stops_to() {
         ]
     );
     assert!(plan.to_string().contains("20000 times a second"), "{plan}");
-    let moderation = fake.apply(&plan.change, &directories).expect("applied");
+    let moderation = fake.apply(&plan.change, &directory).expect("applied");
     assert_eq!(moderation.steps(), plan.change.steps());
     assert_eq!(fake.machine().values[&flush()], Value::text(50000));
     assert_eq!(fake.machine().values[&defer()], Value::text(2));
     assert_eq!(results(moderation.undo()), [const { Undone::Restored }; 2]);
     assert_eq!(fake.machine(), plain());
-    assert_eq!(journals(&directories), 0);
+    assert_eq!(journals(&directory), 0);
 }
 
 #[test]
 fn a_card_waits_and_gets_its_own_choice_back() {
     for unit in [1, 8] {
-        let (_guard, directories) = directory();
+        let (_guard, directory) = directory();
         let mut card = plain();
         card.unit_us = unit;
         let fake = Fake::new(card.clone());
@@ -82,14 +82,14 @@ fn a_card_waits_and_gets_its_own_choice_back() {
             plan.change.edits[0].to_string(),
             "rx-usecs 3 adaptive -> 50"
         );
-        let moderation = fake.apply(&plan.change, &directories).expect("applied");
+        let moderation = fake.apply(&plan.change, &directory).expect("applied");
         let now = told(&fake);
         assert_eq!(now.rx_time_us(), 50 / unit * unit);
         assert!(!now.is_adaptive_rx() && now.rx_packets() == 7);
         // A card with a coarse unit rounds on the way back as well, which is its own affair.
         drop(moderation);
         assert!(told(&fake).is_adaptive_rx());
-        assert_eq!(journals(&directories), 0);
+        assert_eq!(journals(&directory), 0);
     }
 }
 
@@ -139,39 +139,39 @@ fn an_interface_without_queues_is_refused() {
 
 #[test]
 fn a_driver_that_keeps_no_time_is_found_out() {
-    let (_guard, directories) = directory();
+    let (_guard, directory) = directory();
     let mut card = plain();
     card.unit_us = 0;
     let card = card.with(WHOLE, coalescing(0, 0));
     let fake = Fake::new(card.clone());
     let plan = planned(&fake, TIME, Throttle::Nic).expect("it can");
     let error = fake
-        .apply(&plan.change, &directories)
+        .apply(&plan.change, &directory)
         .expect_err("it does not");
     assert!(error.to_string().contains("does not keep it"), "{error}");
     assert_eq!(fake.machine(), card);
-    assert_eq!(journals(&directories), 0);
+    assert_eq!(journals(&directory), 0);
 }
 
 #[test]
 fn a_refusal_in_the_middle_leaves_nothing() {
-    let (_guard, directories) = directory();
+    let (_guard, directory) = directory();
     let mut card = plain();
     card.stuck = Some(defer());
     let fake = Fake::new(card.clone());
     let plan = planned(&fake, TIME, Throttle::Kernel).expect("it can");
-    fake.apply(&plan.change, &directories)
+    fake.apply(&plan.change, &directory)
         .expect_err("one is stuck");
     assert_eq!(fake.machine(), card);
-    assert_eq!(journals(&directories), 0);
+    assert_eq!(journals(&directory), 0);
 }
 
 #[test]
 fn a_foreign_change_is_told_and_left() {
-    let (_guard, directories) = directory();
+    let (_guard, directory) = directory();
     let fake = Fake::new(plain());
     let plan = planned(&fake, TIME, Throttle::Kernel).expect("it can");
-    let moderation = fake.apply(&plan.change, &directories).expect("applied");
+    let moderation = fake.apply(&plan.change, &directory).expect("applied");
     fake.set(flush(), Value::text(9));
     let told = results(moderation.undo());
     assert_eq!(
@@ -181,52 +181,49 @@ fn a_foreign_change_is_told_and_left() {
     assert_eq!(fake.machine().values[&flush()], Value::text(9));
 
     let plan = planned(&fake, TIME, Throttle::Nic).expect("it can");
-    let moderation = fake.apply(&plan.change, &directories).expect("applied");
+    let moderation = fake.apply(&plan.change, &directory).expect("applied");
     fake.set(WHOLE, coalescing(51, 0));
     let told = results(moderation.undo());
     assert_eq!(told, [Undone::Changed("51 µs, 7 packets".to_owned())]);
     // The plan is too old now.
-    let error = fake.apply(&plan.change, &directories).expect_err("changed");
+    let error = fake.apply(&plan.change, &directory).expect_err("changed");
     assert!(error.to_string().contains("just now"), "{error}");
 }
 
 #[test]
 fn one_at_a_time_and_the_dead_are_told_from_the_living() {
-    let (_guard, directories) = directory();
+    let (_guard, directory) = directory();
     let fake = Fake::new(plain());
     let plan = planned(&fake, TIME, Throttle::Kernel).expect("it can");
-    let first = fake.apply(&plan.change, &directories).expect("applied");
+    let first = fake.apply(&plan.change, &directory).expect("applied");
     let error = fake
-        .apply(&plan.change, &directories)
+        .apply(&plan.change, &directory)
         .expect_err("there is one");
     assert!(
         error.to_string().contains("has a moderation on it"),
         "{error}"
     );
-    assert!(
-        found(&directories).undo(&fake, false).is_empty(),
-        "it lives"
-    );
+    assert!(found(&directory).undo(&fake, false).is_empty(), "it lives");
 
     std::mem::forget(first);
-    let left = died(&directories);
+    let left = died(&directory);
     assert_eq!(
         results(left.undo(&fake, false)),
         [const { Undone::Restored }; 2]
     );
     assert_eq!(fake.machine(), plain());
-    assert_eq!(journals(&directories), 0);
+    assert_eq!(journals(&directory), 0);
 }
 
 #[test]
 fn what_a_card_rounded_is_put_back_though_nobody_wrote_it_down() {
-    let (_guard, directories) = directory();
+    let (_guard, directory) = directory();
     let mut card = plain();
     card.unit_us = 8;
     let card = card.with(WHOLE, coalescing(16, 0));
     let fake = Fake::new(card.clone());
     let plan = planned(&fake, TIME, Throttle::Nic).expect("it can");
-    let mut moderation = fake.apply(&plan.change, &directories).expect("applied");
+    let mut moderation = fake.apply(&plan.change, &directory).expect("applied");
     // It died between the change and the second line of the journal.
     let edit = &mut moderation.record.change.edits[0];
     assert_eq!(edit.became.take(), Some(coalescing(48, 0)));
@@ -235,35 +232,34 @@ fn what_a_card_rounded_is_put_back_though_nobody_wrote_it_down() {
         .write(&moderation.record)
         .expect("written");
     std::mem::forget(moderation);
-    let left = died(&directories);
+    let left = died(&directory);
     assert_eq!(results(left.undo(&fake, false)), [Undone::Restored]);
     assert_eq!(fake.machine(), card);
-    assert_eq!(journals(&directories), 0);
+    assert_eq!(journals(&directory), 0);
 }
 
 #[test]
-fn a_damaged_journal_does_nothing() {
+fn a_damaged_journal_is_refused() {
     let fake = Fake::new(plain());
     let mut change = planned(&fake, TIME, Throttle::Nic).expect("it can").change;
     change.edits[0].old = Value::Numbers(vec![1]);
     change.edits[0].new = coalescing(3, 1);
     let mut record = Record::new(Owner::current().expect("/proc is here"), change);
     record.begun = 5;
-    let (_guard, directories) = directory();
-    let journal = Journal::create(&directories, &record).expect("written");
-    let told = results(undo_edits(&mut record, &journal, &fake));
-    assert_eq!(told, [Undone::Failed("the journal is damaged".to_owned())]);
-    assert_eq!(fake.machine(), plain());
+    let (_guard, directory) = directory();
+    let journal = Journal::create(&directory, &record).expect("written");
+    let error = journal.read().expect_err("three words, of one").to_string();
+    assert!(error.contains("its coalescing has no value"), "{error}");
 }
 
 /// The one call gives the old time back, and the next lets the driver choose it again.
 #[test]
 fn who_dies_between_two_calls_leaves_what_is_its_own() {
-    let (_guard, directories) = directory();
+    let (_guard, directory) = directory();
     let card = plain().with(WHOLE, coalescing(3, 1));
     let fake = Fake::new(card.clone());
     let plan = planned(&fake, TIME, Throttle::Nic).expect("it can");
-    let moderation = fake.apply(&plan.change, &directories).expect("applied");
+    let moderation = fake.apply(&plan.change, &directory).expect("applied");
     fake.set(WHOLE, coalescing(3, 0));
     assert_eq!(results(moderation.undo()), [Undone::Restored]);
     assert_eq!(fake.machine(), card);
@@ -273,7 +269,7 @@ fn who_dies_between_two_calls_leaves_what_is_its_own() {
 /// receive time before the settings are made, and the transmit time before and after that.
 #[test]
 fn queues_that_differ_wait_each_by_itself_and_get_their_own_times_back() {
-    let (_guard, directories) = directory();
+    let (_guard, directory) = directory();
     let of = |queue| Setting::Coalescing { queue: Some(queue) };
     let sending = |value: Value, time_us: u32| {
         let Value::Numbers(mut words) = value else {
@@ -294,7 +290,7 @@ fn queues_that_differ_wait_each_by_itself_and_get_their_own_times_back() {
     ];
     assert_eq!(plan.change.steps(), steps);
     fake.set(of(0), sending(coalescing(9, 1), 64));
-    let moderation = fake.apply(&plan.change, &directories).expect("applied");
+    let moderation = fake.apply(&plan.change, &directory).expect("applied");
     let now = fake.machine().values;
     let fixed = sending(coalescing(50, 0), 8);
     let wanted = [&fixed, &coalescing(50, 0), &coalescing(50, 0)];
@@ -310,7 +306,7 @@ fn queues_that_differ_wait_each_by_itself_and_get_their_own_times_back() {
     // Another's switch is a change, and so is another's time where the driver chooses none.
     for other in [coalescing(9, 0), coalescing(50, 0)] {
         fake.set(of(0), sending(other, 8));
-        let error = fake.apply(&plan.change, &directories).expect_err("changed");
+        let error = fake.apply(&plan.change, &directory).expect_err("changed");
         assert!(error.to_string().contains("queue 0 just now"), "{error}");
     }
 }
@@ -323,15 +319,15 @@ fn queues_that_do_not_differ_wait_together() {
     let card = plain()
         .with(of(0), coalescing(3, 1))
         .with(of(1), coalescing(20, 1));
-    let (_guard, directories) = directory();
+    let (_guard, directory) = directory();
     let fake = Fake::new(card.clone());
     let plan = planned(&fake, TIME, Throttle::Nic).expect("it can");
     assert_eq!(plan.change.steps(), ["rx-usecs 3 adaptive -> 50"]);
-    let moderation = fake.apply(&plan.change, &directories).expect("applied");
+    let moderation = fake.apply(&plan.change, &directory).expect("applied");
     assert_eq!(fake.machine().values[&of(1)], coalescing(50, 0));
     assert_eq!(results(moderation.undo()), [Undone::Restored]);
     // The undo for all queues is refused where a queue was set since, and that queue keeps its value.
-    let moderation = fake.apply(&plan.change, &directories).expect("applied");
+    let moderation = fake.apply(&plan.change, &directory).expect("applied");
     fake.set(of(1), coalescing(0, 0));
     let told = results(moderation.undo());
     let differ = "its queues differ now".to_owned();
@@ -347,7 +343,7 @@ fn suspended(fake: &Fake) -> Result<Change> {
 
 #[test]
 fn interrupts_are_suspended_and_what_was_deferred_before_stays() {
-    let (_guard, directories) = directory();
+    let (_guard, directory) = directory();
     let machine = plain().with(Setting::IrqSuspend, Value::Numbers(vec![0, 5000]));
     let fake = Fake::new(machine.clone());
     let change = suspended(&fake).expect("it can");
@@ -359,7 +355,7 @@ fn interrupts_are_suspended_and_what_was_deferred_before_stays() {
             "irq-suspend-timeout 5 -> 20000 µs"
         ]
     );
-    let applied = fake.apply(&change, &directories).expect("applied");
+    let applied = fake.apply(&change, &directory).expect("applied");
     let new = Value::Numbers(vec![20_000_000; 2]);
     assert_eq!(fake.machine().values[&Setting::IrqSuspend], new);
     assert_eq!(results(applied.undo()), [const { Undone::Restored }; 3]);

@@ -1,6 +1,6 @@
 //! A change that is made, and taken back.
 
-use std::path::PathBuf;
+use std::path::Path;
 
 use super::change::Change;
 use super::host::{Host, Kernel};
@@ -27,7 +27,7 @@ impl Applied {
     /// refusal, also of the journal's file. What was changed before the error is put back;
     /// [`Error::PutBack`] says where that failed.
     pub fn new(change: &Change) -> Result<Self> {
-        Self::on(Box::new(Kernel::default()), change, &journal::directories())
+        Self::on(Box::new(Kernel::default()), change, &journal::directory())
     }
 
     /// Makes a change as far as the driver takes it: an edit that is refused is put back and left
@@ -35,9 +35,9 @@ impl Applied {
     pub(crate) fn far_on(
         host: Box<dyn Host>,
         change: &Change,
-        directories: &[PathBuf],
+        directory: &Path,
     ) -> Result<(Self, Vec<(String, Error)>)> {
-        let mut made = Self::written_down(host, change, directories)?;
+        let mut made = Self::written_down(host, change, directory)?;
         let mut refused = Vec::new();
         while made.record.begun < made.record.change.edits.len() {
             let at = made.record.begun;
@@ -63,10 +63,15 @@ impl Applied {
     }
 
     /// One of which nothing is made yet, and the journal is there.
-    fn written_down(host: Box<dyn Host>, change: &Change, directories: &[PathBuf]) -> Result<Self> {
+    fn written_down(host: Box<dyn Host>, change: &Change, directory: &Path) -> Result<Self> {
+        // What undo would refuse must not be written.
+        if let Some(why) = change.fault() {
+            let remedy = "this is a fault of mpps: please report it";
+            return Err(Error::impossible(&change.object, why, remedy));
+        }
         let record = Record::new(Owner::current()?, change.clone());
         Ok(Self {
-            journal: Journal::create(directories, &record)?,
+            journal: Journal::create(directory, &record)?,
             record,
             host,
             ended: false,
@@ -74,12 +79,8 @@ impl Applied {
     }
 
     /// As [`Applied::new`], with anything that has settings.
-    pub(crate) fn on(
-        host: Box<dyn Host>,
-        change: &Change,
-        directories: &[PathBuf],
-    ) -> Result<Self> {
-        let mut made = Self::written_down(host, change, directories)?;
+    pub(crate) fn on(host: Box<dyn Host>, change: &Change, directory: &Path) -> Result<Self> {
+        let mut made = Self::written_down(host, change, directory)?;
         let Err(cause) = made.make_edits() else {
             return Ok(made);
         };

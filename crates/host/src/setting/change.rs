@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::edit::Edit;
+use super::primitive::{SKB_DEFER_MAX, Setting};
 
 /// A list of settings to be changed, found by reading only.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,4 +37,32 @@ impl Change {
             None => format!("{}-{}.json", self.name, self.object),
         }
     }
+
+    /// Why no plan makes such a change: it names or sets what mpps never does.
+    pub(super) fn fault(&self) -> Option<String> {
+        let is_plain = |letter: u8| letter.is_ascii_lowercase() || b"-0123456789".contains(&letter);
+        if self.name.is_empty() || !self.name.bytes().all(is_plain) {
+            return Some(format!("`{}` is no kind of change", self.name));
+        }
+        let is_known = match self.interface_index {
+            Some(_) => is_interface(&self.object),
+            None => self.object == SKB_DEFER_MAX,
+        };
+        if !is_known {
+            return Some(format!("`{}` is nothing that mpps changes", self.object));
+        }
+        let is_of_machine = |edit: &&Edit| edit.setting == Setting::SkbDefer;
+        if self.interface_index.is_none() && !self.edits.iter().all(|edit| is_of_machine(&edit)) {
+            return Some("a setting of an interface without its number".to_owned());
+        }
+        self.edits.iter().find_map(Edit::fault)
+    }
+}
+
+/// Whether the kernel takes such a name (`dev_valid_name`, net/core/dev.c). A byte that is no UTF-8
+/// is one letter here.
+fn is_interface(name: &str) -> bool {
+    let is_bad = |letter: char| letter.is_whitespace() || "/:\0".contains(letter);
+    let length = name.chars().count();
+    (1..=15).contains(&length) && !matches!(name, "." | "..") && !name.contains(is_bad)
 }

@@ -43,6 +43,15 @@ impl Edit {
         }
     }
 
+    /// Why no plan makes such an edit.
+    pub(super) fn fault(&self) -> Option<String> {
+        let values = [&self.old, &self.new].into_iter().chain(&self.became);
+        let of_queues = self.queues.iter().flat_map(Queues::all);
+        let of_queues = of_queues.map(|one| (&one.setting, &one.value));
+        let mut all = values.map(|value| (&self.setting, value)).chain(of_queues);
+        all.find_map(|(setting, value)| setting.fault_of(value))
+    }
+
     /// Looks at what is there just before the edit is written down; `object` is the interface.
     ///
     /// # Errors
@@ -210,9 +219,6 @@ impl Edit {
     /// The kernel's refusal.
     pub(super) fn undo(&mut self, host: &dyn Host, object: &str) -> mpps_os::Result<Undone> {
         let setting = &self.setting;
-        if !setting.takes(&self.old) || !setting.takes(&self.new) {
-            return Ok(Undone::Failed("the journal is damaged".to_owned()));
-        }
         if let Some(rule) = self.rule() {
             return self.undo_rule(&rule, host, object);
         }

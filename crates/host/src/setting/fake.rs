@@ -3,7 +3,7 @@
 use std::cell::{RefCell, RefMut};
 use std::collections::BTreeMap;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use mpps_os::ethtool::ntuple;
@@ -174,8 +174,8 @@ impl Fake {
         self.state().machine.values.insert(setting, value);
     }
 
-    pub(crate) fn apply(&self, change: &Change, directories: &[PathBuf]) -> crate::Result<Applied> {
-        Applied::on(Box::new(self.clone()), change, directories)
+    pub(crate) fn apply(&self, change: &Change, directory: &Path) -> crate::Result<Applied> {
+        Applied::on(Box::new(self.clone()), change, directory)
     }
 
     fn look<R>(&self, look: impl FnOnce(&Machine) -> Result<R>) -> Result<R> {
@@ -372,38 +372,38 @@ impl Host for Fake {
     }
 }
 
-pub(crate) fn directory() -> (TempDir, Vec<PathBuf>) {
-    let directory = tempfile::tempdir().expect("a directory");
-    let directories = vec![directory.path().join("mpps")];
-    (directory, directories)
+pub(crate) fn directory() -> (TempDir, PathBuf) {
+    let guard = tempfile::tempdir().expect("a directory");
+    let directory = guard.path().join("mpps");
+    (guard, directory)
 }
 
 /// The journals that are there.
-pub(crate) fn journals(directories: &[PathBuf]) -> usize {
-    let (found, refused) = Journal::find(directories);
+pub(crate) fn journals(directory: &Path) -> usize {
+    let (found, refused) = Journal::find(directory);
     assert!(refused.is_empty(), "{refused:?}");
     found.len()
 }
 
 /// What is left behind by a process that lives.
-pub(crate) fn found(directories: &[PathBuf]) -> Leftover {
-    all_found(directories).pop().expect("a journal")
+pub(crate) fn found(directory: &Path) -> Leftover {
+    all_found(directory).pop().expect("a journal")
 }
 
-fn all_found(directories: &[PathBuf]) -> Vec<Leftover> {
-    let (left, unreadable) = leftovers_in(directories);
+fn all_found(directory: &Path) -> Vec<Leftover> {
+    let (left, unreadable) = leftovers_in(directory);
     assert!(unreadable.is_empty(), "{unreadable:?}");
     assert!(left.iter().all(|left| left.life() == Life::Alive));
     left
 }
 
 /// As if this process had died: the journal names a process that is no more.
-pub(crate) fn died(directories: &[PathBuf]) -> Leftover {
-    all_died(directories).pop().expect("a journal")
+pub(crate) fn died(directory: &Path) -> Leftover {
+    all_died(directory).pop().expect("a journal")
 }
 
-pub(crate) fn all_died(directories: &[PathBuf]) -> Vec<Leftover> {
-    let mut all = all_found(directories);
+pub(crate) fn all_died(directory: &Path) -> Vec<Leftover> {
+    let mut all = all_found(directory);
     for left in &mut all {
         left.record.owner.start_time_ticks -= 1;
         left.journal.write(&left.record).expect("written");

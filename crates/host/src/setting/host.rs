@@ -13,7 +13,7 @@ use mpps_os::{Error, Result};
 
 use super::defer_lists;
 use super::of_queue::OfQueue;
-use super::primitive::{FILTERS, SKB_DEFER_MAX, Setting, Value, coalescings};
+use super::primitive::{FILTERS, OF_QUEUES, SKB_DEFER_MAX, Setting, Value, coalescings, hash_flow};
 use super::untracked::Packets;
 use crate::facts::{Card, virtio_feature};
 use crate::root::Root;
@@ -24,13 +24,6 @@ use crate::sysctl;
 /// (include/uapi/linux/virtio_net.h).
 const VIRTIO_NET_F_NOTF_COAL: usize = 53;
 const VIRTIO_NET_F_VQ_NOTF_COAL: usize = 52;
-
-/// The settings of a receive queue, and of a transmit queue, as files of its directory
-/// (Documentation/ABI/testing/sysfs-class-net-queues).
-const OF_QUEUES: [(&str, &[&str]); 2] = [
-    ("rx", &["rps_cpus", "rps_flow_cnt"]),
-    ("tx", &["xps_cpus", "xps_rxqs", "tx_maxrate"]),
-];
 
 /// A host whose settings are changed. Every method fails as the call of `mpps-os` does that it
 /// stands for.
@@ -388,12 +381,6 @@ fn known<T>(answer: Result<T>) -> Result<Option<T>> {
         }
         Err(error) => Err(error),
     }
-}
-
-fn hash_flow(name: &str) -> Option<hash_fields::Flow> {
-    hash_fields::FLOWS
-        .into_iter()
-        .find(|flow| flow.name == name)
 }
 
 fn affinity(interrupt: u32) -> String {

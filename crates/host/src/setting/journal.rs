@@ -1,21 +1,23 @@
 //! What this program is about to change on the host, on disk before it is changed.
 //!
-//! One file for each change of an object, so that two programs cannot make the same one. A file is always whole: it is written beside its place, flushed, and moved there.
+//! One file for each change of an object, so that two programs cannot make the same one. A file is
+//! always whole: it is written beside its place, flushed, and moved there. A journal is obeyed only
+//! if this user made it ([`PrivateDirectory`]), and if it names nothing but what a plan changes.
 
-use mpps_os::On;
-use mpps_os::clock::monotonic_ns;
-use std::ffi::OsStr;
-use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use mpps_os::Error as Refusal;
+use mpps_os::clock::monotonic_ns;
+use mpps_os::private_directory::PrivateDirectory;
+use mpps_os::user::is_root;
+use mpps_os::{Error as Refusal, On};
 use serde::{Deserialize, Serialize};
 
 use super::change::Change;
 use super::owner::{Life, Owner};
-use crate::root::Root;
 use crate::{Error, Result};
 
 /// The version of a journal's form. Version 1 had a form for each kind of change.
@@ -56,15 +58,18 @@ pub(crate) struct Record {
     pub(crate) waits: bool,
 }
 
-/// Where journals are looked for, and, in this order, made: `/run/mpps`, and for an ordinary user
-/// `mpps` in `$XDG_RUNTIME_DIR`.
-pub(crate) fn directories() -> Vec<PathBuf> {
-    let own = std::env::var_os("XDG_RUNTIME_DIR").filter(|path| !path.is_empty());
-    let own = own.map(|path| PathBuf::from(path).join("mpps"));
+/// Where this user's journals are. Root has them in `/run/mpps`, whatever the environment says, and
+/// an ordinary user in `mpps` below `$XDG_RUNTIME_DIR`. In a user namespace root may not write to
+/// `/run`, and is an ordinary user here.
+pub(crate) fn directory() -> PathBuf {
+    let run = Path::new(SYSTEM_DIRECTORY).parent();
+    let is_ours = |run: &Path| fs::metadata(run).is_ok_and(|run| run.uid() == 0);
+    let own = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
     let own = own.filter(|path| path.is_absolute());
-    std::iter::once(PathBuf::from(SYSTEM_DIRECTORY))
-        .chain(own)
-        .collect()
+    match own {
+        Some(own) if !(is_root() && run.is_some_and(is_ours)) => own.join("mpps"),
+        _ => PathBuf::from(SYSTEM_DIRECTORY),
+    }
 }
 
 impl Record {
@@ -81,57 +86,80 @@ impl Record {
     }
 }
 
+/// Reads the text of a journal, and refuses what no plan of mpps makes.
+///
+/// # Errors
+/// [`Error::Malformed`] if it is no journal; [`Error::Impossible`] for another form, and for a
+/// setting, a name or a value that mpps never writes.
+pub fn read_journal(file: &str, text: &[u8]) -> Result<Change> {
+    Record::parse(file, text).map(|record| record.change)
+}
+
+impl Record {
+    fn parse(file: &str, text: &[u8]) -> Result<Self> {
+        let malformed = |error: serde_json::Error| Error::malformed(file, error.to_string());
+        let said: serde_json::Value = serde_json::from_slice(text).map_err(malformed)?;
+        let schema = said.get("schema").and_then(serde_json::Value::as_u64);
+        if schema.is_some_and(|schema| schema != u64::from(SCHEMA)) {
+            let why = format!(
+                "a journal of form {}; this mpps knows form {SCHEMA}",
+                said["schema"]
+            );
+            let remedy = "`mpps undo` of the version that wrote it puts its settings back";
+            return Err(Error::impossible(file, why, remedy));
+        }
+        let record: Self = serde_json::from_value(said).map_err(malformed)?;
+        match record.change.fault() {
+            None => Ok(record),
+            Some(why) => Err(Error::impossible(
+                file,
+                format!("mpps writes no such journal: {why}"),
+                "mpps changes nothing; look at the file, then remove it",
+            )),
+        }
+    }
+}
+
 impl Journal {
-    /// Makes the file, in the first directory that takes it.
+    /// Makes the file.
     ///
     /// # Errors
-    /// [`Error::Impossible`] if there is one for the same thing; [`Error::Kernel`] if no
-    /// directory takes it.
-    pub(crate) fn create(directories: &[PathBuf], record: &Record) -> Result<Self> {
-        let mut refusal = Refusal::new(
-            "open",
-            SYSTEM_DIRECTORY,
-            io::Error::from(io::ErrorKind::NotFound),
-        );
-        for directory in directories {
-            let journal = Self {
-                path: directory.join(record.change.file_name()),
-            };
-            match journal.create_in(directory, record) {
-                Ok(()) => return Ok(journal),
-                Err(error) if error.source.kind() == io::ErrorKind::AlreadyExists => {
-                    return Err(journal.taken(&record.change));
+    /// [`Error::Impossible`] if there is one for the same thing; [`Error::Kernel`] if the directory
+    /// does not take it, or is not this user's alone.
+    pub(crate) fn create(directory: &Path, record: &Record) -> Result<Self> {
+        if directory == SYSTEM_DIRECTORY && !is_root() {
+            let why =
+                "only root keeps what it changes in /run/mpps, and XDG_RUNTIME_DIR is not set";
+            return Err(Error::impossible(&record.change.object, why, "run as root"));
+        }
+        let journal = Self::of(directory, &record.change);
+        let place = PrivateDirectory::create(directory)?;
+        let beside = journal.write_beside(&place, record)?;
+        match place.rename(&beside, journal.name(), false) {
+            Ok(()) => Ok(journal),
+            Err(error) => {
+                place.remove(&beside)?;
+                match error.source.kind() {
+                    io::ErrorKind::AlreadyExists => Err(journal.taken(&record.change)),
+                    _ => Err(error.into()),
                 }
-                Err(error) => refusal = error,
             }
         }
-        Err(refusal.into())
+    }
+
+    fn of(directory: &Path, change: &Change) -> Self {
+        Self {
+            path: directory.join(change.file_name()),
+        }
     }
 
     /// Why this change cannot be made now; none where no other is in the way.
-    pub(crate) fn obstacle(directories: &[PathBuf], change: &Change) -> Option<Error> {
-        let mut places = directories
-            .iter()
-            .map(|directory| directory.join(change.file_name()));
-        let path = places.find(|path| path.exists())?;
-        Some(Self { path }.taken(change))
-    }
-
-    fn create_in(&self, directory: &Path, record: &Record) -> Result<(), Refusal> {
-        DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(directory)
-            .on("mkdir", directory.display())?;
-        let beside = self.write_beside(record)?;
-        // Unlike rename(2), link(2) fails if the name is there already.
-        let linked = fs::hard_link(&beside, &self.path).on("link", self.path.display());
-        let _ = fs::remove_file(&beside);
-        linked.and_then(|()| {
-            self.flush_directory()
-                // Another directory is tried next: this change is in one journal only.
-                .inspect_err(|_| drop(fs::remove_file(&self.path)))
-        })
+    pub(crate) fn obstacle(directory: &Path, change: &Change) -> Option<Error> {
+        let journal = Self::of(directory, change);
+        match journal.read() {
+            Ok(None) => None,
+            _ => Some(journal.taken(change)),
+        }
     }
 
     fn taken(&self, change: &Change) -> Error {
@@ -165,71 +193,41 @@ impl Journal {
     /// # Errors
     /// The refusal of the file system.
     pub(crate) fn write(&self, record: &Record) -> Result<()> {
-        let beside = self.write_beside(record)?;
-        fs::rename(&beside, &self.path).on("rename", self.path.display())?;
-        Ok(self.flush_directory()?)
+        let place = self.open()?;
+        let beside = self.write_beside(&place, record)?;
+        let renamed = place.rename(&beside, self.name(), true);
+        Ok(renamed.inspect_err(|_| drop(place.remove(&beside)))?)
     }
 
-    /// Writes a new file next to the journal's place, flushed to the disk.
-    fn write_beside(&self, record: &Record) -> Result<PathBuf, Refusal> {
-        let beside = self
-            .path
-            .with_extension(format!("new-{}", std::process::id()));
-        let failed = |call| {
-            let name = beside.display().to_string();
-            move |source| Refusal::new(call, name, source)
-        };
+    /// Writes a new file next to the journal's place, flushed to the disk, and answers its name.
+    fn write_beside(&self, place: &PrivateDirectory, record: &Record) -> Result<OsString> {
+        let extension = format!("new-{}", std::process::id());
+        let beside = Path::new(self.name()).with_extension(extension);
         let text = serde_json::to_vec(record)
             .map_err(io::Error::from)
-            .map_err(failed("write"))?;
+            .on("write", self.path.display())?;
         // One of a process that died in the middle would be in the way.
-        let _ = fs::remove_file(&beside);
-        let mut file = OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(&beside)
-            .map_err(failed("open"))?;
-        file.write_all(&text).map_err(failed("write"))?;
-        file.sync_all().map_err(failed("fsync"))?;
-        Ok(beside)
+        place.remove(beside.as_os_str())?;
+        place.write_new(beside.as_os_str(), &text)?;
+        Ok(beside.into_os_string())
     }
 
     /// What the file says; none where it has gone meanwhile.
     ///
     /// # Errors
-    /// [`Error::Impossible`] for the file of another user, who must not make us change settings;
-    /// [`Error::Malformed`] for one that is no journal; the refusal of the file system.
+    /// [`Error::Kernel`] for a file that another user could have made; [`Error::Malformed`] for one
+    /// that is no journal; [`Error::Impossible`] for one that mpps did not write; the refusal of
+    /// the file system.
     pub(crate) fn read(&self) -> Result<Option<Record>> {
-        let name = self.path.display().to_string();
-        let failed = |source| Refusal::new("read", &name, source);
-        let file = match File::open(&self.path) {
-            Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(failed(error).into()),
-        };
-        let status = file.metadata().map_err(failed)?;
-        let user = user_from(&Root::machine())?;
-        if status.uid() != user {
-            let why = format!("it belongs to user {}, not to {user}", status.uid());
-            return Err(Error::impossible(name, why, "run as that user"));
+        let read = self
+            .open()
+            .and_then(|place| place.read(self.name(), LENGTH_MAX));
+        match read {
+            Ok(Some(text)) => Record::parse(&self.path.display().to_string(), &text).map(Some),
+            Ok(None) => Ok(None),
+            Err(error) if error.source.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error.into()),
         }
-        if !status.is_file() || status.len() > LENGTH_MAX {
-            return Err(Error::malformed(name, "not a journal"));
-        }
-        let malformed = |error: serde_json::Error| Error::malformed(&name, error.to_string());
-        let said: serde_json::Value =
-            serde_json::from_reader(io::BufReader::new(file)).map_err(malformed)?;
-        let schema = said.get("schema").and_then(serde_json::Value::as_u64);
-        if schema.is_some_and(|schema| schema != u64::from(SCHEMA)) {
-            let why = format!(
-                "a journal of form {}; this mpps knows form {SCHEMA}",
-                said["schema"]
-            );
-            let remedy = "`mpps undo` of the version that wrote it puts its settings back";
-            return Err(Error::impossible(name, why, remedy));
-        }
-        serde_json::from_value(said).map(Some).map_err(malformed)
     }
 
     /// Takes the file away.
@@ -237,35 +235,28 @@ impl Journal {
     /// # Errors
     /// The refusal of the file system, but not that the file has gone already.
     pub(crate) fn remove(&self) -> Result<()> {
-        match fs::remove_file(&self.path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                Err(Refusal::new("unlink", self.path.display(), error).into())
-            }
-            _ => Ok(self.flush_directory()?),
-        }
+        Ok(self.open()?.remove(self.name())?)
     }
 
-    /// All journals in these directories, and the refusals of directories that are there.
-    pub(crate) fn find(directories: &[PathBuf]) -> (Vec<Self>, Vec<Error>) {
-        let (mut found, mut refused) = (Vec::new(), Vec::new());
-        for directory in directories {
-            match names(directory) {
-                Ok(paths) => found.extend(paths.into_iter().map(|path| Self { path })),
-                // Nobody has changed anything yet.
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => {
-                    refused.push(Refusal::new("open", directory.display(), error).into());
-                }
+    /// All journals in a directory, and why it cannot be read, unless there is none.
+    pub(crate) fn find(directory: &Path) -> (Vec<Self>, Vec<Error>) {
+        match names(directory) {
+            Ok(mut names) => {
+                names.sort();
+                let path = |name| directory.join(name);
+                let found = names.into_iter().map(|name| Self { path: path(name) });
+                (found.collect(), Vec::new())
             }
+            // Nobody has changed anything yet.
+            Err(error) if error.source.kind() == io::ErrorKind::NotFound => Default::default(),
+            Err(error) => (Vec::new(), vec![error.into()]),
         }
-        found.sort_by(|a, b| a.path.cmp(&b.path));
-        (found, refused)
     }
 
     /// The same in a test, where no directory refuses.
     #[cfg(test)]
-    pub(crate) fn list(directories: &[PathBuf]) -> Vec<Self> {
-        let (found, refused) = Self::find(directories);
+    pub(crate) fn list(directory: &Path) -> Vec<Self> {
+        let (found, refused) = Self::find(directory);
         assert!(refused.is_empty(), "{refused:?}");
         found
     }
@@ -275,10 +266,7 @@ impl Journal {
     /// # Errors
     /// The refusal of the file system.
     pub(crate) fn lock(&self) -> Result<File> {
-        let directory = self.directory();
-        let file = File::open(directory).on("open", directory.display())?;
-        mpps_os::file::lock(&file, directory)?;
-        Ok(file)
+        Ok(self.open()?.lock()?)
     }
 
     /// Where the file is.
@@ -286,32 +274,32 @@ impl Journal {
         &self.path
     }
 
-    fn directory(&self) -> &Path {
-        self.path.parent().unwrap_or(Path::new("/"))
+    fn open(&self) -> Result<PrivateDirectory, Refusal> {
+        PrivateDirectory::open(self.path.parent().unwrap_or(Path::new("/")))
     }
 
-    /// Makes a new or removed name last, which flushing the file does not (`fsync(2)`).
-    fn flush_directory(&self) -> Result<(), Refusal> {
-        let directory = self.directory();
-        File::open(directory)
-            .and_then(|directory| directory.sync_all())
-            .on("fsync", directory.display())
+    fn name(&self) -> &OsStr {
+        self.path.file_name().unwrap_or_default()
     }
 }
 
-/// The paths of what a directory has that is named as journals are. A file that a dead process left before
-/// it was a journal is removed.
-fn names(directory: &Path) -> io::Result<Vec<PathBuf>> {
-    let mut paths = Vec::new();
-    for entry in fs::read_dir(directory)? {
-        let path = entry?.path();
-        match path.extension().and_then(OsStr::to_str) {
-            Some("json") => paths.push(path),
-            Some(end) if is_abandoned(end) => drop(fs::remove_file(path)),
-            _ => {}
-        }
-    }
-    Ok(paths)
+/// The names of the journals in a directory. A file that a dead process left before it was a
+/// journal is removed.
+fn names(directory: &Path) -> Result<Vec<OsString>, Refusal> {
+    let place = PrivateDirectory::open(directory)?;
+    let mut names = place.names()?;
+    names.retain(
+        |name| match Path::new(name).extension().and_then(OsStr::to_str) {
+            Some("json") => true,
+            Some(end) if is_abandoned(end) => {
+                // The next one tries again.
+                let _ = place.remove(name);
+                false
+            }
+            _ => false,
+        },
+    );
+    Ok(names)
 }
 
 /// True of a file that a process died over before it was a journal.
@@ -321,20 +309,13 @@ fn is_abandoned(extension: &str) -> bool {
         .is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists())
 }
 
-/// The user as whom this process acts (`Uid:` in `proc_pid_status(5)`, second column).
-fn user_from(root: &Root) -> Result<u32> {
-    let file = "proc/self/status";
-    let status = root.read(file)?;
-    let user = status
-        .lines()
-        .find_map(|line| line.strip_prefix("Uid:"))
-        .and_then(|users| users.split_ascii_whitespace().nth(1)?.parse().ok());
-    user.ok_or_else(|| Error::malformed(root.name(file), "no user"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+    use serde_json::json;
+    use std::fs::Permissions;
+    use std::os::unix::fs::{PermissionsExt, symlink};
 
     fn record(index: u32) -> Record {
         let change = Change {
@@ -350,76 +331,103 @@ mod tests {
 
     #[test]
     fn a_journal_is_made_once_replaced_and_removed() {
-        let directory = tempfile::tempdir().expect("a directory");
-        let directories = [directory.path().join("a/mpps")];
+        let guard = tempfile::tempdir().expect("a directory");
+        let directory = guard.path().join("a/mpps");
         let mut said = record(3);
-        let journal = Journal::create(&directories, &said).expect("made");
+        let journal = Journal::create(&directory, &said).expect("made");
         assert_eq!(journal.read().expect("readable"), Some(said.clone()));
-        let error = Journal::create(&directories, &said).expect_err("there is one");
+        let error = Journal::create(&directory, &said).expect_err("there is one");
         let text = error.to_string();
         assert!(text.contains("eth9: process"), "{text}");
-        Journal::create(&directories, &record(4)).expect("another interface");
+        Journal::create(&directory, &record(4)).expect("another interface");
 
         said.begun = 2;
         journal.write(&said).expect("written");
         assert_eq!(journal.read().expect("readable"), Some(said));
         // What a process died over is no journal, and goes; that of one that lives stays.
-        let of = |pid: u32| directories[0].join(format!("x.new-{pid}"));
+        let of = |pid: u32| directory.join(format!("x.new-{pid}"));
         let (dead, alive) = (of(u32::MAX), of(std::process::id()));
         for file in [&dead, &alive] {
             fs::write(file, "half").expect("written");
         }
-        assert_eq!(Journal::list(&directories).len(), 2);
+        assert_eq!(Journal::list(&directory).len(), 2);
         assert!(!dead.exists());
         fs::remove_file(alive).expect("it is there");
         for _ in 0..2 {
             journal.remove().expect("removed, twice");
         }
         assert_eq!(journal.read().expect("gone is no error"), None);
-        let left: Vec<_> = fs::read_dir(&directories[0]).expect("there").collect();
+        let left: Vec<_> = fs::read_dir(&directory).expect("there").collect();
         assert_eq!(left.len(), 1, "{left:?}");
     }
 
     #[test]
-    fn a_directory_that_cannot_be_made_is_passed_over() {
-        let directory = tempfile::tempdir().expect("a directory");
-        let file = directory.path().join("file");
+    fn a_directory_that_cannot_be_read_is_told_and_one_that_is_not_there_is_not() {
+        let guard = tempfile::tempdir().expect("a directory");
+        assert_eq!(Journal::list(&guard.path().join("nowhere")), []);
+        let file = guard.path().join("file");
         fs::write(&file, "").expect("written");
-        let directories = [file.join("mpps"), directory.path().join("mpps")];
-        let journal = Journal::create(&directories, &record(1)).expect("the second");
-        assert!(journal.path().starts_with(&directories[1]));
-        let error = Journal::create(&directories[..1], &record(2)).expect_err("no room");
-        assert!(error.to_string().contains("file/mpps"), "{error}");
+        let open = guard.path().join("open");
+        fs::create_dir(&open).expect("made");
+        fs::set_permissions(&open, Permissions::from_mode(0o777)).expect("it is ours");
+        for (directory, why) in [
+            (&file, "Not a directory"),
+            (&file.join("mpps"), "Not a directory"),
+            (&open, "other users may write to it (mode 777)"),
+        ] {
+            Journal::create(directory, &record(1)).expect_err("no place");
+            let (found, refused) = Journal::find(directory);
+            assert_eq!(found, []);
+            let [refusal] = &refused[..] else {
+                panic!("{refused:?}");
+            };
+            let text = refusal.to_string();
+            assert!(text.contains(why), "{text}");
+        }
+        assert_eq!(fs::read_dir(&open).expect("there").count(), 0);
     }
 
+    /// Undo goes on with the others, and neither waits for these nor obeys them.
     #[test]
-    fn a_directory_that_cannot_be_listed_is_told_and_one_that_is_not_there_is_not() {
-        let directory = tempfile::tempdir().expect("a directory");
-        let file = directory.path().join("file");
-        fs::write(&file, "").expect("written");
-        let own = directory.path().join("mpps");
-        let made = Journal::create(std::slice::from_ref(&own), &record(1)).expect("made");
-        let nowhere = directory.path().join("nowhere");
-        // Root may list what is forbidden, but nobody a file.
-        let (found, refused) = Journal::find(&[nowhere, file.clone(), own]);
-        assert_eq!(found, [made]);
-        assert_eq!(refused.len(), 1, "{refused:?}");
-        let text = refused[0].to_string();
-        assert!(text.contains(&file.display().to_string()), "{text}");
+    fn what_this_user_did_not_write_is_refused() {
+        let guard = tempfile::tempdir().expect("a directory");
+        let directory = guard.path().join("mpps");
+        let good = Journal::create(&directory, &record(1)).expect("made");
+        let elsewhere = guard.path().join("elsewhere.json");
+        fs::copy(good.path(), &elsewhere).expect("copied");
+        symlink(&elsewhere, directory.join("link.json")).expect("made");
+        let fifo = directory.join("fifo.json");
+        let made = std::process::Command::new("mkfifo").arg(&fifo).status();
+        assert!(made.expect("mkfifo is everywhere").success());
+        fs::copy(good.path(), directory.join("open.json")).expect("copied");
+        let open = Permissions::from_mode(0o666);
+        fs::set_permissions(directory.join("open.json"), open).expect("it is ours");
+        let mut read = Journal::list(&directory).into_iter().map(|one| one.read());
+        assert_eq!(
+            read.next().expect("good").expect("ours"),
+            Some(record_of(&good))
+        );
+        for why in ["no regular file", "symbolic links", "other users may write"] {
+            let error = read.next().expect("one more").expect_err(why).to_string();
+            assert!(error.contains(why), "{error}");
+        }
+        assert!(read.next().is_none());
+    }
+
+    fn record_of(journal: &Journal) -> Record {
+        journal.read().expect("readable").expect("it is there")
     }
 
     #[test]
     fn foreign_files_are_errors_that_name_them() {
-        let directory = tempfile::tempdir().expect("a directory");
         let mut other = serde_json::to_value(record(1)).expect("plain data");
         let [earlier, later] = [1, 99].map(|schema| {
             other["schema"] = schema.into();
             other.to_string()
         });
         for text in ["", "{}", "[1]", &earlier, &later] {
-            let path = directory.path().join("x.json");
-            fs::write(&path, text).expect("written");
-            let error = Journal { path }.read().expect_err("no journal").to_string();
+            let error = read_journal("x.json", text.as_bytes()).expect_err("no journal");
+            let error = error.to_string();
             assert!(error.contains("x.json"), "{error}");
             let versioned = [&*earlier, &later].contains(&text);
             assert_eq!(
@@ -427,6 +435,137 @@ mod tests {
                 versioned,
                 "{error}"
             );
+        }
+    }
+
+    /// The text of a journal with one edit.
+    fn text(setting: &serde_json::Value, old: &serde_json::Value) -> Vec<u8> {
+        let mut record = serde_json::to_value(record(1)).expect("plain data");
+        record["change"]["edits"] =
+            json!([{"setting": setting, "old": old, "new": old, "became": null}]);
+        record.to_string().into_bytes()
+    }
+
+    #[test]
+    fn what_a_plan_sets_is_taken_and_nothing_else() {
+        let file = |name: &str| json!({"kind": "file", "name": name});
+        let sysctl = |name: &str| json!({"kind": "sysctl", "name": name});
+        let untracked =
+            |protocol: &str| json!({"kind": "untracked", "protocol": protocol, "port": 53});
+        let rule =
+            |queue: u32| json!({"kind": "rule", "destination": "10.0.0.1:53", "queue": queue});
+        let affinity = json!({"kind": "affinity", "interrupt": 40});
+        for (setting, value) in [
+            (file("gro_flush_timeout"), json!("20000")),
+            (file("queues/rx-0/rps_cpus"), json!("00000000,0000000f")),
+            (file("queues/tx-63/xps_cpus"), json!("ff")),
+            (file("queues/tx-1/tx_maxrate"), json!("0")),
+            (sysctl("net.core.rmem_max"), json!("212992")),
+            (affinity.clone(), json!("0-3,5")),
+            (untracked("udp"), json!("on")),
+            (
+                json!({"kind": "hash_fields", "flow": "udp4"}),
+                json!("sdfn"),
+            ),
+            (json!({"kind": "feature", "name": "rx-gro"}), json!("off")),
+            (json!({"kind": "rss_table"}), json!([0, 1, 2])),
+            (rule(3), json!([])),
+        ] {
+            let taken = read_journal("x", &text(&setting, &value));
+            taken.unwrap_or_else(|error| panic!("{setting}: {error}"));
+        }
+        for (setting, value) in [
+            (sysctl("//.//.tmp.x"), json!("1")),
+            (sysctl("kernel.core_pattern"), json!("1")),
+            (sysctl("net.core.rmem_max"), json!("|/tmp/x")),
+            (sysctl("net.core.rmem_max"), json!([1])),
+            (sysctl("net.core.rmem_max/../../x"), json!("1")),
+            (file("../../../../tmp/x"), json!("1")),
+            (file("queues/rx-0/../../../x"), json!("1")),
+            (file("queues/rx-00/rps_cpus"), json!("1")),
+            (file("queues/rx-+1/rps_cpus"), json!("1")),
+            (file("queues/rx-4096/rps_cpus"), json!("1")),
+            (file("queues/rx-0/xps_cpus"), json!("1")),
+            (file("ifalias"), json!("1")),
+            (file("threaded"), json!("1\n")),
+            (file("queues/rx-0/rps_cpus"), json!("f; id")),
+            (affinity, json!("all")),
+            (untracked("udp; flush ruleset"), json!("on")),
+            (untracked("tcp"), json!("yes")),
+            (json!({"kind": "hash_fields", "flow": "sctp4"}), json!("sd")),
+            (
+                json!({"kind": "feature", "name": "tx-checksum-ipv4"}),
+                json!("off"),
+            ),
+            (json!({"kind": "rss_key"}), json!("6d:5a")),
+            (json!({"kind": "channels"}), json!("many")),
+            (json!({"kind": "coalescing"}), json!([1, 2])),
+            (rule(5000), json!([])),
+        ] {
+            let error = read_journal("x", &text(&setting, &value)).expect_err("no plan does");
+            let error = error.to_string();
+            assert!(
+                error.contains("mpps writes no such journal"),
+                "{setting}: {error}"
+            );
+        }
+        // A kind that is none is refused, too.
+        read_journal("x", &text(&json!({"kind": "path"}), &json!("1"))).expect_err("unknown");
+    }
+
+    #[test]
+    fn what_a_change_is_about_is_judged() {
+        let judged = |name: &str, object: &str, index: Option<u32>| {
+            let mut record = record(1);
+            record.change.name = name.to_owned();
+            record.change.object = object.to_owned();
+            record.change.interface_index = index;
+            let text = serde_json::to_vec(&record).expect("plain data");
+            read_journal("x", &text).is_ok()
+        };
+        for object in [
+            "eth0.5",
+            "-rf",
+            "\u{1b}]0;x",
+            "a;id;$(id)",
+            "\u{fffd}\u{fffd}",
+        ] {
+            assert!(judged("tune", object, Some(1)), "{object}");
+        }
+        assert!(judged("setting", "net.core.skb_defer_max", None));
+        for object in [
+            "",
+            ".",
+            "..",
+            "../lo",
+            "a/b",
+            "a b",
+            "a:b",
+            "a\0",
+            "0123456789abcdef",
+        ] {
+            assert!(!judged("tune", object, Some(1)), "{object}");
+        }
+        assert!(!judged("../x", "eth0", Some(1)) && !judged("", "eth0", Some(1)));
+        assert!(!judged("setting", "kernel.core_pattern", None));
+    }
+
+    proptest! {
+        #[test]
+        fn no_journal_panics(text: Vec<u8>) {
+            let _ = read_journal("x", &text);
+        }
+
+        /// Whatever is accepted stays below the two folders of settings.
+        #[test]
+        fn no_path_leaves_its_folder(name in "[a-z0-9./ -]{0,30}") {
+            for kind in ["file", "sysctl"] {
+                let setting = json!({"kind": kind, "name": name.clone()});
+                if let Ok(change) = read_journal("x", &text(&setting, &json!("1"))) {
+                    let command = change.edits[0].setting.command("eth9", &change.edits[0].new);
+                    prop_assert!(!command.contains("..") && !name.starts_with('/'), "{command}");
+                }
+            }
         }
     }
 }

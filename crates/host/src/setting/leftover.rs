@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use mpps_os::namespace::NetNamespace;
 
@@ -23,13 +23,13 @@ pub struct Leftover {
 }
 
 /// All journals of this user, the newest first, because a later change may stand on an earlier one; and
-/// the files and directories that could not be read as such.
+/// the files and directory that could not be read as such.
 pub fn leftovers() -> (Vec<Leftover>, Vec<Error>) {
-    leftovers_in(&journal::directories())
+    leftovers_in(&journal::directory())
 }
 
-pub(crate) fn leftovers_in(directories: &[PathBuf]) -> (Vec<Leftover>, Vec<Error>) {
-    let (journals, mut unreadable) = Journal::find(directories);
+pub(crate) fn leftovers_in(directory: &Path) -> (Vec<Leftover>, Vec<Error>) {
+    let (journals, mut unreadable) = Journal::find(directory);
     let mut found = Vec::new();
     for journal in journals {
         match journal.read() {

@@ -6,18 +6,29 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::net::SocketAddr;
 
-use mpps_os::ethtool::QUEUES_MAX;
+use mpps_os::CpuList;
 use mpps_os::ethtool::coalesce::Coalescing;
+use mpps_os::ethtool::{QUEUES_MAX, hash_fields};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::Error;
+use crate::{Error, sysctl};
 
 /// The kernel's name for the switch that `ethtool -K` calls `ntuple` (net/ethtool/common.c).
 pub(crate) const FILTERS: &str = "rx-ntuple-filter";
 
+/// The features that a plan switches, by the kernel's names for them.
+pub(crate) const FEATURES: [&str; 3] = ["rx-lro", "rx-gro-hw", "rx-gro"];
+
 /// The name of [`Setting::SkbDefer`] (`sysctl(8)`).
 pub(crate) const SKB_DEFER_MAX: &str = "net.core.skb_defer_max";
+
+/// The settings of a receive queue, and of a transmit queue, as files of its directory
+/// (Documentation/ABI/testing/sysfs-class-net-queues).
+pub(super) const OF_QUEUES: [(&str, &[&str]); 2] = [
+    ("rx", &["rps_cpus", "rps_flow_cnt"]),
+    ("tx", &["xps_cpus", "xps_rxqs", "tx_maxrate"]),
+];
 
 /// One thing that can be read and written. Those of an interface are of the one that the
 /// [`Change`](super::Change) is about.
@@ -118,23 +129,52 @@ impl Value {
 }
 
 impl Setting {
-    /// Whether a value is of its kind: a damaged journal must not be obeyed.
-    pub(super) fn takes(&self, value: &Value) -> bool {
+    /// Why no plan sets it, or sets it to this value.
+    pub(super) fn fault_of(&self, value: &Value) -> Option<String> {
+        let noun = self.noun();
+        match self.is_known() {
+            false => Some(format!("{noun} is no setting that mpps changes")),
+            true => (!self.takes(value)).then(|| format!("{noun} has no value {value:?}")),
+        }
+    }
+
+    /// Whether the names and numbers in it are those that a plan can have.
+    fn is_known(&self) -> bool {
         match self {
-            Self::File { .. }
-            | Self::Filters
-            | Self::SkbDefer
-            | Self::RssKey
-            | Self::Channels
-            | Self::RxRing
-            | Self::HashFields { .. }
-            | Self::Feature { .. }
-            | Self::Affinity { .. }
-            | Self::Untracked { .. }
-            | Self::Sysctl { .. } => matches!(value, Value::Text(_)),
-            Self::Coalescing { .. } => value.coalescing().is_some(),
-            Self::RssTable | Self::IrqSuspend => matches!(value, Value::Numbers(_)),
-            Self::Rule { .. } => !matches!(value, Value::Text(_)),
+            Self::File { name } => form_of_file(name).is_some(),
+            Self::Sysctl { name } => sysctl::CHANGED.contains(&&**name),
+            Self::Feature { name } => FEATURES.contains(&&**name),
+            Self::HashFields { flow } => hash_flow(flow).is_some(),
+            Self::Untracked { protocol, .. } => matches!(&**protocol, "udp" | "tcp"),
+            Self::Coalescing { queue: Some(queue) } | Self::Rule { queue, .. } => {
+                *queue < QUEUES_MAX
+            }
+            _ => true,
+        }
+    }
+
+    /// Whether a value is of its kind.
+    fn takes(&self, value: &Value) -> bool {
+        let text = match value {
+            Value::Text(text) => text,
+            Value::Numbers(_) => {
+                return match self {
+                    Self::Coalescing { .. } => value.coalescing().is_some(),
+                    _ => matches!(self, Self::RssTable | Self::IrqSuspend | Self::Rule { .. }),
+                };
+            }
+            Value::Rule { .. } => return matches!(self, Self::Rule { .. }),
+        };
+        match self {
+            Self::File { name } => form_of_file(name).is_some_and(|form| form(text)),
+            Self::SkbDefer | Self::Channels | Self::RxRing | Self::Sysctl { .. } => is_number(text),
+            Self::RssKey => crate::rss::key(text).is_ok(),
+            Self::HashFields { .. } => hash_fields::fields(text).is_some(),
+            Self::Affinity { .. } => text.is_empty() || text.parse::<CpuList>().is_ok(),
+            Self::Filters | Self::Feature { .. } | Self::Untracked { .. } => {
+                matches!(&**text, "on" | "off")
+            }
+            _ => false,
         }
     }
 
@@ -382,6 +422,41 @@ impl Setting {
             _ => write!(f, "{} from {old:?} to {new:?}", self.noun()),
         }
     }
+}
+
+/// How a text in a file of an interface must look, if mpps changes that file.
+fn form_of_file(name: &str) -> Option<fn(&str) -> bool> {
+    match name {
+        "gro_flush_timeout" | "napi_defer_hard_irqs" | "threaded" => return Some(is_number),
+        _ => {}
+    }
+    let (directory, file) = name.strip_prefix("queues/")?.split_once('/')?;
+    let (direction, queue) = directory.split_once('-')?;
+    let number: u32 = queue.parse().ok()?;
+    let (_, files) = OF_QUEUES.iter().find(|(known, _)| *known == direction)?;
+    let is_known = number < QUEUES_MAX && number.to_string() == queue && files.contains(&file);
+    let form = match file {
+        "rps_flow_cnt" | "tx_maxrate" => is_number,
+        _ => is_mask,
+    };
+    is_known.then_some(form as fn(&str) -> bool)
+}
+
+fn is_number(text: &str) -> bool {
+    let digits = text.strip_prefix('-').unwrap_or(text);
+    (1..=20).contains(&digits.len()) && digits.bytes().all(|letter| letter.is_ascii_digit())
+}
+
+/// A set of CPUs or queues as the kernel writes it, hexadecimal, a comma every eight digits.
+fn is_mask(text: &str) -> bool {
+    let is_digit = |letter: u8| letter == b',' || letter.is_ascii_hexdigit();
+    !text.is_empty() && text.bytes().all(is_digit)
+}
+
+/// The kind of traffic that `ethtool -N` gives this name.
+pub(super) fn hash_flow(name: &str) -> Option<hash_fields::Flow> {
+    let mut flows = hash_fields::FLOWS.into_iter();
+    flows.find(|flow| flow.name == name)
 }
 
 /// How the card waits, to be changed: all queues together; each by itself where they differ. One value for all

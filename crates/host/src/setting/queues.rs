@@ -29,6 +29,12 @@ impl Queues {
         })
     }
 
+    /// All settings that it names.
+    pub(super) fn all(&self) -> impl Iterator<Item = &OfQueue> {
+        let later = [&self.after, &self.wanted].into_iter().flatten();
+        [&self.before].into_iter().chain(later).flatten()
+    }
+
     /// Takes what they are set to now for what the driver made of them.
     pub(super) fn changed(&mut self, host: &dyn Host, interface: &str) -> mpps_os::Result<()> {
         self.after = Some(host.of_queues(interface)?);

@@ -9,7 +9,7 @@ use crate::setting::fake::{End, Fake, Machine, all_died, directory, journals, pl
 use crate::setting::{OfQueue, Outcome, Undone, leftovers_in};
 use proptest::prelude::*;
 use std::fmt::Write;
-use std::path::PathBuf;
+use std::path::Path;
 
 /// A plan as text: what is changed, each setting and the command, and of the rest the verdict.
 fn shown(plan: &Plan) -> String {
@@ -57,14 +57,14 @@ fn plans_of_hosts_are_as_written_down() {
 
 /// The host after a change, if its driver takes what it is told.
 fn after(tunables: &Tunables, plan: &Plan) -> Tunables {
-    let (_guard, directories) = directory();
+    let (_guard, directory) = directory();
     let fake = Fake::new(fake(tunables));
     let interface = "eth9".to_owned();
     let plan = Plan {
         interface,
         ..plan.clone()
     };
-    let made = make(&plan, &fake, &directories, false).expect("it can");
+    let made = make(&plan, &fake, &directory, false).expect("it can");
     let after = reread(tunables, &fake);
     drop(made);
     after
@@ -183,9 +183,9 @@ fn queues_that_differ_are_judged_apart() {
         ))
     );
     let before = fake(&tunables);
-    let (_guard, directories) = directory();
+    let (_guard, directory) = directory();
     let fake = Fake::new(before.clone());
-    let (tuned, _) = make(&plan, &fake, &directories, false).expect("it can");
+    let (tuned, _) = make(&plan, &fake, &directory, false).expect("it can");
     let now = fake.machine().values;
     for (queue, time_us) in (0..).zip([40, 20, 40, 40, 30]) {
         let (setting, value) = coalescing_of(Some(queue), time_us, queue == 4);
@@ -373,11 +373,11 @@ fn many() -> Tunables {
 }
 
 /// As `mpps tune apply`: each stage is planned again behind those before it.
-fn apply(tunables: &Tunables, goal: Goal, fake: &Fake, directories: &[PathBuf]) -> Result<Tuned> {
+fn apply(tunables: &Tunables, goal: Goal, fake: &Fake, directory: &Path) -> Result<Tuned> {
     let host = fake.clone();
     let host = move || Box::new(host.clone()) as Box<dyn Host>;
     let plan = Plan::new(tunables, goal, &[]);
-    let mut tuned = Tuned::begin_on(Box::new(host), &plan, directories.to_vec(), false)?;
+    let mut tuned = Tuned::begin_on(Box::new(host), &plan, directory.to_owned(), false)?;
     for stage in stages() {
         let now = reread(tunables, fake);
         let plan = Plan::new(&now, goal, &[stage.to_owned()]);
@@ -406,11 +406,11 @@ fn a_table_that_is_forgotten_is_told_again() {
     let plan = Plan::new(&tunables, Goal::Udp, &["rss-table".to_owned()]);
     let table = &plan.edits().next().expect("it is uneven").new;
     for (forgets_tables, takes) in [(1, true), (8, false)] {
-        let (_guard, directories) = directory();
+        let (_guard, directory) = directory();
         let mut machine = fake(&tunables);
         machine.forgets_tables = forgets_tables;
         let fake = Fake::new(machine);
-        let made = make(&plan, &fake, &directories, false);
+        let made = make(&plan, &fake, &directory, false);
         assert_eq!(made.is_ok(), takes, "{made:?}");
         let now = &fake.machine().values[&Setting::RssTable];
         assert_eq!(now == table, takes);
@@ -418,15 +418,10 @@ fn a_table_that_is_forgotten_is_told_again() {
 }
 
 /// Makes all steps of a plan, as far as they go.
-fn make(
-    plan: &Plan,
-    fake: &Fake,
-    directories: &[PathBuf],
-    goes_on: bool,
-) -> Result<(Tuned, Vec<Edited>)> {
+fn make(plan: &Plan, fake: &Fake, directory: &Path, goes_on: bool) -> Result<(Tuned, Vec<Edited>)> {
     let fake = fake.clone();
     let host = move || Box::new(fake.clone()) as Box<dyn Host>;
-    let mut tuned = Tuned::begin_on(Box::new(host), plan, directories.to_vec(), false)?;
+    let mut tuned = Tuned::begin_on(Box::new(host), plan, directory.to_owned(), false)?;
     let mut edited = Vec::new();
     for step in &plan.steps {
         edited.extend(tuned.make(plan, step, goes_on)?);
@@ -451,9 +446,9 @@ fn lives_again(fake: &Fake) {
 fn deaths(is_undone: bool) -> Vec<(Tunables, End)> {
     let mut deaths = Vec::new();
     for tunables in [small(), apart(), many()] {
-        let (_guard, directories) = directory();
+        let (_guard, directory) = directory();
         let fake = Fake::new(fake(&tunables));
-        let tuned = apply(&tunables, Goal::Udp, &fake, &directories).expect("it can");
+        let tuned = apply(&tunables, Goal::Udp, &fake, &directory).expect("it can");
         let made = fake.state().changes;
         assert!(made > 8, "{made}");
         tuned.undo();
@@ -474,27 +469,27 @@ fn deaths(is_undone: bool) -> Vec<(Tunables, End)> {
 #[test]
 fn whoever_dies_while_it_is_made_leaves_what_can_be_put_back() {
     for (tunables, end) in deaths(false) {
-        let (_guard, directories) = directory();
+        let (_guard, directory) = directory();
         let before = fake(&tunables);
         let fake = Fake::new(before.clone());
         fake.state().end = Some(end);
-        apply(&tunables, Goal::Udp, &fake, &directories).expect_err("it died");
+        apply(&tunables, Goal::Udp, &fake, &directory).expect_err("it died");
         lives_again(&fake);
-        let outcomes = undo_all(&all_died(&directories), &fake);
+        let outcomes = undo_all(&all_died(&directory), &fake);
         assert!(outcomes.iter().all(Outcome::finished), "{outcomes:?}");
         assert_eq!(fake.machine(), before, "{end:?}");
-        assert_eq!(journals(&directories), 0);
+        assert_eq!(journals(&directory), 0);
     }
 }
 
 #[test]
 fn what_somebody_changed_since_is_left_to_them() {
-    let (_guard, directories) = directory();
+    let (_guard, directory) = directory();
     let tunables = small();
     let fake = Fake::new(fake(&tunables));
     let only = ["rings", "budget"].map(str::to_owned);
     let plan = Plan::new(&tunables, Goal::Udp, &only);
-    let (tuned, _) = make(&plan, &fake, &directories, false).expect("it can");
+    let (tuned, _) = make(&plan, &fake, &directory, false).expect("it can");
     fake.set(Setting::RxRing, Value::text(512));
     let undone = results(tuned.undo());
     assert_eq!(
@@ -508,16 +503,16 @@ fn what_somebody_changed_since_is_left_to_them() {
 
 #[test]
 fn an_interface_that_has_gone_leaves_the_machine_as_it_was() {
-    let (_guard, directories) = directory();
+    let (_guard, directory) = directory();
     let tunables = small();
     let before = fake(&tunables);
     let fake = Fake::new(before.clone());
     let plan = Plan::new(&tunables, Goal::Udp, &[]);
-    let (tuned, _) = make(&plan, &fake, &directories, false).expect("it can");
+    let (tuned, _) = make(&plan, &fake, &directory, false).expect("it can");
     tuned.keep().expect("it can be written");
     fake.state().machine.name = "";
     // This process lives, and what was to stay is put back all the same.
-    let (left, _) = leftovers_in(&directories);
+    let (left, _) = leftovers_in(&directory);
     let outcomes = undo_all(&left, &fake);
     assert!(outcomes.iter().all(Outcome::clean), "{outcomes:?}");
     let now = fake.machine().values;
@@ -526,7 +521,7 @@ fn an_interface_that_has_gone_leaves_the_machine_as_it_was() {
             assert_eq!(now[&setting], value, "{setting:?}");
         }
     }
-    assert_eq!(journals(&directories), 0);
+    assert_eq!(journals(&directory), 0);
 }
 
 /// It goes between any two changes: what is of the machine is put back, and nothing is left to do.
@@ -536,11 +531,11 @@ fn an_interface_that_goes_in_the_middle_leaves_the_machine_as_it_was() {
     let plan = Plan::new(&tunables, Goal::Udp, &[]);
     let before = fake(&tunables);
     for change in 0..plan.edits().count() {
-        let (_guard, directories) = directory();
+        let (_guard, directory) = directory();
         let mut machine = before.clone();
         machine.goes_after = Some(change);
         let fake = Fake::new(machine);
-        let made = make(&plan, &fake, &directories, false);
+        let made = make(&plan, &fake, &directory, false);
         // Behind its own settings come those of the machine, which need no interface.
         assert!(made.is_err() || change > 8, "at {change}");
         drop(made);
@@ -549,7 +544,7 @@ fn an_interface_that_goes_in_the_middle_leaves_the_machine_as_it_was() {
                 assert_eq!(*value, before.values[setting], "{setting:?} at {change}");
             }
         }
-        assert_eq!(journals(&directories), 0, "at {change}");
+        assert_eq!(journals(&directory), 0, "at {change}");
     }
 }
 
@@ -557,38 +552,38 @@ fn an_interface_that_goes_in_the_middle_leaves_the_machine_as_it_was() {
 #[test]
 fn whoever_dies_while_it_is_put_back_leaves_what_can_be_put_back() {
     for (tunables, end) in deaths(true) {
-        let (_guard, directories) = directory();
+        let (_guard, directory) = directory();
         let before = fake(&tunables);
         let fake = Fake::new(before.clone());
-        let tuned = apply(&tunables, Goal::Udp, &fake, &directories).expect("it can");
+        let tuned = apply(&tunables, Goal::Udp, &fake, &directory).expect("it can");
         tuned.keep().expect("it can be written");
         fake.state().end = Some(end);
-        let left = all_died(&directories);
+        let left = all_died(&directory);
         // The newest first: the claim of the interface goes last.
         let ends = [left.first(), left.last()].map(|one| one.expect("some").name());
         assert_eq!(ends, ["tune-buffers", "tune"]);
         undo_all(&left, &fake);
         lives_again(&fake);
-        let (left, _) = leftovers_in(&directories);
+        let (left, _) = leftovers_in(&directory);
         let outcomes = undo_all(&left, &fake);
         assert!(outcomes.iter().all(Outcome::finished), "{outcomes:?}");
         assert_eq!(fake.machine(), before, "{end:?}");
-        assert_eq!(journals(&directories), 0);
+        assert_eq!(journals(&directory), 0);
     }
 }
 
 #[test]
 fn what_is_refused_is_left_out_and_the_rest_is_made() {
-    let (_guard, directories) = directory();
+    let (_guard, directory) = directory();
     let tunables = small();
     let mut machine = fake(&tunables);
     machine.stuck = Some(sysctl("net.core.netdev_budget"));
     let fake = Fake::new(machine.clone());
     let plan = Plan::new(&tunables, Goal::Udp, &[]);
-    make(&plan, &fake, &directories, false).expect_err("refused");
+    make(&plan, &fake, &directory, false).expect_err("refused");
     assert_eq!(fake.machine(), machine, "all of it was put back");
-    assert_eq!(journals(&directories), 0);
-    let (tuned, edited) = make(&plan, &fake, &directories, true).expect("it can");
+    assert_eq!(journals(&directory), 0);
+    let (tuned, edited) = make(&plan, &fake, &directory, true).expect("it can");
     let (refused, made): (Vec<&Edited>, Vec<&Edited>) =
         edited.iter().partition(|edited| edited.refusal.is_some());
     assert_eq!((refused.len(), made.len()), (1, plan.edits().count() - 1));
@@ -598,9 +593,9 @@ fn what_is_refused_is_left_out_and_the_rest_is_made() {
     );
     tuned.keep().expect("it can be written");
     // What is kept is in the way of the next one.
-    let error = make(&plan, &fake, &directories, true).expect_err("taken");
+    let error = make(&plan, &fake, &directory, true).expect_err("taken");
     assert!(error.to_string().contains("mpps tune undo"), "{error}");
-    let outcomes = undo_all(&all_died(&directories), &fake);
+    let outcomes = undo_all(&all_died(&directory), &fake);
     assert!(outcomes.iter().all(Outcome::clean), "{outcomes:?}");
     assert_eq!(fake.machine(), machine);
 }
@@ -614,11 +609,11 @@ fn a_setting_that_takes_another_value_is_found_out() {
     let mut found = 0;
     for edit in plan.edits() {
         let Value::Text(_) = edit.new else { continue };
-        let (_guard, directories) = directory();
+        let (_guard, directory) = directory();
         let mut machine = fake(&tunables);
         machine.alters = Some((edit.setting.clone(), Value::text("12345")));
         let fake = Fake::new(machine.clone());
-        let error = make(&plan, &fake, &directories, false).expect_err("it has another");
+        let error = make(&plan, &fake, &directory, false).expect_err("it has another");
         assert!(error.to_string().contains("has another"), "{error}");
         // It cannot be given back either; the rest is as it was.
         machine.values.remove(&edit.setting);
@@ -634,7 +629,7 @@ fn a_setting_that_takes_another_value_is_found_out() {
 #[test]
 fn what_a_receiver_has_set_is_not_changed_beside_it() {
     let tunables = small();
-    let (_guard, directories) = directory();
+    let (_guard, directory) = directory();
     let fake = Fake::new(fake(&tunables));
     let table = |queues: &[u32]| {
         let queues = queues.iter().cycle().take(128).copied();
@@ -649,14 +644,14 @@ fn what_a_receiver_has_set_is_not_changed_beside_it() {
     let mut carve_out = plan.change_on(&fake, None).expect("it is there");
     carve_out.name = "carve-out".to_owned();
     carve_out.edits = vec![edit];
-    let carved = fake.apply(&carve_out, &directories).expect("it can");
+    let carved = fake.apply(&carve_out, &directory).expect("it can");
     let carved_machine = fake.machine();
     let only = ["rings", "rss-table", "budget"].map(str::to_owned);
     let plan = Plan::new(&reread(&tunables, &fake), Goal::Udp, &only);
-    let error = make(&plan, &fake, &directories, false).expect_err("it is in the way");
+    let error = make(&plan, &fake, &directory, false).expect_err("it is in the way");
     assert!(error.to_string().contains("end process"), "{error}");
     assert_eq!(fake.machine(), carved_machine);
-    let (tuned, edited) = make(&plan, &fake, &directories, true).expect("it can");
+    let (tuned, edited) = make(&plan, &fake, &directory, true).expect("it can");
     let refused = edited.iter().filter(|edited| edited.refusal.is_some());
     let refused: Vec<&str> = refused.map(|edited| edited.edit.as_str()).collect();
     assert_eq!(refused, ["rings", "rss-table"]);
@@ -671,13 +666,13 @@ fn what_a_receiver_has_set_is_not_changed_beside_it() {
 
 #[test]
 fn the_last_step_goes_alone() {
-    let (_guard, directories) = directory();
+    let (_guard, directory) = directory();
     let tunables = small();
     let before = fake(&tunables);
     let fake = Fake::new(before.clone());
     let only = ["rings", "budget"].map(str::to_owned);
     let plan = Plan::new(&tunables, Goal::Udp, &only);
-    let (mut tuned, _) = make(&plan, &fake, &directories, false).expect("it can");
+    let (mut tuned, _) = make(&plan, &fake, &directory, false).expect("it can");
     let undone = tuned.undo_last();
     assert_eq!(undone.len(), 2, "{undone:?}");
     assert_eq!(fake.machine().values[&Setting::RxRing], Value::text(4096));
@@ -731,10 +726,10 @@ proptest! {
             prop_assert_eq!(tunables.value(&edit.setting), Some(&edit.old));
             prop_assert_ne!(&edit.old, &edit.new);
         }
-        let (_guard, directories) = directory();
+        let (_guard, directory) = directory();
         let fake = Fake::new(fake(&tunables));
         let before = fake.machine();
-        let tuned = apply(&tunables, goal, &fake, &directories).expect("it can");
+        let tuned = apply(&tunables, goal, &fake, &directory).expect("it can");
         let again = Plan::new(&reread(&tunables, &fake), goal, &[]);
         prop_assert_eq!(again.edits().count(), 0, "{}", shown(&again));
         prop_assert!(tuned.undo().iter().all(Outcome::clean));

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::facts::{Card, Conntrack};
 use crate::root::Root;
-use crate::setting::{Host, Kernel, Setting, Value};
+use crate::setting::{FEATURES, Host, Kernel, Setting, Value};
 use crate::{CpuList, Result, Topology, sysctl};
 
 /// How many flows the machine's table of readers has.
@@ -172,11 +172,9 @@ impl Tunables {
         settings.extend(["udp4", "udp6"].map(|flow| Setting::HashFields {
             flow: flow.to_owned(),
         }));
-        settings.extend(
-            ["rx-lro", "rx-gro-hw", "rx-gro"].map(|name| Setting::Feature {
-                name: name.to_owned(),
-            }),
-        );
+        settings.extend(FEATURES.map(|name| Setting::Feature {
+            name: name.to_owned(),
+        }));
         settings.extend((0..self.rx_queues).map(|queue| file(rps_file(queue))));
         settings.extend((0..self.rx_queues).map(|queue| file(flows_file(queue))));
         let of_queue = |queue| Setting::Coalescing { queue: Some(queue) };
@@ -185,14 +183,7 @@ impl Tunables {
         settings.extend(self.interrupts.iter().map(|one| Setting::Affinity {
             interrupt: one.interrupt,
         }));
-        let limits = [
-            "net.core.netdev_max_backlog",
-            "net.core.netdev_budget",
-            "net.core.netdev_budget_usecs",
-            "net.core.rmem_max",
-            FLOWS,
-        ];
-        settings.extend(limits.map(|name| Setting::Sysctl {
+        settings.extend(sysctl::CHANGED.map(|name| Setting::Sysctl {
             name: name.to_owned(),
         }));
         settings

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use super::{CLAIM, Plan, Step, is_of_plan};
 use crate::setting::{
-    Applied, Change, Host, Kernel, Leftover, Life, Outcome, Setting, directories, leftovers_in,
+    Applied, Change, Host, Kernel, Leftover, Life, Outcome, Setting, directory, leftovers_in,
 };
 use crate::{Error, Result};
 
@@ -19,7 +19,7 @@ pub struct Tuned {
     is_on_top: bool,
     steps: Vec<Applied>,
     host: MakeHost,
-    directories: Vec<PathBuf>,
+    directory: PathBuf,
 }
 
 fn kernel() -> Box<dyn Host> {
@@ -46,7 +46,7 @@ impl Tuned {
     /// [`Error::Impossible`] where the interface is tuned already, or another process is at it;
     /// [`Error::Kernel`] for a refusal, also of the journal's file.
     pub fn begin(plan: &Plan) -> Result<Self> {
-        Self::begin_on(Box::new(kernel), plan, directories(), false)
+        Self::begin_on(Box::new(kernel), plan, directory(), false)
     }
 
     /// The same, also on an interface that is tuned and whose steps stay: an undo restores both.
@@ -54,13 +54,13 @@ impl Tuned {
     /// # Errors
     /// As [`Tuned::begin`].
     pub fn go_on(plan: &Plan) -> Result<Self> {
-        Self::begin_on(Box::new(kernel), plan, directories(), true)
+        Self::begin_on(Box::new(kernel), plan, directory(), true)
     }
 
     pub(super) fn begin_on(
         host: MakeHost,
         plan: &Plan,
-        directories: Vec<PathBuf>,
+        directory: PathBuf,
         goes_on: bool,
     ) -> Result<Self> {
         let mut claim = plan.change_on(&*host(), None)?;
@@ -71,17 +71,17 @@ impl Tuned {
                 && (there.namespace, there.interface_index)
                     == (claim.namespace, claim.interface_index)
         };
-        let is_on_top = goes_on && leftovers_in(&directories).0.iter().any(is_kept);
+        let is_on_top = goes_on && leftovers_in(&directory).0.iter().any(is_kept);
         if is_on_top {
             // The claim that is there stays; this one keeps others from going on at the same time.
             claim.name = format!("{CLAIM}-more");
         }
         Ok(Self {
-            claim: Some(Applied::on(host(), &claim, &directories)?),
+            claim: Some(Applied::on(host(), &claim, &directory)?),
             is_on_top,
             steps: Vec::new(),
             host,
-            directories,
+            directory,
         })
     }
 
@@ -132,7 +132,7 @@ impl Tuned {
         };
         let own = settings(change);
         let remakes = own.iter().any(Setting::remakes_queues);
-        let (found, _) = leftovers_in(&self.directories);
+        let (found, _) = leftovers_in(&self.directory);
         let other = found.iter().find(|one| {
             let there = &one.record.change;
             let is_here = (there.namespace, there.interface_index)
@@ -149,10 +149,10 @@ impl Tuned {
     }
 
     fn applied(&self, change: &Change, goes_on: bool) -> Result<(Applied, Vec<(String, Error)>)> {
-        let (host, directories) = ((self.host)(), &self.directories);
+        let (host, directory) = ((self.host)(), &self.directory);
         match goes_on {
-            false => Ok((Applied::on(host, change, directories)?, Vec::new())),
-            true => Applied::far_on(host, change, directories),
+            false => Ok((Applied::on(host, change, directory)?, Vec::new())),
+            true => Applied::far_on(host, change, directory),
         }
     }
 

@@ -9,6 +9,7 @@ use anyhow::{Context, Result};
 use mpps_host::{Leftover, Life, Undone, leftovers};
 use mpps_os::namespace::NetNamespace;
 use std::io;
+use std::path::Path;
 
 /// Undoes, or lists, every journal of this user.
 pub(super) fn run(args: &UndoArgs) -> Result<Outcome> {
@@ -20,7 +21,7 @@ pub(super) fn run(args: &UndoArgs) -> Result<Outcome> {
     let mut teller = Teller::new(output::line);
     let mut worst = if unreadable.is_empty() { 0 } else { 2 };
     if leftovers.is_empty() && unreadable.is_empty() {
-        teller.tell(Stream::Out, "nothing to undo");
+        teller.tell(Stream::Out, nothing());
     }
     for error in unreadable {
         let text = failure::explain(&error.into());
@@ -35,6 +36,14 @@ pub(super) fn run(args: &UndoArgs) -> Result<Outcome> {
         }
     }
     teller.end(worst)
+}
+
+/// Root keeps its journals where no other user may look.
+fn nothing() -> &'static str {
+    match mpps_os::user::is_root() || !Path::new("/run/mpps").exists() {
+        true => "nothing to undo",
+        false => "nothing to undo of this user; `mpps undo` as root undoes root's changes",
+    }
 }
 
 fn list(leftover: &Leftover, teller: &mut Teller) {

@@ -6,7 +6,6 @@ use crate::rss::{MICROSOFT_KEY, table_of};
 use crate::setting::fake::{End, Fake, Machine, died, directory, journals, plain, results, table};
 use crate::setting::{Outcome, Setting, Undone, Value};
 use proptest::prelude::*;
-use std::path::PathBuf;
 
 fn hashing(fields: Hashed) -> Hashing {
     let key = MICROSOFT_KEY.to_vec();
@@ -40,7 +39,7 @@ fn flow(port: u16) -> Flow {
 /// Microsoft's example hashes to 0x51ccc178, whose remainder by 128 is 0x78.
 #[test]
 fn a_flow_has_the_entry_of_its_hash_and_nothing_else_has() {
-    let (_guard, directories) = directory();
+    let (_guard, directory) = directory();
     let fake = Fake::new(card(128));
     let carve_out = plan(&fake, &[flow(2794)], Hashed::Ports).expect("possible");
     let slots = carve_out.slots.as_ref().expect("slots");
@@ -53,9 +52,7 @@ fn a_flow_has_the_entry_of_its_hash_and_nothing_else_has() {
         "{}",
         slots.ports.len()
     );
-    let applied = fake
-        .apply(&carve_out.change, &directories)
-        .expect("applied");
+    let applied = fake.apply(&carve_out.change, &directory).expect("applied");
     let during = now(&fake);
     assert!(
         (0..128).all(|at| (during[at] == 3) == (at == 0x78)),
@@ -69,7 +66,7 @@ fn a_flow_has_the_entry_of_its_hash_and_nothing_else_has() {
     assert!(again.change.edits.is_empty(), "{again:?}");
     assert_eq!(results(applied.undo()), [Undone::Restored]);
     assert_eq!(fake.machine(), card(128));
-    assert_eq!(journals(&directories), 0);
+    assert_eq!(journals(&directory), 0);
 }
 
 #[test]
@@ -133,7 +130,7 @@ proptest! {
         entries in prop::sample::select(vec![8_usize, 40, 64, 128, 512]),
         by_ports: bool,
     ) {
-        let (_guard, directories): (_, Vec<PathBuf>) = directory();
+        let (_guard, directory) = directory();
         let fake = Fake::new(card(entries));
         let fields = if by_ports { Hashed::Ports } else { Hashed::Addresses };
         let hashing = hashing(fields);
@@ -143,7 +140,7 @@ proptest! {
             return Ok(());
         };
         let before = now(&fake);
-        let applied = fake.apply(&carve_out.change, &directories).expect("applied");
+        let applied = fake.apply(&carve_out.change, &directory).expect("applied");
         let after = now(&fake);
         let slots = carve_out.slots.expect("slots");
         let entry = |flow: &Flow| hashing.entry(flow, entries);
@@ -167,15 +164,15 @@ proptest! {
     /// Killed before the table is written or after it: it is put back.
     #[test]
     fn killed_anywhere(flows in prop::collection::vec(any_flow(), 1..4), done: bool) {
-        let (_guard, directories) = directory();
+        let (_guard, directory) = directory();
         let fake = Fake::new(card(64));
         let carve_out = plan(&fake, &flows, Hashed::Ports).expect("possible");
         fake.state().end = Some(End { change: 0, done });
-        fake.apply(&carve_out.change, &directories).expect_err("killed");
+        fake.apply(&carve_out.change, &directory).expect_err("killed");
         fake.state().ended = false;
         fake.state().end = None;
-        prop_assert!(died(&directories).undo(&fake, false).iter().all(Outcome::clean));
+        prop_assert!(died(&directory).undo(&fake, false).iter().all(Outcome::clean));
         prop_assert_eq!(fake.machine(), card(64));
-        prop_assert_eq!(journals(&directories), 0);
+        prop_assert_eq!(journals(&directory), 0);
     }
 }

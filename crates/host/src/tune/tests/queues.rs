@@ -1,16 +1,17 @@
 //! What is set for each queue, while their number is changed and after.
 
 use super::*;
+use std::path::Path;
 
 /// What a card with queues that somebody has set was before, and how it is with fewer of them, by a change
 /// that stays.
-fn with_fewer_queues(directories: &[PathBuf]) -> (Machine, Fake) {
+fn with_fewer_queues(directory: &Path) -> (Machine, Fake) {
     let tunables = many();
     let before = fake(&tunables);
     let fake = Fake::new(before.clone());
     let plan = Plan::new(&tunables, Goal::Udp, &["channels".to_owned()]);
     assert_eq!(plan.edits().count(), 1);
-    let (tuned, _) = make(&plan, &fake, directories, false).expect("it can");
+    let (tuned, _) = make(&plan, &fake, directory, false).expect("it can");
     assert!(!fake.machine().values.contains_key(&rps(6)));
     assert_ne!(fake.machine().values[&rps(1)], before.values[&rps(1)]);
     tuned.keep().expect("it can be written");
@@ -22,8 +23,8 @@ fn rps(queue: u32) -> Setting {
 }
 
 /// Undoes what stays of the channels: what becomes of the change, and not of the claim.
-fn undo_channels(directories: &[PathBuf], fake: &Fake, force: bool) -> Undone {
-    let (left, _) = leftovers_in(directories);
+fn undo_channels(directory: &Path, fake: &Fake, force: bool) -> Undone {
+    let (left, _) = leftovers_in(directory);
     let outcomes = left.iter().flat_map(|one| one.undo(fake, force));
     let mut results = results(outcomes.collect());
     assert_eq!(results.len(), 1);
@@ -34,50 +35,50 @@ fn undo_channels(directories: &[PathBuf], fake: &Fake, force: bool) -> Undone {
 /// forgot of the others; what somebody has set since is told and stays, unless it is to be put back, too.
 #[test]
 fn queues_come_back_as_they_were_set() {
-    let (_guard, directories) = directory();
-    let (before, fake) = with_fewer_queues(&directories);
-    assert_eq!(undo_channels(&directories, &fake, false), Undone::Restored);
+    let (_guard, directory) = directory();
+    let (before, fake) = with_fewer_queues(&directory);
+    assert_eq!(undo_channels(&directory, &fake, false), Undone::Restored);
     assert_eq!(fake.machine(), before);
     for force in [false, true] {
-        let (before, fake) = with_fewer_queues(&directories);
+        let (before, fake) = with_fewer_queues(&directory);
         fake.set(rps(2), Value::text(1));
-        let undone = undo_channels(&directories, &fake, force);
+        let undone = undo_channels(&directory, &fake, force);
         assert_eq!(undone == Undone::Restored, force, "{undone:?}");
         let now = match force {
             true => before,
             false => before.with(rps(2), Value::text(1)),
         };
         assert_eq!(fake.machine(), now);
-        assert_eq!(journals(&directories), 0);
+        assert_eq!(journals(&directory), 0);
     }
 }
 
 /// An undo that was refused looks at the queues again when it is asked again.
 #[test]
 fn what_is_set_between_two_undos_stays() {
-    let (_guard, directories) = directory();
-    let (before, fake) = with_fewer_queues(&directories);
+    let (_guard, directory) = directory();
+    let (before, fake) = with_fewer_queues(&directory);
     fake.state().machine.stuck = Some(Setting::Channels);
-    let refused = undo_channels(&directories, &fake, false);
+    let refused = undo_channels(&directory, &fake, false);
     assert!(matches!(refused, Undone::Failed(_)), "{refused:?}");
     fake.state().machine.stuck = None;
     fake.set(rps(1), Value::text(1));
-    let undone = undo_channels(&directories, &fake, false);
+    let undone = undo_channels(&directory, &fake, false);
     assert_eq!(
         undone,
         Undone::Partly("queues/rx-1/rps_cpus: changed since, it is 1".to_owned())
     );
     assert_eq!(fake.machine(), before.with(rps(1), Value::text(1)));
-    assert_eq!(journals(&directories), 0);
+    assert_eq!(journals(&directory), 0);
 }
 
 /// A queue that refuses its setting is tried again by the next undo, which leaves the others alone.
 #[test]
 fn a_queue_that_refuses_is_tried_again() {
-    let (_guard, directories) = directory();
-    let (before, fake) = with_fewer_queues(&directories);
+    let (_guard, directory) = directory();
+    let (before, fake) = with_fewer_queues(&directory);
     fake.state().machine.stuck = Some(rps(6));
-    let told = undo_channels(&directories, &fake, false);
+    let told = undo_channels(&directory, &fake, false);
     let is_told = |why: &String| why.starts_with("queues/rx-6/rps_cpus: ");
     assert!(
         matches!(&told, Undone::Failed(why) if is_told(why)),
@@ -85,26 +86,26 @@ fn a_queue_that_refuses_is_tried_again() {
     );
     fake.state().machine.stuck = None;
     fake.set(rps(1), Value::text(2));
-    assert_eq!(undo_channels(&directories, &fake, false), Undone::Restored);
+    assert_eq!(undo_channels(&directory, &fake, false), Undone::Restored);
     assert_eq!(fake.machine(), before.with(rps(1), Value::text(2)));
-    assert_eq!(journals(&directories), 0);
+    assert_eq!(journals(&directory), 0);
 }
 
 /// While it is down a driver may have no interrupts, and what was set for them could not be put back.
 #[test]
 fn an_interface_that_is_down_is_set_up_first() {
-    let (_guard, directories) = directory();
-    let (before, fake) = with_fewer_queues(&directories);
+    let (_guard, directory) = directory();
+    let (before, fake) = with_fewer_queues(&directory);
     let up = fake.machine();
     let is_interrupt = |setting: &Setting| matches!(setting, Setting::Affinity { .. });
     fake.state()
         .machine
         .values
         .retain(|setting, _| !is_interrupt(setting));
-    let told = undo_channels(&directories, &fake, false);
+    let told = undo_channels(&directory, &fake, false);
     let down = "it has no interrupts while it is down: set it up first";
     assert_eq!(told, Undone::Failed(down.to_owned()));
     fake.state().machine = up;
-    assert_eq!(undo_channels(&directories, &fake, false), Undone::Restored);
+    assert_eq!(undo_channels(&directory, &fake, false), Undone::Restored);
     assert_eq!(fake.machine(), before);
 }
