@@ -29,9 +29,9 @@ const INITIAL_USER_NAMESPACE: u64 = 0xEFFF_FFFD;
 /// Some calls ask for it in the initial one: see [`in_initial_user_namespace`]. Without `/proc`
 /// the answer is no.
 pub fn effective(capability: u8) -> bool {
-    fs::read_to_string("/proc/thread-self/status")
+    fs::read("/proc/thread-self/status")
         .ok()
-        .and_then(|status| parse_effective(&status))
+        .and_then(|status| parse_effective(&String::from_utf8_lossy(&status)))
         .is_some_and(|set| set.checked_shr(capability.into()).unwrap_or(0) & 1 == 1)
 }
 

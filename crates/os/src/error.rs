@@ -1,5 +1,6 @@
 //! What the kernel refused: the call, the object it was about, and its answer.
 
+use crate::text::Foreign;
 use std::fmt;
 use std::io;
 
@@ -7,7 +8,7 @@ use std::io;
 ///
 /// The remedy is not known here; the command that meets the error adds it.
 #[derive(Debug, thiserror::Error)]
-#[error("{call} {object}: {source}{}", self.words())]
+#[error("{call} {}: {source}{}", Foreign(.object), self.words())]
 pub struct Error {
     /// The system call, or the file operation, that failed (`bind`, `setsockopt SO_RCVBUF`, `open`).
     pub call: &'static str,
@@ -39,7 +40,7 @@ impl Error {
     fn words(&self) -> String {
         match self.said.as_str() {
             "" => String::new(),
-            said => format!(": the kernel says `{said}`"),
+            said => format!(": the kernel says `{}`", Foreign(said)),
         }
     }
 
@@ -96,6 +97,14 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_others_named_steers_no_terminal() {
+        let mut error = Error::new("bind", "eth\x1b[2J\n0", io::ErrorKind::NotFound.into());
+        error.said = "no\x07".to_owned();
+        let text = "bind eth\u{fffd}[2J 0: entity not found: the kernel says `no\u{fffd}`";
+        assert_eq!(error.to_string(), text);
+    }
 
     #[test]
     fn an_errno_has_a_name_and_words() {

@@ -30,6 +30,7 @@ pub mod socket;
 pub mod sysfs;
 pub mod tcp;
 pub mod terminal;
+pub mod text;
 pub mod uring;
 pub mod user;
 pub mod wake;

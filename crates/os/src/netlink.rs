@@ -5,6 +5,7 @@
 pub mod address;
 pub(crate) mod generic;
 pub mod link;
+mod lossy;
 pub mod napi;
 pub mod neighbour;
 pub mod netdev;
@@ -121,8 +122,13 @@ impl Replies {
     /// Takes the messages of one datagram; true at the end of the answer.
     fn take(&mut self, mut datagram: &[u8]) -> io::Result<bool> {
         while !datagram.is_empty() {
-            let reply = NetlinkMessage::<RouteNetlinkMessage>::deserialize(datagram)
+            let parse = NetlinkMessage::<RouteNetlinkMessage>::deserialize;
+            let reply = parse(datagram)
+                .or_else(|error| {
+                    lossy::with_text_names(datagram).map_or(Err(error), |it| parse(&it))
+                })
                 .map_err(foreign_answer)?;
+            let length = lossy::length_of(datagram).unwrap_or(datagram.len());
             self.torn |= reply.header.flags & NLM_F_DUMP_INTR != 0;
             match reply.payload {
                 NetlinkPayload::Done(_) => return Ok(true),
@@ -132,7 +138,7 @@ impl Replies {
                 _ => {}
             }
             // A length below the header's own would loop for ever; the parser has refused it.
-            let length = (reply.header.length as usize).next_multiple_of(ALIGNMENT);
+            let length = length.next_multiple_of(ALIGNMENT);
             datagram = datagram.get(length..).unwrap_or_default();
         }
         Ok(false)

@@ -1,0 +1,248 @@
+//! Text from outside: names of interfaces, programs and files, and the words of another host.
+//!
+//! An ordinary user chooses such names. The kernel takes escape codes, line ends and `;` in them.
+//! [`Foreign`] shows such text without steering a terminal or starting a new line. [`ShellWord`]
+//! puts it into a command that a user may paste.
+
+use std::ffi::OsStr;
+use std::fmt::{self, Write};
+use std::os::unix::ffi::OsStrExt;
+
+/// Whether a character shows as itself: it steers no terminal, ends no line, is not invisible and
+/// does not turn the direction of writing.
+///
+/// The renderers of reports have the same rule, `mpps_report::harmless`.
+pub const fn is_clean(letter: char) -> bool {
+    // Categories Cc, Cf, Zl and Zp of Unicode 16, as far as text of today has them.
+    !matches!(letter,
+        '\0'..='\u{1f}' | '\u{7f}'..='\u{9f}' | '\u{ad}' | '\u{61c}' | '\u{180e}'
+        | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
+        | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
+}
+
+/// The character, or what stands for one that is not clean: a blank for a tab or a line end, the
+/// replacement character for any other.
+pub const fn clean(letter: char) -> char {
+    match letter {
+        '\t' | '\n' | '\r' => ' ',
+        _ if is_clean(letter) => letter,
+        _ => char::REPLACEMENT_CHARACTER,
+    }
+}
+
+/// Shows text of others with clean characters only, in one line.
+///
+/// ```
+/// use mpps_os::text::Foreign;
+/// assert_eq!(Foreign("eth\x1b[2J\n0").to_string(), "eth\u{fffd}[2J 0");
+/// ```
+#[derive(Debug, Clone, Copy)]
+pub struct Foreign<T>(pub T);
+
+impl<T: fmt::Display> fmt::Display for Foreign<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(Cleaned(f), "{}", self.0)
+    }
+}
+
+/// Lets only clean characters through.
+struct Cleaned<'a, 'f>(&'a mut fmt::Formatter<'f>);
+
+impl fmt::Write for Cleaned<'_, '_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        text.chars()
+            .try_for_each(|letter| self.0.write_char(clean(letter)))
+    }
+}
+
+/// Shows a name as one word of a shell command.
+///
+/// A word of letters, digits and `_@%+=:,./-` stands as it is. Other clean text stands in single
+/// quotes. A word with other bytes has the form `$'...'` of bash, zsh and POSIX 2024, with such
+/// bytes as octal numbers. The result has clean characters only.
+///
+/// Quotes do not keep a program from taking `-x` for an option: see [`ShellWord::operand`].
+///
+/// ```
+/// use mpps_os::text::ShellWord;
+/// let name = ShellWord::new("a;id;$(id)");
+/// assert_eq!(format!("ip link set dev {name} up"), "ip link set dev 'a;id;$(id)' up");
+/// ```
+#[derive(Debug, Clone, Copy)]
+pub struct ShellWord<'a> {
+    bytes: &'a [u8],
+    is_operand: bool,
+}
+
+impl<'a> ShellWord<'a> {
+    /// The word, for a command that takes it whatever it begins with: the value behind
+    /// `--option=`, `dev NAME` of `ip`, a path.
+    pub fn new<T: AsRef<OsStr> + ?Sized>(word: &'a T) -> Self {
+        Self {
+            bytes: word.as_ref().as_bytes(),
+            is_operand: false,
+        }
+    }
+
+    /// The last word of a command that has options, with `--` before a word that begins with `-`.
+    pub fn operand<T: AsRef<OsStr> + ?Sized>(word: &'a T) -> Self {
+        Self {
+            is_operand: true,
+            ..Self::new(word)
+        }
+    }
+}
+
+impl fmt::Display for ShellWord<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"_@%+=:,./-".contains(byte);
+        // zsh takes a word such as `=ls` for a path.
+        let is_plain = !matches!(self.bytes, [] | [b'=', ..]) && self.bytes.iter().all(is_plain);
+        if self.is_operand && self.bytes.starts_with(b"-") {
+            f.write_str("-- ")?;
+        }
+        let text = std::str::from_utf8(self.bytes);
+        match text.ok().filter(|text| text.chars().all(is_clean)) {
+            Some(text) if is_plain => f.write_str(text),
+            Some(text) => write!(f, "'{}'", text.replace('\'', r"'\''")),
+            None => self.escaped(f),
+        }
+    }
+}
+
+impl ShellWord<'_> {
+    /// `$'...'`. Quotes and `!`, which a shell may look for even there, are numbers as well.
+    fn escaped(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("$'")?;
+        for chunk in self.bytes.utf8_chunks() {
+            for letter in chunk.valid().chars() {
+                if is_clean(letter) && !"\\'!".contains(letter) {
+                    f.write_char(letter)?;
+                } else {
+                    octal(f, letter.encode_utf8(&mut [0; 4]).as_bytes())?;
+                }
+            }
+            octal(f, chunk.invalid())?;
+        }
+        f.write_str("'")
+    }
+}
+
+fn octal(f: &mut fmt::Formatter<'_>, bytes: &[u8]) -> fmt::Result {
+    bytes.iter().try_for_each(|byte| write!(f, "\\{byte:03o}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::process::Command;
+
+    /// Words that no careless command survives.
+    const HOSTILE: [&[u8]; 20] = [
+        b"eth0",
+        b"",
+        b"a;id;$(id)",
+        b"`id`",
+        b"a b",
+        b"it's",
+        b"''",
+        b"\\",
+        b"$HOME",
+        b"*",
+        b"~",
+        b"#x",
+        b"!!",
+        b"a|b&c>d<e",
+        b"-n",
+        b"\"\"",
+        "caf\u{e9} \u{1f600}".as_bytes(),
+        b"\x1b]0;it's!\x07\\",
+        b"a\nb\tc\r\x7f",
+        "\u{202e}a\u{9b}1\u{200b}".as_bytes(),
+    ];
+
+    /// The words that a shell makes of a line.
+    fn words(shell: &str, line: &str) -> Option<Vec<Vec<u8>>> {
+        let ended = Command::new(shell).args(["-c", line]).output().ok()?;
+        assert!(
+            ended.status.success() && ended.stderr.is_empty(),
+            "{line}: {ended:?}"
+        );
+        let mut words: Vec<_> = ended
+            .stdout
+            .split(|byte| *byte == 0)
+            .map(<[u8]>::to_vec)
+            .collect();
+        words.pop();
+        Some(words)
+    }
+
+    #[test]
+    fn a_shell_gets_each_word_back() {
+        let mut all = HOSTILE.map(<[u8]>::to_vec).to_vec();
+        all.extend([b"\xff\x80a'!".to_vec(), (1..=u8::MAX).collect()]);
+        let line = |all: &[Vec<u8>]| {
+            let quoted = all
+                .iter()
+                .map(|word| ShellWord::new(OsStr::from_bytes(word)).to_string());
+            format!("printf '%s\\0' {}", quoted.collect::<Vec<_>>().join(" "))
+        };
+        // A `sh` of before POSIX 2024 does not know $'...'.
+        let is_posix =
+            |word: &Vec<u8>| std::str::from_utf8(word).is_ok_and(|word| word.chars().all(is_clean));
+        let plain: Vec<_> = all.iter().filter(|word| is_posix(word)).cloned().collect();
+        assert_eq!(plain.len(), 17);
+        assert_eq!(words("sh", &line(&plain)).expect("there is a shell"), plain);
+        // Not every machine has bash.
+        if let Some(told) = words("bash", &line(&all)) {
+            assert_eq!(told, all);
+        }
+    }
+
+    #[test]
+    fn a_harmless_name_stands_as_it_is() {
+        for name in [
+            "eth0",
+            "enp1s0f0np0",
+            "eth0.100",
+            "br-4af",
+            "a@b",
+            "/run/x,y:z+1%2=3",
+        ] {
+            assert_eq!(ShellWord::new(name).to_string(), name);
+            assert_eq!(ShellWord::operand(name).to_string(), name);
+        }
+        assert_eq!(ShellWord::operand("--all").to_string(), "-- --all");
+        assert_eq!(ShellWord::operand("-;").to_string(), "-- '-;'");
+    }
+
+    #[test]
+    fn the_invisible_and_the_turning_are_not_clean() {
+        for letter in [
+            '\u{200b}',
+            '\u{202e}',
+            '\u{2066}',
+            '\u{feff}',
+            '\u{85}',
+            '\u{e0041}',
+        ] {
+            assert_eq!(clean(letter), char::REPLACEMENT_CHARACTER);
+        }
+        for letter in ['a', ' ', '\u{a0}', 'é', '→', '█', '\u{fffd}', '\u{1f600}'] {
+            assert_eq!(clean(letter), letter);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_is_shown_is_clean(bytes in prop::collection::vec(any::<u8>(), 0..40), text: String) {
+            let is_all_clean = |shown: &str| shown.chars().all(is_clean);
+            prop_assert!(is_all_clean(&Foreign(&text).to_string()));
+            prop_assert!(is_all_clean(&Foreign(String::from_utf8_lossy(&bytes)).to_string()));
+            for word in [OsStr::from_bytes(&bytes), OsStr::new(&text)] {
+                prop_assert!(is_all_clean(&ShellWord::new(word).to_string()));
+            }
+        }
+    }
+}
