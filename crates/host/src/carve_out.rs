@@ -10,6 +10,7 @@ mod slots;
 #[cfg(test)]
 mod tests;
 
+use mpps_os::text::ShellWord;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
@@ -129,12 +130,18 @@ fn queue_of(host: &dyn Host, interface: &str, queue: Option<u32>) -> Result<u32>
     host.index(interface)?;
     let rings = host.rings(interface).map_err(|error| {
         let why = format!("its driver steers nothing to queues ({error})");
-        let remedy = format!("`mpps backends {interface}` tells what it can do");
+        let remedy = format!(
+            "`mpps backends {}` tells what it can do",
+            ShellWord::operand(interface)
+        );
         unless_unsupported(error, interface, &why, &remedy)
     })?;
     let queue = queue.unwrap_or(rings.saturating_sub(1));
     if rings < 2 {
-        let remedy = format!("`ethtool -L {interface} combined 2`, if the driver has more");
+        let remedy = format!(
+            "`ethtool -L {} combined 2`, if the driver has more",
+            ShellWord::new(interface)
+        );
         return Err(impossible(
             "it has one receive queue, and the kernel needs that",
             &remedy,
@@ -183,7 +190,10 @@ fn edit(
 ) -> Result<Option<Edit>> {
     let new = only_in(&old, queue, slots).ok_or_else(|| {
         let why = format!("queue {queue} is the only one in its RSS table");
-        let remedy = format!("`ethtool -X {interface} default`, or name another queue");
+        let remedy = format!(
+            "`ethtool -X {} default`, or name another queue",
+            ShellWord::new(interface)
+        );
         Error::impossible(interface, why, remedy)
     })?;
     let is_new = new != old;

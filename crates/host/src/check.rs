@@ -48,6 +48,7 @@ mod xdp_drop;
 mod xdp_socket;
 
 pub use ledger::{ledger, losses};
+use mpps_os::text::Foreign;
 pub use seen::{Asked, Seen, SeenSocket};
 
 use crate::Station;
@@ -178,7 +179,7 @@ impl Evidence {
     fn new(source: impl Into<String>, before: u64, after: u64) -> Self {
         let number = |value| i64::try_from(value).unwrap_or(i64::MAX);
         Self {
-            source: source.into(),
+            source: Foreign(source.into()).to_string(),
             before: number(before),
             after: number(after),
         }
@@ -210,8 +211,8 @@ impl Finding {
     }
 
     fn says(mut self, what: impl Into<String>, remedy: impl Into<String>) -> Self {
-        self.what = what.into();
-        self.remedy = remedy.into();
+        self.what = Foreign(what.into()).to_string();
+        self.remedy = Foreign(remedy.into()).to_string();
         self
     }
 

@@ -1,5 +1,6 @@
 //! What can go wrong while a host is read: the kernel refused, or gave something unexpected.
 
+use mpps_os::text::Foreign;
 use mpps_os::{CpuList, CpuListError};
 
 /// A failure of this crate.
@@ -10,7 +11,7 @@ pub enum Error {
     #[error(transparent)]
     Kernel(#[from] mpps_os::Error),
     /// A file of the kernel does not have the form that this version knows.
-    #[error("{file}: {what}")]
+    #[error("{file}: {}", Foreign(.what))]
     Malformed {
         /// The file that was read.
         file: String,
@@ -18,7 +19,7 @@ pub enum Error {
         what: String,
     },
     /// This cannot be had here.
-    #[error("{object}: {why}; {remedy}")]
+    #[error("{}: {why}; {remedy}", Foreign(.object))]
     Impossible {
         /// What it is about, such as an interface.
         object: String,

@@ -4,6 +4,7 @@
 use crate::rss::{self, Flow, Hashed, Symmetry, Toeplitz};
 use crate::spreading::Spreading;
 use crate::{Error, Result, sysctl};
+use mpps_os::text::ShellWord;
 
 /// The key that Linux gives to drivers (`netdev_rss_key_fill` of net/ethtool/common.c): one that shows
 /// none has that one as a rule.
@@ -107,7 +108,7 @@ pub fn key_of_card(spreading: &Spreading, interface: &str) -> Result<(Vec<u8>, S
                 "it hashes by {}, and only toeplitz can be predicted",
                 rss.function
             );
-            let remedy = format!("ethtool -X {interface} hfunc toeplitz");
+            let remedy = format!("ethtool -X {} hfunc toeplitz", ShellWord::new(interface));
             return Err(Error::impossible(interface, why, remedy));
         }
         if !rss.key.is_empty() {

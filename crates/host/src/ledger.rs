@@ -8,6 +8,7 @@
 //! ever computed as "the rest" so that the sum comes out right. It is signed: a negative value
 //! means that something was counted twice or was not ours.
 
+use mpps_os::text::Foreign;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -161,7 +162,9 @@ impl Ledger {
     /// Enters a loss; one of zero datagrams is left out.
     pub fn lose(&mut self, loss: Loss) {
         if loss.count > 0 {
-            self.losses.push(loss);
+            // Interfaces and drivers named the counter.
+            let source = Foreign(&loss.source).to_string();
+            self.losses.push(Loss { source, ..loss });
             self.losses.sort_by_key(|loss| loss.station);
             self.unaccounted = self.remainder();
         }

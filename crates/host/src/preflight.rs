@@ -15,6 +15,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use mpps_os::capability::CAP_IPC_LOCK;
+use mpps_os::text::{Foreign, ShellWord};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -96,7 +97,12 @@ pub fn of_af_xdp(facts: &Facts) -> Vec<Expectation> {
         besides,
         sets,
     ];
-    rows.iter().map(|row| row(facts)).collect()
+    let rows = rows.iter().map(|row| row(facts));
+    rows.map(|row| Expectation {
+        finding: Foreign(&row.finding).to_string(),
+        ..row
+    })
+    .collect()
 }
 
 /// The verdict on a technique, as a row.
@@ -180,7 +186,7 @@ fn link(facts: &Facts) -> Expectation {
     match (facts.nic.up, facts.nic.carrier) {
         (true, true) => Expectation::new(check, State::Fine, "up, with a carrier"),
         (false, _) => Expectation::new(check, State::Refused, format!("{name} is down"))
-            .mended_by(format!("ip link set {name} up")),
+            .mended_by(format!("ip link set dev {} up", ShellWord::new(name))),
         (true, false) => Expectation::new(check, State::Refused, format!("{name} has no carrier"))
             .mended_by("plug it in, or set its other end up"),
     }
@@ -194,7 +200,10 @@ fn other_program(facts: &Facts) -> Expectation {
         Some(false) => "generic",
     };
     let finding = format!("one is attached, {place}: an interface has one, and another is refused");
-    let remedy = format!("end the program that has it: `bpftool net show dev {name}` names it");
+    let remedy = format!(
+        "end the program that has it: `bpftool net show dev {}` names it",
+        ShellWord::new(name)
+    );
     Expectation::new(check, State::Refused, finding).mended_by(remedy)
 }
 
@@ -255,8 +264,8 @@ fn bounce(facts: &Facts) -> Expectation {
         Some((_, row)) => row,
         None => {
             let remedy = format!(
-                "mpps backends {} --try shows it, and may cause it",
-                nic.name
+                "mpps backends --try {} shows it, and may cause it",
+                ShellWord::operand(&nic.name)
             );
             unheard_of(check, facts, "the link may go down for seconds").mended_by(remedy)
         }
@@ -277,7 +286,7 @@ fn mtu(facts: &Facts) -> Expectation {
     if mtu <= ETHERNET_MTU_BYTES || !can_be_native(facts) {
         return Expectation::new(check, State::Fine, format!("{mtu}"));
     }
-    let shorter = format!("ip link set {} mtu 1500", nic.name);
+    let shorter = technique::shorter_packets(nic);
     let Some((limit, row)) = habit(check, "mtu", facts) else {
         let what = format!("{mtu} may be more than it takes");
         return unheard_of(check, facts, &what).mended_by(shorter);
@@ -328,7 +337,7 @@ fn merging(facts: &Facts) -> Expectation {
         None => unheard_of(check, facts, "some drivers refuse XDP with it"),
     };
     let finding = format!("on: {}; {}", nic.merging.join(", "), row.finding);
-    let remedy = format!("ethtool -K {} {}", nic.name, off.join(" "));
+    let remedy = format!("ethtool -K {} {}", ShellWord::new(&nic.name), off.join(" "));
     Expectation { finding, ..row }.mended_by(remedy)
 }
 
@@ -341,7 +350,10 @@ fn functions(facts: &Facts) -> Expectation {
     match habit(check, "functions", facts).filter(|_| can_be_native(facts)) {
         Some((_, row)) => {
             let finding = format!("{now}; {}", row.finding);
-            let remedy = format!("echo 0 > /sys/class/net/{}/device/sriov_numvfs", nic.name);
+            let remedy = format!(
+                "echo 0 > /sys/class/net/{}/device/sriov_numvfs",
+                ShellWord::new(&nic.name)
+            );
             refused(Expectation { finding, ..row }, "functions", facts).mended_by(remedy)
         }
         None => Expectation::new(
@@ -384,7 +396,7 @@ fn channels(facts: &Facts) -> Expectation {
             };
             match fewer {
                 0 => row,
-                _ => row.mended_by(format!("ethtool -L {} {how}", nic.name)),
+                _ => row.mended_by(format!("ethtool -L {} {how}", ShellWord::new(&nic.name))),
             }
         }
         // How many it has left, or has to send, is not told.
@@ -410,7 +422,10 @@ fn queues(facts: &Facts) -> Expectation {
     let finding = format!("{words}; interrupts: {}", placed.join(", "));
     match different.len() < nic.queue_cpus.len() {
         true => Expectation::new(check, State::Note, format!("{finding}: some share a CPU"))
-            .mended_by(format!("mpps tune plan {} --for af_xdp", nic.name)),
+            .mended_by(format!(
+                "mpps tune plan --for af_xdp {}",
+                ShellWord::operand(&nic.name)
+            )),
         false => Expectation::new(check, State::Fine, finding),
     }
 }
@@ -423,7 +438,11 @@ fn ring(facts: &Facts) -> Expectation {
     let words = format!("{size} descriptors");
     match habit(check, "rings", facts).filter(|_| nic.xdp("xsk-zerocopy")) {
         Some((_, row)) if !size.is_power_of_two() => {
-            let remedy = format!("ethtool -G {} rx {}", nic.name, 1_u32 << size.ilog2());
+            let remedy = format!(
+                "ethtool -G {} rx {}",
+                ShellWord::new(&nic.name),
+                1_u32 << size.ilog2()
+            );
             Expectation {
                 state: State::Unknown,
                 finding: format!("{words}; {}", row.finding),

@@ -4,6 +4,7 @@ use crate::rss::{Symmetry, hexadecimal};
 use crate::technique::Answer;
 use mpps_os::ethtool::hash_fields::{self, FIELDS, FLOWS};
 use mpps_os::ethtool::rss::{self, Rss};
+use mpps_os::text::ShellWord;
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -69,12 +70,13 @@ impl Spreading {
         let has = |part: fn(&RssTable) -> bool| rss.value().is_some_and(part);
         let has_table = has(|rss| !rss.indirection.is_empty());
         let has_key = has(|rss| !rss.key.is_empty());
+        let name = ShellWord::new(interface);
         let all = |is: bool, commands: &[String]| if is { commands.to_vec() } else { Vec::new() };
         let fields = fields.into_iter().map(|(flow, fields)| {
             let fields = fields.map(hash_fields::letters);
             let letters = fields.value().map_or("", String::as_str);
             let wanted = if letters.contains("fn") { "sd" } else { "sdfn" };
-            let command = format!("ethtool -N {interface} rx-flow-hash {flow} {wanted}");
+            let command = format!("ethtool -N {name} rx-flow-hash {flow} {wanted}");
             let can_change = fields.value().is_some() && (has_table || !letters.is_empty());
             HashFields {
                 flow,
@@ -82,7 +84,7 @@ impl Spreading {
                 fields,
             }
         });
-        let change = |how: &str| format!("ethtool -X {interface} {how}");
+        let change = |how: &str| format!("ethtool -X {name} {how}");
         // A weight for each queue, and none for those that are not named.
         let table = [&format!("equal {}", queues.max(1)), "weight 1", "default"].map(change);
         Self {
@@ -268,6 +270,16 @@ mod tests {
             ["equal 4", "weight 1", "default"].map(|how| format!("ethtool -X eth2 {how}"));
         assert_eq!(spreading.table_commands, commands);
         assert_eq!(spreading.key_commands, ["ethtool -X eth2 hkey XX:XX:..."]);
+        let hostile = Spreading::of("a;$(id)", 4, vec![("udp4", Answer::Is(0x30))], rss([0], 4));
+        let fields = hostile.fields.iter().flat_map(|one| &one.commands);
+        let all = fields
+            .chain(&hostile.table_commands)
+            .chain(&hostile.key_commands);
+        let all: Vec<&String> = all.collect();
+        assert!(
+            all.len() == 5 && all.iter().all(|one| one.contains(" 'a;$(id)' ")),
+            "{all:?}"
+        );
         // virtio_net with one queue hashes nothing and has no table: there is nothing to change.
         let none = vec![("udp4", Answer::Is(0))];
         let none = Spreading::of("eth0", 1, none, rss([], 0));

@@ -15,9 +15,10 @@ mod tests;
 pub use facts::{
     Answer, Facts, Filters, Function, HostFacts, HugePages, NicFacts, VirtualFunctions,
 };
+use mpps_os::text::{Foreign, ShellWord};
 
 pub(crate) use socket::queues;
-pub(crate) use xdp::ETHERNET_MTU_BYTES;
+pub(crate) use xdp::{ETHERNET_MTU_BYTES, shorter_packets};
 
 use std::fmt;
 
@@ -133,14 +134,16 @@ impl Technique {
     /// Whether it can be used with what is known of this host and interface.
     pub fn assess(&self, facts: &Facts) -> Verdict {
         let verdict = (self.assess)(facts);
+        let why = Foreign(&verdict.why).to_string();
+        let verdict = verdict.because(why);
         let nic = &facts.nic;
         if nic.up || verdict.usable != Usable::Yes {
             return verdict;
         }
         Verdict {
             usable: Usable::No,
-            why: format!("{} is down", nic.name),
-            remedy: Some(format!("ip link set {} up", nic.name)),
+            why: format!("{} is down", Foreign(&nic.name)),
+            remedy: Some(format!("ip link set dev {} up", ShellWord::new(&nic.name))),
             ..verdict
         }
     }

@@ -2,6 +2,7 @@
 
 use crate::Error;
 use mpps_os::netlink::link;
+use mpps_os::text::ShellWord;
 use std::io;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -49,13 +50,13 @@ fn await_for(interface_index: u32, patience: Duration) -> Result<Duration, Error
         if link.carrier {
             return Ok(waited);
         }
-        let name = link.name;
+        let word = ShellWord::new(&link.name);
         let why = if !link.up {
-            format!("it is switched off: `ip link set {name} up` switches it on")
+            format!("it is switched off: `ip link set dev {word} up` switches it on")
         } else if waited >= patience {
             format!(
                 "it had no carrier for {} s: is the line plugged in, and is its other end up? \
-                 `ip link show {name}` says NO-CARRIER until it is",
+                 `ip link show dev {word}` says NO-CARRIER until it is",
                 patience.as_secs()
             )
         } else {
@@ -65,7 +66,7 @@ fn await_for(interface_index: u32, patience: Duration) -> Result<Duration, Error
         };
         return Err(Error::Invalid {
             option: "--interface",
-            value: name,
+            value: link.name,
             why,
         });
     }

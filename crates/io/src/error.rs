@@ -1,5 +1,7 @@
 //! What mpps refused, as opposed to what the kernel refused.
 
+use mpps_os::text::Foreign;
+
 /// Why a backend could not be opened as asked.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -16,7 +18,7 @@ pub enum Error {
         option: &'static str,
     },
     /// A value that no backend takes.
-    #[error("{option} {value}: {why}")]
+    #[error("{option} {}: {why}", Foreign(.value))]
     Invalid {
         /// The option, as a user names it.
         option: &'static str,
@@ -26,7 +28,7 @@ pub enum Error {
         why: String,
     },
     /// No backend of that name.
-    #[error("no backend is called `{name}`; there are {known}")]
+    #[error("no backend is called `{}`; there are {known}", Foreign(.name))]
     UnknownBackend {
         /// What was asked for.
         name: String,

@@ -177,7 +177,7 @@ fn a_carrier_is_waited_for() -> Result<(), Failed> {
         Ok(pair.near.run(wait)?)
     };
     let error = wait()?.err().ok_or("switched off, and up")?.to_string();
-    check(error.contains("ip link set near up"), true, "remedy")?;
+    check(error.contains("ip link set dev near up"), true, "remedy")?;
     pair.up(true)?;
     thread::scope(|scope| -> Result<(), Failed> {
         let other = scope.spawn(|| {

@@ -217,7 +217,7 @@ fn the_veth_of_a_namespace_is_judged() {
     };
     // The pair is not up yet.
     assert_eq!(row("recvmmsg")["usable"], "no");
-    assert_eq!(row("recvmmsg")["remedy"], "ip link set near up");
+    assert_eq!(row("recvmmsg")["remedy"], "ip link set dev near up");
     let why = row("bifurcated driver")["why"].as_str().expect("a text");
     assert!(why.contains("veth") && why.contains("[fixed]"), "{why}");
 }

@@ -3,6 +3,7 @@
 #[cfg(test)]
 mod tests;
 
+use mpps_os::text::ShellWord;
 use std::collections::BTreeSet;
 
 use crate::rss::{Flow, Hashed};
@@ -64,7 +65,8 @@ impl Slots {
             );
             let remedy = format!(
                 "name fewer, or those of source ports that share an entry: name one flow, and its other \
-                 ports are told; `mpps steer {interface} --flow ...` shows the hash of each"
+                 ports are told; `mpps steer --flow ... {}` shows the hash of each",
+                ShellWord::operand(interface)
             );
             return Err(Error::impossible(interface, why, remedy));
         }

@@ -2,6 +2,7 @@
 
 use super::{Check, Confidence, Finding, Seen, nic_no_room};
 use crate::Station;
+use mpps_os::text::ShellWord;
 
 pub(super) const CHECK: Check = Check {
     name: "coalescing",
@@ -31,7 +32,8 @@ fn run(seen: &Seen) -> Vec<Finding> {
             "{interface} waits {wait_us} us before it interrupts, in which some {in_wait:.0} packets come to \
              one queue, and its ring has {ring} places"
         );
-        let remedy = format!("ethtool -C {interface} rx-usecs {}", (wait_us / 4).max(10));
+        let (name, shorter_us) = (ShellWord::new(interface), (wait_us / 4).max(10));
+        let remedy = format!("ethtool -C {name} rx-usecs {shorter_us}");
         let found = Finding::noticed(seen, &CHECK, Station::Wire, lost);
         Some(found.says(what, remedy).with(Confidence::Likely))
     });

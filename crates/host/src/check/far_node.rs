@@ -3,6 +3,7 @@
 use super::overrun::overruns;
 use super::{Check, Confidence, Evidence, Finding, Seen, lacks_time};
 use crate::{Card, Interrupt, Station};
+use mpps_os::text::ShellWord;
 
 pub(super) const CHECK: Check = Check {
     name: "far_node",
@@ -78,8 +79,9 @@ fn far_steering(seen: &Seen, interface: &str, home: usize) -> Option<Finding> {
     let what =
         format!("RPS hands packets of {interface} to CPU {cpu}, and the card is at node {home}");
     let remedy = format!(
-        "a mask of that node's CPUs alone ({}) in /sys/class/net/{interface}/queues/rx-*/rps_cpus",
-        cpus_of(seen, home)
+        "a mask of that node's CPUs alone ({}) in /sys/class/net/{}/queues/rx-*/rps_cpus",
+        cpus_of(seen, home),
+        ShellWord::new(interface)
     );
     let evidence = seen.link(interface, "rx_packets", |link| link.rx_packets);
     Some(finding(seen, what, remedy, evidence.into_iter().collect()))

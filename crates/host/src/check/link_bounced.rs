@@ -2,6 +2,7 @@
 
 use super::{Check, Evidence, Finding, Seen};
 use crate::Station;
+use mpps_os::text::ShellWord;
 
 pub(super) const CHECK: Check = Check {
     name: "link_bounced",
@@ -34,7 +35,7 @@ fn run(seen: &Seen) -> Vec<Finding> {
             "what came meanwhile is lost without a counter. Some drivers take the link down when an XDP \
              program is attached, or rings, queues or the MTU change: do that once, when no traffic is on; \
              else a cable or the other end: dmesg, ethtool {}",
-            now.name
+            ShellWord::operand(&now.name)
         );
         let found = Finding::noticed(seen, &CHECK, Station::Wire, vec![evidence]);
         Some(found.says(what, remedy))

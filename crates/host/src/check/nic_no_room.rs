@@ -3,6 +3,7 @@
 use super::{Check, Confidence, Evidence, Finding, Seen};
 use crate::Station;
 use crate::driver_counters::Meaning;
+use mpps_os::text::ShellWord;
 
 pub(super) const CHECK: Check = Check {
     name: "nic_no_room",
@@ -41,9 +42,8 @@ pub(super) fn loses(seen: &Seen) -> bool {
 fn run(seen: &Seen) -> Vec<Finding> {
     let found = Finding::lost(seen, &CHECK, Station::Wire, losses(seen));
     let found = found.map(|found| {
-        let most = found.evidence.iter().max_by_key(|one| one.grown());
-        let source = most.map_or("", |most| &*most.source);
-        let interface = source.split(' ').next().unwrap_or_default();
+        let most = |name: &&str| losses_of(seen, name).iter().map(Evidence::grown).max();
+        let interface = seen.interfaces().max_by_key(most).unwrap_or_default();
         let squeezed = seen.delta.softnet.iter().map(|row| row.time_squeeze.max(0));
         let squeezed = match squeezed.fold(0, i64::saturating_add) {
             0 => String::new(),
@@ -52,18 +52,19 @@ fn run(seen: &Seen) -> Vec<Finding> {
         let what = format!(
             "{interface} had no room for packets: its queues were not emptied in time{squeezed}"
         );
+        let (name, operand) = (ShellWord::new(interface), ShellWord::operand(interface));
         let ring = seen.after.cards.get(interface).and_then(|card| card.ring);
         let larger = match ring {
             Some(ring) if ring.size < ring.size_max => format!(
-                "ethtool -G {interface} rx {} (it is {}) for bursts: many drivers take the link down for a \
+                "ethtool -G {name} rx {} (it is {}) for bursts: many drivers take the link down for a \
                  second or more; ",
                 ring.size_max, ring.size
             ),
             Some(ring) => format!("its rings are as large as can be ({}); ", ring.size),
-            None => format!("ethtool -g {interface} shows how large its rings may be; "),
+            None => format!("ethtool -g {name} shows how large its rings may be; "),
         };
         let remedy = format!(
-            "{larger}for load, more queues and CPUs: mpps backends {interface}, and mpps top {interface} \
+            "{larger}for load, more queues and CPUs: mpps backends {operand}, and mpps top {operand} \
              shows which queue and CPU has the work"
         );
         found.says(what, remedy).with(Confidence::Likely)

@@ -3,6 +3,7 @@
 use super::{Check, Confidence, Evidence, Finding, Seen, xdp_socket};
 use crate::Station;
 use crate::driver_counters::Meaning;
+use mpps_os::text::ShellWord;
 
 pub(super) const CHECK: Check = Check {
     name: "nic_refused",
@@ -27,8 +28,9 @@ fn run(seen: &Seen) -> Vec<Finding> {
             "the card or the driver of {interface} dropped packets for other causes than want of room"
         );
         let remedy = format!(
-            "dmesg names errors of a ring; an MTU below that of the senders: ip link show {interface}; rules \
-             of the card: ethtool -n {interface}; the driver's documentation of the counter"
+            "dmesg names errors of a ring; an MTU below that of the senders: ip link show dev {name}; rules \
+             of the card: ethtool -n {name}; the driver's documentation of the counter",
+            name = ShellWord::new(interface)
         );
         Some(found.of(left, seen).says(what, remedy).with(Confidence::Possible))
     });

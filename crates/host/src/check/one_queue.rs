@@ -2,6 +2,7 @@
 
 use super::{Check, Confidence, Evidence, Finding, Seen, nic_no_room};
 use crate::{QueuePackets, Station};
+use mpps_os::text::ShellWord;
 
 pub(super) const CHECK: Check = Check {
     name: "one_queue",
@@ -45,14 +46,15 @@ fn of(seen: &Seen, interface: &str) -> Option<Finding> {
         share * 100.0
     );
     let table = card.and_then(|card| card.table_queues);
+    let (name, operand) = (ShellWord::new(interface), ShellWord::operand(interface));
     let remedy = match table {
-        Some(1) => format!(
-            "its RSS table sends all packets to one queue: ethtool -X {interface} equal {count}"
-        ),
+        Some(1) => {
+            format!("its RSS table sends all packets to one queue: ethtool -X {name} equal {count}")
+        }
         _ => format!(
             "the queue is chosen by a hash of addresses and perhaps ports. If one flow is all there is, RPS \
              does not help, and more flows do (more source ports at the sender); if there are many: ethtool \
-             -N {interface} rx-flow-hash udp4 sdfn has the ports hashed, too (mpps backends {interface})"
+             -N {name} rx-flow-hash udp4 sdfn has the ports hashed, too (mpps backends {operand})"
         ),
     };
     let found = Finding::noticed(seen, &CHECK, Station::Wire, evidence);

@@ -10,7 +10,9 @@ use crate::facts::{Conntrack, Facts, Process, ThreadTime};
 use crate::{LinkCounters, LinkSnapshot, ProcStat, Snapshot, Snmp, Softnet};
 use mpps_os::netlink::link::Link;
 use mpps_os::netlink::sock_diag::UdpEntry;
+use mpps_os::text::ShellWord;
 use proptest::prelude::*;
+use std::collections::BTreeMap;
 
 /// The time between the two moments.
 const SECOND: u64 = 1_000_000_000;
@@ -105,6 +107,65 @@ fn dropped(reason: &str, datagrams: u64) -> DropCount {
         skbs: datagrams,
         datagrams,
     }
+}
+
+/// A name that a user gave an interface and a program.
+const HOSTILE: &str = "a;$(id)\x1b]0;b\n\u{202e}'";
+
+/// All that is wrong. The same host is looked at once more, as if a user had chosen the names of
+/// its interface and its programs: words stay clean, and commands quote the name.
+fn findings(seen: &Seen) -> Vec<Finding> {
+    let found = super::findings(seen);
+    let [before, after] = [seen.before, seen.after].map(renamed);
+    let mut twin = Seen::new(&before, &after, None, seen.asked.clone());
+    twin.drops.clone_from(&seen.drops);
+    let mut expected: Vec<[String; 3]> = found.iter().map(words).collect();
+    let [shown, word] = [
+        Foreign(HOSTILE).to_string(),
+        ShellWord::new(HOSTILE).to_string(),
+    ];
+    for [what, proof, remedy] in &mut expected {
+        for text in [what, proof] {
+            *text = text.replace("eth0", &shown).replace("unbound", &shown);
+        }
+        // Several names of programs stand in remedies of their own accord.
+        *remedy = remedy.replace("eth0", &word);
+    }
+    let mut told: Vec<[String; 3]> = super::findings(&twin).iter().map(words).collect();
+    // Of interfaces with equal losses the first by its name comes first.
+    expected.sort();
+    told.sort();
+    assert_eq!(told, expected);
+    found
+}
+
+fn words(finding: &Finding) -> [String; 3] {
+    let proof = finding.evidence.iter().map(|one| one.source.clone());
+    let proof: Vec<String> = proof.collect();
+    [
+        finding.what.clone(),
+        proof.join("; "),
+        finding.remedy.clone(),
+    ]
+}
+
+fn renamed(facts: &Facts) -> Facts {
+    fn all<T: Clone>(map: &BTreeMap<String, T>) -> BTreeMap<String, T> {
+        let all = map.iter();
+        all.map(|(name, value)| (name.replace("eth0", HOSTILE), value.clone()))
+            .collect()
+    }
+    let mut facts = facts.clone();
+    facts.snapshot.links = all(&facts.snapshot.links);
+    facts.cards = all(&facts.cards);
+    facts.steering = all(&facts.steering);
+    for link in &mut facts.links {
+        link.name = link.name.replace("eth0", HOSTILE);
+    }
+    for process in facts.processes.values_mut() {
+        process.name = process.name.replace("unbound", HOSTILE);
+    }
+    facts
 }
 
 /// What is found, as checks and counts.

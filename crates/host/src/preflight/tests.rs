@@ -33,6 +33,17 @@ fn facts(driver: &str) -> Facts {
 #[track_caller]
 fn expect(facts: &Facts, check: &str, state: State, said: &str, remedy: Option<&str>) {
     let rows = of_af_xdp(facts);
+    // The same under a name that a user chose.
+    let hostile = "a;$(id)\x1b]0;b'";
+    let mut other = facts.clone();
+    other.nic.name = hostile.to_owned();
+    for (row, told) in rows.iter().zip(of_af_xdp(&other)) {
+        let word = ShellWord::new(hostile).to_string();
+        let remedy = row.remedy.as_ref().map(|row| row.replace("eth2", &word));
+        assert_eq!(told.remedy, remedy);
+        let shown = Foreign(hostile).to_string();
+        assert_eq!(told.finding, row.finding.replace("eth2", &shown));
+    }
     let row = rows.iter().find(|row| row.check == check).expect(check);
     assert_eq!(row.state, state, "{row:#?}");
     assert!(row.finding.contains(said), "{row:#?}");
@@ -73,7 +84,7 @@ fn what_stands_in_the_way_has_its_remedy() {
         "link",
         Refused,
         "is down",
-        Some("ip link set eth2 up"),
+        Some("ip link set dev eth2 up"),
     );
     expect(&down, "kernel, rights", State::Fine, "6.17.0", None);
     let mut unplugged = facts("igb");
@@ -155,7 +166,7 @@ fn what_a_driver_refuses_is_told_before_it_does() {
         "MTU",
         Refused,
         "at most 3498",
-        Some("ip link set eth2 mtu 1500"),
+        Some("ip link set dev eth2 mtu 1500"),
     );
     expect(
         &ena,
@@ -181,14 +192,14 @@ fn what_only_trying_tells_is_unknown() {
     long.nic.mtu_bytes = 3046;
     expect(&long, "MTU", State::Fine, "at most 3046", None);
     long.nic.mtu_bytes = 3047;
-    let remedy = Some("ip link set eth2 mtu 1500");
+    let remedy = Some("ip link set dev eth2 mtu 1500");
     expect(&long, "MTU", State::Note, "it is generic XDP then", remedy);
     long.nic.driver = "i40e".to_owned();
     expect(&long, "MTU", State::Refused, "3047", remedy);
     long.nic.xdp_features = Answer::Is(vec!["basic", "redirect", "rx-sg"]);
     expect(&long, "MTU", Unknown, "3047", remedy);
     let other = facts("unheard_of");
-    let remedy = Some("mpps backends eth2 --try shows it, and may cause it");
+    let remedy = Some("mpps backends --try eth2 shows it, and may cause it");
     expect(
         &other,
         "link bounce",
@@ -227,7 +238,7 @@ fn a_driver_without_xdp_has_no_limits() {
 fn queues_on_one_cpu_are_told() {
     let mut shared = facts("igb");
     shared.nic.queue_cpus = BTreeMap::from([(0, vec![0]), (1, vec![0])]);
-    let remedy = Some("mpps tune plan eth2 --for af_xdp");
+    let remedy = Some("mpps tune plan --for af_xdp eth2");
     expect(
         &shared,
         "queues",

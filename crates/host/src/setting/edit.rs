@@ -1,5 +1,6 @@
 //! One setting, from its old value to a new one: how it is done, and how it is undone.
 
+use mpps_os::text::ShellWord;
 use std::fmt;
 
 use mpps_os::ethtool::ntuple::{Rule, Shown};
@@ -94,7 +95,10 @@ impl Edit {
                 return Err(Error::impossible(
                     interface,
                     format!("there is a rule for {destination} already, at {place}"),
-                    format!("`ethtool -N {interface} delete {place}` takes it away"),
+                    format!(
+                        "`ethtool -N {} delete {place}` takes it away",
+                        ShellWord::new(interface)
+                    ),
                 ));
             }
         }
@@ -105,7 +109,7 @@ impl Edit {
                 return Err(Error::impossible(
                     interface,
                     format!("all {} places for rules are taken", table.size),
-                    format!("`ethtool -n {interface}` lists them"),
+                    format!("`ethtool -n {}` lists them", ShellWord::new(interface)),
                 ));
             }
             let shown = None;
@@ -131,7 +135,7 @@ impl Edit {
                 Some(other) if other != rule => Err(Error::impossible(
                     object,
                     format!("its driver accepted a rule and shows another at {place}"),
-                    format!("`ethtool -n {object}` lists them"),
+                    format!("`ethtool -n {}` lists them", ShellWord::new(object)),
                 )),
                 _ => Ok(()),
             };

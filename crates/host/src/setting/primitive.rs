@@ -1,6 +1,7 @@
 //! What can be set, and what it can be set to.
 
 use super::untracked::Packets;
+use mpps_os::text::ShellWord;
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::fmt;
@@ -248,6 +249,7 @@ impl Setting {
 
     /// The plain command that sets it to this value on an interface, as root.
     pub fn command(&self, interface: &str, value: &Value) -> String {
+        let interface = ShellWord::new(interface);
         match (self, value) {
             (Self::File { name }, Value::Text(text)) => {
                 format!("echo {text} > /sys/class/net/{interface}/{name}")
@@ -270,7 +272,9 @@ impl Setting {
                 let port = *port;
                 Packets { protocol, port }.command(text == "on")
             }
-            (Self::Sysctl { name }, Value::Text(text)) => format!("sysctl -w {name}='{text}'"),
+            (Self::Sysctl { name }, Value::Text(text)) => {
+                format!("sysctl -w {name}={}", ShellWord::new(text))
+            }
             (Self::SkbDefer, Value::Text(text)) => format!("sysctl -w {SKB_DEFER_MAX}={text}"),
             (Self::RssKey, Value::Text(key)) => format!("ethtool -X {interface} hkey {key}"),
             (Self::RssTable, Value::Numbers(table)) => {

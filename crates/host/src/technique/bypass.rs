@@ -1,6 +1,7 @@
 //! Frameworks that go past the kernel's stack with a driver of their own.
 
 use mpps_os::capability::CAP_SYS_ADMIN;
+use mpps_os::text::ShellWord;
 
 use super::{Copies, Facts, Takes, Verdict};
 
@@ -73,7 +74,10 @@ pub(super) fn onload(facts: &Facts) -> Verdict {
         // OpenOnload 8 and later run on AF_XDP of other cards, once they are registered.
         return verdict.no(
             format!("{}; this OpenOnload takes others by AF_XDP", card(facts)),
-            format!("echo {name} > /sys/module/sfc_resource/afxdp/register"),
+            format!(
+                "echo {} > /sys/module/sfc_resource/afxdp/register",
+                ShellWord::new(name)
+            ),
         );
     }
     match vendor {

@@ -1,6 +1,7 @@
 //! A part of a card instead of the whole: one queue, or one virtual function.
 
 use mpps_os::capability::CAP_NET_ADMIN;
+use mpps_os::text::ShellWord;
 
 use super::facts::Filters;
 use super::{Answer, Copies, Facts, Takes, Verdict, xdp};
@@ -8,7 +9,7 @@ use super::{Answer, Copies, Facts, Takes, Verdict, xdp};
 /// The driver keeps the card, and gives one queue with one flow away.
 pub(super) fn bifurcated(facts: &Facts) -> Verdict {
     let (nic, host) = (&facts.nic, &facts.host);
-    let name = &nic.name;
+    let name = ShellWord::new(&nic.name);
     let zero_copy = nic.xdp("xsk-zerocopy");
     let verdict = Verdict::yes(
         "",
@@ -100,7 +101,10 @@ pub(super) fn virtual_function(facts: &Facts) -> Verdict {
         }
         Some(functions) if functions.now == 0 => verdict.no(
             format!("0 of {} virtual functions are there", functions.total),
-            format!("echo 1 > /sys/class/net/{}/device/sriov_numvfs", nic.name),
+            format!(
+                "echo 1 > /sys/class/net/{}/device/sriov_numvfs",
+                ShellWord::new(&nic.name)
+            ),
         ),
         Some(functions) => verdict.because(format!(
             "{} of {} virtual functions are there",

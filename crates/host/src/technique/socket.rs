@@ -1,6 +1,7 @@
 //! Techniques on sockets of the kernel.
 
 use mpps_os::capability::{CAP_NET_RAW, CAP_SYS_ADMIN};
+use mpps_os::text::ShellWord;
 
 use super::{Answer, Copies, Facts, Takes, Usable, Verdict};
 
@@ -21,7 +22,7 @@ pub(super) fn recvmmsg(facts: &Facts) -> Verdict {
 }
 
 pub(super) fn gro(facts: &Facts) -> Verdict {
-    let name = &facts.nic.name;
+    let name = ShellWord::new(&facts.nic.name);
     let verdict = plain(
         "rx-gro is on: datagrams of one flow and one size come as a train, if they have checksums",
     );
@@ -53,7 +54,7 @@ pub(super) fn busy_poll(facts: &Facts) -> Verdict {
     match &nic.napi_contexts {
         Answer::Is(0) if nic.driver == "veth" => verdict.no(
             "a veth has no NAPI contexts while GRO is off",
-            format!("ethtool -K {} gro on", nic.name),
+            format!("ethtool -K {} gro on", ShellWord::new(&nic.name)),
         ),
         Answer::Is(0) => verdict.never(format!("{} has no NAPI contexts to poll", nic.name)),
         Answer::Is(1) => plain("1 NAPI context"),
@@ -62,7 +63,7 @@ pub(super) fn busy_poll(facts: &Facts) -> Verdict {
             format!("the kernel does not list NAPI contexts ({why})"),
             format!(
                 "mpps recv --busy-poll 50us --interface {} ADDR:PORT",
-                nic.name
+                ShellWord::new(&nic.name)
             ),
         ),
     }

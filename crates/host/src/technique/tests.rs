@@ -18,7 +18,23 @@ fn facts(tree: &str, bus: &str, nic: NicFacts, initial: bool) -> Facts {
     Facts { host, nic }
 }
 
+/// The verdicts. The interface is judged under two more names: words are the same but for the name,
+/// and a name that a user chose is clean, and quoted in commands.
 fn verdicts(facts: &Facts) -> Verdicts {
+    let (usual, hostile) = ("usual0", "a;$(id)\x1b]0;b'");
+    let [one, other] = [usual, hostile].map(|name| {
+        let mut facts = facts.clone();
+        facts.nic.name = name.to_owned();
+        facts
+    });
+    let word = ShellWord::new(hostile).to_string();
+    let shown = Foreign(hostile).to_string();
+    for technique in TECHNIQUES {
+        let (one, other) = (technique.assess(&one), technique.assess(&other));
+        let remedy = one.remedy.map(|remedy| remedy.replace(usual, &word));
+        assert_eq!(other.remedy, remedy);
+        assert_eq!(other.why, one.why.replace(usual, &shown));
+    }
     TECHNIQUES
         .iter()
         .map(|technique| (technique.name, technique.assess(facts)))
@@ -170,11 +186,11 @@ fn a_solarflare_card() {
     );
     expect(&all, "io_uring", No, "5.15.0", Some("newer kernel"));
     let native = "AF_XDP native";
-    let mtu = Some("ip link set sf0 mtu 1500");
+    let mtu = Some("ip link set dev sf0 mtu 1500");
     expect(&all, native, No, "MTU 9000", mtu);
     let mut short = solarflare();
     short.nic.mtu_bytes = 1500;
-    let tried = Some("mpps backends sf0 --try");
+    let tried = Some("mpps backends --try sf0");
     expect(&verdicts(&short), native, Unknown, "DEV_GET", tried);
     let queues = Some("ethtool -L sf0 combined 2");
     expect(&all, "bifurcated driver", No, "at most 16", queues);
@@ -256,7 +272,7 @@ fn an_interface_that_is_down_has_one_remedy() {
         "recv",
         Usable::No,
         "is down",
-        Some("ip link set eth2 up"),
+        Some("ip link set dev eth2 up"),
     );
 }
 
@@ -266,7 +282,7 @@ fn a_large_mtu_needs_several_buffers() {
     facts.nic.mtu_bytes = 9000;
     facts.host.kernel = "6.12.0".to_owned();
     let all = verdicts(&facts);
-    let mtu = Some("ip link set eth2 mtu 1500");
+    let mtu = Some("ip link set dev eth2 mtu 1500");
     expect(&all, "AF_XDP native", Usable::No, "multi-buffer", mtu);
     expect(&all, "bifurcated driver", Usable::No, "multi-buffer", mtu);
 }
@@ -277,7 +293,7 @@ fn a_packet_in_pieces_needs_a_newer_kernel() {
     facts.nic.mtu_bytes = 3819;
     facts.host.kernel = "6.1.0-56-amd64".to_owned();
     let all = verdicts(&facts);
-    let mtu = Some("ip link set eth2 mtu 1500");
+    let mtu = Some("ip link set dev eth2 mtu 1500");
     for name in ["AF_XDP generic", "AF_XDP native", "AF_XDP zero-copy"] {
         expect(&all, name, Usable::No, "Linux 6.6", mtu);
     }

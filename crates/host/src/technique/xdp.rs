@@ -1,6 +1,7 @@
 //! AF_XDP: packets go from the driver, or from just behind it, to the program.
 
 use mpps_os::capability::{CAP_BPF, CAP_NET_ADMIN, CAP_NET_RAW, CAP_PERFMON, CAP_SYS_ADMIN};
+use mpps_os::text::ShellWord;
 
 use super::socket::queues;
 use super::{Answer, Copies, Facts, NicFacts, Takes, Usable, Verdict};
@@ -36,12 +37,12 @@ pub(super) fn native(facts: &Facts) -> Verdict {
     }
     let generic = format!(
         "mpps recv --backend af_xdp --xdp generic --interface {} ADDR:PORT",
-        nic.name
+        ShellWord::new(&nic.name)
     );
     if let Answer::Refused(why) = &nic.xdp_features {
         return verdict.unknown(
             format!("the kernel does not tell what the driver can ({why})"),
-            format!("mpps backends {} --try", nic.name),
+            format!("mpps backends --try {}", ShellWord::operand(&nic.name)),
         );
     }
     if !nic.xdp("basic") || !nic.xdp("redirect") {
@@ -58,7 +59,7 @@ pub(super) fn native(facts: &Facts) -> Verdict {
             nic.mtu_bytes,
             features(facts)
         );
-        return verdict.no(why, format!("ip link set {} mtu 1500", nic.name));
+        return verdict.no(why, shorter_packets(nic));
     }
     let is_known = nic.driver == "veth" || nic.xdp("rx-sg");
     if nic.mtu_bytes > ETHERNET_MTU_BYTES && !is_known {
@@ -69,16 +70,24 @@ pub(super) fn native(facts: &Facts) -> Verdict {
 
 /// Only trying tells what a driver does at this MTU.
 fn untold_mtu(facts: &Facts, verdict: Verdict, does: &str) -> Verdict {
-    let NicFacts {
-        name, mtu_bytes, ..
-    } = &facts.nic;
+    let mtu_bytes = facts.nic.mtu_bytes;
     verdict.unknown(
         format!(
             "{} does not tell whether it {does} at MTU {mtu_bytes}; at 1500 it does",
             driver(facts)
         ),
-        format!("mpps backends {name} --try, or ip link set {name} mtu 1500"),
+        format!(
+            "mpps backends --try {}, or {}",
+            ShellWord::operand(&facts.nic.name),
+            shorter_packets(&facts.nic)
+        ),
     )
+}
+
+/// The command that makes every frame fit.
+pub(crate) fn shorter_packets(nic: &NicFacts) -> String {
+    let name = ShellWord::new(&nic.name);
+    format!("ip link set dev {name} mtu {ETHERNET_MTU_BYTES}")
 }
 
 pub(super) fn zero_copy(facts: &Facts) -> Verdict {
@@ -135,7 +144,7 @@ fn obstacle(facts: &Facts, verdict: Verdict) -> Option<Verdict> {
         .collect();
     let command = format!(
         "sudo mpps recv --backend af_xdp --interface {} ADDR:PORT",
-        facts.nic.name
+        ShellWord::new(&facts.nic.name)
     );
     if !missing.is_empty() {
         let why = format!("this process has no {}", missing.join(", "));
@@ -146,7 +155,7 @@ fn obstacle(facts: &Facts, verdict: Verdict) -> Option<Verdict> {
             "at MTU {} a packet comes in several pieces, which AF_XDP has from Linux 6.6 on; this is {}",
             facts.nic.mtu_bytes, host.kernel
         );
-        return Some(verdict.no(why, format!("ip link set {} mtu 1500", facts.nic.name)));
+        return Some(verdict.no(why, shorter_packets(&facts.nic)));
     }
     if !host.initial_user_namespace {
         let why = "this is a user namespace, where the kernel allows no BPF";

@@ -2,6 +2,7 @@
 
 use super::{Aim, Goal, Risk, Stage, Tunables, Wanted};
 use crate::setting::{Setting, Value};
+use mpps_os::text::ShellWord;
 
 pub(super) const OFFLOADS: Stage = Stage {
     name: "offloads",
@@ -139,8 +140,8 @@ fn tracking(tunables: &Tunables, aim: Aim) -> (Wanted, String) {
         tunables.tracked
     );
     let Some(port) = aim.port else {
-        let interface = &tunables.interface;
-        let command = format!("mpps tune plan {interface} --port PORT");
+        let interface = ShellWord::operand(&tunables.interface);
+        let command = format!("mpps tune plan --port PORT {interface}");
         return (Wanted::ByHand(vec![command]), why);
     };
     let protocol = protocol.to_owned();

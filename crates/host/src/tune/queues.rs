@@ -4,6 +4,7 @@ use super::{Aim, Goal, Risk, Stage, Tunables, Wanted};
 use crate::preflight;
 use crate::rss::{MICROSOFT_KEY, hexadecimal};
 use crate::setting::{Setting, Value};
+use mpps_os::text::ShellWord;
 
 /// Descriptors of a ring: 1 ms at 4 million packets a second; a longer ring leaves the cache before it
 /// helps.
@@ -240,9 +241,9 @@ fn functions(tunables: &Tunables, aim: Aim) -> (Wanted, String) {
     if aim.goal != Goal::AfXdp {
         return no("only who takes a whole interface from the kernel needs one of its own");
     }
-    let file = format!("/sys/class/net/{}/device/sriov_numvfs", tunables.interface);
     let why = "AF_XDP on a virtual function leaves the interface itself to the kernel; by hand, because igb \
                and ixgbe then choose the number of queues anew, and again when it goes";
-    let command = format!("echo 1 > {file}");
+    let name = ShellWord::new(&tunables.interface);
+    let command = format!("echo 1 > /sys/class/net/{name}/device/sriov_numvfs");
     (Wanted::ByHand(vec![command]), why.to_owned())
 }

@@ -30,6 +30,8 @@ fn shown(plan: &Plan) -> String {
         for edit in ends {
             let command = edit.setting.command(&plan.interface, &edit.new);
             writeln!(text, "    {edit}: {command}").expect("a string");
+            let quoted = command.replace(&*plan.interface, "'a;$(id)'");
+            assert_eq!(edit.setting.command("a;$(id)", &edit.new), quoted);
         }
     }
     text
@@ -236,7 +238,7 @@ fn the_port_that_is_named_is_left_out_of_tracking() {
     };
     assert_eq!(
         verdict(&tunables, None).commands(),
-        ["mpps tune plan eth0 --port PORT"]
+        ["mpps tune plan --port PORT eth0"]
     );
     assert_eq!(verdict(&tunables, Some(53)).verdict, Verdict::Impossible);
     let protocol = "udp".to_owned();

@@ -14,6 +14,7 @@ mod tx;
 use super::{Backend, Layer, Support};
 use crate::{Error, RingConfig};
 use interface::Interface;
+use mpps_os::text::ShellWord;
 use mpps_os::xdp::{self, BusyPoll, FRAMES_MAX, SocketConfig};
 
 pub(super) const BACKEND: Backend = Backend {
@@ -150,8 +151,8 @@ fn explain(error: mpps_os::Error, config: &SocketConfig<'_>) -> Error {
             value: config.interface.to_owned(),
             why: format!(
                 "{error}: at its MTU a packet comes in several pieces, for which Linux 6.6 is needed; \
-                 ip link set {} mtu 1500",
-                config.interface
+                 ip link set dev {} mtu 1500",
+                ShellWord::new(config.interface)
             ),
         },
         Some(errno::EINVAL) if error.call == "bind AF_XDP" && config.zero_copy == Some(true) => {
@@ -161,7 +162,7 @@ fn explain(error: mpps_os::Error, config: &SocketConfig<'_>) -> Error {
                 why: format!(
                     "{error}: the driver refuses zero-copy on this queue; `mpps backends {}` may know \
                      why",
-                    config.interface
+                    ShellWord::operand(config.interface)
                 ),
             }
         }

@@ -1,8 +1,8 @@
 //! What interfaces, their queues, interrupts and CPUs do.
 
 use super::sockets::starved;
-use super::{asked, dropped, found, host, is, later, link, told};
-use crate::check::{Finding, Seen, findings};
+use super::{asked, dropped, findings, found, host, is, later, link, told};
+use crate::check::{Finding, Seen};
 use crate::facts::{Card, Facts, Interrupt};
 use crate::{Cpu, CpuList, LinkCounters, ProcStat, Softnet, Topology};
 use mpps_os::ethtool::RxRing;

@@ -1,8 +1,8 @@
 //! Sockets that lose, and the causes.
 
-use super::{SECOND, asked, dropped, found, has, host, is, later, owner, socket, told};
+use super::{SECOND, asked, dropped, findings, found, has, host, is, later, owner, socket, told};
 use crate::ProcStat;
-use crate::check::{Asked, Confidence, Seen, findings};
+use crate::check::{Asked, Confidence, Seen};
 use crate::facts::{Facts, Process, Quota};
 use mpps_os::netlink::sock_diag::UdpEntry;
 

@@ -22,6 +22,7 @@ use crate::{
     RxCounters, RxDrop, Served, Wait,
 };
 use mpps_os::poll::Waiter;
+use mpps_os::text::ShellWord;
 use mpps_os::xdp::{HEADROOM_BYTES, Receiver, SocketConfig};
 use std::io;
 use std::net::SocketAddr;
@@ -553,8 +554,9 @@ fn check_queue(interface: &Interface, queue: u32) -> Result<(), Error> {
         value: queue.to_string(),
         why: format!(
             "{name} has {rx_queues} receive queues, 0 to {}, and a receiver takes one of its own; \
-             for more queues: ethtool -L {name}",
-            rx_queues.saturating_sub(1)
+             for more queues: ethtool -L {}",
+            rx_queues.saturating_sub(1),
+            ShellWord::new(name)
         ),
     })
 }

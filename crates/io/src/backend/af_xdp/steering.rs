@@ -5,6 +5,7 @@ use super::interface::Interface;
 use crate::filter::{FlowFilter, FlowProgram};
 use crate::{Error, RxConfig, SocketMap};
 use mpps_os::netlink::link;
+use mpps_os::text::ShellWord;
 use std::os::fd::BorrowedFd;
 
 /// The MTU of Ethernet, whose frames every driver with XDP has room for.
@@ -122,8 +123,9 @@ fn explain_attach(error: Error, interface: &Interface) -> Error {
                 value: "native".to_owned(),
                 why: format!(
                     "{refusal}: most likely for the MTU of {mtu}, whose frames are longer than the \
-                     driver's buffers for XDP; ip link set {name} mtu {MTU_OF_ANY_DRIVER}, or --xdp \
-                     generic"
+                     driver's buffers for XDP; ip link set dev {} mtu {MTU_OF_ANY_DRIVER}, or --xdp \
+                     generic",
+                    ShellWord::new(name)
                 ),
             }
         }
@@ -145,7 +147,11 @@ mod tests {
         };
         for errno in [EINVAL, ERANGE] {
             let said = refused(errno, 3500);
-            for part in ["MTU of 3500", "ip link set eth1 mtu 1500", "--xdp generic"] {
+            for part in [
+                "MTU of 3500",
+                "ip link set dev eth1 mtu 1500",
+                "--xdp generic",
+            ] {
                 assert!(said.contains(part), "{part}: {said}");
             }
             assert!(!refused(errno, 1500).contains("MTU"));
