@@ -25,7 +25,13 @@ use std::path::PathBuf;
 
 /// Receive millions of packets per second on Linux, and know where every other packet went.
 #[derive(Debug, Parser)]
-#[command(name = "mpps", version, propagate_version = true, max_term_width = 100)]
+#[command(
+    name = "mpps",
+    bin_name = "mpps",
+    version,
+    propagate_version = true,
+    max_term_width = 100
+)]
 #[command(
     after_help = "Exit status: 0 fine, 1 found what was looked for (a ledger that does not \
     balance, a result that is worse), 2 it could not be done, 130 the lab was interrupted."

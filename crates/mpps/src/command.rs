@@ -94,13 +94,13 @@ fn usage(error: &clap::Error) -> String {
         .collect();
     let told = told.join(" ");
     let told = told.strip_prefix("error: ").unwrap_or(&told);
-    let command = std::env::args()
-        .nth(1)
-        .filter(|word| word.chars().all(char::is_alphabetic));
-    let command = command.map_or_else(String::new, |word| format!(" {word}"));
-    output::printable(&format!(
-        "mpps: {told}; `mpps{command} --help` tells what is possible"
-    ))
+    let command = std::env::args_os().nth(1).unwrap_or_default();
+    let command = command.to_string_lossy();
+    let command = match command.chars().all(char::is_alphabetic) {
+        true if !command.is_empty() => format!(" {command}"),
+        _ => String::new(),
+    };
+    format!("mpps: {told}; `mpps{command} --help` tells what is possible")
 }
 
 /// The backend of that name, which is to receive or, if not that, to send.
@@ -133,10 +133,7 @@ fn pinned(pin: Option<&CpuList>) -> Result<Vec<usize>> {
 /// Prints what was found: as JSON, or as people read it.
 fn tell(found: &impl Serialize, json: bool, blocks: impl FnOnce() -> Vec<Block>) -> Result<()> {
     if json {
-        return Ok(output::line(
-            Stream::Out,
-            &serde_json::to_string_pretty(found)?,
-        )?);
+        return Ok(output::text(Stream::Out, &output::pretty_json(found)?)?);
     }
     Lines { json }.tell(&blocks())
 }

@@ -4,6 +4,7 @@ use anyhow::{Context, Result};
 use mpps_host::{Fingerprint, Snapshot};
 use mpps_lab::Lab;
 use mpps_os::netlink::{address, link};
+use mpps_os::text::ShellWord;
 use mpps_os::{capability, namespace};
 use std::net::IpAddr;
 use std::path::Path;
@@ -43,17 +44,9 @@ pub(crate) fn command_line() -> String {
     let words: Vec<String> = std::env::args_os()
         .enumerate()
         .map(|(at, word)| {
-            let word = word.to_string_lossy().into_owned();
             // The program's own path says something about the user and nothing about the run.
-            let name = Path::new(&word)
-                .file_name()
-                .map(|name| name.to_string_lossy().into_owned());
-            let word = if at == 0 { name.unwrap_or(word) } else { word };
-            if word.contains(' ') {
-                format!("'{word}'")
-            } else {
-                word
-            }
+            let name = Path::new(&word).file_name().filter(|_| at == 0);
+            ShellWord::new(name.unwrap_or(&word)).to_string()
         })
         .collect();
     words.join(" ")
@@ -102,7 +95,9 @@ pub(crate) fn snapshot() -> Result<Snapshot> {
     Ok(Snapshot::take(&interfaces()?)?)
 }
 
+/// Those that can be named: a name that is no text is shown, and no call takes it.
 fn interfaces() -> Result<Vec<String>> {
     let links = link::list()?.into_iter();
-    Ok(links.map(|link| link.name).collect())
+    let named = links.filter(|link| link::index(&link.name).is_ok_and(|index| index == link.index));
+    Ok(named.map(|link| link.name).collect())
 }

@@ -1,10 +1,17 @@
 //! Standard output and error, which may close at any time: a closed pipe ends a run quietly.
+//!
+//! All that this program prints passes here. Names of interfaces and programs, and the words of
+//! result files and of other hosts, must not steer a terminal: a line lets clean characters through
+//! and no others ([`mpps_report::harmless`]). Only this module has a renderer with colours.
 
 pub(crate) mod file;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use mpps_report::{Block, Row, Table, Terminal, harmless};
+use serde::Serialize;
 use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
+use std::ops::Deref;
 
 /// Where a line goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,14 +27,92 @@ pub(crate) enum Stream {
 /// # Errors
 /// If the stream cannot take it; [`is_closed`] tells a closed pipe from a full disk.
 pub(crate) fn line(stream: Stream, text: &str) -> io::Result<()> {
-    bytes(stream, format!("{text}\n").as_bytes())
+    bytes(stream, (printable(text) + "\n").as_bytes())
 }
 
-/// Writes bytes as they are.
+/// Writes several lines, such as Markdown and JSON.
 ///
 /// # Errors
 /// As for [`line()`].
-pub(crate) fn bytes(stream: Stream, bytes: &[u8]) -> io::Result<()> {
+pub(crate) fn text(stream: Stream, text: &str) -> io::Result<()> {
+    bytes(stream, (printable_lines(text) + "\n").as_bytes())
+}
+
+/// Writes a piece of a report; nothing if it is empty. Standard output has colours.
+///
+/// # Errors
+/// As for [`line()`].
+pub(crate) fn blocks(stream: Stream, blocks: &[Block]) -> io::Result<()> {
+    rendered(stream, &terminal(stream).blocks(blocks))
+}
+
+/// Writes the names of a table's columns, before its first row is known.
+///
+/// # Errors
+/// As for [`line()`].
+pub(crate) fn head(stream: Stream, table: &Table) -> io::Result<()> {
+    rendered(stream, &terminal(stream).head(table))
+}
+
+/// Writes one row of a table.
+///
+/// # Errors
+/// As for [`line()`].
+pub(crate) fn row(stream: Stream, table: &Table, row: &Row) -> io::Result<()> {
+    rendered(stream, &terminal(stream).row(table, row))
+}
+
+fn terminal(stream: Stream) -> Terminal {
+    Terminal::new(width(), stream == Stream::Out && colour())
+}
+
+/// Writes what the renderer made: its words are clean, and its colours are its own.
+fn rendered(stream: Stream, text: &str) -> io::Result<()> {
+    match text.trim_end() {
+        "" => Ok(()),
+        text => bytes(stream, format!("{text}\n").as_bytes()),
+    }
+}
+
+/// An object as JSON in one line. Characters that are not clean are escaped, those, too, that JSON
+/// takes as they are.
+///
+/// # Errors
+/// If it has a number that JSON cannot say.
+pub(crate) fn json(object: &impl Serialize) -> serde_json::Result<String> {
+    serde_json::to_string(object).map(escaped)
+}
+
+/// The same in many lines.
+///
+/// # Errors
+/// As for [`json()`].
+pub(crate) fn pretty_json(object: &impl Serialize) -> serde_json::Result<String> {
+    serde_json::to_string_pretty(object).map(escaped)
+}
+
+/// JSON whose strings have escapes for what is not clean; outside of strings there is none of it.
+fn escaped(json: String) -> String {
+    let is_clean = |letter: char| letter == '\n' || letter == harmless(letter);
+    // A million flows are one text; no copy of it is made.
+    if json.chars().all(is_clean) {
+        return json;
+    }
+    let mut text = String::with_capacity(json.len());
+    for letter in json.chars() {
+        match is_clean(letter) {
+            true => text.push(letter),
+            false => {
+                let units = letter.encode_utf16(&mut [0; 2]).to_vec();
+                text.extend(units.iter().map(|unit| format!("\\u{unit:04x}")));
+            }
+        }
+    }
+    text
+}
+
+/// Writes bytes as they are.
+fn bytes(stream: Stream, bytes: &[u8]) -> io::Result<()> {
     match stream {
         Stream::Out => {
             let mut out = io::stdout().lock();
@@ -43,15 +128,20 @@ pub(crate) fn bytes(stream: Stream, bytes: &[u8]) -> io::Result<()> {
 /// # Errors
 /// As for [`line()`].
 pub(crate) fn above_bar(text: &str) -> io::Result<()> {
-    let shows = io::stderr().is_terminal() && may_steer(|name| std::env::var_os(name));
-    let clear = if shows { "\r\x1b[2K" } else { "" };
-    line(Stream::Err, &format!("{clear}{text}"))
+    let clear = if may_show_bar() { "\r\x1b[2K" } else { "" };
+    let text = printable_lines(text);
+    bytes(Stream::Err, format!("{clear}{text}\n").as_bytes())
 }
 
-/// The text with a blank for each letter that steers: what comes from a file or from elsewhere must
-/// not steer the terminal, nor end the line.
+/// The text as one line of clean characters: what comes from a file or from elsewhere must not
+/// steer the terminal, nor end the line.
 pub(crate) fn printable(text: &str) -> String {
-    text.chars().map(mpps_report::harmless).collect()
+    text.chars().map(harmless).collect()
+}
+
+fn printable_lines(text: &str) -> String {
+    let lines: Vec<String> = text.trim_end().split('\n').map(printable).collect();
+    lines.join("\n")
 }
 
 /// True if the reader has gone, which is no error: `mpps recv | head`.
@@ -75,17 +165,39 @@ pub(crate) fn colour() -> bool {
     io::stdout().is_terminal() && may_steer(|name| std::env::var_os(name))
 }
 
+/// True if standard error may show how far a run is.
+fn may_show_bar() -> bool {
+    io::stderr().is_terminal() && may_steer(|name| std::env::var_os(name))
+}
+
 /// A line on standard error that shows how far a run of `steps` is; none where that is no terminal,
 /// or one that is not to be steered.
-pub(crate) fn bar(steps: u64, template: &str) -> ProgressBar {
-    let shows = io::stderr().is_terminal() && may_steer(|name| std::env::var_os(name));
-    let target = match shows {
+pub(crate) fn bar(steps: u64, template: &str) -> Bar {
+    let target = match may_show_bar() {
         true => ProgressDrawTarget::stderr(),
         false => ProgressDrawTarget::hidden(),
     };
     let style = ProgressStyle::with_template(template);
     let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
-    ProgressBar::with_draw_target(Some(steps), target).with_style(style)
+    Bar(ProgressBar::with_draw_target(Some(steps), target).with_style(style))
+}
+
+/// A bar whose message is printable.
+pub(crate) struct Bar(ProgressBar);
+
+impl Bar {
+    /// Shows a message beside the bar.
+    pub(crate) fn set_message(&self, text: impl AsRef<str>) {
+        self.0.set_message(printable(text.as_ref()));
+    }
+}
+
+impl Deref for Bar {
+    type Target = ProgressBar;
+
+    fn deref(&self) -> &ProgressBar {
+        &self.0
+    }
 }
 
 /// True if a terminal knows colours and a cursor that moves (term(7)), and nobody said no
@@ -98,6 +210,43 @@ fn may_steer(variable: impl Fn(&str) -> Option<OsString>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use mpps_os::text::clean;
+
+    #[test]
+    fn reports_and_commands_agree_on_what_is_clean() {
+        for letter in '\0'..=char::MAX {
+            assert_eq!(harmless(letter), clean(letter), "{letter:?}");
+        }
+    }
+
+    #[test]
+    fn a_line_stays_one_and_lines_stay_lines() {
+        let hostile = "a\x1b[2J\nb\r\u{9b}c\u{202e}\n";
+        let shown = "a\u{fffd}[2J b \u{fffd}c\u{fffd} ";
+        assert_eq!(printable(hostile), shown);
+        assert_eq!(
+            printable_lines(hostile),
+            "a\u{fffd}[2J\nb \u{fffd}c\u{fffd}"
+        );
+    }
+
+    #[test]
+    fn json_has_no_character_that_steers_and_is_read_back() {
+        let hostile: String = "eth0\x07\u{7f}\u{9b}\u{202e}\u{e0041}\u{feff} é\n".into();
+        for text in [json(&[&hostile]), pretty_json(&[&hostile])] {
+            let text = text.expect("it is text");
+            assert!(
+                text.chars().all(|one| one == '\n' || one == harmless(one)),
+                "{text}"
+            );
+            assert!(
+                text.contains("\\u009b\\u202e\\udb40\\udc41\\ufeff é"),
+                "{text}"
+            );
+            let read: [String; 1] = serde_json::from_str(&text).expect("it is JSON");
+            assert_eq!(read, [hostile.clone()]);
+        }
+    }
 
     #[test]
     fn a_dumb_terminal_and_a_user_who_says_no_get_plain_text() {

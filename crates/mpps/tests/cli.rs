@@ -1,6 +1,8 @@
 //! The command as its users meet it: help, mistakes, signals, pipes, and the forms of its output.
 
 mod common;
+#[path = "cli/hostile.rs"]
+mod hostile;
 #[path = "cli/mistakes.rs"]
 mod mistakes;
 #[path = "cli/report.rs"]
@@ -25,6 +27,10 @@ fn main() -> ExitCode {
     for (name, need, test) in TESTS {
         let obstacle = match need {
             Need::Nothing => None,
+            Need::RootAnd(name, package) => namespaces
+                .clone()
+                .and_then(|()| common::program(name, package))
+                .err(),
             _ => namespaces.clone().err(),
         };
         let test = *test;
@@ -84,6 +90,21 @@ const TESTS: &[Test] = &[
         "an_output_that_cannot_be_written_is_named",
         Need::Nothing,
         an_output_that_cannot_be_written_is_named,
+    ),
+    (
+        "names_of_interfaces_steer_nothing",
+        Need::Namespace,
+        hostile::names_of_interfaces_steer_nothing,
+    ),
+    (
+        "names_of_programs_and_files_steer_nothing",
+        Need::Namespace,
+        hostile::names_of_programs_and_files_steer_nothing,
+    ),
+    (
+        "a_name_that_is_no_text_is_in_nobodys_way",
+        Need::RootAnd("ip", "iproute2"),
+        hostile::a_name_that_is_no_text_is_in_nobodys_way,
     ),
     (
         "a_low_port_without_the_right_is_named",

@@ -36,14 +36,16 @@ pub fn page(document: &Document) -> String {
             body { h1 { (document.title) } (blocks(&document.blocks, false)) }
         }
     };
-    let clean = |letter| {
-        if letter == '\n' {
-            letter
-        } else {
-            harmless(letter)
-        }
+    finished(page)
+}
+
+/// Markup as the text of a file, whose words steer nothing; XML has no control characters at all.
+fn finished(markup: Markup) -> String {
+    let clean = |letter| match letter {
+        '\n' => letter,
+        _ => harmless(letter),
     };
-    page.into_string().chars().map(clean).collect()
+    markup.into_string().chars().map(clean).collect()
 }
 
 /// Pieces of a report; `inside` is true in a part that stands by itself.

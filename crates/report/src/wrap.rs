@@ -18,14 +18,27 @@ pub(crate) fn letters(text: &Text, base: Style) -> Vec<Letter> {
     text.spans.iter().flat_map(of_span).collect()
 }
 
-/// A blank for what steers a terminal, ends a line or turns the direction of writing: a result file
-/// may come from elsewhere.
+/// The character, or what stands for one that steers a terminal, ends a line, is invisible or turns
+/// the direction of writing: a blank for a tab or a line end, the replacement character for any
+/// other. A result file may come from elsewhere.
+///
+/// `mpps_os::text::clean` is the same rule; a test of `mpps` holds one to the other.
 pub fn harmless(letter: char) -> char {
-    let turns = matches!(letter, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    if letter.is_control() || turns {
-        ' '
-    } else {
-        letter
+    // Categories Cc, Cf, Zl and Zp of Unicode 16, as far as text of today has them.
+    match letter {
+        '\t' | '\n' | '\r' => ' ',
+        '\0'..='\u{1f}'
+        | '\u{7f}'..='\u{9f}'
+        | '\u{ad}'
+        | '\u{61c}'
+        | '\u{180e}'
+        | '\u{200b}'..='\u{200f}'
+        | '\u{2028}'..='\u{202e}'
+        | '\u{2060}'..='\u{206f}'
+        | '\u{feff}'
+        | '\u{fff9}'..='\u{fffb}'
+        | '\u{e0000}'..='\u{e007f}' => char::REPLACEMENT_CHARACTER,
+        _ => letter,
     }
 }
 
@@ -100,7 +113,10 @@ mod tests {
 
     #[test]
     fn a_foreign_file_cannot_steer_the_terminal() {
-        assert_eq!(lines("a\x1b[2Jb\nc\u{9b}d\u{202e}e", 40), ["a [2Jb c d e"]);
+        assert_eq!(
+            lines("a\x1b[2Jb\nc\u{9b}d\u{202e}e", 40),
+            ["a\u{fffd}[2Jb c\u{fffd}d\u{fffd}e"]
+        );
     }
 
     #[test]
@@ -126,7 +142,7 @@ mod tests {
                 prop_assert!(line.chars().count() <= width.max(1));
                 prop_assert_eq!(line.trim_end_matches(' '), line);
             }
-            let bare = |text: &str| text.chars().filter(|c| !harmless(*c).is_whitespace()).collect::<String>();
+            let bare = |text: &str| text.chars().map(harmless).filter(|c| !c.is_whitespace()).collect::<String>();
             prop_assert_eq!(bare(&lines.concat()), bare(&text));
         }
     }

@@ -13,7 +13,6 @@ use crate::udp::roles::Layout;
 use anyhow::{Context, Result, bail};
 use mpps_host::Topology;
 use mpps_lab::{Delivery, Lab};
-use mpps_report::Terminal;
 use std::os::fd::AsRawFd;
 use std::process::Command;
 use std::time::Duration;
@@ -118,23 +117,21 @@ fn climb(args: &LabArgs, layout: Layout, choice: Choice) -> Result<Outcome> {
         schedule: schedule(args),
         has_screens: args.verbose,
     };
-    let terminal = Terminal::new(output::width(), output::colour());
-    let print = |text: String| output::line(Stream::Out, text.trim_end());
     let columns = document::columns();
     // Who reads no more ends the printing, and not the measurement.
     let mut printed = Ok(());
     let result = run_ladder(&plan, &session, |result, rung| {
-        let text = match rung {
-            None => terminal.blocks(&document::head(result)) + &terminal.head(&columns),
-            Some(rung) => terminal.row(&columns, &document::row(rung)),
-        };
         if printed.is_ok() {
-            printed = print(text);
+            printed = match rung {
+                None => output::blocks(Stream::Out, &document::head(result))
+                    .and_then(|()| output::head(Stream::Out, &columns)),
+                Some(rung) => output::row(Stream::Out, &columns, &document::row(rung)),
+            };
         }
     })?;
     let files = session.files();
     session.write(&result, &document::document(&result, &files))?;
-    printed.and_then(|()| print(terminal.blocks(&document::closing(&result, &files))))?;
+    printed.and_then(|()| output::blocks(Stream::Out, &document::closing(&result, &files)))?;
     let balances = document::balanced(&result).is_good();
     Ok(Outcome::of(result.complete, balances))
 }

@@ -2,13 +2,14 @@
 
 use super::{Outcome, engine};
 use crate::args::LoadArgs;
+use crate::output;
 use crate::output::file::OutputFile;
-use crate::output::{self, Stream};
+use crate::program::lines::Lines;
 use crate::program::load::{Plan, ab, document::document};
 use anyhow::{Context, Result, ensure};
 use mpps_host::Topology;
 use mpps_http::{LoadConfig, Task, Url};
-use mpps_report::{Terminal, page};
+use mpps_report::page;
 use std::net::UdpSocket;
 use std::time::Duration;
 
@@ -24,15 +25,12 @@ pub(super) fn run(args: LoadArgs) -> Result<Outcome> {
     if let Some(file) = file {
         file.write(page(&document).as_bytes())?;
     }
-    let people = match (args.ab, args.json) {
-        (true, _) => ab::report(&result),
-        (_, json) => Terminal::new(output::width(), !json && output::colour()).document(&document),
-    };
-    let stream = if args.json { Stream::Err } else { Stream::Out };
-    output::line(stream, people.trim_end())?;
-    if args.json {
-        output::line(Stream::Out, &serde_json::to_string(&result)?)?;
+    let lines = Lines { json: args.json };
+    match args.ab {
+        true => output::text(lines.stream(), &ab::report(&result))?,
+        false => lines.tell(&document.blocks)?,
     }
+    lines.object(&result)?;
     Ok(Outcome::of(result.complete, result.found.is_clean()))
 }
 

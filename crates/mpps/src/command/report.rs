@@ -19,7 +19,7 @@ use crate::program::tune::{self, ProofResult, Proofs};
 use crate::program::{load, serve};
 use crate::udp::traffic::{RECV_SCHEMA, RecvTotal, SEND_SCHEMA, SendTotal, document as traffic};
 use anyhow::{Context, Result, anyhow, ensure};
-use mpps_report::{Document, Terminal};
+use mpps_report::Document;
 use serde_json::{Deserializer, Value};
 use std::path::Path;
 
@@ -102,10 +102,9 @@ pub(super) fn run(args: &ReportArgs) -> Result<Outcome> {
         None => None,
     };
     if args.markdown {
-        output::bytes(Stream::Out, mpps_report::markdown(&document).as_bytes())?;
+        output::text(Stream::Out, &mpps_report::markdown(&document))?;
     } else if page.is_none() && svg.is_none() {
-        let terminal = Terminal::new(output::width(), output::colour());
-        output::bytes(Stream::Out, terminal.document(&document).as_bytes())?;
+        output::blocks(Stream::Out, &document.blocks)?;
     }
     if let Some((file, picture)) = svg {
         file.write(picture.as_bytes())?;

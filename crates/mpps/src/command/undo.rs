@@ -8,6 +8,7 @@ use crate::program::keeper;
 use anyhow::{Context, Result};
 use mpps_host::{Leftover, Life, Undone, leftovers};
 use mpps_os::namespace::NetNamespace;
+use mpps_os::text::ShellWord;
 use std::io;
 use std::path::Path;
 
@@ -70,7 +71,7 @@ fn undo(leftover: &Leftover, here: u32, all: bool, teller: &mut Teller) -> u8 {
     let life = life(leftover);
     let (stream, why, status) = match leftover.life() {
         _ if leftover.is_kept() => {
-            let object = leftover.object();
+            let object = ShellWord::operand(leftover.object());
             let why = format!("to stay; `mpps tune undo {object}` puts it back");
             (Stream::Out, why, 0)
         }
@@ -168,9 +169,9 @@ impl Teller {
         Self { line, refusal }
     }
 
-    /// Prints a line. Its parts come from a file, and must not steer the terminal.
+    /// Prints a line.
     fn tell(&mut self, stream: Stream, text: &str) {
-        if let Err(error) = (self.line)(stream, &output::printable(text)) {
+        if let Err(error) = (self.line)(stream, text) {
             self.refusal.get_or_insert(error);
         }
     }

@@ -3,12 +3,11 @@
 use super::envelope::{Body, Envelope};
 use super::outcome::Outcome;
 use crate::machine;
-use crate::output::{self, Stream, file::OutputFile};
+use crate::output::{self, Bar, Stream, file::OutputFile};
 use crate::signal::Interrupt;
 use anyhow::{Result, ensure};
-use indicatif::ProgressBar;
 use mpps_host::Fingerprint;
-use mpps_report::{Document, Terminal};
+use mpps_report::Document;
 use serde::Serialize;
 use std::path::Path;
 use std::time::Duration;
@@ -61,7 +60,7 @@ impl Session {
     /// Writes what is known so far to the data file, so that no failure takes it away.
     pub(crate) fn keep(&self, result: &impl Serialize) {
         if let Ok(text) = json(result) {
-            self.json.keep(&text);
+            self.json.keep(text.as_bytes());
         }
     }
 
@@ -70,7 +69,7 @@ impl Session {
     /// # Errors
     /// If one cannot be written, or if the result has a number that JSON cannot say.
     pub(crate) fn write(&self, result: &impl Serialize, document: &Document) -> Result<()> {
-        self.json.write(&json(result)?)?;
+        self.json.write(json(result)?.as_bytes())?;
         self.page.write(mpps_report::page(document).as_bytes())
     }
 
@@ -85,21 +84,20 @@ impl Session {
         balances: bool,
     ) -> Result<Outcome> {
         self.write(result, document)?;
-        let terminal = Terminal::new(output::width(), output::colour());
-        output::line(Stream::Out, terminal.document(document).trim_end())?;
+        output::blocks(Stream::Out, &document.blocks)?;
         Ok(Outcome::of(result.complete, balances))
     }
 }
 
 /// A result as the text of its data file: indented, with a line end.
-pub(crate) fn json(result: &impl Serialize) -> serde_json::Result<Vec<u8>> {
+pub(crate) fn json(result: &impl Serialize) -> serde_json::Result<String> {
     // Sentences keep a figure and its unit together by this blank, which nobody would search for.
-    let text = serde_json::to_string_pretty(result)?.replace('\u{a0}', " ");
-    Ok((text + "\n").into_bytes())
+    let text = output::pretty_json(result)?.replace('\u{a0}', " ");
+    Ok(text + "\n")
 }
 
 /// A line on standard error that shows how far a run of so many steps is.
-pub(crate) fn progress(steps: usize) -> ProgressBar {
+pub(crate) fn progress(steps: usize) -> Bar {
     let template = "{bar:20} {pos}/{len} ends in {eta}  {wide_msg}";
     let bar = output::bar(steps as u64, template);
     bar.enable_steady_tick(Duration::from_millis(200));
@@ -116,6 +114,6 @@ mod tests {
     fn what_was_read_is_written_back_byte_for_byte() {
         let result: LoadResult = LoadResult::parse(FIXTURE).unwrap();
         let text = super::json(&result).unwrap();
-        assert_eq!(String::from_utf8(text).unwrap(), FIXTURE);
+        assert_eq!(text, FIXTURE);
     }
 }

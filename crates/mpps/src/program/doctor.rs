@@ -16,7 +16,6 @@ use anyhow::Result;
 use clap::Args;
 use mpps_host::check::{findings, ledger};
 use mpps_host::{Finding, Fingerprint, Ledger};
-use mpps_report::Terminal;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -133,12 +132,11 @@ impl DoctorArgs {
         let files = page.as_ref().map(|page| ("report", page.path()));
         let document = document(result, files.as_slice());
         if self.json {
-            output::bytes(Stream::Out, &json(result)?)?;
+            output::text(Stream::Out, &json(result)?)?;
         } else if self.markdown {
-            output::bytes(Stream::Out, mpps_report::markdown(&document).as_bytes())?;
+            output::text(Stream::Out, &mpps_report::markdown(&document))?;
         } else {
-            let terminal = Terminal::new(output::width(), output::colour());
-            output::line(Stream::Out, terminal.document(&document).trim_end())?;
+            output::blocks(Stream::Out, &document.blocks)?;
         }
         if let Some(page) = page {
             page.write(mpps_report::page(&document).as_bytes())?;

@@ -6,6 +6,7 @@ use anyhow::{Context, Result, ensure};
 use clap::Args;
 use mpps_host::{Asked, Watch};
 use mpps_os::namespace::NetNamespace;
+use mpps_os::text::ShellWord;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -50,9 +51,11 @@ impl HostArgs {
     pub(crate) fn watch(&self) -> Result<Watch> {
         self.part.enter()?;
         let mut asked = self.part.asked();
-        asked
-            .again
-            .extend(self.interface.as_ref().map(|name| format!(" {name}")));
+        asked.again.extend(
+            self.interface
+                .as_ref()
+                .map(|name| format!(" {}", ShellWord::operand(name))),
+        );
         Ok(Watch::begin(self.interface.clone(), asked)?)
     }
 }
@@ -98,7 +101,7 @@ impl PartArgs {
             ("--port", port.as_ref()),
         ];
         for (option, value) in words {
-            again.extend(value.map(|value| format!(" {option} {value}")));
+            again.extend(value.map(|value| format!(" {option} {}", ShellWord::new(value))));
         }
         Asked {
             port: self.port,

@@ -116,7 +116,7 @@ pub(crate) fn keep() -> Result<Outcome> {
 
 /// The other end may be gone, and what was changed is put back all the same.
 fn tell(answer: &Answer) {
-    if let Ok(text) = serde_json::to_string(answer) {
+    if let Ok(text) = output::json(answer) {
         let _ = output::line(Stream::Out, &text);
     }
 }

@@ -149,7 +149,7 @@ fn said(object: &LedgerObject) -> String {
 impl SocketDrops {
     fn said(&self) -> String {
         let owner = match (&self.process, self.pid) {
-            (Some(name), Some(pid)) => crate::output::printable(&format!("{name} (pid {pid})")),
+            (Some(name), Some(pid)) => format!("{name} (pid {pid})"),
             _ => "a process that is not seen".to_owned(),
         };
         let dropped = Quantity::Count(self.dropped.into());

@@ -5,7 +5,7 @@ use crate::signal::Interrupt;
 use anyhow::{Result, bail};
 use mpps_io::{Backend, Mode, Property};
 use mpps_os::clock::monotonic_ns;
-use mpps_report::{Block, Terminal};
+use mpps_report::Block;
 use serde::Serialize;
 use std::thread;
 use std::time::Duration;
@@ -27,24 +27,23 @@ impl Lines {
     /// # Errors
     /// If the stream cannot take it; this is so of the others, too.
     pub(crate) fn say(self, text: &str) -> Result<()> {
-        let stream = if self.json { Stream::Err } else { Stream::Out };
-        Ok(output::line(stream, text)?)
+        Ok(output::line(self.stream(), text)?)
     }
 
     /// A piece of a report for people.
     pub(crate) fn tell(self, blocks: &[Block]) -> Result<()> {
-        let terminal = Terminal::new(output::width(), !self.json && output::colour());
-        let text = terminal.blocks(blocks);
-        if text.is_empty() {
-            return Ok(());
-        }
-        self.say(text.trim_end())
+        Ok(output::blocks(self.stream(), blocks)?)
+    }
+
+    /// Where lines for people go.
+    pub(crate) fn stream(self) -> Stream {
+        if self.json { Stream::Err } else { Stream::Out }
     }
 
     /// An object for programs, if they are served.
     pub(crate) fn object(self, object: &impl Serialize) -> Result<()> {
         if self.json {
-            output::line(Stream::Out, &serde_json::to_string(object)?)?;
+            output::line(Stream::Out, &output::json(object)?)?;
         }
         Ok(())
     }

@@ -7,11 +7,10 @@ use super::connections::{LoadBody, LoadResult};
 use crate::machine::{command_line, fingerprint_at, now};
 use crate::measure::document::counted;
 use crate::measure::samples::per_second;
-use crate::output::{self, Stream};
+use crate::output::{self, Bar, Stream};
 use crate::signal::Interrupt;
 use anyhow::Result;
 use document::manner;
-use indicatif::ProgressBar;
 use mpps_http::{Engine, Load, LoadConfig, Progress};
 use std::time::Duration;
 
@@ -36,7 +35,7 @@ impl Plan {
         let fingerprint = fingerprint_at(self.config.target.ip())?;
         let interrupt = Interrupt::listen()?;
         for line in self.introduction() {
-            output::line(Stream::Err, &output::printable(&line))?;
+            output::line(Stream::Err, &line)?;
         }
         let mut live = Live::new(&self.config);
         let found = Load::run(self.engine, &self.config, interrupt.flag(), |now| {
@@ -70,7 +69,7 @@ impl Plan {
 
 /// The line that shows how far the load is, on a terminal only.
 struct Live {
-    bar: ProgressBar,
+    bar: Bar,
     /// What the bar counts: milliseconds, or requests.
     by_requests: bool,
     last: Progress,

@@ -9,7 +9,6 @@ use crate::measure::connection_ledger::account;
 use crate::measure::document::{Head, counted, document_of};
 use crate::measure::envelope::Body;
 use crate::measure::outcome::{Outcome, ended, put_back};
-use crate::output;
 use crate::signal::Interrupt;
 use anyhow::{Context, Result};
 use mpps_host::{CpuList, Fingerprint, Moderation};
@@ -249,7 +248,7 @@ impl<'a> Running<'a> {
         let what = match &config.content {
             Content::Size(bytes) => format!("{} bytes at every path", grouped(*bytes as u128)),
             Content::Root(root) => {
-                output::printable(&format!("the files below {}", root.display()))
+                format!("the files below {}", root.display())
             }
         };
         let metrics = match config.metrics {

@@ -63,10 +63,7 @@ impl SteerArgs {
         );
         let found = SteerObject::predict(card, &flows, self.verify);
         if self.json {
-            // A million flows are as many lines; no copy of them as one text is made.
-            let mut text = serde_json::to_vec(&found)?;
-            text.push(b'\n');
-            output::bytes(Stream::Out, &text)?;
+            output::line(Stream::Out, &output::json(&found)?)?;
         } else {
             Lines { json: false }.tell(&found.blocks())?;
         }

@@ -139,7 +139,7 @@ impl Top<'_> {
         let mut exporter = Exporter::serve(listener)?;
         loop {
             for note in self.watch.notes() {
-                let text = format!("mpps: {}", output::printable(&note));
+                let text = format!("mpps: {note}");
                 if told.len() < NOTES_MAX && told.insert(note) {
                     output::line(output::Stream::Err, &text)?;
                 }

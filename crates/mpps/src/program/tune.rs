@@ -246,7 +246,8 @@ fn inherited() -> Option<String> {
             return String::from_utf8(found.to_vec()).ok();
         }
         // PID (COMM) STATE PPID, and COMM may have anything in it (proc_pid_stat(5)).
-        let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+        let stat = fs::read(format!("/proc/{process}/stat")).ok()?;
+        let stat = String::from_utf8_lossy(&stat);
         let (_, behind) = stat.rsplit_once(')')?;
         process = behind.split_whitespace().nth(1)?.parse().ok()?;
         if process < 2 {

@@ -1,7 +1,7 @@
 //! A bar chart as an SVG file of its own, for a page that others render.
 
 use super::chart::{drawn, edge_of, per_cent};
-use crate::wrap::harmless;
+use super::finished;
 use crate::{Bars, Block, Document};
 use maud::{Markup, PreEscaped, html};
 
@@ -56,7 +56,7 @@ fn drawing(title: &str, bars: &Bars) -> String {
             }
             @for (at, (bar, one)) in rows() {
                 @let top = ROW * (at + 1);
-                text x="0" y=(top + 21) { (bar.name.words().chars().map(harmless).collect::<String>()) }
+                text x="0" y=(top + 21) { (bar.name.words()) }
                 svg x=(NAMES) y=(top) width=(place) height=(ROW) { (drawn(one, &edge, bars)) }
                 text.strong x=(WIDTH) y=(top + 21) text-anchor="end" { (one.figure) }
             }
@@ -64,7 +64,7 @@ fn drawing(title: &str, bars: &Bars) -> String {
             text.small.faint x=(WIDTH) y=(end + 16) text-anchor="end" { (bars.unit) }
         }
     };
-    body.into_string() + "\n"
+    finished(body) + "\n"
 }
 
 fn ticks(edge: &crate::edge::Edge) -> Markup {
@@ -101,7 +101,7 @@ mod tests {
                 bar("most", Ok(f64::NAN)),
             ],
         };
-        let document = Document::new("a & b", "mpps", [Block::on_page([bars.into()])]);
+        let document = Document::new("a & b\x1b\u{202e}", "mpps", [Block::on_page([bars.into()])]);
         let picture = super::picture(&document).unwrap();
         assert_eq!(
             picture.matches("text-anchor=\"end\"").count(),
@@ -109,6 +109,7 @@ mod tests {
             "{picture}"
         );
         assert!(picture.contains("&lt;script&gt;") && !picture.contains("<script"));
+        assert!(!picture.contains(['\x1b', '\u{202e}']), "{picture}");
         assert!(!picture.contains("=\"NaN") && !picture.contains("skipped"));
     }
 }

@@ -4,6 +4,7 @@ use super::BackendsObject;
 use anyhow::Result;
 use mpps_host::preflight::{self, Expectation, State};
 use mpps_host::technique::Facts;
+use mpps_os::text::ShellWord;
 use mpps_report::{Block, Column, Row, Style, Table, Text};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -49,10 +50,13 @@ impl Preflight {
     }
 
     pub(super) fn blocks(&self) -> Vec<Block> {
-        let name = &self.interface;
+        let (name, operand) = (
+            ShellWord::new(&self.interface),
+            ShellWord::operand(&self.interface),
+        );
         let end = match self.ready {
             true => Text::from(format!(
-                "nothing is known to stand in the way; `mpps backends {name} --try` tries it, and \
+                "nothing is known to stand in the way; `mpps backends --try {operand}` tries it, and \
                  `mpps recv --backend af_xdp --interface {name} ADDR:PORT` receives"
             )),
             false => Text::from("what has `no` stands in the way"),

@@ -184,9 +184,10 @@ impl FlowArgs {
                 })
             });
             if sending.is_none() && !orders.is_empty() {
-                let said = "to send them, on another host:";
-                let lines = orders.iter().map(|one| format!("\n    {one}"));
-                output::line(Stream::Err, &format!("{said}{}", lines.collect::<String>()))?;
+                output::line(Stream::Err, "to send them, on another host:")?;
+                for order in orders {
+                    output::line(Stream::Err, &format!("    {order}"))?;
+                }
             }
             // What was sent is here when its command has ended.
             let has_ended = || sending.as_ref().is_some_and(|thread| thread.is_finished());

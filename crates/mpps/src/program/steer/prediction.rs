@@ -6,6 +6,7 @@ use super::remedy::{QueuePort, Remedy, ports, remedies};
 use super::verified::Verified;
 use mpps_host::CpuList;
 use mpps_host::rss::{self, Flow, Hashed, Symmetry};
+use mpps_os::text::ShellWord;
 use mpps_report::{Block, Cell, Column, Quantity, Row, Style, Table, Text, grouped};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -323,7 +324,10 @@ fn notes(card: &Card, flows: &Flows) -> Vec<String> {
         notes.push("IPv4 and IPv6 are hashed by different fields".to_owned());
     }
     if card.rules > 0 {
-        let (rules, interface) = (card.rules, card.interface.as_deref().unwrap_or("IF"));
+        let (rules, interface) = (
+            card.rules,
+            ShellWord::new(card.interface.as_deref().unwrap_or("IF")),
+        );
         notes.push(format!(
             "{rules} steering rules come before the table, and are not looked at: `ethtool -n \
              {interface}` lists them"

@@ -3,6 +3,7 @@
 use super::card::Card;
 use super::flows::Flows;
 use mpps_host::rss::{self, Flow, Hashed, KEY_BYTES, Toeplitz};
+use mpps_os::text::ShellWord;
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -32,7 +33,7 @@ pub(super) struct QueuePort {
 
 /// What would make these flows more even than they are `now`, the best first.
 pub(super) fn remedies(card: &Card, flows: &Flows, by_entry: &[u64], now: f64) -> Vec<Remedy> {
-    let interface = card.interface.as_deref().unwrap_or("IF");
+    let interface = ShellWord::new(card.interface.as_deref().unwrap_or("IF"));
     let queues = card.queues();
     let mut found = Vec::new();
     let weights = rss::even_weights(by_entry, queues);

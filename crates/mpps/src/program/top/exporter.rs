@@ -3,6 +3,7 @@
 use anyhow::{Context, Result};
 use mpps_host::check::{ledger, losses};
 use mpps_host::{Ledger, Seen, Station};
+use mpps_os::text::Foreign;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::io::{Read, Write};
@@ -38,6 +39,7 @@ struct Totals {
     /// Lost at a station, for a reason, and of a port where that is known.
     lost: BTreeMap<(&'static str, String, String), u64>,
     /// Received at an interface, by a queue; or by all where its driver does not tell them apart.
+    /// Interfaces whose shown names are equal are added up: a series stands once.
     received: BTreeMap<(String, String), u64>,
 }
 
@@ -134,9 +136,9 @@ impl Totals {
             more(self.lost.entry(key).or_default(), left);
         }
         // Containers come with an interface each, and go.
-        let links = &seen.after.snapshot.links;
-        self.received
-            .retain(|(name, _), _| links.contains_key(name));
+        let shown = |name: &String| Foreign(name).to_string();
+        let links: BTreeSet<String> = seen.after.snapshot.links.keys().map(shown).collect();
+        self.received.retain(|(name, _), _| links.contains(name));
         for (name, link) in &seen.delta.links {
             let queues = seen.delta.queue_packets(name);
             // A driver that does not count by queue counts all of them.
@@ -148,7 +150,7 @@ impl Totals {
             let is_by_queue = queues.iter().any(|queue| queue.packets > 0);
             let whole = (!is_by_queue && whole.1 > 0 || queues.is_empty()).then_some(whole);
             for (queue, packets) in by_queue.chain(whole) {
-                let received = self.received.entry((name.clone(), queue));
+                let received = self.received.entry((shown(name), queue));
                 more(received.or_default(), u64::try_from(packets).unwrap_or(0));
             }
         }
@@ -384,6 +386,36 @@ mod tests {
             );
             assert!(totals.text().contains(expected), "{}", totals.text());
         }
+    }
+
+    /// A scrape with one series twice is refused as a whole.
+    #[test]
+    fn a_hostile_name_is_one_clean_series() {
+        let facts = |packets| {
+            let mut facts = Facts::default();
+            for name in ["a\x1b[2J", "a\x07[2J", "b\"}\\"] {
+                let mut link = mpps_host::LinkSnapshot::default();
+                link.counters.rx_packets = packets;
+                facts.snapshot.links.insert(name.to_owned(), link);
+            }
+            facts
+        };
+        let (before, after) = (facts(0), facts(7));
+        let mut totals = Totals::default();
+        let seen = Seen::new(&before, &after, None, Asked::default());
+        totals.add(&seen, &ledger_of(0));
+        let text = totals.text();
+        for line in [
+            "{interface=\"a\u{fffd}[2J\"} 14",
+            "{interface=\"b\\\"}\\\\\"} 7",
+        ] {
+            let line = format!("mpps_queue_packets_total{line}\n");
+            assert_eq!(text.matches(&line).count(), 1, "{text}");
+        }
+        assert!(
+            !text.contains(|one: char| one.is_control() && one != '\n'),
+            "{text}"
+        );
     }
 
     #[test]

@@ -219,7 +219,7 @@ impl Screen {
     }
 
     fn foot(&self) -> Words<'static> {
-        let filter = &self.chosen[self.active].filter;
+        let filter = printable(&self.chosen[self.active].filter);
         match (self.typing, filter.is_empty()) {
             (true, _) => Words::from(format!("/{filter}_  Enter keeps it, Esc ends it")),
             (false, false) => Words::from(format!("only lines with `{filter}`; Esc ends that")),

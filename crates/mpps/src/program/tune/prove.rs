@@ -14,6 +14,7 @@ use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use mpps_host::Fingerprint;
 use mpps_host::tune::{Plan, Tuned};
+use mpps_os::text::ShellWord;
 
 /// What the first row changes.
 const NOTHING: &str = "nothing";
@@ -82,7 +83,7 @@ pub(super) fn run(args: &ProveArgs) -> Result<Outcome> {
         Stream::Out,
         &format!(
             "what helped is kept until `mpps tune undo {}` or a reboot",
-            asked.interface
+            ShellWord::operand(&asked.interface)
         ),
     )?;
     written
@@ -119,7 +120,7 @@ impl Proving<'_> {
                 bar.inc(rounds as u64);
                 continue;
             }
-            bar.set_message(stage.to_owned());
+            bar.set_message(stage);
             let measured = self.row(stage, tuned, &result.rows, || bar.inc(1));
             if self.session.interrupt.came() {
                 bar.finish_and_clear();

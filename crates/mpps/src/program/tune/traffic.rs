@@ -9,6 +9,7 @@ use mpps_host::tune::Goal;
 use mpps_host::{Account, Delta, Ledger, Loss, ProcStat, Route, Scope, Snapshot, Station};
 use mpps_io::{Inspect, RxConfig, Wait, await_carrier, backend};
 use mpps_os::netlink::{address, link, sock_diag};
+use mpps_os::text::ShellWord;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::thread;
@@ -88,7 +89,8 @@ impl Traffic {
                 let first = own.iter().find(|own| own.is_ipv4()).or(own.first());
                 let own = *first.with_context(|| {
                     format!(
-                        "{interface} has no address: `ip address add ADDR/LENGTH dev {interface}`"
+                        "{interface} has no address: `ip address add ADDR/LENGTH dev {}`",
+                        ShellWord::new(interface)
                     )
                 })?;
                 let backend = match goal {

@@ -1,0 +1,262 @@
+//! Names that a user chose to steer a terminal or a shell: each command shows them in each of its
+//! forms, and none of it steers.
+
+use crate::common::{Ended, Running, mpps, quiet_namespace, run};
+use mpps_os::namespace::NetNamespace;
+use mpps_os::netlink::link;
+use mpps_os::text::{ShellWord, is_clean};
+use serde_json::Value;
+use std::ffi::OsStr;
+use std::fs;
+use std::net::UdpSocket;
+use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::symlink;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+/// Sets a title and rings the bell; runs a command; clears the screen by C1, turns what follows,
+/// and is markup.
+const NAMES: [&str; 3] = ["\x1b]0;x\x07", "a;id;$(id)", "\u{9b}2J\u{202e}|`<b>"];
+/// The second of them, which shells are tempted by.
+const TEMPTING: &str = NAMES[1];
+
+/// What begins a command to paste, or a path in one.
+const COMMANDS: [&str; 6] = ["ethtool -", "ip link ", "mpps ", "net/", "echo ", "sysctl "];
+/// So near is the name to that beginning, in characters.
+const NEAR: usize = 70;
+
+/// A host with two veth pairs, of whose ends three have such names and are up.
+fn host() -> NetNamespace {
+    let namespace = quiet_namespace();
+    let [first, second, third] = NAMES;
+    let made: Result<mpps_os::Result<()>, _> = namespace.run(|| {
+        let own = NetNamespace::current()?;
+        link::create_veth(first, 2, second, 2, own.as_fd())?;
+        link::create_veth(third, 2, "plain0", 2, own.as_fd())?;
+        for name in [first, second, third, "plain0"] {
+            link::set_up(link::index(name)?)?;
+        }
+        Ok(())
+    });
+    made.expect("it can be entered").expect("names are free");
+    namespace
+}
+
+#[track_caller]
+fn expect_clean(words: &[&str], ended: &Ended) {
+    for text in [&ended.out, &ended.err] {
+        let steers = |letter: char| letter != '\n' && !is_clean(letter);
+        assert!(!text.contains(steers), "{words:?}: {ended:#?}");
+        for (at, _) in COMMANDS.iter().flat_map(|begin| text.match_indices(begin)) {
+            let line = text[at..].lines().next().unwrap_or_default();
+            let near: String = line.chars().take(NEAR).collect();
+            let name = near.find(TEMPTING);
+            let is_quoted = name.is_none_or(|name| near[..name].ends_with('\''));
+            assert!(is_quoted, "{words:?}: {near}: {ended:#?}");
+        }
+    }
+}
+
+/// Runs them all at once; their output fits no narrow terminal, so that no name is broken.
+fn run_all(namespace: &NetNamespace, commands: &[Vec<&str>]) -> Vec<Ended> {
+    let start = |words: &Vec<&str>| {
+        let mut command = mpps(words);
+        command.env("COLUMNS", "400");
+        namespace
+            .run(|| Running::start(&mut command))
+            .expect("it can be entered")
+    };
+    let running: Vec<Running> = commands.iter().map(start).collect();
+    running.into_iter().map(Running::end).collect()
+}
+
+/// What each command shows of such an interface.
+pub(crate) fn names_of_interfaces_steer_nothing() {
+    let namespace = host();
+    let joins = NAMES.map(|name| format!("239.0.0.1%{name}"));
+    let of = |(name, join)| {
+        [
+            vec!["backends", name],
+            vec!["backends", name, "--json"],
+            vec!["backends", name, "--for", "af_xdp"],
+            vec!["backends", "--try", name],
+            vec!["doctor", name, "--seconds", "1"],
+            vec!["tune", "plan", name],
+            vec!["tune", "plan", name, "--json", "--for", "af_xdp"],
+            vec!["tune", "status", name],
+            vec!["tune", "undo", name],
+            vec!["steer", name, "--seconds", "1"],
+            vec!["top", name, "--once"],
+            vec![
+                "recv",
+                "[::]:0",
+                "--interface",
+                name,
+                "--queue",
+                "9",
+                "--backend",
+                "af_xdp",
+            ],
+            vec!["recv", "0.0.0.0:0", "--join", join, "--duration", "1"],
+            vec!["send", "192.0.2.1:7", "--interface", name, "--count", "1"],
+        ]
+    };
+    let commands = NAMES.into_iter().zip(joins.iter().map(String::as_str));
+    let commands: Vec<Vec<&str>> = commands.flat_map(of).collect();
+    for (words, ended) in commands.iter().zip(run_all(&namespace, &commands)) {
+        expect_clean(words, &ended);
+        assert!(ended.code() <= 2, "{words:?}: {ended:#?}");
+        match words[..] {
+            ["backends", name] => {
+                let word = ShellWord::new(name).to_string();
+                assert!(ended.fine().out.contains(&word), "{words:?}");
+            }
+            ["backends", name, "--json"] => {
+                let told: Value = serde_json::from_str(&ended.fine().out).expect("it is JSON");
+                assert_eq!(told["interface"], name);
+            }
+            _ => {}
+        }
+    }
+    // It waits for traffic, and then nothing comes.
+    for name in NAMES {
+        let mut command = mpps(&["placement", "--interface", name, "--port", "7", "--quick"]);
+        let directory = tempfile::tempdir().expect("a directory");
+        command.current_dir(&directory);
+        let running = namespace.run(|| Running::start(&mut command));
+        let mut running = running.expect("it can be entered");
+        running.line("waiting for packets");
+        expect_clean(&[name], &running.interrupt());
+    }
+}
+
+/// What of all that is there: the interfaces, and a program of such a name whose socket overflows.
+pub(crate) fn names_of_programs_and_files_steer_nothing() {
+    let namespace = host();
+    let directory = tempfile::tempdir().expect("a directory");
+    // 15 bytes of it are the program's name.
+    let program = directory.path().join("\x1b]2;p\x07\n`id`\u{202e}");
+    symlink(env!("CARGO_BIN_EXE_mpps"), &program).expect("it is ours");
+    let mut command = Command::new(&program);
+    command.args(["recv", "127.0.0.1:0"]);
+    let mut receiver = namespace
+        .run(|| Running::start(&mut command))
+        .expect("it can be entered");
+    let address = receiver.address();
+    receiver.signal("STOP");
+    let page = directory.path().join("\x1b[2J\u{9b}.html");
+    let page = page.to_str().expect("it is text");
+    let absent = "\x1b[2J\nabsent.json";
+    let commands = [
+        vec!["doctor", "--seconds", "1"],
+        vec!["doctor", "--seconds", "1", "--json"],
+        vec!["doctor", "--seconds", "1", "--markdown", "--html", page],
+        vec!["top", "--once"],
+        vec!["top", "--once", "--json"],
+        vec!["ledger", "--count", "1"],
+        vec!["ledger", "--count", "1", "--json"],
+        vec!["undo", "--list"],
+        vec!["report", absent],
+        vec!["ledger", absent, absent],
+        vec!["recv", "--json", "--count", absent],
+        vec!["send", "\x1b[2J\u{202e}:1"],
+        vec!["recv", "--interface", absent],
+        vec!["doctor", "--netns", absent],
+    ];
+    let is_over = AtomicBool::new(false);
+    let flood = || {
+        let socket = UdpSocket::bind("127.0.0.1:0").expect("a port is free");
+        while !is_over.load(Ordering::Relaxed) {
+            let _ = socket.send_to(&[0; 1000], &address);
+            thread::sleep(Duration::from_micros(100));
+        }
+    };
+    let all = thread::scope(|scope| {
+        let flooding = scope.spawn(|| namespace.run(flood));
+        let all = run_all(&namespace, &commands);
+        is_over.store(true, Ordering::Relaxed);
+        let flooded = flooding.join().expect("it does not panic");
+        flooded.expect("it can be entered");
+        all
+    });
+    for (words, ended) in commands.iter().zip(&all) {
+        expect_clean(words, ended);
+        assert!(ended.code() <= 2, "{words:?}: {ended:#?}");
+    }
+    for doctor in &all[..3] {
+        assert!(doctor.out.contains("socket_buffer"), "{doctor:#?}");
+        assert!(
+            doctor.out.contains("`id`") || doctor.out.contains("\\`id\\`"),
+            "{doctor:#?}"
+        );
+    }
+    let html = fs::read_to_string(page).expect("a page");
+    assert!(!html.contains(|letter: char| letter != '\n' && !is_clean(letter)));
+    assert!(
+        html.contains("|`&lt;b&gt;") && !html.contains("|`<b>"),
+        "{html}"
+    );
+    // What was told as JSON says the same as a file.
+    let file = directory.path().join("\x1b]0;f\x07.json");
+    fs::write(&file, &all[1].out).expect("it can be written");
+    for more in [&[][..], &["--markdown"]] {
+        let told = run(mpps(&["report"]).arg(&file).args(more)).fine();
+        expect_clean(more, &told);
+        assert!(told.out.contains("socket_buffer"), "{told:#?}");
+    }
+    for help in [
+        &["--help"][..],
+        &["recv", "--help"],
+        &[],
+        &["recv", "--no-such"],
+    ] {
+        expect_clean(help, &run(Command::new(&program).args(help)));
+    }
+    receiver.signal("CONT");
+    expect_clean(&["recv"], &receiver.interrupt());
+}
+
+/// A name that is no text hides no other interface, and stops no command about another.
+pub(crate) fn a_name_that_is_no_text_is_in_nobodys_way() {
+    let namespace = quiet_namespace();
+    let name = OsStr::from_bytes(b"x\xff\x1b[2J");
+    let mut add = Command::new("ip");
+    add.args(["link", "add"]).arg(name);
+    add.args(["type", "veth", "peer", "name", "plain0"]);
+    namespace
+        .run(|| run(&mut add).fine())
+        .expect("it can be entered");
+    let commands = [
+        vec!["doctor", "lo", "--seconds", "1"],
+        vec!["backends", "plain0"],
+        vec!["tune", "plan", "plain0"],
+        vec!["top", "lo", "--once"],
+        vec!["doctor", "--seconds", "1"],
+        vec!["ledger", "--count", "1"],
+        vec!["recv", "127.0.0.1:0", "--duration", "1"],
+    ];
+    let all = run_all(&namespace, &commands);
+    for (words, ended) in commands.iter().zip(&all) {
+        expect_clean(words, ended);
+        assert!(ended.code() < 2, "{words:?}: {ended:#?}");
+    }
+    assert!(all[4].out.contains("x\u{fffd}\u{fffd}[2J"), "{:#?}", all[4]);
+    // It cannot be named, and that is an error like any other; so is a word that is no text.
+    let words: [&[&OsStr]; 2] = [&[OsStr::new("backends"), name], &[name]];
+    for words in words {
+        let mut command = mpps(&[]);
+        command.args(words);
+        let ended = namespace
+            .run(|| run(&mut command))
+            .expect("it can be entered");
+        expect_clean(&["no text"], &ended);
+        assert_eq!(
+            (ended.code(), ended.err.lines().count()),
+            (2, 1),
+            "{ended:#?}"
+        );
+    }
+}
