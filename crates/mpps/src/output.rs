@@ -244,7 +244,7 @@ mod tests {
                 "{text}"
             );
             let read: [String; 1] = serde_json::from_str(&text).expect("it is JSON");
-            assert_eq!(read, [hostile.clone()]);
+            assert_eq!(read[0], hostile);
         }
     }
 

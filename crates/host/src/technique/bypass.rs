@@ -119,10 +119,11 @@ pub(super) fn dpdk(facts: &Facts) -> Verdict {
     let (host, nic) = (&facts.host, &facts.nic);
     let mut verdict = Verdict::yes("", Takes::Nic, Copies::ZeroCopy);
     let Some(function) = &nic.function else {
+        let arguments = format!("--no-pci --vdev=net_af_packet0,iface={}", nic.name);
         let why = format!(
-            "{}: only by --dpdk-args '--no-pci --vdev=net_af_packet0,iface={}', on AF_PACKET",
+            "{}: only by --dpdk-args {}, on AF_PACKET",
             card(facts),
-            nic.name
+            ShellWord::new(&arguments)
         );
         return Verdict::yes(why, Takes::Nothing, Copies::Copy);
     };

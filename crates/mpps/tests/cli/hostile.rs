@@ -133,6 +133,28 @@ pub(crate) fn names_of_interfaces_steer_nothing() {
     }
 }
 
+/// Does this while datagrams go to the address.
+fn flooded<T>(namespace: &NetNamespace, address: &str, work: impl FnOnce() -> T) -> T {
+    let is_over = AtomicBool::new(false);
+    let flood = || {
+        let socket = UdpSocket::bind("127.0.0.1:0").expect("a port is free");
+        // It ends also where the work fails.
+        for _ in 0..100_000 {
+            let _ = socket.send_to(&[0; 1000], address);
+            thread::sleep(Duration::from_micros(100));
+            if is_over.load(Ordering::Relaxed) {
+                break;
+            }
+        }
+    };
+    thread::scope(|scope| {
+        scope.spawn(|| namespace.run(flood).expect("it can be entered"));
+        let done = work();
+        is_over.store(true, Ordering::Relaxed);
+        done
+    })
+}
+
 /// What of all that is there: the interfaces, and a program of such a name whose socket overflows.
 pub(crate) fn names_of_programs_and_files_steer_nothing() {
     let namespace = host();
@@ -166,22 +188,7 @@ pub(crate) fn names_of_programs_and_files_steer_nothing() {
         vec!["recv", "--interface", absent],
         vec!["doctor", "--netns", absent],
     ];
-    let is_over = AtomicBool::new(false);
-    let flood = || {
-        let socket = UdpSocket::bind("127.0.0.1:0").expect("a port is free");
-        while !is_over.load(Ordering::Relaxed) {
-            let _ = socket.send_to(&[0; 1000], &address);
-            thread::sleep(Duration::from_micros(100));
-        }
-    };
-    let all = thread::scope(|scope| {
-        let flooding = scope.spawn(|| namespace.run(flood));
-        let all = run_all(&namespace, &commands);
-        is_over.store(true, Ordering::Relaxed);
-        let flooded = flooding.join().expect("it does not panic");
-        flooded.expect("it can be entered");
-        all
-    });
+    let all = flooded(&namespace, &address, || run_all(&namespace, &commands));
     for (words, ended) in commands.iter().zip(&all) {
         expect_clean(words, ended);
         assert!(ended.code() <= 2, "{words:?}: {ended:#?}");
