@@ -1,4 +1,11 @@
-//! Files below a directory and nothing outside of it, and files that one program has at a time.
+//! Files below a directory and nothing outside of it, files that one program has at a time, and
+//! files that a user names to be read or written.
+
+mod input;
+mod target;
+
+pub use input::open_input;
+pub use target::{NewFile, Target};
 
 use crate::error::On;
 use crate::{Error, Result};

@@ -101,6 +101,12 @@ impl User {
     }
 }
 
+/// Whether a number has no user in this process's user namespace: one whose own number is not known
+/// here is shown as it (`user_namespaces(7)`), root of the machine among others.
+pub(crate) fn is_unmapped(id: u32) -> bool {
+    fs::read_to_string("/proc/self/uid_map").is_ok_and(|map| !is_mapped(&map, id))
+}
+
 /// Whether a number exists in the user namespace of a map (`user_namespaces(7)`): lines of the first
 /// number inside, the first outside, and how many.
 fn is_mapped(map: &str, id: u32) -> bool {

@@ -1,0 +1,133 @@
+//! Files that a user names to be read.
+
+use rustix::fs::{FileType, Mode, OFlags, Stat, fcntl_getfl, fcntl_setfl, fstat};
+use std::fs::{self, File};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+/// Opens a regular file for reading (`open(2)`). A pipe or a terminal must be open in this process
+/// already, as those of `/dev/stdin` and `/dev/fd/N` are: a named pipe may wait for its writer for
+/// ever, and other devices never end. A regular file never waits: `/proc/kmsg` answers `EAGAIN`.
+///
+/// # Errors
+/// The kernel's refusal; [`ErrorKind::InvalidInput`] for a file of another kind.
+pub fn open_input(path: &Path) -> io::Result<File> {
+    // Some devices act when they are opened, as a watchdog does.
+    let named = rustix::fs::stat(path)?;
+    if let Some(text) = refusal(&named) {
+        return Err(io::Error::new(ErrorKind::InvalidInput, text));
+    }
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let opened = rustix::fs::open(path, flags, Mode::empty())?;
+    let status = fstat(&opened)?;
+    if kind(&status) != FileType::RegularFile {
+        let identity = |file: &Stat| (file.st_dev, file.st_ino, file.st_mode);
+        if identity(&status) != identity(&named) {
+            let text = "another file took its place; try again";
+            return Err(io::Error::new(ErrorKind::InvalidInput, text));
+        }
+        fcntl_setfl(&opened, fcntl_getfl(&opened)? - OFlags::NONBLOCK)?;
+    }
+    Ok(File::from(opened))
+}
+
+fn kind(status: &Stat) -> FileType {
+    FileType::from_raw_mode(status.st_mode)
+}
+
+/// Why a file is not read, and what helps; none if it is.
+fn refusal(status: &Stat) -> Option<&'static str> {
+    match kind(status) {
+        FileType::RegularFile => None,
+        FileType::Directory => Some("it is a directory; name a file in it"),
+        FileType::Socket => Some("it is a socket; name a regular file"),
+        _ if is_open_here(status) => None,
+        FileType::Fifo => Some(
+            "it is a named pipe, which may wait for its writer for ever; name /dev/stdin, and \
+             redirect the pipe to it",
+        ),
+        _ => Some("it is a device, which may never end; name a regular file"),
+    }
+}
+
+/// Whether a descriptor of this process stands for the file.
+fn is_open_here(status: &Stat) -> bool {
+    let descriptors = fs::read_dir("/proc/self/fd").into_iter().flatten();
+    let files = descriptors.filter_map(|entry| fs::metadata(entry.ok()?.path()).ok());
+    let identity = (status.st_dev, status.st_ino);
+    files
+        .map(|file| (file.dev(), file.ino()))
+        .any(|other| other == identity)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fs::{CWD, mknodat};
+    use std::io::{Read, Write};
+    use std::os::fd::AsRawFd;
+    use std::os::unix::fs::symlink;
+    use std::os::unix::net::UnixListener;
+
+    fn text(path: impl AsRef<Path>) -> String {
+        io::read_to_string(open_input(path.as_ref()).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn a_regular_file_is_read_by_any_of_its_names() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        fs::write(at("file"), "a result").unwrap();
+        symlink("file", at("link")).unwrap();
+        let open = File::open(at("file")).unwrap();
+        let number = open.as_raw_fd();
+        for path in [
+            at("file"),
+            at("link"),
+            format!("/dev/fd/{number}").into(),
+            format!("/proc/self/fd/{number}").into(),
+        ] {
+            assert_eq!(text(&path), "a result", "{path:?}");
+        }
+        assert!(!text("/proc/self/status").is_empty());
+    }
+
+    #[test]
+    fn what_may_never_end_is_refused_without_a_wait() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        mknodat(CWD, at("pipe"), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        symlink("pipe", at("link")).unwrap();
+        symlink("/dev/zero", at("zero")).unwrap();
+        let _listener = UnixListener::bind(at("socket")).unwrap();
+        for (path, kind) in [
+            (at("pipe"), "named pipe"),
+            (at("link"), "named pipe"),
+            (at("zero"), "device"),
+            ("/dev/full".into(), "device"),
+            (at("socket"), "socket"),
+            (at(""), "directory"),
+        ] {
+            let error = open_input(&path).unwrap_err().to_string();
+            assert!(error.contains(kind), "{path:?}: {error}");
+        }
+        let absent = open_input(&at("absent")).unwrap_err();
+        assert_eq!(absent.kind(), ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn a_pipe_that_is_open_here_is_read_to_its_end() {
+        let (reader, mut writer) = io::pipe().unwrap();
+        let path = format!("/dev/fd/{}", reader.as_raw_fd());
+        let mut again = open_input(Path::new(&path)).unwrap();
+        let late = std::thread::spawn(move || writer.write_all(b"a result"));
+        // It waits for what is not there yet.
+        let mut text = [0; 8];
+        again.read_exact(&mut text).unwrap();
+        late.join().unwrap().unwrap();
+        assert_eq!((&text, again.read(&mut [0]).unwrap()), (b"a result", 0));
+        let path = format!("/proc/self/fd/{}", again.as_raw_fd());
+        assert!(open_input(Path::new(&path)).is_ok());
+    }
+}

@@ -1,0 +1,384 @@
+//! A file that is to be written: its directory, held open, and its name there.
+//!
+//! The path is walked here, one name at a time, because the kernel follows the symbolic link of any
+//! user: who may write to a directory on the way could choose which file of root is overwritten.
+
+#[cfg(test)]
+mod tests;
+
+use crate::user;
+use rustix::fs::{
+    AtFlags, CWD, Dir, FileType, Mode, OFlags, PROC_SUPER_MAGIC, Stat, XattrFlags, fchmod, fchown,
+    fcntl_getfl, fcntl_setfl, fgetxattr, fsetxattr, fstat, fstatfs, openat, readlinkat, renameat,
+    statat, unlinkat,
+};
+use rustix::io::Errno;
+use rustix::process::{Gid, Uid, geteuid};
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::hash::{BuildHasher, RandomState};
+use std::io::{self, ErrorKind, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+/// So many symbolic links lead to a file at most (`path_resolution(7)`).
+const LINKS_MAX: usize = 40;
+
+/// A directory to look up names in.
+const DIRECTORY: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+
+/// The access list of a file beside its mode (`acl(5)`), and the size of the longest one
+/// (`XATTR_SIZE_MAX`, include/uapi/linux/limits.h).
+const ACL: &str = "system.posix_acl_access";
+const ACL_BYTES: usize = 65_536;
+
+/// A file that is there or not: a directory, and a name in it that is no symbolic link.
+#[derive(Debug)]
+pub struct Target {
+    directory: OwnedFd,
+    name: OsString,
+    /// As the kernel's own links to open files are, which it follows itself.
+    is_in_proc: bool,
+}
+
+impl Target {
+    /// Finds where a path leads. It follows the symbolic links of this user and of root, in any part
+    /// of the path, where no other user could have put them under their names.
+    ///
+    /// # Errors
+    /// [`ErrorKind::PermissionDenied`] for any other link; the kernel's refusal of a directory on
+    /// the way.
+    pub fn find(path: &Path) -> io::Result<Self> {
+        Self::find_as(path, geteuid().as_raw())
+    }
+
+    /// The same for a user.
+    fn find_as(path: &Path, user: u32) -> io::Result<Self> {
+        let mut directory = openat(CWD, ".", DIRECTORY, Mode::empty())?;
+        let (mut left, mut shown, mut links) = (names(path), PathBuf::new(), 0);
+        while let Some(name) = left.pop() {
+            shown.push(&name);
+            let is_in_proc = fstatfs(&directory)?.f_type == PROC_SUPER_MAGIC;
+            if left.is_empty() {
+                if ["/", ".", ".."].iter().any(|other| *other == name) {
+                    break;
+                }
+            } else {
+                // All links in /proc are the kernel's own.
+                let follow = if is_in_proc {
+                    OFlags::empty()
+                } else {
+                    OFlags::NOFOLLOW
+                };
+                match openat(&directory, &name, DIRECTORY | follow, Mode::empty()) {
+                    Ok(next) => {
+                        directory = next;
+                        continue;
+                    }
+                    Err(Errno::NOTDIR) if !is_in_proc => {}
+                    Err(errno) => return Err(errno.into()),
+                }
+            }
+            let link = if is_in_proc {
+                None
+            } else {
+                link(&directory, &name)?
+            };
+            let Some((status, target)) = link else {
+                if !left.is_empty() {
+                    return Err(Errno::NOTDIR.into());
+                }
+                return Ok(Self {
+                    directory,
+                    name,
+                    is_in_proc,
+                });
+            };
+            let what = format!("{} is a symbolic link", shown.display());
+            ensure_trusted(&what, &status, user, &directory)?;
+            links += 1;
+            if links > LINKS_MAX {
+                return Err(Errno::LOOP.into());
+            }
+            shown.pop();
+            left.extend(names(&target));
+        }
+        Err(ErrorKind::IsADirectory.into())
+    }
+
+    /// Whether it is the same name in the same directory.
+    ///
+    /// # Errors
+    /// The kernel's refusal.
+    pub fn is_same(&self, other: &Self) -> io::Result<bool> {
+        let is_one = is_one(&fstat(&self.directory)?, &fstat(&other.directory)?);
+        Ok(is_one && self.name == other.name)
+    }
+
+    /// Whether it keeps what is written to it: a regular file, or a name that is free.
+    pub fn keeps(&self) -> bool {
+        let follow = if self.is_in_proc {
+            AtFlags::empty()
+        } else {
+            AtFlags::SYMLINK_NOFOLLOW
+        };
+        match statat(&self.directory, &self.name, follow) {
+            Ok(status) => kind(&status) == FileType::RegularFile,
+            Err(errno) => errno == Errno::NOENT,
+        }
+    }
+
+    /// Whether `/proc` names it: an open file, which may have no other name.
+    pub fn is_in_proc(&self) -> bool {
+        self.is_in_proc
+    }
+
+    /// The descriptor of this process that it stands for, as `/dev/stdout` and `/dev/fd/N` do.
+    pub fn own_descriptor(&self) -> Option<u32> {
+        let own = rustix::fs::stat("/proc/self/fd").ok()?;
+        let directory = fstat(&self.directory).ok()?;
+        let number = self.name.to_str()?.parse().ok()?;
+        is_one(&own, &directory).then_some(number)
+    }
+
+    /// Opens what is there to add to it, and waits for no reader of a named pipe; none if nothing is
+    /// there, or a symbolic link that came after the path was walked.
+    ///
+    /// # Errors
+    /// The kernel's refusal; [`ErrorKind::InvalidInput`] for a named pipe without a reader, a
+    /// socket or a disk; [`ErrorKind::PermissionDenied`] for a named pipe that is not trusted, as
+    /// links are: its reader could leave it unread.
+    pub fn open(&self) -> io::Result<Option<File>> {
+        let mut flags = OFlags::WRONLY | OFlags::APPEND;
+        flags |= OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        if !self.is_in_proc {
+            flags |= OFlags::NOFOLLOW;
+        }
+        let unfit = |text: &str| Err(io::Error::new(ErrorKind::InvalidInput, text));
+        let opened = match openat(&self.directory, &self.name, flags, Mode::empty()) {
+            Ok(opened) => opened,
+            Err(Errno::NOENT | Errno::LOOP) => return Ok(None),
+            Err(Errno::NXIO) => {
+                return unfit("it is a socket, or a named pipe that no program reads");
+            }
+            Err(errno) => return Err(errno.into()),
+        };
+        let status = fstat(&opened)?;
+        match kind(&status) {
+            FileType::RegularFile => return Ok(Some(File::from(opened))),
+            FileType::BlockDevice => return unfit("it is a disk"),
+            FileType::Fifo if !self.is_in_proc => {
+                let user = geteuid().as_raw();
+                ensure_trusted("it is a named pipe", &status, user, &self.directory)?;
+            }
+            _ => {}
+        }
+        fcntl_setfl(&opened, fcntl_getfl(&opened)? - OFlags::NONBLOCK)?;
+        Ok(Some(File::from(opened)))
+    }
+
+    /// Overwrites what [`Target::open`] opened; what has no end, and the open file of a program,
+    /// which is not ours to cut, is added to.
+    ///
+    /// # Errors
+    /// The kernel's refusal; [`ErrorKind::PermissionDenied`] for a hard link in a directory of
+    /// others, who may have made it of any file.
+    pub fn overwrite(&self, mut opened: &File, bytes: &[u8]) -> io::Result<()> {
+        let status = fstat(opened)?;
+        if kind(&status) == FileType::RegularFile && !self.is_in_proc {
+            let directory = fstat(&self.directory)?;
+            let is_own = [0, geteuid().as_raw()].contains(&directory.st_uid);
+            let is_shared = !is_own || directory.st_mode & 0o022 != 0;
+            if status.st_nlink > 1 && is_shared {
+                let text = "it has other names, and other users may write to its directory";
+                return Err(io::Error::new(ErrorKind::PermissionDenied, text));
+            }
+            opened.set_len(0)?;
+        }
+        opened.write_all(bytes)
+    }
+
+    /// Makes a new file in the same directory. It has the owner, the group and the rights of an old
+    /// one; an old file of another user counts less where all may write: there, it gives its rights
+    /// only as far as any new file has them.
+    ///
+    /// # Errors
+    /// The kernel's refusal.
+    pub fn create_beside(&self, old: Option<&File>) -> io::Result<NewFile<'_>> {
+        let old = match old {
+            Some(file) => Some((file, fstat(file)?)),
+            None => None,
+        };
+        let is_open_to_all = fstat(&self.directory)?.st_mode & 0o002 != 0;
+        let is_own = |status: &Stat| status.st_uid == geteuid().as_raw();
+        let (mode, kept) = match old {
+            None => (0o666, None),
+            Some((_, status)) if is_open_to_all && !is_own(&status) => {
+                (status.st_mode & 0o666, None)
+            }
+            // For nobody else until it has its owner.
+            Some(old) => (0o600, Some(old)),
+        };
+        let mut flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
+        flags |= OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        // As hard to guess as a hash map's seed: nobody takes all of these names before.
+        let chosen = RandomState::new().hash_one(&self.name) as u32;
+        let mut name = self.prefix();
+        name.push(format!("{chosen:08x}"));
+        let opened = openat(&self.directory, &name, flags, Mode::from_raw_mode(mode))?;
+        let new = NewFile {
+            target: self,
+            name,
+            file: File::from(opened),
+            is_in_place: false,
+        };
+        if let Some((file, status)) = kept {
+            keep_rights(&new.file, file, &status)?;
+        }
+        Ok(new)
+    }
+
+    /// Removes new files of that age which a killed program left beside this one.
+    pub fn remove_left(&self, age: Duration) {
+        let prefix = self.prefix();
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let listed = openat(&self.directory, ".", flags, Mode::empty());
+        let entries = listed.and_then(Dir::new);
+        for entry in entries.into_iter().flatten().flatten() {
+            let name = entry.file_name();
+            if !name.to_bytes().starts_with(prefix.as_bytes()) {
+                continue;
+            }
+            let status = statat(&self.directory, name, AtFlags::SYMLINK_NOFOLLOW);
+            let written = status.map_or(0, |status| status.st_mtime.max(0) as u64);
+            let written = SystemTime::UNIX_EPOCH + Duration::from_secs(written);
+            if written.elapsed().is_ok_and(|passed| passed > age) {
+                // It is no matter of this run if that cannot be.
+                let _ = unlinkat(&self.directory, name, AtFlags::empty());
+            }
+        }
+    }
+
+    /// What the name of a new file beside this one begins with.
+    fn prefix(&self) -> OsString {
+        let mut prefix = OsString::from(".");
+        prefix.push(&self.name);
+        prefix.push(".mpps-");
+        prefix
+    }
+}
+
+/// A new file beside another, removed if it does not take its place.
+#[derive(Debug)]
+pub struct NewFile<'a> {
+    target: &'a Target,
+    name: OsString,
+    file: File,
+    is_in_place: bool,
+}
+
+impl NewFile<'_> {
+    /// Writes to the file until the disk has it.
+    ///
+    /// # Errors
+    /// The kernel's refusal.
+    pub fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.file.write_all(bytes)?;
+        self.file.sync_data()
+    }
+
+    /// Takes the place of the other file (`renameat(2)`), whatever that is by now.
+    ///
+    /// # Errors
+    /// The kernel's refusal; this file is gone then.
+    pub fn take_place(mut self) -> io::Result<()> {
+        let Target {
+            directory, name, ..
+        } = self.target;
+        renameat(directory, &self.name, directory, name)?;
+        self.is_in_place = true;
+        Ok(())
+    }
+}
+
+impl Drop for NewFile<'_> {
+    fn drop(&mut self) {
+        if !self.is_in_place {
+            let _ = unlinkat(&self.target.directory, &self.name, AtFlags::empty());
+        }
+    }
+}
+
+/// The names in a path, the last one first.
+fn names(path: &Path) -> Vec<OsString> {
+    let names = path.components().rev();
+    names.map(|name| name.as_os_str().to_owned()).collect()
+}
+
+/// A symbolic link and where it leads; none if it is no link, or not there.
+fn link(directory: &OwnedFd, name: &OsStr) -> io::Result<Option<(Stat, PathBuf)>> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let opened = match openat(directory, name, flags, Mode::empty()) {
+        Err(Errno::NOENT) => return Ok(None),
+        opened => opened?,
+    };
+    let status = fstat(&opened)?;
+    if kind(&status) != FileType::Symlink {
+        return Ok(None);
+    }
+    // Of the link that is open, whatever has its name by now.
+    let target = readlinkat(&opened, "", Vec::new())?;
+    let target = OsString::from_vec(target.into_bytes());
+    Ok(Some((status, target.into())))
+}
+
+/// Refuses what another user has put in a directory, or could have put there under this name.
+fn ensure_trusted(what: &str, status: &Stat, user: u32, directory: &OwnedFd) -> io::Result<()> {
+    let directory = fstat(directory)?;
+    // In a user namespace root of the machine cannot be told from its other users.
+    let is_unmapped = |owner| directory.st_mode & 0o022 == 0 && user::is_unmapped(owner);
+    let is_own = |owner| owner == user || owner == 0 || is_unmapped(owner);
+    let (owner, keeper) = (status.st_uid, directory.st_uid);
+    // Where that bit is set, all may add names, and move their own only (inode(7)).
+    let is_sticky = Mode::from_raw_mode(directory.st_mode).contains(Mode::SVTX);
+    let why = if !is_own(owner) {
+        format!("of user {owner}")
+    } else if !is_own(keeper) {
+        format!("in a directory of user {keeper}")
+    } else if directory.st_mode & 0o002 != 0 && !is_sticky {
+        "in a directory where all may rename".to_owned()
+    } else {
+        return Ok(());
+    };
+    let text = format!("{what} {why}, which mpps does not trust");
+    Err(io::Error::new(ErrorKind::PermissionDenied, text))
+}
+
+/// Gives a new file the owner, the group and the rights of an old one. Where the group cannot be had,
+/// the new one may do what all may; and so where the access list cannot be.
+fn keep_rights(new: &File, old: &File, status: &Stat) -> io::Result<()> {
+    let (owner, group) = (Uid::from_raw(status.st_uid), Gid::from_raw(status.st_gid));
+    let owned = fchown(new, Some(owner), Some(group));
+    let owned = owned.or_else(|_| fchown(new, None, Some(group)));
+    let mut acl = vec![0; ACL_BYTES];
+    let listed = match fgetxattr(old, ACL, &mut *acl) {
+        Ok(bytes) => fsetxattr(new, ACL, &acl[..bytes], XattrFlags::empty()),
+        // It has none.
+        Err(_) => Ok(()),
+    };
+    let mode = match owned.and(listed) {
+        Ok(()) => status.st_mode & 0o777,
+        Err(_) => (status.st_mode & 0o707) | ((status.st_mode & 0o007) << 3),
+    };
+    Ok(fchmod(new, Mode::from_raw_mode(mode))?)
+}
+
+fn kind(status: &Stat) -> FileType {
+    FileType::from_raw_mode(status.st_mode)
+}
+
+fn is_one(a: &Stat, b: &Stat) -> bool {
+    (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino)
+}
