@@ -6,6 +6,7 @@
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
 use std::thread;
 
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
@@ -57,8 +58,12 @@ impl NetNamespace {
     /// No such file; `EACCES` or `EPERM` for the process of another user; `EINVAL` for a file of
     /// another kind.
     pub fn open(path: &str) -> Result<Self> {
-        // Rust opens every file with O_CLOEXEC, so no child keeps the namespace by accident.
-        let file = File::open(path).on("open", path)?;
+        // Rust opens every file with O_CLOEXEC, so no child keeps the namespace by accident. A named
+        // pipe is opened, too, without a wait for its writer, and is found to be none below.
+        let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
+        let mut options = File::options();
+        let file = options.read(true).custom_flags(flags).open(path);
+        let file = file.on("open", path)?;
         let fd = OwnedFd::from(file);
         let failed = |source| Error::new("fstat", path, source);
         let status = rustix::fs::fstat(&fd).map_err(|errno| failed(errno.into()))?;
