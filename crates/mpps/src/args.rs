@@ -127,7 +127,7 @@ pub(crate) struct CompareArgs {
 )]
 pub(crate) struct ReportArgs {
     /// What `mpps lab`, `lab tcp`, `bench`, `ndr`, `placement`, `doctor`, `load`, `serve`, `recv` or `send` wrote with
-    /// --json
+    /// --json; - is standard input
     pub(crate) file: PathBuf,
     /// Write it as a page, and not to standard output
     #[arg(long, value_name = "FILE")]

@@ -28,7 +28,6 @@ use mpps_host::{CpuList, Topology};
 use mpps_io::{Backend, backend};
 use mpps_report::Block;
 use serde::Serialize;
-use std::path::Path;
 use std::process::ExitCode;
 
 /// Runs the command line of this process.
@@ -136,9 +135,4 @@ fn tell(found: &impl Serialize, json: bool, blocks: impl FnOnce() -> Vec<Block>)
         return Ok(output::text(Stream::Out, &output::pretty_json(found)?)?);
     }
     Lines { json }.tell(&blocks())
-}
-
-/// The text of a file that a user named.
-fn read(path: &Path) -> Result<String> {
-    std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
 }

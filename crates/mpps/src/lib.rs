@@ -11,6 +11,8 @@ mod command;
 pub mod experiment;
 /// What is said when something cannot be done, and what helps.
 mod failure;
+/// Files that users name to be read.
+mod input;
 /// The machine that a result is of.
 mod machine;
 /// Repeats, their spread, and change told from noise.

@@ -1,9 +1,10 @@
 //! `mpps compare A.json B.json`.
 
-use super::{Outcome, read, tell};
+use super::{Outcome, tell};
 use crate::args::CompareArgs;
 use crate::experiment::ladder::compare::compare;
 use crate::experiment::ladder::result::LabResult;
+use crate::input;
 use anyhow::{Context, Result};
 use std::path::Path;
 
@@ -21,5 +22,5 @@ pub(super) fn run(args: &CompareArgs) -> Result<Outcome> {
 }
 
 fn load(path: &Path) -> Result<LabResult> {
-    LabResult::parse(&read(path)?).with_context(|| path.display().to_string())
+    LabResult::parse(&input::text(path)?).with_context(|| path.display().to_string())
 }

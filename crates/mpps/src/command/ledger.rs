@@ -1,7 +1,8 @@
 //! `mpps ledger`: of this host, or `mpps ledger SEND.json RECV.json`: both ends of a run in one.
 
-use super::{Outcome, read, tell};
+use super::{Outcome, tell};
 use crate::args::LedgerArgs;
+use crate::input;
 use crate::udp::traffic::{RecvTotal, SendTotal, document, join};
 use anyhow::{Context, Result};
 use mpps_host::account::SEQUENCE_NUMBERS;
@@ -11,9 +12,9 @@ pub(super) fn run(args: &LedgerArgs) -> Result<Outcome> {
     let (Some(send_file), Some(recv_file)) = (&args.send, &args.recv) else {
         return args.live.run(args.json);
     };
-    let send = SendTotal::parse(&read(send_file)?);
+    let send = SendTotal::parse(&input::text(send_file)?);
     let send = send.with_context(|| send_file.display().to_string())?;
-    let recv = RecvTotal::parse(&read(recv_file)?);
+    let recv = RecvTotal::parse(&input::text(recv_file)?);
     let recv = recv.with_context(|| recv_file.display().to_string())?;
     let ledger = join(&send, &recv);
     tell(&ledger, args.json, || document::joined(&ledger))?;

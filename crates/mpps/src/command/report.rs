@@ -1,6 +1,6 @@
 //! `mpps report FILE.json`.
 
-use super::{Outcome, read};
+use super::Outcome;
 use crate::args::ReportArgs;
 use crate::experiment::connections::result::{TcpLabBody, TcpLabResult};
 use crate::experiment::ladder::result::{LAB_SCHEMA, LabResult};
@@ -11,7 +11,8 @@ use crate::experiment::paths::ndr::{
 use crate::experiment::paths::result::{BENCH_SCHEMA, BenchResult};
 use crate::experiment::placement::{self, PlacementResult, Placements};
 use crate::experiment::{connections, ladder, paths};
-use crate::measure::envelope::Body;
+use crate::input;
+use crate::measure::envelope::{Body, SchemaOnly};
 use crate::output::{self, Stream, file::OutputFile};
 use crate::program::connections::{LoadBody, LoadResult, ServeBody, ServeResult};
 use crate::program::doctor::{self, Diagnosis, DoctorResult};
@@ -116,12 +117,11 @@ pub(super) fn run(args: &ReportArgs) -> Result<Outcome> {
 }
 
 fn document(path: &Path) -> Result<Document> {
-    let text = read(path)?;
+    let text = input::text(path)?;
     // A file of lines names its schema in each of them.
-    let first = Deserializer::from_str(&text).into_iter::<Value>().next();
+    let first = Deserializer::from_str(&text).into_iter().next();
     let first = first.context("it is empty")?;
-    let first = first.context("not a result of mpps")?;
-    let schema = first["schema"].as_str().context("not a result of mpps")?;
+    let SchemaOnly { schema } = first.context("not a result of mpps")?;
     let kind = KINDS.iter().find(|(known, _)| *known == schema);
     let (_, read) = kind.ok_or_else(|| {
         let known: Vec<&str> = KINDS.iter().map(|(known, _)| *known).collect();

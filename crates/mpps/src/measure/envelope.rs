@@ -56,9 +56,10 @@ impl<T> DerefMut for Envelope<T> {
     }
 }
 
+/// What a file says of itself, without the rest.
 #[derive(Debug, Deserialize)]
-struct SchemaOnly {
-    schema: String,
+pub(crate) struct SchemaOnly {
+    pub(crate) schema: String,
 }
 
 /// Why a file is not a result.

@@ -383,17 +383,23 @@ impl SendTotal {
     }
 }
 
+/// What a line says of itself, without the rest.
+#[derive(Deserialize)]
+struct LineHead {
+    schema: String,
+    #[serde(rename = "type")]
+    kind: String,
+}
+
 fn total<T: for<'de> Deserialize<'de>>(
     text: &str,
     schema: &str,
     command: &'static str,
 ) -> Result<T, ParseError> {
     for (at, line) in text.lines().enumerate() {
-        let Ok(value) = serde_json::from_str::<serde_json::Value>(line) else {
-            continue;
-        };
-        if value["schema"] == schema && value["type"] == "total" {
-            return serde_json::from_value(value).map_err(|source| ParseError::Shape {
+        let is_it = |head: &LineHead| head.schema == schema && head.kind == "total";
+        if serde_json::from_str(line).is_ok_and(|head| is_it(&head)) {
+            return serde_json::from_str(line).map_err(|source| ParseError::Shape {
                 line: at + 1,
                 source,
             });

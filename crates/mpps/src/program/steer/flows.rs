@@ -7,6 +7,7 @@ pub use capture::frames as frames_of_capture;
 
 use self::orders::Orders;
 
+use crate::input;
 use crate::output::{self, Stream};
 use crate::program::lines::LOOK;
 use crate::signal::{Interrupt, Interrupted};
@@ -17,10 +18,9 @@ use mpps_host::rss::Flow;
 use mpps_host::{QueuePackets, Snapshot};
 use mpps_io::{Rx, RxConfig, Wait, backend, wire};
 use std::collections::{HashMap, HashSet};
-use std::fs;
-use std::io::{self, Read};
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -47,7 +47,7 @@ pub(super) struct FlowArgs {
     /// A file of flows, one a line, as --flow has them; - is standard input
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
-    /// A capture (pcap): the flows in it, each with its packets
+    /// A capture (pcap): the flows in it, each with its packets; - is standard input
     #[arg(long, value_name = "FILE", conflicts_with = "file")]
     pcap: Option<PathBuf>,
     /// Of what arrives, or is in a capture, only what goes to this port
@@ -96,15 +96,18 @@ impl FlowArgs {
     /// The flows that were named; none if none were.
     pub(super) fn given(&self) -> Result<Option<Flows>> {
         if let Some(path) = &self.pcap {
-            let bytes = fs::read(path).with_context(|| format!("--pcap {}", path.display()))?;
+            let file = input::open(path).context("--pcap")?;
             let mut counts = Counts::new(self);
-            capture::frames(&bytes, |frame| counts.add(frame))
+            capture::frames(file, |frame| counts.add(frame))
                 .map_err(|why| anyhow::anyhow!("--pcap {}: {why}", path.display()))?;
             return Ok(Some(counts.flows(path.display().to_string())));
         }
         let mut first = self.first();
         if let Some(path) = &self.file {
-            first.extend(listed(&text_of(path)?, &path.display().to_string())?);
+            first.extend(listed(
+                &input::text(path).context("--file")?,
+                &path.display().to_string(),
+            )?);
         }
         if first.is_empty() {
             return Ok(None);
@@ -285,16 +288,6 @@ impl Counts {
             ..Flows::default()
         }
     }
-}
-
-fn text_of(path: &Path) -> Result<String> {
-    let mut text = String::new();
-    match path.as_os_str() == "-" {
-        true => io::stdin().read_to_string(&mut text),
-        false => fs::File::open(path).and_then(|mut file| file.read_to_string(&mut text)),
-    }
-    .with_context(|| format!("--file {}", path.display()))?;
-    Ok(text)
 }
 
 /// A flow a line; empty lines and those that begin with # are none.

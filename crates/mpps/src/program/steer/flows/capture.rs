@@ -1,17 +1,23 @@
 //! The frames of a capture (pcap; draft-ietf-opsawg-pcap).
 
+use std::io::{BufReader, Read};
+
 /// Bytes of the file's header, and of a packet's.
 const FILE_BYTES: usize = 24;
 const PACKET_BYTES: usize = 16;
+/// No program captures more of a frame (`MAXIMUM_SNAPLEN`, pcap-int.h).
+const FRAME_BYTES_MAX: usize = 262_144;
 /// `LINKTYPE_ETHERNET`.
 const ETHERNET: u32 = 1;
 
 /// Tells `each` every frame of a capture. One that ends in the middle of a frame, as that of a killed
 /// program does, ends before it.
-pub fn frames(capture: &[u8], mut each: impl FnMut(&[u8])) -> Result<(), String> {
-    let Some((head, mut rest)) = capture.split_at_checked(FILE_BYTES) else {
+pub fn frames(capture: impl Read, mut each: impl FnMut(&[u8])) -> Result<(), String> {
+    let mut capture = BufReader::new(capture);
+    let [mut head, mut packet, mut frame] = [const { Vec::new() }; 3];
+    if !fill(&mut head, FILE_BYTES, &mut capture)? {
         return Err("it is no capture: too short".to_owned());
-    };
+    }
     let word_of = match head[..4] {
         [0xd4, 0xc3, 0xb2, 0xa1] | [0x4d, 0x3c, 0xb2, 0xa1] => u32::from_le_bytes,
         [0xa1, 0xb2, 0xc3, 0xd4] | [0xa1, 0xb2, 0x3c, 0x4d] => u32::from_be_bytes,
@@ -27,20 +33,31 @@ pub fn frames(capture: &[u8], mut each: impl FnMut(&[u8])) -> Result<(), String>
         bytes.map_or(0, word_of)
     };
     // The upper half has other flags.
-    let link = word(head, 20) & 0xffff;
+    let link = word(&head, 20) & 0xffff;
     if link != ETHERNET {
         return Err(format!(
             "its frames are of link type {link}, and not of Ethernet (1)"
         ));
     }
-    while let Some((packet, behind)) = rest.split_at_checked(PACKET_BYTES) {
-        let Some((frame, next)) = behind.split_at_checked(word(packet, 8) as usize) else {
+    while fill(&mut packet, PACKET_BYTES, &mut capture)? {
+        let bytes = word(&packet, 8) as usize;
+        if bytes > FRAME_BYTES_MAX {
+            return Err(format!("it is damaged: a frame of {bytes} bytes"));
+        }
+        if !fill(&mut frame, bytes, &mut capture)? {
             break;
-        };
-        each(frame);
-        rest = next;
+        }
+        each(&frame);
     }
     Ok(())
+}
+
+/// Reads so many bytes; false where the capture ends before.
+fn fill(part: &mut Vec<u8>, bytes: usize, capture: &mut impl Read) -> Result<bool, String> {
+    part.clear();
+    let read = capture.take(bytes as u64).read_to_end(part);
+    read.map(|read| read == bytes)
+        .map_err(|error| error.to_string())
 }
 
 #[cfg(test)]
@@ -91,6 +108,10 @@ mod tests {
         let mut raw = capture(u32::to_le_bytes, &[]);
         raw[20] = 101;
         assert!(all(&raw).unwrap_err().contains("link type 101"));
+        let mut damaged = capture(u32::to_le_bytes, &[b"frame"]);
+        damaged[FILE_BYTES + 11] = 9;
+        let refused = all(&damaged).unwrap_err();
+        assert!(refused.contains("a frame of 150994949 bytes"), "{refused}");
     }
 
     proptest::proptest! {
