@@ -1,6 +1,8 @@
 //! The command as its users meet it: help, mistakes, signals, pipes, and the forms of its output.
 
 mod common;
+#[path = "cli/files.rs"]
+mod files;
 #[path = "cli/hostile.rs"]
 mod hostile;
 #[path = "cli/mistakes.rs"]
@@ -31,6 +33,7 @@ fn main() -> ExitCode {
                 .clone()
                 .and_then(|()| common::program(name, package))
                 .err(),
+            Need::Root => common::root().err(),
             _ => namespaces.clone().err(),
         };
         let test = *test;
@@ -80,6 +83,41 @@ const TESTS: &[Test] = &[
         "a_full_disk_leaves_what_was_there",
         Need::Nothing,
         report::a_full_disk_leaves_what_was_there,
+    ),
+    (
+        "inputs_that_may_never_end_are_refused",
+        Need::Nothing,
+        files::inputs_that_may_never_end_are_refused,
+    ),
+    (
+        "what_the_shell_has_opened_is_read",
+        Need::Nothing,
+        files::what_the_shell_has_opened_is_read,
+    ),
+    (
+        "a_pipe_without_a_reader_is_refused_before_any_traffic",
+        Need::Nothing,
+        files::a_pipe_without_a_reader_is_refused_before_any_traffic,
+    ),
+    (
+        "a_pipe_and_a_redirection_take_a_page",
+        Need::Nothing,
+        files::a_pipe_and_a_redirection_take_a_page,
+    ),
+    (
+        "a_private_file_stays_private",
+        Need::Nothing,
+        files::a_private_file_stays_private,
+    ),
+    (
+        "a_link_of_another_user_is_not_followed",
+        Need::Root,
+        files::a_link_of_another_user_is_not_followed,
+    ),
+    (
+        "a_link_of_root_is_followed_and_files_keep_their_owners",
+        Need::Root,
+        files::a_link_of_root_is_followed_and_files_keep_their_owners,
     ),
     (
         "an_interface_without_traffic_is_named",

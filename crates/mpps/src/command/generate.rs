@@ -3,9 +3,10 @@
 
 use super::Outcome;
 use crate::args::{Cli, GenerateArgs};
+use crate::output::file::OutputFile;
 use anyhow::{Context, Result};
 use clap::{Command, CommandFactory};
-use clap_complete::Shell;
+use clap_complete::{Generator, Shell};
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, roman};
 use std::fs;
@@ -16,13 +17,21 @@ pub(super) fn run(args: &GenerateArgs) -> Result<Outcome> {
     let folder = &args.folder;
     let cannot = || format!("cannot write to {}", folder.display());
     fs::create_dir_all(folder).with_context(cannot)?;
-    for (name, page) in pages(&args.date)? {
-        fs::write(folder.join(name), page).with_context(cannot)?;
-    }
+    let mut files = pages(&args.date)?;
     let shown = shown(&Cli::command());
     let mut program = Command::new("mpps").version(VERSION).subcommands(shown);
     for shell in [Shell::Bash, Shell::Fish, Shell::Zsh] {
-        clap_complete::generate_to(shell, &mut program, "mpps", folder).with_context(cannot)?;
+        let mut completions = Vec::new();
+        clap_complete::generate(shell, &mut program, "mpps", &mut completions);
+        let text = String::from_utf8_lossy(&completions).into_owned();
+        files.push((shell.file_name("mpps"), text));
+    }
+    let tried = files.into_iter().map(|(name, text)| {
+        let file = OutputFile::try_out("FOLDER", &folder.join(name))?;
+        Ok((file, text))
+    });
+    for (file, text) in tried.collect::<Result<Vec<_>>>()? {
+        file.write(text.as_bytes())?;
     }
     Ok(Outcome::Fine)
 }

@@ -3,7 +3,7 @@
 use super::{Outcome, engine};
 use crate::args::LoadArgs;
 use crate::output;
-use crate::output::file::OutputFile;
+use crate::output::file::optional;
 use crate::program::lines::Lines;
 use crate::program::load::{Plan, ab, document::document};
 use anyhow::{Context, Result, ensure};
@@ -19,7 +19,7 @@ const DURATION: Duration = Duration::from_secs(10);
 /// Runs the load, and tells what became of it.
 pub(super) fn run(args: LoadArgs) -> Result<Outcome> {
     let plan = plan(&args)?;
-    let file = args.html.as_deref().map(OutputFile::try_out).transpose()?;
+    let file = optional("--html", args.html.as_deref())?;
     let result = plan.run()?;
     let document = document(&result);
     if let Some(file) = file {

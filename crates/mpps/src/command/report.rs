@@ -13,7 +13,7 @@ use crate::experiment::placement::{self, PlacementResult, Placements};
 use crate::experiment::{connections, ladder, paths};
 use crate::input;
 use crate::measure::envelope::{Body, SchemaOnly};
-use crate::output::{self, Stream, file::OutputFile};
+use crate::output::{self, Stream, file::optional};
 use crate::program::connections::{LoadBody, LoadResult, ServeBody, ServeResult};
 use crate::program::doctor::{self, Diagnosis, DoctorResult};
 use crate::program::tune::{self, ProofResult, Proofs};
@@ -80,8 +80,8 @@ const KINDS: &[(&str, Read)] = &[
 
 /// Renders a result file: for a terminal, as Markdown, as a page.
 pub(super) fn run(args: &ReportArgs) -> Result<Outcome> {
-    let page = args.html.as_deref().map(OutputFile::try_out).transpose()?;
-    let svg = args.svg.as_deref().map(OutputFile::try_out).transpose()?;
+    let page = optional("--html", args.html.as_deref())?;
+    let svg = optional("--svg", args.svg.as_deref())?;
     for (option, file) in [("--html", &page), ("--svg", &svg)] {
         let overwrites = |path| file.as_ref().is_some_and(|file| file.overwrites(path));
         ensure!(

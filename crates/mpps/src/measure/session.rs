@@ -30,13 +30,13 @@ impl Session {
     /// # Errors
     /// If a file cannot be written.
     pub(crate) fn begin(json: &Path, page: &Path, interrupt: Interrupt) -> Result<Self> {
-        let page = OutputFile::try_out(page)?;
+        let page = OutputFile::try_out("--html", page)?;
         ensure!(
             !page.overwrites(json),
             "--json and --html name the same file"
         );
         Ok(Self {
-            json: OutputFile::try_out(json)?,
+            json: OutputFile::try_out("--json", json)?,
             page,
             quick: false,
             interrupt,

@@ -87,7 +87,7 @@ impl Body for Diagnosis {
 impl DoctorArgs {
     /// Looks at the host, and tells what it found.
     pub(crate) fn run(&self) -> Result<Outcome> {
-        let page = self.html.as_deref().map(OutputFile::try_out).transpose()?;
+        let page = output::file::optional("--html", self.html.as_deref())?;
         let interrupt = Interrupt::listen()?;
         let mut watch = self.host.watch()?;
         let (interfaces, started) = (watch.interfaces()?, machine::now());

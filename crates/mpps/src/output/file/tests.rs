@@ -1,21 +1,25 @@
 //! Files in their places, links, pipes, open files without a name, and directories that refuse.
 
 use super::*;
-use std::fs::File;
+use std::fs::{self, Permissions};
 use std::io::Read;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt, lchown, symlink};
 use std::process::Command;
 use std::time::SystemTime;
+
+fn try_out(path: &Path) -> Result<OutputFile> {
+    OutputFile::try_out("--json", path)
+}
 
 #[test]
 fn keeps_what_was_there_until_it_is_written() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("lab.json");
     fs::write(&path, "a long earlier result").unwrap();
-    drop(OutputFile::try_out(&path).unwrap());
+    drop(try_out(&path).unwrap());
     assert_eq!(fs::read_to_string(&path).unwrap(), "a long earlier result");
-    OutputFile::try_out(&path).unwrap().write(b"new").unwrap();
+    try_out(&path).unwrap().write(b"new").unwrap();
     assert_eq!(fs::read_to_string(&path).unwrap(), "new");
     assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
 }
@@ -24,7 +28,7 @@ fn keeps_what_was_there_until_it_is_written() {
 fn what_is_known_so_far_is_there_until_it_is_replaced() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("lab.json");
-    let output = OutputFile::try_out(&path).unwrap();
+    let output = try_out(&path).unwrap();
     for text in ["one round", "two", "all of them"] {
         output.keep(text.as_bytes());
         assert_eq!(fs::read_to_string(&path).unwrap(), text);
@@ -51,7 +55,7 @@ fn what_a_killed_run_left_is_removed_by_the_next() {
             file.set_modified(SystemTime::now() - 2 * STALE).unwrap();
         }
     }
-    OutputFile::try_out(&in_it("lab.json")).unwrap();
+    try_out(&in_it("lab.json")).unwrap();
     assert_eq!(names.map(|name| in_it(name).exists()), [false, true, true]);
 }
 
@@ -62,7 +66,7 @@ fn a_link_stays_a_link() {
     // What it leads to is named from where the link is, and need not be there yet.
     symlink("file", &link).unwrap();
     for text in ["first", "second"] {
-        let output = OutputFile::try_out(&link).unwrap();
+        let output = try_out(&link).unwrap();
         output.write(text.as_bytes()).unwrap();
         assert!(link.is_symlink());
         assert_eq!(fs::read_to_string(&file).unwrap(), text);
@@ -73,7 +77,7 @@ fn a_link_stays_a_link() {
 fn a_link_that_comes_after_the_trial_stays_too() {
     let directory = tempfile::tempdir().unwrap();
     let [file, link] = ["file", "link"].map(|name| directory.path().join(name));
-    let output = OutputFile::try_out(&link).unwrap();
+    let output = try_out(&link).unwrap();
     fs::write(&file, "a long earlier result").unwrap();
     symlink(&file, &link).unwrap();
     output.write(b"new").unwrap();
@@ -86,7 +90,7 @@ fn links_in_a_circle_are_an_error() {
     let directory = tempfile::tempdir().unwrap();
     let link = directory.path().join("link");
     symlink(&link, &link).unwrap();
-    let error = OutputFile::try_out(&link).unwrap_err();
+    let error = try_out(&link).unwrap_err();
     assert!(format!("{error:#}").contains("links"), "{error:#}");
 }
 
@@ -94,7 +98,7 @@ fn links_in_a_circle_are_an_error() {
 fn an_open_file_without_a_name_is_appended_to() {
     let directory = tempfile::tempdir().unwrap();
     let [path, link] = ["file", "link"].map(|name| directory.path().join(name));
-    let mut open = OpenOptions::new()
+    let mut open = File::options()
         .read(true)
         .append(true)
         .create(true)
@@ -103,7 +107,7 @@ fn an_open_file_without_a_name_is_appended_to() {
     open.write_all(b"before, ").unwrap();
     fs::remove_file(&path).unwrap();
     symlink(format!("/proc/self/fd/{}", open.as_raw_fd()), &link).unwrap();
-    let output = OutputFile::try_out(&link).unwrap();
+    let output = try_out(&link).unwrap();
     output.keep(b"half");
     output.write(b"new").unwrap();
     let mut text = String::new();
@@ -122,27 +126,40 @@ fn the_streams_are_not_opened_a_second_time() {
         ("/dev/fd/1", Stream::Out),
         ("/proc/self/fd/2", Stream::Err),
     ] {
-        let target = resolve(Path::new(path)).unwrap();
-        assert_eq!(way(&target).unwrap(), Way::Stream(stream), "{path}");
+        let target = Target::find(Path::new(path)).unwrap();
+        let way = way(&target).unwrap();
+        assert!(matches!(way, Way::Stream(it) if it == stream), "{path}");
     }
-    assert_eq!(way(Path::new("/dev/null")).unwrap(), Way::Open);
+    let target = Target::find(Path::new("/dev/null")).unwrap();
+    assert!(matches!(way(&target).unwrap(), Way::Open(_)));
 }
 
 #[test]
-fn a_pipe_is_not_opened_on_trial() {
+fn a_pipe_is_closed_once_after_all_was_written_and_must_have_a_reader() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("pipe");
     let made = Command::new("mkfifo").arg(&path).status().unwrap();
     assert!(made.success());
-    // Without a reader this would wait for ever.
-    let output = OutputFile::try_out(&path).unwrap();
-    let reader = std::thread::spawn({
-        let path = path.clone();
-        move || fs::read_to_string(path).unwrap()
+    // Without a reader this must not wait for one.
+    let error = format!("{:#}", try_out(&path).unwrap_err());
+    assert!(error.contains("no program reads"), "{error}");
+    assert!(error.ends_with("name another file by --json"), "{error}");
+    // Open for both, which waits for nobody (fifo(7)).
+    let mut options = File::options();
+    let both = options.read(true).write(true).open(&path).unwrap();
+    let mut reader = File::open(&path).unwrap();
+    let output = try_out(&path).unwrap();
+    drop(both);
+    let reader = std::thread::spawn(move || {
+        let mut text = String::new();
+        reader.read_to_string(&mut text).map(|_| text)
     });
     output.keep(b"half");
-    output.write(b"new").unwrap();
-    assert_eq!(reader.join().unwrap(), "new");
+    // More than a pipe holds (pipe(7)).
+    let new = "new".repeat(100_000);
+    output.write(new.as_bytes()).unwrap();
+    drop(output);
+    assert_eq!(reader.join().unwrap().unwrap(), new);
 }
 
 #[test]
@@ -150,19 +167,54 @@ fn where_nothing_can_take_its_place_the_file_is_overwritten() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("lab.json");
     fs::write(&path, "a long earlier result").unwrap();
+    let target = Target::find(&path).unwrap();
+    let old = target.open().unwrap();
+    let replace = |bytes: &[u8], is_last, kind: ErrorKind| {
+        replace(&target, old.as_ref(), bytes, is_last, |_| Err(kind.into()))
+    };
     for kind in [ErrorKind::ResourceBusy, ErrorKind::PermissionDenied] {
         // Not by what is not the last: half of it may stay.
-        replace(&path, b"half", false, |_, _| Err(kind.into())).unwrap_err();
+        replace(b"half", false, kind).unwrap_err();
         assert_ne!(fs::read_to_string(&path).unwrap(), "half");
-        replace(&path, b"new", true, |_, _| Err(kind.into())).unwrap();
+        replace(b"new", true, kind).unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "new");
     }
-    replace(&path, b"lost", true, |_, _| {
-        Err(ErrorKind::StorageFull.into())
-    })
-    .unwrap_err();
+    replace(b"lost", true, ErrorKind::StorageFull).unwrap_err();
     assert_eq!(fs::read_to_string(&path).unwrap(), "new");
     assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
+}
+
+#[test]
+fn what_takes_the_place_has_the_rights_of_the_old_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("lab.json");
+    fs::write(&path, "a long earlier result").unwrap();
+    for mode in [0o600, 0o664, 0o640] {
+        fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+        let output = try_out(&path).unwrap();
+        for _ in 0..2 {
+            output.keep(b"half");
+            output.write(b"new").unwrap();
+            let now = fs::metadata(&path).unwrap().permissions().mode() & 0o7777;
+            assert_eq!(now, mode, "{now:o} of {mode:o}");
+        }
+    }
+}
+
+#[test]
+fn a_name_taken_by_another_users_link_during_the_run_does_not_lose_the_result() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name);
+    fs::write(at("other"), "of another").unwrap();
+    let output = try_out(&at("lab.json")).unwrap();
+    symlink("other", at("lab.json")).unwrap();
+    let is_root = lchown(at("lab.json"), Some(65_534), None).is_ok();
+    output.write(b"new").unwrap();
+    assert_eq!(fs::read_to_string(at("lab.json")).unwrap(), "new");
+    // That of this user is followed.
+    let other = if is_root { "of another" } else { "new" };
+    assert_eq!(fs::read_to_string(at("other")).unwrap(), other);
+    assert_eq!(at("lab.json").is_symlink(), !is_root);
 }
 
 #[test]
@@ -170,17 +222,18 @@ fn a_name_that_leaves_no_room_beside_it_is_overwritten() {
     let directory = tempfile::tempdir().unwrap();
     // 255 bytes are the longest name (limits.h, NAME_MAX).
     let path = directory.path().join("x".repeat(255));
-    OutputFile::try_out(&path).unwrap_err();
+    try_out(&path).unwrap_err();
     fs::write(&path, "a long earlier result").unwrap();
-    let output = OutputFile::try_out(&path).unwrap();
-    assert_eq!(way(&path).unwrap(), Way::Open);
+    let output = try_out(&path).unwrap();
+    let target = Target::find(&path).unwrap();
+    assert!(matches!(way(&target).unwrap(), Way::Open(_)));
     output.write(b"new").unwrap();
     assert_eq!(fs::read_to_string(&path).unwrap(), "new");
 }
 
 #[test]
 fn standard_output_is_no_file() {
-    let error = OutputFile::try_out(Path::new("-")).unwrap_err();
+    let error = try_out(Path::new("-")).unwrap_err();
     assert!(error.to_string().contains("standard output"));
 }
 
@@ -188,7 +241,7 @@ fn standard_output_is_no_file() {
 fn leaves_no_empty_file_behind() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("lab.json");
-    drop(OutputFile::try_out(&path).unwrap());
+    drop(try_out(&path).unwrap());
     assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
 }
 
@@ -207,7 +260,7 @@ fn names_what_cannot_be_written() {
         format!("{inside}/x"),
         text,
     ] {
-        let error = OutputFile::try_out(Path::new(&path)).unwrap_err();
+        let error = try_out(Path::new(&path)).unwrap_err();
         assert!(format!("{error:#}").contains(&path), "{error:#}");
     }
 }
@@ -218,12 +271,12 @@ fn one_file_by_two_names_is_one_file() {
     let at = |name: &str| directory.path().join(name);
     fs::write(at("lab.json"), "what was measured").unwrap();
     symlink("lab.json", at("link")).unwrap();
-    let link = OutputFile::try_out(&at("link")).unwrap();
+    let link = try_out(&at("link")).unwrap();
     assert!(link.overwrites(&at("lab.json")) && link.overwrites(&at("./lab.json")));
     assert!(!link.overwrites(&at("lab.html")));
-    let new = OutputFile::try_out(&at("new")).unwrap();
+    let new = try_out(&at("new")).unwrap();
     assert!(new.overwrites(&at("./new")));
     // What keeps nothing may be named twice.
-    let null = OutputFile::try_out(Path::new("/dev/null")).unwrap();
+    let null = try_out(Path::new("/dev/null")).unwrap();
     assert!(!null.overwrites(Path::new("/dev/null")));
 }

@@ -1,0 +1,302 @@
+//! Files that never end, that wait, or that another user has put in the way; and those that do not.
+
+use super::common::{Ended, mpps, run};
+use super::expect_refusal;
+use std::fs::{self, File, Permissions};
+use std::io::Read;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, lchown, symlink};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread;
+use tempfile::TempDir;
+
+/// The user who is in the way.
+const OTHER: u32 = 65_534;
+const RESULT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/lab.json");
+/// What its report says.
+const FACT: &str = "GSO sender to GRO receiver";
+
+fn directory() -> TempDir {
+    tempfile::tempdir().expect("a directory can be had")
+}
+
+fn named_pipe(path: &Path) {
+    let made = Command::new("mkfifo").arg(path).status();
+    assert!(made.is_ok_and(|status| status.success()), "{path:?}");
+}
+
+/// Runs a line of the shell in a directory. `$MPPS` is the command, and `$RESULT` a result; what fills
+/// its memory fails before the machine does.
+fn shell(directory: &Path, line: &str) -> Ended {
+    let mut command = Command::new("sh");
+    command.args(["-c", &format!("ulimit -v 4000000; {line}")]);
+    command.env("MPPS", env!("CARGO_BIN_EXE_mpps"));
+    command.env("RESULT", RESULT).env_remove("COLUMNS");
+    run(command.current_dir(directory))
+}
+
+fn text(path: &Path) -> String {
+    fs::read_to_string(path).expect("it can be read")
+}
+
+fn set_mode(path: &Path, mode: u32) {
+    fs::set_permissions(path, Permissions::from_mode(mode)).expect("it is ours");
+}
+
+/// The names in a directory.
+fn names(directory: &Path) -> Vec<String> {
+    let entries = fs::read_dir(directory).expect("it is still there");
+    let name = |entry: fs::DirEntry| entry.file_name().into_string().expect("a plain name");
+    let mut names: Vec<String> = entries
+        .map(|entry| name(entry.expect("it can be listed")))
+        .collect();
+    names.sort();
+    names
+}
+
+pub(crate) fn inputs_that_may_never_end_are_refused() {
+    let directory = directory();
+    let directory = directory.path();
+    named_pipe(&directory.join("pipe"));
+    symlink("pipe", directory.join("link")).expect("it can be made");
+    for (file, kind) in [
+        ("/dev/zero", "a device"),
+        ("pipe", "a named pipe"),
+        ("link", "a named pipe"),
+    ] {
+        for arguments in [
+            format!("report {file}"),
+            format!("compare $RESULT {file}"),
+            format!("ledger {file} {file}"),
+            format!("steer --queues 4 --file {file}"),
+            format!("steer --queues 4 --pcap {file}"),
+        ] {
+            let ended = shell(directory, &format!("$MPPS {arguments}"));
+            expect_refusal(&ended, &[file, kind]);
+            assert!(ended.out.is_empty(), "{ended:#?}");
+        }
+    }
+    let ended = shell(directory, "$MPPS doctor --netns ./pipe");
+    expect_refusal(&ended, &["--netns ./pipe", "no such namespace"]);
+    let ended = shell(directory, "$MPPS report /dev/stdin < /dev/zero");
+    expect_refusal(&ended, &["/dev/stdin", "256 MiB"]);
+}
+
+pub(crate) fn what_the_shell_has_opened_is_read() {
+    let directory = directory();
+    let directory = directory.path();
+    named_pipe(&directory.join("pipe"));
+    for line in [
+        "cat $RESULT | $MPPS report /dev/stdin",
+        "cat $RESULT | $MPPS report /dev/fd/0",
+        "cat $RESULT | $MPPS report -",
+        "$MPPS report /dev/stdin < $RESULT",
+        "$MPPS report /proc/self/fd/3 3< $RESULT",
+        "cat $RESULT > pipe & $MPPS report /dev/stdin < pipe",
+        "cat $RESULT > pipe & $MPPS report /dev/fd/3 3< pipe",
+    ] {
+        let ended = shell(directory, line).fine();
+        assert!(ended.out.contains(FACT), "{line}: {ended:#?}");
+    }
+    let flow = "echo 10.0.0.1:1-10.0.0.9:9 | $MPPS steer --queues 2 --file";
+    for file in ["-", "/dev/stdin"] {
+        let ended = shell(directory, &format!("{flow} {file}")).fine();
+        assert!(ended.out.contains("10.0.0.1:1-10.0.0.9:9"), "{ended:#?}");
+    }
+}
+
+pub(crate) fn a_pipe_without_a_reader_is_refused_before_any_traffic() {
+    let directory = directory();
+    let directory = directory.path();
+    for (file, line) in [
+        ("lab.json", "lab --quick --only 1"),
+        ("lab.html", "lab --quick --only 1"),
+        ("bench.json", "bench --quick"),
+        ("page", "doctor --seconds 1 --html page"),
+        ("page", "load http://127.0.0.1:9/ --html page"),
+        ("page", "report $RESULT --html page"),
+        ("page", "report $RESULT --svg page"),
+    ] {
+        let path = directory.join(file);
+        named_pipe(&path);
+        let ended = shell(directory, &format!("$MPPS {line}"));
+        let option = if line.contains("--svg") {
+            "--svg"
+        } else {
+            "--html"
+        };
+        let option = if file.ends_with("json") {
+            "--json"
+        } else {
+            option
+        };
+        expect_refusal(&ended, &[file, "no program reads", option]);
+        assert!(ended.out.is_empty(), "{ended:#?}");
+        assert_eq!(names(directory), [file], "{line}");
+        fs::remove_file(path).expect("it is there");
+    }
+}
+
+pub(crate) fn a_pipe_and_a_redirection_take_a_page() {
+    let directory = directory();
+    let directory = directory.path();
+    let page = |line: &str| shell(directory, &format!("$MPPS report $RESULT --html {line}")).fine();
+    page("page.html");
+    let expected = text(&directory.join("page.html"));
+    assert!(expected.contains(FACT) && expected.len() > 65_536);
+    assert_eq!(page("/dev/stdout").out, expected);
+    page("/dev/stdout > redirected");
+    assert_eq!(text(&directory.join("redirected")), expected);
+    page("/dev/fd/3 3> third");
+    assert_eq!(text(&directory.join("third")), expected);
+    assert_eq!(page("/dev/fd/3 3>&1 | cat").out, expected);
+    let pipe = directory.join("pipe");
+    named_pipe(&pipe);
+    // Open for both it waits for nobody (fifo(7)).
+    let both = File::options().read(true).write(true).open(&pipe);
+    let mut reader = File::open(&pipe).expect("it has a writer");
+    let reader = thread::spawn(move || {
+        let mut text = String::new();
+        reader.read_to_string(&mut text).map(|_| text)
+    });
+    page("pipe");
+    drop(both);
+    let read = reader.join().expect("no panic").expect("it is text");
+    assert_eq!(read, expected);
+}
+
+pub(crate) fn a_private_file_stays_private() {
+    let directory = directory();
+    let page = directory.path().join("page.html");
+    let write = || {
+        shell(
+            directory.path(),
+            "umask 022; $MPPS report $RESULT --html page.html",
+        )
+        .fine()
+    };
+    write();
+    assert_eq!(
+        fs::metadata(&page).expect("it is there").mode() & 0o777,
+        0o644
+    );
+    for mode in [0o600, 0o640, 0o666] {
+        set_mode(&page, mode);
+        fs::write(&page, "earlier").expect("it is ours");
+        write();
+        assert_eq!(
+            fs::metadata(&page).expect("it is there").mode() & 0o777,
+            mode
+        );
+        assert!(text(&page).contains(FACT));
+    }
+    assert_eq!(names(directory.path()), ["page.html"]);
+}
+
+/// Root's file, and a directory of another user with links to it.
+struct Trap {
+    own: TempDir,
+    other: TempDir,
+}
+
+impl Trap {
+    fn set(links: &[&str], mode: u32) -> Self {
+        let (own, other) = (directory(), directory());
+        let precious = own.path().join("precious");
+        fs::write(&precious, "precious").expect("it can be written");
+        set_mode(&precious, 0o600);
+        for (link, target) in links.iter().zip([&precious, own.path()]) {
+            let link = other.path().join(link);
+            symlink(target, &link).expect("it can be made");
+            lchown(link, Some(OTHER), Some(OTHER)).expect("root may");
+        }
+        chown(other.path(), Some(OTHER), Some(OTHER)).expect("root may");
+        set_mode(other.path(), mode);
+        Self { own, other }
+    }
+
+    fn precious(&self) -> PathBuf {
+        self.own.path().join("precious")
+    }
+
+    /// Nothing has come, gone or changed.
+    fn is_untouched(&self, links: &[&str]) {
+        let precious = self.precious();
+        let mode = fs::metadata(&precious).expect("it is there").mode();
+        assert_eq!(
+            (text(&precious).as_str(), mode & 0o777),
+            ("precious", 0o600)
+        );
+        assert_eq!(names(self.own.path()), ["precious"]);
+        assert_eq!(names(self.other.path()), links);
+    }
+}
+
+pub(crate) fn a_link_of_another_user_is_not_followed() {
+    // The second link leads to the directory.
+    for (links, line, option) in [
+        (&["lab.json"][..], "lab --quick --only 1", "--json"),
+        (&["lab.html"], "lab --quick --only 1", "--html"),
+        (
+            &["a", "b"],
+            "lab --quick --only 1 --json b/precious",
+            "--json",
+        ),
+        (&["a", "b"], "bench --quick --html b/../b/new", "--html"),
+        (&["page"], "doctor --seconds 1 --html page", "--html"),
+        (&["page"], "load http://127.0.0.1:9/ --html page", "--html"),
+        (&["page"], "report $RESULT --html page", "--html"),
+        (&["page"], "report $RESULT --svg ./page", "--svg"),
+        (&["mpps.1"], "generate --date 2026-01-01 .", "FOLDER"),
+        (&["_mpps"], "generate --date 2026-01-01 .", "FOLDER"),
+    ] {
+        for mode in [0o755, 0o1777] {
+            let trap = Trap::set(links, mode);
+            let ended = shell(trap.other.path(), &format!("$MPPS {line}"));
+            let link = links.last().expect("there is one");
+            let owner = format!("{link} is a symbolic link of user {OTHER}");
+            expect_refusal(&ended, &["cannot write", &owner, option]);
+            assert!(ended.out.is_empty(), "{ended:#?}");
+            trap.is_untouched(links);
+        }
+    }
+}
+
+pub(crate) fn a_link_of_root_is_followed_and_files_keep_their_owners() {
+    let trap = Trap::set(&["page"], 0o755);
+    let directory = trap.other.path();
+    lchown(directory.join("page"), Some(0), Some(0)).expect("root may");
+    let write = "$MPPS report $RESULT --html page";
+    let refused = shell(directory, write);
+    let owner = format!("in a directory of user {OTHER}");
+    expect_refusal(&refused, &["page is a symbolic link", &owner, "--html"]);
+    trap.is_untouched(&["page"]);
+    for mode in [0o755, 0o1777] {
+        chown(directory, Some(0), Some(0)).expect("root may");
+        set_mode(directory, mode);
+        fs::write(trap.precious(), "precious").expect("it can be written");
+        shell(directory, write).fine();
+        assert!(directory.join("page").is_symlink());
+        assert!(text(&trap.precious()).contains(FACT));
+        let mode = fs::metadata(trap.precious()).expect("it is there").mode();
+        assert_eq!(mode & 0o777, 0o600);
+    }
+
+    chown(directory, Some(OTHER), Some(OTHER)).expect("root may");
+    set_mode(directory, 0o755);
+    let file = directory.join("file");
+    fs::write(&file, "earlier").expect("it can be written");
+    chown(&file, Some(OTHER), Some(OTHER)).expect("root may");
+    set_mode(&file, 0o640);
+    shell(directory, "$MPPS report $RESULT --html file").fine();
+    let facts = fs::metadata(&file).expect("it is there");
+    let facts = (facts.uid(), facts.gid(), facts.mode() & 0o777);
+    assert_eq!(facts, (OTHER, OTHER, 0o640));
+    assert!(text(&file).contains(FACT));
+    assert_eq!(names(directory), ["file", "page"]);
+    // A new file is root's.
+    let mut new = mpps(&["report", RESULT, "--html", "new"]);
+    run(new.current_dir(directory)).fine();
+    let owner = fs::metadata(directory.join("new")).map(|new| new.uid());
+    assert_eq!(owner.expect("it is there"), 0);
+}
