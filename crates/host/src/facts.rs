@@ -13,7 +13,7 @@ pub use process::{Busy, Process, Quota, ThreadTime};
 
 use crate::root::Root;
 use crate::{CpuList, ProcStat, Result, Snapshot, Topology, sysctl};
-use mpps_os::netlink::link::{self, Link};
+use mpps_os::netlink::link::Link;
 use mpps_os::netlink::sock_diag::{self, Listener, UdpEntry, XdpEntry};
 use mpps_os::sysfs::Sysfs;
 use process::Owners;
@@ -108,9 +108,11 @@ impl Facts {
             facts.notes.clear();
         }
         facts.list_sockets();
-        let (snapshot, refused) = Snapshot::take_of(interfaces)?;
-        facts.snapshot = snapshot;
-        let refused = refused.iter().map(|error| format!("no counters: {error}"));
+        let asked: Vec<&str> = interfaces.iter().map(AsRef::as_ref).collect();
+        let taken = Snapshot::take_of(Some(&asked))?;
+        (facts.snapshot, facts.links) = (taken.snapshot, taken.links);
+        let refused = taken.refused.iter();
+        let refused = refused.map(|error| format!("no counters: {error}"));
         facts.notes.extend(refused);
         facts.cpus = ProcStat::read()?;
         facts.conntrack = Conntrack::read_from(&root);
@@ -136,7 +138,6 @@ impl Facts {
             .ok()
             .flatten()
             .and_then(|range| ports(&range));
-        facts.links = link::list()?;
         let settings = SETTINGS.into_iter().filter_map(|name| {
             let value = sysctl::value_from(&root, name).ok()??;
             Some((name, value.parse().ok()?))

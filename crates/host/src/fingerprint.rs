@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use mpps_os::netlink::link::{self, Link};
 use mpps_os::sysfs::Sysfs;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -91,9 +92,15 @@ impl Fingerprint {
     pub fn collect(interfaces: &[impl AsRef<str>]) -> Result<Self> {
         let mut fingerprint = Self::collect_from(&Root::machine())?;
         fingerprint.complete();
-        let sysfs = Sysfs::mount().ok();
+        if interfaces.is_empty() {
+            return Ok(fingerprint);
+        }
+        let (sysfs, links) = (Sysfs::mount().ok(), link::list().unwrap_or_default());
+        let links = links.iter().map(|link| (&*link.name, link));
+        let links: BTreeMap<&str, &Link> = links.collect();
         for name in interfaces.iter().map(AsRef::as_ref) {
-            let facts = InterfaceFacts::collect(name, sysfs.as_ref());
+            let link = links.get(name).copied();
+            let facts = InterfaceFacts::collect(name, link, sysfs.as_ref());
             fingerprint.interfaces.insert(name.to_owned(), facts);
         }
         Ok(fingerprint)

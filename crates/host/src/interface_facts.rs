@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use mpps_os::netlink::link;
+use mpps_os::netlink::link::Link;
 use mpps_os::{ethtool, sysfs::Sysfs};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -60,13 +60,10 @@ pub const ATTRIBUTES: [&str; 5] = [
 ];
 
 impl InterfaceFacts {
-    /// Asks the interface of the calling thread's network namespace.
+    /// Asks the interface of the calling thread's network namespace; `link` is it in the kernel's list.
     ///
     /// `sysfs` must be one of that namespace: `/sys` itself may show another one.
-    pub(crate) fn collect(name: &str, sysfs: Option<&Sysfs>) -> Self {
-        let link = link::list()
-            .ok()
-            .and_then(|links| links.into_iter().find(|link| link.name == name));
+    pub(crate) fn collect(name: &str, link: Option<&Link>, sysfs: Option<&Sysfs>) -> Self {
         let driver = ethtool::driver(name).ok();
         let channels = ethtool::channels(name).ok();
         let not_empty = |text: String| Some(text).filter(|text| !text.is_empty());
@@ -76,16 +73,16 @@ impl InterfaceFacts {
                 .as_ref()
                 .and_then(|driver| not_empty(driver.firmware_version.clone())),
             driver: driver.and_then(|driver| not_empty(driver.name)),
-            mtu_bytes: link.as_ref().map(|link| link.mtu),
+            mtu_bytes: link.map(|link| link.mtu),
             // A combined channel is a receive and a transmit queue. A driver without channels
             // uses the queues that it was made with.
             rx_queues: match channels {
                 Some(channels) => Some(channels.rx.saturating_add(channels.combined)),
-                None => link.as_ref().map(|link| link.rx_queues),
+                None => link.map(|link| link.rx_queues),
             },
             tx_queues: match channels {
                 Some(channels) => Some(channels.tx.saturating_add(channels.combined)),
-                None => link.as_ref().map(|link| link.tx_queues),
+                None => link.map(|link| link.tx_queues),
             },
             features: ethtool::features(name)
                 .unwrap_or_default()
@@ -128,7 +125,9 @@ mod tests {
 
     #[test]
     fn the_loopback_interface_has_facts() {
-        let facts = InterfaceFacts::collect("lo", Sysfs::mount().ok().as_ref());
+        let links = mpps_os::netlink::link::list().expect("the kernel lists them");
+        let lo = links.iter().find(|link| link.name == "lo");
+        let facts = InterfaceFacts::collect("lo", lo, Sysfs::mount().ok().as_ref());
         assert!(facts.mtu_bytes.is_some());
         assert!(facts.rx_queues.is_some());
         assert!(
@@ -140,7 +139,7 @@ mod tests {
 
     #[test]
     fn an_interface_that_does_not_exist_has_none() {
-        let facts = InterfaceFacts::collect("mpps-nowhere", None);
+        let facts = InterfaceFacts::collect("mpps-nowhere", None, None);
         assert_eq!(facts, InterfaceFacts::default());
     }
 }

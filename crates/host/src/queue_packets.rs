@@ -2,6 +2,7 @@
 
 use mpps_os::netlink::queue_statistics::{self, QueueCounter};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// The packets of one receive queue, with the counter that said so.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -93,16 +94,16 @@ pub(crate) fn queue_packets<'a>(
 const KERNEL_BEFORE: &str = "qstats rx ";
 const KERNEL_AFTER: &str = " rx-packets";
 
-/// The kernel's own counters of the receive queues of an interface; none where its driver keeps none.
-/// Drivers such as virtio_net moved theirs there in Linux 6.10.
-pub(crate) fn by_kernel(index: u32) -> impl Iterator<Item = (String, u64)> {
-    let counters = queue_statistics::received(index).unwrap_or_default();
-    counters.into_iter().map(named)
+/// The kernel's own counters of the receive queues of all interfaces, by the interface's number; none
+/// where the driver keeps none. Drivers such as virtio_net moved theirs there in Linux 6.10.
+pub(crate) fn by_kernel() -> BTreeMap<u32, Vec<QueueCounter>> {
+    queue_statistics::received().unwrap_or_default()
 }
 
-fn named(counter: QueueCounter) -> (String, u64) {
+/// Such a counter with the name that it gets here.
+pub(crate) fn named(counter: &QueueCounter) -> (String, u64) {
     let QueueCounter { queue, name, value } = counter;
-    (format!("{KERNEL_BEFORE}{queue} {name}"), value)
+    (format!("{KERNEL_BEFORE}{queue} {name}"), *value)
 }
 
 fn by_naming<'a>(
@@ -203,7 +204,7 @@ mod tests {
     fn the_kernels_own_are_read_by_the_name_that_they_get() {
         let named: Vec<(String, u64)> = [(0, 5), (11, 7)]
             .map(|(queue, value)| {
-                named(QueueCounter {
+                named(&QueueCounter {
                     queue,
                     name: "rx-packets",
                     value,

@@ -4,12 +4,14 @@ use std::collections::BTreeMap;
 use std::io;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use mpps_os::netlink::{link, qdisc};
+use mpps_os::netlink::link::{self, Link};
+use mpps_os::netlink::qdisc;
+use mpps_os::netlink::queue_statistics::QueueCounter;
 use mpps_os::{clock, ethtool};
 use serde::{Deserialize, Serialize};
 
 use crate::link_counters::LinkCounters;
-use crate::queue_packets::by_kernel;
+use crate::queue_packets::{by_kernel, named};
 use crate::{Error, Result, Snmp, Softnet};
 
 /// The counters that a ledger needs, read one after the other.
@@ -60,26 +62,34 @@ impl Snapshot {
     /// [`crate::Error::Kernel`] where `/proc` is missing or an interface does not exist,
     /// [`crate::Error::Malformed`] where a file has an unknown form.
     pub fn take(interfaces: &[impl AsRef<str>]) -> Result<Self> {
-        let (snapshot, refused) = Self::take_of(interfaces)?;
-        refused.into_iter().next().map_or(Ok(snapshot), Err)
+        let names: Vec<&str> = interfaces.iter().map(AsRef::as_ref).collect();
+        let taken = Self::take_of(Some(&names))?;
+        let mut refused = taken.refused.into_iter();
+        refused.next().map_or(Ok(taken.snapshot), Err)
     }
 
-    /// The same of those interfaces that answer, and why the others do not: one that goes meanwhile, as
-    /// that of a container does that ends, and one whose driver begins anew.
+    /// Reads those of these interfaces that answer, or of all. Each list of the kernel is asked for
+    /// once, however many interfaces there are.
     ///
     /// # Errors
     /// As above, but for interfaces.
-    pub(crate) fn take_of(interfaces: &[impl AsRef<str>]) -> Result<(Self, Vec<Error>)> {
+    pub(crate) fn take_of(interfaces: Option<&[&str]>) -> Result<Taken> {
         let monotonic_ns = clock::monotonic_ns();
         let unix_time = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default();
         let unix_ns = u64::try_from(unix_time.as_nanos()).unwrap_or(u64::MAX);
+        let all = link::list()?;
+        let lists = Lists {
+            links: all.iter().map(|link| (&*link.name, link)).collect(),
+            // A kernel without disciplines (`CONFIG_NET_SCHED`) has no such counters.
+            qdiscs: qdisc::drops().unwrap_or_default(),
+            queues: by_kernel(),
+        };
         let (mut links, mut refused) = (BTreeMap::new(), Vec::new());
-        // A kernel without disciplines (`CONFIG_NET_SCHED`) has no such counters.
-        let qdiscs = qdisc::drops().unwrap_or_default();
-        for name in interfaces.iter().map(AsRef::as_ref) {
-            match LinkSnapshot::take(name, &qdiscs) {
+        let every = || all.iter().map(|link| &*link.name).collect();
+        for name in interfaces.map_or_else(every, <[&str]>::to_vec) {
+            match LinkSnapshot::take(name, &lists) {
                 Ok(link) => {
                     links.insert(name.to_owned(), link);
                 }
@@ -93,28 +103,63 @@ impl Snapshot {
             softnet: Softnet::read()?,
             links,
         };
-        Ok((snapshot, refused))
+        Ok(Taken {
+            snapshot,
+            links: all,
+            refused,
+        })
     }
 }
 
+/// A snapshot, and what was learned on the way.
+#[derive(Debug)]
+pub(crate) struct Taken {
+    pub(crate) snapshot: Snapshot,
+    /// All interfaces of the namespace.
+    pub(crate) links: Vec<Link>,
+    /// Why interfaces do not answer: one that goes meanwhile, as that of a container does that ends, and
+    /// one whose driver begins anew.
+    pub(crate) refused: Vec<Error>,
+}
+
+/// What the kernel tells of all interfaces at once.
+struct Lists<'a> {
+    links: BTreeMap<&'a str, &'a Link>,
+    qdiscs: BTreeMap<u32, u32>,
+    queues: BTreeMap<u32, Vec<QueueCounter>>,
+}
+
 impl LinkSnapshot {
-    fn take(name: &str, qdiscs: &BTreeMap<u32, u32>) -> Result<Self> {
-        let index = link::index(name)?;
-        let counters = link::statistics(index)?.into();
+    fn take(name: &str, lists: &Lists<'_>) -> Result<Self> {
+        const CALL: &str = "rtnetlink RTM_GETLINK";
+        let refused = |kind: io::ErrorKind| mpps_os::Error::new(CALL, name, kind.into());
+        let link = match lists.links.get(name) {
+            Some(link) => link,
+            // Another name of one of them (`ip link property add altname`), or it has gone.
+            None => {
+                let index = link::index(name)?;
+                let mut links = lists.links.values();
+                let link = links.find(|link| link.index == index);
+                link.ok_or_else(|| refused(io::ErrorKind::NotFound))?
+            }
+        };
+        let counters = link.statistics;
+        let counters = counters.ok_or_else(|| refused(io::ErrorKind::Unsupported))?;
         let mut driver = match ethtool::statistics(name) {
             Ok(counters) => named_once(counters),
             // A driver without counters of its own, such as loopback, says so in this way.
             Err(error) if error.source.kind() == io::ErrorKind::Unsupported => BTreeMap::new(),
             Err(error) => return Err(error.into()),
         };
-        driver.extend(by_kernel(index));
+        let queues = lists.queues.get(&link.index).into_iter().flatten();
+        driver.extend(queues.map(named));
         Ok(Self {
-            index,
-            counters,
+            index: link.index,
+            counters: counters.into(),
             driver,
             driver_name: ethtool::driver(name).map_or_else(|_| String::new(), |told| told.name),
-            qdisc_drops: qdiscs.get(&index).copied().map(u64::from),
-            carrier_changes: link::carrier_changes(index)?,
+            qdisc_drops: lists.qdiscs.get(&link.index).copied().map(u64::from),
+            carrier_changes: link.carrier_changes,
         })
     }
 }

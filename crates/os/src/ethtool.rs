@@ -14,6 +14,7 @@ pub mod rss;
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::OnceLock;
 
 use self::buffer::GuardedBuffer;
 use self::change::What;
@@ -153,7 +154,7 @@ pub fn statistics(interface: &str) -> Result<Vec<(String, u64)>> {
 /// `ENODEV`; an answer that contradicts itself.
 pub fn features(interface: &str) -> Result<Vec<Feature>> {
     let device = Device::open(interface)?;
-    let names = device.strings(StringSet::Features)?;
+    let names = device.feature_names()?;
     let blocks = names.len().div_ceil(32);
     let mut buffer = device.buffer(8 + 16 * blocks)?;
     buffer.put_u32(0, command::GET_FEATURES);
@@ -164,10 +165,10 @@ pub fn features(interface: &str) -> Result<Vec<Feature>> {
         buffer.u32_at(block + 4 * word) >> (index % 32) & 1 == 1
     };
     // A feature without a name is a hole in the kernel's numbering.
-    let named = names.into_iter().enumerate().filter(|(_, n)| !n.is_empty());
+    let named = names.iter().enumerate().filter(|(_, n)| !n.is_empty());
     Ok(named
         .map(|(index, name)| Feature {
-            name,
+            name: name.clone(),
             // The words of struct ethtool_get_features_block: available, requested, active,
             // never changed.
             changeable: bit(index, 0) && !bit(index, 3),
@@ -187,7 +188,7 @@ pub fn features(interface: &str) -> Result<Vec<Feature>> {
 pub fn set_feature(interface: &str, name: &str, wanted: bool) -> Result<()> {
     const CALL: &str = "ioctl ETHTOOL_SFEATURES";
     let device = Device::open(interface)?;
-    let names = device.strings(StringSet::Features)?;
+    let names = device.feature_names()?;
     let object = || format!("{interface} {name}");
     let refused = || {
         Error::new(
@@ -337,6 +338,17 @@ impl<'a> Device<'a> {
             }
         }
         Err(self.changing(CALL))
+    }
+
+    /// The names of features, which are the kernel's own and the same for all interfaces
+    /// (`netdev_features_strings` in net/ethtool/common.c).
+    fn feature_names(&self) -> Result<&'static [String]> {
+        static NAMES: OnceLock<Vec<String>> = OnceLock::new();
+        if let Some(names) = NAMES.get() {
+            return Ok(names);
+        }
+        let names = self.strings(StringSet::Features)?;
+        Ok(NAMES.get_or_init(|| names))
     }
 
     fn string_count(&self, set: StringSet) -> Result<u32> {

@@ -30,6 +30,10 @@ use crate::{Error, Result};
 /// A list that changed while the kernel wrote it is asked for again this often.
 const DUMP_ATTEMPTS: usize = 5;
 
+/// The kernel writes a list in parts as large as the largest buffer that it was offered, up to this
+/// (`netlink_recvmsg` in net/netlink/af_netlink.c).
+const PART: usize = 32 * 1024;
+
 /// Netlink messages start at multiples of four bytes (`NLMSG_ALIGNTO`, include/uapi/linux/netlink.h).
 const ALIGNMENT: usize = 4;
 
@@ -94,12 +98,7 @@ impl<'a> Socket<'a> {
 
         let mut replies = Replies::default();
         loop {
-            let received = match self.raw.recv_from_full() {
-                Ok((received, _)) => received,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(error) => return Err(error),
-            };
-            if replies.take(&received)? {
+            if replies.take(&receive(&self.raw)?)? {
                 return Ok(replies);
             }
         }
@@ -108,6 +107,22 @@ impl<'a> Socket<'a> {
     fn error(&self, source: io::Error) -> Error {
         Error::new(self.call, self.object, source)
     }
+}
+
+/// Receives one whole datagram.
+fn receive(socket: &RawSocket) -> io::Result<Vec<u8>> {
+    let mut datagram = Vec::new();
+    let mut receive = |room: usize, flags: i32| loop {
+        datagram.clear();
+        datagram.reserve(room);
+        match socket.recv(&mut datagram, flags) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            received => return received,
+        }
+    };
+    let length = receive(1, libc::MSG_PEEK | libc::MSG_TRUNC)?;
+    receive(length.max(PART), 0)?;
+    Ok(datagram)
 }
 
 /// What the kernel answered so far.

@@ -165,11 +165,8 @@ pub(super) fn exchange(socket: &RawSocket, message: &[u8]) -> Result<Vec<Vec<u8>
     socket.send(message, 0)?;
     let mut answers = Vec::new();
     loop {
-        match socket.recv_from_full() {
-            Ok((datagram, _)) if take(&datagram, &mut answers)? => return Ok(answers),
-            Ok(_) => {}
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error.into()),
+        if take(&super::receive(socket)?, &mut answers)? {
+            return Ok(answers);
         }
     }
 }

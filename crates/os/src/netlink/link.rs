@@ -37,6 +37,8 @@ pub struct Link {
     pub native_xdp: Option<bool>,
     /// How often its carrier came or went since it was made (`IFLA_CARRIER_CHANGES`).
     pub carrier_changes: u32,
+    /// Its counters, if the kernel has them.
+    pub statistics: Option<LinkStatistics>,
 }
 
 /// The counters of an interface since it was made (`IFLA_STATS64`, include/uapi/linux/if_link.h).
@@ -100,21 +102,6 @@ pub fn statistics(index: u32) -> Result<LinkStatistics> {
         let none = std::io::ErrorKind::Unsupported.into();
         Error::new(GETLINK, object_of(index), none)
     })
-}
-
-/// How often the carrier of the interface with this number came or went since it was made
-/// (`IFLA_CARRIER_CHANGES`).
-///
-/// # Errors
-///
-/// `ENODEV` where there is no such interface.
-pub fn carrier_changes(index: u32) -> Result<u32> {
-    let told = attributes_of(index)?.into_iter();
-    let mut told = told.filter_map(|attribute| match attribute {
-        LinkAttribute::CarrierChanges(changes) => Some(changes),
-        _ => None,
-    });
-    Ok(told.next().unwrap_or(0))
 }
 
 const GETLINK: &str = "rtnetlink RTM_GETLINK";
@@ -239,6 +226,7 @@ fn link_of(reply: RouteNetlinkMessage) -> Option<Link> {
         rx_queues: 0,
         native_xdp: None,
         carrier_changes: 0,
+        statistics: None,
     };
     for attribute in message.attributes {
         match attribute {
@@ -248,6 +236,7 @@ fn link_of(reply: RouteNetlinkMessage) -> Option<Link> {
             LinkAttribute::NumTxQueues(queues) => link.tx_queues = queues,
             LinkAttribute::NumRxQueues(queues) => link.rx_queues = queues,
             LinkAttribute::CarrierChanges(changes) => link.carrier_changes = changes,
+            LinkAttribute::Stats64(kernel) => link.statistics = Some(kernel),
             LinkAttribute::Xdp(told) => link.native_xdp = told.iter().find_map(attached),
             _ => {}
         }
