@@ -10,13 +10,13 @@ pub(crate) use card::virtio_feature;
 pub use conntrack::Conntrack;
 pub use mpps_os::interrupts::Interrupt;
 pub use process::{Busy, Process, Quota, ThreadTime};
+use process::{Owners, find_owners};
 
 use crate::root::Root;
 use crate::{CpuList, ProcStat, Result, Snapshot, Topology, sysctl};
 use mpps_os::netlink::link::Link;
 use mpps_os::netlink::sock_diag::{self, Listener, UdpEntry, XdpEntry};
 use mpps_os::sysfs::Sysfs;
-use process::Owners;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 
@@ -84,6 +84,35 @@ pub enum Moment<'a> {
     Later(Option<&'a Facts>),
 }
 
+/// What of a host is looked at.
+pub(crate) struct Part<'a> {
+    /// These interfaces; none for all.
+    pub(crate) interfaces: Option<&'a [&'a str]>,
+    /// The port of the sockets whose owners are looked for; none for all.
+    pub(crate) port: Option<u16>,
+    /// How these owners are found.
+    pub(crate) owners: OwnerSearch<'a>,
+    /// The moment since which drops are told, if there is one. The owners of sockets that have dropped
+    /// are read in any case.
+    pub(crate) first: Option<&'a Facts>,
+    /// False from when on no more processes are to be read.
+    pub(crate) goes_on: &'a dyn Fn() -> bool,
+}
+
+/// How the owners of sockets are found.
+#[derive(Clone, Copy)]
+pub(crate) enum OwnerSearch<'a> {
+    /// They are not.
+    None,
+    /// They are those of an earlier moment.
+    Known(&'a Facts),
+    /// All processes are looked through. If that has to end early, the rest is that of an earlier moment.
+    Whole(Option<&'a Facts>),
+}
+
+/// What is to be known of a search that had to end early.
+const CUT: &str = "owners of some sockets are not known: the search for them was interrupted";
+
 impl Facts {
     /// Reads the calling thread's network namespace, these interfaces of it, and the machine; the
     /// owners of sockets with this port, or of all.
@@ -96,6 +125,23 @@ impl Facts {
         interfaces: &[impl AsRef<str>],
         port: Option<u16>,
     ) -> Result<Self> {
+        let names: Vec<&str> = interfaces.iter().map(AsRef::as_ref).collect();
+        let owners = match moment {
+            Moment::First | Moment::Later(None) => OwnerSearch::Whole(None),
+            Moment::Later(Some(earlier)) => OwnerSearch::Known(earlier),
+        };
+        let part = Part {
+            interfaces: Some(&names),
+            port,
+            owners,
+            first: None,
+            goes_on: &|| true,
+        };
+        Self::take_part(moment, &part)
+    }
+
+    /// The same of a part of the host.
+    pub(crate) fn take_part(moment: Moment<'_>, part: &Part<'_>) -> Result<Self> {
         let root = Root::machine();
         let mut facts = Self::default();
         let (is_first, earlier) = match moment {
@@ -104,12 +150,11 @@ impl Facts {
         };
         if is_first {
             facts.list_sockets();
-            facts.find_owners(&root, port, None);
+            facts.find_owners(&root, part);
             facts.notes.clear();
         }
         facts.list_sockets();
-        let asked: Vec<&str> = interfaces.iter().map(AsRef::as_ref).collect();
-        let taken = Snapshot::take_of(Some(&asked))?;
+        let taken = Snapshot::take_of(part.interfaces)?;
         (facts.snapshot, facts.links) = (taken.snapshot, taken.links);
         let refused = taken.refused.iter();
         let refused = refused.map(|error| format!("no counters: {error}"));
@@ -117,9 +162,12 @@ impl Facts {
         facts.cpus = ProcStat::read()?;
         facts.conntrack = Conntrack::read_from(&root);
         if !is_first {
-            facts.find_owners(&root, port, earlier);
+            facts.find_owners(&root, part);
         }
-        let names = || interfaces.iter().map(AsRef::as_ref);
+        let links = &facts.links;
+        let every = || links.iter().map(|link| &*link.name).collect();
+        let names = part.interfaces.map_or_else(every, <[&str]>::to_vec);
+        let names = || names.iter().copied();
         facts.cards = card::of(&root, names(), earlier.map(|earlier| &earlier.cards));
         match earlier {
             Some(earlier) => {
@@ -159,26 +207,29 @@ impl Facts {
         self.xdp_sockets = sock_diag::xdp().unwrap_or_default();
     }
 
-    fn find_owners(&mut self, root: &Root, port: Option<u16>, earlier: Option<&Self>) {
+    fn find_owners(&mut self, root: &Root, part: &Part<'_>) {
         let asked = self.sockets.iter();
-        let asked = asked.filter(|socket| port.is_none_or(|port| socket.local.port() == port));
+        let asked = asked.filter(|socket| part.port.is_none_or(|port| socket.local.port() == port));
         let asked = asked.map(|socket| socket.inode);
         let xdp = self.xdp_sockets.iter().map(|socket| socket.inode);
         let inodes: BTreeSet<u32> = asked.chain(xdp).collect();
-        let owners = match earlier {
+        let (mut owners, is_whole, earlier) = match part.owners {
+            OwnerSearch::None => return,
             // One that is new has no owner yet.
-            Some(earlier) => {
-                let known = earlier.owners.iter();
-                let known = known.filter(|(inode, _)| inodes.contains(inode));
-                Owners::again(
-                    root,
-                    known.map(|(&inode, pids)| (inode, pids.clone())).collect(),
-                )
+            OwnerSearch::Known(earlier) => (Owners::new(), false, Some(earlier)),
+            OwnerSearch::Whole(earlier) => {
+                let (owners, is_whole) = find_owners(root, &inodes, part.goes_on);
+                (owners, is_whole, earlier)
             }
-            None => Owners::find(root, &inodes),
         };
-        let is_hidden = |inode| owners.pids.get(inode).is_some_and(Vec::is_empty);
-        let hidden = inodes.iter().filter(|inode| is_hidden(inode)).count();
+        if !is_whole {
+            owners.retain(|_, pids| !pids.is_empty());
+            let known = earlier.into_iter().flat_map(|earlier| &earlier.owners);
+            for (inode, pids) in known.filter(|(inode, _)| inodes.contains(inode)) {
+                owners.entry(*inode).or_insert_with(|| pids.clone());
+            }
+        }
+        let hidden = owners.values().filter(|pids| pids.is_empty()).count();
         if hidden > 0 {
             self.notes.push(format!(
                 "whose {hidden} of {} sockets are is not seen: the kernel's own, or another user's, which \
@@ -186,7 +237,30 @@ impl Facts {
                 inodes.len()
             ));
         }
-        (self.owners, self.processes) = (owners.pids, owners.processes);
+        let is_cut = !is_whole && matches!(part.owners, OwnerSearch::Whole(_));
+        if is_cut && owners.len() < inodes.len() {
+            self.notes.push(CUT.to_owned());
+        }
+        let needed = self.needed(part.first).into_iter();
+        let needed = needed.filter_map(|inode| owners.get(&inode)).flatten();
+        let all = owners.values().flatten().copied().collect();
+        let needed = needed.copied().collect();
+        self.processes = process::read_all(root, &needed, &all, part.goes_on);
+        self.owners = owners;
+    }
+
+    /// The sockets whose owners have to be known: those of AF_XDP, and of each port at which a socket has
+    /// dropped since a first moment, because a port's sockets are compared.
+    fn needed(&self, first: Option<&Self>) -> Vec<u32> {
+        let before = first.into_iter().flat_map(|first| &first.sockets);
+        let before: BTreeMap<u32, u32> = before.map(|one| (one.inode, one.drops)).collect();
+        let dropped = |one: &&UdpEntry| before.get(&one.inode).unwrap_or(&0) != &one.drops;
+        let lossy = self.sockets.iter().filter(dropped);
+        let ports: BTreeSet<u16> = lossy.map(|one| one.local.port()).collect();
+        let sockets = self.sockets.iter();
+        let sockets = sockets.filter(|one| ports.contains(&one.local.port()));
+        let xdp = self.xdp_sockets.iter().map(|one| one.inode);
+        sockets.map(|one| one.inode).chain(xdp).collect()
     }
 }
 
@@ -226,6 +300,88 @@ fn steering<'a>(interfaces: impl Iterator<Item = &'a str>) -> BTreeMap<String, V
 mod tests {
     use super::*;
     use crate::root::fixture;
+
+    fn socket(inode: u32, port: u16, drops: u32) -> UdpEntry {
+        UdpEntry {
+            local: std::net::SocketAddr::from(([0, 0, 0, 0], port)),
+            remote: None,
+            only_v6: false,
+            interface: 0,
+            inode,
+            user: 0,
+            queued_bytes: 0,
+            buffer_bytes: 1,
+            drops,
+        }
+    }
+
+    /// Three sockets with an owner each, of which one has dropped; the last one is new.
+    #[test]
+    fn a_search_that_was_interrupted_leaves_what_was_known() {
+        let tree = fixture::tree("proc/1/comm = a\nproc/2/comm = b\nproc/3/comm = c");
+        for pid in 1..4 {
+            tree.root
+                .set_link(&format!("proc/{pid}/fd/0"), &format!("socket:[{pid}]"));
+        }
+        let earlier = Facts {
+            sockets: vec![socket(1, 53, 0), socket(2, 54, 0)],
+            owners: [(1, vec![1]), (2, vec![2]), (9, vec![9])].into(),
+            ..Facts::default()
+        };
+        let find = |owners, goes_on: &dyn Fn() -> bool| {
+            let mut facts = Facts {
+                sockets: vec![socket(1, 53, 7), socket(2, 54, 0), socket(3, 55, 0)],
+                ..Facts::default()
+            };
+            let part = Part {
+                interfaces: None,
+                port: None,
+                owners,
+                first: Some(&earlier),
+                goes_on,
+            };
+            facts.find_owners(&tree.root, &part);
+            let owners: Vec<u32> = facts.owners.into_values().flatten().collect();
+            let processes: Vec<u32> = facts.processes.into_keys().collect();
+            (owners, processes, facts.notes)
+        };
+        let (whole, cut) = (
+            OwnerSearch::Whole(Some(&earlier)),
+            [CUT.to_owned()].to_vec(),
+        );
+        assert_eq!(
+            find(whole, &|| true),
+            (vec![1, 2, 3], vec![1, 2, 3], vec![])
+        );
+        assert_eq!(find(whole, &|| false), (vec![1, 2], vec![1], cut.clone()));
+        let once = std::cell::Cell::new(true);
+        assert_eq!(
+            find(whole, &|| once.replace(false)),
+            (vec![1, 2], vec![1], cut)
+        );
+        let known = OwnerSearch::Known(&earlier);
+        assert_eq!(find(known, &|| true), (vec![1, 2], vec![1, 2], vec![]));
+        assert_eq!(find(OwnerSearch::None, &|| true), Default::default());
+    }
+
+    #[test]
+    fn sockets_of_a_port_that_dropped_need_their_owners() {
+        let at = |drops| Facts {
+            sockets: vec![socket(1, 53, drops), socket(2, 53, 4), socket(3, 54, 0)],
+            xdp_sockets: vec![XdpEntry {
+                inode: 9,
+                ..XdpEntry::default()
+            }],
+            ..Facts::default()
+        };
+        assert_eq!(at(7).needed(Some(&at(7))), [9]);
+        assert_eq!(at(8).needed(Some(&at(7))), [1, 2, 9]);
+        assert_eq!(
+            at(0).needed(Some(&Facts::default())),
+            [1, 2, 9],
+            "a new one"
+        );
+    }
 
     #[test]
     fn the_last_cache_is_the_largest() {

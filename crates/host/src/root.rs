@@ -1,10 +1,13 @@
 //! Where `/proc` and `/sys` are read and written: the machine itself, or a recorded tree in a test.
 
-use std::fs::OpenOptions;
-use std::io::{self, Write};
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
 use mpps_os::Error;
+
+/// Most files of `/proc` and `/sys` are shorter, in bytes.
+const PAGE: usize = 4096;
 
 /// The directory that holds `proc` and `sys`.
 #[derive(Debug, Clone)]
@@ -38,8 +41,12 @@ impl Root {
     /// `/proc` must not hide all the others.
     pub(crate) fn read(&self, path: &str) -> Result<String, Error> {
         let full = self.0.join(path);
-        let bytes =
-            std::fs::read(&full).map_err(|source| Error::new("read", full.display(), source))?;
+        // `/proc` and `/sys` do not tell how long a file is: asking them, as `std::fs::read` does, and
+        // feeling the way costs as many calls again.
+        let mut bytes = Vec::with_capacity(PAGE);
+        File::open(&full)
+            .and_then(|file| file.take(u64::MAX).read_to_end(&mut bytes))
+            .map_err(|source| Error::new("read", full.display(), source))?;
         Ok(String::from_utf8_lossy(&bytes).trim().to_owned())
     }
 

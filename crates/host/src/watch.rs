@@ -3,7 +3,7 @@
 use crate::Result;
 use crate::check::{Asked, Seen};
 use crate::drop_probe::{DropCount, DropFilter, DropProbe};
-use crate::facts::{Facts, Moment};
+use crate::facts::{Facts, Moment, OwnerSearch, Part};
 use mpps_os::namespace::NetNamespace;
 use mpps_os::netlink::link;
 use std::time::Instant;
@@ -23,6 +23,8 @@ pub struct Watch {
     notes: Vec<String>,
     /// When the owners of sockets are looked for again.
     owners_due: Instant,
+    /// False if they are not looked for.
+    has_owners: bool,
     first: Look,
     before: Look,
     after: Look,
@@ -58,6 +60,7 @@ impl Watch {
             namespace,
             notes,
             owners_due: Instant::now(),
+            has_owners: true,
             first: Look::default(),
             before: Look::default(),
             after: Look::default(),
@@ -65,11 +68,15 @@ impl Watch {
         if let Some(name) = &watch.interface {
             link::index(name)?;
         }
-        let interfaces = watch.interfaces()?;
-        watch.after.facts = Facts::take(Moment::First, &interfaces, watch.asked.port)?;
+        watch.after.facts = watch.take(Moment::First, OwnerSearch::Whole(None), &|| true)?;
         watch.after.drops = watch.drops();
         watch.first = watch.after.clone();
         Ok(watch)
+    }
+
+    /// From now on looks at no process, unless one was asked for: owners of sockets are not known.
+    pub fn leave_out_owners(&mut self) {
+        self.has_owners = self.asked.pid.is_some();
     }
 
     /// Looks once more.
@@ -77,17 +84,50 @@ impl Watch {
     /// # Errors
     /// As [`Facts::take`].
     pub fn look(&mut self) -> Result<()> {
+        self.look_while(&|| true)
+    }
+
+    /// The same. As soon as `goes_on` says no, only what is told of losses is still read: owners of
+    /// sockets are those that were known before, and of processes those whose sockets dropped.
+    ///
+    /// # Errors
+    /// As [`Facts::take`].
+    pub fn look_while(&mut self, goes_on: &dyn Fn() -> bool) -> Result<()> {
         let began = Instant::now();
         let is_due = began >= self.owners_due;
         let drops = self.drops();
-        let known = (!is_due).then_some(&self.after.facts);
-        let interfaces = self.interfaces()?;
-        let facts = Facts::take(Moment::Later(known), &interfaces, self.asked.port)?;
-        if is_due {
+        let known = &self.after.facts;
+        let owners = match (self.has_owners, is_due) {
+            (false, _) => OwnerSearch::None,
+            (true, false) => OwnerSearch::Known(known),
+            (true, true) => OwnerSearch::Whole(Some(known)),
+        };
+        let known = (!is_due).then_some(known);
+        let facts = self.take(Moment::Later(known), owners, goes_on)?;
+        // A search that had to end early is due again at once.
+        if is_due && goes_on() {
             self.owners_due = Instant::now() + began.elapsed() * OWNERS_PAUSE;
         }
         self.before = std::mem::replace(&mut self.after, Look { facts, drops });
         Ok(())
+    }
+
+    fn take(
+        &self,
+        moment: Moment<'_>,
+        owners: OwnerSearch<'_>,
+        goes_on: &dyn Fn() -> bool,
+    ) -> Result<Facts> {
+        let interface = self.interface.as_deref().map(|name| [name]);
+        let is_first = matches!(moment, Moment::First);
+        let part = Part {
+            interfaces: interface.as_ref().map(|name| &name[..]),
+            port: self.asked.port,
+            owners,
+            first: (!is_first).then_some(&self.first.facts),
+            goes_on,
+        };
+        Facts::take_part(moment, &part)
     }
 
     /// What the last look saw since the one before it.
@@ -128,16 +168,13 @@ impl Watch {
         notes
     }
 
-    /// The interfaces that are looked at.
-    ///
-    /// # Errors
-    /// If the kernel does not list them.
-    pub fn interfaces(&self) -> Result<Vec<String>> {
+    /// The interfaces that the last look looked at.
+    pub fn interfaces(&self) -> Vec<String> {
         if let Some(name) = &self.interface {
-            return Ok(vec![name.clone()]);
+            return vec![name.clone()];
         }
-        let links = link::list()?.into_iter();
-        Ok(links.map(|link| link.name).collect())
+        let links = self.after.facts.links.iter();
+        links.map(|link| link.name.clone()).collect()
     }
 
     /// What the probe has counted; it is given up with a note if it cannot be read.
@@ -151,5 +188,40 @@ impl Watch {
             self.probe = None;
         }
         counts.ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn owners_that_are_left_out_are_not_looked_for() {
+        let socket = std::net::UdpSocket::bind("127.0.0.1:0").expect("loopback is there");
+        let port = socket.local_addr().expect("it is bound").port();
+        let own = |watch: &Watch| {
+            watch
+                .seen()
+                .after
+                .processes
+                .contains_key(&std::process::id())
+        };
+        for pid in [None, Some(std::process::id())] {
+            let asked = Asked {
+                port: Some(port),
+                pid,
+                ..Asked::default()
+            };
+            let mut watch = Watch::begin(Some("lo".to_owned()), asked).expect("it may look");
+            watch.look().expect("it may look again");
+            assert!(own(&watch));
+            watch.leave_out_owners();
+            watch.look().expect("it may look again");
+            assert_eq!(
+                own(&watch),
+                pid.is_some(),
+                "a process that was asked for is looked at"
+            );
+        }
     }
 }

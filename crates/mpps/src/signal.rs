@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Interrupt {
     came: Arc<AtomicBool>,
-    /// Whether the next signal ends the process; the same as `came` unless it is held.
+    /// Whether the next signal ends the process, also if it is the first.
     ends: Arc<AtomicBool>,
 }
 
@@ -27,9 +27,7 @@ impl Interrupt {
     /// # Errors
     /// If the kernel refuses a handler (`sigaction(2)`).
     pub(crate) fn listen() -> io::Result<Self> {
-        let came = Arc::default();
-        let ends = Arc::clone(&came);
-        Self { came, ends }.register()
+        Self::default().register(true)
     }
 
     /// Begins to listen, and no signal ends the process before [`Interrupt::release`].
@@ -37,15 +35,18 @@ impl Interrupt {
     /// # Errors
     /// If the kernel refuses a handler (`sigaction(2)`).
     pub(crate) fn listen_held() -> io::Result<Self> {
-        Self::default().register()
+        Self::default().register(false)
     }
 
-    fn register(self) -> io::Result<Self> {
+    fn register(self, second_ends: bool) -> io::Result<Self> {
+        use signal_hook::flag::{register, register_conditional_shutdown};
         for signal in [SIGINT, SIGTERM, SIGHUP] {
             // In this order: the conditional exit looks at the flag before this signal sets it.
-            let (ends, came) = (Arc::clone(&self.ends), Arc::clone(&self.came));
-            signal_hook::flag::register_conditional_shutdown(signal, 128 + signal, ends)?;
-            signal_hook::flag::register(signal, came)?;
+            register_conditional_shutdown(signal, 128 + signal, Arc::clone(&self.ends))?;
+            if second_ends {
+                register_conditional_shutdown(signal, 128 + signal, Arc::clone(&self.came))?;
+            }
+            register(signal, Arc::clone(&self.came))?;
         }
         Ok(self)
     }
@@ -53,6 +54,15 @@ impl Interrupt {
     /// Everything is put back: from now on a signal ends the process at once.
     pub(crate) fn release(&self) {
         self.ends.store(true, Ordering::Relaxed);
+    }
+
+    /// Prepares what takes long, has nothing to tell and leaves nothing behind: a signal ends the
+    /// process at once meanwhile.
+    pub(crate) fn ends_during<T>(&self, prepare: impl FnOnce() -> T) -> T {
+        self.release();
+        let prepared = prepare();
+        self.ends.store(false, Ordering::Relaxed);
+        prepared
     }
 
     /// What is raised then, for those who look themselves.

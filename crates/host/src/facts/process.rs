@@ -30,14 +30,11 @@ pub struct Quota {
     pub throttled: u64,
 }
 
-/// Who has sockets.
-#[derive(Debug, Default)]
-pub(super) struct Owners {
-    /// The processes of each inode number that was looked for, in their order.
-    pub(super) pids: BTreeMap<u32, Vec<u32>>,
-    /// Each of them once.
-    pub(super) processes: BTreeMap<u32, Process>,
-}
+/// The processes of each inode number that was looked for, in their order.
+pub(super) type Owners = BTreeMap<u32, Vec<u32>>;
+
+/// So many descriptors are looked at before it is asked again whether to go on.
+const DESCRIPTORS: usize = 16;
 
 /// What `schedstat` and `stat` of `/proc/PID/task/TID` say.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -70,49 +67,56 @@ pub struct Busy {
     pub threads: usize,
 }
 
-impl Owners {
-    /// The processes that have sockets of these inode numbers. A process of another user shows its
-    /// descriptors to root alone.
-    pub(super) fn find(root: &Root, inodes: &BTreeSet<u32>) -> Self {
-        let mut owners = Self {
-            pids: inodes.iter().map(|&inode| (inode, Vec::new())).collect(),
-            ..Self::default()
-        };
-        if inodes.is_empty() {
-            return owners;
-        }
-        let names = root.names("proc");
-        let mut pids: Vec<u32> = names.iter().filter_map(|name| name.parse().ok()).collect();
-        pids.sort_unstable();
-        for pid in pids {
-            let folder = format!("proc/{pid}/fd");
-            let links = root.names(&folder).into_iter();
+/// Looks through all processes for those that have sockets of these inode numbers; false if it had to
+/// end before. A process of another user shows its descriptors to root alone.
+pub(super) fn find_owners(
+    root: &Root,
+    inodes: &BTreeSet<u32>,
+    goes_on: &dyn Fn() -> bool,
+) -> (Owners, bool) {
+    let mut owners: Owners = inodes.iter().map(|&inode| (inode, Vec::new())).collect();
+    if inodes.is_empty() {
+        return (owners, true);
+    }
+    let names = root.names("proc");
+    let mut pids: Vec<u32> = names.iter().filter_map(|name| name.parse().ok()).collect();
+    pids.sort_unstable();
+    for pid in pids {
+        let folder = format!("proc/{pid}/fd");
+        let mut own = BTreeSet::new();
+        for names in root.names(&folder).chunks(DESCRIPTORS) {
+            if !goes_on() {
+                return (owners, false);
+            }
+            let links = names.iter();
             let links = links.filter_map(|name| root.link(&format!("{folder}/{name}")));
-            let own: BTreeSet<u32> = links
-                .filter_map(|link| socket(&link))
-                .filter(|inode| inodes.contains(inode))
-                .collect();
-            if !own.is_empty() {
-                owners.processes.insert(pid, Process::read_from(root, pid));
-            }
-            for inode in own {
-                owners.pids.entry(inode).or_default().push(pid);
+            own.extend(links.filter_map(|link| socket(&link)));
+        }
+        for inode in own {
+            if let Some(pids) = owners.get_mut(&inode) {
+                pids.push(pid);
             }
         }
-        owners
     }
+    (owners, true)
+}
 
-    /// The same owners once more, as far as they are still there.
-    pub(super) fn again(root: &Root, pids: BTreeMap<u32, Vec<u32>>) -> Self {
-        let numbers: BTreeSet<u32> = pids.values().flatten().copied().collect();
-        let processes = numbers
-            .into_iter()
-            .map(|pid| (pid, Process::read_from(root, pid)));
-        let processes = processes
-            .filter(|(_, process)| !process.threads.is_empty())
-            .collect();
-        Self { pids, processes }
-    }
+/// Reads these processes as far as they are still there: the first ones in any case, and the others
+/// until it has to end.
+pub(super) fn read_all(
+    root: &Root,
+    first: &BTreeSet<u32>,
+    others: &BTreeSet<u32>,
+    goes_on: &dyn Fn() -> bool,
+) -> BTreeMap<u32, Process> {
+    let mut quotas = Quotas::new();
+    let others = others.difference(first).take_while(|_| goes_on());
+    let processes = first.iter().chain(others).map(|&pid| {
+        let process = Process::read_from(root, pid, &mut quotas);
+        (pid, process)
+    });
+    let is_there = |process: &Process| !process.name.is_empty() || !process.threads.is_empty();
+    processes.filter(|(_, process)| is_there(process)).collect()
 }
 
 /// The inode number in `socket:[4711]`.
@@ -125,29 +129,32 @@ fn socket(link: &str) -> Option<u32> {
 
 impl Process {
     /// What can be read; a process that has just ended has no threads.
-    fn read_from(root: &Root, pid: u32) -> Self {
+    fn read_from(root: &Root, pid: u32, quotas: &mut Quotas) -> Self {
         let read = |file: &str| root.read_if_possible(&format!("proc/{pid}/{file}"));
         let tasks = root.names(&format!("proc/{pid}/task")).into_iter();
         let tasks = tasks.filter_map(|name| name.parse().ok());
+        let mut stopped = false;
         let threads = tasks.filter_map(|tid: u32| {
+            let stat = read(&format!("task/{tid}/stat")).unwrap_or_default();
+            if tid == pid {
+                // The name before it may hold anything.
+                let state = stat.rsplit_once(") ");
+                stopped = state.is_some_and(|(_, rest)| rest.starts_with('T'));
+            }
             let time = parse_schedstat(&read(&format!("task/{tid}/schedstat"))?)?;
-            let stat = read(&format!("task/{tid}/stat"));
-            let cpu = stat.as_deref().and_then(parse_cpu);
+            let cpu = parse_cpu(&stat);
             Some((tid, ThreadTime { cpu, ..time }))
         });
-        let stat = read("stat").unwrap_or_default();
+        let threads = threads.collect();
         let cgroup = read("cgroup").unwrap_or_default();
         let group = cgroup.lines().find_map(|line| line.strip_prefix("0::/"));
         Self {
             pid,
             name: read("comm").unwrap_or_default(),
-            // The name before it may hold anything.
-            stopped: stat
-                .rsplit_once(") ")
-                .is_some_and(|(_, rest)| rest.starts_with('T')),
-            threads: threads.collect(),
+            stopped,
+            threads,
             read_ns: clock::monotonic_ns(),
-            quota: group.and_then(|group| quota(root, group)),
+            quota: group.and_then(|group| quota(root, group, quotas)),
         }
     }
 
@@ -192,14 +199,23 @@ fn parse_cpu(stat: &str) -> Option<usize> {
     rest.split_ascii_whitespace().nth(36)?.parse().ok()
 }
 
+/// The quotas of groups that have been read: many processes are of one group.
+type Quotas = BTreeMap<String, Option<Quota>>;
+
 /// The quota of a group, or else of the nearest one above it that has one.
-fn quota(root: &Root, group: &str) -> Option<Quota> {
+fn quota(root: &Root, group: &str, quotas: &mut Quotas) -> Option<Quota> {
     let mut groups = std::iter::successors(Some(group), |group| {
         let above = group.rsplit_once('/').map_or("", |(above, _)| above);
         (!group.is_empty()).then_some(above)
     });
     groups.find_map(|group| {
-        parse_quota(&root.read_if_possible(&format!("sys/fs/cgroup/{group}/cpu.stat"))?)
+        if let Some(known) = quotas.get(group) {
+            return *known;
+        }
+        let text = root.read_if_possible(&format!("sys/fs/cgroup/{group}/cpu.stat"));
+        let quota = text.as_deref().and_then(parse_quota);
+        quotas.insert(group.to_owned(), quota);
+        quota
     })
 }
 
@@ -223,7 +239,7 @@ mod tests {
     use proptest::prelude::*;
 
     const TREE: &str = "proc/812/comm = unbound\n\
-        proc/812/stat = 812 (un) bound) T 1 0 0\n\
+        proc/812/task/812/stat = 812 (un) bound) T 1 0 0\n\
         proc/812/cgroup = 0::/system.slice/unbound.service\n\
         proc/812/task/812/schedstat = 500 20 3\n\
         proc/812/task/813/schedstat = 900 40 3\n\
@@ -236,7 +252,7 @@ mod tests {
     #[test]
     fn a_process_is_read() {
         let tree = fixture::tree(TREE);
-        let process = Process::read_from(&tree.root, 812);
+        let process = Process::read_from(&tree.root, 812, &mut Quotas::new());
         assert_eq!((process.pid, &*process.name), (812, "unbound"));
         assert!(process.stopped, "the state is behind the last bracket");
         let quota = process.quota.map(|quota| (quota.periods, quota.throttled));
@@ -257,7 +273,7 @@ mod tests {
         let busy = process.busy_since(&earlier).expect("it ran");
         assert_eq!((busy.ran, busy.runner, busy.cpu), (0.8, 813, Some(3)));
         assert_eq!((busy.waited, busy.waiter), (0.02, 812));
-        let gone = Process::read_from(&tree.root, 7);
+        let gone = Process::read_from(&tree.root, 7, &mut Quotas::new());
         assert_eq!((gone.threads.len(), gone.stopped), (0, false));
         assert_eq!((gone.quota, gone.busy_since(&earlier)), (None, None));
     }
@@ -273,19 +289,59 @@ mod tests {
         ] {
             tree.root.set_link(&format!("proc/{pid}/fd/{name}"), target);
         }
-        let found = Owners::find(&tree.root, &[4711, 8].into());
-        assert_eq!(found.pids, [(8, vec![]), (4711, vec![9, 812])].into());
-        assert_eq!(found.processes.len(), 2, "{found:?}");
-        let again = Owners::again(&tree.root, found.pids.clone());
-        assert_eq!(again.pids, found.pids);
+        let found = find_owners(&tree.root, &[4711, 8].into(), &|| true);
+        let owners: Owners = [(8, vec![]), (4711, vec![9, 812])].into();
+        assert_eq!(found, (owners, true));
+        let pids = [7, 9, 812].into();
+        let there = read_all(&tree.root, &BTreeSet::new(), &pids, &|| true);
+        assert_eq!(there.keys().collect::<Vec<_>>(), [&9, &812], "7 has ended");
+        let none = read_all(&tree.root, &[9].into(), &pids, &|| false);
         assert_eq!(
-            again.processes.keys().collect::<Vec<_>>(),
-            [&812],
-            "9 has no threads"
+            none.keys().collect::<Vec<_>>(),
+            [&9],
+            "what has to be read is"
         );
         for odd in ["socket:[", "socket:[x]", "socket:[4711", "pipe:[4711]"] {
             assert_eq!(socket(odd), None, "{odd}");
         }
+    }
+
+    #[test]
+    fn a_search_ends_when_it_has_to() {
+        let tree = fixture::tree("");
+        let many = DESCRIPTORS + 1;
+        for (pid, descriptors) in [(1, 1), (2, many), (3, 1)] {
+            for at in 0..descriptors {
+                let path = format!("proc/{pid}/fd/{at}");
+                tree.root.set_link(&path, &format!("socket:[{pid}]"));
+            }
+        }
+        // Once for the first process, twice for the second, and once for the third.
+        let expected: [&[u32]; 5] = [&[], &[1], &[1], &[1, 2], &[1, 2, 3]];
+        for (times, expected) in expected.into_iter().enumerate() {
+            let left = std::cell::Cell::new(times);
+            let goes_on = || left.replace(left.get().saturating_sub(1)) > 0;
+            let (owners, is_whole) = find_owners(&tree.root, &[1, 2, 3].into(), &goes_on);
+            let found = owners.into_values().flatten().collect::<Vec<_>>();
+            assert_eq!((&*found, is_whole), (expected, times == 4), "{times}");
+        }
+    }
+
+    #[test]
+    fn the_quota_of_a_group_is_read_once() {
+        let tree = fixture::tree(TREE);
+        let mut quotas = Quotas::new();
+        let read = |quotas: &mut Quotas| quota(&tree.root, "system.slice/unbound.service", quotas);
+        let first = read(&mut quotas);
+        assert!(first.is_some());
+        let folder = tree.root.path().join("sys/fs/cgroup/system.slice");
+        std::fs::remove_dir_all(folder).expect("it is there");
+        assert_eq!(read(&mut quotas), first);
+        assert_eq!(
+            read(&mut Quotas::new()),
+            None,
+            "in the next look it is read again"
+        );
     }
 
     proptest! {

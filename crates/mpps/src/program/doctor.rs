@@ -31,7 +31,7 @@ const LOOK: Duration = Duration::from_millis(20);
     after_help = "It reads counters twice and changes nothing. Without root it sees less: owners of \
     other users' sockets and drop reasons are hidden, and a note says so. Ctrl-C ends the look early \
     and tells what was seen until then. Exit status: 0 nothing is wrong, or so little that it may be \
-    meant, 1 something is, 2 it could not be done."
+    meant, 1 something is, 2 it could not be done, 130 interrupted in the first look."
 )]
 pub(crate) struct DoctorArgs {
     #[command(flatten)]
@@ -89,10 +89,13 @@ impl DoctorArgs {
     pub(crate) fn run(&self) -> Result<Outcome> {
         let page = output::file::optional("--html", self.html.as_deref())?;
         let interrupt = Interrupt::listen()?;
-        let mut watch = self.host.watch()?;
-        let (interfaces, started) = (watch.interfaces()?, machine::now());
-        self.wait(&interfaces, &interrupt)?;
-        watch.look()?;
+        let mut watch = self.host.watch(&interrupt)?;
+        let end = Instant::now() + Duration::from_secs(self.seconds);
+        let (interfaces, started) = (watch.interfaces(), machine::now());
+        // Before the wait, so that Ctrl-C need not wait for it.
+        let machine = interrupt.ends_during(|| Fingerprint::collect(&interfaces))?;
+        self.wait(&interfaces, end, &interrupt)?;
+        watch.look_while(&|| !interrupt.came())?;
         let mut notes = watch.notes();
         notes.extend(self.host.part.note());
         let seen = watch.seen();
@@ -106,22 +109,19 @@ impl DoctorArgs {
             notes,
             interfaces,
         };
-        let there: Vec<&String> = seen.after.snapshot.links.keys().collect();
-        let machine = Fingerprint::collect(&there)?;
         let command = machine::command_line();
         let mut result = Envelope::new(machine, command, started, diagnosis);
         result.complete = true;
         self.tell(&result, page)
     }
 
-    fn wait(&self, interfaces: &[String], interrupt: &Interrupt) -> Result<()> {
+    fn wait(&self, interfaces: &[String], end: Instant, interrupt: &Interrupt) -> Result<()> {
         let at = interfaces.join(", ");
         let seconds = self.seconds;
         output::line(
             Stream::Err,
             &format!("looking at {at} for {seconds} s; Ctrl-C ends that early"),
         )?;
-        let end = Instant::now() + Duration::from_secs(seconds);
         while !interrupt.came() && Instant::now() < end {
             thread::sleep(LOOK.min(end.saturating_duration_since(Instant::now())));
         }

@@ -48,7 +48,7 @@ pub(crate) struct PartArgs {
 
 impl HostArgs {
     /// Enters the network namespace in question and looks for the first time.
-    pub(crate) fn watch(&self) -> Result<Watch> {
+    pub(crate) fn watch(&self, interrupt: &Interrupt) -> Result<Watch> {
         self.part.enter()?;
         let mut asked = self.part.asked();
         asked.again.extend(
@@ -56,15 +56,15 @@ impl HostArgs {
                 .as_ref()
                 .map(|name| format!(" {}", ShellWord::operand(name))),
         );
-        Ok(Watch::begin(self.interface.clone(), asked)?)
+        Ok(interrupt.ends_during(|| Watch::begin(self.interface.clone(), asked))?)
     }
 }
 
 impl PartArgs {
     /// The same of all interfaces.
-    pub(crate) fn watch(&self) -> Result<Watch> {
+    pub(crate) fn watch(&self, interrupt: &Interrupt) -> Result<Watch> {
         self.enter()?;
-        Ok(Watch::begin(None, self.asked())?)
+        Ok(interrupt.ends_during(|| Watch::begin(None, self.asked()))?)
     }
 
     /// What is to be known of what is said of another namespace.

@@ -66,13 +66,13 @@ impl LiveLedgerArgs {
     /// Looks until it is ended.
     pub(crate) fn run(&self, json: bool) -> Result<Outcome> {
         let interrupt = Interrupt::listen()?;
-        let mut watch = self.part.watch()?;
+        let mut watch = self.part.watch(&interrupt)?;
         let lines = Lines { json };
         let mut left = self.count;
         // The last look is at the end, so that nothing is missing.
         loop {
             let goes_on = self.pace.wait(&interrupt);
-            watch.look()?;
+            watch.look_while(&|| !interrupt.came())?;
             left = left.map(|left| left - 1);
             let seen = watch.seen();
             let object = LedgerObject {

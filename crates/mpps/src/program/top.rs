@@ -83,7 +83,7 @@ impl TopArgs {
         }?;
         // Before another namespace is entered: the address is of this one.
         let listener = self.listen.map(exporter::bind).transpose()?;
-        let watch = self.host.watch()?;
+        let watch = self.host.watch(&interrupt)?;
         let mut top = Top {
             watch,
             pace: &self.pace,
@@ -115,7 +115,7 @@ impl Top<'_> {
         // The last look is at the end, so that nothing is missing.
         loop {
             let goes_on = self.pace.wait(&self.interrupt);
-            self.watch.look()?;
+            self.watch.look_while(&|| !self.interrupt.came())?;
             let notes = self.watch.notes();
             let page = self.page();
             if json {
@@ -137,6 +137,7 @@ impl Top<'_> {
     fn export(&mut self, listener: TcpListener) -> Result<()> {
         let mut told = BTreeSet::new();
         let mut exporter = Exporter::serve(listener)?;
+        self.watch.leave_out_owners();
         loop {
             for note in self.watch.notes() {
                 let text = format!("mpps: {note}");
@@ -147,7 +148,7 @@ impl Top<'_> {
             if !self.pace.wait(&self.interrupt) {
                 return Ok(());
             }
-            self.watch.look()?;
+            self.watch.look_while(&|| !self.interrupt.came())?;
             exporter.add(&self.watch.seen(), &self.watch.seen_in_all());
         }
     }
@@ -162,14 +163,21 @@ impl Top<'_> {
         ended
     }
 
+    /// Looks once more; a key cuts that short, as a signal does.
+    fn look_without_keys(&mut self) -> Result<()> {
+        let has_key = || event::poll(Duration::ZERO).unwrap_or(true);
+        let goes_on = || !self.interrupt.came() && !has_key();
+        Ok(self.watch.look_while(&goes_on)?)
+    }
+
     fn draw(&mut self, mut terminal: DefaultTerminal) -> Result<()> {
         let mut screen = Screen::new(output::colour());
         thread::sleep(FIRST);
-        self.watch.look()?;
+        self.look_without_keys()?;
         let (mut page, mut looked) = (self.page(), Instant::now());
         while !self.interrupt.came() {
             if !screen.paused && looked.elapsed() >= self.pace.interval() {
-                self.watch.look()?;
+                self.look_without_keys()?;
                 (page, looked) = (self.page(), Instant::now());
             }
             let notes = self.watch.notes();
