@@ -3,6 +3,7 @@
 use super::{Check, Evidence, Finding, Seen};
 use crate::Station;
 use mpps_os::text::ShellWord;
+use std::collections::BTreeMap;
 
 pub(super) const CHECK: Check = Check {
     name: "link_bounced",
@@ -19,8 +20,14 @@ fn run(seen: &Seen) -> Vec<Finding> {
         card.is_some_and(|card| card.device.is_some() || card.driver == "veth")
     };
     let links = seen.after.links.iter().filter(|link| is_line(&link.name));
+    let before = seen
+        .before
+        .links
+        .iter()
+        .map(|before| (before.index, before));
+    let before: BTreeMap<_, _> = before.collect();
     let found = links.filter_map(|now| {
-        let before = seen.before.links.iter().find(|before| before.index == now.index)
+        let before = before.get(&now.index)
             // An interface that is taken down loses its carrier, too.
             .filter(|before| before.up && now.up)?;
         let (from, to) = (before.carrier_changes, now.carrier_changes);

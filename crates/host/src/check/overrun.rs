@@ -65,6 +65,10 @@ pub(super) fn overruns<'s, 'a>(seen: &'s Seen<'a>) -> Vec<Overrun<'s, 'a>> {
         .sockets
         .iter()
         .filter(|socket| socket.drops.grown() > 0);
+    let mut at = BTreeMap::new();
+    for socket in &seen.sockets {
+        *at.entry(place(socket)).or_default() += 1;
+    }
     let mut overruns: Vec<Overrun> = lossy
         .map(|socket| Overrun {
             socket,
@@ -73,7 +77,7 @@ pub(super) fn overruns<'s, 'a>(seen: &'s Seen<'a>) -> Vec<Overrun<'s, 'a>> {
                 false => socket.drops.grown().min(full),
             },
             is_sure,
-            cause: cause(seen, socket),
+            cause: cause(seen, socket, &at),
         })
         .filter(|overrun| overrun.lost > 0)
         .collect();
@@ -120,25 +124,22 @@ fn is_uneven(group: &[&SeenSocket]) -> bool {
     sum >= DROPS_MIN && twice_the_mean && !others.is_empty() && !is_reader
 }
 
-fn cause(seen: &Seen, socket: &SeenSocket) -> Cause {
+fn cause(seen: &Seen, socket: &SeenSocket, at: &BTreeMap<Place, usize>) -> Cause {
     let is_stopped = socket.owner.is_some_and(|owner| owner.stopped);
     match (quota(socket), shared_cpu(seen, socket)) {
         _ if is_stopped => Cause::Reader,
         (Some(share), _) => Cause::Quota(share),
         (None, Some(cpu)) => Cause::SharedCpu(cpu),
-        (None, None) => shared_socket(seen, socket).map_or(Cause::Reader, Cause::SharedSocket),
+        (None, None) => shared_socket(socket, at).map_or(Cause::Reader, Cause::SharedSocket),
     }
 }
 
 /// How many threads of its program are busy, if the busiest always had work, and no other socket takes
 /// what comes there.
-fn shared_socket(seen: &Seen, socket: &SeenSocket) -> Option<usize> {
+fn shared_socket(socket: &SeenSocket, at: &BTreeMap<Place, usize>) -> Option<usize> {
     let busy = socket.busy.filter(never_slept)?;
-    let same = seen
-        .sockets
-        .iter()
-        .filter(|other| place(other) == place(socket));
-    (busy.threads > 1 && same.count() == 1).then_some(busy.threads)
+    let is_alone = at.get(&place(socket)) == Some(&1);
+    (busy.threads > 1 && is_alone).then_some(busy.threads)
 }
 
 /// From this share on a thread lacks a CPU.

@@ -22,12 +22,16 @@ fn run(seen: &Seen) -> Vec<Finding> {
         let group: &mut Vec<_> = groups.entry(place(overrun.socket)).or_default();
         group.push(overrun);
     }
+    let mut sizes: BTreeMap<_, usize> = BTreeMap::new();
+    for socket in seen.sockets.iter().filter(|one| may_share(one)) {
+        *sizes.entry(place(socket)).or_default() += 1;
+    }
     let found = groups.into_iter().filter_map(|(at, mut lossy)| {
         lossy.sort_by_key(|overrun| std::cmp::Reverse(overrun.lost));
         let evidence: Vec<Evidence> = lossy.iter().map(|one| one.socket.drops.clone()).collect();
         let lost = lossy.iter().fold(0, |sum: u64, one| sum.saturating_add(one.lost));
         let found = Finding::lost(seen, &CHECK, Station::Socket, evidence)?.of(lost, seen);
-        let all = seen.sockets.iter().filter(|one| may_share(one) && place(one) == at).count();
+        let all = sizes.get(&at).copied().unwrap_or(0);
         let what = format!(
             "of the {all} sockets at {}, {} lost all that was lost, and {} lost nothing: the flows are \
              spread unevenly",

@@ -38,6 +38,8 @@ struct Totals {
     offered: u64,
     /// Lost at a station, for a reason, and of a port where that is known.
     lost: BTreeMap<(&'static str, String, String), u64>,
+    /// The ports among these labels.
+    ports: BTreeSet<String>,
     /// Received at an interface, by a queue; or by all where its driver does not tell them apart.
     /// Interfaces whose shown names are equal are added up: a series stands once.
     received: BTreeMap<(String, String), u64>,
@@ -109,8 +111,7 @@ impl Totals {
         for socket in &seen.sockets {
             let port = socket.entry.local.port();
             if is_server(port) && socket.entry.remote.is_none() {
-                let key = self.key(Station::Socket, losses::BUFFER_FULL, Some(port));
-                self.lost.entry(key).or_default();
+                self.lose(Station::Socket, losses::BUFFER_FULL, Some(port), 0);
             }
             if is_server(port) && socket.drops.grown() > 0 {
                 more(by_port.entry(port).or_default(), socket.drops.grown());
@@ -129,11 +130,9 @@ impl Totals {
             for (&port, &dropped) in of_ports {
                 let count = ((dropped as f64 * part) as u64).min(left);
                 left -= count;
-                let key = self.key(loss.station, &loss.reason, Some(port));
-                more(self.lost.entry(key).or_default(), count);
+                self.lose(loss.station, &loss.reason, Some(port), count);
             }
-            let key = self.key(loss.station, &loss.reason, None);
-            more(self.lost.entry(key).or_default(), left);
+            self.lose(loss.station, &loss.reason, None, left);
         }
         // Containers come with an interface each, and go.
         let shown = |name: &String| Foreign(name).to_string();
@@ -156,6 +155,13 @@ impl Totals {
         }
     }
 
+    fn lose(&mut self, station: Station, reason: &str, port: Option<u16>, count: u64) {
+        let key = self.key(station, reason, port);
+        self.ports.insert(key.2.clone());
+        let sum = self.lost.entry(key).or_default();
+        *sum = sum.saturating_add(count);
+    }
+
     /// The labels of a loss. A port has its own as long as there are few of them; a loss that could be
     /// of one, and is of none that is known, is of `other`.
     fn key(
@@ -164,7 +170,7 @@ impl Totals {
         reason: &str,
         port: Option<u16>,
     ) -> (&'static str, String, String) {
-        let known: BTreeSet<&String> = self.lost.keys().map(|(.., port)| port).collect();
+        let known = &self.ports;
         let own = port.map(|port| port.to_string());
         let own = own.filter(|port| known.contains(port) || known.len() < PORTS_MAX);
         let rest = match reason == losses::BUFFER_FULL {
