@@ -7,6 +7,8 @@ mod common;
 mod connections;
 #[path = "doctor/gallery.rs"]
 mod gallery;
+#[path = "doctor/growth.rs"]
+mod growth;
 #[path = "doctor/others.rs"]
 mod others;
 #[path = "doctor/packets.rs"]
@@ -38,7 +40,7 @@ fn main() -> ExitCode {
         others::TESTS,
     ]
     .concat();
-    let tests = [&scenarios, TESTS].concat();
+    let tests = [&scenarios, TESTS, growth::TESTS].concat();
     // Two threads that compute are to have both CPUs of a small machine.
     let is_alone = |name: &str| name == "one_socket_for_two_threads";
     gallery::show(scenarios.len(), || {
