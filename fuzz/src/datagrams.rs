@@ -3,9 +3,6 @@
 use mpps::program::steer::frames_of_capture;
 use mpps_io::{FlowTable, Stamp, wire};
 
-/// Sequence numbers have 40 bits.
-const SEQUENCE_BITS: u32 = 40;
-
 /// Payloads of any content: each begins with its length, in one byte.
 pub(crate) fn stamp(mut data: &[u8]) -> bool {
     let mut table = FlowTable::new();
@@ -30,7 +27,9 @@ pub(crate) fn stamp(mut data: &[u8]) -> bool {
     for (_, report) in table.reports() {
         counted += report.received;
         assert!(report.duplicates + report.too_late <= report.received);
-        assert!(report.lost() <= 1 << SEQUENCE_BITS);
+        let decided = report.decide(1);
+        assert!(decided.undecided <= decided.lost);
+        assert!(decided.duplicates + decided.undecided <= report.received);
         let merged = twice.get_or_insert_with(|| report.clone());
         merged.merge(report);
         let _ = merged.lost();

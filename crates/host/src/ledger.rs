@@ -115,6 +115,16 @@ impl Witness {
     }
 }
 
+/// How far sequence numbers leave a ledger undecided: replayed datagrams can stand for lost ones.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Undecided {
+    /// Datagrams that came and are not in `delivered`: each is one of the run or not, such as a
+    /// duplicate. `unaccounted` may be less by as many.
+    pub arrivals: u64,
+    /// Losses behind the network that may be of duplicates. `unaccounted` may be more by as many.
+    pub drops: u64,
+}
+
 /// Where every offered datagram of one run went.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Ledger {
@@ -123,7 +133,7 @@ pub struct Ledger {
     /// Deliveries beyond the first of one datagram: multicast to several sockets.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub copies: u64,
-    /// Datagrams that the receiving program got.
+    /// Datagrams that the receiving program got, each counted once if they were stamped.
     pub delivered: u64,
     /// Datagrams lost, by station and reason; disjoint, in the order of the stations.
     pub losses: Vec<Loss>,
@@ -131,6 +141,12 @@ pub struct Ledger {
     pub queued: u64,
     /// `offered + copies - delivered - losses - queued`.
     pub unaccounted: i64,
+    /// Datagrams of the run that came again, by their sequence numbers; in no other term.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub duplicates: u64,
+    /// How far `unaccounted` is not known; absent if it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub undecided: Option<Undecided>,
     /// Second and third counts, agreeing or not.
     pub witnesses: Vec<Witness>,
     /// What a reader has to know: what could not be seen, which counter lied.
@@ -212,9 +228,18 @@ impl Ledger {
         self.losses.iter().all(|loss| loss.exact)
     }
 
-    /// True if every term is exact and nothing is unaccounted for.
+    /// The least and the most that is unaccounted for; the same number if nothing is undecided.
+    pub fn unaccounted_range(&self) -> [i64; 2] {
+        let Undecided { arrivals, drops } = self.undecided.unwrap_or_default();
+        [
+            self.unaccounted.saturating_sub_unsigned(arrivals),
+            self.unaccounted.saturating_add_unsigned(drops),
+        ]
+    }
+
+    /// True if every term is exact, and nothing is unaccounted for or undecided.
     pub fn balances(&self) -> bool {
-        self.unaccounted == 0 && self.is_exact()
+        self.unaccounted_range() == [0, 0] && self.is_exact()
     }
 
     /// The share of the offered datagrams that arrived, 0 to 1; 1 if none was offered.
@@ -264,13 +289,16 @@ impl fmt::Display for Ledger {
                 (false, true) => {}
             }
         }
-        let sign = if self.unaccounted < 0 { "-" } else { "" };
-        write!(
-            f,
-            " + still queued {} + UNACCOUNTED {sign}{}",
-            Grouped(self.queued),
-            Grouped(self.unaccounted.unsigned_abs())
-        )
+        let [least, most] = self.unaccounted_range().map(|count| {
+            let sign = if count < 0 { "-" } else { "" };
+            format!("{sign}{}", Grouped(count.unsigned_abs()))
+        });
+        let queued = Grouped(self.queued);
+        write!(f, " + still queued {queued} + UNACCOUNTED {least}")?;
+        match least == most {
+            true => Ok(()),
+            false => write!(f, " to {most}"),
+        }
     }
 }
 
@@ -315,6 +343,33 @@ mod tests {
         ledger.lose(loss(Station::Socket, "socket buffer full", 2));
         assert_eq!(ledger.unaccounted, 1);
         assert!(!ledger.balances());
+    }
+
+    #[test]
+    fn what_is_undecided_is_a_range_and_never_balances() {
+        let mut ledger = Ledger::new(1_700, 1_001, 0);
+        ledger.undecided = Some(Undecided {
+            arrivals: 699,
+            drops: 0,
+        });
+        let text = ledger.to_string();
+        assert!(text.ends_with("+ UNACCOUNTED 0 to 699"), "{text}");
+        assert!(!ledger.balances() && ledger.adds_up());
+        // Duplicates came, and some of what was dropped may be duplicates, too.
+        let mut ledger = Ledger::new(2_000, 700, 0);
+        ledger.lose(loss(Station::Socket, "socket buffer full", 1_300));
+        assert!(ledger.balances());
+        let (arrivals, drops) = (0, 1_300);
+        ledger.undecided = Some(Undecided { arrivals, drops });
+        let text = ledger.to_string();
+        assert!(text.ends_with("+ UNACCOUNTED 0 to 1 300"), "{text}");
+        assert!(!ledger.balances());
+        ledger.unaccounted = i64::MIN;
+        ledger.undecided = Some(Undecided {
+            arrivals: u64::MAX,
+            drops: u64::MAX,
+        });
+        assert_eq!(ledger.unaccounted_range(), [i64::MIN, i64::MAX]);
     }
 
     #[test]

@@ -67,7 +67,7 @@ pub use facts::{Busy, Card, Conntrack, Facts, Interrupt, Moment, Process, Quota,
 pub use fingerprint::{Difference, Fingerprint};
 pub use hashing::Hashing;
 pub use interface_facts::InterfaceFacts;
-pub use ledger::{Grouped, Ledger, Loss, Scope, Station, Witness};
+pub use ledger::{Grouped, Ledger, Loss, Scope, Station, Undecided, Witness};
 pub use link_counters::LinkCounters;
 pub use moderation::{Moderation, Throttle, irq_suspension};
 pub use mpps_os::{CpuList, CpuListError};

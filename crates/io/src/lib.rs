@@ -66,7 +66,7 @@ pub use error::Error;
 /// Which frames of an interface are a receiver's.
 pub use filter::Destination;
 /// Loss, duplicates, order and delay by sequence number.
-pub use flow::{FlowKey, FlowReport, FlowTable};
+pub use flow::{FlowDecision, FlowKey, FlowReport, FlowTable};
 /// Frames to write payloads into, lent by the sender.
 pub use frames::Frames;
 /// What is moved and how, as far as it was granted.

@@ -119,12 +119,25 @@ impl Stamp {
         })
     }
 
-    /// Nanoseconds from the stamp's time to `now_ns`. A receiver whose clock is behind the
-    /// sender's would show most of 2^40, so the upper half of the range reads as zero.
+    /// Nanoseconds from the stamp's time to `now_ns`. It is negative if the receiver's clock is behind
+    /// the sender's by more than the delay. The upper half of the range is taken for that.
     #[inline]
-    pub(crate) fn age_ns(&self, now_ns: u64) -> u64 {
+    pub(crate) fn age_ns(&self, now_ns: u64) -> i64 {
         let age = now_ns.wrapping_sub(self.time_ns) & U40_MASK;
-        if age > U40_MASK / 2 { 0 } else { age }
+        let turn = if age > U40_MASK / 2 { 1 << 40 } else { 0 };
+        age as i64 - turn
+    }
+
+    /// The whole number of a sequence number, which a stamp cuts to 36 bits: the one that is nearest to
+    /// `next`, and not below 0.
+    #[inline]
+    pub(crate) fn unfold(sequence: u64, next: u64) -> u64 {
+        let ahead = sequence.wrapping_sub(next) & U36_MASK;
+        let behind = (1 << 36) - ahead;
+        match ahead <= U36_MASK / 2 || behind > next {
+            true => next.saturating_add(ahead),
+            false => next - behind,
+        }
     }
 }
 
@@ -171,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_is_behind_reads_as_no_delay() {
+    fn a_clock_that_is_behind_reads_as_a_negative_delay() {
         let mut payload = [0; 16];
         let sent = Stamp {
             kind: StampKind::Data,
@@ -183,10 +196,27 @@ mod tests {
         };
         sent.write(&mut payload);
         let stamp = Stamp::read(&payload).unwrap();
-        assert_eq!((stamp.age_ns(2100), stamp.age_ns(900)), (500, 0));
+        assert_eq!((stamp.age_ns(2100), stamp.age_ns(900)), (500, -700));
         // Half of the range, and one more.
         let [half, more] = [0, 1].map(|more| stamp.age_ns((1 << 39) - 1 + 1600 + more));
-        assert_eq!((half, more), ((1 << 39) - 1, 0));
+        assert_eq!((half, more), ((1 << 39) - 1, -(1 << 39)));
+    }
+
+    #[test]
+    fn a_sequence_number_goes_on_after_its_36_bits() {
+        let turn = 1 << 36;
+        for (cut, next, whole) in [
+            (0, 0, 0),
+            (turn - 1, 0, turn - 1),
+            (turn - 1, turn - 1, turn - 1),
+            (0, turn, turn),
+            (3, turn, turn + 3),
+            (turn - 2, turn + 1, turn - 2),
+            (5, 9 * turn - 4, 9 * turn + 5),
+            (7, 9, 7),
+        ] {
+            assert_eq!(Stamp::unfold(cut, next), whole, "{cut} at {next}");
+        }
     }
 
     #[test]

@@ -217,18 +217,28 @@ pub struct FlowTotal {
     /// End markers received; they are in none of the other counts.
     #[serde(default)]
     pub end_markers: u64,
-    /// Datagrams that never came, from sequence number 0 on.
+    /// Datagrams that are not known to have come, from sequence number 0 on.
     pub lost: u64,
-    /// Datagrams that came twice.
+    /// Of `lost`, so many may have come: as many datagrams were received that are late ones or
+    /// duplicates, and nothing tells which. In files of older versions, where it is absent, `lost` is
+    /// without them.
+    #[serde(default)]
+    pub undecided: Option<u64>,
+    /// Datagrams that came again.
     pub duplicates: u64,
     /// Datagrams that came after a later one (RFC 4737).
     pub reordered: u64,
-    /// Datagrams too late to tell which.
+    /// Datagrams more than 4096 numbers behind the newest, each late or a duplicate.
     pub too_late: u64,
     /// The lowest sequence number seen.
     pub first: u64,
-    /// One-way delay, send time to receive call; absent for flows beyond the 256th.
+    /// One-way delay, send time to receive call; absent for flows beyond the 256th, and where the
+    /// clocks differ.
     pub delay_us: Option<DelayTotal>,
+    /// How far the clocks of the two hosts differ at least, in microseconds: some datagrams came before
+    /// they were sent, or a minute after. Absent if none did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clocks_apart_us: Option<f64>,
 }
 
 /// One-way delay in microseconds. Between two machines it is as true as their clocks are the same.

@@ -160,19 +160,26 @@ fn flows(reports: &[RxReport], deliveries: u64) -> Vec<FlowTotal> {
             .and_modify(|sum| sum.merge(report))
             .or_insert_with(|| report.clone());
     }
-    let total = |(key, flow): (FlowKey, FlowReport)| FlowTotal {
-        run: key.run,
-        sender: key.sender,
-        flow: key.flow,
-        received: flow.received,
-        offered: flow.offered,
-        end_markers: flow.end_markers,
-        lost: flow.lost_of(deliveries),
-        duplicates: flow.duplicates,
-        reordered: flow.reordered,
-        too_late: flow.too_late,
-        first: flow.first,
-        delay_us: (!flow.delay_ns.is_empty()).then(|| delay(&flow.delay_ns)),
+    let total = |(key, flow): (FlowKey, FlowReport)| {
+        let decided = flow.decide(deliveries);
+        let apart_us = flow.clocks_apart_ns as f64 / 1000.0;
+        let is_timed = apart_us == 0.0 && !flow.delay_ns.is_empty();
+        FlowTotal {
+            run: key.run,
+            sender: key.sender,
+            flow: key.flow,
+            received: flow.received,
+            offered: flow.offered,
+            end_markers: flow.end_markers,
+            lost: decided.lost,
+            undecided: Some(decided.undecided),
+            duplicates: decided.duplicates,
+            reordered: flow.reordered,
+            too_late: flow.too_late,
+            first: flow.first,
+            delay_us: is_timed.then(|| delay(&flow.delay_ns)),
+            clocks_apart_us: (apart_us > 0.0).then_some(apart_us),
+        }
     };
     merged.into_iter().map(total).collect()
 }

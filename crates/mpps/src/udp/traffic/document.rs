@@ -73,6 +73,7 @@ pub(crate) fn received(total: &RecvTotal) -> Vec<Block> {
         blocks.push(flows(&total.flows).into());
     }
     blocks.extend(others(&total.flows).map(Block::paragraph));
+    blocks.extend(clocks(&total.flows).map(|said| Block::Paragraph(Text::styled(Style::Bad, said))));
     let host = total.host.iter();
     let doubts = host.flat_map(|host| host.anomalies_of(total.interface.as_deref()));
     blocks.extend(doubts.map(|said| Block::paragraph(said.clone())));
@@ -171,14 +172,18 @@ fn flows(flows: &[FlowTotal]) -> Table {
         let counts = [
             count(flow.received),
             flow.offered.map_or("-".to_owned(), count),
-            count(flow.lost),
+            lost(flow.lost, flow.undecided.unwrap_or(0)),
             count(flow.duplicates),
             count(flow.reordered),
         ];
         let name = format!("{}.{}", flow.sender, flow.flow);
         let cells = [name].into_iter().chain(counts).chain(delay);
         let late = facts([
-            (flow.too_late, "too late to tell"),
+            (flow.too_late, "more than 4096 numbers behind"),
+            (
+                flow.undecided.unwrap_or(0),
+                "undecided, each late or a duplicate:",
+            ),
             (flow.first, "the first one seen was number"),
         ]);
         Row::new(cells.map(Into::into)).below(late.join(", "))
@@ -189,12 +194,36 @@ fn flows(flows: &[FlowTotal]) -> Table {
 /// The flows for which there is no room.
 fn others(flows: &[FlowTotal]) -> Option<String> {
     let rest = flows.get(FLOWS_SHOWN..).filter(|rest| !rest.is_empty())?;
-    let sum = |of: fn(&FlowTotal) -> u64| count(rest.iter().map(of).fold(0, u64::saturating_add));
+    let sum = |of: fn(&FlowTotal) -> u64| rest.iter().map(of).fold(0, u64::saturating_add);
     Some(format!(
         "{} more flows received {}, lost {}; --json has each",
         rest.len(),
-        sum(|flow| flow.received),
-        sum(|flow| flow.lost),
+        count(sum(|flow| flow.received)),
+        lost(
+            sum(|flow| flow.lost),
+            sum(|flow| flow.undecided.unwrap_or(0))
+        ),
+    ))
+}
+
+/// What is not known to have come, and how much of it may have.
+fn lost(lost: u64, undecided: u64) -> String {
+    match undecided {
+        0 => count(lost),
+        _ => format!("{} to {}", count(lost.saturating_sub(undecided)), count(lost)),
+    }
+}
+
+/// Why there is no one-way delay.
+fn clocks(flows: &[FlowTotal]) -> Option<String> {
+    let apart_us = flows.iter().filter_map(|flow| flow.clocks_apart_us);
+    let apart_us = apart_us.reduce(f64::max)?;
+    let apart = match apart_us {
+        ..1e6 => Quantity::Microseconds(apart_us),
+        _ => Quantity::Seconds(apart_us / 1e6),
+    };
+    Some(format!(
+        "no one-way delay: the clocks of sender and receiver differ by at least {apart}"
     ))
 }
 
