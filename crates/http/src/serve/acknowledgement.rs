@@ -1,4 +1,5 @@
-//! The wait for a peer to acknowledge the last reply, before a RST that would throw it away.
+//! The wait for a peer to acknowledge: a reply that does not go on, so that a slow peer is told from
+//! a dead one, or the last reply, before a RST that would throw it away.
 
 use super::deadlines::TICK_MS;
 use super::{Limits, duration_ms};
@@ -10,7 +11,10 @@ use super::{Limits, duration_ms};
 /// call and a packet's head each; most have acknowledged at the first look or the second.
 const PAUSE_MS_MAX: u64 = 1024;
 
-/// A connection that has sent everything, and whose peer has not got it yet. Nothing tells of an
+/// A reply that does not go on is first looked at after this part of the time that it has.
+const FIRST_OF: u64 = 8;
+
+/// A connection whose peer has not got everything that was sent yet. Nothing tells of an
 /// acknowledgement: it is looked for again and again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Acknowledgement {
@@ -30,6 +34,18 @@ impl Acknowledgement {
             left,
             moved_ms: now_ms,
             look_ms: now_ms + TICK_MS,
+            pause_ms: TICK_MS,
+        }
+    }
+
+    /// Before the first look at a reply that last moved at that time. That look is late enough for
+    /// nearly every reply to be gone by then, and the peer's time begins with it.
+    pub(crate) fn of_reply(since_ms: u64, limits: &Limits) -> Self {
+        let first_ms = (duration_ms(limits.send_time) / FIRST_OF).max(TICK_MS);
+        Self {
+            left: usize::MAX,
+            moved_ms: since_ms,
+            look_ms: since_ms.saturating_add(first_ms),
             pause_ms: TICK_MS,
         }
     }
@@ -88,6 +104,25 @@ mod tests {
         assert_eq!(long[..6], [64, 192, 448, 960, 1984, 3008]);
         assert_eq!(long.last(), Some(&30_000));
         assert!(long.len() < 40);
+    }
+
+    #[test]
+    fn a_reply_has_its_time_from_the_first_look_on_and_from_each_that_finds_less() {
+        let limits = limits(800);
+        let mut slow = Acknowledgement::of_reply(1_000, &limits);
+        assert_eq!(slow.look_ms(&limits), 1_100);
+        // The buffer holds what a slow peer takes in five times as long as it has.
+        for (left, now_ms) in [(9_000, 1_100), (7_000, 1_899), (1_000, 2_698), (999, 3_497)] {
+            assert!(slow.look(left, &limits, now_ms), "{left}");
+        }
+        assert!(slow.look(999, &limits, 4_296) && !slow.look(999, &limits, 4_297));
+        let mut dead = Acknowledgement::of_reply(1_000, &limits);
+        assert!(dead.look(9_000, &limits, 1_100) && dead.look(9_000, &limits, 1_899));
+        assert!(!dead.look(9_000, &limits, 1_900));
+        // Where the kernel does not tell, what was sent last counts.
+        let mut untold = Acknowledgement::of_reply(1_000, &limits);
+        assert!(untold.look(usize::MAX, &limits, 1_799));
+        assert!(!untold.look(usize::MAX, &limits, 1_800));
     }
 
     #[test]

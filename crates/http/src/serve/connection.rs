@@ -3,7 +3,7 @@
 use super::reply::Reply;
 use super::request::{self, Content, Parsed, Request};
 use super::responder::Responder;
-use super::{Close, Ending, Limits, duration_ms};
+use super::{Acknowledgement, Close, Ending, Limits, duration_ms};
 use std::mem;
 
 /// Bytes of a request's content that are read and thrown away, so that the connection can go on.
@@ -35,6 +35,8 @@ pub(crate) struct Connection {
     skip: u64,
     /// When the present state began, or the reply last moved.
     since_ms: u64,
+    /// What was last seen of the peer, if its reply did not go on.
+    seen: Option<Acknowledgement>,
     state: State,
     /// Whether the peer has closed its side.
     is_ended: bool,
@@ -116,6 +118,7 @@ impl Connection {
             done: 0,
             skip: 0,
             since_ms: now_ms,
+            seen: None,
             state: State::Head,
             is_ended: false,
         }
@@ -192,7 +195,23 @@ impl Connection {
     pub(crate) fn progress(&mut self, now_ms: u64) {
         if let State::Send(_) = self.state {
             self.since_ms = now_ms;
+            self.seen = None;
         }
+    }
+
+    /// The peer lacks so many bytes of what its kernel or ours has (`SIOCOUTQ`, tcp(7)). False if it
+    /// has taken none for longer than it may: a reply that goes on is no matter of room in the socket,
+    /// whose buffer can hold what a slow peer takes in minutes.
+    pub(crate) fn look(&mut self, left: usize, limits: &Limits, now_ms: u64) -> bool {
+        let mut seen = self.seen(limits);
+        let goes_on = seen.look(left, limits, now_ms);
+        self.seen = Some(seen);
+        goes_on
+    }
+
+    fn seen(&self, limits: &Limits) -> Acknowledgement {
+        let first = || Acknowledgement::of_reply(self.since_ms, limits);
+        self.seen.unwrap_or_else(first)
     }
 
     /// The peer closed its side. What it asked for before is still answered: [`Step::Receive`]
@@ -205,13 +224,14 @@ impl Connection {
         }
     }
 
-    /// When it is to be ended if nothing happens, on the clock of `now_ms`.
+    /// When it is to be ended if nothing happens, on the clock of `now_ms`; of a reply, when its peer
+    /// is to be looked at.
     pub(crate) fn deadline_ms(&self, limits: &Limits) -> u64 {
         let wait_ms = match self.state {
             State::Head => duration_ms(limits.head_time),
             State::Idle => duration_ms(limits.idle_time),
             State::Part => duration_ms(limits.idle_time).min(PART_MS),
-            State::Send(_) => duration_ms(limits.send_time),
+            State::Send(_) => return self.seen(limits).look_ms(limits),
             State::Linger => LINGER_MS,
             State::Closed => 0,
         };
@@ -308,6 +328,7 @@ impl Connection {
         reply.last = after == After::Close;
         self.state = State::Send(after);
         self.since_ms = now_ms;
+        self.seen = None;
         Step::Send(reply)
     }
 

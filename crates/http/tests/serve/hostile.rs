@@ -7,7 +7,7 @@ use mpps_http::{Close, Content, Ending, Switch};
 use mpps_os::limit::allow_descriptors;
 use mpps_os::tcp::TcpStream as Raw;
 use std::io;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario {
@@ -45,6 +45,19 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         },
         act: never_reads,
         expect: |counters| ended(counters, Ending::SendTimeout, 3),
+    },
+    Scenario {
+        name: "who_reads_slowly_and_steadily_gets_all",
+        switches: &[Switch::Fds],
+        configure: |config| {
+            config.limits.send_time = 3 * SOON;
+            config.content = Content::Size(LARGE_BYTES);
+        },
+        act: slow_reader,
+        expect: |counters| {
+            ended(counters, Ending::SendTimeout, 0)?;
+            check(counters.system_calls < 5_000, "it asks all the time")
+        },
     },
     Scenario {
         name: "who_acknowledges_nothing_is_reset",
@@ -237,6 +250,25 @@ fn never_reads(running: &Running) -> Result<(), Failed> {
     }
     running.serves_others()?;
     running.until_ended(Ending::SendTimeout, 3)
+}
+
+/// For twice the time that a reply has without progress, a client takes less than what makes room in the
+/// server's socket. That time is long beside a step, on a machine with other work.
+fn slow_reader(running: &Running) -> Result<(), Failed> {
+    let mut client = running.connect()?;
+    client.send(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")?;
+    let began = Instant::now();
+    let mut got = 0;
+    while began.elapsed() < 6 * SOON {
+        got += client.read_some(8 << 10)?;
+        std::thread::sleep(SOON / 10);
+    }
+    while got < LARGE_BYTES {
+        let some = client.read_some(1 << 20)?;
+        check(some > 0, format!("an end after {got} bytes"))?;
+        got += some;
+    }
+    running.serves_others()
 }
 
 fn garbage(running: &Running) -> Result<(), Failed> {

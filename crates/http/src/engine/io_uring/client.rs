@@ -26,6 +26,8 @@ pub(super) struct Client {
     pub(super) status: u16,
     /// Bytes of the reply that goes in one chain with the close.
     pub(super) bytes_at_end: usize,
+    /// Whether the kernel is being asked what the peer has acknowledged, beside `request`.
+    pub(super) is_asked: bool,
     /// How much of a file's buffer has gone.
     pub(super) sent_of_buffer: usize,
 }
@@ -53,6 +55,7 @@ impl Client {
             acknowledgement: None,
             status: 0,
             bytes_at_end: 0,
+            is_asked: false,
             sent_of_buffer: 0,
         }
     }

@@ -40,6 +40,8 @@ use std::time::Duration;
 /// Tokens that are no connection's.
 const ACCEPT: u32 = u32::MAX;
 const WAKE: u32 = u32::MAX - 1;
+/// The mark of a look at a connection's peer, beside the one request that the connection has.
+const LOOK: u32 = 1 << 31;
 
 /// Bytes of a receive: most heads are shorter, and longer ones come in parts.
 const RECEIVE_BYTES: usize = 1024;
@@ -195,6 +197,9 @@ impl Loop {
                     Ok(socket) => self.admit(socket, peer.map(|peer| peer.ip())),
                     Err(error) => self.not_accepted(&error),
                 }
+            }
+            (slot, Outcome::Unsent(answer)) if slot & LOOK != 0 => {
+                self.looked(slot & !LOOK, answer.unwrap_or(usize::MAX));
             }
             (slot, outcome) => self.moved(slot, outcome),
         }
@@ -541,18 +546,29 @@ impl Loop {
                 self.deadlines.arm(slot, deadline_ms);
                 continue;
             }
-            let late = client.connection.waits().ending_if_late();
-            let ending = late.unwrap_or(Ending::Done);
-            let forced = match client.connection.expire(&mut self.responder, self.now_ms) {
-                Step::Send(reply) => {
-                    self.counters.reply(reply.status);
-                    Forced::Send(Box::new(reply))
-                }
-                _ => Forced::Close,
-            };
-            self.force(slot, ending, forced);
-            self.arm_again(slot);
+            match client.connection.waits() {
+                Waits::Send => self.look(slot),
+                _ => self.end_late(slot),
+            }
         }
+    }
+
+    /// A connection's time is over.
+    fn end_late(&mut self, slot: u32) {
+        let Some(client) = self.clients.get_mut(slot as usize) else {
+            return;
+        };
+        let late = client.connection.waits().ending_if_late();
+        let ending = late.unwrap_or(Ending::Done);
+        let forced = match client.connection.expire(&mut self.responder, self.now_ms) {
+            Step::Send(reply) => {
+                self.counters.reply(reply.status);
+                Forced::Send(Box::new(reply))
+            }
+            _ => Forced::Close,
+        };
+        self.force(slot, ending, forced);
+        self.arm_again(slot);
     }
 
     /// A reply that was begun by a time-out has a time of its own.

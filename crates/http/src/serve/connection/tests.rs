@@ -1,6 +1,7 @@
 //! Conversations with connections, piece by piece, without a socket.
 
 use super::*;
+use crate::serve::TICK_MS;
 use crate::serve::rehearsal::rehearse;
 use crate::serve::reply::Body;
 use crate::serve::site::Site;
@@ -291,10 +292,26 @@ fn deadlines_follow_what_is_waited_for() {
     talk.connection.receive(&GET[3..], &mut talk.responder, 60);
     assert_eq!(
         (talk.deadline_ms(), talk.connection.waits()),
-        (460, Waits::Send)
+        (60 + TICK_MS, Waits::Send),
+        "then its peer is looked at"
     );
     talk.connection.progress(70);
-    assert_eq!(talk.deadline_ms(), 470);
+    assert_eq!(talk.deadline_ms(), 70 + TICK_MS);
+    // A peer that takes something has its time anew, and one that takes nothing is late.
+    let limits = talk.limits.clone();
+    for (left, now_ms, goes_on) in [
+        (9, 140, true),
+        (8, 530, true),
+        (8, 929, true),
+        (8, 930, false),
+    ] {
+        assert_eq!(
+            talk.connection.look(left, &limits, now_ms),
+            goes_on,
+            "{now_ms}"
+        );
+    }
+    talk.connection.progress(70);
     talk.connection.sent(&mut talk.responder, 80);
     assert_eq!(
         (talk.deadline_ms(), talk.connection.waits()),

@@ -420,6 +420,19 @@ impl StreamRing {
         self.request(token, Held::Unsent, entry)
     }
 
+    /// As [`StreamRing::unsent`], about the socket that [`StreamRing::send_and_close`] was given. None
+    /// if that request is over.
+    pub fn unsent_of(&mut self, token: u32, request: Request) -> Option<Request> {
+        if request.ring != self.id {
+            return None;
+        }
+        let (_, Held::SendAndClose { socket, .. }) = self.pending.find(request.key)? else {
+            return None;
+        };
+        let entry = on!(*socket, fd => opcode::UringCmd16::new(fd, SOCKET_UNSENT).build());
+        Some(self.request(token, Held::Unsent, entry))
+    }
+
     /// Tries to end a request early; it is answered with `ECANCELED` then, and as always if it is
     /// too late. What is between two states, such as a chain whose next part begins, is not found:
     /// whoever must know repeats this until the request is answered. Another ring's is ignored.

@@ -202,6 +202,33 @@ fn a_failed_send_closes_all_the_same() {
 }
 
 #[test]
+fn what_a_peer_lacks_is_told_while_the_reply_is_sent() {
+    for placement in [Placement::Ordinary, Placement::Chosen] {
+        let Some(mut server) = dialler(&DIRECT) else {
+            return;
+        };
+        server.accept(placement, Accepting::default());
+        let client = TcpStream::connect(server.address).unwrap();
+        let socket = server.accepted();
+        // More than both sockets' buffers hold.
+        let bytes: Arc<[u8]> = vec![7; 24 << 20].into();
+        let sending = server.ring.send_and_close(3, socket, bytes, 0..24 << 20);
+        assert!(server.ring.unsent_of(4, sending).is_some());
+        match server.event() {
+            Event {
+                token: 4,
+                outcome: Outcome::Unsent(Ok(bytes)),
+            } => assert!(bytes > 0),
+            other => panic!("{other:?}"),
+        }
+        drop(client);
+        assert!(matches!(server.event().outcome, Outcome::Ended(Err(_))));
+        assert!(server.ring.unsent_of(5, sending).is_none());
+        assert_eq!((server.ring.open_slots(), server.ring.in_flight()), (0, 0));
+    }
+}
+
+#[test]
 fn a_reset_is_no_end() {
     for placement in [Placement::Ordinary, Placement::Chosen] {
         let Some(mut server) = dialler(&DIRECT) else {

@@ -156,6 +156,13 @@ impl Exchange {
         if open.acknowledgement.is_some() {
             return self.part(open);
         }
+        if open.waits() == Waits::Send {
+            self.counters.system_calls += 1;
+            let left = open.stream.unacknowledged_bytes().unwrap_or(usize::MAX);
+            if open.connection.look(left, &self.limits, self.now_ms) {
+                return Next::Wait;
+            }
+        }
         if let Some(ending) = open.connection.waits().ending_if_late() {
             open.ending = ending;
         }

@@ -1,10 +1,54 @@
-//! Connections that have sent everything, and are not reset before their peers have got it.
+//! What peers have got: of replies that do not go on, and of the last one, before a reset that would
+//! throw the rest away.
 
-use super::Loop;
-use crate::serve::{Acknowledgement, Ending};
+use super::{LOOK, Loop};
+use crate::serve::{Acknowledgement, Ending, Waits};
 use std::net::Shutdown;
 
 impl Loop {
+    /// Asks how much of a reply its peer has not got, while the kernel sends it.
+    pub(super) fn look(&mut self, slot: u32) {
+        let Some(client) = self.clients.get_mut(slot as usize) else {
+            return;
+        };
+        if client.is_asked {
+            return;
+        }
+        let asked = match (&client.socket, client.request) {
+            (Some(socket), _) => Some(self.ring.unsent(slot | LOOK, socket)),
+            // The kernel closes it behind the reply.
+            (None, Some(request)) => self.ring.unsent_of(slot | LOOK, request),
+            (None, None) => None,
+        };
+        client.is_asked = asked.is_some();
+        if asked.is_none() {
+            self.looked_at(slot, usize::MAX);
+        }
+    }
+
+    /// The answer; `usize::MAX` where there is none, as before Linux 6.7.
+    pub(super) fn looked(&mut self, slot: u32, left: usize) {
+        // The connection may have gone meanwhile, and another be in its slot.
+        let client = self.clients.get_mut(slot as usize);
+        if client.is_some_and(|client| std::mem::take(&mut client.is_asked)) {
+            self.looked_at(slot, left);
+        }
+    }
+
+    fn looked_at(&mut self, slot: u32, left: usize) {
+        let (limits, now_ms) = (&self.worker.limits, self.now_ms);
+        let Some(client) = self.clients.get_mut(slot as usize) else {
+            return;
+        };
+        if client.connection.waits() != Waits::Send || client.forced.is_some() {
+            return;
+        }
+        match client.connection.look(left, limits, now_ms) {
+            true => self.arm(slot),
+            false => self.end_late(slot),
+        }
+    }
+
     /// A peer has not got everything. It is asked again soon, and then now and then.
     pub(super) fn unacknowledged(&mut self, slot: u32, bytes: usize) {
         let Some(client) = self.clients.get_mut(slot as usize) else {
