@@ -42,6 +42,11 @@ const TESTS: &[common::Test] = &[
     ),
     ("nobody_listens", Need::Nothing, nobody_listens),
     (
+        "a_server_that_does_not_answer_is_a_failure",
+        Need::Nothing,
+        a_server_that_does_not_answer_is_a_failure,
+    ),
+    (
         "every_kind_of_bad_reply_is_told",
         Need::Nothing,
         every_kind_of_bad_reply_is_told,
@@ -192,6 +197,56 @@ fn nobody_listens() {
             "{ended:#?}"
         );
     }
+}
+
+/// From the first request on, or after a few answers: shorter than a request's time-out either way.
+fn a_server_that_does_not_answer_is_a_failure() {
+    for (answers, time, words) in [
+        (
+            0,
+            "300ms",
+            "no request was completed: 2 connections made, and not a byte",
+        ),
+        (
+            5,
+            "1s",
+            "the server stopped answering: at the end a request had waited",
+        ),
+    ] {
+        for engine in ENGINES {
+            let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+            let url = format!("http://{}/", listener.local_addr().expect("it has one"));
+            thread::spawn(move || {
+                let mut held = Vec::new();
+                for (at, stream) in listener.incoming().flatten().enumerate() {
+                    let reply = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+                    match at < answers {
+                        true => answer(stream, reply),
+                        false => held.push(stream),
+                    }
+                }
+            });
+            let ended = load(engine, &url, &["--json", "-d", time, "-c", "2"]);
+            assert_eq!(ended.code(), 1, "{ended:#?}");
+            let requests = &result(&ended)["ledger"]["requests"];
+            assert_eq!(
+                (&requests["completed"], &requests["aborted_at_end"]),
+                (&answers.into(), &2.into())
+            );
+            let said = ended.err.split_whitespace().collect::<Vec<_>>().join(" ");
+            assert!(said.contains(words), "{said}");
+            assert!(!said.contains("every request was completed"), "{said}");
+        }
+    }
+    let (server, url) = server(&[]);
+    for engine in ENGINES {
+        let ended = load(engine, &url, &["-d", "500ms", "-c", "2"]).fine();
+        assert!(
+            ended.out.contains("every request was completed"),
+            "{ended:#?}"
+        );
+    }
+    server.interrupt().fine();
 }
 
 /// Answers each connection with these bytes, after it has read a request, and closes it.

@@ -322,6 +322,9 @@ impl Flights {
                 Phase::Connecting | Phase::Waiting | Phase::Replying => {
                     self.tally.requests.aborted_at_end += 1;
                     self.tally.connections.aborted_at_end += 1;
+                    let waited_ns = now_ns.saturating_sub(self.slots[slot as usize].intended_ns);
+                    let most = &mut self.tally.cut_off_ns_max;
+                    *most = (*most).max(Some(waited_ns));
                     self.end(slot);
                 }
             }

@@ -9,6 +9,11 @@ use std::time::Duration;
 
 /// The names of the classes of status, in the order of [`Tally::statuses`].
 const CLASSES: [&str; 6] = ["other", "1xx", "2xx", "3xx", "4xx", "5xx"];
+/// A request in flight at the end is nothing to wonder at, unless it has waited so many times as long
+/// as the slowest that was completed,
+const WAIT_TIMES: f64 = 4.0;
+/// and as long as this, or half of the run: a lost SYN alone costs a second.
+const WAIT_US: f64 = 2e6;
 
 /// The result of a load: what all threads have counted, and how long they did.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -44,6 +49,10 @@ pub struct LoadReport {
     pub lateness_us_max: Option<f64>,
     /// With `rate`: requests that were due before the end and never started.
     pub not_started: Option<u64>,
+    /// How long the requests that were cut off at the end had waited at most, in microseconds; absent
+    /// if none was, and in files of older versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cut_off_us_max: Option<f64>,
     /// Connections that the server closed between two requests, and that were opened anew if there
     /// was more to ask for. They count as completed.
     pub closed_early: u64,
@@ -139,6 +148,7 @@ impl LoadReport {
             latency_us: tally.latency.report(),
             lateness_us_max: open_loop.then_some(tally.lateness_ns_max as f64 / 1e3),
             not_started: open_loop.then_some(tally.not_started),
+            cut_off_us_max: tally.cut_off_ns_max.map(|ns| ns as f64 / 1e3),
             closed_early: tally.closed_early,
             cpu_seconds: tally.cpu_ns as f64 / 1e9,
             cpu_us_per_connection: cpu_us(connections),
@@ -160,10 +170,22 @@ impl LoadReport {
         self
     }
 
-    /// True if nothing failed and both accounts add up.
+    /// True if requests were completed, nothing failed, the server answered to the end, and both
+    /// accounts add up.
     pub fn is_clean(&self) -> bool {
         let failed = |ledger: &Ledger| ledger.failed_total() > 0;
-        self.balances() && !self.ledger.both().into_iter().any(failed)
+        self.balances()
+            && self.ledger.requests.completed > 0
+            && self.unanswered_us().is_none()
+            && !self.ledger.both().into_iter().any(failed)
+    }
+
+    /// How long a request had waited at the end that the server would have answered long before, if it
+    /// still answered: in microseconds.
+    pub fn unanswered_us(&self) -> Option<f64> {
+        let least = WAIT_US.min(self.seconds * 1e6 / 2.0);
+        let least = least.max(WAIT_TIMES * self.latency_us.last_byte.max);
+        self.cut_off_us_max.filter(|waited| *waited > least)
     }
 
     /// True if nothing is unaccounted for.

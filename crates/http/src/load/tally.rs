@@ -34,6 +34,9 @@ pub(crate) struct Tally {
     pub(crate) not_started: u64,
     /// In an open loop: whether a request was due while no connection was free or idle.
     pub(crate) was_busy: bool,
+    /// How long the request had waited that was cut off at the end and had waited longest, in
+    /// nanoseconds.
+    pub(crate) cut_off_ns_max: Option<u64>,
     /// What the first failure of a kind was, where a report has more to say than its name.
     pub(crate) examples: BTreeMap<Failure, String>,
 }
@@ -60,6 +63,7 @@ impl Tally {
         self.lateness_ns_max = self.lateness_ns_max.max(other.lateness_ns_max);
         self.not_started += other.not_started;
         self.was_busy |= other.was_busy;
+        self.cut_off_ns_max = self.cut_off_ns_max.max(other.cut_off_ns_max);
         for (failure, example) in &other.examples {
             let kept = self.examples.entry(*failure);
             kept.or_insert_with(|| example.clone());

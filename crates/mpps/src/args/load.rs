@@ -19,8 +19,9 @@ use std::time::Duration;
     mpps load http://127.0.0.1:8080/ --keep-alive        connections that stay\n  \
     mpps load http://10.0.0.2/ --rate 20k                20000 requests a second, come what may\n  \
     mpps load http://10.0.0.2/ -n 100k -c 100 --ab       what ab prints\n\n\
-    Exit status: 0 all requests were completed, 1 some failed or the account does not balance, \
-    2 it could not be done, 130 interrupted."
+    Exit status: 0 all requests were completed, but for those in flight at the end, 1 some failed, \
+    none was completed, the server stopped answering, or the account does not balance, 2 it could not \
+    be done, 130 interrupted."
 )]
 pub(crate) struct LoadArgs {
     /// What to ask for: http://HOST[:PORT]/PATH

@@ -73,14 +73,44 @@ pub(super) fn manner(requests_per_connection: Option<u64>, rate: Option<f64>) ->
 }
 
 fn verdict(found: &LoadReport) -> Text {
-    let failed = found.ledger.requests.failed_total();
-    let said = match (found.balances(), failed, found.is_clean()) {
-        (false, ..) => "the account does not balance".to_owned(),
-        (_, 0, true) => "every request was completed".to_owned(),
-        (_, 0, false) => "connections failed".to_owned(),
-        _ => format!("{} requests failed", grouped(failed.into())),
+    let requests = &found.ledger.requests;
+    let failed = match requests.failed_total() {
+        0 => None,
+        count => Some(format!("{} requests failed", grouped(count.into()))),
+    };
+    let said = match (requests.completed, failed, found.unanswered_us()) {
+        _ if !found.balances() => "the account does not balance".to_owned(),
+        (0, failed, _) => {
+            let why = failed.unwrap_or_else(|| unanswered(found));
+            format!("no request was completed: {why}")
+        }
+        (_, Some(failed), _) => failed,
+        (_, None, Some(waited)) => format!(
+            "the server stopped answering: at the end a request had waited {}, and the slowest answer \
+             took {}",
+            Quantity::Seconds(waited / 1e6),
+            Quantity::Seconds(found.latency_us.last_byte.max / 1e6)
+        ),
+        _ if !found.is_clean() => "connections failed".to_owned(),
+        _ => "every request was completed".to_owned(),
     };
     Text::new().flag(found.is_clean(), said)
+}
+
+/// How far requests came of which none failed, and none was completed.
+fn unanswered(found: &LoadReport) -> String {
+    let waited = Quantity::Seconds(found.cut_off_us_max.unwrap_or(0.0) / 1e6);
+    let latency = &found.latency_us;
+    let made = counted(
+        usize::try_from(latency.connect.count).unwrap_or(usize::MAX),
+        "connection",
+    );
+    match (found.ledger.requests.started, latency.first_byte.count) {
+        (0, _) => "none was started".to_owned(),
+        _ if latency.connect.count == 0 => format!("no connection was made within {waited}"),
+        (_, 0) => format!("{made} made, and not a byte of a reply within {waited}"),
+        _ => format!("{made} made, and no whole reply within {waited}"),
+    }
 }
 
 fn rates(found: &LoadReport) -> Text {
@@ -227,6 +257,79 @@ pub(crate) mod tests {
         assert!(text(&result, 100).contains("UNACCOUNTED -3"));
         assert!(!result.found.balances() && !result.found.is_clean());
         assert!(page(&document(&result)).contains("the account does not balance"));
+    }
+
+    #[test]
+    fn a_run_without_a_completed_request_says_how_far_it_came() {
+        let said_of = |change: fn(&mut LoadReport)| {
+            let mut found = fixture().body.found;
+            found.ledger.requests = mpps_http::Ledger {
+                started: 64,
+                aborted_at_end: 64,
+                ..Default::default()
+            };
+            found.ledger.connections = found.ledger.requests.clone();
+            (found.seconds, found.cut_off_us_max) = (2.0, Some(1.5e6));
+            found.latency_us.connect.count = 0;
+            found.latency_us.first_byte.count = 0;
+            change(&mut found);
+            assert!(found.balances() && !found.is_clean());
+            verdict(&found).words().replace('\u{a0}', " ")
+        };
+        let told = |change: fn(&mut LoadReport), words: &str| {
+            let said = said_of(change);
+            assert_eq!(said, format!("no request was completed: {words}"));
+        };
+        told(|_| {}, "no connection was made within 1.50 s");
+        let made = |found: &mut LoadReport| found.latency_us.connect.count = 64;
+        told(
+            made,
+            "64 connections made, and not a byte of a reply within 1.50 s",
+        );
+        let began = |found: &mut LoadReport| {
+            (
+                found.latency_us.connect.count,
+                found.latency_us.first_byte.count,
+            ) = (1, 1);
+        };
+        told(began, "1 connection made, and no whole reply within 1.50 s");
+        let none = |found: &mut LoadReport| found.ledger.requests = Default::default();
+        told(none, "none was started");
+        let failed = |found: &mut LoadReport| {
+            let requests = &mut found.ledger.requests;
+            (requests.started, requests.failed) = (65, [(Failure::Reset, 1)].into());
+        };
+        told(failed, "1 requests failed");
+    }
+
+    #[test]
+    fn a_server_that_stops_answering_is_told_from_requests_in_flight() {
+        let of = |seconds: f64, slowest_us: f64, waited_us: f64| {
+            let mut found = fixture().body.found;
+            found.ledger.requests.failed.clear();
+            found.ledger.connections.failed.clear();
+            for ledger in [&mut found.ledger.requests, &mut found.ledger.connections] {
+                ledger.started = ledger.completed + ledger.aborted_at_end;
+            }
+            found.latency_us.last_byte.max = slowest_us;
+            (found.seconds, found.cut_off_us_max) = (seconds, Some(waited_us));
+            assert_eq!(found.is_clean(), found.unanswered_us().is_none());
+            (found.is_clean(), verdict(&found).words())
+        };
+        for stopped in [(1.0, 5e3, 0.9e6), (10.0, 5e3, 4e6), (10.0, 0.4e6, 9e6)] {
+            let (is_clean, said) = of(stopped.0, stopped.1, stopped.2);
+            assert!(!is_clean && said.contains("stopped answering"), "{said}");
+        }
+        for healthy in [
+            // In flight for as long as others; one lost SYN; slow, and alike; no whole turn of it.
+            (10.0, 5e3, 6e3),
+            (10.0, 5e3, 1.01e6),
+            (10.0, 1e6, 3.9e6),
+            (5.9, 3e6, 2.9e6),
+        ] {
+            let (is_clean, said) = of(healthy.0, healthy.1, healthy.2);
+            assert!(is_clean && !said.contains("stopped"), "{healthy:?}: {said}");
+        }
     }
 
     #[test]
