@@ -19,10 +19,14 @@ pub(crate) fn document(result: &LoadResult) -> Document {
         ("first byte", &latency.first_byte, Hue::Second),
         ("last byte", &latency.last_byte, Hue::Main),
     ];
-    let mut blocks = head.first([
-        Block::on_page([Block::Paragraph(verdict(found))]),
-        Block::Paragraph(rates(found)),
-    ]);
+    let said = Block::Paragraph(verdict(found));
+    // The equations of a run say what failed, and not what never came.
+    let is_unanswered = ledger.requests.completed == 0 || found.unanswered_us().is_some();
+    let said = match is_unanswered {
+        true => said,
+        false => Block::on_page([said]),
+    };
+    let mut blocks = head.first([said, Block::Paragraph(rates(found))]);
     blocks.push(Block::heading("Latency"));
     blocks.push(Block::Curves(vec![curve(&all)]));
     blocks.push(table(&all).into());
