@@ -88,8 +88,8 @@ pub(crate) enum Subcommands {
 #[command(
     after_help = "Without files it tells of this host, whichever program receives, until Ctrl-C; what \
     needs root is left out without it, and a note says so. Exit status: 0 the ledger of the files \
-    balances, or the look at this host was ended, 1 the ledger of the files does not balance, 2 it could \
-    not be done."
+    balances, or the look at this host was ended, 1 the ledger of the files does not balance, or is \
+    undecided, 2 it could not be done."
 )]
 pub(crate) struct LedgerArgs {
     /// What `mpps send --json` wrote

@@ -73,7 +73,8 @@ pub(crate) fn received(total: &RecvTotal) -> Vec<Block> {
         blocks.push(flows(&total.flows).into());
     }
     blocks.extend(others(&total.flows).map(Block::paragraph));
-    blocks.extend(clocks(&total.flows).map(|said| Block::Paragraph(Text::styled(Style::Bad, said))));
+    blocks
+        .extend(clocks(&total.flows).map(|said| Block::Paragraph(Text::styled(Style::Bad, said))));
     let host = total.host.iter();
     let doubts = host.flat_map(|host| host.anomalies_of(total.interface.as_deref()));
     blocks.extend(doubts.map(|said| Block::paragraph(said.clone())));
@@ -210,7 +211,11 @@ fn others(flows: &[FlowTotal]) -> Option<String> {
 fn lost(lost: u64, undecided: u64) -> String {
     match undecided {
         0 => count(lost),
-        _ => format!("{} to {}", count(lost.saturating_sub(undecided)), count(lost)),
+        _ => format!(
+            "{} to {}",
+            count(lost.saturating_sub(undecided)),
+            count(lost)
+        ),
     }
 }
 

@@ -41,7 +41,9 @@ pub fn join(send: &SendTotal, recv: &RecvTotal) -> Ledger {
             .saturating_mul(copies_each);
     }
     let due = account.offered.saturating_add(account.copies);
-    account.sequence_lost = stamps.as_ref().map(|stamps| due.saturating_sub(stamps.came));
+    account.sequence_lost = stamps
+        .as_ref()
+        .map(|stamps| due.saturating_sub(stamps.came));
     let mut ledger = account.ledger();
     if let Some(stamps) = &stamps {
         doubt(&mut ledger, stamps);
@@ -140,9 +142,8 @@ impl Stamps {
         let mut stamps = Self::default();
         let mut read = recv.unstamped;
         for (at, thread) in send.threads.iter().enumerate() {
-            let is_ours = |flow: &&FlowTotal| {
-                usize::from(flow.sender) == at && thread.run == Some(flow.run)
-            };
+            let is_ours =
+                |flow: &&FlowTotal| usize::from(flow.sender) == at && thread.run == Some(flow.run);
             let (mut data, mut due) = (0, 0);
             for flow in recv.flows.iter().filter(is_ours) {
                 let told = flow.undecided.unwrap_or(0);
@@ -162,7 +163,9 @@ impl Stamps {
             add(&mut stamps.beyond, beyond.min(data));
             add(&mut stamps.came, data - beyond.min(data));
         }
-        stamps.end_markers = stamps.end_markers.min(send.end_markers.saturating_mul(copies));
+        stamps.end_markers = stamps
+            .end_markers
+            .min(send.end_markers.saturating_mul(copies));
         add(&mut stamps.came, stamps.end_markers);
         let is_foreign = |flow: &&FlowTotal| {
             let thread = send.threads.get(usize::from(flow.sender));
@@ -171,7 +174,10 @@ impl Stamps {
         stamps.foreign = recv.unstamped;
         for flow in recv.flows.iter().filter(is_foreign) {
             add(&mut read, flow.received);
-            add(&mut stamps.foreign, flow.received.saturating_add(flow.end_markers));
+            add(
+                &mut stamps.foreign,
+                flow.received.saturating_add(flow.end_markers),
+            );
         }
         // Those of flows beyond the 8192nd, and those before the first batch that began with a stamp.
         stamps.unread = recv.received.saturating_sub(read);
@@ -190,7 +196,9 @@ fn doubt(ledger: &mut Ledger, stamps: &Stamps) {
     } = *stamps;
     ledger.duplicates = duplicates;
     let due = ledger.offered.saturating_add(ledger.copies);
-    let missing = due.saturating_sub(ledger.delivered).saturating_sub(ledger.queued);
+    let missing = due
+        .saturating_sub(ledger.delivered)
+        .saturating_sub(ledger.queued);
     let doubtful = late.saturating_add(beyond).saturating_add(unread);
     let arrivals = doubtful.min(missing);
     // What is sent again is dropped like anything else. The difference of two cards is without it.
@@ -206,7 +214,10 @@ fn doubt(ledger: &mut Ledger, stamps: &Stamps) {
     };
     for (count, what) in [
         (duplicates, "came again, by their stamps: each counts once"),
-        (late, "came late or again, and their stamps do not tell which"),
+        (
+            late,
+            "came late or again, and their stamps do not tell which",
+        ),
         (
             beyond,
             "have sequence numbers beyond what was sent: their stamps are forged, or others' are",
