@@ -8,7 +8,7 @@ use mpps_os::text::ShellWord;
 use mpps_os::{capability, namespace};
 use std::net::IpAddr;
 use std::path::Path;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The machine that a lab is on, with both ends of the lab's link.
 pub(crate) fn of_lab(lab: &Lab) -> Result<Fingerprint> {
@@ -36,7 +36,17 @@ pub(crate) fn become_able() -> Result<()> {
 
 /// When it is, RFC 3339, UTC.
 pub(crate) fn now() -> String {
-    humantime::format_rfc3339_seconds(SystemTime::now()).to_string()
+    rfc3339(SystemTime::now())
+}
+
+/// The last second of the year 9999, which is the last that RFC 3339 can write.
+const SECONDS_MAX: u64 = 253_402_300_799;
+
+/// A time in RFC 3339, UTC. A clock that is wrong by centuries shows the first or the last second
+/// that can be written.
+fn rfc3339(time: SystemTime) -> String {
+    let last = UNIX_EPOCH + Duration::from_secs(SECONDS_MAX);
+    humantime::format_rfc3339_seconds(time.clamp(UNIX_EPOCH, last)).to_string()
 }
 
 /// The command line as it was typed, for result files.
@@ -100,4 +110,28 @@ fn interfaces() -> Result<Vec<String>> {
     let links = link::list()?.into_iter();
     let named = links.filter(|link| link::index(&link.name).is_ok_and(|index| index == link.index));
     Ok(named.map(|link| link.name).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_of_any_year_is_written() {
+        let at = |seconds: i64| {
+            let distance = Duration::from_secs(seconds.unsigned_abs());
+            rfc3339(match seconds < 0 {
+                true => UNIX_EPOCH - distance,
+                false => UNIX_EPOCH + distance,
+            })
+        };
+        assert_eq!(at(784_111_777), "1994-11-06T08:49:37Z");
+        for before in [-1, -86_400, -(1 << 40)] {
+            assert_eq!(at(before), "1970-01-01T00:00:00Z");
+        }
+        let last = SECONDS_MAX as i64;
+        for after in [last, last + 1, 1 << 50] {
+            assert_eq!(at(after), "9999-12-31T23:59:59Z");
+        }
+    }
 }

@@ -1,5 +1,6 @@
 //! The heads of replies, with the date, and the texts of those that say what the matter is.
 
+use super::precondition::date_after;
 use super::reply::{HeadWriter, Keep, Reply};
 use super::status;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -49,7 +50,7 @@ impl Heads {
     fn write_date(&mut self, now_ms: u64) {
         let now = SystemTime::now();
         let since = now.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
-        self.date = httpdate::fmt_http_date(now.max(UNIX_EPOCH));
+        self.date = httpdate::fmt_http_date(date_after(since.as_secs()));
         self.date_ends_ms = now_ms + 1_000 - u64::from(since.subsec_millis());
     }
 }

@@ -30,21 +30,23 @@ pub(crate) enum Outcome {
     Failed,
 }
 
+/// So many seconds after 1970, or the last date that HTTP can write.
+pub(crate) fn date_after(seconds: u64) -> SystemTime {
+    UNIX_EPOCH + Duration::from_secs(seconds.min(SECONDS_MAX))
+}
+
 impl Validators {
     /// Those of a file: inode, size and time of modification in nanoseconds.
     pub(crate) fn of(metadata: &Metadata) -> Self {
         let nanoseconds =
             i128::from(metadata.mtime()) * 1_000_000_000 + i128::from(metadata.mtime_nsec());
-        let seconds = u64::try_from(metadata.mtime())
-            .unwrap_or(0)
-            .min(SECONDS_MAX);
         Self {
             tag: format!(
                 "\"{:x}-{:x}-{nanoseconds:x}\"",
                 metadata.ino(),
                 metadata.size()
             ),
-            modified: UNIX_EPOCH + Duration::from_secs(seconds),
+            modified: date_after(u64::try_from(metadata.mtime()).unwrap_or(0)),
         }
     }
 
@@ -175,6 +177,10 @@ mod tests {
 
     #[test]
     fn a_date_that_cannot_be_written_is_moved_to_where_it_can() {
-        httpdate::fmt_http_date(UNIX_EPOCH + Duration::from_secs(SECONDS_MAX));
+        let written = |seconds| httpdate::fmt_http_date(date_after(seconds));
+        assert_eq!(written(784_111_777), "Sun, 06 Nov 1994 08:49:37 GMT");
+        for seconds in [SECONDS_MAX, SECONDS_MAX + (1 << 30), u64::MAX] {
+            assert_eq!(written(seconds), "Fri, 01 Jan 9999 00:00:00 GMT");
+        }
     }
 }
