@@ -136,8 +136,10 @@ fn flows_of_a_list_and_of_a_capture() {
         capture.extend(frame);
     }
     let path = folder.path().join("capture");
-    fs::write(&path, capture).expect("it can be written");
+    fs::write(&path, &capture).expect("it can be written");
     let captured = found_in("--pcap", &path);
+    let said = |found: &Value| found["notes"].to_string().contains("record");
+    assert!(!said(&captured), "{captured:#}");
     assert_eq!(numbers(&captured, "flows", "packets"), [3, 1]);
     assert_eq!(captured["flows"][0]["flow"], "10.0.0.1:1-10.0.0.9:9");
     let path = path.to_str().expect("a path");
@@ -145,6 +147,23 @@ fn flows_of_a_list_and_of_a_capture() {
     assert_eq!(numbers(&captured, "flows", "packets"), [1]);
     assert_eq!(captured["flows"][0]["flow"], "10.0.0.3:3-10.0.0.9:9");
     assert_eq!(captured["kinds"], serde_json::json!(["tcp4", "tcp6"]));
+
+    // A killed program leaves a part of the last record: the rest is used, and it is told.
+    fs::write(path, &capture[..capture.len() - 1]).expect("it can be written");
+    let cut = found_in("--pcap", path.as_ref());
+    assert_eq!(numbers(&cut, "flows", "packets"), [3, 1]);
+    let at = capture.len() - 16 - tcp.len();
+    let told = format!("within record 6, which begins at byte {at},");
+    assert!(cut["notes"].to_string().contains(&told), "{cut:#}");
+    // Behind a damaged record no other can be found.
+    capture[24 + 8] = 0xff;
+    fs::write(path, &capture).expect("it can be written");
+    let refused = run(&mut mpps(&["steer", "--queues", "2", "--pcap", path]));
+    assert_eq!((refused.code(), &*refused.out), (2, ""), "{refused:#?}");
+    assert!(
+        refused.err.contains("record 1 at byte 24 is damaged"),
+        "{refused:#?}"
+    );
 }
 
 /// Both directions of a flow go to one queue, by each of the two ways that Linux documents.

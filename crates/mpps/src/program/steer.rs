@@ -7,7 +7,7 @@ mod prediction;
 mod remedy;
 mod verified;
 
-pub use flows::frames_of_capture;
+pub use flows::{CaptureRead, frames_of_capture};
 pub use prediction::SteerObject;
 
 use self::card::{Card, CardArgs};
@@ -59,7 +59,9 @@ impl SteerArgs {
             !flows.all.is_empty() || flows.missing.is_some(),
             "no {} flow was seen: {}",
             self.flows.protocol(),
-            flows.source
+            [std::slice::from_ref(&flows.source), &flows.notes]
+                .concat()
+                .join("; ")
         );
         let found = SteerObject::predict(card, &flows, self.verify);
         if self.json {

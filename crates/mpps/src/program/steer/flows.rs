@@ -3,7 +3,7 @@
 mod capture;
 mod orders;
 
-pub use capture::frames as frames_of_capture;
+pub use capture::{CaptureRead, frames as frames_of_capture};
 
 use self::orders::Orders;
 
@@ -78,6 +78,8 @@ pub(super) struct Flows {
     pub(super) dropped: u64,
     /// What the card's queues got meanwhile.
     pub(super) queues: Vec<QueuePackets>,
+    /// What of a capture was not read.
+    pub(super) notes: Vec<String>,
 }
 
 impl FlowArgs {
@@ -98,9 +100,11 @@ impl FlowArgs {
         if let Some(path) = &self.pcap {
             let file = input::open(path).context("--pcap")?;
             let mut counts = Counts::new(self);
-            capture::frames(file, |frame| counts.add(frame))
+            let read = capture::frames(file, |frame| counts.add(frame))
                 .map_err(|why| anyhow::anyhow!("--pcap {}: {why}", path.display()))?;
-            return Ok(Some(counts.flows(path.display().to_string())));
+            let mut flows = counts.flows(path.display().to_string());
+            flows.notes = read.notes();
+            return Ok(Some(flows));
         }
         let mut first = self.first();
         if let Some(path) = &self.file {

@@ -313,7 +313,7 @@ fn imbalance(loads: &[QueueLoad]) -> f64 {
 }
 
 fn notes(card: &Card, flows: &Flows) -> Vec<String> {
-    let mut notes = Vec::new();
+    let mut notes = flows.notes.clone();
     if flows.others > 0 && flows.queues.is_empty() {
         notes.push(format!(
             "{} frames are of no such flow",

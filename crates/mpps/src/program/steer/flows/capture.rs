@@ -5,17 +5,55 @@ use std::io::{BufReader, Read};
 /// Bytes of the file's header, and of a packet's.
 const FILE_BYTES: usize = 24;
 const PACKET_BYTES: usize = 16;
-/// No program captures more of a frame (`MAXIMUM_SNAPLEN`, pcap-int.h).
-const FRAME_BYTES_MAX: usize = 262_144;
 /// `LINKTYPE_ETHERNET`.
 const ETHERNET: u32 = 1;
 
-/// Tells `each` every frame of a capture. One that ends in the middle of a frame, as that of a killed
+/// The longest frame that a capture of Ethernet holds (`MAXIMUM_SNAPLEN` of libpcap).
+const FRAME_BYTES_MAX: usize = 262_144;
+
+/// How much of a capture was read.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CaptureRead {
+    /// Whole records.
+    pub records: u64,
+    /// Records that hold only the beginning of their frame (`tcpdump -s`).
+    pub shortened: u64,
+    /// The byte at which a last record begins that the file does not hold whole.
+    pub cut_at: Option<usize>,
+}
+
+impl CaptureRead {
+    /// What of the capture was not used, and why.
+    pub(super) fn notes(&self) -> Vec<String> {
+        let records = self.records;
+        let cut = self.cut_at.map(|at| {
+            format!(
+                "the capture ends within record {}, which begins at byte {at}, or that record is \
+                 damaged: the {records} records before it were read",
+                records + 1
+            )
+        });
+        let shortened = (self.shortened > 0).then(|| {
+            format!(
+                "{} of {records} records hold only a part of their frame, and a flow is read from a whole \
+                 one: capture with `tcpdump -s 0`",
+                self.shortened
+            )
+        });
+        cut.into_iter().chain(shortened).collect()
+    }
+}
+
+/// Tells `each` every frame of a capture. One that ends in the middle of a record, as that of a killed
 /// program does, ends before it.
-pub fn frames(capture: impl Read, mut each: impl FnMut(&[u8])) -> Result<(), String> {
+///
+/// # Errors
+/// It is no capture of Ethernet, a record is damaged, or the file cannot be read: no later record can
+/// be found then.
+pub fn frames(capture: impl Read, mut each: impl FnMut(&[u8])) -> Result<CaptureRead, String> {
     let mut capture = BufReader::new(capture);
     let [mut head, mut packet, mut frame] = [const { Vec::new() }; 3];
-    if !fill(&mut head, FILE_BYTES, &mut capture)? {
+    if fill(&mut head, FILE_BYTES, &mut capture)? < FILE_BYTES {
         return Err("it is no capture: too short".to_owned());
     }
     let word_of = match head[..4] {
@@ -39,25 +77,43 @@ pub fn frames(capture: impl Read, mut each: impl FnMut(&[u8])) -> Result<(), Str
             "its frames are of link type {link}, and not of Ethernet (1)"
         ));
     }
-    while fill(&mut packet, PACKET_BYTES, &mut capture)? {
-        let bytes = word(&packet, 8) as usize;
-        if bytes > FRAME_BYTES_MAX {
-            return Err(format!("it is damaged: a frame of {bytes} bytes"));
+    let mut read = CaptureRead::default();
+    let mut at = FILE_BYTES;
+    loop {
+        match fill(&mut packet, PACKET_BYTES, &mut capture)? {
+            0 => break,
+            PACKET_BYTES => {}
+            _ => {
+                read.cut_at = Some(at);
+                break;
+            }
         }
-        if !fill(&mut frame, bytes, &mut capture)? {
+        let [held, sent] = [8, 12].map(|field| word(&packet, field) as usize);
+        if sent == 0 || held > sent || held > FRAME_BYTES_MAX {
+            return Err(format!(
+                "record {} at byte {at} is damaged: it says that it holds {held} bytes of a frame of \
+                 {sent}; `head -c {at}` of the file keeps the {} records before it",
+                read.records + 1,
+                read.records
+            ));
+        }
+        if fill(&mut frame, held, &mut capture)? < held {
+            read.cut_at = Some(at);
             break;
         }
         each(&frame);
+        read.records += 1;
+        read.shortened += u64::from(held < sent);
+        at += PACKET_BYTES + held;
     }
-    Ok(())
+    Ok(read)
 }
 
-/// Reads so many bytes; false where the capture ends before.
-fn fill(part: &mut Vec<u8>, bytes: usize, capture: &mut impl Read) -> Result<bool, String> {
+/// Reads so many bytes, or what the capture has of them; answers how many.
+fn fill(part: &mut Vec<u8>, bytes: usize, capture: &mut impl Read) -> Result<usize, String> {
     part.clear();
     let read = capture.take(bytes as u64).read_to_end(part);
-    read.map(|read| read == bytes)
-        .map_err(|error| error.to_string())
+    read.map_err(|error| error.to_string())
 }
 
 #[cfg(test)]
@@ -76,19 +132,66 @@ mod tests {
         bytes
     }
 
-    fn all(bytes: &[u8]) -> Result<Vec<Vec<u8>>, String> {
+    fn all(bytes: &[u8]) -> Result<(Vec<Vec<u8>>, CaptureRead), String> {
         let mut found = Vec::new();
-        frames(bytes, |frame| found.push(frame.to_vec()))?;
-        Ok(found)
+        let read = frames(bytes, |frame| found.push(frame.to_vec()))?;
+        Ok((found, read))
     }
 
     #[test]
-    fn both_orders_of_bytes_are_read_and_a_cut_end_is_left_out() {
+    fn both_orders_of_bytes_are_read_and_a_cut_end_is_told() {
         for order in [u32::to_le_bytes, u32::to_be_bytes] {
             let mut bytes = capture(order, &[b"first", b"", b"third"]);
-            assert_eq!(all(&bytes).unwrap(), [&b"first"[..], b"", b"third"]);
+            let (found, read) = all(&bytes).unwrap();
+            assert_eq!(found, [&b"first"[..], b"", b"third"]);
+            assert_eq!(
+                (read.records, read.shortened, read.cut_at),
+                (3, 3, None),
+                "each frame was longer"
+            );
+            let third = bytes.len() - 5 - PACKET_BYTES;
+            // Somewhere in the last frame, and then in its header.
+            while bytes.len() > third + 1 {
+                bytes.pop();
+                let (found, read) = all(&bytes).unwrap();
+                assert_eq!(found, [&b"first"[..], b""]);
+                assert_eq!((read.records, read.cut_at), (2, Some(third)));
+            }
             bytes.pop();
-            assert_eq!(all(&bytes).unwrap(), [&b"first"[..], b""]);
+            assert_eq!(all(&bytes).unwrap().1.cut_at, None);
+        }
+    }
+
+    #[test]
+    fn a_damaged_record_is_an_error_that_says_where() {
+        for order in [u32::to_le_bytes, u32::to_be_bytes] {
+            let whole = capture(order, &[b"first", b"second", b"third"]);
+            let second = FILE_BYTES + PACKET_BYTES + 5;
+            // Longer than its frame was, longer than any, of no frame, and a hole of zeros.
+            for (field, value) in [(8, 16), (8, u32::MAX), (12, 0), (12, 5)] {
+                let mut bytes = whole.clone();
+                bytes[second + field..][..4].copy_from_slice(&order(value));
+                let refused = all(&bytes).unwrap_err();
+                for part in ["record 2", &format!("at byte {second}"), "the 1 records"] {
+                    assert!(refused.contains(part), "{part}: {refused}");
+                }
+            }
+            let mut hole = whole.clone();
+            hole.extend([0; 64]);
+            assert!(all(&hole).unwrap_err().contains("record 4"));
+            // Bytes that are missing in the middle: what follows may look like a record that is cut.
+            for missing in 1..PACKET_BYTES {
+                let mut short = whole.clone();
+                short.drain(second..second + missing);
+                let read = all(&short).map(|(_, read)| read);
+                assert!(read.is_err() || read.unwrap().cut_at.is_some(), "{missing}");
+            }
+            let giant = order(FRAME_BYTES_MAX as u32 + 1);
+            let mut bytes = whole;
+            for field in [8, 12] {
+                bytes[second + field..][..4].copy_from_slice(&giant);
+            }
+            assert!(all(&bytes).unwrap_err().contains("262145"));
         }
     }
 
@@ -122,7 +225,7 @@ mod tests {
         ) {
             let head = capture(u32::to_le_bytes, &[]);
             let bytes = if begun { [head, bytes].concat() } else { bytes };
-            let sum: usize = all(&bytes).map_or(0, |frames| frames.iter().map(Vec::len).sum());
+            let sum: usize = all(&bytes).map_or(0, |(frames, _)| frames.iter().map(Vec::len).sum());
             proptest::prop_assert!(sum <= bytes.len());
         }
     }
