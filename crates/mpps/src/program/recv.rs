@@ -97,7 +97,7 @@ impl Plan {
         self.pin.get(thread.checked_rem(self.pin.len())?).copied()
     }
 
-    /// Changes of the interface what has to be so before a receiver is open.
+    /// Suspends the interrupts of the interface, if that was asked for.
     fn change(&self) -> Result<Option<Made>> {
         let Some(time) = self.asked.suspend_irqs else {
             return Ok(None);
@@ -251,13 +251,16 @@ impl<'a> Running<'a> {
     fn start(plan: &'a Plan) -> Result<(Self, Snapshot)> {
         // All are opened before the first one runs: an error leaves nothing half done.
         let queue = plan.queue()?;
-        // What fails closes the receivers before these are put back.
-        let mut changes: Vec<Made> = plan.change()?.into_iter().collect();
+        // A failure closes the receivers before it puts these back.
+        let mut changes: Vec<Made> = Vec::new();
         let earlier = plan.settings();
         let receivers = plan.open(queue)?;
         let carrier_wait = plan.await_carrier()?;
         let later = plan.settings().zip(earlier);
         let attaching_set = later.map(|(later, earlier)| later.since(&earlier));
+        // An open receiver has passed every check, so that a refused option changes nothing. An XDP
+        // program may also make the queues anew, without what was set before.
+        changes.extend(plan.change()?);
         let carved = queue.map(|queue| plan.carve_out(queue)).transpose()?;
         let carved = carved.map(|(carved, made)| {
             changes.push(made);

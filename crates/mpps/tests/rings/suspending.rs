@@ -94,13 +94,22 @@ fn suspension_of_a_killed_receiver_is_undone() {
     let listen = address(&lab, 4, PORT);
     let before = settings(lab.receiver());
     let running = receiver(&lab, &listen, WAYS, &[]);
+    let beside = address(&lab, 4, PORT + 1);
+    let second = |more: &[&str]| {
+        let words = [&["recv", &beside, "--backend"], WAYS, more].concat();
+        let second = on(lab.receiver(), &words);
+        assert_eq!(second.code(), 2, "{second:#?}");
+        second.err
+    };
     // Two of them would put back what is not the first one's.
-    let second = on(
-        lab.receiver(),
-        &[&["recv", &listen, "--backend"], WAYS].concat(),
-    );
-    assert_eq!(second.code(), 2, "{second:#?}");
-    assert!(second.err.contains("--suspend-irqs"), "{second:#?}");
+    let refused = second(&[]);
+    assert!(refused.contains("--suspend-irqs"), "{refused}");
+    // A receiver that cannot be opened does not come as far as a change.
+    for (option, value) in [("--interface", "mpps-rx"), ("--require", "native")] {
+        let refused = second(&[option, value]);
+        assert!(refused.contains(option), "{refused}");
+        assert!(!refused.contains("--suspend-irqs"), "{refused}");
+    }
     assert_ne!(settings(lab.receiver()), before);
     kill("KILL", &running.id().to_string());
     running.end();
