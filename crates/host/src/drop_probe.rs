@@ -10,6 +10,7 @@ use std::ops::{Range, RangeInclusive};
 
 use mpps_os::bpf::btf::Btf;
 use mpps_os::bpf::{Link, PerCpuMap, PerCpuMapKind, Program, ProgramKind};
+use mpps_os::capability::{CAP_BPF, CAP_PERFMON, CAP_SYSLOG, Rights};
 use serde::{Deserialize, Serialize};
 
 use crate::account::SOCKET_REASONS;
@@ -194,10 +195,10 @@ impl DropProbe {
 
 impl DropProbeError {
     /// What the user can do about it, in one sentence.
-    pub fn remedy(&self) -> &'static str {
-        match self {
+    pub fn remedy(&self) -> String {
+        let text = match self {
             Self::NotPermitted(_) => {
-                "run as root in the initial user namespace, or with CAP_BPF, CAP_PERFMON and CAP_SYSLOG"
+                return Rights::own().remedy(&[CAP_BPF, CAP_PERFMON, CAP_SYSLOG]);
             }
             Self::Types(_) => {
                 "use a kernel built with CONFIG_DEBUG_INFO_BTF, and with /sys mounted"
@@ -205,7 +206,8 @@ impl DropProbeError {
             Self::Symbols => "run as root with sysctl kernel.kptr_restrict at 1 or 0",
             Self::NoReasons => "use Linux 5.17 or newer",
             Self::Kernel(_) => "use Linux 5.17 or newer with CONFIG_BPF_SYSCALL and tracepoints",
-        }
+        };
+        text.to_owned()
     }
 
     fn from_kernel(refusal: mpps_os::Error) -> Self {

@@ -10,6 +10,8 @@ mod xdp;
 
 use std::fmt;
 
+use mpps_os::capability::{CAP_BPF, CAP_NET_ADMIN, Rights};
+
 use crate::{Error, Lab};
 
 /// A place where the receiving host drops packets, and a means to it; latest first.
@@ -184,12 +186,16 @@ impl EarlyDrop {
             Self::NftRaw => ("nftables", "CONFIG_NF_TABLES_INET"),
             Self::NftIngress => ("nftables", "CONFIG_NF_TABLES_NETDEV"),
             Self::XdpUntouched | Self::XdpRead | Self::XdpParsed => {
-                return "run as root (CAP_BPF, CAP_NET_ADMIN), on Linux 5.10 or later".to_owned();
+                let remedy = Rights::own().remedy(&[CAP_BPF, CAP_NET_ADMIN]);
+                return format!("{remedy}; on Linux 5.10 or later");
             }
         };
         match error {
             Error::NoProgram(_) => format!("apt-get install {package}"),
-            _ => format!("run as root, on a kernel with {option}"),
+            _ => {
+                let remedy = Rights::own().remedy(&[CAP_NET_ADMIN]);
+                format!("{remedy}; on a kernel with {option}")
+            }
         }
     }
 }
@@ -251,7 +257,11 @@ mod tests {
             why: "Operation not permitted".to_owned(),
         };
         for early in EarlyDrop::ALL {
-            assert!(early.remedy(&refused).starts_with("run as root"), "{early}");
+            let said = early.remedy(&refused);
+            assert!(
+                said.contains("on a kernel with") || said.contains("Linux 5.10"),
+                "{said}"
+            );
         }
     }
 }

@@ -2,6 +2,11 @@
 
 use crate::output;
 use mpps_os::Error as Refusal;
+use mpps_os::capability::{
+    CAP_BPF, CAP_IPC_LOCK, CAP_NET_ADMIN, CAP_NET_BIND_SERVICE, CAP_NET_RAW, CAP_PERFMON,
+    CAP_SETUID, CAP_SYS_ADMIN, CAP_SYS_NICE, CAP_SYS_RESOURCE, Rights,
+};
+use mpps_os::limit::LOCKED_MEMORY_REMEDY;
 
 /// Ends the program with status 2 after one line: what failed, on what, why, and what helps.
 pub(crate) fn explain(error: &anyhow::Error) -> String {
@@ -17,7 +22,9 @@ pub(crate) fn explain(error: &anyhow::Error) -> String {
     let refusal = error.chain().find_map(refusal);
     let tcp = error.chain().any(|cause| cause.is::<mpps_http::Error>());
     let own = |refusal| if tcp { tcp_remedy(refusal) } else { None };
-    if let Some(remedy) = refusal.and_then(|refusal| own(refusal).or_else(|| remedy(refusal))) {
+    if let Some(remedy) =
+        refusal.and_then(|refusal| own(refusal).or_else(|| remedy(refusal, &Rights::own())))
+    {
         line.push_str("; ");
         line.push_str(&remedy);
     }
@@ -61,7 +68,7 @@ fn tcp_remedy(refusal: &Refusal) -> Option<String> {
 }
 
 /// What a user can do about a refusal; numbers of include/uapi/asm-generic/errno*.h.
-fn remedy(refusal: &Refusal) -> Option<String> {
+fn remedy(refusal: &Refusal, rights: &Rights) -> Option<String> {
     let object = &refusal.object;
     let text = match (refusal.errno()?, refusal.call) {
         (98, _) => format!(
@@ -81,18 +88,32 @@ fn remedy(refusal: &Refusal) -> Option<String> {
         (99, _) => "no interface here has this address: `ip address` lists them".to_owned(),
         (97, _) => "this machine has IPv6 switched off: use an IPv4 address".to_owned(),
         (101 | 113, _) => "there is no route to it: `ip route get ADDR` tells more".to_owned(),
-        (1 | 13, "bind") => "ports below 1024 need root: take a higher port".to_owned(),
+        (1 | 13, "bind") => format!(
+            "take a port above 1023; or {}",
+            rights.remedy(&[CAP_NET_BIND_SERVICE])
+        ),
+        (1, "io_uring_setup") if rights.is_root => {
+            "sysctl kernel.io_uring_disabled forbids it, or a \
+            seccomp filter, as containers have one: name another --backend"
+                .to_owned()
+        }
         (1, "io_uring_setup") => "it is switched off for this user (sysctl \
             kernel.io_uring_disabled), or by the sandbox it runs in: run as root"
             .to_owned(),
-        (1 | 13, call) => match capability(call) {
-            Some(names) => format!("run as root, or with {names}"),
-            None => "run as root, or with the capability that the call needs".to_owned(),
-        },
+        (1 | 13, call) => rights.remedy(capabilities(call)),
+        (30, _) if object.starts_with("/proc/sys") || object.starts_with("/sys") => format!(
+            "a container sees {object} read-only: set it on the host, or start the container with \
+             --privileged"
+        ),
         (19, "join multicast group") => "name an interface: --join GROUP%IF".to_owned(),
         (19, _) => format!("there is no interface {object}: `ip link` lists them"),
         (24, _) => "too many open files: raise `ulimit -n`, or use fewer --flows".to_owned(),
-        (12 | 105, _) => "the kernel is out of memory for sockets".to_owned(),
+        (12 | 105, call) if locks(call) && is_locked_out(rights) => format!(
+            "this process may lock {} KiB of memory, which all rings of its user share, and the ring \
+             needs more: {LOCKED_MEMORY_REMEDY}",
+            rights.locked_bytes.unwrap_or(0) / 1024
+        ),
+        (12 | 105, _) => "the kernel is out of memory for it".to_owned(),
         (92, call) => format!("this kernel is too old for {call}"),
         (2, _) if object.starts_with("/proc") => {
             "/proc is not mounted: mount -t proc proc /proc".to_owned()
@@ -105,18 +126,35 @@ fn remedy(refusal: &Refusal) -> Option<String> {
     Some(text)
 }
 
-/// What a system call asks for (capabilities(7)).
-fn capability(call: &str) -> Option<&'static str> {
+/// What a call needs (capabilities(7)).
+fn capabilities(call: &str) -> &'static [u8] {
+    let begins = |words: &[&str]| words.iter().any(|word| call.starts_with(word));
     match call {
-        "socket AF_XDP" | "socket AF_PACKET" => Some("CAP_NET_RAW"),
+        "socket AF_XDP" | "socket AF_PACKET" => &[CAP_NET_RAW],
         // A filter adds what it read in a packet to a pointer, which the verifier grants to
         // CAP_PERFMON (kernel/bpf/verifier.c); the sockets that it serves need the last one.
-        call if call.starts_with("bpf ") => {
-            Some("CAP_BPF, CAP_PERFMON, CAP_NET_ADMIN and CAP_NET_RAW")
+        _ if begins(&["bpf "]) => &[CAP_BPF, CAP_PERFMON, CAP_NET_ADMIN, CAP_NET_RAW],
+        _ if begins(&["unshare", "setns", "clone", "mount", "fsopen", "fsmount"]) => {
+            &[CAP_SYS_ADMIN]
         }
-        call if call.starts_with("unshare ") => Some("CAP_SYS_ADMIN"),
-        _ => None,
+        _ if begins(&["rtnetlink ", "netlink ", "ioctl ", "setsockopt "]) => &[CAP_NET_ADMIN],
+        _ if begins(&["sched_setaffinity", "setpriority"]) => &[CAP_SYS_NICE],
+        _ if begins(&["setrlimit"]) => &[CAP_SYS_RESOURCE],
+        _ if begins(&["setres", "setgroups"]) => &[CAP_SETUID],
+        _ => &[],
     }
+}
+
+/// True if what a call asks for counts as locked memory of the user: the frames of AF_XDP
+/// (`xdp_umem_account_pages` of net/xdp/xdp_umem.c), the queues and buffers of io_uring
+/// (`__io_account_mem` of io_uring/rsrc.c).
+fn locks(call: &str) -> bool {
+    call.starts_with("io_uring") || call == "buffer ring" || call == "setsockopt XDP_UMEM_REG"
+}
+
+/// True if there is a limit of locked memory.
+fn is_locked_out(rights: &Rights) -> bool {
+    rights.locked_bytes.is_some() && !rights.has(CAP_IPC_LOCK)
 }
 
 #[cfg(test)]
@@ -147,15 +185,84 @@ mod tests {
         );
     }
 
+    const USER: Rights = Rights {
+        is_root: false,
+        is_initial: true,
+        effective: 0,
+        locked_bytes: Some(64 << 10),
+    };
+
+    fn said(call: &'static str, object: &str, errno: i32, rights: &Rights) -> String {
+        let refusal = Refusal::new(call, object, io::Error::from_raw_os_error(errno));
+        remedy(&refusal, rights).unwrap_or_default()
+    }
+
     #[test]
     fn a_missing_capability_has_its_name() {
+        let root = Rights {
+            is_root: true,
+            ..USER
+        };
         for (call, name) in [
             ("socket AF_PACKET", "CAP_NET_RAW"),
             ("bpf BPF_MAP_CREATE", "CAP_BPF"),
+            ("bind", "CAP_NET_BIND_SERVICE"),
+            ("rtnetlink RTM_NEWLINK", "CAP_NET_ADMIN"),
+            ("netlink NETDEV_CMD_NAPI_SET", "CAP_NET_ADMIN"),
+            ("setsockopt SO_PREFER_BUSY_POLL", "CAP_NET_ADMIN"),
+            ("unshare CLONE_NEWPID", "CAP_SYS_ADMIN"),
+            ("sched_setaffinity", "CAP_SYS_NICE"),
         ] {
-            let refusal = Refusal::new(call, "eth1", io::Error::from_raw_os_error(1));
-            let line = explain(&anyhow::Error::new(refusal));
-            assert!(line.contains("root") && line.contains(name), "{line}");
+            let user = said(call, "eth1", 1, &USER);
+            assert!(
+                user.contains("run as root") && user.contains(name),
+                "{user}"
+            );
+            let root = said(call, "eth1", 1, &root);
+            assert!(root.contains(name) && root.contains("--cap-add"), "{root}");
+            assert!(!root.contains("run as root"), "{root}");
+        }
+        assert_eq!(said("open", "/x", 13, &USER), "run as root");
+        let read_only = said("open", "/proc/sys/net/core/rmem_max", 30, &root);
+        assert!(read_only.contains("--privileged"), "{read_only}");
+    }
+
+    #[test]
+    fn a_limit_of_locked_memory_is_told_from_a_kernel_without_memory() {
+        let locked = [
+            "io_uring_setup",
+            "io_uring_register",
+            "setsockopt XDP_UMEM_REG",
+        ];
+        for (call, errno) in locked
+            .into_iter()
+            .flat_map(|call| [(call, 12), (call, 105)])
+        {
+            let limited = said(call, "", errno, &USER);
+            assert!(
+                limited.contains("64 KiB") && limited.contains("ulimit -l"),
+                "{limited}"
+            );
+            let lifted = [
+                Rights {
+                    locked_bytes: None,
+                    ..USER
+                },
+                Rights {
+                    effective: 1 << CAP_IPC_LOCK,
+                    ..USER
+                },
+            ];
+            for rights in lifted {
+                let said = said(call, "", errno, &rights);
+                assert!(
+                    !said.contains("ulimit") && said.contains("out of memory"),
+                    "{said}"
+                );
+            }
+        }
+        for call in ["socket", "setsockopt PACKET_RX_RING"] {
+            assert!(!said(call, "", 12, &USER).contains("ulimit"), "{call}");
         }
     }
 

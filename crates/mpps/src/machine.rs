@@ -3,9 +3,10 @@
 use anyhow::{Context, Result};
 use mpps_host::{Fingerprint, Snapshot};
 use mpps_lab::Lab;
+use mpps_os::capability::{CAP_NET_ADMIN, CAP_SYS_ADMIN, Rights};
+use mpps_os::namespace;
 use mpps_os::netlink::{address, link};
 use mpps_os::text::ShellWord;
-use mpps_os::{capability, namespace};
 use std::net::IpAddr;
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -23,13 +24,14 @@ pub(crate) fn of_lab(lab: &Lab) -> Result<Fingerprint> {
 /// Makes an ordinary user root in a user namespace of its own, which a lab needs; to be called
 /// while there is one thread: unshare(2), CLONE_NEWUSER.
 pub(crate) fn become_able() -> Result<()> {
-    let needed = [capability::CAP_SYS_ADMIN, capability::CAP_NET_ADMIN];
-    if needed.into_iter().all(capability::effective) {
+    let needed = [CAP_SYS_ADMIN, CAP_NET_ADMIN];
+    let rights = Rights::own();
+    if needed.iter().all(|one| rights.has(*one)) {
         return Ok(());
     }
     namespace::become_root_in_user_namespace().context(
-        "an ordinary user needs user namespaces for the lab (sysctl user.max_user_namespaces, \
-         kernel.unprivileged_userns_clone or AppArmor may forbid them); run as root",
+        "without CAP_SYS_ADMIN and CAP_NET_ADMIN the lab needs a user namespace (sysctl \
+         user.max_user_namespaces, kernel.unprivileged_userns_clone or AppArmor may forbid it)",
     )?;
     Ok(())
 }

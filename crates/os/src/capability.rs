@@ -1,5 +1,7 @@
 //! What this thread may do, before it tries.
 
+use crate::limit;
+use rustix::process::geteuid;
 use std::fs;
 use std::os::linux::fs::MetadataExt;
 
@@ -7,6 +9,8 @@ use std::os::linux::fs::MetadataExt;
 pub const CAP_SETGID: u8 = 6;
 /// May change its user.
 pub const CAP_SETUID: u8 = 7;
+/// May bind ports below 1024.
+pub const CAP_NET_BIND_SERVICE: u8 = 10;
 /// May change networks: interfaces, addresses, offloads, forced socket buffers.
 pub const CAP_NET_ADMIN: u8 = 12;
 /// May open raw and packet sockets.
@@ -15,6 +19,12 @@ pub const CAP_NET_RAW: u8 = 13;
 pub const CAP_IPC_LOCK: u8 = 14;
 /// May make namespaces and mount file systems.
 pub const CAP_SYS_ADMIN: u8 = 21;
+/// May place threads of others, and raise priorities.
+pub const CAP_SYS_NICE: u8 = 23;
+/// May raise limits of the process.
+pub const CAP_SYS_RESOURCE: u8 = 24;
+/// May see where the kernel's functions are.
+pub const CAP_SYSLOG: u8 = 34;
 /// May read what the kernel traces (since Linux 5.8).
 pub const CAP_PERFMON: u8 = 38;
 /// May load BPF programs (since Linux 5.8).
@@ -42,6 +52,83 @@ pub fn in_initial_user_namespace() -> bool {
     fs::metadata("/proc/self/ns/user").is_ok_and(|file| file.st_ino() == INITIAL_USER_NAMESPACE)
 }
 
+/// The names of those that a refusal is explained by.
+const NAMES: [(u8, &str); 11] = [
+    (CAP_NET_BIND_SERVICE, "NET_BIND_SERVICE"),
+    (CAP_NET_ADMIN, "NET_ADMIN"),
+    (CAP_NET_RAW, "NET_RAW"),
+    (CAP_IPC_LOCK, "IPC_LOCK"),
+    (CAP_SYS_ADMIN, "SYS_ADMIN"),
+    (CAP_SYS_NICE, "SYS_NICE"),
+    (CAP_SYS_RESOURCE, "SYS_RESOURCE"),
+    (CAP_SYSLOG, "SYSLOG"),
+    (CAP_PERFMON, "PERFMON"),
+    (CAP_BPF, "BPF"),
+    (CAP_SETUID, "SETUID"),
+];
+
+/// What a thread may do, by which a refusal is explained.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rights {
+    /// It is user 0 of its user namespace.
+    pub is_root: bool,
+    /// Its user namespace is the one that the kernel starts with.
+    pub is_initial: bool,
+    /// Its capabilities, a bit each.
+    pub effective: u64,
+    /// The memory that it may lock; none is without a limit.
+    pub locked_bytes: Option<u64>,
+}
+
+impl Rights {
+    /// Those of the calling thread. Without `/proc` it has no capability.
+    pub fn own() -> Self {
+        let status = fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
+        Self {
+            is_root: geteuid().is_root(),
+            is_initial: in_initial_user_namespace(),
+            effective: parse_effective(&status).unwrap_or(0),
+            locked_bytes: limit::locked_memory(),
+        }
+    }
+
+    /// True if it has this capability, or one that includes it (`CAP_SYS_ADMIN`).
+    pub fn has(&self, capability: u8) -> bool {
+        let has = |one: u8| self.effective.checked_shr(one.into()).unwrap_or(0) & 1 == 1;
+        has(capability)
+            || [CAP_BPF, CAP_PERFMON, CAP_SYSLOG].contains(&capability) && has(CAP_SYS_ADMIN)
+    }
+
+    /// What helps against a refusal of something that needs these capabilities. A root that lacks one
+    /// is told which, and not to become root.
+    pub fn remedy(&self, needed: &[u8]) -> String {
+        let missing: Vec<&str> = NAMES
+            .iter()
+            .filter(|(one, _)| needed.contains(one) && !self.has(*one))
+            .map(|(_, name)| *name)
+            .collect();
+        let join = |before: &str, between: &str| {
+            let names = missing.iter().map(|name| format!("{before}{name}"));
+            names.collect::<Vec<_>>().join(between)
+        };
+        match (self.is_root, missing.is_empty()) {
+            (true, false) => format!(
+                "this process is root without {} (a container?): start it with {}",
+                join("CAP_", " and "),
+                join("--cap-add ", " "),
+            ),
+            (false, false) => format!("run as root, or with {}", join("CAP_", " and ")),
+            (false, true) if needed.is_empty() => "run as root".to_owned(),
+            (_, true) if !self.is_initial => "the root of a user namespace (a rootless container, \
+                `unshare -r`) is not enough: run as root of the host"
+                .to_owned(),
+            (_, true) => "this process has the capability for it: a seccomp filter or a security \
+                module (AppArmor, SELinux, lockdown) refuses"
+                .to_owned(),
+        }
+    }
+}
+
 /// The line `CapEff` of `/proc/PID/status` (`proc_pid_status(5)`): a mask in hexadecimal.
 fn parse_effective(status: &str) -> Option<u64> {
     let mask = status
@@ -61,6 +148,49 @@ mod tests {
         assert_eq!(parse_effective(status), Some(1 << CAP_NET_ADMIN));
         assert_eq!(parse_effective("Name:\tx\nCapEff:\n"), None);
         assert!(!effective(200));
+    }
+
+    #[test]
+    fn a_root_is_told_what_it_lacks_and_not_to_become_root() {
+        let all = Rights {
+            is_root: true,
+            is_initial: true,
+            effective: u64::MAX,
+            locked_bytes: None,
+        };
+        let without = |lacks: &[u8]| Rights {
+            effective: lacks.iter().fold(u64::MAX, |set, one| set & !(1 << one)),
+            ..all
+        };
+        let docker = without(&[CAP_NET_RAW, CAP_BPF, CAP_SYS_ADMIN]);
+        let said = docker.remedy(&[CAP_BPF, CAP_NET_ADMIN, CAP_NET_RAW]);
+        let lacks = "root without CAP_NET_RAW and CAP_BPF (a container?)";
+        assert!(said.contains(lacks), "{said}");
+        assert!(said.ends_with("--cap-add NET_RAW --cap-add BPF"), "{said}");
+        assert!(
+            !said.contains("run as root") && !said.contains("NET_ADMIN"),
+            "{said}"
+        );
+        let user = Rights {
+            is_root: false,
+            effective: 0,
+            ..all
+        };
+        let said = user.remedy(&[CAP_NET_RAW]);
+        assert_eq!(said, "run as root, or with CAP_NET_RAW");
+        assert_eq!(user.remedy(&[]), "run as root");
+        // CAP_SYS_ADMIN is all of BPF, and nothing of the network.
+        let old = without(&[CAP_BPF, CAP_PERFMON, CAP_NET_ADMIN]);
+        assert!(old.has(CAP_BPF) && !old.has(CAP_NET_ADMIN));
+        assert!(all.remedy(&[CAP_BPF]).contains("seccomp"));
+        let mapped = Rights {
+            is_initial: false,
+            ..all
+        };
+        assert!(mapped.remedy(&[CAP_BPF]).contains("root of the host"));
+        for (one, name) in NAMES {
+            assert!(without(&[one, CAP_SYS_ADMIN]).remedy(&[one]).contains(name));
+        }
     }
 
     proptest! {

@@ -47,6 +47,16 @@ pub fn forbid_descriptors(beyond: u64) -> Result<()> {
     setrlimit(Resource::Nofile, lowered).on("setrlimit RLIMIT_NOFILE", beyond)
 }
 
+/// The bytes that this process may lock (`RLIMIT_MEMLOCK`), which rings of the same user share; none
+/// is without a limit. `CAP_IPC_LOCK` lifts it.
+pub fn locked_memory() -> Option<u64> {
+    getrlimit(Resource::Memlock).current
+}
+
+/// What lifts that limit.
+pub const LOCKED_MEMORY_REMEDY: &str = "`ulimit -l unlimited`, LimitMEMLOCK=infinity of its unit, \
+    --ulimit memlock=-1 of its container, or CAP_IPC_LOCK";
+
 /// Lets this process lock as much memory as it likes (`setrlimit(2)`, `RLIMIT_MEMLOCK`); false if it
 /// lacks `CAP_SYS_RESOURCE`.
 pub(crate) fn lift_locked_memory() -> bool {

@@ -14,6 +14,8 @@ mod tx;
 use super::{Backend, Layer, Support};
 use crate::{Error, RingConfig};
 use interface::Interface;
+use mpps_os::capability::{CAP_BPF, CAP_NET_ADMIN, CAP_NET_RAW, CAP_PERFMON, Rights};
+use mpps_os::limit::{self, LOCKED_MEMORY_REMEDY};
 use mpps_os::text::ShellWord;
 use mpps_os::xdp::{self, BusyPoll, FRAMES_MAX, SocketConfig};
 
@@ -71,9 +73,9 @@ fn probe() -> Support {
         // The filter adds what it read in a packet to a pointer, which the verifier grants to
         // CAP_PERFMON alone (kernel/bpf/verifier.c).
         std::io::ErrorKind::PermissionDenied => {
-            "run as root, or with CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF and CAP_PERFMON"
+            Rights::own().remedy(&[CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF, CAP_PERFMON])
         }
-        _ => "a kernel with CONFIG_XDP_SOCKETS",
+        _ => "a kernel with CONFIG_XDP_SOCKETS".to_owned(),
     };
     Support::no(error.to_string(), remedy)
 }
@@ -169,7 +171,12 @@ fn explain(error: mpps_os::Error, config: &SocketConfig<'_>) -> Error {
         Some(errno::ENOBUFS) if error.call == "setsockopt XDP_UMEM_REG" => Error::Invalid {
             option: "--ring",
             value: config.frames.to_string(),
-            why: "so many frames exceed the limit of locked memory (ulimit -l)".to_owned(),
+            why: format!(
+                "{} KiB of frames, and this process may lock {} KiB of memory: fewer frames, or \
+                 {LOCKED_MEMORY_REMEDY}",
+                u64::from(config.frames) * u64::from(config.frame_bytes) / 1024,
+                limit::locked_memory().unwrap_or(0) / 1024
+            ),
         },
         _ => error.into(),
     }

@@ -4,6 +4,7 @@ mod rx;
 mod tx;
 
 use super::{Backend, Layer, Support};
+use mpps_os::limit::LOCKED_MEMORY_REMEDY;
 use std::io;
 
 pub(super) const BACKEND: Backend = Backend {
@@ -45,7 +46,7 @@ fn probe() -> Support {
         }
         Some(ENOSYS) => "a kernel with CONFIG_IO_URING, and no seccomp filter against it",
         Some(EINVAL) => "Linux 6.1 or later",
-        _ if error.source.kind() == io::ErrorKind::OutOfMemory => "raise the limit: ulimit -l",
+        _ if error.source.kind() == io::ErrorKind::OutOfMemory => LOCKED_MEMORY_REMEDY,
         _ => "see io_uring_setup(2)",
     };
     Support::no(error.to_string(), remedy)

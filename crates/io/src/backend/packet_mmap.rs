@@ -7,6 +7,7 @@ mod tap;
 mod tx;
 
 use super::{Backend, Layer, Support};
+use mpps_os::capability::{CAP_NET_RAW, Rights};
 use mpps_os::packet_socket::PacketSocket;
 
 pub(super) const BACKEND: Backend = Backend {
@@ -43,10 +44,11 @@ fn probe() -> Support {
     };
     // EPERM of packet(7); all else is a kernel without packet sockets (EAFNOSUPPORT).
     let remedy = match error.source.kind() {
-        std::io::ErrorKind::PermissionDenied => {
-            "run as root, or: sudo setcap cap_net_raw,cap_net_admin=ep $(command -v mpps)"
-        }
-        _ => "sudo modprobe af_packet",
+        std::io::ErrorKind::PermissionDenied => format!(
+            "{}, or: sudo setcap cap_net_raw,cap_net_admin=ep $(command -v mpps)",
+            Rights::own().remedy(&[CAP_NET_RAW])
+        ),
+        _ => "sudo modprobe af_packet".to_owned(),
     };
     Support::no(error.to_string(), remedy)
 }

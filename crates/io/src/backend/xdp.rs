@@ -11,6 +11,7 @@ use crate::xdp_switch::XdpSwitch;
 use crate::{Error, Frames, Mode, STAMP_BYTES, Sent, Stamp, Tx, TxCaps, TxConfig, TxCounters};
 use mpps_os::bpf::asm::{Assembler, Helper, R0};
 use mpps_os::bpf::{ArrayMap, DeviceMap, Link, LiveFrames, Program, ProgramKind, XdpAttach};
+use mpps_os::capability::{CAP_BPF, CAP_NET_ADMIN, CAP_SYS_ADMIN, Rights};
 use mpps_os::clock;
 use mpps_os::ethtool;
 use mpps_os::namespace::NetNamespace;
@@ -92,9 +93,9 @@ fn probe() -> Support {
     };
     let remedy = match error.source.kind() {
         io::ErrorKind::PermissionDenied => {
-            "run it as root, or with CAP_BPF, CAP_NET_ADMIN and CAP_SYS_ADMIN"
+            Rights::own().remedy(&[CAP_BPF, CAP_NET_ADMIN, CAP_SYS_ADMIN])
         }
-        _ => "Linux 6.1 or later",
+        _ => "Linux 6.1 or later".to_owned(),
     };
     Support::no(error.to_string(), remedy)
 }

@@ -21,7 +21,7 @@ use crate::{
     Served, Wait,
 };
 use arguments::Arguments;
-use mpps_os::capability;
+use mpps_os::capability::{CAP_NET_RAW, Rights};
 use mpps_os::dpdk::{self, Facts, Lent, Port, PortOptions, RxQueue};
 use mpps_os::poll::Waiter;
 use mpps_os::sched;
@@ -44,12 +44,12 @@ const LOOKS: u32 = 64;
 const FRAME_BYTES: u16 = 2048;
 
 pub(super) fn probe() -> Support {
-    if capability::effective(capability::CAP_NET_RAW) {
+    if Rights::own().has(CAP_NET_RAW) {
         return Support::Yes;
     }
     Support::no(
         "DPDK's drivers open raw sockets or devices, which needs CAP_NET_RAW",
-        "run it as root",
+        Rights::own().remedy(&[CAP_NET_RAW]),
     )
 }
 

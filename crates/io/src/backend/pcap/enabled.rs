@@ -11,6 +11,7 @@ use crate::{
     Batch, Descriptor, Error, Layer, Mode, Requests, Rx, RxCaps, RxConfig, RxCounters, RxDrop,
     Served, Wait,
 };
+use mpps_os::capability::{CAP_NET_RAW, Rights};
 use mpps_os::packet_socket::{PacketSocket, close_on_exec};
 use mpps_os::poll::Waiter;
 use pcap::{Active, Capture, Direction, Linktype};
@@ -61,7 +62,10 @@ pub(super) fn probe() -> Support {
     };
     Support::no(
         error.to_string(),
-        "run as root, or: sudo setcap cap_net_raw=ep $(command -v mpps)",
+        format!(
+            "{}, or: sudo setcap cap_net_raw=ep $(command -v mpps)",
+            Rights::own().remedy(&[CAP_NET_RAW])
+        ),
     )
 }
 

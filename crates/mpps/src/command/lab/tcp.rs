@@ -10,7 +10,7 @@ use crate::output::{self, Stream};
 use crate::signal::Interrupt;
 use anyhow::{Context, Result, ensure};
 use mpps_host::{SkbDefer, Topology};
-use mpps_os::capability;
+use mpps_os::capability::{CAP_NET_ADMIN, CAP_SYS_ADMIN, Rights};
 use std::time::Duration;
 
 /// Connections in flight for each of the server's CPUs: few enough for the 150 processes of Apache's
@@ -32,11 +32,11 @@ pub(super) fn run(args: &LabArgs) -> Result<Outcome> {
         return list(&chosen);
     }
     // Queues pinned, moderation set, servers that become www-data: all of it needs root.
+    let (rights, needed) = (Rights::own(), [CAP_SYS_ADMIN, CAP_NET_ADMIN]);
     ensure!(
-        capability::in_initial_user_namespace()
-            && capability::effective(capability::CAP_SYS_ADMIN)
-            && capability::effective(capability::CAP_NET_ADMIN),
-        "lab tcp pins kernel threads and starts servers that change their user; run as root"
+        rights.is_initial && needed.iter().all(|one| rights.has(*one)),
+        "lab tcp pins kernel threads and starts servers that change their user; {}",
+        rights.remedy(&needed)
     );
     let deal =
         deal.context("a server and its load need a CPU each, and this process may use one only")?;
