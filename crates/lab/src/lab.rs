@@ -260,15 +260,29 @@ fn join(config: &LabConfig) -> Result<(Host, Host, Vec<String>), Error> {
     let receiver = NetNamespace::new()?;
     let mut notes = Vec::new();
     let mut has_v6_both = true;
+    let mut refused = None;
     for namespace in [&sender, &receiver] {
-        let (refused, v6) = namespace.run(|| (quiet(), has_v6()))?;
+        let (quieted, v6) = namespace.run(|| (quiet(), has_v6()))?;
         has_v6_both &= v6;
-        notes.extend(refused);
+        refused = refused.or(quieted.err());
     }
     if !has_v6_both {
-        notes.retain(|note| !note.contains("/ipv6/"));
         notes.push("no IPv6: this machine has it switched off".to_owned());
     }
+    let is_silenced = refused.is_some();
+    notes.extend(refused.map(|error| {
+        format!(
+            "the hosts do without neighbour discovery, because {error}: an address that is added later \
+             needs `ip neighbour add`"
+        )
+    }));
+    let prepare = |interface| -> Result<_, Error> {
+        let (index, hardware) = prepare(interface, config.mtu)?;
+        if is_silenced {
+            link::silence(index, has_v6_both)?;
+        }
+        Ok((index, hardware))
+    };
 
     let (sender_index, sender_hardware) = sender.run(|| {
         link::create_veth(
@@ -278,10 +292,9 @@ fn join(config: &LabConfig) -> Result<(Host, Host, Vec<String>), Error> {
             config.queues,
             std::os::fd::AsFd::as_fd(&receiver),
         )?;
-        prepare(SENDER_INTERFACE, config.mtu)
+        prepare(SENDER_INTERFACE)
     })??;
-    let (receiver_index, receiver_hardware) =
-        receiver.run(|| prepare(RECEIVER_INTERFACE, config.mtu))??;
+    let (receiver_index, receiver_hardware) = receiver.run(|| prepare(RECEIVER_INTERFACE))??;
 
     let sender = Host::new(
         "sender",

@@ -1,6 +1,7 @@
 //! What the links leave to the hosts, and what the hosts say unasked.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::net::IpAddr;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -36,16 +37,22 @@ const UP_WITHIN: Duration = Duration::from_secs(2);
 /// How often it is looked at.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// Makes the calling thread's namespace quiet. Returns what was refused, with the reason.
-pub(crate) fn quiet() -> Vec<String> {
-    QUIET
-        .iter()
-        .filter_map(|(name, value)| {
-            let path = format!("/proc/sys/net/{name}");
-            let error = fs::write(&path, value).err()?;
-            Some(format!("{path} is not {value}: {error}"))
-        })
-        .collect()
+/// Makes the calling thread's namespace quiet.
+///
+/// # Errors
+///
+/// The first refusal, as of a container that sees `/proc/sys` read-only; it tries all of them. A file
+/// that this kernel does not have is none.
+pub(crate) fn quiet() -> Result<(), String> {
+    let set = |(name, value): &(&str, &str)| {
+        let path = format!("/proc/sys/net/{name}");
+        match fs::write(&path, value) {
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(format!("{path}: {error}")),
+            _ => Ok(()),
+        }
+    };
+    let set: Vec<_> = QUIET.iter().map(set).collect();
+    set.into_iter().collect()
 }
 
 /// Has an interface's receive queues know their numbers: attaches an XDP program that passes, and

@@ -5,8 +5,8 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::link::{
-    InfoData, InfoKind, InfoVeth, LinkAttribute, LinkFlags, LinkInfo, LinkMessage, LinkXdp, State,
-    XdpAttached,
+    AfSpecInet6, AfSpecUnspec, In6AddrGenMode, InfoData, InfoKind, InfoVeth, LinkAttribute,
+    LinkFlags, LinkInfo, LinkMessage, LinkXdp, State, XdpAttached,
 };
 
 use super::Socket;
@@ -165,6 +165,29 @@ pub fn set_up(index: u32) -> Result<()> {
     let mut message = message_for(index);
     message.header.flags = LinkFlags::Up;
     message.header.change_mask = LinkFlags::Up;
+    change(index, message)
+}
+
+/// Keeps an interface from saying anything by itself, without a file of `/proc/sys`: with neither ARP nor
+/// neighbour discovery (`IFF_NOARP`) it joins no group that it would report and probes no address; with
+/// `has_v6` it also gives itself no address (`IN6_ADDR_GEN_MODE_NONE`). To be called before it has
+/// addresses and is up. Its neighbours must be told ([`super::neighbour::add_permanent`]).
+///
+/// # Errors
+///
+/// `EPERM` without `CAP_NET_ADMIN` over the namespace; `ENODEV`; with `has_v6` `EAFNOSUPPORT` of a kernel
+/// without IPv6.
+pub fn silence(index: u32, has_v6: bool) -> Result<()> {
+    let mut message = message_for(index);
+    message.header.flags = LinkFlags::Noarp;
+    message.header.change_mask = LinkFlags::Noarp;
+    if has_v6 {
+        let none = AfSpecInet6::AddrGenMode(In6AddrGenMode::None);
+        let v6 = AfSpecUnspec::Inet6(vec![none]);
+        message
+            .attributes
+            .push(LinkAttribute::AfSpecUnspec(vec![v6]));
+    }
     change(index, message)
 }
 
