@@ -4,13 +4,15 @@
 mod card;
 mod conntrack;
 mod process;
+mod quota;
 
 pub use card::Card;
 pub(crate) use card::virtio_feature;
 pub use conntrack::Conntrack;
 pub use mpps_os::interrupts::Interrupt;
-pub use process::{Busy, Process, Quota, ThreadTime};
+pub use process::{Busy, Process, ThreadTime};
 use process::{Owners, find_owners};
+pub use quota::Quota;
 
 use crate::root::Root;
 use crate::{CpuList, ProcStat, Result, Snapshot, Topology, sysctl};

@@ -6,8 +6,6 @@ use crate::{CpuBusy, ProcStat};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-/// From this share of its periods on a quota holds a program back.
-const QUOTA_MIN: f64 = 0.1;
 /// From this share on a CPU is full.
 pub(super) const FULL: f64 = 0.9;
 /// Below this share soft interrupts leave a program enough.
@@ -156,11 +154,12 @@ pub(super) fn never_slept(busy: &Busy) -> bool {
 }
 
 fn quota(socket: &SeenSocket) -> Option<f64> {
-    let (before, now) = (socket.earlier?.quota?, socket.owner?.quota?);
-    let periods = now.periods.checked_sub(before.periods)?;
-    let throttled = now.throttled.checked_sub(before.throttled)?;
-    let share = throttled as f64 / periods.max(1) as f64;
-    (share >= QUOTA_MIN).then_some(share)
+    let (before, now) = (
+        socket.earlier?.quota.as_ref()?,
+        socket.owner?.quota.as_ref()?,
+    );
+    let grown = now.since(before).filter(|_| now.group == before.group)?;
+    grown.is_limit().then(|| grown.share())
 }
 
 fn shared_cpu(seen: &Seen, socket: &SeenSocket) -> Option<CpuBusy> {

@@ -7,7 +7,7 @@ use crate::Station;
 pub(super) const CHECK: Check = Check {
     name: "quota",
     reads: "`nr_throttled` and `nr_periods` of the cgroup of each program with a UDP socket, or of one above it \
-            (cgroup v2), and the drops of its sockets",
+            (cgroup v2 or v1), and the drops of its sockets",
     speaks: "a program was held back by its CPU quota in a tenth of the periods or more while its sockets lost \
              datagrams",
     made_by: "`systemd-run -p CPUQuota=5% PROGRAM` and a flood",
@@ -24,8 +24,8 @@ fn run(seen: &Seen) -> Vec<Finding> {
         let (now, before) = (socket.owner?, socket.earlier?);
         found.evidence.push(Evidence::new(
             format!("nr_throttled of {} (pid {})", now.name, now.pid),
-            before.quota?.throttled,
-            now.quota?.throttled,
+            before.quota.as_ref()?.throttled,
+            now.quota.as_ref()?.throttled,
         ));
         let what = format!(
             "the buffer of {} was full while the CPU quota of its cgroup held the program back in {:.0} % \

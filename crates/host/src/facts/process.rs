@@ -1,5 +1,6 @@
 //! Who has a socket, and what its threads did.
 
+use super::quota::Quota;
 use crate::root::Root;
 use mpps_os::clock;
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,15 +20,6 @@ pub struct Process {
     pub read_ns: u64,
     /// What the CPU quota of its cgroup, or of one above it, did; none without a quota.
     pub quota: Option<Quota>,
-}
-
-/// What `cpu.stat` says of a quota (cgroup v2).
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Quota {
-    /// Periods in which the group had work (`nr_periods`).
-    pub periods: u64,
-    /// Those in which it was held back (`nr_throttled`).
-    pub throttled: u64,
 }
 
 /// The processes of each inode number that was looked for, in their order.
@@ -147,14 +139,15 @@ impl Process {
         });
         let threads = threads.collect();
         let cgroup = read("cgroup").unwrap_or_default();
-        let group = cgroup.lines().find_map(|line| line.strip_prefix("0::/"));
         Self {
             pid,
             name: read("comm").unwrap_or_default(),
             stopped,
             threads,
             read_ns: clock::monotonic_ns(),
-            quota: group.and_then(|group| quota(root, group, quotas)),
+            quota: (quotas.entry(cgroup))
+                .or_insert_with_key(|cgroup| Quota::above(root, cgroup).into_iter().next())
+                .clone(),
         }
     }
 
@@ -199,38 +192,8 @@ fn parse_cpu(stat: &str) -> Option<usize> {
     rest.split_ascii_whitespace().nth(36)?.parse().ok()
 }
 
-/// The quotas of groups that have been read: many processes are of one group.
+/// The quotas of processes that have been read, by the text of their `cgroup`: many have the same.
 type Quotas = BTreeMap<String, Option<Quota>>;
-
-/// The quota of a group, or else of the nearest one above it that has one.
-fn quota(root: &Root, group: &str, quotas: &mut Quotas) -> Option<Quota> {
-    let mut groups = std::iter::successors(Some(group), |group| {
-        let above = group.rsplit_once('/').map_or("", |(above, _)| above);
-        (!group.is_empty()).then_some(above)
-    });
-    groups.find_map(|group| {
-        if let Some(known) = quotas.get(group) {
-            return *known;
-        }
-        let text = root.read_if_possible(&format!("sys/fs/cgroup/{group}/cpu.stat"));
-        let quota = text.as_deref().and_then(parse_quota);
-        quotas.insert(group.to_owned(), quota);
-        quota
-    })
-}
-
-fn parse_quota(text: &str) -> Option<Quota> {
-    let number = |name: &str| {
-        let mut lines = text.lines();
-        let value = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?;
-        value.trim().parse::<u64>().ok()
-    };
-    let quota = Quota {
-        periods: number("nr_periods")?,
-        throttled: number("nr_throttled")?,
-    };
-    (quota.periods > 0).then_some(quota)
-}
 
 #[cfg(test)]
 mod tests {
@@ -255,7 +218,10 @@ mod tests {
         let process = Process::read_from(&tree.root, 812, &mut Quotas::new());
         assert_eq!((process.pid, &*process.name), (812, "unbound"));
         assert!(process.stopped, "the state is behind the last bracket");
-        let quota = process.quota.map(|quota| (quota.periods, quota.throttled));
+        let quota = process
+            .quota
+            .as_ref()
+            .map(|quota| (quota.periods, quota.throttled));
         assert_eq!(quota, Some((90, 77)), "that of the group above");
         let earlier = Process {
             threads: [(
@@ -275,7 +241,7 @@ mod tests {
         assert_eq!((busy.waited, busy.waiter), (0.02, 812));
         let gone = Process::read_from(&tree.root, 7, &mut Quotas::new());
         assert_eq!((gone.threads.len(), gone.stopped), (0, false));
-        assert_eq!((gone.quota, gone.busy_since(&earlier)), (None, None));
+        assert_eq!((gone.busy_since(&earlier), gone.quota), (None, None));
     }
 
     #[test]
@@ -331,7 +297,7 @@ mod tests {
     fn the_quota_of_a_group_is_read_once() {
         let tree = fixture::tree(TREE);
         let mut quotas = Quotas::new();
-        let read = |quotas: &mut Quotas| quota(&tree.root, "system.slice/unbound.service", quotas);
+        let read = |quotas: &mut Quotas| Process::read_from(&tree.root, 812, quotas).quota;
         let first = read(&mut quotas);
         assert!(first.is_some());
         let folder = tree.root.path().join("sys/fs/cgroup/system.slice");
@@ -348,7 +314,7 @@ mod tests {
         #[test]
         fn foreign_text_never_panics(text in "\\PC{0,60}", numbers in "[0-9 \n)(]{0,200}") {
             for text in [&text, &numbers] {
-                let _ = (parse_schedstat(text), parse_cpu(text), parse_quota(text), socket(text));
+                let _ = (parse_schedstat(text), parse_cpu(text), socket(text));
             }
         }
     }
@@ -357,14 +323,6 @@ mod tests {
     fn odd_files_have_no_times() {
         for odd in ["", "1", "x 2 3", "1 x"] {
             assert_eq!(parse_schedstat(odd), None, "{odd}");
-        }
-        for odd in [
-            "",
-            "nr_throttled 3",
-            "nr_periods 0\nnr_throttled 0",
-            "nr_periods x",
-        ] {
-            assert_eq!(parse_quota(odd), None, "{odd}");
         }
         for odd in ["", "1 (a) S", "1 S 2 3"] {
             assert_eq!(parse_cpu(odd), None, "{odd}");

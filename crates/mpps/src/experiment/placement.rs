@@ -343,6 +343,7 @@ mod tests {
             mpps,
             offered_mpps: 0.5,
             ledger: ledger.clone(),
+            quota: None,
         });
         rows[0].runs = Runs::of(&runs[1..], Some(ledger));
         rows[2].runs = Runs::of(

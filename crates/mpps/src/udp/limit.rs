@@ -1,7 +1,7 @@
 //! What limited a run, from the counters that show it.
 
 use super::run::Run;
-use mpps_host::{CpuList, Grouped, Ledger, Loss, Station};
+use mpps_host::{CpuList, Grouped, Ledger, Loss, Quota, Station};
 use mpps_lab::Delivery;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -76,13 +76,27 @@ pub(crate) fn judge(run: &Run, places: &Places<'_>) -> Limit {
     let ledger = &run.ledger;
     let received = ledger.delivered + ledger.queued;
     let outran = ledger.offered as f64 >= OUTRUN_MIN * received as f64;
-    match loss_that_counts(ledger).filter(|_| outran) {
+    let limit = match loss_that_counts(ledger).filter(|_| outran) {
         Some(loss) => match loss.station {
             Station::Wire | Station::Backlog => judge_queue(run, places, loss),
             Station::Socket => judge_socket(run, places, loss),
-            _ => named(loss),
+            _ => return named(loss),
         },
         None => judge_sender(run, places),
+    };
+    unless_held_back(limit, run.quota.as_ref())
+}
+
+/// A limit, unless a CPU quota held the threads back: then they did not keep up because of that, however
+/// full a CPU, a ring or a buffer was.
+pub(crate) fn unless_held_back(limit: Limit, quota: Option<&Quota>) -> Limit {
+    let Some(quota) = quota else {
+        return limit;
+    };
+    let evidence = format!("{}; {}", quota.said(), limit.evidence);
+    match quota.is_limit() {
+        true => Limit::new(format!("CPU quota of cgroup {}", quota.group), evidence),
+        false => Limit { evidence, ..limit },
     }
 }
 
@@ -269,6 +283,60 @@ mod tests {
             delivery: Delivery::ThreadedNapi,
         };
         judge(&run, &places)
+    }
+
+    #[test]
+    fn a_quota_that_held_back_is_the_limit_wherever_it_was_lost() {
+        let judged = |station, delivered, quota| {
+            let mut ledger = lost(station, "lost");
+            ledger.delivered = delivered;
+            let run = Run {
+                ledger,
+                quota,
+                busy: busy(0.4),
+                seconds: 1.0,
+                ..Run::default()
+            };
+            let places = Places {
+                roles: &|_| Vec::new(),
+                is_unpinned: false,
+                delivery: Delivery::ThreadedNapi,
+            };
+            judge(&run, &places)
+        };
+        let quota = |throttled| {
+            Some(Quota {
+                group: "/box".to_owned(),
+                periods: 10,
+                throttled,
+                throttled_ns: 7_000_000,
+            })
+        };
+        // Of a ring, of a socket, and of a sender that did not outrun.
+        for (station, delivered) in [
+            (Station::Wire, 600),
+            (Station::Backlog, 600),
+            (Station::Socket, 600),
+            (Station::Wire, 1000),
+        ] {
+            let limit = judged(station, delivered, quota(3));
+            assert_eq!(limit.what, "CPU quota of cgroup /box", "{station}");
+            assert!(
+                limit.evidence.contains("in 3 of 10 periods, for 7 ms"),
+                "{limit:?}"
+            );
+            let free = judged(station, delivered, None);
+            assert!(
+                !free.what.contains("quota") && !free.evidence.contains("quota"),
+                "{free:?}"
+            );
+            // Now and then is told, and is not the limit.
+            let rare = judged(station, delivered, quota(0));
+            assert_eq!(rare.what, free.what);
+            assert!(rare.evidence.contains("in 0 of 10"), "{rare:?}");
+        }
+        // What a filter drops no CPU would have taken.
+        assert_eq!(judged(Station::Ip, 600, quota(3)).what, "IP: lost");
     }
 
     const BOTH: &[&str] = &["queue 0", "application"];

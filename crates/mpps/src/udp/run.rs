@@ -8,7 +8,7 @@ use super::sender::PORT;
 use crate::signal::Interrupt;
 use anyhow::{Context, Result};
 use mpps_host::drop_probe::{DropFilter, DropProbe, DropProbeError};
-use mpps_host::{CpuBusy, Delta, DropCount, Ledger, ProcStat, Route, Snapshot};
+use mpps_host::{CpuBusy, Delta, DropCount, Ledger, ProcStat, Quota, Route, Snapshot};
 use mpps_io::{
     Inspect, Property, Rx, RxCaps, RxReport, RxTask, RxWorker, Stop, Tx, TxReport, TxTask,
     TxWorker, Wait,
@@ -91,6 +91,8 @@ pub(crate) struct Run {
     /// what the scheduler says of it; empty unless that is known of all.
     pub(crate) napi: Vec<(Option<usize>, Schedstat)>,
     pub(crate) busy: Vec<CpuBusy>,
+    /// What the CPU quota of this process did meanwhile; none if it held nothing back.
+    pub(crate) quota: Option<Quota>,
     /// Length of the sending.
     pub(crate) seconds: f64,
     /// How the receiver worked, as far as it was granted; empty of a rule.
@@ -150,8 +152,12 @@ impl Hosts<'_> {
             let came = account::distinct(rx);
             account.sequence_lost = Some(account.offered.saturating_sub(came));
         }
+        let mut ledger = account.ledger();
+        if let Some(quota) = &run.quota {
+            ledger.note(quota.said());
+        }
         Ok(Run {
-            ledger: account.ledger(),
+            ledger,
             tx_cpus,
             mpps,
             receiver,
@@ -185,7 +191,7 @@ impl Hosts<'_> {
         purpose: Purpose<'_>,
     ) -> Result<Run> {
         let stop = Stop::new();
-        let (stat, napi) = (ProcStat::read()?, self.napi());
+        let (stat, napi, quotas) = (ProcStat::read()?, self.napi(), Quota::own());
         let rx = match receivers {
             Some(receivers) => receivers.start(purpose, &stop)?,
             None => Vec::new(),
@@ -194,6 +200,7 @@ impl Hosts<'_> {
         let tx = self.send(senders, time, purpose);
         let busy = ProcStat::read()?.busy_since(&stat);
         let seconds = began.elapsed().as_secs_f64();
+        let quota = Quota::worst_between(&quotas, &Quota::own());
         let served = self.napi();
         let settled = self.lab.settle();
         await_rest(&rx);
@@ -212,6 +219,7 @@ impl Hosts<'_> {
             rx,
             napi: served.into_iter().zip(napi).map(used).collect(),
             busy,
+            quota,
             seconds,
             ..Run::default()
         })

@@ -4,7 +4,7 @@ use super::run::Run;
 use super::sample::mpps;
 use crate::measure::document::{Totals, doubts, equation, rates, spread, whole};
 use crate::measure::samples::{extremes, median};
-use mpps_host::Ledger;
+use mpps_host::{Ledger, Quota};
 use mpps_report::{Block, Hue, Measured, Quantity};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -15,6 +15,8 @@ pub(crate) struct Sample {
     pub(crate) mpps: f64,
     pub(crate) offered_mpps: f64,
     pub(crate) ledger: Ledger,
+    /// What the CPU quota of this process held back meanwhile.
+    pub(crate) quota: Option<Quota>,
 }
 
 impl From<Run> for Sample {
@@ -23,6 +25,7 @@ impl From<Run> for Sample {
             mpps: run.mpps,
             offered_mpps: mpps(&run.tx),
             ledger: run.ledger,
+            quota: run.quota,
         }
     }
 }
@@ -66,6 +69,9 @@ pub struct Runs {
     /// The ledgers of the repeats behind `mpps_samples`, drop probe off, in the same order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sample_ledgers: Vec<Ledger>,
+    /// What the CPU quota of this process held back in the last repeat; the ledgers' notes tell it, too.
+    #[serde(skip)]
+    pub(crate) quota: Option<Quota>,
 }
 
 impl Runs {
@@ -91,6 +97,7 @@ impl Runs {
             runs.mpps_samples.push(one.mpps);
             offered.push(one.offered_mpps);
             runs.sample_ledgers.push(one.ledger.clone());
+            runs.quota.clone_from(&one.quota);
         }
         let sum = |count: fn(&Ledger) -> u64| runs.sample_ledgers.iter().map(count).sum::<u64>();
         let all = sum(|ledger| ledger.offered);

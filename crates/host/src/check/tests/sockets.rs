@@ -178,7 +178,11 @@ fn a_quota_explains_a_full_buffer() {
     let (mut before, mut after) = starved(300, 0);
     let set = |facts: &mut Facts, periods, throttled| {
         let process = facts.processes.get_mut(&812).expect("it is there");
-        process.quota = Some(Quota { periods, throttled });
+        process.quota = Some(Quota {
+            periods,
+            throttled,
+            ..Quota::default()
+        });
     };
     set(&mut before, 100, 7);
     for (throttled, expected) in [(17, "quota"), (16, "socket_buffer"), (6, "socket_buffer")] {

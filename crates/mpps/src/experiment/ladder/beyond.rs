@@ -170,13 +170,14 @@ fn limited_by(row: &BenchRow) -> Limit {
         .sample_ledgers
         .last()
         .and_then(limit::loss_that_counts);
-    loss.map_or_else(
+    let limit = loss.map_or_else(
         || Limit {
             what: "sender and receive queue".to_owned(),
             evidence: format!("nearly nothing lost; NAPI: {}", row.napi),
         },
         limit::named,
-    )
+    );
+    limit::unless_held_back(limit, row.runs.quota.as_ref())
 }
 
 /// What a reader has to know of the fastest row, and of the others.

@@ -230,6 +230,7 @@ mod tests {
             mpps: received as f64,
             offered_mpps: offered as f64,
             ledger: Ledger::new(offered, received, 0),
+            quota: None,
         };
         let found = RungResult {
             notes: vec!["a note".to_owned()],

@@ -442,6 +442,7 @@ mod tests {
             mpps: 0.0,
             offered_mpps,
             ledger,
+            quota: None,
         }
     }
 

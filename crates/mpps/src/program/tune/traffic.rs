@@ -277,6 +277,7 @@ fn sample(host: &Delta, ledger: Ledger) -> runs::Sample {
         mpps: mpps(ledger.delivered),
         offered_mpps: mpps(ledger.offered),
         ledger,
+        quota: None,
     }
 }
 

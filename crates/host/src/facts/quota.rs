@@ -1,0 +1,199 @@
+//! CPU quotas of cgroups, and how often they held a group back.
+
+use crate::root::Root;
+
+/// What `cpu.stat` says of a quota.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Quota {
+    /// The group, as `/proc/PID/cgroup` names it: `/system.slice/unbound.service`.
+    pub group: String,
+    /// Periods in which the group had work (`nr_periods`).
+    pub periods: u64,
+    /// Those in which it was held back (`nr_throttled`).
+    pub throttled: u64,
+    /// For how long, in nanoseconds of all CPUs together (`throttled_usec`, `throttled_time`).
+    pub throttled_ns: u64,
+}
+
+/// From this share of the periods on a quota holds a program back.
+const HELD_BACK: f64 = 0.1;
+
+impl Quota {
+    /// The quotas that this process is under, the nearest group first.
+    pub fn own() -> Vec<Self> {
+        let root = Root::machine();
+        let text = root.read_if_possible("proc/self/cgroup");
+        Self::above(&root, &text.unwrap_or_default())
+    }
+
+    /// The quotas of the groups that this text of `/proc/PID/cgroup` names, and of those above them, the
+    /// nearest first (cgroups(7)). Version 1 has a line for its `cpu` controller. In a container the
+    /// path may be the host's, of which the container sees the end of the way up.
+    pub(super) fn above(root: &Root, text: &str) -> Vec<Self> {
+        let of_cpu = |line: &str| {
+            let (controllers, group) = line.split_once(':')?.1.split_once(':')?;
+            let directories: &[&str] = match controllers {
+                "" => &["", "unified/"],
+                _ if controllers.split(',').any(|one| one == "cpu") => &["cpu/", "cpu,cpuacct/"],
+                _ => return None,
+            };
+            Some((directories, group.trim_start_matches('/').to_owned()))
+        };
+        let quotas = text
+            .lines()
+            .filter_map(of_cpu)
+            .flat_map(|(directories, group)| {
+                let mut all = vec![group.clone()];
+                all.extend(
+                    group
+                        .rmatch_indices('/')
+                        .map(|(at, _)| group[..at].to_owned()),
+                );
+                if !group.is_empty() {
+                    all.push(String::new());
+                }
+                all.into_iter().filter_map(move |group| {
+                    directories.iter().find_map(|directory| {
+                        let path = format!("sys/fs/cgroup/{directory}{group}/cpu.stat");
+                        parse(&group, &root.read_if_possible(&path)?)
+                    })
+                })
+            });
+        quotas.collect()
+    }
+
+    /// What became of it since an earlier look; none if it has begun anew.
+    pub fn since(&self, earlier: &Self) -> Option<Self> {
+        Some(Self {
+            group: self.group.clone(),
+            periods: self.periods.checked_sub(earlier.periods)?,
+            throttled: self.throttled.checked_sub(earlier.throttled)?,
+            throttled_ns: self.throttled_ns.saturating_sub(earlier.throttled_ns),
+        })
+    }
+
+    /// The share of its periods in which the group was held back.
+    pub fn share(&self) -> f64 {
+        self.throttled as f64 / self.periods.max(1) as f64
+    }
+
+    /// How often it held the group back, in words.
+    pub fn said(&self) -> String {
+        format!(
+            "the CPU quota of cgroup {} held its threads back in {} of {} periods, for {} ms of all CPUs \
+             (cpu.stat)",
+            self.group,
+            self.throttled,
+            self.periods,
+            self.throttled_ns / 1_000_000
+        )
+    }
+
+    /// True if it held the group back often enough to limit what it does.
+    pub fn is_limit(&self) -> bool {
+        self.share() >= HELD_BACK
+    }
+
+    /// Of the quotas of two looks the one that held back most between them; none if none did.
+    pub fn worst_between(earlier: &[Self], later: &[Self]) -> Option<Self> {
+        let grown = later.iter().filter_map(|now| {
+            let before = earlier.iter().find(|one| one.group == now.group);
+            now.since(before.unwrap_or(&Self::default()))
+        });
+        grown
+            .filter(|grown| grown.throttled > 0)
+            .max_by_key(|grown| (grown.throttled, grown.throttled_ns))
+    }
+}
+
+fn parse(group: &str, text: &str) -> Option<Quota> {
+    let number = |name: &str| {
+        let mut lines = text.lines();
+        let value = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?;
+        value.trim().parse::<u64>().ok()
+    };
+    let micro = number("throttled_usec").map(|time| time.saturating_mul(1000));
+    let quota = Quota {
+        group: format!("/{group}"),
+        periods: number("nr_periods")?,
+        throttled: number("nr_throttled")?,
+        throttled_ns: micro.or_else(|| number("throttled_time")).unwrap_or(0),
+    };
+    (quota.periods > 0).then_some(quota)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::root::fixture;
+    use proptest::prelude::*;
+
+    fn groups(quotas: &[Quota]) -> Vec<(&str, u64, u64)> {
+        let told = |quota: &Quota| (quota.throttled, quota.throttled_ns);
+        let told = quotas.iter().map(|one| (&*one.group, told(one)));
+        told.map(|(group, (times, ns))| (group, times, ns))
+            .collect()
+    }
+
+    #[test]
+    fn quotas_of_both_versions_are_found_up_to_the_root() {
+        let tree = fixture::tree(
+            "sys/fs/cgroup/a/b/cpu.stat = nr_periods 9\\nnr_throttled 2\\nthrottled_usec 7\n\
+             sys/fs/cgroup/a/cpu.stat = usage_usec 5\\nnr_periods 0\\nnr_throttled 0\n\
+             sys/fs/cgroup/cpu.stat = nr_periods 4\\nnr_throttled 3\\nthrottled_usec 1\n\
+             sys/fs/cgroup/cpu,cpuacct/docker/7/cpu.stat = nr_periods 9\\nnr_throttled 5\\nthrottled_time 7000\n\
+             sys/fs/cgroup/cpu/cpu.stat = nr_periods 8\\nnr_throttled 6\\nthrottled_time 9",
+        );
+        let found = |text: &str| Quota::above(&tree.root, text);
+        assert_eq!(
+            groups(&found("0::/a/b\n")),
+            [("/a/b", 2, 7000), ("/", 3, 1000)]
+        );
+        let first = "12:pids:/a/b\n4:cpu,cpuacct:/docker/7\n";
+        assert_eq!(groups(&found(first)), [("/docker/7", 5, 7000), ("/", 6, 9)]);
+        // What a container cannot see of its path is that of its root.
+        assert_eq!(groups(&found("4:cpu:/host/only\n")), [("/", 6, 9)]);
+        for none in ["", "7:cpuset:/a/b", "0:/", "nonsense"] {
+            assert_eq!(found(none), [], "{none}");
+        }
+    }
+
+    #[test]
+    fn the_worst_of_several_is_the_limit() {
+        let quota = |group: &str, periods, throttled| Quota {
+            group: group.to_owned(),
+            periods,
+            throttled,
+            throttled_ns: throttled * 1_000_000,
+        };
+        let before = [quota("/a", 10, 4), quota("/", 10, 9)];
+        let after = [quota("/a", 20, 9), quota("/", 20, 10)];
+        let worst = Quota::worst_between(&before, &after).unwrap();
+        assert_eq!(worst, quota("/a", 10, 5));
+        assert!(worst.is_limit() && !quota("/a", 100, 9).is_limit());
+        assert_eq!(Quota::worst_between(&before, &before), None);
+        assert_eq!(Quota::worst_between(&after, &before), None, "begun anew");
+    }
+
+    proptest! {
+        #[test]
+        fn foreign_text_never_panics(text in "\\PC{0,60}", numbers in "(nr_[a-z]* ?[0-9 \n]){0,9}") {
+            let tree = fixture::tree("");
+            for text in [&text, &numbers] {
+                let _ = (parse("x", text), Quota::above(&tree.root, text));
+            }
+        }
+    }
+
+    #[test]
+    fn odd_files_have_no_quota() {
+        for odd in [
+            "",
+            "nr_throttled 3",
+            "nr_periods 0\nnr_throttled 0",
+            "nr_periods x",
+        ] {
+            assert_eq!(parse("", odd), None, "{odd}");
+        }
+    }
+}
