@@ -226,6 +226,7 @@ impl Account<'_> {
                 "a tap copies packets in front of IP: rows of IP, UDP and sockets would be of the \
                  kernel's own copies and are left out",
             );
+            self.note_fragments(&mut ledger);
         } else {
             self.enter_ip(&mut ledger);
             self.enter_udp(&mut ledger);
@@ -520,8 +521,16 @@ impl Account<'_> {
             // forwarded, nor handed on is its, as long as nobody else's packets come: in the lab.
             None if self.is_lab() && !self.gro && self.arrival != Arrival::Rule => {
                 let dropped = self.undelivered_by_ip();
+                let unasked = self.unasked().min(dropped);
+                if unasked > 0 {
+                    ledger.note(format!(
+                        "{unasked} packets that the sending host sent unasked (Icmp6.Out: neighbour \
+                         discovery, listener reports) came to groups that the receiver has not joined: \
+                         they are no loss"
+                    ));
+                }
                 ledger.lose(netfilter(
-                    dropped,
+                    dropped - unasked,
                     "receiver Ip.InReceives less Ip.InDelivers",
                     true,
                 ));
@@ -537,6 +546,25 @@ impl Account<'_> {
             }
         }
         self.note_fragments(ledger);
+    }
+
+    /// What the sending host says by itself and the receiver's IP takes in and does not hand on, because
+    /// it has not joined the group: of each kind what the one sent and the other's ICMPv6 did not get.
+    fn unasked(&self) -> u64 {
+        let kinds = [
+            "MLDv2Reports",
+            "GroupMembResponses",
+            "GroupMembReductions",
+            "RouterSolicits",
+            "NeighborSolicits",
+            "NeighborAdvertisements",
+        ];
+        let missing = kinds.map(|kind| {
+            let sent = snmp(self.sender, &format!("Icmp6.Out{kind}"));
+            sent.saturating_sub(snmp(self.receiver, &format!("Icmp6.In{kind}")))
+        });
+        // What was lost before came to no IP.
+        total(missing).min(snmp(self.receiver, "Ip6.InMcastPkts"))
     }
 
     /// Fragments have no exact row: a datagram that misses one is in no counter for 30 seconds.

@@ -17,6 +17,52 @@ const OTHERS: [&str; 5] = [
     "Ip6.OutForwDatagrams",
 ];
 
+/// What IP received, and what became of it: all but what vanished.
+type Fates = (&'static [&'static str], &'static [&'static str]);
+
+const V4: Fates = (
+    &["Ip.InReceives", "Ip.ReasmOKs"],
+    &[
+        "Ip.InDelivers",
+        "Ip.ForwDatagrams",
+        "Ip.ReasmReqds",
+        "Ip.InHdrErrors",
+        "Ip.InAddrErrors",
+        "Ip.InDiscards",
+        "Ip.InUnknownProtos",
+        "IpExt.InNoRoutes",
+        "IpExt.InTruncatedPkts",
+        "TcpExt.IPReversePathFilter",
+    ],
+);
+const V6: Fates = (
+    &["Ip6.InReceives", "Ip6.ReasmOKs"],
+    &[
+        "Ip6.InDelivers",
+        "Ip6.OutForwDatagrams",
+        "Ip6.ReasmReqds",
+        "Ip6.InHdrErrors",
+        "Ip6.InAddrErrors",
+        "Ip6.InDiscards",
+        "Ip6.InUnknownProtos",
+        "Ip6.InNoRoutes",
+        "Ip6.InTruncatedPkts",
+    ],
+);
+
+/// Packets that IP received and that no counter of it has: to groups that this host has not joined, or
+/// dropped by a firewall.
+fn not_delivered(seen: &Seen, (received, counted): &Fates) -> u64 {
+    seen.grown(received).saturating_sub(seen.grown(counted))
+}
+
+/// Packets to IPv6 groups that nothing here has joined: IP counts them as multicast and drops them
+/// (`ip6_mc_input` in net/ipv6/ip6_input.c).
+fn to_strange_groups(seen: &Seen) -> u64 {
+    let multicast = seen.grown(&["Ip6.InMcastPkts"]);
+    not_delivered(seen, &V6).min(multicast)
+}
+
 pub mod losses {
     //! Where and why a host's ledger can have losses.
 
@@ -76,11 +122,13 @@ pub fn ledger(seen: &Seen) -> Ledger {
     ];
     let early =
         early.map(|((station, reason), scope, counters)| (station, scope, reason, counters));
+    let to_groups = to_strange_groups(seen);
     let came = seen.grown(&["Ip.InReceives", "Ip6.InReceives"]);
     let before_ip = early.iter().map(|(.., counters)| Evidence::sum(counters));
     let before_ip = before_ip.fold(0, u64::saturating_add);
     let known = came
         .saturating_sub(seen.grown(&OTHERS))
+        .saturating_sub(to_groups)
         .saturating_add(before_ip);
     let delivered = seen.grown(&["Udp.InDatagrams", "Udp6.InDatagrams"]);
     let behind = LOSSES
@@ -102,6 +150,12 @@ pub fn ledger(seen: &Seen) -> Ledger {
              on their way out"
         ));
     }
+    if to_groups > 0 {
+        ledger.note(format!(
+            "{to_groups} packets came to IPv6 groups that no program here has joined (Ip6.InMcastPkts), as \
+             listener reports and neighbour discovery of other hosts do: they are left out"
+        ));
+    }
     let filtered = (
         Station::Ip,
         Scope::Namespace,
@@ -121,6 +175,14 @@ pub fn ledger(seen: &Seen) -> Ledger {
             // A NIC and a backlog count packets of all kinds, the probe those that go out, too.
             exact: scope == Scope::Namespace && reason != FIREWALL,
         });
+    }
+    let multicast = seen.grown(&["IpExt.InMcastPkts"]);
+    let vanished = not_delivered(seen, &V4);
+    if ledger.unaccounted > 0 && (multicast > 0 || vanished > 0) {
+        ledger.note(format!(
+            "IGMP is in UNACCOUNTED, because the kernel does not count it: IPv4 got {multicast} packets to \
+             joined groups (IpExt.InMcastPkts), and {vanished} that it neither delivered nor counted as lost"
+        ));
     }
     let waiting = seen.queued_bytes();
     if waiting > 0 {

@@ -7,7 +7,7 @@ use self::sockets::starved;
 use super::*;
 use crate::drop_probe::DropCount;
 use crate::facts::{Conntrack, Facts, Process, ThreadTime};
-use crate::{LinkCounters, LinkSnapshot, ProcStat, Snapshot, Snmp, Softnet};
+use crate::{Ledger, LinkCounters, LinkSnapshot, ProcStat, Snapshot, Snmp, Softnet};
 use mpps_os::netlink::link::Link;
 use mpps_os::netlink::sock_diag::UdpEntry;
 use mpps_os::text::ShellWord;
@@ -542,6 +542,78 @@ fn the_ledger_takes_each_loss_once() {
     );
     // The probe's count is of the port alone, and IP's of all.
     assert_eq!(of(Some(53)).unaccounted, 10);
+}
+
+#[test]
+fn listener_reports_of_other_hosts_are_no_datagrams() {
+    let of = |grown: &[(&str, u64)]| {
+        let names = [
+            "Ip.InReceives",
+            "Ip.InDelivers",
+            "IpExt.InMcastPkts",
+            "Ip6.InReceives",
+            "Ip6.InDelivers",
+            "Ip6.InMcastPkts",
+            "Icmp6.InMsgs",
+            "Udp.InDatagrams",
+            "Udp6.InDatagrams",
+        ];
+        let before = host(&names.map(|name| (name, 0)));
+        let value = |name| grown.iter().find(|(known, _)| *known == name);
+        let after = names.map(|name| (name, value(name).map_or(0, |(_, value)| *value)));
+        let after = later(host(&after));
+        ledger(&Seen::new(
+            &before,
+            &after,
+            Some((&[], &[], 1)),
+            asked(None),
+        ))
+    };
+    let said = |found: &Ledger, words: &str| found.notes.iter().any(|note| note.contains(words));
+    // Ten datagrams, and three reports to a group of routers, of which this host is none.
+    let reports = of(&[
+        ("Ip6.InReceives", 13),
+        ("Ip6.InDelivers", 10),
+        ("Ip6.InMcastPkts", 3),
+        ("Udp6.InDatagrams", 10),
+    ]);
+    assert_eq!((reports.offered, reports.unaccounted), (10, 0), "{reports}");
+    assert!(said(&reports, "3 packets came to IPv6 groups"), "{reports}");
+    // To a joined group they are ICMP; what is not multicast stays unaccounted for.
+    let asked_for = of(&[
+        ("Ip6.InReceives", 14),
+        ("Ip6.InDelivers", 12),
+        ("Ip6.InMcastPkts", 2),
+        ("Icmp6.InMsgs", 2),
+        ("Udp6.InDatagrams", 10),
+    ]);
+    assert_eq!(
+        (asked_for.offered, asked_for.unaccounted),
+        (10, 0),
+        "{asked_for}"
+    );
+    let lost = of(&[
+        ("Ip6.InReceives", 15),
+        ("Ip6.InDelivers", 10),
+        ("Udp6.InDatagrams", 10),
+    ]);
+    assert_eq!((lost.offered, lost.unaccounted), (15, 5), "{lost}");
+    assert!(!said(&lost, "groups"), "{lost}");
+    // Of IGMP there is no counter, and that is said.
+    let igmp = of(&[
+        ("Ip.InReceives", 12),
+        ("Ip.InDelivers", 11),
+        ("IpExt.InMcastPkts", 1),
+        ("Udp.InDatagrams", 10),
+    ]);
+    assert_eq!((igmp.offered, igmp.unaccounted), (12, 2), "{igmp}");
+    assert!(said(&igmp, "IGMP is in UNACCOUNTED"), "{igmp}");
+    let quiet = of(&[
+        ("Ip.InReceives", 10),
+        ("Ip.InDelivers", 10),
+        ("Udp.InDatagrams", 10),
+    ]);
+    assert!(quiet.unaccounted == 0 && quiet.notes.is_empty(), "{quiet}");
 }
 
 proptest! {
