@@ -254,6 +254,9 @@ impl RxDrop {
     /// The reason of packets that came by a queue which no receiver reads. A card sends a flow to
     /// one queue, so none of them is of a flow that was received.
     pub const OTHER_QUEUE: &str = "came by a queue without a receiver";
+    /// The reason of datagrams that came to the receiver's port and were no frame that its ring takes:
+    /// in fragments, with a VLAN tag or an extension header, by another interface.
+    pub const PAST_RING: &str = "came to the port past the ring";
 }
 
 impl RxCounters {

@@ -7,6 +7,7 @@
 mod driving;
 mod interface;
 mod out;
+mod port_counts;
 mod rx;
 mod steering;
 mod tx;

@@ -1,7 +1,7 @@
 //! One run of datagrams that somebody else sends to this host. The sender neither begins nor ends
 //! with it, so that what is lost before and after is of no run.
 
-use super::account::{Received, Sent, account};
+use super::account::{Received, Sent, account, explained};
 use super::runs::Sample;
 use super::sample;
 use crate::signal::{Interrupt, Interrupted};
@@ -98,7 +98,7 @@ impl Arriving<'_> {
     ) -> Result<(Arrived, T)> {
         let caps = rx.caps().clone();
         let before = (self.snapshot)()?;
-        let elsewhere_before = elsewhere(&rx.drops());
+        let drops_before = rx.drops();
         let stop = Stop::new();
         let task = RxTask {
             rx,
@@ -119,7 +119,11 @@ impl Arriving<'_> {
             return Err(error).with_context(|| format!("receiving by {}", caps.backend));
         }
         for drop in report.drops.iter_mut().filter(|drop| is_elsewhere(drop)) {
-            drop.count -= elsewhere_before;
+            let mut before = drops_before.iter();
+            let before = before.find(|before| before.reason == drop.reason);
+            drop.count = drop
+                .count
+                .saturating_sub(before.map_or(0, |before| before.count));
         }
         let mut host = after.since(&before);
         // The port was bound all the time, so that these are other programs' datagrams.
@@ -172,7 +176,7 @@ fn missed(report: &RxReport) -> String {
 }
 
 fn is_elsewhere(drop: &RxDrop) -> bool {
-    drop.reason == RxDrop::OTHER_QUEUE
+    [RxDrop::OTHER_QUEUE, RxDrop::PAST_RING].contains(&drop.reason)
 }
 
 /// All frames that an interface received or lost.
@@ -186,7 +190,7 @@ pub(crate) fn offered_at(host: &Delta, interface: &str) -> u64 {
     u64::try_from(came).unwrap_or(0)
 }
 
-/// Packets that came by queues which this receiver does not read.
+/// Packets that came by queues which this receiver does not read, or past its ring.
 pub(crate) fn elsewhere(drops: &[RxDrop]) -> u64 {
     let drops = drops.iter().filter(|drop| is_elsewhere(drop));
     drops.map(|drop| drop.count).sum()
@@ -225,12 +229,22 @@ impl Arrived {
         Ok((cpu, known))
     }
 
+    /// What the receiver got and lost.
+    pub(crate) fn received(&self) -> Received {
+        let received = Received::by(slice::from_ref(&self.report), &self.caps, false);
+        Received {
+            drops: explained(received.drops, received.arrival, Some(&self.host)),
+            ..received
+        }
+    }
+
     /// The run with this ledger, by which what was offered is known.
     pub(crate) fn with(&self, ledger: Ledger) -> Sample {
         Sample {
             mpps: self.mpps,
             offered_mpps: self.mpps * ledger.offered as f64 / ledger.delivered.max(1) as f64,
             ledger,
+            quota: None,
         }
     }
 
@@ -240,9 +254,8 @@ impl Arrived {
             offered: offered_at(&self.host, interface),
             ..Sent::default()
         };
-        let received = Received::by(slice::from_ref(&self.report), &self.caps, false);
         let host = (None, Some(&self.host));
-        let mut ledger = account(sent, received, Route::Hosts, host).ledger();
+        let mut ledger = account(sent, self.received(), Route::Hosts, host).ledger();
         if ledger.unaccounted != 0 {
             let tcp = self.host.snmp("Tcp.InSegs").unwrap_or(0);
             ledger.note(format!(

@@ -1,6 +1,6 @@
 //! `mpps bench` over a few of its rows, with traffic of another host.
 
-use super::{PORT, address, lab, start};
+use super::{PORT, address, exchange, lab, on, receiver, start};
 use crate::common::{Running, mpps, run};
 use mpps_lab::Lab;
 use serde_json::Value;
@@ -14,6 +14,7 @@ pub(super) const TESTS: &[(&str, fn())] = &[
         a_sender_that_goes_on,
     ),
     ("what_comes_by_another_queue_is_lost", two_queues),
+    ("what_comes_in_fragments_is_told_as_that", fragments),
 ];
 
 fn written(directory: &Path) -> Value {
@@ -146,4 +147,47 @@ fn two_queues() {
         assert_eq!(loss["reason"], "came by a queue without a receiver");
         assert!((0.3..0.7).contains(&ratio), "{row:#}");
     }
+}
+
+/// A ring takes whole frames, and the kernel makes datagrams of fragments: they end at the port, as
+/// those do that come by a queue that nobody reads.
+fn fragments() {
+    let lab = lab();
+    let cause = "came in fragments, which a ring does not take";
+    let other_queue = "came by a queue without a receiver";
+    let cases: [(&[&str], u8); 3] = [
+        (&["af_xdp"], 4),
+        (&["packet_mmap"], 6),
+        (&["packet_mmap", "--take"], 4),
+    ];
+    for (backend, family) in cases {
+        let at = address(&lab, family, PORT);
+        let send = |size| {
+            let what = ["send", &at, "--json", "--stamp", "--count", "50"];
+            [&what[..], &["--rate", "5k", "--size", size]].concat()
+        };
+        let told = exchange(&lab, receiver(&lab, &at, backend, &[]), &send("4000"));
+        assert_eq!(told.ledger["unaccounted"], 0, "{}", told.people);
+        let losses = told.ledger["losses"].as_array().expect("a list");
+        let lost = losses.iter().map(|loss| (&loss["reason"], &loss["count"]));
+        let lost: Vec<_> = lost.collect();
+        // 50 datagrams, and three end markers of the same length.
+        assert_eq!(lost, [(&cause.into(), &53.into())], "{}", told.people);
+        assert!(!told.people.contains(other_queue), "{}", told.people);
+        assert_eq!(told.recv.socket_drops, 53, "{}", told.people);
+    }
+    // Each of two causes has its own packets.
+    let at = address(&lab, 4, PORT);
+    let count = ["send", &at, "--json", "--count", "50", "--rate", "5k"];
+    let whole = exchange(&lab, receiver(&lab, &at, &["packet_mmap"], &[]), &count);
+    whole.balances();
+    assert!(!whole.people.contains("fragments"), "{}", whole.people);
+    let running = receiver(&lab, &at, &["af_xdp", "--threads", "1"], &[]);
+    let elsewhere = [&count[..], &["--backend", "af_xdp", "--queue", "1"]].concat();
+    on(lab.sender(), &elsewhere).fine();
+    let told = exchange(&lab, running, &[&count[..], &["--size", "4000"]].concat());
+    let drops = told.recv.drops.iter();
+    let mut drops: Vec<_> = drops.map(|drop| (&*drop.reason, drop.count)).collect();
+    drops.sort_unstable();
+    assert_eq!(drops, [(other_queue, 50), (cause, 50)], "{}", told.people);
 }

@@ -8,6 +8,7 @@
 use super::driving::{self, FLUSH_TIMEOUT, PAUSE_MAX, SEND_TIMEOUT};
 use super::interface::Interface;
 use super::out::Out;
+use super::port_counts::PortCounts;
 use super::steering::Steering;
 use super::{BACKEND, busy_poll, explain, socket_config};
 use crate::backend::held_port::{HeldPort, Neighbour};
@@ -148,6 +149,26 @@ struct Shared {
 }
 
 impl Shared {
+    /// What ended at the held port; none if no socket of ours has it.
+    fn port_counts(&self) -> Option<PortCounts> {
+        let dropped = self.port.as_ref()?.dropped()?;
+        // Read after it: a frame on its way to the port is not taken for one past the ring.
+        let unclaimed = self.steering.unclaimed(self.interface.rx_queues);
+        Some(PortCounts {
+            unclaimed: unclaimed.unwrap_or(0),
+            dropped,
+        })
+    }
+
+    /// The same to begin with, where what is on its way has arrived.
+    fn first_port_counts(&self) -> Option<PortCounts> {
+        let (before, later) = (self.port_counts()?, self.port_counts()?);
+        Some(PortCounts {
+            dropped: later.dropped,
+            ..before
+        })
+    }
+
     /// How a socket works, in words.
     fn summary(&self, socket: &SocketConfig<'_>, is_zero_copy: bool) -> String {
         format!(
@@ -196,8 +217,9 @@ struct XdpRx {
     caps: RxCaps,
     /// Frames of its queue that were left to the kernel before this receiver was there.
     passed_before: u64,
-    /// The first receiver tells what ended at the held port, which all have in common.
-    is_first: bool,
+    /// The first receiver tells what ended at the held port, which all have in common. Before it could
+    /// receive, nothing was past its ring.
+    port_before: Option<PortCounts>,
     shared: Arc<Shared>,
 }
 
@@ -268,7 +290,7 @@ impl XdpRx {
             counters: RxCounters::default(),
             caps,
             passed_before: shared.steering.passed_on(queue).unwrap_or(0),
-            is_first,
+            port_before: is_first.then(|| shared.first_port_counts()).flatten(),
             shared,
         })
     }
@@ -516,12 +538,18 @@ impl Rx for XdpRx {
                 count: statistics.rx_ring_full,
             },
         ];
-        let port = self.shared.port.as_ref().filter(|_| self.is_first);
-        if let Some(count) = port.and_then(HeldPort::dropped) {
+        if let Some((before, now)) = self.port_before.zip(self.shared.port_counts()) {
+            let [queues, past] = now.causes(before);
             drops.push(RxDrop {
                 reason: RxDrop::OTHER_QUEUE,
                 source: "SO_MEMINFO drops of the socket that holds the port",
-                count,
+                count: queues,
+            });
+            drops.push(RxDrop {
+                reason: RxDrop::PAST_RING,
+                source: "SO_MEMINFO drops of the socket that holds the port, beyond the frames of other \
+                         queues",
+                count: past,
             });
         }
         drops

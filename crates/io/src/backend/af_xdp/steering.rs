@@ -89,6 +89,16 @@ impl Steering {
         Some(counts.passed + counts.other)
     }
 
+    /// How many wanted frames came by queues without a socket; none if the program does not tell.
+    pub(super) fn unclaimed(&self, queues: u32) -> Option<u64> {
+        let Self::Ours(program) = self else {
+            return None;
+        };
+        (0..queues)
+            .map(|queue| Some(program.counts(queue).ok()?.passed))
+            .sum()
+    }
+
     /// Whether the program runs in the driver.
     pub(super) fn is_native(&self) -> bool {
         match self {

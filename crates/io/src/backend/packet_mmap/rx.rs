@@ -31,6 +31,8 @@ struct PacketRx {
     counters: RxCounters,
     /// What the kernel counted up to the last look; a look sets its own counts to zero.
     statistics: Cell<PacketStatistics>,
+    /// The first receiver tells what was dropped at the held port, which all have in common.
+    port_before: Option<u64>,
     caps: RxCaps,
 }
 
@@ -48,7 +50,8 @@ pub(super) fn open(config: &RxConfig) -> Result<Box<dyn Rx>, Error> {
         mode: tap.mode.clone(),
     };
     let asked = (config.sources, config.answers);
-    let rx = PacketRx::new(ring, Arc::new(tap), caps, asked)?;
+    let mut rx = PacketRx::new(ring, Arc::new(tap), caps, asked)?;
+    rx.port_before = rx.tap.taken_port_drops();
     Ok(Box::new(rx))
 }
 
@@ -69,6 +72,7 @@ impl PacketRx {
             waiting: Waiting::new(),
             counters: RxCounters::default(),
             statistics: Cell::default(),
+            port_before: None,
             caps,
         })
     }
@@ -159,7 +163,7 @@ impl Rx for PacketRx {
 
     fn counters(&self) -> RxCounters {
         RxCounters {
-            dropped: self.statistics().drops,
+            dropped: self.drops().iter().map(|drop| drop.count).sum(),
             system_calls: self.waiting.calls(),
             polls: self.waiting.polls(),
             ..self.counters
@@ -167,11 +171,20 @@ impl Rx for PacketRx {
     }
 
     fn drops(&self) -> Vec<RxDrop> {
-        vec![RxDrop {
+        let mut drops = vec![RxDrop {
             reason: "receive ring full",
             source: "PACKET_STATISTICS tp_drops",
             count: self.statistics().drops,
-        }]
+        }];
+        // The copy of each frame that a tap takes is dropped in front of the port.
+        if let Some((before, now)) = self.port_before.zip(self.tap.taken_port_drops()) {
+            drops.push(RxDrop {
+                reason: RxDrop::PAST_RING,
+                source: "SO_MEMINFO drops of the socket that holds the port",
+                count: now.saturating_sub(before),
+            });
+        }
+        drops
     }
 
     fn caps(&self) -> &RxCaps {

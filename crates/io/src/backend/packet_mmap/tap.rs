@@ -34,7 +34,7 @@ pub(super) struct Tap {
     /// Keeps the kernel from answering for the port.
     port: HeldPort,
     /// Drops the kernel's own copies.
-    _taken: Option<Link>,
+    taken: Option<Link>,
 }
 
 impl Tap {
@@ -61,12 +61,12 @@ impl Tap {
             group: Mutex::new(None),
             interface,
             port,
-            _taken: None,
+            taken: None,
         };
         let first = tap.first()?;
         if ring.take {
             let taken = take(&flow, tap.interface.index);
-            tap._taken = Some(taken.map_err(|error| explain_take(error, config))?);
+            tap.taken = Some(taken.map_err(|error| explain_take(error, config))?);
         }
         let mode = Mode::new(tap.summary(ring.take, ring.all_traffic));
         tap.mode = match ring.take {
@@ -74,6 +74,11 @@ impl Tap {
             false => mode.tap(),
         };
         Ok((tap, first))
+    }
+
+    /// What was dropped at the held port, where the copies of what the tap takes do not come.
+    pub(super) fn taken_port_drops(&self) -> Option<u64> {
+        self.taken.as_ref().and_then(|_| self.port.dropped())
     }
 
     /// One more receiver: it and `first` share what comes from now on.
@@ -180,7 +185,7 @@ fn explain_take(error: Error, config: &RxConfig) -> Error {
 /// net/core/dev.c).
 fn take(flow: &FlowFilter, interface_index: u32) -> Result<Link, Error> {
     // The program keeps the map alive.
-    let counters = FlowCounters::create(PerCpuMapKind::Array, "mpps_taken", 1)?;
+    let counters = FlowCounters::create(PerCpuMapKind::Array, "mppstaken", 1)?;
     let instructions = flow
         .tcx_drop(counters.as_fd())
         .map_err(mpps_os::Error::from)?;

@@ -9,7 +9,7 @@ use super::result::BenchRow;
 use super::sample::{Cost, Sample};
 use crate::measure::rounds::Case;
 use crate::signal::Interrupt;
-use crate::udp::account::{Received, Sent, account};
+use crate::udp::account::{Sent, account};
 use crate::udp::arriving::{Arrived, Arriving, PATIENCE, PATIENCE_FIRST, elsewhere};
 use crate::{failure, machine};
 use anyhow::{Context, Result};
@@ -18,7 +18,6 @@ use mpps_io::Inspect;
 use mpps_io::backend::{self, Support};
 use mpps_os::netlink::address;
 use std::net::SocketAddr;
-use std::slice;
 use std::time::Duration;
 
 /// Measures traffic that arrives at an address of this host.
@@ -112,8 +111,13 @@ fn ledger(arrived: &Arrived) -> Ledger {
         offered: seen + elsewhere(&report.drops),
         ..Sent::default()
     };
-    let received = Received::by(slice::from_ref(report), &arrived.caps, false);
-    let mut ledger = account(sent, received, Route::Hosts, (None, Some(&arrived.host))).ledger();
+    let mut ledger = account(
+        sent,
+        arrived.received(),
+        Route::Hosts,
+        (None, Some(&arrived.host)),
+    )
+    .ledger();
     if report.flows.unstamped() > 0 {
         ledger.note(format!(
             "{} packets had no stamp: add --stamp to the sender's command",

@@ -6,14 +6,13 @@ use super::path::{Path, Takes};
 use super::sample::{Cost, Sample};
 use super::throttle::Throttled;
 use crate::machine;
-use crate::udp::account::{Received, account};
+use crate::udp::account::account;
 use crate::udp::arriving::{Arriving, PATIENCE_FIRST};
 use crate::udp::far_sender;
 use crate::udp::runs;
 use crate::udp::traffic::{SendTotal, note_unseen, route, sent};
 use anyhow::{Context, Result, bail};
 use mpps_io::{Inspect, Rx, RxWorker};
-use std::slice;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -87,9 +86,8 @@ impl Remote<'_> {
         let total = total?;
         let interface = machine::interface_at(None, self.live.address.ip()).ok();
         let route = route(&total, interface.as_deref());
-        let received = Received::by(slice::from_ref(&arrived.report), &arrived.caps, false);
         let hosts = (total.host.as_ref(), Some(&arrived.host));
-        let mut account = account(sent(&total), received, route, hosts);
+        let mut account = account(sent(&total), arrived.received(), route, hosts);
         account.one_machine = total.boot_id.is_some() && total.boot_id == machine::boot_id();
         let mut ledger = account.ledger();
         note_unseen(&mut ledger, route);
@@ -98,6 +96,7 @@ impl Remote<'_> {
                 mpps: arrived.mpps,
                 offered_mpps: total.offered as f64 / total.active_seconds.max(1e-9) / 1e6,
                 ledger,
+                quota: None,
             },
             cost: Cost::of(&arrived.report),
             waited: path.waited(&arrived.report),

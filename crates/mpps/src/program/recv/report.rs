@@ -64,9 +64,13 @@ fn total(plan: &Plan, finished: &Finished, meter: &Meter<2>) -> RecvTotal {
     let received = sum(reports, |report| report.counters.datagrams) - end_markers;
     let active_seconds = Span::of(reports).seconds();
     let threads = threads(plan, reports, received);
-    let mut drops = account::drops(reports, plan.is_shared());
-    drops.retain(|drop| drop.count > 0);
     let caps = &finished.caps;
+    let mut drops = account::drops(reports, plan.is_shared());
+    // A ring that takes every frame takes each fragment.
+    if !plan.config.ring.all_traffic {
+        drops = account::explained(drops, account::arrival(caps), finished.host.as_ref());
+    }
+    drops.retain(|drop| drop.count > 0);
     RecvTotal {
         schema: RECV_SCHEMA.to_owned(),
         kind: "total".to_owned(),
@@ -82,10 +86,7 @@ fn total(plan: &Plan, finished: &Finished, meter: &Meter<2>) -> RecvTotal {
         rate_definition: RATE_DEFINITION.to_owned(),
         pps: per_second(received, active_seconds),
         pps_median: meter.pps_median(received, active_seconds),
-        socket_drops: threads
-            .iter()
-            .filter_map(|thread| thread.socket_drops)
-            .sum(),
+        socket_drops: drops.iter().map(|drop| drop.count).sum(),
         threads,
         socket_drops_are_trains: plan.config.gro,
         arrival: account::arrival_name(caps).to_owned(),
