@@ -12,7 +12,7 @@ use mpps::experiment::ladder::result::{CpuBusy, LabResult, RungResult, TakenBy};
 use mpps_host::Witness;
 use std::collections::BTreeSet;
 use std::fs;
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 use std::thread;
 use std::time::Duration;
 use tempfile::TempDir;
@@ -29,11 +29,12 @@ fn main() -> ExitCode {
     common::run_tests(TESTS, &able, 4, |name| !IN_COMPANY.contains(&name))
 }
 
-const IN_COMPANY: [&str; 7] = [
+const IN_COMPANY: [&str; 8] = [
     "the_rungs_are_listed",
     "a_sender_that_cannot_be_is_named",
     "a_group_that_one_flow_reaches_says_so",
     "commands_run_on_the_receiver",
+    "without_its_sysctls_it_is_silent",
     "a_train_that_the_path_cannot_carry_is_named",
     "interrupted_it_keeps_what_it_has",
     "a_result_that_cannot_be_written_is_named",
@@ -111,6 +112,11 @@ const TESTS: &[Test] = &[
         "a_result_that_cannot_be_written_is_named",
         Need::Namespace,
         a_result_that_cannot_be_written_is_named,
+    ),
+    (
+        "without_its_sysctls_it_is_silent",
+        Need::RootAnd("unshare", "util-linux"),
+        without_its_sysctls_it_is_silent,
     ),
     (
         "killed_it_leaves_nothing",
@@ -699,4 +705,56 @@ fn an_ordinary_user_has_a_lab() {
     assert_eq!(as_nobody(&["lab", "--", "sh", "-c", "exit 7"]).code(), 7);
     let ended = as_nobody(&["recv", "127.0.0.1:0", "--duration", "50ms"]).fine();
     assert!(ended.out.contains("received 0 "), "{ended:#?}");
+}
+
+/// A container sees `/proc/sys` read-only. What the hosts say unasked would be counted with the run.
+fn without_its_sysctls_it_is_silent() {
+    let script =
+        "mount --bind /proc/sys /proc/sys && mount -o remount,ro,bind /proc/sys && exec \"$@\"";
+    let directory = directory();
+    let contained = |arguments: &[&str]| {
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "sh", "-c", script, "sh"]);
+        command
+            .args([env!("CARGO_BIN_EXE_mpps"), "lab"])
+            .args(arguments);
+        run(command.current_dir(&directory)).fine()
+    };
+    let look = ["--", "cat", "/proc/net/igmp6", "/proc/net/snmp6"];
+    // The groups of the addresses, which are reported, and what was said.
+    let groups = |told: &Ended| {
+        let lines = told.out.lines().filter(|line| line.contains("mpps-rx"));
+        lines.filter(|line| line.contains("01ff0000")).count()
+    };
+    let said = |told: &Ended| {
+        let line = told
+            .out
+            .lines()
+            .find_map(|line| line.strip_prefix("Icmp6OutMsgs"));
+        line.and_then(|count| count.trim().parse::<u64>().ok())
+    };
+    let able = run(mpps(&["lab"]).args(look)).fine();
+    // Without IPv6 there is nothing to be silent about.
+    let is_v6 = groups(&able) > 0;
+    let silent = contained(&look);
+    assert_eq!(groups(&silent), 0, "{silent:#?}");
+    assert!(!is_v6 || said(&silent) == Some(0), "{silent:#?}");
+
+    let climb = ["--only", "2", "--seconds", "0.1", "--repeat", "1"];
+    contained(&[&climb[..], &["--json", "data.json", "--html", "page.html"]].concat());
+    let result = result(&directory);
+    let ledgers: Vec<_> = result.rungs[0].runs.ledgers().collect();
+    assert!(!ledgers.is_empty());
+    for ledger in ledgers {
+        assert_eq!(ledger.unaccounted, 0, "{ledger}");
+        assert!(
+            ledger
+                .losses
+                .iter()
+                .all(|loss| loss.reason != "packet filter"),
+            "{ledger}"
+        );
+    }
+    let notes = result.notes.join("\n");
+    assert!(notes.contains("without neighbour discovery"), "{notes}");
 }
