@@ -89,7 +89,7 @@ fn remedy(refusal: &Refusal, rights: &Rights) -> Option<String> {
         (97, _) => "this machine has IPv6 switched off: use an IPv4 address".to_owned(),
         (101 | 113, _) => "there is no route to it: `ip route get ADDR` tells more".to_owned(),
         (1 | 13, "bind") => format!(
-            "take a port above 1023; or {}",
+            "a port below 1024 needs a right: take a higher port; or {}",
             rights.remedy(&[CAP_NET_BIND_SERVICE])
         ),
         (1, "io_uring_setup") if rights.is_root => {

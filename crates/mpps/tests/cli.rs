@@ -366,7 +366,7 @@ fn a_low_port_without_the_right_is_named() {
     let ended = quiet_namespace().run(|| run(&mut command));
     expect_refusal(
         &ended.expect("it can be entered"),
-        &["127.0.0.1:80", "1024"],
+        &["127.0.0.1:80", "1024", "root without CAP_NET_BIND_SERVICE"],
     );
 }
 

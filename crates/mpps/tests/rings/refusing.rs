@@ -23,6 +23,10 @@ pub(super) const TESTS: &[(&str, fn())] = &[
         "a_veth_has_no_queue_to_carve_out",
         a_veth_has_no_queue_to_carve_out,
     ),
+    (
+        "a_root_is_told_which_right_it_lacks",
+        a_root_is_told_which_right_it_lacks,
+    ),
     ("a_sender_of_two_rings", a_sender_of_two_rings),
     ("all_traffic_is_all", all_traffic_is_all),
     ("a_closed_pipe_ends_it", a_closed_pipe_ends_it),
@@ -225,6 +229,52 @@ fn an_ordinary_user_is_told_what_is_missing() {
         refused(&ended, &["root", capability]);
     }
     as_nobody(&["recv", &at, "--backend", "io_uring", "--duration", "50ms"]).fine();
+}
+
+/// The root of a container has some capabilities, and a limit of locked memory.
+fn a_root_is_told_which_right_it_lacks() {
+    let lab = lab();
+    let at = address(&lab, 4, PORT);
+    let within = |bounds: &str, arguments: &[&str]| {
+        let mut command = Command::new("setpriv");
+        command.args([
+            "--bounding-set",
+            bounds,
+            "sh",
+            "-c",
+            "ulimit -l 64; exec \"$0\" \"$@\"",
+        ]);
+        command.arg(env!("CARGO_BIN_EXE_mpps")).args(arguments);
+        let ended = lab.receiver().run(|| run(&mut command));
+        let ended = ended.expect("it can be entered");
+        assert!(!ended.err.contains("run as root"), "{ended:#?}");
+        assert!(!ended.err.contains("out of memory"), "{ended:#?}");
+        ended
+    };
+    for (bounds, backend, lacks) in [
+        ("-net_raw", "packet_mmap", "CAP_NET_RAW"),
+        ("-net_raw", "af_xdp", "CAP_NET_RAW"),
+        ("-sys_admin,-bpf", "af_xdp", "CAP_BPF"),
+    ] {
+        let ended = within(bounds, &["recv", &at, "--backend", backend]);
+        refused(&ended, &[&format!("root without {lacks} "), "--cap-add"]);
+    }
+    let locked = "-ipc_lock,-sys_resource";
+    let send = [
+        "send",
+        "127.0.0.1:9",
+        "--backend",
+        "io_uring",
+        "--copy",
+        "zero",
+    ];
+    let recv = ["recv", at.as_str(), "--backend", "af_xdp"];
+    for arguments in [&send[..], &recv[..]] {
+        let ended = within(locked, arguments);
+        refused(&ended, &["64 KiB", "ulimit -l unlimited", "CAP_IPC_LOCK"]);
+    }
+    // With the capability the limit holds nobody up.
+    within("-sys_resource", &[&send[..], &["--count", "1"]].concat()).fine();
 }
 
 fn a_veth_has_no_queue_to_carve_out() {
