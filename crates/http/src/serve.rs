@@ -85,7 +85,7 @@ pub struct Limits {
     pub head_time: Duration,
     /// Time between two requests of a connection.
     pub idle_time: Duration,
-    /// Time without progress of a reply.
+    /// Time for a reply of which the client acknowledges nothing.
     pub send_time: Duration,
     /// Connections at a time, over all workers; further ones are closed at once, and counted.
     pub connections: usize,
