@@ -1,0 +1,304 @@
+//! What stamps decide, and what they cannot.
+
+use super::*;
+use proptest::prelude::*;
+use std::collections::BTreeSet;
+
+fn feed(table: &mut FlowTable, kind: StampKind, sequence: u64) {
+    feed_flow(table, 2, kind, sequence);
+}
+
+fn feed_flow(table: &mut FlowTable, flow: u16, kind: StampKind, sequence: u64) {
+    // End markers are written one after the other.
+    let time_ns = match kind {
+        StampKind::Data => 0,
+        StampKind::End => sequence << 4,
+    };
+    feed_at(table, flow, kind, sequence, time_ns);
+}
+
+fn feed_at(table: &mut FlowTable, flow: u16, kind: StampKind, sequence: u64, time_ns: u64) {
+    let mut payload = [0; 16];
+    Stamp {
+        kind,
+        sender: 1,
+        flow,
+        run: 0,
+        sequence,
+        time_ns,
+    }
+    .write(&mut payload);
+    table.record(&payload, 5_000);
+}
+
+/// One thread that received these, and the end marker.
+fn seen(sequences: impl IntoIterator<Item = u64>, offered: u64) -> FlowReport {
+    let mut table = FlowTable::new();
+    for sequence in sequences {
+        feed(&mut table, StampKind::Data, sequence);
+    }
+    feed(&mut table, StampKind::End, offered);
+    only(&table)
+}
+
+/// Lost, undecided, duplicates.
+fn decided(report: &FlowReport) -> (u64, u64, u64) {
+    let FlowDecision {
+        lost,
+        undecided,
+        duplicates,
+    } = report.decide(1);
+    (lost, undecided, duplicates)
+}
+
+#[test]
+fn a_replay_fills_no_hole() {
+    // 700 of the first thousand are lost; what is sent again comes within the window or behind it.
+    let lost = 300..1_000;
+    let some = |end| (0..end).filter(|sequence| !lost.contains(sequence));
+    let within = seen(some(3_000).chain(2_000..2_700), 3_000);
+    assert_eq!(decided(&within), (700, 0, 700));
+    let behind = seen(some(9_000).chain(1_000..1_700), 9_000);
+    assert_eq!((behind.too_late, behind.duplicates), (700, 0));
+    assert_eq!(decided(&behind), (700, 700, 0));
+    // More are replayed than are missing: the others are duplicates for certain.
+    let more = seen(some(9_000).chain(1_000..1_750), 9_000);
+    assert_eq!(decided(&more), (700, 700, 50));
+    let nothing_lost = seen((0..9_000).chain(0..700), 9_000);
+    assert_eq!(decided(&nothing_lost), (0, 0, 700));
+    let twice = seen((0..9_000).flat_map(|sequence| [sequence; 2]), 9_000);
+    assert_eq!(decided(&twice), (0, 0, 9_000));
+}
+
+#[test]
+fn what_came_late_and_whole_is_no_doubt() {
+    // Numbers 100 to 799 take another way, and come behind the window.
+    let order = (0..100).chain(800..9_000).chain(100..800);
+    let late = seen(order.clone(), 9_000);
+    assert_eq!(late.too_late, 700);
+    assert_eq!(decided(&late), (0, 0, 0));
+    // One of them twice, in the place of another: as many, and not the same.
+    let replaced = order.map(|sequence| if sequence == 500 { 501 } else { sequence });
+    assert_eq!(decided(&seen(replaced, 9_000)), (700, 700, 0));
+}
+
+#[test]
+fn a_duplicate_may_have_come_to_another_thread() {
+    let merged = |one: FlowReport, two: FlowReport| {
+        let mut sum = one;
+        sum.merge(&two);
+        sum
+    };
+    // 5 are lost, and 5 of the others are replayed to another socket of the group.
+    let own = seen((0..1_000).filter(|sequence| *sequence >= 5), 1_000);
+    let sum = merged(own.clone(), seen(500..505, 1_000));
+    assert_eq!(decided(&sum), (5, 5, 0));
+    // Threads that took turns at one socket have all of it between them; and not, if it was a
+    // replay; and a flow that went from one thread to another is in no doubt.
+    let turns = |which: u64| (0..1_000).filter(move |sequence| sequence % 2 == which);
+    let [even, odd] = [0, 1].map(|which| seen(turns(which), 1_000));
+    assert_eq!(decided(&merged(even.clone(), odd)), (0, 0, 0));
+    assert_eq!(decided(&merged(even.clone(), even)), (500, 500, 0));
+    let moved = merged(seen(0..400, 400), seen(410..1_000, 1_000));
+    assert_eq!(decided(&moved), (10, 0, 0));
+    // Each socket of a multicast group has a copy of its own.
+    assert_eq!(merged(own.clone(), own).decide(2).lost, 10);
+}
+
+#[test]
+fn a_repeated_end_marker_is_a_duplicate() {
+    let mut table = FlowTable::new();
+    (0..10).for_each(|sequence| feed(&mut table, StampKind::Data, sequence));
+    for time_ns in [16, 32, 32, 16, 48, 64] {
+        feed_at(&mut table, 2, StampKind::End, 10, time_ns);
+    }
+    let report = only(&table);
+    assert_eq!((report.end_markers, table.end_markers()), (3, 3));
+    assert_eq!((report.received, decided(&report)), (13, (0, 0, 3)));
+}
+
+#[test]
+fn numbers_go_on_after_36_bits() {
+    let turn = 1 << 36;
+    let mut table = FlowTable::new();
+    for sequence in [turn - 2, turn, turn - 1, turn + 1, turn + 1, turn + 3] {
+        feed(&mut table, StampKind::Data, sequence);
+    }
+    feed(&mut table, StampKind::End, turn + 4);
+    let report = only(&table);
+    assert_eq!((report.first, report.next), (turn - 2, turn + 4));
+    assert_eq!((report.offered, report.too_late), (Some(turn + 4), 0));
+    assert_eq!((report.duplicates, report.reordered), (1, 1));
+    assert_eq!(report.lost(), turn - 2 + 1);
+}
+
+#[test]
+fn clocks_that_differ_give_no_delay() {
+    let timed = |sent_ns: &[u64]| {
+        let mut table = FlowTable::new();
+        for (at, time_ns) in sent_ns.iter().enumerate() {
+            feed_at(&mut table, 2, StampKind::Data, at as u64, *time_ns);
+        }
+        let report = only(&table);
+        (report.clocks_apart_ns, report.delay_ns)
+    };
+    let ahead = 4_992 + 1_600_000_000;
+    let (apart_ns, delays) = timed(&[1_600, ahead, 7_008]);
+    assert_eq!((apart_ns, delays.len()), (1_600_000_000 - 8, 1));
+    // A minute and more is no delay either; the clock of a stamp starts again after 18 minutes.
+    let behind = (1 << 40) - 100_000_000_000;
+    assert_eq!(timed(&[behind]).0, 100_000_000_000 + 5_000 - DELAY_MAX_NS);
+    let (apart_ns, delays) = timed(&[1_600, 0, 4_992]);
+    assert_eq!((apart_ns, delays.len()), (0, 3));
+    // No time at all is not above the most.
+    let mut flow = FlowTable::new();
+    feed_at(&mut flow, 2, StampKind::Data, 0, 4_992);
+    flow.flows[0].report.delay_ns.reset();
+    flow.flows[0].time(0);
+    let none = only(&flow).delay_ns;
+    assert_eq!(none.len(), 1);
+    assert!(none.value_at_quantile(0.5) <= none.max());
+}
+
+fn only(table: &FlowTable) -> FlowReport {
+    table.reports().next().unwrap().1.clone()
+}
+
+#[test]
+fn tells_loss_duplicates_and_disorder_apart() {
+    let mut table = FlowTable::new();
+    for sequence in [0, 1, 3, 3, 2, 6] {
+        feed(&mut table, StampKind::Data, sequence);
+    }
+    let report = only(&table);
+    assert_eq!(
+        (report.received, report.duplicates, report.reordered),
+        (6, 1, 1)
+    );
+    assert_eq!(report.lost(), 2, "4 and 5");
+    feed(&mut table, StampKind::End, 10);
+    assert_eq!(only(&table).lost(), 5, "4, 5, 7, 8 and 9");
+    assert_eq!(
+        only(&table).delay_ns.len(),
+        6,
+        "the end marker is no datagram of the flow"
+    );
+}
+
+#[test]
+fn memory_is_bounded_whatever_flows_come() {
+    let mut table = FlowTable::new();
+    for flow in 0..u16::MAX {
+        feed_flow(&mut table, flow, StampKind::Data, 0);
+    }
+    assert_eq!(table.reports().count(), FLOWS_MAX);
+    assert_eq!(table.untracked(), u64::from(u16::MAX) - FLOWS_MAX as u64);
+    let timed = table.reports().filter(|(_, flow)| flow.delay_ns.len() == 1);
+    assert_eq!(timed.count(), HISTOGRAMS_MAX);
+}
+
+#[test]
+fn flows_are_kept_apart_and_threads_added_up() {
+    let (mut one, mut two) = (FlowTable::new(), FlowTable::new());
+    for sequence in [5, 3, 3, 9000, 1] {
+        feed(&mut one, StampKind::Data, sequence);
+        feed_flow(&mut one, 7, StampKind::Data, 0);
+    }
+    feed(&mut one, StampKind::End, 9010);
+    for sequence in [8999, 2, 8998, 8998, 8997, 3] {
+        feed(&mut two, StampKind::Data, sequence);
+    }
+    for offered in [9008, 9009] {
+        feed(&mut two, StampKind::End, offered);
+    }
+    two.record(b"no stamp", 5_000);
+    two.record(b"none either", 5_000);
+    assert_eq!(
+        (one.unstamped(), one.end_markers(), one.untracked()),
+        (0, 1, 0)
+    );
+    assert_eq!((two.unstamped(), two.end_markers()), (2, 2));
+    let text = format!("{two:?}");
+    assert_eq!(
+        text,
+        "FlowTable { flows: 1, untracked: 0, unstamped: 2, .. }"
+    );
+
+    let reports: Vec<_> = one
+        .reports()
+        .map(|(key, report)| (key.flow, report))
+        .collect();
+    let [(2, report), (7, other)] = *reports else {
+        panic!("two flows: {reports:?}");
+    };
+    assert_eq!(
+        (other.received, other.duplicates, other.decide(3).lost),
+        (5, 4, 2)
+    );
+    let mut sum = report.clone();
+    sum.merge(&only(&two));
+    let counts = |report: &FlowReport| {
+        let FlowReport {
+            received,
+            duplicates,
+            reordered,
+            too_late,
+            ..
+        } = report;
+        [
+            *received,
+            *duplicates,
+            *reordered,
+            *too_late,
+            report.end_markers,
+        ]
+    };
+    assert_eq!(counts(report), [5, 1, 1, 1, 1]);
+    assert_eq!(counts(&only(&two)), [6, 1, 2, 2, 2]);
+    assert_eq!(counts(&sum), [11, 2, 3, 3, 3]);
+    assert_eq!((sum.first, sum.next, sum.offered), (1, 9001, Some(9010)));
+    // Of 9 that are no duplicates three came too late, and four may have come to the other thread.
+    assert_eq!(decided(&sum), (9_010 - 2, 7, 2));
+    assert_eq!((sum.delay_ns.len(), sum.decide(2).lost), (11, 18_020 - 6));
+}
+
+/// How far from the highest number so far, mostly little, and about one window at times.
+fn step() -> impl Strategy<Value = i64> {
+    let window = WINDOW as i64;
+    prop_oneof![
+        8 => -20_i64..20,
+        2 => -80_i64..200,
+        1 => -window - 3..-window + 4,
+        1 => window - 3..window + 4,
+        1 => -2 * window..3 * window,
+    ]
+}
+
+proptest! {
+    #[test]
+    fn agrees_with_a_plain_model(steps in proptest::collection::vec(step(), 1..400)) {
+        let mut table = FlowTable::new();
+        let (mut seen, mut duplicates, mut reordered, mut late) = (BTreeSet::new(), 0, 0, 0);
+        for step in &steps {
+            let next = seen.last().map_or(0, |highest| highest + 1_u64);
+            let sequence = next.saturating_add_signed(*step);
+            feed(&mut table, StampKind::Data, sequence);
+            if sequence + WINDOW < next {
+                late += 1;
+            } else if !seen.insert(sequence) {
+                duplicates += 1;
+            } else if sequence < next {
+                reordered += 1;
+            }
+        }
+        let report = only(&table);
+        prop_assert_eq!(report.duplicates, duplicates);
+        prop_assert_eq!(report.reordered, reordered);
+        prop_assert_eq!(report.too_late, late);
+        // What came late fills the holes for certain only where all of them are filled.
+        let missing = seen.last().unwrap() + 1 - seen.len() as u64;
+        let FlowDecision { lost, undecided, duplicates: known } = report.decide(1);
+        prop_assert!(lost == missing || (missing == late && (lost, undecided) == (0, 0)));
+        prop_assert!(undecided <= lost.min(late) && known <= duplicates + late);
+    }
+}
