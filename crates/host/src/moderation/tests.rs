@@ -2,7 +2,6 @@
 
 use super::*;
 use crate::setting::Journal;
-use crate::setting::applied::undo_edits;
 use crate::setting::fake::{
     Fake, Machine, died, directory, found, journals, plain as machine, results,
 };

@@ -100,8 +100,19 @@ impl FlowArgs {
         if let Some(path) = &self.pcap {
             let file = input::open(path).context("--pcap")?;
             let mut counts = Counts::new(self);
-            let read = capture::frames(file, |frame| counts.add(frame))
+            let fits = |counts: &Counts| counts.flows.len() <= FLOWS_MAX as usize;
+            let count = |frame: &[u8]| {
+                if fits(&counts) {
+                    counts.add(frame);
+                }
+            };
+            let read = capture::frames(file, count)
                 .map_err(|why| anyhow::anyhow!("--pcap {}: {why}", path.display()))?;
+            ensure!(
+                fits(&counts),
+                "--pcap {}: it has more than {FLOWS_MAX} flows; --port takes a part",
+                path.display()
+            );
             let mut flows = counts.flows(path.display().to_string());
             flows.notes = read.notes();
             return Ok(Some(flows));

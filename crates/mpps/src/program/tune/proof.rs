@@ -268,6 +268,7 @@ mod tests {
                     mpps: delivered as f64 / 1e6,
                     offered_mpps: (delivered + lost) as f64 / 1e6,
                     ledger,
+                    quota: None,
                 },
                 busy_seconds,
             }
