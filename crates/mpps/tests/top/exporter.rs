@@ -26,6 +26,11 @@ pub(crate) const TESTS: &[Test] = &[
         clients_get_their_answers,
     ),
     (
+        "slow_clients_keep_no_other_from_its_answer",
+        Need::Namespace,
+        slow_clients_keep_no_other_from_its_answer,
+    ),
+    (
         "the_rights_of_the_unit_suffice",
         Need::RootAnd("setpriv", "util-linux"),
         the_rights_of_the_unit_suffice,
@@ -149,6 +154,34 @@ fn clients_get_their_answers() {
     let second = run(&mut mpps(&["top", "--listen", &address.to_string()]));
     assert_eq!(second.code(), 2, "{second:#?}");
     assert!(second.err.contains("Address already in use"), "{second:#?}");
+    running.interrupt().fine();
+}
+
+/// More of them than are taken, which come, say a little, and stay. Some end their request later, and have
+/// their answer then, if they are not among the oldest.
+fn slow_clients_keep_no_other_from_its_answer() {
+    const SLOW: usize = 200;
+    let scenario = Scenario::new();
+    let (running, address) = exporter(&scenario);
+    let come = |_| {
+        let mut slow = TcpStream::connect(address).expect("it listens");
+        slow.write_all(b"GET /metrics HTTP/1.1\r\nHost: ")
+            .expect("it reads");
+        slow
+    };
+    for _ in 0..3 {
+        let mut slow: Vec<TcpStream> = (0..SLOW).map(come).collect();
+        assert!(!metrics(address).is_empty());
+        let mut answer = String::new();
+        let newest = slow.last_mut().expect("there are some");
+        newest.write_all(b"a\r\n\r\n").expect("it reads");
+        newest.read_to_string(&mut answer).expect("it answers");
+        assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+        // The end, or a reset.
+        let mut rest = Vec::new();
+        let _ = slow[0].read_to_end(&mut rest);
+        assert_eq!(rest, [0; 0], "it was closed");
+    }
     running.interrupt().fine();
 }
 

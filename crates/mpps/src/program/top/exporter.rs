@@ -1,25 +1,20 @@
 //! What Prometheus is told: few series, the same on every host, whatever its drivers count.
 
+mod clients;
+
 use anyhow::{Context, Result};
+use clients::Clients;
 use mpps_host::check::{ledger, losses};
 use mpps_host::{Ledger, Seen, Station};
 use mpps_os::text::Foreign;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
-use std::time::{Duration, Instant};
 
 /// Ports with a series of their own; drops of further ones are of `other`.
 const PORTS_MAX: usize = 64;
-/// The longest request that is read, in bytes.
-const REQUEST_MAX: usize = 8192;
-/// How long one client may take.
-const CLIENT: Duration = Duration::from_secs(2);
-/// So many clients are answered at a time.
-const CLIENTS_MAX: usize = 16;
 /// The form of the answer
 /// (<https://prometheus.io/docs/instrumenting/exposition_formats/#text-based-format>).
 const FORM: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -57,33 +52,19 @@ impl Exporter {
     /// Begins to answer, from a thread that ends with the program.
     ///
     /// # Errors
-    /// If the kernel refuses a thread.
+    /// If the kernel refuses a thread or a descriptor.
     pub(super) fn serve(listener: TcpListener) -> Result<Self> {
         let totals = Totals::default();
         let address = listener.local_addr()?;
         let text = Arc::new(Mutex::new(totals.text()));
         let told = Arc::clone(&text);
-        let serve = move || {
-            let clients = Arc::new(());
-            for stream in listener.incoming() {
-                // No descriptor is left, the client has gone, or there are too many of them.
-                let (Ok(stream), true) = (stream, Arc::strong_count(&clients) <= CLIENTS_MAX)
-                else {
-                    thread::sleep(Duration::from_millis(100));
-                    continue;
-                };
-                let text = told.lock().unwrap_or_else(PoisonError::into_inner).clone();
-                let client = Arc::clone(&clients);
-                // One that has gone, or for which there is no thread, gets no answer.
-                let _ = thread::Builder::new().spawn(move || {
-                    let _ = answer(stream, &text);
-                    drop(client);
-                });
-            }
-        };
+        let clients = Clients::new(listener, move |request: &[u8]| {
+            let text = told.lock().unwrap_or_else(PoisonError::into_inner);
+            response(request, &text)
+        })?;
         thread::Builder::new()
             .name("exporter".to_owned())
-            .spawn(serve)?;
+            .spawn(|| clients.serve())?;
         let said = format!("answering at http://{address}/metrics; Ctrl-C ends it");
         crate::output::line(crate::output::Stream::Err, &said)?;
         Ok(Self { totals, text })
@@ -233,38 +214,6 @@ fn labels(all: &[(&str, &str)]) -> String {
         format!("{name}=\"{value}\"")
     });
     format!("{{{}}}", told.collect::<Vec<_>>().join(","))
-}
-
-/// Reads one request and answers it.
-fn answer(mut stream: TcpStream, text: &str) -> std::io::Result<()> {
-    let until = Instant::now() + CLIENT;
-    let mut request = Vec::new();
-    let mut part = [0; 1024];
-    while !request.windows(4).any(|end| end == b"\r\n\r\n") && request.len() < REQUEST_MAX {
-        let left = until.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Ok(());
-        }
-        stream.set_read_timeout(Some(left))?;
-        match stream.read(&mut part)? {
-            0 => break,
-            more => request.extend_from_slice(&part[..more]),
-        }
-    }
-    let response = response(&request, text);
-    let mut rest = &response[..];
-    while !rest.is_empty() {
-        let left = until.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Ok(());
-        }
-        stream.set_write_timeout(Some(left))?;
-        match stream.write(rest)? {
-            0 => return Ok(()),
-            written => rest = &rest[written..],
-        }
-    }
-    Ok(())
 }
 
 /// The answer to a request: the metrics, or why there are none.

@@ -1,0 +1,298 @@
+//! Many clients on one thread: an honest one has its answer at once, however many slow ones hang on.
+
+use mpps_os::epoll::{Epoll, Events, Interest};
+use std::collections::HashMap;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{IpAddr, TcpListener, TcpStream};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// The longest request that is read, in bytes.
+const REQUEST_MAX: usize = 8192;
+/// How long one client may take, from its connection to the last byte of its answer.
+const EXCHANGE: Duration = Duration::from_secs(5);
+/// So many are connected at a time. One more costs the address that has most of them its oldest.
+const CLIENTS_MAX: usize = 64;
+/// How often it is looked whose time is over.
+const LOOK: Duration = Duration::from_millis(500);
+/// How long none is accepted if the kernel has no descriptor for it.
+const PAUSE: Duration = Duration::from_millis(100);
+/// Stands for the listening socket, as the numbers of clients do for theirs.
+const LISTENER: u64 = 0;
+
+/// The clients of a listening socket, and what each has got so far.
+pub(super) struct Clients<A> {
+    listener: TcpListener,
+    epoll: Epoll,
+    clients: HashMap<u64, Client>,
+    /// The last client's number: a later one has a higher number.
+    last: u64,
+    /// The answer to a request.
+    answer: A,
+}
+
+struct Client {
+    stream: TcpStream,
+    address: IpAddr,
+    until: Instant,
+    request: Vec<u8>,
+    /// What is still to be sent, once the request is whole.
+    answer: Option<Vec<u8>>,
+    sent: usize,
+}
+
+/// What comes next for a client.
+#[derive(Debug, PartialEq, Eq)]
+enum Next {
+    Read,
+    Write,
+    End,
+}
+
+impl<A: Fn(&[u8]) -> Vec<u8>> Clients<A> {
+    /// # Errors
+    /// If the kernel has no descriptor left.
+    pub(super) fn new(listener: TcpListener, answer: A) -> io::Result<Self> {
+        let epoll = Epoll::new().map_err(|error| error.source)?;
+        listener.set_nonblocking(true)?;
+        epoll.add(&listener, LISTENER, Interest::READ)?;
+        Ok(Self {
+            listener,
+            epoll,
+            clients: HashMap::new(),
+            last: LISTENER,
+            answer,
+        })
+    }
+
+    /// Answers for as long as the program lives.
+    pub(super) fn serve(mut self) {
+        let mut events = Events::new(CLIENTS_MAX + 1);
+        loop {
+            // An interruption tells of nobody.
+            let _ = self.epoll.wait(&mut events, Some(LOOK));
+            let ready: Vec<u64> = (0..events.len())
+                .filter_map(|at| Some(events.at(at)?.key))
+                .collect();
+            for number in ready {
+                match number {
+                    LISTENER => self.accept(),
+                    client => self.go_on(client),
+                }
+            }
+            let now = Instant::now();
+            self.clients.retain(|_, client| client.until > now);
+        }
+    }
+
+    /// Takes in those that wait, at most as many as there may be: those behind them come next.
+    fn accept(&mut self) {
+        for _ in 0..CLIENTS_MAX {
+            match self.listener.accept() {
+                Ok((stream, from)) => self.admit(stream, from.ip()),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                // It has gone before it was accepted.
+                Err(error) if error.kind() == ErrorKind::ConnectionAborted => {}
+                Err(_) => {
+                    self.make_room();
+                    thread::sleep(PAUSE);
+                    return;
+                }
+            }
+        }
+    }
+
+    fn admit(&mut self, stream: TcpStream, from: IpAddr) {
+        if self.clients.len() >= CLIENTS_MAX {
+            self.make_room();
+        }
+        self.last += 1;
+        let added = stream
+            .set_nonblocking(true)
+            .and_then(|()| self.epoll.add(&stream, self.last, Interest::READ));
+        if added.is_err() {
+            return;
+        }
+        let client = Client {
+            stream,
+            address: block(from),
+            until: Instant::now() + EXCHANGE,
+            request: Vec::new(),
+            answer: None,
+            sent: 0,
+        };
+        self.clients.insert(self.last, client);
+        // The request is often here already.
+        self.go_on(self.last);
+    }
+
+    /// Closes the oldest of the address that has most.
+    fn make_room(&mut self) {
+        let mut by_address: HashMap<IpAddr, (usize, u64)> = HashMap::new();
+        for (&number, client) in &self.clients {
+            let (count, oldest) = by_address.entry(client.address).or_insert((0, number));
+            (*count, *oldest) = (*count + 1, number.min(*oldest));
+        }
+        // Among equals, the one that has been here longest.
+        let most = by_address.values();
+        let most = most.max_by_key(|(count, oldest)| (*count, u64::MAX - oldest));
+        if let Some((_, oldest)) = most {
+            self.clients.remove(oldest);
+        }
+    }
+
+    /// Reads and writes what can be.
+    fn go_on(&mut self, number: u64) {
+        let Some(client) = self.clients.get_mut(&number) else {
+            return;
+        };
+        let next = client.go_on(&self.answer).unwrap_or(Next::End);
+        let watched = match next {
+            Next::Read => Ok(()),
+            Next::Write => self.epoll.modify(&client.stream, number, Interest::WRITE),
+            Next::End => Err(ErrorKind::UnexpectedEof.into()),
+        };
+        if watched.is_err() {
+            self.clients.remove(&number);
+        }
+    }
+}
+
+impl Client {
+    fn go_on(&mut self, answer: impl Fn(&[u8]) -> Vec<u8>) -> io::Result<Next> {
+        if self.answer.is_none() {
+            match self.read() {
+                Ok(()) => self.answer = Some(answer(&self.request)),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(Next::Read),
+                Err(error) => return Err(error),
+            }
+        }
+        let all = self.answer.as_deref().unwrap_or_default();
+        while self.sent < all.len() {
+            match self.stream.write(&all[self.sent..]) {
+                Ok(written) => self.sent += written,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(Next::Write),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Next::End)
+    }
+
+    /// Reads until the request is whole, too long, or all that comes.
+    fn read(&mut self) -> io::Result<()> {
+        let mut part = [0; 1024];
+        while self.request.len() < REQUEST_MAX {
+            let read = match self.stream.read(&mut part) {
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                read => read?,
+            };
+            // The end of the head may have begun in the part before.
+            let looked_at = self.request.len().saturating_sub(3);
+            self.request.extend_from_slice(&part[..read]);
+            let mut ends = self.request[looked_at..].windows(4);
+            if read == 0 || ends.any(|end| end == b"\r\n\r\n") {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What counts as one address: of IPv6 the first 64 bits, of which one host has all addresses.
+fn block(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => IpAddr::V6((u128::from(address) >> 64 << 64).into()),
+        v4 => v4,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn clients() -> Clients<impl Fn(&[u8]) -> Vec<u8>> {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        Clients::new(listener, |request| request.to_vec()).expect("a descriptor")
+    }
+
+    /// A connection that says it comes from there. The other end is kept, so that it stays open.
+    fn come(clients: &mut Clients<impl Fn(&[u8]) -> Vec<u8>>, from: &str) -> (u64, TcpStream) {
+        let address = clients.listener.local_addr().expect("it is bound");
+        let far = TcpStream::connect(address).expect("it listens");
+        let near = loop {
+            match clients.listener.accept() {
+                Ok((near, _)) => break near,
+                Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock),
+            }
+        };
+        clients.admit(near, from.parse().expect("an address"));
+        (clients.last, far)
+    }
+
+    #[test]
+    fn an_address_that_has_most_makes_room_for_others() {
+        let mut clients = clients();
+        let (honest, _kept) = come(&mut clients, "10.0.0.1");
+        let mut far = Vec::new();
+        let mut hogs = Vec::new();
+        for host in 0..2 * CLIENTS_MAX {
+            // A host of IPv6 has as many addresses as it likes.
+            let (hog, stream) = come(&mut clients, &format!("2001:db8::{host:x}"));
+            hogs.push(hog);
+            far.push(stream);
+        }
+        assert_eq!(clients.clients.len(), CLIENTS_MAX);
+        assert!(clients.clients.contains_key(&honest));
+        // Its newest are there, the others have gone.
+        let (gone, stay) = hogs.split_at(CLIENTS_MAX + 1);
+        assert!(gone.iter().all(|hog| !clients.clients.contains_key(hog)));
+        assert!(stay.iter().all(|hog| clients.clients.contains_key(hog)));
+    }
+
+    #[test]
+    fn among_many_addresses_the_oldest_makes_room() {
+        let mut clients = clients();
+        let come = |clients: &mut _, host| come(clients, &format!("10.0.0.{host}"));
+        let all: Vec<_> = (0..=CLIENTS_MAX)
+            .map(|host| come(&mut clients, host))
+            .collect();
+        assert_eq!(clients.clients.len(), CLIENTS_MAX);
+        assert!(!clients.clients.contains_key(&all[0].0));
+        assert!(clients.clients.contains_key(&all[1].0));
+    }
+
+    #[test]
+    fn a_request_in_pieces_is_answered_when_it_is_whole() {
+        let mut clients = clients();
+        let (number, mut far) = come(&mut clients, "10.0.0.1");
+        let whole = "GET /metrics HTTP/1.1\r\n\r\n";
+        let (last, first) = whole.as_bytes().split_last().expect("bytes");
+        for byte in first {
+            far.write_all(&[*byte]).expect("it reads");
+            clients.go_on(number);
+        }
+        assert!(clients.clients.contains_key(&number), "it is waited for");
+        far.write_all(&[*last]).expect("it reads");
+        // It may take a moment over loopback.
+        while clients.clients.contains_key(&number) {
+            clients.go_on(number);
+        }
+        let mut answer = String::new();
+        far.read_to_string(&mut answer).expect("an answer");
+        assert_eq!(answer, whole);
+    }
+
+    #[test]
+    fn a_request_without_end_is_cut_off() {
+        let mut clients = clients();
+        let (number, mut far) = come(&mut clients, "10.0.0.1");
+        far.write_all(&[b'x'; REQUEST_MAX]).expect("it is read");
+        while clients.clients.contains_key(&number) {
+            clients.go_on(number);
+        }
+        let mut answer = Vec::new();
+        far.read_to_end(&mut answer).expect("an answer");
+        assert_eq!(answer.len(), REQUEST_MAX);
+    }
+}
