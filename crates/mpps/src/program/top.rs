@@ -1,6 +1,7 @@
 //! What this host does with packets, on one page, again and again: on a screen, as text, as JSON, and for
 //! Prometheus.
 
+mod console;
 mod exporter;
 mod pane;
 mod screen;
@@ -12,12 +13,11 @@ use crate::output;
 use crate::signal::Interrupt;
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use console::Console;
 use exporter::Exporter;
 use mpps_host::{Overview, Watch};
 use mpps_report::{Block, Column, Quantity, Row, Text};
 use pane::{Kind, Pane, panes};
-use ratatui::DefaultTerminal;
-use ratatui::crossterm::event::{self, Event};
 use schemars::JsonSchema;
 use screen::Screen;
 use serde::{Deserialize, Serialize};
@@ -154,23 +154,25 @@ impl Top<'_> {
     }
 
     fn on_screen(&mut self) -> Result<()> {
-        // It is put back at the end, also after a panic, and where it was made ready in part.
-        let terminal = ratatui::try_init().context("the terminal cannot be used");
-        let ended = terminal.and_then(|terminal| self.draw(terminal));
-        // It may have gone.
-        let _ = ratatui::try_restore();
+        // It is put back at the end, also after a panic.
+        let console = Console::open().context("the terminal cannot be used");
+        let ended = console.and_then(|console| self.draw(console));
         self.interrupt.release();
-        ended
+        match ended {
+            // Nobody is there to be told.
+            Err(_) if console::has_gone() => Ok(()),
+            ended => ended,
+        }
     }
 
     /// Looks once more; a key cuts that short, as a signal does.
     fn look_without_keys(&mut self) -> Result<()> {
-        let has_key = || event::poll(Duration::ZERO).unwrap_or(true);
+        let has_key = || mpps_os::terminal::await_input(Duration::ZERO).unwrap_or(true);
         let goes_on = || !self.interrupt.came() && !has_key();
         Ok(self.watch.look_while(&goes_on)?)
     }
 
-    fn draw(&mut self, mut terminal: DefaultTerminal) -> Result<()> {
+    fn draw(&mut self, mut console: Console) -> Result<()> {
         let mut screen = Screen::new(output::colour());
         thread::sleep(FIRST);
         self.look_without_keys()?;
@@ -181,27 +183,24 @@ impl Top<'_> {
                 (page, looked) = (self.page(), Instant::now());
             }
             let notes = self.watch.notes();
-            terminal.draw(|frame| screen.draw(frame, &page, &notes))?;
+            console.draw(|frame| screen.draw(frame, &page, &notes))?;
             let left = self.pace.interval().saturating_sub(looked.elapsed());
-            // A signal is looked for now and then; nothing is drawn meanwhile.
+            // A signal, and another size, is looked for now and then; nothing is drawn meanwhile.
             let until = match screen.paused {
                 true => Instant::now() + self.pace.interval(),
                 false => Instant::now() + left,
             };
-            while !self.interrupt.came() && Instant::now() < until {
+            while !self.interrupt.came() && !console.is_resized() && Instant::now() < until {
                 let left = until.saturating_duration_since(Instant::now());
-                if !mpps_os::terminal::await_input(left.min(SIGNALS)) {
+                let Some(keys) = console.keys(left.min(SIGNALS)) else {
+                    return Ok(());
+                };
+                if keys.iter().any(|key| screen.key(*key)) {
                     return Ok(());
                 }
-                if !event::poll(Duration::ZERO)? {
-                    continue;
+                if !keys.is_empty() {
+                    break;
                 }
-                if let Event::Key(key) = event::read()?
-                    && screen.key(key)
-                {
-                    return Ok(());
-                }
-                break;
             }
         }
         Ok(())
@@ -212,7 +211,7 @@ impl Top<'_> {
 const NOTES_MAX: usize = 100;
 /// How soon the first page stands: a rate over less says little.
 const FIRST: Duration = Duration::from_millis(250);
-/// How often a signal is looked for while no key is pressed.
+/// How often a signal and another size are looked for while no key is pressed.
 const SIGNALS: Duration = Duration::from_millis(100);
 
 /// The page as text.

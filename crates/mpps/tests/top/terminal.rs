@@ -23,11 +23,22 @@ pub(crate) const TESTS: &[Test] = &[
         TMUX,
         a_terminal_that_goes_ends_it,
     ),
+    ("no_window_is_absurd", TMUX, no_window_is_absurd),
 ];
 
 /// How often the screen is looked at until it shows what it has to.
 const LOOKS_MAX: usize = 3000;
 const MOMENT: Duration = Duration::from_millis(20);
+
+fn until(what: &str, mut is_it: impl FnMut() -> bool) {
+    for _ in 0..LOOKS_MAX {
+        if is_it() {
+            return;
+        }
+        thread::sleep(MOMENT);
+    }
+    panic!("never: {what}");
+}
 
 /// A shell in a terminal.
 struct Screen {
@@ -75,14 +86,12 @@ impl Screen {
     }
 
     fn until(&self, what: &str, is_it: impl Fn(&str) -> bool) -> String {
-        for _ in 0..LOOKS_MAX {
-            let text = self.text();
-            if is_it(&text) {
-                return text;
-            }
-            thread::sleep(MOMENT);
-        }
-        panic!("{what}: {}", self.text());
+        let mut text = String::new();
+        until(what, || {
+            text = self.text();
+            is_it(&text)
+        });
+        text
     }
 
     fn shows(&self, part: &str) -> String {
@@ -105,8 +114,8 @@ impl Screen {
     /// The process of the page, by its number.
     fn program(&self) -> String {
         let shell = self.tmux(&["list-panes", "-F", "#{pane_pid}"]);
-        let found = common::run(Command::new("pgrep").args(["-P", shell.trim()]));
-        found.fine().out.trim().to_owned()
+        let found = common::run(Command::new("pgrep").args(["-P", shell.trim(), "mpps"]));
+        found.out.trim().to_owned()
     }
 
     fn was_put_back(&self, status: &str) {
@@ -163,21 +172,68 @@ fn keys_and_sizes_change_the_page() {
     screen.was_put_back("ended 0");
 }
 
-/// Its window is closed, or its connection ends.
+/// Its window is closed, or its connection ends: it ends as by Ctrl-C, whether or not it hears the signal of
+/// that, and whatever was typed last.
 fn a_terminal_that_goes_ends_it() {
     let screen = Screen::new();
-    screen.start();
-    let process = PathBuf::from("/proc").join(screen.program());
-    screen.tmux(&["kill-server"]);
-    for _ in 0..LOOKS_MAX {
-        let state = fs::read_to_string(process.join("stat")).unwrap_or_default();
-        // One that ended and whom nobody asked how is a zombie.
-        if state.is_empty() || state.contains(") Z") {
-            return;
-        }
-        thread::sleep(MOMENT);
+    let program = env!("CARGO_BIN_EXE_mpps");
+    // An empty trap is inherited, and another one is not.
+    let windows: Vec<(String, PathBuf)> = (1..=8)
+        .map(|window| {
+            let file = screen.directory.path().join(format!("status-{window}"));
+            let trap = ["''", ":"][window % 2];
+            let script = format!(
+                "trap {trap} HUP; {program} top; echo $? > {}",
+                file.display()
+            );
+            screen.tmux(&["new-window", "-d", "-t", &format!(":{window}"), &script]);
+            (format!(":{window}"), file)
+        })
+        .collect();
+    for (window, _) in &windows {
+        let shown = || screen.tmux(&["capture-pane", "-p", "-t", window]);
+        until("the page is there", || shown().contains("q end"));
     }
-    panic!("it goes on without a terminal");
+    for (window, _) in &windows[4..] {
+        // Half of what a key sends.
+        screen.tmux(&["send-keys", "-t", window, "-l", "\x1b["]);
+    }
+    screen.tmux(&["kill-server"]);
+    let status = |file: &PathBuf| fs::read_to_string(file).unwrap_or_default();
+    for (_, file) in &windows {
+        until("it has ended", || status(file).ends_with('\n'));
+        assert_eq!(status(file), "0\n", "{}", file.display());
+    }
+}
+
+/// Any program may give a terminal any size, before the page is drawn and under it.
+fn no_window_is_absurd() {
+    const SIZES: [[&str; 4]; 6] = [
+        ["rows", "0", "cols", "0"],
+        ["rows", "1", "cols", "1"],
+        ["rows", "65535", "cols", "1"],
+        ["rows", "1", "cols", "65535"],
+        ["rows", "65535", "cols", "65535"],
+        ["rows", "24", "cols", "80"],
+    ];
+    let screen = Screen::new();
+    let program = env!("CARGO_BIN_EXE_mpps");
+    let terminal = screen.tmux(&["list-panes", "-F", "#{pane_tty}"]);
+    for (at, size) in SIZES.iter().enumerate() {
+        let command = format!(
+            "clear; stty {}; {program} top; echo ended $?-{at}",
+            size.join(" ")
+        );
+        screen.keys(&[&command, "Enter"]);
+        until("it runs", || !screen.program().is_empty());
+        let mut stty = Command::new("stty");
+        stty.args(["-F", terminal.trim()])
+            .args(SIZES[(at + 1) % SIZES.len()]);
+        common::run(&mut stty).fine();
+        screen.keys(&["p"]);
+        screen.keys(&["q"]);
+        screen.shows(&format!("ended 0-{at}"));
+    }
 }
 
 fn the_terminal_is_put_back() {

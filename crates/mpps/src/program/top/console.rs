@@ -1,0 +1,225 @@
+//! The terminal as a screen: made ready, drawn on, read from, and put back. It may go at any time,
+//! and its size is whatever another program set.
+
+use mpps_os::terminal;
+use ratatui::backend::CrosstermBackend;
+use ratatui::crossterm::cursor::Show;
+use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use ratatui::crossterm::execute;
+use ratatui::crossterm::terminal::{
+    Clear, ClearType, EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
+};
+use ratatui::layout::Rect;
+use ratatui::{DefaultTerminal, Frame, Terminal, TerminalOptions, Viewport};
+use std::fs::File;
+use std::io::{self, ErrorKind, Read, stdout};
+use std::mem::ManuallyDrop;
+use std::os::fd::AsFd;
+use std::panic;
+use std::time::Duration;
+
+/// The largest page; the memory for a screen of 65535 by 65535 letters does not exist.
+const LARGEST: (u16, u16) = (1000, 400);
+/// The size of a terminal that does not know its own.
+const USUAL: (u16, u16) = (80, 24);
+
+/// What keys send (console_codes(4), and `kcbt` of terminfo(5)); in either mode of the cursor keys.
+const SEQUENCES: [(&str, KeyCode); 15] = [
+    ("\x1b[A", KeyCode::Up),
+    ("\x1bOA", KeyCode::Up),
+    ("\x1b[B", KeyCode::Down),
+    ("\x1bOB", KeyCode::Down),
+    ("\x1b[C", KeyCode::Right),
+    ("\x1bOC", KeyCode::Right),
+    ("\x1b[D", KeyCode::Left),
+    ("\x1bOD", KeyCode::Left),
+    ("\x1b[Z", KeyCode::BackTab),
+    ("\x1b[5~", KeyCode::PageUp),
+    ("\x1b[6~", KeyCode::PageDown),
+    ("\x1b[H", KeyCode::Home),
+    ("\x1bOH", KeyCode::Home),
+    ("\x1b[1~", KeyCode::Home),
+    ("\x1b[7~", KeyCode::Home),
+];
+
+/// The terminal in raw mode, with the alternate screen, until this is dropped.
+pub(super) struct Console {
+    /// Not to be dropped: that prints an error, and panics where standard error has gone as well.
+    terminal: ManuallyDrop<DefaultTerminal>,
+    /// Standard input, read only when there is something in it: a read from a terminal that has
+    /// gone returns at once, again and again.
+    input: File,
+    area: Rect,
+}
+
+impl Console {
+    /// # Errors
+    /// If the terminal cannot be used; it is put back then.
+    pub(super) fn open() -> io::Result<Self> {
+        let hook = panic::take_hook();
+        panic::set_hook(Box::new(move |info| {
+            put_back();
+            hook(info);
+        }));
+        Self::make().inspect_err(|_| put_back())
+    }
+
+    fn make() -> io::Result<Self> {
+        enable_raw_mode()?;
+        execute!(stdout(), EnterAlternateScreen)?;
+        let area = area();
+        let options = TerminalOptions {
+            viewport: Viewport::Fixed(area),
+        };
+        let terminal = Terminal::with_options(CrosstermBackend::new(stdout()), options)?;
+        Ok(Self {
+            terminal: ManuallyDrop::new(terminal),
+            input: io::stdin().as_fd().try_clone_to_owned()?.into(),
+            area,
+        })
+    }
+
+    /// Draws, at the size that the terminal has now.
+    ///
+    /// # Errors
+    /// If the terminal takes nothing.
+    pub(super) fn draw(&mut self, draw: impl FnOnce(&mut Frame)) -> io::Result<()> {
+        if self.is_resized() {
+            self.area = area();
+            execute!(stdout(), Clear(ClearType::All))?;
+            self.terminal.resize(self.area)?;
+        }
+        self.terminal.draw(draw).map(drop)
+    }
+
+    pub(super) fn is_resized(&self) -> bool {
+        area() != self.area
+    }
+
+    /// The keys that were pressed, waited for so long at most; none once the terminal has gone.
+    pub(super) fn keys(&mut self, timeout: Duration) -> Option<Vec<KeyEvent>> {
+        let mut bytes = [0; 1024];
+        match terminal::await_input(timeout) {
+            Ok(false) => return Some(Vec::new()),
+            Ok(true) => {}
+            Err(_) => return None,
+        }
+        match self.input.read(&mut bytes) {
+            Err(error) if error.kind() == ErrorKind::Interrupted => Some(Vec::new()),
+            Ok(0) | Err(_) => None,
+            Ok(read) => Some(parse(&String::from_utf8_lossy(&bytes[..read]))),
+        }
+    }
+}
+
+impl Drop for Console {
+    fn drop(&mut self) {
+        put_back();
+    }
+}
+
+/// True if the terminal on standard input has gone.
+pub(super) fn has_gone() -> bool {
+    terminal::await_input(Duration::ZERO).is_err()
+}
+
+/// Puts the terminal back, and does not say if it has gone.
+fn put_back() {
+    let _ = disable_raw_mode();
+    let _ = execute!(stdout(), LeaveAlternateScreen, Show);
+}
+
+/// Where the page is drawn.
+fn area() -> Rect {
+    sane(terminal::size().unwrap_or_default())
+}
+
+fn sane((columns, rows): (u16, u16)) -> Rect {
+    let sane = |size: u16, usual: u16, largest: u16| match size {
+        0 => usual,
+        _ => size.min(largest),
+    };
+    Rect::new(
+        0,
+        0,
+        sane(columns, USUAL.0, LARGEST.0),
+        sane(rows, USUAL.1, LARGEST.1),
+    )
+}
+
+/// The keys whose bytes these are. One that is unknown here is none.
+fn parse(mut text: &str) -> Vec<KeyEvent> {
+    let mut keys = Vec::new();
+    while let Some(first) = text.chars().next() {
+        let known = SEQUENCES.iter().find(|(bytes, _)| text.starts_with(bytes));
+        let (length, code) = match (known, first) {
+            (Some((bytes, code)), _) => (bytes.len(), Some(*code)),
+            (None, '\x1b') => escape(text),
+            (None, '\r' | '\n') => (1, Some(KeyCode::Enter)),
+            (None, '\t') => (1, Some(KeyCode::Tab)),
+            (None, '\x7f' | '\x08') => (1, Some(KeyCode::Backspace)),
+            (None, '\x03') => (1, Some(KeyCode::Char('c'))),
+            (None, other) if other.is_control() => (1, None),
+            (None, other) => (other.len_utf8(), Some(KeyCode::Char(other))),
+        };
+        let modifiers = match first {
+            '\x03' => KeyModifiers::CONTROL,
+            _ => KeyModifiers::NONE,
+        };
+        keys.extend(code.map(|code| KeyEvent::new(code, modifiers)));
+        text = text.get(length..).unwrap_or_default();
+    }
+    keys
+}
+
+/// The length of what begins with Esc, and the key, if it is that.
+fn escape(text: &str) -> (usize, Option<KeyCode>) {
+    // A control sequence has parameters, and ends with a letter of this range (ECMA-48, 5.4).
+    match text.strip_prefix("\x1b[") {
+        Some(rest) => {
+            let end = rest.find(|letter| ('@'..='~').contains(&letter));
+            (end.map_or(text.len(), |end| end + 3), None)
+        }
+        None => (1, Some(KeyCode::Esc)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn no_size_is_absurd() {
+        let sizes = [(0, 0), (0, 50), (1, 1), (132, 43), (u16::MAX, u16::MAX)];
+        let sane = sizes.map(sane).map(|area| (area.width, area.height));
+        assert_eq!(sane, [USUAL, (USUAL.0, 50), (1, 1), (132, 43), LARGEST]);
+    }
+
+    #[test]
+    fn bytes_are_keys() {
+        let codes = |text| {
+            let keys = parse(text).into_iter();
+            keys.map(|key| key.code).collect::<Vec<_>>()
+        };
+        use KeyCode::*;
+        assert_eq!(
+            codes("q\x1b[A\x1bOB\x1b[5~\x1b[Z\r\x7f\t"),
+            [Char('q'), Up, Down, PageUp, BackTab, Enter, Backspace, Tab]
+        );
+        assert_eq!(codes("\x1b"), [Esc]);
+        assert_eq!(codes("\x1bx\u{e4}"), [Esc, Char('x'), Char('\u{e4}')]);
+        // F5, Shift-Up, half a sequence, and a control letter.
+        assert_eq!(codes("\x1b[15~\x1b[1;2Ap\x1b["), [Char('p')]);
+        assert_eq!(codes("\0z"), [Char('z')]);
+        let interrupt = KeyEvent::new(Char('c'), KeyModifiers::CONTROL);
+        assert_eq!(parse("\x03"), [interrupt]);
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_break_it(bytes: Vec<u8>) {
+            let _ = parse(&String::from_utf8_lossy(&bytes));
+        }
+    }
+}
