@@ -1,11 +1,11 @@
 //! Ctrl-C and its kin.
 
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// Set by the first SIGINT, SIGTERM or SIGHUP; the second one ends the process at once. What must
+/// Set by the first SIGINT, SIGTERM, SIGHUP or SIGQUIT; the second one ends the process at once. What must
 /// not stay behind is to be undone before anything is waited for that the second one is meant to
 /// cut short. What changes the host is safer with [`Interrupt::listen_held`]: between the first
 /// signal and the moment at which it is seen, there is time for the second.
@@ -14,6 +14,8 @@ pub(crate) struct Interrupt {
     came: Arc<AtomicBool>,
     /// Whether the next signal ends the process, also if it is the first.
     ends: Arc<AtomicBool>,
+    /// The number of the last one; 0 before the first.
+    signal: Arc<AtomicUsize>,
 }
 
 /// A run that was interrupted before it had anything to tell.
@@ -39,13 +41,15 @@ impl Interrupt {
     }
 
     fn register(self, second_ends: bool) -> io::Result<Self> {
-        use signal_hook::flag::{register, register_conditional_shutdown};
-        for signal in [SIGINT, SIGTERM, SIGHUP] {
+        use signal_hook::flag::{register, register_conditional_shutdown, register_usize};
+        for signal in [SIGINT, SIGTERM, SIGHUP, SIGQUIT] {
             // In this order: the conditional exit looks at the flag before this signal sets it.
             register_conditional_shutdown(signal, 128 + signal, Arc::clone(&self.ends))?;
             if second_ends {
                 register_conditional_shutdown(signal, 128 + signal, Arc::clone(&self.came))?;
             }
+            let number = signal.unsigned_abs() as usize;
+            register_usize(signal, Arc::clone(&self.signal), number)?;
             register(signal, Arc::clone(&self.came))?;
         }
         Ok(self)
@@ -68,6 +72,12 @@ impl Interrupt {
     /// What is raised then, for those who look themselves.
     pub(crate) fn flag(&self) -> &AtomicBool {
         &self.came
+    }
+
+    /// The last signal that came, if one did.
+    pub(crate) fn signal(&self) -> Option<i32> {
+        let number = self.signal.load(Ordering::Relaxed);
+        i32::try_from(number).ok().filter(|number| *number > 0)
     }
 
     /// True once somebody asked to end.

@@ -29,12 +29,14 @@ fn main() -> ExitCode {
     common::run_tests(TESTS, &able, 4, |name| !IN_COMPANY.contains(&name))
 }
 
-const IN_COMPANY: [&str; 8] = [
+const IN_COMPANY: [&str; 10] = [
     "the_rungs_are_listed",
     "a_sender_that_cannot_be_is_named",
     "a_group_that_one_flow_reaches_says_so",
     "commands_run_on_the_receiver",
     "without_its_sysctls_it_is_silent",
+    "a_signal_ends_the_command_and_the_lab",
+    "a_command_ends_as_it_likes",
     "a_train_that_the_path_cannot_carry_is_named",
     "interrupted_it_keeps_what_it_has",
     "a_result_that_cannot_be_written_is_named",
@@ -82,6 +84,16 @@ const TESTS: &[Test] = &[
         "commands_run_on_the_receiver",
         Need::Namespace,
         commands_run_on_the_receiver,
+    ),
+    (
+        "a_signal_ends_the_command_and_the_lab",
+        Need::Namespace,
+        a_signal_ends_the_command_and_the_lab,
+    ),
+    (
+        "a_command_ends_as_it_likes",
+        Need::Namespace,
+        a_command_ends_as_it_likes,
     ),
     (
         "a_train_that_the_path_cannot_carry_is_named",
@@ -510,6 +522,48 @@ fn commands_run_on_the_receiver() {
     let enter = "nsenter --net=$MPPS_SENDER cat /proc/net/fib_trie";
     let sender = lab(&["sh", "-c", enter]).fine();
     assert!(sender.out.contains("-- 192.168.254.30\n"), "{sender:#?}");
+}
+
+/// A lab whose command says `ready`, and what marks its processes.
+fn visited(name: &str, script: &str) -> (Running, String) {
+    let value = format!("{name}-{}", std::process::id());
+    let mut command = mpps(&["lab", "--", "sh", "-c", script]);
+    let mut running = Running::start(command.env("MPPS_TEST_MARKER", &value));
+    running.line("ready");
+    (running, format!("MPPS_TEST_MARKER={value}"))
+}
+
+fn a_signal_ends_the_command_and_the_lab() {
+    for (signal, number) in [("HUP", 1), ("INT", 2), ("QUIT", 3), ("TERM", 15)] {
+        // One child, in the background, has a session of its own.
+        let script = "setsid sleep 1000 & echo ready; sleep 1000";
+        let (running, marker) = visited(signal, script);
+        assert!(!traces(&marker).is_empty());
+        running.signal(signal);
+        let ended = running.end();
+        assert_eq!(ended.code(), 128 + number, "{signal}: {ended:#?}");
+        // Links go in the kernel's own time.
+        let mut left = traces(&marker);
+        left.retain(|trace| trace.starts_with("/proc"));
+        assert_eq!(left, [""; 0], "{signal}");
+    }
+}
+
+/// It is told once, and its own status counts; one that does not listen is killed.
+fn a_command_ends_as_it_likes() {
+    let listens = "trap 'echo told; exit 7' TERM; echo ready; while :; do sleep 0.05; done";
+    let (running, _) = visited("listens", listens);
+    running.signal("TERM");
+    let ended = running.end();
+    assert_eq!(ended.code(), 7, "{ended:#?}");
+    assert_eq!(ended.out, "ready\ntold\n");
+    let (running, marker) = visited("deaf", "trap '' TERM; echo ready; sleep 1000; sleep 1000");
+    running.signal("TERM");
+    let ended = running.end();
+    assert_eq!(ended.code(), 128 + 15, "{ended:#?}");
+    let mut left = traces(&marker);
+    left.retain(|trace| trace.starts_with("/proc"));
+    assert_eq!(left, [""; 0]);
 }
 
 fn a_train_that_the_path_cannot_carry_is_named() {

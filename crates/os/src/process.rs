@@ -7,24 +7,30 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitStatus};
 
-use rustix::process::{Signal, getppid, set_parent_process_death_signal};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, getppid, kill_process, pidfd_open, pidfd_send_signal,
+    set_parent_process_death_signal, setsid,
+};
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 
-use self::init::{Plan, Step};
+use self::init::{Bound, Plan, Step};
 use crate::error::On;
 use crate::namespace::NetNamespace;
 use crate::{Error, Result};
 
 /// A command in a network namespace, with a process namespace of its own
-/// (`pid_namespaces(7)`).
+/// (`pid_namespaces(7)`), or in a session of its own.
 ///
 /// It and all its descendants, whatever they do to get away, end when this value is dropped and
-/// when the program that holds it dies, also by `SIGKILL`.
+/// when the program that holds it dies, also by `SIGKILL`. Of a session, a descendant that makes
+/// another one stays.
 #[derive(Debug)]
 pub struct ContainedChild {
     child: Child,
-    /// The first process of the namespace ends when this closes. Only this program has it.
-    _lifeline: PipeWriter,
+    bound: Bound,
+    /// The process that watches the command ends it when this closes. Only this program has it.
+    lifeline: Option<PipeWriter>,
     terminal: Option<OwnedFd>,
     notes: Vec<String>,
 }
@@ -43,7 +49,22 @@ pub struct ContainedChild {
 /// The program is not there or may not be executed; `EPERM` without `CAP_SYS_ADMIN` in the
 /// caller's user namespace; no process can be had. The call that failed is named, also where it
 /// was one of the new process.
-pub fn spawn_contained(mut command: Command, namespace: &NetNamespace) -> Result<ContainedChild> {
+pub fn spawn_contained(command: Command, namespace: &NetNamespace) -> Result<ContainedChild> {
+    spawn(command, Some(namespace))
+}
+
+/// Starts a command in a session of its own, without a terminal, which needs no right: Ctrl-C is
+/// for this program alone. When the command ends, what it left running in its process group is
+/// killed.
+///
+/// # Errors
+///
+/// The program is not there or may not be executed; no process can be had.
+pub fn spawn_session(command: Command) -> Result<ContainedChild> {
+    spawn(command, None)
+}
+
+fn spawn(mut command: Command, namespace: Option<&NetNamespace>) -> Result<ContainedChild> {
     let object = command.get_program().to_string_lossy().into_owned();
     let failed = |call| {
         let object = object.clone();
@@ -52,30 +73,38 @@ pub fn spawn_contained(mut command: Command, namespace: &NetNamespace) -> Result
     init::keep_children().map_err(failed("sigaction SIGCHLD"))?;
     let (lifeline_end, lifeline) = io::pipe().map_err(failed("pipe"))?;
     let (notes_start, notes_end) = io::pipe().map_err(failed("pipe"))?;
-    let terminal = foreground_terminal();
+    let (bound, terminal) = match namespace {
+        Some(_) => (Bound::Namespace, foreground_terminal()),
+        None => (Bound::Session, None),
+    };
     let plan = Plan {
         lifeline: lifeline_end.as_raw_fd(),
         lifeline_writer: lifeline.as_raw_fd(),
         notes: notes_end.as_raw_fd(),
         terminal: terminal.as_ref().map(AsRawFd::as_raw_fd),
+        bound,
     };
     // SAFETY: the hook runs in the child between fork and exec, and so makes system calls only:
     // `init::enter` neither allocates nor takes a lock. The descriptors of the plan are open
     // until the command has been started, below.
     unsafe { command.pre_exec(move || init::enter(plan)) };
-    let spawned = namespace.run(|| {
-        // SAFETY: without CLONE_FILES, `unshare` touches no descriptor of another thread. It
-        // changes where children of this thread are born, and the thread ends here.
-        unsafe { unshare_unsafe(UnshareFlags::NEWPID) }
-            .map_err(|errno| failed("unshare CLONE_NEWPID")(errno.into()))?;
-        Ok::<_, Error>(command.spawn())
-    })??;
+    let spawned = match namespace {
+        None => command.spawn(),
+        Some(namespace) => namespace.run(|| {
+            // SAFETY: without CLONE_FILES, `unshare` touches no descriptor of another thread. It
+            // changes where children of this thread are born, and the thread ends here.
+            unsafe { unshare_unsafe(UnshareFlags::NEWPID) }
+                .map_err(|errno| failed("unshare CLONE_NEWPID")(errno.into()))?;
+            Ok::<_, Error>(command.spawn())
+        })??,
+    };
     drop((lifeline_end, notes_end));
     let (notes, fatal) = read_notes(notes_start);
     match spawned {
         Ok(child) => Ok(ContainedChild {
             child,
-            _lifeline: lifeline,
+            bound,
+            lifeline: Some(lifeline),
             terminal,
             notes,
         }),
@@ -102,8 +131,56 @@ pub fn end_with_us(command: &mut Command) -> &mut Command {
     unsafe { command.pre_exec(hook) }
 }
 
+/// Starts a command in a session of its own: no signal of the terminal reaches it.
+pub fn in_own_session(command: &mut Command) -> &mut Command {
+    let hook = || Ok(setsid().map(drop)?);
+    // SAFETY: the hook runs in the child between fork and exec, and makes one system call only.
+    unsafe { command.pre_exec(hook) }
+}
+
+/// The process that started this one, held by a descriptor (`pidfd_open(2)`), so that no later
+/// one with its number is taken for it.
+#[derive(Debug)]
+pub struct Parent {
+    fd: OwnedFd,
+}
+
+impl Parent {
+    /// The parent, if it is the process of that number and has not ended.
+    ///
+    /// # Errors
+    ///
+    /// `ENOSYS` before Linux 5.3.
+    pub fn hold(process: u32) -> Result<Option<Self>> {
+        let pid = i32::try_from(process).ok().and_then(Pid::from_raw);
+        let Some(pid) = pid.filter(|pid| getppid() == Some(*pid)) else {
+            return Ok(None);
+        };
+        let held = pidfd_open(pid, PidfdFlags::empty());
+        // The descriptor is of the parent if that has not ended meanwhile.
+        if getppid() != Some(pid) {
+            return Ok(None);
+        }
+        let fd = held.on("pidfd_open", format!("process {process}"))?;
+        Ok(Some(Self { fd }))
+    }
+
+    /// Ends it, also if it is stopped.
+    pub fn kill(&self) {
+        // It may have ended meanwhile.
+        let _ = pidfd_send_signal(&self.fd, Signal::KILL);
+    }
+
+    /// Waits until it has ended.
+    pub fn await_end(&self) {
+        let mut events = [PollFd::new(&self.fd, PollFlags::IN)];
+        // A signal is no end.
+        while poll(&mut events, None).is_err() {}
+    }
+}
+
 impl ContainedChild {
-    /// The number of the first process of the namespace, which stands for all of them.
+    /// The number of the process that watches the command, which stands for all of them.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
@@ -165,9 +242,32 @@ impl ContainedChild {
     ///
     /// `kill(2)` fails. A command that has ended is no error.
     pub fn kill(&mut self) -> Result<()> {
-        self.child
-            .kill()
-            .on("kill", format!("process {}", self.id()))
+        // The watch kills the session: without it nobody would.
+        drop(self.lifeline.take());
+        match self.bound {
+            Bound::Session => Ok(()),
+            Bound::Namespace => self
+                .child
+                .kill()
+                .on("kill", format!("process {}", self.id())),
+        }
+    }
+
+    /// Passes a signal on to the command: SIGINT, SIGTERM, SIGHUP or SIGQUIT. One that shares the
+    /// keyboard with this program has had all but SIGTERM from there, and does not get it again.
+    ///
+    /// # Errors
+    ///
+    /// `kill(2)` fails. A command that has ended is no error.
+    pub fn signal(&mut self, signal: i32) -> Result<()> {
+        let Some(signal) = Signal::from_named_raw(signal) else {
+            return Ok(());
+        };
+        match self.try_wait()? {
+            Some(_) => Ok(()),
+            None => kill_process(Pid::from_child(&self.child), signal)
+                .on("kill", format!("process {}", self.id())),
+        }
     }
 }
 

@@ -7,15 +7,19 @@ use crate::args::{LabArgs, Ladder};
 use crate::experiment::ladder::run::{Plan, run as run_ladder};
 use crate::experiment::ladder::{Choice, Schedule, Selection, document};
 use crate::output::{self, Stream};
+use crate::program::lines::LOOK;
 use crate::signal::Interrupt;
 use crate::udp::labs::config;
 use crate::udp::roles::Layout;
 use anyhow::{Context, Result, bail};
 use mpps_host::Topology;
 use mpps_lab::{Delivery, Lab};
+use mpps_os::process::ContainedChild;
 use std::os::fd::AsRawFd;
+use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// Climbs the ladder, lists it, or opens a shell on the receiver host.
 pub(super) fn run(args: LabArgs) -> Result<Outcome> {
@@ -87,24 +91,48 @@ fn visit(args: &LabArgs, layout: &Layout) -> Result<Outcome> {
     let path = format!("/proc/self/fd/{}", namespace.as_raw_fd());
     command.env("MPPS_SENDER", path);
     let name = command.get_program().to_string_lossy().into_owned();
-    // The command hears of Ctrl-C as well, and ends as it likes; so do we, after it.
-    let _interrupt = Interrupt::listen()?;
+    let interrupt = Interrupt::listen()?;
     let mut child = receiver
         .spawn(command)
         .with_context(|| format!("cannot run {name}"))?;
     for note in child.notes() {
         output::line(Stream::Err, note)?;
     }
-    let status = child.wait()?;
-    // A program that a signal ended has no status; shells say 128 and the signal.
-    let code = status.code().or_else(|| {
-        use std::os::unix::process::ExitStatusExt;
-        status.signal().map(|signal| 128 + signal)
-    });
-    Ok(Outcome::Status(
-        u8::try_from(code.unwrap_or(1)).unwrap_or(1),
-    ))
+    await_end(&mut child, &interrupt)
 }
+
+/// Waits for the command, and ends with its status. A signal for mpps is passed on to the command,
+/// which may end as it likes; what is still there after [`GRACE`] is killed.
+fn await_end(child: &mut ContainedChild, interrupt: &Interrupt) -> Result<Outcome> {
+    let mut passed_on: Option<(i32, Instant)> = None;
+    loop {
+        if let Some(status) = child.try_wait()? {
+            // A program that a signal ended has no status; shells say 128 and the signal.
+            let code = status.code().or(status.signal().map(|signal| 128 + signal));
+            return Ok(status_of(code.unwrap_or(1)));
+        }
+        match (passed_on, interrupt.signal()) {
+            (Some((signal, at)), _) if at.elapsed() > GRACE => {
+                child.kill()?;
+                child.wait()?;
+                return Ok(status_of(128 + signal));
+            }
+            (None, Some(signal)) => {
+                child.signal(signal)?;
+                passed_on = Some((signal, Instant::now()));
+            }
+            _ => {}
+        }
+        thread::sleep(LOOK);
+    }
+}
+
+fn status_of(code: i32) -> Outcome {
+    Outcome::Status(u8::try_from(code).unwrap_or(1))
+}
+
+/// How long a command may take to end after a signal.
+const GRACE: Duration = Duration::from_secs(3);
 
 /// Climbs, prints each rung when it is known, and says whether every ledger balances.
 fn climb(args: &LabArgs, layout: Layout, choice: Choice) -> Result<Outcome> {

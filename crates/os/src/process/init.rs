@@ -1,4 +1,4 @@
-//! The first process of a command's namespace.
+//! The first process of a command's namespace, and the one that watches over a command's session.
 //!
 //! Everything here runs between `fork` and `exec`, where only async-signal-safe calls are allowed
 //! (`signal-safety(7)`): no allocation, no lock, no panic.
@@ -7,6 +7,7 @@ use std::ffi::CStr;
 use std::io;
 use std::os::fd::RawFd;
 use std::ptr;
+use std::sync::atomic::{AtomicI32, Ordering};
 
 /// The descriptors that the new process inherits for its set-up.
 #[derive(Debug, Clone, Copy)]
@@ -19,6 +20,26 @@ pub(super) struct Plan {
     pub(super) notes: RawFd,
     /// The terminal to hand over.
     pub(super) terminal: Option<RawFd>,
+    pub(super) bound: Bound,
+}
+
+/// What holds a command and its descendants together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Bound {
+    /// A process namespace, which no descendant leaves.
+    Namespace,
+    /// A session without a terminal. A descendant that makes a session of its own leaves it.
+    Session,
+}
+
+/// The command, as the process that watches it knows it.
+#[derive(Debug, Clone, Copy)]
+struct Watched {
+    pid: libc::pid_t,
+    /// It leads a process group of its own, which the keyboard's signals reach or miss as a whole.
+    leads: bool,
+    has_terminal: bool,
+    bound: Bound,
 }
 
 /// What may be refused: the views without harm, the others for good.
@@ -72,18 +93,35 @@ pub(super) fn enter(plan: Plan) -> io::Result<()> {
     // open here, the program's end goes unnoticed.
     unsafe { libc::close(plan.lifeline_writer) };
     answer_by_default();
-    mount_views(plan.notes)?;
+    if plan.bound == Bound::Namespace {
+        mount_views(plan.notes)?;
+    }
     // A command that reads from elsewhere, such as a worker in the background, has no use for the
     // keyboard. SAFETY: no memory is involved.
-    let terminal = plan.terminal.filter(|_| unsafe { libc::isatty(0) } != 0);
+    let reads_terminal = unsafe { libc::isatty(0) } != 0;
+    let terminal = plan.terminal.filter(|_| reads_terminal);
+    // One that may use the terminal of a program in the foreground stays in that program's group,
+    // and has the keyboard's signals with it.
+    let is_apart = terminal.is_some() || (plan.terminal.is_none() && !reads_terminal);
+    let leads = is_apart || plan.bound == Bound::Session;
     // SAFETY: fork has no arguments. This process has one thread, as it was forked itself.
     match unsafe { libc::fork() } {
         -1 => noted(plan.notes, Step::Fork, Err(io::Error::last_os_error())),
-        0 => match terminal {
-            Some(terminal) => own_terminal(plan.notes, terminal),
-            None => Ok(()),
+        0 => match (plan.bound, terminal) {
+            (Bound::Session, _) => own_session(plan.notes),
+            (_, Some(terminal)) => own_terminal(plan.notes, terminal),
+            (_, None) if leads => own_group(plan.notes),
+            (_, None) => Ok(()),
         },
-        command => watch(plan.lifeline, command, terminal.is_some()),
+        pid => watch(
+            plan.lifeline,
+            Watched {
+                pid,
+                leads,
+                has_terminal: terminal.is_some(),
+                bound: plan.bound,
+            },
+        ),
     }
 }
 
@@ -169,12 +207,25 @@ fn mount(
 /// Makes this process the leader of a process group that owns the terminal's keyboard. An
 /// interactive shell expects that, and could not see a group from outside its namespace.
 fn own_terminal(notes: RawFd, terminal: RawFd) -> io::Result<()> {
-    // SAFETY: no memory is involved.
-    let leads = check(unsafe { libc::setpgid(0, 0) });
-    noted(notes, Step::Group, leads)?;
+    own_group(notes)?;
     // SAFETY: no memory is involved.
     let given = give_terminal(terminal, unsafe { libc::getpid() });
     noted(notes, Step::Keyboard, given)
+}
+
+fn own_group(notes: RawFd) -> io::Result<()> {
+    // SAFETY: no memory is involved.
+    noted(notes, Step::Group, check(unsafe { libc::setpgid(0, 0) }))
+}
+
+/// Leaves the terminal, so that its signals go to the program alone, and ends with the watch.
+fn own_session(notes: RawFd) -> io::Result<()> {
+    // SAFETY: no memory is involved.
+    let led = check(unsafe {
+        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+        libc::setsid()
+    });
+    noted(notes, Step::Group, led)
 }
 
 /// `tcsetpgrp(3)` that a process in the background may use, too.
@@ -193,42 +244,81 @@ pub(super) fn give_terminal(terminal: RawFd, group: libc::pid_t) -> io::Result<(
     }
 }
 
-/// The life of the first process: to reap, as its duty is, and to end when the command ends or
-/// the program does. Its end is the end of every process in the namespace
-/// (`pid_namespaces(7)`), so nobody can stay behind.
-fn watch(lifeline: RawFd, command: libc::pid_t, has_terminal: bool) -> ! {
+/// The life of the first process: to reap, as its duty is, to pass signals on, and to end when the
+/// command ends or the program does. Its end is the end of every process in the namespace
+/// (`pid_namespaces(7)`), so nobody can stay behind; a session is killed.
+fn watch(lifeline: RawFd, command: Watched) -> ! {
     // Out of the program's process group: who stops that group would stop the watch as well, and
     // a program killed then would leave everything behind. SAFETY: no memory is involved.
     unsafe { libc::setpgid(0, 0) };
     let unblocked = prepare_watch(lifeline);
     loop {
-        if let Some(code) = reap(command, has_terminal) {
-            exit(code);
+        if let Some(code) = reap(command) {
+            end(command, code);
         }
+        pass_on(command);
         let mut poll = libc::pollfd {
             fd: 0,
             events: 0,
             revents: 0,
         };
-        // SAFETY: one pollfd, no time-out, an initialised mask. SIGCHLD is blocked but here, so
-        // that no child can end unseen between `reap` and this call.
+        // SAFETY: one pollfd, no time-out, an initialised mask. The signals are blocked but here,
+        // so that none can come unseen between the looks above and this call.
         let ready = unsafe { libc::ppoll(&mut poll, 1, ptr::null(), &unblocked) };
         if ready > 0 {
-            // Every writing end of the lifeline is closed: the program is gone.
-            exit(128 + libc::SIGKILL);
+            // Every writing end of the lifeline is closed: the program is gone, or wants that.
+            end(command, 128 + libc::SIGKILL);
         }
     }
 }
 
-/// Closes what belongs to the command, makes the lifeline descriptor 0, and blocks `SIGCHLD`.
-/// Returns the mask to wait with.
+/// Ends the watch, and with it all that is bound to it.
+fn end(command: Watched, code: libc::c_int) -> ! {
+    if command.bound == Bound::Session {
+        // SAFETY: no memory is involved. The number stays taken while the group has a member.
+        unsafe { libc::kill(-command.pid, libc::SIGKILL) };
+    }
+    exit(code)
+}
+
+/// Gives the command the signal that came. One in the program's own group has had it by the
+/// keyboard, which sends no SIGTERM, and another one would cut its end short.
+fn pass_on(command: Watched) {
+    let signal = HEARD.swap(0, Ordering::Relaxed);
+    let to = match command.leads {
+        true => -command.pid,
+        false if signal == libc::SIGTERM => command.pid,
+        false => return,
+    };
+    if signal != 0 {
+        // SAFETY: no memory is involved.
+        unsafe { libc::kill(to, signal) };
+    }
+}
+
+/// The last signal that came and was not passed on yet.
+static HEARD: AtomicI32 = AtomicI32::new(0);
+
+/// What ends a program, and is passed on.
+const PASSED_ON: [libc::c_int; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT];
+
+/// Closes what belongs to the command, makes the lifeline descriptor 0, and blocks the signals
+/// that are waited for. Returns the mask to wait with.
 fn prepare_watch(lifeline: RawFd) -> libc::sigset_t {
     let unblocked = no_signals();
     let mut blocked = no_signals();
     // SAFETY: the descriptors are this process's own, and nobody else runs in it. The handler
-    // does nothing, which is safe at any moment; without one, SIGCHLD would wake nobody. All
+    // stores a number, which is safe at any moment; without one, SIGCHLD would wake nobody. All
     // structures are initialised.
     unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = hear as extern "C" fn(libc::c_int) as libc::sighandler_t;
+        for signal in PASSED_ON.into_iter().chain([libc::SIGCHLD]) {
+            libc::sigaddset(&mut blocked, signal);
+            libc::sigaction(signal, &action, ptr::null_mut());
+        }
+        libc::sigprocmask(libc::SIG_BLOCK, &blocked, ptr::null_mut());
+        // Last, since it tells the program that the command runs.
         libc::dup2(lifeline, 0);
         if libc::syscall(libc::SYS_close_range, 1, libc::c_uint::MAX, 0) != 0 {
             // Linux before 5.9. The usual hard limit of descriptors is the bound.
@@ -236,19 +326,18 @@ fn prepare_watch(lifeline: RawFd) -> libc::sigset_t {
                 libc::close(fd);
             }
         }
-        libc::sigaddset(&mut blocked, libc::SIGCHLD);
-        libc::sigprocmask(libc::SIG_BLOCK, &blocked, ptr::null_mut());
-        let mut action: libc::sigaction = std::mem::zeroed();
-        action.sa_sigaction = wake as extern "C" fn(libc::c_int) as libc::sighandler_t;
-        libc::sigaction(libc::SIGCHLD, &action, ptr::null_mut());
     }
     unblocked
 }
 
-extern "C" fn wake(_signal: libc::c_int) {}
+extern "C" fn hear(signal: libc::c_int) {
+    if signal != libc::SIGCHLD {
+        HEARD.store(signal, Ordering::Relaxed);
+    }
+}
 
 /// Takes in all children that ended. The command's end is its exit code.
-fn reap(command: libc::pid_t, has_terminal: bool) -> Option<libc::c_int> {
+fn reap(command: Watched) -> Option<libc::c_int> {
     loop {
         let mut status = 0;
         // SAFETY: `status` is writable.
@@ -265,11 +354,12 @@ fn reap(command: libc::pid_t, has_terminal: bool) -> Option<libc::c_int> {
             // Nobody could ever wake a command that Ctrl-Z stopped, for there is no shell here: so
             // its whole group goes on. Other stops are somebody's wish, or the right answer to a
             // job in the background that reads the keyboard, and would come again at once.
-            if child == command && has_terminal && libc::WSTOPSIG(status) == libc::SIGTSTP {
+            let is_ours = child == command.pid && command.has_terminal;
+            if is_ours && libc::WSTOPSIG(status) == libc::SIGTSTP {
                 // SAFETY: no memory is involved.
-                unsafe { libc::kill(-command, libc::SIGCONT) };
+                unsafe { libc::kill(-command.pid, libc::SIGCONT) };
             }
-        } else if child == command {
+        } else if child == command.pid {
             return Some(if libc::WIFEXITED(status) {
                 libc::WEXITSTATUS(status)
             } else {
