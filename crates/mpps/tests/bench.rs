@@ -28,7 +28,8 @@ fn main() -> ExitCode {
     common::run_tests(TESTS, &able, 4, |name| !IN_COMPANY.contains(&name))
 }
 
-const IN_COMPANY: [&str; 7] = [
+const IN_COMPANY: [&str; 8] = [
+    "a_sender_ends_with_the_program",
     "a_sender_that_cannot_send_is_refused",
     "ndr_keeps_what_it_has_and_says_why_the_rest_did_not_run",
     "a_path_that_is_none_is_refused",
@@ -118,6 +119,11 @@ const TESTS: &[Test] = &[
         "ndr_finds_the_same_between_two_hosts",
         Need::Root,
         ndr_finds_the_same_between_two_hosts,
+    ),
+    (
+        "a_sender_ends_with_the_program",
+        Need::Nothing,
+        a_sender_ends_with_the_program,
     ),
     (
         "a_sender_that_cannot_send_is_refused",
@@ -569,6 +575,48 @@ fn a_sender_that_cannot_send_is_refused() {
         let left = fs::read_dir(&directory).expect("it is ours").count();
         assert_eq!(left, 0, "files of nothing");
     }
+}
+
+/// Nothing of its process group stays, also if this program is killed.
+fn a_sender_ends_with_the_program() {
+    for (signal, status) in [("INT", Some(130)), ("KILL", None)] {
+        let directory = directory();
+        let file = directory.path().join("process");
+        let named = file.display();
+        let order = format!(
+            "f() {{ sleep 1000 & echo $! > {named}.part; mv {named}.part {named}; wait; }}; f"
+        );
+        let mut command = mpps(&[
+            "ndr",
+            "recv",
+            "--address",
+            "127.0.0.1:4321",
+            "--sender",
+            &order,
+        ]);
+        let running = Running::start(command.current_dir(&directory));
+        let process = until("the sender runs", || fs::read_to_string(&file).ok());
+        running.signal(signal);
+        let ended = running.end();
+        assert_eq!(ended.status.code(), status, "{ended:#?}");
+        let stat = format!("/proc/{}/stat", process.trim());
+        // An orphan is waited for by another process, if at all.
+        until("it has ended", || match fs::read_to_string(&stat) {
+            Ok(stat) => stat.contains(") Z").then_some(()),
+            Err(_) => Some(()),
+        });
+    }
+}
+
+/// What is there in the end.
+fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    for _ in 0..6000 {
+        if let Some(found) = look() {
+            return found;
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+    panic!("never: {what}");
 }
 
 fn finds_the_rate(sender: &[&str], run: impl Fn(&mut Command) -> Ended) {
