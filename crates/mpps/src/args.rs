@@ -180,6 +180,9 @@ pub(crate) struct UndoArgs {
     /// Make a change that comes by standard input, and put it back at its end
     #[arg(long, hide = true, conflicts_with_all = ["all", "list"])]
     pub(crate) keep: bool,
+    /// Wait for the end of that process, which started this one, and put back what it tuned
+    #[arg(long, value_name = "PID", hide = true, conflicts_with_all = ["all", "list", "keep"])]
+    pub(crate) after: Option<u32>,
 }
 
 /// Arguments of `mpps generate`.

@@ -1,10 +1,12 @@
 //! `mpps tune`: what it plans, and that what it has changed is there again afterwards, however it ended.
 
 mod common;
+#[path = "tune/guard.rs"]
+mod guard;
 #[path = "tune/prove.rs"]
 mod prove;
 
-use common::{Ended, Need, Running, Test, kill, mpps, run};
+use common::{Ended, Need, Running, Test, mpps, run};
 use mpps_host::tune::{Goal, Plan, Tunables};
 use mpps_os::namespace::NetNamespace;
 use mpps_os::netlink::{address, link};
@@ -19,7 +21,7 @@ use std::thread;
 
 fn main() -> ExitCode {
     // The journals of all are in one place.
-    let tests = [TESTS, prove::TESTS].concat();
+    let tests = [TESTS, guard::TESTS, prove::TESTS].concat();
     common::run_tests(&tests, &common::root(), 1, |_| true)
 }
 
@@ -52,7 +54,6 @@ const TESTS: &[Test] = &[
         Need::Root,
         what_is_confirmed_is_kept,
     ),
-    ("a_killed_run_is_undone", Need::Root, a_killed_run_is_undone),
     (
         "a_run_killed_before_any_of_its_calls_is_undone",
         Need::RootAnd("strace", "strace"),
@@ -405,21 +406,6 @@ fn a_queue_that_has_gone_is_not_waited_for() {
     assert!(undone.out.contains("nothing to undo"), "{undone:#?}");
     let status = place.tune(&["status", "near"]).fine();
     assert!(status.out.contains("not tuned"), "{status:#?}");
-}
-
-fn a_killed_run_is_undone() {
-    let place = Place::new();
-    let before = place.state();
-    let mut waiting = place.start(&["apply", "near", "--confirm-within", "60m"]);
-    waiting.line("put back in");
-    kill("KILL", &waiting.id().to_string());
-    waiting.end();
-    assert_ne!(place.state(), before);
-    let status = place.tune(&["status"]).fine();
-    assert!(status.out.contains("left behind"), "{status:#?}");
-    let undo = || run(&mut mpps(&["undo"]));
-    place.near.run(undo).expect("it can be entered").fine();
-    assert_eq!(place.state(), before);
 }
 
 /// `apply` is killed before each call of the kinds by which it writes, but for ioctl(2), and `undo` before

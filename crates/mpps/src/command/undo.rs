@@ -4,7 +4,7 @@ use super::Outcome;
 use crate::args::UndoArgs;
 use crate::failure;
 use crate::output::{self, Stream};
-use crate::program::keeper;
+use crate::program::{keeper, tune};
 use anyhow::{Context, Result};
 use mpps_host::{Leftover, Life, Undone, leftovers};
 use mpps_os::namespace::NetNamespace;
@@ -16,6 +16,9 @@ use std::path::Path;
 pub(super) fn run(args: &UndoArgs) -> Result<Outcome> {
     if args.keep {
         return keeper::keep();
+    }
+    if let Some(process) = args.after {
+        return tune::guard(process);
     }
     let (leftovers, unreadable) = leftovers();
     let here = NetNamespace::current().context("cannot tell this network namespace")?;

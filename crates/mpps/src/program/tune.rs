@@ -2,6 +2,7 @@
 
 mod apply;
 mod document;
+mod guard;
 pub(crate) mod proof;
 mod prove;
 mod shown;
@@ -9,6 +10,7 @@ mod traffic;
 mod undo;
 
 pub(crate) use document::document;
+pub(crate) use guard::guard;
 pub(crate) use proof::ProofResult;
 pub use proof::Proofs;
 pub use shown::{TuneObject, TuneStep};

@@ -1,5 +1,6 @@
 //! Makes what is planned, and keeps it.
 
+use super::guard::Guard;
 use super::{ApplyArgs, Asked, check_link};
 use crate::measure::outcome::{Outcome, ended, put_back};
 use crate::output;
@@ -22,9 +23,15 @@ pub(super) fn run(args: &ApplyArgs) -> Result<Outcome> {
         LINES.say("nothing to change")?;
         return Ok(Outcome::Fine);
     }
+    // Before anything is changed, and dropped after all is put back.
+    let mut guard = args.confirm_within.map(Guard::start).transpose()?;
     let mut tuned = Tuned::begin(&plan).with_context(|| cannot(&plan))?;
     let made = make(args, &asked, &plan, &mut tuned);
-    let decided = made.and_then(|refused| Ok((refused, stays(args, &mut tuned, &interrupt)?)));
+    let decided = made.and_then(|refused| {
+        let stays = stays(guard.as_mut(), &mut tuned, &interrupt)?;
+        Ok((refused, stays))
+    });
+    guard.iter_mut().for_each(Guard::decided);
     let refused = match decided {
         Ok((refused, true)) => refused,
         Ok((_, false)) => {
@@ -91,11 +98,12 @@ pub(super) fn put_all_back(tuned: Tuned) -> Result<()> {
 }
 
 /// Whether what was made is to stay: at once, or if `mpps tune confirm` says so in time.
-fn stays(args: &ApplyArgs, tuned: &mut Tuned, interrupt: &Interrupt) -> Result<bool> {
-    let Some(time) = args.confirm_within.filter(|_| tuned.has_changed()) else {
+fn stays(guard: Option<&mut Guard>, tuned: &mut Tuned, interrupt: &Interrupt) -> Result<bool> {
+    let Some(guard) = guard.filter(|_| tuned.has_changed()) else {
         return Ok(!interrupt.came());
     };
     tuned.wait_for_word()?;
+    let time = guard.begin()?;
     let seconds = time.as_secs_f64();
     LINES.say(&format!(
         "put back in {seconds:.0} s unless `mpps tune confirm` comes"

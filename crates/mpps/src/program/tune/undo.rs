@@ -15,8 +15,8 @@ const LINES: Lines = Lines { json: false };
 fn tuned(interface: Option<&str>) -> Result<(Vec<Leftover>, Outcome)> {
     let (found, unreadable) = leftovers();
     for error in &unreadable {
-        // One that cannot be read is in nobody's way.
-        output::line(Stream::Err, &format!("mpps: {error}"))?;
+        // One that cannot be read is in nobody's way, whether or not that can be said.
+        let _ = output::line(Stream::Err, &format!("mpps: {error}"));
     }
     let worst = match unreadable.is_empty() {
         true => Outcome::Fine,
@@ -39,28 +39,40 @@ fn nothing(interface: Option<&str>) -> String {
 }
 
 pub(super) fn run(interface: Option<&str>, force: bool) -> Result<Outcome> {
-    let (tuned, mut worst) = tuned(interface)?;
+    let (tuned, worst) = tuned(interface)?;
     if tuned.is_empty() {
         LINES.say(&nothing(interface))?;
         return Ok(worst);
     }
-    for one in &tuned {
+    Ok(undo(&tuned, force, worst, LINES))
+}
+
+/// What a process has tuned, and has not been told to keep.
+pub(super) fn unkept_of(process: u32) -> Result<Vec<Leftover>> {
+    let (mut tuned, _) = tuned(None)?;
+    tuned.retain(|one| one.process() == process && !one.is_kept());
+    Ok(tuned)
+}
+
+/// Puts them back, and says so to whoever listens; answers what is worst.
+pub(super) fn undo(tuned: &[Leftover], force: bool, mut worst: Outcome, lines: Lines) -> Outcome {
+    for one in tuned {
         let head = one.heading();
         if one.life() == Life::Alive && !one.is_kept() {
-            LINES.say(&format!("{head}: process {} is at it", one.process()))?;
+            let _ = lines.say(&format!("{head}: process {} is at it", one.process()));
             worst = Outcome::Status(2);
             continue;
         }
         let outcomes = one.undo_here(force);
         // The claim changes nothing.
         if outcomes.is_empty() && one.steps().1 > 0 {
-            LINES.say(&format!(
+            let _ = lines.say(&format!(
                 "{head}: somebody else is at it, or made it where this cannot be seen"
-            ))?;
+            ));
             worst = Outcome::Status(2);
         }
         for outcome in outcomes {
-            let _ = LINES.say(&format!("{head}: {outcome}"));
+            let _ = lines.say(&format!("{head}: {outcome}"));
             worst = match outcome.result {
                 Undone::Failed(_) => Outcome::Status(2),
                 Undone::Changed(_) | Undone::Partly(_) if worst == Outcome::Fine => Outcome::Found,
@@ -68,7 +80,7 @@ pub(super) fn run(interface: Option<&str>, force: bool) -> Result<Outcome> {
             };
         }
     }
-    Ok(worst)
+    worst
 }
 
 pub(super) fn confirm(interface: Option<&str>) -> Result<Outcome> {

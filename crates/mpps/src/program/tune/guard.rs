@@ -1,0 +1,146 @@
+//! A process that outlives `mpps tune apply --confirm-within`, and puts back what that leaves: it may be
+//! killed, stopped, or held up by a terminal that takes nothing.
+
+use super::undo;
+use crate::measure::outcome::Outcome;
+use crate::output::{self, Stream};
+use crate::program::lines::Lines;
+use crate::signal::Interrupt;
+use anyhow::{Context, Result, ensure};
+use mpps_os::process::{Parent, in_own_session};
+use std::io::{self, BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt;
+use std::process::{self, Child, Command, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Its first line: from now on it is there.
+const READY: &str = "ready";
+/// What it is told when nothing is left to be put back, or the program has told why.
+const DONE: &str = "done";
+/// It is told the milliseconds until the program will have decided, or that it has.
+const DECIDED: &str = "decided";
+/// How much later than the program it puts things back.
+const SLACK: Duration = Duration::from_secs(2);
+/// How long the changes themselves may take.
+const MAKING: Duration = Duration::from_secs(60);
+
+/// The running process, as the program that started it sees it.
+#[derive(Debug)]
+pub(super) struct Guard {
+    child: Child,
+    /// How long a confirmation is waited for.
+    time: Duration,
+}
+
+impl Guard {
+    /// Starts it, and waits until it is there. A confirmation is to be waited for so long.
+    ///
+    /// # Errors
+    /// If no process can be had, or it cannot watch this one.
+    pub(super) fn start(time: Duration) -> Result<Self> {
+        let mut command = Command::new("/proc/self/exe");
+        let own = process::id().to_string();
+        command.arg0("mpps").args(["undo", "--after", &own]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        // What the terminal sends is for the program; what ends that does not end this.
+        let child = in_own_session(&mut command).spawn();
+        let mut child = child.context("--confirm-within: cannot start `mpps undo --after`")?;
+        let mut line = String::new();
+        if let Some(answers) = child.stdout.take() {
+            BufReader::new(answers).read_line(&mut line)?;
+        }
+        let mut guard = Self { child, time };
+        ensure!(
+            line.trim_end() == READY,
+            "--confirm-within: `mpps undo --after` cannot watch this process"
+        );
+        guard.expect_within(time + MAKING)?;
+        Ok(guard)
+    }
+
+    /// The time begins; answers how long it is.
+    ///
+    /// # Errors
+    /// The process has been ended.
+    pub(super) fn begin(&mut self) -> Result<Duration> {
+        self.expect_within(self.time)?;
+        Ok(self.time)
+    }
+
+    /// The settings go back after this time, unless the program is heard of before.
+    fn expect_within(&mut self, time: Duration) -> Result<()> {
+        let told = self.tell(&(time + SLACK).as_millis().to_string());
+        told.context("--confirm-within: `mpps undo --after` has been ended")
+    }
+
+    /// The program goes on by itself, for as long as it takes; its end is still waited for.
+    pub(super) fn decided(&mut self) {
+        // If it has been ended, nothing waits for this.
+        let _ = self.tell(DECIDED);
+    }
+
+    fn tell(&mut self, line: &str) -> io::Result<()> {
+        let asks = self.child.stdin.as_mut();
+        asks.map_or(Ok(()), |asks| writeln!(asks, "{line}"))
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        // It ends now, if it has not been killed before.
+        let _ = self.tell(DONE);
+        let _ = self.child.wait();
+    }
+}
+
+/// That process: waits for the end of the one that started it, which has this number, and puts back what
+/// that has tuned and not kept.
+///
+/// # Errors
+/// The kernel has no descriptor of a process.
+pub(crate) fn guard(process: u32) -> Result<Outcome> {
+    let _held = Interrupt::listen_held()?;
+    // One that has ended has changed nothing: it waits for the first line.
+    let Some(program) = Parent::hold(process)? else {
+        return Ok(Outcome::Fine);
+    };
+    let (tell, told) = mpsc::channel();
+    thread::Builder::new().spawn(move || {
+        let lines = io::stdin().lines().map_while(Result::ok);
+        lines.map(|line| tell.send(line)).any(|sent| sent.is_err())
+    })?;
+    output::line(Stream::Out, READY)?;
+    let (mut deadline, mut is_stuck) = (None, false);
+    loop {
+        let left = deadline.map(|at: Instant| at.saturating_duration_since(Instant::now()));
+        match told.recv_timeout(left.unwrap_or(Duration::MAX)) {
+            Ok(line) if line == DONE => return Ok(Outcome::Fine),
+            Ok(line) => {
+                let time = line.parse().ok().map(Duration::from_millis);
+                deadline = time.and_then(|time| Instant::now().checked_add(time));
+                continue;
+            }
+            // It was confirmed, or put back, and the program is slow to say so.
+            Err(RecvTimeoutError::Timeout) if undo::unkept_of(process)?.is_empty() => {
+                deadline = None;
+                continue;
+            }
+            Err(RecvTimeoutError::Timeout) => is_stuck = true,
+            Err(RecvTimeoutError::Disconnected) => {}
+        }
+        break;
+    }
+    if is_stuck {
+        program.kill();
+    }
+    program.await_end();
+    // Standard output went to the program.
+    let lines = Lines { json: true };
+    let worst = undo::undo(&undo::unkept_of(process)?, false, Outcome::Fine, lines);
+    if is_stuck {
+        lines.say(&format!("process {process} was stuck, and was ended"))?;
+    }
+    Ok(worst)
+}

@@ -1,0 +1,96 @@
+//! `mpps tune apply --confirm-within`: what it made is put back, whatever becomes of it.
+
+use crate::Place;
+use crate::common::{Need, Running, Test, kill, mpps, run};
+use std::fs;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+
+pub(crate) const TESTS: &[Test] = &[
+    (
+        "whatever_ends_an_unconfirmed_run_puts_it_back",
+        Need::Root,
+        whatever_ends_an_unconfirmed_run_puts_it_back,
+    ),
+    (
+        "a_stopped_run_is_not_waited_for",
+        Need::Root,
+        a_stopped_run_is_not_waited_for,
+    ),
+    ("a_killed_run_is_undone", Need::Root, a_killed_run_is_undone),
+];
+
+/// The process that it started, and that guards it.
+fn guard_of(running: &Running) -> String {
+    let children = format!("/proc/{0}/task/{0}/children", running.id());
+    let children = fs::read_to_string(children).expect("the kernel tells of children");
+    children.trim().to_owned()
+}
+
+/// A signal for its whole process group, as the keyboard's are, does not reach who puts it back.
+fn whatever_ends_an_unconfirmed_run_puts_it_back() {
+    let place = Place::new();
+    let before = place.state();
+    for (signal, status) in [("QUIT", Some(130)), ("TERM", Some(130)), ("KILL", None)] {
+        let words = ["tune", "apply", "near", "--confirm-within", "60m"];
+        let mut command = mpps(&words);
+        command.process_group(0);
+        let start = || Running::start(&mut command);
+        let mut waiting = place.near.run(start).expect("it can be entered");
+        waiting.line("put back in");
+        assert_ne!(place.state(), before, "{signal}");
+        let guard = guard_of(&waiting);
+        kill(signal, &format!("-{}", waiting.id()));
+        // It ends with who has its standard error.
+        let ended = waiting.end();
+        assert_eq!(ended.status.code(), status, "{signal}: {ended:#?}");
+        assert_eq!(place.state(), before, "{signal}: {ended:#?}");
+        assert_eq!(place.journals(), [""; 0], "{signal}");
+        let said = [&ended.out, &ended.err].map(|text| text.matches("undone: rx-gro").count());
+        let expected = if status.is_some() { [1, 0] } else { [0, 1] };
+        assert_eq!(said, expected, "{signal}: {ended:#?}");
+        // Who was killed waits for nobody.
+        let is_there = fs::exists(format!("/proc/{guard}")).expect("it can be asked");
+        assert!(status.is_none() || !is_there, "{signal}");
+    }
+}
+
+/// As by Ctrl-Z, or by a terminal that takes nothing. One that was confirmed meanwhile is left in peace.
+fn a_stopped_run_is_not_waited_for() {
+    let place = Place::new();
+    let before = place.state();
+    let stopped = |time: &str| {
+        let mut waiting = place.start(&["apply", "near", "--confirm-within", time]);
+        waiting.line("put back in");
+        assert_ne!(place.state(), before);
+        waiting.signal("STOP");
+        waiting
+    };
+    let ended = stopped("1s").end();
+    assert_eq!(ended.status.signal(), Some(9), "{ended:#?}");
+    assert!(ended.err.contains("was stuck, and was ended"), "{ended:#?}");
+    assert_eq!(place.state(), before);
+    assert_eq!(place.journals(), [""; 0]);
+    let waiting = stopped("60m");
+    place.tune(&["confirm", "near"]).fine();
+    waiting.signal("CONT");
+    waiting.end().fine();
+    assert_ne!(place.state(), before);
+    place.tune(&["undo"]).fine();
+    assert_eq!(place.state(), before);
+}
+
+/// With the process that guards it, in this case.
+fn a_killed_run_is_undone() {
+    let place = Place::new();
+    let before = place.state();
+    let mut waiting = place.start(&["apply", "near", "--confirm-within", "60m"]);
+    waiting.line("put back in");
+    kill("KILL", &format!("{} {}", guard_of(&waiting), waiting.id()));
+    waiting.end();
+    assert_ne!(place.state(), before);
+    let status = place.tune(&["status"]).fine();
+    assert!(status.out.contains("left behind"), "{status:#?}");
+    let undo = || run(&mut mpps(&["undo"]));
+    place.near.run(undo).expect("it can be entered").fine();
+    assert_eq!(place.state(), before);
+}
