@@ -140,9 +140,9 @@ const TESTS: &[Test] = &[
         hostile::names_of_programs_and_files_steer_nothing,
     ),
     (
-        "a_name_that_is_no_text_is_in_nobodys_way",
+        "a_name_that_is_no_text_hides_no_other",
         Need::RootAnd("ip", "iproute2"),
-        hostile::a_name_that_is_no_text_is_in_nobodys_way,
+        hostile::a_name_that_is_no_text_hides_no_other,
     ),
     (
         "a_low_port_without_the_right_is_named",

@@ -227,7 +227,7 @@ pub(crate) fn names_of_programs_and_files_steer_nothing() {
 }
 
 /// A name that is no text hides no other interface, and stops no command about another.
-pub(crate) fn a_name_that_is_no_text_is_in_nobodys_way() {
+pub(crate) fn a_name_that_is_no_text_hides_no_other() {
     let namespace = quiet_namespace();
     let name = OsStr::from_bytes(b"x\xff\x1b[2J");
     let mut add = Command::new("ip");

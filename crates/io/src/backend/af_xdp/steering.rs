@@ -150,11 +150,14 @@ mod tests {
 
     #[test]
     fn a_large_mtu_is_named_where_a_driver_refuses_the_program() {
-        let refused = |errno, mtu| {
+        let refused_on = |name, errno, mtu| {
             let refusal = io::Error::from_raw_os_error(errno);
             let error = mpps_os::Error::new("bpf BPF_LINK_CREATE", "native XDP of eth1", refusal);
-            explain_attach(error.into(), &Interface::named("eth1", mtu)).to_string()
+            explain_attach(error.into(), &Interface::named(name, mtu)).to_string()
         };
+        let refused = |errno, mtu| refused_on("eth1", errno, mtu);
+        let said = refused_on("a;id", EINVAL, 3500);
+        assert!(said.contains("dev 'a;id' mtu"), "{said}");
         for errno in [EINVAL, ERANGE] {
             let said = refused(errno, 3500);
             for part in [
