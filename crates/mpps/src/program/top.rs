@@ -159,7 +159,7 @@ impl Top<'_> {
         let ended = console.and_then(|console| self.draw(console));
         self.interrupt.release();
         match ended {
-            // Nobody is there to be told.
+            // The error would have no reader.
             Err(_) if console::has_gone() => Ok(()),
             ended => ended,
         }

@@ -26,7 +26,7 @@ fn guard_of(running: &Running) -> String {
     children.trim().to_owned()
 }
 
-/// A signal for its whole process group, as the keyboard's are, does not reach who puts it back.
+/// A signal for its whole process group, as the keyboard's are, does not reach the guard.
 fn whatever_ends_an_unconfirmed_run_puts_it_back() {
     let place = Place::new();
     let before = place.state();
@@ -40,7 +40,7 @@ fn whatever_ends_an_unconfirmed_run_puts_it_back() {
         assert_ne!(place.state(), before, "{signal}");
         let guard = guard_of(&waiting);
         kill(signal, &format!("-{}", waiting.id()));
-        // It ends with who has its standard error.
+        // This waits for the guard, too, which has the same standard error.
         let ended = waiting.end();
         assert_eq!(ended.status.code(), status, "{signal}: {ended:#?}");
         assert_eq!(place.state(), before, "{signal}: {ended:#?}");
@@ -48,7 +48,7 @@ fn whatever_ends_an_unconfirmed_run_puts_it_back() {
         let said = [&ended.out, &ended.err].map(|text| text.matches("undone: rx-gro").count());
         let expected = if status.is_some() { [1, 0] } else { [0, 1] };
         assert_eq!(said, expected, "{signal}: {ended:#?}");
-        // Who was killed waits for nobody.
+        // A killed program does not wait for its guard.
         let is_there = fs::exists(format!("/proc/{guard}")).expect("it can be asked");
         assert!(status.is_none() || !is_there, "{signal}");
     }
@@ -61,11 +61,11 @@ fn a_stopped_run_is_not_waited_for() {
     let stopped = |time: &str| {
         let mut waiting = place.start(&["apply", "near", "--confirm-within", time]);
         waiting.line("put back in");
-        assert_ne!(place.state(), before);
         waiting.signal("STOP");
+        assert_ne!(place.state(), before);
         waiting
     };
-    let ended = stopped("1s").end();
+    let ended = stopped("2s").end();
     assert_eq!(ended.status.signal(), Some(9), "{ended:#?}");
     assert!(ended.err.contains("was stuck, and was ended"), "{ended:#?}");
     assert_eq!(place.state(), before);

@@ -123,7 +123,7 @@ pub(super) fn has_gone() -> bool {
     terminal::await_input(Duration::ZERO).is_err()
 }
 
-/// Puts the terminal back, and does not say if it has gone.
+/// Puts the terminal back. One that has gone needs nothing.
 fn put_back() {
     let _ = disable_raw_mode();
     let _ = execute!(stdout(), LeaveAlternateScreen, Show);

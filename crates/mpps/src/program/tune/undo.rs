@@ -54,7 +54,7 @@ pub(super) fn unkept_of(process: u32) -> Result<Vec<Leftover>> {
     Ok(tuned)
 }
 
-/// Puts them back, and says so to whoever listens; answers what is worst.
+/// Puts them back, also if the lines have no reader; answers what is worst.
 pub(super) fn undo(tuned: &[Leftover], force: bool, mut worst: Outcome, lines: Lines) -> Outcome {
     for one in tuned {
         let head = one.heading();

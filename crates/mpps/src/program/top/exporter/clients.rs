@@ -80,9 +80,13 @@ impl<A: Fn(&[u8]) -> Vec<u8>> Clients<A> {
                     client => self.go_on(client),
                 }
             }
-            let now = Instant::now();
-            self.clients.retain(|_, client| client.until > now);
+            self.expire(Instant::now());
         }
+    }
+
+    /// Closes those whose time is over.
+    fn expire(&mut self, now: Instant) {
+        self.clients.retain(|_, client| client.until > now);
     }
 
     /// Takes in those that wait, at most as many as there may be: those behind them come next.
@@ -260,6 +264,19 @@ mod tests {
         assert_eq!(clients.clients.len(), CLIENTS_MAX);
         assert!(!clients.clients.contains_key(&all[0].0));
         assert!(clients.clients.contains_key(&all[1].0));
+    }
+
+    #[test]
+    fn one_that_dribbles_has_no_more_time_than_others() {
+        let mut clients = clients();
+        let (number, mut far) = come(&mut clients, "10.0.0.1");
+        let came = Instant::now();
+        far.write_all(b"GET").expect("it reads");
+        clients.go_on(number);
+        clients.expire(came);
+        assert_eq!(clients.clients.len(), 1);
+        clients.expire(came + EXCHANGE);
+        assert_eq!(clients.clients.len(), 0);
     }
 
     #[test]
