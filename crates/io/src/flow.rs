@@ -111,8 +111,12 @@ impl FlowReport {
         let offered = self.offered.unwrap_or(self.next).max(self.next);
         let due = offered.saturating_mul(copies);
         let arrived = self.received.saturating_sub(self.duplicates);
-        // With multicast each thread has a copy of its own.
-        let across_threads = if copies > 1 { 0 } else { self.across_threads };
+        // With multicast each thread has a copy of its own. Where numbers are missing anyway, threads
+        // between which the scheduler moved a flow would be in doubt about nearly all of it.
+        let across_threads = match copies > 1 || arrived < due {
+            true => 0,
+            false => self.across_threads,
+        };
         let doubtful = self.too_late.saturating_add(across_threads).min(arrived);
         let is_whole = || self.hashes == hashes_below(offered).wrapping_mul(copies);
         if doubtful == 0 || (arrived == due && is_whole()) {
@@ -138,7 +142,8 @@ impl FlowReport {
     }
 
     /// Adds what another thread saw of the same flow. A duplicate that came to another thread than
-    /// its twin is not seen as one: how many there can be is in `across_threads`.
+    /// its twin is not seen as one: how many there can be is in `across_threads`, and
+    /// [`FlowReport::decide`] asks for it if no number seems to be missing.
     pub fn merge(&mut self, other: &Self) {
         let common = self.next.min(other.next);
         let common = common.saturating_sub(self.first.max(other.first));
