@@ -256,7 +256,7 @@ impl RxDrop {
     pub const OTHER_QUEUE: &str = "came by a queue without a receiver";
     /// The reason of datagrams that came to the receiver's port and were no frame that its ring takes:
     /// in fragments, with a VLAN tag or an extension header, by another interface.
-    pub const PAST_RING: &str = "came to the port past the ring";
+    pub const PAST_RING: &str = "came past the ring: by another interface, tagged or in fragments";
 }
 
 impl RxCounters {

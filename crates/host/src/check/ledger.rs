@@ -57,10 +57,14 @@ fn not_delivered(seen: &Seen, (received, counted): &Fates) -> u64 {
 }
 
 /// Packets to IPv6 groups that nothing here has joined: IP counts them as multicast and drops them
-/// (`ip6_mc_input` in net/ipv6/ip6_input.c).
+/// (`ip6_mc_input` in net/ipv6/ip6_input.c). What a firewall dropped may have been to a joined one.
 fn to_strange_groups(seen: &Seen) -> u64 {
     let multicast = seen.grown(&["Ip6.InMcastPkts"]);
-    not_delivered(seen, &V6).min(multicast)
+    let filtered = seen.reason(firewall::REASON);
+    let filtered = filtered.map_or(0, |filtered| filtered.grown());
+    not_delivered(seen, &V6)
+        .saturating_sub(filtered)
+        .min(multicast)
 }
 
 pub mod losses {

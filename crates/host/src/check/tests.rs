@@ -546,7 +546,7 @@ fn the_ledger_takes_each_loss_once() {
 
 #[test]
 fn listener_reports_of_other_hosts_are_no_datagrams() {
-    let of = |grown: &[(&str, u64)]| {
+    let with = |grown: &[(&str, u64)], drops: &[DropCount]| {
         let names = [
             "Ip.InReceives",
             "Ip.InDelivers",
@@ -565,10 +565,11 @@ fn listener_reports_of_other_hosts_are_no_datagrams() {
         ledger(&Seen::new(
             &before,
             &after,
-            Some((&[], &[], 1)),
+            Some((&[], drops, 1)),
             asked(None),
         ))
     };
+    let of = |grown: &[(&str, u64)]| with(grown, &[]);
     let said = |found: &Ledger, words: &str| found.notes.iter().any(|note| note.contains(words));
     // Ten datagrams, and three reports to a group of routers, of which this host is none.
     let reports = of(&[
@@ -599,6 +600,18 @@ fn listener_reports_of_other_hosts_are_no_datagrams() {
     ]);
     assert_eq!((lost.offered, lost.unaccounted), (15, 5), "{lost}");
     assert!(!said(&lost, "groups"), "{lost}");
+    // What a firewall dropped of a group that a program did join is no report.
+    let filtered = with(
+        &[
+            ("Ip6.InReceives", 15),
+            ("Ip6.InDelivers", 10),
+            ("Ip6.InMcastPkts", 15),
+            ("Udp6.InDatagrams", 10),
+        ],
+        &[dropped("NETFILTER_DROP", 5)],
+    );
+    assert_eq!((filtered.offered, filtered.lost()), (15, 5), "{filtered}");
+    assert!(!said(&filtered, "groups that no"), "{filtered}");
     // Of IGMP there is no counter, and that is said.
     let igmp = of(&[
         ("Ip.InReceives", 12),
