@@ -22,6 +22,10 @@ pub struct Process {
     pub quota: Option<Quota>,
 }
 
+/// The number of threads, and the CPU of one, in a `stat`.
+const THREADS: usize = 20;
+const CPU: usize = 39;
+
 /// The processes of each inode number that was looked for, in their order.
 pub(super) type Owners = BTreeMap<u32, Vec<u32>>;
 
@@ -123,26 +127,29 @@ impl Process {
     /// What can be read; a process that has just ended has no threads.
     fn read_from(root: &Root, pid: u32, quotas: &mut Quotas) -> Self {
         let read = |file: &str| root.read_if_possible(&format!("proc/{pid}/{file}"));
-        let tasks = root.names(&format!("proc/{pid}/task")).into_iter();
-        let tasks = tasks.filter_map(|name| name.parse().ok());
-        let mut stopped = false;
-        let threads = tasks.filter_map(|tid: u32| {
-            let stat = read(&format!("task/{tid}/stat")).unwrap_or_default();
-            if tid == pid {
-                // The name before it may hold anything.
-                let state = stat.rsplit_once(") ");
-                stopped = state.is_some_and(|(_, rest)| rest.starts_with('T'));
-            }
-            let time = parse_schedstat(&read(&format!("task/{tid}/schedstat"))?)?;
-            let cpu = parse_cpu(&stat);
+        let stat = read("stat").unwrap_or_default();
+        let thread = |tid: u32, schedstat: &str, stat: &str| {
+            let (time, cpu) = (parse_schedstat(schedstat)?, field(stat, CPU));
             Some((tid, ThreadTime { cpu, ..time }))
-        });
-        let threads = threads.collect();
+        };
+        let threads = match field(&stat, THREADS) {
+            Some(1) => read("schedstat").and_then(|schedstat| thread(pid, &schedstat, &stat)),
+            _ => None,
+        };
+        let mut threads: BTreeMap<u32, ThreadTime> = threads.into_iter().collect();
+        if threads.is_empty() {
+            let tasks = root.names(&format!("proc/{pid}/task")).into_iter();
+            let tasks = tasks.filter_map(|name| name.parse().ok());
+            threads.extend(tasks.filter_map(|tid: u32| {
+                let stat = read(&format!("task/{tid}/stat")).unwrap_or_default();
+                thread(tid, &read(&format!("task/{tid}/schedstat"))?, &stat)
+            }));
+        }
         let cgroup = read("cgroup").unwrap_or_default();
         Self {
             pid,
             name: read("comm").unwrap_or_default(),
-            stopped,
+            stopped: fields(&stat).is_some_and(|fields| fields.starts_with('T')),
             threads,
             read_ns: clock::monotonic_ns(),
             quota: (quotas.entry(cgroup))
@@ -186,10 +193,16 @@ fn parse_schedstat(text: &str) -> Option<ThreadTime> {
     })
 }
 
-/// The CPU in a thread's `stat`: the 37th word behind the name, which may hold anything.
-fn parse_cpu(stat: &str) -> Option<usize> {
-    let (_, rest) = stat.rsplit_once(") ")?;
-    rest.split_ascii_whitespace().nth(36)?.parse().ok()
+/// What stands in a `stat` (proc_pid_stat(5)) behind the name, which may hold anything: the third field
+/// and all further ones.
+fn fields(stat: &str) -> Option<&str> {
+    Some(stat.rsplit_once(") ")?.1)
+}
+
+/// One of these fields.
+fn field(stat: &str, number: usize) -> Option<usize> {
+    let mut words = fields(stat)?.split_ascii_whitespace();
+    words.nth(number - 3)?.parse().ok()
 }
 
 /// The quotas of processes that have been read, by the text of their `cgroup`: many have the same.
@@ -202,7 +215,7 @@ mod tests {
     use proptest::prelude::*;
 
     const TREE: &str = "proc/812/comm = unbound\n\
-        proc/812/task/812/stat = 812 (un) bound) T 1 0 0\n\
+        proc/812/stat = 812 (un) bound) T 1 0 0\n\
         proc/812/cgroup = 0::/system.slice/unbound.service\n\
         proc/812/task/812/schedstat = 500 20 3\n\
         proc/812/task/813/schedstat = 900 40 3\n\
@@ -210,6 +223,8 @@ mod tests {
         sys/fs/cgroup/system.slice/unbound.service/cpu.stat = usage_usec 5\\nnr_periods 0\\nnr_throttled 0\n\
         sys/fs/cgroup/system.slice/cpu.stat = nr_periods 90\\nnr_throttled 77\n\
         proc/9/comm = other\n\
+        proc/10/stat = 10 (a) b) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 1 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32 33 34 35 3 0\n\
+        proc/10/schedstat = 500 20 3\n\
         proc/self/comm = none";
 
     #[test]
@@ -239,6 +254,17 @@ mod tests {
         let busy = process.busy_since(&earlier).expect("it ran");
         assert_eq!((busy.ran, busy.runner, busy.cpu), (0.8, 813, Some(3)));
         assert_eq!((busy.waited, busy.waiter), (0.02, 812));
+        let single = Process::read_from(&tree.root, 10, &mut Quotas::new());
+        let time = ThreadTime {
+            run_ns: 500,
+            wait_ns: 20,
+            cpu: Some(3),
+        };
+        assert_eq!(
+            single.threads,
+            [(10, time)].into(),
+            "its task is not listed"
+        );
         let gone = Process::read_from(&tree.root, 7, &mut Quotas::new());
         assert_eq!((gone.threads.len(), gone.stopped), (0, false));
         assert_eq!((gone.busy_since(&earlier), gone.quota), (None, None));
@@ -314,7 +340,7 @@ mod tests {
         #[test]
         fn foreign_text_never_panics(text in "\\PC{0,60}", numbers in "[0-9 \n)(]{0,200}") {
             for text in [&text, &numbers] {
-                let _ = (parse_schedstat(text), parse_cpu(text), socket(text));
+                let _ = (parse_schedstat(text), field(text, CPU), socket(text));
             }
         }
     }
@@ -325,7 +351,7 @@ mod tests {
             assert_eq!(parse_schedstat(odd), None, "{odd}");
         }
         for odd in ["", "1 (a) S", "1 S 2 3"] {
-            assert_eq!(parse_cpu(odd), None, "{odd}");
+            assert_eq!(field(odd, CPU), None, "{odd}");
         }
     }
 }
