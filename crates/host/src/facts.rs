@@ -92,6 +92,8 @@ pub(crate) struct Part<'a> {
     pub(crate) interfaces: Option<&'a [&'a str]>,
     /// The port of the sockets whose owners are looked for; none for all.
     pub(crate) port: Option<u16>,
+    /// True if a process was asked for, whose sockets have to be known.
+    pub(crate) has_process: bool,
     /// How these owners are found.
     pub(crate) owners: OwnerSearch<'a>,
     /// The moment since which drops are told, if there is one. The owners of sockets that have dropped
@@ -108,6 +110,9 @@ pub(crate) enum OwnerSearch<'a> {
     None,
     /// They are those of an earlier moment.
     Known(&'a Facts),
+    /// The same, and of processes those alone are read whose sockets' losses are told. If it was not
+    /// known whose such a socket is, all processes are looked through.
+    Losses(&'a Facts),
     /// All processes are looked through. If that has to end early, the rest is that of an earlier moment.
     Whole(Option<&'a Facts>),
 }
@@ -135,6 +140,7 @@ impl Facts {
         let part = Part {
             interfaces: Some(&names),
             port,
+            has_process: false,
             owners,
             first: None,
             goes_on: &|| true,
@@ -215,14 +221,22 @@ impl Facts {
         let asked = asked.map(|socket| socket.inode);
         let xdp = self.xdp_sockets.iter().map(|socket| socket.inode);
         let inodes: BTreeSet<u32> = asked.chain(xdp).collect();
-        let (mut owners, is_whole, earlier) = match part.owners {
+        let needed = self.needed(part.first).into_iter();
+        let needed: BTreeSet<u32> = needed.filter(|inode| inodes.contains(inode)).collect();
+        let (earlier, is_sought) = match part.owners {
             OwnerSearch::None => return,
             // One that is new has no owner yet.
-            OwnerSearch::Known(earlier) => (Owners::new(), false, Some(earlier)),
-            OwnerSearch::Whole(earlier) => {
-                let (owners, is_whole) = find_owners(root, &inodes, part.goes_on);
-                (owners, is_whole, earlier)
+            OwnerSearch::Known(earlier) => (Some(earlier), false),
+            OwnerSearch::Losses(earlier) => {
+                let asked = if part.has_process { &inodes } else { &needed };
+                let is_known = |inode| earlier.owners.contains_key(inode);
+                (Some(earlier), !asked.iter().all(is_known))
             }
+            OwnerSearch::Whole(earlier) => (earlier, true),
+        };
+        let (mut owners, is_whole) = match is_sought {
+            true => find_owners(root, &inodes, part.goes_on),
+            false => (Owners::new(), false),
         };
         if !is_whole {
             owners.retain(|_, pids| !pids.is_empty());
@@ -239,14 +253,15 @@ impl Facts {
                 inodes.len()
             ));
         }
-        let is_cut = !is_whole && matches!(part.owners, OwnerSearch::Whole(_));
-        if is_cut && owners.len() < inodes.len() {
+        if is_sought && !is_whole && owners.len() < inodes.len() {
             self.notes.push(CUT.to_owned());
         }
-        let needed = self.needed(part.first).into_iter();
-        let needed = needed.filter_map(|inode| owners.get(&inode)).flatten();
-        let all = owners.values().flatten().copied().collect();
-        let needed = needed.copied().collect();
+        let needed = needed.iter().filter_map(|inode| owners.get(inode));
+        let needed = needed.flatten().copied().collect();
+        let all = match part.owners {
+            OwnerSearch::Losses(_) => BTreeSet::new(),
+            _ => owners.values().flatten().copied().collect(),
+        };
         self.processes = process::read_all(root, &needed, &all, part.goes_on);
         self.owners = owners;
     }
@@ -330,7 +345,7 @@ mod tests {
             owners: [(1, vec![1]), (2, vec![2]), (9, vec![9])].into(),
             ..Facts::default()
         };
-        let find = |owners, goes_on: &dyn Fn() -> bool| {
+        let find = |owners, has_process, goes_on: &dyn Fn() -> bool| {
             let mut facts = Facts {
                 sockets: vec![socket(1, 53, 7), socket(2, 54, 0), socket(3, 55, 0)],
                 ..Facts::default()
@@ -338,6 +353,7 @@ mod tests {
             let part = Part {
                 interfaces: None,
                 port: None,
+                has_process,
                 owners,
                 first: Some(&earlier),
                 goes_on,
@@ -352,18 +368,42 @@ mod tests {
             [CUT.to_owned()].to_vec(),
         );
         assert_eq!(
-            find(whole, &|| true),
+            find(whole, false, &|| true),
             (vec![1, 2, 3], vec![1, 2, 3], vec![])
         );
-        assert_eq!(find(whole, &|| false), (vec![1, 2], vec![1], cut.clone()));
+        assert_eq!(
+            find(whole, false, &|| false),
+            (vec![1, 2], vec![1], cut.clone())
+        );
         let once = std::cell::Cell::new(true);
         assert_eq!(
-            find(whole, &|| once.replace(false)),
+            find(whole, false, &|| once.replace(false)),
             (vec![1, 2], vec![1], cut)
         );
         let known = OwnerSearch::Known(&earlier);
-        assert_eq!(find(known, &|| true), (vec![1, 2], vec![1, 2], vec![]));
-        assert_eq!(find(OwnerSearch::None, &|| true), Default::default());
+        assert_eq!(
+            find(known, false, &|| true),
+            (vec![1, 2], vec![1, 2], vec![])
+        );
+        assert_eq!(find(OwnerSearch::None, false, &|| true), Default::default());
+        let losses = OwnerSearch::Losses(&earlier);
+        let known = (vec![1, 2], vec![1], vec![]);
+        assert_eq!(
+            find(losses, false, &|| true),
+            known,
+            "the new one lost nothing"
+        );
+        assert_eq!(
+            find(losses, true, &|| true),
+            (vec![1, 2, 3], vec![1], vec![]),
+            "it may be of the process that was asked for"
+        );
+        let nobody = Facts::default();
+        assert_eq!(
+            find(OwnerSearch::Losses(&nobody), false, &|| true),
+            (vec![1, 2, 3], vec![1], vec![]),
+            "whose it is that lost was not known"
+        );
     }
 
     #[test]

@@ -68,7 +68,9 @@ impl Watch {
         if let Some(name) = &watch.interface {
             link::index(name)?;
         }
+        let began = Instant::now();
         watch.after.facts = watch.take(Moment::First, OwnerSearch::Whole(None), &|| true)?;
+        watch.owners_due = Instant::now() + began.elapsed() * OWNERS_PAUSE;
         watch.after.drops = watch.drops();
         watch.first = watch.after.clone();
         Ok(watch)
@@ -93,14 +95,32 @@ impl Watch {
     /// # Errors
     /// As [`Facts::take`].
     pub fn look_while(&mut self, goes_on: &dyn Fn() -> bool) -> Result<()> {
+        self.look_by(goes_on, |known, is_due| match is_due {
+            false => OwnerSearch::Known(known),
+            true => OwnerSearch::Whole(Some(known)),
+        })
+    }
+
+    /// The same for who tells of losses alone: processes whose sockets lost nothing are not read.
+    ///
+    /// # Errors
+    /// As [`Facts::take`].
+    pub fn look_at_losses(&mut self, goes_on: &dyn Fn() -> bool) -> Result<()> {
+        self.look_by(goes_on, |known, _| OwnerSearch::Losses(known))
+    }
+
+    fn look_by(
+        &mut self,
+        goes_on: &dyn Fn() -> bool,
+        search: for<'a> fn(&'a Facts, bool) -> OwnerSearch<'a>,
+    ) -> Result<()> {
         let began = Instant::now();
         let is_due = began >= self.owners_due;
         let drops = self.drops();
         let known = &self.after.facts;
-        let owners = match (self.has_owners, is_due) {
-            (false, _) => OwnerSearch::None,
-            (true, false) => OwnerSearch::Known(known),
-            (true, true) => OwnerSearch::Whole(Some(known)),
+        let owners = match self.has_owners {
+            false => OwnerSearch::None,
+            true => search(known, is_due),
         };
         let known = (!is_due).then_some(known);
         let facts = self.take(Moment::Later(known), owners, goes_on)?;
@@ -123,6 +143,7 @@ impl Watch {
         let part = Part {
             interfaces: interface.as_ref().map(|name| &name[..]),
             port: self.asked.port,
+            has_process: self.asked.pid.is_some(),
             owners,
             first: (!is_first).then_some(&self.first.facts),
             goes_on,

@@ -95,7 +95,7 @@ impl DoctorArgs {
         // Before the wait, so that Ctrl-C need not wait for it.
         let machine = interrupt.ends_during(|| Fingerprint::collect(&interfaces))?;
         self.wait(&interfaces, end, &interrupt)?;
-        watch.look_while(&|| !interrupt.came())?;
+        watch.look_at_losses(&|| !interrupt.came())?;
         let mut notes = watch.notes();
         notes.extend(self.host.part.note());
         let seen = watch.seen();

@@ -2,9 +2,10 @@
 
 use crate::common::{self, Need, Running, Test, run};
 use mpps_os::namespace::NetNamespace;
-use mpps_os::netlink::link;
+use mpps_os::netlink::{link, sock_diag};
 use std::fs::{self, File};
-use std::net::UdpSocket;
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::process::Command;
@@ -25,9 +26,9 @@ pub(crate) const TESTS: &[Test] = &[
         ctrl_c_ends_the_first_look_at_once,
     ),
     (
-        "ctrl_c_ends_the_search_of_the_last_look",
+        "ctrl_c_in_the_wait_begins_no_search",
         STRACE,
-        ctrl_c_ends_the_search_of_the_last_look,
+        ctrl_c_in_the_wait_begins_no_search,
     ),
 ];
 
@@ -93,21 +94,13 @@ impl SlowDoctor {
         strace.args(["--daemonize=grandchild", "--quiet=all", "--output"]);
         strace.arg(directory.path().join("links"));
         strace.args(["--trace=/^readlink", "--inject=/^readlink:delay_enter=50ms"]);
-        strace.args([env!("CARGO_BIN_EXE_mpps"), "doctor", "--seconds", "1"]);
+        strace.args([env!("CARGO_BIN_EXE_mpps"), "doctor", "--seconds", "600"]);
         let running = namespace.run(|| Running::start(&mut strace));
         Self {
             running: running.expect("it can be entered"),
             directory,
             _open,
         }
-    }
-
-    /// Interrupts it as soon as it searches.
-    fn interrupt(&self) {
-        while links(self.directory.path()) == 0 {
-            thread::sleep(Duration::from_millis(5));
-        }
-        self.running.signal("INT");
     }
 }
 
@@ -122,7 +115,11 @@ fn ctrl_c_ends_the_first_look_at_once() {
     let socket = namespace.run(|| UdpSocket::bind("127.0.0.1:0"));
     let _socket = socket.expect("it can be entered").expect("it has a port");
     let doctor = SlowDoctor::start(&namespace);
-    doctor.interrupt();
+    while links(doctor.directory.path()) == 0 {
+        assert!(!doctor.running.has_said("looking at"), "it did not search");
+        thread::sleep(Duration::from_millis(5));
+    }
+    doctor.running.signal("INT");
     let SlowDoctor {
         running, directory, ..
     } = doctor;
@@ -134,21 +131,37 @@ fn ctrl_c_ends_the_first_look_at_once() {
 }
 
 /// What was counted is told, with the remark that not all owners are known.
-fn ctrl_c_ends_the_search_of_the_last_look() {
+fn ctrl_c_in_the_wait_begins_no_search() {
     let namespace = common::quiet_namespace();
     let mut doctor = SlowDoctor::start(&namespace);
     doctor.running.line("looking at");
     assert_eq!(links(doctor.directory.path()), 0, "nobody has a socket");
-    let socket = namespace.run(|| UdpSocket::bind("127.0.0.1:0"));
-    let _socket = socket.expect("it can be entered").expect("it has a port");
-    doctor.interrupt();
+    let flood = || -> io::Result<(UdpSocket, SocketAddr)> {
+        let socket = UdpSocket::bind("127.0.0.1:0")?;
+        let local = socket.local_addr()?;
+        let drops = || sock_diag::udp().map(|all| all.iter().any(|one| one.drops > 0));
+        while !drops().map_err(|error| error.source)? {
+            for _ in 0..100 {
+                socket.send_to(&[0; 1000], local)?;
+            }
+        }
+        Ok((socket, local))
+    };
+    let flooded = namespace.run(flood).expect("it can be entered");
+    let (_socket, local) = flooded.expect("it can be sent to");
+    doctor.running.signal("INT");
     let SlowDoctor {
         running, directory, ..
     } = doctor;
-    let ended = running.end().fine();
-    assert!(ended.out.contains("UNACCOUNTED"), "{ended:#?}");
+    let ended = running.end();
+    assert_eq!(ended.code(), 1, "{ended:#?}");
     let words = ended.out.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(words.contains("search for them was interrupted"), "{words}");
-    let seen = links(directory.path());
-    assert!(seen < DESCRIPTORS, "it went on to {seen}");
+    for told in [
+        &format!("{local} of a process that is not seen"),
+        "UNACCOUNTED",
+        "search for them was interrupted",
+    ] {
+        assert!(words.contains(told), "{told}: {words}");
+    }
+    assert_eq!(links(directory.path()), 0, "it searched");
 }
