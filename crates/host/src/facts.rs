@@ -340,6 +340,11 @@ mod tests {
             tree.root
                 .set_link(&format!("proc/{pid}/fd/0"), &format!("socket:[{pid}]"));
         }
+        // Before it has come through those of the second process, it has to end.
+        for at in 1..=process::LAST {
+            let path = format!("proc/2/fd/{at}");
+            tree.root.set_link(&path, "/dev/null");
+        }
         let earlier = Facts {
             sockets: vec![socket(1, 53, 0), socket(2, 54, 0)],
             owners: [(1, vec![1]), (2, vec![2]), (9, vec![9])].into(),

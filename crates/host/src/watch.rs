@@ -89,8 +89,8 @@ impl Watch {
         self.look_while(&|| true)
     }
 
-    /// The same. As soon as `goes_on` says no, only what is told of losses is still read: owners of
-    /// sockets are those that were known before, and of processes those whose sockets dropped.
+    /// The same. When `goes_on` says no, a search for owners of sockets ends soon, and those that were
+    /// known before are taken; of processes only those are still read whose sockets dropped.
     ///
     /// # Errors
     /// As [`Facts::take`].

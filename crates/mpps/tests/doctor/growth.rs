@@ -1,13 +1,10 @@
 //! What a look at a large host costs, in calls of the kernel, and that Ctrl-C does not wait for it.
 
 use crate::common::{self, Need, Running, Test, run};
-use mpps_os::namespace::NetNamespace;
-use mpps_os::netlink::{link, sock_diag};
+use mpps_os::netlink::link;
 use std::fs::{self, File};
-use std::io;
-use std::net::{SocketAddr, UdpSocket};
+use std::net::UdpSocket;
 use std::os::fd::AsFd;
-use std::path::Path;
 use std::process::Command;
 use std::thread;
 use std::time::Duration;
@@ -24,11 +21,6 @@ pub(crate) const TESTS: &[Test] = &[
         "ctrl_c_ends_the_first_look_at_once",
         STRACE,
         ctrl_c_ends_the_first_look_at_once,
-    ),
-    (
-        "ctrl_c_in_the_wait_begins_no_search",
-        STRACE,
-        ctrl_c_in_the_wait_begins_no_search,
     ),
 ];
 
@@ -77,91 +69,34 @@ fn calls(pairs: u64) -> u64 {
 /// So many descriptors this test has open, each of which takes a search a while.
 const DESCRIPTORS: usize = 300;
 
-/// A doctor whose search for owners takes a long time: it waits before it looks at a descriptor.
-struct SlowDoctor {
-    running: Running,
-    directory: tempfile::TempDir,
-    _open: Vec<File>,
-}
-
-impl SlowDoctor {
-    fn start(namespace: &NetNamespace) -> Self {
-        let open = || File::open("/dev/null").expect("every machine has it");
-        let _open = (0..DESCRIPTORS).map(|_| open()).collect();
-        let directory = tempfile::tempdir().expect("a directory");
-        let mut strace = Command::new("strace");
-        // It is the doctor that is the child, and not the one who watches it.
-        strace.args(["--daemonize=grandchild", "--quiet=all", "--output"]);
-        strace.arg(directory.path().join("links"));
-        strace.args(["--trace=/^readlink", "--inject=/^readlink:delay_enter=50ms"]);
-        strace.args([env!("CARGO_BIN_EXE_mpps"), "doctor", "--seconds", "600"]);
-        let running = namespace.run(|| Running::start(&mut strace));
-        Self {
-            running: running.expect("it can be entered"),
-            directory,
-            _open,
-        }
-    }
-}
-
-/// The descriptors that have been looked at.
-fn links(directory: &Path) -> usize {
-    let text = fs::read_to_string(directory.join("links")).unwrap_or_default();
-    text.lines().filter(|line| line.contains("/fd/")).count()
-}
-
+/// A tracer has the doctor wait before it looks at a descriptor.
 fn ctrl_c_ends_the_first_look_at_once() {
+    let open = || File::open("/dev/null").expect("every machine has it");
+    let _open: Vec<File> = (0..DESCRIPTORS).map(|_| open()).collect();
     let namespace = common::quiet_namespace();
     let socket = namespace.run(|| UdpSocket::bind("127.0.0.1:0"));
     let _socket = socket.expect("it can be entered").expect("it has a port");
-    let doctor = SlowDoctor::start(&namespace);
-    while links(doctor.directory.path()) == 0 {
-        assert!(!doctor.running.has_said("looking at"), "it did not search");
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("links");
+    let links = || {
+        let text = fs::read_to_string(&file).unwrap_or_default();
+        text.lines().filter(|line| line.contains("/fd/")).count()
+    };
+    let mut strace = Command::new("strace");
+    // It is the doctor that is the child, and not the one who watches it.
+    strace.args(["--daemonize=grandchild", "--quiet=all", "--output"]);
+    strace.arg(&file).arg("--trace=/^readlink");
+    strace.arg("--inject=/^readlink:delay_enter=50ms");
+    strace.args([env!("CARGO_BIN_EXE_mpps"), "doctor", "--seconds", "1"]);
+    let doctor = namespace.run(|| Running::start(&mut strace));
+    let doctor = doctor.expect("it can be entered");
+    while links() == 0 {
+        assert!(!doctor.has_said("looking at"), "it did not search");
         thread::sleep(Duration::from_millis(5));
     }
-    doctor.running.signal("INT");
-    let SlowDoctor {
-        running, directory, ..
-    } = doctor;
-    let ended = running.end();
+    let ended = doctor.interrupt();
     assert_eq!(ended.code(), 130, "{ended:#?}");
     assert_eq!((&*ended.out, &*ended.err), ("", ""));
-    let seen = links(directory.path());
+    let seen = links();
     assert!(seen < DESCRIPTORS, "it went on to {seen}");
-}
-
-/// What was counted is told, with the remark that not all owners are known.
-fn ctrl_c_in_the_wait_begins_no_search() {
-    let namespace = common::quiet_namespace();
-    let mut doctor = SlowDoctor::start(&namespace);
-    doctor.running.line("looking at");
-    assert_eq!(links(doctor.directory.path()), 0, "nobody has a socket");
-    let flood = || -> io::Result<(UdpSocket, SocketAddr)> {
-        let socket = UdpSocket::bind("127.0.0.1:0")?;
-        let local = socket.local_addr()?;
-        let drops = || sock_diag::udp().map(|all| all.iter().any(|one| one.drops > 0));
-        while !drops().map_err(|error| error.source)? {
-            for _ in 0..100 {
-                socket.send_to(&[0; 1000], local)?;
-            }
-        }
-        Ok((socket, local))
-    };
-    let flooded = namespace.run(flood).expect("it can be entered");
-    let (_socket, local) = flooded.expect("it can be sent to");
-    doctor.running.signal("INT");
-    let SlowDoctor {
-        running, directory, ..
-    } = doctor;
-    let ended = running.end();
-    assert_eq!(ended.code(), 1, "{ended:#?}");
-    let words = ended.out.split_whitespace().collect::<Vec<_>>().join(" ");
-    for told in [
-        &format!("{local} of a process that is not seen"),
-        "UNACCOUNTED",
-        "search for them was interrupted",
-    ] {
-        assert!(words.contains(told), "{told}: {words}");
-    }
-    assert_eq!(links(directory.path()), 0, "it searched");
 }
