@@ -332,83 +332,78 @@ mod tests {
         }
     }
 
-    /// Three sockets with an owner each, of which one has dropped; the last one is new.
-    #[test]
-    fn a_search_that_was_interrupted_leaves_what_was_known() {
-        let tree = fixture::tree("proc/1/comm = a\nproc/2/comm = b\nproc/3/comm = c");
-        for pid in 1..4 {
-            tree.root
-                .set_link(&format!("proc/{pid}/fd/0"), &format!("socket:[{pid}]"));
-        }
-        // Before it has come through those of the second process, it has to end.
-        for at in 1..=process::LAST {
-            let path = format!("proc/2/fd/{at}");
-            tree.root.set_link(&path, "/dev/null");
-        }
-        let earlier = Facts {
+    /// Two sockets with an owner each.
+    fn earlier() -> Facts {
+        Facts {
             sockets: vec![socket(1, 53, 0), socket(2, 54, 0)],
             owners: [(1, vec![1]), (2, vec![2]), (9, vec![9])].into(),
             ..Facts::default()
+        }
+    }
+
+    /// Owners, processes and notes when the first of them has dropped, and there is a third one. A search
+    /// that has to end does so among the descriptors of the second process.
+    fn found(
+        owners: OwnerSearch<'_>,
+        has_process: bool,
+        goes_on: &dyn Fn() -> bool,
+    ) -> (Vec<u32>, Vec<u32>, Vec<String>) {
+        let tree = fixture::tree("proc/1/comm = a\nproc/2/comm = b\nproc/3/comm = c");
+        let link = |path: String, target: &str| tree.root.set_link(&path, target);
+        for pid in 1..4 {
+            link(format!("proc/{pid}/fd/0"), &format!("socket:[{pid}]"));
+        }
+        for at in 1..=process::LAST {
+            link(format!("proc/2/fd/{at}"), "/dev/null");
+        }
+        let mut facts = Facts {
+            sockets: vec![socket(1, 53, 7), socket(2, 54, 0), socket(3, 55, 0)],
+            ..Facts::default()
         };
-        let find = |owners, has_process, goes_on: &dyn Fn() -> bool| {
-            let mut facts = Facts {
-                sockets: vec![socket(1, 53, 7), socket(2, 54, 0), socket(3, 55, 0)],
-                ..Facts::default()
-            };
-            let part = Part {
-                interfaces: None,
-                port: None,
-                has_process,
-                owners,
-                first: Some(&earlier),
-                goes_on,
-            };
-            facts.find_owners(&tree.root, &part);
-            let owners: Vec<u32> = facts.owners.into_values().flatten().collect();
-            let processes: Vec<u32> = facts.processes.into_keys().collect();
-            (owners, processes, facts.notes)
+        let part = Part {
+            interfaces: None,
+            port: None,
+            has_process,
+            owners,
+            first: Some(&earlier()),
+            goes_on,
         };
-        let (whole, cut) = (
-            OwnerSearch::Whole(Some(&earlier)),
-            [CUT.to_owned()].to_vec(),
-        );
-        assert_eq!(
-            find(whole, false, &|| true),
-            (vec![1, 2, 3], vec![1, 2, 3], vec![])
-        );
-        assert_eq!(
-            find(whole, false, &|| false),
-            (vec![1, 2], vec![1], cut.clone())
-        );
+        facts.find_owners(&tree.root, &part);
+        let owners = facts.owners.into_values().flatten().collect();
+        (owners, facts.processes.into_keys().collect(), facts.notes)
+    }
+
+    #[test]
+    fn a_search_that_was_interrupted_leaves_what_was_known() {
+        let earlier = earlier();
+        let search = |goes_on| found(OwnerSearch::Whole(Some(&earlier)), false, goes_on);
+        let all = vec![1, 2, 3];
+        assert_eq!(search(&|| true), (all.clone(), all, vec![]));
+        let cut = (vec![1, 2], vec![1], vec![CUT.to_owned()]);
+        assert_eq!(search(&|| false), cut);
         let once = std::cell::Cell::new(true);
-        assert_eq!(
-            find(whole, false, &|| once.replace(false)),
-            (vec![1, 2], vec![1], cut)
-        );
-        let known = OwnerSearch::Known(&earlier);
-        assert_eq!(
-            find(known, false, &|| true),
-            (vec![1, 2], vec![1, 2], vec![])
-        );
-        assert_eq!(find(OwnerSearch::None, false, &|| true), Default::default());
-        let losses = OwnerSearch::Losses(&earlier);
-        let known = (vec![1, 2], vec![1], vec![]);
-        assert_eq!(
-            find(losses, false, &|| true),
-            known,
-            "the new one lost nothing"
-        );
-        assert_eq!(
-            find(losses, true, &|| true),
-            (vec![1, 2, 3], vec![1], vec![]),
-            "it may be of the process that was asked for"
-        );
-        let nobody = Facts::default();
-        assert_eq!(
-            find(OwnerSearch::Losses(&nobody), false, &|| true),
-            (vec![1, 2, 3], vec![1], vec![]),
-            "whose it is that lost was not known"
-        );
+        assert_eq!(search(&|| once.replace(false)), cut);
+    }
+
+    #[test]
+    fn owners_are_sought_as_far_as_they_are_told() {
+        let (earlier, nothing) = (earlier(), Facts::default());
+        let find = |owners, has_process| found(owners, has_process, &|| true);
+        let (known, all) = (|| vec![1, 2], || vec![1, 2, 3]);
+        for (owners, has_process, expected) in [
+            (OwnerSearch::None, false, (vec![], vec![])),
+            (OwnerSearch::Known(&earlier), false, (known(), known())),
+            // The new one lost nothing.
+            (OwnerSearch::Losses(&earlier), false, (known(), vec![1])),
+            // It may be of the process that was asked for.
+            (OwnerSearch::Losses(&earlier), true, (all(), vec![1])),
+            // It was not known whose the one is that lost.
+            (OwnerSearch::Losses(&nothing), false, (all(), vec![1])),
+        ] {
+            let (owners, processes, notes) = find(owners, has_process);
+            assert_eq!((owners, processes), expected);
+            assert_eq!(notes, [""; 0]);
+        }
     }
 
     #[test]
