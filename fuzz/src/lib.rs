@@ -1,8 +1,7 @@
 //! What the fuzzers try, without the fuzzer: one function a target.
 //!
 //! Each takes any bytes, panics if the code under test breaks a promise, and returns whether the
-//! bytes were of the kind that it reads. `seeds/<target>/` holds examples; a plain `cargo test`
-//! here replays them all, so what a fuzzer once found stays found without one.
+//! bytes were of the kind that it reads. A plain `cargo test` replays all of `seeds/<target>/`.
 #![forbid(unsafe_code)]
 
 mod datagrams;
@@ -20,76 +19,29 @@ pub struct Target {
     pub run: fn(&[u8]) -> bool,
 }
 
+const fn target(name: &'static str, run: fn(&[u8]) -> bool) -> Target {
+    Target { name, run }
+}
+
 /// Every target.
 pub const TARGETS: &[Target] = &[
-    Target {
-        name: "stamp",
-        run: datagrams::stamp,
-    },
-    Target {
-        name: "capture",
-        run: datagrams::capture,
-    },
-    Target {
-        name: "snmp_pairs",
-        run: kernel::snmp_pairs,
-    },
-    Target {
-        name: "snmp_rows",
-        run: kernel::snmp_rows,
-    },
-    Target {
-        name: "softnet",
-        run: kernel::softnet,
-    },
-    Target {
-        name: "proc_stat",
-        run: kernel::proc_stat,
-    },
-    Target {
-        name: "cpu_list",
-        run: kernel::cpu_list,
-    },
-    Target {
-        name: "interrupts",
-        run: kernel::interrupts,
-    },
-    Target {
-        name: "sockets",
-        run: kernel::sockets,
-    },
-    Target {
-        name: "btf",
-        run: kernel::btf,
-    },
-    Target {
-        name: "lab_result",
-        run: results::lab_result,
-    },
-    Target {
-        name: "bench_result",
-        run: results::bench_result,
-    },
-    Target {
-        name: "journal",
-        run: results::journal,
-    },
-    Target {
-        name: "totals",
-        run: results::totals,
-    },
-    Target {
-        name: "http_request",
-        run: http::http_request,
-    },
-    Target {
-        name: "http_response",
-        run: load::http_response,
-    },
-    Target {
-        name: "url",
-        run: load::url,
-    },
+    target("stamp", datagrams::stamp),
+    target("capture", datagrams::capture),
+    target("snmp_pairs", kernel::snmp_pairs),
+    target("snmp_rows", kernel::snmp_rows),
+    target("softnet", kernel::softnet),
+    target("proc_stat", kernel::proc_stat),
+    target("cpu_list", kernel::cpu_list),
+    target("interrupts", kernel::interrupts),
+    target("sockets", kernel::sockets),
+    target("btf", kernel::btf),
+    target("lab_result", results::lab_result),
+    target("bench_result", results::bench_result),
+    target("journal", results::journal),
+    target("totals", results::totals),
+    target("http_request", http::http_request),
+    target("http_response", load::http_response),
+    target("url", load::url),
 ];
 
 /// Tries the target of that name.

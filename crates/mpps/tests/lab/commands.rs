@@ -1,0 +1,75 @@
+//! Commands on the receiver host, and how they end.
+
+use crate::common::{Running, mpps, run};
+use crate::traces;
+use std::collections::BTreeSet;
+
+pub(super) fn commands_run_on_the_receiver() {
+    let lab = |command: &[&str]| {
+        let mut arguments = vec!["lab", "--"];
+        arguments.extend(command);
+        run(&mut mpps(&arguments))
+    };
+    assert_eq!(lab(&["true"]).code(), 0);
+    assert_eq!(lab(&["sh", "-c", "exit 7"]).code(), 7);
+    // 128 and the signal's number, as shells have it.
+    assert_eq!(lab(&["sh", "-c", "kill -TERM $$"]).code(), 128 + 15);
+    // A table with two lines of heads, then an interface a line.
+    let links = lab(&["cat", "/proc/net/dev"]).fine();
+    let lines = links.out.lines().skip(2);
+    let names: BTreeSet<&str> = lines
+        .filter_map(|line| Some(line.split_once(':')?.0.trim()))
+        .collect();
+    assert_eq!(names, ["lo", "mpps-rx"].into(), "{links:#?}");
+    // The routing table of IPv4 as a tree, which has each address of the host.
+    let addresses = lab(&["cat", "/proc/net/fib_trie"]).fine();
+    for address in ["-- 192.168.254.1\n", "-- 192.168.254.20\n"] {
+        assert!(addresses.out.contains(address), "{addresses:#?}");
+    }
+    // The other host, for those who want to send from it.
+    let enter = "nsenter --net=$MPPS_SENDER cat /proc/net/fib_trie";
+    let sender = lab(&["sh", "-c", enter]).fine();
+    assert!(sender.out.contains("-- 192.168.254.30\n"), "{sender:#?}");
+}
+
+/// A lab whose command says `ready`, and what marks its processes.
+fn visited(name: &str, script: &str) -> (Running, String) {
+    let value = format!("{name}-{}", std::process::id());
+    let mut command = mpps(&["lab", "--", "sh", "-c", script]);
+    let mut running = Running::start(command.env("MPPS_TEST_MARKER", &value));
+    running.line("ready");
+    (running, format!("MPPS_TEST_MARKER={value}"))
+}
+
+pub(super) fn a_signal_ends_the_command_and_the_lab() {
+    for (signal, number) in [("HUP", 1), ("INT", 2), ("QUIT", 3), ("TERM", 15)] {
+        // One child, in the background, has a session of its own.
+        let script = "setsid sleep 1000 & echo ready; sleep 1000";
+        let (running, marker) = visited(signal, script);
+        assert!(!traces(&marker).is_empty());
+        running.signal(signal);
+        let ended = running.end();
+        assert_eq!(ended.code(), 128 + number, "{signal}: {ended:#?}");
+        // Links go in the kernel's own time.
+        let mut left = traces(&marker);
+        left.retain(|trace| trace.starts_with("/proc"));
+        assert_eq!(left, [""; 0], "{signal}");
+    }
+}
+
+/// It is told once, and its own status counts; one that does not listen is killed.
+pub(super) fn a_command_ends_as_it_likes() {
+    let listens = "trap 'echo told; exit 7' TERM; echo ready; while :; do sleep 0.05; done";
+    let (running, _) = visited("listens", listens);
+    running.signal("TERM");
+    let ended = running.end();
+    assert_eq!(ended.code(), 7, "{ended:#?}");
+    assert_eq!(ended.out, "ready\ntold\n");
+    let (running, marker) = visited("deaf", "trap '' TERM; echo ready; sleep 1000; sleep 1000");
+    running.signal("TERM");
+    let ended = running.end();
+    assert_eq!(ended.code(), 128 + 15, "{ended:#?}");
+    let mut left = traces(&marker);
+    left.retain(|trace| trace.starts_with("/proc"));
+    assert_eq!(left, [""; 0]);
+}
