@@ -154,12 +154,6 @@ pub fn ledger(seen: &Seen) -> Ledger {
              on their way out"
         ));
     }
-    if to_groups > 0 {
-        ledger.note(format!(
-            "{to_groups} packets came to IPv6 groups that no program here has joined (Ip6.InMcastPkts), as \
-             listener reports and neighbour discovery of other hosts do: they are left out"
-        ));
-    }
     let filtered = (
         Station::Ip,
         Scope::Namespace,
@@ -179,6 +173,18 @@ pub fn ledger(seen: &Seen) -> Ledger {
             // A NIC and a backlog count packets of all kinds, the probe those that go out, too.
             exact: scope == Scope::Namespace && reason != FIREWALL,
         });
+    }
+    note(&mut ledger, seen, to_groups);
+    ledger
+}
+
+/// Says what is not in its rows; `to_groups` is of [`to_strange_groups`].
+fn note(ledger: &mut Ledger, seen: &Seen, to_groups: u64) {
+    if to_groups > 0 {
+        ledger.note(format!(
+            "{to_groups} packets came to IPv6 groups that no program here has joined (Ip6.InMcastPkts), as \
+             listener reports and neighbour discovery of other hosts do: they are left out"
+        ));
     }
     let multicast = seen.grown(&["IpExt.InMcastPkts"]);
     let vanished = not_delivered(seen, &V4);
@@ -203,5 +209,4 @@ pub fn ledger(seen: &Seen) -> Ledger {
     for anomaly in &seen.delta.anomalies {
         ledger.note(anomaly.clone());
     }
-    ledger
 }

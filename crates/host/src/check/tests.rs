@@ -544,32 +544,34 @@ fn the_ledger_takes_each_loss_once() {
     assert_eq!(of(Some(53)).unaccounted, 10);
 }
 
+/// The ledger of a host whose counters grew by this, and that dropped these.
+fn ledger_of(grown: &[(&str, u64)], drops: &[DropCount]) -> Ledger {
+    let names = [
+        "Ip.InReceives",
+        "Ip.InDelivers",
+        "IpExt.InMcastPkts",
+        "Ip6.InReceives",
+        "Ip6.InDelivers",
+        "Ip6.InMcastPkts",
+        "Icmp6.InMsgs",
+        "Udp.InDatagrams",
+        "Udp6.InDatagrams",
+    ];
+    let before = host(&names.map(|name| (name, 0)));
+    let value = |name| grown.iter().find(|(known, _)| *known == name);
+    let after = names.map(|name| (name, value(name).map_or(0, |(_, value)| *value)));
+    let after = later(host(&after));
+    ledger(&Seen::new(
+        &before,
+        &after,
+        Some((&[], drops, 1)),
+        asked(None),
+    ))
+}
+
 #[test]
 fn listener_reports_of_other_hosts_are_no_datagrams() {
-    let with = |grown: &[(&str, u64)], drops: &[DropCount]| {
-        let names = [
-            "Ip.InReceives",
-            "Ip.InDelivers",
-            "IpExt.InMcastPkts",
-            "Ip6.InReceives",
-            "Ip6.InDelivers",
-            "Ip6.InMcastPkts",
-            "Icmp6.InMsgs",
-            "Udp.InDatagrams",
-            "Udp6.InDatagrams",
-        ];
-        let before = host(&names.map(|name| (name, 0)));
-        let value = |name| grown.iter().find(|(known, _)| *known == name);
-        let after = names.map(|name| (name, value(name).map_or(0, |(_, value)| *value)));
-        let after = later(host(&after));
-        ledger(&Seen::new(
-            &before,
-            &after,
-            Some((&[], drops, 1)),
-            asked(None),
-        ))
-    };
-    let of = |grown: &[(&str, u64)]| with(grown, &[]);
+    let of = |grown: &[(&str, u64)]| ledger_of(grown, &[]);
     let said = |found: &Ledger, words: &str| found.notes.iter().any(|note| note.contains(words));
     // Ten datagrams, and three reports to a group of routers, of which this host is none.
     let reports = of(&[
@@ -601,7 +603,7 @@ fn listener_reports_of_other_hosts_are_no_datagrams() {
     assert_eq!((lost.offered, lost.unaccounted), (15, 5), "{lost}");
     assert!(!said(&lost, "groups"), "{lost}");
     // What a firewall dropped of a group that a program did join is no report.
-    let filtered = with(
+    let filtered = ledger_of(
         &[
             ("Ip6.InReceives", 15),
             ("Ip6.InDelivers", 10),
