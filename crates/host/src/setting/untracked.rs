@@ -65,9 +65,9 @@ impl Packets<'_> {
 /// Runs a statement in the network namespace of the calling thread.
 fn nft(statement: &str) -> Result<()> {
     let mut command = Command::new(PROGRAM);
-    // The system's own first (FHS 3.0): `su` keeps the path of the user who called it.
-    let path = std::env::var("PATH").unwrap_or_default();
-    command.env("PATH", format!("/usr/sbin:/sbin:/usr/bin:/bin:{path}"));
+    // The system's own alone (FHS 3.0): `su` keeps the path of the user who called it, and an empty
+    // path is the current directory.
+    command.env("PATH", "/usr/sbin:/sbin:/usr/bin:/bin");
     command.env("LC_ALL", "C").arg(statement);
     // What it was told to do must not be done after undo has looked.
     let ended = end_with_us(&mut command).output().on(PROGRAM, statement)?;
