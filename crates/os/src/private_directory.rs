@@ -31,7 +31,7 @@ impl PrivateDirectory {
     ///
     /// The path may hold no symbolic link. The directory belongs to the effective user, and only
     /// that user may write to it. Each directory above belongs to root or to that user, and only
-    /// its owner may write to it, unless it is sticky (`inode(7)`).
+    /// its owner may write to it, unless it is sticky (`inode(7)`). Its mode becomes 0700.
     ///
     /// # Errors
     /// `ENOENT` if it does not exist; `EPERM` with the reason if another user could write to it;
@@ -87,8 +87,11 @@ impl PrivateDirectory {
         }
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let opened = rustix::fs::openat(&directory, ".", flags, Mode::empty());
+        let directory: File = opened.on("open", path.display())?.into();
+        // Who can open it can lock it, and hold up every undo.
+        rustix::fs::fchmod(&directory, Mode::RWXU).on("chmod", path.display())?;
         Ok(Self {
-            directory: opened.on("open", path.display())?.into(),
+            directory,
             path: path.to_owned(),
         })
     }
@@ -310,6 +313,8 @@ mod tests {
             )
         };
         assert!(matches!(open(0o755), (Ok(_), Ok(_))));
+        let mode = fs::metadata(&real).expect("there").permissions().mode();
+        assert_eq!(mode & 0o777, 0o700);
         assert!(matches!(open(0o777), (Err(_), Err(_))));
         assert!(matches!(open(0o775), (Err(_), Err(_))));
         // As /tmp is.

@@ -552,20 +552,43 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_journal_panics(text: Vec<u8>) {
+        fn no_journal_panics(at: prop::sample::Index, new: Vec<u8>, length in 0..9_usize) {
+            let mut text = text(&json!({"kind": "rss_table"}), &json!([0, 1]));
+            let at = at.index(text.len());
+            let end = text.len().min(at + length);
+            text.splice(at..end, new);
             let _ = read_journal("x", &text);
         }
 
         /// Whatever is accepted stays below the two folders of settings.
         #[test]
-        fn no_path_leaves_its_folder(name in "[a-z0-9./ -]{0,30}") {
-            for kind in ["file", "sysctl"] {
-                let setting = json!({"kind": kind, "name": name.clone()});
-                if let Ok(change) = read_journal("x", &text(&setting, &json!("1"))) {
-                    let command = change.edits[0].setting.command("eth9", &change.edits[0].new);
-                    prop_assert!(!command.contains("..") && !name.starts_with('/'), "{command}");
+        fn no_path_leaves_its_folder(
+            (kind, name) in prop::sample::select(vec![
+                ("file", "gro_flush_timeout"),
+                ("file", "queues/rx-0/rps_flow_cnt"),
+                ("file", "queues/tx-12/xps_cpus"),
+                ("sysctl", "net.core.rmem_max"),
+                ("sysctl", "net.core.netdev_budget"),
+            ]),
+            at: prop::sample::Index,
+            piece in "(|[./]{1,3}|[a-z0-9_/.-]{1,4})",
+            length in 0..4_usize,
+        ) {
+            let at = at.index(name.len());
+            let end = name.len().min(at + length);
+            let changed = [&name[..at], &piece, &name[end..]].concat();
+            let setting = json!({"kind": kind, "name": changed});
+            if read_journal("x", &text(&setting, &json!("1"))).is_ok() {
+                let pieces: Vec<&str> = changed.split('/').collect();
+                match kind {
+                    "file" => prop_assert!(matches!(pieces.len(), 1 | 3), "{}", changed),
+                    _ => prop_assert!(changed.starts_with("net.core."), "{}", changed),
                 }
+                prop_assert!(!changed.contains(".."), "{}", changed);
             }
+            let whole = text(&json!({"kind": kind, "name": name}), &json!("1"));
+            let taken = read_journal("x", &whole).is_ok();
+            prop_assert!(taken, "{}", name);
         }
     }
 }

@@ -8,7 +8,7 @@ use crate::signal::Interrupt;
 use anyhow::{Context, Result, bail};
 use mpps_host::{Applied, Change, Undone};
 use serde::{Deserialize, Serialize};
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
@@ -98,7 +98,8 @@ impl Keeper {
 pub(crate) fn keep() -> Result<Outcome> {
     // Who stops a service stops all its processes; this one ends after the other.
     let _held = Interrupt::listen_held()?;
-    let mut asks = io::stdin().lock().lines();
+    // Who got hold of the program must not fill the memory of this one.
+    let mut asks = io::stdin().lock().take(ASKED_MAX).lines();
     let Some(changes) = asks.next().transpose()? else {
         return Ok(Outcome::Fine);
     };
@@ -113,6 +114,9 @@ pub(crate) fn keep() -> Result<Outcome> {
     tell(&Answer::Ended(made.map(Applied::undo).unwrap_or_default()));
     Ok(Outcome::Fine)
 }
+
+/// The longest text of all that is asked, as long as two journals.
+const ASKED_MAX: u64 = 8 << 20;
 
 /// The other end may be gone, and what was changed is put back all the same.
 fn tell(answer: &Answer) {
