@@ -13,11 +13,14 @@ use std::os::unix::ffi::OsStrExt;
 ///
 /// The renderers of reports have the same rule, `mpps_report::harmless`.
 pub const fn is_clean(letter: char) -> bool {
-    // Categories Cc, Cf, Zl and Zp of Unicode 16, as far as text of today has them.
+    // Categories Cc, Cf, Zl and Zp of Unicode 16, as far as text of today has them, and what is drawn
+    // as nothing (Default_Ignorable_Code_Point).
     !matches!(letter,
         '\0'..='\u{1f}' | '\u{7f}'..='\u{9f}' | '\u{ad}' | '\u{61c}' | '\u{180e}'
         | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
-        | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
+        | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}'
+        | '\u{34f}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{3164}' | '\u{ffa0}'
+        | '\u{fe00}'..='\u{fe0f}' | '\u{e0100}'..='\u{e01ef}')
 }
 
 /// The character, or what stands for one that is not clean: a blank for a tab or a line end, the
@@ -219,6 +222,9 @@ mod tests {
 
     #[test]
     fn the_invisible_and_the_turning_are_not_clean() {
+        for letter in ['\u{3164}', '\u{34f}', '\u{fe0f}', '\u{e0100}'] {
+            assert_eq!(clean(letter), char::REPLACEMENT_CHARACTER);
+        }
         for letter in [
             '\u{200b}',
             '\u{202e}',

@@ -24,7 +24,8 @@ pub(crate) fn letters(text: &Text, base: Style) -> Vec<Letter> {
 ///
 /// `mpps_os::text::clean` is the same rule; a test of `mpps` holds one to the other.
 pub fn harmless(letter: char) -> char {
-    // Categories Cc, Cf, Zl and Zp of Unicode 16, as far as text of today has them.
+    // Categories Cc, Cf, Zl and Zp of Unicode 16, as far as text of today has them, and what is drawn
+    // as nothing (Default_Ignorable_Code_Point).
     match letter {
         '\t' | '\n' | '\r' => ' ',
         '\0'..='\u{1f}'
@@ -37,7 +38,16 @@ pub fn harmless(letter: char) -> char {
         | '\u{2060}'..='\u{206f}'
         | '\u{feff}'
         | '\u{fff9}'..='\u{fffb}'
-        | '\u{e0000}'..='\u{e007f}' => char::REPLACEMENT_CHARACTER,
+        | '\u{e0000}'..='\u{e007f}'
+        | '\u{34f}'
+        | '\u{115f}'
+        | '\u{1160}'
+        | '\u{17b4}'
+        | '\u{17b5}'
+        | '\u{3164}'
+        | '\u{ffa0}'
+        | '\u{fe00}'..='\u{fe0f}'
+        | '\u{e0100}'..='\u{e01ef}' => char::REPLACEMENT_CHARACTER,
         _ => letter,
     }
 }
