@@ -6,6 +6,8 @@ use super::Outcome;
 use crate::args::{LabArgs, Ladder};
 use crate::experiment::ladder::run::{Plan, run as run_ladder};
 use crate::experiment::ladder::{Choice, Schedule, Selection, document};
+use crate::machine::become_able;
+use crate::measure::session::Session;
 use crate::output::{self, Stream};
 use crate::program::lines::LOOK;
 use crate::signal::Interrupt;
@@ -36,15 +38,18 @@ pub(super) fn run(args: LabArgs) -> Result<Outcome> {
         let layout = Layout::new(topology, asked);
         return list(&Selection::new(&layout, &choice, &args.only, args.all)?);
     }
-    crate::machine::become_able()?;
     if args.shell || !args.command.is_empty() {
+        become_able()?;
         // Whoever sends there is on no CPU of the layout.
         let layout = Layout::new(topology, asked.or(Some(Delivery::ThreadedNapi)));
         return visit(&args, &layout);
     }
+    // In a user namespace, the owner of a link on the way to a file cannot be told.
+    let session = args.series.begin("lab", Interrupt::listen()?)?;
+    become_able()?;
     // What this process may do decides whether there is a generator.
     let choice = Choice::new(args.generator, args.train)?;
-    climb(&args, Layout::new(topology, asked), choice)
+    climb(&args, Layout::new(topology, asked), choice, &session)
 }
 
 fn list(chosen: &Selection) -> Result<Outcome> {
@@ -135,8 +140,7 @@ fn status_of(code: i32) -> Outcome {
 const GRACE: Duration = Duration::from_secs(3);
 
 /// Climbs, prints each rung when it is known, and says whether every ledger balances.
-fn climb(args: &LabArgs, layout: Layout, choice: Choice) -> Result<Outcome> {
-    let session = args.series.begin("lab", Interrupt::listen()?)?;
+fn climb(args: &LabArgs, layout: Layout, choice: Choice, session: &Session) -> Result<Outcome> {
     let plan = Plan {
         layout,
         choice,
@@ -148,7 +152,7 @@ fn climb(args: &LabArgs, layout: Layout, choice: Choice) -> Result<Outcome> {
     let columns = document::columns();
     // Who reads no more ends the printing, and not the measurement.
     let mut printed = Ok(());
-    let result = run_ladder(&plan, &session, |result, rung| {
+    let result = run_ladder(&plan, session, |result, rung| {
         if printed.is_ok() {
             printed = match rung {
                 None => output::blocks(Stream::Out, &document::head(result))

@@ -142,10 +142,11 @@ fn places(layout: &Layout) -> Vec<Placed> {
 impl Plan {
     /// Measures every placement that this host has.
     pub(crate) fn run(&self) -> Result<Outcome> {
+        // In a user namespace, the owner of a link on the way to a file cannot be told.
+        let session = self.series.begin("placement", Interrupt::listen()?)?;
         if self.interface.is_none() {
             machine::become_able()?;
         }
-        let session = self.series.begin("placement", Interrupt::listen()?)?;
         let result = match (&self.interface, self.port) {
             (Some(interface), Some(port)) => self.arriving(interface, port, &session)?,
             _ => self.in_lab(&session)?,

@@ -1,6 +1,6 @@
 //! Files that never end, that wait, or that another user has put in the way; and those that do not.
 
-use super::common::{Ended, mpps, run};
+use super::common::{Ended, as_nobody, copy_for_all, mpps, run};
 use super::expect_refusal;
 use std::fs::{self, File, Permissions};
 use std::io::Read;
@@ -260,6 +260,71 @@ pub(crate) fn a_link_of_another_user_is_not_followed() {
             trap.is_untouched(links);
         }
     }
+    a_user_namespace_makes_no_link_trusted();
+}
+
+/// Who becomes root in a user namespace sees all other users as one. An ordinary user runs the command
+/// in `work`, `foreign` has another user's links, and `shared` those of root.
+fn a_user_namespace_makes_no_link_trusted() {
+    let [work, foreign, shared] = [(); 3].map(|()| directory());
+    let own = work.path().join("own");
+    let precious = own.join("precious");
+    fs::create_dir(&own).expect("it can be made");
+    fs::write(&precious, "precious").expect("it can be written");
+    fs::copy(RESULT, work.path().join("result")).expect("it can be read");
+    for path in [&own, &precious] {
+        chown(path, Some(OTHER), Some(OTHER)).expect("root may");
+    }
+    for (link, target) in [("page", &precious), ("way", &own)] {
+        for trap in [&foreign, &shared] {
+            symlink(target, trap.path().join(link)).expect("it can be made");
+        }
+        lchown(foreign.path().join(link), Some(1002), None).expect("root may");
+    }
+    chown(foreign.path(), Some(1002), None).expect("root may");
+    for directory in [&foreign, &shared] {
+        set_mode(directory.path(), 0o755);
+    }
+    let binary = copy_for_all(work.path());
+    let as_nobody = |line: &str, directory: &TempDir, name: &str| {
+        let page = directory.path().join(name);
+        let page = page.to_str().expect("a plain name");
+        let arguments: Vec<&str> = line.split(' ').chain(["--html", page]).collect();
+        as_nobody(work.path(), &arguments)
+    };
+    let in_namespace = |line: &str| {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]);
+        command.args(["unshare", "-Ur"]).arg(&binary);
+        run(command.args(line.split(' ')).current_dir(work.path()))
+    };
+    for name in ["page", "way/precious"] {
+        for line in [
+            "lab --quick --only 1",
+            "bench --quick --only recvmmsg",
+            "ndr recvmmsg --quick",
+            "placement --quick",
+        ] {
+            let ended = as_nobody(line, &foreign, name);
+            expect_refusal(&ended, &["a symbolic link of user 1002", "--html"]);
+        }
+        let path = foreign.path().join(name);
+        let ended = in_namespace(&format!("report result --html {}", path.display()));
+        expect_refusal(&ended, &["a symbolic link of user 65534", "--html"]);
+        assert_eq!(text(&precious), "precious");
+    }
+    assert_eq!(names(work.path()), ["mpps", "own", "result"]);
+    assert!(
+        in_namespace("report result --html /dev/stdout")
+            .fine()
+            .out
+            .contains(FACT)
+    );
+    // Through root's link, as it was found before there was a namespace.
+    let line = "lab --quick --only 1 --json lab.json";
+    as_nobody(line, &shared, "way/precious").fine();
+    assert!(text(&precious).contains("mpps lab"));
+    assert_eq!(names(&own), ["precious"]);
 }
 
 pub(crate) fn a_link_of_root_is_followed_and_files_keep_their_owners() {

@@ -9,8 +9,8 @@ mod tests;
 use crate::user;
 use rustix::fs::{
     AtFlags, CWD, Dir, FileType, Mode, OFlags, PROC_SUPER_MAGIC, Stat, XattrFlags, fchmod, fchown,
-    fcntl_getfl, fcntl_setfl, fgetxattr, fsetxattr, fstat, fstatfs, openat, readlinkat, renameat,
-    statat, unlinkat,
+    fcntl_getfl, fcntl_setfl, fgetxattr, fsetxattr, fstat, fstatfs, lstat, openat, readlinkat,
+    renameat, statat, unlinkat,
 };
 use rustix::io::Errno;
 use rustix::process::{Gid, Uid, geteuid};
@@ -25,6 +25,9 @@ use std::time::{Duration, SystemTime};
 
 /// So many symbolic links lead to a file at most (`path_resolution(7)`).
 const LINKS_MAX: usize = 40;
+
+/// Directories that only root of the machine writes to, also where its number is not known.
+const OF_ROOT: [&str; 3] = ["/", "/dev", "/var"];
 
 /// A directory to look up names in.
 const DIRECTORY: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
@@ -337,10 +340,16 @@ fn link(directory: &OwnedFd, name: &OsStr) -> io::Result<Option<(Stat, PathBuf)>
 /// Refuses what another user has put in a directory, or could have put there under this name.
 fn ensure_trusted(what: &str, status: &Stat, user: u32, directory: &OwnedFd) -> io::Result<()> {
     let directory = fstat(directory)?;
-    // In a user namespace root of the machine cannot be told from its other users.
-    let is_unmapped = |owner| directory.st_mode & 0o022 == 0 && user::is_unmapped(owner);
-    let is_own = |owner| owner == user || owner == 0 || is_unmapped(owner);
     let (owner, keeper) = (status.st_uid, directory.st_uid);
+    // In a user namespace, root of the machine has the number of all its other users, and without a
+    // map this user has it too. Only some directories are known to be root's.
+    let is_at = |path: &&str| lstat(*path).is_ok_and(|known| is_one(&known, &directory));
+    let is_of_root =
+        directory.st_mode & 0o022 == 0 && user::is_unmapped(keeper) && OF_ROOT.iter().any(is_at);
+    if is_of_root && user::is_unmapped(owner) {
+        return Ok(());
+    }
+    let is_own = |owner| [user, 0].contains(&owner) && !user::is_unmapped(owner);
     // Where that bit is set, all may add names, and move their own only (inode(7)).
     let is_sticky = Mode::from_raw_mode(directory.st_mode).contains(Mode::SVTX);
     let why = if !is_own(owner) {

@@ -124,17 +124,16 @@ impl Plan {
             self.min
         );
         let generator;
-        let session;
+        // In a user namespace, the owner of a link on the way to a file cannot be told.
+        let session = self.series.begin("ndr", Interrupt::listen()?)?;
         let site = match (&self.sender, self.address) {
             (Some(command), Some(address)) => {
-                session = self.series.begin("ndr", Interrupt::listen()?)?;
                 Site::Hosts(self.remote(command, address, &session.interrupt)?)
             }
             _ => {
                 become_able()?;
                 let chosen = Sender::choose(self.generator, self.flows.into(), self.size);
                 generator = chosen.context("--generator")?;
-                session = self.series.begin("ndr", Interrupt::listen()?)?;
                 Site::Lab(Box::new(self.stage(&generator, &session.interrupt)?))
             }
         };

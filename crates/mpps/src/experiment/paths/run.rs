@@ -95,17 +95,19 @@ impl Plan {
     /// Compares the paths, or lists them.
     pub(crate) fn run(&self) -> Result<Outcome> {
         let paths = self.check()?;
+        // In a user namespace, the owner of a link on the way to a file cannot be told.
+        let begin = || self.series.begin("bench", Interrupt::listen()?);
+        let session = (!self.list).then(begin).transpose()?;
         become_able()?;
         let topology = Topology::read()?;
         let sender =
             Sender::choose(self.generator, self.flows()[0], self.size).context("--generator")?;
         let cpus = Cpus::choose(&topology);
-        if self.list {
+        let Some(session) = &session else {
             let interrupt = Interrupt::listen()?;
             let stage = Stage::new(cpus, Napi::WithGenerator, &sender, &interrupt)?;
             return list(&paths, &stage);
-        }
-        let session = &self.series.begin("bench", Interrupt::listen()?)?;
+        };
         let bench = Bench {
             plan: self,
             paths,
