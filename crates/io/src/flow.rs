@@ -2,7 +2,7 @@
 
 use crate::{Stamp, StampKind};
 use hdrhistogram::Histogram;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 /// Sequence numbers remembered below the highest one of a flow. A datagram that comes later than
@@ -35,8 +35,6 @@ struct Flow {
     report: FlowReport,
     /// One bit for each of the `WINDOW` sequence numbers below `next`, by number modulo `WINDOW`.
     seen: Box<[u64; (WINDOW / 64) as usize]>,
-    /// The send times of the end markers that came.
-    ends: Vec<u64>,
     is_timed: bool,
 }
 
@@ -72,6 +70,8 @@ pub struct FlowReport {
     /// The sum of a hash of each number that may have come for the first time: it tells whether all
     /// numbers of a flow came, in whatever order, to whichever thread.
     hashes: u64,
+    /// The send times of the end markers that came, of each thread.
+    ends: Vec<u64>,
 }
 
 /// What the stamps of a flow decide, see [`FlowReport::decide`].
@@ -101,19 +101,30 @@ impl FlowReport {
             delay_ns: delay_histogram(),
             clocks_apart_ns: 0,
             hashes: 0,
+            ends: Vec::new(),
         }
+    }
+
+    /// How many end markers are different ones, where each was to be delivered `copies` times. A
+    /// repeated one may have come to another thread.
+    pub fn end_markers_once(&self, copies: u64) -> u64 {
+        let different: BTreeSet<&u64> = self.ends.iter().collect();
+        let most = (different.len() as u64).saturating_mul(copies);
+        self.end_markers.min(most)
     }
 
     /// What the stamps decide, where each datagram was to be delivered `copies` times, as multicast to
     /// several sockets is. The flow begins at sequence number 0. It ends where the end marker says, or
-    /// without one at the highest number seen.
-    pub fn decide(&self, copies: u64) -> FlowDecision {
+    /// without one at the highest number seen. `moves` says that a flow may go from one thread to
+    /// another, as between the queues of an interface, and not as in a group of sockets that the kernel
+    /// chooses by a hash of the flow.
+    pub fn decide(&self, copies: u64, moves: bool) -> FlowDecision {
         let offered = self.offered.unwrap_or(self.next).max(self.next);
         let due = offered.saturating_mul(copies);
         let arrived = self.received.saturating_sub(self.duplicates);
         // With multicast each thread has a copy of its own. Where numbers are missing anyway, threads
-        // between which the scheduler moved a flow would be in doubt about nearly all of it.
-        let across_threads = match copies > 1 || arrived < due {
+        // between which a flow moved would be in doubt about nearly all of it.
+        let across_threads = match copies > 1 || (moves && arrived < due) {
             true => 0,
             false => self.across_threads,
         };
@@ -136,9 +147,10 @@ impl FlowReport {
         }
     }
 
-    /// Datagrams that are not known to have come: [`FlowReport::decide`] for one copy.
+    /// Datagrams that are not known to have come: [`FlowReport::decide`] for one copy of a flow that may
+    /// move.
     pub fn lost(&self) -> u64 {
-        self.decide(1).lost
+        self.decide(1, true).lost
     }
 
     /// Adds what another thread saw of the same flow. A duplicate that came to another thread than
@@ -159,6 +171,7 @@ impl FlowReport {
         self.end_markers += other.end_markers;
         self.clocks_apart_ns = self.clocks_apart_ns.max(other.clocks_apart_ns);
         self.hashes = self.hashes.wrapping_add(other.hashes);
+        self.ends.extend(&other.ends);
         // Both histograms have the same bounds, so nothing can fail to fit.
         let _ = self.delay_ns.add(&other.delay_ns);
     }
@@ -272,7 +285,6 @@ impl FlowTable {
         self.flows.push(Flow {
             report,
             seen: Box::new([0; 64]),
-            ends: Vec::new(),
             is_timed,
         });
         self.index.insert(key, self.flows.len() - 1);
@@ -323,12 +335,12 @@ impl Flow {
     #[cold]
     fn end(&mut self, offered: u64, time_ns: u64) -> bool {
         let report = &mut self.report;
-        if self.ends.len() >= END_MARKERS || self.ends.contains(&time_ns) {
+        if report.ends.len() >= END_MARKERS || report.ends.contains(&time_ns) {
             report.received += 1;
             report.duplicates += 1;
             return false;
         }
-        self.ends.push(time_ns);
+        report.ends.push(time_ns);
         report.offered = Some(offered);
         report.end_markers += 1;
         true

@@ -68,12 +68,17 @@ pub struct Stamp {
 }
 
 impl Stamp {
-    /// `CLOCK_REALTIME` in nanoseconds modulo 2^40.
+    /// `CLOCK_REALTIME` in nanoseconds modulo 2^40, also before 1970.
     pub fn now_ns() -> u64 {
-        let since = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .unwrap_or_default();
-        since.as_nanos() as u64 & U40_MASK
+        Self::cut(SystemTime::now())
+    }
+
+    fn cut(time: SystemTime) -> u64 {
+        let since_ns = match time.duration_since(UNIX_EPOCH) {
+            Ok(since) => since.as_nanos() as u64,
+            Err(before) => (before.duration().as_nanos() as u64).wrapping_neg(),
+        };
+        since_ns & U40_MASK
     }
 
     /// Writes the stamp over the first 16 bytes of a payload; a shorter payload is left alone.
@@ -181,6 +186,13 @@ mod tests {
     fn zeros_are_no_stamp() {
         assert_eq!(Stamp::read(&[0; 32]), None);
         assert_eq!(Stamp::read(b"mp"), None);
+    }
+
+    #[test]
+    fn a_clock_before_1970_goes_on() {
+        let at = |seconds| Stamp::cut(UNIX_EPOCH - std::time::Duration::from_secs(seconds));
+        let later = at(1_000).wrapping_sub(at(1_001)) & U40_MASK;
+        assert_eq!((later, Stamp::cut(UNIX_EPOCH)), (1_000_000_000, 0));
     }
 
     #[test]

@@ -209,7 +209,7 @@ fn a_server_that_does_not_answer_is_a_failure() {
         ),
         (
             5,
-            "1s",
+            "2s",
             "the server stopped answering: at the end a request had waited",
         ),
     ] {

@@ -117,13 +117,14 @@ impl PrivateDirectory {
     ///
     /// # Errors
     /// `EPERM` with the reason for what is no regular file, belongs to another user, may be
-    /// written by others, or is longer than `length_max` bytes; `ELOOP` for a symbolic link.
+    /// written by others, is a symbolic link, or is longer than `length_max` bytes.
     pub fn read(&self, name: &OsStr, length_max: u64) -> Result<Option<Vec<u8>>> {
         let path = self.path.join(name);
         let flags =
             OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         let file = match rustix::fs::openat(&self.directory, name, flags, Mode::empty()) {
             Err(Errno::NOENT) => return Ok(None),
+            Err(Errno::LOOP) => return Err(refused(&path, "it is a symbolic link")),
             opened => File::from(opened.on("open", path.display())?),
         };
         let status = rustix::fs::fstat(&file).on("fstat", path.display())?;
@@ -222,7 +223,7 @@ fn fault(owner: u32, mode: u32, allowed: &[u32], may_be_sticky: bool) -> Option<
 
 fn refused(path: &Path, why: &str) -> Error {
     let source = io::Error::new(io::ErrorKind::PermissionDenied, why.to_owned());
-    Error::new("check", path.display(), source)
+    Error::new("open", path.display(), source)
 }
 
 #[cfg(test)]
@@ -284,7 +285,7 @@ mod tests {
         fs::write(scratch.0.join("open"), "{}").expect("written");
         fs::set_permissions(scratch.0.join("open"), Permissions::from_mode(0o666)).expect("ours");
         for (name, why) in [
-            ("link", "symbolic links"),
+            ("link", "it is a symbolic link"),
             ("folder", "no regular file"),
             ("fifo", "no regular file"),
             ("open", "other users may write to it (mode 666)"),

@@ -58,13 +58,24 @@ fn not_delivered(seen: &Seen, (received, counted): &Fates) -> u64 {
 
 /// Packets to IPv6 groups that nothing here has joined: IP counts them as multicast and drops them
 /// (`ip6_mc_input` in net/ipv6/ip6_input.c). What a firewall dropped may have been to a joined one.
+///
+/// None are taken for such where the firewall's drops are not seen, or only those of one port.
 fn to_strange_groups(seen: &Seen) -> u64 {
+    if seen.drops.is_none() || seen.asked.port.is_some() {
+        return 0;
+    }
     let multicast = seen.grown(&["Ip6.InMcastPkts"]);
-    let filtered = seen.reason(firewall::REASON);
-    let filtered = filtered.map_or(0, |filtered| filtered.grown());
+    // As many of them as IPv4 does not miss were of IPv6.
+    let filtered = filtered(seen).saturating_sub(not_delivered(seen, &V4));
     not_delivered(seen, &V6)
         .saturating_sub(filtered)
         .min(multicast)
+}
+
+/// What a firewall dropped.
+fn filtered(seen: &Seen) -> u64 {
+    let filtered = seen.reason(firewall::REASON);
+    filtered.map_or(0, |filtered| filtered.grown())
 }
 
 pub mod losses {
@@ -187,7 +198,7 @@ fn note(ledger: &mut Ledger, seen: &Seen, to_groups: u64) {
         ));
     }
     let multicast = seen.grown(&["IpExt.InMcastPkts"]);
-    let vanished = not_delivered(seen, &V4);
+    let vanished = not_delivered(seen, &V4).saturating_sub(filtered(seen));
     if ledger.unaccounted > 0 && (multicast > 0 || vanished > 0) {
         ledger.note(format!(
             "IGMP is in UNACCOUNTED, because the kernel does not count it: IPv4 got {multicast} packets to \

@@ -614,6 +614,17 @@ fn listener_reports_of_other_hosts_are_no_datagrams() {
     );
     assert_eq!((filtered.offered, filtered.lost()), (15, 5), "{filtered}");
     assert!(!said(&filtered, "groups that no"), "{filtered}");
+    // Reports beside what a firewall dropped of IPv4 are still reports; where its drops are not seen,
+    // nothing is left out.
+    let names = [
+        ("Ip.InReceives", 5),
+        ("Ip6.InReceives", 13),
+        ("Ip6.InDelivers", 10),
+        ("Ip6.InMcastPkts", 3),
+        ("Udp6.InDatagrams", 10),
+    ];
+    let beside = ledger_of(&names, &[dropped("NETFILTER_DROP", 5)]);
+    assert_eq!((beside.lost(), beside.unaccounted), (5, 0), "{beside}");
     // Of IGMP there is no counter, and that is said.
     let igmp = of(&[
         ("Ip.InReceives", 12),

@@ -62,14 +62,22 @@ pub(crate) struct Record {
 /// an ordinary user in `mpps` below `$XDG_RUNTIME_DIR`. In a user namespace root may not write to
 /// `/run`, and is an ordinary user here.
 pub(crate) fn directory() -> PathBuf {
-    let run = Path::new(SYSTEM_DIRECTORY).parent();
-    let is_ours = |run: &Path| fs::metadata(run).is_ok_and(|run| run.uid() == 0);
     let own = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
     let own = own.filter(|path| path.is_absolute());
     match own {
-        Some(own) if !(is_root() && run.is_some_and(is_ours)) => own.join("mpps"),
+        Some(own) if !has_run() => own.join("mpps"),
         _ => PathBuf::from(SYSTEM_DIRECTORY),
     }
+}
+
+/// Whether this user is root, and `/run` is root's.
+fn has_run() -> bool {
+    is_root() && fs::metadata("/run").is_ok_and(|run| run.uid() == 0)
+}
+
+/// True of the directory of root, for any other user: there is none then.
+fn is_roots(directory: &Path) -> bool {
+    directory == SYSTEM_DIRECTORY && !has_run()
 }
 
 impl Record {
@@ -127,7 +135,7 @@ impl Journal {
     /// [`Error::Impossible`] if there is one for the same thing; [`Error::Kernel`] if the directory
     /// does not take it, or is not this user's alone.
     pub(crate) fn create(directory: &Path, record: &Record) -> Result<Self> {
-        if directory == SYSTEM_DIRECTORY && !is_root() {
+        if is_roots(directory) {
             let why =
                 "only root keeps what it changes in /run/mpps, and XDG_RUNTIME_DIR is not set";
             return Err(Error::impossible(&record.change.object, why, "run as root"));
@@ -240,6 +248,9 @@ impl Journal {
 
     /// All journals in a directory, and why it cannot be read, unless there is none.
     pub(crate) fn find(directory: &Path) -> (Vec<Self>, Vec<Error>) {
+        if is_roots(directory) {
+            return Default::default();
+        }
         match names(directory) {
             Ok(mut names) => {
                 names.sort();
@@ -407,7 +418,7 @@ mod tests {
             read.next().expect("good").expect("ours"),
             Some(record_of(&good))
         );
-        for why in ["no regular file", "symbolic links", "other users may write"] {
+        for why in ["no regular file", "symbolic link", "other users may write"] {
             let error = read.next().expect("one more").expect_err(why).to_string();
             assert!(error.contains(why), "{error}");
         }

@@ -14,6 +14,9 @@ const CLASSES: [&str; 6] = ["other", "1xx", "2xx", "3xx", "4xx", "5xx"];
 const WAIT_TIMES: f64 = 4.0;
 /// and as long as this, or half of the run: a lost SYN alone costs a second.
 const WAIT_US: f64 = 2e6;
+/// A connection whose first packet was lost is a second late (RFC 6298), and no sign of a server that
+/// stopped.
+const SYN_US: f64 = 1.2e6;
 
 /// The result of a load: what all threads have counted, and how long they did.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -183,7 +186,7 @@ impl LoadReport {
     /// How long a request had waited at the end that the server would have answered long before, if it
     /// still answered: in microseconds.
     pub fn unanswered_us(&self) -> Option<f64> {
-        let least = WAIT_US.min(self.seconds * 1e6 / 2.0);
+        let least = WAIT_US.min(SYN_US.max(self.seconds * 1e6 / 2.0));
         let least = least.max(WAIT_TIMES * self.latency_us.last_byte.max);
         self.cut_off_us_max.filter(|waited| *waited > least)
     }

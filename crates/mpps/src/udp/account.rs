@@ -127,7 +127,7 @@ pub(crate) fn drops(threads: &[RxReport], is_shared: bool) -> Vec<RingDrop> {
 }
 
 /// The reason of datagrams that came in fragments.
-const FRAGMENTS: &str = "came in fragments, which a ring does not take";
+pub(crate) const FRAGMENTS: &str = "came in fragments, which a ring does not take";
 /// Where the kernel counts the datagrams that it made of fragments.
 const REASSEMBLED: [&str; 2] = ["Ip.ReasmOKs", "Ip6.ReasmOKs"];
 

@@ -224,6 +224,10 @@ pub struct FlowTotal {
     /// without them.
     #[serde(default)]
     pub undecided: Option<u64>,
+    /// Datagrams that came to other threads than their neighbours in the flow, while some are lost: any
+    /// of them may be a duplicate of what another thread received, and stands for a lost one then.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub across_threads: u64,
     /// Datagrams that came again.
     pub duplicates: u64,
     /// Datagrams that came after a later one (RFC 4737).
@@ -239,6 +243,10 @@ pub struct FlowTotal {
     /// they were sent, or a minute after. Absent if none did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clocks_apart_us: Option<f64>,
+}
+
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 /// One-way delay in microseconds. Between two machines it is as true as their clocks are the same.

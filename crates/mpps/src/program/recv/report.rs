@@ -112,7 +112,7 @@ fn total(plan: &Plan, finished: &Finished, meter: &Meter<2>) -> RecvTotal {
             .iter()
             .map(|group| group.address.to_string())
             .collect(),
-        flows: flows(reports, plan.deliveries()),
+        flows: flows(reports, plan.deliveries(), plan.flows_move()),
         untracked: sum(reports, |report| report.flows.untracked()),
         unstamped: sum(reports, |report| report.flows.unstamped()),
         carve_out: finished
@@ -153,7 +153,7 @@ fn sum(reports: &[RxReport], of: impl Fn(&RxReport) -> u64) -> u64 {
 }
 
 /// What the stamps said, all threads together, where each datagram was to come so many times.
-fn flows(reports: &[RxReport], deliveries: u64) -> Vec<FlowTotal> {
+fn flows(reports: &[RxReport], deliveries: u64, moves: bool) -> Vec<FlowTotal> {
     let mut merged: BTreeMap<FlowKey, FlowReport> = BTreeMap::new();
     for (key, report) in reports.iter().flat_map(|report| report.flows.reports()) {
         merged
@@ -162,7 +162,8 @@ fn flows(reports: &[RxReport], deliveries: u64) -> Vec<FlowTotal> {
             .or_insert_with(|| report.clone());
     }
     let total = |(key, flow): (FlowKey, FlowReport)| {
-        let decided = flow.decide(deliveries);
+        let decided = flow.decide(deliveries, moves);
+        let is_open = deliveries == 1 && decided.undecided == 0 && decided.lost > 0;
         let apart_us = flow.clocks_apart_ns as f64 / 1000.0;
         let is_timed = apart_us == 0.0 && !flow.delay_ns.is_empty();
         FlowTotal {
@@ -171,9 +172,10 @@ fn flows(reports: &[RxReport], deliveries: u64) -> Vec<FlowTotal> {
             flow: key.flow,
             received: flow.received,
             offered: flow.offered,
-            end_markers: flow.end_markers,
+            end_markers: flow.end_markers_once(deliveries),
             lost: decided.lost,
             undecided: Some(decided.undecided),
+            across_threads: if is_open { flow.across_threads } else { 0 },
             duplicates: decided.duplicates,
             reordered: flow.reordered,
             too_late: flow.too_late,

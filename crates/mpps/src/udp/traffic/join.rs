@@ -1,9 +1,10 @@
 //! Both ends of a run in one ledger.
 
 use super::{FlowTotal, RecvTotal, SendTotal};
-use crate::udp::account::{Received, Sent, account};
+use crate::udp::account::{FRAGMENTS, Received, Sent, account};
 use mpps_host::account::SEQUENCE_NUMBERS;
-use mpps_host::{Arrival, Ledger, RingDrop, Route, Station, Undecided};
+use mpps_host::{Arrival, Delta, Ledger, RingDrop, Route, Station, Undecided};
+use mpps_io::RxDrop;
 use std::net::SocketAddr;
 
 /// Joins what a sender and a receiver wrote into one ledger, and says what it cannot see between
@@ -19,7 +20,7 @@ pub fn join(send: &SendTotal, recv: &RecvTotal) -> Ledger {
     let received = Received {
         delivered: came - queued,
         queued,
-        drops: drops(recv),
+        drops: drops(recv, send.host.as_ref()),
         gro: recv.socket_drops_are_trains,
         arrival: arrival(recv),
     };
@@ -88,7 +89,9 @@ fn arrival(recv: &RecvTotal) -> Arrival {
 }
 
 /// What its sockets or rings dropped; files of versions that gave no reasons have a sum of sockets.
-fn drops(recv: &RecvTotal) -> Vec<RingDrop> {
+/// The receiver's count of fragments is the namespace's: no more of them are of this run than the
+/// sending host made.
+fn drops(recv: &RecvTotal, sender: Option<&Delta>) -> Vec<RingDrop> {
     if recv.arrival == "socket" {
         return vec![RingDrop {
             reason: "socket buffer full".to_owned(),
@@ -96,7 +99,28 @@ fn drops(recv: &RecvTotal) -> Vec<RingDrop> {
             count: recv.socket_drops,
         }];
     }
-    recv.drops.clone()
+    let mut drops = recv.drops.clone();
+    let Some(sender) = sender else {
+        return drops;
+    };
+    let made = ["Ip.FragOKs", "Ip6.FragOKs"].map(|name| sender.snmp(name).unwrap_or(0));
+    let made = made.map(|count| u64::try_from(count).unwrap_or(0));
+    let fragments = drops.iter_mut().find(|drop| drop.reason == FRAGMENTS);
+    let beyond = fragments.map_or(0, |drop| {
+        let of_run = drop.count.min(made.iter().sum());
+        let beyond = drop.count - of_run;
+        drop.count = of_run;
+        beyond
+    });
+    // A tap has no other row: what came to another port was no loss of this run.
+    let past = drops
+        .iter_mut()
+        .find(|drop| drop.reason == RxDrop::PAST_RING);
+    if let Some(past) = past {
+        past.count = past.count.saturating_add(beyond);
+    }
+    drops.retain(|drop| drop.count > 0);
+    drops
 }
 
 /// How many deliveries of a datagram there were to be beyond the first: those of a multicast group
@@ -114,6 +138,10 @@ fn copies_each(send: &SendTotal, recv: &RecvTotal) -> u64 {
     }
 }
 
+/// End markers of a flow, and flows that a receiver follows.
+const END_MARKERS_EACH: u64 = 3;
+const FLOWS_MAX: u64 = 8192;
+
 /// What the stamps tell of this run, apart from everything else that came to the receiver.
 #[derive(Default)]
 struct Stamps {
@@ -129,6 +157,10 @@ struct Stamps {
     beyond: u64,
     /// Datagrams whose stamps the receiver did not follow.
     unread: u64,
+    /// They are of this run: it has more flows than are followed.
+    has_many_flows: bool,
+    /// Datagrams that may be duplicates of what another thread received.
+    across_threads: u64,
     /// Datagrams and end markers of other runs, and unstamped datagrams.
     foreign: u64,
 }
@@ -155,6 +187,7 @@ impl Stamps {
                 add(&mut data, once - late);
                 add(&mut stamps.late, late);
                 add(&mut stamps.duplicates, flow.duplicates);
+                add(&mut stamps.across_threads, flow.across_threads);
                 add(&mut stamps.end_markers, flow.end_markers);
                 add(&mut read, flow.received);
             }
@@ -181,6 +214,10 @@ impl Stamps {
         }
         // Those of flows beyond the 8192nd, and those before the first batch that began with a stamp.
         stamps.unread = recv.received.saturating_sub(read);
+        stamps.has_many_flows = send.end_markers / END_MARKERS_EACH > FLOWS_MAX;
+        if stamps.has_many_flows {
+            add(&mut stamps.came, stamps.unread);
+        }
         Some(stamps)
     }
 }
@@ -192,6 +229,7 @@ fn doubt(ledger: &mut Ledger, stamps: &Stamps) {
         late,
         beyond,
         unread,
+        across_threads,
         ..
     } = *stamps;
     ledger.duplicates = duplicates;
@@ -199,7 +237,10 @@ fn doubt(ledger: &mut Ledger, stamps: &Stamps) {
     let missing = due
         .saturating_sub(ledger.delivered)
         .saturating_sub(ledger.queued);
-    let doubtful = late.saturating_add(beyond).saturating_add(unread);
+    let doubtful = match stamps.has_many_flows {
+        true => late.saturating_add(beyond),
+        false => late.saturating_add(beyond).saturating_add(unread),
+    };
     let arrivals = doubtful.min(missing);
     // What is sent again is dropped like anything else. The difference of two cards is without it.
     let behind = ledger.losses.iter().filter(|loss| match loss.station {
@@ -228,12 +269,27 @@ fn doubt(ledger: &mut Ledger, stamps: &Stamps) {
             ledger.note(format!("{count} datagrams {what}"));
         }
     }
-    if arrivals == 0 && drops == 0 {
+    if across_threads > 0 {
+        ledger.note(format!(
+            "sequence numbers are no witness: {across_threads} datagrams came to other threads than \
+             their neighbours, and a duplicate among them would stand for a lost one; receive with one \
+             thread to find out"
+        ));
+    }
+    if stamps.has_many_flows {
+        ledger.note(format!(
+            "sequence numbers are no witness: a receiver follows {FLOWS_MAX} flows, and this run has more"
+        ));
+    }
+    let is_decided = arrivals == 0 && drops == 0;
+    if !is_decided || across_threads > 0 || stamps.has_many_flows {
+        let witnesses = &mut ledger.witnesses;
+        witnesses.retain(|witness| witness.source != SEQUENCE_NUMBERS);
+    }
+    if is_decided {
         return;
     }
     ledger.undecided = Some(Undecided { arrivals, drops });
-    let witnesses = &mut ledger.witnesses;
-    witnesses.retain(|witness| witness.source != SEQUENCE_NUMBERS);
     if arrivals > 0 {
         ledger.note(format!(
             "undecided: {arrivals} of these datagrams may be of this run, and may not: they are not \
@@ -350,6 +406,56 @@ mod tests {
         assert_eq!((ledger.duplicates, range(&ledger)), (700, [0, 0]));
         assert!(ledger.balances() && has_stamps_as_witness(&ledger));
         assert!(!notes(&ledger).contains("undecided"), "{ledger:?}");
+    }
+
+    #[test]
+    fn what_threads_cannot_compare_is_no_witness() {
+        let ledger = joined(|_, flow| (flow.lost, flow.across_threads) = (10, 400));
+        assert!(!has_stamps_as_witness(&ledger));
+        let said = "400 datagrams came to other threads";
+        assert!(notes(&ledger).contains(said), "{ledger:?}");
+    }
+
+    #[test]
+    fn more_flows_than_are_followed_are_no_doubt() {
+        let (mut send, mut recv) = run();
+        recv.received += 500;
+        assert_eq!(join(&send, &recv).undecided, None, "they fill no hole");
+        (send.offered, send.threads[0].offered) = (send.offered + 500, 20_500);
+        send.end_markers = 3 * 8193;
+        let missing = i64::try_from(send.end_markers).expect("few") - 30;
+        let ledger = join(&send, &recv);
+        assert_eq!(range(&ledger), [missing, missing], "{ledger}");
+        assert!(!has_stamps_as_witness(&ledger));
+        assert!(notes(&ledger).contains("follows 8192 flows"));
+    }
+
+    #[test]
+    fn no_more_fragments_are_of_a_run_than_its_sender_made() {
+        let (mut send, mut recv) = run();
+        recv.arrival = "tap".to_owned();
+        let drop = |reason: &str, count| RingDrop {
+            reason: reason.to_owned(),
+            source: String::new(),
+            count,
+        };
+        recv.drops = vec![drop(FRAGMENTS, 40), drop(RxDrop::PAST_RING, 2)];
+        for (made, fragments, past) in [(None, 40, 2), (Some(0), 0, 42), (Some(30), 30, 12)] {
+            send.host = made.map(|count: i64| {
+                let mut host = Delta::default();
+                host.snmp.insert("Ip.FragOKs".to_owned(), count);
+                host
+            });
+            let told = drops(&recv, send.host.as_ref());
+            let count = |reason: &str| {
+                let mut found = told.iter().filter(|one| one.reason == reason);
+                found.next().map_or(0, |one| one.count)
+            };
+            assert_eq!(
+                (count(FRAGMENTS), count(RxDrop::PAST_RING)),
+                (fragments, past)
+            );
+        }
     }
 
     #[test]
