@@ -112,12 +112,13 @@ impl Applied {
         made
     }
 
-    /// From now on [`Leftover::keep`](super::Leftover::keep) of another process confirms the change.
+    /// From now on [`Leftover::keep_waiting`](super::Leftover::keep_waiting) of another process
+    /// confirms the change, or from now on it does not.
     ///
     /// # Errors
     /// The journal cannot be written.
-    pub(crate) fn wait_for_word(&mut self) -> Result<()> {
-        self.record.waits = true;
+    pub(crate) fn set_waiting(&mut self, waits: bool) -> Result<()> {
+        self.record.waits = waits;
         self.journal.write(&self.record)
     }
 

@@ -79,23 +79,32 @@ impl Leftover {
         self.record.kept
     }
 
-    /// Lets it stay, though its process lives and waits for this.
+    /// Lets those stay that are meant, and whose processes live and wait for this; answers them. A
+    /// process sees all of its changes confirmed, or ends its wait before.
     ///
     /// # Errors
-    /// [`Error::Impossible`] if the process has ended meanwhile; the journal cannot be written.
-    pub fn keep(&self) -> crate::Result<()> {
-        let _lock = self.journal.lock()?;
-        match self.journal.read()? {
-            Some(mut record) if record == self.record && record.waits => {
-                record.kept = true;
-                self.journal.write(&record)
-            }
-            _ => Err(Error::impossible(
-                self.object(),
-                "it was put back just now",
-                "apply it again",
-            )),
+    /// A journal cannot be written.
+    pub fn keep_waiting(is_meant: impl Fn(&Self) -> bool) -> crate::Result<Vec<Self>> {
+        Self::keep_waiting_in(&journal::directory(), is_meant)
+    }
+
+    pub(crate) fn keep_waiting_in(
+        directory: &Path,
+        is_meant: impl Fn(&Self) -> bool,
+    ) -> crate::Result<Vec<Self>> {
+        let (found, _) = leftovers_in(directory);
+        let Some(first) = found.first() else {
+            return Ok(Vec::new());
+        };
+        // The lock is of the directory, and so of all journals.
+        let _lock = first.journal.lock()?;
+        let (mut found, _) = leftovers_in(directory);
+        found.retain(|one| one.waits() && one.life() == Life::Alive && is_meant(one));
+        for one in &mut found {
+            one.record.kept = true;
+            one.journal.write(&one.record)?;
         }
+        Ok(found)
     }
 
     /// The name of the change: `carve-out`.

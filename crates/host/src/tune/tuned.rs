@@ -1,6 +1,7 @@
 //! An interface whose settings are changed, step by step.
 
 use std::fmt;
+use std::fs::File;
 use std::mem;
 use std::path::PathBuf;
 
@@ -171,13 +172,39 @@ impl Tuned {
         self.take().rev().flat_map(Applied::undo).collect()
     }
 
-    /// From now on [`crate::Leftover::keep`] of another process confirms the steps.
+    /// From now on [`crate::Leftover::keep_waiting`] of another process confirms the steps.
     ///
     /// # Errors
     /// A journal cannot be written.
     pub fn wait_for_word(&mut self) -> Result<()> {
+        let _lock = self.lock()?;
+        self.set_waiting(true)
+    }
+
+    /// From now on no other process confirms the steps; true if one had confirmed all of them.
+    ///
+    /// # Errors
+    /// A journal cannot be written.
+    pub fn end_wait(&mut self) -> Result<bool> {
+        // A confirmation is written as a whole under this lock: it came before, or is refused.
+        let _lock = self.lock()?;
+        if self.has_word() {
+            return Ok(true);
+        }
+        self.set_waiting(false)?;
+        Ok(false)
+    }
+
+    fn lock(&self) -> Result<Option<File>> {
+        self.claim
+            .as_ref()
+            .map(|one| one.journal.lock())
+            .transpose()
+    }
+
+    fn set_waiting(&mut self, waits: bool) -> Result<()> {
         let mut all = self.claim.iter_mut().chain(&mut self.steps);
-        all.try_for_each(Applied::wait_for_word)
+        all.try_for_each(|one| one.set_waiting(waits))
     }
 
     /// True if another process has confirmed all of them.
@@ -219,5 +246,66 @@ impl fmt::Debug for Tuned {
             .field("claim", &self.claim)
             .field("steps", &self.steps)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::setting::fake::{Fake, directory, plain};
+    use std::path::Path;
+
+    fn tuned(directory: &Path) -> Tuned {
+        let applied = |name: &str| {
+            let change = Change {
+                name: name.to_owned(),
+                object: "eth9".to_owned(),
+                interface_index: Some(1),
+                namespace: 7,
+                heading: "eth9".to_owned(),
+                edits: Vec::new(),
+            };
+            Applied::on(Box::new(Fake::new(plain())), &change, directory).expect("it can")
+        };
+        Tuned {
+            claim: Some(applied(CLAIM)),
+            is_on_top: false,
+            steps: vec![applied("tune-buffers"), applied("tune-napi")],
+            host: Box::new(|| Box::new(Fake::new(plain()))),
+            directory: directory.to_owned(),
+        }
+    }
+
+    #[test]
+    fn a_confirmation_is_of_all_steps_or_too_late() {
+        let (_guard, directory) = directory();
+        let mut tuned = tuned(&directory);
+        let confirm = || {
+            let kept = Leftover::keep_waiting_in(&directory, |_| true);
+            kept.expect("it can be written").len()
+        };
+        assert_eq!(confirm(), 0, "it waits for none");
+        tuned.wait_for_word().expect("it can be written");
+        assert!(!tuned.end_wait().expect("it can be written"));
+        assert_eq!(confirm(), 0, "it is put back already");
+        tuned.wait_for_word().expect("it can be written");
+        assert_eq!(confirm(), 3);
+        assert!(tuned.end_wait().expect("it can be written"), "it stays");
+        assert!(tuned.has_word());
+        assert_eq!(confirm(), 0, "it was confirmed");
+    }
+
+    /// It was killed between two of its writes.
+    #[test]
+    fn half_a_confirmation_is_none() {
+        let (_guard, directory) = directory();
+        let mut tuned = tuned(&directory);
+        tuned.wait_for_word().expect("it can be written");
+        let is_step = |one: &Leftover| one.name() != CLAIM;
+        let kept = Leftover::keep_waiting_in(&directory, is_step);
+        assert_eq!(kept.expect("it can be written").len(), 2);
+        assert!(!tuned.end_wait().expect("it can be written"));
+        let (left, _) = leftovers_in(&directory);
+        assert!(left.iter().all(|one| !one.waits() && !one.is_kept()));
     }
 }

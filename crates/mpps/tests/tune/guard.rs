@@ -3,7 +3,11 @@
 use crate::Place;
 use crate::common::{Need, Running, Test, kill, mpps, run};
 use std::fs;
+use std::io::{self, BufRead, BufReader};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::Duration;
 
 pub(crate) const TESTS: &[Test] = &[
     (
@@ -17,6 +21,11 @@ pub(crate) const TESTS: &[Test] = &[
         a_stopped_run_is_not_waited_for,
     ),
     ("a_killed_run_is_undone", Need::Root, a_killed_run_is_undone),
+    (
+        "an_undo_waits_for_no_reader",
+        Need::Root,
+        an_undo_waits_for_no_reader,
+    ),
 ];
 
 /// The process that it started, and that guards it.
@@ -93,4 +102,36 @@ fn a_killed_run_is_undone() {
     let undo = || run(&mut mpps(&["undo"]));
     place.near.run(undo).expect("it can be entered").fine();
     assert_eq!(place.state(), before);
+}
+
+/// Its standard error takes nothing, as a terminal after Ctrl-S: all is put back before a line is written.
+fn an_undo_waits_for_no_reader() {
+    let place = Place::new();
+    let before = place.state();
+    let (reader, writer) = io::pipe().expect("a pipe");
+    let mut fill = Command::new("head");
+    // What a pipe holds (pipe(7)).
+    fill.args(["-c", "65536", "/dev/zero"]);
+    fill.stdout(writer.try_clone().expect("a descriptor"));
+    assert!(fill.status().expect("head is everywhere").success());
+    let mut command = mpps(&["tune", "apply", "near", "--confirm-within", "60m"]);
+    command.stdout(Stdio::piped()).stderr(writer);
+    let started = place.near.run(|| command.spawn());
+    let mut child = started.expect("it can be entered").expect("it starts");
+    let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
+    let is_there = lines.any(|line| line.expect("text").contains("put back in"));
+    assert!(is_there && place.state() != before);
+    assert!(place.journals().len() > 2, "{:?}", place.journals());
+    child.kill().expect("it lives");
+    child.wait().expect("it has ended");
+    for _ in 0..1500 {
+        if place.journals() == [""; 0] {
+            break;
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(place.journals(), [""; 0]);
+    assert_eq!(place.state(), before);
+    // What it says then has no reader, and it ends.
+    drop(reader);
 }

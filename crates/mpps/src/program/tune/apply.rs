@@ -102,6 +102,13 @@ fn stays(guard: Option<&mut Guard>, tuned: &mut Tuned, interrupt: &Interrupt) ->
     let Some(guard) = guard.filter(|_| tuned.has_changed()) else {
         return Ok(!interrupt.came());
     };
+    let waited = wait(guard, tuned, interrupt);
+    // Whoever is told that it stays must be right: also one that came at the last moment.
+    Ok(matches!(waited, Ok(true)) || tuned.end_wait()? || waited?)
+}
+
+/// True if another process confirmed it in time.
+fn wait(guard: &mut Guard, tuned: &mut Tuned, interrupt: &Interrupt) -> Result<bool> {
     tuned.wait_for_word()?;
     let time = guard.begin()?;
     let seconds = time.as_secs_f64();

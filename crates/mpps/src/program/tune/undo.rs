@@ -13,7 +13,7 @@ const LINES: Lines = Lines { json: false };
 /// What is tuned in this network namespace, of one interface or of all, the newest first; and what is worst
 /// so far, of journals that cannot be read.
 fn tuned(interface: Option<&str>) -> Result<(Vec<Leftover>, Outcome)> {
-    let (found, unreadable) = leftovers();
+    let (mut found, unreadable) = leftovers();
     for error in &unreadable {
         // One that cannot be read is in nobody's way, whether or not that can be said.
         let _ = output::line(Stream::Err, &format!("mpps: {error}"));
@@ -22,12 +22,18 @@ fn tuned(interface: Option<&str>) -> Result<(Vec<Leftover>, Outcome)> {
         true => Outcome::Fine,
         false => Outcome::Status(2),
     };
+    let is_ours = tuned_here(interface)?;
+    found.retain(is_ours);
+    Ok((found, worst))
+}
+
+/// Whether a journal is of `mpps tune` in this network namespace, of one interface or of all.
+fn tuned_here(interface: Option<&str>) -> Result<impl Fn(&Leftover) -> bool> {
     let here = NetNamespace::current()?.inode();
-    let is_ours = |one: &Leftover| {
+    Ok(move |one: &Leftover| {
         let is_asked = interface.is_none_or(|name| name == one.object());
         is_of_plan(one.name()) && one.namespace() == here && is_asked
-    };
-    Ok((found.into_iter().filter(is_ours).collect(), worst))
+    })
 }
 
 /// Why there is nothing.
@@ -47,32 +53,35 @@ pub(super) fn run(interface: Option<&str>, force: bool) -> Result<Outcome> {
     Ok(undo(&tuned, force, worst, LINES))
 }
 
-/// What a process has tuned, and has not been told to keep.
+/// What a process has tuned, and has not been told to keep. Nothing is printed, which could take for ever.
 pub(super) fn unkept_of(process: u32) -> Result<Vec<Leftover>> {
-    let (mut tuned, _) = tuned(None)?;
-    tuned.retain(|one| one.process() == process && !one.is_kept());
-    Ok(tuned)
+    let (mut found, _) = leftovers();
+    let is_ours = tuned_here(None)?;
+    found.retain(|one| is_ours(one) && one.process() == process && !one.is_kept());
+    Ok(found)
 }
 
 /// Puts them back, also if the lines have no reader; answers what is worst.
 pub(super) fn undo(tuned: &[Leftover], force: bool, mut worst: Outcome, lines: Lines) -> Outcome {
+    // All of it before anything is printed: a terminal may take nothing.
+    let mut said = Vec::new();
     for one in tuned {
         let head = one.heading();
         if one.life() == Life::Alive && !one.is_kept() {
-            let _ = lines.say(&format!("{head}: process {} is at it", one.process()));
+            said.push(format!("{head}: process {} is at it", one.process()));
             worst = Outcome::Status(2);
             continue;
         }
         let outcomes = one.undo_here(force);
         // The claim changes nothing.
         if outcomes.is_empty() && one.steps().1 > 0 {
-            let _ = lines.say(&format!(
+            said.push(format!(
                 "{head}: somebody else is at it, or made it where this cannot be seen"
             ));
             worst = Outcome::Status(2);
         }
         for outcome in outcomes {
-            let _ = lines.say(&format!("{head}: {outcome}"));
+            said.push(format!("{head}: {outcome}"));
             worst = match outcome.result {
                 Undone::Failed(_) => Outcome::Status(2),
                 Undone::Changed(_) | Undone::Partly(_) if worst == Outcome::Fine => Outcome::Found,
@@ -80,18 +89,17 @@ pub(super) fn undo(tuned: &[Leftover], force: bool, mut worst: Outcome, lines: L
             };
         }
     }
+    for line in said {
+        let _ = lines.say(&line);
+    }
     worst
 }
 
 pub(super) fn confirm(interface: Option<&str>) -> Result<Outcome> {
-    let (tuned, worst) = tuned(interface)?;
-    let waiting = tuned
-        .iter()
-        .filter(|one| one.waits() && one.life() == Life::Alive);
-    let waiting: Vec<&Leftover> = waiting.collect();
-    ensure!(!waiting.is_empty(), "nothing waits to be confirmed");
-    waiting.iter().try_for_each(|one| one.keep())?;
-    for one in waiting {
+    let (_, worst) = tuned(interface)?;
+    let kept = Leftover::keep_waiting(tuned_here(interface)?)?;
+    ensure!(!kept.is_empty(), "nothing waits to be confirmed");
+    for one in kept {
         LINES.say(&format!("{}: kept", one.heading()))?;
     }
     Ok(worst)
