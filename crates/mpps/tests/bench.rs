@@ -583,9 +583,9 @@ fn a_sender_ends_with_the_program() {
         let directory = directory();
         let file = directory.path().join("process");
         let named = file.display();
-        let order = format!(
-            "f() {{ sleep 1000 & echo $! > {named}.part; mv {named}.part {named}; wait; }}; f"
-        );
+        // It makes a process group of its own, and leaves the shell's.
+        let script = format!("echo $$ > {named}.part; mv {named}.part {named}; exec sleep 1000");
+        let order = format!("f() {{ timeout 1000 sh -c '{script}' & wait; }}; f");
         let mut command = mpps(&[
             "ndr",
             "recv",

@@ -54,8 +54,7 @@ pub fn spawn_contained(command: Command, namespace: &NetNamespace) -> Result<Con
 }
 
 /// Starts a command in a session of its own, without a terminal, which needs no right: Ctrl-C is
-/// for this program alone. When the command ends, what it left running in its process group is
-/// killed.
+/// for this program alone. When the command ends, what it left running in its session is killed.
 ///
 /// # Errors
 ///

@@ -28,7 +28,8 @@ pub(super) struct Plan {
 pub(super) enum Bound {
     /// A process namespace, which no descendant leaves.
     Namespace,
-    /// A session without a terminal. A descendant that makes a session of its own leaves it.
+    /// A session without a terminal. Only a descendant that makes a session of its own
+    /// (`setsid(2)`) leaves it.
     Session,
 }
 
@@ -104,11 +105,18 @@ pub(super) fn enter(plan: Plan) -> io::Result<()> {
     // and has the keyboard's signals with it.
     let is_apart = terminal.is_some() || (plan.terminal.is_none() && !reads_terminal);
     let leads = is_apart || plan.bound == Bound::Session;
+    if plan.bound == Bound::Session {
+        // What loses its parent becomes a child of the watch, which finds it so at the end. One
+        // that is refused costs that. SAFETY: no memory is involved.
+        unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1) };
+    }
+    // SAFETY: no memory is involved.
+    let watch_pid = unsafe { libc::getpid() };
     // SAFETY: fork has no arguments. This process has one thread, as it was forked itself.
     match unsafe { libc::fork() } {
         -1 => noted(plan.notes, Step::Fork, Err(io::Error::last_os_error())),
         0 => match (plan.bound, terminal) {
-            (Bound::Session, _) => own_session(plan.notes),
+            (Bound::Session, _) => own_session(plan.notes, watch_pid),
             (_, Some(terminal)) => own_terminal(plan.notes, terminal),
             (_, None) if leads => own_group(plan.notes),
             (_, None) => Ok(()),
@@ -219,10 +227,14 @@ fn own_group(notes: RawFd) -> io::Result<()> {
 }
 
 /// Leaves the terminal, so that its signals go to the program alone, and ends with the watch.
-fn own_session(notes: RawFd) -> io::Result<()> {
+fn own_session(notes: RawFd, watch: libc::pid_t) -> io::Result<()> {
     // SAFETY: no memory is involved.
     let led = check(unsafe {
         libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+        // It may have ended before that was asked for.
+        if libc::getppid() != watch {
+            exit(128 + libc::SIGKILL);
+        }
         libc::setsid()
     });
     noted(notes, Step::Group, led)
@@ -275,10 +287,68 @@ fn watch(lifeline: RawFd, command: Watched) -> ! {
 /// Ends the watch, and with it all that is bound to it.
 fn end(command: Watched, code: libc::c_int) -> ! {
     if command.bound == Bound::Session {
-        // SAFETY: no memory is involved. The number stays taken while the group has a member.
+        // SAFETY: no memory is involved. The number is still the command's, which is not taken in.
         unsafe { libc::kill(-command.pid, libc::SIGKILL) };
+        end_session(command.pid);
     }
     exit(code)
+}
+
+/// Kills what has left the command's process group, but not its session (`timeout 9 sleep 9 &`). A
+/// process whose parent has been killed is a child of the watch, and so all are in the end.
+fn end_session(session: libc::pid_t) {
+    // Some do not end at once, or never (uninterruptible sleep, proc_pid_stat(5)).
+    for _ in 0..1000 {
+        if !kill_children(session) {
+            return;
+        }
+        let pause = libc::timespec {
+            tv_sec: 0,
+            tv_nsec: 1_000_000,
+        };
+        // SAFETY: no status is wanted; `pause` is readable, and no remainder is wanted.
+        unsafe {
+            while libc::waitpid(-1, ptr::null_mut(), libc::WNOHANG) > 0 {}
+            libc::nanosleep(&pause, ptr::null_mut());
+        }
+    }
+}
+
+/// Kills the children that are of this session; true if there are some, also ones that have ended.
+fn kill_children(session: libc::pid_t) -> bool {
+    let path = c"/proc/thread-self/children";
+    // SAFETY: the path ends with a zero.
+    let file = unsafe { libc::open(path.as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC) };
+    // Not each kernel tells (CONFIG_PROC_CHILDREN), nor has each mount of /proc.
+    if file < 0 {
+        return false;
+    }
+    let (mut pid, mut found, mut bytes): (libc::pid_t, _, _) = (0, false, [0_u8; 1024]);
+    loop {
+        // SAFETY: the bytes are writable.
+        let read = unsafe { libc::read(file, bytes.as_mut_ptr().cast(), bytes.len()) };
+        let read = usize::try_from(read).unwrap_or(0).min(bytes.len());
+        for byte in bytes.iter().take(read) {
+            // Each number is followed by a blank.
+            if byte.is_ascii_digit() {
+                pid = pid.wrapping_mul(10).wrapping_add((byte - b'0').into());
+                continue;
+            }
+            // SAFETY: no memory is involved. The number is of a child, which is not taken in yet.
+            unsafe {
+                if pid > 0 && libc::getsid(pid) == session {
+                    libc::kill(pid, libc::SIGKILL);
+                    found = true;
+                }
+            }
+            pid = 0;
+        }
+        if read == 0 {
+            // SAFETY: the descriptor is this function's own.
+            unsafe { libc::close(file) };
+            return found;
+        }
+    }
 }
 
 /// Gives the command the signal that came. One in the program's own group has had it by the
@@ -336,13 +406,19 @@ extern "C" fn hear(signal: libc::c_int) {
     }
 }
 
-/// Takes in all children that ended. The command's end is its exit code.
+/// Takes in all children that ended, except the command: its number must stay its own, for what is
+/// killed by it. The command's end is its exit code.
 fn reap(command: Watched) -> Option<libc::c_int> {
     loop {
-        let mut status = 0;
-        // SAFETY: `status` is writable.
-        let child = unsafe { libc::waitpid(-1, &mut status, libc::WNOHANG | libc::WUNTRACED) };
-        if child < 0 {
+        // SAFETY: all zeros are a siginfo_t, which is plain numbers. It outlives the call, which
+        // leaves the number of a child 0 where none has something to tell.
+        let (seen, child, status, code) = unsafe {
+            let mut info: libc::siginfo_t = std::mem::zeroed();
+            let told = libc::WEXITED | libc::WSTOPPED | libc::WNOHANG | libc::WNOWAIT;
+            let seen = libc::waitid(libc::P_ALL, 0, &mut info, told);
+            (seen, info.si_pid(), info.si_status(), info.si_code)
+        };
+        if seen < 0 {
             // There is no child (ECHILD, the only error that is possible here): the command's end
             // was lost, and nothing will come.
             return Some(END_UNKNOWN);
@@ -350,21 +426,28 @@ fn reap(command: Watched) -> Option<libc::c_int> {
         if child == 0 {
             return None;
         }
-        if libc::WIFSTOPPED(status) {
-            // Nobody could ever wake a command that Ctrl-Z stopped, for there is no shell here: so
-            // its whole group goes on. Other stops are somebody's wish, or the right answer to a
-            // job in the background that reads the keyboard, and would come again at once.
-            let is_ours = child == command.pid && command.has_terminal;
-            if is_ours && libc::WSTOPSIG(status) == libc::SIGTSTP {
-                // SAFETY: no memory is involved.
-                unsafe { libc::kill(-command.pid, libc::SIGCONT) };
-            }
-        } else if child == command.pid {
-            return Some(if libc::WIFEXITED(status) {
-                libc::WEXITSTATUS(status)
-            } else {
-                128 + libc::WTERMSIG(status)
+        let is_stopped = code == libc::CLD_STOPPED || code == libc::CLD_TRAPPED;
+        if child == command.pid && !is_stopped {
+            return Some(match code {
+                libc::CLD_EXITED => status,
+                _ => 128 + status,
             });
+        }
+        let what = match is_stopped {
+            true => libc::WSTOPPED,
+            false => libc::WEXITED,
+        };
+        // SAFETY: no answer is wanted. The number is of a child, which nobody else takes in.
+        unsafe {
+            let child = child.unsigned_abs();
+            libc::waitid(libc::P_PID, child, ptr::null_mut(), what | libc::WNOHANG)
+        };
+        // Nobody could ever wake a command that Ctrl-Z stopped, for there is no shell here: so
+        // its whole group goes on. Other stops are somebody's wish, or the right answer to a
+        // job in the background that reads the keyboard, and would come again at once.
+        if child == command.pid && command.has_terminal && status == libc::SIGTSTP {
+            // SAFETY: no memory is involved.
+            unsafe { libc::kill(-command.pid, libc::SIGCONT) };
         }
     }
 }
