@@ -3,7 +3,7 @@
 use mpps_os::epoll::{Epoll, Events, Interest};
 use std::collections::HashMap;
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{IpAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -13,6 +13,8 @@ const REQUEST_MAX: usize = 8192;
 const EXCHANGE: Duration = Duration::from_secs(5);
 /// So many are connected at a time. One more costs the address that has most of them its oldest.
 const CLIENTS_MAX: usize = 64;
+/// How long an address keeps its only connection, whoever else comes.
+const GRACE: Duration = Duration::from_secs(1);
 /// How often it is looked whose time is over.
 const LOOK: Duration = Duration::from_millis(500);
 /// How long none is accepted if the kernel has no descriptor for it.
@@ -98,7 +100,7 @@ impl<A: Fn(&[u8]) -> Vec<u8>> Clients<A> {
                 // It has gone before it was accepted.
                 Err(error) if error.kind() == ErrorKind::ConnectionAborted => {}
                 Err(_) => {
-                    self.make_room();
+                    self.make_room(Instant::now());
                     thread::sleep(PAUSE);
                     return;
                 }
@@ -107,8 +109,8 @@ impl<A: Fn(&[u8]) -> Vec<u8>> Clients<A> {
     }
 
     fn admit(&mut self, stream: TcpStream, from: IpAddr) {
-        if self.clients.len() >= CLIENTS_MAX {
-            self.make_room();
+        if self.clients.len() >= CLIENTS_MAX && !self.make_room(Instant::now()) {
+            return;
         }
         self.last += 1;
         let added = stream
@@ -130,8 +132,8 @@ impl<A: Fn(&[u8]) -> Vec<u8>> Clients<A> {
         self.go_on(self.last);
     }
 
-    /// Closes the oldest of the address that has most.
-    fn make_room(&mut self) {
+    /// Closes the oldest of the address that has most; false if each has one, and none for long.
+    fn make_room(&mut self, now: Instant) -> bool {
         let mut by_address: HashMap<IpAddr, (usize, u64)> = HashMap::new();
         for (&number, client) in &self.clients {
             let (count, oldest) = by_address.entry(client.address).or_insert((0, number));
@@ -140,9 +142,14 @@ impl<A: Fn(&[u8]) -> Vec<u8>> Clients<A> {
         // Among equals, the one that has been here longest.
         let most = by_address.values();
         let most = most.max_by_key(|(count, oldest)| (*count, u64::MAX - oldest));
-        if let Some((_, oldest)) = most {
-            self.clients.remove(oldest);
+        let Some(&(count, oldest)) = most else {
+            return false;
+        };
+        let is_new = |client: &Client| client.until > now + (EXCHANGE - GRACE);
+        if count == 1 && self.clients.get(&oldest).is_some_and(is_new) {
+            return false;
         }
+        self.clients.remove(&oldest).is_some()
     }
 
     /// Reads and writes what can be.
@@ -203,10 +210,12 @@ impl Client {
     }
 }
 
-/// What counts as one address: of IPv6 the first 64 bits, of which one host has all addresses.
+/// What counts as one address: all of this host's own, and of IPv6 the first 48 bits, which one site
+/// has.
 fn block(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
-        IpAddr::V6(address) => IpAddr::V6((u128::from(address) >> 64 << 64).into()),
+        own if own.is_loopback() => IpAddr::V4(Ipv4Addr::LOCALHOST),
+        IpAddr::V6(address) => IpAddr::V6((u128::from(address) >> 80 << 80).into()),
         v4 => v4,
     }
 }
@@ -236,31 +245,49 @@ mod tests {
 
     #[test]
     fn an_address_that_has_most_makes_room_for_others() {
-        let mut clients = clients();
-        let (honest, _kept) = come(&mut clients, "10.0.0.1");
-        let mut far = Vec::new();
-        let mut hogs = Vec::new();
-        for host in 0..2 * CLIENTS_MAX {
-            // A host of IPv6 has as many addresses as it likes.
-            let (hog, stream) = come(&mut clients, &format!("2001:db8::{host:x}"));
-            hogs.push(hog);
-            far.push(stream);
+        // A host has as many addresses of its own as it likes, and a site of IPv6.
+        let own: fn(usize) -> String = |host| format!("127.0.{host}.1");
+        let mapped: fn(usize) -> String = |host| format!("::ffff:127.1.0.{host}");
+        let site: fn(usize) -> String = |host| format!("2001:db8:7:{host:x}::{host:x}");
+        for address in [own, mapped, site] {
+            let mut clients = clients();
+            let (honest, _kept) = come(&mut clients, "10.0.0.1");
+            let mut far = Vec::new();
+            let mut hogs = Vec::new();
+            for host in 0..2 * CLIENTS_MAX {
+                let (hog, stream) = come(&mut clients, &address(host));
+                hogs.push(hog);
+                far.push(stream);
+            }
+            assert_eq!(clients.clients.len(), CLIENTS_MAX);
+            assert!(clients.clients.contains_key(&honest));
+            // Its newest are there, the others have gone.
+            let (gone, stay) = hogs.split_at(CLIENTS_MAX + 1);
+            assert!(gone.iter().all(|hog| !clients.clients.contains_key(hog)));
+            assert!(stay.iter().all(|hog| clients.clients.contains_key(hog)));
         }
-        assert_eq!(clients.clients.len(), CLIENTS_MAX);
-        assert!(clients.clients.contains_key(&honest));
-        // Its newest are there, the others have gone.
-        let (gone, stay) = hogs.split_at(CLIENTS_MAX + 1);
-        assert!(gone.iter().all(|hog| !clients.clients.contains_key(hog)));
-        assert!(stay.iter().all(|hog| clients.clients.contains_key(hog)));
     }
 
     #[test]
-    fn among_many_addresses_the_oldest_makes_room() {
+    fn among_many_addresses_the_oldest_makes_room_after_a_while() {
         let mut clients = clients();
         let come = |clients: &mut _, host| come(clients, &format!("10.0.0.{host}"));
-        let all: Vec<_> = (0..=CLIENTS_MAX)
+        let all: Vec<_> = (0..CLIENTS_MAX)
             .map(|host| come(&mut clients, host))
             .collect();
+        // All are new, whatever the machine was busy with.
+        let now = Instant::now();
+        for client in clients.clients.values_mut() {
+            client.until = now + EXCHANGE;
+        }
+        let (refused, _far) = come(&mut clients, CLIENTS_MAX);
+        assert!(refused == all[CLIENTS_MAX - 1].0, "it is taken in");
+        assert_eq!(clients.clients.len(), CLIENTS_MAX);
+        for client in clients.clients.values_mut() {
+            client.until = now + EXCHANGE - GRACE;
+        }
+        let (taken, _far) = come(&mut clients, CLIENTS_MAX);
+        assert!(clients.clients.contains_key(&taken) && taken > refused);
         assert_eq!(clients.clients.len(), CLIENTS_MAX);
         assert!(!clients.clients.contains_key(&all[0].0));
         assert!(clients.clients.contains_key(&all[1].0));
