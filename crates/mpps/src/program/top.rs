@@ -21,9 +21,11 @@ use pane::{Kind, Pane, panes};
 use schemars::JsonSchema;
 use screen::Screen;
 use serde::{Deserialize, Serialize};
+use signal_hook::consts::SIGINT;
 use std::collections::BTreeSet;
 use std::io::{self, IsTerminal};
 use std::net::{SocketAddr, TcpListener};
+use std::process;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -154,6 +156,8 @@ impl Top<'_> {
     }
 
     fn on_screen(&mut self) -> Result<()> {
+        let interrupt = self.interrupt.clone();
+        thread::Builder::new().spawn(move || end_stuck(&interrupt))?;
         // It is put back at the end, also after a panic.
         let console = Console::open().context("the terminal cannot be used");
         let ended = console.and_then(|console| self.draw(console));
@@ -207,12 +211,27 @@ impl Top<'_> {
     }
 }
 
+/// Ends the process a while after a signal in any case: a terminal that takes nothing (a stopped one, or
+/// one whose reader hangs) holds up the thread that writes to it, and that does not see the signal.
+fn end_stuck(interrupt: &Interrupt) {
+    while !interrupt.came() {
+        thread::sleep(SIGNALS);
+    }
+    thread::sleep(STUCK);
+    // The terminal may get stuck just now.
+    interrupt.release();
+    console::put_back_unheld();
+    process::exit(128 + interrupt.signal().unwrap_or(SIGINT));
+}
+
 /// So many notes an exporter tells: those with a number in them could go on for ever.
 const NOTES_MAX: usize = 100;
 /// How soon the first page stands: a rate over less says little.
 const FIRST: Duration = Duration::from_millis(250);
 /// How often a signal and another size are looked for while no key is pressed.
 const SIGNALS: Duration = Duration::from_millis(100);
+/// How long the terminal may take to be put back after a signal.
+const STUCK: Duration = Duration::from_secs(2);
 
 /// The page as text.
 fn blocks(page: &Overview, notes: &[String]) -> Vec<Block> {

@@ -23,6 +23,11 @@ pub(crate) const TESTS: &[Test] = &[
         TMUX,
         a_terminal_that_goes_ends_it,
     ),
+    (
+        "a_terminal_that_takes_nothing_holds_up_no_signal",
+        TMUX,
+        a_terminal_that_takes_nothing_holds_up_no_signal,
+    ),
     ("no_window_is_absurd", TMUX, no_window_is_absurd),
 ];
 
@@ -204,6 +209,54 @@ fn a_terminal_that_goes_ends_it() {
         until("it has ended", || status(file).ends_with('\n'));
         assert_eq!(status(file), "0\n", "{}", file.display());
     }
+}
+
+/// Another process, stopped until this is dropped.
+struct Stopped(String);
+
+impl Stopped {
+    fn new(process: &str) -> Self {
+        common::kill("STOP", process);
+        Self(process.to_owned())
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        common::kill("CONT", &self.0);
+    }
+}
+
+fn has_state(process: &str, state: &str) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat"));
+    stat.is_ok_and(|stat| stat.contains(&format!(") {state} ")))
+}
+
+/// Its reader hangs, as ssh does when the network has gone: what writes to it does not come back.
+fn a_terminal_that_takes_nothing_holds_up_no_signal() {
+    let screen = Screen::new();
+    screen.start();
+    let own = screen.program();
+    let terminal = screen.tmux(&["list-panes", "-F", "#{pane_tty}"]);
+    let terminal = fs::File::options().write(true).open(terminal.trim());
+    let server = screen.tmux(&["display-message", "-p", "#{pid}"]);
+    let stopped = Stopped::new(server.trim());
+    let mut fill = Command::new("head");
+    fill.args(["-c", "1000000", "/dev/zero"]);
+    let mut fill = fill.stdout(terminal.expect("it is there")).spawn();
+    let fill = fill.as_mut().expect("head is everywhere");
+    let filling = fill.id().to_string();
+    until("the terminal is full", || has_state(&filling, "S"));
+    common::kill("TERM", &own);
+    let is_there = || fs::exists(format!("/proc/{own}")).expect("it can be asked");
+    until("it has ended", || !is_there() || has_state(&own, "Z"));
+    fill.kill().expect("it waits");
+    fill.wait().expect("it has ended");
+    drop(stopped);
+    // No byte could be sent, and so the page is still there; the mode of the terminal is no byte.
+    screen.until("143, canonical", |text| {
+        text.contains("143\n") && text.contains("icanon") && text.contains("echo")
+    });
 }
 
 /// Any program may give a terminal any size, before the page is drawn and under it.

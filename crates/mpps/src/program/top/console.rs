@@ -1,6 +1,7 @@
 //! The terminal as a screen: made ready, drawn on, read from, and put back. It may go at any time,
 //! and its size is whatever another program set.
 
+use mpps_os::epoll::{Epoll, Events, Interest};
 use mpps_os::terminal;
 use ratatui::backend::CrosstermBackend;
 use ratatui::crossterm::cursor::Show;
@@ -12,7 +13,7 @@ use ratatui::crossterm::terminal::{
 use ratatui::layout::Rect;
 use ratatui::{DefaultTerminal, Frame, Terminal, TerminalOptions, Viewport};
 use std::fs::File;
-use std::io::{self, ErrorKind, Read, stdout};
+use std::io::{self, BufWriter, ErrorKind, Read, stdout};
 use std::mem::ManuallyDrop;
 use std::os::fd::AsFd;
 use std::panic;
@@ -127,6 +128,26 @@ pub(super) fn has_gone() -> bool {
 fn put_back() {
     let _ = disable_raw_mode();
     let _ = execute!(stdout(), LeaveAlternateScreen, Show);
+}
+
+/// The same from another thread, as far as the terminal takes it; that of the console may hold the lock
+/// of standard output for ever.
+pub(super) fn put_back_unheld() {
+    let _ = disable_raw_mode();
+    if let Ok(true) = takes_output()
+        && let Ok(output) = stdout().as_fd().try_clone_to_owned()
+    {
+        let mut output = BufWriter::new(File::from(output));
+        let _ = execute!(output, LeaveAlternateScreen, Show);
+    }
+}
+
+fn takes_output() -> io::Result<bool> {
+    let epoll = Epoll::new().map_err(|error| error.source)?;
+    let mut events = Events::new(1);
+    epoll.add(stdout(), 0, Interest::WRITE)?;
+    epoll.wait(&mut events, Some(Duration::ZERO))?;
+    Ok(events.at(0).is_some_and(|event| event.is_writable()))
 }
 
 /// Where the page is drawn.
