@@ -1,13 +1,14 @@
 //! Makes what is planned, and keeps it.
 
 use super::guard::Guard;
-use super::{ApplyArgs, Asked, check_link};
+use super::{ApplyArgs, Asked, check_link, undo};
 use crate::measure::outcome::{Outcome, ended, put_back};
 use crate::output;
 use crate::program::lines::{LOOK, Lines};
 use crate::signal::Interrupt;
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, ensure};
 use mpps_host::tune::{Plan, Tuned};
+use mpps_os::text::Foreign;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -20,6 +21,12 @@ pub(super) fn run(args: &ApplyArgs) -> Result<Outcome> {
     let (_, plan) = asked.plan()?;
     check_link(&plan, args.allow_link_bounce)?;
     if plan.edits().next().is_none() {
+        ensure!(
+            !undo::is_open(&plan.interface)?,
+            "{}: what is set is not kept yet; `mpps tune confirm` keeps it, if its process lives, and \
+             `mpps undo` restores what a killed one left",
+            Foreign(&plan.interface)
+        );
         LINES.say("nothing to change")?;
         return Ok(Outcome::Fine);
     }

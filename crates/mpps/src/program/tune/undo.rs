@@ -53,6 +53,13 @@ pub(super) fn run(interface: Option<&str>, force: bool) -> Result<Outcome> {
     Ok(undo(&tuned, force, worst, LINES))
 }
 
+/// Whether what is tuned on an interface may go again without a word: it was not kept.
+pub(super) fn is_open(interface: &str) -> Result<bool> {
+    let is_ours = tuned_here(Some(interface))?;
+    let (found, _) = leftovers();
+    Ok(found.iter().any(|one| is_ours(one) && !one.is_kept()))
+}
+
 /// What a process has tuned, and has not been told to keep. Nothing is printed, which could take for ever.
 pub(super) fn unkept_of(process: u32) -> Result<Vec<Leftover>> {
     let (mut found, _) = leftovers();
