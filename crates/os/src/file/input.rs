@@ -1,8 +1,10 @@
 //! Files that a user names to be read.
 
 use rustix::fs::{FileType, Mode, OFlags, Stat, fcntl_getfl, fcntl_setfl, fstat};
-use std::fs::{self, File};
+use rustix::io::Errno;
+use std::fs::{self, DirEntry, File};
 use std::io::{self, ErrorKind};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
@@ -14,12 +16,19 @@ use std::path::Path;
 /// The kernel's refusal; [`ErrorKind::InvalidInput`] for a file of another kind.
 pub fn open_input(path: &Path) -> io::Result<File> {
     // Some devices act when they are opened, as a watchdog does.
-    let named = rustix::fs::stat(path)?;
+    let file = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+    let named = fstat(&file)?;
     if let Some(text) = refusal(&named) {
         return Err(io::Error::new(ErrorKind::InvalidInput, text));
     }
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-    let opened = rustix::fs::open(path, flags, Mode::empty())?;
+    // The file that was looked at, whatever has its name by now.
+    let again = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let opened = match rustix::fs::open(again, flags, Mode::empty()) {
+        // There is no /proc.
+        Err(Errno::NOENT) => rustix::fs::open(path, flags, Mode::empty())?,
+        opened => opened?,
+    };
     let status = fstat(&opened)?;
     if kind(&status) != FileType::RegularFile {
         let identity = |file: &Stat| (file.st_dev, file.st_ino, file.st_mode);
@@ -51,10 +60,13 @@ fn refusal(status: &Stat) -> Option<&'static str> {
     }
 }
 
-/// Whether a descriptor of this process stands for the file.
+/// Whether a descriptor of this process stands for the file. One that was opened only for a look
+/// (`O_PATH`) does not: its link gives no right.
 fn is_open_here(status: &Stat) -> bool {
     let descriptors = fs::read_dir("/proc/self/fd").into_iter().flatten();
-    let files = descriptors.filter_map(|entry| fs::metadata(entry.ok()?.path()).ok());
+    let is_open = |it: &DirEntry| it.metadata().is_ok_and(|link| link.mode() & 0o700 != 0);
+    let open = descriptors.flatten().filter(is_open);
+    let files = open.filter_map(|entry| fs::metadata(entry.path()).ok());
     let identity = (status.st_dev, status.st_ino);
     files
         .map(|file| (file.dev(), file.ino()))
@@ -66,9 +78,9 @@ mod tests {
     use super::*;
     use rustix::fs::{CWD, mknodat};
     use std::io::{Read, Write};
-    use std::os::fd::AsRawFd;
     use std::os::unix::fs::symlink;
     use std::os::unix::net::UnixListener;
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     fn text(path: impl AsRef<Path>) -> String {
         io::read_to_string(open_input(path.as_ref()).unwrap()).unwrap()
@@ -114,6 +126,39 @@ mod tests {
         }
         let absent = open_input(&at("absent")).unwrap_err();
         assert_eq!(absent.kind(), ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn what_takes_the_place_of_a_file_is_not_opened() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        fs::write(at("file"), "a result").unwrap();
+        mknodat(CWD, at("pipe"), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        symlink("file", at("name")).unwrap();
+        let (is_over, was_opened) = (AtomicBool::new(false), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let targets = ["pipe", "file"].iter().cycle();
+                for target in targets.take_while(|_| !is_over.load(Ordering::Relaxed)) {
+                    symlink(target, at("new")).unwrap();
+                    fs::rename(at("new"), at("name")).unwrap();
+                }
+            });
+            scope.spawn(|| {
+                // It waits for the first that opens the pipe to read.
+                File::options().write(true).open(at("pipe")).unwrap();
+                was_opened.store(true, Ordering::Relaxed);
+            });
+            for _ in 0..5_000 {
+                let _ = open_input(&at("name"));
+            }
+            is_over.store(true, Ordering::Relaxed);
+            let is_clean = !was_opened.load(Ordering::Relaxed);
+            // For both, it waits for nobody (fifo(7)), also if the writer has gone.
+            let mut both = File::options();
+            both.read(true).write(true).open(at("pipe")).unwrap();
+            assert!(is_clean);
+        });
     }
 
     #[test]
