@@ -5,7 +5,7 @@ mod input;
 mod target;
 
 pub use input::open_input;
-pub use target::{NewFile, Target};
+pub use target::{NewFile, Target, create_directories};
 
 use crate::error::On;
 use crate::{Error, Result};

@@ -9,14 +9,14 @@ use clap::{Command, CommandFactory};
 use clap_complete::{Generator, Shell};
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, roman};
-use std::fs;
+use mpps_os::file::create_directories;
 use std::io;
 
 /// Writes all files into the folder, which is made if need be.
 pub(super) fn run(args: &GenerateArgs) -> Result<Outcome> {
     let folder = &args.folder;
     let cannot = || format!("cannot write to {}", folder.display());
-    fs::create_dir_all(folder).with_context(cannot)?;
+    create_directories(folder).with_context(cannot)?;
     let mut files = pages(&args.date)?;
     let shown = shown(&Cli::command());
     let mut program = Command::new("mpps").version(VERSION).subcommands(shown);

@@ -1,7 +1,7 @@
 //! What every experiment has around its runs: its files, Ctrl-C, and how far it is.
 
 use super::envelope::{Body, Envelope};
-use super::outcome::Outcome;
+use super::outcome::{Outcome, ended};
 use crate::machine;
 use crate::output::{self, Bar, Stream, file::OutputFile};
 use crate::signal::Interrupt;
@@ -64,13 +64,15 @@ impl Session {
         }
     }
 
-    /// Writes both files.
+    /// Writes both files, the page also if the data cannot be written.
     ///
     /// # Errors
     /// If one cannot be written, or if the result has a number that JSON cannot say.
     pub(crate) fn write(&self, result: &impl Serialize, document: &Document) -> Result<()> {
-        self.json.write(json(result)?.as_bytes())?;
-        self.page.write(mpps_report::page(document).as_bytes())
+        let data = json(result).map_err(Into::into);
+        let data = data.and_then(|text| self.json.write(text.as_bytes()));
+        let page = self.page.write(mpps_report::page(document).as_bytes());
+        ended(page, data)
     }
 
     /// Writes both files, prints the report, and tells how the run ended.

@@ -25,6 +25,8 @@ pub(crate) struct OutputFile {
     target: Target,
     /// Open since then, because its reader takes a close for the end.
     pipe: Option<File>,
+    /// Whether a new file was to take that place, so that its directory takes new files.
+    replaces: bool,
 }
 
 /// How the bytes get there.
@@ -70,6 +72,7 @@ impl OutputFile {
         Ok(Self {
             path: path.to_owned(),
             target,
+            replaces: matches!(way, Way::Replace(_)),
             pipe: match way {
                 Way::Open(file) if is_pipe(&file) => Some(file),
                 _ => None,
@@ -92,7 +95,7 @@ impl OutputFile {
     /// Replaces what it held, all at once where that can be had.
     ///
     /// # Errors
-    /// If it cannot be written.
+    /// If it cannot be written; then the bytes are in a file beside it, if that can be had.
     pub(crate) fn write(&self, bytes: &[u8]) -> Result<()> {
         self.put(bytes, true)
     }
@@ -120,7 +123,19 @@ impl OutputFile {
                 Way::Stream(stream) => super::bytes(stream, bytes),
             }),
         };
-        put.with_context(|| format!("cannot write {}", self.path.display()))
+        let path = self.path.display();
+        let Err(error) = put else { return Ok(()) };
+        // What came to the place during the run must not cost the result.
+        let may_move = is_last && self.replaces;
+        match may_move.then(|| self.target.write_aside(bytes)) {
+            Some(Ok(aside)) => {
+                let aside = aside.display();
+                Err(anyhow!(
+                    "could not write {path}: {error}; the result is in {aside}"
+                ))
+            }
+            _ => Err(error).with_context(|| format!("cannot write {path}")),
+        }
     }
 }
 

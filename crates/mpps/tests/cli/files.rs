@@ -1,6 +1,6 @@
 //! Files that never end, that wait, or that another user has put in the way; and those that do not.
 
-use super::common::{Ended, as_nobody, copy_for_all, mpps, run};
+use super::common::{Ended, Running, as_nobody, copy_for_all, mpps, run};
 use super::expect_refusal;
 use std::fs::{self, File, Permissions};
 use std::io::Read;
@@ -193,6 +193,27 @@ pub(crate) fn a_private_file_stays_private() {
     assert_eq!(names(directory.path()), ["page.html"]);
 }
 
+/// The page is written at the end only, so that its place can be taken for certain.
+fn a_result_is_kept_if_its_place_is_taken_during_the_run() {
+    let directory = directory();
+    let directory = directory.path();
+    let mut lab = mpps(&["lab", "--quick", "--only", "1"]);
+    let mut running = Running::start(lab.current_dir(directory));
+    running.line("lost where");
+    named_pipe(&directory.join("lab.html"));
+    let ended = running.end();
+    expect_refusal(&ended, &["could not write lab.html", "no program reads"]);
+    let (_, aside) = ended.err.split_once("; the result is in ").expect("a path");
+    assert!(text(Path::new(aside.trim())).contains("mpps lab"));
+    assert_eq!(names(directory).len(), 3, "{:?}", names(directory));
+    // The page does not depend on the data; and what writes to no file leaves none.
+    fs::remove_file(directory.join("lab.html")).expect("it is there");
+    let ended = shell(directory, "$MPPS lab --quick --only 1 --json /dev/full");
+    expect_refusal(&ended, &["cannot write /dev/full"]);
+    assert!(!ended.err.contains("the result is in"), "{ended:#?}");
+    assert!(text(&directory.join("lab.html")).contains("mpps lab"));
+}
+
 /// Root's file, and a directory of another user with links to it.
 struct Trap {
     own: TempDir,
@@ -261,6 +282,13 @@ pub(crate) fn a_link_of_another_user_is_not_followed() {
         }
     }
     a_user_namespace_makes_no_link_trusted();
+    // No directory is made beyond a link.
+    let trap = Trap::set(&["a", "b"], 0o755);
+    let line = "$MPPS generate --date 2026-01-01 b/new/man";
+    let ended = shell(trap.other.path(), line);
+    let owner = format!("b is a symbolic link of user {OTHER}");
+    expect_refusal(&ended, &["cannot write to b/new/man", &owner]);
+    trap.is_untouched(&["a", "b"]);
 }
 
 /// Who becomes root in a user namespace sees all other users as one. An ordinary user runs the command
@@ -328,6 +356,7 @@ fn a_user_namespace_makes_no_link_trusted() {
 }
 
 pub(crate) fn a_link_of_root_is_followed_and_files_keep_their_owners() {
+    a_result_is_kept_if_its_place_is_taken_during_the_run();
     let trap = Trap::set(&["page"], 0o755);
     let directory = trap.other.path();
     lchown(directory.join("page"), Some(0), Some(0)).expect("root may");

@@ -9,8 +9,8 @@ mod tests;
 use crate::user;
 use rustix::fs::{
     AtFlags, CWD, Dir, FileType, Mode, OFlags, PROC_SUPER_MAGIC, Stat, XattrFlags, fchmod, fchown,
-    fcntl_getfl, fcntl_setfl, fgetxattr, fsetxattr, fstat, fstatfs, lstat, openat, readlinkat,
-    renameat, statat, unlinkat,
+    fcntl_getfl, fcntl_setfl, fgetxattr, fsetxattr, fstat, fstatfs, lstat, mkdirat, openat,
+    readlinkat, renameat, statat, unlinkat,
 };
 use rustix::io::Errno;
 use rustix::process::{Gid, Uid, geteuid};
@@ -18,7 +18,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::hash::{BuildHasher, RandomState};
 use std::io::{self, ErrorKind, Write};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -224,26 +224,14 @@ impl Target {
             // For nobody else until it has its owner.
             Some(old) => (0o600, Some(old)),
         };
-        let mut flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
-        flags |= OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        // As hard to guess as a hash map's seed: nobody takes all of these names before.
-        let chosen = RandomState::new().hash_one(&self.name) as u32;
-        let mut name = self.prefix();
-        name.push(format!("{chosen:08x}"));
-        let opened = openat(&self.directory, &name, flags, Mode::from_raw_mode(mode))?;
-        let new = NewFile {
-            target: self,
-            name,
-            file: File::from(opened),
-            is_in_place: false,
-        };
+        let new = self.create(self.prefix(), mode)?;
         if let Some((file, status)) = kept {
             keep_rights(&new.file, file, &status)?;
         }
         Ok(new)
     }
 
-    /// Removes new files of that age which a killed program left beside this one.
+    /// Removes new files of that age which a killed program of this user left beside this one.
     pub fn remove_left(&self, age: Duration) {
         let prefix = self.prefix();
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -251,17 +239,57 @@ impl Target {
         let entries = listed.and_then(Dir::new);
         for entry in entries.into_iter().flatten().flatten() {
             let name = entry.file_name();
-            if !name.to_bytes().starts_with(prefix.as_bytes()) {
+            let chosen = name.to_bytes().strip_prefix(prefix.as_bytes());
+            if !chosen.is_some_and(is_chosen) {
                 continue;
             }
-            let status = statat(&self.directory, name, AtFlags::SYMLINK_NOFOLLOW);
-            let written = status.map_or(0, |status| status.st_mtime.max(0) as u64);
-            let written = SystemTime::UNIX_EPOCH + Duration::from_secs(written);
+            let Ok(status) = statat(&self.directory, name, AtFlags::SYMLINK_NOFOLLOW) else {
+                continue;
+            };
+            let is_own = status.st_uid == geteuid().as_raw();
+            if kind(&status) != FileType::RegularFile || !is_own {
+                continue;
+            }
+            let written = Duration::from_secs(status.st_mtime.max(0) as u64);
+            let written = SystemTime::UNIX_EPOCH + written;
             if written.elapsed().is_ok_and(|passed| passed > age) {
                 // It is no matter of this run if that cannot be.
                 let _ = unlinkat(&self.directory, name, AtFlags::empty());
             }
         }
+    }
+
+    /// Writes to a new file in the same directory, which stays under a name of its own, for this user
+    /// only; answers its path.
+    ///
+    /// # Errors
+    /// The kernel's refusal; the new file is gone then.
+    pub fn write_aside(&self, bytes: &[u8]) -> io::Result<PathBuf> {
+        let mut prefix = self.name.clone();
+        prefix.push(".mpps-");
+        let mut new = self.create(prefix, 0o600)?;
+        new.write(bytes)?;
+        new.is_in_place = true;
+        let directory = format!("/proc/self/fd/{}", self.directory.as_raw_fd());
+        // Without /proc the name says enough.
+        let directory = std::fs::read_link(directory).unwrap_or_default();
+        Ok(directory.join(&new.name))
+    }
+
+    /// Creates a file whose name begins so, and ends with what [`is_chosen`].
+    fn create(&self, mut name: OsString, mode: u32) -> io::Result<NewFile<'_>> {
+        let mut flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
+        flags |= OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        // As hard to guess as a hash map's seed: nobody takes all of these names before.
+        let chosen = RandomState::new().hash_one(&self.name) as u32;
+        name.push(format!("{chosen:08x}"));
+        let opened = openat(&self.directory, &name, flags, Mode::from_raw_mode(mode))?;
+        Ok(NewFile {
+            target: self,
+            name,
+            file: File::from(opened),
+            is_in_place: false,
+        })
     }
 
     /// What the name of a new file beside this one begins with.
@@ -271,6 +299,30 @@ impl Target {
         prefix.push(".mpps-");
         prefix
     }
+}
+
+/// Makes a directory and those above it that are not there yet (`mkdirat(2)`), and follows links as
+/// [`Target::find`] does.
+///
+/// # Errors
+/// As [`Target::find`]'s; the kernel's refusal.
+pub fn create_directories(path: &Path) -> io::Result<()> {
+    let mut paths: Vec<&Path> = path.ancestors().collect();
+    paths.reverse();
+    for path in paths {
+        let target = match Target::find(path) {
+            Ok(target) => target,
+            // It ends with no name, and so it is there.
+            Err(error) if error.kind() == ErrorKind::IsADirectory => continue,
+            Err(error) => return Err(error),
+        };
+        let mode = Mode::from_raw_mode(0o777);
+        match mkdirat(&target.directory, &target.name, mode) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    Ok(())
 }
 
 /// A new file beside another, removed if it does not take its place.
@@ -312,6 +364,12 @@ impl Drop for NewFile<'_> {
             let _ = unlinkat(&self.target.directory, &self.name, AtFlags::empty());
         }
     }
+}
+
+/// Whether it is what [`Target::create`] chooses for the end of a name.
+fn is_chosen(end: &[u8]) -> bool {
+    let is_digit = |byte: &u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+    end.len() == 8 && end.iter().all(is_digit)
 }
 
 /// The names in a path, the last one first.

@@ -45,9 +45,9 @@ fn what_a_killed_run_left_is_removed_by_the_next() {
     let directory = tempfile::tempdir().unwrap();
     let in_it = |name: &str| directory.path().join(name);
     let names = [
-        ".lab.json.mpps-aaaaaa",
-        ".lab.json.mpps-bbbbbb",
-        ".lab.json.backup",
+        ".lab.json.mpps-aaaaaaaa",
+        ".lab.json.mpps-bbbbbbbb",
+        ".lab.json.mpps-notes-of-mine",
     ];
     for name in names {
         let file = File::create(in_it(name)).unwrap();

@@ -300,6 +300,79 @@ fn a_pipe_needs_a_reader_and_an_owner_who_is_trusted() {
 }
 
 #[test]
+fn only_what_a_killed_program_of_this_user_left_is_removed() {
+    let directory = directory();
+    let at = |name: &str| directory.path().join(name);
+    let stale = SystemTime::now() - Duration::from_secs(60);
+    let make = |name: &str| File::create(at(name)).unwrap();
+    let left = ".result.mpps-0123abcd";
+    make(left).set_modified(stale).unwrap();
+    make(".result.mpps-00000000");
+    let kept = [
+        ".result.mpps-notes-of-mine",
+        ".result.mpps-0123ABCD",
+        ".result.mpps-0123abc",
+        ".result.mpps-0123abcde",
+        "result.mpps-0123abcd",
+        ".result.backup",
+    ];
+    for name in kept {
+        make(name).set_modified(stale).unwrap();
+    }
+    symlink("absent", at(".result.mpps-11111111")).unwrap();
+    let foreign = ".result.mpps-22222222";
+    make(foreign).set_modified(stale).unwrap();
+    let is_root = chown(at(foreign), Some(OTHER), None).is_ok();
+    let target = Target::find(&at("result")).unwrap();
+    target.remove_left(Duration::from_secs(30));
+    assert!(!at(left).exists() && at(".result.mpps-00000000").exists());
+    assert_eq!(kept.map(|name| at(name).exists()), [true; 6]);
+    assert_eq!(at(foreign).exists(), is_root);
+    target.remove_left(Duration::ZERO);
+    assert!(at(".result.mpps-11111111").is_symlink());
+}
+
+#[test]
+fn a_result_that_finds_no_place_stays_beside_it() {
+    let directory = directory();
+    let at = |name: &str| directory.path().join(name);
+    symlink("result", at("link")).unwrap();
+    fs::create_dir(at("result")).unwrap();
+    let target = Target::find(&at("link")).unwrap();
+    let aside = target.write_aside(b"new").unwrap();
+    assert_eq!(fs::read_to_string(&aside).unwrap(), "new");
+    assert_eq!(mode(&aside), 0o600);
+    assert_ne!(target.write_aside(b"again").unwrap(), aside);
+    // No later run takes it for what a killed one left.
+    let old = File::options().write(true).open(&aside).unwrap();
+    old.set_modified(SystemTime::UNIX_EPOCH).unwrap();
+    target.remove_left(Duration::ZERO);
+    assert!(aside.starts_with(directory.path()) && aside.exists());
+}
+
+#[test]
+fn directories_are_made_through_no_link_of_another_user() {
+    let directory = directory();
+    let at = |name: &str| directory.path().join(name);
+    fs::create_dir(at("own")).unwrap();
+    symlink("own", at("link")).unwrap();
+    for path in ["a/b/../c/./d", "link/e/f", "link/e/f/"] {
+        create_directories(&at(path)).unwrap();
+        assert!(at(path).is_dir(), "{path}");
+    }
+    assert!(at("own/e/f").is_dir() && at("a/b").is_dir());
+    create_directories(Path::new("")).unwrap();
+    create_directories(Path::new("/")).unwrap();
+    File::create(at("file")).unwrap();
+    assert!(create_directories(&at("file/x")).is_err());
+    if lchown(at("link"), Some(OTHER), None).is_ok() {
+        let error = create_directories(&at("link/new/x")).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::PermissionDenied);
+        assert!(!at("own/new").exists());
+    }
+}
+
+#[test]
 fn a_new_file_that_takes_no_place_is_removed() {
     let directory = directory();
     let target = Target::find(&directory.path().join("result")).unwrap();
