@@ -314,7 +314,7 @@ fn end_session(session: libc::pid_t) {
     }
 }
 
-/// Kills the children that are of this session; true if there are some, also ones that have ended.
+/// Kills the children that are of the session of this process; true if there are some, also ones that have ended.
 fn kill_children(session: libc::pid_t) -> bool {
     let path = c"/proc/thread-self/children";
     // SAFETY: the path ends with a zero.

@@ -229,7 +229,6 @@ fn doubt(ledger: &mut Ledger, stamps: &Stamps) {
         late,
         beyond,
         unread,
-        across_threads,
         ..
     } = *stamps;
     ledger.duplicates = duplicates;
@@ -269,20 +268,9 @@ fn doubt(ledger: &mut Ledger, stamps: &Stamps) {
             ledger.note(format!("{count} datagrams {what}"));
         }
     }
-    if across_threads > 0 {
-        ledger.note(format!(
-            "sequence numbers are no witness: {across_threads} datagrams came to other threads than \
-             their neighbours, and a duplicate among them would stand for a lost one; receive with one \
-             thread to find out"
-        ));
-    }
-    if stamps.has_many_flows {
-        ledger.note(format!(
-            "sequence numbers are no witness: a receiver follows {FLOWS_MAX} flows, and this run has more"
-        ));
-    }
+    let is_comparable = note_comparison(ledger, stamps);
     let is_decided = arrivals == 0 && drops == 0;
-    if !is_decided || across_threads > 0 || stamps.has_many_flows {
+    if !is_decided || !is_comparable {
         let witnesses = &mut ledger.witnesses;
         witnesses.retain(|witness| witness.source != SEQUENCE_NUMBERS);
     }
@@ -303,6 +291,24 @@ fn doubt(ledger: &mut Ledger, stamps: &Stamps) {
              duplicates: as many of this run may be unaccounted for"
         ));
     }
+}
+
+/// Says what sequence numbers cannot be compared with; true if they can.
+fn note_comparison(ledger: &mut Ledger, stamps: &Stamps) -> bool {
+    let across_threads = stamps.across_threads;
+    if across_threads > 0 {
+        ledger.note(format!(
+            "sequence numbers are no witness: {across_threads} datagrams came to other threads than \
+             their neighbours, and a duplicate among them would stand for a lost one; receive with one \
+             thread to find out"
+        ));
+    }
+    if stamps.has_many_flows {
+        ledger.note(format!(
+            "sequence numbers are no witness: a receiver follows {FLOWS_MAX} flows, and this run has more"
+        ));
+    }
+    across_threads == 0 && !stamps.has_many_flows
 }
 
 /// Says what no counter knows of the way.
