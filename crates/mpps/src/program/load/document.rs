@@ -320,14 +320,17 @@ pub(crate) mod tests {
             assert_eq!(found.is_clean(), found.unanswered_us().is_none());
             (found.is_clean(), verdict(&found).words())
         };
-        for stopped in [(1.0, 5e3, 0.9e6), (10.0, 5e3, 4e6), (10.0, 0.4e6, 9e6)] {
+        for stopped in [(2.0, 5e3, 1.5e6), (10.0, 5e3, 4e6), (10.0, 0.4e6, 9e6)] {
             let (is_clean, said) = of(stopped.0, stopped.1, stopped.2);
             assert!(!is_clean && said.contains("stopped answering"), "{said}");
         }
         for healthy in [
-            // In flight for as long as others; one lost SYN; slow, and alike; no whole turn of it.
+            // In flight for as long as others; one lost SYN, in a short run, too; slow, and alike; no
+            // whole turn of it.
             (10.0, 5e3, 6e3),
             (10.0, 5e3, 1.01e6),
+            (1.0, 5e3, 0.99e6),
+            (2.0, 5e3, 1.1e6),
             (10.0, 1e6, 3.9e6),
             (5.9, 3e6, 2.9e6),
         ] {
