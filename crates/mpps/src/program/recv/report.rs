@@ -11,7 +11,7 @@ use crate::udp::traffic::{DelayTotal, FlowTotal, RECV_SCHEMA, RecvThread, RecvTo
 use crate::udp::waited::Waited;
 use anyhow::{Context, Result};
 use hdrhistogram::Histogram;
-use mpps_io::{FlowKey, FlowReport, RxProgress, RxReport};
+use mpps_io::{FlowKey, FlowReport, Layer, RxProgress, RxReport};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
@@ -112,7 +112,7 @@ fn total(plan: &Plan, finished: &Finished, meter: &Meter<2>) -> RecvTotal {
             .iter()
             .map(|group| group.address.to_string())
             .collect(),
-        flows: flows(reports, plan.deliveries(), plan.flows_move()),
+        flows: flows(reports, plan),
         untracked: sum(reports, |report| report.flows.untracked()),
         unstamped: sum(reports, |report| report.flows.unstamped()),
         carve_out: finished
@@ -153,7 +153,10 @@ fn sum(reports: &[RxReport], of: impl Fn(&RxReport) -> u64) -> u64 {
 }
 
 /// What the stamps said, all threads together, where each datagram was to come so many times.
-fn flows(reports: &[RxReport], deliveries: u64, moves: bool) -> Vec<FlowTotal> {
+fn flows(reports: &[RxReport], plan: &Plan) -> Vec<FlowTotal> {
+    let (deliveries, moves) = (plan.deliveries(), plan.flows_move());
+    // From queue to queue a flow goes with the CPU of its sender, and nothing follows from that.
+    let is_compared = plan.backend.layer == Layer::Payload && deliveries == 1;
     let mut merged: BTreeMap<FlowKey, FlowReport> = BTreeMap::new();
     for (key, report) in reports.iter().flat_map(|report| report.flows.reports()) {
         merged
@@ -163,7 +166,7 @@ fn flows(reports: &[RxReport], deliveries: u64, moves: bool) -> Vec<FlowTotal> {
     }
     let total = |(key, flow): (FlowKey, FlowReport)| {
         let decided = flow.decide(deliveries, moves);
-        let is_open = deliveries == 1 && decided.undecided == 0 && decided.lost > 0;
+        let is_open = is_compared && decided.undecided == 0 && decided.lost > 0;
         let apart_us = flow.clocks_apart_ns as f64 / 1000.0;
         let is_timed = apart_us == 0.0 && !flow.delay_ns.is_empty();
         FlowTotal {
