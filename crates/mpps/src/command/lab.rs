@@ -31,6 +31,7 @@ pub(super) fn run(args: LabArgs) -> Result<Outcome> {
     if args.ladder == Ladder::Tcp {
         return tcp::run(&args);
     }
+    Choice::fits(args.generator, args.train)?;
     let asked = args.delivery;
     let topology = Topology::read()?;
     if args.list {

@@ -4,7 +4,7 @@ use super::result::RungSender;
 use crate::udp::limit::OUTRUN_MIN;
 use crate::udp::roles::{Layout, QUEUES};
 use crate::udp::sender::{Generator, Sender, TRAIN};
-use anyhow::{Result, bail};
+use anyhow::{Result, bail, ensure};
 use mpps_host::{Ledger, Station};
 use mpps_io::backend::{self, Support};
 use mpps_lab::{address, steering};
@@ -61,20 +61,30 @@ impl Choice {
         Self::with(asked, train, probe)
     }
 
+    /// Whether these options go together, whatever this machine has.
+    ///
+    /// # Errors
+    /// If they do not.
+    pub(crate) fn fits(asked: Option<Generator>, train: Option<u16>) -> Result<()> {
+        ensure!(
+            asked != Some(Generator::Xdp) || train.is_none(),
+            "--train: the generator (--generator xdp) sends no trains; leave one of them out"
+        );
+        Ok(())
+    }
+
     fn with(
         asked: Option<Generator>,
         train: Option<u16>,
         probe: impl FnOnce() -> Result<Support>,
     ) -> Result<Self> {
+        Self::fits(asked, train)?;
         let socket = Sender::Socket {
             train: train.unwrap_or(TRAIN),
         };
         let (sender, missing) = match (asked, train) {
             (Some(Generator::Sendmmsg), _) | (None, Some(_)) => (socket, None),
-            (Some(Generator::Xdp), Some(_)) => bail!(
-                "--train: the generator (--generator xdp) sends no trains; leave one of them out"
-            ),
-            (Some(Generator::Xdp), None) => match probe()? {
+            (Some(Generator::Xdp), _) => match probe()? {
                 Support::Yes => (Sender::Generator, None),
                 Support::No { why, remedy } => bail!("--generator xdp: {why}; {remedy}"),
             },
