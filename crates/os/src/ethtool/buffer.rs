@@ -1,7 +1,9 @@
 //! A buffer behind which nothing can be written.
 
+use std::cell::Cell;
 use std::ffi::c_void;
 use std::io;
+use std::mem::ManuallyDrop;
 use std::ptr;
 use std::slice;
 
@@ -14,10 +16,56 @@ use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, m
 /// fails with `EFAULT` and harms nothing.
 #[derive(Debug)]
 pub(super) struct GuardedBuffer {
-    mapping: *mut c_void,
-    mapping_length: usize,
-    start: usize,
+    /// There until the buffer is dropped.
+    room: ManuallyDrop<Room>,
     length: usize,
+}
+
+thread_local! {
+    /// The room of the buffer that was dropped last. A look at a thousand interfaces needs five
+    /// thousand buffers, and to map, protect and unmap each took half of its time.
+    static KEPT: Cell<Option<Room>> = const { Cell::new(None) };
+}
+
+/// A larger room goes back to the kernel at once, bytes.
+const KEPT_MAX: usize = 1 << 16;
+
+/// Writable pages, and one without access behind them.
+#[derive(Debug)]
+struct Room {
+    mapping: *mut c_void,
+    /// Without the last page.
+    length: usize,
+}
+
+impl Room {
+    fn new(length: usize) -> io::Result<Self> {
+        let page = rustix::param::page_size();
+        let length = length.next_multiple_of(page);
+        // SAFETY: without MAP_FIXED a new mapping touches no memory that is in use.
+        let mapping = unsafe {
+            mmap_anonymous(
+                ptr::null_mut(),
+                length + page,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::PRIVATE,
+            )
+        }?;
+        let room = Self { mapping, length };
+        // SAFETY: the last page of the mapping above, which has one page more than its room.
+        // Nobody has seen it yet.
+        unsafe { mprotect(mapping.byte_add(length), page, MprotectFlags::empty()) }?;
+        Ok(room)
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        let whole = self.length + rustix::param::page_size();
+        // SAFETY: the mapping made in `new`, to which no reference is left. The kernel refuses
+        // only a range that is no mapping, so the answer says nothing.
+        let _ = unsafe { munmap(self.mapping, whole) };
+    }
 }
 
 impl GuardedBuffer {
@@ -27,27 +75,17 @@ impl GuardedBuffer {
             length.is_multiple_of(4),
             "{length} is no whole number of words"
         );
-        let page = rustix::param::page_size();
-        let room = length.next_multiple_of(page);
-        let mapping_length = room + page;
-        // SAFETY: without MAP_FIXED a new mapping touches no memory that is in use.
-        let mapping = unsafe {
-            mmap_anonymous(
-                ptr::null_mut(),
-                mapping_length,
-                ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::PRIVATE,
-            )
-        }?;
-        let buffer = Self {
-            mapping,
-            mapping_length,
-            start: room - length,
+        // A thread that ends has no room to keep any more.
+        let kept = KEPT.try_with(Cell::take).ok().flatten();
+        let room = match kept.filter(|kept| kept.length >= length) {
+            Some(kept) => kept,
+            None => Room::new(length)?,
+        };
+        let mut buffer = Self {
+            room: ManuallyDrop::new(room),
             length,
         };
-        // SAFETY: the last page of the mapping above, which has one page more than its room.
-        // Nobody has seen it yet.
-        unsafe { mprotect(mapping.byte_add(room), page, MprotectFlags::empty()) }?;
+        buffer.bytes_mut().fill(0);
         Ok(buffer)
     }
 
@@ -61,8 +99,13 @@ impl GuardedBuffer {
 
     /// Where the buffer begins, for the kernel.
     pub(super) fn start<T>(&mut self) -> *mut T {
-        // SAFETY: `start` lies within the mapping.
-        unsafe { self.mapping.byte_add(self.start) }.cast()
+        self.first().cast()
+    }
+
+    /// Its first byte: it ends where the room does.
+    fn first(&self) -> *mut c_void {
+        // SAFETY: the room is as long as the buffer or longer.
+        unsafe { self.room.mapping.byte_add(self.room.length - self.length) }
     }
 
     /// The four bytes at `place`, in the order of this machine; 0 beyond the end.
@@ -101,20 +144,22 @@ impl GuardedBuffer {
     pub(super) fn bytes(&self) -> &[u8] {
         // SAFETY: the range lies within the readable part of the mapping, was zeroed by the
         // kernel, and lives as long as `self`; writing needs `&mut self`.
-        unsafe { slice::from_raw_parts(self.mapping.byte_add(self.start).cast(), self.length) }
+        unsafe { slice::from_raw_parts(self.first().cast(), self.length) }
     }
 
     fn bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY: as in `bytes`, and `&mut self` makes it the only reference.
-        unsafe { slice::from_raw_parts_mut(self.mapping.byte_add(self.start).cast(), self.length) }
+        unsafe { slice::from_raw_parts_mut(self.first().cast(), self.length) }
     }
 }
 
 impl Drop for GuardedBuffer {
     fn drop(&mut self) {
-        // SAFETY: the mapping made in `new`, to which no reference is left. The kernel refuses
-        // only a range that is no mapping, so the answer says nothing.
-        let _ = unsafe { munmap(self.mapping, self.mapping_length) };
+        // SAFETY: it is there since `new`, and nothing looks at it after this.
+        let room = unsafe { ManuallyDrop::take(&mut self.room) };
+        if room.length <= KEPT_MAX {
+            let _ = KEPT.try_with(|kept| kept.set(Some(room)));
+        }
     }
 }
 
@@ -150,6 +195,20 @@ mod tests {
         // SAFETY: eight bytes belong to the buffer, and what lies behind it cannot be written.
         let read = unsafe { libc::read(zero.as_raw_fd(), start, 16) };
         assert!(read <= 8, "{read} bytes were written");
+    }
+
+    #[test]
+    fn one_in_the_room_of_another_holds_zeros_and_ends_where_it_did() {
+        let mut first = GuardedBuffer::new(6000).expect("memory");
+        let end = first.start::<u8>() as usize + 6000;
+        first.bytes_mut().fill(0xff);
+        drop(first);
+        let (mut second, mut beside) = (GuardedBuffer::new(4096), GuardedBuffer::new(4096));
+        let second = second.as_mut().expect("memory");
+        assert_eq!(second.start::<u8>() as usize + 4096, end, "the same room");
+        assert!(second.bytes().iter().all(|byte| *byte == 0));
+        let beside = beside.as_mut().expect("memory");
+        assert_ne!(beside.start::<u8>() as usize + 4096, end, "it is in use");
     }
 
     #[test]
