@@ -3,6 +3,7 @@
 //! There is no rule for the names of these counters: the file `driver_counters.tsv` names them driver by
 //! driver, each with the place in Linux where it stands.
 
+use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 /// Drivers and counters, a line each; what the columns are, its head says.
@@ -37,6 +38,15 @@ struct Line {
 
 static LINES: LazyLock<Vec<Line>> = LazyLock::new(|| FILE.lines().filter_map(line).collect());
 
+/// The lines of each driver: they are looked up for each of a thousand interfaces.
+static BY_DRIVER: LazyLock<BTreeMap<&str, Vec<&Line>>> = LazyLock::new(|| {
+    let mut lines: BTreeMap<&str, Vec<&Line>> = BTreeMap::new();
+    for line in LINES.iter() {
+        lines.entry(line.driver).or_default().push(line);
+    }
+    lines
+});
+
 /// Driver, counter, meaning, source; none for a head or a remark.
 fn line(text: &'static str) -> Option<Line> {
     let mut columns = text.split('\t');
@@ -63,10 +73,12 @@ pub(crate) fn of<'a>(
     counters: impl Iterator<Item = &'a str> + Clone,
 ) -> Vec<&'a str> {
     let of = |driver: &str| -> Vec<&'a str> {
-        let lines = LINES
-            .iter()
-            .filter(|line| line.driver == driver && line.meaning == meaning);
+        let lines = BY_DRIVER.get(driver).into_iter().flatten();
+        let lines = lines.filter(|line| line.meaning == meaning);
         let patterns: Vec<&str> = lines.map(|line| line.counter).collect();
+        if patterns.is_empty() {
+            return Vec::new();
+        }
         let named = |name: &&str| {
             patterns
                 .iter()

@@ -14,7 +14,7 @@ pub(super) const CHECK: Check = Check {
 };
 
 fn run(seen: &Seen) -> Vec<Finding> {
-    let evidence = seen.interfaces().flat_map(|name| {
+    let evidence = seen.counting_interfaces().flat_map(|name| {
         let own = seen.losses_of(name, Meaning::Damaged);
         if !own.is_empty() {
             return own;

@@ -17,7 +17,7 @@ pub(super) const CHECK: Check = Check {
 
 /// What found no descriptor, or no room in the card.
 pub(super) fn losses(seen: &Seen) -> Vec<Evidence> {
-    let names = seen.interfaces();
+    let names = seen.counting_interfaces();
     names.flat_map(|name| losses_of(seen, name)).collect()
 }
 
@@ -43,7 +43,7 @@ fn run(seen: &Seen) -> Vec<Finding> {
     let found = Finding::lost(seen, &CHECK, Station::Wire, losses(seen));
     let found = found.map(|found| {
         let most = |name: &&str| losses_of(seen, name).iter().map(Evidence::grown).max();
-        let interface = seen.interfaces().max_by_key(most).unwrap_or_default();
+        let interface = seen.counting_interfaces().max_by_key(most).unwrap_or_default();
         let squeezed = seen.delta.softnet.iter().map(|row| row.time_squeeze.max(0));
         let squeezed = match squeezed.fold(0, i64::saturating_add) {
             0 => String::new(),

@@ -15,7 +15,7 @@ pub(super) const CHECK: Check = Check {
 };
 
 fn run(seen: &Seen) -> Vec<Finding> {
-    let found = seen.interfaces().filter_map(|interface| {
+    let found = seen.counting_interfaces().filter_map(|interface| {
         let refused = seen.losses_of(interface, Meaning::Refused);
         // virtio_net counts what an XDP program dropped in both (virtnet_receive_xdp); of other drivers
         // this is too few, and not too many.

@@ -18,7 +18,7 @@ const NEARLY_ALL: f64 = 0.8;
 const MIN: i64 = 1000;
 
 fn run(seen: &Seen) -> Vec<Finding> {
-    let lossy = seen.interfaces().filter(|name| {
+    let lossy = seen.counting_interfaces().filter(|name| {
         let lost = nic_no_room::losses_of(seen, name);
         Evidence::sum(&lost) > 0
     });

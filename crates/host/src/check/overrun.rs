@@ -51,6 +51,11 @@ type Place = (SocketAddr, u32);
 
 /// All of them, in the order of the sockets.
 pub(super) fn overruns<'s, 'a>(seen: &'s Seen<'a>) -> Vec<Overrun<'s, 'a>> {
+    let is_lossy = |socket: &&SeenSocket| socket.drops.grown() > 0;
+    let mut lossy = seen.sockets.iter().filter(is_lossy).peekable();
+    if lossy.peek().is_none() {
+        return Vec::new();
+    }
     // `sk_drops` also counts what a filter of the socket dropped, a checksum that was found wrong when
     // it was read, and what found no memory.
     let others = seen
@@ -59,10 +64,6 @@ pub(super) fn overruns<'s, 'a>(seen: &'s Seen<'a>) -> Vec<Overrun<'s, 'a>> {
     let filtered = seen.reason("SOCKET_FILTER").map_or(0, |one| one.grown());
     let is_sure = others == 0 && filtered == 0;
     let full = seen.grown(NAMES);
-    let lossy = seen
-        .sockets
-        .iter()
-        .filter(|socket| socket.drops.grown() > 0);
     let mut at = BTreeMap::new();
     for socket in &seen.sockets {
         *at.entry(place(socket)).or_default() += 1;
