@@ -2,8 +2,8 @@
 
 use super::session::progress;
 use crate::failure;
-use crate::signal::Interrupt;
-use anyhow::Result;
+use crate::signal::{Interrupt, Interrupted};
+use anyhow::{Result, ensure};
 use std::fmt::Display;
 
 /// Something to measure, and what is known of it.
@@ -43,7 +43,8 @@ impl<P, S> Case<P, S> {
 /// keeps the runs that it had, and the others go on. Answers false if Ctrl-C ended it: the run that it cut short does not count.
 ///
 /// # Errors
-/// Those of `known`.
+/// Those of `known`; [`Interrupted`] if that was before any run ended, so that no result of an earlier
+/// experiment is replaced by nothing.
 pub(crate) fn interleave<P: Display, S>(
     cases: &mut [Case<P, S>],
     rounds: usize,
@@ -64,6 +65,10 @@ pub(crate) fn interleave<P: Display, S>(
             let ran = run(case);
             if interrupt.came() {
                 bar.finish_and_clear();
+                ensure!(
+                    cases.iter().any(|case| !case.samples.is_empty()),
+                    Interrupted
+                );
                 return Ok(false);
             }
             match ran {
@@ -121,13 +126,25 @@ mod tests {
 
     #[test]
     fn a_run_that_was_cut_short_does_not_count() {
-        let interrupt = Interrupt::default();
-        let mut cases = [Case::<_, ()>::new("", None)];
-        let run = |_: &Case<&str, ()>| {
-            interrupt.flag().store(true, Ordering::Relaxed);
-            Ok(())
-        };
-        let complete = interleave(&mut cases, 2, &interrupt, run, |_| panic!("no run ended"));
-        assert!(!complete.unwrap() && cases[0].samples.is_empty());
+        for whole in [0, 1] {
+            let (interrupt, ran, known) = (Interrupt::default(), Cell::new(0), Cell::new(0));
+            let mut cases = [Case::<_, ()>::new("", None)];
+            let run = |_: &Case<&str, ()>| {
+                interrupt
+                    .flag()
+                    .store(ran.get() == whole, Ordering::Relaxed);
+                ran.set(ran.get() + 1);
+                Ok(())
+            };
+            let complete = interleave(&mut cases, 2, &interrupt, run, |_| {
+                known.set(known.get() + 1);
+                Ok(())
+            });
+            assert_eq!((cases[0].samples.len(), known.get()), (whole, whole));
+            match whole {
+                0 => assert!(complete.unwrap_err().is::<Interrupted>()),
+                _ => assert!(!complete.unwrap()),
+            }
+        }
     }
 }
