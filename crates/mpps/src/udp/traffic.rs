@@ -8,7 +8,7 @@ mod join;
 
 pub use carved_out::{CarveOutCounts, CarvedFlow, CarvedOut, RecvCarveOut};
 pub use join::join;
-pub(crate) use join::{note_unseen, route, sent};
+pub(crate) use join::{note_unseen, route, sent, without_copies};
 
 use super::screens::Screens;
 use super::waited::{FillDepth, PollTotal};

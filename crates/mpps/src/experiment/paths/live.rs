@@ -11,6 +11,7 @@ use crate::measure::rounds::Case;
 use crate::signal::Interrupt;
 use crate::udp::account::{Sent, account};
 use crate::udp::arriving::{Arrived, Arriving, PATIENCE, PATIENCE_FIRST, elsewhere};
+use crate::udp::traffic::without_copies;
 use crate::{failure, machine};
 use anyhow::{Context, Result};
 use mpps_host::{Ledger, Route};
@@ -111,13 +112,10 @@ fn ledger(arrived: &Arrived) -> Ledger {
         offered: seen + elsewhere(&report.drops),
         ..Sent::default()
     };
-    let mut ledger = account(
-        sent,
-        arrived.received(),
-        Route::Hosts,
-        (None, Some(&arrived.host)),
-    )
-    .ledger();
+    let hosts = (None, Some(&arrived.host));
+    let mut ledger = without_copies(report, arrived.received(), |received| {
+        account(sent, received, Route::Hosts, hosts).ledger()
+    });
     if report.flows.unstamped() > 0 {
         ledger.note(format!(
             "{} packets had no stamp: add --stamp to the sender's command",

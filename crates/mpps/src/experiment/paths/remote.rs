@@ -25,6 +25,10 @@ const QUIET: Duration = Duration::from_millis(50);
 /// So long that is waited for at most: others may send to the port as well.
 const QUIET_MAX: Duration = Duration::from_secs(2);
 
+/// What a receiver that reads no stamps cannot know.
+const NOT_TOLD_APART: &str = "datagrams are counted and not told apart: one that came twice would stand \
+     for a lost one; `send --stamp` and `recv`, joined by `mpps ledger`, tell";
+
 /// Receives what another host sends.
 #[derive(Debug)]
 pub(super) struct Remote<'a> {
@@ -91,6 +95,7 @@ impl Remote<'_> {
         account.one_machine = total.boot_id.is_some() && total.boot_id == machine::boot_id();
         let mut ledger = account.ledger();
         note_unseen(&mut ledger, route);
+        ledger.note(NOT_TOLD_APART);
         Ok(Sample {
             run: runs::Sample {
                 mpps: arrived.mpps,

@@ -4,7 +4,7 @@ use super::{FlowTotal, RecvTotal, SendTotal};
 use crate::udp::account::{FRAGMENTS, Received, Sent, account};
 use mpps_host::account::SEQUENCE_NUMBERS;
 use mpps_host::{Arrival, Delta, Ledger, RingDrop, Route, Station, Undecided};
-use mpps_io::RxDrop;
+use mpps_io::{RxDrop, RxReport};
 use std::net::SocketAddr;
 
 /// Joins what a sender and a receiver wrote into one ledger, and says what it cannot see between
@@ -222,6 +222,25 @@ impl Stamps {
     }
 }
 
+/// Takes out of a receiver's count what came again or too late to tell, by the stamps of all its flows,
+/// and says how far the ledger that `account` then makes is undecided.
+pub(crate) fn without_copies(
+    report: &RxReport,
+    mut received: Received,
+    account: impl FnOnce(Received) -> Ledger,
+) -> Ledger {
+    let mut stamps = Stamps::default();
+    for (_, flow) in report.flows.reports() {
+        stamps.duplicates = stamps.duplicates.saturating_add(flow.duplicates);
+        stamps.late = stamps.late.saturating_add(flow.too_late);
+    }
+    let again = stamps.duplicates.saturating_add(stamps.late);
+    received.delivered = received.delivered.saturating_sub(again);
+    let mut ledger = account(received);
+    doubt(&mut ledger, &stamps);
+    ledger
+}
+
 /// Says how far the ledger is undecided by the stamps, which then are no witness of it.
 fn doubt(ledger: &mut Ledger, stamps: &Stamps) {
     let Stamps {
@@ -420,6 +439,48 @@ mod tests {
         assert!(!has_stamps_as_witness(&ledger));
         let said = "400 datagrams came to other threads";
         assert!(notes(&ledger).contains(said), "{ledger:?}");
+    }
+
+    #[test]
+    fn a_receiver_alone_counts_no_copy_for_a_lost_one() {
+        let ledger = |sequences: &[u64]| {
+            let mut report = RxReport::default();
+            for &sequence in sequences {
+                let stamp = mpps_io::Stamp {
+                    kind: mpps_io::StampKind::Data,
+                    sender: 0,
+                    flow: 0,
+                    run: 1,
+                    sequence,
+                    time_ns: 0,
+                };
+                let mut payload = [0; 16];
+                stamp.write(&mut payload);
+                report.flows.record(&payload, 0);
+            }
+            let received = Received {
+                delivered: sequences.len() as u64,
+                queued: 0,
+                drops: Vec::new(),
+                gro: false,
+                arrival: Arrival::Socket,
+            };
+            let sent = Sent {
+                offered: 5,
+                ..Sent::default()
+            };
+            without_copies(&report, received, |received| {
+                account(sent, received, Route::Hosts, (None, None)).ledger()
+            })
+        };
+        let healthy = ledger(&[0, 1, 2, 3, 4]);
+        assert_eq!((range(&healthy), healthy.duplicates), ([0, 0], 0));
+        let replayed = ledger(&[0, 1, 1, 1, 4]);
+        assert_eq!((range(&replayed), replayed.duplicates), ([2, 2], 2));
+        // Too far behind for the window: late, or a copy.
+        let late = ledger(&[0, 1, 2, 9000, 2]);
+        assert_eq!(range(&late), [0, 1]);
+        assert!(!late.balances());
     }
 
     #[test]
