@@ -27,7 +27,7 @@ pub(crate) fn stamp(mut data: &[u8]) -> bool {
     for (_, report) in table.reports() {
         counted += report.received;
         assert!(report.duplicates + report.too_late <= report.received);
-        let decided = report.decide(1, true);
+        let decided = report.decide(1);
         assert!(decided.undecided <= decided.lost);
         assert!(decided.duplicates + decided.undecided <= report.received);
         let merged = twice.get_or_insert_with(|| report.clone());

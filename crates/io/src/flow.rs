@@ -1,13 +1,17 @@
 //! Loss, duplicates, reordering and one-way delay of each flow, by the stamps alone.
 
+mod numbers;
+
+use self::numbers::{Novelty, Numbers};
 use crate::{Stamp, StampKind};
 use hdrhistogram::Histogram;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// Sequence numbers remembered below the highest one of a flow. A datagram that comes later than
-/// that cannot be told to be late or a duplicate, and is counted as `too_late`.
-const WINDOW: u64 = 4096;
+/// Pages of sequence numbers that a thread remembers, of all flows together: 134 million numbers in
+/// 16 MiB. Of a flow that has more, the lowest are forgotten; a datagram that comes later than that cannot be
+/// told to be late or a duplicate, and is counted as `too_late`.
+const PAGES_MAX: usize = 1 << 15;
 /// End markers of a flow that are told apart, by their send times. A sender writes as many.
 const END_MARKERS: usize = 3;
 /// The longest delay that is taken for one, in nanoseconds: a minute.
@@ -15,7 +19,7 @@ const DELAY_MAX_NS: u64 = 60_000_000_000;
 /// Flows with a delay histogram (10 KiB each); the others have none, so that the memory of a
 /// receiver stays flat whatever it is sent.
 const HISTOGRAMS_MAX: usize = 256;
-/// Flows that are followed (0.6 KiB each); datagrams of others are counted as untracked.
+/// Flows that are followed (0.7 KiB each or more); datagrams of others are counted as untracked.
 const FLOWS_MAX: usize = 8192;
 
 /// Which flow: the run of a sending thread, the thread, and its flow number.
@@ -33,8 +37,6 @@ pub struct FlowKey {
 #[derive(Clone)]
 struct Flow {
     report: FlowReport,
-    /// One bit for each of the `WINDOW` sequence numbers below `next`, by number modulo `WINDOW`.
-    seen: Box<[u64; (WINDOW / 64) as usize]>,
     is_timed: bool,
 }
 
@@ -48,12 +50,13 @@ pub struct FlowReport {
     /// Datagrams that came after one with a higher number (RFC 4737, type-P-reordered), on the
     /// thread that received them.
     pub reordered: u64,
-    /// Datagrams more than 4096 numbers behind: each is late or a duplicate. [`FlowReport::decide`]
-    /// says how many are undecided.
+    /// Datagrams more than 134 million datagrams behind: each is late or a duplicate.
+    /// [`FlowReport::decide`] says how many are undecided.
     pub too_late: u64,
-    /// Datagrams that may be duplicates of what another thread received, at most.
+    /// Datagrams whose sequence number another thread received as well: each is a duplicate, or one of
+    /// several copies that were to come.
     pub across_threads: u64,
-    /// The lowest sequence number seen.
+    /// The lowest sequence number seen; `u64::MAX` if none was.
     pub first: u64,
     /// One more than the highest sequence number seen.
     pub next: u64,
@@ -67,9 +70,9 @@ pub struct FlowReport {
     /// How far the clocks of sender and receiver differ at least, in nanoseconds: some datagrams came
     /// before they were sent, or a minute after. 0 if none did.
     pub clocks_apart_ns: u64,
-    /// The sum of a hash of each number that may have come for the first time: it tells whether all
-    /// numbers of a flow came, in whatever order, to whichever thread.
-    hashes: u64,
+    numbers: Numbers,
+    /// Datagrams that may be in `across_threads` too, at most: a thread had forgotten their numbers.
+    forgotten_across: u64,
     /// The send times of the end markers that came, of each thread.
     ends: Vec<u64>,
 }
@@ -100,7 +103,8 @@ impl FlowReport {
             end_markers: 0,
             delay_ns: delay_histogram(),
             clocks_apart_ns: 0,
-            hashes: 0,
+            numbers: Numbers::new(),
+            forgotten_across: 0,
             ends: Vec::new(),
         }
     }
@@ -115,52 +119,40 @@ impl FlowReport {
 
     /// What the stamps decide, where each datagram was to be delivered `copies` times, as multicast to
     /// several sockets is. The flow begins at sequence number 0. It ends where the end marker says, or
-    /// without one at the highest number seen. `moves` says that a flow may go from one thread to
-    /// another, as between the queues of an interface, and not as in a group of sockets that the kernel
-    /// chooses by a hash of the flow.
-    pub fn decide(&self, copies: u64, moves: bool) -> FlowDecision {
+    /// without one at the highest number seen.
+    pub fn decide(&self, copies: u64) -> FlowDecision {
         let offered = self.offered.unwrap_or(self.next).max(self.next);
         let due = offered.saturating_mul(copies);
-        let arrived = self.received.saturating_sub(self.duplicates);
-        // With multicast each thread has a copy of its own. Where numbers are missing anyway, threads
-        // between which a flow moved would be in doubt about nearly all of it.
-        let across_threads = match copies > 1 || (moves && arrived < due) {
-            true => 0,
-            false => self.across_threads,
+        // With multicast each thread has a copy of its own.
+        let (again, forgotten) = match copies > 1 {
+            true => (0, 0),
+            false => (self.across_threads, self.forgotten_across),
         };
-        let doubtful = self.too_late.saturating_add(across_threads).min(arrived);
-        let is_whole = || self.hashes == hashes_below(offered).wrapping_mul(copies);
-        if doubtful == 0 || (arrived == due && is_whole()) {
-            return FlowDecision {
-                lost: due.saturating_sub(arrived),
-                undecided: 0,
-                duplicates: self.duplicates,
-            };
-        }
+        let duplicates = self.duplicates.saturating_add(again);
+        let arrived = self.received.saturating_sub(duplicates);
+        let doubtful = self.too_late.saturating_add(forgotten).min(arrived);
         let lost = due.saturating_sub(arrived - doubtful);
         // What is doubtful beyond the holes that are left fills none of them.
         let undecided = doubtful.min(lost);
         FlowDecision {
             lost,
             undecided,
-            duplicates: self.duplicates + (doubtful - undecided),
+            duplicates: duplicates + (doubtful - undecided),
         }
     }
 
-    /// Datagrams that are not known to have come: [`FlowReport::decide`] for one copy of a flow that may
-    /// move.
+    /// Datagrams that are not known to have come: [`FlowReport::decide`] for one copy.
     pub fn lost(&self) -> u64 {
-        self.decide(1, true).lost
+        self.decide(1).lost
     }
 
-    /// Adds what another thread saw of the same flow. A duplicate that came to another thread than
-    /// its twin is not seen as one: how many there can be is in `across_threads`, and
-    /// [`FlowReport::decide`] asks for it if no number seems to be missing.
+    /// Adds what another thread saw of the same flow.
     pub fn merge(&mut self, other: &Self) {
-        let common = self.next.min(other.next);
-        let common = common.saturating_sub(self.first.max(other.first));
-        let [own, others] = [&*self, other].map(|one| one.received.saturating_sub(one.duplicates));
-        self.across_threads += other.across_threads + common.min(own).min(others);
+        let shared = self.next.min(other.next);
+        let shared = shared.saturating_sub(self.first.max(other.first));
+        let (common, unknown) = self.numbers.merge(&other.numbers);
+        self.across_threads += other.across_threads + common;
+        self.forgotten_across += other.forgotten_across + unknown.min(shared);
         self.received += other.received;
         self.duplicates += other.duplicates;
         self.reordered += other.reordered;
@@ -170,7 +162,6 @@ impl FlowReport {
         self.offered = self.offered.max(other.offered);
         self.end_markers += other.end_markers;
         self.clocks_apart_ns = self.clocks_apart_ns.max(other.clocks_apart_ns);
-        self.hashes = self.hashes.wrapping_add(other.hashes);
         self.ends.extend(&other.ends);
         // Both histograms have the same bounds, so nothing can fail to fit.
         let _ = self.delay_ns.add(&other.delay_ns);
@@ -193,7 +184,6 @@ impl FlowReport {
 /// let (_, report) = flows.reports().next().unwrap();
 /// assert_eq!((report.received, report.reordered, report.lost()), (5, 1, 3));
 /// ```
-#[derive(Default)]
 pub struct FlowTable {
     flows: Vec<Flow>,
     index: BTreeMap<FlowKey, usize>,
@@ -203,6 +193,22 @@ pub struct FlowTable {
     /// Datagrams without a stamp.
     unstamped: u64,
     end_markers: u64,
+    /// Pages that it may still get.
+    pages_free: usize,
+}
+
+impl Default for FlowTable {
+    fn default() -> Self {
+        Self {
+            flows: Vec::new(),
+            index: BTreeMap::new(),
+            last: None,
+            untracked: 0,
+            unstamped: 0,
+            end_markers: 0,
+            pages_free: PAGES_MAX,
+        }
+    }
 }
 
 impl FlowTable {
@@ -240,8 +246,8 @@ impl FlowTable {
             self.end_markers += u64::from(flow.end(sequence, stamp.time_ns));
             return;
         }
-        flow.see(sequence);
-        if flow.is_timed {
+        // What comes again has no delay of its own.
+        if flow.see(sequence, &mut self.pages_free) && flow.is_timed {
             flow.time(stamp.age_ns(now_ns));
         }
     }
@@ -282,11 +288,7 @@ impl FlowTable {
             report.delay_ns =
                 Histogram::new_with_bounds(1, 2, 0).unwrap_or_else(|_| delay_histogram());
         }
-        self.flows.push(Flow {
-            report,
-            seen: Box::new([0; 64]),
-            is_timed,
-        });
+        self.flows.push(Flow { report, is_timed });
         self.index.insert(key, self.flows.len() - 1);
         Some(self.flows.len() - 1)
     }
@@ -303,32 +305,20 @@ impl fmt::Debug for FlowTable {
 }
 
 impl Flow {
+    /// True if it is the first of its number for certain.
     #[inline]
-    fn see(&mut self, sequence: u64) {
+    fn see(&mut self, sequence: u64, pages_free: &mut usize) -> bool {
         let report = &mut self.report;
         report.received += 1;
         report.first = report.first.min(sequence);
-        if sequence >= report.next {
-            // Numbers that fall into the window now have not been seen.
-            if sequence - report.next >= WINDOW {
-                self.seen.fill(0);
-            } else {
-                for skipped in report.next..sequence {
-                    clear(&mut self.seen, skipped);
-                }
-            }
-            set(&mut self.seen, sequence);
-            report.next = sequence.saturating_add(1);
-        } else if report.next - sequence > WINDOW {
-            report.too_late += 1;
-        } else if is_set(&self.seen, sequence) {
-            report.duplicates += 1;
-            return;
-        } else {
-            set(&mut self.seen, sequence);
-            report.reordered += 1;
+        let novelty = report.numbers.enter(sequence, pages_free);
+        match novelty {
+            Novelty::Unknown => report.too_late += 1,
+            Novelty::Again => report.duplicates += 1,
+            Novelty::New if sequence < report.next => report.reordered += 1,
+            Novelty::New => report.next = sequence.saturating_add(1),
         }
-        report.hashes = report.hashes.wrapping_add(hash(sequence));
+        novelty == Novelty::New
     }
 
     /// Notes an end marker. False if it came before: then it is a duplicate like any other.
@@ -359,32 +349,6 @@ impl Flow {
         let most = &mut self.report.clocks_apart_ns;
         *most = apart_ns.max(*most);
     }
-}
-
-/// A hash of a sequence number (the finalizer of splitmix64), for a sum.
-#[inline]
-fn hash(sequence: u64) -> u64 {
-    let mixed = sequence.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^ mixed >> 31
-}
-
-/// The sum over all numbers below `end`.
-fn hashes_below(end: u64) -> u64 {
-    (0..end).fold(0, |sum, sequence| sum.wrapping_add(hash(sequence)))
-}
-
-fn set(seen: &mut [u64; 64], sequence: u64) {
-    seen[(sequence % WINDOW / 64) as usize] |= 1 << (sequence % 64);
-}
-
-fn clear(seen: &mut [u64; 64], sequence: u64) {
-    seen[(sequence % WINDOW / 64) as usize] &= !(1 << (sequence % 64));
-}
-
-fn is_set(seen: &[u64; 64], sequence: u64) -> bool {
-    seen[(sequence % WINDOW / 64) as usize] & 1 << (sequence % 64) != 0
 }
 
 /// 1 µs to 60 s, two significant digits: 1 % wide and 10 KiB.

@@ -87,12 +87,6 @@ impl Plan {
         !self.is_shared() || thread == 0
     }
 
-    /// Whether a flow may go from one thread to another. The kernel's hash keeps one at its socket.
-    fn flows_move(&self) -> bool {
-        let is_hashed = self.backend.layer == Layer::Payload && self.config.reuse_port;
-        !is_hashed || self.asked.steers_by_cpu
-    }
-
     /// How many sockets get each datagram: one, or with multicast all of them.
     fn deliveries(&self) -> u64 {
         let is_copied = self.config.reuse_port && !self.config.groups.is_empty();

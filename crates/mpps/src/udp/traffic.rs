@@ -217,24 +217,21 @@ pub struct FlowTotal {
     /// End markers received; they are in none of the other counts.
     #[serde(default)]
     pub end_markers: u64,
-    /// Datagrams that are not known to have come, from sequence number 0 on.
+    /// Datagrams that are not known to have come, from sequence number 0 on; without an end marker, up to
+    /// the highest number that came.
     pub lost: u64,
     /// Of `lost`, so many may have come: as many datagrams were received that are late ones or
     /// duplicates, and nothing tells which. In files of older versions, where it is absent, `lost` is
     /// without them.
     #[serde(default)]
     pub undecided: Option<u64>,
-    /// Datagrams that came to other threads than their neighbours in the flow, while some are lost: any
-    /// of them may be a duplicate of what another thread received, and stands for a lost one then.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub across_threads: u64,
-    /// Datagrams that came again.
+    /// Datagrams that came again, to whichever thread.
     pub duplicates: u64,
     /// Datagrams that came after a later one (RFC 4737).
     pub reordered: u64,
-    /// Datagrams more than 4096 numbers behind the newest, each late or a duplicate.
+    /// Datagrams whose numbers are so far behind that they were forgotten, each late or a duplicate.
     pub too_late: u64,
-    /// The lowest sequence number seen.
+    /// The lowest sequence number seen; 0 if only end markers were.
     pub first: u64,
     /// One-way delay, send time to receive call; absent for flows beyond the 256th, and where the
     /// clocks differ.
@@ -243,10 +240,6 @@ pub struct FlowTotal {
     /// they were sent, or a minute after. Absent if none did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clocks_apart_us: Option<f64>,
-}
-
-fn is_zero(count: &u64) -> bool {
-    *count == 0
 }
 
 /// One-way delay in microseconds. Between two machines it is as true as their clocks are the same.

@@ -10,9 +10,9 @@ use crate::udp::account::account;
 use crate::udp::arriving::{Arriving, PATIENCE_FIRST};
 use crate::udp::far_sender;
 use crate::udp::runs;
-use crate::udp::traffic::{SendTotal, note_unseen, route, sent};
+use crate::udp::traffic::{SendTotal, note_unseen, route, sent, without_copies};
 use anyhow::{Context, Result, bail};
-use mpps_io::{Inspect, Rx, RxWorker};
+use mpps_io::{Inspect, Rx, RxWorker, STAMP_BYTES};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -27,7 +27,7 @@ const QUIET_MAX: Duration = Duration::from_secs(2);
 
 /// What a receiver that reads no stamps cannot know.
 const NOT_TOLD_APART: &str = "datagrams are counted and not told apart: one that came twice would stand \
-     for a lost one; `send --stamp` and `recv`, joined by `mpps ledger`, tell";
+     for a lost one; with --size 16 and more they carry stamps";
 
 /// Receives what another host sends.
 #[derive(Debug)]
@@ -48,10 +48,26 @@ impl Remote<'_> {
             1 => String::new(),
             flows => format!(" --flows {flows}"),
         };
+        // A flag is not said twice.
+        let asks = self
+            .command
+            .split_whitespace()
+            .any(|word| word == "--stamp");
+        let stamp = if self.is_stamped() && !asks {
+            " --stamp"
+        } else {
+            ""
+        };
         format!(
-            "{} {} --rate {rate} --duration {time} --size {}{flows} --json",
+            "{} {} --rate {rate} --duration {time} --size {}{flows}{stamp} --json",
             self.command, self.live.address, self.payload_bytes
         )
+    }
+
+    /// Whether datagrams are told apart. By their number alone, one that came twice would stand for a lost
+    /// one.
+    fn is_stamped(&self) -> bool {
+        self.payload_bytes >= STAMP_BYTES
     }
 
     /// Has the other host send for a moment, to nobody.
@@ -76,7 +92,10 @@ impl Remote<'_> {
             at: &self.live.address.to_string(),
             cpu: Some(self.live.cpu),
             wait,
-            inspect: Inspect::Never,
+            inspect: match self.is_stamped() {
+                true => Inspect::Always,
+                false => Inspect::Never,
+            },
             time,
             patience: PATIENCE_FIRST,
             interrupt: self.live.interrupt,
@@ -91,11 +110,20 @@ impl Remote<'_> {
         let interface = machine::interface_at(None, self.live.address.ip()).ok();
         let route = route(&total, interface.as_deref());
         let hosts = (total.host.as_ref(), Some(&arrived.host));
-        let mut account = account(sent(&total), arrived.received(), route, hosts);
-        account.one_machine = total.boot_id.is_some() && total.boot_id == machine::boot_id();
-        let mut ledger = account.ledger();
+        let mut received = arrived.received();
+        if self.is_stamped() {
+            let others = arrived.report.flows.unstamped();
+            received.delivered = received.delivered.saturating_sub(others);
+        }
+        let mut ledger = without_copies(&arrived.report, received, |received| {
+            let mut account = account(sent(&total), received, route, hosts);
+            account.one_machine = total.boot_id.is_some() && total.boot_id == machine::boot_id();
+            account.ledger()
+        });
         note_unseen(&mut ledger, route);
-        ledger.note(NOT_TOLD_APART);
+        if !self.is_stamped() {
+            ledger.note(NOT_TOLD_APART);
+        }
         Ok(Sample {
             run: runs::Sample {
                 mpps: arrived.mpps,

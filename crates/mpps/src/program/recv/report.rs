@@ -11,7 +11,7 @@ use crate::udp::traffic::{DelayTotal, FlowTotal, RECV_SCHEMA, RecvThread, RecvTo
 use crate::udp::waited::Waited;
 use anyhow::{Context, Result};
 use hdrhistogram::Histogram;
-use mpps_io::{FlowKey, FlowReport, Layer, RxProgress, RxReport};
+use mpps_io::{FlowKey, FlowReport, RxProgress, RxReport};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
@@ -154,9 +154,7 @@ fn sum(reports: &[RxReport], of: impl Fn(&RxReport) -> u64) -> u64 {
 
 /// What the stamps said, all threads together, where each datagram was to come so many times.
 fn flows(reports: &[RxReport], plan: &Plan) -> Vec<FlowTotal> {
-    let (deliveries, moves) = (plan.deliveries(), plan.flows_move());
-    // From queue to queue a flow goes with the CPU of its sender, and nothing follows from that.
-    let is_compared = plan.backend.layer == Layer::Payload && deliveries == 1;
+    let deliveries = plan.deliveries();
     let mut merged: BTreeMap<FlowKey, FlowReport> = BTreeMap::new();
     for (key, report) in reports.iter().flat_map(|report| report.flows.reports()) {
         merged
@@ -165,8 +163,7 @@ fn flows(reports: &[RxReport], plan: &Plan) -> Vec<FlowTotal> {
             .or_insert_with(|| report.clone());
     }
     let total = |(key, flow): (FlowKey, FlowReport)| {
-        let decided = flow.decide(deliveries, moves);
-        let is_open = is_compared && decided.undecided == 0 && decided.lost > 0;
+        let decided = flow.decide(deliveries);
         let apart_us = flow.clocks_apart_ns as f64 / 1000.0;
         let is_timed = apart_us == 0.0 && !flow.delay_ns.is_empty();
         FlowTotal {
@@ -178,11 +175,10 @@ fn flows(reports: &[RxReport], plan: &Plan) -> Vec<FlowTotal> {
             end_markers: flow.end_markers_once(deliveries),
             lost: decided.lost,
             undecided: Some(decided.undecided),
-            across_threads: if is_open { flow.across_threads } else { 0 },
             duplicates: decided.duplicates,
             reordered: flow.reordered,
             too_late: flow.too_late,
-            first: flow.first,
+            first: if flow.next > 0 { flow.first } else { 0 },
             delay_us: is_timed.then(|| delay(&flow.delay_ns)),
             clocks_apart_us: (apart_us > 0.0).then_some(apart_us),
         }

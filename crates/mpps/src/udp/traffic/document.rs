@@ -180,14 +180,16 @@ fn flows(flows: &[FlowTotal]) -> Table {
         let name = format!("{}.{}", flow.sender, flow.flow);
         let cells = [name].into_iter().chain(counts).chain(delay);
         let late = facts([
-            (flow.too_late, "more than 4096 numbers behind"),
+            (flow.too_late, "so late that their numbers were forgotten"),
             (
                 flow.undecided.unwrap_or(0),
                 "undecided, each late or a duplicate:",
             ),
             (flow.first, "the first one seen was number"),
         ]);
-        Row::new(cells.map(Into::into)).below(late.join(", "))
+        let open = flow.offered.is_none().then(|| OPEN_END.to_owned());
+        let said: Vec<String> = late.into_iter().chain(open).collect();
+        Row::new(cells.map(Into::into)).below(said.join(", "))
     });
     Table::new(columns).rows(rows)
 }
@@ -219,10 +221,19 @@ fn lost(lost: u64, undecided: u64) -> String {
     }
 }
 
-/// Why there is no one-way delay.
+/// A flow whose sender did not say how long it is.
+const OPEN_END: &str = "no end marker came: what was lost behind the last one seen is not known";
+
+/// Why there is no one-way delay, or none that can be believed.
 fn clocks(flows: &[FlowTotal]) -> Option<String> {
     let apart_us = flows.iter().filter_map(|flow| flow.clocks_apart_us);
-    let apart_us = apart_us.reduce(f64::max)?;
+    let Some(apart_us) = apart_us.reduce(f64::max) else {
+        let mut delays = flows.iter().filter_map(|flow| flow.delay_us.as_ref());
+        // Of all ways there are, none holds every packet back for so long and for as long.
+        let is_constant =
+            |delay: &super::DelayTotal| delay.p50 >= 1e6 && delay.max <= 1.1 * delay.p50;
+        return delays.any(is_constant).then(|| CLOCKS_LIKELY.to_owned());
+    };
     let apart = match apart_us {
         ..1e6 => Quantity::Microseconds(apart_us),
         _ => Quantity::Seconds(apart_us / 1e6),
@@ -231,6 +242,9 @@ fn clocks(flows: &[FlowTotal]) -> Option<String> {
         "no one-way delay: the clocks of sender and receiver differ by at least {apart}"
     ))
 }
+
+const CLOCKS_LIKELY: &str = "a one-way delay of a second and more that hardly differs is more likely the \
+     difference of two clocks";
 
 /// The totals of a sender, which was asked for so many datagrams per second.
 pub(crate) fn sent(total: &SendTotal, asked: Option<f64>) -> Vec<Block> {
