@@ -8,9 +8,9 @@ use hdrhistogram::Histogram;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// Pages of sequence numbers that a thread remembers, of all flows together: 134 million numbers in
-/// 16 MiB. Of a flow that has more, the lowest are forgotten; a datagram that comes later than that cannot be
-/// told to be late or a duplicate, and is counted as `too_late`.
+/// Pages of sequence numbers that a thread remembers, of all flows together, besides three of each flow:
+/// 134 million numbers in 16 MiB. Of a flow that has more, the lowest are forgotten; a datagram that comes
+/// later than that cannot be told to be late or a duplicate, and is counted as `too_late`.
 const PAGES_MAX: usize = 1 << 15;
 /// End markers of a flow that are told apart, by their send times. A sender writes as many.
 const END_MARKERS: usize = 3;
