@@ -20,7 +20,7 @@ use crate::failure;
 use crate::measure::outcome::{Outcome, ended};
 use crate::output::{self, Stream};
 use crate::program::lines::Lines;
-use crate::signal::Interrupted;
+use crate::signal::{self, Interrupted};
 use anyhow::{Context, Result, ensure};
 use clap::Parser;
 use clap::error::ErrorKind;
@@ -32,6 +32,10 @@ use std::process::ExitCode;
 
 /// Runs the command line of this process.
 pub fn main() -> ExitCode {
+    if let Err(error) = signal::begin() {
+        let _ = output::line(Stream::Err, &format!("mpps: cannot hear signals: {error}"));
+        return ExitCode::from(2);
+    }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {

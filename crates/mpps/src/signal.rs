@@ -1,9 +1,26 @@
 //! Ctrl-C and its kin.
 
-use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+use mpps_os::signal::{is_ignored, unblock};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGXFSZ};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+/// What ends a run in order.
+const ENDS: [i32; 4] = [SIGINT, SIGTERM, SIGHUP, SIGQUIT];
+
+/// Makes the signals of this process what they are meant to be, whoever started it; to be called
+/// while there is one thread.
+///
+/// # Errors
+/// If the kernel refuses a handler (`sigaction(2)`).
+pub(crate) fn begin() -> io::Result<()> {
+    unblock(&ENDS);
+    // A file that reaches `ulimit -f` is an error of write(2), which is told and cleaned up after. A
+    // handler that does nothing, for one that is ignored would be so in commands, too.
+    signal_hook::flag::register(SIGXFSZ, Arc::default())?;
+    Ok(())
+}
 
 /// Set by the first SIGINT, SIGTERM, SIGHUP or SIGQUIT; the second one ends the process at once. What must
 /// not stay behind is to be undone before anything is waited for that the second one is meant to
@@ -42,7 +59,9 @@ impl Interrupt {
 
     fn register(self, second_ends: bool) -> io::Result<Self> {
         use signal_hook::flag::{register, register_conditional_shutdown, register_usize};
-        for signal in [SIGINT, SIGTERM, SIGHUP, SIGQUIT] {
+        // Who starts a program by `nohup` wants it to stay when the terminal goes.
+        let heard = |signal: &i32| *signal != SIGHUP || !is_ignored(SIGHUP);
+        for signal in ENDS.into_iter().filter(heard) {
             // In this order: the conditional exit looks at the flag before this signal sets it.
             register_conditional_shutdown(signal, 128 + signal, Arc::clone(&self.ends))?;
             if second_ends {

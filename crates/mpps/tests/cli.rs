@@ -9,6 +9,8 @@ mod hostile;
 mod mistakes;
 #[path = "cli/report.rs"]
 mod report;
+#[path = "cli/starting.rs"]
+mod starting;
 
 use common::{Ended, Need, Running, Test, mpps, quiet_namespace, run};
 use libtest_mimic::{Arguments, Trial};
@@ -173,6 +175,26 @@ const TESTS: &[Test] = &[
         "signals_end_a_sender_with_totals",
         Need::Nothing,
         signals_end_a_sender_with_totals,
+    ),
+    (
+        "a_file_at_its_limit_is_told_and_removed",
+        Need::Nothing,
+        starting::a_file_at_its_limit_is_told_and_removed,
+    ),
+    (
+        "a_command_at_its_limit_has_the_signal",
+        Need::Namespace,
+        starting::a_command_at_its_limit_has_the_signal,
+    ),
+    (
+        "nohup_keeps_it_running",
+        Need::Nothing,
+        starting::nohup_keeps_it_running,
+    ),
+    (
+        "blocked_signals_end_it_all_the_same",
+        Need::Namespace,
+        starting::blocked_signals_end_it_all_the_same,
     ),
     (
         "a_closed_pipe_ends_it_quietly",

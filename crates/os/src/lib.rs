@@ -26,6 +26,7 @@ pub mod poll;
 pub mod private_directory;
 pub mod process;
 pub mod sched;
+pub mod signal;
 pub mod socket;
 pub mod sysfs;
 pub mod tcp;

@@ -1,0 +1,75 @@
+//! What the command has from who starts it: limits, and signals that are ignored or blocked.
+
+use super::common::{Ended, Running, mpps, run};
+use super::expect_refusal;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+
+const RESULT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/lab.json");
+
+/// A line of the shell, in which `$MPPS` is the command and `$RESULT` a result.
+fn shell(line: &str) -> Command {
+    let mut command = Command::new("sh");
+    command.args(["-c", line]).env_remove("COLUMNS");
+    command.env("MPPS", env!("CARGO_BIN_EXE_mpps"));
+    command.env("RESULT", RESULT);
+    command
+}
+
+fn shell_in(directory: &Path, line: &str) -> Ended {
+    run(shell(line).current_dir(directory))
+}
+
+pub(crate) fn a_file_at_its_limit_is_told_and_removed() {
+    let directory = tempfile::tempdir().expect("a directory can be had");
+    let html = |limit| format!("ulimit -f {limit}; $MPPS report $RESULT --html out.html");
+    let ended = shell_in(directory.path(), &html("4"));
+    expect_refusal(&ended, &["cannot write out.html", "File too large"]);
+    let left = || fs::read_dir(&directory).expect("it is there").count();
+    assert_eq!(left(), 0, "{ended:#?}");
+    shell_in(directory.path(), &html("unlimited")).fine();
+    assert_eq!(left(), 1);
+}
+
+/// What mpps does about the signal is not for those that it starts.
+pub(crate) fn a_command_at_its_limit_has_the_signal() {
+    let directory = tempfile::tempdir().expect("a directory can be had");
+    let line = "$MPPS lab -- sh -c 'ulimit -f 1; exec head -c 9999 /dev/zero > file'";
+    let ended = shell_in(directory.path(), line);
+    assert_eq!(ended.code(), 128 + 25, "{ended:#?}");
+}
+
+pub(crate) fn nohup_keeps_it_running() {
+    let mut receiver = Running::start(&mut shell("trap '' HUP; exec $MPPS recv 127.0.0.1:0"));
+    receiver.address();
+    receiver.signal("HUP");
+    thread::sleep(Duration::from_millis(500));
+    let status = fs::read_to_string(format!("/proc/{}/status", receiver.id()));
+    let status = status.expect("it has not been waited for");
+    assert!(!status.contains("State:\tZ"), "{status}");
+    // The first signal that it hears: a second one would end it with status 130.
+    receiver.interrupt().fine();
+}
+
+pub(crate) fn blocked_signals_end_it_all_the_same() {
+    let blocked = |arguments: &[&str]| {
+        let mut command = Command::new("env");
+        command.arg("--block-signal=INT,TERM,HUP,QUIT");
+        command.arg(mpps(&[]).get_program()).args(arguments);
+        command
+    };
+    for signal in ["INT", "TERM", "HUP", "QUIT"] {
+        let mut receiver = Running::start(&mut blocked(&["recv", "127.0.0.1:0"]));
+        receiver.address();
+        receiver.signal(signal);
+        receiver.end().fine();
+    }
+    let script = "echo ready; exec sleep 1000";
+    let mut lab = Running::start(&mut blocked(&["lab", "--", "sh", "-c", script]));
+    lab.line("ready");
+    lab.signal("TERM");
+    assert_eq!(lab.end().code(), 128 + 15);
+}

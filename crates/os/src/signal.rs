@@ -1,0 +1,68 @@
+//! What this process does about signals, which it has from who started it (`execve(2)`).
+
+use std::mem::zeroed;
+use std::ptr;
+
+/// Lets the signals come, where who started the program had blocked them: to the calling thread and
+/// those that it starts from now on (`pthread_sigmask(3)`).
+pub fn unblock(signals: &[i32]) {
+    // SAFETY: a signal set is plain numbers, for which all zeros are a value. It is made empty by this
+    // C library and outlives the calls; the old set is not asked for. A number that is no signal is
+    // refused, and changes nothing.
+    unsafe {
+        let mut set = zeroed();
+        libc::sigemptyset(&mut set);
+        for signal in signals {
+            libc::sigaddset(&mut set, *signal);
+        }
+        libc::pthread_sigmask(libc::SIG_UNBLOCK, &set, ptr::null_mut());
+    }
+}
+
+/// Whether this process ignores a signal, as `nohup` has it ignore SIGHUP.
+pub fn is_ignored(signal: i32) -> bool {
+    // SAFETY: all zeros are a sigaction, which is plain numbers, and outlives the call; nothing is set.
+    unsafe {
+        let mut action: libc::sigaction = zeroed();
+        let asked = libc::sigaction(signal, ptr::null(), &mut action);
+        asked == 0 && action.sa_sigaction == libc::SIG_IGN
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn is_blocked(signal: i32) -> bool {
+        // SAFETY: all zeros are a set, which outlives the calls; nothing is set.
+        unsafe {
+            let mut set = zeroed();
+            libc::pthread_sigmask(libc::SIG_BLOCK, ptr::null(), &mut set);
+            libc::sigismember(&set, signal) == 1
+        }
+    }
+
+    #[test]
+    fn what_is_blocked_comes_again_and_nothing_else() {
+        let both = [libc::SIGUSR1, libc::SIGUSR2];
+        // SAFETY: as in `unblock`. The mask is this test's thread's, which ends with it.
+        unsafe {
+            let mut set = zeroed();
+            libc::sigemptyset(&mut set);
+            both.iter().for_each(|signal| {
+                libc::sigaddset(&mut set, *signal);
+            });
+            libc::pthread_sigmask(libc::SIG_BLOCK, &set, ptr::null_mut());
+        }
+        assert_eq!(both.map(is_blocked), [true, true]);
+        unblock(&[libc::SIGUSR1, 4095]);
+        assert_eq!(both.map(is_blocked), [false, true]);
+    }
+
+    #[test]
+    fn what_is_ignored_is_told_from_what_is_not() {
+        // Rust has programs ignore SIGPIPE; SIGUSR2 is nobody's.
+        let told = [libc::SIGPIPE, libc::SIGUSR2, 4095].map(is_ignored);
+        assert_eq!(told, [true, false, false]);
+    }
+}
