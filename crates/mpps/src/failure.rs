@@ -3,10 +3,12 @@
 use crate::output;
 use mpps_os::Error as Refusal;
 use mpps_os::capability::{
-    CAP_BPF, CAP_IPC_LOCK, CAP_NET_ADMIN, CAP_NET_BIND_SERVICE, CAP_NET_RAW, CAP_PERFMON,
-    CAP_SETUID, CAP_SYS_ADMIN, CAP_SYS_NICE, CAP_SYS_RESOURCE, Rights,
+    CAP_BPF, CAP_DAC_OVERRIDE, CAP_IPC_LOCK, CAP_NET_ADMIN, CAP_NET_BIND_SERVICE, CAP_NET_RAW,
+    CAP_PERFMON, CAP_SETGID, CAP_SETUID, CAP_SYS_ADMIN, CAP_SYS_NICE, CAP_SYS_PTRACE,
+    CAP_SYS_RESOURCE, Rights,
 };
 use mpps_os::limit::LOCKED_MEMORY_REMEDY;
+use std::io;
 
 /// Ends the program with status 2 after one line: what failed, on what, why, and what helps.
 pub(crate) fn explain(error: &anyhow::Error) -> String {
@@ -100,6 +102,7 @@ fn remedy(refusal: &Refusal, rights: &Rights) -> Option<String> {
         (1, "io_uring_setup") => "it is switched off for this user (sysctl \
             kernel.io_uring_disabled), or by the sandbox it runs in: run as root"
             .to_owned(),
+        (13, "open" | "openat" | "openat2" | "access") => rights.remedy(of_open(object, rights)),
         (1 | 13, call) => rights.remedy(capabilities(call)),
         (30, _) if object.starts_with("/proc/sys") || object.starts_with("/sys") => format!(
             "a container sees {object} read-only: set it on the host, or start the container with \
@@ -126,6 +129,28 @@ fn remedy(refusal: &Refusal, rights: &Rights) -> Option<String> {
     Some(text)
 }
 
+/// The refusal of a file that a user named, and what helps if this is a root who lacks the right.
+pub(crate) fn of_file(error: &io::Error) -> String {
+    let rights = Rights::own();
+    let lacks = rights.is_root && !rights.has(CAP_DAC_OVERRIDE);
+    match error.raw_os_error() {
+        Some(13) if lacks => format!("{error}; {}", rights.remedy(&[CAP_DAC_OVERRIDE])),
+        _ => error.to_string(),
+    }
+}
+
+/// What opening a file needs whose mode, or whose process, refuses it. An ordinary user is not told
+/// to take a right over all files.
+fn of_open(path: &str, rights: &Rights) -> &'static [u8] {
+    let is_of_process = |kind| path.starts_with("/proc/") && path.contains(kind);
+    match ["/ns/", "/fd/"].into_iter().any(is_of_process) {
+        // ptrace(2), PTRACE_MODE_READ_FSCREDS; a namespace is then to be entered.
+        true => &[CAP_SYS_PTRACE, CAP_SYS_ADMIN],
+        false if rights.is_root => &[CAP_DAC_OVERRIDE],
+        false => &[],
+    }
+}
+
 /// What a call needs (capabilities(7)).
 fn capabilities(call: &str) -> &'static [u8] {
     let begins = |words: &[&str]| words.iter().any(|word| call.starts_with(word));
@@ -140,7 +165,7 @@ fn capabilities(call: &str) -> &'static [u8] {
         _ if begins(&["rtnetlink ", "netlink ", "ioctl ", "setsockopt "]) => &[CAP_NET_ADMIN],
         _ if begins(&["sched_setaffinity", "setpriority"]) => &[CAP_SYS_NICE],
         _ if begins(&["setrlimit"]) => &[CAP_SYS_RESOURCE],
-        _ if begins(&["setres", "setgroups"]) => &[CAP_SETUID],
+        _ if begins(&["setres", "setgroups"]) => &[CAP_SETGID, CAP_SETUID],
         _ => &[],
     }
 }
@@ -161,7 +186,6 @@ fn is_locked_out(rights: &Rights) -> bool {
 mod tests {
     use super::*;
     use anyhow::Context;
-    use std::io;
 
     #[test]
     fn a_taken_port_is_one_line_with_a_remedy() {
@@ -223,6 +247,20 @@ mod tests {
             assert!(!root.contains("run as root"), "{root}");
         }
         assert_eq!(said("open", "/x", 13, &USER), "run as root");
+        for (object, has, lacks) in [
+            ("/proc/7/ns/user", CAP_SYS_ADMIN, "CAP_SYS_PTRACE"),
+            ("/proc/7/fd/9", CAP_SYS_ADMIN, "CAP_SYS_PTRACE"),
+            ("/proc/7/net/dev", CAP_SYS_ADMIN, "CAP_DAC_OVERRIDE"),
+            ("/home/x/ns/y", CAP_SYS_PTRACE, "CAP_DAC_OVERRIDE"),
+        ] {
+            let root = Rights {
+                effective: 1 << has,
+                ..root
+            };
+            let said = said("open", object, 13, &root);
+            let only = format!("root without {lacks} (");
+            assert!(said.contains(&only), "{object}: {said}");
+        }
         let read_only = said("open", "/proc/sys/net/core/rmem_max", 30, &root);
         assert!(read_only.contains("--privileged"), "{read_only}");
     }

@@ -1,6 +1,7 @@
 //! Files that users name to be read, none of which keeps a command waiting or fills its memory.
 
-use anyhow::{Context, Result, ensure};
+use crate::failure;
+use anyhow::{Context, Result, anyhow, ensure};
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::AsFd;
@@ -18,7 +19,9 @@ pub(crate) fn open(path: &Path) -> Result<File> {
         true => io::stdin().as_fd().try_clone_to_owned().map(File::from),
         false => mpps_os::file::open_input(path),
     };
-    opened.with_context(|| format!("cannot read {}", path.display()))
+    opened
+        .map_err(|error| anyhow!(failure::of_file(&error)))
+        .with_context(|| format!("cannot read {}", path.display()))
 }
 
 /// The text of such a file.

@@ -1,6 +1,6 @@
 //! The machine that a result is of, and the command that made it.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use mpps_host::{Fingerprint, Snapshot};
 use mpps_lab::Lab;
 use mpps_os::capability::{CAP_NET_ADMIN, CAP_SYS_ADMIN, Rights};
@@ -29,7 +29,13 @@ pub(crate) fn become_able() -> Result<()> {
     if needed.iter().all(|one| rights.has(*one)) {
         return Ok(());
     }
-    namespace::become_root_in_user_namespace().context(
+    let made = namespace::become_root_in_user_namespace();
+    // Half made, the namespace has nobody in the place of a root who only lacks a capability.
+    let made = made.map_err(|refusal| match rights.is_root {
+        true => anyhow!("{refusal}; {}", rights.remedy(&needed)),
+        false => refusal.into(),
+    });
+    made.context(
         "without CAP_SYS_ADMIN and CAP_NET_ADMIN the lab needs a user namespace (sysctl \
          user.max_user_namespaces, kernel.unprivileged_userns_clone or AppArmor may forbid it)",
     )?;

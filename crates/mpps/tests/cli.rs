@@ -197,6 +197,11 @@ const TESTS: &[Test] = &[
         starting::blocked_signals_end_it_all_the_same,
     ),
     (
+        "a_root_who_lacks_a_capability_is_told_which",
+        Need::Root,
+        starting::a_root_who_lacks_a_capability_is_told_which,
+    ),
+    (
         "a_closed_pipe_ends_it_quietly",
         Need::Nothing,
         a_closed_pipe_ends_it_quietly,

@@ -5,6 +5,8 @@ use rustix::process::geteuid;
 use std::fs;
 use std::os::linux::fs::MetadataExt;
 
+/// May use files and directories that their modes refuse.
+pub const CAP_DAC_OVERRIDE: u8 = 1;
 /// May change its group and its list of groups.
 pub const CAP_SETGID: u8 = 6;
 /// May change its user.
@@ -17,6 +19,8 @@ pub const CAP_NET_ADMIN: u8 = 12;
 pub const CAP_NET_RAW: u8 = 13;
 /// May lock memory without a limit.
 pub const CAP_IPC_LOCK: u8 = 14;
+/// May look into processes of others.
+pub const CAP_SYS_PTRACE: u8 = 19;
 /// May make namespaces and mount file systems.
 pub const CAP_SYS_ADMIN: u8 = 21;
 /// May place threads of others, and raise priorities.
@@ -53,18 +57,21 @@ pub fn in_initial_user_namespace() -> bool {
 }
 
 /// The names of those that a refusal is explained by.
-const NAMES: [(u8, &str); 11] = [
+const NAMES: [(u8, &str); 14] = [
+    (CAP_DAC_OVERRIDE, "DAC_OVERRIDE"),
+    (CAP_SETGID, "SETGID"),
+    (CAP_SETUID, "SETUID"),
     (CAP_NET_BIND_SERVICE, "NET_BIND_SERVICE"),
     (CAP_NET_ADMIN, "NET_ADMIN"),
     (CAP_NET_RAW, "NET_RAW"),
     (CAP_IPC_LOCK, "IPC_LOCK"),
+    (CAP_SYS_PTRACE, "SYS_PTRACE"),
     (CAP_SYS_ADMIN, "SYS_ADMIN"),
     (CAP_SYS_NICE, "SYS_NICE"),
     (CAP_SYS_RESOURCE, "SYS_RESOURCE"),
     (CAP_SYSLOG, "SYSLOG"),
     (CAP_PERFMON, "PERFMON"),
     (CAP_BPF, "BPF"),
-    (CAP_SETUID, "SETUID"),
 ];
 
 /// What a thread may do, by which a refusal is explained.
@@ -100,7 +107,7 @@ impl Rights {
     }
 
     /// What helps against a refusal of something that needs these capabilities. A root that lacks one
-    /// is told which, and not to become root.
+    /// is told which, and not to become root. Of none, nothing is known to be needed.
     pub fn remedy(&self, needed: &[u8]) -> String {
         let missing: Vec<&str> = NAMES
             .iter()
@@ -121,6 +128,9 @@ impl Rights {
             (false, true) if needed.is_empty() => "run as root".to_owned(),
             (_, true) if !self.is_initial => "the root of a user namespace (a rootless container, \
                 `unshare -r`) is not enough: run as root of the host"
+                .to_owned(),
+            (true, true) if needed.is_empty() => "a capability that this root lacks, a seccomp \
+                filter or a security module (AppArmor, SELinux, lockdown) may be the reason"
                 .to_owned(),
             (_, true) => "this process has the capability for it: a seccomp filter or a security \
                 module (AppArmor, SELinux, lockdown) refuses"
@@ -182,7 +192,16 @@ mod tests {
         // CAP_SYS_ADMIN is all of BPF, and nothing of the network.
         let old = without(&[CAP_BPF, CAP_PERFMON, CAP_NET_ADMIN]);
         assert!(old.has(CAP_BPF) && !old.has(CAP_NET_ADMIN));
-        assert!(all.remedy(&[CAP_BPF]).contains("seccomp"));
+        assert!(
+            all.remedy(&[CAP_BPF])
+                .contains("has the capability for it: a seccomp")
+        );
+        // Nothing that is known to be needed is not all that is needed.
+        let said = all.remedy(&[]);
+        assert!(
+            said.contains("seccomp") && !said.contains("has the capability"),
+            "{said}"
+        );
         let mapped = Rights {
             is_initial: false,
             ..all

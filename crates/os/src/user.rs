@@ -5,7 +5,7 @@ use std::{fs, ptr};
 use rustix::process::{Gid, Uid, getegid, geteuid};
 use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities, set_no_new_privs};
 
-use crate::capability::{self, CAP_SETGID, CAP_SETUID};
+use crate::capability::{CAP_SETGID, CAP_SETUID, Rights};
 use crate::error::On;
 use crate::{Error, Result};
 
@@ -51,11 +51,12 @@ impl User {
 
     /// Why this process cannot become the user for good, if it cannot.
     pub fn obstacle(&self) -> Option<String> {
-        let is_able = [CAP_SETUID, CAP_SETGID]
-            .into_iter()
-            .all(capability::effective);
-        if !is_able {
-            return Some("only root becomes another user".to_owned());
+        let (needed, rights) = ([CAP_SETUID, CAP_SETGID], Rights::own());
+        if !needed.iter().all(|one| rights.has(*one)) {
+            return Some(match rights.is_root {
+                true => rights.remedy(&needed),
+                false => "only root becomes another user".to_owned(),
+            });
         }
         let maps = [
             ("/proc/self/uid_map", self.uid),
@@ -171,7 +172,7 @@ mod tests {
             gid: 0,
         };
         assert!(!other.is_own());
-        if !capability::effective(CAP_SETUID) {
+        if !Rights::own().has(CAP_SETUID) {
             assert!(other.obstacle().is_some());
         }
     }

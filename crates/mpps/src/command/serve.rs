@@ -104,7 +104,8 @@ fn user(asked: Option<&str>) -> Result<Option<User>> {
         return Ok(None);
     }
     if let Some(why) = user.obstacle() {
-        bail!("--user {name}: {why}; leave it out, or start the server as {name} or root");
+        let or_root = if user::is_root() { "" } else { " or root" };
+        bail!("--user {name}: {why}; leave it out, or start the server as {name}{or_root}");
     }
     Ok(Some(user))
 }

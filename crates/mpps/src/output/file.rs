@@ -4,6 +4,7 @@
 mod tests;
 
 use super::Stream;
+use crate::failure;
 use anyhow::{Context, Result, anyhow, ensure};
 use mpps_os::file::{NewFile, Target};
 use std::fs::File;
@@ -64,7 +65,7 @@ impl OutputFile {
             Ok((target, way))
         });
         let cannot = |error| {
-            let path = path.display();
+            let (path, error) = (path.display(), failure::of_file(&error));
             anyhow!("cannot write {path}: {error}; name another file by {option}")
         };
         let (target, way) = tried.map_err(cannot)?;

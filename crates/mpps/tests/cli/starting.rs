@@ -73,3 +73,61 @@ pub(crate) fn blocked_signals_end_it_all_the_same() {
     lab.signal("TERM");
     assert_eq!(lab.end().code(), 128 + 15);
 }
+
+/// In a container, mostly. What it is told is what it lacks, and no more.
+pub(crate) fn a_root_who_lacks_a_capability_is_told_which() {
+    let directory = tempfile::tempdir().expect("a directory can be had");
+    let as_other = "setpriv --reuid 65534 --regid 65534 --clear-groups";
+    let made = "mkdir -m 700 private && cp $RESULT private/r && chown -R 65534:65534 private";
+    shell_in(directory.path(), made).fine();
+    let other = Running::start(&mut shell(&format!("exec {as_other} sleep 1000")));
+    let of_other = |command: &str| format!("$MPPS {command} --pid {}", other.id());
+    let [doctor, top] = ["doctor --seconds 1", "top --once"].map(of_other);
+    let dac = "-dac_override,-dac_read_search";
+    for (lacks, line, names) in [
+        ("-sys_ptrace", &*doctor, &["/ns/", "SYS_PTRACE"][..]),
+        ("-sys_ptrace", &*top, &["/ns/", "SYS_PTRACE"]),
+        ("-all", "$MPPS doctor --netns 1", &["SYS_PTRACE"]),
+        (
+            dac,
+            "$MPPS serve 127.0.0.1:0 --root private",
+            &["private", "DAC_OVERRIDE"],
+        ),
+        (
+            dac,
+            "$MPPS report private/r",
+            &["private/r", "DAC_OVERRIDE"],
+        ),
+        (
+            dac,
+            "$MPPS report $RESULT --html private/h",
+            &["private/h", "DAC_OVERRIDE"],
+        ),
+        (
+            "-setuid",
+            "$MPPS serve 127.0.0.1:0 --user nobody",
+            &["nobody", "SETUID"],
+        ),
+        (
+            "-setgid",
+            "$MPPS serve 127.0.0.1:0 --user nobody",
+            &["nobody", "SETGID"],
+        ),
+        ("-all", "$MPPS lab -- true", &["SYS_ADMIN", "NET_ADMIN"]),
+        ("-all", "$MPPS bench --quick", &["SYS_ADMIN", "NET_ADMIN"]),
+    ] {
+        let ended = shell_in(
+            directory.path(),
+            &format!("exec setpriv --bounding-set {lacks} {line}"),
+        );
+        expect_refusal(&ended, names);
+        expect_refusal(&ended, &["this process is root without CAP_"]);
+        for wrong in ["run as root", "only root", "or root", "has the capability"] {
+            assert!(!ended.err.contains(wrong), "{wrong}: {ended:#?}");
+        }
+    }
+    let healthy = "$MPPS report private/r && $MPPS report $RESULT --html private/h";
+    shell_in(directory.path(), healthy).fine();
+    let seen = shell_in(directory.path(), &top);
+    assert!(seen.code() < 2, "{seen:#?}");
+}
