@@ -9,15 +9,22 @@ pub use target::{NewFile, Target, create_directories};
 
 use crate::error::On;
 use crate::{Error, Result};
-use rustix::fs::{Access, AtFlags, FlockOperation, Mode, OFlags, ResolveFlags};
-use rustix::io::{Errno, retry_on_intr};
-use std::fs::File;
+use rustix::fs::{Access, AtFlags, Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
+use std::fs::{File, TryLockError};
+use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// Times that a path is looked up again after somebody renamed a directory on the way. The kernel
 /// then cannot tell whether it stayed below, and says `EAGAIN`.
 const ATTEMPTS: usize = 4;
+/// How long a lock is waited for: longer than an undo takes whose every step restarts a card.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How often it is tried meanwhile.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// A directory whose files can be opened by paths that nobody vouches for.
 #[derive(Debug)]
@@ -97,13 +104,32 @@ pub fn is_absent(error: &Error) -> bool {
 }
 
 /// Waits until no other program has this file or directory locked, and locks it until it is closed
-/// (`flock(2)`).
+/// (`flock(2)`). One that is stopped or stuck is not waited for without end.
 ///
 /// # Errors
-/// `ENOLCK`; `EBADF` on a network file system that locks only what is open for writing.
+/// [`ErrorKind::TimedOut`] after half a minute; `ENOLCK`; `EBADF` on a network file system that locks only what is open for writing.
 pub fn lock(file: &File, path: &Path) -> Result<()> {
-    retry_on_intr(|| rustix::fs::flock(file, FlockOperation::LockExclusive))
-        .on("flock", path.display())
+    lock_within(file, path, PATIENCE)
+}
+
+fn lock_within(file: &File, path: &Path, patience: Duration) -> Result<()> {
+    let began = Instant::now();
+    let refusal = loop {
+        match file.try_lock() {
+            Ok(()) => return Ok(()),
+            Err(TryLockError::WouldBlock) if began.elapsed() > patience => {
+                let why = format!(
+                    "another mpps, or who else has it open, has had it locked for {patience:?}: \
+                     `lslocks` tells the process"
+                );
+                break io::Error::new(ErrorKind::TimedOut, why);
+            }
+            Err(TryLockError::WouldBlock) => thread::sleep(LOOK),
+            Err(TryLockError::Error(error)) if error.kind() == ErrorKind::Interrupted => {}
+            Err(TryLockError::Error(error)) => break error,
+        }
+    };
+    Err(Error::new("flock", path.display(), refusal))
 }
 
 #[cfg(test)]
@@ -114,14 +140,15 @@ mod tests {
     fn a_lock_lasts_until_its_file_is_closed() {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
         let [first, second] = [0; 2].map(|_| File::open(&path).expect("it is there"));
-        let is_free = |file: &File| {
-            let tried = rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive);
-            tried != Err(Errno::WOULDBLOCK)
-        };
         lock(&first, &path).expect("nobody has it");
-        assert!(!is_free(&second));
-        drop(first);
+        let held = lock_within(&second, &path, Duration::from_millis(50));
+        let held = held.expect_err("the first has it").to_string();
+        assert!(held.contains("Cargo.toml: another mpps"), "{held}");
         // A child that another test starts may have it for a moment longer.
+        thread::spawn(move || {
+            thread::sleep(Duration::from_millis(100));
+            drop(first);
+        });
         lock(&second, &path).expect("it is free again");
     }
 }

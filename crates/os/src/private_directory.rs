@@ -192,8 +192,8 @@ impl PrivateDirectory {
         }
     }
 
-    /// Waits until no other program has this directory locked, and locks it until the answer is
-    /// dropped (`flock(2)`).
+    /// Waits until no other program has this directory locked, but not for ever, and locks it until
+    /// the answer is dropped (`flock(2)`).
     ///
     /// # Errors
     /// As [`crate::file::lock`].
