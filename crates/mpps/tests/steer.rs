@@ -13,7 +13,11 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::process::{self, Command, ExitCode};
 
 fn main() -> ExitCode {
-    let tests: [(&str, fn()); 6] = [
+    let tests: [(&str, fn()); 7] = [
+        (
+            "tags_are_looked_behind_and_the_rest_is_told",
+            tags_are_looked_behind_and_the_rest_is_told,
+        ),
         ("microsofts_vectors", microsofts_vectors),
         ("a_million_flows_are_even", a_million_flows_are_even),
         (
@@ -104,6 +108,57 @@ fn a_million_flows_are_even() {
     );
 }
 
+/// A capture of these frames.
+fn capture_of(frames: &[&[u8]]) -> Vec<u8> {
+    let mut capture = [0xa1b2_c3d4_u32, 0x0004_0002, 0, 0, 65_535, 1]
+        .map(u32::to_le_bytes)
+        .concat();
+    for frame in frames {
+        let bytes = frame.len() as u32;
+        capture.extend([0, 0, bytes, bytes].map(u32::to_le_bytes).concat());
+        capture.extend(*frame);
+    }
+    capture
+}
+
+fn tags_are_looked_behind_and_the_rest_is_told() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("capture");
+    let path = path.to_str().expect("a path");
+    let ends = ["10.0.0.1:1", "10.0.0.9:9"].map(|end| end.parse().expect("an address"));
+    let template = Template::new([2; 6], [4; 6], ends[0], ends[1], 3);
+    let mut plain = vec![0; template.frame_bytes()];
+    template.write(&mut plain, 0, b"abc");
+    let tagged = |tags: &[[u8; 4]]| [&plain[..12], &tags.concat(), &plain[12..]].concat();
+    let (inner, outer) = ([0x81, 0, 0, 7], [0x88, 0xa8, 0, 9]);
+    let mut fragment = tagged(&[inner]);
+    fragment[4 + 20] = 0x20;
+    let mut tcp = plain.clone();
+    tcp[14 + 9] = 6;
+    let (one, two) = (tagged(&[inner]), tagged(&[outer, inner]));
+
+    fs::write(path, capture_of(&[&one, &two, &plain])).expect("it can be written");
+    let all = found(&["--queues", "2", "--pcap", path]);
+    assert_eq!(numbers(&all, "flows", "packets"), [3]);
+    assert_eq!(all["flows"][0]["flow"], "10.0.0.1:1-10.0.0.9:9");
+    assert!(
+        !all["notes"].to_string().contains("no such flow"),
+        "{all:#}"
+    );
+
+    let rest = "3 frames are of no such flow: 1 fragmented, 1 cut or damaged, 1 of other protocols";
+    let frames = [&fragment, &plain[..40], &tcp];
+    fs::write(path, capture_of(&[&frames[..], &[&one]].concat())).expect("it can be written");
+    let some = found(&["--queues", "2", "--pcap", path]);
+    assert_eq!(numbers(&some, "flows", "packets"), [1]);
+    assert_eq!(some["notes"][0], rest);
+    fs::write(path, capture_of(&frames)).expect("it can be written");
+    let none = run(&mut steer(&["--queues", "2", "--pcap", path]));
+    assert_eq!(none.code(), 2, "{none:#?}");
+    let told = none.err.contains("no UDP flow was seen") && none.err.contains(rest);
+    assert!(told, "{none:#?}");
+}
+
 fn flows_of_a_list_and_of_a_capture() {
     let folder = tempfile::tempdir().expect("a folder");
     let list = folder.path().join("flows");
@@ -127,14 +182,7 @@ fn flows_of_a_list_and_of_a_capture() {
     // The protocol's place: the same packet of TCP, with the ports where they were.
     let mut tcp = frame("10.0.0.3:3");
     tcp[14 + 9] = 6;
-    let mut capture: Vec<u8> = [0xa1b2_c3d4_u32, 0x0004_0002, 0, 0, 65_535, 1]
-        .map(u32::to_le_bytes)
-        .concat();
-    for frame in [&first, &second, &first, &vec![0; 60], &first, &tcp] {
-        let bytes = frame.len() as u32;
-        capture.extend([0, 0, bytes, bytes].map(u32::to_le_bytes).concat());
-        capture.extend(frame);
-    }
+    let mut capture = capture_of(&[&first, &second, &first, &[0; 60], &first, &tcp]);
     let path = folder.path().join("capture");
     fs::write(&path, &capture).expect("it can be written");
     let captured = found_in("--pcap", &path);

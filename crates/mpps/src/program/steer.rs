@@ -15,7 +15,7 @@ use self::flows::FlowArgs;
 use crate::measure::outcome::Outcome;
 use crate::output::{self, Stream};
 use crate::program::lines::Lines;
-use anyhow::{Result, bail, ensure};
+use anyhow::{Result, bail};
 use clap::Args;
 
 /// Arguments of `mpps steer`.
@@ -55,15 +55,16 @@ impl SteerArgs {
                  they arrive"
             ),
         };
-        ensure!(
-            !flows.all.is_empty() || flows.missing.is_some(),
-            "no {} flow was seen: {}",
-            self.flows.protocol(),
-            [std::slice::from_ref(&flows.source), &flows.notes]
-                .concat()
-                .join("; ")
-        );
-        let found = SteerObject::predict(card, &flows, self.verify);
+        if flows.all.is_empty() && flows.missing.is_none() {
+            let mut told = vec![flows.source.clone()];
+            told.extend(flows.notes.iter().cloned().chain(flows.others.told()));
+            bail!(
+                "no {} flow was seen: {}",
+                self.flows.protocol(),
+                told.join("; ")
+            );
+        }
+        let found = SteerObject::predict(card, &flows, self.verify)?;
         if self.json {
             output::line(Stream::Out, &output::json(&found)?)?;
         } else {

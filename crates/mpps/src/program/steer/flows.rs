@@ -2,10 +2,12 @@
 
 mod capture;
 mod orders;
+mod others;
 
 pub use capture::{CaptureRead, frames as frames_of_capture};
 
 use self::orders::Orders;
+use self::others::{Others, Reason, untagged};
 
 use crate::input;
 use crate::output::{self, Stream};
@@ -74,7 +76,7 @@ pub(super) struct Flows {
     /// How many were named to be verified, and did not come; none where none were named.
     pub(super) missing: Option<u64>,
     /// Packets that are of no such flow, and those that the tap dropped uncounted.
-    pub(super) others: u64,
+    pub(super) others: Others,
     pub(super) dropped: u64,
     /// What the card's queues got meanwhile.
     pub(super) queues: Vec<QueuePackets>,
@@ -134,8 +136,10 @@ impl FlowArgs {
             "--flows: {sum} flows are more than {FLOWS_MAX}"
         );
         let all = first.iter().flat_map(|flow| rising(*flow).take(each));
+        let mut listed = room(sum)?;
+        listed.extend(all.map(|flow| (flow, 1)));
         Ok(Some(Flows {
-            all: all.map(|flow| (flow, 1)).collect(),
+            all: listed,
             source: "as they were given".to_owned(),
             ..Flows::default()
         }))
@@ -251,7 +255,7 @@ struct Counts {
     /// Only these, where flows were named.
     named: Option<HashSet<Flow>>,
     flows: HashMap<Flow, u64>,
-    others: u64,
+    others: Others,
 }
 
 impl Counts {
@@ -265,17 +269,19 @@ impl Counts {
 
     /// Counts a frame.
     fn add(&mut self, frame: &[u8]) {
+        let frame = untagged(frame);
         let ends = match self.tcp {
             true => wire::tcp_ends(frame),
             false => wire::datagram(frame).map(|found| (found.source, found.destination)),
         };
         let wanted = |port| self.port.is_none_or(|wanted| wanted == port);
-        let ends = ends.filter(|(_, destination)| wanted(destination.port()));
-        let flow = ends.and_then(|(source, destination)| Flow::new(source, destination));
+        let wanted_ends = ends.filter(|(_, destination)| wanted(destination.port()));
+        let flow = wanted_ends.and_then(|(source, destination)| Flow::new(source, destination));
         let is_named = |flow: &Flow| self.named.as_ref().is_none_or(|named| named.contains(flow));
         match flow.filter(is_named) {
             Some(flow) => *self.flows.entry(flow).or_default() += 1,
-            None => self.others += 1,
+            None if ends.is_some() => self.others.add(Reason::Unasked),
+            None => self.others.add(Reason::of(frame, self.tcp)),
         }
     }
 
@@ -303,6 +309,15 @@ impl Counts {
             ..Flows::default()
         }
     }
+}
+
+/// Memory for so much about flows: an allocation that fails ends the process.
+pub(super) fn room<T>(flows: usize) -> Result<Vec<T>> {
+    let mut room = Vec::new();
+    let reserved = room.try_reserve_exact(flows).ok();
+    reserved
+        .with_context(|| format!("this process gets no memory for {flows} flows (`ulimit -v`?)"))?;
+    Ok(room)
 }
 
 /// A flow a line; empty lines and those that begin with # are none.

@@ -1,9 +1,10 @@
 //! Where a card sends flows, and how even that is.
 
 use super::card::Card;
-use super::flows::Flows;
+use super::flows::{Flows, room};
 use super::remedy::{QueuePort, Remedy, ports, remedies};
 use super::verified::Verified;
+use anyhow::Result;
 use mpps_host::CpuList;
 use mpps_host::rss::{self, Flow, Hashed, Symmetry};
 use mpps_os::text::ShellWord;
@@ -101,11 +102,11 @@ impl SteerObject {
     pub const SCHEMA: &'static str = "mpps.steer.v1";
 
     /// Predicts for each flow where it goes.
-    pub(super) fn predict(card: Card, flows: &Flows, is_verified: bool) -> Self {
+    pub(super) fn predict(card: Card, flows: &Flows, is_verified: bool) -> Result<Self> {
         let entries = card.table.len();
         let mut by_entry = vec![0; entries];
         let mut loads: Vec<QueueLoad> = (0..card.queues()).map(|queue| card.idle(queue)).collect();
-        let steered = flows.all.iter().map(|(flow, packets)| {
+        let each = flows.all.iter().map(|(flow, packets)| {
             let hash = card.hashing.hash(flow);
             let entry = rss::entry_of(hash, entries);
             let queue = card.table[entry];
@@ -119,13 +120,14 @@ impl SteerObject {
                 queue,
             }
         });
-        let steered: Vec<Steered> = steered.collect();
+        let mut steered: Vec<Steered> = room(flows.all.len())?;
+        steered.extend(each);
         let imbalance = imbalance(&loads);
         let remedies = match imbalance > UNEVEN {
             true => remedies(&card, flows, &by_entry, imbalance),
             false => Vec::new(),
         };
-        Self {
+        Ok(Self {
             schema: Self::SCHEMA,
             version: env!("CARGO_PKG_VERSION"),
             key: rss::hexadecimal(&card.hashing.key),
@@ -144,7 +146,7 @@ impl SteerObject {
             interface: card.interface,
             key_from: card.hashing.key_from,
             table: card.table,
-        }
+        })
     }
 
     /// True if the card did something else, or not all was seen.
@@ -314,12 +316,7 @@ fn imbalance(loads: &[QueueLoad]) -> f64 {
 
 fn notes(card: &Card, flows: &Flows) -> Vec<String> {
     let mut notes = flows.notes.clone();
-    if flows.others > 0 && flows.queues.is_empty() {
-        notes.push(format!(
-            "{} frames are of no such flow",
-            grouped(flows.others.into())
-        ));
-    }
+    notes.extend(flows.others.told().filter(|_| flows.queues.is_empty()));
     if card.hashing.fields[0] != card.hashing.fields[1] {
         notes.push("IPv4 and IPv6 are hashed by different fields".to_owned());
     }

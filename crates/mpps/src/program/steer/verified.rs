@@ -66,9 +66,9 @@ impl Verified {
         Self {
             agrees: predicted > 0 && !is_less && unknown as f64 <= counted as f64 * UNKNOWN,
             missing: flows.missing,
-            others: flows.others,
+            others: flows.others.sum(),
             dropped: flows.dropped,
-            unseen: unknown.saturating_sub(flows.others + flows.dropped),
+            unseen: unknown.saturating_sub(flows.others.sum() + flows.dropped),
             queues,
         }
     }

@@ -1,0 +1,150 @@
+//! Frames that are of no such flow, and why.
+
+use mpps_report::grouped;
+
+/// Why a frame is of no such flow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reason {
+    /// Of a flow, or to a port, that was not asked for.
+    Unasked,
+    Fragment,
+    /// IPv6's, behind which no ports are looked for.
+    ExtensionHeader,
+    /// It ends too early, or its lengths contradict.
+    Cut,
+    OtherProtocol,
+}
+
+/// In words, by their numbers.
+const WORDS: [&str; 5] = [
+    "of other flows",
+    "fragmented",
+    "with IPv6 extension headers",
+    "cut or damaged",
+    "of other protocols",
+];
+
+impl Reason {
+    /// Of a frame without tags in which no ports were found; RFC 791, RFC 8200.
+    pub(super) fn of(frame: &[u8], tcp: bool) -> Self {
+        const FRAGMENT: u8 = 44;
+        let protocol = if tcp { 6 } else { 17 };
+        let (is_v4, next_at) = match frame.get(12..14) {
+            None => return Self::Cut,
+            Some([0x08, 0x00]) => (true, 14 + 9),
+            Some([0x86, 0xdd]) => (false, 14 + 6),
+            Some(_) => return Self::OtherProtocol,
+        };
+        match frame.get(next_at) {
+            None => Self::Cut,
+            // The first two bits of the offset say other things.
+            Some(next) if *next == protocol && is_v4 => match frame.get(20..22) {
+                Some([high, low]) if high & 0x3f != 0 || *low != 0 => Self::Fragment,
+                _ => Self::Cut,
+            },
+            Some(next) if *next == protocol => Self::Cut,
+            Some(_) if is_v4 => Self::OtherProtocol,
+            Some(&FRAGMENT) => Self::Fragment,
+            // Options, routing, authentication, destination, mobility, host identity, shim.
+            Some(0 | 43 | 51 | 60 | 135 | 139 | 140) => Self::ExtensionHeader,
+            Some(_) => Self::OtherProtocol,
+        }
+    }
+}
+
+/// How many frames there were for each reason.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Others([u64; WORDS.len()]);
+
+impl Others {
+    pub(super) fn add(&mut self, reason: Reason) {
+        self.0[reason as usize] += 1;
+    }
+
+    /// All of them.
+    pub(crate) fn sum(self) -> u64 {
+        self.0.iter().sum()
+    }
+
+    /// In words; none if there are none.
+    pub(crate) fn told(self) -> Option<String> {
+        let kinds = self.0.iter().zip(WORDS).filter(|(frames, _)| **frames > 0);
+        let kinds = kinds.map(|(frames, word)| format!("{} {word}", grouped((*frames).into())));
+        let kinds: Vec<String> = kinds.collect();
+        let sum = grouped(self.sum().into());
+        let told = format!("{sum} frames are of no such flow: {}", kinds.join(", "));
+        (!kinds.is_empty()).then_some(told)
+    }
+}
+
+/// A frame without its VLAN tags (IEEE 802.1Q, 802.1ad), of which it may have two: its type is where it
+/// would be without them. What is before that is not the addresses then, and not to be read.
+pub(super) fn untagged(mut frame: &[u8]) -> &[u8] {
+    for _ in 0..2 {
+        if let Some([0x81, 0x00] | [0x88, 0xa8]) = frame.get(12..14) {
+            frame = &frame[4..];
+        }
+    }
+    frame
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_frame_has_its_reason() {
+        let frame = |kind: [u8; 2], at: usize, next: u8, bytes: usize| {
+            let mut frame = vec![0; bytes];
+            frame[12..14].copy_from_slice(&kind);
+            frame[at] = next;
+            frame
+        };
+        let [v4, v6] = [([8, 0], 23), ([0x86, 0xdd], 20)];
+        let of = |(kind, at): ([u8; 2], usize), next| Reason::of(&frame(kind, at, next, 60), false);
+        assert_eq!([of(v4, 17), of(v6, 17)], [Reason::Cut; 2]);
+        assert_eq!([of(v4, 6), of(v6, 58)], [Reason::OtherProtocol; 2]);
+        assert_eq!([of(v4, 0), of(v4, 44)], [Reason::OtherProtocol; 2]);
+        assert_eq!([of(v6, 0), of(v6, 60)], [Reason::ExtensionHeader; 2]);
+        assert_eq!(of(v6, 44), Reason::Fragment);
+        let mut fragment = frame(v4.0, v4.1, 17, 60);
+        for (bits, reason) in [
+            ([0x20, 0], Reason::Fragment),
+            ([0, 1], Reason::Fragment),
+            // "Do not fragment" does not make it one.
+            ([0x40, 0], Reason::Cut),
+        ] {
+            fragment[20..22].copy_from_slice(&bits);
+            assert_eq!(Reason::of(&fragment, false), reason, "{bits:?}");
+        }
+        assert_eq!(Reason::of(&fragment, true), Reason::OtherProtocol);
+        let cut = [0, 13, 14, 20].map(|bytes| Reason::of(&frame(v4.0, 0, 0, 24)[..bytes], false));
+        assert_eq!(cut, [Reason::Cut; 4]);
+        let arp = frame([8, 6], 20, 0, 60);
+        assert_eq!(Reason::of(&arp, false), Reason::OtherProtocol);
+    }
+
+    #[test]
+    fn two_tags_are_looked_behind_and_no_third() {
+        let tag = [0x81, 0, 0, 7];
+        let tagged = |tags: usize| [&[2; 12][..], &tag.repeat(tags), &[8, 0, 69]].concat();
+        for tags in 0..=2 {
+            assert_eq!(untagged(&tagged(tags))[12..], [8, 0, 69], "{tags}");
+        }
+        assert_eq!(untagged(&tagged(3))[12..14], [0x81, 0]);
+        for bytes in 0..20 {
+            let _ = untagged(&tagged(2)[..bytes]);
+        }
+    }
+
+    #[test]
+    fn reasons_have_their_words_in_the_same_order() {
+        let mut others = Others::default();
+        assert_eq!(others.told(), None);
+        for reason in [Reason::OtherProtocol, Reason::Fragment, Reason::Fragment] {
+            others.add(reason);
+        }
+        let told = "3 frames are of no such flow: 2 fragmented, 1 of other protocols";
+        assert_eq!(others.told().as_deref(), Some(told));
+    }
+}
