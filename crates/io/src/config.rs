@@ -310,6 +310,18 @@ fn check_destinations(destinations: &[Destination]) -> Result<(), Error> {
     Ok(())
 }
 
+/// Whether this process gets memory for so many buffers, and a little for all else: an allocation that
+/// fails ends it.
+pub(crate) fn check_room(batch: usize, bytes: usize) -> Result<(), Error> {
+    let all = batch.saturating_mul(bytes).saturating_add(1 << 20);
+    let room = Vec::<u8>::new().try_reserve_exact(all);
+    room.map_err(|_| Error::Invalid {
+        option: "--batch",
+        value: batch.to_string(),
+        why: format!("this process gets no memory for that, {bytes} bytes each (`ulimit -v`?)"),
+    })
+}
+
 fn check_batch(batch: usize) -> Result<(), Error> {
     if (1..=BATCH_MAX).contains(&batch) {
         return Ok(());

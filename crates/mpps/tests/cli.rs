@@ -202,6 +202,11 @@ const TESTS: &[Test] = &[
         starting::a_root_who_lacks_a_capability_is_told_which,
     ),
     (
+        "without_memory_it_says_so",
+        Need::Nothing,
+        starting::without_memory_it_says_so,
+    ),
+    (
         "a_closed_pipe_ends_it_quietly",
         Need::Nothing,
         a_closed_pipe_ends_it_quietly,

@@ -65,6 +65,11 @@ impl Site {
                 return Err(Error::invalid("--size", size, why));
             }
             Content::Size(size) => {
+                // It is there twice for a moment. An allocation that fails ends the process.
+                if Vec::<u8>::new().try_reserve_exact(2 * size).is_err() {
+                    let why = "this process gets no memory for the body (`ulimit -v`?)";
+                    return Err(Error::invalid("--size", size, why));
+                }
                 Kind::Body(PATTERN.iter().copied().cycle().take(*size).collect())
             }
             Content::Root(path) => Kind::Root(Directory::open(path)?),

@@ -7,6 +7,7 @@ use super::answers::Answers;
 use super::shared_socket::SharedSocket;
 use super::socket::{SOCKET_RX_OPTIONS, open_receiver, receive};
 use super::{Backend, Layer, Support};
+use crate::config::check_room;
 use crate::requests::{Requests, Slot};
 use crate::rx::not_opened_to_answer;
 use crate::waiting::{self, Awaited, Sleep, Waiting};
@@ -37,13 +38,9 @@ pub(super) const BACKEND: Backend = Backend {
 fn open_rx(config: &RxConfig) -> Result<Box<dyn Rx>, Error> {
     let (socket, mut caps) = open_receiver(&BACKEND, config)?;
     caps.batch = 1;
-    Ok(Box::new(SocketRx::new(
-        &BACKEND,
-        socket,
-        caps,
-        config,
-        ReceiveMessages::receive_one,
-    )))
+    let call = ReceiveMessages::receive_one;
+    let rx = SocketRx::new(&BACKEND, socket, caps, config, call)?;
+    Ok(Box::new(rx))
 }
 
 /// The call that fills buffers from a socket.
@@ -84,7 +81,7 @@ impl SocketRx {
         caps: RxCaps,
         config: &RxConfig,
         call: ReceiveCall,
-    ) -> Self {
+    ) -> Result<Self, Error> {
         let asked = Asked {
             sources: config.sources || config.answers,
             answers: config.answers,
@@ -100,7 +97,7 @@ impl SocketRx {
         caps: RxCaps,
         asked: Asked,
         call: ReceiveCall,
-    ) -> Self {
+    ) -> Result<Self, Error> {
         let Asked {
             sources, answers, ..
         } = asked;
@@ -108,7 +105,8 @@ impl SocketRx {
             segments: caps.gro,
             sources,
         };
-        Self {
+        check_room(caps.batch, caps.buffer_bytes << u32::from(answers))?;
+        Ok(Self {
             backend,
             call,
             socket,
@@ -122,7 +120,7 @@ impl SocketRx {
             slots: Vec::new(),
             counters: RxCounters::default(),
             caps,
-        }
+        })
     }
 }
 
@@ -264,13 +262,9 @@ impl Rx for SocketRx {
 
     fn share(&self) -> Result<Box<dyn Rx>, Error> {
         let socket = Arc::clone(&self.socket);
-        Ok(Box::new(Self::over(
-            self.backend,
-            socket,
-            self.caps.clone(),
-            self.asked,
-            self.call,
-        )))
+        let (caps, call) = (self.caps.clone(), self.call);
+        let rx = Self::over(self.backend, socket, caps, self.asked, call)?;
+        Ok(Box::new(rx))
     }
 
     fn steer_by_cpu(&self, cpus: &[usize]) -> Result<(), Error> {

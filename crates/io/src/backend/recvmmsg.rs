@@ -16,11 +16,7 @@ pub(super) const BACKEND: Backend = Backend {
 
 fn open_rx(config: &RxConfig) -> Result<Box<dyn Rx>, Error> {
     let (socket, caps) = open_receiver(&BACKEND, config)?;
-    Ok(Box::new(SocketRx::new(
-        &BACKEND,
-        socket,
-        caps,
-        config,
-        ReceiveMessages::receive,
-    )))
+    let call = ReceiveMessages::receive;
+    let rx = SocketRx::new(&BACKEND, socket, caps, config, call)?;
+    Ok(Box::new(rx))
 }

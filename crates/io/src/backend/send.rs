@@ -2,6 +2,7 @@
 
 use super::socket::{SOCKET_TX_OPTIONS, open_senders, send_all};
 use super::{Backend, Layer, Support};
+use crate::config::check_room;
 use crate::{Error, Frames, Sent, Tx, TxCaps, TxConfig, TxCounters};
 use mpps_os::messages::SendMessages;
 use mpps_os::socket::UdpSocket;
@@ -25,7 +26,7 @@ pub(super) const BACKEND: Backend = Backend {
 fn open_tx(config: &TxConfig) -> Result<Box<dyn Tx>, Error> {
     let (sockets, caps) = open_senders(&BACKEND, config)?;
     let call: SendCall = |messages, socket, from, _| messages.send_one(socket, from).map(|()| 1);
-    Ok(Box::new(SocketTx::new(config, sockets, caps, call)))
+    Ok(Box::new(SocketTx::new(config, sockets, caps, call)?))
 }
 
 /// The call that passes messages `from..to` to a socket and answers how many it took.
@@ -50,18 +51,20 @@ impl SocketTx {
         sockets: Vec<UdpSocket>,
         caps: TxCaps,
         call: SendCall,
-    ) -> Self {
+    ) -> Result<Self, Error> {
         let segments = usize::from(config.gso_segments);
         let target = (!config.connect).then_some(config.target);
-        Self {
+        let message_bytes = config.payload_bytes * segments;
+        check_room(config.batch, message_bytes)?;
+        Ok(Self {
             call,
             sockets,
-            messages: SendMessages::new(config.batch, config.payload_bytes * segments, target),
+            messages: SendMessages::new(config.batch, message_bytes, target),
             payload_bytes: config.payload_bytes,
             segments,
             counters: TxCounters::default(),
             caps,
-        }
+        })
     }
 }
 

@@ -1,7 +1,7 @@
 //! `sendmmsg(2)`: many datagrams a call, as the article's sender does it, and trains with GSO.
 
 use super::Backend;
-use super::send::SocketTx;
+use super::send::{SendCall, SocketTx};
 use super::socket::open_senders;
 use crate::{Error, Tx, TxConfig};
 
@@ -14,10 +14,6 @@ pub(super) const BACKEND: Backend = Backend {
 
 fn open_tx(config: &TxConfig) -> Result<Box<dyn Tx>, Error> {
     let (sockets, caps) = open_senders(&BACKEND, config)?;
-    Ok(Box::new(SocketTx::new(
-        config,
-        sockets,
-        caps,
-        |messages, socket, from, to| messages.send(socket, from..to, true),
-    )))
+    let call: SendCall = |messages, socket, from, to| messages.send(socket, from..to, true);
+    Ok(Box::new(SocketTx::new(config, sockets, caps, call)?))
 }

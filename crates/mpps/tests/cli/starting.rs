@@ -131,3 +131,32 @@ pub(crate) fn a_root_who_lacks_a_capability_is_told_which() {
     let seen = shell_in(directory.path(), &top);
     assert!(seen.code() < 2, "{seen:#?}");
 }
+
+/// A user can ask for more than the process gets.
+pub(crate) fn without_memory_it_says_so() {
+    let directory = tempfile::tempdir().expect("a directory can be had");
+    let limited = |line: &str| {
+        let line = format!("ulimit -v 120000; exec timeout 60 $MPPS {line}");
+        shell_in(directory.path(), &line)
+    };
+    for (line, name) in [
+        ("steer --queues 4 --flows 3000000", "3000000 flows"),
+        ("serve 127.0.0.1:0 --size 500M", "--size 524288000"),
+        (
+            "recv 127.0.0.1:0 --batch 1024 --buffer 65535",
+            "--batch 1024",
+        ),
+        ("send 127.0.0.1:9 --batch 1024 --size 65507", "--batch 1024"),
+    ] {
+        // Buffers for the first thread may still be there.
+        let threads = if name.starts_with("--batch") {
+            "--threads 8"
+        } else {
+            ""
+        };
+        let ended = limited(&format!("{line} {threads}"));
+        expect_refusal(&ended, &[name, "no memory", "ulimit -v"]);
+    }
+    limited("steer --queues 4 --flows 300000").fine();
+    limited("recv 127.0.0.1:0 --batch 64 --buffer 65535 --duration 0.1").fine();
+}
