@@ -25,7 +25,7 @@ pub use rehearsal::rehearse;
 
 pub use counters::{Ending, ServeCounters};
 
-pub(crate) use acknowledgement::Acknowledgement;
+pub(crate) use acknowledgement::{Acknowledgement, Seen};
 pub(crate) use connection::{Connection, Step, Waits};
 pub(crate) use counters::WorkerCounters;
 pub(crate) use deadlines::{Deadlines, TICK_MS, now_ms};
@@ -85,7 +85,8 @@ pub struct Limits {
     pub head_time: Duration,
     /// Time between two requests of a connection.
     pub idle_time: Duration,
-    /// Time for a reply of which the client acknowledges nothing.
+    /// Time for a reply of which the client acknowledges nothing; twenty times as long while its
+    /// kernel answers.
     pub send_time: Duration,
     /// Connections at a time, over all workers; further ones are closed at once, and counted.
     pub connections: usize,

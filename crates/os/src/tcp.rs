@@ -1,7 +1,7 @@
 //! TCP sockets that never block, with the options that decide what a short connection costs.
 
 use crate::error::On;
-use crate::option::set_option;
+use crate::option::{set_option, words};
 use crate::socket::attach_cpu_steering;
 use crate::{Error, Result};
 use rustix::net::{
@@ -269,6 +269,20 @@ impl TcpStream {
             return Err(io::Error::last_os_error());
         }
         Ok(usize::try_from(bytes).unwrap_or(0))
+    }
+
+    /// True if the peer's kernel has answered all that it was sent, probes of its full window
+    /// included: it lives, and what it lacks waits for its program (`TCP_INFO`, tcp(7)). Probes come
+    /// further and further apart, up to two minutes, so that the time of the last answer tells less.
+    #[inline]
+    pub fn is_answered(&self) -> bool {
+        // struct tcp_info of include/uapi/linux/tcp.h: `tcpi_probes` counts those without an answer;
+        // the two words are milliseconds since data were sent last and since the last answer.
+        const PROBES: usize = 3;
+        const SENT: usize = 11;
+        const ANSWERED: usize = 14;
+        let info = words::<{ ANSWERED + 1 }>(&self.fd, libc::IPPROTO_TCP, libc::TCP_INFO);
+        info.is_ok_and(|info| info[0].to_ne_bytes()[PROBES] == 0 && info[ANSWERED] <= info[SENT])
     }
 
     /// The error that waits at the socket, which is taken from it (`SO_ERROR`, socket(7)): how a

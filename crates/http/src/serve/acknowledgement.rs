@@ -3,6 +3,7 @@
 
 use super::deadlines::TICK_MS;
 use super::{Limits, duration_ms};
+use mpps_os::tcp::TcpStream;
 
 /// The longest time between two looks. It doubles from [`TICK_MS`] while nothing moves, so that
 /// many slow clients cost little: what a client takes to acknowledge, or this if that is less, is
@@ -14,6 +15,10 @@ const PAUSE_MS_MAX: u64 = 1024;
 /// A reply that does not go on is first looked at after this part of the time that it has.
 const FIRST_OF: u64 = 8;
 
+/// A peer whose kernel answers has so many times as long: a full window is opened when a part of the
+/// receive buffer is free again, which a slow reader of a large one takes minutes for.
+const ANSWERED_TIMES: u64 = 20;
+
 /// A connection whose peer has not got everything that was sent yet. Nothing tells of an
 /// acknowledgement: it is looked for again and again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,9 +27,38 @@ pub(crate) struct Acknowledgement {
     left: usize,
     /// When that last became less.
     moved_ms: u64,
+    /// When its kernel was last known to have answered everything.
+    answered_ms: u64,
     /// When to look again.
     look_ms: u64,
     pause_ms: u64,
+}
+
+/// What a look finds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Seen {
+    /// Bytes that the peer lacks.
+    pub(crate) left: usize,
+    /// Whether its kernel has answered everything; false where that is not told.
+    pub(crate) is_answered: bool,
+}
+
+impl Seen {
+    /// None where the kernel does not tell.
+    pub(crate) fn of(stream: &TcpStream) -> Option<Self> {
+        Some(Self {
+            left: stream.unacknowledged_bytes().ok()?,
+            is_answered: stream.is_answered(),
+        })
+    }
+
+    /// Of a peer of which no more is known.
+    pub(crate) fn left(left: usize) -> Self {
+        Self {
+            left,
+            is_answered: false,
+        }
+    }
 }
 
 impl Acknowledgement {
@@ -33,6 +67,7 @@ impl Acknowledgement {
         Self {
             left,
             moved_ms: now_ms,
+            answered_ms: now_ms,
             look_ms: now_ms + TICK_MS,
             pause_ms: TICK_MS,
         }
@@ -45,13 +80,18 @@ impl Acknowledgement {
         Self {
             left: usize::MAX,
             moved_ms: since_ms,
+            answered_ms: since_ms,
             look_ms: since_ms.saturating_add(first_ms),
             pause_ms: TICK_MS,
         }
     }
 
     /// A further look. False if the peer has taken nothing for longer than it may.
-    pub(crate) fn look(&mut self, left: usize, limits: &Limits, now_ms: u64) -> bool {
+    pub(crate) fn look(&mut self, seen: Seen, limits: &Limits, now_ms: u64) -> bool {
+        let Seen { left, is_answered } = seen;
+        if is_answered {
+            self.answered_ms = now_ms;
+        }
         if left < self.left {
             self.moved_ms = now_ms;
             self.pause_ms = TICK_MS;
@@ -69,7 +109,11 @@ impl Acknowledgement {
     }
 
     fn ends_ms(&self, limits: &Limits) -> u64 {
-        self.moved_ms.saturating_add(duration_ms(limits.send_time))
+        let time_ms = duration_ms(limits.send_time);
+        let most_ms = time_ms.saturating_mul(ANSWERED_TIMES);
+        let last_ms = self.moved_ms.max(self.answered_ms);
+        let most_ms = self.moved_ms.saturating_add(most_ms);
+        last_ms.saturating_add(time_ms).min(most_ms)
     }
 }
 
@@ -90,7 +134,7 @@ mod tests {
         let limits = limits(send_ms);
         let mut wait = Acknowledgement::new(9, 0);
         let mut looks = vec![wait.look_ms(&limits)];
-        while wait.look(9, &limits, looks[looks.len() - 1]) {
+        while wait.look(Seen::left(9), &limits, looks[looks.len() - 1]) {
             looks.push(wait.look_ms(&limits));
         }
         looks
@@ -113,26 +157,63 @@ mod tests {
         assert_eq!(slow.look_ms(&limits), 1_100);
         // The buffer holds what a slow peer takes in five times as long as it has.
         for (left, now_ms) in [(9_000, 1_100), (7_000, 1_899), (1_000, 2_698), (999, 3_497)] {
-            assert!(slow.look(left, &limits, now_ms), "{left}");
+            assert!(slow.look(Seen::left(left), &limits, now_ms), "{left}");
         }
-        assert!(slow.look(999, &limits, 4_296) && !slow.look(999, &limits, 4_297));
+        assert!(
+            slow.look(Seen::left(999), &limits, 4_296)
+                && !slow.look(Seen::left(999), &limits, 4_297)
+        );
         let mut dead = Acknowledgement::of_reply(1_000, &limits);
-        assert!(dead.look(9_000, &limits, 1_100) && dead.look(9_000, &limits, 1_899));
-        assert!(!dead.look(9_000, &limits, 1_900));
+        assert!(
+            dead.look(Seen::left(9_000), &limits, 1_100)
+                && dead.look(Seen::left(9_000), &limits, 1_899)
+        );
+        assert!(!dead.look(Seen::left(9_000), &limits, 1_900));
         // Where the kernel does not tell, what was sent last counts.
         let mut untold = Acknowledgement::of_reply(1_000, &limits);
-        assert!(untold.look(usize::MAX, &limits, 1_799));
-        assert!(!untold.look(usize::MAX, &limits, 1_800));
+        assert!(untold.look(Seen::left(usize::MAX), &limits, 1_799));
+        assert!(!untold.look(Seen::left(usize::MAX), &limits, 1_800));
     }
 
     #[test]
     fn who_takes_something_has_its_time_anew() {
         let limits = limits(300);
         let mut wait = Acknowledgement::new(9, 0);
-        assert!(wait.look(8, &limits, 290));
+        assert!(wait.look(Seen::left(8), &limits, 290));
         assert_eq!(wait.look_ms(&limits), 290 + TICK_MS);
-        assert!(wait.look(8, &limits, 589));
+        assert!(wait.look(Seen::left(8), &limits, 589));
         assert_eq!(wait.look_ms(&limits), 590);
-        assert!(!wait.look(8, &limits, 590));
+        assert!(!wait.look(Seen::left(8), &limits, 590));
+    }
+
+    #[test]
+    fn whose_kernel_answers_is_slow_and_not_dead() {
+        let limits = limits(300);
+        let answered = Seen {
+            left: 9,
+            is_answered: true,
+        };
+        let mut slow = Acknowledgement::new(9, 0);
+        for now_ms in (0..6_000).step_by(150) {
+            assert!(slow.look(answered, &limits, now_ms), "{now_ms}");
+        }
+        // The hard limit: not a byte in twenty times as long.
+        assert!(!slow.look(answered, &limits, 6_000));
+        // One that dies meanwhile has as long as any other from its last answer on.
+        let mut dies = Acknowledgement::new(9, 0);
+        assert!(dies.look(answered, &limits, 290));
+        assert!(dies.look(Seen::left(9), &limits, 589));
+        assert_eq!(dies.look_ms(&limits), 590);
+        assert!(!dies.look(Seen::left(9), &limits, 590));
+        // What it takes counts for both limits.
+        assert!(slow.look(Seen::left(8), &limits, 6_001));
+        assert!(slow.look(
+            Seen {
+                left: 8,
+                ..answered
+            },
+            &limits,
+            11_999
+        ));
     }
 }

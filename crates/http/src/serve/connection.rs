@@ -3,7 +3,7 @@
 use super::reply::Reply;
 use super::request::{self, Content, Parsed, Request};
 use super::responder::Responder;
-use super::{Acknowledgement, Close, Ending, Limits, duration_ms};
+use super::{Acknowledgement, Close, Ending, Limits, Seen, duration_ms};
 use std::mem;
 
 /// Bytes of a request's content that are read and thrown away, so that the connection can go on.
@@ -199,12 +199,11 @@ impl Connection {
         }
     }
 
-    /// The peer lacks so many bytes of what its kernel or ours has (`SIOCOUTQ`, tcp(7)). False if it
-    /// has taken none for longer than it may: a reply that goes on is no matter of room in the socket,
+    /// What a look at the peer found. False if it has taken none for longer than it may: a reply that goes on is no matter of room in the socket,
     /// whose buffer can hold what a slow peer takes in minutes.
-    pub(crate) fn look(&mut self, left: usize, limits: &Limits, now_ms: u64) -> bool {
+    pub(crate) fn look(&mut self, found: Seen, limits: &Limits, now_ms: u64) -> bool {
         let mut seen = self.seen(limits);
-        let goes_on = seen.look(left, limits, now_ms);
+        let goes_on = seen.look(found, limits, now_ms);
         self.seen = Some(seen);
         goes_on
     }

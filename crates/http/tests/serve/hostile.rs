@@ -39,8 +39,9 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         name: "who_takes_nothing_is_reset",
         switches: &[Switch::Fds],
         configure: |config| {
-            // Somebody else has to take all of it meanwhile, on a machine with other work.
-            config.limits.send_time = 5 * SOON;
+            // Its kernel answers, so that it has twenty times as long. Somebody else has to take all of
+            // it meanwhile, on a machine with other work.
+            config.limits.send_time = 2 * SOON;
             config.content = Content::Size(LARGE_BYTES);
         },
         act: never_reads,
@@ -58,6 +59,27 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
             ended(counters, Ending::SendTimeout, 0)?;
             check(counters.system_calls < 5_000, "it asks all the time")
         },
+    },
+    Scenario {
+        name: "a_full_window_that_is_answered_for_is_waited_for",
+        switches: &[Switch::Fds],
+        configure: |config| {
+            config.limits.send_time = 5 * SOON;
+            config.content = Content::Size(LARGE_BYTES);
+        },
+        act: |running| reads_late(running, LARGE_BYTES),
+        expect: |counters| ended(counters, Ending::SendTimeout, 0),
+    },
+    Scenario {
+        name: "a_full_window_is_waited_for_before_a_reset",
+        switches: &[Switch::Fds],
+        configure: |config| {
+            config.limits.send_time = 5 * SOON;
+            config.content = Content::Size(QUEUED_BYTES);
+            config.close = Close::Rst;
+        },
+        act: |running| reads_late(running, QUEUED_BYTES),
+        expect: |counters| ended(counters, Ending::SendTimeout, 0),
     },
     Scenario {
         name: "who_acknowledges_nothing_is_reset",
@@ -269,6 +291,16 @@ fn slow_reader(running: &Running) -> Result<(), Failed> {
         got += some;
     }
     running.serves_others()
+}
+
+/// A client that reads nothing for more than twice as long as a dead one has. That is long beside what
+/// its kernel leaves unanswered: of two probes in half a second the later one
+/// (`tcp_invalid_ratelimit`).
+fn reads_late(running: &Running, bytes: usize) -> Result<(), Failed> {
+    let mut client = running.connect()?;
+    client.send(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")?;
+    std::thread::sleep(12 * SOON);
+    check(client.reply()?.body.len() == bytes, "a part is lost")
 }
 
 fn garbage(running: &Running) -> Result<(), Failed> {

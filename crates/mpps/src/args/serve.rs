@@ -90,7 +90,8 @@ pub(crate) struct LimitArgs {
     /// Time between two requests of a connection
     #[arg(long, default_value = "60s", value_name = "TIME", value_parser = value::seconds)]
     pub(crate) idle_time: Duration,
-    /// Time for a reply of which the client acknowledges nothing
+    /// Time for a reply of which the client acknowledges nothing; 20 times as long while its kernel
+    /// answers, as that of a slow reader does
     #[arg(long, default_value = "30s", value_name = "TIME", value_parser = value::seconds)]
     pub(crate) send_time: Duration,
     /// Connections at a time; further ones are closed at once, and counted

@@ -24,8 +24,8 @@ mod files;
 
 use super::client::{Client, Forced};
 use crate::serve::{
-    Body, Chunk, Close, Deadlines, Ending, Reply, Responder, ServeCounters, ServeWorker, Stage,
-    Step, TICK_MS, Waits, now_ms,
+    Body, Chunk, Close, Deadlines, Ending, Reply, Responder, Seen, ServeCounters, ServeWorker,
+    Stage, Step, TICK_MS, Waits, now_ms,
 };
 use crate::{Error, Switch};
 use mpps_os::limit;
@@ -199,8 +199,9 @@ impl Loop {
                 }
             }
             (slot, Outcome::Unsent(answer)) if slot & LOOK != 0 => {
-                self.looked(slot & !LOOK, answer.unwrap_or(usize::MAX));
+                self.looked(slot & !LOOK, Seen::left(answer.unwrap_or(usize::MAX)));
             }
+            (slot, Outcome::Lent(fd)) if slot & LOOK != 0 => self.lent(slot & !LOOK, fd),
             (slot, outcome) => self.moved(slot, outcome),
         }
     }
@@ -241,7 +242,10 @@ impl Loop {
             }
             // A peer that has gone is found out by receiving.
             (Outcome::ShutDown(_), None) => self.receive(slot),
-            (Outcome::Unsent(Ok(bytes)), None) if bytes > 0 => self.unacknowledged(slot, bytes),
+            (Outcome::Unsent(Ok(bytes)), None) if bytes > 0 => {
+                self.unacknowledged(slot, Seen::left(bytes));
+            }
+            (Outcome::Lent(fd), None) => self.lent_at_end(slot, fd),
             (Outcome::Unsent(_), None) => self.close_now(slot),
             (Outcome::Received(Err(error)), None) if is_out_of_buffers(&error) => {
                 self.receive_now(slot);

@@ -306,7 +306,7 @@ fn deadlines_follow_what_is_waited_for() {
         (8, 930, false),
     ] {
         assert_eq!(
-            talk.connection.look(left, &limits, now_ms),
+            talk.connection.look(Seen::left(left), &limits, now_ms),
             goes_on,
             "{now_ms}"
         );

@@ -49,6 +49,8 @@ pub enum Outcome {
     Ready(io::Result<()>),
     /// Bytes that the peer has not acknowledged.
     Unsent(io::Result<usize>),
+    /// A further descriptor of a socket.
+    Lent(io::Result<OwnedFd>),
 }
 
 impl StreamRing {
@@ -132,7 +134,7 @@ impl StreamRing {
             Held::Dial { slot, failure, .. } => {
                 Outcome::Dialled(self.dialled(slot, unless(failure, done)))
             }
-            Held::Receive | Held::Exchange(_) => Outcome::Received(self.lend(result, flags)),
+            Held::Receive | Held::Exchange(_) => Outcome::Received(self.lend_buffer(result, flags)),
             Held::ReceiveInto(buffer) => Outcome::Received(fill(buffer, result)),
             Held::Read { buffer, .. } => Outcome::Read(fill(buffer, result)),
             Held::Send(_) => Outcome::Sent(answer(result), None),
@@ -153,6 +155,10 @@ impl StreamRing {
             Held::Shutdown => Outcome::ShutDown(done),
             Held::Poll => Outcome::Ready(done),
             Held::Unsent => Outcome::Unsent(answer(result)),
+            Held::Lend(own) => Outcome::Lent(done.map(|()| {
+                // SAFETY: as of an accepted socket.
+                own.unwrap_or_else(|| unsafe { OwnedFd::from_raw_fd(result) })
+            })),
             Held::Refused(held, error) => return self.outcome(*held, -error, 0),
         })
     }
@@ -195,7 +201,7 @@ impl StreamRing {
         }
     }
 
-    fn lend(&mut self, result: i32, flags: u32) -> io::Result<Buffer> {
+    fn lend_buffer(&mut self, result: i32, flags: u32) -> io::Result<Buffer> {
         let received = answer(result);
         let Some(id) = cqueue::buffer_select(flags) else {
             return received.map(|_| Buffer::none());

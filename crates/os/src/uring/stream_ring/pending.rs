@@ -2,6 +2,7 @@
 
 use super::socket::{Address, Buffer, Name};
 use std::fs::File;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 /// Bits of a completion's 64 that tell a request's place in the table.
@@ -59,6 +60,8 @@ pub(super) enum Held {
     Shutdown,
     Poll,
     Unsent,
+    /// A further descriptor of a socket: one that is there already, or what the kernel answers.
+    Lend(Option<OwnedFd>),
     /// What we refuse, and the error: the kernel is asked for nothing, and answers in its turn.
     Refused(Box<Held>, i32),
 }

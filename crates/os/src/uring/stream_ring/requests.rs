@@ -9,7 +9,7 @@ use io_uring::types::{CancelBuilder, DestinationSlot, Fd, Fixed};
 use std::fs::File;
 use std::net::Shutdown;
 use std::ops::Range;
-use std::os::fd::{AsRawFd, IntoRawFd};
+use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::ptr;
 use std::sync::Arc;
 
@@ -423,14 +423,47 @@ impl StreamRing {
     /// As [`StreamRing::unsent`], about the socket that [`StreamRing::send_and_close`] was given. None
     /// if that request is over.
     pub fn unsent_of(&mut self, token: u32, request: Request) -> Option<Request> {
-        if request.ring != self.id {
-            return None;
-        }
-        let (_, Held::SendAndClose { socket, .. }) = self.pending.find(request.key)? else {
-            return None;
-        };
-        let entry = on!(*socket, fd => opcode::UringCmd16::new(fd, SOCKET_UNSENT).build());
+        let socket = self.number_of(request)?;
+        let entry = on!(socket, fd => opcode::UringCmd16::new(fd, SOCKET_UNSENT).build());
         Some(self.request(token, Held::Unsent, entry))
+    }
+
+    /// Asks for a further descriptor of a socket, for what no request does (Linux 6.8 for a slot).
+    /// Answered by [`super::Outcome::Lent`]. While it is open, a close ends no connection.
+    pub fn lend(&mut self, token: u32, socket: &Socket) -> Request {
+        self.lend_number(token, self.number(socket))
+    }
+
+    /// As [`StreamRing::lend`], and otherwise as [`StreamRing::unsent_of`].
+    pub fn lend_of(&mut self, token: u32, request: Request) -> Option<Request> {
+        let socket = self.number_of(request)?;
+        Some(self.lend_number(token, socket))
+    }
+
+    fn lend_number(&mut self, token: u32, socket: i64) -> Request {
+        if let Some(slot) = slot(socket) {
+            let entry = opcode::FixedFdInstall::new(Fixed(slot), 0).build();
+            return self.request(token, Held::Lend(None), entry);
+        }
+        // SAFETY: fcntl(2) takes any number; what it returns is open, and nobody else's.
+        let copy = unsafe {
+            match libc::fcntl(socket as libc::c_int, libc::F_DUPFD_CLOEXEC, 0) {
+                -1 => None,
+                copy => Some(OwnedFd::from_raw_fd(copy)),
+            }
+        };
+        match copy {
+            None => self.refuse(token, Held::Lend(None), libc::EBADF),
+            copy => self.request(token, Held::Lend(copy), opcode::Nop::new().build()),
+        }
+    }
+
+    /// The socket of [`Held::SendAndClose`]; none if that is over.
+    fn number_of(&mut self, request: Request) -> Option<i64> {
+        match self.pending.find(request.key)?.1 {
+            Held::SendAndClose { socket, .. } if request.ring == self.id => Some(*socket),
+            _ => None,
+        }
     }
 
     /// Tries to end a request early; it is answered with `ECANCELED` then, and as always if it is

@@ -221,9 +221,20 @@ fn what_a_peer_lacks_is_told_while_the_reply_is_sent() {
             } => assert!(bytes > 0),
             other => panic!("{other:?}"),
         }
+        assert!(server.ring.lend_of(6, sending).is_some());
+        match server.event().outcome {
+            Outcome::Lent(Ok(fd)) => {
+                let lent = crate::tcp::TcpStream::from(fd);
+                assert!(lent.unacknowledged_bytes().unwrap() > 0);
+            }
+            // Before Linux 6.8, of a slot.
+            Outcome::Lent(Err(_)) if placement == Placement::Chosen => {}
+            other => panic!("{other:?}"),
+        }
         drop(client);
         assert!(matches!(server.event().outcome, Outcome::Ended(Err(_))));
         assert!(server.ring.unsent_of(5, sending).is_none());
+        assert!(server.ring.lend_of(5, sending).is_none());
         assert_eq!((server.ring.open_slots(), server.ring.in_flight()), (0, 0));
     }
 }
@@ -577,8 +588,9 @@ fn what_is_another_rings_is_refused() {
     ring.shutdown(4, &socket, Shutdown::Both);
     ring.poll_readable(5, &socket);
     ring.unsent(6, &socket);
+    ring.lend(8, &socket);
     ring.accept(7, &socket, Placement::Chosen, Accepting::default());
-    let mut refused: Vec<(u32, Option<i32>)> = (0..8)
+    let mut refused: Vec<(u32, Option<i32>)> = (0..9)
         .map(|_| {
             let event = event(ring);
             (event.token, error(event.outcome))
@@ -588,7 +600,7 @@ fn what_is_another_rings_is_refused() {
     assert!(
         refused
             .into_iter()
-            .eq((0..8).map(|token| (token, Some(libc::EBADF))))
+            .eq((0..9).map(|token| (token, Some(libc::EBADF))))
     );
 
     assert_eq!((ring.bytes(&buffer), ring.free_buffers()), (&b""[..], 4));
@@ -631,6 +643,7 @@ fn error(outcome: Outcome) -> Option<i32> {
         | Outcome::ShutDown(result)
         | Outcome::Ready(result) => result.err(),
         Outcome::Dialled(result) => result.err(),
+        Outcome::Lent(result) => result.err(),
     };
     error.and_then(|error| error.raw_os_error())
 }

@@ -1,8 +1,8 @@
 //! One connection's exchange of requests and replies, as far as its socket lets it go.
 
 use crate::serve::{
-    Acknowledgement, Body, Close, Connection, Ending, Limits, Reply, Responder, ServeCounters,
-    ServeWorker, Step, Waits,
+    Acknowledgement, Body, Close, Connection, Ending, Limits, Reply, Responder, Seen,
+    ServeCounters, ServeWorker, Step, Waits,
 };
 use crate::{Switch, Switches};
 use mpps_os::epoll::{Epoll, Event, Interest};
@@ -157,9 +157,9 @@ impl Exchange {
             return self.part(open);
         }
         if open.waits() == Waits::Send {
-            self.counters.system_calls += 1;
-            let left = open.stream.unacknowledged_bytes().unwrap_or(usize::MAX);
-            if open.connection.look(left, &self.limits, self.now_ms) {
+            self.counters.system_calls += 2;
+            let seen = Seen::of(&open.stream).unwrap_or(Seen::left(usize::MAX));
+            if open.connection.look(seen, &self.limits, self.now_ms) {
                 return Next::Wait;
             }
         }
@@ -339,7 +339,9 @@ impl Exchange {
             open.acknowledgement = Some(Acknowledgement::new(left, self.now_ms));
             return Next::Wait;
         };
-        if acknowledgement.look(left, &self.limits, self.now_ms) {
+        self.counters.system_calls += 1;
+        let is_answered = open.stream.is_answered();
+        if acknowledgement.look(Seen { left, is_answered }, &self.limits, self.now_ms) {
             Next::Wait
         } else {
             Next::End(Ending::SendTimeout)

@@ -2,8 +2,11 @@
 //! throw the rest away.
 
 use super::{LOOK, Loop};
-use crate::serve::{Acknowledgement, Ending, Waits};
+use crate::serve::{Acknowledgement, Ending, Seen, Waits};
+use mpps_os::tcp::TcpStream;
+use std::io;
 use std::net::Shutdown;
+use std::os::fd::OwnedFd;
 
 impl Loop {
     /// Asks how much of a reply its peer has not got, while the kernel sends it.
@@ -15,27 +18,54 @@ impl Loop {
             return;
         }
         let asked = match (&client.socket, client.request) {
-            (Some(socket), _) => Some(self.ring.unsent(slot | LOOK, socket)),
+            (Some(socket), _) => Some(self.ring.lend(slot | LOOK, socket)),
             // The kernel closes it behind the reply.
-            (None, Some(request)) => self.ring.unsent_of(slot | LOOK, request),
+            (None, Some(request)) => self.ring.lend_of(slot | LOOK, request),
             (None, None) => None,
         };
         client.is_asked = asked.is_some();
         if asked.is_none() {
-            self.looked_at(slot, usize::MAX);
+            self.looked_at(slot, Seen::left(usize::MAX));
         }
     }
 
-    /// The answer; `usize::MAX` where there is none, as before Linux 6.7.
-    pub(super) fn looked(&mut self, slot: u32, left: usize) {
+    /// A descriptor to look with, for no request tells whether a peer's kernel answers. Where there is
+    /// none, as before Linux 6.8, what the peer lacks is asked for alone.
+    pub(super) fn lent(&mut self, slot: u32, fd: io::Result<OwnedFd>) {
+        if let Some(seen) = self.seen(fd) {
+            return self.looked(slot, seen);
+        }
+        let Some(client) = self.clients.get_mut(slot as usize) else {
+            return;
+        };
+        let asked = match (&client.socket, client.request) {
+            _ if !client.is_asked => return,
+            (Some(socket), _) => Some(self.ring.unsent(slot | LOOK, socket)),
+            (None, Some(request)) => self.ring.unsent_of(slot | LOOK, request),
+            (None, None) => None,
+        };
+        if asked.is_none() {
+            self.looked(slot, Seen::left(usize::MAX));
+        }
+    }
+
+    fn seen(&mut self, fd: io::Result<OwnedFd>) -> Option<Seen> {
+        let stream = TcpStream::from(fd.ok()?);
+        // Its close is one more.
+        self.counters.system_calls += 3;
+        Seen::of(&stream)
+    }
+
+    /// The answer; `usize::MAX` bytes where there is none, as before Linux 6.7.
+    pub(super) fn looked(&mut self, slot: u32, seen: Seen) {
         // The connection may have gone meanwhile, and another be in its slot.
         let client = self.clients.get_mut(slot as usize);
         if client.is_some_and(|client| std::mem::take(&mut client.is_asked)) {
-            self.looked_at(slot, left);
+            self.looked_at(slot, seen);
         }
     }
 
-    fn looked_at(&mut self, slot: u32, left: usize) {
+    fn looked_at(&mut self, slot: u32, seen: Seen) {
         let (limits, now_ms) = (&self.worker.limits, self.now_ms);
         let Some(client) = self.clients.get_mut(slot as usize) else {
             return;
@@ -43,23 +73,23 @@ impl Loop {
         if client.connection.waits() != Waits::Send || client.forced.is_some() {
             return;
         }
-        match client.connection.look(left, limits, now_ms) {
+        match client.connection.look(seen, limits, now_ms) {
             true => self.arm(slot),
             false => self.end_late(slot),
         }
     }
 
     /// A peer has not got everything. It is asked again soon, and then now and then.
-    pub(super) fn unacknowledged(&mut self, slot: u32, bytes: usize) {
+    pub(super) fn unacknowledged(&mut self, slot: u32, seen: Seen) {
         let Some(client) = self.clients.get_mut(slot as usize) else {
             return;
         };
         let limits = &self.worker.limits;
         let Some(acknowledgement) = &mut client.acknowledgement else {
-            client.acknowledgement = Some(Acknowledgement::new(bytes, self.now_ms));
+            client.acknowledgement = Some(Acknowledgement::new(seen.left, self.now_ms));
             return self.unacknowledged.push(slot);
         };
-        if !acknowledgement.look(bytes, limits, self.now_ms) {
+        if !acknowledgement.look(seen, limits, self.now_ms) {
             client.end(Ending::SendTimeout);
             return self.close_now(slot);
         }
@@ -78,7 +108,22 @@ impl Loop {
             && client.request.is_none()
             && let Some(socket) = &client.socket
         {
-            client.request = Some(self.ring.unsent(slot, socket));
+            client.request = Some(self.ring.lend(slot, socket));
+        }
+    }
+
+    /// As [`Loop::lent`], of a last reply.
+    pub(super) fn lent_at_end(&mut self, slot: u32, fd: io::Result<OwnedFd>) {
+        match self.seen(fd) {
+            Some(seen) if seen.left > 0 => self.unacknowledged(slot, seen),
+            Some(_) => self.close_now(slot),
+            None => {
+                if let Some(client) = self.clients.get_mut(slot as usize)
+                    && let Some(socket) = &client.socket
+                {
+                    client.request = Some(self.ring.unsent(slot, socket));
+                }
+            }
         }
     }
 
