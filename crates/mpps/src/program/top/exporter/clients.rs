@@ -1,6 +1,7 @@
 //! Many clients on one thread: an honest one has its answer at once, however many slow ones hang on.
 
 use mpps_os::epoll::{Epoll, Events, Interest};
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream};
@@ -11,9 +12,10 @@ use std::time::{Duration, Instant};
 const REQUEST_MAX: usize = 8192;
 /// How long one client may take, from its connection to the last byte of its answer.
 const EXCHANGE: Duration = Duration::from_secs(5);
-/// So many are connected at a time. One more costs the address that has most of them its oldest.
+/// So many are connected at a time. One more costs the address that has most of them its oldest; of
+/// equals, one whose request is not whole goes first.
 const CLIENTS_MAX: usize = 64;
-/// How long an address keeps its only connection, whoever else comes.
+/// How long an address keeps its only connection whose request is whole, whoever else comes.
 const GRACE: Duration = Duration::from_secs(1);
 /// How often it is looked whose time is over.
 const LOOK: Duration = Duration::from_millis(500);
@@ -109,17 +111,10 @@ impl<A: Fn(&[u8]) -> Vec<u8>> Clients<A> {
     }
 
     fn admit(&mut self, stream: TcpStream, from: IpAddr) {
-        if self.clients.len() >= CLIENTS_MAX && !self.make_room(Instant::now()) {
+        if stream.set_nonblocking(true).is_err() {
             return;
         }
-        self.last += 1;
-        let added = stream
-            .set_nonblocking(true)
-            .and_then(|()| self.epoll.add(&stream, self.last, Interest::READ));
-        if added.is_err() {
-            return;
-        }
-        let client = Client {
+        let mut client = Client {
             stream,
             address: block(from),
             until: Instant::now() + EXCHANGE,
@@ -127,29 +122,41 @@ impl<A: Fn(&[u8]) -> Vec<u8>> Clients<A> {
             answer: None,
             sent: 0,
         };
-        self.clients.insert(self.last, client);
-        // The request is often here already.
-        self.go_on(self.last);
+        // The request is often here already, and then nobody has to make room.
+        let watched = match client.go_on(&self.answer) {
+            Ok(Next::Read) => Interest::READ,
+            Ok(Next::Write) => Interest::WRITE,
+            Ok(Next::End) | Err(_) => return,
+        };
+        if self.clients.len() >= CLIENTS_MAX && !self.make_room(Instant::now()) {
+            return;
+        }
+        self.last += 1;
+        if self.epoll.add(&client.stream, self.last, watched).is_ok() {
+            self.clients.insert(self.last, client);
+        }
     }
 
-    /// Closes the oldest of the address that has most; false if each has one, and none for long.
+    /// Closes one of the address that has most, the oldest whose request is not whole before others;
+    /// false if each has one, a whole request, and not had it for long.
     fn make_room(&mut self, now: Instant) -> bool {
-        let mut by_address: HashMap<IpAddr, (usize, u64)> = HashMap::new();
-        for (&number, client) in &self.clients {
-            let (count, oldest) = by_address.entry(client.address).or_insert((0, number));
-            (*count, *oldest) = (*count + 1, number.min(*oldest));
+        let mut counts: HashMap<IpAddr, usize> = HashMap::new();
+        for client in self.clients.values() {
+            *counts.entry(client.address).or_default() += 1;
         }
-        // Among equals, the one that has been here longest.
-        let most = by_address.values();
-        let most = most.max_by_key(|(count, oldest)| (*count, u64::MAX - oldest));
-        let Some(&(count, oldest)) = most else {
+        let rank = |(number, client): &(&u64, &Client)| {
+            let count = counts.get(&client.address).copied();
+            (count, client.answer.is_none(), Reverse(**number))
+        };
+        let Some((&number, client)) = self.clients.iter().max_by_key(rank) else {
             return false;
         };
-        let is_new = |client: &Client| client.until > now + (EXCHANGE - GRACE);
-        if count == 1 && self.clients.get(&oldest).is_some_and(is_new) {
+        let is_only = counts.get(&client.address) == Some(&1);
+        let is_new = client.until > now + (EXCHANGE - GRACE);
+        if is_only && is_new && client.answer.is_some() {
             return false;
         }
-        self.clients.remove(&oldest).is_some()
+        self.clients.remove(&number).is_some()
     }
 
     /// Reads and writes what can be.
@@ -210,13 +217,13 @@ impl Client {
     }
 }
 
-/// What counts as one address: all of this host's own, and of IPv6 the first 48 bits, which one site
-/// has.
+/// What counts as one address: all of this host's own, of IPv6 the first 48 bits, which one site has,
+/// and of IPv4 the first 24.
 fn block(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         own if own.is_loopback() => IpAddr::V4(Ipv4Addr::LOCALHOST),
         IpAddr::V6(address) => IpAddr::V6((u128::from(address) >> 80 << 80).into()),
-        v4 => v4,
+        IpAddr::V4(address) => IpAddr::V4((u32::from(address) >> 8 << 8).into()),
     }
 }
 
@@ -231,14 +238,27 @@ mod tests {
 
     /// A connection that says it comes from there. The other end is kept, so that it stays open.
     fn come(clients: &mut Clients<impl Fn(&[u8]) -> Vec<u8>>, from: &str) -> (u64, TcpStream) {
+        say(clients, from, b"")
+    }
+
+    /// One that has said something before it is accepted.
+    fn say(
+        clients: &mut Clients<impl Fn(&[u8]) -> Vec<u8>>,
+        from: &str,
+        said: &[u8],
+    ) -> (u64, TcpStream) {
         let address = clients.listener.local_addr().expect("it is bound");
-        let far = TcpStream::connect(address).expect("it listens");
+        let mut far = TcpStream::connect(address).expect("it listens");
+        far.write_all(said).expect("it reads");
         let near = loop {
             match clients.listener.accept() {
                 Ok((near, _)) => break near,
                 Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock),
             }
         };
+        if !said.is_empty() {
+            near.peek(&mut [0; 1]).expect("it has come");
+        }
         clients.admit(near, from.parse().expect("an address"));
         (clients.last, far)
     }
@@ -248,8 +268,9 @@ mod tests {
         // A host has as many addresses of its own as it likes, and a site of IPv6.
         let own: fn(usize) -> String = |host| format!("127.0.{host}.1");
         let mapped: fn(usize) -> String = |host| format!("::ffff:127.1.0.{host}");
+        let net: fn(usize) -> String = |host| format!("192.0.2.{host}");
         let site: fn(usize) -> String = |host| format!("2001:db8:7:{host:x}::{host:x}");
-        for address in [own, mapped, site] {
+        for address in [own, mapped, net, site] {
             let mut clients = clients();
             let (honest, _kept) = come(&mut clients, "10.0.0.1");
             let mut far = Vec::new();
@@ -269,25 +290,65 @@ mod tests {
     }
 
     #[test]
-    fn among_many_addresses_the_oldest_makes_room_after_a_while() {
+    fn slow_clients_of_many_addresses_keep_no_answer_from_others() {
+        const WHOLE: &[u8] = b"GET /metrics HTTP/1.1\r\n\r\n";
         let mut clients = clients();
-        let come = |clients: &mut _, host| come(clients, &format!("10.0.0.{host}"));
+        let mut kept = Vec::new();
+        let mut flood = |clients: &mut _, count: usize| {
+            for _ in 0..count {
+                let at = kept.len();
+                let from = format!("10.{}.{}.1", at / 256, at % 256);
+                kept.push(say(clients, &from, b"GET /met"));
+            }
+        };
+        flood(&mut clients, 2 * CLIENTS_MAX);
+        for _ in 0..20 {
+            flood(&mut clients, CLIENTS_MAX / 2);
+            // One whose request is there, and one whose request takes a moment.
+            let (_, at_once) = say(&mut clients, "192.0.2.1", WHOLE);
+            let (number, mut soon) = come(&mut clients, "192.0.2.1");
+            flood(&mut clients, CLIENTS_MAX / 2);
+            soon.write_all(WHOLE).expect("it is read");
+            while clients.clients.contains_key(&number) {
+                clients.go_on(number);
+            }
+            for mut far in [at_once, soon] {
+                let mut answer = Vec::new();
+                far.read_to_end(&mut answer).expect("an answer");
+                assert_eq!(answer, WHOLE);
+            }
+            assert!(clients.clients.len() <= CLIENTS_MAX);
+        }
+    }
+
+    #[test]
+    fn among_many_addresses_whole_requests_are_kept_for_a_while() {
+        let mut clients = clients();
+        let come = |clients: &mut _, host| come(clients, &format!("10.0.{host}.1"));
         let all: Vec<_> = (0..CLIENTS_MAX)
             .map(|host| come(&mut clients, host))
             .collect();
-        // All are new, whatever the machine was busy with.
+        // All are new, whatever the machine was busy with, and have their answers on the way.
         let now = Instant::now();
         for client in clients.clients.values_mut() {
             client.until = now + EXCHANGE;
+            client.answer = Some(Vec::new());
         }
         let (refused, _far) = come(&mut clients, CLIENTS_MAX);
         assert!(refused == all[CLIENTS_MAX - 1].0, "it is taken in");
         assert_eq!(clients.clients.len(), CLIENTS_MAX);
-        for client in clients.clients.values_mut() {
-            client.until = now + EXCHANGE - GRACE;
-        }
+        // The one that lets others wait for its request goes before all.
+        let slow = all[7].0;
+        clients.clients.get_mut(&slow).expect("it is there").answer = None;
         let (taken, _far) = come(&mut clients, CLIENTS_MAX);
         assert!(clients.clients.contains_key(&taken) && taken > refused);
+        assert!(!clients.clients.contains_key(&slow));
+        for client in clients.clients.values_mut() {
+            client.until = now + EXCHANGE - GRACE;
+            client.answer = Some(Vec::new());
+        }
+        let (taken, _far) = come(&mut clients, CLIENTS_MAX + 1);
+        assert!(clients.clients.contains_key(&taken));
         assert_eq!(clients.clients.len(), CLIENTS_MAX);
         assert!(!clients.clients.contains_key(&all[0].0));
         assert!(clients.clients.contains_key(&all[1].0));
