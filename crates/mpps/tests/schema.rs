@@ -128,7 +128,7 @@ const LOAD: Kind = Kind {
     schema: "mpps.load.v2",
     fixture: include_str!("fixtures/load.json"),
     objects: &[
-        ("", &["cut_off_us_max"]),
+        ("", &["cut_off_us_max", "silent_us"]),
         ("/fingerprint", &[]),
         ("/statuses", &[]),
         ("/latency_us", &[]),

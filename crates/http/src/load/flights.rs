@@ -66,6 +66,8 @@ pub(crate) struct Flights {
     next_sweep_ns: u64,
     paused_until_ns: u64,
     last_head: LastHead,
+    /// When a reply last came whole.
+    answered_ns: Option<u64>,
     pub(crate) tally: Tally,
 }
 
@@ -128,6 +130,7 @@ impl Flights {
             next_sweep_ns: 0,
             paused_until_ns: 0,
             last_head: LastHead::default(),
+            answered_ns: None,
             tally: Tally::default(),
         }
     }
@@ -221,6 +224,9 @@ impl Flights {
             Phase::Waiting if flight.replies > 0 => self.reopen(slot, now_ns),
             Phase::Waiting | Phase::Replying => match flight.response.end() {
                 End::Whole => {
+                    let bytes = flight.response.body_bytes();
+                    self.tally.unsized_replies += 1;
+                    self.tally.note_unsized(bytes, bytes);
                     self.answered(slot, now_ns);
                     self.complete(slot)
                 }
@@ -325,10 +331,15 @@ impl Flights {
                     let waited_ns = now_ns.saturating_sub(self.slots[slot as usize].intended_ns);
                     let most = &mut self.tally.cut_off_ns_max;
                     *most = (*most).max(Some(waited_ns));
+                    let flight = &self.slots[slot as usize];
+                    let never = flight.phase == Phase::Waiting && flight.replies == 0;
+                    self.tally.never_answered += u64::from(never);
                     self.end(slot);
                 }
             }
         }
+        let silent_ns = self.answered_ns.map(|at_ns| now_ns.saturating_sub(at_ns));
+        self.tally.silent_ns = silent_ns;
         if let Some(pace) = &self.pace {
             self.tally.lateness_ns_max = pace.lateness_ns_max();
             self.tally.not_started = match self.tickets {
@@ -425,6 +436,7 @@ impl Flights {
     fn answered(&mut self, slot: u32, now_ns: u64) {
         let flight = &mut self.slots[slot as usize];
         flight.replies += 1;
+        self.answered_ns = Some(now_ns);
         let status = flight.response.status();
         self.tally.body_bytes += flight.response.body_bytes();
         let class = usize::from(status / 100).min(self.tally.statuses.len() - 1);

@@ -17,6 +17,10 @@ const WAIT_US: f64 = 2e6;
 /// A connection whose first packet was lost is a second late (RFC 6298), and no sign of a server that
 /// stopped.
 const SYN_US: f64 = 1.2e6;
+/// What was cut off is worth a note if it had waited so many times as long as nearly all others took,
+const NOTE_TIMES: f64 = 2.0;
+/// and as long as this.
+const NOTE_US: f64 = 0.2e6;
 
 /// The result of a load: what all threads have counted, and how long they did.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -56,6 +60,10 @@ pub struct LoadReport {
     /// if none was, and in files of older versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cut_off_us_max: Option<f64>,
+    /// For how long there had been no whole reply at the end, in microseconds; absent if there was none
+    /// at all or nothing was cut off, and in files of older versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub silent_us: Option<f64>,
     /// Connections that the server closed between two requests, and that were opened anew if there
     /// was more to ask for. They count as completed.
     pub closed_early: u64,
@@ -132,7 +140,7 @@ impl LoadReport {
         let examples = tally.examples.iter();
         let examples = examples.filter(|(_, example)| !example.is_empty());
         let statuses = CLASSES.into_iter().zip(tally.statuses);
-        Self {
+        let mut report = Self {
             engine: engine.to_owned(),
             granted,
             seconds,
@@ -157,10 +165,18 @@ impl LoadReport {
             cpu_us_per_connection: cpu_us(connections),
             cpu_us_per_request: cpu_us(requests),
             system_calls: tally.system_calls,
+            silent_us: tally
+                .silent_ns
+                .filter(|_| tally.cut_off_ns_max.is_some())
+                .map(|ns| ns as f64 / 1e3),
             notes: notes(&ledger, tally.was_busy && tally.not_started > 0),
             ledger,
             by_thread: Vec::new(),
-        }
+        };
+        let undecided = report.undecided(tally.never_answered);
+        report.notes.extend(undecided);
+        report.notes.extend(unsized_replies(tally));
+        report
     }
 
     /// With the account of each thread, of which one alone says nothing more.
@@ -188,7 +204,35 @@ impl LoadReport {
     pub fn unanswered_us(&self) -> Option<f64> {
         let least = WAIT_US.min(SYN_US.max(self.seconds * 1e6 / 2.0));
         let least = least.max(WAIT_TIMES * self.latency_us.last_byte.max);
-        self.cut_off_us_max.filter(|waited| *waited > least)
+        // One slow answer says little where the others were quick and there was none for long.
+        let silence = SYN_US.max(WAIT_TIMES * self.latency_us.last_byte.p99);
+        let is_silent = self.silent_us.is_some_and(|silent| silent > silence);
+        self.cut_off_us_max
+            .filter(|waited| *waited > least || is_silent && *waited > silence)
+    }
+
+    /// What is to be said of requests that were cut off and had waited long, but not long enough to
+    /// tell that the server stopped answering.
+    fn undecided(&self, never_answered: u64) -> Option<String> {
+        let least = NOTE_US.max(NOTE_TIMES * self.latency_us.last_byte.p99);
+        let waited = self.cut_off_us_max.filter(|waited| *waited > least)?;
+        if self.unanswered_us().is_some() || self.ledger.requests.completed == 0 {
+            return None;
+        }
+        let mut note = format!(
+            "{} requests were cut off at the end, the longest after {:.2} s, and 99 % of the answers took \
+             {:.3} s at most: whether they would have been answered is not known",
+            self.ledger.requests.aborted_at_end,
+            waited / 1e6,
+            self.latency_us.last_byte.p99 / 1e6
+        );
+        if let Some(silent) = self.silent_us.filter(|silent| *silent > least) {
+            note += &format!("; nothing came in the last {:.2} s", silent / 1e6);
+        }
+        if never_answered > 0 {
+            note += &format!("; {never_answered} connections had no answer at all");
+        }
+        Some(note)
     }
 
     /// True if nothing is unaccounted for.
@@ -196,6 +240,20 @@ impl LoadReport {
         let ledgers = self.ledger.both();
         ledgers.iter().all(|ledger| ledger.unaccounted == 0)
     }
+}
+
+/// What is not known of replies without a length: a server that is cut off ends them as one that is
+/// done.
+fn unsized_replies(tally: &Tally) -> Option<String> {
+    let (least, most) = tally.unsized_bytes?;
+    let differ = match least == most {
+        true => String::new(),
+        false => format!("; they differ, from {least} to {most} bytes"),
+    };
+    Some(format!(
+        "{} replies had no length: whether they were whole is not known{differ}",
+        tally.unsized_replies
+    ))
 }
 
 /// What helps against failures, and late starts, whose cause is on this side.
@@ -215,4 +273,76 @@ fn notes(ledger: &LoadLedger, was_busy: bool) -> Vec<String> {
         .filter_map(note)
         .chain(busy)
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A run of that many seconds: answers that took so long, in milliseconds, how long the longest
+    /// that was cut off had waited, and for how long nothing had come.
+    fn run(seconds: u64, took_ms: &[(usize, u64)], waited_ms: u64, silent_ms: u64) -> LoadReport {
+        let mut tally = Tally::default();
+        for &(count, ms) in took_ms {
+            for _ in 0..count {
+                tally.latency.last_byte.record(0, ms * 1_000_000);
+            }
+            tally.requests.completed += count as u64;
+        }
+        tally.requests.aborted_at_end = 4;
+        tally.requests.started = tally.requests.completed + 4;
+        tally.cut_off_ns_max = Some(waited_ms * 1_000_000);
+        tally.silent_ns = Some(silent_ms * 1_000_000);
+        tally.never_answered = 4;
+        let time = Duration::from_secs(seconds);
+        LoadReport::new("epoll", String::new(), time, &tally, false)
+    }
+
+    #[test]
+    fn one_slow_answer_hides_no_server_that_died() {
+        // A lost SYN, and all hang from the seventh second on.
+        let died = run(10, &[(1000, 10), (1, 1050)], 3_000, 3_000);
+        assert!(!died.is_clean() && died.notes.is_empty(), "{died:?}");
+        // As slow an answer of a server that answers to the end is none.
+        let slow = run(10, &[(1000, 10), (5, 1050)], 1_900, 5);
+        assert!(slow.is_clean(), "{slow:?}");
+        let steady = run(10, &[(1000, 10)], 9, 1);
+        assert!(steady.is_clean() && steady.notes.is_empty(), "{steady:?}");
+        let slow = run(10, &[(36, 1000)], 990, 990);
+        assert!(slow.is_clean() && slow.notes.is_empty(), "{slow:?}");
+    }
+
+    #[test]
+    fn what_is_not_decided_is_said() {
+        let few = run(4, &[(4, 1200)], 2_800, 2_800);
+        assert!(few.is_clean());
+        let note = &few.notes[0];
+        assert!(note.contains("nothing came in the last 2.80 s"), "{note}");
+        // Every second connection hangs.
+        let half = run(1, &[(100, 1)], 990, 900);
+        assert!(half.is_clean());
+        let note = &half.notes[0];
+        for part in [
+            "4 requests were cut off",
+            "after 0.99 s",
+            "4 connections had",
+        ] {
+            assert!(note.contains(part), "{note}");
+        }
+    }
+
+    #[test]
+    fn replies_without_a_length_are_told() {
+        let mut tally = Tally::default();
+        assert_eq!(unsized_replies(&tally), None);
+        tally.unsized_replies = 2;
+        tally.note_unsized(7, 7);
+        let alike = unsized_replies(&tally).unwrap();
+        assert!(alike.starts_with("2 replies had no length") && !alike.contains("differ"));
+        let mut both = Tally::default();
+        both.note_unsized(3, 3);
+        both.add(&tally);
+        let differ = unsized_replies(&both).unwrap();
+        assert!(differ.ends_with("from 3 to 7 bytes"), "{differ}");
+    }
 }

@@ -37,6 +37,13 @@ pub(crate) struct Tally {
     /// How long the request had waited that was cut off at the end and had waited longest, in
     /// nanoseconds.
     pub(crate) cut_off_ns_max: Option<u64>,
+    /// For how long the thread that had a reply last had none at the end, in nanoseconds.
+    pub(crate) silent_ns: Option<u64>,
+    /// Connections that were cut off at the end and never had a byte of a reply.
+    pub(crate) never_answered: u64,
+    /// Replies whose length only the server's close told, and the bytes of the shortest and the longest.
+    pub(crate) unsized_replies: u64,
+    pub(crate) unsized_bytes: Option<(u64, u64)>,
     /// What the first failure of a kind was, where a report has more to say than its name.
     pub(crate) examples: BTreeMap<Failure, String>,
 }
@@ -45,6 +52,12 @@ impl Tally {
     /// Keeps the first example of a failure.
     pub(crate) fn remember(&mut self, failure: Failure, example: impl FnOnce() -> String) {
         self.examples.entry(failure).or_insert_with(example);
+    }
+
+    /// Keeps the least and the most bytes.
+    pub(crate) fn note_unsized(&mut self, least: u64, most: u64) {
+        let (shortest, longest) = self.unsized_bytes.unwrap_or((least, most));
+        self.unsized_bytes = Some((shortest.min(least), longest.max(most)));
     }
 
     pub(crate) fn add(&mut self, other: &Self) {
@@ -64,6 +77,13 @@ impl Tally {
         self.not_started += other.not_started;
         self.was_busy |= other.was_busy;
         self.cut_off_ns_max = self.cut_off_ns_max.max(other.cut_off_ns_max);
+        let silent_ns = self.silent_ns.into_iter().chain(other.silent_ns);
+        self.silent_ns = silent_ns.min();
+        self.never_answered += other.never_answered;
+        self.unsized_replies += other.unsized_replies;
+        if let Some((least, most)) = other.unsized_bytes {
+            self.note_unsized(least, most);
+        }
         for (failure, example) in &other.examples {
             let kept = self.examples.entry(*failure);
             kept.or_insert_with(|| example.clone());

@@ -91,9 +91,13 @@ fn verdict(found: &LoadReport) -> Text {
         (_, Some(failed), _) => failed,
         (_, None, Some(waited)) => format!(
             "the server stopped answering: at the end a request had waited {}, and the slowest answer \
-             took {}",
+             took {}{}",
             Quantity::Seconds(waited / 1e6),
-            Quantity::Seconds(found.latency_us.last_byte.max / 1e6)
+            Quantity::Seconds(found.latency_us.last_byte.max / 1e6),
+            found.silent_us.map_or_else(String::new, |silent| {
+                let silent = Quantity::Seconds(silent / 1e6);
+                format!("; nothing was completed in the last {silent}")
+            })
         ),
         _ if !found.is_clean() => "connections failed".to_owned(),
         _ => "every request was completed".to_owned(),
