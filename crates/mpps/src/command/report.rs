@@ -63,7 +63,7 @@ const KINDS: &[(&str, Read)] = &[
     }),
     (SEND_SCHEMA, |text, _| {
         let total = SendTotal::parse(text)?;
-        let blocks = traffic::sent(&total, None);
+        let blocks = traffic::sent(&total, None, None);
         let title = ("mpps send: what left", &*total.version);
         let ran = (&*total.command, &*total.mode);
         Ok(traffic::document(title, ran, blocks))

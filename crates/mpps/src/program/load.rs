@@ -11,6 +11,7 @@ use crate::output::{self, Bar, Stream};
 use crate::signal::Interrupt;
 use anyhow::Result;
 use document::manner;
+use mpps_host::Quota;
 use mpps_http::{Engine, Load, LoadConfig, Progress};
 use std::time::Duration;
 
@@ -37,14 +38,26 @@ impl Plan {
         for line in self.introduction() {
             output::line(Stream::Err, &line)?;
         }
+        let quotas = Quota::own();
         let mut live = Live::new(&self.config);
         let found = Load::run(self.engine, &self.config, interrupt.flag(), |now| {
             live.show(now);
         });
         live.bar.finish_and_clear();
+        let mut found = found?;
+        let quota = Quota::worst_between(&quotas, &Quota::own());
+        found
+            .notes
+            .extend(quota.map(|quota| match quota.is_limit() {
+                true => format!(
+                    "this side was the limit, more connections do not help: {}",
+                    quota.said()
+                ),
+                false => quota.said(),
+            }));
         let body = LoadBody {
             asked: self.config.clone(),
-            found: found?,
+            found,
         };
         let mut result = LoadResult::new(fingerprint, command_line(), started, body);
         result.complete = !interrupt.came();

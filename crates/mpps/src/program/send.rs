@@ -13,7 +13,7 @@ use crate::udp::account;
 use crate::udp::sample::Span;
 use crate::udp::traffic::{SEND_SCHEMA, SendInterval, SendThread, SendTotal, document};
 use anyhow::{Context, Result};
-use mpps_host::{Snapshot, SocketBuffer};
+use mpps_host::{Quota, Snapshot, SocketBuffer};
 use mpps_io::{Backend, Held, Stop, Tx, TxCaps, TxConfig, TxReport, TxTask, TxWorker};
 use mpps_os::clock::monotonic_ns;
 use mpps_os::netlink::link;
@@ -47,7 +47,7 @@ impl Plan {
         let interrupt = Interrupt::listen()?;
         let senders = self.open()?;
         // Opening may reset a card, and its counters with it.
-        let before = snapshot()?;
+        let (before, quotas) = (snapshot()?, Quota::own());
         let running = Running::start(self, senders)?;
         // A closed pipe ends the run like Ctrl-C does, but the workers must be stopped first.
         let introduced = running.introduce();
@@ -55,7 +55,9 @@ impl Plan {
         running.stop.stop();
         let (mut total, error) = running.finish(&before);
         total.pps_median = watched?.pps_median(total.sent, total.active_seconds);
-        self.lines.tell(&document::sent(&total, self.asked.rate))?;
+        let quota = Quota::worst_between(&quotas, &Quota::own());
+        let blocks = document::sent(&total, self.asked.rate, quota.as_ref());
+        self.lines.tell(&blocks)?;
         self.lines.object(&total)?;
         match error {
             Some(error) => Err(self.explain(error)),

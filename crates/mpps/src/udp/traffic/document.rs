@@ -1,10 +1,10 @@
 //! What `recv` and `send` found, and the ledger of both, as people read them.
 
-use super::{CarvedOut, FlowTotal, RecvTotal, SendTotal};
+use super::{CarvedOut, FlowTotal, RecvTotal, SendThread, SendTotal};
 use crate::measure::document::{count, whole};
 use crate::measure::samples::per_second;
 use crate::udp::waited::{FillDepth, PollTotal};
-use mpps_host::Ledger;
+use mpps_host::{Ledger, Quota};
 use mpps_report::{Block, Column, Document, Quantity, Row, Style, Table, Text};
 
 /// Flows that people are shown; programs get them all.
@@ -246,8 +246,27 @@ fn clocks(flows: &[FlowTotal]) -> Option<String> {
 const CLOCKS_LIKELY: &str = "a one-way delay of a second and more that hardly differs is more likely the \
      difference of two clocks";
 
-/// The totals of a sender, which was asked for so many datagrams per second.
-pub(crate) fn sent(total: &SendTotal, asked: Option<f64>) -> Vec<Block> {
+/// From this share of its time on a thread has a CPU to itself, and wants more.
+const CPU_FULL: f64 = 0.9;
+
+/// Why a sender did not reach its rate.
+fn why_slow(total: &SendTotal, quota: Option<&Quota>) -> &'static str {
+    let cpu_seconds = |thread: &SendThread| thread.cpu_ns_per_packet * thread.offered as f64 / 1e9;
+    let is_full = |thread| cpu_seconds(thread) >= CPU_FULL * total.active_seconds;
+    if total.blocked > 0 {
+        "the send buffer was full, of which the link or its queueing discipline takes no more"
+    } else if quota.is_some_and(Quota::is_limit) {
+        "a CPU quota held its threads back"
+    } else if total.threads.iter().any(is_full) {
+        "the CPU did not keep up"
+    } else {
+        "why is not known"
+    }
+}
+
+/// The totals of a sender, which was asked for so many datagrams per second, and what a CPU quota did
+/// meanwhile.
+pub(crate) fn sent(total: &SendTotal, asked: Option<f64>, quota: Option<&Quota>) -> Vec<Block> {
     let reached = per_second(total.offered, total.active_seconds);
     let mut said = vec![format!(
         "offered {} = sent {} + refused {}   {} over {}",
@@ -259,8 +278,10 @@ pub(crate) fn sent(total: &SendTotal, asked: Option<f64>) -> Vec<Block> {
     )];
     said.extend(asked.filter(|rate| reached < 0.95 * rate).map(|rate| {
         let (rate, reached) = (mpps(rate), mpps(reached));
-        format!("asked for {rate} and reached {reached}: the CPU did not keep up")
+        let why = why_slow(total, quota);
+        format!("asked for {rate} and reached {reached}: {why}")
     }));
+    said.extend(quota.map(Quota::said));
     let refused = total.refused_by.iter();
     said.extend(refused.map(|(why, number)| format!("refused {}: {why}", count(*number))));
     let host = total.host.as_ref();
@@ -319,4 +340,41 @@ pub(crate) fn document(
     ];
     all.extend(blocks);
     Document::new(title, format!("mpps {version}"), all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sender_below_its_rate_says_why_as_far_as_it_knows() {
+        let text = include_str!("../../../tests/fixtures/send.json");
+        let total = |blocked: u64, cpu: f64| {
+            let mut total: SendTotal =
+                serde_json::from_str(text).expect("the fixture is the totals");
+            total.blocked = blocked;
+            for thread in &mut total.threads {
+                thread.cpu_ns_per_packet = cpu * total.active_seconds * 1e9 / thread.offered as f64;
+            }
+            total
+        };
+        let quota = |throttled| Quota {
+            group: "a".to_owned(),
+            periods: 100,
+            throttled,
+            throttled_ns: 1,
+        };
+        let (often, seldom) = (quota(50), quota(1));
+        for (blocked, quota, cpu, part) in [
+            (1, Some(&often), 0.99, "send buffer was full"),
+            (0, Some(&often), 0.99, "CPU quota"),
+            (0, Some(&seldom), 0.99, "the CPU did not keep up"),
+            (0, None, 0.99, "the CPU did not keep up"),
+            (0, Some(&seldom), 0.5, "why is not known"),
+            (0, None, 0.5, "why is not known"),
+        ] {
+            let said = why_slow(&total(blocked, cpu), quota);
+            assert!(said.contains(part), "{said}, not {part}");
+        }
+    }
 }
