@@ -221,10 +221,10 @@ impl LoadReport {
         }
         let mut note = format!(
             "{} requests were cut off at the end, the longest after {:.2} s, and 99 % of the answers took \
-             {:.3} s at most: whether they would have been answered is not known",
+             {:.1} ms at most: whether they would have been answered is not known",
             self.ledger.requests.aborted_at_end,
             waited / 1e6,
-            self.latency_us.last_byte.p99 / 1e6
+            self.latency_us.last_byte.p99 / 1e3
         );
         if let Some(silent) = self.silent_us.filter(|silent| *silent > least) {
             note += &format!("; nothing came in the last {:.2} s", silent / 1e6);

@@ -46,6 +46,11 @@ impl Plan {
         live.bar.finish_and_clear();
         let mut found = found?;
         let quota = Quota::worst_between(&quotas, &Quota::own());
+        if quota.as_ref().is_some_and(Quota::is_limit) {
+            found
+                .notes
+                .retain(|note| !note.ends_with("more --connections?"));
+        }
         found
             .notes
             .extend(quota.map(|quota| match quota.is_limit() {
