@@ -1,7 +1,7 @@
 //! Sockets that dropped because their buffers were full, each with one cause.
 
 use super::{Evidence, Seen, SeenSocket, checksum, udp_memory};
-use crate::facts::Busy;
+use crate::facts::{Busy, Quota};
 use crate::{CpuBusy, ProcStat};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -21,10 +21,10 @@ pub(super) const IDLE: f64 = 0.005;
 pub(super) const NAMES: &[&str] = &["Udp.RcvbufErrors", "Udp6.RcvbufErrors"];
 
 /// Why nobody emptied a buffer in time, by what is known outside of its reader.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub(super) enum Cause {
-    /// A CPU quota held its program back, this share of the periods.
-    Quota(f64),
+    /// A CPU quota held its program back: what it did meanwhile.
+    Quota(Quota),
     /// Its reader's CPU takes packets in, too.
     SharedCpu(CpuBusy),
     /// It is the only one of its program, of which so many threads are busy.
@@ -127,7 +127,7 @@ fn cause(seen: &Seen, socket: &SeenSocket, at: &BTreeMap<Place, usize>) -> Cause
     let is_stopped = socket.owner.is_some_and(|owner| owner.stopped);
     match (quota(socket), shared_cpu(seen, socket)) {
         _ if is_stopped => Cause::Reader,
-        (Some(share), _) => Cause::Quota(share),
+        (Some(grown), _) => Cause::Quota(grown),
         (None, Some(cpu)) => Cause::SharedCpu(cpu),
         (None, None) => shared_socket(socket, at).map_or(Cause::Reader, Cause::SharedSocket),
     }
@@ -154,13 +154,12 @@ pub(super) fn never_slept(busy: &Busy) -> bool {
     busy.ran >= FULL || busy.ran + lacked >= FULL && lacked < WAITS
 }
 
-fn quota(socket: &SeenSocket) -> Option<f64> {
-    let (before, now) = (
-        socket.earlier?.quota.as_ref()?,
-        socket.owner?.quota.as_ref()?,
-    );
-    let grown = now.since(before).filter(|_| now.group == before.group)?;
-    grown.is_limit().then(|| grown.share())
+/// The worst of the quotas that it was under at both moments.
+fn quota(socket: &SeenSocket) -> Option<Quota> {
+    let (before, now) = (&socket.earlier?.quotas, &socket.owner?.quotas);
+    let was_there = |one: &&Quota| before.iter().any(|earlier| earlier.group == one.group);
+    let both: Vec<Quota> = now.iter().filter(was_there).cloned().collect();
+    Quota::worst_between(before, &both).filter(Quota::is_limit)
 }
 
 fn shared_cpu(seen: &Seen, socket: &SeenSocket) -> Option<CpuBusy> {

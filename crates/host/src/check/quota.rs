@@ -6,8 +6,8 @@ use crate::Station;
 
 pub(super) const CHECK: Check = Check {
     name: "quota",
-    reads: "`nr_throttled` and `nr_periods` of the cgroup of each program with a UDP socket, or of one above it \
-            (cgroup v2 or v1), and the drops of its sockets",
+    reads: "`nr_throttled` and `nr_periods` of the cgroup of each program with a UDP socket, and of those above \
+            it (cgroup v2 or v1), and the drops of its sockets",
     speaks: "a program was held back by its CPU quota in a tenth of the periods or more while its sockets lost \
              datagrams",
     made_by: "`systemd-run -p CPUQuota=5% PROGRAM` and a flood",
@@ -16,22 +16,27 @@ pub(super) const CHECK: Check = Check {
 
 fn run(seen: &Seen) -> Vec<Finding> {
     let found = overruns(seen).into_iter().filter_map(|overrun| {
-        let (Cause::Quota(share), socket) = (overrun.cause, overrun.socket) else {
+        let (Cause::Quota(grown), socket) = (overrun.cause, overrun.socket) else {
             return None;
         };
         let drops = vec![socket.drops.clone()];
         let mut found = Finding::lost(seen, &CHECK, Station::Socket, drops)?.of(overrun.lost, seen);
-        let (now, before) = (socket.owner?, socket.earlier?);
+        let owner = socket.owner?;
+        let now = owner.quotas.iter().find(|one| one.group == grown.group)?;
         found.evidence.push(Evidence::new(
-            format!("nr_throttled of {} (pid {})", now.name, now.pid),
-            before.quota.as_ref()?.throttled,
-            now.quota.as_ref()?.throttled,
+            format!(
+                "nr_throttled of cgroup {}, of {} (pid {})",
+                grown.group, owner.name, owner.pid
+            ),
+            now.throttled - grown.throttled,
+            now.throttled,
         ));
         let what = format!(
-            "the buffer of {} was full while the CPU quota of its cgroup held the program back in {:.0} % \
-             of the quota's periods",
+            "the buffer of {} was full while the CPU quota of its cgroup {} held the program back in \
+             {:.0} % of the quota's periods",
             socket.name(),
-            share * 100.0
+            grown.group,
+            grown.share() * 100.0
         );
         let remedy =
             "a larger quota: systemctl set-property UNIT CPUQuota=, or for a container its CPU limit";

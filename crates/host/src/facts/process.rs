@@ -18,8 +18,8 @@ pub struct Process {
     pub threads: BTreeMap<u32, ThreadTime>,
     /// When these were read (`CLOCK_MONOTONIC`, nanoseconds).
     pub read_ns: u64,
-    /// What the CPU quota of its cgroup, or of one above it, did; none without a quota.
-    pub quota: Option<Quota>,
+    /// What the CPU quotas of its cgroup and of those above it did, the nearest first.
+    pub quotas: Vec<Quota>,
 }
 
 /// The number of threads, and the CPU of one, in a `stat`.
@@ -167,8 +167,8 @@ impl Process {
             stopped: fields(&stat).is_some_and(|fields| fields.starts_with('T')),
             threads,
             read_ns: clock::monotonic_ns(),
-            quota: (quotas.entry(cgroup))
-                .or_insert_with_key(|cgroup| Quota::above(root, cgroup).into_iter().next())
+            quotas: (quotas.entry(cgroup))
+                .or_insert_with_key(|cgroup| Quota::above(root, cgroup))
                 .clone(),
         }
     }
@@ -221,7 +221,7 @@ fn field(stat: &str, number: usize) -> Option<usize> {
 }
 
 /// The quotas of processes that have been read, by the text of their `cgroup`: many have the same.
-type Quotas = BTreeMap<String, Option<Quota>>;
+type Quotas = BTreeMap<String, Vec<Quota>>;
 
 #[cfg(test)]
 mod tests {
@@ -237,6 +237,7 @@ mod tests {
         proc/812/task/813/stat = 813 (a) b) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32 33 34 35 3 0\n\
         sys/fs/cgroup/system.slice/unbound.service/cpu.stat = usage_usec 5\\nnr_periods 0\\nnr_throttled 0\n\
         sys/fs/cgroup/system.slice/cpu.stat = nr_periods 90\\nnr_throttled 77\n\
+        sys/fs/cgroup/cpu.stat = nr_periods 300\\nnr_throttled 9\n\
         proc/9/comm = other\n\
         proc/10/stat = 10 (a) b) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 1 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32 33 34 35 3 0\n\
         proc/10/schedstat = 500 20 3\n\
@@ -248,11 +249,9 @@ mod tests {
         let process = Process::read_from(&tree.root, 812, &mut Quotas::new());
         assert_eq!((process.pid, &*process.name), (812, "unbound"));
         assert!(process.stopped, "the state is behind the last bracket");
-        let quota = process
-            .quota
-            .as_ref()
-            .map(|quota| (quota.periods, quota.throttled));
-        assert_eq!(quota, Some((90, 77)), "that of the group above");
+        let quotas = process.quotas.iter();
+        let quotas: Vec<_> = quotas.map(|one| (one.periods, one.throttled)).collect();
+        assert_eq!(quotas, [(90, 77), (300, 9)], "those of the groups above");
         let earlier = Process {
             threads: [(
                 813,
@@ -282,7 +281,7 @@ mod tests {
         );
         let gone = Process::read_from(&tree.root, 7, &mut Quotas::new());
         assert_eq!((gone.threads.len(), gone.stopped), (0, false));
-        assert_eq!((gone.busy_since(&earlier), gone.quota), (None, None));
+        assert_eq!((gone.busy_since(&earlier), gone.quotas), (None, vec![]));
     }
 
     #[test]
@@ -341,17 +340,14 @@ mod tests {
     fn the_quota_of_a_group_is_read_once() {
         let tree = fixture::tree(TREE);
         let mut quotas = Quotas::new();
-        let read = |quotas: &mut Quotas| Process::read_from(&tree.root, 812, quotas).quota;
+        let read = |quotas: &mut Quotas| Process::read_from(&tree.root, 812, quotas).quotas;
         let first = read(&mut quotas);
-        assert!(first.is_some());
+        assert_eq!(first.len(), 2);
         let folder = tree.root.path().join("sys/fs/cgroup/system.slice");
         std::fs::remove_dir_all(folder).expect("it is there");
         assert_eq!(read(&mut quotas), first);
-        assert_eq!(
-            read(&mut Quotas::new()),
-            None,
-            "in the next look it is read again"
-        );
+        let again = read(&mut Quotas::new());
+        assert_eq!(again, first[1..], "in the next look it is read again");
     }
 
     proptest! {

@@ -94,15 +94,17 @@ impl Quota {
         self.share() >= HELD_BACK
     }
 
-    /// Of the quotas of two looks the one that held back most between them; none if none did.
+    /// Of the quotas of two looks the one that held back in the largest share of its periods between
+    /// them; none if none did.
     pub fn worst_between(earlier: &[Self], later: &[Self]) -> Option<Self> {
         let grown = later.iter().filter_map(|now| {
             let before = earlier.iter().find(|one| one.group == now.group);
             now.since(before.unwrap_or(&Self::default()))
         });
-        grown
-            .filter(|grown| grown.throttled > 0)
-            .max_by_key(|grown| (grown.throttled, grown.throttled_ns))
+        grown.filter(|grown| grown.throttled > 0).max_by(|a, b| {
+            let time = a.throttled_ns.cmp(&b.throttled_ns);
+            a.share().total_cmp(&b.share()).then(time)
+        })
     }
 }
 
@@ -171,6 +173,10 @@ mod tests {
         let worst = Quota::worst_between(&before, &after).unwrap();
         assert_eq!(worst, quota("/a", 10, 5));
         assert!(worst.is_limit() && !quota("/a", 100, 9).is_limit());
+        // Of short periods there are many.
+        let after = [quota("/a", 410, 24), quota("/", 50, 27)];
+        let worst = Quota::worst_between(&before, &after).unwrap();
+        assert_eq!(worst, quota("/", 40, 18));
         assert_eq!(Quota::worst_between(&before, &before), None);
         assert_eq!(Quota::worst_between(&after, &before), None, "begun anew");
     }

@@ -176,23 +176,42 @@ fn a_cpu_that_is_shared_with_its_queue_explains_a_full_buffer() {
 #[test]
 fn a_quota_explains_a_full_buffer() {
     let (mut before, mut after) = starved(300, 0);
-    let set = |facts: &mut Facts, periods, throttled| {
+    let set = |facts: &mut Facts, quotas: &[(&str, u64, u64)]| {
         let process = facts.processes.get_mut(&812).expect("it is there");
-        process.quota = Some(Quota {
+        let quotas = quotas.iter().map(|&(group, periods, throttled)| Quota {
+            group: group.to_owned(),
             periods,
             throttled,
-            ..Quota::default()
+            throttled_ns: throttled,
         });
+        process.quotas = quotas.collect();
     };
-    set(&mut before, 100, 7);
-    for (throttled, expected) in [(17, "quota"), (16, "socket_buffer"), (6, "socket_buffer")] {
-        set(&mut after, 200, throttled);
-        assert_eq!(
-            found(&before, &after),
-            is(&[(expected, 500)]),
-            "{throttled}"
-        );
+    set(&mut before, &[("/pod/c", 100, 7), ("/pod", 900, 0)]);
+    for (own, above, expected) in [
+        (17, 0, Some("/pod/c")),
+        (16, 0, None),
+        (6, 0, None),
+        // Not the nearest one, but the one that held back.
+        (7, 56, Some("/pod")),
+        (16, 9, None),
+        (20, 99, Some("/pod")),
+        (99, 20, Some("/pod/c")),
+    ] {
+        set(&mut after, &[("/pod/c", 200, own), ("/pod", 1000, above)]);
+        let findings = findings(&Seen::new(&before, &after, None, asked(None)));
+        let check = expected.map_or("socket_buffer", |_| "quota");
+        assert_eq!(told(&findings), is(&[(check, 500)]), "{own} {above}");
+        if let Some(group) = expected {
+            let proof = format!("cgroup {group}, of unbound (pid 812)");
+            let source = &findings[0].evidence[1].source;
+            assert!(source.ends_with(&proof), "{source}");
+            let what = &findings[0].what;
+            assert!(what.contains(&format!("cgroup {group} held")), "{what}");
+        }
     }
+    // One that it has come under meanwhile counted for others.
+    set(&mut after, &[("/pod/c", 200, 7), ("/other", 1000, 900)]);
+    assert_eq!(found(&before, &after), is(&[("socket_buffer", 500)]));
 }
 
 /// A group of sockets at one port that lost so many each.
