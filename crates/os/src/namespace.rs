@@ -3,12 +3,12 @@
 //! A namespace without a name in the file system cannot be left behind: it ends with the last
 //! descriptor, thread or process that holds it, also when a program is killed.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::thread;
 
+use rustix::fs::{Mode, OFlags};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
 
 use crate::error::On;
@@ -55,22 +55,25 @@ impl NetNamespace {
     ///
     /// # Errors
     ///
-    /// No such file; `EACCES` or `EPERM` for the process of another user; `EINVAL` for a file of
-    /// another kind.
+    /// No such file; `EACCES` or `EPERM` for the process of another user;
+    /// [`io::ErrorKind::InvalidInput`] for a file of another kind, which is not opened.
     pub fn open(path: &str) -> Result<Self> {
-        // Rust opens every file with O_CLOEXEC, so no child keeps the namespace by accident. A named
-        // pipe is opened, too, without a wait for its writer, and is found to be none below.
-        let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
-        let mut options = File::options();
-        let file = options.read(true).custom_flags(flags).open(path);
-        let file = file.on("open", path)?;
-        let fd = OwnedFd::from(file);
+        // Some devices act when they are opened, as a watchdog does, and a named pipe lets its writer
+        // go on.
+        let open =
+            |path: &str, flags| rustix::fs::open(path, flags | OFlags::CLOEXEC, Mode::empty());
+        let named = open(path, OFlags::PATH).on("open", path)?;
         let failed = |source| Error::new("fstat", path, source);
-        let status = rustix::fs::fstat(&fd).map_err(|errno| failed(errno.into()))?;
-        let kind = rustix::fs::fstatfs(&fd).map_err(|errno| failed(errno.into()))?;
+        let kind = rustix::fs::fstatfs(&named).map_err(|errno| failed(errno.into()))?;
         if kind.f_type as u64 != NSFS_MAGIC {
-            return Err(failed(io::Error::from_raw_os_error(libc::EINVAL)));
+            let text =
+                "it is no namespace; name a file such as /proc/PID/ns/net or /run/netns/NAME";
+            return Err(failed(io::Error::new(io::ErrorKind::InvalidInput, text)));
         }
+        // The file that was looked at, whatever has its name by now.
+        let again = format!("/proc/self/fd/{}", named.as_raw_fd());
+        let fd = open(&again, OFlags::RDONLY).on("open", path)?;
+        let status = rustix::fs::fstat(&fd).map_err(|errno| failed(errno.into()))?;
         // The kernel numbers namespaces with 32 bits (ns_common.inum in include/linux/ns_common.h).
         let inode =
             u32::try_from(status.st_ino).map_err(|_| failed(io::ErrorKind::InvalidData.into()))?;
@@ -177,4 +180,46 @@ fn scratch_thread<R: Send>(work: impl FnOnce() -> R + Send) -> Result<R> {
             Err(panic) => std::panic::resume_unwind(panic),
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fs::{CWD, FileType, mknodat};
+    use rustix::io::Errno;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn a_file_of_another_kind_is_not_opened() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name).display().to_string();
+        mknodat(CWD, at("pipe"), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        symlink("pipe", at("link")).unwrap();
+        fs::write(at("file"), "").unwrap();
+        std::thread::scope(|scope| {
+            // It waits for the first that opens the pipe to read.
+            let writer = scope.spawn(|| fs::File::options().write(true).open(at("pipe")));
+            let names = ["pipe", "link", "file", ""].map(at);
+            for path in names.iter().map(|path| &**path).chain(["/dev/null"]) {
+                let error = NetNamespace::open(path).unwrap_err().to_string();
+                assert!(error.contains("it is no namespace; name"), "{error}");
+            }
+            for _ in 0..1000 {
+                let _ = NetNamespace::open(&at("pipe"));
+            }
+            let is_open = writer.is_finished();
+            let flags = OFlags::WRONLY | OFlags::NONBLOCK;
+            let reader = rustix::fs::open(at("pipe"), flags, Mode::empty());
+            // For both, it waits for nobody (fifo(7)), and ends the writer's wait.
+            let both = fs::File::options().read(true).write(true).open(at("pipe"));
+            assert!(both.is_ok() && writer.join().unwrap().is_ok());
+            assert!(!is_open, "its writer was let go on");
+            assert_eq!(reader.unwrap_err(), Errno::NXIO, "it has a reader");
+        });
+        let own = NetNamespace::current().unwrap().inode();
+        symlink("/proc/self/ns/net", at("own")).unwrap();
+        for path in ["/proc/self/ns/net", &at("own")] {
+            assert_eq!(NetNamespace::open(path).unwrap().inode(), own, "{path}");
+        }
+    }
 }
