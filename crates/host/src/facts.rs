@@ -68,6 +68,8 @@ pub struct Facts {
     pub client_ports: Option<RangeInclusive<u16>>,
     /// The connection tracker; none where the kernel has none.
     pub conntrack: Option<Conntrack>,
+    /// How many datagrams wait for further fragments, as `FRAG` of sockstat and `FRAG6` of sockstat6 count.
+    pub reassembling: BTreeMap<&'static str, u64>,
     /// What some settings are that limit how much may wait.
     pub settings: BTreeMap<&'static str, u64>,
     /// What could not be read, and why.
@@ -169,6 +171,7 @@ impl Facts {
         facts.notes.extend(refused);
         facts.cpus = ProcStat::read()?;
         facts.conntrack = Conntrack::read_from(&root);
+        facts.reassembling = reassembling(&root);
         if !is_first {
             facts.find_owners(&root, part);
         }
@@ -289,6 +292,17 @@ fn cache_bytes(root: &Root) -> Option<u64> {
         size.strip_suffix('K')?.parse::<u64>().ok()
     });
     sizes.max().map(|size| size.saturating_mul(1024))
+}
+
+/// What `inuse` of each version of IP says (`net/ipv4/proc.c`, `net/ipv6/proc.c`).
+fn reassembling(root: &Root) -> BTreeMap<&'static str, u64> {
+    let counts = [("sockstat", "FRAG"), ("sockstat6", "FRAG6")].map(|(file, name)| {
+        let text = root.read_if_possible(&format!("proc/thread-self/net/{file}"))?;
+        let mut lines = text.lines();
+        let line = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(": inuse "))?;
+        Some((name, line.split_ascii_whitespace().next()?.parse().ok()?))
+    });
+    counts.into_iter().flatten().collect()
 }
 
 /// The two ports of a range.
@@ -432,6 +446,22 @@ mod tests {
         let tree = cache(0, "32K") + &cache(3, "16384K") + &cache(2, "512K") + &cache(4, "x");
         assert_eq!(cache_bytes(&fixture::tree(&tree).root), Some(16 << 20));
         assert_eq!(cache_bytes(&fixture::tree("").root), None);
+    }
+
+    #[test]
+    fn datagrams_that_wait_for_fragments_are_counted() {
+        let tree = "proc/thread-self/net/sockstat = sockets: used 9\\nFRAG: inuse 7 memory 4096\n\
+            proc/thread-self/net/sockstat6 = RAW6: inuse 1\\nFRAG6: inuse 2 memory 0";
+        let found = reassembling(&fixture::tree(tree).root);
+        assert_eq!(found, [("FRAG", 7), ("FRAG6", 2)].into());
+        for odd in ["", "FRAG: inuse", "FRAG: inuse x", "FRAG6: inuse 1"] {
+            let tree = format!("proc/thread-self/net/sockstat = {odd}");
+            assert_eq!(
+                reassembling(&fixture::tree(&tree).root),
+                BTreeMap::new(),
+                "{odd}"
+            );
+        }
     }
 
     #[test]

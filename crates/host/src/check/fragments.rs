@@ -1,29 +1,96 @@
 //! Datagrams of which a fragment is missing.
 
-use super::{Check, Finding, Seen};
+use super::{Check, Confidence, Evidence, Finding, Seen};
 use crate::Station;
+use crate::facts::Facts;
 
 pub(super) const CHECK: Check = Check {
     name: "fragments",
-    reads: "`Ip.ReasmFails`, `Ip6.ReasmFails`",
-    speaks: "fragments could not be put together: one was lost, or there was no memory for them",
+    reads: "`Ip.ReasmFails`, `Ip6.ReasmFails`, `IpExt.ReasmOverlaps`; `FRAG` and `FRAG6` of sockstat and sockstat6, \
+            `ReasmReqds` and `ReasmOKs`",
+    speaks: "fragments could not be put together: one was lost, they overlap, or there was no memory for them; or \
+             more datagrams wait for a fragment at the end than come whole in 20 ms or failed",
     made_by: "`sysctl -w net.ipv4.ipfrag_high_thresh=1` and datagrams above the MTU (gallery: `fragments_without_memory`)",
     run,
 };
 
 pub(super) const NAMES: &[&str] = &["Ip.ReasmFails", "Ip6.ReasmFails"];
+/// Fragments that came, and datagrams that they became.
+pub(super) const CAME: &[&str] = &["Ip.ReasmReqds", "Ip6.ReasmReqds"];
+pub(super) const WHOLE: &[&str] = &["Ip.ReasmOKs", "Ip6.ReasmOKs"];
+/// What shows them.
+pub(super) const TCPDUMP: &str = "tcpdump -vni IF 'ip[6:2] & 0x3fff != 0 or ip6[6] == 44' shows";
+/// Which datagrams wait, in the same order.
+const WAITING: [&str; 2] = ["FRAG", "FRAG6"];
+/// The fragments of a datagram come within this time, in seconds, on whichever CPUs.
+const PASSING: f64 = 0.02;
 
 fn run(seen: &Seen) -> Vec<Finding> {
-    let found = Finding::lost(seen, &CHECK, Station::Ip, seen.counters(NAMES)).map(|found| {
-        let remedy = format!(
-            "datagrams that fit into one packet (for DNS: max-udp-size 1232); or more memory: {}; for IPv6 \
-             net.ipv6.ip6frag_high_thresh",
-            seen.raise("net.ipv4.ipfrag_high_thresh", 16 << 20)
+    failed(seen).into_iter().chain(waiting(seen)).collect()
+}
+
+fn failed(seen: &Seen) -> Option<Finding> {
+    let mut found = Finding::lost(seen, &CHECK, Station::Ip, seen.counters(NAMES))?;
+    let smaller = format!(
+        "datagrams that fit into one packet (for DNS: max-udp-size 1232); or more memory: {}; for IPv6 \
+         net.ipv6.ip6frag_high_thresh",
+        seen.raise("net.ipv4.ipfrag_high_thresh", 16 << 20)
+    );
+    let overlaps = seen.counter("IpExt.ReasmOverlaps");
+    let overlaps = overlaps.filter(|overlaps| overlaps.grown() > 0);
+    let Some(overlaps) = overlaps else {
+        let v6 = match seen.grown(&NAMES[1..]) {
+            0 => "",
+            _ => ", or they overlap, which IPv6 does not count",
+        };
+        let what = "fragments of datagrams came and the rest did not, or they found no memory";
+        return Some(
+            found
+                .says(format!("{what}{v6}"), smaller)
+                .with(Confidence::Likely),
         );
-        found.says(
-            "fragments of datagrams came and the rest did not, or they found no memory",
-            remedy,
-        )
-    });
-    found.into_iter().collect()
+    };
+    let mut what = "fragments of datagrams overlap, which no sender that works makes".to_owned();
+    let mut remedy =
+        format!("{TCPDUMP} who sends them: it is broken, or an attack, which a firewall can drop");
+    let others = found.count.saturating_sub(overlaps.grown());
+    if others > 0 {
+        what += &format!("; of {others} the rest did not come, or they found no memory");
+        remedy += &format!("; for the others {smaller}");
+    }
+    found.evidence.push(overlaps);
+    Some(found.says(what, remedy).with(Confidence::Likely))
+}
+
+/// The kernel counts a datagram as failed when its time is over. One fragment asks for reassembly and
+/// several end it, so that counters do not tell how many still wait; the kernel does.
+fn waiting(seen: &Seen) -> Option<Finding> {
+    let (mut count, mut evidence) = (0_u64, Vec::new());
+    for (at, name) in WAITING.into_iter().enumerate() {
+        let of = |facts: &Facts| facts.reassembling.get(name).copied().unwrap_or(0);
+        let (before, now) = (of(seen.before), of(seen.after));
+        let whole = seen.grown(&WHOLE[at..=at]) as f64 / seen.seconds();
+        let passing = (whole * PASSING).ceil() + seen.grown(&NAMES[at..=at]) as f64;
+        let came = seen.counter(CAME[at]).filter(|came| came.grown() > 0);
+        let Some(came) = came.filter(|_| now as f64 > passing) else {
+            continue;
+        };
+        count = count.saturating_add(now);
+        evidence.push(Evidence::new(
+            format!("{name} inuse (sockstat)"),
+            before,
+            now,
+        ));
+        evidence.push(came);
+    }
+    let what = format!(
+        "{count} datagrams wait for further fragments; what does not come in 30 s (IPv6: 60 s) is lost, and \
+         is counted only then"
+    );
+    let remedy = format!(
+        "look again after that time; {TCPDUMP} whether all fragments come, which a firewall or a path on \
+         the way may drop; datagrams that fit into one packet have none"
+    );
+    let found = (count > 0).then(|| Finding::noticed(seen, &CHECK, Station::Ip, evidence));
+    Some(found?.says(what, remedy).with(Confidence::Possible))
 }

@@ -1,12 +1,12 @@
 //! No packet at all: where they stop.
 
-use super::{Check, Confidence, Evidence, Finding, Seen};
+use super::{Check, Confidence, Evidence, Finding, Seen, fragments};
 use crate::Station;
 
 pub(super) const CHECK: Check = Check {
     name: "nothing_arrives",
-    reads: "from the wire on: each interface's carrier and `rx_packets`, `Ip.InReceives`, all that UDP counts, \
-            the sockets of the port",
+    reads: "from the wire on: each interface's carrier and `rx_packets`, `Ip.InReceives`, fragments, all that \
+            UDP counts, the sockets of the port",
     speaks: "with `--port`: no UDP datagram was received in this namespace, nor lost; it names the first \
              station that saw nothing",
     made_by: "look at a port to which nobody sends",
@@ -39,6 +39,7 @@ fn run(seen: &Seen) -> Vec<Finding> {
     let came = Evidence::sum(&links);
     let ip = seen.counters(&["Ip.InReceives", "Ip6.InReceives"]);
     let ip_came = Evidence::sum(&ip);
+    let pieces = seen.grown(fragments::CAME);
     let listens = match seen.sockets.len() {
         0 => format!("no socket has UDP port {port}, and "),
         _ => String::new(),
@@ -68,6 +69,16 @@ fn run(seen: &Seen) -> Vec<Finding> {
          another protocol, another VLAN or another host's Ethernet address"
             ),
             "tcpdump -eni IF shows what they are".to_owned(),
+        )
+    } else if pieces > 0 && seen.grown(fragments::WHOLE) == 0 {
+        (
+            Station::Ip,
+            seen.counters(fragments::CAME),
+            format!("{pieces} fragments reached IP and no datagram became whole"),
+            format!(
+                "{} which fragments do not come; datagrams that fit into one packet have none",
+                fragments::TCPDUMP
+            ),
         )
     } else {
         (

@@ -1,6 +1,7 @@
 //! Hosts at two moments as data: what the counters were, and what each check makes of it.
 
 mod cards;
+mod fragments;
 mod sockets;
 
 use self::sockets::starved;

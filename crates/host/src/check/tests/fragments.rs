@@ -1,0 +1,142 @@
+//! Hosts to which fragments come.
+
+use super::{asked, findings, host, is, later, told};
+use crate::check::{Confidence, Finding, Seen};
+use crate::facts::Facts;
+
+/// A second in which so many fragments came and so many datagrams became whole, so many failed and so
+/// many wait at its end.
+fn after(v6: bool, [came, whole, fails, waits]: [u64; 4]) -> (Facts, Facts) {
+    let (ip, name) = match v6 {
+        false => ("Ip", "FRAG"),
+        true => ("Ip6", "FRAG6"),
+    };
+    let at = |[received, came, whole, fails]: [u64; 4]| {
+        let names = ["InReceives", "ReasmReqds", "ReasmOKs", "ReasmFails"];
+        let names = names.map(|counter| format!("{ip}.{counter}"));
+        let counters = names.iter().map(|name| &**name);
+        let counters: Vec<_> = counters.zip([received, came, whole, fails]).collect();
+        host(&counters)
+    };
+    let mut now = later(at([came, came, whole, fails]));
+    now.reassembling.insert(name, waits);
+    (at([0; 4]), now)
+}
+
+fn look((before, after): &(Facts, Facts), port: Option<u16>) -> Vec<Finding> {
+    findings(&Seen::new(before, after, None, asked(port)))
+}
+
+#[test]
+fn datagrams_that_wait_for_fragments_are_no_healthy_flow() {
+    for v6 in [false, true] {
+        // First fragments alone, and with a healthy flow beside them.
+        for grown in [[200, 0, 0, 200], [1, 0, 0, 1], [90_200, 2000, 0, 240]] {
+            let found = look(&after(v6, grown), None);
+            assert_eq!(told(&found), is(&[("fragments", 0)]), "{grown:?}");
+            let (what, proof) = (&found[0].what, &found[0].evidence);
+            assert!(
+                what.starts_with(&format!("{} datagrams wait", grown[3])),
+                "{what}"
+            );
+            assert!(!what.contains("memory"), "{what}");
+            let proof: Vec<_> = proof
+                .iter()
+                .map(|one| (&*one.source, one.grown()))
+                .collect();
+            let expected = match v6 {
+                false => ["FRAG inuse (sockstat)", "Ip.ReasmReqds"],
+                true => ["FRAG6 inuse (sockstat)", "Ip6.ReasmReqds"],
+            };
+            assert_eq!(proof, [(expected[0], grown[3]), (expected[1], grown[0])]);
+            assert_eq!(found[0].confidence, Confidence::Possible);
+        }
+        // Two to 45 fragments a datagram, of which some are on their way; and old ones that wait.
+        for grown in [
+            [2000, 1000, 0, 0],
+            [45_000, 1000, 0, 20],
+            [3, 1, 0, 1],
+            [0, 0, 0, 9],
+        ] {
+            assert_eq!(told(&look(&after(v6, grown), None)), is(&[]), "{grown:?}");
+        }
+        let found = look(&after(v6, [90, 0, 30, 60]), None);
+        let expected = is(&[("fragments", 30), ("fragments", 0)]);
+        assert_eq!(told(&found), expected, "some are lost by now");
+        // What a lack of memory leaves over is said by what failed.
+        let found = look(&after(v6, [2000, 0, 1999, 1]), None);
+        assert_eq!(told(&found), is(&[("fragments", 1999)]));
+    }
+}
+
+#[test]
+fn where_fragments_came_no_firewall_is_named() {
+    let mut hosts = after(false, [200, 0, 0, 200]);
+    for (facts, packets) in [(&mut hosts.0, 0), (&mut hosts.1, 200)] {
+        let counters = crate::LinkCounters {
+            rx_packets: packets,
+            ..Default::default()
+        };
+        let link = super::link(&[], counters);
+        facts.snapshot.links.insert("eth0".to_owned(), link);
+    }
+    let said = |hosts: &(Facts, Facts)| {
+        let found = look(hosts, Some(53));
+        let silent = found.iter().find(|one| one.check == "nothing_arrives");
+        let silent = silent.expect("no datagram came");
+        format!("{} {}", silent.what, silent.remedy)
+    };
+    let fragments = said(&hosts);
+    assert!(
+        fragments.contains("200 fragments reached IP"),
+        "{fragments}"
+    );
+    assert!(!fragments.contains("firewall"), "{fragments}");
+    // Whole datagrams of another protocol are no matter of fragments.
+    for came in [200, 0] {
+        let counters = [
+            ("Ip.InReceives", 200),
+            ("Ip.ReasmReqds", came),
+            ("Ip.ReasmOKs", came / 2),
+        ];
+        hosts.1.snapshot.snmp = host(&counters).snapshot.snmp;
+        let other = said(&hosts);
+        assert!(
+            other.contains("a firewall") && !other.contains("fragment"),
+            "{other}"
+        );
+    }
+}
+
+#[test]
+fn fragments_that_overlap_lack_no_memory() {
+    let said = |v6, fails, overlaps| {
+        let (mut before, mut after) = after(v6, [100, 0, fails, 0]);
+        for (facts, value) in [(&mut before, 0), (&mut after, overlaps)] {
+            let values = facts.snapshot.snmp.iter();
+            let mut values: Vec<_> = values.map(|(name, value)| (name, value as u64)).collect();
+            values.push(("IpExt.ReasmOverlaps", value));
+            facts.snapshot.snmp = host(&values).snapshot.snmp;
+        }
+        let found = look(&(before, after), None);
+        assert_eq!(told(&found), is(&[("fragments", fails)]));
+        assert_eq!(found[0].confidence, Confidence::Likely);
+        format!("{} {}", found[0].what, found[0].remedy)
+    };
+    let all = said(false, 50, 50);
+    assert!(all.contains("overlap") && all.contains("broken"), "{all}");
+    assert!(!all.contains("memory") && !all.contains("did not"), "{all}");
+    let some = said(false, 50, 30);
+    assert!(
+        some.contains("overlap") && some.contains("of 20 the rest"),
+        "{some}"
+    );
+    assert!(some.contains("memory"), "{some}");
+    let none = said(false, 50, 0);
+    assert!(
+        none.contains("memory") && !none.contains("overlap"),
+        "{none}"
+    );
+    let v6 = said(true, 50, 0);
+    assert!(v6.contains("or they overlap"), "{v6}");
+}
