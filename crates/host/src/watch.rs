@@ -6,6 +6,7 @@ use crate::drop_probe::{DropCount, DropFilter, DropProbe};
 use crate::facts::{Facts, Moment, OwnerSearch, Part};
 use mpps_os::namespace::NetNamespace;
 use mpps_os::netlink::link;
+use mpps_os::text::Foreign;
 use std::time::Instant;
 
 /// Owners of sockets are looked for again this many times as long after a search as that took, so that
@@ -189,6 +190,12 @@ impl Watch {
         notes
     }
 
+    /// Why nothing is known of the one interface in question, if it did not stay.
+    pub fn undecided(&self) -> Option<String> {
+        let name = self.interface.as_deref()?;
+        undecided(name, &self.first.facts, &self.after.facts)
+    }
+
     /// The interfaces that the last look looked at.
     pub fn interfaces(&self) -> Vec<String> {
         if let Some(name) = &self.interface {
@@ -212,9 +219,71 @@ impl Watch {
     }
 }
 
+/// Why nothing is known of an interface that did not stay between two moments: it has another name, or
+/// it went. One that was made anew under its name is another one.
+fn undecided(name: &str, first: &Facts, after: &Facts) -> Option<String> {
+    let index = |facts: &Facts| facts.snapshot.links.get(name).map(|link| link.index);
+    let (was, is) = (index(first), index(after));
+    if was.is_some() && was == is {
+        return None;
+    }
+    let same = after.links.iter().find(|link| Some(link.index) == was);
+    let became = match same.map(|link| &*link.name) {
+        None => "went".to_owned(),
+        Some(new) if new == name => "did not answer".to_owned(),
+        Some(new) => format!("was renamed to {}", Foreign(new)),
+    };
+    let name = Foreign(name);
+    Some(format!(
+        "what was lost at {name} is not known: it {became} during the look"
+    ))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use mpps_os::netlink::link::Link;
+
+    /// These interfaces, of which `eth0` is looked at where it answers.
+    fn host(links: &[(&str, u32)], answers: bool) -> Facts {
+        let mut facts = Facts::default();
+        for &(name, index) in links {
+            let (mut link, mut counted) = (Link::default(), crate::LinkSnapshot::default());
+            (link.name, link.index, counted.index) = (name.to_owned(), index, index);
+            facts.links.push(link);
+            if name == "eth0" && answers {
+                facts.snapshot.links.insert(name.to_owned(), counted);
+            }
+        }
+        facts
+    }
+
+    #[test]
+    fn an_interface_that_did_not_stay_is_told() {
+        let first = host(&[("lo", 1), ("eth0", 2)], true);
+        for (links, answers, expected) in [
+            (&[("lo", 1), ("eth0", 2)][..], true, None),
+            (&[("eth0", 2), ("new", 3)], true, None),
+            (&[("lo", 1)], true, Some("it went")),
+            (&[("lo", 1), ("eth0", 3)], true, Some("it went")),
+            (&[("eth0", 2)], false, Some("it did not answer")),
+            (&[("eth1", 2)], true, Some("it was renamed to eth1")),
+            (
+                &[("eth1", 2), ("eth0", 3)],
+                true,
+                Some("it was renamed to eth1"),
+            ),
+            (&[("\x1b", 2)], true, Some("it was renamed to \u{fffd}")),
+        ] {
+            let said = undecided("eth0", &first, &host(links, answers));
+            let words = expected.map(|became| {
+                format!("what was lost at eth0 is not known: {became} during the look")
+            });
+            assert_eq!(said, words, "{links:?}");
+        }
+        // It went in the first look.
+        assert!(undecided("eth0", &host(&[], true), &host(&[], true)).is_some());
+    }
 
     #[test]
     fn owners_that_are_left_out_are_not_looked_for() {

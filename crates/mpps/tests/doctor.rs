@@ -22,9 +22,11 @@ mod scenario;
 #[path = "doctor/sockets.rs"]
 mod sockets;
 
-use common::{Need, Test, faults, mpps, run, validator};
+use common::{Need, Running, Test, faults, mpps, run, validator};
+use mpps_os::netlink::link;
 use serde_json::Value;
 use std::fs;
+use std::os::fd::AsFd;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -58,6 +60,11 @@ const TESTS: &[Test] = &[
         "an_ordinary_user_is_told_what_is_hidden",
         Need::Root,
         an_ordinary_user_is_told_what_is_hidden,
+    ),
+    (
+        "an_interface_that_goes_is_no_healthy_one",
+        Need::Namespace,
+        an_interface_that_goes_is_no_healthy_one,
     ),
     ("mistakes_are_told", Need::Nothing, mistakes_are_told),
 ];
@@ -115,6 +122,29 @@ fn an_ordinary_user_is_told_what_is_hidden() {
     assert!(notes.contains("drop reasons are not seen"), "{notes}");
 }
 
+fn an_interface_that_goes_is_no_healthy_one() {
+    for goes in [true, false] {
+        let namespace = common::quiet_namespace();
+        let make = || link::create_veth("va", 1, "vb", 1, namespace.as_fd());
+        let made = namespace.run(make).expect("it can be entered");
+        made.expect("there is room for it");
+        let mut command = mpps(&["doctor", "vb", "--seconds", "2"]);
+        let doctor = namespace.run(|| Running::start(&mut command));
+        let mut doctor = doctor.expect("it can be entered");
+        doctor.line("looking at vb");
+        if goes {
+            let end = || link::index("vb").and_then(link::delete);
+            let ended = namespace.run(end).expect("it can be entered");
+            ended.expect("it is there");
+        }
+        let ended = doctor.end();
+        let is_healthy = ended.out.contains("nothing was lost");
+        assert_eq!((ended.code(), is_healthy), (2 * i32::from(goes), !goes));
+        let said = "undecided: what was lost at vb is not known: it went";
+        assert_eq!(ended.err.contains(said), goes, "{ended:#?}");
+    }
+}
+
 fn mistakes_are_told() {
     for (arguments, said) in [
         (&["nowhere0"][..], "nowhere0"),
@@ -124,6 +154,7 @@ fn mistakes_are_told() {
         (&["--netns", "no-such-name"], "no-such-name"),
         (&["--netns", "4294967295"], "4294967295"),
         (&["--netns", "/etc/hostname"], "/etc/hostname"),
+        (&["--netns", "/dev/null"], "it is no namespace"),
         (&["--json", "--markdown"], "--markdown"),
         (&["--html", "/nowhere/a.html"], "/nowhere/a.html"),
     ] {

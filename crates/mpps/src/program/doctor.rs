@@ -12,7 +12,7 @@ use crate::measure::session::json;
 use crate::output::{self, Stream, file::OutputFile};
 use crate::program::host::HostArgs;
 use crate::signal::Interrupt;
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use clap::Args;
 use mpps_host::check::{findings, ledger};
 use mpps_host::{Finding, Fingerprint, Ledger};
@@ -31,7 +31,8 @@ const LOOK: Duration = Duration::from_millis(20);
     after_help = "It reads counters twice and changes nothing. Without root it sees less: owners of \
     other users' sockets and drop reasons are hidden, and a note says so. Ctrl-C ends the look early \
     and tells what was seen until then. Exit status: 0 nothing is wrong, or so little that it may be \
-    meant, 1 something is, 2 it could not be done, 130 interrupted in the first look."
+    meant, 1 something is, 2 it could not be done, or IF did not stay and nothing else was found, 130 \
+    interrupted in the first look."
 )]
 pub(crate) struct DoctorArgs {
     #[command(flatten)]
@@ -99,11 +100,16 @@ impl DoctorArgs {
         let mut notes = watch.notes();
         notes.extend(self.host.part.note());
         let seen = watch.seen();
+        let findings = findings(&seen);
+        if let Some(why) = watch.undecided() {
+            ensure!(!is_fine(&findings), "undecided: {why}");
+            notes.push(why);
+        }
         let diagnosis = Diagnosis {
             port: self.host.part.port,
             pid: self.host.part.pid,
             seconds: seen.seconds(),
-            findings: findings(&seen),
+            findings,
             ledger: ledger(&seen),
             queued_bytes: seen.queued_bytes(),
             notes,
@@ -141,11 +147,13 @@ impl DoctorArgs {
         if let Some(page) = page {
             page.write(mpps_report::page(&document).as_bytes())?;
         }
-        Ok(
-            match result.findings.iter().all(|finding| finding.is_remark) {
-                true => Outcome::Fine,
-                false => Outcome::Found,
-            },
-        )
+        Ok(match is_fine(&result.findings) {
+            true => Outcome::Fine,
+            false => Outcome::Found,
+        })
     }
+}
+
+fn is_fine(findings: &[Finding]) -> bool {
+    findings.iter().all(|finding| finding.is_remark)
 }
