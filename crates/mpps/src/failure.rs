@@ -8,7 +8,6 @@ use mpps_os::capability::{
     CAP_SYS_RESOURCE, Rights,
 };
 use mpps_os::limit::LOCKED_MEMORY_REMEDY;
-use std::io;
 
 /// Ends the program with status 2 after one line: what failed, on what, why, and what helps.
 pub(crate) fn explain(error: &anyhow::Error) -> String {
@@ -129,16 +128,6 @@ fn remedy(refusal: &Refusal, rights: &Rights) -> Option<String> {
     Some(text)
 }
 
-/// The refusal of a file that a user named, and what helps if this is a root who lacks the right.
-pub(crate) fn of_file(error: &io::Error) -> String {
-    let rights = Rights::own();
-    let lacks = rights.is_root && !rights.has(CAP_DAC_OVERRIDE);
-    match error.raw_os_error() {
-        Some(13) if lacks => format!("{error}; {}", rights.remedy(&[CAP_DAC_OVERRIDE])),
-        _ => error.to_string(),
-    }
-}
-
 /// What opening a file needs whose mode, or whose process, refuses it. An ordinary user is not told
 /// to take a right over all files.
 fn of_open(path: &str, rights: &Rights) -> &'static [u8] {
@@ -186,6 +175,7 @@ fn is_locked_out(rights: &Rights) -> bool {
 mod tests {
     use super::*;
     use anyhow::Context;
+    use std::io;
 
     #[test]
     fn a_taken_port_is_one_line_with_a_remedy() {
@@ -251,7 +241,7 @@ mod tests {
             ("/proc/7/ns/user", CAP_SYS_ADMIN, "CAP_SYS_PTRACE"),
             ("/proc/7/fd/9", CAP_SYS_ADMIN, "CAP_SYS_PTRACE"),
             ("/proc/7/net/dev", CAP_SYS_ADMIN, "CAP_DAC_OVERRIDE"),
-            ("/home/x/ns/y", CAP_SYS_PTRACE, "CAP_DAC_OVERRIDE"),
+            ("/srv/x/ns/y", CAP_SYS_PTRACE, "CAP_DAC_OVERRIDE"),
         ] {
             let root = Rights {
                 effective: 1 << has,

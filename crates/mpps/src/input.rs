@@ -1,7 +1,7 @@
 //! Files that users name to be read, none of which keeps a command waiting or fills its memory.
 
-use crate::failure;
 use anyhow::{Context, Result, anyhow, ensure};
+use mpps_os::capability::of_file;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::AsFd;
@@ -20,7 +20,7 @@ pub(crate) fn open(path: &Path) -> Result<File> {
         false => mpps_os::file::open_input(path),
     };
     opened
-        .map_err(|error| anyhow!(failure::of_file(&error)))
+        .map_err(|error| anyhow!(of_file(&error)))
         .with_context(|| format!("cannot read {}", path.display()))
 }
 

@@ -3,6 +3,7 @@
 use crate::limit;
 use rustix::process::geteuid;
 use std::fs;
+use std::io;
 use std::os::linux::fs::MetadataExt;
 
 /// May use files and directories that their modes refuse.
@@ -145,6 +146,16 @@ fn parse_effective(status: &str) -> Option<u64> {
         .lines()
         .find_map(|line| line.strip_prefix("CapEff:"))?;
     u64::from_str_radix(mask.trim(), 16).ok()
+}
+
+/// The refusal of a file that a user named, and what helps if this is a root who lacks the right.
+pub fn of_file(error: &io::Error) -> String {
+    let rights = Rights::own();
+    let lacks = rights.is_root && !rights.has(CAP_DAC_OVERRIDE);
+    match error.raw_os_error() {
+        Some(13) if lacks => format!("{error}; {}", rights.remedy(&[CAP_DAC_OVERRIDE])),
+        _ => error.to_string(),
+    }
 }
 
 #[cfg(test)]

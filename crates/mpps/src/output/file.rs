@@ -4,8 +4,8 @@
 mod tests;
 
 use super::Stream;
-use crate::failure;
 use anyhow::{Context, Result, anyhow, ensure};
+use mpps_os::capability::of_file;
 use mpps_os::file::{NewFile, Target};
 use std::fs::File;
 use std::io::{self, ErrorKind, Write};
@@ -65,7 +65,7 @@ impl OutputFile {
             Ok((target, way))
         });
         let cannot = |error| {
-            let (path, error) = (path.display(), failure::of_file(&error));
+            let (path, error) = (path.display(), of_file(&error));
             anyhow!("cannot write {path}: {error}; name another file by {option}")
         };
         let (target, way) = tried.map_err(cannot)?;
