@@ -6,12 +6,16 @@
 
 pub(crate) mod file;
 
+use crate::signal;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use mpps_os::terminal::write_all;
 use mpps_report::{Block, Row, Table, Terminal, harmless};
 use serde::Serialize;
 use std::ffi::OsString;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 use std::ops::Deref;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 /// Where a line goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -111,15 +115,26 @@ fn escaped(json: String) -> String {
     text
 }
 
-/// Writes bytes as they are.
+/// How long whoever reads may take for the last words, after a signal to end.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Writes bytes as they are. After a signal a reader that takes nothing is one that has gone: what is to
+/// be put back must not wait for it.
 fn bytes(stream: Stream, bytes: &[u8]) -> io::Result<()> {
+    static HAS_GONE: AtomicBool = AtomicBool::new(false);
+    let mut since = None;
+    let gives_up = || {
+        let since: &mut Instant = match signal::came() {
+            true => since.get_or_insert_with(Instant::now),
+            false => return false,
+        };
+        let gone = HAS_GONE.load(Ordering::Relaxed) || since.elapsed() > PATIENCE;
+        HAS_GONE.store(gone, Ordering::Relaxed);
+        gone
+    };
     match stream {
-        Stream::Out => {
-            let mut out = io::stdout().lock();
-            out.write_all(bytes)?;
-            out.flush()
-        }
-        Stream::Err => io::stderr().lock().write_all(bytes),
+        Stream::Out => write_all(io::stdout().lock(), bytes, gives_up),
+        Stream::Err => write_all(io::stderr().lock(), bytes, gives_up),
     }
 }
 

@@ -3,8 +3,8 @@
 use mpps_os::signal::{is_ignored, unblock};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGXFSZ};
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock};
 
 /// What ends a run in order.
 const ENDS: [i32; 4] = [SIGINT, SIGTERM, SIGHUP, SIGQUIT];
@@ -20,6 +20,14 @@ pub(crate) fn begin() -> io::Result<()> {
     // handler that does nothing, for one that is ignored would be so in commands, too.
     signal_hook::flag::register(SIGXFSZ, Arc::default())?;
     Ok(())
+}
+
+/// Set by each of them, in whichever part of the program that is heard.
+static CAME: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
+
+/// True once somebody asked this process to end and it has heard that.
+pub(crate) fn came() -> bool {
+    CAME.load(Ordering::Relaxed)
 }
 
 /// Set by the first SIGINT, SIGTERM, SIGHUP or SIGQUIT; the second one ends the process at once. What must
@@ -70,6 +78,7 @@ impl Interrupt {
             let number = signal.unsigned_abs() as usize;
             register_usize(signal, Arc::clone(&self.signal), number)?;
             register(signal, Arc::clone(&self.came))?;
+            register(signal, Arc::clone(&CAME))?;
         }
         Ok(self)
     }

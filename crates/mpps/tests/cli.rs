@@ -197,6 +197,11 @@ const TESTS: &[Test] = &[
         starting::blocked_signals_end_it_all_the_same,
     ),
     (
+        "who_reads_nothing_keeps_no_run_from_ending",
+        Need::Nothing,
+        starting::who_reads_nothing_keeps_no_run_from_ending,
+    ),
+    (
         "a_root_who_lacks_a_capability_is_told_which",
         Need::Root,
         starting::a_root_who_lacks_a_capability_is_told_which,

@@ -1,10 +1,11 @@
 //! What the command has from who starts it: limits, and signals that are ignored or blocked.
 
-use super::common::{Ended, Running, mpps, run};
+use super::common::{Ended, Running, full_pipe, kill, mpps, run};
 use super::expect_refusal;
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
@@ -72,6 +73,22 @@ pub(crate) fn blocked_signals_end_it_all_the_same() {
     lab.line("ready");
     lab.signal("TERM");
     assert_eq!(lab.end().code(), 128 + 15);
+}
+
+/// What a reader that has stopped, or a terminal after Ctrl-S, takes is nothing: a signal ends the run all
+/// the same, and the settings that it changed would be back.
+pub(crate) fn who_reads_nothing_keeps_no_run_from_ending() {
+    let (reader, writer) = full_pipe();
+    let mut command = mpps(&["recv", "127.0.0.1:0", "--json"]);
+    let started = command.stdout(writer).stderr(Stdio::piped()).spawn();
+    let mut receiver = started.expect("it starts");
+    let mut said = BufReader::new(receiver.stderr.take().expect("a pipe")).lines();
+    assert!(said.any(|line| line.expect("text").contains("receiving at")));
+    kill("TERM", &receiver.id().to_string());
+    // Without its totals.
+    let status = receiver.wait().expect("it ends");
+    assert_eq!(status.code(), Some(0));
+    drop(reader);
 }
 
 /// In a container, mostly. What it is told is what it lacks, and no more.

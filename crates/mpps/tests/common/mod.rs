@@ -14,7 +14,7 @@ use mpps_os::namespace::{NetNamespace, become_root_in_user_namespace};
 use mpps_os::netlink::link;
 use serde_json::Value;
 use std::fs;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, PipeReader, PipeWriter, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -244,6 +244,14 @@ impl Ended {
         let line = self.out.lines().last().unwrap_or_default();
         serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {self:#?}"))
     }
+}
+
+/// A pipe that takes nothing more, as a terminal after Ctrl-S, until its reader reads.
+pub(crate) fn full_pipe() -> (PipeReader, PipeWriter) {
+    let (reader, mut writer) = std::io::pipe().expect("a pipe can be had");
+    // What a pipe holds (pipe(7)).
+    writer.write_all(&[b' '; 1 << 16]).expect("it has room");
+    (reader, writer)
 }
 
 /// Runs a command to its end.

@@ -1,11 +1,11 @@
 //! `mpps tune apply --confirm-within`: what it made is put back, whatever becomes of it.
 
 use crate::Place;
-use crate::common::{Need, Running, Test, kill, mpps, run};
+use crate::common::{Need, Running, Test, full_pipe, kill, mpps, run};
 use std::fs;
-use std::io::{self, BufRead, BufReader};
+use std::io::{BufRead, BufReader};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::thread;
 use std::time::Duration;
 
@@ -25,6 +25,11 @@ pub(crate) const TESTS: &[Test] = &[
         "an_undo_waits_for_no_reader",
         Need::Root,
         an_undo_waits_for_no_reader,
+    ),
+    (
+        "an_apply_that_cannot_say_what_it_changed_is_put_back",
+        Need::Root,
+        an_apply_that_cannot_say_what_it_changed_is_put_back,
     ),
 ];
 
@@ -108,12 +113,7 @@ fn a_killed_run_is_undone() {
 fn an_undo_waits_for_no_reader() {
     let place = Place::new();
     let before = place.state();
-    let (reader, writer) = io::pipe().expect("a pipe");
-    let mut fill = Command::new("head");
-    // What a pipe holds (pipe(7)).
-    fill.args(["-c", "65536", "/dev/zero"]);
-    fill.stdout(writer.try_clone().expect("a descriptor"));
-    assert!(fill.status().expect("head is everywhere").success());
+    let (reader, writer) = full_pipe();
     let mut command = mpps(&["tune", "apply", "near", "--confirm-within", "60m"]);
     command.stdout(Stdio::piped()).stderr(writer);
     let started = place.near.run(|| command.spawn());
@@ -133,5 +133,23 @@ fn an_undo_waits_for_no_reader() {
     assert_eq!(place.journals(), [""; 0]);
     assert_eq!(place.state(), before);
     // What it says then has no reader, and it ends.
+    drop(reader);
+}
+
+/// Its standard output takes nothing from the first change on: that is no time to make changes in.
+fn an_apply_that_cannot_say_what_it_changed_is_put_back() {
+    let place = Place::new();
+    let before = place.state();
+    let (reader, writer) = full_pipe();
+    let mut command = mpps(&["tune", "apply", "near", "--confirm-within", "1s"]);
+    command.stdout(writer).stderr(Stdio::piped());
+    let started = place.near.run(|| command.spawn());
+    let child = started.expect("it can be entered").expect("it starts");
+    // Its guard ends it, and has its standard error until all is put back.
+    let ended = child.wait_with_output().expect("it ends");
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert!(said.contains("was stuck, and was ended"), "{said}");
+    assert_eq!(place.state(), before, "{said}");
+    assert_eq!(place.journals(), [""; 0], "{said}");
     drop(reader);
 }

@@ -33,7 +33,7 @@ pub(super) fn run(args: &ApplyArgs) -> Result<Outcome> {
     // Before anything is changed, and dropped after all is put back.
     let mut guard = args.confirm_within.map(Guard::start).transpose()?;
     let mut tuned = Tuned::begin(&plan).with_context(|| cannot(&plan))?;
-    let made = make(args, &asked, &plan, &mut tuned);
+    let made = make(args, &asked, &plan, &mut tuned, guard.as_mut());
     let decided = made.and_then(|refused| {
         let stays = stays(guard.as_mut(), &mut tuned, &interrupt)?;
         Ok((refused, stays))
@@ -73,7 +73,13 @@ pub(super) fn cannot(plan: &Plan) -> String {
 }
 
 /// Makes the steps, each planned again behind those before it; true if something was refused.
-fn make(args: &ApplyArgs, asked: &Asked, plan: &Plan, tuned: &mut Tuned) -> Result<bool> {
+fn make(
+    args: &ApplyArgs,
+    asked: &Asked,
+    plan: &Plan,
+    tuned: &mut Tuned,
+    mut guard: Option<&mut Guard>,
+) -> Result<bool> {
     let mut is_refused = false;
     for step in &plan.steps {
         let (_, plan) = asked.plan_of(&[step.stage.to_owned()])?;
@@ -82,9 +88,13 @@ fn make(args: &ApplyArgs, asked: &Asked, plan: &Plan, tuned: &mut Tuned) -> Resu
             let edited = tuned.make(&plan, step, args.keep_going);
             for edited in edited.with_context(|| cannot(&plan))? {
                 let edit = edited.edit;
-                match &edited.refusal {
-                    None => LINES.say(&format!("changed: {edit}"))?,
-                    Some(error) => LINES.say(&format!("refused: {edit}: {error}"))?,
+                let said = match &edited.refusal {
+                    None => format!("changed: {edit}"),
+                    Some(error) => format!("refused: {edit}: {error}"),
+                };
+                match &mut guard {
+                    Some(guard) => guard.while_saying(|| LINES.say(&said))?,
+                    None => LINES.say(&said)?,
                 }
                 is_refused |= edited.refusal.is_some();
             }

@@ -69,6 +69,16 @@ impl Guard {
         Ok(self.time)
     }
 
+    /// Says something between two changes, with [`Guard::time`] for it: a terminal may take nothing.
+    ///
+    /// # Errors
+    /// What `say` answers; the process has been ended.
+    pub(super) fn while_saying(&mut self, say: impl FnOnce() -> Result<()>) -> Result<()> {
+        self.expect_within(self.time)?;
+        say()?;
+        self.expect_within(self.time + MAKING)
+    }
+
     /// The settings go back after this time, unless the program is heard of before.
     fn expect_within(&mut self, time: Duration) -> Result<()> {
         let told = self.tell(&(time + SLACK).as_millis().to_string());
