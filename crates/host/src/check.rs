@@ -133,8 +133,8 @@ pub struct Finding {
     pub remedy: String,
     /// How to see that it is mended.
     pub verify: String,
-    /// True if so little was lost, at a place where a host may drop on purpose or what is not for it,
-    /// that by itself it is nothing wrong.
+    /// True if by itself it is nothing wrong: so little was lost, at a place where a host may drop on
+    /// purpose or what is not for it, or it was to IPv6 groups that nothing here has joined.
     pub is_remark: bool,
     /// How sure it is.
     pub confidence: Confidence,
@@ -267,7 +267,7 @@ pub fn findings(seen: &Seen) -> Vec<Finding> {
     for finding in &mut findings {
         let is_little =
             finding.rate_pps < REMARK_PPS || (finding.count as f64) < REMARK_SHARE * came;
-        finding.is_remark = MAY_BE_MEANT.contains(&&*finding.check) && is_little;
+        finding.is_remark |= MAY_BE_MEANT.contains(&&*finding.check) && is_little;
     }
     // Among equals the order of the table stays.
     findings.sort_by_key(|finding| (finding.is_remark, std::cmp::Reverse(finding.count)));

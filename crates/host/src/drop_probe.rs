@@ -98,11 +98,19 @@ impl DropCount {
             let is_socket = SOCKET_REASONS.contains(&count.reason_name.as_str());
             count.netns == netns || count.netns == UNKNOWN_NAMESPACE && is_socket
         };
-        let ours = |count: &&Self| count.ours && is_here(count);
+        Self::grown(now, then, |count| count.ours && is_here(count))
+    }
+
+    /// The same of all other packets, as far as they know their namespace.
+    pub(crate) fn others_since(now: &[Self], then: &[Self], netns: u32) -> Vec<ReasonCount> {
+        Self::grown(now, then, |count| !count.ours && count.netns == netns)
+    }
+
+    fn grown(now: &[Self], then: &[Self], asked: impl Fn(&&Self) -> bool) -> Vec<ReasonCount> {
         now.iter()
-            .filter(ours)
+            .filter(&asked)
             .map(|now| {
-                let then = then.iter().filter(ours);
+                let then = then.iter().filter(&asked);
                 let then = then
                     .filter(|then| (then.reason, then.netns) == (now.reason, now.netns))
                     .map(|then| (then.skbs, then.datagrams))

@@ -1,6 +1,6 @@
 //! The ledger of UDP on one host, whichever program receives.
 
-use super::unspecified::IGNORED;
+use super::unspecified::{self, IGNORED, Unspecified};
 use super::{
     Evidence, Seen, address, backlog, bad_header, checksum, firewall, nic_no_room, no_listener,
     overrun, reverse_path, udp_memory,
@@ -61,9 +61,20 @@ fn not_delivered(seen: &Seen, (received, counted): &Fates) -> u64 {
 ///
 /// None are taken for such where the firewall's drops are not seen, or only those of one port.
 fn to_strange_groups(seen: &Seen) -> u64 {
-    if seen.drops.is_none() || seen.asked.port.is_some() {
-        return 0;
+    match seen.drops.is_none() || seen.asked.port.is_some() {
+        true => 0,
+        false => packets_to_strange_groups(seen),
     }
+}
+
+/// The UDP among them, of the port alone if one was asked for: other packets that the kernel dropped
+/// without a reason are listener reports, unless they were of IPv4.
+pub(super) fn datagrams_to_strange_groups(seen: &Seen) -> u64 {
+    let others = seen.others(unspecified::REASON);
+    packets_to_strange_groups(seen).saturating_sub(others.saturating_sub(vanished(seen)))
+}
+
+fn packets_to_strange_groups(seen: &Seen) -> u64 {
     let multicast = seen.grown(&["Ip6.InMcastPkts"]);
     // As many of them as IPv4 does not miss were of IPv6.
     let filtered = filtered(seen).saturating_sub(not_delivered(seen, &V4));
@@ -72,10 +83,17 @@ fn to_strange_groups(seen: &Seen) -> u64 {
         .min(multicast)
 }
 
-/// What a firewall dropped.
+/// What a firewall dropped of UDP; of all protocols where drops are told apart by port alone.
 fn filtered(seen: &Seen) -> u64 {
     let filtered = seen.reason(firewall::REASON);
-    filtered.map_or(0, |filtered| filtered.grown())
+    let filtered = filtered.map_or(0, |filtered| filtered.grown());
+    let others = seen.asked.port.map_or(0, |_| seen.others(firewall::REASON));
+    filtered.saturating_add(others)
+}
+
+/// What IPv4 received and no counter has, and what no firewall dropped of UDP.
+fn vanished(seen: &Seen) -> u64 {
+    not_delivered(seen, &V4).saturating_sub(filtered(seen))
 }
 
 pub mod losses {
@@ -197,13 +215,12 @@ fn note(ledger: &mut Ledger, seen: &Seen, to_groups: u64) {
              listener reports and neighbour discovery of other hosts do: they are left out"
         ));
     }
-    let multicast = seen.grown(&["IpExt.InMcastPkts"]);
-    let vanished = not_delivered(seen, &V4).saturating_sub(filtered(seen));
-    if ledger.unaccounted > 0 && (multicast > 0 || vanished > 0) {
-        ledger.note(format!(
-            "IGMP is in UNACCOUNTED, because the kernel does not count it: IPv4 got {multicast} packets to \
-             joined groups (IpExt.InMcastPkts), and {vanished} that it neither delivered nor counted as lost"
-        ));
+    if ledger.unaccounted > 0 {
+        let notes = [joined(seen), unseen(seen)];
+        notes
+            .into_iter()
+            .flatten()
+            .for_each(|said| ledger.note(said));
     }
     let waiting = seen.queued_bytes();
     if waiting > 0 {
@@ -220,4 +237,44 @@ fn note(ledger: &mut Ledger, seen: &Seen, to_groups: u64) {
     for anomaly in &seen.delta.anomalies {
         ledger.note(anomaly.clone());
     }
+}
+
+/// What UNACCOUNTED may have of IGMP that was delivered.
+fn joined(seen: &Seen) -> Option<String> {
+    let multicast = seen.grown(&["IpExt.InMcastPkts"]);
+    let said = format!(
+        "IGMP may be in UNACCOUNTED, because the kernel does not count it: IPv4 got {multicast} packets to \
+         joined groups (IpExt.InMcastPkts)"
+    );
+    (multicast > 0).then_some(said)
+}
+
+/// What it has of packets that IPv4 received and no counter has: who dropped them, as far as drops are
+/// seen. What `unrouted` tells is told.
+fn unseen(seen: &Seen) -> Option<String> {
+    let unseen = vanished(seen).saturating_sub(Unspecified::of(seen).unrouted);
+    if unseen == 0 {
+        return None;
+    }
+    // With a port they are not among what vanished.
+    let firewall = match seen.asked.port {
+        None => seen.others(firewall::REASON),
+        Some(_) => 0,
+    };
+    // A packet to a group that nobody joined is not in IpExt.InMcastPkts either.
+    let groups = "to groups that nothing here has joined, as IGMP of other hosts is";
+    let why = match (seen.drops.is_some(), firewall) {
+        (false, _) => format!("a firewall may have dropped them, or they were {groups}"),
+        (true, 0) => format!("they may have been {groups}"),
+        (true, _) if firewall >= unseen => {
+            format!("the firewall dropped {firewall} that were no UDP (NETFILTER_DROP)")
+        }
+        (true, _) => format!(
+            "the firewall dropped {firewall} that were no UDP (NETFILTER_DROP), and others may have been \
+             {groups}"
+        ),
+    };
+    Some(format!(
+        "{unseen} packets are in UNACCOUNTED that IPv4 neither delivered nor counted as lost: {why}"
+    ))
 }

@@ -36,6 +36,8 @@ pub struct Seen<'a> {
     /// What the kernel dropped of UDP in this namespace meanwhile, by reason, and of the port alone if
     /// one was asked for; none where it cannot be watched.
     pub drops: Option<Vec<ReasonCount>>,
+    /// The same of all that [`Self::drops`] has not: other protocols, and other ports.
+    pub(super) other_drops: Option<Vec<ReasonCount>>,
     /// The sockets in question.
     pub sockets: Vec<SeenSocket<'a>>,
     /// What each CPU did.
@@ -97,6 +99,7 @@ impl<'a> Seen<'a> {
             sockets: sockets.collect(),
             delta: after.snapshot.since(&before.snapshot),
             drops: drops.map(|(then, now, netns)| DropCount::since(now, then, netns)),
+            other_drops: drops.map(|(then, now, netns)| DropCount::others_since(now, then, netns)),
             cpus: after.cpus.busy_since(&before.cpus),
             before,
             after,
@@ -214,11 +217,14 @@ impl<'a> Seen<'a> {
 
     /// What was dropped for this reason, if drops could be watched.
     pub fn reason(&self, name: &str) -> Option<Evidence> {
-        let drops = self.drops.as_ref()?.iter();
-        let count = drops
-            .filter(|drop| drop.reason == name)
-            .fold(0, |sum: u64, drop| sum.saturating_add(drop.datagrams));
+        let count = datagrams(self.drops.as_ref()?, name);
         Some(Evidence::new(format!("drop reason {name}"), 0, count))
+    }
+
+    /// How many other packets were dropped for this reason; none where that cannot be watched.
+    pub(super) fn others(&self, reason: &str) -> u64 {
+        let drops = self.other_drops.as_ref();
+        drops.map_or(0, |drops| datagrams(drops, reason))
     }
 
     /// What waits in the buffers of all UDP sockets at the moment at which it is more, with the
@@ -242,6 +248,11 @@ impl<'a> Seen<'a> {
             None => format!("{setting}, which this namespace does not show, at {wanted} or more"),
         }
     }
+}
+
+fn datagrams(drops: &[ReasonCount], reason: &str) -> u64 {
+    let drops = drops.iter().filter(|drop| drop.reason == reason);
+    drops.fold(0, |sum, drop| sum.saturating_add(drop.datagrams))
 }
 
 impl<'a> SeenSocket<'a> {

@@ -7,16 +7,43 @@ use crate::Station;
 pub(super) const CHECK: Check = Check {
     name: "unrouted",
     reads: "the drop reason `NOT_SPECIFIED` of UDP, and by difference what IPv4 received and neither \
-            delivered nor counted as lost; a group that nobody joined has no counter of its own",
+            delivered nor counted as lost; of IPv6 what of `Ip6.InMcastPkts` it did not deliver, which is a \
+            remark; a group that nobody joined has no counter of its own",
     speaks: "IP received datagrams and gave them to nobody, without a reason or a counter",
     made_by: "send to 239.1.1.1 (gallery: `a_group_that_nobody_joined`)",
     run,
 };
 
 fn run(seen: &Seen) -> Vec<Finding> {
-    let count = Unspecified::of(seen).unrouted;
+    let Unspecified {
+        unrouted,
+        unrouted_v6,
+        ..
+    } = Unspecified::of(seen);
+    v4(seen, unrouted)
+        .into_iter()
+        .chain(v6(seen, unrouted_v6))
+        .collect()
+}
+
+/// By IPv6's counter they were to groups, and so for others: that is nothing wrong, however many.
+fn v6(seen: &Seen, count: u64) -> Option<Finding> {
     let evidence = vec![Evidence::new(format!("drop reason {REASON}"), 0, count)];
-    let found = Finding::lost(seen, &CHECK, Station::Ip, evidence).map(|mut found| {
+    let mut found = Finding::lost(seen, &CHECK, Station::Ip, evidence)?;
+    found.evidence.extend(seen.counter("Ip6.InMcastPkts"));
+    found.is_remark = true;
+    let found = found.says(
+        "datagrams came to IPv6 groups that no socket has joined at the interface by which they come, as \
+         mDNS of other hosts does",
+        "none, if no program here wants them: ip maddress show lists what is joined where; a program joins \
+         with IPV6_JOIN_GROUP, which takes the interface",
+    );
+    Some(found.with(Confidence::Likely))
+}
+
+fn v4(seen: &Seen, count: u64) -> Option<Finding> {
+    let evidence = vec![Evidence::new(format!("drop reason {REASON}"), 0, count)];
+    Finding::lost(seen, &CHECK, Station::Ip, evidence).map(|mut found| {
         found.evidence.extend(seen.counter("Ip.InReceives"));
         found
             .says(
@@ -28,6 +55,5 @@ fn run(seen: &Seen) -> Vec<Finding> {
                  sysctl -w net.ipv4.conf.all.log_martians=1 logs the others",
             )
             .with(Confidence::Possible)
-    });
-    found.into_iter().collect()
+    })
 }

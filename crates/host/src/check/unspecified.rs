@@ -1,6 +1,6 @@
 //! Drops for which the kernel names no reason, and what they are by other counters.
 
-use super::{Evidence, Seen, firewall, fragments};
+use super::{Evidence, Seen, firewall, fragments, ledger};
 use crate::driver_counters::Meaning;
 
 /// The kernel's name for none (`SKB_DROP_REASON_NOT_SPECIFIED`).
@@ -24,6 +24,8 @@ const IP: [&str; 7] = [
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Unspecified {
     pub(super) unrouted: u64,
+    /// The same of IPv6, which counts what comes to groups.
+    pub(super) unrouted_v6: u64,
     pub(super) rest: u64,
 }
 
@@ -38,6 +40,9 @@ impl Unspecified {
             .saturating_add(seen.grown(fragments::NAMES))
             .saturating_add(seen.grown(IGNORED));
         let left = all.saturating_sub(known);
+        // IPv6's are known by their counter, IPv4's by difference alone: so IPv6's go first.
+        let unrouted_v6 = ledger::datagrams_to_strange_groups(seen).min(left);
+        let left = left - unrouted_v6;
         // Of fragments all are received, and one is delivered for those of a datagram.
         let whole = seen.grown(&["Ip.ReasmOKs"]);
         let absorbed = seen.grown(&["Ip.ReasmReqds"]).saturating_sub(whole);
@@ -50,6 +55,7 @@ impl Unspecified {
         let unrouted = unrouted.min(left);
         Self {
             unrouted,
+            unrouted_v6,
             rest: left - unrouted,
         }
     }
