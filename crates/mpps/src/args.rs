@@ -107,8 +107,8 @@ pub(crate) struct LedgerArgs {
 /// Arguments of `mpps compare`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Exit status: 0 no rung of B is worse, 1 one is, 2 the files cannot be \
-    compared."
+    after_help = "Exit status: 0 no rung of B is worse, 1 one is, or B lacks one that A measured and \
+    that\nB's --only did not leave out, 2 the files cannot be compared."
 )]
 pub(crate) struct CompareArgs {
     /// The earlier result

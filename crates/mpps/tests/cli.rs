@@ -67,6 +67,11 @@ const TESTS: &[Test] = &[
         a_file_that_is_no_result_is_named,
     ),
     (
+        "a_rung_that_b_lacks_is_found_unless_it_was_not_chosen",
+        Need::Nothing,
+        a_rung_that_b_lacks_is_found_unless_it_was_not_chosen,
+    ),
+    (
         "a_file_that_is_no_total_is_named",
         Need::Nothing,
         a_file_that_is_no_total_is_named,
@@ -355,6 +360,33 @@ fn a_file_that_is_no_result_is_named() {
         let ended = run(&mut mpps(&["compare", path, path]));
         expect_refusal(&ended, &[name, says]);
     }
+}
+
+fn a_rung_that_b_lacks_is_found_unless_it_was_not_chosen() {
+    let directory = tempfile::tempdir().expect("a directory can be had");
+    let whole = include_str!("fixtures/lab.json");
+    let write = |name: &str, result: &serde_json::Value| {
+        let path = directory.path().join(name);
+        fs::write(&path, result.to_string()).expect("it can be written");
+        path.to_str().expect("a plain name").to_owned()
+    };
+    let mut result: serde_json::Value = serde_json::from_str(whole).expect("JSON");
+    let a = write("a.json", &result);
+    let same = run(&mut mpps(&["compare", &a, &a])).fine();
+    assert!(!same.out.contains("are not in B"), "{same:#?}");
+    let rungs = result["rungs"].as_array_mut().expect("rungs");
+    rungs.truncate(3);
+    let short = write("short.json", &result);
+    let found = run(&mut mpps(&["compare", &a, &short]));
+    assert_eq!(found.code(), 1, "{found:#?}");
+    assert!(
+        found.out.contains("measured in A are not in B"),
+        "{found:#?}"
+    );
+    result["command"] = "mpps lab --only 1,2,3".into();
+    let chosen = write("chosen.json", &result);
+    let noted = run(&mut mpps(&["compare", &a, &chosen])).fine();
+    assert!(noted.out.contains("--only did not name"), "{noted:#?}");
 }
 
 fn a_file_that_is_no_total_is_named() {

@@ -8,7 +8,7 @@ use crate::input;
 use anyhow::{Context, Result};
 use std::path::Path;
 
-/// Compares two results; status 1 if the second is worse.
+/// Compares two results; status 1 if the second is worse, or lacks what the first measured.
 pub(super) fn run(args: &CompareArgs) -> Result<Outcome> {
     let (a, b) = (load(&args.a)?, load(&args.b)?);
     let (a_name, b_name) = (args.a.display().to_string(), args.b.display().to_string());

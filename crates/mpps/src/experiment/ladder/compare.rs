@@ -84,8 +84,10 @@ pub(crate) struct Comparison {
     pub(crate) schema: &'static str,
     pub(crate) a: String,
     pub(crate) b: String,
-    /// True if any row is worse in B.
+    /// True if any row is worse in B, or missing.
     pub(crate) worse: bool,
+    /// Rungs that were measured in A and not in B, but for those that B's `--only` left out.
+    pub(crate) missing: usize,
     /// How the machines or their settings differ.
     pub(crate) fingerprint_differences: Vec<Difference>,
     /// What else differs between the two runs, or makes them hard to compare.
@@ -121,14 +123,62 @@ pub(crate) fn compare(a: Side<'_>, b: Side<'_>) -> Result<Comparison> {
         .collect();
     let only_in_b = b.1.rungs.iter().filter(|rung| find(a, rung).is_none());
     rungs.extend(only_in_b.map(|rung| alone(rung, Verdict::OnlyInB)));
+    let lacks = Lacks::of(a, b);
+    let mut notes = notes(a.1, b.1, &rungs);
+    notes.extend(lacks.note());
     Ok(Comparison {
         schema: "mpps.compare.v1",
         a: a.0.to_owned(),
         b: b.0.to_owned(),
-        worse: rungs.iter().any(|rung| rung.verdict == Verdict::Worse),
+        worse: lacks.missing > 0 || rungs.iter().any(|rung| rung.verdict == Verdict::Worse),
+        missing: lacks.missing,
         fingerprint_differences: a.1.fingerprint.differences(&b.1.fingerprint),
-        notes: notes(a.1, b.1, &rungs),
+        notes,
         rungs,
+    })
+}
+
+/// Rungs that were measured in A and not in B.
+struct Lacks {
+    missing: usize,
+    /// Those that `--only` left out.
+    not_chosen: usize,
+}
+
+impl Lacks {
+    fn of(a: Side<'_>, b: Side<'_>) -> Self {
+        let in_a = a.1.rungs.iter();
+        let in_a = in_a.filter(|rung| rung.runs.skipped.is_none());
+        let (absent, there): (Vec<_>, Vec<_>) = in_a.partition(|rung| find(b, rung).is_none());
+        let in_b = there.into_iter().filter_map(|rung| find(b, rung));
+        // One that was chosen and not measured is missing, whatever else was chosen.
+        let skipped = in_b.filter(|rung| rung.runs.skipped.is_some()).count();
+        match chooses(&b.1.command) {
+            true => Self {
+                missing: skipped,
+                not_chosen: absent.len(),
+            },
+            false => Self {
+                missing: skipped + absent.len(),
+                not_chosen: 0,
+            },
+        }
+    }
+
+    fn note(&self) -> Option<String> {
+        let not_chosen = self.not_chosen;
+        (not_chosen > 0).then(|| {
+            format!("{not_chosen} rungs measured in A are not in B, whose --only did not name them")
+        })
+    }
+}
+
+/// True of a command line that names its rungs; a word of it may be quoted.
+fn chooses(command: &str) -> bool {
+    let mut words = command.split_whitespace();
+    words.any(|word| {
+        let word = word.trim_start_matches('\'');
+        word == "--only" || word.starts_with("--only=")
     })
 }
 
@@ -361,8 +411,9 @@ mod tests {
     }
 
     #[test]
-    fn rungs_of_one_side_are_kept_and_are_no_loss() {
+    fn rungs_of_one_side_are_kept_and_are_no_loss_if_they_were_not_chosen() {
         let (mut a, mut b) = (fixture(), fixture());
+        b.command.push_str(" --only 1,2,10");
         a.rungs.retain(|rung| rung.rung != "10");
         b.rungs.retain(|rung| rung.rung != "11");
         b.rungs[0].name.push_str(" elsewhere");
@@ -372,6 +423,44 @@ mod tests {
         assert_eq!(verdict_on(&comparison, "1"), Verdict::OnlyInA);
         assert_eq!(comparison.rungs.last().unwrap().verdict, Verdict::OnlyInB);
         assert!(!comparison.worse);
+        let said = text(&comparison, 100);
+        assert!(said.contains("note: 2 rungs measured in A are not in B"));
+        assert!(said.trim_end().ends_with("within noise"), "{said}");
+    }
+
+    #[test]
+    fn rungs_that_only_a_measured_are_missing() {
+        let (a, mut b) = (fixture(), fixture());
+        let measured = |result: &LabResult| {
+            let rungs = result.rungs.iter();
+            rungs.filter(|rung| rung.runs.skipped.is_none()).count()
+        };
+        let missing = |b: &LabResult| {
+            let comparison = side_by_side(&a, b).unwrap();
+            let said = text(&comparison, 100);
+            let last = said.trim_end().lines().last().unwrap().to_owned();
+            (comparison.missing, comparison.worse, last)
+        };
+        assert_eq!(missing(&b).0, 0);
+        assert!(!missing(&b).1 && missing(&b).2.ends_with("within noise"));
+        // One that died, also where rungs were chosen.
+        b.rungs[0].runs.skipped = Some("the receiver died".to_owned());
+        for command in ["mpps lab", "mpps lab --only=1,2,3"] {
+            b.command = command.to_owned();
+            let (count, worse, last) = missing(&b);
+            assert_eq!((count, worse), (1, true), "{command}");
+            assert!(last.ends_with(", 1 measured in A are not in B"), "{last}");
+        }
+        // A run that ended early, and one that chose its rungs.
+        b = fixture();
+        b.rungs.truncate(3);
+        let lost = measured(&a) - measured(&b);
+        assert_eq!(missing(&b).0, lost);
+        assert!(missing(&b).1);
+        b.command = "mpps lab --only 1,2,3".to_owned();
+        assert_eq!((missing(&b).0, missing(&b).1), (0, false));
+        // What only B has is no loss.
+        assert_eq!(side_by_side(&b, &a).unwrap().missing, 0);
     }
 
     #[test]

@@ -28,12 +28,15 @@ impl Comparison {
             let rungs = self.rungs.iter();
             rungs.filter(|rung| rung.verdict == verdict).count()
         };
-        let said = format!(
+        let mut said = format!(
             "{} better, {} worse, {} the same within noise",
             count(Verdict::Better),
             count(Verdict::Worse),
             count(Verdict::Same)
         );
+        if self.missing > 0 {
+            said += &format!(", {} measured in A are not in B", self.missing);
+        }
         blocks.push(match self.worse {
             true => bad(said),
             false => Block::paragraph(said),
