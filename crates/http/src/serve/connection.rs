@@ -253,6 +253,11 @@ impl Connection {
         matches!(self.state, State::Head | State::Idle) && self.waiting.is_empty()
     }
 
+    /// Whether all is over but the socket.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.state == State::Closed
+    }
+
     /// Its deadline has passed: half a request is answered with 408, all else is closed.
     pub(crate) fn expire(&mut self, responder: &mut Responder, now_ms: u64) -> Step {
         if self.state != State::Head || self.waiting.is_empty() {

@@ -82,6 +82,20 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         expect: |counters| ended(counters, Ending::SendTimeout, 0),
     },
     Scenario {
+        name: "who_reads_slowly_and_steadily_gets_all_before_a_reset",
+        switches: &[Switch::Fds],
+        configure: |config| {
+            config.limits.send_time = 5 * SOON;
+            config.content = Content::Size(LARGE_BYTES);
+            config.close = Close::Rst;
+        },
+        act: |running| {
+            slow_readers(running)?;
+            running.until_ended(Ending::Done, READERS as u64)
+        },
+        expect: |counters| ended(counters, Ending::Done, READERS as u64),
+    },
+    Scenario {
         name: "who_acknowledges_nothing_is_reset",
         switches: &[Switch::Fds],
         configure: |config| {
@@ -208,6 +222,9 @@ const SOON: Duration = Duration::from_millis(300);
 /// Clients at a time.
 const SOME: u64 = 20;
 
+/// Slow readers at a time.
+const READERS: usize = 4;
+
 /// Requests of a flood.
 const FLOOD: u64 = 5_000;
 
@@ -291,6 +308,30 @@ fn slow_reader(running: &Running) -> Result<(), Failed> {
         got += some;
     }
     running.serves_others()
+}
+
+/// Clients that pause longer than it is from one look at them to the next, so that a look is due when
+/// the last part of a reply goes.
+fn slow_readers(running: &Running) -> Result<(), Failed> {
+    let mut clients = Vec::new();
+    for _ in 0..READERS {
+        let mut client = running.connect()?;
+        client.send(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")?;
+        clients.push((client, 0));
+    }
+    while clients.iter().any(|(_, got)| *got < LARGE_BYTES) {
+        std::thread::sleep(SOON / 2);
+        for (client, got) in clients.iter_mut().filter(|(_, got)| *got < LARGE_BYTES) {
+            // One large buffer is more than one read brings.
+            let until = *got + (2 << 20);
+            while *got < until.min(LARGE_BYTES) {
+                let some = client.read_some(1 << 20)?;
+                check(some > 0, format!("an end after {got} bytes"))?;
+                *got += some;
+            }
+        }
+    }
+    Ok(())
 }
 
 /// A client that reads nothing for more than twice as long as a dead one has. That is long beside what

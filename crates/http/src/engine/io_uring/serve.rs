@@ -545,6 +545,11 @@ impl Loop {
                 }
                 continue;
             }
+            // One that ends by itself has no deadline: its request is the close, or the first question
+            // what the peer has got, before whose answer a reset would throw a reply away.
+            if client.connection.is_closed() && client.request.is_some() {
+                continue;
+            }
             let deadline_ms = client.connection.deadline_ms(&self.worker.limits);
             if deadline_ms > self.now_ms {
                 self.deadlines.arm(slot, deadline_ms);
