@@ -72,6 +72,7 @@ impl Load {
         let elapsed = Duration::from_nanos(end_ns.saturating_sub(start_ns.unwrap_or(end_ns)));
         let is_open = config.rate.is_some();
         let report = LoadReport::new(engine.name, granted, elapsed, &tally, is_open);
-        Ok(report.by_threads(by_thread))
+        let left = tickets.map_or(0, |left| left.load(Ordering::Relaxed));
+        Ok(report.by_threads(by_thread).with_unmade(&config, left))
     }
 }

@@ -1,7 +1,7 @@
 //! What a load found out.
 
 use super::tally::Tally;
-use super::{Failure, Latency, Ledger};
+use super::{Failure, Latency, Ledger, LoadConfig};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -189,6 +189,13 @@ impl LoadReport {
         self
     }
 
+    /// With a note if the time was over while so many of the requests asked for had not been made.
+    pub(crate) fn with_unmade(mut self, config: &LoadConfig, left: u64) -> Self {
+        let note = unmade(config.requests, left, config.duration, self.seconds);
+        self.notes.extend(note);
+        self
+    }
+
     /// True if requests were completed, nothing failed, the server answered to the end, and both
     /// accounts add up.
     pub fn is_clean(&self) -> bool {
@@ -253,6 +260,15 @@ fn unsized_replies(tally: &Tally) -> Option<String> {
     Some(format!(
         "{} replies had no length: whether they were whole is not known{differ}",
         tally.unsized_replies
+    ))
+}
+
+/// Says that a run was shorter than its requests. One that somebody stopped is told by that.
+fn unmade(asked: Option<u64>, left: u64, time: Option<Duration>, seconds: f64) -> Option<String> {
+    let is_time_over = time.is_some_and(|time| seconds >= time.as_secs_f64());
+    let asked = asked.filter(|_| is_time_over && left > 0)?;
+    Some(format!(
+        "{left} of {asked} requests were not made: the time was over first"
     ))
 }
 
@@ -328,6 +344,25 @@ mod tests {
             "4 connections had",
         ] {
             assert!(note.contains(part), "{note}");
+        }
+    }
+
+    #[test]
+    fn requests_that_the_time_left_no_room_for_are_told() {
+        let time = Some(Duration::from_secs(2));
+        let said = unmade(Some(1000), 988, time, 2.01).unwrap();
+        assert_eq!(
+            said,
+            "988 of 1000 requests were not made: the time was over first"
+        );
+        // All were made; somebody stopped it; no number was asked for, or no time.
+        for (asked, left, time, seconds) in [
+            (Some(1000), 0, time, 2.01),
+            (Some(1000), 988, time, 1.5),
+            (None, 0, time, 2.01),
+            (Some(1000), 988, None, 2.01),
+        ] {
+            assert_eq!(unmade(asked, left, time, seconds), None);
         }
     }
 

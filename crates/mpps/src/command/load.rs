@@ -2,8 +2,8 @@
 
 use super::{Outcome, engine};
 use crate::args::LoadArgs;
-use crate::output;
 use crate::output::file::optional;
+use crate::output::{self, Stream};
 use crate::program::lines::Lines;
 use crate::program::load::{Plan, ab, document::document};
 use anyhow::{Context, Result, ensure};
@@ -27,7 +27,13 @@ pub(super) fn run(args: LoadArgs) -> Result<Outcome> {
     }
     let lines = Lines { json: args.json };
     match args.ab {
-        true => output::text(lines.stream(), &ab::report(&result))?,
+        true => {
+            output::text(lines.stream(), &ab::report(&result))?;
+            // No lines of ab's, and yet to be known.
+            for note in &result.found.notes {
+                output::line(Stream::Err, &format!("note: {note}"))?;
+            }
+        }
         false => lines.tell(&document.blocks)?,
     }
     lines.object(&result)?;
