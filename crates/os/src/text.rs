@@ -13,14 +13,16 @@ use std::os::unix::ffi::OsStrExt;
 ///
 /// The renderers of reports have the same rule, `mpps_report::harmless`.
 pub const fn is_clean(letter: char) -> bool {
-    // Categories Cc, Cf, Zl and Zp of Unicode 16, as far as text of today has them, and what is drawn
-    // as nothing (Default_Ignorable_Code_Point).
+    // Categories Cc, Cf, Zl and Zp of Unicode 16, what is drawn as nothing
+    // (Default_Ignorable_Code_Point, unassigned ones included), and the blank of braille.
     !matches!(letter,
-        '\0'..='\u{1f}' | '\u{7f}'..='\u{9f}' | '\u{ad}' | '\u{61c}' | '\u{180e}'
-        | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
-        | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}'
-        | '\u{34f}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{3164}' | '\u{ffa0}'
-        | '\u{fe00}'..='\u{fe0f}' | '\u{e0100}'..='\u{e01ef}')
+        '\0'..='\u{1f}' | '\u{7f}'..='\u{9f}' | '\u{ad}' | '\u{34f}' | '\u{600}'..='\u{605}'
+        | '\u{61c}' | '\u{6dd}' | '\u{70f}' | '\u{890}'..='\u{891}' | '\u{8e2}' | '\u{115f}'..='\u{1160}'
+        | '\u{17b4}'..='\u{17b5}' | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}'
+        | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{2800}' | '\u{3164}' | '\u{fe00}'..='\u{fe0f}'
+        | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}' | '\u{110bd}' | '\u{110cd}'
+        | '\u{13430}'..='\u{1343f}' | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}'
+        | '\u{e0000}'..='\u{e0fff}')
 }
 
 /// The character, or what stands for one that is not clean: a blank for a tab or a line end, the
@@ -165,6 +167,54 @@ mod tests {
         "\u{202e}a\u{9b}1\u{200b}".as_bytes(),
     ];
 
+    /// DerivedGeneralCategory.txt of Unicode 16: Cc, Cf, Zl and Zp.
+    const INVISIBLE: [(char, char); 23] = [
+        ('\u{0}', '\u{1f}'),
+        ('\u{7f}', '\u{9f}'),
+        ('\u{ad}', '\u{ad}'),
+        ('\u{600}', '\u{605}'),
+        ('\u{61c}', '\u{61c}'),
+        ('\u{6dd}', '\u{6dd}'),
+        ('\u{70f}', '\u{70f}'),
+        ('\u{890}', '\u{891}'),
+        ('\u{8e2}', '\u{8e2}'),
+        ('\u{180e}', '\u{180e}'),
+        ('\u{200b}', '\u{200f}'),
+        ('\u{2028}', '\u{202e}'),
+        ('\u{2060}', '\u{2064}'),
+        ('\u{2066}', '\u{206f}'),
+        ('\u{feff}', '\u{feff}'),
+        ('\u{fff9}', '\u{fffb}'),
+        ('\u{110bd}', '\u{110bd}'),
+        ('\u{110cd}', '\u{110cd}'),
+        ('\u{13430}', '\u{1343f}'),
+        ('\u{1bca0}', '\u{1bca3}'),
+        ('\u{1d173}', '\u{1d17a}'),
+        ('\u{e0001}', '\u{e0001}'),
+        ('\u{e0020}', '\u{e007f}'),
+    ];
+
+    /// DerivedCoreProperties.txt of Unicode 16: Default_Ignorable_Code_Point.
+    const IGNORABLE: [(char, char); 17] = [
+        ('\u{ad}', '\u{ad}'),
+        ('\u{34f}', '\u{34f}'),
+        ('\u{61c}', '\u{61c}'),
+        ('\u{115f}', '\u{1160}'),
+        ('\u{17b4}', '\u{17b5}'),
+        ('\u{180b}', '\u{180f}'),
+        ('\u{200b}', '\u{200f}'),
+        ('\u{202a}', '\u{202e}'),
+        ('\u{2060}', '\u{206f}'),
+        ('\u{3164}', '\u{3164}'),
+        ('\u{fe00}', '\u{fe0f}'),
+        ('\u{feff}', '\u{feff}'),
+        ('\u{ffa0}', '\u{ffa0}'),
+        ('\u{fff0}', '\u{fff8}'),
+        ('\u{1bca0}', '\u{1bca3}'),
+        ('\u{1d173}', '\u{1d17a}'),
+        ('\u{e0000}', '\u{e0fff}'),
+    ];
+
     /// The words that a shell makes of a line.
     fn words(shell: &str, line: &str) -> Option<Vec<Vec<u8>>> {
         let ended = Command::new(shell).args(["-c", line]).output().ok()?;
@@ -222,21 +272,20 @@ mod tests {
 
     #[test]
     fn the_invisible_and_the_turning_are_not_clean() {
-        for letter in ['\u{3164}', '\u{34f}', '\u{fe0f}', '\u{e0100}'] {
-            assert_eq!(clean(letter), char::REPLACEMENT_CHARACTER);
+        for (first, last) in INVISIBLE.into_iter().chain(IGNORABLE) {
+            for letter in first..=last {
+                let shown = clean(letter);
+                let is_blank = "\t\n\r".contains(letter) && shown == ' ';
+                assert!(
+                    is_blank || shown == char::REPLACEMENT_CHARACTER,
+                    "{letter:?}"
+                );
+            }
         }
-        for letter in [
-            '\u{200b}',
-            '\u{202e}',
-            '\u{2066}',
-            '\u{feff}',
-            '\u{85}',
-            '\u{e0041}',
-        ] {
-            assert_eq!(clean(letter), char::REPLACEMENT_CHARACTER);
-        }
-        for letter in ['a', ' ', '\u{a0}', 'é', '→', '█', '\u{fffd}', '\u{1f600}'] {
-            assert_eq!(clean(letter), letter);
+        assert!(!is_clean('\u{2800}'));
+        // Neighbours of what is not, marks that show, and what this program draws with.
+        for letter in "a \u{a0}\u{e9}→█\u{fffd}\u{1f600}\u{301}\u{606}\u{6de}\u{710}\u{1810}\u{2801}\u{fffc}\u{110be}".chars() {
+            assert_eq!(clean(letter), letter, "{letter:?}");
         }
     }
 

@@ -24,30 +24,38 @@ pub(crate) fn letters(text: &Text, base: Style) -> Vec<Letter> {
 ///
 /// `mpps_os::text::clean` is the same rule; a test of `mpps` holds one to the other.
 pub fn harmless(letter: char) -> char {
-    // Categories Cc, Cf, Zl and Zp of Unicode 16, as far as text of today has them, and what is drawn
-    // as nothing (Default_Ignorable_Code_Point).
+    // Categories Cc, Cf, Zl and Zp of Unicode 16, what is drawn as nothing
+    // (Default_Ignorable_Code_Point, unassigned ones included), and the blank of braille.
     match letter {
         '\t' | '\n' | '\r' => ' ',
         '\0'..='\u{1f}'
         | '\u{7f}'..='\u{9f}'
         | '\u{ad}'
+        | '\u{34f}'
+        | '\u{600}'..='\u{605}'
         | '\u{61c}'
-        | '\u{180e}'
+        | '\u{6dd}'
+        | '\u{70f}'
+        | '\u{890}'..='\u{891}'
+        | '\u{8e2}'
+        | '\u{115f}'..='\u{1160}'
+        | '\u{17b4}'..='\u{17b5}'
+        | '\u{180b}'..='\u{180f}'
         | '\u{200b}'..='\u{200f}'
         | '\u{2028}'..='\u{202e}'
         | '\u{2060}'..='\u{206f}'
-        | '\u{feff}'
-        | '\u{fff9}'..='\u{fffb}'
-        | '\u{e0000}'..='\u{e007f}'
-        | '\u{34f}'
-        | '\u{115f}'
-        | '\u{1160}'
-        | '\u{17b4}'
-        | '\u{17b5}'
+        | '\u{2800}'
         | '\u{3164}'
-        | '\u{ffa0}'
         | '\u{fe00}'..='\u{fe0f}'
-        | '\u{e0100}'..='\u{e01ef}' => char::REPLACEMENT_CHARACTER,
+        | '\u{feff}'
+        | '\u{ffa0}'
+        | '\u{fff0}'..='\u{fffb}'
+        | '\u{110bd}'
+        | '\u{110cd}'
+        | '\u{13430}'..='\u{1343f}'
+        | '\u{1bca0}'..='\u{1bca3}'
+        | '\u{1d173}'..='\u{1d17a}'
+        | '\u{e0000}'..='\u{e0fff}' => char::REPLACEMENT_CHARACTER,
         _ => letter,
     }
 }
