@@ -109,7 +109,11 @@ fn remedy(refusal: &Refusal, rights: &Rights) -> Option<String> {
         ),
         (19, "join multicast group") => "name an interface: --join GROUP%IF".to_owned(),
         (19, _) => format!("there is no interface {object}: `ip link` lists them"),
-        (24, _) => "too many open files: raise `ulimit -n`, or use fewer --flows".to_owned(),
+        // Not all commands have an option for each.
+        (24, _) => {
+            "too many open files: raise `ulimit -n`, or use fewer flows, threads or connections"
+                .to_owned()
+        }
         (12 | 105, call) if locks(call) && is_locked_out(rights) => format!(
             "this process may lock {} KiB of memory, which all rings of its user share, and the ring \
              needs more: {LOCKED_MEMORY_REMEDY}",
@@ -253,6 +257,16 @@ mod tests {
         }
         let read_only = said("open", "/proc/sys/net/core/rmem_max", 30, &root);
         assert!(read_only.contains("--privileged"), "{read_only}");
+    }
+
+    #[test]
+    fn too_many_files_name_no_option_that_a_command_lacks() {
+        let line = said("socket", "0.0.0.0:0", 24, &USER);
+        assert!(
+            line.contains("ulimit -n") && line.contains("fewer flows, threads or connections"),
+            "{line}"
+        );
+        assert!(!line.contains("--"), "{line}");
     }
 
     #[test]

@@ -44,11 +44,44 @@ fn probe() -> Support {
     };
     // EPERM of packet(7); all else is a kernel without packet sockets (EAFNOSUPPORT).
     let remedy = match error.source.kind() {
-        std::io::ErrorKind::PermissionDenied => format!(
-            "{}, or: sudo setcap cap_net_raw,cap_net_admin=ep $(command -v mpps)",
-            Rights::own().remedy(&[CAP_NET_RAW])
-        ),
+        std::io::ErrorKind::PermissionDenied => {
+            right_remedy(&Rights::own(), "cap_net_raw,cap_net_admin")
+        }
         _ => "sudo modprobe af_packet".to_owned(),
     };
     Support::no(error.to_string(), remedy)
+}
+
+/// What helps against a refusal for want of `CAP_NET_RAW`. Capabilities of a file are no way for a
+/// root: what it lacks its container does not let a file give, either.
+pub(super) fn right_remedy(rights: &Rights, of_file: &str) -> String {
+    let remedy = rights.remedy(&[CAP_NET_RAW]);
+    match rights.is_root {
+        true => remedy,
+        false => format!("{remedy}, or: sudo setcap {of_file}=ep $(command -v mpps)"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_root_who_lacks_the_right_is_not_sent_to_the_file() {
+        let user = Rights {
+            is_root: false,
+            is_initial: true,
+            effective: 0,
+            locked_bytes: None,
+        };
+        let said = right_remedy(&user, "cap_net_raw");
+        assert!(said.contains("or: sudo setcap cap_net_raw=ep"), "{said}");
+        let root = Rights {
+            is_root: true,
+            ..user
+        };
+        let said = right_remedy(&root, "cap_net_raw");
+        assert!(said.contains("--cap-add NET_RAW"), "{said}");
+        assert!(!said.contains("sudo"), "{said}");
+    }
 }

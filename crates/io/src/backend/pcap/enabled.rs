@@ -5,13 +5,14 @@ use super::BACKEND;
 use crate::backend::Support;
 use crate::backend::answers::FrameAnswers;
 use crate::backend::held_port::{HeldPort, Interface, Neighbour};
+use crate::backend::packet_mmap::right_remedy;
 use crate::rx::not_opened_to_answer;
 use crate::waiting::{self, Awaited, Sleep, Waiting};
 use crate::{
     Batch, Descriptor, Error, Layer, Mode, Requests, Rx, RxCaps, RxConfig, RxCounters, RxDrop,
     Served, Wait,
 };
-use mpps_os::capability::{CAP_NET_RAW, Rights};
+use mpps_os::capability::Rights;
 use mpps_os::packet_socket::{PacketSocket, close_on_exec};
 use mpps_os::poll::Waiter;
 use pcap::{Active, Capture, Direction, Linktype};
@@ -62,10 +63,7 @@ pub(super) fn probe() -> Support {
     };
     Support::no(
         error.to_string(),
-        format!(
-            "{}, or: sudo setcap cap_net_raw=ep $(command -v mpps)",
-            Rights::own().remedy(&[CAP_NET_RAW])
-        ),
+        right_remedy(&Rights::own(), "cap_net_raw"),
     )
 }
 
