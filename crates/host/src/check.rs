@@ -44,6 +44,7 @@ mod time_squeeze;
 mod udp_memory;
 mod unrouted;
 mod unspecified;
+mod vanished;
 mod xdp_drop;
 mod xdp_socket;
 

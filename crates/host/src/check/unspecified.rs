@@ -1,6 +1,7 @@
 //! Drops for which the kernel names no reason, and what they are by other counters.
 
-use super::{Evidence, Seen, firewall, fragments, ledger};
+use super::vanished::datagrams_to_strange_groups;
+use super::{Evidence, Seen, firewall, fragments};
 use crate::driver_counters::Meaning;
 
 /// The kernel's name for none (`SKB_DROP_REASON_NOT_SPECIFIED`).
@@ -41,7 +42,7 @@ impl Unspecified {
             .saturating_add(seen.grown(IGNORED));
         let left = all.saturating_sub(known);
         // IPv6's are known by their counter, IPv4's by difference alone: so IPv6's go first.
-        let unrouted_v6 = ledger::datagrams_to_strange_groups(seen).min(left);
+        let unrouted_v6 = datagrams_to_strange_groups(seen, seen.others(REASON)).min(left);
         let left = left - unrouted_v6;
         // Of fragments all are received, and one is delivered for those of a datagram.
         let whole = seen.grown(&["Ip.ReasmOKs"]);

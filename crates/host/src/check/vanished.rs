@@ -1,0 +1,81 @@
+//! Packets that IP received and that no counter of it tells the fate of.
+
+use super::{Seen, firewall};
+
+/// What IP received, and what became of it: all but what vanished.
+type Fates = (&'static [&'static str], &'static [&'static str]);
+
+const V4: Fates = (
+    &["Ip.InReceives", "Ip.ReasmOKs"],
+    &[
+        "Ip.InDelivers",
+        "Ip.ForwDatagrams",
+        "Ip.ReasmReqds",
+        "Ip.InHdrErrors",
+        "Ip.InAddrErrors",
+        "Ip.InDiscards",
+        "Ip.InUnknownProtos",
+        "IpExt.InNoRoutes",
+        "IpExt.InTruncatedPkts",
+        "TcpExt.IPReversePathFilter",
+    ],
+);
+const V6: Fates = (
+    &["Ip6.InReceives", "Ip6.ReasmOKs"],
+    &[
+        "Ip6.InDelivers",
+        "Ip6.OutForwDatagrams",
+        "Ip6.ReasmReqds",
+        "Ip6.InHdrErrors",
+        "Ip6.InAddrErrors",
+        "Ip6.InDiscards",
+        "Ip6.InUnknownProtos",
+        "Ip6.InNoRoutes",
+        "Ip6.InTruncatedPkts",
+    ],
+);
+
+/// Packets that IP received and that no counter of it has: to groups that this host has not joined, or
+/// dropped by a firewall.
+fn not_delivered(seen: &Seen, (received, counted): &Fates) -> u64 {
+    seen.grown(received).saturating_sub(seen.grown(counted))
+}
+
+/// Packets to IPv6 groups that nothing here has joined: IP counts them as multicast and drops them
+/// (`ip6_mc_input` in net/ipv6/ip6_input.c). What a firewall dropped may have been to a joined one.
+///
+/// None are taken for such where the firewall's drops are not seen, or only those of one port.
+pub(super) fn to_strange_groups(seen: &Seen) -> u64 {
+    match seen.drops.is_none() || seen.asked.port.is_some() {
+        true => 0,
+        false => packets_to_strange_groups(seen),
+    }
+}
+
+/// The UDP among them, of the port alone if one was asked for: `others`, packets of other protocols that
+/// the kernel dropped without a reason, are listener reports, unless they were of IPv4.
+pub(super) fn datagrams_to_strange_groups(seen: &Seen, others: u64) -> u64 {
+    packets_to_strange_groups(seen).saturating_sub(others.saturating_sub(vanished(seen)))
+}
+
+fn packets_to_strange_groups(seen: &Seen) -> u64 {
+    let multicast = seen.grown(&["Ip6.InMcastPkts"]);
+    // As many of them as IPv4 does not miss were of IPv6.
+    let filtered = filtered(seen).saturating_sub(not_delivered(seen, &V4));
+    not_delivered(seen, &V6)
+        .saturating_sub(filtered)
+        .min(multicast)
+}
+
+/// What a firewall dropped of UDP; of all protocols where drops are told apart by port alone.
+fn filtered(seen: &Seen) -> u64 {
+    let filtered = seen.reason(firewall::REASON);
+    let filtered = filtered.map_or(0, |filtered| filtered.grown());
+    let others = seen.asked.port.map_or(0, |_| seen.others(firewall::REASON));
+    filtered.saturating_add(others)
+}
+
+/// What IPv4 received and no counter has, and what no firewall dropped of UDP.
+pub(super) fn vanished(seen: &Seen) -> u64 {
+    not_delivered(seen, &V4).saturating_sub(filtered(seen))
+}
