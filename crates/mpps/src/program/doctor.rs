@@ -136,16 +136,18 @@ impl DoctorArgs {
 
     fn tell(&self, result: &DoctorResult, page: Option<OutputFile>) -> Result<Outcome> {
         let files = page.as_ref().map(|page| ("report", page.path()));
-        let document = document(result, files.as_slice());
-        if self.json {
-            output::text(Stream::Out, &json(result)?)?;
-        } else if self.markdown {
-            output::text(Stream::Out, &mpps_report::markdown(&document))?;
-        } else {
-            output::blocks(Stream::Out, &document.blocks)?;
+        let document =
+            (self.markdown || page.is_some()).then(|| document(result, files.as_slice()));
+        match &document {
+            _ if self.json => output::text(Stream::Out, &json(result)?)?,
+            Some(document) if self.markdown => {
+                output::text(Stream::Out, &mpps_report::markdown(document))?;
+            }
+            Some(document) => output::blocks(Stream::Out, &document.blocks)?,
+            None => output::blocks(Stream::Out, &document::blocks(result))?,
         }
-        if let Some(page) = page {
-            page.write(mpps_report::page(&document).as_bytes())?;
+        if let (Some(page), Some(document)) = (page, &document) {
+            page.write(mpps_report::page(document).as_bytes())?;
         }
         Ok(match is_fine(&result.findings) {
             true => Outcome::Fine,

@@ -8,6 +8,15 @@ use std::path::Path;
 
 /// The whole report.
 pub(crate) fn document(result: &DoctorResult, written: &[(&str, &Path)]) -> Document {
+    let about = "Counters were read at the beginning and at the end. Those of UDP and IP are of the \
+                 network namespace, softnet_stat is of the machine, and a socket's drops are its own.";
+    let title = "mpps doctor: what this host loses, and why";
+    document_of(title, result, blocks(result), [about.into()], written)
+}
+
+/// What a terminal shows of it, without the machine, which takes a while to lay out where it has a
+/// thousand interfaces.
+pub(super) fn blocks(result: &DoctorResult) -> Vec<Block> {
     let port = result
         .port
         .map_or_else(String::new, |port| format!(", UDP port {port}"));
@@ -49,10 +58,7 @@ pub(crate) fn document(result: &DoctorResult, written: &[(&str, &Path)]) -> Docu
     }
     blocks.push(equation.into());
     blocks.push(head.last());
-    let about = "Counters were read at the beginning and at the end. Those of UDP and IP are of the \
-                 network namespace, softnet_stat is of the machine, and a socket's drops are its own.";
-    let title = "mpps doctor: what this host loses, and why";
-    document_of(title, result, blocks, [about.into()], written)
+    blocks
 }
 
 /// A finding: what is wrong, what proves it, what mends it.
