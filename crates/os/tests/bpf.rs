@@ -1,16 +1,12 @@
 //! Programs, maps and links against the kernel, in namespaces made for the test.
 
-#[path = "common/trial.rs"]
-mod trial;
-
 use std::io::{self, Read, Write};
 use std::net::UdpSocket;
 use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
-use std::process::{Command, ExitCode};
+use std::process::Command;
 use std::thread;
 
-use libtest_mimic::{Arguments, Failed};
 use mpps_os::bpf::asm::{Assembler, Condition, Helper, Operation, R0, R1, R2, R3, R4, R10, Size};
 use mpps_os::bpf::{
     Instruction, Link, LiveFrames, PerCpuMap, PerCpuMapKind, Program, ProgramKind,
@@ -18,50 +14,29 @@ use mpps_os::bpf::{
 };
 use mpps_os::namespace::NetNamespace;
 use mpps_os::netlink::link;
-
-/// The name of a test, and what it does.
-type Test = (&'static str, fn() -> Result<(), Failed>);
+use mpps_trial::{Failed, Need, Trial, trials};
 
 const XDP_DROP: i32 = 1;
 const XDP_PASS: i32 = 2;
 const XDP_TX: i32 = 3;
 
-fn main() -> ExitCode {
-    let tests: [Test; 7] = [
-        ("a_test_run_answers", a_test_run_answers),
-        (
-            "a_refusal_has_the_verifiers_words",
+pub(crate) fn trials() -> Vec<Trial> {
+    trials![
+        waits(Need::probe(programs)):
+            a_test_run_answers,
             a_refusal_has_the_verifiers_words,
-        ),
-        (
-            "live_frames_are_counted_and_sent",
             live_frames_are_counted_and_sent,
-        ),
-        (
-            "an_xdp_link_detaches_when_it_is_closed",
             an_xdp_link_detaches_when_it_is_closed,
-        ),
-        (
-            "an_xdp_link_detaches_although_a_child_has_a_copy",
             an_xdp_link_detaches_although_a_child_has_a_copy,
-        ),
-        (
-            "loopback_has_generic_xdp_only",
             loopback_has_generic_xdp_only,
-        ),
-        (
-            "a_socket_map_takes_sockets_only",
-            a_socket_map_takes_sockets_only,
-        ),
-    ];
-    let obstacle = answering(XDP_PASS)
-        .err()
-        .map(|failed| format!("{failed:?}"));
-    let trials = tests.map(|(name, test)| {
-        let obstacle = obstacle.clone();
-        trial::new(name, || obstacle, test)
-    });
-    libtest_mimic::run(&Arguments::from_args(), trials.into()).exit_code()
+            a_socket_map_takes_sockets_only;
+    ]
+}
+
+/// Why no program can be loaded.
+fn programs() -> Result<(), String> {
+    let loaded = answering(XDP_PASS);
+    loaded.map(drop).map_err(|failed| format!("{failed:?}"))
 }
 
 fn a_test_run_answers() -> Result<(), Failed> {

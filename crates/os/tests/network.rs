@@ -1,69 +1,33 @@
 //! Namespaces, netlink, ethtool and sysfs against the kernel, in namespaces of their own.
 
-#[path = "common/trial.rs"]
-mod trial;
-
 use std::net::{IpAddr, UdpSocket};
 use std::os::fd::AsFd;
-use std::process::ExitCode;
 
-use libtest_mimic::{Arguments, Failed};
+use mpps_os::ethtool;
 use mpps_os::ethtool::{ntuple, rss};
-use mpps_os::namespace::{NetNamespace, become_root_in_user_namespace};
+use mpps_os::namespace::NetNamespace;
 use mpps_os::netlink::{address, link, napi, neighbour, netdev, qdisc, route};
 use mpps_os::sysfs::Sysfs;
-use mpps_os::{capability, ethtool};
+use mpps_trial::{Failed, Need, Trial, trials};
 
-/// The name of a test, and what it does.
-type Test = (&'static str, fn() -> Result<(), Failed>);
-
-fn main() -> ExitCode {
-    let tests: [Test; 14] = [
-        (
-            "the_way_to_a_neighbour_is_known",
+pub(crate) fn trials() -> Vec<Trial> {
+    trials![
+        waits(Need::Namespace):
             the_way_to_a_neighbour_is_known,
-        ),
-        ("a_neighbour_is_asked_for", a_neighbour_is_asked_for),
-        ("a_queue_tells_its_drops", a_queue_tells_its_drops),
-        ("namespaces_differ", namespaces_differ),
-        (
-            "a_namespace_can_be_opened_again",
+            a_neighbour_is_asked_for,
+            a_queue_tells_its_drops,
+            namespaces_differ,
             a_namespace_can_be_opened_again,
-        ),
-        (
-            "a_panic_passes_through_a_namespace",
             a_panic_passes_through_a_namespace,
-        ),
-        ("a_veth_pair_has_its_queues", a_veth_pair_has_its_queues),
-        (
-            "a_refusal_comes_with_the_kernels_words",
+            a_veth_pair_has_its_queues,
             a_refusal_comes_with_the_kernels_words,
-        ),
-        ("packets_are_counted", packets_are_counted),
-        ("features_can_be_switched", features_can_be_switched),
-        (
-            "sysfs_is_that_of_the_namespace",
+            packets_are_counted,
+            features_can_be_switched,
             sysfs_is_that_of_the_namespace,
-        ),
-        (
-            "napi_contexts_follow_the_queues",
             napi_contexts_follow_the_queues,
-        ),
-        (
-            "what_a_veth_cannot_steer_is_named",
             what_a_veth_cannot_steer_is_named,
-        ),
-        (
-            "a_veth_tells_its_xdp_features",
-            a_veth_tells_its_xdp_features,
-        ),
-    ];
-    let obstacle = become_root().err();
-    let trials = tests.map(|(name, test)| {
-        let obstacle = obstacle.clone();
-        trial::new(name, || obstacle, test)
-    });
-    libtest_mimic::run(&Arguments::from_args(), trials.into()).exit_code()
+            a_veth_tells_its_xdp_features;
+    ]
 }
 
 /// A namespace and its address.
@@ -115,16 +79,6 @@ fn a_queue_tells_its_drops() -> Result<(), Failed> {
         // IPv6 may have a word to say meanwhile.
         check(dropped()? >= before + 10, "drops are missing")
     })?
-}
-
-/// An ordinary user may do all this in a user namespace.
-fn become_root() -> Result<(), String> {
-    if !capability::effective(capability::CAP_SYS_ADMIN) {
-        become_root_in_user_namespace().map_err(|error| error.to_string())?;
-    }
-    NetNamespace::new()
-        .map(drop)
-        .map_err(|error| error.to_string())
 }
 
 fn namespaces_differ() -> Result<(), Failed> {

@@ -1,0 +1,105 @@
+//! What a trial needs of the machine, and how that is looked for: in the trial's own process, which
+//! becomes root in a user namespace if that is what it takes.
+
+use mpps_os::capability;
+use mpps_os::namespace::{NetNamespace, become_root_in_user_namespace};
+use std::fmt;
+use std::sync::Arc;
+
+/// What a trial needs of the machine.
+#[derive(Clone)]
+pub enum Need {
+    /// Network namespaces, which an ordinary user has in a user namespace.
+    Namespace,
+    /// To be root in the initial user namespace.
+    Root,
+    /// So many CPUs.
+    Cpus(usize),
+    /// A program, or one of several with blanks between them, and the package that has it.
+    Program(&'static str, &'static str),
+    /// Whatever this finds; it answers why it is not there.
+    Probe(Arc<dyn Fn() -> Result<(), String> + Send + Sync>),
+}
+
+impl fmt::Debug for Need {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Namespace => f.write_str("Namespace"),
+            Self::Root => f.write_str("Root"),
+            Self::Cpus(cpus) => write!(f, "Cpus({cpus})"),
+            Self::Program(names, package) => write!(f, "Program({names}, {package})"),
+            Self::Probe(_) => f.write_str("Probe"),
+        }
+    }
+}
+
+impl Need {
+    /// Whatever this finds; it answers why it is not there.
+    pub fn probe(probe: impl Fn() -> Result<(), String> + Send + Sync + 'static) -> Self {
+        Self::Probe(Arc::new(probe))
+    }
+
+    pub(crate) fn is_program(&self) -> bool {
+        matches!(self, Self::Program(..))
+    }
+
+    pub(crate) fn look(&self) -> Result<(), String> {
+        match self {
+            Self::Namespace => able(),
+            Self::Root => root(),
+            Self::Cpus(cpus) => {
+                let usable = std::thread::available_parallelism().map_or(1, usize::from);
+                let few = || format!("it needs {cpus} CPUs, and this process may use {usable}");
+                (usable >= *cpus).then_some(()).ok_or_else(few)
+            }
+            Self::Program(names, package) => program(names, package),
+            Self::Probe(probe) => probe(),
+        }
+    }
+}
+
+/// Becomes able to make network namespaces, if this machine allows it. It changes who this process
+/// is, so a trial of an ordinary user's rights must not need it.
+///
+/// # Errors
+///
+/// Why there can be none.
+pub fn able() -> Result<(), String> {
+    if !capability::effective(capability::CAP_SYS_ADMIN) {
+        let made = become_root_in_user_namespace();
+        made.map_err(|error| format!("no user namespace: {error}"))?;
+    }
+    let namespace = NetNamespace::new();
+    namespace
+        .map(drop)
+        .map_err(|error| format!("no network namespace: {error}"))
+}
+
+/// Whether this is root.
+///
+/// # Errors
+///
+/// Why there is no root's right here.
+pub fn root() -> Result<(), String> {
+    let initial = capability::in_initial_user_namespace();
+    if initial && capability::effective(capability::CAP_SYS_ADMIN) {
+        return Ok(());
+    }
+    Err("this user is not root".to_owned())
+}
+
+/// Whether a program, or each of several with blanks between them, is here. Administrators have
+/// theirs in their `PATH`.
+///
+/// # Errors
+///
+/// Which is not here, and the package that has it.
+pub fn program(names: &str, package: &str) -> Result<(), String> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let is_there =
+        |name: &&str| std::env::split_paths(&path).any(|folder| folder.join(name).is_file());
+    match names.split(' ').find(|name| !is_there(name)) {
+        Some(name) => Err(format!("no {name} here (package {package})")),
+        None => Ok(()),
+    }
+}
