@@ -1,156 +1,52 @@
 //! `mpps bench` from end to end: its rows, ledgers and files, interruption, a closed pipe, and an
 //! ordinary user's rows.
 
-mod common;
-
-use common::{Ended, Need, Running, Test, mpps, run};
+use crate::common::{self, Ended, Running, mpps, run};
 use mpps::experiment::paths::ndr::result::{NdrResult, NdrRow};
 use mpps::experiment::paths::result::{BenchResult, BenchRow, SpreadRow};
 use mpps_host::Station;
 use mpps_lab::{Lab, LabConfig};
+use mpps_trial::{Need, Trial, trials};
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::PermissionsExt;
-use std::process::{Command, ExitCode};
+use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-fn main() -> ExitCode {
-    // This process stays who it is: the command makes itself able, and the probe asks it to.
-    let probe = run(&mut mpps(&["lab", "--", "true"]));
-    let able = match probe.status.code() {
-        Some(0) => Ok(()),
-        _ => Err(probe.err.trim().to_owned()),
-    };
-    // What is measured shares no CPU, and what waits, or is refused, may.
-    common::run_tests(TESTS, &able, 4, |name| !IN_COMPANY.contains(&name))
+pub(crate) fn trials() -> Vec<Trial> {
+    trials![
+        waits:
+            a_path_that_is_none_is_refused,
+            spread_is_of_early_drops,
+            overload_is_of_receivers_that_share_a_cpu,
+            a_sender_ends_with_the_program,
+            a_sender_that_cannot_send_is_refused;
+        measures(Need::probe(common::lab)):
+            the_paths_are_listed_with_their_obstacles,
+            killed_it_keeps_its_rounds,
+            a_closed_pipe_ends_it_quietly;
+        measures(Need::Root):
+            a_short_run_is_written_and_adds_up,
+            every_path_is_measured_or_says_why_not,
+            a_row_that_fails_is_skipped_and_the_others_go_on,
+            nothing_measured_is_a_failure,
+            a_curve_is_written_and_adds_up,
+            spread_traffic_uses_the_queues_it_names,
+            a_row_is_searched_for_its_rate_without_loss,
+            ndr_finds_the_rate_of_a_receiver_that_is_held_back,
+            ndr_finds_the_same_between_two_hosts,
+            an_ordinary_user_has_the_sockets_rows;
+        waits(Need::Root): a_path_to_which_nothing_comes_is_skipped;
+        measures(Need::Root, Need::Program("iptables-legacy", "iptables")):
+            spread_traffic_meets_a_rule_as_in_the_article;
+        waits(Need::probe(common::lab)):
+            interrupted_it_keeps_what_it_has,
+            ndr_keeps_what_it_has_and_says_why_the_rest_did_not_run;
+    ]
 }
-
-const IN_COMPANY: [&str; 8] = [
-    "a_sender_ends_with_the_program",
-    "a_sender_that_cannot_send_is_refused",
-    "ndr_keeps_what_it_has_and_says_why_the_rest_did_not_run",
-    "a_path_that_is_none_is_refused",
-    "a_path_to_which_nothing_comes_is_skipped",
-    "spread_is_of_early_drops",
-    "overload_is_of_receivers_that_share_a_cpu",
-    "interrupted_it_keeps_what_it_has",
-];
-
-const TESTS: &[Test] = &[
-    (
-        "a_path_that_is_none_is_refused",
-        Need::Nothing,
-        a_path_that_is_none_is_refused,
-    ),
-    (
-        "the_paths_are_listed_with_their_obstacles",
-        Need::Namespace,
-        the_paths_are_listed_with_their_obstacles,
-    ),
-    (
-        "a_short_run_is_written_and_adds_up",
-        Need::Root,
-        a_short_run_is_written_and_adds_up,
-    ),
-    (
-        "every_path_is_measured_or_says_why_not",
-        Need::Root,
-        every_path_is_measured_or_says_why_not,
-    ),
-    (
-        "a_row_that_fails_is_skipped_and_the_others_go_on",
-        Need::Root,
-        a_row_that_fails_is_skipped_and_the_others_go_on,
-    ),
-    (
-        "nothing_measured_is_a_failure",
-        Need::Root,
-        nothing_measured_is_a_failure,
-    ),
-    (
-        "a_path_to_which_nothing_comes_is_skipped",
-        Need::Root,
-        a_path_to_which_nothing_comes_is_skipped,
-    ),
-    (
-        "a_curve_is_written_and_adds_up",
-        Need::Root,
-        a_curve_is_written_and_adds_up,
-    ),
-    (
-        "spread_traffic_uses_the_queues_it_names",
-        Need::Root,
-        spread_traffic_uses_the_queues_it_names,
-    ),
-    (
-        "spread_traffic_meets_a_rule_as_in_the_article",
-        Need::RootAnd("iptables-legacy", "iptables"),
-        spread_traffic_meets_a_rule_as_in_the_article,
-    ),
-    (
-        "spread_is_of_early_drops",
-        Need::Nothing,
-        spread_is_of_early_drops,
-    ),
-    (
-        "overload_is_of_receivers_that_share_a_cpu",
-        Need::Nothing,
-        overload_is_of_receivers_that_share_a_cpu,
-    ),
-    (
-        "interrupted_it_keeps_what_it_has",
-        Need::Namespace,
-        interrupted_it_keeps_what_it_has,
-    ),
-    (
-        "a_row_is_searched_for_its_rate_without_loss",
-        Need::Root,
-        a_row_is_searched_for_its_rate_without_loss,
-    ),
-    (
-        "ndr_finds_the_rate_of_a_receiver_that_is_held_back",
-        Need::Root,
-        ndr_finds_the_rate_of_a_receiver_that_is_held_back,
-    ),
-    (
-        "ndr_finds_the_same_between_two_hosts",
-        Need::Root,
-        ndr_finds_the_same_between_two_hosts,
-    ),
-    (
-        "a_sender_ends_with_the_program",
-        Need::Nothing,
-        a_sender_ends_with_the_program,
-    ),
-    (
-        "a_sender_that_cannot_send_is_refused",
-        Need::Nothing,
-        a_sender_that_cannot_send_is_refused,
-    ),
-    (
-        "ndr_keeps_what_it_has_and_says_why_the_rest_did_not_run",
-        Need::Namespace,
-        ndr_keeps_what_it_has_and_says_why_the_rest_did_not_run,
-    ),
-    (
-        "killed_it_keeps_its_rounds",
-        Need::Namespace,
-        killed_it_keeps_its_rounds,
-    ),
-    (
-        "a_closed_pipe_ends_it_quietly",
-        Need::Namespace,
-        a_closed_pipe_ends_it_quietly,
-    ),
-    (
-        "an_ordinary_user_has_the_sockets_rows",
-        Need::Root,
-        an_ordinary_user_has_the_sockets_rows,
-    ),
-];
 
 const FILES: [&str; 5] = ["bench", "--json", "data.json", "--html", "page.html"];
 

@@ -1,253 +1,76 @@
 //! The command as its users meet it: help, mistakes, signals, pipes, and the forms of its output.
 
-mod common;
-#[path = "cli/files.rs"]
 mod files;
-#[path = "cli/hostile.rs"]
 mod hostile;
-#[path = "cli/mistakes.rs"]
 mod mistakes;
-#[path = "cli/report.rs"]
 mod report;
-#[path = "cli/starting.rs"]
 mod starting;
 
-use common::{Ended, Need, Running, Test, mpps, quiet_namespace, run};
-use libtest_mimic::{Arguments, Trial};
+use crate::common::{self, Ended, Running, mpps, quiet_namespace, run};
 use mistakes::{MISTAKES, NOT_OURS, make};
+use mpps_trial::{Need, Trial, trials};
 use serde_json::Value;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::net::UdpSocket;
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{Command, Stdio};
 
-fn main() -> ExitCode {
-    let namespaces = common::become_able();
-    let mut trials: Vec<Trial> = Vec::new();
-    for mistake in MISTAKES {
-        let name = format!("mistake::{}", mistake.name);
-        trials.push(common::trial(name, None, || make(mistake)));
-    }
-    for (name, need, test) in TESTS {
-        let obstacle = match need {
-            Need::Nothing => None,
-            Need::RootAnd(name, package) => namespaces
-                .clone()
-                .and_then(|()| common::program(name, package))
-                .err(),
-            Need::Root => common::root().err(),
-            _ => namespaces.clone().err(),
-        };
-        let test = *test;
-        let run = move || common::undisturbed(test);
-        trials.push(common::trial((*name).to_owned(), obstacle, run));
-    }
-    libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
+pub(crate) fn trials() -> Vec<Trial> {
+    let mistakes = MISTAKES
+        .iter()
+        .map(|mistake| Trial::waits(format!("cli::mistake::{}", mistake.name), || make(mistake)));
+    mistakes.chain(of_functions()).collect()
 }
 
-const TESTS: &[Test] = &[
-    (
-        "help_fits_and_is_fine",
-        Need::Nothing,
-        help_fits_and_is_fine,
-    ),
-    (
-        "the_table_of_backends_is_shown",
-        Need::Nothing,
-        the_table_of_backends_is_shown,
-    ),
-    (
-        "a_taken_port_is_named",
-        Need::Nothing,
-        a_taken_port_is_named,
-    ),
-    (
-        "a_file_that_is_no_result_is_named",
-        Need::Nothing,
-        a_file_that_is_no_result_is_named,
-    ),
-    (
-        "a_rung_that_b_lacks_is_found_unless_it_was_not_chosen",
-        Need::Nothing,
-        a_rung_that_b_lacks_is_found_unless_it_was_not_chosen,
-    ),
-    (
-        "a_file_that_is_no_total_is_named",
-        Need::Nothing,
-        a_file_that_is_no_total_is_named,
-    ),
-    (
-        "a_result_is_shown_again_in_each_medium",
-        Need::Nothing,
-        report::a_result_is_shown_again_in_each_medium,
-    ),
-    (
-        "a_file_that_has_no_report_is_named",
-        Need::Nothing,
-        report::a_file_that_has_no_report_is_named,
-    ),
-    (
-        "a_full_disk_leaves_what_was_there",
-        Need::Nothing,
-        report::a_full_disk_leaves_what_was_there,
-    ),
-    (
-        "inputs_that_may_never_end_are_refused",
-        Need::Nothing,
-        files::inputs_that_may_never_end_are_refused,
-    ),
-    (
-        "what_the_shell_has_opened_is_read",
-        Need::Nothing,
-        files::what_the_shell_has_opened_is_read,
-    ),
-    (
-        "a_pipe_without_a_reader_is_refused_before_any_traffic",
-        Need::Nothing,
-        files::a_pipe_without_a_reader_is_refused_before_any_traffic,
-    ),
-    (
-        "a_pipe_and_a_redirection_take_a_page",
-        Need::Nothing,
-        files::a_pipe_and_a_redirection_take_a_page,
-    ),
-    (
-        "a_private_file_stays_private",
-        Need::Nothing,
-        files::a_private_file_stays_private,
-    ),
-    (
-        "a_link_of_another_user_is_not_followed",
-        Need::Root,
-        files::a_link_of_another_user_is_not_followed,
-    ),
-    (
-        "a_link_of_root_is_followed_and_files_keep_their_owners",
-        Need::Root,
-        files::a_link_of_root_is_followed_and_files_keep_their_owners,
-    ),
-    (
-        "an_interface_without_traffic_is_named",
-        Need::Namespace,
-        an_interface_without_traffic_is_named,
-    ),
-    (
-        "an_output_that_cannot_be_written_is_named",
-        Need::Nothing,
-        an_output_that_cannot_be_written_is_named,
-    ),
-    (
-        "names_of_interfaces_steer_nothing",
-        Need::Namespace,
-        hostile::names_of_interfaces_steer_nothing,
-    ),
-    (
-        "names_of_programs_and_files_steer_nothing",
-        Need::Namespace,
-        hostile::names_of_programs_and_files_steer_nothing,
-    ),
-    (
-        "a_name_that_is_no_text_hides_no_other",
-        Need::RootAnd("ip", "iproute2"),
-        hostile::a_name_that_is_no_text_hides_no_other,
-    ),
-    (
-        "a_low_port_without_the_right_is_named",
-        Need::Namespace,
-        a_low_port_without_the_right_is_named,
-    ),
-    (
-        "without_proc_it_says_so",
-        Need::Namespace,
-        without_proc_it_says_so,
-    ),
-    (
-        "without_ipv6_it_says_so",
-        Need::Namespace,
-        without_ipv6_it_says_so,
-    ),
-    (
-        "without_a_route_it_says_so",
-        Need::Namespace,
-        without_a_route_it_says_so,
-    ),
-    (
-        "signals_end_a_receiver_with_totals",
-        Need::Nothing,
-        signals_end_a_receiver_with_totals,
-    ),
-    (
-        "signals_end_a_sender_with_totals",
-        Need::Nothing,
-        signals_end_a_sender_with_totals,
-    ),
-    (
-        "a_file_at_its_limit_is_told_and_removed",
-        Need::Nothing,
-        starting::a_file_at_its_limit_is_told_and_removed,
-    ),
-    (
-        "a_command_at_its_limit_has_the_signal",
-        Need::Namespace,
-        starting::a_command_at_its_limit_has_the_signal,
-    ),
-    (
-        "nohup_keeps_it_running",
-        Need::Nothing,
-        starting::nohup_keeps_it_running,
-    ),
-    (
-        "blocked_signals_end_it_all_the_same",
-        Need::Namespace,
-        starting::blocked_signals_end_it_all_the_same,
-    ),
-    (
-        "who_reads_nothing_keeps_no_run_from_ending",
-        Need::Nothing,
-        starting::who_reads_nothing_keeps_no_run_from_ending,
-    ),
-    (
-        "a_root_who_lacks_a_capability_is_told_which",
-        Need::Root,
-        starting::a_root_who_lacks_a_capability_is_told_which,
-    ),
-    (
-        "without_memory_it_says_so",
-        Need::Nothing,
-        starting::without_memory_it_says_so,
-    ),
-    (
-        "a_closed_pipe_ends_it_quietly",
-        Need::Nothing,
-        a_closed_pipe_ends_it_quietly,
-    ),
-    (
-        "the_articles_form_works",
-        Need::Nothing,
-        the_articles_form_works,
-    ),
-    (
-        "each_thread_has_its_line",
-        Need::Nothing,
-        each_thread_has_its_line,
-    ),
-    (
-        "a_count_ends_a_receiver",
-        Need::Nothing,
-        a_count_ends_a_receiver,
-    ),
-    ("a_duration_ends_both", Need::Nothing, a_duration_ends_both),
-    (
-        "json_is_alone_on_standard_output",
-        Need::Nothing,
-        json_is_alone_on_standard_output,
-    ),
-    (
-        "without_traffic_the_totals_are_zero",
-        Need::Nothing,
-        without_traffic_the_totals_are_zero,
-    ),
-];
+fn of_functions() -> Vec<Trial> {
+    trials![
+        waits:
+            help_fits_and_is_fine,
+            the_table_of_backends_is_shown,
+            a_taken_port_is_named,
+            a_file_that_is_no_result_is_named,
+            a_rung_that_b_lacks_is_found_unless_it_was_not_chosen,
+            a_file_that_is_no_total_is_named,
+            report::a_result_is_shown_again_in_each_medium,
+            report::a_file_that_has_no_report_is_named,
+            report::a_full_disk_leaves_what_was_there,
+            files::inputs_that_may_never_end_are_refused,
+            files::what_the_shell_has_opened_is_read,
+            files::a_pipe_without_a_reader_is_refused_before_any_traffic,
+            files::a_pipe_and_a_redirection_take_a_page,
+            files::a_private_file_stays_private,
+            an_output_that_cannot_be_written_is_named,
+            signals_end_a_receiver_with_totals,
+            signals_end_a_sender_with_totals,
+            starting::a_file_at_its_limit_is_told_and_removed,
+            starting::nohup_keeps_it_running,
+            starting::who_reads_nothing_keeps_no_run_from_ending,
+            starting::without_memory_it_says_so,
+            a_closed_pipe_ends_it_quietly,
+            the_articles_form_works,
+            each_thread_has_its_line,
+            a_count_ends_a_receiver,
+            a_duration_ends_both,
+            json_is_alone_on_standard_output,
+            without_traffic_the_totals_are_zero;
+        waits(Need::Root):
+            files::a_link_of_another_user_is_not_followed,
+            files::a_link_of_root_is_followed_and_files_keep_their_owners,
+            starting::a_root_who_lacks_a_capability_is_told_which;
+        waits(Need::Namespace):
+            an_interface_without_traffic_is_named,
+            hostile::names_of_interfaces_steer_nothing,
+            hostile::names_of_programs_and_files_steer_nothing,
+            a_low_port_without_the_right_is_named,
+            without_proc_it_says_so,
+            without_ipv6_it_says_so,
+            without_a_route_it_says_so,
+            starting::a_command_at_its_limit_has_the_signal,
+            starting::blocked_signals_end_it_all_the_same;
+        waits(Need::Root, Need::Program("ip", "iproute2")):
+            hostile::a_name_that_is_no_text_hides_no_other;
+    ]
+}
 
 /// Nobody sends to it, and it says so after some time.
 fn an_interface_without_traffic_is_named() {

@@ -2,72 +2,42 @@
 //! and what `mpps doctor` says of them. Counts are exact, and those that the kernel alone knows are held
 //! to what another reader of it says.
 
-mod common;
-#[path = "doctor/connections.rs"]
 mod connections;
-#[path = "doctor/gallery.rs"]
 mod gallery;
-#[path = "doctor/growth.rs"]
 mod growth;
-#[path = "doctor/others.rs"]
 mod others;
-#[path = "doctor/packets.rs"]
 mod packets;
-#[path = "doctor/pairs.rs"]
 mod pairs;
-#[path = "doctor/program.rs"]
-mod program;
-#[path = "doctor/scenario.rs"]
+pub(crate) mod program;
 mod scenario;
-#[path = "doctor/sockets.rs"]
 mod sockets;
 
-use common::{Need, Running, Test, faults, mpps, run, validator};
+use crate::common::{self, Running, faults, mpps, run, validator};
 use mpps_os::netlink::link;
+use mpps_trial::{Need, Trial, trials};
 use serde_json::Value;
 use std::fs;
 use std::os::fd::AsFd;
-use std::process::ExitCode;
 
-fn main() -> ExitCode {
-    if program::is_asked_for() {
-        return program::run();
-    }
-    let namespaces = common::become_able();
-    let scenarios = [
-        sockets::TESTS,
-        packets::TESTS,
-        connections::TESTS,
-        pairs::TESTS,
-        others::TESTS,
-    ]
-    .concat();
-    let tests = [&scenarios, TESTS, growth::TESTS].concat();
-    // Two threads that compute are to have both CPUs of a small machine.
-    let is_alone = |name: &str| name == "one_socket_for_two_threads";
-    gallery::show(scenarios.len(), || {
-        common::run_tests(&tests, &namespaces, 2, is_alone)
-    })
+pub(crate) fn trials() -> Vec<Trial> {
+    let scenarios = gallery::scenarios();
+    let others = [growth::trials(), of_this_file()];
+    scenarios
+        .into_iter()
+        .chain(others.into_iter().flatten())
+        .collect()
 }
 
-const TESTS: &[Test] = &[
-    (
-        "what_it_writes_is_shown_again",
-        Need::Namespace,
-        what_it_writes_is_shown_again,
-    ),
-    (
-        "an_ordinary_user_is_told_what_is_hidden",
-        Need::Root,
-        an_ordinary_user_is_told_what_is_hidden,
-    ),
-    (
-        "an_interface_that_goes_is_no_healthy_one",
-        Need::Namespace,
-        an_interface_that_goes_is_no_healthy_one,
-    ),
-    ("mistakes_are_told", Need::Nothing, mistakes_are_told),
-];
+fn of_this_file() -> Vec<Trial> {
+    trials![
+        waits(Need::Namespace):
+            what_it_writes_is_shown_again,
+            an_interface_that_goes_is_no_healthy_one;
+        waits(Need::Root): an_ordinary_user_is_told_what_is_hidden;
+        waits: mistakes_are_told;
+        pure: gallery::the_gallery_is_of_these_scenarios;
+    ]
+}
 
 fn what_it_writes_is_shown_again() {
     let namespace = common::quiet_namespace();

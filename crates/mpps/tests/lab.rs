@@ -1,147 +1,48 @@
 //! `mpps lab` from end to end: the ladder, its ledgers and files, commands on the receiver host,
 //! interruption, and an ordinary user's lab.
 
-#[path = "lab/commands.rs"]
 mod commands;
-mod common;
-#[path = "lab/placement.rs"]
 mod placement;
-#[path = "lab/points.rs"]
 mod points;
 
-use common::{Ended, Need, Running, Test, mpps, run};
+use crate::common::{self, Ended, Running, mpps, run};
 use mpps::experiment::ladder::result::{CpuBusy, LabResult, RungResult, TakenBy};
 use mpps_host::Witness;
+use mpps_trial::{Need, Trial, trials};
 use std::fs;
-use std::process::{Command, ExitCode};
+use std::process::Command;
 use std::thread;
 use std::time::Duration;
 use tempfile::TempDir;
 
-fn main() -> ExitCode {
-    // This process stays who it is: the command makes itself able, and the probe asks it to.
-    let mut probe = mpps(&["lab", "--", "true"]);
-    let probe = run(&mut probe);
-    let able = match probe.status.code() {
-        Some(0) => Ok(()),
-        _ => Err(probe.err.trim().to_owned()),
-    };
-    // What is measured shares no CPU, and what mostly waits may.
-    common::run_tests(TESTS, &able, 4, |name| !IN_COMPANY.contains(&name))
+pub(crate) fn trials() -> Vec<Trial> {
+    trials![
+        waits: the_rungs_are_listed, a_sender_that_cannot_be_is_named;
+        measures(Need::probe(common::lab)):
+            a_short_climb_is_written_and_adds_up,
+            trains_that_were_asked_for_stay,
+            rps_delivers_too,
+            every_rung_is_accounted_for_and_shows_its_point,
+            killed_it_keeps_what_it_has,
+            who_reads_no_more_ends_only_its_printing,
+            placement::the_receiver_is_measured_in_each_place_that_there_is,
+            killed_it_leaves_nothing;
+        measures(Need::Root):
+            placement::what_arrives_at_an_interface_is_accounted_for,
+            the_generator_sends_where_it_reaches_the_queue,
+            an_ordinary_user_has_a_lab;
+        waits(Need::probe(common::lab)):
+            a_group_that_one_flow_reaches_says_so,
+            commands::commands_run_on_the_receiver,
+            commands::a_signal_ends_the_command_and_the_lab,
+            commands::a_command_ends_as_it_likes,
+            a_train_that_the_path_cannot_carry_is_named,
+            interrupted_it_keeps_what_it_has,
+            a_result_that_cannot_be_written_is_named;
+        waits(Need::Root, Need::Program("unshare", "util-linux")):
+            without_its_sysctls_it_is_silent;
+    ]
 }
-
-const IN_COMPANY: [&str; 10] = [
-    "the_rungs_are_listed",
-    "a_sender_that_cannot_be_is_named",
-    "a_group_that_one_flow_reaches_says_so",
-    "commands_run_on_the_receiver",
-    "without_its_sysctls_it_is_silent",
-    "a_signal_ends_the_command_and_the_lab",
-    "a_command_ends_as_it_likes",
-    "a_train_that_the_path_cannot_carry_is_named",
-    "interrupted_it_keeps_what_it_has",
-    "a_result_that_cannot_be_written_is_named",
-];
-
-const TESTS: &[Test] = &[
-    ("the_rungs_are_listed", Need::Nothing, the_rungs_are_listed),
-    (
-        "a_short_climb_is_written_and_adds_up",
-        Need::Namespace,
-        a_short_climb_is_written_and_adds_up,
-    ),
-    (
-        "what_arrives_at_an_interface_is_accounted_for",
-        Need::Root,
-        placement::what_arrives_at_an_interface_is_accounted_for,
-    ),
-    (
-        "a_sender_that_cannot_be_is_named",
-        Need::Nothing,
-        a_sender_that_cannot_be_is_named,
-    ),
-    (
-        "the_generator_sends_where_it_reaches_the_queue",
-        Need::Root,
-        the_generator_sends_where_it_reaches_the_queue,
-    ),
-    (
-        "trains_that_were_asked_for_stay",
-        Need::Namespace,
-        trains_that_were_asked_for_stay,
-    ),
-    (
-        "a_group_that_one_flow_reaches_says_so",
-        Need::Namespace,
-        a_group_that_one_flow_reaches_says_so,
-    ),
-    ("rps_delivers_too", Need::Namespace, rps_delivers_too),
-    (
-        "every_rung_is_accounted_for_and_shows_its_point",
-        Need::Namespace,
-        every_rung_is_accounted_for_and_shows_its_point,
-    ),
-    (
-        "commands_run_on_the_receiver",
-        Need::Namespace,
-        commands::commands_run_on_the_receiver,
-    ),
-    (
-        "a_signal_ends_the_command_and_the_lab",
-        Need::Namespace,
-        commands::a_signal_ends_the_command_and_the_lab,
-    ),
-    (
-        "a_command_ends_as_it_likes",
-        Need::Namespace,
-        commands::a_command_ends_as_it_likes,
-    ),
-    (
-        "a_train_that_the_path_cannot_carry_is_named",
-        Need::Namespace,
-        a_train_that_the_path_cannot_carry_is_named,
-    ),
-    (
-        "interrupted_it_keeps_what_it_has",
-        Need::Namespace,
-        interrupted_it_keeps_what_it_has,
-    ),
-    (
-        "killed_it_keeps_what_it_has",
-        Need::Namespace,
-        killed_it_keeps_what_it_has,
-    ),
-    (
-        "who_reads_no_more_ends_only_its_printing",
-        Need::Namespace,
-        who_reads_no_more_ends_only_its_printing,
-    ),
-    (
-        "the_receiver_is_measured_in_each_place_that_there_is",
-        Need::Namespace,
-        placement::the_receiver_is_measured_in_each_place_that_there_is,
-    ),
-    (
-        "a_result_that_cannot_be_written_is_named",
-        Need::Namespace,
-        a_result_that_cannot_be_written_is_named,
-    ),
-    (
-        "without_its_sysctls_it_is_silent",
-        Need::RootAnd("unshare", "util-linux"),
-        without_its_sysctls_it_is_silent,
-    ),
-    (
-        "killed_it_leaves_nothing",
-        Need::Namespace,
-        killed_it_leaves_nothing,
-    ),
-    (
-        "an_ordinary_user_has_a_lab",
-        Need::Root,
-        an_ordinary_user_has_a_lab,
-    ),
-];
 
 fn directory() -> TempDir {
     tempfile::tempdir().expect("a directory can be had")
@@ -423,7 +324,7 @@ fn every_rung_is_accounted_for_and_shows_its_point() {
     }
     ends_with_an_answer(&result, &ended);
     // An ordinary user has no queue that is tied to a CPU, and no generator.
-    if common::root().is_ok() {
+    if mpps_trial::root().is_ok() {
         points::hold(&result);
     }
     only_rung_4a_has_the_queue_on_the_applications_cpu(&result);

@@ -1,96 +1,41 @@
 //! `mpps lab tcp` from end to end: our servers and others, ledgers, files, interruption, and what a
 //! killed lab leaves behind.
 
-mod common;
-
-use common::{Ended, Need, Running, Test, mpps, run};
+use crate::common::{self, Ended, Running, mpps, run};
 use mpps::experiment::connections::result::{TcpCell, TcpLabResult};
 use mpps::program::connections::ServeResult;
 use mpps_host::{Snapshot, Topology};
 use mpps_lab::{Lab, LabConfig};
 use mpps_os::namespace::NetNamespace;
+use mpps_trial::{Need, Trial, trials};
 use std::fs;
 use std::path::Path;
-use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
 use tempfile::TempDir;
 
-fn main() -> ExitCode {
-    // What is measured shares no CPU, and what mostly waits may.
-    common::run_tests(TESTS, &Ok(()), 4, |name| {
-        name.contains("_add_up") || name.contains("packaged")
-    })
+pub(crate) fn trials() -> Vec<Trial> {
+    trials![
+        waits:
+            the_cells_are_listed,
+            what_the_ladder_does_not_have_is_refused,
+            the_fixture_keeps_to_the_schema;
+        measures(Need::Root):
+            our_servers_are_measured_and_add_up,
+            packaged_servers_are_measured_or_skipped_by_name;
+        waits(Need::Root):
+            a_rate_is_measured_at_both_loads_and_the_best_is_that_of_the_rest,
+            without_the_option_the_machine_keeps_its_setting,
+            a_setting_that_is_not_there_is_refused_before_anything_is_made,
+            interrupted_it_keeps_what_it_has,
+            killed_it_keeps_what_it_had,
+            a_server_that_ends_costs_its_own_cell_only,
+            killed_it_leaves_nothing,
+            an_ordinary_user_is_told_what_is_missing;
+        waits(Need::Root, Need::Cpus(2)):
+            with_affinity_a_connection_is_served_on_the_cpu_of_its_queue;
+    ]
 }
-
-const TESTS: &[Test] = &[
-    ("the_cells_are_listed", Need::Nothing, the_cells_are_listed),
-    (
-        "what_the_ladder_does_not_have_is_refused",
-        Need::Nothing,
-        what_the_ladder_does_not_have_is_refused,
-    ),
-    (
-        "the_fixture_keeps_to_the_schema",
-        Need::Nothing,
-        the_fixture_keeps_to_the_schema,
-    ),
-    (
-        "our_servers_are_measured_and_add_up",
-        Need::Root,
-        our_servers_are_measured_and_add_up,
-    ),
-    (
-        "a_rate_is_measured_at_both_loads_and_the_best_is_that_of_the_rest",
-        Need::Root,
-        a_rate_is_measured_at_both_loads_and_the_best_is_that_of_the_rest,
-    ),
-    (
-        "with_affinity_a_connection_is_served_on_the_cpu_of_its_queue",
-        Need::RootOn(2),
-        with_affinity_a_connection_is_served_on_the_cpu_of_its_queue,
-    ),
-    (
-        "without_the_option_the_machine_keeps_its_setting",
-        Need::Root,
-        without_the_option_the_machine_keeps_its_setting,
-    ),
-    (
-        "a_setting_that_is_not_there_is_refused_before_anything_is_made",
-        Need::Root,
-        a_setting_that_is_not_there_is_refused_before_anything_is_made,
-    ),
-    (
-        "packaged_servers_are_measured_or_skipped_by_name",
-        Need::Root,
-        packaged_servers_are_measured_or_skipped_by_name,
-    ),
-    (
-        "interrupted_it_keeps_what_it_has",
-        Need::Root,
-        interrupted_it_keeps_what_it_has,
-    ),
-    (
-        "killed_it_keeps_what_it_had",
-        Need::Root,
-        killed_it_keeps_what_it_had,
-    ),
-    (
-        "a_server_that_ends_costs_its_own_cell_only",
-        Need::Root,
-        a_server_that_ends_costs_its_own_cell_only,
-    ),
-    (
-        "killed_it_leaves_nothing",
-        Need::Root,
-        killed_it_leaves_nothing,
-    ),
-    (
-        "an_ordinary_user_is_told_what_is_missing",
-        Need::Root,
-        an_ordinary_user_is_told_what_is_missing,
-    ),
-];
 
 fn directory() -> TempDir {
     tempfile::tempdir().expect("a directory can be had")

@@ -1,84 +1,42 @@
 //! `mpps load`: every connection and request accounted for, against our server, against servers
 //! that misbehave, and against those that everybody runs.
 
-mod common;
-
-#[path = "load/servers.rs"]
 mod servers;
 
-use common::{Ended, Need, Running, mpps, run, trial, valid};
+use crate::common::{Ended, Running, mpps, run, valid};
+use mpps_trial::{Trial, trials};
 use serde_json::Value;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::process::ExitCode;
 use std::thread;
 
 const ENGINES: [&str; 2] = ["epoll", "io_uring"];
 
-fn main() -> ExitCode {
-    let namespaces = common::become_able();
-    let mut trials = common::trials(TESTS, &namespaces);
-    trials.extend(servers::trials());
-    common::run_apart(trials, 3, |name| {
-        name == "a_rate_is_kept_or_the_rest_is_told"
-    })
+pub(crate) fn trials() -> Vec<Trial> {
+    of_this_file()
+        .into_iter()
+        .chain(servers::trials())
+        .collect()
 }
 
-const TESTS: &[common::Test] = &[
-    (
-        "as_many_requests_as_asked_for",
-        Need::Nothing,
-        as_many_requests_as_asked_for,
-    ),
-    (
-        "kept_connections_are_few",
-        Need::Nothing,
-        kept_connections_are_few,
-    ),
-    (
-        "a_rate_is_kept_or_the_rest_is_told",
-        Need::Nothing,
-        a_rate_is_kept_or_the_rest_is_told,
-    ),
-    ("nobody_listens", Need::Nothing, nobody_listens),
-    (
-        "a_server_that_does_not_answer_is_a_failure",
-        Need::Nothing,
-        a_server_that_does_not_answer_is_a_failure,
-    ),
-    (
-        "every_kind_of_bad_reply_is_told",
-        Need::Nothing,
-        every_kind_of_bad_reply_is_told,
-    ),
-    (
-        "an_interrupt_ends_it_and_everything_is_told",
-        Need::Nothing,
-        an_interrupt_ends_it_and_everything_is_told,
-    ),
-    (
-        "several_addresses_and_threads",
-        Need::Nothing,
-        several_addresses_and_threads,
-    ),
-    (
-        "people_and_scripts_are_told",
-        Need::Nothing,
-        people_and_scripts_are_told,
-    ),
-    ("everybody_may_close", Need::Nothing, everybody_may_close),
-    (
-        "another_family_is_asked",
-        Need::Nothing,
-        another_family_is_asked,
-    ),
-    ("a_page_is_written", Need::Nothing, a_page_is_written),
-    (
-        "what_cannot_be_is_one_line",
-        Need::Nothing,
-        what_cannot_be_is_one_line,
-    ),
-];
+fn of_this_file() -> Vec<Trial> {
+    trials![
+        waits:
+            as_many_requests_as_asked_for,
+            kept_connections_are_few,
+            nobody_listens,
+            a_server_that_does_not_answer_is_a_failure,
+            every_kind_of_bad_reply_is_told,
+            an_interrupt_ends_it_and_everything_is_told,
+            several_addresses_and_threads,
+            people_and_scripts_are_told,
+            everybody_may_close,
+            another_family_is_asked,
+            a_page_is_written,
+            what_cannot_be_is_one_line;
+        measures: a_rate_is_kept_or_the_rest_is_told;
+    ]
+}
 
 /// Our own server, and its URL.
 fn server(arguments: &[&str]) -> (Running, String) {

@@ -18,8 +18,8 @@ mod settings;
 #[path = "machine/tuning.rs"]
 mod tuning;
 
-use common::{Ended, Running, run, trial};
-use libtest_mimic::{Arguments, Trial};
+use common::{Ended, Running, run};
+use libtest_mimic::{Arguments, Completion, Trial};
 use mpps_os::namespace::NetNamespace;
 use serde_json::Value;
 use std::fs;
@@ -127,6 +127,17 @@ fn main() -> ExitCode {
         trials.push(tuning::last());
     }
     libtest_mimic::run(&arguments, trials).exit_code()
+}
+
+/// A test, or the reason why it cannot be run here.
+fn trial(name: String, obstacle: Option<String>, test: impl FnOnce() + Send + 'static) -> Trial {
+    Trial::ignorable_test(name, || match obstacle {
+        Some(why) => Ok(Completion::ignored_with(why)),
+        None => {
+            test();
+            Ok(Completion::Completed)
+        }
+    })
 }
 
 /// Two hosts, `a` and `b`, as named network namespaces: with a card of this machine each, or with an

@@ -2,10 +2,6 @@
 //! things, than the next. A program is left out only where a kernel of this release lacks what it is
 //! for, and the reason names that.
 
-mod common;
-
-use common::trial;
-use libtest_mimic::Arguments;
 use mpps_host::{DropFilter, DropProbe};
 use mpps_io::parts::{FlowCounters, FlowFilter};
 use mpps_io::{
@@ -13,9 +9,9 @@ use mpps_io::{
 };
 use mpps_lab::{EarlyDrop, Lab, LabConfig, steering};
 use mpps_os::bpf::{PerCpuMapKind, Program, ProgramKind, XDP_HAS_FRAGMENTS, XskMap};
+use mpps_trial::{Need, Trial};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::AsFd;
-use std::process::ExitCode;
 
 /// A program: its name, the first release of Linux that has what it is for, what that is, and its
 /// loading.
@@ -23,6 +19,21 @@ type Row = (&'static str, (u32, u32), &'static str, fn());
 
 /// The oldest release on which anything of this is promised.
 const OLDEST: (u32, u32) = (5, 10);
+
+pub(crate) fn trials() -> Vec<Trial> {
+    let trials = PROGRAMS.iter().map(|(name, since, feature, load)| {
+        let is_new = move || match release() < *since {
+            false => Ok(()),
+            true => Err(format!(
+                "{feature}: Linux {}.{}, and this is older",
+                since.0, since.1
+            )),
+        };
+        let trial = Trial::waits(format!("programs::{name}"), *load);
+        trial.needs(Need::Root).needs(Need::probe(is_new))
+    });
+    trials.collect()
+}
 
 const PROGRAMS: &[Row] = &[
     ("flow_redirect", OLDEST, "", || redirect(false)),
@@ -58,21 +69,6 @@ const PROGRAMS: &[Row] = &[
 ];
 
 const PORT: u16 = 4321;
-
-fn main() -> ExitCode {
-    let mut arguments = Arguments::from_args();
-    // An interface has one XDP program, and the probe counts for the whole machine.
-    arguments.test_threads = Some(1);
-    let trials = PROGRAMS.iter().map(|(name, since, feature, load)| {
-        let lacking = (release() < *since).then(|| {
-            let (major, minor) = since;
-            format!("{feature}: Linux {major}.{minor}, and this is older")
-        });
-        let load = *load;
-        trial((*name).to_owned(), common::root().err().or(lacking), load)
-    });
-    libtest_mimic::run(&arguments, trials.collect()).exit_code()
-}
 
 /// The running kernel's release, as far as it is two numbers.
 fn release() -> (u32, u32) {

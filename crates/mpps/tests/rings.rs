@@ -2,80 +2,54 @@
 //! every sender into every receiver with a ledger that balances, what was granted and what is
 //! refused, what is left behind by a killed run, and what happens to everybody else's traffic.
 
-#[path = "rings/beginning.rs"]
 mod beginning;
-#[path = "rings/choosing.rs"]
 mod choosing;
-mod common;
-#[path = "rings/comparing.rs"]
 mod comparing;
-#[path = "rings/leaving.rs"]
 mod leaving;
-#[path = "rings/refusing.rs"]
 mod refusing;
-#[path = "rings/suspending.rs"]
 mod suspending;
 
-use common::{Ended, Running, mpps, run, trial, undisturbed};
+use crate::common::{Ended, Running, mpps, run};
 use mpps::udp::traffic::{RecvTotal, SendTotal};
 use mpps_lab::{Host, Lab, LabConfig};
 use mpps_os::netlink::link::Link;
+use mpps_trial::{Need, Trial};
 use serde_json::Value;
 use std::fs;
-use std::process::ExitCode;
 
-fn main() -> ExitCode {
-    let obstacle = common::root().err();
+pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = Vec::new();
     for (row, receiver) in RECEIVERS.into_iter().enumerate() {
         for (column, sender) in SENDERS.into_iter().enumerate() {
             for (family, version) in [(4, "ipv4"), (6, "ipv6")] {
                 let pair = format!("{sender}/{}/{version}", receiver.join(" "));
-                let mut add = |name: String, test: fn(&str, &[&str], u8)| {
-                    trials.push(trial(name, obstacle.clone(), move || {
-                        undisturbed(move || test(sender, receiver, family));
-                    }));
-                };
-                add(format!("paced/{pair}"), paced);
+                let name = format!("rings::paced/{pair}");
+                trials.push(Trial::waits(name, move || paced(sender, receiver, family)));
                 // A flood of each pair over one version of IP, of each sender and each receiver
                 // over both.
                 if (row + column) % 2 == usize::from(family == 6) {
-                    add(format!("flood/{pair}"), flood);
+                    let name = format!("rings::flood/{pair}");
+                    trials.push(Trial::measures(name, move || {
+                        flood(sender, receiver, family)
+                    }));
                 }
             }
         }
         for wait in ["block", "epoll", "spin"] {
-            let name = format!("waiting/{}/{wait}", receiver.join(" "));
-            trials.push(trial(name, obstacle.clone(), move || {
-                undisturbed(move || waiting(receiver, wait));
-            }));
+            let name = format!("rings::waiting/{}/{wait}", receiver.join(" "));
+            trials.push(Trial::waits(name, move || waiting(receiver, wait)));
         }
     }
-    for (name, test) in refusing::TESTS
-        .iter()
-        .chain(leaving::TESTS)
-        .chain(comparing::TESTS)
-        .chain(beginning::TESTS)
-        .chain(choosing::TESTS)
-    {
-        trials.push(trial((*name).to_owned(), obstacle.clone(), move || {
-            undisturbed(test);
-        }));
-    }
-    for (name, test) in suspending::TESTS {
-        let obstacle = obstacle.clone().or_else(suspending::obstacle);
-        trials.push(trial((*name).to_owned(), obstacle, move || {
-            undisturbed(test);
-        }));
-    }
-    common::run_apart(trials, 4, needs_the_machine)
-}
-
-/// Two floods at once would starve each other, a thread that spins leaves nobody its CPU, and what
-/// is measured shares none.
-fn needs_the_machine(name: &str) -> bool {
-    let loud = ["flood/", "/spin", "another_", "untouched"];
-    loud.iter().any(|part| name.contains(part))
+    let pairs = trials.into_iter().map(|trial| trial.needs(Need::Root));
+    let others = [
+        refusing::trials(),
+        leaving::trials(),
+        comparing::trials(),
+        beginning::trials(),
+        choosing::trials(),
+        suspending::trials(),
+    ];
+    pairs.chain(others.into_iter().flatten()).collect()
 }
 
 const SENDERS: [&str; 5] = ["sendmmsg", "io_uring", "packet_mmap", "af_xdp", "xdp"];

@@ -17,12 +17,32 @@ use mpps::program::steer::SteerObject;
 use mpps::program::top::{self, TopObject};
 use mpps::program::tune::{Proofs, TuneObject};
 use mpps::udp::traffic::{RECV_SCHEMA, RecvObject, SEND_SCHEMA, SendObject};
+use mpps_trial::{Trial, trials};
 use schemars::JsonSchema;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
+
+pub(crate) fn trials() -> Vec<Trial> {
+    trials![
+        pure:
+            what_is_published_is_made_from_the_structs,
+            the_schemas_are_some,
+            the_fixtures_are_valid,
+            what_the_schemas_share_is_the_same,
+            every_published_result_is_valid,
+            no_field_may_be_missing,
+            a_row_is_either_skipped_or_measured,
+            spread_traffic_is_either_skipped_or_measured,
+            nobody_calls_a_rule,
+            what_the_schema_does_not_know_is_refused,
+            units_and_ranges_of_traffic_are_held,
+            units_and_ranges_are_held,
+            every_field_is_described;
+    ]
+}
 
 /// A kind of result file.
 #[derive(Debug, Clone, Copy)]
@@ -333,7 +353,6 @@ fn object<'a>(value: &'a mut Value, pointer: &str) -> &'a mut serde_json::Map<St
 }
 
 /// Run with `MPPS_SCHEMA=write` after a change of the structs.
-#[test]
 fn what_is_published_is_made_from_the_structs() {
     for (name, made) in [
         ("lab", schema::of::<LabBody>()),
@@ -378,7 +397,6 @@ fn several<O: JsonSchema>(is: &str, command: &str) -> Value {
     schema::of_objects::<O>(is, &format!("mpps {command}"))
 }
 
-#[test]
 fn the_schemas_are_some() {
     for kind in KINDS {
         let schema = kind.schema();
@@ -386,7 +404,6 @@ fn the_schemas_are_some() {
     }
 }
 
-#[test]
 fn the_fixtures_are_valid() {
     for kind in KINDS {
         assert_eq!(faults(&kind.validator(), &kind.value()), [""; 0]);
@@ -395,7 +412,6 @@ fn the_fixtures_are_valid() {
 
 /// Each schema stands alone, so that one file is enough to check a result with. What both have
 /// is the same.
-#[test]
 fn what_the_schemas_share_is_the_same() {
     let (lab, bench) = (LAB.schema(), BENCH.schema());
     for name in ["Ledger", "Loss", "Witness", "Fingerprint", "InterfaceFacts"] {
@@ -407,7 +423,6 @@ fn what_the_schemas_share_is_the_same() {
     }
 }
 
-#[test]
 fn every_published_result_is_valid() {
     let runs = fs::read_dir(docs().join("results"));
     let files = runs
@@ -433,7 +448,6 @@ fn every_published_result_is_valid() {
     assert!(checked > 0, "no published result was found");
 }
 
-#[test]
 fn no_field_may_be_missing() {
     for kind in KINDS {
         for (pointer, optional) in kind.objects {
@@ -455,7 +469,6 @@ fn no_field_may_be_missing() {
     }
 }
 
-#[test]
 fn a_row_is_either_skipped_or_measured() {
     for (kind, measured, skipped) in [
         (LAB, MEASURED, SKIPPED),
@@ -475,7 +488,6 @@ fn a_row_is_either_skipped_or_measured() {
     }
 }
 
-#[test]
 fn spread_traffic_is_either_skipped_or_measured() {
     assert!(BENCH.refuses(|value| {
         object(value, SPREAD).insert("skipped".to_owned(), json!("too few CPUs"));
@@ -485,7 +497,6 @@ fn spread_traffic_is_either_skipped_or_measured() {
     }));
 }
 
-#[test]
 fn nobody_calls_a_rule() {
     for name in ["packets_per_call", "calls_per_packet"] {
         assert!(BENCH.refuses(|value| {
@@ -494,7 +505,6 @@ fn nobody_calls_a_rule() {
     }
 }
 
-#[test]
 fn what_the_schema_does_not_know_is_refused() {
     for kind in KINDS {
         for (pointer, _) in kind.objects {
@@ -516,7 +526,6 @@ fn are_refused<const N: usize>(wrong: [(Kind, &str, &str, Value); N]) {
     }
 }
 
-#[test]
 fn units_and_ranges_of_traffic_are_held() {
     are_refused([
         (RECV, "", "arrival", json!("pigeon")),
@@ -528,7 +537,6 @@ fn units_and_ranges_of_traffic_are_held() {
     ]);
 }
 
-#[test]
 fn units_and_ranges_are_held() {
     are_refused([
         (LAB, "", "schema", json!("mpps.lab.v1")),
@@ -595,7 +603,6 @@ fn units_and_ranges_are_held() {
     ]);
 }
 
-#[test]
 fn every_field_is_described() {
     fn look(at: &Value, place: &str, undescribed: &mut Vec<String>) {
         for (name, field) in at

@@ -1,16 +1,13 @@
 //! `mpps serve`: what it grants, what it refuses, how it ends, and what real clients think of it.
 
-mod common;
-
-#[path = "serve/browser.rs"]
 mod browser;
-#[path = "serve/clients.rs"]
 mod clients;
 
-use common::{Need, Running, mpps, quiet_namespace, run, trial};
+use crate::common::{self, Running, mpps, quiet_namespace, run};
 use mpps_os::namespace::NetNamespace;
 use mpps_os::netlink::{address, link};
 use mpps_os::sysfs::Sysfs;
+use mpps_trial::{Need, Trial, trials};
 use serde_json::Value;
 use std::fs::{self, Permissions};
 use std::io::{Read, Write};
@@ -18,89 +15,41 @@ use std::net::TcpStream;
 use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::{Command, ExitCode};
+use std::process::Command;
 
 const ENGINES: [&str; 2] = ["epoll", "io_uring"];
 
-fn main() -> ExitCode {
-    let namespaces = common::become_able();
-    let mut trials = common::trials(TESTS, &namespaces);
-    for engine in ENGINES {
-        trials.extend(clients::trials(engine));
-        trials.push(browser::trial_of(engine, &namespaces));
-    }
-    common::run_apart(trials, 3, |_| false)
+pub(crate) fn trials() -> Vec<Trial> {
+    let clients = ENGINES.into_iter().flat_map(clients::trials);
+    let browsers = ENGINES.map(browser::trial_of);
+    of_this_file()
+        .into_iter()
+        .chain(clients)
+        .chain(browsers)
+        .collect()
 }
 
-const TESTS: &[common::Test] = &[
-    (
-        "replies_and_ends_on_a_signal",
-        Need::Nothing,
-        replies_and_ends_on_a_signal,
-    ),
-    (
-        "every_combination_of_switches_replies",
-        Need::Nothing,
-        every_combination_of_switches_replies,
-    ),
-    ("every_switch_is_told", Need::Nothing, every_switch_is_told),
-    (
-        "a_directory_is_served",
-        Need::Nothing,
-        a_directory_is_served,
-    ),
-    (
-        "every_close_reaches_the_client",
-        Need::Nothing,
-        every_close_reaches_the_client,
-    ),
-    (
-        "idle_connections_do_not_hold_up_the_end",
-        Need::Nothing,
-        idle_connections_do_not_hold_up_the_end,
-    ),
-    (
-        "a_second_signal_ends_it_at_once",
-        Need::Nothing,
-        a_second_signal_ends_it_at_once,
-    ),
-    (
-        "what_cannot_be_is_one_line",
-        Need::Nothing,
-        what_cannot_be_is_one_line,
-    ),
-    (
-        "a_closed_pipe_ends_it",
-        Need::Nothing,
-        a_closed_pipe_ends_it,
-    ),
-    (
-        "root_gives_its_rights_up",
-        Need::Root,
-        root_gives_its_rights_up,
-    ),
-    (
-        "an_ordinary_user_stays_what_it_is",
-        Need::Root,
-        an_ordinary_user_stays_what_it_is,
-    ),
-    ("moderation_is_put_back", Need::Root, moderation_is_put_back),
-    (
-        "moderation_is_put_back_before_a_second_signal",
-        Need::Root,
-        moderation_is_put_back_before_a_second_signal,
-    ),
-    (
-        "two_signals_at_once_leave_no_moderation_behind",
-        Need::Root,
-        two_signals_at_once_leave_no_moderation_behind,
-    ),
-    (
-        "moderation_of_a_killed_server_is_undone",
-        Need::Root,
-        moderation_of_a_killed_server_is_undone,
-    ),
-];
+fn of_this_file() -> Vec<Trial> {
+    trials![
+        waits:
+            replies_and_ends_on_a_signal,
+            every_combination_of_switches_replies,
+            every_switch_is_told,
+            a_directory_is_served,
+            every_close_reaches_the_client,
+            idle_connections_do_not_hold_up_the_end,
+            a_second_signal_ends_it_at_once,
+            what_cannot_be_is_one_line,
+            a_closed_pipe_ends_it;
+        waits(Need::Root):
+            root_gives_its_rights_up,
+            an_ordinary_user_stays_what_it_is,
+            moderation_is_put_back,
+            moderation_is_put_back_before_a_second_signal,
+            two_signals_at_once_leave_no_moderation_behind,
+            moderation_of_a_killed_server_is_undone;
+    ]
+}
 
 /// A server on a free port of the loopback interface.
 fn serve(arguments: &[&str]) -> Running {

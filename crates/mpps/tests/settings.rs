@@ -1,113 +1,40 @@
 //! `mpps backends` and `mpps undo`: what an interface can, and what a killed run left on it.
 
-mod common;
-
-use common::{Ended, Need, Test, mpps, run};
-use libtest_mimic::Arguments;
+use crate::common::{self, Ended, mpps, run};
 use mpps_os::namespace::NetNamespace;
+use mpps_trial::{Need, Trial, trials};
 use serde_json::{Value, json};
 use std::fs;
 use std::os::unix::fs::{MetadataExt, chown, symlink};
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::Command;
 use tempfile::TempDir;
 
-fn main() -> ExitCode {
-    let namespaces = common::become_able();
-    let mut trials = common::trials(TESTS, &namespaces);
-    trials.extend(common::trials(UNDO, &namespaces));
-    let mut arguments = Arguments::from_args();
-    arguments.test_threads = Some(1);
-    libtest_mimic::run(&arguments, trials).exit_code()
+pub(crate) fn trials() -> Vec<Trial> {
+    trials![
+        waits:
+            json_is_as_published,
+            every_technique_has_its_reason,
+            an_interface_that_is_not_there_is_told_from_those_that_are,
+            a_table_fits_its_terminal,
+            // Of `mpps undo`.
+            what_a_dead_run_left_is_undone_once,
+            what_cannot_be_undone_is_kept,
+            a_run_that_lives_is_left_alone,
+            a_foreign_file_is_an_error,
+            a_run_that_changed_nothing_is_told_and_forgotten,
+            a_directory_that_cannot_be_listed_is_an_error,
+            what_mpps_did_not_write_is_refused_beside_what_it_did,
+            a_closed_pipe_does_not_stop_it;
+        waits(Need::Namespace):
+            the_veth_of_a_namespace_is_judged,
+            another_namespace_is_entered_if_asked,
+            a_setting_of_the_machine_is_looked_for_where_it_was;
+        waits(Need::Root):
+            a_journal_that_a_user_planted_is_not_obeyed,
+            what_is_tried_says_what_was_granted;
+    ]
 }
-
-const TESTS: &[Test] = &[
-    ("json_is_as_published", Need::Nothing, json_is_as_published),
-    (
-        "every_technique_has_its_reason",
-        Need::Nothing,
-        every_technique_has_its_reason,
-    ),
-    (
-        "an_interface_that_is_not_there_is_told_from_those_that_are",
-        Need::Nothing,
-        an_interface_that_is_not_there_is_told_from_those_that_are,
-    ),
-    (
-        "a_table_fits_its_terminal",
-        Need::Nothing,
-        a_table_fits_its_terminal,
-    ),
-    (
-        "the_veth_of_a_namespace_is_judged",
-        Need::Namespace,
-        the_veth_of_a_namespace_is_judged,
-    ),
-];
-
-/// Of `mpps undo`.
-const UNDO: &[Test] = &[
-    (
-        "what_a_dead_run_left_is_undone_once",
-        Need::Nothing,
-        what_a_dead_run_left_is_undone_once,
-    ),
-    (
-        "what_cannot_be_undone_is_kept",
-        Need::Nothing,
-        what_cannot_be_undone_is_kept,
-    ),
-    (
-        "a_run_that_lives_is_left_alone",
-        Need::Nothing,
-        a_run_that_lives_is_left_alone,
-    ),
-    (
-        "another_namespace_is_entered_if_asked",
-        Need::Namespace,
-        another_namespace_is_entered_if_asked,
-    ),
-    (
-        "a_setting_of_the_machine_is_looked_for_where_it_was",
-        Need::Namespace,
-        a_setting_of_the_machine_is_looked_for_where_it_was,
-    ),
-    (
-        "a_foreign_file_is_an_error",
-        Need::Nothing,
-        a_foreign_file_is_an_error,
-    ),
-    (
-        "a_run_that_changed_nothing_is_told_and_forgotten",
-        Need::Nothing,
-        a_run_that_changed_nothing_is_told_and_forgotten,
-    ),
-    (
-        "a_directory_that_cannot_be_listed_is_an_error",
-        Need::Nothing,
-        a_directory_that_cannot_be_listed_is_an_error,
-    ),
-    (
-        "a_journal_that_a_user_planted_is_not_obeyed",
-        Need::Root,
-        a_journal_that_a_user_planted_is_not_obeyed,
-    ),
-    (
-        "what_mpps_did_not_write_is_refused_beside_what_it_did",
-        Need::Nothing,
-        what_mpps_did_not_write_is_refused_beside_what_it_did,
-    ),
-    (
-        "what_is_tried_says_what_was_granted",
-        Need::Root,
-        what_is_tried_says_what_was_granted,
-    ),
-    (
-        "a_closed_pipe_does_not_stop_it",
-        Need::Nothing,
-        a_closed_pipe_does_not_stop_it,
-    ),
-];
 
 fn techniques(shown: &Ended) -> Vec<Value> {
     let whole: Value = serde_json::from_str(&shown.out).expect("it is JSON");

@@ -1,54 +1,27 @@
 //! `mpps steer`: flows to hashes and queues, as a user asks for them.
 
-mod common;
-
-use common::{Running, mpps, run, trial};
-use libtest_mimic::{Arguments, Trial};
+use crate::common::{Running, mpps, run};
 use mpps_io::wire::Template;
 use mpps_lab::{Lab, LabConfig};
+use mpps_trial::{Need, Trial, trials};
 use serde_json::Value;
 use std::fs;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd};
-use std::process::{self, Command, ExitCode};
+use std::process::{self, Command};
 
-fn main() -> ExitCode {
-    let tests: [(&str, fn()); 7] = [
-        (
-            "tags_are_looked_behind_and_the_rest_is_told",
+pub(crate) fn trials() -> Vec<Trial> {
+    trials![
+        waits:
             tags_are_looked_behind_and_the_rest_is_told,
-        ),
-        ("microsofts_vectors", microsofts_vectors),
-        ("a_million_flows_are_even", a_million_flows_are_even),
-        (
-            "flows_of_a_list_and_of_a_capture",
+            microsofts_vectors,
+            a_million_flows_are_even,
             flows_of_a_list_and_of_a_capture,
-        ),
-        (
-            "both_directions_go_to_one_queue",
             both_directions_go_to_one_queue,
-        ),
-        ("what_is_uneven_is_mended", what_is_uneven_is_mended),
-        ("mistakes_are_told", mistakes_are_told),
-    ];
-    let mut trials: Vec<Trial> = tests
-        .map(|(name, test)| trial(name.to_owned(), None, test))
-        .into();
-    let obstacle = Lab::new(&LabConfig::default()).err();
-    let obstacle = obstacle.map(|error| error.to_string());
-    for (name, test) in [
-        (
-            "what_arrives_is_counted_by_flow",
-            what_arrives_is_counted_by_flow as fn(),
-        ),
-        (
-            "named_flows_are_sent_and_seen",
-            named_flows_are_sent_and_seen,
-        ),
-    ] {
-        trials.push(trial(name.to_owned(), obstacle.clone(), test));
-    }
-    libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
+            what_is_uneven_is_mended,
+            mistakes_are_told;
+        waits(Need::Root): what_arrives_is_counted_by_flow, named_flows_are_sent_and_seen;
+    ]
 }
 
 fn steer(arguments: &[&str]) -> Command {

@@ -1,47 +1,42 @@
 //! `mpps top`, its exporter, and the live `mpps ledger`: what they say of a host of a lab to which so many
 //! datagrams came, on a terminal too, and to Debian's Prometheus with what `packaging` has for it.
 
-mod common;
-#[path = "top/exporter.rs"]
 mod exporter;
-#[path = "top/readers.rs"]
 mod readers;
-#[path = "top/terminal.rs"]
 mod terminal;
 
-use common::{Ended, Need, Running, Test, faults, mpps, run, validator};
+use crate::common::{self, Ended, Running, faults, mpps, run, validator};
 use mpps_lab::{Delivery, Lab, LabConfig, address};
+use mpps_trial::{Need, Trial, trials};
 use serde_json::Value;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd};
-use std::process::ExitCode;
 
 const PORT: u16 = 4321;
 /// More than a socket's buffer holds.
 const SENT: u64 = 2000;
 
-fn main() -> ExitCode {
-    let namespaces = common::become_able();
-    let tests = [TESTS, exporter::TESTS, readers::TESTS, terminal::TESTS];
-    common::run_tests(&tests.concat(), &namespaces, 2, |_| false)
+pub(crate) fn trials() -> Vec<Trial> {
+    let parts = [
+        of_pages(),
+        exporter::trials(),
+        readers::trials(),
+        terminal::trials(),
+    ];
+    parts.into_iter().flatten().collect()
 }
 
-const TESTS: &[Test] = &[
-    ("pages_add_up", Need::Namespace, pages_add_up),
-    ("ledgers_add_up", Need::Namespace, ledgers_add_up),
-    ("one_page_is_text", Need::Namespace, one_page_is_text),
-    (
-        "an_ordinary_user_is_told_what_is_hidden",
-        Need::Root,
-        an_ordinary_user_is_told_what_is_hidden,
-    ),
-    ("mistakes_are_told", Need::Nothing, mistakes_are_told),
-    (
-        "a_reader_that_goes_ends_it",
-        Need::Namespace,
-        a_reader_that_goes_ends_it,
-    ),
-];
+fn of_pages() -> Vec<Trial> {
+    trials![
+        waits(Need::Namespace):
+            pages_add_up,
+            ledgers_add_up,
+            one_page_is_text,
+            a_reader_that_goes_ends_it;
+        waits(Need::Root): an_ordinary_user_is_told_what_is_hidden;
+        waits: mistakes_are_told;
+    ]
+}
 
 /// Two hosts. The receiver has a socket, which a trial reads when it wants to.
 struct Scenario {

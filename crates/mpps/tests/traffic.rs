@@ -1,151 +1,49 @@
 //! Real traffic through the real command: both ends' totals, joined, account for every datagram.
 
-#[path = "traffic/between.rs"]
 mod between;
-mod common;
-#[path = "traffic/replayed.rs"]
 mod replayed;
 
-use common::{Ended, Need, Running, Test, mpps, quiet_namespace, run};
+use crate::common::{Ended, Running, mpps, quiet_namespace, run};
 use mpps::udp::traffic::{RecvTotal, SendTotal};
 use mpps_lab::{Lab, LabConfig};
 use mpps_os::namespace::NetNamespace;
+use mpps_trial::{Need, Trial, trials};
 use serde_json::Value;
 use std::fs;
 use std::net::UdpSocket;
 use std::path::Path;
-use std::process::ExitCode;
 
-fn main() -> ExitCode {
-    let namespaces = common::become_able();
-    // Two floods at once would starve each other.
-    common::run_tests(TESTS, &namespaces, 3, |name| {
-        name.contains("overload") || name.contains("hosts") || name.contains("queue")
-    })
+pub(crate) fn trials() -> Vec<Trial> {
+    trials![
+        waits(Need::Namespace):
+            what_is_paced_arrives,
+            what_is_paced_arrives_over_ipv6,
+            stamps_agree_with_the_counters,
+            stamps_tell_of_no_duplicates_and_no_disorder,
+            trains_are_accounted_for,
+            stamped_trains_are_accounted_for,
+            cut_trains_are_accounted_for,
+            a_group_of_sockets_is_accounted_for,
+            threads_on_one_socket_are_accounted_for,
+            one_datagram_a_call_is_accounted_for,
+            a_port_where_nobody_listens_is_accounted_for,
+            replayed::what_comes_again_stands_for_nothing_that_was_lost,
+            multicast_to_several_sockets_is_accounted_for,
+            datagrams_of_others_are_left_out,
+            what_is_missing_is_found,
+            what_is_too_long_is_counted_as_cut;
+        measures(Need::Namespace):
+            overload_is_accounted_for,
+            overload_is_accounted_for_over_ipv6,
+            two_hosts_are_accounted_for,
+            between::what_the_senders_queue_drops_has_a_row,
+            between::what_is_lost_between_two_hosts_has_a_row;
+        waits:
+            replayed::clocks_that_differ_are_told_and_give_no_delay,
+            the_mode_tells_how_it_waits,
+            this_machines_own_loopback_works;
+    ]
 }
-
-const TESTS: &[Test] = &[
-    (
-        "what_is_paced_arrives",
-        Need::Namespace,
-        what_is_paced_arrives,
-    ),
-    (
-        "what_is_paced_arrives_over_ipv6",
-        Need::Namespace,
-        what_is_paced_arrives_over_ipv6,
-    ),
-    (
-        "overload_is_accounted_for",
-        Need::Namespace,
-        overload_is_accounted_for,
-    ),
-    (
-        "overload_is_accounted_for_over_ipv6",
-        Need::Namespace,
-        overload_is_accounted_for_over_ipv6,
-    ),
-    (
-        "stamps_agree_with_the_counters",
-        Need::Namespace,
-        stamps_agree_with_the_counters,
-    ),
-    (
-        "stamps_tell_of_no_duplicates_and_no_disorder",
-        Need::Namespace,
-        stamps_tell_of_no_duplicates_and_no_disorder,
-    ),
-    (
-        "trains_are_accounted_for",
-        Need::Namespace,
-        trains_are_accounted_for,
-    ),
-    (
-        "stamped_trains_are_accounted_for",
-        Need::Namespace,
-        stamped_trains_are_accounted_for,
-    ),
-    (
-        "cut_trains_are_accounted_for",
-        Need::Namespace,
-        cut_trains_are_accounted_for,
-    ),
-    (
-        "a_group_of_sockets_is_accounted_for",
-        Need::Namespace,
-        a_group_of_sockets_is_accounted_for,
-    ),
-    (
-        "threads_on_one_socket_are_accounted_for",
-        Need::Namespace,
-        threads_on_one_socket_are_accounted_for,
-    ),
-    (
-        "one_datagram_a_call_is_accounted_for",
-        Need::Namespace,
-        one_datagram_a_call_is_accounted_for,
-    ),
-    (
-        "a_port_where_nobody_listens_is_accounted_for",
-        Need::Namespace,
-        a_port_where_nobody_listens_is_accounted_for,
-    ),
-    (
-        "two_hosts_are_accounted_for",
-        Need::Namespace,
-        two_hosts_are_accounted_for,
-    ),
-    (
-        "what_the_senders_queue_drops_has_a_row",
-        Need::Namespace,
-        between::what_the_senders_queue_drops_has_a_row,
-    ),
-    (
-        "what_is_lost_between_two_hosts_has_a_row",
-        Need::Namespace,
-        between::what_is_lost_between_two_hosts_has_a_row,
-    ),
-    (
-        "what_comes_again_stands_for_nothing_that_was_lost",
-        Need::Namespace,
-        replayed::what_comes_again_stands_for_nothing_that_was_lost,
-    ),
-    (
-        "clocks_that_differ_are_told_and_give_no_delay",
-        Need::Nothing,
-        replayed::clocks_that_differ_are_told_and_give_no_delay,
-    ),
-    (
-        "multicast_to_several_sockets_is_accounted_for",
-        Need::Namespace,
-        multicast_to_several_sockets_is_accounted_for,
-    ),
-    (
-        "datagrams_of_others_are_left_out",
-        Need::Namespace,
-        datagrams_of_others_are_left_out,
-    ),
-    (
-        "what_is_missing_is_found",
-        Need::Namespace,
-        what_is_missing_is_found,
-    ),
-    (
-        "what_is_too_long_is_counted_as_cut",
-        Need::Namespace,
-        what_is_too_long_is_counted_as_cut,
-    ),
-    (
-        "the_mode_tells_how_it_waits",
-        Need::Nothing,
-        the_mode_tells_how_it_waits,
-    ),
-    (
-        "this_machines_own_loopback_works",
-        Need::Nothing,
-        this_machines_own_loopback_works,
-    ),
-];
 
 const LOOPBACK_V4: &str = "127.0.0.1:0";
 const LOOPBACK_V6: &str = "[::1]:0";

@@ -1,135 +1,60 @@
 //! `mpps tune`: what it plans, and that what it has changed is there again afterwards, however it ended.
 
-mod common;
-#[path = "tune/guard.rs"]
 mod guard;
-#[path = "tune/prove.rs"]
 mod prove;
 
-use common::{Ended, Need, Running, Test, mpps, run};
+use crate::common::{Ended, Running, mpps, run};
 use mpps_host::tune::{Goal, Plan, Tunables};
 use mpps_os::namespace::NetNamespace;
 use mpps_os::netlink::{address, link};
+use mpps_trial::{Need, Trial, trials};
 use serde_json::Value;
 use std::fs::{self, Permissions};
 use std::net::{Ipv4Addr, UdpSocket};
 use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
-use std::process::{Command, ExitCode};
+use std::process::Command;
 use std::thread;
-
-fn main() -> ExitCode {
-    // The journals of all are in one place.
-    let tests = [TESTS, guard::TESTS, prove::TESTS].concat();
-    common::run_tests(&tests, &common::root(), 1, |_| true)
-}
 
 /// Where datagrams arrive.
 const PORT: u16 = 4321;
 
-const TESTS: &[Test] = &[
-    (
-        "a_port_is_left_out_of_tracking",
-        Need::RootAnd("nft", "nftables"),
-        a_port_is_left_out_of_tracking,
-    ),
-    (
-        "a_plan_is_told_and_changes_nothing",
-        Need::Root,
-        a_plan_is_told_and_changes_nothing,
-    ),
-    (
-        "what_is_applied_is_kept_and_put_back",
-        Need::Root,
-        what_is_applied_is_kept_and_put_back,
-    ),
-    (
-        "what_is_not_confirmed_is_put_back",
-        Need::Root,
-        what_is_not_confirmed_is_put_back,
-    ),
-    (
-        "what_is_confirmed_is_kept",
-        Need::Root,
-        what_is_confirmed_is_kept,
-    ),
-    (
-        "a_run_killed_before_any_of_its_calls_is_undone",
-        Need::RootAnd("strace", "strace"),
-        a_run_killed_before_any_of_its_calls_is_undone,
-    ),
-    (
-        "what_somebody_changed_is_left",
-        Need::Root,
-        what_somebody_changed_is_left,
-    ),
-    (
-        "what_somebody_changed_is_put_back_if_that_is_told",
-        Need::Root,
-        what_somebody_changed_is_put_back_if_that_is_told,
-    ),
-    (
-        "two_lock_each_other_out",
-        Need::Root,
-        two_lock_each_other_out,
-    ),
-    (
-        "a_plan_needs_no_rights",
-        Need::RootAnd("setpriv", "util-linux"),
-        a_plan_needs_no_rights,
-    ),
-    (
-        "the_link_of_the_session_and_of_ipv6_is_not_cut",
-        Need::RootAnd("ip", "iproute2"),
-        the_link_of_the_session_and_of_ipv6_is_not_cut,
-    ),
-    (
-        "what_may_help_is_changed_by_its_name",
-        Need::Root,
-        what_may_help_is_changed_by_its_name,
-    ),
-    (
-        "what_is_refused_is_told",
-        Need::Root,
-        what_is_refused_is_told,
-    ),
-    (
-        "what_nobody_reads_is_put_back",
-        Need::Root,
-        what_nobody_reads_is_put_back,
-    ),
-    (
-        "bad_input_changes_nothing",
-        Need::Root,
-        bad_input_changes_nothing,
-    ),
-    (
-        "a_journal_that_cannot_be_read_is_told",
-        Need::RootAnd("unshare", "util-linux"),
-        a_journal_that_cannot_be_read_is_told,
-    ),
-    (
-        "a_full_run_changes_nothing",
-        Need::Root,
-        a_full_run_changes_nothing,
-    ),
-    (
-        "what_cannot_be_written_is_told_and_changes_nothing",
-        Need::RootAnd("setpriv", "util-linux"),
-        what_cannot_be_written_is_told_and_changes_nothing,
-    ),
-    (
-        "a_queue_that_has_gone_is_not_waited_for",
-        Need::RootAnd("ethtool", "ethtool"),
-        a_queue_that_has_gone_is_not_waited_for,
-    ),
-    (
-        "the_link_of_the_default_route_is_not_cut",
-        Need::RootAnd("ip", "iproute2"),
-        the_link_of_the_default_route_is_not_cut,
-    ),
-];
+pub(crate) fn trials() -> Vec<Trial> {
+    let parts = [of_plans(), guard::trials(), prove::trials()];
+    parts.into_iter().flatten().collect()
+}
+
+fn of_plans() -> Vec<Trial> {
+    trials![
+        waits(Need::Root, Need::Program("nft", "nftables")): a_port_is_left_out_of_tracking;
+        waits(Need::Root):
+            a_plan_is_told_and_changes_nothing,
+            what_is_applied_is_kept_and_put_back,
+            what_is_not_confirmed_is_put_back,
+            what_is_confirmed_is_kept,
+            what_somebody_changed_is_left,
+            what_somebody_changed_is_put_back_if_that_is_told,
+            two_lock_each_other_out,
+            what_may_help_is_changed_by_its_name,
+            what_is_refused_is_told,
+            what_nobody_reads_is_put_back,
+            bad_input_changes_nothing,
+            a_full_run_changes_nothing;
+        waits(Need::Root, Need::Program("strace", "strace")):
+            a_run_killed_before_any_of_its_calls_is_undone;
+        waits(Need::Root, Need::Program("setpriv", "util-linux")):
+            a_plan_needs_no_rights,
+            what_cannot_be_written_is_told_and_changes_nothing;
+        waits(Need::Root, Need::Program("ip", "iproute2")):
+            the_link_of_the_session_and_of_ipv6_is_not_cut,
+            the_link_of_the_default_route_is_not_cut;
+        waits(Need::Root, Need::Program("unshare", "util-linux")):
+            a_journal_that_cannot_be_read_is_told;
+        waits(Need::Root, Need::Program("ethtool", "ethtool")):
+            a_queue_that_has_gone_is_not_waited_for;
+    ]
+}
 
 /// A network namespace with an end of a veth, `near`, that has one queue and no GRO.
 struct Place {

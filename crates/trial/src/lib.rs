@@ -112,6 +112,12 @@ impl Trial {
         }
     }
 
+    /// Its name, by which the command line chooses it.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     /// Adds what it needs; what is missing first is the reason why it is ignored.
     #[must_use]
     pub fn needs(mut self, need: Need) -> Self {
@@ -179,6 +185,12 @@ pub fn name(module: &str, function: &str) -> String {
     }
 }
 
+/// The name of the trial whose own process this is.
+#[must_use]
+pub fn own_name() -> Option<String> {
+    env::var(APART).ok()
+}
+
 /// An example of the package whose tests these are: cargo builds them beside its test programs.
 ///
 /// # Panics
@@ -193,7 +205,7 @@ pub fn example(name: &str) -> PathBuf {
 
 /// Runs the trials that the command line chooses, with libtest's options.
 pub fn run(mut trials: Vec<Trial>) -> ExitCode {
-    if let Ok(name) = env::var(APART) {
+    if let Some(name) = own_name() {
         let trial = trials.into_iter().find(|trial| trial.name == name);
         return trial.expect("it lists itself").play();
     }

@@ -15,7 +15,8 @@ pub enum Need {
     Root,
     /// So many CPUs.
     Cpus(usize),
-    /// A program, or one of several with blanks between them, and the package that has it.
+    /// A program, or several with blanks between them, and the package that has it. Of those with `|`
+    /// between them one is enough.
     Program(&'static str, &'static str),
     /// Whatever this finds; it answers why it is not there.
     Probe(Arc<dyn Fn() -> Result<(), String> + Send + Sync>),
@@ -88,17 +89,19 @@ pub fn root() -> Result<(), String> {
     Err("this user is not root".to_owned())
 }
 
-/// Whether a program, or each of several with blanks between them, is here. Administrators have
-/// theirs in their `PATH`.
+/// Whether a program, or each of several with blanks between them, is here; of those with `|` between
+/// them, one. Administrators have theirs in their `PATH`.
 ///
 /// # Errors
 ///
 /// Which is not here, and the package that has it.
 pub fn program(names: &str, package: &str) -> Result<(), String> {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let is_there =
-        |name: &&str| std::env::split_paths(&path).any(|folder| folder.join(name).is_file());
-    match names.split(' ').find(|name| !is_there(name)) {
+    let is_there = |name| std::env::split_paths(&path).any(|folder| folder.join(name).is_file());
+    match names
+        .split(' ')
+        .find(|names| !names.split('|').any(is_there))
+    {
         Some(name) => Err(format!("no {name} here (package {package})")),
         None => Ok(()),
     }

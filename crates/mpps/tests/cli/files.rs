@@ -1,7 +1,7 @@
 //! Files that never end, that wait, or that another user has put in the way; and those that do not.
 
-use super::common::{Ended, Running, as_nobody, copy_for_all, mpps, run};
 use super::expect_refusal;
+use crate::common::{Ended, Running, as_nobody, copy_for_all, mpps, run};
 use std::fs::{self, File, Permissions};
 use std::io::Read;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, lchown, symlink};

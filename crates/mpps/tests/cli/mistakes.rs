@@ -1,7 +1,7 @@
 //! Command lines that cannot work, and what is said of each.
 
-use super::common::{mpps, run};
 use super::{expect_named, expect_refusal};
+use crate::common::{mpps, run};
 use std::fs;
 
 /// A command line that cannot work.

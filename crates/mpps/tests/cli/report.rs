@@ -1,7 +1,7 @@
 //! `mpps report`: a result file shown again.
 
-use super::common::{mpps, run};
 use super::expect_refusal;
+use crate::common::{mpps, run};
 use std::fs;
 use std::process::{Command, Stdio};
 

@@ -1,7 +1,7 @@
 //! What the command has from who starts it: limits, and signals that are ignored or blocked.
 
-use super::common::{Ended, Running, full_pipe, kill, mpps, run};
 use super::expect_refusal;
+use crate::common::{Ended, Running, full_pipe, kill, mpps, run};
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::Path;

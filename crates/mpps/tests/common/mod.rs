@@ -2,15 +2,9 @@
 //! the machine.
 #![allow(dead_code, reason = "each test program uses some of it")]
 
-#[path = "../../../os/tests/common/trial.rs"]
-mod trial;
-
-pub(crate) use trial::{run as run_apart, undisturbed};
-
 use jsonschema::Validator;
-use libtest_mimic::Trial;
 use mpps_os::capability;
-use mpps_os::namespace::{NetNamespace, become_root_in_user_namespace};
+use mpps_os::namespace::NetNamespace;
 use mpps_os::netlink::link;
 use serde_json::Value;
 use std::fs;
@@ -18,7 +12,7 @@ use std::io::{BufRead, BufReader, PipeReader, PipeWriter, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -28,71 +22,6 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_secs(300);
 /// How often it is looked at.
 const LOOK: Duration = Duration::from_millis(5);
-
-/// What a test asks of the machine.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Need {
-    /// What every user may.
-    Nothing,
-    /// Network namespaces, which an ordinary user has in a user namespace.
-    Namespace,
-    /// To be root in the initial user namespace.
-    Root,
-    /// The same, and so many CPUs.
-    RootOn(usize),
-    /// The same, and a program, which is in this package.
-    RootAnd(&'static str, &'static str),
-}
-
-/// A test: its name, what it needs, and what it does.
-pub(crate) type Test = (&'static str, Need, fn());
-
-/// Becomes able to make network namespaces, if this machine allows it. To be called before there
-/// is a second thread. It changes who this process is, so a test of an ordinary user's rights must
-/// not have it called.
-pub(crate) fn become_able() -> Result<(), String> {
-    if !capability::effective(capability::CAP_SYS_ADMIN) {
-        let made = become_root_in_user_namespace();
-        made.map_err(|error| format!("no user namespace: {error}"))?;
-    }
-    let namespace = NetNamespace::new();
-    namespace
-        .map(drop)
-        .map_err(|error| format!("no network namespace: {error}"))
-}
-
-/// Why there is no root's right here.
-pub(crate) fn root() -> Result<(), String> {
-    let initial = capability::in_initial_user_namespace();
-    if initial && capability::effective(capability::CAP_SYS_ADMIN) {
-        return Ok(());
-    }
-    Err("this user is not root".to_owned())
-}
-
-/// Why a program, or one of several with blanks between them, is not here; administrators have theirs
-/// in their `PATH`.
-pub(crate) fn program(names: &str, packages: &str) -> Result<(), String> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let is_there =
-        |name: &&str| std::env::split_paths(&path).any(|folder| folder.join(name).is_file());
-    match names.split(' ').find(|name| !is_there(name)) {
-        Some(name) => Err(format!("no {name} here (package {packages})")),
-        None => Ok(()),
-    }
-}
-
-/// Runs the tests, `lanes` at once, and those of which `is_alone` one by one. Those that this
-/// machine cannot run are reported as ignored, with the reason, and are failures where
-/// `MPPS_REQUIRE_LAB=1` says that nothing may be skipped.
-pub(crate) fn run_tests(
-    tests: &[Test],
-    namespaces: &Result<(), String>,
-    lanes: usize,
-    is_alone: fn(&str) -> bool,
-) -> ExitCode {
-    run_apart(trials(tests, namespaces), lanes, is_alone)
-}
 
 /// Looks what an interrupted command keeps of the rounds before: interrupts it after longer and
 /// longer, until the first round was over, which `kept` tells.
@@ -109,49 +38,20 @@ pub(crate) fn interrupted(command: &mut Command, kept: impl Fn() -> bool) {
     panic!("nothing is kept: {command:?}");
 }
 
-/// A trial for each test.
-pub(crate) fn trials(tests: &[Test], namespaces: &Result<(), String>) -> Vec<Trial> {
-    let trials = tests.iter().map(|(name, need, test)| {
-        let possible = match need {
-            Need::Nothing => Ok(()),
-            Need::Namespace => namespaces.clone(),
-            Need::Root => root(),
-            Need::RootOn(cpus) => root().and_then(|()| {
-                let usable = std::thread::available_parallelism().map_or(1, usize::from);
-                let few = || format!("it needs {cpus} CPUs, and this process may use {usable}");
-                (usable >= *cpus).then_some(()).ok_or_else(few)
-            }),
-            Need::RootAnd(name, package) => root().and_then(|()| program(name, package)),
-        };
-        let test = *test;
-        trial((*name).to_owned(), possible.err(), move || {
-            undisturbed(test);
-        })
-    });
-    trials.collect()
-}
-
-/// A test, or the reason why it cannot be run.
-pub(crate) fn trial(
-    name: String,
-    obstacle: Option<String>,
-    test: impl FnOnce() + Send + 'static,
-) -> Trial {
-    trial::new(
-        name,
-        || obstacle,
-        || {
-            test();
-            Ok(())
-        },
-    )
-}
-
 /// Sends a signal by the shell's own `kill`, which is everywhere.
 pub(crate) fn kill(signal: &str, process: &str) {
     let kill = format!("kill -{signal} {process}");
     let sent = Command::new("sh").args(["-c", &kill]).status();
     assert!(sent.is_ok_and(|status| status.success()), "{kill}");
+}
+
+/// Whether the command can make a lab. This process stays who it is: the command makes itself able.
+pub(crate) fn lab() -> Result<(), String> {
+    let probe = run(&mut mpps(&["lab", "--", "true"]));
+    match probe.status.code() {
+        Some(0) => Ok(()),
+        _ => Err(probe.err.trim().to_owned()),
+    }
 }
 
 /// The command itself with these arguments.

@@ -1,26 +1,19 @@
 //! Connections that find no room.
 
-use crate::common::{Need, Test};
-use crate::scenario::{PORT, Scenario, expect, remarks};
+use super::scenario::{PORT, Scenario, expect, remarks};
 use mpps_lab::address;
 use mpps_os::netlink::neighbour;
+use mpps_trial::{Need, Trial, trials};
 use std::fs;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread;
 use std::time::Duration;
 
-pub(crate) const TESTS: &[Test] = &[
-    (
-        "a_full_queue_of_handshakes",
-        Need::Root,
-        a_full_queue_of_handshakes,
-    ),
-    (
-        "a_full_queue_of_connections",
-        Need::Root,
-        a_full_queue_of_connections,
-    ),
-];
+pub(crate) fn trials() -> Vec<Trial> {
+    trials![
+        waits(Need::Root): a_full_queue_of_handshakes, a_full_queue_of_connections;
+    ]
+}
 
 fn a_full_queue_of_connections() {
     let scenario = Scenario::new();

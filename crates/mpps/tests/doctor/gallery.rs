@@ -1,112 +1,98 @@
-//! The table of the gallery: each scenario with what was to be found and what was. It is printed at the
-//! end of a run, and docs/gallery.md has it; with `MPPS_GALLERY=write` a run of all writes that page.
+//! The table of the gallery, docs/gallery.md: each scenario with what was to be found and what was. With
+//! `MPPS_GALLERY=write` each scenario that runs writes its line anew.
 
+use super::{connections, others, packets, pairs, sockets};
+use mpps_trial::Trial;
 use std::collections::BTreeMap;
-use std::fs::{self, OpenOptions};
-use std::io::Write;
-use std::os::unix::process::parent_id;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
-/// What a trial's own process has in its environment.
-const APART: &str = "MPPS_TRIAL_APART";
 /// What is found of a host with which nothing is wrong.
 const NOTHING: &str = "nothing";
 
-/// What one scenario was to show, and what it did.
-type Row = (String, String);
+/// The trials that have a line.
+pub(crate) fn scenarios() -> Vec<Trial> {
+    let parts = [
+        sockets::trials(),
+        packets::trials(),
+        connections::trials(),
+        pairs::trials(),
+        others::trials(),
+    ];
+    parts.into_iter().flatten().collect()
+}
 
-/// Adds the line of the scenario that this process runs, which its arguments name.
+/// The page has all of them, and no other.
+pub(crate) fn the_gallery_is_of_these_scenarios() {
+    let names = scenarios()
+        .iter()
+        .map(|trial| short(trial.name()).to_owned())
+        .collect::<Vec<_>>();
+    let text = fs::read_to_string(page()).expect("it is there");
+    let mut told: Vec<_> = rows(&text).into_keys().collect();
+    let mut names = names;
+    told.sort();
+    names.sort();
+    assert_eq!(
+        told, names,
+        "MPPS_GALLERY=write writes the lines of what runs"
+    );
+}
+
+/// Writes the line of the scenario that this process is, if that is asked for.
 pub(crate) fn add(expected: &[&str], found: &[(&str, u64)]) {
-    let mut arguments = std::env::args().skip(1);
-    let name = arguments
-        .find(|argument| !argument.starts_with('-'))
-        .unwrap_or_default();
+    if !std::env::var("MPPS_GALLERY").is_ok_and(|value| value == "write") {
+        return;
+    }
     let words = |all: Vec<String>| match all.len() {
         0 => NOTHING.to_owned(),
         _ => all.join(", "),
     };
     let expected = words(expected.iter().map(|check| (*check).to_owned()).collect());
-    let found = words(
-        found
-            .iter()
-            .map(|(check, count)| format!("{check} {count}"))
-            .collect(),
-    );
-    // A trial's process that was started by hand has no table.
-    let Ok(mut file) = OpenOptions::new().append(true).open(file(parent_id())) else {
-        return;
-    };
-    writeln!(file, "{name}\t{expected}\t{found}").expect("it can be written");
+    let found = found
+        .iter()
+        .map(|(check, count)| format!("{check} {count}"));
+    let found = words(found.collect());
+    let name = mpps_trial::own_name().expect("a trial's own process");
+    // Others may write theirs meanwhile.
+    let page = page();
+    let lock = File::open(&page).expect("it is there");
+    lock.lock().expect("it can be locked");
+    let mut rows = rows(&fs::read_to_string(&page).expect("it is there"));
+    rows.insert(short(&name).to_owned(), format!("| {expected} | {found} |"));
+    fs::write(&page, document(&rows)).expect("it can be written");
 }
 
-/// Runs the trials and shows their table; a run of so many scenarios, which is all of them, is held to
-/// the page.
-pub(crate) fn show(scenarios: usize, run: impl FnOnce() -> ExitCode) -> ExitCode {
-    if std::env::var_os(APART).is_some() {
-        return run();
-    }
-    let file = file(std::process::id());
-    fs::write(&file, "").expect("a directory for such files");
-    let status = run();
-    let rows = rows(&fs::read_to_string(&file).expect("it is there"));
-    fs::remove_file(&file).expect("it is there");
-    for (name, (expected, found)) in &rows {
-        let line = format!("{name:42} expected {expected:34} found {found}");
-        writeln!(std::io::stdout(), "{line}").expect("standard output is open");
-    }
-    // Some were filtered out, could not be run here, or failed.
-    if rows.len() < scenarios || status != ExitCode::SUCCESS {
-        return status;
-    }
-    if std::env::var("MPPS_GALLERY").is_ok_and(|value| value == "write") {
-        fs::write(page(), document(&rows)).expect("it can be written");
-    }
-    // What is expected depends on the kernel in some of them.
-    let text = fs::read_to_string(page()).unwrap_or_default();
-    let told = text
+fn short(name: &str) -> &str {
+    name.rsplit("::").next().unwrap_or(name)
+}
+
+/// The lines of the table, by their scenarios.
+fn rows(text: &str) -> BTreeMap<String, String> {
+    let lines = text
         .lines()
-        .filter_map(|line| line.strip_prefix("| `")?.split('`').next());
-    match told.eq(rows.keys()) {
-        true => status,
-        false => {
-            let said = "docs/gallery.md is of other scenarios; MPPS_GALLERY=write writes it anew";
-            writeln!(std::io::stdout(), "{said}").expect("standard output is open");
-            ExitCode::FAILURE
-        }
-    }
-}
-
-/// Where the trials of the process with this number add their lines.
-fn file(process: u32) -> PathBuf {
-    std::env::temp_dir().join(format!("mpps-gallery-{process}"))
-}
-
-/// The last line of each scenario: one that was disturbed is run again.
-fn rows(text: &str) -> BTreeMap<String, Row> {
-    let rows = text.lines().filter_map(|line| {
-        let mut columns = line.split('\t').map(str::to_owned);
-        Some((columns.next()?, (columns.next()?, columns.next()?)))
-    });
-    rows.collect()
+        .filter_map(|line| line.strip_prefix("| `")?.split_once("` "));
+    lines
+        .map(|(name, rest)| (name.to_owned(), rest.to_owned()))
+        .collect()
 }
 
 fn page() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/gallery.md")
 }
 
-fn document(rows: &BTreeMap<String, Row>) -> String {
+fn document(rows: &BTreeMap<String, String>) -> String {
     let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").expect("/proc is mounted");
     let lines = rows
         .iter()
-        .map(|(name, (expected, found))| format!("| `{name}` | {expected} | {found} |\n"));
+        .map(|(name, rest)| format!("| `{name}` {rest}\n"));
     format!(
         "# The gallery of faults\n\n\
          Hosts of a lab with one fault each, made on purpose, with two, or with none, and what `mpps doctor` \
          said of them: its findings in their order, with the packets that each cost. Counts are exact; where \
          only the kernel knows the count, the test reads it by another way, and holds the doctor to that. \
          What each check reads and when it speaks: [doctor.md](doctor.md).\n\n\
-         One run of `cargo test -p mpps --test doctor` (as root; it prints this table), Linux {}, {} \
+         One run of `MPPS_GALLERY=write cargo test -p mpps doctor::` (as root), Linux {}, {} \
          scenarios. Counts of full buffers differ from run to run.\n\n\
          | scenario | expected | found |\n| --- | --- | --- |\n{}",
         kernel.trim(),

@@ -1,7 +1,8 @@
 //! What a look at a large host costs, in calls of the kernel, and that Ctrl-C does not wait for it.
 
-use crate::common::{self, Need, Running, Test, run};
+use crate::common::{self, Running, run};
 use mpps_os::netlink::link;
+use mpps_trial::{Need, Trial, trials};
 use std::fs::{self, File};
 use std::net::UdpSocket;
 use std::os::fd::AsFd;
@@ -9,20 +10,13 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-const STRACE: Need = Need::RootAnd("strace", "strace");
+const STRACE: Need = Need::Program("strace", "strace");
 
-pub(crate) const TESTS: &[Test] = &[
-    (
-        "calls_grow_as_the_interfaces_do",
-        STRACE,
-        calls_grow_as_the_interfaces_do,
-    ),
-    (
-        "ctrl_c_ends_the_first_look_at_once",
-        STRACE,
-        ctrl_c_ends_the_first_look_at_once,
-    ),
-];
+pub(crate) fn trials() -> Vec<Trial> {
+    trials![
+        waits(Need::Root, STRACE): calls_grow_as_the_interfaces_do, ctrl_c_ends_the_first_look_at_once;
+    ]
+}
 
 /// Pairs of interfaces, each as many more than the ones before.
 const PAIRS: [u64; 3] = [4, 36, 68];

@@ -1,24 +1,24 @@
 //! Servers that nobody here wrote: starved, and healthy.
 
-use crate::common::{Need, Running, Test, run};
-use crate::program::Group;
-use crate::scenario::{PORT, Scenario, Traffic, expect, nothing_is_wrong, silent};
+use super::program::Group;
+use super::scenario::{PORT, Scenario, Traffic, expect, nothing_is_wrong, silent};
+use crate::common::{Running, run};
+use mpps_trial::{Need, Trial, trials};
 use std::fs;
 use std::process::Command;
 use tempfile::TempDir;
 
-const NSD: Need = Need::RootAnd("nsd dnsperf", "nsd, dnsperf");
-const RSYSLOG: Need = Need::RootAnd("rsyslogd", "rsyslog");
-const IPERF3: Need = Need::RootAnd("iperf3", "iperf3");
+const NSD: Need = Need::Program("nsd dnsperf", "nsd, dnsperf");
+const RSYSLOG: Need = Need::Program("rsyslogd", "rsyslog");
+const IPERF3: Need = Need::Program("iperf3", "iperf3");
 
-pub(crate) const TESTS: &[Test] = &[
-    ("nsd_that_is_stopped", NSD, nsd_that_is_stopped),
-    ("nsd_that_answers", NSD, nsd_that_answers),
-    ("rsyslog_that_is_stopped", RSYSLOG, rsyslog_that_is_stopped),
-    ("rsyslog_that_writes", RSYSLOG, rsyslog_that_writes),
-    ("iperf3_that_is_stopped", IPERF3, iperf3_that_is_stopped),
-    ("iperf3_that_receives", IPERF3, iperf3_that_receives),
-];
+pub(crate) fn trials() -> Vec<Trial> {
+    trials![
+        waits(Need::Root, NSD): nsd_that_is_stopped, nsd_that_answers;
+        waits(Need::Root, RSYSLOG): rsyslog_that_is_stopped, rsyslog_that_writes;
+        waits(Need::Root, IPERF3): iperf3_that_is_stopped, iperf3_that_receives;
+    ]
+}
 
 /// A server on the receiver, with a directory of its own, in which `{DIR}` stands for it.
 fn server(scenario: &Scenario, files: &[(&str, &str)], command: &str) -> (TempDir, Group) {

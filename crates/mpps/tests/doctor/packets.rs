@@ -1,83 +1,80 @@
 //! Packets that are dropped before a socket, and none at all.
 
-use crate::common::{Need, Test, run};
-use crate::program::{Group, Way};
-use crate::scenario::{
+use super::program::{Group, Way};
+use super::scenario::{
     IP, IPTABLES, NFT, PORT, PYTHON, SENT, Scenario, Traffic, at, expect, large,
 };
+use crate::common::run;
 use mpps_lab::{EarlyDrop, address};
+use mpps_trial::{Need, Trial, trials};
 use std::fs;
 use std::process::Command;
 
-pub(crate) const TESTS: &[Test] = &[
-    ("a_link_that_bounces", IP, a_link_that_bounces),
-    (
-        "fragments_without_memory",
-        Need::Root,
-        fragments_without_memory,
-    ),
-    ("a_wrong_checksum", PYTHON, || a_wrong_checksum(4)),
-    ("a_wrong_checksum_found_late", PYTHON, || {
-        a_wrong_checksum(200)
-    }),
-    (
-        "a_checksum_of_zero_over_ipv6",
-        PYTHON,
-        a_checksum_of_zero_over_ipv6,
-    ),
-    (
-        "a_group_that_nobody_joined",
-        Need::Root,
-        a_group_that_nobody_joined,
-    ),
-    (
-        "somebody_elses_address_over_ipv6",
-        Need::Root,
-        somebody_elses_address_over_ipv6,
-    ),
-    ("a_rule_that_rejects", NFT, || {
-        a_rule("udp dport 4321 reject")
-    }),
-    ("a_rule_for_one_sender", NFT, || {
-        a_rule("ip saddr 192.168.254.30 drop")
-    }),
-    ("a_policy_that_drops", NFT, a_policy_that_drops),
-    ("a_cable_that_is_out", IP, a_cable_that_is_out),
-    (
-        "frames_of_another_protocol",
-        PYTHON,
-        frames_of_another_protocol,
-    ),
-    ("a_rule_before_tracking", NFT, || {
-        a_rule_of(EarlyDrop::NftRaw)
-    }),
-    ("a_rule_at_the_ingress", NFT, || {
-        a_rule_of(EarlyDrop::NftIngress)
-    }),
-    ("a_rule_of_iptables", IPTABLES, || {
-        a_rule_of(EarlyDrop::IptablesRaw)
-    }),
-    ("an_xdp_program", Need::Root, || {
-        a_program_at_the_driver(EarlyDrop::XdpUntouched)
-    }),
-    ("an_xdp_program_that_looks", Need::Root, || {
-        a_program_at_the_driver(EarlyDrop::XdpParsed)
-    }),
-    ("an_asymmetric_route", Need::Root, an_asymmetric_route),
-    ("somebody_elses_address", Need::Root, somebody_elses_address),
-    (
-        "somebody_elses_hardware_address",
-        Need::Root,
-        somebody_elses_hardware_address,
-    ),
-    ("a_martian_source", Need::Root, a_martian_source),
-    ("nothing_at_all", Need::Root, nothing_at_all),
-    (
-        "connections_but_no_datagrams",
-        Need::Root,
-        connections_but_no_datagrams,
-    ),
-];
+pub(crate) fn trials() -> Vec<Trial> {
+    trials![
+        waits(Need::Root, IP): a_link_that_bounces, a_cable_that_is_out;
+        waits(Need::Root):
+            fragments_without_memory,
+            a_group_that_nobody_joined,
+            somebody_elses_address_over_ipv6,
+            an_xdp_program,
+            an_xdp_program_that_looks,
+            an_asymmetric_route,
+            somebody_elses_address,
+            somebody_elses_hardware_address,
+            a_martian_source,
+            nothing_at_all,
+            connections_but_no_datagrams;
+        waits(Need::Root, PYTHON):
+            a_wrong_checksum,
+            a_wrong_checksum_found_late,
+            a_checksum_of_zero_over_ipv6,
+            frames_of_another_protocol;
+        waits(Need::Root, NFT):
+            a_rule_that_rejects,
+            a_rule_for_one_sender,
+            a_policy_that_drops,
+            a_rule_before_tracking,
+            a_rule_at_the_ingress;
+        waits(Need::Root, IPTABLES): a_rule_of_iptables;
+    ]
+}
+
+fn a_wrong_checksum() {
+    a_wrong_checksum_of(4);
+}
+
+fn a_wrong_checksum_found_late() {
+    a_wrong_checksum_of(200);
+}
+
+fn a_rule_that_rejects() {
+    a_rule("udp dport 4321 reject");
+}
+
+fn a_rule_for_one_sender() {
+    a_rule("ip saddr 192.168.254.30 drop");
+}
+
+fn a_rule_before_tracking() {
+    a_rule_of(EarlyDrop::NftRaw);
+}
+
+fn a_rule_at_the_ingress() {
+    a_rule_of(EarlyDrop::NftIngress);
+}
+
+fn a_rule_of_iptables() {
+    a_rule_of(EarlyDrop::IptablesRaw);
+}
+
+fn an_xdp_program() {
+    a_program_at_the_driver(EarlyDrop::XdpUntouched);
+}
+
+fn an_xdp_program_that_looks() {
+    a_program_at_the_driver(EarlyDrop::XdpParsed);
+}
 
 fn a_rule_of(rule: EarlyDrop) {
     let scenario = Scenario::new();
@@ -207,7 +204,7 @@ fn fragments_without_memory() {
 
 /// A raw socket writes its own UDP header, with a checksum that is none. Short datagrams are checked
 /// when they arrive, and long ones when they are read, where the socket counts them as dropped, too.
-fn a_wrong_checksum(bytes: usize) {
+fn a_wrong_checksum_of(bytes: usize) {
     let scenario = Scenario::new();
     let group = Group::start(&scenario, Way::Read, 1, &at(1));
     let found = scenario.doctor(Some(PORT), || {

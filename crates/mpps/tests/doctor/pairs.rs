@@ -1,65 +1,41 @@
 //! Hosts with two faults at once, and hosts with none.
 
-use crate::common::{Need, Test};
-use crate::program::{Group, Way};
-use crate::scenario::{NFT, PORT, SENT, Scenario, Traffic, at, expect, healthy, large, remarks};
+use super::program::{Group, Way};
+use super::scenario::{NFT, PORT, SENT, Scenario, Traffic, at, expect, healthy, large, remarks};
 use mpps_lab::{EarlyDrop, address};
+use mpps_trial::{Need, Trial, trials};
 use std::net::{IpAddr, SocketAddr};
 
-pub(crate) const TESTS: &[Test] = &[
-    (
-        "healthy_beside_broadcasts",
-        Need::Root,
-        healthy_beside_broadcasts,
-    ),
-    (
-        "healthy_but_for_a_stray_one",
-        Need::Root,
-        healthy_but_for_a_stray_one,
-    ),
-    (
-        "an_uneven_group_and_nobody_listens",
-        Need::Root,
-        an_uneven_group_and_nobody_listens,
-    ),
-    ("an_address_and_a_rule", NFT, an_address_and_a_rule),
-    (
-        "fragments_and_a_stopped_program",
-        Need::Root,
-        fragments_and_a_stopped_program,
-    ),
-    (
-        "nobody_listens_and_nobody_reads",
-        Need::Root,
-        nobody_listens_and_nobody_reads,
-    ),
-    ("a_rule_and_nobody_listens", NFT, a_rule_and_nobody_listens),
-    (
-        "an_asymmetric_route_and_a_stopped_program",
-        Need::Root,
-        an_asymmetric_route_and_a_stopped_program,
-    ),
-    ("healthy_and_idle", Need::Root, healthy_and_idle),
-    ("healthy_with_one_flow", Need::Root, || {
-        healthy_with(1, "192.168.254.1")
-    }),
-    ("healthy_with_many_flows", Need::Root, || {
-        healthy_with(64, "192.168.254.1")
-    }),
-    ("healthy_over_ipv6", Need::Root, || {
-        healthy_with(4, "fd00:254::1")
-    }),
-    (
-        "healthy_with_four_sockets",
-        Need::Root,
-        healthy_with_four_sockets,
-    ),
-    (
-        "healthy_with_connections",
-        Need::Root,
-        healthy_with_connections,
-    ),
-];
+pub(crate) fn trials() -> Vec<Trial> {
+    trials![
+        waits(Need::Root):
+            healthy_beside_broadcasts,
+            healthy_but_for_a_stray_one,
+            an_uneven_group_and_nobody_listens,
+            fragments_and_a_stopped_program,
+            nobody_listens_and_nobody_reads,
+            an_asymmetric_route_and_a_stopped_program,
+            healthy_and_idle,
+            healthy_with_one_flow,
+            healthy_with_many_flows,
+            healthy_over_ipv6,
+            healthy_with_four_sockets,
+            healthy_with_connections;
+        waits(Need::Root, NFT): an_address_and_a_rule, a_rule_and_nobody_listens;
+    ]
+}
+
+fn healthy_with_one_flow() {
+    healthy_with(1, "192.168.254.1");
+}
+
+fn healthy_with_many_flows() {
+    healthy_with(64, "192.168.254.1");
+}
+
+fn healthy_over_ipv6() {
+    healthy_with(4, "fd00:254::1");
+}
 
 fn nobody_listens_and_nobody_reads() {
     let scenario = Scenario::new();

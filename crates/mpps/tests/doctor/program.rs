@@ -1,7 +1,7 @@
 //! Somebody else's program: this test program, started again, with sockets of its own.
 
+use super::scenario::{PORT, Scenario};
 use crate::common::{Running, kill};
-use crate::scenario::{PORT, Scenario};
 use mpps_os::socket::UdpSocket;
 use std::env;
 use std::io::Write;

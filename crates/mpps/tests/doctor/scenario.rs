@@ -1,10 +1,11 @@
 //! Two hosts of a lab, what happens between them, and what the doctor says of the receiver.
 
-use crate::common::{Ended, Need, Running, mpps, run};
-use crate::gallery;
-use crate::program::Group;
+use super::gallery;
+use super::program::Group;
+use crate::common::{Ended, Running, mpps, run};
 use mpps_lab::{Delivery, Lab, LabConfig, address};
 use mpps_os::netlink::{address as addresses, link, neighbour};
+use mpps_trial::Need;
 use serde_json::Value;
 use std::cell::RefCell;
 use std::fs;
@@ -18,10 +19,10 @@ pub(crate) const PORT: u16 = 4321;
 /// How many datagrams most scenarios lose.
 pub(crate) const SENT: u64 = 1000;
 
-pub(crate) const NFT: Need = Need::RootAnd("nft", "nftables");
-pub(crate) const IPTABLES: Need = Need::RootAnd("iptables-legacy", "iptables");
-pub(crate) const PYTHON: Need = Need::RootAnd("python3", "python3");
-pub(crate) const IP: Need = Need::RootAnd("ip", "iproute2");
+pub(crate) const NFT: Need = Need::Program("nft", "nftables");
+pub(crate) const IPTABLES: Need = Need::Program("iptables-legacy", "iptables");
+pub(crate) const PYTHON: Need = Need::Program("python3", "python3");
+pub(crate) const IP: Need = Need::Program("ip", "iproute2");
 
 /// A network that the receiver does not know.
 const ELSEWHERE: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 7);

@@ -1,82 +1,38 @@
 //! Servers that do not take what their sockets get, and sockets that do not get it.
 
-use crate::common::{Need, Test};
-use crate::gallery;
-use crate::program::{Group, Way};
-use crate::scenario::{PORT, PYTHON, SENT, Scenario, Traffic, at, expect, healthy};
+use super::gallery;
+use super::program::{Group, Way};
+use super::scenario::{PORT, PYTHON, SENT, Scenario, Traffic, at, expect, healthy};
+use mpps_trial::{Need, Trial, trials};
 use std::fs;
 use std::net::UdpSocket;
 use std::thread;
 use std::time::Duration;
 
-pub(crate) const TESTS: &[Test] = &[
-    ("one_process_of_two", Need::Root, one_process_of_two),
-    ("a_socket_filter", PYTHON, a_socket_filter),
-    (
-        "a_socket_bound_to_an_interface",
-        PYTHON,
-        a_socket_bound_to_an_interface,
-    ),
-    (
-        "a_server_in_python_that_sleeps",
-        PYTHON,
-        a_server_in_python_that_sleeps,
-    ),
-    (
-        "a_server_in_python_that_answers",
-        PYTHON,
-        a_server_in_python_that_answers,
-    ),
-    (
-        "a_listener_on_loopback_alone",
-        Need::Root,
-        a_listener_on_loopback_alone,
-    ),
-    ("a_stopped_program", Need::Root, a_stopped_program),
-    (
-        "a_program_that_does_not_read",
-        Need::Root,
-        a_program_that_does_not_read,
-    ),
-    (
-        "a_program_that_is_too_slow",
-        Need::Root,
-        a_program_that_is_too_slow,
-    ),
-    (
-        "a_buffer_too_small_for_bursts",
-        Need::Root,
-        a_buffer_too_small_for_bursts,
-    ),
-    (
-        "one_flow_for_four_sockets",
-        Need::Root,
-        one_flow_for_four_sockets,
-    ),
-    ("nobody_listens", Need::Root, nobody_listens),
-    (
-        "nobody_listens_over_ipv6",
-        Need::Root,
-        nobody_listens_over_ipv6,
-    ),
-    (
-        "a_listener_at_another_address",
-        Need::Root,
-        a_listener_at_another_address,
-    ),
-    (
-        "a_listener_of_the_other_family",
-        Need::Root,
-        a_listener_of_the_other_family,
-    ),
-    ("a_connected_listener", Need::Root, a_connected_listener),
-    (
-        "one_socket_for_two_threads",
-        Need::RootOn(2),
-        one_socket_for_two_threads,
-    ),
-    ("ports_that_are_used_up", Need::Root, ports_that_are_used_up),
-];
+pub(crate) fn trials() -> Vec<Trial> {
+    trials![
+        waits(Need::Root):
+            one_process_of_two,
+            a_listener_on_loopback_alone,
+            a_stopped_program,
+            a_program_that_does_not_read,
+            a_program_that_is_too_slow,
+            a_buffer_too_small_for_bursts,
+            one_flow_for_four_sockets,
+            nobody_listens,
+            nobody_listens_over_ipv6,
+            a_listener_at_another_address,
+            a_listener_of_the_other_family,
+            a_connected_listener,
+            ports_that_are_used_up;
+        waits(Need::Root, PYTHON):
+            a_socket_filter,
+            a_socket_bound_to_an_interface,
+            a_server_in_python_that_sleeps,
+            a_server_in_python_that_answers;
+        measures(Need::Root, Need::Cpus(2)): one_socket_for_two_threads;
+    ]
+}
 
 /// How often it is tried whether a machine leaves two threads their CPUs: one that lacks a CPU is told so.
 const ATTEMPTS: usize = 5;

@@ -1,7 +1,7 @@
 //! Commands on the receiver host, and how they end.
 
+use super::traces;
 use crate::common::{Running, mpps, run};
-use crate::traces;
 use std::collections::BTreeSet;
 
 pub(super) fn commands_run_on_the_receiver() {

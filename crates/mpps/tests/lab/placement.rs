@@ -1,7 +1,7 @@
 //! `mpps placement`, in the lab and of traffic that arrives.
 
-use super::common::{self, mpps, run};
 use super::directory;
+use crate::common::{self, mpps, run};
 use std::fs;
 
 pub(crate) fn the_receiver_is_measured_in_each_place_that_there_is() {

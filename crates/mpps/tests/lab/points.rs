@@ -1,6 +1,6 @@
 //! What each rung is about, by what its sockets and queues got.
 
-use super::{LabResult, RungResult, common};
+use super::{LabResult, RungResult};
 use mpps_host::Station;
 
 /// What came to each socket of a rung, taken in time or not.
@@ -36,7 +36,7 @@ pub(crate) fn hold(result: &LabResult) {
     for number in ["2b", "2c"] {
         let why = rung(number).runs.skipped.as_deref();
         let is_named = why.is_none_or(|why| why.contains("nft"));
-        let has_nft = common::program("nft", "nftables").is_ok();
+        let has_nft = mpps_trial::program("nft", "nftables").is_ok();
         assert!(is_named && (why.is_none() || !has_nft), "{why:?}");
     }
     let three = rung("3");

@@ -1,8 +1,8 @@
 //! Servers that everybody runs, each with a private configuration, started and ended by its trial.
 
-use super::{ENGINES, load, result, trial};
+use super::{ENGINES, load, result};
 use crate::common::Running;
-use libtest_mimic::Trial;
+use mpps_trial::{Need, Trial};
 use std::fs;
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
@@ -51,11 +51,9 @@ pub(super) fn trials() -> Vec<Trial> {
     FOREIGN
         .into_iter()
         .map(|foreign| {
-            let name = format!("{}_is_asked", foreign.name);
-            let there = Path::new(foreign.program).exists();
-            let (program, package) = (foreign.program, foreign.package);
-            let obstacle = (!there).then(|| format!("no {program} here (package {package})"));
-            trial(name, obstacle, move || ask(&foreign))
+            let name = format!("load::servers::{}_is_asked", foreign.name);
+            let program = Need::Program(foreign.program, foreign.package);
+            Trial::waits(name, move || ask(&foreign)).needs(program)
         })
         .collect()
 }

@@ -1,7 +1,7 @@
 //! What becomes of a receiver whose card goes down, or away, or has no descriptor left.
 
-use super::common::{Running, run, trial};
-use super::{ADDRESS, FOLDER, at, ip, ledger, meet, resolve, resolve_at};
+use super::common::{Running, run};
+use super::{ADDRESS, FOLDER, at, ip, ledger, meet, resolve, resolve_at, trial};
 use libtest_mimic::Trial;
 use serde_json::Value;
 use std::fs;

@@ -1,8 +1,8 @@
 //! What the settings of a card do, by its counters and its interrupts, and that they are put back.
 
 use super::card::device;
-use super::common::{Running, run, trial};
-use super::{ADDRESS, COUNT, RATE, at, meet, resolve, techniques};
+use super::common::{Running, run};
+use super::{ADDRESS, COUNT, RATE, at, meet, resolve, techniques, trial};
 use libtest_mimic::Trial;
 use mpps_os::ethtool::coalesce::{self, Coalescing};
 use mpps_os::namespace::NetNamespace;

@@ -1,10 +1,9 @@
 //! What `mpps tune` makes of a card and its host, and that both are afterwards what they were.
 
-use super::common::{Ended, Running, run, trial};
-use super::{ADDRESS, RATE, at, ip, meet, result};
+use super::common::{Ended, Running, run};
+use super::{ADDRESS, RATE, at, ip, meet, result, trial};
 use libtest_mimic::Trial;
 use serde_json::Value;
-use std::process::Command;
 
 /// A name for the machine's first network namespace, where its own settings can be set.
 const FIRST: &str = "first";

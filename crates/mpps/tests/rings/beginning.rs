@@ -6,22 +6,18 @@ use mpps::udp::traffic::RecvTotal;
 use mpps_os::ethtool;
 use mpps_os::namespace::NetNamespace;
 use mpps_os::netlink::{address, link};
+use mpps_trial::{Need, Trial, trials};
 use std::fs;
 use std::net::{IpAddr, UdpSocket};
 use std::os::fd::AsFd;
 use std::thread;
 use std::time::Duration;
 
-pub(super) const TESTS: &[(&str, fn())] = &[
-    (
-        "a_receiver_begins_with_its_carrier",
-        a_receiver_begins_with_its_carrier,
-    ),
-    (
-        "what_nobody_set_is_not_told_as_set",
-        what_nobody_set_is_not_told_as_set,
-    ),
-];
+pub(super) fn trials() -> Vec<Trial> {
+    trials![
+        waits(Need::Root): a_receiver_begins_with_its_carrier, what_nobody_set_is_not_told_as_set;
+    ]
+}
 
 /// A veth sets nothing of its own when a program comes.
 fn what_nobody_set_is_not_told_as_set() {

@@ -2,15 +2,19 @@
 
 use super::{PORT, Told, address, exchange, on, receiver};
 use mpps_lab::{Lab, LabConfig};
+use mpps_trial::{Need, Trial, trials};
 use serde_json::Value;
 
-pub(super) const TESTS: &[(&str, fn())] = &[
-    ("best_is_af_xdp_where_the_driver_can", af_xdp),
-    ("best_is_a_socket_where_a_queue_would_be_left", left_queue),
-    ("best_is_a_socket_where_an_option_needs_one", option),
-    ("best_is_not_a_taken_interface", taken),
-    ("what_af_xdp_will_be_is_foretold", foretold),
-];
+pub(super) fn trials() -> Vec<Trial> {
+    trials![
+        waits(Need::Root):
+            best_is_af_xdp_where_the_driver_can,
+            best_is_a_socket_where_a_queue_would_be_left,
+            best_is_a_socket_where_an_option_needs_one,
+            best_is_not_a_taken_interface,
+            what_af_xdp_will_be_is_foretold;
+    ]
+}
 
 /// A lab whose receiver has so many queues.
 fn lab(queues: u16) -> Lab {
@@ -41,7 +45,7 @@ fn chosen(told: &Told) -> (&str, String) {
     (&told.recv.backend, because)
 }
 
-fn af_xdp() {
+fn best_is_af_xdp_where_the_driver_can() {
     for queues in [1, 2] {
         let told = received(&lab(queues), &[]);
         let (backend, because) = chosen(&told);
@@ -51,7 +55,7 @@ fn af_xdp() {
     }
 }
 
-fn left_queue() {
+fn best_is_a_socket_where_a_queue_would_be_left() {
     let told = received(&lab(2), &["--threads", "1"]);
     let (backend, because) = chosen(&told);
     assert_eq!(backend, "recvmmsg", "{because}");
@@ -59,14 +63,14 @@ fn left_queue() {
     assert!(because.contains("--threads 2"), "{because}");
 }
 
-fn option() {
+fn best_is_a_socket_where_an_option_needs_one() {
     let told = received(&lab(1), &["--gro"]);
     let (backend, because) = chosen(&told);
     assert_eq!(backend, "recvmmsg", "{because}");
     assert!(because.contains("not af_xdp: it has no --gro"), "{because}");
 }
 
-fn taken() {
+fn best_is_not_a_taken_interface() {
     let lab = lab(1);
     let at = address(&lab, 4, PORT + 1);
     let first = receiver(&lab, &at, &["af_xdp"], &[]);
@@ -86,7 +90,7 @@ fn taken() {
 }
 
 /// Before a receiver comes, and while another one is there.
-fn foretold() {
+fn what_af_xdp_will_be_is_foretold() {
     let lab = lab(2);
     let name = super::link(lab.receiver()).name;
     let state = |status: i32, check: &str| {

@@ -3,19 +3,20 @@
 use super::{PORT, address, exchange, lab, on, receiver, start};
 use crate::common::{Running, mpps, run};
 use mpps_lab::Lab;
+use mpps_trial::{Need, Trial, trials};
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
 
-pub(super) const TESTS: &[(&str, fn())] = &[
-    ("traffic_of_another_host_is_measured", another_host),
-    (
-        "what_another_host_sends_around_a_run_is_not_lost",
-        a_sender_that_goes_on,
-    ),
-    ("what_comes_by_another_queue_is_lost", two_queues),
-    ("what_comes_in_fragments_is_told_as_that", fragments),
-];
+pub(super) fn trials() -> Vec<Trial> {
+    trials![
+        measures(Need::Root):
+            traffic_of_another_host_is_measured,
+            what_another_host_sends_around_a_run_is_not_lost,
+            what_comes_by_another_queue_is_lost;
+        waits(Need::Root): what_comes_in_fragments_is_told_as_that;
+    ]
+}
 
 fn written(directory: &Path) -> Value {
     let text = fs::read_to_string(directory.join("bench.json")).expect("it was written");
@@ -38,7 +39,7 @@ fn measured(result: &Value) -> Vec<&str> {
 
 /// The command that it prints is run as it stands. What is lost before the host that measures has
 /// no counter there, so that the ledger has a remainder, and says why.
-fn another_host() {
+fn traffic_of_another_host_is_measured() {
     let lab = lab();
     let at = address(&lab, 4, PORT);
     let directory = tempfile::tempdir().expect("a directory can be had");
@@ -94,7 +95,7 @@ fn bench_live(lab: &Lab, only: &str) -> Value {
 
 /// The sender begins before the first run and ends after the last one, and somebody sends to a port
 /// where nobody listens: the kernel drops packets of both, and none of them is of a run.
-fn a_sender_that_goes_on() {
+fn what_another_host_sends_around_a_run_is_not_lost() {
     let lab = lab();
     let at = address(&lab, 4, PORT);
     let at_nobody = address(&lab, 4, PORT + 1);
@@ -120,7 +121,7 @@ fn a_sender_that_goes_on() {
 }
 
 /// Half of the packets come by a queue that the ring does not read.
-fn two_queues() {
+fn what_comes_by_another_queue_is_lost() {
     let lab = lab();
     let at = address(&lab, 4, PORT);
     let mut send = vec!["send", &at, "--stamp", "--backend", "af_xdp"];
@@ -151,7 +152,7 @@ fn two_queues() {
 
 /// A ring takes whole frames, and the kernel makes datagrams of fragments: they end at the port, as
 /// those do that come by a queue that nobody reads.
-fn fragments() {
+fn what_comes_in_fragments_is_told_as_that() {
     let lab = lab();
     let cause = "came in fragments, which a ring does not take";
     let other_queue = "came by a queue without a receiver";

@@ -4,26 +4,21 @@
 use super::{PORT, address, lab, link, on, receiver, start};
 use mpps::udp::traffic::RecvTotal;
 use mpps_lab::{Lab, LabConfig};
+use mpps_trial::{Need, Trial, trials};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::thread;
 use std::time::Duration;
 
-pub(super) const TESTS: &[(&str, fn())] = &[
-    ("other_traffic_is_untouched", other_traffic_is_untouched),
-    (
-        "a_killed_af_xdp_receiver_leaves_nothing",
-        a_killed_af_xdp_receiver_leaves_nothing,
-    ),
-    (
-        "a_killed_taking_tap_leaves_nothing",
-        a_killed_taking_tap_leaves_nothing,
-    ),
-    (
-        "a_killed_generator_leaves_nothing",
-        a_killed_generator_leaves_nothing,
-    ),
-];
+pub(super) fn trials() -> Vec<Trial> {
+    trials![
+        measures(Need::Root): other_traffic_is_untouched;
+        waits(Need::Root):
+            a_killed_af_xdp_receiver_leaves_nothing,
+            a_killed_taking_tap_leaves_nothing,
+            a_killed_generator_leaves_nothing;
+    ]
+}
 
 /// Far beyond any scheduling delay; only a loss waits so long.
 const PATIENCE: Duration = Duration::from_secs(10);

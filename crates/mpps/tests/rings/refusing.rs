@@ -3,34 +3,26 @@
 use super::{Lab, PORT, address, lab, link, on, receiver, start};
 use crate::common::{Ended, mpps, run};
 use mpps::udp::traffic::RecvTotal;
+use mpps_trial::{Need, Trial, trials};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
-pub(super) const TESTS: &[(&str, fn())] = &[
-    ("what_is_required_is_granted_or_an_error", what_is_required),
-    ("what_cannot_be_is_refused", what_cannot_be_is_refused),
-    ("a_queue_has_a_thread", a_queue_has_a_thread),
-    (
-        "a_second_receiver_is_told_of_the_first",
-        a_second_receiver_is_told_of_the_first,
-    ),
-    (
-        "an_ordinary_user_is_told_what_is_missing",
-        an_ordinary_user_is_told_what_is_missing,
-    ),
-    (
-        "a_veth_has_no_queue_to_carve_out",
-        a_veth_has_no_queue_to_carve_out,
-    ),
-    (
-        "a_root_is_told_which_right_it_lacks",
-        a_root_is_told_which_right_it_lacks,
-    ),
-    ("a_sender_of_two_rings", a_sender_of_two_rings),
-    ("all_traffic_is_all", all_traffic_is_all),
-    ("a_closed_pipe_ends_it", a_closed_pipe_ends_it),
-];
+pub(super) fn trials() -> Vec<Trial> {
+    trials![
+        waits(Need::Root):
+            what_is_required_is_granted_or_an_error,
+            what_cannot_be_is_refused,
+            a_queue_has_a_thread,
+            a_second_receiver_is_told_of_the_first,
+            an_ordinary_user_is_told_what_is_missing,
+            a_veth_has_no_queue_to_carve_out,
+            a_root_is_told_which_right_it_lacks,
+            a_sender_of_two_rings,
+            all_traffic_is_all,
+            a_closed_pipe_ends_it;
+    ]
+}
 
 /// One line on standard error, status 2, and each of these in it.
 fn refused(ended: &Ended, parts: &[&str]) {
@@ -48,7 +40,7 @@ fn recv(lab: &Lab, arguments: &[&str]) -> Ended {
     on(lab.receiver(), &all)
 }
 
-fn what_is_required() {
+fn what_is_required_is_granted_or_an_error() {
     let lab = lab();
     let at = address(&lab, 4, PORT);
     let require = |rest: &[&str]| {

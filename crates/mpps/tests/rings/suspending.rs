@@ -6,17 +6,15 @@ use mpps_host::Delta;
 use mpps_lab::Host;
 use mpps_os::netlink::napi;
 use mpps_os::sysfs::Sysfs;
+use mpps_trial::{Need, Trial, trials};
 
-pub(super) const TESTS: &[(&str, fn())] = &[
-    (
-        "interrupts_are_suspended_and_put_back",
-        interrupts_are_suspended_and_put_back,
-    ),
-    (
-        "suspension_of_a_killed_receiver_is_undone",
-        suspension_of_a_killed_receiver_is_undone,
-    ),
-];
+pub(super) fn trials() -> Vec<Trial> {
+    trials![
+        waits(Need::Root, Need::probe(obstacle)):
+            interrupts_are_suspended_and_put_back,
+            suspension_of_a_killed_receiver_is_undone;
+    ]
+}
 
 const WAYS: &[&str] = &[
     "recvmmsg",
@@ -29,11 +27,12 @@ const WAYS: &[&str] = &[
 ];
 
 /// Why this kernel has no such setting.
-pub(super) fn obstacle() -> Option<String> {
-    let lab = mpps_lab::Lab::new(&mpps_lab::LabConfig::default()).ok()?;
-    let (_, times) = settings(lab.receiver());
-    let without = times.iter().any(Option::is_none);
-    without.then(|| "this kernel suspends no interrupts (Linux 6.13 does)".to_owned())
+fn obstacle() -> Result<(), String> {
+    let (_, times) = settings(lab().receiver());
+    match times.iter().any(Option::is_none) {
+        true => Err("this kernel suspends no interrupts (Linux 6.13 does)".to_owned()),
+        false => Ok(()),
+    }
 }
 
 /// How the kernel polls the receiver's interface, and for how long interrupts stay off.

@@ -1,16 +1,17 @@
 //! A browser: a page with its style sheet, script and picture, ranges, and what it keeps.
 
-use super::{address_of, common, serve, totals, trial};
-use libtest_mimic::Trial;
+use super::{address_of, serve, totals};
+use crate::common;
 use mpps_os::namespace::NetNamespace;
 use mpps_os::process::spawn_contained;
+use mpps_trial::{Need, Trial};
 use std::fs::{self, File};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 /// What the browser is called, by who packages it.
-const PROGRAMS: [&str; 3] = ["chromium", "chromium-browser", "google-chrome"];
+const BROWSERS: &str = "chromium|chromium-browser|google-chrome";
 /// No display, and nobody to talk to but the server; all files in its own folder.
 const OPTIONS: [&str; 11] = [
     "--headless=new",
@@ -58,19 +59,18 @@ crowd 12 abcdefghijklmnopqrstuvwxyz
 metrics true
 over";
 
-/// A trial for each engine, skipped with the reason where there is no browser or no namespace.
-pub(super) fn trial_of(engine: &'static str, namespaces: &Result<(), String>) -> Trial {
-    let is_there = |name: &&str| common::program(name, "chromium").is_ok();
-    let program = PROGRAMS.into_iter().find(is_there);
-    let obstacle = program.map_or_else(|| common::program(PROGRAMS[0], "chromium"), |_| Ok(()));
-    let obstacle = namespaces.clone().and(obstacle);
-    let name = format!("a_browser_is_content_with_{engine}");
-    trial(name, obstacle.err(), move || {
-        by_browser(program.expect("it was found"), engine);
-    })
+/// A trial for each engine.
+pub(super) fn trial_of(engine: &'static str) -> Trial {
+    let name = format!("serve::browser::a_browser_is_content_with_{engine}");
+    let browser = Need::Program(BROWSERS, "chromium");
+    Trial::waits(name, move || by_browser(engine))
+        .needs(Need::Namespace)
+        .needs(browser)
 }
 
-fn by_browser(program: &str, engine: &str) {
+fn by_browser(engine: &str) {
+    let is_there = |name: &&str| mpps_trial::program(name, "chromium").is_ok();
+    let program = BROWSERS.split('|').find(is_there).expect("it is needed");
     let directory = tempfile::tempdir().expect("a directory");
     let site = directory.path().join("site");
     write_site(&site);

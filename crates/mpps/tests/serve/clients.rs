@@ -1,7 +1,7 @@
 //! Clients that everybody runs, against each engine.
 
-use super::{address_of, common, run, serve, totals, trial};
-use libtest_mimic::Trial;
+use super::{address_of, run, serve, totals};
+use mpps_trial::{Need, Trial};
 use std::process::Command;
 
 /// A program, its Debian package, and the trial of an engine by it.
@@ -17,9 +17,8 @@ pub(super) fn trials(engine: &'static str) -> Vec<Trial> {
     ];
     rows.into_iter()
         .map(|(program, package, test)| {
-            let name = format!("{program}_is_content_with_{engine}");
-            let obstacle = common::program(program, package);
-            trial(name, obstacle.err(), move || test(engine))
+            let name = format!("serve::clients::{program}_is_content_with_{engine}");
+            Trial::waits(name, move || test(engine)).needs(Need::Program(program, package))
         })
         .collect()
 }

@@ -1,7 +1,8 @@
 //! The exporter, and what Debian's Prometheus makes of it.
 
-use crate::common::{self, Need, Running, Test, mpps, run};
-use crate::{PORT, SENT, Scenario};
+use super::{PORT, SENT, Scenario};
+use crate::common::{self, Running, mpps, run};
+use mpps_trial::{Need, Trial, trials};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,32 +13,18 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-const PROMETHEUS: Need = Need::RootAnd("prometheus promtool", "prometheus");
+const PROMETHEUS: Need = Need::Program("prometheus promtool", "prometheus");
 
-pub(crate) const TESTS: &[Test] = &[
-    (
-        "what_is_exported_adds_up",
-        Need::Namespace,
-        what_is_exported_adds_up,
-    ),
-    (
-        "clients_get_their_answers",
-        Need::Namespace,
-        clients_get_their_answers,
-    ),
-    (
-        "slow_clients_keep_no_other_from_its_answer",
-        Need::Namespace,
-        slow_clients_keep_no_other_from_its_answer,
-    ),
-    (
-        "the_rights_of_the_unit_suffice",
-        Need::RootAnd("setpriv", "util-linux"),
-        the_rights_of_the_unit_suffice,
-    ),
-    ("prometheus_has_it", PROMETHEUS, prometheus_has_it),
-    ("alerts_are_raised", PROMETHEUS, alerts_are_raised),
-];
+pub(crate) fn trials() -> Vec<Trial> {
+    trials![
+        waits(Need::Namespace):
+            what_is_exported_adds_up,
+            clients_get_their_answers,
+            slow_clients_keep_no_other_from_its_answer;
+        waits(Need::Root, Need::Program("setpriv", "util-linux")): the_rights_of_the_unit_suffice;
+        waits(Need::Root, PROMETHEUS): prometheus_has_it, alerts_are_raised;
+    ]
+}
 
 /// How often something is asked for that takes a moment.
 const ASKED_MAX: usize = 600;

@@ -1,17 +1,19 @@
 //! What this project reads is what other programs read of the same host, to the packet.
 
-use crate::common::{Need, Test, run};
-use crate::{PORT, SENT, Scenario};
+use super::{PORT, SENT, Scenario};
+use crate::common::run;
 use mpps_host::{Facts, Moment};
+use mpps_trial::{Need, Trial, trials};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::process::Command;
 
-pub(crate) const TESTS: &[Test] = &[(
-    "other_readers_agree_to_the_packet",
-    Need::RootAnd("nstat ss ip ethtool", "iproute2 ethtool"),
-    other_readers_agree_to_the_packet,
-)];
+pub(crate) fn trials() -> Vec<Trial> {
+    trials![
+        waits(Need::Root, Need::Program("nstat ss ip ethtool", "iproute2 ethtool")):
+            other_readers_agree_to_the_packet;
+    ]
+}
 
 fn told(command: &str) -> String {
     let mut words = command.split(' ');

@@ -1,7 +1,8 @@
 //! The page in a terminal that tmux keeps: what it shows, what keys do, and that the terminal is as it was
 //! when the page has gone.
 
-use crate::common::{self, Need, Test};
+use crate::common;
+use mpps_trial::{Need, Trial, trials};
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
@@ -9,27 +10,18 @@ use std::thread;
 use std::time::Duration;
 use tempfile::TempDir;
 
-const TMUX: Need = Need::RootAnd("tmux pgrep", "tmux and procps");
+const TMUX: Need = Need::Program("tmux pgrep", "tmux and procps");
 
-pub(crate) const TESTS: &[Test] = &[
-    (
-        "keys_and_sizes_change_the_page",
-        TMUX,
-        keys_and_sizes_change_the_page,
-    ),
-    ("the_terminal_is_put_back", TMUX, the_terminal_is_put_back),
-    (
-        "a_terminal_that_goes_ends_it",
-        TMUX,
-        a_terminal_that_goes_ends_it,
-    ),
-    (
-        "a_terminal_that_takes_nothing_holds_up_no_signal",
-        TMUX,
-        a_terminal_that_takes_nothing_holds_up_no_signal,
-    ),
-    ("no_window_is_absurd", TMUX, no_window_is_absurd),
-];
+pub(crate) fn trials() -> Vec<Trial> {
+    trials![
+        waits(Need::Root, TMUX):
+            keys_and_sizes_change_the_page,
+            the_terminal_is_put_back,
+            a_terminal_that_goes_ends_it,
+            a_terminal_that_takes_nothing_holds_up_no_signal,
+            no_window_is_absurd;
+    ]
+}
 
 /// How often the screen is looked at until it shows what it has to.
 const LOOKS_MAX: usize = 3000;

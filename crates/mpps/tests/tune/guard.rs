@@ -1,7 +1,8 @@
 //! `mpps tune apply --confirm-within`: what it made is put back, whatever becomes of it.
 
-use crate::Place;
-use crate::common::{Need, Running, Test, full_pipe, kill, mpps, run};
+use super::Place;
+use crate::common::{Running, full_pipe, kill, mpps, run};
+use mpps_trial::{Need, Trial, trials};
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -9,29 +10,16 @@ use std::process::Stdio;
 use std::thread;
 use std::time::Duration;
 
-pub(crate) const TESTS: &[Test] = &[
-    (
-        "whatever_ends_an_unconfirmed_run_puts_it_back",
-        Need::Root,
-        whatever_ends_an_unconfirmed_run_puts_it_back,
-    ),
-    (
-        "a_stopped_run_is_not_waited_for",
-        Need::Root,
-        a_stopped_run_is_not_waited_for,
-    ),
-    ("a_killed_run_is_undone", Need::Root, a_killed_run_is_undone),
-    (
-        "an_undo_waits_for_no_reader",
-        Need::Root,
-        an_undo_waits_for_no_reader,
-    ),
-    (
-        "an_apply_that_cannot_say_what_it_changed_is_put_back",
-        Need::Root,
-        an_apply_that_cannot_say_what_it_changed_is_put_back,
-    ),
-];
+pub(crate) fn trials() -> Vec<Trial> {
+    trials![
+        waits(Need::Root):
+            whatever_ends_an_unconfirmed_run_puts_it_back,
+            a_stopped_run_is_not_waited_for,
+            a_killed_run_is_undone,
+            an_undo_waits_for_no_reader,
+            an_apply_that_cannot_say_what_it_changed_is_put_back;
+    ]
+}
 
 /// The process that it started, and that guards it.
 fn guard_of(running: &Running) -> String {

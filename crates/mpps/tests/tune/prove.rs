@@ -1,8 +1,9 @@
 //! `mpps tune prove`: what is counted with and without each stage, and that the host is as it was
 //! afterwards.
 
-use crate::Place;
-use crate::common::{self, Ended, Need, Running, Test, mpps, run};
+use super::Place;
+use crate::common::{self, Ended, Running, mpps, run};
+use mpps_trial::{Need, Trial, trials};
 use serde_json::Value;
 use std::fs;
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -12,33 +13,16 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-pub(crate) const TESTS: &[Test] = &[
-    (
-        "what_helps_is_kept",
-        Need::RootAnd("nft", "nftables"),
-        what_helps_is_kept,
-    ),
-    (
-        "what_is_proved_after_an_apply_is_put_back_with_it",
-        Need::Root,
-        what_is_proved_after_an_apply_is_put_back_with_it,
-    ),
-    (
-        "each_stage_is_measured_with_and_without",
-        Need::Root,
-        each_stage_is_measured_with_and_without,
-    ),
-    (
-        "connections_are_counted_with_and_without",
-        Need::Root,
-        connections_are_counted_with_and_without,
-    ),
-    (
-        "connections_that_find_no_room_are_counted_as_lost",
-        Need::Root,
-        connections_that_find_no_room_are_counted_as_lost,
-    ),
-];
+pub(crate) fn trials() -> Vec<Trial> {
+    trials![
+        waits(Need::Root, Need::Program("nft", "nftables")): what_helps_is_kept;
+        waits(Need::Root):
+            what_is_proved_after_an_apply_is_put_back_with_it,
+            each_stage_is_measured_with_and_without,
+            connections_are_counted_with_and_without,
+            connections_that_find_no_room_are_counted_as_lost;
+    ]
+}
 
 /// What the command says, run in this folder on the near host.
 fn proved(place: &Place, folder: &Path, command: &str) -> Ended {

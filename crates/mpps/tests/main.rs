@@ -1,0 +1,44 @@
+//! The command from end to end, and what it writes.
+
+mod bench;
+mod cli;
+mod common;
+mod doctor;
+mod lab;
+mod lab_tcp;
+mod load;
+mod programs;
+mod rings;
+mod schema;
+mod serve;
+mod settings;
+mod steer;
+mod top;
+mod traffic;
+mod tune;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    if doctor::program::is_asked_for() {
+        return doctor::program::run();
+    }
+    let trials = [
+        bench::trials(),
+        cli::trials(),
+        doctor::trials(),
+        lab::trials(),
+        lab_tcp::trials(),
+        load::trials(),
+        programs::trials(),
+        rings::trials(),
+        schema::trials(),
+        serve::trials(),
+        settings::trials(),
+        steer::trials(),
+        top::trials(),
+        traffic::trials(),
+        tune::trials(),
+    ];
+    mpps_trial::run(trials.into_iter().flatten().collect())
+}
