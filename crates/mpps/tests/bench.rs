@@ -2,8 +2,8 @@
 //! ordinary user's rows.
 
 use crate::common::{self, Ended, Running, mpps, run};
-use mpps::experiment::paths::ndr::result::{NdrResult, NdrRow};
-use mpps::experiment::paths::result::{BenchResult, BenchRow, SpreadRow};
+use mpps::experiment::paths::ndr::result::{NdrBody, NdrResult, NdrRow};
+use mpps::experiment::paths::result::{BenchBody, BenchResult, BenchRow, SpreadRow};
 use mpps_host::Station;
 use mpps_lab::{Lab, LabConfig};
 use mpps_trial::{Need, Trial, trials};
@@ -63,7 +63,7 @@ fn bench(directory: &TempDir, arguments: &[&str]) -> Ended {
 fn result(directory: &TempDir) -> BenchResult {
     let page = fs::read_to_string(directory.path().join("page.html")).expect("it was written");
     assert!(page.starts_with("<!DOCTYPE html>") && page.trim_end().ends_with("</html>"));
-    let text = common::valid(&directory.path().join("data.json"), "bench");
+    let text = common::valid::<BenchBody>(&directory.path().join("data.json"));
     // This also refuses a ledger whose terms do not give its remainder.
     BenchResult::parse(&text).expect("it reads what it wrote")
 }
@@ -419,7 +419,7 @@ fn a_row_is_searched_for_its_rate_without_loss() {
 
 /// The result of `mpps ndr` in a directory, held to the schema and to its own arithmetic.
 fn ndr_result(directory: &TempDir) -> NdrResult {
-    let text = common::valid(&directory.path().join("data.json"), "ndr");
+    let text = common::valid::<NdrBody>(&directory.path().join("data.json"));
     let result = NdrResult::parse(&text).expect("it reads what it wrote");
     for trial in result.rows.iter().flat_map(|row| &row.searched.trials) {
         assert!(trial.ledger.balances(), "{}", trial.ledger);
@@ -600,7 +600,7 @@ fn killed_it_keeps_its_rounds() {
     }
     running.kill().expect("it runs");
     running.wait().expect("it ran");
-    let text = common::valid(&data, "bench");
+    let text = common::valid::<BenchBody>(&data);
     let result = BenchResult::parse(&text).expect("a round is whole");
     assert!(!result.complete);
     assert!(

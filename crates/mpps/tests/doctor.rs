@@ -12,7 +12,7 @@ pub(crate) mod program;
 mod scenario;
 mod sockets;
 
-use crate::common::{self, Running, faults, mpps, run, validator};
+use crate::common::{self, Running, mpps, run};
 use mpps_os::netlink::link;
 use mpps_trial::{Need, Trial, trials};
 use serde_json::Value;
@@ -54,8 +54,6 @@ fn what_it_writes_is_shown_again() {
     let told = doctor(&["--json", "--html", page.to_str().expect("a plain name")]);
     assert_eq!(told.code(), 1, "{told:#?}");
     fs::write(&file, &told.out).expect("it can be written");
-    let value: Value = serde_json::from_str(&told.out).expect("it is JSON");
-    assert_eq!(faults(&validator("doctor"), &value), [""; 0]);
     assert!(
         fs::read_to_string(page)
             .expect("a page")

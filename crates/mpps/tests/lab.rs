@@ -6,7 +6,7 @@ mod placement;
 mod points;
 
 use crate::common::{self, Ended, Running, mpps, run};
-use mpps::experiment::ladder::result::{CpuBusy, LabResult, RungResult, TakenBy};
+use mpps::experiment::ladder::result::{CpuBusy, LabBody, LabResult, RungResult, TakenBy};
 use mpps_host::Witness;
 use mpps_trial::{Need, Trial, trials};
 use std::fs;
@@ -56,7 +56,7 @@ fn climb(directory: &TempDir, arguments: &[&str]) -> Ended {
 
 /// The result in a directory, held to the schema and to its own arithmetic.
 fn result(directory: &TempDir) -> LabResult {
-    let text = common::valid(&directory.path().join("data.json"), "lab");
+    let text = common::valid::<LabBody>(&directory.path().join("data.json"));
     // This also refuses a ledger whose terms do not give its remainder.
     LabResult::parse(&text).expect("it reads what it wrote")
 }

@@ -2,7 +2,7 @@
 //! killed lab leaves behind.
 
 use crate::common::{self, Ended, Running, mpps, run};
-use mpps::experiment::connections::result::{TcpCell, TcpLabResult};
+use mpps::experiment::connections::result::{TcpCell, TcpLabBody, TcpLabResult};
 use mpps::program::connections::ServeResult;
 use mpps_host::{Snapshot, Topology};
 use mpps_lab::{Lab, LabConfig};
@@ -18,8 +18,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials![
         waits:
             the_cells_are_listed,
-            what_the_ladder_does_not_have_is_refused,
-            the_fixture_keeps_to_the_schema;
+            what_the_ladder_does_not_have_is_refused;
         measures(Need::Root):
             our_servers_are_measured_and_add_up,
             packaged_servers_are_measured_or_skipped_by_name;
@@ -48,7 +47,7 @@ fn lab(directory: &TempDir, arguments: &[&str]) -> Ended {
 
 /// The result in a directory, held to the schema and to its own arithmetic.
 fn result(directory: &TempDir) -> TcpLabResult {
-    let text = common::valid(&directory.path().join("lab-tcp.json"), "lab_tcp");
+    let text = common::valid::<TcpLabBody>(&directory.path().join("lab-tcp.json"));
     // This also refuses a ledger whose terms do not give its remainder.
     TcpLabResult::parse(&text).expect("it reads what it wrote")
 }
@@ -105,11 +104,6 @@ fn what_the_ladder_does_not_have_is_refused() {
         assert!(ended.err.contains(named), "{ended:#?}");
         assert_eq!(ended.err.trim().lines().count(), 1, "{ended:#?}");
     }
-}
-
-fn the_fixture_keeps_to_the_schema() {
-    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
-    common::valid(&fixtures.join("lab_tcp.json"), "lab_tcp");
 }
 
 fn our_servers_are_measured_and_add_up() {

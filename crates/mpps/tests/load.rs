@@ -4,6 +4,7 @@
 mod servers;
 
 use crate::common::{Ended, Running, mpps, run, valid};
+use mpps::program::connections::LoadBody;
 use mpps_trial::{Trial, trials};
 use serde_json::Value;
 use std::io::{Read, Write};
@@ -59,7 +60,7 @@ fn result(ended: &Ended) -> Value {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("load.json");
     std::fs::write(&path, &ended.out).expect("written");
-    let result: Value = serde_json::from_str(&valid(&path, "load")).expect("it is JSON");
+    let result: Value = serde_json::from_str(&valid::<LoadBody>(&path)).expect("it is JSON");
     for what in ["connections", "requests"] {
         let account = &result["ledger"][what];
         let count = |value: &Value| value.as_u64().expect("a count");

@@ -2,13 +2,14 @@
 
 use super::directory;
 use crate::common::{self, mpps, run};
+use mpps::experiment::placement::Placements;
 use std::fs;
 
 pub(crate) fn the_receiver_is_measured_in_each_place_that_there_is() {
     let directory = directory();
     let mut command = mpps(&["placement", "--quick"]);
     let ended = run(command.current_dir(&directory)).fine();
-    let text = common::valid(&directory.path().join("placement.json"), "placement");
+    let text = common::valid::<Placements>(&directory.path().join("placement.json"));
     let result: serde_json::Value = serde_json::from_str(&text).expect("it is JSON");
     assert_eq!(result["complete"], true);
     let rows = result["rows"].as_array().expect("rows");
@@ -58,7 +59,7 @@ pub(crate) fn what_arrives_at_an_interface_is_accounted_for() {
     );
     let mut command = mpps(&["lab", "--", "sh", "-c", &script]);
     let ended = run(command.current_dir(&directory)).fine();
-    let text = common::valid(&directory.path().join("placement.json"), "placement");
+    let text = common::valid::<Placements>(&directory.path().join("placement.json"));
     let result: serde_json::Value = serde_json::from_str(&text).expect("it is JSON");
     assert_eq!(result["complete"], true, "{result}");
     assert_eq!(result["interface"], "mpps-rx");

@@ -3,6 +3,7 @@
 
 use super::Place;
 use crate::common::{self, Ended, Running, mpps, run};
+use mpps::program::tune::Proofs;
 use mpps_trial::{Need, Trial, trials};
 use serde_json::Value;
 use std::fs;
@@ -55,7 +56,7 @@ fn each_stage_is_measured_with_and_without() {
         let proved = proved(&place, folder.path(), words);
         ENDED.store(is_taken, Ordering::Relaxed);
         assert_eq!(place.state(), before, "{proved:#?}");
-        let text = common::valid(&folder.path().join("tune-prove.json"), "tune_prove");
+        let text = common::valid::<Proofs>(&folder.path().join("tune-prove.json"));
         let read_by = if is_taken { "that has it" } else { "recvmmsg" };
         assert_has_measured(&text, read_by);
         let report = run(mpps(&["report", "tune-prove.json"]).current_dir(folder.path())).fine();
@@ -162,7 +163,7 @@ fn connections_are_counted_with_and_without() {
     assert_eq!(place.state(), before, "{proved:#?}");
     drop(loading);
     let served = serving.interrupt().last_json()["accepted"].as_u64();
-    let text = common::valid(&folder.path().join("tune-prove.json"), "tune_prove");
+    let text = common::valid::<Proofs>(&folder.path().join("tune-prove.json"));
     assert_has_measured(&text, "listeners of this host");
     let found: Value = serde_json::from_str(&text).expect("it is JSON");
     let rows = found["rows"].as_array().expect("a list").iter();
@@ -227,7 +228,7 @@ fn connections_that_find_no_room_are_counted_as_lost() {
         (proved, dropped() - before)
     });
     proved.fine();
-    let text = common::valid(&folder.path().join("tune-prove.json"), "tune_prove");
+    let text = common::valid::<Proofs>(&folder.path().join("tune-prove.json"));
     let found: Value = serde_json::from_str(&text).expect("it is JSON");
     let rows = found["rows"].as_array().expect("a list").iter();
     let sides = rows.flat_map(|row| [&row["without"], &row["with"]]);

@@ -388,13 +388,13 @@ mod tests {
     #[test]
     fn a_drop_and_a_gain_are_told_from_noise() {
         let mut b = fixture();
-        scale(&mut b, "3", 0.7);
-        scale(&mut b, "6", 1.4);
-        scale(&mut b, "7", 1.03);
+        scale(&mut b, "2", 0.7);
+        scale(&mut b, "9", 1.4);
+        scale(&mut b, "5", 1.03);
         let comparison = side_by_side(&fixture(), &b).unwrap();
-        assert_eq!(verdict_on(&comparison, "3"), Verdict::Worse);
-        assert_eq!(verdict_on(&comparison, "6"), Verdict::Better);
-        assert_eq!(verdict_on(&comparison, "7"), Verdict::Same);
+        assert_eq!(verdict_on(&comparison, "2"), Verdict::Worse);
+        assert_eq!(verdict_on(&comparison, "9"), Verdict::Better);
+        assert_eq!(verdict_on(&comparison, "5"), Verdict::Same);
         assert!(comparison.worse);
         assert!(!side_by_side(&b, &b).unwrap().worse);
     }
@@ -402,11 +402,11 @@ mod tests {
     #[test]
     fn a_rung_that_fell_silent_is_worse_and_one_that_woke_up_better() {
         let mut b = fixture();
-        scale(&mut b, "3", 0.0);
+        scale(&mut b, "2", 0.0);
         let comparison = side_by_side(&fixture(), &b).unwrap();
-        assert_eq!(verdict_on(&comparison, "3"), Verdict::Worse);
+        assert_eq!(verdict_on(&comparison, "2"), Verdict::Worse);
         let back = side_by_side(&b, &fixture()).unwrap();
-        assert_eq!(verdict_on(&back, "3"), Verdict::Better);
+        assert_eq!(verdict_on(&back, "2"), Verdict::Better);
         assert!(serde_json::to_string(&back).is_ok());
     }
 
@@ -414,11 +414,11 @@ mod tests {
     fn rungs_of_one_side_are_kept_and_are_no_loss_if_they_were_not_chosen() {
         let (mut a, mut b) = (fixture(), fixture());
         b.command.push_str(" --only 1,2,10");
-        a.rungs.retain(|rung| rung.rung != "10");
+        a.rungs.retain(|rung| rung.rung != "9");
         b.rungs.retain(|rung| rung.rung != "11");
         b.rungs[0].name.push_str(" elsewhere");
         let comparison = side_by_side(&a, &b).unwrap();
-        assert_eq!(verdict_on(&comparison, "10"), Verdict::OnlyInB);
+        assert_eq!(verdict_on(&comparison, "9"), Verdict::OnlyInB);
         assert_eq!(verdict_on(&comparison, "11"), Verdict::OnlyInA);
         assert_eq!(verdict_on(&comparison, "1"), Verdict::OnlyInA);
         assert_eq!(comparison.rungs.last().unwrap().verdict, Verdict::OnlyInB);
@@ -494,7 +494,7 @@ mod tests {
             quick.contains("b.json") && quick.contains("without --quick"),
             "{quick}"
         );
-        let few = refused(&|b| b.rungs[4].runs.mpps_samples.truncate(2));
+        let few = refused(&|b| b.rungs[3].runs.mpps_samples.truncate(2));
         assert!(
             few.contains("rung 4b of b.json") && few.contains("--repeat 5"),
             "{few}"
@@ -536,7 +536,7 @@ mod tests {
     #[test]
     fn the_text_fits_the_terminal() {
         let mut b = fixture();
-        scale(&mut b, "3", 0.7);
+        scale(&mut b, "2", 0.7);
         for width in [60, 80, 130] {
             let text = text(&side_by_side(&fixture(), &b).unwrap(), width);
             assert!(

@@ -129,7 +129,6 @@ mod tests {
         let shots = [60, 100, 160].map(shot);
         insta::assert_snapshot!("text", shots.join("\n----\n"));
         insta::assert_snapshot!("markdown", mpps_report::markdown(&document));
-        insta::assert_snapshot!("page", mpps_report::page(&document));
     }
 
     #[test]

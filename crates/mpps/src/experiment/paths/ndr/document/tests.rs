@@ -27,15 +27,7 @@ fn what_was_read_is_written_back_byte_for_byte() {
 
 #[test]
 fn the_report_in_a_terminal() {
-    for width in [60, 100, 160] {
-        insta::assert_snapshot!(format!("terminal_{width}"), text(&fixture(), width));
-    }
-}
-
-#[test]
-fn the_report_as_a_page() {
-    let files = [("data", Path::new("ndr.json"))];
-    insta::assert_snapshot!("page", mpps_report::page(&document(&fixture(), &files)));
+    insta::assert_snapshot!("terminal_100", text(&fixture(), 100));
 }
 
 #[test]
