@@ -168,12 +168,11 @@ fn what_comes_in_fragments_is_told_as_that() {
             [&what[..], &["--rate", "5k", "--size", size]].concat()
         };
         let told = exchange(&lab, receiver(&lab, &at, backend, &[]), &send("4000"));
-        assert_eq!(told.ledger["unaccounted"], 0, "{}", told.people);
-        let losses = told.ledger["losses"].as_array().expect("a list");
-        let lost = losses.iter().map(|loss| (&loss["reason"], &loss["count"]));
-        let lost: Vec<_> = lost.collect();
+        assert_eq!(told.ledger.unaccounted, 0, "{}", told.people);
+        let losses = told.ledger.losses.iter();
+        let lost: Vec<_> = losses.map(|loss| (&*loss.reason, loss.count)).collect();
         // 50 datagrams, and three end markers of the same length.
-        assert_eq!(lost, [(&cause.into(), &53.into())], "{}", told.people);
+        assert_eq!(lost, [(cause, 53)], "{}", told.people);
         assert!(!told.people.contains(other_queue), "{}", told.people);
         assert_eq!(told.recv.socket_drops, 53, "{}", told.people);
     }
