@@ -70,7 +70,9 @@ impl Site {
                     let why = "this process gets no memory for the body (`ulimit -v`?)";
                     return Err(Error::invalid("--size", size, why));
                 }
-                Kind::Body(PATTERN.iter().copied().cycle().take(*size).collect())
+                let mut body = PATTERN.repeat(size.div_ceil(PATTERN.len()));
+                body.truncate(*size);
+                Kind::Body(body.into())
             }
             Content::Root(path) => Kind::Root(Directory::open(path)?),
         };
