@@ -1,69 +1,50 @@
 //! The drop probe against packets that the kernel really drops, counted one by one.
 //!
 //! Everything happens in network namespaces that the tests make; only the probe sees the whole
-//! machine. A test that may not run is reported as ignored, with the reason; with
-//! `MPPS_REQUIRE_LAB=1` that is a failure.
-
-#[path = "../../os/tests/common/trial.rs"]
-mod trial;
+//! machine.
 
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
-use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use libtest_mimic::{Arguments, Failed};
 use mpps_host::drop_probe::UNKNOWN_NAMESPACE;
 use mpps_host::{DropFilter, DropProbe};
 use mpps_os::namespace::NetNamespace;
 use mpps_os::netlink::{address, link};
 use mpps_os::{ethtool, socket, sysfs::Sysfs};
+use mpps_trial::{Failed, Need, Trial, trials};
 
-type Outcome = Result<(), Failed>;
-type Test = (&'static str, fn() -> Outcome);
-
-/// A port that nobody else on the machine is likely to use: drops without a namespace are known by
-/// it alone.
-const PORT: u16 = 50_123;
 const LOOPBACK: [&str; 2] = ["127.0.0.1", "[::1]"];
 /// How long the kernel may take to free what was queued. No test measures it.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-fn main() -> ExitCode {
-    let tests: [Test; 9] = [
-        ("no_listener", no_listener),
-        ("other_ports_are_others", other_ports_are_others),
-        ("full_socket", full_socket),
-        ("two_senders_at_once", two_senders_at_once),
-        ("train_at_full_socket", train_at_full_socket),
-        ("train_without_listener", train_without_listener),
-        ("closed_socket", closed_socket),
-        ("fragments_at_full_socket", fragments_at_full_socket),
-        ("flooded_veth", flooded_veth),
-    ];
-    let mut arguments = Arguments::from_args();
-    // A socket that is closed gives its drops to no namespace, so tests are not to mix.
-    arguments.test_threads = Some(1);
-    let obstacle = probe().err().map(|refusal| refusal.message());
-    let trials = tests.map(|(name, test)| {
-        let obstacle = obstacle.clone();
-        trial::new(name, || obstacle, test)
-    });
-    libtest_mimic::run(&arguments, trials.into()).exit_code()
+pub(crate) fn trials() -> Vec<Trial> {
+    trials![
+        waits(Need::probe(|| probe().map(drop))):
+            no_listener,
+            other_ports_are_others,
+            full_socket,
+            two_senders_at_once,
+            train_at_full_socket,
+            train_without_listener,
+            closed_socket,
+            fragments_at_full_socket,
+            flooded_veth;
+    ]
 }
 
-/// A refusal with its remedy, as a user would see it.
-struct Refusal(mpps_host::DropProbeError);
-
-impl Refusal {
-    fn message(&self) -> String {
-        format!("{}: {}", self.0, self.0.remedy())
-    }
+/// A port that no other trial uses at the same time, and below those that the kernel chooses: drops
+/// without a namespace are known by it alone.
+fn port() -> u16 {
+    20_000 + (std::process::id() % 10_000) as u16
 }
 
-fn probe() -> Result<DropProbe, Refusal> {
-    DropProbe::attach(&DropFilter { ports: PORT..=PORT }).map_err(Refusal)
+/// Refused, with the remedy, as a user would see it.
+fn probe() -> Result<DropProbe, String> {
+    let ports = port()..=port();
+    let probe = DropProbe::attach(&DropFilter { ports });
+    probe.map_err(|error| format!("{error}: {}", error.remedy()))
 }
 
 /// A host of its own, with nothing but a loopback, and a probe.
@@ -76,7 +57,7 @@ impl Stage {
     fn new() -> Result<Self, Failed> {
         let host = NetNamespace::new()?;
         host.run(|| link::set_up(link::index("lo")?))??;
-        let probe = probe().map_err(|refusal| refusal.message())?;
+        let probe = probe()?;
         Ok(Self { host, probe })
     }
 
@@ -135,7 +116,7 @@ fn drain(listener: &UdpSocket) -> Result<usize, Failed> {
     Ok(bytes)
 }
 
-fn expect<T: PartialEq + std::fmt::Debug>(found: T, expected: T) -> Outcome {
+fn expect<T: PartialEq + std::fmt::Debug>(found: T, expected: T) -> Result<(), Failed> {
     match found == expected {
         true => Ok(()),
         false => Err(format!("found {found:?}, expected {expected:?}").into()),
@@ -146,22 +127,22 @@ fn one(reason: &str, datagrams: u64) -> BTreeMap<String, u64> {
     BTreeMap::from([(reason.to_owned(), datagrams)])
 }
 
-fn no_listener() -> Outcome {
+fn no_listener() -> Result<(), Failed> {
     for address in LOOPBACK {
         let stage = Stage::new()?;
         let sender = stage.socket(&format!("{address}:0"))?;
         for _ in 0..1000 {
-            sender.send_to(b"nobody", format!("{address}:{PORT}"))?;
+            sender.send_to(b"nobody", format!("{address}:{}", port()))?;
         }
         expect(stage.drops()?, one("NO_SOCKET", 1000))?;
     }
     Ok(())
 }
 
-fn other_ports_are_others() -> Outcome {
+fn other_ports_are_others() -> Result<(), Failed> {
     let stage = Stage::new()?;
     let sender = stage.socket("127.0.0.1:0")?;
-    for port in [PORT - 1, PORT, PORT + 1] {
+    for port in [port() - 1, port(), port() + 1] {
         for _ in 0..100 {
             sender.send_to(b"nobody", ("127.0.0.1", port))?;
         }
@@ -173,10 +154,10 @@ fn other_ports_are_others() -> Outcome {
     expect(others.get("NO_SOCKET"), Some(&200))
 }
 
-fn full_socket() -> Outcome {
+fn full_socket() -> Result<(), Failed> {
     for address in LOOPBACK {
         let stage = Stage::new()?;
-        let target = format!("{address}:{PORT}");
+        let target = format!("{address}:{}", port());
         let listener = stage.small_listener(&target, false)?;
         let sender = stage.socket(&format!("{address}:0"))?;
         for _ in 0..3000 {
@@ -189,7 +170,7 @@ fn full_socket() -> Outcome {
     Ok(())
 }
 
-fn two_senders_at_once() -> Outcome {
+fn two_senders_at_once() -> Result<(), Failed> {
     const EACH: u64 = 50_000;
     let stage = Stage::new()?;
     let senders = [stage.socket("127.0.0.1:0")?, stage.socket("127.0.0.1:0")?];
@@ -197,7 +178,7 @@ fn two_senders_at_once() -> Outcome {
         let threads = senders.map(|sender| {
             scope.spawn(move || -> std::io::Result<()> {
                 for _ in 0..EACH {
-                    sender.send_to(b"nobody", ("127.0.0.1", PORT))?;
+                    sender.send_to(b"nobody", ("127.0.0.1", port()))?;
                 }
                 Ok(())
             })
@@ -211,22 +192,22 @@ fn two_senders_at_once() -> Outcome {
 }
 
 /// Datagrams of 100 bytes, sent as trains of 40.
-fn send_trains(stage: &Stage, address: &str, trains: usize) -> Outcome {
+fn send_trains(stage: &Stage, address: &str, trains: usize) -> Result<(), Failed> {
     let source: SocketAddr = format!("{address}:0").parse()?;
     let sender = stage.host.run(|| socket::UdpSocket::new(&source))??;
     sender.set_segment(100)?;
     let sender = UdpSocket::from(sender.as_fd().try_clone_to_owned()?);
     for _ in 0..trains {
-        sender.send_to(&[7; 4000], format!("{address}:{PORT}"))?;
+        sender.send_to(&[7; 4000], format!("{address}:{}", port()))?;
     }
     Ok(())
 }
 
-fn train_at_full_socket() -> Outcome {
+fn train_at_full_socket() -> Result<(), Failed> {
     for address in LOOPBACK {
         for merge in [true, false] {
             let stage = Stage::new()?;
-            let listener = stage.small_listener(&format!("{address}:{PORT}"), merge)?;
+            let listener = stage.small_listener(&format!("{address}:{}", port()), merge)?;
             send_trains(&stage, address, 50)?;
             let received = drain(&listener)? as u64 / 100;
             expect(received > 0 && received < 2000, true)?;
@@ -236,7 +217,7 @@ fn train_at_full_socket() -> Outcome {
     Ok(())
 }
 
-fn train_without_listener() -> Outcome {
+fn train_without_listener() -> Result<(), Failed> {
     let stage = Stage::new()?;
     send_trains(&stage, "127.0.0.1", 10)?;
     expect(stage.drops()?, one("NO_SOCKET", 400))?;
@@ -248,12 +229,12 @@ fn train_without_listener() -> Outcome {
 }
 
 /// Datagrams that die with their socket have forgotten their namespace, but not their port.
-fn closed_socket() -> Outcome {
+fn closed_socket() -> Result<(), Failed> {
     let stage = Stage::new()?;
-    let listener = stage.socket(&format!("127.0.0.1:{PORT}"))?;
+    let listener = stage.socket(&format!("127.0.0.1:{}", port()))?;
     let sender = stage.socket("127.0.0.1:0")?;
     for _ in 0..100 {
-        sender.send_to(b"too late", ("127.0.0.1", PORT))?;
+        sender.send_to(b"too late", ("127.0.0.1", port()))?;
     }
     expect(stage.drops()?, BTreeMap::new())?;
     drop(listener);
@@ -269,13 +250,13 @@ fn closed_socket() -> Outcome {
 }
 
 /// A reassembled datagram is one drop, its fragments are none; a delivered one is no drop at all.
-fn fragments_at_full_socket() -> Outcome {
+fn fragments_at_full_socket() -> Result<(), Failed> {
     for address in LOOPBACK {
         let stage = Stage::new()?;
         stage
             .host
             .run(|| link::set_mtu(link::index("lo")?, 1500))??;
-        let target = format!("{address}:{PORT}");
+        let target = format!("{address}:{}", port());
         let listener = stage.small_listener(&target, false)?;
         let sender = stage.socket(&format!("{address}:0"))?;
         for _ in 0..200 {
@@ -292,26 +273,34 @@ fn fragments_at_full_socket() -> Outcome {
 
 /// Single datagrams over a veth, merged into trains by the receiver and handed one by one to an
 /// ordinary socket: what is not delivered is a drop, what is delivered is none.
-fn flooded_veth() -> Outcome {
+fn flooded_veth() -> Result<(), Failed> {
     const OFFERED: u64 = 30_000;
     let stage = Stage::new()?;
     let receiver = NetNamespace::new()?;
     join_by_veth(&stage.host, &receiver)?;
-    let listener = listener(&receiver, &format!("10.9.0.2:{PORT}"))?;
+    let listener = listener(&receiver, &format!("10.9.0.2:{}", port()))?;
     listener.set_receive_buffer(1 << 20)?;
     let listener = UdpSocket::from(listener.as_fd().try_clone_to_owned()?);
     let sender = stage.socket("10.9.0.1:0")?;
     for _ in 0..OFFERED {
-        sender.send_to(&[7; 10], ("10.9.0.2", PORT))?;
+        sender.send_to(&[7; 10], ("10.9.0.2", port()))?;
     }
-    let received = drain(&listener)? as u64 / 10;
-    expect(received > 0, true)?;
-    let sent_away: u64 = stage.drops()?.values().sum();
-    let lost: u64 = drops(&stage.probe, receiver.inode(), true)?.values().sum();
-    expect(received + sent_away + lost, OFFERED)
+    let deadline = Instant::now() + PATIENCE;
+    let mut received = 0;
+    loop {
+        received += drain(&listener)? as u64 / 10;
+        let sent_away: u64 = stage.drops()?.values().sum();
+        let lost: u64 = drops(&stage.probe, receiver.inode(), true)?.values().sum();
+        let found = received + sent_away + lost;
+        // The kernel's thread hands on what it has when its turn comes.
+        if found >= OFFERED || Instant::now() > deadline {
+            expect(received > 0, true)?;
+            return expect(found, OFFERED);
+        }
+    }
 }
 
-fn join_by_veth(sender: &NetNamespace, receiver: &NetNamespace) -> Outcome {
+fn join_by_veth(sender: &NetNamespace, receiver: &NetNamespace) -> Result<(), Failed> {
     sender.run(|| link::create_veth("left", 1, "right", 1, receiver.as_fd()))??;
     sender.run(|| -> mpps_os::Result<()> {
         let index = link::index("left")?;

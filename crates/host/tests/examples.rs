@@ -1,14 +1,11 @@
 //! The examples, run where nothing is lost, where a socket is not read, and where nobody listens. This
 //! program is also the server and the client that they start.
 
-#[path = "../../os/tests/common/trial.rs"]
-mod trial;
-
-use libtest_mimic::{Arguments, Failed, Trial};
 use mpps_lab::{Lab, LabConfig};
-use mpps_os::namespace::{NetNamespace, become_root_in_user_namespace};
+use mpps_os::namespace::NetNamespace;
 use mpps_os::netlink::link;
-use mpps_os::{capability, socket};
+use mpps_os::socket;
+use mpps_trial::{Failed, Need, Trial, able, example, trials};
 use std::env;
 use std::fs::{self, File};
 use std::net::{SocketAddr, UdpSocket};
@@ -18,92 +15,69 @@ use std::process::{Command, ExitCode, Output};
 use std::thread;
 use std::time::Duration;
 
-type Outcome = Result<(), Failed>;
-
 const PORT: &str = "4321";
 /// What `udp_losses` sends.
 const DATAGRAMS: u64 = 100_000;
 /// Room for some dozens of datagrams.
 const SMALL_BUFFER: usize = 30_000;
 
-fn main() -> ExitCode {
+/// What this process is to do if a trial has started it.
+pub(crate) fn play() -> Option<ExitCode> {
     let words: Vec<String> = env::args().skip(1).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let played = match words[..] {
         ["held-server", count] => held_server(count),
         ["sender", target, datagrams] => sender(target, datagrams),
         ["asker", target, questions] => asker(target, questions),
-        _ => return run(),
+        _ => return None,
     };
-    played.expect("a part that a test gave out");
-    ExitCode::SUCCESS
+    played.expect("a part that a trial gave out");
+    Some(ExitCode::SUCCESS)
 }
 
-fn run() -> ExitCode {
-    // Before there is a second thread.
-    let refused = become_root().err();
-    let trials = [
-        ("udp_losses/none", a_server_that_keeps_up as fn() -> Outcome),
-        ("udp_losses/full_buffer", a_server_that_is_held),
-        ("udp_losses/no_server", no_server),
-        ("udp_losses/no_program", no_program),
-        ("ledger/none", every_question_is_answered),
-        ("ledger/full_buffer", a_socket_that_nobody_reads),
-        ("ledger/no_port", no_port),
-        ("ledger/no_program", no_workload),
-    ];
-    let mut arguments = Arguments::from_args();
-    // Each of them floods two CPUs.
-    arguments.test_threads = Some(1);
-    let trials = trials.map(|(name, test)| {
-        let refused = refused.clone();
-        trial::new(name, move || refused.or_else(|| obstacle(name)), test)
-    });
-    let guide = trial::new(
-        "the_guide_has_the_example",
-        || None,
-        the_guide_has_the_example,
-    );
-    let trials: Vec<Trial> = trials.into_iter().chain([guide]).collect();
-    libtest_mimic::run(&arguments, trials).exit_code()
+pub(crate) fn trials() -> Vec<Trial> {
+    trials![
+        waits(Need::probe(built), Need::probe(back_pressure), Need::probe(lab)):
+            a_server_that_keeps_up;
+        waits(Need::probe(built), Need::probe(lab)):
+            a_server_that_is_held,
+            no_server,
+            no_program;
+        waits(Need::probe(built), Need::Namespace):
+            every_question_is_answered,
+            a_socket_that_nobody_reads,
+            no_port,
+            no_workload;
+        pure: the_guide_has_the_example;
+    ]
 }
 
-fn become_root() -> Result<(), String> {
-    if capability::effective(capability::CAP_SYS_ADMIN) {
-        return Ok(());
-    }
-    become_root_in_user_namespace().map_err(|error| format!("no user namespace: {error}"))
+/// `cargo test` builds examples, `cargo test --test trials` alone does not.
+fn built() -> Result<(), String> {
+    let build = || "the examples are not built: cargo build -p mpps-host --examples".to_owned();
+    let is_built = example("udp_losses").exists();
+    is_built.then_some(()).ok_or_else(build)
 }
 
-fn obstacle(name: &str) -> Option<String> {
-    // `cargo test` builds examples, `cargo test --test examples` alone does not.
-    if !trial::example("udp_losses").exists() {
-        return Some("the examples are not built: cargo build -p mpps-host --examples".to_owned());
-    }
-    let lab = || {
-        Lab::new(&LabConfig::default())
-            .err()
-            .map(|error| error.to_string())
-    };
-    let host = || NetNamespace::new().err().map(|error| error.to_string());
-    let is_lossless = name == "udp_losses/none";
-    is_lossless
-        .then(no_back_pressure)
-        .flatten()
-        .or_else(|| match name.starts_with("ledger") {
-            true => host(),
-            false => lab(),
-        })
+fn lab() -> Result<(), String> {
+    able()?;
+    let lab = Lab::new(&LabConfig::default());
+    lab.map(drop).map_err(|error| error.to_string())
 }
 
 /// Older drivers drop what finds a ring full, and do not let it wait.
-fn no_back_pressure() -> Option<String> {
+fn back_pressure() -> Result<(), String> {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let mut numbers = release
         .split(['.', '-'])
         .map_while(|word| word.parse::<u32>().ok());
-    let version = (numbers.next()?, numbers.next()?);
-    (version < (6, 16)).then(|| format!("a veth waits for room since Linux 6.16; here {release}"))
+    let version = numbers.next().zip(numbers.next());
+    match version.is_some_and(|version| version < (6, 16)) {
+        true => Err(format!(
+            "a veth waits for room since Linux 6.16; here {release}"
+        )),
+        false => Ok(()),
+    }
 }
 
 /// What an example said, which ended with this status.
@@ -125,24 +99,24 @@ fn losses(text: &str) -> Vec<(u64, &str)> {
         .collect()
 }
 
-fn expect<T: PartialEq + std::fmt::Debug>(found: T, expected: T, text: &str) -> Outcome {
+fn expect<T: PartialEq + std::fmt::Debug>(found: T, expected: T, text: &str) -> Result<(), Failed> {
     match found == expected {
         true => Ok(()),
         false => Err(format!("{found:?}, not {expected:?}: {text}").into()),
     }
 }
 
-fn a_server_that_keeps_up() -> Outcome {
-    let text = said(&Command::new(trial::example("udp_losses")).output()?, 0)?;
+fn a_server_that_keeps_up() -> Result<(), Failed> {
+    let text = said(&Command::new(example("udp_losses")).output()?, 0)?;
     let balanced = "offered 100 000 = delivered 100 000 + still queued 0 + UNACCOUNTED 0\n";
     expect(&*text, balanced, "")
 }
 
 /// What was lost is what was sent and not received, by the server's own count.
-fn a_server_that_is_held() -> Outcome {
+fn a_server_that_is_held() -> Result<(), Failed> {
     let directory = tempfile::tempdir()?;
     let count = directory.path().join("received");
-    let mut command = Command::new(trial::example("udp_losses"));
+    let mut command = Command::new(example("udp_losses"));
     command
         .arg(PORT)
         .arg(env::current_exe()?)
@@ -163,8 +137,8 @@ fn a_server_that_is_held() -> Outcome {
     expect(text.contains("UNACCOUNTED 0\n"), true, &text)
 }
 
-fn no_server() -> Outcome {
-    let output = Command::new(trial::example("udp_losses"))
+fn no_server() -> Result<(), Failed> {
+    let output = Command::new(example("udp_losses"))
         .args([PORT, "sleep", "1000"])
         .output()?;
     let text = said(&output, 1)?;
@@ -174,8 +148,8 @@ fn no_server() -> Outcome {
     expect((at_port.is_some(), lost), (true, DATAGRAMS), &text)
 }
 
-fn no_program() -> Outcome {
-    let output = Command::new(trial::example("udp_losses"))
+fn no_program() -> Result<(), Failed> {
+    let output = Command::new(example("udp_losses"))
         .args([PORT, "no-such-server"])
         .output()?;
     said(&output, 2)?;
@@ -192,78 +166,58 @@ fn host() -> Result<NetNamespace, Failed> {
 
 /// The example `ledger` on that host, around this program in one of its parts.
 fn ledger(host: &NetNamespace, part: [&str; 3], status: i32) -> Result<String, Failed> {
-    let mut command = Command::new(trial::example("ledger"));
+    let mut command = Command::new(example("ledger"));
     command.arg(env::current_exe()?).args(part);
     said(&host.run(|| command.output())??, status)
 }
 
-fn every_question_is_answered() -> Outcome {
-    trial::undisturbed(|| {
-        let ask = || {
-            let host = host()?;
-            let server = host.run(|| UdpSocket::bind("127.0.0.1:0"))??;
-            let target = server.local_addr()?.to_string();
-            thread::scope(|scope| {
-                scope.spawn(move || {
-                    for _ in 0..1000 {
-                        let (bytes, from) = server.recv_from(&mut [0; 64]).expect("a question");
-                        server.send_to(&[1; 64][..bytes], from).expect("an answer");
-                    }
-                });
-                ledger(&host, ["asker", &target, "1000"], 0)
-            })
-        };
-        let text = ask().expect("all is answered");
-        let balanced = "offered 2 000 = delivered 2 000 + still queued 0 + UNACCOUNTED 0\n";
-        assert!(text.starts_with(balanced), "{text}");
-    });
-    Ok(())
+fn every_question_is_answered() -> Result<(), Failed> {
+    let host = host()?;
+    let server = host.run(|| UdpSocket::bind("127.0.0.1:0"))??;
+    let target = server.local_addr()?.to_string();
+    let text = thread::scope(|scope| {
+        scope.spawn(move || {
+            for _ in 0..1000 {
+                let (bytes, from) = server.recv_from(&mut [0; 64]).expect("a question");
+                server.send_to(&[1; 64][..bytes], from).expect("an answer");
+            }
+        });
+        ledger(&host, ["asker", &target, "1000"], 0)
+    })?;
+    let balanced = "offered 2 000 = delivered 2 000 + still queued 0 + UNACCOUNTED 0\n";
+    expect(text.starts_with(balanced), true, &text)
 }
 
-fn a_socket_that_nobody_reads() -> Outcome {
-    trial::undisturbed(|| {
-        let flood = || {
-            let host = host()?;
-            let held = host.run(|| small_socket("127.0.0.1:4321"))??;
-            let text = ledger(&host, ["sender", "127.0.0.1:4321", "3000"], 1)?;
-            held.set_nonblocking(true)?;
-            let received = std::iter::from_fn(|| held.recv(&mut [0; 64]).ok()).count() as u64;
-            let lost = 3000 - received;
-            let counted = "socket buffer full (socket, Udp.RcvbufErrors)";
-            expect(losses(&text), vec![(lost, counted)], &text)?;
-            let own = fs::read_to_string("/proc/self/comm")?;
-            let own = own.trim_end();
-            let named = format!("127.0.0.1:4321 of {own} dropped {lost}: its buffer has");
-            expect(text.contains(&named), true, &text)
-        };
-        let outcome: Outcome = flood();
-        outcome.unwrap_or_else(|failed| panic!("{}", failed.message().unwrap_or_default()));
-    });
-    Ok(())
+fn a_socket_that_nobody_reads() -> Result<(), Failed> {
+    let host = host()?;
+    let held = host.run(|| small_socket("127.0.0.1:4321"))??;
+    let text = ledger(&host, ["sender", "127.0.0.1:4321", "3000"], 1)?;
+    held.set_nonblocking(true)?;
+    let received = std::iter::from_fn(|| held.recv(&mut [0; 64]).ok()).count() as u64;
+    let lost = 3000 - received;
+    let counted = "socket buffer full (socket, Udp.RcvbufErrors)";
+    expect(losses(&text), vec![(lost, counted)], &text)?;
+    let own = fs::read_to_string("/proc/self/comm")?;
+    let own = own.trim_end();
+    let named = format!("127.0.0.1:4321 of {own} dropped {lost}: its buffer has");
+    expect(text.contains(&named), true, &text)
 }
 
-fn no_port() -> Outcome {
-    trial::undisturbed(|| {
-        let sent = || ledger(&host()?, ["sender", "127.0.0.1:4321", "1000"], 1);
-        let text = sent().expect("it is told");
-        assert_eq!(
-            losses(&text),
-            [(1000, "no listener (UDP, Udp.NoPorts)")],
-            "{text}"
-        );
-    });
-    Ok(())
+fn no_port() -> Result<(), Failed> {
+    let text = ledger(&host()?, ["sender", "127.0.0.1:4321", "1000"], 1)?;
+    let lost = vec![(1000, "no listener (UDP, Udp.NoPorts)")];
+    expect(losses(&text), lost, &text)
 }
 
-fn no_workload() -> Outcome {
-    let output = Command::new(trial::example("ledger"))
+fn no_workload() -> Result<(), Failed> {
+    let output = Command::new(example("ledger"))
         .arg("no-such-program")
         .output()?;
     said(&output, 2).map(drop)
 }
 
 /// A stranger copies the one from the guide, and the tests here try the other.
-fn the_guide_has_the_example() -> Outcome {
+fn the_guide_has_the_example() -> Result<(), Failed> {
     let code = include_str!("../examples/udp_losses.rs");
     let guide = include_str!("../../../docs/library.md");
     let from = code
@@ -292,7 +246,7 @@ fn small_socket(address: &str) -> std::io::Result<UdpSocket> {
 
 /// Reads only once half of the datagrams have found its buffer full, and keeps the count of those that it
 /// got in a file. It is killed when its buffer is empty, so it counts before it takes.
-fn held_server(count: &str) -> Outcome {
+fn held_server(count: &str) -> Result<(), Failed> {
     let address: SocketAddr = format!("0.0.0.0:{PORT}").parse()?;
     let socket = socket::UdpSocket::new(&address)?;
     socket.set_receive_buffer(SMALL_BUFFER)?;
@@ -312,7 +266,7 @@ fn held_server(count: &str) -> Outcome {
     Ok(())
 }
 
-fn sender(target: &str, datagrams: &str) -> Outcome {
+fn sender(target: &str, datagrams: &str) -> Result<(), Failed> {
     let socket = UdpSocket::bind("127.0.0.1:0")?;
     for _ in 0..datagrams.parse::<u64>()? {
         socket.send_to(&[7; 32], target)?;
@@ -320,7 +274,7 @@ fn sender(target: &str, datagrams: &str) -> Outcome {
     Ok(())
 }
 
-fn asker(target: &str, questions: &str) -> Outcome {
+fn asker(target: &str, questions: &str) -> Result<(), Failed> {
     let socket = UdpSocket::bind("127.0.0.1:0")?;
     socket.set_read_timeout(Some(Duration::from_secs(20)))?;
     for _ in 0..questions.parse::<u64>()? {

@@ -1,65 +1,26 @@
 //! Snapshots against a living kernel: exact counts, in network namespaces made for the purpose.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
-use std::process::ExitCode;
 
-use libtest_mimic::{Arguments, Failed, Trial};
 use mpps_host::{Delta, Snapshot};
 use mpps_os::namespace::NetNamespace;
 use mpps_os::netlink::link;
+use mpps_trial::{Failed, Need, Trial, trials};
 
-/// What one test does inside a fresh namespace.
-type Work = fn() -> Result<(), Failed>;
-
-const TESTS: [(&str, Work); 4] = [
-    (
-        "datagrams_are_counted_exactly",
-        datagrams_are_counted_exactly,
-    ),
-    (
-        "delivery_is_counted_when_read",
-        delivery_is_counted_when_read,
-    ),
-    (
-        "a_full_socket_is_counted_exactly",
-        a_full_socket_is_counted_exactly,
-    ),
-    (
-        "a_replaced_interface_is_an_anomaly",
-        a_replaced_interface_is_an_anomaly,
-    ),
-];
-
-fn main() -> ExitCode {
-    let arguments = Arguments::from_args();
-    let refusal = refusal();
-    let required = std::env::var_os("MPPS_REQUIRE_LAB").is_some_and(|value| value == "1");
-    let trials = TESTS.map(|(name, work)| match &refusal {
-        Some(reason) if !required => {
-            Trial::test(format!("{name} (skipped: {reason})"), || Ok(())).with_ignored_flag(true)
-        }
-        _ => Trial::test(name, move || in_namespace(work)),
-    });
-    libtest_mimic::run(&arguments, trials.into()).exit_code()
+pub(crate) fn trials() -> Vec<Trial> {
+    trials![
+        waits(Need::Namespace):
+            datagrams_are_counted_exactly,
+            delivery_is_counted_when_read,
+            a_full_socket_is_counted_exactly,
+            a_replaced_interface_is_an_anomaly;
+    ]
 }
 
-/// Why this user cannot make a network namespace, if so; one attempt decides for all tests.
-///
-/// An ordinary user may do it inside a user namespace, which the process enters here while it
-/// still has a single thread.
-fn refusal() -> Option<String> {
-    NetNamespace::new().err()?;
-    let entered = mpps_os::namespace::become_root_in_user_namespace();
-    let error = entered.and_then(|()| NetNamespace::new()).err()?;
-    Some(error.to_string())
-}
-
-/// Runs a test in a namespace of its own, whose only interface is up.
-fn in_namespace(work: Work) -> Result<(), Failed> {
-    NetNamespace::new()?.run(|| {
-        link::set_up(link::index("lo")?)?;
-        work()
-    })?
+/// Moves this process to a host of its own, whose only interface is up.
+fn enter_host() -> Result<(), Failed> {
+    NetNamespace::new()?.enter()?;
+    Ok(link::set_up(link::index("lo")?)?)
 }
 
 /// The differences that some work makes, taken when nothing moves any more.
@@ -98,6 +59,7 @@ fn same<T: PartialEq + std::fmt::Debug>(what: &str, got: T, wanted: T) -> Result
 }
 
 fn datagrams_are_counted_exactly() -> Result<(), Failed> {
+    enter_host()?;
     let delta = delta(&["lo"], || {
         send(300, (Ipv4Addr::LOCALHOST, 4321).into())?;
         send(40, (Ipv6Addr::LOCALHOST, 4321).into())
@@ -123,6 +85,7 @@ fn datagrams_are_counted_exactly() -> Result<(), Failed> {
 }
 
 fn delivery_is_counted_when_read() -> Result<(), Failed> {
+    enter_host()?;
     let receiver = UdpSocket::bind((Ipv4Addr::LOCALHOST, 4321))?;
     let address = receiver.local_addr()?;
     let arrival = delta(&[], || send(10, address))?;
@@ -151,6 +114,7 @@ fn delivery_is_counted_when_read() -> Result<(), Failed> {
 }
 
 fn a_full_socket_is_counted_exactly() -> Result<(), Failed> {
+    enter_host()?;
     let receiver = UdpSocket::bind((Ipv4Addr::LOCALHOST, 4321))?;
     receiver.set_nonblocking(true)?;
     let address = receiver.local_addr()?;
@@ -174,6 +138,7 @@ fn a_full_socket_is_counted_exactly() -> Result<(), Failed> {
 }
 
 fn a_replaced_interface_is_an_anomaly() -> Result<(), Failed> {
+    enter_host()?;
     let here = NetNamespace::current()?;
     let make = || link::create_veth("mpps-t0", 1, "mpps-t1", 1, std::os::fd::AsFd::as_fd(&here));
     make()?;
