@@ -1,15 +1,13 @@
 //! Early drops with real packets: each drops exactly what is sent, and nothing any more when it is
 //! removed.
 
-mod common;
-
 use std::io::Read;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
-use std::process::ExitCode;
 use std::time::Duration;
 
-use libtest_mimic::Failed;
+use crate::{check, placement};
 use mpps_lab::{EarlyDrop, Installed, Lab, LabConfig, address};
+use mpps_trial::{Failed, Need, Trial, trials};
 
 const PORT: u16 = 4321;
 const OTHER_PORT: u16 = 4322;
@@ -30,40 +28,37 @@ const SCENARIOS: [Scenario; 4] = [
 
 /// Each scenario with each drop: what cannot be installed on this machine is skipped, and the rest
 /// is tried all the same.
-fn main() -> ExitCode {
-    let placement = common::obstacle_to_placement(&common::probe());
-    let obstacle = |early: EarlyDrop| placement.clone().or_else(|| lacks(early));
-    let mut trials = Vec::new();
-    let mut first = None;
+pub(crate) fn trials() -> Vec<Trial> {
+    let mut trials = trials![
+        waits(Need::probe(|| can_install(&[EarlyDrop::NftRaw]))):
+            connections_are_tracked_or_spared_that;
+        waits(Need::probe(|| can_install(&EarlyDrop::ALL))): one_follows_the_other;
+    ];
     for early in EarlyDrop::ALL {
-        let obstacle = obstacle(early);
         for (name, test) in SCENARIOS {
-            let is_concerned = early.is_selective() || name != "others_go_on";
-            if is_concerned {
-                let name = format!("{early:?}/{name}");
-                let obstacle = obstacle.clone();
-                trials.push(common::trial::new(name, || obstacle, move || test(early)));
+            if early.is_selective() || name != "others_go_on" {
+                let name = format!("early_drop::{early:?}::{name}");
+                let can_install = Need::probe(move || can_install(&[early]));
+                trials.push(Trial::waits(name, move || test(early)).needs(can_install));
             }
         }
-        first = first.or(obstacle);
     }
-    let tracking = "connections_are_tracked_or_spared_that";
-    let raw = obstacle(EarlyDrop::NftRaw);
-    trials.push(common::trial::new(tracking, || raw, tracks));
-    let all = "one_follows_the_other";
-    trials.push(common::trial::new(all, || first, one_follows_the_other));
-    common::run_trials(trials, 3).exit_code()
+    trials
 }
 
-/// What this machine lacks for a drop.
-fn lacks(early: EarlyDrop) -> Option<String> {
-    let lab = Lab::new(&LabConfig::default()).expect("the probe made one");
-    let lacks = early.probe(&lab).err()?;
-    Some(format!("{}; {}", lacks.why, lacks.remedy))
+/// What this machine lacks for these drops.
+fn can_install(drops: &[EarlyDrop]) -> Result<(), String> {
+    placement()?;
+    let lab = Lab::new(&LabConfig::default()).map_err(|error| error.to_string())?;
+    for early in drops {
+        let probed = early.probe(&lab);
+        probed.map_err(|lacks| format!("{}; {}", lacks.why, lacks.remedy))?;
+    }
+    Ok(())
 }
 
 /// Each packet to the port is counted as tracked, or as spared that; one flow is one connection.
-fn tracks() -> Result<(), Failed> {
+fn connections_are_tracked_or_spared_that() -> Result<(), Failed> {
     let lab = Lab::new(&LabConfig::default())?;
     let target = IpAddr::from(address::v4(1));
     let sockets = listen(&lab, &[target], PORT)?;
@@ -250,8 +245,4 @@ fn transfer(lab: &Lab, target: SocketAddr) -> Result<(), Failed> {
     let mut bytes = Vec::new();
     receiving.read_to_end(&mut bytes)?;
     check(bytes == b"a few bytes", || format!("{bytes:?} came"))
-}
-
-fn check(good: bool, why: impl FnOnce() -> String) -> Result<(), Failed> {
-    if good { Ok(()) } else { Err(why().into()) }
 }

@@ -2,8 +2,6 @@
 //!
 //! The program that ends is this one, started again with a role to play.
 
-mod common;
-
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -12,12 +10,12 @@ use std::process::{Child, ChildStdout, Command, ExitCode, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::Need;
-use libtest_mimic::Failed;
+use crate::{check, lab};
 use mpps_lab::{Host, Lab, LabConfig};
 use mpps_os::namespace::NetNamespace;
 use mpps_os::netlink::{link, napi};
 use mpps_os::{capability, process::ContainedChild};
+use mpps_trial::{Failed, Need, Trial, able, trials};
 
 /// Tells the program started again what to do.
 const ROLE: &str = "MPPS_LAB_TEST_ROLE";
@@ -41,25 +39,26 @@ const MOMENTS: [(&str, u64); 10] = [
     ("down", 0),
 ];
 
-fn main() -> ExitCode {
-    if let Ok(role) = std::env::var(ROLE) {
-        return match play(&role) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => {
-                let _ = writeln!(std::io::stderr(), "{role}: {error}");
-                ExitCode::FAILURE
-            }
-        };
+/// Plays a role, if a trial has started this program for that.
+pub(crate) fn play() -> Option<ExitCode> {
+    let role = std::env::var(ROLE).ok()?;
+    let played = act(&role);
+    if let Err(error) = &played {
+        let _ = writeln!(std::io::stderr(), "{role}: {error}");
     }
-    common::run(vec![
-        ("after_kill", Need::Lab, after_kill),
-        ("after_stop_and_kill", Need::Lab, after_stop_and_kill),
-        ("after_ignored_ends", Need::Lab, after_ignored_ends),
-        ("after_interrupt", Need::Lab, after_interrupt),
-        ("after_panic", Need::Lab, after_panic),
-        ("after_normal_end", Need::Lab, after_normal_end),
-    ])
-    .exit_code()
+    Some(played.map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS))
+}
+
+pub(crate) fn trials() -> Vec<Trial> {
+    trials![
+        waits(Need::probe(lab)):
+            after_kill,
+            after_stop_and_kill,
+            after_ignored_ends,
+            after_interrupt,
+            after_panic,
+            after_normal_end;
+    ]
 }
 
 fn after_kill() -> Result<(), Failed> {
@@ -143,8 +142,8 @@ fn after_normal_end() -> Result<(), Failed> {
 }
 
 /// What the program started again does, with a word for each stage that it reaches.
-fn play(role: &str) -> Result<(), Box<dyn std::error::Error>> {
-    common::become_root()?;
+fn act(role: &str) -> Result<(), Box<dyn std::error::Error>> {
+    able()?;
     if role == "ends" {
         return end_commands();
     }
@@ -303,9 +302,11 @@ impl Actor {
     /// Waits until nothing is left, or returns what is.
     fn expect_nothing_left(&self, before: &Surroundings) -> Result<(), String> {
         let deadline = Instant::now() + PATIENCE;
+        // One that begins after this program's end is of another lab.
+        let threads: Vec<u32> = napi_threads().collect();
         loop {
             let mut left = self.leftovers();
-            left.extend(Surroundings::look()?.differences(before));
+            left.extend(Surroundings::look()?.differences(before, &threads));
             if left.is_empty() {
                 return Ok(());
             }
@@ -367,7 +368,8 @@ impl Surroundings {
         })
     }
 
-    fn differences(&self, before: &Self) -> Vec<String> {
+    /// Of threads only those of this list are compared.
+    fn differences(&self, before: &Self, threads: &[u32]) -> Vec<String> {
         let mut found = Vec::new();
         if self.links != before.links {
             found.push(format!("links {:?}, before {:?}", self.links, before.links));
@@ -376,7 +378,8 @@ impl Surroundings {
             found.push(format!("mounts {}, before {}", self.mounts, before.mounts));
         }
         // What another program has left is not ours.
-        let is_new = |thread: &&u32| !before.stray_threads.contains(thread);
+        let is_new =
+            |thread: &&u32| threads.contains(thread) && !before.stray_threads.contains(thread);
         let stray: Vec<&u32> = self.stray_threads.iter().filter(is_new).collect();
         if !stray.is_empty() {
             found.push(format!("kernel threads {stray:?} of no namespace"));
@@ -408,8 +411,11 @@ fn stray_threads() -> Vec<u32> {
         });
         owned.extend(threads.unwrap_or_default());
     }
-    let threads = processes().into_iter().filter(|pid| is_napi_thread(*pid));
-    threads.filter(|pid| !owned.contains(pid)).collect()
+    napi_threads().filter(|pid| !owned.contains(pid)).collect()
+}
+
+fn napi_threads() -> impl Iterator<Item = u32> {
+    processes().into_iter().filter(|pid| is_napi_thread(*pid))
 }
 
 /// Every file by which a process holds a network namespace, with the number of the namespace.
@@ -455,8 +461,4 @@ fn numbers(list: Option<&str>) -> impl Iterator<Item = u32> {
     list.unwrap_or_default()
         .split(',')
         .filter_map(|number| number.parse().ok())
-}
-
-fn check(good: bool, why: impl FnOnce() -> String) -> Result<(), Failed> {
-    if good { Ok(()) } else { Err(why().into()) }
 }

@@ -1,7 +1,5 @@
 //! The lab with real packets.
 
-mod common;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::env;
 use std::io::{self, Read, Write};
@@ -11,126 +9,59 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use common::{Need, Test};
-use libtest_mimic::Failed;
+use crate::{check, lab, placement, threads};
 use mpps_lab::{Delivery, Error, Host, Lab, LabConfig, address};
 use mpps_os::netlink::link::{self, LinkStatistics};
 use mpps_os::sysfs::Sysfs;
 use mpps_os::{ethtool, sched};
+use mpps_trial::{Failed, Need, Trial, example, trials};
 
 const PORT: u16 = 4321;
 const DATAGRAMS: u64 = 1000;
 /// Which part of the example this program is to play.
 const PART: &str = "MPPS_TEST_PART";
 
-fn main() -> ExitCode {
-    match env::var(PART).as_deref() {
-        Ok("answer") => return played(answer()),
-        Ok("ask") => return played(ask()),
-        _ => (),
-    }
-    common::run([of_links(), of_placement()].concat()).exit_code()
-}
-
-/// What any lab does.
-fn of_links() -> Vec<Test> {
-    vec![
-        ("an_idle_lab_is_silent", Need::Lab, an_idle_lab_is_silent),
-        ("every_address_answers", Need::Lab, every_address_answers),
-        (
-            "datagrams_take_the_path_through_napi",
-            Need::Lab,
+pub(crate) fn trials() -> Vec<Trial> {
+    trials![
+        waits(Need::probe(lab)):
+            an_idle_lab_is_silent,
+            every_address_answers,
             datagrams_take_the_path_through_napi,
-        ),
-        (
-            "one_datagram_is_one_packet",
-            Need::Lab,
             one_datagram_is_one_packet,
-        ),
-        (
-            "the_receiver_does_not_slow_the_sender",
-            Need::Lab,
             the_receiver_does_not_slow_the_sender,
-        ),
-        (
-            "the_example_joins_two_programs",
-            Need::Example("two_hosts"),
-            the_example_joins_two_programs,
-        ),
-        (
-            "a_command_sees_its_host",
-            Need::Lab,
             a_command_sees_its_host,
-        ),
-        (
-            "a_command_returns_its_exit_code",
-            Need::Lab,
             a_command_returns_its_exit_code,
-        ),
-        (
-            "a_command_that_is_not_there_is_named",
-            Need::Lab,
             a_command_that_is_not_there_is_named,
-        ),
-        (
-            "the_background_ends_with_the_command",
-            Need::Lab,
             the_background_ends_with_the_command,
-        ),
-        (
-            "a_socket_of_the_host_is_awaited",
-            Need::Lab,
             a_socket_of_the_host_is_awaited,
-        ),
-        ("labs_do_not_meet", Need::Lab, labs_do_not_meet),
+            labs_do_not_meet;
+        waits(Need::probe(lab), Need::probe(built)): the_example_joins_two_programs;
+        waits(Need::probe(threads)): labs_have_threads_of_their_own;
+        waits(Need::probe(placement)):
+            flows_take_the_queue_of_their_address,
+            threads_serve_the_queues_in_order,
+            threads_are_pinned,
+            queues_are_delivered_on_their_cpu,
+            a_queue_that_was_full_goes_on,
+            a_queue_waits_as_its_traffic_says,
+            connections_take_the_queues_of_both_ends,
+            a_cpu_that_is_not_there_is_refused;
     ]
 }
 
-/// What takes the right to choose CPUs.
-fn of_placement() -> Vec<Test> {
-    vec![
-        (
-            "flows_take_the_queue_of_their_address",
-            Need::Placement,
-            flows_take_the_queue_of_their_address,
-        ),
-        (
-            "threads_serve_the_queues_in_order",
-            Need::Placement,
-            threads_serve_the_queues_in_order,
-        ),
-        ("threads_are_pinned", Need::Placement, threads_are_pinned),
-        (
-            "labs_have_threads_of_their_own",
-            Need::Threads,
-            labs_have_threads_of_their_own,
-        ),
-        (
-            "queues_are_delivered_on_their_cpu",
-            Need::Placement,
-            queues_are_delivered_on_their_cpu,
-        ),
-        (
-            "a_queue_that_was_full_goes_on",
-            Need::Placement,
-            a_queue_that_was_full_goes_on,
-        ),
-        (
-            "a_queue_waits_as_its_traffic_says",
-            Need::Placement,
-            a_queue_waits_as_its_traffic_says,
-        ),
-        (
-            "connections_take_the_queues_of_both_ends",
-            Need::Placement,
-            connections_take_the_queues_of_both_ends,
-        ),
-        (
-            "a_cpu_that_is_not_there_is_refused",
-            Need::Placement,
-            a_cpu_that_is_not_there_is_refused,
-        ),
-    ]
+/// Plays its part in the example, if a trial has started it for that.
+pub(crate) fn play() -> Option<ExitCode> {
+    let played = match env::var(PART).ok()?.as_str() {
+        "answer" => answer(),
+        _ => ask(),
+    };
+    Some(played.map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS))
+}
+
+fn built() -> Result<(), String> {
+    let build = || "not built: cargo build -p mpps-lab --example two_hosts".to_owned();
+    let is_built = example("two_hosts").exists();
+    is_built.then_some(()).ok_or_else(build)
 }
 
 fn an_idle_lab_is_silent() -> Result<(), Failed> {
@@ -247,9 +178,7 @@ fn the_example_joins_two_programs() -> Result<(), Failed> {
     let run = |part: &str| {
         let line = |part: &str| format!("{PART}={part} {}", own.display());
         let words = [PORT.to_string(), line("answer"), line(part)];
-        Command::new(common::trial::example("two_hosts"))
-            .args(words)
-            .output()
+        Command::new(example("two_hosts")).args(words).output()
     };
     let output = run("ask")?;
     let said = String::from_utf8_lossy(&output.stdout);
@@ -257,7 +186,7 @@ fn the_example_joins_two_programs() -> Result<(), Failed> {
     check(output.status.success() && said.trim() == client, || {
         format!("not {client}: {output:?}")
     })?;
-    let failed = Command::new(common::trial::example("two_hosts"))
+    let failed = Command::new(example("two_hosts"))
         .args([
             &PORT.to_string(),
             &format!("{PART}=answer {}", own.display()),
@@ -283,11 +212,6 @@ fn ask() -> io::Result<()> {
     let mut answer = [0; 64];
     let bytes = socket.recv(&mut answer)?;
     io::stdout().write_all(&answer[..bytes])
-}
-
-/// What it came to, as the status of a process.
-fn played(part: io::Result<()>) -> ExitCode {
-    part.map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS)
 }
 
 fn a_command_sees_its_host() -> Result<(), Failed> {
@@ -455,8 +379,6 @@ fn threads_are_pinned() -> Result<(), Failed> {
     })
 }
 
-/// A socket for each CPU, and a program that gives each datagram to the socket of the CPU that
-/// received it: only the socket of the queue's CPU may get any.
 /// With both ends of the link, and with those of other labs that live or are just being made.
 fn labs_have_threads_of_their_own() -> Result<(), Failed> {
     let cpu = own_cpus()?[0];
@@ -484,6 +406,8 @@ fn labs_have_threads_of_their_own() -> Result<(), Failed> {
     })
 }
 
+/// A socket for each CPU, and a program that gives each datagram to the socket of the CPU that
+/// received it: only the socket of the queue's CPU may get any.
 fn queues_are_delivered_on_their_cpu() -> Result<(), Failed> {
     let cpus = own_cpus()?;
     for delivery in [Delivery::ThreadedNapi, Delivery::Rps] {
@@ -785,8 +709,4 @@ fn shell(script: &str) -> Command {
     let mut command = Command::new("sh");
     command.args(["-c", script]).stdout(Stdio::piped());
     command
-}
-
-fn check(good: bool, why: impl FnOnce() -> String) -> Result<(), Failed> {
-    if good { Ok(()) } else { Err(why().into()) }
 }
