@@ -1,6 +1,6 @@
 //! A client that does what it is told, and reads replies the plain way.
 
-use crate::scenario::PATIENCE;
+use super::scenario::PATIENCE;
 use mpps_os::tcp::TcpStream as Raw;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};

@@ -1,9 +1,9 @@
 //! What a client of good will may expect.
 
-use crate::client::Client;
-use crate::scenario::{BODY_BYTES, Running, Scenario, anything, check, ended};
-use libtest_mimic::Failed;
+use super::client::Client;
+use super::scenario::{BODY_BYTES, Running, Scenario, anything, check, ended};
 use mpps_http::{Close, Content, Ending, Switch};
+use mpps_trial::Failed;
 use std::io;
 use std::time::Duration;
 

@@ -1,10 +1,10 @@
 //! A server whose descriptors run out, in a process of its own that may have few.
 
-use crate::client::Client;
-use crate::scenario::{PATIENCE, Running, Scenario, anything, check};
-use libtest_mimic::Failed;
+use super::client::Client;
+use super::scenario::{PATIENCE, Running, Scenario, anything, check};
 use mpps_http::{Close, Content, Ending, Engine, Limits, ServeConfig, Server, Switch, Switches};
 use mpps_os::limit::forbid_descriptors;
+use mpps_trial::Failed;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::SocketAddr;
 use std::process::{Command, ExitCode, Stdio};
@@ -23,8 +23,8 @@ const CHILD: &str = "MPPS_TEST_SERVE_FEW_DESCRIPTORS";
 /// Descriptors of the child. Some dozen are its own.
 const DESCRIPTORS: u64 = 64;
 
-/// Connections of good will, more than the child can have.
-const CONNECTIONS: usize = 72;
+/// Clients of good will that are shed before the others leave.
+const SHED: usize = 8;
 
 /// Serves, if this process is the child, until standard input ends.
 pub(crate) fn child() -> Option<ExitCode> {
@@ -113,16 +113,18 @@ fn meet(output: &mut impl BufRead) -> Result<u64, Failed> {
     output.read_line(&mut line)?;
     let address: SocketAddr = line.trim().parse()?;
     let mut clients = Vec::new();
-    let mut served = 0;
-    for _ in 0..CONNECTIONS {
+    let (mut served, mut shed) = (0, 0);
+    while shed < SHED && served < DESCRIPTORS {
         let mut client = Client::connect(address)?;
         // Those that are shed see an end or a reset, and not silence.
-        if client.get("/").is_ok_and(|reply| reply.status == 200) {
-            served += 1;
+        match client.get("/").is_ok_and(|reply| reply.status == 200) {
+            true => served += 1,
+            false => shed += 1,
         }
         clients.push(client);
     }
     check(served > 20, format!("{served} served"))?;
+    let made = clients.len() as u64;
     let first = clients.first_mut().ok_or("no clients")?;
     check(first.get("/")?.status == 200, "the first is not served")?;
     clients.clear();
@@ -130,7 +132,7 @@ fn meet(output: &mut impl BufRead) -> Result<u64, Failed> {
     for more in 1..=100 {
         let mut client = Client::connect(address)?;
         if client.get("/").is_ok_and(|reply| reply.status == 200) {
-            return Ok(CONNECTIONS as u64 + more);
+            return Ok(made + more);
         }
     }
     Err(Failed::from("nobody is served any more"))

@@ -1,11 +1,11 @@
 //! Clients that are slow, wrong, greedy or malicious. Others are served meanwhile.
 
-use crate::client::Client;
-use crate::scenario::{BODY_BYTES, Running, Scenario, anything, check, ended};
-use libtest_mimic::Failed;
+use super::client::Client;
+use super::scenario::{BODY_BYTES, Running, Scenario, anything, check, ended};
 use mpps_http::{Close, Content, Ending, Switch};
 use mpps_os::limit::allow_descriptors;
 use mpps_os::tcp::TcpStream as Raw;
+use mpps_trial::Failed;
 use std::io;
 use std::time::{Duration, Instant};
 
@@ -334,13 +334,13 @@ fn slow_readers(running: &Running) -> Result<(), Failed> {
     Ok(())
 }
 
-/// A client that reads nothing for more than twice as long as a dead one has. That is long beside what
+/// A client that reads nothing for longer than a dead one has. What a dead one has is long beside what
 /// its kernel leaves unanswered: of two probes in half a second the later one
 /// (`tcp_invalid_ratelimit`).
 fn reads_late(running: &Running, bytes: usize) -> Result<(), Failed> {
     let mut client = running.connect()?;
     client.send(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")?;
-    std::thread::sleep(12 * SOON);
+    std::thread::sleep(8 * SOON);
     check(client.reply()?.body.len() == bytes, "a part is lost")
 }
 

@@ -1,8 +1,8 @@
 //! How a server ends, and what happens to files while they are being sent.
 
-use crate::scenario::{Running, Scenario, anything, check, ended};
-use libtest_mimic::Failed;
+use super::scenario::{Running, Scenario, anything, check, ended};
 use mpps_http::{Content, Ending, Switch};
+use mpps_trial::Failed;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::PathBuf;
@@ -121,7 +121,7 @@ fn address_taken(running: &Running) -> Result<(), Failed> {
     running.serves_others()
 }
 
-/// The directory of one scenario, empty: they run one after the other.
+/// The directory of one scenario, empty: each has a process of its own.
 fn directory() -> PathBuf {
     let path = std::env::temp_dir().join(format!("mpps-serve-{}", std::process::id()));
     // Where it cannot be made, the server says so.
@@ -148,7 +148,10 @@ impl Drop for Files {
 }
 
 fn pattern(bytes: usize) -> Vec<u8> {
-    (0..bytes).map(|at| (at % 251) as u8).collect()
+    // Of a length that no buffer has.
+    let mut pattern = Vec::from_iter(0..251_u8).repeat(bytes.div_ceil(251));
+    pattern.truncate(bytes);
+    pattern
 }
 
 fn files(running: &Running) -> Result<(), Failed> {

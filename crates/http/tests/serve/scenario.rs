@@ -1,10 +1,10 @@
 //! One scenario: a server, what is done to it, and what it must have counted then.
 
-use crate::client::Client;
-use libtest_mimic::Failed;
+use super::client::Client;
 use mpps_http::{
     Close, Content, Ending, Engine, Limits, ServeConfig, ServeCounters, Server, Switch, Switches,
 };
+use mpps_trial::Failed;
 use std::fs;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -19,7 +19,7 @@ pub(crate) const BODY_BYTES: usize = 1024;
 pub(crate) struct Scenario {
     pub(crate) name: &'static str,
     /// The switches on which it depends how an engine does it. It is run with none, with all, and
-    /// with those sets between that have one of these.
+    /// once with each choice of these that the sets between have.
     pub(crate) switches: &'static [Switch],
     /// What is different from the usual server.
     pub(crate) configure: fn(&mut ServeConfig),

@@ -1,0 +1,121 @@
+//! The server against real sockets: every scenario over every engine, with no switch, with all, and
+//! with the sets between for which it makes a difference.
+//!
+//! Each trial has a network namespace of its own where that is allowed, and the loopback of the
+//! host otherwise. After each, what was accepted has ended and no descriptor is left.
+
+mod client;
+mod conformance;
+mod exhaustion;
+mod hostile;
+mod lifecycle;
+mod scenario;
+
+use mpps_http::{ENGINES, Engine, Limits, Support, Switch, Switches, Task};
+use mpps_os::namespace::NetNamespace;
+use mpps_os::netlink::link;
+use mpps_trial::{Failed, Need, Trial, able};
+use scenario::Scenario;
+use std::process::ExitCode;
+
+/// Sets of switches that take different ways through an engine, the first with none and the last
+/// with all. Those that it does not have are left out, and what is then the same is tried once.
+const SETS: &[&[Switch]] = &[
+    &[],
+    &[Switch::Fds],
+    &[Switch::Events],
+    &[Switch::Buffers],
+    &[Switch::Fds, Switch::Events],
+    &[
+        Switch::Affinity,
+        Switch::Buffers,
+        Switch::Fds,
+        Switch::Events,
+    ],
+];
+
+/// What this process is to do if a trial has started it.
+pub(crate) fn play() -> Option<ExitCode> {
+    exhaustion::child()
+}
+
+pub(crate) fn trials() -> Vec<Trial> {
+    let scenarios = [
+        conformance::SCENARIOS,
+        hostile::SCENARIOS,
+        lifecycle::SCENARIOS,
+        exhaustion::SCENARIOS,
+    ];
+    let mut trials = Vec::new();
+    for engine in ENGINES {
+        let sets = sets(engine);
+        for scenario in scenarios.iter().copied().flatten() {
+            let mut tried = vec![Switches::of(&[])];
+            for (place, &switches) in sets.iter().enumerate() {
+                let chosen: Vec<Switch> = scenario
+                    .switches
+                    .iter()
+                    .copied()
+                    .filter(|&s| switches.has(s))
+                    .collect();
+                let chosen = Switches::of(&chosen);
+                let is_between = place > 0 && place + 1 < sets.len();
+                if is_between && tried.contains(&chosen) {
+                    continue;
+                }
+                tried.push(chosen);
+                trials.push(of(engine, switches, scenario));
+            }
+        }
+    }
+    trials
+}
+
+fn sets(engine: &Engine) -> Vec<Switches> {
+    let known = (engine.switches)(&Limits::default())
+        .into_iter()
+        .filter(|a| a.possible);
+    let known: Vec<Switch> = known.map(|a| a.switch).collect();
+    let mut sets = Vec::new();
+    for set in SETS {
+        let set: Vec<Switch> = set.iter().copied().filter(|s| known.contains(s)).collect();
+        let set = Switches::of(&set);
+        if !sets.contains(&set) {
+            sets.push(set);
+        }
+    }
+    sets
+}
+
+fn of(engine: &'static Engine, switches: Switches, scenario: &'static Scenario) -> Trial {
+    let name = format!("serve::{}::{switches}::{}", engine.name, scenario.name);
+    let run = move || {
+        enter_host()?;
+        scenario.run(engine, switches)
+    };
+    let is_alone = scenario.name == "many_connects_without_data_stop_nobody";
+    let trial = match is_alone {
+        true => Trial::measures(name, run),
+        false => Trial::waits(name, run),
+    };
+    trial.needs(Need::probe(move || {
+        match (engine.support)(Task::Serve { reset: false }) {
+            Support::No { why, .. } => Err(why),
+            Support::Yes => Ok(()),
+        }
+    }))
+}
+
+/// Moves this process where nobody else has ports, or connections in TIME_WAIT, if there can be
+/// such a place.
+fn enter_host() -> Result<(), Failed> {
+    let required = std::env::var("MPPS_REQUIRE_LAB").is_ok_and(|value| value == "1");
+    match able() {
+        Err(why) if required => Err(why.into()),
+        Err(_) => Ok(()),
+        Ok(()) => {
+            NetNamespace::new()?.enter()?;
+            Ok(link::set_up(link::index("lo")?)?)
+        }
+    }
+}
