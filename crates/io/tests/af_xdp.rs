@@ -1,10 +1,6 @@
 //! The AF_XDP backend in a lab: each packet once and counted, whatever the queue, the size of the
 //! ring, the way of waiting; and nothing is left behind.
 
-#[path = "../../os/tests/common/trial.rs"]
-mod trial;
-
-use libtest_mimic::{Arguments, Failed};
 use mpps_io::parts::{FlowCounters, FlowFilter};
 use mpps_io::{
     Attach, CopyMode, Destination, Error, OutQueue, Property, Rx, RxConfig, Served, SocketMap, Tx,
@@ -14,68 +10,46 @@ use mpps_lab::{Delivery, Lab, LabConfig, address};
 use mpps_os::bpf::{Link, PerCpuMapKind, Program, ProgramKind, XskMap};
 use mpps_os::namespace::NetNamespace;
 use mpps_os::netlink::link;
+use mpps_trial::{Failed, Need, Trial, trials};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 
-/// The name of a test, and what it does.
-type Test = (&'static str, fn() -> Result<(), Failed>);
 /// The option that is refused, and what makes a good receiver ask for it.
 type Case = (&'static str, fn(&mut RxConfig));
 
 const PORT: u16 = 4321;
 /// Longer than a packet is ever on its way here, and the time that finding nothing costs.
 const PATIENCE: Duration = Duration::from_millis(200);
-/// Tells this program that it is the child that holds a receiver until it is killed.
+/// Tells this program, started again, to hold a receiver until it is killed.
 const HOLD: &str = "MPPS_TEST_HOLD";
 
-const TESTS: [Test; 18] = [
-    ("nothing_is_lost_uncounted", nothing_is_lost_uncounted),
-    ("every_way_of_waiting_brings_packets", every_way_of_waiting),
-    (
-        "polling_that_cannot_be_is_refused",
-        polling_that_cannot_be_is_refused,
-    ),
-    ("a_small_ring_goes_round", a_small_ring_goes_round),
-    (
-        "the_kernel_has_few_frames_and_all_after_silence",
-        few_frames,
-    ),
-    ("a_queue_each", a_queue_each),
-    ("a_queue_without_a_receiver_is_counted", a_lonely_queue),
-    ("long_packets_come_in_one_piece", long_packets),
-    ("senders_are_told", senders_are_told),
-    ("other_flows_are_the_kernels", other_flows),
-    (
-        "several_destinations_are_one_receivers",
-        several_destinations,
-    ),
-    ("another_program_feeds_the_receivers", another_program),
-    ("frames_leave_by_another_interface", forwarding),
-    ("frames_sent_are_datagrams", frames_sent_are_datagrams),
-    ("what_cannot_be_is_refused", what_cannot_be_is_refused),
-    ("nothing_is_left_behind", nothing_is_left_behind),
-    ("an_interface_that_goes_away_is_told", a_lost_interface),
-    ("a_child_inherits_nothing", a_child_inherits_nothing),
-];
-
-fn main() -> ExitCode {
-    if let Ok(target) = std::env::var(HOLD) {
-        return hold(&target);
-    }
-    let mut arguments = Arguments::from_args();
-    // Two labs at once would share the CPUs, and rings overflow sooner.
-    arguments.test_threads = Some(1);
-    let obstacle = open_one().err();
-    let trials = TESTS.map(|(name, test)| {
-        let obstacle = obstacle.clone();
-        trial::new(name, || obstacle, test)
-    });
-    libtest_mimic::run(&arguments, trials.into()).exit_code()
+pub(crate) fn trials() -> Vec<Trial> {
+    trials![
+        waits(Need::probe(open_one)):
+            nothing_is_lost_uncounted,
+            every_way_of_waiting_brings_packets,
+            polling_that_cannot_be_is_refused,
+            a_small_ring_goes_round,
+            the_kernel_has_few_frames_and_all_after_silence,
+            a_queue_each,
+            a_queue_without_a_receiver_is_counted,
+            long_packets_come_in_one_piece,
+            senders_are_told,
+            other_flows_are_the_kernels,
+            several_destinations_are_one_receivers,
+            another_program_feeds_the_receivers,
+            frames_leave_by_another_interface,
+            frames_sent_are_datagrams,
+            what_cannot_be_is_refused,
+            nothing_is_left_behind,
+            an_interface_that_goes_away_is_told,
+            a_child_inherits_nothing;
+    ]
 }
 
-/// What all tests need, tried once.
+/// What all trials need.
 fn open_one() -> Result<(), String> {
     let lab = lab(1500).map_err(|error| error.to_string())?;
     let opened = receiver(&lab, &RxConfig::new(target(1, false)));
@@ -129,11 +103,16 @@ fn send(tx: &mut dyn Tx, flow: usize, datagrams: u8) -> Result<(), Failed> {
 
 /// Receives until nothing comes, and returns the first byte of each payload.
 fn receive(rx: &mut dyn Rx, wait: Wait) -> Result<Vec<u8>, Failed> {
+    receive_most(rx, wait, usize::MAX)
+}
+
+/// Receives until so many have come, or nothing comes.
+fn receive_most(rx: &mut dyn Rx, wait: Wait, most: usize) -> Result<Vec<u8>, Failed> {
     let mut numbers = Vec::new();
-    loop {
+    while numbers.len() < most {
         let batch = rx.recv(wait)?;
         if batch.is_empty() {
-            return Ok(numbers);
+            break;
         }
         for packet in batch.packets() {
             let datagram = wire::datagram(packet.data).ok_or("no datagram")?;
@@ -144,6 +123,7 @@ fn receive(rx: &mut dyn Rx, wait: Wait) -> Result<Vec<u8>, Failed> {
             numbers.push(number);
         }
     }
+    Ok(numbers)
 }
 
 fn check<T: PartialEq + std::fmt::Debug>(got: T, expected: T, what: &str) -> Result<(), Failed> {
@@ -184,7 +164,7 @@ fn nothing_is_lost_uncounted() -> Result<(), Failed> {
     Ok(())
 }
 
-fn every_way_of_waiting() -> Result<(), Failed> {
+fn every_way_of_waiting_brings_packets() -> Result<(), Failed> {
     let lab = lab(1500)?;
     let waits = [
         Wait::Block(PATIENCE),
@@ -233,9 +213,11 @@ fn a_small_ring_goes_round() -> Result<(), Failed> {
         for _ in 0..20 {
             let burst = frames as u8;
             send(&mut *tx, 0, burst)?;
-            lab.settle()?;
-            let batch = receive(&mut *rx, Wait::Poll)?;
-            check(batch, (0..burst).collect(), "packets")?;
+            let came = receive_most(&mut *rx, Wait::Block(PATIENCE), frames as usize)?;
+            check(came, (0..burst).collect(), "packets")?;
+            // A look also gives the frames of the last batch back.
+            let more = receive(&mut *rx, Wait::Poll)?;
+            check(more, vec![], "packets that nobody sent")?;
         }
         check(rx.counters().dropped, 0, "drops")?;
     }
@@ -244,7 +226,7 @@ fn a_small_ring_goes_round() -> Result<(), Failed> {
 
 /// While packets come few at a time the kernel has 512 frames; once nothing comes it has all 4096, so
 /// that none of a burst is dropped. With a number of frames it has that number always.
-fn few_frames() -> Result<(), Failed> {
+fn the_kernel_has_few_frames_and_all_after_silence() -> Result<(), Failed> {
     const EACH: u8 = 64;
     let lab = lab(1500)?;
     let mut config = RxConfig::new(target(1, false));
@@ -311,7 +293,7 @@ fn a_queue_each() -> Result<(), Failed> {
     }
 }
 
-fn a_lonely_queue() -> Result<(), Failed> {
+fn a_queue_without_a_receiver_is_counted() -> Result<(), Failed> {
     let lab = lab(1500)?;
     let mut config = RxConfig::new(target(2, false));
     config.address.set_port(0);
@@ -325,7 +307,7 @@ fn a_lonely_queue() -> Result<(), Failed> {
     check(rx.counters().dropped, 200, "packets without a receiver")
 }
 
-fn long_packets() -> Result<(), Failed> {
+fn long_packets_come_in_one_piece() -> Result<(), Failed> {
     let lab = lab(9000)?;
     for attach in [Attach::Native, Attach::Generic] {
         let mut config = RxConfig::new(target(1, false));
@@ -360,7 +342,7 @@ fn senders_are_told() -> Result<(), Failed> {
     check(sources, vec![Some(address)], "senders")
 }
 
-fn other_flows() -> Result<(), Failed> {
+fn other_flows_are_the_kernels() -> Result<(), Failed> {
     let lab = lab(1500)?;
     let mut rx = receiver(&lab, &RxConfig::new(target(1, false)))?;
     let mut other = target(1, false);
@@ -384,7 +366,7 @@ fn other_flows() -> Result<(), Failed> {
 }
 
 /// One address, a range of ports at it, and one of the other version of IP; nothing beside them.
-fn several_destinations() -> Result<(), Failed> {
+fn several_destinations_are_one_receivers() -> Result<(), Failed> {
     let lab = lab(1500)?;
     let at = |is_v6, port| SocketAddr::new(target(1, is_v6).ip(), port);
     let mut config = RxConfig::new(at(false, PORT));
@@ -442,7 +424,7 @@ fn refusal(lab: &Lab, config: &RxConfig) -> Result<&'static str, Failed> {
 }
 
 /// A program that takes the packets to a port, with a map of its own, stands for a user's.
-fn another_program() -> Result<(), Failed> {
+fn another_program_feeds_the_receivers() -> Result<(), Failed> {
     let lab = lab(1500)?;
     let mut config = RxConfig::new(target(1, false));
     config.ring.interface = Some(lab.receiver().interface().to_owned());
@@ -511,7 +493,7 @@ fn another_program() -> Result<(), Failed> {
 
 /// A third host, behind a second interface of the receiver's: what is forwarded gets there, what is
 /// answered goes back, and each once. Both share one memory, whose few frames go round many times.
-fn forwarding() -> Result<(), Failed> {
+fn frames_leave_by_another_interface() -> Result<(), Failed> {
     const ROUNDS: usize = 100;
     const ROUND: u8 = 20;
     let lab = lab(1500)?;
@@ -679,7 +661,7 @@ fn nothing_is_left_behind() -> Result<(), Failed> {
 }
 
 /// A receiver that would wait for ever, and a sender that would send nowhere, both hear of it.
-fn a_lost_interface() -> Result<(), Failed> {
+fn an_interface_that_goes_away_is_told() -> Result<(), Failed> {
     for wait in [
         Wait::Block(PATIENCE),
         Wait::Auto(PATIENCE),
@@ -759,11 +741,9 @@ fn becomes(mut is: impl FnMut() -> bool) -> bool {
     })
 }
 
-/// The child of [`nothing_is_left_behind`].
-fn hold(target: &str) -> ExitCode {
-    let Ok(target) = target.parse() else {
-        return ExitCode::FAILURE;
-    };
+/// What the child of [`nothing_is_left_behind`] does: it holds a receiver until it is killed.
+pub(crate) fn play() -> Option<ExitCode> {
+    let target = std::env::var(HOLD).ok()?.parse().ok()?;
     let mut config = RxConfig::new(target);
     config.ring.attach = Some(Attach::Native);
     let open = || backend::find("af_xdp").and_then(|backend| backend.open_rx(&config));
@@ -775,5 +755,5 @@ fn hold(target: &str) -> ExitCode {
     if opened.is_some() {
         std::thread::sleep(Duration::from_secs(600));
     }
-    ExitCode::FAILURE
+    Some(ExitCode::FAILURE)
 }

@@ -1,15 +1,12 @@
 //! The backend `dpdk` in the lab, through those of DPDK's drivers that need no hardware. Built with
 //! the feature `dpdk` only.
 
-#[path = "../../os/tests/common/trial.rs"]
-mod trial;
-
-use libtest_mimic::Arguments;
+use crate::{has_lab, lab};
 use mpps_io::{Rx, RxConfig, Tx, TxConfig, Wait, backend};
-use mpps_lab::{Lab, LabConfig};
+use mpps_lab::Lab;
 use mpps_os::netlink::link;
+use mpps_trial::{Failed, Need, Trial, trials};
 use std::net::{IpAddr, SocketAddr};
-use std::process::ExitCode;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -19,71 +16,63 @@ const DATAGRAMS: u64 = 100_000;
 const PATIENCE: Duration = Duration::from_secs(20);
 const PORT: u16 = 4321;
 
-type Test = (&'static str, fn(&Lab));
+pub(crate) fn trials() -> Vec<Trial> {
+    trials![
+        waits(Need::probe(has_lab)):
+            every_datagram_comes_by_the_default_tap,
+            every_datagram_comes_by_net_af_packet,
+            every_datagram_comes_by_net_af_xdp,
+            what_net_af_packet_drops_is_counted,
+            what_net_af_xdp_drops_is_counted,
+            sharers_divide_the_packets,
+            a_flood_that_is_read_is_accounted_for,
+            packets_of_others_are_left_out,
+            opening_again_leaves_nothing_behind,
+            what_cannot_be_is_refused;
+    ]
+}
 
-const TESTS: &[Test] = &[
-    ("every_datagram_comes_by_the_default_tap", |lab| {
-        for address in addresses(lab) {
-            all_come(lab, &config(address));
-        }
-    }),
-    ("every_datagram_comes_by_net_af_packet", |lab| {
-        let mut config = config(addresses(lab)[0]);
-        config.ring.arguments = vec![af_packet(1, 4096)];
-        all_come(lab, &config);
-    }),
-    ("every_datagram_comes_by_net_af_xdp", |lab| {
-        for address in addresses(lab) {
-            let mut config = config(address);
-            config.ring.arguments = vec![af_xdp()];
-            all_come(lab, &config);
-        }
-    }),
-    ("what_net_af_packet_drops_is_counted", |lab| {
-        let mut config = config(addresses(lab)[0]);
-        config.ring.arguments = vec![af_packet(1, 64)];
-        all_are_accounted_for(lab, &config);
-    }),
-    ("what_net_af_xdp_drops_is_counted", |lab| {
-        let mut config = config(addresses(lab)[0]);
+fn every_datagram_comes_by_the_default_tap() -> Result<(), Failed> {
+    let lab = lab()?;
+    for address in addresses(lab) {
+        all_come(lab, &config(address));
+    }
+    Ok(())
+}
+
+fn every_datagram_comes_by_net_af_packet() -> Result<(), Failed> {
+    let lab = lab()?;
+    let mut config = config(addresses(lab)[0]);
+    config.ring.arguments = vec![af_packet(1, 4096)];
+    all_come(lab, &config);
+    Ok(())
+}
+
+fn every_datagram_comes_by_net_af_xdp() -> Result<(), Failed> {
+    let lab = lab()?;
+    for address in addresses(lab) {
+        let mut config = config(address);
         config.ring.arguments = vec![af_xdp()];
-        config.ring.frames = Some(64);
-        all_are_accounted_for(lab, &config);
-    }),
-    ("sharers_divide_the_packets", sharers_divide_the_packets),
-    (
-        "a_flood_that_is_read_is_accounted_for",
-        a_flood_that_is_read_is_accounted_for,
-    ),
-    (
-        "packets_of_others_are_left_out",
-        packets_of_others_are_left_out,
-    ),
-    (
-        "opening_again_leaves_nothing_behind",
-        opening_again_leaves_nothing_behind,
-    ),
-    ("what_cannot_be_is_refused", what_cannot_be_is_refused),
-];
+        all_come(lab, &config);
+    }
+    Ok(())
+}
 
-fn main() -> ExitCode {
-    let mut arguments = Arguments::from_args();
-    // DPDK's environment is one for the process, and labs at once would share the CPUs.
-    arguments.test_threads = Some(1);
-    let obstacle = Lab::new(&LabConfig::default()).err();
-    let obstacle = obstacle.map(|error| error.to_string());
-    let of = |&(name, test): &Test| {
-        let obstacle = obstacle.clone();
-        trial::new(
-            name,
-            || obstacle,
-            move || {
-                test(&Lab::new(&LabConfig::default())?);
-                Ok(())
-            },
-        )
-    };
-    libtest_mimic::run(&arguments, TESTS.iter().map(of).collect()).exit_code()
+fn what_net_af_packet_drops_is_counted() -> Result<(), Failed> {
+    let lab = lab()?;
+    let mut config = config(addresses(lab)[0]);
+    config.ring.arguments = vec![af_packet(1, 64)];
+    all_are_accounted_for(lab, &config);
+    Ok(())
+}
+
+fn what_net_af_xdp_drops_is_counted() -> Result<(), Failed> {
+    let lab = lab()?;
+    let mut config = config(addresses(lab)[0]);
+    config.ring.arguments = vec![af_xdp()];
+    config.ring.frames = Some(64);
+    all_are_accounted_for(lab, &config);
+    Ok(())
 }
 
 /// The receiver's first address of each version of IP; their packets take queue 0.
@@ -237,7 +226,8 @@ fn all_are_accounted_for(lab: &Lab, config: &RxConfig) {
     );
 }
 
-fn sharers_divide_the_packets(lab: &Lab) {
+fn sharers_divide_the_packets() -> Result<(), Failed> {
+    let lab = lab()?;
     let mut config = config(addresses(lab)[0]);
     config.ring.arguments = vec![af_packet(3, 8192)];
     let first = open_rx(lab, &config);
@@ -270,10 +260,12 @@ fn sharers_divide_the_packets(lab: &Lab) {
     receivers.push(fourth);
     let rest: u64 = receivers.iter_mut().map(|rx| receive_rest(&mut **rx)).sum();
     assert_eq!(rest, 128);
+    Ok(())
 }
 
 /// Reads while a flood is on, which is when rings wrap around.
-fn a_flood_that_is_read_is_accounted_for(lab: &Lab) {
+fn a_flood_that_is_read_is_accounted_for() -> Result<(), Failed> {
+    let lab = lab()?;
     for address in addresses(lab) {
         let config = config(address);
         let mut rx = open_rx(lab, &config);
@@ -297,9 +289,11 @@ fn a_flood_that_is_read_is_accounted_for(lab: &Lab) {
             "{came} came, link {link}, {drops:?}"
         );
     }
+    Ok(())
 }
 
-fn packets_of_others_are_left_out(lab: &Lab) {
+fn packets_of_others_are_left_out() -> Result<(), Failed> {
+    let lab = lab()?;
     let address = addresses(lab)[0];
     let mut wanted = open_rx(lab, &config(address));
     let other = SocketAddr::new(address, PORT + 1);
@@ -316,9 +310,11 @@ fn packets_of_others_are_left_out(lab: &Lab) {
     lab.settle().expect("packets come to rest");
     // The kernel's answers that nobody listens go out by the same tap.
     assert!(receive(&mut *all, 100) >= 100);
+    Ok(())
 }
 
-fn opening_again_leaves_nothing_behind(lab: &Lab) {
+fn opening_again_leaves_nothing_behind() -> Result<(), Failed> {
+    let lab = lab()?;
     // libxdp 1.3.1, under `net_af_xdp`, forgets programs and maps that it has loaded.
     let is_ours = |path: std::path::PathBuf| {
         let name = std::fs::read_link(path).unwrap_or_default();
@@ -354,9 +350,11 @@ fn opening_again_leaves_nothing_behind(lab: &Lab) {
         let namespace = std::fs::read_link(path).unwrap_or_default();
         assert_ne!(namespace.to_string_lossy(), inode);
     }
+    Ok(())
 }
 
-fn what_cannot_be_is_refused(lab: &Lab) {
+fn what_cannot_be_is_refused() -> Result<(), Failed> {
+    let lab = lab()?;
     let dpdk = backend::find("dpdk").expect("it is in the table");
     let address = addresses(lab)[0];
     let refusal = |config: &RxConfig| {
@@ -388,4 +386,5 @@ fn what_cannot_be_is_refused(lab: &Lab) {
     assert!(text.contains("--interface"), "{text}");
     // After a refusal all is as it was.
     drop(open_rx(lab, &config(address)));
+    Ok(())
 }

@@ -1,20 +1,18 @@
 //! The examples, each run by clients that are not ours: sockets of the standard library, `dig` and
 //! `dnsperf`; over sockets on this machine, and over AF_XDP between the two hosts of a lab.
 
-#[path = "../../os/tests/common/trial.rs"]
-mod trial;
-
-use libtest_mimic::Arguments;
+use crate::{can, has_lab};
 use mpps_io::{RxConfig, TxConfig, Wait, wire};
 use mpps_lab::{Delivery, Lab, LabConfig};
 use mpps_os::ethtool;
 use mpps_os::netlink::link;
+use mpps_trial::{Need, Trial, example, trials};
 use std::collections::BTreeMap;
 use std::env;
 use std::io::{BufRead, BufReader, Read};
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
-use std::process::{Child, ChildStdout, Command, ExitCode, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -23,96 +21,55 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// Receive queues of the lab.
 const QUEUES: u16 = 2;
 
-fn main() -> ExitCode {
-    let mut trials = Vec::new();
+pub(crate) fn trials() -> Vec<Trial> {
+    let mut trials = trials![
+        waits(built(), row("af_xdp"), row("xdp"), Need::probe(has_lab)): reflector, balancer;
+        waits(built(), row("af_xdp"), Need::probe(has_lab)): the_readme_has_an_echo_server;
+        waits(built()): reflector_wants_frames;
+    ];
+    let tests = named![fn(&Place); echo, counter, dns, dns_dig, dns_dnsperf];
     for backend in ["recv", "recvmmsg", "io_uring", "af_xdp"] {
-        for (name, program, test) in TESTS {
+        for (name, test) in tests {
             for version in [4, 6] {
-                trials.push(trial::new(
-                    format!("{name}/{backend}/ipv{version}"),
-                    move || obstacle(backend, program).or_else(|| without_ip(version)),
-                    move || {
-                        trial::undisturbed(|| test(&Place::new(backend, version)));
-                        Ok(())
-                    },
-                ));
+                let run = move || test(&Place::new(backend, version));
+                let name = format!("examples::{name}::{backend}::ipv{version}");
+                let needs = needs(&name, backend, version).into_iter();
+                trials.push(needs.fold(Trial::waits(name, run), Trial::needs));
             }
         }
     }
-    let program = "reflector";
-    for (name, test) in [
-        ("reflector/af_xdp", reflector as fn(&Place)),
-        ("balancer/af_xdp", balancer),
-    ] {
-        trials.push(trial::new(
-            name,
-            || obstacle("af_xdp", None).or_else(|| obstacle("xdp", None)),
-            move || {
-                trial::undisturbed(|| test(&Place::new("af_xdp", 4)));
-                Ok(())
-            },
-        ));
-    }
-    trials.push(trial::new(
-        "the_readme_has_an_echo_server",
-        || obstacle("af_xdp", None),
-        || {
-            trial::undisturbed(|| the_readme_has_an_echo_server(&Place::new("af_xdp", 4)));
-            Ok(())
-        },
-    ));
-    let built = move || obstacle("recvmmsg", None);
-    trials.push(trial::new("reflector_wants_frames", built, move || {
-        let ended = Command::new(trial::example(program))
-            .arg("127.0.0.1:0")
-            .output()
-            .expect("it is built");
-        let said = String::from_utf8_lossy(&ended.stderr);
-        assert!(
-            !ended.status.success() && said.contains("--backend af_xdp"),
-            "{said}"
-        );
-        Ok(())
-    }));
-    libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
+    trials
 }
 
-/// Its name, the client program that it needs besides, and what it does.
-type Test = (&'static str, Option<&'static str>, fn(&Place));
-
-const TESTS: [Test; 5] = [
-    ("echo", None, echo),
-    ("counter", None, counter),
-    ("dns", None, dns),
-    ("dns_dig", Some("dig"), dns_dig),
-    ("dns_dnsperf", Some("dnsperf"), dns_dnsperf),
-];
-
-fn obstacle(backend: &str, program: Option<&str>) -> Option<String> {
-    // `cargo test` builds examples, `cargo test --test examples` alone does not.
-    if !trial::example("echo").exists() {
-        return Some("the examples are not built: cargo build -p mpps-io --examples".to_owned());
+fn needs(name: &str, backend: &'static str, version: u8) -> Vec<Need> {
+    let mut needs = vec![built(), row(backend)];
+    if backend == "af_xdp" {
+        needs.push(Need::probe(has_lab));
     }
-    if let Some(program) = program {
-        let is_there = Command::new(program).arg("-h").output();
-        if let Err(error) = is_there {
-            return Some(format!("{program}: {error}"));
-        }
+    if version == 6 {
+        let bind = || UdpSocket::bind("[::1]:0").map_err(|error| format!("[::1]: {error}"));
+        needs.push(Need::probe(move || bind().map(drop)));
     }
-    match mpps_io::backend::find(backend).map(|row| (row.probe)()) {
-        Ok(mpps_io::backend::Support::Yes) => {}
-        Ok(mpps_io::backend::Support::No { why, .. }) => return Some(why),
-        Err(error) => return Some(error.to_string()),
+    if name.contains("dns_dig") {
+        needs.push(Need::Program("dig", "bind9-dnsutils"));
     }
-    let needs_lab = backend == "af_xdp";
-    let lab = needs_lab.then(|| Lab::new(&LabConfig::default()));
-    lab?.err().map(|error| error.to_string())
+    if name.contains("dns_dnsperf") {
+        needs.push(Need::Program("dnsperf", "dnsperf"));
+    }
+    needs
 }
 
-/// Why this machine has no such version of IP.
-fn without_ip(version: u8) -> Option<String> {
-    let refused = (version == 6).then(|| UdpSocket::bind("[::1]:0").err())?;
-    refused.map(|error| format!("[::1]: {error}"))
+/// `cargo test` builds examples, `cargo test --test trials` does not.
+fn built() -> Need {
+    let build = "the examples are not built: cargo build -p mpps-io --examples";
+    Need::probe(move || match example("echo").exists() {
+        true => Ok(()),
+        false => Err(build.to_owned()),
+    })
+}
+
+fn row(name: &'static str) -> Need {
+    Need::probe(move || can(name))
 }
 
 /// Where a server and its client meet.
@@ -159,7 +116,7 @@ impl Place {
             (Some(lab), 4) => format!("{}:5300", lab.receiver().v4()[0]),
             (Some(lab), _) => format!("[{}]:5300", lab.receiver().v6()[0]),
         };
-        let mut command = Command::new(trial::example(name));
+        let mut command = Command::new(example(name));
         let count = count.to_string();
         command.args([&address, "--backend", self.backend, "--count", &count]);
         command.args(more);
@@ -250,7 +207,8 @@ fn echo(place: &Place) {
 }
 
 /// What a stranger copies is the example, and it answers also what comes by the second queue.
-fn the_readme_has_an_echo_server(place: &Place) {
+fn the_readme_has_an_echo_server() {
+    let place = Place::new("af_xdp", 4);
     let code = include_str!("../examples/readme.rs");
     let (_, program) = code.split_once("\n\n").expect("a comment comes first");
     let readme = include_str!("../../../README.md");
@@ -259,7 +217,7 @@ fn the_readme_has_an_echo_server(place: &Place) {
     let lab = place.lab.as_ref().expect("it has one");
     // The lab chooses the queue by the address.
     let address = SocketAddr::new(lab.receiver().v4()[1].into(), 5300);
-    let mut command = Command::new(trial::example("readme"));
+    let mut command = Command::new(example("readme"));
     command.arg(address.to_string());
     let _server = lab.receiver().spawn(command).expect("it is built");
     let client = lab.sender().run(|| UdpSocket::bind("0.0.0.0:0"));
@@ -295,7 +253,8 @@ fn counter(place: &Place) {
 }
 
 /// Each frame comes back to the link that it left by.
-fn reflector(place: &Place) {
+fn reflector() {
+    let place = Place::new("af_xdp", 4);
     let frames = frames();
     let server = place.start("reflector", frames);
     let lab = place.lab.as_ref().expect("it has one");
@@ -304,7 +263,8 @@ fn reflector(place: &Place) {
 }
 
 /// Each datagram leaves once, by the other interface, and those of a client all for the same server.
-fn balancer(place: &Place) {
+fn balancer() {
+    let place = Place::new("af_xdp", 4);
     const EACH: usize = 50;
     let servers = [[2, 0, 0, 0, 0, 7], [2, 0, 0, 0, 0, 8]];
     let lab = place.lab.as_ref().expect("it has one");
@@ -371,6 +331,16 @@ fn balancer(place: &Place) {
     drop(far);
     pour(lab, server.address, "far", frames);
     assert_eq!(server.ended(), format!("forwarded {all}\n"));
+}
+
+fn reflector_wants_frames() {
+    let mut command = Command::new(example("reflector"));
+    let ended = command.arg("127.0.0.1:0").output().expect("it is built");
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert!(
+        !ended.status.success() && said.contains("--backend af_xdp"),
+        "{said}"
+    );
 }
 
 /// Frames that the kernel's generator sends at a time: the ring of a veth holds 256, and there is to be

@@ -4,7 +4,6 @@
 #[path = "../src/filter/frames.rs"]
 mod frames;
 
-use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use mpps_io::parts::{FlowCounters, FlowCounts, FlowFilter, FlowProgram};
 use mpps_io::{Attach, Destination};
 use mpps_os::bpf::asm::{Assembler, R0};
@@ -14,15 +13,12 @@ use mpps_os::bpf::{
 use mpps_os::ethtool;
 use mpps_os::namespace::NetNamespace;
 use mpps_os::netlink::link;
+use mpps_trial::{Failed, Need, Trial, trials};
 use proptest::prelude::*;
 use proptest::test_runner::{TestError, TestRunner};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
-use std::process::ExitCode;
 use std::time::{Duration, Instant};
-
-/// The name of a test, and what it does.
-type Test = (&'static str, fn() -> Result<(), Failed>);
 
 /// The kernel runs no program on less than an Ethernet header.
 const LEAST: usize = 14;
@@ -31,31 +27,20 @@ const XDP_TX: i32 = 3;
 const TCX_NEXT: u32 = u32::MAX;
 const TCX_DROP: u32 = 2;
 
-fn main() -> ExitCode {
-    let tests: [Test; 4] = [
-        ("programs_agree_with_the_rule", programs_agree_with_the_rule),
-        (
-            "an_interface_is_shared_with_the_kernel",
+pub(crate) fn trials() -> Vec<Trial> {
+    trials![
+        waits(Need::probe(maps)):
+            programs_agree_with_the_rule,
             an_interface_is_shared_with_the_kernel,
-        ),
-        (
-            "packets_are_taken_from_the_kernel",
             packets_are_taken_from_the_kernel,
-        ),
-        ("loopback_is_generic", loopback_is_generic),
-    ];
-    let obstacle = XskMap::create("probe", 1)
-        .err()
-        .map(|error| error.to_string());
-    let required = std::env::var("MPPS_REQUIRE_LAB").is_ok_and(|value| value == "1");
-    let trials = tests
-        .into_iter()
-        .map(|(name, test)| match obstacle.clone() {
-            None => Trial::test(name, test),
-            Some(why) if required => Trial::test(name, || Err(Failed::from(why))),
-            Some(why) => Trial::ignorable_test(name, || Ok(Completion::ignored_with(why))),
-        });
-    libtest_mimic::run(&Arguments::from_args(), trials.collect()).exit_code()
+            loopback_is_generic;
+    ]
+}
+
+/// Whether maps can be made here; why not.
+fn maps() -> Result<(), String> {
+    let map = XskMap::create("probe", 1);
+    map.map(drop).map_err(|error| error.to_string())
 }
 
 /// A filter, and its programs in the kernel.

@@ -1,74 +1,42 @@
 //! The kernel's own generator against the kernel: in a lab.
 
-#[path = "../../os/tests/common/trial.rs"]
-mod trial;
-
-use libtest_mimic::{Arguments, Failed};
-use mpps_io::backend::{self, Support};
+use crate::{can, has_lab, lab};
+use mpps_io::backend;
 use mpps_io::{Rx, RxConfig, Stamp, StampKind, Tx, TxConfig, Wait};
-use mpps_lab::{Host, Lab, LabConfig};
+use mpps_lab::{Host, Lab};
 use mpps_os::ethtool;
 use mpps_os::namespace::NetNamespace;
 use mpps_os::netlink::{address, link, neighbour};
+use mpps_trial::{Failed, Need, Trial, trials};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
-use std::process::ExitCode;
-use std::time::Duration;
 
-/// The name of a test, and what it does.
-type Test = (&'static str, fn() -> Result<(), Failed>);
-
-/// How long the last packets may take.
-const QUIET: Duration = Duration::from_millis(300);
-
-fn main() -> ExitCode {
-    let tests: [Test; 5] = [
-        ("every_frame_is_accounted_for", every_frame_is_accounted_for),
-        ("flows_take_turns", flows_take_turns),
-        ("stamps_tell_every_loss", stamps_tell_every_loss),
-        (
-            "an_interface_that_would_lose_all_is_refused",
+pub(crate) fn trials() -> Vec<Trial> {
+    trials![
+        waits(Need::probe(|| can("xdp")), Need::probe(has_lab)):
+            every_frame_is_accounted_for,
+            flows_take_turns,
+            stamps_tell_every_loss,
             an_interface_that_would_lose_all_is_refused,
-        ),
-        ("an_interface_that_goes_away_is_told", a_lost_interface),
-    ];
-    let obstacle = obstacle();
-    let mut arguments = Arguments::from_args();
-    // Counters of the kernel are compared, of each trial's own links; one waits for a neighbour.
-    arguments.test_threads = Some(2);
-    let trials = tests.map(|(name, test)| {
-        let obstacle = obstacle.clone();
-        trial::new(name, || obstacle, test)
-    });
-    libtest_mimic::run(&arguments, trials.into()).exit_code()
-}
-
-/// Why the generator, or a lab, cannot be had.
-fn obstacle() -> Option<String> {
-    match (backend::find("xdp").ok()?.probe)() {
-        Support::No { why, .. } => return Some(why),
-        Support::Yes => {}
-    }
-    let error = Lab::new(&LabConfig::default()).err()?;
-    Some(error.to_string())
+            an_interface_that_goes_away_is_told;
+    ]
 }
 
 fn every_frame_is_accounted_for() -> Result<(), Failed> {
     const FRAMES: u64 = 1_000_000;
-    let lab = Lab::new(&LabConfig::default())?;
-    for target in targets(&lab) {
+    let lab = lab()?;
+    for target in targets(lab) {
         let mut rx = receiver(lab.receiver(), target)?;
         let mut tx = sender(lab.sender(), target, 3)?;
-        let before = counts(&lab)?;
+        let before = counts(lab)?;
         send(&mut *tx, FRAMES)?;
-        lab.settle()?;
-        let after = counts(&lab)?;
+        let datagrams = drain(lab, &mut *rx, |_, _| {})?;
+        let after = counts(lab)?;
         let grown = |name: &str| after[name] - before.get(name).copied().unwrap_or(0);
         // Another program of this host may have been heard meanwhile, but never at this link.
         check_equal("sent and refused", grown("sent") + grown("refused"), FRAMES)?;
         check_equal("arrived", grown("arrived"), grown("sent"))?;
-        let datagrams = drain(&mut *rx, |_, _| {})?;
         let dropped = rx.counters().dropped;
         check_equal("received and dropped", datagrams + dropped, grown("sent"))?;
     }
@@ -77,14 +45,14 @@ fn every_frame_is_accounted_for() -> Result<(), Failed> {
 
 fn flows_take_turns() -> Result<(), Failed> {
     const FLOWS: u16 = 50;
-    let lab = Lab::new(&LabConfig::default())?;
-    for target in targets(&lab) {
+    let lab = lab()?;
+    for target in targets(lab) {
         let mut rx = receiver(lab.receiver(), target)?;
         let mut tx = sender(lab.sender(), target, FLOWS.into())?;
         // As many as the ring of a veth holds in any case, and one.
         send(&mut *tx, u64::from(FLOWS) * 2 + 1)?;
         let mut ports: BTreeMap<u16, u64> = BTreeMap::new();
-        drain(&mut *rx, |source, _| {
+        drain(lab, &mut *rx, |source, _| {
             *ports.entry(source.port()).or_default() += 1;
         })?;
         let own: BTreeSet<u16> = tx
@@ -109,7 +77,7 @@ fn flows_take_turns() -> Result<(), Failed> {
 fn stamps_tell_every_loss() -> Result<(), Failed> {
     const FRAMES: u64 = 100_001;
     const FLOWS: u64 = 7;
-    let lab = Lab::new(&LabConfig::default())?;
+    let lab = lab()?;
     let target = SocketAddr::new(lab.receiver().v4()[0].into(), 4321);
     let mut rx = receiver(lab.receiver(), target)?;
     let mut tx = sender(lab.sender(), target, FLOWS as usize)?;
@@ -118,7 +86,7 @@ fn stamps_tell_every_loss() -> Result<(), Failed> {
     // The marker finds room once all else has been received.
     let mut seen: BTreeSet<(u16, u64)> = BTreeSet::new();
     let mut torn = 0_u64;
-    let datagrams = drain(&mut *rx, |_, payload| match Stamp::read(payload) {
+    let datagrams = drain(lab, &mut *rx, |_, payload| match Stamp::read(payload) {
         Some(stamp) if (stamp.sender, stamp.run) == (5, 77) => {
             seen.insert((stamp.flow, stamp.sequence));
         }
@@ -136,7 +104,7 @@ fn stamps_tell_every_loss() -> Result<(), Failed> {
     write_stamp(&mut *tx, StampKind::End);
     check_equal("markers", tx.send(0, 1)?.accepted, FLOWS)?;
     let mut totals = BTreeMap::new();
-    drain(&mut *rx, |_, payload| {
+    drain(lab, &mut *rx, |_, payload| {
         if let Some(stamp) = Stamp::read(payload) {
             totals.insert(stamp.flow, (stamp.kind, stamp.sequence));
         }
@@ -176,9 +144,9 @@ fn an_interface_that_would_lose_all_is_refused() -> Result<(), Failed> {
     Ok(open()??)
 }
 
-fn a_lost_interface() -> Result<(), Failed> {
-    let lab = Lab::new(&LabConfig::default())?;
-    let target = *targets(&lab).first().ok_or("no address")?;
+fn an_interface_that_goes_away_is_told() -> Result<(), Failed> {
+    let lab = lab()?;
+    let target = *targets(lab).first().ok_or("no address")?;
     let mut tx = sender(lab.sender(), target, 3)?;
     send(&mut *tx, 1000)?;
     let interface = lab.sender().interface_index();
@@ -229,11 +197,16 @@ fn write_stamp(tx: &mut dyn Tx, kind: StampKind) {
     tx.frames(1).for_each(|payload| stamp.write(payload));
 }
 
-/// Receives until nothing comes any more; answers how many datagrams came.
-fn drain(rx: &mut dyn Rx, mut inspect: impl FnMut(SocketAddr, &[u8])) -> Result<u64, Failed> {
+/// Receives what was sent, once no packet moves; answers how many datagrams came.
+fn drain(
+    lab: &Lab,
+    rx: &mut dyn Rx,
+    mut inspect: impl FnMut(SocketAddr, &[u8]),
+) -> Result<u64, Failed> {
+    lab.settle()?;
     let mut datagrams = 0;
     loop {
-        let batch = rx.recv(Wait::Block(QUIET))?;
+        let batch = rx.recv(Wait::Poll)?;
         if batch.is_empty() {
             return Ok(datagrams);
         }

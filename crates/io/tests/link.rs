@@ -1,10 +1,7 @@
 //! What senders of frames do about their link themselves: the neighbour that nobody knows yet, the
 //! carrier that is away, the driver that wants an XDP program.
 
-#[path = "../../os/tests/common/trial.rs"]
-mod trial;
-
-use libtest_mimic::{Arguments, Failed};
+use crate::lab;
 use mio::event::Event;
 use mio::unix::SourceFd;
 use mio::{Interest, Token};
@@ -12,19 +9,15 @@ use mpps_io::parts::{LinkPath, XdpSwitch};
 use mpps_io::{
     Inspect, RingConfig, RxConfig, RxTask, RxWorker, Stop, TxConfig, Wait, await_carrier, backend,
 };
-use mpps_lab::{Lab, LabConfig};
 use mpps_os::bpf::asm::{Assembler, R0};
 use mpps_os::bpf::{Link, Program, ProgramKind, XdpAttach};
 use mpps_os::namespace::NetNamespace;
 use mpps_os::netlink::{address, link};
+use mpps_trial::{Failed, Need, Trial, trials};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd};
-use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
-
-/// The name of a test, and what it does.
-type Test = (&'static str, fn() -> Result<(), Failed>);
 
 /// How long an end of the pair stays away.
 const AWAY: Duration = Duration::from_millis(300);
@@ -33,33 +26,22 @@ const LONG: Duration = Duration::from_secs(60);
 /// `XDP_PASS` of `enum xdp_action`.
 const PASS: i32 = 2;
 
-fn main() -> ExitCode {
-    let tests: [Test; 6] = [
-        ("a_neighbour_is_asked_for", a_neighbour_is_asked_for),
-        ("a_silent_neighbour_is_named", a_silent_neighbour_is_named),
-        ("a_full_sender_is_told_when_to_go_on", a_full_sender),
-        ("a_carrier_is_waited_for", a_carrier_is_waited_for),
-        ("senders_share_a_program", senders_share_a_program),
-        (
-            "what_a_receiver_attached_outlives_its_worker",
-            what_a_receiver_attached_outlives_its_worker,
-        ),
-    ];
-    let obstacle = obstacle().err();
-    let mut arguments = Arguments::from_args();
-    // Most wait for a neighbour, or for a link.
-    arguments.test_threads = Some(4);
-    let trials = tests.map(|(name, test)| {
-        let obstacle = obstacle.clone();
-        trial::new(name, || obstacle, test)
-    });
-    libtest_mimic::run(&arguments, trials.into()).exit_code()
+pub(crate) fn trials() -> Vec<Trial> {
+    trials![
+        waits(Need::probe(attaches)):
+            a_neighbour_is_asked_for,
+            a_silent_neighbour_is_named,
+            a_full_sender_is_told_when_to_go_on,
+            a_carrier_is_waited_for,
+            senders_share_a_program,
+            what_a_receiver_attached_outlives_its_worker;
+    ]
 }
 
-/// What all tests need, tried once.
-fn obstacle() -> Result<(), String> {
-    let lab = Lab::new(&LabConfig::default()).map_err(|error| error.to_string())?;
-    let attached = lab.sender().run(|| attach(lab.sender().interface_index()));
+/// Whether programs can be attached in a lab; why not.
+fn attaches() -> Result<(), String> {
+    let sender = lab()?.sender();
+    let attached = sender.run(|| attach(sender.interface_index()));
     let attached = attached.map_err(|error| error.to_string())?;
     attached.map(drop).map_err(|error| error.to_string())
 }
@@ -137,11 +119,14 @@ fn a_silent_neighbour_is_named() -> Result<(), Failed> {
 }
 
 /// What waits for a neighbour who does not answer fills the send buffer, until the kernel gives up and
-/// drops it: after three questions, a second each.
-fn a_full_sender() -> Result<(), Failed> {
+/// drops it: after three questions.
+fn a_full_sender_is_told_when_to_go_on() -> Result<(), Failed> {
     let pair = Pair::new()?;
     pair.up(true)?;
     pair.up(false)?;
+    // Between two questions is a second, unless the interface says otherwise (arp(7)).
+    let question = "/proc/sys/net/ipv4/neigh/near/retrans_time_ms";
+    pair.near.run(|| std::fs::write(question, "200"))??;
     let mut config = TxConfig::new(SocketAddr::from(([10, 9, 0, 77], 9)));
     config.send_buffer_bytes = Some(1);
     for name in ["send", "sendmmsg", "io_uring"] {
@@ -192,7 +177,7 @@ fn a_carrier_is_waited_for() -> Result<(), Failed> {
 
 /// The first sender to end must not take the program from the second, and a stranger's is left alone.
 fn senders_share_a_program() -> Result<(), Failed> {
-    let lab = Lab::new(&LabConfig::default())?;
+    let lab = lab()?;
     lab.sender().run(|| -> Result<(), Failed> {
         let index = lab.sender().interface_index();
         let is_free = || attach(index).is_ok();
@@ -218,7 +203,7 @@ fn senders_share_a_program() -> Result<(), Failed> {
 
 /// Counters that a driver forgets when the program goes can be read before.
 fn what_a_receiver_attached_outlives_its_worker() -> Result<(), Failed> {
-    let lab = Lab::new(&LabConfig::default())?;
+    let lab = lab()?;
     lab.receiver().run(|| -> Result<(), Failed> {
         let address = SocketAddr::new(lab.receiver().v4()[0].into(), 4321);
         let rx = backend::find("af_xdp")?.open_rx(&RxConfig::new(address))?;

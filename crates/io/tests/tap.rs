@@ -1,17 +1,14 @@
 //! The backends that listen at an interface, `packet_mmap` and `pcap`, in the lab: every packet that
 //! reached the interface was delivered or counted as dropped, and nothing foreign comes in.
 
-#[path = "../../os/tests/common/trial.rs"]
-mod trial;
-
-use libtest_mimic::Arguments;
-use mpps_io::backend::Support;
+use crate::paced_tx::PacedTx;
+use crate::{has_lab, lab};
 use mpps_io::{Backend, Fanout, Rx, RxConfig, Tx, TxConfig, Wait, backend, wire};
-use mpps_lab::{Host, Lab, LabConfig};
+use mpps_lab::{Host, Lab};
 use mpps_os::netlink::link::{self, LinkStatistics};
+use mpps_trial::{Failed, Need, Trial};
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
-use std::process::ExitCode;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -23,65 +20,50 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const SILENCE: Duration = Duration::from_millis(100);
 const PORT: u16 = 4321;
 
-type Test = (&'static str, &'static str, fn(&'static Backend, &Lab));
+/// A test of a row, in a lab.
+type Test = fn(&'static Backend, &Lab);
 
-const TESTS: &[Test] = &[
-    ("packet_mmap", "a_late_reader_loses_what_is_counted", late),
-    ("packet_mmap", "a_slow_reader_loses_what_is_counted", slow),
-    ("packet_mmap", "members_share_by_hash", |row, lab| {
-        share(row, lab, None)
-    }),
-    ("packet_mmap", "members_share_by_cpu", |row, lab| {
-        share(row, lab, Some(Fanout::Cpu))
-    }),
-    ("packet_mmap", "members_share_by_program", |row, lab| {
-        share(row, lab, Some(Fanout::Ebpf))
-    }),
-    ("packet_mmap", "a_program_gives_each_member_a_queue", queues),
-    ("packet_mmap", "what_is_taken_goes_to_nobody_else", take),
-    ("packet_mmap", "only_the_flow_comes_in", only_the_flow),
-    ("packet_mmap", "all_traffic_is_all", all_traffic),
-    ("packet_mmap", "nobody_hears_of_a_closed_port", held_port),
-    ("packet_mmap", "a_full_device_is_a_refusal", full_device),
-    ("packet_mmap", "a_slot_is_not_used_twice", slots),
-    ("pcap", "a_late_reader_loses_what_is_counted", late),
-    ("pcap", "a_slow_reader_loses_what_is_counted", slow),
-    ("pcap", "only_the_flow_comes_in", only_the_flow),
-    ("pcap", "nobody_hears_of_a_closed_port", held_port),
-];
+pub(crate) fn trials() -> Vec<Trial> {
+    let of_both = named![Test;
+        a_late_reader_loses_what_is_counted,
+        a_slow_reader_loses_what_is_counted,
+        only_the_flow_comes_in,
+        nobody_hears_of_a_closed_port,
+    ];
+    let of_packet_mmap = named![Test;
+        members_share_by_hash,
+        members_share_by_cpu,
+        members_share_by_program,
+        a_program_gives_each_member_a_queue,
+        what_is_taken_goes_to_nobody_else,
+        all_traffic_is_all,
+        a_full_device_is_a_refusal,
+        a_slot_is_not_used_twice,
+    ];
+    let mut rows = vec![
+        ("packet_mmap", &of_both[..]),
+        ("packet_mmap", &of_packet_mmap),
+    ];
+    // A feature that was not built is no fault of the machine.
+    if cfg!(feature = "pcap") {
+        rows.push(("pcap", &of_both));
+    }
+    let rows = rows.into_iter();
+    let rows = rows.flat_map(|(row, tests)| tests.iter().map(move |test| (row, *test)));
+    rows.map(|(row, (name, test))| of_row(row, name, test))
+        .collect()
+}
 
-fn main() -> ExitCode {
-    let mut arguments = Arguments::from_args();
-    // Labs at once would share the CPUs.
-    arguments.test_threads = Some(1);
-    let obstacle = Lab::new(&LabConfig::default()).err();
-    let obstacle = obstacle.map(|error| error.to_string());
-    let rows = TESTS.iter().filter_map(|&(name, test, run)| {
-        let row = backend::find(name).ok()?;
-        // A feature that was not built is no fault of the machine: its tests run where it is.
-        let is_built = match (row.probe)() {
-            Support::No { why, .. } => !why.contains("feature"),
-            Support::Yes => true,
-        };
-        is_built.then_some((row, test, run))
-    });
-    let trials = rows.map(|(row, test, run)| {
-        let name = format!("{}::{test}", row.name);
-        let obstacle = obstacle.clone();
-        trial::new(
-            name,
-            || obstacle,
-            move || {
-                run(row, &Lab::new(&LabConfig::default())?);
-                Ok(())
-            },
-        )
-    });
-    libtest_mimic::run(&arguments, trials.collect()).exit_code()
+fn of_row(row: &'static str, name: &str, test: Test) -> Trial {
+    let run = move || -> Result<(), Failed> {
+        test(backend::find(row)?, lab()?);
+        Ok(())
+    };
+    Trial::waits(format!("tap::{row}::{name}"), run).needs(Need::probe(has_lab))
 }
 
 /// A reader that begins when all has been sent: the ring fills up once and stays full.
-fn late(row: &Backend, lab: &Lab) {
+fn a_late_reader_loses_what_is_counted(row: &Backend, lab: &Lab) {
     for address in addresses(lab) {
         let mut config = RxConfig::new(address);
         config.ring.frames = Some(512);
@@ -98,7 +80,7 @@ fn late(row: &Backend, lab: &Lab) {
 }
 
 /// A reader that is slower than the sender: the ring freezes and thaws.
-fn slow(row: &Backend, lab: &Lab) {
+fn a_slow_reader_loses_what_is_counted(row: &Backend, lab: &Lab) {
     for address in addresses(lab) {
         let mut config = RxConfig::new(address);
         config.batch = 64;
@@ -124,13 +106,25 @@ fn slow(row: &Backend, lab: &Lab) {
     }
 }
 
+fn members_share_by_hash(row: &Backend, lab: &Lab) {
+    share(row, lab, None);
+}
+
+fn members_share_by_cpu(row: &Backend, lab: &Lab) {
+    share(row, lab, Some(Fanout::Cpu));
+}
+
+fn members_share_by_program(row: &Backend, lab: &Lab) {
+    share(row, lab, Some(Fanout::Ebpf));
+}
+
 /// Each datagram comes to one member.
 fn share(row: &Backend, lab: &Lab, fanout: Option<Fanout>) {
     const EACH: u64 = 200;
     for address in addresses(lab) {
         let mut config = RxConfig::new(address);
         config.ring.fanout = fanout;
-        // With a block for each millisecond of the test.
+        // With a block for each packet that is not read yet.
         config.ring.frames = Some(16_384);
         let before = arrived(lab);
         let mut members = vec![open_rx(row, lab, &config)];
@@ -142,26 +136,29 @@ fn share(row: &Backend, lab: &Lab, fanout: Option<Fanout>) {
             });
             joined.unwrap().unwrap();
         }
-        let mut tx = open_tx("sendmmsg", lab, &{
-            let mut config = TxConfig::new(address);
-            config.flows = 64;
-            config.send_buffer_bytes = Some(8 << 20);
-            config
-        });
+        let mut config = TxConfig::new(address);
+        config.flows = 64;
+        config.send_buffer_bytes = Some(8 << 20);
+        let mut tx = PacedTx::new(open_tx("sendmmsg", lab, &config), lab.receiver());
+        let mut seen = BTreeSet::new();
+        let mut received = vec![0; members.len()];
+        let mut take = |wait| {
+            for (member, received) in members.iter_mut().zip(&mut received) {
+                drain_into(&mut **member, wait, |payload| {
+                    assert!(seen.insert(number(payload)), "one came twice");
+                    *received += 1;
+                });
+            }
+        };
         for flow in 0..64 {
-            numbered(&mut *tx, flow, flow as u64 * EACH, EACH);
+            numbered(&mut tx, flow, flow as u64 * EACH, EACH);
+            take(Wait::Poll);
         }
         lab.settle().unwrap();
-        let mut seen = BTreeSet::new();
-        let mut received = Vec::new();
-        for member in &mut members {
-            let before = seen.len();
-            drain_into(&mut **member, |payload| {
-                assert!(seen.insert(number(payload)), "one came twice");
-            });
-            assert_eq!(dropped(&**member), 0);
-            received.push(seen.len() - before);
-        }
+        take(Wait::Block(SILENCE));
+        members
+            .iter()
+            .for_each(|member| assert_eq!(dropped(&**member), 0));
         assert_eq!(seen.len() as u64, arrived(lab) - before, "{received:?}");
         if fanout.is_none() {
             // 64 flows and 4 members: that one gets none is a chance of one in 25 million.
@@ -171,7 +168,7 @@ fn share(row: &Backend, lab: &Lab, fanout: Option<Fanout>) {
 }
 
 /// The program of a group chooses by receive queue, which the lab chooses by address.
-fn queues(row: &Backend, lab: &Lab) {
+fn a_program_gives_each_member_a_queue(row: &Backend, lab: &Lab) {
     let mut config = RxConfig::new(SocketAddr::from(([0, 0, 0, 0], PORT)));
     config.ring.interface = Some(lab.receiver().interface().to_owned());
     config.ring.fanout = Some(Fanout::Ebpf);
@@ -199,7 +196,7 @@ fn queues(row: &Backend, lab: &Lab) {
 
 /// An application on the port gets nothing while the receiver lives, and its packets afterwards;
 /// its neighbour gets all of them.
-fn take(row: &Backend, lab: &Lab) {
+fn what_is_taken_goes_to_nobody_else(row: &Backend, lab: &Lab) {
     for address in addresses(lab) {
         let neighbour = SocketAddr::new(address.ip(), PORT + 1);
         let bind = |address: SocketAddr| {
@@ -230,7 +227,7 @@ fn take(row: &Backend, lab: &Lab) {
 }
 
 /// Neither other ports and addresses nor what the host sends itself.
-fn only_the_flow(row: &Backend, lab: &Lab) {
+fn only_the_flow_comes_in(row: &Backend, lab: &Lab) {
     let [v4, _] = addresses(lab);
     let other = SocketAddr::new(IpAddr::V4(lab.receiver().v4()[1]), PORT);
     let mut exact = open_rx(row, lab, &RxConfig::new(v4));
@@ -258,7 +255,7 @@ fn only_the_flow(row: &Backend, lab: &Lab) {
     lab.settle().unwrap();
     assert_eq!(drain(&mut *exact), 50);
     let mut payloads = 0;
-    drain_into(&mut *any, |payload| {
+    drain_into(&mut *any, Wait::Block(SILENCE), |payload| {
         assert_eq!(payload, b"in");
         payloads += 1;
     });
@@ -266,7 +263,7 @@ fn only_the_flow(row: &Backend, lab: &Lab) {
 }
 
 /// Every frame that arrives, whatever is in it.
-fn all_traffic(row: &Backend, lab: &Lab) {
+fn all_traffic_is_all(row: &Backend, lab: &Lab) {
     let [v4, v6] = addresses(lab);
     let mut config = RxConfig::new(v4);
     config.ring.all_traffic = true;
@@ -282,7 +279,7 @@ fn all_traffic(row: &Backend, lab: &Lab) {
 
 /// Where nobody listens the kernel would answer with an ICMP message, which shows as an error on
 /// the sender's socket.
-fn held_port(row: &Backend, lab: &Lab) {
+fn nobody_hears_of_a_closed_port(row: &Backend, lab: &Lab) {
     for address in addresses(lab) {
         let rx = open_rx(row, lab, &RxConfig::new(address));
         let any = if address.is_ipv4() {
@@ -303,7 +300,7 @@ fn held_port(row: &Backend, lab: &Lab) {
 
 /// What the veth's ring cannot take is told to the sender, frame by frame, and counted at the
 /// interface: both counts are the same.
-fn full_device(row: &Backend, lab: &Lab) {
+fn a_full_device_is_a_refusal(row: &Backend, lab: &Lab) {
     for address in addresses(lab) {
         let mut rx = open_rx(row, lab, &RxConfig::new(address));
         let mut config = TxConfig::new(address);
@@ -338,7 +335,7 @@ fn full_device(row: &Backend, lab: &Lab) {
 
 /// Datagrams that wait in a socket keep their payload, though their slots were filled many times
 /// since.
-fn slots(row: &Backend, lab: &Lab) {
+fn a_slot_is_not_used_twice(row: &Backend, lab: &Lab) {
     const COUNT: u64 = 1_000;
     for address in addresses(lab) {
         let mut config = RxConfig::new(address);
@@ -348,12 +345,8 @@ fn slots(row: &Backend, lab: &Lab) {
         let mut config = TxConfig::new(address);
         config.batch = 32;
         config.ring.frames = Some(1);
-        let mut tx = open_tx(row.name, lab, &config);
-        // Fewer at a time than the link holds.
-        for from in (0..COUNT).step_by(100) {
-            numbered(&mut *tx, 0, from, 100);
-            lab.settle().unwrap();
-        }
+        let mut tx = PacedTx::new(open_tx(row.name, lab, &config), lab.receiver());
+        numbered(&mut tx, 0, 0, COUNT);
         let mut numbers = Vec::new();
         while (numbers.len() as u64) < COUNT {
             let batch = rx.recv(Wait::Block(PATIENCE)).unwrap();
@@ -409,8 +402,6 @@ fn numbered(tx: &mut dyn Tx, flow: usize, from: u64, count: u64) {
         let sent = tx.send(flow, want).unwrap();
         assert_eq!(sent.refused, 0, "{:?}", tx.counters());
         at += sent.accepted;
-        // The link's ring is to lose nothing.
-        thread::sleep(Duration::from_micros(300));
     }
 }
 
@@ -433,9 +424,9 @@ fn drain(rx: &mut dyn Rx) -> u64 {
 }
 
 /// The payloads of what is there, and still comes.
-fn drain_into(rx: &mut dyn Rx, mut see: impl FnMut(&[u8])) {
+fn drain_into(rx: &mut dyn Rx, wait: Wait, mut see: impl FnMut(&[u8])) {
     loop {
-        let batch = rx.recv(Wait::Block(SILENCE)).unwrap();
+        let batch = rx.recv(wait).unwrap();
         if batch.is_empty() {
             return;
         }

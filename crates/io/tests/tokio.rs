@@ -1,14 +1,12 @@
 //! Receivers in a tokio runtime: over every kind of socket, and over rings between the hosts of a lab.
 
-#[path = "../../os/tests/common/trial.rs"]
-mod trial;
-
-use libtest_mimic::{Arguments, Trial};
+use crate::{can, has_lab};
 use mpps_io::{AsyncRx, BACKENDS, Backend, Layer, RxConfig, Stop, backend};
 use mpps_lab::{Delivery, Lab, LabConfig};
+use mpps_trial::{Need, Trial, example, trials};
 use std::io::{BufRead, BufReader};
 use std::net::{SocketAddr, UdpSocket};
-use std::process::{Child, Command, ExitCode, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
@@ -19,52 +17,31 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// Backends that read an interface, and have a descriptor to wait for.
 const RINGS: [&str; 2] = ["packet_mmap", "af_xdp"];
 
-fn main() -> ExitCode {
-    let tests: [(&str, fn()); 4] = [
-        (
-            "everything_that_is_sent_comes_and_a_dropped_wait_takes_nothing",
+pub(crate) fn trials() -> Vec<Trial> {
+    let mut trials = trials![
+        waits:
             everything_that_is_sent_comes_and_a_dropped_wait_takes_nothing,
-        ),
-        (
-            "servers_and_clients_share_a_runtime",
             servers_and_clients_share_a_runtime,
-        ),
-        (
-            "a_flood_does_not_starve_the_runtime",
             a_flood_does_not_starve_the_runtime,
-        ),
-        (
-            "what_cannot_be_waited_for_is_refused",
-            what_cannot_be_waited_for_is_refused,
-        ),
+            what_cannot_be_waited_for_is_refused;
+        waits(Need::probe(built)): the_example_answers;
     ];
-    let passes = |test: fn()| {
-        move || {
-            test();
-            Ok(())
-        }
-    };
-    let tests = tests.map(|(name, test)| trial::new(name, || None, passes(test)));
-    let mut trials: Vec<Trial> = tests.into();
-    for name in RINGS {
-        let test = move || {
-            trial::undisturbed(|| a_ring_wakes_its_task(name));
-            Ok(())
-        };
-        let trial = format!("a_ring_wakes_its_task/{name}");
-        trials.push(trial::new(trial, move || obstacle(name), test));
+    for row in RINGS {
+        let name = format!("tokio::a_ring_wakes_its_task::{row}");
+        let trial = Trial::waits(name, move || a_ring_wakes_its_task(row));
+        let trial = trial.needs(Need::probe(move || can(row)));
+        trials.push(trial.needs(Need::probe(has_lab)));
     }
-    let test = || {
-        trial::undisturbed(|| sockets().for_each(|row| the_example_answers(row.name)));
-        Ok(())
-    };
-    trials.push(trial::new("the_example_answers", not_built, test));
-    libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
+    trials
 }
 
-fn not_built() -> Option<String> {
-    let build = "cargo build -p mpps-io --features tokio --example tokio_echo";
-    (!trial::example("tokio_echo").exists()).then(|| format!("the example is not built: {build}"))
+fn built() -> Result<(), String> {
+    match example("tokio_echo").exists() {
+        true => Ok(()),
+        false => Err(
+            "not built: cargo build -p mpps-io --features tokio --example tokio_echo".to_owned(),
+        ),
+    }
 }
 
 /// An example that runs; killed if the test fails.
@@ -77,9 +54,13 @@ impl Drop for Server {
     }
 }
 
+fn the_example_answers() {
+    sockets().for_each(|row| the_example_answers_over(row.name));
+}
+
 /// It ends by its count, having answered each.
-fn the_example_answers(backend: &str) {
-    let mut command = Command::new(trial::example("tokio_echo"));
+fn the_example_answers_over(backend: &str) {
+    let mut command = Command::new(example("tokio_echo"));
     command.args(["127.0.0.1:0", "--backend", backend, "--count", "100"]);
     let server = command.stdout(Stdio::piped()).spawn();
     let mut server = Server(server.expect("it is built"));
@@ -98,16 +79,6 @@ fn the_example_answers(backend: &str) {
     let last = said.next().expect("it says how many").expect("in UTF-8");
     assert_eq!(last, "answered 100", "{backend}");
     assert!(server.0.wait().expect("it ends").success(), "{backend}");
-}
-
-fn obstacle(name: &str) -> Option<String> {
-    match backend::find(name).map(|row| (row.probe)()) {
-        Ok(backend::Support::Yes) => Lab::new(&LabConfig::default())
-            .err()
-            .map(|error| error.to_string()),
-        Ok(backend::Support::No { why, .. }) => Some(why),
-        Err(error) => Some(error.to_string()),
-    }
 }
 
 /// Each burst finds the task asleep and comes whole.

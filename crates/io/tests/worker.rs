@@ -6,6 +6,7 @@ use mpps_io::{
     TxConfig, TxCounters, TxTask, TxWorker, Wait, backend,
 };
 use mpps_os::clock;
+use mpps_trial::{Trial, trials};
 use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
@@ -18,6 +19,31 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_secs(20);
 /// A CPU that no machine of this kernel has: CONFIG_NR_CPUS goes up to 8192.
 const NO_CPU: usize = 8191;
+
+pub(crate) fn trials() -> Vec<Trial> {
+    trials![
+        pure:
+            an_error_ends_a_receiver_and_is_told,
+            an_error_while_draining_is_told,
+            what_is_found_after_the_stop_is_queued,
+            what_is_found_before_the_stop_is_not_queued,
+            draining_ends_although_more_comes,
+            a_limit_is_shared_and_ends_all,
+            a_limit_that_is_not_reached_ends_nothing,
+            a_cpu_that_is_not_there_is_refused_and_named,
+            a_pinned_worker_says_where_it_is,
+            stamps_are_looked_for_as_asked,
+            a_count_is_offered_exactly_and_flows_take_turns,
+            refused_datagrams_count_as_offered,
+            a_failing_sender_ends_and_tells,
+            a_stuck_sender_can_be_stopped,
+            a_sleeping_sender_can_be_stopped,
+            a_duration_ends_a_sender,
+            end_markers_follow_each_flow_and_count_apart,
+            what_is_refused_at_the_end_is_no_datagrams_refusal,
+            end_markers_are_no_traffic_that_goes_on;
+    ]
+}
 
 fn address() -> SocketAddr {
     "127.0.0.1:0".parse().unwrap()
@@ -220,7 +246,6 @@ fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     panic!("{what} never happened");
 }
 
-#[test]
 fn an_error_ends_a_receiver_and_is_told() {
     let script = [Answer::Datagrams(3), Answer::Nothing, Answer::Error(5)];
     let (rx, asked) = ScriptedRx::new(&script);
@@ -239,7 +264,6 @@ fn an_error_ends_a_receiver_and_is_told() {
     assert!(!stop.is_stopped(), "its failure is its own");
 }
 
-#[test]
 fn an_error_while_draining_is_told() {
     let script = [Answer::Datagrams(2), Answer::Datagrams(4), Answer::Error(5)];
     let (rx, _) = ScriptedRx::new(&script);
@@ -250,7 +274,6 @@ fn an_error_while_draining_is_told() {
     assert_eq!((report.queued, report.counters.datagrams), (6, 6));
 }
 
-#[test]
 fn what_is_found_after_the_stop_is_queued() {
     let script = [
         Answer::Datagrams(10),
@@ -267,7 +290,6 @@ fn what_is_found_after_the_stop_is_queued() {
     assert!(report.first_ns > 0 && report.last_ns >= report.first_ns);
 }
 
-#[test]
 fn what_is_found_before_the_stop_is_not_queued() {
     let (rx, asked) = ScriptedRx::new(&[Answer::Datagrams(10), Answer::Nothing]);
     let stop = Stop::new();
@@ -281,7 +303,6 @@ fn what_is_found_before_the_stop_is_not_queued() {
 }
 
 /// A sender that never ends must not keep a stopped receiver for ever.
-#[test]
 fn draining_ends_although_more_comes() {
     let (mut rx, asked) = ScriptedRx::new(&[]);
     rx.then = Answer::Datagrams(1);
@@ -292,7 +313,6 @@ fn draining_ends_although_more_comes() {
     assert_eq!(report.queued, report.counters.datagrams);
 }
 
-#[test]
 fn a_limit_is_shared_and_ends_all() {
     const LIMIT: u64 = 1000;
     const QUEUED: u64 = 1500;
@@ -327,7 +347,6 @@ fn a_limit_is_shared_and_ends_all() {
     );
 }
 
-#[test]
 fn a_limit_that_is_not_reached_ends_nothing() {
     let (rx, asked) = ScriptedRx::new(&[Answer::Datagrams(9)]);
     let stop = Stop::new();
@@ -340,7 +359,6 @@ fn a_limit_that_is_not_reached_ends_nothing() {
     assert_eq!(end(worker).queued, 0);
 }
 
-#[test]
 fn a_cpu_that_is_not_there_is_refused_and_named() {
     let (rx, asked) = ScriptedRx::new(&[]);
     let mut task = rx_task(Box::new(rx), &Stop::new());
@@ -370,7 +388,6 @@ fn a_cpu_that_is_not_there_is_refused_and_named() {
     );
 }
 
-#[test]
 fn a_pinned_worker_says_where_it_is() {
     let cpu = mpps_os::sched::affinity(mpps_os::sched::thread_id()).unwrap()[0];
     let (rx, asked) = ScriptedRx::new(&[]);
@@ -388,7 +405,6 @@ fn a_pinned_worker_says_where_it_is() {
     assert_eq!(end(worker).cpu, Some(cpu));
 }
 
-#[test]
 fn stamps_are_looked_for_as_asked() {
     for (inspect, stamped, followed, unstamped) in [
         (Inspect::Never, true, 0, 0),
@@ -427,7 +443,6 @@ fn stamps_are_looked_for_as_asked() {
     }
 }
 
-#[test]
 fn a_count_is_offered_exactly_and_flows_take_turns() {
     let (tx, sends) = ScriptedTx::new(3, 8, Vec::new());
     let mut task = tx_task(tx);
@@ -444,7 +459,6 @@ fn a_count_is_offered_exactly_and_flows_take_turns() {
     assert_eq!(report.end_markers, 0);
 }
 
-#[test]
 fn refused_datagrams_count_as_offered() {
     let half = || {
         Ok(Sent {
@@ -461,7 +475,6 @@ fn refused_datagrams_count_as_offered() {
     assert_eq!(report.refused, [(111, 8)].into());
 }
 
-#[test]
 fn a_failing_sender_ends_and_tells() {
     let full = Ok(Sent {
         accepted: 8,
@@ -483,7 +496,6 @@ fn a_failing_sender_ends_and_tells() {
 }
 
 /// A peer whose buffer stays full: nothing is dealt with, and a stop is noticed all the same.
-#[test]
 fn a_stuck_sender_can_be_stopped() {
     let (mut tx, sends) = ScriptedTx::new(1, 8, Vec::new());
     tx.is_stuck = true;
@@ -497,7 +509,6 @@ fn a_stuck_sender_can_be_stopped() {
 }
 
 /// A rate so low that its next datagram is due in an hour.
-#[test]
 fn a_sleeping_sender_can_be_stopped() {
     let (tx, sends) = ScriptedTx::new(1, 8, Vec::new());
     let mut task = tx_task(tx);
@@ -514,7 +525,6 @@ fn a_sleeping_sender_can_be_stopped() {
     assert_eq!(report.offered(), 1);
 }
 
-#[test]
 fn a_duration_ends_a_sender() {
     let (tx, _sends) = ScriptedTx::new(1, 8, Vec::new());
     let mut task = tx_task(tx);
@@ -527,7 +537,6 @@ fn a_duration_ends_a_sender() {
     assert!(report.error.is_none() && report.offered() > 0);
 }
 
-#[test]
 fn end_markers_follow_each_flow_and_count_apart() {
     let (tx, sends) = ScriptedTx::new(2, 8, Vec::new());
     let mut task = tx_task(tx);
@@ -544,7 +553,6 @@ fn end_markers_follow_each_flow_and_count_apart() {
 }
 
 /// A frame that an AF_XDP socket counted as accepted may be dropped while the markers are sent.
-#[test]
 fn what_is_refused_at_the_end_is_no_datagrams_refusal() {
     let sent = |accepted, refused| Ok(Sent { accepted, refused });
     let script = vec![sent(6, 2), sent(1, 0), sent(0, 1), sent(1, 0)];
@@ -561,7 +569,6 @@ fn what_is_refused_at_the_end_is_no_datagrams_refusal() {
     assert_eq!(report.end_refused, Refusals::from([(111, 1)]));
 }
 
-#[test]
 fn end_markers_are_no_traffic_that_goes_on() {
     let memory = backend::find("memory").unwrap();
     let rx = memory.open_rx(&RxConfig::new(address())).unwrap();

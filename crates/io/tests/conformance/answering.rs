@@ -1,45 +1,20 @@
 //! Receivers that answer: a client with an ordinary socket gets what was sent back, from whom it
 //! asked, and the counts are those of both.
 
-use crate::pair::{PATIENCE, Pair, within_patience};
-use crate::{Scenario, Scope};
+use super::pair::{PATIENCE, Pair, within_patience};
 use mpps_io::{Layer, Rx, Served, Stop, Wait};
 use std::net::{SocketAddr, UdpSocket};
 use std::thread;
 use std::time::Duration;
 
-pub(crate) const SCENARIOS: &[Scenario] = &[
-    Scenario {
-        name: "every_question_is_answered_in_place",
-        needs: &["kernel"],
-        scope: Scope::Receivers,
-        run: every_question_is_answered_in_place,
-    },
-    Scenario {
-        name: "an_answer_may_be_shorter_longer_or_none",
-        needs: &["kernel"],
-        scope: Scope::Receivers,
-        run: an_answer_may_be_shorter_longer_or_none,
-    },
-    Scenario {
-        name: "an_answer_that_cannot_be_sent_is_refused",
-        needs: &["kernel"],
-        scope: Scope::Receivers,
-        run: an_answer_that_cannot_be_sent_is_refused,
-    },
-    Scenario {
-        name: "more_answers_than_there_are_frames",
-        needs: &["rx --ring"],
-        scope: Scope::Receivers,
-        run: more_answers_than_there_are_frames,
-    },
-    Scenario {
-        name: "nobody_answers_unasked",
-        needs: &[],
-        scope: Scope::Receivers,
-        run: nobody_answers_unasked,
-    },
-];
+scenarios! {
+    Receivers ["kernel"]:
+        every_question_is_answered_in_place,
+        an_answer_may_be_shorter_longer_or_none,
+        an_answer_that_cannot_be_sent_is_refused;
+    Receivers ["rx --ring"]: more_answers_than_there_are_frames;
+    Receivers []: nobody_answers_unasked;
+}
 
 /// Questions that are under way at a time: few enough for every queue between the two.
 const WINDOW: u32 = 32;

@@ -1,56 +1,21 @@
 //! What was sent is what comes: counts, order, sizes, content, cuts and senders.
 
-use crate::pair::{PATIENCE, Pair, datagrams, flood_numbers, number, receive, send_numbers};
-use crate::place::header_bytes;
-use crate::{Scenario, Scope};
+use super::pair::{PATIENCE, Pair, datagrams, flood_numbers, number, receive, send_numbers};
+use super::place::header_bytes;
 use mpps_io::{Batch, Layer, Rx, Wait};
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-pub(crate) const SCENARIOS: &[Scenario] = &[
-    Scenario {
-        name: "every_datagram_comes_once_and_in_order",
-        needs: &[],
-        scope: Scope::Pairs,
-        run: every_datagram_comes_once_and_in_order,
-    },
-    Scenario {
-        name: "a_flood_is_received_or_counted_as_dropped",
-        needs: &[],
-        scope: Scope::Pairs,
-        run: a_flood_is_received_or_counted_as_dropped,
-    },
-    Scenario {
-        name: "every_size_comes_whole",
-        needs: &["numbers"],
-        scope: Scope::Pairs,
-        run: every_size_comes_whole,
-    },
-    Scenario {
-        name: "what_is_too_long_is_cut_and_told",
-        needs: &["rx --buffer", "numbers"],
-        scope: Scope::Receivers,
-        run: what_is_too_long_is_cut_and_told,
-    },
-    Scenario {
-        name: "each_flow_has_its_own_source_and_order",
-        needs: &["tx --flows"],
-        scope: Scope::Pairs,
-        run: each_flow_has_its_own_source_and_order,
-    },
-    Scenario {
-        name: "sources_are_told_only_if_asked_for",
-        needs: &["receiving socket"],
-        scope: Scope::Receivers,
-        run: sources_are_told_only_if_asked_for,
-    },
-    Scenario {
-        name: "a_batch_is_never_larger_than_asked",
-        needs: &[],
-        scope: Scope::Pairs,
-        run: a_batch_is_never_larger_than_asked,
-    },
-];
+scenarios! {
+    Pairs []:
+        every_datagram_comes_once_and_in_order,
+        a_flood_is_received_or_counted_as_dropped,
+        a_batch_is_never_larger_than_asked;
+    Pairs ["numbers"]: every_size_comes_whole;
+    Receivers ["rx --buffer", "numbers"]: what_is_too_long_is_cut_and_told;
+    Pairs ["tx --flows"]: each_flow_has_its_own_source_and_order;
+    Receivers ["receiving socket"]: sources_are_told_only_if_asked_for;
+}
 
 /// In turn, so that nothing can overflow: nothing may be missing then.
 fn every_datagram_comes_once_and_in_order(pair: &Pair) {

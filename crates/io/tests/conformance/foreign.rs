@@ -1,8 +1,7 @@
 //! What is not for a ring goes on to the kernel, and nothing of a ring outlives its process.
 
-use crate::pair::{PATIENCE, Pair, open_descriptors, receive, send_numbers, within_patience};
-use crate::place::{Place, Version};
-use crate::{Scenario, Scope};
+use super::pair::{PATIENCE, Pair, open_descriptors, receive, send_numbers, within_patience};
+use super::place::{Place, Version};
 use mpps_io::{RxConfig, Tx, Wait};
 use mpps_os::netlink::address;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -12,32 +11,13 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-pub(crate) const SCENARIOS: &[Scenario] = &[
-    Scenario {
-        name: "foreign_traffic_is_not_seen_and_goes_on",
-        needs: &["receiving ring"],
-        scope: Scope::Receivers,
-        run: foreign_traffic_is_not_seen_and_goes_on,
-    },
-    Scenario {
-        name: "neighbours_are_still_found",
-        needs: &["receiving ring"],
-        scope: Scope::Receivers,
-        run: neighbours_are_still_found,
-    },
-    Scenario {
-        name: "other_traffic_is_untouched_by_a_flood",
-        needs: &["receiving ring"],
-        scope: Scope::Receivers,
-        run: other_traffic_is_untouched_by_a_flood,
-    },
-    Scenario {
-        name: "a_killed_process_leaves_nothing",
-        needs: &["receiving ring"],
-        scope: Scope::Receivers,
-        run: a_killed_process_leaves_nothing,
-    },
-];
+scenarios! {
+    Receivers ["receiving ring"]:
+        foreign_traffic_is_not_seen_and_goes_on,
+        neighbours_are_still_found,
+        other_traffic_is_untouched_by_a_flood,
+        a_killed_process_leaves_nothing;
+}
 
 /// Tells this program, started again, which row to open at which address.
 const ROLE: &str = "MPPS_CONFORMANCE_ROLE";
@@ -95,7 +75,7 @@ fn foreign_traffic_is_not_seen_and_goes_on(pair: &Pair) {
         (place, SocketAddr::new(own.ip(), own.port() - 1)),
         (place, SocketAddr::new(place.receivers()[1], own.port())),
     ];
-    if other_version.obstacle().is_none() {
+    if other_version.is_there().is_ok() {
         let target = SocketAddr::new(other_version.receiver(), own.port());
         targets.push((other_version, target));
     }

@@ -1,65 +1,32 @@
 //! What a sender counts is what its kernel counts, in a network namespace where nobody else sends.
 
-use crate::trial;
-use libtest_mimic::Trial;
 use mpps_io::{BACKENDS, Backend, Layer, Tx, TxConfig};
-use mpps_os::capability;
-use mpps_os::namespace::{NetNamespace, become_root_in_user_namespace};
+use mpps_os::namespace::NetNamespace;
 use mpps_os::netlink::link;
+use mpps_trial::{Failed, Need, Trial};
 use std::net::UdpSocket;
 
-/// Becomes able to make network namespaces, if this machine allows it. To be called before there
-/// is a second thread.
-pub(crate) fn become_able() -> Result<(), String> {
-    if !capability::effective(capability::CAP_SYS_ADMIN) {
-        let made = become_root_in_user_namespace();
-        made.map_err(|error| format!("no user namespace: {error}"))?;
-    }
-    let namespace = NetNamespace::new();
-    namespace
-        .map(drop)
-        .map_err(|error| format!("no network namespace: {error}"))
-}
-
-/// Its name, the option that it needs, and what it does with a row that sends.
-type Scenario = (&'static str, &'static str, fn(&Backend));
-
-/// The tests of each row that sends through the kernel.
-pub(crate) fn trials(namespaces: &Result<(), String>) -> Vec<Trial> {
-    let scenarios: [Scenario; 3] = [
-        ("agrees_with_the_kernel", "", agrees_with_the_kernel),
-        (
-            "agrees_with_the_kernel_when_refused",
-            "",
-            agrees_with_the_kernel_when_refused,
-        ),
-        (
-            "agrees_with_the_kernel_on_trains",
-            "--gso",
-            agrees_with_the_kernel_on_trains,
-        ),
-    ];
-    let senders = BACKENDS.iter();
+/// The trials of each row that sends through the kernel.
+pub(crate) fn trials() -> Vec<Trial> {
+    let mut trials = Vec::new();
     // Frames pass by the kernel's count of datagrams.
-    let senders =
-        senders.filter(|row| row.sends() && !row.in_process && row.layer == Layer::Payload);
-    senders
-        .flat_map(|row| scenarios.map(|scenario| (row, scenario)))
-        .filter(|(row, (_, option, _))| option.is_empty() || row.tx_options.contains(option))
-        .map(|(row, (name, _, run))| {
-            let name = format!("{}::{name}", row.name);
-            let obstacle = namespaces.clone().err();
-            trial::new(
-                name,
-                || obstacle,
-                move || {
-                    let namespace = NetNamespace::new()?;
-                    namespace.run(|| run(row))?;
-                    Ok(())
-                },
-            )
-        })
-        .collect()
+    let senders = BACKENDS
+        .iter()
+        .filter(|row| row.sends() && !row.in_process && row.layer == Layer::Payload);
+    for row in senders {
+        let mut tests =
+            named![fn(&Backend); agrees_with_the_kernel, agrees_with_the_kernel_when_refused]
+                .to_vec();
+        if row.tx_options.contains(&"--gso") {
+            tests.extend(named![fn(&Backend); agrees_with_the_kernel_on_trains]);
+        }
+        for (name, run) in tests {
+            let test = move || -> Result<(), Failed> { Ok(NetNamespace::new()?.run(|| run(row))?) };
+            let name = format!("conformance::{}::{name}", row.name);
+            trials.push(Trial::waits(name, test).needs(Need::Namespace));
+        }
+    }
+    trials
 }
 
 const DATAGRAMS: u64 = 10_000;

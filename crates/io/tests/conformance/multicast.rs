@@ -1,48 +1,36 @@
 //! Groups: every member gets each datagram. On two hosts, because the loopback interface has no
 //! route to a group.
 
-use crate::pair::{Pair, send_numbers};
-use crate::place::Version;
-use crate::trial;
-use libtest_mimic::Trial;
+use super::able;
+use super::pair::{Pair, send_numbers};
+use super::place::{Place, Version};
 use mpps_io::{Group, Rx, RxConfig, Tx, TxConfig, Wait};
-use mpps_lab::{Lab, LabConfig};
+use mpps_lab::Lab;
+use mpps_trial::Trial;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 
 /// Of the ranges for one site (RFC 2365) and for one link (RFC 4291).
 const GROUP_V4: Ipv4Addr = Ipv4Addr::new(239, 255, 43, 21);
 const GROUP_V6: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 0x4321);
 
-/// A test for each pair whose members can join and share a port.
-pub(crate) fn trials(pairs: &[Pair], namespaces: &Result<(), String>) -> Vec<Trial> {
-    let able = pairs
-        .iter()
-        .filter(|pair| pair.has(&["rx --join", "rx --reuseport", "sending socket"]));
-    able.map(|pair| {
-        let (pair, name) = (
-            *pair,
-            format!("{pair}::every_member_of_a_group_gets_a_copy"),
-        );
-        let obstacle = namespaces.clone().err();
-        trial::new(
-            name,
-            || obstacle,
-            move || {
-                every_member_of_a_group_gets_a_copy(&pair, &Lab::new(&LabConfig::default())?);
-                Ok(())
-            },
-        )
-    })
-    .collect()
+/// A trial for each pair whose members can join and share a port.
+pub(crate) fn trials(pairs: &[Pair]) -> Vec<Trial> {
+    let can_join = |pair: &&Pair| pair.has(&["rx --join", "rx --reuseport", "sending socket"]);
+    let of = |pair: &Pair| {
+        let [(name, run)] = named![fn(&Pair); every_member_of_a_group_gets_a_copy];
+        let name = format!("conformance::{pair}::{name}");
+        let place = Place::Lab(pair.place.version());
+        let pair = Pair { place, ..*pair };
+        Trial::waits(name, move || run(&pair)).needs(able(pair))
+    };
+    pairs.iter().filter(can_join).map(of).collect()
 }
 
-fn every_member_of_a_group_gets_a_copy(pair: &Pair, lab: &Lab) {
+fn every_member_of_a_group_gets_a_copy(pair: &Pair) {
     const DATAGRAMS: u64 = 100;
-    let opened = lab.receiver().run(|| open_members(pair, lab));
-    let (mut members, mut stranger) = opened.expect("the receiver can be entered");
-    let port = members[0].caps().local_address.port();
-    let opened = lab.sender().run(|| open_sender(pair, lab, port));
-    let mut tx = opened.expect("the sender can be entered");
+    let lab = pair.place.lab().expect("groups are tried in a lab");
+    let (mut members, mut stranger) = open_members(pair, lab);
+    let mut tx = open_sender(pair, lab, members[0].caps().local_address.port());
     send_numbers(&mut *tx, 0, 0, DATAGRAMS);
     for member in &mut members {
         pair.expect(&mut **member, 0..DATAGRAMS);

@@ -1,14 +1,14 @@
 //! What a row cannot honour is refused before anything is opened, and never ignored.
 
-use crate::pair::{Pair, open_descriptors};
-use crate::place::Version;
-use crate::{is_built, obstacle, place_of, trial};
-use libtest_mimic::Trial;
+use super::pair::{Pair, open_descriptors};
+use super::place::Version;
+use super::{able, is_built, place_of};
 use mpps_io::{
     Attach, BACKENDS, Backend, CopyMode, Destination, Error, Fanout, Group, OutQueue, RingConfig,
     RxConfig, SocketMap, TxConfig,
 };
 use mpps_os::bpf::XskMap;
+use mpps_trial::{Trial, trials};
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::os::fd::AsFd;
@@ -45,67 +45,34 @@ pub(crate) fn is_alone(backend: &str) -> bool {
     ALONE.contains(&backend)
 }
 
-/// A test of one row: its name, whether the row is of that kind, and what it does.
-type RowTest = (&'static str, bool, fn(&Pair));
-
-/// The tests that need no pair.
+/// The trials that need no pair.
 pub(crate) fn trials() -> Vec<Trial> {
-    let tests: [(&str, fn()); 4] = [
-        (
-            "the_lists_of_this_suite_are_of_rows",
+    let mut trials = trials![
+        pure:
             the_lists_of_this_suite_are_of_rows,
-        ),
-        (
-            "names_are_found_and_others_are_not",
             names_are_found_and_others_are_not,
-        ),
-        (
-            "a_direction_that_is_not_there_is_refused",
-            a_direction_that_is_not_there_is_refused,
-        ),
-        ("no_row_takes_nonsense", no_row_takes_nonsense),
+            a_direction_that_is_not_there_is_refused;
+        waits: no_row_takes_nonsense;
     ];
-    let of_all = |(name, test): (&str, fn())| {
-        Trial::test(name, move || {
-            test();
-            Ok(())
-        })
-    };
-    let of_rows = BACKENDS.iter().filter(|row| is_built(row)).flat_map(|row| {
-        let tests: [RowTest; 2] = [
-            (
-                "receive_options_work_or_are_refused",
-                row.receives(),
-                receive_options_work_or_are_refused,
-            ),
-            (
-                "send_options_work_or_are_refused",
-                row.sends(),
-                send_options_work_or_are_refused,
-            ),
-        ];
-        let tests = tests.into_iter().filter(|(_, able, _)| *able);
-        tests.map(|(name, _, test)| of_row(row, name, test))
-    });
-    tests.into_iter().map(of_all).chain(of_rows).collect()
+    for row in BACKENDS.iter().filter(|row| is_built(row)) {
+        let receiving = named![fn(&Pair); receive_options_work_or_are_refused];
+        let sending = named![fn(&Pair); send_options_work_or_are_refused];
+        let receiving = receiving.into_iter().filter(|_| row.receives());
+        let sending = sending.into_iter().filter(|_| row.sends());
+        trials.extend(receiving.chain(sending).map(|test| of_row(row, test)));
+    }
+    trials
 }
 
 /// A test of one row where it can be opened, unless this machine cannot run it.
-fn of_row(row: &'static Backend, name: &str, test: fn(&Pair)) -> Trial {
+fn of_row(row: &'static Backend, (name, test): (&str, fn(&Pair))) -> Trial {
     let pair = Pair {
         rx: row,
         tx: row,
         place: place_of(row, row, Version::V4),
     };
-    let name = format!("{}::{name}", row.name);
-    trial::new(
-        name,
-        move || obstacle(&pair),
-        move || {
-            test(&pair);
-            Ok(())
-        },
-    )
+    let name = format!("conformance::{}::{name}", row.name);
+    Trial::waits(name, move || test(&pair)).needs(able(pair))
 }
 
 fn the_lists_of_this_suite_are_of_rows() {

@@ -1,7 +1,8 @@
 //! A receiving and a sending row, and the few moves that scenarios are made of.
 
-use crate::place::{PacedTx, Place, Version};
-use crate::{frame, options};
+use super::place::{Place, Version};
+use super::{frame, options};
+use crate::paced_tx::PacedTx;
 use mpps_io::{Backend, Batch, Layer, Packet, Rx, RxConfig, Tx, TxConfig, Wait};
 use std::fmt;
 use std::net::SocketAddr;
@@ -16,8 +17,8 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 /// Bytes of the number that scenarios write into a payload.
 pub(crate) const NUMBER_BYTES: usize = 8;
 
-/// Most datagrams of one send: half of what fits into a queue of the lab.
-const SEND_MAX: usize = 128;
+/// Most datagrams of one send. A queue of the lab holds 256, and IPv6 sends a few by itself.
+const SEND_MAX: usize = 250;
 
 /// Two rows and where they meet.
 #[derive(Debug, Clone, Copy)]
@@ -66,13 +67,10 @@ impl Pair {
     /// A sender that loses nothing on the way.
     pub(crate) fn open_tx(&self, config: &TxConfig) -> Box<dyn Tx> {
         let tx = self.open_fast_tx(config);
-        if self.place.is_loopback() {
-            return tx;
+        match self.place.lab() {
+            Some(lab) => Box::new(PacedTx::new(tx, lab.receiver())),
+            None => tx,
         }
-        Box::new(PacedTx {
-            tx,
-            place: self.place,
-        })
     }
 
     /// A sender that may outrun the link.

@@ -3,17 +3,13 @@
 //! Rows that take frames from an interface are tried in the lab, on a link with one queue, so that
 //! no frame is on a queue that nobody reads; sharing has a lab with more. Each lab is made once.
 
-use crate::frame;
-use mpps_io::{Frames, Layer, Rx, Sent, Tx, TxCaps, TxCounters};
-use mpps_lab::{Host, Lab, LabConfig};
+use super::frame;
+use mpps_io::{Layer, Rx};
+use mpps_lab::{Delivery, Host, Lab, LabConfig};
 use mpps_os::netlink::link::{self, LinkStatistics};
-use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::os::fd::BorrowedFd;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU16, Ordering};
-use std::thread;
-use std::time::{Duration, Instant};
 
 /// Queues of the lab in which receivers share.
 pub(crate) const SHARED_QUEUES: u16 = 2;
@@ -21,9 +17,6 @@ pub(crate) const SHARED_QUEUES: u16 = 2;
 /// Ports of the lab for receivers: below those that its kernel gives to senders (`ip_local_port_range`
 /// of ip(7)).
 const PORTS: std::ops::Range<u16> = 10_000..30_000;
-
-/// How long packets may take from one end of a link to the other.
-const TRAVEL_MAX: Duration = Duration::from_millis(500);
 
 /// Where a pair meets, and which version of IP it speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -120,12 +113,6 @@ impl Place {
             .map_or(0, |lab| statistics(lab.sender()).tx_dropped)
     }
 
-    /// Packets that came to the receiver's end of the link.
-    pub(crate) fn arrived(self) -> u64 {
-        self.lab()
-            .map_or(0, |lab| statistics(lab.receiver()).rx_packets)
-    }
-
     /// Waits until no packet moves.
     pub(crate) fn settle(self) {
         if let Some(lab) = self.lab() {
@@ -133,23 +120,23 @@ impl Place {
         }
     }
 
-    /// Why there is no such place.
-    pub(crate) fn obstacle(self) -> Option<String> {
+    /// Whether there is such a place; why not.
+    pub(crate) fn is_there(self) -> Result<(), String> {
         match self {
             Self::Loopback(_) => {
                 // Not even the loopback address is there where IPv6 is switched off.
                 let bound = std::net::UdpSocket::bind((self.loopback(), 0));
-                bound
-                    .err()
-                    .map(|error| format!("{}: {error}", self.loopback()))
+                let refused = |error| format!("{}: {error}", self.loopback());
+                bound.map(drop).map_err(refused)
             }
-            Self::Lab(version) | Self::SharedLab(version) => match lab_of(self) {
-                Err(why) => Some(why.clone()),
-                Ok(lab) if version == Version::V6 && lab.receiver().v6().is_empty() => {
-                    Some("no IPv6 in the lab".to_owned())
+            Self::Lab(version) | Self::SharedLab(version) => {
+                mpps_trial::able()?;
+                let lab = lab_of(self).as_ref().map_err(Clone::clone)?;
+                match version == Version::V6 && lab.receiver().v6().is_empty() {
+                    true => Err("no IPv6 in the lab".to_owned()),
+                    false => Ok(()),
                 }
-                Ok(_) => None,
-            },
+            }
         }
     }
 
@@ -187,6 +174,8 @@ fn lab_of(place: Place) -> &'static Result<Lab, String> {
     lab.get_or_init(|| {
         let config = LabConfig {
             queues,
+            // A send delivers its packets itself: none waits for a kernel thread.
+            delivery: Delivery::SoftInterrupt,
             ..LabConfig::default()
         };
         Lab::new(&config).map_err(|error| error.to_string())
@@ -200,42 +189,6 @@ fn on<R: Send>(host: &Host, work: impl FnOnce() -> R + Send) -> R {
 fn statistics(host: &Host) -> LinkStatistics {
     let index = host.interface_index();
     on(host, || link::statistics(index)).expect("a link counts")
-}
-
-/// A sender that waits after each send until the link has carried it, so that nothing is lost there:
-/// the queue of a veth holds 256 packets.
-#[derive(Debug)]
-pub(crate) struct PacedTx {
-    pub(crate) tx: Box<dyn Tx>,
-    pub(crate) place: Place,
-}
-
-impl Tx for PacedTx {
-    fn frames(&mut self, datagrams: usize) -> Frames<'_> {
-        self.tx.frames(datagrams)
-    }
-
-    fn readiness(&self, flow: usize) -> Option<BorrowedFd<'_>> {
-        self.tx.readiness(flow)
-    }
-
-    fn send(&mut self, flow: usize, datagrams: usize) -> io::Result<Sent> {
-        let before = self.place.arrived();
-        let sent = self.tx.send(flow, datagrams)?;
-        let deadline = Instant::now() + TRAVEL_MAX;
-        while self.place.arrived() < before + sent.accepted && Instant::now() < deadline {
-            thread::sleep(Duration::from_micros(50));
-        }
-        Ok(sent)
-    }
-
-    fn counters(&self) -> &TxCounters {
-        self.tx.counters()
-    }
-
-    fn caps(&self) -> &TxCaps {
-        self.tx.caps()
-    }
 }
 
 /// Bytes that a receiver counts for a datagram besides its payload.

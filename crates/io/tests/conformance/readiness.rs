@@ -1,7 +1,6 @@
 //! The descriptor that tells that packets may be there: its level, and its edges.
 
-use crate::pair::{PATIENCE, Pair, send_numbers, within_patience};
-use crate::{Scenario, Scope};
+use super::pair::{PATIENCE, Pair, send_numbers, within_patience};
 use mio::Token;
 use mio::unix::SourceFd;
 use mpps_io::{Rx, Wait};
@@ -10,26 +9,12 @@ use mpps_os::poll::Waiter;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Duration;
 
-pub(crate) const SCENARIOS: &[Scenario] = &[
-    Scenario {
-        name: "it_is_readable_as_long_as_something_is_left",
-        needs: &[],
-        scope: Scope::Receivers,
-        run: it_is_readable_as_long_as_something_is_left,
-    },
-    Scenario {
-        name: "a_sender_with_room_is_writable",
-        needs: &[],
-        scope: Scope::Senders,
-        run: a_sender_with_room_is_writable,
-    },
-    Scenario {
-        name: "an_edge_comes_after_an_empty_batch",
-        needs: &[],
-        scope: Scope::Receivers,
-        run: an_edge_comes_after_an_empty_batch,
-    },
-];
+scenarios! {
+    Receivers []:
+        it_is_readable_as_long_as_something_is_left,
+        an_edge_comes_after_an_empty_batch;
+    Senders []: a_sender_with_room_is_writable;
+}
 
 /// Rows whose packets come without the kernel.
 const WITHOUT: [&str; 2] = ["memory", "dpdk"];

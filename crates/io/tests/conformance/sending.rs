@@ -1,37 +1,16 @@
 //! What a sender says of what it could not send.
 
-use crate::pair::{Pair, receive_numbers, send_numbers};
-use crate::{Scenario, Scope};
+use super::pair::{Pair, receive_numbers, send_numbers};
 use mpps_io::TxConfig;
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
 
-pub(crate) const SCENARIOS: &[Scenario] = &[
-    Scenario {
-        name: "naming_the_peer_in_each_packet_works_too",
-        needs: &["tx --no-connect"],
-        scope: Scope::Senders,
-        run: naming_the_peer_in_each_packet_works_too,
-    },
-    Scenario {
-        name: "sending_nothing_does_nothing",
-        needs: &[],
-        scope: Scope::Senders,
-        run: sending_nothing_does_nothing,
-    },
-    Scenario {
-        name: "what_is_not_written_keeps_what_it_had",
-        needs: &["numbers"],
-        scope: Scope::Senders,
-        run: what_is_not_written_keeps_what_it_had,
-    },
-    Scenario {
-        name: "refusals_are_counted_by_their_reason",
-        needs: &["sending socket"],
-        scope: Scope::Senders,
-        run: refusals_are_counted_by_their_reason,
-    },
-];
+scenarios! {
+    Senders ["tx --no-connect"]: naming_the_peer_in_each_packet_works_too;
+    Senders []: sending_nothing_does_nothing;
+    Senders ["numbers"]: what_is_not_written_keeps_what_it_had;
+    Senders ["sending socket"]: refusals_are_counted_by_their_reason;
+}
 
 fn naming_the_peer_in_each_packet_works_too(pair: &Pair) {
     let mut rx = pair.open_rx(&pair.rx_config());

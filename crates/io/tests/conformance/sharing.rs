@@ -1,8 +1,7 @@
 //! Several receivers of one traffic, and receivers of several traffics.
 
-use crate::pair::{Pair, datagrams, number, send_numbers};
-use crate::place::SHARED_QUEUES;
-use crate::{Scenario, Scope};
+use super::pair::{Pair, datagrams, number, send_numbers};
+use super::place::SHARED_QUEUES;
 use mpps_io::{Error, Rx, Wait};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -11,26 +10,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-pub(crate) const SCENARIOS: &[Scenario] = &[
-    Scenario {
-        name: "sharers_of_a_link_divide_the_packets",
-        needs: &["receiving ring", "rx --interface", "sharers"],
-        scope: Scope::Receivers,
-        run: sharers_of_a_link_divide_the_packets,
-    },
-    Scenario {
-        name: "there_are_as_many_sharers_as_queues_or_more",
-        needs: &["receiving ring", "rx --interface"],
-        scope: Scope::Receivers,
-        run: there_are_as_many_sharers_as_queues_or_more,
-    },
-    Scenario {
-        name: "two_ports_are_two_receivers_or_a_refusal",
-        needs: &[],
-        scope: Scope::Receivers,
-        run: two_ports_are_two_receivers_or_a_refusal,
-    },
-];
+scenarios! {
+    Receivers ["receiving ring", "rx --interface", "sharers"]: sharers_of_a_link_divide_the_packets;
+    Receivers ["receiving ring", "rx --interface"]: there_are_as_many_sharers_as_queues_or_more;
+    Receivers []: two_ports_are_two_receivers_or_a_refusal;
+}
 
 /// A receiver of all addresses of a link with several queues.
 fn open_wide(pair: &Pair) -> (Pair, Box<dyn Rx>) {

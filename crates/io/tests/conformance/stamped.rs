@@ -1,34 +1,18 @@
 //! Stamped traffic between two workers: the sequence numbers agree with every counter.
 
-use crate::pair::{Pair, within_patience};
-use crate::{Scenario, Scope};
+use super::pair::{PATIENCE, Pair, within_patience};
 use mpps_io::{
     FlowTable, Inspect, Refusals, RxConfig, RxReport, RxTask, RxWorker, Stop, TxConfig, TxReport,
     TxTask, TxWorker, Wait,
 };
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-pub(crate) const SCENARIOS: &[Scenario] = &[
-    Scenario {
-        name: "stamped_traffic_is_accounted_for",
-        needs: &["numbers", "tx --flows"],
-        scope: Scope::Pairs,
-        run: stamped_traffic_is_accounted_for,
-    },
-    Scenario {
-        name: "stamped_overload_is_accounted_for",
-        needs: &["numbers"],
-        scope: Scope::Receivers,
-        run: stamped_overload_is_accounted_for,
-    },
-    Scenario {
-        name: "stamped_trains_are_accounted_for",
-        needs: &["rx --gro", "tx --gso", "loopback"],
-        scope: Scope::Pairs,
-        run: stamped_trains_are_accounted_for,
-    },
-];
+scenarios! {
+    Pairs ["numbers", "tx --flows"]: stamped_traffic_is_accounted_for;
+    Receivers ["numbers"]: stamped_overload_is_accounted_for;
+    Pairs ["rx --gro", "tx --gso", "loopback"]: stamped_trains_are_accounted_for;
+}
 
 /// End markers of each flow, all of which come where nothing is dropped.
 const MARKERS: u64 = 3;
@@ -99,6 +83,7 @@ fn run(
     rate_pps: Option<f64>,
     count: u64,
 ) -> (TxReport, RxReport) {
+    let lost_before = pair.place.lost_on_link();
     let rx = pair.open_rx(receiving);
     let mut sending = pair.tx_config(rx.caps().local_address);
     change(&mut sending);
@@ -110,7 +95,7 @@ fn run(
     let receiver = RxWorker::spawn(RxTask {
         rx,
         cpu: None,
-        wait: Wait::Block(Duration::from_secs(1)),
+        wait: Wait::Block(Duration::from_millis(20)),
         inspect: Inspect::Auto,
         limit: None,
         stop: stop.clone(),
@@ -129,11 +114,15 @@ fn run(
     let sender = sender.expect("a thread can be had");
     let sent = within_patience("the sender", move || sender.join());
     assert!(sent.error.is_none(), "{:?}", sent.error);
-    // What is on its way comes within a moment of the kernel's; the drain takes what is queued.
-    let mut seen = u64::MAX;
-    while receiver.progress().datagrams != seen {
-        seen = receiver.progress().datagrams;
-        thread::sleep(Duration::from_millis(50));
+    let all = sent.accepted + sent.end_markers;
+    let counted = || {
+        receiver.refresh();
+        let progress = receiver.progress();
+        progress.datagrams + progress.dropped + pair.place.lost_on_link() - lost_before
+    };
+    let deadline = Instant::now() + PATIENCE;
+    while counted() < all && Instant::now() < deadline {
+        thread::sleep(Duration::from_millis(5));
     }
     stop.stop();
     let received = within_patience("the receiver", move || receiver.join());

@@ -1,46 +1,21 @@
 //! Trains: cut by the sending kernel, kept whole by a receiver that asks for it, taken apart here.
 
-use crate::pair::{PATIENCE, Pair, number, receive_numbers, send_numbers};
-use crate::place::header_bytes;
-use crate::{Scenario, Scope};
+use super::pair::{PATIENCE, Pair, number, receive_numbers, send_numbers};
+use super::place::header_bytes;
 use mpps_io::{RxConfig, Wait};
 use mpps_os::messages::SendMessages;
 use mpps_os::socket::UdpSocket;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 
-pub(crate) const SCENARIOS: &[Scenario] = &[
-    Scenario {
-        name: "trains_come_as_their_datagrams",
-        needs: &["rx --gro", "tx --gso", "loopback"],
-        scope: Scope::Pairs,
-        run: trains_come_as_their_datagrams,
-    },
-    Scenario {
-        name: "a_short_last_segment_stays_short",
-        needs: &["rx --gro", "loopback"],
-        scope: Scope::Receivers,
-        run: a_short_last_segment_stays_short,
-    },
-    Scenario {
-        name: "a_train_that_does_not_fit_is_cut_and_told",
-        needs: &["rx --gro", "loopback"],
-        scope: Scope::Receivers,
-        run: a_train_that_does_not_fit_is_cut_and_told,
-    },
-    Scenario {
-        name: "a_receiver_without_gro_gets_the_same_datagrams",
-        needs: &["tx --gso"],
-        scope: Scope::Pairs,
-        run: a_receiver_without_gro_gets_the_same_datagrams,
-    },
-    Scenario {
-        name: "single_datagrams_reach_a_receiver_of_trains",
-        needs: &["rx --gro"],
-        scope: Scope::Pairs,
-        run: single_datagrams_reach_a_receiver_of_trains,
-    },
-];
+scenarios! {
+    Pairs ["rx --gro", "tx --gso", "loopback"]: trains_come_as_their_datagrams;
+    Receivers ["rx --gro", "loopback"]:
+        a_short_last_segment_stays_short,
+        a_train_that_does_not_fit_is_cut_and_told;
+    Pairs ["tx --gso"]: a_receiver_without_gro_gets_the_same_datagrams;
+    Pairs ["rx --gro"]: single_datagrams_reach_a_receiver_of_trains;
+}
 
 const SEGMENTS: u16 = 10;
 const BYTES: usize = 100;
@@ -135,7 +110,7 @@ fn single_datagrams_reach_a_receiver_of_trains(pair: &Pair) {
     let mut tx = pair.open_tx(&pair.tx_config(rx.caps().local_address));
     send_numbers(&mut *tx, 0, 0, DATAGRAMS);
     let mut numbers = Vec::new();
-    crate::pair::receive(&mut *rx, DATAGRAMS, |packet| {
+    super::pair::receive(&mut *rx, DATAGRAMS, |packet| {
         assert_eq!(packet.data.len(), 32);
         numbers.push(number(packet.data));
     });

@@ -1,9 +1,8 @@
 //! Waiting, stopping, sharing, and opening again and again.
 
-use crate::pair::{
+use super::pair::{
     PATIENCE, Pair, datagrams, number, open_descriptors, receive, send_numbers, within_patience,
 };
-use crate::{Scenario, Scope};
 use mpps_io::{Inspect, Rx, RxTask, RxWorker, Stop, Wait};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -12,68 +11,21 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-pub(crate) const SCENARIOS: &[Scenario] = &[
-    Scenario {
-        name: "nothing_there_is_an_empty_batch",
-        needs: &[],
-        scope: Scope::Receivers,
-        run: nothing_there_is_an_empty_batch,
-    },
-    Scenario {
-        name: "every_way_of_waiting_finds_what_is_there",
-        needs: &[],
-        scope: Scope::Receivers,
-        run: every_way_of_waiting_finds_what_is_there,
-    },
-    Scenario {
-        name: "every_way_of_waiting_finds_what_comes_later",
-        needs: &[],
-        scope: Scope::Receivers,
-        run: every_way_of_waiting_finds_what_comes_later,
-    },
-    Scenario {
-        name: "a_waiting_worker_stops",
-        needs: &[],
-        scope: Scope::Receivers,
-        run: a_waiting_worker_stops,
-    },
-    Scenario {
-        name: "sharers_divide_the_packets",
-        needs: &["receiving socket"],
-        scope: Scope::Receivers,
-        run: sharers_divide_the_packets,
-    },
-    Scenario {
-        name: "sharers_wait_each_for_its_own_time",
-        needs: &["receiving socket"],
-        scope: Scope::Receivers,
-        run: sharers_wait_each_for_its_own_time,
-    },
-    Scenario {
-        name: "a_group_divides_the_flows",
-        needs: &["rx --reuseport"],
-        scope: Scope::Receivers,
-        run: a_group_divides_the_flows,
-    },
-    Scenario {
-        name: "a_taken_address_is_refused",
-        needs: &["receiving socket"],
-        scope: Scope::Receivers,
-        run: a_taken_address_is_refused,
-    },
-    Scenario {
-        name: "an_address_is_free_again_after_use",
-        needs: &[],
-        scope: Scope::Pairs,
-        run: an_address_is_free_again_after_use,
-    },
-    Scenario {
-        name: "no_descriptor_is_left_open",
-        needs: &[],
-        scope: Scope::Pairs,
-        run: no_descriptor_is_left_open,
-    },
-];
+scenarios! {
+    Receivers []:
+        nothing_there_is_an_empty_batch,
+        every_way_of_waiting_finds_what_is_there,
+        every_way_of_waiting_finds_what_comes_later,
+        a_waiting_worker_stops;
+    Receivers ["receiving socket"]:
+        sharers_divide_the_packets,
+        sharers_wait_each_for_its_own_time,
+        a_taken_address_is_refused;
+    Receivers ["rx --reuseport"]: a_group_divides_the_flows;
+    Pairs []:
+        an_address_is_free_again_after_use,
+        no_descriptor_is_left_open;
+}
 
 /// The shortest times that there are, zero among them, which must not mean "for ever".
 const SHORT: [Wait; 12] = [
@@ -115,7 +67,7 @@ fn every_way_of_waiting_finds_what_is_there(pair: &Pair) {
         let found = loop {
             let batch = rx.recv(wait).expect("receiving works");
             if let Some(packet) = datagrams(layer, &batch).next() {
-                break crate::pair::number(packet.data);
+                break super::pair::number(packet.data);
             }
             looks += 1;
             assert!(looks < 1_000_000, "{wait:?} finds nothing");

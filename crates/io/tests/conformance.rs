@@ -5,6 +5,18 @@
 //! `options.rs` holds it to that. Rows over sockets meet on the loopback interface, the others in a
 //! lab.
 
+/// Lists functions as scenarios, by their scope and by what a pair must have (see [`Pair::has`]).
+macro_rules! scenarios {
+    ($($scope:ident $needs:tt: $($test:ident),+;)+) => {
+        pub(crate) const SCENARIOS: &[super::Scenario] = &[$($(super::Scenario {
+            name: stringify!($test),
+            needs: &$needs,
+            scope: super::Scope::$scope,
+            run: $test,
+        }),+),+];
+    };
+}
+
 mod answering;
 mod delivery;
 mod foreign;
@@ -19,21 +31,20 @@ mod sending;
 mod sharing;
 mod stamped;
 mod trains;
-#[path = "../../../os/tests/common/trial.rs"]
-mod trial;
 mod waiting;
 
-use libtest_mimic::Trial;
-use mpps_io::backend::Support;
+pub(crate) use foreign::play;
+
+use crate::can;
 use mpps_io::{Backend, Layer};
+use mpps_trial::{Need, Trial};
 use pair::Pair;
 use place::{Place, Version};
-use std::process::ExitCode;
 
 /// What is done with a pair of backends.
 struct Scenario {
     name: &'static str,
-    /// What the pair must have, see [`Pair::has`]; it is not tried with the others.
+    /// What the pair must have; it is not tried with the others.
     needs: &'static [&'static str],
     scope: Scope,
     run: fn(&Pair),
@@ -54,26 +65,15 @@ enum Scope {
 const SENDER: &str = "sendmmsg";
 const RECEIVER: &str = "recvmmsg";
 
-fn main() -> ExitCode {
-    if let Some(code) = foreign::play() {
-        return code;
-    }
-    // The kernel lets only a process with one thread make a user namespace.
-    let namespaces = kernel::become_able();
-    let mut trials = options::trials();
+pub(crate) fn trials() -> Vec<Trial> {
     let pairs = pairs();
-    trials.extend(pairs.iter().flat_map(of_pair));
-    trials.extend(multicast::trials(&pairs, &namespaces));
-    trials.extend(kernel::trials(&namespaces));
-    // Descriptors are counted, and there is one table of them in a process.
-    trial::run(trials, 4, needs_the_machine)
-}
-
-/// Two floods at once would starve each other, and DPDK has one primary process.
-fn needs_the_machine(name: &str) -> bool {
-    ["flood", "overload", "dpdk"]
-        .iter()
-        .any(|part| name.contains(part))
+    let trials = [
+        options::trials(),
+        of_scenarios(&pairs),
+        multicast::trials(&pairs),
+        kernel::trials(),
+    ];
+    trials.into_iter().flatten().collect()
 }
 
 /// Every receiving row with the sender that stands for all, and every row that sends with the
@@ -117,30 +117,26 @@ fn place_of(rx: &Backend, tx: &Backend, version: Version) -> Place {
     }
 }
 
-fn of_pair(pair: &Pair) -> Vec<Trial> {
-    let scenarios = delivery::SCENARIOS
-        .iter()
-        .chain(answering::SCENARIOS)
-        .chain(foreign::SCENARIOS)
-        .chain(readiness::SCENARIOS)
-        .chain(sending::SCENARIOS)
-        .chain(sharing::SCENARIOS)
-        .chain(stamped::SCENARIOS)
-        .chain(trains::SCENARIOS)
-        .chain(waiting::SCENARIOS);
-    scenarios
-        .filter(|scenario| is_in(pair, scenario.scope) && pair.has(scenario.needs))
-        .map(|scenario| {
-            let (pair, run) = (*pair, scenario.run);
-            let name = format!("{pair}::{}", scenario.name);
-            trial::new(
-                name,
-                move || obstacle(&pair),
-                move || {
-                    trial::undisturbed(|| run(&pair));
-                    Ok(())
-                },
-            )
+/// Pairs of one scenario follow each other: rings wait for a lock of the kernel, and sockets use a CPU.
+fn of_scenarios(pairs: &[Pair]) -> Vec<Trial> {
+    let scenarios = [
+        delivery::SCENARIOS,
+        answering::SCENARIOS,
+        foreign::SCENARIOS,
+        readiness::SCENARIOS,
+        sending::SCENARIOS,
+        sharing::SCENARIOS,
+        stamped::SCENARIOS,
+        trains::SCENARIOS,
+        waiting::SCENARIOS,
+    ];
+    let scenarios = scenarios.into_iter().flatten();
+    let tried = scenarios.flat_map(|scenario| pairs.iter().map(move |pair| (scenario, *pair)));
+    tried
+        .filter(|(scenario, pair)| is_in(pair, scenario.scope) && pair.has(scenario.needs))
+        .map(|(scenario, pair)| {
+            let name = format!("conformance::{pair}::{}", scenario.name);
+            Trial::waits(name, move || (scenario.run)(&pair)).needs(able(pair))
         })
         .collect()
 }
@@ -153,12 +149,11 @@ fn is_in(pair: &Pair, scope: Scope) -> bool {
     }
 }
 
-/// Why a pair cannot run on this machine.
-fn obstacle(pair: &Pair) -> Option<String> {
-    for row in [pair.rx, pair.tx] {
-        if let Support::No { why, .. } = (row.probe)() {
-            return Some(format!("{}: {why}", row.name));
-        }
-    }
-    pair.place.obstacle()
+/// Both rows and the place of a pair.
+fn able(pair: Pair) -> Need {
+    Need::probe(move || {
+        can(pair.rx.name)?;
+        can(pair.tx.name)?;
+        pair.place.is_there()
+    })
 }
