@@ -22,22 +22,29 @@ pub(crate) fn settle(hosts: [&Host; 2], threads: &[NapiThread]) -> Result<(), Er
     let deadline = Instant::now() + PATIENCE;
     let mut last = look(hosts)?;
     let mut alike = 1;
-    while alike < LOOKS {
-        if Instant::now() > deadline {
-            return Err(Error::Restless(PATIENCE.as_millis()));
-        }
+    // Since the counters last moved. What waited then has gone once its backlog was empty.
+    let mut least = backlogs();
+    while Instant::now() <= deadline {
         thread::sleep(INTERVAL);
         let now = look(hosts)?;
         // Counters stand still, too, while a packet waits for a thread that waits for a CPU.
-        let waiting = threads.iter().any(|thread| is_runnable(thread.pid)) || backlog() > 0;
-        alike = if now == last && !waiting {
-            alike + 1
+        let waiting = threads.iter().any(|thread| is_runnable(thread.pid));
+        if now == last && !waiting {
+            alike += 1;
+            if alike >= LOOKS && least.iter().all(|length| *length == 0) {
+                return Ok(());
+            }
+            least = least
+                .into_iter()
+                .zip(backlogs())
+                .map(|(a, b)| a.min(b))
+                .collect();
         } else {
-            1
-        };
+            (alike, least) = (1, backlogs());
+        }
         last = now;
     }
-    Ok(())
+    Err(Error::Restless(PATIENCE.as_millis()))
 }
 
 /// What the two hosts have counted so far.
@@ -77,17 +84,18 @@ fn parse_state(stat: &str) -> Option<char> {
     stat.rsplit_once(") ")?.1.chars().next()
 }
 
-/// Packets that wait in the backlogs of all CPUs, whoever they are for.
-fn backlog() -> u64 {
-    fs::read_to_string("/proc/net/softnet_stat").map_or(0, |text| parse_backlog(&text))
+/// Packets that wait in the backlog of each CPU, whoever they are for.
+fn backlogs() -> Vec<u64> {
+    let text = fs::read_to_string("/proc/net/softnet_stat");
+    text.map_or_else(|_| Vec::new(), |text| parse_backlogs(&text))
 }
 
 /// The twelfth column, since Linux 5.10 (softnet_seq_show in net/core/net-procfs.c).
-fn parse_backlog(text: &str) -> u64 {
+fn parse_backlogs(text: &str) -> Vec<u64> {
     text.lines()
         .filter_map(|line| line.split_ascii_whitespace().nth(11))
         .filter_map(|length| u64::from_str_radix(length, 16).ok())
-        .fold(0, u64::saturating_add)
+        .collect()
 }
 
 #[cfg(test)]
@@ -104,9 +112,10 @@ mod tests {
     }
 
     #[test]
-    fn backlogs_add_up() {
+    fn each_cpu_has_a_backlog() {
         let row = |length: &str| format!("0{} {length} 0 0 0\n", " 0".repeat(10));
-        assert_eq!(parse_backlog(&(row("0000000a") + &row("00000001"))), 11);
-        assert_eq!(parse_backlog("0 0 0\nxyz\n"), 0);
+        let text = row("0000000a") + &row("00000001");
+        assert_eq!(parse_backlogs(&text), [10, 1]);
+        assert_eq!(parse_backlogs("0 0 0\nxyz\n"), [0; 0]);
     }
 }
