@@ -1,7 +1,7 @@
 //! A trial in a process of its own, what it says, and what else went on meanwhile.
 
-use crate::{APART, Failed, root};
-use libtest_mimic::Completion;
+use crate::root;
+use libtest_mimic::{Completion, Failed};
 use std::env;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Read, Seek, Write};
@@ -10,6 +10,8 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+/// Names the trial that this program, started again, is to run itself.
+const APART: &str = "MPPS_TRIAL";
 /// The exit status of a trial whose need is not met, as automake and meson have it. The reason is
 /// what it said last.
 pub(crate) const SKIPPED: u8 = 77;
@@ -22,6 +24,12 @@ const TIMES: &str = "MPPS_TRIAL_TIMES";
 
 /// The trials under way, for who asks why one of them failed.
 static UNDER_WAY: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+/// The name of the trial whose own process this is.
+#[must_use]
+pub fn own_name() -> Option<String> {
+    env::var(APART).ok()
+}
 
 /// Says something on standard error, which nobody need hear.
 pub(crate) fn say(text: &str) {

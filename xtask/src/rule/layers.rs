@@ -16,29 +16,34 @@ struct Layer {
 /// The crates from the lowest to the highest. Tests of the middle ones may run in a lab.
 const LAYERS: &[Layer] = &[
     Layer {
+        folder: "trial",
+        uses: &["mpps-os"],
+        tests_use: &[],
+    },
+    Layer {
         folder: "os",
         uses: &[],
-        tests_use: &[],
+        tests_use: &["mpps-trial"],
     },
     Layer {
         folder: "lab",
         uses: &["mpps-os"],
-        tests_use: &[],
+        tests_use: &["mpps-trial"],
     },
     Layer {
         folder: "io",
         uses: &["mpps-os"],
-        tests_use: &["mpps-lab"],
+        tests_use: &["mpps-trial", "mpps-lab"],
     },
     Layer {
         folder: "host",
         uses: &["mpps-os"],
-        tests_use: &["mpps-lab"],
+        tests_use: &["mpps-trial", "mpps-lab"],
     },
     Layer {
         folder: "http",
         uses: &["mpps-os"],
-        tests_use: &["mpps-lab"],
+        tests_use: &["mpps-trial", "mpps-lab"],
     },
     Layer {
         folder: "report",
@@ -55,7 +60,7 @@ const LAYERS: &[Layer] = &[
             "mpps-http",
             "mpps-report",
         ],
-        tests_use: &[],
+        tests_use: &["mpps-trial"],
     },
 ];
 
