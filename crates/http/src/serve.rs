@@ -83,7 +83,7 @@ pub struct Limits {
     pub head_bytes: usize,
     /// Time for a whole request head, from its first byte or from the connection's start; 408.
     pub head_time: Duration,
-    /// Time between two requests of a connection.
+    /// Time between two requests of a connection, once the client has acknowledged the reply.
     pub idle_time: Duration,
     /// Time for a reply of which the client acknowledges nothing; twenty times as long while its
     /// kernel answers.

@@ -4,6 +4,7 @@
 //! Each trial has a network namespace of its own where that is allowed, and the loopback of the
 //! host otherwise. After each, what was accepted has ended and no descriptor is left.
 
+mod acknowledged;
 mod client;
 mod conformance;
 mod exhaustion;
@@ -41,6 +42,7 @@ pub(crate) fn play() -> Option<ExitCode> {
 
 pub(crate) fn trials() -> Vec<Trial> {
     let scenarios = [
+        acknowledged::SCENARIOS,
         conformance::SCENARIOS,
         hostile::SCENARIOS,
         lifecycle::SCENARIOS,

@@ -155,6 +155,17 @@ impl AsFd for Listener {
     }
 }
 
+/// How far a peer's kernel has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Delivery {
+    /// Bytes that it has acknowledged since the start of the connection. They only grow.
+    pub acknowledged: u64,
+    /// True if it has answered everything, probes of its full window included. It lives, and its
+    /// program has not read the rest. The time of the last answer tells less: probes come up to two
+    /// minutes apart.
+    pub is_answered: bool,
+}
+
 impl TcpStream {
     /// Begins a connection and does not wait for it (`connect(2)`): when it is writable, or
     /// broken, [`TcpStream::take_error`] tells how it went.
@@ -271,18 +282,25 @@ impl TcpStream {
         Ok(usize::try_from(bytes).unwrap_or(0))
     }
 
-    /// True if the peer's kernel has answered all that it was sent, probes of its full window
-    /// included: it lives, and what it lacks waits for its program (`TCP_INFO`, tcp(7)). Probes come
-    /// further and further apart, up to two minutes, so that the time of the last answer tells less.
+    /// What the peer's kernel has acknowledged and answered (`TCP_INFO`, tcp(7)).
+    ///
+    /// # Errors
+    /// None besides a closed descriptor.
     #[inline]
-    pub fn is_answered(&self) -> bool {
-        // struct tcp_info of include/uapi/linux/tcp.h: `tcpi_probes` counts those without an answer;
-        // the two words are milliseconds since data were sent last and since the last answer.
+    pub fn delivery(&self) -> io::Result<Delivery> {
+        // Bytes and words of struct tcp_info, include/uapi/linux/tcp.h. `tcpi_probes` counts those
+        // without an answer. Two words are milliseconds since the last send and the last answer.
         const PROBES: usize = 3;
         const SENT: usize = 11;
         const ANSWERED: usize = 14;
-        let info = words::<{ ANSWERED + 1 }>(&self.fd, libc::IPPROTO_TCP, libc::TCP_INFO);
-        info.is_ok_and(|info| info[0].to_ne_bytes()[PROBES] == 0 && info[ANSWERED] <= info[SENT])
+        const BYTES_ACKED: usize = 30;
+        let info = words::<{ BYTES_ACKED + 2 }>(&self.fd, libc::IPPROTO_TCP, libc::TCP_INFO)?;
+        let [a, b, c, d] = info[BYTES_ACKED].to_ne_bytes();
+        let [e, f, g, h] = info[BYTES_ACKED + 1].to_ne_bytes();
+        Ok(Delivery {
+            acknowledged: u64::from_ne_bytes([a, b, c, d, e, f, g, h]),
+            is_answered: info[0].to_ne_bytes()[PROBES] == 0 && info[ANSWERED] <= info[SENT],
+        })
     }
 
     /// The error that waits at the socket, which is taken from it (`SO_ERROR`, socket(7)): how a

@@ -12,7 +12,7 @@ use mpps_os::tcp::TcpStream;
 /// call and a packet's head each; most have acknowledged at the first look or the second.
 const PAUSE_MS_MAX: u64 = 1024;
 
-/// A reply that does not go on is first looked at after this part of the time that it has.
+/// A peer is first looked at after this part of the time that it has.
 const FIRST_OF: u64 = 8;
 
 /// A peer whose kernel answers has so many times as long: a full window is opened when a part of the
@@ -25,7 +25,9 @@ const ANSWERED_TIMES: u64 = 20;
 pub(crate) struct Acknowledgement {
     /// Bytes that the peer lacked at the last look.
     left: usize,
-    /// When that last became less.
+    /// Bytes that it had acknowledged then, or 0 where that is not told.
+    acknowledged: u64,
+    /// When it was last known to have acknowledged more.
     moved_ms: u64,
     /// When its kernel was last known to have answered everything.
     answered_ms: u64,
@@ -39,6 +41,9 @@ pub(crate) struct Acknowledgement {
 pub(crate) struct Seen {
     /// Bytes that the peer lacks.
     pub(crate) left: usize,
+    /// Bytes that it has acknowledged, or 0 where that is not told. The kernel refills the socket
+    /// while a reply is sent, so `left` can stay the same.
+    pub(crate) acknowledged: u64,
     /// Whether its kernel has answered everything; false where that is not told.
     pub(crate) is_answered: bool,
 }
@@ -46,9 +51,15 @@ pub(crate) struct Seen {
 impl Seen {
     /// None where the kernel does not tell.
     pub(crate) fn of(stream: &TcpStream) -> Option<Self> {
+        let left = stream.unacknowledged_bytes().ok()?;
+        if left == 0 {
+            return Some(Self::left(0));
+        }
+        let delivery = stream.delivery().ok()?;
         Some(Self {
-            left: stream.unacknowledged_bytes().ok()?,
-            is_answered: stream.is_answered(),
+            left,
+            acknowledged: delivery.acknowledged,
+            is_answered: delivery.is_answered,
         })
     }
 
@@ -56,16 +67,23 @@ impl Seen {
     pub(crate) fn left(left: usize) -> Self {
         Self {
             left,
+            acknowledged: 0,
             is_answered: false,
         }
+    }
+
+    /// Whether a further look can find less. Without an answer of the kernel none can.
+    pub(crate) fn lacks_some(&self) -> bool {
+        (1..usize::MAX).contains(&self.left)
     }
 }
 
 impl Acknowledgement {
-    /// The first look has found that the peer lacks so many bytes.
-    pub(crate) fn new(left: usize, now_ms: u64) -> Self {
+    /// The first look has found this.
+    pub(crate) fn new(seen: Seen, now_ms: u64) -> Self {
         Self {
-            left,
+            left: seen.left,
+            acknowledged: seen.acknowledged,
             moved_ms: now_ms,
             answered_ms: now_ms,
             look_ms: now_ms + TICK_MS,
@@ -73,12 +91,13 @@ impl Acknowledgement {
         }
     }
 
-    /// Before the first look at a reply that last moved at that time. That look is late enough for
-    /// nearly every reply to be gone by then, and the peer's time begins with it.
-    pub(crate) fn of_reply(since_ms: u64, limits: &Limits) -> Self {
-        let first_ms = (duration_ms(limits.send_time) / FIRST_OF).max(TICK_MS);
+    /// Before the first look in a wait of `wait_ms` that began at that time. That look is late
+    /// enough for nearly every reply to be gone by then, and the peer's time begins with it.
+    pub(crate) fn of_wait(since_ms: u64, wait_ms: u64) -> Self {
+        let first_ms = (wait_ms / FIRST_OF).max(TICK_MS);
         Self {
             left: usize::MAX,
+            acknowledged: 0,
             moved_ms: since_ms,
             answered_ms: since_ms,
             look_ms: since_ms.saturating_add(first_ms),
@@ -88,17 +107,21 @@ impl Acknowledgement {
 
     /// A further look. False if the peer has taken nothing for longer than it may.
     pub(crate) fn look(&mut self, seen: Seen, limits: &Limits, now_ms: u64) -> bool {
-        let Seen { left, is_answered } = seen;
-        if is_answered {
+        if seen.is_answered {
             self.answered_ms = now_ms;
         }
-        if left < self.left {
+        let has_moved = match (self.acknowledged, seen.acknowledged) {
+            (1.., 1..) => seen.acknowledged > self.acknowledged,
+            _ => seen.left < self.left,
+        };
+        if has_moved {
             self.moved_ms = now_ms;
             self.pause_ms = TICK_MS;
         } else if now_ms >= self.look_ms {
             self.pause_ms = (2 * self.pause_ms).min(PAUSE_MS_MAX);
         }
-        self.left = left;
+        self.left = seen.left;
+        self.acknowledged = seen.acknowledged;
         self.look_ms = now_ms + self.pause_ms;
         now_ms < self.ends_ms(limits)
     }
@@ -132,7 +155,7 @@ mod tests {
     /// The times of looks at a peer that takes nothing.
     fn looks(send_ms: u64) -> Vec<u64> {
         let limits = limits(send_ms);
-        let mut wait = Acknowledgement::new(9, 0);
+        let mut wait = Acknowledgement::new(Seen::left(9), 0);
         let mut looks = vec![wait.look_ms(&limits)];
         while wait.look(Seen::left(9), &limits, looks[looks.len() - 1]) {
             looks.push(wait.look_ms(&limits));
@@ -153,7 +176,7 @@ mod tests {
     #[test]
     fn a_reply_has_its_time_from_the_first_look_on_and_from_each_that_finds_less() {
         let limits = limits(800);
-        let mut slow = Acknowledgement::of_reply(1_000, &limits);
+        let mut slow = Acknowledgement::of_wait(1_000, 800);
         assert_eq!(slow.look_ms(&limits), 1_100);
         // The buffer holds what a slow peer takes in five times as long as it has.
         for (left, now_ms) in [(9_000, 1_100), (7_000, 1_899), (1_000, 2_698), (999, 3_497)] {
@@ -163,14 +186,14 @@ mod tests {
             slow.look(Seen::left(999), &limits, 4_296)
                 && !slow.look(Seen::left(999), &limits, 4_297)
         );
-        let mut dead = Acknowledgement::of_reply(1_000, &limits);
+        let mut dead = Acknowledgement::of_wait(1_000, 800);
         assert!(
             dead.look(Seen::left(9_000), &limits, 1_100)
                 && dead.look(Seen::left(9_000), &limits, 1_899)
         );
         assert!(!dead.look(Seen::left(9_000), &limits, 1_900));
         // Where the kernel does not tell, what was sent last counts.
-        let mut untold = Acknowledgement::of_reply(1_000, &limits);
+        let mut untold = Acknowledgement::of_wait(1_000, 800);
         assert!(untold.look(Seen::left(usize::MAX), &limits, 1_799));
         assert!(!untold.look(Seen::left(usize::MAX), &limits, 1_800));
     }
@@ -178,7 +201,7 @@ mod tests {
     #[test]
     fn who_takes_something_has_its_time_anew() {
         let limits = limits(300);
-        let mut wait = Acknowledgement::new(9, 0);
+        let mut wait = Acknowledgement::new(Seen::left(9), 0);
         assert!(wait.look(Seen::left(8), &limits, 290));
         assert_eq!(wait.look_ms(&limits), 290 + TICK_MS);
         assert!(wait.look(Seen::left(8), &limits, 589));
@@ -187,20 +210,34 @@ mod tests {
     }
 
     #[test]
+    fn a_socket_that_is_refilled_has_moved_if_more_is_acknowledged() {
+        let limits = limits(300);
+        let full = |acknowledged| Seen {
+            acknowledged,
+            ..Seen::left(9)
+        };
+        let mut wait = Acknowledgement::new(full(1), 0);
+        assert!(wait.look(full(2), &limits, 290) && wait.look(full(3), &limits, 580));
+        // Less is left, because the reply is over, and nothing has come.
+        let less = Seen { left: 8, ..full(3) };
+        assert!(wait.look(less, &limits, 879) && !wait.look(less, &limits, 880));
+    }
+
+    #[test]
     fn whose_kernel_answers_is_slow_and_not_dead() {
         let limits = limits(300);
         let answered = Seen {
-            left: 9,
             is_answered: true,
+            ..Seen::left(9)
         };
-        let mut slow = Acknowledgement::new(9, 0);
+        let mut slow = Acknowledgement::new(Seen::left(9), 0);
         for now_ms in (0..6_000).step_by(150) {
             assert!(slow.look(answered, &limits, now_ms), "{now_ms}");
         }
         // The hard limit: not a byte in twenty times as long.
         assert!(!slow.look(answered, &limits, 6_000));
         // One that dies meanwhile has as long as any other from its last answer on.
-        let mut dies = Acknowledgement::new(9, 0);
+        let mut dies = Acknowledgement::new(Seen::left(9), 0);
         assert!(dies.look(answered, &limits, 290));
         assert!(dies.look(Seen::left(9), &limits, 589));
         assert_eq!(dies.look_ms(&limits), 590);

@@ -14,9 +14,14 @@ const CONTENT_BYTES_MAX: u64 = 64 << 10;
 /// one that does is stopped by this.
 const WAITING_BYTES_MAX: usize = 256 << 10;
 
-/// How long a connection that ended badly is read from after our FIN, in milliseconds. Without it,
-/// what the client is still sending would be answered with a RST, which can overtake the reply
-/// that says what was wrong (RFC 9112, section 9.6).
+/// Bytes that are on their way as soon as they are sent: ten segments (`TCP_INIT_CWND`, net/tcp.h).
+/// Right behind them the connection may be closed. A longer reply waits in the socket, and a close
+/// would discard it with the first byte that the client sends then.
+const FIRST_FLIGHT_BYTES: u64 = 14 << 10;
+
+/// How long a connection is read from after our FIN and the client's acknowledgement of the reply, in
+/// milliseconds. Without it, a RST would answer what the client is still sending. A RST can overtake
+/// the reply (RFC 9112, section 9.6).
 const LINGER_MS: u64 = 2_000;
 
 /// How long at most a client is waited for that is to close first, in milliseconds. Both sides have
@@ -35,8 +40,11 @@ pub(crate) struct Connection {
     skip: u64,
     /// When the present state began, or the reply last moved.
     since_ms: u64,
-    /// What was last seen of the peer, if its reply did not go on.
+    /// What was last seen of the peer, if it has not acknowledged everything.
     seen: Option<Acknowledgement>,
+    /// Bytes of replies that no look has found acknowledged. Until one does, no close may discard
+    /// them, and the peer is neither idle nor late.
+    owed: u64,
     state: State,
     /// Whether the peer has closed its side.
     is_ended: bool,
@@ -72,17 +80,6 @@ pub(crate) enum Waits {
 }
 
 impl Waits {
-    /// How a connection is counted for which that did not come in time. None if it does not matter,
-    /// since all was over.
-    pub(crate) fn ending_if_late(self) -> Option<Ending> {
-        match self {
-            Self::Head => Some(Ending::HeadTimeout),
-            Self::Idle | Self::Part => Some(Ending::IdleTimeout),
-            Self::Send => Some(Ending::SendTimeout),
-            Self::End => None,
-        }
-    }
-
     /// Whether the last reply is with the peer.
     pub(crate) fn is_over(self) -> bool {
         matches!(self, Self::Part | Self::End)
@@ -119,6 +116,7 @@ impl Connection {
             skip: 0,
             since_ms: now_ms,
             seen: None,
+            owed: 0,
             state: State::Head,
             is_ended: false,
         }
@@ -166,6 +164,7 @@ impl Connection {
             return Step::Receive;
         };
         self.since_ms = now_ms;
+        self.seen = None;
         match after {
             After::Request if !self.waiting.is_empty() => {
                 self.state = State::Idle;
@@ -199,9 +198,17 @@ impl Connection {
         }
     }
 
-    /// What a look at the peer found. False if it has taken none for longer than it may: a reply that goes on is no matter of room in the socket,
-    /// whose buffer can hold what a slow peer takes in minutes.
+    /// What a look at the peer found. False if it has acknowledged nothing for longer than it may.
+    /// Room in the socket does not count: its buffer can hold what a slow peer takes in minutes.
     pub(crate) fn look(&mut self, found: Seen, limits: &Limits, now_ms: u64) -> bool {
+        if !matches!(self.state, State::Send(_)) && !found.lacks_some() {
+            self.owed = 0;
+            // It lacked something at the look before: its time begins now.
+            if self.seen.take().is_some() {
+                self.since_ms = now_ms;
+            }
+            return true;
+        }
         let mut seen = self.seen(limits);
         let goes_on = seen.look(found, limits, now_ms);
         self.seen = Some(seen);
@@ -209,8 +216,36 @@ impl Connection {
     }
 
     fn seen(&self, limits: &Limits) -> Acknowledgement {
-        let first = || Acknowledgement::of_reply(self.since_ms, limits);
+        let first = || Acknowledgement::of_wait(self.since_ms, self.wait_ms(limits));
         self.seen.unwrap_or_else(first)
+    }
+
+    /// Whether the peer is to be looked at when the time is over, since it may lack a part of a
+    /// reply. A peer that has begun its next request has the time of any head.
+    pub(crate) fn needs_look(&self) -> bool {
+        self.owed > 0 && !matches!(self.state, State::Head | State::Closed)
+    }
+
+    /// Ends it. True if its socket must wait until the peer has everything, because closing it would
+    /// discard the rest.
+    pub(crate) fn end_as(&mut self, ending: Ending, close: Close) -> bool {
+        self.close();
+        let discards = match ending {
+            Ending::Drained => true,
+            Ending::Error | Ending::Reset | Ending::SendTimeout => false,
+            _ => close == Close::Rst,
+        };
+        self.owed > 0 && discards
+    }
+
+    /// How it is counted if its time is over. None if it does not matter, since all was over.
+    pub(crate) fn ending_if_late(&self) -> Option<Ending> {
+        match self.waits() {
+            _ if self.needs_look() => Some(Ending::SendTimeout),
+            Waits::Head => Some(Ending::HeadTimeout),
+            Waits::Idle | Waits::Part => Some(Ending::IdleTimeout),
+            Waits::Send | Waits::End => None,
+        }
     }
 
     /// The peer closed its side. What it asked for before is still answered: [`Step::Receive`]
@@ -223,18 +258,24 @@ impl Connection {
         }
     }
 
-    /// When it is to be ended if nothing happens, on the clock of `now_ms`; of a reply, when its peer
-    /// is to be looked at.
+    /// When it is to be ended if nothing happens, on the clock of `now_ms`; where its peer may lack
+    /// a part of a reply, when to look at it.
     pub(crate) fn deadline_ms(&self, limits: &Limits) -> u64 {
-        let wait_ms = match self.state {
+        match self.needs_look() {
+            true => self.seen(limits).look_ms(limits),
+            false => self.since_ms.saturating_add(self.wait_ms(limits)),
+        }
+    }
+
+    fn wait_ms(&self, limits: &Limits) -> u64 {
+        match self.state {
             State::Head => duration_ms(limits.head_time),
             State::Idle => duration_ms(limits.idle_time),
             State::Part => duration_ms(limits.idle_time).min(PART_MS),
-            State::Send(_) => return self.seen(limits).look_ms(limits),
+            State::Send(_) => duration_ms(limits.send_time),
             State::Linger => LINGER_MS,
             State::Closed => 0,
-        };
-        self.since_ms.saturating_add(wait_ms)
+        }
     }
 
     /// What it waits for.
@@ -264,7 +305,8 @@ impl Connection {
             return self.close();
         }
         self.waiting = Vec::new();
-        self.send(responder.refuse(408, now_ms), After::Close, now_ms)
+        let reply = responder.refuse(408, now_ms);
+        self.send(reply, After::Close, responder.close(), now_ms)
     }
 
     /// Makes of some bytes what can be made of them: how many are done with, and the step.
@@ -287,7 +329,10 @@ impl Connection {
             }
             Parsed::Refused(status) => {
                 let reply = responder.refuse(status, now_ms);
-                (bytes.len(), self.send(reply, After::Linger, now_ms))
+                (
+                    bytes.len(),
+                    self.send(reply, After::Linger, responder.close(), now_ms),
+                )
             }
             Parsed::Whole {
                 request,
@@ -325,10 +370,16 @@ impl Connection {
             Close::Server | Close::Rst => After::Close,
         };
         let reply = responder.answer(request, keeps, now_ms);
-        self.send(reply, after, now_ms)
+        self.send(reply, after, responder.close(), now_ms)
     }
 
-    fn send(&mut self, mut reply: Reply, after: After, now_ms: u64) -> Step {
+    fn send(&mut self, mut reply: Reply, after: After, close: Close, now_ms: u64) -> Step {
+        self.owed = self.owed.saturating_add(reply.bytes());
+        let after = match after {
+            // A reset waits for the acknowledgement by itself.
+            After::Close if close != Close::Rst && self.owed > FIRST_FLIGHT_BYTES => After::Linger,
+            after => after,
+        };
         reply.last = after == After::Close;
         self.state = State::Send(after);
         self.since_ms = now_ms;

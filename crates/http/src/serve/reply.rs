@@ -63,6 +63,16 @@ pub(crate) struct HeadWriter {
 }
 
 impl Reply {
+    /// Bytes of head and body.
+    pub(crate) fn bytes(&self) -> u64 {
+        let body = match &self.body {
+            Body::None => 0,
+            Body::Memory(chunk) => chunk.range.len() as u64,
+            Body::File { range, .. } => range.end.saturating_sub(range.start),
+        };
+        self.head.range.len() as u64 + body
+    }
+
     /// A reply that is one piece of memory, head and body.
     pub(crate) fn in_memory(status: u16, bytes: Vec<u8>) -> Self {
         Self {

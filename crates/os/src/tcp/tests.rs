@@ -91,9 +91,11 @@ fn what_was_sent_is_acknowledged() {
     }
     assert!(server.unacknowledged_bytes().unwrap() > 0);
     // Its program reads nothing, and its kernel says so.
-    while !server.is_answered() {
+    while !server.delivery().unwrap().is_answered {
         std::thread::yield_now();
     }
+    let before = server.delivery().unwrap().acknowledged;
+    assert!(before < sent as u64);
     server.finish().unwrap();
     let mut received = Vec::new();
     // The end comes after all bytes, and acknowledges them when the client ends, too.
@@ -103,6 +105,9 @@ fn what_was_sent_is_acknowledged() {
     assert_eq!(received.len(), sent);
     assert_eq!(server.receive(&mut [0; 1]).unwrap(), 0);
     assert_eq!(server.unacknowledged_bytes().unwrap(), 0);
+    // The kernel counts the SYN, the FIN or neither.
+    let extra = server.delivery().unwrap().acknowledged - sent as u64;
+    assert!(extra <= 2, "{extra}");
 }
 
 #[test]

@@ -360,7 +360,7 @@ impl Serving {
         };
         open.is_readable = true;
         let next = match self.exchange.drive(open) {
-            Next::Wait if is_idle(open) => Next::End(Ending::Drained),
+            Next::Wait if is_idle(open) => self.exchange.drained(open),
             next => next,
         };
         self.settle(key, next);

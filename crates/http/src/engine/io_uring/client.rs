@@ -20,7 +20,7 @@ pub(super) struct Client {
     pub(super) forced: Option<Forced>,
     /// The first reason why it ends.
     pub(super) ending: Option<Ending>,
-    /// Everything is sent, and the RST waits for the acknowledgement.
+    /// Everything is sent, and the close waits for the acknowledgement.
     pub(super) acknowledgement: Option<Acknowledgement>,
     /// The status of the last reply.
     pub(super) status: u16,
@@ -60,9 +60,11 @@ impl Client {
         }
     }
 
-    /// Notes why it ends. The first reason stands, but who has not got everything is not done.
+    /// Notes why it ends. The first reason stands, except for a peer that has not got everything.
     pub(super) fn end(&mut self, ending: Ending) {
-        if self.acknowledgement.take().is_some() {
+        if self.acknowledgement.take().is_some()
+            || matches!(ending, Ending::SendTimeout | Ending::Reset)
+        {
             self.ending = None;
         }
         self.ending.get_or_insert(ending);

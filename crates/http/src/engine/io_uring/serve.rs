@@ -229,7 +229,8 @@ impl Loop {
             (outcome, Some(forced)) => {
                 self.discard(outcome);
                 match forced {
-                    Forced::Close | Forced::CloseIfIdle => self.close_now(slot),
+                    Forced::Close => self.close_now(slot),
+                    Forced::CloseIfIdle => self.close(slot, Ending::Drained),
                     Forced::Send(reply) => self.send(slot, *reply),
                 }
             }
@@ -359,11 +360,9 @@ impl Loop {
         };
         let is_all = matches!(reply.body, Body::None);
         let length = reply.head.range.len();
-        let whole = length <= WHOLE_BYTES_MAX;
         if self.events
             && reply.last
             && is_all
-            && whole
             && self.worker.close == Close::Server
             && let Some(socket) = client.socket.take()
         {
@@ -377,7 +376,7 @@ impl Loop {
             return;
         };
         let sending = Sending {
-            whole,
+            whole: length <= WHOLE_BYTES_MAX,
             more: !is_all,
         };
         let Chunk { bytes, range } = reply.head.clone();
@@ -448,9 +447,8 @@ impl Loop {
             return;
         };
         client.end(ending);
-        // A reset discards what the peer has not got: it is asked for first.
-        if self.worker.close == Close::Rst
-            && client.ending == Some(Ending::Done)
+        let ending = client.ending.unwrap_or(ending);
+        if client.connection.end_as(ending, self.worker.close)
             && let Some(socket) = &client.socket
         {
             client.request = Some(self.ring.unsent(slot, socket));
@@ -467,11 +465,10 @@ impl Loop {
         let Some(socket) = client.socket.take() else {
             return self.remove(slot);
         };
-        let is_idle = client.connection.is_idle();
         // What the client does not take must not stay in the kernel.
         let resets = match client.ending {
             Some(Ending::SendTimeout | Ending::Error) => true,
-            Some(Ending::Drained) => !is_idle || self.stage == Stage::Stopped,
+            Some(Ending::Drained) => self.stage == Stage::Stopped,
             _ => false,
         };
         client.request = Some(match resets {
@@ -492,7 +489,8 @@ impl Loop {
                 client.forced = Some(forced);
                 self.ring.cancel(request);
             }
-            (None, Forced::Close | Forced::CloseIfIdle) => self.close_now(slot),
+            (None, Forced::Close) => self.close_now(slot),
+            (None, Forced::CloseIfIdle) => self.close(slot, ending),
             (None, Forced::Send(reply)) => self.send(slot, *reply),
         }
     }
@@ -555,9 +553,9 @@ impl Loop {
                 self.deadlines.arm(slot, deadline_ms);
                 continue;
             }
-            match client.connection.waits() {
-                Waits::Send => self.look(slot),
-                _ => self.end_late(slot),
+            match client.connection.needs_look() {
+                true => self.look(slot),
+                false => self.end_late(slot),
             }
         }
     }
@@ -567,7 +565,7 @@ impl Loop {
         let Some(client) = self.clients.get_mut(slot as usize) else {
             return;
         };
-        let late = client.connection.waits().ending_if_late();
+        let late = client.connection.ending_if_late();
         let ending = late.unwrap_or(Ending::Done);
         let forced = match client.connection.expire(&mut self.responder, self.now_ms) {
             Step::Send(reply) => {

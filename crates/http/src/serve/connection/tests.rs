@@ -53,6 +53,11 @@ impl Talk {
         self.connection.sent(&mut self.responder, 0)
     }
 
+    /// A look finds that the peer has everything, or lacks so many bytes.
+    fn look(&mut self, left: usize, now_ms: u64) -> bool {
+        self.connection.look(Seen::left(left), &self.limits, now_ms)
+    }
+
     fn deadline_ms(&self) -> u64 {
         self.connection.deadline_ms(&self.limits)
     }
@@ -174,6 +179,7 @@ fn each_way_to_close_has_its_steps() {
     assert!(!reply.last && text(&reply).contains("\r\nConnection: close\r\n"));
     assert!(matches!(client.sent(), Step::Receive));
     assert_eq!(client.connection.waits(), Waits::Part);
+    assert!(client.look(0, 0));
     assert_eq!(client.deadline_ms(), 200);
     assert!(
         matches!(client.receive(GET), Step::Receive),
@@ -188,12 +194,13 @@ fn a_client_that_is_to_close_and_does_not_is_not_waited_for_like_one_that_may_as
     talk.limits.idle_time = Duration::from_secs(3600);
     talk.reply(GET_CLOSE);
     assert!(matches!(talk.sent(), Step::Receive));
+    assert!(talk.look(0, 0));
     assert_eq!(talk.deadline_ms(), PART_MS);
-    let waits = talk.connection.waits();
-    assert_eq!(waits.ending_if_late(), Some(Ending::IdleTimeout));
+    let ending = talk.connection.ending_if_late();
+    assert_eq!(ending, Some(Ending::IdleTimeout));
     let step = talk.connection.expire(&mut talk.responder, PART_MS);
     assert!(matches!(step, Step::Close), "{step:?}");
-    assert_eq!(talk.connection.waits().ending_if_late(), None);
+    assert_eq!(talk.connection.ending_if_late(), None);
 }
 
 #[test]
@@ -217,6 +224,7 @@ fn what_cannot_be_followed_is_refused_and_the_client_has_time_to_read_it() {
         matches!(talk.receive(GET), Step::Receive),
         "it is read and thrown away"
     );
+    assert!(talk.look(0, 0));
     assert_eq!(talk.deadline_ms(), LINGER_MS);
     assert!(matches!(talk.connection.end(), Step::Close));
 }
@@ -298,25 +306,23 @@ fn deadlines_follow_what_is_waited_for() {
     talk.connection.progress(70);
     assert_eq!(talk.deadline_ms(), 70 + TICK_MS);
     // A peer that takes something has its time anew, and one that takes nothing is late.
-    let limits = talk.limits.clone();
     for (left, now_ms, goes_on) in [
         (9, 140, true),
         (8, 530, true),
         (8, 929, true),
         (8, 930, false),
     ] {
-        assert_eq!(
-            talk.connection.look(Seen::left(left), &limits, now_ms),
-            goes_on,
-            "{now_ms}"
-        );
+        assert_eq!(talk.look(left, now_ms), goes_on, "{now_ms}");
     }
     talk.connection.progress(70);
     talk.connection.sent(&mut talk.responder, 80);
     assert_eq!(
         (talk.deadline_ms(), talk.connection.waits()),
-        (280, Waits::Idle)
+        (80 + TICK_MS, Waits::Idle),
+        "the peer is looked at once more"
     );
+    assert!(talk.look(0, 80 + TICK_MS));
+    assert_eq!(talk.deadline_ms(), 280);
     talk.connection.receive(b"\r\n", &mut talk.responder, 90);
     assert_eq!(talk.deadline_ms(), 280, "an empty line is no request");
     talk.connection.receive(&GET[..3], &mut talk.responder, 100);
@@ -327,6 +333,83 @@ fn deadlines_follow_what_is_waited_for() {
     talk.connection
         .receive(&GET[3..4], &mut talk.responder, 190);
     assert_eq!(talk.deadline_ms(), 200, "a byte now and then gains nothing");
+}
+
+#[test]
+fn a_wait_behind_a_reply_begins_when_it_is_acknowledged() {
+    for (request, close, wait_ms) in [
+        (GET, Close::Rst, 200),
+        (GET_CLOSE, Close::Client, 200),
+        (b"nonsense\r\n\r\n", Close::Server, LINGER_MS),
+    ] {
+        let mut talk = Talk::new(close);
+        talk.reply(request);
+        talk.sent();
+        // It goes on for much longer than the wait, while the peer takes something now and then.
+        for round in 1..100 {
+            let now_ms = round * 300;
+            assert!(talk.deadline_ms() <= now_ms && talk.connection.needs_look());
+            assert!(talk.look(200 - round as usize, now_ms), "{now_ms}");
+        }
+        let ending = talk.connection.ending_if_late();
+        assert_eq!(ending, Some(Ending::SendTimeout));
+        assert!(talk.look(0, 30_000) && !talk.connection.needs_look());
+        assert_eq!(talk.deadline_ms(), 30_000 + wait_ms);
+        assert_ne!(talk.connection.ending_if_late(), ending);
+        assert!(!talk.connection.end_as(Ending::Drained, close));
+    }
+    // Where the kernel does not tell, the wait is all that there is.
+    let mut untold = Talk::new(Close::Rst);
+    untold.reply(GET);
+    untold.sent();
+    assert!(untold.look(usize::MAX, 100));
+    assert_eq!(untold.deadline_ms(), 200);
+}
+
+#[test]
+fn no_close_discards_what_the_peer_has_not_got() {
+    for (ending, close, waits) in [
+        (Ending::Done, Close::Rst, true),
+        (Ending::Client, Close::Rst, true),
+        (Ending::Refused, Close::Rst, true),
+        (Ending::Drained, Close::Rst, true),
+        (Ending::Drained, Close::Server, true),
+        // The kernel goes on to send, and the client has no more to say.
+        (Ending::Client, Close::Server, false),
+        // The client is not waited for any more.
+        (Ending::SendTimeout, Close::Rst, false),
+        (Ending::Reset, Close::Rst, false),
+    ] {
+        let mut talk = Talk::new(close);
+        talk.reply(GET);
+        talk.sent();
+        let must_wait = talk.connection.end_as(ending, close);
+        assert_eq!(must_wait, waits, "{ending} {close}");
+        assert!(talk.connection.is_closed());
+    }
+}
+
+#[test]
+fn behind_more_than_a_first_flight_the_rest_is_read_and_thrown_away() {
+    // One long reply, or many short ones.
+    for many in [false, true] {
+        for (close, lingers) in [(Close::Server, true), (Close::Rst, false)] {
+            let bytes = if many { 1_000 } else { 100_000 };
+            let mut talk = Talk::new(close);
+            let site = Site::open(&crate::serve::Content::Size(bytes)).expect("memory is there");
+            talk.responder = Responder::new(Arc::new(site), &talk.limits, close, None);
+            for _ in 0..if many { 20 } else { 0 } {
+                talk.reply(GET);
+                talk.sent();
+            }
+            assert_eq!(talk.reply(GET_CLOSE).last, !lingers);
+            assert_eq!(matches!(talk.sent(), Step::Shutdown), lingers);
+            if lingers {
+                assert!(matches!(talk.receive(b"\r\n"), Step::Receive));
+                assert!(matches!(talk.connection.end(), Step::Close));
+            }
+        }
+    }
 }
 
 #[test]

@@ -53,7 +53,7 @@ pub(super) struct Open {
     pub(super) is_readable: bool,
     /// Whether the peer's end is known to be there, behind what was not received yet.
     is_ended: bool,
-    /// Everything is sent, and the RST waits for the acknowledgement.
+    /// Everything is sent, and the close waits for the acknowledgement.
     acknowledgement: Option<Acknowledgement>,
     /// Whether it is to go on in the next turn whatever happens.
     pub(super) is_queued: bool,
@@ -146,7 +146,7 @@ impl Exchange {
         };
         if next == Next::Wait && self.responder.is_draining() && open.waits() == Waits::Idle {
             // Its reply had begun before the drain, and did not say that it was the last.
-            return Next::End(Ending::Drained);
+            return self.drained(open);
         }
         next
     }
@@ -156,14 +156,14 @@ impl Exchange {
         if open.acknowledgement.is_some() {
             return self.part(open);
         }
-        if open.waits() == Waits::Send {
+        if open.connection.needs_look() {
             self.counters.system_calls += 2;
             let seen = Seen::of(&open.stream).unwrap_or(Seen::left(usize::MAX));
             if open.connection.look(seen, &self.limits, self.now_ms) {
                 return Next::Wait;
             }
         }
-        if let Some(ending) = open.connection.waits().ending_if_late() {
+        if let Some(ending) = open.connection.ending_if_late() {
             open.ending = ending;
         }
         let step = open.connection.expire(&mut self.responder, self.now_ms);
@@ -315,33 +315,36 @@ impl Exchange {
         self.end(open)
     }
 
-    /// Nothing more is to be done.
-    fn end(&mut self, open: &mut Open) -> Next {
-        if self.close == Close::Rst && open.ending == Ending::Done {
-            return self.part(open);
-        }
-        Next::End(open.ending)
+    /// The server is told to end, and this connection has nothing to do.
+    pub(super) fn drained(&mut self, open: &mut Open) -> Next {
+        open.ending = Ending::Drained;
+        self.end(open)
     }
 
-    /// A RST throws away what has not arrived: it waits until everything has.
+    /// Nothing more is to be done.
+    fn end(&mut self, open: &mut Open) -> Next {
+        match open.connection.end_as(open.ending, self.close) {
+            true => self.part(open),
+            false => Next::End(open.ending),
+        }
+    }
+
+    /// A close would discard what has not arrived: it waits until everything has.
     fn part(&mut self, open: &mut Open) -> Next {
         self.counters.system_calls += 1;
-        let left = open.stream.unacknowledged_bytes().unwrap_or(0);
-        if left == 0 {
+        let Some(seen) = Seen::of(&open.stream).filter(Seen::lacks_some) else {
             return Next::End(open.ending);
-        }
+        };
         // What a peer that is gone has not acknowledged stays counted (tcp_ioctl, net/ipv4/tcp.c).
-        self.counters.system_calls += 1;
+        self.counters.system_calls += 2;
         if open.stream.take_error().is_err() {
             return Next::End(Ending::Reset);
         }
         let Some(acknowledgement) = &mut open.acknowledgement else {
-            open.acknowledgement = Some(Acknowledgement::new(left, self.now_ms));
+            open.acknowledgement = Some(Acknowledgement::new(seen, self.now_ms));
             return Next::Wait;
         };
-        self.counters.system_calls += 1;
-        let is_answered = open.stream.is_answered();
-        if acknowledgement.look(Seen { left, is_answered }, &self.limits, self.now_ms) {
+        if acknowledgement.look(seen, &self.limits, self.now_ms) {
             Next::Wait
         } else {
             Next::End(Ending::SendTimeout)

@@ -1,8 +1,8 @@
-//! What peers have got: of replies that do not go on, and of the last one, before a reset that would
-//! throw the rest away.
+//! What peers have got: of replies that are on their way, and of the last one, before a close that
+//! would discard the rest.
 
 use super::{LOOK, Loop};
-use crate::serve::{Acknowledgement, Ending, Seen, Waits};
+use crate::serve::{Acknowledgement, Ending, Seen};
 use mpps_os::tcp::TcpStream;
 use std::io;
 use std::net::Shutdown;
@@ -70,7 +70,7 @@ impl Loop {
         let Some(client) = self.clients.get_mut(slot as usize) else {
             return;
         };
-        if client.connection.waits() != Waits::Send || client.forced.is_some() {
+        if !client.connection.needs_look() || client.forced.is_some() {
             return;
         }
         match client.connection.look(seen, limits, now_ms) {
@@ -86,7 +86,7 @@ impl Loop {
         };
         let limits = &self.worker.limits;
         let Some(acknowledgement) = &mut client.acknowledgement else {
-            client.acknowledgement = Some(Acknowledgement::new(seen.left, self.now_ms));
+            client.acknowledgement = Some(Acknowledgement::new(seen, self.now_ms));
             return self.unacknowledged.push(slot);
         };
         if !acknowledgement.look(seen, limits, self.now_ms) {
