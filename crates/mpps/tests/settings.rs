@@ -31,6 +31,7 @@ pub(crate) fn trials() -> Vec<Trial> {
             a_setting_of_the_machine_is_looked_for_where_it_was;
         waits(Need::Root):
             a_journal_that_a_user_planted_is_not_obeyed,
+            a_live_run_is_not_taken_for_dead_by_another_clock,
             what_is_tried_says_what_was_granted;
     ]
 }
@@ -228,6 +229,21 @@ fn what_a_dead_run_left_is_undone_once() {
     assert!(!path.exists());
     let again = undo(&directory, &[]).fine();
     assert!(again.out.contains("nothing to undo"), "{again:#?}");
+}
+
+/// In a time namespace all processes seem to have started at another time. This journal is an older one,
+/// which does not name its own.
+fn a_live_run_is_not_taken_for_dead_by_another_clock() {
+    let (directory, path) = journal(here(), 99_999, owner(true));
+    let mut elsewhere = Command::new("unshare");
+    elsewhere.args(["--time", "--boottime", "1000", "--fork"]);
+    elsewhere.arg(mpps(&[]).get_program()).arg("undo");
+    let ended = run(&mut with_journals(&elsewhere, directory.path()));
+    assert_eq!(ended.code(), 2, "{ended:#?}");
+    assert!(ended.err.contains("time namespace"), "{ended:#?}");
+    let ended = undo(&directory, &[]).fine();
+    assert!(ended.out.contains("is alive"), "{ended:#?}");
+    assert!(path.exists());
 }
 
 fn what_cannot_be_undone_is_kept() {

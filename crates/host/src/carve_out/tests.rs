@@ -412,7 +412,7 @@ proptest! {
         let Ok(plan) = CarveOut::by_rule_on(&Fake::new(card), "eth9", flow(), None) else {
             return Ok(());
         };
-        let record = Record::new(Owner { pid: 1, start_time_ticks: 2, pid_namespace: 3 }, plan.change);
+        let record = Record::new(Owner { pid: 1, start_time_ticks: 2, pid_namespace: 3, time_namespace: 4 }, plan.change);
         let text = serde_json::to_string(&record).expect("plain data");
         let back: Record = serde_json::from_str(&text).expect("the same form");
         prop_assert_eq!(back, record);

@@ -2,6 +2,7 @@
 
 use mpps_os::On;
 use std::fs;
+use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 
 use serde::{Deserialize, Serialize};
@@ -18,6 +19,16 @@ pub struct Owner {
     pub start_time_ticks: u64,
     /// The process namespace in which the number is valid, by its inode number.
     pub pid_namespace: u64,
+    /// The time namespace by whose clock it started, by its inode number. Journals did not have it;
+    /// nor has Linux before 5.6 such namespaces.
+    #[serde(default = "first_time_namespace")]
+    pub time_namespace: u64,
+}
+
+/// The number of the time namespace that the kernel starts with (`PROC_TIME_INIT_INO`,
+/// include/linux/proc_ns.h).
+fn first_time_namespace() -> u64 {
+    0xEFFF_FFFA
 }
 
 /// What is known of a journal's process.
@@ -27,7 +38,7 @@ pub enum Life {
     Alive,
     /// It has ended.
     Dead,
-    /// It cannot be seen from this process namespace.
+    /// It cannot be seen from this process or time namespace.
     Unknown,
 }
 
@@ -48,6 +59,7 @@ impl Owner {
             pid: stat.pid,
             start_time_ticks: stat.start_time_ticks,
             pid_namespace: pid_namespace(root)?,
+            time_namespace: time_namespace(root)?,
         })
     }
 
@@ -57,7 +69,9 @@ impl Owner {
     }
 
     fn life_from(&self, root: &Root) -> Life {
-        if pid_namespace(root).ok() != Some(self.pid_namespace) {
+        // The kernel tells when a process started by the clock of who asks (time_namespaces(7)).
+        let here = pid_namespace(root).and_then(|pid| Ok((pid, time_namespace(root)?)));
+        if here.ok() != Some((self.pid_namespace, self.time_namespace)) {
             return Life::Unknown;
         }
         match root.read_if_present(&format!("proc/{}/stat", self.pid)) {
@@ -100,9 +114,19 @@ impl Stat {
 }
 
 fn pid_namespace(root: &Root) -> Result<u64> {
-    let name = root.name("proc/self/ns/pid");
-    let status = fs::metadata(&name).on("stat", &name)?;
-    Ok(status.ino())
+    Ok(namespace(root, "pid")?)
+}
+
+fn time_namespace(root: &Root) -> Result<u64> {
+    match namespace(root, "time") {
+        Err(error) if error.source.kind() == ErrorKind::NotFound => Ok(first_time_namespace()),
+        found => Ok(found?),
+    }
+}
+
+fn namespace(root: &Root, kind: &str) -> Result<u64, mpps_os::Error> {
+    let name = root.name(&format!("proc/self/ns/{kind}"));
+    Ok(fs::metadata(&name).on("stat", &name)?.ino())
 }
 
 #[cfg(test)]
@@ -125,6 +149,21 @@ mod tests {
             ..own
         };
         assert_eq!(elsewhere.life(), Life::Unknown);
+        // By another clock each process starts at another time.
+        let timed = Owner {
+            time_namespace: own.time_namespace + 1,
+            ..earlier
+        };
+        assert_eq!(timed.life(), Life::Unknown);
+    }
+
+    #[test]
+    fn an_older_journal_is_of_the_first_time_namespace() {
+        let old = r#"{"pid":9,"start_time_ticks":77,"pid_namespace":3}"#;
+        let old: Owner = serde_json::from_str(old).expect("it is read");
+        assert_eq!(old.time_namespace, first_time_namespace());
+        let text = serde_json::to_string(&old).expect("it is written");
+        assert_eq!(serde_json::from_str::<Owner>(&text).expect("read"), old);
     }
 
     #[test]
@@ -139,6 +178,7 @@ mod tests {
                 pid: 9,
                 start_time_ticks: 77,
                 pid_namespace: pid_namespace(&tree.root).expect("a file"),
+                time_namespace: time_namespace(&tree.root).expect("none is the first"),
             };
             assert_eq!(owner.life_from(&tree.root), life, "{state}");
             let gone = Owner { pid: 10, ..owner };

@@ -155,7 +155,7 @@ fn life(leftover: &Leftover) -> String {
     match leftover.life() {
         Life::Alive => format!("process {pid} is alive"),
         Life::Dead => format!("process {pid} is dead"),
-        Life::Unknown => format!("process {pid} is in another process namespace"),
+        Life::Unknown => format!("process {pid} is in another process or time namespace"),
     }
 }
 
