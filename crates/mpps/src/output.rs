@@ -4,16 +4,17 @@
 //! result files and of other hosts, must not steer a terminal: a line lets clean characters through
 //! and no others ([`mpps_report::harmless`]). Only this module has a renderer with colours.
 
+mod bar;
 pub(crate) mod file;
 
+pub(crate) use bar::{Bar, bar};
+
 use crate::signal;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use mpps_os::terminal::write_all;
 use mpps_report::{Block, Row, Table, Terminal, harmless};
 use serde::Serialize;
 use std::ffi::OsString;
 use std::io::{self, IsTerminal};
-use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -170,7 +171,7 @@ pub(crate) fn width() -> usize {
         .ok()
         .and_then(|text| text.parse().ok());
     columns
-        .or_else(mpps_os::terminal::columns)
+        .or_else(|| mpps_os::terminal::columns(io::stdout()).map(usize::from))
         .unwrap_or(100)
         .clamp(20, 400)
 }
@@ -183,36 +184,6 @@ pub(crate) fn colour() -> bool {
 /// True if standard error may show how far a run is.
 fn may_show_bar() -> bool {
     io::stderr().is_terminal() && may_steer(|name| std::env::var_os(name))
-}
-
-/// A line on standard error that shows how far a run of `steps` is; none where that is no terminal,
-/// or one that is not to be steered.
-pub(crate) fn bar(steps: u64, template: &str) -> Bar {
-    let target = match may_show_bar() {
-        true => ProgressDrawTarget::stderr(),
-        false => ProgressDrawTarget::hidden(),
-    };
-    let style = ProgressStyle::with_template(template);
-    let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
-    Bar(ProgressBar::with_draw_target(Some(steps), target).with_style(style))
-}
-
-/// A bar whose message is printable.
-pub(crate) struct Bar(ProgressBar);
-
-impl Bar {
-    /// Shows a message beside the bar.
-    pub(crate) fn set_message(&self, text: impl AsRef<str>) {
-        self.0.set_message(printable(text.as_ref()));
-    }
-}
-
-impl Deref for Bar {
-    type Target = ProgressBar;
-
-    fn deref(&self) -> &ProgressBar {
-        &self.0
-    }
 }
 
 /// True if a terminal knows colours and a cursor that moves (term(7)), and nobody said no

@@ -15,10 +15,10 @@ const LOOK: Timespec = Timespec {
 const PIPE_PIECE: usize = 4096;
 const TERMINAL_PIECE: usize = 256;
 
-/// Its width in columns, or none if standard output is no terminal.
-pub fn columns() -> Option<usize> {
-    let (columns, _) = size()?;
-    (columns > 0).then_some(columns.into())
+/// The width of a stream in columns, or none if it is no terminal.
+pub fn columns(stream: impl AsFd) -> Option<u16> {
+    let size = rustix::termios::tcgetwinsize(stream).ok()?;
+    Some(size.ws_col).filter(|columns| *columns > 0)
 }
 
 /// Its columns and rows (`ioctl TIOCGWINSZ`), or none if standard output is no terminal. Any

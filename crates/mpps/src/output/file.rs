@@ -190,7 +190,7 @@ fn replace<'a>(
 }
 
 /// Whether the directory, and not the file, refuses: it is not to be written, or the file is a
-/// mount point, or its name leaves no room for a longer one beside it.
+/// mount point.
 fn is_about_the_place(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -198,6 +198,5 @@ fn is_about_the_place(error: &io::Error) -> bool {
             | ErrorKind::ReadOnlyFilesystem
             | ErrorKind::ResourceBusy
             | ErrorKind::CrossesDevices
-            | ErrorKind::InvalidFilename
     )
 }

@@ -37,6 +37,15 @@ const DIRECTORY: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CL
 const ACL: &str = "system.posix_acl_access";
 const ACL_BYTES: usize = 65_536;
 
+/// What the name of a new file begins with, whatever it is to replace: a name may be as long as any.
+const PREFIX: &str = ".mpps-";
+/// What stands before the end of the name of a result that found no place.
+const ASIDE: &str = ".mpps-";
+/// The digits at the end of both.
+const CHOSEN_DIGITS: usize = 8;
+/// The longest name, in bytes (include/uapi/linux/limits.h).
+const NAME_MAX: usize = 255;
+
 /// A file that is there or not: a directory, and a name in it that is no symbolic link.
 #[derive(Debug)]
 pub struct Target {
@@ -122,15 +131,17 @@ impl Target {
 
     /// Whether it keeps what is written to it: a regular file, or a name that is free.
     pub fn keeps(&self) -> bool {
+        matches!(self.kind(), Ok(FileType::RegularFile) | Err(Errno::NOENT))
+    }
+
+    /// What is there.
+    fn kind(&self) -> Result<FileType, Errno> {
         let follow = if self.is_in_proc {
             AtFlags::empty()
         } else {
             AtFlags::SYMLINK_NOFOLLOW
         };
-        match statat(&self.directory, &self.name, follow) {
-            Ok(status) => kind(&status) == FileType::RegularFile,
-            Err(errno) => errno == Errno::NOENT,
-        }
+        statat(&self.directory, &self.name, follow).map(|status| kind(&status))
     }
 
     /// Whether `/proc` names it: an open file, which may have no other name.
@@ -163,9 +174,12 @@ impl Target {
         let opened = match openat(&self.directory, &self.name, flags, Mode::empty()) {
             Ok(opened) => opened,
             Err(Errno::NOENT | Errno::LOOP) => return Ok(None),
-            Err(Errno::NXIO) => {
-                return unfit("it is a socket, or a named pipe that no program reads");
-            }
+            // What is there says why: a device without what it stands for keeps the kernel's word.
+            Err(Errno::NXIO) => match self.kind() {
+                Ok(FileType::Socket) => return unfit("it is a socket"),
+                Ok(FileType::Fifo) => return unfit("it is a named pipe that no program reads"),
+                _ => return Err(Errno::NXIO.into()),
+            },
             Err(errno) => return Err(errno.into()),
         };
         let status = fstat(&opened)?;
@@ -224,22 +238,22 @@ impl Target {
             // For nobody else until it has its owner.
             Some(old) => (0o600, Some(old)),
         };
-        let new = self.create(self.prefix(), mode)?;
+        let new = self.create(PREFIX.into(), mode)?;
         if let Some((file, status)) = kept {
             keep_rights(&new.file, file, &status)?;
         }
         Ok(new)
     }
 
-    /// Removes new files of that age which a killed program of this user left beside this one.
+    /// Removes new files of that age which a killed program of this user left beside this one, or
+    /// beside others of its directory.
     pub fn remove_left(&self, age: Duration) {
-        let prefix = self.prefix();
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let listed = openat(&self.directory, ".", flags, Mode::empty());
         let entries = listed.and_then(Dir::new);
         for entry in entries.into_iter().flatten().flatten() {
             let name = entry.file_name();
-            let chosen = name.to_bytes().strip_prefix(prefix.as_bytes());
+            let chosen = name.to_bytes().strip_prefix(PREFIX.as_bytes());
             if !chosen.is_some_and(is_chosen) {
                 continue;
             }
@@ -265,8 +279,11 @@ impl Target {
     /// # Errors
     /// The kernel's refusal; the new file is gone then.
     pub fn write_aside(&self, bytes: &[u8]) -> io::Result<PathBuf> {
-        let mut prefix = self.name.clone();
-        prefix.push(".mpps-");
+        // The longest names have no room for the end.
+        let name = self.name.as_bytes();
+        let most = NAME_MAX - ASIDE.len() - CHOSEN_DIGITS;
+        let mut prefix = OsString::from_vec(name[..name.len().min(most)].to_vec());
+        prefix.push(ASIDE);
         let mut new = self.create(prefix, 0o600)?;
         new.write(bytes)?;
         new.is_in_place = true;
@@ -290,14 +307,6 @@ impl Target {
             file: File::from(opened),
             is_in_place: false,
         })
-    }
-
-    /// What the name of a new file beside this one begins with.
-    fn prefix(&self) -> OsString {
-        let mut prefix = OsString::from(".");
-        prefix.push(&self.name);
-        prefix.push(".mpps-");
-        prefix
     }
 }
 
@@ -369,7 +378,7 @@ impl Drop for NewFile<'_> {
 /// Whether it is what [`Target::create`] chooses for the end of a name.
 fn is_chosen(end: &[u8]) -> bool {
     let is_digit = |byte: &u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
-    end.len() == 8 && end.iter().all(is_digit)
+    end.len() == CHOSEN_DIGITS && end.iter().all(is_digit)
 }
 
 /// The names in a path, the last one first.

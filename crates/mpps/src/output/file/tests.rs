@@ -44,11 +44,7 @@ fn what_is_known_so_far_is_there_until_it_is_replaced() {
 fn what_a_killed_run_left_is_removed_by_the_next() {
     let directory = tempfile::tempdir().unwrap();
     let in_it = |name: &str| directory.path().join(name);
-    let names = [
-        ".lab.json.mpps-aaaaaaaa",
-        ".lab.json.mpps-bbbbbbbb",
-        ".lab.json.mpps-notes-of-mine",
-    ];
+    let names = [".mpps-aaaaaaaa", ".mpps-bbbbbbbb", ".mpps-notes-of-mine"];
     for name in names {
         let file = File::create(in_it(name)).unwrap();
         if name != names[1] {
@@ -221,17 +217,24 @@ fn a_name_taken_by_another_users_link_during_the_run_does_not_lose_the_result() 
 }
 
 #[test]
-fn a_name_that_leaves_no_room_beside_it_is_overwritten() {
+fn the_longest_name_is_replaced_as_any_other() {
     let directory = tempfile::tempdir().unwrap();
     // 255 bytes are the longest name (limits.h, NAME_MAX).
     let path = directory.path().join("x".repeat(255));
-    try_out(&path).unwrap_err();
-    fs::write(&path, "a long earlier result").unwrap();
+    for text in ["a long earlier result", "new"] {
+        let output = try_out(&path).unwrap();
+        let target = Target::find(&path).unwrap();
+        assert!(matches!(way(&target).unwrap(), Way::Replace(_)));
+        output.write(text.as_bytes()).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), text);
+    }
+    // Its result finds a place beside it.
+    fs::remove_file(&path).unwrap();
     let output = try_out(&path).unwrap();
-    let target = Target::find(&path).unwrap();
-    assert!(matches!(way(&target).unwrap(), Way::Open(_)));
-    output.write(b"new").unwrap();
-    assert_eq!(fs::read_to_string(&path).unwrap(), "new");
+    fs::create_dir(&path).unwrap();
+    let error = output.write(b"aside").unwrap_err().to_string();
+    assert!(error.contains("the result is in"), "{error}");
+    try_out(&directory.path().join("x".repeat(256))).unwrap_err();
 }
 
 #[test]

@@ -305,31 +305,31 @@ fn only_what_a_killed_program_of_this_user_left_is_removed() {
     let at = |name: &str| directory.path().join(name);
     let stale = SystemTime::now() - Duration::from_secs(60);
     let make = |name: &str| File::create(at(name)).unwrap();
-    let left = ".result.mpps-0123abcd";
+    let left = ".mpps-0123abcd";
     make(left).set_modified(stale).unwrap();
-    make(".result.mpps-00000000");
+    make(".mpps-00000000");
     let kept = [
-        ".result.mpps-notes-of-mine",
-        ".result.mpps-0123ABCD",
-        ".result.mpps-0123abc",
-        ".result.mpps-0123abcde",
-        "result.mpps-0123abcd",
+        ".mpps-notes-of-mine",
+        ".mpps-0123ABCD",
+        ".mpps-0123abc",
+        ".mpps-0123abcde",
+        "mpps-0123abcd",
         ".result.backup",
     ];
     for name in kept {
         make(name).set_modified(stale).unwrap();
     }
-    symlink("absent", at(".result.mpps-11111111")).unwrap();
-    let foreign = ".result.mpps-22222222";
+    symlink("absent", at(".mpps-11111111")).unwrap();
+    let foreign = ".mpps-22222222";
     make(foreign).set_modified(stale).unwrap();
     let is_root = chown(at(foreign), Some(OTHER), None).is_ok();
     let target = Target::find(&at("result")).unwrap();
     target.remove_left(Duration::from_secs(30));
-    assert!(!at(left).exists() && at(".result.mpps-00000000").exists());
+    assert!(!at(left).exists() && at(".mpps-00000000").exists());
     assert_eq!(kept.map(|name| at(name).exists()), [true; 6]);
     assert_eq!(at(foreign).exists(), is_root);
     target.remove_left(Duration::ZERO);
-    assert!(at(".result.mpps-11111111").is_symlink());
+    assert!(at(".mpps-11111111").is_symlink());
 }
 
 #[test]
@@ -379,7 +379,7 @@ fn a_new_file_that_takes_no_place_is_removed() {
     let new = target.create_beside(None).unwrap();
     let file = fs::read_dir(directory.path()).unwrap().next().unwrap();
     let name = file.unwrap().file_name().into_string().unwrap();
-    assert!(name.starts_with(".result.mpps-"), "{name}");
+    assert!(name.starts_with(".mpps-"), "{name}");
     drop(new);
     assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
 }
