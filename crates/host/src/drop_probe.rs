@@ -213,7 +213,10 @@ impl DropProbeError {
             }
             Self::Symbols => "run as root with sysctl kernel.kptr_restrict at 1 or 0",
             Self::NoReasons => "use Linux 5.17 or newer",
-            Self::Kernel(_) => "use Linux 5.17 or newer with CONFIG_BPF_SYSCALL and tracepoints",
+            Self::Kernel(refusal) => match Rights::own().limit_remedy(refusal) {
+                Some(limit) => return limit,
+                None => "use Linux 5.17 or newer with CONFIG_BPF_SYSCALL and tracepoints",
+            },
         };
         text.to_owned()
     }

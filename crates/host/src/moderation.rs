@@ -98,6 +98,10 @@ pub fn irq_suspension(interface: &str, time: Duration) -> Result<Change> {
 
 fn irq_suspension_on(host: &dyn Host, interface: &str, time: Duration) -> Result<Change> {
     let old = host.read(&Setting::IrqSuspend, interface);
+    let old = match old {
+        Err(error) if error.is_shortage() => return Err(error.into()),
+        old => old,
+    };
     let Ok(Some(Value::Numbers(times))) = old else {
         return Err(Error::impossible(
             interface,

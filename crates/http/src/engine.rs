@@ -6,6 +6,8 @@
 mod epoll;
 mod io_uring;
 
+use std::borrow::Cow;
+
 use crate::load::LoadWorker;
 use crate::serve::ServeWorker;
 use crate::{Error, Limits, Switch, Switches};
@@ -44,7 +46,7 @@ pub struct Advice {
     /// What it does in this engine, on this kernel, in one line.
     pub what: &'static str,
     /// Why it is not worth turning on here; empty if it is, and so is on unless a user says otherwise.
-    pub why_not: &'static str,
+    pub why_not: Cow<'static, str>,
     /// False if this kernel cannot do it, so that a server refuses it.
     pub possible: bool,
 }
@@ -55,7 +57,7 @@ impl Advice {
         Self {
             switch,
             what,
-            why_not: "",
+            why_not: "".into(),
             possible: true,
         }
     }
@@ -69,7 +71,7 @@ impl Advice {
         [
             Self::helps(Switch::Affinity, affinity),
             Self {
-                why_not,
+                why_not: why_not.into(),
                 ..Self::helps(Switch::Moderation, moderation)
             },
         ]

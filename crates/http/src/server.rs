@@ -88,7 +88,7 @@ pub struct Granted {
 impl SwitchState {
     fn new(advice: &Advice, chosen: Switches) -> Self {
         let on = chosen.has(advice.switch);
-        let why_not = match (on, advice.why_not) {
+        let why_not = match (on, &*advice.why_not) {
             (true, _) => "",
             (false, "") => "as asked",
             (false, why) => why,

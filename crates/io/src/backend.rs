@@ -20,6 +20,7 @@ mod socket;
 mod xdp;
 
 use crate::{Error, Layer, Rx, RxConfig, Tx, TxConfig};
+use mpps_os::capability::Rights;
 use std::fmt;
 
 /// Whether this host can run a backend.
@@ -40,6 +41,12 @@ impl Support {
     fn no(why: impl Into<String>, remedy: impl Into<String>) -> Self {
         let (why, remedy) = (why.into(), remedy.into());
         Self::No { why, remedy }
+    }
+
+    /// The same of a refusal: a limit of this process says nothing of the kernel.
+    fn refused(refusal: &mpps_os::Error, remedy: impl Into<String>) -> Self {
+        let limit = Rights::own().limit_remedy(refusal);
+        Self::no(refusal.to_string(), limit.unwrap_or_else(|| remedy.into()))
     }
 }
 

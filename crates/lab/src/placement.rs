@@ -1,5 +1,7 @@
 //! Which CPU serves which receive queue.
 
+use std::io::ErrorKind;
+
 use mpps_os::sysfs::Sysfs;
 use mpps_os::{Error as KernelError, ethtool, sched};
 
@@ -67,13 +69,17 @@ impl Placement {
         };
         // NAPI has threads since Linux 5.12, and a veth has NAPI without an XDP program since 5.13:
         // a kernel without the switch for the one has not the other.
-        if sysfs.read(&queue_threads::switch(interface)).is_err() {
-            placement.has_rings = false;
-            placement.notes.push(
-                "receive queues have neither ring nor thread: before Linux 5.13 a veth puts packets \
-                 into the backlog of a CPU, the sender's unless RPS chooses another"
-                    .to_owned(),
-            );
+        match sysfs.read(&queue_threads::switch(interface)) {
+            Ok(_) => {}
+            Err(error) if error.source.kind() == ErrorKind::NotFound => {
+                placement.has_rings = false;
+                placement.notes.push(
+                    "receive queues have neither ring nor thread: before Linux 5.13 a veth puts \
+                     packets into the backlog of a CPU, the sender's unless RPS chooses another"
+                        .to_owned(),
+                );
+            }
+            Err(error) => return Err(error.into()),
         }
         match config.delivery {
             Delivery::ThreadedNapi if placement.has_rings => {

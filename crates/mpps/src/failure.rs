@@ -3,11 +3,11 @@
 use crate::output;
 use mpps_os::Error as Refusal;
 use mpps_os::capability::{
-    CAP_BPF, CAP_DAC_OVERRIDE, CAP_IPC_LOCK, CAP_NET_ADMIN, CAP_NET_BIND_SERVICE, CAP_NET_RAW,
-    CAP_PERFMON, CAP_SETGID, CAP_SETUID, CAP_SYS_ADMIN, CAP_SYS_NICE, CAP_SYS_PTRACE,
-    CAP_SYS_RESOURCE, Rights,
+    CAP_BPF, CAP_DAC_OVERRIDE, CAP_NET_ADMIN, CAP_NET_BIND_SERVICE, CAP_NET_RAW, CAP_PERFMON,
+    CAP_SETGID, CAP_SETUID, CAP_SYS_ADMIN, CAP_SYS_NICE, CAP_SYS_PTRACE, CAP_SYS_RESOURCE, Rights,
 };
-use mpps_os::limit::LOCKED_MEMORY_REMEDY;
+use std::io;
+use std::path::Path;
 
 /// Ends the program with status 2 after one line: what failed, on what, why, and what helps.
 pub(crate) fn explain(error: &anyhow::Error) -> String {
@@ -23,13 +23,23 @@ pub(crate) fn explain(error: &anyhow::Error) -> String {
     let refusal = error.chain().find_map(refusal);
     let tcp = error.chain().any(|cause| cause.is::<mpps_http::Error>());
     let own = |refusal| if tcp { tcp_remedy(refusal) } else { None };
-    if let Some(remedy) =
-        refusal.and_then(|refusal| own(refusal).or_else(|| remedy(refusal, &Rights::own())))
-    {
+    let remedy = match refusal {
+        Some(refusal) => own(refusal).or_else(|| remedy(refusal, &Rights::own())),
+        None => error.chain().find_map(unnamed_limit),
+    };
+    if let Some(remedy) = remedy {
         line.push_str("; ");
         line.push_str(&remedy);
     }
     output::printable(&line)
+}
+
+/// What helps against an answer that came without its call, if it is that of a thread or a process that
+/// could not be started: nothing else that is waited for answers so.
+fn unnamed_limit(cause: &(dyn std::error::Error + 'static)) -> Option<String> {
+    let errno = cause.downcast_ref::<io::Error>()?.raw_os_error()?;
+    let refusal = Refusal::new("clone", "", io::Error::from_raw_os_error(errno));
+    (errno == 11).then(|| Rights::own().limit_remedy(&refusal))?
 }
 
 /// The refusal that an error is. The crates wrap it transparently, which hides it as a source.
@@ -71,6 +81,16 @@ fn tcp_remedy(refusal: &Refusal) -> Option<String> {
 /// What a user can do about a refusal; numbers of include/uapi/asm-generic/errno*.h.
 fn remedy(refusal: &Refusal, rights: &Rights) -> Option<String> {
     let object = &refusal.object;
+    if let Some(limit) = rights.limit_remedy(refusal) {
+        // Not all commands have an option for each.
+        let fewer = ", or use fewer flows, threads or connections";
+        let fewer = if refusal.errno() == Some(24) {
+            fewer
+        } else {
+            ""
+        };
+        return Some(limit + fewer);
+    }
     let text = match (refusal.errno()?, refusal.call) {
         (98, _) => format!(
             "another program has it: `ss -ulpn` shows which; take another port than {object}, or \
@@ -102,29 +122,25 @@ fn remedy(refusal: &Refusal, rights: &Rights) -> Option<String> {
             kernel.io_uring_disabled), or by the sandbox it runs in: run as root"
             .to_owned(),
         (13, "open" | "openat" | "openat2" | "access") => rights.remedy(of_open(object, rights)),
-        (1 | 13, call) => rights.remedy(capabilities(call)),
+        (13, "connect") => format!(
+            "{object} is a broadcast address, or a route forbids it: `ip route get ADDR` tells which"
+        ),
+        (1, "connect" | "sendmsg" | "send") => {
+            "a firewall, or a BPF program of its cgroup, forbids it: `nft list ruleset`".to_owned()
+        }
+        (1 | 13, call) => rights.remedy(capabilities(call, object)?),
         (30, _) if object.starts_with("/proc/sys") || object.starts_with("/sys") => format!(
             "a container sees {object} read-only: set it on the host, or start the container with \
              --privileged"
         ),
         (19, "join multicast group") => "name an interface: --join GROUP%IF".to_owned(),
         (19, _) => format!("there is no interface {object}: `ip link` lists them"),
-        // Not all commands have an option for each.
-        (24, _) => {
-            "too many open files: raise `ulimit -n`, or use fewer flows, threads or connections"
-                .to_owned()
-        }
-        (12 | 105, call) if locks(call) && is_locked_out(rights) => format!(
-            "this process may lock {} KiB of memory, which all rings of its user share, and the ring \
-             needs more: {LOCKED_MEMORY_REMEDY}",
-            rights.locked_bytes.unwrap_or(0) / 1024
-        ),
         (12 | 105, _) => "the kernel is out of memory for it".to_owned(),
         (92, call) => format!("this kernel is too old for {call}"),
-        (2, _) if object.starts_with("/proc") => {
+        (2, _) if lacks(object, "/proc", "self") => {
             "/proc is not mounted: mount -t proc proc /proc".to_owned()
         }
-        (2, _) if object.starts_with("/sys") => {
+        (2, _) if lacks(object, "/sys", "class") => {
             "/sys is not mounted: mount -t sysfs sysfs /sys".to_owned()
         }
         _ => return None,
@@ -144,10 +160,15 @@ fn of_open(path: &str, rights: &Rights) -> &'static [u8] {
     }
 }
 
-/// What a call needs (capabilities(7)).
-fn capabilities(call: &str) -> &'static [u8] {
+/// True if a file is not there because nothing is mounted there, which would have this entry.
+fn lacks(object: &str, mount: &str, entry: &str) -> bool {
+    object.starts_with(mount) && !Path::new(mount).join(entry).exists()
+}
+
+/// What a call needs (capabilities(7)); none if that is not known.
+fn capabilities(call: &str, object: &str) -> Option<&'static [u8]> {
     let begins = |words: &[&str]| words.iter().any(|word| call.starts_with(word));
-    match call {
+    Some(match call {
         "socket AF_XDP" | "socket AF_PACKET" => &[CAP_NET_RAW],
         // A filter adds what it read in a packet to a pointer, which the verifier grants to
         // CAP_PERFMON (kernel/bpf/verifier.c); the sockets that it serves need the last one.
@@ -159,27 +180,17 @@ fn capabilities(call: &str) -> &'static [u8] {
         _ if begins(&["sched_setaffinity", "setpriority"]) => &[CAP_SYS_NICE],
         _ if begins(&["setrlimit"]) => &[CAP_SYS_RESOURCE],
         _ if begins(&["setres", "setgroups"]) => &[CAP_SETGID, CAP_SETUID],
-        _ => &[],
-    }
-}
-
-/// True if what a call asks for counts as locked memory of the user: the frames of AF_XDP
-/// (`xdp_umem_account_pages` of net/xdp/xdp_umem.c), the queues and buffers of io_uring
-/// (`__io_account_mem` of io_uring/rsrc.c).
-fn locks(call: &str) -> bool {
-    call.starts_with("io_uring") || call == "buffer ring" || call == "setsockopt XDP_UMEM_REG"
-}
-
-/// True if there is a limit of locked memory.
-fn is_locked_out(rights: &Rights) -> bool {
-    rights.locked_bytes.is_some() && !rights.has(CAP_IPC_LOCK)
+        // `store_rps_map` and `net_store` (net/core/net-sysfs.c).
+        "write" if object.starts_with("/sys/class/net/") => &[CAP_NET_ADMIN],
+        _ => return None,
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use anyhow::Context;
-    use std::io;
+    use mpps_os::capability::CAP_IPC_LOCK;
 
     #[test]
     fn a_taken_port_is_one_line_with_a_remedy() {
@@ -230,13 +241,15 @@ mod tests {
             ("setsockopt SO_PREFER_BUSY_POLL", "CAP_NET_ADMIN"),
             ("unshare CLONE_NEWPID", "CAP_SYS_ADMIN"),
             ("sched_setaffinity", "CAP_SYS_NICE"),
+            ("write", "CAP_NET_ADMIN"),
         ] {
-            let user = said(call, "eth1", 1, &USER);
+            let object = "/sys/class/net/eth1/queues/rx-0/rps_cpus";
+            let user = said(call, object, 1, &USER);
             assert!(
                 user.contains("run as root") && user.contains(name),
                 "{user}"
             );
-            let root = said(call, "eth1", 1, &root);
+            let root = said(call, object, 1, &root);
             assert!(root.contains(name) && root.contains("--cap-add"), "{root}");
             assert!(!root.contains("run as root"), "{root}");
         }
@@ -255,8 +268,52 @@ mod tests {
             let only = format!("root without {lacks} (");
             assert!(said.contains(&only), "{object}: {said}");
         }
-        let read_only = said("open", "/proc/sys/net/core/rmem_max", 30, &root);
-        assert!(read_only.contains("--privileged"), "{read_only}");
+        for object in ["/proc/sys/net/core/rmem_max", "/sys/class/net/v0/threaded"] {
+            let read_only = said("open", object, 30, &root);
+            assert!(read_only.contains("--privileged"), "{read_only}");
+        }
+        // Nobody knows what these need.
+        for object in ["/proc/irq/9/smp_affinity", "result.json"] {
+            assert_eq!(said("write", object, 1, &root), "");
+        }
+    }
+
+    #[test]
+    fn an_address_that_a_route_forbids_needs_no_right() {
+        for rights in [
+            USER,
+            Rights {
+                is_root: true,
+                ..USER
+            },
+        ] {
+            let said = said("connect", "10.1.1.255:4321", 13, &rights);
+            assert!(
+                said.contains("broadcast") && !said.contains("root"),
+                "{said}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_mounted_is_not_to_be_mounted() {
+        // The test runs where both are.
+        for object in ["/proc/4194305/ns/net", "/sys/class/net/nosuch0/mtu"] {
+            assert_eq!(said("open", object, 2, &USER), "");
+        }
+        assert!(lacks("/nosuch/9", "/nosuch", "self") && !lacks("/x", "/nosuch", "self"));
+    }
+
+    #[test]
+    fn a_limit_of_threads_has_its_name() {
+        let line = said("clone", "exporter", 11, &USER);
+        assert!(
+            line.contains("ulimit -u") && line.contains("RLIMIT_NPROC"),
+            "{line}"
+        );
+        assert_eq!(said("recv", "0.0.0.0:9", 11, &USER), "");
+        let bare = |errno| explain(&io::Error::from_raw_os_error(errno).into());
+        assert!(bare(11).contains("ulimit -u") && !bare(5).contains("ulimit"));
     }
 
     #[test]

@@ -12,7 +12,7 @@ use mpps_trial::{Need, Trial, trials};
 use serde_json::Value;
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::net::UdpSocket;
+use std::net::{TcpListener, UdpSocket};
 use std::process::{Command, Stdio};
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -39,6 +39,7 @@ fn of_functions() -> Vec<Trial> {
             files::a_pipe_without_a_reader_is_refused_before_any_traffic,
             files::a_pipe_and_a_redirection_take_a_page,
             files::a_private_file_stays_private,
+            files::a_device_that_stands_for_nothing_is_no_pipe,
             an_output_that_cannot_be_written_is_named,
             signals_end_a_receiver_with_totals,
             signals_end_a_sender_with_totals,
@@ -56,7 +57,9 @@ fn of_functions() -> Vec<Trial> {
         waits(Need::Root):
             files::a_link_of_another_user_is_not_followed,
             files::a_link_of_root_is_followed_and_files_keep_their_owners,
-            starting::a_root_who_lacks_a_capability_is_told_which;
+            starting::a_root_who_lacks_a_capability_is_told_which,
+            starting::a_limit_is_told_by_its_name;
+        waits(Need::Program("script", "bsdutils")): starting::a_held_terminal_keeps_no_run_from_ending;
         waits(Need::Namespace):
             an_interface_without_traffic_is_named,
             hostile::names_of_interfaces_steer_nothing,
@@ -155,6 +158,10 @@ fn a_taken_port_is_named() {
     // The holder does not share, so that asking to share helps nothing.
     let ended = run(&mut mpps(&["recv", &address, "4", "1"]));
     expect_refusal(&ended, &[&address, "ss -ulpn"]);
+    let holder = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    let address = holder.local_addr().expect("it has an address").to_string();
+    let ended = run(&mut mpps(&["top", "--listen", &address]));
+    expect_refusal(&ended, &["--listen", &address, "ss -tlpn"]);
 }
 
 fn a_file_that_is_no_result_is_named() {
@@ -248,18 +255,20 @@ fn an_output_that_cannot_be_written_is_named() {
 
 fn a_low_port_without_the_right_is_named() {
     // In a namespace of its own, because some machines let everybody have low ports.
-    let mut command = Command::new("setpriv");
-    command.args([
-        "--bounding-set",
-        "-net_bind_service",
-        env!("CARGO_BIN_EXE_mpps"),
-    ]);
-    command.args(["recv", "127.0.0.1:80"]);
-    let ended = quiet_namespace().run(|| run(&mut command));
-    expect_refusal(
-        &ended.expect("it can be entered"),
-        &["127.0.0.1:80", "1024", "root without CAP_NET_BIND_SERVICE"],
-    );
+    for words in [&["recv"][..], &["top", "--listen"]] {
+        let mut command = Command::new("setpriv");
+        command.args([
+            "--bounding-set",
+            "-net_bind_service",
+            env!("CARGO_BIN_EXE_mpps"),
+        ]);
+        command.args(words).arg("127.0.0.1:80");
+        let ended = quiet_namespace().run(|| run(&mut command));
+        expect_refusal(
+            &ended.expect("it can be entered"),
+            &["127.0.0.1:80", "1024", "root without CAP_NET_BIND_SERVICE"],
+        );
+    }
 }
 
 fn without_proc_it_says_so() {

@@ -499,7 +499,7 @@ fn what_may_help_is_changed_by_its_name() {
 /// Without GRO a veth has nothing that a thread could do, and the kernel refuses one. Then all is put back; or
 /// the rest is made, if that is asked.
 fn what_is_refused_is_told() {
-    const REFUSED: &str = "write class/net/near/threaded: Operation not supported";
+    const REFUSED: &str = "write /sys/class/net/near/threaded: Operation not supported";
     let place = Place::new();
     let before = place.state();
     let words = [

@@ -1,6 +1,7 @@
 //! What this thread may do, before it tries.
 
-use crate::limit;
+use crate::Error;
+use crate::limit::{self, LOCKED_MEMORY_REMEDY};
 use rustix::process::geteuid;
 use std::fs;
 use std::io;
@@ -138,6 +139,40 @@ impl Rights {
                 .to_owned(),
         }
     }
+
+    /// What helps where a limit of this process or of its user is why the kernel refuses; none where
+    /// it is not. A probe asks this before it says that the kernel is too old.
+    pub fn limit_remedy(&self, refusal: &Error) -> Option<String> {
+        let text = match (refusal.errno()?, refusal.call) {
+            (libc::EMFILE, _) => "RLIMIT_NOFILE is reached: raise `ulimit -n`".to_owned(),
+            (libc::EAGAIN, "clone" | "fork") => {
+                "RLIMIT_NPROC of this user is reached, or a limit of its unit or container: raise \
+                 `ulimit -u`, TasksMax= or --pids-limit"
+                    .to_owned()
+            }
+            (libc::ENOSPC, call) if call.starts_with("unshare") => {
+                "too many namespaces of this user: raise sysctl user.max_net_namespaces, \
+                 user.max_user_namespaces and their like"
+                    .to_owned()
+            }
+            (libc::ENOMEM | libc::ENOBUFS, call) if locks(call) && !self.has(CAP_IPC_LOCK) => {
+                format!(
+                    "this process may lock {} KiB of memory (RLIMIT_MEMLOCK), which all rings of its user \
+                 share, and the ring needs more: {LOCKED_MEMORY_REMEDY}",
+                    self.locked_bytes? / 1024
+                )
+            }
+            _ => return None,
+        };
+        Some(text)
+    }
+}
+
+/// True if what a call asks for counts as locked memory of the user: the frames of AF_XDP
+/// (`xdp_umem_account_pages` of net/xdp/xdp_umem.c), the queues and buffers of io_uring
+/// (`__io_account_mem` of io_uring/rsrc.c).
+fn locks(call: &str) -> bool {
+    call.starts_with("io_uring") || call == "buffer ring" || call == "setsockopt XDP_UMEM_REG"
 }
 
 /// The line `CapEff` of `/proc/PID/status` (`proc_pid_status(5)`): a mask in hexadecimal.

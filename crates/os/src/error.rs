@@ -48,6 +48,13 @@ impl Error {
     pub fn errno(&self) -> Option<i32> {
         self.source.raw_os_error()
     }
+
+    /// True if something has run out for now: that says nothing of what this kernel can do.
+    pub fn is_shortage(&self) -> bool {
+        use libc::{EAGAIN, EMFILE, ENFILE, ENOBUFS, ENOMEM};
+        let errno = self.errno();
+        errno.is_some_and(|errno| [EAGAIN, EMFILE, ENFILE, ENOBUFS, ENOMEM].contains(&errno))
+    }
 }
 
 /// Says of a refusal which call it was, and on what.
@@ -104,6 +111,14 @@ mod tests {
         error.said = "no\x07".to_owned();
         let text = "bind eth\u{fffd}[2J 0: entity not found: the kernel says `no\u{fffd}`";
         assert_eq!(error.to_string(), text);
+    }
+
+    #[test]
+    fn a_shortage_is_told_from_what_the_kernel_cannot_do() {
+        let is_short =
+            |errno| Error::new("x", "y", io::Error::from_raw_os_error(errno)).is_shortage();
+        assert!(is_short(libc::EMFILE) && is_short(libc::ENOMEM));
+        assert!(!is_short(libc::EOPNOTSUPP) && !is_short(libc::ENOENT));
     }
 
     #[test]

@@ -14,6 +14,11 @@ use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, 
 use crate::error::On;
 use crate::{Error, Result};
 
+/// The full name of a file, for messages.
+fn name(path: &str) -> String {
+    format!("/sys/{path}")
+}
+
 /// A sysfs of one network namespace.
 #[derive(Debug)]
 pub struct Sysfs {
@@ -50,7 +55,7 @@ impl Sysfs {
         let mut text = String::new();
         self.open(path, OFlags::RDONLY)?
             .read_to_string(&mut text)
-            .on("read", path)?;
+            .on("read", name(path))?;
         text.truncate(text.trim_end().len());
         Ok(text)
     }
@@ -65,12 +70,12 @@ impl Sysfs {
         // One call with the whole value: every write to a sysfs file is a command of its own.
         self.open(path, OFlags::WRONLY)?
             .write_all(value.as_bytes())
-            .on("write", path)
+            .on("write", name(path))
     }
 
     fn open(&self, path: &str, flags: OFlags) -> Result<File> {
         rustix::fs::openat(&self.root, path, flags | OFlags::CLOEXEC, Mode::empty())
             .map(File::from)
-            .on("openat", path)
+            .on("openat", name(path))
     }
 }

@@ -27,6 +27,7 @@ pub use stream_ring::{
     StreamOptions, StreamRing,
 };
 
+use crate::capability::Rights;
 use crate::{Error, Result};
 use io_uring::IoUring;
 use io_uring::types::{SubmitArgs, Timespec};
@@ -43,16 +44,34 @@ const WAIT_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
 /// # Errors
 /// As [`ReceiveRing::new`].
 pub fn probe() -> Result<()> {
-    let probe = || Ring::new(1, 1).map(drop);
-    // A ring is taken apart later, by way of a signal to the thread that opened it, which ends
-    // system calls that do not go on by themselves (`io_ring_exit_work`, io_uring/io_uring.c): it
-    // had better be a thread that is gone by then.
-    let probed = thread::Builder::new().spawn(probe).map(JoinHandle::join);
-    match probed {
+    apart(|| Ring::new(1, 1).map(drop))
+}
+
+/// Asks something of a ring in a thread of its own. A ring is taken apart later, by way of a signal
+/// to the thread that opened it, which ends system calls that do not go on by themselves
+/// (`io_ring_exit_work`, io_uring/io_uring.c): it had better be a thread that is gone by then.
+fn apart<T: Send + 'static>(ask: fn() -> Result<T>) -> Result<T> {
+    match thread::Builder::new().spawn(ask).map(JoinHandle::join) {
         Ok(Ok(answer)) => answer,
         // No thread to be had.
-        _ => probe(),
+        _ => ask(),
     }
+}
+
+/// What helps where [`probe`] or [`closes_slots`] is refused.
+pub fn remedy(error: &Error) -> String {
+    let limit = Rights::own().limit_remedy(error);
+    limit.unwrap_or_else(|| {
+        let text = match error.errno() {
+            Some(libc::EPERM) => {
+                "allow it: sysctl kernel.io_uring_disabled=0, and no seccomp filter against it"
+            }
+            Some(libc::ENOSYS) => "a kernel with CONFIG_IO_URING, and no seccomp filter against it",
+            Some(libc::EINVAL) => "Linux 6.1 or later",
+            _ => "see io_uring_setup(2)",
+        };
+        text.to_owned()
+    })
 }
 
 /// An io_uring with the queues that both directions share.

@@ -7,9 +7,9 @@ use std::os::fd::AsFd;
 use mpps_os::bpf::sandbox::Sandbox;
 use proptest::prelude::*;
 
-use super::DropFilter;
 use super::fields::Fields;
 use super::program::{self, Maps};
+use super::{DropFilter, DropProbeError};
 
 /// No kernel has these offsets, so none can have been compiled in.
 const FIELDS: Fields = Fields {
@@ -382,5 +382,15 @@ fn the_port_range_includes_both_ends() {
         };
         bench.run(&Drop { packet, ..plain() });
         assert_eq!(bench.counted(), [([OWNERS[0].2, 2, class], [1, 1])]);
+    }
+}
+
+#[test]
+fn a_limit_of_the_process_is_not_told_as_an_old_kernel() {
+    for (errno, helps) in [(24, "RLIMIT_NOFILE"), (22, "Linux 5.17")] {
+        let source = std::io::Error::from_raw_os_error(errno);
+        let refusal = mpps_os::Error::new("bpf BPF_MAP_CREATE", "x", source);
+        let remedy = DropProbeError::from_kernel(refusal).remedy();
+        assert!(remedy.contains(helps), "{remedy}");
     }
 }

@@ -138,12 +138,13 @@ impl Tunables {
             let value = match (&setting, host.read(&setting, interface)) {
                 // Who may not see the rules is told that there are none.
                 (Setting::Untracked { .. }, Err(_)) => Value::text("off"),
+                (_, Err(error)) if error.is_shortage() => return Some(Err(error)),
                 // What cannot be read is no setting of this host.
                 (_, value) => value.ok().flatten()?,
             };
-            Some((setting, value))
+            Some(Ok((setting, value)))
         });
-        tunables.values = known.collect();
+        tunables.values = known.collect::<Result<_, _>>()?;
         Ok(tunables)
     }
 

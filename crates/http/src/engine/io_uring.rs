@@ -6,16 +6,15 @@ mod serve;
 
 use super::{Advice, Engine, Support, Task};
 use crate::{Limits, Switch};
-use mpps_os::uring::closes_slots;
-use std::io;
+use mpps_os::uring::{self, closes_slots};
 
 pub(super) const ENGINE: Engine = Engine {
     name: "io_uring",
-    support: |task| match mpps_os::uring::probe() {
-        Ok(()) => can(task, &release(), closes_slots()),
+    support: |task| match uring::probe() {
+        Ok(()) => can(task, &release(), &closes_slots()),
         Err(error) => no_ring(&error),
     },
-    switches: |limits| advice(version(&release()), closes_slots(), limits),
+    switches: |limits| advice(version(&release()), &closes_slots(), limits),
     serve: serve::run,
     load: load::run,
 };
@@ -33,32 +32,28 @@ const OPTIONS: (u32, u32) = (6, 7);
 
 /// What to do where a ring cannot be set up.
 fn no_ring(error: &mpps_os::Error) -> Support {
-    let remedy = match error.errno() {
-        Some(libc::EPERM) => {
-            "allow it: sysctl kernel.io_uring_disabled=0, and no seccomp filter against it"
-        }
-        Some(libc::ENOSYS) => "a kernel with CONFIG_IO_URING, and no seccomp filter against it",
-        Some(libc::EINVAL) => "Linux 6.1 or later",
-        _ if error.source.kind() == io::ErrorKind::OutOfMemory => "raise the limit: ulimit -l",
-        _ => "see io_uring_setup(2)",
-    };
     Support::No {
         why: error.to_string(),
-        remedy: remedy.to_owned(),
+        remedy: uring::remedy(error),
     }
 }
 
 /// Whether a kernel of that release can do a task. The probe of a ring does not tell which commands
 /// a socket takes, so that the release has to do. A load has all its connections in slots, and
 /// where those are closed there is all else that it needs.
-fn can(task: Task, release: &str, closes_slots: bool) -> Support {
+fn can(task: Task, release: &str, closes_slots: &mpps_os::Result<bool>) -> Support {
     let (major, minor) = OPTIONS;
     let why = match task {
         Task::Serve { reset: true } if version(release).unwrap_or_default() < OPTIONS => {
             format!("to close with a RST it needs Linux {major}.{minor}, and this is {release}")
         }
-        Task::Load if !closes_slots => format!("{SLOTS_STAY_OPEN}, and this is {release}"),
-        _ => return Support::Yes,
+        Task::Serve { .. } => return Support::Yes,
+        Task::Load => match closes_slots {
+            Ok(true) => return Support::Yes,
+            Ok(false) => format!("{SLOTS_STAY_OPEN}, and this is {release}"),
+            // It says nothing of the kernel.
+            Err(error) => return no_ring(error),
+        },
     };
     let remedy = "use --engine epoll".to_owned();
     Support::No { why, remedy }
@@ -71,7 +66,11 @@ fn release() -> String {
 
 /// What to make of each switch on a kernel of that version; one that cannot be told is taken for
 /// an old one.
-fn advice(version: Option<(u32, u32)>, closes_slots: bool, limits: &Limits) -> Vec<Advice> {
+fn advice(
+    version: Option<(u32, u32)>,
+    closes_slots: &mpps_os::Result<bool>,
+    limits: &Limits,
+) -> Vec<Advice> {
     let [affinity, moderation] = Advice::of_all();
     let buffers = "received into a ring of buffers that the kernel takes from when there is \
                    something, and no allocation for a connection";
@@ -95,12 +94,13 @@ fn advice(version: Option<(u32, u32)>, closes_slots: bool, limits: &Limits) -> V
         moderation,
         Advice::helps(Switch::Buffers, buffers),
         Advice {
-            why_not: match version {
-                _ if !closes_slots => SLOTS_STAY_OPEN,
-                Some(version) if version >= SLOTS_GOOD => "",
-                _ => "slots are worth their while from Linux 6.15 on",
+            why_not: match (closes_slots, version) {
+                (Err(error), _) => format!("{error}; {}", uring::remedy(error)).into(),
+                (Ok(false), _) => SLOTS_STAY_OPEN.into(),
+                (Ok(true), Some(version)) if version >= SLOTS_GOOD => "".into(),
+                (Ok(true), _) => "slots are worth their while from Linux 6.15 on".into(),
             },
-            possible: closes_slots,
+            possible: matches!(closes_slots, Ok(true)),
             ..Advice::helps(Switch::Fds, fds)
         },
         Advice::helps(Switch::Events, events),
@@ -138,7 +138,7 @@ mod tests {
             (Task::Load, "6.12.0", false, Some("Linux 6.13")),
             (Task::Load, "6.13.0", true, None),
         ] {
-            match (can(task, release, closes_slots), since) {
+            match (can(task, release, &Ok(closes_slots)), since) {
                 (Support::Yes, None) => {}
                 (Support::No { why, remedy }, Some(since)) => {
                     assert!(why.contains(since) && why.contains(release), "{why}");
@@ -150,9 +150,32 @@ mod tests {
     }
 
     #[test]
+    fn a_limit_of_the_process_is_not_told_as_an_old_kernel() {
+        let refused = |call, errno| {
+            let answer = std::io::Error::from_raw_os_error(errno);
+            Err(mpps_os::Error::new(call, "a slot", answer))
+        };
+        for (call, errno, limit) in [
+            ("socketpair", libc::EMFILE, "RLIMIT_NOFILE"),
+            ("clone", libc::EAGAIN, "RLIMIT_NPROC"),
+        ] {
+            let Support::No { why, remedy } = can(Task::Load, "6.18.1", &refused(call, errno))
+            else {
+                panic!("{call} is needed");
+            };
+            assert!(why.contains(call) && !why.contains("6.13"), "{why}");
+            assert!(remedy.contains(limit), "{remedy}");
+            let advice = advice(Some((6, 18)), &refused(call, errno), &Limits::default());
+            let fds = advice.into_iter().find(|a| a.switch == Switch::Fds);
+            let fds = fds.expect("it is a switch of this engine");
+            assert!(!fds.possible && fds.why_not.contains(limit), "{fds:?}");
+        }
+    }
+
+    #[test]
     fn a_limit_for_an_address_takes_the_standing_request_away_and_that_is_told() {
         let what = |limits: &Limits| -> Vec<&str> {
-            let advice = advice(None, true, limits).into_iter();
+            let advice = advice(None, &Ok(true), limits).into_iter();
             advice.map(|advice| advice.what).collect()
         };
         let plain = what(&Limits::default());
@@ -171,7 +194,7 @@ mod tests {
     #[test]
     fn slots_are_on_where_they_help_and_refused_where_they_stay_open() {
         let fds = |version, closes_slots| {
-            let advice = advice(version, closes_slots, &Limits::default());
+            let advice = advice(version, &Ok(closes_slots), &Limits::default());
             let fds = advice.into_iter().find(|a| a.switch == Switch::Fds);
             fds.map(|fds| (fds.possible, fds.why_not.is_empty()))
         };

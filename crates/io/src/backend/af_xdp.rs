@@ -78,7 +78,7 @@ fn probe() -> Support {
         }
         _ => "a kernel with CONFIG_XDP_SOCKETS".to_owned(),
     };
-    Support::no(error.to_string(), remedy)
+    Support::refused(&error, remedy)
 }
 
 /// The socket that is asked for on one queue, with frames that hold the interface's longest packet

@@ -4,8 +4,7 @@ mod rx;
 mod tx;
 
 use super::{Backend, Layer, Support};
-use mpps_os::limit::LOCKED_MEMORY_REMEDY;
-use std::io;
+use mpps_os::uring;
 
 pub(super) const BACKEND: Backend = Backend {
     name: "io_uring",
@@ -31,23 +30,9 @@ pub(super) const BACKEND: Backend = Backend {
     tx: Some(tx::open),
 };
 
-/// `EPERM`, `EINVAL` and `ENOSYS` of include/uapi/asm-generic/errno.h.
-const EPERM: i32 = 1;
-const EINVAL: i32 = 22;
-const ENOSYS: i32 = 38;
-
 fn probe() -> Support {
-    let Err(error) = mpps_os::uring::probe() else {
-        return Support::Yes;
-    };
-    let remedy = match error.errno() {
-        Some(EPERM) => {
-            "allow it: sysctl kernel.io_uring_disabled=0, and no seccomp filter against it"
-        }
-        Some(ENOSYS) => "a kernel with CONFIG_IO_URING, and no seccomp filter against it",
-        Some(EINVAL) => "Linux 6.1 or later",
-        _ if error.source.kind() == io::ErrorKind::OutOfMemory => LOCKED_MEMORY_REMEDY,
-        _ => "see io_uring_setup(2)",
-    };
-    Support::no(error.to_string(), remedy)
+    match uring::probe() {
+        Ok(()) => Support::Yes,
+        Err(error) => Support::no(error.to_string(), uring::remedy(&error)),
+    }
 }

@@ -49,7 +49,7 @@ fn probe() -> Support {
         }
         _ => "sudo modprobe af_packet".to_owned(),
     };
-    Support::no(error.to_string(), remedy)
+    Support::refused(&error, remedy)
 }
 
 /// What helps against a refusal for want of `CAP_NET_RAW`. Capabilities of a file are no way for a

@@ -97,7 +97,7 @@ fn probe() -> Support {
         }
         _ => "Linux 6.1 or later".to_owned(),
     };
-    Support::no(error.to_string(), remedy)
+    Support::refused(&error, remedy)
 }
 
 fn open_tx(config: &TxConfig) -> Result<Box<dyn Tx>, Error> {

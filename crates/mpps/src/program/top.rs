@@ -16,6 +16,7 @@ use clap::Args;
 use console::Console;
 use exporter::Exporter;
 use mpps_host::{Overview, Watch};
+use mpps_os::On;
 use mpps_report::{Block, Column, Quantity, Row, Text};
 use pane::{Kind, Pane, panes};
 use schemars::JsonSchema;
@@ -157,7 +158,8 @@ impl Top<'_> {
 
     fn on_screen(&mut self) -> Result<()> {
         let interrupt = self.interrupt.clone();
-        thread::Builder::new().spawn(move || end_stuck(&interrupt))?;
+        let watched = thread::Builder::new().spawn(move || end_stuck(&interrupt));
+        watched.on("clone", "terminal")?;
         // It is put back at the end, also after a panic.
         let console = Console::open().context("the terminal cannot be used");
         let ended = console.and_then(|console| self.draw(console));

@@ -394,3 +394,12 @@ pub(crate) fn a_link_of_root_is_followed_and_files_keep_their_owners() {
     let owner = fs::metadata(directory.join("new")).map(|new| new.uid());
     assert_eq!(owner.expect("it is there"), 0);
 }
+
+/// `/dev/tty` where there is no terminal.
+pub(crate) fn a_device_that_stands_for_nothing_is_no_pipe() {
+    let directory = tempfile::tempdir().expect("a directory can be had");
+    let line = "exec setsid -w $MPPS report $RESULT --html /dev/tty";
+    let ended = shell(directory.path(), line);
+    expect_refusal(&ended, &["/dev/tty", "No such device", "--html"]);
+    assert!(!ended.err.contains("pipe"), "{ended:#?}");
+}

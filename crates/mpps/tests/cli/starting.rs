@@ -1,9 +1,9 @@
 //! What the command has from who starts it: limits, and signals that are ignored or blocked.
 
 use super::expect_refusal;
-use crate::common::{Ended, Running, full_pipe, kill, mpps, run};
+use crate::common::{Ended, Running, copy_for_all, full_pipe, kill, mpps, run};
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread;
@@ -89,6 +89,99 @@ pub(crate) fn who_reads_nothing_keeps_no_run_from_ending() {
     let status = receiver.wait().expect("it ends");
     assert_eq!(status.code(), Some(0));
     drop(reader);
+}
+
+/// A terminal after Ctrl-S takes nothing, and a bar is drawn there.
+pub(crate) fn a_held_terminal_keeps_no_run_from_ending() {
+    const HOLD: &[u8] = b"\x13";
+    let mut server = Running::start(&mut mpps(&["serve", "127.0.0.1:0"]));
+    let line = server.line("serving at ");
+    let url = line
+        .split_whitespace()
+        .find(|word| word.starts_with("http"));
+    let load = format!(
+        "echo pid $$; exec $MPPS load {} --rate 20 --duration 600s",
+        url.expect("an address").trim_end_matches([',', ';'])
+    );
+    for held in [HOLD, b""] {
+        let mut terminal = shell("exec script -qec \"$LOAD\" /dev/null");
+        terminal.env("LOAD", &load).env("TERM", "xterm");
+        terminal.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut terminal = terminal.spawn().expect("it starts");
+        let mut keys = terminal.stdin.take().expect("a pipe");
+        // A frame of the bar ends with blanks, and begins at the start of its line.
+        let shown = terminal.stdout.take().expect("a pipe");
+        let mut frames = BufReader::new(shown).split(b'\r').map_while(Result::ok);
+        let texts = frames
+            .by_ref()
+            .map(|text| String::from_utf8_lossy(&text).into_owned());
+        let mut pid = None;
+        for text in texts {
+            pid = pid.or_else(|| Some(text.split_once("pid ")?.1.trim().to_owned()));
+            if text.contains("connections/s") {
+                break;
+            }
+        }
+        keys.write_all(held).expect("it reads");
+        // Until nothing more is shown, what is held is written to again.
+        thread::sleep(Duration::from_secs(1));
+        let pid = pid.expect("it was said first");
+        kill("TERM", &pid);
+        let is_there = || {
+            let stat = fs::read_to_string(format!("/proc/{pid}/stat"));
+            stat.is_ok_and(|stat| !stat.contains(") Z "))
+        };
+        let ended = (0..1500).any(|_| {
+            thread::sleep(Duration::from_millis(20));
+            !is_there()
+        });
+        terminal.kill().expect("it was not waited for");
+        terminal.wait().expect("it has ended");
+        assert!(ended, "held: {held:?}");
+    }
+}
+
+/// It is told as what it is, and not as an old kernel or as nothing.
+pub(crate) fn a_limit_is_told_by_its_name() {
+    let directory = tempfile::tempdir().expect("a directory can be had");
+    copy_for_all(directory.path());
+    let user = "exec setpriv --reuid 65534 --regid 65534 --clear-groups prlimit --nproc=1 ./mpps";
+    let url = "http://127.0.0.1:9/";
+    let fds = "serve 127.0.0.1:0 --engine io_uring --with fds";
+    let has_slots = mpps_os::uring::closes_slots().is_ok_and(|closes| closes);
+    for (line, limit, is_of_rings) in [
+        (
+            format!("ulimit -n 6; exec $MPPS load --engine io_uring {url}"),
+            "NOFILE",
+            true,
+        ),
+        (format!("ulimit -n 6; exec $MPPS {fds}"), "NOFILE", true),
+        (
+            format!(
+                "ulimit -l 16; exec setpriv --bounding-set -ipc_lock $MPPS load --engine io_uring {url}"
+            ),
+            "MEMLOCK",
+            true,
+        ),
+        (format!("{user} top --listen 127.0.0.1:0"), "NPROC", false),
+        (format!("{user} recv 127.0.0.1:0"), "NPROC", false),
+    ] {
+        if is_of_rings && !has_slots {
+            continue;
+        }
+        let ended = shell_in(directory.path(), &line);
+        assert_eq!(ended.code(), 2, "{line}: {ended:#?}");
+        let last = ended.err.lines().last().unwrap_or_default();
+        assert!(
+            last.contains(&format!("RLIMIT_{limit}")),
+            "{line}: {ended:#?}"
+        );
+        assert!(!last.contains("6.13"), "{line}: {ended:#?}");
+    }
+    if has_slots {
+        let mut server = Running::start(&mut shell(&format!("exec $MPPS {fds}")));
+        server.line("serving at ");
+    }
 }
 
 /// In a container, mostly. What it is told is what it lacks, and no more.

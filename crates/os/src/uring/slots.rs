@@ -6,21 +6,21 @@ use std::io::{self, Read};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::OnceLock;
-use std::thread;
 
-/// Whether the socket in a slot is closed when its close is answered; false where there are no
-/// rings.
+/// Whether the socket in a slot is closed when its close is answered.
 ///
 /// Before Linux 6.13 the kernel kept a socket that was taken out of its slot until every earlier
 /// request about any slot was over (`io_rsrc_node_ref_zero`, io_uring/rsrc.c). Behind a request
 /// that waits, such as one that accepts, the peers of closed sockets never saw their end.
-pub fn closes_slots() -> bool {
+///
+/// # Errors
+/// There is no ring, or a limit of the process allows no trial: nothing is known of the kernel then.
+pub fn closes_slots() -> Result<bool> {
     static ANSWER: OnceLock<bool> = OnceLock::new();
-    // In a thread that is gone when the ring is taken apart, as in `probe`.
-    *ANSWER.get_or_init(|| {
-        let tried = thread::Builder::new().spawn(try_to_close);
-        matches!(tried.map(thread::JoinHandle::join), Ok(Ok(Ok(true))))
-    })
+    match ANSWER.get() {
+        Some(answer) => Ok(*answer),
+        None => super::apart(try_to_close).map(|answer| *ANSWER.get_or_init(|| answer)),
+    }
 }
 
 /// Closes a slot behind a request that waits, and looks whether the peer sees it.
@@ -61,6 +61,6 @@ mod tests {
             .split(['.', '-'])
             .map_while(|number| number.parse().ok())
             .collect();
-        assert_eq!(closes_slots(), numbers >= vec![6, 13], "{release}");
+        assert_eq!(closes_slots().unwrap(), numbers >= vec![6, 13], "{release}");
     }
 }

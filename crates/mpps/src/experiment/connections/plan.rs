@@ -4,6 +4,7 @@ use super::paper::{self, Rate};
 use super::result::TcpCell;
 use super::server::{SERVERS, Server};
 use mpps_http::{Switch, Switches};
+use std::borrow::Cow;
 use std::fmt;
 use std::mem::take;
 use std::time::Duration;
@@ -260,7 +261,7 @@ fn cumulative(
             on = on.with(*switch);
         }
         let mut cell = Cell::new(experiment, server, &switch.to_string(), on, choice);
-        cell.row.skipped = skipped.map(str::to_owned);
+        cell.row.skipped = skipped.map(Cow::into_owned);
         cell
     };
     switches.iter().map(step).collect()

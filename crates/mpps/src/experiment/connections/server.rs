@@ -12,6 +12,7 @@ pub(super) use running::Running;
 
 use super::deal::one_cpu;
 use mpps_http::{Switch, Switches};
+use std::borrow::Cow;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -30,7 +31,7 @@ pub(crate) struct Server {
     /// How it is set up, and what differs from its package, a sentence each.
     pub(crate) set_up: &'static [&'static str],
     /// Why a switch does not apply to it, if it does not.
-    obstacle: fn(Switch) -> Option<&'static str>,
+    obstacle: fn(Switch) -> Option<Cow<'static, str>>,
     /// The command that becomes the server.
     command: fn(&Setup<'_>) -> Command,
     /// One and the same process can serve every body.
@@ -80,8 +81,8 @@ impl Server {
     }
 
     /// Why a switch does not apply to it on so many CPUs, if it does not.
-    pub(crate) fn obstacle(&self, switch: Switch, cpus: usize) -> Option<&'static str> {
-        let few = (switch == Switch::Affinity && cpus < 2).then(one_cpu);
+    pub(crate) fn obstacle(&self, switch: Switch, cpus: usize) -> Option<Cow<'static, str>> {
+        let few = (switch == Switch::Affinity && cpus < 2).then(|| one_cpu().into());
         few.or_else(|| (self.obstacle)(switch))
     }
 

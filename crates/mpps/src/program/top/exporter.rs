@@ -6,6 +6,7 @@ use anyhow::{Context, Result};
 use clients::Clients;
 use mpps_host::check::{ledger, losses};
 use mpps_host::{Ledger, Seen, Station};
+use mpps_os::On;
 use mpps_os::text::Foreign;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -45,7 +46,9 @@ struct Totals {
 /// # Errors
 /// If it cannot be had.
 pub(super) fn bind(address: SocketAddr) -> Result<TcpListener> {
-    TcpListener::bind(address).with_context(|| format!("--listen {address}"))
+    let bound = TcpListener::bind(address).on("bind", address);
+    // It is a server, whose port others have by TCP.
+    bound.map_err(mpps_http::Error::from).context("--listen")
 }
 
 impl Exporter {
@@ -64,7 +67,8 @@ impl Exporter {
         })?;
         thread::Builder::new()
             .name("exporter".to_owned())
-            .spawn(|| clients.serve())?;
+            .spawn(|| clients.serve())
+            .on("clone", "exporter")?;
         let said = format!("answering at http://{address}/metrics; Ctrl-C ends it");
         crate::output::line(crate::output::Stream::Err, &said)?;
         Ok(Self { totals, text })

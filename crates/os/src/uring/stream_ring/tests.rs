@@ -112,7 +112,7 @@ fn client(address: SocketAddr) -> thread::JoinHandle<Vec<u8>> {
 fn accept_receive_send_and_close_in_every_kind_of_descriptor() {
     for direct in [false, true] {
         // On such a kernel the client of a closed slot waits for ever.
-        if direct && !crate::uring::closes_slots() {
+        if direct && !crate::uring::closes_slots().unwrap_or(false) {
             continue;
         }
         for multishot in [false, true] {

@@ -2,6 +2,7 @@
 
 use super::{Server, Setup, shell};
 use mpps_http::{Engine, Limits, Switch, Switches};
+use std::borrow::Cow;
 use std::path::Path;
 use std::process::Command;
 
@@ -42,14 +43,14 @@ pub(super) const FILES: Server = Server {
 };
 
 /// Why an engine cannot turn a switch on, if it cannot.
-fn obstacle(engine: &str, switch: Switch) -> Option<&'static str> {
+fn obstacle(engine: &str, switch: Switch) -> Option<Cow<'static, str>> {
     let switches = Engine::find(engine).ok()?.switches;
     match switches(&Limits::default())
-        .iter()
+        .into_iter()
         .find(|advice| advice.switch == switch)
     {
         Some(advice) => (!advice.possible).then_some(advice.why_not),
-        None => Some("epoll has no direct descriptors"),
+        None => Some("epoll has no direct descriptors".into()),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::{Server, Setup, shell};
 use mpps_http::Switch;
+use std::borrow::Cow;
 use std::process::Command;
 
 /// What all of them have in common of their set-up.
@@ -79,14 +80,13 @@ pub(super) const APACHE_PREFORK: Server = Server {
     ..APACHE_EVENT
 };
 
-fn obstacle(switch: Switch) -> Option<&'static str> {
-    match switch {
-        Switch::Moderation => None,
-        Switch::Affinity => Some("it has no listener that is chosen by the CPU of the queue"),
-        Switch::Buffers | Switch::Fds | Switch::Events => {
-            Some("the server would have to be changed")
-        }
-    }
+fn obstacle(switch: Switch) -> Option<Cow<'static, str>> {
+    let why = match switch {
+        Switch::Moderation => return None,
+        Switch::Affinity => "it has no listener that is chosen by the CPU of the queue",
+        Switch::Buffers | Switch::Fds | Switch::Events => "the server would have to be changed",
+    };
+    Some(why.into())
 }
 
 fn become_server(setup: &Setup<'_>, steps: &str) -> Command {
