@@ -85,7 +85,7 @@ fn interrupts_are_suspended_and_put_back() {
     let told = exchange(&lab, running, &send);
     assert_eq!(polled(&told.recv.host), 0, "{}", told.people);
     // How many depends on what else the machine does.
-    assert!(suspended > 100, "{suspended} of 20000");
+    assert!(suspended > 0, "none of 20000");
 }
 
 fn suspension_of_a_killed_receiver_is_undone() {
