@@ -3,6 +3,7 @@
 use crate::root;
 use libtest_mimic::{Completion, Failed};
 use std::env;
+use std::fmt::Debug;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Read, Seek, Write};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -19,7 +20,7 @@ pub(crate) const SKIPPED: u8 = 77;
 const PATIENCE: Duration = Duration::from_secs(900);
 /// How often one is looked at.
 const LOOK: Duration = Duration::from_millis(5);
-/// A file that gets a line for each trial: its seconds and its name.
+/// A file that gets a line for each trial: its seconds, its kind and its name.
 const TIMES: &str = "MPPS_TRIAL_TIMES";
 
 /// The trials under way, for who asks why one of them failed.
@@ -37,13 +38,13 @@ pub(crate) fn say(text: &str) {
 }
 
 /// Runs the trial of that name in a process of its own.
-pub(crate) fn apart(name: &str) -> Result<Completion, Failed> {
+pub(crate) fn apart(name: &str, kind: impl Debug) -> Result<Completion, Failed> {
     let (before, started) = (Machine::look(), Instant::now());
     let company = company(|names| names.push(name.to_owned()));
     let ended = play(name);
     company_without(name);
     let seconds = started.elapsed().as_secs_f64();
-    note(name, seconds);
+    note(name, kind, seconds);
     let (status, said) = ended?;
     if status.success() {
         return Ok(Completion::Completed);
@@ -119,12 +120,12 @@ fn wait(child: &mut Child) -> io::Result<ExitStatus> {
     }
 }
 
-fn note(name: &str, seconds: f64) {
+fn note(name: &str, kind: impl Debug, seconds: f64) {
     let Some(path) = env::var_os(TIMES) else {
         return;
     };
     if let Ok(mut file) = OpenOptions::new().append(true).create(true).open(path) {
-        let _ = file.write_all(format!("{seconds:.3} {name}\n").as_bytes());
+        let _ = file.write_all(format!("{seconds:.3} {kind:?} {name}\n").as_bytes());
     }
 }
 

@@ -55,11 +55,11 @@ pub fn run(mut trials: Vec<Trial>) -> ExitCode {
             Kind::Pure if needs.is_empty() => test().map(|()| Completion::Completed),
             Kind::Pure | Kind::Waits => {
                 let _shared = machine.read().unwrap_or_else(PoisonError::into_inner);
-                apart(&name)
+                apart(&name, kind)
             }
             Kind::Measures => {
                 let _alone = machine.write().unwrap_or_else(PoisonError::into_inner);
-                apart(&name)
+                apart(&name, kind)
             }
         })
     });
