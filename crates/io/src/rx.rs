@@ -254,9 +254,10 @@ impl RxDrop {
     /// The reason of packets that came by a queue which no receiver reads. A card sends a flow to
     /// one queue, so none of them is of a flow that was received.
     pub const OTHER_QUEUE: &str = "came by a queue without a receiver";
-    /// The reason of datagrams that came to the receiver's port and were no frame that its ring takes:
-    /// in fragments, with a VLAN tag or an extension header, by another interface.
-    pub const PAST_RING: &str = "came past the ring: by another interface, tagged or in fragments";
+    /// The reason of datagrams that came to the receiver's port and were no frame that its ring takes. It
+    /// is the rest of one counter, and names examples.
+    pub const PAST_RING: &str = "came past the ring, which takes plain UDP of its interface only: such as \
+                                 fragments, VLAN tags, IPv6 extension headers, another interface";
 }
 
 impl RxCounters {

@@ -65,6 +65,12 @@ pub(crate) fn received(total: &RecvTotal) -> Vec<Block> {
         let (reason, source) = (&drop.reason, &drop.source);
         Block::paragraph(format!("{} {reason} ({source})", count(drop.count)))
     }));
+    if total.arrival == "tap" && total.received == 0 {
+        blocks.push(Block::note(
+            "a tap without --take counts nothing past it: it takes plain UDP of its interface only, and no \
+             fragments or IPv6 extension headers",
+        ));
+    }
     blocks.extend(total.carve_out.as_ref().and_then(carved_out));
     if total.threads.len() > 1 {
         blocks.push(threads(total).into());
