@@ -94,10 +94,20 @@ pub(crate) fn unless_held_back(limit: Limit, quota: Option<&Quota>) -> Limit {
         return limit;
     };
     let evidence = format!("{}; {}", quota.said(), limit.evidence);
-    match quota.is_limit() {
-        true => Limit::new(format!("CPU quota of cgroup {}", quota.group), evidence),
-        false => Limit { evidence, ..limit },
+    match held_back(Some(quota)) {
+        Some(held_back) => Limit {
+            evidence,
+            ..held_back
+        },
+        None => Limit { evidence, ..limit },
     }
+}
+
+/// The CPU quota as the limit; none if none held the threads back often enough.
+pub(crate) fn held_back(quota: Option<&Quota>) -> Option<Limit> {
+    let quota = quota.filter(|quota| quota.is_limit())?;
+    let what = format!("CPU quota of cgroup {}", quota.group);
+    Some(Limit::new(what, quota.said()))
 }
 
 /// The largest loss, if it is large enough to limit anything.

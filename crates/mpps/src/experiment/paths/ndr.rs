@@ -385,6 +385,7 @@ fn tell(search: &mut Search, trial: Trial, run: &Sample, correction: &mut f64) -
         loss_ratio: lost as f64 / brought.max(1) as f64,
         void,
         ledger: ledger.clone(),
+        quota: run.quota.clone(),
     }
 }
 
@@ -401,6 +402,7 @@ impl Searched {
                 conditional_mpps: mpps(answer.conditional),
                 settled: answer.is_settled,
                 loses: upper_mpps.and_then(|load| self.loses(load, goal.loss_ratio)),
+                held_back: self.held_back(upper_mpps),
             }
         });
         self.found = found.collect();

@@ -5,6 +5,7 @@ use super::path::{Path, Takes};
 use super::result::{BenchRow, CpuCost};
 use super::stage::{Feed, Stage};
 use crate::measure::samples::median;
+use crate::udp::limit;
 use crate::udp::run::{Hosts, Purpose, Receivers, Run, Senders, Taker};
 use crate::udp::runs::{self, Runs};
 use crate::udp::sample::Span;
@@ -174,6 +175,10 @@ impl BenchRow {
             let runs = Runs::skipped(note);
             return Some(Self { runs, ..self });
         }
+        let quotas = repeats.iter().rev().map(|one| one.run.quota.as_ref());
+        let held_back = quotas.filter_map(limit::held_back).next();
+        let held_back =
+            held_back.map(|limit| format!("limited by the {}: {}", limit.what, limit.evidence));
         Some(Self {
             mode: last.mode.clone(),
             waited: last.waited.clone(),
@@ -186,7 +191,7 @@ impl BenchRow {
             }),
             packets_per_call: median(&of(|one| one.cost.packets_per_call)),
             calls_per_packet: median(&of(|one| one.cost.calls_per_packet)),
-            notes: note.into_iter().collect(),
+            notes: note.into_iter().chain(held_back).collect(),
             ..self
         })
     }

@@ -116,6 +116,9 @@ fn or_dash(mpps: Option<f64>) -> String {
 
 /// What ended the search for a goal where there is no upper bound, and what loses where there is one.
 fn limit(row: &NdrRow, found: &Found) -> String {
+    if let Some(limit) = &found.held_back {
+        return limit.what.clone();
+    }
     match (found.lower_mpps, found.upper_mpps, &found.loses) {
         _ if !found.settled => "ended before".to_owned(),
         (_, Some(_), Some(loses)) => format!(

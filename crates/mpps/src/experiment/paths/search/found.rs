@@ -1,6 +1,7 @@
 //! What a search found, as result files have it.
 
-use mpps_host::{Ledger, Station};
+use crate::udp::limit::{self, Limit};
+use mpps_host::{Ledger, Quota, Station};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -43,6 +44,9 @@ pub struct Found {
     /// The first station on a packet's way that loses at the upper bound.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub loses: Option<Loses>,
+    /// The CPU quota that held the threads back in the trials that bound the search; absent if none did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held_back: Option<Limit>,
 }
 
 /// Where packets are lost first, in the last trial at the upper bound that lost too much.
@@ -73,12 +77,23 @@ pub struct NdrTrial {
     pub void: bool,
     /// Where every packet went.
     pub ledger: Ledger,
+    /// What the CPU quota of this process held back; the ledger's notes tell it, too.
+    #[serde(skip)]
+    pub(crate) quota: Option<Quota>,
 }
 
 impl Searched {
     /// The ledgers of the trials.
     pub(crate) fn ledgers(&self) -> impl Iterator<Item = &Ledger> {
         self.trials.iter().map(|trial| &trial.ledger)
+    }
+
+    /// The CPU quota that held the threads back in the last trial that was void or at this load.
+    pub(crate) fn held_back(&self, load_mpps: Option<f64>) -> Option<Limit> {
+        let bounds = |trial: &&NdrTrial| trial.void || Some(trial.load_mpps) == load_mpps;
+        let trials = self.trials.iter().rev().filter(bounds);
+        let mut limits = trials.filter_map(|trial| limit::held_back(trial.quota.as_ref()));
+        limits.next()
     }
 
     /// The station at which what is lost on the way comes to more than that share, at this load, in the

@@ -51,6 +51,32 @@ fn what_ended_a_search_is_told_and_what_loses_first() {
 }
 
 #[test]
+fn a_quota_that_held_the_sender_back_is_the_limit() {
+    let quota = |throttled| mpps_host::Quota {
+        group: "/box".to_owned(),
+        periods: 10,
+        throttled,
+        throttled_ns: 7_000_000,
+    };
+    for (throttled, is_told) in [(9, true), (0, false)] {
+        let mut result = fixture();
+        let searched = &mut result.rows[1].searched;
+        for trial in &mut searched.trials {
+            trial.void = true;
+            trial.quota = Some(quota(throttled));
+        }
+        let held_back = searched.held_back(None);
+        searched.found[0].held_back = held_back;
+        let said = flat(&text(&result, 250));
+        assert_eq!(said.contains("CPU quota of cgroup /box"), is_told, "{said}");
+        // It is in the file, and so in what is read of it.
+        let kept = NdrResult::parse(&json(&result).unwrap()).expect("it is a result");
+        let found = &kept.rows[1].searched.found[0];
+        assert_eq!(found.held_back, result.rows[1].searched.found[0].held_back);
+    }
+}
+
+#[test]
 fn the_first_station_behind_the_sender_is_named() {
     let result = fixture();
     let recvmmsg = &result.rows[1].searched;
