@@ -11,12 +11,14 @@ mod checksum;
 mod coalescing;
 mod conntrack;
 mod drop_reason;
+mod drop_reasons;
 mod far_node;
 mod firewall;
 mod fragments;
 mod frame_errors;
 mod handshake_queue;
 mod interrupts_moved;
+mod ip_discards;
 mod ledger;
 mod link_bounced;
 mod listen_queue;
@@ -41,7 +43,9 @@ mod socket_gone;
 mod soft_interrupts;
 mod steal;
 mod time_squeeze;
+mod udp_errors;
 mod udp_memory;
+mod unaccounted;
 mod unrouted;
 mod unspecified;
 mod vanished;
@@ -72,7 +76,7 @@ pub struct Check {
 }
 
 /// All checks. Of two that explain the same packets, the one that knows more stands first.
-pub const CHECKS: [Check; 39] = [
+pub const CHECKS: [Check; 42] = [
     nothing_arrives::CHECK,
     link_bounced::CHECK,
     allowance::CHECK,
@@ -90,6 +94,7 @@ pub const CHECKS: [Check; 39] = [
     conntrack::CHECK,
     firewall::CHECK,
     bad_header::CHECK,
+    ip_discards::CHECK,
     reverse_path::CHECK,
     address::CHECK,
     unrouted::CHECK,
@@ -98,6 +103,7 @@ pub const CHECKS: [Check; 39] = [
     listener_elsewhere::CHECK,
     no_listener::CHECK,
     udp_memory::CHECK,
+    udp_errors::CHECK,
     quota::CHECK,
     reuseport_uneven::CHECK,
     shared_cpu::CHECK,
@@ -109,6 +115,7 @@ pub const CHECKS: [Check; 39] = [
     listen_queue::CHECK,
     ports_used_up::CHECK,
     drop_reason::CHECK,
+    unaccounted::CHECK,
     far_node::CHECK,
     interrupts_moved::CHECK,
     steal::CHECK,
@@ -245,15 +252,17 @@ fn loses_early(seen: &Seen) -> bool {
 }
 
 /// What a host may drop on purpose, and what may not be for it.
-const MAY_BE_MEANT: [&str; 10] = [
+const MAY_BE_MEANT: [&str; 12] = [
     "address",
     "checksum",
     "drop_reason",
     "firewall",
     "handshake_queue",
+    "ip_discards",
     "listen_queue",
     "no_listener",
     "reverse_path",
+    "udp_errors",
     "unrouted",
     "xdp_drop",
 ];
@@ -261,14 +270,19 @@ const MAY_BE_MEANT: [&str; 10] = [
 const REMARK_PPS: f64 = 1.0;
 const REMARK_SHARE: f64 = 0.001;
 
+/// True if so many packets may be meant.
+fn is_little(seen: &Seen, count: u64) -> bool {
+    let came = seen.grown(&["Ip.InReceives", "Ip6.InReceives"]) as f64;
+    let count = count as f64;
+    count / seen.seconds() < REMARK_PPS || count < REMARK_SHARE * came
+}
+
 /// All that is wrong, what cost most packets first; remarks last.
 pub fn findings(seen: &Seen) -> Vec<Finding> {
     let mut findings: Vec<_> = CHECKS.iter().flat_map(|check| (check.run)(seen)).collect();
-    let came = seen.grown(&["Ip.InReceives", "Ip6.InReceives"]) as f64;
     for finding in &mut findings {
-        let is_little =
-            finding.rate_pps < REMARK_PPS || (finding.count as f64) < REMARK_SHARE * came;
-        finding.is_remark |= MAY_BE_MEANT.contains(&&*finding.check) && is_little;
+        let may_be_meant = MAY_BE_MEANT.contains(&&*finding.check);
+        finding.is_remark |= may_be_meant && is_little(seen, finding.count);
     }
     // Among equals the order of the table stays.
     findings.sort_by_key(|finding| (finding.is_remark, std::cmp::Reverse(finding.count)));

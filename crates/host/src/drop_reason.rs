@@ -39,6 +39,12 @@ impl DropReasons {
         }
     }
 
+    /// All names.
+    #[cfg(test)]
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        self.names.values().map(String::as_str)
+    }
+
     /// The name of a reason, without the kernel's prefix: `SOCKET_RCVBUFF`.
     ///
     /// A number that this kernel does not name is spelled out: `REASON_999`, or
@@ -79,7 +85,7 @@ mod tests {
     fn the_running_kernel_names_a_full_socket() {
         if let Ok(btf) = Btf::kernel() {
             let reasons = DropReasons::read(&btf).expect("this kernel has drop reasons");
-            let names: Vec<&str> = reasons.names.values().map(String::as_str).collect();
+            let names: Vec<&str> = reasons.names().collect();
             assert!(names.contains(&"SOCKET_RCVBUFF") && names.contains(&"NO_SOCKET"));
         }
     }

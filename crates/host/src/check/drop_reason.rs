@@ -1,7 +1,8 @@
 //! Datagrams that the kernel dropped for a reason that no other check explains.
 
+use super::drop_reasons::{self, Fate};
 use super::unspecified::{self, Unspecified};
-use super::{Check, Confidence, Evidence, Finding, Seen, firewall};
+use super::{Check, Confidence, Evidence, Finding, Seen};
 use crate::Station;
 
 pub(super) const CHECK: Check = Check {
@@ -12,30 +13,14 @@ pub(super) const CHECK: Check = Check {
     run,
 };
 
-/// Reasons with a check of their own (include/net/dropreason-core.h).
-const EXPLAINED: [&str; 15] = [
-    firewall::REASON,
-    "NO_SOCKET",
-    "SOCKET_RCVBUFF",
-    "UDP_CSUM",
-    "PROTO_MEM",
-    "CPU_BACKLOG",
-    "XDP",
-    "IP_RPFILTER",
-    "IP_INADDRERRORS",
-    "IP_INVALID_DEST",
-    // Of one datagram the fragments that came.
-    "FRAG_REASM_TIMEOUT",
-    "FRAG_TOO_FAR",
-    "DUP_FRAG",
-    // A copy for who looks on, as tcpdump does; the packet itself went on.
-    "PACKET_SOCK_ERROR",
-    // What waited when a socket was closed: the program's own doing.
-    "QUEUE_PURGE",
-];
-
 /// What is known of some reasons: where, what, and what mends it.
-const KNOWN: [(&str, Station, &str, &str); 7] = [
+const KNOWN: [(&str, Station, &str, &str); 8] = [
+    (
+        "VXLAN_VNI_NOT_FOUND",
+        Station::Udp,
+        "the VXLAN interface that took them has no network of that number (VNI)",
+        "ip -d link show type vxlan lists the numbers; correct one side",
+    ),
     (
         "SOCKET_FILTER",
         Station::Socket,
@@ -80,37 +65,70 @@ const KNOWN: [(&str, Station, &str, &str); 7] = [
     ),
 ];
 
-fn run(seen: &Seen) -> Vec<Finding> {
+/// The reasons that this check reports, each with what it lost.
+fn reported<'s>(seen: &'s Seen) -> Vec<(&'s str, Evidence, Fate)> {
     let drops = seen.drops.iter().flatten();
-    let others = drops.filter(|drop| !EXPLAINED.contains(&&*drop.reason));
-    let mut names: Vec<&str> = others.map(|drop| &*drop.reason).collect();
+    let mut names: Vec<&str> = drops.map(|drop| &*drop.reason).collect();
     names.sort_unstable();
     names.dedup();
-    names
-        .into_iter()
-        .filter_map(|name| finding(seen, name))
-        .collect()
+    let beyond = |name: &str, what: &str, count| {
+        Evidence::new(format!("drop reason {name}, {what}"), 0, count)
+    };
+    let reported = names.into_iter().filter_map(|name| {
+        let fate = drop_reasons::fate(name);
+        let lost = match fate {
+            Fate::Checked | Fate::Harmless => return None,
+            _ if name == unspecified::REASON => {
+                let rest = Unspecified::of(seen).rest;
+                beyond(name, "where nothing else explains it", rest)
+            }
+            Fate::Counted(names) => {
+                let rest = drop_reasons::beyond(seen, name, names);
+                beyond(name, "beyond the counters that go with it", rest)
+            }
+            Fate::Explains(_) | Fate::Delivered | Fate::Uncounted => seen.reason(name)?,
+        };
+        (lost.grown() > 0).then_some((name, lost, fate))
+    });
+    reported.collect()
 }
 
-fn finding(seen: &Seen, name: &str) -> Option<Finding> {
-    let known = KNOWN.iter().find(|(known, ..)| *known == name);
+fn known(name: &str) -> Option<&'static (&'static str, Station, &'static str, &'static str)> {
+    KNOWN.iter().find(|(known, ..)| *known == name)
+}
+
+/// What no counter has: where, how much, and whether UDP counted it as delivered.
+pub(super) fn losses(seen: &Seen) -> Vec<(Station, Evidence, bool)> {
+    let losses = reported(seen).into_iter().map(|(name, lost, fate)| {
+        let station = known(name).map_or(Station::Ip, |&(_, station, ..)| station);
+        let lost = match fate {
+            Fate::Explains(names) => {
+                let rest = drop_reasons::beyond(seen, name, &[names]);
+                Evidence::new(lost.source, 0, rest)
+            }
+            _ => lost,
+        };
+        (station, lost, fate == Fate::Delivered)
+    });
+    losses.collect()
+}
+
+fn run(seen: &Seen) -> Vec<Finding> {
+    let reported = reported(seen).into_iter();
+    let found = reported.filter_map(|(name, lost, _)| finding(seen, name, lost));
+    found.collect()
+}
+
+fn finding(seen: &Seen, name: &str, lost: Evidence) -> Option<Finding> {
     let unknown = (
         name,
         Station::Ip,
         "include/net/dropreason-core.h of the kernel says what that is",
         "perf record -e skb:kfree_skb -g tells the function that dropped them",
     );
+    let known = known(name);
     let &(_, station, why, remedy) = known.unwrap_or(&unknown);
-    let mut evidence: Vec<Evidence> = seen.reason(name).into_iter().collect();
-    if name == unspecified::REASON {
-        let rest = Unspecified::of(seen).rest;
-        evidence = vec![Evidence::new(
-            format!("drop reason {name}, where nothing else explains it"),
-            0,
-            rest,
-        )];
-    }
-    let found = Finding::lost(seen, &CHECK, station, evidence)?;
+    let found = Finding::lost(seen, &CHECK, station, vec![lost])?;
     let what = format!("the kernel dropped UDP datagrams for the reason {name}: {why}");
     let confidence = if known.is_some() {
         Confidence::Likely

@@ -1,27 +1,30 @@
 //! The ledger of UDP on one host, whichever program receives.
 
 use super::unspecified::{IGNORED, Unspecified};
-use super::vanished::{to_strange_groups, vanished};
+use super::vanished::{gap, to_strange_groups, vanished};
 use super::{
-    Evidence, Seen, address, backlog, bad_header, checksum, firewall, nic_no_room, no_listener,
-    overrun, reverse_path, udp_memory,
+    Check, Evidence, Seen, address, allowance, backlog, bad_header, checksum, conntrack,
+    drop_reason, firewall, fragments, frame_errors, ip_discards, nic_no_memory, nic_no_room,
+    nic_refused, no_listener, overrun, reverse_path, udp_errors, udp_memory, unrouted, xdp_drop,
+    xdp_socket,
 };
-use crate::driver_counters::Meaning;
 use crate::{Ledger, Loss, Scope, Station};
 
 /// What comes to IP and is no UDP of this host.
-const OTHERS: [&str; 5] = [
+const OTHERS: [&str; 7] = [
     "Tcp.InSegs",
     "Icmp.InMsgs",
     "Icmp6.InMsgs",
     "Ip.ForwDatagrams",
     "Ip6.OutForwDatagrams",
+    "Ip.InUnknownProtos",
+    "Ip6.InUnknownProtos",
 ];
 
 pub mod losses {
     //! Where and why a host's ledger can have losses.
 
-    use super::{EARLY, FIREWALL, LOSSES};
+    use super::{DROP_REASON, EARLY, LOSSES, REASONED, STATIONS};
     use crate::Station;
 
     /// The reason of what sockets' full buffers cost.
@@ -29,27 +32,80 @@ pub mod losses {
 
     /// All that there can be.
     pub fn all() -> impl Iterator<Item = (Station, &'static str)> {
-        let behind = LOSSES.map(|(station, reason, _)| (station, reason));
-        EARLY
-            .into_iter()
-            .chain(behind)
-            .chain([(Station::Ip, FIREWALL)])
+        let early = EARLY.map(|(station, _, reason, _)| (station, reason));
+        let counted = LOSSES.map(|(station, reason, _)| (station, reason));
+        let reasoned = REASONED.map(|(reason, _)| (Station::Ip, reason));
+        let others = STATIONS.map(|station| (station, DROP_REASON));
+        let all = early.into_iter().chain(counted);
+        all.chain(reasoned).chain(others)
     }
 }
 
-/// Where packets are lost before IP.
-const EARLY: [(Station, &str); 2] = [
-    (Station::Wire, "no room in the NIC"),
-    (Station::Backlog, "backlog full"),
+/// Where packets are lost before IP, and the checks that count them.
+const EARLY: [(Station, Scope, &str, &[Check]); 7] = [
+    (
+        Station::Wire,
+        Scope::Interface,
+        "no room in the NIC",
+        &[nic_no_room::CHECK, nic_no_memory::CHECK],
+    ),
+    (
+        Station::Wire,
+        Scope::Interface,
+        "held back by the cloud",
+        &[allowance::CHECK],
+    ),
+    (
+        Station::Wire,
+        Scope::Interface,
+        "damaged frame",
+        &[frame_errors::CHECK],
+    ),
+    (
+        Station::Wire,
+        Scope::Interface,
+        "refused by the NIC",
+        &[nic_refused::CHECK],
+    ),
+    (
+        Station::Wire,
+        Scope::Interface,
+        "XDP program",
+        &[xdp_drop::CHECK],
+    ),
+    (
+        Station::Backlog,
+        Scope::Host,
+        "backlog full",
+        &[backlog::CHECK],
+    ),
+    (
+        Station::Socket,
+        Scope::Socket,
+        "AF_XDP ring",
+        &[xdp_socket::CHECK],
+    ),
 ];
-/// The reason of what a firewall drops, which the kernel's drop reasons alone tell.
-const FIREWALL: &str = "firewall";
+/// What IP drops and no counter of it has, and the checks that count it.
+const REASONED: [(&str, &[Check]); 2] = [
+    ("firewall", &[conntrack::CHECK, firewall::CHECK]),
+    ("given to nobody", &[unrouted::CHECK]),
+];
+/// What only the kernel's drop reasons show, and where that may be.
+const DROP_REASON: &str = "another drop reason";
+const STATIONS: [Station; 4] = [Station::Wire, Station::Ip, Station::Udp, Station::Socket];
+/// The reason whose counters are of whole datagrams, where IP counts fragments.
+const FRAGMENTS: &str = "fragments without the rest";
 
 /// Where this namespace loses datagrams from IP on, by counters that are disjoint.
-const LOSSES: [(Station, &str, &[&str]); 8] = [
+const LOSSES: [(Station, &str, &[&str]); 13] = [
     (Station::Ip, "reverse path filter", reverse_path::NAMES),
     (Station::Ip, "not an address of this host", address::NAMES),
     (Station::Ip, "bad IP header", bad_header::NAMES),
+    (Station::Ip, "cut short", ip_discards::TRUNCATED),
+    (Station::Ip, "no route", ip_discards::NO_ROUTE),
+    (Station::Ip, "discarded by IP", ip_discards::DISCARDED),
+    (Station::Ip, FRAGMENTS, fragments::NAMES),
     (Station::Udp, "no listener", no_listener::NAMES),
     (
         Station::Udp,
@@ -58,75 +114,118 @@ const LOSSES: [(Station, &str, &[&str]); 8] = [
     ),
     (Station::Udp, "wrong checksum", checksum::NAMES),
     (Station::Udp, "no memory for UDP", udp_memory::NAMES),
+    (Station::Udp, "refused by UDP", udp_errors::NAMES),
     (Station::Socket, losses::BUFFER_FULL, overrun::NAMES),
 ];
 
+/// A row of what these counters grew by.
+fn row(station: Station, reason: &str, scope: Scope, evidence: &[Evidence]) -> Loss {
+    let grown = evidence.iter().filter(|one| one.grown() > 0);
+    let sources: Vec<&str> = grown.map(|one| &*one.source).collect();
+    Loss {
+        station,
+        reason: reason.to_owned(),
+        count: Evidence::sum(evidence),
+        source: sources.join(" + "),
+        scope,
+        by_difference: false,
+        exact: scope == Scope::Namespace,
+    }
+}
+
+/// What these checks say was lost: one count for their findings and for the ledger.
+fn found(seen: &Seen, station: Station, reason: &str, scope: Scope, checks: &[Check]) -> Loss {
+    let found = checks.iter().flat_map(|check| (check.run)(seen));
+    let (mut count, mut evidence) = (0_u64, Vec::new());
+    for finding in found {
+        count = count.saturating_add(finding.count);
+        evidence.extend(finding.evidence);
+    }
+    Loss {
+        count,
+        // They count packets of all kinds, or what goes out, too.
+        exact: false,
+        ..row(station, reason, scope, &evidence)
+    }
+}
+
+/// What no counter of IP or UDP has: by checks, and by drop reasons; and of the latter what UDP counted
+/// as delivered.
+fn reasoned(seen: &Seen) -> (Vec<Loss>, u64) {
+    let rows = REASONED
+        .iter()
+        .map(|(reason, checks)| found(seen, Station::Ip, reason, Scope::Namespace, checks));
+    let mut rows: Vec<Loss> = rows.collect();
+    let others = drop_reason::losses(seen);
+    rows.extend(STATIONS.map(|station| {
+        let here = others.iter().filter(|(at, ..)| *at == station);
+        let here: Vec<Evidence> = here.map(|(_, lost, _)| lost.clone()).collect();
+        let row = row(station, DROP_REASON, Scope::Namespace, &here);
+        Loss {
+            exact: false,
+            ..row
+        }
+    }));
+    let delivered = others.iter().filter(|(.., delivered)| *delivered);
+    let delivered = delivered.fold(0, |sum: u64, (_, lost, _)| sum.saturating_add(lost.grown()));
+    (rows, delivered)
+}
+
+fn sum(rows: &[Loss]) -> u64 {
+    rows.iter()
+        .fold(0, |sum, row| sum.saturating_add(row.count))
+}
+
 /// UDP of the namespace, from the interfaces on: offered is what IP received and was neither TCP nor
 /// ICMP nor forwarded, and what was lost before it. Other protocols over IP are in UNACCOUNTED. With a
-/// port the firewall's drops are of that port alone, and are left out.
+/// port the drops that only reasons show are of that port alone.
 ///
 /// The counters of a busy host are read one after the other, so that what comes meanwhile is in
 /// UNACCOUNTED; on one that has come to rest it is zero.
 pub fn ledger(seen: &Seen) -> Ledger {
-    let [wire, queue] = EARLY;
-    let mut no_room = nic_no_room::losses(seen);
-    no_room.extend(seen.losses(Meaning::NoMemory));
-    let early = [
-        (wire, Scope::Interface, no_room),
-        (queue, Scope::Host, backlog::losses(seen)),
-    ];
     let early =
-        early.map(|((station, reason), scope, counters)| (station, scope, reason, counters));
-    let to_groups = to_strange_groups(seen);
+        EARLY.map(|(station, scope, reason, checks)| found(seen, station, reason, scope, checks));
+    let counted = LOSSES.map(|(station, reason, names)| {
+        let row = row(station, reason, Scope::Namespace, &seen.counters(names));
+        let exact = reason != FRAGMENTS;
+        Loss { exact, ..row }
+    });
+    let (reasoned, taken_back) = reasoned(seen);
+    // Datagrams to groups are no reports of listeners: the kernel's reason tells them apart.
+    let to_groups = to_strange_groups(seen).saturating_sub(Unspecified::of(seen).unrouted_v6);
     let came = seen.grown(&["Ip.InReceives", "Ip6.InReceives"]);
-    let before_ip = early.iter().map(|(.., counters)| Evidence::sum(counters));
-    let before_ip = before_ip.fold(0, u64::saturating_add);
     let known = came
         .saturating_sub(seen.grown(&OTHERS))
         .saturating_sub(to_groups)
-        .saturating_add(before_ip);
+        .saturating_add(sum(&early));
     let delivered = seen.grown(&["Udp.InDatagrams", "Udp6.InDatagrams"]);
-    let behind = LOSSES
-        .map(|(station, reason, names)| (station, Scope::Namespace, reason, seen.counters(names)));
-    let filtered = seen
-        .reason(firewall::REASON)
-        .filter(|_| seen.asked.port.is_none());
+    let delivered = delivered.saturating_sub(taken_back);
     // A rule may stand before IP, or in the way out: IP did not receive what such a one drops.
-    let counted = behind.iter().map(|(.., counters)| Evidence::sum(counters));
-    let counted = counted.fold(delivered.saturating_add(before_ip), u64::saturating_add);
-    let left = known.saturating_sub(counted);
-    let beside = filtered
-        .as_ref()
-        .map_or(0, |one| one.grown().saturating_sub(left));
+    let counted_sum = delivered
+        .saturating_add(sum(&early))
+        .saturating_add(sum(&counted));
+    let left = known.saturating_sub(counted_sum);
+    let beside = sum(&reasoned).saturating_sub(left);
     let mut ledger = Ledger::new(known.saturating_add(beside), delivered, 0);
     if beside > 0 {
         ledger.note(format!(
-            "the firewall dropped {beside} packets more than IP received and nothing else has: before it, or \
+            "the kernel dropped {beside} packets more than IP received and nothing else has: before it, or \
              on their way out"
         ));
     }
-    let filtered = (
-        Station::Ip,
-        Scope::Namespace,
-        FIREWALL,
-        filtered.into_iter().collect(),
-    );
-    for (station, scope, reason, counters) in early.into_iter().chain(behind).chain([filtered]) {
-        let grown = counters.iter().filter(|counter| counter.grown() > 0);
-        let sources: Vec<&str> = grown.map(|counter| &*counter.source).collect();
-        ledger.lose(Loss {
-            station,
-            reason: reason.to_owned(),
-            count: Evidence::sum(&counters),
-            source: sources.join(" + "),
-            scope,
-            by_difference: false,
-            // A NIC and a backlog count packets of all kinds, the probe those that go out, too.
-            exact: scope == Scope::Namespace && reason != FIREWALL,
-        });
+    for loss in early.into_iter().chain(counted).chain(reasoned) {
+        ledger.lose(loss);
     }
     note(&mut ledger, seen, to_groups);
     ledger
+}
+
+/// What is in UNACCOUNTED although it is neither of other protocols nor waits in a socket: IP received
+/// it, and neither delivered nor counted it. What the kernel dropped of others is none of it.
+pub(super) fn adrift(seen: &Seen) -> u64 {
+    let unaccounted = u64::try_from(ledger(seen).unaccounted).unwrap_or(0);
+    let known = sum(&reasoned(seen).0).saturating_add(seen.all_others());
+    unaccounted.min(gap(seen).saturating_sub(known))
 }
 
 /// Says what is not in its rows; `to_groups` is of [`to_strange_groups`].
@@ -153,8 +252,14 @@ fn note(ledger: &mut Ledger, seen: &Seen, to_groups: u64) {
     if seen.grown(&["Ip.ReasmReqds", "Ip6.ReasmReqds"]) > 0 {
         ledger.note("fragments came: IP counts each of them, and UDP the whole");
     }
-    if seen.drops.is_none() || seen.asked.port.is_some() {
-        ledger.note("no counter has what a firewall dropped: that is unaccounted for here");
+    match (seen.drops.is_some(), seen.asked.port) {
+        (true, None) => {}
+        (true, Some(port)) => ledger.note(format!(
+            "no counter has what a firewall dropped: for ports other than {port} that is unaccounted for here"
+        )),
+        (false, _) => {
+            ledger.note("no counter has what a firewall dropped: that is unaccounted for here");
+        }
     }
     for anomaly in &seen.delta.anomalies {
         ledger.note(anomaly.clone());

@@ -1,12 +1,15 @@
 //! Datagrams for a port at which nobody listens.
 
+use super::unspecified::{self, IGNORED};
 use super::{Check, Confidence, Finding, Seen};
 use crate::Station;
+use mpps_os::netlink::sock_diag::UdpEntry;
 
 pub(super) const CHECK: Check = Check {
     name: "no_listener",
-    reads: "`Udp.NoPorts`, `Udp6.NoPorts`; with `--port` the drop reason `NO_SOCKET`, if it can be watched",
-    speaks: "datagrams came for a port without a socket; with `--port`, for that one",
+    reads: "`Udp.NoPorts`, `Udp6.NoPorts`; with `--port` the drop reason `NO_SOCKET`, if it can be watched; \
+            `Udp.IgnoredMulti`, `Udp6.IgnoredMulti`",
+    speaks: "no socket took datagrams; with `--port`, of that one; a remark where they came to all hosts or a group",
     made_by: "send to a port without a program (gallery: `nobody_listens`)",
     run,
 };
@@ -14,10 +17,50 @@ pub(super) const CHECK: Check = Check {
 pub(super) const NAMES: &[&str] = &["Udp.NoPorts", "Udp6.NoPorts"];
 
 fn run(seen: &Seen) -> Vec<Finding> {
-    if elsewhere(seen).is_empty() {
-        return finding(seen, &CHECK).into_iter().collect();
+    let own = match elsewhere(seen).is_empty() {
+        true => finding(seen, &CHECK),
+        false => None,
+    };
+    own.into_iter().chain(ignored(seen)).collect()
+}
+
+/// Datagrams to all hosts or a group, which the kernel ignores without a socket: nothing is wrong,
+/// unless they came to the port in question.
+fn ignored(seen: &Seen) -> Option<Finding> {
+    let mut found = Finding::lost(seen, &CHECK, Station::Udp, seen.counters(IGNORED))?;
+    let ours = seen
+        .reason(unspecified::REASON)
+        .map_or(0, |one| one.grown());
+    let ours = seen.asked.port.map(|port| (port, ours.min(found.count)));
+    let whose = match ours.filter(|&(_, ours)| ours > 0) {
+        Some((port, ours)) => {
+            found = found.of(ours, seen);
+            format!(" for UDP port {port}")
+        }
+        None => {
+            found.is_remark = true;
+            String::new()
+        }
+    };
+    let what = format!(
+        "datagrams came to all hosts or to a group{whose}, and no socket takes them{}",
+        some(seen)
+    );
+    let remedy = "none, if no program here wants them; otherwise bind it to 0.0.0.0, or join the group: tcpdump \
+                  -ni any 'udp and multicast' shows them";
+    Some(found.says(what, remedy).with(Confidence::Likely))
+}
+
+/// The sockets in question that take only some of what comes to their port, as a half sentence.
+fn some(seen: &Seen) -> String {
+    let entries = seen.sockets.iter().map(|socket| socket.entry);
+    let takes_all = |entry: &&UdpEntry| {
+        entry.local.ip().is_unspecified() && entry.remote.is_none() && entry.interface == 0
+    };
+    match places(entries.filter(|entry| !takes_all(entry))).join(", ") {
+        none if none.is_empty() => String::new(),
+        some => format!("; these sockets take only some: {some}"),
     }
-    Vec::new()
 }
 
 /// How many places are told.
@@ -44,7 +87,10 @@ pub(super) fn elsewhere(seen: &Seen) -> Vec<String> {
     if !missed("Udp.NoPorts", false) && !missed("Udp6.NoPorts", true) {
         return Vec::new();
     }
-    let entries = seen.sockets.iter().map(|socket| socket.entry);
+    places(seen.sockets.iter().map(|socket| socket.entry))
+}
+
+fn places<'e>(entries: impl Iterator<Item = &'e UdpEntry>) -> Vec<String> {
     let mut places: Vec<String> = entries
         .map(|entry| match entry.remote {
             Some(remote) => format!("{} (from {remote} alone)", entry.local),
@@ -64,7 +110,7 @@ pub(super) fn finding(seen: &Seen, check: &Check) -> Option<Finding> {
     let Some(port) = seen.asked.port else {
         let found = Finding::lost(seen, check, Station::Udp, seen.counters(NAMES))?;
         return Some(found.says(
-            "datagrams came for a UDP port that no socket has",
+            format!("datagrams came to UDP, and no socket took them{}", some(seen)),
             "mpps doctor --port PORT tells whether it is yours; tcpdump -ni any 'icmp[0] == 3' shows the \
              refusals, and in them the port",
         ));
@@ -78,7 +124,9 @@ pub(super) fn finding(seen: &Seen, check: &Check) -> Option<Finding> {
     let found = Finding::lost(seen, check, Station::Udp, evidence)?;
     let what = match seen.sockets.len() {
         0 => format!("datagrams came for UDP port {port}, and no socket has it"),
-        _ => format!("datagrams came for UDP port {port} while no socket had it; now there is one"),
+        _ => format!(
+            "datagrams came for UDP port {port}, and no socket took them, though one has it now"
+        ),
     };
     let remedy =
         format!("start the program that serves port {port}, or have senders stop: ss -ulpn");

@@ -1,6 +1,6 @@
 //! Sockets that dropped because their buffers were full, each with one cause.
 
-use super::{Evidence, Seen, SeenSocket, checksum, udp_memory};
+use super::{Evidence, Seen, SeenSocket, checksum, udp_errors, udp_memory};
 use crate::facts::{Busy, Quota};
 use crate::{CpuBusy, ProcStat};
 use std::collections::BTreeMap;
@@ -60,7 +60,8 @@ pub(super) fn overruns<'s, 'a>(seen: &'s Seen<'a>) -> Vec<Overrun<'s, 'a>> {
     // it was read, and what found no memory.
     let others = seen
         .grown(checksum::NAMES)
-        .saturating_add(seen.grown(udp_memory::NAMES));
+        .saturating_add(seen.grown(udp_memory::NAMES))
+        .saturating_add(seen.grown(udp_errors::NAMES));
     let filtered = seen.reason("SOCKET_FILTER").map_or(0, |one| one.grown());
     let is_sure = others == 0 && filtered == 0;
     let full = seen.grown(NAMES);

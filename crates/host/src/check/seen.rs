@@ -4,12 +4,17 @@ use super::Evidence;
 use crate::driver_counters::{self, Meaning};
 use crate::drop_probe::DropCount;
 use crate::facts::{Busy, Facts, Process};
-use crate::{CpuBusy, Delta, LinkCounters, LinkSnapshot, ReasonCount};
+use crate::{CpuBusy, Delta, LinkCounters, LinkSnapshot, ReasonCount, Snmp};
 use mpps_os::netlink::sock_diag::UdpEntry;
 use std::collections::BTreeMap;
 
 /// Drivers of interfaces that count again what others of the namespace have counted.
 const AGGREGATES: [&str; 2] = ["bonding", "team"];
+
+/// The end of the name of a counter that is what a sum has beyond its parts.
+const BEYOND: &str = " beyond its parts";
+/// The parts of `InErrors` (net/ipv4/udp.c).
+const UDP_ERRORS: [&str; 3] = ["RcvbufErrors", "MemErrors", "InCsumErrors"];
 
 /// What was asked for.
 #[derive(Debug, Clone, Default)]
@@ -114,7 +119,10 @@ impl<'a> Seen<'a> {
 
     /// A protocol counter, where the kernel has it at both moments.
     pub fn counter(&self, name: &str) -> Option<Evidence> {
-        let value = |facts: &Facts| facts.snapshot.snmp.value(name);
+        let value = |facts: &Facts| match name.strip_suffix(BEYOND) {
+            Some(all) => beyond_parts(&facts.snapshot.snmp, all),
+            None => facts.snapshot.snmp.value(name),
+        };
         Some(Evidence {
             source: name.to_owned(),
             before: value(self.before)?,
@@ -221,6 +229,19 @@ impl<'a> Seen<'a> {
         Some(Evidence::new(format!("drop reason {name}"), 0, count))
     }
 
+    /// How many buffers were dropped for this reason: a train is one.
+    pub(super) fn buffers(&self, reason: &str) -> u64 {
+        let drops = self.drops.iter().flatten();
+        let drops = drops.filter(|drop| drop.reason == reason);
+        drops.fold(0, |sum, drop| sum.saturating_add(drop.buffers))
+    }
+
+    /// How many packets that [`Self::drops`] has not were dropped for any reason.
+    pub(super) fn all_others(&self) -> u64 {
+        let drops = self.other_drops.iter().flatten();
+        drops.fold(0, |sum, drop| sum.saturating_add(drop.datagrams))
+    }
+
     /// How many other packets were dropped for this reason; none where that cannot be watched.
     pub(super) fn others(&self, reason: &str) -> u64 {
         let drops = self.other_drops.as_ref();
@@ -248,6 +269,15 @@ impl<'a> Seen<'a> {
             None => format!("{setting}, which this namespace does not show, at {wanted} or more"),
         }
     }
+}
+
+/// What a sum of UDP counts that none of its parts does.
+fn beyond_parts(snmp: &Snmp, all: &str) -> Option<i64> {
+    let (protocol, _) = all.split_once('.')?;
+    let parts = UDP_ERRORS.iter();
+    let parts = parts.filter_map(|part| snmp.value(&format!("{protocol}.{part}")));
+    let rest = parts.fold(snmp.value(all)?, i64::saturating_sub);
+    Some(rest.max(0))
 }
 
 fn datagrams(drops: &[ReasonCount], reason: &str) -> u64 {

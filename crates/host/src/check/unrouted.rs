@@ -47,12 +47,12 @@ fn v4(seen: &Seen, count: u64) -> Option<Finding> {
         found.evidence.extend(seen.counter("Ip.InReceives"));
         found
             .says(
-                "IP received datagrams and gave them to nobody, without a counter: so it does with those \
-                 for a multicast group that no socket has joined at the interface by which they come; \
-                 kernels before 6.13 also with those from an address that cannot be a source",
-                "ip maddress show lists what is joined where; the program joins with IP_ADD_MEMBERSHIP, \
-                 which takes the interface; \
-                 sysctl -w net.ipv4.conf.all.log_martians=1 logs the others",
+                "IP received datagrams and gave them to nobody; the cause is not known, because IPv4 counts \
+                 none of them and the kernel names no reason",
+                "three things look alike: ip maddress show tells whether a socket joined the group at that \
+                 interface; ip route get ADDRESS from SOURCE iif IF tells a blackhole or a prohibition; \
+                 tcpdump -vni IF 'ip[0] & 15 > 5' shows IP options. sysctl -w \
+                 net.ipv4.conf.all.log_martians=1 logs sources that cannot be one",
             )
             .with(Confidence::Possible)
     })

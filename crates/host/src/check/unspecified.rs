@@ -11,13 +11,15 @@ pub(super) const REASON: &str = "NOT_SPECIFIED";
 pub(super) const IGNORED: &[&str] = &["Udp.IgnoredMulti", "Udp6.IgnoredMulti"];
 
 /// What becomes of a packet that IP received; one for a group that nobody joined is in none of them.
-const IP: [&str; 7] = [
+const IP: [&str; 9] = [
     "Ip.InDelivers",
     "Ip.ForwDatagrams",
     "Ip.InHdrErrors",
     "Ip.InAddrErrors",
     "Ip.InDiscards",
+    "Ip.InUnknownProtos",
     "IpExt.InNoRoutes",
+    "IpExt.InTruncatedPkts",
     "TcpExt.IPReversePathFilter",
 ];
 

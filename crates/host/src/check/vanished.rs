@@ -35,6 +35,21 @@ const V6: Fates = (
     ],
 );
 
+/// What both versions received and delivered.
+pub(super) const SHOWN: [&str; 4] = [
+    "Ip.InReceives",
+    "Ip.InDelivers",
+    "Ip6.InReceives",
+    "Ip6.InDelivers",
+];
+
+/// Packets that IP neither delivered nor counted as lost, without those to IPv6 groups that nothing here
+/// has joined.
+pub(super) fn gap(seen: &Seen) -> u64 {
+    let gap = not_delivered(seen, &V4).saturating_add(not_delivered(seen, &V6));
+    gap.saturating_sub(packets_to_strange_groups(seen))
+}
+
 /// Packets that IP received and that no counter of it has: to groups that this host has not joined, or
 /// dropped by a firewall.
 fn not_delivered(seen: &Seen, (received, counted): &Fates) -> u64 {

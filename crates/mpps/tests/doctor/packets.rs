@@ -2,7 +2,7 @@
 
 use super::program::{Group, Way};
 use super::scenario::{
-    IP, IPTABLES, NFT, PORT, PYTHON, SENT, Scenario, Traffic, at, expect, large,
+    Found, IP, IPTABLES, NFT, PORT, PYTHON, SENT, Scenario, Traffic, at, expect, large,
 };
 use crate::common::run;
 use mpps_lab::{EarlyDrop, address};
@@ -12,10 +12,11 @@ use std::process::Command;
 
 pub(crate) fn trials() -> Vec<Trial> {
     trials![
-        waits(Need::Root, IP): a_link_that_bounces, a_cable_that_is_out;
+        waits(Need::Root, IP): a_link_that_bounces, a_cable_that_is_out, a_route_that_drops;
         waits(Need::Root):
             fragments_without_memory,
             a_group_that_nobody_joined,
+            broadcasts_to_a_port_without_a_socket,
             somebody_elses_address_over_ipv6,
             an_xdp_program,
             an_xdp_program_that_looks,
@@ -29,6 +30,11 @@ pub(crate) fn trials() -> Vec<Trial> {
             a_wrong_checksum,
             a_wrong_checksum_found_late,
             a_checksum_of_zero_over_ipv6,
+            a_wrong_ip_checksum,
+            a_wrong_udp_length,
+            packets_cut_short,
+            no_route_onward,
+            an_ip_option_that_is_refused,
             frames_of_another_protocol;
         waits(Need::Root, NFT):
             a_rule_that_rejects,
@@ -169,7 +175,7 @@ fn a_martian_source() {
     // A kernel that has no such reason names none, and no counter.
     match knows_reason("IP_LOCAL_SOURCE") {
         true => expect(&found, &[("drop_reason", SENT, "IP_LOCAL_SOURCE")]),
-        false => expect(&found, &[("unrouted", SENT, "cannot be a source")]),
+        false => expect(&found, &[("unrouted", SENT, "cause is not known")]),
     }
 }
 
@@ -188,7 +194,124 @@ fn a_group_that_nobody_joined() {
     let found = scenario.doctor(None, || {
         scenario.send(Traffic::to(&format!("239.1.1.1:{PORT}"), SENT))
     });
-    expect(&found, &[("unrouted", SENT, "joined")]);
+    expect(&found, &[("unrouted", SENT, "cause is not known")]);
+    // The kernel counts only what is for a group that was joined: this counter refutes nothing.
+    assert_eq!(found.grown("IpExt.InMcastPkts"), 0);
+    found.balances();
+}
+
+fn broadcasts_to_a_port_without_a_socket() {
+    let scenario = Scenario::new();
+    let found = scenario.doctor(Some(PORT), || {
+        scenario.send(Traffic::to(&at(255), SENT));
+    });
+    expect(&found, &[("no_listener", SENT, "to all hosts")]);
+    found.balances();
+}
+
+/// A packet that a sender makes itself: what is wrong with it.
+#[derive(Default)]
+struct Crafted {
+    /// The length in the IP header; 0 for the right one.
+    total: u16,
+    /// The length in the UDP header; 0 for the right one.
+    udp: u16,
+    /// What its IP checksum is changed by.
+    checksum: u16,
+    /// Its IP options, as hexadecimal digits.
+    options: &'static str,
+}
+
+/// What the doctor says while such packets come to an address.
+fn crafted(scenario: &Scenario, to: &str, packet: &Crafted) -> Found {
+    let mac = scenario.hardware_address();
+    let mac: String = mac.iter().map(|byte| format!("{byte:02x}")).collect();
+    let Crafted {
+        total,
+        udp,
+        checksum,
+        options,
+    } = packet;
+    let program = format!(
+        "import socket, struct\n\
+         o = bytes.fromhex('{options}')\n\
+         p = struct.pack('!4H', 4320, 4321, {udp} or 40, 0) + bytes(32)\n\
+         a = socket.inet_aton('192.168.254.30') + socket.inet_aton('{to}')\n\
+         n = {total} or 20 + len(o) + len(p)\n\
+         def ip(c): return struct.pack('!BBHHHBBH', 69 + len(o) // 4, 0, n, 1, 0, 64, 17, c) + a + o\n\
+         c = sum(struct.unpack('!%dH' % (10 + len(o) // 2), ip(0)))\n\
+         c = (c & 65535) + (c >> 16); c = (c & 65535) + (c >> 16)\n\
+         f = bytes.fromhex('{mac}02aabbccdd010800') + ip(~c & 65535 ^ {checksum}) + p\n\
+         s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)\n\
+         s.bind(('mpps-tx', 0))\n\
+         for _ in range(1000): s.send(f)"
+    );
+    scenario.doctor(None, || scenario.python(&program))
+}
+
+/// What is found of a crafted packet, and nothing else.
+fn expect_crafted(packet: &Crafted, expected: (&str, u64, &str)) {
+    let scenario = Scenario::new();
+    let _group = Group::start(&scenario, Way::Read, 1, &at(1));
+    let found = crafted(&scenario, "192.168.254.1", packet);
+    expect(&found, &[expected]);
+    found.balances();
+}
+
+fn a_wrong_ip_checksum() {
+    let packet = Crafted {
+        checksum: 1,
+        ..Crafted::default()
+    };
+    expect_crafted(&packet, ("bad_header", SENT, "damaged IP header"));
+}
+
+fn a_wrong_udp_length() {
+    let packet = Crafted {
+        udp: 200,
+        ..Crafted::default()
+    };
+    expect_crafted(&packet, ("udp_errors", SENT, "UDP header says"));
+}
+
+fn packets_cut_short() {
+    let packet = Crafted {
+        total: 300,
+        ..Crafted::default()
+    };
+    expect_crafted(&packet, ("ip_discards", SENT, "cut short"));
+}
+
+/// A source route, which hosts refuse unless they are told otherwise.
+fn an_ip_option_that_is_refused() {
+    let packet = Crafted {
+        options: "830704c0a8fe0100",
+        ..Crafted::default()
+    };
+    expect_crafted(&packet, ("unrouted", SENT, "cause is not known"));
+}
+
+fn no_route_onward() {
+    let scenario = Scenario::new();
+    scenario.on_receiver(|| {
+        fs::write("/proc/sys/net/ipv4/ip_forward", "1").expect("it is this namespace's");
+    });
+    let found = crafted(&scenario, "172.29.0.9", &Crafted::default());
+    expect(&found, &[("ip_discards", SENT, "no route")]);
+    found.balances();
+}
+
+fn a_route_that_drops() {
+    let scenario = Scenario::new();
+    scenario.neighbour(address::v4(99).into(), &scenario.hardware_address());
+    let route = ["route", "add", "blackhole", "192.168.254.99"];
+    scenario.on_receiver(|| {
+        fs::write("/proc/sys/net/ipv4/ip_forward", "1").expect("it is this namespace's");
+        run(Command::new("ip").args(route)).fine();
+    });
+    let found = scenario.doctor(None, || scenario.send(Traffic::to(&at(99), SENT)));
+    expect(&found, &[("unrouted", SENT, "cause is not known")]);
+    found.balances();
 }
 
 /// Datagrams of two fragments, for which there is no memory.

@@ -24,6 +24,7 @@ pub(crate) fn trials() -> Vec<Trial> {
             a_listener_at_another_address,
             a_listener_of_the_other_family,
             a_connected_listener,
+            a_connected_listener_of_any_port,
             ports_that_are_used_up;
         waits(Need::Root, PYTHON):
             a_socket_filter,
@@ -236,7 +237,7 @@ fn nobody_listens_over_ipv6() {
     let found = scenario.doctor(None, || {
         scenario.send(Traffic::to(&format!("[fd00:254::1]:{PORT}"), SENT))
     });
-    expect(&found, &[("no_listener", SENT, "no socket has")]);
+    expect(&found, &[("no_listener", SENT, "no socket took them")]);
     found.balances();
 }
 
@@ -261,6 +262,16 @@ fn a_connected_listener() {
     let _group = Group::start(&scenario, Way::Connected, 1, &at(1));
     let found = scenario.doctor(Some(PORT), || scenario.send(Traffic::to(&at(1), SENT)));
     expect(&found, &[("listener_elsewhere", SENT, "alone")]);
+}
+
+fn a_connected_listener_of_any_port() {
+    let scenario = Scenario::new();
+    let _group = Group::start(&scenario, Way::Connected, 1, &at(1));
+    let found = scenario.doctor(None, || scenario.send(Traffic::to(&at(1), SENT)));
+    expect(
+        &found,
+        &[("no_listener", SENT, &format!("some: {}", at(1)))],
+    );
 }
 
 fn a_listener_on_loopback_alone() {

@@ -31,8 +31,14 @@ pub(super) fn blocks(result: &DoctorResult) -> Vec<Block> {
     let head = Head::of(result, &looked, "look", &result.notes);
     let per_second = |count: u64| Quantity::PerSecond(count as f64 / result.seconds);
     let ledger = &result.ledger;
+    let unaccounted = u64::try_from(ledger.unaccounted).unwrap_or(0);
+    let rest = match (unaccounted, result.queued_bytes) {
+        (0, _) => String::new(),
+        (rest, 0) => format!(", {} are unaccounted for", count(rest)),
+        (rest, _) => format!(", {} wait in sockets or are unaccounted for", count(rest)),
+    };
     let came = format!(
-        "packets to IP that were neither TCP nor ICMP: {} came ({}), {} were lost ({})",
+        "packets to IP that were neither TCP nor ICMP: {} came ({}), {} were lost ({}){rest}",
         count(ledger.offered),
         per_second(ledger.offered),
         count(ledger.lost()),
@@ -40,8 +46,16 @@ pub(super) fn blocks(result: &DoctorResult) -> Vec<Block> {
     );
     let mut blocks = head.first([Block::paragraph(came)]);
     if result.findings.is_empty() {
-        let said = format!("nothing was lost on the way in, by {} checks", CHECKS.len());
-        blocks.push(Block::Sentences(vec![Text::styled(Style::Good, said)]));
+        let checks = CHECKS.len();
+        let said = match unaccounted {
+            0 => Text::styled(
+                Style::Good,
+                format!("nothing was lost on the way in, by {checks} checks"),
+            ),
+            _ => format!("{checks} checks found no loss; the ledger has what is unaccounted for")
+                .into(),
+        };
+        blocks.push(Block::Sentences(vec![said]));
     }
     let numbered = result.findings.iter().enumerate();
     blocks.extend(numbered.flat_map(|(at, finding)| of(at + 1, finding)));
@@ -135,10 +149,30 @@ mod tests {
     fn a_healthy_host_is_told_so() {
         let mut result = fixture();
         result.findings.clear();
+        result.ledger = mpps_host::Ledger::new(300, 300, 0);
         let text = Terminal::new(80, false).document(&document(&result, &[]));
         assert!(
             text.contains("nothing was lost on the way in, by"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn what_is_unaccounted_for_never_stands_beside_health() {
+        let mut result = fixture();
+        result.findings.clear();
+        for (queued_bytes, words) in [
+            (0, "300 are unaccounted for"),
+            (9, "300 wait in sockets or"),
+        ] {
+            result.ledger = mpps_host::Ledger::new(300, 0, 0);
+            result.queued_bytes = queued_bytes;
+            let text = Terminal::new(200, false).document(&document(&result, &[]));
+            assert!(
+                text.contains(words) && text.contains("found no loss"),
+                "{text}"
+            );
+            assert!(!text.contains("nothing was lost"), "{text}");
+        }
     }
 }

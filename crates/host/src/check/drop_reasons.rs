@@ -1,0 +1,163 @@
+//! What goes with each of the kernel's drop reasons: a counter, a check, or nothing.
+
+use super::{
+    Evidence, Seen, address, bad_header, checksum, firewall, ip_discards, reverse_path, unspecified,
+};
+
+/// What else shows the packets of a drop reason.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fate {
+    /// These counters have them, and the counters' checks report them.
+    Counted(&'static [&'static [&'static str]]),
+    /// These counters have them, and the reason explains more.
+    Explains(&'static [&'static str]),
+    /// A check of its own reads the reason, or the sockets that dropped them.
+    Checked,
+    /// No loss: a copy, or what a program left in its socket.
+    Harmless,
+    /// UDP counted them as delivered to a tunnel in the kernel, which dropped them.
+    Delivered,
+    /// Only the reason shows them.
+    Uncounted,
+}
+
+use Fate::{Checked, Counted, Delivered, Explains, Harmless, Uncounted};
+
+/// What UDP counts only as errors: counters that [`Seen::counter`] computes.
+pub(super) const UDP_ERRORS: &[&str] = &[
+    "Udp.InErrors beyond its parts",
+    "Udp6.InErrors beyond its parts",
+];
+
+/// The reasons of include/net/dropreason-core.h, each with its fate; a name that ends with `*` stands
+/// for all that begin so. A test holds it to the reasons of the running kernel.
+const FATES: &[(&str, Fate)] = &[
+    (firewall::REASON, Checked),
+    ("NO_SOCKET", Checked),
+    ("SOCKET_RCVBUFF", Checked),
+    ("PROTO_MEM", Checked),
+    ("CPU_BACKLOG", Checked),
+    ("XDP", Checked),
+    ("FRAG_REASM_TIMEOUT", Checked),
+    ("FRAG_TOO_FAR", Checked),
+    ("DUP_FRAG", Checked),
+    ("UDP_CSUM", Counted(&[checksum::NAMES])),
+    ("IP_CSUM", Counted(&[bad_header::NAMES])),
+    ("IP_INHDR", Counted(&[bad_header::NAMES])),
+    ("IPV6_BAD_EXTHDR", Counted(&[bad_header::NAMES])),
+    (
+        "PKT_TOO_SMALL",
+        Counted(&[ip_discards::TRUNCATED, UDP_ERRORS, bad_header::NAMES]),
+    ),
+    (
+        "HDR_TRUNC",
+        Counted(&[ip_discards::TRUNCATED, bad_header::NAMES]),
+    ),
+    ("IP_INNOROUTES", Counted(&[ip_discards::NO_ROUTE])),
+    ("NOMEM", Counted(&[ip_discards::DISCARDED])),
+    ("IPV6DISABLED", Counted(&[ip_discards::DISCARDED])),
+    ("IP_INADDRERRORS", Counted(&[address::NAMES])),
+    ("IP_INVALID_DEST", Counted(&[address::NAMES])),
+    ("IP_RPFILTER", Counted(&[reverse_path::NAMES])),
+    ("SOCKET_FILTER", Explains(UDP_ERRORS)),
+    ("SECURITY_HOOK", Explains(UDP_ERRORS)),
+    ("XFRM_POLICY", Explains(UDP_ERRORS)),
+    ("PACKET_SOCK_ERROR", Harmless),
+    ("QUEUE_PURGE", Harmless),
+    ("SOCKET_CLOSE", Harmless),
+    ("VXLAN_*", Delivered),
+    (unspecified::REASON, Uncounted),
+    ("ARP_*", Uncounted),
+    ("BPF_CGROUP_EGRESS", Uncounted),
+    ("BRIDGE_*", Uncounted),
+    ("CA*", Uncounted),
+    ("DEV_*", Uncounted),
+    ("DUALPI2_*", Uncounted),
+    ("FQ_*", Uncounted),
+    ("FULL_RING", Uncounted),
+    ("ICMP_CSUM", Uncounted),
+    ("INVALID_PROTO", Uncounted),
+    ("IPV6_NDISC_*", Uncounted),
+    ("IP_INVALID_SOURCE", Uncounted),
+    ("IP_LOCALNET", Uncounted),
+    ("IP_LOCAL_SOURCE", Uncounted),
+    ("IP_NOPROTO", Uncounted),
+    ("IP_OUTNOROUTES", Uncounted),
+    ("IP_TUNNEL_ECN", Uncounted),
+    ("LOCAL_MAC", Uncounted),
+    ("MAC_*", Uncounted),
+    ("NEIGH_*", Uncounted),
+    ("NO_TX_TARGET", Uncounted),
+    ("OTHERHOST", Uncounted),
+    ("PFMEMALLOC", Uncounted),
+    ("PKT_TOO_BIG", Uncounted),
+    ("PSP_*", Uncounted),
+    ("QDISC_*", Uncounted),
+    ("RECURSION_LIMIT", Uncounted),
+    ("SKB_*", Uncounted),
+    ("SOCKET_BACKLOG", Uncounted),
+    ("TAP_*", Uncounted),
+    ("TCP_*", Uncounted),
+    ("TC_*", Uncounted),
+    ("TUNNEL_TXINFO", Uncounted),
+    ("UN*", Uncounted),
+];
+
+/// The fate of a reason; of one that the table does not have only the reason is known.
+pub(super) fn fate(reason: &str) -> Fate {
+    known(reason).unwrap_or(Uncounted)
+}
+
+fn known(reason: &str) -> Option<Fate> {
+    let is = |name: &str| match name.strip_suffix('*') {
+        Some(start) => reason.starts_with(start),
+        None => reason == name,
+    };
+    FATES
+        .iter()
+        .find(|(name, _)| is(name))
+        .map(|&(_, fate)| fate)
+}
+
+/// How many of a reason's packets these counters do not have. A train is one for some counters and
+/// several for others: the lower count decides.
+pub(super) fn beyond(seen: &Seen, reason: &str, names: &[&[&str]]) -> u64 {
+    let counted = names.iter().map(|names| seen.grown(names));
+    let counted = counted.fold(0, u64::saturating_add);
+    seen.buffers(reason).saturating_sub(counted)
+}
+
+/// How many of these counters' packets a drop reason explains better.
+pub(super) fn told_by_reason(seen: &Seen, names: &'static [&'static str]) -> u64 {
+    let better = FATES.iter().filter(|(_, fate)| *fate == Explains(names));
+    let told = better.filter_map(|(reason, _)| seen.reason(reason));
+    Evidence::sum(&told.collect::<Vec<_>>())
+}
+
+/// The reasons that the table names in full.
+#[cfg(test)]
+pub(super) fn named() -> impl Iterator<Item = (&'static str, Fate)> {
+    let all = FATES.iter().filter(|(name, _)| !name.ends_with('*'));
+    all.copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::drop_reason::DropReasons;
+    use mpps_os::bpf::btf::Btf;
+
+    #[test]
+    fn each_reason_of_this_kernel_has_its_fate() {
+        let Ok(btf) = Btf::kernel() else { return };
+        let Ok(reasons) = DropReasons::read(&btf) else {
+            return;
+        };
+        let no_reasons = ["MAX", "CONSUMED", "NOT_DROPPED_YET"];
+        let is_missing = |name: &&str| {
+            known(name).is_none() && !name.starts_with("SUBSYS_") && !no_reasons.contains(name)
+        };
+        let missing: Vec<&str> = reasons.names().filter(is_missing).collect();
+        assert!(missing.is_empty(), "add a row for {missing:?}");
+    }
+}

@@ -1,0 +1,45 @@
+//! Packets that IP discards, each kind with a counter of its own.
+
+use super::{Check, Finding, Seen};
+use crate::Station;
+
+pub(super) const CHECK: Check = Check {
+    name: "ip_discards",
+    reads: "`IpExt.InTruncatedPkts`, `IpExt.InNoRoutes`, `Ip.InDiscards`, and `Ip6.InTruncatedPkts`, \
+            `Ip6.InNoRoutes`, `Ip6.InDiscards`",
+    speaks: "IP discarded packets that were cut short, that had no route, or for which it had no memory",
+    made_by: "a sender that writes a wrong length (gallery: `packets_cut_short`), or a packet to be forwarded \
+              where no route leads (gallery: `no_route_onward`)",
+    run,
+};
+
+pub(super) const TRUNCATED: &[&str] = &["IpExt.InTruncatedPkts", "Ip6.InTruncatedPkts"];
+pub(super) const NO_ROUTE: &[&str] = &["IpExt.InNoRoutes", "Ip6.InNoRoutes"];
+pub(super) const DISCARDED: &[&str] = &["Ip.InDiscards", "Ip6.InDiscards"];
+
+/// The counters, what they mean, and what to do.
+const KINDS: [(&[&str], &str, &str); 3] = [
+    (
+        TRUNCATED,
+        "packets came cut short: their IP header says that they are longer",
+        "tcpdump -vni IF shows `bad-len` or `truncated-ip`; correct the sender, or the device on the way",
+    ),
+    (
+        NO_ROUTE,
+        "packets came for an address to which this host has no route",
+        "ip route get ADDRESS: add the route, or correct the sender's route that leads here",
+    ),
+    (
+        DISCARDED,
+        "IP discarded packets: it had no memory for them, or IPv6 is off at the interface by which they came",
+        "sysctl net.ipv6.conf.IF.disable_ipv6; dmesg shows whether allocations failed",
+    ),
+];
+
+fn run(seen: &Seen) -> Vec<Finding> {
+    let found = KINDS.iter().filter_map(|&(names, what, remedy)| {
+        let found = Finding::lost(seen, &CHECK, Station::Ip, seen.counters(names))?;
+        Some(found.says(what, remedy))
+    });
+    found.collect()
+}

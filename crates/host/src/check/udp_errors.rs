@@ -1,0 +1,39 @@
+//! Datagrams that UDP refused, and counts only as errors.
+
+use super::drop_reasons::{UDP_ERRORS, told_by_reason};
+use super::{Check, Confidence, Finding, Seen};
+use crate::Station;
+
+pub(super) const CHECK: Check = Check {
+    name: "udp_errors",
+    reads: "`Udp.InErrors` and `Udp6.InErrors` beyond `RcvbufErrors`, `MemErrors` and `InCsumErrors`, less what \
+            the drop reasons of a socket filter or a policy explain",
+    speaks: "UDP refused datagrams, and no counter shows why",
+    made_by: "a sender that writes a wrong length into the UDP header (gallery: `a_wrong_udp_length`)",
+    run,
+};
+
+pub(super) const NAMES: &[&str] = UDP_ERRORS;
+
+fn run(seen: &Seen) -> Vec<Finding> {
+    let found = Finding::lost(seen, &CHECK, Station::Udp, seen.counters(NAMES)).map(|found| {
+        let left = found.count.saturating_sub(told_by_reason(seen, NAMES));
+        let short = seen.reason("PKT_TOO_SMALL").map_or(0, |one| one.grown());
+        let (why, confidence) = match short >= left {
+            true => (
+                "their UDP header says that they are longer",
+                Confidence::Likely,
+            ),
+            false => (
+                "the cause is not known; a wrong length in the UDP header, a BPF filter of the socket and an \
+                 IPsec policy look alike here",
+                Confidence::Possible,
+            ),
+        };
+        let remedy = "as root, mpps doctor reads the kernel's drop reasons; tcpdump -vni IF udp shows \
+                      `bad length`; ip xfrm policy lists policies; ss -ulpne lists sockets";
+        let what = format!("UDP refused datagrams: {why}");
+        found.of(left, seen).says(what, remedy).with(confidence)
+    });
+    found.into_iter().filter(|found| found.count > 0).collect()
+}

@@ -1,0 +1,38 @@
+//! Packets that IP received, and that no counter and no drop reason has.
+
+use super::{Check, Confidence, Finding, Seen, is_little, ledger, vanished};
+use crate::Station;
+
+pub(super) const CHECK: Check = Check {
+    name: "unaccounted",
+    reads: "what the ledger leaves UNACCOUNTED, as far as IP neither delivered nor counted it (`Ip.InReceives` less \
+            `Ip.InDelivers` and all errors; the same of IPv6)",
+    speaks: "IP received packets and neither delivered them nor counted them as lost, more than a thousandth \
+             of what came and one a second",
+    made_by: "a rule of nft that drops, watched without root",
+    run,
+};
+
+fn run(seen: &Seen) -> Vec<Finding> {
+    let count = ledger::adrift(seen);
+    if count == 0 || is_little(seen, count) || seen.counter("Ip.InDelivers").is_none() {
+        return Vec::new();
+    }
+    let evidence = seen.counters(&vanished::SHOWN);
+    let evidence = evidence.into_iter().filter(|one| one.grown() > 0).collect();
+    let what = format!(
+        "{count} packets are unaccounted for: IP received them, and neither delivered them nor counted them as \
+         lost; the cause is not known"
+    );
+    let remedy = match seen.drops.is_some() {
+        true => {
+            "nft list ruleset; ip route; ip maddress show; perf record -e skb:kfree_skb -g shows who drops"
+        }
+        false => {
+            "run mpps doctor as root, which reads the kernel's drop reasons: a packet filter, a route or a \
+             group that no socket joined may have dropped them"
+        }
+    };
+    let found = Finding::noticed(seen, &CHECK, Station::Ip, evidence);
+    vec![found.says(what, remedy).with(Confidence::Possible)]
+}
