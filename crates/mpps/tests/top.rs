@@ -286,7 +286,7 @@ fn mistakes_are_told() {
         (&["top", "--listen", "nowhere"], "--listen"),
         (
             &["top", "--listen", "203.0.113.7:9184"],
-            "--listen 203.0.113.7:9184",
+            "bind 203.0.113.7:9184",
         ),
         (
             &["top", "--once", "--netns", "no-such-name"],
