@@ -95,11 +95,7 @@ fn of(engine: &'static Engine, switches: Switches, scenario: &'static Scenario) 
         enter_host()?;
         scenario.run(engine, switches)
     };
-    let is_alone = scenario.name == "many_connects_without_data_stop_nobody";
-    let trial = match is_alone {
-        true => Trial::measures(name, run),
-        false => Trial::waits(name, run),
-    };
+    let trial = Trial::waits(name, run);
     trial.needs(Need::probe(move || {
         match (engine.support)(Task::Serve { reset: false }) {
             Support::No { why, .. } => Err(why),

@@ -24,11 +24,11 @@ pub(crate) fn trials() -> Vec<Trial> {
             overload_is_of_receivers_that_share_a_cpu,
             a_sender_ends_with_the_program,
             a_sender_that_cannot_send_is_refused;
-        measures(Need::probe(common::lab)):
+        waits(Need::probe(common::lab)):
             the_paths_are_listed_with_their_obstacles,
             killed_it_keeps_its_rounds,
             a_closed_pipe_ends_it_quietly;
-        measures(Need::Root):
+        waits(Need::Root):
             a_short_run_is_written_and_adds_up,
             every_path_is_measured_or_says_why_not,
             a_row_that_fails_is_skipped_and_the_others_go_on,
@@ -40,7 +40,7 @@ pub(crate) fn trials() -> Vec<Trial> {
             ndr_has_the_ledger_of_two_hosts,
             an_ordinary_user_has_the_sockets_rows;
         waits(Need::Root): a_path_to_which_nothing_comes_is_skipped;
-        measures(Need::Root, Need::Program("iptables-legacy", "iptables")):
+        waits(Need::Root, Need::Program("iptables-legacy", "iptables")):
             spread_traffic_meets_a_rule_as_in_the_article;
         waits(Need::probe(common::lab)):
             interrupted_it_keeps_what_it_has,

@@ -18,16 +18,18 @@ use tempfile::TempDir;
 pub(crate) fn trials() -> Vec<Trial> {
     trials![
         waits: the_rungs_are_listed, a_sender_that_cannot_be_is_named;
+        // They look at counters and threads of the whole host.
         measures(Need::probe(common::lab)):
-            a_short_climb_is_written_and_adds_up,
-            trains_that_were_asked_for_stay,
-            rps_delivers_too,
             every_rung_is_accounted_for_and_shows_its_point,
+            a_short_climb_is_written_and_adds_up,
+            rps_delivers_too,
+            killed_it_leaves_nothing;
+        waits(Need::probe(common::lab)):
+            trains_that_were_asked_for_stay,
             killed_it_keeps_what_it_has,
             who_reads_no_more_ends_only_its_printing,
-            placement::the_receiver_is_measured_in_each_place_that_there_is,
-            killed_it_leaves_nothing;
-        measures(Need::Root):
+            placement::the_receiver_is_measured_in_each_place_that_there_is;
+        waits(Need::Root):
             placement::what_arrives_at_an_interface_is_accounted_for,
             the_generator_sends_where_it_reaches_the_queue,
             an_ordinary_user_has_a_lab;

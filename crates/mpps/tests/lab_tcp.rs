@@ -19,7 +19,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         waits:
             the_cells_are_listed,
             what_the_ladder_does_not_have_is_refused;
-        measures(Need::Root):
+        waits(Need::Root):
             our_servers_are_measured_and_add_up,
             packaged_servers_are_measured_or_skipped_by_name;
         waits(Need::Root):

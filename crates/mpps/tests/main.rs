@@ -24,10 +24,12 @@ fn main() -> ExitCode {
         return doctor::program::run();
     }
     let trials = [
+        // Those that take longest come first.
+        tune::trials(),
+        lab::trials(),
         bench::trials(),
         cli::trials(),
         doctor::trials(),
-        lab::trials(),
         lab_tcp::trials(),
         load::trials(),
         programs::trials(),
@@ -38,7 +40,6 @@ fn main() -> ExitCode {
         steer::trials(),
         top::trials(),
         traffic::trials(),
-        tune::trials(),
     ];
     mpps_trial::run(trials.into_iter().flatten().collect())
 }

@@ -32,7 +32,7 @@ pub(crate) fn trials() -> Vec<Trial> {
             datagrams_of_others_are_left_out,
             what_is_missing_is_found,
             what_is_too_long_is_counted_as_cut;
-        measures(Need::Namespace):
+        waits(Need::Namespace):
             overload_is_accounted_for,
             overload_is_accounted_for_over_ipv6,
             two_hosts_are_accounted_for,
@@ -544,7 +544,12 @@ fn multicast_to_several_sockets_is_accounted_for() {
     assert!(told.has_sequence_witness(), "{}", told.people);
     told.witnesses_agree();
     let flow = &told.recv.flows[0];
-    assert_eq!(flow.received + flow.lost, 2 * told.send.offered, "{flow:?}");
+    let known = flow.received + flow.lost;
+    // Where a full socket took none of the end markers, nobody knows what came last.
+    match flow.offered {
+        Some(_) => assert_eq!(known, 2 * told.send.offered, "{flow:?}"),
+        None => assert!(known < 2 * told.send.offered, "{flow:?}"),
+    }
 }
 
 /// Another run of the same sender, and a program that knows no stamps, send to the same socket.

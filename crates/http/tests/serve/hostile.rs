@@ -229,7 +229,7 @@ const READERS: usize = 4;
 const FLOOD: u64 = 5_000;
 
 /// Connects without data, as many at a time as descriptors allow.
-const CONNECTS: usize = 20_000;
+const CONNECTS: usize = 6_000;
 
 /// More than both sockets' buffers hold (`net.ipv4.tcp_wmem`, `tcp_rmem`).
 const LARGE_BYTES: usize = 24 << 20;

@@ -10,7 +10,7 @@ use std::path::Path;
 
 pub(super) fn trials() -> Vec<Trial> {
     trials![
-        measures(Need::Root):
+        waits(Need::Root):
             traffic_of_another_host_is_measured,
             what_another_host_sends_around_a_run_is_not_lost,
             what_comes_by_another_queue_is_lost;
