@@ -179,14 +179,18 @@ fn every_path_is_measured_or_says_why_not() {
         );
     }
     for row in result.rows.iter().filter(|row| row.runs.skipped.is_none()) {
-        assert!(row.runs.mpps_median > Some(0.0), "{row:?}");
+        assert!(row.runs.mpps_median.is_some(), "{row:?}");
         assert!(!row.mode.is_empty(), "{row:?}");
         let ledger = row
             .runs
             .ledger
             .as_ref()
             .expect("a measured row has a ledger");
-        assert!(ledger.offered >= ledger.delivered, "{row:?}");
+        // A rule delivers to nobody, and counts what passed it as that.
+        assert!(
+            ledger.delivered > 0 && ledger.offered >= ledger.delivered,
+            "{row:?}"
+        );
     }
     // Fastest first, and what did not run last.
     let rates: Vec<f64> = result

@@ -15,8 +15,12 @@ impl<'a> Account<'a> {
         };
         let link = self.sender.and_then(|delta| delta.links.get(sender));
         let dropped = unsigned(link.and_then(|link| link.qdisc_drops).unwrap_or(0));
+        // A device without a queue tells the socket what its driver drops (`__dev_queue_xmit` in
+        // net/core/dev.c), which was in no queue.
+        let by_driver = unsigned(link.map_or(0, |link| link.counters.tx_dropped));
+        let in_queue = self.sndbuf_errors().saturating_sub(by_driver);
         let (told, less) = match self.departure {
-            Departure::Socket => (self.sndbuf_errors(), " less Udp.SndbufErrors"),
+            Departure::Socket => (in_queue, " less Udp.SndbufErrors"),
             _ => (total(self.refused.values().copied()), " less the refused"),
         };
         ledger.lose(Loss {
