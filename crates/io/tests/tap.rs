@@ -91,6 +91,9 @@ fn a_slow_reader_loses_what_is_counted(row: &Backend, lab: &Lab) {
         let mut delivered = thread::scope(|scope| {
             let sending = scope.spawn(|| send(&mut *tx, DATAGRAMS));
             let mut delivered = 0;
+            while dropped(&*rx) == 0 && !sending.is_finished() {
+                thread::sleep(Duration::from_millis(2));
+            }
             while !sending.is_finished() {
                 delivered += rx.recv(Wait::Block(SILENCE)).unwrap().datagrams();
                 thread::sleep(Duration::from_millis(2));

@@ -426,10 +426,20 @@ fn ndr_result(directory: &TempDir) -> NdrResult {
     let text = common::valid::<NdrBody>(&directory.path().join("data.json"));
     let result = NdrResult::parse(&text).expect("it reads what it wrote");
     for trial in result.rows.iter().flat_map(|row| &row.searched.trials) {
-        assert!(trial.ledger.balances(), "{}", trial.ledger);
+        // Where both ends are hosts of their own, nobody waits until the link's ring is empty.
+        let waiting = if result.command.contains("--sender") {
+            RING
+        } else {
+            0
+        };
+        let unaccounted = trial.ledger.unaccounted;
+        assert!((0..=waiting).contains(&unaccounted), "{}", trial.ledger);
     }
     result
 }
+
+/// What the ring of a link holds (`VETH_RING_SIZE` in drivers/net/veth.c).
+const RING: i64 = 256;
 
 /// The rate to which a receiver is held back.
 const HELD_BACK_MPPS: f64 = 0.1;

@@ -64,7 +64,7 @@ fn best_is_a_socket_where_a_queue_would_be_left() {
 }
 
 fn best_is_a_socket_where_an_option_needs_one() {
-    let told = received(&lab(1), &["--gro"]);
+    let told = received(&lab(1), &["--gro", "--rcvbuf", "4M"]);
     let (backend, because) = chosen(&told);
     assert_eq!(backend, "recvmmsg", "{because}");
     assert!(because.contains("not af_xdp: it has no --gro"), "{because}");
