@@ -21,7 +21,7 @@ pub use trial::{Outcome, Trial};
 
 /// Trials of functions of this module, which give them their names:
 ///
-/// ```ignore
+/// ```text
 /// trials![
 ///     pure: a_hash_is_the_standards;
 ///     waits(Need::Root, Need::Program("nft", "nftables")): a_rule_drops, a_rule_goes;
