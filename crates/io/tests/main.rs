@@ -20,7 +20,7 @@ mod tokio;
 mod worker;
 
 use mpps_io::backend::{self, Support};
-use mpps_lab::{Lab, LabConfig};
+use mpps_lab::{Delivery, Lab, LabConfig};
 use std::process::ExitCode;
 use std::sync::OnceLock;
 
@@ -57,7 +57,12 @@ fn can(row: &str) -> Result<(), String> {
 /// The lab of this process, made when it is first asked for.
 fn lab() -> Result<&'static Lab, String> {
     static LAB: OnceLock<Result<Lab, String>> = OnceLock::new();
-    let lab = || Lab::new(&LabConfig::default()).map_err(|error| error.to_string());
+    // Whoever sends serves the ring, and cannot overrun it, however busy the machine is.
+    let config = LabConfig {
+        delivery: Delivery::SoftInterrupt,
+        ..LabConfig::default()
+    };
+    let lab = || Lab::new(&config).map_err(|error| error.to_string());
     LAB.get_or_init(lab).as_ref().map_err(Clone::clone)
 }
 

@@ -9,7 +9,7 @@ mod leaving;
 mod refusing;
 mod suspending;
 
-use crate::common::{Ended, Running, mpps, run};
+use crate::common::{self, Ended, Running, mpps, run};
 use mpps::udp::traffic::{self, RecvTotal, SendTotal};
 use mpps_host::Ledger;
 use mpps_lab::{Host, Lab, LabConfig};
@@ -61,6 +61,11 @@ const WAITS: [&str; 4] = ["auto", "block", "epoll", "spin"];
 const PORT: u16 = 4321;
 
 fn lab() -> Lab {
+    Lab::new(&common::unhurried()).expect("root has a lab")
+}
+
+/// One whose queues are served by threads, as those of a card.
+fn threaded() -> Lab {
     Lab::new(&LabConfig::default()).expect("root has a lab")
 }
 
@@ -189,7 +194,7 @@ fn paced(sender: &str, backend: &[&str], family: u8, wait: &str) {
 }
 
 fn flood(sender: &str, backend: &[&str], family: u8) {
-    let lab = lab();
+    let lab = threaded();
     let address = address(&lab, family, PORT);
     let running = receiver(&lab, &address, backend, &[]);
     let told = exchange(

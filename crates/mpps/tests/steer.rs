@@ -1,8 +1,8 @@
 //! `mpps steer`: flows to hashes and queues, as a user asks for them.
 
-use crate::common::{Running, mpps, run};
+use crate::common::{self, Running, mpps, run};
 use mpps_io::wire::Template;
-use mpps_lab::{Lab, LabConfig};
+use mpps_lab::Lab;
 use mpps_trial::{Need, Trial, trials};
 use serde_json::Value;
 use std::fs;
@@ -302,7 +302,7 @@ fn mistakes_are_told() {
 fn what_arrives_is_counted_by_flow() {
     const FLOWS: u64 = 10;
     const EACH: u64 = 7;
-    let lab = Lab::new(&LabConfig::default()).expect("it was tried");
+    let lab = Lab::new(&common::unhurried()).expect("it was tried");
     let host = lab.receiver();
     let interface = host.interface().to_owned();
     let mut command = steer(&[
@@ -342,7 +342,7 @@ fn what_arrives_is_counted_by_flow() {
 /// veth has no counters of queues, so that nothing is verified, and the status says so.
 fn named_flows_are_sent_and_seen() {
     const FLOWS: u64 = 300;
-    let lab = Lab::new(&LabConfig::default()).expect("it was tried");
+    let lab = Lab::new(&common::unhurried()).expect("it was tried");
     let host = lab.receiver();
     let interface = host.interface().to_owned();
     let namespace = lab.sender().namespace().as_fd().as_raw_fd();

@@ -3,9 +3,9 @@
 mod between;
 mod replayed;
 
-use crate::common::{Ended, Running, mpps, quiet_namespace, run};
+use crate::common::{self, Ended, Running, mpps, quiet_namespace, run};
 use mpps::udp::traffic::{RecvTotal, SendTotal};
-use mpps_lab::{Lab, LabConfig};
+use mpps_lab::Lab;
 use mpps_os::namespace::NetNamespace;
 use mpps_trial::{Need, Trial, trials};
 use serde_json::Value;
@@ -417,7 +417,7 @@ fn a_port_where_nobody_listens_is_accounted_for() {
 
 /// Over a link with receive rings that overflow, through a socket buffer that overflows.
 fn two_hosts_are_accounted_for() {
-    let lab = Lab::new(&LabConfig::default()).expect("the probe made namespaces");
+    let lab = Lab::new(&common::unhurried()).expect("the probe made namespaces");
     let hosts = (lab.sender().namespace(), lab.receiver().namespace());
     let v4 = format!("{}:0", lab.receiver().v4()[0]);
     let v6 = format!("[{}]:0", lab.receiver().v6()[0]);
@@ -517,7 +517,7 @@ fn the_mode_tells_how_it_waits() {
 
 /// Each of two sockets is due every datagram, and both are too small for a batch.
 fn multicast_to_several_sockets_is_accounted_for() {
-    let lab = Lab::new(&LabConfig::default()).expect("a lab");
+    let lab = Lab::new(&common::unhurried()).expect("a lab");
     let mut command = mpps(&["recv", "[::]:0", "2", "1", "--json", "--rcvbuf", "32k"]);
     command.args(["--join", "ff02::4321%mpps-rx"]);
     let started = lab.receiver().run(|| Running::start(&mut command));

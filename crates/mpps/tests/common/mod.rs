@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test program uses some of it")]
 
 use mpps::measure::envelope::{Body, Envelope};
+use mpps_lab::{Delivery, LabConfig};
 use mpps_os::capability;
 use mpps_os::namespace::NetNamespace;
 use mpps_os::netlink::link;
@@ -44,6 +45,15 @@ pub(crate) fn kill(signal: &str, process: &str) {
     let kill = format!("kill -{signal} {process}");
     let sent = Command::new("sh").args(["-c", &kill]).status();
     assert!(sent.is_ok_and(|status| status.success()), "{kill}");
+}
+
+/// A lab whose link loses nothing that is paced: whoever sends serves the ring, and cannot overrun it,
+/// however busy the machine is.
+pub(crate) fn unhurried() -> LabConfig {
+    LabConfig {
+        delivery: Delivery::SoftInterrupt,
+        ..LabConfig::default()
+    }
 }
 
 /// Whether the command can make a lab. This process stays who it is: the command makes itself able.

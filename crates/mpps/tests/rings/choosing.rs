@@ -1,6 +1,7 @@
 //! `--backend best`: what is chosen where, that it says why, and that the chosen one receives.
 
 use super::{PORT, Told, address, exchange, on, receiver};
+use crate::common;
 use mpps_lab::{Lab, LabConfig};
 use mpps_trial::{Need, Trial, trials};
 use serde_json::Value;
@@ -20,7 +21,7 @@ pub(super) fn trials() -> Vec<Trial> {
 fn lab(queues: u16) -> Lab {
     let config = LabConfig {
         queues,
-        ..LabConfig::default()
+        ..common::unhurried()
     };
     Lab::new(&config).expect("root has a lab")
 }

@@ -1,6 +1,6 @@
 //! Interrupts that stay off while a receiver polls, and are put back.
 
-use super::{PORT, address, exchange, lab, on, receiver};
+use super::{PORT, address, exchange, on, receiver, threaded};
 use crate::common::{kill, mpps, run};
 use mpps_host::Delta;
 use mpps_lab::Host;
@@ -28,7 +28,7 @@ const WAYS: &[&str] = &[
 
 /// Why this kernel has no such setting.
 fn obstacle() -> Result<(), String> {
-    let (_, times) = settings(lab().receiver());
+    let (_, times) = settings(threaded().receiver());
     match times.iter().any(Option::is_none) {
         true => Err("this kernel suspends no interrupts (Linux 6.13 does)".to_owned()),
         false => Ok(()),
@@ -59,7 +59,7 @@ fn polled(host: &Option<Delta>) -> u64 {
 }
 
 fn interrupts_are_suspended_and_put_back() {
-    let lab = lab();
+    let lab = threaded();
     let listen = address(&lab, 4, PORT);
     let before = settings(lab.receiver());
     let send = [
@@ -89,7 +89,7 @@ fn interrupts_are_suspended_and_put_back() {
 }
 
 fn suspension_of_a_killed_receiver_is_undone() {
-    let lab = lab();
+    let lab = threaded();
     let listen = address(&lab, 4, PORT);
     let before = settings(lab.receiver());
     let running = receiver(&lab, &listen, WAYS, &[]);

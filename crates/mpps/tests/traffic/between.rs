@@ -1,8 +1,8 @@
 //! What is lost in front of the sender's interface and behind it, where no socket hears of it.
 
 use super::{Told, join};
-use crate::common::{Running, mpps};
-use mpps_lab::{Lab, LabConfig};
+use crate::common::{self, Running, mpps};
+use mpps_lab::Lab;
 use mpps_os::namespace::NetNamespace;
 use mpps_os::netlink::{address, link, neighbour, qdisc};
 use std::fs;
@@ -45,7 +45,7 @@ fn exchange(
 }
 
 pub(crate) fn what_the_senders_queue_drops_has_a_row() {
-    let lab = Lab::new(&LabConfig::default()).expect("the probe made namespaces");
+    let lab = Lab::new(&common::unhurried()).expect("the probe made namespaces");
     let listen = format!("{}:0", lab.receiver().v4()[0]);
     let hosts = (lab.sender().namespace(), lab.receiver().namespace());
     let told = exchange(hosts.0, hosts.1, &listen, || {
