@@ -1,6 +1,6 @@
 //! `mpps bench` over a few of its rows, with traffic of another host.
 
-use super::{PORT, address, exchange, lab, on, receiver, start};
+use super::{PORT, address, exchange, lab, on, receiver, start, threaded};
 use crate::common::{Running, mpps, run};
 use mpps_lab::Lab;
 use mpps_trial::{Need, Trial, trials};
@@ -40,7 +40,7 @@ fn measured(result: &Value) -> Vec<&str> {
 /// The command that it prints is run as it stands. What is lost before the host that measures has
 /// no counter there, so that the ledger has a remainder, and says why.
 fn traffic_of_another_host_is_measured() {
-    let lab = lab();
+    let lab = threaded();
     let at = address(&lab, 4, PORT);
     let directory = tempfile::tempdir().expect("a directory can be had");
     let arguments = [

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 pub(super) fn trials() -> Vec<Trial> {
     trials![
-        waits(Need::Root): other_traffic_is_untouched;
+        measures(Need::Root): other_traffic_is_untouched;
         waits(Need::Root):
             a_killed_af_xdp_receiver_leaves_nothing,
             a_killed_taking_tap_leaves_nothing,
