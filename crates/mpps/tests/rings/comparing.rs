@@ -10,11 +10,13 @@ use std::path::Path;
 
 pub(super) fn trials() -> Vec<Trial> {
     trials![
-        waits(Need::Root):
+        // What is measured of a sender that goes on is lost where the receiver gets no CPU.
+        measures(Need::Root):
             traffic_of_another_host_is_measured,
-            what_another_host_sends_around_a_run_is_not_lost,
-            what_comes_by_another_queue_is_lost;
-        waits(Need::Root): what_comes_in_fragments_is_told_as_that;
+            what_another_host_sends_around_a_run_is_not_lost;
+        waits(Need::Root):
+            what_comes_by_another_queue_is_lost,
+            what_comes_in_fragments_is_told_as_that;
     ]
 }
 
