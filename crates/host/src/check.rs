@@ -8,6 +8,7 @@ mod allowance;
 mod backlog;
 mod bad_header;
 mod checksum;
+mod closed_unread;
 mod coalescing;
 mod conntrack;
 mod drop_reason;
@@ -49,6 +50,7 @@ mod unaccounted;
 mod unrouted;
 mod unspecified;
 mod vanished;
+mod way_out;
 mod xdp_drop;
 mod xdp_socket;
 
@@ -76,7 +78,7 @@ pub struct Check {
 }
 
 /// All checks. Of two that explain the same packets, the one that knows more stands first.
-pub const CHECKS: [Check; 42] = [
+pub const CHECKS: [Check; 44] = [
     nothing_arrives::CHECK,
     link_bounced::CHECK,
     allowance::CHECK,
@@ -111,10 +113,12 @@ pub const CHECKS: [Check; 42] = [
     socket_buffer::CHECK,
     shared_core::CHECK,
     socket_gone::CHECK,
+    closed_unread::CHECK,
     handshake_queue::CHECK,
     listen_queue::CHECK,
     ports_used_up::CHECK,
     drop_reason::CHECK,
+    way_out::CHECK,
     unaccounted::CHECK,
     far_node::CHECK,
     interrupts_moved::CHECK,
@@ -252,9 +256,10 @@ fn loses_early(seen: &Seen) -> bool {
 }
 
 /// What a host may drop on purpose, and what may not be for it.
-const MAY_BE_MEANT: [&str; 12] = [
+const MAY_BE_MEANT: [&str; 14] = [
     "address",
     "checksum",
+    "closed_unread",
     "drop_reason",
     "firewall",
     "handshake_queue",
@@ -264,6 +269,7 @@ const MAY_BE_MEANT: [&str; 12] = [
     "reverse_path",
     "udp_errors",
     "unrouted",
+    "way_out",
     "xdp_drop",
 ];
 /// Less than this a second, or less than this share of what came, is a remark there.

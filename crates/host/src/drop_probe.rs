@@ -52,6 +52,9 @@ pub struct DropCount {
     /// Whether they were datagrams that the filter asked for. A fragment without a UDP header, or
     /// a packet too short to have one, is not.
     pub ours: bool,
+    /// Whether a socket of this namespace sent them, so that they were on their way out. What is
+    /// forwarded is not.
+    pub sent: bool,
     /// Packets as the kernel handles them: a train of merged or unsplit datagrams is one.
     pub skbs: u64,
     /// Datagrams: each one of a train counts.
@@ -61,6 +64,9 @@ pub struct DropCount {
 /// The namespace of packets that no longer know theirs: those that were still queued in a UDP
 /// socket when it was closed, and those that failed their checksum only when they were read.
 pub const UNKNOWN_NAMESPACE: u32 = 0;
+
+/// Reasons for which a closed socket's queue is dropped: UDP names none (`udp_destruct_common`).
+const CLOSED_REASONS: [&str; 3] = ["NOT_SPECIFIED", "QUEUE_PURGE", "SOCKET_CLOSE"];
 
 /// Why there is no probe.
 #[derive(Debug, thiserror::Error)]
@@ -82,7 +88,7 @@ pub enum DropProbeError {
     Kernel(#[source] mpps_os::Error),
 }
 
-/// Room for this many kinds of drops (namespace, reason, ours or not); more are counted as lost.
+/// Room for this many kinds of drops (namespace, reason, ours or not, sent or not); more are counted as lost.
 const KINDS_MAX: u32 = 2048;
 /// "Operation not permitted", errno(3); the same number on all machines.
 const EPERM: i32 = 1;
@@ -90,20 +96,40 @@ const EPERM: i32 = 1;
 const RELEASE: &str = "skb_release_data";
 
 impl DropCount {
-    /// What one namespace dropped of the watched packets between two readings, by reason. What a
-    /// socket drops after it has queued it no longer knows its namespace, and is taken for this
-    /// one's: nobody else's sockets have the watched ports.
+    /// What one namespace dropped of the watched packets between two readings, by reason, without what
+    /// its own sockets sent. What a socket drops after it has queued it no longer knows its namespace,
+    /// and is taken for this one's: nobody else's sockets have the watched ports.
     pub fn since(now: &[Self], then: &[Self], netns: u32) -> Vec<ReasonCount> {
         let is_here = |count: &&Self| {
             let is_socket = SOCKET_REASONS.contains(&count.reason_name.as_str());
             count.netns == netns || count.netns == UNKNOWN_NAMESPACE && is_socket
         };
-        Self::grown(now, then, |count| count.ours && is_here(count))
+        Self::grown(now, then, |count| {
+            count.ours && !count.sent && is_here(count)
+        })
     }
 
     /// The same of all other packets, as far as they know their namespace.
     pub(crate) fn others_since(now: &[Self], then: &[Self], netns: u32) -> Vec<ReasonCount> {
-        Self::grown(now, then, |count| !count.ours && count.netns == netns)
+        Self::grown(now, then, |count| {
+            !count.ours && !count.sent && count.netns == netns
+        })
+    }
+
+    /// What its own sockets sent of the watched packets, and it dropped.
+    pub(crate) fn sent_since(now: &[Self], then: &[Self], netns: u32) -> Vec<ReasonCount> {
+        Self::grown(now, then, |count| {
+            count.ours && count.sent && count.netns == netns
+        })
+    }
+
+    /// The watched packets that any namespace's UDP sockets took along when they were closed: in their
+    /// queues packets no longer know a namespace. Other sockets' copies do.
+    pub(crate) fn closed_since(now: &[Self], then: &[Self]) -> Vec<ReasonCount> {
+        Self::grown(now, then, |count| {
+            let is_closed = CLOSED_REASONS.contains(&count.reason_name.as_str());
+            count.ours && count.netns == UNKNOWN_NAMESPACE && is_closed
+        })
     }
 
     fn grown(now: &[Self], then: &[Self], asked: impl Fn(&&Self) -> bool) -> Vec<ReasonCount> {
@@ -175,14 +201,17 @@ impl DropProbe {
         }
         let counts = sums.into_iter();
         Ok(counts
-            .map(|([netns, reason, class], [skbs, datagrams])| DropCount {
-                netns,
-                reason,
-                reason_name: self.reasons.name(reason),
-                ours: class == program::OURS,
-                skbs,
-                datagrams,
-            })
+            .map(
+                |([netns, reason, class, sent], [skbs, datagrams])| DropCount {
+                    netns,
+                    reason,
+                    reason_name: self.reasons.name(reason),
+                    ours: class == program::OURS,
+                    sent: sent != 0,
+                    skbs,
+                    datagrams,
+                },
+            )
             .collect())
     }
 

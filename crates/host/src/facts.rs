@@ -23,7 +23,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 
 /// The settings whose value decides what mends a loss.
-const SETTINGS: [&str; 7] = [
+const SETTINGS: [&str; 8] = [
     "net.core.netdev_budget",
     "net.core.netdev_budget_usecs",
     "net.core.netdev_max_backlog",
@@ -31,6 +31,7 @@ const SETTINGS: [&str; 7] = [
     "net.core.somaxconn",
     "net.ipv4.ipfrag_high_thresh",
     "net.ipv4.tcp_max_syn_backlog",
+    "net.ipv4.tcp_syncookies",
 ];
 
 /// One moment. Two of them are what [`crate::check::Seen`] looks at.

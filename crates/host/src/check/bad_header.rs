@@ -1,12 +1,13 @@
 //! Packets whose IP header is damaged.
 
-use super::{Check, Finding, Seen};
+use super::{Check, Confidence, Finding, Seen};
 use crate::Station;
 
 pub(super) const CHECK: Check = Check {
     name: "bad_header",
     reads: "`Ip.InHdrErrors`, `Ip6.InHdrErrors`",
-    speaks: "packets had a damaged IP header, or ended a hop too early",
+    speaks: "IP refused the headers of packets: damaged, a hop limit that is used up, or of IPv6 an address or a \
+             routing header that it does not take",
     made_by: "a sender that writes its packets itself",
     run,
 };
@@ -15,11 +16,26 @@ pub(super) const NAMES: &[&str] = &["Ip.InHdrErrors", "Ip6.InHdrErrors"];
 
 fn run(seen: &Seen) -> Vec<Finding> {
     let found = Finding::lost(seen, &CHECK, Station::Ip, seen.counters(NAMES)).map(|found| {
-        found.says(
+        let is_v6 = seen.grown(&NAMES[1..]) > 0;
+        // Of IPv6 whole headers are among them (ip6_rcv_core, ipv6_rthdr_rcv).
+        let (intact, shown, confidence) = match is_v6 {
+            true => (
+                "; or IPv6 did not take a routing header, or an address that may not come from outside, such as \
+                 ::1 or a group as the source",
+                ", such an address or a routing header",
+                Confidence::Possible,
+            ),
+            false => ("", "", Confidence::Certain),
+        };
+        let what = format!(
             "packets came with a damaged IP header, or this host should have forwarded them and their hop \
-             limit was used up",
-            "tcpdump -vni IF shows `bad cksum`, `bad-len` or a ttl of 1; correct the sender or the route",
-        )
+             limit was used up{intact}"
+        );
+        let remedy = format!(
+            "tcpdump -vni IF shows `bad cksum`, `bad-len`, a ttl or hlim of 1{shown}; correct the sender or the \
+             route"
+        );
+        found.says(what, remedy).with(confidence)
     });
     found.into_iter().collect()
 }

@@ -12,8 +12,20 @@ pub(super) const CHECK: Check = Check {
     run,
 };
 
-/// What connection tracking dropped; the drop probe calls it the packet filter's.
-pub(super) fn dropped(seen: &Seen) -> Option<Evidence> {
+/// The drop probe's name for it, and for what rules drop.
+pub(super) const REASON: &str = "NETFILTER_DROP";
+
+/// How much of what connection tracking dropped can have been on its way in: the drop probe calls it the
+/// packet filter's, and knows the way.
+pub(super) fn came(seen: &Seen) -> u64 {
+    let all = dropped(seen).map_or(0, |one| one.grown());
+    let filtered = seen.reason(REASON);
+    filtered.map_or(all, |ours| {
+        all.min(ours.grown().saturating_add(seen.others(REASON)))
+    })
+}
+
+fn dropped(seen: &Seen) -> Option<Evidence> {
     let (before, after) = (seen.before.conntrack?, seen.after.conntrack?);
     Some(Evidence::new(
         "nf_conntrack drop",
@@ -27,7 +39,7 @@ fn run(seen: &Seen) -> Vec<Finding> {
         return Vec::new();
     };
     let found = Finding::lost(seen, &CHECK, Station::Ip, vec![evidence]).map(|found| {
-        found.says(
+        found.of(came(seen), seen).says(
             format!(
                 "connection tracking dropped packets; {} of at most {} entries are in its table",
                 table.entries, table.entries_max
@@ -40,5 +52,5 @@ fn run(seen: &Seen) -> Vec<Finding> {
             ),
         )
     });
-    found.into_iter().collect()
+    found.into_iter().filter(|found| found.count > 0).collect()
 }

@@ -14,7 +14,7 @@ pub(super) const CHECK: Check = Check {
 };
 
 /// What is known of some reasons: where, what, and what mends it.
-const KNOWN: [(&str, Station, &str, &str); 8] = [
+const KNOWN: [(&str, Station, &str, &str); 9] = [
     (
         "VXLAN_VNI_NOT_FOUND",
         Station::Udp,
@@ -24,8 +24,16 @@ const KNOWN: [(&str, Station, &str, &str); 8] = [
     (
         "SOCKET_FILTER",
         Station::Socket,
-        "a BPF filter of the socket itself (SO_ATTACH_FILTER) dropped them",
-        "it is the program's own: its source, or strace at its start, shows which",
+        "a BPF filter of the socket itself (SO_ATTACH_FILTER) or a BPF program of its cgroup (IPAddressDeny= of \
+         systemd) dropped them",
+        "bpftool cgroup tree lists programs of cgroups (cgroup_inet_ingress); a filter of the socket is the \
+         program's own: its source, or strace at its start, shows it",
+    ),
+    (
+        "XFRM_POLICY",
+        Station::Udp,
+        "a policy of IPsec refused them",
+        "ip xfrm policy lists policies",
     ),
     (
         "TC_INGRESS",
@@ -77,7 +85,7 @@ fn reported<'s>(seen: &'s Seen) -> Vec<(&'s str, Evidence, Fate)> {
     let reported = names.into_iter().filter_map(|name| {
         let fate = drop_reasons::fate(name);
         let lost = match fate {
-            Fate::Checked | Fate::Harmless => return None,
+            Fate::Checked | Fate::Harmless | Fate::Outward => return None,
             _ if name == unspecified::REASON => {
                 let rest = Unspecified::of(seen).rest;
                 beyond(name, "where nothing else explains it", rest)

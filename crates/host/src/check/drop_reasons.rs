@@ -1,8 +1,7 @@
 //! What goes with each of the kernel's drop reasons: a counter, a check, or nothing.
 
-use super::{
-    Evidence, Seen, address, bad_header, checksum, firewall, ip_discards, reverse_path, unspecified,
-};
+use super::seen::{COPIES, is_outward};
+use super::{Evidence, Seen, address, bad_header, checksum, firewall, ip_discards, reverse_path};
 
 /// What else shows the packets of a drop reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,11 +16,16 @@ pub(super) enum Fate {
     Harmless,
     /// UDP counted them as delivered to a tunnel in the kernel, which dropped them.
     Delivered,
+    /// They were on their way out, whoever sent them.
+    Outward,
     /// Only the reason shows them.
     Uncounted,
 }
 
-use Fate::{Checked, Counted, Delivered, Explains, Harmless, Uncounted};
+use Fate::{Checked, Counted, Delivered, Explains, Harmless, Outward, Uncounted};
+
+/// The kernel's name for no reason (`SKB_DROP_REASON_NOT_SPECIFIED`).
+pub(super) const NOT_SPECIFIED: &str = "NOT_SPECIFIED";
 
 /// What UDP counts only as errors: counters that [`Seen::counter`] computes.
 pub(super) const UDP_ERRORS: &[&str] = &[
@@ -29,7 +33,7 @@ pub(super) const UDP_ERRORS: &[&str] = &[
     "Udp6.InErrors beyond its parts",
 ];
 
-/// The reasons of include/net/dropreason-core.h, each with its fate; a name that ends with `*` stands
+/// The reasons of include/net/dropreason-core.h, each with its fate, but for [`COPIES`] and what is outward; a name that ends with `*` stands
 /// for all that begin so. A test holds it to the reasons of the running kernel.
 const FATES: &[(&str, Fate)] = &[
     (firewall::REASON, Checked),
@@ -62,13 +66,9 @@ const FATES: &[(&str, Fate)] = &[
     ("SOCKET_FILTER", Explains(UDP_ERRORS)),
     ("SECURITY_HOOK", Explains(UDP_ERRORS)),
     ("XFRM_POLICY", Explains(UDP_ERRORS)),
-    ("PACKET_SOCK_ERROR", Harmless),
-    ("QUEUE_PURGE", Harmless),
-    ("SOCKET_CLOSE", Harmless),
     ("VXLAN_*", Delivered),
-    (unspecified::REASON, Uncounted),
+    (NOT_SPECIFIED, Uncounted),
     ("ARP_*", Uncounted),
-    ("BPF_CGROUP_EGRESS", Uncounted),
     ("BRIDGE_*", Uncounted),
     ("CA*", Uncounted),
     ("DEV_*", Uncounted),
@@ -82,11 +82,9 @@ const FATES: &[(&str, Fate)] = &[
     ("IP_LOCALNET", Uncounted),
     ("IP_LOCAL_SOURCE", Uncounted),
     ("IP_NOPROTO", Uncounted),
-    ("IP_OUTNOROUTES", Uncounted),
     ("IP_TUNNEL_ECN", Uncounted),
     ("LOCAL_MAC", Uncounted),
     ("MAC_*", Uncounted),
-    ("NEIGH_*", Uncounted),
     ("NO_TX_TARGET", Uncounted),
     ("OTHERHOST", Uncounted),
     ("PFMEMALLOC", Uncounted),
@@ -109,6 +107,12 @@ pub(super) fn fate(reason: &str) -> Fate {
 }
 
 fn known(reason: &str) -> Option<Fate> {
+    if is_outward(reason) {
+        return Some(Outward);
+    }
+    if COPIES.contains(&reason) {
+        return Some(Harmless);
+    }
     let is = |name: &str| match name.strip_suffix('*') {
         Some(start) => reason.starts_with(start),
         None => reason == name,
@@ -127,6 +131,20 @@ pub(super) fn beyond(seen: &Seen, reason: &str, names: &[&[&str]]) -> u64 {
     seen.buffers(reason).saturating_sub(counted)
 }
 
+/// How many of these counters' packets have no reason of their own, whichever port they were to.
+pub(super) fn nameless(seen: &Seen, names: &'static [&'static str]) -> u64 {
+    let has = |fate: Fate| match fate {
+        Counted(all) => all.contains(&names),
+        Explains(these) => these == names,
+        _ => false,
+    };
+    let all = seen.drops.iter().chain(&seen.other_drops).flatten();
+    let named = all.filter(|drop| has(fate(&drop.reason)));
+    named.fold(seen.grown(names), |left, drop| {
+        left.saturating_sub(drop.buffers)
+    })
+}
+
 /// How many of these counters' packets a drop reason explains better.
 pub(super) fn told_by_reason(seen: &Seen, names: &'static [&'static str]) -> u64 {
     let better = FATES.iter().filter(|(_, fate)| *fate == Explains(names));
@@ -138,7 +156,9 @@ pub(super) fn told_by_reason(seen: &Seen, names: &'static [&'static str]) -> u64
 #[cfg(test)]
 pub(super) fn named() -> impl Iterator<Item = (&'static str, Fate)> {
     let all = FATES.iter().filter(|(name, _)| !name.ends_with('*'));
-    all.copied()
+    let copies = COPIES.iter().map(|name| (*name, Harmless));
+    let others = copies.chain([("NEIGH_FAILED", Outward), ("TC_EGRESS", Outward)]);
+    all.copied().chain(others)
 }
 
 #[cfg(test)]

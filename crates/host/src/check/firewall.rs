@@ -11,14 +11,13 @@ pub(super) const CHECK: Check = Check {
     run,
 };
 
-pub(super) const REASON: &str = "NETFILTER_DROP";
+pub(super) const REASON: &str = conntrack::REASON;
 
 fn run(seen: &Seen) -> Vec<Finding> {
-    let tracking = conntrack::dropped(seen).map_or(0, |one| one.grown());
     let Some(dropped) = seen.reason(REASON) else {
         return Vec::new();
     };
-    let left = dropped.grown().saturating_sub(tracking);
+    let left = dropped.grown().saturating_sub(conntrack::came(seen));
     if left == 0 {
         return Vec::new();
     }

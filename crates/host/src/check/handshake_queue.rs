@@ -2,10 +2,11 @@
 
 use super::{Check, Finding, Seen};
 use crate::Station;
+use crate::facts::Facts;
 
 pub(super) const CHECK: Check = Check {
     name: "handshake_queue",
-    reads: "`TcpExt.TCPReqQFullDoCookies`, `TcpExt.TCPReqQFullDrop`",
+    reads: "`TcpExt.TCPReqQFullDoCookies`, unless `net.ipv4.tcp_syncookies` is 2, `TcpExt.TCPReqQFullDrop`",
     speaks: "the SYN queue of a listening TCP socket was full: it answered with SYN cookies or not at all",
     made_by: "`sysctl -w net.core.somaxconn=2` and clients that do not hear the answer (gallery: \
               `a_full_queue_of_handshakes`)",
@@ -15,7 +16,11 @@ pub(super) const CHECK: Check = Check {
 fn run(seen: &Seen) -> Vec<Finding> {
     let names = ["TcpExt.TCPReqQFullDoCookies", "TcpExt.TCPReqQFullDrop"];
     let dropped = seen.grown(&names[1..]);
-    let found = Finding::lost(seen, &CHECK, Station::Socket, seen.counters(&names)).map(|found| {
+    // With 2 each handshake has a cookie, and is counted so, however short the queue is.
+    let setting = |facts: &Facts| facts.settings.get("net.ipv4.tcp_syncookies").copied();
+    let is_always = [seen.before, seen.after].map(setting).contains(&Some(2));
+    let told = &names[usize::from(is_always)..];
+    let found = Finding::lost(seen, &CHECK, Station::Socket, seen.counters(told)).map(|found| {
         let remedy = format!(
             "ss -tn state syn-recv tells from whom they come, a flood or many clients; a longer queue: the \
              program's own backlog of listen(2), and room for it: {}, {}",

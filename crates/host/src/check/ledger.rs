@@ -3,10 +3,10 @@
 use super::unspecified::{IGNORED, Unspecified};
 use super::vanished::{gap, to_strange_groups, vanished};
 use super::{
-    Check, Evidence, Seen, address, allowance, backlog, bad_header, checksum, conntrack,
-    drop_reason, firewall, fragments, frame_errors, ip_discards, nic_no_memory, nic_no_room,
-    nic_refused, no_listener, overrun, reverse_path, udp_errors, udp_memory, unrouted, xdp_drop,
-    xdp_socket,
+    Check, Evidence, Seen, address, allowance, backlog, bad_header, checksum, closed_unread,
+    conntrack, drop_reason, firewall, fragments, frame_errors, ip_discards, nic_no_memory,
+    nic_no_room, nic_refused, no_listener, overrun, reverse_path, udp_errors, udp_memory, unrouted,
+    xdp_drop, xdp_socket,
 };
 use crate::{Ledger, Loss, Scope, Station};
 
@@ -34,7 +34,7 @@ pub mod losses {
     pub fn all() -> impl Iterator<Item = (Station, &'static str)> {
         let early = EARLY.map(|(station, _, reason, _)| (station, reason));
         let counted = LOSSES.map(|(station, reason, _)| (station, reason));
-        let reasoned = REASONED.map(|(reason, _)| (Station::Ip, reason));
+        let reasoned = REASONED.map(|(station, reason, _)| (station, reason));
         let others = STATIONS.map(|station| (station, DROP_REASON));
         let all = early.into_iter().chain(counted);
         all.chain(reasoned).chain(others)
@@ -86,10 +86,19 @@ const EARLY: [(Station, Scope, &str, &[Check]); 7] = [
         &[xdp_socket::CHECK],
     ),
 ];
-/// What IP drops and no counter of it has, and the checks that count it.
-const REASONED: [(&str, &[Check]); 2] = [
-    ("firewall", &[conntrack::CHECK, firewall::CHECK]),
-    ("given to nobody", &[unrouted::CHECK]),
+/// What is dropped and no counter has, and the checks that count it.
+const REASONED: [(Station, &str, &[Check]); 3] = [
+    (
+        Station::Ip,
+        "firewall",
+        &[conntrack::CHECK, firewall::CHECK],
+    ),
+    (Station::Ip, "given to nobody", &[unrouted::CHECK]),
+    (
+        Station::Socket,
+        "unread in a closed socket",
+        &[closed_unread::CHECK],
+    ),
 ];
 /// What only the kernel's drop reasons show, and where that may be.
 const DROP_REASON: &str = "another drop reason";
@@ -143,7 +152,7 @@ fn found(seen: &Seen, station: Station, reason: &str, scope: Scope, checks: &[Ch
     }
     Loss {
         count,
-        // They count packets of all kinds, or what goes out, too.
+        // They count packets of all kinds.
         exact: false,
         ..row(station, reason, scope, &evidence)
     }
@@ -154,7 +163,7 @@ fn found(seen: &Seen, station: Station, reason: &str, scope: Scope, checks: &[Ch
 fn reasoned(seen: &Seen) -> (Vec<Loss>, u64) {
     let rows = REASONED
         .iter()
-        .map(|(reason, checks)| found(seen, Station::Ip, reason, Scope::Namespace, checks));
+        .map(|(station, reason, checks)| found(seen, *station, reason, Scope::Namespace, checks));
     let mut rows: Vec<Loss> = rows.collect();
     let others = drop_reason::losses(seen);
     rows.extend(STATIONS.map(|station| {
@@ -200,7 +209,7 @@ pub fn ledger(seen: &Seen) -> Ledger {
         .saturating_add(sum(&early));
     let delivered = seen.grown(&["Udp.InDatagrams", "Udp6.InDatagrams"]);
     let delivered = delivered.saturating_sub(taken_back);
-    // A rule may stand before IP, or in the way out: IP did not receive what such a one drops.
+    // A rule may stand before IP, which then did not receive what it drops.
     let counted_sum = delivered
         .saturating_add(sum(&early))
         .saturating_add(sum(&counted));
@@ -209,8 +218,7 @@ pub fn ledger(seen: &Seen) -> Ledger {
     let mut ledger = Ledger::new(known.saturating_add(beside), delivered, 0);
     if beside > 0 {
         ledger.note(format!(
-            "the kernel dropped {beside} packets more than IP received and nothing else has: before it, or \
-             on their way out"
+            "the kernel dropped {beside} packets more than IP received and nothing else has: before it"
         ));
     }
     for loss in early.into_iter().chain(counted).chain(reasoned) {
@@ -224,7 +232,10 @@ pub fn ledger(seen: &Seen) -> Ledger {
 /// it, and neither delivered nor counted it. What the kernel dropped of others is none of it.
 pub(super) fn adrift(seen: &Seen) -> u64 {
     let unaccounted = u64::try_from(ledger(seen).unaccounted).unwrap_or(0);
-    let known = sum(&reasoned(seen).0).saturating_add(seen.all_others());
+    let (mut rows, _) = reasoned(seen);
+    // What a socket drops was delivered.
+    rows.retain(|row| row.station != Station::Socket);
+    let known = sum(&rows).saturating_add(seen.all_others());
     unaccounted.min(gap(seen).saturating_sub(known))
 }
 
@@ -234,6 +245,13 @@ fn note(ledger: &mut Ledger, seen: &Seen, to_groups: u64) {
         ledger.note(format!(
             "{to_groups} packets came to IPv6 groups that no program here has joined (Ip6.InMcastPkts), as \
              listener reports and neighbour discovery of other hosts do: they are left out"
+        ));
+    }
+    let out = seen.drops_out.iter();
+    let out = out.fold(0, |sum: u64, drop| sum.saturating_add(drop.datagrams));
+    if out > 0 {
+        ledger.note(format!(
+            "this host dropped {out} datagrams on their way out, which are none of these"
         ));
     }
     if ledger.unaccounted > 0 {

@@ -1,5 +1,6 @@
 //! No packet at all: where they stop.
 
+use super::vanished::{is_udp_silent, unread};
 use super::{Check, Confidence, Evidence, Finding, Seen, fragments};
 use crate::Station;
 
@@ -12,16 +13,6 @@ pub(super) const CHECK: Check = Check {
     made_by: "look at a port to which nobody sends",
     run,
 };
-
-/// All that becomes of a datagram behind IP.
-const UDP: [&str; 6] = [
-    "Udp.InDatagrams",
-    "Udp.NoPorts",
-    "Udp.InErrors",
-    "Udp6.InDatagrams",
-    "Udp6.NoPorts",
-    "Udp6.InErrors",
-];
 
 fn run(seen: &Seen) -> Vec<Finding> {
     let Some(port) = seen.asked.port.filter(|_| is_silent(seen)) else {
@@ -109,12 +100,13 @@ fn without_carrier(seen: &Seen) -> String {
     states.collect()
 }
 
-/// True if nothing of UDP was received and nothing of it was lost on the way, as far as is known.
+/// True if nothing of UDP was received, read or not, and nothing of it was lost on the way, as far as is known.
 fn is_silent(seen: &Seen) -> bool {
-    let dropped = seen.drops.iter().flatten().any(|drop| drop.datagrams > 0);
+    let drops = seen.drops.iter().flatten().chain(&seen.drops_closed);
+    let dropped = drops.into_iter().any(|drop| drop.datagrams > 0);
     let lost = seen
         .sockets
         .iter()
         .any(|socket| socket.drops.grown() > 0 || socket.entry.queued_bytes > 0);
-    seen.grown(&UDP) == 0 && !dropped && !lost
+    is_udp_silent(seen) && unread(seen) == 0 && !dropped && !lost
 }

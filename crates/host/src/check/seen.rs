@@ -16,6 +16,16 @@ const BEYOND: &str = " beyond its parts";
 /// The parts of `InErrors` (net/ipv4/udp.c).
 const UDP_ERRORS: [&str; 3] = ["RcvbufErrors", "MemErrors", "InCsumErrors"];
 
+/// Reasons of the way out alone; of forwarded packets too, which have counters of their own.
+const OUTWARD: [&str; 4] = ["BPF_CGROUP_EGRESS", "IP_OUTNOROUTES", "NEIGH_", "TC_EGRESS"];
+/// Reasons for which copies are dropped: no loss, whoever sent them.
+pub(super) const COPIES: [&str; 3] = ["PACKET_SOCK_ERROR", "QUEUE_PURGE", "SOCKET_CLOSE"];
+
+/// True if packets with this reason were on their way out.
+pub(super) fn is_outward(reason: &str) -> bool {
+    OUTWARD.iter().any(|start| reason.starts_with(start))
+}
+
 /// What was asked for.
 #[derive(Debug, Clone, Default)]
 pub struct Asked {
@@ -38,9 +48,13 @@ pub struct Seen<'a> {
     pub asked: Asked,
     /// What both snapshots say together.
     pub delta: Delta,
-    /// What the kernel dropped of UDP in this namespace meanwhile, by reason, and of the port alone if
-    /// one was asked for; none where it cannot be watched.
+    /// What the kernel dropped of UDP in this namespace meanwhile on its way in, by reason, and of the
+    /// port alone if one was asked for; none where it cannot be watched.
     pub drops: Option<Vec<ReasonCount>>,
+    /// The same on its way out.
+    pub(super) drops_out: Vec<ReasonCount>,
+    /// The same of sockets that were closed, in any namespace.
+    pub(super) drops_closed: Vec<ReasonCount>,
     /// The same of all that [`Self::drops`] has not: other protocols, and other ports.
     pub(super) other_drops: Option<Vec<ReasonCount>>,
     /// The sockets in question.
@@ -100,11 +114,23 @@ impl<'a> Seen<'a> {
             let drops = earlier.get(&entry.inode).map_or(new, |before| before.drops);
             SeenSocket::new(entry, drops, before, after)
         });
+        let [mut ours, mut others, mut out, mut closed] = [const { Vec::new() }; 4];
+        if let Some((then, now, netns)) = drops {
+            ours = DropCount::since(now, then, netns);
+            others = DropCount::others_since(now, then, netns);
+            out = DropCount::sent_since(now, then, netns);
+            closed = DropCount::closed_since(now, then);
+        }
+        out.retain(|drop| !COPIES.contains(&&*drop.reason));
+        out.extend(ours.extract_if(.., |drop| is_outward(&drop.reason)));
+        others.retain(|drop| !is_outward(&drop.reason));
         Self {
             sockets: sockets.collect(),
             delta: after.snapshot.since(&before.snapshot),
-            drops: drops.map(|(then, now, netns)| DropCount::since(now, then, netns)),
-            other_drops: drops.map(|(then, now, netns)| DropCount::others_since(now, then, netns)),
+            drops: drops.map(|_| ours),
+            other_drops: drops.map(|_| others),
+            drops_out: out,
+            drops_closed: closed,
             cpus: after.cpus.busy_since(&before.cpus),
             before,
             after,

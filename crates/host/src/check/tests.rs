@@ -4,6 +4,7 @@ mod cards;
 mod counts;
 mod fragments;
 mod groups;
+mod out;
 mod sockets;
 
 use self::sockets::starved;
@@ -107,6 +108,7 @@ fn dropped(reason: &str, datagrams: u64) -> DropCount {
         reason: 7,
         reason_name: reason.to_owned(),
         ours: true,
+        sent: false,
         skbs: datagrams,
         datagrams,
     }
@@ -123,6 +125,8 @@ fn findings(seen: &Seen) -> Vec<Finding> {
     let mut twin = Seen::new(&before, &after, None, seen.asked.clone());
     twin.drops.clone_from(&seen.drops);
     twin.other_drops.clone_from(&seen.other_drops);
+    twin.drops_out.clone_from(&seen.drops_out);
+    twin.drops_closed.clone_from(&seen.drops_closed);
     let mut expected: Vec<[String; 3]> = found.iter().map(words).collect();
     let [shown, word] = [
         Foreign(HOSTILE).to_string(),
@@ -531,7 +535,7 @@ fn the_ledger_takes_each_loss_once() {
         "{all}"
     );
     assert_eq!(all.lost(), 397);
-    // A rule before IP, or in the way out, drops what IP never received.
+    // A rule before IP drops what IP never received.
     let drops = [dropped("NETFILTER_DROP", 1010)];
     let beside = ledger(&Seen::new(
         &before,

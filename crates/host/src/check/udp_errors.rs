@@ -25,8 +25,8 @@ fn run(seen: &Seen) -> Vec<Finding> {
                 Confidence::Likely,
             ),
             false => (
-                "the cause is not known; a wrong length in the UDP header, a BPF filter of the socket and an \
-                 IPsec policy look alike here",
+                "the cause is not known; a wrong length in the UDP header, a BPF filter of the socket or its \
+                 cgroup, and an IPsec policy look alike here",
                 Confidence::Possible,
             ),
         };

@@ -1,11 +1,13 @@
 //! Drops for which the kernel names no reason, and what they are by other counters.
 
+use super::drop_reasons::{NOT_SPECIFIED, UDP_ERRORS, nameless};
 use super::vanished::datagrams_to_strange_groups;
-use super::{Evidence, Seen, firewall, fragments};
+use super::{
+    Evidence, Seen, address, bad_header, checksum, firewall, fragments, ip_discards, reverse_path,
+};
 use crate::driver_counters::Meaning;
 
-/// The kernel's name for none (`SKB_DROP_REASON_NOT_SPECIFIED`).
-pub(super) const REASON: &str = "NOT_SPECIFIED";
+pub(super) const REASON: &str = NOT_SPECIFIED;
 
 /// Datagrams for all hosts or a group that have no listener here.
 pub(super) const IGNORED: &[&str] = &["Udp.IgnoredMulti", "Udp6.IgnoredMulti"];
@@ -21,6 +23,19 @@ const IP: [&str; 9] = [
     "IpExt.InNoRoutes",
     "IpExt.InTruncatedPkts",
     "TcpExt.IPReversePathFilter",
+];
+
+/// Losses with counters, for some of which kernels name no reason, each its own: a policy of IPsec is an
+/// example (`__udp4_lib_rcv`).
+const COUNTED: [&[&str]; 8] = [
+    address::NAMES,
+    bad_header::NAMES,
+    checksum::NAMES,
+    ip_discards::DISCARDED,
+    ip_discards::NO_ROUTE,
+    ip_discards::TRUNCATED,
+    reverse_path::NAMES,
+    UDP_ERRORS,
 ];
 
 /// How many IP received and gave to nobody, and how many are not explained.
@@ -39,7 +54,13 @@ impl Unspecified {
         // A veth's XDP program drops the packets of sockets without a reason (veth_xdp_rcv_skb), the
         // first fragment of a datagram goes so (ip_frag_queue), and so does what is for all hosts or
         // a group and has no listener (__udp4_lib_mcast_deliver), which is nothing wrong.
+        let counted = COUNTED.map(|names| nameless(seen, names));
         let known = Evidence::sum(&seen.losses(Meaning::Xdp))
+            .saturating_add(
+                counted
+                    .iter()
+                    .fold(0, |sum: u64, &one| sum.saturating_add(one)),
+            )
             .saturating_add(seen.grown(fragments::NAMES))
             .saturating_add(seen.grown(IGNORED));
         let left = all.saturating_sub(known);

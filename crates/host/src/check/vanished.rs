@@ -94,3 +94,30 @@ fn filtered(seen: &Seen) -> u64 {
 pub(super) fn vanished(seen: &Seen) -> u64 {
     not_delivered(seen, &V4).saturating_sub(filtered(seen))
 }
+
+/// All that becomes of a datagram that IP delivers.
+const UDP: [&str; 8] = [
+    "Udp.InDatagrams",
+    "Udp.NoPorts",
+    "Udp.InErrors",
+    "Udp.IgnoredMulti",
+    "Udp6.InDatagrams",
+    "Udp6.NoPorts",
+    "Udp6.InErrors",
+    "Udp6.IgnoredMulti",
+];
+
+/// True if UDP neither gave any datagram to a reader nor refused one.
+pub(super) fn is_udp_silent(seen: &Seen) -> bool {
+    seen.grown(&UDP) == 0
+}
+
+/// What IP delivered and no counter has: it waits in a socket or went with one, or is of a protocol that
+/// is neither UDP nor TCP nor ICMP. UDP counts a datagram only when it is read.
+pub(super) fn unread(seen: &Seen) -> u64 {
+    let delivered = seen.grown(&["Ip.InDelivers", "Ip6.InDelivers"]);
+    let others = seen.grown(&["Tcp.InSegs", "Icmp.InMsgs", "Icmp6.InMsgs"]);
+    delivered
+        .saturating_sub(others)
+        .saturating_sub(seen.grown(&UDP))
+}

@@ -10,6 +10,7 @@ pub(super) struct Fields {
     /// In `struct sk_buff`, which is read as a whole up to [`skb_size`](Self::skb_size).
     pub(super) device: i16,
     pub(super) socket: i16,
+    pub(super) came_by: i16,
     pub(super) protocol: i16,
     pub(super) network_header: i16,
     pub(super) mac_header: i16,
@@ -60,6 +61,7 @@ impl Fields {
         Ok(Self {
             device: skb("dev", 8)?,
             socket: skb("sk", 8)?,
+            came_by: skb("skb_iif", 4)?,
             protocol: skb("protocol", 2)?,
             network_header: skb("network_header", 2)?,
             mac_header: skb("mac_header", 2)?,

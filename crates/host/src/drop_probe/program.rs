@@ -12,8 +12,8 @@ use mpps_os::bpf::{Instruction, PerCpuMap};
 use super::DropFilter;
 use super::fields::{Fields, SKB_ROOM};
 
-/// Network namespace, reason, class.
-pub(super) type Key = [u32; 3];
+/// Network namespace, reason, class, and 1 for what a socket of the namespace sent.
+pub(super) type Key = [u32; 4];
 /// Packets, datagrams.
 pub(super) type Count = [u64; 2];
 
@@ -51,6 +51,7 @@ const COUNT: i16 = PACKET - 16;
 const KEY: i16 = COUNT - 16;
 const KEY_REASON: i16 = KEY + 4;
 const KEY_CLASS: i16 = KEY + 8;
+const KEY_SENT: i16 = KEY + 12;
 /// A place for what is read in passing.
 const SCRATCH: i16 = KEY - 8;
 /// The index of the only entry of the array of lost counts.
@@ -97,6 +98,11 @@ const ONLY_NEW: i32 = 1;
 ///         if (net)
 ///                 key.netns = copy(&net->ns.inum);
 ///
+///         // What a socket sent came by no interface. A veth gives it on with the socket of the
+///         // other namespace.
+///         if (!skb.skb_iif && skb.sk && copy(&copy(&skb.sk->sk_net)->ns.inum) == key.netns)
+///                 key.sent = 1;
+///
 ///         struct skb_shared_info shared = copy(skb.head + skb.end);
 ///         if (shared.gso_segs)
 ///                 count.datagrams = shared.gso_segs;
@@ -136,6 +142,7 @@ pub(super) fn assemble(
     skip_members(&mut program, release);
     start(&mut program, fields);
     find_namespace(&mut program, fields);
+    find_direction(&mut program, fields);
     measure_train(&mut program, fields);
     find_network_header(&mut program, fields);
     classify(&mut program, fields, filter);
@@ -165,6 +172,7 @@ fn start(program: &mut Assembler, fields: &Fields) {
     program.store(Size::Word, R10, KEY, 0);
     program.store(Size::Word, R10, KEY_REASON, R8);
     program.store(Size::Word, R10, KEY_CLASS, OTHERS);
+    program.store(Size::Word, R10, KEY_SENT, 0);
     program.store(Size::Double, R10, COUNT, 1);
     program.store(Size::Double, R10, COUNT + 8, 1);
     program.load(Size::Double, R3, R1, 0);
@@ -193,6 +201,24 @@ fn find_namespace(program: &mut Assembler, fields: &Fields) {
     program.compute(Operation::Add, R3, fields.net_inode);
     copy(program, KEY, 4);
     program.label("namespace done");
+}
+
+/// Writes to the key whether a socket of the same namespace sent the packet.
+fn find_direction(program: &mut Assembler, fields: &Fields) {
+    program.load(Size::Word, R1, R10, SKB + fields.came_by);
+    program.jump_if(Condition::NotEqual, R1, 0, "direction done");
+    program.load(Size::Double, R3, R10, SKB + fields.socket);
+    program.jump_if(Condition::Equal, R3, 0, "direction done");
+    program.compute(Operation::Add, R3, fields.socket_net);
+    copy(program, SCRATCH, 8);
+    program.load(Size::Double, R3, R10, SCRATCH);
+    program.compute(Operation::Add, R3, fields.net_inode);
+    copy(program, SCRATCH, 4);
+    program.load(Size::Word, R1, R10, SCRATCH);
+    program.load(Size::Word, R2, R10, KEY);
+    program.jump_if(Condition::NotEqual, R1, R2, "direction done");
+    program.store(Size::Word, R10, KEY_SENT, 1);
+    program.label("direction done");
 }
 
 /// Writes the number of datagrams to the count. Leaves the buffer in `R9`.

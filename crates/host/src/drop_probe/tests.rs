@@ -15,6 +15,7 @@ use super::{DropFilter, DropProbeError};
 const FIELDS: Fields = Fields {
     device: 24,
     socket: 32,
+    came_by: 56,
     protocol: 42,
     network_header: 46,
     mac_header: 50,
@@ -36,11 +37,13 @@ const ELSEWHERE: u64 = RELEASE.end;
 /// Made-up addresses; all have the top bit, as kernel addresses have.
 const SKB: u64 = 0xffff_8880_0001_0000;
 const HEAD: u64 = 0xffff_8880_0002_0000;
-/// A device, the packet's socket, the receiving socket; each in a namespace of its own.
-const OWNERS: [(u64, i32, u32); 3] = [
+/// A device, the packet's socket, the receiving socket, each in a namespace of its own; and a device in
+/// that of the packet's socket.
+const OWNERS: [(u64, i32, u32); 4] = [
     (0xffff_8880_0003_0000, FIELDS.device_net, 4_026_531_001),
     (0xffff_8880_0004_0000, FIELDS.socket_net, 4_026_531_002),
     (0xffff_8880_0005_0000, FIELDS.socket_net, 4_026_531_003),
+    (0xffff_8880_0006_0000, FIELDS.device_net, 4_026_531_002),
 ];
 /// A network namespace is this far from its owner.
 const NET_AFTER: u64 = 0x800;
@@ -79,6 +82,8 @@ struct Drop {
     device: u64,
     socket: bool,
     receiver: bool,
+    /// The interface by which it came; 0 for none.
+    came_by: u32,
 }
 
 impl Packet {
@@ -128,19 +133,22 @@ impl Packet {
 }
 
 impl Drop {
-    /// The model: namespace, reason, class, and datagrams; nothing for a member of a train.
-    fn expected(&self) -> Option<([u32; 3], u64)> {
+    /// The model: namespace, reason, class, direction, and datagrams; nothing for a member of a train.
+    fn expected(&self) -> Option<([u32; 4], u64)> {
         if RELEASE.contains(&self.location) {
             return None;
         }
         let netns = match (self.receiver, self.device, self.socket) {
             (true, _, _) => OWNERS[2].2,
             (false, device, _) if device == OWNERS[0].0 => OWNERS[0].2,
+            (false, device, _) if device == OWNERS[3].0 => OWNERS[3].2,
             (false, _, true) => OWNERS[1].2,
             (false, _, false) => super::UNKNOWN_NAMESPACE,
         };
         let class = u32::from(!self.packet.is_ours());
-        Some(([netns, self.reason, class], u64::from(self.train.max(1))))
+        let sent = self.came_by == 0 && self.socket && netns == OWNERS[1].2;
+        let key = [netns, self.reason, class, u32::from(sent)];
+        Some((key, u64::from(self.train.max(1))))
     }
 
     fn arguments(&self) -> [u8; 32] {
@@ -173,6 +181,7 @@ impl Drop {
         let socket = if self.socket { OWNERS[1].0 } else { 0 };
         write(FIELDS.device, &self.device.to_ne_bytes());
         write(FIELDS.socket, &socket.to_ne_bytes());
+        write(FIELDS.came_by, &self.came_by.to_ne_bytes());
         write(FIELDS.protocol, &protocol.to_be_bytes());
         write(FIELDS.network_header, &(header as u16).to_ne_bytes());
         write(FIELDS.mac_header, &(HEADROOM as u16).to_ne_bytes());
@@ -203,7 +212,7 @@ impl Bench {
         let open = || File::open("/dev/null").expect("/dev/null is everywhere");
         let (counts, lost) = (open(), open());
         let mut world = Sandbox::new();
-        world.add_map(counts.as_fd(), 12, 16, room);
+        world.add_map(counts.as_fd(), 16, 16, room);
         world.add_map(lost.as_fd(), 4, 8, 1);
         world.insert(lost.as_fd(), &[0; 4], &[0; 8]);
         for (owner, offset, inode) in OWNERS {
@@ -232,7 +241,7 @@ impl Bench {
         assert_eq!(answer.expect("the program runs"), 0);
     }
 
-    fn counted(&self) -> Vec<([u32; 3], [u64; 2])> {
+    fn counted(&self) -> Vec<([u32; 4], [u64; 2])> {
         use mpps_os::bpf::Plain;
         let entries = self.world.entries(self.counts.as_fd());
         let mut entries: Vec<_> = entries
@@ -280,10 +289,15 @@ fn packets() -> impl Strategy<Value = Packet> {
 fn drops() -> impl Strategy<Value = Drop> {
     let location = prop_oneof![4 => Just(ELSEWHERE), 1 => RELEASE, 1 => any::<u64>()];
     let train = prop_oneof![2 => Just(0), 1 => Just(1), 2 => any::<u16>()];
-    let device = prop_oneof![3 => Just(OWNERS[0].0), 1 => Just(0), 1 => Just(SCRATCHED)];
-    let sockets = (any::<bool>(), any::<bool>());
+    let device = prop_oneof![
+        3 => Just(OWNERS[0].0),
+        2 => Just(OWNERS[3].0),
+        1 => Just(0),
+        1 => Just(SCRATCHED),
+    ];
+    let sockets = (any::<bool>(), any::<bool>(), 0..3u32);
     (packets(), 0..200u32, location, train, device, sockets).prop_map(
-        |(packet, reason, location, train, device, (socket, receiver))| Drop {
+        |(packet, reason, location, train, device, (socket, receiver, came_by))| Drop {
             packet,
             reason,
             location,
@@ -291,6 +305,7 @@ fn drops() -> impl Strategy<Value = Drop> {
             device,
             socket,
             receiver,
+            came_by,
         },
     )
 }
@@ -316,6 +331,7 @@ fn plain() -> Drop {
         device: OWNERS[0].0,
         socket: false,
         receiver: false,
+        came_by: 2,
     }
 }
 
@@ -357,7 +373,7 @@ fn a_full_map_is_counted_and_keeps_what_it_has() {
     for drop in [&first, &second, &first, &second, &second] {
         bench.run(drop);
     }
-    assert_eq!(bench.counted(), [([OWNERS[0].2, 2, 0], [2, 2])]);
+    assert_eq!(bench.counted(), [([OWNERS[0].2, 2, 0, 0], [2, 2])]);
     assert_eq!(bench.lost(), 3);
 }
 
@@ -369,7 +385,7 @@ fn a_kernel_that_names_no_socket_is_not_asked_for_one() {
         receiver: true,
         ..plain()
     });
-    assert_eq!(bench.counted(), [([OWNERS[0].2, 2, 0], [1, 1])]);
+    assert_eq!(bench.counted(), [([OWNERS[0].2, 2, 0, 0], [1, 1])]);
 }
 
 #[test]
@@ -381,7 +397,7 @@ fn the_port_range_includes_both_ends() {
             ..plain().packet
         };
         bench.run(&Drop { packet, ..plain() });
-        assert_eq!(bench.counted(), [([OWNERS[0].2, 2, class], [1, 1])]);
+        assert_eq!(bench.counted(), [([OWNERS[0].2, 2, class, 0], [1, 1])]);
     }
 }
 

@@ -8,11 +8,12 @@ use crate::common::run;
 use mpps_lab::{EarlyDrop, address};
 use mpps_trial::{Need, Trial, trials};
 use std::fs;
+use std::net::UdpSocket;
 use std::process::Command;
 
 pub(crate) fn trials() -> Vec<Trial> {
     trials![
-        waits(Need::Root, IP): a_link_that_bounces, a_cable_that_is_out, a_route_that_drops;
+        waits(Need::Root, IP): a_link_that_bounces, a_cable_that_is_out, a_route_that_drops, a_policy_of_ipsec;
         waits(Need::Root):
             fragments_without_memory,
             a_group_that_nobody_joined,
@@ -41,7 +42,8 @@ pub(crate) fn trials() -> Vec<Trial> {
             a_rule_for_one_sender,
             a_policy_that_drops,
             a_rule_before_tracking,
-            a_rule_at_the_ingress;
+            a_rule_at_the_ingress,
+            a_rule_for_what_is_sent;
         waits(Need::Root, IPTABLES): a_rule_of_iptables;
     ]
 }
@@ -99,6 +101,42 @@ fn a_rule(rule: &str) {
     scenario.nft(&format!("add rule inet t input {rule}"));
     let found = scenario.doctor(Some(PORT), || scenario.send(Traffic::to(&at(1), SENT)));
     expect(&found, &[("firewall", SENT, "packet filter")]);
+}
+
+/// What this host sends is no loss of what comes, and does not stand for one.
+fn a_rule_for_what_is_sent() {
+    let scenario = Scenario::new();
+    scenario.nft("add table inet t");
+    scenario.nft("add chain inet t output { type filter hook output priority 0; }");
+    scenario.nft("add rule inet t output udp dport 7777 drop");
+    let found = scenario.doctor(None, || {
+        scenario.on_receiver(|| {
+            let client = UdpSocket::bind("0.0.0.0:0").expect("a port is free");
+            for _ in 0..SENT {
+                let refused = client.send_to(b"x", (address::v4(30), 7777));
+                refused.expect_err("the rule refuses it");
+            }
+        });
+        scenario.end_unread(150);
+    });
+    let expected = [
+        ("way_out", SENT, "on their way out"),
+        ("closed_unread", 150, "no program had read"),
+    ];
+    expect(&found, &expected);
+    found.balances();
+    found.came(150);
+}
+
+/// Datagrams without a socket, which the policy refuses first (`__udp4_lib_rcv`).
+fn a_policy_of_ipsec() {
+    let scenario = Scenario::new();
+    let policy = "xfrm policy add dir in src 0.0.0.0/0 dst 0.0.0.0/0 proto udp action block";
+    scenario.on_receiver(|| run(Command::new("ip").args(policy.split(' '))).fine());
+    let found = scenario.doctor(None, || scenario.send(Traffic::to(&at(1), SENT)));
+    expect(&found, &[("udp_errors", SENT, "IPsec policy")]);
+    found.balances();
+    found.came(SENT);
 }
 
 fn a_policy_that_drops() {

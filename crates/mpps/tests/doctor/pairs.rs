@@ -4,6 +4,7 @@ use super::program::{Group, Way};
 use super::scenario::{NFT, PORT, SENT, Scenario, Traffic, at, expect, healthy, large, remarks};
 use mpps_lab::{EarlyDrop, address};
 use mpps_trial::{Need, Trial, trials};
+use std::fs;
 use std::net::{IpAddr, SocketAddr};
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -20,7 +21,8 @@ pub(crate) fn trials() -> Vec<Trial> {
             healthy_with_many_flows,
             healthy_over_ipv6,
             healthy_with_four_sockets,
-            healthy_with_connections;
+            healthy_with_connections,
+            healthy_with_a_cookie_for_each_connection;
         waits(Need::Root, NFT): an_address_and_a_rule, a_rule_and_nobody_listens;
     ]
 }
@@ -191,6 +193,16 @@ fn healthy_with_connections() {
         scenario.send(Traffic::to(&at(1), SENT));
     });
     healthy(&found, SENT);
+}
+
+fn healthy_with_a_cookie_for_each_connection() {
+    let scenario = Scenario::new();
+    scenario.on_receiver(|| {
+        fs::write("/proc/sys/net/ipv4/tcp_syncookies", "2").expect("it is this namespace's");
+    });
+    let found = scenario.doctor(None, || scenario.connect(20));
+    assert!(found.grown("TcpExt.TCPReqQFullDoCookies") >= 20);
+    healthy(&found, 0);
 }
 
 /// What is for all hosts and has no listener here is a remark, and nothing wrong.

@@ -14,6 +14,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd};
 use std::process::Command;
 use std::thread;
+use std::time::Duration;
 
 pub(crate) const PORT: u16 = 4321;
 /// How many datagrams most scenarios lose.
@@ -190,6 +191,15 @@ impl Scenario {
         self.lab.settle().expect("it comes to rest");
     }
 
+    /// A server of the receiver gets so many datagrams, reads none, and ends.
+    pub(crate) fn end_unread(&self, datagrams: u64) {
+        let server = self.on_receiver(|| UdpSocket::bind(at(1)).expect("the port is free"));
+        self.send(Traffic::to(&at(1), datagrams));
+        drop(server);
+        // The kernel frees a socket some time after it was closed (`SOCK_RCU_FREE`).
+        thread::sleep(Duration::from_secs(1));
+    }
+
     /// Makes so many connections to the receiver, each of which is served.
     pub(crate) fn connect(&self, connections: usize) {
         let local = SocketAddr::from((address::v4(1), PORT));
@@ -305,6 +315,11 @@ impl Found {
             (check, one["count"].as_u64().unwrap_or(0))
         });
         told.collect()
+    }
+
+    /// So many came, by the ledger.
+    pub(crate) fn came(&self, datagrams: u64) {
+        assert_eq!(self.value["ledger"]["offered"], datagrams, "{self:#?}");
     }
 
     /// Every datagram is accounted for.

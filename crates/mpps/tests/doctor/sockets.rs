@@ -25,7 +25,8 @@ pub(crate) fn trials() -> Vec<Trial> {
             a_listener_of_the_other_family,
             a_connected_listener,
             a_connected_listener_of_any_port,
-            ports_that_are_used_up;
+            ports_that_are_used_up,
+            a_server_that_ends_unread;
         waits(Need::Root, PYTHON):
             a_socket_filter,
             a_socket_bound_to_an_interface,
@@ -220,6 +221,16 @@ fn one_flow_for_four_sockets() {
             "1 lost all that was lost, and 3 lost nothing",
         )],
     );
+}
+
+fn a_server_that_ends_unread() {
+    for port in [None, Some(PORT)] {
+        let scenario = Scenario::new();
+        let found = scenario.doctor(port, || scenario.end_unread(150));
+        expect(&found, &[("closed_unread", 150, "no program had read")]);
+        found.balances();
+        found.came(150);
+    }
 }
 
 fn nobody_listens() {

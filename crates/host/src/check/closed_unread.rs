@@ -1,0 +1,35 @@
+//! Datagrams that a closed socket took along.
+
+use super::vanished::unread;
+use super::{Check, Confidence, Evidence, Finding, Seen};
+use crate::Station;
+
+pub(super) const CHECK: Check = Check {
+    name: "closed_unread",
+    reads: "the drop reasons `NOT_SPECIFIED`, `QUEUE_PURGE` and `SOCKET_CLOSE` of datagrams that were in UDP \
+            sockets, as far as IP delivered datagrams that UDP has not counted (`Ip.InDelivers`, `Udp.InDatagrams`)",
+    speaks: "a UDP socket was closed and took along datagrams that no program had read",
+    made_by: "end a server that does not read (gallery: `a_server_that_ends_unread`)",
+    run,
+};
+
+fn run(seen: &Seen) -> Vec<Finding> {
+    // The kernel no longer knows the namespace of these; what IP delivered here bounds them.
+    let closed = seen.drops_closed.iter().map(|drop| {
+        let source = format!("drop reason {}, in a socket", drop.reason);
+        Evidence::new(source, 0, drop.datagrams)
+    });
+    let found = Finding::lost(seen, &CHECK, Station::Socket, closed.collect()).map(|mut found| {
+        found
+            .evidence
+            .extend(seen.counters(&["Ip.InDelivers", "Ip6.InDelivers"]));
+        found.evidence.retain(|one| one.grown() > 0);
+        let count = found.count.min(unread(seen));
+        let what = "a UDP socket was closed and took along datagrams that no program had read";
+        let remedy = "have the program read its socket until it is empty before it ends; at a restart, open the \
+                      new socket first, or keep one open (socket activation of systemd)";
+        let found = found.of(count, seen).says(what, remedy);
+        found.with(Confidence::Likely)
+    });
+    found.into_iter().filter(|found| found.count > 0).collect()
+}

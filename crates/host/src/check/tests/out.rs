@@ -1,0 +1,150 @@
+//! What a host sends, and what its sockets take along: neither is a loss of the way in.
+
+use super::super::drop_reasons::{Fate, named};
+use super::counts::{LOST, look};
+use super::*;
+use crate::drop_probe::UNKNOWN_NAMESPACE;
+
+fn sent(reason: &str) -> DropCount {
+    DropCount {
+        sent: true,
+        ..dropped(reason, LOST)
+    }
+}
+
+/// What any namespace's socket took along.
+fn purged(datagrams: u64) -> DropCount {
+    DropCount {
+        netns: UNKNOWN_NAMESPACE,
+        ..dropped("NOT_SPECIFIED", datagrams)
+    }
+}
+
+#[test]
+fn what_is_sent_is_never_lost_on_the_way_in() {
+    for (reason, fate) in named() {
+        let idle = |drop: &DropCount| {
+            let before = host(&[("Ip.InReceives", 0)]);
+            let after = later(before.clone());
+            let drops = std::slice::from_ref(drop);
+            let seen = Seen::new(&before, &after, Some((&[], drops, 1)), asked(None));
+            (told(&findings(&seen)), ledger(&seen))
+        };
+        let expected = match fate {
+            Fate::Harmless => is(&[]),
+            _ => is(&[("way_out", LOST)]),
+        };
+        let (found, ledger) = idle(&sent(reason));
+        assert_eq!(found, expected, "{reason}");
+        assert_eq!((ledger.offered, ledger.lost()), (0, 0), "{reason}");
+        let noted = ledger.notes.iter().any(|note| note.contains("way out"));
+        assert_eq!(noted, !expected.is_empty(), "{reason}: {ledger}");
+        // What is no UDP is nobody's.
+        let other = DropCount {
+            ours: false,
+            ..sent(reason)
+        };
+        assert_eq!(idle(&other).0, is(&[]), "{reason}");
+    }
+    // Nor does it fill the hole that another loss leaves.
+    let other = DropCount {
+        ours: false,
+        ..sent("NETFILTER_DROP")
+    };
+    let (found, ledger) = look(&[], Some(&[other, sent("NETFILTER_DROP")]));
+    assert_eq!(told(&found), is(&[("way_out", LOST), ("unaccounted", 0)]));
+    assert_eq!((ledger.lost(), ledger.unaccounted), (0, LOST as i64));
+    // Connection tracking drops both ways under one counter.
+    let table = |dropped| Facts {
+        conntrack: Some(Conntrack {
+            entries: 9,
+            entries_max: 10,
+            dropped,
+        }),
+        ..host(&[])
+    };
+    let (before, after) = (table(0), later(table(LOST)));
+    let drops = [sent("NETFILTER_DROP")];
+    let seen = Seen::new(&before, &after, Some((&[], &drops, 1)), asked(None));
+    assert_eq!(told(&findings(&seen)), is(&[("way_out", LOST)]));
+    assert_eq!(super::super::ledger(&seen).offered, 0);
+    // The healthy twin: what a rule drops of what came.
+    let (found, ledger) = look(&[], Some(&[dropped("NETFILTER_DROP", LOST)]));
+    assert_eq!(told(&found), is(&[("firewall", LOST)]));
+    assert_eq!((ledger.lost(), ledger.unaccounted), (LOST, 0));
+}
+
+#[test]
+fn a_closed_socket_takes_along_what_nobody_read() {
+    let delivered = &["Ip.InDelivers"][..];
+    for (purged_here, expected) in [(LOST, LOST), (LOST - 1, LOST - 1), (9 * LOST, LOST)] {
+        let drops = [purged(purged_here), sent("NETFILTER_DROP")];
+        let (found, ledger) = look(delivered, Some(&drops));
+        let mut all = is(&[("way_out", LOST), ("closed_unread", expected)]);
+        let mut found = told(&found);
+        all.sort();
+        found.sort();
+        assert_eq!(found, all, "{ledger}");
+        let rest = (LOST - expected) as i64;
+        let counts = (ledger.offered, ledger.lost(), ledger.unaccounted);
+        assert_eq!(counts, (LOST, expected, rest), "{ledger}");
+    }
+    // What was read, or came to another namespace, is none; nor is a copy of a capture.
+    let read = &["Ip.InDelivers", "Udp.InDatagrams"][..];
+    for drop in [purged(LOST), dropped("QUEUE_PURGE", LOST)] {
+        assert_eq!(told(&look(read, Some(&[drop])).0), is(&[]));
+    }
+}
+
+#[test]
+fn what_came_and_was_not_read_arrived() {
+    let names = ["Ip.InReceives", "Ip.InDelivers", "Tcp.InSegs"];
+    let ask = |tcp: u64, drops: Option<&[DropCount]>| {
+        let before = host(&names.map(|name| (name, 0)));
+        let values = [LOST, LOST, tcp];
+        let after: Vec<_> = names.into_iter().zip(values).collect();
+        let after = later(host(&after));
+        let drops = drops.map(|drops| (&[][..], drops, 1));
+        told(&findings(&Seen::new(
+            &before,
+            &after,
+            drops,
+            asked(Some(53)),
+        )))
+    };
+    assert_eq!(
+        ask(0, Some(&[purged(LOST)])),
+        is(&[("closed_unread", LOST)])
+    );
+    assert_eq!(ask(0, None), is(&[]));
+    assert_eq!(ask(LOST, None), is(&[("nothing_arrives", 0)]));
+}
+
+#[test]
+fn a_cookie_for_each_handshake_tells_of_no_queue() {
+    let names = ["TcpExt.TCPReqQFullDoCookies", "TcpExt.TCPReqQFullDrop"];
+    let look = |cookies, full| {
+        let mut before = host(&names.map(|name| (name, 0)));
+        before.settings.insert("net.ipv4.tcp_syncookies", cookies);
+        let mut after = later(host(&[(names[0], 200), (names[1], full)]));
+        after.settings = before.settings.clone();
+        found(&before, &after)
+    };
+    assert_eq!(look(2, 0), is(&[]));
+    assert_eq!(look(2, 7), is(&[("handshake_queue", 7)]));
+    assert_eq!(look(1, 0), is(&[("handshake_queue", 0)]));
+}
+
+#[test]
+fn what_may_be_intact_is_not_certainly_damaged() {
+    for (name, confidence, words) in [
+        ("Ip.InHdrErrors", Confidence::Certain, "hop limit"),
+        ("Ip6.InHdrErrors", Confidence::Possible, "routing header"),
+    ] {
+        let (found, _) = look(&[name], None);
+        assert_eq!(found[0].confidence, confidence, "{found:#?}");
+        assert!(found[0].what.contains(words), "{found:#?}");
+    }
+    let (found, _) = look(&[], Some(&[dropped("SOCKET_FILTER", LOST)]));
+    assert!(found[0].what.contains("cgroup"), "{found:#?}");
+}

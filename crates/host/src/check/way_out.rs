@@ -1,0 +1,29 @@
+//! Datagrams that this host dropped on their way out.
+
+use super::{Check, Confidence, Evidence, Finding, Seen};
+use crate::Station;
+
+pub(super) const CHECK: Check = Check {
+    name: "way_out",
+    reads: "the drop reasons of UDP that a socket of this namespace sent, and those of the way out alone, such as \
+            `NEIGH_FAILED` (tracepoint skb:kfree_skb)",
+    speaks: "this host dropped UDP datagrams on their way out; with `--port`, those to that port. The ledger, \
+             which is of the way in, has none of them",
+    made_by: "`nft add rule inet t output udp dport 53 drop`, and a client (gallery: `a_rule_for_what_is_sent`)",
+    run,
+};
+
+fn run(seen: &Seen) -> Vec<Finding> {
+    let out = seen.drops_out.iter().map(|drop| {
+        let source = format!("drop reason {}, on the way out", drop.reason);
+        Evidence::new(source, 0, drop.datagrams)
+    });
+    let found = Finding::lost(seen, &CHECK, Station::Sender, out.collect()).map(|found| {
+        let what = "this host dropped UDP datagrams on their way out; that is no loss of what came";
+        let remedy = "by the reason: NETFILTER_DROP: nft list ruleset (chains of output and postrouting); NEIGH_*: ip \
+                      neigh show nud failed, the address does not answer; QDISC_* and FQ_*: tc -s qdisc; \
+                      BPF_CGROUP_EGRESS: bpftool cgroup tree; otherwise perf record -e skb:kfree_skb -g";
+        found.says(what, remedy).with(Confidence::Certain)
+    });
+    found.into_iter().collect()
+}
