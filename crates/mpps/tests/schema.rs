@@ -37,7 +37,8 @@ pub(crate) fn trials() -> Vec<Trial> {
             the_fixtures_are_valid,
             every_published_result_is_valid,
             a_row_is_either_skipped_or_measured,
-            units_and_ranges_are_held;
+            units_and_ranges_are_held,
+            ranges_of_paths_and_findings_are_held;
         waits(Need::probe(validator), Need::probe(common::lab)): what_commands_write_is_valid;
     ]
 }
@@ -427,6 +428,11 @@ fn units_and_ranges_are_held() {
         (SERVE, "", "type", json!("interval")),
         (SERVE, "", "engine", json!("poll")),
         (SERVE, "/switches/0", "name", json!("luck")),
+    ]);
+}
+
+fn ranges_of_paths_and_findings_are_held() {
+    are_wrong([
         (BENCH, "", "schema", json!("mpps.lab.v2")),
         (PLACEMENT, "", "rate_definition", json!("")),
         (DOCTOR, "/findings/0", "evidence", json!([])),
