@@ -30,6 +30,7 @@ pub(crate) fn trials() -> Vec<Trial> {
             a_server_that_says_nothing_is_given_up,
             what_is_in_flight_at_the_end_is_counted,
             a_load_ends_when_it_is_told_to,
+            a_server_that_keeps_the_socket_full_holds_nothing_up,
             an_open_loop_keeps_its_count_and_its_lateness,
             a_server_that_is_too_slow_for_the_rate_does_not_hide_it,
             own_addresses_take_turns,
@@ -444,6 +445,38 @@ fn a_load_ends_when_it_is_told_to() {
         assert!(report.ledger.requests.completed >= last && last >= 20);
         assert_eq!(report.ledger.connections.remainder(), 0);
     }
+}
+
+/// More than is read in the time of that load.
+const FULL_BYTES: u64 = 256 << 20;
+
+fn a_server_that_keeps_the_socket_full_holds_nothing_up() {
+    // Pieces of one byte take longer to read than to send.
+    let script = |mut stream: TcpStream, number| {
+        request(&mut stream);
+        if number > 0 {
+            let _ = stream.write_all(LAST);
+            return;
+        }
+        let pieces = b"1\r\na\r\n".repeat(100_000);
+        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
+        for _ in 0..FULL_BYTES / pieces.len() as u64 {
+            if stream.write_all(&pieces).is_err() {
+                return;
+            }
+        }
+    };
+    each(
+        script,
+        |config| {
+            (config.connections, config.requests) = (2, None);
+            config.duration = Some(Duration::from_millis(500));
+        },
+        |report, _| {
+            assert!(report.bytes_received < FULL_BYTES / 2, "{report:#?}");
+            assert!(report.ledger.requests.completed > 0, "{report:#?}");
+        },
+    );
 }
 
 fn an_open_loop_keeps_its_count_and_its_lateness() {
