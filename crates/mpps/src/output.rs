@@ -119,12 +119,20 @@ fn escaped(json: String) -> String {
 /// How long whoever reads may take for the last words, after a signal to end.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Writes bytes as they are. After a signal a reader that takes nothing is one that has gone: what is to
-/// be put back must not wait for it.
+/// Writes bytes as they are, and gives up as [`patience`] says.
 fn bytes(stream: Stream, bytes: &[u8]) -> io::Result<()> {
+    match stream {
+        Stream::Out => write_all(io::stdout().lock(), bytes, patience()),
+        Stream::Err => write_all(io::stderr().lock(), bytes, patience()),
+    }
+}
+
+/// When a write is to be given up. After a signal a reader that takes nothing is one that has gone: what
+/// is to be put back must not wait for it.
+fn patience() -> impl FnMut() -> bool {
     static HAS_GONE: AtomicBool = AtomicBool::new(false);
     let mut since = None;
-    let gives_up = || {
+    move || {
         let since: &mut Instant = match signal::came() {
             true => since.get_or_insert_with(Instant::now),
             false => return false,
@@ -132,10 +140,6 @@ fn bytes(stream: Stream, bytes: &[u8]) -> io::Result<()> {
         let gone = HAS_GONE.load(Ordering::Relaxed) || since.elapsed() > PATIENCE;
         HAS_GONE.store(gone, Ordering::Relaxed);
         gone
-    };
-    match stream {
-        Stream::Out => write_all(io::stdout().lock(), bytes, gives_up),
-        Stream::Err => write_all(io::stderr().lock(), bytes, gives_up),
     }
 }
 

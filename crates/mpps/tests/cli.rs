@@ -46,6 +46,7 @@ fn of_functions() -> Vec<Trial> {
             starting::a_file_at_its_limit_is_told_and_removed,
             starting::nohup_keeps_it_running,
             starting::who_reads_nothing_keeps_no_run_from_ending,
+            starting::an_output_that_is_not_read_keeps_no_run_from_ending,
             starting::without_memory_it_says_so,
             a_closed_pipe_ends_it_quietly,
             the_articles_form_works,

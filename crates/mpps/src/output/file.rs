@@ -3,12 +3,13 @@
 #[cfg(test)]
 mod tests;
 
-use super::Stream;
+use super::{Stream, patience};
+use crate::signal;
 use anyhow::{Context, Result, anyhow, ensure};
 use mpps_os::capability::of_file;
 use mpps_os::file::{NewFile, Target};
 use std::fs::File;
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
@@ -113,19 +114,26 @@ impl OutputFile {
         let found = Target::find(&self.path);
         let target = found.as_ref().unwrap_or(&self.target);
         let put = match &self.pipe {
-            Some(pipe) if is_last => (&*pipe).write_all(bytes),
+            Some(pipe) if is_last => target.overwrite(pipe, bytes, patience()),
             Some(_) => Ok(()),
             None => way(target).and_then(|way| match way {
                 Way::Replace(old) => {
                     replace(target, old.as_ref(), bytes, is_last, NewFile::take_place)
                 }
                 _ if !is_last => Ok(()),
-                Way::Open(file) => target.overwrite(&file, bytes),
+                Way::Open(file) => target.overwrite(&file, bytes, patience()),
                 Way::Stream(stream) => super::bytes(stream, bytes),
             }),
         };
         let path = self.path.display();
-        let Err(error) = put else { return Ok(()) };
+        let error = match put {
+            Ok(()) => return Ok(()),
+            // Unlike a reader that has gone, it is told.
+            Err(error) if error.kind() == ErrorKind::BrokenPipe && signal::came() => {
+                io::Error::new(ErrorKind::TimedOut, "its reader did not read in time")
+            }
+            Err(error) => error,
+        };
         // What came to the place during the run must not cost the result.
         let may_move = is_last && self.replaces;
         match may_move.then(|| self.target.write_aside(bytes)) {
@@ -183,7 +191,7 @@ fn replace<'a>(
     match (rename(file), old) {
         // A mount point, or a file of another user in a directory that all may write to.
         (Err(error), Some(old)) if is_last && is_about_the_place(&error) => {
-            target.overwrite(old, bytes)
+            target.overwrite(old, bytes, patience())
         }
         (renamed, _) => renamed,
     }

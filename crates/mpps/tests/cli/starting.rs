@@ -3,7 +3,7 @@
 use super::expect_refusal;
 use crate::common::{Ended, Running, copy_for_all, full_pipe, kill, mpps, run};
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread;
@@ -89,6 +89,39 @@ pub(crate) fn who_reads_nothing_keeps_no_run_from_ending() {
     let status = receiver.wait().expect("it ends");
     assert_eq!(status.code(), Some(0));
     drop(reader);
+}
+
+/// The page goes to a named pipe, whose reader does not read, or does.
+pub(crate) fn an_output_that_is_not_read_keeps_no_run_from_ending() {
+    let mut server = Running::start(&mut mpps(&["serve", "127.0.0.1:0", "--json"]));
+    let line = server.line("serving at ");
+    let url = line.rsplit(' ').next().expect("a URL").to_owned();
+    let directory = tempfile::tempdir().expect("a directory can be had");
+    shell_in(directory.path(), "mkfifo pipe").fine();
+    for is_read in [false, true] {
+        let path = directory.path().join("pipe");
+        // Open for both, which waits for nobody (fifo(7)).
+        let both = fs::File::options().read(true).write(true).open(&path);
+        let mut both = both.expect("it is ours");
+        let words = ["load", &url, "--duration", "10m", "--html", "pipe"];
+        let mut running = Running::start(mpps(&words).current_dir(&directory));
+        running.line("in flight");
+        if !is_read {
+            // What a pipe holds (pipe(7)).
+            both.write_all(&[b' '; 1 << 16]).expect("it has room");
+            let ended = running.interrupt();
+            assert_eq!(ended.code(), 2, "{ended:#?}");
+            assert!(ended.err.contains("did not read in time"), "{ended:#?}");
+            continue;
+        }
+        let mut reader = fs::File::open(&path).expect("it has a writer");
+        drop(both);
+        let page = thread::spawn(move || io::read_to_string(&mut reader));
+        assert_eq!(running.interrupt().code(), 130);
+        let page = page.join().expect("no panic").expect("it is text");
+        assert!(page.trim_end().ends_with("</html>"), "{page}");
+    }
+    server.interrupt().fine();
 }
 
 /// A terminal after Ctrl-S takes nothing, and a bar is drawn there.

@@ -6,11 +6,11 @@
 #[cfg(test)]
 mod tests;
 
-use crate::user;
+use crate::{terminal, user};
 use rustix::fs::{
     AtFlags, CWD, Dir, FileType, Mode, OFlags, PROC_SUPER_MAGIC, Stat, XattrFlags, fchmod, fchown,
-    fcntl_getfl, fcntl_setfl, fgetxattr, fsetxattr, fstat, fstatfs, lstat, mkdirat, openat,
-    readlinkat, renameat, statat, unlinkat,
+    fgetxattr, fsetxattr, fstat, fstatfs, lstat, mkdirat, openat, readlinkat, renameat, statat,
+    unlinkat,
 };
 use rustix::io::Errno;
 use rustix::process::{Gid, Uid, geteuid};
@@ -157,8 +157,8 @@ impl Target {
         is_one(&own, &directory).then_some(number)
     }
 
-    /// Opens what is there to add to it, and waits for no reader of a named pipe; none if nothing is
-    /// there, or a symbolic link that came after the path was walked.
+    /// Opens what is there to add to it. It waits for no reader of a named pipe, and no write waits for
+    /// room (`O_NONBLOCK`). None if nothing is there, or a symbolic link that came after the path was walked.
     ///
     /// # Errors
     /// The kernel's refusal; [`ErrorKind::InvalidInput`] for a named pipe without a reader, a
@@ -192,17 +192,22 @@ impl Target {
             }
             _ => {}
         }
-        fcntl_setfl(&opened, fcntl_getfl(&opened)? - OFlags::NONBLOCK)?;
         Ok(Some(File::from(opened)))
     }
 
     /// Overwrites what [`Target::open`] opened; what has no end, and the open file of a program,
-    /// which is not ours to cut, is added to.
+    /// which is not ours to cut, is added to. A pipe or a terminal without room is waited for, as by
+    /// [`terminal::write_all`].
     ///
     /// # Errors
-    /// The kernel's refusal; [`ErrorKind::PermissionDenied`] for a hard link in a directory of
-    /// others, who may have made it of any file.
-    pub fn overwrite(&self, mut opened: &File, bytes: &[u8]) -> io::Result<()> {
+    /// As [`terminal::write_all`]'s; [`ErrorKind::PermissionDenied`] for a hard link in a directory
+    /// of others, who may have made it of any file.
+    pub fn overwrite(
+        &self,
+        opened: &File,
+        bytes: &[u8],
+        gives_up: impl FnMut() -> bool,
+    ) -> io::Result<()> {
         let status = fstat(opened)?;
         if kind(&status) == FileType::RegularFile && !self.is_in_proc {
             let directory = fstat(&self.directory)?;
@@ -214,7 +219,7 @@ impl Target {
             }
             opened.set_len(0)?;
         }
-        opened.write_all(bytes)
+        terminal::write_all(opened, bytes, gives_up)
     }
 
     /// Makes a new file in the same directory. It has the owner, the group and the rights of an old

@@ -2,7 +2,7 @@
 
 use super::*;
 use std::fs::{self, Permissions};
-use std::io::Read;
+use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{PermissionsExt, lchown, symlink};
 use std::process::Command;

@@ -173,7 +173,7 @@ fn open_files_are_found_by_their_numbers() {
         assert_eq!(target.own_descriptor(), Some(number));
         assert!(target.is_in_proc() && target.keeps());
         let opened = target.open().unwrap().unwrap();
-        target.overwrite(&opened, b"more").unwrap();
+        target.overwrite(&opened, b"more", || false).unwrap();
     }
     // An open file is not cut.
     assert_eq!(file.metadata().unwrap().len(), 8);
@@ -261,7 +261,7 @@ fn a_hard_link_in_a_directory_of_others_is_not_overwritten() {
     let target = Target::find(&at("result")).unwrap();
     let opened = target.open().unwrap().unwrap();
     set_mode(directory.path(), 0o777);
-    let error = target.overwrite(&opened, b"new").unwrap_err();
+    let error = target.overwrite(&opened, b"new", || false).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::PermissionDenied);
     assert_eq!(fs::read_to_string(at("other")).unwrap(), "earlier");
     // A new file takes the place of one name only.
@@ -271,7 +271,7 @@ fn a_hard_link_in_a_directory_of_others_is_not_overwritten() {
     fs::hard_link(at("other"), at("own")).unwrap();
     let target = Target::find(&at("own")).unwrap();
     let opened = target.open().unwrap().unwrap();
-    target.overwrite(&opened, b"new").unwrap();
+    target.overwrite(&opened, b"new", || false).unwrap();
     assert_eq!(fs::read_to_string(at("other")).unwrap(), "new");
 }
 
@@ -287,8 +287,10 @@ fn a_pipe_needs_a_reader_and_an_owner_who_is_trusted() {
     let mut options = File::options();
     let both = options.read(true).write(true).open(&path).unwrap();
     let pipe = target.open().unwrap().unwrap();
-    let flags = fcntl_getfl(&pipe).unwrap();
-    assert!(!flags.contains(OFlags::NONBLOCK));
+    // Its reader does not read.
+    (&both).write_all(&[b' '; 1 << 16]).unwrap();
+    let error = target.overwrite(&pipe, b"new", || true).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::BrokenPipe);
     if chown(&path, Some(OTHER), None).is_ok() {
         let error = target.open().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::PermissionDenied);
