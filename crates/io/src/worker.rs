@@ -9,6 +9,7 @@ mod send;
 pub use receive::{Inspect, RxProgress, RxReport, RxTask, RxWorker};
 pub use send::{TxProgress, TxReport, TxTask, TxWorker};
 
+use mpps_os::On;
 use mpps_os::sched::{self, Schedstat};
 use std::io;
 use std::sync::Arc;
@@ -173,7 +174,9 @@ impl<R: Send + 'static> Running<R> {
                 // Nothing is ever sent: the other end goes.
                 let _ = is_let_go.recv();
                 drop(open);
-            })?;
+            })
+            .on("clone", name)
+            .map_err(|error| io::Error::new(error.source.kind(), error))?;
         let ended = || Err(io::Error::other("a worker's thread ended before it began"));
         started.recv().unwrap_or_else(|_| ended())?;
         Ok(Self {

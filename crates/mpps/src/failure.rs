@@ -23,23 +23,12 @@ pub(crate) fn explain(error: &anyhow::Error) -> String {
     let refusal = error.chain().find_map(refusal);
     let tcp = error.chain().any(|cause| cause.is::<mpps_http::Error>());
     let own = |refusal| if tcp { tcp_remedy(refusal) } else { None };
-    let remedy = match refusal {
-        Some(refusal) => own(refusal).or_else(|| remedy(refusal, &Rights::own())),
-        None => error.chain().find_map(unnamed_limit),
-    };
-    if let Some(remedy) = remedy {
+    let remedy = |refusal| own(refusal).or_else(|| remedy(refusal, &Rights::own()));
+    if let Some(remedy) = refusal.and_then(remedy) {
         line.push_str("; ");
         line.push_str(&remedy);
     }
     output::printable(&line)
-}
-
-/// What helps against an answer that came without its call, if it is that of a thread or a process that
-/// could not be started: nothing else that is waited for answers so.
-fn unnamed_limit(cause: &(dyn std::error::Error + 'static)) -> Option<String> {
-    let errno = cause.downcast_ref::<io::Error>()?.raw_os_error()?;
-    let refusal = Refusal::new("clone", "", io::Error::from_raw_os_error(errno));
-    (errno == 11).then(|| Rights::own().limit_remedy(&refusal))?
 }
 
 /// The refusal that an error is. The crates wrap it transparently, which hides it as a source.
@@ -56,7 +45,11 @@ fn refusal<'a>(cause: &'a (dyn std::error::Error + 'static)) -> Option<&'a Refus
     if let Some(mpps_http::Error::Kernel(refusal)) = cause.downcast_ref() {
         return Some(refusal);
     }
-    cause.downcast_ref()
+    // One that passed through the standard library's error.
+    let inner = cause
+        .downcast_ref::<io::Error>()
+        .and_then(io::Error::get_ref);
+    cause.downcast_ref().or_else(|| inner?.downcast_ref())
 }
 
 /// The same, where it is another thing for a server or a load than for datagrams.
@@ -219,6 +212,8 @@ mod tests {
         is_initial: true,
         effective: 0,
         locked_bytes: Some(64 << 10),
+        addresses: None,
+        processes: Some(1000),
     };
 
     fn said(call: &'static str, object: &str, errno: i32, rights: &Rights) -> String {
@@ -312,8 +307,12 @@ mod tests {
             "{line}"
         );
         assert_eq!(said("recv", "0.0.0.0:9", 11, &USER), "");
-        let bare = |errno| explain(&io::Error::from_raw_os_error(errno).into());
-        assert!(bare(11).contains("ulimit -u") && !bare(5).contains("ulimit"));
+        // A read says so, too.
+        let bare = explain(&io::Error::from_raw_os_error(11).into());
+        assert!(!bare.contains("ulimit"), "{bare}");
+        let refusal = Refusal::new("clone", "rx", io::Error::from_raw_os_error(11));
+        let wrapped = explain(&io::Error::other(refusal).into());
+        assert!(wrapped.contains("--pids-limit"), "{wrapped}");
     }
 
     #[test]

@@ -2,24 +2,50 @@
 
 use anyhow::{Context, Result, anyhow, ensure};
 use mpps_os::capability::of_file;
+use mpps_os::poll::Waiter;
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, ErrorKind, Read};
 use std::os::fd::AsFd;
 use std::path::Path;
+use std::time::Duration;
 
 /// Results are smaller, and a list of five million flows.
 const MIB_MAX: u64 = 256;
+
+/// What is read.
+#[derive(Debug)]
+pub(crate) struct Input {
+    file: File,
+    /// It is standard input, which may be set to answer `EAGAIN` (`O_NONBLOCK`). To change that would change
+    /// it for other programs.
+    waits: bool,
+}
+
+impl Read for Input {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            match self.file.read(buffer) {
+                Err(error) if self.waits && error.kind() == ErrorKind::WouldBlock => {
+                    Waiter::new().poll(self.file.as_fd(), Duration::MAX)?;
+                }
+                read => return read,
+            }
+        }
+    }
+}
 
 /// Opens a regular file, or what this process has open already; `-` is standard input.
 ///
 /// # Errors
 /// If it cannot be opened, or is another kind of file.
-pub(crate) fn open(path: &Path) -> Result<File> {
-    let opened = match path.as_os_str() == "-" {
+pub(crate) fn open(path: &Path) -> Result<Input> {
+    let waits = path.as_os_str() == "-";
+    let opened = match waits {
         true => io::stdin().as_fd().try_clone_to_owned().map(File::from),
         false => mpps_os::file::open_input(path),
     };
     opened
+        .map(|file| Input { file, waits })
         .map_err(|error| anyhow!(of_file(&error)))
         .with_context(|| format!("cannot read {}", path.display()))
 }

@@ -58,6 +58,9 @@ pub fn in_initial_user_namespace() -> bool {
     fs::metadata("/proc/self/ns/user").is_ok_and(|file| file.st_ino() == INITIAL_USER_NAMESPACE)
 }
 
+/// The addresses of a thread: its stack, and what its allocator takes at first.
+const STACK_BYTES: u64 = 8 << 20;
+
 /// The names of those that a refusal is explained by.
 const NAMES: [(u8, &str); 14] = [
     (CAP_DAC_OVERRIDE, "DAC_OVERRIDE"),
@@ -87,6 +90,10 @@ pub struct Rights {
     pub effective: u64,
     /// The memory that it may lock; none is without a limit.
     pub locked_bytes: Option<u64>,
+    /// The bytes of addresses that it may have, and those that it has; none is without a limit.
+    pub addresses: Option<[u64; 2]>,
+    /// The threads and processes that its user may have; none is without a limit.
+    pub processes: Option<u64>,
 }
 
 impl Rights {
@@ -98,6 +105,8 @@ impl Rights {
             is_initial: in_initial_user_namespace(),
             effective: parse_effective(&status).unwrap_or(0),
             locked_bytes: limit::locked_memory(),
+            addresses: limit::addresses(),
+            processes: limit::processes(),
         }
     }
 
@@ -145,11 +154,12 @@ impl Rights {
     pub fn limit_remedy(&self, refusal: &Error) -> Option<String> {
         let text = match (refusal.errno()?, refusal.call) {
             (libc::EMFILE, _) => "RLIMIT_NOFILE is reached: raise `ulimit -n`".to_owned(),
-            (libc::EAGAIN, "clone" | "fork") => {
-                "RLIMIT_NPROC of this user is reached, or a limit of its unit or container: raise \
-                 `ulimit -u`, TasksMax= or --pids-limit"
-                    .to_owned()
+            (libc::ENOMEM, "mmap") => {
+                self.address_remedy(refusal.object.split(' ').next()?.parse().ok()?)?
             }
+            (libc::EAGAIN, "clone" | "fork" | "execve") => self
+                .address_remedy(STACK_BYTES)
+                .unwrap_or_else(|| self.process_remedy()),
             (libc::ENOSPC, call) if call.starts_with("unshare") => {
                 "too many namespaces of this user: raise sysctl user.max_net_namespaces, \
                  user.max_user_namespaces and their like"
@@ -165,6 +175,37 @@ impl Rights {
             _ => return None,
         };
         Some(text)
+    }
+}
+
+impl Rights {
+    /// What helps if there are not so many addresses left.
+    fn address_remedy(&self, bytes: u64) -> Option<String> {
+        let [most, used] = self.addresses?;
+        let (most_kib, used_kib) = (most / 1024, used / 1024);
+        (used.saturating_add(bytes) > most).then(|| {
+            format!(
+                "this process may have {most_kib} KiB of addresses (RLIMIT_AS), and has {used_kib}: raise \
+                 `ulimit -v`"
+            )
+        })
+    }
+
+    /// What helps if no thread can be had. The limit of a user does not hold whoever has one of these
+    /// (`copy_process`, kernel/fork.c).
+    fn process_remedy(&self) -> String {
+        let is_exempt = [CAP_SYS_RESOURCE, CAP_SYS_ADMIN]
+            .iter()
+            .any(|one| self.has(*one));
+        let is_held = self.processes.is_some() && !(is_exempt && self.is_initial);
+        let (limit, raise) = match is_held {
+            true => (
+                "RLIMIT_NPROC of this user is reached, or a",
+                "`ulimit -u`, ",
+            ),
+            false => ("a", "sysctl kernel.threads-max, "),
+        };
+        format!("{limit} limit of its unit or container: raise {raise}TasksMax= or --pids-limit")
     }
 }
 
@@ -213,6 +254,8 @@ mod tests {
             is_initial: true,
             effective: u64::MAX,
             locked_bytes: None,
+            addresses: None,
+            processes: None,
         };
         let without = |lacks: &[u8]| Rights {
             effective: lacks.iter().fold(u64::MAX, |set, one| set & !(1 << one)),
@@ -255,6 +298,56 @@ mod tests {
         assert!(mapped.remedy(&[CAP_BPF]).contains("root of the host"));
         for (one, name) in NAMES {
             assert!(without(&[one, CAP_SYS_ADMIN]).remedy(&[one]).contains(name));
+        }
+    }
+
+    #[test]
+    fn a_limit_is_named_only_where_it_is_reached() {
+        let user = Rights {
+            is_root: false,
+            is_initial: true,
+            effective: 0,
+            locked_bytes: None,
+            addresses: Some([100 << 20, 40 << 20]),
+            processes: Some(1000),
+        };
+        let root = Rights {
+            effective: 1 << CAP_SYS_RESOURCE,
+            ..user
+        };
+        let short = Rights {
+            addresses: Some([100 << 20, 99 << 20]),
+            ..user
+        };
+        let unlimited = Rights {
+            processes: None,
+            ..user
+        };
+        for (rights, call, errno, names) in [
+            (user, "clone", libc::EAGAIN, "`ulimit -u`"),
+            (user, "execve", libc::EAGAIN, "`ulimit -u`"),
+            (
+                root,
+                "clone",
+                libc::EAGAIN,
+                "raise sysctl kernel.threads-max",
+            ),
+            (
+                unlimited,
+                "fork",
+                libc::EAGAIN,
+                "raise sysctl kernel.threads-max",
+            ),
+            (short, "clone", libc::EAGAIN, "`ulimit -v`"),
+            (short, "mmap", libc::ENOMEM, "`ulimit -v`"),
+            (user, "mmap", libc::ENOMEM, ""),
+            (user, "read", libc::EAGAIN, ""),
+        ] {
+            let answer = io::Error::from_raw_os_error(errno);
+            let refusal = Error::new(call, "33554432 bytes of memory", answer);
+            let said = rights.limit_remedy(&refusal).unwrap_or_default();
+            assert!(said.contains(names), "{call}: {said}");
+            assert_eq!(said.is_empty(), names.is_empty(), "{call}: {said}");
         }
     }
 

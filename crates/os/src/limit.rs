@@ -57,6 +57,20 @@ pub fn locked_memory() -> Option<u64> {
 pub const LOCKED_MEMORY_REMEDY: &str = "`ulimit -l unlimited`, LimitMEMLOCK=infinity of its unit, \
     --ulimit memlock=-1 of its container, or CAP_IPC_LOCK";
 
+/// The bytes of addresses that this process may have (`RLIMIT_AS`), and those that it has
+/// (`/proc/self/statm`); none is without a limit.
+pub(crate) fn addresses() -> Option<[u64; 2]> {
+    let most = getrlimit(Resource::As).current?;
+    let sizes = std::fs::read_to_string("/proc/self/statm").ok()?;
+    let pages: u64 = sizes.split(' ').next()?.parse().ok()?;
+    Some([most, pages * rustix::param::page_size() as u64])
+}
+
+/// The threads and processes that this user may have (`RLIMIT_NPROC`); none is without a limit.
+pub(crate) fn processes() -> Option<u64> {
+    getrlimit(Resource::Nproc).current
+}
+
 /// Lets this process lock as much memory as it likes (`setrlimit(2)`, `RLIMIT_MEMLOCK`); false if it
 /// lacks `CAP_SYS_RESOURCE`.
 pub(crate) fn lift_locked_memory() -> bool {

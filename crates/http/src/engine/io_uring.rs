@@ -157,7 +157,7 @@ mod tests {
         };
         for (call, errno, limit) in [
             ("socketpair", libc::EMFILE, "RLIMIT_NOFILE"),
-            ("clone", libc::EAGAIN, "RLIMIT_NPROC"),
+            ("clone", libc::EAGAIN, "TasksMax="),
         ] {
             let Support::No { why, remedy } = can(Task::Load, "6.18.1", &refused(call, errno))
             else {

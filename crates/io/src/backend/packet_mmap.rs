@@ -73,6 +73,8 @@ mod tests {
             is_initial: true,
             effective: 0,
             locked_bytes: None,
+            addresses: None,
+            processes: None,
         };
         let said = right_remedy(&user, "cap_net_raw");
         assert!(said.contains("or: sudo setcap cap_net_raw=ep"), "{said}");

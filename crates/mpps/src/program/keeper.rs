@@ -7,6 +7,7 @@ use crate::output::{self, Stream};
 use crate::signal::Interrupt;
 use anyhow::{Context, Result, bail};
 use mpps_host::{Applied, Change, Undone};
+use mpps_os::On;
 use serde::{Deserialize, Serialize};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::process::CommandExt;
@@ -43,7 +44,8 @@ impl Keeper {
         // Ctrl-C is for the program, which tells it.
         command.process_group(0);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = command.spawn().context("cannot start `mpps undo --keep`")?;
+        let child = command.spawn().on("execve", "mpps");
+        let mut child = child.context("cannot start `mpps undo --keep`")?;
         let pipes = child.stdin.take().zip(child.stdout.take());
         let (mut asks, answers) = pipes.context("both were asked for")?;
         writeln!(asks, "{}", serde_json::to_string(changes)?)?;

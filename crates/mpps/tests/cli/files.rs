@@ -3,11 +3,14 @@
 use super::expect_refusal;
 use crate::common::{Ended, Running, as_nobody, copy_for_all, mpps, run};
 use std::fs::{self, File, Permissions};
-use std::io::Read;
+use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, lchown, symlink};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::thread;
+use std::time::Duration;
 use tempfile::TempDir;
 
 /// The user who is in the way.
@@ -98,6 +101,22 @@ pub(crate) fn what_the_shell_has_opened_is_read() {
         let ended = shell(directory, line).fine();
         assert!(ended.out.contains(FACT), "{line}: {ended:#?}");
     }
+    // One that is slow, at a descriptor that answers EAGAIN.
+    let (reader, mut writer) = UnixStream::pair().expect("a pair can be had");
+    reader.set_nonblocking(true).expect("it is ours");
+    let mut slow = mpps(&["report", "-"]);
+    slow.stdin(OwnedFd::from(reader)).stdout(Stdio::piped());
+    let slow = slow.spawn().expect("it starts");
+    thread::sleep(Duration::from_millis(200));
+    writer
+        .write_all(text(Path::new(RESULT)).as_bytes())
+        .expect("it is read");
+    drop(writer);
+    let ended = slow.wait_with_output().expect("it ends");
+    assert!(
+        String::from_utf8_lossy(&ended.stdout).contains(FACT),
+        "{ended:?}"
+    );
     let flow = "echo 10.0.0.1:1-10.0.0.9:9 | $MPPS steer --queues 2 --file";
     for file in ["-", "/dev/stdin"] {
         let ended = shell(directory, &format!("{flow} {file}")).fine();

@@ -7,6 +7,7 @@ use crate::output::{self, Stream};
 use crate::program::lines::Lines;
 use crate::signal::Interrupt;
 use anyhow::{Context, Result, ensure};
+use mpps_os::On;
 use mpps_os::process::{Parent, in_own_session};
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
@@ -46,6 +47,7 @@ impl Guard {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         // What the terminal sends is for the program; what ends that does not end this.
         let child = in_own_session(&mut command).spawn();
+        let child = child.on("execve", "mpps");
         let mut child = child.context("--confirm-within: cannot start `mpps undo --after`")?;
         let mut line = String::new();
         if let Some(answers) = child.stdout.take() {
@@ -117,10 +119,12 @@ pub(crate) fn guard(process: u32) -> Result<Outcome> {
         return Ok(Outcome::Fine);
     };
     let (tell, told) = mpsc::channel();
-    thread::Builder::new().spawn(move || {
-        let lines = io::stdin().lines().map_while(Result::ok);
-        lines.map(|line| tell.send(line)).any(|sent| sent.is_err())
-    })?;
+    thread::Builder::new()
+        .spawn(move || {
+            let lines = io::stdin().lines().map_while(Result::ok);
+            lines.map(|line| tell.send(line)).any(|sent| sent.is_err())
+        })
+        .on("clone", "thread")?;
     output::line(Stream::Out, READY)?;
     let (mut deadline, mut is_stuck) = (None, false);
     loop {
