@@ -7,6 +7,7 @@ use mpps_os::capability::{
     CAP_SETGID, CAP_SETUID, CAP_SYS_ADMIN, CAP_SYS_NICE, CAP_SYS_PTRACE, CAP_SYS_RESOURCE, Rights,
 };
 use std::io;
+use std::net::SocketAddr;
 use std::path::Path;
 
 /// Ends the program with status 2 after one line: what failed, on what, why, and what helps.
@@ -22,14 +23,28 @@ pub(crate) fn explain(error: &anyhow::Error) -> String {
     }
     let refusal = error.chain().find_map(refusal);
     let tcp = error.chain().any(|cause| cause.is::<mpps_http::Error>());
-    let own = |refusal| if tcp { tcp_remedy(refusal) } else { None };
-    let remedy = |refusal| own(refusal).or_else(|| remedy(refusal, &Rights::own()));
+    let own = |refusal| match () {
+        () if tcp => tcp_remedy(refusal),
+        () if error.is::<CannotSend>() => sender_remedy(refusal),
+        () => None,
+    };
+    let remedy = |refusal| {
+        let remedy = || remedy(refusal, &Rights::own());
+        range_remedy(refusal)
+            .or_else(|| own(refusal))
+            .or_else(remedy)
+    };
     if let Some(remedy) = refusal.and_then(remedy) {
         line.push_str("; ");
         line.push_str(&remedy);
     }
     output::printable(&line)
 }
+
+/// What a sender that could not be opened has to say, which has other options than a receiver.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot send to {0}")]
+pub(crate) struct CannotSend(pub(crate) SocketAddr);
 
 /// The refusal that an error is. The crates wrap it transparently, which hides it as a source.
 fn refusal<'a>(cause: &'a (dyn std::error::Error + 'static)) -> Option<&'a Refusal> {
@@ -50,6 +65,29 @@ fn refusal<'a>(cause: &'a (dyn std::error::Error + 'static)) -> Option<&'a Refus
         .downcast_ref::<io::Error>()
         .and_then(io::Error::get_ref);
     cause.downcast_ref().or_else(|| inner?.downcast_ref())
+}
+
+/// What helps where the kernel is to choose a port, and has none.
+fn range_remedy(refusal: &Refusal) -> Option<String> {
+    let is_chosen = match (refusal.errno()?, refusal.call) {
+        (98, "bind") => refusal.object.ends_with(":0"),
+        // `inet_autobind` (net/ipv4/af_inet.c).
+        (11, "connect") => true,
+        _ => false,
+    };
+    is_chosen.then(|| {
+        "all ports of sysctl net.ipv4.ip_local_port_range are in use: widen it, or name a port outside \
+         of it"
+            .to_owned()
+    })
+}
+
+/// The remedy for a sender, where it is another one than for a receiver.
+fn sender_remedy(refusal: &Refusal) -> Option<String> {
+    ((refusal.errno()?, refusal.call) == (98, "bind")).then(|| {
+        "another program has it: `ss -ulpn` shows which; take another --source-port, or 0 for a free one"
+            .to_owned()
+    })
 }
 
 /// The same, where it is another thing for a server or a load than for datagrams.
@@ -102,10 +140,7 @@ fn remedy(refusal: &Refusal, rights: &Rights) -> Option<String> {
         (99, _) => "no interface here has this address: `ip address` lists them".to_owned(),
         (97, _) => "this machine has IPv6 switched off: use an IPv4 address".to_owned(),
         (101 | 113, _) => "there is no route to it: `ip route get ADDR` tells more".to_owned(),
-        (1 | 13, "bind") => format!(
-            "a port below 1024 needs a right: take a higher port; or {}",
-            rights.remedy(&[CAP_NET_BIND_SERVICE])
-        ),
+        (1 | 13, "bind") => low_port_remedy(object, unprivileged_from(), rights),
         (1, "io_uring_setup") if rights.is_root => {
             "sysctl kernel.io_uring_disabled forbids it, or a \
             seccomp filter, as containers have one: name another --backend"
@@ -128,7 +163,7 @@ fn remedy(refusal: &Refusal, rights: &Rights) -> Option<String> {
         ),
         (19, "join multicast group") => "name an interface: --join GROUP%IF".to_owned(),
         (19, _) => format!("there is no interface {object}: `ip link` lists them"),
-        (12 | 105, _) => "the kernel is out of memory for it".to_owned(),
+        (12 | 105, _) => shortage_remedy(refusal).to_owned(),
         (92, call) => format!("this kernel is too old for {call}"),
         (2, _) if lacks(object, "/proc", "self") => {
             "/proc is not mounted: mount -t proc proc /proc".to_owned()
@@ -139,6 +174,45 @@ fn remedy(refusal: &Refusal, rights: &Rights) -> Option<String> {
         _ => return None,
     };
     Some(text)
+}
+
+/// What helps where the kernel has no memory for something, or a sysctl lets it have no more.
+fn shortage_remedy(refusal: &Refusal) -> &'static str {
+    match (refusal.errno(), refusal.call) {
+        (Some(105), "join multicast group") => {
+            "a socket may join as many groups as sysctl net.ipv4.igmp_max_memberships says: raise it, \
+             or join fewer"
+        }
+        (_, call) if call.starts_with("setsockopt SO_ATTACH") || call == "join multicast group" => {
+            "it may need more than sysctl net.core.optmem_max lets a socket have: raise it"
+        }
+        _ => "the kernel is out of memory for it",
+    }
+}
+
+/// The first port that needs no right.
+fn unprivileged_from() -> u16 {
+    let sysctl = std::fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start");
+    let port = sysctl.ok().and_then(|text| text.trim().parse().ok());
+    port.unwrap_or(1024)
+}
+
+/// What helps against the refusal of a port.
+fn low_port_remedy(address: &str, from: u16, rights: &Rights) -> String {
+    let port = address
+        .rsplit(':')
+        .next()
+        .and_then(|port| port.parse::<u16>().ok());
+    if port.is_some_and(|port| port >= from) {
+        return "a BPF program of its cgroup, or a security module (AppArmor, SELinux), forbids it: take \
+            another port"
+            .to_owned();
+    }
+    format!(
+        "a port below {from} needs a right (sysctl net.ipv4.ip_unprivileged_port_start): take a higher \
+         port; or {}",
+        rights.remedy(&[CAP_NET_BIND_SERVICE])
+    )
 }
 
 /// What opening a file needs whose mode, or whose process, refuses it. An ordinary user is not told
@@ -313,6 +387,41 @@ mod tests {
         let refusal = Refusal::new("clone", "rx", io::Error::from_raw_os_error(11));
         let wrapped = explain(&io::Error::other(refusal).into());
         assert!(wrapped.contains("--pids-limit"), "{wrapped}");
+    }
+
+    #[test]
+    fn a_port_that_is_refused_has_its_reason() {
+        let cannot_send = |object| {
+            let refusal = Refusal::new("bind", object, io::Error::from_raw_os_error(98));
+            let error = anyhow::Error::from(mpps_io::Error::from(refusal));
+            explain(&error.context(CannotSend(([127, 0, 0, 1], 9).into())))
+        };
+        let taken = cannot_send("0.0.0.0:4444");
+        assert!(taken.starts_with("cannot send to 127.0.0.1:9"), "{taken}");
+        assert!(taken.contains("--source-port"), "{taken}");
+        assert!(!taken.contains("--reuseport"), "{taken}");
+        let refusal = Refusal::new("bind", "[::]:0", io::Error::from_raw_os_error(98));
+        let tcp = explain(&mpps_http::Error::from(refusal).into());
+        for none in [cannot_send("0.0.0.0:0"), tcp] {
+            assert!(none.contains("ip_local_port_range"), "{none}");
+            assert!(!none.contains("0 for a free one"), "{none}");
+        }
+        let low = |from| low_port_remedy("0.0.0.0:5555", from, &USER);
+        assert!(low(6000).contains("below 6000") && low(6000).contains("port_start"));
+        assert!(!low(1024).contains("CAP_NET_BIND_SERVICE"));
+    }
+
+    #[test]
+    fn a_shortage_that_a_sysctl_makes_has_its_name() {
+        for (call, errno, part) in [
+            ("join multicast group", 105, "net.ipv4.igmp_max_memberships"),
+            ("join multicast group", 12, "net.core.optmem_max"),
+            ("setsockopt SO_ATTACH_FILTER", 12, "net.core.optmem_max"),
+            ("setsockopt PACKET_RX_RING", 12, "out of memory"),
+        ] {
+            let said = said(call, "239.0.0.1", errno, &USER);
+            assert!(said.contains(part), "{call}: {said}");
+        }
     }
 
     #[test]

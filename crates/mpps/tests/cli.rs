@@ -159,6 +159,11 @@ fn a_taken_port_is_named() {
     // The holder does not share, so that asking to share helps nothing.
     let ended = run(&mut mpps(&["recv", &address, "4", "1"]));
     expect_refusal(&ended, &[&address, "ss -ulpn"]);
+    // A sender has another option.
+    let port = address.rsplit(':').next().expect("a port");
+    let send = ["send", "127.0.0.1:9", "--source-port", port];
+    let ended = run(&mut mpps(&send));
+    expect_refusal(&ended, &["ss -ulpn", "another --source-port"]);
     let holder = TcpListener::bind("127.0.0.1:0").expect("a port is free");
     let address = holder.local_addr().expect("it has an address").to_string();
     let ended = run(&mut mpps(&["top", "--listen", &address]));
@@ -270,6 +275,24 @@ fn a_low_port_without_the_right_is_named() {
             &["127.0.0.1:80", "1024", "root without CAP_NET_BIND_SERVICE"],
         );
     }
+    let namespace = quiet_namespace();
+    let refused = namespace.run(|| {
+        fs::write("/proc/sys/net/ipv4/ip_unprivileged_port_start", "6000")?;
+        let low = run(Command::new("setpriv").args([
+            "--bounding-set",
+            "-net_bind_service",
+            env!("CARGO_BIN_EXE_mpps"),
+            "recv",
+            "127.0.0.1:5555",
+        ]));
+        fs::write("/proc/sys/net/ipv4/ip_local_port_range", "40000 40000")?;
+        let _holder = UdpSocket::bind("127.0.0.1:0")?;
+        let none = run(&mut mpps(&["recv", "127.0.0.1:0"]));
+        Ok::<_, std::io::Error>((low, none))
+    });
+    let (low, none) = refused.expect("it can be entered").expect("its sysctls");
+    expect_refusal(&low, &["below 6000", "ip_unprivileged_port_start"]);
+    expect_refusal(&none, &["ip_local_port_range"]);
 }
 
 fn without_proc_it_says_so() {

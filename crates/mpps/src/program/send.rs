@@ -6,6 +6,7 @@ pub(crate) use args::SendArgs;
 
 use super::lines::{Lines, require, until_stopped};
 use super::meter::{Interval, Meter, article_line};
+use crate::failure::CannotSend;
 use crate::machine::{boot_id, command_line, kernel_release, snapshot};
 use crate::measure::outcome::Outcome;
 use crate::signal::Interrupt;
@@ -88,7 +89,7 @@ impl Plan {
         let senders = self.configs.iter().map(|config| {
             let to = config.target;
             let opened = self.backend.open_tx(config);
-            opened.with_context(|| format!("cannot send to {to}"))
+            opened.context(CannotSend(to))
         });
         let senders = senders.collect::<Result<Vec<_>>>()?;
         for tx in &senders {
