@@ -91,7 +91,7 @@ fn a_slow_reader_loses_what_is_counted(row: &Backend, lab: &Lab) {
         let mut delivered = thread::scope(|scope| {
             let sending = scope.spawn(|| send(&mut *tx, DATAGRAMS));
             let mut delivered = 0;
-            while dropped(&*rx) == 0 && !sending.is_finished() {
+            while rx.counters().dropped == 0 && !sending.is_finished() {
                 thread::sleep(Duration::from_millis(2));
             }
             while !sending.is_finished() {

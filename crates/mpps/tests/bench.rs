@@ -18,6 +18,7 @@ use tempfile::TempDir;
 
 pub(crate) fn trials() -> Vec<Trial> {
     trials![
+        measures(Need::Root): every_path_is_measured_or_says_why_not;
         waits:
             a_path_that_is_none_is_refused,
             spread_is_of_early_drops,
@@ -30,7 +31,6 @@ pub(crate) fn trials() -> Vec<Trial> {
             a_closed_pipe_ends_it_quietly;
         waits(Need::Root):
             a_short_run_is_written_and_adds_up,
-            every_path_is_measured_or_says_why_not,
             a_row_that_fails_is_skipped_and_the_others_go_on,
             nothing_measured_is_a_failure,
             a_curve_is_written_and_adds_up,

@@ -16,7 +16,8 @@ use std::time::Duration;
 
 pub(crate) fn trials() -> Vec<Trial> {
     trials![
-        waits(Need::Root, Need::Program("nft", "nftables")): what_helps_is_kept;
+        // It compares rates.
+        measures(Need::Root, Need::Program("nft", "nftables")): what_helps_is_kept;
         waits(Need::Root):
             what_is_proved_after_an_apply_is_put_back_with_it,
             each_stage_is_measured_with_and_without,
