@@ -13,8 +13,9 @@ use std::thread;
 /// Chooses trials by what they need: `rights` are all that start something, `programs` those that
 /// need a program of another package.
 const CHOSEN: &str = "MPPS_TRIALS";
-/// Trials at once for each CPU: most of them wait.
-const LANES: usize = 4;
+/// Trials at once for each CPU: most of them wait. With four some found no CPU for longer than a
+/// socket's buffer lasts.
+const LANES: usize = 2;
 
 /// An example of the package whose tests these are: cargo builds them beside its test programs.
 ///
