@@ -186,7 +186,7 @@ fn faults(cases: &[(&str, Value)]) -> Vec<Vec<String>> {
         \x20   errors = itertools.islice(made[name].iter_errors(value), 1)\n\
         \x20   told.append([f'{list(e.path)}: {e.message[:300]}' for e in errors])\n\
         print(json.dumps(told))";
-    let mut validating = Command::new("python3")
+    let mut validating = Command::new(python().expect("it is needed"))
         .args(["-c", VALIDATE])
         .arg(docs().join("schema"))
         .stdin(Stdio::piped())
@@ -213,15 +213,20 @@ fn are_refused(cases: &[(&str, Value)]) {
     }
 }
 
-/// Python's own validator, which is Debian's package.
+/// Why there is no Python with a validator.
 fn validator() -> Result<(), String> {
-    let tried = Command::new("python3")
-        .args(["-c", "import jsonschema"])
-        .output();
-    match tried.is_ok_and(|tried| tried.status.success()) {
-        true => Ok(()),
-        false => Err("no jsonschema for python3 here (package python3-jsonschema)".to_owned()),
-    }
+    let none = "no jsonschema for python3 here (package python3-jsonschema)";
+    python().map(drop).ok_or_else(|| none.to_owned())
+}
+
+/// The Python that has a validator: the first of the path, or Debian's.
+fn python() -> Option<&'static str> {
+    ["python3", "/usr/bin/python3"].into_iter().find(|python| {
+        let tried = Command::new(python)
+            .args(["-c", "import jsonschema"])
+            .output();
+        tried.is_ok_and(|tried| tried.status.success())
+    })
 }
 
 fn object<'a>(value: &'a mut Value, pointer: &str) -> &'a mut serde_json::Map<String, Value> {
