@@ -35,6 +35,7 @@ pub(crate) fn trials() -> Vec<Trial> {
             every_field_is_described;
         waits(Need::Program("python3", "python3"), Need::probe(validator)):
             the_fixtures_are_valid,
+            what_a_card_has_is_valid,
             every_published_result_is_valid,
             a_row_is_either_skipped_or_measured,
             units_and_ranges_are_held,
@@ -320,6 +321,37 @@ fn what_commands_write_is_valid() {
         cases.extend(told.map(|object| (name, object.expect("a JSON object a line"))));
     }
     are_valid(&cases);
+}
+
+/// What a loopback interface does not have, a card does.
+fn what_a_card_has_is_valid() {
+    let shown = run(&mut mpps(&["backends", "lo", "--json"])).fine();
+    let mut whole: Value = serde_json::from_str(&shown.out).expect("it is JSON");
+    let nic = &mut whole["facts"]["nic"];
+    nic["function"] = json!({ "address": "0000:03:00.0", "vendor": 5555, "device": 4099 });
+    nic["virtual_functions"] = json!({ "total": 8, "now": 0 });
+    nic["filters"] = json!("on");
+    nic["rules"] = json!({ "is": 3 });
+    let spreading = &mut whole["spreading"];
+    spreading["fields"][0]["fields"] = json!({ "is": "sdfn" });
+    spreading["rss"] =
+        json!({ "is": { "indirection": [0, 1], "key": "6d:5a", "function": "toeplitz" } });
+    are_valid(&[("backends", whole.clone())]);
+    let mut wrong = vec![whole.clone(); 2];
+    wrong[0]["facts"]["nic"]["rules"] = json!({ "is": "three" });
+    wrong[1]["surprise"] = json!(1);
+    let fields = whole.as_object().expect("an object").keys();
+    wrong.extend(fields.map(|name| {
+        let mut less = whole.clone();
+        less.as_object_mut().map(|fields| fields.remove(name));
+        less
+    }));
+    are_refused(
+        &wrong
+            .into_iter()
+            .map(|value| ("backends", value))
+            .collect::<Vec<_>>(),
+    );
 }
 
 /// Each schema stands alone, so that one file is enough to check a result with. What both have

@@ -363,12 +363,11 @@ fn named_flows_are_sent_and_seen() {
     let ended = verify(FLOWS, &sender);
     assert_eq!(ended.code(), 1, "{ended:#?}");
     let found: Value = serde_json::from_str(&ended.out).expect("it is JSON");
-    // Some 5000 datagrams, as many of each flow; the first may be lost while the neighbour is looked for, and
-    // others in a full ring of the link.
+    // Some 5000 datagrams, as many of each flow; the first may be lost while the neighbour is looked for.
     let packets = numbers(&found, "flows", "packets");
     assert_eq!(packets.len() as u64, FLOWS);
     assert!(
-        packets.iter().all(|packets| (1..=17).contains(packets)),
+        packets.iter().all(|packets| [16, 17].contains(packets)),
         "{packets:?}"
     );
     assert_eq!(found["verified"]["missing"], 0, "{found:#}");

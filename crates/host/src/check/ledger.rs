@@ -161,9 +161,11 @@ fn found(seen: &Seen, station: Station, reason: &str, scope: Scope, checks: &[Ch
 /// What no counter of IP or UDP has: by checks, and by drop reasons; and of the latter what UDP counted
 /// as delivered.
 fn reasoned(seen: &Seen) -> (Vec<Loss>, u64) {
-    let rows = REASONED
-        .iter()
-        .map(|(station, reason, checks)| found(seen, *station, reason, Scope::Namespace, checks));
+    let rows = REASONED.iter().map(|(station, reason, checks)| Loss {
+        // The kernel counts those of all namespaces; what IP delivered to this one bounds them.
+        by_difference: *station == Station::Socket,
+        ..found(seen, *station, reason, Scope::Namespace, checks)
+    });
     let mut rows: Vec<Loss> = rows.collect();
     let others = drop_reason::losses(seen);
     rows.extend(STATIONS.map(|station| {

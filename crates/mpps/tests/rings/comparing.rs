@@ -13,10 +13,9 @@ pub(super) fn trials() -> Vec<Trial> {
         // What is measured of a sender that goes on is lost where the receiver gets no CPU.
         measures(Need::Root):
             traffic_of_another_host_is_measured,
-            what_another_host_sends_around_a_run_is_not_lost;
-        waits(Need::Root):
-            what_comes_by_another_queue_is_lost,
-            what_comes_in_fragments_is_told_as_that;
+            what_another_host_sends_around_a_run_is_not_lost,
+            what_comes_by_another_queue_is_lost;
+        waits(Need::Root): what_comes_in_fragments_is_told_as_that;
     ]
 }
 
@@ -30,7 +29,7 @@ fn measured(result: &Value) -> Vec<&str> {
     let rows = result["rows"].as_array().expect("a list");
     let ran = rows.iter().filter(|row| row["skipped"].is_null());
     ran.map(|row| {
-        assert!(row["mpps_median"].is_number(), "{row:#}");
+        assert!(row["mpps_median"].as_f64() > Some(0.0), "{row:#}");
         let ledger = &row["ledger"];
         assert!(ledger["offered"].as_u64() >= ledger["delivered"].as_u64());
         assert!(row["mode"].as_str().is_some_and(|mode| !mode.is_empty()));
