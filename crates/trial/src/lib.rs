@@ -1,7 +1,7 @@
 //! Trials are tests that start programs, make namespaces, or take time, under one scheduler.
 //!
 //! A crate has one program of them, `tests/main.rs`, which lists its trials by [`trials!`] and hands
-//! them to [`run`]. Each says what it takes of the machine: what is [`Trial::pure`] computes,
+//! them to [`run()`]. Each says what it takes of the machine: what is [`Trial::pure`] computes,
 //! what [`Trial::waits`] shares the CPUs with others, and what [`Trial::measures`] has the machine
 //! alone, after all others. All but the pure ones are processes of their own, so that they may become
 //! root in a user namespace or count their descriptors. Root's have a `/run` of their own as well.
