@@ -67,7 +67,8 @@ impl Stage {
             // The thread ends also if the work panics.
             let stopping = Stopping(&stop);
             let wait = |bytes: u64, time| rule.next(bytes as f64 / queues, time);
-            let thread = scope.spawn(|| lab.adapt_polling(&stop, LOOK, wait));
+            let adapt = || lab.adapt_polling(&stop, LOOK, wait);
+            let thread = thread::Builder::new().spawn_scoped(scope, adapt)?;
             let done = work();
             drop(stopping);
             let adapted = thread.join();

@@ -196,15 +196,16 @@ impl FlowArgs {
         let end = Instant::now() + Duration::from_secs(seconds);
         thread::scope(|scope| {
             let (orders, interrupt) = (&orders.commands, &interrupt);
-            let sending = self.sender.is_some().then(|| {
-                let mut all = orders.iter();
-                scope.spawn(move || {
-                    all.try_for_each(|one| {
-                        let left = end.saturating_duration_since(Instant::now());
-                        far_sender::obey(one, left, interrupt).map(drop)
-                    })
+            let send = move || {
+                orders.iter().try_for_each(|one| {
+                    let left = end.saturating_duration_since(Instant::now());
+                    far_sender::obey(one, left, interrupt).map(drop)
                 })
-            });
+            };
+            let sending = match self.sender {
+                Some(_) => Some(thread::Builder::new().spawn_scoped(scope, send)?),
+                None => None,
+            };
             if sending.is_none() && !orders.is_empty() {
                 output::line(Stream::Err, "to send them, on another host:")?;
                 for order in orders {

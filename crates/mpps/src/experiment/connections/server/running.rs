@@ -43,10 +43,11 @@ impl Running {
         let cpus = setup.cpus;
         // The child inherits the CPUs of the thread that starts it; this one does so for nothing else.
         let spawned = thread::scope(|scope| {
-            let starter = scope.spawn(|| {
+            let start = || {
                 sched::pin_current(cpus)?;
                 Ok::<_, anyhow::Error>(host.spawn(command)?)
-            });
+            };
+            let starter = thread::Builder::new().spawn_scoped(scope, start)?;
             starter
                 .join()
                 .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
