@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 scenarios! {
     Receivers ["receiving ring", "rx --interface", "sharers"]: sharers_of_a_link_divide_the_packets;
@@ -39,6 +39,9 @@ fn sharers_of_a_link_divide_the_packets(pair: &Pair) {
     const TARGETS: usize = 4;
     const EACH: u64 = 5000;
     const TURN: u64 = 50;
+    // Fewer than any ring holds.
+    const AHEAD: u64 = 400;
+    const PATIENCE: Duration = Duration::from_secs(10);
     let (pair, first) = open_wide(pair);
     let port = first.caps().local_address.port();
     let (first, second) = pair.share(first);
@@ -57,6 +60,12 @@ fn sharers_of_a_link_divide_the_packets(pair: &Pair) {
     for turn in 0..EACH / TURN {
         for (at, tx) in (0..).zip(&mut senders) {
             send_numbers(&mut **tx, 0, at * EACH + turn * TURN, TURN);
+        }
+        // A sharer without a CPU must not lose what its ring has no room for.
+        let sent = (turn + 1) * TURN * TARGETS as u64;
+        let end = Instant::now() + PATIENCE;
+        while taken.load(Ordering::Acquire) + AHEAD < sent && Instant::now() < end {
+            thread::yield_now();
         }
     }
     let mut seen = BTreeSet::new();

@@ -92,7 +92,7 @@ fn what_helps_is_kept() {
         "send",
         "10.9.0.1:4321",
         "--rate",
-        "20000",
+        "2000",
         "--duration",
         "600s",
     ];
