@@ -76,12 +76,11 @@ fn checks() -> String {
             name,
             reads,
             speaks,
-            made_by,
             ..
         } = check;
-        format!("| `{name}` | {speaks} | {reads} | {made_by} |\n")
+        format!("| `{name}` | {speaks} | {reads} |\n")
     });
-    let head = "| check | it speaks when | it reads | to make it happen |\n|---|---|---|---|\n";
+    let head = "| check | it speaks when | it reads |\n|---|---|---|\n";
     head.to_owned() + &rows.collect::<String>()
 }
 

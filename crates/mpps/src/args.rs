@@ -2,12 +2,13 @@
 //!
 //! Each subcommand turns its arguments into a checked configuration before anything is opened.
 
+pub(crate) mod help;
 mod lab;
 mod load;
 mod serve;
 mod switches;
 
-pub(crate) use lab::{LabArgs, Ladder};
+pub(crate) use lab::{LabArgs, Ladder, TcpLadderArgs, UdpLadderArgs};
 pub(crate) use load::LoadArgs;
 pub(crate) use serve::ServeArgs;
 pub(crate) use switches::SwitchArgs;
@@ -15,6 +16,7 @@ pub(crate) use switches::SwitchArgs;
 use crate::experiment::{paths, placement};
 use crate::program::doctor::DoctorArgs;
 use crate::program::ledger::LiveLedgerArgs;
+use crate::program::lines::JsonArgs;
 use crate::program::recv::RecvArgs;
 use crate::program::send::SendArgs;
 use crate::program::steer::SteerArgs;
@@ -23,7 +25,7 @@ use crate::program::tune::TuneArgs;
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
 
-/// Receive millions of packets per second on Linux, and know where every other packet went.
+/// Receive millions of packets per second on Linux, and account for every packet
 #[derive(Debug, Parser)]
 #[command(
     name = "mpps",
@@ -32,10 +34,6 @@ use std::path::PathBuf;
     propagate_version = true,
     max_term_width = 100
 )]
-#[command(
-    after_help = "Exit status: 0 fine, 1 found what was looked for (a ledger that does not \
-    balance, a result that is worse), 2 it could not be done, 130 the lab was interrupted."
-)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Subcommands,
@@ -43,138 +41,114 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Subcommands {
-    /// Climb the million-packet ladder on two hosts inside this machine
+    /// Measure receive rates step by step, on two virtual hosts in this machine
     Lab(LabArgs),
-    /// Compare every way to receive, over the same traffic
+    /// Compare receive paths on the same traffic
     Bench(paths::Plan),
-    /// Find the highest rate without loss, of every way to receive
+    /// Find the highest rate without loss of each receive path
     Ndr(paths::ndr::Plan),
-    /// Measure where the receiver should run, relative to its queue's CPU
+    /// Measure on which CPU the receiver should run
     Placement(placement::Plan),
-    /// Tell what this host loses of the traffic of any program, why, and what mends it
+    /// Show where this host drops packets, why, and how to fix it
     Doctor(DoctorArgs),
-    /// Show what queues, CPUs and sockets of this host do, and where packets are lost
+    /// Show queues, CPUs, sockets and losses of this host, live
     Top(TopArgs),
-    /// Receive UDP and count it: mpps recv [ADDR:PORT [THREADS [REUSEPORT]]]
+    /// Receive UDP and count it
     Recv(RecvArgs),
-    /// Send UDP as fast as asked or possible
+    /// Send UDP at a given rate, or as fast as possible
     Send(SendArgs),
-    /// Serve HTTP, many short connections a second
+    /// Serve HTTP to many short connections
     Serve(ServeArgs),
-    /// Make many connections a second to a web server, and account for each
+    /// Load a web server with many short connections
     Load(LoadArgs),
-    /// Tell where the UDP of this host goes, at each second; or join what a sender and a receiver wrote
-    /// with --json
+    /// Account for every UDP packet of this host, or of two result files
     Ledger(LedgerArgs),
-    /// Compare two results of `mpps lab`, telling change from noise
+    /// Compare two results of `mpps lab`; separate change from noise
     Compare(CompareArgs),
-    /// Show a result file again: as text, as a page, as Markdown
+    /// Show a result file as text, page, picture or Markdown
     Report(ReportArgs),
-    /// List the ways to receive and send, and which of them an interface has
+    /// List receive and send paths, and which an interface supports
     Backends(BackendsArgs),
-    /// Tell which receive queue, interrupt and CPU each flow goes to, and what spreads flows more evenly
+    /// Show the queue, interrupt and CPU of each flow, and how to spread flows
     Steer(SteerArgs),
-    /// Plan settings that suit what an interface receives, make them, and put them back
+    /// Plan, apply, measure and undo settings of an interface
     Tune(TuneArgs),
-    /// Put back the settings that a killed run left behind
+    /// Restore the settings that a killed run left changed
     Undo(UndoArgs),
-    /// Write the manual pages, and the completions for bash, zsh and fish
+    /// Print the completions of a shell
+    Completions(CompletionsArgs),
+    /// Write the manual pages and the completions of all shells
     #[command(hide = true)]
     Generate(GenerateArgs),
 }
 
 /// Arguments of `mpps ledger`.
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Without files it tells of this host, whichever program receives, until Ctrl-C; what \
-    needs root is left out without it, and a note says so. Exit status: 0 the ledger of the files \
-    balances, or the look at this host was ended, 1 the ledger of the files does not balance, or is \
-    undecided, 2 it could not be done."
-)]
 pub(crate) struct LedgerArgs {
-    /// What `mpps send --json` wrote
+    /// Result file of `mpps send --json=FILE`
     #[arg(requires = "recv", conflicts_with_all = ["port", "pid", "netns", "interval", "count"])]
     pub(crate) send: Option<PathBuf>,
-    /// What `mpps recv --json` wrote
+    /// Result file of `mpps recv --json=FILE`
     pub(crate) recv: Option<PathBuf>,
-    /// Write JSON to standard output: the ledger, or an object a line at each look
-    #[arg(long)]
-    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) json: JsonArgs,
     #[command(flatten)]
     pub(crate) live: LiveLedgerArgs,
 }
 
 /// Arguments of `mpps compare`.
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Exit status: 0 no rung of B is worse, 1 one is, or B lacks one that A measured and \
-    that\nB's --only did not leave out, 2 the files cannot be compared."
-)]
 pub(crate) struct CompareArgs {
     /// The earlier result
     pub(crate) a: PathBuf,
     /// The later result
     pub(crate) b: PathBuf,
-    /// Write the comparison as JSON to standard output
-    #[arg(long)]
-    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) json: JsonArgs,
 }
 
 /// Arguments of `mpps report`.
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Exit status: 0 it was shown, 2 the file is not a result that has a report."
-)]
 pub(crate) struct ReportArgs {
-    /// What `mpps lab`, `lab tcp`, `bench`, `ndr`, `placement`, `doctor`, `load`, `serve`, `recv` or `send` wrote with
-    /// --json; - is standard input
+    /// Result file of lab, lab tcp, bench, ndr, placement, doctor, load, serve, recv or send; - reads
+    /// standard input
     pub(crate) file: PathBuf,
-    /// Write it as a page, and not to standard output
+    /// Write a page to FILE instead of text to standard output
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,
-    /// Write its first bar chart as a picture
+    /// Write the first bar chart to FILE as SVG
     #[arg(long, value_name = "FILE")]
     pub(crate) svg: Option<PathBuf>,
-    /// Write it as Markdown to standard output
+    /// Print Markdown
     #[arg(long)]
     pub(crate) markdown: bool,
 }
 
 /// Arguments of `mpps backends`.
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Exit status: 0 it is told, and with --for nothing stands in the way, 1 with --for \
-    something does, 2 it cannot be told."
-)]
 pub(crate) struct BackendsArgs {
-    /// Tell of this interface which techniques it has, those of other programs included
+    /// Show the receive techniques of this interface, including those of other programs
     #[arg(value_name = "IF")]
     pub(crate) interface: Option<String>,
-    /// Attach an XDP program that takes nothing, and bind an AF_XDP socket to queue 0, in each of
-    /// the three ways, then undo it: some cards take their link down for seconds
+    /// Attach an XDP program that takes no packets, and bind an AF_XDP socket to queue 0, in each of
+    /// three modes, then detach. Some cards take their link down for seconds
     #[arg(long = "try", requires = "interface")]
     pub(crate) tries: bool,
-    /// Tell what will happen when this comes to the interface, before it does: nothing is attached, and
-    /// no right is needed
+    /// Predict how BACKEND will work on the interface. Attaches nothing and needs no rights
     #[arg(long = "for", value_name = "BACKEND", value_parser = ["af_xdp"],
         requires = "interface", conflicts_with = "tries")]
     pub(crate) goal: Option<String>,
-    /// Write it as JSON to standard output, with the facts it rests on
-    #[arg(long)]
-    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) json: JsonArgs,
 }
 
 /// Arguments of `mpps undo`.
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Exit status: 0 nothing is left, 1 somebody else has changed a setting since, \
-    which was left as it is, 2 something could not be put back, or looked for."
-)]
 pub(crate) struct UndoArgs {
-    /// Enter other network namespaces as well
+    /// Restore the changes in all network namespaces
     #[arg(long, conflicts_with = "list")]
     pub(crate) all: bool,
-    /// Only list what is changed, also by runs that are still alive
+    /// Only list changed settings, including those of live runs
     #[arg(long)]
     pub(crate) list: bool,
     /// Make a change that comes by standard input, and put it back at its end
@@ -185,10 +159,18 @@ pub(crate) struct UndoArgs {
     pub(crate) after: Option<u32>,
 }
 
+/// Arguments of `mpps completions`.
+#[derive(Debug, Args)]
+pub(crate) struct CompletionsArgs {
+    /// The shell
+    #[arg(value_name = "SHELL", value_parser = ["bash", "fish", "zsh"])]
+    pub(crate) shell: String,
+}
+
 /// Arguments of `mpps generate`.
 #[derive(Debug, Args)]
 pub(crate) struct GenerateArgs {
-    /// Where the files go
+    /// The folder of the files
     pub(crate) folder: PathBuf,
     /// The date at the foot of the manual pages, as in 2026-11-24
     #[arg(long)]
@@ -217,7 +199,7 @@ mod tests {
                 0..6,
             ),
         ) {
-            let _ = Cli::try_parse_from(std::iter::once("mpps".to_owned()).chain(words));
+            let _ = help::command().try_get_matches_from(std::iter::once("mpps".to_owned()).chain(words));
         }
     }
 }

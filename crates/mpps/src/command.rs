@@ -2,6 +2,7 @@
 
 mod backends;
 mod compare;
+mod completions;
 mod engine;
 mod generate;
 mod lab;
@@ -15,19 +16,16 @@ mod undo;
 
 pub use backends::BackendsObject;
 
-use crate::args::{Cli, Subcommands};
+use crate::args::{Cli, Subcommands, help};
 use crate::failure;
 use crate::measure::outcome::{Outcome, ended};
 use crate::output::{self, Stream};
-use crate::program::lines::Lines;
 use crate::signal::{self, Interrupted};
 use anyhow::{Context, Result, ensure};
-use clap::Parser;
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{Command, FromArgMatches};
 use mpps_host::{CpuList, Topology};
 use mpps_io::{Backend, backend};
-use mpps_report::Block;
-use serde::Serialize;
 use std::process::ExitCode;
 
 /// Runs the command line of this process.
@@ -36,7 +34,9 @@ pub fn main() -> ExitCode {
         let _ = output::line(Stream::Err, &format!("mpps: cannot hear signals: {error}"));
         return ExitCode::from(2);
     }
-    let cli = match Cli::try_parse() {
+    let parsed = help::command().try_get_matches();
+    let parsed = parsed.and_then(|matches| Cli::from_arg_matches(&matches));
+    let cli = match parsed {
         Ok(cli) => cli,
         Err(error) => {
             // `--help` and `--version` come this way too; a reader that has gone is no error.
@@ -68,6 +68,7 @@ pub fn main() -> ExitCode {
         Subcommands::Steer(args) => args.run(),
         Subcommands::Tune(args) => args.run(),
         Subcommands::Undo(args) => undo::run(&args),
+        Subcommands::Completions(args) => completions::run(&args),
         Subcommands::Generate(args) => generate::run(&args),
     };
     match outcome {
@@ -91,19 +92,72 @@ fn usage(error: &clap::Error) -> String {
     let told = text
         .lines()
         .map(str::trim)
-        .take_while(|line| !line.starts_with("Usage:"));
+        .take_while(|line| !line.starts_with("Usage:") && !line.starts_with("tip: "));
     let told: Vec<&str> = told
         .filter(|line| !line.is_empty() && !line.starts_with("For more"))
         .collect();
     let told = told.join(" ");
     let told = told.strip_prefix("error: ").unwrap_or(&told);
-    let command = std::env::args_os().nth(1).unwrap_or_default();
-    let command = command.to_string_lossy();
-    let command = match command.chars().all(char::is_alphabetic) {
-        true if !command.is_empty() => format!(" {command}"),
-        _ => String::new(),
+    let words = std::env::args_os().skip(1);
+    let words: Vec<String> = words
+        .map(|word| word.to_string_lossy().into_owned())
+        .collect();
+    let program = help::command();
+    let (path, command) = called(&program, &words);
+    let meant = meant(error, command);
+    let meant = meant.map_or_else(String::new, |meant| format!("; did you mean {meant}?"));
+    format!("mpps: {told}{meant}; `{path} --help` lists the options")
+}
+
+/// The command that these words name, and its own words.
+fn called<'a>(program: &'a Command, words: &[String]) -> (String, &'a Command) {
+    let (mut path, mut command) = ("mpps".to_owned(), program);
+    for word in words {
+        match command.find_subcommand(word) {
+            Some(below) => (path, command) = (format!("{path} {word}"), below),
+            None => break,
+        }
+    }
+    (path, command)
+}
+
+/// The one word that a misspelt command, option or value is closest to.
+fn meant(error: &clap::Error, command: &Command) -> Option<String> {
+    let text = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => Some(text.clone()),
+        _ => None,
     };
-    format!("mpps: {told}; `mpps{command} --help` tells what is possible")
+    // Each word with what it stands for.
+    let itself = |name: String| (name.clone(), name);
+    let (wrong, known): (String, Vec<(String, String)>) = match error.kind() {
+        ErrorKind::InvalidSubcommand => {
+            let shown = command.get_subcommands().filter(|one| !one.is_hide_set());
+            let names = shown.map(|one| itself(one.get_name().to_owned()));
+            (text(ContextKind::InvalidSubcommand)?, names.collect())
+        }
+        ErrorKind::UnknownArgument => {
+            let names = command.get_opts().flat_map(|option| {
+                let name = option.get_long().unwrap_or_default();
+                let all = option.get_all_aliases().unwrap_or_default();
+                let all = all.into_iter().chain([name]);
+                all.map(move |word| (format!("--{word}"), format!("--{name}")))
+            });
+            (text(ContextKind::InvalidArg)?, names.collect())
+        }
+        ErrorKind::InvalidValue => {
+            let Some(ContextValue::Strings(values)) = error.get(ContextKind::ValidValue) else {
+                return None;
+            };
+            let values = values.iter().cloned().map(itself);
+            (text(ContextKind::InvalidValue)?, values.collect())
+        }
+        _ => return None,
+    };
+    let distance = |(word, _): &(String, String)| strsim::damerau_levenshtein(&wrong, word);
+    let best = known.into_iter().min_by_key(distance)?;
+    // A third of the letters may be wrong.
+    let is_close = distance(&best) <= wrong.trim_start_matches('-').len().div_ceil(3);
+    is_close.then_some(best.1)
 }
 
 /// The backend of that name, which is to receive or, if not that, to send.
@@ -131,12 +185,4 @@ fn pinned(pin: Option<&CpuList>) -> Result<Vec<usize>> {
     };
     Topology::read()?.check(pin).context("--pin")?;
     Ok(pin.0.clone())
-}
-
-/// Prints what was found: as JSON, or as people read it.
-fn tell(found: &impl Serialize, json: bool, blocks: impl FnOnce() -> Vec<Block>) -> Result<()> {
-    if json {
-        return Ok(output::text(Stream::Out, &output::pretty_json(found)?)?);
-    }
-    Lines { json }.tell(&blocks())
 }

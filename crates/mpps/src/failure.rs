@@ -34,9 +34,17 @@ pub(crate) fn explain(error: &anyhow::Error) -> String {
             .or_else(|| own(refusal))
             .or_else(remedy)
     };
-    if let Some(remedy) = refusal.and_then(remedy) {
-        line.push_str("; ");
-        line.push_str(&remedy);
+    if let Some((refusal, remedy)) = refusal.and_then(|one| Some((one, remedy(one)?))) {
+        match refusal.errno() {
+            // It says all of it.
+            Some(19) if remedy.starts_with(NO_INTERFACE) => {
+                line = line.replace(&refusal.to_string(), &remedy);
+            }
+            _ => {
+                line.push_str("; ");
+                line.push_str(&remedy);
+            }
+        }
     }
     output::printable(&line)
 }
@@ -162,7 +170,7 @@ fn remedy(refusal: &Refusal, rights: &Rights) -> Option<String> {
              --privileged"
         ),
         (19, "join multicast group") => "name an interface: --join GROUP%IF".to_owned(),
-        (19, _) => format!("there is no interface {object}: `ip link` lists them"),
+        (19, _) => no_interface(object),
         (12 | 105, _) => shortage_remedy(refusal).to_owned(),
         (92, call) => format!("this kernel is too old for {call}"),
         (2, _) if lacks(object, "/proc", "self") => {
@@ -174,6 +182,21 @@ fn remedy(refusal: &Refusal, rights: &Rights) -> Option<String> {
         _ => return None,
     };
     Some(text)
+}
+
+/// How the error of a missing interface begins.
+const NO_INTERFACE: &str = "there is no interface";
+
+/// What helps where an interface does not exist.
+fn no_interface(name: &str) -> String {
+    // A port is easily taken for the interface of `mpps doctor`.
+    if name.parse::<u16>().is_ok_and(|port| port > 0) {
+        return format!("{NO_INTERFACE} {name}; did you mean --port {name}?");
+    }
+    let links = mpps_os::netlink::link::list().unwrap_or_default();
+    let names: Vec<String> = links.iter().map(|link| link.name.to_string()).collect();
+    let names = names.join(", ");
+    format!("{NO_INTERFACE} {name}; this host has {names}")
 }
 
 /// What helps where the kernel has no memory for something, or a sysctl lets it have no more.

@@ -14,7 +14,10 @@ use mpps_os::terminal::write_all;
 use mpps_report::{Block, Row, Table, Terminal, harmless};
 use serde::Serialize;
 use std::ffi::OsString;
+use std::fs::File;
 use std::io::{self, IsTerminal};
+use std::path::Path;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -25,6 +28,27 @@ pub(crate) enum Stream {
     Out,
     /// Standard error.
     Err,
+    /// Text for people: standard output, or standard error while JSON has standard output.
+    People,
+    /// JSON: the file of `--json=FILE`, or standard output.
+    Json,
+}
+
+/// Where JSON goes, once a command has said so: a file, or standard output.
+static JSON: OnceLock<Option<File>> = OnceLock::new();
+
+/// Sends JSON to this file, or to standard output. Text for people then leaves standard output.
+///
+/// # Errors
+/// If the file cannot be written.
+pub(crate) fn json_to(path: &Path) -> anyhow::Result<()> {
+    let file = match path.as_os_str() == "-" {
+        true => None,
+        false => file::OutputFile::try_out("--json", path)?.into_stream()?,
+    };
+    // A command says it once.
+    let _ = JSON.set(file);
+    Ok(())
 }
 
 /// Writes one line, flushed, so that a reader behind a pipe sees it at once.
@@ -68,7 +92,7 @@ pub(crate) fn row(stream: Stream, table: &Table, row: &Row) -> io::Result<()> {
 }
 
 fn terminal(stream: Stream) -> Terminal {
-    Terminal::new(width(), stream == Stream::Out && colour())
+    Terminal::new(width(), is_stdout(stream) && colour())
 }
 
 /// Writes what the renderer made: its words are clean, and its colours are its own.
@@ -121,9 +145,22 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Writes bytes as they are, and gives up as [`patience`] says.
 fn bytes(stream: Stream, bytes: &[u8]) -> io::Result<()> {
+    if let (Stream::Json, Some(Some(file))) = (stream, JSON.get()) {
+        return write_all(file, bytes, patience());
+    }
+    match is_stdout(stream) {
+        true => write_all(io::stdout().lock(), bytes, patience()),
+        false => write_all(io::stderr().lock(), bytes, patience()),
+    }
+}
+
+/// True if the stream is standard output now.
+fn is_stdout(stream: Stream) -> bool {
     match stream {
-        Stream::Out => write_all(io::stdout().lock(), bytes, patience()),
-        Stream::Err => write_all(io::stderr().lock(), bytes, patience()),
+        Stream::Out => true,
+        Stream::Err => false,
+        Stream::People => !matches!(JSON.get(), Some(None)),
+        Stream::Json => !matches!(JSON.get(), Some(Some(_))),
     }
 }
 

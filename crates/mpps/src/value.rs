@@ -2,7 +2,7 @@
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use mpps_io::Wait;
-use std::net::{SocketAddr, SocketAddrV6};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV6, ToSocketAddrs};
 use std::time::Duration;
 
 /// A word with what the help says of it, and what it stands for.
@@ -15,7 +15,7 @@ const WAIT_TIME: Duration = Duration::from_secs(1);
 pub(crate) const WAIT: &[Named<Wait>] = &[
     (
         "auto",
-        "Try polling and sleeping, do what brings more; sleep if few come",
+        "Pick polling or sleeping, whichever receives more; sleep when traffic is light",
         Wait::Auto(WAIT_TIME),
     ),
     (
@@ -26,7 +26,7 @@ pub(crate) const WAIT: &[Named<Wait>] = &[
     ("epoll", "Sleep in epoll_wait(2)", Wait::Epoll(WAIT_TIME)),
     (
         "spin",
-        "Ask again and again, with all of the CPU",
+        "Poll without a pause; uses all of the CPU",
         Wait::Spin(WAIT_TIME),
     ),
 ];
@@ -112,6 +112,16 @@ pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64((value * unit).min(31_536_000.0)).map_err(|_| wrong())
 }
 
+/// The time from one look to the next: 100 ms to an hour.
+pub(crate) fn pace(text: &str) -> Result<Duration, String> {
+    let pace = seconds(text)?;
+    let range = Duration::from_millis(100)..=Duration::from_secs(3600);
+    match range.contains(&pace) {
+        true => Ok(pace),
+        false => Err(format!("`{text}` is not a time from 100ms to 60m")),
+    }
+}
+
 /// How long an interface is to wait between interrupts, which is never meant in seconds: `50us`,
 /// `0.2ms`, or `0` for not at all. A number alone is of microseconds.
 pub(crate) fn moderation(text: &str) -> Result<Duration, String> {
@@ -168,6 +178,41 @@ pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
     let index = mpps_os::netlink::link::index(zone)
         .map_err(|_| format!("`{text}`: there is no interface {zone}; `ip link` lists them"))?;
     Ok(SocketAddrV6::new(ip, port, 0, index).into())
+}
+
+/// An address to listen at. Without a host it is every IPv4 address of this host: `:4321`, `4321`.
+pub(crate) fn listen(text: &str) -> Result<SocketAddr, String> {
+    named(text, Ipv4Addr::UNSPECIFIED)
+}
+
+/// An address to send to. Without a host it is this host: `:4321`, `4321`.
+pub(crate) fn target(text: &str) -> Result<SocketAddr, String> {
+    named(text, Ipv4Addr::LOCALHOST)
+}
+
+/// An address as [`address`] takes it, a name and a port, or only a port.
+fn named(text: &str, without: Ipv4Addr) -> Result<SocketAddr, String> {
+    let wrong = match address(text) {
+        Ok(address) => return Ok(address),
+        Err(wrong) => wrong,
+    };
+    let (host, port) = text.rsplit_once(':').unwrap_or(("", text));
+    let Ok(port) = port.parse::<u16>() else {
+        return Err(wrong);
+    };
+    let is_name = |host: &str| {
+        let of_name = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
+        host.chars().all(of_name)
+    };
+    match host {
+        "" => Ok((without, port).into()),
+        host if is_name(host) => {
+            let found = (host, port).to_socket_addrs();
+            let found = found.map_err(|error| format!("`{text}`: cannot resolve {host}: {error}"));
+            found?.next().ok_or(wrong)
+        }
+        _ => Err(wrong),
+    }
 }
 
 fn scaled(text: &str, thousand: f64) -> Result<f64, String> {
@@ -279,6 +324,28 @@ mod tests {
         );
         for text in [":4321", "[::1", "[%]:1", "[::1%lo]:x", "host:1"] {
             assert!(address(text).unwrap_err().contains("ADDR:PORT"), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_host_may_be_a_name_or_left_out() {
+        for text in [":53", "53"] {
+            assert_eq!(listen(text), Ok(SocketAddr::from(([0, 0, 0, 0], 53))));
+            assert_eq!(target(text), Ok(SocketAddr::from(([127, 0, 0, 1], 53))));
+        }
+        assert!(target("localhost:53").is_ok_and(|address| address.ip().is_loopback()));
+        assert_eq!(target("[::1]:53"), address("[::1]:53"));
+        for text in ["", ":", "x", "a b:1", ":65536", "::1:53", "host:x"] {
+            assert!(target(text).unwrap_err().contains("ADDR:PORT"), "{text}");
+        }
+    }
+
+    #[test]
+    fn looks_have_a_pace() {
+        assert_eq!(pace("500ms"), Ok(Duration::from_millis(500)));
+        assert_eq!(pace("60m"), Ok(Duration::from_secs(3600)));
+        for text in ["0", "99ms", "61m", "1x"] {
+            assert!(pace(text).is_err(), "{text}");
         }
     }
 

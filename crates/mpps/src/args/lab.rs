@@ -3,106 +3,103 @@
 use crate::measure::series::Series;
 use crate::udp::sender::Generator;
 use crate::value::{self, Named, one_of};
-use clap::{Args, ValueEnum};
+use clap::{Args, Subcommand};
 use mpps_lab::Delivery;
 use std::ffi::OsString;
 use std::time::Duration;
 
 /// Arguments of `mpps lab`.
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Everything happens inside two network namespaces that vanish with the \
-    program: no interface, sysctl or socket of this machine is touched, but for one sysctl by \
-    --skb-defer. Exit status: 0 every ledger balances, 1 one does not (of tcp also: a kernel's count \
-    contradicts one), 2 it could not be done, 130 interrupted.",
-    mut_arg("quick", |quick| quick.help("One short repeat per rung, under 20 s (tcp: small bodies \
-    only, under 30 s); not for comparison")),
-    mut_arg("seconds", |seconds| seconds.help("Length of each repeat [default: 0.5; tcp: 0.7]"))
-)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct LabArgs {
-    /// Which ladder
-    #[arg(default_value = "udp", value_name = "LADDER")]
-    pub(crate) ladder: Ladder,
+    #[command(subcommand)]
+    pub(crate) ladder: Option<Ladder>,
+    #[command(flatten)]
+    pub(crate) udp: UdpLadderArgs,
+}
+
+/// The ladders.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Ladder {
+    /// Climb the ladder of UDP packets; the default
+    #[command(hide = true)]
+    Udp(UdpLadderArgs),
+    /// Measure short TCP connections: the 2014 paper's experiments, on mpps and other servers
+    Tcp(TcpLadderArgs),
+}
+
+/// Arguments of the ladder of UDP packets.
+#[derive(Debug, Args)]
+#[command(
+    mut_arg("quick", |quick| quick.help("Run one short repeat per rung, under 20 s; too short to compare")),
+    mut_arg("duration", |arg| arg.help("Set the length of each repeat [default: 500ms]")),
+    mut_arg("json", |arg| arg.help("Write JSON to FILE, or to standard output [default: lab.json]")),
+    mut_arg("html", |arg| arg.help("Write the page to FILE [default: lab.html]"))
+)]
+pub(crate) struct UdpLadderArgs {
     #[command(flatten)]
     pub(crate) series: Series,
-    /// Only these rungs: 1,2,4a; of tcp these cells: 1,3/nginx,3/mpps/base/16k
+    /// Run only these rungs: 1,2,4a
     #[arg(long, value_name = "RUNG,...", value_delimiter = ',')]
     pub(crate) only: Vec<String>,
-    /// Run also the rungs for which this host has too few CPUs, with CPUs shared [udp only]
+    /// Run also the rungs that need more CPUs than this host has; CPUs are then shared
     #[arg(long)]
     pub(crate) all: bool,
-    /// List the rungs, or the cells of tcp, of this host and end
+    /// List the rungs of this host
     #[arg(long)]
     pub(crate) list: bool,
-    /// Who sends on every rung but 12: auto is xdp, the kernel's generator, where it can be had, and
-    /// else sendmmsg, trains of 4, as on a rung whose queues the generator does not reach [default:
-    /// auto; udp only]
+    /// Set the traffic source, except on rung 12 [default: auto]
     #[arg(long, value_name = "NAME")]
     pub(crate) generator: Option<Generator>,
-    /// Datagrams that sendmmsg hands over as one train, cut before the link; alone it asks for
-    /// sendmmsg; 1 sends as the article did [default: 4; udp only]
+    /// Send trains of N datagrams by sendmmsg, cut before the link; 1 as in the article. Implies
+    /// --generator sendmmsg if no generator is named [default: 4]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(crate) train: Option<u16>,
-    /// Who takes packets from their receive queue [default: threaded-napi, and soft-interrupt with two
-    /// CPUs; udp only]
+    /// Set how packets leave their receive queue [default: threaded-napi; with 2 CPUs soft-interrupt]
     #[arg(long, value_name = "HOW", value_parser = one_of(DELIVERY))]
     pub(crate) delivery: Option<Delivery>,
-    /// Connections in flight [default: 256 for each CPU of the server; tcp only]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000))]
-    pub(crate) connections: Option<u64>,
-    /// How long the server's queues wait between polls in the step of moderation [default: the best
-    /// of experiment 1, 500us where that does not run; tcp only]
-    #[arg(long, value_name = "TIME", value_parser = value::moderation)]
-    pub(crate) moderation: Option<Duration>,
-    /// Measure also without the kernel's reuse of packet buffers across CPUs. This changes a setting
-    /// of this machine, not of the lab: net.core.skb_defer_max is 0 while those cells run, and put
-    /// back after each, by `mpps undo` if the lab is killed. Needs root in the initial network
-    /// namespace [tcp only]
-    #[arg(long)]
-    pub(crate) skb_defer: bool,
-    /// Show what the receiving host does while a rate is taken, on standard error: packets of each
-    /// receive queue, rates of UDP, what each CPU was busy with, each second and at the end [udp only]
+    /// Print each second what the receiving host does: packets per receive queue, UDP rates, CPU use.
+    /// Goes to standard error
     #[arg(short, long)]
     pub(crate) verbose: bool,
-    /// Open a shell on the receiver host instead of measuring
+    /// Open a shell on the receiving host instead of measuring
     #[arg(long, conflicts_with_all = ["quick", "list", "only"])]
     pub(crate) shell: bool,
-    /// Run a command on the receiver host instead of measuring
+    /// Run a command on the receiving host instead of measuring
     #[arg(last = true, value_name = "CMD", conflicts_with_all = ["shell", "quick", "list", "only"])]
     pub(crate) command: Vec<OsString>,
 }
 
-/// The ladders that there are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Ladder {
-    /// One million UDP packets per second
-    Udp,
-    /// Short TCP connections: the experiments of the 2014 paper, on our server and on others
-    Tcp,
-}
-
-impl LabArgs {
-    /// Names an option that the ladder does not have, if one was given.
-    pub(crate) fn foreign(&self) -> Option<&'static str> {
-        let given: &[(&'static str, bool)] = match self.ladder {
-            Ladder::Udp => &[
-                ("--connections", self.connections.is_some()),
-                ("--moderation", self.moderation.is_some()),
-                ("--skb-defer", self.skb_defer),
-            ],
-            Ladder::Tcp => &[
-                ("--generator", self.generator.is_some()),
-                ("--train", self.train.is_some()),
-                ("--delivery", self.delivery.is_some()),
-                ("--verbose", self.verbose),
-                ("--all", self.all),
-                ("--shell", self.shell),
-                ("a command", !self.command.is_empty()),
-            ],
-        };
-        let given = given.iter().find(|(_, is_given)| *is_given);
-        given.map(|(name, _)| *name)
-    }
+/// Arguments of the ladder of TCP connections.
+#[derive(Debug, Args)]
+#[command(
+    mut_arg("quick", |quick| quick.help("Run only small bodies, once each, under 30 s; too short to \
+    compare")),
+    mut_arg("duration", |arg| arg.help("Set the length of each repeat [default: 700ms]")),
+    mut_arg("json", |arg| arg.help("Write JSON to FILE, or to standard output [default: lab-tcp.json]")),
+    mut_arg("html", |arg| arg.help("Write the page to FILE [default: lab-tcp.html]"))
+)]
+pub(crate) struct TcpLadderArgs {
+    #[command(flatten)]
+    pub(crate) series: Series,
+    /// Run only these cells: 1,3/nginx,3/mpps/base/16k
+    #[arg(long, value_name = "CELL,...", value_delimiter = ',')]
+    pub(crate) only: Vec<String>,
+    /// List the cells of this host
+    #[arg(long)]
+    pub(crate) list: bool,
+    /// Set the connections in flight [default: 256 per CPU of the server]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    pub(crate) connections: Option<u64>,
+    /// Set the time between polls of the server's queues in the moderation step [default: the best of
+    /// experiment 1; 500us if that does not run]
+    #[arg(long, value_name = "TIME", value_parser = value::moderation)]
+    pub(crate) moderation: Option<Duration>,
+    /// Measure also without the kernel's reuse of packet buffers across CPUs. Sets
+    /// net.core.skb_defer_max of this machine to 0 during those cells, and restores it after each;
+    /// `mpps undo` restores it after a kill. Needs root in the initial network namespace
+    #[arg(long)]
+    pub(crate) skb_defer: bool,
 }
 
 const DELIVERY: &[Named<Delivery>] = &[
@@ -118,7 +115,7 @@ const DELIVERY: &[Named<Delivery>] = &[
     ),
     (
         "rps",
-        "Receive Packet Steering into the backlog of that CPU",
+        "Receive Packet Steering into the backlog of the queue's CPU",
         Delivery::Rps,
     ),
 ];

@@ -1,6 +1,7 @@
 //! Arguments of `mpps serve`.
 
 use super::SwitchArgs;
+use crate::program::lines::JsonArgs;
 use crate::value::{self, Named, one_of};
 use clap::Args;
 use mpps_host::{CpuList, Throttle};
@@ -11,52 +12,40 @@ use std::time::Duration;
 
 /// Arguments of `mpps serve`.
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Prints what was granted, then a line a second, and totals at the end. Ctrl-C or \
-    SIGTERM lets open connections end; a second one ends at once. Byte counts take k, M, G (1024s), \
-    times s, ms, us, m.\n\n\
-    Examples:\n  \
-    mpps serve                                 1 KiB at every path of http://0.0.0.0:8080/\n  \
-    mpps serve 127.0.0.1:8000 --root public    the files below a directory\n  \
-    mpps serve --engine epoll --no-switches    the baseline of the 2014 paper\n  \
-    mpps serve --only fds                      one technique alone\n\n\
-    Exit status: 0 fine, 1 the account of connections does not balance, 2 it could not be done."
-)]
 pub(crate) struct ServeArgs {
-    /// Where to listen; port 0 takes a free one
-    #[arg(default_value = "0.0.0.0:8080", value_name = "ADDR:PORT", value_parser = value::address)]
+    /// Listen at this address; port 0 chooses a free port
+    #[arg(default_value = "0.0.0.0:8080", value_name = "ADDR:PORT", value_parser = value::listen)]
     pub(crate) address: SocketAddr,
-    /// Serve a body of so many bytes at every path
+    /// Serve a body of this size at every path
     #[arg(long, default_value = "1k", value_name = "BYTES", value_parser = value::bytes)]
     pub(crate) size: usize,
-    /// Serve the files below a directory
+    /// Serve the files below DIR
     #[arg(long, value_name = "DIR", conflicts_with = "size")]
     pub(crate) root: Option<PathBuf>,
-    /// What drives the sockets: epoll or io_uring [default: io_uring where this kernel has it]
+    /// Use epoll or io_uring for the sockets [default: io_uring if the kernel supports it]
     #[arg(long, value_name = "NAME")]
     pub(crate) engine: Option<String>,
-    /// Worker threads [default: one for each CPU of --pin, or that this process may use]
+    /// Set the number of worker threads [default: one per CPU of --pin, or of this process]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) workers: Option<u16>,
-    /// CPUs for the workers, in their order: 0,2 or 0-3 [default: with affinity all of them]
+    /// Pin the workers to these CPUs in order: 0,2 or 0-3 [default: all CPUs, with switch affinity]
     #[arg(long, value_name = "CPUS")]
     pub(crate) pin: Option<CpuList>,
-    /// Who ends a connection, and how; it changes every figure
+    /// Set which side closes a connection, and how; this affects every figure
     #[arg(long, default_value = "server", value_name = "WHO", value_parser = one_of(CLOSE))]
     pub(crate) close: Close,
-    /// No page of counters at /metrics
+    /// Do not serve counters at /metrics
     #[arg(long)]
     pub(crate) no_metrics: bool,
-    /// As root: go on as this user once it listens, without other groups and capabilities; root keeps
-    /// them [default: nobody]
+    /// As root: switch to this user once the port is open, and drop groups and capabilities. `root`
+    /// keeps them [default: nobody]
     #[arg(long, value_name = "NAME")]
     pub(crate) user: Option<String>,
-    /// Write one JSON object per second, and one with the totals, to standard output
-    #[arg(long)]
-    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) json: JsonArgs,
     #[command(flatten)]
     pub(crate) switches: SwitchArgs,
-    /// The interface that --moderation changes [default: the one that owns the address]
+    /// Set the interface for --moderation [default: the interface that owns the address]
     #[arg(
         long,
         value_name = "IF",
@@ -64,7 +53,7 @@ pub(crate) struct ServeArgs {
         help_heading = "Moderation"
     )]
     pub(crate) interface: Option<String>,
-    /// Who waits: the card, or the kernel [default: the card where its driver can]
+    /// Set what delays interrupts, the card or the kernel [default: the card if its driver can]
     #[arg(
         long,
         value_name = "WHO",
@@ -81,45 +70,45 @@ pub(crate) struct ServeArgs {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Limits")]
 pub(crate) struct LimitArgs {
-    /// Largest head of a request; a larger one is answered with 431
+    /// Limit the head of a request; a larger head gets status 431
     #[arg(long, default_value = "8k", value_name = "BYTES", value_parser = value::bytes)]
     pub(crate) head_bytes: usize,
-    /// Time for a whole head; a slower one is answered with 408
+    /// Limit the time for a whole head; a slower head gets status 408
     #[arg(long, default_value = "10s", value_name = "TIME", value_parser = value::seconds)]
     pub(crate) head_time: Duration,
-    /// Time between two requests of a connection
+    /// Close a connection that sends no request for TIME
     #[arg(long, default_value = "60s", value_name = "TIME", value_parser = value::seconds)]
     pub(crate) idle_time: Duration,
-    /// Time for a reply of which the client acknowledges nothing; 20 times as long while its kernel
-    /// answers, as that of a slow reader does
+    /// Reset a connection that acknowledges nothing of its reply for TIME; for 20 times TIME while the
+    /// client's kernel answers probes
     #[arg(long, default_value = "30s", value_name = "TIME", value_parser = value::seconds)]
     pub(crate) send_time: Duration,
-    /// Connections at a time; further ones are closed at once, and counted
+    /// Limit open connections; further ones are closed at once and counted
     #[arg(long, default_value = "65536", value_name = "N", value_parser = value::some)]
     pub(crate) max_connections: u64,
-    /// Connections at a time from one address [default: no limit]
+    /// Limit open connections per client address [default: no limit]
     #[arg(long, value_name = "N", value_parser = value::some)]
     pub(crate) max_per_address: Option<u64>,
-    /// How long open connections have to end after Ctrl-C or SIGTERM
+    /// Wait TIME for open connections after Ctrl-C or SIGTERM
     #[arg(long, default_value = "10s", value_name = "TIME", value_parser = value::seconds)]
     pub(crate) drain_time: Duration,
 }
 
-/// Who ends a connection, and how.
+/// The side that closes a connection, and how.
 pub(super) const CLOSE: &[Named<Close>] = &[
     (
         "server",
-        "The server, after a reply that announces it: TIME_WAIT is the server's",
+        "The server, after a reply that announces it; the server keeps TIME_WAIT",
         Close::Server,
     ),
     (
         "client",
-        "The client, after it has read the reply: TIME_WAIT is the client's; `mpps serve` gives it 5 s",
+        "The client, after the reply; the client keeps TIME_WAIT, and `mpps serve` waits 5 s for it",
         Close::Client,
     ),
     (
         "rst",
-        "This side, with a reset: no side keeps a socket in TIME_WAIT",
+        "This program, with a reset; no side keeps TIME_WAIT",
         Close::Rst,
     ),
 ];

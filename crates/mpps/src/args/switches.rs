@@ -6,14 +6,14 @@ use clap::Args;
 use mpps_http::{Switch, Switches};
 use std::time::Duration;
 
-/// What a user said about the switches of an engine.
+/// The switches of an engine, as a user sets them.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Switches")]
 pub(crate) struct SwitchArgs {
-    /// Turn these on, whatever the engine thinks of them
+    /// Turn these switches on, beside the engine's own
     #[arg(long, value_name = "SWITCH,...", value_delimiter = ',', value_parser = one_of(SWITCH))]
     with: Vec<Switch>,
-    /// Turn these off
+    /// Turn these switches off
     #[arg(
         long,
         value_name = "SWITCH,...",
@@ -22,14 +22,14 @@ pub(crate) struct SwitchArgs {
         hide_possible_values = true
     )]
     without: Vec<Switch>,
-    /// Turn on nothing but these
+    /// Turn on only these switches
     #[arg(long, value_name = "SWITCH,...", value_delimiter = ',', value_parser = one_of(SWITCH),
           hide_possible_values = true, conflicts_with_all = ["with", "without"])]
     only: Vec<Switch>,
-    /// Turn on none of them; with --engine epoll the baseline of the 2014 paper
+    /// Turn all switches off; with --engine epoll this is the baseline of the 2014 paper
     #[arg(long, conflicts_with_all = ["with", "only"])]
     no_switches: bool,
-    /// Let the interface wait so long between interrupts, such as 50us; put back at the end
+    /// Set the time between interrupts of the interface, such as 50us; restored at the end
     #[arg(long, value_name = "TIME", value_parser = value::moderation)]
     pub(crate) moderation: Option<Duration>,
 }
@@ -43,7 +43,7 @@ const SWITCH: &[Named<Switch>] = &[
     ),
     (
         "buffers",
-        "Keep buffers; do not allocate them for each connection",
+        "Keep buffers instead of allocating them per connection",
         Switch::Buffers,
     ),
     (

@@ -3,7 +3,7 @@
 mod interface;
 mod preflight;
 
-use super::{Outcome, tell};
+use super::Outcome;
 use crate::args::BackendsArgs;
 use anyhow::Result;
 use interface::OfInterface;
@@ -36,6 +36,7 @@ impl BackendsObject {
 
 /// Prints one line per row of the table, or per technique of an interface.
 pub(super) fn run(args: &BackendsArgs) -> Result<Outcome> {
+    let lines = args.json.begin()?;
     let found = match &args.interface {
         Some(name) if args.goal.is_some() => {
             BackendsObject::Preflight(Box::new(Preflight::read(name)?))
@@ -48,7 +49,7 @@ pub(super) fn run(args: &BackendsArgs) -> Result<Outcome> {
             host: HostFacts::gather(),
         }),
     };
-    tell(&found, args.json, || match &found {
+    lines.found(&found, || match &found {
         BackendsObject::Host(found) => found.blocks(),
         BackendsObject::Interface(found) => found.blocks(),
         BackendsObject::Preflight(found) => found.blocks(),

@@ -1,14 +1,15 @@
 //! `mpps generate`: the manual pages and the completions of shells, made from the arguments
-//! themselves. It is for those who make packages, so that neither `--help` nor what it makes has it.
+//! themselves. It is for those who make packages: `--help` does not show it.
 
-use super::Outcome;
-use crate::args::{Cli, GenerateArgs};
+use super::{Outcome, completions};
+use crate::args::GenerateArgs;
+use crate::args::help::{self, CommandHelp};
 use crate::output::file::OutputFile;
 use anyhow::{Context, Result};
-use clap::{Command, CommandFactory};
+use clap::Command;
 use clap_complete::{Generator, Shell};
 use clap_mangen::Man;
-use clap_mangen::roff::{Roff, roman};
+use clap_mangen::roff::{Roff, bold, roman};
 use mpps_os::file::create_directories;
 use std::io;
 
@@ -18,13 +19,8 @@ pub(super) fn run(args: &GenerateArgs) -> Result<Outcome> {
     let cannot = || format!("cannot write to {}", folder.display());
     create_directories(folder).with_context(cannot)?;
     let mut files = pages(&args.date)?;
-    let shown = shown(&Cli::command());
-    let mut program = Command::new("mpps").version(VERSION).subcommands(shown);
     for shell in [Shell::Bash, Shell::Fish, Shell::Zsh] {
-        let mut completions = Vec::new();
-        clap_complete::generate(shell, &mut program, "mpps", &mut completions);
-        let text = String::from_utf8_lossy(&completions).into_owned();
-        files.push((shell.file_name("mpps"), text));
+        files.push((shell.file_name("mpps"), completions::script(shell)));
     }
     let tried = files.into_iter().map(|(name, text)| {
         let file = OutputFile::try_out("FOLDER", &folder.join(name))?;
@@ -47,7 +43,7 @@ fn shown(program: &Command) -> Vec<Command> {
 
 /// A page of the program and one of each subcommand: the name of the file, and what is in it.
 fn pages(date: &str) -> io::Result<Vec<(String, String)>> {
-    let mut program = Cli::command().disable_help_subcommand(true);
+    let mut program = help::command().disable_help_subcommand(true);
     program.build();
     let mut commands = shown(&program);
     let below: Vec<Command> = commands.iter().flat_map(shown).collect();
@@ -70,9 +66,9 @@ fn page(command: &Command, date: &str) -> io::Result<(String, String)> {
         .source(format!("mpps {VERSION}"))
         .manual("User Commands");
     let about = command.get_about().map(ToString::to_string);
-    let after = command.get_after_help().map(ToString::to_string);
-    let after = after.unwrap_or_default();
-    let (prose, status) = after.split_once("Exit status: ").unwrap_or((&after, ""));
+    let path = name.trim_end_matches(".1").trim_start_matches("mpps");
+    let path = path.trim_start_matches('-').replace('-', " ");
+    let row = CommandHelp::of(&path);
     let mut page = Vec::new();
     man.render_title(&mut page)?;
     man.render_name_section(&mut page)?;
@@ -80,9 +76,9 @@ fn page(command: &Command, date: &str) -> io::Result<(String, String)> {
     let mut roff = Roff::default();
     roff.control("SH", ["DESCRIPTION"]);
     roff.text([roman(about.unwrap_or_default() + ".")]);
-    if !prose.is_empty() {
+    for note in row.map_or(&[][..], |row| row.notes) {
         roff.control("PP", []);
-        roff.text([roman(prose.trim())]);
+        roff.text([roman(*note)]);
     }
     roff.to_writer(&mut page)?;
     man.render_options_section(&mut page)?;
@@ -90,9 +86,19 @@ fn page(command: &Command, date: &str) -> io::Result<(String, String)> {
         man.render_subcommands_section(&mut page)?;
     }
     let mut roff = Roff::default();
-    if !status.is_empty() {
+    if let Some(row) = row {
         roff.control("SH", ["EXIT STATUS"]);
-        roff.text([roman(status)]);
+        for (status, meaning) in row.statuses() {
+            roff.control("TP", []);
+            roff.text([bold(status.to_string())]);
+            roff.text([roman(meaning)]);
+        }
+        roff.control("SH", ["EXAMPLES"]);
+        for (line, what) in row.examples {
+            roff.control("TP", []);
+            roff.text([bold(*line)]);
+            roff.text([roman(*what)]);
+        }
     }
     if command.get_name() != "mpps" {
         roff.control("SH", ["SEE ALSO"]);
@@ -111,7 +117,7 @@ mod tests {
     #[test]
     fn each_command_that_is_shown_has_a_page_with_its_sections() {
         let pages = pages("2026-11-24").unwrap();
-        let commands = shown(&Cli::command());
+        let commands = shown(&help::command());
         let below: usize = commands.iter().map(|command| shown(command).len()).sum();
         assert_eq!(pages.len(), commands.len() + below + 1);
         assert!(pages.iter().any(|(name, _)| name == "mpps-tune-plan.1"));
@@ -121,12 +127,14 @@ mod tests {
             }
             let told = page.contains("Exit status:") || page.contains("\\fBmpps generate");
             assert!(!told, "{name}");
+            let is_program = name == "mpps.1";
+            assert_eq!(page.contains(".SH EXAMPLES"), !is_program, "{name}");
         }
     }
 
     #[test]
     fn each_argument_says_what_it_is_for() {
-        let mut program = Cli::command();
+        let mut program = help::command();
         program.build();
         for command in program.get_subcommands() {
             for argument in command.get_arguments() {

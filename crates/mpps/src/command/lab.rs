@@ -3,7 +3,7 @@
 mod tcp;
 
 use super::Outcome;
-use crate::args::{LabArgs, Ladder};
+use crate::args::{LabArgs, Ladder, UdpLadderArgs};
 use crate::experiment::ladder::run::{Plan, run as run_ladder};
 use crate::experiment::ladder::{Choice, Schedule, Selection, document};
 use crate::machine::become_able;
@@ -13,7 +13,7 @@ use crate::program::lines::LOOK;
 use crate::signal::Interrupt;
 use crate::udp::labs::config;
 use crate::udp::roles::Layout;
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use mpps_host::Topology;
 use mpps_lab::{Delivery, Lab};
 use mpps_os::process::ContainedChild;
@@ -25,12 +25,11 @@ use std::time::{Duration, Instant};
 
 /// Climbs the ladder, lists it, or opens a shell on the receiver host.
 pub(super) fn run(args: LabArgs) -> Result<Outcome> {
-    if let Some(option) = args.foreign() {
-        bail!("{option} is not for this ladder; `mpps lab --help` tells which it is for");
-    }
-    if args.ladder == Ladder::Tcp {
-        return tcp::run(&args);
-    }
+    let args = match args.ladder {
+        Some(Ladder::Tcp(args)) => return tcp::run(&args),
+        Some(Ladder::Udp(args)) => args,
+        None => args.udp,
+    };
     Choice::fits(args.generator, args.train)?;
     let asked = args.delivery;
     let topology = Topology::read()?;
@@ -55,13 +54,13 @@ pub(super) fn run(args: LabArgs) -> Result<Outcome> {
 
 fn list(chosen: &Selection) -> Result<Outcome> {
     for line in chosen.lines() {
-        output::line(Stream::Out, &line)?;
+        output::line(Stream::People, &line)?;
     }
     Ok(Outcome::Fine)
 }
 
 /// Runs a shell or a command on the receiver host, and ends with its status.
-fn visit(args: &LabArgs, layout: &Layout) -> Result<Outcome> {
+fn visit(args: &UdpLadderArgs, layout: &Layout) -> Result<Outcome> {
     let lab = Lab::new(&config(layout))?;
     let (sender, receiver) = (lab.sender(), lab.receiver());
     let mut command = match args.command.split_first() {
@@ -141,7 +140,12 @@ fn status_of(code: i32) -> Outcome {
 const GRACE: Duration = Duration::from_secs(3);
 
 /// Climbs, prints each rung when it is known, and says whether every ledger balances.
-fn climb(args: &LabArgs, layout: Layout, choice: Choice, session: &Session) -> Result<Outcome> {
+fn climb(
+    args: &UdpLadderArgs,
+    layout: Layout,
+    choice: Choice,
+    session: &Session,
+) -> Result<Outcome> {
     let plan = Plan {
         layout,
         choice,
@@ -156,20 +160,20 @@ fn climb(args: &LabArgs, layout: Layout, choice: Choice, session: &Session) -> R
     let result = run_ladder(&plan, session, |result, rung| {
         if printed.is_ok() {
             printed = match rung {
-                None => output::blocks(Stream::Out, &document::head(result))
-                    .and_then(|()| output::head(Stream::Out, &columns)),
-                Some(rung) => output::row(Stream::Out, &columns, &document::row(rung)),
+                None => output::blocks(Stream::People, &document::head(result))
+                    .and_then(|()| output::head(Stream::People, &columns)),
+                Some(rung) => output::row(Stream::People, &columns, &document::row(rung)),
             };
         }
     })?;
     let files = session.files();
     session.write(&result, &document::document(&result, &files))?;
-    printed.and_then(|()| output::blocks(Stream::Out, &document::closing(&result, &files)))?;
+    printed.and_then(|()| output::blocks(Stream::People, &document::closing(&result, &files)))?;
     let balances = document::balanced(&result).is_good();
     Ok(Outcome::of(result.complete, balances))
 }
 
-fn schedule(args: &LabArgs) -> Schedule {
+fn schedule(args: &UdpLadderArgs) -> Schedule {
     let (time, repeats) = (args.series.time(), args.series.repeats());
     let (exact_time_max, packets) = match args.series.quick {
         true => (Duration::from_millis(150), 30_000),

@@ -1,6 +1,6 @@
 //! `mpps ledger`: of this host, or `mpps ledger SEND.json RECV.json`: both ends of a run in one.
 
-use super::{Outcome, tell};
+use super::Outcome;
 use crate::args::LedgerArgs;
 use crate::input;
 use crate::udp::traffic::{RecvTotal, SendTotal, document, join};
@@ -9,15 +9,16 @@ use mpps_host::account::SEQUENCE_NUMBERS;
 
 /// Joins what a sender and a receiver wrote; status 1 if something is unaccounted for.
 pub(super) fn run(args: &LedgerArgs) -> Result<Outcome> {
+    let lines = args.json.begin()?;
     let (Some(send_file), Some(recv_file)) = (&args.send, &args.recv) else {
-        return args.live.run(args.json);
+        return args.live.run(lines);
     };
     let send = SendTotal::parse(&input::text(send_file)?);
     let send = send.with_context(|| send_file.display().to_string())?;
     let recv = RecvTotal::parse(&input::text(recv_file)?);
     let recv = recv.with_context(|| recv_file.display().to_string())?;
     let ledger = join(&send, &recv);
-    tell(&ledger, args.json, || document::joined(&ledger))?;
+    lines.found(&ledger, || document::joined(&ledger))?;
     let is_told_otherwise = ledger
         .witnesses
         .iter()

@@ -4,7 +4,6 @@ use super::{Outcome, engine};
 use crate::args::LoadArgs;
 use crate::output::file::optional;
 use crate::output::{self, Stream};
-use crate::program::lines::Lines;
 use crate::program::load::{Plan, ab, document::document};
 use anyhow::{Context, Result, ensure};
 use mpps_host::Topology;
@@ -19,16 +18,16 @@ const DURATION: Duration = Duration::from_secs(10);
 /// Runs the load, and tells what became of it.
 pub(super) fn run(args: LoadArgs) -> Result<Outcome> {
     let plan = plan(&args)?;
+    let lines = args.json.begin()?;
     let file = optional("--html", args.html.as_deref())?;
     let result = plan.run()?;
     let document = document(&result);
     if let Some(file) = file {
         file.write(page(&document).as_bytes())?;
     }
-    let lines = Lines { json: args.json };
     match args.ab {
         true => {
-            output::text(lines.stream(), &ab::report(&result))?;
+            output::text(Stream::People, &ab::report(&result))?;
             // No lines of ab's, and yet to be known.
             for note in &result.found.notes {
                 output::line(Stream::Err, &format!("note: {note}"))?;

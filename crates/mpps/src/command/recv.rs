@@ -4,7 +4,6 @@ mod best;
 
 use super::{Outcome, backend, pinned};
 use crate::machine::interface_at;
-use crate::program::lines::Lines;
 use crate::program::recv::{Carving, Plan, RecvArgs};
 use anyhow::{Context, Result, bail, ensure};
 use mpps_io::{Group, RingConfig, RxConfig, Wait};
@@ -77,7 +76,7 @@ fn plan(args: RecvArgs) -> Result<Plan> {
         config,
         threads,
         pin,
-        lines: Lines { json: args.json },
+        lines: args.json.begin()?,
         asked: args,
     })
 }

@@ -103,9 +103,9 @@ pub(super) fn run(args: &ReportArgs) -> Result<Outcome> {
         None => None,
     };
     if args.markdown {
-        output::text(Stream::Out, &mpps_report::markdown(&document))?;
+        output::text(Stream::People, &mpps_report::markdown(&document))?;
     } else if page.is_none() && svg.is_none() {
-        output::blocks(Stream::Out, &document.blocks)?;
+        output::blocks(Stream::People, &document.blocks)?;
     }
     if let Some((file, picture)) = svg {
         file.write(picture.as_bytes())?;

@@ -1,7 +1,6 @@
 //! `mpps send`: arguments → plan.
 
 use super::{Outcome, backend, pinned};
-use crate::program::lines::Lines;
 use crate::program::send::{Plan, SendArgs};
 use anyhow::{Result, ensure};
 use mpps_io::{Backend, RingConfig, STAMP_BYTES, TxConfig};
@@ -47,7 +46,7 @@ fn plan(args: SendArgs) -> Result<Plan> {
         backend,
         configs: configs.collect(),
         pin,
-        lines: Lines { json: args.json },
+        lines: args.json.begin()?,
         asked: args,
     })
 }

@@ -3,7 +3,6 @@
 use super::{Outcome, engine};
 use crate::args::ServeArgs;
 use crate::machine::interface_at;
-use crate::program::lines::Lines;
 use crate::program::serve::Plan;
 use anyhow::{Context, Result, bail, ensure};
 use mpps_host::{Moderation, Throttle, Topology, sysctl};
@@ -59,7 +58,7 @@ fn plan(args: &ServeArgs) -> Result<Plan> {
         chosen,
         user,
         moderation: moderation(args)?,
-        lines: Lines { json: args.json },
+        lines: args.json.begin()?,
     })
 }
 

@@ -34,19 +34,11 @@ use std::time::Duration;
 
 /// Arguments of `mpps placement`.
 #[derive(Debug, Args)]
-#[command(
-    after_help = "The receiver runs on the CPU of its receive queue, on the sibling \
-    hyper-thread, on another core of the node, and on another node, as far as this host has them. \
-    Everything happens inside two network namespaces that vanish with the program; with --interface \
-    it measures what really arrives there, and changes no setting. Exit status: 0 every ledger \
-    balances, 1 one does not, 2 it could not be done or nothing arrived, 130 interrupted. With \
-    --interface the ledgers do not decide, since the interface counts the frames of others too."
-)]
 pub(crate) struct Plan {
-    /// Measure what somebody sends to --port of this interface, and not the lab's traffic
+    /// Measure traffic that arrives at --port of this interface, instead of the lab's
     #[arg(long, value_name = "IF", requires = "port")]
     interface: Option<String>,
-    /// The UDP port to which the traffic of --interface comes
+    /// Set the UDP port of the traffic of --interface
     #[arg(long, value_name = "PORT", requires = "interface",
           value_parser = clap::value_parser!(u16).range(1..))]
     port: Option<u16>,

@@ -13,20 +13,20 @@ use std::time::Duration;
 /// Repeated runs, which are kept in files; with `--quick` each takes so long.
 #[derive(Debug, Args)]
 pub(crate) struct Series<const QUICK_MS: u64 = 350> {
-    /// One short run of each; not for comparison
-    #[arg(long, conflicts_with_all = ["seconds", "repeat"])]
+    /// Run each case once and briefly; too short to compare
+    #[arg(long, conflicts_with_all = ["duration", "repeat"])]
     pub(crate) quick: bool,
-    /// Length of each run [default: 0.5]
-    #[arg(long, value_name = "TIME", value_parser = value::seconds)]
-    pub(crate) seconds: Option<Duration>,
-    /// Runs of each, interleaved
+    /// Set the length of each run [default: 500ms]
+    #[arg(long, alias = "seconds", value_name = "TIME", value_parser = value::seconds)]
+    pub(crate) duration: Option<Duration>,
+    /// Run each case N times, interleaved
     #[arg(long, default_value_t = 5, value_name = "N",
           value_parser = clap::value_parser!(u16).range(1..=1000))]
     repeat: u16,
-    /// Data file [default: named after the command, such as bench.json or lab-tcp.json]
-    #[arg(long, value_name = "FILE")]
+    /// Write JSON to FILE, or to standard output [default: the command's name .json]
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
     json: Option<PathBuf>,
-    /// Report file [default: named after the command, such as bench.html or lab-tcp.html]
+    /// Write the page to FILE [default: the command's name .html]
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
 }
@@ -36,7 +36,7 @@ impl<const QUICK_MS: u64> Series<QUICK_MS> {
     pub(crate) fn time(&self) -> Duration {
         match self.quick {
             true => Duration::from_millis(QUICK_MS),
-            false => self.seconds.unwrap_or(Duration::from_millis(500)),
+            false => self.duration.unwrap_or(Duration::from_millis(500)),
         }
     }
 

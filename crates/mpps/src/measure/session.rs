@@ -15,7 +15,8 @@ use std::time::Duration;
 /// An experiment under way.
 #[derive(Debug)]
 pub(crate) struct Session {
-    json: OutputFile,
+    /// None if standard output has it.
+    json: Option<OutputFile>,
     page: OutputFile,
     /// True if its runs are too short to be compared with others.
     pub(crate) quick: bool,
@@ -35,8 +36,15 @@ impl Session {
             !page.overwrites(json),
             "--json and --html name the same file"
         );
+        let json = match json.as_os_str() == "-" {
+            true => {
+                output::json_to(json)?;
+                None
+            }
+            false => Some(OutputFile::try_out("--json", json)?),
+        };
         Ok(Self {
-            json: OutputFile::try_out("--json", json)?,
+            json,
             page,
             quick: false,
             interrupt,
@@ -45,8 +53,11 @@ impl Session {
     }
 
     /// The files, as kinds and paths.
-    pub(crate) fn files(&self) -> [(&'static str, &Path); 2] {
-        [("report", self.page.path()), ("data", self.json.path())]
+    pub(crate) fn files(&self) -> Vec<(&'static str, &Path)> {
+        let data = self.json.as_ref().map(|json| ("data", json.path()));
+        std::iter::once(("report", self.page.path()))
+            .chain(data)
+            .collect()
     }
 
     /// What was found on this machine so far: nothing yet but `body`.
@@ -59,8 +70,8 @@ impl Session {
 
     /// Writes what is known so far to the data file, so that no failure takes it away.
     pub(crate) fn keep(&self, result: &impl Serialize) {
-        if let Ok(text) = json(result) {
-            self.json.keep(text.as_bytes());
+        if let (Some(file), Ok(text)) = (&self.json, json(result)) {
+            file.keep(text.as_bytes());
         }
     }
 
@@ -70,7 +81,10 @@ impl Session {
     /// If one cannot be written, or if the result has a number that JSON cannot say.
     pub(crate) fn write(&self, result: &impl Serialize, document: &Document) -> Result<()> {
         let data = json(result).map_err(Into::into);
-        let data = data.and_then(|text| self.json.write(text.as_bytes()));
+        let data = data.and_then(|text| match &self.json {
+            Some(file) => file.write(text.as_bytes()),
+            None => Ok(output::text(Stream::Json, &text)?),
+        });
         let page = self.page.write(mpps_report::page(document).as_bytes());
         ended(page, data)
     }
@@ -86,7 +100,7 @@ impl Session {
         balances: bool,
     ) -> Result<Outcome> {
         self.write(result, document)?;
-        output::blocks(Stream::Out, &document.blocks)?;
+        output::blocks(Stream::People, &document.blocks)?;
         Ok(Outcome::of(result.complete, balances))
     }
 }

@@ -89,6 +89,29 @@ impl OutputFile {
         is_same && self.target.keeps()
     }
 
+    /// Empties it, and opens it for lines as they come; none if it is standard output. What has no
+    /// end, such as a pipe, is not emptied.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub(crate) fn into_stream(mut self) -> Result<Option<File>> {
+        if let Some(pipe) = self.pipe.take() {
+            return Ok(Some(pipe));
+        }
+        let path = self.path.display();
+        match way(&self.target) {
+            Ok(Way::Stream(Stream::Out)) => return Ok(None),
+            Ok(Way::Replace(_)) => self.write(b"")?,
+            Ok(_) => {}
+            Err(error) => return Err(error).with_context(|| format!("cannot write {path}")),
+        }
+        let opened = self.target.open();
+        let opened = opened.and_then(|file| file.ok_or_else(|| ErrorKind::NotFound.into()));
+        opened
+            .map(Some)
+            .with_context(|| format!("cannot write {path}"))
+    }
+
     /// Where it is.
     pub(crate) fn path(&self) -> &Path {
         &self.path

@@ -11,11 +11,14 @@ use crate::measure::outcome::Outcome;
 use crate::measure::session::json;
 use crate::output::{self, Stream, file::OutputFile};
 use crate::program::host::HostArgs;
+use crate::program::lines::{JsonArgs, Lines};
 use crate::signal::Interrupt;
+use crate::value;
 use anyhow::{Result, ensure};
 use clap::Args;
 use mpps_host::check::{findings, ledger};
 use mpps_host::{Finding, Fingerprint, Ledger};
+use mpps_report::Quantity;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -27,26 +30,18 @@ const LOOK: Duration = Duration::from_millis(20);
 
 /// Arguments of `mpps doctor`.
 #[derive(Debug, Args)]
-#[command(
-    after_help = "It reads counters twice and changes nothing. Without root it sees less: owners of \
-    other users' sockets and drop reasons are hidden, and a note says so. Ctrl-C ends the look early \
-    and tells what was seen until then. Exit status: 0 nothing is wrong, or so little that it may be \
-    meant, 1 something is, 2 it could not be done, or IF did not stay and nothing else was found, 130 \
-    interrupted in the first look."
-)]
 pub(crate) struct DoctorArgs {
     #[command(flatten)]
     host: HostArgs,
-    /// How long to look, in seconds
-    #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=86_400))]
-    seconds: u64,
-    /// Write the result as JSON to standard output
-    #[arg(long, conflicts_with = "markdown")]
-    json: bool,
-    /// Write it as Markdown to standard output, for a ticket
+    /// Look for TIME
+    #[arg(long, alias = "seconds", value_name = "TIME", default_value = "5s", value_parser = value::seconds)]
+    duration: Duration,
+    #[command(flatten)]
+    json: JsonArgs,
+    /// Print Markdown, for a ticket
     #[arg(long)]
     markdown: bool,
-    /// Write it as a page, too
+    /// Write a page to FILE
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
 }
@@ -89,9 +84,10 @@ impl DoctorArgs {
     /// Looks at the host, and tells what it found.
     pub(crate) fn run(&self) -> Result<Outcome> {
         let page = output::file::optional("--html", self.html.as_deref())?;
+        let lines = self.json.begin()?;
         let interrupt = Interrupt::listen()?;
         let mut watch = self.host.watch(&interrupt)?;
-        let end = Instant::now() + Duration::from_secs(self.seconds);
+        let end = Instant::now() + self.duration;
         let (interfaces, started) = (watch.interfaces(), machine::now());
         // Before the wait, so that Ctrl-C need not wait for it.
         let machine = interrupt.ends_during(|| Fingerprint::collect(&interfaces))?;
@@ -118,15 +114,15 @@ impl DoctorArgs {
         let command = machine::command_line();
         let mut result = Envelope::new(machine, command, started, diagnosis);
         result.complete = true;
-        self.tell(&result, page)
+        self.tell(&result, lines, page)
     }
 
     fn wait(&self, interfaces: &[String], end: Instant, interrupt: &Interrupt) -> Result<()> {
         let at = interfaces.join(", ");
-        let seconds = self.seconds;
+        let time = Quantity::Seconds(self.duration.as_secs_f64());
         output::line(
             Stream::Err,
-            &format!("looking at {at} for {seconds} s; Ctrl-C ends that early"),
+            &format!("looking at {at} for {time}; Ctrl-C ends the look early"),
         )?;
         while !interrupt.came() && Instant::now() < end {
             thread::sleep(LOOK.min(end.saturating_duration_since(Instant::now())));
@@ -134,17 +130,25 @@ impl DoctorArgs {
         Ok(())
     }
 
-    fn tell(&self, result: &DoctorResult, page: Option<OutputFile>) -> Result<Outcome> {
+    fn tell(
+        &self,
+        result: &DoctorResult,
+        lines: Lines,
+        page: Option<OutputFile>,
+    ) -> Result<Outcome> {
         let files = page.as_ref().map(|page| ("report", page.path()));
         let document =
             (self.markdown || page.is_some()).then(|| document(result, files.as_slice()));
+        if lines.json {
+            output::text(Stream::Json, &json(result)?)?;
+        }
         match &document {
-            _ if self.json => output::text(Stream::Out, &json(result)?)?,
+            _ if !lines.text => {}
             Some(document) if self.markdown => {
-                output::text(Stream::Out, &mpps_report::markdown(document))?;
+                output::text(Stream::People, &mpps_report::markdown(document))?;
             }
-            Some(document) => output::blocks(Stream::Out, &document.blocks)?,
-            None => output::blocks(Stream::Out, &document::blocks(result))?,
+            Some(document) => output::blocks(Stream::People, &document.blocks)?,
+            None => output::blocks(Stream::People, &document::blocks(result))?,
         }
         if let (Some(page), Some(document)) = (page, &document) {
             page.write(mpps_report::page(document).as_bytes())?;

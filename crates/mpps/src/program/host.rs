@@ -2,6 +2,7 @@
 
 use super::lines::LOOK;
 use crate::signal::Interrupt;
+use crate::value;
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 use mpps_host::{Asked, Watch};
@@ -17,7 +18,7 @@ const ELSEWHERE: &str = "remedies are for that network namespace: nsenter --net=
 /// The host in question, or a part of it.
 #[derive(Debug, Args)]
 pub(crate) struct HostArgs {
-    /// Look at this interface alone; UDP is still that of the whole network namespace
+    /// Look only at this interface; UDP counters stay those of the network namespace
     #[arg(value_name = "IF")]
     interface: Option<String>,
     #[command(flatten)]
@@ -27,21 +28,21 @@ pub(crate) struct HostArgs {
 /// How often a host is looked at.
 #[derive(Debug, Args)]
 pub(crate) struct PaceArgs {
-    /// How long one look is from the next, in seconds
-    #[arg(long, value_name = "SECONDS", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=3600))]
-    interval: u64,
+    /// Look every TIME
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = value::pace)]
+    interval: Duration,
 }
 
 /// A part of a host.
 #[derive(Debug, Args)]
 pub(crate) struct PartArgs {
-    /// The UDP port in question: its sockets alone, and the kernel's drops of it alone
+    /// Look only at the sockets of this UDP port, and at the drops of its packets
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) port: Option<u16>,
-    /// The process in question: looks at its network namespace, and of sockets at its own alone
+    /// Look only at the sockets of this process, in its network namespace
     #[arg(long, value_name = "PID", conflicts_with = "netns", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) pid: Option<u32>,
-    /// Look at another network namespace: that of `ip netns`, of a process, or of a file
+    /// Look at another network namespace: a name of `ip netns`, a process, or a file
     #[arg(long, value_name = "NAME|PID|FILE")]
     netns: Option<String>,
 }
@@ -114,7 +115,7 @@ impl PartArgs {
 impl PaceArgs {
     /// The time from one look to the next.
     pub(crate) fn interval(&self) -> Duration {
-        Duration::from_secs(self.interval)
+        self.interval
     }
 
     /// Waits for the next look; false if it is to end.

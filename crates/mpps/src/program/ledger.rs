@@ -24,7 +24,7 @@ pub(crate) struct LiveLedgerArgs {
     part: PartArgs,
     #[command(flatten)]
     pace: PaceArgs,
-    /// End after so many looks
+    /// Stop after N looks
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
 }
@@ -64,10 +64,9 @@ pub struct SocketDrops {
 
 impl LiveLedgerArgs {
     /// Looks until it is ended.
-    pub(crate) fn run(&self, json: bool) -> Result<Outcome> {
+    pub(crate) fn run(&self, lines: Lines) -> Result<Outcome> {
         let interrupt = Interrupt::listen()?;
         let mut watch = self.part.watch(&interrupt)?;
-        let lines = Lines { json };
         let mut left = self.count;
         // The last look is at the end, so that nothing is missing.
         loop {
@@ -84,15 +83,15 @@ impl LiveLedgerArgs {
                 drop_reasons: seen.drops.clone(),
                 notes: watch.notes(),
             };
-            match json {
-                true => lines.object(&object)?,
-                false => lines.say(&said(&object))?,
+            lines.object(&object)?;
+            if lines.text {
+                lines.say(&said(&object))?;
             }
             if left == Some(0) || !goes_on {
                 break;
             }
         }
-        if !json {
+        if lines.text {
             let mut blocks = document::joined(&ledger(&watch.seen_in_all()));
             let seen = watch.seen_in_all();
             let sockets = sockets(&seen).into_iter().map(|socket| socket.said());

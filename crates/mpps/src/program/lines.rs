@@ -3,49 +3,102 @@
 use crate::output::{self, Stream};
 use crate::signal::Interrupt;
 use anyhow::{Result, bail};
+use clap::Args;
 use mpps_io::{Backend, Mode, Property};
 use mpps_os::clock::monotonic_ns;
 use mpps_report::Block;
 use serde::Serialize;
+use std::path::PathBuf;
 use std::thread;
 use std::time::Duration;
 
 /// How often a program looks for Ctrl-C, the first packet and finished workers.
 pub(crate) const LOOK: Duration = Duration::from_millis(20);
 
-/// Lines for people on standard output; with `--json` they are on standard error, and objects for
-/// programs, one a line, have standard output.
+/// `--json[=FILE]`, as every command has it that writes JSON.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct JsonArgs {
+    /// Write JSON to FILE [default: standard output]
+    #[arg(id = "json", long = "json", value_name = "FILE", num_args = 0..=1, require_equals = true,
+          default_missing_value = "-")]
+    file: Option<PathBuf>,
+}
+
+impl JsonArgs {
+    /// True if JSON is wanted.
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.file.is_some()
+    }
+
+    /// Opens the file before anything is done.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub(crate) fn begin(&self) -> Result<Lines> {
+        if let Some(path) = &self.file {
+            output::json_to(path)?;
+        }
+        Ok(Lines {
+            json: self.is_wanted(),
+            text: self
+                .file
+                .as_ref()
+                .is_none_or(|path| path.as_os_str() != "-"),
+        })
+    }
+}
+
+/// Lines for people on standard output, and objects for programs, one a line, as `--json` says.
+/// While objects have standard output, people read standard error.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Lines {
     /// True with `--json`.
     pub(crate) json: bool,
+    /// True if people read standard output.
+    pub(crate) text: bool,
 }
 
 impl Lines {
+    /// Lines for people only.
+    pub(crate) const PEOPLE: Self = Self {
+        json: false,
+        text: true,
+    };
+
     /// A line for people.
     ///
     /// # Errors
     /// If the stream cannot take it; this is so of the others, too.
     pub(crate) fn say(self, text: &str) -> Result<()> {
-        Ok(output::line(self.stream(), text)?)
+        Ok(output::line(Stream::People, text)?)
     }
 
     /// A piece of a report for people.
     pub(crate) fn tell(self, blocks: &[Block]) -> Result<()> {
-        Ok(output::blocks(self.stream(), blocks)?)
-    }
-
-    /// Where lines for people go.
-    pub(crate) fn stream(self) -> Stream {
-        if self.json { Stream::Err } else { Stream::Out }
+        Ok(output::blocks(Stream::People, blocks)?)
     }
 
     /// An object for programs, if they are served.
     pub(crate) fn object(self, object: &impl Serialize) -> Result<()> {
         if self.json {
-            output::line(Stream::Out, &output::json(object)?)?;
+            output::line(Stream::Json, &output::json(object)?)?;
         }
         Ok(())
+    }
+
+    /// What a command found: as JSON, and as people read it where they read standard output.
+    pub(crate) fn found(
+        self,
+        found: &impl Serialize,
+        blocks: impl FnOnce() -> Vec<Block>,
+    ) -> Result<()> {
+        if self.json {
+            output::text(Stream::Json, &output::pretty_json(found)?)?;
+        }
+        match self.text {
+            true => self.tell(&blocks()),
+            false => Ok(()),
+        }
     }
 }
 

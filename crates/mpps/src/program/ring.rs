@@ -5,32 +5,35 @@ use anyhow::{Result, ensure};
 use clap::Args;
 use mpps_io::{Attach, CopyMode, Property, RingConfig};
 
+/// The heading of the options that only rings over an interface have.
+pub(crate) const RING_HEADING: &str = "Options of af_xdp, packet_mmap, dpdk, pcap and other rings";
+
 /// Arguments about rings over an interface.
 #[derive(Debug, Clone, Args)]
-#[command(next_help_heading = "Backends that read or write an interface")]
+#[command(next_help_heading = RING_HEADING)]
 pub(crate) struct RingArgs {
-    /// The interface [default: the one that owns the address, or that the route points to]
+    /// Use this interface [default: the interface of the address, or of the route to it]
     #[arg(long, value_name = "IF")]
     pub(crate) interface: Option<String>,
-    /// The first queue; each further thread has the next
+    /// Start at receive queue N; each further thread uses the next queue
     #[arg(long, value_name = "N")]
     pub(crate) queue: Option<u32>,
-    /// Where the XDP program runs [default: native where the driver can]
+    /// Set where the XDP program runs [default: native if the driver can]
     #[arg(long, value_name = "WHERE", value_parser = one_of(XDP))]
     pub(crate) xdp: Option<Attach>,
-    /// Whether the kernel copies packets [default: zero where it can]
+    /// Set whether the kernel copies packets [default: zero if the driver can]
     #[arg(long, value_name = "HOW", value_parser = one_of(COPY))]
     pub(crate) copy: Option<CopyMode>,
-    /// Frames that the ring holds
+    /// Set the number of frames in the ring
     #[arg(long, value_name = "FRAMES")]
     pub(crate) ring: Option<u32>,
-    /// Keep packets in huge pages
+    /// Use huge pages for packets
     #[arg(long)]
     pub(crate) hugepages: bool,
-    /// Arguments for DPDK's EAL: --dpdk-args "--vdev=net_af_packet0,iface=eth1"
+    /// Pass arguments to DPDK's EAL: --dpdk-args "--vdev=net_af_packet0,iface=eth1"
     #[arg(long, value_name = "ARGS", allow_hyphen_values = true)]
     pub(crate) dpdk_args: Option<String>,
-    /// Fail unless the kernel grants all of these
+    /// Fail unless the kernel grants all of WHAT
     #[arg(long, value_name = "WHAT,...", value_delimiter = ',', value_parser = one_of(REQUIRE))]
     pub(crate) require: Vec<Property>,
 }
@@ -39,14 +42,18 @@ const XDP: &[Named<Attach>] = &[
     ("native", "In the driver", Attach::Native),
     (
         "generic",
-        "In the stack: any interface, slower",
+        "In the network stack; any interface, slower",
         Attach::Generic,
     ),
 ];
 
 const COPY: &[Named<CopyMode>] = &[
-    ("copy", "It copies", CopyMode::Copy),
-    ("zero", "It does not, or it is an error", CopyMode::ZeroCopy),
+    ("copy", "Copy packets", CopyMode::Copy),
+    (
+        "zero",
+        "Require zero-copy; fail otherwise",
+        CopyMode::ZeroCopy,
+    ),
 ];
 
 const REQUIRE: &[Named<Property>] = &[

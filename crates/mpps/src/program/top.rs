@@ -7,10 +7,11 @@ mod pane;
 mod screen;
 
 use super::host::{HostArgs, PaceArgs};
-use super::lines::Lines;
+use super::lines::{JsonArgs, Lines};
 use crate::measure::outcome::Outcome;
 use crate::output;
 use crate::signal::Interrupt;
+use crate::value;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use console::Console;
@@ -35,24 +36,18 @@ pub const SCHEMA: &str = "mpps.top.v1";
 
 /// Arguments of `mpps top`.
 #[derive(Debug, Args)]
-#[command(
-    after_help = "It reads counters and changes nothing. Without root it sees less: owners of other \
-    users' sockets and drop reasons are hidden, and it says so. Exit status: 0 it was ended, 2 it could \
-    not be done."
-)]
 pub(crate) struct TopArgs {
     #[command(flatten)]
     host: HostArgs,
     #[command(flatten)]
     pace: PaceArgs,
-    /// Show one page as text, and end
+    /// Print one page as text and exit
     #[arg(long)]
     once: bool,
-    /// Write JSON to standard output, an object a line at each look
-    #[arg(long)]
-    json: bool,
-    /// Show nothing, and answer Prometheus here, at /metrics
-    #[arg(long, value_name = "ADDR:PORT", conflicts_with_all = ["once", "json"])]
+    #[command(flatten)]
+    json: JsonArgs,
+    /// Serve Prometheus metrics at this address, path /metrics, instead of the screen
+    #[arg(long, value_name = "ADDR:PORT", value_parser = value::listen, conflicts_with_all = ["once", "json"])]
     listen: Option<SocketAddr>,
 }
 
@@ -72,7 +67,7 @@ pub struct TopObject {
 impl TopArgs {
     /// Looks until it is ended.
     pub(crate) fn run(&self) -> Result<Outcome> {
-        let on_screen = !self.once && !self.json && self.listen.is_none();
+        let on_screen = !self.once && !self.json.is_wanted() && self.listen.is_none();
         if on_screen && !(io::stdout().is_terminal() && io::stdin().is_terminal()) {
             bail!(
                 "standard input or output is no terminal; --once shows one page, --json writes \
@@ -84,6 +79,7 @@ impl TopArgs {
             true => Interrupt::listen_held(),
             false => Interrupt::listen(),
         }?;
+        let lines = self.json.begin()?;
         // Before another namespace is entered: the address is of this one.
         let listener = self.listen.map(exporter::bind).transpose()?;
         let watch = self.host.watch(&interrupt)?;
@@ -95,7 +91,7 @@ impl TopArgs {
         match listener {
             Some(listener) => top.export(listener),
             None if on_screen => top.on_screen(),
-            None => top.as_lines(self.once, self.json),
+            None => top.as_lines(self.once, lines),
         }?;
         Ok(Outcome::Fine)
     }
@@ -113,23 +109,23 @@ impl Top<'_> {
         Overview::of(&self.watch.seen())
     }
 
-    fn as_lines(&mut self, once: bool, json: bool) -> Result<()> {
-        let lines = Lines { json };
+    fn as_lines(&mut self, once: bool, lines: Lines) -> Result<()> {
         // The last look is at the end, so that nothing is missing.
         loop {
             let goes_on = self.pace.wait(&self.interrupt);
             self.watch.look_while(&|| !self.interrupt.came())?;
             let notes = self.watch.notes();
             let page = self.page();
-            if json {
+            if lines.text {
+                lines.tell(&blocks(&page, &notes))?;
+            }
+            if lines.json {
                 lines.object(&TopObject {
                     schema: SCHEMA.to_owned(),
                     unix_ns: self.watch.seen().after.snapshot.unix_ns,
                     page,
                     notes,
                 })?;
-            } else {
-                lines.tell(&blocks(&page, &notes))?;
             }
             if once || !goes_on {
                 return Ok(());

@@ -16,7 +16,7 @@ pub use proof::Proofs;
 pub use shown::{TuneObject, TuneStep};
 
 use crate::measure::outcome::Outcome;
-use crate::program::lines::Lines;
+use crate::program::lines::JsonArgs;
 use crate::value::{self, Named, one_of};
 use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, Subcommand};
@@ -30,12 +30,6 @@ use std::time::Duration;
 
 /// Arguments of `mpps tune`.
 #[derive(Debug, Args)]
-#[command(
-    after_help = "plan needs no rights. apply writes down what is there before it changes anything \
-    (/run/mpps); what was made stays until `mpps tune undo` or a reboot. Exit status: 0 fine, 1 not all \
-    of it (a step was refused, or somebody has changed a setting since), 2 it could not be done, and \
-    nothing was changed, 130 it was not confirmed, and all is put back."
-)]
 pub(crate) struct TuneArgs {
     #[command(subcommand)]
     action: Action,
@@ -43,24 +37,24 @@ pub(crate) struct TuneArgs {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Show what would be changed, why, what may go wrong, and the plain commands
+    /// Show the changes, their reasons, their risks and their commands
     Plan(PlanArgs),
-    /// Change it, and keep it
+    /// Apply the changes
     Apply(ApplyArgs),
-    /// Measure each stage with and without, in turn, and keep what helps
+    /// Measure each stage with and without its changes, and keep those that help
     Prove(prove::ProveArgs),
-    /// Keep what `apply --confirm-within` has changed
+    /// Keep the changes of `apply --confirm-within`
     Confirm(Which),
-    /// Put back exactly what was there before
+    /// Restore the settings
     Undo(UndoArgs),
-    /// Show what is tuned, and what somebody has changed since
+    /// Show tuned settings, and those that another program has changed since
     Status(Which),
 }
 
 /// Which interface.
 #[derive(Debug, Args)]
 struct Which {
-    /// The interface [default: all that are tuned]
+    /// Use this interface [default: every tuned interface]
     #[arg(value_name = "IF")]
     interface: Option<String>,
 }
@@ -69,7 +63,7 @@ struct Which {
 struct UndoArgs {
     #[command(flatten)]
     which: Which,
-    /// Put back also what somebody else has changed since; without it that is left alone
+    /// Restore also settings that another program has changed since
     #[arg(long)]
     force: bool,
 }
@@ -78,24 +72,23 @@ struct UndoArgs {
 struct PlanArgs {
     #[command(flatten)]
     what: What,
-    /// Write the plan as JSON to standard output
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    json: JsonArgs,
 }
 
 /// What is to be planned.
 #[derive(Debug, Clone, Args)]
 struct What {
-    /// The interface [default: the one of the default route]
+    /// Use this interface [default: the interface of the default route]
     #[arg(value_name = "IF")]
     interface: Option<String>,
-    /// What is to be received
+    /// Tune for this traffic
     #[arg(long = "for", default_value = "udp", value_name = "WHAT", value_parser = one_of(GOALS))]
     goal: Goal,
-    /// The port at which it arrives: for notrack, the commands of plan, and the measurements of prove
+    /// Set the port of the traffic, for stage notrack, for the printed commands, and for `prove`
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     port: Option<u16>,
-    /// Only these stages
+    /// Use only these stages
     #[arg(long, value_name = "STAGE,...", value_delimiter = ',')]
     only: Vec<String>,
 }
@@ -104,13 +97,13 @@ struct What {
 struct ApplyArgs {
     #[command(flatten)]
     what: What,
-    /// Go on where the driver refuses a step; without it all of it is put back
+    /// Continue if the driver refuses a step, instead of restoring every setting
     #[arg(long)]
     keep_going: bool,
-    /// Do also what may take the link down by which this host is reached
+    /// Allow steps that may take down the link of this session
     #[arg(long)]
     allow_link_bounce: bool,
-    /// Put all of it back unless `mpps tune confirm` comes within this time: 60s
+    /// Restore every setting unless `mpps tune confirm` runs within TIME
     #[arg(long, value_name = "TIME", value_parser = value::seconds)]
     confirm_within: Option<Duration>,
 }
@@ -137,12 +130,12 @@ impl TuneArgs {
 
 impl PlanArgs {
     fn run(&self) -> Result<Outcome> {
+        let lines = self.json.begin()?;
         let (tunables, plan) = self.what.asked()?.plan()?;
-        let lines = Lines { json: self.json };
         let found = TuneObject::new(&tunables, &plan, self.what.port);
-        match self.json {
-            true => lines.object(&found)?,
-            false => found.lines().iter().try_for_each(|line| lines.say(line))?,
+        lines.object(&found)?;
+        if lines.text {
+            found.lines().iter().try_for_each(|line| lines.say(line))?;
         }
         Ok(Outcome::Fine)
     }

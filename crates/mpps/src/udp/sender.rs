@@ -10,11 +10,11 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 /// Who is asked to send in a lab.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Generator {
-    /// The kernel's own generator where it can be had, a sending socket elsewhere
+    /// The XDP generator if available, otherwise sendmmsg with trains of 4
     Auto,
-    /// The kernel's own generator
+    /// The kernel's XDP generator
     Xdp,
-    /// A sending socket
+    /// A socket with sendmmsg(2)
     Sendmmsg,
 }
 

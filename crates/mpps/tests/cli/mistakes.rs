@@ -49,7 +49,11 @@ pub(crate) const MISTAKES: &[Mistake] = &[
     mistake(
         "interface_of_placement",
         &["placement", "--interface", "nosuch0", "--port", "4321"],
-        &["--interface", "nosuch0", "`ip link`"],
+        &[
+            "--interface",
+            "there is no interface nosuch0",
+            "this host has lo",
+        ],
     ),
     mistake(
         "path_of_ndr",
@@ -194,7 +198,7 @@ pub(crate) const MISTAKES: &[Mistake] = &[
     mistake(
         "join_at_no_interface",
         &["recv", "--join", "239.1.2.3%nosuch0"],
-        &["nosuch0", "ip link"],
+        &["nosuch0", "this host has lo"],
     ),
     mistake(
         "join_of_the_other_ip",
@@ -288,7 +292,7 @@ pub(crate) const MISTAKES: &[Mistake] = &[
         &["--duration", "soon", "300ms"],
     ),
     misuse("no_cpus", &["recv", "--pin", "3-1"], &["--pin", "3-1"]),
-    misuse("ladder", &["lab", "sctp"], &["sctp", "udp", "tcp"]),
+    misuse("ladder", &["lab", "sctp"], &["sctp"]),
     misuse(
         "no_repeats",
         &["lab", "--repeat", "0"],
@@ -297,7 +301,7 @@ pub(crate) const MISTAKES: &[Mistake] = &[
     misuse(
         "quick_and_slow",
         &["lab", "--quick", "--seconds", "2"],
-        &["--quick", "--seconds"],
+        &["--quick", "--duration"],
     ),
     misuse("no_subcommand", &[], &["Usage: mpps"]),
     misuse("subcommand", &["recieve"], &["recieve"]),

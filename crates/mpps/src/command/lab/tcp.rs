@@ -1,7 +1,7 @@
 //! `mpps lab tcp`: the experiments of the 2014 paper.
 
 use super::Outcome;
-use crate::args::LabArgs;
+use crate::args::TcpLadderArgs;
 use crate::command::ended;
 use crate::experiment::connections::{
     Cell, Choice, Deal, Schedule, cells, document::document, run as run_cells,
@@ -23,7 +23,7 @@ const CONNECTIONS_MAX: u64 = 10_000;
 const TIME: Duration = Duration::from_millis(700);
 
 /// Measures the cells, or lists them.
-pub(super) fn run(args: &LabArgs) -> Result<Outcome> {
+pub(super) fn run(args: &TcpLadderArgs) -> Result<Outcome> {
     let skb_defer = skb_defer(args)?;
     let deal = Deal::of(&Topology::read()?);
     let server_cpus = deal.as_ref().map_or(1, |deal| deal.servers.len());
@@ -45,7 +45,7 @@ pub(super) fn run(args: &LabArgs) -> Result<Outcome> {
 
 /// How the kernel's reuse of packet buffers is switched off if that is asked for, and else why it is
 /// not.
-fn skb_defer(args: &LabArgs) -> Result<Result<SkbDefer, String>> {
+fn skb_defer(args: &TcpLadderArgs) -> Result<Result<SkbDefer, String>> {
     let plan = SkbDefer::plan();
     if args.skb_defer {
         return Ok(Ok(plan.context("--skb-defer")?));
@@ -62,7 +62,7 @@ fn skb_defer(args: &LabArgs) -> Result<Result<SkbDefer, String>> {
 
 /// The cells that `--only` names.
 fn choose(
-    args: &LabArgs,
+    args: &TcpLadderArgs,
     server_cpus: usize,
     skb_defer: &Result<SkbDefer, String>,
 ) -> Result<Vec<Cell>> {
@@ -101,13 +101,13 @@ fn list(cells: &[Cell]) -> Result<Outcome> {
             Some(why) => format!("skipped: {why}"),
             None => format!("switches {}", cell.switches()),
         };
-        output::line(Stream::Out, &format!("{:<34} {rest}", cell.row.key()))?;
+        output::line(Stream::People, &format!("{:<34} {rest}", cell.row.key()))?;
     }
     Ok(Outcome::Fine)
 }
 
 fn measure(
-    args: &LabArgs,
+    args: &TcpLadderArgs,
     cells: Vec<Cell>,
     deal: &Deal,
     skb_defer: Option<SkbDefer>,
@@ -129,7 +129,7 @@ fn measure(
     ended(told, back)
 }
 
-fn schedule(args: &LabArgs) -> Schedule {
+fn schedule(args: &TcpLadderArgs) -> Schedule {
     if args.series.quick {
         return Schedule {
             time: Duration::from_millis(400),
@@ -138,7 +138,7 @@ fn schedule(args: &LabArgs) -> Schedule {
         };
     }
     Schedule {
-        time: args.series.seconds.unwrap_or(TIME),
+        time: args.series.duration.unwrap_or(TIME),
         warm_up: Duration::from_millis(200),
         repeats: args.series.repeats(),
     }

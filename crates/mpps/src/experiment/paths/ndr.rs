@@ -55,45 +55,38 @@ pub(super) const MAX_PPS: f64 = 100e6;
 /// Arguments of `mpps ndr`.
 #[derive(Debug, Args)]
 #[command(
-    mut_arg("repeat", |arg| arg.help("Such trials, added up, that decide of a load")),
-    mut_arg("seconds", |arg| arg.help("Length of the trials that decide [default: 0.5]")),
-    mut_arg("quick", |arg| arg.help("One short trial decides; not for comparison")),
-    after_help = "The search is MLRsearch (RFC 9971): a load keeps to a goal if no more than half of \
-    the time of its trials loses more than the goal says. Everything happens inside two network \
-    namespaces that vanish with the program; with --sender another host sends to --address, a command \
-    for each trial. Exit status: 0 every ledger balances, 1 one does not, 2 it could not be done, 130 \
-    interrupted; what was found by then is written. With --sender the ledgers do not decide, since what \
-    was lost on the way is nobody's count here."
-)]
+    mut_arg("repeat", |arg| arg.help("Run N trials per load; their results are summed")),
+    mut_arg("duration", |arg| arg.help("Set the length of each trial [default: 500ms]")),
+    mut_arg("quick", |arg| arg.help("Run one short trial per load; too short to compare")))]
 pub(crate) struct Plan {
-    /// Paths of `mpps bench`, or rows of them: recvmmsg af_xdp/spin [default: all]
+    /// Search only these paths or rows of `mpps bench`: recvmmsg af_xdp/spin [default: all]
     #[arg(value_name = "PATH")]
     paths: Vec<String>,
     #[command(flatten)]
     fixed: Fixed,
     #[command(flatten)]
     series: Series<150>,
-    /// What may be lost, a goal each
+    /// Loss goals, one search each
     #[arg(long, value_name = "SHARE,...", value_delimiter = ',', default_value = "0,0.5%",
           value_parser = value::share)]
     loss: Vec<f64>,
-    /// Lowest load, in packets per second
+    /// Set the lowest load, in packets per second
     #[arg(long, value_name = "RATE", default_value = "10k", value_parser = value::rate)]
     min: f64,
-    /// Highest load [default: what the sender can]
+    /// Set the highest load [default: the sender's highest rate]
     #[arg(long, value_name = "RATE", value_parser = value::rate)]
     max: Option<f64>,
-    /// Longest search of one path
+    /// Limit the search of each path to TIME
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = value::seconds)]
     limit: Duration,
-    /// Flows, by source port, 1 to 65535
+    /// Send N flows, by source port, 1 to 65535
     #[arg(long, default_value_t = 1, value_name = "N",
           value_parser = clap::value_parser!(u16).range(1..))]
     flows: u16,
-    /// UDP payload in bytes
+    /// Set the UDP payload size
     #[arg(long, default_value = "32", value_name = "BYTES", value_parser = value::bytes)]
     size: usize,
-    /// Who sends; auto is xdp where it can be had
+    /// Set the traffic source in the lab
     #[arg(
         long,
         default_value = "auto",
@@ -101,14 +94,14 @@ pub(crate) struct Plan {
         conflicts_with = "sender"
     )]
     generator: Generator,
-    /// What runs `mpps send` on another host, for a shell: "ssh HOST mpps send"; each trial adds
-    /// address, rate, duration, size and --json
+    /// Run this shell command as the sender: "ssh HOST mpps send". Each trial appends address, rate,
+    /// duration, size and --json
     #[arg(long, value_name = "COMMAND", requires = "address")]
     sender: Option<String>,
-    /// Where --sender is to send, an address of this host
+    /// Set the address of this host for --sender
     #[arg(long, value_name = "ADDR:PORT", requires = "sender", value_parser = value::address)]
     address: Option<SocketAddr>,
-    /// Hold every receiver back to this rate: to see whether the search finds it
+    /// Limit every receiver to RATE, to test the search
     #[arg(long, value_name = "RATE", value_parser = value::rate)]
     throttle: Option<f64>,
 }

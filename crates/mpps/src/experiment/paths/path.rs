@@ -43,10 +43,10 @@ pub(crate) struct Path {
 /// What a user fixes of every row.
 #[derive(Debug, Clone, Copy, Default, Args)]
 pub(crate) struct Fixed {
-    /// How rows that name no way of their own wait [default: auto]
+    /// Set how to wait for packets, unless the row sets its own method [default: auto]
     #[arg(long, value_name = "HOW", value_parser = value::one_of(value::WAIT))]
     wait: Option<Wait>,
-    /// Frames of each ring over an interface, and buffers of io_uring [default: each backend's own]
+    /// Set the frames of each ring, and the buffers of io_uring [default: set by each backend]
     #[arg(long, value_name = "FRAMES")]
     ring: Option<u32>,
 }

@@ -42,40 +42,34 @@ const LOSS_FREE_MIN_PPS: f64 = 10_000.0;
 
 /// Arguments of `mpps bench`.
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Everything happens inside two network namespaces that vanish with the \
-    program; with --sender it measures what really arrives at --address. Exit status: 0 every ledger \
-    balances, 1 one does not, 2 it could not be done, 130 interrupted. With --sender the ledgers do not \
-    decide, since what was lost on the way is nobody's count here: 0 all paths were measured, 2 it could \
-    not be done or nothing arrived, 130 interrupted."
-)]
 pub(crate) struct Plan {
     #[command(flatten)]
     series: Series<150>,
-    /// Only these paths, or rows of them: recvmmsg,af_xdp/spin; --list names all
+    /// Run only these paths or rows: recvmmsg,af_xdp/spin; --list shows all
     #[arg(long, value_name = "PATH,...", value_delimiter = ',')]
     only: Vec<String>,
     #[command(flatten)]
     fixed: Fixed,
-    /// List the paths of this host and end
+    /// List the paths of this host
     #[arg(long)]
     list: bool,
-    /// Offer each path 2 to 100 % of what the sender can, queue and application on one CPU
+    /// Offer each path 2 to 100 % of the sender's rate, with queue and application on one CPU
     #[arg(long, conflicts_with = "sender")]
     overload: bool,
-    /// Early drops of traffic over 1, 2 and 4 receive queues: what is left of a CPU's rate
+    /// Measure early drops with 1, 2 and 4 receive queues
     #[arg(long, conflicts_with_all = ["overload", "sender"])]
     spread: bool,
-    /// Flows, by source port, 1 to 65535 [default: 1, then 256; with another mode 1]
+    /// Send N flows, by source port, 1 to 65535 [default: 1, then 256; 1 with --overload, --spread and
+    /// --loss-free]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     flows: Option<u16>,
-    /// Search each path for the highest rate without loss as well, as `mpps ndr` does
+    /// Find also the highest rate without loss of each path, as `mpps ndr`
     #[arg(long, conflicts_with_all = ["overload", "spread", "sender"])]
     loss_free: bool,
-    /// UDP payload in bytes
+    /// Set the UDP payload size
     #[arg(long, default_value = "32", value_name = "BYTES", value_parser = value::bytes)]
     size: usize,
-    /// Who sends in the lab; auto is xdp where it can be had
+    /// Set the traffic source in the lab
     #[arg(
         long,
         default_value = "auto",
@@ -83,10 +77,10 @@ pub(crate) struct Plan {
         conflicts_with = "sender"
     )]
     generator: Generator,
-    /// Measure traffic that HOST sends to --address; prints the command to run there
+    /// Measure traffic from HOST to --address; prints the command for HOST
     #[arg(long, value_name = "HOST", requires = "address")]
     sender: Option<String>,
-    /// Where the traffic of --sender arrives
+    /// Set the address where the traffic of --sender arrives
     #[arg(long, value_name = "ADDR:PORT", value_parser = value::address)]
     address: Option<SocketAddr>,
 }
@@ -172,7 +166,7 @@ fn list(paths: &[Path], stage: &Stage<'_>) -> Result<Outcome> {
             Some(why) => format!("skipped: {why}"),
             None => "runs".to_owned(),
         };
-        output::line(Stream::Out, &format!("{:<26} {rest}", path.key()))?;
+        output::line(Stream::People, &format!("{:<26} {rest}", path.key()))?;
     }
     Ok(Outcome::Fine)
 }

@@ -12,27 +12,27 @@ use std::collections::BTreeMap;
 /// Which card, and what is to be assumed of it.
 #[derive(Debug, Args)]
 pub(super) struct CardArgs {
-    /// The interface whose key, fields and table are to be taken
+    /// Read hash key, fields and table from this interface
     #[arg(value_name = "IF")]
     pub(super) interface: Option<String>,
-    /// The key in hexadecimal, with or without colons, at least 40 bytes [default: the card's, or
-    /// that of Microsoft's specification]
+    /// Set the hash key: at least 40 bytes in hexadecimal, colons allowed [default: the card's, or
+    /// Microsoft's]
     #[arg(long, value_name = "HEX", value_parser = key)]
     key: Option<Key>,
-    /// The number of queues, dealt out by turns over the table [default: the card's table]
+    /// Spread N queues evenly over the table [default: the card's table]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536),
           required_unless_present = "interface")]
     queues: Option<u32>,
-    /// The length of the table
+    /// Set the length of the table
     #[arg(long, value_name = "N", default_value_t = ENTRIES as u32, requires = "queues",
           value_parser = clap::value_parser!(u32).range(1..=65_536))]
     entries: u32,
-    /// What is hashed, by the letters of `ethtool -N IF rx-flow-hash` [default: the card's, or
+    /// Set the hashed fields, with the letters of `ethtool -N IF rx-flow-hash` [default: the card's, or
     /// sdfn]
     #[arg(long, value_name = "sd|sdfn", value_parser = hashed)]
     fields: Option<Hashed>,
-    /// Both directions of a flow have one hash, made as `ethtool -X IF xfrm` has it [default: the card's,
-    /// or not]
+    /// Give both directions of a flow one hash, as `ethtool -X IF xfrm` does [default: the card's, or
+    /// none]
     #[arg(long, value_name = "symmetric-xor|symmetric-or-xor")]
     xfrm: Option<Symmetry>,
 }

@@ -14,11 +14,13 @@ use crate::output::{self, Stream};
 use crate::program::lines::LOOK;
 use crate::signal::{Interrupt, Interrupted};
 use crate::udp::far_sender;
+use crate::value;
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use mpps_host::rss::Flow;
 use mpps_host::{QueuePackets, Snapshot};
 use mpps_io::{Rx, RxConfig, Wait, backend, wire};
+use mpps_report::Quantity;
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -39,32 +41,31 @@ const COUNTING: Duration = Duration::from_millis(50);
 /// Which flows.
 #[derive(Debug, Args)]
 pub(super) struct FlowArgs {
-    /// A flow; may be given again
+    /// Use this flow; may be repeated
     #[arg(long, value_name = "SOURCE:PORT-DESTINATION:PORT")]
     flow: Vec<Flow>,
-    /// So many flows from each of those, by source ports that count up, and from 65535 on by the next
-    /// source address [default first: 10.0.0.1:1024-10.0.0.2:4321]
+    /// Make N flows from each --flow: the source port counts up to 65535, then the source address
+    /// [default --flow: 10.0.0.1:1024-10.0.0.2:4321]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(FLOWS_MAX)))]
     flows: Option<u32>,
-    /// A file of flows, one a line, as --flow has them; - is standard input
+    /// Read flows from FILE, one per line in the form of --flow; - reads standard input
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
-    /// A capture (pcap): the flows in it, each with its packets; - is standard input
+    /// Read flows and their packets from a capture (pcap); - reads standard input
     #[arg(long, value_name = "FILE", conflicts_with = "file")]
     pcap: Option<PathBuf>,
-    /// Of what arrives, or is in a capture, only what goes to this port
+    /// Count only packets to this port, of arrivals or of a capture
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     port: Option<u16>,
-    /// The flows are TCP's, and not UDP's
+    /// Use TCP flows instead of UDP
     #[arg(long)]
     pub(super) tcp: bool,
-    /// What sends the flows of --flow and --flows on another host, for a shell: "ssh HOST mpps send"
+    /// Run this shell command to send the flows from another host: "ssh HOST mpps send"
     #[arg(long, value_name = "COMMAND", requires = "verify", conflicts_with_all = ["tcp", "file"])]
     sender: Option<String>,
-    /// How long to count what arrives, in seconds; of flows that are named at most, and with --sender so much
-    /// longer than it takes to send them
-    #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=3600))]
-    seconds: u64,
+    /// Count arrivals for TIME. Named flows end it early; --sender adds the time that sending takes
+    #[arg(long, alias = "seconds", value_name = "TIME", default_value = "5s", value_parser = value::pace)]
+    duration: Duration,
 }
 
 /// Flows, each with its packets.
@@ -184,16 +185,18 @@ impl FlowArgs {
         config.ring.all_traffic = true;
         let before = Snapshot::take(&[interface])?;
         let mut rx = backend::find("packet_mmap")?.open_rx(&config)?;
-        let seconds = match self.sender {
-            Some(_) => self.seconds + orders.seconds,
-            None => self.seconds,
+        let time = match self.sender {
+            Some(_) => self.duration + Duration::from_secs(orders.seconds),
+            None => self.duration,
         };
-        let told =
-            format!("counting what arrives at {interface} for {seconds} s; Ctrl-C ends that");
+        let told = format!(
+            "counting arrivals at {interface} for {}; Ctrl-C ends it early",
+            Quantity::Seconds(time.as_secs_f64())
+        );
         output::line(Stream::Err, &told)?;
         let mut counts = Counts::new(self);
         counts.named = named.map(|named| named.all.iter().map(|(flow, _)| *flow).collect());
-        let end = Instant::now() + Duration::from_secs(seconds);
+        let end = Instant::now() + time;
         thread::scope(|scope| {
             let (orders, interrupt) = (&orders.commands, &interrupt);
             let send = move || {

@@ -12,7 +12,7 @@ use mpps_os::text::Foreign;
 use std::thread;
 use std::time::{Duration, Instant};
 
-const LINES: Lines = Lines { json: false };
+const LINES: Lines = Lines::PEOPLE;
 
 pub(super) fn run(args: &ApplyArgs) -> Result<Outcome> {
     // What is begun is ended before a signal can end the process.

@@ -11,6 +11,7 @@ use mpps_os::On;
 use mpps_os::process::{Parent, in_own_session};
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{self, Child, Command, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
@@ -151,7 +152,8 @@ pub(crate) fn guard(process: u32) -> Result<Outcome> {
     }
     program.await_end();
     // Standard output went to the program.
-    let lines = Lines { json: true };
+    output::json_to(Path::new("-"))?;
+    let lines = Lines::PEOPLE;
     let worst = undo::undo(&undo::unkept_of(process)?, false, Outcome::Fine, lines);
     if is_stuck {
         lines.say(&format!("process {process} was stuck, and was ended"))?;

@@ -20,22 +20,13 @@ use mpps_os::text::ShellWord;
 const NOTHING: &str = "nothing";
 
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Somebody has to send to --port all the while: clients, or `mpps send` on another host. \
-    Where a program has the port, what it reads is counted, and it goes on; else this program reads. With \
-    --for tcp a server has to listen there, and the connections that listeners of this host get are \
-    counted: those of clients, or of `mpps load` on another host. Each stage comes on top of those before \
-    it that were kept; the first row changes nothing, and shows the noise. A stage is kept if the rate, \
-    the loss or the CPU time is better and neither rate nor loss is worse, by the test of `mpps compare`. \
-    Exit status: 0 it came to its end, 2 it could not be done, 130 interrupted, and all is put back."
-)]
 pub(super) struct ProveArgs {
     #[command(flatten)]
     what: What,
-    /// Do also what may take the link down by which this host is reached
+    /// Allow steps that may take down the link of this session
     #[arg(long)]
     allow_link_bounce: bool,
-    /// Put back at the end also what helped
+    /// Restore every setting at the end, also those that helped
     #[arg(long)]
     put_back: bool,
     #[command(flatten)]
@@ -80,7 +71,7 @@ pub(super) fn run(args: &ProveArgs) -> Result<Outcome> {
     }
     tuned.keep()?;
     output::line(
-        Stream::Out,
+        Stream::People,
         &format!(
             "what helped is kept until `mpps tune undo {}` or a reboot",
             ShellWord::operand(&asked.interface)

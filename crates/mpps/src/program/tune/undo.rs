@@ -8,7 +8,7 @@ use mpps_host::tune::is_of_plan;
 use mpps_host::{Leftover, Life, Undone, leftovers};
 use mpps_os::namespace::NetNamespace;
 
-const LINES: Lines = Lines { json: false };
+const LINES: Lines = Lines::PEOPLE;
 
 /// What is tuned in this network namespace, of one interface or of all, the newest first; and what is worst
 /// so far, of journals that cannot be read.

@@ -1,0 +1,123 @@
+//! `mpps completions SHELL`: the completions of a shell, made from the arguments themselves.
+//!
+//! What only the host knows, its interfaces and network namespaces, the shell lists itself.
+
+use super::Outcome;
+use crate::args::{CompletionsArgs, help};
+use crate::output::{self, Stream};
+use anyhow::{Context, Result};
+use clap::Command;
+use clap::builder::PossibleValuesParser;
+use clap_complete::Shell;
+use mpps_io::BACKENDS;
+
+/// How a shell lists the interfaces, and the network namespaces.
+const INTERFACES: &str = "command ls /sys/class/net";
+const NAMESPACES: &str = "command ls /run/netns 2>/dev/null";
+
+/// Prints the completions.
+pub(super) fn run(args: &CompletionsArgs) -> Result<Outcome> {
+    let shell: Shell = args.shell.parse().ok().context("SHELL")?;
+    output::text(Stream::Out, &script(shell))?;
+    Ok(Outcome::Fine)
+}
+
+/// The script of a shell.
+pub(super) fn script(shell: Shell) -> String {
+    let mut program = program();
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut program, "mpps", &mut script);
+    let script = String::from_utf8_lossy(&script).into_owned();
+    match shell {
+        Shell::Bash => bash(&script),
+        Shell::Fish => fish(&script),
+        _ => zsh(&script),
+    }
+}
+
+/// The commands that `--help` shows, with the names of the backends as values.
+fn program() -> Command {
+    let program = help::command();
+    let shown = program.get_subcommands().filter(|one| !one.is_hide_set());
+    let shown = shown.cloned().map(|command| {
+        command.mut_args(|arg| match arg.get_id().as_str() == "backend" {
+            true => arg.value_parser(PossibleValuesParser::new(
+                BACKENDS.iter().map(|backend| backend.name),
+            )),
+            false => arg,
+        })
+    });
+    let shown: Vec<Command> = shown.collect();
+    Command::new("mpps")
+        .version(env!("CARGO_PKG_VERSION"))
+        .subcommands(shown)
+}
+
+/// Bash completes the value of an option by `compgen -f` below a line `--OPTION)`.
+fn bash(script: &str) -> String {
+    let mut list = None;
+    let lines = script.lines().map(|line| {
+        match line.trim() {
+            "--interface)" => list = Some(INTERFACES),
+            "--netns)" => list = Some(NAMESPACES),
+            other if other.ends_with(')') && other.starts_with('-') => list = None,
+            _ => {}
+        }
+        match list {
+            Some(command) => line.replace(
+                "compgen -f \"${cur}\"",
+                &format!("compgen -W \"$({command})\" -- \"${{cur}}\""),
+            ),
+            None => line.to_owned(),
+        }
+    });
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// Fish has a line for each option, and takes a command's words as its values.
+fn fish(script: &str) -> String {
+    let lines = script.lines().map(|line| {
+        let list = match line {
+            line if line.contains(" -l interface ") => INTERFACES,
+            line if line.contains(" -l netns ") => NAMESPACES,
+            _ => return line.to_owned(),
+        };
+        format!("{line} -f -a \"({list})\"")
+    });
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// Zsh names what completes a value behind the value's name.
+fn zsh(script: &str) -> String {
+    let namespaces = format!(":NAME|PID|FILE:($({NAMESPACES}))");
+    script
+        .replace(":IF:_default", ":IF:_net_interfaces")
+        .replace("::interface:_default", "::interface:_net_interfaces")
+        .replace(":NAME|PID|FILE:_default", &namespaces)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_shell_completes_backends_interfaces_and_namespaces() {
+        for (shell, words) in [
+            (
+                Shell::Bash,
+                ["compgen -W \"$(command ls /sys/class/net)\"", "/run/netns"],
+            ),
+            (
+                Shell::Fish,
+                ["-a \"(command ls /sys/class/net)\"", "/run/netns"],
+            ),
+            (Shell::Zsh, [":IF:_net_interfaces", "/run/netns"]),
+        ] {
+            let script = script(shell);
+            for word in words.into_iter().chain(["af_xdp", "recvmmsg"]) {
+                assert!(script.contains(word), "{shell}: {word}");
+            }
+            assert!(!script.contains("generate"), "{shell}");
+        }
+    }
+}
