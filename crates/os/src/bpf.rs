@@ -69,9 +69,9 @@ unsafe fn call<T>(command: Command, attributes: &mut T) -> io::Result<c_long> {
     };
     let makes = matches!(command, Command::MapCreate | Command::ProgramLoad);
     attempt().or_else(|refusal| {
-        // Up to Linux 5.10 maps and programs, also those that were just closed, count as locked
-        // memory, of which there are 64 KiB; beyond that the answer is EPERM
-        // (`bpf_charge_memlock`, kernel/bpf/syscall.c).
+        // Up to Linux 5.10 maps and programs count as locked memory, even just after they were
+        // closed. The limit is 64 KiB; beyond it the answer is EPERM (`bpf_charge_memlock`,
+        // kernel/bpf/syscall.c).
         let is_limit = makes && refusal.raw_os_error() == Some(libc::EPERM);
         match is_limit && limit::lift_locked_memory() {
             true => attempt(),
@@ -88,9 +88,9 @@ struct InfoAttributes {
     info: u64,
 }
 
-/// The first bytes of what the kernel tells of a program or a map (`struct bpf_prog_info`, `struct
-/// bpf_map_info`); what it does not know stays as it is. The bytes are zeroed first: some of them
-/// are addresses that the kernel would write to.
+/// Reads the first bytes of `struct bpf_prog_info` or `struct bpf_map_info`. Fields that the kernel
+/// does not know keep their value. The bytes are zeroed first, because some are addresses that the
+/// kernel would write to.
 fn object_info(object: BorrowedFd<'_>, name: &str, info: &mut [u8]) -> Result<()> {
     info.fill(0);
     let mut attributes = InfoAttributes {
@@ -108,8 +108,8 @@ fn object_info(object: BorrowedFd<'_>, name: &str, info: &mut [u8]) -> Result<()
 /// Takes ownership of a descriptor that a bpf(2) command has just returned.
 fn owned(answer: c_long) -> io::Result<OwnedFd> {
     let fd = RawFd::try_from(answer).map_err(io::Error::other)?;
-    // SAFETY: the kernel has just made this descriptor for us (bpf(2) opens close-on-exec), nobody
-    // else knows its number.
+    // SAFETY: the kernel has just made this descriptor for us (bpf(2) opens close-on-exec). No
+    // other code knows its number.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 

@@ -1,4 +1,4 @@
-//! What this thread may do, before it tries.
+//! The rights of this thread, read before it tries anything.
 
 use crate::Error;
 use crate::limit::{self, LOCKED_MEMORY_REMEDY};
@@ -79,12 +79,12 @@ const NAMES: [(u8, &str); 14] = [
     (CAP_BPF, "BPF"),
 ];
 
-/// What a thread may do, by which a refusal is explained.
+/// A thread's rights and limits. They explain why the kernel refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rights {
     /// It is user 0 of its user namespace.
     pub is_root: bool,
-    /// Its user namespace is the one that the kernel starts with.
+    /// Its user namespace is the initial one.
     pub is_initial: bool,
     /// Its capabilities, a bit each.
     pub effective: u64,
@@ -110,15 +110,15 @@ impl Rights {
         }
     }
 
-    /// True if it has this capability, or one that includes it (`CAP_SYS_ADMIN`).
+    /// True if it has this capability, or `CAP_SYS_ADMIN` if that includes it.
     pub fn has(&self, capability: u8) -> bool {
         let has = |one: u8| self.effective.checked_shr(one.into()).unwrap_or(0) & 1 == 1;
         has(capability)
             || [CAP_BPF, CAP_PERFMON, CAP_SYSLOG].contains(&capability) && has(CAP_SYS_ADMIN)
     }
 
-    /// What helps against a refusal of something that needs these capabilities. A root that lacks one
-    /// is told which, and not to become root. Of none, nothing is known to be needed.
+    /// The remedy for a refusal of something that needs these capabilities. If root lacks one, the
+    /// remedy names it instead of advising root. An empty list means that no need is known.
     pub fn remedy(&self, needed: &[u8]) -> String {
         let missing: Vec<&str> = NAMES
             .iter()
@@ -149,8 +149,8 @@ impl Rights {
         }
     }
 
-    /// What helps where a limit of this process or of its user is why the kernel refuses; none where
-    /// it is not. A probe asks this before it says that the kernel is too old.
+    /// The remedy if a limit of this process or of its user caused the refusal; otherwise none. A
+    /// probe asks this before it reports that the kernel is too old.
     pub fn limit_remedy(&self, refusal: &Error) -> Option<String> {
         let text = match (refusal.errno()?, refusal.call) {
             (libc::EMFILE, _) => "RLIMIT_NOFILE is reached: raise `ulimit -n`".to_owned(),
@@ -179,7 +179,7 @@ impl Rights {
 }
 
 impl Rights {
-    /// What helps if there are not so many addresses left.
+    /// The remedy if fewer than `bytes` of addresses are left.
     fn address_remedy(&self, bytes: u64) -> Option<String> {
         let [most, used] = self.addresses?;
         let (most_kib, used_kib) = (most / 1024, used / 1024);
@@ -191,8 +191,8 @@ impl Rights {
         })
     }
 
-    /// What helps if no thread can be had. The limit of a user does not hold whoever has one of these
-    /// (`copy_process`, kernel/fork.c).
+    /// The remedy if no thread can be started. The limit of a user does not apply to a process with
+    /// one of these capabilities (`copy_process`, kernel/fork.c).
     fn process_remedy(&self) -> String {
         let is_exempt = [CAP_SYS_RESOURCE, CAP_SYS_ADMIN]
             .iter()

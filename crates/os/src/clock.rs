@@ -22,7 +22,7 @@ pub fn process_cpu_ns() -> u64 {
 }
 
 /// How many seconds `CLOCK_REALTIME` is ahead of `CLOCK_TAI`, the clock that BPF programs read:
-/// minus the leap seconds so far, or zero where nobody has told the kernel about them.
+/// minus the leap seconds so far, or zero if no program has set them in the kernel.
 pub fn realtime_ahead_of_tai_seconds() -> i64 {
     let Ok(tai) = clock_gettime_dynamic(DynamicClockId::Tai) else {
         // Linux before 3.10 has no such clock, nor programs that read it.

@@ -12,13 +12,13 @@ pub const CPU_MAX: usize = 8191;
 /// The most CPUs that one list may hold, repetitions included.
 pub const CPUS_MAX: usize = 65_536;
 
-/// CPUs in the order in which they were named; a CPU may be named twice.
+/// CPUs in the order given; a CPU may occur twice.
 ///
 /// The order matters to `--pin`: thread `i` runs on the `i`-th CPU of the list.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CpuList(pub Vec<usize>);
 
-/// What is wrong with a list of CPUs.
+/// An error in a list of CPUs.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CpuListError {

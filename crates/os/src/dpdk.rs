@@ -4,8 +4,8 @@
 //! and never ends; devices are added and removed while it runs. A [`Port`] is a device that
 //! receives, an [`RxQueue`] one of its queues, [`Lent`] the packets that a thread holds.
 //!
-//! DPDK and its drivers print to stdout and stderr and some of them end the process when memory
-//! runs out. What they print becomes the text of an error here; an end by `rte_panic` cannot be
+//! DPDK and its drivers print to stdout and stderr, and some of them end the process when memory
+//! runs out. Here their output becomes the text of an error. An end by `rte_panic` cannot be
 //! caught.
 
 mod driver_sockets;

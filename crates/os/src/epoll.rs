@@ -15,11 +15,11 @@ pub struct Epoll {
     fd: OwnedFd,
 }
 
-/// What is watched, and how often it is told.
+/// The events to watch for, and how often to report them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Interest(epoll::EventFlags);
 
-/// Room for what one wait tells.
+/// Room for the events of one wait.
 pub struct Events {
     events: Vec<epoll::Event>,
     room: usize,
@@ -28,7 +28,7 @@ pub struct Events {
 /// One descriptor that is ready.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Event {
-    /// What was said when it was added.
+    /// The key given when the descriptor was added.
     pub key: u64,
     flags: epoll::EventFlags,
 }
@@ -55,7 +55,7 @@ impl Epoll {
         Ok(epoll::add(&self.fd, fd, data, interest.0)?)
     }
 
-    /// Watches for something else (`EPOLL_CTL_MOD`), and looks at once whether it is there.
+    /// Changes the events to watch for (`EPOLL_CTL_MOD`), and checks for them at once.
     ///
     /// # Errors
     /// `ENOENT` if it is not watched; `EINVAL` if it was added as [`Interest::exclusive`].
@@ -74,8 +74,8 @@ impl Epoll {
         Ok(epoll::delete(&self.fd, fd)?)
     }
 
-    /// Waits until something is ready, for `timeout` at most, in steps of a millisecond upwards;
-    /// none waits for ever (`epoll_wait(2)`). What was there before is replaced.
+    /// Waits until something is ready, for `timeout` at most, in steps of a millisecond upwards. No
+    /// timeout waits without limit (`epoll_wait(2)`). The events of the last wait are replaced.
     ///
     /// # Errors
     /// `EINTR` for a signal.
@@ -114,7 +114,7 @@ impl AsFd for Epoll {
 }
 
 impl Interest {
-    /// Told of errors and hang-ups alone, which nobody can leave out.
+    /// Reports only errors and hang-ups, which cannot be switched off.
     pub const NONE: Self = Self(epoll::EventFlags::empty());
     /// There is something to read, or the peer has ended its side.
     pub const READ: Self = Self(epoll::EventFlags::IN.union(epoll::EventFlags::RDHUP));
@@ -127,14 +127,14 @@ impl Interest {
         Self(self.0.union(other.0))
     }
 
-    /// Told when it comes, and not again while it is there (`EPOLLET`).
+    /// Reports an event when it comes, and not again while it lasts (`EPOLLET`).
     #[must_use]
     pub const fn edge(self) -> Self {
         Self(self.0.union(epoll::EventFlags::ET))
     }
 
     /// Wakes one of the sets that watch the same object, and not all (`EPOLLEXCLUSIVE`, Linux 4.5).
-    /// Such a watch can be deleted, but not modified, and the peer's end is not told apart.
+    /// Such a watch can be deleted, but not modified. It does not report the peer's end separately.
     #[must_use]
     pub const fn exclusive(self) -> Self {
         // The kernel takes no EPOLLRDHUP beside it (EPOLLEXCLUSIVE_OK_BITS in fs/eventpoll.c).
@@ -144,7 +144,7 @@ impl Interest {
 }
 
 impl Events {
-    /// Room for so many, at least one; what does not fit is told by the next wait.
+    /// Room for `room` events, at least one. Events that do not fit are returned by the next wait.
     pub fn new(room: usize) -> Self {
         let room = room.max(1);
         Self {
@@ -153,7 +153,7 @@ impl Events {
         }
     }
 
-    /// How many the last wait told.
+    /// The number of events of the last wait.
     pub fn len(&self) -> usize {
         self.events.len()
     }
@@ -163,7 +163,7 @@ impl Events {
         self.events.is_empty()
     }
 
-    /// What the last wait told, by its place; places from [`Events::len`] have nothing.
+    /// The event at this index of the last wait; none from [`Events::len`] on.
     #[inline]
     pub fn at(&self, index: usize) -> Option<Event> {
         self.events.get(index).map(|event| Event {
@@ -183,7 +183,7 @@ impl fmt::Debug for Events {
 }
 
 impl Event {
-    /// A read will not say `EAGAIN`: there are bytes, or an end, or an error to be told.
+    /// A read will not return `EAGAIN`: there are bytes, or an end, or an error.
     #[inline]
     pub fn is_readable(self) -> bool {
         self.flags

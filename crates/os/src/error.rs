@@ -1,10 +1,10 @@
-//! What the kernel refused: the call, the object it was about, and its answer.
+//! Refusals of the kernel: the call, the object it was about, and the answer.
 
 use crate::text::Foreign;
 use std::fmt;
 use std::io;
 
-/// A refusal by the kernel: which call, on what object, with which `errno`.
+/// A refusal by the kernel: the call, its object, and the `errno`.
 ///
 /// The remedy is not known here; the command that meets the error adds it.
 #[derive(Debug, thiserror::Error)]
@@ -12,12 +12,12 @@ use std::io;
 pub struct Error {
     /// The system call, or the file operation, that failed (`bind`, `setsockopt SO_RCVBUF`, `open`).
     pub call: &'static str,
-    /// What it was called on: an address, an interface, a path.
+    /// The object of the call: an address, an interface, a path.
     pub object: String,
     /// The kernel's answer.
     pub source: io::Error,
-    /// What it said beside that in words, as netlink does (`NLMSGERR_ATTR_MSG`, netlink(7)); empty
-    /// where it said nothing.
+    /// The kernel's own explanation, as in netlink (`NLMSGERR_ATTR_MSG`, netlink(7)); empty if it
+    /// gave none.
     pub said: String,
 }
 

@@ -1,8 +1,8 @@
-//! What a driver says of itself and can be told: statistics, features, channels, which queue a
-//! packet goes to ([`hash_fields`], [`rss`], [`ntuple`]), and how long it waits to interrupt ([`coalesce`]).
+//! Reads and sets a driver: statistics, features, channels, which queue a packet goes to
+//! ([`hash_fields`], [`rss`], [`ntuple`]), and how long it waits to interrupt ([`coalesce`]).
 //!
-//! By `ioctl` `SIOCETHTOOL` (`netdevice(7)`, include/uapi/linux/ethtool.h), and where the kernel has
-//! words for a refusal by netlink. Both work on the interfaces of the calling thread's network
+//! By `ioctl` `SIOCETHTOOL` (`netdevice(7)`, include/uapi/linux/ethtool.h), or by netlink if the
+//! kernel explains a refusal there. Both work on the interfaces of the calling thread's network
 //! namespace.
 
 mod buffer;
@@ -51,8 +51,8 @@ mod command {
 /// `ETH_GSTRING_LEN`: every name takes this many bytes, padded with zeros.
 const STRING_LENGTH: usize = 32;
 
-/// A list whose length changed while it was read, because somebody changed the queues of the
-/// interface, is read again this often.
+/// How often a list is read again if its length changed while it was read. That happens if another
+/// program changes the queues of the interface.
 const ATTEMPTS: usize = 5;
 
 /// No interface has more queues (`MAX_NUM_QUEUE` of include/linux/ethtool.h).
@@ -107,7 +107,7 @@ pub struct Channels {
 /// The size of receive rings, in descriptors.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RxRing {
-    /// What each has.
+    /// Entries of each ring.
     pub size: u32,
     /// The most that the card can.
     pub size_max: u32,
@@ -296,7 +296,7 @@ pub fn driver(interface: &str) -> Result<Driver> {
     })
 }
 
-/// One interface and the socket by which it is asked.
+/// One interface, and the socket for requests about it.
 struct Device<'a> {
     socket: OwnedFd,
     interface: &'a str,
@@ -401,9 +401,9 @@ impl<'a> Device<'a> {
             },
         };
         // SAFETY: `request` is a valid ifreq for the whole call. The kernel reads and writes from
-        // `start()` on. It may write more than the buffer holds, if queues were added since its
-        // length was asked for, but what follows the buffer is a page that nobody can write to:
-        // the call then fails with EFAULT.
+        // `start()` on. It may write more than the buffer holds, if queues were added after its
+        // length was read. But the page behind the buffer is not writable: the call then fails with
+        // EFAULT.
         let answer =
             unsafe { libc::ioctl(self.socket.as_raw_fd(), libc::SIOCETHTOOL, &mut request) };
         if answer < 0 {

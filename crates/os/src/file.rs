@@ -18,15 +18,15 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Times that a path is looked up again after somebody renamed a directory on the way. The kernel
-/// then cannot tell whether it stayed below, and says `EAGAIN`.
+/// How often a path is looked up again after a directory on the way was renamed. The kernel then
+/// cannot know whether the path stayed below, and answers `EAGAIN`.
 const ATTEMPTS: usize = 4;
 /// How long a lock is waited for: longer than an undo takes whose every step restarts a card.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How often it is tried meanwhile.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// A directory whose files can be opened by paths that nobody vouches for.
+/// A directory whose files can be opened by untrusted paths.
 #[derive(Debug)]
 pub struct Directory {
     fd: OwnedFd,
@@ -95,7 +95,7 @@ pub fn is_absent(error: &Error) -> bool {
             Errno::XDEV,
             Errno::LOOP,
             Errno::NAMETOOLONG,
-            // What a socket of the file system says, and a device without a driver.
+            // The answers for a socket of the file system, and for a device without a driver.
             Errno::NXIO,
             Errno::NODEV,
         ]
@@ -104,10 +104,11 @@ pub fn is_absent(error: &Error) -> bool {
 }
 
 /// Waits until no other program has this file or directory locked, and locks it until it is closed
-/// (`flock(2)`). One that is stopped or stuck is not waited for without end.
+/// (`flock(2)`). The wait for a program that is stopped or stuck has a limit.
 ///
 /// # Errors
-/// [`ErrorKind::TimedOut`] after half a minute; `ENOLCK`; `EBADF` on a network file system that locks only what is open for writing.
+/// [`ErrorKind::TimedOut`] after half a minute; `ENOLCK`; `EBADF` on a network file system that
+/// locks only files open for writing.
 pub fn lock(file: &File, path: &Path) -> Result<()> {
     lock_within(file, path, PATIENCE)
 }

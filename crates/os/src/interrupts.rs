@@ -12,8 +12,8 @@ pub struct Interrupt {
     pub number: u32,
     /// The name that its driver gave it: `eth0-TxRx-3`.
     pub name: String,
-    /// The receive queue that it is for, as far as its name tells; none for one that only sends, or
-    /// that configures.
+    /// The receive queue that it is for, if its name shows it; none if it only sends, or
+    /// configures.
     pub queue: Option<usize>,
     /// How often each CPU took it since the machine started.
     pub counts: BTreeMap<usize, u64>,
@@ -32,11 +32,12 @@ pub fn lines(root: &Path) -> Lines {
     Interrupt::parse_all(&read(root, "proc/interrupts"))
 }
 
-/// Where the device of an interface is below the root, `sys/bus/pci/devices/0000:00:03.0`, by its
-/// driver's word for the bus ([`crate::ethtool::Driver::bus`]); none where it is on no such bus.
+/// The path of an interface's device below the root, `sys/bus/pci/devices/0000:00:03.0`. It is
+/// found by the driver's word for the bus ([`crate::ethtool::Driver::bus`]). None if it is on no
+/// such bus.
 ///
-/// `/sys/class/net` shows the interfaces of the namespace in which it was mounted; the place on the
-/// bus is the same in all.
+/// `/sys/class/net` shows the interfaces of the namespace that mounted it; the place on the bus is
+/// the same in all.
 pub fn device(root: &Path, bus: &str) -> Option<String> {
     let device = format!("sys/bus/pci/devices/{bus}");
     (!bus.is_empty() && root.join(&device).exists()).then_some(device)

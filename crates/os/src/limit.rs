@@ -34,8 +34,8 @@ pub fn allow_descriptors(wanted: u64) -> Result<u64> {
     }
 }
 
-/// Takes from the process, for good, the right to more than so many descriptors. Those that are
-/// open stay open.
+/// Lowers this process's limit of descriptors to `beyond`, for good. Descriptors that are open stay
+/// open.
 ///
 /// # Errors
 /// `EPERM` if it has fewer already.
@@ -53,7 +53,7 @@ pub fn locked_memory() -> Option<u64> {
     getrlimit(Resource::Memlock).current
 }
 
-/// What lifts that limit.
+/// How to lift that limit.
 pub const LOCKED_MEMORY_REMEDY: &str = "`ulimit -l unlimited`, LimitMEMLOCK=infinity of its unit, \
     --ulimit memlock=-1 of its container, or CAP_IPC_LOCK";
 

@@ -22,7 +22,7 @@ pub enum Waiting {
     ForOne,
 }
 
-/// What else a receive should bring besides the payload.
+/// The extra information that a receive should bring besides the payload.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Extras {
     /// The segment size of GRO trains (`UDP_GRO` control message).
@@ -34,8 +34,8 @@ pub struct Extras {
 /// Buffers for up to `count` datagrams, filled by one `recvmmsg(2)`.
 pub struct ReceiveMessages {
     headers: Vec<libc::mmsghdr>,
-    // The headers point into the four vectors below, which are never resized or replaced. They
-    // are vectors and not boxes, because moving a box asserts that nothing else points into it.
+    // The headers point into the four vectors below, which are never resized or replaced. Boxes
+    // would not do: moving a box asserts that no other pointer leads into it.
     _iovecs: Vec<libc::iovec>,
     controls: Vec<Control>,
     sources: Vec<libc::sockaddr_storage>,
@@ -49,7 +49,7 @@ pub struct ReceiveMessages {
 #[derive(Clone, Copy)]
 struct Control([u8; CONTROL_BYTES]);
 
-/// What one `recvmmsg(2)` says about one datagram, or one GRO train.
+/// The result of `recvmmsg(2)` for one datagram, or one GRO train.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Received {
     /// Where its bytes begin in [`ReceiveMessages::arena`].
@@ -149,16 +149,16 @@ impl ReceiveMessages {
             Waiting::No => libc::MSG_DONTWAIT,
             Waiting::ForOne => libc::MSG_WAITFORONE,
         };
-        // SAFETY: each header points to one iovec, and that to `buffer_bytes` writable bytes of
-        // the arena, all owned by `self` and not moved since `new`; control and name pointers are
-        // null or point to whole elements with their true lengths (`rearm`). `&mut self` keeps
-        // everybody else away while the kernel writes. The time-out pointer may be null.
+        // SAFETY: each header points to one iovec, and that to `buffer_bytes` writable bytes of the
+        // arena. All are owned by `self` and have not moved since `new`. Control and name pointers
+        // are null or point to whole elements with their true lengths (`rearm`). `&mut self` keeps
+        // all other code away while the kernel writes. The time-out pointer may be null.
         let received = unsafe {
             libc::recvmmsg(
                 socket.as_raw_fd(),
                 self.headers.as_mut_ptr(),
                 self.headers.len() as libc::c_uint,
-                // With MSG_TRUNC the kernel tells the datagram's whole length, recv(2).
+                // With MSG_TRUNC the kernel returns the datagram's whole length, recv(2).
                 flags | libc::MSG_TRUNC,
                 ptr::null_mut(),
             )
@@ -166,7 +166,7 @@ impl ReceiveMessages {
         usize::try_from(received).map_err(|_| io::Error::last_os_error())
     }
 
-    /// Fills the first buffer alone (`recvmsg(2)`): one datagram a call, the yardstick.
+    /// Fills only the first buffer (`recvmsg(2)`): one datagram a call, the yardstick.
     ///
     /// # Errors
     /// As [`ReceiveMessages::receive`].
@@ -192,7 +192,7 @@ impl ReceiveMessages {
         Ok(1)
     }
 
-    /// What the last receive says about message `at`, which must be below its result.
+    /// The result of the last receive for message `at`, which must be below the number received.
     #[inline]
     pub fn received(&self, at: usize) -> Received {
         let header = &self.headers[at];
@@ -382,13 +382,13 @@ impl SendMessages {
         self.headers[at].msg_hdr.msg_namelen = bytes;
     }
 
-    /// Passes a range of messages to the kernel (`sendmmsg(2)`) and returns how many it took. One that
-    /// does not wait (`MSG_DONTWAIT`) ends at the first for which there is no room.
+    /// Passes a range of messages to the kernel (`sendmmsg(2)`) and returns how many it took.
+    /// Without waiting (`MSG_DONTWAIT`) it ends at the first message without room.
     ///
     /// # Errors
-    /// What the first message of the range met: `EAGAIN` when the send buffer stayed full for the
-    /// socket's `SO_SNDTIMEO`, `ECONNREFUSED`, `EMSGSIZE`, `EPERM`, ... An error of a later message
-    /// is not reported; it shows when that message is tried again.
+    /// The error of the first message of the range: `EAGAIN` when the send buffer stayed full for
+    /// the socket's `SO_SNDTIMEO`, `ECONNREFUSED`, `EMSGSIZE`, `EPERM`, ... An error of a later
+    /// message is not reported; it shows when that message is tried again.
     pub fn send(
         &mut self,
         socket: BorrowedFd<'_>,
@@ -411,7 +411,7 @@ impl SendMessages {
         usize::try_from(sent).map_err(|_| io::Error::last_os_error())
     }
 
-    /// Passes message `at` alone (`sendmsg(2)`): one datagram a call, the yardstick.
+    /// Passes only message `at` (`sendmsg(2)`): one datagram a call, the yardstick.
     ///
     /// # Errors
     /// As [`SendMessages::send`].

@@ -9,8 +9,8 @@ use std::ptr::{NonNull, null_mut};
 
 /// A mapped range of memory, unmapped when dropped.
 ///
-/// It hands out an address and no slices: somebody else may write there, and only the protocol of
-/// the ring that lies in it says who may touch what.
+/// It hands out an address and no slices, because other code or the kernel may write there. Only
+/// the protocol of the ring that lies in it defines which bytes may be touched.
 #[derive(Debug)]
 pub struct Mapping {
     start: NonNull<u8>,
@@ -37,7 +37,7 @@ impl Mapping {
     /// (`vm.nr_hugepages`, Documentation/admin-guide/mm/hugetlbpage.rst).
     ///
     /// # Errors
-    /// `ENOMEM` if too few huge pages are free; `ENOENT` if the kernel tells no size for them.
+    /// `ENOMEM` if too few huge pages are free; `ENOENT` if the kernel reports no size for them.
     pub fn huge(bytes: usize) -> Result<Self> {
         let page_bytes = huge_page_bytes().ok_or_else(|| {
             let source = io::Error::from_raw_os_error(libc::ENOENT);
@@ -106,9 +106,8 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the range was mapped by `new`, and whoever took its address was told by the
-        // owner of this value not to use it longer. A refusal would leave it mapped, which harms
-        // nobody.
+        // SAFETY: the range was mapped by `new`. The owner of this value has seen to it that its
+        // address is not used any longer. A refusal would leave it mapped, which is harmless.
         let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.bytes) };
     }
 }
@@ -135,7 +134,7 @@ mod tests {
     fn anonymous_memory_is_there_and_zeroed() {
         let mapping = Mapping::anonymous(10_000).unwrap();
         assert_eq!(mapping.bytes(), 10_000);
-        // SAFETY: the last byte of the mapping, which nobody else knows.
+        // SAFETY: the last byte of the mapping, which no other code knows.
         let last = unsafe { mapping.start().add(9_999).read() };
         assert_eq!(last, 0);
     }

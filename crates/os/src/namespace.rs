@@ -1,7 +1,7 @@
-//! Network namespaces that are held by a file descriptor and by nothing else.
+//! Network namespaces held only by a file descriptor.
 //!
-//! A namespace without a name in the file system cannot be left behind: it ends with the last
-//! descriptor, thread or process that holds it, also when a program is killed.
+//! A namespace without a name in the file system cannot be left behind. It ends with the last
+//! descriptor, thread or process that holds it, even when a program is killed.
 
 use std::fs;
 use std::io;
@@ -90,15 +90,15 @@ impl NetNamespace {
         rustix::io::dup(&self.fd).on("dup", "namespace")
     }
 
-    /// The number by which the kernel and `lsns` know this namespace (`ns.inum`).
+    /// The number of this namespace in the kernel and in `lsns` (`ns.inum`).
     pub fn inode(&self) -> u32 {
         self.inode
     }
 
     /// Runs `work` in a thread that has entered this namespace by `setns(2)`, and waits for it.
     ///
-    /// Sockets that `work` makes belong to the namespace for ever, whichever thread then uses
-    /// them. A panic of `work` goes on in the caller.
+    /// Sockets that `work` makes belong to the namespace as long as they exist, whichever thread
+    /// then uses them. A panic of `work` goes on in the caller.
     ///
     /// # Errors
     ///
@@ -111,7 +111,7 @@ impl NetNamespace {
         })?
     }
 
-    /// Moves the calling thread, and it alone, into this namespace for good, by `setns(2)`.
+    /// Moves only the calling thread into this namespace for good, by `setns(2)`.
     ///
     /// # Errors
     ///
@@ -150,7 +150,7 @@ pub fn become_root_in_user_namespace() -> Result<()> {
         "user and mount namespace",
     )?;
     // The kernel lets a process without privilege map its group only after it has given up
-    // setgroups(2), with which it could shed a group that denies it something.
+    // setgroups(2). With that it could shed a group that denies it something.
     write_identity("/proc/self/setgroups", "deny")?;
     write_identity("/proc/self/uid_map", &format!("0 {user} 1"))?;
     write_identity("/proc/self/gid_map", &format!("0 {group} 1"))
@@ -163,8 +163,8 @@ fn write_identity(path: &'static str, value: &str) -> Result<()> {
 /// `unshare(2)` for the kinds of namespace, which leave file descriptors shared.
 fn unshare(flags: UnshareFlags, object: &'static str) -> Result<()> {
     debug_assert!(!flags.contains(UnshareFlags::FILES));
-    // SAFETY: `unshare` is only unsafe with CLONE_FILES, after which descriptors of other threads
-    // would mean other files here. No caller in this module passes that flag.
+    // SAFETY: `unshare` is unsafe only with CLONE_FILES: descriptors of other threads would then
+    // mean other files here. No caller in this module passes that flag.
     unsafe { unshare_unsafe(flags) }.on("unshare", object)
 }
 
@@ -210,7 +210,7 @@ mod tests {
             let is_open = writer.is_finished();
             let flags = OFlags::WRONLY | OFlags::NONBLOCK;
             let reader = rustix::fs::open(at("pipe"), flags, Mode::empty());
-            // For both, it waits for nobody (fifo(7)), and ends the writer's wait.
+            // Opening for both does not wait (fifo(7)), and ends the writer's wait.
             let both = fs::File::options().read(true).write(true).open(at("pipe"));
             assert!(both.is_ok() && writer.join().unwrap().is_ok());
             assert!(!is_open, "its writer was let go on");

@@ -125,7 +125,7 @@ fn receive(socket: &RawSocket) -> io::Result<Vec<u8>> {
     Ok(datagram)
 }
 
-/// What the kernel answered so far.
+/// The kernel's answers so far.
 #[derive(Default)]
 struct Replies {
     messages: Vec<RouteNetlinkMessage>,
@@ -152,7 +152,7 @@ impl Replies {
                 NetlinkPayload::InnerMessage(message) => self.messages.push(message),
                 _ => {}
             }
-            // A length below the header's own would loop for ever; the parser has refused it.
+            // A length below the header's own would loop without end; the parser has refused it.
             let length = length.next_multiple_of(ALIGNMENT);
             datagram = datagram.get(length..).unwrap_or_default();
         }

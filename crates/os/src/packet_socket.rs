@@ -39,7 +39,7 @@ pub enum Protocol {
     All,
 }
 
-/// What a packet socket took and lost (`struct tpacket_stats_v3`).
+/// The frames that a packet socket took and lost (`struct tpacket_stats_v3`).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PacketStatistics {
     /// Frames that passed its filter, those dropped included.
@@ -102,7 +102,7 @@ impl PacketSocket {
         option::set_send_buffer(&self.fd, &self.name, bytes)
     }
 
-    /// Bounds how long a send waits for room (`SO_SNDTIMEO`, socket(7)); zero is for ever.
+    /// Bounds how long a send waits for room (`SO_SNDTIMEO`, socket(7)); zero for no limit.
     ///
     /// # Errors
     /// None besides a closed descriptor.
@@ -153,7 +153,7 @@ impl PacketSocket {
         Ok(())
     }
 
-    /// What it took and lost since it was last asked: reading sets the counts to zero
+    /// The frames taken and lost after the last call: reading sets the counts to zero
     /// (`PACKET_STATISTICS`, packet(7)). They have 32 bits in the kernel.
     ///
     /// # Errors
@@ -173,7 +173,7 @@ impl PacketSocket {
     /// goes down leaves `ENETDOWN`, and until it is read `poll(2)` does not sleep.
     ///
     /// # Errors
-    /// That error; `ENXIO` if the interface is gone, which the kernel tells only by the number that
+    /// That error; `ENXIO` if the interface is gone. The kernel shows that only by the number that
     /// the socket is bound to (`packet_notifier` in net/packet/af_packet.c).
     pub fn pending_error(&self) -> io::Result<()> {
         let pending = sockopt::socket_error(&self.fd)?;

@@ -1,4 +1,4 @@
-//! Waiting until a descriptor is readable: `poll(2)`, and `epoll_wait(2)` for whoever asks.
+//! Waiting until a descriptor is readable: `poll(2)`, and `epoll_wait(2)` on request.
 
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use std::io;
@@ -40,10 +40,11 @@ impl Waiter {
         Self::default()
     }
 
-    /// A waiter whose [`Waiter::epoll`] polls the device queue of the descriptor for so many
-    /// microseconds before it sleeps, and once with 0 (`EPIOCSPARAMS`, Linux 6.9,
-    /// ioctl_eventpoll(2)). It tells the kernel to prefer that to interrupts, so that these stay off
-    /// while packets are found, where the queue's `irq-suspend-timeout` says so (Linux 6.13). Older
+    /// A waiter whose [`Waiter::epoll`] polls the descriptor's device queue for this time before it
+    /// sleeps. With 0 it polls once (`EPIOCSPARAMS`, Linux 6.9, ioctl_eventpoll(2)).
+    ///
+    /// It sets the kernel to prefer polling to interrupts. If the queue has an
+    /// `irq-suspend-timeout`, interrupts then stay off while packets are found (Linux 6.13). Older
     /// kernels poll as `net.core.busy_poll` says.
     pub fn busy_polling(microseconds: u32) -> Self {
         Self {
@@ -99,7 +100,7 @@ impl Waiter {
     }
 }
 
-/// A new epoll instance that watches `fd` alone.
+/// A new epoll instance that watches only `fd`.
 fn watch(fd: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
     // Level-triggered: a receiver that left packets behind must be woken again at once.

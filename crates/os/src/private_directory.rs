@@ -64,7 +64,7 @@ impl PrivateDirectory {
             reached.push(name);
             if creates {
                 match rustix::fs::mkdirat(&directory, name, Mode::RWXU) {
-                    // What is there is looked at below.
+                    // The code below checks what is there.
                     Ok(()) | Err(Errno::EXIST) => {}
                     Err(errno) => {
                         return Err(Error::new("mkdir", reached.display(), errno.into()));
@@ -88,7 +88,7 @@ impl PrivateDirectory {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let opened = rustix::fs::openat(&directory, ".", flags, Mode::empty());
         let directory: File = opened.on("open", path.display())?.into();
-        // Who can open it can lock it, and hold up every undo.
+        // A user who can open it can lock it, and hold up every undo.
         rustix::fs::fchmod(&directory, Mode::RWXU).on("chmod", path.display())?;
         Ok(Self {
             directory,
@@ -176,7 +176,7 @@ impl PrivateDirectory {
         self.flush()
     }
 
-    /// Removes a file; one that does not exist is no error.
+    /// Removes a file; a missing file is no error.
     ///
     /// # Errors
     /// The refusal of unlinkat(2).
@@ -192,8 +192,8 @@ impl PrivateDirectory {
         }
     }
 
-    /// Waits until no other program has this directory locked, but not for ever, and locks it until
-    /// the answer is dropped (`flock(2)`).
+    /// Waits until no other program has this directory locked, with a limit. Locks it until the
+    /// answer is dropped (`flock(2)`).
     ///
     /// # Errors
     /// As [`crate::file::lock`].

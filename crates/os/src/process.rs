@@ -38,27 +38,28 @@ pub struct ContainedChild {
 /// Starts a command in `namespace`. It sees its own `/proc` and the `/sys` of the namespace.
 ///
 /// A command whose standard input is this program's terminal gets the terminal's keyboard, until
-/// [`ContainedChild::wait`] or drop takes it back: Ctrl-C then goes to the command alone, and a
+/// [`ContainedChild::wait`] or drop takes it back. Ctrl-C then goes only to the command, and a
 /// shell has its job control. A worker in the background is given another standard input.
 ///
 /// The command starts with the default answer to every signal. If this program ignores `SIGCHLD`,
-/// it does so no more afterwards: the kernel would throw the command's end away (`wait(2)`).
+/// this call ends that: the kernel would discard the command's end (`wait(2)`).
 ///
 /// # Errors
 ///
-/// The program is not there or may not be executed; `EPERM` without `CAP_SYS_ADMIN` in the
-/// caller's user namespace; no process can be had. The call that failed is named, also where it
-/// was one of the new process.
+/// The program does not exist or may not be executed; `EPERM` without `CAP_SYS_ADMIN` in the
+/// caller's user namespace; no process can be started. The error names the call that failed, even
+/// if the new process made it.
 pub fn spawn_contained(command: Command, namespace: &NetNamespace) -> Result<ContainedChild> {
     spawn(command, Some(namespace))
 }
 
-/// Starts a command in a session of its own, without a terminal, which needs no right: Ctrl-C is
-/// for this program alone. When the command ends, what it left running in its session is killed.
+/// Starts a command in a session of its own, without a terminal, which needs no right. Ctrl-C goes
+/// only to this program. When the command ends, the processes that it left running in its session
+/// are killed.
 ///
 /// # Errors
 ///
-/// The program is not there or may not be executed; no process can be had.
+/// The program does not exist or may not be executed; no process can be started.
 pub fn spawn_session(command: Command) -> Result<ContainedChild> {
     spawn(command, None)
 }
@@ -184,7 +185,7 @@ impl ContainedChild {
         self.child.id()
     }
 
-    /// What the command had to do without, such as its own `/sys`, and why.
+    /// The parts that were refused to the command, such as its own `/sys`, and why.
     pub fn notes(&self) -> &[String] {
         &self.notes
     }
@@ -241,7 +242,7 @@ impl ContainedChild {
     ///
     /// `kill(2)` fails. A command that has ended is no error.
     pub fn kill(&mut self) -> Result<()> {
-        // The watch kills the session: without it nobody would.
+        // The watch kills the session: no other process would.
         drop(self.lifeline.take());
         match self.bound {
             Bound::Session => Ok(()),
@@ -252,8 +253,9 @@ impl ContainedChild {
         }
     }
 
-    /// Passes a signal on to the command: SIGINT, SIGTERM, SIGHUP or SIGQUIT. One that shares the
-    /// keyboard with this program has had all but SIGTERM from there, and does not get it again.
+    /// Passes a signal on to the command: SIGINT, SIGTERM, SIGHUP or SIGQUIT. A command that shares
+    /// the keyboard with this program has already had all but SIGTERM from it. It does not get them
+    /// again.
     ///
     /// # Errors
     ///
@@ -298,11 +300,11 @@ fn reclaim(terminal: Option<OwnedFd>) {
     }
 }
 
-/// What the command had to do without, and the call that kept it from being executed, if one did.
+/// The parts refused to the command, and the call that kept it from being executed, if one did.
 fn read_notes(mut notes: PipeReader) -> (Vec<String>, Option<&'static str>) {
     let mut bytes = Vec::new();
-    // Every writer is gone: the command has been executed, or never will be. What cannot be read
-    // is not there.
+    // Every writer is gone: the command has been executed, or never will be. A failed read counts
+    // as the end.
     let _ = notes.read_to_end(&mut bytes);
     parse_notes(&bytes)
 }

@@ -19,11 +19,11 @@ pub struct Schedstat {
     pub slices: u64,
 }
 
-/// The CPUs on which a thread may run, ascending (`sched_getaffinity(2)`).
+/// The CPUs that a thread may run on, ascending (`sched_getaffinity(2)`).
 ///
 /// # Errors
 ///
-/// `ESRCH` where there is no such thread.
+/// `ESRCH` if there is no such thread.
 pub fn affinity(thread: u32) -> Result<Vec<usize>> {
     let set = rustix::thread::sched_getaffinity(thread_of(thread)?)
         .on("sched_getaffinity", object(thread))?;
@@ -77,7 +77,7 @@ pub fn thread_id() -> u32 {
     rustix::thread::gettid().as_raw_nonzero().get() as u32
 }
 
-/// The CPU on which the calling thread runs at this moment (`getcpu(2)`).
+/// The CPU that the calling thread runs on at this moment (`getcpu(2)`).
 pub fn current_cpu() -> usize {
     rustix::thread::sched_getcpu()
 }

@@ -1,4 +1,4 @@
-//! What this process does about signals, which it has from who started it (`execve(2)`).
+//! Signal settings of this process, inherited from the process that started it (`execve(2)`).
 
 use std::mem::zeroed;
 use std::ptr;
@@ -6,9 +6,9 @@ use std::ptr;
 /// Lets the signals come, where who started the program had blocked them: to the calling thread and
 /// those that it starts from now on (`pthread_sigmask(3)`).
 pub fn unblock(signals: &[i32]) {
-    // SAFETY: a signal set is plain numbers, for which all zeros are a value. It is made empty by this
-    // C library and outlives the calls; the old set is not asked for. A number that is no signal is
-    // refused, and changes nothing.
+    // SAFETY: a signal set is plain numbers, and all zeros are a value of it. This C library makes
+    // it empty, and it outlives the calls; the old set is not requested. A number that is no signal
+    // is refused, and changes nothing.
     unsafe {
         let mut set = zeroed();
         libc::sigemptyset(&mut set);
@@ -61,7 +61,7 @@ mod tests {
 
     #[test]
     fn what_is_ignored_is_told_from_what_is_not() {
-        // Rust has programs ignore SIGPIPE; SIGUSR2 is nobody's.
+        // Rust has programs ignore SIGPIPE; nothing ignores SIGUSR2.
         let told = [libc::SIGPIPE, libc::SIGUSR2, 4095].map(is_ignored);
         assert_eq!(told, [true, false, false]);
     }

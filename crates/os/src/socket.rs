@@ -88,7 +88,7 @@ impl UdpSocket {
         rustix::net::connect(&self.fd, address).on("connect", address)
     }
 
-    /// The local address (`getsockname(2)`), which tells the port after a bind to port 0.
+    /// The local address (`getsockname(2)`), with the chosen port after a bind to port 0.
     ///
     /// # Errors
     /// None that a bound socket meets.
@@ -167,7 +167,7 @@ impl UdpSocket {
         )
     }
 
-    /// Lets a waiting receive poll the device queue for so many microseconds (`SO_BUSY_POLL`).
+    /// Lets a waiting receive poll the device queue for this time (`SO_BUSY_POLL`).
     ///
     /// # Errors
     /// `EPERM` for a raise without `CAP_NET_ADMIN`.
@@ -181,7 +181,7 @@ impl UdpSocket {
         )
     }
 
-    /// Limits how long a blocking receive waits (`SO_RCVTIMEO`); zero is for ever.
+    /// Limits how long a blocking receive waits (`SO_RCVTIMEO`); zero for no limit.
     ///
     /// # Errors
     /// None besides a closed descriptor.
@@ -197,8 +197,8 @@ impl UdpSocket {
         self.set_timeout(Timeout::Send, "setsockopt SO_SNDTIMEO", timeout)
     }
 
-    /// Joins a multicast group (`MCAST_JOIN_GROUP` of ip(7), ipv6(7)) on an interface, or on the
-    /// one that the route points to if `interface_index` is 0.
+    /// Joins a multicast group (`MCAST_JOIN_GROUP` of ip(7), ipv6(7)) on an interface. If
+    /// `interface_index` is 0, the route decides on the interface.
     ///
     /// # Errors
     /// `EINVAL` if the address is no multicast group, `ENODEV` if no interface serves it.

@@ -1,8 +1,8 @@
 //! The files of `/sys`, as the calling thread's network namespace has them.
 //!
-//! `/sys/class/net` shows the interfaces of the namespace in which that sysfs was mounted, not of
-//! the one that reads it. A mount that is attached nowhere shows the right ones, and is gone with
-//! its last descriptor.
+//! `/sys/class/net` shows the interfaces of the namespace that mounted that sysfs, not of the
+//! reader's. A mount that is attached nowhere shows the right ones, and is gone with its last
+//! descriptor.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -50,7 +50,7 @@ impl Sysfs {
     ///
     /// # Errors
     ///
-    /// No such file, or one that cannot be read.
+    /// The file does not exist, or cannot be read.
     pub fn read(&self, path: &str) -> Result<String> {
         let mut text = String::new();
         self.open(path, OFlags::RDONLY)?
@@ -64,7 +64,7 @@ impl Sysfs {
     ///
     /// # Errors
     ///
-    /// What the kernel says to that value; `EACCES` or `EPERM` for a file that belongs to the
+    /// The kernel's answer to that value; `EACCES` or `EPERM` for a file that belongs to the
     /// initial user namespace; no such file.
     pub fn write(&self, path: &str, value: &str) -> Result<()> {
         // One call with the whole value: every write to a sysfs file is a command of its own.

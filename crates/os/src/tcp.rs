@@ -13,8 +13,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-/// How a listener is to be. What is set here is inherited by every connection that it accepts,
-/// and so costs no system call for each.
+/// The options of a listener. Every connection that it accepts inherits them, which saves a system
+/// call for each.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListenOptions {
     /// Connections that may wait to be accepted; the kernel cuts it to `net.core.somaxconn`.
@@ -65,8 +65,8 @@ impl Listener {
     /// `SO_REUSEADDR` is set: an address whose old connections are in TIME_WAIT is not in use.
     ///
     /// # Errors
-    /// `EADDRINUSE` if somebody listens there, `EADDRNOTAVAIL` if no interface has the address,
-    /// `EACCES` for a port below `net.ipv4.ip_unprivileged_port_start`, `EMFILE`.
+    /// `EADDRINUSE` if another socket listens there, `EADDRNOTAVAIL` if no interface has the
+    /// address, `EACCES` for a port below `net.ipv4.ip_unprivileged_port_start`, `EMFILE`.
     pub fn listen(address: &SocketAddr, options: &ListenOptions) -> Result<Self> {
         let failed = |call: &'static str| {
             move |errno: rustix::io::Errno| Error::new(call, address, errno.into())
@@ -93,7 +93,7 @@ impl Listener {
         let backlog = i32::try_from(options.backlog).unwrap_or(i32::MAX);
         rustix::net::listen(&fd, backlog).map_err(failed("listen"))?;
         if options.late_acknowledgement {
-            // Not before, since listen(2) forgets it (inet_csk_delack_init); connections have it
+            // Not earlier, because listen(2) forgets it (inet_csk_delack_init); connections have it
             // from their listener.
             sockopt::set_tcp_quickack(&fd, false).map_err(failed("setsockopt TCP_QUICKACK"))?;
         }
@@ -101,10 +101,10 @@ impl Listener {
         Ok(Self { fd, address })
     }
 
-    /// Accepts no more: connections that still wait are reset (`shutdown(2)`, which ends the
-    /// listening whoever else holds the socket).
+    /// Accepts no more: connections that still wait are reset (`shutdown(2)`). This ends the
+    /// listening even if other descriptors of the socket are open.
     pub fn stop(&self) {
-        // ENOTCONN says that somebody else has done it.
+        // ENOTCONN: the listening has already ended.
         let _ = rustix::net::shutdown(&self.fd, Shutdown::Both);
     }
 
@@ -136,7 +136,7 @@ impl Listener {
         Ok(TcpStream { fd })
     }
 
-    /// The same, and tells who it is.
+    /// As [`Listener::accept`], and returns the peer's address.
     ///
     /// # Errors
     /// As [`Listener::accept`].
@@ -161,21 +161,21 @@ pub struct Delivery {
     /// Bytes that it has acknowledged since the start of the connection. They only grow.
     pub acknowledged: u64,
     /// True if it has answered everything, probes of its full window included. It lives, and its
-    /// program has not read the rest. The time of the last answer tells less: probes come up to two
-    /// minutes apart.
+    /// program has not read the rest. The time of the last answer is a weaker sign: probes come up
+    /// to two minutes apart.
     pub is_answered: bool,
 }
 
 impl TcpStream {
-    /// Begins a connection and does not wait for it (`connect(2)`): when it is writable, or
-    /// broken, [`TcpStream::take_error`] tells how it went.
+    /// Begins a connection and does not wait for it (`connect(2)`). When it is writable, or broken,
+    /// [`TcpStream::take_error`] returns the outcome.
     ///
     /// With a `source`, the own address is that one, and the port is chosen when the peer is known
     /// (`IP_BIND_ADDRESS_NO_PORT`, Linux 4.2), so that each pair of addresses has all the ports.
     ///
-    /// What is sent first carries the acknowledgement of the handshake, and a close that of the
-    /// reply, where segments of their own would go ahead (`TCP_QUICKACK` of zero, tcp(7)): two
-    /// packets less for both ends of a short connection.
+    /// The first data carries the acknowledgement of the handshake, and a close that of the reply.
+    /// Otherwise each would be a segment of its own (`TCP_QUICKACK` of zero, tcp(7)). That saves
+    /// both ends of a short connection two packets.
     ///
     /// # Errors
     /// `EADDRNOTAVAIL` if no port is left for the pair, or no interface has `source`; `EMFILE`;
@@ -230,7 +230,7 @@ impl TcpStream {
 
     /// Sends up to `count` bytes of a file from `offset` (`sendfile(2)`); 0 is the file's end.
     ///
-    /// A peer that is gone raises `SIGPIPE`, since this call takes no flags: Rust programs ignore
+    /// A peer that is gone raises `SIGPIPE`, because this call takes no flags. Rust programs ignore
     /// that signal from their start, and others must.
     ///
     /// # Errors
@@ -282,7 +282,7 @@ impl TcpStream {
         Ok(usize::try_from(bytes).unwrap_or(0))
     }
 
-    /// What the peer's kernel has acknowledged and answered (`TCP_INFO`, tcp(7)).
+    /// The bytes that the peer's kernel has acknowledged and answered (`TCP_INFO`, tcp(7)).
     ///
     /// # Errors
     /// None besides a closed descriptor.
@@ -341,10 +341,10 @@ impl From<TcpStream> for OwnedFd {
     }
 }
 
-/// Finds out that nobody listens at an address, and with port 0 a port where nobody does.
+/// Checks that no program listens at an address. With port 0 it finds a free port.
 ///
-/// Listeners with [`ListenOptions::reuse_port`] share an address without a word, also with those
-/// of another process of the same user; a socket that does not share is refused.
+/// Listeners with [`ListenOptions::reuse_port`] silently share an address, even with another
+/// process of the same user. A socket that does not share is refused.
 ///
 /// # Errors
 /// As [`Listener::listen`].

@@ -11,7 +11,7 @@ const LOOK: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 20_000_000,
 };
-/// What a pipe with room takes at once (`PIPE_BUF`, pipe(7)), and what a terminal does.
+/// The bytes that a pipe with room takes at once (`PIPE_BUF`, pipe(7)), and those of a terminal.
 const PIPE_PIECE: usize = 4096;
 const TERMINAL_PIECE: usize = 256;
 
@@ -22,18 +22,18 @@ pub fn columns(stream: impl AsFd) -> Option<u16> {
 }
 
 /// Its columns and rows (`ioctl TIOCGWINSZ`), or none if standard output is no terminal. Any
-/// program may have set them, to anything; one that never was told has 0.
+/// program may have set them, to anything; they are 0 if none has.
 pub fn size() -> Option<(u16, u16)> {
     let size = rustix::termios::tcgetwinsize(rustix::stdio::stdout()).ok()?;
     Some((size.ws_col, size.ws_row))
 }
 
-/// Writes all of it, a piece whenever there is room (`poll(2)`): a write to a pipe that nobody empties,
-/// or to a terminal that is held (Ctrl-S), would not end. While there is no room, `gives_up` is asked
-/// every 20 ms.
+/// Writes all bytes, a piece whenever there is room (`poll(2)`). A plain write would not end if no
+/// program empties the pipe, or if the terminal is held (Ctrl-S). While there is no room, it calls
+/// `gives_up` every 20 ms.
 ///
 /// # Errors
-/// As write(2); `BrokenPipe` where it was given up.
+/// As write(2); `BrokenPipe` if `gives_up` returned true.
 pub fn write_all(
     stream: impl AsFd,
     bytes: &[u8],
@@ -70,8 +70,7 @@ pub fn write_all(
 /// most, or until a signal comes. True if there is.
 ///
 /// # Errors
-/// The terminal has gone (`POLLHUP`): whoever goes on to read gets an end of file at once, again
-/// and again.
+/// The terminal has gone (`POLLHUP`): every further read would return an end of file at once.
 pub fn await_input(timeout: Duration) -> io::Result<bool> {
     let input = rustix::stdio::stdin();
     let mut events = [PollFd::new(&input, PollFlags::IN)];
@@ -104,7 +103,7 @@ mod tests {
         });
         given_up.expect("it was read");
         assert_eq!(got.expect("no panic").expect("all came"), text);
-        // Nobody reads any more.
+        // The pipe is full and no thread reads it.
         let mut asked = 0;
         let stuck = write_all(&writer, &text, || {
             asked += 1;

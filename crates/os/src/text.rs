@@ -25,8 +25,8 @@ pub const fn is_clean(letter: char) -> bool {
         | '\u{e0000}'..='\u{e0fff}')
 }
 
-/// The character, or what stands for one that is not clean: a blank for a tab or a line end, the
-/// replacement character for any other.
+/// The character if it is clean. Otherwise a blank for a tab or a line end, and the replacement
+/// character for any other.
 pub const fn clean(letter: char) -> char {
     match letter {
         '\t' | '\n' | '\r' => ' ',

@@ -1,16 +1,16 @@
-//! io_uring for datagrams: a standing request that receives, and zero-copy sends; and for many
-//! connections: every step of theirs as a request.
+//! io_uring for datagrams: a standing request that receives, and zero-copy sends. And io_uring for
+//! many connections: each of their steps is a request.
 //!
-//! The rings are those of the `io-uring` crate; what lies in them, and who may touch what memory
-//! when, is settled here. All rings are set up alike (io_uring_setup(2)):
+//! The `io-uring` crate provides the rings. This module decides what lies in them, and which memory
+//! may be touched when. All rings are set up alike (io_uring_setup(2)):
 //!
 //! * `SINGLE_ISSUER` and `DEFER_TASKRUN` (Linux 6.1): the kernel does its part in the thread that
 //!   asks, when it asks, and never interrupts it. It follows that the kernel writes received
-//!   packets only *during* a call of that thread, which is what makes lending them safe.
-//! * `TASKRUN_FLAG`: a word of shared memory tells whether there is anything to ask for, so that
-//!   looking at an empty ring costs no system call.
-//! * `R_DISABLED`: the thread that first uses a ring owns it, and not the one that opened it.
-//! * `NO_SQARRAY` (Linux 6.6), where the kernel has it.
+//!   packets only *during* a call of that thread. That makes lending them safe.
+//! * `TASKRUN_FLAG`: a word of shared memory shows whether the kernel has work to do. So looking at
+//!   an empty ring costs no system call.
+//! * `R_DISABLED`: the first thread that uses a ring owns it, not the thread that opened it.
+//! * `NO_SQARRAY` (Linux 6.6), if the kernel has it.
 
 mod buffer_ring;
 mod header;
@@ -58,7 +58,7 @@ fn apart<T: Send + 'static>(ask: fn() -> Result<T>) -> Result<T> {
     }
 }
 
-/// What helps where [`probe`] or [`closes_slots`] is refused.
+/// The remedy for a refusal by [`probe`] or [`closes_slots`].
 pub fn remedy(error: &Error) -> String {
     let limit = Rights::own().limit_remedy(error);
     limit.unwrap_or_else(|| {
@@ -112,8 +112,8 @@ impl Ring {
         };
         let (uring, indexed) = match setup(false) {
             Ok(uring) => (uring, false),
-            // The one flag of them that is younger than 6.1: it saves an indirection and changes
-            // nothing else, and `flags` tells whether it was granted.
+            // The only flag younger than 6.1. It saves an indirection and changes nothing more;
+            // `flags` shows whether it was granted.
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
                 let uring = setup(true).map_err(refused)?;
                 (uring, true)
@@ -149,7 +149,7 @@ impl Ring {
     /// completions are there, for `timeout` at most. A time-out is not an error.
     ///
     /// # Errors
-    /// `EINTR`; `EEXIST` in another thread than the one that owns the ring.
+    /// `EINTR`; `EEXIST` in a thread that does not own the ring.
     fn enter(&mut self, want: usize, timeout: Option<Duration>) -> io::Result<()> {
         self.calls += 1;
         if !self.enabled {
@@ -184,7 +184,7 @@ impl Ring {
         }
     }
 
-    /// Completions that nobody has looked at yet.
+    /// Completions that have not been looked at.
     fn completed(&mut self) -> usize {
         self.uring.completion().len()
     }

@@ -24,7 +24,7 @@ impl Wake {
 
     /// Makes it readable, from any thread.
     pub fn wake(&self) {
-        // The one refusal is EAGAIN, at 2^64 - 1 wakes that nobody looked at: it is readable.
+        // The only refusal is EAGAIN, at 2^64 - 1 unread wakes: it is readable.
         let _ = rustix::io::write(&self.fd, &1_u64.to_ne_bytes());
     }
 

@@ -33,10 +33,10 @@ pub const HEADROOM_BYTES: u32 = 256;
 /// a packet lies, and a tail still fits.
 pub const FRAMES_MAX: u32 = 1 << 18;
 
-/// What a socket is opened with.
+/// The configuration of a socket.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SocketConfig<'a> {
-    /// The interface's name, for errors alone.
+    /// The interface's name, only for errors.
     pub interface: &'a str,
     /// The interface's number.
     pub interface_index: u32,
@@ -64,7 +64,7 @@ pub struct SocketConfig<'a> {
 /// A queue of an interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place<'a> {
-    /// The interface's name, for errors alone.
+    /// The interface's name, only for errors.
     pub interface: &'a str,
     /// The interface's number.
     pub interface_index: u32,

@@ -109,7 +109,7 @@ fn live_frames_are_counted_and_sent() -> Result<(), Failed> {
     )?;
     let counted: u64 = counts.values(&[0])?.iter().map(|[count]| count).sum();
     check(counted == 1000, &format!("{counted} frames were handled"))?;
-    // What does not fit into the peer's ring is dropped there; IPv6 may have sent, too.
+    // Frames that do not fit into the peer's ring are dropped there; IPv6 may have sent, too.
     check(sent.0 > 0, "nothing was sent")
 }
 
@@ -136,8 +136,7 @@ fn an_xdp_link_detaches_when_it_is_closed() -> Result<(), Failed> {
     })?
 }
 
-/// Between fork(2) and execve(2) a child has its parent's descriptors, whoever of its threads started
-/// it.
+/// Between fork(2) and execve(2) a child has its parent's descriptors, whichever thread started it.
 #[expect(unsafe_code, reason = "what a child does before its program runs")]
 fn an_xdp_link_detaches_although_a_child_has_a_copy() -> Result<(), Failed> {
     let (near, _far) = pair(1)?;

@@ -310,7 +310,7 @@ impl Btf {
         })
     }
 
-    /// A name from the string section; one that is not there is empty, which no search asks for.
+    /// A name from the string section; empty if it is not there. No search asks for an empty name.
     fn name(&self, offset: usize) -> &[u8] {
         let strings = &self.bytes[self.strings.clone()];
         let tail = strings.get(offset..).unwrap_or_default();

@@ -62,7 +62,7 @@ pub enum ClassicCondition {
     AnyBit = 0x40,
 }
 
-/// What the accumulator is compared with, or what is added to it.
+/// The operand of a comparison or an addition with the accumulator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClassicOperand {
     /// A constant.
@@ -235,11 +235,11 @@ impl ClassicAssembler {
         self.finish_between(rest, &[ClassicInstruction::new(RET, 0)])
     }
 
-    /// The filter: what it rejects is for another one to judge.
+    /// The filter. Packets that it rejects go on to the next filter, `rest`.
     ///
     /// # Panics
     ///
-    /// As [`ClassicAssembler::finish`], for this one alone.
+    /// As [`ClassicAssembler::finish`], for this filter without `rest`.
     pub fn finish_or(&self, rest: &[ClassicInstruction]) -> Vec<ClassicInstruction> {
         self.finish_between(&[ClassicInstruction::new(RET, WHOLE)], rest)
     }
@@ -354,7 +354,7 @@ mod tests {
     use std::os::fd::AsFd;
     use std::os::unix::net::UnixDatagram;
 
-    /// Accepts so many bytes.
+    /// Accepts this number of bytes.
     fn accept(bytes: u32) -> ClassicInstruction {
         ClassicInstruction::new(RET, bytes)
     }
@@ -369,7 +369,7 @@ mod tests {
 
         attach(far.as_fd(), &NOTHING).expect("the program is accepted");
         far.set_nonblocking(true).expect("a flag");
-        // A Unix socket tells nobody that the filter has taken the datagram away.
+        // A Unix socket does not report that the filter has dropped the datagram.
         near.send(b"abcdef").expect("it fits");
         assert!(far.recv(&mut buffer).is_err());
     }

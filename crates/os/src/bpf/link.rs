@@ -14,14 +14,14 @@ pub struct Link {
 }
 
 impl Drop for Link {
-    /// A child that another thread starts has a copy of every descriptor until it runs its program:
-    /// to close ours alone would leave the program attached for so long.
+    /// A child that another thread starts has a copy of every descriptor until it runs its program.
+    /// If we only closed ours, the program would stay attached until then.
     ///
     /// bpf(2), `BPF_LINK_DETACH` (Linux 5.9).
     fn drop(&mut self) {
         let mut attributes = self.fd.as_raw_fd() as u32;
-        // SAFETY: the descriptor is the whole link-detach part of `union bpf_attr`. What cannot be
-        // detached so, such as a tracepoint's link, is detached by closing it.
+        // SAFETY: the descriptor is the whole link-detach part of `union bpf_attr`. A link that
+        // cannot be detached in this way, such as a tracepoint's, is detached when it is closed.
         let _ = unsafe { call(Command::LinkDetach, &mut attributes) };
     }
 }
@@ -96,9 +96,10 @@ impl Link {
     ///
     /// # Errors
     ///
-    /// `EOPNOTSUPP` if the driver has no native XDP; `EBUSY` if a link is attached already,
-    /// `EEXIST` if the interface has a program of the other mode; `ERANGE` or `EINVAL` from a driver that
-    /// cannot do it with the present MTU or offloads; `ENODEV` for an interface that is not there.
+    /// `EOPNOTSUPP` if the driver has no native XDP; `EBUSY` if a link is attached already;
+    /// `EEXIST` if the interface has a program of the other mode; `ERANGE` or `EINVAL` from a
+    /// driver that cannot do it with the present MTU or offloads; `ENODEV` for an interface that
+    /// does not exist.
     pub fn xdp(program: &Program, interface_index: u32, attach: XdpAttach) -> Result<Self> {
         let (flags, mode) = match attach {
             XdpAttach::Native => (XDP_NATIVE, "native"),
@@ -110,13 +111,13 @@ impl Link {
         })
     }
 
-    /// Attaches in the driver, or in the kernel's core if the driver has no place for it, and tells
+    /// Attaches in the driver, or in the kernel's core if the driver does not support XDP. Returns
     /// which of the two it was.
     ///
     /// # Errors
     ///
-    /// As [`xdp`](Self::xdp). A driver that could, but not with its present MTU or offloads, is no
-    /// reason to go elsewhere: the user can do something about it.
+    /// As [`xdp`](Self::xdp). An MTU or offloads that XDP does not support are an error and no
+    /// reason to fall back: the user can change them.
     pub fn xdp_native_or_generic(
         program: &Program,
         interface_index: u32,

@@ -150,7 +150,7 @@ impl XskMap {
         })
     }
 
-    /// Takes a map that somebody else made: the one of a program of the user's own.
+    /// Takes over a map made elsewhere, such as a map of the user's own program.
     ///
     /// bpf(2), `BPF_OBJ_GET_INFO_BY_FD`.
     ///

@@ -13,7 +13,7 @@ pub struct Program {
     name: String,
 }
 
-/// What a program may be attached to, from `enum bpf_prog_type`.
+/// The kind of a program, from `enum bpf_prog_type`. It decides where a program may be attached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum ProgramKind {
@@ -27,10 +27,10 @@ pub enum ProgramKind {
     RawTracepoint = 17,
 }
 
-/// What a program answered to one made-up packet.
+/// The result of running a program on one made-up packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TestRun {
-    /// What it returned.
+    /// The program's return value.
     pub answer: u32,
     /// The packet as it left it.
     pub data: Vec<u8>,
@@ -74,7 +74,7 @@ struct TestRunAttributes {
     reserved: u32,
 }
 
-/// `struct xdp_md` of `include/uapi/linux/bpf.h`: in a test run, what the program is told.
+/// `struct xdp_md` of `include/uapi/linux/bpf.h`: the context of a program in a test run.
 #[repr(C)]
 #[derive(Default)]
 struct XdpContext {
@@ -154,13 +154,13 @@ impl Program {
         })
     }
 
-    /// Loads an XDP program for frames in several buffers, or where the kernel has none such
-    /// (before Linux 5.18) for frames in one, and tells which of the two it was: `instructions` is
-    /// asked for that.
+    /// Loads an XDP program for frames in several buffers. Before Linux 5.18 it loads one for
+    /// frames in one buffer. Returns true in the first case; `instructions` is called with the same
+    /// value.
     ///
     /// # Errors
     ///
-    /// As [`load`](Self::load), and what `instructions` answers.
+    /// As [`load`](Self::load), and the errors of `instructions`.
     pub fn load_xdp(
         name: &str,
         instructions: impl Fn(bool) -> Result<Vec<Instruction>, AssemblyError>,
@@ -206,16 +206,16 @@ impl Program {
     /// them, for real: `XDP_TX` and redirects send them, `XDP_PASS` hands them to the kernel.
     ///
     /// bpf(2), `BPF_PROG_TEST_RUN` with `BPF_F_TEST_XDP_LIVE_FRAMES`
-    /// (`Documentation/bpf/bpf_prog_run.rst`, Linux 5.18). `batch` frames, at most 256, are handled
-    /// at a time; 0 means 64. Frames are recycled: one that the program has changed may come
+    /// (`Documentation/bpf/bpf_prog_run.rst`, Linux 5.18). It handles `batch` frames at a time, at
+    /// most 256; 0 means 64. Frames are recycled: a frame that the program has changed may come
     /// back changed.
     ///
     /// # Errors
     ///
-    /// `EINTR` if a signal came in between, when any part of the frames has been handled: only
-    /// counters of the program know how many. `ENODEV` or `EINVAL` for an interface or queue that
-    /// is not there, `E2BIG` for a larger batch, `EINVAL` for a frame that does not fit into a
-    /// page with its headroom (about 3 400 bytes), `EINVAL` or `E2BIG` before Linux 5.18.
+    /// `EINTR` if a signal came when some of the frames were handled: only the program's own
+    /// counters know how many. `ENODEV` or `EINVAL` for an interface or queue that does not exist.
+    /// `E2BIG` for a larger batch. `EINVAL` for a frame that does not fit into a page with its
+    /// headroom (about 3 400 bytes). `EINVAL` or `E2BIG` before Linux 5.18.
     pub fn send_live(
         &self,
         frame: &[u8],

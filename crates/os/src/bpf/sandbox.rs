@@ -35,7 +35,7 @@ pub struct Sandbox {
     packet_after: Vec<u8>,
 }
 
-/// What helpers know of the packet of the running program.
+/// The packet of the running program, as helpers see it.
 #[derive(Clone, Copy, Debug)]
 struct PacketFacts {
     start: u64,
@@ -118,12 +118,12 @@ impl Sandbox {
         entries.map(|(k, &slot)| (k.clone(), value(slot))).collect()
     }
 
-    /// Runs a program to its end with `R1` pointing to `context`, and says what it returned.
+    /// Runs a program to its end with `R1` pointing to `context`, and returns its result.
     ///
     /// # Errors
     ///
-    /// What the interpreter objects to: a memory access outside stack, context and map values, an
-    /// unknown instruction or helper. A helper that is given such an address answers `-EFAULT`.
+    /// The interpreter's objections: a memory access outside stack, context and map values, an
+    /// unknown instruction or helper. A helper that gets such an address answers `-EFAULT`.
     pub fn run(
         &mut self,
         program: &[Instruction],
@@ -225,8 +225,8 @@ impl Sandbox {
         }
         let mut bytes = vec![0; length];
         // SAFETY: `owns` has found the whole source in memory that is alive during the run: the
-        // stack of `rbpf`, or cells, to which there is no exclusive reference. The destination is
-        // new and of this length.
+        // stack of `rbpf`, or cells. There is no exclusive reference to it. The destination is new
+        // and has this length.
         unsafe { std::ptr::copy_nonoverlapping(from as *const u8, bytes.as_mut_ptr(), length) };
         Some(bytes)
     }
@@ -244,7 +244,7 @@ impl Sandbox {
         }
         // SAFETY: the source is `length` bytes long, and no program can point to it. `owns` has
         // found the whole destination in memory that is alive during the run: the stack of `rbpf`,
-        // or cells, to which there is no exclusive reference.
+        // or cells. There is no exclusive reference to it.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to as *mut u8, length) };
         if found.is_some() { 0 } else { FAULT }
     }
@@ -305,7 +305,7 @@ fn map_update(name: u64, key: u64, value: u64, flags: u64, _: u64) -> u64 {
     .unwrap_or(FAULT)
 }
 
-/// What `bpf_ktime_get_ns` always says here.
+/// The fixed answer of `bpf_ktime_get_ns`.
 pub const CLOCK_NS: u64 = 0x1234_5678_9abc;
 /// The hour that it always is here: 2^40 ns and a little since 1970, so that more than 40 bits count.
 pub const CLOCK_TAI_NS: u64 = (1 << 40) + 0x12_3456_7890;
@@ -335,7 +335,7 @@ fn skb_load_bytes_relative(_: u64, offset: u64, to: u64, length: u64, _: u64) ->
     })
 }
 
-/// The answer of `bpf_redirect_map` that tells the driver to do it (`XDP_REDIRECT`).
+/// The answer of `bpf_redirect_map` that makes the driver redirect the frame (`XDP_REDIRECT`).
 const REDIRECT: u64 = 4;
 /// The flags that are the answer for a key that is not in the map.
 const REDIRECT_FALLBACK: u64 = 3;
@@ -365,9 +365,9 @@ fn skb_pull_data(_: u64, length: u64, _: u64, _: u64, _: u64) -> u64 {
     })
 }
 
-/// Tells where the stack ends, which only a running program knows.
+/// Records where the stack ends, which only a running program knows.
 ///
-/// The prologue is the first to call; a program that calls, too, is not believed.
+/// The prologue calls this first. Later calls, by the program itself, change nothing.
 fn stack_known(end: u64, _: u64, _: u64, _: u64, _: u64) -> u64 {
     RUNNING.with_borrow_mut(|world| {
         let start = |end| end - rbpf::ebpf::STACK_SIZE as u64;
@@ -379,7 +379,7 @@ fn stack_known(end: u64, _: u64, _: u64, _: u64, _: u64) -> u64 {
 /// The number of that helper, far above those of the kernel.
 const STACK_KNOWN: u32 = 0x7fff_0000;
 
-/// Runs before every program: tells of the stack, and makes `R1` point to the context.
+/// Runs before every program: records the stack's end, and makes `R1` point to the context.
 fn prologue(context: u64) -> Result<Vec<Instruction>, AssemblyError> {
     let mut instructions = Assembler::new().set(R1, R10).finish()?;
     instructions.push(Instruction {

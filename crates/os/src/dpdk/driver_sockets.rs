@@ -32,12 +32,12 @@ pub(super) struct DriverSockets {
 #[derive(Debug)]
 pub(super) struct Leftovers(Vec<(RawFd, PathBuf)>);
 
-/// What sockets dropped for want of room in their rings.
+/// Packets that sockets dropped because their rings were full.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct SocketDrops {
-    /// `tp_drops` of packet(7), since it was last asked.
+    /// `tp_drops` of packet(7), counted from the last read.
     pub(super) packet_ring_full: u64,
-    /// `rx_ring_full` of `struct xdp_statistics`, since the socket was opened.
+    /// `rx_ring_full` of `struct xdp_statistics`, counted from the opening of the socket.
     pub(super) xdp_ring_full: u64,
 }
 
@@ -59,8 +59,8 @@ impl OpenSockets {
 }
 
 impl DriverSockets {
-    /// The packet and AF_XDP sockets that were opened since `before`. One that another thread
-    /// opened in the same moment would be among them, so devices are opened before traffic.
+    /// The packet and AF_XDP sockets that were opened after `before`. They would include a socket
+    /// that another thread opened at the same moment, so devices are opened before traffic.
     ///
     /// # Errors
     /// No `/proc`.
@@ -81,7 +81,7 @@ impl DriverSockets {
                 }
                 _ => continue,
             };
-            // A copy of our own, so that the number cannot come to mean something else.
+            // Our own copy, so that the number cannot come to mean another file.
             if let Ok(copy) = rustix::io::fcntl_dupfd_cloexec(socket, 0) {
                 group.push(copy);
             }
@@ -153,8 +153,8 @@ fn socket_name(number: RawFd) -> Option<PathBuf> {
         .then_some(name)
 }
 
-/// `PACKET_STATISTICS` of packet(7), which begins anew with each look. A socket that does not
-/// answer has dropped nothing that anybody could know of.
+/// `PACKET_STATISTICS` of packet(7), which starts again at each read. A socket that does not answer
+/// counts as 0 drops.
 fn packet_drops(socket: BorrowedFd<'_>) -> u64 {
     let mut statistics = libc::tpacket_stats {
         tp_packets: 0,

@@ -28,9 +28,8 @@ struct Started {
 /// Its own threads run in the network namespace of the process, because they never end and would
 /// keep any other alive; a device belongs to the namespace of the thread that opens it.
 ///
-/// # Errors
-/// What DPDK said; `EALREADY` if it runs with other arguments, which only another process can
-/// change; a mode that would end this process (`--help`).
+/// The output of DPDK; `EALREADY` if it runs with other arguments, which needs another process; a
+/// mode that would end this process (`--help`).
 pub fn start(arguments: &[String]) -> Result<()> {
     let mut environment = ENVIRONMENT.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(started) = &*environment {
@@ -53,7 +52,7 @@ pub fn start(arguments: &[String]) -> Result<()> {
         Error::new("rte_eal_init", arguments.join(" "), source)
     };
     if arguments.iter().any(|argument| is_help(argument)) {
-        return Err(refused("asks for help, after which DPDK ends the process"));
+        return Err(refused("asks for help; DPDK would then end the process"));
     }
     let mut owned = Vec::with_capacity(arguments.len() + 1);
     for argument in std::iter::once("mpps").chain(arguments.iter().map(String::as_str)) {
@@ -88,7 +87,7 @@ pub(super) fn listen(call: impl FnOnce() -> c_int) -> std::result::Result<(), (i
     Ok(())
 }
 
-/// The error of a call into DPDK. What DPDK said is its object.
+/// The error of a call into DPDK. Its object is the output of DPDK.
 pub(super) fn failure(call: &'static str, errno: i32, said: &str) -> Error {
     Error::new(call, said, io::Error::from_raw_os_error(errno))
 }
@@ -116,12 +115,12 @@ fn is_help(argument: &str) -> bool {
 }
 
 fn initialise(arguments: Vec<CString>) -> std::result::Result<(), (i32, String)> {
-    // DPDK keeps pointers into its arguments for as long as it runs, which is for ever.
+    // DPDK keeps pointers into its arguments as long as it runs, that is until the process ends.
     let mut pointers: Vec<*mut c_char> = arguments.into_iter().map(CString::into_raw).collect();
     let count = pointers.len() as c_int;
     pointers.push(std::ptr::null_mut());
     let pointers = Vec::leak(pointers);
-    // SAFETY: the array holds `count` strings that live for ever, and ends with a null pointer as
+    // SAFETY: the array holds `count` strings that are never freed. It ends with a null pointer, as
     // that of main() does.
     let started = listen(|| unsafe { ffi::mpps_dpdk_start(count, pointers.as_mut_ptr()) });
     if started.is_ok() {
@@ -130,14 +129,14 @@ fn initialise(arguments: Vec<CString>) -> std::result::Result<(), (i32, String)>
     started
 }
 
-/// DPDK makes a folder for files that it shares with other processes, also when told to share
-/// none. It is empty then, and this does not remove one that is not.
+/// Removes the folder that DPDK makes for files shared with other processes. DPDK makes it even if
+/// it is to share none. It is empty then; a folder with files is not removed.
 fn remove_directories() {
     // SAFETY: the environment runs, so the answer is a string that lives as long as it does.
     let path = unsafe { CStr::from_ptr(ffi::mpps_dpdk_directory()) };
     let path = Path::new(OsStr::from_bytes(path.to_bytes()));
     let folders = path.ancestors().take(2);
-    // A folder in use is as good as one that is gone.
+    // A folder in use may stay.
     folders.for_each(|folder| drop(std::fs::remove_dir(folder)));
 }
 

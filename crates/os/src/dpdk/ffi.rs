@@ -1,4 +1,4 @@
-//! What `shim.c` offers, declared for Rust. The structures are laid out as there.
+//! The functions of `shim.c`, declared for Rust. The structures have the same layout as there.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 

@@ -16,7 +16,7 @@ pub struct Lent {
     lost: u64,
 }
 
-// SAFETY: the packets belong to this value alone, and DPDK lets any thread give a packet back.
+// SAFETY: only this value owns the packets, and DPDK lets any thread give a packet back.
 unsafe impl Send for Lent {}
 
 impl Lent {
@@ -42,9 +42,9 @@ impl Lent {
         }
         enter_thread();
         let (memory, memory_bytes) = self.memory();
-        // SAFETY: the port runs as long as `self.port` lives. Its queue is polled by nobody else,
-        // as `queue` is borrowed for writing and is the only one of its number. Both arrays have
-        // `room` entries behind `held`.
+        // SAFETY: the port runs as long as `self.port` lives. No other code polls its queue,
+        // because `queue` is borrowed for writing and is the only one of its number. Both arrays
+        // have `room` entries behind `held`.
         let came = unsafe {
             ffi::mpps_dpdk_receive(
                 self.port.number(),
@@ -76,9 +76,10 @@ impl Lent {
             *bytes = if *bytes > frame.room { 0 } else { *bytes };
         }
         enter_thread();
-        // SAFETY: the port runs as long as `self.port` lives, and nobody else sends by this queue, as
-        // `queue` is borrowed for writing and is the only one of its number. The first `held` packets
-        // are ours, with room for so many bytes each, and are forgotten by the next line.
+        // SAFETY: the port runs as long as `self.port` lives. No other code sends by this queue:
+        // `queue` is borrowed for writing and is the only one of its number. The first `held`
+        // packets are ours and have room for the given number of bytes each. The next line forgets
+        // them.
         let sent = unsafe {
             ffi::mpps_dpdk_send(
                 self.port.number(),
@@ -102,7 +103,7 @@ impl Lent {
         self.held = 0;
     }
 
-    /// The frames that are held, in the order in which they came.
+    /// The frames held, in order of arrival.
     pub fn frames(&self) -> &[FrameAt] {
         &self.frames[..self.held]
     }
@@ -143,8 +144,8 @@ struct Thread(bool);
 
 thread_local! {
     static THREAD: Thread = {
-        // SAFETY: the environment runs, since there is a port. A refusal, when numbers ran out, is
-        // no error: the thread then works without a cache of packet buffers.
+        // SAFETY: the environment runs, because there is a port. A refusal, when numbers ran out,
+        // is no error: the thread then works without a cache of packet buffers.
         Thread(unsafe { ffi::mpps_dpdk_enter_thread() } == 0)
     };
 }

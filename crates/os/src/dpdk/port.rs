@@ -38,7 +38,7 @@ pub struct PortOptions {
     pub frame_bytes: u16,
 }
 
-/// What a device is and was granted.
+/// The properties of an open device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Facts {
     /// The driver's name, such as `net_af_packet`.
@@ -57,7 +57,7 @@ pub struct Facts {
     pub mac: [u8; 6],
 }
 
-/// What a port lost, each packet once.
+/// Packets that a port lost, each counted once.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PortDrops {
     /// The device had no descriptor (`imissed`).
@@ -70,18 +70,18 @@ pub struct PortDrops {
     pub ring_full: u64,
 }
 
-/// A device that runs. It stops when nobody holds it any more.
+/// A running device. It stops when the last reference to it is dropped.
 #[derive(Debug)]
 pub struct Port {
-    // The fields go in this order: copies of the driver's sockets, and what watches them, the device, the sockets that the
-    // driver forgets, the device's buffers.
+    // The order of the fields is the order of the drops: copies of the driver's sockets and their
+    // watcher, the device, the sockets that the driver forgets, the device's buffers.
     readiness: Option<OwnedFd>,
     sockets: DriverSockets,
     device: Device,
     _leftovers: Leftovers,
     buffers: Buffers,
     facts: Facts,
-    /// Drops told by sockets that begin anew with each look.
+    /// Drops added up from sockets whose counter starts again at each read.
     packet_ring_full: AtomicU64,
 }
 
@@ -105,22 +105,23 @@ impl RxQueue {
 }
 
 impl Port {
-    /// Adds a device and starts it (`rte_dev_probe`, `rte_eth_dev_start`): `net_af_packet0,iface=eth0`
-    /// makes one of software, `0000:01:00.0` takes one that is bound to VFIO. A driver that opens
-    /// sockets does so in the calling thread's network namespace. Answers the queues, with which
-    /// the port ends.
+    /// Adds a device and starts it (`rte_dev_probe`, `rte_eth_dev_start`):
+    /// `net_af_packet0,iface=eth0` makes one of software, `0000:01:00.0` takes a device that is
+    /// bound to VFIO. A driver that opens sockets opens them in the calling thread's network
+    /// namespace. Returns the queues. The port ends with the last of them.
     ///
     /// # Errors
-    /// What DPDK and the driver said.
+    /// The output of DPDK and the driver.
     pub fn open(device: &str, options: &PortOptions) -> Result<Vec<RxQueue>> {
-        // The driver's sockets are told by what was there before, so one device at a time.
+        // The driver's sockets are found by comparison with those open before: one device at a
+        // time.
         let _alone = OPENING.lock().unwrap_or_else(PoisonError::into_inner);
         let mut pauses = BUSY_PAUSES_MS.into_iter();
         let port = loop {
             let opened = Self::open_once(device, options);
             match (opened, pauses.next()) {
-                // A queue whose AF_XDP socket was just closed is busy for a moment. The driver says
-                // `EINVAL` for that as for all else.
+                // A queue whose AF_XDP socket was just closed is busy for a moment. The driver
+                // answers `EINVAL` for it, as for every other failure.
                 (Err(_), Some(pause)) if device.starts_with("net_af_xdp") => {
                     thread::sleep(Duration::from_millis(pause));
                 }
@@ -188,12 +189,12 @@ impl Port {
         self.sockets.set_filter(program)
     }
 
-    /// What it is and was granted.
+    /// The properties of the device.
     pub fn facts(&self) -> &Facts {
         &self.facts
     }
 
-    /// What was lost so far (`rte_eth_stats_get`, and the driver's sockets).
+    /// The packets lost so far (`rte_eth_stats_get`, and the driver's sockets).
     pub fn drops(&self) -> PortDrops {
         let mut statistics = RawStatistics::default();
         // SAFETY: the port runs as long as `self` lives; on a refusal the zeros stay.
@@ -277,8 +278,8 @@ impl Device {
 
 impl Drop for Device {
     fn drop(&mut self) {
-        // SAFETY: the device is attached, and nobody receives from it: each queue holds its port.
-        // What it says in parting is nobody's any more.
+        // SAFETY: the device is attached. No code receives from it, because each queue holds its
+        // port. No caller is left for an error.
         let _ = listen(|| unsafe { ffi::mpps_dpdk_detach(self.number) });
     }
 }
@@ -336,7 +337,7 @@ impl Buffers {
             memory,
             memory_bytes,
         };
-        // A frame's place is told in 32 bits.
+        // The place of a frame is stored in 32 bits.
         if u32::try_from(memory_bytes).is_err() {
             return Err(failure(
                 CALL,

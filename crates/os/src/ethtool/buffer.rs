@@ -52,8 +52,8 @@ impl Room {
             )
         }?;
         let room = Self { mapping, length };
-        // SAFETY: the last page of the mapping above, which has one page more than its room.
-        // Nobody has seen it yet.
+        // SAFETY: the last page of the mapping above, which has one page more than its room. No
+        // other code has seen it yet.
         unsafe { mprotect(mapping.byte_add(length), page, MprotectFlags::empty()) }?;
         Ok(room)
     }
@@ -62,8 +62,8 @@ impl Room {
 impl Drop for Room {
     fn drop(&mut self) {
         let whole = self.length + rustix::param::page_size();
-        // SAFETY: the mapping made in `new`, to which no reference is left. The kernel refuses
-        // only a range that is no mapping, so the answer says nothing.
+        // SAFETY: the mapping made in `new`. No reference to it is left. The kernel refuses only a
+        // range that is no mapping, so the answer is of no use.
         let _ = unsafe { munmap(self.mapping, whole) };
     }
 }

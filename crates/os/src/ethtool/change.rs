@@ -1,4 +1,4 @@
-//! What is set by netlink, which says in words why a driver refuses
+//! Settings made by netlink, which explains in words why a driver refuses
 //! (Documentation/networking/ethtool-netlink.rst; Linux 5.7 has all of it).
 
 use std::io;
@@ -14,7 +14,7 @@ const NAME: u16 = 2;
 pub(super) const RX_RING: u16 = 6;
 pub(super) const COMBINED: u16 = 9;
 
-/// What is set: a call, and its command.
+/// The settings that can be made, by the number of their netlink command.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum What {
     Rings = 16,

@@ -1,7 +1,7 @@
 //! Interrupt coalescing: how long a card waits, and for how many packets, before it interrupts.
 //!
-//! What `ethtool -c` shows and `ethtool -C` sets for all queues, and `ethtool -Q` for one, where the
-//! driver keeps them apart.
+//! `ethtool -c` shows it and `ethtool -C` sets it for all queues. `ethtool -Q` does so for one, if
+//! the driver keeps queues apart.
 
 use super::change::{self, What};
 use super::{Device, QUEUES_MAX, command, word};
@@ -17,8 +17,8 @@ const TX_PACKETS_PLACE: usize = 24;
 const ADAPTIVE_RX_PLACE: usize = 40;
 const ADAPTIVE_TX_PLACE: usize = 44;
 
-/// The two sides, received and sent: the switch by which the driver chooses, and the time and the number
-/// of packets that it then chooses.
+/// The receiving and the sending side. Each has the switch that makes the driver choose, and the
+/// time and number of packets that it chooses then.
 const SIDES: [(usize, [usize; 2]); 2] = [
     (ADAPTIVE_RX_PLACE, [RX_TIME_PLACE, RX_PACKETS_PLACE]),
     (ADAPTIVE_TX_PLACE, [TX_TIME_PLACE, TX_PACKETS_PLACE]),
@@ -34,10 +34,10 @@ const QUEUE_VALUES_PLACE: usize = QUEUE_MASK_PLACE + QUEUES_MAX as usize / 8;
 const FIRST_ATTRIBUTE: u16 = 2;
 const SWITCHES: [u16; 2] = [11, 12];
 
-/// The coalescing of an interface, as its driver told it.
+/// The coalescing of an interface, as reported by its driver.
 ///
-/// What a driver does not have is zero. The fields that have no method here are kept, because
-/// all of them are written at once.
+/// A setting that the driver does not have is zero. The fields without a method here are kept,
+/// because all of them are written at once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Coalescing {
     bytes: [u8; LENGTH],
@@ -49,7 +49,7 @@ impl Coalescing {
         self.word(RX_TIME_PLACE)
     }
 
-    /// Received packets after which the card interrupts at once (`rx-frames`); 0 is no such limit.
+    /// Received packets that make the card interrupt at once (`rx-frames`); 0 for no such limit.
     pub fn rx_packets(&self) -> u32 {
         self.word(RX_PACKETS_PLACE)
     }
@@ -59,8 +59,8 @@ impl Coalescing {
         self.word(ADAPTIVE_RX_PLACE) != 0
     }
 
-    /// The same, with a fixed receiving side: so many microseconds, chosen by nobody else. The
-    /// limit by packets stays, also one that the driver has just chosen.
+    /// A copy with a fixed time on the receiving side, in microseconds, not chosen by the driver.
+    /// The limit by packets stays, even if the driver has just chosen it.
     #[must_use]
     pub fn with_rx_time_us(&self, time_us: u32) -> Self {
         let mut changed = self.clone();
@@ -75,7 +75,7 @@ impl Coalescing {
         places.map(|place| self.word(place)).collect()
     }
 
-    /// What [`Coalescing::words`] gave; none for another number of words.
+    /// The coalescing from the result of [`Coalescing::words`]; none for another number of words.
     pub fn from_words(words: &[u32]) -> Option<Self> {
         if 4 * words.len() != LENGTH - RX_TIME_PLACE {
             return None;
@@ -87,8 +87,8 @@ impl Coalescing {
         Some(made)
     }
 
-    /// The same, but with the other's times of each side on which the driver chooses them in both: it
-    /// chooses others from moment to moment.
+    /// A copy that takes over the times from `other` for each side that is adaptive in both. The
+    /// driver changes these times from moment to moment.
     #[must_use]
     pub fn but_chosen(&self, other: &Self) -> Self {
         let mut changed = self.clone();
@@ -102,8 +102,8 @@ impl Coalescing {
         changed
     }
 
-    /// True if a queue of this coalescing is as all queues are told to be. What is sent is left out where
-    /// the queue only receives: of that some drivers (ice, stmmac) tell nothing.
+    /// True if a queue has the setting of all queues. The sending side is left out if the queue
+    /// only receives: some drivers (ice, stmmac) report nothing about it.
     pub fn is_of_all(&self, all: &Self, sends: bool) -> bool {
         let mut sides = SIDES.into_iter().take(1 + usize::from(sends));
         sides.all(|(switch, [time, packets])| {
@@ -113,8 +113,8 @@ impl Coalescing {
         })
     }
 
-    /// What makes it of another, one after the other: a driver that chooses the times refuses others
-    /// (`i40e_set_rx_coalesce`), so that what switches that on comes last.
+    /// The steps that change `now` into this. A driver with adaptive times refuses other times
+    /// (`i40e_set_rx_coalesce`), so the switch to adaptive comes last.
     fn steps(&self, now: &Self) -> Vec<Self> {
         let last = self.but_chosen(now);
         let mut first = last.clone();
@@ -134,8 +134,8 @@ impl Coalescing {
         Some(told)
     }
 
-    /// The attributes that make it of another. What the driver does not have is the same in both, and it
-    /// would refuse to be told so.
+    /// The attributes that change `now` into this. Settings that the driver does not have are equal
+    /// in both. It would refuse to set them.
     fn changes(&self, now: &Self) -> Vec<(u16, Vec<u8>)> {
         let words = (FIRST_ATTRIBUTE..).zip(self.words().into_iter().zip(now.words()));
         let changed = words.filter(|(_, (wanted, now))| wanted != now);
@@ -190,8 +190,8 @@ pub fn set(interface: &str, coalescing: &Coalescing) -> Result<()> {
 ///
 /// # Errors
 ///
-/// `EOPNOTSUPP` where the driver does not keep queues apart; `EINVAL` for a queue that no interface has,
-/// and by most drivers for one that this has not; `ENODEV`.
+/// `EOPNOTSUPP` if the driver does not keep queues apart; `EINVAL` for a queue that no interface
+/// has, and with most drivers for a queue beyond this interface's; `ENODEV`.
 pub fn read_queue(interface: &str, queue: u32) -> Result<Coalescing> {
     const CALL: &str = "ioctl ETHTOOL_PERQUEUE ETHTOOL_GCOALESCE";
     let device = Device::open(interface)?;
@@ -224,8 +224,7 @@ fn read_request() -> [u8; LENGTH] {
     request.bytes
 }
 
-/// What asks the kernel to do to one queue what a request of this length asks for all; none of a queue
-/// that no interface has.
+/// The request that applies `request` to one queue only; none for a queue that no interface has.
 fn queue_request(queue: u32, request: &[u8; LENGTH]) -> Option<Vec<u8>> {
     if queue >= QUEUES_MAX {
         return None;
@@ -327,10 +326,10 @@ mod tests {
             Coalescing::from_words(&made).expect("22 words")
         };
         let all = of([20, 0, 0, 64, 32, 1]);
-        // Of a queue that sends, and of one that only receives.
+        // For a queue that sends, then for a queue that only receives.
         for (words, is_of_all) in [
             ([20, 0, 0, 64, 32, 1], [true, true]),
-            // What the driver chooses is no difference.
+            // Values that the driver chooses make no difference.
             ([20, 0, 0, 8, 128, 1], [true, true]),
             ([20, 0, 0, 0, 0, 0], [false, true]),
             ([0, 0, 0, 64, 32, 1], [false, false]),

@@ -37,7 +37,7 @@ pub const FLOWS: [Flow; 4] = [
     },
 ];
 
-/// The bits of `RXH_*`, with the letter by which `ethtool -N` takes each, and what it is.
+/// The bits of `RXH_*`, with their letters in `ethtool -N`, and their meaning.
 pub const FIELDS: [(u64, char, &str); 9] = [
     (1 << 1, 'm', "MAC destination"),
     (1 << 2, 'v', "VLAN"),
@@ -54,7 +54,7 @@ pub const FIELDS: [(u64, char, &str); 9] = [
 ///
 /// # Errors
 ///
-/// `EOPNOTSUPP` where the driver hashes nothing, or does not tell; `EINVAL` where it does not know
+/// `EOPNOTSUPP` if the driver hashes nothing, or does not report it; `EINVAL` if it does not know
 /// this kind; `ENODEV`.
 pub fn read(interface: &str, flow: Flow) -> Result<u64> {
     const CALL: &str = "ioctl ETHTOOL_GRXFH";

@@ -1,7 +1,7 @@
-//! Rules by which a card sends the packets of one flow to one queue (`ethtool -n`, `-N`).
+//! Rules that make a card send the packets of one flow to one queue (`ethtool -n`, `-N`).
 //!
-//! `struct ethtool_rxnfc` of include/uapi/linux/ethtool.h, as 64-bit machines lay it out. The only
-//! rule made here is: UDP datagrams to this address and port, whoever sends them.
+//! `struct ethtool_rxnfc` of include/uapi/linux/ethtool.h, as 64-bit machines lay it out. This
+//! module makes only one kind of rule: UDP datagrams to this address and port, from any sender.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -52,10 +52,10 @@ pub struct Rule {
 /// A rule as the driver shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shown {
-    /// What it means, if it is of the kind that is made here.
+    /// The meaning, if this module makes rules of this kind.
     pub rule: Option<Rule>,
-    /// The driver's own description without the place, in hexadecimal: two rules are the same if
-    /// these are. A driver may show a rule other than it was told.
+    /// The driver's own description without the place, in hexadecimal. Two rules with the same
+    /// description are the same. A driver may show a rule in another form than it was given.
     pub description: String,
 }
 
@@ -64,7 +64,7 @@ pub struct Shown {
 pub struct Table {
     /// Places that there are; 0 where the driver does not say.
     pub size: u32,
-    /// The driver can choose a place; otherwise the one who inserts must.
+    /// The driver can choose a place; otherwise the inserting program must.
     pub driver_chooses: bool,
     /// Places with a rule, ascending.
     pub locations: Vec<u32>,
@@ -281,7 +281,7 @@ fn shown(answer: &[u8]) -> Option<Shown> {
     })
 }
 
-/// The rule that these bytes mean; none if it compares anything else.
+/// The meaning of these bytes; none if the rule compares anything more.
 fn meaning(rule: &[u8]) -> Option<Rule> {
     let kind = word(rule, 0)?;
     let v4 = kind == UDP_V4;

@@ -1,7 +1,7 @@
-//! Receive-side scaling: the table by which a card's hash of a packet becomes a queue.
+//! Receive-side scaling: the table that turns a card's hash of a packet into a queue.
 //!
-//! What `ethtool -x` shows and `ethtool -X` sets. Only the main table is read and written;
-//! further contexts (`ethtool -X IF context new`) are left alone.
+//! `ethtool -x` shows it and `ethtool -X` sets it. Only the main table is read and written; further
+//! contexts (`ethtool -X IF context new`) are not touched.
 
 use super::{ATTEMPTS, Device, command, word};
 use crate::{Error, Result};
@@ -32,8 +32,8 @@ pub struct Rss {
     pub key: Vec<u8>,
     /// The function: one bit of `ETH_RSS_HASH_*` (1 Toeplitz, 2 XOR, 4 CRC32); 0 unknown.
     pub hash_function: u8,
-    /// What is done to addresses and ports before they are hashed, so that both directions of a flow have
-    /// one hash: `RXH_XFRM_SYM_XOR` 1 (Linux 6.8), `RXH_XFRM_SYM_OR_XOR` 2 (6.15); 0 nothing.
+    /// The change to addresses and ports before hashing, so that both directions of a flow have one
+    /// hash: `RXH_XFRM_SYM_XOR` 1 (Linux 6.8), `RXH_XFRM_SYM_OR_XOR` 2 (6.15); 0 for none.
     pub transform: u8,
 }
 
@@ -41,8 +41,8 @@ pub struct Rss {
 ///
 /// # Errors
 ///
-/// `EOPNOTSUPP` where the driver spreads nothing, or does not tell; `ENODEV`; `EAGAIN` where the
-/// sizes never held still.
+/// `EOPNOTSUPP` if the driver spreads nothing, or does not report it; `ENODEV`; `EAGAIN` if the
+/// sizes changed at every attempt.
 pub fn read(interface: &str) -> Result<Rss> {
     const CALL: &str = "ioctl ETHTOOL_GRSSH";
     let device = Device::open(interface)?;
@@ -56,7 +56,7 @@ pub fn read(interface: &str) -> Result<Rss> {
         let room = HEADER_LENGTH + 4 * table + key;
         match device.ask(CALL, "", &read_request(table as u32, key as u32), room) {
             Ok(answer) => return parse(&answer).ok_or_else(|| device.malformed(CALL)),
-            // Somebody changed the table's size since it was asked for.
+            // Another program changed the table's size after it was read.
             Err(error) if error.errno() == Some(libc::EINVAL) => {}
             Err(error) => return Err(error),
         }
@@ -64,10 +64,10 @@ pub fn read(interface: &str) -> Result<Rss> {
     Err(device.changing(CALL))
 }
 
-/// Sets the table and nothing else (`ETHTOOL_SRXFHINDIR`).
+/// Sets only the table (`ETHTOOL_SRXFHINDIR`).
 ///
-/// From then on the kernel knows that a user has chosen the table, and keeps it when the number
-/// of queues changes, or refuses that change; [`reset_indirection`] ends it.
+/// From then on the kernel knows that a user has chosen the table. It keeps it when the number of
+/// queues changes, or refuses that change; [`reset_indirection`] ends it.
 ///
 /// # Errors
 ///
@@ -77,14 +77,15 @@ pub fn set_indirection(interface: &str, table: &[u32]) -> Result<()> {
     set(interface, &set_request(table))
 }
 
-/// Sets the key and nothing else (`ETHTOOL_SRSSH`).
+/// Sets only the key (`ETHTOOL_SRSSH`).
 ///
 /// # Errors
 ///
-/// `EINVAL` for a key of another length than the driver's; `EOPNOTSUPP` where the driver takes none;
+/// `EINVAL` for a key of another length than the driver's; `EOPNOTSUPP` if the driver takes none;
 /// `EPERM`; `ENODEV`.
 pub fn set_key(interface: &str, key: &[u8]) -> Result<()> {
-    // Linux before 6.8 knows no transformation and wants a zero there; later ones take what they told.
+    // Linux before 6.8 knows no transformation and wants a zero there. Later ones take back the
+    // value that they reported.
     let transform = read(interface)?.transform;
     let request = set_key_request(key, transform);
     let device = Device::open(interface)?;

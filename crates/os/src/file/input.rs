@@ -60,8 +60,8 @@ fn refusal(status: &Stat) -> Option<&'static str> {
     }
 }
 
-/// Whether a descriptor of this process stands for the file. One that was opened only for a look
-/// (`O_PATH`) does not: its link gives no right.
+/// True if a descriptor of this process stands for the file. A descriptor opened with `O_PATH` does
+/// not count: its link gives no right.
 fn is_open_here(status: &Stat) -> bool {
     let descriptors = fs::read_dir("/proc/self/fd").into_iter().flatten();
     let is_open = |it: &DirEntry| it.metadata().is_ok_and(|link| link.mode() & 0o700 != 0);
@@ -154,7 +154,7 @@ mod tests {
             }
             is_over.store(true, Ordering::Relaxed);
             let is_clean = !was_opened.load(Ordering::Relaxed);
-            // For both, it waits for nobody (fifo(7)), also if the writer has gone.
+            // Opening for both does not wait (fifo(7)), even if the writer has gone.
             let mut both = File::options();
             both.read(true).write(true).open(at("pipe")).unwrap();
             assert!(is_clean);

@@ -23,7 +23,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-/// So many symbolic links lead to a file at most (`path_resolution(7)`).
+/// The most symbolic links that may lead to a file (`path_resolution(7)`).
 const LINKS_MAX: usize = 40;
 
 /// Directories that only root of the machine writes to, also where its number is not known.
@@ -37,9 +37,9 @@ const DIRECTORY: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CL
 const ACL: &str = "system.posix_acl_access";
 const ACL_BYTES: usize = 65_536;
 
-/// What the name of a new file begins with, whatever it is to replace: a name may be as long as any.
+/// The prefix of a new file's name. It does not contain the old name, which may have any length.
 const PREFIX: &str = ".mpps-";
-/// What stands before the end of the name of a result that found no place.
+/// The text before the end of a result's name, if the result could not be put in place.
 const ASIDE: &str = ".mpps-";
 /// The digits at the end of both.
 const CHOSEN_DIGITS: usize = 8;
@@ -134,7 +134,7 @@ impl Target {
         matches!(self.kind(), Ok(FileType::RegularFile) | Err(Errno::NOENT))
     }
 
-    /// What is there.
+    /// The kind of the file that is there.
     fn kind(&self) -> Result<FileType, Errno> {
         let follow = if self.is_in_proc {
             AtFlags::empty()
@@ -174,7 +174,8 @@ impl Target {
         let opened = match openat(&self.directory, &self.name, flags, Mode::empty()) {
             Ok(opened) => opened,
             Err(Errno::NOENT | Errno::LOOP) => return Ok(None),
-            // What is there says why: a device without what it stands for keeps the kernel's word.
+            // The existing file's kind is the reason. A device without hardware keeps the kernel's
+            // answer.
             Err(Errno::NXIO) => match self.kind() {
                 Ok(FileType::Socket) => return unfit("it is a socket"),
                 Ok(FileType::Fifo) => return unfit("it is a named pipe that no program reads"),
@@ -240,7 +241,7 @@ impl Target {
             Some((_, status)) if is_open_to_all && !is_own(&status) => {
                 (status.st_mode & 0o666, None)
             }
-            // For nobody else until it has its owner.
+            // Only for us until it has its owner.
             Some(old) => (0o600, Some(old)),
         };
         let new = self.create(PREFIX.into(), mode)?;
@@ -302,7 +303,7 @@ impl Target {
     fn create(&self, mut name: OsString, mode: u32) -> io::Result<NewFile<'_>> {
         let mut flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
         flags |= OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        // As hard to guess as a hash map's seed: nobody takes all of these names before.
+        // As hard to guess as a hash map's seed, so that no program can take all names before.
         let chosen = RandomState::new().hash_one(&self.name) as u32;
         name.push(format!("{chosen:08x}"));
         let opened = openat(&self.directory, &name, flags, Mode::from_raw_mode(mode))?;

@@ -16,7 +16,7 @@ use crate::{Error, Result};
 /// A network interface of the calling thread's namespace.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Link {
-    /// The number by which the kernel knows it, from 1.
+    /// The interface's number in the kernel, from 1.
     pub index: u32,
     /// Its name, such as `eth0`.
     pub name: String,
@@ -106,7 +106,7 @@ pub fn statistics(index: u32) -> Result<LinkStatistics> {
 
 const GETLINK: &str = "rtnetlink RTM_GETLINK";
 
-/// What the kernel tells of one interface.
+/// The attributes that the kernel reports for one interface.
 fn attributes_of(index: u32) -> Result<Vec<LinkAttribute>> {
     let object = object_of(index);
     let socket = Socket::open(GETLINK, &object)?;
@@ -168,15 +168,16 @@ pub fn set_up(index: u32) -> Result<()> {
     change(index, message)
 }
 
-/// Keeps an interface from saying anything by itself, without a file of `/proc/sys`: with neither ARP nor
-/// neighbour discovery (`IFF_NOARP`) it joins no group that it would report and probes no address; with
-/// `has_v6` it also gives itself no address (`IN6_ADDR_GEN_MODE_NONE`). To be called before it has
-/// addresses and is up. Its neighbours must be told ([`super::neighbour::add_permanent`]).
+/// Keeps an interface from sending anything by itself, without a file of `/proc/sys`. Without ARP
+/// and neighbour discovery (`IFF_NOARP`) it joins no group that it would report, and probes no
+/// address. With `has_v6` it also gives itself no address (`IN6_ADDR_GEN_MODE_NONE`). Call this
+/// before it has addresses and is up. Its neighbours must be set
+/// ([`super::neighbour::add_permanent`]).
 ///
 /// # Errors
 ///
-/// `EPERM` without `CAP_NET_ADMIN` over the namespace; `ENODEV`; with `has_v6` `EAFNOSUPPORT` of a kernel
-/// without IPv6.
+/// `EPERM` without `CAP_NET_ADMIN` over the namespace; `ENODEV`; with `has_v6` `EAFNOSUPPORT` of a
+/// kernel without IPv6.
 pub fn silence(index: u32, has_v6: bool) -> Result<()> {
     let mut message = message_for(index);
     message.header.flags = LinkFlags::Noarp;
@@ -283,7 +284,7 @@ pub(crate) fn object_of(index: u32) -> String {
         .unwrap_or_else(|_| format!("interface {index}"))
 }
 
-/// A socket by which the kernel is asked of interfaces; of which kind it is does not matter.
+/// Opens a socket for requests about interfaces; its kind does not matter.
 pub(crate) fn to_ask() -> rustix::io::Result<OwnedFd> {
     use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
     let (family, flags) = (AddressFamily::UNIX, SocketFlags::CLOEXEC);

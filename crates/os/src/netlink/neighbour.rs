@@ -12,7 +12,7 @@ use super::Socket;
 use super::address::family;
 use crate::Result;
 
-/// Tells the interface for ever where an address lives, so that it never has to ask
+/// Sets the hardware address of `address` for good, so that the interface never has to ask
 /// (`NUD_PERMANENT`).
 ///
 /// # Errors
@@ -34,8 +34,8 @@ pub fn add_permanent(index: u32, address: IpAddr, hardware_address: &[u8]) -> Re
     )
 }
 
-/// Lets the kernel ask the link for the hardware address of `address`, by ARP or neighbour discovery,
-/// as if a packet waited for it. It asks for about three seconds; [`find`] tells what came of it.
+/// Lets the kernel ask the link for the hardware address of `address`, as if a packet waited for
+/// it. It asks by ARP or neighbour discovery for about three seconds; [`find`] returns the outcome.
 ///
 /// `RTM_NEWNEIGH` with `NTF_USE` (`neigh_add` in net/core/neighbour.c).
 ///

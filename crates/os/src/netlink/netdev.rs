@@ -1,4 +1,4 @@
-//! What an interface's driver can do with XDP, as the kernel itself tells it.
+//! The XDP features of an interface's driver, as reported by the kernel.
 
 use super::generic::{Question, u32_of, u64_of};
 use crate::Result;

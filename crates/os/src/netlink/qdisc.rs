@@ -9,10 +9,10 @@ use netlink_packet_route::tc::{TcAttribute, TcHandle, TcMessage, TcStats2};
 use super::Socket;
 use crate::Result;
 
-/// Puts a queue in front of each of an interface's transmit queues, first in, first out, as long as
-/// its `txqueuelen` says (`tc-pfifo(8)`). One for all would be one lock for all CPUs.
+/// Puts a queue in front of each of an interface's transmit queues, first in, first out. Its length
+/// is the interface's `txqueuelen` (`tc-pfifo(8)`). One for all would be one lock for all CPUs.
 ///
-/// A veth whose ring is full then has packets wait, since Linux 6.16 (drivers/net/veth.c,
+/// From Linux 6.16 on, packets then wait if a veth's ring is full (drivers/net/veth.c,
 /// `veth_xmit`); without a queue they are dropped.
 ///
 /// # Errors
@@ -61,7 +61,7 @@ fn set(index: u32, parent: TcHandle, kind: &str) -> Result<()> {
     )
 }
 
-/// What the whole of an interface's queues has dropped, by the interface's number: the counter
+/// Packets dropped by all queues of an interface together, by the interface's number: the counter
 /// `dropped` of `tc -s qdisc show dev IF root`, which has 32 bits. A queue counts what it holds, so
 /// that a train is one.
 ///

@@ -1,4 +1,4 @@
-//! What each queue of an interface counted, as the kernel itself tells it.
+//! The counters of each queue of an interface, as reported by the kernel.
 
 use super::generic::{Attributes, Question, u32_of, u64_of};
 use crate::Result;
@@ -22,7 +22,7 @@ const COUNTERS: [(&str, u16); 5] = [
 const RECEIVE: u32 = 0;
 const BY_QUEUE: u64 = 1;
 
-/// What a receive queue counted.
+/// A counter of a receive queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct QueueCounter {
     /// The queue.

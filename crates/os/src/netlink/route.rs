@@ -24,7 +24,7 @@ pub struct Route {
     pub kind: RouteKind,
 }
 
-/// What an address is to this host.
+/// The kind of an address, as seen from this host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RouteKind {
     /// Another host.

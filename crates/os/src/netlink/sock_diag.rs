@@ -1,4 +1,4 @@
-//! The sockets of a network namespace, as the kernel itself tells them (`sock_diag(7)`).
+//! The sockets of a network namespace, as reported by the kernel (`sock_diag(7)`).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -19,7 +19,7 @@ const ONLY_V6: u16 = 11;
 const MESSAGE_LENGTH: usize = 72;
 /// `TCP_LISTEN` of include/net/tcp_states.h, as a bit.
 const LISTENING: u32 = 1 << 10;
-/// What of a socket of AF_XDP is asked for, its attributes, and where they begin
+/// The requested parts of an AF_XDP socket, its attributes, and where they begin
 /// (include/uapi/linux/xdp_diag.h).
 const XDP_SHOW: u32 = 0b1_0101;
 const XDP_INFO: u16 = 1;
@@ -46,7 +46,7 @@ pub struct UdpEntry {
     pub inode: u32,
     /// The user who made it.
     pub user: u32,
-    /// What waits in its receive queue, with the kernel's own overhead, in bytes.
+    /// Bytes that wait in its receive queue, with the kernel's own overhead.
     pub queued_bytes: u32,
     /// The most that may wait there, in bytes: twice what was granted.
     pub buffer_bytes: u32,
@@ -132,7 +132,7 @@ pub fn xdp() -> Result<Vec<XdpEntry>> {
 
 const CALL: &str = "netlink SOCK_DIAG_BY_FAMILY";
 
-/// What the answers tell, in the order of this key.
+/// The values in the answers, sorted by this key.
 fn sorted<T, K: Ord>(
     answers: &[Vec<u8>],
     parse: fn(&[u8]) -> Option<T>,

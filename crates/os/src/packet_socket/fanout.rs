@@ -30,10 +30,10 @@ pub struct FanoutGroup {
 }
 
 impl PacketSocket {
-    /// Makes a group of this socket alone, with a number that the kernel chooses
+    /// Makes a group of only this socket, with a number that the kernel chooses
     /// (`PACKET_FANOUT_FLAG_UNIQUEID`, Linux 4.12). The socket must be bound.
     ///
-    /// The group leaves out frames that this host sends where the kernel can (Linux 6.2).
+    /// The group leaves out frames that this host sends, if the kernel can (Linux 6.2).
     ///
     /// # Errors
     /// `EINVAL` if it is not bound or before Linux 4.12, `EALREADY` if it is in a group,

@@ -55,7 +55,7 @@ impl RingMemory {
     #[inline]
     pub(super) unsafe fn part_mut(&mut self, at: usize, bytes: usize) -> &mut [u8] {
         assert!(at <= self.0.bytes() && bytes <= self.0.bytes() - at);
-        // SAFETY: inside the mapping by the line above; ours alone by the caller's promise.
+        // SAFETY: inside the mapping by the line above; only ours by the caller's promise.
         unsafe { std::slice::from_raw_parts_mut(self.0.start().as_ptr().add(at), bytes) }
     }
 }

@@ -21,13 +21,13 @@ const FRAME_KEPT: usize = 12;
 const FRAME_LENGTH: usize = 16;
 const FRAME_STATUS: usize = 20;
 const FRAME_START: usize = 24;
-/// What is read of that header.
+/// The bytes of that header that are read.
 const FRAME_HEADER_BYTES: usize = 26;
-/// What precedes the frames of a block: `sizeof(struct tpacket_block_desc)`, to a multiple of 8
+/// The bytes before the frames of a block: `sizeof(struct tpacket_block_desc)`, to a multiple of 8
 /// (`BLK_HDR_LEN` of net/packet/af_packet.c).
 const BLOCK_HEADER_BYTES: usize = 48;
-/// What precedes a frame without a VLAN tag: `TPACKET3_HDRLEN` of 68 and the room for a link-layer
-/// header, to a multiple of 16 and less 14 bytes of Ethernet (`tpacket_rcv`).
+/// The bytes before a frame without a VLAN tag: `TPACKET3_HDRLEN` of 68 and room for a link-layer
+/// header, to a multiple of 16, less 14 bytes of Ethernet (`tpacket_rcv`).
 const FRAME_HEADROOM_BYTES: usize = 82;
 /// `TPACKET_V3` of `enum tpacket_versions`.
 const TPACKET_V3: libc::c_int = 2;
@@ -153,7 +153,7 @@ impl RxRing {
         }
         let bytes = self.size.block_bytes as usize;
         // SAFETY: while `place` is set, the block's status says that it is ours: the kernel does
-        // not write to it. `read` alone gives it back, and it borrows the ring mutably.
+        // not write to it. Only `read` gives it back, and it borrows the ring mutably.
         unsafe { self.memory.part(self.block_at(), bytes) }
     }
 
@@ -173,13 +173,13 @@ impl RxRingSize {
     pub fn holding(frames: u32, frame_bytes: u32, retire_ms: u32) -> Self {
         // A block also holds the longest packet there is, 64 KiB and its headers.
         const BLOCK_BYTES: u64 = 128 << 10;
-        // With few blocks, the one that is read would be a large part of the ring.
+        // With few blocks, the block being read would be a large part of the ring.
         const BLOCKS_MIN: u64 = 16;
         // The ring's size has 32 bits in the kernel.
         const BLOCKS_MAX: u64 = (2 << 30) / BLOCK_BYTES;
         let slot = (u64::from(frame_bytes) + FRAME_HEADROOM_BYTES as u64).next_multiple_of(16);
         let per_block = ((BLOCK_BYTES - BLOCK_HEADER_BYTES as u64) / slot).max(1);
-        // One block more than it takes: the one that is being read holds nothing new.
+        // One more block than the frames need: the block being read holds nothing new.
         let blocks = u64::from(frames).div_ceil(per_block) + 1;
         Self {
             blocks: blocks.clamp(BLOCKS_MIN, BLOCKS_MAX) as u32,

@@ -1,11 +1,11 @@
 //! The transmit ring: slots of one frame each (`TPACKET_V2`).
 //!
-//! The kernel goes through the slots in order and takes those that ask for it. It is told to copy
-//! the whole frame: left to itself it copies the link-layer header alone and lets the rest of the
-//! packet point into the ring, and it calls the slot free when the packet changes its owner, which
-//! on a loopback or veth interface is long before a receiver has read the payload
-//! (`tpacket_fill_skb` and `tpacket_destruct_skb` of net/packet/af_packet.c, `skb_orphan`). A slot
-//! that is then written again changes a packet under way.
+//! The kernel goes through the slots in order and takes those that ask for it. It is set to copy
+//! the whole frame. By default it copies only the link-layer header and lets the rest of the packet
+//! point into the ring. It calls the slot free when the packet changes its owner. On a loopback or
+//! veth interface that is long before a receiver has read the payload (`tpacket_fill_skb` and
+//! `tpacket_destruct_skb` of net/packet/af_packet.c, `skb_orphan`). Writing the slot again would
+//! change a packet under way.
 
 use super::PacketSocket;
 use super::ring_memory::RingMemory;
@@ -33,7 +33,7 @@ const FRAME_AT: usize = SLOT_HEADER_BYTES + VNET_HEADER_BYTES;
 const TPACKET_V2: libc::c_int = 1;
 /// Slots come in blocks of this size, or of one slot if that is larger.
 const BLOCK_BYTES_MIN: usize = 64 << 10;
-/// What the kernel may have written beside its time stamp bits.
+/// The states of a slot that the kernel may have written, without its time stamp bits.
 const SLOT_STATES: u32 =
     libc::TP_STATUS_SEND_REQUEST | libc::TP_STATUS_SENDING | libc::TP_STATUS_WRONG_FORMAT;
 
@@ -56,13 +56,13 @@ pub struct TxRing {
     head: usize,
 }
 
-/// What became of the frames of one [`TxRing::flush`].
+/// The result of one [`TxRing::flush`].
 #[derive(Debug)]
 pub struct Flushed {
     /// Frames taken by the kernel, the first ones. The others were taken back.
     pub taken: usize,
-    /// What it said about the frame after those: `EAGAIN` if the send buffer is full, `ENOBUFS` if
-    /// the device dropped the frame.
+    /// The error of the frame after those: `EAGAIN` if the send buffer is full, `ENOBUFS` if the
+    /// device dropped the frame.
     pub refusal: Option<io::Error>,
 }
 

@@ -1,4 +1,4 @@
-//! The first process of a command's namespace, and the one that watches over a command's session.
+//! The first process of a command's namespace, and the process that watches a command's session.
 //!
 //! Everything here runs between `fork` and `exec`, where only async-signal-safe calls are allowed
 //! (`signal-safety(7)`): no allocation, no lock, no panic.
@@ -23,7 +23,7 @@ pub(super) struct Plan {
     pub(super) bound: Bound,
 }
 
-/// What holds a command and its descendants together.
+/// The boundary that holds a command and its descendants together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Bound {
     /// A process namespace, which no descendant leaves.
@@ -43,7 +43,8 @@ struct Watched {
     bound: Bound,
 }
 
-/// What may be refused: the views without harm, the others for good.
+/// Steps that the kernel may refuse. A refused view is harmless; another refused step ends the
+/// start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Step {
@@ -90,7 +91,7 @@ impl Step {
 /// Splits the new process in two: the first process of its namespace stays here and watches, and
 /// the second returns, to become the command.
 pub(super) fn enter(plan: Plan) -> io::Result<()> {
-    // SAFETY: the number is that of this process's own copy, which nobody uses. As long as it is
+    // SAFETY: the number is that of this process's own copy, which no code uses. As long as it is
     // open here, the program's end goes unnoticed.
     unsafe { libc::close(plan.lifeline_writer) };
     answer_by_default();
@@ -101,13 +102,13 @@ pub(super) fn enter(plan: Plan) -> io::Result<()> {
     // keyboard. SAFETY: no memory is involved.
     let reads_terminal = unsafe { libc::isatty(0) } != 0;
     let terminal = plan.terminal.filter(|_| reads_terminal);
-    // One that may use the terminal of a program in the foreground stays in that program's group,
-    // and has the keyboard's signals with it.
+    // A command that may use the terminal of a program in the foreground stays in that program's
+    // group. It gets the keyboard's signals with it.
     let is_apart = terminal.is_some() || (plan.terminal.is_none() && !reads_terminal);
     let leads = is_apart || plan.bound == Bound::Session;
     if plan.bound == Bound::Session {
-        // What loses its parent becomes a child of the watch, which finds it so at the end. One
-        // that is refused costs that. SAFETY: no memory is involved.
+        // Processes that lose their parent become children of the watch, which finds them at the
+        // end. If this is refused, they are not found. SAFETY: no memory is involved.
         unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1) };
     }
     // SAFETY: no memory is involved.
@@ -133,9 +134,9 @@ pub(super) fn enter(plan: Plan) -> io::Result<()> {
     }
 }
 
-/// Undoes what the program, or who started it, said about signals. The first process never
-/// executes anything, and so would keep the program's handlers; the command would keep ignoring
-/// what is ignored (`execve(2)`), of which an ignored `SIGCHLD` would cost the watch its children.
+/// Undoes the signal settings of the program, or of the process that started it. The first process
+/// never executes anything, and so would keep the program's handlers. The command would keep
+/// ignoring what is ignored (`execve(2)`). An ignored `SIGCHLD` would cost the watch its children.
 fn answer_by_default() {
     // Signals have the numbers 1 to 64 (_NSIG of include/uapi/asm-generic/signal.h).
     for signal in 1..=64 {
@@ -152,8 +153,8 @@ fn answer_by_default() {
 /// Makes the kernel keep the ends of this program's children until they are asked for, which it
 /// does not where `SIGCHLD` is ignored, maybe by inheritance (`sigaction(2)`).
 pub(super) fn keep_children() -> io::Result<()> {
-    // SAFETY: all zeros are a sigaction, which is plain numbers, and outlives the calls. What is
-    // set is what was there, except for ignoring: no new handler comes in.
+    // SAFETY: all zeros are a sigaction, which is plain numbers, and outlives the calls. The
+    // setting stays as it was, except for ignoring: no new handler comes in.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         check(libc::sigaction(libc::SIGCHLD, ptr::null(), &mut action))?;
@@ -169,7 +170,7 @@ pub(super) fn keep_children() -> io::Result<()> {
     }
 }
 
-/// Tells the program if the step was refused.
+/// Reports to the program if the step was refused.
 fn noted(notes: RawFd, step: Step, answer: io::Result<()>) -> io::Result<()> {
     if let Err(error) = &answer {
         // Every errno of Linux is below 134 (include/uapi/asm-generic/errno.h).
@@ -180,7 +181,7 @@ fn noted(notes: RawFd, step: Step, answer: io::Result<()>) -> io::Result<()> {
     answer
 }
 
-/// Gives the namespace's processes their own `/proc` and `/sys`, which nobody else sees.
+/// Gives the namespace's processes their own `/proc` and `/sys`, which no other process sees.
 fn mount_views(notes: RawFd) -> io::Result<()> {
     // SAFETY: CLONE_NEWNS concerns nothing but mounts. This process has one thread.
     let unshared = check(unsafe { libc::unshare(libc::CLONE_NEWNS) });
@@ -226,7 +227,7 @@ fn own_group(notes: RawFd) -> io::Result<()> {
     noted(notes, Step::Group, check(unsafe { libc::setpgid(0, 0) }))
 }
 
-/// Leaves the terminal, so that its signals go to the program alone, and ends with the watch.
+/// Leaves the terminal, so that its signals go only to the program, and ends with the watch.
 fn own_session(notes: RawFd, watch: libc::pid_t) -> io::Result<()> {
     // SAFETY: no memory is involved.
     let led = check(unsafe {
@@ -256,9 +257,9 @@ pub(super) fn give_terminal(terminal: RawFd, group: libc::pid_t) -> io::Result<(
     }
 }
 
-/// The life of the first process: to reap, as its duty is, to pass signals on, and to end when the
-/// command ends or the program does. Its end is the end of every process in the namespace
-/// (`pid_namespaces(7)`), so nobody can stay behind; a session is killed.
+/// The life of the first process: it reaps, as its duty is, and passes signals on. It ends when the
+/// command or the program ends. Its end is the end of every process in the namespace
+/// (`pid_namespaces(7)`), so no process can stay behind; a session is killed.
 fn watch(lifeline: RawFd, command: Watched) -> ! {
     // Out of the program's process group: who stops that group would stop the watch as well, and
     // a program killed then would leave everything behind. SAFETY: no memory is involved.
@@ -319,7 +320,7 @@ fn kill_children(session: libc::pid_t) -> bool {
     let path = c"/proc/thread-self/children";
     // SAFETY: the path ends with a zero.
     let file = unsafe { libc::open(path.as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC) };
-    // Not each kernel tells (CONFIG_PROC_CHILDREN), nor has each mount of /proc.
+    // Some kernels have no such file (CONFIG_PROC_CHILDREN), nor have some mounts of /proc.
     if file < 0 {
         return false;
     }
@@ -369,7 +370,7 @@ fn pass_on(command: Watched) {
 /// The last signal that came and was not passed on yet.
 static HEARD: AtomicI32 = AtomicI32::new(0);
 
-/// What ends a program, and is passed on.
+/// The signals that end a program, and are passed on.
 const PASSED_ON: [libc::c_int; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT];
 
 /// Closes what belongs to the command, makes the lifeline descriptor 0, and blocks the signals
@@ -377,9 +378,9 @@ const PASSED_ON: [libc::c_int; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, 
 fn prepare_watch(lifeline: RawFd) -> libc::sigset_t {
     let unblocked = no_signals();
     let mut blocked = no_signals();
-    // SAFETY: the descriptors are this process's own, and nobody else runs in it. The handler
-    // stores a number, which is safe at any moment; without one, SIGCHLD would wake nobody. All
-    // structures are initialised.
+    // SAFETY: the descriptors are this process's own, and no other thread runs in it. The handler
+    // stores a number, which is safe at any moment; without one, SIGCHLD would not wake the
+    // process. All structures are initialised.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = hear as extern "C" fn(libc::c_int) as libc::sighandler_t;
@@ -388,7 +389,7 @@ fn prepare_watch(lifeline: RawFd) -> libc::sigset_t {
             libc::sigaction(signal, &action, ptr::null_mut());
         }
         libc::sigprocmask(libc::SIG_BLOCK, &blocked, ptr::null_mut());
-        // Last, since it tells the program that the command runs.
+        // Last, because it reports to the program that the command runs.
         libc::dup2(lifeline, 0);
         if libc::syscall(libc::SYS_close_range, 1, libc::c_uint::MAX, 0) != 0 {
             // Linux before 5.9. The usual hard limit of descriptors is the bound.
@@ -411,7 +412,7 @@ extern "C" fn hear(signal: libc::c_int) {
 fn reap(command: Watched) -> Option<libc::c_int> {
     loop {
         // SAFETY: all zeros are a siginfo_t, which is plain numbers. It outlives the call, which
-        // leaves the number of a child 0 where none has something to tell.
+        // leaves the number of a child 0 if none has news.
         let (seen, child, status, code) = unsafe {
             let mut info: libc::siginfo_t = std::mem::zeroed();
             let told = libc::WEXITED | libc::WSTOPPED | libc::WNOHANG | libc::WNOWAIT;
@@ -437,14 +438,14 @@ fn reap(command: Watched) -> Option<libc::c_int> {
             true => libc::WSTOPPED,
             false => libc::WEXITED,
         };
-        // SAFETY: no answer is wanted. The number is of a child, which nobody else takes in.
+        // SAFETY: no answer is wanted. The number is of a child, which no other code reaps.
         unsafe {
             let child = child.unsigned_abs();
             libc::waitid(libc::P_PID, child, ptr::null_mut(), what | libc::WNOHANG)
         };
-        // Nobody could ever wake a command that Ctrl-Z stopped, for there is no shell here: so
-        // its whole group goes on. Other stops are somebody's wish, or the right answer to a
-        // job in the background that reads the keyboard, and would come again at once.
+        // There is no shell here to wake a command that Ctrl-Z stopped, so its whole group goes on.
+        // Other stops are intended, or are the right answer to a job in the background that reads
+        // the keyboard. They would come again at once.
         if child == command.pid && command.has_terminal && status == libc::SIGTSTP {
             // SAFETY: no memory is involved.
             unsafe { libc::kill(-command.pid, libc::SIGCONT) };
@@ -461,8 +462,8 @@ fn exit(code: libc::c_int) -> ! {
 }
 
 fn no_signals() -> libc::sigset_t {
-    // SAFETY: a signal set is plain numbers, for which all zeros are a value; sigemptyset makes
-    // it the empty set of this C library.
+    // SAFETY: a signal set is plain numbers, and all zeros are a value of it; sigemptyset makes it
+    // the empty set of this C library.
     unsafe {
         let mut set = std::mem::zeroed();
         libc::sigemptyset(&mut set);

@@ -1,9 +1,9 @@
 //! Buffers that the kernel takes one by one, as datagrams come (`IORING_REGISTER_PBUF_RING`,
 //! io_uring_register(2)).
 //!
-//! The ring is an array of buffer numbers and a tail. We write numbers and move the tail; the kernel
-//! takes them from its own head on. A buffer that was taken is ours again with the completion that
-//! tells its number.
+//! The ring is an array of buffer numbers and a tail. We write numbers and move the tail; the
+//! kernel takes them from its own head on. A taken buffer is ours again with the completion that
+//! names it.
 
 use crate::mmap::Mapping;
 use crate::{Error, Result};
@@ -19,7 +19,7 @@ pub(super) const BUFFERS_MAX: usize = 1 << 15;
 /// A cache line.
 const LINE_BYTES: usize = 64;
 
-/// Buffers, and the ring by which the kernel is given them.
+/// Buffers, and the ring that gives them to the kernel.
 #[derive(Debug)]
 pub(super) struct BufferRing {
     entries: Mapping,
@@ -44,8 +44,8 @@ impl Shape {
     /// At least `count` buffers of `buffer_bytes` each.
     ///
     /// # Errors
-    /// `EINVAL` for buffers so large that the kernel could not tell how much of one is filled: it
-    /// answers with an `int`.
+    /// `EINVAL` for buffers larger than an `int` can count: the kernel reports the filled bytes of
+    /// a buffer in one.
     pub(super) fn new(count: usize, buffer_bytes: usize) -> Result<Self> {
         let refused = || {
             let error = io::Error::from_raw_os_error(libc::EINVAL);
@@ -133,7 +133,7 @@ impl BufferRing {
         let slot = self.shape.slot(self.tail);
         // SAFETY: `slot` is below `count`, and the mapping holds `count` entries at a page's
         // beginning. The kernel does not read an entry beyond the published tail, and it writes
-        // none. Entry 0 also holds the tail, in a field that the three setters leave alone.
+        // none. Entry 0 also holds the tail, in a field that the three setters do not touch.
         let entry = unsafe {
             &mut *self
                 .entries
@@ -153,11 +153,10 @@ impl BufferRing {
     #[inline]
     pub(super) fn publish(&mut self) {
         let first = self.entries.start().cast::<BufRingEntry>().as_ptr();
-        // SAFETY: the mapping begins with an initialised entry (zeros are one), in which the tail
-        // is a u16 aligned as such; only this thread writes it and the kernel reads it, both
-        // atomically.
+        // SAFETY: the mapping begins with an initialised entry (zeros are one). In it the tail is a
+        // u16 aligned as such. Only this thread writes it and the kernel reads it, both atomically.
         let tail = unsafe { &*BufRingEntry::tail(first).cast::<AtomicU16>() };
-        // Whoever sees the new tail must see the numbers before it.
+        // A reader that sees the new tail must see the numbers before it.
         tail.store(self.tail, Ordering::Release);
     }
 
@@ -176,8 +175,8 @@ impl BufferRing {
     pub(super) unsafe fn filled(&self, id: u16, bytes: usize) -> Option<&[u8]> {
         let offset = self.shape.offset(id)?;
         let bytes = bytes.min(self.shape.buffer_bytes);
-        // SAFETY: the buffer lies inside the mapping, which is initialised with zeros; that
-        // nobody writes there is the caller's promise.
+        // SAFETY: the buffer lies inside the mapping, which is initialised with zeros. The caller
+        // promises that it is not written meanwhile.
         Some(unsafe { slice::from_raw_parts(self.memory.start().as_ptr().add(offset), bytes) })
     }
 }
@@ -212,7 +211,7 @@ mod tests {
 
     proptest! {
         /// Buffers are taken and given back by turns, far beyond where 16 bits wrap; a queue
-        /// tells what must come.
+        /// predicts which must come.
         #[test]
         fn buffers_come_in_the_order_in_which_they_were_given(
             count in 1_usize..40,
@@ -254,7 +253,7 @@ mod tests {
             prop_assert_eq!(shape.stride / LINE_BYTES % 2, 1);
             let last = shape.offset(shape.count - 1).unwrap();
             prop_assert!(last + shape.stride <= shape.memory_bytes());
-            // Offsets are told in 32 bits.
+            // Offsets have 32 bits.
             prop_assert!(u32::try_from(shape.memory_bytes()).is_ok());
             prop_assert_eq!(shape.offset(shape.count), None);
         }

@@ -1,7 +1,7 @@
-//! What the kernel writes before each datagram of a multishot `recvmsg`
-//! (`struct io_uring_recvmsg_out`, include/uapi/linux/io_uring.h): lengths, then room for the
-//! sender's address, then room for control messages, then the payload. Where nobody asks for what
-//! is in it, a multishot `recv` does without.
+//! The header that the kernel writes before each datagram of a multishot `recvmsg` (`struct
+//! io_uring_recvmsg_out`, include/uapi/linux/io_uring.h): lengths, then room for the sender's
+//! address, then room for control messages, then the payload. If none of these is wanted, a
+//! multishot `recv` does without the header.
 
 use crate::messages::Extras;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
@@ -23,7 +23,7 @@ pub(super) struct Layout {
     pub(super) payload_bytes: usize,
 }
 
-/// What a buffer says about its datagram, or train.
+/// The header of a datagram, or train, in its buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Header {
     /// Bytes that fitted into the buffer.
@@ -52,7 +52,7 @@ impl Layout {
         }
     }
 
-    /// True if a header precedes each datagram: only to bring what nobody can do without.
+    /// True if a header precedes each datagram: only if it brings something that is needed.
     #[inline]
     pub(super) fn has_header(&self) -> bool {
         self.name_bytes + self.control_bytes > 0
@@ -63,9 +63,8 @@ impl Layout {
         self.payload_at().saturating_add(self.payload_bytes)
     }
 
-    /// What a buffer holds of a datagram that came with a result of `filled` bytes; none if the
-    /// buffer is shorter than its header. Without a header the result is the datagram's whole
-    /// length.
+    /// The header of a datagram that came with a result of `filled` bytes; none if the buffer is
+    /// shorter than its header. Without a header the result is the datagram's whole length.
     #[inline]
     pub(super) fn header(&self, buffer: &[u8], filled: usize) -> Option<Header> {
         if !self.has_header() {

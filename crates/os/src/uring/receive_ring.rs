@@ -1,5 +1,5 @@
-//! Receiving by one standing request: multishot `recv`, or `recvmsg` where trains or senders are to
-//! be told, into provided buffers (Linux 6.0, io_uring_prep_recvmsg_multishot(3)).
+//! Receiving by one standing request: multishot `recv`, or `recvmsg` if trains or senders are
+//! wanted. It fills provided buffers (Linux 6.0, io_uring_prep_recvmsg_multishot(3)).
 
 mod gathering;
 
@@ -37,7 +37,7 @@ const GATHERING: Duration = Duration::from_micros(10);
 const LOOKS: u32 = 1 << 16;
 /// How long a request that the kernel has forgotten may take to end.
 const END_TIME: Duration = Duration::from_millis(10);
-/// How often it is looked at which device queue the packets come from.
+/// Calls between two checks of the device queue that packets come from.
 const NAPI_EVERY: u64 = 256;
 
 /// A socket's datagrams, received by one request that stands until it is cancelled.
@@ -59,19 +59,19 @@ pub struct ReceiveRing {
     /// Completions of a ring that was replaced.
     kept: VecDeque<(Option<u16>, usize)>,
     busy_poll: Option<BusyPoll>,
-    /// What ended the request, to be told once everything before it was.
+    /// The error that ended the request. It is returned after everything that came before it.
     failed: Option<io::Error>,
     rearmed: u64,
     /// Looks that brought nothing since the socket was asked last.
     empty: u32,
-    /// Then something was there, and the kernel did not tell of it.
+    /// The last check found something in the socket that the kernel had not reported.
     is_suspect: bool,
     gathering: Gathering,
     /// System calls of rings that were replaced.
     calls: u64,
 }
 
-/// What the kernel polls while it waits.
+/// The device queue that the kernel polls while it waits.
 #[derive(Debug)]
 struct BusyPoll {
     microseconds: u32,
@@ -137,8 +137,8 @@ impl ReceiveRing {
         })
     }
 
-    /// Lets waiting calls poll the device queue of the last packet for so many microseconds
-    /// before they sleep (`IORING_REGISTER_NAPI`, Linux 6.13 for naming the queue).
+    /// Lets waiting calls poll the device queue of the last packet for this time before they sleep.
+    /// (`IORING_REGISTER_NAPI`, Linux 6.13 for naming the queue.)
     ///
     /// # Errors
     /// `EINVAL` before Linux 6.13, or if the kernel was built without busy polling.
@@ -153,8 +153,8 @@ impl ReceiveRing {
     }
 
     /// Takes back the buffers that were lent by the last call, and receives up to `most` datagrams
-    /// or trains: tells `each` where they lie in [`ReceiveRing::memory`] and who sent them. Sleeps
-    /// for the first one if there is a `timeout`. Answers how many came, 0 for none in time.
+    /// or trains. Passes to `each` where they lie in [`ReceiveRing::memory`], and their sender.
+    /// Sleeps for the first one if there is a `timeout`. Returns how many came, 0 for none in time.
     ///
     /// # Errors
     /// `EINTR` for a signal; an error of the socket that is not about datagrams it sent.
@@ -212,7 +212,7 @@ impl ReceiveRing {
         let socket = PollFd::new(&self.socket, PollFlags::IN);
         let is_there = poll(&mut [socket], Some(&rustix::event::Timespec::default()))? > 0;
         let is_told = self.ring.has_work() || self.ring.completed() > 0;
-        // What came this very moment is told in the next.
+        // A packet that came at this very moment is reported by the next call.
         let was_suspect = mem::replace(&mut self.is_suspect, is_there && !is_told);
         Ok(was_suspect && self.is_suspect)
     }
@@ -224,19 +224,19 @@ impl ReceiveRing {
         let submitter = self.ring.uring.submitter();
         let cancelled = submitter.register_sync_cancel(Some(END_TIME.into()), CancelBuilder::any());
         if cancelled.is_err() {
-            // In another thread than the one that owns the ring, or not in time: it is tried again.
+            // In a thread that does not own the ring, or not in time: it is tried again.
             return Ok(());
         }
         self.enter(1, Some(END_TIME))?;
-        // One that the kernel has tells of its end.
+        // A request that the kernel has reports its end.
         self.armed &= self.ring.completed() > 0;
         Ok(())
     }
 
     /// Address and length in bytes of all buffers; [`Received::offset`] counts from it.
     ///
-    /// The bytes that the last [`ReceiveRing::receive`] told of are readable, and nobody writes
-    /// them, until the next call of it or the end of the ring. The others are the kernel's.
+    /// The bytes reported by the last [`ReceiveRing::receive`] are readable until its next call or
+    /// the end of the ring. They are not written until then. The others are the kernel's.
     #[inline]
     pub fn memory(&self) -> (NonNull<u8>, usize) {
         self.buffers.memory()
@@ -295,7 +295,7 @@ impl ReceiveRing {
         }
         let polls = self.busy_poll.is_some().then_some(Duration::ZERO);
         if let Some(time) = wait.or(polls)
-            // An error that came behind datagrams is told before anything is waited for.
+            // An error that came behind datagrams is returned before any wait.
             && self.failed.is_none()
             && self.kept.is_empty()
             && self.ring.completed() == 0
@@ -338,7 +338,7 @@ impl ReceiveRing {
 
     /// Makes the standing request; it is passed on with the next call.
     fn arm(&mut self) {
-        // With MSG_TRUNC the kernel tells a datagram's whole length, recv(2).
+        // With MSG_TRUNC the kernel returns a datagram's whole length, recv(2).
         let request = if self.layout.has_header() {
             opcode::RecvMsgMulti::new(Fixed(0), &raw const *self.request.0, GROUP)
                 .flags(libc::MSG_TRUNC as u32)
@@ -361,11 +361,11 @@ impl ReceiveRing {
             Err(error) if error.raw_os_error() == Some(libc::EEXIST) => {
                 self.renew().map_err(|error| error.source)?;
                 self.arm();
-                // The new ring has no time after which less than many are enough.
+                // The new ring does not gather packets, so one completion must be enough.
                 let want = if self.kept.is_empty() { want.min(1) } else { 0 };
                 self.ring.enter(want, timeout)
             }
-            // Whatever came before the signal is there to be told.
+            // Packets that came before the signal are there to be returned.
             Err(error)
                 if error.kind() == io::ErrorKind::Interrupted && self.ring.completed() > 0 =>
             {
@@ -375,7 +375,7 @@ impl ReceiveRing {
         }
     }
 
-    /// Tells of up to `most` datagrams, and answers of how many.
+    /// Passes up to `most` datagrams to `each`, and returns how many.
     fn reap(&mut self, most: usize, each: &mut impl FnMut(Received, Option<SocketAddr>)) -> usize {
         let Self {
             ring,
@@ -421,9 +421,9 @@ impl ReceiveRing {
         told
     }
 
-    /// Replaces the ring by one that the calling thread may own: the kernel lets no other thread
-    /// in than the first one (`EEXIST`). What the old ring received is kept; what it did not
-    /// receive yet is still in the socket.
+    /// Replaces the ring by a new one for the calling thread: the kernel lets in only the first
+    /// thread (`EEXIST`). Datagrams that the old ring received are kept; those that it did not
+    /// receive yet are still in the socket.
     fn renew(&mut self) -> Result<()> {
         // Reading what the old ring completed needs no call.
         for completion in self.ring.uring.completion() {
@@ -448,8 +448,8 @@ impl ReceiveRing {
         Ok(())
     }
 
-    /// Now and then tells the kernel to poll the device queue that packets come from: they may
-    /// come from another one than they did.
+    /// Now and then sets the kernel to poll the device queue that packets come from, because it may
+    /// have changed.
     #[inline]
     fn follow_queue(&mut self) {
         let Some(polled) = &mut self.busy_poll else {
@@ -467,8 +467,8 @@ impl ReceiveRing {
         }
         self.ring.calls += 1;
         let added = self.ring.uring.submitter().register_napi_add_id(napi_id);
-        // One that it polls already is an error to the kernel and none to us; one that it does not
-        // know any more is tried again later.
+        // The kernel answers with an error for a queue that it polls already, which is no error
+        // here. A queue that it no longer knows is tried again later.
         if added.is_ok() {
             polled.napi_id = napi_id;
         }
@@ -490,7 +490,7 @@ impl Drop for ReceiveRing {
     /// request would hold the socket, and its address could not be bound again.
     fn drop(&mut self) {
         if self.ring.enabled {
-            // All fail in another thread than the one that owns the ring; then the kernel is later.
+            // All fail in a thread that does not own the ring; then the kernel is later.
             let time = Some(Timespec::from(CANCEL_TIME));
             let submitter = self.ring.uring.submitter();
             let cancelled = submitter.register_sync_cancel(time, CancelBuilder::any());
@@ -507,15 +507,15 @@ impl Drop for ReceiveRing {
 /// A ring that knows the socket and the buffers' ring.
 fn open(buffers: &BufferRing, socket: &OwnedFd) -> Result<Ring> {
     let count = buffers.shape().count;
-    // Every buffer may be in a completion that nobody has looked at yet, and the end of the
-    // request besides: twice as many never overflow.
+    // Every buffer may be in a completion that has not been looked at. The end of the request is
+    // one more, so twice the count never overflows.
     let ring = Ring::new(4, 2 * u32::from(count))?;
     let submitter = ring.uring.submitter();
     submitter
         .register_files(&[socket.as_raw_fd()])
         .on("io_uring_register", "files")?;
     // SAFETY: the address is that of a mapping with `count` entries at a page's beginning. The
-    // kernel holds its pages on its own account, so that unmapping it early would harm nobody.
+    // kernel holds its pages on its own account, so that unmapping it early would be harmless.
     let registered =
         unsafe { submitter.register_buf_ring_with_flags(buffers.address(), count, GROUP, 0) };
     registered.on("io_uring_register", "buffer ring")?;

@@ -44,7 +44,7 @@ pub struct SendRing {
     // kernel reads it during calls.
     target: Vec<libc::sockaddr_storage>,
     target_bytes: libc::socklen_t,
-    /// Payloads that the kernel still reads, as far as it has told.
+    /// Payloads that the kernel still reads, as far as it has reported.
     held: usize,
     notified: u64,
     copied: u64,
@@ -59,7 +59,7 @@ struct Shape {
     zero_copy: bool,
 }
 
-/// What became of the messages of one [`SendRing::send`].
+/// The result for a message of one [`SendRing::send`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Submission {
     /// The kernel took it.
@@ -111,9 +111,9 @@ impl SendRing {
     /// kernel has let go of what was sent without a copy.
     pub fn arena_mut(&mut self) -> &mut [u8] {
         self.reclaim();
-        // SAFETY: the mapping is that long and zeroed at first; the kernel reads it only for
-        // requests that were submitted and not yet told to be over, and there are none; nobody
-        // else has the address.
+        // SAFETY: the mapping is that long and zeroed at first. The kernel reads it only for
+        // requests that were submitted and not yet reported as over, and there are none. No other
+        // code has the address.
         unsafe { slice::from_raw_parts_mut(self.arena.start().as_ptr(), self.arena.bytes()) }
     }
 
@@ -127,11 +127,11 @@ impl SendRing {
         self.lengths[at] = bytes.min(self.shape.stride) as u32;
     }
 
-    /// Passes the messages of these numbers to the kernel on one socket, and tells `each` what
-    /// became of them. None waits for room in the send buffer.
+    /// Passes the messages of these numbers to the kernel on one socket, and their results to
+    /// `each`. None waits for room in the send buffer.
     ///
     /// # Errors
-    /// What the ring met, not a message.
+    /// An error of the ring, not of a message.
     pub fn send(
         &mut self,
         socket: usize,
@@ -184,8 +184,8 @@ impl SendRing {
         Ok(ready > 0)
     }
 
-    /// How many of the messages sent without a copy so far, the kernel copied after all, as it
-    /// does for receivers on the same machine. First of those that it has told about.
+    /// Two counts of messages sent without a copy: those that the kernel copied after all, and
+    /// those that it has reported on. It copies for receivers on the same machine.
     pub fn copied(&self) -> (u64, u64) {
         (self.copied, self.notified)
     }
@@ -293,8 +293,8 @@ impl SendRing {
         }
     }
 
-    /// Replaces the ring by one that the calling thread may own, and the payloads by copies of
-    /// them: the kernel may still read the old ones, whose pages it holds on its own account.
+    /// Replaces the ring by a new one for the calling thread, and the payloads by copies of them.
+    /// The kernel may still read the old ones, whose pages it holds on its own account.
     fn renew(&mut self) -> Result<()> {
         let arena = Mapping::anonymous(self.arena.bytes())?;
         // SAFETY: both mappings are that long and do not overlap; the kernel at most reads the
@@ -319,7 +319,7 @@ impl Drop for SendRing {
     /// The kernel takes a ring apart some time after its descriptor was closed, and would hold the
     /// sockets until then.
     fn drop(&mut self) {
-        // It fails in another thread than the one that owns the ring; then the kernel is later.
+        // It fails in a thread that does not own the ring; then the kernel is later.
         let _ = self.ring.uring.submitter().unregister_files();
     }
 }
@@ -354,7 +354,7 @@ fn open(sockets: &[UdpSocket], arena: &Mapping, shape: &Shape) -> Result<Ring> {
             iov_len: arena.bytes(),
         };
         // SAFETY: the mapping is that long. The kernel pins its pages, so that unmapping it before
-        // the ring has gone would harm nobody.
+        // the ring has gone would be harmless.
         let registered = unsafe { submitter.register_buffers(&[whole]) };
         registered.map_err(|error| {
             let object = format!("{} bytes of payload", arena.bytes());
@@ -435,7 +435,7 @@ mod tests {
                 .unwrap();
                 receive_numbers(&receiver, round * 8, 8);
             }
-            // What is in the payloads outlives the ring.
+            // The payloads outlive the ring.
             ring.send(0, 0..8, |_, _| {}).unwrap();
             receive_numbers(&receiver, 32, 8);
         }

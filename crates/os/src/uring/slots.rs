@@ -1,4 +1,4 @@
-//! What a kernel does with the sockets in a ring's slots.
+//! Whether a kernel closes the sockets in a ring's slots in time.
 
 use super::stream_ring::{Outcome, StreamOptions, StreamRing};
 use crate::{Error, Result};
@@ -9,12 +9,13 @@ use std::sync::OnceLock;
 
 /// Whether the socket in a slot is closed when its close is answered.
 ///
-/// Before Linux 6.13 the kernel kept a socket that was taken out of its slot until every earlier
-/// request about any slot was over (`io_rsrc_node_ref_zero`, io_uring/rsrc.c). Behind a request
-/// that waits, such as one that accepts, the peers of closed sockets never saw their end.
+/// Before Linux 6.13 the kernel kept a socket that was taken out of its slot. It waited until every
+/// earlier request about any slot was over (`io_rsrc_node_ref_zero`, io_uring/rsrc.c). With a
+/// request that waits, such as an accept, the peers of closed sockets never saw their end.
 ///
 /// # Errors
-/// There is no ring, or a limit of the process allows no trial: nothing is known of the kernel then.
+/// There is no ring, or a limit of the process allows no trial: nothing is known of the kernel
+/// then.
 pub fn closes_slots() -> Result<bool> {
     static ANSWER: OnceLock<bool> = OnceLock::new();
     match ANSWER.get() {
@@ -50,7 +51,7 @@ fn try_to_close() -> Result<bool> {
 mod tests {
     use super::*;
 
-    /// Checks the probe against the release in which this changed.
+    /// Checks the probe against the release that changed this.
     #[test]
     fn a_closed_slot_is_closed_from_linux_6_13_on() {
         if crate::uring::probe().is_err() {

@@ -2,8 +2,8 @@
 //! completion answers ([`StreamRing::next`]).
 //!
 //! Nothing that the kernel may still read or write is ever freed: the ring owns it, or shares it,
-//! until the completion came. What is over is told by the caller's `token` and comes back to the
-//! caller: sockets, buffers.
+//! until the completion came. A completion is named by the caller's `token`. Sockets and buffers
+//! then come back to the caller.
 //!
 //! A request costs no system call; [`StreamRing::wait`] passes on all that were made
 //! (io_uring_enter(2)).
@@ -79,11 +79,11 @@ pub struct Request {
     key: Key,
 }
 
-/// The ring. One thread uses it: the one that first waits.
+/// The ring. Only the first thread that waits may use it.
 ///
-/// What it handed out is no use to another ring, which refuses it. Its end cancels everything. The
-/// kernel takes it apart a little later, by way of a signal to that thread, so that a system call
-/// of the thread may then fail with `EINTR`.
+/// Another ring refuses its sockets, buffers and requests. Its end cancels everything. The kernel
+/// takes it apart a little later, by a signal to that thread. A system call of the thread may then
+/// fail with `EINTR`.
 pub struct StreamRing {
     ring: Ring,
     id: RingId,
@@ -92,9 +92,9 @@ pub struct StreamRing {
     buffers: ManuallyDrop<Option<BufferRing>>,
     /// Buffers that the kernel has, or may fill.
     free_buffers: usize,
-    /// Requests for which the submission queue had no room, chain by chain.
+    /// Requests that found no room in the submission queue, chain by chain.
     backlog: VecDeque<Vec<Entry>>,
-    /// What is in the submission queue: the completions' numbers.
+    /// The numbers of the completions of the requests in the submission queue.
     queued: Vec<u64>,
     /// True once it is not known any more what the kernel has: nothing is passed on then.
     is_broken: bool,
@@ -178,13 +178,14 @@ impl StreamRing {
         Ok(Socket(socket::Descriptor::Direct { ring, slot }))
     }
 
-    /// Passes on all requests and lets the kernel work; sleeps until `want` completions are there,
-    /// for `timeout` at most, or for ever if that is none. Time-outs and signals are no errors.
-    /// It returns early if the kernel takes no more requests until completions are looked at.
+    /// Passes on all requests and lets the kernel work. Sleeps until `want` completions are there,
+    /// for `timeout` at most, or without limit if there is none. Time-outs and signals are no
+    /// errors. It returns early if the kernel takes no more requests until completions are looked
+    /// at.
     ///
     /// # Errors
-    /// `EEXIST` in another thread than the one that waited first; `ENOMEM`, and from then on
-    /// always: the kernel may have got a part of a chain, and the ring is of no more use.
+    /// `EEXIST` in a thread that did not wait first. `ENOMEM`, and from then on always: the kernel
+    /// may have got a part of a chain, and the ring is of no more use.
     pub fn wait(&mut self, want: usize, timeout: Option<Duration>) -> io::Result<()> {
         while !self.backlog.is_empty() {
             let before = self.backlog.len();
@@ -204,9 +205,9 @@ impl StreamRing {
             Memory::Own { memory, filled } => memory.get(..*filled as usize).unwrap_or_default(),
             Memory::Lent { ring, id, filled } => match &*self.buffers {
                 Some(buffers) if *ring == self.id => {
-                    // SAFETY: the kernel completed this buffer when it was made a `Buffer`, and it
-                    // is the kernel's again only when that is given back, which takes it away
-                    // from whoever holds the answer.
+                    // SAFETY: the kernel completed this buffer when it was made a `Buffer`. It is
+                    // the kernel's again only when that is given back, which takes it away from its
+                    // holder.
                     let bytes = unsafe { buffers.filled(*id, *filled as usize) };
                     bytes.unwrap_or_default()
                 }
@@ -229,7 +230,7 @@ impl StreamRing {
         }
     }
 
-    /// The ring's own buffers that nobody holds.
+    /// The number of the ring's own buffers that are free.
     pub fn free_buffers(&self) -> usize {
         self.free_buffers
     }
@@ -287,7 +288,7 @@ impl StreamRing {
     #[inline]
     fn add(&mut self, token: u32, held: Held) -> Key {
         self.pending.add(token, held).unwrap_or_else(|| {
-            // The next wait tells it.
+            // The next wait returns this error.
             self.is_broken = true;
             Key::NONE
         })
@@ -306,7 +307,7 @@ impl StreamRing {
             if self.queue(chain) {
                 return;
             }
-            // An error comes again with the next wait, which tells it.
+            // An error comes again with the next wait, which returns it.
             let _ = self.enter(0, None);
             if self.queue(chain) {
                 return;
@@ -378,7 +379,7 @@ fn open_buffers(ring: &Ring, count: usize, bytes: usize) -> Result<BufferRing> {
     let count = buffers.shape().count;
     let submitter = ring.uring.submitter();
     // SAFETY: the address is that of a mapping with `count` entries at a page's beginning. The
-    // kernel holds its pages on its own account, so that unmapping it early would harm nobody.
+    // kernel holds its pages on its own account, so that unmapping it early would be harmless.
     unsafe { submitter.register_buf_ring_with_flags(buffers.address(), count, GROUP, 0) }
         .on("io_uring_register", "buffer ring")?;
     (0..count).for_each(|id| buffers.give(id));

@@ -1,24 +1,23 @@
-//! How many frames the kernel has at a time, decided by what came so far.
+//! Decides how many frames the kernel has at a time, by the packets that came so far.
 //!
-//! The fill ring is a queue: with all frames in it, a frame is used again after all the others, when
-//! no cache holds it any more. So the kernel is given as few as will do, those used last, and all of
-//! them as soon as few might not do: before a sleep, after a silence and in the burst that may follow
-//! it, and while many wait.
+//! The fill ring is a queue: with all frames in it, a frame is used again after all the others. By
+//! then no cache holds it any more. So the kernel gets as few frames as will do, those used last.
+//! It gets all of them as soon as few might not do: before a sleep, after a silence and in the
+//! burst that may follow it, and while many packets wait.
 
 /// The fewest: 1 MiB of the smaller frames, and 0.1 ms at 5 million packets a second.
 const LEAST: u32 = 512;
-/// So many times the frames that waited at a time are what the kernel has.
+/// The kernel has this multiple of the most frames that waited at a time.
 const MARGIN: u32 = 2;
-/// Frames received between two looks at how many waited. Within such a time it never falls below
-/// what was needed.
+/// Frames received between two decisions. Within an interval the number never falls below the need.
 const INTERVAL: u32 = 1 << 16;
 /// Looks in a row that may find nothing before the kernel has all frames: some tens of microseconds,
 /// longer than a sender takes for its next batch.
 const SILENCE: u32 = 1024;
-/// A burst after a silence is at most so many times all frames; what comes after that is a flood. A
-/// receiver that is held up in the middle of a burst loses no more than with all frames.
+/// A burst after a silence is at most this multiple of all frames; more is a flood. A receiver that
+/// is held up in the middle of a burst loses no more than with all frames.
 const BURST: u32 = 4;
-/// The longest time, in looks, for which it has all of them after it had run out.
+/// The longest penalty: after it ran out, the kernel has all frames for this number of intervals.
 const PENALTY_MAX: u32 = 256;
 
 /// Decides how many frames the kernel has.
@@ -36,7 +35,7 @@ pub(super) struct Depth {
     burst: u32,
     /// Looks left before it may fall.
     penalty: u32,
-    /// What the next penalty will be.
+    /// The length of the next penalty.
     next_penalty: u32,
     told: FillDepth,
 }
@@ -56,7 +55,7 @@ pub struct FillDepth {
 }
 
 impl Depth {
-    /// Of so many frames. The kernel has all of them at first, and for ever if they are few.
+    /// For `all` frames. The kernel has all of them at first, and always if they are few.
     pub(super) fn new(all: u32) -> Self {
         Self {
             all,
@@ -90,8 +89,8 @@ impl Depth {
         self.told
     }
 
-    /// A look found that so many frames wait, and that the kernel had so many more. True if it is to
-    /// have more at once.
+    /// Records that `waiting` frames wait, and that the kernel had `left` more. True if it is to
+    /// have more frames at once.
     #[inline]
     pub(super) fn found(&mut self, waiting: u32, left: u32) -> bool {
         if waiting == 0 {
@@ -110,7 +109,7 @@ impl Depth {
             self.set(self.all);
             return true;
         }
-        // What waits after a sleep says nothing of the flood that may follow.
+        // Frames that wait after a sleep say nothing about the flood that may follow.
         if self.burst > 0 {
             return false;
         }
@@ -122,7 +121,7 @@ impl Depth {
         false
     }
 
-    /// So many of them were received.
+    /// Records that `count` frames were received.
     #[inline]
     pub(super) fn received(&mut self, count: u32) {
         self.burst = self.burst.saturating_sub(count);
@@ -149,7 +148,7 @@ impl Depth {
         }
     }
 
-    /// What would do for what waited.
+    /// The number of frames that would do for those that waited.
     fn wanted(&self) -> u32 {
         let wanted = self.waited.saturating_mul(MARGIN).max(LEAST);
         wanted.min(self.all)
@@ -208,7 +207,7 @@ mod tests {
             self.full = 0;
         }
 
-        /// So many looks, each of which finds so many packets.
+        /// Makes `looks` looks; each finds `each` packets.
         fn flood(&mut self, looks: u32, each: u32) {
             for _ in 0..looks {
                 self.packets(each);
@@ -246,7 +245,7 @@ mod tests {
             }
             ring.flood(1, 5000);
             assert_eq!(ring.depth.frames(), ALL);
-            // What waited then is no measure for what comes.
+            // Frames that waited then are no measure for those that come.
             let mut passed = 0;
             while ring.depth.frames() == ALL {
                 ring.flood(LOOKS, 64);
@@ -269,7 +268,7 @@ mod tests {
         ring.packets(ALL);
         assert_eq!(ring.dropped, 0);
         ring.look();
-        // Who sleeps says so.
+        // A receiver that sleeps says so.
         ring.flood(LOOKS * 600, 64);
         assert_eq!(ring.depth.frames(), LEAST);
         ring.depth.silence();
@@ -303,7 +302,7 @@ mod tests {
             ring.flood(before, 64);
             ring.flood(SILENCE + 1, 0);
             let (before, mut left) = (ring.dropped, ALL * BURST);
-            // Of one that has all frames but those lent.
+            // For a ring that has all frames except those lent.
             let (mut full, mut lent, mut lost) = (0, 0, 0);
             for part in looks {
                 let part = part.min(left);
@@ -319,8 +318,8 @@ mod tests {
             prop_assert_eq!(ring.dropped - before, lost);
         }
 
-        /// What the kernel has is enough for the longest queue of the interval, several times over,
-        /// or all there is; and it never has more than there are.
+        /// The kernel's frames are enough for the longest queue of the interval, several times
+        /// over, or are all that exist. It never has more than exist.
         #[test]
         fn it_never_falls_below_what_was_asked_within_the_interval(
             waits in prop::collection::vec(prop_oneof![8 => 0_u32..100, 1 => 0_u32..2000, 1 => Just(ALL)], 1..4000),

@@ -94,7 +94,7 @@ impl RingMemory for MappedRing {
 
     #[inline]
     fn words(&self) -> &[AtomicU64] {
-        // SAFETY: so many aligned words lie in the mapping, by `new`.
+        // SAFETY: this number of aligned words lies in the mapping, by `new`.
         unsafe { std::slice::from_raw_parts(self.words.as_ptr(), self.word_count) }
     }
 }

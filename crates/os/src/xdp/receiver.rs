@@ -24,7 +24,7 @@ const CONTINUES: u32 = 1;
 /// longest that a socket buffer can hold (18 pages), and 58 of a 9000-byte link's.
 const TAIL_BYTES: usize = 512 << 10;
 
-/// The receiving side of one queue. What it lends stays untouched until the next
+/// The receiving side of one queue. Packets that it lends stay untouched until the next
 /// [`Receiver::receive`].
 #[derive(Debug)]
 pub struct Receiver {
@@ -39,7 +39,7 @@ pub struct Receiver {
     depth: Option<Depth>,
     /// Frames that the kernel has, empty or in the receive ring.
     held: u32,
-    /// By which frames leave that came: the receiver's own queue, and another one.
+    /// The ways out for received frames: the receiver's own queue, and another one.
     ways: Vec<Transmitter>,
     /// How many frames may be on their way out by each of them.
     in_flight_max: u32,
@@ -52,10 +52,10 @@ impl Receiver {
     /// program redirects packets to it.
     ///
     /// # Errors
-    /// `EPERM` without `CAP_NET_RAW`; `ENODEV`; `ENETDOWN`; `EINVAL` for a queue that is not
-    /// there; `EOPNOTSUPP` if zero-copy was demanded and the driver has none; `EBUSY` if another
-    /// socket holds the queue; `ENOBUFS` if the memory exceeds `RLIMIT_MEMLOCK`; `ENOMEM` for
-    /// huge pages that nobody set aside; for busy polling `EPERM` without `CAP_NET_ADMIN`.
+    /// `EPERM` without `CAP_NET_RAW`; `ENODEV`; `ENETDOWN`; `EINVAL` for a queue that does not
+    /// exist; `EOPNOTSUPP` if zero-copy is required and the driver does not have it; `EBUSY` if
+    /// another socket holds the queue; `ENOBUFS` if the memory exceeds `RLIMIT_MEMLOCK`; `ENOMEM`
+    /// if too few huge pages were set aside; for busy polling `EPERM` without `CAP_NET_ADMIN`.
     pub fn open(config: &SocketConfig<'_>, busy_poll: Option<BusyPoll>) -> Result<Self> {
         let tail_bytes = if config.segments { TAIL_BYTES } else { 0 };
         let (socket, umem) = Socket::with_memory(config, tail_bytes)?;
@@ -90,7 +90,7 @@ impl Receiver {
         if let Some(place) = &config.forwards {
             ways.push(open_way(place, &socket, slots, &spared, &mut lent)?);
         }
-        // A driver without a copy has a ring of its own to fill, of a size that nobody tells.
+        // A zero-copy driver has its own ring to fill, whose size is not reported.
         let adapts = config.adapts && !socket.is_zero_copy()?;
         let depth = adapts.then(|| Depth::new((frames.len() + lent.len()) as u32));
         Ok(Self {
@@ -107,11 +107,11 @@ impl Receiver {
         })
     }
 
-    /// Gives back what was lent, then takes up to `most` packets that have arrived, and tells
+    /// Gives back the lent packets, then takes up to `most` packets that have arrived. Passes to
     /// `each` where in [`Receiver::memory`] a packet begins and how many bytes it has. No system
     /// call is made. Returns how many packets came.
     ///
-    /// A packet of several pieces is copied together; all else lies where the kernel put it.
+    /// A packet of several pieces is copied together; all others lie where the kernel put them.
     #[inline]
     pub fn receive(&mut self, most: usize, mut each: impl FnMut(u32, u32)) -> usize {
         let held = self.held;
@@ -119,7 +119,7 @@ impl Receiver {
         let most = u32::try_from(most).unwrap_or(u32::MAX);
         let available = self.arrived.available(most);
         if let Some(depth) = &mut self.depth
-            // What it was given just now does not tell whether it had run out.
+            // Frames given just now do not show whether it had run out.
             && depth.found(available, held.saturating_sub(available))
         {
             self.give_back();
@@ -169,8 +169,8 @@ impl Receiver {
 
     /// Where packets lie, and how many bytes there are.
     ///
-    /// The bytes of a packet that [`Receiver::receive`] told of may be read until its next call,
-    /// and nobody writes them until then.
+    /// The bytes of a packet that [`Receiver::receive`] returned may be read until its next call.
+    /// They are not written until then.
     pub fn memory(&self) -> (NonNull<u8>, usize) {
         (self.umem.start(), self.umem.bytes())
     }
@@ -210,9 +210,9 @@ impl Receiver {
         }
     }
 
-    /// `poll(2)` drives the driver (`xsk_poll`, net/xdp/xsk.c), but does not tell that the interface
-    /// is down. `sendto(2)` does: it looks for that first, and then refuses with `ENOBUFS`, because
-    /// a receiver has no transmit ring (`__xsk_sendmsg`).
+    /// `poll(2)` drives the driver (`xsk_poll`, net/xdp/xsk.c), but does not report that the
+    /// interface is down. `sendto(2)` does: it looks for that first, and then refuses with
+    /// `ENOBUFS`, because a receiver has no transmit ring (`__xsk_sendmsg`).
     fn wake_by_poll(&self) -> io::Result<()> {
         let mut polled = [PollFd::new(&*self.socket, PollFlags::IN)];
         match poll(&mut polled, Some(&Timespec::default())) {
@@ -233,9 +233,9 @@ impl Receiver {
         self.socket.is_zero_copy()
     }
 
-    /// The NAPI context that serves the queue, as far as the kernel told the socket: none before
-    /// the first packet until Linux 6.12, and since 6.13 none for ever where the driver does not
-    /// name the NAPI context of its queues (`netif_queue_set_napi`; veth does not).
+    /// The NAPI context that serves the queue, if the kernel has set it in the socket. Until Linux
+    /// 6.12 there is none before the first packet. From 6.13 on there is none if the driver does
+    /// not name its queues' NAPI contexts (`netif_queue_set_napi`; veth does not).
     ///
     /// # Errors
     /// None that a bound socket meets.
@@ -252,12 +252,12 @@ impl Receiver {
         self.socket.statistics()
     }
 
-    /// Puts packets of the last [`Receiver::receive`] into a transmit ring, where they lie: `packets`
-    /// tells the first byte and the length of each, and by which of the [`Receiver::ways`] it leaves,
-    /// in the order in which they came. What is not among them, was put together from pieces, or is
-    /// no packet that was lent, is not sent. Answers how many will be sent by [`Transmitter::kick`].
+    /// Puts packets of the last [`Receiver::receive`] into a transmit ring, where they lie.
+    /// `packets` lists them in order of arrival: first byte, length, and the index of a way out in
+    /// [`Receiver::ways`]. Packets not listed, put together from pieces, or never lent are not
+    /// sent. Returns how many will be sent by [`Transmitter::kick`].
     ///
-    /// No more than half of the frames are on their way out at a time, a quarter by each of two ways.
+    /// At most half of the frames are on their way out at a time, a quarter by each of two ways.
     pub fn send(&mut self, packets: impl IntoIterator<Item = (u32, u32, usize)>) -> u32 {
         let mut sent = Vec::new();
         let ways = self.ways.iter_mut();
@@ -286,15 +286,17 @@ impl Receiver {
         count
     }
 
-    /// True if frames are on their way out, as far as the kernel has told; takes back those that are not.
+    /// True if frames are on their way out, as far as the kernel has reported. Takes back those
+    /// that are not.
     pub fn is_sending(&mut self) -> bool {
         let ways = self.ways.iter_mut();
         ways.for_each(|way| way.take_completed(&mut self.lent));
         self.ways.iter().any(|way| way.in_flight() > 0)
     }
 
-    /// By which frames leave: the receiver's own queue with
-    /// [`SocketConfig::transmits`](super::SocketConfig), and behind it the one that it forwards to.
+    /// The ways out: the receiver's own queue with
+    /// [`SocketConfig::transmits`](super::SocketConfig), and behind it the queue that it forwards
+    /// to.
     pub fn ways(&self) -> &[Transmitter] {
         &self.ways
     }
@@ -329,7 +331,7 @@ impl Receiver {
         }
     }
 
-    /// Takes frames that were kept back, so that there are so many to give.
+    /// Takes frames that were kept back, until there are `wanted` to give.
     #[cold]
     fn take_from_kept(&mut self, wanted: u32) {
         let missing = (wanted as usize).saturating_sub(self.lent.len());
@@ -366,9 +368,9 @@ impl Receiver {
     }
 }
 
-/// Binds a socket to another queue, for the frames of `socket`. A driver without a copy receives into
-/// the frames of whoever is at a queue, also what a program passes on to the kernel: the `spared` ones
-/// are for that, and go to the receiver where the kernel copies.
+/// Binds a socket to another queue, for the frames of `socket`. A zero-copy driver receives into
+/// the frames of the socket at a queue. That includes packets that a program passes on to the
+/// kernel. The `spared` frames are for that. They go to the receiver if the kernel copies.
 fn open_way(
     place: &Place<'_>,
     socket: &Socket,

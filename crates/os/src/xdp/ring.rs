@@ -1,10 +1,10 @@
 //! The arithmetic of a ring with one producer and one consumer, apart from where its memory lies.
 //!
-//! Documentation/networking/af_xdp.rst, net/xdp/xsk_queue.h: both indexes count up for ever and
-//! wrap at 32 bits; a slot is an index modulo the size, which is a power of two. Each side owns
-//! one index, and the slots that lie on its side of the other one. Slots are read and written as
-//! relaxed atomics, which are plain moves on every 64-bit machine, so that not even a side that
-//! breaks the protocol makes a data race.
+//! Documentation/networking/af_xdp.rst, net/xdp/xsk_queue.h: both indexes count up without end and
+//! wrap at 32 bits; a slot is an index modulo the size, which is a power of two. Each side owns one
+//! index, and the slots that lie on its side of the other one. Slots are read and written as
+//! relaxed atomics, which are plain moves on every 64-bit machine. So even a side that breaks the
+//! protocol makes no data race.
 
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
@@ -12,11 +12,11 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 /// `XDP_RING_NEED_WAKEUP` of include/uapi/linux/if_xdp.h.
 const NEED_WAKEUP: u32 = 1;
 
-/// What the two sides of a ring share.
+/// The memory that the two sides of a ring share.
 pub(super) trait RingMemory {
-    /// The index up to which slots were filled.
+    /// The end of the filled slots.
     fn producer(&self) -> &AtomicU32;
-    /// The index up to which slots were emptied.
+    /// The end of the emptied slots.
     fn consumer(&self) -> &AtomicU32;
     /// The flags that the kernel sets.
     fn flags(&self) -> &AtomicU32;
@@ -24,13 +24,13 @@ pub(super) trait RingMemory {
     fn words(&self) -> &[AtomicU64];
 }
 
-/// What a slot holds.
+/// The contents of a slot.
 pub(super) trait Slot: Copy {
     /// Its size in words of eight bytes.
     const WORDS: usize;
-    /// Reads it from so many words.
+    /// Reads it from [`Self::WORDS`] words.
     fn read(words: &[AtomicU64]) -> Self;
-    /// Writes it to so many words.
+    /// Writes it to [`Self::WORDS`] words.
     fn write(self, words: &[AtomicU64]);
 }
 
@@ -218,7 +218,7 @@ impl<M: RingMemory, S: Slot> Consumer<M, S> {
     }
 }
 
-/// How many slots the memory holds; whoever made it has seen to a power of two.
+/// How many slots the memory holds; its maker must have chosen a power of two.
 fn slots<M: RingMemory, S: Slot>(memory: &M) -> u32 {
     let slots = u32::try_from(memory.words().len() / S::WORDS).unwrap_or(0);
     assert!(slots.is_power_of_two(), "a ring of {slots} slots");

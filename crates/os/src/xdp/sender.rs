@@ -102,7 +102,7 @@ impl Sender {
         self.transmitter.publish();
     }
 
-    /// What brings the kernel to send.
+    /// The ring that makes the kernel send.
     #[inline]
     pub fn transmitter(&self) -> &Transmitter {
         &self.transmitter
@@ -170,7 +170,7 @@ mod tests {
             // The device may drop a packet, which ends a call.
             let kicked = sender.transmitter().kick();
             let left = sender.transmitter().pending();
-            // Asked for last, since asking sets it.
+            // Asked for last, because asking sets it.
             let socket = &sender.transmitter().socket;
             let is_known = socket.set_transmit_budget(1024).is_ok();
             let errno = kicked.err().and_then(|error| error.raw_os_error());

@@ -1,4 +1,4 @@
-//! What a receiving and a sending AF_XDP socket have in common: opening, binding, asking.
+//! The common part of receiving and sending AF_XDP sockets: opening, binding, asking.
 
 use super::memory::MappedRing;
 use super::ring::{Piece, Slot};
@@ -31,8 +31,9 @@ const XDP_MAX_TX_SKB_BUDGET: libc::c_int = 9;
 const BIND_ATTEMPTS: u32 = 20;
 const BIND_PAUSE_MS_MAX: u64 = 64;
 
-/// An AF_XDP socket. Who has the memory of its packets too closes the socket first, by the order of
-/// the fields: the kernel holds the pages by itself, but nothing of it should be in flight into them.
+/// An AF_XDP socket. An owner that also has the packets' memory closes the socket first, by the
+/// order of its fields. The kernel holds the pages by itself, but no packet should be on its way
+/// into them.
 #[derive(Debug)]
 pub(super) struct Socket {
     fd: OwnedFd,
@@ -50,7 +51,7 @@ pub(super) enum Ring {
     Transmit,
 }
 
-/// What the kernel counted for a socket (`XDP_STATISTICS`, include/uapi/linux/if_xdp.h).
+/// The kernel's counters of a socket (`XDP_STATISTICS`, include/uapi/linux/if_xdp.h).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Statistics {
     /// Packets dropped because no frame was free, or because they were longer than a frame.

@@ -1,4 +1,4 @@
-//! A transmit ring, and the ring by which what was sent comes back.
+//! A transmit ring, and the completion ring that returns sent frames.
 
 use super::memory::MappedRing;
 use super::ring::{Consumer, Piece, Producer};
@@ -10,7 +10,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The way by which frames leave: a transmit ring of one queue, and what brings the kernel to it.
+/// The way out for frames: a transmit ring of one queue, and the socket that wakes the kernel.
 #[derive(Debug)]
 pub struct Transmitter {
     ring: Producer<MappedRing, Piece>,
@@ -21,14 +21,14 @@ pub struct Transmitter {
 }
 
 impl Transmitter {
-    /// Makes the rings of a socket, with so many slots: a power of two, and as many as there are
+    /// Makes the rings of a socket with `slots` slots: a power of two, and as many as there are
     /// frames, so that neither can be full.
     pub(super) fn new(socket: &Arc<Socket>, slots: u32) -> Result<Self> {
         let completed = Consumer::new(socket.ring(Ring::Completion, slots)?);
         let ring = Producer::new(socket.ring(Ring::Transmit, slots)?);
-        // The kernel grants it once there is a ring of so many slots, and refuses less than 32
-        // (`xsk_setsockopt`, net/xdp/xsk.c). Without it one call takes 32 packets, which is slower and
-        // no less right.
+        // The kernel grants it once there is a ring with this number of slots. It refuses less than
+        // 32 (`xsk_setsockopt`, net/xdp/xsk.c). Without it one call takes 32 packets, which is
+        // slower but also correct.
         let _ = socket.set_transmit_budget(slots);
         Ok(Self {
             completed,

@@ -1,5 +1,5 @@
 //! The memory that packets lie in: frames of one size, registered with the kernel, and a tail that
-//! is ours alone.
+//! is only ours.
 
 use super::SocketConfig;
 use crate::Result;
@@ -69,8 +69,8 @@ impl Umem {
         if from.checked_add(bytes)? > self.frame_area_bytes() {
             return None;
         }
-        // SAFETY: the range lies in the mapping by the check above; the kernel does not touch it
-        // by the contract of this function, and `&mut self` keeps all else in the process away.
+        // SAFETY: the range lies in the mapping by the check above. The kernel does not touch it by
+        // the contract of this function. `&mut self` keeps all other code in the process away.
         Some(unsafe { std::slice::from_raw_parts_mut(self.start().as_ptr().add(from), bytes) })
     }
 

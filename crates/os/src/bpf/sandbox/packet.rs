@@ -5,7 +5,7 @@ use std::ffi::c_void;
 use std::io;
 use std::ops::Range;
 
-/// What a program is given with a packet.
+/// The context that a program gets with a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PacketContext {
     /// `struct xdp_md`, with the number of the receive queue.
@@ -83,8 +83,8 @@ impl LowPacket {
 
 impl Drop for LowPacket {
     fn drop(&mut self) {
-        // SAFETY: the mapping was made by `new` with this length, and nobody else knows of it. A
-        // refusal would leave memory behind in a test, which is harmless.
+        // SAFETY: the mapping was made by `new` with this length, and no other code knows of it. A
+        // refusal would leak memory in a test, which is harmless.
         let _ = unsafe { munmap(self.start.cast(), self.room) };
     }
 }

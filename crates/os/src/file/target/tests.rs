@@ -14,8 +14,8 @@ fn directory() -> TempDir {
     tempfile::tempdir().unwrap()
 }
 
-/// The links of a test belong to whoever runs it, so that only for another user they are foreign; those
-/// of root never are, so that root gives them away.
+/// The links of a test belong to the user who runs it. They are foreign only to another user, and
+/// never to root. So root gives them away.
 fn give(link: &Path) -> u32 {
     let own = geteuid().as_raw();
     if own != 0 {

@@ -3,18 +3,18 @@
 use super::RUN;
 use std::mem;
 
-/// So many datagrams a call are traffic, and a wait of [`GATHERING`](super::GATHERING) is no delay
-/// that matters.
+/// From this number of datagrams a call, there is traffic, and a wait of
+/// [`GATHERING`](super::GATHERING) is no delay that matters.
 const MANY: usize = 8;
-/// Sleeps that let packets gather, before one that does not shows whether they still have to.
+/// How many sleeps let packets gather before a plain sleep checks whether that still helps.
 const GATHERINGS: u32 = 15;
 
 /// Whether a sleep lets packets gather.
 ///
-/// Each wake-up costs the CPU that delivers, too, and that CPU is the scarce one, if it is not this
-/// one. If it is, packets gather by themselves, because nobody is woken before the deliverer has
-/// done its part; then the timer would only cost. Nothing tells who delivers to a socket that is not
-/// connected, but what a sleep brings that did not let them gather.
+/// Each wake-up also costs the CPU that delivers. If that is another CPU, it is the scarce one. If
+/// it is this one, packets gather by themselves, because the receiver is woken only after the
+/// delivery; then the timer would only cost. For an unconnected socket, only the number of packets
+/// after a plain sleep shows which CPU delivers.
 #[derive(Debug, Default)]
 pub(super) struct Gathering {
     /// Datagrams of the last call that brought any, if no sleep came after it.
@@ -37,10 +37,11 @@ impl Gathering {
         gathers
     }
 
-    /// A call brought so many datagrams.
+    /// A call brought this many datagrams.
     pub(super) fn brought(&mut self, datagrams: usize) {
         self.last = datagrams;
-        // What comes without a sleep was left by an earlier one, and tells nothing of it.
+        // Datagrams that come without a sleep were left by an earlier one, and say nothing about
+        // it.
         if mem::take(&mut self.slept) && self.gathered == 0 {
             self.plain = datagrams;
         }
@@ -54,7 +55,7 @@ mod tests {
     #[test]
     fn packets_gather_only_where_they_do_not_by_themselves() {
         let mut gathering = Gathering::default();
-        // What a receiver did in forty sleeps that brought so many each, plainly or gathered.
+        // A receiver in forty sleeps. Each brings `plain` or `gathered` datagrams.
         let mut sleeps = |plain: usize, gathered: usize| -> Vec<bool> {
             let sleep = |_| {
                 let gathers = gathering.begin();

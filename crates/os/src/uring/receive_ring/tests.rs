@@ -44,7 +44,7 @@ fn receive(ring: &mut ReceiveRing, most: usize, wait: Option<Duration>, into: &m
         assert_eq!((at.bytes, at.wire_bytes, at.segment_bytes), (4, 4, 0));
         let (memory, bytes) = ring.memory();
         assert!(at.offset + 4 <= bytes);
-        // SAFETY: four bytes that the last receive told of.
+        // SAFETY: four bytes that the last receive reported.
         u32::from_le_bytes(unsafe { memory.add(at.offset).cast().read_unaligned() })
     }));
 }
@@ -93,7 +93,7 @@ fn a_request_that_was_forgotten_is_made_again() {
     }
 }
 
-/// A request that the kernel has is ended first, and nothing is lost or told twice.
+/// A request that the kernel has is ended first, and nothing is lost or returned twice.
 #[test]
 fn a_request_is_ended_before_it_is_made_again() {
     let fixture = Fixture::new();

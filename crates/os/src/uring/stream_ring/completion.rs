@@ -1,4 +1,4 @@
-//! What completions mean: each ends, or continues, the request that it names.
+//! The meaning of completions: each ends, or continues, the request that it names.
 
 use super::pending::{Held, Key};
 use super::requests::{NOBODY, STAGE_BIND, STAGE_CLOSE, STAGE_RECEIVE, slot};
@@ -9,17 +9,17 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 
-/// What became of a request.
+/// The end or progress of a request.
 #[derive(Debug)]
 pub struct Event {
-    /// What the caller called it.
+    /// The caller's name for the request.
     pub token: u32,
     /// How it went.
     pub outcome: Outcome,
 }
 
 /// How a request went, by its kind. Errors are those of the system call of that name, `ECANCELED`
-/// for one that was cancelled.
+/// for a cancelled request.
 #[derive(Debug)]
 pub enum Outcome {
     /// A connection, or why there is none.
@@ -35,7 +35,7 @@ pub enum Outcome {
     Dialled(io::Result<Socket>),
     /// Bytes; none for the end of the stream.
     Received(io::Result<Buffer>),
-    /// So many bytes have gone, and the buffer that they came from, if it was one.
+    /// The bytes sent, and the buffer that they came from, if any.
     Sent(io::Result<usize>, Option<Buffer>),
     /// All was sent and the socket is closed; or it is closed although the sending failed.
     Ended(io::Result<()>),
@@ -54,7 +54,7 @@ pub enum Outcome {
 }
 
 impl StreamRing {
-    /// The next completion that nobody has looked at yet. It makes no system call.
+    /// The next completion that was not looked at yet. It makes no system call.
     #[inline]
     #[expect(
         clippy::should_implement_trait,
@@ -117,7 +117,7 @@ impl StreamRing {
         Some(Event { token, outcome })
     }
 
-    /// How a request that is over went; none if nobody asked for it.
+    /// The outcome of a finished request; none if the caller does not want it.
     fn outcome(&mut self, held: Held, result: i32, flags: u32) -> Option<Outcome> {
         let done = answer(result).map(drop);
         Some(match held {
@@ -166,8 +166,8 @@ impl StreamRing {
     fn accepted(&mut self, result: i32, direct: bool) -> io::Result<Socket> {
         let number = answer(result)? as u32;
         if !direct {
-            // SAFETY: the kernel has just opened this descriptor for whoever asked, and told
-            // nobody else.
+            // SAFETY: the kernel has just opened this descriptor for this request. No other code
+            // knows its number.
             let fd = unsafe { OwnedFd::from_raw_fd(number as RawFd) };
             return Ok(Socket::from(fd));
         }
@@ -220,7 +220,7 @@ impl StreamRing {
     }
 }
 
-/// What the kernel answered, as a system call would have.
+/// The kernel's answer, as a system call would return it.
 fn answer(result: i32) -> io::Result<usize> {
     usize::try_from(result).map_err(|_| io::Error::from_raw_os_error(-result))
 }

@@ -21,7 +21,7 @@ const REGISTER_SYNC_CANCEL: libc::c_uint = 24;
 const CANCEL_ANY: u32 = 1 << 2;
 
 impl StreamRing {
-    /// Cancels everything, and tells whether the kernel has let go of all memory.
+    /// Cancels everything, and returns true if the kernel has let go of all memory.
     fn quiesce(&mut self) -> bool {
         if !self.ring.enabled {
             // Nothing was ever passed on.
@@ -41,8 +41,8 @@ impl StreamRing {
                 // The ring is another thread's.
                 return false;
             }
-            // It answers how many it found (`io_sync_cancel`, io_uring/cancel.c): none does not
-            // mean that none is left, for one that is on its way to its completion is not found.
+            // It answers how many it found (`io_sync_cancel`, io_uring/cancel.c). Zero does not
+            // mean that none is left: a request on its way to its completion is not found.
             let found = register(&self.ring, REGISTER_SYNC_CANCEL, &cancel, 1);
             if matches!(found, Ok(0)) && !self.has_work() {
                 if !self.is_any_passed_on() {
@@ -56,8 +56,8 @@ impl StreamRing {
         }
     }
 
-    /// Lets the kernel do all that it has to do, a little with each call, and looks at what came
-    /// of it. What was cancelled, or came to its end by itself, is done only by such a call.
+    /// Lets the kernel do all its pending work, a little with each call, and looks at the results.
+    /// Requests that were cancelled, or ended by themselves, complete only in such a call.
     fn work_off(&mut self, end: Instant) -> io::Result<()> {
         loop {
             // Requests that were never passed on are not passed on now: their sockets may have
@@ -99,7 +99,7 @@ impl StreamRing {
         })
     }
 
-    /// What was asked for and never passed on.
+    /// Requests that were made and never passed on.
     fn held_back(&self) -> impl Iterator<Item = (Key, u32)> {
         let backlog = self.backlog.iter().flatten();
         let numbers = self.queued.iter().copied();
@@ -121,8 +121,8 @@ impl StreamRing {
             };
             // Slots are negative.
             if let Some(fd) = RawFd::try_from(number).ok().filter(|fd| *fd >= 0) {
-                // SAFETY: whoever had the descriptor gave it up to this request, which is named
-                // here once and will never be passed on.
+                // SAFETY: the owner of the descriptor gave it up to this request. It is named here
+                // once and will never be passed on.
                 drop(unsafe { OwnedFd::from_raw_fd(fd) });
             }
         }

@@ -5,14 +5,14 @@ use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-/// Bits of a completion's 64 that tell a request's place in the table.
+/// Bits of a completion's 64 that hold a request's place in the table.
 const INDEX_BITS: u32 = 28;
-/// Bits above them that tell which part of a chain it is.
+/// Bits above them that hold the part of a chain.
 const STAGE_BITS: u32 = 4;
 const STAGE_MASK: u64 = ((1 << STAGE_BITS) - 1) << INDEX_BITS;
 
-/// What a request is, and what must live until it is over. Everything that the kernel points to is
-/// on the heap, so that the table may move.
+/// A request, and all that must live until it is over. Everything that the kernel points to is on
+/// the heap, so that the table may move.
 pub(super) enum Held {
     /// No request: the next free place.
     Free(u32),
@@ -54,15 +54,16 @@ pub(super) enum Held {
     },
     Close {
         socket: i64,
-        /// False if nobody asked for it.
+        /// False if the caller wants no answer.
         is_told: bool,
     },
     Shutdown,
     Poll,
     Unsent,
-    /// A further descriptor of a socket: one that is there already, or what the kernel answers.
+    /// A further descriptor of a socket: an existing one, or the kernel's answer.
     Lend(Option<OwnedFd>),
-    /// What we refuse, and the error: the kernel is asked for nothing, and answers in its turn.
+    /// A request that the ring refuses, and the error. The kernel gets an empty request, which
+    /// answers in its turn.
     Refused(Box<Held>, i32),
 }
 
@@ -94,7 +95,7 @@ impl Pending {
             entries: Vec::with_capacity(count),
             free: NONE,
             count: 0,
-            // One more could not be told from a part of another one's chain.
+            // With one more, a number could mean a part of another request's chain.
             entries_max: 1 << INDEX_BITS,
         }
     }

@@ -13,9 +13,9 @@ use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::ptr;
 use std::sync::Arc;
 
-/// A completion with this mark is nobody's: no request has such a number.
+/// The number of completions that belong to no request.
 pub(super) const NOBODY: u64 = u64::MAX;
-/// The parts of [`Held::Dial`] of which one is the last, after the socket and its options.
+/// The parts of [`Held::Dial`] after the socket and its options. One of them is the last.
 pub(super) const STAGE_BIND: u32 = 1;
 const STAGE_CONNECT: u32 = 2;
 /// The second part of [`Held::SendAndClose`].
@@ -27,8 +27,8 @@ pub(super) const STAGE_RECEIVE: u32 = 1;
 /// The number of another ring's slot: as a descriptor it is -1, which the kernel answers with
 /// `EBADF`.
 const FOREIGN: i64 = i64::MAX;
-/// Bytes that one request sends at most (`MAX_RW_COUNT`, include/linux/fs.h): the kernel would cut
-/// the rest off and tell nobody in a chain.
+/// Bytes that one request sends at most (`MAX_RW_COUNT`, include/linux/fs.h): in a chain, the
+/// kernel would cut off the rest without a report.
 pub(super) const SEND_BYTES_MAX: usize = i32::MAX as usize & !4095;
 
 /// `IORING_RECVSEND_POLL_FIRST`, include/uapi/linux/io_uring.h.
@@ -48,7 +48,7 @@ static LINGER: libc::linger = libc::linger {
 pub struct Accepting {
     /// One request accepts again and again (`IORING_ACCEPT_MULTISHOT`, Linux 5.19).
     pub multishot: bool,
-    /// Tells the peer's address, which a multishot request cannot.
+    /// Reports the peer's address, which a multishot request cannot.
     pub peer: bool,
 }
 
@@ -134,15 +134,15 @@ impl StreamRing {
     }
 
     /// Makes a socket in a slot and connects it, in one turn: socket(2), setsockopt(2), bind(2) if
-    /// there is a source, connect(2). What is sent first carries the acknowledgement of the
-    /// handshake, and a close that of the reply, as with [`crate::tcp::TcpStream::connect`].
-    /// Answered by [`super::Outcome::Dialled`]. None if no slot is free.
+    /// there is a source, connect(2). The first data carries the acknowledgement of the handshake,
+    /// and a close that of the reply, as with [`crate::tcp::TcpStream::connect`]. Answered by
+    /// [`super::Outcome::Dialled`]. None if no slot is free.
     ///
-    /// The options are no parts of a chain. The kernel makes each request that is not linked, and
-    /// the first of a chain, while it takes them from the queue, one after the other; a later part
-    /// of a chain is made when its turn comes, and Linux 6.10 to 6.13 read an option only then,
-    /// from a place of the queue that may have the next request in it (`io_uring_cmd_prep_setup`,
-    /// io_uring/uring_cmd.c). What fails leaves nothing for the parts after it to work on.
+    /// The options are no parts of a chain. The kernel reads each unlinked request, and the first
+    /// of a chain, while it takes them from the queue. It reads a later part of a chain when its
+    /// turn comes. Linux 6.10 to 6.13 read an option only then (`io_uring_cmd_prep_setup`,
+    /// io_uring/uring_cmd.c). Its place in the queue may have the next request in it by that time.
+    /// A failed part leaves nothing for the parts after it to work on.
     pub fn dial(&mut self, token: u32, dialling: &Dialling<'_>) -> Option<Request> {
         let index = self.dial_slots.pop()?;
         let Dialling {
@@ -173,7 +173,7 @@ impl StreamRing {
             requests.push(silent(linger, 0));
         }
         if let Some(source) = source {
-            // The port is chosen when it is known to whom, so that the same one serves many
+            // The port is chosen when the target is known, so that the same port serves many
             // targets (ip(7)).
             let no_port = libc::IP_BIND_ADDRESS_NO_PORT;
             let no_port = option(number, libc::IPPROTO_IP, no_port, &ONE);
@@ -255,11 +255,12 @@ impl StreamRing {
     }
 
     /// Sends all of it, and receives the answer into one of the ring's buffers, in one chain.
-    /// Answered by one [`super::Outcome::Received`], which also tells why nothing could be sent
+    /// Answered by one [`super::Outcome::Received`], which also says why nothing could be sent
     /// (`EMSGSIZE` for 2 GiB and more). The socket must stay open until then, see [`Socket`].
     ///
-    /// The receive waits at once and does not look first (`IORING_RECVSEND_POLL_FIRST`, Linux 5.19):
-    /// nobody has answered yet. To cancel it takes a wait before, in which the second part begins.
+    /// The receive waits at once and does not look first (`IORING_RECVSEND_POLL_FIRST`, Linux
+    /// 5.19): no answer can have come yet. It can be cancelled only after a wait, when the second
+    /// part begins.
     #[inline]
     pub fn exchange(
         &mut self,
@@ -326,8 +327,8 @@ impl StreamRing {
             self.close_after(request, number);
             return self.named(request);
         }
-        // Whatever happens there is one completion: a send that succeeded is silent, and one that
-        // failed silences the close that it prevents (`req_set_fail`, io_uring/io_uring.h).
+        // There is always one completion. A send that succeeded is silent. A failed send silences
+        // the close that it prevents (`req_set_fail`, io_uring/io_uring.h).
         let first = first.flags(Flags::IO_LINK | Flags::SKIP_SUCCESS);
         let chain = [
             first.user_data(request.stage(0)),
@@ -395,7 +396,7 @@ impl StreamRing {
         };
         let request = self.add(token, held);
         let linger = option(socket, libc::SOL_SOCKET, libc::SO_LINGER, &LINGER);
-        // The close follows even if the option is refused, which nobody need be told.
+        // The close follows even if the option is refused. That refusal is of no interest.
         let flags = Flags::IO_HARDLINK | Flags::SKIP_SUCCESS;
         self.push(&[
             linger.flags(flags).user_data(NOBODY),
@@ -445,7 +446,7 @@ impl StreamRing {
             let entry = opcode::FixedFdInstall::new(Fixed(slot), 0).build();
             return self.request(token, Held::Lend(None), entry);
         }
-        // SAFETY: fcntl(2) takes any number; what it returns is open, and nobody else's.
+        // SAFETY: fcntl(2) takes any number; the descriptor that it returns is open, and only ours.
         let copy = unsafe {
             match libc::fcntl(socket as libc::c_int, libc::F_DUPFD_CLOEXEC, 0) {
                 -1 => None,
@@ -467,8 +468,8 @@ impl StreamRing {
     }
 
     /// Tries to end a request early; it is answered with `ECANCELED` then, and as always if it is
-    /// too late. What is between two states, such as a chain whose next part begins, is not found:
-    /// whoever must know repeats this until the request is answered. Another ring's is ignored.
+    /// too late. A request between two states is not found, such as a chain whose next part begins.
+    /// To be sure, repeat this until the request is answered. A request of another ring is ignored.
     pub fn cancel(&mut self, request: Request) {
         if request.ring != self.id {
             return;
@@ -541,7 +542,7 @@ pub(super) fn slot(number: i64) -> Option<u32> {
     u32::try_from(-1 - number).ok()
 }
 
-/// What is in a range of bytes; nothing if it reaches outside them.
+/// The bytes in a range; none if it reaches outside.
 fn part(bytes: &[u8], range: Range<usize>) -> &[u8] {
     bytes.get(range).unwrap_or_default()
 }
@@ -564,8 +565,8 @@ fn option<T>(number: i64, level: libc::c_int, name: libc::c_int, value: &'static
         .build())
 }
 
-/// Room on the heap, as the kernel is told of it; none in a buffer of a ring, which the kernel has
-/// to choose by itself.
+/// Room on the heap, as passed to the kernel; none in a buffer of a ring, which the kernel has to
+/// choose by itself.
 fn room(buffer: &mut Buffer) -> Option<(*mut u8, u32)> {
     match &mut buffer.0 {
         Memory::Own { memory, filled } => {
@@ -578,6 +579,6 @@ fn room(buffer: &mut Buffer) -> Option<(*mut u8, u32)> {
 }
 
 fn accept_flags(direct: bool) -> i32 {
-    // A slot is not inherited by anybody, and the kernel refuses the flag for one.
+    // No process inherits a slot, and the kernel refuses the flag for one.
     if direct { 0 } else { libc::SOCK_CLOEXEC }
 }

@@ -1,4 +1,4 @@
-//! What a stream ring hands out and takes back: sockets, addresses, buffers.
+//! The values that a stream ring hands out and takes back: sockets, addresses, buffers.
 
 use super::ring_id::RingId;
 use crate::messages::storage;
@@ -8,15 +8,15 @@ use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 
-/// A socket, or whatever else a ring may be asked about.
+/// A socket, or another file that a ring may be asked about.
 ///
 /// An ordinary one is closed when dropped. A direct one is a slot of its ring: it is no descriptor
 /// of the process, no other ring knows it, and only [`super::StreamRing::close`] or the end of the
 /// ring gives the slot back. Another ring answers `EBADF`.
 ///
-/// None may be dropped or closed while a request about it has not been passed on, and an ordinary
-/// one not while a chain about it has not been answered: the parts after the first one look the
-/// descriptor up when their turn comes, and it may be somebody else's by then.
+/// Neither kind may be dropped or closed while a request about it has not been passed on. An
+/// ordinary one must also stay open until every chain about it is answered. The later parts look
+/// the descriptor up when their turn comes, and by then it may be another file.
 pub struct Socket(pub(super) Descriptor);
 
 pub(super) enum Descriptor {
@@ -124,7 +124,7 @@ pub(super) enum Memory {
 }
 
 impl Buffer {
-    /// Room for so many bytes, on the heap.
+    /// Room for this number of bytes, on the heap.
     pub fn new(bytes: usize) -> Self {
         Self(Memory::Own {
             memory: vec![0; bytes],

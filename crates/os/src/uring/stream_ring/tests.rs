@@ -111,7 +111,7 @@ fn client(address: SocketAddr) -> thread::JoinHandle<Vec<u8>> {
 #[test]
 fn accept_receive_send_and_close_in_every_kind_of_descriptor() {
     for direct in [false, true] {
-        // On such a kernel the client of a closed slot waits for ever.
+        // On such a kernel the client of a closed slot waits without end.
         if direct && !crate::uring::closes_slots().unwrap_or(false) {
             continue;
         }
@@ -299,7 +299,7 @@ fn buffers_run_out_and_come_back() {
         assert_eq!(server.ring.bytes(&buffer), [7; 64]);
         server.ring.give_back(buffer);
     }
-    // One that waits holds none.
+    // A receive that waits holds no buffer.
     client.shutdown(Shutdown::Write).unwrap();
     let mut bytes = 256;
     loop {
@@ -340,7 +340,7 @@ fn a_file_is_read_and_sent_from_one_buffer() {
         Outcome::Sent(Ok(2), Some(_)) => {}
         other => panic!("{other:?}"),
     }
-    // What was received is read first, for a close would discard it and reset.
+    // The data is read first, because a close would discard it and reset.
     ring.receive(0, &socket);
     let buffer = received(event(ring));
     ring.give_back(buffer);
@@ -420,8 +420,8 @@ fn an_exchange_is_answered_once_whatever_happens() {
     let buffer = received(server.event());
     assert_eq!(server.ring.bytes(&buffer), b"pong");
     server.ring.give_back(buffer);
-    // Nobody answers, and nobody waits for ever. Before the second part has begun, which takes a
-    // wait, there is nothing to cancel.
+    // No answer comes, and the request must not wait without end. Before the second part has begun,
+    // which takes a wait, there is nothing to cancel.
     let request = server
         .ring
         .exchange(7, &socket, Arc::clone(&question), 0..6);
@@ -455,7 +455,7 @@ fn an_exchange_is_answered_once_whatever_happens() {
     assert_eq!(Arc::strong_count(&question), 1);
 }
 
-/// An accepted socket, and its client, which waits for nothing for ever.
+/// An accepted socket, and its client, which waits for nothing without a limit.
 fn connected(server: &mut Server, placement: Placement) -> (Socket, TcpStream) {
     server.accept(placement, Accepting::default());
     let client = TcpStream::connect(server.address).unwrap();
@@ -527,10 +527,10 @@ fn the_end_closes_what_a_failed_send_left_open() {
     server.ring.shutdown(0, &socket, Shutdown::Write);
     assert!(matches!(server.event().outcome, Outcome::ShutDown(Ok(()))));
     server.ring.send_and_close(1, socket, shared(b"late"), 0..4);
-    // The send fails here, which nobody looks at before the end.
+    // The send fails here, which no code looks at before the end.
     server.ring.wait(0, None).unwrap();
     drop(server);
-    // Far more than a socket holds that nobody reads.
+    // Far more than a socket holds while no program reads it.
     client.set_write_timeout(LONG).unwrap();
     let error = client.write_all(&vec![0; 64 << 20]).unwrap_err();
     let gone = [Some(libc::EPIPE), Some(libc::ECONNRESET)];
@@ -561,7 +561,7 @@ fn a_ring_that_was_cut_short_does_nothing_more() {
         let mut received = Vec::new();
         client.read_to_end(&mut received).unwrap();
         assert_eq!(received, b"");
-        // What the kernel may have is leaked, as far as one can know.
+        // Memory that the kernel may have is leaked, as far as can be known.
         assert_eq!(Arc::strong_count(&bytes), if is_held { 3 } else { 1 });
     }
 }
@@ -610,7 +610,7 @@ fn what_is_another_rings_is_refused() {
     };
     assert_eq!(refusal.raw_os_error(), Some(libc::EINVAL));
     assert_eq!(server.ring.bytes(&buffer), b"hello");
-    // Nor may the kernel be told of a buffer that it chooses by itself.
+    // Nor may the kernel be given a buffer that it chooses by itself.
     server.ring.receive_into(9, &socket, buffer);
     assert_eq!(error(server.event().outcome), Some(libc::EINVAL));
     assert_eq!(server.ring.free_buffers(), 4);
@@ -623,7 +623,7 @@ fn what_is_another_rings_is_refused() {
     assert_eq!(stranger.event().token, 10);
     assert_eq!(stranger.ring.in_flight(), 1);
 
-    // A socket that is given away is nobody's to close.
+    // No ring may close a socket that was given away.
     stranger.ring.close(11, socket);
     assert_eq!(error(stranger.event().outcome), Some(libc::EBADF));
     assert_eq!(

@@ -111,7 +111,7 @@ fn a_descriptor_has_the_layout_of_the_kernel() {
     assert_eq!(second[..4], 60_u32.to_ne_bytes());
 }
 
-/// Lets the other side go on; one that never does is an error and no endless wait.
+/// Lets the other side go on. If it never does, this fails instead of waiting without end.
 fn wait(turns: &mut u32) {
     *turns += 1;
     assert!(*turns < 1_000_000, "nothing moves");

@@ -103,7 +103,7 @@ fn a_dial_without_a_socket_says_why_there_is_none() {
         reset: false,
     };
     let request = server.ring.dial(5, &dialling).unwrap().key;
-    // As the kernel would tell it: no socket, and so nothing to set an option of or to connect.
+    // As the kernel would report it: no socket, and so nothing to set an option of or to connect.
     let last = requests::STAGE_BIND + 1;
     for (stage, errno) in [(0, libc::ENFILE), (0, libc::EBADF)] {
         assert!(server.ring.complete(request, stage, -errno, 0).is_none());
@@ -120,7 +120,7 @@ fn a_refused_dial_gives_its_slot_back() {
     let Some(mut server) = dialler(&DIRECT) else {
         return;
     };
-    // Nobody listens at a port that was just given up.
+    // No program listens at a port that was just given up.
     let gone = TcpListener::bind("127.0.0.1:0")
         .unwrap()
         .local_addr()
