@@ -1,5 +1,5 @@
-//! What the interface costs: `dyn Rx` over the `memory` backend against a loop written by hand that
-//! takes the same bytes from under a lock. The difference per packet must stay under a nanosecond.
+//! The cost of the interface: `dyn Rx` over the `memory` backend against a loop by hand that takes
+//! the same bytes from under a lock. The difference per packet must stay under a nanosecond.
 //!
 //! `cargo bench -p mpps-io`
 
@@ -13,7 +13,7 @@ use std::sync::Mutex;
 const PACKETS: usize = 1024;
 const BYTES: usize = 32;
 
-/// What a program does with each packet here: reads its first byte and its length.
+/// The work of a program on each packet here: it reads its first byte and its length.
 fn look(sum: u64, packet: &[u8]) -> u64 {
     sum.wrapping_add(u64::from(packet[0]))
         .wrapping_add(packet.len() as u64)
@@ -26,11 +26,11 @@ fn through_the_interface(rx: &mut dyn Rx) -> u64 {
         .fold(0, |sum, packet| look(sum, packet.data))
 }
 
-/// What a sender leaves for a receiver by hand: bytes, and where each packet begins and ends.
+/// The mailbox of the loop by hand: bytes, and where each packet begins and ends.
 type Mailbox = Mutex<(Vec<u8>, Vec<(u32, u32)>)>;
 
 fn post(mailbox: &Mailbox) {
-    let mut mailbox = mailbox.lock().expect("nobody panics");
+    let mut mailbox = mailbox.lock().expect("no thread panics");
     for _ in 0..PACKETS {
         let from = mailbox.0.len() as u32;
         mailbox.0.extend_from_slice(&[7; BYTES]);
@@ -42,7 +42,7 @@ fn by_hand(mailbox: &Mailbox, (bytes, ends): &mut (Vec<u8>, Vec<(u32, u32)>)) ->
     bytes.clear();
     ends.clear();
     {
-        let mut arrived = mailbox.lock().expect("nobody panics");
+        let mut arrived = mailbox.lock().expect("no thread panics");
         mem::swap(&mut arrived.0, bytes);
         mem::swap(&mut arrived.1, ends);
     }

@@ -34,7 +34,7 @@ fn main() -> Result<(), Box<dyn Error>> {
                 // A client's datagrams all go to the same server.
                 let client = wire::datagram(frame).map(|datagram| datagram.source);
                 let server = hasher.hash_one(client) as usize % servers.len();
-                // The hardware address that the frame was for is now the one that it is from.
+                // The frame's destination hardware address becomes its source.
                 frame.copy_within(..6, 6);
                 frame[..6].copy_from_slice(&servers[server]);
                 // A client in a container of this machine leaves the sum to a card that never comes.

@@ -58,7 +58,7 @@ fn answer(message: &mut [u8], bytes: usize) -> Option<usize> {
         message[4..HEADER_BYTES].fill(0);
         return Some(HEADER_BYTES);
     };
-    // One question, so many answers; nothing of what came behind it, such as EDNS.
+    // One question and its answers; nothing that came behind it, such as EDNS.
     message[4..HEADER_BYTES].copy_from_slice(&[0, 1, 0, 0, 0, 0, 0, 0]);
     let (v4, v6) = (
         Ipv4Addr::new(192, 0, 2, 1).octets(),

@@ -1,6 +1,6 @@
-//! A reflector of frames: what comes to the address goes back to the station that it came from, hardware
-//! addresses turned around and all else as it was, so that a generator can count it. Frames never
-//! leave the memory that the driver, or the kernel, put them into.
+//! A reflector of frames. It sends each frame for the address back to the station that it came
+//! from. It swaps the hardware addresses and changes nothing more, so that a generator can count
+//! the frames. Frames never leave the memory that the driver, or the kernel, put them into.
 //!
 //!     cargo run --release --example reflector -- 10.0.0.1:7777 --backend af_xdp
 

@@ -1,4 +1,4 @@
-//! An echo server in a tokio runtime, beside whatever else runs there:
+//! An echo server in a tokio runtime, beside other tasks:
 //!
 //!     cargo run --release --features tokio --example tokio_echo -- 127.0.0.1:7777
 

@@ -110,8 +110,8 @@ impl AsyncRx {
         &*self.rx
     }
 
-    /// The receiver, to look at once: that the interface of an AF_XDP receiver went down or away is
-    /// told by a receive alone, and ends no wait.
+    /// The receiver, for looking at once. Only a receive reports that the interface of an AF_XDP
+    /// receiver went down or away; it ends no wait.
     pub fn rx_mut(&mut self) -> &mut dyn Rx {
         &mut *self.rx
     }

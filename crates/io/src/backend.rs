@@ -30,9 +30,9 @@ pub enum Support {
     Yes,
     /// It cannot.
     No {
-        /// What is missing.
+        /// The missing part.
         why: String,
-        /// What a user can do about it.
+        /// The remedy for the user.
         remedy: String,
     },
 }
@@ -73,11 +73,11 @@ type OpenTx = fn(&TxConfig) -> Result<Box<dyn Tx>, Error>;
 pub struct Backend {
     /// The name.
     pub name: &'static str,
-    /// What it is, in one line.
+    /// A description in one line.
     pub summary: &'static str,
-    /// What it needs, in one line.
+    /// The requirements in one line.
     pub needs: &'static str,
-    /// What its packets are.
+    /// The layer of its packets.
     pub layer: Layer,
     /// True if it takes a whole NIC, or queue, away from the kernel.
     pub takes_nic: bool,
@@ -138,8 +138,9 @@ impl Backend {
     }
 
     /// Opens a receiver for each receive queue of the interface, from the configured one on
-    /// ([`RxCaps::queue`](crate::RxCaps::queue) tells which); one in all where the backend does not
-    /// read single queues. A packet that comes by a queue without a receiver is lost to all.
+    /// ([`RxCaps::queue`](crate::RxCaps::queue) names the queue). If the backend does not read
+    /// single queues, it opens one in all. A packet that comes by a queue without a receiver is
+    /// lost to all.
     ///
     /// # Errors
     /// As [`Backend::open_rx`]; all are closed again if one cannot be opened.

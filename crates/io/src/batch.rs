@@ -92,7 +92,7 @@ pub struct Packet<'a> {
     pub data: &'a [u8],
     /// Bytes that it had on arrival; more than `data.len()` if it was cut.
     pub wire_bytes: usize,
-    /// Who sent it, if [`crate::RxConfig::sources`] asked.
+    /// The sender, if [`crate::RxConfig::sources`] is set.
     pub source: Option<SocketAddr>,
 }
 
@@ -103,10 +103,10 @@ impl<'a> Batch<'a> {
         unsafe { Self::from_raw(NonNull::from(memory).cast(), memory.len(), descriptors) }
     }
 
-    /// A batch of packets in memory that somebody else writes too, such as a kernel's ring.
+    /// A batch of packets in shared memory, such as a kernel's ring.
     ///
     /// # Safety
-    /// The bytes that `descriptors` point to must be readable, and nobody may write them, during
+    /// The bytes that `descriptors` point to must be readable, and must not be written, during
     /// `'a`. Descriptors that reach beyond `memory_bytes` are harmless.
     pub(crate) unsafe fn from_raw(
         memory: NonNull<u8>,
@@ -226,7 +226,7 @@ impl<'a> Batch<'a> {
     }
 }
 
-/// What a batch adds to a receiver's counters.
+/// The part of a receiver's counters that one batch adds.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Totals {
     pub(crate) datagrams: u64,
@@ -240,7 +240,7 @@ pub struct Packets<'a> {
     batch: Batch<'a>,
     /// The descriptor after the current one.
     next: usize,
-    /// What is left of the current train.
+    /// The rest of the current train.
     train: &'a [u8],
     segment_bytes: usize,
     train_wire_bytes: usize,
@@ -273,8 +273,8 @@ impl<'a> Iterator for Packets<'a> {
         })
     }
 
-    /// What `for_each`, `sum` and their like are made of: the loop over single datagrams holds
-    /// nothing of a train, which is worth half a nanosecond for each.
+    /// The base of `for_each`, `sum` and similar methods. The loop over single datagrams keeps
+    /// nothing of a train, which saves half a nanosecond for each.
     #[inline]
     fn fold<B, F: FnMut(B, Packet<'a>) -> B>(mut self, init: B, mut f: F) -> B {
         let mut sum = init;

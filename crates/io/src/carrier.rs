@@ -26,8 +26,8 @@ pub fn await_carrier(interface_index: u32) -> Result<Duration, Error> {
     await_for(interface_index, PATIENCE)
 }
 
-/// What a receiver on the interface `name` makes of the kernel's answer: one that is down comes up again,
-/// and the kernel then goes on with its rings.
+/// Turns the kernel's answer about the interface `name` into a receiver's. An interface that is
+/// down comes up again, and the kernel then goes on with its rings: that is no error.
 ///
 /// # Errors
 /// An interface that is gone, by its name; any other error as it is.

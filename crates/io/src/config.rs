@@ -1,4 +1,5 @@
-//! What to open: checked before the first packet, never a hint that a backend may ignore.
+//! The configuration of receivers and senders. It is checked before the first packet, and no
+//! backend ignores a part of it.
 
 use crate::{Destination, Error, RingConfig};
 use std::net::{IpAddr, SocketAddr};
@@ -13,7 +14,7 @@ pub(crate) const SEGMENTS_MAX: u16 = 128;
 pub(crate) const BATCH_MAX: usize = 1024;
 /// Most destinations of a receiver.
 const DESTINATIONS_MAX: usize = 256;
-/// Bytes kept of a datagram, if nobody asked for another figure.
+/// Bytes kept of a datagram, unless the user sets a number.
 const BUFFER_BYTES: usize = 2048;
 /// The same of a train, which is a datagram of the largest size to everybody but its receiver.
 const TRAIN_BUFFER_BYTES: usize = 65_536;
@@ -23,11 +24,11 @@ const TRAIN_BUFFER_BYTES: usize = 65_536;
 pub struct Group {
     /// The group's address.
     pub address: IpAddr,
-    /// The interface's index, or 0 for the one that the route points to.
+    /// The interface's index, or 0 to let the route decide.
     pub interface_index: u32,
 }
 
-/// What a receiver is opened with.
+/// The configuration of a receiver.
 ///
 /// ```
 /// use mpps_io::{RxConfig, backend};
@@ -60,15 +61,15 @@ pub struct RxConfig {
     pub reuse_port: bool,
     /// Take trains of datagrams in one buffer (`UDP_GRO`).
     pub gro: bool,
-    /// Poll the device queue for so many microseconds while waiting (`SO_BUSY_POLL`).
+    /// Poll the device queue for this time in microseconds while waiting (`SO_BUSY_POLL`).
     pub busy_poll_us: Option<u32>,
     /// Multicast groups to join.
     pub groups: Vec<Group>,
-    /// Tell each datagram's sender ([`crate::Packet::source`]).
+    /// Report each datagram's sender ([`crate::Packet::source`]).
     pub sources: bool,
     /// Make ready to answer what comes ([`crate::Rx::serve`]).
     pub answers: bool,
-    /// What concerns backends that take frames from an interface.
+    /// Options of backends that take frames from an interface.
     pub ring: RingConfig,
 }
 
@@ -158,7 +159,7 @@ impl RxConfig {
     }
 }
 
-/// What a sender is opened with.
+/// The configuration of a sender.
 ///
 /// ```
 /// use mpps_io::{TxConfig, backend};
@@ -190,7 +191,7 @@ pub struct TxConfig {
     pub connect: bool,
     /// Socket send buffer to ask for, in bytes without the kernel's doubling.
     pub send_buffer_bytes: Option<usize>,
-    /// What concerns backends that put frames on an interface.
+    /// Options of backends that put frames on an interface.
     pub ring: RingConfig,
 }
 
@@ -282,7 +283,10 @@ impl TxConfig {
                 return Err(Error::Invalid {
                     option: "--flows",
                     value: self.flows.to_string(),
-                    why: format!("no so many source ports after {}", source.port()),
+                    why: format!(
+                        "too few source ports after {}; lower --flows or the source port",
+                        source.port()
+                    ),
                 });
             }
         }
@@ -310,8 +314,8 @@ fn check_destinations(destinations: &[Destination]) -> Result<(), Error> {
     Ok(())
 }
 
-/// Whether this process gets memory for so many buffers, and a little for all else: an allocation that
-/// fails ends it.
+/// Checks that this process gets memory for the buffers, and a little more: a failed allocation
+/// would end it.
 pub(crate) fn check_room(batch: usize, bytes: usize) -> Result<(), Error> {
     let all = batch.saturating_mul(bytes).saturating_add(1 << 20);
     let room = Vec::<u8>::new().try_reserve_exact(all);

@@ -1,4 +1,4 @@
-//! What mpps refused, as opposed to what the kernel refused.
+//! Refusals by mpps, as opposed to refusals by the kernel.
 
 use mpps_os::text::Foreign;
 
@@ -22,15 +22,15 @@ pub enum Error {
     Invalid {
         /// The option, as a user names it.
         option: &'static str,
-        /// What was given.
+        /// The given value.
         value: String,
-        /// What is wrong with it, and what is possible.
+        /// The reason, and the possible values.
         why: String,
     },
     /// No backend of that name.
     #[error("no backend is called `{}`; there are {known}", Foreign(.name))]
     UnknownBackend {
-        /// What was asked for.
+        /// The name that was asked for.
         name: String,
         /// The names that exist.
         known: String,

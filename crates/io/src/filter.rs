@@ -1,9 +1,8 @@
 //! Which frames are a receiver's: one rule, for a program in the kernel and for Rust.
 //!
-//! The rule is that of [`wire::datagram`], with certain destinations: an
-//! untagged frame with a whole datagram to an address and a port, or a range of them. Everything else belongs to the
-//! kernel. What the kernel would check besides, that a check sum is right and that the hardware
-//! address is its own, is not looked at.
+//! The rule is that of [`wire::datagram`], with certain destinations: an untagged frame with a
+//! whole datagram to an address and a port, or a range of them. All other frames belong to the
+//! kernel. The rule does not check the check sum or the hardware address, as the kernel would.
 
 mod attached;
 mod classic;
@@ -53,8 +52,8 @@ pub struct FlowFilter {
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Destination {
-    /// The address. The unspecified one stands for every address of its version of IP, also for those
-    /// of other hosts if their frames get here.
+    /// The address. The unspecified one stands for every address of its version of IP. That
+    /// includes other hosts', if their frames get here.
     pub address: IpAddr,
     /// The ports.
     pub ports: RangeInclusive<u16>,

@@ -1,4 +1,4 @@
-//! Loss, duplicates, reordering and one-way delay of each flow, by the stamps alone.
+//! Loss, duplicates, reordering and one-way delay of each flow, computed only from the stamps.
 
 mod numbers;
 
@@ -8,11 +8,11 @@ use hdrhistogram::Histogram;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// Pages of sequence numbers that a thread remembers, of all flows together, besides three of each flow:
-/// 134 million numbers in 16 MiB. Of a flow that has more, the lowest are forgotten; a datagram that comes
-/// later than that cannot be told to be late or a duplicate, and is counted as `too_late`.
+/// Pages of sequence numbers that a thread remembers, of all flows together, besides three of each
+/// flow: 134 million numbers in 16 MiB. If a flow has more, the lowest are forgotten. A datagram
+/// that comes later than that may be late or a duplicate, and is counted as `too_late`.
 const PAGES_MAX: usize = 1 << 15;
-/// End markers of a flow that are told apart, by their send times. A sender writes as many.
+/// Different end markers of a flow, by their send times. A sender writes as many.
 const END_MARKERS: usize = 3;
 /// The longest delay that is taken for one, in nanoseconds: a minute.
 const DELAY_MAX_NS: u64 = 60_000_000_000;
@@ -33,14 +33,14 @@ pub struct FlowKey {
     pub flow: u16,
 }
 
-/// What one receiving thread saw of one flow.
+/// One receiving thread's view of one flow.
 #[derive(Clone)]
 struct Flow {
     report: FlowReport,
     is_timed: bool,
 }
 
-/// What was seen of one flow, by all threads together after [`FlowReport::merge`].
+/// The report of one flow, by all threads together after [`FlowReport::merge`].
 #[derive(Debug, Clone)]
 pub struct FlowReport {
     /// Datagrams received, duplicates included.
@@ -77,13 +77,13 @@ pub struct FlowReport {
     ends: Vec<u64>,
 }
 
-/// What the stamps of a flow decide, see [`FlowReport::decide`].
+/// The result of a flow's stamps, see [`FlowReport::decide`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FlowDecision {
     /// Datagrams that are not known to have come.
     pub lost: u64,
-    /// Of `lost`, so many may have come: as many datagrams were received that are late ones or
-    /// duplicates, and nothing tells which.
+    /// The part of `lost` that may have come: this number of received datagrams are late ones or
+    /// duplicates, and the stamps do not show which.
     pub undecided: u64,
     /// Datagrams that are duplicates for certain.
     pub duplicates: u64,
@@ -117,9 +117,9 @@ impl FlowReport {
         self.end_markers.min(most)
     }
 
-    /// What the stamps decide, where each datagram was to be delivered `copies` times, as multicast to
-    /// several sockets is. The flow begins at sequence number 0. It ends where the end marker says, or
-    /// without one at the highest number seen.
+    /// Decides by the stamps what was lost. Each datagram was to be delivered `copies` times, as
+    /// multicast to several sockets is. The flow begins at sequence number 0. It ends at the end
+    /// marker, or without one at the highest number seen.
     pub fn decide(&self, copies: u64) -> FlowDecision {
         let offered = self.offered.unwrap_or(self.next).max(self.next);
         let due = offered.saturating_mul(copies);
@@ -132,7 +132,7 @@ impl FlowReport {
         let arrived = self.received.saturating_sub(duplicates);
         let doubtful = self.too_late.saturating_add(forgotten).min(arrived);
         let lost = due.saturating_sub(arrived - doubtful);
-        // What is doubtful beyond the holes that are left fills none of them.
+        // Doubtful datagrams beyond the remaining holes fill none of them.
         let undecided = doubtful.min(lost);
         FlowDecision {
             lost,
@@ -246,7 +246,7 @@ impl FlowTable {
             self.end_markers += u64::from(flow.end(sequence, stamp.time_ns));
             return;
         }
-        // What comes again has no delay of its own.
+        // A repeated datagram has no delay of its own.
         if flow.see(sequence, &mut self.pages_free) && flow.is_timed {
             flow.time(stamp.age_ns(now_ns));
         }
@@ -267,7 +267,7 @@ impl FlowTable {
         self.end_markers
     }
 
-    /// What was seen of each flow.
+    /// The report of each flow.
     pub fn reports(&self) -> impl Iterator<Item = (FlowKey, &FlowReport)> {
         self.index
             .iter()

@@ -2,7 +2,7 @@
 
 use std::slice::ChunksMut;
 
-/// Payload buffers of the next datagrams, in the order in which they will be sent.
+/// Payload buffers of the next datagrams, in the order of sending.
 ///
 /// ```
 /// use mpps_io::Frames;

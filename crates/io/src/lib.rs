@@ -59,9 +59,9 @@ pub use backend::{BACKENDS, Backend};
 pub use batch::{Batch, Descriptor, Packet, Packets};
 /// Waits until an interface can send and receive.
 pub use carrier::await_carrier;
-/// What to open.
+/// The configuration of receivers and senders.
 pub use config::{Group, RxConfig, TxConfig};
-/// What mpps refused.
+/// Refusals by mpps.
 pub use error::Error;
 /// Which frames of an interface are a receiver's.
 pub use filter::Destination;
@@ -69,11 +69,11 @@ pub use filter::Destination;
 pub use flow::{FlowDecision, FlowKey, FlowReport, FlowTable};
 /// Frames to write payloads into, lent by the sender.
 pub use frames::Frames;
-/// What is moved and how, as far as it was granted.
+/// The layer of packets, and how a receiver or sender works, as far as it was granted.
 pub use mode::{Layer, Mode, Property};
 /// Received packets that may be answered where they lie.
 pub use requests::{Request, Requests};
-/// What concerns rings over an interface.
+/// Options of rings over an interface.
 pub use ring_config::{Attach, CopyMode, Fanout, OutQueue, RingConfig};
 /// The receive interface.
 pub use rx::{FillDepth, Queue, Rx, RxCaps, RxCounters, RxDrop, RxPolls, Served, Wait};

@@ -99,8 +99,8 @@ impl LinkPath {
         })
     }
 
-    /// The same with a first source port that has room for so many flows, a port each, behind it.
-    /// A port that a user chose has it already (`TxConfig` is checked).
+    /// A copy whose first source port has room for `flows` flows, a port each, behind it. A port
+    /// that a user chose has it already (`TxConfig` is checked).
     #[must_use]
     pub fn with_flows(mut self, flows: usize) -> Self {
         let last_start = 65_536_usize.saturating_sub(flows).max(1);
@@ -110,10 +110,10 @@ impl LinkPath {
         self
     }
 
-    /// The headers of datagrams with so much payload on this way.
+    /// The headers of datagrams with `payload_bytes` of payload on this path.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for a datagram that is larger than the MTU: nobody would cut it up.
+    /// [`Error::Invalid`] for a datagram that is larger than the MTU: nothing would fragment it.
     pub fn template(&self, payload_bytes: usize) -> Result<Template, Error> {
         let header_bytes = match self.target {
             SocketAddr::V4(_) => HEADER_BYTES_V4,
@@ -221,8 +221,8 @@ fn group_address(target: IpAddr) -> Option<[u8; 6]> {
     }
 }
 
-/// A port that nobody of this IP version uses now. It is not held: nothing is received at it, and
-/// two senders with one source port do no harm.
+/// A port that no socket of this IP version uses now. It is not held: nothing is received at it,
+/// and two senders with one source port do no harm.
 fn free_port(target: SocketAddr) -> Result<u16, Error> {
     let any: IpAddr = match target {
         SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),

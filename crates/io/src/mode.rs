@@ -1,9 +1,9 @@
-//! What a receiver or a sender moves, and how it works, as far as the kernel granted it.
+//! The layer of a receiver or a sender, and how it works, as far as the kernel granted it.
 
 use std::collections::BTreeSet;
 use std::fmt;
 
-/// What a backend's packets are.
+/// The layer of a backend's packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Layer {
     /// UDP payloads: the kernel has done the rest.
@@ -18,13 +18,13 @@ pub enum Layer {
 pub struct Mode {
     /// In words: `native XDP, copy, wake-ups on demand`.
     pub summary: String,
-    /// What a user may insist on.
+    /// The properties that a user may require.
     pub properties: BTreeSet<Property>,
     /// True if packets are copied on their way to the kernel, which handles them as well.
     pub is_tap: bool,
 }
 
-/// What a user may insist on (`--require`).
+/// A property that a user may require (`--require`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Property {

@@ -40,7 +40,7 @@ impl Pacer {
         self.credit as usize
     }
 
-    /// Notes that so many were sent.
+    /// Records that `datagrams` were sent.
     pub(crate) fn spend(&mut self, datagrams: u64) {
         self.credit -= datagrams as f64;
     }

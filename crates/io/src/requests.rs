@@ -30,7 +30,7 @@ pub(crate) struct Slot {
 }
 
 impl Slot {
-    /// What came, with room for an answer.
+    /// A received packet, with room for an answer.
     pub(crate) fn new(came: &Descriptor, room: u32) -> Self {
         Self {
             offset: came.offset,
@@ -51,8 +51,8 @@ impl Slot {
     }
 }
 
-/// The packets of one [`crate::Rx::serve`], to be answered or not, in their order. What is not
-/// answered goes back to the kernel.
+/// The packets of one [`crate::Rx::serve`], to be answered or not, in their order. Packets without
+/// an answer go back to the kernel.
 ///
 /// They cannot leave the call that lends them:
 ///
@@ -134,16 +134,16 @@ impl<'a> Requests<'a> {
             slot.room = slot.room.min(stride as u32);
         }
         let (start, bytes) = (NonNull::from(&mut *memory).cast(), memory.len());
-        // SAFETY: a mutable slice is ours alone for its whole length during 'a, and by the lines
-        // above no slot reaches into the stride of another.
+        // SAFETY: a mutable slice is only ours for its whole length during 'a. By the lines above
+        // no slot reaches into the stride of another.
         unsafe { Self::from_raw(start, bytes, layer, slots) }
     }
 
-    /// Packets in memory that somebody else writes too, such as a kernel's ring.
+    /// Packets in shared memory, such as a kernel's ring.
     ///
     /// # Safety
-    /// The ranges from `offset`, as long as `bytes` and `room`, must not overlap, and nobody else
-    /// may read or write them during `'a`. Those that reach beyond `memory_bytes` are harmless.
+    /// The ranges from `offset`, as long as `bytes` and `room`, must not overlap. No other code may
+    /// read or write them during `'a`. Those that reach beyond `memory_bytes` are harmless.
     pub(crate) unsafe fn from_raw(
         memory: NonNull<u8>,
         memory_bytes: usize,
@@ -169,8 +169,8 @@ impl<'a> Iterator for Requests<'a> {
         let from = (slot.offset as usize).min(self.memory_bytes);
         let most = self.memory_bytes - from;
         let held = (slot.room.max(slot.bytes) as usize).min(most);
-        // SAFETY: `from + held <= memory_bytes` by the lines above; by the contract of `from_raw`
-        // the range is nobody else's during 'a, and the iterator hands it out once.
+        // SAFETY: `from + held <= memory_bytes` by the lines above. By the contract of `from_raw`
+        // no other code has the range during 'a, and the iterator hands it out once.
         let buffer = unsafe { slice::from_raw_parts_mut(self.memory.as_ptr().add(from), held) };
         Some(Request {
             bytes: (slot.bytes as usize).min(held),
@@ -208,14 +208,14 @@ impl Request<'_> {
         self.wire_bytes
     }
 
-    /// What came, as it came: the payload, or with [`Layer::Frame`] the whole frame.
+    /// The packet as it came: the payload, or with [`Layer::Frame`] the whole frame.
     #[inline]
     pub fn packet_mut(&mut self) -> &mut [u8] {
         &mut self.buffer[..self.bytes]
     }
 
-    /// Answers the sender with a payload of its own. False if there is no room for it, or nobody to
-    /// answer.
+    /// Answers the sender with a payload of its own. False if there is no room for it, or no
+    /// sender.
     #[inline]
     pub fn reply(self, payload: &[u8]) -> bool {
         self.reply_in_place(|room, _| {
@@ -225,9 +225,9 @@ impl Request<'_> {
         })
     }
 
-    /// Answers the sender with what `write` makes of the payload: it has all the room that there is,
-    /// of which the first bytes, as many as the second argument says, are the payload that came, and
-    /// tells how many are to be sent; none is no answer. False if nothing will be sent.
+    /// Answers the sender with a payload that `write` makes in place. It gets the whole room, and
+    /// the length of the payload that came, which is at the start. It returns the number of bytes
+    /// to send; none is no answer. False if nothing will be sent.
     #[inline]
     pub fn reply_in_place(self, write: impl FnOnce(&mut [u8], usize) -> Option<usize>) -> bool {
         let bytes = match self.layer {
@@ -253,7 +253,7 @@ impl Request<'_> {
     }
 
     /// Sends the packet back as it now is: a frame by the queue that it came by, without a copy, to
-    /// whoever its headers name; a payload to its sender. False if it cannot be sent: it came in
+    /// the target in its headers; a payload to its sender. False if it cannot be sent: it came in
     /// several pieces.
     #[inline]
     pub fn send_back(self) -> bool {
@@ -261,9 +261,9 @@ impl Request<'_> {
         self.answer.is_some()
     }
 
-    /// Sends the frame as it now is by the other interface ([`crate::RingConfig::forward_to`]), without
-    /// a copy, to whoever its headers name. False if it cannot be sent: it came in several pieces, or
-    /// is too long for that interface, or the receiver has none.
+    /// Sends the frame as it now is by the other interface ([`crate::RingConfig::forward_to`]). It
+    /// goes without a copy to the target in its headers. False if it cannot be sent: it came in
+    /// several pieces, or is too long for that interface, or the receiver has none.
     ///
     /// A request is gone once it is answered or forwarded, and is not answered again:
     ///

@@ -1,4 +1,4 @@
-//! What concerns backends that take frames from an interface, or put frames on one.
+//! Options of backends that take frames from an interface, or put frames on one.
 
 use crate::{Destination, SocketMap};
 
@@ -8,7 +8,7 @@ pub use mpps_os::bpf::XdpAttach as Attach;
 pub use mpps_os::packet_socket::FanoutMode as Fanout;
 
 /// How a ring over an interface is opened. The default leaves every choice to the backend, which
-/// tells what it chose ([`crate::Mode`]).
+/// reports its choice ([`crate::Mode`]).
 ///
 /// A backend that has no such option refuses it by its name:
 ///
@@ -23,7 +23,7 @@ pub use mpps_os::packet_socket::FanoutMode as Fanout;
 /// ```
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RingConfig {
-    /// The interface; none is the one that owns the address (receiving) or that the route points to
+    /// The interface. None takes the owner of the address (receiving), or follows the route
     /// (sending).
     pub interface: Option<String>,
     /// The first queue; none is queue 0. [`crate::Rx::share`] opens the next.
@@ -37,13 +37,13 @@ pub struct RingConfig {
     pub frames: Option<u32>,
     /// Take every frame of the interface, and not only those of the address.
     pub all_traffic: bool,
-    /// Take the datagrams to these, too. A port of theirs is not held: the kernel answers what comes
-    /// by a queue without a receiver as if nobody were there.
+    /// Take the datagrams to these, too. Their ports are not held: the kernel answers packets that
+    /// come by a queue without a receiver as if no program listened there.
     pub destinations: Vec<Destination>,
     /// Attach no XDP program, but receive what the user's own redirects to this map.
     pub sockets: Option<SocketMap>,
-    /// Another interface by which received frames may leave ([`crate::Request::forward`]). While that
-    /// one is down, a serve that forwards fails with `ENETDOWN`; what it then had goes with a later one.
+    /// Another interface that received frames may leave by ([`crate::Request::forward`]). While it
+    /// is down, a serve that forwards fails with `ENETDOWN`; its frames then go with a later one.
     pub forward_to: Option<OutQueue>,
     /// Drop the kernel's own copy of each packet behind the tap.
     pub take: bool,

@@ -19,10 +19,10 @@ pub enum Wait {
     Block(Duration),
     /// Ask again and again until a packet comes, or for so long.
     Spin(Duration),
-    /// Sleep until a packet comes, or for so long; where that brings fewer packets than polling, poll
-    /// for up to 200 µs first. A receiver to which more than 200 000 packets a second come tries both
-    /// from time to time; on a CPU that the sender needs as well it sleeps. Receivers of one socket
-    /// compare badly: one that polls takes what another would have had.
+    /// Sleep until a packet comes, or until the time is over. If that brings fewer packets than
+    /// polling, poll for up to 200 µs first. A receiver with more than 200 000 packets a second
+    /// tries both from time to time; on a CPU that the sender also needs it sleeps. Receivers of
+    /// one socket compare badly: a polling receiver takes packets that another would have had.
     Auto(Duration),
     /// Sleep in epoll_wait(2) until a packet comes, or for so long.
     Epoll(Duration),
@@ -92,17 +92,17 @@ pub trait Rx: Send + fmt::Debug {
     /// Waits for packets and lends them; an empty batch means that none came in time.
     ///
     /// # Errors
-    /// What the kernel refused. A signal, or an error that an earlier *send* left on the socket,
-    /// is not one.
+    /// The kernel's refusal. A signal is not one, nor an error that an earlier *send* left on the
+    /// socket.
     fn recv(&mut self, wait: Wait) -> io::Result<Batch<'_>>;
 
-    /// Waits for packets as [`Rx::recv`], has `answer` say what is to be sent back for each of them,
-    /// and sends that: one call for all. The receiver must have been opened with
+    /// Waits for packets as [`Rx::recv`], lets `answer` decide on an answer for each of them, and
+    /// sends the answers: one call for all. The receiver must have been opened with
     /// [`crate::RxConfig::answers`].
     ///
-    /// A socket answers from the address that the route to the client has, which for one that is
-    /// bound to an address is that address. A ring turns the headers of the frame around, where it
-    /// lies, and sends it by the queue that it came by.
+    /// A socket answers from the address that the route to the client has. If it is bound to an
+    /// address, that is the one. A ring turns the headers of the frame around, where it lies. It
+    /// sends the frame by the queue that it came by.
     ///
     /// ```
     /// use mpps_io::{RxConfig, Wait, backend};
@@ -134,28 +134,32 @@ pub trait Rx: Send + fmt::Debug {
         Err(not_opened_to_answer())
     }
 
-    /// A descriptor that is readable once packets may be there, for poll(2), epoll(7) and what is
-    /// built upon them: `tokio::io::unix::AsyncFd`, `mio::unix::SourceFd`. None where there is nothing
+    /// A descriptor that is readable once packets may be there, for poll(2), epoll(7) and code
+    /// built upon them: `tokio::io::unix::AsyncFd`, `mio::unix::SourceFd`. None if there is nothing
     /// to wait for: packets inside this process, and drivers of DPDK that are polled.
     ///
-    /// It is readable as long as something was not taken. Who waits for edges (`EPOLLET`, as tokio and
-    /// mio do) receives by [`Wait::Block`] for no time until a batch is empty before waiting again: a batch
-    /// that is not full is no sign of that, since more may have come behind it. It may also be readable when
-    /// nothing is there. That the interface of an AF_XDP receiver went down or away is told by no
-    /// descriptor, but by a receive: make one now and then. What is behind it is the receiver's: only
-    /// waiting is allowed.
+    /// It is readable as long as something was not taken. It may also be readable when nothing is
+    /// there.
+    ///
+    /// A program that waits for edges (`EPOLLET`, as tokio and mio do) must empty the receiver
+    /// before it waits again. It receives by [`Wait::Block`] for no time until a batch is empty. A
+    /// batch that is not full is no sign of that, because more may have come behind it.
+    ///
+    /// The descriptor does not report that the interface of an AF_XDP receiver went down or away.
+    /// Only a receive does: make one now and then. The file behind the descriptor belongs to the
+    /// receiver: only waiting is allowed.
     fn readiness(&self) -> Option<BorrowedFd<'_>> {
         None
     }
 
-    /// What came and what the kernel dropped for this receiver so far.
+    /// The packets that came and those that the kernel dropped for this receiver so far.
     fn counters(&self) -> RxCounters;
 
-    /// What the kernel dropped for this receiver, by reason; the counts are disjoint and sum to
-    /// [`RxCounters::dropped`].
+    /// The packets that the kernel dropped for this receiver, by reason; the counts are disjoint
+    /// and sum to [`RxCounters::dropped`].
     fn drops(&self) -> Vec<RxDrop>;
 
-    /// What this receiver is and was granted.
+    /// The properties of this receiver, as granted.
     fn caps(&self) -> &RxCaps;
 
     /// Another receiver of the same traffic, for a second thread: on the *same* socket, on the next
@@ -179,13 +183,13 @@ pub trait Rx: Send + fmt::Debug {
     }
 }
 
-/// What a receiver says that is asked to answer and was not told so before.
+/// The error of a receiver that is asked to answer but was not opened for it.
 pub(crate) fn not_opened_to_answer() -> io::Error {
     let why = "the receiver was not opened with `RxConfig::answers`";
     io::Error::new(io::ErrorKind::Unsupported, why)
 }
 
-/// What became of the packets of one [`Rx::serve`].
+/// The result for the packets of one [`Rx::serve`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Served {
     /// Packets that came; none if the time was over.
@@ -197,7 +201,7 @@ pub struct Served {
     pub refused: u64,
 }
 
-/// What a receiver got and lost since it was opened.
+/// The packets that a receiver got and lost, counted from its opening.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RxCounters {
     /// Datagrams received; those of a train count each.
@@ -210,8 +214,7 @@ pub struct RxCounters {
     pub truncated: u64,
     /// Calls that brought something.
     pub calls: u64,
-    /// What the kernel dropped at this socket or ring, in units of its queue: with GRO a train is
-    /// one.
+    /// Drops by the kernel at this socket or ring, in units of its queue: with GRO a train is one.
     pub dropped: u64,
     /// System calls made to receive: those that brought something, brought nothing, or waited.
     pub system_calls: u64,
@@ -227,8 +230,8 @@ pub struct RxCounters {
 
 pub use mpps_os::xdp::FillDepth;
 
-/// How a receiver polled before it slept, by [`Wait::Auto`]. What was there without a rest is not
-/// counted.
+/// How a receiver polled before it slept, by [`Wait::Auto`]. Packets that were there without a rest
+/// are not counted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RxPolls {
     /// Polls that found something.
@@ -283,11 +286,12 @@ pub struct Queue {
     pub number: u32,
     /// How many there are.
     pub of: u32,
-    /// The CPUs that took its interrupts when the first receiver was opened (`effective_affinity_list`
-    /// in `/proc/irq`), or may take them from the next on (`smp_affinity_list`). None where the interface
-    /// has no interrupts, such as a veth, whose queues are served where packets are sent, or by threads;
-    /// where their names do not tell the queue; and where the card is not on a PCI bus. With threaded
-    /// NAPI and with busy polling another CPU does the work.
+    /// The CPUs that took its interrupts when the first receiver was opened, or may take the next
+    /// ones: `effective_affinity_list` and `smp_affinity_list` in `/proc/irq`.
+    ///
+    /// None if the interface has no interrupts, such as a veth. Its queues are served where packets
+    /// are sent, or by threads. None if their names do not show the queue, or if the card is not on
+    /// a PCI bus. With threaded NAPI and with busy polling another CPU does the work.
     pub cpus: Vec<usize>,
     /// The NUMA node of the card, where the machine has nodes and says so (`numa_node` in `/sys`).
     pub node: Option<usize>,
@@ -306,12 +310,12 @@ impl fmt::Display for Queue {
     }
 }
 
-/// What a receiver is and was granted.
+/// The properties of a receiver, as granted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RxCaps {
     /// The backend's name.
     pub backend: &'static str,
-    /// What a packet's bytes are.
+    /// The layer of a packet's bytes.
     pub layer: Layer,
     /// The receive queue that it reads; none where the kernel, or the backend, reads all of them.
     pub queue: Option<Queue>,

@@ -5,12 +5,12 @@ use mpps_os::bpf::XskMap;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-/// The AF_XDP sockets to which an XDP program of the user's own redirects, by queue
-/// (`BPF_MAP_TYPE_XSKMAP`): [`crate::RingConfig::sockets`].
+/// The AF_XDP sockets of the user's own XDP program, by queue (`BPF_MAP_TYPE_XSKMAP`):
+/// [`crate::RingConfig::sockets`].
 ///
-/// A receiver puts itself into it, and the kernel takes it out when the receiver is dropped. Which
-/// packets come is the program's to decide; one of aya, libbpf or any other loader has the map's
-/// descriptor.
+/// A receiver puts itself into it, and the kernel takes it out when the receiver is dropped. The
+/// program decides which packets come. Its loader has the map's descriptor: aya, libbpf or any
+/// other.
 ///
 /// ```no_run
 /// use mpps_io::{RxConfig, SocketMap, backend};
@@ -34,7 +34,7 @@ impl SocketMap {
     /// The map behind a descriptor.
     ///
     /// # Errors
-    /// A descriptor of something else; without `CAP_BPF` (before Linux 5.8 `CAP_SYS_ADMIN`) the
+    /// The descriptor is no such map; without `CAP_BPF` (before Linux 5.8 `CAP_SYS_ADMIN`) the
     /// kernel's refusal.
     pub fn new(fd: OwnedFd) -> Result<Self, Error> {
         Ok(Self(Arc::new(XskMap::from_fd(fd)?)))

@@ -15,7 +15,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Bytes of a stamp, which is the shortest payload that carries one.
 pub const STAMP_BYTES: usize = 16;
-/// Senders are told apart by 7 bits.
+/// The bits of a sender's number: 7.
 const SENDER_MASK: u8 = 0x7f;
 const END_BIT: u8 = 0x80;
 const U40_MASK: u64 = (1 << 40) - 1;
@@ -23,7 +23,7 @@ const U36_MASK: u64 = (1 << 36) - 1;
 /// The send time has 36 bits for 40 bits of nanoseconds: units of 16 ns.
 const TIME_SHIFT: u32 = 4;
 
-/// What a stamped datagram is.
+/// The kind of a stamped datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StampKind {
     /// One of the flow's datagrams.
@@ -81,7 +81,7 @@ impl Stamp {
         since_ns & U40_MASK
     }
 
-    /// Writes the stamp over the first 16 bytes of a payload; a shorter payload is left alone.
+    /// Writes the stamp over the first 16 bytes of a payload; a shorter payload is not changed.
     #[inline]
     pub fn write(&self, payload: &mut [u8]) {
         let Some(header) = payload.first_chunk_mut::<STAMP_BYTES>() else {
@@ -133,8 +133,8 @@ impl Stamp {
         age as i64 - turn
     }
 
-    /// The whole number of a sequence number, which a stamp cuts to 36 bits: the one that is nearest to
-    /// `next`, and not below 0.
+    /// The whole number of a sequence number that a stamp cut to 36 bits: the nearest to `next`,
+    /// and not below 0.
     #[inline]
     pub(crate) fn unfold(sequence: u64, next: u64) -> u64 {
         let ahead = sequence.wrapping_sub(next) & U36_MASK;
@@ -252,7 +252,7 @@ mod tests {
             let mut payload = [0; 16];
             stamp.write(&mut payload);
             prop_assert_eq!(payload.iter().fold(0, |xor, byte| xor ^ byte), 0);
-            // What does not fit into its bits is cut, and nothing beside it changes.
+            // Values too large for their bits are cut, and nothing beside them changes.
             let cut = Stamp {
                 sender: sender % 128,
                 sequence: sequence % (1 << 36),

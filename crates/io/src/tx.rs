@@ -29,9 +29,9 @@ use std::os::fd::BorrowedFd;
 /// # }
 /// ```
 pub trait Tx: Send + fmt::Debug {
-    /// Lends the payloads of the next `datagrams`, at most [`TxCaps::batch`], to be written. What
-    /// is not written keeps what it had: zeros at first. A [`TxCaps::template`] sender lends one
-    /// payload, which all datagrams of a send have.
+    /// Lends the payloads of the next `datagrams`, at most [`TxCaps::batch`], to be written.
+    /// Unwritten bytes keep their value: zeros at first. A [`TxCaps::template`] sender lends one
+    /// payload for all datagrams of a send.
     fn frames(&mut self, datagrams: usize) -> Frames<'_>;
 
     /// Passes the first `datagrams` frames, at most [`TxCaps::batch`], to the kernel as one flow,
@@ -39,43 +39,45 @@ pub trait Tx: Send + fmt::Debug {
     /// room in time: the rest is not offered and may be tried again.
     ///
     /// # Errors
-    /// Only what makes every send fail (`EINVAL`, `EMSGSIZE`, `EACCES`, ...). What the kernel
-    /// refused of single datagrams is in [`Sent::refused`].
+    /// Only errors that make every send fail (`EINVAL`, `EMSGSIZE`, `EACCES`, ...). Refusals of
+    /// single datagrams are in [`Sent::refused`].
     fn send(&mut self, flow: usize, datagrams: usize) -> io::Result<Sent>;
 
     /// Waits until the kernel has taken what was accepted, for a moment at the most. Only a ring has
     /// anything to wait for: what is in it is lost when it closes.
     fn flush(&mut self) {}
 
-    /// A descriptor that is writable while the kernel has room for what a flow sends next, for poll(2)
-    /// and epoll(7), as [`crate::Rx::readiness`] is for what comes. None where a send waits for
-    /// nothing: packets inside this process, and the kernel's own generator.
+    /// A descriptor that is writable while the kernel has room for a flow's next datagrams. It is
+    /// for poll(2) and epoll(7), as [`crate::Rx::readiness`] is for received ones. None if a send
+    /// waits for nothing: packets inside this process, and the kernel's own generator.
     ///
     /// A socket is writable while less than half of its send buffer is in use (`sock_writeable`,
-    /// include/net/sock.h), a ring while it has a free slot, of AF_XDP while half of them are. A send
-    /// of more than there is room for waits some milliseconds and then tells what it left; of a
-    /// socket an edge (`EPOLLET`) comes after a send that did. What is behind it is the sender's: only waiting is
-    /// allowed.
+    /// include/net/sock.h). A ring is writable while it has a free slot; with AF_XDP, while half of
+    /// the slots are free.
+    ///
+    /// A send of more than there is room for waits some milliseconds, and then returns how many it
+    /// sent. After that, a socket reports an edge (`EPOLLET`). The file behind the descriptor
+    /// belongs to the sender: only waiting is allowed.
     fn readiness(&self, flow: usize) -> Option<BorrowedFd<'_>> {
         let _ = flow;
         None
     }
 
-    /// Asks the sender to keep a rate, in datagrams per second, by itself. One that can answers true,
-    /// and its [`Tx::send`] then takes the time that its datagrams are due in, or brings fewer.
+    /// Asks the sender to keep a rate, in datagrams per second, by itself. It returns true if it
+    /// can. Its [`Tx::send`] then takes the time that its datagrams are due in, or brings fewer.
     fn pace(&mut self, rate_pps: f64) -> bool {
         let _ = rate_pps;
         false
     }
 
-    /// What was offered and refused so far.
+    /// The datagrams offered and refused so far.
     fn counters(&self) -> &TxCounters;
 
-    /// What this sender is and was granted.
+    /// The properties of this sender, as granted.
     fn caps(&self) -> &TxCaps;
 }
 
-/// What became of the datagrams of one send.
+/// The result for the datagrams of one send.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Sent {
     /// Taken by the kernel. It may still drop them without a word to the sender.
@@ -94,7 +96,7 @@ impl Sent {
 /// Refused datagrams by `errno`.
 pub type Refusals = BTreeMap<i32, u64>;
 
-/// What a sender offered since it was opened.
+/// The datagrams that a sender offered, counted from its opening.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TxCounters {
     /// Datagrams taken by the kernel.
@@ -107,12 +109,12 @@ pub struct TxCounters {
     pub blocked: u64,
 }
 
-/// What a sender is and was granted.
+/// The properties of a sender, as granted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TxCaps {
     /// The backend's name.
     pub backend: &'static str,
-    /// What a frame's bytes are.
+    /// The layer of a frame's bytes.
     pub layer: Layer,
     /// Most datagrams per send.
     pub batch: usize,

@@ -22,10 +22,10 @@ pub(crate) enum Sleep {
 
 /// A receiver, as far as it is waited for.
 pub(crate) trait Awaited {
-    /// Who waits for it.
+    /// The state of its waits.
     fn waiting(&mut self) -> &mut Waiting;
 
-    /// What the waits before this one brought.
+    /// The counters after the waits before this one.
     fn counters(&self) -> &RxCounters;
 
     /// How many packets, or trains, one look takes at most.
@@ -49,7 +49,7 @@ pub(crate) trait Awaited {
         Ok(())
     }
 
-    /// Passes a moment until the next look of one that does not sleep.
+    /// Passes a moment until the next look of a receiver that does not sleep.
     fn pause(&mut self) {
         std::hint::spin_loop();
     }
@@ -90,7 +90,7 @@ impl Waiting {
         Self::default()
     }
 
-    /// In epoll_wait(2) it polls the device queue for so many microseconds, if any were asked for.
+    /// In epoll_wait(2) it polls the device queue for this time in microseconds, if given.
     pub(crate) fn polling(busy_poll_us: Option<u32>) -> Self {
         Self {
             waiter: busy_poll_us.map_or_else(Waiter::new, Waiter::busy_polling),

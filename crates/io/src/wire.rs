@@ -13,7 +13,7 @@ pub struct Datagram<'a> {
     pub source: SocketAddr,
     /// Where it goes to.
     pub destination: SocketAddr,
-    /// What the application sent.
+    /// The payload that the application sent.
     pub payload: &'a [u8],
 }
 
@@ -34,14 +34,14 @@ pub(crate) const ETHERNET_IPV6: u16 = 0x86dd;
 pub(crate) const UDP: u8 = 17;
 /// That of TCP (RFC 9293).
 const TCP: u8 = 6;
-/// What tells that an IPv4 packet is a fragment: "more fragments" and the offset (RFC 791).
+/// The bits of an IPv4 fragment: "more fragments" and the offset (RFC 791).
 pub(crate) const IPV4_FRAGMENT: u16 = 0x3fff;
 
-/// The whole datagram in an untagged Ethernet frame; none if there is something else in it.
+/// The whole datagram in an untagged Ethernet frame; none if it holds something different.
 ///
 /// Every length has to agree with the frame's; bytes behind the IP packet are padding. A fragment
 /// is not a whole datagram, and behind an IPv6 extension header none is looked for. Check sums are
-/// left to whoever needs them: on the way between two programs of one machine there are none.
+/// not checked: between two programs of one machine there are none.
 ///
 /// ```
 /// use mpps_io::wire::{self, Template};
@@ -66,7 +66,8 @@ pub fn datagram(frame: &[u8]) -> Option<Datagram<'_>> {
     })
 }
 
-/// Who sends the TCP segment in a frame, and to whom; none where [`datagram`] would find none either.
+/// The source and the target of the TCP segment in a frame; none where [`datagram`] would also find
+/// none.
 pub fn tcp_ends(frame: &[u8]) -> Option<(SocketAddr, SocketAddr)> {
     let (source, destination, segment) = segment(frame, TCP)?;
     let ports = segment.first_chunk::<4>()?;

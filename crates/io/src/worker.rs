@@ -22,7 +22,7 @@ use std::thread::{self, JoinHandle};
 pub struct Stop(Arc<AtomicBool>);
 
 impl Stop {
-    /// A flag that nobody has raised yet.
+    /// A flag that is not raised.
     pub fn new() -> Self {
         Self::default()
     }
@@ -32,7 +32,7 @@ impl Stop {
         self.0.store(true, Ordering::Release);
     }
 
-    /// True once somebody asked.
+    /// True once a stop was requested.
     #[inline]
     pub fn is_stopped(&self) -> bool {
         self.0.load(Ordering::Relaxed)
@@ -80,7 +80,7 @@ fn spawn_all<T, W, R>(
 struct Running<R> {
     report: Receiver<R>,
     is_finished: Arc<AtomicBool>,
-    /// Taken by `join_open` alone.
+    /// Taken only by `join_open`.
     held: Option<Held>,
     stop: Stop,
 }
@@ -94,7 +94,7 @@ pub struct Worker<L, C, R> {
 }
 
 impl<L, C, R> Worker<L, C, R> {
-    /// What its receiver or sender is and was granted.
+    /// The properties of its receiver or sender, as granted.
     pub fn caps(&self) -> &C {
         &self.caps
     }
@@ -104,7 +104,7 @@ impl<L, C, R> Worker<L, C, R> {
         self.running.is_finished()
     }
 
-    /// Waits for its end; ask one that has no end of its own to stop first.
+    /// Waits for its end. If it has no end of its own, ask it to stop first.
     ///
     /// # Panics
     /// If the worker panicked, with its panic.
@@ -122,7 +122,7 @@ impl<L, C, R> Worker<L, C, R> {
     }
 }
 
-/// What a finished worker received or sent with, still open. Its own thread closes it when this is
+/// The receiver or sender of a finished worker, still open. Its own thread closes it when this is
 /// dropped: rings of the kernel belong to a thread.
 #[derive(Debug)]
 pub struct Held {
@@ -145,8 +145,8 @@ impl Drop for Thread {
 }
 
 impl<R: Send + 'static> Running<R> {
-    /// Starts a thread on its CPU, if it has one; the error names the CPU. `work` answers its report,
-    /// and what it leaves open until nobody wants it any more.
+    /// Starts a thread on its CPU, if it has one; the error names the CPU. `work` returns its
+    /// report, and the value that it leaves open until it is dropped.
     fn start<T>(
         name: &str,
         cpu: Option<usize>,
@@ -163,7 +163,7 @@ impl<R: Send + 'static> Running<R> {
             .spawn(move || {
                 let pinned = pin(cpu);
                 let is_pinned = pinned.is_ok();
-                // The spawner waits for this answer; if it is gone there is nobody to tell.
+                // The spawner waits for this answer; if it is gone, no code needs it.
                 let _ = ready.send(pinned);
                 if !is_pinned {
                     return;
@@ -194,7 +194,7 @@ impl<R: Send + 'static> Running<R> {
 impl<R> Running<R> {
     fn is_finished(&self) -> bool {
         let thread = self.held.as_ref().and_then(|held| held.thread.0.as_ref());
-        // One that panicked has finished too.
+        // A worker that panicked has finished too.
         self.is_finished.load(Ordering::Acquire) || thread.is_none_or(JoinHandle::is_finished)
     }
 
@@ -214,7 +214,7 @@ impl<R> Running<R> {
 }
 
 impl<R> Drop for Running<R> {
-    /// A worker that nobody waits for is asked to stop, with those that share its [`Stop`].
+    /// Dropping a worker without a join asks it to stop, with those that share its [`Stop`].
     fn drop(&mut self) {
         if let Some(mut held) = self.held.take() {
             self.stop.stop();
@@ -232,7 +232,7 @@ fn pin(cpu: Option<usize>) -> io::Result<()> {
         .map_err(|error| io::Error::new(error.source.kind(), format!("CPU {cpu}: {error}")))
 }
 
-/// What the scheduler says of the calling thread; zeros where it does not say.
+/// The scheduler's counts of the calling thread; zeros if it has none.
 fn scheduled() -> Schedstat {
     sched::schedstat(std::process::id(), sched::thread_id()).unwrap_or_default()
 }

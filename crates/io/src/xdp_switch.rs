@@ -1,4 +1,4 @@
-//! What makes a driver transmit by XDP.
+//! Switches on a driver's transmission by XDP.
 
 use crate::{Error, await_carrier};
 use mpps_os::bpf::asm::{Assembler, R0};
@@ -16,13 +16,13 @@ const EBUSY: i32 = 16;
 
 /// Keeps a driver's XDP side switched on.
 ///
-/// igb, ixgbe, i40e, ice and virtio_net have the queues that XDP frames leave by, and those of
-/// zero-copy sockets, only while an XDP program is attached; any program will do. This attaches one
-/// that lets everything pass, by a descriptor, so that a killed process leaves nothing. Another
-/// program that is there already is as good, and is left alone.
+/// Some drivers have queues for XDP frames, and for zero-copy sockets, only while an XDP program is
+/// attached: igb, ixgbe, i40e, ice and virtio_net. Any program will do. This attaches a program
+/// that lets everything pass, by a descriptor, so that a killed process leaves nothing. If another
+/// program is there already, that is enough, and it is not changed.
 ///
-/// All senders of this process share the program of an interface: the first one to end must not take
-/// it from the others.
+/// All senders of this process share the program of an interface: the first one to end must not
+/// take it from the others.
 #[derive(Debug)]
 pub struct XdpSwitch {
     /// None if another program is there already.
@@ -40,7 +40,7 @@ impl XdpSwitch {
     /// Switches it on, and waits until the link is up again: most drivers take it down for that.
     ///
     /// # Errors
-    /// What the driver refuses; a carrier that does not come back.
+    /// The driver's refusal; a carrier that does not come back.
     pub fn on(interface_index: u32) -> Result<Self, Error> {
         let place = (NetNamespace::current()?.inode(), interface_index);
         let program = attach(place)?;

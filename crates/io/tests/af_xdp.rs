@@ -22,7 +22,7 @@ type Case = (&'static str, fn(&mut RxConfig));
 const PORT: u16 = 4321;
 /// Longer than a packet is ever on its way here, and the time that finding nothing costs.
 const PATIENCE: Duration = Duration::from_millis(200);
-/// Tells this program, started again, to hold a receiver until it is killed.
+/// The variable that makes this program, started again, hold a receiver until it is killed.
 const HOLD: &str = "MPPS_TEST_HOLD";
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -49,14 +49,14 @@ pub(crate) fn trials() -> Vec<Trial> {
     ]
 }
 
-/// What all trials need.
+/// The requirement of all trials.
 fn open_one() -> Result<(), String> {
     let lab = lab(1500).map_err(|error| error.to_string())?;
     let opened = receiver(&lab, &RxConfig::new(target(1, false)));
     opened.map(drop).map_err(|error| error.to_string())
 }
 
-/// Two queues; whoever sends polls the receiver's ring, so that no burst of up to 256 overflows it.
+/// Two queues. The sender polls the receiver's ring, so that no burst of up to 256 overflows it.
 fn lab(mtu: u32) -> Result<Lab, mpps_lab::Error> {
     Lab::new(&LabConfig {
         queues: 2,
@@ -92,7 +92,7 @@ fn sender(lab: &Lab, name: &str, config: &TxConfig) -> Result<Box<dyn Tx>, Error
     lab.sender().run(open).expect("a thread can be had")
 }
 
-/// Sends so many datagrams, each filled with its number.
+/// Sends this number of datagrams, each filled with its number.
 fn send(tx: &mut dyn Tx, flow: usize, datagrams: u8) -> Result<(), Failed> {
     for (number, payload) in (0..datagrams).zip(tx.frames(usize::from(datagrams))) {
         payload.fill(number);
@@ -106,7 +106,7 @@ fn receive(rx: &mut dyn Rx, wait: Wait) -> Result<Vec<u8>, Failed> {
     receive_most(rx, wait, usize::MAX)
 }
 
-/// Receives until so many have come, or nothing comes.
+/// Receives until `most` have come, or nothing comes.
 fn receive_most(rx: &mut dyn Rx, wait: Wait, most: usize) -> Result<Vec<u8>, Failed> {
     let mut numbers = Vec::new();
     while numbers.len() < most {
@@ -133,8 +133,8 @@ fn check<T: PartialEq + std::fmt::Debug>(got: T, expected: T, what: &str) -> Res
     Err(format!("{what}: {got:?} instead of {expected:?}").into())
 }
 
-/// A ring that nobody empties, and a sender that is too fast for the device: what was sent is what
-/// came, what the ring dropped, and what the device dropped.
+/// A ring that no thread empties, and a sender that is too fast for the device. The datagrams sent
+/// are those that came, that the ring dropped, and that the device dropped.
 fn nothing_is_lost_uncounted() -> Result<(), Failed> {
     let lab = lab(1500)?;
     let interface = lab.sender().interface_index();
@@ -197,12 +197,12 @@ fn polling_that_cannot_be_is_refused() -> Result<(), Failed> {
         Err(error) if format!("{error:?}").contains("NAPI") => {}
         other => return Err(format!("busy polling on a veth: {other:?}").into()),
     }
-    // What was refused has left nothing behind.
+    // The refused receiver has left nothing behind.
     config.busy_poll_us = None;
     Ok(receiver(&lab, &config).map(drop)?)
 }
 
-/// Indexes wrap in a ring of any size, also of one that is no power of two.
+/// Indexes wrap in a ring of any size, even if it is no power of two.
 fn a_small_ring_goes_round() -> Result<(), Failed> {
     let lab = lab(1500)?;
     for frames in [1, 3, 64] {
@@ -237,7 +237,7 @@ fn the_kernel_has_few_frames_and_all_after_silence() -> Result<(), Failed> {
     config.ring.frames = None;
     let mut rx = receiver(&lab, &config)?;
     let mut tx = sender(&lab, "sendmmsg", &TxConfig::new(target(1, false)))?;
-    // More than the 65 536 packets after which it looks.
+    // More than the interval of 65 536 packets, so that it decides at least once.
     for _ in 0..1100 {
         send(&mut *tx, 0, EACH)?;
         let mut came = 0;
@@ -568,7 +568,7 @@ fn frames_leave_by_another_interface() -> Result<(), Failed> {
     check(far.recv(Wait::Poll)?.is_empty(), true, "nothing more")
 }
 
-/// What leaves the ring is what an ordinary socket takes for datagrams, check sum and all.
+/// Frames that leave the ring are datagrams for an ordinary socket, check sum and all.
 fn frames_sent_are_datagrams() -> Result<(), Failed> {
     let lab = lab(1500)?;
     for (is_v6, payload_bytes) in [(false, 0), (false, 33), (true, 1), (true, 1400)] {
@@ -660,7 +660,7 @@ fn nothing_is_left_behind() -> Result<(), Failed> {
     )
 }
 
-/// A receiver that would wait for ever, and a sender that would send nowhere, both hear of it.
+/// A receiver that would wait without end, and a sender that would send nowhere, both get an error.
 fn an_interface_that_goes_away_is_told() -> Result<(), Failed> {
     for wait in [
         Wait::Block(PATIENCE),
@@ -718,7 +718,7 @@ fn inherited() -> Result<Vec<String>, Failed> {
     let mut numbers = Vec::new();
     for entry in std::fs::read_dir("/proc/self/fdinfo")? {
         let entry = entry?;
-        // The one that the directory is read by is gone by now, or says so itself.
+        // The descriptor that reads the directory is gone by now, or is marked itself.
         let info = std::fs::read_to_string(entry.path()).unwrap_or_default();
         let flags = info.lines().find_map(|line| line.strip_prefix("flags:"));
         let flags = flags.and_then(|flags| u32::from_str_radix(flags.trim(), 8).ok());
@@ -741,7 +741,7 @@ fn becomes(mut is: impl FnMut() -> bool) -> bool {
     })
 }
 
-/// What the child of [`nothing_is_left_behind`] does: it holds a receiver until it is killed.
+/// The child of [`nothing_is_left_behind`]: it holds a receiver until it is killed.
 pub(crate) fn play() -> Option<ExitCode> {
     let target = std::env::var(HOLD).ok()?.parse().ok()?;
     let mut config = RxConfig::new(target);

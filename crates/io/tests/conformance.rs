@@ -41,10 +41,10 @@ use mpps_trial::{Need, Trial};
 use pair::Pair;
 use place::{Place, Version};
 
-/// What is done with a pair of backends.
+/// A test of a pair of backends.
 struct Scenario {
     name: &'static str,
-    /// What the pair must have; it is not tried with the others.
+    /// The options that the pair must have; it is not tried with other pairs.
     needs: &'static [&'static str],
     scope: Scope,
     run: fn(&Pair),
@@ -84,7 +84,7 @@ fn pairs() -> Vec<Pair> {
     let mut pairs = Vec::new();
     for rx in rows().filter(|row| row.receives()) {
         for tx in rows().filter(|row| row.sends()) {
-            // What stays inside this process reaches nobody but itself.
+            // Packets inside this process reach no other backend.
             let inside = rx.in_process || tx.in_process;
             if inside && rx.name != tx.name {
                 continue;
@@ -108,7 +108,7 @@ fn is_built(row: &Backend) -> bool {
     (dpdk || row.name != "dpdk") && (pcap || row.name != "pcap")
 }
 
-/// Frames need an interface that is ours; for everything else there is loopback.
+/// Frames need an interface that is ours; all other pairs use loopback.
 fn place_of(rx: &Backend, tx: &Backend, version: Version) -> Place {
     if [rx, tx].iter().any(|row| row.layer == Layer::Frame) {
         Place::Lab(version)

@@ -110,7 +110,7 @@ fn open_tx(lab: &Lab, target: SocketAddr, flows: usize) -> Box<dyn Tx> {
     let sendmmsg = backend::find("sendmmsg").expect("it is in the table");
     let mut config = TxConfig::new(target);
     config.flows = flows;
-    // A socket that is bound to its peer fails when the kernel answers that nobody listens.
+    // A connected socket fails when the kernel answers that no program listens.
     config.connect = false;
     config.batch = 32;
     config.send_buffer_bytes = Some(8 << 20);
@@ -120,7 +120,7 @@ fn open_tx(lab: &Lab, target: SocketAddr, flows: usize) -> Box<dyn Tx> {
         .expect("an ordinary socket")
 }
 
-/// Sends so many datagrams, a batch of each flow in turn.
+/// Sends `count` datagrams, a batch of each flow in turn.
 fn send(tx: &mut dyn Tx, count: u64) {
     let flows = tx.caps().flows;
     let mut left = count;
@@ -134,7 +134,7 @@ fn send(tx: &mut dyn Tx, count: u64) {
     }
 }
 
-/// Sends so many datagrams of one flow.
+/// Sends `count` datagrams of one flow.
 fn send_flow(tx: &mut dyn Tx, flow: usize, count: u64) {
     let mut left = count;
     while left > 0 {
@@ -144,7 +144,7 @@ fn send_flow(tx: &mut dyn Tx, flow: usize, count: u64) {
     }
 }
 
-/// Receives until so many came, or for so long that they never will.
+/// Receives until `count` came, or until patience is over.
 fn receive(rx: &mut dyn Rx, count: u64) -> u64 {
     let deadline = Instant::now() + PATIENCE;
     let mut came = 0;
@@ -197,7 +197,7 @@ fn all_come(lab: &Lab, config: &RxConfig) {
     );
 }
 
-/// What the link of a host has dropped.
+/// The packets that a lab's link has dropped on the sender's side.
 fn link_drops(lab: &Lab) -> u64 {
     let of = |host: &mpps_lab::Host| {
         let index = host.interface_index();
@@ -252,7 +252,7 @@ fn sharers_divide_the_packets() -> Result<(), Failed> {
     assert_eq!(came.iter().sum::<u64>(), 3200, "{came:?}");
     // The chance that one of three queues gets none of 32 flows is one in 144 000.
     assert!(came.iter().all(|of_one| *of_one > 0), "{came:?}");
-    // What a sharer had goes back to the others.
+    // The queues of closed sharers go back to the others.
     receivers.truncate(1);
     send(&mut *tx, 128);
     lab.settle().expect("packets come to rest");
@@ -308,7 +308,7 @@ fn packets_of_others_are_left_out() -> Result<(), Failed> {
     let mut all = open_rx(lab, &config);
     send(&mut *open_tx(lab, other, 1), 100);
     lab.settle().expect("packets come to rest");
-    // The kernel's answers that nobody listens go out by the same tap.
+    // The kernel's answers "port unreachable" go out by the same tap.
     assert!(receive(&mut *all, 100) >= 100);
     Ok(())
 }

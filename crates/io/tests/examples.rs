@@ -84,7 +84,7 @@ impl Place {
     fn new(backend: &'static str, version: u8) -> Self {
         let config = LabConfig {
             queues: QUEUES,
-            // Whoever sends a burst polls the ring: it holds 256, and nothing waits for a thread.
+            // The sender of a burst polls the ring: it holds 256, and nothing waits for a thread.
             delivery: Delivery::SoftInterrupt,
             ..LabConfig::default()
         };
@@ -168,7 +168,7 @@ struct Server {
 }
 
 impl Server {
-    /// What else it said, once it has ended by its count.
+    /// The rest of its output, once it has ended by its count.
     fn ended(mut self) -> String {
         let deadline = Instant::now() + PATIENCE;
         let status = loop {
@@ -206,7 +206,7 @@ fn echo(place: &Place) {
     assert_eq!(server.ended(), "answered 1000\n");
 }
 
-/// What a stranger copies is the example, and it answers also what comes by the second queue.
+/// The program in the README is the example, and it also answers packets of the second queue.
 fn the_readme_has_an_echo_server() {
     let place = Place::new("af_xdp", 4);
     let code = include_str!("../examples/readme.rs");
@@ -353,8 +353,8 @@ fn frames() -> u64 {
     asked.unwrap_or(25_600) / BURST * BURST
 }
 
-/// Sends so many frames to a server on AF_XDP, and waits until each has come to this interface of the
-/// sender's host: none is lost, and none comes twice, by the counts of both links.
+/// Sends `frames` frames to a server on AF_XDP, and waits until all have come to `interface` on the
+/// sender's host. None is lost, and none comes twice, by the counts of both links.
 fn pour(lab: &Lab, address: SocketAddr, interface: &str, frames: u64) {
     let (sender, receiver) = (lab.sender(), lab.receiver());
     let mut config = TxConfig::new(address);
@@ -381,7 +381,7 @@ fn pour(lab: &Lab, address: SocketAddr, interface: &str, frames: u64) {
             let taken = tx.send(0, BURST as usize).expect("it is sent");
             assert_eq!((taken.accepted, taken.refused), (BURST, 0));
             let deadline = Instant::now() + PATIENCE;
-            // One that is sent while another waits for its soft interrupt may find the ring full.
+            // A frame sent while another waits for its soft interrupt may find the ring full.
             while came() - before < sent {
                 assert!(
                     Instant::now() < deadline,
@@ -402,7 +402,7 @@ fn pour(lab: &Lab, address: SocketAddr, interface: &str, frames: u64) {
     assert!((frames..frames + 16).contains(&(came - before)), "{came}");
 }
 
-/// What is no question, or a strange one, is answered or not, and ends nothing.
+/// A message that is no question, or a strange one, is answered or not, and ends nothing.
 fn dns(place: &Place) {
     let server = place.start("dns", 4);
     let client = place.client(&server);

@@ -83,7 +83,7 @@ fn stamps_tell_every_loss() -> Result<(), Failed> {
     let mut tx = sender(lab.sender(), target, FLOWS as usize)?;
     write_stamp(&mut *tx, StampKind::Data);
     send(&mut *tx, FRAMES)?;
-    // The marker finds room once all else has been received.
+    // The marker finds room once all other frames have been received.
     let mut seen: BTreeSet<(u16, u64)> = BTreeSet::new();
     let mut torn = 0_u64;
     let datagrams = drain(lab, &mut *rx, |_, payload| match Stamp::read(payload) {
@@ -217,7 +217,7 @@ fn drain(
     }
 }
 
-/// What the veth's driver counted: frames put into the ring of the peer, refused by it, and taken
+/// The counts of the veth's driver: frames put into the ring of the peer, refused by it, and taken
 /// out of it there (`veth_get_ethtool_stats`, drivers/net/veth.c).
 fn counts(lab: &Lab) -> Result<BTreeMap<&'static str, u64>, Failed> {
     let sum = |host: &Host, prefix: &str, suffix: &str| -> Result<u64, Failed> {

@@ -1,5 +1,5 @@
-//! What senders of frames do about their link themselves: the neighbour that nobody knows yet, the
-//! carrier that is away, the driver that wants an XDP program.
+//! Link handling by senders of frames: a neighbour that is not known yet, a carrier that is away, a
+//! driver that needs an XDP program.
 
 use crate::lab;
 use mio::event::Event;
@@ -118,8 +118,8 @@ fn a_silent_neighbour_is_named() -> Result<(), Failed> {
     Ok(())
 }
 
-/// What waits for a neighbour who does not answer fills the send buffer, until the kernel gives up and
-/// drops it: after three questions.
+/// Frames that wait for a neighbour who does not answer fill the send buffer. After three questions
+/// the kernel gives up and drops them.
 fn a_full_sender_is_told_when_to_go_on() -> Result<(), Failed> {
     let pair = Pair::new()?;
     pair.up(true)?;
@@ -175,7 +175,8 @@ fn a_carrier_is_waited_for() -> Result<(), Failed> {
     check(wait()??.is_zero(), true, "time for a carrier that is there")
 }
 
-/// The first sender to end must not take the program from the second, and a stranger's is left alone.
+/// The first sender to end must not take the program from the second, and a foreign one is not
+/// touched.
 fn senders_share_a_program() -> Result<(), Failed> {
     let lab = lab()?;
     lab.sender().run(|| -> Result<(), Failed> {

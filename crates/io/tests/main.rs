@@ -57,7 +57,7 @@ fn can(row: &str) -> Result<(), String> {
 /// The lab of this process, made when it is first asked for.
 fn lab() -> Result<&'static Lab, String> {
     static LAB: OnceLock<Result<Lab, String>> = OnceLock::new();
-    // Whoever sends serves the ring, and cannot overrun it, however busy the machine is.
+    // The sender serves the ring, and cannot overrun it, however busy the machine is.
     let config = LabConfig {
         delivery: Delivery::SoftInterrupt,
         ..LabConfig::default()

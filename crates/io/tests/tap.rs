@@ -280,8 +280,8 @@ fn all_traffic_is_all(row: &Backend, lab: &Lab) {
     assert!(drain(&mut *rx) >= 40);
 }
 
-/// Where nobody listens the kernel would answer with an ICMP message, which shows as an error on
-/// the sender's socket.
+/// At a port without a listener the kernel would answer with an ICMP message. It would show as an
+/// error on the sender's socket.
 fn nobody_hears_of_a_closed_port(row: &Backend, lab: &Lab) {
     for address in addresses(lab) {
         let rx = open_rx(row, lab, &RxConfig::new(address));
@@ -301,8 +301,8 @@ fn nobody_hears_of_a_closed_port(row: &Backend, lab: &Lab) {
     }
 }
 
-/// What the veth's ring cannot take is told to the sender, frame by frame, and counted at the
-/// interface: both counts are the same.
+/// Frames that the veth's ring cannot take are reported to the sender, one by one, and counted at
+/// the interface: both counts are the same.
 fn a_full_device_is_a_refusal(row: &Backend, lab: &Lab) {
     for address in addresses(lab) {
         let mut rx = open_rx(row, lab, &RxConfig::new(address));
@@ -385,7 +385,7 @@ fn sender(lab: &Lab, target: SocketAddr) -> Box<dyn Tx> {
     open_tx("sendmmsg", lab, &config)
 }
 
-/// Sends so many datagrams, refused ones included.
+/// Sends `count` datagrams, refused ones included.
 fn send(tx: &mut dyn Tx, count: u64) {
     let mut left = count;
     while left > 0 {
@@ -412,7 +412,7 @@ fn number(payload: &[u8]) -> u64 {
     u64::from_le_bytes(*payload.first_chunk().expect("a payload with a number"))
 }
 
-/// What is there, and still comes.
+/// Receives the datagrams that are there, and those that still come.
 fn drain(rx: &mut dyn Rx) -> u64 {
     let mut datagrams = 0;
     let deadline = Instant::now() + PATIENCE;
@@ -440,7 +440,7 @@ fn drain_into(rx: &mut dyn Rx, wait: Wait, mut see: impl FnMut(&[u8])) {
     }
 }
 
-/// What was dropped, which all views of it agree on.
+/// The packets dropped: all views of them agree.
 fn dropped(rx: &dyn Rx) -> u64 {
     let dropped = rx.counters().dropped;
     let reasons: u64 = rx.drops().iter().map(|drop| drop.count).sum();

@@ -87,7 +87,7 @@ fn a_ring_wakes_its_task(name: &'static str) {
     const EACH: u64 = 100;
     let config = LabConfig {
         queues: 1,
-        // Whoever sends a burst polls the ring: it holds 256, and nothing waits for a thread.
+        // The sender of a burst polls the ring: it holds 256, and nothing waits for a thread.
         delivery: Delivery::SoftInterrupt,
         ..LabConfig::default()
     };

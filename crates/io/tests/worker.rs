@@ -49,7 +49,7 @@ fn address() -> SocketAddr {
     "127.0.0.1:0".parse().unwrap()
 }
 
-/// What a scripted receiver answers.
+/// An answer of a scripted receiver.
 #[derive(Debug, Clone, Copy)]
 enum Answer {
     Datagrams(u64),
@@ -57,7 +57,7 @@ enum Answer {
     Error(i32),
 }
 
-/// A receiver that answers by a script, and after it the same thing for ever.
+/// A receiver that answers by a script, and after it always the same.
 #[derive(Debug)]
 struct ScriptedRx {
     script: VecDeque<Answer>,
@@ -251,7 +251,7 @@ fn an_error_ends_a_receiver_and_is_told() {
     let (rx, asked) = ScriptedRx::new(&script);
     let stop = Stop::new();
     let worker = RxWorker::spawn(rx_task(Box::new(rx), &stop)).unwrap();
-    // Nobody asks it to stop.
+    // No code asks it to stop.
     let report = end(worker);
     assert_eq!(report.error.and_then(|error| error.raw_os_error()), Some(5));
     assert_eq!(report.counters.datagrams, 3, "what came before counts");
@@ -302,7 +302,7 @@ fn what_is_found_before_the_stop_is_not_queued() {
     assert_eq!((report.queued, report.counters.datagrams), (0, 10));
 }
 
-/// A sender that never ends must not keep a stopped receiver for ever.
+/// A sender that never ends must not keep a stopped receiver running.
 fn draining_ends_although_more_comes() {
     let (mut rx, asked) = ScriptedRx::new(&[]);
     rx.then = Answer::Datagrams(1);
@@ -333,7 +333,7 @@ fn a_limit_is_shared_and_ends_all() {
         task.limit = Some(Arc::clone(&limit));
         RxWorker::spawn(task).unwrap()
     });
-    // Nobody else asks them to stop.
+    // Only the limit stops them.
     let reports = workers.map(end);
     assert!(stop.is_stopped());
     assert_eq!(limit.load(Ordering::Acquire), 0);

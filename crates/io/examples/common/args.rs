@@ -1,5 +1,5 @@
-//! What the examples have in common: `ADDR:PORT [--backend NAME] [--interface IF] [--count N]`, and a
-//! thread for each receive queue.
+//! The common part of the examples: `ADDR:PORT [--backend NAME] [--interface IF] [--count N]`, and
+//! a thread for each receive queue.
 
 #![allow(dead_code, reason = "each example uses some of it")]
 #![allow(clippy::print_stdout, reason = "programs speak")]
@@ -20,7 +20,7 @@ pub(crate) struct Args {
     /// The interface that frames leave by, and the hardware addresses that they are for.
     pub(crate) out: Option<String>,
     pub(crate) to: Vec<[u8; 6]>,
-    /// Packets after which it ends; none is never.
+    /// The number of packets to end after; none is never.
     pub(crate) count: Option<u64>,
 }
 

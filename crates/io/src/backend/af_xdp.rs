@@ -1,7 +1,7 @@
 //! AF_XDP: packets straight from the driver, past the kernel's network stack.
 //!
-//! An XDP program on the interface hands the wanted flow, and nothing else, to a socket per queue;
-//! its packets lie in memory that this process shares with the kernel, and are lent from there.
+//! An XDP program on the interface hands only the wanted flow to a socket per queue. Its packets
+//! lie in memory that this process shares with the kernel, and are lent from there.
 //! docs/backends/af_xdp.md says what was found about its counters.
 
 mod driving;
@@ -60,7 +60,7 @@ pub(super) const BACKEND: Backend = Backend {
     tx: Some(tx::open),
 };
 
-/// Frames of a socket, if nobody asked for another figure: 8 MiB, four times the largest batch.
+/// Frames of a socket, unless the user sets a number: 8 MiB, four times the largest batch.
 const FRAMES: u32 = 4096;
 /// Packets of one busy poll: `NAPI_POLL_WEIGHT` of include/linux/netdevice.h, what an interrupt's
 /// poll would take.
@@ -71,8 +71,8 @@ fn probe() -> Support {
         return Support::Yes;
     };
     let remedy = match error.source.kind() {
-        // The filter adds what it read in a packet to a pointer, which the verifier grants to
-        // CAP_PERFMON alone (kernel/bpf/verifier.c).
+        // The filter adds a value that it read in a packet to a pointer. The verifier grants that
+        // only to CAP_PERFMON (kernel/bpf/verifier.c).
         std::io::ErrorKind::PermissionDenied => {
             Rights::own().remedy(&[CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF, CAP_PERFMON])
         }

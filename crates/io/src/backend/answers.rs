@@ -19,7 +19,7 @@ pub(super) struct Answers {
 }
 
 impl Answers {
-    /// Room for an answer to each of so many datagrams.
+    /// Room for an answer to each datagram of a batch.
     pub(super) fn new(caps: &RxCaps) -> Self {
         Self {
             messages: SendMessages::to_each(caps.batch, caps.buffer_bytes),
@@ -33,9 +33,9 @@ impl Answers {
         }
     }
 
-    /// Sends answers, each to its source, or none where the socket itself knows where to; `lying` is
-    /// where they lie, one for each question. Who did not `wait` for the questions does not wait for room
-    /// either.
+    /// Sends answers, each to its source. Without `sources`, the socket itself knows where to.
+    /// `lying` is where they lie, one for each question. If `wait` did not wait for the questions,
+    /// this does not wait for room either.
     pub(super) fn send(
         &mut self,
         socket: BorrowedFd<'_>,
@@ -127,7 +127,7 @@ impl FrameAnswers {
         self.slots.clear();
         let places = self.arena.chunks_exact_mut(self.stride);
         for (place, (frame, came)) in places.zip(batch.raw()) {
-            // One that is longer, such as a train, is cut, and cannot be answered.
+            // A longer packet, such as a train, is cut, and cannot be answered.
             let bytes = frame.len().min(place.len());
             place[..bytes].copy_from_slice(&frame[..bytes]);
             let is_whole = bytes == came.wire_bytes as usize;
@@ -152,9 +152,9 @@ impl FrameAnswers {
     }
 }
 
-/// Passes answers `0..ready` to the kernel by `call(from)`. Whatever it says about one of them is about
-/// this client alone, who may have made up a source port of zero; only a socket that is none any
-/// more is an error. Answers how many were taken, and how many were not.
+/// Passes answers `0..ready` to the kernel by `call(from)`. An error of one answer concerns only
+/// its client, who may have made up a source port of zero. Only a socket that is none any more is
+/// an error. Returns how many were taken, and how many were not.
 fn send_answers(
     ready: usize,
     mut call: impl FnMut(usize) -> io::Result<usize>,

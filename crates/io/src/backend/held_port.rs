@@ -1,5 +1,5 @@
-//! What backends share that listen at an interface beside the kernel: which interface, and whose the
-//! port is.
+//! The common part of backends that listen at an interface beside the kernel: the interface, and
+//! the owner of the port.
 
 use super::shared_socket::SharedSocket;
 use crate::{Error, Group, RxConfig};
@@ -10,21 +10,21 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 
-/// An address and port at which the kernel does not answer "port unreachable" to each packet that
-/// it handles beside us, nor gives them to somebody else.
+/// An address and port held for a receiver beside the kernel. The kernel does not answer "port
+/// unreachable" to its packets there, nor give them to another program.
 ///
-/// Its socket lets nothing in, so that no packet waits in it uncounted: what the kernel delivers
-/// there is dropped by a filter (`UdpInErrors`, drop reason `SOCKET_FILTER`).
+/// Its socket lets nothing in, so that no packet waits in it uncounted. A filter drops the packets
+/// that the kernel delivers there (`UdpInErrors`, drop reason `SOCKET_FILTER`).
 #[derive(Debug)]
 pub(super) struct HeldPort {
     /// The address with its true port.
     pub(super) address: SocketAddr,
-    /// Who has the port, for the mode.
+    /// The owner of the port, for the mode.
     pub(super) owner: &'static str,
     socket: Option<SharedSocket>,
 }
 
-/// What is done about another socket that has the port.
+/// The treatment of another socket that has the port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Neighbour {
     /// It goes on receiving the kernel's own copies.
@@ -42,11 +42,11 @@ pub(super) struct Interface {
 }
 
 impl HeldPort {
-    /// Binds the port if nobody has it. At an address that is not this host's no socket can.
+    /// Binds the port if no socket has it. At an address that is not this host's no socket can.
     ///
     /// # Errors
-    /// What a bind can meet besides: no free port, no right to a low one; with
-    /// [`Neighbour::Refused`] a port that somebody has.
+    /// The other errors of a bind: no free port, no right to a low one; with [`Neighbour::Refused`]
+    /// a port that another socket has.
     pub(super) fn open(address: SocketAddr, neighbour: Neighbour) -> Result<Self, Error> {
         let socket = UdpSocket::new(&address)?;
         classic::attach(socket.as_fd(), &NOTHING)?;
@@ -105,7 +105,7 @@ impl HeldPort {
 }
 
 impl Interface {
-    /// The one that was named, or that owns the address, or all for a wildcard address.
+    /// The interface that was named, or that owns the address, or all for a wildcard address.
     ///
     /// # Errors
     /// There is no such interface, or none with that address.
@@ -178,7 +178,7 @@ mod tests {
         };
         let error = held.join(&[group], 1).unwrap_err().to_string();
         assert!(error.contains("--join"), "{error}");
-        // Nobody chooses a port there.
+        // Port 0 fails: without a socket the kernel chooses no port.
         foreign.set_port(0);
         assert!(HeldPort::open(foreign, Neighbour::Tolerated).is_err());
     }

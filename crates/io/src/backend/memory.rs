@@ -35,19 +35,19 @@ pub(super) const BACKEND: Backend = Backend {
 /// Bytes that wait for the receiver at most, if it asked for no other figure.
 const BUFFER_BYTES: usize = 4 << 20;
 
-/// What a waiting datagram costs at least, of those bytes.
+/// The least that a waiting datagram costs of those bytes.
 const DATAGRAM_BYTES_MIN: usize = 16;
 
-/// Who receives at which address in this process.
+/// The receivers in this process, by address.
 static WIRES: Mutex<BTreeMap<SocketAddr, Weak<Wire>>> = Mutex::new(BTreeMap::new());
 
-/// What lies between senders and one receiver.
+/// The wire between senders and one receiver.
 #[derive(Debug)]
 struct Wire {
     arena: Mutex<Arena>,
     arrived: Condvar,
     bytes_max: usize,
-    /// What the receiver keeps of each datagram.
+    /// Bytes that the receiver keeps of each datagram.
     buffer_bytes: u32,
     /// Whether it wants to know the senders.
     sources: bool,
@@ -153,7 +153,7 @@ impl MemoryRx {
         }
     }
 
-    /// The next of what has come, waiting as told if that is nothing.
+    /// The next datagrams that have come; waits as `wait` says if there are none.
     fn lend(&mut self, wait: Wait) -> Range<usize> {
         if self.lent == self.arena.descriptors.len() {
             self.refill(wait);
@@ -163,7 +163,7 @@ impl MemoryRx {
         from..self.lent
     }
 
-    /// Swaps the empty arena for what has come, waiting as told.
+    /// Swaps the empty arena for the datagrams that have come, waiting as `wait` says.
     fn refill(&mut self, wait: Wait) {
         self.arena.bytes.clear();
         self.arena.descriptors.clear();
@@ -380,7 +380,7 @@ impl Tx for MemoryTx {
             accepted: datagrams as u64,
             refused: 0,
         };
-        // As over UDP, what nobody listens to is gone without an error.
+        // As over UDP, datagrams to an address without a receiver are gone without an error.
         let Some(wire) = self.wire.upgrade() else {
             return Ok(sent);
         };
@@ -420,8 +420,8 @@ fn after(time: Duration) -> Instant {
 mod tests {
     use super::*;
 
-    /// A server's own code can be tried without a kernel: who asks from the address at which it
-    /// receives gets the answers there.
+    /// A server's own code can be tried without a kernel. A client that sends from the address that
+    /// it receives at gets the answers there.
     #[test]
     fn who_asks_is_answered() {
         let open = |answers| {

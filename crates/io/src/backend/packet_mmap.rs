@@ -42,7 +42,7 @@ fn probe() -> Support {
     let Err(error) = PacketSocket::new("probe") else {
         return Support::Yes;
     };
-    // EPERM of packet(7); all else is a kernel without packet sockets (EAFNOSUPPORT).
+    // EPERM of packet(7); any other error means a kernel without packet sockets (EAFNOSUPPORT).
     let remedy = match error.source.kind() {
         std::io::ErrorKind::PermissionDenied => {
             right_remedy(&Rights::own(), "cap_net_raw,cap_net_admin")
@@ -52,8 +52,8 @@ fn probe() -> Support {
     Support::refused(&error, remedy)
 }
 
-/// What helps against a refusal for want of `CAP_NET_RAW`. Capabilities of a file are no way for a
-/// root: what it lacks its container does not let a file give, either.
+/// The remedy for a missing `CAP_NET_RAW`. Capabilities of a file do not help root: if a container
+/// takes a capability from root, a file cannot give it, either.
 pub(super) fn right_remedy(rights: &Rights, of_file: &str) -> String {
     let remedy = rights.remedy(&[CAP_NET_RAW]);
     match rights.is_root {

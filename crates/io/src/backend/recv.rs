@@ -47,7 +47,7 @@ fn open_rx(config: &RxConfig) -> Result<Box<dyn Rx>, Error> {
 pub(super) type ReceiveCall =
     fn(&mut ReceiveMessages, BorrowedFd<'_>, messages::Waiting) -> io::Result<usize>;
 
-/// What of a receiver's configuration one more of the same socket needs.
+/// The part of a receiver's configuration that another receiver on the same socket needs.
 #[derive(Debug, Clone, Copy)]
 struct Asked {
     sources: bool,
@@ -55,7 +55,7 @@ struct Asked {
     busy_poll_us: Option<u32>,
 }
 
-/// A receiver over an ordinary socket; `recv` and `recvmmsg` differ by their call alone.
+/// A receiver over an ordinary socket; `recv` and `recvmmsg` differ only by their call.
 #[derive(Debug)]
 pub(super) struct SocketRx {
     backend: &'static Backend,
@@ -136,7 +136,7 @@ impl SocketRx {
 }
 
 impl SocketRx {
-    /// Tells of each message of the last call where it lies and who sent it.
+    /// Describes each message of the last call: where it lies, and its sender.
     #[inline]
     fn describe(&mut self) {
         let messages = &self.messages;

@@ -32,7 +32,7 @@ fn open_tx(config: &TxConfig) -> Result<Box<dyn Tx>, Error> {
 /// The call that passes messages `from..to` to a socket and answers how many it took.
 pub(super) type SendCall = fn(&mut SendMessages, BorrowedFd<'_>, usize, usize) -> io::Result<usize>;
 
-/// A sender over ordinary sockets; `send` and `sendmmsg` differ by their call alone.
+/// A sender over ordinary sockets; `send` and `sendmmsg` differ only by their call.
 #[derive(Debug)]
 pub(super) struct SocketTx {
     call: SendCall,

@@ -29,10 +29,10 @@ impl SharedSocket {
         &self.socket
     }
 
-    /// True if a receive sleeps for this time by itself: the first time that anybody asked for is
-    /// the socket's own, so that waiting costs no call.
+    /// True if a receive sleeps for this time by itself. The first time that was wanted is set in
+    /// the socket, so that waiting for it costs no call.
     pub(super) fn has_timeout(&self, wanted: Duration) -> io::Result<bool> {
-        // One that rounds to zero microseconds would mean "for ever" (SO_RCVTIMEO, socket(7)).
+        // A time that rounds to zero microseconds would mean "no limit" (SO_RCVTIMEO, socket(7)).
         if wanted.as_micros() == 0 {
             return Ok(false);
         }

@@ -1,4 +1,4 @@
-//! What the socket backends share: opening, waiting, and counting refusals.
+//! The common part of the socket backends: opening, waiting, and counting refusals.
 
 use super::Backend;
 use crate::{Error, Layer, Mode, Property, RxCaps, RxConfig, Sent, TxCaps, TxConfig, TxCounters};
@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 pub(super) use crate::rx::SEND_TIMEOUT;
 
-/// What every receiver over a UDP socket honours.
+/// The options that every receiver over a UDP socket honours.
 pub(super) const SOCKET_RX_OPTIONS: &[&str] = &[
     "--gro",
     "--busy-poll",
@@ -19,7 +19,7 @@ pub(super) const SOCKET_RX_OPTIONS: &[&str] = &[
     "sources",
     "answers",
 ];
-/// What every sender over a UDP socket honours.
+/// The options that every sender over a UDP socket honours.
 pub(super) const SOCKET_TX_OPTIONS: &[&str] = &["--gso", "--sndbuf", "--no-connect", "--flows"];
 
 /// Opens, sets up and binds a receiving socket.

@@ -1,5 +1,5 @@
-//! `xdp`: the kernel's own generator. An XDP program writes each frame, and the kernel runs it as
-//! often as it is told, with frames that go out for real (`BPF_PROG_TEST_RUN` with
+//! `xdp`: the kernel's own generator. An XDP program writes each frame. The kernel runs it a given
+//! number of times, with frames that go out for real (`BPF_PROG_TEST_RUN` with
 //! `BPF_F_TEST_XDP_LIVE_FRAMES`, `Documentation/bpf/bpf_prog_run.rst`).
 
 mod program;
@@ -37,17 +37,16 @@ pub(super) const BACKEND: Backend = Backend {
     tx: Some(open_tx),
 };
 
-/// Frames per send. The kernel sets up a pool of pages for each send and throws it away, which
-/// takes 15 to 40 µs; this many frames take 3 to 30 ms, after which a worker looks whether it is
-/// to stop.
+/// Frames per send. For each send the kernel sets up a pool of pages and throws it away. That takes
+/// 15 to 40 µs. This number of frames takes 3 to 30 ms; then a worker looks whether it is to stop.
 const SEND_FRAMES: usize = 16_384;
 /// Frames that the kernel handles at a time: `TEST_XDP_MAX_BATCH` of net/bpf/test_run.c.
 const BATCH_MAX: usize = 256;
 /// The longest frame in a page, behind the kernel's own record and the headroom and in front of
 /// the tail that a socket buffer needs (net/bpf/test_run.c; found by trying on 6.18, x86-64).
 const FRAME_BYTES_MAX: usize = 3_408;
-/// The frames seem to have come from the loopback interface of the calling thread's namespace.
-/// Which one that is does not matter: the program redirects them to an interface that it holds.
+/// The frames seem to have come from the loopback interface of the calling thread's namespace. It
+/// does not matter which: the program redirects them to an interface that it holds.
 const RECEIVED_NOWHERE: LiveFrames = LiveFrames {
     interface_index: 0,
     queue: 0,
@@ -59,9 +58,9 @@ const RECEIVED_NOWHERE: LiveFrames = LiveFrames {
 const SEND_INTERVAL: Duration = Duration::from_micros(50);
 /// The slowest rate that the program keeps itself; it uses all of a CPU for it.
 const PACED_RATE_MIN_PPS: f64 = 10_000.0;
-/// Runs of a paced send at the most: 10 to 30 ms, after which a worker looks whether it is to stop.
-/// Also the datagrams that such a send may have, so that it cannot have had them all while it still
-/// runs: each run after the last datagram would be time in which none is sent.
+/// The most runs of a paced send: 10 to 30 ms; then a worker looks whether it is to stop. Also the
+/// most datagrams of such a send, so that it ends with its last datagram: each run after that would
+/// send nothing.
 const PACED_RUNS_MAX: usize = 131_072;
 /// About the time of a run that finds nothing due, in nanoseconds.
 const RUN_NS: f64 = 100.0;
@@ -163,10 +162,10 @@ fn open_tx(config: &TxConfig) -> Result<Box<dyn Tx>, Error> {
     Ok(Box::new(tx))
 }
 
-/// Makes the interface transmit generated frames, or refuses it: they would vanish without a word.
-/// Most drivers have to be switched on. A veth is not among them, since its other end decides.
+/// Makes the interface transmit generated frames, or refuses it: they would be lost without an
+/// error. Most drivers have to be switched on. A veth need not be, because its other end decides.
 fn transmitting(path: &LinkPath) -> Result<Option<XdpSwitch>, Error> {
-    // Before Linux 6.3 nobody can tell.
+    // Before Linux 6.3 the kernel does not report it.
     let transmits = || -> Option<bool> {
         let features = netdev::xdp_features(path.interface_index).ok().flatten()?;
         Some(features.names().contains(&"ndo-xmit"))
@@ -223,7 +222,7 @@ struct XdpTx {
     last: Instant,
     counters: TxCounters,
     caps: TxCaps,
-    /// What the driver needs, for as long as it is sent.
+    /// Held as long as it sends, if the driver needs it.
     _switch: Option<XdpSwitch>,
 }
 
@@ -259,7 +258,7 @@ impl Anchor {
     }
 }
 
-/// What makes a program another one: constants in the payload, and the rate.
+/// The values that need another program: constants in the payload, and the rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Variant {
     stamped: bool,
@@ -272,7 +271,7 @@ impl XdpTx {
         &self.payload[..self.payload_bytes]
     }
 
-    /// Loads the program for the present payload, unless it is the one that is loaded.
+    /// Loads the program for the present payload, unless it is loaded already.
     fn prepare(&mut self) -> Result<(), mpps_os::Error> {
         let payload = self.payload();
         let stamped = Stamp::read(payload).is_some();
@@ -332,7 +331,7 @@ impl XdpTx {
         }
     }
 
-    /// Lets the program send up to so many, if it keeps a rate: from now on, at first.
+    /// Lets the program send up to `datagrams`, if it keeps a rate: at first, from now on.
     fn allow(&self, datagrams: usize) -> Result<(), mpps_os::Error> {
         if self.pace.is_none() {
             return Ok(());
@@ -372,7 +371,7 @@ impl Tx for XdpTx {
         self.template
             .write(&mut self.frame, 0, &self.payload[..self.payload_bytes]);
         self.prepare().map_err(|error| error.source)?;
-        // The program would make frames all the same, and nobody would count their end.
+        // Otherwise the program would still make frames, and no counter would count their end.
         if !self.devices.holds(0).map_err(|error| error.source)? {
             return Err(io::Error::from_raw_os_error(ENODEV));
         }
@@ -421,8 +420,8 @@ impl Tx for XdpTx {
             Some(_) => PACED_RUNS_MAX,
             None => SEND_FRAMES,
         };
-        // To load the program takes milliseconds, which are not to be missing in the rate; what fails
-        // now is told by the first send.
+        // Loading the program takes milliseconds, which must not be missing in the rate. The first
+        // send returns an error of it.
         if interval.is_some() {
             let _ = self.prepare();
         }
@@ -442,8 +441,8 @@ impl Tx for XdpTx {
 mod tests {
     use super::*;
 
-    /// About what a run takes that finds nothing due, and one that sends; and what a send takes
-    /// besides its runs. Nanoseconds; docs/backends/xdp.md.
+    /// About the times of a run with nothing due, of a run that sends, and of a send besides its
+    /// runs. Nanoseconds; docs/backends/xdp.md.
     const IDLE_NS: i64 = 30;
     const SENDING_NS: i64 = 170;
     const SEND_GAP_NS: i64 = 150_000;

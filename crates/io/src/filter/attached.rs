@@ -18,7 +18,7 @@ pub struct FlowProgram {
     _link: Link,
 }
 
-/// What became of a queue's frames since the program was attached.
+/// The fate of a queue's frames, counted from when the program was attached.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct FlowCounts {
     /// Redirected to the socket of their queue, which may have had no room.
@@ -34,12 +34,12 @@ impl FlowProgram {
     /// redirects nothing until a socket is [bound](Self::bind). The interface is looked up in the
     /// calling thread's network namespace.
     ///
-    /// Without a wish it attaches to the driver, or generically if the driver has no XDP
-    /// ([`is_native`](Self::is_native) tells).
+    /// Without `attach` it attaches to the driver, or generically if the driver has no XDP;
+    /// [`is_native`](Self::is_native) returns which.
     ///
     /// # Errors
     ///
-    /// What the kernel refuses: see [`Program::load`] and [`Link::xdp`].
+    /// The kernel's refusals: see [`Program::load`] and [`Link::xdp`].
     pub fn attach(
         interface_index: u32,
         filter: &FlowFilter,
@@ -93,11 +93,11 @@ impl FlowProgram {
         self.fragments
     }
 
-    /// What it has done until now with the frames of a queue, on all CPUs.
+    /// The counts of a queue's frames until now, on all CPUs.
     ///
     /// # Errors
     ///
-    /// What the kernel refuses.
+    /// The kernel's refusal.
     pub fn counts(&self, queue: u32) -> Result<FlowCounts, Error> {
         let cpus = self.counters.values(&[queue])?;
         let mut counts = FlowCounts::default();

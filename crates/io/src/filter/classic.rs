@@ -50,8 +50,8 @@ const UDP_MIN: u32 = UDP_BYTES as u32;
 /// }
 /// ```
 ///
-/// IPv6 is checked likewise. No address is compared where every one will do. What one destination's
-/// filter rejects is for the next one's to judge.
+/// IPv6 is checked likewise. No address is compared if every address will do. Packets that one
+/// destination's filter rejects go on to the filter of the next.
 pub(super) fn program(wanted: Option<&[Destination]>) -> Vec<ClassicInstruction> {
     let Some(wanted) = wanted else {
         return ClassicAssembler::new().finish();

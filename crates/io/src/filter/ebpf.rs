@@ -12,10 +12,10 @@ use mpps_os::bpf::asm::{
 };
 use std::os::fd::BorrowedFd;
 
-/// What a program says of a frame: `enum xdp_action` of `include/uapi/linux/bpf.h`.
+/// The results of a program: `enum xdp_action` of `include/uapi/linux/bpf.h`.
 const XDP_PASS: i32 = 2;
 const XDP_REDIRECT: i32 = 4;
-/// `TCX_NEXT` (ask the next program, or else go on) and `TCX_DROP`.
+/// `TCX_NEXT` (ask the next program, or go on if there is none) and `TCX_DROP`.
 const TCX_NEXT: i32 = -1;
 const TCX_DROP: i32 = 2;
 
@@ -289,7 +289,8 @@ fn leave_others_v6(program: &mut Assembler, wanted: &[&Destination]) {
     leave_other_destinations(program, "v6", V6_DESTINATION, wanted);
 }
 
-/// The first checks: the headers are there, and Ethernet carries this, or else another version.
+/// The first checks: the headers are there, and Ethernet carries the IP version `kind`. For another
+/// type it jumps to `else_to`.
 fn leave_other_types(program: &mut Assembler, headers: i32, kind: u16, else_to: &'static str) {
     program.set(R2, R7).compute(Operation::Add, R2, headers);
     program.jump_if(Condition::Above, R2, R8, "other");

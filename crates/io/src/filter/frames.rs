@@ -30,7 +30,7 @@ pub(crate) fn valid_frame() -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
-/// An IPv4 header of so many words; with four, a datagram would follow where the address has to be.
+/// An IPv4 header of `words` words. With four, a datagram would follow at the place of the address.
 pub(crate) fn frame_v4(words: u8, payload: &[u8]) -> Vec<u8> {
     let mut frame = ethernet(0x0800);
     let header = usize::from(words) * 4;
@@ -75,7 +75,7 @@ fn udp(frame: &mut Vec<u8>, payload: &[u8]) {
 /// Where lengths are: of IPv4, of IPv6, of UDP over IPv4 without options, of UDP over IPv6.
 const LENGTHS: [usize; 4] = [16, 18, 38, 58];
 
-/// What makes another frame of a frame.
+/// A change that makes another frame of a frame.
 #[derive(Clone, Debug)]
 enum Mistake {
     Cut(Index),
@@ -85,7 +85,7 @@ enum Mistake {
     Fragment(u16),
     /// An IPv6 extension header of eight bytes: hop-by-hop, routing, fragment, destination.
     Extension(u8),
-    /// A length, by so much.
+    /// A length, by this difference.
     Length(Index, i16),
     /// A length of zero.
     Nothing(Index),

@@ -73,7 +73,7 @@ impl Maps {
         }
     }
 
-    /// With counters in this entry alone.
+    /// With counters only in this entry.
     fn world(&self, entry: u32) -> Sandbox {
         let mut world = Sandbox::new();
         world.add_map(self.counters.as_fd(), 4, 24, 1);

@@ -9,7 +9,8 @@ pub(super) const PAGE: u64 = 4096;
 /// A bit for each number.
 type Page = Box<[u64; (PAGE / 64) as usize]>;
 
-/// The numbers that came, a bit each, in pages of which the lowest are forgotten where there are too many.
+/// The numbers that came, a bit each, in pages. The lowest pages are forgotten if there are too
+/// many.
 #[derive(Debug, Clone)]
 pub(super) struct Numbers {
     /// The page in use, which nearly every number falls into, and its place.
@@ -22,7 +23,7 @@ pub(super) struct Numbers {
     forgotten: u64,
 }
 
-/// What a number is to those that came before.
+/// Whether a number came before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Novelty {
     New,

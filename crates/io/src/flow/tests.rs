@@ -1,4 +1,4 @@
-//! What stamps decide, and what they cannot.
+//! The decisions by stamps, and their limits.
 
 use super::*;
 use proptest::prelude::*;
@@ -36,7 +36,7 @@ fn seen(sequences: impl IntoIterator<Item = u64>, offered: u64) -> FlowReport {
     seen_by(FlowTable::new(), sequences, offered)
 }
 
-/// The same of one that remembers three pages, which is the least.
+/// As `seen`, by a table that remembers three pages, the least.
 fn seen_forgetful(sequences: impl IntoIterator<Item = u64>, offered: u64) -> FlowReport {
     let table = FlowTable {
         pages_free: 0,
@@ -143,7 +143,7 @@ fn what_a_thread_has_forgotten_may_be_in_another() {
     // Each thread has its part of the flow: none of them can be in the other.
     let [first, second] = [0..20_000, 20_000..40_000].map(|part| seen_forgetful(part, 40_000));
     assert_eq!(decided(&merged(&first, &second)), (0, 0, 0));
-    // What it remembers is compared in any case.
+    // Numbers that it remembers are compared in any case.
     let recent = seen(19_000..19_005, 20_000);
     assert_eq!(
         decided(&merged(&seen_forgetful(0..20_000, 20_000), &recent)),
@@ -340,7 +340,7 @@ fn step() -> impl Strategy<Value = i64> {
 }
 
 proptest! {
-    /// Of two threads, each of which gets some of the datagrams, with all numbers remembered and with few.
+    /// Two threads each get some of the datagrams, with all numbers remembered and with few.
     #[test]
     fn agrees_with_a_plain_model(
         steps in proptest::collection::vec((step(), 0_usize..2), 1..400),

@@ -15,7 +15,7 @@ pub(super) const TELLING: Duration = Duration::from_micros(50);
 /// How long a poll rests after it found nothing. Meanwhile several packets come, and the sender has
 /// the socket or the ring to itself.
 pub(super) const REST: Duration = Duration::from_micros(5);
-/// So many packets at a time need no rest to become more.
+/// From this number of packets at a time, no rest is needed for more.
 const MANY: u64 = 16;
 /// Waits between two readings of the clock.
 const WAITS: u32 = 16;
@@ -23,8 +23,8 @@ const WAITS: u32 = 16;
 /// Of fewer the sender's own bursts would decide.
 const LAP_NS: u64 = 4_000_000;
 const LAP_PACKETS: u64 = 4_096;
-/// Polling is worth a CPU where it brings more than so many times what sleeping brings, in percent.
-/// Less than that is not told from the noise of a lap.
+/// Polling is worth a CPU if it brings more than this percentage of the packets that sleeping
+/// brings. Less than that could be the noise of a lap.
 const WORTH_PERCENT: u128 = 103;
 /// It polls if it won so often, and sleeps if it lost so often.
 const WINS: u32 = 3;
@@ -68,7 +68,7 @@ enum Phase {
     Polling,
 }
 
-/// What came in how long.
+/// Packets that came, and in what time.
 #[derive(Debug, Clone, Copy)]
 struct Lap {
     packets: u64,
@@ -88,9 +88,9 @@ impl Adaptive {
         self.is_polling()
     }
 
-    /// True if a poll is to rest before its first look: the look before brought several of the `buffers`
-    /// that were received so far, not yet many, and left nothing, since it may take up to `batch`. A rest
-    /// would only delay those that are there.
+    /// True if a poll is to rest before its first look. The look before must have brought several
+    /// of the `buffers` received so far, but not yet many. It left nothing, because it may take up
+    /// to `batch`. A rest would only delay those that are there.
     pub(super) fn rests_after(&mut self, buffers: u64, batch: usize) -> bool {
         let brought = buffers.saturating_sub(self.buffers);
         self.buffers = buffers;
@@ -188,7 +188,7 @@ impl Lap {
         self.took_ns < self.packets.saturating_mul(SPARSE_NS)
     }
 
-    /// True if it brought so many more packets in its time that polling is worth it.
+    /// True if it brought enough more packets in its time that polling is worth it.
     fn is_worth_more_than(self, slept: Self) -> bool {
         let crossed = |one: Self, other: Self| u128::from(one.packets) * u128::from(other.took_ns);
         crossed(self, slept) * 100 > crossed(slept, self) * WORTH_PERCENT

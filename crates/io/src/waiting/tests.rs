@@ -8,12 +8,12 @@ use std::collections::VecDeque;
 const LOOK_NS: u64 = 300;
 const WAKE_NS: u64 = 3_000;
 const CLOCK_NS: u64 = 100;
-/// The longest poll: the look before the window, those in it, of which the last may begin just before
-/// its end, and the look before the sleep.
+/// The longest poll: the look before the window, those in it, and the look before the sleep. The
+/// last look in the window may begin just before its end.
 const LONGEST_NS: u64 = LOOK_NS + 200_000 + LOOK_NS + LOOK_NS + 4 * CLOCK_NS;
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A receiver to which packets come at fixed times.
+/// A receiver whose packets come at fixed times.
 #[derive(Default)]
 struct Scripted {
     waiting: Waiting,
@@ -37,7 +37,7 @@ struct Scripted {
     polls_since: Option<u64>,
     longest_poll_ns: u64,
     signals: u32,
-    /// Sleeps from which something wakes it for nothing.
+    /// Sleeps that end without a packet.
     false_wakes: u32,
     woken_for_nothing: u32,
     given_up: u32,
@@ -181,7 +181,7 @@ impl Awaited for Scripted {
     }
 
     fn sleep(&mut self, _: &mut Waiter, _: Sleep, time: Duration) -> io::Result<bool> {
-        // What came since the last look, which found nothing, wakes it at once.
+        // Packets that came after the last look, which found nothing, wake it at once.
         assert!(
             std::mem::take(&mut self.found_nothing),
             "it sleeps and has not looked"
@@ -227,8 +227,8 @@ fn every_way_finds_everything_and_then_gives_up() {
     }
 }
 
-/// A wait lasts as long as it was told, and a window at most, however often something wakes it for
-/// nothing; each time the receiver is told, and at the end.
+/// A wait lasts as long as asked, and little longer, however often it is woken for nothing. The
+/// receiver gets a call at each such wake, and at the end.
 #[test]
 fn a_wait_ends_with_its_time() {
     for wait in [Wait::Block, Wait::Auto, Wait::Epoll] {
@@ -301,7 +301,7 @@ fn where_sleeping_slows_the_sender_dense_traffic_is_polled_for() {
     }
 }
 
-/// What a poll finds after a rest is more than one packet.
+/// A poll finds more than one packet after a rest.
 #[test]
 fn a_poll_rests_so_that_several_come_at_a_time() {
     let mut scripted = Scripted::new((0..1_000_000).map(|_| 1_000));
@@ -337,7 +337,7 @@ fn it_is_about_as_fast_as_the_faster_way() {
             };
             let fastest = takes(Wait::Spin(SECOND)).min(takes(Wait::Block(SECOND)));
             let auto = takes(Wait::Auto(SECOND));
-            // What is below the noise it does not ask for, and trials have their price.
+            // It ignores gains below the noise, and trials have their price.
             assert!(
                 auto * 100 < fastest * 112,
                 "gap {gap}, cost {cost}: {auto} and {fastest}"
@@ -390,7 +390,7 @@ fn after_a_time_of_failures_dense_traffic_is_polled_for_again() {
     assert!(scripted.waiting.polls().found > 50_000);
 }
 
-/// What it knows of the traffic it still knows after a pause, and does not try again.
+/// It still knows the traffic after a pause, and does not try again.
 #[test]
 fn a_pause_of_the_traffic_is_no_reason_to_compare_again() {
     let mut scripted = Scripted::dense(1_500);
@@ -419,7 +419,7 @@ fn a_short_pause_of_a_flood_is_polled_through() {
     assert_eq!(now, (sleeps, missed));
 }
 
-/// What was polled for is part of the time.
+/// The time of polling is part of the wait.
 #[test]
 fn a_wait_is_no_longer_than_its_time() {
     for micros in [1, 100, 200, 1_000] {
@@ -435,7 +435,7 @@ fn a_wait_is_no_longer_than_its_time() {
     }
 }
 
-/// Whoever cannot take more at a time takes all that is there before it rests.
+/// A receiver with a small batch takes all packets that are there before it rests.
 #[test]
 fn a_full_batch_is_no_reason_to_rest() {
     let mut scripted = Scripted::dense(1_500);
@@ -452,8 +452,8 @@ fn a_full_batch_is_no_reason_to_rest() {
 }
 
 proptest::proptest! {
-    /// Whatever comes to one that polls, it is received, and no poll is longer than the window and one
-    /// more look.
+    /// A polling receiver receives every packet, and no poll is longer than the window and one more
+    /// look.
     #[test]
     fn no_poll_is_longer_than_its_bound(
         gaps in proptest::collection::vec(0_u64..400_000, 1..2_000),

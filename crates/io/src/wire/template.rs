@@ -6,14 +6,13 @@ use std::net::{IpAddr, SocketAddr};
 /// All headers, in the longer case.
 const HEADER_BYTES_MAX: usize = ETHERNET_BYTES + IPV6_BYTES + UDP_BYTES;
 
-/// What Linux sends with (`net.ipv4.ip_default_ttl`, `net.ipv6.conf.*.hop_limit`).
+/// The hop limit that Linux sends with (`net.ipv4.ip_default_ttl`, `net.ipv6.conf.*.hop_limit`).
 pub(super) const HOPS: u8 = 64;
 /// The "do not fragment" bit, as Linux sets it on unfragmented datagrams (`IP_PMTUDISC_WANT`).
 const DO_NOT_FRAGMENT: u8 = 0x40;
 
-/// Ethernet, IP and UDP headers from one host to one address. The source port is the first one
-/// plus the flow's number; all else is the same in every frame but for the payload and its check
-/// sum.
+/// Ethernet, IP and UDP headers from one host to one address. The source port is the first one plus
+/// the flow's number. Frames differ only in it, in the payload and in the check sum.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Template {
     header: [u8; HEADER_BYTES_MAX],
@@ -29,8 +28,9 @@ impl Template {
     /// The headers of datagrams with `payload_bytes` of payload, whose first flow comes from
     /// `source`.
     ///
-    /// Both addresses are of the same IP version, and the datagram fits into an IP packet: whoever
-    /// opened the sender has checked it (`TxConfig`). A length that does not fit is cut to 16 bits.
+    /// Both addresses are of the same IP version, and the datagram fits into an IP packet: the
+    /// opener of the sender has checked it (`TxConfig`). A length that does not fit is cut to 16
+    /// bits.
     pub fn new(
         source_mac: [u8; 6],
         target_mac: [u8; 6],
@@ -108,7 +108,7 @@ impl Template {
     }
 
     /// Writes a frame of a flow to the first [`Template::frame_bytes`] bytes of `frame`. A payload
-    /// that is too short is filled up with zeros; one that is too long is cut.
+    /// that is too short is filled up with zeros; a longer one is cut.
     ///
     /// # Panics
     /// If `frame` is shorter than that.
@@ -187,7 +187,7 @@ mod tests {
     const SOURCE_MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
     const TARGET_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
 
-    /// Checks a frame with a parser of somebody else's.
+    /// Checks a frame with another parser, etherparse.
     fn check(
         template: &Template,
         flow: u16,

@@ -1,4 +1,4 @@
-//! Reading, compared with a parser of somebody else's.
+//! Reading, compared with another parser.
 
 use super::{Datagram, Template, UDP_BYTES, answer, datagram, renew_check_sum, tcp_ends};
 use crate::filter::frames::{self, any_frame, valid_frame};
@@ -6,7 +6,7 @@ use etherparse::{LinkSlice, NetSlice, SlicedPacket, TransportSlice};
 use proptest::prelude::*;
 use std::net::{IpAddr, SocketAddr};
 
-/// What the other parser finds, brought down to what ours promises.
+/// The other parser's result, brought down to what ours promises.
 fn oracle(frame: &[u8]) -> Option<Datagram<'_>> {
     let packet = SlicedPacket::from_ethernet(frame).ok()?;
     let Some(LinkSlice::Ethernet2(_)) = packet.link else {
@@ -149,7 +149,7 @@ fn a_frame_with_one_wrong_bit_is_read_as_by_another_parser() {
     assert_eq!(datagram(&frames::frame_v4(4, &payload)), None);
 }
 
-/// The check sums of a frame by somebody else's parser.
+/// Checks the check sums of a frame with the other parser.
 fn has_right_sums(frame: &[u8]) -> bool {
     let sliced = SlicedPacket::from_ethernet(frame).expect("a frame");
     let Some(TransportSlice::Udp(udp)) = &sliced.transport else {
@@ -230,7 +230,7 @@ proptest! {
         let bytes = answer(&mut buffer, frame.len(), |_, _| wanted);
         prop_assert!(bytes.is_none_or(|bytes| bytes <= buffer.len() && wanted.is_some()));
         prop_assert!(bytes.is_none() || datagram(&frame).is_some());
-        // What is not answered is as it was.
+        // A frame without an answer is unchanged.
         prop_assert!(bytes.is_some() || buffer[..frame.len()] == frame);
         prop_assert!(answer(&mut frame.clone(), frame.len() + 1, |_, _| Some(0)).is_none());
     }

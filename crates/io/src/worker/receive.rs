@@ -12,8 +12,8 @@ use std::time::Duration;
 const NOTICE: Duration = Duration::from_millis(100);
 /// How long a stopped worker reads on to find what is still queued, if more keeps coming.
 const DRAIN: Duration = Duration::from_millis(100);
-/// With one datagram a call, the precise clock is read for one in so many; it would cost a
-/// thirtieth of such a call. Between, the coarse one will do.
+/// With one datagram a call, the precise clock is read once in this number of calls; it would cost
+/// a thirtieth of such a call. Between, the coarse one will do.
 const CLOCK_EVERY: u64 = 64;
 
 /// Whether a worker looks into payloads for stamps.
@@ -27,7 +27,7 @@ pub enum Inspect {
     Always,
 }
 
-/// What a receiving worker is to do.
+/// The task of a receiving worker.
 ///
 /// ```
 /// use mpps_io::{
@@ -76,7 +76,7 @@ pub struct RxTask {
     pub inspect: Inspect,
     /// Datagrams that all workers sharing it may still receive before they stop.
     pub limit: Option<Arc<AtomicU64>>,
-    /// Who may ask it to stop.
+    /// The flag that stops it.
     pub stop: Stop,
 }
 
@@ -92,7 +92,7 @@ pub struct Live {
     refresh: AtomicBool,
 }
 
-/// What a running worker has received so far.
+/// The packets that a running worker has received so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RxProgress {
     /// Datagrams.
@@ -112,12 +112,12 @@ pub struct RxProgress {
 /// A running receiver.
 pub type RxWorker = Worker<Live, RxCaps, RxReport>;
 
-/// What a receiver did from start to end.
+/// The report of a receiver, from start to end.
 #[derive(Debug, Default)]
 pub struct RxReport {
-    /// What came, and what its socket dropped.
+    /// The packets that came, and those that its socket dropped.
     pub counters: RxCounters,
-    /// What its socket or ring dropped, by reason.
+    /// The packets that its socket or ring dropped, by reason.
     pub drops: Vec<RxDrop>,
     /// Datagrams of `counters` that were still in the buffer when it was asked to stop.
     pub queued: u64,
@@ -132,9 +132,9 @@ pub struct RxReport {
     pub cpu_wait_ns: u64,
     /// The CPU that it was pinned to.
     pub cpu: Option<usize>,
-    /// What the stamps said; empty without [`Inspect`] or stamps.
+    /// The results of the stamps; empty without [`Inspect`] or stamps.
     pub flows: FlowTable,
-    /// What ended it early.
+    /// The error that ended it early.
     pub error: Option<io::Error>,
 }
 
@@ -167,7 +167,7 @@ impl RxWorker {
         spawn_all(tasks, stop, Self::spawn, Self::join)
     }
 
-    /// What it has received so far.
+    /// The packets received so far.
     pub fn progress(&self) -> RxProgress {
         RxProgress {
             datagrams: self.live.datagrams.read(),

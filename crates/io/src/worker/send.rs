@@ -12,14 +12,15 @@ use std::time::{Duration, Instant};
 
 /// How long a sleeping worker may take to notice a stop.
 const NOTICE: Duration = Duration::from_millis(20);
-/// A shorter wait is spun: the kernel's timer slack alone is 50 µs (prctl(2), PR_SET_TIMERSLACK).
+/// A shorter wait is spun: the kernel's timer slack is 50 µs by itself (prctl(2),
+/// PR_SET_TIMERSLACK).
 const SLEEP_MIN: Duration = Duration::from_micros(100);
-/// End markers per flow: one that is lost must not leave the receiver without the totals.
+/// End markers per flow: a lost marker must not leave the receiver without the totals.
 const END_MARKERS: usize = 3;
 /// Pause before each round of them: a receiver that is overrun needs a moment to have room again.
 const END_MARKER_GAP: Duration = Duration::from_millis(20);
 
-/// What a sending worker is to do.
+/// The task of a sending worker.
 #[derive(Debug)]
 pub struct TxTask {
     /// Whom it sends with.
@@ -36,7 +37,7 @@ pub struct TxTask {
     pub count: Option<u64>,
     /// How long to send; none is until stopped.
     pub duration: Option<Duration>,
-    /// Who may ask it to stop.
+    /// The flag that stops it.
     pub stop: Stop,
 }
 
@@ -47,7 +48,7 @@ pub struct Live {
     refused: Published,
 }
 
-/// What a running worker has offered so far.
+/// The datagrams that a running worker has offered so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TxProgress {
     /// Datagrams that the kernel took.
@@ -59,7 +60,7 @@ pub struct TxProgress {
 /// A running sender.
 pub type TxWorker = Worker<Live, TxCaps, TxReport>;
 
-/// What a sender did from start to end.
+/// The report of a sender, from start to end.
 #[derive(Debug, Default)]
 pub struct TxReport {
     /// Datagrams that the kernel took.
@@ -73,8 +74,8 @@ pub struct TxReport {
     /// End markers handed to the kernel, refused ones included; they are in none of the counts
     /// above.
     pub end_markers: u64,
-    /// What the kernel refused while they were sent, by `errno`: markers, and of a sender whose
-    /// frames wait in a ring also frames that were counted as accepted.
+    /// Refusals by the kernel while they were sent, by `errno`. They are markers, and with a sender
+    /// whose frames wait in a ring also frames that were counted as accepted.
     pub end_refused: Refusals,
     /// System calls.
     pub calls: u64,
@@ -88,7 +89,7 @@ pub struct TxReport {
     pub cpu_ns: u64,
     /// Time that it was ready and waited for a CPU, in nanoseconds, by the scheduler.
     pub cpu_wait_ns: u64,
-    /// What ended it early.
+    /// The error that ended it early.
     pub error: Option<io::Error>,
 }
 
@@ -128,7 +129,7 @@ impl TxWorker {
         spawn_all(tasks, stop, Self::spawn, Self::join)
     }
 
-    /// What it has offered so far.
+    /// The datagrams offered so far.
     pub fn progress(&self) -> TxProgress {
         TxProgress {
             accepted: self.live.accepted.read(),
@@ -142,7 +143,7 @@ struct Sending {
     task: TxTask,
     live: Arc<Live>,
     pacer: Option<Pacer>,
-    /// Tells this run's stamps from those of another run.
+    /// Distinguishes this run's stamps from those of another run.
     run: u8,
     /// Next sequence number of each flow, which is also what the flow has offered.
     sequences: Vec<u64>,
@@ -270,7 +271,8 @@ impl Sending {
         Ok(())
     }
 
-    /// Tells the receiver how much each flow offered; answers how many markers were handed over.
+    /// Sends the receiver the number of datagrams that each flow offered; returns how many markers
+    /// were handed over.
     fn mark_end(&mut self) -> u64 {
         let (Some(sender), true) = (self.task.stamp, self.task.end_markers) else {
             return 0;
@@ -291,8 +293,8 @@ impl Sending {
                     .tx
                     .frames(1)
                     .for_each(|payload| stamp.write(payload));
-                // A marker that is refused is like one that is lost; the next may get through. But
-                // where there is no room at all, thousands of flows would wait one after another.
+                // A refused marker is like a lost one; the next may get through. But if there is no
+                // room at all, thousands of flows would wait one after another.
                 let sent = self.task.tx.send(flow, 1).unwrap_or_default();
                 handed_over += sent.offered();
                 if sent.offered() == 0 {

@@ -1,5 +1,5 @@
-//! Receivers that answer: a client with an ordinary socket gets what was sent back, from whom it
-//! asked, and the counts are those of both.
+//! Receivers that answer: a client with an ordinary socket gets its packets back, from the address
+//! that it asked. The counts are those of both.
 
 use super::pair::{PATIENCE, Pair, within_patience};
 use mpps_io::{Layer, Rx, Served, Stop, Wait};
@@ -25,7 +25,7 @@ fn open(pair: &Pair) -> Box<dyn Rx> {
     pair.open_rx(&config)
 }
 
-/// An ordinary socket on the sender's host, which hears from this receiver alone.
+/// An ordinary socket on the sender's host, which receives only from this receiver.
 fn client(pair: &Pair, server: SocketAddr) -> UdpSocket {
     let opened = pair.place.at_sender(|| {
         let socket = UdpSocket::bind((pair.place.sender(), 0))?;
@@ -36,7 +36,7 @@ fn client(pair: &Pair, server: SocketAddr) -> UdpSocket {
     opened.expect("a client can be had")
 }
 
-/// Serves until so many came, or nothing more comes.
+/// Serves until `questions` came, or nothing more comes.
 fn serve(
     mut rx: Box<dyn Rx>,
     questions: u64,
@@ -78,8 +78,9 @@ fn every_question_is_answered_in_place(pair: &Pair) {
         for number in numbers.clone() {
             client.send(&number.to_be_bytes()).expect("it is sent");
         }
-        // A connected socket takes nothing from another address or port. The order is that of their
-        // sending but where the server moves to another CPU: a veth queues on the one that sends.
+        // A connected socket takes nothing from another address or port. The answers come in the
+        // order of the questions, unless the server moves to another CPU: a veth queues on the
+        // sender's.
         let answer = |_| {
             let bytes = client.recv(&mut came).expect("an answer comes");
             let number = came[..bytes].try_into().expect("four bytes, inverted");

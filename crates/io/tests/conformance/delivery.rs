@@ -1,4 +1,4 @@
-//! What was sent is what comes: counts, order, sizes, content, cuts and senders.
+//! Datagrams come as they were sent: counts, order, sizes, content, cuts and senders.
 
 use super::pair::{PATIENCE, Pair, datagrams, flood_numbers, number, receive, send_numbers};
 use super::place::header_bytes;
@@ -35,8 +35,8 @@ fn every_datagram_comes_once_and_in_order(pair: &Pair) {
     assert_eq!(tx.counters().accepted, total);
 }
 
-/// Nobody reads while it is sent, and there is little room: what does not fit must be counted, by
-/// the receiver or by the link.
+/// No thread reads during the sending, and there is little room. Datagrams that do not fit must be
+/// counted, by the receiver or by the link.
 fn a_flood_is_received_or_counted_as_dropped(pair: &Pair) {
     const DATAGRAMS: u64 = 100_000;
     let mut rx = pair.open_rx(&pair.small_rx_config());

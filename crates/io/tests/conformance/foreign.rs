@@ -1,4 +1,4 @@
-//! What is not for a ring goes on to the kernel, and nothing of a ring outlives its process.
+//! Packets that are not for a ring go on to the kernel, and nothing of a ring outlives its process.
 
 use super::pair::{PATIENCE, Pair, open_descriptors, receive, send_numbers, within_patience};
 use super::place::{Place, Version};
@@ -19,7 +19,7 @@ scenarios! {
         a_killed_process_leaves_nothing;
 }
 
-/// Tells this program, started again, which row to open at which address.
+/// The variable that gives this program, started again, a row to open and an address.
 const ROLE: &str = "MPPS_CONFORMANCE_ROLE";
 
 /// An ordinary socket of the lab's receiver, which waits no longer than a test does.
@@ -96,8 +96,8 @@ fn foreign_traffic_is_not_seen_and_goes_on(pair: &Pair) {
     assert_eq!(rx.counters().dropped, 0);
 }
 
-/// The receiver gets an address that nobody was told of: the sender has to ask for it (ARP, or
-/// neighbour discovery), and the answer must come although a ring is at work.
+/// The receiver gets a new address that no host knows. The sender has to ask for it (ARP, or
+/// neighbour discovery). The answer must come although a ring is at work.
 fn neighbours_are_still_found(pair: &Pair) {
     static LAST: AtomicU8 = AtomicU8::new(100);
     let place = pair.place;
@@ -119,7 +119,7 @@ fn neighbours_are_still_found(pair: &Pair) {
 }
 
 /// While a ring takes a flood, a connection and requests over the same interface lose nothing. The
-/// flood is as fast as the link carries it: what a full link loses would be nobody's fault here.
+/// flood is as fast as the link carries it: losses of a full link would not be the ring's fault.
 fn other_traffic_is_untouched_by_a_flood(pair: &Pair) {
     const BYTES: usize = 4 << 20;
     const ROUND_TRIPS: u64 = 1000;
@@ -164,7 +164,7 @@ fn other_traffic_is_untouched_by_a_flood(pair: &Pair) {
     );
 }
 
-/// Sends until it is told to stop, and tells how many until now; answers how many.
+/// Sends until `stop` is set, and stores in `flooded` how many until now; returns how many.
 fn flood(mut tx: Box<dyn Tx>, stop: &AtomicBool, flooded: &AtomicU64) -> u64 {
     while !stop.load(Ordering::Acquire) {
         let most = tx.caps().batch;
@@ -249,7 +249,7 @@ fn free_socket(place: Place, address: SocketAddr) -> UdpSocket {
     }
 }
 
-/// What this program does, started again: it receives until it is killed.
+/// The work of this program, started again: it receives until it is killed.
 pub(crate) fn play() -> Option<ExitCode> {
     let role = std::env::var(ROLE).ok()?;
     let (name, address) = role.split_once(' ')?;

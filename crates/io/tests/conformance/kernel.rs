@@ -1,4 +1,4 @@
-//! What a sender counts is what its kernel counts, in a network namespace where nobody else sends.
+//! A sender's counts are its kernel's counts, in a network namespace where no other program sends.
 
 use mpps_io::{BACKENDS, Backend, Layer, Tx, TxConfig};
 use mpps_os::namespace::NetNamespace;

@@ -1,4 +1,4 @@
-//! What a row cannot honour is refused before anything is opened, and never ignored.
+//! Options that a row cannot honour are refused before anything is opened, and never ignored.
 
 use super::pair::{Pair, open_descriptors};
 use super::place::Version;
@@ -163,7 +163,7 @@ const RING_OPTIONS: &[RingOption] = &[
     }),
 ];
 
-/// A map of nobody's program; none without the right to make one.
+/// A map that no program uses; none without the right to make one.
 fn socket_map() -> Option<SocketMap> {
     let map = XskMap::create("options", 64).ok()?;
     SocketMap::new(map.as_fd().try_clone_to_owned().ok()?).ok()
@@ -255,7 +255,7 @@ fn expect_known(honoured: &[&str], known: &[&str]) {
     }
 }
 
-/// What is honoured works; what is not is refused by its name.
+/// An honoured option works; another is refused by its name.
 fn expect_answer(row: &Backend, option: &'static str, honoured: bool, error: Option<Error>) {
     match error {
         None => assert!(

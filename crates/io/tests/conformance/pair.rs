@@ -99,8 +99,8 @@ impl Pair {
         })
     }
 
-    /// Receives the datagrams with these numbers, in order, and nothing else. Of a sender that
-    /// cannot number them only the count is known.
+    /// Receives the datagrams with these numbers, in order, and no others. If the sender cannot
+    /// number them, only the count is checked.
     pub(crate) fn expect(&self, rx: &mut dyn Rx, numbers: Range<u64>) {
         let count = numbers.end - numbers.start;
         if self.numbers() {

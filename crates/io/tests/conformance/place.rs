@@ -1,7 +1,7 @@
 //! Where a pair meets: the loopback interface, or the two hosts of a lab.
 //!
-//! Rows that take frames from an interface are tried in the lab, on a link with one queue, so that
-//! no frame is on a queue that nobody reads; sharing has a lab with more. Each lab is made once.
+//! Rows that take frames from an interface are tried in the lab. Its link has one queue, so that no
+//! frame is on a queue that is not read; sharing has a lab with more. Each lab is made once.
 
 use super::frame;
 use mpps_io::{Layer, Rx};
@@ -11,7 +11,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU16, Ordering};
 
-/// Queues of the lab in which receivers share.
+/// Queues of the lab for receivers that share.
 pub(crate) const SHARED_QUEUES: u16 = 2;
 
 /// Ports of the lab for receivers: below those that its kernel gives to senders (`ip_local_port_range`
@@ -80,8 +80,8 @@ impl Place {
         }
     }
 
-    /// A port for a receiver: the kernel's choice over loopback, where others live too; in the lab
-    /// one that nobody had for a long time, because rings have no kernel to choose for them.
+    /// A port for a receiver. Over loopback, where other programs live, the kernel chooses. In the
+    /// lab it is a port unused for a long time: no kernel chooses for rings.
     pub(crate) fn port(self) -> u16 {
         static NEXT: AtomicU16 = AtomicU16::new(0);
         if self.is_loopback() {
@@ -107,7 +107,7 @@ impl Place {
     }
 
     /// Packets that the link lost because a queue of it was full. Loopback has no queue that could
-    /// lose one without counting it as somebody's.
+    /// lose one without counting it at a socket.
     pub(crate) fn lost_on_link(self) -> u64 {
         self.lab()
             .map_or(0, |lab| statistics(lab.sender()).tx_dropped)

@@ -1,4 +1,4 @@
-//! The descriptor that tells that packets may be there: its level, and its edges.
+//! The descriptor that is readable when packets may be there: its level, and its edges.
 
 use super::pair::{PATIENCE, Pair, send_numbers, within_patience};
 use mio::Token;

@@ -1,4 +1,4 @@
-//! What a sender says of what it could not send.
+//! A sender's report of datagrams that it could not send.
 
 use super::pair::{Pair, receive_numbers, send_numbers};
 use mpps_io::TxConfig;
@@ -46,11 +46,12 @@ fn what_is_not_written_keeps_what_it_had(pair: &Pair) {
     assert_eq!(receive_numbers(&mut *rx, 5), [7, 8, 9, 7, 8]);
 }
 
-/// A connected sender hears of a port where nobody listens; everything offered is accounted for.
+/// A connected sender gets an error for a port without a listener; everything offered is accounted
+/// for.
 fn refusals_are_counted_by_their_reason(pair: &Pair) {
     const DATAGRAMS: u64 = 1000;
     if pair.tx.in_process {
-        // Inside one process nobody answers for a port that nobody has.
+        // Inside one process no kernel answers for a port without a receiver.
         let mut tx = pair.open_tx(&pair.tx_config(SocketAddr::new(pair.place.receiver(), 9)));
         assert_eq!(tx.send(0, 10).expect("sending works").refused, 0);
         return;
@@ -78,7 +79,7 @@ fn refusals_are_counted_by_their_reason(pair: &Pair) {
     assert!(counters.accepted > 0 && counters.refused.values().sum::<u64>() > 0);
 }
 
-/// An address where nobody listens: one that was free a moment ago.
+/// An address without a listener: it was free a moment ago.
 fn free_address(pair: &Pair) -> SocketAddr {
     let address = (pair.place.receiver(), 0);
     let bound = pair.place.at_receiver(|| UdpSocket::bind(address));

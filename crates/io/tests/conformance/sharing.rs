@@ -97,8 +97,8 @@ fn take_until(mut rx: Box<dyn Rx>, taken: &AtomicU64, enough: u64) -> (Vec<u64>,
     (numbers, counters.datagrams, counters.dropped)
 }
 
-/// Who reads queues has one for each of them, and says so when they are used up. A group of a tap
-/// has no such limit, and a library that knows one reader says that.
+/// A backend that reads queues has a receiver for each of them, and says so when they are used up.
+/// A group of a tap has no such limit, and a library that knows one reader says that.
 fn there_are_as_many_sharers_as_queues_or_more(pair: &Pair) {
     let (pair, mut last) = open_wide(pair);
     let mut sharers = Vec::new();

@@ -14,7 +14,7 @@ scenarios! {
     Pairs ["rx --gro", "tx --gso", "loopback"]: stamped_trains_are_accounted_for;
 }
 
-/// End markers of each flow, all of which come where nothing is dropped.
+/// End markers of each flow; all of them come if nothing is dropped.
 const MARKERS: u64 = 3;
 
 fn stamped_traffic_is_accounted_for(pair: &Pair) {

@@ -52,7 +52,7 @@ fn trains_come_as_their_datagrams(pair: &Pair) {
     assert_eq!(tx.counters().accepted, next);
 }
 
-/// What `Tx` never sends and other programs do: a train whose last datagram is shorter.
+/// A train whose last datagram is shorter: `Tx` never sends one, but other programs do.
 fn a_short_last_segment_stays_short(pair: &Pair) {
     let mut rx = pair.open_rx(&gro_config(pair));
     for last in [1, 37, BYTES - 1, BYTES] {

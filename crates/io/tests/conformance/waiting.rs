@@ -27,7 +27,7 @@ scenarios! {
         no_descriptor_is_left_open;
 }
 
-/// The shortest times that there are, zero among them, which must not mean "for ever".
+/// The shortest times possible, zero among them, which must not mean "no limit".
 const SHORT: [Wait; 12] = [
     Wait::Poll,
     Wait::Block(Duration::ZERO),
@@ -78,7 +78,7 @@ fn every_way_of_waiting_finds_what_is_there(pair: &Pair) {
 }
 
 fn every_way_of_waiting_finds_what_comes_later(pair: &Pair) {
-    // One that slept through would wake only when the test has given up.
+    // A wait that missed the packet would end only when the test has given up.
     let long = 3 * PATIENCE;
     let waits = [Wait::Block, Wait::Auto, Wait::Spin, Wait::Epoll].map(|wait| wait(long));
     for wait in waits {
@@ -264,7 +264,7 @@ fn an_address_is_free_again_after_use(pair: &Pair) {
         let mut tx = pair.open_tx(&pair.tx_config(config.address));
         send_numbers(&mut *tx, 0, round, 1);
         pair.expect(&mut *rx, round..round + 1);
-        // One that is left unread must not turn up at the next receiver.
+        // A datagram left unread must not turn up at the next receiver.
         send_numbers(&mut *tx, 0, 1000, 1);
     }
 }

@@ -48,7 +48,7 @@ pub(super) fn drain(
     }
 }
 
-/// Sleeps until the kernel may have room. A stopped device queue wakes nobody, hence the limit.
+/// Sleeps until the kernel may have room. A stopped device queue wakes no process, hence the limit.
 pub(super) fn pause(way: &Transmitter, left: Duration, calls: &mut u64) -> io::Result<()> {
     *calls += 1;
     match way.wait(left.min(PAUSE_MAX)) {

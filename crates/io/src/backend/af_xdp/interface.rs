@@ -23,8 +23,8 @@ pub(super) struct Interface {
     pub(super) tx_queues: u32,
 }
 
-/// The CPUs that take an interrupt. One that was sent elsewhere goes there when it next comes, and
-/// until then the kernel shows where it went before.
+/// The CPUs that take an interrupt. An interrupt that was sent elsewhere goes there when it next
+/// comes. Until then the kernel shows where it went before.
 fn taking(interrupt: &Interrupt) -> Vec<usize> {
     let allowed = &interrupt.allowed;
     let effective = interrupt.effective.iter().copied();
@@ -36,7 +36,7 @@ fn taking(interrupt: &Interrupt) -> Vec<usize> {
 }
 
 impl Interface {
-    /// The interface that was named, or the one that owns the address.
+    /// The interface that was named, otherwise the owner of the address.
     pub(super) fn find(address: IpAddr, ring: &RingConfig) -> Result<Self, Error> {
         if let Some(name) = &ring.interface {
             return Self::of(link::index(name)?);
@@ -60,8 +60,8 @@ impl Interface {
     /// The interface with this number.
     pub(super) fn of(index: u32) -> Result<Self, Error> {
         let link = link::of(index)?;
-        // The link tells how many queues it was made with; its driver how many of them it uses,
-        // where it has that notion.
+        // The link shows how many queues it was made with. Its driver shows how many of them it
+        // uses, if it has that notion.
         let channels = ethtool::channels(&link.name).unwrap_or_default();
         let used = |some: u32, made: u32| match some + channels.combined {
             0 => made,
@@ -89,7 +89,7 @@ impl Interface {
             let own = interrupts
                 .iter()
                 .filter(|one| one.queue == usize::try_from(number).ok());
-            // Of two interfaces of one device the names alone do not tell whose it is.
+            // With two interfaces of one device, the names do not show whose interrupt it is.
             let cpus = match own.collect::<Vec<_>>()[..] {
                 [one] => taking(one),
                 _ => Vec::new(),

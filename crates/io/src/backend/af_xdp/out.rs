@@ -1,4 +1,4 @@
-//! The other interface by which a receiver's frames may leave.
+//! The other interface that a receiver's frames may leave by.
 
 use super::interface::Interface;
 use crate::{Error, RingConfig};
@@ -13,7 +13,7 @@ pub(super) struct Out {
 }
 
 impl Out {
-    /// The queue by which what comes by `queue` is to leave, if anything is.
+    /// The queue out for packets that come by `queue`, if there is one.
     pub(super) fn find(ring: &RingConfig, queue: u32) -> Result<Option<Self>, Error> {
         let Some(to) = &ring.forward_to else {
             return Ok(None);

@@ -1,6 +1,6 @@
 //! Why packets ended at the port that a receiver holds beside its ring.
 
-/// What ended at the held port, and how many frames the XDP program sent there.
+/// Packets that ended at the held port, and frames that the XDP program sent there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct PortCounts {
     /// Wanted frames of queues without a receiver.

@@ -48,7 +48,7 @@ pub(super) fn open(config: &RxConfig) -> Result<Box<dyn Rx>, Error> {
     let interface = Interface::find(config.address.ip(), &config.ring)?;
     let first = config.ring.queue.unwrap_or(0);
     check_queue(&interface, first)?;
-    // What cannot work is refused before anything is opened.
+    // A configuration that cannot work is refused before anything is opened.
     socket_config(&config.ring, &interface, first, HEADROOM_BYTES)?;
     let mut config = config.clone();
     let port = hold_port(&config, interface.index)?;
@@ -89,10 +89,9 @@ fn generic_copies(wanted: Option<CopyMode>, interface: &Interface) -> Result<Cop
     })
 }
 
-/// Holds the port, so that the kernel can choose one and nobody else takes it, and joins the groups.
-/// Packets of the flow that the XDP program passes on, because they came by a queue without a
-/// receiver, end there. Nothing is held where all traffic is taken, or where
-/// another program decides what is.
+/// Holds the port, so that the kernel can choose one and no other program takes it, and joins the
+/// groups. Packets of the flow that came by a queue without a receiver end there: the XDP program
+/// passes them on. Nothing is held if all traffic is taken, or if another program decides what is.
 fn hold_port(config: &RxConfig, interface_index: u32) -> Result<Option<HeldPort>, Error> {
     let others = config.ring.all_traffic || config.ring.sockets.is_some();
     if others && config.groups.is_empty() {
@@ -103,9 +102,9 @@ fn hold_port(config: &RxConfig, interface_index: u32) -> Result<Option<HeldPort>
     Ok(Some(port))
 }
 
-/// Refuses busy polling that the kernel would take and never do. Until Linux 6.12 a socket learnt
-/// which NAPI context to poll from its first packet; since then it learns it when it is bound, if
-/// the driver tells (`xsk_bind` in net/xdp/xsk.c).
+/// Refuses busy polling that the kernel would accept and never do. Until Linux 6.12 a socket learnt
+/// which NAPI context to poll from its first packet. From 6.13 on it learns it when it is bound, if
+/// the driver names it (`xsk_bind` in net/xdp/xsk.c).
 fn check_polling(
     receiver: &Receiver,
     interface: &Interface,
@@ -134,7 +133,7 @@ fn release() -> Option<(u32, u32)> {
     Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
 }
 
-/// What the receivers of all queues have in common. Dropping the last of them closes the program's
+/// The common part of the receivers of all queues. Dropping the last of them closes the program's
 /// link, which detaches it; so does the end of the process.
 #[derive(Debug)]
 struct Shared {
@@ -149,7 +148,7 @@ struct Shared {
 }
 
 impl Shared {
-    /// What ended at the held port; none if no socket of ours has it.
+    /// The packets that ended at the held port; none if no socket of ours has it.
     fn port_counts(&self) -> Option<PortCounts> {
         let dropped = self.port.as_ref()?.dropped()?;
         // Read after it: a frame on its way to the port is not taken for one past the ring.
@@ -210,15 +209,15 @@ struct XdpRx {
     is_zero_copy: bool,
     /// True if frames may leave by another interface.
     may_forward: bool,
-    /// What that one's driver needs to transmit.
+    /// Held while the other interface's driver needs it to transmit.
     _switch: Option<XdpSwitch>,
     sources: Option<Vec<Option<SocketAddr>>>,
     counters: RxCounters,
     caps: RxCaps,
     /// Frames of its queue that were left to the kernel before this receiver was there.
     passed_before: u64,
-    /// The first receiver tells what ended at the held port, which all have in common. Before it could
-    /// receive, nothing was past its ring.
+    /// The first receiver reports the packets that ended at the held port, which all share. Before
+    /// it could receive, nothing was past its ring.
     port_before: Option<PortCounts>,
     shared: Arc<Shared>,
 }
@@ -337,9 +336,9 @@ impl XdpRx {
         })
     }
 
-    /// Lets the kernel send what is on its way out; answers how many packets the device dropped
-    /// meanwhile. What is wrong with the other interface is an error only if `is_forwarded`, and none of
-    /// what is wrong with one keeps the other from sending.
+    /// Lets the kernel send the frames on their way out; returns how many packets the device
+    /// dropped meanwhile. An error of the other interface counts only if `is_forwarded`. An error
+    /// of one interface does not keep the other from sending.
     fn drain(&mut self, time: Duration, is_forwarded: bool) -> io::Result<u64> {
         let (mut dropped, mut drained) = (0, Ok(()));
         for (at, way) in self.receiver.ways().iter().enumerate() {
@@ -362,8 +361,9 @@ impl XdpRx {
         ways.any(|way| way.pending() > 0 && (!self.is_zero_copy || way.needs_wakeup()))
     }
 
-    /// Receives, true if something came. As long as earlier answers found no room it tries those again
-    /// and again: whoever waits for them may send nothing more, and nothing else would wake the kernel.
+    /// Receives, true if something came. As long as earlier answers found no room it tries those
+    /// again. A client that waits for them may send nothing more, and then nothing would wake the
+    /// kernel.
     fn recv_and_send(&mut self, wait: Wait) -> io::Result<bool> {
         if !self.has_unsent() {
             return Ok(!self.recv(wait)?.is_empty());
@@ -443,15 +443,15 @@ impl Awaited for XdpRx {
         }
     }
 
-    /// The kernel wakes nobody when the interface goes away: only a call tells.
+    /// The kernel wakes no process when the interface goes away: only a call reports it.
     fn give_up(&mut self) -> io::Result<()> {
         self.wake()
     }
 }
 
 impl Drop for XdpRx {
-    /// What was answered is sent before the socket closes, as far as the kernel lets it. A driver
-    /// without a copy works on behind the call.
+    /// Answers are sent before the socket closes, as far as the kernel lets it. A zero-copy driver
+    /// works on behind the call.
     fn drop(&mut self) {
         let deadline = Instant::now() + FLUSH_TIMEOUT;
         while self.receiver.is_sending() && self.drain(SEND_TIMEOUT, true).is_ok() {
@@ -465,7 +465,7 @@ impl Drop for XdpRx {
 
 impl Rx for XdpRx {
     fn recv(&mut self, wait: Wait) -> io::Result<Batch<'_>> {
-        // Who waits by other means than this call may be about to.
+        // A caller that waits by other means than this call may be about to.
         if !waiting::until(self, wait)? {
             self.receiver.give_all();
         }
@@ -492,16 +492,17 @@ impl Rx for XdpRx {
         self.slots.clear();
         self.slots.extend(self.descriptors.iter().map(|descriptor| {
             let left = frame_bytes - descriptor.offset % frame_bytes;
-            // One that was put together from pieces lies behind the frames, and is not answered.
+            // A packet put together from pieces lies behind the frames, and is not answered.
             let is_frame = (descriptor.offset as usize) < end;
             Slot {
                 may_forward: self.may_forward,
                 ..Slot::new(descriptor, if is_frame { left.min(most) } else { 0 })
             }
         }));
-        // SAFETY: the descriptors are those of the last `Receiver::receive`, whose packets nobody else
-        // touches until the next one or `send_back`. Each lies in a frame of its own, up to whose end
-        // there is room, or behind all frames, one after the other and without room.
+        // SAFETY: the descriptors are those of the last `Receiver::receive`. No other code touches
+        // their packets until the next one or `send_back`. Each lies in a frame of its own, with
+        // room up to the frame's end. Or it lies behind all frames, one after the other and without
+        // room.
         let requests =
             unsafe { Requests::from_raw(memory, memory_bytes, Layer::Frame, &mut self.slots) };
         answer(requests);

@@ -1,4 +1,4 @@
-//! What brings packets to the sockets of an interface: a program of ours, or the user's own.
+//! The XDP program that brings packets to the sockets of an interface: ours, or the user's own.
 
 use super::errno::{EINVAL, ERANGE};
 use super::interface::Interface;
@@ -14,12 +14,12 @@ const MTU_OF_ANY_DRIVER: u32 = 1500;
 #[derive(Debug)]
 pub(super) enum Steering {
     Ours(FlowProgram),
-    /// The map of a program that somebody else attached, and whether that is in the driver.
+    /// The map of a program that the user attached, and whether that is in the driver.
     Theirs(SocketMap, bool),
 }
 
 impl Steering {
-    /// Attaches a program for what the configuration asks for, or finds the one that is there.
+    /// Attaches a program for this configuration, or finds the user's own.
     pub(super) fn open(config: &RxConfig, interface: &Interface) -> Result<Self, Error> {
         let ring = &config.ring;
         if let Some(sockets) = &ring.sockets {
@@ -66,7 +66,7 @@ impl Steering {
         }
         let link = link::find(interface.index)?;
         let is_native = link.and_then(|link| link.native_xdp).ok_or_else(|| {
-            let why = "no XDP program is attached to it: attach the one that has the map first";
+            let why = "no XDP program is attached to it: attach the program with the map first";
             refused(format!("on {name}"), why.to_owned())
         })?;
         Ok(Self::Theirs(sockets.clone(), is_native))
@@ -80,7 +80,8 @@ impl Steering {
         }
     }
 
-    /// How many frames of this queue were left to the kernel; none if the program does not tell.
+    /// How many frames of this queue were left to the kernel; none if the program does not count
+    /// them.
     pub(super) fn passed_on(&self, queue: u32) -> Option<u64> {
         let Self::Ours(program) = self else {
             return None;
@@ -89,7 +90,8 @@ impl Steering {
         Some(counts.passed + counts.other)
     }
 
-    /// How many wanted frames came by queues without a socket; none if the program does not tell.
+    /// How many wanted frames came by queues without a socket; none if the program does not count
+    /// them.
     pub(super) fn unclaimed(&self, queues: u32) -> Option<u64> {
         let Self::Ours(program) = self else {
             return None;
@@ -107,7 +109,7 @@ impl Steering {
         }
     }
 
-    /// What it is, in words.
+    /// A description in words.
     pub(super) fn summary(&self) -> &'static str {
         match (self, self.is_native()) {
             (Self::Ours(_), true) => "native XDP",
@@ -118,8 +120,8 @@ impl Steering {
     }
 }
 
-/// Names the MTU where the driver refuses a program and the MTU may be why, for which drivers have
-/// no word of their own: `ERANGE` of veth, `EINVAL` of the others.
+/// Adds the MTU to the error if the driver refuses a program and the MTU may be why. Drivers have
+/// no error of their own for it: veth answers `ERANGE`, the others `EINVAL`.
 fn explain_attach(error: Error, interface: &Interface) -> Error {
     let Interface { name, mtu, .. } = interface;
     match error {

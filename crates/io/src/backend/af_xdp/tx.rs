@@ -104,7 +104,7 @@ struct XdpTx {
     is_zero_copy: bool,
     counters: TxCounters,
     caps: TxCaps,
-    /// What a zero-copy driver needs, for as long as it is sent.
+    /// Held as long as it sends, if a zero-copy driver needs it.
     _switch: Option<XdpSwitch>,
 }
 
@@ -151,9 +151,9 @@ impl XdpTx {
         )
     }
 
-    /// Counts what was offered, and what was dropped. What an earlier call left in the ring, and
-    /// counted as accepted, may be dropped in this one: the counters are put right, and no call
-    /// answers more than it was asked.
+    /// Counts the datagrams offered and dropped. Datagrams that an earlier call left in the ring,
+    /// and counted as accepted, may be dropped in this one. Then the counters are corrected, and no
+    /// call returns more than it was given.
     fn count(&mut self, offered: u64, dropped: u64) {
         self.counters.accepted = (self.counters.accepted + offered).saturating_sub(dropped);
         if dropped > 0 {
@@ -178,7 +178,7 @@ impl Tx for XdpTx {
             let more = self.fill(flow, filled, datagrams);
             filled += more;
             if let Err(error) = self.drain(deadline, &mut dropped) {
-                // What the kernel left in the ring was not sent.
+                // Frames that the kernel left in the ring were not sent.
                 let left = self.sender.transmitter().pending() as usize;
                 self.count(filled.saturating_sub(left) as u64, dropped);
                 return Err(error);
@@ -228,7 +228,7 @@ impl Tx for XdpTx {
 }
 
 impl Drop for XdpTx {
-    /// What was accepted is sent before the socket closes, as far as the kernel lets it.
+    /// Accepted frames are sent before the socket closes, as far as the kernel lets it.
     fn drop(&mut self) {
         Tx::flush(self);
     }

@@ -1,4 +1,4 @@
-//! What a build without DPDK says.
+//! The answers of a build without DPDK.
 
 use super::BACKEND;
 use crate::backend::Support;

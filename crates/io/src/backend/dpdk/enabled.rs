@@ -32,8 +32,9 @@ use std::thread;
 use std::time::Duration;
 use tap::Tap;
 
-/// How long a blocked receiver sleeps between looks into a device that cannot wake it. Its timer adds 50 µs of slack (prctl(2),
-/// PR_SET_TIMERSLACK), in which a ring of 4096 frames fills at 40 million packets a second.
+/// How long a blocked receiver sleeps between looks into a device that cannot wake it. Its timer
+/// adds 50 µs of slack (prctl(2), PR_SET_TIMERSLACK). In that time a ring of 4096 frames fills at
+/// 40 million packets a second.
 const NAP: Duration = Duration::from_micros(50);
 
 /// Looks that may bring nothing but frames of others before a queue is taken to be empty.
@@ -104,7 +105,7 @@ fn rx_descriptors(config: &RxConfig) -> Result<Option<u16>, Error> {
 struct DpdkRx {
     hand: Hand,
     shared: Arc<Shared>,
-    /// True for the one that tells the port's drops; those that share it tell none of them again.
+    /// True for the receiver that reports the port's drops; those that share the port report none.
     tells_drops: bool,
     filter: FlowFilter,
     lent: Lent,
@@ -122,12 +123,12 @@ struct DpdkRx {
 /// anew when another receiver comes.
 type Hand = Arc<Mutex<Vec<RxQueue>>>;
 
-/// What the receivers of a port share.
+/// The common part of the receivers of a port.
 #[derive(Debug)]
 struct Shared {
     port: Arc<Port>,
     hands: Mutex<Vec<Hand>>,
-    /// What further devices are opened with.
+    /// The options of further devices.
     options: PortOptions,
     config: RxConfig,
     /// Shared with the devices of further receivers.
@@ -294,8 +295,8 @@ impl Rx for DpdkRx {
             Some(Slot::new(came, frame.room.min(most)))
         }));
         let (memory, memory_bytes) = self.lent.memory();
-        // SAFETY: each packet lies in a buffer of its own, up to whose end there is room, and `lent`
-        // holds it, alone, until it is sent below or released by the next call.
+        // SAFETY: each packet lies in a buffer of its own, with room up to the buffer's end. Only
+        // `lent` holds it, until it is sent below or released by the next call.
         let requests =
             unsafe { Requests::from_raw(memory, memory_bytes, Layer::Frame, &mut self.slots) };
         answer(requests);
@@ -390,16 +391,16 @@ impl Rx for DpdkRx {
 }
 
 impl Shared {
-    /// Bytes of the longest frame that may leave: the driver for packet sockets does not know the
-    /// interface's MTU, and waits for ever behind a frame that is longer.
+    /// Bytes of the longest frame that may leave. The driver for packet sockets does not know the
+    /// interface's MTU, and waits without end behind a longer frame.
     fn sent_bytes_max(&self) -> u32 {
         let own = u32::from(self.port.facts().mtu);
         let mtu = self.tap.as_ref().map_or(own, |tap| tap.mtu.min(own));
         mtu.saturating_add(ETHERNET_BYTES as u32)
     }
 
-    /// Deals the queues out anew, among the receivers there are and one more. Every queue stays
-    /// with somebody, because the device puts packets into all of them.
+    /// Deals the queues out anew, among the existing receivers and one more. Every queue stays with
+    /// a receiver, because the device puts packets into all of them.
     fn deal(&self) -> Result<Hand, Error> {
         let mut hands = lock(&self.hands);
         // A receiver that is gone leaves its queues to the others.
@@ -447,7 +448,7 @@ fn check_answering(config: &RxConfig, facts: &Facts) -> Result<(), Error> {
     })
 }
 
-/// What the device is, and what the kernel makes of its packets.
+/// The description of the device, and the kernel's treatment of its packets.
 fn mode(facts: &Facts, tap: Option<&Tap>) -> Mode {
     let kernel = match tap {
         Some(tap) => format!(
@@ -464,8 +465,8 @@ fn mode(facts: &Facts, tap: Option<&Tap>) -> Mode {
         Some(_) => Mode::new(summary).tap(),
         None => Mode::new(summary),
     };
-    // Hardware writes into DPDK's own memory. What their sockets were granted, drivers of software
-    // keep to themselves.
+    // Hardware writes into DPDK's own memory. Drivers of software do not show what the kernel
+    // granted their sockets.
     mode.with(Property::BusyPoll, !facts.is_virtual)
         .with(Property::ZeroCopy, !facts.is_virtual)
 }

@@ -26,9 +26,9 @@ const BUFFERS_MAX: u32 = 1 << 15;
 /// Datagrams that may come beyond a full batch: the kernel receives 33 in a run (`RUN` of
 /// mpps_os::uring), and the last run may begin when one is missing.
 const BEYOND_BATCH: usize = 32;
-/// Buffers that nobody asked for. They are used in turns, so that more of them than are needed
-/// drive the packets themselves out of the processor's cache: with 2048 a datagram cost a tenth
-/// more than with 1024.
+/// Buffers, unless the user sets a number. They are used in turns. More of them than are needed
+/// push the packets themselves out of the processor's cache: with 2048 a datagram cost a tenth more
+/// than with 1024.
 const BUFFERS_DEFAULT_MAX: usize = 1024;
 
 #[derive(Debug)]
@@ -161,8 +161,8 @@ impl Awaited for UringRx {
         (!time.is_zero()).then(|| self.take(Some(time)))
     }
 
-    /// The socket is watched and not the ring: with `DEFER_TASKRUN` a datagram becomes a
-    /// completion, for which the ring wakes its watchers, only once this thread asks for it.
+    /// The socket is watched and not the ring. With `DEFER_TASKRUN` a datagram becomes a completion
+    /// only once this thread asks for it. Only a completion wakes the ring's watchers.
     fn sleep(&mut self, waiter: &mut Waiter, how: Sleep, time: Duration) -> io::Result<bool> {
         how.on(waiter, self.socket.as_fd(), time)
     }
@@ -172,9 +172,9 @@ impl Rx for UringRx {
     fn recv(&mut self, wait: Wait) -> io::Result<Batch<'_>> {
         waiting::until(self, wait)?;
         let (memory, memory_bytes) = self.ring.memory();
-        // SAFETY: the descriptors are those of the ring's last receive, whose bytes are readable
-        // and written by nobody until its next one, which takes this receiver mutably and so
-        // cannot come while the batch borrows it.
+        // SAFETY: the descriptors are those of the ring's last receive. Their bytes are readable,
+        // and are not written until its next one. That takes this receiver mutably, and so cannot
+        // come while the batch borrows it.
         let mut batch = unsafe { Batch::from_raw(memory, memory_bytes, &self.descriptors) };
         if let Some(sources) = &self.sources {
             batch = batch.with_sources(sources);
@@ -193,8 +193,8 @@ impl Rx for UringRx {
         self.slots.clear();
         let slots = self.descriptors.iter().map(|came| Slot::new(came, room));
         self.slots.extend(slots);
-        // SAFETY: as in `recv`; each packet lies in a buffer of its own, which holds so many bytes of
-        // payload, and nobody else has it until the next receive.
+        // SAFETY: as in `recv`; each packet lies in a buffer of its own, which holds the given
+        // number of bytes of payload. No other code has it until the next receive.
         let requests =
             unsafe { Requests::from_raw(memory, memory_bytes, Layer::Payload, &mut self.slots) };
         if requests.len() > 0 {

@@ -19,7 +19,7 @@ struct UringTx {
     /// Datagrams per message.
     segments: usize,
     zero_copy: bool,
-    /// True once the kernel told whether it copies.
+    /// True once the kernel has reported whether it copies.
     is_mode_known: bool,
     /// Messages of a send that the kernel had no room for yet, in order.
     pending: Vec<usize>,
@@ -153,8 +153,8 @@ impl UringTx {
             }
         }
         self.counters.blocked += 1;
-        // The caller goes on after the last one that was dealt with, so that one before it for
-        // which there never was room is refused.
+        // The caller goes on after the last message dealt with. So a message before it that never
+        // found room is refused.
         for at in self.pending.drain(..).filter(|at| Some(*at) < last) {
             let datagrams = datagrams_of(at);
             sent.refused += datagrams;
@@ -192,7 +192,7 @@ impl Tx for UringTx {
         let datagrams_of = |at: usize| if at == last { last_segments } else { segments } as u64;
         let sent = self.pass_all(flow, count, datagrams_of);
         self.ring.set_bytes(last, segments * self.payload_bytes);
-        // The first notifications tell what was granted.
+        // The first notifications show what was granted.
         if !self.is_mode_known && self.ring.copied().1 > 0 {
             self.is_mode_known = true;
             self.tell_mode();

@@ -1,4 +1,4 @@
-//! What a tap lets in, and how members of a group are chosen.
+//! The filter of a tap, and the choice among the members of a group.
 
 use crate::filter::FlowFilter;
 use mpps_os::bpf::asm::{Assembler, R0, R1, Size};

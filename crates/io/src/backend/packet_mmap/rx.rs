@@ -19,7 +19,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A receiver over one ring, alone on its tap or a member of a group.
+/// A receiver over one ring, the only one on its tap or a member of a group.
 #[derive(Debug)]
 struct PacketRx {
     ring: RxRing,
@@ -29,9 +29,9 @@ struct PacketRx {
     answers: Option<FrameAnswers>,
     waiting: Waiting,
     counters: RxCounters,
-    /// What the kernel counted up to the last look; a look sets its own counts to zero.
+    /// The kernel's counts up to the last look; a look sets its own counts to zero.
     statistics: Cell<PacketStatistics>,
-    /// The first receiver tells what was dropped at the held port, which all have in common.
+    /// The first receiver reports the drops at the held port, which all share.
     port_before: Option<u64>,
     caps: RxCaps,
 }
@@ -93,7 +93,7 @@ impl PacketRx {
         outlast(self.ring.socket().pending_error(), &self.tap.interface.name)
     }
 
-    /// What the kernel counted since the receiver was opened.
+    /// The kernel's counts from the opening of the receiver on.
     fn statistics(&self) -> PacketStatistics {
         let mut sum = self.statistics.get();
         if let Ok(more) = self.ring.socket().take_statistics() {

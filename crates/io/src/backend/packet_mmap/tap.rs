@@ -1,4 +1,5 @@
-//! What all receivers of one tap share: interface, filter, port, group, and the program behind.
+//! The common part of all receivers of one tap: interface, filter, port, group, and the program
+//! behind.
 
 use super::filter;
 use crate::backend::held_port::{HeldPort, Interface, Neighbour};
@@ -15,8 +16,8 @@ use std::sync::{Mutex, PoisonError};
 const EINVAL: i32 = 22;
 /// Frames that a ring holds, if the user gave no other figure: 8.5 MiB.
 const FRAMES: u32 = 4096;
-/// For how long a frame may wait until its block is handed over. At low rates each block holds the
-/// frames of this time alone, so the ring lasts at least (blocks - 1) times as long.
+/// The longest time that a frame waits until its block is handed over. At low rates each block
+/// holds only the frames of this time. So the ring lasts at least (blocks - 1) times as long.
 const RETIRE_MS: u32 = 1;
 
 /// A tap on one interface, or on all, for one address.
@@ -76,7 +77,8 @@ impl Tap {
         Ok((tap, first))
     }
 
-    /// What was dropped at the held port, where the copies of what the tap takes do not come.
+    /// Packets dropped at the held port, if the copies of packets that the tap takes do not come
+    /// there.
     pub(super) fn taken_port_drops(&self) -> Option<u64> {
         self.taken.as_ref().and_then(|_| self.port.dropped())
     }
@@ -181,8 +183,7 @@ fn explain_take(error: Error, config: &RxConfig) -> Error {
 }
 
 /// Drops the kernel's copies of a flow's frames. Programs at this place run behind the taps, and
-/// before everything else that the kernel does with a frame (`__netif_receive_skb_core`,
-/// net/core/dev.c).
+/// before the kernel does anything more with a frame (`__netif_receive_skb_core`, net/core/dev.c).
 fn take(flow: &FlowFilter, interface_index: u32) -> Result<Link, Error> {
     // The program keeps the map alive.
     let counters = FlowCounters::create(PerCpuMapKind::Array, "mppstaken", 1)?;

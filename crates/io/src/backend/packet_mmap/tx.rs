@@ -12,7 +12,7 @@ use std::time::Duration;
 
 /// Frames under way, if the user gave no other figure.
 const SLOTS: u32 = 2048;
-/// What a small frame is charged to the send buffer at most: its `struct sk_buff`, and its bytes
+/// The most that a small frame is charged to the send buffer: its `struct sk_buff`, and its bytes
 /// with the kernel's own behind them (`SKB_TRUESIZE`, include/linux/skbuff.h).
 const FRAME_CHARGE_BYTES: usize = 1024;
 /// How long a send waits for room.
@@ -177,7 +177,7 @@ impl PacketTx {
         to - from
     }
 
-    /// Passes so many frames on; how many the kernel took, and what it said of the next.
+    /// Passes the `filled` frames on. Returns how many the kernel took, and its error for the next.
     fn flush(&mut self, filled: usize) -> (usize, Option<io::Error>) {
         self.counters.calls += 1;
         let flushed = self.ring.flush(filled);

@@ -1,4 +1,4 @@
-//! What a build without libpcap says.
+//! The answers of a build without libpcap.
 
 use super::BACKEND;
 use crate::backend::Support;

@@ -28,7 +28,8 @@ use std::time::Duration;
 const TIMEOUT_MS: i32 = 1;
 /// Frames that the buffer holds, if the user gave no other figure.
 const FRAMES: u32 = 8192;
-/// What a frame takes in the buffer besides its payload: the ring's header, and those of the frame.
+/// The room of a frame in the buffer besides its payload: the ring's header, and those of the
+/// frame.
 const FRAME_HEADROOM_BYTES: usize = 160;
 /// The longest frame there is, of 64 KiB and its headers (`MAXIMUM_SNAPLEN` is 262 144).
 const SNAP_BYTES: i32 = 128 << 10;
@@ -37,7 +38,7 @@ const SNAP_BYTES: i32 = 128 << 10;
 struct PcapRx {
     /// The library's counts are read through `&mut`.
     capture: RefCell<Capture<Active>>,
-    /// The library's descriptor once more, to be lent while nobody borrows the library.
+    /// The library's descriptor once more, to be lent while the library is not borrowed.
     readable: OwnedFd,
     arena: Vec<u8>,
     descriptors: Vec<Descriptor>,
@@ -122,7 +123,7 @@ pub(super) fn open_rx(config: &RxConfig) -> Result<Box<dyn Rx>, Error> {
         answers: answers.transpose()?,
         waiting: Waiting::new(),
         counters: RxCounters::default(),
-        // What was dropped before the filter was there is not ours.
+        // Packets dropped before the filter was there are not ours.
         drops: Cell::new(Drops {
             count: 0,
             seen: stat.dropped,
@@ -171,7 +172,7 @@ fn expression(address: SocketAddr) -> String {
     text
 }
 
-/// What the library said, as a refusal by the kernel: it keeps no `errno`.
+/// The library's error, as a refusal by the kernel: it keeps no `errno`.
 fn refusal(interface: &str, error: &pcap::Error) -> Error {
     mpps_os::Error::new("libpcap", interface, io::Error::other(error.to_string())).into()
 }

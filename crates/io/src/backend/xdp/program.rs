@@ -84,9 +84,9 @@ const LEFT: i16 = 8;
 /// Units of [`Allowance::next`] in a nanosecond, as a power of two: a datagram every 100 ns is off by
 /// a hundred-thousandth at the most.
 pub(super) const FRACTION_BITS: i32 = 10;
-/// What a program that fell behind, as it does between two sends, makes up for at once: so many
-/// datagrams, half of what the ring of a veth holds (`VETH_RING_SIZE`, drivers/net/veth.c), and no
-/// more than so many nanoseconds.
+/// The most that a program makes up for at once when it fell behind, as it does between two sends.
+/// The limits are datagrams, half of the ring of a veth (`VETH_RING_SIZE`, drivers/net/veth.c), and
+/// nanoseconds.
 pub(super) const BEHIND_MAX: i64 = 128;
 pub(super) const BEHIND_NS_MAX: i64 = 1_000_000;
 
@@ -118,15 +118,15 @@ pub(super) fn interval(rate_pps: f64) -> Option<i32> {
     (interval >= 1.0 && interval <= f64::from(i32::MAX)).then_some(interval as i32)
 }
 
-/// What a program is made for.
+/// The specification of a program.
 #[derive(Debug)]
 pub(super) struct Recipe<'a> {
     pub(super) template: &'a Template,
     /// Source ports, from the template's on.
     pub(super) flows: u32,
-    /// What the payload sums up to: without its stamp, if it has one.
+    /// The sum of the payload: without its stamp, if it has one.
     pub(super) payload_sum: u16,
-    /// What stamps are written with; none leaves the payload as it is.
+    /// The clock of the stamps; none leaves the payload as it is.
     pub(super) stamp: Option<Clock>,
     /// The rate that it keeps; none makes a frame at each run.
     pub(super) pace: Option<Pace<'a>>,
@@ -171,8 +171,8 @@ impl Recipe<'_> {
     /// }
     /// ```
     ///
-    /// All headers are written each time, because frames are recycled: whoever handled the frame
-    /// before, GRO or a router, may have changed them.
+    /// All headers are written each time, because frames are recycled: GRO or a router may have
+    /// changed them.
     pub(super) fn program(&self) -> Result<Vec<Instruction>, AssemblyError> {
         // Headers have 62 bytes at most, so the casts keep their values.
         let header_bytes = self.template.header_bytes() as i16;

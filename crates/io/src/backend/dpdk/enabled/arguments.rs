@@ -1,4 +1,4 @@
-//! What `--dpdk-args` says, taken apart: the device that receives, and the environment's arguments.
+//! The parts of `--dpdk-args`: the device that receives, and the environment's arguments.
 
 use crate::{Error, RingConfig};
 
@@ -6,8 +6,8 @@ use crate::{Error, RingConfig};
 /// used, so that the figure costs nothing.
 const MEMORY_MB: &str = "1024";
 
-/// A PCI address that no device has which DPDK drives. To allow it alone keeps DPDK from taking
-/// every device that it could; the one that was asked for is added by name.
+/// A PCI address that no DPDK device has. Allowing only this one keeps DPDK from taking every
+/// device that it could; the wanted device is added by name.
 const NO_PCI_DEVICE: &str = "0000:00:00.0";
 
 /// Arguments for DPDK.

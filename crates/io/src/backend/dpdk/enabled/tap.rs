@@ -19,10 +19,10 @@ const FRAME_BYTES_MAX: u32 = 16_384;
 /// Bytes that the kernel allocates in one piece for it, 16 pages.
 const BLOCK_BYTES: u32 = 65_536;
 
-/// What a tap and those that share it have to themselves.
+/// The common part of the receivers on one tap.
 #[derive(Debug)]
 pub(super) struct Tap {
-    /// The port, at which the kernel is not to answer.
+    /// The port, held so that the kernel does not answer there.
     pub(super) port: HeldPort,
     /// True if no user named the device, so that there may be more of them.
     pub(super) is_default: bool,

@@ -60,7 +60,7 @@ impl Bench {
         }
     }
 
-    /// Runs it on the page as the run before left it, but for a header that somebody has changed.
+    /// Runs it on the page as the run before left it, with the header changed as if by a receiver.
     fn next(&mut self) -> Vec<u8> {
         self.page[6..self.template.header_bytes()].fill(0xee);
         let queue = PacketContext::Xdp { queue: 0 };
@@ -172,7 +172,7 @@ fn a_frame_that_is_too_short_is_dropped() {
     assert_eq!(bench.counts(), Counts::default());
 }
 
-/// What a paced program does at the sandbox's one moment, with this allowance, and what is left.
+/// The answer of a paced program at the sandbox's only moment, and the allowance left.
 fn paced(next: u64, left: u64) -> (u64, Allowance) {
     let [source, target]: [SocketAddr; 2] =
         ["10.0.0.1:5000", "10.0.0.2:9"].map(|text| text.parse().unwrap());
