@@ -19,14 +19,14 @@ pub enum Support {
     Yes,
     /// It cannot.
     No {
-        /// What is missing.
+        /// The missing part.
         why: String,
-        /// What a user can do about it.
+        /// The remedy for the user.
         remedy: String,
     },
 }
 
-/// What an engine is wanted for: some of it takes a younger kernel than the engine itself.
+/// The task of an engine: some tasks need a younger kernel than the engine itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Task {
     /// To serve.
@@ -38,12 +38,12 @@ pub enum Task {
     Load,
 }
 
-/// What an engine thinks of one of its switches on this kernel.
+/// An engine's advice on one of its switches on this kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Advice {
     /// Which.
     pub switch: Switch,
-    /// What it does in this engine, on this kernel, in one line.
+    /// The effect in this engine, on this kernel, in one line.
     pub what: &'static str,
     /// Why it is not worth turning on here; empty if it is, and so is on unless a user says otherwise.
     pub why_not: Cow<'static, str>,
@@ -62,7 +62,8 @@ impl Advice {
         }
     }
 
-    /// Of the switch that is the same for whoever accepts, and of the one that no engine acts on.
+    /// The advice on the switch that is the same for every engine, and on the one without effect in
+    /// any.
     fn of_all() -> [Self; 2] {
         let affinity = "a listener for each worker (SO_REUSEPORT), chosen by the CPU that received \
                         the SYN (classic BPF); workers pinned";
@@ -87,7 +88,7 @@ pub struct Engine {
     pub support: fn(Task) -> Support,
     /// The switches that it has, with what they do on this kernel under these limits.
     pub switches: fn(&Limits) -> Vec<Advice>,
-    /// Serves connections in the calling thread until it is told to stop and has drained.
+    /// Serves connections in the calling thread until it is stopped and has drained.
     pub(crate) serve: fn(ServeWorker) -> Result<(), Error>,
     /// Makes connections in the calling thread until the load is done.
     pub(crate) load: fn(LoadWorker) -> Result<(), Error>,
@@ -116,7 +117,7 @@ impl Engine {
             })
     }
 
-    /// Refuses a task for which this host cannot run the engine.
+    /// Refuses a task if this host cannot run the engine for it.
     ///
     /// # Errors
     ///

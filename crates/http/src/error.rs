@@ -1,4 +1,4 @@
-//! What mpps refused, as opposed to what the kernel refused.
+//! Refusals by mpps, as opposed to refusals by the kernel.
 
 use crate::Switch;
 
@@ -23,15 +23,15 @@ pub enum Error {
     Invalid {
         /// The option, as a user names it.
         option: &'static str,
-        /// What was given.
+        /// The given value.
         value: String,
-        /// What is wrong with it, and what is possible.
+        /// The reason, and the possible values.
         why: String,
     },
     /// No engine of that name.
     #[error("no engine is called `{name}`; there are {known}")]
     UnknownEngine {
-        /// What was asked for.
+        /// The name that was asked for.
         name: String,
         /// The names that exist.
         known: String,
@@ -41,9 +41,9 @@ pub enum Error {
     Unavailable {
         /// The engine's name.
         engine: &'static str,
-        /// What is missing.
+        /// The missing part.
         why: String,
-        /// What a user can do about it.
+        /// The remedy for the user.
         remedy: String,
     },
 }

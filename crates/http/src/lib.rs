@@ -1,7 +1,8 @@
 //! Many connections a second over the kernel's own TCP: an HTTP/1.1 server and a load generator.
 //!
 //! An [`Engine`] is a way to drive sockets; [`ENGINES`] has one row and one file for each. A
-//! [`Switch`] is one way to reuse what a short connection needs, and can be turned on alone.
+//! [`Switch`] is one way to reuse the resources of short connections. Each can be turned on by
+//! itself.
 #![forbid(unsafe_code)]
 
 mod engine;

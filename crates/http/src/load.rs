@@ -34,10 +34,10 @@ pub(crate) const CLOSING_MAX: usize = 1024;
 /// Descriptors that are no sockets of a load: rings, sets, files, the terminal.
 const OTHERS: u64 = 256;
 
-/// What one connection of a load asks for.
+/// The configuration of a load.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LoadConfig {
-    /// What is asked for.
+    /// The URL to request.
     pub url: Url,
     /// The server.
     pub target: SocketAddr,
@@ -46,7 +46,7 @@ pub struct LoadConfig {
     /// Requests per second to start, whatever the server does (open loop); none is as fast as it
     /// goes, each connection waiting for its reply (closed loop).
     pub rate: Option<f64>,
-    /// How long; none until the requests are done, or somebody stops it.
+    /// How long; none until the requests are done, or until it is stopped.
     #[serde(skip)]
     pub duration: Option<Duration>,
     /// How many requests; none until the time is over.
@@ -56,8 +56,8 @@ pub struct LoadConfig {
     pub requests_per_connection: Option<u64>,
     /// Own addresses, in turn, of several threads each its own; empty leaves the choice to the kernel.
     pub sources: Vec<IpAddr>,
-    /// Who ends a connection. If it is the server, a connection whose last reply announces the
-    /// server's close waits for that, and others are closed from here.
+    /// The side that ends a connection. If it is the server, and the last reply announces its
+    /// close, the load waits for that. Other connections are closed from here.
     pub close: Close,
     /// Time for one request, connecting included.
     #[serde(rename = "timeout_seconds", with = "seconds")]

@@ -17,12 +17,12 @@ const LOOK: Duration = Duration::from_millis(20);
 pub struct Load {}
 
 impl Load {
-    /// Runs a load on sockets that `engine` drives to its end, or until `stop` is raised, and shows how far it is now and then.
-    /// What is in flight at the end is cut off, and counted.
+    /// Runs a load on sockets that `engine` drives to its end, or until `stop` is raised. Calls
+    /// `progress` now and then. Requests in flight at the end are cut off, and counted.
     ///
     /// # Errors
-    /// What cannot be, before anything is opened; what the kernel refused to a whole thread. What
-    /// happens to a connection is in the report, and is no error.
+    /// An impossible configuration, before anything is opened; a refusal by the kernel that stops a
+    /// whole thread. A failed connection is in the report, and is no error.
     pub fn run(
         engine: &'static Engine,
         config: &LoadConfig,

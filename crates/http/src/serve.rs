@@ -1,4 +1,4 @@
-//! What a server serves, to whom, and how each connection ends.
+//! The content and the clients of a server, and how each connection ends.
 
 mod acknowledgement;
 mod connection;
@@ -44,28 +44,27 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// What is served.
+/// The content that a server serves.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Content {
-    /// A body of so many bytes at every path.
+    /// A body of this number of bytes at every path.
     Size(usize),
     /// The files below a directory.
     Root(PathBuf),
 }
 
-/// Who closes a connection first, and how. It changes every figure: it is printed beside them.
+/// The side that closes a connection first, and how. Every figure depends on it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Close {
     /// The server, with a FIN, after the reply: TIME_WAIT is the server's.
     #[default]
     Server,
-    /// The client, after it has read the reply: TIME_WAIT is the client's. One that does not close
-    /// is closed by our server after a few seconds, and counted as [`Ending::IdleTimeout`].
+    /// The client, after it has read the reply: TIME_WAIT is the client's. If it does not close,
+    /// our server closes after a few seconds, and counts [`Ending::IdleTimeout`].
     Client,
-    /// The side that is told so, with a RST: a server once the client has acknowledged the whole
-    /// reply, a load after its last reply. No side keeps
-    /// a socket in TIME_WAIT.
+    /// The side with this setting, with a RST: a server once the client has acknowledged the whole
+    /// reply, a load after its last reply. No side keeps a socket in TIME_WAIT.
     Rst,
 }
 
@@ -85,8 +84,8 @@ pub struct Limits {
     pub head_time: Duration,
     /// Time between two requests of a connection, once the client has acknowledged the reply.
     pub idle_time: Duration,
-    /// Time for a reply of which the client acknowledges nothing; twenty times as long while its
-    /// kernel answers.
+    /// The longest time without an acknowledgement of a reply; twenty times as long while the
+    /// client's kernel answers.
     pub send_time: Duration,
     /// Connections at a time, over all workers; further ones are closed at once, and counted.
     pub connections: usize,
@@ -108,7 +107,7 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Refuses what nobody could be served with.
+    /// Refuses limits that would allow no request.
     pub(crate) fn check(&self) -> Result<(), Error> {
         if self.head_bytes == 0 {
             let why = "a request's head has at least one byte";

@@ -28,13 +28,13 @@ const DESCRIPTORS_OF_PROCESS: u64 = 256;
 pub struct ServeConfig {
     /// Where it listens; port 0 takes a free one.
     pub address: SocketAddr,
-    /// What drives its sockets.
+    /// The engine that drives its sockets.
     pub engine: &'static Engine,
-    /// What it reuses.
+    /// The switches that are on.
     pub switches: Switches,
-    /// What it serves.
+    /// The content to serve.
     pub content: Content,
-    /// Who closes.
+    /// The side that closes.
     pub close: Close,
     /// How much a client may ask for.
     pub limits: Limits,
@@ -48,7 +48,7 @@ pub struct ServeConfig {
     pub metrics: bool,
 }
 
-/// A server that runs until it is told to end; dropped, it ends at once.
+/// A running server; dropped, it ends at once.
 #[derive(Debug)]
 pub struct Server {
     address: SocketAddr,
@@ -58,23 +58,23 @@ pub struct Server {
     threads: Vec<Thread>,
 }
 
-/// What became of a switch.
+/// The state of a switch in a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SwitchState {
     /// Which.
     pub name: Switch,
     /// Whether it was on.
     pub on: bool,
-    /// What it does in this engine, on this kernel.
+    /// Its effect in this engine, on this kernel.
     pub what: String,
     /// Why it was off, or empty.
     pub why_not: String,
 }
 
-/// What a server was granted, as opposed to what it was asked for.
+/// The features that a server was granted, as opposed to those asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Granted {
-    /// What drives its sockets.
+    /// The engine that drives its sockets.
     pub engine: &'static str,
     /// Every switch that the engine has.
     pub switches: Vec<SwitchState>,
@@ -118,9 +118,9 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// An option that cannot be: [`Error::Invalid`], [`Error::NoSwitch`]; an engine that this
-    /// kernel lacks; a directory that cannot be opened; an address that is taken; what else the
-    /// kernel refuses.
+    /// An impossible option: [`Error::Invalid`], [`Error::NoSwitch`]; an engine that this kernel
+    /// lacks; a directory that cannot be opened; an address that is taken; other refusals of the
+    /// kernel.
     pub fn open(config: &ServeConfig) -> Result<Opened, Error> {
         let worker_cpus = worker_cpus(config)?;
         let workers = config.workers as u64;
@@ -141,17 +141,17 @@ impl Server {
         self.address
     }
 
-    /// What it was granted.
+    /// The features that it was granted.
     pub fn granted(&self) -> &Granted {
         &self.granted
     }
 
-    /// What all workers have counted, as of their last batches.
+    /// The counts of all workers, as of their last batches.
     pub fn counters(&self) -> ServeCounters {
         sum(&self.counters)
     }
 
-    /// What each worker has accepted, as of its last batch.
+    /// The connections that each worker has accepted, as of its last batch.
     pub fn accepted(&self) -> Vec<u64> {
         let workers = self.counters.iter();
         workers.map(|worker| worker.look().accepted).collect()
@@ -201,7 +201,7 @@ impl Server {
     }
 }
 
-/// What a server has before it has threads.
+/// A server before it has threads.
 #[derive(Debug)]
 pub struct Opened {
     site: Site,
@@ -276,7 +276,7 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.stop();
         for thread in self.threads.drain(..) {
-            // Who drops a server does not ask how it ended.
+            // The caller drops the server without asking how it ended.
             let _ = thread.join();
         }
     }
@@ -326,7 +326,7 @@ fn worker_cpus(config: &ServeConfig) -> Result<Vec<Option<usize>>, Error> {
 /// One listener for all workers, or with `affinity` one for each.
 fn listen(config: &ServeConfig, cpus: &[Option<usize>]) -> Result<Vec<Arc<Listener>>, Error> {
     let mut options = ListenOptions {
-        // A connection that says nothing is no better than one that never ends its first line.
+        // A silent connection is no better than an unfinished first line.
         defer_accept: config
             .switches
             .has(Switch::Events)
@@ -338,8 +338,8 @@ fn listen(config: &ServeConfig, cpus: &[Option<usize>]) -> Result<Vec<Arc<Listen
     if !config.switches.has(Switch::Affinity) {
         return Ok(vec![Arc::new(Listener::listen(&config.address, &options)?)]);
     }
-    // Sharing an address is refused by nobody: a second server would take a part of the first
-    // one's connections without a word.
+    // The kernel does not refuse a shared address: a second server would silently take a part of
+    // the first one's connections.
     let address = tcp::free_address(&config.address)?;
     options.reuse_port = true;
     let mut listeners = Vec::with_capacity(cpus.len());
@@ -368,8 +368,7 @@ fn start(worker: ServeWorker, config: &ServeConfig, cpu: Option<usize>) -> Resul
     })
 }
 
-/// The other workers, which are stopped if one fails, and also if it panics: they would go on alone
-/// otherwise, and nobody would learn of it.
+/// Stops the other workers if one fails or panics. Otherwise they would silently go on without it.
 struct Others {
     phase: Arc<Phase>,
     stop: bool,

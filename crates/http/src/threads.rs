@@ -4,7 +4,7 @@ use crate::Error;
 use mpps_os::sched;
 use std::thread::{self, JoinHandle};
 
-/// One that is running.
+/// A running thread.
 pub(crate) type Thread = JoinHandle<Result<(), Error>>;
 
 /// Starts a thread of that name, on its CPU if it has one.

@@ -1,4 +1,4 @@
-//! The load against a server of a few lines that does what the test tells it, over every engine.
+//! The load against a server of a few lines that each test scripts, over every engine.
 //!
 //! Plain loopback and no privilege: addresses of 127.0.0.0/8, ports that the kernel chooses.
 
@@ -45,7 +45,7 @@ const LONG: Duration = Duration::from_secs(30);
 const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
 const LAST: &[u8] = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 5\r\n\r\nhello";
 
-/// What a server does with one connection; it is told the connection's number.
+/// The server's part in one connection; it gets the connection's number.
 type Script = fn(TcpStream, u64);
 
 /// A server in threads, one for each connection, until it is dropped.
@@ -491,8 +491,8 @@ fn an_open_loop_keeps_its_count_and_its_lateness() {
         },
         |report, _| {
             assert_eq!(report.ledger.requests.failed_total(), 0, "{report:#?}");
-            // Each start was taken, or is told to have been missed. A thread that wakes after the end
-            // takes what was due meanwhile, too.
+            // Each start was taken, or is reported as missed. A thread that wakes after the end
+            // also takes those that came due meanwhile.
             let due = report.ledger.requests.started + report.not_started.unwrap();
             let most = (400.0 * report.seconds) as u64 + 1;
             assert!((199..=most).contains(&due), "{report:#?}");

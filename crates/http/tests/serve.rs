@@ -1,5 +1,5 @@
-//! The server against real sockets: every scenario over every engine, with no switch, with all, and
-//! with the sets between for which it makes a difference.
+//! The server against real sockets. Every scenario runs over every engine: with no switch, with
+//! all, and with the sets between that make a difference.
 //!
 //! Each trial has a network namespace of its own where that is allowed, and the loopback of the
 //! host otherwise. After each, what was accepted has ended and no descriptor is left.
@@ -35,7 +35,7 @@ const SETS: &[&[Switch]] = &[
     ],
 ];
 
-/// What this process is to do if a trial has started it.
+/// The task of this process if a trial has started it.
 pub(crate) fn play() -> Option<ExitCode> {
     exhaustion::child()
 }
@@ -104,8 +104,8 @@ fn of(engine: &'static Engine, switches: Switches, scenario: &'static Scenario) 
     }))
 }
 
-/// Moves this process where nobody else has ports, or connections in TIME_WAIT, if there can be
-/// such a place.
+/// Moves this process to a host of its own, if possible. There no other program has ports, or
+/// connections in TIME_WAIT.
 fn enter_host() -> Result<(), Failed> {
     let required = std::env::var("MPPS_REQUIRE_LAB").is_ok_and(|value| value == "1");
     match able() {

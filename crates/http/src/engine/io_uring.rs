@@ -22,7 +22,7 @@ pub(super) const ENGINE: Engine = Engine {
 /// Direct descriptors are worth their while from this release on: before, each of them had a node
 /// of its own allocated (io_uring/rsrc.c).
 const SLOTS_GOOD: (u32, u32) = (6, 15);
-/// What is wrong with them where [`closes_slots`] says no.
+/// The defect of a kernel if [`closes_slots`] is false.
 const SLOTS_STAY_OPEN: &str = "before Linux 6.13 the socket in a slot of a ring stays open after \
     its close, until the ring is done with all earlier requests";
 
@@ -30,7 +30,7 @@ const SLOTS_STAY_OPEN: &str = "before Linux 6.13 the socket in a slot of a ring 
 /// (`IORING_OP_URING_CMD` of a socket).
 const OPTIONS: (u32, u32) = (6, 7);
 
-/// What to do where a ring cannot be set up.
+/// The answer if a ring cannot be set up.
 fn no_ring(error: &mpps_os::Error) -> Support {
     Support::No {
         why: error.to_string(),
@@ -38,9 +38,9 @@ fn no_ring(error: &mpps_os::Error) -> Support {
     }
 }
 
-/// Whether a kernel of that release can do a task. The probe of a ring does not tell which commands
-/// a socket takes, so that the release has to do. A load has all its connections in slots, and
-/// where those are closed there is all else that it needs.
+/// Whether a kernel of that release can do a task. The probe of a ring does not show which commands
+/// a socket takes, so that the release has to do. A load has all its connections in slots. A kernel
+/// that closes them also has all the other features that a load needs.
 fn can(task: Task, release: &str, closes_slots: &mpps_os::Result<bool>) -> Support {
     let (major, minor) = OPTIONS;
     let why = match task {
@@ -64,8 +64,7 @@ fn release() -> String {
     release.map_or_else(|_| "unknown".to_owned(), |text| text.trim().to_owned())
 }
 
-/// What to make of each switch on a kernel of that version; one that cannot be told is taken for
-/// an old one.
+/// The advice on each switch for a kernel of that version; an unknown version counts as an old one.
 fn advice(
     version: Option<(u32, u32)>,
     closes_slots: &mpps_os::Result<bool>,
@@ -76,8 +75,8 @@ fn advice(
                    something, and no allocation for a connection";
     let fds = "connections in slots of the ring that the kernel chooses (direct descriptors), not in \
                the process's table of descriptors";
-    // A standing request that accepts tells no addresses (`io_accept`, io_uring/net.c: one place for
-    // them all), so that there is none where they are counted.
+    // A standing request that accepts reports no addresses (`io_accept`, io_uring/net.c: one place
+    // for them all). So there is none if connections are counted by address.
     let events = match limits.connections_per_address {
         None => {
             "one request accepts all connections, when theirs is there (TCP_DEFER_ACCEPT); received \

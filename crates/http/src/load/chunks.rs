@@ -2,7 +2,7 @@
 
 /// Bytes of a chunk's size line or of a trailer line, and of all trailers, before it is too much.
 const LINE_BYTES_MAX: usize = 8 << 10;
-/// Digits of a size: more do not fit, or begin with zeros that nobody writes.
+/// Digits of a size: more do not fit, or begin with zeros that no server writes.
 const DIGITS_MAX: usize = 16;
 
 /// Where a chunked body is.
@@ -15,7 +15,7 @@ pub(super) struct Chunks {
     line_bytes: usize,
 }
 
-/// What comes next.
+/// The next part that is expected.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum State {
     /// The first digit of a size.
@@ -29,7 +29,7 @@ enum State {
     Extension,
     /// The line feed of a size line.
     SizeEnd,
-    /// So many bytes of data.
+    /// Bytes of data.
     Data,
     DataReturn,
     DataEnd,
@@ -42,7 +42,7 @@ enum State {
     Whole,
 }
 
-/// What some bytes brought.
+/// The result of reading some bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Fed {
     /// How many of them belong to the body and its framing.

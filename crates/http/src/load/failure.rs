@@ -1,4 +1,4 @@
-//! The ways in which a connection or a request of a load can fail.
+//! The kinds of failure of a connection or a request of a load.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -32,9 +32,9 @@ pub enum Failure {
     ShortBody,
     /// A whole reply, whose status is not 2xx.
     BadStatus,
-    /// What came is not an HTTP/1 reply, or more than was asked for.
+    /// The bytes that came are not an HTTP/1 reply, or more than was asked for.
     BadReply,
-    /// Anything else that the kernel said; the report has an example.
+    /// Any other error of the kernel; the report has an example.
     Other,
 }
 
@@ -56,7 +56,7 @@ impl Failure {
         Self::Other,
     ];
 
-    /// What a user can do about it, where the cause is on this side.
+    /// The remedy for the user, if the cause is on this side.
     pub fn remedy(self) -> Option<&'static str> {
         match self {
             Self::NoPort => Some(
@@ -73,7 +73,7 @@ impl Failure {
         matches!(self, Self::NoPort | Self::NoDescriptor)
     }
 
-    /// What an `errno` means, met while connecting or later (connect(2), recv(2)).
+    /// The meaning of an `errno` while connecting or later (connect(2), recv(2)).
     pub(crate) fn of_errno(errno: i32, connecting: bool) -> Self {
         match errno {
             libc::ECONNREFUSED => Self::Refused,

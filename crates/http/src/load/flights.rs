@@ -1,7 +1,7 @@
-//! The connections of one thread, without their sockets: what each is doing, what is to be done
-//! next, and what became of it.
+//! The connections of one thread, without their sockets: the state of each, its next step, and its
+//! outcome.
 //!
-//! An engine tells what happened at a socket and gets a [`Step`]. Everything that is counted is
+//! An engine reports the events of a socket and gets a [`Step`]. Everything that is counted is
 //! counted here, so that engines cannot count differently.
 
 use super::pace::Pace;
@@ -22,7 +22,7 @@ const SWEEPS: u64 = 16;
 const SWEEP_NS_MIN: u64 = 1_000_000;
 const SWEEP_NS_MAX: u64 = 100_000_000;
 
-/// What an engine does next with a connection.
+/// The next step of an engine with a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Step {
     /// Open a socket and connect; then [`Flights::connected`] or [`Flights::failed`].
@@ -40,7 +40,7 @@ pub(crate) enum Step {
 /// Which request is to be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Request {
-    /// One after which the connection stays.
+    /// The connection stays open after it.
     Ordinary,
     /// The connection's last, which says so.
     Last,
@@ -143,7 +143,7 @@ impl Flights {
         self.next_sweep_ns = now_ns + self.sweep_ns;
     }
 
-    /// A connection on which a request is to start now: it is to be opened, or has been idle.
+    /// A connection for a request that is to start now: it is to be opened, or has been idle.
     pub(crate) fn start(&mut self, now_ns: u64) -> Option<(u32, Step)> {
         if self.over || now_ns < self.paused_until_ns {
             return None;
@@ -317,8 +317,8 @@ impl Flights {
         self.over && self.active == 0
     }
 
-    /// Ends the run: what is in flight is counted as aborted. What was due by then and did not
-    /// start is missed. The sockets are the engine's to close.
+    /// Ends the run. Requests in flight are counted as aborted. Those that were due by then and did
+    /// not start are missed. The sockets are the engine's to close.
     pub(crate) fn finish(&mut self, now_ns: u64) {
         self.over = true;
         for slot in 0..self.slots.len() as u32 {
@@ -349,7 +349,7 @@ impl Flights {
         }
     }
 
-    /// The time from which a request that may start now is late, or none may.
+    /// The intended start of a request that may start now; none if none may.
     fn due(&mut self, now_ns: u64) -> Option<u64> {
         if self.over
             || self

@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// The longest time that is told apart: an hour, in nanoseconds.
+/// The longest time that is distinguished: an hour, in nanoseconds.
 const LONGEST_NS: u64 = 3_600_000_000_000;
 /// Decimal digits that are kept of a time.
 const DIGITS: u8 = 3;
@@ -19,7 +19,7 @@ pub struct Latency {
     /// From the first packet to an established connection; one per connection.
     pub connect: Times,
     /// From the start of a request, connecting included, to the first byte of the reply; with
-    /// `rate` from the moment at which it was to start.
+    /// `rate` from its intended start.
     pub first_byte: Times,
     /// The same to its last byte.
     pub last_byte: Times,
@@ -46,7 +46,7 @@ pub struct Times {
     pub p999: f64,
     /// The longest.
     pub max: f64,
-    /// The whole distribution: a percentage, and the time that so many do not exceed.
+    /// The whole distribution: a percentage, and the time that this share does not exceed.
     pub percentiles: Vec<[f64; 2]>,
 }
 
@@ -116,7 +116,7 @@ impl Distribution {
 
 impl Default for Distribution {
     fn default() -> Self {
-        // Times below 64 ns are not told apart; none is that short.
+        // Times below 64 ns are not distinguished; none is that short.
         let histogram = Histogram::new_with_bounds(64, LONGEST_NS, DIGITS);
         Self(histogram.expect("bounds in order, and no more than five digits"))
     }

@@ -1,4 +1,4 @@
-//! What became of everything that was started: each by a counter of its own.
+//! The fate of everything that was started: each outcome has a counter of its own.
 
 use super::Failure;
 use schemars::JsonSchema;
@@ -23,7 +23,7 @@ pub struct Ledger {
     pub failed: BTreeMap<Failure, u64>,
     /// In flight when the run ended.
     pub aborted_at_end: u64,
-    /// What no counter explains; negative if something was counted twice. [`Ledger::close`] sets it.
+    /// Explained by no counter; negative if something was counted twice. Set by [`Ledger::close`].
     pub unaccounted: i64,
 }
 
@@ -38,7 +38,7 @@ impl Ledger {
         self.failed.values().copied().fold(0, u64::saturating_add)
     }
 
-    /// What the other terms leave, in a sum that no count can break.
+    /// The rest after all other terms, in a sum that cannot overflow.
     pub fn remainder(&self) -> i64 {
         let failed: i128 = self.failed.values().copied().map(i128::from).sum();
         let known = i128::from(self.completed) + i128::from(self.aborted_at_end) + failed;
@@ -51,7 +51,7 @@ impl Ledger {
         self.unaccounted == self.remainder()
     }
 
-    /// True if these, of which there may be none, have all that is in this one.
+    /// True if this is the sum of `parts`, or if there are none.
     pub fn is_sum_of(&self, parts: &[Self]) -> bool {
         let mut sum = Self::default();
         parts.iter().for_each(|part| sum.add(part));

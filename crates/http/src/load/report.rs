@@ -1,4 +1,4 @@
-//! What a load found out.
+//! The results of a load.
 
 use super::tally::Tally;
 use super::{Failure, Latency, Ledger, LoadConfig};
@@ -9,15 +9,15 @@ use std::time::Duration;
 
 /// The names of the classes of status, in the order of [`Tally::statuses`].
 const CLASSES: [&str; 6] = ["other", "1xx", "2xx", "3xx", "4xx", "5xx"];
-/// A request in flight at the end is nothing to wonder at, unless it has waited so many times as long
-/// as the slowest that was completed,
+/// A request in flight at the end is normal, unless it has waited very long: this many times as
+/// long as the slowest that was completed,
 const WAIT_TIMES: f64 = 4.0;
-/// and as long as this, or half of the run: a lost SYN alone costs a second.
+/// and as long as this, or half of the run: one lost SYN costs a second.
 const WAIT_US: f64 = 2e6;
-/// A connection whose first packet was lost is a second late (RFC 6298), and no sign of a server that
-/// stopped.
+/// A connection whose first packet was lost is a second late (RFC 6298). That is no sign of a
+/// server that stopped.
 const SYN_US: f64 = 1.2e6;
-/// What was cut off is worth a note if it had waited so many times as long as nearly all others took,
+/// A cut-off request is worth a note if it waited this many times as long as nearly all others,
 const NOTE_TIMES: f64 = 2.0;
 /// and as long as this.
 const NOTE_US: f64 = 0.2e6;
@@ -28,7 +28,7 @@ pub struct LoadReport {
     /// The engine.
     #[schemars(extend("enum" = ["epoll", "io_uring"]))]
     pub engine: String,
-    /// What the engine was granted, in a line.
+    /// The features that the engine was granted, in a line.
     pub granted: String,
     /// From the first start to the end of the last thread.
     pub seconds: f64,
@@ -81,7 +81,7 @@ pub struct LoadReport {
     pub cpu_us_per_request: Option<f64>,
     /// System calls of the load's threads.
     pub system_calls: u64,
-    /// What a reader has to know of this run.
+    /// Remarks that a reader has to know.
     pub notes: Vec<String>,
 }
 
@@ -179,7 +179,7 @@ impl LoadReport {
         report
     }
 
-    /// With the account of each thread, of which one alone says nothing more.
+    /// Adds the account of each thread, if there are several.
     pub(crate) fn by_threads(mut self, ledgers: Vec<Ledger>) -> Self {
         self.by_thread = if ledgers.len() > 1 {
             ledgers
@@ -189,7 +189,7 @@ impl LoadReport {
         self
     }
 
-    /// With a note if the time was over while so many of the requests asked for had not been made.
+    /// Adds a note if the time was over while `left` of the requests had not been made.
     pub(crate) fn with_unmade(mut self, config: &LoadConfig, left: u64) -> Self {
         let note = unmade(config.requests, left, config.duration, self.seconds);
         self.notes.extend(note);
@@ -218,8 +218,8 @@ impl LoadReport {
             .filter(|waited| *waited > least || is_silent && *waited > silence)
     }
 
-    /// What is to be said of requests that were cut off and had waited long, but not long enough to
-    /// tell that the server stopped answering.
+    /// The note on requests that were cut off and had waited long. The wait does not prove that the
+    /// server stopped answering.
     fn undecided(&self, never_answered: u64) -> Option<String> {
         let least = NOTE_US.max(NOTE_TIMES * self.latency_us.last_byte.p99);
         let waited = self.cut_off_us_max.filter(|waited| *waited > least)?;
@@ -249,7 +249,7 @@ impl LoadReport {
     }
 }
 
-/// What is not known of replies without a length: a server that is cut off ends them as one that is
+/// The note on replies without a length. A server that is cut off ends them like a server that is
 /// done.
 fn unsized_replies(tally: &Tally) -> Option<String> {
     let (least, most) = tally.unsized_bytes?;
@@ -263,7 +263,7 @@ fn unsized_replies(tally: &Tally) -> Option<String> {
     ))
 }
 
-/// Says that a run was shorter than its requests. One that somebody stopped is told by that.
+/// Says that a run was shorter than its requests. A run stopped by the user needs no such note.
 fn unmade(asked: Option<u64>, left: u64, time: Option<Duration>, seconds: f64) -> Option<String> {
     let is_time_over = time.is_some_and(|time| seconds >= time.as_secs_f64());
     let asked = asked.filter(|_| is_time_over && left > 0)?;
@@ -272,7 +272,7 @@ fn unmade(asked: Option<u64>, left: u64, time: Option<Duration>, seconds: f64) -
     ))
 }
 
-/// What helps against failures, and late starts, whose cause is on this side.
+/// The remedies for failures, and late starts, whose cause is on this side.
 fn notes(ledger: &LoadLedger, was_busy: bool) -> Vec<String> {
     let note = |failure: Failure| {
         let remedy = failure.remedy()?;
@@ -355,7 +355,7 @@ mod tests {
             said,
             "988 of 1000 requests were not made: the time was over first"
         );
-        // All were made; somebody stopped it; no number was asked for, or no time.
+        // All were made; the user stopped it; no number was asked for, or no time.
         for (asked, left, time, seconds) in [
             (Some(1000), 0, time, 2.01),
             (Some(1000), 988, time, 1.5),

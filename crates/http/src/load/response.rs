@@ -8,7 +8,7 @@ use httparse::Status;
 const HEAD_BYTES_MAX: usize = 16 << 10;
 /// The most header lines.
 const HEADERS_MAX: usize = 100;
-/// Interim replies (1xx) before the one that was asked for.
+/// The most interim replies (1xx) before the final one.
 const INTERIM_MAX: u8 = 16;
 
 /// A reply that is being read.
@@ -18,11 +18,12 @@ pub struct Response {
     head: Head,
     body_bytes: u64,
     interim: u8,
-    /// Of a head that came in pieces, what has come. No memory is taken for one that came whole.
+    /// The part of a head that has come, if it came in pieces. A head that came whole takes no
+    /// memory.
     partial: Vec<u8>,
 }
 
-/// What a head says.
+/// The contents of a head.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Head {
     status: u16,
@@ -72,10 +73,10 @@ pub enum Received {
 #[error("{0}")]
 pub struct BadReply(pub &'static str);
 
-/// What a reply is when the server closes.
+/// The state of a reply when the server closes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
-    /// Whole: its length was to be told by the close.
+    /// Whole: only the close could end it.
     Whole,
     /// Nothing had come.
     Nothing,
@@ -89,7 +90,7 @@ impl Response {
     /// Reads on.
     ///
     /// # Errors
-    /// What makes it no HTTP/1 reply, or more than one. Nothing is to be read after an error.
+    /// The bytes are no HTTP/1 reply, or more than one. Nothing is to be read after an error.
     pub fn receive(
         &mut self,
         mut bytes: &[u8],
@@ -133,7 +134,7 @@ impl Response {
         }
     }
 
-    /// What the reply is if the server closes now.
+    /// The state of the reply if the server closes now.
     pub fn end(&mut self) -> End {
         match self.state {
             State::UntilClose | State::Whole => {
@@ -169,7 +170,7 @@ impl Response {
         self.head.close
     }
 
-    /// Takes the head, if the bytes complete it, and tells how many of them belong to it.
+    /// Takes the head, if the bytes complete it, and returns how many of them belong to it.
     fn take_head(
         &mut self,
         bytes: &[u8],
@@ -212,7 +213,7 @@ impl Response {
             self.enter_body();
         }
         self.partial.clear();
-        // What came before did not complete the head, so that it is longer.
+        // The bytes before did not complete the head, so that it is longer.
         Ok(Some(length.saturating_sub(before)))
     }
 
@@ -233,7 +234,7 @@ impl LastHead {
     }
 }
 
-/// Parses a head, if it is whole, and tells its length.
+/// Parses a head, if it is whole, and returns its length.
 fn parse(bytes: &[u8]) -> Result<Option<(Head, usize)>, BadReply> {
     let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
     let mut response = httparse::Response::new(&mut headers);
@@ -253,7 +254,7 @@ fn parse(bytes: &[u8]) -> Result<Option<(Head, usize)>, BadReply> {
     Ok(Some((head, length)))
 }
 
-/// What the headers say about the body and the connection.
+/// Reads from the headers the framing of the body, and whether the connection closes.
 fn interpret(
     status: u16,
     is_old: bool,

@@ -1,4 +1,4 @@
-//! What was counted.
+//! The counts of a load.
 
 use super::latency::Latencies;
 use super::{Failure, Ledger};
@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 /// Counts of one thread, or of several added up.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Tally {
-    /// What became of the connections.
+    /// The fate of the connections.
     pub(crate) connections: Ledger,
-    /// What became of the requests.
+    /// The fate of the requests.
     pub(crate) requests: Ledger,
     /// Times of connections that were made, and of replies with status 2xx.
     pub(crate) latency: Latencies,
@@ -41,10 +41,11 @@ pub(crate) struct Tally {
     pub(crate) silent_ns: Option<u64>,
     /// Connections that were cut off at the end and never had a byte of a reply.
     pub(crate) never_answered: u64,
-    /// Replies whose length only the server's close told, and the bytes of the shortest and the longest.
+    /// Replies whose length only the server's close showed, and the bytes of the shortest and the
+    /// longest.
     pub(crate) unsized_replies: u64,
     pub(crate) unsized_bytes: Option<(u64, u64)>,
-    /// What the first failure of a kind was, where a report has more to say than its name.
+    /// The first failure of a kind, if a report has more to say than its name.
     pub(crate) examples: BTreeMap<Failure, String>,
 }
 

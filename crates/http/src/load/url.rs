@@ -1,4 +1,4 @@
-//! What a load is aimed at: `http://host[:port][/path][?query]`.
+//! The target of a load: `http://host[:port][/path][?query]`.
 
 use crate::Error;
 use schemars::JsonSchema;
@@ -75,7 +75,7 @@ impl Url {
     /// The first address of the host (getaddrinfo(3)).
     ///
     /// # Errors
-    /// A name that nobody knows.
+    /// The name cannot be resolved.
     pub fn resolve(&self) -> Result<SocketAddr, Error> {
         let refused = |source| mpps_os::Error::new("getaddrinfo", &self.host, source);
         let mut addresses = (self.host.as_str(), self.port)

@@ -11,10 +11,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-/// The longest sleep of a thread, after which it looks whether it is to stop.
+/// The longest sleep of a thread; then it looks whether it is to stop.
 const SLEEP_NS_MAX: u64 = 20_000_000;
 
-/// What one thread of a load has.
+/// The state of one thread of a load.
 #[derive(Debug)]
 pub(crate) struct LoadWorker {
     pub(crate) config: Arc<LoadConfig>,
@@ -34,7 +34,7 @@ pub(crate) struct LoadWorker {
     cpu_ns: u64,
 }
 
-/// What all threads of a load share.
+/// The common part of all threads of a load.
 #[derive(Debug, Default)]
 pub(crate) struct Run {
     gate: Mutex<Gate>,
@@ -161,7 +161,7 @@ impl LoadWorker {
     /// Ends the thread's part of the run. The sockets are the engine's to close, before or after.
     pub(crate) fn finish(mut self) {
         let now_ns = monotonic_ns();
-        // What became due after the end was nobody's to start.
+        // Requests due after the end do not count.
         self.flights.finish(now_ns.min(self.end_ns));
         self.publish();
         let mut tally = std::mem::take(&mut self.flights.tally);
@@ -207,8 +207,8 @@ impl Run {
         self.stop.store(true, Ordering::Relaxed);
     }
 
-    /// What the engine got, the end of the last thread, what they counted, and what became of the
-    /// connections of each.
+    /// The engine's grant, the end of the last thread, the sum of all counts, and each thread's
+    /// ledger of connections.
     pub(crate) fn results(&self) -> (String, u64, Tally, Vec<Ledger>) {
         let mut gate = self.lock();
         let mut sum = Tally::default();
@@ -251,7 +251,7 @@ impl Live {
     }
 }
 
-/// Processor time of the calling thread, or 0 where the kernel does not tell.
+/// Processor time of the calling thread, or 0 if the kernel does not report it.
 fn own_cpu_ns() -> u64 {
     sched::schedstat(std::process::id(), sched::thread_id()).map_or(0, |stat| stat.run_ns)
 }

@@ -1,31 +1,33 @@
-//! The wait for a peer to acknowledge: a reply that does not go on, so that a slow peer is told from
-//! a dead one, or the last reply, before a RST that would throw it away.
+//! The wait for a peer's acknowledgement. If a reply does not go on, it distinguishes a slow peer
+//! from a dead one. After the last reply, it precedes a RST that would throw the reply away.
 
 use super::deadlines::TICK_MS;
 use super::{Limits, duration_ms};
 use mpps_os::tcp::TcpStream;
 
 /// The longest time between two looks. It doubles from [`TICK_MS`] while nothing moves, so that
-/// many slow clients cost little: what a client takes to acknowledge, or this if that is less, is
-/// how late it may be seen. The kernel could tell at once (`SOF_TIMESTAMPING_TX_ACK`), but that
-/// would have to be asked for before the reply is sent, and so for every connection, with a system
-/// call and a packet's head each; most have acknowledged at the first look or the second.
+/// many slow clients cost little. An acknowledgement may be seen late by the time that it took, but
+/// by no more than this.
+///
+/// The kernel could report it at once (`SOF_TIMESTAMPING_TX_ACK`). But that must be requested
+/// before the reply is sent, and so for every connection. It would cost a system call and a
+/// packet's head each; most have acknowledged at the first look or the second.
 const PAUSE_MS_MAX: u64 = 1024;
 
 /// A peer is first looked at after this part of the time that it has.
 const FIRST_OF: u64 = 8;
 
-/// A peer whose kernel answers has so many times as long: a full window is opened when a part of the
-/// receive buffer is free again, which a slow reader of a large one takes minutes for.
+/// A peer whose kernel answers has this many times as long. A full window opens when a part of the
+/// receive buffer is free again. A slow reader of a large one takes minutes for that.
 const ANSWERED_TIMES: u64 = 20;
 
-/// A connection whose peer has not got everything that was sent yet. Nothing tells of an
+/// A connection whose peer has not got everything that was sent yet. The kernel does not report an
 /// acknowledgement: it is looked for again and again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Acknowledgement {
     /// Bytes that the peer lacked at the last look.
     left: usize,
-    /// Bytes that it had acknowledged then, or 0 where that is not told.
+    /// Bytes that it had acknowledged then, or 0 if that is not known.
     acknowledged: u64,
     /// When it was last known to have acknowledged more.
     moved_ms: u64,
@@ -36,20 +38,20 @@ pub(crate) struct Acknowledgement {
     pause_ms: u64,
 }
 
-/// What a look finds.
+/// The result of a look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Seen {
     /// Bytes that the peer lacks.
     pub(crate) left: usize,
-    /// Bytes that it has acknowledged, or 0 where that is not told. The kernel refills the socket
+    /// Bytes that it has acknowledged, or 0 if that is not known. The kernel refills the socket
     /// while a reply is sent, so `left` can stay the same.
     pub(crate) acknowledged: u64,
-    /// Whether its kernel has answered everything; false where that is not told.
+    /// Whether its kernel has answered everything; false if that is not known.
     pub(crate) is_answered: bool,
 }
 
 impl Seen {
-    /// None where the kernel does not tell.
+    /// The state of this peer; none if the kernel does not report it.
     pub(crate) fn of(stream: &TcpStream) -> Option<Self> {
         let left = stream.unacknowledged_bytes().ok()?;
         if left == 0 {
@@ -63,7 +65,7 @@ impl Seen {
         })
     }
 
-    /// Of a peer of which no more is known.
+    /// A result with only this known.
     pub(crate) fn left(left: usize) -> Self {
         Self {
             left,
@@ -192,7 +194,7 @@ mod tests {
                 && dead.look(Seen::left(9_000), &limits, 1_899)
         );
         assert!(!dead.look(Seen::left(9_000), &limits, 1_900));
-        // Where the kernel does not tell, what was sent last counts.
+        // If the kernel does not report it, the last send counts.
         let mut untold = Acknowledgement::of_wait(1_000, 800);
         assert!(untold.look(Seen::left(usize::MAX), &limits, 1_799));
         assert!(!untold.look(Seen::left(usize::MAX), &limits, 1_800));
@@ -236,13 +238,13 @@ mod tests {
         }
         // The hard limit: not a byte in twenty times as long.
         assert!(!slow.look(answered, &limits, 6_000));
-        // One that dies meanwhile has as long as any other from its last answer on.
+        // A peer that dies meanwhile has as long as any other from its last answer on.
         let mut dies = Acknowledgement::new(Seen::left(9), 0);
         assert!(dies.look(answered, &limits, 290));
         assert!(dies.look(Seen::left(9), &limits, 589));
         assert_eq!(dies.look_ms(&limits), 590);
         assert!(!dies.look(Seen::left(9), &limits, 590));
-        // What it takes counts for both limits.
+        // Bytes that it takes count for both limits.
         assert!(slow.look(Seen::left(8), &limits, 6_001));
         assert!(slow.look(
             Seen {

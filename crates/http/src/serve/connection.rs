@@ -11,7 +11,7 @@ use std::mem;
 const CONTENT_BYTES_MAX: u64 = 64 << 10;
 
 /// Bytes that may wait behind a reply that is being sent. An engine need not receive at that time;
-/// one that does is stopped by this.
+/// this stops an engine that does.
 const WAITING_BYTES_MAX: usize = 256 << 10;
 
 /// Bytes that are on their way as soon as they are sent: ten segments (`TCP_INIT_CWND`, net/tcp.h).
@@ -24,15 +24,15 @@ const FIRST_FLIGHT_BYTES: u64 = 14 << 10;
 /// the reply (RFC 9112, section 9.6).
 const LINGER_MS: u64 = 2_000;
 
-/// How long at most a client is waited for that is to close first, in milliseconds. Both sides have
-/// said `close` by then, and the server is bound to close too (RFC 9112, section 9.6): a client that
-/// leaves it to the server must not be kept waiting for as long as one that may ask again.
+/// The longest wait, in milliseconds, for a client that is to close first. Both sides have said
+/// `close` by then, and the server is bound to close too (RFC 9112, section 9.6). A client that
+/// leaves it to the server must not wait as long as a client that may ask again.
 const PART_MS: u64 = 5_000;
 
 /// The protocol of one connection. It has no memory of its own while it is idle.
 #[derive(Debug)]
 pub(crate) struct Connection {
-    /// What arrived and could not be answered yet.
+    /// Bytes that arrived and could not be answered yet.
     waiting: Vec<u8>,
     /// How much of it is done with.
     done: usize,
@@ -40,7 +40,7 @@ pub(crate) struct Connection {
     skip: u64,
     /// When the present state began, or the reply last moved.
     since_ms: u64,
-    /// What was last seen of the peer, if it has not acknowledged everything.
+    /// The last look at the peer, if it has not acknowledged everything.
     seen: Option<Acknowledgement>,
     /// Bytes of replies that no look has found acknowledged. Until one does, no close may discard
     /// them, and the peer is neither idle nor late.
@@ -50,7 +50,7 @@ pub(crate) struct Connection {
     is_ended: bool,
 }
 
-/// What is to be done with a connection's socket.
+/// The next step with a connection's socket.
 #[derive(Debug)]
 pub(crate) enum Step {
     /// Wait for more from the peer.
@@ -64,12 +64,12 @@ pub(crate) enum Step {
     Close,
 }
 
-/// What a connection waits for, which is why it ends if that does not come.
+/// The event that a connection waits for. It ends if that does not come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Waits {
     /// A request's head, or its rest.
     Head,
-    /// The next request, of which nothing has come.
+    /// The next request; nothing of it has come.
     Idle,
     /// The peer, to take a reply.
     Send,
@@ -98,7 +98,7 @@ enum State {
     Closed,
 }
 
-/// What follows a reply.
+/// The state after a reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum After {
     Request,
@@ -149,8 +149,8 @@ impl Connection {
             return step;
         }
         self.waiting.extend_from_slice(bytes);
-        // The end of a line is what can make a difference. So a head that comes byte by byte is
-        // read as many times as it has lines, of which there is a limit.
+        // Only the end of a line can make a difference. So a head that comes byte by byte is read
+        // once for each line. The number of lines is limited.
         let is_full = self.waiting.len() >= responder.head_bytes_max();
         if !is_full && !bytes.contains(&b'\n') {
             return Step::Receive;
@@ -158,7 +158,7 @@ impl Connection {
         self.resume(responder, now_ms)
     }
 
-    /// What to do after a reply has gone whole: the next pipelined reply, wait, or close.
+    /// The next step after a reply has gone whole: the next pipelined reply, wait, or close.
     pub(crate) fn sent(&mut self, responder: &mut Responder, now_ms: u64) -> Step {
         let State::Send(after) = self.state else {
             return Step::Receive;
@@ -198,8 +198,9 @@ impl Connection {
         }
     }
 
-    /// What a look at the peer found. False if it has acknowledged nothing for longer than it may.
-    /// Room in the socket does not count: its buffer can hold what a slow peer takes in minutes.
+    /// Takes in the result of a look at the peer. False if it has acknowledged nothing for longer
+    /// than it may. Room in the socket does not count: its buffer can hold minutes of a slow peer's
+    /// reading.
     pub(crate) fn look(&mut self, found: Seen, limits: &Limits, now_ms: u64) -> bool {
         if !matches!(self.state, State::Send(_)) && !found.lacks_some() {
             self.owed = 0;
@@ -220,8 +221,8 @@ impl Connection {
         self.seen.unwrap_or_else(first)
     }
 
-    /// Whether the peer is to be looked at when the time is over, since it may lack a part of a
-    /// reply. A peer that has begun its next request has the time of any head.
+    /// Whether to look at the peer when the time is over, because it may lack a part of a reply. A
+    /// peer that has begun its next request has the time of any head.
     pub(crate) fn needs_look(&self) -> bool {
         self.owed > 0 && !matches!(self.state, State::Head | State::Closed)
     }
@@ -238,7 +239,7 @@ impl Connection {
         self.owed > 0 && discards
     }
 
-    /// How it is counted if its time is over. None if it does not matter, since all was over.
+    /// How it is counted if its time is over. None if it does not matter, because all was over.
     pub(crate) fn ending_if_late(&self) -> Option<Ending> {
         match self.waits() {
             _ if self.needs_look() => Some(Ending::SendTimeout),
@@ -248,8 +249,8 @@ impl Connection {
         }
     }
 
-    /// The peer closed its side. What it asked for before is still answered: [`Step::Receive`]
-    /// says that a reply is on its way, and nothing more is to be received.
+    /// The peer closed its side. Its earlier requests are still answered: [`Step::Receive`] says
+    /// that a reply is on its way, and nothing more is to be received.
     pub(crate) fn end(&mut self) -> Step {
         self.is_ended = true;
         match self.state {
@@ -278,7 +279,7 @@ impl Connection {
         }
     }
 
-    /// What it waits for.
+    /// The event that it waits for.
     pub(crate) fn waits(&self) -> Waits {
         match self.state {
             State::Head => Waits::Head,
@@ -299,7 +300,8 @@ impl Connection {
         self.state == State::Closed
     }
 
-    /// Its deadline has passed: half a request is answered with 408, all else is closed.
+    /// Its deadline has passed: half a request is answered with 408; any other connection is
+    /// closed.
     pub(crate) fn expire(&mut self, responder: &mut Responder, now_ms: u64) -> Step {
         if self.state != State::Head || self.waiting.is_empty() {
             return self.close();
@@ -345,7 +347,7 @@ impl Connection {
         }
     }
 
-    /// Answers a request with so many bytes behind its head.
+    /// Answers a request with `behind` bytes behind its head.
     fn answer(
         &mut self,
         request: &Request<'_>,

@@ -2,8 +2,8 @@
 
 /// Extensions in order, and their types as IANA has them; text is UTF-8.
 ///
-/// A table, not a crate: a static site has these, and for all else `application/octet-stream` is
-/// the honest answer.
+/// A table, not a crate: a static site has these. For other files `application/octet-stream` is the
+/// honest answer.
 const TYPES: &[(&str, &str)] = &[
     ("avif", "image/avif"),
     ("bmp", "image/bmp"),
@@ -44,7 +44,7 @@ const TYPES: &[(&str, &str)] = &[
     ("zst", "application/zstd"),
 ];
 
-/// What a file with this extension most likely is.
+/// The most likely type of a file with this extension.
 pub(crate) fn of_extension(extension: &str) -> &'static str {
     let extension = extension.to_ascii_lowercase();
     match TYPES.binary_search_by_key(&extension.as_str(), |&(extension, _)| extension) {

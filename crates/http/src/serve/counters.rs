@@ -1,4 +1,4 @@
-//! What a server counts: every connection it accepted, and how each one ended.
+//! The counters of a server: every connection it accepted, and how each one ended.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -30,7 +30,7 @@ pub enum Ending {
     OverAddressLimit,
     /// It was shed, because descriptors ran out.
     NoDescriptor,
-    /// The server was told to end.
+    /// The server was ended.
     Drained,
     /// The request was refused, and the connection with it: see the status classes.
     Refused,
@@ -63,8 +63,7 @@ impl fmt::Display for Ending {
     }
 }
 
-/// What a server, or one worker of it, has counted. Whenever it is looked at,
-/// `accepted == closed() + open`.
+/// The counts of a server, or of one of its workers. At every look `accepted == closed() + open`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ServeCounters {
     /// Connections taken from the kernel.
@@ -145,8 +144,8 @@ pub(crate) struct WorkerCounters {
 }
 
 impl WorkerCounters {
-    /// Tells what was counted, and how many connections there are. That is a count of its own: it
-    /// would be no check on the others if it followed from them.
+    /// Publishes the counts and the number of open connections. That number is counted separately:
+    /// it would be no check on the others if it followed from them.
     pub(crate) fn publish(&self, counters: &ServeCounters, open: usize) {
         *self.lock() = ServeCounters {
             open: open as u64,
@@ -159,7 +158,7 @@ impl WorkerCounters {
     }
 
     fn lock(&self) -> MutexGuard<'_, ServeCounters> {
-        // A value that is copied whole is whole whoever panicked.
+        // A value copied as a whole is valid even if a thread panicked.
         self.published
             .lock()
             .unwrap_or_else(PoisonError::into_inner)

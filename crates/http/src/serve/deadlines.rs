@@ -1,10 +1,11 @@
 //! When each of many connections is to be looked at again: a timer wheel without allocation.
 //!
-//! It is lazy: a slot keeps the earliest time that it was armed for, and whoever is told of it
-//! looks whether that is still the deadline, and arms it again if not. So a connection that closes
-//! need not be taken out, and one whose deadline moves on with every request costs one comparison.
+//! It is lazy: a slot keeps the earliest time that it was armed for. When a slot is due, the caller
+//! checks whether that is still the deadline, and arms it again if not. So a connection that closes
+//! need not be taken out. A connection whose deadline moves on with every request costs one
+//! comparison.
 
-/// How exact it is, in milliseconds: a slot is told at most so much too late, and never too early.
+/// The precision in milliseconds: a slot is due at most this much too late, and never too early.
 /// Time-outs of connections are seconds.
 pub(crate) const TICK_MS: u64 = 64;
 
@@ -23,7 +24,7 @@ pub(crate) struct Deadlines {
     slots: Vec<Slot>,
     /// The tick whose bucket is being emptied; everything before it is done.
     tick: u64,
-    /// The latest tick that anybody asked about.
+    /// The latest tick that was asked about.
     now: u64,
     /// The slot of that bucket to look at next.
     next: u32,
@@ -55,8 +56,7 @@ impl Deadlines {
         }
     }
 
-    /// Sees to it that a slot is told at this time at the latest. An earlier time that it was
-    /// armed for stands.
+    /// Makes a slot due at this time at the latest. An earlier time that it was armed for stands.
     pub(crate) fn arm(&mut self, slot: u32, deadline_ms: u64) {
         let index = slot as usize;
         if index >= self.slots.len() {
@@ -67,8 +67,8 @@ impl Deadlines {
             };
             self.slots.resize(index + 1, empty);
         }
-        // What is due now is told with the next tick, so that arming a slot anew while the expired
-        // ones are taken out comes to an end.
+        // A slot that is due now comes with the next tick. So the loop ends that takes out expired
+        // slots and arms them anew.
         let due = deadline_ms.div_ceil(TICK_MS).max(self.now + 1);
         if self.slots[index].due <= due {
             return;
@@ -101,7 +101,7 @@ impl Deadlines {
         }
     }
 
-    /// Whether no slot is armed, so that nobody has to wake up.
+    /// Whether no slot is armed, so that no thread has to wake up.
     pub(crate) fn is_empty(&self) -> bool {
         self.armed == 0
     }

@@ -110,7 +110,7 @@ impl FileReply<'_> {
         }
     }
 
-    /// The head with what tells the version.
+    /// The head with the fields that identify the version.
     fn head(&self, status: u16) -> HeadWriter {
         self.heads
             .head(status, self.keep)

@@ -26,13 +26,13 @@ impl Peers {
         }
     }
 
-    /// Whether [`Peers::admit`] and [`Peers::leave`] must be told addresses: only if there is a
-    /// limit for one, since asking the kernel for them is not free.
+    /// Whether [`Peers::admit`] and [`Peers::leave`] need addresses: only if there is a limit for
+    /// one, because asking the kernel for them is not free.
     pub(crate) fn needs_address(&self) -> bool {
         self.limit_per_address.is_some()
     }
 
-    /// A connection has come: whether it may stay. Who was admitted must [`Peers::leave`].
+    /// Decides whether a new connection may stay. An admitted connection must [`Peers::leave`].
     ///
     /// # Errors
     ///
@@ -49,7 +49,7 @@ impl Peers {
                 .unwrap_or_else(PoisonError::into_inner);
             let count = by_address.entry(block(address)).or_insert(0);
             if *count >= limit {
-                // A limit of zero is the one case in which the entry is new.
+                // Only with a limit of zero the entry is new here.
                 if *count == 0 {
                     by_address.remove(&block(address));
                 }
@@ -80,7 +80,8 @@ impl Peers {
     }
 }
 
-/// What counts as one address: with IPv6 the first 64 bits, of which one host has all addresses.
+/// The part that counts as one address: with IPv6 the first 64 bits, because one host has all
+/// addresses below them.
 fn block(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => IpAddr::V6((u128::from(address) >> 64 << 64).into()),

@@ -3,7 +3,7 @@
 use mpps_os::wake::Wake;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// What workers are to do.
+/// The stage that workers are in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Stage {
     /// Accept and serve.
@@ -22,7 +22,7 @@ pub(crate) struct Phase {
 }
 
 impl Phase {
-    /// Of so many workers, running.
+    /// For this number of workers, running.
     ///
     /// # Errors
     ///
@@ -36,7 +36,7 @@ impl Phase {
         })
     }
 
-    /// What it is now.
+    /// The present stage.
     pub(crate) fn stage(&self) -> Stage {
         match self.stage.load(Ordering::Acquire) {
             0 => Stage::Running,
@@ -53,7 +53,7 @@ impl Phase {
         }
     }
 
-    /// What wakes one worker. It stays readable until the worker clears it.
+    /// Wakes one worker. It stays readable until the worker clears it.
     pub(crate) fn wake(&self, worker: usize) -> &Wake {
         &self.wakes[worker]
     }

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// Seconds from 1970 to the year 9999, the last that a date of HTTP can be written for.
 const SECONDS_MAX: u64 = 253_370_764_800;
 
-/// What tells one version of a file from another.
+/// The marks that distinguish the versions of a file.
 #[derive(Debug)]
 pub(crate) struct Validators {
     /// The strong entity tag with its quotation marks.
@@ -17,7 +17,7 @@ pub(crate) struct Validators {
     pub(crate) modified: SystemTime,
 }
 
-/// What the conditions of a request come to.
+/// The result of a request's conditions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// The file is to be sent, if wanted in part.
@@ -30,7 +30,7 @@ pub(crate) enum Outcome {
     Failed,
 }
 
-/// So many seconds after 1970, or the last date that HTTP can write.
+/// The time this number of seconds after 1970, or the last date that HTTP can write.
 pub(crate) fn date_after(seconds: u64) -> SystemTime {
     UNIX_EPOCH + Duration::from_secs(seconds.min(SECONDS_MAX))
 }
@@ -90,7 +90,7 @@ impl Validators {
     }
 }
 
-/// Whether these bytes are a date for which something holds.
+/// Whether these bytes are a date that satisfies `holds`.
 fn is_some_and(date: &[u8], holds: impl FnOnce(SystemTime) -> bool) -> bool {
     let date = str::from_utf8(date).ok();
     let date = date.and_then(|text| httpdate::parse_http_date(text).ok());

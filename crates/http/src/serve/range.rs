@@ -2,19 +2,19 @@
 
 use std::ops::Range;
 
-/// What a `Range` field asks of a file.
+/// The part of a file that a `Range` field asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Part {
-    /// All of it. So is understood what is malformed, of another unit, or more than one range,
-    /// each of which a server may leave aside.
+    /// All of it. Also for a field that is malformed, of another unit, or has more than one range:
+    /// a server may ignore each of these.
     All,
-    /// These bytes, of which there is at least one.
+    /// These bytes, at least one.
     Bytes(Range<u64>),
     /// Bytes that the file does not have.
     Beyond,
 }
 
-/// What the field's value asks of a file of so many bytes.
+/// The part that the field's value asks for in a file of `length` bytes.
 pub(crate) fn part(value: &[u8], length: u64) -> Part {
     asked(value, length).unwrap_or(Part::All)
 }
@@ -47,7 +47,7 @@ fn asked(value: &[u8], length: u64) -> Option<Part> {
     })
 }
 
-/// Digits only. What is too large for any file is the largest number.
+/// Only digits. A number too large for any file becomes the largest number.
 fn decimal(text: &str) -> Option<u64> {
     let is_decimal = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     is_decimal.then(|| text.parse().unwrap_or(u64::MAX))

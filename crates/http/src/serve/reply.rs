@@ -13,7 +13,7 @@ pub(crate) struct Reply {
     pub(crate) head: Chunk,
     /// The rest of the body.
     pub(crate) body: Body,
-    /// The connection is closed right after it, in the server's way, and nobody need be asked.
+    /// The connection is closed right after it, in the server's way, without asking.
     pub(crate) last: bool,
     /// The status, for the counters.
     pub(crate) status: u16,
@@ -28,15 +28,15 @@ pub(crate) struct Chunk {
     pub(crate) range: Range<usize>,
 }
 
-/// What follows a reply's head.
+/// The body behind a reply's head.
 #[derive(Debug)]
 pub(crate) enum Body {
     /// Nothing more.
     None,
     /// Bytes in memory.
     Memory(Chunk),
-    /// A part of a file. Its length was promised in the head: if the file is shorter by now, only
-    /// closing the connection tells the client.
+    /// A part of a file. Its length was promised in the head. If the file is shorter by now, only
+    /// closing the connection shows that to the client.
     File {
         /// The file.
         file: Arc<File>,
@@ -45,12 +45,12 @@ pub(crate) enum Body {
     },
 }
 
-/// What a reply says of the connection's future.
+/// The connection's future, as a reply states it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Keep {
     /// It goes on, which HTTP/1.1 takes for granted.
     Implied,
-    /// It goes on, which a client of HTTP/1.0 has to be told.
+    /// It goes on, and the head says so for a client of HTTP/1.0.
     Told,
     /// It ends with this reply.
     No,

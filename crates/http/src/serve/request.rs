@@ -9,14 +9,14 @@ use std::mem::MaybeUninit;
 /// Fields in one head. Browsers send about 15; 100 is Apache's `LimitRequestFields`.
 const FIELDS_MAX: usize = 100;
 
-/// What some bytes are.
+/// The meaning of some bytes.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Parsed<'a> {
     /// The beginning of a head, as far as one can see.
     Part,
     /// A request.
     Whole {
-        /// What it asks for.
+        /// The request.
         request: Request<'a>,
         /// Bytes of its head, with the empty line.
         head_bytes: usize,
@@ -28,7 +28,7 @@ pub(crate) enum Parsed<'a> {
 /// A request whose framing is beyond doubt.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Request<'a> {
-    /// What is to be done.
+    /// The method.
     pub(crate) method: Method,
     /// The path as it was sent, percent signs and all; it begins with a slash.
     pub(crate) path: &'a str,
@@ -38,13 +38,13 @@ pub(crate) struct Request<'a> {
     pub(crate) is_1_1: bool,
     /// Whether the client wants to ask more on this connection.
     pub(crate) keep_alive: bool,
-    /// What follows the head.
+    /// The content behind the head.
     pub(crate) content: Content,
     /// On what condition, and which part.
     pub(crate) conditions: Conditions<'a>,
 }
 
-/// What is to be done.
+/// The method of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Method {
     /// Send it.
@@ -57,10 +57,10 @@ pub(crate) enum Method {
     Unknown,
 }
 
-/// What follows a request's head. Nobody reads it; what matters is where it ends.
+/// The content behind a request's head. It is not read; only its end matters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Content {
-    /// So many bytes, which may be none.
+    /// This number of bytes, which may be 0.
     Length(u64),
     /// Chunks, or bytes that the client sends only after a word that it does not get: the
     /// connection cannot go on after the reply.
@@ -91,8 +91,8 @@ struct Framing<'a> {
 
 /// Reads the head at the beginning of these bytes. Empty lines before it are its part.
 ///
-/// What comes out for some bytes, and for the same bytes with more behind them, agrees: a request
-/// or a refusal stays what it is, whatever follows.
+/// The result for some bytes, and for the same bytes with more behind them, agrees: a request or a
+/// refusal stays as it is, whatever follows.
 pub(crate) fn parse(bytes: &[u8], head_bytes_max: usize) -> Parsed<'_> {
     let seen = &bytes[..bytes.len().min(head_bytes_max)];
     let mut fields = [const { MaybeUninit::uninit() }; FIELDS_MAX];
@@ -164,7 +164,7 @@ impl Method {
 }
 
 impl<'a> Framing<'a> {
-    /// Takes one field, here or into the conditions. The length of a name tells most apart.
+    /// Takes one field, here or into the conditions. Most names differ by their length.
     fn take(
         &mut self,
         field: &httparse::Header<'a>,
@@ -182,8 +182,8 @@ impl<'a> Framing<'a> {
             13 if is("if-none-match") => conditions.if_none_match = Some(value),
             14 if is("content-length") => {
                 let length = decimal(value).ok_or(400u16)?;
-                // Two lengths are refused also if they are equal: somebody in between may have
-                // gone by the one and not by the other.
+                // Two lengths are refused even if they are equal: a proxy in between may have gone
+                // by the one and not by the other.
                 if self.length.replace(length).is_some() {
                     return Err(400);
                 }
@@ -220,13 +220,13 @@ impl<'a> Framing<'a> {
     }
 }
 
-/// A field that may come once. One that came twice says nothing that could be relied on: an empty
-/// value is none that anybody understands.
+/// A field that may come once. If it comes twice, neither value can be relied on. The empty value
+/// stands for that: it is never valid.
 fn once<'a>(before: Option<&'a [u8]>, value: &'a [u8]) -> Option<&'a [u8]> {
     Some(if before.is_some() { b"" } else { value })
 }
 
-/// Digits and nothing else: the standard parser would take a sign.
+/// Only digits: the standard parser would take a sign.
 pub(crate) fn decimal(text: &[u8]) -> Option<u64> {
     if text.is_empty() {
         return None;
@@ -237,7 +237,7 @@ pub(crate) fn decimal(text: &[u8]) -> Option<u64> {
     })
 }
 
-/// What a name, an address or a port can be written with (RFC 3986, section 3.2).
+/// A byte of a name, an address or a port (RFC 3986, section 3.2).
 fn is_host_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=:[]%".contains(&byte)
 }
@@ -278,7 +278,7 @@ fn first_line(bytes: &[u8]) -> (&[u8], bool) {
 }
 
 /// A line whose version httparse does not take: another version of HTTP, none, or the beginning of
-/// one. (It does not take HTTP/1.2 either, which nobody sends.)
+/// one. (It does not take HTTP/1.2 either, which no client sends.)
 fn other_version((line, is_whole): (&[u8], bool)) -> Parsed<'_> {
     let version = line.splitn(3, |&byte| byte == b' ').nth(2).unwrap_or(b"");
     let version = version.strip_suffix(b"\r").unwrap_or(version);

@@ -1,4 +1,4 @@
-//! What a worker answers with: the site, the date, and replies that are kept for a second.
+//! A worker's source of answers: the site, the date, and replies that are kept for a second.
 
 use super::file_reply;
 use super::heads::Heads;
@@ -8,10 +8,10 @@ use super::site::Site;
 use super::{Close, Limits};
 use std::sync::Arc;
 
-/// What renders a page of its own at [`METRICS_PATH`].
+/// Renders a page of its own at [`METRICS_PATH`].
 pub(crate) type MetricsPage = Arc<dyn Fn() -> Vec<u8> + Send + Sync>;
 
-/// Where Prometheus looks unless it is told otherwise.
+/// The path that Prometheus reads by default.
 const METRICS_PATH: &str = "/metrics";
 
 /// The version of Prometheus's text format is part of its media type.
@@ -70,7 +70,7 @@ impl Responder {
         self.is_draining
     }
 
-    /// Who closes.
+    /// The side that closes.
     pub(crate) fn close(&self) -> Close {
         self.close
     }

@@ -1,4 +1,4 @@
-//! What is served: one body at every path, or the files below a directory.
+//! The content of a server: one body at every path, or the files below a directory.
 
 use super::precondition::Validators;
 use super::{Content, content_type};
@@ -13,13 +13,13 @@ use std::sync::Arc;
 /// Largest body that is made up; it lies in memory.
 const SIZE_BYTES_MAX: usize = 1 << 30;
 
-/// What a made-up body consists of, again and again.
+/// The text that a made-up body repeats.
 const PATTERN: &[u8] = b"The quick brown fox jumps over the lazy dog. 0123456789 abcdefg\n";
 
-/// What stands for a directory.
+/// The file that is served for a directory.
 const INDEX: &str = "index.html";
 
-/// What is served.
+/// The content of a server.
 #[derive(Debug)]
 pub(crate) struct Site {
     kind: Kind,
@@ -31,7 +31,7 @@ enum Kind {
     Root(Directory),
 }
 
-/// What a path leads to.
+/// The target of a path.
 #[derive(Debug)]
 pub(crate) enum Found {
     /// A regular file.
@@ -52,12 +52,12 @@ pub(crate) struct FoundFile {
 }
 
 impl Site {
-    /// Gets ready what is to be served.
+    /// Prepares the content.
     ///
     /// # Errors
     ///
     /// A size that memory should not be filled with; a directory that cannot be opened; a kernel
-    /// without `openat2` (before Linux 5.6), on which no path would be safe.
+    /// without `openat2` (before Linux 5.6), because no path would be safe there.
     pub(crate) fn open(content: &Content) -> Result<Self, Error> {
         let kind = match content {
             Content::Size(size) if *size > SIZE_BYTES_MAX => {
@@ -176,8 +176,7 @@ fn decode(path: &str) -> Option<Vec<u8>> {
     Some(percent_encoding::percent_decode_str(path).collect())
 }
 
-/// What a client is told of a file that could not be opened. What lies outside the root is not
-/// there.
+/// The status for a file that could not be opened. A file outside the root counts as absent.
 fn status_of(error: &mpps_os::Error) -> u16 {
     match error.source.kind() {
         _ if file::is_absent(error) => 404,

@@ -1,4 +1,4 @@
-//! What one worker thread of a server has: everything that an engine needs to serve.
+//! The state of one worker thread of a server: everything that an engine needs to serve.
 
 use super::counters::WorkerCounters;
 use super::peers::Peers;
@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 use std::time::Duration;
 
-/// What one worker thread of a server has.
+/// The state of one worker thread of a server.
 pub(crate) struct ServeWorker {
     /// Its number, from 0.
     pub(crate) index: usize,
@@ -24,25 +24,25 @@ pub(crate) struct ServeWorker {
     pub(crate) listener: Arc<Listener>,
     /// Whether other workers accept from the same listener.
     pub(crate) shared: bool,
-    /// What is reused.
+    /// The switches that are on.
     pub(crate) switches: Switches,
-    /// Who closes.
+    /// The side that closes.
     pub(crate) close: Close,
     /// How much a client may ask for.
     pub(crate) limits: Limits,
     /// How long a drain waits for open connections.
     pub(crate) drain_time: Duration,
-    /// What is served.
+    /// The content.
     pub(crate) site: Arc<Site>,
     /// Where its counters are published, once for each batch.
     pub(crate) counters: Arc<WorkerCounters>,
-    /// What it is to do; see [`ServeWorker::wake`].
+    /// The stage of the server; see [`ServeWorker::wake`].
     pub(crate) phase: Arc<Phase>,
-    /// Who may connect.
+    /// The limits on who may connect.
     pub(crate) peers: Arc<Peers>,
     /// The page `/metrics`, if it is served.
     pub(crate) metrics: Option<MetricsPage>,
-    /// Told by [`ServeWorker::ready`].
+    /// Sent to by [`ServeWorker::ready`].
     pub(crate) started: Option<SyncSender<()>>,
 }
 
@@ -51,12 +51,12 @@ impl ServeWorker {
     /// there for its owner before.
     pub(crate) fn ready(&mut self) {
         if let Some(started) = self.started.take() {
-            // Nobody listens if another worker has failed; the phase tells soon.
+            // The other end is gone if another worker has failed; the phase soon shows that.
             let _ = started.send(());
         }
     }
 
-    /// What it is to do at this moment.
+    /// The present stage.
     pub(crate) fn stage(&self) -> Stage {
         self.phase.stage()
     }
@@ -66,7 +66,7 @@ impl ServeWorker {
         self.phase.wake(self.index)
     }
 
-    /// Takes a connection that waits, with its address if somebody counts that.
+    /// Takes a connection that waits, with its address if connections are counted by address.
     pub(crate) fn accept(&self) -> io::Result<(TcpStream, Option<IpAddr>)> {
         if self.peers.needs_address() {
             let (stream, address) = self.listener.accept_from()?;
@@ -75,7 +75,7 @@ impl ServeWorker {
         Ok((self.listener.accept()?, None))
     }
 
-    /// What makes replies of requests.
+    /// The maker of replies to requests.
     pub(crate) fn responder(&self) -> Responder {
         Responder::new(
             Arc::clone(&self.site),

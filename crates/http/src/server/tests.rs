@@ -31,7 +31,7 @@ fn a_head_of_no_bytes_is_refused() {
     assert!(error.to_string().starts_with("--head-bytes 0: "), "{error}");
 }
 
-/// Whether the worker that did not panic was told to stop.
+/// Whether the worker that did not panic was stopped.
 static TOLD: AtomicBool = AtomicBool::new(false);
 
 /// The first worker panics, the others wait to be stopped.

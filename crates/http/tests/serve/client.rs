@@ -1,4 +1,4 @@
-//! A client that does what it is told, and reads replies the plain way.
+//! A client that each test drives, and that reads replies the plain way.
 
 use super::scenario::PATIENCE;
 use mpps_os::tcp::TcpStream as Raw;
@@ -9,7 +9,7 @@ use std::os::fd::OwnedFd;
 /// One connection.
 pub(crate) struct Client {
     stream: TcpStream,
-    /// What came behind the last reply.
+    /// The bytes behind the last reply.
     rest: Vec<u8>,
 }
 

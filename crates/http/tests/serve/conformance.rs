@@ -1,4 +1,4 @@
-//! What a client of good will may expect.
+//! The service that a well-behaved client may expect.
 
 use super::client::Client;
 use super::scenario::{BODY_BYTES, Running, Scenario, anything, check, ended};

@@ -101,7 +101,7 @@ fn exhaust(running: &Running) -> Result<(), Failed> {
     check(accepted == closed && open == 0, line.clone())?;
     // There are no more slots for direct descriptors than ordinary ones.
     check(shed > 0 && errors > 0, line.clone())?;
-    // Nobody is counted twice, or not at all.
+    // No client is counted twice, or not at all.
     check(accepted == made, format!("{made} connections: {line}"))?;
     // Trying again and again would have made thousands of errors.
     check(errors < 2_000, line)

@@ -39,8 +39,8 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         name: "who_takes_nothing_is_reset",
         switches: &[Switch::Fds],
         configure: |config| {
-            // Its kernel answers, so that it has twenty times as long. Somebody else has to take all of
-            // it meanwhile, on a machine with other work.
+            // Its kernel answers, so that it has twenty times as long. Another client has to take
+            // all of it meanwhile, on a machine with other work.
             config.limits.send_time = 2 * SOON;
             config.content = Content::Size(LARGE_BYTES);
         },
@@ -194,8 +194,8 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "many_connects_without_data_stop_nobody",
         switches: &[Switch::Fds],
-        // Of so many closed sockets the kernel forgets some without a word to the other end
-        // (`net.ipv4.tcp_max_orphans`), which then learns of it by its own time-out.
+        // With this number of closed sockets the kernel silently forgets some
+        // (`net.ipv4.tcp_max_orphans`). The other end then learns of it by its own time-out.
         configure: |config| config.limits.head_time = Duration::from_secs(4),
         act: many_connects,
         expect: anything,
@@ -334,8 +334,8 @@ fn slow_readers(running: &Running) -> Result<(), Failed> {
     Ok(())
 }
 
-/// A client that reads nothing for longer than a dead one has. What a dead one has is long beside what
-/// its kernel leaves unanswered: of two probes in half a second the later one
+/// A client that reads nothing for longer than a dead client's time. That time is long compared
+/// with the probes that its kernel leaves unanswered: of two probes in half a second the later one
 /// (`tcp_invalid_ratelimit`).
 fn reads_late(running: &Running, bytes: usize) -> Result<(), Failed> {
     let mut client = running.connect()?;

@@ -15,7 +15,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         configure: |config| config.content = Content::Size(LARGE_BYTES),
         act: drain,
         expect: |counters| {
-            // What was finished may be counted either way.
+            // Finished connections may be counted either way.
             let finished = counters.ended(Ending::Drained) + counters.ended(Ending::Done);
             check(finished == 2, "both")
         },

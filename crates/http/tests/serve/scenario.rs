@@ -15,17 +15,17 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 /// The size of the body, unless a scenario wants another.
 pub(crate) const BODY_BYTES: usize = 1024;
 
-/// What is done to a server.
+/// A test of a server.
 pub(crate) struct Scenario {
     pub(crate) name: &'static str,
-    /// The switches on which it depends how an engine does it. It is run with none, with all, and
-    /// once with each choice of these that the sets between have.
+    /// The switches that change how an engine does it. It is run with none, with all, and once with
+    /// each choice of these that the sets between have.
     pub(crate) switches: &'static [Switch],
-    /// What is different from the usual server.
+    /// The difference from the usual server.
     pub(crate) configure: fn(&mut ServeConfig),
-    /// What clients do, while the server runs.
+    /// The actions of clients while the server runs.
     pub(crate) act: fn(&Running) -> Result<(), Failed>,
-    /// What must have been counted when the server has ended, beside the balance.
+    /// The counts when the server has ended, beside the balance.
     pub(crate) expect: fn(&ServeCounters) -> Result<(), Failed>,
 }
 
@@ -73,7 +73,7 @@ impl Running {
         Ok(Client::connect(self.address)?)
     }
 
-    /// The server answers somebody who asks properly.
+    /// The server answers another, correct client.
     pub(crate) fn serves_others(&self) -> Result<(), Failed> {
         let mut client = self.connect()?;
         client.send(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")?;
@@ -99,7 +99,7 @@ impl Running {
         }
     }
 
-    /// Waits until so many connections ended in one way.
+    /// Waits until `count` connections ended in one way.
     pub(crate) fn until_ended(&self, ending: Ending, count: u64) -> Result<(), Failed> {
         self.until(&format!("{count} of {ending:?}"), |counters| {
             counters.ended(ending) >= count
@@ -107,7 +107,7 @@ impl Running {
     }
 }
 
-/// A server of a body, with limits that nobody meets by accident.
+/// A server of a body, with limits that no test meets by accident.
 fn usual(engine: &'static Engine, switches: Switches) -> ServeConfig {
     ServeConfig {
         address: SocketAddr::from(([127, 0, 0, 1], 0)),
@@ -128,7 +128,7 @@ fn usual(engine: &'static Engine, switches: Switches) -> ServeConfig {
     }
 }
 
-/// What is accepted is open, or has ended.
+/// Every accepted connection is open, or has ended.
 fn check_balance(counters: &ServeCounters) -> Result<(), Failed> {
     let balances = counters.accepted == counters.closed() + counters.open;
     check(balances, format!("does not balance: {counters:?}"))
@@ -152,7 +152,7 @@ pub(crate) fn anything(_: &ServeCounters) -> Result<(), Failed> {
     Ok(())
 }
 
-/// So many connections ended in one way, and no other did but those that asked properly.
+/// Checks that `count` connections ended in one way.
 pub(crate) fn ended(counters: &ServeCounters, ending: Ending, count: u64) -> Result<(), Failed> {
     check(
         counters.ended(ending) == count,

@@ -15,7 +15,7 @@ const READ_BYTES: usize = 64 << 10;
 /// Reads of one connection in a turn at most: a server that is as fast as this thread must not keep it
 /// from the other connections, from the clock and from signals.
 const TURN_READS: usize = 4;
-/// What each connection is watched for.
+/// The events that each connection is watched for.
 const INTEREST: Interest = Interest::READ.and(Interest::WRITE).edge();
 
 /// A thread's sockets.
@@ -163,8 +163,9 @@ impl Sockets {
         }
     }
 
-    /// Reads what is there, up to the share of a turn. A read that does not fill the buffer has emptied
-    /// the socket; what comes after it is told anew, but an end that was told is not.
+    /// Reads the bytes that are there, up to the share of a turn. A read that does not fill the
+    /// buffer has emptied the socket. Bytes after it are a new event, but a reported end is not
+    /// reported again.
     fn receive(&mut self, slot: u32, is_ended: bool) {
         for _ in 0..TURN_READS {
             let Some(stream) = &self.streams[slot as usize] else {
@@ -192,7 +193,7 @@ impl Sockets {
         self.tell_again(slot);
     }
 
-    /// Has the next wait tell what the socket holds, its end too.
+    /// Makes the next wait report the state of the socket, its end too.
     fn tell_again(&mut self, slot: u32) {
         let Some(stream) = &self.streams[slot as usize] else {
             return;

@@ -23,7 +23,7 @@ use std::time::Duration;
 const WAKE: u64 = u64::MAX;
 const LISTENER: u64 = u64::MAX - 1;
 
-/// Events that one wait tells. Another batch waits for as long as this one takes.
+/// Events that one wait returns. Another batch waits for as long as this one takes.
 const EVENTS: usize = 256;
 
 /// Connections that are accepted in a row before those that are open get their turn.
@@ -32,7 +32,7 @@ const ACCEPTS: usize = 64;
 /// How long nothing is accepted after descriptors ran out, unless one of ours is closed before.
 const PAUSE_MS: u64 = 10;
 
-/// Serves until it is told to stop and has drained.
+/// Serves until it is stopped and has drained.
 pub(super) fn run(worker: ServeWorker) -> Result<(), Error> {
     let mut serving = Serving::new(worker)?;
     serving.worker.ready();
@@ -160,7 +160,7 @@ impl Serving {
         self.stage != Stage::Running && self.slots.is_empty()
     }
 
-    /// Takes connections that wait, up to so many.
+    /// Takes connections that wait, up to `most`.
     fn accept(&mut self, most: usize) {
         for _ in 0..most {
             if self.accepting != Accepting::Yes {
@@ -169,8 +169,8 @@ impl Serving {
             self.exchange.counters.system_calls += 1;
             match self.worker.accept() {
                 Ok((stream, address)) => self.admit(stream, address),
-                // Nobody waits; or another worker of this listener has begun to drain, and has
-                // ended it.
+                // No connection waits; or another worker of this listener has begun to drain, and
+                // has ended it.
                 Err(error)
                     if would_block(&error) || error.kind() == io::ErrorKind::InvalidInput =>
                 {
@@ -180,7 +180,7 @@ impl Serving {
                     self.exchange.counters.accept_errors += 1;
                     self.shed();
                 }
-                // One connection that failed while it waited, of which accept(2) tells.
+                // accept(2) reports a connection that failed while it waited.
                 Err(_) => self.exchange.counters.accept_errors += 1,
             }
         }
@@ -214,7 +214,7 @@ impl Serving {
         // The event of a connection that ended in this very batch has no slot any more.
         if let Some(open) = self.slots.find(key) {
             open.note(event);
-            // Who is to go on anyway has one share of this turn, and not two.
+            // A connection that is queued anyway has one share of this turn, and not two.
             if !open.is_queued {
                 self.go_on(key);
             }
@@ -301,7 +301,7 @@ impl Serving {
             drop(stream);
         }
         self.reserve = Wake::new().ok();
-        // What was not watched need not be deleted.
+        // An unwatched listener need not be deleted.
         let _ = self.epoll.delete(&*self.worker.listener);
         self.accepting = Accepting::Paused(self.exchange.now_ms + PAUSE_MS);
     }

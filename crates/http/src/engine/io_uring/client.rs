@@ -12,11 +12,11 @@ pub(super) struct Client {
     pub(super) address: Option<IpAddr>,
     /// True if it counts against the limits.
     pub(super) is_admitted: bool,
-    /// The one that the kernel has, of which it tells.
+    /// The request that the kernel has. Its completion comes.
     pub(super) request: Option<Request>,
     /// The reply on its way.
     pub(super) reply: Option<Reply>,
-    /// What to do as soon as the kernel has answered, whatever that answer is.
+    /// The action that follows as soon as the kernel has answered, whatever the answer is.
     pub(super) forced: Option<Forced>,
     /// The first reason why it ends.
     pub(super) ending: Option<Ending>,
@@ -32,7 +32,7 @@ pub(super) struct Client {
     pub(super) sent_of_buffer: usize,
 }
 
-/// What a time-out, or the end of the server, does to a connection.
+/// The effect of a time-out, or of the end of the server, on a connection.
 #[derive(Debug)]
 pub(super) enum Forced {
     Close,

@@ -26,7 +26,7 @@ struct Sockets {
     lines: Vec<Line>,
     target: Address,
     sources: Vec<Address>,
-    /// Connections that are to be closed, of which the ring may still have something.
+    /// Connections to be closed. The ring may still have a part of them.
     closing: Vec<u32>,
     /// The time of what is started, and then of everything that the next system call brings.
     now_ns: u64,
@@ -34,7 +34,7 @@ struct Sockets {
     has_more: bool,
 }
 
-/// What the ring has of a connection.
+/// The ring's part of a connection.
 #[derive(Default)]
 struct Line {
     socket: Option<Socket>,
@@ -46,7 +46,7 @@ struct Line {
     then: Then,
 }
 
-/// What comes when the ring has nothing of it any more.
+/// The next action when the ring has nothing of it any more.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum Then {
     /// The connection goes on.
@@ -100,7 +100,7 @@ pub(super) fn run(mut worker: LoadWorker) -> Result<(), Error> {
 }
 
 impl Line {
-    /// What the ring has not answered yet.
+    /// The requests that the ring has not answered yet.
     fn pending(&self) -> impl Iterator<Item = Request> {
         let requests = [self.dialling, self.sending, self.receiving];
         requests.into_iter().flatten()
@@ -198,7 +198,7 @@ impl Sockets {
         let request = self.ring.dial(slot, &dialling);
         self.lines[slot as usize].dialling = request;
         if request.is_none() {
-            // Whoever calls has seen that there is one.
+            // The caller has seen that there is one.
             let step = self.worker.flights.failed(slot, libc::EMFILE, self.now_ns);
             self.perform(slot, step);
         }
@@ -306,7 +306,7 @@ impl Sockets {
                 }
                 self.received(slot, received, is_going)
             }
-            // The socket that was closed is nobody's by now.
+            // The socket that was closed has no owner by now.
             _ => return,
         };
         match step {

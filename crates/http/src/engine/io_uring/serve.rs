@@ -4,18 +4,18 @@
 //! With no switch every step is a request of its own, as the steps of the paper's loop are system
 //! calls of their own: accept, poll, receive into fresh memory, send, close.
 //!
-//! What was tried and is not here, since it costs more than it saves (server CPU per connection,
-//! Linux 6.18, against 16 µs for a standing accept with slots that the kernel chooses, measured on
-//! a busy machine):
+//! Rejected after trials, because they cost more than they save. The figures are server CPU per
+//! connection on Linux 6.18, measured on a busy machine. A standing accept with slots that the
+//! kernel chooses takes 16 µs.
 //!
 //! * accepting into the slot of a finished connection, which replaces the old socket without a
-//!   close: 25 µs, because each accept is a request of its own, which waits and is woken, and the
-//!   peer's FIN needs a shutdown besides;
+//!   close: 25 µs. Each accept is then a request of its own, which waits and is woken. The peer's
+//!   FIN also needs a shutdown;
 //! * single accepts into slots that the kernel chooses, 64 at a time: 20 µs;
-//! * splice(2) of files: never done by the thread that asks ([`StreamRing::read`]).
+//! * splice(2) of files: the kernel never does it in the thread that asks ([`StreamRing::read`]).
 //!
-//! What pays most is not io_uring's: a reply that waits for the close carries the FIN, and one less
-//! packet is made, delivered and acknowledged ([`StreamRing::send_and_close`]).
+//! The largest gain does not depend on io_uring: a reply that waits for the close carries the FIN.
+//! One packet less is made, delivered and acknowledged ([`StreamRing::send_and_close`]).
 
 mod accepting;
 mod acknowledging;
@@ -48,8 +48,8 @@ const RECEIVE_BYTES: usize = 1024;
 /// The ring's own buffers. A waiting connection has none, so that this is how many may receive
 /// between two looks of ours.
 const BUFFERS: usize = 1024;
-/// Up to so many bytes are sent in one request that ends when all have gone. What is larger moves
-/// in parts, so that a slow client is told from a dead one.
+/// The most bytes that are sent in one request that ends when all have gone. More than that moves
+/// in parts, to distinguish a slow client from a dead one.
 const WHOLE_BYTES_MAX: usize = 64 << 10;
 /// Slots beyond the connections that are allowed: those that are being refused or closed.
 const SLOTS_SPARE: usize = 256;
@@ -208,7 +208,7 @@ impl Loop {
 
     // Steps of a connection.
 
-    /// What the one request of a connection came to.
+    /// Handles the outcome of a connection's request.
     fn moved(&mut self, slot: u32, outcome: Outcome) {
         let Some(client) = self.clients.get_mut(slot as usize) else {
             return;
@@ -296,7 +296,7 @@ impl Loop {
         self.counters.bytes_received += bytes.len() as u64;
         let step = match bytes {
             [] => {
-                // Who was to close after the last reply has done as was agreed.
+                // A client that was to close after the last reply has kept the agreement.
                 let is_agreed = client.connection.waits().is_over();
                 client.end(if is_agreed {
                     Ending::Done
@@ -465,7 +465,7 @@ impl Loop {
         let Some(socket) = client.socket.take() else {
             return self.remove(slot);
         };
-        // What the client does not take must not stay in the kernel.
+        // Bytes that the client does not take must not stay in the kernel.
         let resets = match client.ending {
             Some(Ending::SendTimeout | Ending::Error) => true,
             Some(Ending::Drained) => self.stage == Stage::Stopped,
@@ -507,7 +507,7 @@ impl Loop {
         }
     }
 
-    /// Gives back what an outcome brought that nobody wants any more.
+    /// Gives back the buffer of an outcome that is not needed any more.
     fn discard(&mut self, outcome: Outcome) {
         match outcome {
             Outcome::Received(Ok(buffer)) => self.ring.give_back(buffer),
@@ -543,8 +543,9 @@ impl Loop {
                 }
                 continue;
             }
-            // One that ends by itself has no deadline: its request is the close, or the first question
-            // what the peer has got, before whose answer a reset would throw a reply away.
+            // A connection that ends by itself has no deadline. Its request is the close, or the
+            // first question what the peer has got. A reset before that answer would throw a reply
+            // away.
             if client.connection.is_closed() && client.request.is_some() {
                 continue;
             }

@@ -88,7 +88,7 @@ fn a_kept_connection_goes_on_at_once_and_ends_with_its_last_request() {
     let mut flights = flights(Some(2), None, None);
     let slot = connect(&mut flights, 0);
     assert_eq!(flights.received(slot, REPLY, 1), Step::Send(Request::Last));
-    // The server does not close although it was told: then the client does.
+    // The server does not close although it announced it: then the client does.
     assert_eq!(flights.received(slot, REPLY, 2), Step::Close);
     assert_eq!(flights.tally.requests.completed, 2);
     assert_eq!(flights.tally.connections.completed, 1);
@@ -243,7 +243,7 @@ fn an_open_loop_starts_at_its_times_and_uses_connections_again() {
     flights.finish(9_500_000);
     assert_eq!(flights.tally.not_started, 4);
     assert!(flights.tally.lateness_ns_max >= 2_500_000);
-    // What came late counts from when it should have started.
+    // A late request counts from its intended start.
     assert!(flights.tally.latency.last_byte.times().max >= 3500.0);
     balances(&flights);
 }
@@ -260,7 +260,7 @@ fn connections_are_to_blame_only_if_all_were_busy() {
     assert!(flights.start(4_500_000).is_none());
     assert!(flights.tally.was_busy);
 
-    // Who comes too late to start anything had connections enough.
+    // A thread that comes too late to start anything had connections enough.
     let mut late = self::flights(None, None, Some(1000.0));
     late.finish(4_500_000);
     assert_eq!((late.tally.not_started, late.tally.was_busy), (5, false));

@@ -194,7 +194,7 @@ fn what_is_no_reply_is_refused() {
         &interim,
     ] {
         assert!(whole(text.as_bytes()).is_err(), "{text}");
-        // Each piece is read from the head's beginning, for which Miri would take minutes.
+        // Each piece is read from the head's beginning; Miri would take minutes.
         let piece = if cfg!(miri) { 4096 } else { 7 };
         assert!(read(text.as_bytes(), &[piece]).is_err(), "{text}");
     }

@@ -53,7 +53,7 @@ impl Talk {
         self.connection.sent(&mut self.responder, 0)
     }
 
-    /// A look finds that the peer has everything, or lacks so many bytes.
+    /// A look finds that the peer lacks `left` bytes; 0 if it has everything.
     fn look(&mut self, left: usize, now_ms: u64) -> bool {
         self.connection.look(Seen::left(left), &self.limits, now_ms)
     }
@@ -305,7 +305,7 @@ fn deadlines_follow_what_is_waited_for() {
     );
     talk.connection.progress(70);
     assert_eq!(talk.deadline_ms(), 70 + TICK_MS);
-    // A peer that takes something has its time anew, and one that takes nothing is late.
+    // The time begins anew when a peer takes something. A peer that takes nothing is late.
     for (left, now_ms, goes_on) in [
         (9, 140, true),
         (8, 530, true),
@@ -358,7 +358,7 @@ fn a_wait_behind_a_reply_begins_when_it_is_acknowledged() {
         assert_ne!(talk.connection.ending_if_late(), ending);
         assert!(!talk.connection.end_as(Ending::Drained, close));
     }
-    // Where the kernel does not tell, the wait is all that there is.
+    // If the kernel does not report it, only the wait is left.
     let mut untold = Talk::new(Close::Rst);
     untold.reply(GET);
     untold.sent();

@@ -211,7 +211,7 @@ fn a_part_of_any_request_is_a_part() {
     }
 }
 
-/// What a plain reading finds.
+/// The result of a plain reading.
 #[derive(Debug)]
 enum Plain {
     Part,
@@ -368,7 +368,7 @@ fn is_host(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=:[]%".contains(&byte)
 }
 
-/// Heads of which most are nearly right.
+/// Heads, most of them nearly right.
 fn head() -> impl Strategy<Value = Vec<u8>> {
     let method = prop_oneof![8 => "GET|HEAD", 1 => "[A-Z]{0,5}"];
     let target = prop_oneof![
@@ -470,7 +470,7 @@ proptest! {
         agree(&head)?;
     }
 
-    /// What is decided stays decided, whatever follows.
+    /// A decision stays, whatever bytes follow.
     #[test]
     fn more_bytes_change_nothing(head in damaged_head(), more in "[ -~\r\n]{0,20}", at in 0usize..400) {
         let whole = [&head[..], more.as_bytes()].concat();

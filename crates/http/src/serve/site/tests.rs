@@ -1,4 +1,4 @@
-//! What paths lead to, and that none leads out.
+//! The targets of paths, and that none leads out.
 
 use super::*;
 use proptest::prelude::*;
@@ -7,7 +7,7 @@ use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixListener;
 use tempfile::TempDir;
 
-/// A directory to serve beside one that is not to be seen.
+/// A directory to serve beside a secret file.
 fn site() -> (TempDir, Site) {
     let folder = tempfile::tempdir().expect("there is room for a directory");
     let root = folder.path().join("root");

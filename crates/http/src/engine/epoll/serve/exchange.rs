@@ -25,7 +25,7 @@ const STEPS: usize = 32;
 /// Bytes of a reply that one connection is sent in one turn.
 const SHARE_BYTES: u64 = 2 << 20;
 
-/// What all connections of a worker share.
+/// The common part of all connections of a worker.
 pub(super) struct Exchange {
     pub(super) counters: ServeCounters,
     pub(super) now_ms: u64,
@@ -45,9 +45,9 @@ pub(super) struct Open {
     outgoing: Option<Box<Outgoing>>,
     /// Without `buffers`: what this one connection receives into.
     buffer: Box<[u8]>,
-    /// Who it is, if somebody counts that.
+    /// The peer's address, if connections are counted by address.
     pub(super) address: Option<IpAddr>,
-    /// What the set tells of it, once it was added.
+    /// The events that the set reports for it, once it was added.
     watched: Option<Interest>,
     /// Whether a receive may find something.
     pub(super) is_readable: bool,
@@ -72,9 +72,9 @@ struct Outgoing {
 /// How a connection goes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Next {
-    /// When the set tells of it.
+    /// When the set reports it.
     Wait,
-    /// In the next turn, whatever the set tells.
+    /// In the next turn, whatever the set reports.
     Again,
     /// Not at all.
     End(Ending),
@@ -85,7 +85,7 @@ enum Sent {
     Whole,
     /// There is no room in the socket.
     Blocked,
-    /// There may be room, and it is somebody else's turn.
+    /// There may be room, and it is another connection's turn.
     Share,
     Failed(Ending),
 }
@@ -178,13 +178,13 @@ impl Exchange {
         }
     }
 
-    /// Sees to it that the set tells when a connection can go on.
+    /// Makes the set report when a connection can go on.
     pub(super) fn watch(&mut self, epoll: &Epoll, key: u64, open: &mut Open) -> io::Result<()> {
         let wanted = if self.switches.has(Switch::Events) {
             // Once for all that may come; never changed.
             Interest::READ.and(Interest::WRITE).edge()
         } else if open.acknowledgement.is_some() {
-            // A peer that is gone is told once, and not all the time.
+            // A peer that is gone is reported once, and not all the time.
             Interest::NONE.edge()
         } else if open.outgoing.is_some() {
             Interest::WRITE
@@ -212,7 +212,7 @@ impl Exchange {
             let _ = epoll.delete(&open.stream);
         }
         match ending {
-            // What the client does not take must not stay in the kernel.
+            // Bytes that the client does not take must not stay in the kernel.
             Ending::SendTimeout | Ending::Error => self.abort(open, ending),
             _ => {
                 self.counters.system_calls += 1;
@@ -248,7 +248,7 @@ impl Exchange {
                 }
                 Step::Shutdown => {
                     self.counters.system_calls += 1;
-                    // Where it is gone already, the next receive tells.
+                    // If it is gone already, the next receive reports it.
                     let _ = open.stream.finish();
                     Step::Receive
                 }
@@ -297,12 +297,12 @@ impl Exchange {
     fn sent(&mut self, open: &mut Open, outgoing: &Outgoing) -> Step {
         let step = open.connection.sent(&mut self.responder, self.now_ms);
         open.ending = match step {
-            // What was no request has its answer, which must not be overtaken by a RST.
+            // A refused request has its answer, which must not be overtaken by a RST.
             Step::Shutdown if outgoing.reply.status >= 400 => Ending::Refused,
             _ if open.connection.waits().is_over() => Ending::Done,
             _ => Ending::Client,
         };
-        // Whoever is to be closed as idle is looked at once more.
+        // In a drain, a connection is read once more before it is closed as idle.
         open.is_readable |= self.responder.is_draining();
         step
     }
@@ -315,7 +315,7 @@ impl Exchange {
         self.end(open)
     }
 
-    /// The server is told to end, and this connection has nothing to do.
+    /// The server ends, and this connection has nothing to do.
     pub(super) fn drained(&mut self, open: &mut Open) -> Next {
         open.ending = Ending::Drained;
         self.end(open)
@@ -335,7 +335,7 @@ impl Exchange {
         let Some(seen) = Seen::of(&open.stream).filter(Seen::lacks_some) else {
             return Next::End(open.ending);
         };
-        // What a peer that is gone has not acknowledged stays counted (tcp_ioctl, net/ipv4/tcp.c).
+        // Bytes that a lost peer has not acknowledged stay counted (tcp_ioctl, net/ipv4/tcp.c).
         self.counters.system_calls += 2;
         if open.stream.take_error().is_err() {
             return Next::End(Ending::Reset);
@@ -366,8 +366,8 @@ impl Exchange {
             }
             Ok(received) => {
                 self.counters.bytes_received += received as u64;
-                // A receive that did not fill the buffer has emptied the queue (epoll(7)); only
-                // the end may still be behind it. Without `events` the set tells again.
+                // A receive that did not fill the buffer has emptied the queue (epoll(7)); only the
+                // end may still be behind it. Without `events` the set reports it again.
                 let may_be_more = received == buffer.len() || open.is_ended;
                 open.is_readable = may_be_more && self.switches.has(Switch::Events);
                 let bytes = &buffer[..received];
@@ -472,7 +472,7 @@ impl Exchange {
 }
 
 impl Open {
-    /// Notes what the set told.
+    /// Records the events of the set.
     pub(super) fn note(&mut self, event: Event) {
         self.is_readable |= event.is_readable();
         self.is_ended |= event.is_ended();

@@ -1,13 +1,13 @@
-//! The connections of one worker by the keys that the set tells: an event that is late must not be
-//! taken for one of the next connection in the same place.
+//! The connections of one worker by the keys that the set returns. A late event must not be taken
+//! for one of the next connection in the same place.
 
 use slab::Slab;
 
 /// Open connections by key.
 pub(super) struct Slots<T> {
     places: Slab<Keyed<T>>,
-    /// What the next key is told from earlier ones of its slot by. It comes again after 2^32
-    /// connections, and the events of a connection within one batch.
+    /// Distinguishes the next key of this slot from earlier ones. A number comes again after 2^32
+    /// connections, and the events of a connection come within one batch.
     serial: u32,
 }
 

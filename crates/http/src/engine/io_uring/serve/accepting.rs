@@ -23,7 +23,7 @@ impl Loop {
         }
         let peer = self.worker.peers.needs_address();
         let accepting = Accepting {
-            // A standing request tells no addresses.
+            // A standing request reports no addresses.
             multishot: self.events && !peer,
             peer,
         };
@@ -36,7 +36,7 @@ impl Loop {
     }
 
     pub(super) fn not_accepted(&mut self, error: &io::Error) {
-        // What is cancelled, or accepted by nobody any more, is the drain's doing.
+        // In a drain, cancelled or missing accepts are expected.
         if self.stage != Stage::Running {
             return;
         }
@@ -99,7 +99,7 @@ impl Loop {
         for _ in 0..self.worker.limits.connections {
             match self.worker.accept() {
                 Ok((stream, ip)) => self.admit(Socket::from(OwnedFd::from(stream)), ip),
-                // Nobody waits; or another worker has ended the listener.
+                // No connection waits; or another worker has ended the listener.
                 Err(error)
                     if tcp::would_block(&error) || error.kind() == io::ErrorKind::InvalidInput =>
                 {

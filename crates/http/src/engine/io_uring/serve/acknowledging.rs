@@ -1,4 +1,4 @@
-//! What peers have got: of replies that are on their way, and of the last one, before a close that
+//! The peers' acknowledgements: of replies on their way, and of the last one, before a close that
 //! would discard the rest.
 
 use super::{LOOK, Loop};
@@ -29,8 +29,8 @@ impl Loop {
         }
     }
 
-    /// A descriptor to look with, for no request tells whether a peer's kernel answers. Where there is
-    /// none, as before Linux 6.8, what the peer lacks is asked for alone.
+    /// A descriptor to look with, because no request shows whether a peer's kernel answers. Without
+    /// one, as before Linux 6.8, only the bytes that the peer lacks are asked for.
     pub(super) fn lent(&mut self, slot: u32, fd: io::Result<OwnedFd>) {
         if let Some(seen) = self.seen(fd) {
             return self.looked(slot, seen);
@@ -93,9 +93,8 @@ impl Loop {
             client.end(Ending::SendTimeout);
             return self.close_now(slot);
         }
-        // What a peer that is gone has not acknowledged stays counted (tcp_ioctl, net/ipv4/tcp.c).
-        // Whether there is a connection is told by ending the receiving, of which the peer learns
-        // nothing.
+        // Bytes that a lost peer has not acknowledged stay counted (tcp_ioctl, net/ipv4/tcp.c).
+        // Ending the receiving shows whether there is a connection; the peer does not notice it.
         if let Some(socket) = &client.socket {
             client.request = Some(self.ring.shutdown(slot, socket, Shutdown::Read));
         }

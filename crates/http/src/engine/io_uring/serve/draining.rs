@@ -25,7 +25,7 @@ impl Loop {
             self.ring.cancel(accept);
         }
         self.responder.drain();
-        // What has connected is served; nobody comes after that.
+        // Connections that are there are served; no new ones come after that.
         self.accept_the_rest();
         self.worker.listener.stop();
         let drain_ms = u64::try_from(self.worker.drain_time.as_millis()).unwrap_or(u64::MAX);
