@@ -2,16 +2,16 @@
 
 use crate::Text;
 
-/// The colour of a bar or a line, by what it stands for.
+/// The colour of a bar or a line, by its meaning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hue {
-    /// What the chart is about.
+    /// The subject of the chart.
     Main,
-    /// What the others are measured against.
+    /// The reference that the others are compared with.
     Reference,
-    /// What is stacked behind the first.
+    /// A part stacked behind the first.
     Second,
-    /// What would be ideal: a dashed line.
+    /// The ideal, as a dashed line.
     Ideal,
 }
 
@@ -20,11 +20,11 @@ pub enum Hue {
 pub struct Bars {
     /// The unit of the figures.
     pub unit: String,
-    /// What the colours stand for.
+    /// The meaning of each colour.
     pub key: Vec<(Hue, String)>,
-    /// What the range beside a bar stands for, if a bar has one.
+    /// The meaning of the range beside a bar, if a bar has one.
     pub range: Option<String>,
-    /// The figure at which bars are broken off; absent if all are drawn to their end.
+    /// Bars are broken off at this figure. None draws all of them to their end.
     pub break_at: Option<f64>,
     /// The bars, from the top.
     pub bars: Vec<Bar>,
@@ -33,15 +33,15 @@ pub struct Bars {
 /// A bar, or why there is none.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Bar {
-    /// What was measured.
+    /// The name of the thing measured.
     pub name: Text,
-    /// The anchor of the section that tells more; empty if none does.
+    /// The anchor of the section with the details; empty if there is none.
     pub link: String,
     /// The figures, or why there are none.
     pub outcome: Result<Measured, String>,
 }
 
-/// The figures of a bar. What is no number is not drawn.
+/// The figures of a bar. NaN and infinity are not drawn.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Measured {
     /// Lengths and their colours, each behind the one before.
@@ -52,14 +52,14 @@ pub struct Measured {
     pub range: Option<[f64; 2]>,
     /// The figure as it is read.
     pub figure: String,
-    /// What stands below the figure; empty if nothing does.
+    /// Text below the figure; empty if there is none.
     pub beside: String,
 }
 
 /// A drawing of one thing against another.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Curve {
-    /// What it shows.
+    /// The title.
     pub title: Text,
     /// From left to right.
     pub x: Axis,
@@ -72,7 +72,7 @@ pub struct Curve {
 /// An edge of a drawing.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Axis {
-    /// What is measured along it, with its unit.
+    /// The quantity along the axis, with its unit.
     pub name: String,
     /// How figures become places.
     pub scale: Scale,
@@ -92,7 +92,7 @@ pub enum Scale {
 /// A line of a drawing.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Line {
-    /// What it stands for.
+    /// The name, as the key shows it.
     pub name: String,
     /// Its colour.
     pub hue: Hue,

@@ -1,15 +1,15 @@
-//! What a report says, in its order.
+//! The contents of a report, in order.
 
 use crate::{Bars, Curve, Equation, Shares, Table, Text};
 
 /// A report.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Document {
-    /// What it is about: the title of its page.
+    /// The title of the page.
     pub title: String,
     /// The program that measured, and its version.
     pub generator: String,
-    /// What it says.
+    /// The contents.
     pub blocks: Vec<Block>,
 }
 
@@ -28,15 +28,15 @@ impl Document {
     }
 }
 
-/// A piece of a report. A medium that has no use for a kind of block leaves it out: a terminal and
-/// Markdown have no [`Block::Bars`], [`Block::Curves`], [`Block::Shares`] and [`Block::Details`].
+/// A piece of a report. A medium leaves out the kinds of block that it cannot show. A terminal and
+/// Markdown leave out [`Block::Bars`], [`Block::Curves`], [`Block::Shares`] and [`Block::Details`].
 #[derive(Debug, Clone, PartialEq)]
 pub enum Block {
     /// A heading of a part of the report. An empty line stands before it.
     Heading(Text),
     /// A paragraph. In a terminal its lines but the first are indented.
     Paragraph(Text),
-    /// What matters most, a sentence each.
+    /// The most important results, one sentence each.
     Sentences(Vec<Text>),
     /// A table.
     Table(Table),
@@ -50,13 +50,13 @@ pub enum Block {
     Shares(Shares),
     /// A part that stands by itself: one rung, one path.
     Section(Section),
-    /// What only a page shows, and there only on request.
+    /// A summary, and blocks that stay folded until the reader opens them. Only a page shows it.
     Details(String, Vec<Block>),
-    /// What only one medium shows.
+    /// Blocks that only one medium shows.
     On(Medium, Vec<Block>),
 }
 
-/// Who shows a block.
+/// The medium that shows a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Medium {
     /// A page.
@@ -72,11 +72,11 @@ pub enum Medium {
 pub struct Section {
     /// Its heading.
     pub heading: Text,
-    /// By which a link finds it, without blanks; empty if none does.
+    /// The target of links to it, without blanks; empty if there is none.
     pub anchor: String,
     /// Its main figure; empty if it has none.
     pub figure: Text,
-    /// What it says.
+    /// The contents.
     pub blocks: Vec<Block>,
 }
 
@@ -91,17 +91,17 @@ impl Block {
         Self::Paragraph(text.into())
     }
 
-    /// A paragraph `note: ...`, which a reader may pass over.
+    /// A faint paragraph `note: ...`.
     pub fn note(text: impl AsRef<str>) -> Self {
         Self::Paragraph(Text::new().faint(format!("note: {}", text.as_ref())))
     }
 
-    /// What only a page shows.
+    /// Blocks that only a page shows.
     pub fn on_page(blocks: impl IntoIterator<Item = Self>) -> Self {
         Self::On(Medium::Page, blocks.into_iter().collect())
     }
 
-    /// What a terminal and Markdown show, and a page does not.
+    /// Blocks that a terminal and Markdown show, but not a page.
     pub fn on_text(blocks: impl IntoIterator<Item = Self>) -> Self {
         Self::On(Medium::Text, blocks.into_iter().collect())
     }

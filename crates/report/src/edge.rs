@@ -2,13 +2,14 @@
 
 use crate::{Scale, grouped};
 
-/// No figure from here on sets a scale: one of a foreign file must not press all others flat.
+/// Figures from here on do not set the scale. Otherwise one figure of a foreign file could press
+/// all others flat.
 const HIGHEST: f64 = 1e15;
 /// The lowest figure that a logarithmic edge is drawn to.
 const LOWEST: f64 = 1e-3;
-/// Percentages that an edge of nines names; each is a tenth of the rest further.
+/// Percentages that an edge of nines names. Each leaves a tenth of what the one before leaves.
 const NINES: [f64; 6] = [0.0, 90.0, 99.0, 99.9, 99.99, 99.999];
-/// What lies beyond is drawn at the end of such an edge, as the longest is.
+/// Higher percentages are drawn at the end of an edge of nines.
 const LAST_NINE: f64 = 99.9995;
 
 /// An edge with both of its ends.
@@ -21,7 +22,7 @@ pub(crate) struct Edge {
 }
 
 impl Edge {
-    /// An edge that all figures fit on which can be drawn.
+    /// An edge that fits all of the figures that can be drawn.
     pub(crate) fn of(scale: Scale, figures: impl IntoIterator<Item = f64>) -> Self {
         let figures = figures.into_iter();
         let (low, high) = match scale {
@@ -46,7 +47,7 @@ impl Edge {
         Self { scale, low, high }
     }
 
-    /// Where a figure lies, 0 to 1; what is outside, or no number, is put at an end.
+    /// The position of a figure, 0 to 1. A figure outside the edge, or NaN, is put at an end.
     pub(crate) fn share(&self, figure: f64) -> f64 {
         let share = match self.scale {
             Scale::Linear => figure / self.high,
@@ -71,7 +72,7 @@ impl Edge {
         self.scale == Scale::Linear && figure > self.high
     }
 
-    /// Where the guide lines are, and what they are called.
+    /// The positions of the guide lines, and their names.
     pub(crate) fn ticks(&self) -> Vec<(f64, String)> {
         let (ticks, digits): (Vec<f64>, usize) = match self.scale {
             Scale::Linear => {
@@ -106,7 +107,7 @@ impl Edge {
     }
 }
 
-/// A figure of which nobody said how many digits mean something.
+/// Formats a figure when the number of significant digits is not known.
 pub(crate) fn plain(figure: f64) -> String {
     match figure {
         1000.0..HIGHEST => grouped(figure.round() as u128),
@@ -114,7 +115,8 @@ pub(crate) fn plain(figure: f64) -> String {
     }
 }
 
-/// The zeros behind the point say nothing, and rounding leaves dust behind them.
+/// Formats a figure without zeros at the end of its decimals. Rounding removes errors of the
+/// arithmetic.
 fn trimmed(figure: f64, digits: usize) -> String {
     let text = format!("{figure:.digits$}");
     if text.contains('.') {

@@ -7,14 +7,14 @@ pub enum Balance {
     Balances,
     /// Something is, or is counted twice.
     Unbalanced,
-    /// A term is not exact, so that the remainder says nothing.
+    /// A term is not exact, so the remainder proves nothing.
     Inexact,
 }
 
 /// A ledger as the equation it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Equation {
-    /// What it is of: `ledger of rung 9a`; empty where that is clear.
+    /// The subject: `ledger of rung 9a`; empty if the context makes it clear.
     pub name: String,
     /// All terms but the last: `offered 100 = delivered 98 + no port 2`.
     pub terms: String,
@@ -22,14 +22,14 @@ pub struct Equation {
     pub remainder: String,
     /// How it came out.
     pub balance: Balance,
-    /// What has to be known of it.
+    /// Remarks on the equation.
     pub notes: Vec<String>,
 }
 
 /// Where everything went, as one bar and its table.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Shares {
-    /// What is counted: `datagrams`.
+    /// The unit counted: `datagrams`.
     pub unit: String,
     /// The parts of the whole, from the left.
     pub parts: Vec<Part>,
@@ -40,11 +40,11 @@ pub struct Shares {
 pub struct Part {
     /// The class of its colour in the style sheet: `delivered`, `socket`, `unaccounted`.
     pub class: &'static str,
-    /// What became of it: `socket: buffer full`.
+    /// Where this part went: `socket: buffer full`.
     pub name: String,
     /// How many; below zero if something was counted twice.
     pub count: i128,
-    /// Its share of the whole, 0 to 1; absent where that says nothing.
+    /// Its share of the whole, 0 to 1; none if a share means nothing.
     pub share: Option<f64>,
     /// The counter that says so.
     pub source: String,

@@ -1,7 +1,7 @@
 //! Renders a report as one HTML file: no network, no script, no font of its own.
 //!
-//! `maud` escapes whatever it is given, so that nothing in a report becomes markup. Charts are inline
-//! SVG in per cent of the width: they fit a phone, a screen and a sheet of paper alike.
+//! `maud` escapes all text, so that nothing in a report becomes markup. Charts are inline SVG in
+//! per cent of the width: they fit a phone, a screen and a sheet of paper.
 
 mod chart;
 mod picture;
@@ -39,7 +39,7 @@ pub fn page(document: &Document) -> String {
     finished(page)
 }
 
-/// Markup as the text of a file, whose words steer nothing; XML has no control characters at all.
+/// Markup as the text of a file. Control characters are replaced: XML forbids most of them.
 fn finished(markup: Markup) -> String {
     let clean = |letter| match letter {
         '\n' => letter,
@@ -101,7 +101,7 @@ fn section(section: &Section) -> Markup {
     }
 }
 
-/// What a link calls a place; none if none does.
+/// The HTML id of a link's target; none if the anchor is empty.
 fn id(anchor: &str) -> Option<String> {
     (!anchor.is_empty()).then(|| anchor.replace(char::is_whitespace, "-"))
 }
@@ -131,7 +131,8 @@ fn row(table: &Table, row: &Row) -> Markup {
     }
 }
 
-/// A cell that tells its name where the table is a list of cards; the first one is the name itself.
+/// A cell with its column's name, which is shown where the table is a list of cards. The first cell
+/// has none: it names the card itself.
 fn named(column: Option<&Column>, at: usize, one: &Cell) -> Markup {
     let is_figure = column.is_some_and(|column| column.kind == Kind::Figure);
     let head = column.map(|column| &column.head);

@@ -1,5 +1,5 @@
-//! Reports as documents: what is told is built once, and rendered for a terminal, as one HTML page,
-//! and as Markdown.
+//! Reports as documents: built once, then rendered for a terminal, as one HTML page, and as
+//! Markdown.
 //!
 //! ```
 //! use mpps_report::{Block, Column, Document, Quantity, Row, Table, Terminal};
@@ -10,9 +10,9 @@
 //! assert_eq!(Terminal::new(80, false).document(&document), " path            Mpps\n recvmmsg        1.14\n");
 //! ```
 //!
-//! [`Quantity`] decides the digits of a figure. A [`Document`] is a list of [`Block`]s; the blocks
-//! are text, tables, charts and the equation of a ledger. [`Terminal`], [`page`], [`picture`] and [`markdown()`]
-//! render it, and know nothing of what was measured.
+//! [`Quantity`] decides the digits of a figure. A [`Document`] is a list of [`Block`]s: text,
+//! tables, charts and the equation of a ledger. [`Terminal`], [`page`], [`picture`] and
+//! [`markdown()`] render it, and know nothing of the measurements.
 #![forbid(unsafe_code)]
 
 mod chart;

@@ -40,7 +40,7 @@ fn blocks(blocks: &[Block], parts: &mut Vec<String>) {
     parts.retain(|part| !part.trim().is_empty());
 }
 
-/// A table without its columns of bars; what stands below a row is a row of its own.
+/// A table without its columns of bars. Sentences below a row become rows.
 fn table(table: &Table) -> Option<String> {
     let is_bar = |at: usize| {
         table
@@ -60,7 +60,7 @@ fn table(table: &Table) -> Option<String> {
         line(&edges.collect::<Vec<_>>()),
     ];
     for row in &table.rows {
-        // What has no column of its own stands in the last one, so that nothing is lost.
+        // A cell without a column goes into the last column, so that nothing is lost.
         let mut cells = vec![String::new(); shown.len()];
         for (at, cell) in row.cells.iter().enumerate().filter(|(at, _)| !is_bar(*at)) {
             let place = shown.iter().position(|shown| *shown >= at);
@@ -124,7 +124,7 @@ fn text(words: &Text) -> String {
             }
         };
         let words = escaped(words);
-        // What is set off begins and ends with a letter.
+        // Markdown wants no blank just inside the marks.
         let bare = words.trim();
         if bare.is_empty() {
             out += &words;
@@ -146,7 +146,7 @@ fn code(words: &str) -> String {
     format!("{ticks}{blank}{words}{blank}{ticks}")
 }
 
-/// Words in which nothing is markup, in one line.
+/// Escapes words, so that nothing in them is markup, and puts them in one line.
 fn escaped(words: &str) -> String {
     let letters: Vec<char> = words.chars().map(soft).collect();
     let is_word = |at: Option<usize>| {
@@ -155,7 +155,7 @@ fn escaped(words: &str) -> String {
     };
     let mut out = String::new();
     for (at, letter) in letters.iter().enumerate() {
-        // Inside a word an underscore is one.
+        // An underscore inside a word is not markup.
         let is_inside = *letter == '_' && is_word(at.checked_sub(1)) && is_word(Some(at + 1));
         if "\\`*_[]<>|~&$".contains(*letter) && !is_inside {
             out.push('\\');
@@ -165,7 +165,7 @@ fn escaped(words: &str) -> String {
     out
 }
 
-/// A blank for what steers a terminal or ends a line, and for one that does not break.
+/// Replaces a character that steers a terminal or ends a line. A hard blank becomes a blank.
 fn soft(letter: char) -> char {
     match harmless(letter) {
         '\u{a0}' => ' ',
@@ -180,7 +180,7 @@ mod tests {
     use proptest::prelude::*;
     use pulldown_cmark::{Event, Options, Parser};
 
-    /// What a reader sees of Markdown, and the names of what is markup in it.
+    /// The words that a reader of the Markdown sees, and the names of its markup.
     fn read(text: &str) -> (String, Vec<String>) {
         let (mut words, mut marks) = (String::new(), Vec::new());
         for event in Parser::new_ext(text, Options::ENABLE_TABLES | Options::ENABLE_STRIKETHROUGH) {

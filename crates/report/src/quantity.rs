@@ -1,4 +1,4 @@
-//! Figures and their units. How many digits mean something is decided here, once.
+//! Figures and their units. This module decides how many digits a figure shows.
 
 use std::fmt;
 
@@ -25,12 +25,12 @@ pub enum Quantity {
     Each(f64),
     /// A number of things.
     Count(u128),
-    /// A number of things that may be below zero: what is unaccounted for.
+    /// A number of things that may be below zero, such as unaccounted packets.
     Signed(i128),
 }
 
 impl Quantity {
-    /// The digits alone, for a column whose head names the unit.
+    /// The digits only, for a column whose head names the unit.
     pub fn figure(self) -> String {
         match self {
             Self::Mpps(rate) => mpps(rate),
@@ -55,7 +55,7 @@ impl Quantity {
         }
     }
 
-    /// What follows the digits.
+    /// The unit, as it follows the digits.
     fn unit(self) -> &'static str {
         match self {
             Self::Mpps(_) => "\u{a0}Mpps",
@@ -113,7 +113,7 @@ fn mpps(rate: f64) -> String {
     digits(rate, &[(0.1, 3), (99.995, 2), (f64::INFINITY, 0)])
 }
 
-/// Per cent. Neither "all" nor "nothing" is ever the product of rounding.
+/// Per cent. Rounding never makes "all" or "nothing" of another share.
 fn percent(share: f64) -> String {
     let value = share * 100.0;
     if value > 0.0 && value < 0.05 {
@@ -125,8 +125,8 @@ fn percent(share: f64) -> String {
     }
 }
 
-/// As many digits behind the point as the first limit says that the value is below; a dash for what
-/// is no number.
+/// Uses the number of decimals of the first limit above the value. Returns a dash if the value is
+/// not finite.
 fn digits(value: f64, limits: &[(f64, usize)]) -> String {
     if !value.is_finite() {
         return "-".to_owned();

@@ -1,4 +1,4 @@
-//! Tables. What a narrow terminal has no column for stands below the row, and is not lost.
+//! Tables. On a narrow terminal, cells without a column go below the row, so nothing is lost.
 
 use crate::Text;
 use serde_json::Value;
@@ -17,30 +17,30 @@ pub struct Table {
 pub struct Column {
     /// Its name, with the unit of its figures.
     pub head: String,
-    /// What its cells hold.
+    /// The kind of its cells.
     pub kind: Kind,
-    /// Characters that its widest figure has, or that its words need at least.
+    /// Width in characters: that of the widest figure, or the minimum for words.
     pub width: usize,
-    /// Characters that its words may take besides, where the terminal is wide.
+    /// More characters that words may take on a wide terminal.
     pub grow: usize,
     /// Of the columns that do not fit, those of the highest number go below the row first. A column
     /// of priority 0 stays as long as any does.
     pub priority: u8,
 }
 
-/// What a column holds.
+/// The kind of a column's cells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Words, from the left. They wrap.
+    /// Words, aligned left. They wrap.
     Words,
-    /// Figures, from the right. They do not.
+    /// Figures, aligned right. They do not wrap.
     Figure,
-    /// Bars, from the left. They are as wide as there is room for.
+    /// Bars, aligned left. They are as wide as there is room for.
     Bar,
 }
 
 impl Column {
-    /// A column of words that needs at least so many characters.
+    /// A column of words, at least `width` characters wide.
     pub fn words(head: impl Into<String>, width: usize) -> Self {
         Self {
             head: head.into(),
@@ -51,7 +51,7 @@ impl Column {
         }
     }
 
-    /// A column of figures, the widest of which has so many characters.
+    /// A column of figures. The widest figure has `width` characters.
     pub fn figure(head: impl Into<String>, width: usize) -> Self {
         Self {
             kind: Kind::Figure,
@@ -59,7 +59,7 @@ impl Column {
         }
     }
 
-    /// A column of bars, at most so many characters wide.
+    /// A column of bars, at most `width` characters wide.
     pub fn bar(head: impl Into<String>, width: usize) -> Self {
         Self {
             kind: Kind::Bar,
@@ -68,13 +68,13 @@ impl Column {
         }
     }
 
-    /// The column, with words that may take so many more characters.
+    /// Lets the words take up to `grow` more characters.
     #[must_use]
     pub fn grow(self, grow: usize) -> Self {
         Self { grow, ..self }
     }
 
-    /// The column, which goes below the row before those of lower numbers do.
+    /// Sets the priority. Columns of higher numbers go below the row first.
     #[must_use]
     pub fn priority(self, priority: u8) -> Self {
         Self { priority, ..self }
@@ -84,26 +84,25 @@ impl Column {
 /// A row of a table.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Row {
-    /// Its cells, from the left. Where they are fewer than the columns, the last takes the room of
-    /// the rest.
+    /// Its cells, from the left. If there are fewer cells than columns, the last one takes the
+    /// remaining room.
     pub cells: Vec<Cell>,
-    /// What is said below it, a sentence each.
+    /// Sentences below the row.
     pub below: Vec<Text>,
-    /// By which a link finds it; empty if none does.
+    /// The target of links to it; empty if there is none.
     pub anchor: String,
 }
 
-/// What stands in a cell.
+/// The contents of a cell.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Cell {
     /// Words or a figure.
     Text(Text),
-    /// A bar: thousandths of the column's width that are full, and behind them those that are
-    /// missing.
+    /// A bar. Both parts are in thousandths of the column's width.
     Bar {
-        /// What is there.
+        /// The full part.
         full: u16,
-        /// What could be there, and is not.
+        /// The missing part, behind the full one.
         missing: u16,
     },
 }

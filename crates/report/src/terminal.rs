@@ -7,19 +7,19 @@ use crate::{
 
 /// Blanks before the lines of a paragraph but the first.
 const HANGING: usize = 3;
-/// Blanks before what stands below a row.
+/// Blanks before the text below a row.
 const BELOW: usize = 6;
-/// Characters that a cell which takes the room of several columns needs at least.
+/// Minimum width of a cell that spans several columns, in characters.
 const SPANNING: usize = 20;
 
-/// A terminal, or a file that is written as to one.
+/// A terminal, or a file with the same text.
 #[derive(Debug, Clone, Copy)]
 pub struct Terminal {
     width: usize,
     colour: bool,
 }
 
-/// What stands in one column of one row.
+/// The text in one column of one row.
 struct Placed {
     lines: Vec<Vec<Letter>>,
     width: usize,
@@ -27,7 +27,7 @@ struct Placed {
 }
 
 impl Terminal {
-    /// A terminal of so many columns; fewer than 20 are taken as 20.
+    /// A terminal of `width` columns, at least 20.
     pub fn new(width: usize, colour: bool) -> Self {
         Self {
             width: width.max(20),
@@ -58,7 +58,7 @@ impl Terminal {
         text
     }
 
-    /// The names of a table's columns: what is printed before its first row is known.
+    /// The names of a table's columns. They can be printed before the first row is known.
     pub fn head(&self, table: &Table) -> String {
         let widths = self.widths(&table.columns);
         let shown = widths.iter().flatten().count();
@@ -81,10 +81,11 @@ impl Terminal {
         self.lines(&placed)
     }
 
-    /// One row of a table. The width of each column follows from the terminal's and the table's
-    /// columns alone, so that rows may be printed as they become known.
+    /// One row of a table. Only the terminal and the table's columns decide the width of each
+    /// column. So rows may be printed as they become known.
     ///
-    /// What has no column, and a figure that is too long for its own, stands below as `head value`.
+    /// A cell without a column goes below the row, as `head value`. So does a figure that is too
+    /// long for its column.
     pub fn row(&self, table: &Table, row: &Row) -> String {
         let widths = self.widths(&table.columns);
         let mut placed: Vec<Placed> = Vec::new();
@@ -180,7 +181,7 @@ impl Terminal {
         self.paragraph(text, base, 1, HANGING)
     }
 
-    /// A text in lines, with so many blanks before the first one and before the others.
+    /// A text in lines, with `first` blanks before the first line and `others` before the rest.
     fn paragraph(&self, text: &Text, base: Style, first: usize, others: usize) -> String {
         let letters = letters(text, base);
         let fits = first + letters.len() <= self.width;
@@ -219,8 +220,8 @@ impl Terminal {
         text
     }
 
-    /// The width of each column; none for one whose cells stand below the row. Where not even the
-    /// columns of priority 0 fit, the first one has a line to itself.
+    /// The width of each column; none for one whose cells go below the row. If not even the columns
+    /// of priority 0 fit, the first one has a line to itself.
     fn widths(&self, columns: &[Column]) -> Vec<Option<usize>> {
         let mut widths: Vec<_> = columns.iter().map(|one| Some(one.width.max(1))).collect();
         // A blank before the first column, and two before each of the others.
@@ -293,7 +294,7 @@ fn with_value(mut text: Text, head: &str, value: &Text) -> Text {
     text
 }
 
-/// What is there, and behind it what is missing, in thousandths of the width.
+/// A bar: the full part, and behind it the missing part, in thousandths of the width.
 fn bar(full: u16, missing: u16, width: usize) -> String {
     let place = |thousandths: u16| (usize::from(thousandths.min(1000)) * width + 500) / 1000;
     let there = place(full);

@@ -1,24 +1,24 @@
-//! Words in which some are set off.
+//! Text with styles.
 
-/// How words are set off.
+/// The style of words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Style {
-    /// Not at all.
+    /// No emphasis.
     #[default]
     Plain,
-    /// What a reader looks for.
+    /// Words that a reader looks for.
     Strong,
-    /// What a reader may pass over.
+    /// Words that a reader may skip.
     Faint,
     /// A command, a file, a counter.
     Code,
-    /// It is as it should be.
+    /// Good news.
     Good,
-    /// It is not as it should be.
+    /// Bad news.
     Bad,
 }
 
-/// Words in which some are set off. A hard blank (U+00A0) keeps a line from breaking.
+/// Words with their styles. A hard blank (U+00A0) keeps a line from breaking.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Text {
     /// The words in their order.
@@ -26,7 +26,7 @@ pub struct Text {
 }
 
 impl Text {
-    /// Nothing yet.
+    /// An empty text.
     pub fn new() -> Self {
         Self::default()
     }
@@ -36,7 +36,7 @@ impl Text {
         Self::new().add(style, words)
     }
 
-    /// The text with more words behind it.
+    /// Appends words in a style.
     #[must_use]
     pub fn add(mut self, style: Style, words: impl Into<String>) -> Self {
         let words = words.into();
@@ -46,31 +46,31 @@ impl Text {
         self
     }
 
-    /// The text with more words that are not set off.
+    /// Appends plain words.
     #[must_use]
     pub fn plain(self, words: impl Into<String>) -> Self {
         self.add(Style::Plain, words)
     }
 
-    /// The text with more words that a reader looks for.
+    /// Appends words that a reader looks for.
     #[must_use]
     pub fn strong(self, words: impl Into<String>) -> Self {
         self.add(Style::Strong, words)
     }
 
-    /// The text with more words that a reader may pass over.
+    /// Appends words that a reader may skip.
     #[must_use]
     pub fn faint(self, words: impl Into<String>) -> Self {
         self.add(Style::Faint, words)
     }
 
-    /// The text with a command, a file or a counter behind it.
+    /// Appends a command, a file or a counter.
     #[must_use]
     pub fn code(self, words: impl Into<String>) -> Self {
         self.add(Style::Code, words)
     }
 
-    /// The text with words that are good or bad news.
+    /// Appends words that are good or bad news.
     #[must_use]
     pub fn flag(self, good: bool, words: impl Into<String>) -> Self {
         self.add(if good { Style::Good } else { Style::Bad }, words)

@@ -5,7 +5,7 @@ use crate::{Style, Text};
 /// A character, and how it is set off. Each is taken as one column of a terminal.
 pub(crate) type Letter = (char, Style);
 
-/// A blank at which a line does not break.
+/// A blank that does not break a line.
 const HARD_BLANK: char = '\u{a0}';
 
 /// The letters of a text; those that are not set off are in the style `base`.
@@ -18,14 +18,14 @@ pub(crate) fn letters(text: &Text, base: Style) -> Vec<Letter> {
     text.spans.iter().flat_map(of_span).collect()
 }
 
-/// The character, or what stands for one that steers a terminal, ends a line, is invisible or turns
-/// the direction of writing: a blank for a tab or a line end, the replacement character for any
-/// other. A result file may come from elsewhere.
+/// The character, or a harmless one in its place. It replaces what steers a terminal, ends a line,
+/// is invisible or turns the direction of writing. A tab or a line end becomes a blank, any other
+/// the replacement character. A result file may come from elsewhere.
 ///
 /// `mpps_os::text::clean` is the same rule; a test of `mpps` holds one to the other.
 pub fn harmless(letter: char) -> char {
-    // Categories Cc, Cf, Zl and Zp of Unicode 16, what is drawn as nothing
-    // (Default_Ignorable_Code_Point, unassigned ones included), and the blank of braille.
+    // Categories Cc, Cf, Zl and Zp of Unicode 16, and the blank of braille. Also characters that
+    // are drawn as nothing (Default_Ignorable_Code_Point, unassigned ones included).
     match letter {
         '\t' | '\n' | '\r' => ' ',
         '\0'..='\u{1f}'

@@ -8,7 +8,7 @@ use maud::{Markup, html};
 /// Height of a bar chart's row, in CSS pixels.
 const HEIGHT: u32 = 26;
 
-/// The bars that there are figures of.
+/// The bars that have figures.
 fn measured(bars: &Bars) -> impl Iterator<Item = &Measured> {
     bars.bars.iter().filter_map(|bar| bar.outcome.as_ref().ok())
 }
@@ -56,7 +56,7 @@ pub(super) fn bars(bars: &Bars) -> Markup {
     }
 }
 
-/// What one colour or mark of a chart stands for.
+/// The key to one colour or mark of a chart.
 fn key(drawing: Markup, meaning: &str) -> Markup {
     html! { span { svg height="14" aria-hidden="true" { (drawing) } (meaning) } }
 }
@@ -116,7 +116,8 @@ pub(super) fn drawn(one: &Measured, edge: &Edge, bars: &Bars) -> Markup {
                 svg x="93%" width="14" { path.break d="M0 25L5 8M6 25L11 8" {} }
             }
             @if let Some([low, high]) = one.range.filter(|range| range.iter().all(|end| end.is_finite())) {
-                // A single figure is a mark three pixels wide, and no range of no width.
+                // A single figure is a mark three pixels wide, because a range of no width is
+                // invisible.
                 rect.range x=(per_cent(edge.share(low))) y="1" width=(per_cent(edge.share(high) - edge.share(low))) height="6" {}
                 rect.range x=(per_cent(edge.share(low))) y="1" width="3" height="6" {}
             }
@@ -205,7 +206,8 @@ struct Frame {
 }
 
 impl Frame {
-    /// The style sheet enlarges the words of a drawing alone on a narrow page: they need more room.
+    /// On a narrow page the style sheet enlarges the words of a single drawing. They need more
+    /// room.
     fn of(curve: &Curve, alone: bool) -> Self {
         let (size, [left, top, below]) = match alone {
             true => ([720.0, 350.0], [88.0, 40.0, 68.0]),
@@ -241,7 +243,7 @@ fn drawable(line: &Line) -> impl Iterator<Item = (f64, f64)> {
     points.filter(|(x, y)| x.is_finite() && y.is_finite())
 }
 
-/// Drawings side by side; one alone is as wide as the page.
+/// Drawings side by side. A single one is as wide as the page.
 pub(super) fn curves(curves: &[Curve]) -> Markup {
     let mut lines: Vec<(Hue, &str)> = Vec::new();
     for line in curves.iter().flat_map(|curve| &curve.lines) {
