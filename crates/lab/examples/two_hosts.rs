@@ -4,9 +4,10 @@
 //!     cargo build -p mpps-lab --example two_hosts
 //!     target/debug/examples/two_hosts 5353 'nsd -d -p 5353' 'dig -p 5353 @$SERVER . NS'
 //!
-//! The first runs on the receiver until the second has ended on the sender, which begins once a socket
-//! of the first has the UDP port, or after five seconds. Each finds the other's address in SERVER or
-//! CLIENT. The exit status is that of the second, 2 if there is no lab.
+//! The first program runs on the receiver. The second starts on the sender when a socket of the
+//! first has the UDP port. It starts anyway after five seconds. When it ends, the first is stopped.
+//! Each finds the other's address in SERVER or CLIENT. The exit status is that of the second
+//! program, 2 if there is no lab.
 
 #![allow(clippy::print_stderr, reason = "programs speak")]
 

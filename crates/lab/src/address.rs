@@ -11,8 +11,8 @@ pub const RECEIVER: RangeInclusive<u8> = 1..=20;
 /// The last numbers of the sender's addresses, where it has one of each family.
 pub const SENDER: RangeInclusive<u8> = 30..=30;
 
-/// The last numbers of the addresses of a sender that has so many; none if there is no room for
-/// them before the broadcast address, 255.
+/// The last numbers of the addresses of a sender that has `addresses` of them. None if they do not
+/// fit below the broadcast address, 255.
 pub(crate) fn sender(addresses: u8) -> Option<RangeInclusive<u8>> {
     let last = SENDER.start().checked_add(addresses.checked_sub(1)?)?;
     (last < u8::MAX).then_some(*SENDER.start()..=last)

@@ -1,25 +1,25 @@
-//! How a lab is to be.
+//! The configuration of a lab, and its limits.
 
 use crate::{Error, address};
 
-/// What a lab is made like.
+/// The configuration of a lab.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LabConfig {
     /// How many transmit and receive queues each link has, 1 to 4096.
     pub queues: u16,
-    /// The CPU that serves each receive queue of the receiver, in the order of the queues. Empty
-    /// leaves that to the scheduler.
+    /// The CPU that serves each receive queue of the receiver, in the order of the queues. If
+    /// empty, the scheduler chooses.
     pub queue_cpus: Vec<usize>,
     /// How packets get to that CPU.
     pub delivery: Delivery,
-    /// The CPU that serves each receive queue of the sender, by a kernel thread each or, with
-    /// [`Delivery::Rps`], by RPS: what is answered then costs no CPU of the receiver's. Empty, which is for traffic of one direction,
-    /// leaves the sender without queues of its own.
+    /// The CPU that serves each receive queue of the sender, by one kernel thread per queue. With
+    /// [`Delivery::Rps`], RPS does it. Answers then cost no CPU time of the receiver. Leave it
+    /// empty for traffic in one direction: the sender then has no queues of its own.
     pub sender_queue_cpus: Vec<usize>,
-    /// How many addresses the sender has in each family, 1 to 225: many connections need many.
+    /// How many addresses the sender has in each family, 1 to 225. Many connections need many.
     pub sender_addresses: u8,
-    /// Packets wait for room in the link's rings, up to 1000 on each side, as in front of a network
-    /// card, where they are dropped otherwise (Linux 6.16). It suits TCP, and hides overload of UDP.
+    /// Packets wait for room in the link's rings instead of being dropped (Linux 6.16). Up to 1000
+    /// wait on each side, as in front of a network card. It suits TCP, but hides overload of UDP.
     pub back_pressure: bool,
     /// The largest IP packet in bytes, 1280 to 65535.
     pub mtu: u32,
@@ -40,7 +40,7 @@ impl Default for LabConfig {
 }
 
 impl LabConfig {
-    /// Refuses what no kernel could do.
+    /// Refuses what no kernel can do.
     pub(crate) fn check(&self) -> Result<(), Error> {
         if self.queues == 0 || self.queues > 4096 {
             return Err(Error::Queues(self.queues));
@@ -66,14 +66,14 @@ impl LabConfig {
 /// How a packet gets from the sender's CPU to the CPU of its receive queue.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Delivery {
-    /// Each receive queue is polled by a kernel thread of its own: as with a network card, packets
-    /// wait in the queue's ring for the CPU that serves it.
+    /// A kernel thread of its own polls each receive queue. As with a network card, packets wait in
+    /// the queue's ring for the CPU that serves it.
     #[default]
     ThreadedNapi,
-    /// Whoever put the packet into the ring polls it, in a soft interrupt on its own CPU: nobody
-    /// waits for a thread, and the time that it takes is the sender's.
+    /// The sender's CPU polls the ring in a soft interrupt, as soon as a packet is in it. No packet
+    /// waits for a thread. The time counts as the sender's.
     SoftInterrupt,
-    /// The sender's CPU polls the ring, too, and hands each packet on to the backlog of the queue's
+    /// The sender's CPU polls the ring, too. It hands each packet on to the backlog of the queue's
     /// CPU (Receive Packet Steering). All queues of a CPU share its backlog, and queues 0 and 1
     /// share a CPU.
     Rps,

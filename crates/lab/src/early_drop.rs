@@ -1,7 +1,8 @@
 //! Dropping packets before any program could receive them.
 //!
-//! What the receiving host drops first thing costs it least. So these are the ceilings: no way to
-//! receive takes more packets than the host can throw away at the same place, by the same means.
+//! A packet costs the receiving host least if it drops it first thing. So the rates of these drops
+//! are upper limits. No way of receiving takes more packets than the host can drop at the same
+//! place, by the same means.
 
 mod command;
 mod iptables;
@@ -14,7 +15,7 @@ use mpps_os::capability::{CAP_BPF, CAP_NET_ADMIN, Rights};
 
 use crate::{Error, Lab};
 
-/// A place where the receiving host drops packets, and a means to it; latest first.
+/// A place where the receiving host drops packets, and the means; latest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum EarlyDrop {
     /// A rule of legacy iptables in `PREROUTING` of the table `raw`, before connection tracking.
@@ -31,29 +32,30 @@ pub enum EarlyDrop {
     XdpUntouched,
 }
 
-/// Why a lab has no such drop.
+/// Why a lab cannot have a drop.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unavailable {
-    /// What is missing.
+    /// The missing part.
     pub why: String,
-    /// What a user can do about it.
+    /// How a user can fix it.
     pub remedy: String,
 }
 
-/// A drop at work, until it is removed or this value is gone.
+/// A drop at work, until it is removed or this value is dropped.
 #[derive(Debug)]
 pub struct Installed<'lab> {
     rule: Box<dyn Rule + 'lab>,
 }
 
-/// Connection tracking at work on the receiver of a lab, until this value is gone.
+/// Connection tracking at work on the receiver of a lab, until this value is dropped.
 #[derive(Debug)]
 pub struct Tracking<'lab> {
     table: nftables::Table<'lab>,
 }
 
 impl Tracking<'_> {
-    /// Packets to the port that were tracked; or spared that, if it was asked for.
+    /// The number of packets to the port that were tracked. Without `tracked` (see [`Lab::track`]),
+    /// the number that was exempt.
     ///
     /// # Errors
     ///
@@ -62,7 +64,7 @@ impl Tracking<'_> {
         self.table.dropped()
     }
 
-    /// Ends it, as dropping it does, and tells whether that worked.
+    /// Removes the rules, and returns the error that dropping this value would ignore.
     ///
     /// # Errors
     ///
@@ -74,14 +76,14 @@ impl Tracking<'_> {
 
 impl Drop for Tracking<'_> {
     fn drop(&mut self) {
-        // What is left ends with the lab.
+        // Remaining rules end with the lab.
         let _ = self.table.remove();
     }
 }
 
 impl Lab {
-    /// Has the receiver track connections from now on, as a host with a firewall of states does, by
-    /// nftables; without `tracked`, with a rule that spares UDP datagrams to `port`.
+    /// Makes the receiver track connections from now on, by nftables, as a host with a stateful
+    /// firewall does. Without `tracked`, a rule exempts UDP datagrams to `port`.
     ///
     /// # Errors
     ///
@@ -93,7 +95,7 @@ impl Lab {
     }
 }
 
-/// What drops or marks packets and counts them; it ends when it is dropped itself.
+/// Drops or marks packets and counts them, until this value is dropped.
 trait Rule: fmt::Debug + Send {
     /// Packets counted so far.
     fn dropped(&self) -> Result<u64, Error>;
@@ -113,7 +115,7 @@ impl EarlyDrop {
         Self::XdpUntouched,
     ];
 
-    /// The name as it is in reports; the three kinds of XDP differ in [`EarlyDrop::mode`] alone.
+    /// The name in reports. The three kinds of XDP share one; [`EarlyDrop::mode`] differs.
     pub fn path(self) -> &'static str {
         match self {
             Self::IptablesRaw => "iptables_raw_drop",
@@ -123,7 +125,7 @@ impl EarlyDrop {
         }
     }
 
-    /// Where and how it drops, in words.
+    /// Where and how it drops.
     pub fn mode(self) -> &'static str {
         match self {
             Self::IptablesRaw => "legacy iptables, table raw, PREROUTING",
@@ -140,20 +142,20 @@ impl EarlyDrop {
         !matches!(self, Self::XdpUntouched | Self::XdpRead)
     }
 
-    /// True if it drops datagrams over IPv6, too. Legacy iptables has a program and a table of its
-    /// own for those.
+    /// True if it drops datagrams over IPv6, too. Legacy iptables needs another program and table
+    /// for these.
     pub fn drops_v6(self) -> bool {
         self != Self::IptablesRaw
     }
 
-    /// Installs it and removes it at once, which is the only way to know that it can be done. The
-    /// lab should be idle: [`EarlyDrop::is_selective`] says what is dropped meanwhile.
+    /// Installs it and removes it at once, which is the only way to know that it works. The lab
+    /// should be idle. [`EarlyDrop::is_selective`] says which packets are dropped meanwhile.
     ///
     /// # Errors
     ///
-    /// What is missing, and what to do about it.
+    /// The missing part, and how to fix it.
     pub fn probe(self, lab: &Lab) -> Result<(), Unavailable> {
-        // The discard port of RFC 863: what is dropped for a moment was to be dropped anyway.
+        // Port 9 is the discard port of RFC 863: its datagrams are to be dropped anyway.
         let tried = self.install(lab, 9).and_then(Installed::remove);
         tried.map_err(|error| Unavailable {
             remedy: self.remedy(&error),
@@ -161,8 +163,8 @@ impl EarlyDrop {
         })
     }
 
-    /// Has the receiver of this lab drop UDP datagrams to `port` from now on, over IPv4 and, where
-    /// [`EarlyDrop::drops_v6`] says so, IPv6; or every frame, where it is not selective.
+    /// Makes the receiver of this lab drop UDP datagrams to `port` from now on. That is over IPv4
+    /// and, if [`EarlyDrop::drops_v6`], IPv6. If it is not selective, it drops every frame.
     ///
     /// # Errors
     ///
@@ -207,8 +209,8 @@ impl fmt::Display for EarlyDrop {
 }
 
 impl Installed<'_> {
-    /// Packets that it dropped so far, by the rule's own counter. It is exact when the traffic has
-    /// settled ([`Lab::settle`]).
+    /// The number of packets dropped so far, by the rule's own counter. It is exact when the
+    /// traffic has settled ([`Lab::settle`]).
     ///
     /// # Errors
     ///
@@ -217,7 +219,7 @@ impl Installed<'_> {
         self.rule.dropped()
     }
 
-    /// Removes it, as dropping it does, and tells whether that worked.
+    /// Removes it, and returns the error that dropping this value would ignore.
     ///
     /// # Errors
     ///
@@ -229,7 +231,7 @@ impl Installed<'_> {
 
 impl Drop for Installed<'_> {
     fn drop(&mut self) {
-        // Who wants to know calls `remove`. What is left ends with the lab.
+        // Call `remove` to see the error. A remaining rule ends with the lab.
         let _ = self.rule.remove();
     }
 }

@@ -4,7 +4,7 @@
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The kernel refused something without which no packet flows.
+    /// The kernel refused something that traffic depends on.
     #[error(transparent)]
     Kernel(#[from] mpps_os::Error),
     /// A veth has from 1 to 4096 queues (drivers/net/veth.c asks rtnetlink, which allows that).
@@ -30,12 +30,12 @@ pub enum Error {
     /// A program that makes rules of packet filters is not on this machine.
     #[error("there is no program {0}")]
     NoProgram(String),
-    /// Such a program failed.
+    /// A program that makes rules of packet filters failed.
     #[error("{command}: {why}")]
     Program {
         /// The command line.
         command: String,
-        /// What the program said.
+        /// The reason, mostly the program's own message.
         why: String,
     },
 }

@@ -12,7 +12,7 @@ use mpps_os::process::{ContainedChild, spawn_contained};
 
 use crate::{Error, address};
 
-/// The time between two looks for a socket: the kernel tells nobody of a new one.
+/// The time between two looks for a socket. The kernel does not announce new ones.
 const INTERVAL: Duration = Duration::from_millis(1);
 
 /// A host of the lab: a network namespace with one link to the other host.
@@ -77,7 +77,7 @@ impl Host {
         &self.namespace
     }
 
-    /// The number by which the kernel knows its network namespace.
+    /// The inode number of its network namespace.
     pub fn inode(&self) -> u32 {
         self.namespace.inode()
     }
@@ -101,8 +101,8 @@ impl Host {
         Ok(spawn_contained(command, &self.namespace)?)
     }
 
-    /// Waits until a program of this host receives at this UDP port, whatever the address
-    /// (`sock_diag(7)`). False if none does after `patience`.
+    /// Waits until a program of this host receives at this UDP port, at any address
+    /// (`sock_diag(7)`). Returns false if none does after `patience`.
     ///
     /// # Errors
     ///

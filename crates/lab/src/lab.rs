@@ -14,7 +14,7 @@ use crate::placement::Placement;
 use crate::steering::{self, By, Steering};
 use crate::{Delivery, Error, Host, LabConfig, NapiThread, address};
 
-/// The interfaces are named after what they do in a measurement; both ways are open.
+/// The interfaces are named after their part in a measurement. Both directions are open.
 const SENDER_INTERFACE: &str = "mpps-tx";
 const RECEIVER_INTERFACE: &str = "mpps-rx";
 /// Empty polls before a queue's interrupts are on again: the figure of napi.rst's example.
@@ -42,8 +42,8 @@ pub struct Lab {
 impl Lab {
     /// Makes the two hosts, and returns when their link is up and nothing moves on it.
     ///
-    /// What is refused to an ordinary user (the queue of a packet, the CPU of a queue) is left
-    /// out and said in [`Lab::notes`].
+    /// Some settings are refused to an ordinary user: the queue of a packet, the CPU of a queue.
+    /// The lab does without them and names them in [`Lab::notes`].
     ///
     /// # Errors
     ///
@@ -116,58 +116,58 @@ impl Lab {
         &self.receiver
     }
 
-    /// What this lab had to do without, and why, a sentence each.
+    /// The settings that this lab does without, and why, one sentence each.
     pub fn notes(&self) -> &[String] {
         &self.notes
     }
 
-    /// The kernel threads that poll the receiver's queues, in the order of the queues; none where
-    /// the queues are not polled by threads.
+    /// The kernel threads that poll the receiver's queues, in the order of the queues. None if the
+    /// queues are not polled by threads.
     pub fn napi_threads(&self) -> &[NapiThread] {
         &self.threads
     }
 
-    /// The same of the sender's queues, which has such threads only if
+    /// The kernel threads that poll the sender's queues. None unless
     /// [`LabConfig::sender_queue_cpus`] asks for them.
     pub fn sender_napi_threads(&self) -> &[NapiThread] {
         &self.sender_threads
     }
 
-    /// The receiver's queue for packets to this address; `None` where the kernel chooses. Where the
-    /// sender has queues, too, it is an address of the sender's that chooses, of both hosts' queues:
-    /// a connection has those of one number on either side.
+    /// The receiver's queue for packets to this address; `None` if the kernel chooses. If the
+    /// sender has queues too, an address of the sender chooses the queues of both hosts. A
+    /// connection then has queues of the same number on both sides.
     pub fn queue_of(&self, address: IpAddr) -> Option<u16> {
         Some(self.steering.first()?.queue(address))
     }
 
-    /// The CPU on which packets of this queue are delivered to the receiver; `None` where the
-    /// scheduler chooses.
+    /// The CPU that delivers packets of this queue to the receiver; `None` if the scheduler
+    /// chooses.
     pub fn queue_cpu(&self, queue: u16) -> Option<usize> {
         self.queue_cpus.get(usize::from(queue)).copied()
     }
 
-    /// Why the receive queues have not the CPUs that they were to have; none if they have them, or
-    /// were to have none.
+    /// Why the receive queues do not have the requested CPUs. None if they have them, or if none
+    /// were requested.
     pub fn unplaced(&self) -> Option<&str> {
         self.unplaced.as_deref()
     }
 
-    /// True if packets wait in the ring of their receive queue, as they should; false where they go
+    /// True if packets wait in the ring of their receive queue, as they should. False if they go
     /// straight into the backlog of a CPU, because the kernel gave the link no NAPI.
     pub fn has_rings(&self) -> bool {
         self.has_rings
     }
 
-    /// True if whoever sends a packet takes it in as well, in soft interrupts on its own CPU: because
-    /// that was asked for ([`Delivery::SoftInterrupt`]), or because the kernel has no threads for the
-    /// queues of a veth (before Linux 5.13).
+    /// True if the sender's CPU also receives each packet, in a soft interrupt. Either
+    /// [`Delivery::SoftInterrupt`] asks for it, or the kernel has no threads for the queues of a
+    /// veth (before Linux 5.13).
     pub fn in_soft_interrupts(&self) -> bool {
         self.in_soft_interrupts
     }
 
-    /// Says which queues a measurement uses: their kernel threads then weigh as much together, on
-    /// each CPU, as one thread does. On a card the queues of a CPU share one `ksoftirqd`; without
-    /// this a program beside four busy queues would get a fifth of its CPU and not half.
+    /// Names the queues that a measurement uses. On each CPU, their kernel threads together then
+    /// weigh as much as one thread. On a card the queues of a CPU share one `ksoftirqd`. Without
+    /// this, a program beside four busy queues would get a fifth of its CPU and not half.
     ///
     /// # Errors
     ///
@@ -176,10 +176,10 @@ impl Lab {
         Ok(crate::placement::share_weight(&self.threads, queues)?)
     }
 
-    /// Lets receivers poll the queues themselves without the kernel polling beside them: after
-    /// each poll the kernel waits for so long before it polls again by itself (`gro_flush_timeout`
-    /// and `napi_defer_hard_irqs`, Documentation/networking/napi.rst). `None` sets both to zero,
-    /// which is the kernel's default.
+    /// Lets receivers poll the queues themselves, without the kernel polling beside them. After
+    /// each poll the kernel waits for `time` before it polls again by itself. The settings are
+    /// `gro_flush_timeout` and `napi_defer_hard_irqs` (Documentation/networking/napi.rst). `None`
+    /// sets both to zero, the kernel's default.
     ///
     /// # Errors
     ///
@@ -199,8 +199,9 @@ impl Lab {
         Ok(())
     }
 
-    /// Sets that time anew again and again, until `stop`: at every look `wait` is told how many bytes
-    /// have come or gone since the last one, whichever is more, and in what time.
+    /// Sets that time again and again, until `stop`. At every look it passes two figures to `wait`,
+    /// which returns the new time. The first is the number of bytes received or sent since the last
+    /// look, whichever is more. The second is the time since then.
     ///
     /// # Errors
     ///
@@ -237,8 +238,8 @@ impl Lab {
         Ok(())
     }
 
-    /// Waits, up to five seconds, until no packet moves any more in either host. What waits in a
-    /// socket for a program to take it does not move.
+    /// Waits until no packet moves any more in either host, up to five seconds. A packet that waits
+    /// in a socket does not move.
     ///
     /// # Errors
     ///
@@ -254,7 +255,7 @@ impl Lab {
     }
 }
 
-/// Makes the two hosts and the link between them, and what they had to do without.
+/// Makes the two hosts and the link between them. Also returns notes on refused settings.
 fn join(config: &LabConfig) -> Result<(Host, Host, Vec<String>), Error> {
     let sender = NetNamespace::new()?;
     let receiver = NetNamespace::new()?;
@@ -325,11 +326,11 @@ fn join(config: &LabConfig) -> Result<(Host, Host, Vec<String>), Error> {
     Ok((sender, receiver, notes))
 }
 
-/// Has an address choose the queue of each frame that a host sends, or says why it does not.
+/// Makes an address choose the queue of each frame that a host sends, or returns why it does not.
 fn steer(host: &Host, by: By, queues: u16) -> Result<Result<Steering, String>, Error> {
     let steered = host.run(|| steering::attach(host.interface_index(), by, queues))?;
     Ok(steered.map_err(|error| {
-        // So says a kernel that does not know what is to be attached.
+        // A kernel that does not know the attachment returns this error.
         let hint = match error.errno() {
             Some(EINVAL) => "; another choice needs TCX, of Linux 6.6",
             _ => "",

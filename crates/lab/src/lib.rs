@@ -1,7 +1,7 @@
 //! Two hosts on one machine: network namespaces joined by a multi-queue veth pair.
 //!
-//! A [`Lab`] is a guard: while it lives there is a sender and a receiver, and when it is gone, or
-//! the program that held it was killed, nothing of them is left.
+//! A [`Lab`] is a guard: while it lives there is a sender and a receiver. When it is dropped, or
+//! its program is killed, nothing of them is left.
 //!
 //! ```no_run
 //! use mpps_lab::{Lab, LabConfig};
@@ -14,16 +14,16 @@
 
 /// The addresses of the two hosts.
 pub mod address;
-/// How a lab is to be, and what cannot be.
+/// The configuration of a lab, and its limits.
 mod config;
-/// What the receiving host can drop before anyone receives it.
+/// Dropping packets before any program could receive them.
 mod early_drop;
 mod error;
 /// One of the two hosts.
 mod host;
 /// The lab itself.
 mod lab;
-/// What the links leave to the hosts, and what the hosts say unasked.
+/// The setup of a link: no segmentation offloads, and no packets that no program sent.
 mod link;
 /// Which CPU serves which receive queue.
 mod placement;

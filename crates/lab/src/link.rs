@@ -1,4 +1,4 @@
-//! What the links leave to the hosts, and what the hosts say unasked.
+//! The setup of a link: no segmentation offloads, and no packets that no program sent.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -14,11 +14,11 @@ use mpps_os::netlink::{address as interface_address, link, neighbour};
 use crate::Error;
 use crate::address::prefix_length;
 
-/// Settings under `/proc/sys/net` that make a host say nothing unasked. They are those of one
-/// namespace, and are written before it has a link, which inherits them.
+/// Settings under `/proc/sys/net` that keep a host from sending packets by itself. They are those
+/// of one namespace. They are written before it has a link, which inherits them.
 ///
-/// Router solicitations and link-local addresses go; what the kernel must report of its multicast
-/// groups it reports at once, not some time within ten seconds.
+/// Router solicitations and link-local addresses go. The kernel reports its multicast groups at
+/// once, and not at some time within ten seconds.
 const QUIET: [(&str, &str); 9] = [
     ("ipv6/conf/default/addr_gen_mode", "1"),
     ("ipv6/conf/default/accept_dad", "0"),
@@ -32,17 +32,17 @@ const QUIET: [(&str, &str); 9] = [
     ("ipv4/conf/all/rp_filter", "0"),
 ];
 
-/// Twice as long as the kernel may take; a lab that is not silent after that says so itself.
+/// Twice as long as the kernel may take. A lab that is still not silent then reports that itself.
 const UP_WITHIN: Duration = Duration::from_secs(2);
-/// How often it is looked at.
+/// The time between two looks.
 const LOOK: Duration = Duration::from_millis(5);
 
 /// Makes the calling thread's namespace quiet.
 ///
 /// # Errors
 ///
-/// The first refusal, as of a container that sees `/proc/sys` read-only; it tries all of them. A file
-/// that this kernel does not have is none.
+/// The first refusal, as in a container that sees `/proc/sys` read-only. All settings are tried. A
+/// file that this kernel does not have is no error.
 pub(crate) fn quiet() -> Result<(), String> {
     let set = |(name, value): &(&str, &str)| {
         let path = format!("/proc/sys/net/{name}");
@@ -55,13 +55,13 @@ pub(crate) fn quiet() -> Result<(), String> {
     set.into_iter().collect()
 }
 
-/// Has an interface's receive queues know their numbers: attaches an XDP program that passes, and
-/// detaches it.
+/// Makes an interface's receive queues know their numbers: attaches an XDP program that passes all
+/// frames, and detaches it.
 ///
-/// A veth stops a transmit queue whose ring is full, and starts the queue again whose number the
-/// receiving ring has on record for XDP (`veth_xdp_rcv` in drivers/net/veth.c). That record is
-/// written when a program is attached, and says 0 before: whichever other queue had been stopped
-/// once would stay so. It is not erased with the program (`xdp_rxq_info_unreg` in net/core/xdp.c).
+/// A veth stops a transmit queue whose ring is full. Later it starts the queue of the number that
+/// the receiving ring has on record for XDP (`veth_xdp_rcv` in drivers/net/veth.c). That record is
+/// 0 until a program is attached. So any other queue that was stopped once would stay stopped. The
+/// record outlives the program (`xdp_rxq_info_unreg` in net/core/xdp.c).
 pub(crate) fn number_queues(index: u32) -> Result<(), mpps_os::Error> {
     let passing = |_| Assembler::new().set(R0, XDP_PASS).exit().finish();
     let (program, _) = Program::load_xdp("mpps_pass", passing)?;
@@ -69,14 +69,15 @@ pub(crate) fn number_queues(index: u32) -> Result<(), mpps_os::Error> {
     Ok(())
 }
 
-/// What an XDP program answers for a packet that goes on (include/uapi/linux/bpf.h).
+/// The verdict of an XDP program that lets a packet go on (include/uapi/linux/bpf.h).
 const XDP_PASS: i32 = 2;
 
-/// Leaves every division of data into packets to the sending program and every joining to the
-/// receiving host: the calling thread's interface then carries one datagram per packet, whatever
-/// its other end can do. Returns what was refused, with the reason.
+/// Turns off the segmentation offloads of the calling thread's interface. Then only the sending
+/// program divides data into packets, and only the receiving host joins them. So the interface
+/// carries one datagram per packet, whatever its other end can do. Returns the refused settings,
+/// with the reasons.
 ///
-/// Check sums stay with the link, on both ends, as with a network card: veth carries the promise
+/// Checksums stay with the link, on both ends, as with a network card. The veth carries the promise
 /// that the packet is intact.
 pub(crate) fn carry_single_packets(interface: &str) -> Vec<String> {
     let features = match ethtool::features(interface) {
@@ -103,8 +104,8 @@ fn is_segmentation(feature: &str) -> bool {
             || feature.starts_with("tx-gso-"))
 }
 
-/// Gives the calling thread's host its addresses and tells it where its neighbour's are, once and
-/// for all, so that nobody has to ask.
+/// Gives the calling thread's host its addresses, and permanent entries for its neighbour's. So no
+/// host has to ask.
 pub(crate) fn introduce(
     index: u32,
     own: impl Iterator<Item = IpAddr>,
@@ -126,8 +127,8 @@ pub(crate) fn start(index: u32) -> Result<(), Error> {
     Ok(link::set_up(index)?)
 }
 
-/// Waits until the kernel has made known that the calling thread's link is up. Only then it reports
-/// the multicast groups for the last time.
+/// Waits until the kernel has reported that the calling thread's link is up. Only then does it
+/// report the multicast groups for the last time.
 pub(crate) fn await_up(index: u32) -> Result<(), Error> {
     let deadline = Instant::now() + UP_WITHIN;
     while !link::is_operational(index)? && Instant::now() < deadline {
@@ -136,7 +137,7 @@ pub(crate) fn await_up(index: u32) -> Result<(), Error> {
     Ok(())
 }
 
-/// Whether the calling thread's namespace has IPv6 at all.
+/// Returns true if the calling thread's namespace has IPv6.
 pub(crate) fn has_v6() -> bool {
     fs::read_to_string("/proc/sys/net/ipv6/conf/all/disable_ipv6")
         .is_ok_and(|value| value.trim() == "0")

@@ -18,15 +18,15 @@ pub struct NapiThread {
     pub cpu: Option<usize>,
 }
 
-/// Who serves the queues now, and what was refused.
+/// The CPUs and threads that serve the queues, and the refused settings.
 #[derive(Debug, Default)]
 pub(crate) struct Placement {
-    /// The CPU of each queue; empty where the queues have none.
+    /// The CPU of each queue; empty if the queues have none.
     pub(crate) cpus: Vec<usize>,
     pub(crate) threads: Vec<NapiThread>,
     /// Packets wait in the ring of their queue, and not in a CPU's backlog.
     pub(crate) has_rings: bool,
-    /// Whoever sends a packet takes it in as well, in soft interrupts.
+    /// The sender's CPU also receives each packet, in a soft interrupt.
     pub(crate) in_soft_interrupts: bool,
     pub(crate) notes: Vec<String>,
 }
@@ -50,8 +50,8 @@ impl Placement {
     /// Places the queues of the calling thread's interface, which is up.
     pub(crate) fn new(interface: &str, index: u32, config: &LabConfig) -> Result<Placement, Error> {
         let mut placement = Placement::default();
-        // Without GRO a veth has no NAPI, and so no receive queues: its packets go to the backlog of
-        // the sender's CPU.
+        // Without GRO a veth has no NAPI, and so no receive queues. Its packets go to the backlog
+        // of the sender's CPU.
         if let Err(error) = ethtool::set_feature(interface, "rx-gro", true) {
             placement.note(
                 "receive queues have no ring and no CPU of their own",
@@ -67,8 +67,8 @@ impl Placement {
                 return Ok(placement);
             }
         };
-        // NAPI has threads since Linux 5.12, and a veth has NAPI without an XDP program since 5.13:
-        // a kernel without the switch for the one has not the other.
+        // NAPI has threads as of Linux 5.12, and a veth has NAPI without an XDP program as of 5.13.
+        // A kernel without the switch for threads has neither.
         match sysfs.read(&queue_threads::switch(interface)) {
             Ok(_) => {}
             Err(error) if error.source.kind() == ErrorKind::NotFound => {
@@ -149,10 +149,10 @@ impl Placement {
 
     /// Makes the CPU of each queue take its packets out of the sender's hands.
     ///
-    /// A veth does not tell its receive queue to RPS, which finds the number of the transmit queue
-    /// instead, takes that for the receive queue plus one, and zero for not known: it looks for
-    /// queue 1 at `rx-0`, for queue 2 at `rx-1`, and for queue 0 at `rx-0` too (`get_rps_cpu` in
-    /// net/core/dev.c). Queues 0 and 1 can therefore have only one CPU.
+    /// A veth does not give RPS its receive queue. RPS takes the number of the transmit queue
+    /// instead. It reads that as the receive queue plus one, and zero as not known (`get_rps_cpu`
+    /// in net/core/dev.c). So it looks for queue 1 at `rx-0`, for queue 2 at `rx-1`, and for queue
+    /// 0 at `rx-0` too. Queues 0 and 1 can therefore have only one CPU.
     fn rps(&mut self, sysfs: &Sysfs, interface: &str, config: &LabConfig) {
         let mut cpus = config.queue_cpus.clone();
         if let [first, second, ..] = &mut cpus[..] {

@@ -19,11 +19,11 @@ pub(crate) fn switch(interface: &str) -> String {
     format!("class/net/{interface}/threaded")
 }
 
-/// Gives each queue of the calling thread's interface a kernel thread. Answers its NAPI contexts,
+/// Gives each queue of the calling thread's interface a kernel thread. Returns its NAPI contexts,
 /// ascending, each with the number of its thread.
 pub(crate) fn start(sysfs: &Sysfs, interface: &str, index: u32) -> Result<Vec<(u32, u32)>, Error> {
     let start = || sysfs.write(&switch(interface), "1");
-    // Since Linux 6.8 the kernel tells whose thread it is.
+    // As of Linux 6.8 the kernel lists the thread of each context.
     if napi::list(index).is_err() {
         return appeared(interface, start);
     }
@@ -33,8 +33,8 @@ pub(crate) fn start(sysfs: &Sysfs, interface: &str, index: u32) -> Result<Vec<(u
     Ok(threads.filter_map(|(id, pid)| Some((id, pid?))).collect())
 }
 
-/// The threads that appear while `start` runs. Their names are those of every other lab's on this
-/// machine, so that one lab at a time may make its threads.
+/// The threads that appear while `start` runs. The threads of other labs on this machine have the
+/// same names. So only one lab at a time may make its threads.
 fn appeared(
     interface: &str,
     start: impl FnOnce() -> Result<(), Error>,
@@ -50,7 +50,8 @@ fn appeared(
     Ok(threads)
 }
 
-/// Locks a file that every program can lock, and therefore does not wait for it without end (flock(2)).
+/// Locks a file that every program can lock. So it does not wait for the lock without end
+/// (flock(2)).
 fn await_turn(turn: &File) -> Result<(), Error> {
     let began = Instant::now();
     while let Err(error) = turn.try_lock() {
@@ -62,7 +63,7 @@ fn await_turn(turn: &File) -> Result<(), Error> {
     Ok(())
 }
 
-/// The same by the names of all kernel threads: `napi/INTERFACE-NUMBER`.
+/// The NAPI contexts and threads, by the names of kernel threads: `napi/INTERFACE-NUMBER`.
 fn named(interface: &str) -> Vec<(u32, u32)> {
     let Ok(processes) = fs::read_dir("/proc") else {
         return Vec::new();

@@ -11,7 +11,7 @@ use crate::{Error, Host, NapiThread};
 /// The time between two looks: longer than a tick, so that a runnable thread ran in between.
 const INTERVAL: Duration = Duration::from_millis(10);
 
-/// So many looks in a row must see the same.
+/// This many looks in a row must see the same.
 const LOOKS: usize = 3;
 
 /// The longest wait: a full socket buffer is drained in a fraction of it.
@@ -22,12 +22,13 @@ pub(crate) fn settle(hosts: [&Host; 2], threads: &[NapiThread]) -> Result<(), Er
     let deadline = Instant::now() + PATIENCE;
     let mut last = look(hosts)?;
     let mut alike = 1;
-    // Since the counters last moved. What waited then has gone once its backlog was empty.
+    // The shortest backlog of each CPU after the counters last moved. Once it was empty, the
+    // packets that waited then have gone.
     let mut least = backlogs();
     while Instant::now() <= deadline {
         thread::sleep(INTERVAL);
         let now = look(hosts)?;
-        // Counters stand still, too, while a packet waits for a thread that waits for a CPU.
+        // Counters also stand still while a packet waits for a thread that waits for a CPU.
         let waiting = threads.iter().any(|thread| is_runnable(thread.pid));
         if now == last && !waiting {
             alike += 1;
@@ -47,7 +48,7 @@ pub(crate) fn settle(hosts: [&Host; 2], threads: &[NapiThread]) -> Result<(), Er
     Err(Error::Restless(PATIENCE.as_millis()))
 }
 
-/// What the two hosts have counted so far.
+/// The counters of the two hosts.
 #[derive(Debug, PartialEq)]
 struct Look {
     links: Vec<LinkStatistics>,
@@ -72,7 +73,7 @@ fn look(hosts: [&Host; 2]) -> Result<Look, Error> {
     Ok(look)
 }
 
-/// Whether a thread has work: it sleeps when its queue is empty.
+/// Returns true if a thread has work: it sleeps when its queue is empty.
 fn is_runnable(pid: u32) -> bool {
     fs::read_to_string(format!("/proc/{pid}/stat"))
         .is_ok_and(|stat| parse_state(&stat) == Some('R'))
@@ -84,13 +85,13 @@ fn parse_state(stat: &str) -> Option<char> {
     stat.rsplit_once(") ")?.1.chars().next()
 }
 
-/// Packets that wait in the backlog of each CPU, whoever they are for.
+/// The number of packets in the backlog of each CPU, for any namespace.
 fn backlogs() -> Vec<u64> {
     let text = fs::read_to_string("/proc/net/softnet_stat");
     text.map_or_else(|_| Vec::new(), |text| parse_backlogs(&text))
 }
 
-/// The twelfth column, since Linux 5.10 (softnet_seq_show in net/core/net-procfs.c).
+/// The twelfth column, as of Linux 5.10 (softnet_seq_show in net/core/net-procfs.c).
 fn parse_backlogs(text: &str) -> Vec<u64> {
     text.lines()
         .filter_map(|line| line.split_ascii_whitespace().nth(11))

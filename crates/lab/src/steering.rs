@@ -2,9 +2,9 @@
 //! queue.
 //!
 //! A network card hashes addresses to choose a queue. A veth has no hash: a frame arrives on the
-//! queue of the number that it left on. Left alone the kernel picks that by a hash that is random
-//! per connected socket, so that no two runs are alike. A small BPF program makes it a function of
-//! one address alone, as the cards do that are set to hash addresses and not ports.
+//! queue of the number that it left on. By default the kernel picks that by a hash that is random
+//! per connected socket. Then no two runs are alike. A small BPF program makes it a function of one
+//! address only. Cards that hash addresses and not ports do the same.
 
 use mpps_os::bpf::asm::{
     Assembler, AssemblyError, Condition, Helper, Operation, R0, R1, R2, R3, R4, R5, R6, R10, Size,
@@ -12,7 +12,7 @@ use mpps_os::bpf::asm::{
 use mpps_os::bpf::{Instruction, Link, Program, ProgramKind};
 use mpps_os::{Error, Result};
 
-/// Steers an interface's frames for as long as it lives; the kernel detaches it with the process.
+/// Steers an interface's frames until it is dropped. When the process ends, the kernel detaches it.
 #[derive(Debug)]
 pub struct Steering {
     _link: Link,
@@ -22,24 +22,25 @@ pub struct Steering {
 /// The address of a frame that chooses its queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum By {
-    /// Whom it is from.
+    /// The source address.
     Source,
-    /// Whom it is for.
+    /// The destination address.
     Destination,
 }
 
-/// Makes the frames that leave an interface of the calling thread's network namespace take the
-/// transmit queue `(last byte of the address - 1) % queues`, for IPv4 and IPv6; other frames are left
-/// alone.
+/// Steers the frames that leave an interface of the calling thread's network namespace. They take
+/// the transmit queue `(last byte of the address - 1) % queues`, for IPv4 and IPv6. Other frames
+/// are not changed.
 ///
-/// To be attached before the traffic starts: a connected socket keeps the queue of its first
-/// frame. Frames that pass by the traffic control layer (AF_XDP, AF_PACKET with
-/// `PACKET_QDISC_BYPASS`) are not steered, they choose their queue themselves.
+/// Attach it before the traffic starts: a connected socket keeps the queue of its first frame.
+/// Frames that bypass the traffic control layer choose their queue themselves. These are frames of
+/// AF_XDP, and of AF_PACKET with `PACKET_QDISC_BYPASS`.
 ///
 /// # Errors
 ///
-/// `EINVAL` for no queues and before Linux 6.6, `EPERM` without `CAP_BPF` and `CAP_NET_ADMIN` in
-/// the initial user namespace, `ENODEV` without such an interface.
+/// * `EINVAL` for no queues and before Linux 6.6
+/// * `EPERM` without `CAP_BPF` and `CAP_NET_ADMIN` in the initial user namespace
+/// * `ENODEV` without such an interface
 pub fn attach(interface_index: u32, by: By, queues: u16) -> Result<Steering> {
     if queues == 0 {
         let none = std::io::Error::from_raw_os_error(22); // EINVAL of errno(3)
@@ -63,7 +64,7 @@ impl Steering {
     }
 }
 
-/// The rule itself, for those who want to know before anything is attached. `queues` is not zero.
+/// The rule itself, to compute a queue before anything is attached. `queues` must not be zero.
 pub fn queue(address: std::net::IpAddr, queues: u16) -> u16 {
     let last = match address {
         std::net::IpAddr::V4(address) => address.octets()[3],
@@ -81,8 +82,8 @@ const PROTOCOL: i16 = 16;
 const IPV4: i32 = 0x0800_u16.to_be() as i32;
 const IPV6: i32 = 0x86dd_u16.to_be() as i32;
 impl By {
-    /// Where the last byte of the address is in IPv4 and in IPv6, from the network header (RFC 791,
-    /// RFC 8200).
+    /// The place of the address's last byte in IPv4 and in IPv6. It counts from the network header
+    /// (RFC 791, RFC 8200).
     fn last_byte(self) -> [i32; 2] {
         match self {
             Self::Source => [15, 23],
@@ -117,8 +118,8 @@ const NEXT: i32 = -1;
 /// }
 /// ```
 ///
-/// The kernel reads `queue_mapping` as "received on queue n - 1" and sends such frames on the same
-/// queue (`skb_tx_hash` in `net/core/dev.c`); zero means "not known", hence the one added.
+/// The kernel reads `queue_mapping` as "received on queue n - 1". It sends such frames on that
+/// queue (`skb_tx_hash` in `net/core/dev.c`). Zero means "not known", hence the one added.
 fn program(by: By, queues: u16) -> Result<Vec<Instruction>, AssemblyError> {
     let [in_v4, in_v6] = by.last_byte();
     let mut program = Assembler::new();

@@ -1,4 +1,4 @@
-//! Early drops with real packets: each drops exactly what is sent, and nothing any more when it is
+//! Early drops with real packets. Each drops exactly the packets that are sent, and none once it is
 //! removed.
 
 use std::io::Read;
@@ -13,10 +13,10 @@ const PORT: u16 = 4321;
 const OTHER_PORT: u16 = 4322;
 /// How many connections the kernel knows of this namespace.
 const CONNECTIONS: &str = "/proc/sys/net/netfilter/nf_conntrack_count";
-/// Fewer than a ring holds, which are 256: however late a queue is served, none is lost.
+/// Fewer than the 256 that a ring holds. None is lost, however late a queue is served.
 const DATAGRAMS: u64 = 200;
 
-/// What is tried with a drop, and the name of it.
+/// A test of a drop, and its name.
 type Scenario = (&'static str, fn(EarlyDrop) -> Result<(), Failed>);
 
 const SCENARIOS: [Scenario; 4] = [
@@ -26,8 +26,8 @@ const SCENARIOS: [Scenario; 4] = [
     ("rules_are_of_the_lab_alone", rules_are_of_the_lab_alone),
 ];
 
-/// Each scenario with each drop: what cannot be installed on this machine is skipped, and the rest
-/// is tried all the same.
+/// Each scenario with each drop. A drop that cannot be installed on this machine is skipped; the
+/// others are still tried.
 pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = trials![
         waits(Need::probe(|| can_install(&[EarlyDrop::NftRaw]))):
@@ -46,7 +46,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials
 }
 
-/// What this machine lacks for these drops.
+/// Returns what this machine lacks for these drops.
 fn can_install(drops: &[EarlyDrop]) -> Result<(), String> {
     placement()?;
     let lab = Lab::new(&LabConfig::default()).map_err(|error| error.to_string())?;
@@ -57,7 +57,7 @@ fn can_install(drops: &[EarlyDrop]) -> Result<(), String> {
     Ok(())
 }
 
-/// Each packet to the port is counted as tracked, or as spared that; one flow is one connection.
+/// Each packet to the port is counted as tracked, or as exempt. One flow is one connection.
 fn connections_are_tracked_or_spared_that() -> Result<(), Failed> {
     let lab = Lab::new(&LabConfig::default())?;
     let target = IpAddr::from(address::v4(1));
@@ -80,7 +80,8 @@ fn connections_are_tracked_or_spared_that() -> Result<(), Failed> {
     check(received == 2 * DATAGRAMS, || format!("{received} came"))
 }
 
-/// All that is sent over a version of IP that it drops is dropped, and reaches a socket afterwards.
+/// Drops all packets over a version of IP that it drops. Once removed, it lets all of them reach a
+/// socket.
 fn is_exact(early: EarlyDrop) -> Result<(), Failed> {
     let lab = Lab::new(&LabConfig::default())?;
     let targets = [IpAddr::from(address::v4(1)), address::v6(1).into()];
@@ -133,7 +134,7 @@ fn queues_add_up(early: EarlyDrop) -> Result<(), Failed> {
     Ok(())
 }
 
-/// What is not for the port goes on: datagrams to another one, and a connection to the same one.
+/// Other packets go on: datagrams to another port, and a connection to the same one.
 fn others_go_on(early: EarlyDrop) -> Result<(), Failed> {
     let lab = Lab::new(&LabConfig::default())?;
     let targets = [IpAddr::from(address::v4(1)), address::v6(1).into()];
@@ -152,7 +153,7 @@ fn others_go_on(early: EarlyDrop) -> Result<(), Failed> {
     check(dropped == 0, || format!("{dropped} dropped"))
 }
 
-/// None leaves anything that the next would stumble over, and each counts from zero.
+/// No drop leaves anything that disturbs the next one, and each counts from zero.
 fn one_follows_the_other() -> Result<(), Failed> {
     let lab = Lab::new(&LabConfig::default())?;
     for round in 0..3 {
@@ -168,7 +169,7 @@ fn one_follows_the_other() -> Result<(), Failed> {
     Ok(())
 }
 
-/// Two labs drop each their own, and this machine has no rule of theirs.
+/// Two labs each drop only their own packets, and this machine has none of their rules.
 fn rules_are_of_the_lab_alone(early: EarlyDrop) -> Result<(), Failed> {
     let labs = [
         Lab::new(&LabConfig::default())?,
@@ -195,7 +196,7 @@ fn listen(lab: &Lab, targets: &[IpAddr], port: u16) -> Result<Vec<UdpSocket>, Fa
     let bound = lab.receiver().run(|| {
         let sockets = targets.iter().map(|target| {
             let socket = mpps_os::socket::UdpSocket::new(&SocketAddr::from((*target, port)))?;
-            // Nobody reads before all of them have come.
+            // All of them wait in the buffer before any is read.
             socket.set_receive_buffer(8 << 20)?;
             socket.bind(&SocketAddr::from((*target, port)))?;
             Ok::<_, mpps_os::Error>(socket)

@@ -18,7 +18,7 @@ use mpps_trial::{Failed, Need, Trial, example, trials};
 
 const PORT: u16 = 4321;
 const DATAGRAMS: u64 = 1000;
-/// Which part of the example this program is to play.
+/// The part of the example that this program is to play.
 const PART: &str = "MPPS_TEST_PART";
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -41,7 +41,7 @@ pub(crate) fn trials() -> Vec<Trial> {
             connections_take_the_queues_of_both_ends,
             a_cpu_that_is_not_there_is_refused;
         // They count all packets of a link. The kernel's reports of its multicast groups come later
-        // where its workers wait for a CPU.
+        // if its workers wait for a CPU.
         measures(Need::probe(lab)):
             an_idle_lab_is_silent,
             datagrams_take_the_path_through_napi,
@@ -108,7 +108,7 @@ fn datagrams_take_the_path_through_napi() -> Result<(), Failed> {
     let after = queue_packets(&lab)?;
     let counted: u64 = after.values().sum::<u64>() - before.values().sum::<u64>();
     let sent = DATAGRAMS * targets().len() as u64;
-    // Or through none of the rings that this kernel's veth has not.
+    // Or through no ring, if this kernel's veth has none.
     let expected = if lab.has_rings() { sent } else { 0 };
     check(counted == expected, || {
         format!("{counted} of {sent} went through NAPI: {after:?}")
@@ -136,8 +136,8 @@ fn one_datagram_is_one_packet() -> Result<(), Failed> {
     })
 }
 
-/// The sender passes its datagrams to the kernel at its own pace, whatever the receiver does: the
-/// same number is accepted with a receiver that reads, with one that never does, and with none.
+/// The sender passes its datagrams to the kernel at its own pace, whatever the receiver does. The
+/// same number is accepted if the receiver reads, never reads, or is not there.
 fn the_receiver_does_not_slow_the_sender() -> Result<(), Failed> {
     const OFFERED: u64 = 50_000;
     let lab = Lab::new(&LabConfig::default())?;
@@ -200,7 +200,7 @@ fn the_example_joins_two_programs() -> Result<(), Failed> {
     check(failed.status.code() == Some(7), || format!("{failed:?}"))
 }
 
-/// Answers one question, with the address of who asked.
+/// Answers one question with the address of its sender.
 fn answer() -> io::Result<()> {
     let socket = UdpSocket::bind(("0.0.0.0", PORT))?;
     let (_, from) = socket.recv_from(&mut [0; 64])?;
@@ -278,7 +278,7 @@ fn the_background_ends_with_the_command() -> Result<(), Failed> {
     check(rest.is_empty(), || rest)
 }
 
-/// Of this host and port, also one that comes while somebody waits.
+/// Only a socket of this host and port counts, also if it comes while the trial waits.
 fn a_socket_of_the_host_is_awaited() -> Result<(), Failed> {
     let lab = Lab::new(&LabConfig::default())?;
     let bind = |host: &Host, port| host.run(|| UdpSocket::bind(("0.0.0.0", port)));
@@ -383,7 +383,7 @@ fn threads_are_pinned() -> Result<(), Failed> {
     })
 }
 
-/// With both ends of the link, and with those of other labs that live or are just being made.
+/// With both ends of the link, and with other labs that live or are just being made.
 fn labs_have_threads_of_their_own() -> Result<(), Failed> {
     let cpu = own_cpus()?[0];
     let config = LabConfig {
@@ -410,8 +410,8 @@ fn labs_have_threads_of_their_own() -> Result<(), Failed> {
     })
 }
 
-/// A socket for each CPU, and a program that gives each datagram to the socket of the CPU that
-/// received it: only the socket of the queue's CPU may get any.
+/// A socket for each CPU. A program gives each datagram to the socket of the CPU that received it.
+/// Only the socket of the queue's CPU may get any.
 fn queues_are_delivered_on_their_cpu() -> Result<(), Failed> {
     let cpus = own_cpus()?;
     for delivery in [Delivery::ThreadedNapi, Delivery::Rps] {
@@ -460,7 +460,7 @@ fn per_cpu_sockets(any: SocketAddr, cpus: &[usize]) -> Result<Vec<UdpSocket>, Fa
     Ok(sockets)
 }
 
-/// Whoever sets the time is told of every byte, and what they answer is what the kernel has.
+/// The function that sets the time sees every byte, and the kernel uses the time that it returns.
 fn a_queue_waits_as_its_traffic_says() -> Result<(), Failed> {
     let cpu = own_cpus()?[0];
     let lab = Lab::new(&LabConfig {
@@ -494,7 +494,7 @@ fn a_queue_waits_as_its_traffic_says() -> Result<(), Failed> {
                 thread::sleep(Duration::from_millis(5));
             }
         };
-        // What came before the first look is told to nobody.
+        // Bytes before the first look are not reported.
         wait_until(&|| looks.load(Ordering::Relaxed) > 0);
         let sent = send(&lab, address::v4(1).into(), 100);
         wait_until(&|| set().is_ok_and(|set| set == "77000"));
@@ -508,7 +508,7 @@ fn a_queue_waits_as_its_traffic_says() -> Result<(), Failed> {
     })
 }
 
-/// With back-pressure, a burst that fills the ring of a queue which is not the first waits, and all
+/// With back-pressure, a burst fills the ring of a queue that is not the first. It waits, and all
 /// of it arrives: the thread of the queue hardly runs beside the sender.
 fn a_queue_that_was_full_goes_on() -> Result<(), Failed> {
     let cpu = own_cpus()?[0];
@@ -541,8 +541,8 @@ fn a_queue_that_was_full_goes_on() -> Result<(), Failed> {
     })
 }
 
-/// Every packet of connections in both directions, large bodies too, is taken from a ring by the
-/// thread of its queue: none goes through the backlog of the CPU that sent it.
+/// The thread of its queue takes every packet from a ring, in both directions, with large bodies
+/// too. None goes through the backlog of the CPU that sent it.
 fn connections_take_the_queues_of_both_ends() -> Result<(), Failed> {
     let cpus = own_cpus()?;
     let lab = Lab::new(&LabConfig {
@@ -558,7 +558,7 @@ fn connections_take_the_queues_of_both_ends() -> Result<(), Failed> {
     check(lab.sender_napi_threads().len() == 1, || {
         format!("{:?}", lab.sender_napi_threads())
     })?;
-    // What came before the queues had their rings is none of theirs.
+    // Packets that came before the queues had their rings do not count.
     let hosts = [lab.sender(), lab.receiver()];
     let before = [received(hosts[0])?, received(hosts[1])?];
     let address = SocketAddr::from((lab.receiver().v4()[0], PORT));
@@ -648,8 +648,8 @@ fn senders(lab: &Lab) -> Result<Vec<UdpSocket>, Failed> {
     })??)
 }
 
-/// Sends, and waits until nothing is on the way any more: before a ring is full, which holds 256
-/// packets, so that none is lost however late it is served.
+/// Sends, and waits until nothing is on the way any more. It waits before a ring of 256 packets is
+/// full, so that none is lost however late it is served.
 fn send(lab: &Lab, target: IpAddr, datagrams: u64) -> Result<(), Failed> {
     let senders = senders(lab)?;
     let socket = &senders[usize::from(target.is_ipv6())];

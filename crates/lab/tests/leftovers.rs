@@ -17,9 +17,9 @@ use mpps_os::netlink::{link, napi};
 use mpps_os::{capability, process::ContainedChild};
 use mpps_trial::{Failed, Need, Trial, able, trials};
 
-/// Tells the program started again what to do.
+/// The role of the program started again.
 const ROLE: &str = "MPPS_LAB_TEST_ROLE";
-/// Marks the program started again and all that it starts.
+/// Marks the program started again and all programs that it starts.
 const MARK: &str = "MPPS_LAB_TEST_MARK";
 
 /// The kernel takes namespaces down when it finds the time.
@@ -76,7 +76,8 @@ fn after_kill() -> Result<(), Failed> {
     Ok(())
 }
 
-/// Who stops the program's whole process group must not stop what watches over its commands.
+/// Stopping the program's whole process group must not stop the process that watches over its
+/// commands.
 fn after_stop_and_kill() -> Result<(), Failed> {
     let before = Surroundings::look()?;
     // A session of its own has a process group of its own, named after its leader.
@@ -95,7 +96,7 @@ fn after_stop_and_kill() -> Result<(), Failed> {
     Ok(actor.expect_nothing_left(&before)?)
 }
 
-/// A program that inherits an ignored `SIGCHLD` learns how its commands end, all the same.
+/// A program that inherits an ignored `SIGCHLD` still learns how its commands end.
 fn after_ignored_ends() -> Result<(), Failed> {
     let before = Surroundings::look()?;
     let mut command = Command::new("env");
@@ -109,7 +110,7 @@ fn after_ignored_ends() -> Result<(), Failed> {
 
 fn after_interrupt() -> Result<(), Failed> {
     let before = Surroundings::look()?;
-    // A shell starts what runs in its background with this signal ignored.
+    // A shell starts its background commands with this signal ignored.
     let mut command = Command::new("env");
     command.arg("--default-signal=INT");
     command.arg(std::env::current_exe()?);
@@ -141,7 +142,7 @@ fn after_normal_end() -> Result<(), Failed> {
     Ok(actor.expect_nothing_left(&before)?)
 }
 
-/// What the program started again does, with a word for each stage that it reaches.
+/// The work of the program started again. It prints a word for each stage that it reaches.
 fn act(role: &str) -> Result<(), Box<dyn std::error::Error>> {
     able()?;
     if role == "ends" {
@@ -215,7 +216,7 @@ fn exchange(lab: &Lab) -> Result<(), Box<dyn std::error::Error>> {
 }
 
 fn say(word: &str) {
-    // The listener is gone where this fails, and so will this program be.
+    // If this fails the listener is gone, and this program will end too.
     let _ = writeln!(std::io::stdout(), "{word}");
 }
 
@@ -224,13 +225,13 @@ struct Actor {
     child: Child,
     output: BufReader<ChildStdout>,
     mark: String,
-    /// The network namespaces and kernel threads that it has told of.
+    /// The network namespaces and kernel threads that it has reported.
     namespaces: BTreeSet<u32>,
     threads: BTreeSet<u32>,
 }
 
 impl Drop for Actor {
-    /// Both fail where it has ended, which is what is wanted.
+    /// Both fail if it has ended, which is fine.
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -242,7 +243,7 @@ impl Actor {
         Self::start_by(Command::new(std::env::current_exe()?), role)
     }
 
-    /// The same, by a command that becomes this program.
+    /// Starts it by a command that becomes this program.
     fn start_by(mut command: Command, role: &str) -> Result<Self, Failed> {
         let now = std::time::UNIX_EPOCH.elapsed()?.as_nanos();
         let mark = format!("{}-{now}", std::process::id());
@@ -288,7 +289,7 @@ impl Actor {
         Ok(())
     }
 
-    /// What is looked for can be found while it is there.
+    /// The search finds them while they are there.
     fn expect_to_be_seen(&self) -> Result<(), Failed> {
         let seen = self.leftovers();
         for kind in ["process", "namespace", "kernel thread"] {
@@ -299,10 +300,10 @@ impl Actor {
         Ok(())
     }
 
-    /// Waits until nothing is left, or returns what is.
+    /// Waits until nothing is left, or returns the rest.
     fn expect_nothing_left(&self, before: &Surroundings) -> Result<(), String> {
         let deadline = Instant::now() + PATIENCE;
-        // One that begins after this program's end is of another lab.
+        // A thread that begins after this program's end belongs to another lab.
         let threads: Vec<u32> = napi_threads().collect();
         loop {
             let mut left = self.leftovers();
@@ -317,7 +318,7 @@ impl Actor {
         }
     }
 
-    /// What there is of this actor, by its mark and by what it told of.
+    /// Everything left of this actor, by its mark and by its own reports.
     fn leftovers(&self) -> Vec<String> {
         let mut left = Vec::new();
         for pid in processes() {
@@ -341,7 +342,7 @@ impl Actor {
     }
 }
 
-/// What a lab must leave as it was.
+/// The things that a lab must leave as they were.
 #[derive(Debug)]
 struct Surroundings {
     links: Vec<String>,
@@ -368,7 +369,7 @@ impl Surroundings {
         })
     }
 
-    /// Of threads only those of this list are compared.
+    /// Compares only the kernel threads of this list.
     fn differences(&self, before: &Self, threads: &[u32]) -> Vec<String> {
         let mut found = Vec::new();
         if self.links != before.links {
@@ -377,7 +378,7 @@ impl Surroundings {
         if self.mounts != before.mounts {
             found.push(format!("mounts {}, before {}", self.mounts, before.mounts));
         }
-        // What another program has left is not ours.
+        // Leftovers of another program do not count.
         let is_new =
             |thread: &&u32| threads.contains(thread) && !before.stray_threads.contains(thread);
         let stray: Vec<&u32> = self.stray_threads.iter().filter(is_new).collect();
@@ -388,7 +389,7 @@ impl Surroundings {
     }
 }
 
-/// Threads that serve a lab's receiver, but none that a process could reach.
+/// Threads that serve a lab's receiver and that no process could reach.
 fn stray_threads() -> Vec<u32> {
     let mut owned = BTreeSet::new();
     let mut seen = BTreeSet::new();
@@ -396,7 +397,7 @@ fn stray_threads() -> Vec<u32> {
         if !seen.insert(inode) {
             continue;
         }
-        // A process that ends meanwhile takes its files with it; the next look will tell.
+        // A process that ends meanwhile takes its files with it. The next look will show that.
         let Ok(namespace) = NetNamespace::open(&path) else {
             continue;
         };
@@ -418,7 +419,7 @@ fn napi_threads() -> impl Iterator<Item = u32> {
     processes().into_iter().filter(|pid| is_napi_thread(*pid))
 }
 
-/// Every file by which a process holds a network namespace, with the number of the namespace.
+/// Every file that holds a network namespace for a process, with the number of the namespace.
 fn namespace_files() -> Vec<(u32, String)> {
     let mut found = Vec::new();
     for pid in processes() {

@@ -21,24 +21,24 @@ fn main() -> ExitCode {
     )
 }
 
-/// Whether there can be a lab of any kind.
+/// Returns why there can be no lab of any kind, if so.
 fn lab() -> Result<(), String> {
     make().map(drop)
 }
 
-/// Whether the queues of a lab have kernel threads, pinned to their CPUs.
+/// Returns why the queues of a lab have no kernel threads pinned to their CPUs, if so.
 fn threads() -> Result<(), String> {
     let unplaced = make()?.unplaced().map(str::to_owned);
     unplaced.map_or(Ok(()), Err)
 }
 
-/// Whether packets take the queue that they are told to, and the queues have CPUs.
+/// Returns why packets do not take their queues or the queues have no CPUs, if so.
 fn placement() -> Result<(), String> {
     let notes = make()?.notes().join("; ");
     notes.is_empty().then_some(()).ok_or(notes)
 }
 
-/// A lab, which tells what this machine has.
+/// A lab, to see what this machine has.
 fn make() -> Result<Lab, String> {
     able()?;
     let cpus = sched::affinity(sched::thread_id()).map_err(|error| error.to_string())?;

@@ -23,7 +23,7 @@ pub(super) fn run(host: &Host, program: &str, arguments: &[&str]) -> Result<Stri
         why,
     };
     let mut child = host.spawn(command)?;
-    // What it complains of fits into a pipe, so that it never waits for the second reader.
+    // The error output fits into a pipe, so the program never waits for the second read.
     let output = read(child.stdout()).map_err(|error| failed(error.to_string()))?;
     let complaint = read(child.stderr()).map_err(|error| failed(error.to_string()))?;
     let status = child.wait()?;

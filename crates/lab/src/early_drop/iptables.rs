@@ -5,8 +5,8 @@ use crate::{Error, Host};
 
 /// The program (iptables-legacy of iptables(8)).
 const PROGRAM: &str = "iptables-legacy";
-/// Wait for whoever else changes rules, for so many seconds (`-w` of iptables(8)): the lock is the
-/// machine's and not the host's.
+/// Seconds to wait while another program changes rules (`-w` of iptables(8)). The lock is the
+/// machine's, not the host's.
 const LOCK_SECONDS: &str = "5";
 
 /// The rule.

@@ -7,11 +7,11 @@ use crate::{Error, Host};
 
 /// The program that talks to nftables (nft(8)).
 const PROGRAM: &str = "nft";
-/// The names of the tables. Each is alone on its host.
+/// The names of the tables. Each is unique on its host.
 const NAME: &str = "mpps_early_drop";
 const TRACKING: &str = "mpps_tracking";
 
-/// The table. Removing it removes what is in it.
+/// The table. Removing it removes its chains and rules.
 #[derive(Debug)]
 pub(crate) struct Table<'lab> {
     host: &'lab Host,
@@ -33,15 +33,15 @@ impl<'lab> Table<'lab> {
     }
 
     fn new(host: &'lab Host, family: &'static str, hook: &str, port: u16) -> Result<Self, Error> {
-        // The counter is before the verdict: what is not dropped is not counted.
+        // The counter comes after the match, so it counts only the packets that are dropped.
         let chain =
             format!("chain early {{\n type filter {hook}\n udp dport {port} counter drop\n }}");
         Self::of(host, family, NAME, &chain)
     }
 
-    /// Has the kernel track the connections of the host, which it does once a rule asks for their
-    /// state, and counts the packets to the port that it tracks; or, without `tracked`, those that
-    /// another rule has spared that.
+    /// Makes the kernel track the connections of the host, which it does once a rule asks for their
+    /// state. Counts the tracked packets to the port. Without `tracked`, another rule exempts these
+    /// packets, and the exempt ones are counted.
     pub(crate) fn tracking(host: &'lab Host, port: u16, tracked: bool) -> Result<Self, Error> {
         let (spare, state) = match tracked {
             true => (String::new(), "new,established"),
@@ -96,8 +96,8 @@ impl Rule for Table<'_> {
     }
 }
 
-/// The packets of all counters in the rules of a table, as `nft -j list table` tells them
-/// (libnftables-json(5)); nothing if there is no counter.
+/// The packets of all counters in the rules of a table, from `nft -j list table`
+/// (libnftables-json(5)). None if there is no counter.
 fn parse_dropped(text: &str) -> Option<u64> {
     let document: Value = serde_json::from_str(text).ok()?;
     let objects = document.get("nftables")?.as_array()?;

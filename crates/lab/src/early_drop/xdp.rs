@@ -14,18 +14,18 @@ use crate::{Error, Host};
 /// How much of a frame the program reads before it drops it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reading {
-    /// Nothing; every frame is dropped.
+    /// Nothing. It drops every frame.
     Nothing,
-    /// The first byte; every frame that has one is dropped.
+    /// The first byte. It drops every frame that has one.
     FirstByte,
-    /// The headers; UDP datagrams to the port are dropped, and all else goes on.
+    /// The headers. It drops UDP datagrams to the port; all other frames go on.
     Headers {
         /// The UDP port.
         port: u16,
     },
 }
 
-/// What the program returns (`enum xdp_action` of `include/uapi/linux/bpf.h`).
+/// The verdicts of the program (`enum xdp_action` of `include/uapi/linux/bpf.h`).
 const XDP_DROP: i32 = 1;
 const XDP_PASS: i32 = 2;
 
@@ -108,8 +108,8 @@ impl Rule for XdpDrop {
 /// ```
 ///
 /// The first byte: `if (data + 1 > end) return XDP_PASS; (void)*data;`. For the headers see
-/// [`read_headers`]. The map is one per CPU and a CPU runs the program once at a time, so that
-/// nobody else adds to the counter meanwhile.
+/// [`read_headers`]. The map has a counter for each CPU, and a CPU runs the program once at a time.
+/// So the addition needs no lock.
 fn program(reading: Reading, dropped: BorrowedFd<'_>) -> Result<Vec<Instruction>, AssemblyError> {
     let mut program = Assembler::new();
     if reading != Reading::Nothing {

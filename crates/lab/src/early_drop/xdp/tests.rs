@@ -9,7 +9,7 @@ use super::*;
 
 const PORT_ASKED: u16 = 4321;
 
-/// What the program answers to a frame, and how often it has counted.
+/// The verdict of the program on a frame, and its count.
 fn run(reading: Reading, frame: &[u8]) -> (i32, u64) {
     // Any open file names the map.
     let name = File::open("/dev/null").expect("every machine has it");
