@@ -1,12 +1,17 @@
 //! Trials are tests that start programs, make namespaces, or take time, under one scheduler.
 //!
-//! A crate has one program of them, `tests/main.rs`, which lists its trials by [`trials!`] and hands
-//! them to [`run()`]. Each says what it takes of the machine: what is [`Trial::pure`] computes,
-//! what [`Trial::waits`] shares the CPUs with others, and what [`Trial::measures`] has the machine
-//! alone, after all others. All but the pure ones are processes of their own, so that they may become
-//! root in a user namespace or count their descriptors. Root's have a `/run` of their own as well.
+//! A crate has one program of them, `tests/main.rs`. It lists its trials by [`trials!`] and hands
+//! them to [`run()`]. Each trial declares its use of the machine:
 //!
-//! A trial whose [`Need`] is not met is ignored with its reason. With `MPPS_REQUIRE_LAB=1` it fails.
+//! * [`Trial::pure`] computes.
+//! * [`Trial::waits`] shares the CPUs with others.
+//! * [`Trial::measures`] has the machine to itself, after all others.
+//!
+//! All but the pure ones run as processes of their own. So they may become root in a user namespace
+//! or count their descriptors. If the user is root, they have a `/run` of their own as well.
+//!
+//! A trial whose [`Need`] is not met is ignored with its reason. With `MPPS_REQUIRE_LAB=1` it
+//! fails.
 
 mod need;
 mod process;
@@ -19,7 +24,7 @@ pub use process::own_name;
 pub use run::{example, run};
 pub use trial::{Outcome, Trial};
 
-/// Trials of functions of this module, which give them their names:
+/// Trials of functions of this module. A trial has its function's name:
 ///
 /// ```text
 /// trials![

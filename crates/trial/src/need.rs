@@ -1,24 +1,24 @@
-//! What a trial needs of the machine, and how that is looked for: in the trial's own process, which
-//! becomes root in a user namespace if that is what it takes.
+//! Requirements of a trial, and their checks. A check runs in the trial's own process, which
+//! becomes root in a user namespace if necessary.
 
 use mpps_os::capability;
 use mpps_os::namespace::{NetNamespace, become_root_in_user_namespace};
 use std::fmt;
 use std::sync::Arc;
 
-/// What a trial needs of the machine.
+/// A requirement of a trial.
 #[derive(Clone)]
 pub enum Need {
-    /// Network namespaces, which an ordinary user has in a user namespace.
+    /// Network namespaces. An ordinary user has them in a user namespace.
     Namespace,
-    /// To be root in the initial user namespace.
+    /// Root in the initial user namespace.
     Root,
-    /// So many CPUs.
+    /// At least this many CPUs.
     Cpus(usize),
-    /// A program, or several with blanks between them, and the package that has it. Of those with `|`
-    /// between them one is enough.
+    /// A program, or several separated by blanks, and the package that has it. Of names separated
+    /// by `|`, one is enough.
     Program(&'static str, &'static str),
-    /// Whatever this finds; it answers why it is not there.
+    /// A check, which returns why the requirement is not met.
     Probe(Arc<dyn Fn() -> Result<(), String> + Send + Sync>),
 }
 
@@ -35,7 +35,7 @@ impl fmt::Debug for Need {
 }
 
 impl Need {
-    /// Whatever this finds; it answers why it is not there.
+    /// A requirement with a check, which returns why it is not met.
     pub fn probe(probe: impl Fn() -> Result<(), String> + Send + Sync + 'static) -> Self {
         Self::Probe(Arc::new(probe))
     }
@@ -59,12 +59,12 @@ impl Need {
     }
 }
 
-/// Becomes able to make network namespaces, if this machine allows it. It changes who this process
-/// is, so a trial of an ordinary user's rights must not need it.
+/// Becomes able to make network namespaces, if this machine allows it. It may change the user of
+/// this process, so a trial of an ordinary user's rights must not need it.
 ///
 /// # Errors
 ///
-/// Why there can be none.
+/// The reason why no namespace can be made.
 pub fn able() -> Result<(), String> {
     if !capability::effective(capability::CAP_SYS_ADMIN) {
         let made = become_root_in_user_namespace();
@@ -76,11 +76,11 @@ pub fn able() -> Result<(), String> {
         .map_err(|error| format!("no network namespace: {error}"))
 }
 
-/// Whether this is root.
+/// Checks that this is root.
 ///
 /// # Errors
 ///
-/// Why there is no root's right here.
+/// The user does not have root's rights here.
 pub fn root() -> Result<(), String> {
     let initial = capability::in_initial_user_namespace();
     if initial && capability::effective(capability::CAP_SYS_ADMIN) {
@@ -89,12 +89,12 @@ pub fn root() -> Result<(), String> {
     Err("this user is not root".to_owned())
 }
 
-/// Whether a program, or each of several with blanks between them, is here; of those with `|` between
-/// them, one. Administrators have theirs in their `PATH`.
+/// Checks that a program is here, or each of several separated by blanks. Of names separated by
+/// `|`, one is enough. Programs for administrators are only found in their `PATH`.
 ///
 /// # Errors
 ///
-/// Which is not here, and the package that has it.
+/// The missing program, and the package that has it.
 pub fn program(names: &str, package: &str) -> Result<(), String> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let is_there = |name| std::env::split_paths(&path).any(|folder| folder.join(name).is_file());

@@ -1,4 +1,4 @@
-//! A trial in a process of its own, what it says, and what else went on meanwhile.
+//! A trial in a process of its own, its output, and other events on the machine meanwhile.
 
 use crate::root;
 use libtest_mimic::{Completion, Failed};
@@ -11,19 +11,19 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Names the trial that this program, started again, is to run itself.
+/// Names the trial that this program runs when it is started again.
 const APART: &str = "MPPS_TRIAL";
-/// The exit status of a trial whose need is not met, as automake and meson have it. The reason is
-/// what it said last.
+/// The exit status of a trial whose need is not met, as for automake and meson. The reason is the
+/// last line of its output.
 pub(crate) const SKIPPED: u8 = 77;
-/// How long a trial may take. Only one that hangs takes that long.
+/// How long a trial may take. Only a trial that hangs takes that long.
 const PATIENCE: Duration = Duration::from_secs(900);
-/// How often one is looked at.
+/// The time between two looks at a trial.
 const LOOK: Duration = Duration::from_millis(5);
 /// A file that gets a line for each trial: its seconds, its kind and its name.
 const TIMES: &str = "MPPS_TRIAL_TIMES";
 
-/// The trials under way, for who asks why one of them failed.
+/// The trials under way. The report of a failed trial names them.
 static UNDER_WAY: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 /// The name of the trial whose own process this is.
@@ -32,7 +32,7 @@ pub fn own_name() -> Option<String> {
     env::var(APART).ok()
 }
 
-/// Says something on standard error, which nobody need hear.
+/// Writes a text to standard error and ignores errors.
 pub(crate) fn say(text: &str) {
     let _ = writeln!(io::stderr(), "{text}");
 }
@@ -63,11 +63,11 @@ pub(crate) fn apart(name: &str, kind: impl Debug) -> Result<Completion, Failed> 
     Err(Failed::from(text.trim_end().replace('\n', "\n  ")))
 }
 
-/// Changes the list of trials under way; says who was there before.
+/// Changes the list of trials under way. Returns which others were there before.
 fn company(change: impl FnOnce(&mut Vec<String>)) -> String {
     let mut names = UNDER_WAY.lock().unwrap_or_else(PoisonError::into_inner);
     let before = match names.is_empty() {
-        true => "alone at first".to_owned(),
+        true => "with no other trial at first".to_owned(),
         false => format!("beside {}", names.join(", ")),
     };
     change(&mut names);
@@ -78,7 +78,7 @@ fn company_without(name: &str) {
     company(|names| names.retain(|other| other != name));
 }
 
-/// Its exit status, and both its streams as they were written.
+/// The exit status of the trial, and both its streams in the order written.
 fn play(name: &str) -> io::Result<(ExitStatus, String)> {
     let mut said = tempfile::tempfile()?;
     let mut child = command()?
@@ -94,7 +94,7 @@ fn play(name: &str) -> io::Result<(ExitStatus, String)> {
     Ok((status, String::from_utf8_lossy(&bytes).into_owned()))
 }
 
-/// This program; if it is root's, with a `/run` that nobody else writes.
+/// This program. For root it gets a private `/run`.
 fn command() -> io::Result<Command> {
     let own = env::current_exe()?;
     if root().is_err() {
@@ -129,10 +129,10 @@ fn note(name: &str, kind: impl Debug, seconds: f64) {
     }
 }
 
-/// What a busy machine does to packets and programs, over all CPUs.
+/// Packet losses and delays of a busy machine, over all CPUs.
 #[derive(Debug, Clone, Copy, Default)]
 struct Machine {
-    /// Packets for which a CPU's backlog had no room.
+    /// Packets that found no room in a CPU's backlog.
     dropped: u64,
     /// Rounds of a CPU's softirq that ended before the queues were empty.
     squeezed: u64,

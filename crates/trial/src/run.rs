@@ -10,14 +10,14 @@ use std::process::ExitCode;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::thread;
 
-/// Chooses trials by what they need: `rights` are all that start something, `programs` those that
-/// need a program of another package.
+/// Chooses trials by their requirements. `rights` chooses all that start something, `programs`
+/// those that need a program of another package.
 const CHOSEN: &str = "MPPS_TRIALS";
-/// Trials at once for each CPU: most of them wait. With four some found no CPU for longer than a
+/// Trials at once for each CPU: most of them wait. With four, some got no CPU for longer than a
 /// socket's buffer lasts.
 const LANES: usize = 2;
 
-/// An example of the package whose tests these are: cargo builds them beside its test programs.
+/// An example of the package under test. Cargo builds examples beside its test programs.
 ///
 /// # Panics
 ///
@@ -37,12 +37,12 @@ pub fn run(mut trials: Vec<Trial>) -> ExitCode {
     }
     let chosen = env::var(CHOSEN).ok();
     trials.retain(|trial| trial.is_chosen(chosen.as_deref()));
-    // Among the others, each would wait until all lanes are empty.
+    // A trial that measures waits until all lanes are empty. So these come last.
     trials.sort_by_key(|trial| trial.kind);
     let mut arguments = Arguments::from_args();
     let cpus = thread::available_parallelism().map_or(1, usize::from);
     arguments.test_threads = arguments.test_threads.or(Some(LANES * cpus));
-    // Held by all trials under way; one that measures waits for the others.
+    // Each trial under way holds it. A trial that measures waits for the others.
     let machine = Arc::new(RwLock::new(()));
     let trials = trials.into_iter().map(|trial| {
         let machine = Arc::clone(&machine);

@@ -1,4 +1,4 @@
-//! A trial: a test with its name, what it takes of the machine, and what it needs.
+//! A trial: a test with its name, its use of the machine, and its requirements.
 
 use crate::Need;
 use crate::process::{self, SKIPPED};
@@ -6,7 +6,7 @@ use libtest_mimic::Failed;
 use std::fmt;
 use std::process::ExitCode;
 
-/// What a trial takes of the machine.
+/// A trial's use of the machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
     Pure,
@@ -14,13 +14,13 @@ pub(crate) enum Kind {
     Measures,
 }
 
-/// What a test function may answer.
+/// The return type of a test function.
 pub trait Outcome {
-    /// Whether it passed.
+    /// Returns the result.
     ///
     /// # Errors
     ///
-    /// Why it did not.
+    /// The reason why the test failed.
     fn passed(self) -> Result<(), Failed>;
 }
 
@@ -36,7 +36,7 @@ impl Outcome for Result<(), Failed> {
     }
 }
 
-/// A test with its name, what it takes of the machine, and what it needs.
+/// A test with its name, its use of the machine, and its requirements.
 pub struct Trial {
     pub(crate) name: String,
     pub(crate) kind: Kind,
@@ -51,7 +51,7 @@ impl fmt::Debug for Trial {
 }
 
 impl Trial {
-    /// Computes, starts nothing, and runs in this process beside others.
+    /// A trial that computes. It starts nothing and runs in this process beside others.
     pub fn pure<O: Outcome>(
         name: impl Into<String>,
         test: impl FnOnce() -> O + Send + 'static,
@@ -59,7 +59,7 @@ impl Trial {
         Self::new(name, Kind::Pure, test)
     }
 
-    /// Runs beside others, for it mostly waits and compares no rates.
+    /// A trial that runs beside others, because it mostly waits and compares no rates.
     pub fn waits<O: Outcome>(
         name: impl Into<String>,
         test: impl FnOnce() -> O + Send + 'static,
@@ -67,7 +67,7 @@ impl Trial {
         Self::new(name, Kind::Waits, test)
     }
 
-    /// Has the machine alone.
+    /// A trial that has the machine to itself.
     pub fn measures<O: Outcome>(
         name: impl Into<String>,
         test: impl FnOnce() -> O + Send + 'static,
@@ -88,13 +88,13 @@ impl Trial {
         }
     }
 
-    /// Its name, by which the command line chooses it.
+    /// Its name. The command line chooses trials by it.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Adds what it needs; what is missing first is the reason why it is ignored.
+    /// Adds a requirement. The first that is not met is the reason why the trial is ignored.
     #[must_use]
     pub fn needs(mut self, need: Need) -> Self {
         self.needs.push(need);
@@ -109,7 +109,7 @@ impl Trial {
         }
     }
 
-    /// Runs it in this process, whose only work it is.
+    /// Runs the trial in this process, which does nothing but that.
     pub(crate) fn play(self) -> ExitCode {
         for need in &self.needs {
             if let Err(why) = need.look() {
