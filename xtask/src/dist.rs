@@ -1,6 +1,7 @@
-//! `cargo xtask dist`: what a release has, in `target/dist`. A program that needs no library, as an
-//! archive and as a package of Debian's, with manual pages, completions, the exporter's unit, a list of
-//! what is in it and the sums of all files. `cargo xtask dist --check` tries the package, too.
+//! `cargo xtask dist`: builds a release in `target/dist`. It has the program without libraries, as
+//! an archive and as a Debian package. With it come manual pages, completions, the exporter's unit,
+//! a list of its crates and the checksums of all files. `cargo xtask dist --check` also tries the
+//! package.
 
 mod bill;
 mod package;
@@ -12,17 +13,17 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-/// The one target that is built here.
+/// The only target that is built here.
 pub(crate) const TARGET: &str = "x86_64-unknown-linux-gnu";
 
-/// What makes a program without libraries of this target.
+/// Compiler flags for a program of this target that needs no libraries.
 const STATIC: &str = "-C target-feature=+crt-static";
 
-/// What is released.
+/// The release to build.
 #[derive(Debug)]
 struct Release {
     root: PathBuf,
-    /// Where the files go.
+    /// The folder for the files.
     folder: PathBuf,
     version: String,
     /// The time of the commit in seconds since 1970, so that a second build has the same files.
@@ -76,7 +77,7 @@ impl Release {
         })
     }
 
-    /// The program, which has all libraries in it.
+    /// Builds the program, which has all libraries in it.
     fn build(&self) -> Result<PathBuf> {
         let status = Command::new("cargo")
             .args(["build", "--release", "--locked", "--package", "mpps"])
@@ -100,7 +101,7 @@ impl Release {
         Ok(program)
     }
 
-    /// The manual pages and the completions, which the program makes.
+    /// Makes the manual pages and the completions, by the program itself.
     fn generate(&self, program: &Path) -> Result<PathBuf> {
         let pages = self.folder.join("pages");
         let date = run(Command::new("date")
@@ -112,7 +113,7 @@ impl Release {
         Ok(pages)
     }
 
-    /// The archive for every other Linux; the name of its file.
+    /// Makes the archive for every other Linux. Returns the name of its file.
     fn archive(&self, program: &Path, pages: &Path) -> Result<String> {
         let name = format!("mpps-{}-{TARGET}", self.version);
         let folder = self.folder.join(&name);
@@ -140,7 +141,7 @@ impl Release {
     }
 }
 
-/// What the archive has beside the program, its pages and completions.
+/// Files of the archive beside the program, its pages and completions.
 const INCLUDED: &[&str] = &[
     "README.md",
     "CHANGELOG.md",

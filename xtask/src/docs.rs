@@ -16,7 +16,7 @@ pub(crate) struct Table {
     make: fn(&Tree) -> String,
 }
 
-/// Every table. What a tree lacks, a file or the results, its table is not made from.
+/// Every table. It leaves out files and results that the tree does not have.
 pub(crate) const TABLES: &[Table] = &[
     Table {
         path: "docs/backends.md",

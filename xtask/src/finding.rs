@@ -1,4 +1,4 @@
-//! What a rule found, and where.
+//! The findings of rules, with their places.
 
 use std::fmt;
 
@@ -9,14 +9,14 @@ pub(crate) struct Finding {
     pub(crate) path: String,
     /// The line, from 1.
     pub(crate) line: usize,
-    /// What is wrong, and how to mend it.
+    /// The defect, and how to fix it.
     pub(crate) message: String,
     /// True if it is only worth a look.
     pub(crate) hint: bool,
 }
 
 impl Finding {
-    /// Something that has to be mended.
+    /// A defect to fix.
     pub(crate) fn new(path: &str, line: usize, message: impl Into<String>) -> Self {
         Self {
             path: path.to_owned(),
@@ -26,7 +26,7 @@ impl Finding {
         }
     }
 
-    /// Something that is worth a look.
+    /// A place worth a look.
     pub(crate) fn hint(path: &str, line: usize, message: impl Into<String>) -> Self {
         Self {
             hint: true,

@@ -1,5 +1,5 @@
-//! `cargo xtask mutants [MODULE...]`: changes the modules that every figure rests on, one operator or
-//! value at a time, and sees whether their tests notice.
+//! `cargo xtask mutants [MODULE...]`: checks the tests of the modules that every figure rests on.
+//! It changes one operator or value at a time, and sees whether the tests notice.
 //!
 //! The modules are those of `xtask/mutants.toml`; the changes are made by cargo-mutants, in a copy.
 
@@ -9,9 +9,9 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 
-/// The share of the changes that the tests of each module have to notice.
+/// The minimum share of the changes that the tests of each module must notice.
 const SHARE_MIN: f64 = 0.95;
-/// Tests of a module take seconds; a change that makes a loop endless is noticed by this.
+/// Tests of a module take seconds. This limit notices a change that makes a loop endless.
 const TIMEOUT_SECONDS: &str = "60";
 
 #[derive(Deserialize)]
@@ -20,14 +20,14 @@ struct Table {
     module: Vec<Module>,
 }
 
-/// One module, and the tests that have to notice what changes in it.
+/// One module, and the tests that must notice changes in it.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Module {
     name: String,
     package: String,
     files: Vec<String>,
-    /// What the names of the tests contain.
+    /// Parts of the names of its tests.
     tests: Vec<String>,
     #[serde(default)]
     equivalent: Vec<Equivalent>,
@@ -74,7 +74,7 @@ pub(crate) fn run(root: &Path, words: &[String]) -> Result<ExitCode> {
     })
 }
 
-/// What became of the changes, a line each.
+/// The results of the changes, one line each.
 struct Found {
     caught: usize,
     missed: Vec<String>,
@@ -92,18 +92,18 @@ impl Module {
         command.args(["--baseline", "skip", "--timeout", TIMEOUT_SECONDS]);
         command.args(self.files.iter().flat_map(|file| ["--file", file]));
         command.arg("--output").arg(&out);
-        // For the build too: the package's test programs would be linked for each change.
+        // For the build too: otherwise the package's test programs would be linked for each change.
         command.arg("--cargo-arg=--lib");
         command.args(["--", "--"]).args(&self.tests);
-        // What is built of other people's crates is built once for all modules. One job: the names
-        // of what is built of ours do not tell two jobs' copies apart.
+        // Other people's crates are built once for all modules. One job only: our build outputs
+        // have the same names in each job.
         command.env("CARGO_TARGET_DIR", target.join("build"));
         command.env("CARGO_PROFILE_DEV_DEBUG", "0");
         let answer = command
             .stdin(Stdio::null())
             .output()
             .context("cargo mutants")?;
-        // Its exit statuses: all was noticed, something was not, something took too long.
+        // The exit statuses: all were noticed, some were not, some took too long.
         if !matches!(answer.status.code(), Some(0 | 2 | 3)) {
             let said = String::from_utf8_lossy(&answer.stderr);
             let wrote = String::from_utf8_lossy(&answer.stdout);
@@ -149,12 +149,13 @@ struct Verdict {
     caught: usize,
     equivalent: usize,
     survived: Vec<String>,
-    /// Entries of the table that were noticed after all.
+    /// Entries of the table that a test noticed after all.
     stale: Vec<String>,
 }
 
 impl Verdict {
-    /// The share that was noticed of what can be; a module without changes is a wrong path.
+    /// The share of changes noticed, of those that can be. A module without changes is a wrong
+    /// path.
     fn share(&self) -> f64 {
         let all = self.caught + self.survived.len();
         self.caught as f64 / all as f64
@@ -181,7 +182,7 @@ impl Verdict {
     }
 }
 
-/// `a/b.rs:12:3: replace < with <=` without line and column, which change with every edit.
+/// `a/b.rs:12:3: replace < with <=` without line and column. They change with every edit.
 fn without_place(line: &str) -> String {
     match line.split_once(": ") {
         Some((place, what)) => {

@@ -15,7 +15,7 @@ mod words;
 use crate::finding::Finding;
 use crate::tree::Tree;
 
-/// A rule: the name that its findings carry, and what finds them.
+/// A rule: the name that its findings carry, and the function that finds them.
 pub(crate) type Rule = (&'static str, fn(&Tree) -> Vec<Finding>);
 
 /// Every rule.
@@ -33,7 +33,7 @@ pub(crate) const RULES: &[Rule] = &[
     ("unsafe", permission::check),
 ];
 
-/// What a rule says of a small tree, as `path:line`.
+/// The findings of a rule in a small tree, as `path:line`.
 #[cfg(test)]
 fn places(check: fn(&Tree) -> Vec<Finding>, files: &[(&str, &str)]) -> Vec<String> {
     let mut findings = check(&Tree::of(files));

@@ -5,7 +5,7 @@ use proc_macro2::{Delimiter, LexError, TokenStream, TokenTree};
 /// One token; the ends of groups are tokens too.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Token {
-    /// The word or the sign; a literal has `"` whatever it holds.
+    /// The word or the sign; `"` for any literal.
     pub(crate) text: String,
     /// Where it starts, from 1.
     pub(crate) line: usize,

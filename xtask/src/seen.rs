@@ -1,15 +1,13 @@
-//! What was seen to work, on which kernel and with which network card: the newest results of `cargo
-//! xtask vm test`, as tables.
+//! Tables of trials by kernel and network card, from the newest results of `cargo xtask vm test`.
 
 use crate::tree::Tree;
 use std::collections::BTreeMap;
 
-/// What the folder of such results is called behind its date.
+/// The name of a results folder, after its date.
 pub(crate) const FOLDER: &str = "machines";
-/// The first words of a machine's results; then come its name, its kernel, and the driver of its
-/// cards.
+/// The first word of a machine's results. Its name, its kernel, and the driver of its cards follow.
 pub(crate) const HEAD: &str = "machine:";
-/// The trials that count: those of the program `machine`.
+/// Only trials of the program `machine` count.
 const TRIAL: &str = "test mpps ";
 
 /// One machine's results.
@@ -18,14 +16,14 @@ struct Machine<'a> {
     name: &'a str,
     kernel: &'a str,
     driver: &'a str,
-    /// What was tried, and how it went.
+    /// The trials, and their outcomes.
     trials: BTreeMap<&'a str, &'a str>,
 }
 
-/// What each command and backend does on each kernel, between two hosts joined by a veth.
+/// The outcome of each command and backend on each kernel, between two hosts joined by a veth.
 pub(crate) fn kernels(tree: &Tree) -> String {
     let mut machines = machines(tree);
-    // Machines that differ in their CPUs only show nothing new here.
+    // Machines that only differ in their CPUs show nothing new here.
     machines.retain(|machine| machine.driver == "veth" && machine.name == series(machine));
     machines.sort_by_key(|machine| numbers(machine.kernel));
     table(&machines, "oldest kernel seen", |machine| {
@@ -33,7 +31,7 @@ pub(crate) fn kernels(tree: &Tree) -> String {
     })
 }
 
-/// The same between two cards.
+/// The outcome of each command and backend between two cards.
 pub(crate) fn cards(tree: &Tree) -> String {
     let mut machines = machines(tree);
     machines.retain(|machine| machine.driver != "veth" && !machine.trials.is_empty());
@@ -42,7 +40,7 @@ pub(crate) fn cards(tree: &Tree) -> String {
     })
 }
 
-/// The name of the machine that stands for a kernel: its first two numbers, or `newest`.
+/// The name of the machine that represents a kernel: its first two numbers, or `newest`.
 fn series<'a>(machine: &Machine<'a>) -> &'a str {
     if machine.name == "newest" {
         return "newest";
@@ -78,7 +76,7 @@ fn read(text: &str) -> Option<Machine<'_>> {
         driver: words.next()?,
         trials: BTreeMap::new(),
     };
-    // A trial that says something has its outcome on a later line.
+    // A trial that prints something has its outcome on a later line.
     let mut speaking = None;
     for line in text.lines() {
         if line.starts_with(TRIAL) {
@@ -99,7 +97,8 @@ fn is_outcome(line: &str) -> bool {
     ["ok", "FAILED"].contains(&line)
 }
 
-/// A row for each trial, a column for each machine, and below them why what does not work does not.
+/// A row for each trial, and a column for each machine. Below them are the reasons of trials that
+/// do not work.
 fn table(
     machines: &[Machine<'_>],
     oldest: &str,

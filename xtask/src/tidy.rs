@@ -1,4 +1,4 @@
-//! `cargo xtask tidy`: the rules of style that can be tested, tested.
+//! `cargo xtask tidy`: checks the rules of style that a program can check.
 
 use crate::finding::Finding;
 use crate::rule::RULES;
@@ -7,7 +7,7 @@ use anyhow::Result;
 use std::path::Path;
 use std::process::ExitCode;
 
-/// Prints what every rule finds; status 1 if there is anything to mend.
+/// Prints all findings. Status 1 if there is anything to fix.
 pub(crate) fn run(root: &Path, _: &[String]) -> Result<ExitCode> {
     let tree = Tree::read(root)?;
     let mut broken = 0;

@@ -7,7 +7,8 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::process::Command;
 
-/// Files by their path from the root of the repository; those that are not text have none.
+/// Files by their path from the root of the repository. Files that are not text have no content
+/// here.
 #[derive(Debug, Default)]
 pub(crate) struct Tree {
     files: BTreeMap<String, Option<String>>,
@@ -16,7 +17,7 @@ pub(crate) struct Tree {
 impl Tree {
     /// Reads the files that git keeps or would keep: nothing that `.gitignore` names.
     pub(crate) fn read(root: &Path) -> Result<Self> {
-        // A checkout may belong to another user than the one who checks it, as in a container.
+        // The checkout may belong to a different user, as in a container.
         let listing = Command::new("git")
             .args(["-c", "safe.directory=*", "ls-files", "-z"])
             .args(["--cached", "--others", "--exclude-standard"])
@@ -31,7 +32,7 @@ impl Tree {
         for path in listing.split_terminator('\0') {
             let bytes = match fs::read(root.join(path)) {
                 Ok(bytes) => bytes,
-                // Git still lists what was deleted and not committed yet.
+                // Git still lists files that were deleted and not committed yet.
                 Err(error) if error.kind() == ErrorKind::NotFound => continue,
                 Err(error) => return Err(error).with_context(|| path.to_owned()),
             };
@@ -41,7 +42,7 @@ impl Tree {
         Ok(tree)
     }
 
-    /// A tree of these files, to show a rule what it has to find.
+    /// A tree of these files, for the tests of a rule.
     #[cfg(test)]
     pub(crate) fn of(files: &[(&str, &str)]) -> Self {
         let files = files

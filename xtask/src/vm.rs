@@ -1,8 +1,8 @@
 //! `cargo xtask vm`: machines with other kernels, CPUs and network cards than this host's.
 //!
-//! A machine is QEMU in software with a packaged kernel of Debian. Its root is this host's whole file
-//! tree, read-only under a layer in memory, so that our programs, the tests and all that is installed
-//! here runs in it as it is.
+//! A machine is QEMU without hardware support, with a packaged kernel of Debian. Its root is this
+//! host's whole file tree, read-only under a layer in memory. So our programs, the tests and
+//! everything installed here run in it unchanged.
 
 mod apt;
 mod kernel;
@@ -33,10 +33,10 @@ A command runs as root, in a folder whose files stay in target/vm/MACHINE; mpps 
 `fetch` gets the kernels and says what else it takes; `install`, as root, has apt install that.
 `record` keeps what the last tests printed below docs/results and writes the tables made from it.";
 
-/// How long a command may take; software is slow, and nobody waits for longer.
+/// How long a command may take. Emulation is slow, but no user waits for longer.
 const BOUND: Duration = Duration::from_secs(20 * 60);
 
-/// Does what the words after `vm` ask for.
+/// Runs the command in the words after `vm`.
 pub(crate) fn run(root: &Path, words: &[String]) -> Result<ExitCode> {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let machines = Machines::read()?;
@@ -100,7 +100,7 @@ fn named<'a>(machines: &'a Machines, names: &[&str]) -> Result<Vec<&'a Machine>>
     names.iter().map(|name| machines.find(name)).collect()
 }
 
-/// Where machines are made ready and run.
+/// The place where machines are prepared and run.
 #[derive(Debug)]
 struct Hall<'a> {
     root: &'a Path,
@@ -111,7 +111,7 @@ struct Hall<'a> {
 
 impl<'a> Hall<'a> {
     fn new(root: &'a Path, machines: &'a Machines) -> Result<Self> {
-        // It outlives the checkout: a fresh clone need not fetch half a gigabyte again.
+        // The cache outlives the checkout: a fresh clone need not fetch half a gigabyte again.
         let folder = |name: &str| env::var_os(name).map(PathBuf::from);
         let base = folder("XDG_CACHE_HOME").or_else(|| Some(folder("HOME")?.join(".cache")));
         let cache = base
@@ -153,7 +153,7 @@ impl<'a> Hall<'a> {
         }
     }
 
-    /// The file with what a machine's tests print.
+    /// The file with the output of a machine's tests.
     fn output(&self, machine: &Machine) -> PathBuf {
         self.root
             .join("target/vm")
@@ -176,7 +176,7 @@ impl<'a> Hall<'a> {
             .job(&job, Stdio::inherit(), BOUND)
     }
 
-    /// Runs cargo; what it prints on its standard output.
+    /// Runs cargo. Returns its standard output.
     fn build(&self, arguments: &[&str]) -> Result<String> {
         let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
         // A machine looks for the programs there, whatever the user has set.
@@ -190,7 +190,7 @@ fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
 
-/// Runs a program to its end; what it printed, or what it complained of.
+/// Runs a program to its end. Returns its standard output, or an error with its standard error.
 pub(crate) fn run_quietly(command: &mut Command) -> Result<String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let output = command

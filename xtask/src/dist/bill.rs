@@ -1,4 +1,4 @@
-//! What is in the program: a software bill of materials in the form of CycloneDX 1.5.
+//! The crates of the program: a software bill of materials in the form of CycloneDX 1.5.
 
 use super::{Release, TARGET};
 use crate::vm::run_quietly as run;
@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::process::Command;
 
-/// Writes it; the name of its file.
+/// Writes it. Returns the name of its file.
 pub(super) fn write(release: &Release) -> Result<String> {
     let mut metadata = Command::new("cargo");
     metadata.args(["metadata", "--locked", "--format-version", "1"]);
@@ -23,7 +23,7 @@ pub(super) fn write(release: &Release) -> Result<String> {
     Ok(file)
 }
 
-/// The crates that the program is linked from: not those of tests, nor of the build alone.
+/// The crates that the program is linked from, without those for tests or the build only.
 fn bill(metadata: &Value, version: &str) -> Result<Value> {
     let text = |value: &Value, key: &str| value[key].as_str().unwrap_or_default().to_owned();
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The package for Debian and what comes from it. It depends on nothing.
+//! The Debian package, and the files made from it. It depends on nothing.
 
 use super::Release;
 use crate::vm::run_quietly as run;
@@ -14,14 +14,14 @@ const ARCHITECTURE: &str = "amd64";
 /// The project has no address yet.
 const MAINTAINER: &str = "The mpps developers <mpps@localhost>";
 
-/// What stands before the text of the MIT licence; the other one is part of every Debian.
+/// The text before the MIT licence. The other licence is part of every Debian.
 const COPYRIGHT: &str =
     "mpps may be used under the MIT licence or the Apache licence 2.0, as you like.
 The Apache licence is in /usr/share/common-licenses/Apache-2.0; the other one is:
 
 ";
 
-/// Before the package is removed: the exporter ends.
+/// Before the package is removed, the exporter is stopped.
 const PRERM: &str = "#!/bin/sh
 set -e
 if [ \"$1\" = remove ] && [ -d /run/systemd/system ]; then
@@ -29,7 +29,7 @@ if [ \"$1\" = remove ] && [ -d /run/systemd/system ]; then
 fi
 ";
 
-/// Whether the package came or went, systemd reads its units anew.
+/// systemd reads its units again after the package is installed or removed.
 const RELOAD: &str = "#!/bin/sh
 set -e
 if [ -d /run/systemd/system ]; then
@@ -37,7 +37,7 @@ if [ -d /run/systemd/system ]; then
 fi
 ";
 
-/// Builds it; the name of its file.
+/// Builds it. Returns the name of its file.
 pub(super) fn build(release: &Release, program: &Path, pages: &Path) -> Result<String> {
     let tree = release.folder.join("tree");
     let put = |from: &Path, to: &str, mode: u32| -> Result<()> {
@@ -111,7 +111,7 @@ pub(super) fn build(release: &Release, program: &Path, pages: &Path) -> Result<S
     Ok(file)
 }
 
-/// What dpkg reads: deb-control(5), deb-prerm(5) and their like.
+/// Writes the files that dpkg reads: deb-control(5), deb-prerm(5) and so on.
 fn control(release: &Release, tree: &Path) -> Result<()> {
     let kilobytes = run(Command::new("du")
         .args(["--summarize", "--apparent-size", "--block-size=1K"])
@@ -146,7 +146,7 @@ fn control(release: &Release, tree: &Path) -> Result<()> {
     write(tree, "DEBIAN/postrm", RELOAD.as_bytes(), 0o755)
 }
 
-/// Writes a file of the tree, whatever the caller's mask.
+/// Writes a file of the tree, whatever the caller's umask.
 fn write(tree: &Path, to: &str, bytes: &[u8], mode: u32) -> Result<()> {
     let path = tree.join(to);
     let mut folder = tree.to_owned();
@@ -166,7 +166,7 @@ fn write(tree: &Path, to: &str, bytes: &[u8], mode: u32) -> Result<()> {
     Ok(fs::set_permissions(path, fs::Permissions::from_mode(mode))?)
 }
 
-/// As Debian wants manual pages and changelogs, without the time.
+/// Compresses a file as Debian wants manual pages and changelogs, without the time.
 fn compress(file: &Path) -> Result<()> {
     run(Command::new("gzip").args(["-9", "--no-name"]).arg(file)).map(drop)
 }

@@ -1,13 +1,13 @@
 //! Modules that lie side by side do not use each other in a circle.
 //!
-//! A module is a file with all that lies below it. Side by side are the modules of one parent: if
-//! one of them names something of another, in a `use` or by a path that begins with `crate`, `super`
-//! or `self`, that is an edge. A name that a `use` passes on belongs to the module that has it. A
-//! parent is made of its children, and so what the two name of each other is no edge. Tests do not
-//! count.
+//! A module is a file with all that lies below it. The modules of one parent lie side by side.
+//! There is an edge if one of them names an item of another. The name is in a `use`, or in a path
+//! that begins with `crate`, `super` or `self`. A name that a `use` passes on belongs to the module
+//! that has it. A parent is made of its children, so names between parent and child are no edge.
+//! Tests do not count.
 //!
-//! The modules of the command have layers besides: command → experiment | program → udp → measure,
-//! and no experiment uses another.
+//! The modules of the command also have layers: command → experiment | program → udp → measure. No
+//! experiment uses another.
 
 use crate::finding::Finding;
 use crate::rust::{Token, tokens};
@@ -25,19 +25,19 @@ const LAYERS: &[(&str, &[&str])] = &[
 /// The crate that they are in.
 const LAYERED: &str = "crates/mpps/";
 
-/// Experiments that use another one: the last rungs of the ladder are rows of the comparison of paths.
+/// Experiments that use another one: the last rungs of the ladder are rows of the path comparison.
 const TOGETHER: &[(&str, &str)] = &[("ladder", "paths")];
 
 /// The words of a path.
 type Way = Vec<String>;
 
-/// What a module says.
+/// The names in a module.
 #[derive(Default)]
 struct Module {
     file: String,
-    /// Names that a `use` brings in, and what they stand for.
+    /// Names that a `use` brings in, and their full paths.
     names: BTreeMap<String, Way>,
-    /// What it names of other modules, as it writes it, with the line.
+    /// Names of other modules, as written, with the line.
     named: Vec<(usize, Way)>,
 }
 
@@ -57,7 +57,7 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
         let Some((folder, inside)) = path.split_once("src/") else {
             continue;
         };
-        // What is no Rust the compiler finds, if the file is a module.
+        // The compiler reports a file that is not Rust, if the file is a module.
         let Ok(tokens) = tokens(text) else { continue };
         let way = match inside.trim_end_matches(".rs") {
             "lib" | "main" => Way::new(),
@@ -79,7 +79,7 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
         .collect()
 }
 
-/// What is wrong with an edge that leaves its layer.
+/// Describes an edge that leaves its layer.
 fn upwards(
     ((from, to), (file, line)): (&(Way, Way), &(String, usize)),
 ) -> Option<(String, usize, String)> {
@@ -102,7 +102,7 @@ fn upwards(
     })
 }
 
-/// Leaves out what is compiled for tests only.
+/// Leaves out code that is compiled for tests only.
 fn without_tests(tokens: &[Token]) -> Vec<&Token> {
     const MARK: [&str; 7] = ["#", "[", "cfg", "(", "test", ")", "]"];
     let (mut kept, mut at) = (Vec::new(), 0);
@@ -118,7 +118,7 @@ fn without_tests(tokens: &[Token]) -> Vec<&Token> {
     kept
 }
 
-/// Where the item that begins here has ended: after its braces or its semicolon.
+/// The end of the item that begins here: after its braces or its semicolon.
 fn item_end(tokens: &[Token], begin: usize) -> usize {
     let mut depth = 0_usize;
     for (at, token) in tokens.iter().enumerate().skip(begin) {
@@ -135,7 +135,7 @@ fn item_end(tokens: &[Token], begin: usize) -> usize {
 }
 
 impl Modules {
-    /// Enters a file. What is written inside `mod NAME { }` counts as the file's own.
+    /// Enters a file. Code inside `mod NAME { }` counts as the file's own.
     fn read(&mut self, tokens: &[&Token], file: &str, way: &Way) {
         let module = self.by_way.entry(way.clone()).or_default();
         file.clone_into(&mut module.file);
@@ -173,7 +173,7 @@ impl Modules {
         }
     }
 
-    /// Who of each parent's modules names something of whom.
+    /// The edges between the modules of each parent: one names an item of another.
     fn edges(&self) -> Edges {
         let mut edges = Edges::new();
         let there = self.by_way.iter().filter(|(way, _)| self.is_declared(way));
@@ -197,7 +197,7 @@ impl Modules {
         (1..=way.len()).all(|length| self.declared.contains(&way[..length]))
     }
 
-    /// The module that has what a path written in `from` names; none if that is another crate's.
+    /// The module that owns an item named in `from`. None if another crate owns it.
     fn owner(&self, from: &[String], named: &[String], depth: u32) -> Option<Way> {
         let first = named.first()?;
         let mut place = from.to_vec();
@@ -236,7 +236,7 @@ impl Modules {
     }
 }
 
-/// The names that a `use` brings in from here to the end of its group, and what they stand for.
+/// The names that a `use` brings in from here to the end of its group, and their full paths.
 fn read_use(tokens: &[&Token], at: &mut usize, before: &[String], used: &mut Vec<(String, Way)>) {
     let mut way = before.to_vec();
     while let Some(token) = tokens.get(*at) {
@@ -281,12 +281,12 @@ fn circles(edges: &Edges) -> Vec<(String, usize, String)> {
         let back = |other: &&Way| reach.get(*other).is_some_and(|back| back.contains(*way));
         told(edges, &reached.iter().copied().filter(back).collect())
     };
-    // Each of its modules tells the same.
+    // Each module of a circle gives the same text.
     let told: BTreeSet<_> = reach.iter().filter_map(circle).collect();
     told.into_iter().collect()
 }
 
-/// What a module uses, directly or by others.
+/// The modules that a module uses, directly or through others.
 fn reached<'a>(edges: &'a Edges, from: &'a Way) -> BTreeSet<&'a Way> {
     let (mut reached, mut new) = (BTreeSet::new(), vec![from]);
     while let Some(from) = new.pop() {
@@ -421,7 +421,7 @@ mod tests {
 
     #[test]
     fn what_a_use_passes_on_belongs_to_the_module_that_has_it() {
-        // lib.rs passes B on, which b has.
+        // lib.rs passes B on, and b owns it.
         let b = ("c/src/b.rs", "use crate::a::A;");
         assert_eq!(
             found(&[("c/src/a.rs", "use crate::B;"), b]),

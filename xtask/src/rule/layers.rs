@@ -1,4 +1,5 @@
-//! os ← io, host, lab, http ← mpps, and report beside them: which crate may use which, read from the manifests.
+//! os ← io, host, lab, http ← mpps, and report beside them. The manifests must keep this order of
+//! crates.
 
 use crate::finding::Finding;
 use crate::tree::Tree;
@@ -9,7 +10,7 @@ struct Layer {
     /// Its folder under `crates/`.
     folder: &'static str,
     uses: &'static [&'static str],
-    /// What its tests, examples and benchmarks may use besides.
+    /// The crates that its tests, examples and benchmarks may use besides.
     tests_use: &'static [&'static str],
 }
 

@@ -3,11 +3,11 @@
 use crate::finding::Finding;
 use crate::tree::Tree;
 
-/// Lines from which a file is worth a second look.
+/// A file of this many lines is worth a second look.
 const LOOK_LINES: usize = 500;
-/// Lines that a file has at most.
+/// The maximum number of lines of a file.
 const FILE_LINES_MAX: usize = 800;
-/// Lines that the `lib.rs` of a crate has at most.
+/// The maximum number of lines of a crate's `lib.rs`.
 const CONTENTS_LINES_MAX: usize = 100;
 
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {

@@ -1,10 +1,10 @@
-//! Links between the project's own pages lead somewhere.
+//! Links between the project's own pages must have a target.
 
 use crate::finding::Finding;
 use crate::tree::Tree;
 use pulldown_cmark::{Event, Options, Parser, Tag, TagEnd};
 
-/// What begins the address of something that is not in this repository.
+/// Addresses outside this repository begin so.
 const ELSEWHERE: &[&str] = &["https://", "http://", "mailto:"];
 
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {
@@ -62,7 +62,7 @@ fn targets(text: &str) -> Vec<(usize, String)> {
     targets
 }
 
-/// The path that a link on a page means, from the root; none if it leaves the repository.
+/// The path that a link on a page means, from the root. None if it leaves the repository.
 fn resolve(page: &str, link: &str) -> Option<String> {
     let mut parts: Vec<&str> = page.split('/').collect();
     parts.pop();
@@ -76,7 +76,7 @@ fn resolve(page: &str, link: &str) -> Option<String> {
     Some(parts.join("/"))
 }
 
-/// What the headings of a page are called in links, as GitHub makes them.
+/// The anchors of a page's headings, as GitHub makes them.
 fn anchors(text: &str) -> impl Iterator<Item = String> {
     let mut titles = Vec::new();
     let mut title: Option<String> = None;

@@ -1,4 +1,4 @@
-//! Every file says first what it is.
+//! Every file begins by saying what it is.
 
 use crate::finding::Finding;
 use crate::tree::Tree;

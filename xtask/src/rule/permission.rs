@@ -1,5 +1,5 @@
-//! A file that allows itself unsafe code is named by ARCHITECTURE.md. The compiler denies it to the
-//! others, by a lint of the workspace.
+//! ARCHITECTURE.md names every file that allows itself unsafe code. A lint of the workspace forbids
+//! it in the others.
 
 use crate::finding::Finding;
 use crate::tree::Tree;
@@ -7,7 +7,7 @@ use crate::tree::Tree;
 /// The crate that wraps system calls.
 const WRAPPERS: &str = "crates/os/";
 const ARCHITECTURE: &str = "ARCHITECTURE.md";
-/// What only a file that allows or forbids it has, written so that this one has not.
+/// The name of the lint. It is split so that this file does not contain it.
 const LINT: &str = concat!("unsafe", "_code");
 
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {

@@ -1,15 +1,15 @@
 //! A published figure has its machine, its kernel, its command, its date and its raw file.
 //!
-//! Each folder `docs/results/<yyyy-mm-dd>-<machine>/` has a README.md with a line each that begins
-//! with `Kernel`, `CPU` and `Command` (as a list item, a table row or a heading), and that names
-//! every other file of the folder.
+//! Each folder `docs/results/<yyyy-mm-dd>-<machine>/` has a README.md. It has a line each that
+//! begins with `Kernel`, `CPU` and `Command`: a list item, a table row or a heading. It names every
+//! other file of the folder.
 
 use crate::finding::Finding;
 use crate::tree::Tree;
 use std::collections::BTreeSet;
 
 const FOLDER: &str = "docs/results/";
-/// What a line of the README has to begin with.
+/// The first words of the lines that the README must have.
 const SUBJECTS: [&str; 3] = ["kernel", "cpu", "command"];
 
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {
@@ -62,7 +62,7 @@ fn is_dated(run: &str) -> bool {
         })
 }
 
-/// True if the first word of a line is this, whatever the list, the table or the stress around it.
+/// True if the first word of a line is this one. Marks of lists, tables and emphasis do not count.
 fn begins(line: &str, subject: &str) -> bool {
     let line = line.trim_start_matches(|c: char| !c.is_alphanumeric());
     line.to_lowercase().starts_with(subject)

@@ -1,4 +1,4 @@
-//! The tables of the documentation are what the code and the results say.
+//! The tables of the documentation match the code and the results.
 
 use crate::docs::TABLES;
 use crate::finding::Finding;

@@ -3,7 +3,7 @@
 use crate::finding::Finding;
 use crate::tree::Tree;
 
-/// Where files are kept as another program wrote them.
+/// Folders and files that stay as another program wrote them.
 const AS_WRITTEN: &[&str] = &["docs/results/", "/fixtures/", "fuzz/seeds/", "LICENSE-"];
 
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {

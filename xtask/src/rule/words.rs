@@ -1,4 +1,4 @@
-//! Words that have no place in what is published: unfinished work, and one developer's machine.
+//! Words that must not be published: unfinished work, and one developer's machine.
 
 use crate::finding::Finding;
 use crate::tree::Tree;
@@ -11,7 +11,7 @@ const MARKS: &[&str] = &[
     concat!("HA", "CK"),
 ];
 
-/// Parts of the path of a file on one machine; a reader of ours has another.
+/// Parts of paths that exist on one machine only.
 const PLACES: &[&str] = &[
     concat!("/wo", "rk/"),
     concat!("/ro", "ot/"),
@@ -20,7 +20,7 @@ const PLACES: &[&str] = &[
     concat!("shared/", "design"),
 ];
 
-/// Phrases that speak of how the work was done instead of what it is.
+/// Phrases about how the work was done.
 const PHRASES: &[&str] = &[
     concat!("the is", "sue"),
     concat!("this is", "sue"),

@@ -1,5 +1,5 @@
-//! Packages of Debian's suites, without touching what this host has installed or from where: apt is
-//! given lists, a cache and sources of its own (apt.conf(5)).
+//! Packages of Debian's suites, without touching this host's packages and sources. apt gets lists,
+//! a cache and sources of its own (apt.conf(5)).
 
 use super::run_quietly as run;
 use anyhow::{Context, Result, bail};
@@ -9,11 +9,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// QEMU comes from here where the host's own release has one without the card igb.
+/// The suite for QEMU, if the host's own release has one without the card igb.
 pub(super) const BACKPORTS: &str = "bookworm-backports";
 /// How old the lists may be.
 const FRESH: Duration = Duration::from_secs(24 * 60 * 60);
-/// The host's own release stands first, and what is not released last, whatever its version.
+/// The host's own release comes first, and the unreleased suite last, whatever the version.
 const PINS: &str = "Package: *\nPin: release n=sid\nPin-Priority: 10\n\n\
     Package: *\nPin: release n=bullseye*\nPin-Priority: 50\n";
 
@@ -54,7 +54,7 @@ impl Apt {
             .and_then(|time| time.elapsed().ok())
             .is_some_and(|age| age < FRESH);
         if !(is_fresh && known == sources) {
-            // A suite that is not there any more fails, and the others are read all the same.
+            // A suite that is gone fails, but the others are still read.
             match run(apt.command("apt-get").args(["--quiet=2", "update"])) {
                 Ok(_) => fs::write(stamp, "")?,
                 Err(error) => println!("vm: {error:#}"),
@@ -71,7 +71,7 @@ impl Apt {
         run(install.env("DEBIAN_FRONTEND", "noninteractive")).map(drop)
     }
 
-    /// The newest package whose name fits a pattern, and what stood for the `*`.
+    /// The newest package whose name fits a pattern, and the text in place of the `*`.
     pub(super) fn newest(&self, pattern: &str) -> Result<(String, String)> {
         let (before, after) = pattern.split_once('*').context("a pattern has a `*`")?;
         let names = run(self.command("apt-cache").args(["pkgnames", before]))?;
@@ -79,7 +79,7 @@ impl Apt {
             let version = name.strip_prefix(before)?.strip_suffix(after)?;
             (!version.contains('-')).then(|| version.to_owned())
         });
-        // Names may be known of packages that are gone.
+        // apt may know names of packages that are gone.
         let mut versions: Vec<String> = versions.collect();
         versions.sort_by(|one, other| by_version(other, one));
         for version in versions {
@@ -92,7 +92,7 @@ impl Apt {
         bail!("no package {pattern} can be had here");
     }
 
-    /// Fetches a package and lays its files below a folder.
+    /// Fetches a package and unpacks its files below a folder.
     pub(super) fn unpack(&self, package: &str, folder: &Path) -> Result<()> {
         let download = folder.join("download");
         fs::create_dir_all(&download)?;
@@ -116,14 +116,14 @@ impl Apt {
     }
 }
 
-/// Where this host gets Debian from, and Debian's security suites.
+/// The addresses that this host gets Debian and its security suites from.
 #[derive(Debug, PartialEq, Eq)]
 struct Origins {
     archive: String,
     security: Option<String>,
 }
 
-/// Asks apt, so that a mirror which the host uses is used here too.
+/// Asks apt, so that this host's mirror is used here too.
 fn origins() -> Result<Origins> {
     let mut ask = Command::new("apt-get");
     ask.args([
@@ -163,7 +163,7 @@ fn sources(origins: &Origins, suites: &[&str]) -> String {
     text
 }
 
-/// Orders versions: runs of digits by their value, all else by letter.
+/// Orders versions: runs of digits by their value, all other characters by letter.
 fn by_version(one: &str, other: &str) -> Ordering {
     fn pieces(text: &str) -> Vec<(u64, &str)> {
         let cut = |(at, _): (usize, char)| at;

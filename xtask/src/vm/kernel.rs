@@ -1,4 +1,4 @@
-//! A packaged kernel with its modules, and the little that has to be in memory when it starts.
+//! A packaged kernel with its modules, and the few files that must be in memory when it starts.
 
 use super::apt::Apt;
 use super::machine::Source;
@@ -11,7 +11,7 @@ use std::process::Command;
 
 /// The first process of a machine.
 const INIT: &str = include_str!("../../vm/init");
-/// What it takes to reach the host's files. What a kernel has built in is no module.
+/// The modules for access to the host's files. A kernel may have some of them built in.
 const WANTED: [&str; 4] = ["virtio_pci", "9pnet_virtio", "9p", "overlay"];
 
 /// A kernel that can be started.
@@ -26,7 +26,7 @@ pub(super) struct Kernel {
 }
 
 impl Kernel {
-    /// Fetches what is not in the cache yet.
+    /// Fetches the parts that are not in the cache yet.
     pub(super) fn fetch(cache: &Path, apt: &Apt, source: &Source) -> Result<Self> {
         let (first, version) = apt.newest(&source.packages[0])?;
         let folder = cache.join("kernel").join(&first);
@@ -105,7 +105,7 @@ fn initial_files(cache: &Path, apt: &Apt, modules: &Path) -> Result<Vec<File>> {
     Ok(files)
 }
 
-/// The paths of modules and of what they need, each behind what it needs (modules.dep(5)).
+/// The paths of modules and their dependencies, each after its dependencies (modules.dep(5)).
 fn in_order<'a>(dependencies: &'a str, wanted: &[&str]) -> Vec<&'a str> {
     let mut order: Vec<&str> = Vec::new();
     for name in wanted {
@@ -118,7 +118,7 @@ fn in_order<'a>(dependencies: &'a str, wanted: &[&str]) -> Vec<&'a str> {
             is_it(path).then_some((path, needs))
         });
         let Some((path, needs)) = row else { continue };
-        // modprobe goes through what a module needs from the last to the first.
+        // modprobe inserts dependencies from the last to the first.
         for path in needs.split_whitespace().rev().chain([path]) {
             if !order.contains(&path) {
                 order.push(path);
@@ -167,21 +167,21 @@ fn archive(files: &[File]) -> Vec<u8> {
     bytes
 }
 
-/// A path with more behind its name.
+/// A path with more text at the end of its name.
 fn append(path: &Path, ending: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(ending);
     name.into()
 }
 
-/// A folder without what an interrupted run left in it.
+/// A folder without leftovers of an interrupted run.
 fn emptied(folder: &Path) -> Result<PathBuf> {
     let _ = fs::remove_dir_all(folder);
     fs::create_dir_all(folder)?;
     Ok(folder.to_owned())
 }
 
-/// The one thing in a folder.
+/// The only entry in a folder.
 fn only_entry(folder: &Path) -> Result<String> {
     let entry = fs::read_dir(folder)
         .with_context(|| folder.display().to_string())?

@@ -4,7 +4,7 @@ use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
-/// The file, which is part of the program.
+/// The file, compiled into the program.
 const MACHINES: &str = include_str!("../../vm/machines.toml");
 
 /// Every machine and every kernel.
@@ -15,13 +15,14 @@ pub(super) struct Machines {
     machine: Vec<Machine>,
 }
 
-/// Where a kernel comes from.
+/// The source of a kernel.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Source {
     /// A suite of Debian.
     pub(super) suite: String,
-    /// The names of its packages, with a `*` for the version: the first has the version that counts.
+    /// The names of its packages, with a `*` for the version. The first package decides the
+    /// version.
     pub(super) packages: Vec<String>,
     /// True if the suite is not released.
     #[serde(default)]
@@ -45,10 +46,10 @@ pub(super) struct Machine {
     /// Arguments for the program `machine`, such as filters.
     #[serde(default)]
     pub(super) only: Vec<String>,
-    /// What `vm test` runs in it beside the program `machine`: package, test program, and filters.
+    /// More tests of `vm test`, beside the program `machine`: package, test program, and filters.
     #[serde(default)]
     pub(super) tests: Vec<Vec<String>>,
-    /// How many trials this machine has not what it takes for.
+    /// The number of trials that this machine does not meet the needs of.
     pub(super) ignored: u32,
 }
 
@@ -60,18 +61,18 @@ pub(super) enum Cards {
     Igb,
     /// Intel 82574L, one queue, no native XDP.
     E1000e,
-    /// Four queues that read the memory of the machine as they like: no zero-copy.
+    /// Four queues that access the machine's memory directly: no zero-copy.
     Virtio,
-    /// Four queues behind the DMA interface of the kernel, as zero-copy demands.
+    /// Four queues behind the DMA interface of the kernel, which zero-copy requires.
     VirtioIommu,
-    /// VMware's, of which QEMU counts each packet that found no descriptor.
+    /// VMware's card. QEMU counts each of its packets that found no descriptor.
     Vmxnet3,
-    /// Realtek's 8139C+, with a ring of 64 descriptors and a register of what found none.
+    /// Realtek's 8139C+, with a ring of 64 descriptors. A register counts packets that found none.
     Rtl8139,
 }
 
 impl Cards {
-    /// The kernel's name for what drives them.
+    /// The kernel's name of their driver.
     pub(super) fn driver(self) -> &'static str {
         match self {
             Self::Igb => "igb",

@@ -1,4 +1,4 @@
-//! A machine that runs, under QEMU and without hardware help: it is slow, and the same everywhere.
+//! A running machine, under QEMU without hardware support. It is slow, and the same everywhere.
 
 use super::kernel::Kernel;
 use super::machine::{Cards, Machine};
@@ -13,20 +13,20 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// QEMU's program, and what makes it.
+/// QEMU's program.
 const QEMU: &str = "qemu-system-x86_64";
-/// Its packages.
+/// The packages of QEMU.
 pub(super) const PACKAGES: [&str; 3] = ["qemu-system-x86", "seabios", "ipxe-qemu"];
-/// What a machine does behind init.
+/// The script that a machine runs after init.
 const START: &str = include_str!("../../vm/start");
 /// Enough for twelve CPUs' network buffers and a ring of each backend.
 const MEMORY_MIB: u32 = 2048;
-/// Nothing in a machine needs the real time, and nothing may wait for a person.
+/// Nothing in a machine needs the real time, and nothing may wait for a user.
 const KERNEL_OPTIONS: &str = "console=ttyS0 quiet panic=-1 mitigations=off nokaslr nowatchdog \
     tsc=reliable clocksource=tsc no_timer_check rcupdate.rcu_cpu_stall_suppress=1 net.ifnames=0";
-/// How often it is looked whether a machine has ended.
+/// The time between two checks whether a machine has ended.
 const LOOK: Duration = Duration::from_millis(100);
-/// Multi-queue taps on a bridge, in a network namespace that ends with QEMU, which dies with us.
+/// Multi-queue taps on a bridge, in a network namespace that ends with QEMU. QEMU dies with us.
 const BRIDGE: &str = "ip link add name br0 type bridge forward_delay 0 mcast_snooping 0 && \
     ip link set br0 up || exit; for tap in tap0 tap1; do \
     ip tuntap add $tap mode tap multi_queue && ip link set $tap master br0 txqueuelen 10000 up || exit; done; \
@@ -41,8 +41,8 @@ pub(super) struct Early {
 }
 
 impl Early {
-    /// True if QEMU broke, and not what it emulates: a signal ended it. QEMU 10 does at times when
-    /// a device is set up while two CPUs run: `iotlb_to_section: Assertion ... failed`.
+    /// True if QEMU itself broke, and not the machine: a signal ended it. QEMU 10 sometimes breaks
+    /// when a device is set up while two CPUs run: `iotlb_to_section: Assertion ... failed`.
     pub(super) fn is_of_qemu(&self) -> bool {
         self.how.signal().is_some()
     }
@@ -67,7 +67,7 @@ pub(super) struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Runs a shell command in it; what it prints goes to `output`. Its exit status.
+    /// Runs a shell command in it, which prints to `output`. Returns the exit status.
     pub(super) fn job(&self, job: &str, output: Stdio, bound: Duration) -> Result<i32> {
         self.prepare()?;
         fs::write(self.folder.join("job"), job)?;
@@ -126,13 +126,13 @@ impl Run<'_> {
         Ok(fs::write(self.folder.join("environment"), environment)?)
     }
 
-    /// unshare(1) gives it a network without a way out, setpriv(1) makes it end when we do.
+    /// unshare(1) gives it a network without a way out. setpriv(1) ends it when we end.
     fn command(&self, serial: &[&str]) -> Result<Command> {
         let (machine, kernel) = (self.machine, self.kernel);
         let is_virtio = matches!(machine.cards, Some(Cards::Virtio | Cards::VirtioIommu));
         let mut command = Command::new("unshare");
         command.arg("--net");
-        // Who is not root becomes it for the network's sake.
+        // A user namespace gives an ordinary user the rights to make the network.
         if fs::metadata("/proc/self")?.uid() != 0 {
             command.args(["--user", "--map-root-user"]);
         }
@@ -159,7 +159,7 @@ impl Run<'_> {
             .arg("local,path=/,mount_tag=host,security_model=none,readonly=on,multidevs=remap");
         command.arg("-virtfs").arg(format!(
             "local,path={},mount_tag=out,security_model=none",
-            // QEMU's options end at a comma; two are one.
+            // A comma ends an option of QEMU; two commas are one.
             self.folder.display().to_string().replace(',', ",,")
         ));
         command.arg("-kernel").arg(&kernel.image);
@@ -169,7 +169,7 @@ impl Run<'_> {
     }
 }
 
-/// NUMA nodes of as many CPUs and as much memory each.
+/// NUMA nodes with equal shares of the CPUs and the memory.
 fn nodes(machine: &Machine) -> Result<Vec<String>> {
     let count = machine.nodes;
     if count == 1 {
@@ -194,7 +194,7 @@ fn nodes(machine: &Machine) -> Result<Vec<String>> {
     Ok(arguments)
 }
 
-/// Two cards, joined by a hub, or by the bridge between two taps, which has as many queues as they.
+/// Two cards, joined by a hub, or by a bridge of two taps with as many queues as the cards.
 fn cards(cards: Option<Cards>) -> Vec<String> {
     let Some(cards) = cards else {
         return Vec::new();
@@ -210,8 +210,8 @@ fn cards(cards: Option<Cards>) -> Vec<String> {
             Cards::E1000e => "e1000e",
             Cards::Vmxnet3 => "vmxnet3",
             Cards::Rtl8139 => "rtl8139",
-            // Not hash=on: with it QEMU 10.0.2 lost all packets to some queues in three starts of
-            // three, and none without it.
+            // Not hash=on: with it, QEMU 10.0.2 lost all packets to some queues in three of three
+            // starts. Without it none was lost.
             Cards::Virtio | Cards::VirtioIommu => {
                 let iommu = if cards == Cards::Virtio { "off" } else { "on" };
                 option(
@@ -230,7 +230,7 @@ fn cards(cards: Option<Cards>) -> Vec<String> {
                 continue;
             }
         };
-        // Two of these on one bus would take each other's function.
+        // On one bus the two cards would take each other's function.
         option("-netdev", format!("hubport,id=n{card},hubid=0"));
         option(
             "-device",
@@ -244,7 +244,7 @@ fn cards(cards: Option<Cards>) -> Vec<String> {
     arguments
 }
 
-/// Why machines cannot be started here, and what mends it.
+/// The reason why machines cannot be started here, and how to fix it.
 pub(super) fn obstacle() -> Option<String> {
     let output = Command::new(QEMU).args(["-device", "help"]).output();
     let devices = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
@@ -268,7 +268,7 @@ mod tests {
             how: ExitStatus::from_raw(wait),
             said: said.clone(),
         };
-        // Of wait(2): the signal in the low bits, the exit status above them.
+        // In a status of wait(2), the signal is in the low bits, the exit status above them.
         assert!(early(6).is_of_qemu());
         assert!(!early(1 << 8).is_of_qemu());
         assert!(!early(0).is_of_qemu());

@@ -1,4 +1,4 @@
-//! `cargo xtask vm record`: what the last tests printed, kept below docs/results.
+//! `cargo xtask vm record`: keeps the output of the last tests below docs/results.
 
 use super::machine::Machines;
 use super::run_quietly;
@@ -8,7 +8,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// Copies the outputs into a folder of today, with its page, and writes the tables made from them.
+/// Copies the outputs into a folder of today, with its page. Writes the tables made from them.
 pub(super) fn run(root: &Path, machines: &Machines) -> Result<()> {
     let day = run_quietly(Command::new("date").args(["--utc", "+%F"]))?;
     let folder = format!("docs/results/{}-{}", day.trim(), seen::FOLDER);

@@ -1,4 +1,4 @@
-//! `cargo xtask vm test`: test programs in machines, two machines at a time, and what came of them.
+//! `cargo xtask vm test`: runs test programs in machines, two machines at a time.
 
 use super::kernel::Kernel;
 use super::machine::{Cards, Machine};
@@ -14,16 +14,16 @@ use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// As many as this project's machines have CPUs.
+/// One for each CPU of this project's machines.
 const AT_ONCE: usize = 2;
 /// How long the tests of one machine may take.
 const BOUND: Duration = Duration::from_secs(12 * 60);
 /// How long the tests of all machines may take, once everything is built and fetched.
 const BOUND_ALL: Duration = Duration::from_secs(25 * 60);
-/// Last lines that are shown of a machine that failed and names no trial.
+/// Lines shown of a machine that failed and names no trial, from the end.
 const LINES: usize = 40;
 
-/// What a machine's tests said, counted from their lines `test result:`.
+/// The results of a machine's tests, counted from their lines `test result:`.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 struct Count {
     passed: u32,
@@ -31,19 +31,19 @@ struct Count {
     ignored: u32,
 }
 
-/// How it went on a machine.
+/// The result of a machine.
 #[derive(Debug)]
 enum Outcome {
     /// Its programs ran.
     Ran(Count, i32),
     /// It did not run to its end.
     Lost(String),
-    /// It could not be had.
+    /// It could not be prepared.
     Absent(String),
 }
 
-/// Runs the tests of machines. Status 1 if a machine of a released suite fails; and, where
-/// `MPPS_REQUIRE_LAB=1` says that nothing may be skipped, if one cannot be had.
+/// Runs the tests of machines. Status 1 if a machine of a released suite fails. With
+/// `MPPS_REQUIRE_LAB=1`, a machine that cannot be prepared fails too.
 pub(super) fn run(hall: &Hall<'_>, machines: &[&Machine]) -> Result<ExitCode> {
     let strict = std::env::var("MPPS_REQUIRE_LAB").is_ok_and(|value| value == "1");
     if let Some(obstacle) = hall.obstacle() {
@@ -64,12 +64,12 @@ pub(super) fn run(hall: &Hall<'_>, machines: &[&Machine]) -> Result<ExitCode> {
         "readme",
     ])?;
     let programs = programs(hall, machines)?;
-    // Before anything runs: two machines may have one kernel.
+    // Kernels are fetched before anything runs: two machines may have the same one.
     let ready = machines
         .iter()
         .map(|machine| (*machine, hall.kernel(machine)));
     let mut ready: Vec<(&Machine, Result<Kernel>)> = ready.collect();
-    // Where time runs out, it does for those that do not count.
+    // If time runs out, it does so for machines that do not count.
     ready.sort_by_key(|(machine, _)| hall.machines.source(machine).moves);
     let deadline = Instant::now() + BOUND_ALL;
     let queue = Mutex::new(ready.iter());
@@ -105,21 +105,21 @@ pub(super) fn run(hall: &Hall<'_>, machines: &[&Machine]) -> Result<ExitCode> {
         }
     });
     let mut tally = tally.into_inner().unwrap_or_default();
-    // What counts comes last, where a reader looks first.
+    // Failures that count come last, because a reader looks there first.
     tally.told.sort_by_key(|(counts, _)| *counts);
     tally.told.iter().for_each(|(_, told)| println!("{told}"));
     println!("vm: {} machines, {tally}", machines.len());
     Ok(ExitCode::from(u8::from(!tally.names.is_empty())))
 }
 
-/// What came of all machines.
+/// The results of all machines.
 #[derive(Debug, Default)]
 struct Tally<'a> {
     trials: Count,
     /// The machines whose failure counts.
     names: Vec<&'a str>,
     excused: u32,
-    /// What the machines that failed said of it, and whether that counts.
+    /// The reports of the machines that failed, and whether each counts.
     told: Vec<(bool, String)>,
 }
 
@@ -191,7 +191,7 @@ fn programs(
     Ok(programs)
 }
 
-/// What a machine runs: package, program, and filters.
+/// The programs that a machine runs: package, program, and filters.
 fn tests(machine: &Machine) -> Vec<Vec<String>> {
     let program = ["mpps", "machine"].map(str::to_owned);
     let own = [&program, &machine.only[..]].concat();
@@ -247,7 +247,7 @@ fn tried(
     run().unwrap_or_else(|error| Outcome::Lost(format!("{error:#}")))
 }
 
-/// Adds up what test programs printed at their end.
+/// Adds up the results that test programs printed at their end.
 fn counted(output: &str) -> Count {
     let mut count = Count::default();
     for line in output
@@ -268,7 +268,7 @@ fn counted(output: &str) -> Count {
     count
 }
 
-/// Prints how it went; true if that is a failure.
+/// Prints the result. Returns true if it is a failure.
 fn report(machine: &Machine, outcome: &Outcome, time: Duration) -> bool {
     let (name, seconds) = (&machine.name, time.as_secs());
     match outcome {
@@ -298,7 +298,7 @@ fn report(machine: &Machine, outcome: &Outcome, time: Duration) -> bool {
     }
 }
 
-/// What a machine that failed said of it, and where the rest is.
+/// The output of failed trials of a machine, and the file with the rest.
 fn told(hall: &Hall<'_>, machine: &Machine) -> String {
     let file = hall.output(machine);
     let text = fs::read_to_string(&file).unwrap_or_default();
@@ -310,8 +310,8 @@ fn told(hall: &Hall<'_>, machine: &Machine) -> String {
     )
 }
 
-/// The output of failed trials, which test programs print before their result; without one, what
-/// was printed last.
+/// The output of failed trials, which test programs print before their result. If no trial failed,
+/// the last lines of the output.
 fn failures(output: &str) -> String {
     let mut is_told = false;
     let failed: Vec<&str> = output
