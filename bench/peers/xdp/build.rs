@@ -6,7 +6,7 @@ use std::process::Command;
 
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-changed=redirect.c");
-    // Where Debian keeps asm/types.h, for which clang's target bpf has no folder.
+    // The place of asm/types.h in Debian. With the target bpf, clang does not look there.
     let headers = format!(
         "-I/usr/include/{}-linux-gnu",
         env::var("CARGO_CFG_TARGET_ARCH")?

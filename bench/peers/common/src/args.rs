@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::net::SocketAddrV4;
 
-/// What is done with each datagram.
+/// The treatment of each datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
     /// It goes back to its sender.
@@ -21,11 +21,11 @@ pub struct Args {
     pub interface: String,
     pub backend: String,
     pub wait: String,
-    /// How long is measured, from the first packet on.
+    /// The measured time, from the first packet on.
     pub(crate) seconds: f64,
-    /// Packets after which it ends before that.
+    /// The run ends earlier after this many packets.
     pub(crate) count: u64,
-    /// A thread of the kernel whose CPU time is told as well.
+    /// A kernel thread. Its CPU time is reported as well.
     pub(crate) beside: Option<u32>,
 }
 

@@ -1,4 +1,4 @@
-//! What the programs have in common: the command line, when they end, and what they count.
+//! The common part of the programs: the command line, when they end, and what they count.
 
 mod args;
 mod run;

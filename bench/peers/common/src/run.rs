@@ -1,4 +1,4 @@
-//! When a program ends, and what it counts until then.
+//! The end of a program, and its counts until then.
 
 use crate::Args;
 use rustix::time::{ClockId, clock_gettime};
@@ -8,26 +8,26 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// How long a program waits for packets before it looks whether it is to end.
+/// How long a program waits for packets before it checks whether it must end.
 pub const PATIENCE: Duration = Duration::from_millis(50);
-/// The receive buffer of a socket: 4 MiB, what Linux here lets anyone have. By default it would hold
-/// 50 frames of the generator, each of which fills a page.
+/// The receive buffer of a socket: 4 MiB, the most that Linux here lets any user have. The default
+/// would hold 50 frames of the generator, because each fills a page.
 pub const RECEIVE_BUFFER_BYTES: usize = 4 << 20;
-/// A program to which nothing is sent ends after so long.
+/// A program that gets no packet ends after this time.
 const FIRST_PACKET: Duration = Duration::from_secs(10);
 /// How often the watching thread looks for the first packet.
 const LOOK: Duration = Duration::from_millis(1);
 /// How often it looks for the end: it uses the CPU that is measured.
 const LOOK_ON: Duration = Duration::from_millis(10);
 
-/// Written by the thread that receives, read by the one that watches.
+/// The receiving thread writes these, the watching thread reads them.
 #[derive(Debug, Default)]
 struct Counts {
     received: AtomicU64,
     sent: AtomicU64,
 }
 
-/// What was counted and used up to a moment.
+/// The counts and the CPU times at one moment.
 #[derive(Debug, Clone, Copy)]
 struct Moment {
     at: Instant,
@@ -35,7 +35,7 @@ struct Moment {
     sent: u64,
     /// User and system time of the whole process.
     cpu_ns: u64,
-    /// The same of the thread beside it.
+    /// CPU time of the kernel thread beside the process.
     beside_ns: u64,
 }
 
@@ -90,13 +90,13 @@ impl Run {
         })
     }
 
-    /// Whether to receive on.
+    /// Returns true if the program must go on receiving.
     #[inline]
     pub fn goes_on(&self) -> bool {
         !self.over.load(Relaxed)
     }
 
-    /// Counts what came and what was sent. Only one thread may call it: no count is locked.
+    /// Adds received and sent packets. Only one thread may call it: no count is locked.
     #[inline]
     pub fn add(&self, received: u64, sent: u64) {
         let add = |count: &AtomicU64, by| count.store(count.load(Relaxed) + by, Relaxed);
@@ -124,7 +124,7 @@ impl Run {
     }
 }
 
-/// Ends the run in time; the moments are those of the first packet and of the end.
+/// Ends the run in time. The two moments are those of the first packet and of the end.
 fn watch(
     counts: &Counts,
     over: &AtomicBool,

@@ -1,5 +1,5 @@
-//! Sends datagrams at a rate and measures how long their echoes take, each compared with what was
-//! sent. It polls, with all of a CPU, so that no wake-up of its own is measured.
+//! Sends datagrams at a rate, measures the delays of their echoes, and compares each with the
+//! datagram sent. It polls, with all of a CPU, so that no wake-up of its own is measured.
 //!
 //!     peer-rtt ADDR:PORT RATE COUNT BYTES|varied
 

@@ -1,5 +1,5 @@
-//! Echo and drop on `xdp`, with an XDP program that `aya` attaches: it hands every frame of the queue
-//! to the socket.
+//! Echo and drop on `xdp`. `aya` attaches an XDP program that hands every frame of the queue to the
+//! socket.
 
 #![allow(unsafe_code, reason = "the rings of xdp are unsafe to use")]
 
@@ -33,9 +33,9 @@ struct Xsk {
     tx: WakableTxRing,
     received: HeapSlab,
     answers: HeapSlab,
-    /// Frames that the kernel has not sent, or not said so.
+    /// Frames that the kernel has not sent, or not reported as sent.
     in_flight: usize,
-    /// Holds the XDP program where it is.
+    /// Keeps the XDP program attached.
     _program: Ebpf,
 }
 
@@ -99,7 +99,8 @@ impl Xsk {
         Ok(received)
     }
 
-    /// Sends datagrams back from where they lie; tells how many came and how many were sent.
+    /// Sends datagrams back from where they lie. Returns the numbers of datagrams received and
+    /// sent.
     fn echo(&mut self, port: u16) -> io::Result<(usize, usize)> {
         self.reclaim()?;
         let received = self.receive()?;
@@ -137,13 +138,13 @@ impl Xsk {
 
     /// Gives the driver as many frames as came back.
     fn refill(&mut self, frames: usize) -> io::Result<usize> {
-        // SAFETY: the memory lives as long as the socket, by `Self`. The driver of a socket that copies
-        // needs no call.
+        // SAFETY: the memory lives as long as the socket, by `Self`. The driver of a socket that
+        // copies needs no call.
         unsafe { self.fill.enqueue(&mut self.umem, frames, false) }
     }
 
-    /// Gives back the frames that were sent, and has the kernel send what it left: one call sends 32
-    /// where the kernel copies, and only a poll makes it go on.
+    /// Gives back the frames that were sent, and makes the kernel send the rest. One call sends 32
+    /// if the kernel copies, and only a poll makes it go on.
     fn reclaim(&mut self) -> io::Result<()> {
         if self.in_flight > 0 {
             self.socket.poll_write(NO_WAIT)?;
@@ -155,7 +156,7 @@ impl Xsk {
     }
 }
 
-/// Attaches the XDP program, and tells it the socket of queue 0.
+/// Attaches the XDP program, and enters the socket for queue 0.
 fn attach(interface: &str, socket: &XdpSocket) -> Result<Ebpf, Box<dyn Error>> {
     let mut object = Ebpf::load(include_bytes_aligned!(concat!(
         env!("OUT_DIR"),
@@ -180,8 +181,8 @@ fn is_busy(error: &io::Error) -> bool {
     )
 }
 
-/// Makes an answer of an IPv4 datagram to a port; none of any other frame. The check sum of the
-/// datagram stays right: it does not depend on the order of addresses and ports.
+/// Makes an answer of an IPv4 datagram to a port. Returns none for any other frame. The checksum of
+/// the datagram stays right: it does not depend on the order of addresses and ports.
 fn turn_around(packet: &mut Packet, port: u16) -> Option<()> {
     let mut headers = UdpHeaders::parse_packet(packet).ok()??;
     if headers.udp.destination.host() != port || !matches!(headers.ip, IpHdr::V4(_)) {

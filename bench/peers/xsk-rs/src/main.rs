@@ -1,5 +1,5 @@
-//! Echo and drop on `xsk-rs`, with the XDP program that libxdp attaches: it hands every frame of
-//! the queue to the socket.
+//! Echo and drop on `xsk-rs`. libxdp attaches an XDP program that hands every frame of the queue to
+//! the socket.
 
 #![allow(unsafe_code, reason = "every queue of xsk-rs is unsafe to use")]
 
@@ -77,7 +77,8 @@ impl Xsk {
         Ok(received)
     }
 
-    /// Sends datagrams back from where they lie; tells how many came and how many were sent.
+    /// Sends datagrams back from where they lie. Returns the numbers of datagrams received and
+    /// sent.
     fn echo(&mut self, port: u16) -> io::Result<(usize, usize)> {
         self.reclaim()?;
         let received = self.receive()?;
@@ -115,7 +116,7 @@ impl Xsk {
     /// Gives back the frames that were sent.
     fn reclaim(&mut self) -> io::Result<()> {
         loop {
-            // SAFETY: as in `receive`, and the frames go to one queue alone.
+            // SAFETY: as in `receive`, and the frames go to one queue only.
             let sent = unsafe {
                 let sent = self.completed.consume(&mut self.sent);
                 self.fill
@@ -129,8 +130,8 @@ impl Xsk {
     }
 }
 
-/// Makes an answer of an IPv4 datagram to a port; none of any other frame. The check sums stay right:
-/// they do not depend on the order of addresses and ports.
+/// Makes an answer of an IPv4 datagram to a port. Returns none for any other frame. The checksums
+/// stay right: they do not depend on the order of addresses and ports.
 fn turn_around(frame: &mut [u8], port: u16) -> Option<()> {
     let ip_bytes = usize::from(frame.get(14)? & 0x0f) * 4;
     let udp = 14 + ip_bytes;
