@@ -1,4 +1,4 @@
-//! What comes from the network.
+//! Fuzzed input from the network.
 
 use mpps::program::steer::frames_of_capture;
 use mpps_io::{FlowTable, Stamp, wire};

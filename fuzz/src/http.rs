@@ -1,12 +1,12 @@
-//! What comes from a client of the server.
+//! Fuzzed input from a client of the server.
 
-/// How long a piece of a request is on its way: the first byte of the data says it.
+/// The longest piece of a request. The first byte of the data chooses the length.
 const PIECE_BYTES_MAX: usize = 64;
 
 /// A stream of requests of any content, whole, in pieces, and byte by byte.
 ///
-/// Half a head may be found wrong earlier or later, as its bytes come; the empty line that is put
-/// behind the data makes a head of it, and the answers to heads are the same.
+/// An error in half a head may be found earlier or later, as its bytes come. So an empty line is
+/// appended, which completes the head. The answers to complete heads must be the same.
 pub(crate) fn http_request(data: &[u8]) -> bool {
     let Some((piece, stream)) = data.split_first() else {
         return false;

@@ -1,4 +1,4 @@
-//! What comes from the kernel, whose formats grow from version to version.
+//! Fuzzed input from the kernel. Its formats grow from version to version.
 
 use mpps_host::{CpuList, DropReasons, Interrupt, ProcStat, Snmp, Softnet};
 use mpps_os::bpf::btf::Btf;
@@ -36,7 +36,7 @@ pub(crate) fn softnet(data: &[u8]) -> bool {
     !softnet.rows.is_empty()
 }
 
-/// `/proc/stat`, twice: the two are parted by a zero byte.
+/// `/proc/stat`, twice, separated by a zero byte.
 pub(crate) fn proc_stat(data: &[u8]) -> bool {
     let Ok(text) = str::from_utf8(data) else {
         return false;
@@ -71,7 +71,7 @@ pub(crate) fn interrupts(data: &[u8]) -> bool {
     !all.is_empty()
 }
 
-/// One answer of `sock_diag(7)`, to each of the questions.
+/// One answer of `sock_diag(7)`, read as an answer to each of the questions.
 pub(crate) fn sockets(data: &[u8]) -> bool {
     let udp = UdpEntry::parse(data);
     if let Some(listener) = Listener::parse(data) {
@@ -98,7 +98,7 @@ pub(crate) fn cpu_list(data: &[u8]) -> bool {
     true
 }
 
-/// Type information, and what the drop probe looks up in it.
+/// Type information, and the look-ups of the drop probe in it.
 pub(crate) fn btf(data: &[u8]) -> bool {
     let Ok(btf) = Btf::parse(data.to_vec()) else {
         return false;

@@ -1,6 +1,6 @@
-//! What the fuzzers try, without the fuzzer: one function a target.
+//! The targets of the fuzzers, without the fuzzer: one function each.
 //!
-//! Each takes any bytes, panics if the code under test breaks a promise, and returns whether the
+//! Each takes any bytes, and panics if the code under test breaks a promise. It returns whether the
 //! bytes were of the kind that it reads. A plain `cargo test` replays all of `seeds/<target>/`.
 #![forbid(unsafe_code)]
 
@@ -10,12 +10,12 @@ mod kernel;
 mod load;
 mod results;
 
-/// Something to fuzz.
+/// A target of the fuzzer.
 #[derive(Debug, Clone, Copy)]
 pub struct Target {
-    /// Its name, which is also that of its file in `fuzz_targets/` and its folder in `seeds/`.
+    /// Its name. Its file in `fuzz_targets/` and its folder in `seeds/` have the same name.
     pub name: &'static str,
-    /// Tries it on some bytes; true if they were of its kind.
+    /// Tries it on some bytes. Returns true if they were of its kind.
     pub run: fn(&[u8]) -> bool,
 }
 

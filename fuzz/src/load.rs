@@ -1,11 +1,11 @@
-//! What comes from a server that is loaded, and from the user who names it.
+//! Fuzzed input from a server under load, and from the user who names it.
 
 use mpps_http::{End, LastHead, Received, Response, Url};
 
-/// How long a piece of a reply is on its way: the first byte of the data says it.
+/// The longest piece of a reply. The first byte of the data chooses the length.
 const PIECE_BYTES_MAX: usize = 64;
 
-/// What is known of a reply once everything has come.
+/// The result of a reply once all bytes have come.
 #[derive(Debug, PartialEq, Eq)]
 struct Outcome {
     received: Received,
@@ -51,7 +51,8 @@ fn read<'a>(
     })
 }
 
-/// A URL that a user typed: what is sent of it splits no header, and reads as it was written.
+/// A URL that a user typed. The part that is sent splits no header. Written out, it reads as
+/// before.
 pub(crate) fn url(data: &[u8]) -> bool {
     let Ok(text) = str::from_utf8(data) else {
         return false;

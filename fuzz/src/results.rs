@@ -1,4 +1,4 @@
-//! What comes from a file that mpps, or somebody else, wrote.
+//! Fuzzed input from files of mpps or of another program.
 
 use mpps::experiment::ladder::result::LabResult;
 use mpps::experiment::paths::result::BenchResult;
@@ -49,7 +49,7 @@ pub(crate) fn bench_result(data: &[u8]) -> bool {
     true
 }
 
-/// A journal: whatever undo would obey stays below the folders of settings.
+/// A journal. Every setting that undo would restore is in one of the folders of settings.
 pub(crate) fn journal(data: &[u8]) -> bool {
     let Ok(change) = read_journal("journal", data) else {
         return false;
@@ -74,7 +74,8 @@ pub(crate) fn journal(data: &[u8]) -> bool {
     true
 }
 
-/// What `mpps send --json` and `mpps recv --json` wrote, parted by a zero byte, and their ledger.
+/// The output of `mpps send --json` and `mpps recv --json`, separated by a zero byte, and their
+/// ledger.
 pub(crate) fn totals(data: &[u8]) -> bool {
     let Ok(text) = str::from_utf8(data) else {
         return false;
