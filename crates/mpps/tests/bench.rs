@@ -68,7 +68,7 @@ fn result(directory: &TempDir) -> BenchResult {
     BenchResult::parse(&text).expect("it reads what it wrote")
 }
 
-/// Every datagram is accounted for where the counters are exact, which they are but for trains.
+/// Every datagram is accounted for where the counters are exact. Only trains have inexact ones.
 fn accounted_for(result: &BenchResult) {
     let measured = result.rows.iter().filter(|row| row.runs.skipped.is_none());
     let of_rows =
@@ -186,13 +186,14 @@ fn every_path_is_measured_or_says_why_not() {
             .ledger
             .as_ref()
             .expect("a measured row has a ledger");
-        // A rule delivers to nobody, and counts what passed it as that.
+        // A rule delivers to no program. Its ledger counts the packets that it dropped as
+        // delivered.
         assert!(
             ledger.delivered > 0 && ledger.offered >= ledger.delivered,
             "{row:?}"
         );
     }
-    // Fastest first, and what did not run last.
+    // Fastest first, and skipped rows last.
     let rates: Vec<f64> = result
         .rows
         .iter()
@@ -201,8 +202,8 @@ fn every_path_is_measured_or_says_why_not() {
     assert!(rates.is_sorted_by(|a, b| a >= b), "{rates:?}");
 }
 
-/// A directory for `PATH`, with an `nft` that does what it is told twice (the rule is tried once),
-/// and then refuses.
+/// A directory for `PATH`, with an `nft` that succeeds twice (the rule is tried once), and then
+/// refuses.
 fn refusing_nft() -> TempDir {
     let folder = directory();
     let nft = folder.path().join("nft");
@@ -294,7 +295,7 @@ fn a_curve_is_written_and_adds_up() {
     let result = result(&directory);
     accounted_for(&result);
     assert!(result.overload.len() >= 2, "{ended:#?}");
-    // What cannot share a CPU has a reason in place of a curve.
+    // A path that cannot share a CPU has a reason in place of a curve.
     for row in &result.rows {
         assert!(
             row.path == "af_xdp" && row.runs.skipped.is_some(),
@@ -337,7 +338,7 @@ fn spread_traffic_meets_a_rule_as_in_the_article() {
     assert!(article.contains(&1.4) && article.contains(&0.48));
 }
 
-/// Runs one drop with traffic on more and more queues; answers its result, and what it said.
+/// Runs one drop with traffic on more and more queues. Returns its result and its output.
 fn spread(only: &str) -> (BenchResult, String) {
     let directory = directory();
     let ended = bench(&directory, &["--quick", "--spread", "--only", only]).fine();
@@ -431,11 +432,11 @@ fn ndr_result(directory: &TempDir) -> NdrResult {
     result
 }
 
-/// The rate to which a receiver is held back.
+/// The rate limit of a receiver that is held back.
 const HELD_BACK_MPPS: f64 = 0.1;
 
-/// With a fifth to be lost the bound is 1.25 times the receiver's rate, and what is delivered there is
-/// that rate.
+/// The loss goal is a fifth, so the bound is 1.25 times the receiver's rate. The rate delivered at
+/// that bound is the receiver's rate.
 fn ndr_finds_the_rate_of_a_receiver_that_is_held_back() {
     let row = searched(&["--repeat", "2", "--limit", "12s"], run);
     assert!(row.searched.trials.len() > 3, "{row:?}");
@@ -508,7 +509,7 @@ fn a_sender_ends_with_the_program() {
     }
 }
 
-/// What is there in the end.
+/// Waits until `look` finds something, and returns it.
 fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     for _ in 0..6000 {
         if let Some(found) = look() {
@@ -518,9 +519,9 @@ fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     }
     panic!("never: {what}");
 }
-/// Searches the rate of a receiver that cannot take more than [`HELD_BACK_MPPS`]. A busy machine finds
-/// less, and none finds more: that is all that is asked of the figures. The search itself is tried
-/// on models, in `mpps::experiment::paths::search`.
+/// Searches the rate of a receiver that cannot take more than [`HELD_BACK_MPPS`]. A busy machine
+/// may find less, but none finds more: only that is checked. The search itself is tested on models,
+/// in `mpps::experiment::paths::search`.
 fn searched(options: &[&str], run: impl Fn(&mut Command) -> Ended) -> NdrRow {
     let directory = directory();
     let mut command = mpps(&["ndr", "recv", "--throttle", "100k", "--max", "200k"]);

@@ -76,7 +76,7 @@ fn of_functions() -> Vec<Trial> {
     ]
 }
 
-/// Nobody sends to it, and it says so after some time.
+/// No program sends to it, and the error says so after some time.
 fn an_interface_without_traffic_is_named() {
     let free = UdpSocket::bind("127.0.0.1:0").and_then(|socket| socket.local_addr());
     let port = free.expect("a port is free").port().to_string();
@@ -260,7 +260,7 @@ fn an_output_that_cannot_be_written_is_named() {
 }
 
 fn a_low_port_without_the_right_is_named() {
-    // In a namespace of its own, because some machines let everybody have low ports.
+    // In a namespace of its own, because some machines let any user have low ports.
     for words in [&["recv"][..], &["top", "--listen"]] {
         let mut command = Command::new("setpriv");
         command.args([
@@ -457,7 +457,7 @@ fn a_duration_ends_both() {
 fn json_is_alone_on_standard_output() {
     let mut receiver = Running::start(&mut mpps(&["recv", "127.0.0.1:0", "2", "1", "--json"]));
     let address = receiver.address();
-    // Longer than a second, so that both ends have an interval to tell of.
+    // Longer than a second, so that both ends report an interval.
     let sent = send(&address, &["--rate", "2000", "--count", "2600", "--json"]);
     let received = receiver.interrupt().fine();
     for (ended, schema) in [(&sent, "mpps.send.v1"), (&received, "mpps.recv.v1")] {

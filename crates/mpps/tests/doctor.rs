@@ -1,6 +1,6 @@
-//! The fault gallery: hosts of a lab with one fault each, made on purpose, or with two, or with none,
-//! and what `mpps doctor` says of them. Counts are exact, and those that the kernel alone knows are held
-//! to what another reader of it says.
+//! The fault gallery: hosts of a lab with one fault made on purpose, with two, or with none. It
+//! checks the output of `mpps doctor` for each. Counts are exact. Counts that only the kernel knows
+//! are compared with another reader of it.
 
 mod connections;
 mod gallery;

@@ -63,10 +63,10 @@ fn result(directory: &TempDir) -> LabResult {
     LabResult::parse(&text).expect("it reads what it wrote")
 }
 
-/// Every datagram is accounted for; answers how many were offered.
+/// Every datagram is accounted for. Returns how many were offered.
 ///
-/// A socket that takes trains counts its drops in trains, so that without the drop probe, as in
-/// the runs behind the rates, its ledger is marked inexact and may have a remainder.
+/// A socket that takes trains counts its drops in trains. So without the drop probe, as in the runs
+/// behind the rates, its ledger is marked inexact. It may then have a remainder.
 fn accounted_for(result: &LabResult) -> u64 {
     accounted_for_but(result, |_, _| false)
 }
@@ -137,7 +137,7 @@ fn the_rungs_are_listed() {
 fn a_short_climb_is_written_and_adds_up() {
     let directory = directory();
     let ended = climb(&directory, &["--quick", "--only", "1,2", "-v"]).fine();
-    // The screens are those of the receiving host, whose counters nobody else has.
+    // The screens are those of the receiving host, and no other traffic is in its counters.
     for part in [
         "rung 2 one socket, pinned",
         " mpps-rx  rx_queue_",
@@ -199,7 +199,7 @@ fn is_as_strong_as_it_says(rung: &RungResult) {
 }
 
 fn a_sender_that_cannot_be_is_named() {
-    // Before its files, which nobody could write there.
+    // It fails before it opens its files, which no user could write there.
     let mut trains = mpps(&["lab", "--generator", "xdp", "--train", "4"]);
     let trains = run(trains.current_dir("/proc"));
     assert_eq!(trains.code(), 2, "{trains:#?}");
@@ -248,7 +248,7 @@ fn trains_that_were_asked_for_stay() {
     assert_eq!(said, ("sendmmsg, single datagrams", Some(1), "as asked"));
 }
 
-/// Datagrams of one flow all reach one socket of a group, and the receiver says what to do.
+/// Datagrams of one flow all reach one socket of a group. The receiver reports that with a remedy.
 fn a_group_that_one_flow_reaches_says_so() {
     let receive = |flows: &str| {
         let script = format!(
@@ -270,8 +270,9 @@ fn a_group_that_one_flow_reaches_says_so() {
     assert!(!many.out.contains("got everything"), "{many:#?}");
 }
 
-/// True of drop reasons that miss at most a tenth of what socket, namespace and sequence numbers agree
-/// on, which happens where soft interrupts deliver on a loaded machine; docs/ledger.md.
+/// True if the drop reasons miss at most a tenth of the drops. Socket, namespace and sequence
+/// numbers agree on those. It happens if soft interrupts deliver on a loaded machine;
+/// docs/ledger.md.
 fn misses_few(witness: &Witness) -> bool {
     falls_short(witness) && witness.witness.saturating_mul(10) >= witness.ledger.saturating_mul(9)
 }
@@ -284,7 +285,7 @@ fn falls_short(witness: &Witness) -> bool {
 fn rps_delivers_too() {
     let directory = directory();
     climb(&directory, &["--quick", "--only", "2", "--delivery", "rps"]).fine();
-    // With RPS the tracepoint tells of fewer drops than there were, now and then; docs/ledger.md.
+    // With RPS the tracepoint sometimes counts fewer drops than there were; docs/ledger.md.
     let errs = |_: &str, witness: &Witness| falls_short(witness);
     assert!(accounted_for_but(&result(&directory), errs) > 0);
 }
@@ -332,7 +333,7 @@ fn every_rung_is_accounted_for_and_shows_its_point() {
     only_rung_4a_has_the_queue_on_the_applications_cpu(&result);
 }
 
-/// The rungs beyond sockets are the last, and the last line says what the ladder came to.
+/// The rungs beyond sockets are the last, and the last line sums up the ladder.
 fn ends_with_an_answer(result: &LabResult, ended: &Ended) {
     let last = &result.rungs[result.rungs.len() - 3..];
     let said = |rung: &RungResult| (rung.rung.clone(), rung.taken_by);
@@ -362,8 +363,8 @@ fn ends_with_an_answer(result: &LabResult, ended: &Ended) {
     assert!(line.contains(&said) && line.contains("ceiling "), "{line}");
 }
 
-/// Where the sender's CPU serves the queues, which two CPUs have by default, the application has its
-/// own to itself, but for the rung that is about sharing it.
+/// If the sender's CPU serves the queues, the application has its CPU to itself. That is the
+/// default with two CPUs. The rung about sharing a CPU is the exception.
 fn only_rung_4a_has_the_queue_on_the_applications_cpu(result: &LabResult) {
     if !result.delivery.starts_with("soft interrupts") {
         return;
@@ -483,7 +484,7 @@ fn a_result_that_cannot_be_written_is_named() {
         &directory,
         &["--quick", "--only", "1", "--html", "/dev/full"],
     );
-    // Said twice is refused by the argument parser; the device is given alone.
+    // The argument parser refuses an option given twice. So the device is given only once.
     assert_eq!(ended.code(), 2, "{ended:#?}");
     let mut command = mpps(&["lab", "--quick", "--only", "1", "--html", "/dev/full"]);
     let ended = run(command.current_dir(&directory));
@@ -492,7 +493,7 @@ fn a_result_that_cannot_be_written_is_named() {
     assert!(ended.err.contains("/dev/full"), "{ended:#?}");
 }
 
-/// What is on this machine that a lab could leave: links, kernel threads, processes, mounts.
+/// The things on this machine that a lab could leave: links, kernel threads, processes, mounts.
 fn traces(marker: &str) -> Vec<String> {
     let mut found = Vec::new();
     for entry in fs::read_dir("/proc").expect("/proc is mounted").flatten() {
@@ -547,7 +548,7 @@ fn killed_it_leaves_nothing() {
         thread::sleep(Duration::from_millis(delay_ms));
         running.signal("KILL");
         drop(running);
-        // What was here before may go, and labs of others may come later.
+        // Things that were here before may go, and labs of other programs may come later.
         let ours: Vec<String> = traces(&marker).into_iter().filter(is_new).collect();
         let still_there = || -> Vec<String> {
             let there = traces(&marker);
@@ -583,7 +584,7 @@ fn an_ordinary_user_has_a_lab() {
     let ended = ended.fine();
     let result = result(&directory);
     assert!(accounted_for(&result) > 0);
-    // It says what it had to do without: pinned kernel threads, the chosen queue, drop reasons.
+    // It names what it does without: pinned kernel threads, the chosen queue, drop reasons.
     let notes = result.notes.join("\n");
     for missing in ["queue", "drop reasons"] {
         assert!(notes.contains(missing), "{notes}");
@@ -597,7 +598,8 @@ fn an_ordinary_user_has_a_lab() {
     assert!(ended.out.contains("received 0 "), "{ended:#?}");
 }
 
-/// A container sees `/proc/sys` read-only. What the hosts say unasked would be counted with the run.
+/// A container sees `/proc/sys` read-only. Packets that the hosts send by themselves would be
+/// counted with the run.
 fn without_its_sysctls_it_is_silent() {
     let script =
         "mount --bind /proc/sys /proc/sys && mount -o remount,ro,bind /proc/sys && exec \"$@\"";
@@ -611,7 +613,7 @@ fn without_its_sysctls_it_is_silent() {
         run(command.current_dir(&directory)).fine()
     };
     let look = ["--", "cat", "/proc/net/igmp6", "/proc/net/snmp6"];
-    // The groups of the addresses, which are reported, and what was said.
+    // The groups of the addresses, which are reported, and the number of ICMPv6 messages sent.
     let groups = |told: &Ended| {
         let lines = told.out.lines().filter(|line| line.contains("mpps-rx"));
         lines.filter(|line| line.contains("01ff0000")).count()

@@ -1,5 +1,5 @@
-//! `mpps lab tcp` from end to end: our servers and others, ledgers, files, interruption, and what a
-//! killed lab leaves behind.
+//! `mpps lab tcp` from end to end: our servers and others, ledgers, files, interruption, and
+//! leftovers of a killed lab.
 
 use crate::common::{self, Ended, Running, mpps, run};
 use mpps::experiment::connections::result::{TcpCell, TcpLabBody, TcpLabResult};
@@ -169,9 +169,9 @@ fn a_rate_is_measured_at_both_loads_and_the_best_is_that_of_the_rest() {
     }
 }
 
-/// Two queues, two workers, and so many connections through each queue as the address of the load
-/// says: with affinity the worker on a queue's CPU takes those of the queue and no other, and
-/// without it does not.
+/// Two queues and two workers. The address of the load chooses the queue, and each queue gets a
+/// number of connections. With affinity the worker on a queue's CPU takes only the connections of
+/// that queue. Without it, it does not.
 fn with_affinity_a_connection_is_served_on_the_cpu_of_its_queue() {
     let cpus = Topology::read().expect("/sys is there").usable();
     let [first, second] = [cpus[0], cpus[1]];
@@ -195,7 +195,7 @@ fn with_affinity_a_connection_is_served_on_the_cpu_of_its_queue() {
     }
 }
 
-/// Sends so many connections through each queue, and answers how many each worker took.
+/// Sends this many connections through each queue, and returns how many each worker took.
 fn served(lab: &Lab, engine: &str, pin: &str, switches: &str, counts: [u64; 2]) -> Vec<u64> {
     let address = format!("{}:80", lab.receiver().v4()[0]);
     let mut serve = mpps(&["serve", &address, "--json", "--workers=2", switches]);

@@ -1,5 +1,5 @@
-//! `mpps load`: every connection and request accounted for, against our server, against servers
-//! that misbehave, and against those that everybody runs.
+//! `mpps load`: every connection and request is accounted for. It runs against our server, servers
+//! that misbehave, and popular servers.
 
 mod servers;
 
@@ -131,7 +131,8 @@ fn a_rate_is_kept_or_the_rest_is_told() {
             .as_u64()
             .expect("a count");
         let missed = told["not_started"].as_u64().expect("a count");
-        // What is due in one second is fixed beforehand; the end itself is a moment late.
+        // The number of requests due in one second is fixed beforehand. The end itself is a moment
+        // late.
         assert!(
             (950..=1100).contains(&(started + missed)),
             "{started} + {missed}"
@@ -141,8 +142,8 @@ fn a_rate_is_kept_or_the_rest_is_told() {
     server.interrupt().fine();
 }
 
-/// The port is below those that the kernel gives to clients (`ip_local_port_range`): one of them may
-/// be given to the client that connects to it, and TCP then connects the socket to itself.
+/// The port is below those that the kernel gives to clients (`ip_local_port_range`). Otherwise the
+/// client that connects to it might get it as its own. TCP then connects the socket to itself.
 fn nobody_listens() {
     let is_free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
     let port = (20_000..30_000).find(is_free).expect("a free port");
@@ -226,7 +227,7 @@ fn answer(mut stream: TcpStream, reply: &str) {
             Ok(read) => request.extend(&piece[..read]),
         }
     }
-    // Who has gone does not read it.
+    // A client that has gone does not read it.
     let _ = stream.write_all(reply.as_bytes());
 }
 

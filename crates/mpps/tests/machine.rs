@@ -1,9 +1,10 @@
-//! What `mpps` does on another kernel, topology or network card: `cargo xtask vm test` runs this in
-//! each of its machines, with the release build on the path. It changes its machine as it likes, and
-//! is therefore no part of `cargo test`.
+//! Trials of `mpps` on another kernel, topology or network card. `cargo xtask vm test` runs them in
+//! each of its machines, with the release build on the path. They change their machine as they
+//! like, and are therefore no part of `cargo test`.
 //!
-//! What a machine has not is ignored, with the reason that `mpps` itself gives before or when it is
-//! asked; `xtask/vm/machines.toml` says how many trials that are.
+//! A trial is ignored if the machine does not meet its needs. `mpps` itself gives the reason,
+//! before the run or when it refuses. `xtask/vm/machines.toml` has the number of trials that are
+//! ignored.
 
 #![allow(
     clippy::print_stderr,
@@ -37,8 +38,8 @@ const ADDRESS: &str = "10.0.0.2:4321";
 /// Where the tests may write.
 const FOLDER: &str = "/tmp/machine";
 
-/// A way to receive or to send: the backend with its options, and the name of the technique in `mpps
-/// backends IF`, if that judges it.
+/// A way to receive or to send: the backend with its options, and its technique. The technique is
+/// the name in `mpps backends IF`, if that command judges it.
 type Way = (&'static str, Option<&'static str>);
 
 const RECEIVERS: &[Way] = &[
@@ -61,7 +62,8 @@ const SENDERS: &[Way] = &[
     ("xdp", None),
 ];
 
-/// What `mpps bench` measures here: of each path one row that differs from those of the others.
+/// The rows of `mpps bench` to measure here: for each path, one row that differs from those of the
+/// others.
 const ROWS: [&str; 12] = [
     "recv",
     "recvmmsg/block",
@@ -106,7 +108,7 @@ fn main() -> ExitCode {
         let name = format!("mpps {command} --backend {}", tried.0);
         trials.push(trial(name, obstacle, || passes(receiver, sender)));
     }
-    // Judged, and not tried: trying takes a card's link down, and what was sent comes in the first trial.
+    // Judged, and not tried: a try takes a card's link down. The first trial shows what arrives.
     let echoes = obstacle(&RECEIVERS[5], &SENDERS[1]);
     trials.push(trial("an echo server by AF_XDP".to_owned(), echoes, echo));
     if hosts.are_cards {
@@ -140,8 +142,8 @@ fn trial(name: String, obstacle: Option<String>, test: impl FnOnce() + Send + 's
     })
 }
 
-/// Two hosts, `a` and `b`, as named network namespaces: with a card of this machine each, or with an
-/// end of a veth.
+/// Two hosts, `a` and `b`, as named network namespaces. Each has a card of this machine or an end
+/// of a veth.
 struct Hosts {
     are_cards: bool,
 }
@@ -187,7 +189,7 @@ fn meet() {
     let received = first.end().fine().last_json();
     let has_met = received["received"] != 0;
     assert!(has_met, "the hosts do not meet: {received}");
-    // What is still under way is not for the first trial.
+    // Packets still on their way do not belong to the first trial.
     drop(sending);
     while receiving(&["--duration", "500ms"]).end().fine().last_json()["received"] != 0 {}
 }
@@ -205,8 +207,8 @@ fn at(host: &str, program: &str) -> Command {
     command
 }
 
-/// Why this path cannot be taken here, as `mpps backends` says; where that cannot tell, or does not
-/// judge this way, as `mpps recv` and `mpps send` do.
+/// Why this path cannot be taken here, as `mpps backends` reports. If that does not know, or does
+/// not judge this path, `mpps recv` and `mpps send` decide.
 fn obstacle(receiver: &Way, sender: &Way) -> Option<String> {
     let refused = |row: &Value| {
         let is_no = row["usable"] == "no" || row["usable"] == false;
@@ -242,7 +244,7 @@ fn obstacle(receiver: &Way, sender: &Way) -> Option<String> {
     .or_else(|| refusal("a", &["send", ADDRESS, "--count", "1"], sender))
 }
 
-/// What `mpps` says of a way that it refuses.
+/// The error of `mpps` for a way that it refuses.
 fn refusal(host: &str, arguments: &[&str], way: &Way) -> Option<String> {
     let mut command = at(host, "mpps");
     command
@@ -253,7 +255,7 @@ fn refusal(host: &str, arguments: &[&str], way: &Way) -> Option<String> {
     (ended.code() != 0).then(|| ended.err.lines().last().unwrap_or_default().to_owned())
 }
 
-/// What `mpps backends` says of a card is what trying it finds, unless it says that it cannot tell.
+/// `mpps backends` and a real try agree about a card, unless the verdict is "unknown".
 fn granted() {
     let judged = techniques(&["backends", "eth1", "--json"]);
     let tried = techniques(&["backends", "eth1", "--json", "--try"]);
@@ -291,8 +293,8 @@ fn generic_is_copy() {
     }
 }
 
-/// Has the sending host find its neighbour, which a receiver's attaching took from it: until then the
-/// kernel drops what a socket sends, and counts it nowhere but for the whole machine
+/// Makes the sending host find its neighbour again, after a receiver's attaching took it away.
+/// Until then the kernel drops the datagrams of a socket. It counts them only for the whole machine
 /// (`unresolved_discards` of /proc/net/stat/arp_cache).
 fn resolve() {
     resolve_at(ADDRESS);
@@ -314,15 +316,15 @@ fn resolve_at(at: &str) {
     panic!("{address} does not answer");
 }
 
-/// Every datagram that the one way sends is received by the other. The hub between two emulated cards
-/// loses some, and many while the machine stands still: then it is tried again.
+/// The receiver gets every datagram that the sender sends. The hub between two emulated cards loses
+/// some, and many while the machine stands still. Then the trial is repeated.
 fn passes(receiver: &Way, sender: &Way) {
     let few = (0..3).any(|_| lost_between(receiver, sender) <= COUNT / 10);
     assert!(few, "the cards lose more than a tenth, three times");
 }
 
-/// Sends once, and holds the ledger to what came; how many the cards' counters say were lost between
-/// them.
+/// Sends once, and checks the ledger. Returns the number that was lost between the cards, by their
+/// counters.
 fn lost_between(receiver: &Way, sender: &Way) -> u64 {
     let mut receiving = at("b", "mpps");
     receiving.args(["recv", ADDRESS, "--json", "--backend"]);
@@ -400,7 +402,7 @@ fn echo() {
     }
 }
 
-/// What `mpps ledger` makes of the two ends.
+/// The output of `mpps ledger` for the two ends.
 fn ledger(sent: &Ended, received: &Ended) -> Ended {
     let file = |name: &str, ended: &Ended| {
         let path = Path::new(FOLDER).join(name);
@@ -451,7 +453,8 @@ fn lab() {
     if let Some(expected) = skipped {
         let missing = rungs.iter().filter(|rung| !rung["skipped"].is_null());
         let missing = missing.filter_map(|rung| rung["rung"].as_str());
-        // Nobody can say whether a receiver polls enough of a veth's packets itself.
+        // A receiver may poll too few of a veth's packets itself. No program can know that
+        // beforehand.
         let missing: Vec<&str> = missing.filter(|rung| *rung != "13").collect();
         assert_eq!(missing.join(" "), expected);
     }

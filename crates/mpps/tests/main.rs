@@ -1,4 +1,4 @@
-//! The command from end to end, and what it writes.
+//! The command from end to end, and its output.
 
 mod bench;
 mod cli;

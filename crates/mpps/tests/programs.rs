@@ -1,6 +1,6 @@
-//! Every BPF program that we have is taken by this kernel: each verifier knows less, or other
-//! things, than the next. A program is left out only where a kernel of this release lacks what it is
-//! for, and the reason names that.
+//! This kernel accepts every BPF program of ours. Each release has a verifier that knows less, or
+//! other things. A program is only left out if a kernel of this release lacks its feature. The
+//! reason names the feature.
 
 use mpps_host::{DropFilter, DropProbe};
 use mpps_io::parts::{FlowCounters, FlowFilter};
@@ -13,11 +13,11 @@ use mpps_trial::{Need, Trial};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::AsFd;
 
-/// A program: its name, the first release of Linux that has what it is for, what that is, and its
+/// A program: its name, the first release of Linux that has its feature, the feature, and its
 /// loading.
 type Row = (&'static str, (u32, u32), &'static str, fn());
 
-/// The oldest release on which anything of this is promised.
+/// The oldest release that is supported at all.
 const OLDEST: (u32, u32) = (5, 10);
 
 pub(crate) fn trials() -> Vec<Trial> {

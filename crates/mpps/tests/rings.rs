@@ -1,6 +1,6 @@
-//! The command over the backends that read or write an interface, between the two hosts of a lab:
-//! every sender into every receiver with a ledger that balances, what was granted and what is
-//! refused, what is left behind by a killed run, and what happens to everybody else's traffic.
+//! The command over the backends that read or write an interface, between the two hosts of a lab.
+//! Every sender meets every receiver, with a ledger that balances. Other trials cover what is
+//! granted, what is refused, leftovers of a killed run, and the traffic of other programs.
 
 mod beginning;
 mod choosing;
@@ -16,9 +16,9 @@ use mpps_lab::{Host, Lab, LabConfig};
 use mpps_os::netlink::link::Link;
 use mpps_trial::{Need, Trial};
 
-/// Each sender meets each receiver, by turns over both versions of IP and with each way of waiting;
-/// a flood of each sender and of each receiver goes over both versions. What one row does by itself, the
-/// conformance suite of `mpps-io` has tried.
+/// Each sender meets each receiver, by turns over both versions of IP and with each way of waiting.
+/// A flood of each sender and of each receiver goes over both versions. The conformance suite of
+/// `mpps-io` tests each row by itself.
 pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = Vec::new();
     for (row, receiver) in RECEIVERS.into_iter().enumerate() {
@@ -127,7 +127,7 @@ impl Told {
     }
 }
 
-/// Sends, waits until nothing is under way, ends the receiver, and joins what both wrote.
+/// Sends, waits until nothing is under way, ends the receiver, and joins both outputs.
 fn exchange(lab: &Lab, running: Running, send: &[&str]) -> Told {
     let sent = on(lab.sender(), send).fine();
     lab.settle().expect("silence comes");
@@ -176,12 +176,12 @@ fn paced(sender: &str, backend: &[&str], family: u8, wait: &str) {
     assert!(!told.send.mode.is_empty() && !told.recv.mode.is_empty());
     told.balances();
     told.stamps_agree();
-    // What a ring or a socket dropped is told once, by reason.
+    // Each drop of a ring or a socket is reported once, by reason.
     let drops: u64 = told.recv.drops.iter().map(|drop| drop.count).sum();
     assert_eq!(drops, told.recv.socket_drops, "{:?}", told.recv.drops);
     for flow in &told.recv.flows {
-        // A sender that the scheduler moves goes on in the queue of its new CPU, past what waits in
-        // the old one's: there may be disorder, and nothing comes twice.
+        // A sender that the scheduler moves goes on in the queue of its new CPU. It overtakes the
+        // packets in the old queue. So there may be disorder, but nothing comes twice.
         assert_eq!(flow.duplicates, 0, "{flow:?}");
         match flow.offered {
             Some(offered) => assert_eq!(flow.received + flow.lost, offered, "{flow:?}"),
@@ -213,7 +213,7 @@ fn flood(sender: &str, backend: &[&str], family: u8) {
     told.balances();
 }
 
-/// However a thread waits, what comes slowly comes at once, and all of it.
+/// With each way of waiting, slow traffic arrives at once, and all of it.
 fn waiting(backend: &[&str], wait: &str) {
     let lab = lab();
     let address = address(&lab, 4, PORT);
@@ -227,8 +227,8 @@ fn waiting(backend: &[&str], wait: &str) {
     );
     told.balances();
     assert_eq!(told.send.offered, 2400);
-    // One that sleeps through its packets finds all that came in the 0.1 s after which a
-    // worker looks whether it is to stop. Nothing is said of losses: spinning threads on few CPUs leave
+    // A worker looks every 0.1 s whether it must stop. A receiver that sleeps through its packets
+    // finds all that came in that time. Losses are not checked: spinning threads on few CPUs leave
     // little time to the thread that serves the queue.
     let received = told.recv.threads.iter().find(|thread| thread.received > 0);
     let each = received.map_or(0.0, |thread| thread.packets_per_call);
@@ -236,7 +236,7 @@ fn waiting(backend: &[&str], wait: &str) {
     assert!(told.people.contains("thread 0 "), "{}", told.people);
 }
 
-/// A host's interface, as the kernel tells it.
+/// A host's interface, as the kernel reports it.
 fn link(host: &Host) -> Link {
     let links = host.run(mpps_os::netlink::link::list);
     let links = links.expect("the host can be entered").expect("netlink");

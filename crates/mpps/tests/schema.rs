@@ -1,5 +1,5 @@
-//! Holds the schemas that are published in `docs/schema/` to the structs, and by another program's
-//! validator what is written to the schemas.
+//! Compares the schemas published in `docs/schema/` with the structs. Checks written files against
+//! the schemas, by the validator of another program.
 
 use crate::common::{self, Running, mpps, run};
 use mpps::BackendsObject;
@@ -49,7 +49,7 @@ pub(crate) fn trials() -> Vec<Trial> {
 struct Kind {
     /// The name that its files and its schema have.
     name: &'static str,
-    /// What its files say they are.
+    /// The schema that its files name.
     schema: &'static str,
     /// A made-up run with everything that a report has to cope with.
     fixture: &'static str,
@@ -115,7 +115,7 @@ const LAB_TCP: Kind = Kind {
     fixture: include_str!("fixtures/lab_tcp.json"),
 };
 
-/// Pointers to a cell that was measured, and to one that was skipped.
+/// Pointers to a measured cell and to a skipped one.
 const CELL: &str = "/cells/0";
 const NO_CELL: &str = "/cells/10";
 
@@ -124,7 +124,7 @@ const KINDS: [Kind; 10] = [
     LAB, BENCH, NDR, PLACEMENT, DOCTOR, LAB_TCP, LOAD, SERVE, RECV, SEND,
 ];
 
-/// A pointer to a rung of the fixture that was measured, and one to a rung that was skipped.
+/// Pointers to a measured rung of the fixture and to a skipped one.
 const MEASURED: &str = "/rungs/1";
 const SKIPPED: &str = "/rungs/4";
 
@@ -139,8 +139,8 @@ const RULE: &str = "/rows/0";
 const RECEIVER: &str = "/rows/1";
 const LEFT_OUT: &str = "/rows/9";
 
-/// Pointers to rows of spread traffic: one that was
-/// measured, with what not every machine or path has, and one that was skipped.
+/// Pointers to a measured row of spread traffic and to a skipped one. The measured row has fields
+/// that not every machine or path has.
 const SPREAD: &str = "/spread/0";
 const SPREAD_LEFT_OUT: &str = "/spread/2";
 
@@ -175,7 +175,7 @@ impl Kind {
     }
 }
 
-/// What the schema of each name has first against the value beside it, by the validator of Python.
+/// The first error of each value against the schema of its name, by a validator in Python.
 fn faults(cases: &[(&str, Value)]) -> Vec<Vec<String>> {
     const VALIDATE: &str = "import itertools, json, sys, jsonschema\n\
         made, told = {}, []\n\
@@ -323,7 +323,7 @@ fn what_commands_write_is_valid() {
     are_valid(&cases);
 }
 
-/// What a loopback interface does not have, a card does.
+/// Fields that a card has and a loopback interface does not.
 fn what_a_card_has_is_valid() {
     let shown = run(&mut mpps(&["backends", "lo", "--json"])).fine();
     let mut whole: Value = serde_json::from_str(&shown.out).expect("it is JSON");
@@ -354,8 +354,8 @@ fn what_a_card_has_is_valid() {
     );
 }
 
-/// Each schema stands alone, so that one file is enough to check a result with. What both have
-/// is the same.
+/// Each schema is complete, so that one file is enough to check a result with. Their common
+/// definitions are the same.
 fn what_the_schemas_share_is_the_same() {
     let (lab, bench) = (LAB.schema(), BENCH.schema());
     for name in ["Ledger", "Loss", "Witness", "Fingerprint", "InterfaceFacts"] {
@@ -379,7 +379,7 @@ fn every_published_result_is_valid() {
         }
         let text = fs::read_to_string(&path).expect("it can be read");
         let value: Value = serde_json::from_str(&text).expect("a published result is JSON");
-        // `overload.json` and others are results of `mpps bench` too: a file says what it is.
+        // `overload.json` and others are results of `mpps bench` too. A file names its schema.
         let kind = KINDS.iter().find(|kind| value["schema"] == kind.schema);
         cases.extend(kind.map(|kind| (kind.name, value)));
     }
@@ -496,7 +496,7 @@ fn ranges_of_paths_and_findings_are_held() {
         // Skipped and measured.
         (BENCH, SPREAD, "skipped", json!("too few CPUs")),
         (BENCH, SPREAD_LEFT_OUT, "mpps_median", json!(1.0)),
-        // Nobody calls a rule.
+        // A rule takes no calls.
         (BENCH, RULE, "packets_per_call", json!(1.0)),
         (BENCH, RULE, "calls_per_packet", json!(1.0)),
         // Fields that no schema knows.

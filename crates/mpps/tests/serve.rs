@@ -1,4 +1,4 @@
-//! `mpps serve`: what it grants, what it refuses, how it ends, and what real clients think of it.
+//! `mpps serve`: requests that it grants and refuses, its end, and real clients.
 
 mod browser;
 mod clients;
@@ -217,7 +217,7 @@ fn every_close_reaches_the_client() {
             stream.write_all(request.as_bytes()).expect("it reads");
             let mut reply = Vec::new();
             if close == "client" {
-                // The length is told, so that this end can close first.
+                // The reply has its length, so that this end can close first.
                 let mut piece = [0; 4096];
                 while !reply.ends_with(b"\n") || reply.len() < 1024 {
                     let read = stream.read(&mut piece).expect("a reply");
@@ -337,7 +337,7 @@ fn a_closed_pipe_ends_it() {
     assert!(ended.out.starts_with("serving at "), "{ended:#?}");
 }
 
-/// What `/proc` says of every thread of a process, each line without its name.
+/// A line of `/proc` for every thread of a process, without the name of the line.
 fn rights(server: &Running, line: &str) -> Vec<String> {
     let threads = fs::read_dir(format!("/proc/{}/task", server.id())).expect("it runs");
     let status = threads.map(|thread| {
@@ -352,7 +352,7 @@ fn rights(server: &Running, line: &str) -> Vec<String> {
     status.map(value).collect()
 }
 
-/// Every thread is nobody, with nothing of root's.
+/// Every thread runs as the user `nobody`, without root's rights.
 fn has_no_rights(server: &Running) {
     let status = fs::read_to_string("/etc/passwd").expect("it is there");
     let nobody = status.lines().find(|line| line.starts_with("nobody:"));
@@ -477,7 +477,7 @@ fn moderation_is_put_back() {
     let (near, _far) = veth();
     let before = deferral(&near);
     let server = throttled(&near);
-    // Who puts it back is another process.
+    // Another process restores the setting.
     has_no_rights(&server);
     let ended = server.interrupt().fine();
     assert!(
@@ -533,7 +533,7 @@ fn moderation_of_a_killed_server_is_undone() {
     // It ends with the process that keeps the settings, which has its standard error.
     server.end();
     assert_eq!(deferral(&near), before);
-    // If that process is killed, nobody is left who could.
+    // If that process is killed, no process is left that could.
     let server = throttled(&near);
     let children = format!("/proc/{0}/task/{0}/children", server.id());
     let keeper = fs::read_to_string(children).expect("the kernel tells of children");

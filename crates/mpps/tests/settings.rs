@@ -1,4 +1,4 @@
-//! `mpps backends` and `mpps undo`: what an interface can, and what a killed run left on it.
+//! `mpps backends` and `mpps undo`: the features of an interface, and leftovers of a killed run.
 
 use crate::common::{Ended, mpps, run};
 use mpps_os::namespace::NetNamespace;
@@ -168,7 +168,7 @@ fn journal(namespace: u32, index: u32, owner: Value) -> (TempDir, PathBuf) {
     (directory, path)
 }
 
-/// A process that has died, and one that lives: this one.
+/// A dead process, or a living one: this process.
 fn owner(alive: bool) -> Value {
     let stat = fs::read_to_string("/proc/self/stat").expect("/proc is here");
     let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or("").split(' ').collect();
@@ -188,8 +188,8 @@ fn here() -> u32 {
     NetNamespace::current().expect("/proc is here").inode()
 }
 
-/// The command, with the folder `mpps` of a directory as that of this user's journals: root has it in
-/// `/run`, which is another one for this command alone.
+/// The command, with the folder `mpps` of a directory as this user's journals. Root's journals are
+/// in `/run`, which is private to this command.
 fn with_journals(command: &Command, directory: &Path) -> Command {
     let is_root = fs::metadata("/run").is_ok_and(|run| run.uid() == 0) && mpps_os::user::is_root();
     let mut whole = match is_root {
@@ -231,8 +231,8 @@ fn what_a_dead_run_left_is_undone_once() {
     assert!(again.out.contains("nothing to undo"), "{again:#?}");
 }
 
-/// In a time namespace all processes seem to have started at another time. This journal is an older one,
-/// which does not name its own.
+/// In a time namespace all processes seem to have started at another time. This is an older
+/// journal, which does not name its time namespace.
 fn a_live_run_is_not_taken_for_dead_by_another_clock() {
     let (directory, path) = journal(here(), 99_999, owner(true));
     let mut elsewhere = Command::new("unshare");
@@ -269,7 +269,7 @@ fn another_namespace_is_entered_if_asked() {
     let ended = undo(&directory, &[]);
     assert_eq!(ended.code(), 2, "{ended:#?}");
     assert!(ended.err.contains("--all"), "{ended:#?}");
-    // Nothing but this descriptor holds it, by which no other program can find it.
+    // Only this descriptor holds it, so no other program can find it.
     let ended = undo(&directory, &["--all"]);
     assert_eq!(ended.code(), 2, "{ended:#?}");
     assert!(path.exists());
@@ -284,8 +284,8 @@ fn another_namespace_is_entered_if_asked() {
     assert!(!path.exists());
 }
 
-/// The journal of `mpps lab tcp --skb-defer`, in a namespace that has no such setting: the machine's
-/// own is not for a test to touch.
+/// The journal of `mpps lab tcp --skb-defer`, in a namespace that has no such setting. A test must
+/// not touch the machine's own setting.
 fn a_setting_of_the_machine_is_looked_for_where_it_was() {
     let there = NetNamespace::new().expect("the probe made one");
     let directory = tempfile::tempdir().expect("a directory");
@@ -329,7 +329,7 @@ fn a_run_that_changed_nothing_is_told_and_forgotten() {
     assert!(!path.exists());
 }
 
-/// Root may list what is forbidden, but nobody a file.
+/// Root may list a forbidden directory, but no user can list a file.
 fn a_directory_that_cannot_be_listed_is_an_error() {
     let directory = tempfile::tempdir().expect("a directory");
     fs::write(directory.path().join("mpps"), "").expect("written");
@@ -350,8 +350,8 @@ fn journal_of(setting: &Value, old: &str, new: &str) -> String {
     json!({"schema": 2, "owner": owner(false), "change": change, "begun": 1}).to_string()
 }
 
-/// `su` keeps `XDG_RUNTIME_DIR`. Whatever lies there, and whoever it belongs to, root neither obeys
-/// nor removes it.
+/// `su` keeps `XDG_RUNTIME_DIR`. Root neither obeys nor removes files there, whatever user they
+/// belong to.
 fn a_journal_that_a_user_planted_is_not_obeyed() {
     let directory = tempfile::tempdir().expect("a directory");
     let own = directory.path().join("mpps");
@@ -411,7 +411,7 @@ fn what_mpps_did_not_write_is_refused_beside_what_it_did() {
     assert!(!good.exists() && outside.exists());
 }
 
-/// What nobody reads does not keep the second journal from being undone.
+/// The output has no reader, but the second journal is still undone.
 fn a_closed_pipe_does_not_stop_it() {
     let (directory, first) = journal(here(), 99_999, owner(false));
     let second = first.with_file_name("carve-out-1-2.json");

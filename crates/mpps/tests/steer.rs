@@ -142,7 +142,7 @@ fn flows_of_a_list_and_of_a_capture() {
     let listed = found_in("--file", &list);
     assert_eq!(listed["flows"][1]["flow"], "[::1]:1-[::2]:9");
 
-    // Three packets of one flow, one of another, and one that is none.
+    // Three packets of one flow, one of another, and one without a flow.
     let to: SocketAddr = "10.0.0.9:9".parse().expect("an address");
     let frame = |from: &str| {
         let from: SocketAddr = from.parse().expect("an address");
@@ -169,7 +169,7 @@ fn flows_of_a_list_and_of_a_capture() {
     assert_eq!(captured["flows"][0]["flow"], "10.0.0.3:3-10.0.0.9:9");
     assert_eq!(captured["kinds"], serde_json::json!(["tcp4", "tcp6"]));
 
-    // A killed program leaves a part of the last record: the rest is used, and it is told.
+    // A killed program leaves a part of the last record. The rest is used, and a note says so.
     fs::write(path, &capture[..capture.len() - 1]).expect("it can be written");
     let cut = found_in("--pcap", path.as_ref());
     assert_eq!(numbers(&cut, "flows", "packets"), [3, 1]);
@@ -203,7 +203,7 @@ fn both_directions_go_to_one_queue() {
     }
 }
 
-/// Each remedy, carried out, leaves what it was said to leave.
+/// Each remedy, once applied, leaves the imbalance that was predicted.
 fn what_is_uneven_is_mended() {
     let flows = ["--flows", "100", "--queues", "4"];
     let with = |more: &[&str]| found(&[&flows[..], more].concat());
@@ -297,8 +297,8 @@ fn mistakes_are_told() {
     }
 }
 
-/// A veth chooses by the sender's queue: what arrives is counted all the same, and what a card with so
-/// many queues would do with it is told.
+/// A veth chooses by the sender's queue. Arriving packets are still counted. The output shows what
+/// a card with this many queues would do with them.
 fn what_arrives_is_counted_by_flow() {
     const FLOWS: u64 = 10;
     const EACH: u64 = 7;
@@ -338,8 +338,8 @@ fn what_arrives_is_counted_by_flow() {
     assert_eq!(by_queue, FLOWS * EACH);
 }
 
-/// The command of another host sends one datagram of each flow that was named, and no other is counted. A
-/// veth has no counters of queues, so that nothing is verified, and the status says so.
+/// The command of another host sends one datagram of each named flow, and no other is counted. A
+/// veth has no counters of queues, so nothing is verified. The status shows that.
 fn named_flows_are_sent_and_seen() {
     const FLOWS: u64 = 300;
     let lab = Lab::new(&common::unhurried()).expect("it was tried");
@@ -363,7 +363,8 @@ fn named_flows_are_sent_and_seen() {
     let ended = verify(FLOWS, &sender);
     assert_eq!(ended.code(), 1, "{ended:#?}");
     let found: Value = serde_json::from_str(&ended.out).expect("it is JSON");
-    // Some 5000 datagrams, as many of each flow; the first may be lost while the neighbour is looked for.
+    // Some 5000 datagrams, equally from each flow. The first may be lost while the neighbour is
+    // looked for.
     let packets = numbers(&found, "flows", "packets");
     assert_eq!(packets.len() as u64, FLOWS);
     assert!(
@@ -371,7 +372,7 @@ fn named_flows_are_sent_and_seen() {
         "{packets:?}"
     );
     assert_eq!(found["verified"]["missing"], 0, "{found:#}");
-    // All but those that nobody sends.
+    // All but the flows that are not sent.
     let few = format!("few() {{ {sender} $1 --source-port 20000 --flows 100 --count 100; }}; few");
     let ended = verify(FLOWS, &few);
     assert_eq!(ended.code(), 1, "{ended:#?}");

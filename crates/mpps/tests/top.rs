@@ -1,5 +1,6 @@
-//! `mpps top`, its exporter, and the live `mpps ledger`: what they say of a host of a lab to which so many
-//! datagrams came, on a terminal too, and to Debian's Prometheus with what `packaging` has for it.
+//! `mpps top`, its exporter, and the live `mpps ledger`: their output about a host of a lab with
+//! known traffic. It goes to a terminal too, and to Debian's Prometheus with the files of
+//! `packaging`.
 
 mod exporter;
 mod readers;
@@ -80,7 +81,7 @@ impl Scenario {
         self.lab.settle().expect("it comes to rest");
     }
 
-    /// Reads what waits in the buffer; so many datagrams.
+    /// Reads the datagrams that wait in the buffer, and returns their number.
     fn read(&self) -> u64 {
         self.socket.set_nonblocking(true).expect("an option");
         let mut read = 0;
@@ -90,7 +91,8 @@ impl Scenario {
         read
     }
 
-    /// What a command writes of the receiver that is ended after `happen`, an object a line.
+    /// The output of a command about the receiver, one object a line. The command is ended after
+    /// `happen`.
     fn objects(&self, command: &[&str], happen: impl FnOnce()) -> Vec<Value> {
         let mut command = mpps(command);
         command.args(["--json", "--netns", &self.receiver()]);
@@ -115,7 +117,7 @@ fn sum(objects: &[Value], pointer: &str) -> u64 {
     figures.sum()
 }
 
-/// The sum of what was lost in full buffers.
+/// The sum of losses in full buffers.
 fn lost(objects: &[Value], ledger: &str) -> u64 {
     let losses = objects.iter().flat_map(|object| {
         let losses = object.pointer(&format!("{ledger}/losses"));

@@ -48,7 +48,7 @@ pub(crate) fn trials() -> Vec<Trial> {
 const LOOPBACK_V4: &str = "127.0.0.1:0";
 const LOOPBACK_V6: &str = "[::1]:0";
 
-/// A run, both ends told, and the ledger that joins them.
+/// A run: the totals of both ends, and the ledger that joins them.
 #[derive(Debug)]
 struct Told {
     send: SendTotal,
@@ -89,7 +89,7 @@ impl Told {
         assert!(!self.people.contains("disagrees"), "{}", self.people);
     }
 
-    /// What the ledger says of the stamps.
+    /// Returns true if the ledger uses the stamps as a witness.
     fn has_sequence_witness(&self) -> bool {
         let witnesses = self.ledger["witnesses"].as_array().expect("a list");
         witnesses.iter().any(|witness| {
@@ -120,7 +120,7 @@ fn exchange(
     join(&sent.fine(), &running.interrupt().fine())
 }
 
-/// Joins what both ends wrote.
+/// Joins the outputs of both ends.
 fn join(sent: &Ended, received: &Ended) -> Told {
     let directory = tempfile::tempdir().expect("a directory can be had");
     let path = |name: &str| {
@@ -154,7 +154,7 @@ fn join(sent: &Ended, received: &Ended) -> Told {
     }
 }
 
-/// Both ends in one namespace where nobody else sends.
+/// Both ends in one namespace without other traffic.
 fn loopback(listen: &str, recv: &[&str], send: &[&str]) -> Told {
     let namespace = quiet_namespace();
     exchange((&namespace, &namespace), listen, recv, send)
@@ -220,7 +220,7 @@ fn stamps_agree_with_the_counters() {
             "--source-port",
             "0",
         ];
-        // A receiver may keep up even so; each try is held to everything else.
+        // A receiver may keep up even so. Each try must meet all other conditions.
         let mut dropped = 0;
         for _ in 0..10 {
             let told = loopback(listen, &["--rcvbuf", "4k"], &stamped);
@@ -292,7 +292,7 @@ fn trains_are_accounted_for() {
         ],
     );
     assert_eq!((told.send.offered, told.send.gso), (100_000, 16));
-    // Drops would be of trains whose length the socket does not tell.
+    // Drops would be of whole trains, and the socket does not report their length.
     assert_eq!(told.recv.socket_drops, 0, "{}", told.people);
     assert_eq!(told.recv.received, 100_000, "{}", told.people);
     assert!(told.recv.socket_drops_are_trains);
@@ -391,8 +391,8 @@ fn one_datagram_a_call_is_accounted_for() {
     told.witnesses_agree();
 }
 
-/// Half of it goes where nobody listens: refusals that the sender hears of, and the rest, which
-/// the receiving host counts.
+/// Half of the datagrams go to a port without a listener. The sender hears of some refusals, and
+/// the receiving host counts the rest.
 fn a_port_where_nobody_listens_is_accounted_for() {
     let namespace = quiet_namespace();
     let free =
@@ -499,7 +499,7 @@ fn this_machines_own_loopback_works() {
     );
 }
 
-/// By itself it is `auto` that waits, and what was asked for otherwise; both outputs say so.
+/// The default is `auto`; an option selects another way to wait. Both outputs show it.
 fn the_mode_tells_how_it_waits() {
     for way in ["auto", "block", "spin", "epoll"] {
         let mut receiving = mpps(&["recv", LOOPBACK_V4, "--json", "--duration", "10ms"]);
@@ -545,7 +545,7 @@ fn multicast_to_several_sockets_is_accounted_for() {
     told.witnesses_agree();
     let flow = &told.recv.flows[0];
     let known = flow.received + flow.lost;
-    // Where a full socket took none of the end markers, nobody knows what came last.
+    // If a full socket took none of the end markers, the last datagram is not known.
     match flow.offered {
         Some(_) => assert_eq!(known, 2 * told.send.offered, "{flow:?}"),
         None => assert!(known < 2 * told.send.offered, "{flow:?}"),

@@ -1,4 +1,4 @@
-//! `mpps tune`: what it plans, and that what it has changed is there again afterwards, however it ended.
+//! `mpps tune`: its plans, and that its changes are undone afterwards, however it ended.
 
 mod guard;
 mod prove;
@@ -106,7 +106,7 @@ impl Place {
             .expect("it can be entered")
     }
 
-    /// What becomes of it if it is killed before the so many-th of these calls.
+    /// The result if it is killed before the call number `which` of this kind.
     fn killed(&self, words: &[&str], call: &str, which: usize) -> Ended {
         let mut command = Command::new("strace");
         command.args(["-f", "--quiet=all", "-o", "/dev/null"]);
@@ -145,8 +145,8 @@ impl Place {
     }
 }
 
-/// With the rules in place no flow to the port makes an entry in the table of connections, and undone each
-/// does; in the words of nft the host is what it was.
+/// With the rules in place, no flow to the port makes an entry in the table of connections. After
+/// undo each does. By nft, the host is then what it was.
 fn a_port_is_left_out_of_tracking() {
     const FLOWS: u16 = 100;
     let place = Place::new();
@@ -256,7 +256,7 @@ fn what_is_applied_is_kept_and_put_back() {
     assert_eq!(other.code(), 2, "{other:#?}");
     assert!(other.err.contains("`mpps tune undo`"), "{other:#?}");
     assert_eq!(place.state(), after);
-    // Whoever undoes what was left behind leaves this.
+    // An undo of leftovers does not touch this.
     let undo = || run(&mut mpps(&["undo"]));
     let left = place.near.run(undo).expect("it can be entered").fine();
     assert!(left.out.contains("to stay"), "{left:#?}");
@@ -288,7 +288,7 @@ fn what_is_not_confirmed_is_put_back() {
         assert!(ended.out.contains(words), "{words}: {ended:#?}");
     }
     assert_eq!(place.state(), before);
-    // So is what a signal cuts short.
+    // A change is also undone if a signal ends the wait.
     let mut waiting = place.start(&["apply", "near", "--confirm-within", "60m"]);
     waiting.line("put back in");
     assert_ne!(place.state(), before);
@@ -314,7 +314,7 @@ fn what_is_confirmed_is_kept() {
     assert_eq!(place.state(), before);
 }
 
-/// Somebody takes a queue away whose file was changed: undo is over all the same.
+/// A queue goes away after its file was changed. Undo must still finish.
 fn a_queue_that_has_gone_is_not_waited_for() {
     // More queues than cores, so that each is to leave its packets on its CPU.
     let cpus = thread::available_parallelism().expect("some");
@@ -333,8 +333,8 @@ fn a_queue_that_has_gone_is_not_waited_for() {
     assert!(status.out.contains("not tuned"), "{status:#?}");
 }
 
-/// `apply` is killed before each call of the kinds by which it writes, but for ioctl(2), and `undo` before
-/// each with ioctl(2): what they leave is put back, and no file of theirs is left.
+/// `apply` is killed before each of its writing calls except ioctl(2), and `undo` before each
+/// ioctl(2). Their changes are then undone, and none of their files is left.
 fn a_run_killed_before_any_of_its_calls_is_undone() {
     const SIGKILL: i32 = 9;
     const APPLY: [&str; 2] = ["apply", "near"];
@@ -420,7 +420,7 @@ fn what_somebody_changed_is_put_back_if_that_is_told() {
     assert_eq!(place.state(), before);
 }
 
-/// While one is at it no other begins, and none puts back what it makes.
+/// While one apply runs, no other begins, and no undo touches its changes.
 fn two_lock_each_other_out() {
     let place = Place::new();
     let before = place.state();
@@ -445,7 +445,7 @@ fn two_lock_each_other_out() {
     assert_eq!(place.state(), before);
 }
 
-/// Who may change nothing is told the same plan as root.
+/// A user without rights gets the same plan as root.
 fn a_plan_needs_no_rights() {
     let place = Place::new();
     let told = |command: &mut Command| {
@@ -459,7 +459,7 @@ fn a_plan_needs_no_rights() {
     let copy = program.path().join("mpps");
     fs::copy(env!("CARGO_BIN_EXE_mpps"), &copy).expect("it can be read");
     let words = ["tune", "plan", "near", "--json"];
-    // What is mounted at /sys is of the namespace of who mounted it.
+    // A sysfs at /sys shows the network namespace of the process that mounted it.
     let script = format!(
         "mount -t sysfs none /sys && exec setpriv --reuid 65534 --regid 65534 --clear-groups \
          --bounding-set=-all {} {}",
@@ -496,8 +496,8 @@ fn what_may_help_is_changed_by_its_name() {
     assert_eq!(place.state(), before);
 }
 
-/// Without GRO a veth has nothing that a thread could do, and the kernel refuses one. Then all is put back; or
-/// the rest is made, if that is asked.
+/// Without GRO a veth has no work for a thread, and the kernel refuses one. Then all is undone; on
+/// request, the rest is applied.
 fn what_is_refused_is_told() {
     const REFUSED: &str = "write /sys/class/net/near/threaded: Operation not supported";
     let place = Place::new();
@@ -574,7 +574,8 @@ fn bad_input_changes_nothing() {
     assert_eq!(place.state(), before);
 }
 
-/// What it is about is left alone. The others who look for journals meanwhile do not see this one.
+/// The change of such a journal is not undone. Other tests that look for journals meanwhile do not
+/// see this one.
 fn a_journal_that_cannot_be_read_is_told() {
     for (content, why) in [
         ("echo { >$file", "/run/mpps/tune-1-1.json: "),
@@ -616,8 +617,8 @@ fn a_full_run_changes_nothing() {
     assert_eq!(place.state(), before);
 }
 
-/// `apply` is refused to the user `nobody`; where no journal can be written; and where sysfs is read-only,
-/// which it finds after it has made the first of two settings by ioctl(2).
+/// `apply` is refused to the user `nobody`. It is also refused if no journal can be written, or if
+/// sysfs is read-only. It finds that only after it has made the first of two settings by ioctl(2).
 fn what_cannot_be_written_is_told_and_changes_nothing() {
     const NOBODY: &str =
         "exec setpriv --reuid 65534 --regid 65534 --clear-groups --bounding-set=-all";

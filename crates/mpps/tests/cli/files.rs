@@ -13,10 +13,10 @@ use std::thread;
 use std::time::Duration;
 use tempfile::TempDir;
 
-/// The user who is in the way.
+/// The user whose links are in the way.
 const OTHER: u32 = 65_534;
 const RESULT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/lab.json");
-/// What its report says.
+/// A part of its report.
 const FACT: &str = "GSO sender to GRO receiver";
 
 fn directory() -> TempDir {
@@ -28,8 +28,8 @@ fn named_pipe(path: &Path) {
     assert!(made.is_ok_and(|status| status.success()), "{path:?}");
 }
 
-/// Runs a line of the shell in a directory. `$MPPS` is the command, and `$RESULT` a result; what fills
-/// its memory fails before the machine does.
+/// Runs a line of the shell in a directory. `$MPPS` is the command, and `$RESULT` a result. A
+/// program that fills its memory fails before the machine does.
 fn shell(directory: &Path, line: &str) -> Ended {
     let mut command = Command::new("sh");
     command.args(["-c", &format!("ulimit -v 4000000; {line}")]);
@@ -101,7 +101,7 @@ pub(crate) fn what_the_shell_has_opened_is_read() {
         let ended = shell(directory, line).fine();
         assert!(ended.out.contains(FACT), "{line}: {ended:#?}");
     }
-    // One that is slow, at a descriptor that answers EAGAIN.
+    // A slow writer, read through a descriptor that returns EAGAIN.
     let (reader, mut writer) = UnixStream::pair().expect("a pair can be had");
     reader.set_nonblocking(true).expect("it is ours");
     let mut slow = mpps(&["report", "-"]);
@@ -171,7 +171,7 @@ pub(crate) fn a_pipe_and_a_redirection_take_a_page() {
     assert_eq!(page("/dev/fd/3 3>&1 | cat").out, expected);
     let pipe = directory.join("pipe");
     named_pipe(&pipe);
-    // Open for both it waits for nobody (fifo(7)).
+    // Opening it for both does not wait for another program (fifo(7)).
     let both = File::options().read(true).write(true).open(&pipe);
     let mut reader = File::open(&pipe).expect("it has a writer");
     let reader = thread::spawn(move || {
@@ -225,7 +225,7 @@ fn a_result_is_kept_if_its_place_is_taken_during_the_run() {
     let (_, aside) = ended.err.split_once("; the result is in ").expect("a path");
     assert!(text(Path::new(aside.trim())).contains("mpps lab"));
     assert_eq!(names(directory).len(), 3, "{:?}", names(directory));
-    // The page does not depend on the data; and what writes to no file leaves none.
+    // The page does not depend on the data. A failed write to a device keeps no copy of the data.
     fs::remove_file(directory.join("lab.html")).expect("it is there");
     let ended = shell(directory, "$MPPS lab --quick --only 1 --json /dev/full");
     expect_refusal(&ended, &["cannot write /dev/full"]);
@@ -310,8 +310,8 @@ pub(crate) fn a_link_of_another_user_is_not_followed() {
     trap.is_untouched(&["a", "b"]);
 }
 
-/// Who becomes root in a user namespace sees all other users as one. An ordinary user runs the command
-/// in `work`, `foreign` has another user's links, and `shared` those of root.
+/// Root in a user namespace sees all other users as one. An ordinary user runs the command in
+/// `work`. `foreign` has another user's links, and `shared` those of root.
 fn a_user_namespace_makes_no_link_trusted() {
     let [work, foreign, shared] = [(); 3].map(|()| directory());
     let own = work.path().join("own");

@@ -17,18 +17,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-/// Sets a title and rings the bell; runs a command; clears the screen by C1, turns what follows,
-/// and is markup.
+/// The first sets a title and rings the bell. The second runs a command. The third clears the
+/// screen by C1, turns the direction of writing, and has markup.
 const NAMES: [&str; 3] = ["\x1b]0;x\x07", "a;id;$(id)", "\u{9b}2J\u{202e}|`<b>"];
-/// The second of them, which shells are tempted by.
+/// The second of them, for shells.
 const TEMPTING: &str = NAMES[1];
 
-/// What begins a command to paste, or a path in one.
+/// The beginning of a command to paste, or of a path in one.
 const COMMANDS: [&str; 6] = ["ethtool -", "ip link ", "mpps ", "net/", "echo ", "sysctl "];
-/// So near is the name to that beginning, in characters.
+/// The greatest distance of a name from that beginning, in characters.
 const NEAR: usize = 70;
 
-/// A host with two veth pairs, of whose ends three have such names and are up.
+/// A host with two veth pairs. Three of the four ends have hostile names; all are up.
 fn host() -> NetNamespace {
     let namespace = quiet_namespace();
     let [first, second, third] = NAMES;
@@ -73,7 +73,7 @@ fn run_all(namespace: &NetNamespace, commands: &[Vec<&str>]) -> Vec<Ended> {
     running.into_iter().map(Running::end).collect()
 }
 
-/// What each command shows of such an interface.
+/// The output of each command about an interface with a hostile name.
 pub(crate) fn names_of_interfaces_steer_nothing() {
     let namespace = host();
     let joins = NAMES.map(|name| format!("239.0.0.1%{name}"));
@@ -155,7 +155,7 @@ fn flooded<T>(namespace: &NetNamespace, address: &str, work: impl FnOnce() -> T)
     })
 }
 
-/// What of all that is there: the interfaces, and a program of such a name whose socket overflows.
+/// The output about both: the interfaces, and a program with a hostile name whose socket overflows.
 pub(crate) fn names_of_programs_and_files_steer_nothing() {
     let namespace = host();
     let directory = tempfile::tempdir().expect("a directory");
@@ -206,7 +206,7 @@ pub(crate) fn names_of_programs_and_files_steer_nothing() {
         html.contains("|`&lt;b&gt;") && !html.contains("|`<b>"),
         "{html}"
     );
-    // What was told as JSON says the same as a file.
+    // The JSON output, read as a file, gives the same report.
     let file = directory.path().join("\x1b]0;f\x07.json");
     fs::write(&file, &all[1].out).expect("it can be written");
     for more in [&[][..], &["--markdown"]] {

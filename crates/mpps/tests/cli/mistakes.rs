@@ -1,4 +1,4 @@
-//! Command lines that cannot work, and what is said of each.
+//! Command lines that cannot work, and the error for each.
 
 use super::{expect_named, expect_refusal};
 use crate::common::{mpps, run};
@@ -8,7 +8,7 @@ use std::fs;
 pub(crate) struct Mistake {
     pub(crate) name: &'static str,
     arguments: &'static [&'static str],
-    /// What the error must name: the thing, and what helps.
+    /// Words that the error must contain: the mistake, and the remedy.
     names: &'static [&'static str],
     /// The argument parser's own errors show the usage as well.
     usage: bool,
@@ -40,7 +40,7 @@ const fn misuse(
     }
 }
 
-/// A port of RFC 863, to which nothing is ever sent by these.
+/// The discard port of RFC 863. These commands never send to it.
 const TO: &str = "127.0.0.1:9";
 /// An address of a documentation range (RFC 5737), which no interface has.
 pub(crate) const NOT_OURS: &str = "192.0.2.77:4321";
@@ -307,7 +307,7 @@ pub(crate) const MISTAKES: &[Mistake] = &[
     misuse("subcommand", &["recieve"], &["recieve"]),
 ];
 
-/// Makes it, and looks what is said.
+/// Makes the mistake, and checks the error.
 pub(crate) fn make(mistake: &Mistake) {
     let directory = tempfile::tempdir().expect("a directory can be had");
     let ended = run(mpps(mistake.arguments).current_dir(&directory));

@@ -87,8 +87,8 @@ pub(crate) fn a_file_that_has_no_report_is_named() {
     }
 }
 
-/// No file may be longer than 512 bytes, and who writes more is told so (setrlimit(2),
-/// RLIMIT_FSIZE): as on a full disk, the write fails in the middle.
+/// No file may be longer than 512 bytes, and a longer write fails (setrlimit(2), RLIMIT_FSIZE). As
+/// on a full disk, it fails in the middle.
 pub(crate) fn a_full_disk_leaves_what_was_there() {
     let directory = tempfile::tempdir().expect("a directory can be had");
     let page = directory.path().join("page.html");

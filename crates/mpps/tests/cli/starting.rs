@@ -1,4 +1,4 @@
-//! What the command has from who starts it: limits, and signals that are ignored or blocked.
+//! Properties that the command inherits: limits, and signals that are ignored or blocked.
 
 use super::expect_refusal;
 use crate::common::{Ended, Running, copy_for_all, full_pipe, kill, mpps, run};
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 const RESULT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/lab.json");
 
-/// A line of the shell, in which `$MPPS` is the command and `$RESULT` a result.
+/// A line of the shell. In it `$MPPS` is the command and `$RESULT` a result.
 fn shell(line: &str) -> Command {
     let mut command = Command::new("sh");
     command.args(["-c", line]).env_remove("COLUMNS");
@@ -35,7 +35,7 @@ pub(crate) fn a_file_at_its_limit_is_told_and_removed() {
     assert_eq!(left(), 1);
 }
 
-/// What mpps does about the signal is not for those that it starts.
+/// The way that mpps treats the signal is not inherited by its commands.
 pub(crate) fn a_command_at_its_limit_has_the_signal() {
     let directory = tempfile::tempdir().expect("a directory can be had");
     let line = "$MPPS lab -- sh -c 'ulimit -f 1; exec head -c 9999 /dev/zero > file'";
@@ -75,8 +75,8 @@ pub(crate) fn blocked_signals_end_it_all_the_same() {
     assert_eq!(lab.end().code(), 128 + 15);
 }
 
-/// What a reader that has stopped, or a terminal after Ctrl-S, takes is nothing: a signal ends the run all
-/// the same, and the settings that it changed would be back.
+/// A reader that has stopped, or a terminal after Ctrl-S, takes no output. A signal still ends the
+/// run, and changed settings would be restored.
 pub(crate) fn who_reads_nothing_keeps_no_run_from_ending() {
     let (reader, writer) = full_pipe();
     let mut command = mpps(&["recv", "127.0.0.1:0", "--json"]);
@@ -100,14 +100,14 @@ pub(crate) fn an_output_that_is_not_read_keeps_no_run_from_ending() {
     shell_in(directory.path(), "mkfifo pipe").fine();
     for is_read in [false, true] {
         let path = directory.path().join("pipe");
-        // Open for both, which waits for nobody (fifo(7)).
+        // Opening it for both does not wait for another program (fifo(7)).
         let both = fs::File::options().read(true).write(true).open(&path);
         let mut both = both.expect("it is ours");
         let words = ["load", &url, "--duration", "10m", "--html", "pipe"];
         let mut running = Running::start(mpps(&words).current_dir(&directory));
         running.line("in flight");
         if !is_read {
-            // What a pipe holds (pipe(7)).
+            // The capacity of a pipe (pipe(7)).
             both.write_all(&[b' '; 1 << 16]).expect("it has room");
             let ended = running.interrupt();
             assert_eq!(ended.code(), 2, "{ended:#?}");
@@ -174,7 +174,7 @@ pub(crate) fn a_held_terminal_keeps_no_run_from_ending() {
     }
 }
 
-/// It is told as what it is, and not as an old kernel or as nothing.
+/// The error names the limit, and does not blame an old kernel.
 pub(crate) fn a_limit_is_told_by_its_name() {
     let directory = tempfile::tempdir().expect("a directory can be had");
     copy_for_all(directory.path());
@@ -217,7 +217,7 @@ pub(crate) fn a_limit_is_told_by_its_name() {
     }
 }
 
-/// In a container, mostly. What it is told is what it lacks, and no more.
+/// Mostly in a container. The error names the missing capability, and no more.
 pub(crate) fn a_root_who_lacks_a_capability_is_told_which() {
     let directory = tempfile::tempdir().expect("a directory can be had");
     let as_other = "setpriv --reuid 65534 --regid 65534 --clear-groups";

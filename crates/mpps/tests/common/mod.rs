@@ -1,5 +1,5 @@
-//! What the tests of the command share: running it with a bound on time, and what they need of
-//! the machine.
+//! The common part of the command's tests: running it with a time limit, and requirements on the
+//! machine.
 #![allow(dead_code, reason = "each test program uses some of it")]
 
 use mpps::measure::envelope::{Body, Envelope};
@@ -19,14 +19,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// How long a command may take to say what it must, or be silent before it ends; only a failure takes
-/// that long.
+/// How long a command may take to print the expected text, or to end. Only a failure takes that
+/// long.
 const PATIENCE: Duration = Duration::from_secs(300);
-/// How often it is looked at.
+/// The time between two looks.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// Looks what an interrupted command keeps of the rounds before: interrupts it after longer and
-/// longer, until the first round was over, which `kept` tells.
+/// Checks that an interrupted command keeps its finished rounds. It interrupts later and later
+/// until `kept` returns true, because the first round was over.
 pub(crate) fn interrupted(command: &mut Command, kept: impl Fn() -> bool) {
     for seconds in [2, 4, 8, 16] {
         let running = Running::start(command);
@@ -47,8 +47,8 @@ pub(crate) fn kill(signal: &str, process: &str) {
     assert!(sent.is_ok_and(|status| status.success()), "{kill}");
 }
 
-/// A lab whose link loses nothing that is paced: whoever sends serves the ring, and cannot overrun it,
-/// however busy the machine is.
+/// A lab whose link loses no paced traffic. The sender serves the ring itself and so cannot overrun
+/// it, however busy the machine is.
 pub(crate) fn unhurried() -> LabConfig {
     LabConfig {
         delivery: Delivery::SoftInterrupt,
@@ -56,7 +56,8 @@ pub(crate) fn unhurried() -> LabConfig {
     }
 }
 
-/// Whether the command can make a lab. This process stays who it is: the command makes itself able.
+/// Returns why the command cannot make a lab, if so. This process does not change its user: the
+/// command makes itself able.
 pub(crate) fn lab() -> Result<(), String> {
     let probe = run(&mut mpps(&["lab", "--", "true"]));
     match probe.status.code() {
@@ -72,7 +73,7 @@ pub(crate) fn mpps(arguments: &[&str]) -> Command {
     command
 }
 
-/// The text of a result file: the structs write it back as they read it, no field less and none more.
+/// The text of a result file. The structs write it back as they read it: no field is lost or added.
 pub(crate) fn valid<B: Body + Serialize>(path: &Path) -> String {
     let text = fs::read_to_string(path).expect("it was written");
     let value: Value = serde_json::from_str(&text).expect("it is JSON");
@@ -81,7 +82,7 @@ pub(crate) fn valid<B: Body + Serialize>(path: &Path) -> String {
     text
 }
 
-/// A copy of the command in a directory where everybody may write.
+/// A copy of the command in a directory where any user may write.
 pub(crate) fn copy_for_all(directory: &Path) -> PathBuf {
     fs::set_permissions(directory, fs::Permissions::from_mode(0o777)).expect("it is ours");
     let binary = directory.join("mpps");
@@ -111,7 +112,7 @@ pub(crate) fn quiet_namespace() -> NetNamespace {
     namespace
 }
 
-/// How a command ended and what it wrote.
+/// The exit status of a command, and its output.
 #[derive(Debug, Clone)]
 pub(crate) struct Ended {
     pub(crate) status: ExitStatus,
@@ -120,7 +121,7 @@ pub(crate) struct Ended {
 }
 
 impl Ended {
-    /// The exit status; a signal is what it is not.
+    /// The exit status. Panics if a signal ended the command.
     pub(crate) fn code(&self) -> i32 {
         let signal = self.status.signal();
         self.status
@@ -144,7 +145,7 @@ impl Ended {
 /// A pipe that takes nothing more, as a terminal after Ctrl-S, until its reader reads.
 pub(crate) fn full_pipe() -> (PipeReader, PipeWriter) {
     let (reader, mut writer) = std::io::pipe().expect("a pipe can be had");
-    // What a pipe holds (pipe(7)).
+    // The capacity of a pipe (pipe(7)).
     writer.write_all(&[b' '; 1 << 16]).expect("it has room");
     (reader, writer)
 }
@@ -197,7 +198,7 @@ impl Running {
         for _ in 0..PATIENCE.as_millis() / LOOK.as_millis() {
             let ended = self.child.try_wait().expect("a child can be asked");
             if ended.is_some() {
-                // What it wrote last may still be in the pipes.
+                // Its last output may still be in the pipes.
                 self.readers
                     .drain(..)
                     .for_each(|reader| reader.join().expect("no panic"));
@@ -274,7 +275,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Both fail where it has ended, which is what is wanted.
+        // Both fail if it has ended, which is fine.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

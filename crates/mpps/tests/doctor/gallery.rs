@@ -1,5 +1,5 @@
-//! The table of the gallery, docs/gallery.md: each scenario with what was to be found and what was. With
-//! `MPPS_GALLERY=write` each scenario that runs writes its line anew.
+//! The table of the gallery, docs/gallery.md: each scenario with the expected finding and the real
+//! one. With `MPPS_GALLERY=write` each scenario that runs writes its line anew.
 
 use super::{connections, others, packets, pairs, sockets};
 use mpps_trial::Trial;
@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
-/// What is found of a host with which nothing is wrong.
+/// The finding for a host without a fault.
 const NOTHING: &str = "nothing";
 
 /// The trials that have a line.

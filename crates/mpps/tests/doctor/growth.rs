@@ -1,4 +1,5 @@
-//! What a look at a large host costs, in calls of the kernel, and that Ctrl-C does not wait for it.
+//! The number of system calls for one look at a large host. Also, Ctrl-C does not wait for the
+//! look.
 
 use crate::common::{self, Running, run};
 use mpps_os::netlink::link;
@@ -21,8 +22,8 @@ pub(crate) fn trials() -> Vec<Trial> {
 /// Pairs of interfaces, each as many more than the ones before.
 const PAIRS: [u64; 3] = [4, 36, 68];
 
-/// From one size to the next the calls grow by what the further interfaces cost, whatever there is
-/// already. A list of all interfaces for each of them would make the second step half as large again.
+/// The calls grow by the cost of the further interfaces, however many there are already. If each
+/// interface made a list of all of them, the second step would be half as large again.
 fn calls_grow_as_the_interfaces_do() {
     let counts = thread::scope(|threads| {
         let counts = PAIRS.map(|pairs| threads.spawn(move || calls(pairs)));
@@ -33,7 +34,7 @@ fn calls_grow_as_the_interfaces_do() {
     assert!(second * 10 <= first * 11, "{counts:?}");
 }
 
-/// How many calls the doctor makes in a namespace with so many pairs.
+/// The number of calls that the doctor makes in a namespace with `pairs` veth pairs.
 fn calls(pairs: u64) -> u64 {
     let namespace = common::quiet_namespace();
     let make = || -> mpps_os::Result<()> {
@@ -60,10 +61,10 @@ fn calls(pairs: u64) -> u64 {
     calls.unwrap_or_else(|| panic!("{table} {ended:#?}"))
 }
 
-/// So many descriptors this test has open, each of which takes a search a while.
+/// The number of descriptors that this test has open. A search takes some time for each.
 const DESCRIPTORS: usize = 300;
 
-/// A tracer has the doctor wait before it looks at a descriptor.
+/// A tracer delays each look of the doctor at a descriptor.
 fn ctrl_c_ends_the_first_look_at_once() {
     let open = || File::open("/dev/null").expect("every machine has it");
     let _open: Vec<File> = (0..DESCRIPTORS).map(|_| open()).collect();
@@ -77,7 +78,7 @@ fn ctrl_c_ends_the_first_look_at_once() {
         text.lines().filter(|line| line.contains("/fd/")).count()
     };
     let mut strace = Command::new("strace");
-    // It is the doctor that is the child, and not the one who watches it.
+    // The doctor is the child, and the tracer the grandchild.
     strace.args(["--daemonize=grandchild", "--quiet=all", "--output"]);
     strace.arg(&file).arg("--trace=/^readlink");
     strace.arg("--inject=/^readlink:delay_enter=50ms");

@@ -1,4 +1,4 @@
-//! Servers that nobody here wrote: starved, and healthy.
+//! Servers from other projects: starved, and healthy.
 
 use super::program::Group;
 use super::scenario::{PORT, Scenario, Traffic, expect, nothing_is_wrong};
@@ -21,7 +21,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     ]
 }
 
-/// A server on the receiver, with a directory of its own, in which `{DIR}` stands for it.
+/// A server on the receiver. It has a directory of its own, and `{DIR}` stands for that.
 fn server(scenario: &Scenario, files: &[(&str, &str)], command: &str) -> (TempDir, Group) {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().to_str().expect("a plain name");
@@ -56,7 +56,7 @@ fn nsd(scenario: &Scenario) -> (TempDir, Group) {
     server(scenario, &files, "nsd -d -c {DIR}/conf")
 }
 
-/// Asks that many questions, so many of them at a time.
+/// Asks `questions` questions, `at_once` of them at a time.
 fn ask(scenario: &Scenario, directory: &TempDir, questions: u32, at_once: u32) {
     let (questions, at_once) = (questions.to_string(), at_once.to_string());
     let mut dnsperf = Command::new("dnsperf");
@@ -158,7 +158,7 @@ fn iperf3_that_is_stopped() {
     let mut group = iperf3(&scenario);
     let found = scenario.doctor(Some(PORT), || {
         let client = scenario.on_sender(|| Running::start(&mut client("50M", "60")));
-        // The report of its first second: before, the two talk about what is to come.
+        // The report of its first second. Before that, the two only agree on the test.
         group.says("0.00-");
         group.signal("STOP");
         group.await_drops();

@@ -103,7 +103,7 @@ fn a_rule(rule: &str) {
     expect(&found, &[("firewall", SENT, "packet filter")]);
 }
 
-/// What this host sends is no loss of what comes, and does not stand for one.
+/// Lost packets that this host sends are no loss of received packets, and are not reported as such.
 fn a_rule_for_what_is_sent() {
     let scenario = Scenario::new();
     scenario.nft("add table inet t");
@@ -233,7 +233,7 @@ fn a_group_that_nobody_joined() {
         scenario.send(Traffic::to(&format!("239.1.1.1:{PORT}"), SENT))
     });
     expect(&found, &[("unrouted", SENT, "cause is not known")]);
-    // The kernel counts only what is for a group that was joined: this counter refutes nothing.
+    // The kernel counts only packets for a joined group. So this counter refutes nothing.
     assert_eq!(found.grown("IpExt.InMcastPkts"), 0);
     found.balances();
 }
@@ -247,20 +247,20 @@ fn broadcasts_to_a_port_without_a_socket() {
     found.balances();
 }
 
-/// A packet that a sender makes itself: what is wrong with it.
+/// A packet that a sender makes itself, with its fault.
 #[derive(Default)]
 struct Crafted {
     /// The length in the IP header; 0 for the right one.
     total: u16,
     /// The length in the UDP header; 0 for the right one.
     udp: u16,
-    /// What its IP checksum is changed by.
+    /// The value added to the correct IP checksum.
     checksum: u16,
     /// Its IP options, as hexadecimal digits.
     options: &'static str,
 }
 
-/// What the doctor says while such packets come to an address.
+/// The output of the doctor while these packets come to an address.
 fn crafted(scenario: &Scenario, to: &str, packet: &Crafted) -> Found {
     let mac = scenario.hardware_address();
     let mac: String = mac.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -287,7 +287,7 @@ fn crafted(scenario: &Scenario, to: &str, packet: &Crafted) -> Found {
     scenario.doctor(None, || scenario.python(&program))
 }
 
-/// What is found of a crafted packet, and nothing else.
+/// Expects this finding for a crafted packet, and no other.
 fn expect_crafted(packet: &Crafted, expected: (&str, u64, &str)) {
     let scenario = Scenario::new();
     let _group = Group::start(&scenario, Way::Read, 1, &at(1));
@@ -320,7 +320,7 @@ fn packets_cut_short() {
     expect_crafted(&packet, ("ip_discards", SENT, "cut short"));
 }
 
-/// A source route, which hosts refuse unless they are told otherwise.
+/// A source route. Hosts refuse it unless they are set to accept it.
 fn an_ip_option_that_is_refused() {
     let packet = Crafted {
         options: "830704c0a8fe0100",
@@ -352,7 +352,7 @@ fn a_route_that_drops() {
     found.balances();
 }
 
-/// Datagrams of two fragments, for which there is no memory.
+/// Datagrams of two fragments, without memory to put them together.
 fn fragments_without_memory() {
     let scenario = Scenario::new();
     scenario.keep_no_fragments();
@@ -363,8 +363,8 @@ fn fragments_without_memory() {
     expect(&found, &[("fragments", fails, "fragments of datagrams")]);
 }
 
-/// A raw socket writes its own UDP header, with a checksum that is none. Short datagrams are checked
-/// when they arrive, and long ones when they are read, where the socket counts them as dropped, too.
+/// A raw socket writes its own UDP header, with a wrong checksum. Short datagrams are checked when
+/// they arrive. Long ones are checked when they are read; the socket counts them as dropped, too.
 fn a_wrong_checksum_of(bytes: usize) {
     let scenario = Scenario::new();
     let group = Group::start(&scenario, Way::Read, 1, &at(1));
@@ -381,7 +381,8 @@ fn a_wrong_checksum_of(bytes: usize) {
     drop(group);
 }
 
-/// IPv6 has no datagrams without a checksum (RFC 8200); a sender that leaves it out (`UDP_NO_CHECK6_TX`).
+/// IPv6 has no datagrams without a checksum (RFC 8200). This sender leaves it out
+/// (`UDP_NO_CHECK6_TX`).
 fn a_checksum_of_zero_over_ipv6() {
     let scenario = Scenario::new();
     let _group = Group::start(&scenario, Way::Read, 1, &format!("[fd00:254::1]:{PORT}"));

@@ -205,7 +205,7 @@ fn healthy_with_a_cookie_for_each_connection() {
     healthy(&found, 0);
 }
 
-/// What is for all hosts and has no listener here is a remark, and nothing wrong.
+/// A broadcast without a listener here is a remark, and not a problem.
 fn healthy_beside_broadcasts() {
     let scenario = Scenario::new();
     let _group = Group::start(&scenario, Way::Read, 1, &at(1));

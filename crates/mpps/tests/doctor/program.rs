@@ -1,4 +1,4 @@
-//! Somebody else's program: this test program, started again, with sockets of its own.
+//! A program that mpps did not start: this test program, started again, with sockets of its own.
 
 use super::scenario::{PORT, Scenario};
 use crate::common::{Running, kill};
@@ -12,12 +12,13 @@ use std::process::{Command, ExitCode};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// What the program does with its sockets, how many it has, and where: `spin 1 192.168.254.1:4321`.
+/// The orders of the program: how it treats its sockets, their number, and the address: `spin 1
+/// 192.168.254.1:4321`.
 const ASKED: &str = "MPPS_DOCTOR_PROGRAM";
-/// It ends by itself, should its test not end it.
+/// It ends by itself after this time, if its test does not end it.
 const LIFE: Duration = Duration::from_secs(600);
 
-/// What the program does.
+/// The program's treatment of its sockets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Way {
     /// Receives all that comes, and has a buffer for all of it.
@@ -30,7 +31,7 @@ pub(crate) enum Way {
     Sleep,
     /// Receives nothing, and two threads that have the socket compute.
     Shared,
-    /// Receives from one partner, who does not send.
+    /// Receives from one partner, which does not send.
     Connected,
 }
 
@@ -110,8 +111,9 @@ fn live(way: Way, socket: &std::net::UdpSocket) {
     }
 }
 
-/// A server under way on the receiver of a lab, in a process group of its own: once one that is stopped
-/// loses its parent, the kernel hangs up on its whole group (setpgid(2)). Its children end with it.
+/// A server under way on the receiver of a lab, in a process group of its own. The kernel hangs up
+/// on a whole group if a stopped process in it loses its parent (setpgid(2)). The server's children
+/// end with it.
 #[derive(Debug)]
 pub(crate) struct Group {
     running: Running,
@@ -124,7 +126,7 @@ impl Drop for Group {
 }
 
 impl Group {
-    /// This test program with so many sockets.
+    /// This test program with `sockets` sockets.
     pub(crate) fn start(scenario: &Scenario, way: Way, sockets: usize, local: &str) -> Self {
         let (name, _) = WAYS.iter().find(|(_, known)| *known == way).expect("a way");
         let mut command = Command::new(env::current_exe().expect("this program"));
@@ -188,7 +190,7 @@ impl Group {
         self.running.id()
     }
 
-    /// What the kernel says its sockets have dropped: the last column of `/proc/net/udp`.
+    /// The drops of its sockets by the kernel's count: the last column of `/proc/net/udp`.
     pub(crate) fn drops(&self) -> u64 {
         let rows = self.rows();
         let drops = rows

@@ -1,4 +1,4 @@
-//! Two hosts of a lab, what happens between them, and what the doctor says of the receiver.
+//! Two hosts of a lab, the traffic between them, and the doctor's output about the receiver.
 
 use super::gallery;
 use super::program::Group;
@@ -38,7 +38,7 @@ pub(crate) struct Traffic {
     pub(crate) source: IpAddr,
     pub(crate) to: SocketAddr,
     pub(crate) datagrams: u64,
-    /// From so many ports in turn.
+    /// The number of source ports, used in turn.
     pub(crate) flows: u16,
     pub(crate) bytes: usize,
 }
@@ -87,7 +87,7 @@ impl Scenario {
         self.lab.sender().run(work).expect("it can be entered")
     }
 
-    /// Drops what came from where the receiver would not answer by this link (RFC 3704).
+    /// Drops packets from addresses that the receiver would not answer by this link (RFC 3704).
     pub(crate) fn filter_strictly(&self) {
         self.on_receiver(|| {
             fs::write("/proc/sys/net/ipv4/conf/all/rp_filter", "1")
@@ -125,7 +125,8 @@ impl Scenario {
         });
     }
 
-    /// Takes the sender's end of the link down and up again, and waits until the receiver's is back.
+    /// Takes the sender's end of the link down and up again. Waits until the receiver's end is
+    /// back.
     pub(crate) fn bounce(&self) {
         let sender = self.lab.sender().interface_index();
         let receiver = self.lab.receiver().interface_index();
@@ -180,7 +181,8 @@ impl Scenario {
             let payload = vec![0; traffic.bytes];
             for at in 0..traffic.datagrams {
                 let socket = &sockets[at as usize % sockets.len()];
-                // A refusal of an earlier one (ICMP) may be told here, and is no failure of this one.
+                // This call may report the refusal of an earlier datagram (ICMP). That is no
+                // failure of this one.
                 if socket.send_to(&payload, traffic.to).is_err() {
                     socket
                         .send_to(&payload, traffic.to)
@@ -191,7 +193,7 @@ impl Scenario {
         self.lab.settle().expect("it comes to rest");
     }
 
-    /// A server of the receiver gets so many datagrams, reads none, and ends.
+    /// A server of the receiver gets `datagrams` datagrams, reads none, and ends.
     pub(crate) fn end_unread(&self, datagrams: u64) {
         let server = self.on_receiver(|| UdpSocket::bind(at(1)).expect("the port is free"));
         self.send(Traffic::to(&at(1), datagrams));
@@ -200,7 +202,7 @@ impl Scenario {
         thread::sleep(Duration::from_secs(1));
     }
 
-    /// Makes so many connections to the receiver, each of which is served.
+    /// Makes `connections` connections to the receiver, and serves each.
     pub(crate) fn connect(&self, connections: usize) {
         let local = SocketAddr::from((address::v4(1), PORT));
         let listener = self.on_receiver(|| TcpListener::bind(local).expect("the port is free"));
@@ -220,7 +222,7 @@ impl Scenario {
         self.lab.settle().expect("it comes to rest");
     }
 
-    /// What the doctor says of the receiver while this happens.
+    /// The output of the doctor about the receiver while `happen` runs.
     pub(crate) fn doctor(&self, port: Option<u16>, happen: impl FnOnce()) -> Found {
         let namespace = self.lab.receiver().namespace().as_fd().as_raw_fd();
         let namespace = format!("/proc/{}/fd/{namespace}", std::process::id());
@@ -230,7 +232,7 @@ impl Scenario {
         self.doctor_asked(&asked, happen)
     }
 
-    /// What it says if it is asked like that.
+    /// The output of the doctor with these arguments.
     pub(crate) fn doctor_asked(&self, asked: &[&str], happen: impl FnOnce()) -> Found {
         let mut doctor = mpps(&["doctor", "--seconds", "600", "--json"]);
         let mut running = Running::start(doctor.args(asked));
@@ -257,7 +259,7 @@ fn netstat() -> String {
     read("netstat") + &read("snmp")
 }
 
-/// What the doctor said.
+/// The output of the doctor.
 #[derive(Debug)]
 pub(crate) struct Found {
     value: Value,
@@ -268,12 +270,12 @@ pub(crate) struct Found {
 }
 
 impl Found {
-    /// The finding that is told first.
+    /// The first finding in the output.
     pub(crate) fn first(&self) -> &Value {
         &self.value["findings"][0]
     }
 
-    /// What the sockets of a group have dropped by the kernel's own table; it had dropped nothing before.
+    /// The drops of a group's sockets by the kernel's own table. It had no drops before.
     pub(crate) fn kernels_drops(&self, group: &Group) -> u64 {
         let drops = group.drops();
         assert!(drops > 0, "the scenario makes a loss: {self:#?}");
@@ -281,21 +283,21 @@ impl Found {
         drops
     }
 
-    /// What a counter grew by, as another reader sees it.
+    /// The growth of a counter, as another reader sees it.
     pub(crate) fn grown(&self, name: &str) -> u64 {
         let [before, after, _] = self.counters.each_ref().map(|text| counter(text, name));
         after - before
     }
 
-    /// What the first counter of the first finding grew by.
+    /// The growth of the first counter of the first finding.
     pub(crate) fn evidence(&self) -> u64 {
         let evidence = &self.first()["evidence"][0];
         let value = |at: &str| evidence[at].as_u64().expect("a count");
         value("after") - value("before")
     }
 
-    /// The first finding rests on this counter, which another reader saw grow as much: what is sent
-    /// again by a timer may come after that reader has looked.
+    /// The first finding rests on this counter, and another reader saw it grow as much. A timer may
+    /// send packets again after that reader has looked.
     pub(crate) fn has_counted(&self, name: &str) {
         assert_eq!(self.first()["evidence"][0]["source"], name, "{self:#?}");
         let [before, after, later] = self.counters.each_ref().map(|text| counter(text, name));
@@ -362,7 +364,7 @@ pub(crate) fn expect(found: &Found, expected: &[(&str, u64, &str)]) {
     assert_eq!(found.ended.code(), 1);
 }
 
-/// Nothing is wrong but for this remark, of so many packets.
+/// No problem is found. There is only this remark, with this count.
 pub(crate) fn remarks(found: &Found, check: &str, count: u64) {
     gallery::add(&[&format!("{check} as a remark")], &found.told());
     let findings = found.value["findings"].as_array().expect("findings");
@@ -389,7 +391,7 @@ pub(crate) fn silent(found: &Found) {
     assert_eq!((findings, found.ended.code()), (Some(0), 0), "{found:#?}");
 }
 
-/// Nothing is wrong, and so many datagrams were received.
+/// No problem is found, and this many datagrams were received.
 pub(crate) fn healthy(found: &Found, datagrams: u64) {
     silent(found);
     assert_eq!(found.value["ledger"]["delivered"], datagrams, "{found:#?}");

@@ -1,4 +1,4 @@
-//! Servers that do not take what their sockets get, and sockets that do not get it.
+//! Servers that do not read their sockets, and sockets that do not get their packets.
 
 use super::gallery;
 use super::program::{Group, Way};
@@ -36,7 +36,8 @@ pub(crate) fn trials() -> Vec<Trial> {
     ]
 }
 
-/// How often it is tried whether a machine leaves two threads their CPUs: one that lacks a CPU is told so.
+/// The number of tries for a machine that leaves two threads their CPUs. A thread that lacks a CPU
+/// gets another finding.
 const ATTEMPTS: usize = 5;
 
 fn one_socket_for_two_threads() {
@@ -96,7 +97,7 @@ fn a_stopped_program() {
     );
 }
 
-/// Of two programs in a namespace the one that was asked for is told.
+/// Of two programs in a namespace, only the selected one is reported.
 fn one_process_of_two() {
     let scenario = Scenario::new();
     let group = Group::start(&scenario, Way::Slow, 1, &at(1));
@@ -114,7 +115,7 @@ fn one_process_of_two() {
     expect(&found, &[("socket_buffer", dropped, &at(1))]);
 }
 
-/// Beside other work any thread may lack a CPU, which is then told in place of its own cause.
+/// Beside other work any thread may lack a CPU. That finding then replaces the expected one.
 fn starved(way: Way, said: &str) {
     let scenario = Scenario::new();
     let group = Group::start(&scenario, way, 1, &at(1));
@@ -162,7 +163,7 @@ fn python_server(scenario: &Scenario, handler: &str) -> Group {
     ))
 }
 
-/// Its handler waits for something else.
+/// Its handler waits for another event.
 fn a_server_in_python_that_sleeps() {
     let scenario = Scenario::new();
     let server = python_server(&scenario, "time.sleep(3600)");
@@ -176,7 +177,7 @@ fn a_server_in_python_that_sleeps() {
     assert!(what.contains("python3"), "{what}");
 }
 
-/// One question at a time, each of which it answers.
+/// One question at a time. It answers each.
 fn a_server_in_python_that_answers() {
     let scenario = Scenario::new();
     let _server = python_server(

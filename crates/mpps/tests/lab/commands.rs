@@ -26,13 +26,13 @@ pub(super) fn commands_run_on_the_receiver() {
     for address in ["-- 192.168.254.1\n", "-- 192.168.254.20\n"] {
         assert!(addresses.out.contains(address), "{addresses:#?}");
     }
-    // The other host, for those who want to send from it.
+    // Commands may send from the other host.
     let enter = "nsenter --net=$MPPS_SENDER cat /proc/net/fib_trie";
     let sender = lab(&["sh", "-c", enter]).fine();
     assert!(sender.out.contains("-- 192.168.254.30\n"), "{sender:#?}");
 }
 
-/// A lab whose command says `ready`, and what marks its processes.
+/// A lab whose command prints `ready`, and the marker of its processes.
 fn visited(name: &str, script: &str) -> (Running, String) {
     let value = format!("{name}-{}", std::process::id());
     let mut command = mpps(&["lab", "--", "sh", "-c", script]);
@@ -62,7 +62,7 @@ pub(super) fn a_signal_ends_the_command_and_the_lab() {
     }
 }
 
-/// It is told once, and its own status counts; one that does not listen is killed.
+/// It gets one signal, and its own status counts. A command that ignores the signal is killed.
 pub(super) fn a_command_ends_as_it_likes() {
     let listens = "trap 'echo told; exit 7' TERM; echo ready; while :; do sleep 0.05; done";
     let (running, _) = visited("listens", listens);

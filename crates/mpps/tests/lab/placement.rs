@@ -40,13 +40,13 @@ pub(crate) fn the_receiver_is_measured_in_each_place_that_there_is() {
     assert!(directory.path().join("placement.html").exists());
 }
 
-/// A burst tells which CPU serves the queue, and each run has one burst: its first packet begins it,
-/// and its last one comes before its end. What the ring of the receiving interface refused is the
-/// sender's count.
+/// A burst shows which CPU serves the queue. Each run has one burst: its first packet begins the
+/// run, and its last one comes before the end. The sender counts the packets that the ring of the
+/// receiving interface refused.
 pub(crate) fn what_arrives_at_an_interface_is_accounted_for() {
     let directory = directory();
-    // A burst for each socket: the inode of the one at port 4321 tells a new one (proc_net(5)). Its
-    // run reads the counters just after it has opened it.
+    // A burst for each socket. The inode of the socket at port 4321 shows that it is new
+    // (proc_net(5)). The run reads the counters just after it has opened the socket.
     let script = format!(
         "{mpps} placement --interface mpps-rx --port 4321 --seconds 2.5 --repeat 1 & \
          last=; while kill -0 $! 2>/dev/null; do \

@@ -1,27 +1,27 @@
-//! What each rung is about, by what its sockets and queues got.
+//! The point of each rung, by the packets that its sockets and queues got.
 
 use super::{LabResult, RungResult};
 use mpps_host::Station;
 
-/// What came to each socket of a rung, taken in time or not.
+/// The packets that came to each socket of a rung, read in time or not.
 fn came(rung: &RungResult) -> Vec<u64> {
     let threads = rung.threads.iter();
     let came = threads.map(|thread| thread.received + thread.socket_drops.unwrap_or(0));
     came.collect()
 }
 
-/// What was lost at a station in the runs behind a rung's rate.
+/// The packets lost at a station in the runs behind a rung's rate.
 fn lost_at(rung: &RungResult, station: Station) -> u64 {
     let losses = rung.runs.sample_ledgers.iter().flat_map(|one| &one.losses);
     let there = losses.filter(|loss| loss.station == station);
     there.map(|loss| loss.count).sum()
 }
 
-/// Each rung of a climb of all shows what it is about, also where CPUs have to be shared for that.
+/// Each rung of a full climb shows its point, also if it must share CPUs for that.
 ///
-/// A group on a wildcard address is looked up without the destination: only flows from many source
-/// ports reach all of its sockets. Sixty-four flows miss one of four sockets, or bring one of them
-/// more than three fifths, once in ten million boots.
+/// A group on a wildcard address is looked up without the destination. So only flows from many
+/// source ports reach all of its sockets. Once in ten million boots, sixty-four flows miss one of
+/// four sockets, or bring one more than three fifths.
 pub(crate) fn hold(result: &LabResult) {
     let rung = |number: &str| {
         let mut all = result.rungs.iter();
@@ -62,7 +62,8 @@ pub(crate) fn hold(result: &LabResult) {
     for socket in &spread {
         assert!(*socket > 0 && socket * 5 <= all * 3, "{spread:?}");
     }
-    // An address, a queue and a socket for each thread; and a socket for each CPU that serves queues.
+    // An address, a queue and a socket for each thread, and a socket for each CPU that serves
+    // queues.
     let aligned = rung("9a");
     let queues = &aligned.path.as_ref().expect("it says which way").queues;
     let packets: Vec<u64> = queues.iter().map(|queue| queue.packets).collect();

@@ -1,4 +1,4 @@
-//! Servers that everybody runs, each with a private configuration, started and ended by its trial.
+//! Popular servers, each with a private configuration, started and ended by its trial.
 
 use super::{ENGINES, load, result};
 use crate::common::Running;
@@ -60,7 +60,7 @@ pub(super) fn trials() -> Vec<Trial> {
 
 fn nginx(directory: &Path, port: u16) -> String {
     let directory = directory.display();
-    // In a user namespace root is the only user to whom it could give its directories.
+    // In a user namespace root is the only user that can get its directories.
     format!(
         "user root root; daemon off; master_process off; pid {directory}/pid; error_log {directory}/error;\n\
          events {{ worker_connections 256; }}\n\

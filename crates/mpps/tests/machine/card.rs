@@ -1,4 +1,4 @@
-//! What becomes of a receiver whose card goes down, or away, or has no descriptor left.
+//! Receivers whose card goes down, goes away, or has no descriptor left.
 
 use super::common::{Running, run};
 use super::{ADDRESS, FOLDER, at, ip, ledger, meet, resolve, resolve_at, trial};
@@ -58,7 +58,7 @@ pub(super) fn trials() -> [Trial; 6] {
     trials.map(|(name, obstacle, test)| trial(name.to_owned(), obstacle, test))
 }
 
-/// The carrier goes when an AF_XDP receiver comes, and stays, as it was foretold; and the receiver tells
+/// The carrier goes or stays when an AF_XDP receiver comes, as was predicted. The receiver reports
 /// where the interrupts of its queue go.
 fn foretells() {
     let told = run(at("b", "mpps").args(["backends", "eth1", "--for", "af_xdp", "--json"])).fine();
@@ -115,12 +115,12 @@ fn foretells() {
     }
 }
 
-/// While nobody empties the card's ring, it takes what the ring holds, and all else is lost before the
-/// host: by a counter of the card, or where it has none by the difference of what both cards counted.
+/// While no program empties the card's ring, the ring fills up. All further packets are lost before
+/// the host. A counter of the card has them, or the difference of what both cards counted.
 fn starves() {
-    // No share of the time is kept for others.
+    // The reader may use all of the time of its CPU.
     run(Command::new("sysctl").args(["-w", "kernel.sched_rt_runtime_us=-1"])).fine();
-    // One that is sent to CPU 1 may leave its soft interrupts to a thread that does not run.
+    // On CPU 1, the card's soft interrupts might go to a thread that does not run.
     interrupt("0");
     let driver = run(at("b", "ethtool").args(["-i", "eth1"])).fine().out;
     let is_fixed = driver.contains("driver: 8139cp");
@@ -149,7 +149,7 @@ fn starves() {
         ]);
         let sent = run(&mut sending).fine();
         drop(hog);
-        // What was in the ring has come before the second of these.
+        // The packets in the ring have come before the second of these.
         (0..2).for_each(|_| drop(receiving.line("\"interval\"")));
         let received = receiving.interrupt().fine();
         let ledger = ledger(&sent, &received).fine();
@@ -170,20 +170,22 @@ fn starves() {
         received
     });
     let arrived: Vec<u64> = arrived.collect();
-    // The larger ring holds 896 more, of which some are lost between the cards. The emulator keeps some
-    // hundred more or fewer from run to run: 365 on vmxnet3, by which a ring of 512 once took as many as
-    // one of 128.
+    // The larger ring holds 896 more, but some of them are lost between the cards. The emulator
+    // keeps some hundred more or fewer from run to run: 365 on vmxnet3. A ring of 512 thus once
+    // took as many as one of 128.
     assert!(arrived.iter().all(|came| *came < 3000), "{arrived:?}");
     if let ([few, many], true) = (arrived.as_slice(), counts) {
         assert!(few + 448 < *many, "{arrived:?}");
     }
 }
 
-/// With the card's interrupts and the reader on one CPU, and more than it can take to their socket, the
-/// reader gets next to nothing. It gets its share where a thread takes the packets, which is scheduled as it
-/// is; and all by AF_XDP, which comes before what is slow.
+/// The card's interrupts and the reader share one CPU, and more packets come than it can take to
+/// their socket. Then the reader gets next to nothing. It gets its share if a thread takes the
+/// packets, because both are scheduled alike. With AF_XDP it gets all: that comes before the slow
+/// part.
 fn livelocks() {
-    /// What a firewall of so many rules costs in an emulated machine: about a millisecond a packet.
+    /// The number of rules of a slow firewall. They cost about a millisecond a packet in an
+    /// emulated machine.
     const RULES: usize = 4000;
     let rules: String = (0..RULES)
         .map(|rule| format!("ip saddr 192.0.2.{} udp dport {rule} drop\n", rule % 250))
@@ -206,7 +208,7 @@ fn livelocks() {
         sending.args(["-c", "0", "mpps", "send", ADDRESS, "--rate", &rate]);
         run(sending.args(["--count", &rate])).fine();
         let received = receiving.interrupt().fine().last_json()["received"].as_u64();
-        // Some cards hold back what finds no descriptor.
+        // Some cards hold back packets that find no descriptor.
         meet();
         received.expect("a number")
     };
@@ -262,7 +264,7 @@ fn interrupt(cpu: &str) {
     }
 }
 
-/// The files that say which CPUs may take an interrupt, and what they say.
+/// The files for the CPUs that may take an interrupt, and their contents.
 fn affinities() -> Vec<(PathBuf, String)> {
     let interrupts = fs::read_dir("/proc/irq").expect("it is mounted").flatten();
     let files = interrupts.map(|one| one.path().join("smp_affinity_list"));
@@ -320,8 +322,8 @@ pub(super) fn outlasts_a_bounce() {
     }
 }
 
-/// Where the driver gives a card back a ring ends with an error that names it, and a socket waits on;
-/// once the driver has the card again, both receive.
+/// The driver gives a card back. A ring then ends with an error that names it, and a socket waits
+/// on. Once the driver has the card again, both receive.
 pub(super) fn tells_of_a_card_that_went() {
     let device = driven();
     let bus = fs::canonicalize(device.join("subsystem")).expect("it is on a bus");
@@ -350,8 +352,8 @@ pub(super) fn tells_of_a_card_that_went() {
     }
 }
 
-/// A virtual function is an interface of its own: what is sent to its hardware address comes there and not
-/// to the card's interface, which has fewer queues as long as there is one.
+/// A virtual function is an interface of its own. Packets to its hardware address come there and
+/// not to the card's interface. That has fewer queues as long as there is a function.
 fn receives_by_a_function() {
     const AT: &str = "10.0.0.3:4321";
     const MAC: &str = "52:54:00:00:01:01";
@@ -403,7 +405,7 @@ pub(super) fn device() -> PathBuf {
     PathBuf::from("/sys/bus/pci/devices").join(place.expect("a card has a place").trim())
 }
 
-/// What the driver of the network holds: of virtio not what is on the PCI bus, but what that carries.
+/// The device of the network driver. For virtio this is not the PCI device, but a device on it.
 fn driven() -> PathBuf {
     let device = device();
     let inside = fs::read_dir(&device).expect("it is there").flatten();

@@ -1,4 +1,4 @@
-//! What the settings of a card do, by its counters and its interrupts, and that they are put back.
+//! The effects of a card's settings, by its counters and its interrupts, and their restoration.
 
 use super::card::device;
 use super::common::{Running, run};
@@ -24,7 +24,7 @@ const SUSPENDING: [&str; 8] = [
     "4M",
 ];
 
-/// How long the card waits between two interrupts, by what is asked of `mpps serve`.
+/// The time between two interrupts of the card, as passed to `mpps serve`.
 const MODERATION: [&str; 3] = ["0", "500us", "5ms"];
 
 pub(super) fn trials() -> Vec<Trial> {
@@ -76,8 +76,8 @@ pub(super) fn trials() -> Vec<Trial> {
     made.into()
 }
 
-/// The longer the card waits, the fewer its interrupts for as many requests at the same rate, each of
-/// which is answered; and at the end it waits as before.
+/// The longer the card waits, the fewer interrupts it makes for the same requests at the same rate.
+/// All requests are answered. At the end it waits as before.
 fn moderates() {
     let settings = || run(at("b", "ethtool").args(["-c", "eth1"])).fine().out;
     let before = settings();
@@ -103,9 +103,9 @@ fn moderates() {
     assert!(long < short && long * 3 < none * 2, "{interrupted:?}");
 }
 
-/// What is set for one queue is set for that one, in the words of another program. No card of QEMU's keeps
-/// times of its queues apart; the driver of virtio's keeps there whether the queue learns of what was sent,
-/// as `tx-frames` 0 or 1, which it changes while the link is down.
+/// A setting of one queue applies to that queue only, as another program shows it. No card of
+/// QEMU's keeps times for each queue. The driver of virtio keeps a flag in that place: whether the
+/// queue learns of sent packets. It is `tx-frames` 0 or 1, and changes only while the link is down.
 fn coalesces_one_queue() {
     const TX_PACKETS: usize = 5;
     let shown = || [0, 1, 2].map(|queue| run(&mut coalescing_of(queue)).fine().out);
@@ -140,8 +140,8 @@ fn coalescing_of(queue: u32) -> Command {
     showing
 }
 
-/// Each of 10 000 flows comes by the queue that was predicted for it, by the card's own counters; and so all
-/// at once, by the command of the other host.
+/// Each of 10 000 flows comes by its predicted queue, by the card's own counters. The command of
+/// the other host then sends all of them at once.
 fn steers() {
     assert!(queues_of(10_000) > 1);
     resolve();
@@ -161,8 +161,8 @@ fn steers() {
     assert_eq!(ended.code(), i32::from(missing > 0), "{ended:#?}");
 }
 
-/// With a key of zeros all flows come by one queue; with the one that is planned for it they do not, and
-/// undone it is as it was.
+/// With a key of zeros all flows come by one queue. With the planned key they do not. After undo
+/// the old key is back.
 fn replaces_a_key() {
     const FLOWS: u16 = 1000;
     let before = key();
@@ -200,10 +200,10 @@ fn setting_key(key: &str) -> Command {
     setting
 }
 
-/// Sends the flows that are predicted for a queue, and then those for the next: each time it is that queue's
-/// counter which moves, and no other's. Tells how many queues got a tenth of them or more.
+/// Sends the flows that are predicted for a queue, and then those for the next. Each time only the
+/// counter of that queue moves. Returns how many queues got at least a tenth of the flows.
 fn queues_of(flows: u16) -> usize {
-    // Some cards hash addresses alone until they are told otherwise; others always take the ports.
+    // Some cards hash only addresses unless they are set to do more; others always hash the ports.
     let ports = ["-N", "eth1", "rx-flow-hash", "udp4", "sdfn"];
     let _ = run(at("b", "ethtool").args(ports));
     let first = format!("10.0.0.1:20000-{ADDRESS}");
@@ -257,17 +257,17 @@ fn come_by(queue: u64, ports: &[u16]) {
             ["predicted", "counted"].map(|name| told[name].as_u64().expect("a number"));
         match told["queue"] == queue {
             true => assert_eq!(predicted, came as u64, "{verified:#}"),
-            // Address resolution, and what a host says of itself.
+            // Address resolution, and packets that a host sends by itself.
             false => assert!(predicted == 0 && counted < 50, "{verified:#}"),
         }
     }
 }
 
-/// Flows by the source ports that `mpps recv` names come by the queue, and no other datagrams to its
-/// address do; what else falls into its entry of the table is counted and goes on to the kernel. That
-/// holds where addresses alone are hashed, too; and afterwards the table is what it was.
+/// Flows from the source ports that `mpps recv` names come by the queue. No other datagrams to its
+/// address do. Other packets in its entry of the table are counted and go on to the kernel. That
+/// holds if only addresses are hashed, too. Afterwards the table is what it was.
 fn carves_out() {
-    // The second is how the other trials found the card, or how it always is.
+    // The second is how the other trials found the card. Some cards only have the second.
     for fields in ["sd", "sdfn"] {
         let hash = ["-N", "eth1", "rx-flow-hash", "udp4", fields];
         let is_set = run(at("b", "ethtool").args(hash)).code() == 0;
@@ -313,8 +313,8 @@ fn carves_out() {
     assert!(counted["elsewhere"].as_u64() > Some(400), "{total:#}");
 }
 
-/// Keeps a queue for the flow of source port 20000, sends a datagram from each port that `chosen` makes
-/// of those that are named, and others to another program; answers the named ports, and the totals.
+/// Keeps a queue for the flow of source port 20000. Sends a datagram from each port that `chosen`
+/// picks of the named ones, and others to another program. Returns the named ports, and the totals.
 fn carved(chosen: impl Fn(&[u16]) -> Vec<u16>) -> (Vec<u16>, Value) {
     const OTHERS: u16 = 2000;
     const OTHER: &str = "10.0.0.2:5000";

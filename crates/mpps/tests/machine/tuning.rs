@@ -1,4 +1,4 @@
-//! What `mpps tune` makes of a card and its host, and that both are afterwards what they were.
+//! The changes of `mpps tune` to a card and its host, and their restoration.
 
 use super::common::{Ended, Running, run};
 use super::{ADDRESS, RATE, at, ip, meet, result, trial};
@@ -8,8 +8,9 @@ use serde_json::Value;
 /// A name for the machine's first network namespace, where its own settings can be set.
 const FIRST: &str = "first";
 
-/// What somebody may have set before, as far as the card has it: more channels than cores, a queue by
-/// itself, a table, and what the machine has for all cards. Each line is by itself.
+/// Settings that a user may have made before, as far as the card has them. They are more channels
+/// than cores, a setting of one queue, a table, and settings for all cards. Each line is
+/// independent.
 const ODD: &str = "
     ethtool -L eth1 combined 4 || ethtool -L eth1 combined 1
     ethtool -X eth1 equal 1
@@ -22,7 +23,7 @@ const ODD: &str = "
     for list in /proc/irq/*/eth1*/../smp_affinity_list; do echo 1 > $list; done
     sysctl -w net.core.netdev_budget=200 net.core.rmem_max=100000 net.core.netdev_max_backlog=500";
 
-/// What every card and machine here has.
+/// The changes that every card and machine here has.
 const EVERYWHERE: [&str; 8] = [
     "rx-gro off -> on",
     "threaded 0 -> 1",
@@ -43,14 +44,14 @@ pub(super) fn trials() -> [Trial; 3] {
     trials.map(|(name, test)| trial(name.to_owned(), None, test))
 }
 
-/// The one that comes last, because the card goes to another host.
+/// The trial that comes last, because the card goes to another host.
 pub(super) fn last() -> Trial {
     let name = "every stage of mpps tune, on the machine itself".to_owned();
     trial(name, None, tunes_every_stage)
 }
 
-/// In the machine's first network namespace every stage that changes something does, and is put back, also
-/// what belonged to queues that went; in the words of other programs.
+/// In the machine's first network namespace, every stage with a change applies it and restores it.
+/// That includes settings of queues that went. Other programs confirm it.
 fn tunes_every_stage() {
     ip(&["netns", "attach", FIRST, "1"]);
     ip(&["-n", "b", "link", "set", "eth1", "netns", FIRST]);
@@ -112,8 +113,8 @@ fn tunes_every_stage() {
     }
 }
 
-/// What `mpps tune` changes of a card is there, datagrams arrive by it, and afterwards the host is what it
-/// was, in the words of other programs.
+/// The changes of `mpps tune` to a card are there, and datagrams arrive by it. Afterwards the host
+/// is what it was, as other programs show it.
 fn tunes() {
     for goal in ["udp", "af_xdp"] {
         let before = state("b");
@@ -139,7 +140,7 @@ fn tunes() {
         let applied = state("b");
         assert_ne!(applied, before);
         meet();
-        // What is proved stands on what was applied, and goes with it.
+        // A proof builds on the applied changes, and goes with them.
         let proved = prove(&["--quick", "--only", "threaded-napi,rps"]);
         eprintln!("{}", proved.out);
         assert_eq!(state("b") == applied, !proved.out.contains("is kept until"));
@@ -149,8 +150,8 @@ fn tunes() {
     }
 }
 
-/// A stage is measured with datagrams that arrive by the card, with and without it in turn, and afterwards
-/// the host is what it was.
+/// A stage is measured with datagrams that arrive by the card, with and without it in turn.
+/// Afterwards the host is what it was.
 fn proves() {
     const STAGES: [&str; 2] = ["napi-defer", "rps"];
     let before = state("b");
@@ -177,7 +178,7 @@ fn proves() {
     }
 }
 
-/// A firewall lets few packets pass that it takes for new connections: left out of tracking all pass.
+/// A firewall lets few packets of new connections pass. Without tracking all pass.
 fn keeps_what_helps() {
     const FIREWALL: &str = "table inet firewall { chain input { type filter hook input priority 0; \
         udp dport 4321 ct state new limit rate over 100/second drop; }; }";
@@ -185,7 +186,7 @@ fn keeps_what_helps() {
     let before = state("b");
     nft(FIREWALL);
     let rules = nft("list ruleset");
-    // It comes on top of what stays, and goes with it.
+    // The proof comes on top of an applied change, and goes with it.
     let apply = ["tune", "apply", "eth1", "--only", "napi-defer"];
     run(at("b", "mpps").args(apply)).fine();
     assert_ne!(state("b"), before);
@@ -217,7 +218,8 @@ fn prove(words: &[&str]) -> Ended {
     run(proving.args(words)).fine()
 }
 
-/// How the receiver's card and host are set, as other programs and the kernel's files tell it.
+/// The settings of the receiver's card and host, as other programs and the kernel's files show
+/// them.
 fn state(host: &str) -> String {
     const TELL: &str =
         "ethtool -g eth1; ethtool -l eth1; ethtool -c eth1; ethtool -k eth1; ethtool -x eth1

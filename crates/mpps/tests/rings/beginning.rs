@@ -28,8 +28,8 @@ fn what_nobody_set_is_not_told_as_set() {
     assert!(total.attaching_set.is_empty(), "{:?}", total.attaching_set);
 }
 
-/// Attaching takes the link of many cards down; here it is the other end that is not up yet. Some drivers
-/// set something meanwhile; here it is this test that does.
+/// Attaching takes the link of many cards down; here the other end is not up yet. Some drivers
+/// change a setting meanwhile; here this test does.
 fn a_receiver_begins_with_its_carrier() {
     let made = || NetNamespace::new().expect("root has namespaces");
     let (near, far) = (made(), made());
@@ -51,7 +51,7 @@ fn a_receiver_begins_with_its_carrier() {
     }
     thread::sleep(Duration::from_millis(300));
     assert!(!running.has_said("receiving"), "{running:?}");
-    // What is counted before the carrier came is not of the run.
+    // Packets that came before the carrier do not count for the run.
     let unheard = near.run(|| {
         let socket = UdpSocket::bind((own, 0))?;
         (0..10).try_for_each(|_| socket.send_to(b"x", (own, 9)).map(drop))

@@ -1,4 +1,4 @@
-//! `--backend best`: what is chosen where, that it says why, and that the chosen one receives.
+//! `--backend best`: its choice on each machine, its reasons, and that the chosen one receives.
 
 use super::{PORT, Told, address, exchange, on, receiver};
 use crate::common;
@@ -17,7 +17,7 @@ pub(super) fn trials() -> Vec<Trial> {
     ]
 }
 
-/// A lab whose receiver has so many queues.
+/// A lab whose receiver has `queues` queues.
 fn lab(queues: u16) -> Lab {
     let config = LabConfig {
         queues,
@@ -37,7 +37,7 @@ fn received(lab: &Lab, rest: &[&str]) -> Told {
     told
 }
 
-/// What was chosen, and everything that was said of it.
+/// The chosen backend, and all reasons given for it.
 fn chosen(told: &Told) -> (&str, String) {
     let because = told.recv.backend_because.join("\n");
     for line in because.lines() {

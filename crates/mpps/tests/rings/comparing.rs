@@ -10,7 +10,7 @@ use std::path::Path;
 
 pub(super) fn trials() -> Vec<Trial> {
     trials![
-        // What is measured of a sender that goes on is lost where the receiver gets no CPU.
+        // They measure a sender that goes on. Its packets are lost if the receiver gets no CPU.
         measures(Need::Root):
             traffic_of_another_host_is_measured,
             what_another_host_sends_around_a_run_is_not_lost,
@@ -38,8 +38,8 @@ fn measured(result: &Value) -> Vec<&str> {
     .collect()
 }
 
-/// The command that it prints is run as it stands. What is lost before the host that measures has
-/// no counter there, so that the ledger has a remainder, and says why.
+/// The command that it prints is run unchanged. Losses before the measuring host have no counter
+/// there. So the ledger has a remainder, and says why.
 fn traffic_of_another_host_is_measured() {
     let lab = threaded();
     let at = address(&lab, 4, PORT);
@@ -82,7 +82,7 @@ fn traffic_of_another_host_is_measured() {
     }
 }
 
-/// Measures what arrives at the first of the receiver's addresses, by these rows.
+/// Measures the traffic that arrives at the receiver's first address, by these rows.
 fn bench_live(lab: &Lab, only: &str) -> Value {
     let directory = tempfile::tempdir().expect("a directory can be had");
     let at = address(lab, 4, PORT);
@@ -94,8 +94,8 @@ fn bench_live(lab: &Lab, only: &str) -> Value {
     written(directory.path())
 }
 
-/// The sender begins before the first run and ends after the last one, and somebody sends to a port
-/// where nobody listens: the kernel drops packets of both, and none of them is of a run.
+/// The sender begins before the first run and ends after the last one. Another program sends to a
+/// port without a listener. The kernel drops packets of both, and none of them belongs to a run.
 fn what_another_host_sends_around_a_run_is_not_lost() {
     let lab = lab();
     let at = address(&lab, 4, PORT);
@@ -117,7 +117,7 @@ fn what_another_host_sends_around_a_run_is_not_lost() {
         }
     }
     sending.interrupt().fine();
-    // It was told that nobody listens, which is what it found.
+    // It found that no program listens, as expected. Its status does not matter.
     astray.interrupt();
 }
 
@@ -137,7 +137,7 @@ fn what_comes_by_another_queue_is_lost() {
         let ratio = row["delivered_ratio"].as_f64().expect("a ratio");
         let losses = ledger["losses"].as_array().expect("a list");
         if row["path"] == "recvmmsg" {
-            // What was still in the buffer at the end counts as queued.
+            // Packets still in the buffer at the end count as queued.
             let came = ["delivered", "queued"].map(|term| ledger[term].as_u64().expect("a count"));
             assert!(losses.is_empty(), "{row:#}");
             assert_eq!(ledger["offered"], came[0] + came[1], "{row:#}");
@@ -151,8 +151,8 @@ fn what_comes_by_another_queue_is_lost() {
     }
 }
 
-/// A ring takes whole frames, and the kernel makes datagrams of fragments: they end at the port, as
-/// those do that come by a queue that nobody reads.
+/// A ring takes whole frames, and the kernel makes datagrams of fragments. They end at the port, as
+/// do packets that come by a queue without a receiver.
 fn what_comes_in_fragments_is_told_as_that() {
     let lab = lab();
     let cause = "came in fragments, which a ring does not take";

@@ -1,5 +1,4 @@
-//! What a run leaves alone, and what a killed one leaves behind: everybody else's traffic, and
-//! nothing.
+//! A run does not touch the traffic of other programs. A killed run leaves nothing behind.
 
 use super::{PORT, address, lab, link, on, receiver, start};
 use mpps::udp::traffic::RecvTotal;
@@ -27,9 +26,9 @@ const ROUND_TRIPS: u32 = 500;
 
 /// Beside a flood that an AF_XDP receiver takes, TCP and UDP on another port of the same address.
 ///
-/// The flood may fill the link's ring, and a packet that finds it full is lost to everybody. So
-/// the senders on the other port have a queue that waits for room, and what is lost is the
-/// receiver's doing.
+/// The flood may fill the link's ring, and a packet that finds it full is lost for any program. So
+/// the senders on the other port have a queue that waits for room. Only the receiver can then lose
+/// packets.
 fn other_traffic_is_untouched() {
     let config = LabConfig {
         back_pressure: true,
@@ -115,7 +114,7 @@ fn round_trips(lab: &Lab, at: &str) -> u32 {
     answered
 }
 
-/// Receives a few by an ordinary socket, all of which must come.
+/// Receives some datagrams by an ordinary socket, and all of them must come.
 fn a_socket_gets_all(lab: &Lab, at: &str) {
     let running = receiver(lab, at, &["recvmmsg"], &["--rcvbuf", "4M"]);
     let send = ["send", at, "--json", "--count", "500", "--rate", "5k"];
@@ -139,7 +138,7 @@ fn a_killed_af_xdp_receiver_leaves_nothing() {
     a_socket_gets_all(&lab, &at);
 }
 
-/// While it runs, an ordinary socket gets nothing of what the tap takes; after that, everything.
+/// While the tap runs, an ordinary socket gets none of its packets. After that it gets all.
 fn a_killed_taking_tap_leaves_nothing() {
     let lab = lab();
     let at = address(&lab, 4, PORT);

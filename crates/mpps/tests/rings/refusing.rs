@@ -1,4 +1,4 @@
-//! What is granted and said, and what is refused with a remedy before anything is opened.
+//! Runs that are granted, and runs that are refused with a remedy before anything is opened.
 
 use super::{Lab, PORT, address, lab, link, on, receiver, start};
 use crate::common::{Ended, mpps, run};
@@ -78,7 +78,7 @@ fn what_is_required_is_granted_or_an_error() {
         0 => assert!(polling.out.contains("busy polling"), "{polling:#?}"),
         // It is of Linux 5.11.
         _ if polling.err.contains("too old") => refused(&polling, &["SO_PREFER_BUSY_POLL"]),
-        // Since Linux 6.12 a veth does not say what is to be polled.
+        // As of Linux 6.12 a veth does not report its NAPI for polling.
         _ => refused(&polling, &["--busy-poll 50", "NAPI"]),
     }
     let other = recv(&lab, &[&at, "--require", "native"]);
@@ -182,7 +182,7 @@ fn a_second_receiver_is_told_of_the_first() {
         &recv(&lab, &generic),
         &["XDP program is there already", "ip link"],
     );
-    // The port is held, so that nobody takes it for free and gets nothing.
+    // The port is held, so that no program takes it for free and gets nothing.
     for backend in ["recvmmsg", "af_xdp"] {
         refused(
             &recv(&lab, &[&at, "--backend", backend]),
@@ -265,7 +265,7 @@ fn a_root_is_told_which_right_it_lacks() {
         let ended = within(locked, arguments);
         refused(&ended, &["64 KiB", "ulimit -l unlimited", "CAP_IPC_LOCK"]);
     }
-    // With the capability the limit holds nobody up.
+    // With the capability the limit does not apply.
     within("-sys_resource", &[&send[..], &["--count", "1"]].concat()).fine();
 }
 

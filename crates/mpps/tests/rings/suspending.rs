@@ -50,7 +50,7 @@ fn settings(host: &Host) -> ([String; 2], Vec<Option<u64>>) {
     answered.expect("the settings can be read")
 }
 
-/// What the kernel says that receivers took from the queues themselves.
+/// The packets that receivers took from the queues themselves, by the kernel's count.
 fn polled(host: &Option<Delta>) -> u64 {
     let counted = host
         .as_ref()
@@ -80,11 +80,11 @@ fn interrupts_are_suspended_and_put_back() {
     );
     assert_eq!(settings(lab.receiver()), before);
     let suspended = polled(&told.recv.host);
-    // One that sleeps in epoll_wait(2) takes nothing from the queue itself.
+    // A receiver that sleeps in epoll_wait(2) takes nothing from the queue itself.
     let running = receiver(&lab, &listen, &["recvmmsg", "--wait", "epoll"], &[]);
     let told = exchange(&lab, running, &send);
     assert_eq!(polled(&told.recv.host), 0, "{}", told.people);
-    // How many depends on what else the machine does.
+    // The number depends on other work of the machine.
     assert!(suspended > 0, "none of 20000");
 }
 
@@ -100,7 +100,7 @@ fn suspension_of_a_killed_receiver_is_undone() {
         assert_eq!(second.code(), 2, "{second:#?}");
         second.err
     };
-    // Two of them would put back what is not the first one's.
+    // A second one would take the first one's settings for the original ones.
     let refused = second(&[]);
     assert!(refused.contains("--suspend-irqs"), "{refused}");
     // A receiver that cannot be opened does not come as far as a change.

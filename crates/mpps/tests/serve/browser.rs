@@ -1,4 +1,4 @@
-//! A browser: a page with its style sheet, script and picture, ranges, and what it keeps.
+//! A browser: a page with its style sheet, script and picture, ranges, and its cache.
 
 use super::{address_of, serve, totals};
 use crate::common;
@@ -10,9 +10,9 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// What the browser is called, by who packages it.
+/// The names of the browser in different packages.
 const BROWSERS: &str = "chromium|chromium-browser|google-chrome";
-/// No display, and nobody to talk to but the server; all files in its own folder.
+/// No display, and no connection but to the server; all files in its own folder.
 const OPTIONS: [&str; 11] = [
     "--headless=new",
     "--no-sandbox",
@@ -34,7 +34,7 @@ const LOOK: Duration = Duration::from_millis(20);
 const LETTERS: &str = "abcdefghijklmnopqrstuvwxyz";
 const LARGE_BYTES: usize = 3_000_000;
 
-/// What the script has to have seen, in its words.
+/// The output that the script must write.
 const SEEN: &str = "\
 colour rgb(1, 20, 40)
 picture 7 5
@@ -92,7 +92,7 @@ fn by_browser(engine: &str) {
     assert_eq!(total["requests"], 4 + 10 + 12 + 1);
     let statuses = &total["statuses"];
     let classes = ["2xx", "3xx", "4xx", "5xx"].map(|class| statuses[class].as_u64());
-    // The third is what was asked for again, and had not changed.
+    // The 3xx reply is for a file that was asked for again and had not changed.
     assert_eq!(classes, [Some(23), Some(1), Some(3), Some(0)], "{statuses}");
     let (accepted, ended) = (total["accepted"].as_u64(), &total["ended"]);
     assert!(accepted < Some(27), "no connection was kept: {total}");

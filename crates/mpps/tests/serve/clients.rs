@@ -1,4 +1,4 @@
-//! Clients that everybody runs, against each engine.
+//! Popular clients, against each engine.
 
 use super::{address_of, run, serve, totals};
 use mpps_trial::{Need, Trial};
@@ -7,7 +7,7 @@ use std::process::Command;
 /// A program, its Debian package, and the trial of an engine by it.
 type Client = (&'static str, &'static str, fn(&str));
 
-/// A trial for each client; one that is not installed is skipped, with the reason.
+/// A trial for each client. A client that is not installed is skipped, with the reason.
 pub(super) fn trials(engine: &'static str) -> Vec<Trial> {
     let rows: [Client; 4] = [
         ("curl", "curl", by_curl),

@@ -1,4 +1,4 @@
-//! The exporter, and what Debian's Prometheus makes of it.
+//! The exporter, by itself and with the Prometheus of Debian.
 
 use super::{PORT, SENT, Scenario};
 use crate::common::{self, Running, mpps, run};
@@ -51,7 +51,7 @@ fn exporter(scenario: &Scenario) -> (Running, SocketAddr) {
     (running, address.parse().expect("an address"))
 }
 
-/// What a client gets that sends this.
+/// The reply to a client that sends this request.
 fn exchange(address: SocketAddr, request: &str) -> String {
     let mut stream = TcpStream::connect(address).expect("it listens");
     stream.write_all(request.as_bytes()).expect("it reads");
@@ -109,7 +109,7 @@ fn what_is_exported_adds_up() {
         queues.map(|(_, count)| count).sum::<u64>() >= SENT,
         "{after:#?}"
     );
-    // No series has gone, and but for interfaces one has come: that of the port.
+    // No series has gone. Except for interfaces only one has come: that of the port.
     assert!(
         before.iter().all(|name| after.contains_key(name)),
         "{before:#?}"
@@ -124,7 +124,7 @@ fn what_is_exported_adds_up() {
 fn clients_get_their_answers() {
     let scenario = Scenario::new();
     let (running, address) = exporter(&scenario);
-    // One that says nothing does not keep the others from their answers for long.
+    // A silent client does not delay the replies to the others for long.
     let silent = TcpStream::connect(address).expect("it listens");
     let answer = exchange(address, "GET / HTTP/1.1\r\n\r\n");
     assert!(
@@ -132,7 +132,7 @@ fn clients_get_their_answers() {
         "{answer}"
     );
     drop(silent);
-    // A request without end is read no further than that: the kernel resets what is left of it.
+    // The exporter reads only the start of a request without end. The kernel resets the rest.
     let mut endless = TcpStream::connect(address).expect("it listens");
     let _ = endless.write_all(&[b'x'; 20_000]);
     let mut answer = Vec::new();
@@ -144,8 +144,8 @@ fn clients_get_their_answers() {
     running.interrupt().fine();
 }
 
-/// More of them than are taken, which come, say a little, and stay. Some end their request later, and have
-/// their answer then, if they are not among the oldest.
+/// More clients than the exporter takes. They come, write a little, and stay. Some end their
+/// request later, and get their answer if they are not among the oldest.
 fn slow_clients_keep_no_other_from_its_answer() {
     const SLOW: usize = 200;
     let scenario = Scenario::new();
@@ -172,7 +172,7 @@ fn slow_clients_keep_no_other_from_its_answer() {
     running.interrupt().fine();
 }
 
-/// A user without any other right sees what a firewall dropped.
+/// With only the unit's rights, a user sees the drops of a firewall.
 fn the_rights_of_the_unit_suffice() {
     let unit = fs::read_to_string(packaging("mpps-exporter.service")).expect("it is there");
     let rights = |key: &str| -> String {
@@ -192,7 +192,7 @@ fn the_rights_of_the_unit_suffice() {
     let start = start
         .expect("the unit starts it")
         .replace("127.0.0.1:9184", "127.0.0.1:0");
-    // Where anybody may reach it.
+    // A place that any user can reach.
     let directory = tempfile::tempdir().expect("a directory");
     let program = common::copy_for_all(directory.path());
     let mut command = Command::new("setpriv");
@@ -224,7 +224,7 @@ fn count(result: &Value) -> Option<u64> {
     result[0]["value"][1].as_str()?.parse().ok()
 }
 
-/// What Prometheus answers to a query.
+/// The answer of Prometheus to a query.
 fn query(address: SocketAddr, query: &str) -> Value {
     let escaped: String = query.bytes().map(|byte| format!("%{byte:02x}")).collect();
     let request = format!("GET /api/v1/query?query={escaped} HTTP/1.0\r\nHost: a\r\n\r\n");
@@ -303,7 +303,7 @@ fn prometheus_has_it() {
     }
 }
 
-/// The rules are held to their own trials, and what is exported to the rules of Prometheus.
+/// The rules pass their own tests, and the exported metrics pass promtool.
 fn alerts_are_raised() {
     let rules = packaging("prometheus-rules.test.yml");
     let folder = packaging("");

@@ -1,4 +1,4 @@
-//! What this project reads is what other programs read of the same host, to the packet.
+//! This project and other programs read the same numbers of one host, to the packet.
 
 use super::{PORT, SENT, Scenario};
 use crate::common::run;
@@ -31,7 +31,7 @@ fn other_readers_agree_to_the_packet() {
         .lab
         .receiver()
         .run(|| {
-            // Nothing comes any more, so that it is the same whoever reads first.
+            // Nothing comes any more, so the order of the readers does not matter.
             let facts = Facts::take(Moment::First, &[&interface], None).expect("root may");
             protocols(&facts, read);
             links(&facts, &interface);
@@ -87,7 +87,7 @@ fn links(facts: &Facts, interface: &str) {
     assert_eq!(link.driver, theirs);
 }
 
-/// `ss` tells the buffer and the drops of each socket in the form `skmem:(r0,rb212992,...,d1718)`.
+/// `ss` shows the buffer and the drops of each socket in the form `skmem:(r0,rb212992,...,d1718)`.
 fn sockets(facts: &Facts) {
     let ss = told("ss -H -u -a -m -n");
     let text = ss.replace("\n\t", " ");

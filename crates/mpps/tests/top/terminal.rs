@@ -1,5 +1,5 @@
-//! The page in a terminal that tmux keeps: what it shows, what keys do, and that the terminal is as it was
-//! when the page has gone.
+//! The page in a terminal that tmux keeps. It checks the page, the keys, and that the terminal is
+//! as it was when the page has gone.
 
 use crate::common;
 use mpps_trial::{Need, Trial, trials};
@@ -23,7 +23,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     ]
 }
 
-/// How often the screen is looked at until it shows what it has to.
+/// The maximum number of looks at the screen.
 const LOOKS_MAX: usize = 3000;
 const MOMENT: Duration = Duration::from_millis(20);
 
@@ -169,8 +169,8 @@ fn keys_and_sizes_change_the_page() {
     screen.was_put_back("ended 0");
 }
 
-/// Its window is closed, or its connection ends: it ends as by Ctrl-C, whether or not it hears the signal of
-/// that, and whatever was typed last.
+/// Its window is closed, or its connection ends. It then ends as after Ctrl-C, whether or not it
+/// gets the signal, and whatever was typed last.
 fn a_terminal_that_goes_ends_it() {
     let screen = Screen::new();
     let program = env!("CARGO_BIN_EXE_mpps");
@@ -192,7 +192,7 @@ fn a_terminal_that_goes_ends_it() {
         until("the page is there", || shown().contains("q end"));
     }
     for (window, _) in &windows[4..] {
-        // Half of what a key sends.
+        // Half of the bytes of a key.
         screen.tmux(&["send-keys", "-t", window, "-l", "\x1b["]);
     }
     screen.tmux(&["kill-server"]);
@@ -224,7 +224,7 @@ fn has_state(process: &str, state: &str) -> bool {
     stat.is_ok_and(|stat| stat.contains(&format!(") {state} ")))
 }
 
-/// Its reader hangs, as ssh does when the network has gone: what writes to it does not come back.
+/// Its reader hangs, as ssh does when the network has gone. A write to it does not return.
 fn a_terminal_that_takes_nothing_holds_up_no_signal() {
     let screen = Screen::new();
     screen.start();

@@ -1,4 +1,4 @@
-//! What is lost in front of the sender's interface and behind it, where no socket hears of it.
+//! Losses before and behind the sender's interface, where no socket sees them.
 
 use super::{Told, join};
 use crate::common::{self, Running, mpps};
@@ -9,7 +9,7 @@ use std::fs;
 use std::net::IpAddr;
 use std::os::fd::AsFd;
 
-/// What a ledger says of losses of this reason: how many, and whether by difference.
+/// The losses in a ledger for this reason: their number, and whether it is a difference.
 fn lost(told: &Told, reason: &str) -> (u64, bool) {
     let losses = told.ledger["losses"].as_array().expect("a list");
     let rows = losses.iter().filter(|loss| loss["reason"] == reason);
@@ -20,8 +20,8 @@ fn lost(told: &Told, reason: &str) -> (u64, bool) {
     counts.fold((0, false), |sum, one| (sum.0 + one.0, sum.1 || one.1))
 }
 
-/// Sends 4000 stamped datagrams in 2 s, and has the rest of them dropped somewhere when half of the
-/// time is over.
+/// Sends 4000 stamped datagrams in 2 s. After half of that time, `drop_the_rest` makes something
+/// drop the rest.
 fn exchange(
     sender: &NetNamespace,
     receiver: &NetNamespace,

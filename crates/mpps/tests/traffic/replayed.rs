@@ -13,7 +13,7 @@ const COUNT: u64 = 6_000;
 /// Those that are lost, or come late: more than a window of 4096 before the last.
 const SOME: std::ops::Range<u64> = 300..1_000;
 
-/// What a stamped sender sent to somebody in the middle: the first datagram, and the end markers.
+/// Datagrams of a stamped sender, kept by a socket in between: the first one, and the end markers.
 struct Captured {
     namespace: NetNamespace,
     sent: Ended,
@@ -55,7 +55,7 @@ impl Captured {
         }
     }
 
-    /// Sends these of the datagrams on, in this order, and what came last.
+    /// Forwards these datagrams in this order, and then the end markers.
     fn forward(&self, order: impl IntoIterator<Item = u64> + Send) -> Told {
         let mut command = mpps(&["recv", "127.0.0.1:0", "--json"]);
         let receiving = self.namespace.run(|| Running::start(&mut command));
@@ -141,7 +141,7 @@ pub(crate) fn what_comes_again_stands_for_nothing_that_was_lost() {
     }
 }
 
-/// Delays are those of the clocks, or none are told.
+/// Delays are those of the clocks, or there are none.
 pub(crate) fn clocks_that_differ_are_told_and_give_no_delay() {
     // The sender's clock: as the receiver's, 5 s ahead of it, and 5 minutes behind.
     for (ahead_s, is_told) in [(0, false), (5, true), (-300, true)] {

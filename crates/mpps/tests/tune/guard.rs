@@ -1,4 +1,4 @@
-//! `mpps tune apply --confirm-within`: what it made is put back, whatever becomes of it.
+//! `mpps tune apply --confirm-within`: its changes are undone, however it ends.
 
 use super::Place;
 use crate::common::{Running, full_pipe, kill, mpps, run};
@@ -56,7 +56,7 @@ fn whatever_ends_an_unconfirmed_run_puts_it_back() {
     }
 }
 
-/// As by Ctrl-Z, or by a terminal that takes nothing. One that was confirmed meanwhile is left in peace.
+/// As after Ctrl-Z, or with a terminal that takes no output. A confirmed change is not touched.
 fn a_stopped_run_is_not_waited_for() {
     let place = Place::new();
     let before = place.state();
@@ -97,7 +97,8 @@ fn a_killed_run_is_undone() {
     assert_eq!(place.state(), before);
 }
 
-/// Its standard error takes nothing, as a terminal after Ctrl-S: all is put back before a line is written.
+/// Its standard error takes nothing, as a terminal after Ctrl-S. All is undone before a line is
+/// written.
 fn an_undo_waits_for_no_reader() {
     let place = Place::new();
     let before = place.state();
@@ -120,7 +121,7 @@ fn an_undo_waits_for_no_reader() {
     }
     assert_eq!(place.journals(), [""; 0]);
     assert_eq!(place.state(), before);
-    // What it says then has no reader, and it ends.
+    // Its output has no reader then, and it ends.
     drop(reader);
 }
 

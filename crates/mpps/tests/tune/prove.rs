@@ -1,5 +1,4 @@
-//! `mpps tune prove`: what is counted with and without each stage, and that the host is as it was
-//! afterwards.
+//! `mpps tune prove`: its counts with and without each stage. The host is afterwards as it was.
 
 use super::Place;
 use crate::common::{self, Ended, Running, mpps, run};
@@ -26,7 +25,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     ]
 }
 
-/// What the command says, run in this folder on the near host.
+/// The result of the command, run in this folder on the near host.
 fn proved(place: &Place, folder: &Path, command: &str) -> Ended {
     let words: Vec<&str> = command.split(' ').collect();
     let prove = || run(mpps(&words).current_dir(folder));
@@ -71,8 +70,8 @@ fn each_stage_is_measured_with_and_without() {
     assert!(portless.err.contains("--port"), "{portless:#?}");
 }
 
-/// A firewall lets few packets pass that it takes for new connections. Left out of tracking all pass: that is
-/// seen, and kept until it is undone.
+/// A firewall lets few packets of new connections pass. Without tracking all pass. The stage is
+/// kept until it is undone.
 fn what_helps_is_kept() {
     const FIREWALL: &str = "table inet firewall { chain input { type filter hook input priority 0; \
         udp dport 4321 ct state new limit rate over 100/second drop; }; }";
@@ -84,7 +83,7 @@ fn what_helps_is_kept() {
     };
     nft(&[FIREWALL]);
     let before = (nft(&["list", "ruleset"]), place.state().values);
-    // It comes on top of what stays, and goes with it.
+    // The proof comes on top of an applied change, and goes with it.
     place
         .tune(&["apply", "near", "--only", "napi-defer"])
         .fine();
@@ -109,7 +108,7 @@ fn what_helps_is_kept() {
     assert_eq!((nft(&["list", "ruleset"]), place.state().values), before);
 }
 
-/// After an apply that is kept, what is proved comes on top, and one undo puts both back.
+/// After an apply that is kept, the proved stages come on top, and one undo undoes both.
 fn what_is_proved_after_an_apply_is_put_back_with_it() {
     const RECEIVER: &str = "10.9.0.1:4321";
     let place = Place::new();
@@ -183,8 +182,8 @@ fn connections_are_counted_with_and_without() {
     assert!(shown.contains(&row), "{row}: {report:#?}");
 }
 
-/// A program has room for two connections, and takes one for ten that are tried: the rest is lost, by the
-/// kernel's count.
+/// A program has room for two connections. It accepts one for ten that are tried. The rest is lost,
+/// by the kernel's count.
 fn connections_that_find_no_room_are_counted_as_lost() {
     let place = Place::new();
     place.meet();
