@@ -4,8 +4,10 @@
 //!     target/debug/examples/ledger sleep 10
 //!     target/debug/examples/ledger dnsperf -s 127.0.0.1 -d questions
 //!
-//! It looks at the network namespace that it runs in; an ordinary user does not see the owners of other
-//! users' sockets. The exit status is 0 if nothing was lost, 1 if something was, 2 if that could not be told.
+//! It looks at its own network namespace. An ordinary user does not see the owners of other users'
+//! sockets.
+//!
+//! Exit status: 0 nothing was lost, 1 datagrams were lost, 2 error.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "programs speak")]
 

@@ -5,7 +5,7 @@
 //!     target/debug/examples/udp_losses                      # a server of its own
 //!     target/debug/examples/udp_losses 5353 nsd -d -p 5353  # the port, and any server
 //!
-//! The exit status is 0 if nothing was lost, 1 if something was, 2 if that could not be told.
+//! Exit status: 0 nothing was lost, 1 datagrams were lost or are unaccounted for, 2 error.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "programs speak")]
 

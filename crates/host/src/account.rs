@@ -1,9 +1,9 @@
 //! Makes the ledger of one run from the counters of its two ends.
 //!
-//! A drop shows in several counters: one packet lost behind a veth ring is in the sender's
-//! `tx_dropped`, in its `SndbufErrors` and in its `OutDiscards`. The account knows which way the
-//! packets took, enters each loss once from the counter that is nearest to it, and keeps the
-//! others as witnesses. What each counter counts is in `docs/counters.md`.
+//! A drop shows in several counters. A packet lost behind a veth ring is in the sender's
+//! `tx_dropped`, `SndbufErrors` and `OutDiscards`. The account knows the route of the packets. It
+//! enters each loss once, from the nearest counter, and keeps the other counters as witnesses.
+//! `docs/counters.md` describes each counter.
 
 mod cards;
 #[cfg(test)]
@@ -15,7 +15,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Which way packets took from the sender's socket to the receiver's IP layer.
+/// The route of packets from the sender's socket to the receiver's IP layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Route<'a> {
     /// Through a veth ring polled by NAPI: a full ring drops on the sender's side. Where RPS comes
@@ -74,20 +74,21 @@ pub enum Arrival {
     /// From a socket, after IP and UDP.
     #[default]
     Socket,
-    /// From a tap, which copies each packet in front of IP. The kernel's own copy goes on; what
-    /// becomes of it is no loss of this run.
+    /// From a tap, which copies each packet before IP. The kernel's own copy goes on. Losses of
+    /// that copy are no losses of this run.
     Tap,
-    /// From a ring that an XDP program fills. What the program lets pass goes on to IP, and is lost
-    /// to this program wherever the kernel leaves it.
+    /// From a ring that an XDP program fills. A packet that the XDP program passes goes on to IP.
+    /// It is lost to the receiving program, wherever the kernel leaves it.
     Xdp {
-        /// The program runs in the driver, whose counters then have what the ring refused.
+        /// The XDP program runs in the driver. The driver's counters then include packets that the
+        /// ring refused.
         in_driver: bool,
     },
-    /// Nowhere: a rule that drops packets counts them, and what it counts is "delivered".
+    /// Nowhere. A rule drops the packets and counts them; that count is "delivered".
     Rule,
 }
 
-/// What a socket or a ring dropped, for one reason.
+/// The packets that a socket or a ring dropped for one reason.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RingDrop {
     /// Why: `receive ring full`.
@@ -109,7 +110,7 @@ pub struct ReasonCount {
     pub datagrams: u64,
 }
 
-/// What is known of one run.
+/// Everything known about one run.
 #[derive(Debug, Clone)]
 pub struct Account<'a> {
     /// Datagrams handed to the sending kernel, refused ones included.
@@ -134,11 +135,11 @@ pub struct Account<'a> {
     pub socket_drops: Option<u64>,
     /// Trains were received (`UDP_GRO`): the socket's drops count trains.
     pub gro: bool,
-    /// What the sending host counted.
+    /// The counters of the sending host.
     pub sender: Option<&'a Delta>,
-    /// What the receiving host counted.
+    /// The counters of the receiving host.
     pub receiver: Option<&'a Delta>,
-    /// Which way the packets took.
+    /// The route of the packets.
     pub route: Route<'a>,
     /// How packets leave the sending program.
     pub departure: Departure,
@@ -146,7 +147,7 @@ pub struct Account<'a> {
     pub senders: usize,
     /// How they reach the receiving program.
     pub arrival: Arrival,
-    /// What the receiving program's rings dropped; the drops of sockets are in `socket_drops`.
+    /// The drops of the receiving program's rings. The drops of sockets are in `socket_drops`.
     pub ring_drops: Vec<RingDrop>,
     /// The drop probe's counts, if it was on.
     pub reasons: Option<Vec<ReasonCount>>,
@@ -174,16 +175,17 @@ const IP_DISCARDS: [(&str, &str); 12] = [
 /// The source of the witness that the stamps are.
 pub const SEQUENCE_NUMBERS: &str = "sequence numbers";
 
-/// Reasons for which a socket drops what does not fit (`include/net/dropreason-core.h`).
+/// A socket's reasons for dropping a packet that does not fit (`include/net/dropreason-core.h`).
 pub(crate) const SOCKET_REASONS: [&str; 2] = ["SOCKET_RCVBUFF", "PROTO_MEM"];
 
 impl<'a> Account<'a> {
-    /// The account of `offered` datagrams between the sockets of any programs, by the counters of the
-    /// kernel alone. Nobody else is to send or receive in the two network namespaces.
+    /// Makes the account of `offered` datagrams between sockets of any programs, from kernel
+    /// counters only. No other program may send or receive in the two network namespaces.
     ///
-    /// Delivered is what a program has read (`Udp.InDatagrams`, `udp_recvmsg` in net/ipv4/udp.c): what
-    /// waits in a buffer is unaccounted for until then. Trains, of which the kernel counts each as one
-    /// datagram (`UDP_SEGMENT`, `UDP_GRO`), would not balance.
+    /// Delivered datagrams are those that a program has read (`Udp.InDatagrams`, `udp_recvmsg` in
+    /// net/ipv4/udp.c). Datagrams that wait in a buffer are unaccounted for until then. Trains
+    /// would not balance, because the kernel counts each as one datagram (`UDP_SEGMENT`,
+    /// `UDP_GRO`).
     pub fn by_counters(
         offered: u64,
         route: Route<'a>,
@@ -330,9 +332,9 @@ impl Account<'_> {
         }
     }
 
-    /// What a CPU's backlog dropped. A veth adds to `rx_dropped` what its rings refused to frames
-    /// redirected by XDP, and what a program could not redirect (`veth_get_stats64` in
-    /// drivers/net/veth.c), which have rows of their own.
+    /// Enters the drops of a CPU's backlog. A veth's `rx_dropped` also includes frames redirected
+    /// by XDP that its rings refused. It also includes packets that a program could not redirect
+    /// (`veth_get_stats64` in drivers/net/veth.c). Both have rows of their own.
     fn enter_backlog(&self, ledger: &mut Ledger, receiver: &str) {
         let dropped = link(self.receiver, receiver, |link| link.rx_dropped);
         let elsewhere = total([
@@ -363,10 +365,10 @@ impl Account<'_> {
         }
     }
 
-    /// What is missing in the driver's count of the redirected frames that a full ring refused. CPUs
-    /// that redirect to one queue add to its one counter after they have released the ring's lock
-    /// (`veth_xdp_xmit` in drivers/net/veth.c), so that one overwrites what another has added. What
-    /// was taken from the ring is counted by one thread, and right.
+    /// Returns the redirected frames that a full ring refused and the driver did not count. CPUs
+    /// that redirect to one queue share its counter. They add to it after releasing the ring's lock
+    /// (`veth_xdp_xmit` in drivers/net/veth.c), so one CPU overwrites another's update. The count
+    /// of frames taken from the ring is right, because one thread counts them.
     fn uncounted(&self, counted: u64, receiver: &str) -> u64 {
         let queues = self.polled(receiver);
         let is_shared = !queues.is_empty() && self.senders > queues.len();
@@ -395,8 +397,8 @@ impl Account<'_> {
         }
     }
 
-    /// What a veth's full ring cost the sender: its UDP layer counts it a datagram at a time,
-    /// unless it sends trains; then the interface knows, which counts packets.
+    /// The sender's drops from a full veth ring. The UDP layer counts them one datagram at a time.
+    /// For trains, the packet counter of the interface is used.
     fn sender_drops(&self, interface: &str) -> (String, Scope, u64) {
         if self.departure == Departure::Redirect {
             let source = "sender tx_queue_N_xdp_xmit_errors".to_owned();
@@ -419,9 +421,9 @@ impl Account<'_> {
         )
     }
 
-    /// Drops of the sending interface that the program was not told of. An AF_XDP socket answers
-    /// `EBUSY` for each frame that the driver drops (`xsk_generic_xmit` in net/xdp/xsk.c), and the
-    /// driver counts that one, too.
+    /// Drops of the sending interface that were not reported to the program. An AF_XDP socket
+    /// answers `EBUSY` for each frame that the driver drops (`xsk_generic_xmit` in net/xdp/xsk.c).
+    /// The driver counts that frame too.
     fn beyond_refused(&self, dropped: u64) -> u64 {
         dropped.saturating_sub(total(self.refused.values().copied()))
     }
@@ -431,7 +433,8 @@ impl Account<'_> {
         udp(self.sender, "SndbufErrors").saturating_sub(self.blocked)
     }
 
-    /// What a receiving host's NICs and CPUs say; it is theirs and not this run's alone.
+    /// Enters the counters of the receiving host's NICs and CPUs. They also count traffic of other
+    /// runs.
     fn enter_nic(&self, ledger: &mut Ledger) {
         let Some(receiver) = self.receiver else {
             return;
@@ -462,7 +465,7 @@ impl Account<'_> {
             }
         }
         let backlog = unsigned(receiver.softnet_dropped());
-        // A veth without NAPI tells the sender what the backlog behind it dropped.
+        // A veth without NAPI reports drops of the backlog behind it to the sender.
         let told = match self.one_machine {
             true => self.sndbuf_errors().min(backlog),
             false => 0,
@@ -489,7 +492,8 @@ impl Account<'_> {
         !self.is_lab() && (self.gso || self.gro)
     }
 
-    /// Both ends are hosts of a lab: nobody else's packets come, and the way between is known.
+    /// Returns true if both ends are hosts of a lab. No foreign packets come there, and the route
+    /// is known.
     fn is_lab(&self) -> bool {
         matches!(
             self.route,
@@ -517,8 +521,8 @@ impl Account<'_> {
                 let dropped = self.reason("NETFILTER_DROP").datagrams;
                 ledger.lose(netfilter(dropped, "drop reason NETFILTER_DROP", false));
             }
-            // The filter has no counter of its own; what IP took in and neither discarded, nor
-            // forwarded, nor handed on is its, as long as nobody else's packets come: in the lab.
+            // The filter has no counter of its own. In the lab no foreign packets come. So the
+            // filter dropped what IP took in but did not discard, forward or hand on.
             None if self.is_lab() && !self.gro && self.arrival != Arrival::Rule => {
                 let dropped = self.undelivered_by_ip();
                 let unasked = self.unasked().min(dropped);
@@ -548,8 +552,9 @@ impl Account<'_> {
         self.note_fragments(ledger);
     }
 
-    /// What the sending host says by itself and the receiver's IP takes in and does not hand on, because
-    /// it has not joined the group: of each kind what the one sent and the other's ICMPv6 did not get.
+    /// Packets that the sending host sent by itself, to groups that the receiver has not joined.
+    /// The receiver's IP takes them in and does not hand them on. Each kind is the difference
+    /// between ICMPv6 messages sent and received.
     fn unasked(&self) -> u64 {
         let kinds = [
             "MLDv2Reports",
@@ -563,7 +568,7 @@ impl Account<'_> {
             let sent = snmp(self.sender, &format!("Icmp6.Out{kind}"));
             sent.saturating_sub(snmp(self.receiver, &format!("Icmp6.In{kind}")))
         });
-        // What was lost before came to no IP.
+        // Packets lost earlier never reached the receiver's IP.
         total(missing).min(snmp(self.receiver, "Ip6.InMcastPkts"))
     }
 
@@ -633,8 +638,8 @@ impl Account<'_> {
                     let source = "drop reason SOCKET_RCVBUFF, segments of each train";
                     let seen = self.dropped_by_sockets();
                     Loss {
-                        // Now and then the probe misses a train that the socket has counted, and
-                        // nobody knows how long that one was.
+                        // Now and then the probe misses a train that the socket has counted. The
+                        // length of that train is unknown.
                         exact: seen.buffers == drops,
                         ..full(seen.datagrams, source, Scope::Namespace)
                     }
@@ -662,7 +667,7 @@ impl Account<'_> {
         );
     }
 
-    /// What the sockets dropped, in datagrams or trains, by which counter, and whose that is.
+    /// The drops of the sockets, in datagrams or trains, with their counter and its scope.
     fn at_sockets(&self) -> (u64, &'static str, Scope) {
         match self.socket_drops {
             Some(drops) => (drops, "SO_MEMINFO drops", Scope::Socket),
@@ -680,7 +685,7 @@ impl Account<'_> {
     }
 
     fn dropped_by_sockets(&self) -> ReasonCount {
-        // What memory pressure dropped has a row of its own where the kernel counted it.
+        // Drops by memory pressure have a row of their own if the kernel counted them.
         let memory = udp(self.receiver, "MemErrors") > 0;
         let ours = |one: &&ReasonCount| match &*one.reason {
             "PROTO_MEM" => !memory,
@@ -712,7 +717,7 @@ fn loss(station: Station, count: u64) -> Loss {
     }
 }
 
-/// What the kernel lost for this reason; a program's own rings may have reasons of the same name.
+/// The kernel's losses for this reason. A program's own rings may use reasons of the same name.
 fn lost_for(ledger: &Ledger, reason: &str) -> u64 {
     let kernel = ledger
         .losses

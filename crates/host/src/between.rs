@@ -1,4 +1,4 @@
-//! What two network namespaces of one machine counted since a moment.
+//! The counters of two network namespaces of one machine since a moment.
 
 use crate::{Account, Ledger, Result, Route, Snapshot};
 use mpps_os::namespace::NetNamespace;
@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 /// Between two looks at the counters.
 const INTERVAL: Duration = Duration::from_millis(20);
 
-/// Two network namespaces that a veth pair joins, and what they had counted when it was made. Nobody
-/// but the programs under test is to send in them meanwhile.
+/// Two network namespaces joined by a veth pair, with their counters when this was made. Only the
+/// programs under test may send in them meanwhile.
 ///
 /// The guide to the library has a test of a UDP server with it, `docs/library.md`.
 #[derive(Debug)]
@@ -23,9 +23,9 @@ pub struct Between<'a> {
 pub type End<'a> = (&'a NetNamespace, &'a str);
 
 impl<'a> Between<'a> {
-    /// Counts from now on, from `sender` to `receiver`. `has_rings` tells whether NAPI polls the
-    /// receiver's end, as with GRO since Linux 5.13, or with an XDP program (`veth_napi_enable`,
-    /// drivers/net/veth.c).
+    /// Starts counting from `sender` to `receiver`. `has_rings` is true if NAPI polls the
+    /// receiver's end. It does so with GRO since Linux 5.13, or with an XDP program
+    /// (`veth_napi_enable`, drivers/net/veth.c).
     ///
     /// # Errors
     /// As [`Snapshot::take`].
@@ -39,8 +39,9 @@ impl<'a> Between<'a> {
         })
     }
 
-    /// Where so many datagrams went that were sent since it began. While some are unaccounted for it
-    /// looks again, for so long: what a server has not read yet is in no counter.
+    /// Shows where `offered` datagrams went that were sent since it began. While some are
+    /// unaccounted for, it looks again, for at most `patience`. A datagram that a server has not
+    /// read yet is in no counter.
     ///
     /// # Errors
     /// As [`Snapshot::take`].
@@ -54,7 +55,7 @@ impl<'a> Between<'a> {
             let [sent, came] = count(self.ends)?;
             let (sent, came) = (sent.since(&self.before[0]), came.since(&self.before[1]));
             let ledger = Account::by_counters(offered, route, &sent, &came).ledger();
-            // What is on its way between two counters looks like a loss, once.
+            // A packet between two counters looks like a loss, once.
             let is_final =
                 ledger.balances() && (ledger.lost() == 0 || before.as_ref() == Some(&ledger));
             if is_final || deadline.is_some_and(|deadline| Instant::now() >= deadline) {

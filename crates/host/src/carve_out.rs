@@ -1,10 +1,9 @@
 //! Takes one receive queue of a card for some flows, and gives it back.
 //!
-//! A card spreads packets over its queues by a hash (RSS). A carve-out takes a queue out of that
-//! table, so that no other traffic comes there, and adds a rule (ntuple) that sends one flow to
-//! it. AF_XDP on that queue then sees the flow and nothing else, while the kernel keeps the rest
-//! of the card. Of a card without such rules the queue keeps the entries of the table into which
-//! the flows fall, and no other ([`Slots`]).
+//! A card spreads packets over its queues by a hash (RSS). A carve-out takes a queue out of the RSS
+//! table, so no other traffic comes there. It adds a rule (ntuple) that sends one flow to the
+//! queue. AF_XDP on that queue then sees only the flow, and the kernel keeps the rest of the card.
+//! On a card without such rules, the queue keeps only the flows' entries of the table ([`Slots`]).
 
 mod slots;
 #[cfg(test)]
@@ -20,20 +19,20 @@ use crate::{Error, Hashing, Result};
 
 pub use slots::{InSlot, Slots};
 
-/// What takes a queue for some flows.
+/// The change that takes a queue for some flows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CarveOut {
     /// The queue, from 0.
     pub queue: u32,
     /// How the card's settings are changed.
     pub change: Change,
-    /// What is known of the queue's entries of the RSS table; none where a rule steers.
+    /// The queue's entries of the RSS table; none if a rule steers.
     pub slots: Option<Slots>,
 }
 
 impl CarveOut {
-    /// Finds out what must be changed so that UDP datagrams to `flow`, and they alone, come to
-    /// `queue` (the last one, if none is named), by a rule. Changes nothing.
+    /// Plans the rule that brings UDP datagrams to `flow`, and only these, to `queue`. Without a
+    /// named queue it is the last one. Changes nothing.
     ///
     /// # Errors
     /// [`Error::Impossible`] where the driver cannot do it, with what helps; [`Error::Kernel`].
@@ -41,8 +40,9 @@ impl CarveOut {
         Self::by_rule_on(&Kernel::default(), interface, flow, queue)
     }
 
-    /// Finds out how the RSS table must be changed so that these flows come to `queue` (the last one,
-    /// if none is named), and of other traffic no more than shares their entries. Changes nothing.
+    /// Plans the change of the RSS table that brings these flows to `queue`. Without a named queue
+    /// it is the last one. Other traffic comes only if it shares the flows' entries. Changes
+    /// nothing.
     ///
     /// # Errors
     /// [`Error::Impossible`] where the card cannot do it, where its hash cannot be predicted, or where
@@ -124,7 +124,7 @@ impl CarveOut {
     }
 }
 
-/// The queue that is named, or else the last one, of an interface that has several.
+/// The named queue, or the last one, of an interface that has several.
 fn queue_of(host: &dyn Host, interface: &str, queue: Option<u32>) -> Result<u32> {
     let impossible = |why: &str, remedy: &str| Error::impossible(interface, why, remedy);
     host.index(interface)?;
@@ -201,8 +201,8 @@ fn edit(
     Ok(is_new.then(|| Edit::new(Setting::RssTable, old, new)))
 }
 
-/// The table with a queue at these entries and no other; what else it had goes to the queues that
-/// have the fewest, so that all other flows stay where they are. None if no other queue is in the table.
+/// The table with `queue` at these entries only. Its other entries go to the queues that have the
+/// fewest, so all other flows stay where they are. None if no other queue is in the table.
 fn only_in(table: &[u32], queue: u32, slots: &BTreeSet<usize>) -> Option<Vec<u32>> {
     let mut entries: BTreeMap<u32, usize> = BTreeMap::new();
     for (at, &other) in table
@@ -225,7 +225,7 @@ fn only_in(table: &[u32], queue: u32, slots: &BTreeSet<usize>) -> Option<Vec<u32
     table.iter().enumerate().map(replaced).collect()
 }
 
-/// A plain sentence for what the driver does not have, and the refusal itself for all else.
+/// Returns a plain sentence if the driver lacks the feature, and the original error otherwise.
 fn unless_unsupported(error: mpps_os::Error, interface: &str, why: &str, remedy: &str) -> Error {
     if error.source.kind() == std::io::ErrorKind::Unsupported {
         Error::impossible(interface, why, remedy)

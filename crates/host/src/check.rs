@@ -1,7 +1,7 @@
-//! What is wrong with a host, judged by what its counters did between two moments.
+//! Checks of a host. They judge it by its counters at two moments.
 //!
-//! One file per check, one table that names them. A check is a pure function: what it says rests on
-//! counts, which it names with both of their values.
+//! There is one file per check, and one table that lists them. A check is a pure function. Its
+//! findings rest on counts, and name them with both values.
 
 mod address;
 mod allowance;
@@ -67,17 +67,17 @@ use serde::{Deserialize, Serialize};
 pub struct Check {
     /// Its name, in files too: `socket_buffer`.
     pub name: &'static str,
-    /// What it reads.
+    /// The counters and settings that it reads.
     pub reads: &'static str,
-    /// When it speaks.
+    /// When it reports something.
     pub speaks: &'static str,
-    /// How to make it happen.
+    /// How to make it report.
     pub made_by: &'static str,
-    /// Looks.
+    /// Runs the check.
     pub run: fn(&Seen) -> Vec<Finding>,
 }
 
-/// All checks. Of two that explain the same packets, the one that knows more stands first.
+/// All checks. If two explain the same packets, the more specific one comes first.
 pub const CHECKS: [Check; 44] = [
     nothing_arrives::CHECK,
     link_bounced::CHECK,
@@ -125,14 +125,14 @@ pub const CHECKS: [Check; 44] = [
     steal::CHECK,
 ];
 
-/// Something that is wrong, and what mends it.
+/// A problem, and how to fix it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Finding {
     /// The check that found it.
     pub check: String,
     /// Where on a packet's way it is.
     pub station: Station,
-    /// What is wrong, in a sentence.
+    /// The problem, in a sentence.
     pub what: String,
     /// How many packets it cost meanwhile: what the first evidence grew by. 0 where it costs time.
     pub count: u64,
@@ -141,9 +141,9 @@ pub struct Finding {
     /// The counters that say so.
     #[schemars(length(min = 1))]
     pub evidence: Vec<Evidence>,
-    /// What mends it: commands, or words where there is no command.
+    /// How to fix it: commands, or words if there is no command.
     pub remedy: String,
-    /// How to see that it is mended.
+    /// How to check that it is fixed.
     pub verify: String,
     /// True if by itself it is nothing wrong: so little was lost, at a place where a host may drop on
     /// purpose or what is not for it, or it was to IPv6 groups that nothing here has joined.
@@ -169,20 +169,20 @@ pub struct Evidence {
 pub enum Confidence {
     /// The kernel counts exactly this.
     Certain,
-    /// The loss is counted, and its cause is judged by what else was seen.
+    /// The loss is counted. Its cause is inferred from other observations.
     Likely,
     /// Other causes would look the same.
     Possible,
 }
 
 impl Evidence {
-    /// A counter that may have wrapped never went back for us: that is told by the difference of the
-    /// snapshots, and is no loss.
+    /// Returns the growth of the counter, or 0 if it went back. The difference of the snapshots
+    /// reports a counter that went back; it is no loss.
     pub fn grown(&self) -> u64 {
         u64::try_from(self.after.saturating_sub(self.before)).unwrap_or(0)
     }
 
-    /// What disjoint counters grew by together.
+    /// The total growth of disjoint counters.
     pub(crate) fn sum(counters: &[Self]) -> u64 {
         let grown = counters.iter().map(Self::grown);
         grown.fold(0, u64::saturating_add)
@@ -255,7 +255,7 @@ fn loses_early(seen: &Seen) -> bool {
     nic_no_room::loses(seen) || backlog::loses(seen)
 }
 
-/// What a host may drop on purpose, and what may not be for it.
+/// Checks whose losses may be on purpose, or are packets that may not be for this host.
 const MAY_BE_MEANT: [&str; 14] = [
     "address",
     "checksum",
@@ -276,7 +276,7 @@ const MAY_BE_MEANT: [&str; 14] = [
 const REMARK_PPS: f64 = 1.0;
 const REMARK_SHARE: f64 = 0.001;
 
-/// True if so many packets may be meant.
+/// Returns true if a loss of `count` packets may be on purpose.
 fn is_little(seen: &Seen, count: u64) -> bool {
     let came = seen.grown(&["Ip.InReceives", "Ip6.InReceives"]) as f64;
     let count = count as f64;

@@ -20,7 +20,7 @@ pub struct Topology {
 /// One online CPU.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cpu {
-    /// The number by which `taskset` and `--pin` know it.
+    /// Its number, as in `taskset` and `--pin`.
     pub id: usize,
     /// The socket that it sits in, where the kernel says.
     pub package: Option<usize>,
@@ -145,7 +145,7 @@ impl Topology {
     /// Checks that this process may use every CPU of a list.
     ///
     /// # Errors
-    /// The first one that it may not use, and why.
+    /// The first CPU that it may not use, and why.
     pub fn check(&self, wanted: &CpuList) -> Result<(), CpuUnavailable> {
         for &id in &wanted.0 {
             match self.cpu(id) {

@@ -1,4 +1,4 @@
-//! What was counted between two snapshots.
+//! The difference between two snapshots.
 
 use std::collections::BTreeMap;
 
@@ -14,8 +14,8 @@ use crate::softnet::{Softnet, SoftnetRow};
 
 /// The differences of all counters, with their signs.
 ///
-/// A counter that is in one of the two snapshots only has no difference, and is named in
-/// `anomalies`; so is one that went back. Nothing is smoothed.
+/// A counter that is in only one of the two snapshots has no difference and is named in
+/// `anomalies`. A counter that went back is named there, too. Nothing is smoothed.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Delta {
     /// The time between the snapshots, in nanoseconds.
@@ -30,11 +30,11 @@ pub struct Delta {
     pub softnet: Vec<SoftnetDelta>,
     /// The interfaces by name.
     pub links: BTreeMap<String, LinkDelta>,
-    /// What makes some of these differences doubtful, in sentences; empty in a clean run.
+    /// Reasons to doubt some of these differences, in sentences; empty in a clean run.
     pub anomalies: Vec<String>,
 }
 
-/// What one CPU's queue did; see [`SoftnetRow`] for the meaning of each.
+/// The difference of one CPU's queue; see [`SoftnetRow`] for the meaning of each field.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SoftnetDelta {
     /// The CPU.
@@ -51,7 +51,7 @@ pub struct SoftnetDelta {
     pub flow_limit: i64,
 }
 
-/// What one interface did.
+/// The difference of one interface.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LinkDelta {
     /// The counters that every interface has.
@@ -61,14 +61,14 @@ pub struct LinkDelta {
     /// The driver, such as `igb`; empty where it does not say, and in files of older versions.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub driver_name: String,
-    /// What the queues in front of it dropped; none where it had no queue.
+    /// Drops of the queues in front of it; none if it had no queue.
     #[serde(default)]
     pub qdisc_drops: Option<i64>,
 }
 
 impl LinkDelta {
-    /// The packets for which the card had no descriptor or no room, by the counters that say so and count
-    /// different packets: those of its driver, or else those that every interface has.
+    /// The packets that found no descriptor or no room in the card. The counters are those of the
+    /// driver, or otherwise those of every interface. They count different packets.
     pub fn no_room(&self) -> Vec<(&str, i64)> {
         let names = self.driver.keys().map(String::as_str);
         let own = driver_counters::of(&self.driver_name, Meaning::NoRoom, names);
@@ -85,7 +85,7 @@ impl LinkDelta {
 }
 
 impl Snapshot {
-    /// What was counted since an earlier snapshot of the same namespace.
+    /// The difference from an earlier snapshot of the same namespace.
     pub fn since(&self, earlier: &Self) -> Delta {
         Delta::between(earlier, self)
     }
@@ -204,7 +204,7 @@ impl Delta {
         let mut column = |name: &str, value: fn(&SoftnetRow) -> u32| {
             let (before, now) = (value(before), value(now));
             if now < before {
-                // With 32 bits a counter that began again looks like one that was reset.
+                // With 32 bits, a counter that wrapped looks like a counter that was reset.
                 self.went_back(&format!("softnet {name} of CPU {cpu}"), before, now);
             }
             i64::from(now) - i64::from(before)
@@ -299,7 +299,7 @@ impl Delta {
     }
 }
 
-/// What was there at one end only.
+/// Names that were present at one end only.
 #[derive(Debug, Default)]
 struct Presence {
     appeared: Vec<String>,

@@ -1,4 +1,4 @@
-//! What drivers' own counters say of packets that were lost before the network stack got them.
+//! Drivers' own counters of packets that were lost before the network stack got them.
 //!
 //! There is no rule for the names of these counters: the file `driver_counters.tsv` names them driver by
 //! driver, each with the place in Linux where it stands.
@@ -8,10 +8,10 @@ use std::sync::LazyLock;
 
 /// Drivers and counters, a line each; what the columns are, its head says.
 const FILE: &str = include_str!("driver_counters.tsv");
-/// What the kernel keeps for any driver, under the names of [`crate::queue_packets::by_kernel`].
+/// The name for the kernel's counters of any driver; see [`crate::queue_packets::by_kernel`].
 const ANY: &str = "*";
 
-/// What became of the packets that a counter counts.
+/// The fate of the packets that a counter counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Meaning {
     /// No descriptor was free, or the card's own memory was full.
@@ -65,8 +65,8 @@ fn line(text: &'static str) -> Option<Line> {
     })
 }
 
-/// Those of a driver's counters that have this meaning and count different packets; of one that is not
-/// known, or has none, those that the kernel keeps for it.
+/// The counters of a driver that have this meaning and count different packets. For an unknown
+/// driver, or one without such counters, those that the kernel keeps for it.
 pub(crate) fn of<'a>(
     driver: &str,
     meaning: Meaning,
@@ -90,8 +90,8 @@ pub(crate) fn of<'a>(
     if own.is_empty() { of(ANY) } else { own }
 }
 
-/// True if a name is that of a pattern, where `*` is a number, and the second and further counters of one
-/// name are told apart as [`crate::LinkSnapshot`] does.
+/// Returns true if a name matches a pattern. A `*` in the pattern is a number. The name may end in
+/// `#2` and so on, as [`crate::LinkSnapshot`] numbers counters of one name.
 fn is(name: &str, pattern: &str) -> bool {
     let name = match name.rsplit_once('#') {
         Some((name, number)) if number.parse::<u32>().is_ok() => name,
@@ -112,7 +112,7 @@ fn is(name: &str, pattern: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// What drivers print that is no loss, or is counted by a line of the file already.
+    /// Counters of drivers that show no loss, or that a line of the file counts already.
     const LEFT_OUT: [(&str, &str); 24] = [
         ("rx_missed_errors", "igb: part of rx_fifo_errors"),
         ("rx_queue_*_drops", "igb: part of rx_fifo_errors"),
@@ -201,7 +201,8 @@ mod tests {
         }
     }
 
-    /// What these drivers printed in a machine, and what of it this file leaves out, with why.
+    /// The counters that these drivers printed in a machine. `LEFT_OUT` has those that the file
+    /// omits, and why.
     #[test]
     fn no_loss_that_a_recorded_driver_prints_is_unknown() {
         for (driver, tree) in [

@@ -1,9 +1,9 @@
 //! Counts every packet that the kernel drops, by network namespace and reason, inside the kernel.
 //!
-//! A BPF program sits on the tracepoint `skb:kfree_skb`, through which every dropped packet goes,
-//! and counts in a map: nothing is sent to user space per packet. It is the second witness of the
-//! ledger: it knows reasons that no counter has (a firewall rule, a full veth ring), and it counts
-//! datagrams where counters count trains of them.
+//! A BPF program is attached to the tracepoint `skb:kfree_skb`, where every dropped packet passes.
+//! It counts in a map and sends nothing to user space per packet. It is the second witness of the
+//! ledger. It knows reasons without a counter, such as a firewall rule or a full veth ring. It
+//! counts datagrams where counters count trains.
 
 use std::collections::BTreeMap;
 use std::ops::{Range, RangeInclusive};
@@ -52,8 +52,8 @@ pub struct DropCount {
     /// Whether they were datagrams that the filter asked for. A fragment without a UDP header, or
     /// a packet too short to have one, is not.
     pub ours: bool,
-    /// Whether a socket of this namespace sent them, so that they were on their way out. What is
-    /// forwarded is not.
+    /// True if a socket of this namespace sent the packets, so they were on their way out.
+    /// Forwarded packets do not count as sent.
     pub sent: bool,
     /// Packets as the kernel handles them: a train of merged or unsplit datagrams is one.
     pub skbs: u64,
@@ -65,7 +65,7 @@ pub struct DropCount {
 /// socket when it was closed, and those that failed their checksum only when they were read.
 pub const UNKNOWN_NAMESPACE: u32 = 0;
 
-/// Reasons for which a closed socket's queue is dropped: UDP names none (`udp_destruct_common`).
+/// The reasons of drops from a closed socket's queue: UDP names none (`udp_destruct_common`).
 const CLOSED_REASONS: [&str; 3] = ["NOT_SPECIFIED", "QUEUE_PURGE", "SOCKET_CLOSE"];
 
 /// Why there is no probe.
@@ -96,9 +96,10 @@ const EPERM: i32 = 1;
 const RELEASE: &str = "skb_release_data";
 
 impl DropCount {
-    /// What one namespace dropped of the watched packets between two readings, by reason, without what
-    /// its own sockets sent. What a socket drops after it has queued it no longer knows its namespace,
-    /// and is taken for this one's: nobody else's sockets have the watched ports.
+    /// The watched packets that one namespace dropped between two readings, by reason. Packets that
+    /// its own sockets sent are left out. A packet dropped from a socket's queue no longer knows
+    /// its namespace. It counts for this one, because no other namespace has sockets with the
+    /// watched ports.
     pub fn since(now: &[Self], then: &[Self], netns: u32) -> Vec<ReasonCount> {
         let is_here = |count: &&Self| {
             let is_socket = SOCKET_REASONS.contains(&count.reason_name.as_str());
@@ -116,7 +117,7 @@ impl DropCount {
         })
     }
 
-    /// What its own sockets sent of the watched packets, and it dropped.
+    /// The watched packets that its own sockets sent and that it dropped.
     pub(crate) fn sent_since(now: &[Self], then: &[Self], netns: u32) -> Vec<ReasonCount> {
         Self::grown(now, then, |count| {
             count.ours && count.sent && count.netns == netns
@@ -231,7 +232,7 @@ impl DropProbe {
 }
 
 impl DropProbeError {
-    /// What the user can do about it, in one sentence.
+    /// The remedy for the user, in one sentence.
     pub fn remedy(&self) -> String {
         let text = match self {
             Self::NotPermitted(_) => {

@@ -1,4 +1,4 @@
-//! What can go wrong while a host is read: the kernel refused, or gave something unexpected.
+//! Errors while a host is read: the kernel refused, or gave something unexpected.
 
 use mpps_os::text::Foreign;
 use mpps_os::{CpuList, CpuListError};
@@ -15,17 +15,17 @@ pub enum Error {
     Malformed {
         /// The file that was read.
         file: String,
-        /// What is wrong with it, with the line where that helps.
+        /// The fault, with its line if that helps.
         what: String,
     },
     /// This cannot be had here.
     #[error("{}: {why}; {remedy}", Foreign(.object))]
     Impossible {
-        /// What it is about, such as an interface.
+        /// The object, such as an interface.
         object: String,
         /// Why not.
         why: String,
-        /// What a user can do about it.
+        /// The remedy for the user.
         remedy: String,
     },
     /// A change failed in the middle, and what was changed before could not all be put back.
@@ -34,7 +34,7 @@ pub enum Error {
         /// Why the change failed.
         #[source]
         cause: Box<Error>,
-        /// What could not be put back, and why.
+        /// The settings that could not be put back, and why.
         rest: String,
     },
     /// A list of CPUs could not be read.
@@ -46,7 +46,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// What cannot be had here, why, and what helps.
+    /// Says that something is impossible for an object, why, and how to help it.
     pub(crate) fn impossible(
         object: impl Into<String>,
         why: impl Into<String>,

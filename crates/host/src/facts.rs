@@ -1,5 +1,4 @@
-//! What a host that runs somebody else's program says of itself at one moment: its counters, its UDP
-//! sockets and who reads them, its CPUs.
+//! The state of a host at one moment: its counters, its CPUs, its UDP sockets and their readers.
 
 mod card;
 mod conntrack;
@@ -22,7 +21,7 @@ use mpps_os::sysfs::Sysfs;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 
-/// The settings whose value decides what mends a loss.
+/// The settings whose value decides how to fix a loss.
 const SETTINGS: [&str; 8] = [
     "net.core.netdev_budget",
     "net.core.netdev_budget_usecs",
@@ -34,7 +33,7 @@ const SETTINGS: [&str; 8] = [
     "net.ipv4.tcp_syncookies",
 ];
 
-/// One moment. Two of them are what [`crate::check::Seen`] looks at.
+/// One moment. [`crate::check::Seen`] compares two of them.
 #[derive(Debug, Clone, Default)]
 pub struct Facts {
     /// The counters.
@@ -49,18 +48,18 @@ pub struct Facts {
     pub listeners: Vec<Listener>,
     /// Its sockets of AF_XDP; none where the kernel does not list them.
     pub xdp_sockets: Vec<XdpEntry>,
-    /// Who has these sockets, by the sockets' inode numbers: a server that forks has one in several
-    /// processes, and one of which this user may not see the owner in none.
+    /// The processes that have these sockets, by the sockets' inode numbers. A server that forks
+    /// has a socket in several processes. The list is empty if this user may not see the owner.
     pub owners: BTreeMap<u32, Vec<u32>>,
     /// These processes.
     pub processes: BTreeMap<u32, Process>,
     /// Where the CPUs spent their time.
     pub cpus: ProcStat,
-    /// The size of a CPU's last cache, in bytes, where the machine tells it.
+    /// The size of the first CPU's largest cache, in bytes, if the machine shows it.
     pub cache_bytes: Option<u64>,
     /// How these are joined.
     pub topology: Topology,
-    /// What is behind the interfaces.
+    /// The drivers and the network cards of the interfaces.
     pub cards: BTreeMap<String, Card>,
     /// Which CPUs each receive queue hands its packets to (RPS), by interface; empty where all CPUs are
     /// of one node, or this user may not see it.
@@ -71,9 +70,9 @@ pub struct Facts {
     pub conntrack: Option<Conntrack>,
     /// How many datagrams wait for further fragments, as `FRAG` of sockstat and `FRAG6` of sockstat6 count.
     pub reassembling: BTreeMap<&'static str, u64>,
-    /// What some settings are that limit how much may wait.
+    /// Values of settings that limit how much may wait.
     pub settings: BTreeMap<&'static str, u64>,
-    /// What could not be read, and why.
+    /// Notes on everything that could not be read, and why.
     pub notes: Vec<String>,
 }
 
@@ -89,7 +88,7 @@ pub enum Moment<'a> {
     Later(Option<&'a Facts>),
 }
 
-/// What of a host is looked at.
+/// The part of a host to look at.
 pub(crate) struct Part<'a> {
     /// These interfaces; none for all.
     pub(crate) interfaces: Option<&'a [&'a str]>,
@@ -99,8 +98,8 @@ pub(crate) struct Part<'a> {
     pub(crate) has_process: bool,
     /// How these owners are found.
     pub(crate) owners: OwnerSearch<'a>,
-    /// The moment since which drops are told, if there is one. The owners of sockets that have dropped
-    /// are read in any case.
+    /// Drops are counted from this moment on, if there is one. The owners of sockets with drops are
+    /// read in any case.
     pub(crate) first: Option<&'a Facts>,
     /// False from when on no more processes are to be read.
     pub(crate) goes_on: &'a dyn Fn() -> bool,
@@ -113,14 +112,14 @@ pub(crate) enum OwnerSearch<'a> {
     None,
     /// They are those of an earlier moment.
     Known(&'a Facts),
-    /// The same, and of processes those alone are read whose sockets' losses are told. If it was not
-    /// known whose such a socket is, all processes are looked through.
+    /// As `Known`, but it reads only processes whose sockets lost datagrams. If such a socket has
+    /// no known owner, it searches all processes.
     Losses(&'a Facts),
     /// All processes are looked through. If that has to end early, the rest is that of an earlier moment.
     Whole(Option<&'a Facts>),
 }
 
-/// What is to be known of a search that had to end early.
+/// The note about a search that had to end early.
 const CUT: &str = "owners of some sockets are not known: the search for them was interrupted";
 
 impl Facts {
@@ -229,7 +228,7 @@ impl Facts {
         let needed: BTreeSet<u32> = needed.filter(|inode| inodes.contains(inode)).collect();
         let (earlier, is_sought) = match part.owners {
             OwnerSearch::None => return,
-            // One that is new has no owner yet.
+            // A new socket has no owner yet.
             OwnerSearch::Known(earlier) => (Some(earlier), false),
             OwnerSearch::Losses(earlier) => {
                 let asked = if part.has_process { &inodes } else { &needed };
@@ -270,8 +269,8 @@ impl Facts {
         self.owners = owners;
     }
 
-    /// The sockets whose owners have to be known: those of AF_XDP, and of each port at which a socket has
-    /// dropped since a first moment, because a port's sockets are compared.
+    /// The sockets whose owners must be known: AF_XDP sockets, and all sockets of a port with drops
+    /// since the first moment. The sockets of a port are compared.
     fn needed(&self, first: Option<&Self>) -> Vec<u32> {
         let before = first.into_iter().flat_map(|first| &first.sockets);
         let before: BTreeMap<u32, u32> = before.map(|one| (one.inode, one.drops)).collect();
@@ -295,7 +294,7 @@ fn cache_bytes(root: &Root) -> Option<u64> {
     sizes.max().map(|size| size.saturating_mul(1024))
 }
 
-/// What `inuse` of each version of IP says (`net/ipv4/proc.c`, `net/ipv6/proc.c`).
+/// The `inuse` counts of both versions of IP (`net/ipv4/proc.c`, `net/ipv6/proc.c`).
 fn reassembling(root: &Root) -> BTreeMap<&'static str, u64> {
     let counts = [("sockstat", "FRAG"), ("sockstat6", "FRAG6")].map(|(file, name)| {
         let text = root.read_if_possible(&format!("proc/thread-self/net/{file}"))?;
@@ -312,8 +311,8 @@ fn ports(range: &str) -> Option<RangeInclusive<u16>> {
     Some(numbers.next()?.ok()?..=numbers.next()?.ok()?)
 }
 
-/// The CPUs to which each receive queue of these interfaces hands its packets (`rps_cpus`,
-/// Documentation/networking/scaling.rst); only of those that do so.
+/// The CPUs that get the packets of each receive queue (`rps_cpus`,
+/// Documentation/networking/scaling.rst). Interfaces without such CPUs are left out.
 fn steering<'a>(interfaces: impl Iterator<Item = &'a str>) -> BTreeMap<String, Vec<CpuList>> {
     let Ok(sysfs) = Sysfs::mount() else {
         return BTreeMap::new();

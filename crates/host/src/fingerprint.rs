@@ -1,4 +1,4 @@
-//! What must be known of a machine to understand a figure that was measured on it.
+//! The facts about a machine that explain the figures measured on it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +16,7 @@ use mpps_os::CpuList;
 /// A machine and its settings, without anything that names its owner: no host name, no address,
 /// no serial number.
 ///
-/// What a machine does not say is absent, never guessed.
+/// A fact that a machine does not show is absent, never guessed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Fingerprint {
     /// The kernel's release (`uname -r`).
@@ -43,7 +43,7 @@ pub struct Fingerprint {
     pub hypervisor: Option<bool>,
     /// The frequency governors in use.
     pub governors: Vec<String>,
-    /// What the kernel does about each CPU vulnerability that the machine has.
+    /// The kernel's mitigation of each CPU vulnerability that the machine has.
     pub mitigations: BTreeMap<String, String>,
     /// The clock that time stamps come from.
     pub clocksource: Option<String>,
@@ -55,7 +55,7 @@ pub struct Fingerprint {
     pub interfaces: BTreeMap<String, InterfaceFacts>,
 }
 
-/// A fact in which two fingerprints differ.
+/// A fact that differs between two fingerprints.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Difference {
     /// The fact, such as `net.core.rmem_max` or `eth0 driver`.
@@ -106,8 +106,8 @@ impl Fingerprint {
         Ok(fingerprint)
     }
 
-    /// Adds the settings that the calling thread's network namespace shows, and that in which this
-    /// was collected does not.
+    /// Adds the settings that were missing when this was collected and that the calling thread's
+    /// network namespace shows.
     pub fn complete(&mut self) {
         sysctl::add_missing(&mut self.settings, sysctl::settings());
     }
@@ -144,7 +144,7 @@ impl Fingerprint {
         })
     }
 
-    /// The facts in which another fingerprint differs, in the order of the names.
+    /// The facts that differ from another fingerprint, in the order of their names.
     pub fn differences(&self, other: &Self) -> Vec<Difference> {
         let (a, b) = (self.facts(), other.facts());
         let names: BTreeSet<&String> = a.keys().chain(b.keys()).collect();
@@ -217,7 +217,7 @@ fn governors(root: &Root, topology: &Topology) -> Vec<String> {
     governors.into_iter().collect()
 }
 
-/// What the kernel says of each vulnerability, those left out by which the CPU is not affected.
+/// The kernel's text on each vulnerability, without those that do not affect the CPU.
 fn mitigations(root: &Root) -> BTreeMap<String, String> {
     let directory = "sys/devices/system/cpu/vulnerabilities";
     root.names(directory)
@@ -238,7 +238,7 @@ fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
         .filter(|value| !value.is_empty())
 }
 
-/// A size of `/proc/meminfo` in bytes. What it calls kB are units of 1024.
+/// A size of `/proc/meminfo` in bytes. Its kB are units of 1024.
 fn kibibytes(text: &str) -> Option<u64> {
     text.strip_suffix("kB")?
         .trim()

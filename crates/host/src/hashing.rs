@@ -1,31 +1,31 @@
-//! How a card hashes UDP or TCP, as far as it and Linux tell: what predicts the entry of the RSS table, and so
-//! the queue, of a flow.
+//! How a card hashes UDP or TCP, as far as the card and Linux show it. The hash predicts the entry
+//! of the RSS table for a flow, and so its queue.
 
 use crate::rss::{self, Flow, Hashed, Symmetry, Toeplitz};
 use crate::spreading::Spreading;
 use crate::{Error, Result, sysctl};
 use mpps_os::text::ShellWord;
 
-/// The key that Linux gives to drivers (`netdev_rss_key_fill` of net/ethtool/common.c): one that shows
-/// none has that one as a rule.
+/// The key that Linux gives to drivers (`netdev_rss_key_fill` of net/ethtool/common.c). A driver
+/// that shows no key usually has this one.
 const SYSCTL: &str = "net.core.netdev_rss_key";
-/// What helps where a card does not tell enough.
+/// The remedy if a card does not show enough.
 const REMEDY: &str =
     "without it nobody can say where a flow goes; `mpps steer` takes --key and --fields";
 
 /// The first source port that is looked at: those below are reserved.
 pub const PORT_MIN: u16 = 1024;
 
-/// By what a card hashes.
+/// The inputs of a card's hash.
 #[derive(Debug, Clone)]
 pub struct Hashing {
     /// The key.
     pub key: Vec<u8>,
     /// Where the key is from.
     pub key_from: String,
-    /// What is hashed of such traffic over IPv4, and over IPv6.
+    /// The hashed fields of such traffic over IPv4, and over IPv6.
     pub fields: [Hashed; 2],
-    /// What gives both directions of a flow one hash, if anything does.
+    /// How both directions of a flow get one hash, if they do.
     pub symmetry: Option<Symmetry>,
     /// The key, made ready.
     pub toeplitz: Toeplitz,
@@ -51,7 +51,7 @@ impl Hashing {
         Self { symmetry, ..self }
     }
 
-    /// As the card of an interface tells, for these flows.
+    /// Reads the hashing of an interface's card, for these flows.
     ///
     /// # Errors
     /// [`Error::Impossible`] for a card whose key, function or fields are not known, or cannot be
@@ -68,7 +68,7 @@ impl Hashing {
         Ok(hashing.with_symmetry(spreading.rss.value().and_then(|rss| rss.symmetry)))
     }
 
-    /// What is hashed of a flow.
+    /// The hashed fields of a flow.
     pub fn hashed(&self, flow: &Flow) -> Hashed {
         self.fields[usize::from(flow.source.is_ipv6())]
     }
@@ -82,12 +82,12 @@ impl Hashing {
         }
     }
 
-    /// The entry of a table of so many that a flow falls into.
+    /// The entry of a flow in a table of `entries` entries.
     pub fn entry(&self, flow: &Flow, entries: usize) -> usize {
         rss::entry_of(self.hash(flow), entries)
     }
 
-    /// The flows that differ from this one by their source port alone, from [`PORT_MIN`] on.
+    /// The flows that differ from this one only by their source port, from [`PORT_MIN`] on.
     pub fn by_ports(flow: Flow) -> impl Iterator<Item = Flow> {
         (PORT_MIN..=u16::MAX).map(move |port| {
             let mut other = flow;
@@ -97,10 +97,10 @@ impl Hashing {
     }
 }
 
-/// The key that the driver shows, or else the one that Linux gives to drivers, and where it is from.
+/// The key that the driver shows, or otherwise the key that Linux gives to drivers; and its origin.
 ///
 /// # Errors
-/// [`Error::Impossible`] where neither is to be had, or the hash is no Toeplitz hash.
+/// [`Error::Impossible`] if neither is available, or the hash is no Toeplitz hash.
 pub fn key_of_card(spreading: &Spreading, interface: &str) -> Result<(Vec<u8>, String)> {
     if let Some(rss) = spreading.rss.value() {
         if matches!(rss.function, "xor" | "crc32") {
@@ -133,10 +133,10 @@ pub fn key_of_card(spreading: &Spreading, interface: &str) -> Result<(Vec<u8>, S
     Ok((key, from))
 }
 
-/// What a card hashes of a kind of traffic, such as `udp4`.
+/// The fields that a card hashes of a kind of traffic, such as `udp4`.
 ///
 /// # Errors
-/// [`Error::Impossible`] where it does not tell, or hashes what cannot be predicted.
+/// [`Error::Impossible`] if the driver does not show them, or they cannot be predicted.
 pub fn fields_of_card(spreading: &Spreading, interface: &str, kind: &str) -> Result<Hashed> {
     let told = spreading.fields.iter().find(|fields| fields.flow == kind);
     let letters = told.and_then(|told| told.fields.value());

@@ -7,7 +7,7 @@ use mpps_os::{ethtool, sysfs::Sysfs};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The driver and the settings of one interface. What the driver does not say is absent.
+/// The driver and the settings of one interface. A value that the driver does not show is absent.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct InterfaceFacts {
     /// The driver, such as `veth` or `mlx5_core`.

@@ -98,13 +98,13 @@ pub struct Loss {
 /// A second, independent count of something that the ledger says.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Witness {
-    /// What was counted: `socket buffer full`.
+    /// The loss that was counted: `socket buffer full`.
     pub about: String,
     /// Which counter: `drop reason SOCKET_RCVBUFF`, `sequence numbers`.
     pub source: String,
-    /// What the ledger says.
+    /// The count of the ledger.
     pub ledger: u64,
-    /// What the witness says.
+    /// The count of the witness.
     pub witness: u64,
 }
 
@@ -149,7 +149,7 @@ pub struct Ledger {
     pub undecided: Option<Undecided>,
     /// Second and third counts, agreeing or not.
     pub witnesses: Vec<Witness>,
-    /// What a reader has to know: what could not be seen, which counter lied.
+    /// Notes for the reader: what could not be seen, which counter lied.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
 }

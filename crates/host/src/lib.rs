@@ -1,4 +1,4 @@
-//! What a Linux host did with packets: facts, counters, and the ledger that joins them.
+//! Accounts for the packets of a Linux host: facts, counters, and the ledger that joins them.
 //!
 //! ```
 //! use mpps_host::{Asked, Overview, Watch};

@@ -25,8 +25,8 @@ macro_rules! link_counters {
         }
 
         impl LinkCounters<u64> {
-            /// What was added since `earlier`. Each counter that went back is told to
-            /// `went_back` with its name and both values.
+            /// The growth since `earlier`. `went_back` gets the name and both values of each
+            /// counter that went back.
             pub(crate) fn since(
                 &self,
                 earlier: &Self,
@@ -62,7 +62,7 @@ link_counters! {
     multicast,
     /// Received packets of a wrong length.
     rx_length_errors,
-    /// Received packets for which the receiver had no room.
+    /// Received packets that found no room in the receiver.
     rx_over_errors,
     /// Received packets with a bad check sum.
     rx_crc_errors,
@@ -78,7 +78,7 @@ link_counters! {
     tx_carrier_errors,
     /// Transmissions lost in the hardware's own queue.
     tx_fifo_errors,
-    /// Received packets for which no protocol was registered, or on an inactive port.
+    /// Received packets without a registered protocol, or on an inactive port.
     rx_nohandler,
     /// Received packets meant for the hardware address of another host.
     rx_otherhost_dropped,

@@ -28,7 +28,7 @@ const DEFERRED_POLLS: u32 = 2;
 const SUSPENDED_POLLS: u32 = 100;
 const SUSPENDED_POLL_NS: u64 = 50_000;
 
-/// Who waits.
+/// The side that waits: the card or the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Throttle {
@@ -38,10 +38,10 @@ pub enum Throttle {
     Kernel,
 }
 
-/// What throttles the interrupts of an interface.
+/// The throttle of an interface's interrupts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Moderation {
-    /// Who waits.
+    /// The side that waits.
     pub throttle: Throttle,
     /// How long, in nanoseconds; 0 is not at all.
     pub time_ns: u64,
@@ -116,7 +116,7 @@ fn irq_suspension_on(host: &dyn Host, interface: &str, time: Duration) -> Result
         let why = "it would suspend interrupts for more than 4 seconds";
         return Err(Error::impossible(interface, why, "name a shorter time"));
     };
-    // Without these the interrupts are on again after each poll. What is there already stays.
+    // Without these the interrupts are on again after each poll. Values that are set already stay.
     let mut edits = deferral(host, interface, SUSPENDED_POLL_NS, SUSPENDED_POLLS)?;
     edits.retain(|edit| edit.old == Value::text(0));
     let new = Value::Numbers(vec![time_ns; times.len()]);

@@ -13,7 +13,7 @@ const UNEVEN: f64 = 1.5;
 /// Fewer packets than this say nothing of how they are spread.
 const SPREAD_MIN: i64 = 100;
 
-/// What a host did between two looks.
+/// The load of a host between two looks.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Overview {
     /// The time between the looks.
@@ -60,8 +60,8 @@ pub struct QueueLoad {
     pub queue: Option<usize>,
     /// Packets received a second: datagrams or trains of them, as the driver counts.
     pub received_pps: f64,
-    /// Packets that the interface as a whole dropped, or for which it had no room, on their way in, a
-    /// second: the larger of the two, since some drivers count the one in the other.
+    /// Packets per second that the whole interface dropped on their way in, or had no room for. It
+    /// is the larger of the two, because some drivers count one in the other.
     pub dropped_pps: Option<f64>,
     /// Its part of what the interface received by its queues.
     pub share: Option<f64>,
@@ -92,15 +92,15 @@ pub struct SocketLoad {
     pub dropped: u64,
     /// The same per second.
     pub dropped_pps: f64,
-    /// What waits in its buffer, with the kernel's own overhead.
+    /// Bytes that wait in its buffer, including the kernel's own overhead.
     pub queued_bytes: u32,
     /// The size of its buffer.
     pub buffer_bytes: u32,
-    /// The share of the time in which the busiest thread of its process ran.
+    /// The share of the time that the busiest thread of its process ran.
     pub ran: Option<f64>,
-    /// The largest share of the time in which a thread of its process waited for a CPU.
+    /// The largest share of the time that a thread of its process waited for a CPU.
     pub waited: Option<f64>,
-    /// The CPU on which the busiest thread ran last.
+    /// The CPU that the busiest thread last ran on.
     pub cpu: Option<usize>,
     /// The NUMA node of that CPU.
     pub node: Option<usize>,
@@ -144,7 +144,7 @@ impl Overview {
     }
 }
 
-/// A counter's growth per second; one that went back grew by nothing.
+/// A counter's growth per second, or 0 if it went back.
 fn rate(count: i64, seen: &Seen) -> f64 {
     count.max(0) as f64 / seen.seconds()
 }

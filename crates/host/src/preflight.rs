@@ -1,7 +1,7 @@
-//! What will happen to an interface when AF_XDP comes, told before it does.
+//! Predicts the effects of AF_XDP on an interface before it is used.
 //!
-//! A pure function of [facts](Facts) that were read from the host, and of what is known of the driver: no
-//! program is attached, and no right is needed.
+//! It is a pure function of [facts](Facts) read from the host and of data about the driver. It
+//! attaches no program and needs no right.
 
 mod drivers;
 mod settings;
@@ -36,22 +36,22 @@ pub enum State {
     Fine,
     /// It works, and something comes with it, or is slower than it could be.
     Note,
-    /// Only trying can tell.
+    /// Unknown until it is tried.
     Unknown,
     /// AF_XDP will be refused, or nothing arrives by it.
     Refused,
 }
 
-/// What was looked at.
+/// The result of one check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Expectation {
-    /// What it is, such as `MTU`.
+    /// The subject of the check, such as `MTU`.
     pub check: &'static str,
     /// Whether it stands in the way.
     pub state: State,
-    /// What was found.
+    /// The finding.
     pub finding: String,
-    /// What mends it.
+    /// How to fix it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remedy: Option<String>,
     /// Where Linux has what is said of the driver.
@@ -125,7 +125,7 @@ fn verdict(
     }
 }
 
-/// What is known of the driver: its value, and a row.
+/// The known behaviour of the driver: its value, and a row.
 fn habit(check: &'static str, topic: &str, facts: &Facts) -> Option<(&'static str, Expectation)> {
     let driver = &facts.nic.driver;
     let habit = drivers::of(driver, topic)?;
@@ -153,7 +153,7 @@ fn refused(row: Expectation, topic: &str, facts: &Facts) -> Expectation {
     }
 }
 
-/// What the file does not have.
+/// The row for a driver that is not in the file.
 fn unheard_of(check: &'static str, facts: &Facts, what: &str) -> Expectation {
     let driver = match facts.nic.driver.as_str() {
         "" => "an interface without a driver",
@@ -164,7 +164,7 @@ fn unheard_of(check: &'static str, facts: &Facts, what: &str) -> Expectation {
 }
 
 fn kernel(facts: &Facts) -> Expectation {
-    // What stands in the way of generic XDP stands in the way of all; the link has a row of its own.
+    // An obstacle for generic XDP is an obstacle for all. The link has a row of its own.
     let mut up = facts.clone();
     up.nic.up = true;
     let (check, generic) = ("kernel, rights", technique::AF_XDP_GENERIC);
@@ -243,7 +243,7 @@ fn zero_copy(facts: &Facts) -> Expectation {
     }
 }
 
-/// What becomes of the link, and of the host behind it.
+/// The effect on the link, and on the host behind it.
 fn bounce(facts: &Facts) -> Expectation {
     let (check, nic) = ("link bounce", &facts.nic);
     if !can_be_native(facts) {
@@ -364,7 +364,7 @@ fn functions(facts: &Facts) -> Expectation {
     }
 }
 
-/// How many of so many channels an interface may use so that its driver lets AF_XDP come.
+/// How many of `most` channels an interface may use so that its driver accepts AF_XDP.
 pub(crate) fn channels_for_af_xdp(driver: &str, most: u32) -> u32 {
     match drivers::of(driver, "channels").map(|habit| habit.value) {
         Some("half" | "half_each") => most / 2,
@@ -399,7 +399,7 @@ fn channels(facts: &Facts) -> Expectation {
                 _ => row.mended_by(format!("ethtool -L {} {how}", ShellWord::new(&nic.name))),
             }
         }
-        // How many it has left, or has to send, is not told.
+        // It is unknown how many channels are left, or are for sending.
         _ => Expectation {
             state: State::Unknown,
             ..row
@@ -474,7 +474,7 @@ fn memory(facts: &Facts) -> Expectation {
     }
 }
 
-/// What else the driver refuses, of which the host tells nothing here.
+/// Other refusals of the driver that the host does not show.
 fn besides(facts: &Facts) -> Expectation {
     let check = "other refusals";
     match habit(check, "besides", facts).filter(|_| can_be_native(facts)) {
@@ -503,7 +503,7 @@ fn can_be_native(facts: &Facts) -> bool {
     says || drivers::of(&facts.nic.driver, "link").is_some()
 }
 
-/// True if nothing stands in the way, as far as anybody can tell.
+/// Returns true if there is no known obstacle.
 pub fn is_ready(rows: &[Expectation]) -> bool {
     rows.iter().all(|row| row.state != State::Refused)
 }

@@ -84,8 +84,8 @@ impl ProcStat {
 
     /// The shares of each CPU since an earlier reading.
     ///
-    /// A CPU that was not online at both ends, or for which no tick passed, has no shares and is
-    /// left out.
+    /// A CPU that was offline at either end, or that no tick passed for, has no shares and is left
+    /// out.
     pub fn busy_since(&self, earlier: &Self) -> Vec<CpuBusy> {
         let both = self
             .cpus

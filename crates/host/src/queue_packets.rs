@@ -15,10 +15,10 @@ pub struct QueuePackets {
     pub counter: String,
 }
 
-/// A way in which a driver writes the number of a queue into the name of a counter.
+/// How a driver writes the number of a queue into the name of a counter.
 struct Naming {
     before: &'static str,
-    /// What may follow the number; a driver that has several wants them added up.
+    /// The possible texts after the number. If a driver has several, they are added up.
     after: &'static [&'static str],
 }
 
@@ -60,7 +60,8 @@ const NAMINGS: [Naming; 9] = [
         before: "rx_packets[",
         after: &["]"],
     },
-    // What the kernel keeps for the driver, see `by_kernel`: only where the driver itself has none.
+    // Counters that the kernel keeps for the driver, see `by_kernel`. Only if the driver itself has
+    // none.
     Naming {
         before: KERNEL_BEFORE,
         after: &[KERNEL_AFTER],
@@ -89,8 +90,8 @@ pub(crate) fn queue_packets<'a>(
         .unwrap_or_default()
 }
 
-/// How a queue's counter is named that the kernel tells over netlink, with the kernel's own name behind
-/// it (Documentation/netlink/specs/netdev.yaml).
+/// The name of a queue's counter that the kernel reports over netlink. The kernel's own name
+/// follows (Documentation/netlink/specs/netdev.yaml).
 const KERNEL_BEFORE: &str = "qstats rx ";
 const KERNEL_AFTER: &str = " rx-packets";
 

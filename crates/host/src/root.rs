@@ -41,8 +41,8 @@ impl Root {
     /// `/proc` must not hide all the others.
     pub(crate) fn read(&self, path: &str) -> Result<String, Error> {
         let full = self.0.join(path);
-        // `/proc` and `/sys` do not tell how long a file is: asking them, as `std::fs::read` does, and
-        // feeling the way costs as many calls again.
+        // `/proc` and `/sys` do not show a file's length. `std::fs::read` asks for it and then
+        // probes for the end, which costs as many calls again.
         let mut bytes = Vec::with_capacity(PAGE);
         File::open(&full)
             .and_then(|file| file.take(u64::MAX).read_to_end(&mut bytes))
@@ -64,8 +64,8 @@ impl Root {
         self.read(path).ok().filter(|text| !text.is_empty())
     }
 
-    /// Makes a file that is there say something else. Each write to `/proc/sys` is a command of its
-    /// own (`proc_sys(5)`): the value goes there in one.
+    /// Writes a value to a file that exists. Each write to `/proc/sys` is a command of its own
+    /// (`proc_sys(5)`), so the value goes there in one.
     pub(crate) fn write(&self, path: &str, value: &str) -> Result<(), Error> {
         let failed = |call| move |source| Error::new(call, self.name(path), source);
         // Truncated, which /proc ignores, for the file of a test.
@@ -88,7 +88,7 @@ impl Root {
         self.0.join(path).exists()
     }
 
-    /// What a symbolic link says, if there is one that this user may read.
+    /// The target of a symbolic link; none if this user cannot read it.
     pub(crate) fn link(&self, path: &str) -> Option<String> {
         let target = std::fs::read_link(self.0.join(path)).ok()?;
         Some(target.to_string_lossy().into_owned())

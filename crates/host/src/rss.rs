@@ -24,7 +24,7 @@ const INPUT_BYTES: usize = 36;
 /// Entries of a table whose length is not known: as many as igb's and ixgbe's have.
 pub const ENTRIES: usize = 128;
 
-/// The key of Microsoft's specification, with which many drivers begin.
+/// The key of Microsoft's specification. Many drivers start with it.
 pub const MICROSOFT_KEY: [u8; KEY_BYTES] = [
     0x6d, 0x5a, 0x56, 0xda, 0x25, 0x5b, 0x0e, 0xc2, 0x41, 0x67, 0x25, 0x3d, 0x43, 0xa3, 0x8f, 0xb0,
     0xd0, 0xca, 0x2b, 0xcb, 0xae, 0x7b, 0x30, 0xb4, 0x77, 0xcb, 0x2d, 0xa3, 0x80, 0x30, 0xf2, 0x0c,
@@ -34,7 +34,7 @@ pub const MICROSOFT_KEY: [u8; KEY_BYTES] = [
 /// A key in hexadecimal, with or without colons.
 ///
 /// # Errors
-/// What is wrong with it, as the end of a sentence.
+/// The fault of the text, as the end of a sentence.
 pub fn key(text: &str) -> Result<Vec<u8>, String> {
     let digits: String = text.chars().filter(|letter| *letter != ':').collect();
     let byte = |at: usize| {
@@ -61,9 +61,9 @@ pub fn hexadecimal(key: &[u8]) -> String {
 /// Packets from one address and port to another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Flow {
-    /// Who sends.
+    /// The sender.
     pub source: SocketAddr,
-    /// Who receives, of the same version of IP.
+    /// The receiver, of the same version of IP.
     pub destination: SocketAddr,
 }
 
@@ -97,7 +97,7 @@ impl FromStr for Flow {
     }
 }
 
-/// What of a packet is hashed.
+/// The hashed fields of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hashed {
     /// The addresses: `sd` of `ethtool -N IF rx-flow-hash`.
@@ -115,7 +115,7 @@ impl Hashed {
         }
     }
 
-    /// What ethtool's letters mean; none where a card hashes in another way.
+    /// Parses ethtool's letters; none for a card that hashes in another way.
     pub fn of_letters(letters: &str) -> Option<Self> {
         let mut sorted: Vec<char> = letters.chars().collect();
         sorted.sort_unstable();
@@ -127,8 +127,8 @@ impl Hashed {
     }
 }
 
-/// What is done to the addresses, and to the ports, of a packet before they are hashed, so that both
-/// directions of a flow have one hash (`ethtool -X IF xfrm`, Documentation/networking/scaling.rst).
+/// How the addresses and the ports of a packet are changed before they are hashed. Both directions
+/// of a flow then have one hash (`ethtool -X IF xfrm`, Documentation/networking/scaling.rst).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Symmetry {
@@ -268,13 +268,12 @@ fn wide(address: IpAddr) -> [u8; 16] {
     }
 }
 
-/// The table that the kernel gives a card that was told nothing (`ethtool_rxfh_indir_default`,
-/// include/linux/ethtool.h).
+/// The kernel's default table for a card (`ethtool_rxfh_indir_default`, include/linux/ethtool.h).
 pub fn table_of(entries: usize, queues: u32) -> Vec<u32> {
     (0..queues.max(1)).cycle().take(entries).collect()
 }
 
-/// The entry of a table of so many that a hash names.
+/// The entry for a hash in a table of `entries` entries.
 #[inline]
 pub fn entry_of(hash: u32, entries: usize) -> usize {
     hash as usize % entries.max(1)
@@ -291,12 +290,13 @@ pub fn imbalance(loads: &[u64]) -> f64 {
     most as f64 * loads.len() as f64 / sum as f64
 }
 
-/// Weights for `ethtool -X IF weight ...` by which the busiest of `queues` gets as little as it can:
-/// each queue takes so many entries that follow each other. `by_entry` is the load of each entry.
+/// Weights for `ethtool -X IF weight ...` that give the busiest of `queues` the least possible
+/// load. Each queue takes as many consecutive entries as its weight. `by_entry` is the load of each
+/// entry.
 pub fn even_weights(by_entry: &[u64], queues: u32) -> Vec<u32> {
     let queues = queues.max(1) as usize;
     let heaviest = by_entry.iter().max().copied().unwrap_or(0);
-    // The least bound that so many runs of entries can keep.
+    // The least bound that `queues` runs of entries can keep.
     let (mut low, mut high) = (heaviest, by_entry.iter().sum::<u64>());
     while low < high {
         let bound = low + (high - low) / 2;

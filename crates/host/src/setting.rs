@@ -1,10 +1,11 @@
 //! Settings of the host: read, changed as a list, and put back.
 //!
-//! A [`Setting`] is one thing that can be read and written; an [`Edit`] takes it from its old value
-//! to a new one, and a [`Change`] is a list of edits. These settings stay when a process dies. So
-//! the journal has every edit on disk before it is made. An [`Applied`] change puts the old values
-//! back when it goes, the last one first, and `mpps undo` does so for a process that was killed
-//! ([`leftovers`]). A setting that somebody else has changed in between is told and left as it is.
+//! A [`Setting`] is one thing that can be read and written. An [`Edit`] takes it from its old value
+//! to a new one. A [`Change`] is a list of edits. These settings stay when a process dies. So the
+//! journal has every edit on disk before it is made. An [`Applied`] change puts the old values back
+//! when it is dropped, the last one first. `mpps undo` does so for a process that was killed
+//! ([`leftovers`]). A setting that another program has changed meanwhile is reported and left as it
+//! is.
 
 pub(crate) mod applied;
 mod change;

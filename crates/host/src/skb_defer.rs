@@ -1,10 +1,10 @@
 //! The kernel's own reuse of packet buffers across CPUs, switched off and on again.
 //!
-//! A CPU that is done with an `sk_buff` of another CPU does not free it, but puts it on a list, from
-//! which the other CPU frees it into its own cache (`skb_attempt_defer_free` in net/core/skbuff.c).
-//! `net.core.skb_defer_max` is the length at which such a list is full (Linux 5.19); 0 leaves all of
-//! them empty, and every CPU frees by itself. It is one setting for the whole machine, and shown in
-//! the initial network namespace only (`net_core_table` in net/core/sysctl_net_core.c).
+//! A CPU does not free an `sk_buff` of another CPU. It puts the buffer on a list. The other CPU
+//! frees it from there into its own cache (`skb_attempt_defer_free` in net/core/skbuff.c).
+//! `net.core.skb_defer_max` is the length of a full list (Linux 5.19). With 0 all lists stay empty,
+//! and every CPU frees by itself. It is one setting for the whole machine. Only the initial network
+//! namespace shows it (`net_core_table` in net/core/sysctl_net_core.c).
 
 #[cfg(test)]
 mod tests;
@@ -16,7 +16,7 @@ use crate::setting::{
 };
 use crate::{Error, Result};
 
-/// What switches the lists off.
+/// The change that switches the lists off.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SkbDefer {
     /// The setting as it was found, in packets.

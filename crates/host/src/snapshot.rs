@@ -36,7 +36,7 @@ pub struct Snapshot {
 /// The counters of one interface.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinkSnapshot {
-    /// The interface's number, by which a re-made one of the same name is told apart.
+    /// The interface's number. It distinguishes a new interface from an old one of the same name.
     pub index: u32,
     /// The counters that every interface has.
     pub counters: LinkCounters<u64>,
@@ -47,7 +47,7 @@ pub struct LinkSnapshot {
     /// The driver; empty where it does not say.
     #[serde(default)]
     pub driver_name: String,
-    /// What the queues in front of it have dropped (`tc -s qdisc`); none where it has no queue.
+    /// Drops of the queues in front of it (`tc -s qdisc`); none if it has no queue.
     #[serde(default)]
     pub qdisc_drops: Option<u64>,
     /// How often its carrier came or went.
@@ -117,12 +117,12 @@ pub(crate) struct Taken {
     pub(crate) snapshot: Snapshot,
     /// All interfaces of the namespace.
     pub(crate) links: Vec<Link>,
-    /// Why interfaces do not answer: one that goes meanwhile, as that of a container does that ends, and
-    /// one whose driver begins anew.
+    /// Why interfaces do not answer. The interface has gone meanwhile, such as that of an ended
+    /// container, or its driver restarts.
     pub(crate) refused: Vec<Error>,
 }
 
-/// What the kernel tells of all interfaces at once.
+/// The kernel's answers about all interfaces at once.
 struct Lists<'a> {
     links: BTreeMap<&'a str, &'a Link>,
     qdiscs: BTreeMap<u32, u32>,

@@ -68,8 +68,8 @@ impl SocketBuffer {
         self.granted_bytes() < self.asked_bytes
     }
 
-    /// What the socket got; and where that is less than was asked for, what stood in the way
-    /// and what helps.
+    /// The size that the socket got. If it is less than was asked for, also the obstacle and the
+    /// remedy.
     pub fn explanation(&self) -> String {
         let name = self.direction.name();
         let granted = self.granted_bytes();

@@ -16,7 +16,8 @@ pub struct Softnet {
     pub rows: Vec<SoftnetRow>,
 }
 
-/// What one CPU did since the machine started (`softnet_seq_show` in `net/core/net-procfs.c`).
+/// The counters of one CPU since the machine started (`softnet_seq_show` in
+/// `net/core/net-procfs.c`).
 ///
 /// The unit is the packet buffer, which is a train of datagrams after receive offload.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -82,7 +83,7 @@ impl Softnet {
     }
 }
 
-/// One line: hexadecimal columns, of which newer kernels have more.
+/// Parses one line of hexadecimal columns. Newer kernels have more of them.
 ///
 /// 0 processed, 1 dropped, 2 time_squeeze, 3-8 always zero, 9 received_rps (Linux 2.6.35),
 /// 10 flow_limit (3.11), 11 backlog length and 12 CPU (5.10), 13 and 14 the two parts of the

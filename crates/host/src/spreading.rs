@@ -12,27 +12,27 @@ use std::collections::BTreeMap;
 /// How an interface spreads packets over its receive queues.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Spreading {
-    /// What is hashed of UDP and TCP.
+    /// The hashed fields of UDP and TCP.
     pub fields: Vec<HashFields>,
-    /// The table by which the hash becomes a queue, its key and its function; refused where the
-    /// driver does not tell.
+    /// The table that maps the hash to a queue, its key and its function. It is refused if the
+    /// driver does not show it.
     pub rss: Answer<RssTable>,
-    /// What changes the table: to so many queues equally, to queue 0 alone, to the driver's own;
-    /// none where there is no table.
+    /// Commands that change the table: to N queues equally, to queue 0 only, or to the driver's
+    /// own. There are none without a table.
     pub table_commands: Vec<String>,
-    /// What changes the key, with as many bytes as it has; none where there is no key.
+    /// Commands that change the key, with as many bytes as it has; none if there is no key.
     pub key_commands: Vec<String>,
 }
 
-/// What is hashed of one kind of traffic.
+/// The hashed fields of one kind of traffic.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct HashFields {
     /// The kind: `udp4`, `udp6`, `tcp4` or `tcp6`.
     pub flow: &'static str,
     /// The fields by the letters of `ethtool -N`, such as `sdfn`; empty for none.
     pub fields: Answer<String>,
-    /// What adds the ports to the addresses, or takes them out; none where nothing is hashed, and
-    /// no table is there for a hash.
+    /// Commands that add the ports to the addresses, or take them out. There are none if nothing is
+    /// hashed and no table exists.
     pub commands: Vec<String>,
 }
 
@@ -45,15 +45,15 @@ pub struct RssTable {
     pub key: String,
     /// The function: `toeplitz`, `xor`, `crc32`, or `unknown`.
     pub function: &'static str,
-    /// What gives both directions of a flow one hash: `symmetric-xor` or `symmetric-or-xor`; absent where
-    /// nothing does.
+    /// How both directions of a flow get one hash: `symmetric-xor` or `symmetric-or-xor`; absent if
+    /// they do not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub symmetry: Option<Symmetry>,
 }
 
 impl Spreading {
-    /// Asks the interface of the calling thread's network namespace, which receives on so many
-    /// queues.
+    /// Reads the spreading of an interface of the calling thread's network namespace. The interface
+    /// receives on `queues` queues.
     pub fn gather(interface: &str, queues: u32) -> Self {
         let fields = FLOWS.map(|flow| (flow.name, Answer::of(hash_fields::read(interface, flow))));
         let rss = rss::read(interface);
@@ -121,7 +121,7 @@ impl HashFields {
     }
 }
 
-/// What is said of a driver that refuses to tell.
+/// The words for a driver that shows nothing.
 const NOT_TOLD: &str = "not told by the driver";
 
 impl RssTable {
@@ -150,7 +150,7 @@ impl RssTable {
             return "no table".to_owned();
         };
         let queues = crate::CpuList(shares.keys().map(|queue| *queue as usize).collect());
-        // What does not divide leaves one entry more to some.
+        // If the division has a remainder, some queues have one entry more.
         if most - least <= 1 {
             return match shares.len() {
                 1 => format!("{entries} entries: all to queue {queues}"),

@@ -1,11 +1,11 @@
-//! What the kernel counts when a TCP connection is slow or fails.
+//! Counters of the kernel for TCP connections that are slow or fail.
 
 use std::collections::BTreeMap;
 
 use crate::Delta;
 
-/// Counters that stand still while all goes well (`net/ipv4/proc.c`). A segment that is sent again,
-/// a SYN for which there is no room, an accept queue that is full, a reset.
+/// Counters that stand still while all goes well (`net/ipv4/proc.c`). They count segments sent
+/// again, SYNs without room, full accept queues, and resets.
 const TROUBLE: [&str; 19] = [
     "Tcp.AttemptFails",
     "Tcp.EstabResets",

@@ -44,7 +44,7 @@ pub struct Verdict {
     pub why: String,
     /// The one command that would make it usable, or, where no command can, the means.
     pub remedy: Option<String>,
-    /// What it takes from the kernel.
+    /// The part of the kernel that it takes.
     pub takes: Takes,
     /// Whether the kernel copies packets for it.
     pub copies: Copies,
@@ -58,17 +58,17 @@ pub enum Usable {
     Yes,
     /// It cannot.
     No,
-    /// Only trying can tell: this kernel does not say.
+    /// Unknown until it is tried: this kernel does not show it.
     Unknown,
 }
 
-/// What a technique takes from the kernel's own network stack.
+/// The part of the kernel's own network stack that a technique takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Takes {
     /// Nothing.
     Nothing,
-    /// The wanted flow; everything else goes on to the kernel.
+    /// The wanted flow; all other traffic goes on to the kernel.
     Flow,
     /// One queue.
     Queue,
@@ -191,7 +191,7 @@ impl Verdict {
         }
     }
 
-    /// The same, but nobody can tell without trying.
+    /// The same, but only a trial can show it.
     fn unknown(self, why: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self {
             usable: Usable::Unknown,

@@ -1,8 +1,8 @@
-//! What settings of an interface and its host suit what it receives, and why.
+//! Finds the settings of an interface and its host that suit its traffic, and says why.
 //!
-//! A [`Plan`] is a pure function of [`Tunables`]: what is set now, and what the machine has. Each of its
-//! steps is a [`Change`], which is made, journalled and put back as any other ([`Tuned`]). A step may change what
-//! the next ones find, so that each is planned again before it is made.
+//! A [`Plan`] is a pure function of [`Tunables`]: the present settings, and the machine. Each of
+//! its steps is a [`Change`]. It is made, journalled and put back as any other ([`Tuned`]). A step
+//! may change what the next ones find, so each is planned again before it is made.
 
 mod interrupts;
 mod limits;
@@ -27,7 +27,7 @@ pub use tuned::{Edited, Tuned};
 /// The name of the [`Change`] that claims an interface; those of the steps are named after it.
 const CLAIM: &str = "tune";
 
-/// What is to be received.
+/// The traffic to receive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Goal {
@@ -39,12 +39,12 @@ pub enum Goal {
     AfXdp,
 }
 
-/// What a plan is for.
+/// The aim of a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Aim {
-    /// What is to be received.
+    /// The traffic to receive.
     pub goal: Goal,
-    /// The port at which it arrives, if that is known.
+    /// The port of the traffic, if it is known.
     pub port: Option<u16>,
 }
 
@@ -54,7 +54,7 @@ impl From<Goal> for Aim {
     }
 }
 
-/// What may go wrong while a step is made.
+/// A risk of making a step.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
@@ -62,22 +62,22 @@ impl From<Goal> for Aim {
 pub enum Risk {
     /// Most drivers take the link down for it, some for seconds.
     LinkBounce,
-    /// What waits in the card's rings is lost.
+    /// Packets that wait in the card's rings are lost.
     Loss,
     /// Flows move to other queues, so that packets may overtake each other.
     Reordering,
     /// Packets reach their program later from then on.
     Delay,
-    /// It concerns the whole machine and not the interface alone.
+    /// It concerns the whole machine and not only the interface.
     WholeMachine,
 }
 
-/// What a stage has to say.
+/// The verdict of a stage.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Verdict {
     /// These settings are to be changed.
     Change(Vec<Edit>),
-    /// These settings may help or harm, which only a measurement tells: they are changed where the stage
+    /// These settings may help or harm; only a measurement shows it. They are changed if the stage
     /// is named or measured ([`Plan::trying`]).
     Try(Vec<Edit>),
     /// It is no setting of the interface that a plan could change; these commands do it.
@@ -97,13 +97,13 @@ pub enum Verdict {
 pub struct Step {
     /// The stage: `rings`.
     pub stage: &'static str,
-    /// What is to be done.
+    /// The verdict.
     pub verdict: Verdict,
     /// Why.
     pub why: String,
     /// Where that is written.
     pub source: &'static str,
-    /// What may go wrong while it is done.
+    /// The risks of making it.
     pub risks: &'static [Risk],
 }
 
@@ -117,19 +117,19 @@ struct Stage {
     judge: fn(&Tunables, Aim) -> (Wanted, String),
 }
 
-/// What a stage wants.
+/// The settings that a stage wants.
 enum Wanted {
     /// These settings at these values; those that are so already are left out.
     Settings(Vec<(Setting, Value)>),
-    /// The same, of which no rule says that they help.
+    /// The same, but no rule says that they help.
     Try(Vec<(Setting, Value)>),
     ByHand(Vec<String>),
     NotNeeded,
     Impossible,
 }
 
-/// In the order in which they are made. What makes most drivers set the card up anew comes first, because
-/// that may change the rest.
+/// All stages, in the order of making them. Settings that make most drivers set the card up anew
+/// come first, because that may change the rest.
 const STAGES: &[Stage] = &[
     queues::CHANNELS,
     queues::RINGS,
@@ -164,14 +164,14 @@ pub fn stages() -> impl Iterator<Item = &'static str> {
     STAGES.iter().map(|stage| stage.name)
 }
 
-/// What is to be changed on an interface, and what not.
+/// The plan for an interface: what to change, and what not.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Plan {
     /// The interface.
     pub interface: String,
-    /// What is to be received.
+    /// The traffic to receive.
     pub goal: Goal,
-    /// All stages, in the order in which they are made.
+    /// All stages, in the order of making them.
     pub steps: Vec<Step>,
 }
 
@@ -220,8 +220,8 @@ impl Plan {
         self.steps.iter().flat_map(Step::edits)
     }
 
-    /// What a step changes. Without a step it is what claims the interface: it changes nothing, and
-    /// there is one at a time.
+    /// The change that a step makes. Without a step it is the claim on the interface: it changes
+    /// nothing, and there is one at a time.
     fn change_on(&self, host: &dyn Host, step: Option<&Step>) -> Result<Change> {
         let Self {
             interface, goal, ..
@@ -242,7 +242,7 @@ impl Plan {
         })
     }
 
-    /// What may go wrong while it is made.
+    /// The risks of making it.
     pub fn risks(&self) -> Vec<Risk> {
         let changing = self
             .steps
@@ -256,7 +256,7 @@ impl Plan {
 }
 
 impl Step {
-    /// What it changes.
+    /// The edits that it makes.
     pub fn edits(&self) -> impl Iterator<Item = &Edit> {
         match &self.verdict {
             Verdict::Change(edits) => edits.iter(),
@@ -264,7 +264,7 @@ impl Step {
         }
     }
 
-    /// What it would change if it were named, and no rule says that it helps.
+    /// The edits that it would make if it were named. No rule says that they help.
     pub fn edits_to_try(&self) -> impl Iterator<Item = &Edit> {
         match &self.verdict {
             Verdict::Try(edits) => edits.iter(),
@@ -272,7 +272,7 @@ impl Step {
         }
     }
 
-    /// Who may make it, or try it: root, or who has `CAP_NET_ADMIN`; none where it changes nothing.
+    /// The right to make it or try it: `CAP_NET_ADMIN` or root; none if it changes nothing.
     pub fn needs(&self) -> Option<&'static str> {
         let needs = self.edits().chain(self.edits_to_try());
         // "root" comes last of both.

@@ -1,4 +1,4 @@
-//! Which interfaces lie upon which: bridges, bonds, VLANs and what else the kernel stacks.
+//! How interfaces are stacked: bridges, bonds, VLANs and others.
 
 use crate::root::Root;
 
@@ -42,7 +42,7 @@ pub(crate) fn of_default_routes(root: &Root) -> Vec<String> {
         let fields: Vec<&str> = line.split_ascii_whitespace().collect();
         let is_any = |address: &str| address.bytes().all(|digit| digit == b'0');
         match fields[..] {
-            // A host without a route has one that refuses, by its loopback.
+            // A host without a route has a route that refuses, by its loopback.
             [to, "00", _, _, _, _, _, _, _, interface] if is_any(to) && interface != "lo" => {
                 Some(interface)
             }

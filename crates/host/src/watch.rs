@@ -102,7 +102,8 @@ impl Watch {
         })
     }
 
-    /// The same for who tells of losses alone: processes whose sockets lost nothing are not read.
+    /// The same for a caller that reports only losses. Processes whose sockets lost nothing are not
+    /// read.
     ///
     /// # Errors
     /// As [`Facts::take`].
@@ -152,12 +153,12 @@ impl Watch {
         Facts::take_part(moment, &part)
     }
 
-    /// What the last look saw since the one before it.
+    /// The host between the last look and the look before it.
     pub fn seen(&self) -> Seen<'_> {
         self.between(&self.before)
     }
 
-    /// What the last look saw since the first one.
+    /// The host between the first look and the last one.
     pub fn seen_in_all(&self) -> Seen<'_> {
         self.between(&self.first)
     }
@@ -168,7 +169,7 @@ impl Watch {
         Seen::new(&before.facts, &self.after.facts, drops, self.asked.clone())
     }
 
-    /// What could not be seen, and why.
+    /// Notes on everything that could not be seen, and why.
     pub fn notes(&self) -> Vec<String> {
         let of_looks = [&self.before, &self.after].map(|look| look.facts.notes.iter());
         let all = self.notes.iter().chain(of_looks.into_iter().flatten());
@@ -205,7 +206,7 @@ impl Watch {
         links.map(|link| link.name.clone()).collect()
     }
 
-    /// What the probe has counted; it is given up with a note if it cannot be read.
+    /// The counts of the probe. If it cannot be read, it is given up with a note.
     fn drops(&mut self) -> Option<Vec<DropCount>> {
         let counts = self.probe.as_ref()?.counts();
         let counts = counts.inspect_err(|error| {
@@ -219,8 +220,8 @@ impl Watch {
     }
 }
 
-/// Why nothing is known of an interface that did not stay between two moments: it has another name, or
-/// it went. One that was made anew under its name is another one.
+/// Why nothing is known of an interface that did not stay between two moments. It was renamed, or
+/// it has gone. A new interface under its name is another interface.
 fn undecided(name: &str, first: &Facts, after: &Facts) -> Option<String> {
     let index = |facts: &Facts| facts.snapshot.links.get(name).map(|link| link.index);
     let (was, is) = (index(first), index(after));
@@ -244,7 +245,7 @@ mod tests {
     use super::*;
     use mpps_os::netlink::link::Link;
 
-    /// These interfaces, of which `eth0` is looked at where it answers.
+    /// These interfaces. `eth0` is looked at if it answers.
     fn host(links: &[(&str, u32)], answers: bool) -> Facts {
         let mut facts = Facts::default();
         for &(name, index) in links {

@@ -34,8 +34,8 @@ pub(crate) fn trials() -> Vec<Trial> {
     ]
 }
 
-/// A port that no other trial uses at the same time, and below those that the kernel chooses: drops
-/// without a namespace are known by it alone.
+/// A port that no other trial uses at the same time, below those that the kernel chooses. Drops
+/// without a namespace are known only by the port.
 fn port() -> u16 {
     20_000 + (std::process::id() % 10_000) as u16
 }

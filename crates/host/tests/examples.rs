@@ -1,5 +1,5 @@
-//! The examples, run where nothing is lost, where a socket is not read, and where nobody listens. This
-//! program is also the server and the client that they start.
+//! Runs the examples without a loss, with a socket that is not read, and with a port without a
+//! listener. This program is also the server and the client that they start.
 
 use mpps_lab::{Lab, LabConfig};
 use mpps_os::namespace::NetNamespace;
@@ -16,12 +16,12 @@ use std::thread;
 use std::time::Duration;
 
 const PORT: &str = "4321";
-/// What `udp_losses` sends.
+/// The number of datagrams that `udp_losses` sends.
 const DATAGRAMS: u64 = 100_000;
 /// Room for some dozens of datagrams.
 const SMALL_BUFFER: usize = 30_000;
 
-/// What this process is to do if a trial has started it.
+/// The part of this process, if a trial has started it.
 pub(crate) fn play() -> Option<ExitCode> {
     let words: Vec<String> = env::args().skip(1).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
@@ -52,7 +52,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     ]
 }
 
-/// `cargo test` builds examples, `cargo test --test trials` alone does not.
+/// `cargo test` builds examples; `cargo test --test trials` does not.
 fn built() -> Result<(), String> {
     let build = || "the examples are not built: cargo build -p mpps-host --examples".to_owned();
     let is_built = example("udp_losses").exists();
@@ -80,7 +80,7 @@ fn back_pressure() -> Result<(), String> {
     }
 }
 
-/// What an example said, which ended with this status.
+/// The output of an example that ended with this status.
 fn said(output: &Output, status: i32) -> Result<String, Failed> {
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let errors = String::from_utf8_lossy(&output.stderr);
@@ -112,7 +112,7 @@ fn a_server_that_keeps_up() -> Result<(), Failed> {
     expect(&*text, balanced, "")
 }
 
-/// What was lost is what was sent and not received, by the server's own count.
+/// The loss is the difference between sent and received datagrams, by the server's own count.
 fn a_server_that_is_held() -> Result<(), Failed> {
     let directory = tempfile::tempdir()?;
     let count = directory.path().join("received");

@@ -1,4 +1,4 @@
-//! What a host says of itself, against a living kernel, in namespaces made for each trial.
+//! Reads hosts on a living kernel, in namespaces made for each trial.
 
 mod drop_probe;
 mod examples;

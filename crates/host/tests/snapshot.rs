@@ -64,7 +64,7 @@ fn datagrams_are_counted_exactly() -> Result<(), Failed> {
         send(300, (Ipv4Addr::LOCALHOST, 4321).into())?;
         send(40, (Ipv6Addr::LOCALHOST, 4321).into())
     })?;
-    // Whatever else this machine does happens in another namespace.
+    // Other activity of this machine happens in other namespaces.
     same(
         "Udp.OutDatagrams",
         delta.snmp("Udp.OutDatagrams"),

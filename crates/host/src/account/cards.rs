@@ -1,22 +1,23 @@
-//! What lies between two hosts whose interfaces are known: the queue in front of the sender's, and
-//! the way from one to the other.
+//! Losses between two hosts with known interfaces: in the sender's queue, and on the way between
+//! the interfaces.
 
 use super::{Account, Departure, Route, loss, snmp, total, unsigned};
 use crate::delta::LinkDelta;
 use crate::{Delta, Ledger, Loss, Scope, Station};
 
 impl<'a> Account<'a> {
-    /// What the sender's queueing discipline dropped. Of some drops it tells the socket, which counts
-    /// them too (`SndbufErrors`); fq_codel, for one, drops older packets of the flow in place of the
-    /// new one and tells nobody (`fq_codel_enqueue` in net/sched/sch_fq_codel.c).
+    /// Enters the drops of the sender's queueing discipline. It reports some drops to the socket,
+    /// which counts them too (`SndbufErrors`). fq_codel is an exception: it drops older packets of
+    /// the flow instead of the new one. It reports nothing (`fq_codel_enqueue` in
+    /// net/sched/sch_fq_codel.c).
     pub(super) fn enter_queue(&self, ledger: &mut Ledger) {
         let Route::Cards { sender, .. } = self.route else {
             return;
         };
         let link = self.sender.and_then(|delta| delta.links.get(sender));
         let dropped = unsigned(link.and_then(|link| link.qdisc_drops).unwrap_or(0));
-        // A device without a queue tells the socket what its driver drops (`__dev_queue_xmit` in
-        // net/core/dev.c), which was in no queue.
+        // A device without a queue reports its driver's drops to the socket (`__dev_queue_xmit` in
+        // net/core/dev.c). Those packets were in no queue.
         let by_driver = unsigned(link.map_or(0, |link| link.counters.tx_dropped));
         let in_queue = self.sndbuf_errors().saturating_sub(by_driver);
         let (told, less) = match self.departure {
@@ -33,8 +34,8 @@ impl<'a> Account<'a> {
         });
     }
 
-    /// What left the one card and did not reach the other, where both count. It is no remainder: the
-    /// run's own figures do not enter it, and only decide whether the counters can be believed.
+    /// Enters the packets that left one card and did not reach the other, if both cards count. This
+    /// is not a remainder. The run's own figures only decide whether the counters can be trusted.
     pub(super) fn enter_gap(&self, ledger: &mut Ledger) {
         let Route::Cards { sender, receiver } = self.route else {
             return;

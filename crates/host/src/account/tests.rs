@@ -6,7 +6,8 @@ use crate::Witness;
 use proptest::prelude::*;
 use serde::Deserialize;
 
-/// One run of a file under `scenarios/`. What an entry leaves out is zero, empty or unknown.
+/// One run of a file under `scenarios/`. A field that an entry leaves out is zero, empty or
+/// unknown.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct Scenario {
@@ -216,8 +217,8 @@ fn between_cards() {
     check(include_str!("scenarios/cards.toml"), route);
 }
 
-/// What the kernel alone counts of another program's socket: `RcvbufErrors` are the row, and no witness
-/// of it; what waits unread is unaccounted for.
+/// Another program's socket: only the kernel counts it. `RcvbufErrors` are the row and no witness
+/// of it. Datagrams that wait unread are unaccounted for.
 #[test]
 fn of_any_program() {
     let counters = |counters: &[(&str, i64)]| {
@@ -269,7 +270,7 @@ proptest! {
             Some(counters.collect())
         };
         let scenario = Scenario {
-            // What was taken and is in no counter must come out as unaccounted.
+            // Packets that were taken and are in no counter must come out as unaccounted.
             offered: into_ip + ring + refused + hidden,
             refused: [("refused".to_owned(), refused)].into(),
             delivered,

@@ -99,7 +99,8 @@ impl Account<'_> {
         ] {
             let (lost, seen) = (lost_for(ledger, row), self.reason(reason).datagrams);
             if reason == "NOT_SPECIFIED" && self.departure == Departure::Redirect {
-                // What XDP redirects is no socket buffer yet, so that its loss is no `kfree_skb`.
+                // A packet redirected by XDP is no socket buffer yet, so its loss is no
+                // `kfree_skb`.
                 continue;
             }
             if lost > 0 || seen > 0 {

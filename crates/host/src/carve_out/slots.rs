@@ -14,7 +14,7 @@ use crate::{Error, Hashing, Result};
 pub struct InSlot {
     /// The flow.
     pub flow: Flow,
-    /// What of it is hashed.
+    /// The hashed fields of the flow.
     pub hashed: Hashed,
     /// The entry.
     pub slot: usize,
@@ -29,7 +29,7 @@ pub struct Slots {
     pub entries: usize,
     /// Where the key of the hash is from.
     pub key_from: String,
-    /// Source ports of the first flow whose ports are hashed, by which it falls into these entries.
+    /// Source ports that bring the first flow with hashed ports into these entries.
     pub ports: Vec<u16>,
 }
 

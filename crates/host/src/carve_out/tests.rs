@@ -116,7 +116,7 @@ fn undoing_twice_is_harmless() {
         [const { Undone::Restored }; 3]
     );
     assert!(left.undo(&fake, false).is_empty(), "its journal has gone");
-    // One that died before it could remove the journal is followed by another.
+    // If undo dies before it removes the journal, a second undo follows.
     let again = undo_edits(&mut left.record.clone(), &left.journal, &fake);
     assert_eq!(results(again), [const { Undone::Nothing }; 3]);
     assert_eq!(fake.machine(), plain());
@@ -358,8 +358,8 @@ proptest! {
     /// Killed at any change, before it or after it: what is left behind is put back.
     #[test]
     fn killed_anywhere(card in any_card(), change in 0_usize..4, done: bool) {
-        // The one thing that nobody can know: a rule that was added just before the end, at a
-        // place that the driver chose, which it describes in words of its own.
+        // One thing cannot be known: a rule added just before the end. The driver chose its place,
+        // and describes it in words of its own.
         prop_assume!(!(card.driver_chooses && card.shows_otherwise));
         let (_guard, directory) = directory();
         let fake = Fake::new(card.clone());
@@ -399,7 +399,7 @@ proptest! {
         let mut stay = (0..table.len()).filter(stays);
         prop_assert!(stay.all(|at| table[at] == rest[at]));
         prop_assert_eq!(only_in(&rest, queue, &slots), Some(rest.clone()), "once is enough");
-        // What was dealt out makes nothing less even than it was before.
+        // Dealing out entries does not make the spread less even than before.
         let table: Vec<u32> = (0..table.len()).filter(|at| !slots.contains(at)).map(|at| table[at]).collect();
         let used: Vec<usize> = (0..6).filter(|other| table.contains(other) && *other != queue).map(|other| count(&rest, other)).collect();
         let before: Vec<usize> = (0..6).filter(|other| table.contains(other) && *other != queue).map(|other| count(&table, other)).collect();

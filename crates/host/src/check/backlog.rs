@@ -16,7 +16,7 @@ pub(super) fn losses(seen: &Seen) -> Vec<Evidence> {
     let both = rows.filter_map(|now| {
         let before = seen.before.snapshot.softnet.row(now.cpu)?;
         let name = format!("softnet_stat dropped of CPU {}", now.cpu);
-        // 32 bits: one that wrapped went on.
+        // The counter has 32 bits and may have wrapped.
         let grown = now.dropped.wrapping_sub(before.dropped);
         let before = u64::from(before.dropped);
         Some(Evidence::new(name, before, before + u64::from(grown)))

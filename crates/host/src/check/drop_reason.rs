@@ -13,7 +13,7 @@ pub(super) const CHECK: Check = Check {
     run,
 };
 
-/// What is known of some reasons: where, what, and what mends it.
+/// Known reasons: the station, the description, and how to fix it.
 const KNOWN: [(&str, Station, &str, &str); 9] = [
     (
         "VXLAN_VNI_NOT_FOUND",
@@ -105,7 +105,7 @@ fn known(name: &str) -> Option<&'static (&'static str, Station, &'static str, &'
     KNOWN.iter().find(|(known, ..)| *known == name)
 }
 
-/// What no counter has: where, how much, and whether UDP counted it as delivered.
+/// Losses that no counter has: the station, the count, and whether UDP counted them as delivered.
 pub(super) fn losses(seen: &Seen) -> Vec<(Station, Evidence, bool)> {
     let losses = reported(seen).into_iter().map(|(name, lost, fate)| {
         let station = known(name).map_or(Station::Ip, |&(_, station, ..)| station);

@@ -1,9 +1,9 @@
-//! What goes with each of the kernel's drop reasons: a counter, a check, or nothing.
+//! Where the packets of each kernel drop reason also appear: in a counter, in a check, or nowhere.
 
 use super::seen::{COPIES, is_outward};
 use super::{Evidence, Seen, address, bad_header, checksum, firewall, ip_discards, reverse_path};
 
-/// What else shows the packets of a drop reason.
+/// Where the packets of a drop reason also appear.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fate {
     /// These counters have them, and the counters' checks report them.
@@ -16,7 +16,7 @@ pub(super) enum Fate {
     Harmless,
     /// UDP counted them as delivered to a tunnel in the kernel, which dropped them.
     Delivered,
-    /// They were on their way out, whoever sent them.
+    /// They were on their way out, from any sender.
     Outward,
     /// Only the reason shows them.
     Uncounted,
@@ -27,14 +27,15 @@ use Fate::{Checked, Counted, Delivered, Explains, Harmless, Outward, Uncounted};
 /// The kernel's name for no reason (`SKB_DROP_REASON_NOT_SPECIFIED`).
 pub(super) const NOT_SPECIFIED: &str = "NOT_SPECIFIED";
 
-/// What UDP counts only as errors: counters that [`Seen::counter`] computes.
+/// Packets that UDP counts only as errors: [`Seen::counter`] computes these counters.
 pub(super) const UDP_ERRORS: &[&str] = &[
     "Udp.InErrors beyond its parts",
     "Udp6.InErrors beyond its parts",
 ];
 
-/// The reasons of include/net/dropreason-core.h, each with its fate, but for [`COPIES`] and what is outward; a name that ends with `*` stands
-/// for all that begin so. A test holds it to the reasons of the running kernel.
+/// The reasons of include/net/dropreason-core.h with their fates, except [`COPIES`] and outward
+/// ones. A name that ends with `*` stands for all names with that beginning. A test compares the
+/// table with the reasons of the running kernel.
 const FATES: &[(&str, Fate)] = &[
     (firewall::REASON, Checked),
     ("NO_SOCKET", Checked),
@@ -101,7 +102,7 @@ const FATES: &[(&str, Fate)] = &[
     ("UN*", Uncounted),
 ];
 
-/// The fate of a reason; of one that the table does not have only the reason is known.
+/// The fate of a reason. For a reason that is not in the table, only the reason is known.
 pub(super) fn fate(reason: &str) -> Fate {
     known(reason).unwrap_or(Uncounted)
 }

@@ -88,7 +88,7 @@ fn far_steering(seen: &Seen, interface: &str, home: usize) -> Option<Finding> {
 }
 
 fn far_readers(seen: &Seen, interface: &str, home: usize) -> Vec<Finding> {
-    // With cards at several nodes it is not known by which of them a socket's packets come.
+    // With cards at several nodes, the card that a socket's packets come by is unknown.
     let mut homes = seen.after.cards.values().filter_map(|card| card.node);
     if homes.any(|other| other != home) {
         return Vec::new();

@@ -1,4 +1,4 @@
-//! Datagrams of which a fragment is missing.
+//! Datagrams that miss a fragment.
 
 use super::{Check, Confidence, Evidence, Finding, Seen};
 use crate::Station;
@@ -18,7 +18,7 @@ pub(super) const NAMES: &[&str] = &["Ip.ReasmFails", "Ip6.ReasmFails"];
 /// Fragments that came, and datagrams that they became.
 pub(super) const CAME: &[&str] = &["Ip.ReasmReqds", "Ip6.ReasmReqds"];
 pub(super) const WHOLE: &[&str] = &["Ip.ReasmOKs", "Ip6.ReasmOKs"];
-/// What shows them.
+/// The command that shows fragments.
 pub(super) const TCPDUMP: &str = "tcpdump -vni IF 'ip[6:2] & 0x3fff != 0 or ip6[6] == 44' shows";
 /// Which datagrams wait, in the same order.
 const WAITING: [&str; 2] = ["FRAG", "FRAG6"];
@@ -62,8 +62,9 @@ fn failed(seen: &Seen) -> Option<Finding> {
     Some(found.says(what, remedy).with(Confidence::Likely))
 }
 
-/// The kernel counts a datagram as failed when its time is over. One fragment asks for reassembly and
-/// several end it, so that counters do not tell how many still wait; the kernel does.
+/// The kernel counts a datagram as failed only when its time is over. `ReasmReqds` counts fragments
+/// and `ReasmOKs` counts datagrams. So they do not show how many datagrams still wait; sockstat
+/// does.
 fn waiting(seen: &Seen) -> Option<Finding> {
     let (mut count, mut evidence) = (0_u64, Vec::new());
     for (at, name) in WAITING.into_iter().enumerate() {

@@ -27,7 +27,7 @@ fn run(seen: &Seen) -> Vec<Finding> {
             seen.raise("net.core.somaxconn", 4096),
             seen.raise("net.ipv4.tcp_max_syn_backlog", 8192)
         );
-        // What was answered with a cookie is not lost.
+        // A connection that was answered with a cookie is not lost.
         found.of(dropped, seen).says(
             "the SYN queue of a listening TCP socket was full: an answer with a SYN cookie loses options of TCP, \
              and without one the connection is lost",

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{Ledger, Loss, Scope, Station};
 
-/// What comes to IP and is no UDP of this host.
+/// Packets that come to IP and are not UDP for this host.
 const OTHERS: [&str; 7] = [
     "Tcp.InSegs",
     "Icmp.InMsgs",
@@ -86,7 +86,7 @@ const EARLY: [(Station, Scope, &str, &[Check]); 7] = [
         &[xdp_socket::CHECK],
     ),
 ];
-/// What is dropped and no counter has, and the checks that count it.
+/// Drops that no counter has, and the checks that count them.
 const REASONED: [(Station, &str, &[Check]); 3] = [
     (
         Station::Ip,
@@ -100,7 +100,7 @@ const REASONED: [(Station, &str, &[Check]); 3] = [
         &[closed_unread::CHECK],
     ),
 ];
-/// What only the kernel's drop reasons show, and where that may be.
+/// Losses that only the kernel's drop reasons show, and their stations.
 const DROP_REASON: &str = "another drop reason";
 const STATIONS: [Station; 4] = [Station::Wire, Station::Ip, Station::Udp, Station::Socket];
 /// The reason whose counters are of whole datagrams, where IP counts fragments.
@@ -142,7 +142,7 @@ fn row(station: Station, reason: &str, scope: Scope, evidence: &[Evidence]) -> L
     }
 }
 
-/// What these checks say was lost: one count for their findings and for the ledger.
+/// The losses that these checks find: one count for their findings and for the ledger.
 fn found(seen: &Seen, station: Station, reason: &str, scope: Scope, checks: &[Check]) -> Loss {
     let found = checks.iter().flat_map(|check| (check.run)(seen));
     let (mut count, mut evidence) = (0_u64, Vec::new());
@@ -158,8 +158,8 @@ fn found(seen: &Seen, station: Station, reason: &str, scope: Scope, checks: &[Ch
     }
 }
 
-/// What no counter of IP or UDP has: by checks, and by drop reasons; and of the latter what UDP counted
-/// as delivered.
+/// Losses that no counter of IP or UDP has: by checks, and by drop reasons. Also returns how many
+/// of the latter UDP counted as delivered.
 fn reasoned(seen: &Seen) -> (Vec<Loss>, u64) {
     let rows = REASONED.iter().map(|(station, reason, checks)| Loss {
         // The kernel counts those of all namespaces; what IP delivered to this one bounds them.
@@ -187,12 +187,12 @@ fn sum(rows: &[Loss]) -> u64 {
         .fold(0, |sum, row| sum.saturating_add(row.count))
 }
 
-/// UDP of the namespace, from the interfaces on: offered is what IP received and was neither TCP nor
-/// ICMP nor forwarded, and what was lost before it. Other protocols over IP are in UNACCOUNTED. With a
-/// port the drops that only reasons show are of that port alone.
+/// The ledger of UDP in the namespace, from the interfaces on. Offered is what IP received, without
+/// TCP, ICMP and forwarded packets. It includes losses before IP. Other protocols over IP are in
+/// UNACCOUNTED. With a port, drops that only reasons show are those of that port.
 ///
-/// The counters of a busy host are read one after the other, so that what comes meanwhile is in
-/// UNACCOUNTED; on one that has come to rest it is zero.
+/// The counters of a busy host are read one after the other. Packets that come meanwhile are in
+/// UNACCOUNTED. On an idle host it is zero.
 pub fn ledger(seen: &Seen) -> Ledger {
     let early =
         EARLY.map(|(station, scope, reason, checks)| found(seen, station, reason, scope, checks));
@@ -202,7 +202,7 @@ pub fn ledger(seen: &Seen) -> Ledger {
         Loss { exact, ..row }
     });
     let (reasoned, taken_back) = reasoned(seen);
-    // Datagrams to groups are no reports of listeners: the kernel's reason tells them apart.
+    // Datagrams to groups are no listener reports. The kernel's drop reason distinguishes them.
     let to_groups = to_strange_groups(seen).saturating_sub(Unspecified::of(seen).unrouted_v6);
     let came = seen.grown(&["Ip.InReceives", "Ip6.InReceives"]);
     let known = came
@@ -230,12 +230,12 @@ pub fn ledger(seen: &Seen) -> Ledger {
     ledger
 }
 
-/// What is in UNACCOUNTED although it is neither of other protocols nor waits in a socket: IP received
-/// it, and neither delivered nor counted it. What the kernel dropped of others is none of it.
+/// The part of UNACCOUNTED that is neither another protocol nor waiting in a socket. IP received
+/// it, and neither delivered nor counted it. Kernel drops of other packets are not part of it.
 pub(super) fn adrift(seen: &Seen) -> u64 {
     let unaccounted = u64::try_from(ledger(seen).unaccounted).unwrap_or(0);
     let (mut rows, _) = reasoned(seen);
-    // What a socket drops was delivered.
+    // A packet dropped by a socket was delivered.
     rows.retain(|row| row.station != Station::Socket);
     let known = sum(&rows).saturating_add(seen.all_others());
     unaccounted.min(gap(seen).saturating_sub(known))
@@ -286,7 +286,7 @@ fn note(ledger: &mut Ledger, seen: &Seen, to_groups: u64) {
     }
 }
 
-/// What UNACCOUNTED may have of IGMP that was delivered.
+/// The part of UNACCOUNTED that may be delivered IGMP.
 fn joined(seen: &Seen) -> Option<String> {
     let multicast = seen.grown(&["IpExt.InMcastPkts"]);
     let said = format!(
@@ -296,8 +296,8 @@ fn joined(seen: &Seen) -> Option<String> {
     (multicast > 0).then_some(said)
 }
 
-/// What it has of packets that IPv4 received and no counter has: who dropped them, as far as drops are
-/// seen. What `unrouted` tells is told.
+/// The part of UNACCOUNTED that IPv4 received and no counter has, with the dropper if drops are
+/// visible. The check `unrouted` already reports its own part.
 fn unseen(seen: &Seen) -> Option<String> {
     let unseen = vanished(seen).saturating_sub(Unspecified::of(seen).unrouted);
     if unseen == 0 {
@@ -308,7 +308,7 @@ fn unseen(seen: &Seen) -> Option<String> {
         None => seen.others(firewall::REASON),
         Some(_) => 0,
     };
-    // A packet to a group that nobody joined is not in IpExt.InMcastPkts either.
+    // A packet to a group without members here is not in IpExt.InMcastPkts either.
     let groups = "to groups that nothing here has joined, as IGMP of other hosts is";
     let why = match (seen.drops.is_some(), firewall) {
         (false, _) => format!("a firewall may have dropped them, or they were {groups}"),

@@ -1,4 +1,4 @@
-//! Packets for which a NIC's driver found no memory.
+//! Packets lost because a NIC's driver found no memory.
 
 use super::{Check, Confidence, Finding, Seen};
 use crate::Station;

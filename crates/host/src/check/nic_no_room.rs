@@ -1,4 +1,4 @@
-//! Packets for which the NIC had no room.
+//! Packets lost because the NIC had no room.
 
 use super::{Check, Confidence, Evidence, Finding, Seen};
 use crate::Station;
@@ -15,7 +15,7 @@ pub(super) const CHECK: Check = Check {
     run,
 };
 
-/// What found no descriptor, or no room in the card.
+/// Packets lost because no descriptor was free, or the card had no room.
 pub(super) fn losses(seen: &Seen) -> Vec<Evidence> {
     let names = seen.counting_interfaces();
     names.flat_map(|name| losses_of(seen, name)).collect()

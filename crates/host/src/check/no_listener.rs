@@ -1,4 +1,4 @@
-//! Datagrams for a port at which nobody listens.
+//! Datagrams for a port without a listener.
 
 use super::unspecified::{self, IGNORED};
 use super::{Check, Confidence, Finding, Seen};
@@ -63,11 +63,11 @@ fn some(seen: &Seen) -> String {
     }
 }
 
-/// How many places are told.
+/// How many sockets are listed.
 const PLACES: usize = 4;
 
-/// The sockets with the port in question, of which none takes all that comes of a family of which
-/// something found no socket; none without a port.
+/// The sockets with the port in question, if none of them takes all datagrams of an address family.
+/// Only a family with datagrams that found no socket counts. Empty without a port.
 pub(super) fn elsewhere(seen: &Seen) -> Vec<String> {
     if seen.asked.port.is_none() || seen.sockets.is_empty() {
         return Vec::new();
@@ -105,7 +105,7 @@ fn places<'e>(entries: impl Iterator<Item = &'e UdpEntry>) -> Vec<String> {
     places
 }
 
-/// What came for nobody, with the words for a port without any socket.
+/// The finding about datagrams that found no socket.
 pub(super) fn finding(seen: &Seen, check: &Check) -> Option<Finding> {
     let Some(port) = seen.asked.port else {
         let found = Finding::lost(seen, check, Station::Udp, seen.counters(NAMES))?;

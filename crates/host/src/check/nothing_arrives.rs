@@ -21,7 +21,7 @@ fn run(seen: &Seen) -> Vec<Finding> {
     let links = seen.interfaces();
     let links = links.filter_map(|name| seen.link(name, "rx_packets", |link| link.rx_packets));
     let links: Vec<_> = links.collect();
-    // What a host sends to itself is no traffic, unless loopback was asked for.
+    // Packets from a host to itself are no traffic, unless loopback was asked for.
     let is_asked = links.len() == 1 && seen.after.links.len() > 1;
     let links: Vec<_> = links
         .into_iter()

@@ -31,7 +31,7 @@ fn of(seen: &Seen, interface: &str) -> Option<Finding> {
     let all = packets.fold(0, i64::saturating_add);
     let most = queues.iter().max_by_key(|queue| queue.packets)?;
     let share = most.packets as f64 / all.max(1) as f64;
-    // mlx5 goes on to tell of queues that it no longer has.
+    // mlx5 keeps reporting queues that it no longer has.
     let card = seen.after.cards.get(interface);
     let count = card.and_then(|card| card.queues).unwrap_or(queues.len());
     let count = count.min(queues.len());

@@ -20,14 +20,14 @@ pub(super) const IDLE: f64 = 0.005;
 /// The counters of full buffers.
 pub(super) const NAMES: &[&str] = &["Udp.RcvbufErrors", "Udp6.RcvbufErrors"];
 
-/// Why nobody emptied a buffer in time, by what is known outside of its reader.
+/// Why a buffer was not emptied in time, as seen outside of its reader.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Cause {
     /// A CPU quota held its program back: what it did meanwhile.
     Quota(Quota),
     /// Its reader's CPU takes packets in, too.
     SharedCpu(CpuBusy),
-    /// It is the only one of its program, of which so many threads are busy.
+    /// It is the only socket of its program, although this many of its threads are busy.
     SharedSocket(usize),
     /// It is of a group whose others lost nothing.
     Uneven,
@@ -46,7 +46,7 @@ pub(super) struct Overrun<'s, 'a> {
     pub(super) cause: Cause,
 }
 
-/// Where it receives, and at which interface.
+/// The local address of a socket, and its interface.
 type Place = (SocketAddr, u32);
 
 /// All of them, in the order of the sockets.
@@ -101,8 +101,8 @@ pub(super) fn place(socket: &SeenSocket) -> Place {
     (socket.entry.local, socket.entry.interface)
 }
 
-/// True if it may be of a group that the kernel spreads flows over (`SO_REUSEPORT`): which option it
-/// has, the kernel does not tell.
+/// Returns true if it may be of a group that the kernel spreads flows over (`SO_REUSEPORT`). The
+/// kernel does not show that option.
 pub(super) fn may_share(socket: &SeenSocket) -> bool {
     socket.entry.remote.is_none() && !socket.entry.local.ip().is_multicast()
 }
@@ -170,7 +170,7 @@ fn shared_cpu(seen: &Seen, socket: &SeenSocket) -> Option<CpuBusy> {
     (is_shared && shares.ticks >= TICKS_MIN).then_some(*shares)
 }
 
-/// What a CPU spent in soft interrupts at both moments.
+/// A CPU's time in soft interrupts at both moments.
 pub(super) fn soft_interrupts(seen: &Seen, cpu: usize) -> Evidence {
     let ticks = |stat: &ProcStat| stat.cpus.get(&cpu).map_or(0, |ticks| ticks.softirq);
     Evidence::new(

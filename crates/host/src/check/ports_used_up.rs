@@ -1,4 +1,4 @@
-//! A range of client ports of which hardly one is free.
+//! A range of client ports that is almost used up.
 
 use super::{Check, Confidence, Evidence, Finding, Seen};
 use crate::Station;

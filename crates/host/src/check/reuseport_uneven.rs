@@ -1,4 +1,4 @@
-//! A group of sockets at one port of which some are overrun and others are not.
+//! A group of sockets at one port: some are overrun and others are not.
 
 use super::overrun::{Cause, may_share, overruns, place};
 use super::{Check, Confidence, Evidence, Finding, Seen};

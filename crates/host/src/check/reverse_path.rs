@@ -1,4 +1,4 @@
-//! Packets from an address to which this host would answer by another interface.
+//! Packets whose source address this host would answer by another interface.
 
 use super::{Check, Finding, Seen};
 use crate::Station;

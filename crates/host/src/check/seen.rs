@@ -1,4 +1,4 @@
-//! What checks look at.
+//! The input of the checks: a host at two moments.
 
 use super::Evidence;
 use crate::driver_counters::{self, Meaning};
@@ -16,9 +16,10 @@ const BEYOND: &str = " beyond its parts";
 /// The parts of `InErrors` (net/ipv4/udp.c).
 const UDP_ERRORS: [&str; 3] = ["RcvbufErrors", "MemErrors", "InCsumErrors"];
 
-/// Reasons of the way out alone; of forwarded packets too, which have counters of their own.
+/// Drop reasons that occur only on the way out. Forwarded packets have them too, and have counters
+/// of their own.
 const OUTWARD: [&str; 4] = ["BPF_CGROUP_EGRESS", "IP_OUTNOROUTES", "NEIGH_", "TC_EGRESS"];
-/// Reasons for which copies are dropped: no loss, whoever sent them.
+/// Reasons for dropping copies, from any sender. These are no losses.
 pub(super) const COPIES: [&str; 3] = ["PACKET_SOCK_ERROR", "QUEUE_PURGE", "SOCKET_CLOSE"];
 
 /// True if packets with this reason were on their way out.
@@ -26,7 +27,7 @@ pub(super) fn is_outward(reason: &str) -> bool {
     OUTWARD.iter().any(|start| reason.starts_with(start))
 }
 
-/// What was asked for.
+/// The request: the port or process to look at.
 #[derive(Debug, Clone, Default)]
 pub struct Asked {
     /// The UDP port in question; none for all.
@@ -44,12 +45,12 @@ pub struct Seen<'a> {
     pub before: &'a Facts,
     /// The second.
     pub after: &'a Facts,
-    /// What was asked for.
+    /// The request.
     pub asked: Asked,
-    /// What both snapshots say together.
+    /// The difference of both snapshots.
     pub delta: Delta,
-    /// What the kernel dropped of UDP in this namespace meanwhile on its way in, by reason, and of the
-    /// port alone if one was asked for; none where it cannot be watched.
+    /// UDP packets of this namespace that the kernel dropped on their way in, by reason. If a port
+    /// was asked for, only packets of that port. None if drops cannot be watched.
     pub drops: Option<Vec<ReasonCount>>,
     /// The same on its way out.
     pub(super) drops_out: Vec<ReasonCount>,
@@ -59,7 +60,7 @@ pub struct Seen<'a> {
     pub(super) other_drops: Option<Vec<ReasonCount>>,
     /// The sockets in question.
     pub sockets: Vec<SeenSocket<'a>>,
-    /// What each CPU did.
+    /// The load of each CPU.
     pub cpus: Vec<CpuBusy>,
 }
 
@@ -70,11 +71,11 @@ pub struct SeenSocket<'a> {
     pub entry: &'a UdpEntry,
     /// Its drops at both moments; a socket that is new had none.
     pub drops: Evidence,
-    /// Who has it, as far as that may be seen; of several processes the busiest.
+    /// The process that has the socket, if it is visible. Of several processes it is the busiest.
     pub owner: Option<&'a Process>,
-    /// What that process was at the first moment, if it was there.
+    /// That process at the first moment, if it was there.
     pub earlier: Option<&'a Process>,
-    /// What the threads of that process did.
+    /// The activity of that process's threads.
     pub busy: Option<Busy>,
 }
 
@@ -161,13 +162,13 @@ impl<'a> Seen<'a> {
         names.iter().filter_map(|name| self.counter(name)).collect()
     }
 
-    /// What these counters grew by.
+    /// The total growth of these counters.
     pub fn grown(&self, names: &[&str]) -> u64 {
         Evidence::sum(&self.counters(names))
     }
 
-    /// The counters of one interface's driver of which `is_asked` says so, with the interface:
-    /// `eth0 rx_missed`.
+    /// The counters of an interface's driver that `is_asked` accepts. Their names include the
+    /// interface: `eth0 rx_missed`.
     pub fn driver(&self, interface: &str, is_asked: impl Fn(&str) -> bool) -> Vec<Evidence> {
         let Some((before, now)) = self.both(interface) else {
             return Vec::new();
@@ -239,8 +240,8 @@ impl<'a> Seen<'a> {
         Some(Evidence::new(format!("{interface} {counter}"), before, now))
     }
 
-    /// An interface at both moments; none of one that was made in between under a name that was there, and
-    /// none of a bond, which adds up what others count.
+    /// An interface at both moments. None if another interface has taken its name meanwhile. None
+    /// for a bond, because it adds up the counters of others.
     fn both(&self, interface: &str) -> Option<(&LinkSnapshot, &LinkSnapshot)> {
         let of = |facts: &'a Facts| facts.snapshot.links.get(interface);
         let (before, now) = (of(self.before)?, of(self.after)?);
@@ -249,7 +250,7 @@ impl<'a> Seen<'a> {
         (before.index == now.index && !adds_up).then_some((before, now))
     }
 
-    /// What was dropped for this reason, if drops could be watched.
+    /// The drops for this reason, if drops could be watched.
     pub fn reason(&self, name: &str) -> Option<Evidence> {
         let count = datagrams(self.drops.as_ref()?, name);
         Some(Evidence::new(format!("drop reason {name}"), 0, count))
@@ -274,8 +275,8 @@ impl<'a> Seen<'a> {
         drops.map_or(0, |drops| datagrams(drops, reason))
     }
 
-    /// What waits in the buffers of all UDP sockets at the moment at which it is more, with the
-    /// kernel's own overhead.
+    /// The bytes in the buffers of all UDP sockets, with the kernel's own overhead. It is the
+    /// larger value of both moments.
     pub fn queued_bytes(&self) -> u64 {
         let queued = |facts: &Facts| -> u64 {
             let sockets = facts.sockets.iter();
@@ -284,8 +285,8 @@ impl<'a> Seen<'a> {
         queued(self.before).max(queued(self.after))
     }
 
-    /// The command that sets a limit to at least so much, or that it is so much already and who has to
-    /// ask for it.
+    /// The command that raises a limit to at least `wanted`. If the limit is that high already, it
+    /// says that the program has to ask.
     pub fn raise(&self, setting: &str, wanted: u64) -> String {
         match self.after.settings.get(setting) {
             Some(&now) if now >= wanted => {
@@ -297,7 +298,7 @@ impl<'a> Seen<'a> {
     }
 }
 
-/// What a sum of UDP counts that none of its parts does.
+/// The part of a UDP sum that none of its parts counts.
 fn beyond_parts(snmp: &Snmp, all: &str) -> Option<i64> {
     let (protocol, _) = all.split_once('.')?;
     let parts = UDP_ERRORS.iter();
@@ -322,7 +323,7 @@ impl<'a> SeenSocket<'a> {
             let busy = earlier.and_then(|earlier| owner.busy_since(earlier));
             Some((owner, earlier, busy))
         });
-        // One that is stopped is told only if nobody else has the socket.
+        // A stopped process is reported only if no other process has the socket.
         let busiest = owners.max_by(|(a, _, busy_a), (b, _, busy_b)| {
             let ran = |busy: &Option<Busy>| busy.map_or(-1.0, |busy| busy.ran);
             let order = ran(busy_a).total_cmp(&ran(busy_b));

@@ -1,4 +1,4 @@
-//! A socket whose buffer was full, and why nobody emptied it.
+//! A socket with a full buffer, and why it was not emptied.
 
 use super::overrun::{Cause, IDLE, Overrun, WAITS, never_slept, overruns};
 use super::{Check, Confidence, Finding, Seen};

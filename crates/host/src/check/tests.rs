@@ -56,7 +56,7 @@ fn asked(port: Option<u16>) -> Asked {
     }
 }
 
-/// One who has this socket.
+/// Gives this socket to a process.
 fn has(facts: &mut Facts, inode: u32, process: Process) {
     facts.owners.entry(inode).or_default().push(process.pid);
     facts.processes.insert(process.pid, process);
@@ -176,7 +176,7 @@ fn renamed(facts: &Facts) -> Facts {
     facts
 }
 
-/// What is found, as checks and counts.
+/// The findings, as checks and counts.
 fn found(before: &Facts, after: &Facts) -> Vec<(String, u64)> {
     told(&findings(&Seen::new(before, after, None, asked(None))))
 }
@@ -359,10 +359,10 @@ fn what_has_no_reason_is_what_other_counters_say() {
         let seen = Seen::new(&before, &after, Some((&[], &drops, 1)), asked(None));
         assert_eq!(told(&findings(&seen)), is(expected), "{unrouted} {fails}");
     }
-    // Without a reason nobody knows what became of them.
+    // Without a reason the fate of these packets is unknown.
     let unknown = is(&[("unaccounted", 0)]);
     assert_eq!(found(&at(0, 0), &later(at(50, 0))), unknown);
-    // What is for all hosts and has no listener is nothing wrong.
+    // Datagrams for all hosts that have no listener are no problem.
     let at = |ignored| host(&[("Udp.IgnoredMulti", ignored), ("Ip.InReceives", ignored)]);
     let (before, after) = (at(0), later(at(10)));
     let drops = [dropped("NOT_SPECIFIED", 10)];
@@ -370,7 +370,7 @@ fn what_has_no_reason_is_what_other_counters_say() {
     let ignored = findings(&seen);
     assert_eq!(told(&ignored), is(&[("no_listener", 10)]));
     assert!(ignored[0].is_remark);
-    // What a firewall dropped is no gap of IP's.
+    // Packets that a firewall dropped are no gap of IP's.
     let (before, after) = (
         host(&[("Ip.InReceives", 0)]),
         later(host(&[("Ip.InReceives", 30)])),
@@ -397,7 +397,7 @@ fn little_that_may_be_meant_is_a_remark() {
     // Half a packet a second.
     let (before, after) = (at(0, 0), later(later(at(10, 1))));
     assert!(findings(&Seen::new(&before, &after, None, asked(None)))[0].is_remark);
-    // What a socket loses is never meant.
+    // A loss at a socket is never on purpose.
     let (mut before, mut after) = starved(4, 0);
     before.snapshot.snmp = at(0, 0).snapshot.snmp;
     after.snapshot.snmp = at(10_000_000, 0).snapshot.snmp;
@@ -551,7 +551,7 @@ fn the_ledger_takes_each_loss_once() {
             .any(|note| note.contains("1000 packets more")),
         "{beside}"
     );
-    // The probe's count is of the port alone: it is in the ledger as in the finding.
+    // The probe counts only this port: the ledger and the finding agree.
     assert_eq!((of(Some(53)).lost(), of(Some(53)).unaccounted), (397, 0));
 }
 
@@ -584,7 +584,7 @@ fn ledger_of(grown: &[(&str, u64)], drops: &[DropCount]) -> Ledger {
 fn listener_reports_of_other_hosts_are_no_datagrams() {
     let of = |grown: &[(&str, u64)]| ledger_of(grown, &[]);
     let said = |found: &Ledger, words: &str| found.notes.iter().any(|note| note.contains(words));
-    // Ten datagrams, and three reports to a group of routers, of which this host is none.
+    // Ten datagrams, and three reports to a group of routers. This host is no router.
     let reports = of(&[
         ("Ip6.InReceives", 13),
         ("Ip6.InDelivers", 10),
@@ -613,7 +613,7 @@ fn listener_reports_of_other_hosts_are_no_datagrams() {
     ]);
     assert_eq!((lost.offered, lost.unaccounted), (15, 5), "{lost}");
     assert!(!said(&lost, "groups"), "{lost}");
-    // What a firewall dropped of a group that a program did join is no report.
+    // Packets that a firewall dropped, to a group that a program did join, are no reports.
     let filtered = ledger_of(
         &[
             ("Ip6.InReceives", 15),

@@ -1,4 +1,4 @@
-//! Packets that IP gives to nobody, such as those for a group that nobody here has joined.
+//! Packets that IP delivers nowhere, such as packets for a group without members here.
 
 use super::unspecified::{REASON, Unspecified};
 use super::{Check, Confidence, Evidence, Finding, Seen};

@@ -1,4 +1,4 @@
-//! Drops for which the kernel names no reason, and what they are by other counters.
+//! Drops without a reason from the kernel, and their causes by other counters.
 
 use super::drop_reasons::{NOT_SPECIFIED, UDP_ERRORS, nameless};
 use super::vanished::datagrams_to_strange_groups;
@@ -12,7 +12,8 @@ pub(super) const REASON: &str = NOT_SPECIFIED;
 /// Datagrams for all hosts or a group that have no listener here.
 pub(super) const IGNORED: &[&str] = &["Udp.IgnoredMulti", "Udp6.IgnoredMulti"];
 
-/// What becomes of a packet that IP received; one for a group that nobody joined is in none of them.
+/// The counters with the fate of a packet that IP received. A packet for a group without members is
+/// in none of them.
 const IP: [&str; 9] = [
     "Ip.InDelivers",
     "Ip.ForwDatagrams",
@@ -25,8 +26,8 @@ const IP: [&str; 9] = [
     "TcpExt.IPReversePathFilter",
 ];
 
-/// Losses with counters, for some of which kernels name no reason, each its own: a policy of IPsec is an
-/// example (`__udp4_lib_rcv`).
+/// Losses with counters of their own. For some of them kernels name no reason: a policy of IPsec is
+/// an example (`__udp4_lib_rcv`).
 const COUNTED: [&[&str]; 8] = [
     address::NAMES,
     bad_header::NAMES,
@@ -38,7 +39,7 @@ const COUNTED: [&[&str]; 8] = [
     UDP_ERRORS,
 ];
 
-/// How many IP received and gave to nobody, and how many are not explained.
+/// How many packets IP received and delivered nowhere, and how many are not explained.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Unspecified {
     pub(super) unrouted: u64,
@@ -48,7 +49,7 @@ pub(super) struct Unspecified {
 }
 
 impl Unspecified {
-    /// What is known; nothing where drops cannot be watched.
+    /// Computes the counts; all are zero if drops cannot be watched.
     pub(super) fn of(seen: &Seen) -> Self {
         let all = seen.reason(REASON).map_or(0, |all| all.grown());
         // A veth's XDP program drops the packets of sockets without a reason (veth_xdp_rcv_skb), the
@@ -64,7 +65,8 @@ impl Unspecified {
             .saturating_add(seen.grown(fragments::NAMES))
             .saturating_add(seen.grown(IGNORED));
         let left = all.saturating_sub(known);
-        // IPv6's are known by their counter, IPv4's by difference alone: so IPv6's go first.
+        // A counter shows the packets of IPv6, and only a difference those of IPv4. So IPv6 goes
+        // first.
         let unrouted_v6 = datagrams_to_strange_groups(seen, seen.others(REASON)).min(left);
         let left = left - unrouted_v6;
         // Of fragments all are received, and one is delivered for those of a datagram.

@@ -1,8 +1,8 @@
-//! Packets that IP received and that no counter of it tells the fate of.
+//! Packets that IP received and whose fate no IP counter shows.
 
 use super::{Seen, firewall};
 
-/// What IP received, and what became of it: all but what vanished.
+/// Received packets, and packets whose fate is known. The difference has vanished.
 type Fates = (&'static [&'static str], &'static [&'static str]);
 
 const V4: Fates = (
@@ -35,7 +35,7 @@ const V6: Fates = (
     ],
 );
 
-/// What both versions received and delivered.
+/// The packets that both versions received and delivered.
 pub(super) const SHOWN: [&str; 4] = [
     "Ip.InReceives",
     "Ip.InDelivers",
@@ -56,10 +56,11 @@ fn not_delivered(seen: &Seen, (received, counted): &Fates) -> u64 {
     seen.grown(received).saturating_sub(seen.grown(counted))
 }
 
-/// Packets to IPv6 groups that nothing here has joined: IP counts them as multicast and drops them
-/// (`ip6_mc_input` in net/ipv6/ip6_input.c). What a firewall dropped may have been to a joined one.
+/// Packets to IPv6 groups that no program here has joined. IP counts them as multicast and drops
+/// them (`ip6_mc_input` in net/ipv6/ip6_input.c). A packet dropped by a firewall may have been to a
+/// joined group.
 ///
-/// None are taken for such where the firewall's drops are not seen, or only those of one port.
+/// Zero if the firewall's drops are not seen, or only those of one port.
 pub(super) fn to_strange_groups(seen: &Seen) -> u64 {
     match seen.drops.is_none() || seen.asked.port.is_some() {
         true => 0,
@@ -67,8 +68,9 @@ pub(super) fn to_strange_groups(seen: &Seen) -> u64 {
     }
 }
 
-/// The UDP among them, of the port alone if one was asked for: `others`, packets of other protocols that
-/// the kernel dropped without a reason, are listener reports, unless they were of IPv4.
+/// The UDP packets among them; only those of the port, if one was asked for. `others` are packets
+/// of other protocols that the kernel dropped without a reason. They are listener reports, unless
+/// they were of IPv4.
 pub(super) fn datagrams_to_strange_groups(seen: &Seen, others: u64) -> u64 {
     packets_to_strange_groups(seen).saturating_sub(others.saturating_sub(vanished(seen)))
 }
@@ -82,7 +84,7 @@ fn packets_to_strange_groups(seen: &Seen) -> u64 {
         .min(multicast)
 }
 
-/// What a firewall dropped of UDP; of all protocols where drops are told apart by port alone.
+/// The UDP packets that a firewall dropped. With a port it is packets of all protocols.
 fn filtered(seen: &Seen) -> u64 {
     let filtered = seen.reason(firewall::REASON);
     let filtered = filtered.map_or(0, |filtered| filtered.grown());
@@ -90,7 +92,7 @@ fn filtered(seen: &Seen) -> u64 {
     filtered.saturating_add(others)
 }
 
-/// What IPv4 received and no counter has, and what no firewall dropped of UDP.
+/// Packets that IPv4 received and no counter has, without UDP packets that a firewall dropped.
 pub(super) fn vanished(seen: &Seen) -> u64 {
     not_delivered(seen, &V4).saturating_sub(filtered(seen))
 }
@@ -112,8 +114,8 @@ pub(super) fn is_udp_silent(seen: &Seen) -> bool {
     seen.grown(&UDP) == 0
 }
 
-/// What IP delivered and no counter has: it waits in a socket or went with one, or is of a protocol that
-/// is neither UDP nor TCP nor ICMP. UDP counts a datagram only when it is read.
+/// Packets that IP delivered and no counter has. Each was in a socket that closed, or is of a
+/// protocol other than UDP, TCP and ICMP. UDP counts a datagram only when it is read.
 pub(super) fn unread(seen: &Seen) -> u64 {
     let delivered = seen.grown(&["Ip.InDelivers", "Ip6.InDelivers"]);
     let others = seen.grown(&["Tcp.InSegs", "Icmp.InMsgs", "Icmp6.InMsgs"]);

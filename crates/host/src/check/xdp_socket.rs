@@ -13,7 +13,7 @@ pub(super) const CHECK: Check = Check {
     run,
 };
 
-/// What one socket dropped, for want of a place in its memory and for want of a place in its ring.
+/// The drops of one socket: for want of a place in its memory, and in its ring.
 fn losses(seen: &Seen, now: &XdpEntry) -> Option<[Evidence; 2]> {
     let mut earlier = seen.before.xdp_sockets.iter();
     let before = earlier.find(|before| before.inode == now.inode)?;
@@ -32,8 +32,8 @@ fn at(seen: &Seen, now: &XdpEntry) -> String {
     format!("{name} queue {}", now.queue)
 }
 
-/// What the sockets of AF_XDP at an interface dropped: some drivers count that as their own or as the
-/// XDP program's, too.
+/// The drops of AF_XDP sockets at an interface. Some drivers count them too, as their own or as the
+/// XDP program's.
 pub(super) fn lost_at(seen: &Seen, interface: &str) -> u64 {
     let own = bound_to(seen, interface);
     let lost = own.filter_map(|one| losses(seen, one));

@@ -17,7 +17,7 @@ pub(super) type Key = [u32; 4];
 /// Packets, datagrams.
 pub(super) type Count = [u64; 2];
 
-/// The class of datagrams to the filter's ports, and of everything else.
+/// The class of datagrams to the filter's ports, and the class of all other packets.
 pub(super) const OURS: u32 = 0;
 const OTHERS: i32 = 1;
 

@@ -47,7 +47,7 @@ const OWNERS: [(u64, i32, u32); 4] = [
 ];
 /// A network namespace is this far from its owner.
 const NET_AFTER: u64 = 0x800;
-/// What a UDP socket writes over the device of a packet in its queue: size, length, two flags.
+/// The value that a UDP socket writes over the device of a queued packet: size, length, two flags.
 const SCRATCHED: u64 = 0x0101_0020_0000_0300;
 
 const HEADROOM: usize = 64;
@@ -66,7 +66,7 @@ struct Packet {
     port: u16,
     /// Bytes that the buffer ends too early; the missing ones lie behind its end.
     cut: usize,
-    /// The link type says something else than the packet.
+    /// The link type differs from the packet.
     mislabelled: bool,
     /// The network layer has seen it.
     header_known: bool,
@@ -82,7 +82,7 @@ struct Drop {
     device: u64,
     socket: bool,
     receiver: bool,
-    /// The interface by which it came; 0 for none.
+    /// The number of its incoming interface; 0 for none.
     came_by: u32,
 }
 

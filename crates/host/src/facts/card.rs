@@ -1,13 +1,11 @@
-//! What is behind an interface: its driver, and of a network card where it sits, its interrupts, and how
-//! it is set.
+//! An interface's driver. For a network card also its node, its interrupts and its settings.
 
 use crate::root::Root;
 use mpps_os::ethtool::{self, RxRing, coalesce, rss};
 use mpps_os::interrupts::{self, Interrupt, Lines};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// An interface's driver, and the network card that it drives: which CPUs serve its queues, and at
-/// which NUMA node it sits.
+/// An interface's driver and its network card: the CPUs that serve its queues, and its NUMA node.
 ///
 /// ```
 /// use mpps_host::{Facts, Moment};
@@ -22,17 +20,17 @@ use std::collections::{BTreeMap, BTreeSet};
 /// ```
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Card {
-    /// The driver, as `ethtool -i` tells it: `mlx5_core`, `veth`.
+    /// The driver, as `ethtool -i` names it: `mlx5_core`, `veth`.
     pub driver: String,
     /// The NUMA node that the card sits at, where the machine has nodes and says so.
     pub node: Option<usize>,
     /// Its interrupts, in the order of their numbers; none without a card.
     pub interrupts: Vec<Interrupt>,
-    /// The size of its receive rings, where the driver tells it.
+    /// The size of its receive rings, if the driver shows it.
     pub ring: Option<RxRing>,
     /// How long it waits before it interrupts, where that is fixed and no number of packets ends it.
     pub coalescing_us: Option<u32>,
-    /// How many receive queues it has, where the driver tells it.
+    /// The number of its receive queues, if the driver shows it.
     pub queues: Option<usize>,
     /// To how many queues its RSS table sends packets; none where it has no such table.
     pub table_queues: Option<usize>,
@@ -40,8 +38,8 @@ pub struct Card {
     pub device: Option<String>,
 }
 
-/// What is behind these interfaces, of those whose driver tells. What hardly changes is taken from an
-/// earlier look, if there was one.
+/// The drivers and cards of these interfaces. An interface whose driver is unknown is left out.
+/// Facts that hardly change are taken from an earlier look, if there was one.
 pub(super) fn of<'a>(
     root: &Root,
     interfaces: impl Iterator<Item = &'a str>,
@@ -71,7 +69,7 @@ pub(crate) fn virtio_feature(root: &Root, device: &str, number: usize) -> Option
 }
 
 impl Card {
-    /// What is behind this interface.
+    /// Reads the driver and the card of one interface.
     pub(crate) fn of_one(root: &Root, interface: &str) -> Option<Self> {
         of(root, std::iter::once(interface), None).remove(interface)
     }
@@ -151,7 +149,7 @@ mod tests {
         );
     }
 
-    /// What Linux 6.12 shows of cards in a machine, as it was recorded.
+    /// Cards in a machine, as recorded with Linux 6.12.
     #[test]
     fn each_queue_of_a_recorded_card_has_its_interrupt() {
         for (tree, expected) in [

@@ -9,8 +9,8 @@ pub struct Conntrack {
     pub entries: u64,
     /// The most that may be in it.
     pub entries_max: u64,
-    /// Packets dropped because they could not enter it (`drop`; of two packets of one flow that enter
-    /// at once, the one that is dropped is in `insert_failed` as well).
+    /// Packets dropped because they could not enter it (`drop`). If two packets of one flow enter
+    /// at once, the dropped one is in `insert_failed` as well.
     pub dropped: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Who has a socket, and what its threads did.
+//! The owners of sockets, and the activity of their threads.
 
 use super::quota::Quota;
 use crate::root::Root;
@@ -12,13 +12,13 @@ pub struct Process {
     pub pid: u32,
     /// Its name, as `ps` knows it (15 characters at most).
     pub name: String,
-    /// True if a signal has stopped it. One that is traced is not: it goes on by itself.
+    /// True if a signal has stopped it. A traced process does not count: it goes on by itself.
     pub stopped: bool,
     /// Its threads.
     pub threads: BTreeMap<u32, ThreadTime>,
     /// When these were read (`CLOCK_MONOTONIC`, nanoseconds).
     pub read_ns: u64,
-    /// What the CPU quotas of its cgroup and of those above it did, the nearest first.
+    /// The CPU quotas of its cgroup and of the groups above it, the nearest first.
     pub quotas: Vec<Quota>,
 }
 
@@ -29,45 +29,45 @@ const CPU: usize = 39;
 /// The processes of each inode number that was looked for, in their order.
 pub(super) type Owners = BTreeMap<u32, Vec<u32>>;
 
-/// So many descriptors and processes are still looked at when a search has to end: most hosts have no
+/// A search that has to end still looks at this many descriptors and processes. Most hosts have no
 /// more, and it takes some ten milliseconds.
 pub(super) const LAST: usize = if cfg!(test) { 64 } else { 8192 };
-/// So many descriptors are looked at before it is asked again whether to go on.
+/// Descriptors to look at before asking again whether to go on.
 const DESCRIPTORS: usize = 16;
 
-/// What `schedstat` and `stat` of `/proc/PID/task/TID` say.
+/// The times of a thread, from `schedstat` and `stat` of `/proc/PID/task/TID`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ThreadTime {
     /// Time on a CPU, in nanoseconds.
     pub run_ns: u64,
-    /// Time in which it was ready and had no CPU, in nanoseconds.
+    /// Time that it was ready and had no CPU, in nanoseconds.
     pub wait_ns: u64,
-    /// The CPU on which it ran last (field 39 of its `stat`).
+    /// The CPU that it last ran on (field 39 of its `stat`).
     pub cpu: Option<usize>,
 }
 
 /// From this share of the time on a thread is one of those that do the work.
 const RUNS: f64 = 0.2;
 
-/// What the threads of a process did between two moments.
+/// The activity of a process's threads between two moments.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Busy {
-    /// The share of the time in which the one that ran most did.
+    /// The share of the time that the busiest thread ran.
     pub ran: f64,
-    /// That one.
+    /// The number of that thread.
     pub runner: u32,
-    /// The CPU on which it ran last.
+    /// The CPU that it last ran on.
     pub cpu: Option<usize>,
-    /// The largest share of the time in which one of them waited for a CPU.
+    /// The largest share of the time that a thread waited for a CPU.
     pub waited: f64,
-    /// That one.
+    /// The number of that thread.
     pub waiter: u32,
     /// How many of them ran a fifth of the time or more.
     pub threads: usize,
 }
 
-/// Looks through all processes for those that have sockets of these inode numbers; false if it had to
-/// end before. A process of another user shows its descriptors to root alone.
+/// Searches all processes for sockets with these inode numbers. Returns false if it had to end
+/// early. Only root sees the descriptors of another user's process.
 pub(super) fn find_owners(
     root: &Root,
     inodes: &BTreeSet<u32>,
@@ -139,7 +139,7 @@ fn socket(link: &str) -> Option<u32> {
 }
 
 impl Process {
-    /// What can be read; a process that has just ended has no threads.
+    /// Reads what is readable. A process that has just ended has no threads.
     fn read_from(root: &Root, pid: u32, quotas: &mut Quotas) -> Self {
         let read = |file: &str| root.read_if_possible(&format!("proc/{pid}/{file}"));
         let stat = read("stat").unwrap_or_default();
@@ -173,8 +173,8 @@ impl Process {
         }
     }
 
-    /// What its threads did since an earlier look; none if nothing is known of them. A thread that is
-    /// new counts from its beginning.
+    /// The activity of its threads since an earlier look; none if nothing is known of them. A new
+    /// thread counts from its beginning.
     pub fn busy_since(&self, earlier: &Self) -> Option<Busy> {
         let time_ns = self.read_ns.saturating_sub(earlier.read_ns).max(1);
         let mut busy = Busy::default();
@@ -208,8 +208,8 @@ fn parse_schedstat(text: &str) -> Option<ThreadTime> {
     })
 }
 
-/// What stands in a `stat` (proc_pid_stat(5)) behind the name, which may hold anything: the third field
-/// and all further ones.
+/// The fields of a `stat` (proc_pid_stat(5)) after the name, which may hold anything. The first of
+/// them is field 3.
 fn fields(stat: &str) -> Option<&str> {
     Some(stat.rsplit_once(") ")?.1)
 }
@@ -332,7 +332,7 @@ mod tests {
             let found: Vec<u32> = owners.into_values().flatten().collect();
             assert_eq!((&*found, is_whole), (expected, more > 2));
         }
-        // A process has two calls at least, and each further one of so many descriptors.
+        // A process takes at least two calls. Each further call is for `DESCRIPTORS` descriptors.
         assert!(calls.get() <= 8 + LAST / DESCRIPTORS, "{}", calls.get());
     }
 

@@ -2,14 +2,14 @@
 
 use crate::root::Root;
 
-/// What `cpu.stat` says of a quota.
+/// The counters of a CPU quota in `cpu.stat`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Quota {
     /// The group, as `/proc/PID/cgroup` names it: `/system.slice/unbound.service`.
     pub group: String,
-    /// Periods in which the group had work (`nr_periods`).
+    /// Periods with work for the group (`nr_periods`).
     pub periods: u64,
-    /// Those in which it was held back (`nr_throttled`).
+    /// Periods that held the group back (`nr_throttled`).
     pub throttled: u64,
     /// For how long, in nanoseconds of all CPUs together (`throttled_usec`, `throttled_time`).
     pub throttled_ns: u64,
@@ -26,9 +26,9 @@ impl Quota {
         Self::above(&root, &text.unwrap_or_default())
     }
 
-    /// The quotas of the groups that this text of `/proc/PID/cgroup` names, and of those above them, the
-    /// nearest first (cgroups(7)). Version 1 has a line for its `cpu` controller. In a container the
-    /// path may be the host's, of which the container sees the end of the way up.
+    /// The quotas of the groups in this text of `/proc/PID/cgroup` and above them, the nearest
+    /// first (cgroups(7)). Version 1 has a line for its `cpu` controller. In a container the path
+    /// may be the host's. The container then sees only its own root, at the end of the way up.
     pub(super) fn above(root: &Root, text: &str) -> Vec<Self> {
         let of_cpu = |line: &str| {
             let (controllers, group) = line.split_once(':')?.1.split_once(':')?;
@@ -62,7 +62,7 @@ impl Quota {
         quotas.collect()
     }
 
-    /// What became of it since an earlier look; none if it has begun anew.
+    /// The growth since an earlier look; none if the counters began anew.
     pub fn since(&self, earlier: &Self) -> Option<Self> {
         Some(Self {
             group: self.group.clone(),
@@ -72,7 +72,7 @@ impl Quota {
         })
     }
 
-    /// The share of its periods in which the group was held back.
+    /// The share of its periods that held the group back.
     pub fn share(&self) -> f64 {
         self.throttled as f64 / self.periods.max(1) as f64
     }
@@ -94,8 +94,8 @@ impl Quota {
         self.share() >= HELD_BACK
     }
 
-    /// Of the quotas of two looks the one that held back in the largest share of its periods between
-    /// them; none if none did.
+    /// The quota that held back in the largest share of its periods between two looks; none if none
+    /// did.
     pub fn worst_between(earlier: &[Self], later: &[Self]) -> Option<Self> {
         let grown = later.iter().filter_map(|now| {
             let before = earlier.iter().find(|one| one.group == now.group);
@@ -153,7 +153,7 @@ mod tests {
         );
         let first = "12:pids:/a/b\n4:cpu,cpuacct:/docker/7\n";
         assert_eq!(groups(&found(first)), [("/docker/7", 5, 7000), ("/", 6, 9)]);
-        // What a container cannot see of its path is that of its root.
+        // If a container does not see the path, it sees its root's quota.
         assert_eq!(groups(&found("4:cpu:/host/only\n")), [("/", 6, 9)]);
         for none in ["", "7:cpuset:/a/b", "0:/", "nonsense"] {
             assert_eq!(found(none), [], "{none}");

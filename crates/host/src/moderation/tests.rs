@@ -129,7 +129,7 @@ fn an_interface_without_queues_is_refused() {
     let error = planned(&fake, TIME, Throttle::Kernel).expect_err("none");
     assert!(error.to_string().contains("NAPI"), "{error}");
     planned(&fake, TIME, Throttle::Nic).expect("the card can");
-    // An older kernel does not tell, and is believed.
+    // An older kernel does not show its polled queues. The plan assumes that it has them.
     fake.state().machine.polled = None;
     planned(&fake, TIME, Throttle::Kernel).expect("it may");
     let error = Moderation::plan_on(&Kernel::default(), "lo", TIME, Throttle::Kernel);
@@ -310,8 +310,8 @@ fn queues_that_differ_wait_each_by_itself_and_get_their_own_times_back() {
     }
 }
 
-/// Queues that are as all are told to be are set together, as ever: where a driver tells of queues and lets
-/// none be set, or gives a new queue the time of another, that does what was asked for.
+/// Queues whose settings equal those for all queues are set together. Some drivers show queues and
+/// let none be set, or give a new queue another's time. One value for all works there, too.
 #[test]
 fn queues_that_do_not_differ_wait_together() {
     let of = |queue| Setting::Coalescing { queue: Some(queue) };

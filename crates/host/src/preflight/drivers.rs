@@ -1,5 +1,5 @@
-//! What drivers do when an XDP program or a zero-copy socket comes: the file `drivers.tsv`, each line with
-//! the place in Linux where it stands.
+//! The behaviour of drivers when an XDP program or a zero-copy socket comes. Each line of the file
+//! `drivers.tsv` names its place in Linux.
 
 use std::sync::LazyLock;
 
@@ -11,7 +11,7 @@ const FILE: &str = include_str!("drivers.tsv");
 pub(super) struct Habit {
     driver: &'static str,
     topic: &'static str,
-    /// What it does, in a word or a number.
+    /// The behaviour, in a word or a number.
     pub(super) value: &'static str,
     /// True if a program that it refuses can still be the generic one.
     pub(super) falls_back: bool,
@@ -40,7 +40,7 @@ fn habit(line: &'static str) -> Option<Habit> {
     })
 }
 
-/// What is known of a driver and a topic.
+/// The known behaviour of a driver on a topic.
 pub(super) fn of(driver: &str, topic: &str) -> Option<&'static Habit> {
     let mut habits = HABITS.iter();
     habits.find(|habit| habit.driver == driver && habit.topic == topic)
@@ -68,7 +68,7 @@ mod tests {
                 _ => false,
             };
             assert!(is_known, "{habit:?}");
-            // Of these topics the errno is told.
+            // The text on these topics names the errno.
             let refuses = ["mtu", "merging"].contains(topic) && *value != "off";
             let is_generic = habit.text.contains("EOPNOTSUPP");
             assert!(!refuses || habit.falls_back == is_generic, "{habit:?}");

@@ -2,7 +2,8 @@
 
 use crate::setting::{Edit, Host, Kernel, Setting, Value};
 
-/// How an interface is set: what the driver tells of channels, rings, hashing, coalescing and merging.
+/// The settings of an interface: channels, rings, hashing, coalescing and merging, as the driver
+/// shows them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings(Vec<(Setting, Value)>);
 
@@ -37,7 +38,7 @@ impl Settings {
         Self(read.collect())
     }
 
-    /// What of it is set otherwise than earlier, in words: `rx ring 512 -> 256`.
+    /// The settings that differ from an earlier reading, in words: `rx ring 512 -> 256`.
     pub fn since(&self, earlier: &Self) -> Vec<String> {
         let changed = self.0.iter().filter_map(|(setting, now)| {
             let mut before = earlier.0.iter();

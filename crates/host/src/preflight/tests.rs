@@ -1,10 +1,10 @@
-//! What is foretold of cards with nothing in the way, and with something.
+//! Predictions for cards without an obstacle, and with one.
 
 use super::*;
 use crate::technique::{Answer, HostFacts, NicFacts, VirtualFunctions};
 use std::collections::BTreeMap;
 
-/// A card on which nothing stands in the way of root.
+/// A card without an obstacle for root.
 fn facts(driver: &str) -> Facts {
     Facts {
         host: HostFacts {

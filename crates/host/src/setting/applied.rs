@@ -22,16 +22,16 @@ impl Applied {
     /// Makes a change, in the network namespace of the calling thread, where it must also end.
     ///
     /// # Errors
-    /// [`Error::Impossible`] where another change of this name is on the object, the driver does
-    /// not take a value, or a setting has changed since it was planned; [`Error::Kernel`] for a
-    /// refusal, also of the journal's file. What was changed before the error is put back;
+    /// [`Error::Impossible`] if another change of this name is on the object. Also if the driver
+    /// does not take a value, or a setting has changed since it was planned. [`Error::Kernel`] for
+    /// a refusal, also of the journal's file. Edits made before the error are put back.
     /// [`Error::PutBack`] says where that failed.
     pub fn new(change: &Change) -> Result<Self> {
         Self::on(Box::new(Kernel::default()), change, &journal::directory())
     }
 
-    /// Makes a change as far as the driver takes it: an edit that is refused is put back and left
-    /// out, and told with the refusal. Otherwise as [`Applied::new`].
+    /// Makes a change as far as the driver takes it. A refused edit is put back, left out, and
+    /// returned with the refusal. Otherwise as [`Applied::new`].
     pub(crate) fn far_on(
         host: Box<dyn Host>,
         change: &Change,
@@ -62,9 +62,9 @@ impl Applied {
         Ok((made, refused))
     }
 
-    /// One of which nothing is made yet, and the journal is there.
+    /// Creates the journal of a change, before any edit is made.
     fn written_down(host: Box<dyn Host>, change: &Change, directory: &Path) -> Result<Self> {
-        // What undo would refuse must not be written.
+        // A change that undo would refuse must not be written.
         if let Some(why) = change.fault() {
             let remedy = "this is a fault of mpps: please report it";
             return Err(Error::impossible(&change.object, why, remedy));
@@ -107,7 +107,7 @@ impl Applied {
         self.journal.write(&self.record)?;
         let Change { edits, object, .. } = &mut self.record.change;
         let made = edits[at].make(&*self.host, object);
-        // What the driver made of it is known only now, also if it is not what was wanted.
+        // Only now it is known what the driver made of it, even if that is not the wanted value.
         self.journal.write(&self.record)?;
         made
     }
@@ -139,7 +139,7 @@ impl Applied {
         Ok(())
     }
 
-    /// What was done, a few words an edit.
+    /// The edits that were made, in a few words each.
     pub fn steps(&self) -> Vec<String> {
         self.record.change.steps()
     }
@@ -150,7 +150,7 @@ impl Applied {
         self.end(true)
     }
 
-    /// `told`: somebody reads the outcomes, so that a foreign change need not be told again.
+    /// `told`: the caller reads the outcomes, so a foreign change need not be reported again.
     fn end(&mut self, told: bool) -> Vec<Outcome> {
         self.ended = true;
         let outcomes = undo_edits(&mut self.record, &self.journal, &*self.host);
@@ -160,7 +160,7 @@ impl Applied {
             outcomes.iter().all(Outcome::clean)
         };
         if finished {
-            // What is left then is a journal by which there is nothing to do.
+            // If this fails, the journal that stays has nothing left to undo.
             let _ = self.journal.remove();
         }
         outcomes
@@ -175,7 +175,7 @@ impl Drop for Applied {
     }
 }
 
-/// Undoes one edit. What undoing it takes along is in the journal before.
+/// Undoes one edit. The journal first records the settings of queues that undoing changes.
 fn edit_undone(
     record: &mut Record,
     journal: &Journal,
@@ -193,7 +193,7 @@ fn edit_undone(
     let undone = written.and_then(|()| edit.undo(host, object).map_err(|error| error.to_string()));
     let outcome = Outcome::new(edit, undone.unwrap_or_else(failed));
     if edit.end_undo(host, object) {
-        // The next undo must not put back what somebody changes in between.
+        // The next undo must not put back a setting that is changed in between.
         let _ = journal.write(record);
     }
     outcome

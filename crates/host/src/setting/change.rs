@@ -8,14 +8,14 @@ use super::primitive::{SKB_DEFER_MAX, Setting};
 /// A list of settings to be changed, found by reading only.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Change {
-    /// What it is called: `carve-out`. Two of one name are not made on one object at a time.
+    /// Its name: `carve-out`. Two changes of one name are not made on one object at a time.
     pub name: String,
-    /// What is changed, as a message names it: an interface or a setting.
+    /// The object that is changed, as messages name it: an interface or a setting.
     pub object: String,
-    /// The number by which the kernel knows the interface, which stays if it is renamed; none where
-    /// a setting of the machine is changed.
+    /// The kernel's number of the interface, which stays if it is renamed. None if a setting of the
+    /// machine is changed.
     pub interface_index: Option<u32>,
-    /// The network namespace in which it is to be made and undone, by its inode number (`ns.inum`).
+    /// The network namespace to make and undo it in, by its inode number (`ns.inum`).
     pub namespace: u32,
     /// How `mpps undo` names it.
     pub heading: String,
@@ -24,7 +24,7 @@ pub struct Change {
 }
 
 impl Change {
-    /// What is done, a few words an edit.
+    /// The edits, in a few words each.
     pub fn steps(&self) -> Vec<String> {
         self.edits.iter().map(ToString::to_string).collect()
     }

@@ -51,8 +51,8 @@ struct Visit {
     others: Vec<usize>,
 }
 
-/// One for each CPU and NUMA node: so many lists are there (Linux 6.18; before, one for each CPU).
-/// Where a node has no CPU but the owner, nobody puts anything on the list.
+/// One visit for each CPU and NUMA node, because there is a list for each (before Linux 6.18, for
+/// each CPU). If a node has no CPU except the owner, no CPU puts anything on the list.
 fn visits(topology: &Topology) -> Vec<Visit> {
     let mut visits = Vec::new();
     for owner in topology.cpus.iter().map(|cpu| cpu.id) {
@@ -100,7 +100,8 @@ fn pin(cpu: usize) -> Result<()> {
         .map_err(|error| Error::new(error.call, format!("CPU {cpu}"), error.source))
 }
 
-/// The first of these CPUs to which this thread can be confined, and else why not to the last one.
+/// Returns the first of these CPUs that this thread can be confined to. The error is that of the
+/// last CPU.
 fn first_usable(cpus: &[usize], pin: impl Fn(usize) -> Result<()>) -> Result<usize> {
     let mut refused = Error::new(
         "sched_setaffinity",

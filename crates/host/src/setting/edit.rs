@@ -19,15 +19,15 @@ const UNLIMITED: u32 = i32::MAX as u32;
 /// One setting, from its old value to a new one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Edit {
-    /// What is set.
+    /// The setting.
     pub setting: Setting,
-    /// What it is set to before.
+    /// Its value before.
     pub old: Value,
-    /// What it is to be set to.
+    /// The value to set.
     pub new: Value,
-    /// What the driver made of that, once it is known: it may count in coarser units.
+    /// The value that the driver made of that, once it is known: it may count in coarser units.
     pub became: Option<Value>,
-    /// What is set for each queue, where the driver may make them anew for this.
+    /// The settings of each queue, if the driver may make the queues anew for this.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) queues: Option<Queues>,
 }
@@ -70,7 +70,7 @@ impl Edit {
             self.queues = Some(Queues::new(host, object)?);
         }
         if self.setting == Setting::SkbDefer {
-            // What would refuse to put it back refuses here, where nothing is changed yet.
+            // If it could not be put back later, it fails here, before anything is changed.
             host.write(&self.setting, object, &self.old)?;
             host.wake().map_err(|refusal| {
                 let why = format!("its lists could not be woken afterwards ({refusal})");
@@ -103,7 +103,7 @@ impl Edit {
             }
         }
         let location = table.free_location();
-        // A driver that tells neither a size nor that it chooses is asked to choose.
+        // A driver that shows neither a size nor that it chooses is asked to choose.
         if !table.driver_chooses && table.size > 0 {
             if location.is_none() {
                 return Err(Error::impossible(
@@ -147,7 +147,8 @@ impl Edit {
             queues.changed(host, object)?;
         }
         if self.setting == Setting::RssTable && self.became.as_ref() != Some(&self.new) {
-            // i40e takes some tables only when it is told again (Firedancer's `configure ethtool-channels`).
+            // i40e takes some tables only at the second attempt (Firedancer's
+            // `configure ethtool-channels`).
             self.write(host, object, &self.new)?;
             self.became = host.read(&self.setting, object)?;
         }
@@ -176,11 +177,11 @@ impl Edit {
         host.write(&self.setting, object, value)
     }
 
-    /// Looks, before it is undone, at what undoing it will take along; true if that is to be written
+    /// Finds the settings of queues that undoing will change. Returns true if they must be written
     /// down before.
     ///
     /// # Errors
-    /// What there is to be said to the user.
+    /// The message for the user.
     pub(super) fn prepare_undo(&mut self, host: &dyn Host, object: &str) -> Result<bool, String> {
         let effect = self.effect().clone();
         let Some(queues) = &mut self.queues else {
@@ -207,7 +208,7 @@ impl Edit {
         true
     }
 
-    /// What is set now is taken for what the edit made of it.
+    /// Takes the present value for the result of the edit.
     pub(super) fn take_as_made(&mut self, host: &dyn Host, object: &str) {
         let now = host.read(&self.setting, object).ok().flatten();
         self.became = now.or(self.became.take());
@@ -238,7 +239,7 @@ impl Edit {
         }
         let now = setting.but_chosen(&now, &self.old);
         if now == self.old {
-            // The one that set the number ended before it came to the queues.
+            // The undo that set the number ended before it came to the queues.
             let queues = self.queues.as_mut().filter(|queues| queues.is_wanted());
             return match queues {
                 Some(queues) => queues.restore(host, object),
@@ -246,12 +247,12 @@ impl Edit {
             };
         }
         let ours = match (setting, &now, &self.old, self.effect()) {
-            // The process died before it was known what the card made of a time, so that a time the card
-            // rounded looks like one that somebody else set. To leave the setting would be worse than to
-            // undo another's.
+            // The process died before it was known what the card made of a time. A time that the
+            // card rounded looks like another program's. Leaving the setting would be worse than
+            // undoing another program's.
             (Setting::Coalescing { .. }, ..) if self.became.is_none() => true,
-            // What is set by several calls is half of each where its process died in between, on the
-            // way there or back.
+            // A value that takes several calls is half old and half new if its process died in
+            // between. That may be on the way there or back.
             (
                 Setting::Coalescing { .. } | Setting::IrqSuspend,
                 Value::Numbers(now),
@@ -287,11 +288,11 @@ impl Edit {
         }
     }
 
-    /// To write the old value is not enough. On Linux 6.18 a list counts also
-    /// what did not get on it, and its count begins anew only when something is taken off: after
-    /// the 0 every list is empty, counted full, and stays so under any limit that is not above its
-    /// count. So the limit is lifted, each list gets a packet and loses it, and then the limit is
-    /// what it was. Who wrote the old value before us may not have known that.
+    /// Writing the old value is not enough. On Linux 6.18 a list also counts packets that did not
+    /// get on it. Its count begins anew only when something is taken off. After the 0 every list is
+    /// empty and counted full. It stays so under any limit that is not above its count. So the
+    /// limit is lifted, each list gets a packet and loses it, and the limit is restored. The
+    /// program that wrote the old value before us may not have known that.
     fn undo_defer(&self, now: &Value, host: &dyn Host, object: &str) -> mpps_os::Result<Undone> {
         let lifted = Value::text(UNLIMITED);
         if ![&self.new, &lifted, &self.old].contains(&now) {
@@ -332,7 +333,7 @@ impl Edit {
         Ok(Undone::Nothing)
     }
 
-    /// What is there in place of what the edit made; none where that stands.
+    /// The present value if it is not the edit's result; none if the edit stands.
     pub(super) fn otherwise(&self, host: &dyn Host, object: &str) -> Option<String> {
         if self.rule().is_some() {
             return None;
@@ -355,7 +356,7 @@ impl Edit {
         Some(Rule { destination, queue })
     }
 
-    /// What it is set to after the edit, as far as that is known.
+    /// The value after the edit, as far as that is known.
     fn effect(&self) -> &Value {
         self.became.as_ref().unwrap_or(&self.new)
     }

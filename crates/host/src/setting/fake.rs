@@ -27,15 +27,15 @@ const NO_DEVICE: i32 = 19;
 const NO_ENTRY: i32 = 2;
 const FORBIDDEN: i32 = 13;
 
-/// What the kernel and a card know.
+/// The state of the kernel and of a card.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Machine {
     /// The interface; without a name it is gone.
     pub(crate) name: &'static str,
     pub(crate) namespace: u32,
-    /// 0 where the driver does not tell.
+    /// 0 if the driver does not show it.
     pub(crate) rings: u32,
-    /// Queues that the kernel polls, where it tells.
+    /// Queues that the kernel polls, if it shows them.
     pub(crate) polled: Option<usize>,
     /// Settings that are there.
     pub(crate) values: BTreeMap<Setting, Value>,
@@ -43,15 +43,15 @@ pub(crate) struct Machine {
     pub(crate) stuck: Option<Setting>,
     /// A setting that takes each value, and has this one.
     pub(crate) alters: Option<(Setting, Value)>,
-    /// The card counts in so many microseconds; 0 keeps no time at all.
+    /// The card counts in units of this many microseconds; 0 keeps no time at all.
     pub(crate) unit_us: u32,
     /// The driver says yes to an RSS table, and takes another one.
     pub(crate) alters_tables: bool,
-    /// After so many changes, counted by all, the interface goes.
+    /// The interface goes after this many changes in all.
     pub(crate) goes_after: Option<usize>,
-    /// What each queue has when its driver makes all of them anew.
+    /// The settings of each queue after its driver makes all queues anew.
     pub(crate) fresh: Vec<(u32, OfQueue)>,
-    /// So many tables it takes and forgets.
+    /// It takes and forgets this many tables.
     pub(crate) forgets_tables: u32,
     pub(crate) rules: BTreeMap<u32, ntuple::Rule>,
     /// The places for rules.
@@ -67,7 +67,7 @@ pub(crate) struct Machine {
     pub(crate) mute: bool,
 }
 
-/// When the program stops to be there: at which change, before or after it was made.
+/// When the program ends: at this change, before or after it was made.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct End {
     pub(crate) change: usize,
@@ -169,7 +169,7 @@ impl Fake {
         self.state().machine.clone()
     }
 
-    /// As somebody else would.
+    /// Sets a value as another program would.
     pub(crate) fn set(&self, setting: Setting, value: Value) {
         self.state().machine.values.insert(setting, value);
     }
@@ -283,7 +283,7 @@ impl Host for Fake {
                     words[0] = words[0].checked_div(unit).unwrap_or(0) * unit;
                 }
                 (Setting::Filters, Value::Text(now)) if now == "off" => machine.rules.clear(),
-                // Somebody's packets come at any time.
+                // Packets of other programs come at any time.
                 (Setting::SkbDefer, Value::Text(now)) => machine.asleep |= now == "0",
                 _ => {}
             }
@@ -385,7 +385,7 @@ pub(crate) fn journals(directory: &Path) -> usize {
     found.len()
 }
 
-/// What is left behind by a process that lives.
+/// The leftover of a process that lives.
 pub(crate) fn found(directory: &Path) -> Leftover {
     all_found(directory).pop().expect("a journal")
 }

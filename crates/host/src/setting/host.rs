@@ -1,4 +1,4 @@
-//! What is asked and set, so that a test can answer instead.
+//! The interface to the kernel's settings. A test can answer in its place.
 
 use std::fmt;
 use std::io;
@@ -28,7 +28,7 @@ const VIRTIO_NET_F_VQ_NOTF_COAL: usize = 52;
 /// A host whose settings are changed. Every method fails as the call of `mpps-os` does that it
 /// stands for.
 pub(crate) trait Host: fmt::Debug {
-    /// The network namespace in which the others work, by its inode number (`ns.inum`).
+    /// The network namespace of the other methods, by its inode number (`ns.inum`).
     fn namespace(&self) -> Result<u32>;
     /// The number of an interface.
     fn index(&self, interface: &str) -> Result<u32>;
@@ -36,13 +36,13 @@ pub(crate) trait Host: fmt::Debug {
     fn name(&self, index: u32) -> Result<Option<String>>;
     /// How many receive queues rules and the RSS table may name.
     fn rings(&self, interface: &str) -> Result<u32>;
-    /// How many queues of an interface the kernel polls; none where it does not tell.
+    /// How many queues of an interface the kernel polls; none if it does not show them.
     fn polled_queues(&self, index: u32) -> Option<usize>;
-    /// What a setting other than a rule is set to; none where there is no such setting.
+    /// The value of a setting other than a rule; none if there is no such setting.
     fn read(&self, setting: &Setting, interface: &str) -> Result<Option<Value>>;
     /// Sets it. An RSS table without entries lets the kernel choose.
     fn write(&self, setting: &Setting, interface: &str, value: &Value) -> Result<()>;
-    /// What is set for each of its queues, and where packets go by their hash.
+    /// The settings of each of its queues, and those that spread packets by their hash.
     fn of_queues(&self, interface: &str) -> Result<Vec<OfQueue>>;
     /// The places of the rules.
     fn rules(&self, interface: &str) -> Result<ntuple::Table>;
@@ -73,7 +73,7 @@ impl Kernel {
         let mounted = |name: &str| self.0.read(&format!("sys/{}", file(interface, name)));
         let sysfs = match Sysfs::mount() {
             Ok(sysfs) => Some(sysfs),
-            // Who may not mount reads what is mounted, if that is of this namespace.
+            // A user who may not mount reads the mounted files, if they are of this namespace.
             Err(refusal) => {
                 let index = mounted("ifindex").ok();
                 if index != Some(link::index(interface)?.to_string()) {
@@ -114,7 +114,7 @@ impl Kernel {
         let driver = ethtool::driver(interface).ok();
         let device = driver.and_then(|driver| interrupts::device(self.0.path(), &driver.bus));
         let has_feature = device.and_then(|at| virtio_feature(&self.0, &at, feature));
-        // A driver refuses a queue that has gone; virtio_net tells something of it.
+        // A driver refuses a queue that has gone. virtio_net still answers.
         if let Some(queue) = queue
             && (is_refused || has_feature == Some(true))
             && self
@@ -142,7 +142,7 @@ pub(crate) fn coalescings_of(
 ) -> Result<Vec<(Setting, Coalescing)>> {
     let read = |setting: &Setting| match host.read(setting, interface) {
         Ok(told) => Ok(told.and_then(|told| told.coalescing())),
-        // Its driver has no such notion, or tells nothing of queues while the link is down (mlx5).
+        // The driver has no settings per queue, or shows none while the link is down (mlx5).
         Err(error)
             if *setting != Setting::Coalescing { queue: None }
                 && matches!(
@@ -335,7 +335,7 @@ impl Host for Kernel {
         });
         let all = settings.into_iter().map(|setting| (None, setting));
         let known = all.chain(interrupts).filter_map(|(interrupt, setting)| {
-            // What its driver does not show cannot be put back either.
+            // A setting that its driver does not show cannot be put back either.
             let value = self.read(&setting, interface).ok().flatten()?;
             Some(OfQueue {
                 interrupt,

@@ -1,4 +1,4 @@
-//! What this program is about to change on the host, on disk before it is changed.
+//! The journal of changes to the host. It is on disk before a change is made.
 //!
 //! One file for each change of an object, so that two programs cannot make the same one. A file is
 //! always whole: it is written beside its place, flushed, and moved there. A journal is obeyed only
@@ -35,7 +35,7 @@ pub(crate) struct Journal {
     path: PathBuf,
 }
 
-/// What a journal says.
+/// The content of a journal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Record {
     /// The version of this form.
@@ -132,8 +132,8 @@ impl Journal {
     /// Makes the file.
     ///
     /// # Errors
-    /// [`Error::Impossible`] if there is one for the same thing; [`Error::Kernel`] if the directory
-    /// does not take it, or is not this user's alone.
+    /// [`Error::Impossible`] if there is one for the same thing. [`Error::Kernel`] if the directory
+    /// does not take it, or is not private to this user.
     pub(crate) fn create(directory: &Path, record: &Record) -> Result<Self> {
         if is_roots(directory) {
             let why =
@@ -220,12 +220,12 @@ impl Journal {
         Ok(beside.into_os_string())
     }
 
-    /// What the file says; none where it has gone meanwhile.
+    /// Reads the file; none if it has gone meanwhile.
     ///
     /// # Errors
-    /// [`Error::Kernel`] for a file that another user could have made; [`Error::Malformed`] for one
-    /// that is no journal; [`Error::Impossible`] for one that mpps did not write; the refusal of
-    /// the file system.
+    /// [`Error::Kernel`] for a file that another user could have made. [`Error::Malformed`] for a
+    /// file that is no journal. [`Error::Impossible`] for a file that mpps did not write. Otherwise
+    /// the refusal of the file system.
     pub(crate) fn read(&self) -> Result<Option<Record>> {
         let read = self
             .open()
@@ -258,7 +258,7 @@ impl Journal {
                 let found = names.into_iter().map(|name| Self { path: path(name) });
                 (found.collect(), Vec::new())
             }
-            // Nobody has changed anything yet.
+            // Nothing has been changed yet.
             Err(error) if error.source.kind() == io::ErrorKind::NotFound => Default::default(),
             Err(error) => (Vec::new(), vec![error.into()]),
         }
@@ -355,7 +355,8 @@ mod tests {
         said.begun = 2;
         journal.write(&said).expect("written");
         assert_eq!(journal.read().expect("readable"), Some(said));
-        // What a process died over is no journal, and goes; that of one that lives stays.
+        // The half-written file of a dead process is no journal, and is removed. That of a living
+        // process stays.
         let of = |pid: u32| directory.join(format!("x.new-{pid}"));
         let (dead, alive) = (of(u32::MAX), of(std::process::id()));
         for file in [&dead, &alive] {

@@ -44,7 +44,7 @@ pub(crate) fn leftovers_in(directory: &Path) -> (Vec<Leftover>, Vec<Error>) {
 }
 
 impl Leftover {
-    /// What was changed.
+    /// The heading of the change.
     pub fn heading(&self) -> &str {
         &self.record.change.heading
     }
@@ -59,7 +59,7 @@ impl Leftover {
         self.record.owner.pid
     }
 
-    /// The network namespace in which it was made, by its inode number.
+    /// The network namespace of the change, by its inode number.
     pub fn namespace(&self) -> u32 {
         self.record.change.namespace
     }
@@ -69,7 +69,7 @@ impl Leftover {
         (self.record.change.steps(), self.record.begun)
     }
 
-    /// True while the process that made it waits to be told whether it stays.
+    /// True while the process that made it waits for the word that it may stay.
     pub fn waits(&self) -> bool {
         self.record.waits && !self.record.kept
     }
@@ -117,8 +117,8 @@ impl Leftover {
         &self.record.change.object
     }
 
-    /// What became of each edit that was begun, in the calling thread's network namespace: none where it
-    /// stands, and else what is there now.
+    /// The state of each edit that was begun, in the calling thread's network namespace. None if
+    /// the edit stands, otherwise the present value.
     pub fn standing(&self) -> Vec<(String, Option<String>)> {
         let host = Kernel::default();
         let Change { edits, object, .. } = &self.record.change;
@@ -133,11 +133,12 @@ impl Leftover {
         self.journal.path()
     }
 
-    /// Puts back what the journal says, if its process is dead or it was to stay; nothing otherwise. To be called in
-    /// the change's network namespace. The journal goes away unless an edit failed. No outcome at
-    /// all if no edit was begun, or somebody else has undone them since the journal was read.
+    /// Puts back the journal's settings, if its process is dead or the change was to stay.
+    /// Otherwise it does nothing. Call it in the change's network namespace. The journal goes away
+    /// unless an edit failed. Returns no outcome if no edit was begun, or if another undo has run
+    /// since the journal was read.
     ///
-    /// `force` restores also settings that were changed since by somebody else.
+    /// `force` also restores settings that another program has changed since.
     pub fn undo_here(&self, force: bool) -> Vec<Outcome> {
         self.undo(&Kernel::default(), force)
     }
@@ -163,7 +164,8 @@ impl Leftover {
         }
         let failed =
             |step: &str, error: Error| Outcome::new(&step, Undone::Failed(error.to_string()));
-        // Two at once would undo each edit twice, and take the other one's for somebody's change.
+        // Two undos at once would undo each edit twice. Each would take the other's work for a
+        // foreign change.
         let lock = match self.journal.lock() {
             Ok(lock) => lock,
             Err(error) => return vec![failed("lock the journal", error)],
@@ -189,8 +191,8 @@ impl Leftover {
     }
 }
 
-/// Writes down each value that is set now as the one that the edit made, so that undo does not take it for
-/// somebody's change.
+/// Records each present value as the result of its edit. Undo then does not take it for a foreign
+/// change.
 fn take_as_made(record: &mut Record, host: &dyn Host) {
     let change = &mut record.change;
     let name = change

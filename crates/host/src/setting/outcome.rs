@@ -1,15 +1,15 @@
-//! What came of undoing a step.
+//! The outcome of undoing a step.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// One step, and what came of undoing it.
+/// One step, and the outcome of undoing it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Outcome {
     /// The step that was to be undone.
     pub step: String,
-    /// What came of it.
+    /// The outcome.
     #[serde(flatten)]
     pub result: Undone,
 }
@@ -22,7 +22,8 @@ pub enum Undone {
     Restored,
     /// There was nothing to undo: it was as before already, or the interface or the queue is gone.
     Nothing,
-    /// Somebody else has changed it since; it was left as it is. The text says what it is now.
+    /// Another program has changed it since, and it was left as it is. The text says what it is
+    /// now.
     Changed(String),
     /// The setting is as it was before, but not all that went with it. The text says what is not.
     Partly(String),

@@ -17,10 +17,10 @@ pub struct Owner {
     pub pid: u32,
     /// When it started, in clock ticks after the machine (`proc_pid_stat(5)`, field 22).
     pub start_time_ticks: u64,
-    /// The process namespace in which the number is valid, by its inode number.
+    /// The process namespace that the number is valid in, by its inode number.
     pub pid_namespace: u64,
-    /// The time namespace by whose clock it started, by its inode number. Journals did not have it;
-    /// nor has Linux before 5.6 such namespaces.
+    /// The time namespace of its start time, by its inode number. Old journals do not have it, nor
+    /// does Linux before 5.6.
     #[serde(default = "first_time_namespace")]
     pub time_namespace: u64,
 }
@@ -31,7 +31,7 @@ fn first_time_namespace() -> u64 {
     0xEFFF_FFFA
 }
 
-/// What is known of a journal's process.
+/// The state of a journal's process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Life {
     /// It runs.
@@ -69,7 +69,7 @@ impl Owner {
     }
 
     fn life_from(&self, root: &Root) -> Life {
-        // The kernel tells when a process started by the clock of who asks (time_namespaces(7)).
+        // The kernel shows start times by the reader's clock (time_namespaces(7)).
         let here = pid_namespace(root).and_then(|pid| Ok((pid, time_namespace(root)?)));
         if here.ok() != Some((self.pid_namespace, self.time_namespace)) {
             return Life::Unknown;
@@ -91,7 +91,7 @@ impl Owner {
     }
 }
 
-/// What is wanted of `/proc/PID/stat`.
+/// The needed fields of `/proc/PID/stat`.
 struct Stat {
     pid: u32,
     ended: bool,

@@ -1,4 +1,4 @@
-//! What can be set, and what it can be set to.
+//! Settings, and the values that they can have.
 
 use super::untracked::Packets;
 use mpps_os::text::ShellWord;
@@ -31,8 +31,8 @@ pub(super) const OF_QUEUES: [(&str, &[&str]); 2] = [
     ("tx", &["xps_cpus", "xps_rxqs", "tx_maxrate"]),
 ];
 
-/// One thing that can be read and written. Those of an interface are of the one that the
-/// [`Change`](super::Change) is about.
+/// One thing that can be read and written. A setting of an interface belongs to the interface of
+/// the [`Change`](super::Change).
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Setting {
@@ -99,11 +99,11 @@ pub enum Setting {
     },
 }
 
-/// What a setting is set to.
+/// The value of a setting.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
 pub enum Value {
-    /// What a file says, or a switch.
+    /// The text of a file, or a switch.
     Text(String),
     /// Words, entries of a table, or, before a rule is added, the places of the others.
     Numbers(Vec<u32>),
@@ -179,7 +179,7 @@ impl Setting {
         }
     }
 
-    /// A value but for what nobody has set: the times that a driver chooses are those of the other value.
+    /// A value without the times that a driver chooses: those are replaced by the times of `other`.
     pub(super) fn but_chosen(&self, now: &Value, other: &Value) -> Value {
         match (self, now.coalescing(), other.coalescing()) {
             (Self::Coalescing { .. }, Some(now), Some(other)) => {
@@ -207,8 +207,8 @@ impl Setting {
         matches!(self, Self::Channels | Self::RxRing)
     }
 
-    /// Who may set it and put it back (capabilities(7)): who has `CAP_NET_ADMIN`, or root, whose files those
-    /// of queues and interrupts are.
+    /// The right to set it and put it back (capabilities(7)): `CAP_NET_ADMIN` or root. The files of
+    /// queues and interrupts belong to root.
     pub fn needs(&self) -> &'static str {
         match self {
             Self::Coalescing { .. }
@@ -223,7 +223,7 @@ impl Setting {
         }
     }
 
-    /// What a sentence calls it.
+    /// Its name in a sentence.
     pub(super) fn noun(&self) -> Cow<'_, str> {
         Cow::Borrowed(match self {
             Self::File { name } | Self::Feature { name } | Self::Sysctl { name } => name,
@@ -316,7 +316,7 @@ impl Setting {
         }
     }
 
-    /// What somebody else set it to.
+    /// The value that another program set, in words.
     pub(super) fn told(&self, now: &Value) -> String {
         match (self, now, now.coalescing()) {
             (Self::Coalescing { queue }, _, Some(now)) => {
@@ -357,7 +357,7 @@ impl Setting {
         }
     }
 
-    /// A plain sentence for what the driver does not have, and the refusal itself for all else.
+    /// Returns a plain sentence if the driver lacks the setting, and the refusal itself otherwise.
     pub(crate) fn refused(&self, error: mpps_os::Error, interface: &str) -> Error {
         if *self == Self::Channels && error.source.kind() == std::io::ErrorKind::ResourceBusy {
             return Error::impossible(
@@ -463,9 +463,9 @@ pub(super) fn hash_flow(name: &str) -> Option<hash_fields::Flow> {
     flows.find(|flow| flow.name == name)
 }
 
-/// How the card waits, to be changed: all queues together; each by itself where they differ. One value for all
-/// would end what somebody has set for one of them, and undo would not know of it. `sends` tells whether there
-/// is a transmit queue of this number.
+/// How the card waits, to be changed: one setting for all queues, or one per queue if they differ.
+/// One value for all would end another program's setting of one queue. Undo would not know of it.
+/// `sends` returns true if there is a transmit queue of this number.
 pub(crate) fn coalescings<E>(
     read: impl Fn(&Setting) -> Result<Option<Coalescing>, E>,
     sends: impl Fn(u32) -> bool,

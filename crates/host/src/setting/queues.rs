@@ -1,4 +1,4 @@
-//! What is set for each queue, which a driver may forget when it makes them anew.
+//! The settings of each queue. A driver may forget them when it makes the queues anew.
 
 use std::io::ErrorKind;
 
@@ -9,7 +9,7 @@ use super::of_queue::OfQueue;
 use super::outcome::Undone;
 use super::primitive::Setting;
 
-/// The settings of all queues around a change for which the driver may make them anew.
+/// The settings of all queues around a change that may make the queues anew.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Queues {
     /// As they were.
@@ -41,10 +41,11 @@ impl Queues {
         Ok(())
     }
 
-    /// Decides what undo puts back: all settings but those that somebody has changed since.
+    /// Decides what undo puts back: all settings except those that another program has changed
+    /// since.
     ///
     /// # Errors
-    /// What there is to be said to the user.
+    /// The message for the user.
     pub(super) fn want(&mut self, host: &dyn Host, interface: &str) -> Result<(), String> {
         let now = host
             .of_queues(interface)
@@ -59,7 +60,7 @@ impl Queues {
             let settings = all.iter().filter(is_coalescing);
             settings.map(|one| one.setting.clone()).collect::<Vec<_>>()
         };
-        // Somebody replaced one value for all queues by one for each, or the reverse.
+        // Another program replaced one value for all queues by one for each, or the reverse.
         let after = self.after.as_deref();
         let is_other = after.is_some_and(|after| form(after) != form(&now));
         let wanted = self.before.iter().map(|old| {
@@ -76,7 +77,7 @@ impl Queues {
         Ok(())
     }
 
-    /// What was wanted is looked at anew by the next undo.
+    /// Lets the next undo decide again what it puts back.
     pub(super) fn want_no_more(&mut self) {
         self.wanted = None;
     }
@@ -86,14 +87,14 @@ impl Queues {
         self.wanted.is_some()
     }
 
-    /// Sets what is wanted of the queues that there are. What fails is wanted on.
+    /// Sets the wanted values of the queues that exist. Values that fail stay wanted.
     pub(super) fn restore(&mut self, host: &dyn Host, interface: &str) -> mpps_os::Result<Undone> {
         let there = host.of_queues(interface)?;
         let (mut told, mut failed, mut left) = (Vec::new(), Vec::new(), Vec::new());
         for one in self.wanted.take().into_iter().flatten() {
             let setting = match (&one.setting, one.find_in(&there)) {
                 (_, Some(same)) => &same.setting,
-                // What has its number now may be another card's.
+                // Its number may now be that of another card's interrupt.
                 (Setting::Affinity { .. }, None) => continue,
                 (setting, None) => setting,
             };

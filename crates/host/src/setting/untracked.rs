@@ -22,7 +22,7 @@ impl Packets<'_> {
         format!("inet mpps_untracked_{}_{}", self.protocol, self.port)
     }
 
-    /// What nft is to do. It makes all of a table or nothing.
+    /// The statement for nft. It makes all of a table or nothing.
     fn statement(self, is_untracked: bool) -> String {
         let Self { protocol, port } = self;
         let table = self.table();
@@ -65,11 +65,11 @@ impl Packets<'_> {
 /// Runs a statement in the network namespace of the calling thread.
 fn nft(statement: &str) -> Result<()> {
     let mut command = Command::new(PROGRAM);
-    // The system's own alone (FHS 3.0): `su` keeps the path of the user who called it, and an empty
-    // path is the current directory.
+    // Only the system's own directories (FHS 3.0). `su` keeps the path of the user who called it,
+    // and an empty path is the current directory.
     command.env("PATH", "/usr/sbin:/sbin:/usr/bin:/bin");
     command.env("LC_ALL", "C").arg(statement);
-    // What it was told to do must not be done after undo has looked.
+    // nft must not act after undo has looked.
     let ended = end_with_us(&mut command).output().on(PROGRAM, statement)?;
     if ended.status.success() {
         return Ok(());

@@ -10,7 +10,7 @@ const INTEL: u16 = 0x8086;
 const MELLANOX: u16 = 0x15b3;
 const SOLARFLARE: u16 = 0x1924;
 
-/// Drivers under which a program may have a whole PCI function: module and name for binding.
+/// Drivers that give a program a whole PCI function: module and name for binding.
 const BINDING_MODULES: [(&str, &str); 3] = [
     ("vfio_pci", "vfio-pci"),
     ("uio_pci_generic", "uio_pci_generic"),
@@ -175,7 +175,7 @@ fn no_huge_pages(verdict: &Verdict) -> Verdict {
         .no("HugePages_Total is 0", "sysctl vm.nr_hugepages=512")
 }
 
-/// What the card is, as PCI numbers it.
+/// The card's PCI numbers, in words.
 fn card(facts: &Facts) -> String {
     match &facts.nic.function {
         Some(function) => format!(

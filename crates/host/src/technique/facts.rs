@@ -1,4 +1,4 @@
-//! What a host shows of itself that decides which techniques it has.
+//! Facts about a host that decide which techniques it has.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -47,7 +47,7 @@ const FILES: [&str; 11] = [
     "usr/sbin/dpdk-devbind",
 ];
 
-/// Merging by the card, with which some drivers take no XDP program.
+/// Merging by the card. With it some drivers take no XDP program.
 const MERGING: [&str; 2] = ["rx-lro", "rx-gro-hw"];
 
 /// `VIRTIO_F_ACCESS_PLATFORM` of include/uapi/linux/virtio_config.h.
@@ -62,7 +62,7 @@ pub struct Facts {
     pub nic: NicFacts,
 }
 
-/// What is true of the whole host, for this process.
+/// Facts about the whole host, for this process.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct HostFacts {
     /// The kernel's release, such as `6.18.44`.
@@ -104,7 +104,7 @@ pub struct HugePages {
     pub size_bytes: u64,
 }
 
-/// What is true of one interface.
+/// Facts about one interface.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct NicFacts {
     /// Its name.
@@ -133,10 +133,10 @@ pub struct NicFacts {
     pub rx_queues: u32,
     /// Receive queues that it may have.
     pub rx_queues_max: u32,
-    /// The CPUs that take the interrupt of each receive queue, as far as their names tell the queue.
+    /// The CPUs that take the interrupt of each receive queue, if its name shows the queue.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub queue_cpus: BTreeMap<usize, Vec<usize>>,
-    /// Descriptors of each receive ring, where the driver tells.
+    /// Descriptors of each receive ring, if the driver shows them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rx_ring: Option<u32>,
     /// Merging by the card: `rx-lro`, and `rx-gro-hw`.
@@ -148,7 +148,7 @@ pub struct NicFacts {
     pub filters: Option<Filters>,
     /// NAPI contexts: the kernel's receivers, which busy polling needs.
     pub napi_contexts: Answer<usize>,
-    /// What the driver does with XDP programs, by the names of `netdev.yaml`.
+    /// The driver's XDP features, by the names of `netdev.yaml`.
     pub xdp_features: Answer<Vec<&'static str>>,
     /// Entries of the RSS table.
     pub rss_entries: Answer<usize>,
@@ -164,7 +164,7 @@ pub enum Filters {
     On,
     /// Off, and could be on.
     Off,
-    /// Off for ever.
+    /// Off, and cannot be on.
     FixedOff,
 }
 
@@ -188,7 +188,7 @@ pub struct VirtualFunctions {
     pub now: u32,
 }
 
-/// What the kernel answered to a question, or the words of its refusal.
+/// The kernel's answer to a question, or the words of its refusal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Answer<T> {
@@ -213,7 +213,7 @@ impl<T> Answer<T> {
         }
     }
 
-    /// The answer, made into something else.
+    /// Converts the answer.
     pub(crate) fn map<U>(self, change: impl FnOnce(T) -> U) -> Answer<U> {
         match self {
             Self::Is(value) => Answer::Is(change(value)),
@@ -244,7 +244,7 @@ impl Facts {
 }
 
 impl HostFacts {
-    /// Asks the host. What cannot be read counts as not there.
+    /// Reads the host. A file that cannot be read counts as absent.
     pub fn gather() -> Self {
         Self {
             initial_user_namespace: capability::in_initial_user_namespace(),
@@ -300,8 +300,8 @@ impl HostFacts {
         }
     }
 
-    /// What `packet_mmap --take` needs, where this kernel lacks it: programs behind the packet taps
-    /// that are links (`kernel/bpf/tcx.c`).
+    /// Why this kernel cannot do `packet_mmap --take`; none if it can. It needs TCX links: programs
+    /// behind the packet taps (`kernel/bpf/tcx.c`).
     pub fn without_tcx(&self) -> Option<String> {
         let sentence = || {
             format!(
@@ -395,7 +395,7 @@ impl NicFacts {
         let defaults = uppers::of_default_routes(root);
         let mut defaults = defaults.iter();
         self.default_route = defaults.any(|upper| uppers::carries_in(root, &self.name, upper));
-        // The name of a bus without a PCI device is no path to anything else, either.
+        // The name of a bus without a PCI device must not become another path.
         if bus.is_empty() || bus.contains('/') {
             return self;
         }
@@ -445,7 +445,7 @@ fn huge_pages(memory: &str) -> HugePages {
     HugePages {
         total: number("HugePages_Total").unwrap_or(0),
         free: number("HugePages_Free").unwrap_or(0),
-        // What the kernel calls kB are units of 1024.
+        // The kernel's kB are units of 1024.
         size_bytes: number("Hugepagesize").unwrap_or(0).saturating_mul(1024),
     }
 }

@@ -6,9 +6,9 @@ use mpps_os::text::ShellWord;
 use super::socket::queues;
 use super::{Answer, Copies, Facts, NicFacts, Takes, Usable, Verdict};
 
-/// The largest MTU whose frame fits one page beside what XDP needs there, as veth has it. Other
-/// drivers have buffers of 2 or 3 KiB, or of a page, and none tells before it is asked to attach a
-/// program.
+/// The largest MTU whose frame fits one page beside the room that XDP needs, as in veth. Other
+/// drivers have buffers of 2 or 3 KiB, or of a page. No driver shows this before it is asked to
+/// attach a program.
 const SINGLE_PAGE_MTU_BYTES: u32 = 3506;
 /// The largest MTU whose frame, with two VLAN tags, fits one frame of shared memory: a page without
 /// the 256 bytes that the kernel leaves free (`XDP_PACKET_HEADROOM`).
@@ -68,7 +68,7 @@ pub(super) fn native(facts: &Facts) -> Verdict {
     verdict
 }
 
-/// Only trying tells what a driver does at this MTU.
+/// The verdict on a driver whose behaviour at this MTU is unknown until it is tried.
 fn untold_mtu(facts: &Facts, verdict: Verdict, does: &str) -> Verdict {
     let mtu_bytes = facts.nic.mtu_bytes;
     verdict.unknown(
@@ -118,7 +118,7 @@ pub(super) fn zero_copy(facts: &Facts) -> Verdict {
     verdict
 }
 
-/// What stands in the way of any AF_XDP.
+/// The first obstacle for any kind of AF_XDP; none if there is none.
 fn obstacle(facts: &Facts, verdict: Verdict) -> Option<Verdict> {
     let host = &facts.host;
     if !host.since(5, 9) {
@@ -129,7 +129,7 @@ fn obstacle(facts: &Facts, verdict: Verdict) -> Option<Verdict> {
         let why = "this kernel was built without AF_XDP (CONFIG_XDP_SOCKETS)";
         return Some(verdict.no(why, "a kernel that has it"));
     }
-    // What CAP_BPF and CAP_PERFMON grant, CAP_SYS_ADMIN does too (capabilities(7)).
+    // CAP_SYS_ADMIN grants everything that CAP_BPF and CAP_PERFMON grant (capabilities(7)).
     let may = |capability| host.capable(capability) || host.capable(CAP_SYS_ADMIN);
     let needed = [
         ("CAP_BPF", may(CAP_BPF)),

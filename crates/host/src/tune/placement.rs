@@ -88,7 +88,7 @@ fn rps(tunables: &Tunables, aim: Aim) -> (Wanted, String) {
     let is_between = aim.goal != Goal::AfXdp && queues > 1 && (queues as usize) < cores.len();
     let spreads = aim.goal != Goal::AfXdp && queues == 1 && cores.len() > 1;
     let wanted = match spreads || is_between {
-        // All of the machine's near cores but the one that the queue keeps busy.
+        // All near cores of the machine except the core that the queue keeps busy.
         true => mask_of(cores.iter().skip(1), mask),
         false => mask_of([].iter(), mask),
     };
@@ -114,7 +114,7 @@ fn rps(tunables: &Tunables, aim: Aim) -> (Wanted, String) {
     (Wanted::Settings(wanted.collect()), why)
 }
 
-/// The kernel hands a packet to the CPU on which its reader ran last.
+/// The kernel hands a packet to the CPU that its reader last ran on.
 fn rfs(tunables: &Tunables, aim: Aim) -> (Wanted, String) {
     if aim.goal == Goal::AfXdp {
         return (

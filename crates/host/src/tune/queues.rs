@@ -1,4 +1,4 @@
-//! Queues: how many, how long, and which packets go to which.
+//! Queues: their number, their length, and how packets are spread over them.
 
 use super::{Aim, Goal, Risk, Stage, Tunables, Wanted};
 use crate::preflight;
@@ -69,7 +69,7 @@ pub(super) const FUNCTIONS: Stage = Stage {
 /// A queue for each core of the card's node: two hyper-threads share what a queue needs most, and a
 /// CPU of another node reads each packet from afar.
 ///
-/// The kernel refuses fewer channels than a table of somebody's names, so that such a table comes first.
+/// The kernel refuses fewer channels than a user's table names. So such a table comes first.
 fn channels(tunables: &Tunables, aim: Aim) -> (Wanted, String) {
     let Some(now) = tunables.channels().filter(|_| tunables.channels_max > 0) else {
         return (
@@ -163,8 +163,8 @@ fn fields(tunables: &Tunables, aim: Aim) -> (Wanted, String) {
     (Wanted::Settings(wanted.collect()), why)
 }
 
-/// A Toeplitz hash by a key of zeros is 0 for every flow. Which of other keys spreads certain flows best
-/// is for `mpps steer` to tell, who knows the flows.
+/// A Toeplitz hash with a key of zeros is 0 for every flow. `mpps steer` knows the flows, and finds
+/// the other key that spreads them best.
 fn key(tunables: &Tunables, _: Aim) -> (Wanted, String) {
     let Some(Value::Text(now)) = tunables.value(&Setting::RssKey) else {
         let why = "its driver does not show the key of its hash";

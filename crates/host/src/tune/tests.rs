@@ -22,7 +22,7 @@ fn shown(plan: &Plan) -> String {
         };
         writeln!(text, "{:<12} {verdict}: {}", step.stage, step.why).expect("a string");
         let edits: Vec<&Edit> = step.edits().collect();
-        // Of many alike the first and the last tell.
+        // Of many similar edits, the first and the last suffice.
         let ends = match edits.as_slice() {
             [first, .., last] => vec![*first, *last],
             few => few.to_vec(),
@@ -57,7 +57,7 @@ fn plans_of_hosts_are_as_written_down() {
     insta::assert_snapshot!(all);
 }
 
-/// The host after a change, if its driver takes what it is told.
+/// The host after a change, if its driver takes the values.
 fn after(tunables: &Tunables, plan: &Plan) -> Tunables {
     let (_guard, directory) = directory();
     let fake = Fake::new(fake(tunables));
@@ -72,7 +72,7 @@ fn after(tunables: &Tunables, plan: &Plan) -> Tunables {
     after
 }
 
-/// What is found on a host when it is looked at again.
+/// The facts of a host that is read again.
 fn reread(tunables: &Tunables, fake: &Fake) -> Tunables {
     let machine = fake.machine();
     let is_there = |setting: &Setting| machine.values.contains_key(setting);
@@ -96,8 +96,8 @@ fn reread(tunables: &Tunables, fake: &Fake) -> Tunables {
     }
 }
 
-/// Fewer queues than a table of somebody's names are refused, and so the table comes first; what AF_XDP is
-/// refused for is not planned.
+/// Fewer queues than a user's table names are refused, so the table comes first. A plan has no
+/// settings that make AF_XDP refuse.
 #[test]
 fn channels_are_changed_as_drivers_allow() {
     let named = |name: &str| {
@@ -157,7 +157,7 @@ fn a_key_of_zeros_is_replaced_and_no_other() {
     assert!(planned(&[1; 40], 4).is_empty());
 }
 
-/// A card whose driver keeps its queues apart, and somebody has set some of them.
+/// A card whose driver keeps its queues apart. A user has set some of them.
 fn apart() -> Tunables {
     let queues = (0..).zip([0, 20, 0, 900, 30]);
     let queues = queues.map(|(queue, time_us)| coalescing_of(Some(queue), time_us, queue == 4));
@@ -169,7 +169,7 @@ fn apart() -> Tunables {
     tunables
 }
 
-/// What somebody has set for a single queue is neither changed without a reason nor lost.
+/// A user's setting of a single queue is neither changed without a reason nor lost.
 #[test]
 fn queues_that_differ_are_judged_apart() {
     let tunables = apart();
@@ -195,7 +195,7 @@ fn queues_that_differ_are_judged_apart() {
     }
     assert!(tuned.undo().iter().all(Outcome::clean));
     assert_eq!(fake.machine(), before);
-    // What is fixed now needs nothing, so that the one which adapts is what may be tried.
+    // A fixed queue now needs nothing, so only the adaptive queue may be tried.
     let mut after = tunables.clone();
     after.values = now.into_iter().collect();
     let plan = Plan::new(&after, Goal::Udp, &only);
@@ -204,7 +204,8 @@ fn queues_that_differ_are_judged_apart() {
     assert_eq!(tried.collect::<Vec<_>>(), [&last]);
 }
 
-/// What no rule says is changed by its name alone, and then it is undone and made as all else.
+/// A setting without a rule is changed only if its stage is named. It is then made and undone as
+/// all others.
 #[test]
 fn what_only_may_help_is_changed_where_it_is_named() {
     let tunables = small();
@@ -353,7 +354,7 @@ fn fake(tunables: &Tunables) -> Machine {
     machine
 }
 
-/// A card with more queues than near cores. Somebody has changed settings of a few queues.
+/// A card with more queues than near cores. A user has changed settings of a few queues.
 fn many() -> Tunables {
     let mut tunables = untouched("igb", cpus(1, 4, 1), 8)
         .with_channels(8, 8)
@@ -396,7 +397,7 @@ fn small() -> Tunables {
     tunables
 }
 
-/// i40e takes some tables only when it is told again; and one that takes none is found out.
+/// i40e takes some tables only at the second attempt. A driver that takes no table is detected.
 #[test]
 fn a_table_that_is_forgotten_is_told_again() {
     let mut tunables = small();
@@ -594,7 +595,7 @@ fn what_is_refused_is_left_out_and_the_rest_is_made() {
         "{refused:?}"
     );
     tuned.keep().expect("it can be written");
-    // What is kept is in the way of the next one.
+    // A change that was kept blocks the next one.
     let error = make(&plan, &fake, &directory, true).expect_err("taken");
     assert!(error.to_string().contains("mpps tune undo"), "{error}");
     let outcomes = undo_all(&all_died(&directory), &fake);
@@ -602,8 +603,8 @@ fn what_is_refused_is_left_out_and_the_rest_is_made() {
     assert_eq!(fake.machine(), machine);
 }
 
-/// Each setting is read back, whatever it is: one that has another value than it was told is an error, and
-/// all of it is put back.
+/// Each setting is read back. Another value than the one written is an error, and everything is put
+/// back.
 #[test]
 fn a_setting_that_takes_another_value_is_found_out() {
     let tunables = small();
@@ -627,7 +628,7 @@ fn a_setting_that_takes_another_value_is_found_out() {
     assert!(found > 5, "{found}");
 }
 
-/// The table in which a receiver has a queue for itself is not made even.
+/// The table that gives a receiver a queue for itself is not made even.
 #[test]
 fn what_a_receiver_has_set_is_not_changed_beside_it() {
     let tunables = small();

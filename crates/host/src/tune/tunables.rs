@@ -1,4 +1,4 @@
-//! What is set now, and what the machine has.
+//! The present settings, and the machine.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use crate::{CpuList, Result, Topology, sysctl};
 /// How many flows the machine's table of readers has.
 pub(super) const FLOWS: &str = "net.core.rps_sock_flow_entries";
 
-/// What the stages decide by. It can be recorded on one host and judged on another.
+/// The input of the stages. It can be recorded on one host and judged on another.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Tunables {
     /// The interface.
@@ -95,7 +95,7 @@ impl Tunables {
             used.filter(|used| *used > 0).unwrap_or(QUEUES_MAX)
         };
         let topology = Topology::read()?;
-        // What the administrator has kept free of such work stays so.
+        // CPUs that the administrator has kept free of such work stay free.
         let kept_free = ["isolated", "nohz_full"].map(|list| {
             let list = root.read_if_possible(&format!("sys/devices/system/cpu/{list}"));
             let list = list.and_then(|list| CpuList::from_kernel(&list).ok());
@@ -136,10 +136,10 @@ impl Tunables {
         });
         let known = settings.filter_map(|setting| {
             let value = match (&setting, host.read(&setting, interface)) {
-                // Who may not see the rules is told that there are none.
+                // If this user may not see the rules, the setting counts as off.
                 (Setting::Untracked { .. }, Err(_)) => Value::text("off"),
                 (_, Err(error)) if error.is_shortage() => return Some(Err(error)),
-                // What cannot be read is no setting of this host.
+                // A setting that cannot be read does not exist on this host.
                 (_, value) => value.ok().flatten()?,
             };
             Some(Ok((setting, value)))
@@ -190,7 +190,7 @@ impl Tunables {
         settings
     }
 
-    /// What a setting is set to; none where there is no such setting.
+    /// The value of a setting; none if there is no such setting.
     pub(super) fn value(&self, setting: &Setting) -> Option<&Value> {
         let mut known = self.values.iter();
         known
@@ -198,7 +198,7 @@ impl Tunables {
             .map(|(_, value)| value)
     }
 
-    /// The same of one that is a number.
+    /// The value of a setting that is a number.
     pub(super) fn number(&self, setting: &Setting) -> Option<u32> {
         match self.value(setting)? {
             Value::Text(text) => text.trim().parse().ok(),

@@ -14,7 +14,7 @@ use crate::{Error, Result};
 /// The steps that are made of the plans of an interface. Dropping it puts them back, the last one
 /// first.
 pub struct Tuned {
-    /// What claims the interface; none once it has ended.
+    /// The claim on the interface; none once it has ended.
     claim: Option<Applied>,
     /// True if another claim was there before, and stays.
     is_on_top: bool,
@@ -30,7 +30,7 @@ fn kernel() -> Box<dyn Host> {
 /// Each change has its host.
 type MakeHost = Box<dyn Fn() -> Box<dyn Host>>;
 
-/// What became of an edit of a step.
+/// The result of an edit of a step.
 #[derive(Debug)]
 pub struct Edited {
     /// From what to what.
@@ -86,8 +86,8 @@ impl Tuned {
         })
     }
 
-    /// Makes a step. Where the driver refuses an edit, nothing of this step is made; with `goes_on`
-    /// that edit alone is left out.
+    /// Makes a step. If the driver refuses an edit, nothing of this step is made. With `goes_on`,
+    /// only that edit is left out.
     ///
     /// # Errors
     /// As [`Applied::new`]. The steps before it stay as they are.
@@ -117,7 +117,7 @@ impl Tuned {
             refusal: Some(refusal),
         });
         let edited = made.chain(refused).collect();
-        // One of which nothing was made goes, and its journal with it.
+        // A change without any edit is dropped, and its journal goes with it.
         if !applied.steps().is_empty() {
             self.steps.push(applied);
         }
@@ -227,7 +227,7 @@ impl Tuned {
         self.take().try_for_each(Applied::keep)
     }
 
-    /// What claims the interface, and behind it the steps.
+    /// Takes the claim on the interface, and behind it the steps.
     fn take(&mut self) -> impl DoubleEndedIterator<Item = Applied> + use<> {
         let steps = mem::take(&mut self.steps);
         self.claim.take().into_iter().chain(steps)

@@ -121,8 +121,8 @@ proptest! {
     // Each looks at all ports.
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// By the new table the flows come to the queue, and of others those alone that share an entry;
-    /// no other flow moves, but for those that came to the queue before.
+    /// With the new table the flows come to the queue. Other flows come there only if they share an
+    /// entry. No other flow moves, except those that came to the queue before.
     #[test]
     fn flows_come_to_the_queue_and_others_stay(
         flows in prop::collection::vec(any_flow(), 1..20),

@@ -1,4 +1,4 @@
-//! What interfaces, their queues, interrupts and CPUs do.
+//! Interfaces, their queues, interrupts and CPUs.
 
 use super::sockets::starved;
 use super::{asked, dropped, findings, found, host, is, later, link, told};
@@ -83,7 +83,7 @@ fn interfaces_lose_in_their_own_ways() {
         ("new", "x", errors(0, 0, 4, 0), "frame_errors", 4),
         ("new", "x", errors(0, 0, 0, 3), "frame_errors", 3),
         ("vmxnet3", "  pkts rx OOB#2", counters(), "nic_no_room", 9),
-        // What the driver counts itself, and what it tells as everybody does, is one loss.
+        // A loss in the driver's own counter and in the common counter is one loss.
         (
             "igb",
             "rx_fifo_errors",
@@ -238,7 +238,7 @@ fn one_queue_that_gets_all_is_told_where_packets_are_lost() {
             "{first} {second} {lost}"
         );
     }
-    // mlx5 goes on to tell of a queue that it no longer has.
+    // mlx5 keeps reporting a queue that it no longer has.
     let before = eth0("new", &queues(0, 0), missed(0));
     let mut after = later(eth0("new", &queues(1000, 0), missed(7)));
     card(&mut after).queues = Some(1);
@@ -322,7 +322,7 @@ fn an_interrupt_at_another_node_is_told() {
         "{}",
         said.remedy
     );
-    // Nothing lost, or one node: nothing to tell.
+    // Without a loss, or with one node, there is no finding.
     let (before, mut after) = far(2, 100);
     after.topology.cpus.truncate(2);
     assert_eq!(found(&before, &after), lost);

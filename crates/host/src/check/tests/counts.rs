@@ -33,7 +33,8 @@ const COUNTED: [&[&str]; 24] = [
     &["Ip.ReasmReqds", "Ip.ReasmFails"],
 ];
 
-/// What is found of a host that received so many and whose counters grew by as many, with its ledger.
+/// The findings and the ledger of a host that received `LOST` packets. These counters grew by as
+/// many.
 pub(super) fn look(counters: &[&str], drops: Option<&[DropCount]>) -> (Vec<Finding>, Ledger) {
     let is_v6 = counters.iter().any(|name| name.contains("6."));
     let received = if is_v6 {
@@ -98,7 +99,7 @@ fn a_counted_loss_without_a_reason_is_told_once() {
         let said = format!("{counters:?} {found:#?} {ledger}");
         assert_eq!((count(&found), ledger.lost()), (LOST, LOST), "{said}");
         assert_eq!((ledger.offered, ledger.unaccounted), (LOST, 0), "{said}");
-        // What a full ring of a veth drops beside it is told as that.
+        // Drops of a full veth ring beside it are reported as such.
         let more = dropped("NOT_SPECIFIED", LOST + 7);
         let (found, ledger) = look(counters, Some(&[more]));
         assert_eq!(
@@ -169,7 +170,7 @@ fn what_no_counter_has_is_never_health() {
     assert_eq!(told(&found), is(&[("unaccounted", 0)]));
     assert!(!found[0].is_remark && found[0].what.contains("300 packets"));
     assert_eq!((ledger.lost(), ledger.unaccounted), (0, LOST as i64));
-    // What IP delivered to another protocol, or UDP to a reader, is nothing wrong.
+    // Packets that IP delivered to another protocol, or UDP to a reader, are no problem.
     for counters in [
         &["Ip.InDelivers"][..],
         &["Ip.InDelivers", "Udp.InDatagrams"],

@@ -1,11 +1,11 @@
-//! Hosts to which fragments come.
+//! Hosts that receive fragments.
 
 use super::{asked, findings, host, is, later, told};
 use crate::check::{Confidence, Finding, Seen};
 use crate::facts::Facts;
 
-/// A second in which so many fragments came and so many datagrams became whole, so many failed and so
-/// many wait at its end.
+/// A host before and after a second. The numbers: fragments that came, datagrams that became whole,
+/// failed datagrams, and datagrams that wait at the end.
 fn after(v6: bool, [came, whole, fails, waits]: [u64; 4]) -> (Facts, Facts) {
     let (ip, name) = match v6 {
         false => ("Ip", "FRAG"),
@@ -30,7 +30,7 @@ fn look((before, after): &(Facts, Facts), port: Option<u16>) -> Vec<Finding> {
 #[test]
 fn datagrams_that_wait_for_fragments_are_no_healthy_flow() {
     for v6 in [false, true] {
-        // First fragments alone, and with a healthy flow beside them.
+        // Only first fragments, and then with a healthy flow beside them.
         for grown in [[200, 0, 0, 200], [1, 0, 0, 1], [90_200, 2000, 0, 240]] {
             let found = look(&after(v6, grown), None);
             assert_eq!(told(&found), is(&[("fragments", 0)]), "{grown:?}");
@@ -51,7 +51,7 @@ fn datagrams_that_wait_for_fragments_are_no_healthy_flow() {
             assert_eq!(proof, [(expected[0], grown[3]), (expected[1], grown[0])]);
             assert_eq!(found[0].confidence, Confidence::Possible);
         }
-        // Two to 45 fragments a datagram, of which some are on their way; and old ones that wait.
+        // Datagrams of 2 to 45 fragments, with some on their way; and old fragments that wait.
         for grown in [
             [2000, 1000, 0, 0],
             [45_000, 1000, 0, 20],
@@ -63,7 +63,7 @@ fn datagrams_that_wait_for_fragments_are_no_healthy_flow() {
         let found = look(&after(v6, [90, 0, 30, 60]), None);
         let expected = is(&[("fragments", 30), ("fragments", 0)]);
         assert_eq!(told(&found), expected, "some are lost by now");
-        // What a lack of memory leaves over is said by what failed.
+        // If memory is short, the finding about failed datagrams covers the rest.
         let found = look(&after(v6, [2000, 0, 1999, 1]), None);
         assert_eq!(told(&found), is(&[("fragments", 1999)]));
     }

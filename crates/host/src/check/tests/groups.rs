@@ -1,4 +1,4 @@
-//! Packets to groups that nobody here has joined, and what looks like them.
+//! Packets to groups that no program here has joined, and packets that look like them.
 
 use super::*;
 
@@ -10,7 +10,7 @@ fn other(reason: &str, packets: u64) -> DropCount {
     }
 }
 
-/// What is found and which of it are remarks, of a host whose counters grew by this.
+/// The findings of a host whose counters grew by this. The flag marks remarks.
 fn judged(
     grown: &[(&str, u64)],
     drops: &[DropCount],
@@ -46,7 +46,7 @@ fn ipv6_groups_that_nobody_joined_are_a_remark_and_a_full_ring_is_none() {
         let reports = [dropped("NOT_SPECIFIED", 7), other("NOT_SPECIFIED", 10)];
         assert_eq!(judged(&came, &reports, port), [lost], "{port:?}");
     }
-    // What came to one host was to no group.
+    // Packets to one host were to no group.
     let unicast = [
         ("Ip6.InReceives", 10),
         ("Ip6.InDelivers", 0),
@@ -95,7 +95,7 @@ fn what_ipv4_counts_nowhere_is_told_as_far_as_drops_tell() {
         &["dropped 150", "groups that nothing"],
         &[],
     );
-    // What a finding tells is not told again.
+    // A loss that has a finding is not reported again.
     let drops = [dropped("NOT_SPECIFIED", 60), other("NETFILTER_DROP", 140)];
     said(
         &drops,

@@ -1,4 +1,4 @@
-//! What a host sends, and what its sockets take along: neither is a loss of the way in.
+//! Packets that a host sends, or that its closing sockets drop. Neither are losses on the way in.
 
 use super::super::drop_reasons::{Fate, named};
 use super::counts::{LOST, look};
@@ -12,7 +12,7 @@ fn sent(reason: &str) -> DropCount {
     }
 }
 
-/// What any namespace's socket took along.
+/// Datagrams that a closing socket of any namespace dropped.
 fn purged(datagrams: u64) -> DropCount {
     DropCount {
         netns: UNKNOWN_NAMESPACE,
@@ -39,7 +39,7 @@ fn what_is_sent_is_never_lost_on_the_way_in() {
         assert_eq!((ledger.offered, ledger.lost()), (0, 0), "{reason}");
         let noted = ledger.notes.iter().any(|note| note.contains("way out"));
         assert_eq!(noted, !expected.is_empty(), "{reason}: {ledger}");
-        // What is no UDP is nobody's.
+        // Packets that are not UDP give no finding.
         let other = DropCount {
             ours: false,
             ..sent(reason)
@@ -89,7 +89,8 @@ fn a_closed_socket_takes_along_what_nobody_read() {
         let counts = (ledger.offered, ledger.lost(), ledger.unaccounted);
         assert_eq!(counts, (LOST, expected, rest), "{ledger}");
     }
-    // What was read, or came to another namespace, is none; nor is a copy of a capture.
+    // Datagrams that were read, or came to another namespace, are no loss. A capture's copy is no
+    // loss, either.
     let read = &["Ip.InDelivers", "Udp.InDatagrams"][..];
     for drop in [purged(LOST), dropped("QUEUE_PURGE", LOST)] {
         assert_eq!(told(&look(read, Some(&[drop])).0), is(&[]));

@@ -6,7 +6,7 @@ use crate::check::{Asked, Confidence, Seen};
 use crate::facts::{Facts, Process, Quota};
 use mpps_os::netlink::sock_diag::UdpEntry;
 
-/// A socket that lost 500, whose owner's thread ran and waited so many milliseconds of a second.
+/// A socket that lost 500. Its owner's thread ran and waited for these milliseconds of a second.
 pub(super) fn starved(run_ms: u64, wait_ms: u64) -> (Facts, Facts) {
     let at = |drops, queued_bytes, process| {
         let socket = UdpEntry {
@@ -84,7 +84,7 @@ fn who_is_not_seen_is_not_judged() {
     }
 }
 
-/// A server that forks: the parent sleeps, and one of its children is told.
+/// A server that forks: the parent sleeps, and one of its children is reported.
 #[test]
 fn of_several_owners_the_busiest_is_told() {
     let (mut before, mut after) = starved(0, 0);
@@ -104,7 +104,7 @@ fn of_several_owners_the_busiest_is_told() {
         said.contains("pid 900") && said.contains("too slow"),
         "{said}"
     );
-    // One that is stopped, however busy it was, does not hide one that is not.
+    // A stopped process, however busy it was, does not hide a running one.
     after.processes.get_mut(&900).expect("it is there").stopped = true;
     let said = what(&before, &after);
     assert!(
@@ -128,7 +128,7 @@ fn a_counter_of_a_socket_wraps() {
     let (mut before, mut after) = starved(4, 0);
     (before.sockets[0].drops, after.sockets[0].drops) = (u32::MAX - 4, 5);
     assert_eq!(found(&before, &after), is(&[("socket_buffer", 10)]));
-    // One that the kernel listed twice is one.
+    // A socket that the kernel listed twice is one socket.
     after.sockets.push(after.sockets[0].clone());
     assert_eq!(found(&before, &after), is(&[("socket_buffer", 10)]));
 }
@@ -191,7 +191,7 @@ fn a_quota_explains_a_full_buffer() {
         (17, 0, Some("/pod/c")),
         (16, 0, None),
         (6, 0, None),
-        // Not the nearest one, but the one that held back.
+        // Not the nearest group, but the group that held the program back.
         (7, 56, Some("/pod")),
         (16, 9, None),
         (20, 99, Some("/pod")),
@@ -209,12 +209,12 @@ fn a_quota_explains_a_full_buffer() {
             assert!(what.contains(&format!("cgroup {group} held")), "{what}");
         }
     }
-    // One that it has come under meanwhile counted for others.
+    // A group that the program joined meanwhile counted for others.
     set(&mut after, &[("/pod/c", 200, 7), ("/other", 1000, 900)]);
     assert_eq!(found(&before, &after), is(&[("socket_buffer", 500)]));
 }
 
-/// A group of sockets at one port that lost so many each.
+/// The findings about a group of sockets at one port, each with these losses.
 fn group(drops: &[u32]) -> Vec<(String, u64)> {
     let sockets = |drops: &[u32]| {
         let numbered = (1..).zip(drops);
@@ -256,7 +256,7 @@ fn an_uneven_group_is_told_as_one() {
     assert_eq!(group(&[500]), each(&[500]));
 }
 
-/// Of a group of programs the one that does not read is no fault of the hash.
+/// If one program of a group does not read, the hash is not at fault.
 #[test]
 fn a_group_of_which_one_does_not_read_is_not_uneven() {
     let at = |drops, run_ms: u64, stopped| {
@@ -322,7 +322,7 @@ fn what_found_no_socket_is_told_with_the_sockets_there_are() {
     assert_eq!(ask(vec![bound]), is(&[("listener_elsewhere", 40)]));
     let elsewhere = socket("10.0.0.1:54", 3, 0);
     assert_eq!(ask(vec![elsewhere]), is(&[("no_listener", 40)]));
-    // Without drop reasons the count is of all ports: it says nothing of one that has a socket.
+    // Without drop reasons the count is of all ports. It says nothing of a port that has a socket.
     for (sockets, expected) in [
         (vec![], Some((90, Confidence::Possible))),
         (vec![both], None),

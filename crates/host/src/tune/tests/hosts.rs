@@ -5,8 +5,8 @@ use crate::setting::{Setting, Value};
 use crate::tune::{Place, QueueInterrupt, Tunables};
 use std::fmt;
 
-/// A host of so many nodes, cores of each and hyper-threads of a core, numbered as Linux does: the
-/// second hyper-threads behind all first ones.
+/// A host with this many nodes, cores per node and hyper-threads per core. CPUs are numbered as in
+/// Linux: the second hyper-threads after all first ones.
 pub(super) fn cpus(nodes: usize, cores: usize, threads: usize) -> Vec<Place> {
     let all = nodes * cores;
     (0..all * threads)
@@ -136,9 +136,9 @@ impl Tunables {
     }
 }
 
-/// What the drivers of Linux 6.12 set when they find a card: queues, rings, fields, coalescing. Two
-/// sockets of 32 cores with hyper-threads for those of servers; two, four and eight CPUs in a cloud. And
-/// what was read on cards that there are here.
+/// The settings that drivers of Linux 6.12 choose for a card: queues, rings, fields, coalescing.
+/// Server cards get two sockets of 32 cores with hyper-threads. Cloud cards get two, four and eight
+/// CPUs. Facts recorded on emulated cards follow.
 pub(super) fn hosts() -> Vec<(&'static str, Tunables)> {
     let read = |text| serde_json::from_str(text).expect("the facts of a plan");
     let recorded = RECORDED.map(|(name, text)| (name, read(text)));
@@ -227,8 +227,8 @@ pub(super) fn modelled() -> Vec<(&'static str, Tunables)> {
     ]
 }
 
-/// What `mpps tune plan eth1 --json` read (`facts`) in virtual machines with these emulated cards, the
-/// driver as it had set them up.
+/// Facts that `mpps tune plan eth1 --json` read (`facts`) in virtual machines with these emulated
+/// cards. The drivers had set them up.
 const RECORDED: [(&str, &str); 4] = [
     ("igb, recorded", include_str!("../recorded/igb.json")),
     ("e1000e, recorded", include_str!("../recorded/e1000e.json")),

@@ -1,10 +1,10 @@
-//! What is set for each queue, while their number is changed and after.
+//! The settings of each queue, while the number of queues is changed and after.
 
 use super::*;
 use std::path::Path;
 
-/// What a card with queues that somebody has set was before, and how it is with fewer of them, by a change
-/// that stays.
+/// A card with queues that a user has set: before, and after a change to fewer queues. The change
+/// stays.
 fn with_fewer_queues(directory: &Path) -> (Machine, Fake) {
     let tunables = many();
     let before = fake(&tunables);
@@ -31,8 +31,8 @@ fn undo_channels(directory: &Path, fake: &Fake, force: bool) -> Undone {
     results.remove(0)
 }
 
-/// The settings of queues that went with their number come back with it, and so do those that the driver
-/// forgot of the others; what somebody has set since is told and stays, unless it is to be put back, too.
+/// Settings of removed queues come back with the queues. So do settings of other queues that the
+/// driver forgot. A setting changed since is reported and stays, unless it is to be put back, too.
 #[test]
 fn queues_come_back_as_they_were_set() {
     let (_guard, directory) = directory();
@@ -72,7 +72,8 @@ fn what_is_set_between_two_undos_stays() {
     assert_eq!(journals(&directory), 0);
 }
 
-/// A queue that refuses its setting is tried again by the next undo, which leaves the others alone.
+/// A queue that refuses its setting is tried again by the next undo. That undo does not touch the
+/// others.
 #[test]
 fn a_queue_that_refuses_is_tried_again() {
     let (_guard, directory) = directory();
