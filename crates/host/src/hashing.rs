@@ -11,7 +11,7 @@ use mpps_os::text::ShellWord;
 const SYSCTL: &str = "net.core.netdev_rss_key";
 /// The remedy if a card does not show enough.
 const REMEDY: &str =
-    "without it nobody can say where a flow goes; `mpps steer` takes --key and --fields";
+    "without it the queue of a flow is unknown; give `mpps steer` --key and --fields";
 
 /// The first source port that is looked at: those below are reserved.
 pub const PORT_MIN: u16 = 1024;
@@ -144,7 +144,7 @@ pub fn fields_of_card(spreading: &Spreading, interface: &str, kind: &str) -> Res
     hashed.ok_or_else(|| {
         let words = told.map_or_else(String::new, |told| told.words());
         let why = match letters {
-            None => format!("its driver does not tell what it hashes of {kind}"),
+            None => format!("its driver does not show which fields of {kind} it hashes"),
             Some(_) => format!("it hashes {words} of {kind}, which cannot be predicted"),
         };
         Error::impossible(interface, why, REMEDY)
@@ -163,7 +163,7 @@ mod tests {
         assert!(
             refused
                 .to_string()
-                .contains("does not tell what it hashes of udp4"),
+                .contains("does not show which fields of udp4 it hashes"),
             "{refused}"
         );
         assert!(refused.to_string().contains("--fields"), "{refused}");

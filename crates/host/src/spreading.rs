@@ -122,7 +122,7 @@ impl HashFields {
 }
 
 /// The words for a driver that shows nothing.
-const NOT_TOLD: &str = "not told by the driver";
+const NOT_TOLD: &str = "not shown by the driver";
 
 impl RssTable {
     fn of(rss: Rss) -> Self {
@@ -210,7 +210,7 @@ mod tests {
             igb,
             [
                 "128 entries: queues 0-3 equally",
-                "not told by the driver, toeplitz"
+                "not shown by the driver, toeplitz"
             ]
         );
         let ixgbe = words(rss((0..128).map(|at| at % 11), 40));
@@ -223,7 +223,7 @@ mod tests {
         );
         assert_eq!(
             words(rss([], 0)),
-            ["no table", "not told by the driver, toeplitz"]
+            ["no table", "not shown by the driver, toeplitz"]
         );
         let one = words(rss([2; 128], 4));
         assert_eq!(

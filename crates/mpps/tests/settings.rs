@@ -55,7 +55,7 @@ fn every_technique_has_its_reason() {
     let whole: Value = serde_json::from_str(&shown.out).expect("it is JSON");
     assert_eq!(whole["facts"]["nic"]["name"], "lo");
     let shown = run(&mut mpps(&["backends", "lo"])).fine().out;
-    let told = shown.matches("not told by the driver").count();
+    let told = shown.matches("not shown by the driver").count();
     assert_eq!(
         told, 6,
         "four kinds of traffic, the table and the key: {shown}"

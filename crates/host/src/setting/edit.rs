@@ -63,7 +63,7 @@ impl Edit {
         }
         let now = host.read(&self.setting, object)?;
         if !now.is_some_and(|now| self.setting.is(&self.old, &now)) {
-            let why = format!("somebody changed {} just now", self.setting.noun());
+            let why = format!("another program changed {} just now", self.setting.noun());
             return Err(Error::impossible(object, why, "try again"));
         }
         if self.setting.remakes_queues() {

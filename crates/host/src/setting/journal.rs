@@ -190,7 +190,7 @@ impl Journal {
             ),
             _ => (
                 format!("{} is in the way", self.path.display()),
-                "`mpps undo --list` tells more".to_owned(),
+                "`mpps undo --list` shows more".to_owned(),
             ),
         };
         Error::impossible(&change.object, why, remedy)

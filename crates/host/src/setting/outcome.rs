@@ -54,7 +54,7 @@ impl fmt::Display for Outcome {
         match &self.result {
             Undone::Restored => write!(f, "undone: {step}"),
             Undone::Nothing => write!(f, "nothing to undo: {step}"),
-            Undone::Changed(now) => write!(f, "left alone: {step}: changed since, {now}"),
+            Undone::Changed(now) => write!(f, "left as it is: {step}: changed since, {now}"),
             Undone::Partly(rest) => write!(f, "undone: {step}, but {rest}"),
             Undone::Failed(why) => write!(f, "not undone: {step}: {why}"),
         }

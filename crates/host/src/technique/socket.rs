@@ -36,7 +36,7 @@ pub(super) fn gro(facts: &Facts) -> Verdict {
         Some(true) => verdict,
         Some(false) => verdict.no("rx-gro is off", format!("ethtool -K {name} gro on")),
         None => verdict.unknown(
-            "the kernel does not tell whether rx-gro is on",
+            "the kernel does not show whether rx-gro is on",
             format!("ethtool -K {name} gro on"),
         ),
     }

@@ -41,7 +41,7 @@ pub(super) fn native(facts: &Facts) -> Verdict {
     );
     if let Answer::Refused(why) = &nic.xdp_features {
         return verdict.unknown(
-            format!("the kernel does not tell what the driver can ({why})"),
+            format!("the kernel does not show the driver's XDP features ({why})"),
             format!("mpps backends --try {}", ShellWord::operand(&nic.name)),
         );
     }
@@ -73,7 +73,7 @@ fn untold_mtu(facts: &Facts, verdict: Verdict, does: &str) -> Verdict {
     let mtu_bytes = facts.nic.mtu_bytes;
     verdict.unknown(
         format!(
-            "{} does not tell whether it {does} at MTU {mtu_bytes}; at 1500 it does",
+            "{} does not show whether it {does} at MTU {mtu_bytes}; at 1500 it does",
             driver(facts)
         ),
         format!(

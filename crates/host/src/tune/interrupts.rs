@@ -69,7 +69,7 @@ fn coalescing(tunables: &Tunables, _: Aim) -> (Wanted, String) {
     if let Some((_, wrong)) = all.iter().find(|(_, now)| is_wrong(now)) {
         let why = match wrong.rx_time_us() {
             0 => format!("{who} interrupts for each packet"),
-            now => format!("{who} waits {now} µs, in which 1 Mpps nearly fill its ring"),
+            now => format!("{who} waits {now} µs; 1 Mpps nearly fills its ring in that time"),
         };
         return (Wanted::Settings(fixed(&is_wrong)), why);
     }

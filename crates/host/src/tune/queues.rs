@@ -111,7 +111,7 @@ fn rings(tunables: &Tunables, aim: Aim) -> (Wanted, String) {
     let Some(now) = tunables.number(&Setting::RxRing) else {
         return (
             Wanted::Impossible,
-            "its driver does not tell its rings".to_owned(),
+            "its driver does not show its rings".to_owned(),
         );
     };
     // A longer ring was set by the administrator, and stays.
@@ -150,7 +150,7 @@ fn fields(tunables: &Tunables, aim: Aim) -> (Wanted, String) {
     if told.is_empty() {
         return (
             Wanted::Impossible,
-            "its driver does not tell what it hashes".to_owned(),
+            "its driver does not show which fields it hashes".to_owned(),
         );
     }
     let wanted = told
@@ -176,13 +176,14 @@ fn key(tunables: &Tunables, _: Aim) -> (Wanted, String) {
     let bytes = now.split(':');
     let length = bytes.clone().count();
     if bytes.clone().any(|byte| byte != "00") {
-        let why =
-            format!("its key of {length} bytes is not all zeros, by which all flows have one hash");
+        let why = format!(
+            "its key of {length} bytes is not all zeros; zeros would give all flows one hash"
+        );
         return (Wanted::Settings(Vec::new()), why);
     }
     let key: Vec<u8> = MICROSOFT_KEY.into_iter().cycle().take(length).collect();
     let key = Value::Text(hexadecimal(&key));
-    let why = "its key is all zeros, by which all flows have one hash; this is the key of Microsoft's \
+    let why = "its key is all zeros, which gives all flows one hash; this is the key of Microsoft's \
                verification suite";
     (
         Wanted::Settings(vec![(Setting::RssKey, key)]),
