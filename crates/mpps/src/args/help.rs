@@ -217,7 +217,6 @@ pub(crate) const HELP: &[CommandHelp] = &[
             1,
             "with --verify: packets used other queues, flows did not come, or nothing could be verified",
         )],
-        ..EMPTY
     },
     CommandHelp {
         command: "tune",

@@ -1,10 +1,9 @@
 //! Servers from other projects: starved, and healthy.
 
 use super::program::Group;
-use super::scenario::{PORT, Scenario, Traffic, expect, nothing_is_wrong};
+use super::scenario::{PORT, Scenario, Traffic, expect, nothing_is_wrong, silent_but_for};
 use crate::common::{Running, run};
 use mpps_trial::{Need, Trial, trials};
-use serde_json::Value;
 use std::fs;
 use std::process::Command;
 use tempfile::TempDir;
@@ -179,9 +178,5 @@ fn iperf3_that_receives() {
         scenario.lab.settle().expect("it comes to rest");
     });
     // The server may leave the last datagrams of a test unread, which is a remark.
-    let findings = found.value["findings"].as_array().expect("findings");
-    let is_end =
-        |finding: &Value| finding["check"] == "closed_unread" && finding["is_remark"] == true;
-    assert!(findings.iter().all(is_end), "{found:#?}");
-    assert_eq!(found.ended.code(), 0, "{found:#?}");
+    silent_but_for(&found, "closed_unread");
 }
