@@ -1,5 +1,6 @@
 //! `cargo xtask docs`: tables of the documentation that come from the code and from results.
 
+use crate::habits;
 use crate::seen;
 use crate::tree::Tree;
 use anyhow::{Context, Result, bail};
@@ -55,6 +56,7 @@ pub(crate) fn run(root: &Path, _: &[String]) -> Result<ExitCode> {
             println!("docs: wrote the table `{}` in {path}", table.name);
         }
     }
+    fs::write(root.join(habits::FILE), habits::counts(&tree)).context(habits::FILE)?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -9,6 +9,7 @@
 mod dist;
 mod docs;
 mod finding;
+mod habits;
 mod mutants;
 mod rule;
 mod rust;

@@ -1,6 +1,7 @@
 //! The table of rules. To add one, write its file and add two lines here.
 
 mod circles;
+mod habits;
 mod layers;
 mod length;
 mod links;
@@ -25,6 +26,7 @@ pub(crate) const RULES: &[Rule] = &[
     ("modules", modules::check),
     ("circles", circles::check),
     ("words", words::check),
+    ("habits", habits::check),
     ("whitespace", whitespace::check),
     ("layers", layers::check),
     ("tables", tables::check),

@@ -38,7 +38,7 @@ pub(crate) struct ServeArgs {
     #[arg(long)]
     pub(crate) no_metrics: bool,
     /// As root: switch to this user once the port is open, and drop groups and capabilities. `root`
-    /// keeps them [default: nobody]
+    /// keeps them [default: `nobody`]
     #[arg(long, value_name = "NAME")]
     pub(crate) user: Option<String>,
     #[command(flatten)]

@@ -100,7 +100,7 @@ struct ApplyArgs {
     /// Continue if the driver refuses a step, instead of restoring every setting
     #[arg(long)]
     keep_going: bool,
-    /// Allow steps that may take down the link of this session
+    /// Allow steps that may take down the link of this login
     #[arg(long)]
     allow_link_bounce: bool,
     /// Restore every setting unless `mpps tune confirm` runs within TIME
