@@ -7,7 +7,11 @@ use maud::{Markup, PreEscaped, html};
 
 /// The whole picture, and where its three columns are, in CSS pixels.
 const WIDTH: u32 = 800;
-const NAMES: u32 = 250;
+/// Room for the longest name, and the most of it. A letter of DejaVu Sans, 14 px, has 9 px at most
+/// on average; other fonts are narrower.
+const NAMES_MIN: u32 = 120;
+const NAMES_MAX: u32 = 400;
+const LETTER: u32 = 9;
 const FIGURES: u32 = 100;
 /// Height of a bar with the space to the next.
 const ROW: u32 = 28;
@@ -45,7 +49,9 @@ fn drawing(title: &str, bars: &Bars) -> String {
     };
     let end = ROW * (1 + rows().count() as u32);
     let height = end + 24;
-    let place = WIDTH - NAMES - FIGURES;
+    let longest = rows().map(|(_, (bar, _))| bar.name.words().chars().count());
+    let names = (LETTER * longest.max().unwrap_or(0) as u32).clamp(NAMES_MIN, NAMES_MAX);
+    let place = WIDTH - names - FIGURES;
     let body = html! {
         svg xmlns="http://www.w3.org/2000/svg" viewBox=(format!("0 0 {WIDTH} {height}")) role="img" {
             title { (title) }
@@ -57,10 +63,10 @@ fn drawing(title: &str, bars: &Bars) -> String {
             @for (at, (bar, one)) in rows() {
                 @let top = ROW * (at + 1);
                 text x="0" y=(top + 21) { (bar.name.words()) }
-                svg x=(NAMES) y=(top) width=(place) height=(ROW) { (drawn(one, &edge, bars)) }
+                svg x=(names) y=(top) width=(place) height=(ROW) { (drawn(one, &edge, bars)) }
                 text.strong x=(WIDTH) y=(top + 21) text-anchor="end" { (one.figure) }
             }
-            svg x=(NAMES) y=(end) width=(place) height="24" overflow="visible" { (ticks(&edge)) }
+            svg x=(names) y=(end) width=(place) height="24" overflow="visible" { (ticks(&edge)) }
             text.small.faint x=(WIDTH) y=(end + 16) text-anchor="end" { (bars.unit) }
         }
     };
@@ -99,13 +105,14 @@ mod tests {
                 bar("<script>", Ok(1.5)),
                 bar("skipped", Err("no CPU")),
                 bar("most", Ok(f64::NAN)),
+                bar("a name of thirty-four letters or so", Ok(1.0)),
             ],
         };
         let document = Document::new("a & b\x1b\u{202e}", "mpps", [Block::on_page([bars.into()])]);
         let picture = super::picture(&document).unwrap();
         assert_eq!(
             picture.matches("text-anchor=\"end\"").count(),
-            3,
+            4,
             "{picture}"
         );
         assert!(picture.contains("&lt;script&gt;") && !picture.contains("<script"));
