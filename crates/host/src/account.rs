@@ -14,6 +14,7 @@ use crate::{Delta, Ledger, Loss, Scope, Station};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 /// The route of packets from the sender's socket to the receiver's IP layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -171,6 +172,9 @@ const IP_DISCARDS: [(&str, &str); 12] = [
     ("Ip6.InNoRoutes", "no IPv6 route for it"),
     ("Ip6.InTruncatedPkts", "cut IPv6 packet"),
 ];
+
+/// The reason of what a socket dropped although it had room.
+pub const REFUSED: &str = "refused by UDP: socket filter, cgroup or IPsec policy";
 
 /// The source of the witness that the stamps are.
 pub const SEQUENCE_NUMBERS: &str = "sequence numbers";
@@ -543,8 +547,9 @@ impl Account<'_> {
                 let dropped = self.undelivered_by_ip();
                 if dropped > 0 {
                     ledger.note(format!(
-                        "the receiver's IP layer handed on {dropped} packets less than it took in: a \
-                         packet filter, or what is no datagram of anybody (neighbour discovery, IGMP)"
+                        "the receiver's IP layer handed on {dropped} packets less than it took in: such \
+                         as for a packet filter, a refused source address or source route, or because they are \
+                         neighbour discovery or IGMP"
                     ));
                 }
             }
@@ -623,48 +628,82 @@ impl Account<'_> {
         }
     }
 
-    /// Datagrams that did not fit into the sockets' buffers.
+    /// Datagrams that did not fit into the sockets' buffers, and those that the sockets refused.
     fn enter_socket(&self, ledger: &mut Ledger) {
-        let full = |count, source: &str, scope| Loss {
-            reason: "socket buffer full".to_owned(),
-            source: source.to_owned(),
-            scope,
-            ..loss(Station::Socket, count)
-        };
         let (drops, counter, scope) = self.at_sockets();
-        if self.gro {
-            let entry = match &self.reasons {
-                Some(_) => {
-                    let source = "drop reason SOCKET_RCVBUFF, segments of each train";
-                    let seen = self.dropped_by_sockets();
-                    Loss {
-                        // Now and then the probe misses a train that the socket has counted. The
-                        // length of that train is unknown.
-                        exact: seen.buffers == drops,
-                        ..full(seen.datagrams, source, Scope::Namespace)
-                    }
-                }
-                None => Loss {
-                    exact: false,
-                    ..full(drops, &format!("{counter}, in trains"), scope)
-                },
-            };
-            ledger.lose(entry);
-            return;
+        let Range { start, end: full } = match self.socket_drops {
+            Some(drops) => full_buffers(drops, self.receiver),
+            None => drops..drops,
+        };
+        self.enter_refused(ledger, drops - full);
+        if start < full {
+            ledger.note(format!(
+                "UDP of the receiver also refused datagrams: {} of the {full} that found a full buffer may be \
+                 such ones",
+                full - start
+            ));
         }
-        // A bad checksum found at read time, and memory pressure, are drops of the socket too, and
-        // were entered with a counter of their own.
-        let elsewhere = ["MemErrors", "InCsumErrors"].map(|name| udp(self.receiver, name));
-        if elsewhere == [0, 0] || self.socket_drops.is_none() {
-            ledger.lose(full(drops, counter, scope));
-            return;
+        let mut row = Loss {
+            reason: "socket buffer full".to_owned(),
+            source: counter.to_owned(),
+            scope,
+            ..loss(Station::Socket, full)
+        };
+        match &self.reasons {
+            Some(_) if self.gro => {
+                let seen = self.dropped_by_sockets();
+                // Now and then the probe misses a train that the socket has counted, and nobody knows
+                // how long that one was.
+                row.exact = seen.buffers == full;
+                row.count = seen.datagrams;
+                row.source = "drop reason SOCKET_RCVBUFF, segments of each train".to_owned();
+                row.scope = Scope::Namespace;
+            }
+            _ if self.gro => {
+                row.exact = false;
+                row.source += ", in trains";
+            }
+            _ if full < drops => {
+                row.source = "receiver Udp.RcvbufErrors".to_owned();
+                row.scope = Scope::Namespace;
+                ledger.note(
+                    "the socket's own drops also have what it refused, bad checksums and memory pressure, so \
+                     the full buffer was counted by the namespace's RcvbufErrors",
+                );
+            }
+            _ => {}
         }
-        let count = udp(self.receiver, "RcvbufErrors");
-        ledger.lose(full(count, "receiver Udp.RcvbufErrors", Scope::Namespace));
-        ledger.note(
-            "bad checksums or memory pressure are in the socket's own drops as well, so the full \
-             buffer was counted by the namespace's RcvbufErrors",
-        );
+        ledger.lose(row);
+    }
+
+    /// What UDP refused and no counter of its own has; `drops` are those of the sockets that found no full
+    /// buffer. The rest may be other programs' datagrams.
+    fn enter_refused(&self, ledger: &mut Ledger, drops: u64) {
+        let [memory, checksum, refused] = refusals(self.receiver);
+        let (ours, source) = match self.socket_drops {
+            Some(_) => (
+                drops.saturating_sub(total([memory, checksum])).min(refused),
+                "SO_MEMINFO drops less receiver Udp.RcvbufErrors, MemErrors, InCsumErrors",
+            ),
+            None => (
+                refused,
+                "receiver Udp.InErrors less RcvbufErrors, MemErrors, InCsumErrors",
+            ),
+        };
+        ledger.lose(Loss {
+            reason: REFUSED.to_owned(),
+            source: source.to_owned(),
+            by_difference: true,
+            exact: !self.gro,
+            ..loss(Station::Socket, ours)
+        });
+        if refused > ours {
+            ledger.note(format!(
+                "UDP of the receiver refused {} other datagrams (Udp.InErrors), of this run or not: such as for \
+                 a wrong length in the UDP header, a socket filter, a BPF program of a cgroup or an IPsec policy",
+                refused - ours
+            ));
+        }
     }
 
     /// The drops of the sockets, in datagrams or trains, with their counter and its scope.
@@ -717,7 +756,24 @@ fn loss(station: Station, count: u64) -> Loss {
     }
 }
 
-/// The kernel's losses for this reason. A program's own rings may use reasons of the same name.
+/// How many of a socket's drops a full buffer cost, at least and at most; the end is what the namespace
+/// counts, if that can be. A socket counts all its drops in one (`SO_MEMINFO`): a filter, a policy, a bad
+/// checksum and memory pressure, too.
+pub fn full_buffers(drops: u64, receiver: Option<&Delta>) -> Range<u64> {
+    let least = drops.saturating_sub(total(refusals(receiver)));
+    least..udp(receiver, "RcvbufErrors").clamp(least, drops)
+}
+
+/// Datagrams that UDP refused for other causes than a full buffer: for want of memory, for a bad checksum,
+/// and those of which only `InErrors` knows.
+fn refusals(receiver: Option<&Delta>) -> [u64; 3] {
+    let [memory, checksum, full, all] =
+        ["MemErrors", "InCsumErrors", "RcvbufErrors", "InErrors"].map(|name| udp(receiver, name));
+    let known = total([memory, checksum, full]);
+    [memory, checksum, all.saturating_sub(known)]
+}
+
+/// What the kernel lost for this reason; a program's own rings may have reasons of the same name.
 fn lost_for(ledger: &Ledger, reason: &str) -> u64 {
     let kernel = ledger
         .losses

@@ -245,7 +245,7 @@ pub struct RxPolls {
 /// Packets that the kernel dropped for a receiver, for one reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RxDrop {
-    /// Why: `socket buffer full`, `receive ring full`.
+    /// Why: `receive ring full`.
     pub reason: &'static str,
     /// The counter that says so: `SO_MEMINFO drops`.
     pub source: &'static str,
@@ -254,6 +254,8 @@ pub struct RxDrop {
 }
 
 impl RxDrop {
+    /// The reason of what a socket dropped, which counts all of it in one.
+    pub const AT_SOCKET: &str = "dropped at the socket: its buffer was full, or UDP refused them";
     /// The reason of packets that came by a queue which no receiver reads. A card sends a flow to
     /// one queue, so none of them is of a flow that was received.
     pub const OTHER_QUEUE: &str = "came by a queue without a receiver";

@@ -59,7 +59,7 @@ impl SharedSocket {
     /// The same as the one row that a socket has.
     pub(super) fn drops(&self) -> Vec<RxDrop> {
         vec![RxDrop {
-            reason: "socket buffer full",
+            reason: RxDrop::AT_SOCKET,
             source: "SO_MEMINFO drops",
             count: self.dropped(),
         }]

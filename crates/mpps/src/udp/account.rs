@@ -1,6 +1,7 @@
 //! Fills the account of a run: the only place that does, so that arrival and departure are decided
 //! in one way, by what the kernel granted.
 
+use mpps_host::account::full_buffers;
 use mpps_host::{Account, Arrival, Delta, Departure, RingDrop, Route};
 use mpps_io::{Layer, Property, Refusals, RxCaps, RxDrop, RxReport, TxCaps, TxReport};
 use std::collections::BTreeMap;
@@ -124,6 +125,35 @@ pub(crate) fn drops(threads: &[RxReport], is_shared: bool) -> Vec<RingDrop> {
         }
     }
     totals
+}
+
+/// The reason of what found no room in a socket's buffer.
+pub(crate) const BUFFER_FULL: &str = "socket buffer full";
+const REFUSED: &str =
+    "refused by UDP: bad checksum, no memory, socket filter, cgroup or IPsec policy";
+
+/// The drops of sockets by cause, as far as the host's counters tell: a socket counts all of them in one.
+pub(crate) fn caused(drops: Vec<RingDrop>, host: Option<&Delta>) -> Vec<RingDrop> {
+    let mut told = Vec::new();
+    for drop in drops {
+        let Some(host) = host.filter(|_| drop.reason == RxDrop::AT_SOCKET) else {
+            told.push(drop);
+            continue;
+        };
+        let full = full_buffers(drop.count, Some(host));
+        let row = |reason: &str, count| RingDrop {
+            reason: reason.to_owned(),
+            source: drop.source.clone(),
+            count,
+        };
+        told.extend([
+            row(BUFFER_FULL, full.start),
+            row(REFUSED, drop.count - full.end),
+            row(RxDrop::AT_SOCKET, full.end - full.start),
+        ]);
+    }
+    told.retain(|drop| drop.count > 0);
+    told
 }
 
 /// The reason of datagrams that came in fragments.
@@ -262,6 +292,43 @@ mod tests {
             flows: mpps_io::FlowTable::new(),
             error: None,
         }
+    }
+
+    #[test]
+    fn what_a_socket_refused_found_no_full_buffer() {
+        let told = |counters: Option<[i64; 2]>| {
+            let host = counters.map(|[errors, full]| {
+                let mut host = Delta::default();
+                host.snmp.insert("Udp.InErrors".to_owned(), errors);
+                host.snmp.insert("Udp.RcvbufErrors".to_owned(), full);
+                host
+            });
+            let drop = RingDrop {
+                reason: RxDrop::AT_SOCKET.to_owned(),
+                source: String::new(),
+                count: 100,
+            };
+            let told = caused(vec![drop], host.as_ref()).into_iter();
+            told.map(|drop| (drop.reason, drop.count))
+                .collect::<Vec<_>>()
+        };
+        let is = |reason: &str, count| (reason.to_owned(), count);
+        assert_eq!(told(Some([100, 100])), [is(BUFFER_FULL, 100)]);
+        assert_eq!(told(Some([100, 0])), [is(REFUSED, 100)]);
+        assert_eq!(
+            told(Some([100, 60])),
+            [is(BUFFER_FULL, 60), is(REFUSED, 40)]
+        );
+        // Others' drops are among the counters, or there are none.
+        assert_eq!(
+            told(Some([150, 80])),
+            [
+                is(BUFFER_FULL, 30),
+                is(REFUSED, 20),
+                is(RxDrop::AT_SOCKET, 50)
+            ]
+        );
+        assert_eq!(told(None), [is(RxDrop::AT_SOCKET, 100)]);
     }
 
     #[test]

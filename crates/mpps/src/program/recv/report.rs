@@ -70,7 +70,7 @@ fn total(plan: &Plan, finished: &Finished, meter: &Meter<2>) -> RecvTotal {
     if !plan.config.ring.all_traffic {
         drops = account::explained(drops, account::arrival(caps), finished.host.as_ref());
     }
-    drops.retain(|drop| drop.count > 0);
+    drops = account::caused(drops, finished.host.as_ref());
     RecvTotal {
         schema: RECV_SCHEMA.to_owned(),
         kind: "total".to_owned(),

@@ -3,6 +3,7 @@
 use super::{CarvedOut, FlowTotal, RecvTotal, SendThread, SendTotal};
 use crate::measure::document::{count, whole};
 use crate::measure::samples::per_second;
+use crate::udp::account;
 use crate::udp::waited::{FillDepth, PollTotal};
 use mpps_host::{Ledger, Quota};
 use mpps_report::{Block, Column, Document, Quantity, Row, Style, Table, Text};
@@ -60,7 +61,8 @@ pub(crate) fn received(total: &RecvTotal) -> Vec<Block> {
     ]));
     said.extend(fill_depth(total));
     let mut blocks = vec![Block::paragraph(rates), Block::paragraph(said.join(", "))];
-    let drops = total.drops.iter().filter(|_| total.arrival != "socket");
+    let drops = total.drops.iter();
+    let drops = drops.filter(|drop| drop.reason != account::BUFFER_FULL);
     blocks.extend(drops.map(|drop| {
         let (reason, source) = (&drop.reason, &drop.source);
         Block::paragraph(format!("{} {reason} ({source})", count(drop.count)))

@@ -135,7 +135,7 @@ fn arrival(recv: &RecvTotal) -> Arrival {
 fn drops(recv: &RecvTotal, sender: Option<&Delta>) -> Vec<RingDrop> {
     if recv.arrival == "socket" {
         return vec![RingDrop {
-            reason: "socket buffer full".to_owned(),
+            reason: RxDrop::AT_SOCKET.to_owned(),
             source: "SO_MEMINFO drops".to_owned(),
             count: recv.socket_drops,
         }];
