@@ -9,7 +9,8 @@ pub(super) const CHECK: Check = Check {
     reads: "`Ip.ReasmFails`, `Ip6.ReasmFails`, `IpExt.ReasmOverlaps`; `FRAG` and `FRAG6` of sockstat and sockstat6, \
             `ReasmReqds` and `ReasmOKs`",
     speaks: "fragments could not be put together: one was lost, they overlap, or there was no memory for them; or \
-             more datagrams wait for a fragment at the end than come whole in 20 ms or failed",
+             more datagrams wait for a fragment at the end than come whole in 20 ms or failed; those that \
+             waited at the beginning are reported and no loss of this time",
     made_by: "`sysctl -w net.ipv4.ipfrag_high_thresh=1` and datagrams above the MTU (gallery: `fragments_without_memory`)",
     run,
 };
@@ -26,11 +27,64 @@ const WAITING: [&str; 2] = ["FRAG", "FRAG6"];
 const PASSING: f64 = 0.02;
 
 fn run(seen: &Seen) -> Vec<Finding> {
-    failed(seen).into_iter().chain(waiting(seen)).collect()
+    let failed = failed(seen).into_iter();
+    failed.chain(earlier(seen)).chain(waiting(seen)).collect()
+}
+
+/// How many datagrams waited for fragments.
+fn waits(facts: &Facts, at: usize) -> u64 {
+    facts.reassembling.get(WAITING[at]).copied().unwrap_or(0)
+}
+
+/// Of those that failed, how many waited at the first moment: their fragments came before it.
+fn old(seen: &Seen, at: usize) -> u64 {
+    seen.grown(&NAMES[at..=at]).min(waits(seen.before, at))
+}
+
+/// Datagrams that failed, as far as their fragments came meanwhile.
+pub(super) fn lost(seen: &Seen) -> u64 {
+    let old = [0, 1].map(|at| old(seen, at));
+    let old = old.iter().fold(0, |sum: u64, &one| sum.saturating_add(one));
+    seen.grown(NAMES).saturating_sub(old)
+}
+
+fn remedy() -> String {
+    format!(
+        "{TCPDUMP} whether all fragments come, which a firewall or a path on the way may drop; datagrams that \
+         fit into one packet have none"
+    )
+}
+
+/// The kernel gives up a datagram 30 s after its first fragment, and counts it only then.
+fn earlier(seen: &Seen) -> Option<Finding> {
+    let (mut count, mut evidence) = (0_u64, Vec::new());
+    for (at, name) in WAITING.into_iter().enumerate() {
+        let old = old(seen, at);
+        if old > 0 {
+            count = count.saturating_add(old);
+            let [before, now] = [seen.before, seen.after].map(|facts| waits(facts, at));
+            evidence.extend(seen.counter(NAMES[at]));
+            evidence.push(Evidence::new(
+                format!("{name} inuse (sockstat)"),
+                before,
+                now,
+            ));
+        }
+    }
+    let what = format!(
+        "{count} datagrams of which fragments came up to 30 s before (IPv6: 60 s) are given up: they waited \
+         already, and are no loss of this time"
+    );
+    let found = (count > 0).then(|| Finding::noticed(seen, &CHECK, Station::Ip, evidence));
+    Some(found?.says(what, remedy()).with(Confidence::Likely))
 }
 
 fn failed(seen: &Seen) -> Option<Finding> {
-    let mut found = Finding::lost(seen, &CHECK, Station::Ip, seen.counters(NAMES))?;
+    let found = Finding::lost(seen, &CHECK, Station::Ip, seen.counters(NAMES))?;
+    let mut found = found.of(lost(seen), seen);
+    if found.count == 0 {
+        return None;
+    }
     let smaller = format!(
         "datagrams that fit into one packet (for DNS: max-udp-size 1232); or more memory: {}; for IPv6 \
          net.ipv6.ip6frag_high_thresh",
@@ -68,8 +122,7 @@ fn failed(seen: &Seen) -> Option<Finding> {
 fn waiting(seen: &Seen) -> Option<Finding> {
     let (mut count, mut evidence) = (0_u64, Vec::new());
     for (at, name) in WAITING.into_iter().enumerate() {
-        let of = |facts: &Facts| facts.reassembling.get(name).copied().unwrap_or(0);
-        let (before, now) = (of(seen.before), of(seen.after));
+        let [before, now] = [seen.before, seen.after].map(|facts| waits(facts, at));
         let whole = seen.grown(&WHOLE[at..=at]) as f64 / seen.seconds();
         let passing = (whole * PASSING).ceil() + seen.grown(&NAMES[at..=at]) as f64;
         let came = seen.counter(CAME[at]).filter(|came| came.grown() > 0);
@@ -88,10 +141,7 @@ fn waiting(seen: &Seen) -> Option<Finding> {
         "{count} datagrams wait for further fragments; what does not come in 30 s (IPv6: 60 s) is lost, and \
          is counted only then"
     );
-    let remedy = format!(
-        "look again after that time; {TCPDUMP} whether all fragments come, which a firewall or a path on \
-         the way may drop; datagrams that fit into one packet have none"
-    );
+    let remedy = format!("look again after that time; {}", remedy());
     let found = (count > 0).then(|| Finding::noticed(seen, &CHECK, Station::Ip, evidence));
     Some(found?.says(what, remedy).with(Confidence::Possible))
 }

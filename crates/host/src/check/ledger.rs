@@ -198,8 +198,14 @@ pub fn ledger(seen: &Seen) -> Ledger {
         EARLY.map(|(station, scope, reason, checks)| found(seen, station, reason, scope, checks));
     let counted = LOSSES.map(|(station, reason, names)| {
         let row = row(station, reason, Scope::Namespace, &seen.counters(names));
-        let exact = reason != FRAGMENTS;
-        Loss { exact, ..row }
+        match reason {
+            FRAGMENTS => Loss {
+                count: fragments::lost(seen),
+                exact: false,
+                ..row
+            },
+            _ => row,
+        }
     });
     let (reasoned, taken_back) = reasoned(seen);
     // Datagrams to groups are no listener reports. The kernel's drop reason distinguishes them.

@@ -70,6 +70,36 @@ fn datagrams_that_wait_for_fragments_are_no_healthy_flow() {
 }
 
 #[test]
+fn what_waited_before_is_no_loss_of_this_time() {
+    for (v6, name) in [(false, "FRAG"), (true, "FRAG6")] {
+        // Failed, waited before, and so lost meanwhile.
+        for [fails, waited, lost] in [
+            [600, 600, 0],
+            [600, 9000, 0],
+            [600, 100, 500],
+            [600, 0, 600],
+        ] {
+            let mut hosts = after(v6, [fails, 0, fails, 0]);
+            hosts.0.reassembling.insert(name, waited);
+            let earlier = (fails > lost).then_some(("fragments", 0));
+            let expected: Vec<_> = (lost > 0)
+                .then_some(("fragments", lost))
+                .into_iter()
+                .chain(earlier)
+                .collect();
+            let found = look(&hosts, None);
+            assert_eq!(told(&found), is(&expected), "{fails} {waited}");
+            let old = format!("{} datagrams of which fragments came up to", fails - lost);
+            let says = |found: &Finding| found.what.starts_with(&old);
+            assert_eq!(found.iter().any(says), fails > lost, "{found:?}");
+            let ledger = crate::check::ledger(&Seen::new(&hosts.0, &hosts.1, None, asked(None)));
+            let rows = ledger.losses.iter().map(|loss| loss.count);
+            assert_eq!(rows.sum::<u64>(), lost, "{ledger}");
+        }
+    }
+}
+
+#[test]
 fn where_fragments_came_no_firewall_is_named() {
     let mut hosts = after(false, [200, 0, 0, 200]);
     for (facts, packets) in [(&mut hosts.0, 0), (&mut hosts.1, 200)] {
