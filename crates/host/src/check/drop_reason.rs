@@ -13,7 +13,11 @@ pub(super) const CHECK: Check = Check {
     run,
 };
 
-/// Known reasons: the station, the description, and how to fix it.
+/// Another host's frame, or one of a VLAN that has no interface (`vlan_do_receive` and `__netif_receive_skb_core`
+/// in net/core/dev.c).
+const OTHERHOST: &str = "OTHERHOST";
+
+/// What is known of some reasons: where, what, and what mends it.
 const KNOWN: [(&str, Station, &str, &str); 9] = [
     (
         "VXLAN_VNI_NOT_FOUND",
@@ -54,10 +58,11 @@ const KNOWN: [(&str, Station, &str, &str); 9] = [
         "two hosts have one address, or a switch sends a packet back",
     ),
     (
-        "OTHERHOST",
+        OTHERHOST,
         Station::Ip,
-        "their Ethernet address is another host's",
-        "the table of neighbours of the sender is wrong, or the interface is promiscuous",
+        "their Ethernet address is another host's, or they have a VLAN tag for which there is no interface",
+        "tcpdump -eni IF vlan shows tags, for which ip link add makes an interface; otherwise the table of \
+         neighbours of the sender is wrong, or the interface is promiscuous",
     ),
     (
         "UNICAST_IN_L2_MULTICAST",
@@ -138,10 +143,10 @@ fn finding(seen: &Seen, name: &str, lost: Evidence) -> Option<Finding> {
     let &(_, station, why, remedy) = known.unwrap_or(&unknown);
     let found = Finding::lost(seen, &CHECK, station, vec![lost])?;
     let what = format!("the kernel dropped UDP datagrams for the reason {name}: {why}");
-    let confidence = if known.is_some() {
-        Confidence::Likely
-    } else {
-        Confidence::Possible
+    let confidence = match known {
+        // Two causes have this reason, and one remedy does not mend the other.
+        Some((OTHERHOST, ..)) | None => Confidence::Possible,
+        Some(_) => Confidence::Likely,
     };
     Some(found.says(what, remedy).with(confidence))
 }

@@ -323,12 +323,15 @@ fn reasons_without_a_check_are_told_as_they_are() {
     }
     for (reason, confidence) in [
         ("SOCKET_FILTER", Confidence::Likely),
+        ("OTHERHOST", Confidence::Possible),
         ("NEVER_HEARD_OF", Confidence::Possible),
     ] {
         let findings = ask(reason);
         assert_eq!(told(&findings), is(&[("drop_reason", 10)]));
         assert!(findings[0].what.contains(reason));
         assert_eq!(findings[0].confidence, confidence);
+        let names_vlan = findings[0].what.contains("VLAN tag");
+        assert_eq!(names_vlan, reason == "OTHERHOST");
     }
 }
 
