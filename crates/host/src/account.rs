@@ -6,15 +6,17 @@
 //! `docs/counters.md` describes each counter.
 
 mod cards;
+mod socket;
 #[cfg(test)]
 mod tests;
 mod witness;
+
+pub use socket::full_buffers;
 
 use crate::{Delta, Ledger, Loss, Scope, Station};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::ops::Range;
 
 /// The route of packets from the sender's socket to the receiver's IP layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -172,9 +174,6 @@ const IP_DISCARDS: [(&str, &str); 12] = [
     ("Ip6.InNoRoutes", "no IPv6 route for it"),
     ("Ip6.InTruncatedPkts", "cut IPv6 packet"),
 ];
-
-/// The reason of what a socket dropped although it had room.
-pub const REFUSED: &str = "refused by UDP: socket filter, cgroup or IPsec policy";
 
 /// The source of the witness that the stamps are.
 pub const SEQUENCE_NUMBERS: &str = "sequence numbers";
@@ -579,14 +578,20 @@ impl Account<'_> {
 
     /// Fragments have no exact row: a datagram that misses one is in no counter for 30 seconds.
     fn note_fragments(&self, ledger: &mut Ledger) {
-        let sum = |names: [&str; 2]| total(names.map(|name| snmp(self.receiver, name)));
-        let fragments = sum(["Ip.ReasmReqds", "Ip6.ReasmReqds"]);
+        let fragments = ["Ip.ReasmReqds", "Ip6.ReasmReqds"].map(|name| snmp(self.receiver, name));
+        let fragments = total(fragments);
         if fragments > 0 {
-            let whole = sum(["Ip.ReasmOKs", "Ip6.ReasmOKs"]);
+            let whole = self.receiver.map_or(0, reassembled);
             ledger.note(format!(
                 "{fragments} fragments came and made {whole} datagrams; one that misses a fragment is \
                  in no row, and rows below IP count fragments"
             ));
+            if whole > 0 && matches!(self.arrival, Arrival::Tap | Arrival::Xdp { .. }) {
+                ledger.note(format!(
+                    "a ring takes no fragments: up to {whole} datagrams may have been for this port, and \
+                     came past it"
+                ));
+            }
         }
     }
 
@@ -628,109 +633,9 @@ impl Account<'_> {
         }
     }
 
-    /// Datagrams that did not fit into the sockets' buffers, and those that the sockets refused.
-    fn enter_socket(&self, ledger: &mut Ledger) {
-        let (drops, counter, scope) = self.at_sockets();
-        let Range { start, end: full } = match self.socket_drops {
-            Some(drops) => full_buffers(drops, self.receiver),
-            None => drops..drops,
-        };
-        self.enter_refused(ledger, drops - full);
-        if start < full {
-            ledger.note(format!(
-                "UDP of the receiver also refused datagrams: {} of the {full} that found a full buffer may be \
-                 such ones",
-                full - start
-            ));
-        }
-        let mut row = Loss {
-            reason: "socket buffer full".to_owned(),
-            source: counter.to_owned(),
-            scope,
-            ..loss(Station::Socket, full)
-        };
-        match &self.reasons {
-            Some(_) if self.gro => {
-                let seen = self.dropped_by_sockets();
-                // Now and then the probe misses a train that the socket has counted, and nobody knows
-                // how long that one was.
-                row.exact = seen.buffers == full;
-                row.count = seen.datagrams;
-                row.source = "drop reason SOCKET_RCVBUFF, segments of each train".to_owned();
-                row.scope = Scope::Namespace;
-            }
-            _ if self.gro => {
-                row.exact = false;
-                row.source += ", in trains";
-            }
-            _ if full < drops => {
-                row.source = "receiver Udp.RcvbufErrors".to_owned();
-                row.scope = Scope::Namespace;
-                ledger.note(
-                    "the socket's own drops also have what it refused, bad checksums and memory pressure, so \
-                     the full buffer was counted by the namespace's RcvbufErrors",
-                );
-            }
-            _ => {}
-        }
-        ledger.lose(row);
-    }
-
-    /// What UDP refused and no counter of its own has; `drops` are those of the sockets that found no full
-    /// buffer. The rest may be other programs' datagrams.
-    fn enter_refused(&self, ledger: &mut Ledger, drops: u64) {
-        let [memory, checksum, refused] = refusals(self.receiver);
-        let (ours, source) = match self.socket_drops {
-            Some(_) => (
-                drops.saturating_sub(total([memory, checksum])).min(refused),
-                "SO_MEMINFO drops less receiver Udp.RcvbufErrors, MemErrors, InCsumErrors",
-            ),
-            None => (
-                refused,
-                "receiver Udp.InErrors less RcvbufErrors, MemErrors, InCsumErrors",
-            ),
-        };
-        ledger.lose(Loss {
-            reason: REFUSED.to_owned(),
-            source: source.to_owned(),
-            by_difference: true,
-            exact: !self.gro,
-            ..loss(Station::Socket, ours)
-        });
-        if refused > ours {
-            ledger.note(format!(
-                "UDP of the receiver refused {} other datagrams (Udp.InErrors), of this run or not: such as for \
-                 a wrong length in the UDP header, a socket filter, a BPF program of a cgroup or an IPsec policy",
-                refused - ours
-            ));
-        }
-    }
-
-    /// The drops of the sockets, in datagrams or trains, with their counter and its scope.
-    fn at_sockets(&self) -> (u64, &'static str, Scope) {
-        match self.socket_drops {
-            Some(drops) => (drops, "SO_MEMINFO drops", Scope::Socket),
-            None => (
-                udp(self.receiver, "RcvbufErrors"),
-                "receiver Udp.RcvbufErrors",
-                Scope::Namespace,
-            ),
-        }
-    }
-
     fn reason(&self, name: &str) -> ReasonCount {
         let of_this = |one: &&ReasonCount| one.reason == name;
         sum(self.reasons.iter().flatten().filter(of_this))
-    }
-
-    fn dropped_by_sockets(&self) -> ReasonCount {
-        // Drops by memory pressure have a row of their own if the kernel counted them.
-        let memory = udp(self.receiver, "MemErrors") > 0;
-        let ours = |one: &&ReasonCount| match &*one.reason {
-            "PROTO_MEM" => !memory,
-            name => SOCKET_REASONS.contains(&name),
-        };
-        sum(self.reasons.iter().flatten().filter(ours))
     }
 }
 
@@ -756,21 +661,9 @@ fn loss(station: Station, count: u64) -> Loss {
     }
 }
 
-/// How many of a socket's drops a full buffer cost, at least and at most; the end is what the namespace
-/// counts, if that can be. A socket counts all its drops in one (`SO_MEMINFO`): a filter, a policy, a bad
-/// checksum and memory pressure, too.
-pub fn full_buffers(drops: u64, receiver: Option<&Delta>) -> Range<u64> {
-    let least = drops.saturating_sub(total(refusals(receiver)));
-    least..udp(receiver, "RcvbufErrors").clamp(least, drops)
-}
-
-/// Datagrams that UDP refused for other causes than a full buffer: for want of memory, for a bad checksum,
-/// and those of which only `InErrors` knows.
-fn refusals(receiver: Option<&Delta>) -> [u64; 3] {
-    let [memory, checksum, full, all] =
-        ["MemErrors", "InCsumErrors", "RcvbufErrors", "InErrors"].map(|name| udp(receiver, name));
-    let known = total([memory, checksum, full]);
-    [memory, checksum, all.saturating_sub(known)]
+/// Datagrams that a host made of fragments, for whichever port.
+pub fn reassembled(host: &Delta) -> u64 {
+    total(["Ip.ReasmOKs", "Ip6.ReasmOKs"].map(|name| snmp(Some(host), name)))
 }
 
 /// What the kernel lost for this reason; a program's own rings may have reasons of the same name.

@@ -156,50 +156,6 @@ pub(crate) fn caused(drops: Vec<RingDrop>, host: Option<&Delta>) -> Vec<RingDrop
     told
 }
 
-/// The reason of datagrams that came in fragments.
-pub(crate) const FRAGMENTS: &str = "came in fragments, which a ring does not take";
-/// Where the kernel counts the datagrams that it made of fragments.
-const REASSEMBLED: [&str; 2] = ["Ip.ReasmOKs", "Ip6.ReasmOKs"];
-
-/// The drops of a receiver with the cause of what came past its ring, as far as its host tells. A ring
-/// takes whole datagrams: of one in fragments the kernel alone makes one again.
-pub(crate) fn explained(
-    mut drops: Vec<RingDrop>,
-    arrival: Arrival,
-    host: Option<&Delta>,
-) -> Vec<RingDrop> {
-    let counters = REASSEMBLED.map(|name| {
-        let count = host.and_then(|host| host.snmp(name)).unwrap_or(0);
-        (name, u64::try_from(count).unwrap_or(0))
-    });
-    let whole: u64 = counters.iter().map(|(_, count)| count).sum();
-    let grown = counters.iter().filter(|(_, count)| *count > 0);
-    let names: Vec<String> = grown.map(|(name, _)| format!("receiver {name}")).collect();
-    let mut source = names.join(" + ");
-    let count = match drops
-        .iter_mut()
-        .find(|drop| drop.reason == RxDrop::PAST_RING)
-    {
-        Some(past) => {
-            let count = whole.min(past.count);
-            past.count -= count;
-            source = format!("{source}; {}", past.source);
-            count
-        }
-        // The kernel's own copies of all that a tap takes reach the port as well.
-        None if arrival == Arrival::Tap => whole,
-        None => 0,
-    };
-    if count > 0 {
-        drops.push(RingDrop {
-            reason: FRAGMENTS.to_owned(),
-            source,
-            count,
-        });
-    }
-    drops
-}
-
 /// The account of a run on this route, whose sending and receiving hosts counted this.
 pub(crate) fn account<'a>(
     sent: Sent,
@@ -329,68 +285,6 @@ mod tests {
             ]
         );
         assert_eq!(told(None), [is(RxDrop::AT_SOCKET, 100)]);
-    }
-
-    #[test]
-    fn what_came_past_a_ring_is_of_fragments_as_far_as_the_kernel_made_some_whole() {
-        let host = |whole: [i64; 2]| {
-            let mut host = Delta::default();
-            for (name, count) in REASSEMBLED.into_iter().zip(whole) {
-                host.snmp.insert(name.to_owned(), count);
-            }
-            host
-        };
-        let past = |count| RingDrop {
-            reason: RxDrop::PAST_RING.to_owned(),
-            source: "port".to_owned(),
-            count,
-        };
-        let full = RingDrop {
-            reason: "receive ring full".to_owned(),
-            ..past(3)
-        };
-        let xdp = Arrival::Xdp { in_driver: true };
-        let of = |drops: &[RingDrop], arrival, host: Option<&Delta>| {
-            let drops = explained(drops.to_vec(), arrival, host);
-            let told = drops.into_iter().filter(|drop| drop.count > 0);
-            told.map(|drop| (drop.reason, drop.count))
-                .collect::<Vec<_>>()
-        };
-        let is = |wanted: &[(&str, u64)]| -> Vec<(String, u64)> {
-            let wanted = wanted
-                .iter()
-                .map(|(reason, count)| ((*reason).to_owned(), *count));
-            wanted.collect()
-        };
-        let drops = [full.clone(), past(10)];
-        let ring_full = ("receive ring full", 3);
-        for (whole, wanted) in [
-            // All of them, more than came to this port, some of each version, and none.
-            ([10, 0], vec![ring_full, (FRAGMENTS, 10)]),
-            ([0, 99], vec![ring_full, (FRAGMENTS, 10)]),
-            (
-                [2, 2],
-                vec![ring_full, (RxDrop::PAST_RING, 6), (FRAGMENTS, 4)],
-            ),
-            ([0, 0], vec![ring_full, (RxDrop::PAST_RING, 10)]),
-            ([-5, 0], vec![ring_full, (RxDrop::PAST_RING, 10)]),
-        ] {
-            assert_eq!(of(&drops, xdp, Some(&host(whole))), is(&wanted));
-        }
-        assert_eq!(
-            of(&drops, xdp, None),
-            is(&[ring_full, (RxDrop::PAST_RING, 10)])
-        );
-        // A tap has no count of its own; a socket gets them whole.
-        let alone = [full];
-        let seven = host([7, 0]);
-        assert_eq!(
-            of(&alone, Arrival::Tap, Some(&seven)),
-            is(&[ring_full, (FRAGMENTS, 7)])
-        );
-        for arrival in [Arrival::Socket, xdp, Arrival::Rule] {
-            assert_eq!(of(&alone, arrival, Some(&seven)), is(&[ring_full]));
-        }
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! One run of datagrams that somebody else sends to this host. The sender neither begins nor ends
 //! with it, so that what is lost before and after is of no run.
 
-use super::account::{Received, Sent, account, explained};
+use super::account::{Received, Sent, account};
 use super::runs::Sample;
 use super::sample;
 use crate::signal::{Interrupt, Interrupted};
@@ -231,11 +231,7 @@ impl Arrived {
 
     /// What the receiver got and lost.
     pub(crate) fn received(&self) -> Received {
-        let received = Received::by(slice::from_ref(&self.report), &self.caps, false);
-        Received {
-            drops: explained(received.drops, received.arrival, Some(&self.host)),
-            ..received
-        }
+        Received::by(slice::from_ref(&self.report), &self.caps, false)
     }
 
     /// The run with this ledger, by which what was offered is known.

@@ -65,12 +65,8 @@ fn total(plan: &Plan, finished: &Finished, meter: &Meter<2>) -> RecvTotal {
     let active_seconds = Span::of(reports).seconds();
     let threads = threads(plan, reports, received);
     let caps = &finished.caps;
-    let mut drops = account::drops(reports, plan.is_shared());
-    // A ring that takes every frame takes each fragment.
-    if !plan.config.ring.all_traffic {
-        drops = account::explained(drops, account::arrival(caps), finished.host.as_ref());
-    }
-    drops = account::caused(drops, finished.host.as_ref());
+    let drops = account::drops(reports, plan.is_shared());
+    let drops = account::caused(drops, finished.host.as_ref());
     RecvTotal {
         schema: RECV_SCHEMA.to_owned(),
         kind: "total".to_owned(),

@@ -5,6 +5,7 @@ use crate::measure::document::{count, whole};
 use crate::measure::samples::per_second;
 use crate::udp::account;
 use crate::udp::waited::{FillDepth, PollTotal};
+use mpps_host::account::reassembled;
 use mpps_host::{Ledger, Quota};
 use mpps_report::{Block, Column, Document, Quantity, Row, Style, Table, Text};
 
@@ -67,12 +68,7 @@ pub(crate) fn received(total: &RecvTotal) -> Vec<Block> {
         let (reason, source) = (&drop.reason, &drop.source);
         Block::paragraph(format!("{} {reason} ({source})", count(drop.count)))
     }));
-    if total.arrival == "tap" && total.received == 0 {
-        blocks.push(Block::note(
-            "a tap without --take counts nothing past it: it takes plain UDP of its interface only, and no \
-             fragments or IPv6 extension headers",
-        ));
-    }
+    blocks.extend(past_ring(total));
     blocks.extend(total.carve_out.as_ref().and_then(carved_out));
     if total.threads.len() > 1 {
         blocks.push(threads(total).into());
@@ -90,6 +86,26 @@ pub(crate) fn received(total: &RecvTotal) -> Vec<Block> {
     let untracked = format!("{untracked} datagrams of flows beyond the 8192nd were not followed");
     blocks.extend((total.untracked > 0).then(|| Block::paragraph(untracked)));
     blocks
+}
+
+/// What may have passed a ring and no counter of it has.
+fn past_ring(total: &RecvTotal) -> Vec<Block> {
+    let mut notes = Vec::new();
+    let whole = total.host.as_ref().map_or(0, reassembled);
+    if whole > 0 && total.arrival != "socket" {
+        notes.push(Block::note(format!(
+            "{} datagrams of this network namespace came in fragments (Ip.ReasmOKs), which a ring takes only with \
+             --all-traffic: they may have been for this port, or for another",
+            count(whole)
+        )));
+    }
+    if total.arrival == "tap" && total.received == 0 {
+        notes.push(Block::note(
+            "a tap without --take counts nothing past it: it takes plain UDP of its interface only, and no \
+             fragments or IPv6 extension headers",
+        ));
+    }
+    notes
 }
 
 /// How many frames AF_XDP gave the kernel at a time, over all threads.

@@ -1,7 +1,7 @@
 //! Both ends of a run in one ledger.
 
 use super::{FlowTotal, RecvTotal, SendTotal};
-use crate::udp::account::{FRAGMENTS, Received, Sent, account};
+use crate::udp::account::{Received, Sent, account};
 use mpps_host::account::SEQUENCE_NUMBERS;
 use mpps_host::{Arrival, Delta, Ledger, RingDrop, Route, Station, Undecided};
 use mpps_io::{RxDrop, RxReport};
@@ -20,7 +20,7 @@ pub fn join(send: &SendTotal, recv: &RecvTotal) -> Ledger {
     let received = Received {
         delivered: came - queued,
         queued,
-        drops: drops(recv, send.host.as_ref()),
+        drops: drops(recv),
         gro: recv.socket_drops_are_trains,
         arrival: arrival(recv),
     };
@@ -130,9 +130,7 @@ fn arrival(recv: &RecvTotal) -> Arrival {
 }
 
 /// What its sockets or rings dropped; files of versions that gave no reasons have a sum of sockets.
-/// The receiver's count of fragments is the namespace's: no more of them are of this run than the
-/// sending host made.
-fn drops(recv: &RecvTotal, sender: Option<&Delta>) -> Vec<RingDrop> {
+fn drops(recv: &RecvTotal) -> Vec<RingDrop> {
     if recv.arrival == "socket" {
         return vec![RingDrop {
             reason: RxDrop::AT_SOCKET.to_owned(),
@@ -140,28 +138,7 @@ fn drops(recv: &RecvTotal, sender: Option<&Delta>) -> Vec<RingDrop> {
             count: recv.socket_drops,
         }];
     }
-    let mut drops = recv.drops.clone();
-    let Some(sender) = sender else {
-        return drops;
-    };
-    let made = ["Ip.FragOKs", "Ip6.FragOKs"].map(|name| sender.snmp(name).unwrap_or(0));
-    let made = made.map(|count| u64::try_from(count).unwrap_or(0));
-    let fragments = drops.iter_mut().find(|drop| drop.reason == FRAGMENTS);
-    let beyond = fragments.map_or(0, |drop| {
-        let of_run = drop.count.min(made.iter().sum());
-        let beyond = drop.count - of_run;
-        drop.count = of_run;
-        beyond
-    });
-    // A tap has no other row: what came to another port was no loss of this run.
-    let past = drops
-        .iter_mut()
-        .find(|drop| drop.reason == RxDrop::PAST_RING);
-    if let Some(past) = past {
-        past.count = past.count.saturating_add(beyond);
-    }
-    drops.retain(|drop| drop.count > 0);
-    drops
+    recv.drops.clone()
 }
 
 /// How many deliveries of a datagram there were to be beyond the first: those of a multicast group
@@ -538,30 +515,23 @@ mod tests {
     }
 
     #[test]
-    fn no_more_fragments_are_of_a_run_than_its_sender_made() {
-        let (mut send, mut recv) = run();
-        recv.arrival = "tap".to_owned();
-        let drop = |reason: &str, count| RingDrop {
-            reason: reason.to_owned(),
-            source: String::new(),
-            count,
-        };
-        recv.drops = vec![drop(FRAGMENTS, 40), drop(RxDrop::PAST_RING, 2)];
-        for (made, fragments, past) in [(None, 40, 2), (Some(0), 0, 42), (Some(30), 30, 12)] {
-            send.host = made.map(|count: i64| {
-                let mut host = Delta::default();
-                host.snmp.insert("Ip.FragOKs".to_owned(), count);
-                host
-            });
-            let told = drops(&recv, send.host.as_ref());
-            let count = |reason: &str| {
-                let mut found = told.iter().filter(|one| one.reason == reason);
-                found.next().map_or(0, |one| one.count)
-            };
-            assert_eq!(
-                (count(FRAGMENTS), count(RxDrop::PAST_RING)),
-                (fragments, past)
-            );
+    fn fragments_of_a_namespace_are_no_loss_of_a_run() {
+        let (send, mut recv) = run();
+        let whole = [
+            ("Ip.ReasmReqds".to_owned(), 1500),
+            ("Ip.ReasmOKs".to_owned(), 500),
+        ];
+        let snmp = whole.into();
+        recv.host = Some(Delta {
+            snmp,
+            ..Delta::default()
+        });
+        for (arrival, is_told) in [("tap", true), ("xdp", true), ("socket", false)] {
+            recv.arrival = arrival.to_owned();
+            let ledger = join(&send, &recv);
+            assert_eq!((ledger.lost(), range(&ledger)), (0, [0, 0]), "{ledger}");
+            let said = notes(&ledger).contains("up to 500 datagrams may have been for this port");
+            assert_eq!(said, is_told, "{ledger:?}");
         }
     }
 
