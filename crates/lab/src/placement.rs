@@ -108,12 +108,15 @@ impl Placement {
             }
         };
         if found.len() != usize::from(config.queues) {
+            // A thread that cannot be seen can neither be pinned nor measured.
+            sysfs.write(&queue_threads::switch(interface), "0")?;
             self.notes.push(format!(
-                "receive queues are polled by unpinned threads: {} kernel threads are seen for {} \
-                 queues",
+                "receive queues are polled by the sender's CPU: this PID namespace shows {} of {} \
+                 kernel threads; a container sees them with --pid=host",
                 found.len(),
                 config.queues
             ));
+            self.in_soft_interrupts = true;
             return Ok(());
         }
         // veth makes the contexts of its queues in the order of the queues, and their numbers

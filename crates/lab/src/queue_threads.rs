@@ -19,8 +19,8 @@ pub(crate) fn switch(interface: &str) -> String {
     format!("class/net/{interface}/threaded")
 }
 
-/// Gives each queue of the calling thread's interface a kernel thread. Returns its NAPI contexts,
-/// ascending, each with the number of its thread.
+/// Gives each queue of the calling thread's interface a kernel thread. Answers its NAPI contexts,
+/// ascending, each with the number of its thread. A PID namespace hides the threads outside it.
 pub(crate) fn start(sysfs: &Sysfs, interface: &str, index: u32) -> Result<Vec<(u32, u32)>, Error> {
     let start = || sysfs.write(&switch(interface), "1");
     // As of Linux 6.8 the kernel lists the thread of each context.
@@ -30,7 +30,10 @@ pub(crate) fn start(sysfs: &Sysfs, interface: &str, index: u32) -> Result<Vec<(u
     start()?;
     let contexts = napi::list(index)?;
     let threads = contexts.iter().map(|context| (context.id, context.thread));
-    Ok(threads.filter_map(|(id, pid)| Some((id, pid?))).collect())
+    let known = threads.filter_map(|(id, pid)| Some((id, pid?)));
+    Ok(known
+        .filter(|(id, pid)| number(*pid, interface) == Some(*id))
+        .collect())
 }
 
 /// The threads that appear while `start` runs. The threads of other labs on this machine have the
@@ -63,7 +66,7 @@ fn await_turn(turn: &File) -> Result<(), Error> {
     Ok(())
 }
 
-/// The NAPI contexts and threads, by the names of kernel threads: `napi/INTERFACE-NUMBER`.
+/// The same by the names of all kernel threads.
 fn named(interface: &str) -> Vec<(u32, u32)> {
     let Ok(processes) = fs::read_dir("/proc") else {
         return Vec::new();
@@ -71,10 +74,18 @@ fn named(interface: &str) -> Vec<(u32, u32)> {
     processes
         .filter_map(|entry| {
             let pid = entry.ok()?.file_name().to_str()?.parse().ok()?;
-            let name = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
-            Some((parse(&name, interface)?, pid))
+            Some((number(pid, interface)?, pid))
         })
         .collect()
+}
+
+/// The NAPI context of this thread, by its name `napi/INTERFACE-NUMBER`. None if `/proc` has the
+/// numbers of another PID namespace.
+fn number(pid: u32, interface: &str) -> Option<u32> {
+    let own = fs::read_link("/proc/self").ok()?;
+    let name = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
+    let is_ours = own.to_str()? == std::process::id().to_string();
+    parse(&name, interface).filter(|_| is_ours)
 }
 
 fn parse(name: &str, interface: &str) -> Option<u32> {

@@ -42,7 +42,8 @@ pub(crate) fn trials() -> Vec<Trial> {
             interrupted_it_keeps_what_it_has,
             a_result_that_cannot_be_written_is_named;
         waits(Need::Root, Need::Program("unshare", "util-linux")):
-            without_its_sysctls_it_is_silent;
+            without_its_sysctls_it_is_silent,
+            a_pid_namespace_without_kernel_threads_has_a_lab;
     ]
 }
 
@@ -598,8 +599,31 @@ fn an_ordinary_user_has_a_lab() {
     assert!(ended.out.contains("received 0 "), "{ended:#?}");
 }
 
-/// A container sees `/proc/sys` read-only. Packets that the hosts send by themselves would be
-/// counted with the run.
+/// A container has a PID namespace, and sees no kernel thread.
+fn a_pid_namespace_without_kernel_threads_has_a_lab() {
+    const SAID: &str = "this PID namespace shows 0 of";
+    let climb = ["--only", "2,4a", "--seconds", "0.1", "--repeat", "1"];
+    let program = [env!("CARGO_BIN_EXE_mpps"), "lab", "--json", "data.json"];
+    // With a /proc of its own, and with that of the namespace around it.
+    for contained in [&[][..], &["--mount-proc"], &["--pid"]] {
+        let directory = directory();
+        let mut command = Command::new("unshare");
+        if !contained.is_empty() {
+            command.args(["--pid", "--fork"]);
+        }
+        command.args(contained).args(program).args(climb);
+        run(command.current_dir(&directory)).fine();
+        let result = result(&directory);
+        assert!(accounted_for(&result) > 0);
+        let said = result.notes.iter().any(|note| note.contains(SAID));
+        assert_eq!(said, !contained.is_empty(), "{:?}", result.notes);
+        let shared = result.rungs.iter().find(|rung| rung.rung == "4a");
+        let skipped = shared.and_then(|rung| rung.runs.skipped.as_deref());
+        assert_eq!(skipped.is_some_and(|why| why.contains(SAID)), said);
+    }
+}
+
+/// A container sees `/proc/sys` read-only. What the hosts say unasked would be counted with the run.
 fn without_its_sysctls_it_is_silent() {
     let script =
         "mount --bind /proc/sys /proc/sys && mount -o remount,ro,bind /proc/sys && exec \"$@\"";

@@ -193,10 +193,7 @@ impl Plan {
         for row in &mut rows {
             let Some(layout) = &row.layout else { continue };
             labs.add(layout)?;
-            if labs.lacks_threads(layout) {
-                let why = "it needs threads for the queues of a veth (Linux 5.12)";
-                row.runs.skipped = Some(why.to_owned());
-            }
+            row.runs.skipped = labs.lacks_threads(layout).map(str::to_owned);
         }
         let mut notes = layout.notes();
         notes.extend(labs.iter().flat_map(Lab::notes).cloned());

@@ -31,7 +31,7 @@ impl Labs {
     pub(crate) fn new(layout: &mut Layout) -> Result<Self> {
         let mut labs = Self(Vec::new());
         labs.add(layout)?;
-        if labs.lacks_threads(layout) {
+        if labs.lacks_threads(layout).is_some() {
             *layout = layout.clone().without_threads();
         }
         // With RPS the kernel does not put each queue where it was to be.
@@ -54,10 +54,11 @@ impl Labs {
         Ok(())
     }
 
-    /// True if the queues were to have kernel threads, and have none.
-    pub(crate) fn lacks_threads(&self, layout: &Layout) -> bool {
-        layout.delivery == Delivery::ThreadedNapi
-            && self.find(layout).is_some_and(Lab::in_soft_interrupts)
+    /// Why the queues have no kernel threads, if they were to have them.
+    pub(crate) fn lacks_threads(&self, layout: &Layout) -> Option<&str> {
+        let lab = self.find(layout)?;
+        let lacks = layout.delivery == Delivery::ThreadedNapi && lab.in_soft_interrupts();
+        lab.unplaced().filter(|_| lacks)
     }
 
     /// Looks whether each queue of a layout has a CPU that is known.

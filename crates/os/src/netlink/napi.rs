@@ -16,8 +16,8 @@ const IRQ_SUSPEND_TIMEOUT: u16 = 7;
 pub struct Napi {
     /// Its number, unique on this host for as long as it lives.
     pub id: u32,
-    /// The kernel thread that polls it, in threaded mode, numbered as in the initial process
-    /// namespace.
+    /// The kernel thread that polls it, in threaded mode; none if this PID namespace does not hold
+    /// it. Older kernels number it as the initial PID namespace does: check its name.
     pub thread: Option<u32>,
     /// For how long its interrupts stay off, in nanoseconds, after epoll_wait(2) that prefers to
     /// poll it has found packets (Linux 6.13, Documentation/networking/napi.rst, "IRQ suspension").
@@ -44,7 +44,8 @@ pub fn list(index: u32) -> Result<Vec<Napi>> {
         .filter_map(|attributes| {
             Some(Napi {
                 id: u32_of(attributes, ID)?,
-                thread: u32_of(attributes, THREAD),
+                // 0 is a thread outside this PID namespace (task_pid_nr_ns, kernel/pid.c).
+                thread: u32_of(attributes, THREAD).filter(|pid| *pid != 0),
                 irq_suspend_timeout_ns: u64_of(attributes, IRQ_SUSPEND_TIMEOUT),
             })
         })

@@ -137,6 +137,11 @@ impl Stage {
                  runs while the CPU is idle in no figure of CPU time ({why})"
             ));
         }
+        if self.ksoftirqd.is_empty() {
+            notes.push(
+                "this PID namespace does not show ksoftirqd: its time is in no figure".to_owned(),
+            );
+        }
         if let Some(plan) = &self.skb_defer {
             notes.push(format!(
                 "net.core.skb_defer_max of this machine was 0 in the cells no-skb-defer, and {} in \

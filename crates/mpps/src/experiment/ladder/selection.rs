@@ -54,9 +54,8 @@ impl Selection {
     pub(crate) fn place(&mut self, labs: &Labs) {
         for rung in &mut self.rungs {
             labs.place(&mut rung.layout);
-            if labs.lacks_threads(&rung.layout) && rung.skipped.is_none() {
-                let why = "this kernel has no threads for the queues of a veth (Linux 5.12)";
-                rung.skipped = Some(why.to_owned());
+            if rung.skipped.is_none() {
+                rung.skipped = labs.lacks_threads(&rung.layout).map(str::to_owned);
             }
         }
     }
