@@ -32,6 +32,7 @@ fn of_functions() -> Vec<Trial> {
             a_rung_that_b_lacks_is_found_unless_it_was_not_chosen,
             a_file_that_is_no_total_is_named,
             report::a_result_is_shown_again_in_each_medium,
+            report::a_report_of_many_rows_takes_no_time_for_each_pair,
             report::a_file_that_has_no_report_is_named,
             report::a_full_disk_leaves_what_was_there,
             files::inputs_that_may_never_end_are_refused,

@@ -2,8 +2,8 @@
 
 use crate::Text;
 
-/// The colour of a bar or a line, by its meaning.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// The colour of a bar or a line, by what it stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Hue {
     /// The subject of the chart.
     Main,

@@ -8,6 +8,8 @@ use mpps_report::{
     Balance, Block, Column, Document, Equation, Part, Quantity, Row, Shares, Style, Table, Text,
     grouped, unbroken,
 };
+use std::collections::HashMap;
+use std::hash::Hash;
 use std::path::Path;
 
 /// Characters that a column with the words of a loss has at least.
@@ -100,16 +102,31 @@ pub(crate) fn notes_on<'a>(
     Block::on_text(told)
 }
 
-/// Whoever has the same words together, in the order of the first of them.
-pub(crate) fn together<T, K: PartialEq>(all: impl IntoIterator<Item = (T, K)>) -> Vec<(K, Vec<T>)> {
+/// Whoever has the same words together, in the order of the first of them. A file may have a million
+/// rows, so documents look up by this and by [`firsts`], not row by row.
+pub(crate) fn together<T, K>(all: impl IntoIterator<Item = (T, K)>) -> Vec<(K, Vec<T>)>
+where
+    K: Clone + Eq + Hash,
+{
     let mut together: Vec<(K, Vec<T>)> = Vec::new();
+    let mut places = HashMap::new();
     for (one, words) in all {
-        match together.iter_mut().find(|(known, _)| *known == words) {
+        let place = *places.entry(words.clone()).or_insert(together.len());
+        match together.get_mut(place) {
             Some((_, others)) => others.push(one),
             None => together.push((words, vec![one])),
         }
     }
     together
+}
+
+/// The first of those that have the same words, by their words.
+pub(crate) fn firsts<T, K: Eq + Hash>(all: impl IntoIterator<Item = (T, K)>) -> HashMap<K, T> {
+    let mut firsts = HashMap::new();
+    for (one, words) in all {
+        firsts.entry(words).or_insert(one);
+    }
+    firsts
 }
 
 /// The files that a run wrote, as kinds and paths (`report`, `lab.html`), in a terminal.
@@ -342,6 +359,24 @@ pub(crate) struct Lost {
     pub(crate) source: String,
 }
 
+impl Lost {
+    /// Losses of one station and reason.
+    fn of(losses: &[&Loss]) -> Self {
+        let loss = losses[0];
+        let by_difference = match loss.by_difference {
+            true => ", by difference",
+            false => "",
+        };
+        let inexact = if loss.exact { "" } else { ", inexact" };
+        Self {
+            station: loss.station,
+            reason: loss.reason.clone(),
+            count: losses.iter().map(|loss| u128::from(loss.count)).sum(),
+            source: format!("{}{by_difference}{inexact}", loss.source),
+        }
+    }
+}
+
 impl Totals {
     /// Adds up the ledgers behind a rate, or takes the ledger of the exactness run if there are none.
     pub(crate) fn of(exact: Option<&Ledger>, samples: &[Ledger]) -> Option<Self> {
@@ -349,25 +384,6 @@ impl Totals {
             [] => exact.map(|exact| [exact].into_iter().collect()),
             _ => Some(samples.iter().collect()),
         }
-    }
-
-    fn lose(&mut self, loss: &Loss) {
-        let same = |lost: &&mut Lost| lost.station == loss.station && lost.reason == loss.reason;
-        if let Some(lost) = self.losses.iter_mut().find(same) {
-            lost.count += u128::from(loss.count);
-            return;
-        }
-        let by_difference = match loss.by_difference {
-            true => ", by difference",
-            false => "",
-        };
-        let inexact = if loss.exact { "" } else { ", inexact" };
-        self.losses.push(Lost {
-            station: loss.station,
-            reason: loss.reason.clone(),
-            count: u128::from(loss.count),
-            source: format!("{}{by_difference}{inexact}", loss.source),
-        });
     }
 
     /// A count's share of what was offered, 0 to 1 in a ledger that balances.
@@ -463,14 +479,18 @@ impl Totals {
 impl<'a> FromIterator<&'a Ledger> for Totals {
     fn from_iter<I: IntoIterator<Item = &'a Ledger>>(ledgers: I) -> Self {
         let mut sum = Self::default();
+        let mut losses = Vec::new();
         for ledger in ledgers {
             sum.offered += u128::from(ledger.offered) + u128::from(ledger.copies);
             sum.delivered += u128::from(ledger.delivered);
             sum.queued += u128::from(ledger.queued);
             sum.unaccounted += i128::from(ledger.unaccounted);
             sum.is_inexact |= !ledger.is_exact();
-            ledger.losses.iter().for_each(|loss| sum.lose(loss));
+            let named = |loss: &'a Loss| (loss, (loss.station, &loss.reason));
+            losses.extend(ledger.losses.iter().map(named));
         }
+        let alike = together(losses).into_iter();
+        sum.losses = alike.map(|(_, losses)| Lost::of(&losses)).collect();
         sum.losses.sort_by_key(|loss| std::cmp::Reverse(loss.count));
         sum
     }

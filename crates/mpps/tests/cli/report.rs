@@ -2,6 +2,7 @@
 
 use super::expect_refusal;
 use crate::common::{mpps, run};
+use serde_json::Value;
 use std::fs;
 use std::process::{Command, Stdio};
 
@@ -62,6 +63,32 @@ pub(crate) fn a_result_is_shown_again_in_each_medium() {
         assert_eq!(ended.status.code(), Some(0), "{ended:?}");
         assert!(ended.stderr.is_empty(), "{ended:?}");
     }
+}
+
+/// A report takes time for each row, and none for each pair of rows. In 20 seconds of CPU time
+/// (RLIMIT_CPU) a report of 16 MiB is done six times.
+pub(crate) fn a_report_of_many_rows_takes_no_time_for_each_pair() {
+    let whole = include_str!("../fixtures/lab_tcp.json");
+    let mut result: Value = serde_json::from_str(whole).expect("it is JSON");
+    let cells = result["cells"].as_array().expect("cells").clone();
+    let few = cells.len();
+    let many = (0..16 * (1 << 20) / whole.len()).flat_map(|turn| {
+        let renamed = move |mut cell: Value| {
+            let step = cell["step"].as_str().expect("it has a step");
+            cell["step"] = format!("{step} {turn}").into();
+            cell
+        };
+        cells.iter().cloned().map(renamed)
+    });
+    result["cells"] = many.collect();
+    assert!(result["cells"].as_array().map(Vec::len) > Some(50 * few));
+    let directory = tempfile::tempdir().expect("a directory can be had");
+    let path = directory.path().join("many.json");
+    fs::write(&path, result.to_string()).expect("it can be written");
+    let script = "ulimit -t 20; exec \"$@\"";
+    let mut shell = Command::new("sh");
+    shell.args(["-c", script, "sh", env!("CARGO_BIN_EXE_mpps"), "report"]);
+    run(shell.arg(path)).fine();
 }
 
 pub(crate) fn a_file_that_has_no_report_is_named() {

@@ -4,6 +4,7 @@ use super::{id, text};
 use crate::edge::{Edge, plain};
 use crate::{Axis, Bar, Bars, Curve, Hue, Line, Measured, Part, Scale};
 use maud::{Markup, html};
+use std::collections::HashSet;
 
 /// Height of a bar chart's row, in CSS pixels.
 const HEIGHT: u32 = 26;
@@ -245,12 +246,10 @@ fn drawable(line: &Line) -> impl Iterator<Item = (f64, f64)> {
 
 /// Drawings side by side. A single one is as wide as the page.
 pub(super) fn curves(curves: &[Curve]) -> Markup {
-    let mut lines: Vec<(Hue, &str)> = Vec::new();
-    for line in curves.iter().flat_map(|curve| &curve.lines) {
-        if !lines.contains(&(line.hue, &line.name)) {
-            lines.push((line.hue, &line.name));
-        }
-    }
+    let mut known = HashSet::new();
+    let lines = curves.iter().flat_map(|curve| &curve.lines);
+    let lines = lines.map(|line| (line.hue, &*line.name));
+    let lines = lines.filter(|line| known.insert(*line));
     let alone = curves.len() == 1;
     html! {
         p.key { @for (hue, name) in lines {

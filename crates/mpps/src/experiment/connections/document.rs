@@ -11,7 +11,9 @@ mod trade_off;
 use super::plan::{NO_SKB_DEFER, SKB_DEFER};
 use super::result::{TcpCell, TcpFigures, TcpLabResult, body};
 use crate::measure::connection_ledger::equation;
-use crate::measure::document::{Head, disagreement, document_of, notes_on, spread, together};
+use crate::measure::document::{
+    Head, disagreement, document_of, firsts, notes_on, spread, together,
+};
 use crate::measure::samples::extremes;
 use mpps_report::{
     Bar, Bars, Block, Column, Document, Hue, Measured, Quantity, Row, Style, Table, Text, grouped,
@@ -20,6 +22,8 @@ use mpps_report::{
 use std::collections::BTreeMap;
 use std::path::Path;
 
+/// Columns of a table by body. A file may have as many bodies as cells.
+const BODIES_MAX: usize = 16;
 /// Less than this share of the packets through the queues is worth a word.
 const NEARLY_ALL: f64 = 0.99;
 
@@ -46,7 +50,10 @@ pub(crate) fn document(result: &TcpLabResult, written: &[(&str, &Path)]) -> Docu
             blocks.push(first.table().into());
         }
         if same.len() > 1 {
-            blocks.extend(side_by_side(&same));
+            blocks.extend(side_by_side(&same[..same.len().min(BODIES_MAX)]));
+        }
+        if let Some(more @ 1..) = same.len().checked_sub(BODIES_MAX) {
+            blocks.push(Block::note(format!("{more} larger bodies are not shown")));
         }
         if experiment == 1 {
             blocks.extend(trade_off::table(result));
@@ -288,8 +295,18 @@ fn first_word(words: &str) -> &str {
     words.split(' ').next().unwrap_or_default()
 }
 
+/// The server and the step of a cell.
+fn named(cell: &TcpCell) -> [&str; 2] {
+    [&cell.server, &cell.step]
+}
+
 /// The figures of [`BY_BODY`], a column for each body.
 fn side_by_side(groups: &[&Group<'_>]) -> Vec<Block> {
+    let cells = groups.iter().map(|group| {
+        let cells = group.measured();
+        firsts(cells.map(|(cell, figures, base)| ((figures, base), named(cell))))
+    });
+    let bodies: Vec<_> = cells.collect();
     let blocks = BY_BODY.into_iter().flat_map(|(what, show)| {
         let columns = groups
             .iter()
@@ -297,13 +314,11 @@ fn side_by_side(groups: &[&Group<'_>]) -> Vec<Block> {
             .map(|(group, priority)| Column::figure(body(group.body_bytes), 7).priority(priority));
         let first = Column::words("server, step", 16).grow(10);
         let rows = groups[0].measured().map(|(cell, ..)| {
-            let named = |cell: &TcpCell| format!("{} {}", cell.server, cell.step);
-            let shown = groups.iter().map(|group| {
-                let mut others = group.measured();
-                let other = others.find(|(other, ..)| named(other) == named(cell));
-                other.map_or("-".to_owned(), |(_, figures, base)| show(figures, base))
+            let shown = bodies.iter().map(|cells| match cells.get(&named(cell)) {
+                Some((figures, base)) => show(figures, *base),
+                None => "-".to_owned(),
             });
-            let name = [named(cell)].into_iter();
+            let name = [named(cell).join(" ")].into_iter();
             Row::new(name.chain(shown).map(Into::into))
         });
         [
@@ -322,9 +337,9 @@ fn side_by_side(groups: &[&Group<'_>]) -> Vec<Block> {
 /// What the kernel's reuse of packet buffers is worth, for each server that was measured with it and
 /// without.
 fn skb_reuse(result: &TcpLabResult) -> Option<String> {
+    let cells = firsts(result.cells.iter().map(|cell| (cell, named(cell))));
     let cell = |server: &str, step: &str| {
-        let mut cells = result.cells.iter();
-        let cell = cells.find(|cell| cell.server == server && cell.step == step)?;
+        let cell = cells.get(&[server, step])?;
         Some((cell.skb_defer_max?, cpu(cell.figures.as_ref()?)))
     };
     let mut limit = None;

@@ -6,6 +6,7 @@
 mod text;
 
 use super::result::{LabBody, LabResult, RungResult};
+use crate::measure::document::firsts;
 use crate::measure::envelope::Body;
 use crate::measure::noise::{CHANGE_MIN, Change, Noise, RATE_MIN, SAMPLES_MIN};
 use crate::measure::samples::median;
@@ -13,6 +14,7 @@ use crate::udp::runs::Runs;
 use anyhow::{Result, ensure};
 use mpps_host::{Difference, Ledger};
 use serde::Serialize;
+use std::collections::HashMap;
 
 /// The name of a file as the user gave it, and what it holds.
 type Side<'a> = (&'a str, &'a LabResult);
@@ -104,8 +106,10 @@ pub(crate) struct Comparison {
 pub(crate) fn compare(a: Side<'_>, b: Side<'_>) -> Result<Comparison> {
     refuse(a)?;
     refuse(b)?;
+    let [in_a, in_b] = [a, b].map(by_name);
+    let find = |rung| in_b.get(&named(rung)).copied();
     let pairs = a.1.rungs.iter();
-    let pairs = pairs.filter_map(|rung| Some((&rung.runs, &find(b, rung)?.runs)));
+    let pairs = pairs.filter_map(|rung| Some((&rung.runs, &find(rung)?.runs)));
     let pairs = pairs.filter(|(a, b)| a.skipped.is_none() && b.skipped.is_none());
     let samples: Vec<_> = pairs
         .map(|(a, b)| (&*a.mpps_samples, &*b.mpps_samples))
@@ -118,12 +122,13 @@ pub(crate) fn compare(a: Side<'_>, b: Side<'_>) -> Result<Comparison> {
     );
     let noise = Noise::of(samples.into_iter());
     let rungs = a.1.rungs.iter();
-    let mut rungs: Vec<_> = rungs
-        .map(|rung| beside(rung, find(b, rung), &noise))
-        .collect();
-    let only_in_b = b.1.rungs.iter().filter(|rung| find(a, rung).is_none());
+    let mut rungs: Vec<_> = rungs.map(|rung| beside(rung, find(rung), &noise)).collect();
+    let only_in_b =
+        b.1.rungs
+            .iter()
+            .filter(|rung| !in_a.contains_key(&named(rung)));
     rungs.extend(only_in_b.map(|rung| alone(rung, Verdict::OnlyInB)));
-    let lacks = Lacks::of(a, b);
+    let lacks = Lacks::of(a, b, &in_b);
     let mut notes = notes(a.1, b.1, &rungs);
     notes.extend(lacks.note());
     Ok(Comparison {
@@ -146,13 +151,14 @@ struct Lacks {
 }
 
 impl Lacks {
-    fn of(a: Side<'_>, b: Side<'_>) -> Self {
+    fn of(a: Side<'_>, b: Side<'_>, in_b: &Rungs<'_>) -> Self {
         let in_a = a.1.rungs.iter();
         let in_a = in_a.filter(|rung| rung.runs.skipped.is_none());
-        let (absent, there): (Vec<_>, Vec<_>) = in_a.partition(|rung| find(b, rung).is_none());
-        let in_b = there.into_iter().filter_map(|rung| find(b, rung));
+        let found = in_a.map(|rung| in_b.get(&named(rung)));
+        let (there, absent): (Vec<_>, Vec<_>) = found.partition(Option::is_some);
         // One that was chosen and not measured is missing, whatever else was chosen.
-        let skipped = in_b.filter(|rung| rung.runs.skipped.is_some()).count();
+        let there = there.into_iter().flatten();
+        let skipped = there.filter(|rung| rung.runs.skipped.is_some()).count();
         match chooses(&b.1.command) {
             true => Self {
                 missing: skipped,
@@ -205,11 +211,16 @@ fn refuse((file, result): Side<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The same rung of the other result: number and name are the same, as `4b` may be another
-/// placement elsewhere.
-fn find<'a>((_, result): Side<'a>, rung: &RungResult) -> Option<&'a RungResult> {
-    let mut rungs = result.rungs.iter();
-    rungs.find(|other| (&other.rung, &other.name) == (&rung.rung, &rung.name))
+/// What is the same of a rung in two results: number and name, as `4b` may be another placement
+/// elsewhere.
+fn named(rung: &RungResult) -> [&str; 2] {
+    [&rung.rung, &rung.name]
+}
+
+type Rungs<'a> = HashMap<[&'a str; 2], &'a RungResult>;
+
+fn by_name((_, result): Side<'_>) -> Rungs<'_> {
+    firsts(result.rungs.iter().map(|rung| (rung, named(rung))))
 }
 
 fn alone(rung: &RungResult, verdict: Verdict) -> RungComparison {

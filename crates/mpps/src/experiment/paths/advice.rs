@@ -1,7 +1,7 @@
 //! Which path to choose for which need, in plain words, from the figures of one run.
 
-use super::result::{BenchRow, flows};
-use crate::measure::document::{counted, spread};
+use super::result::BenchRow;
+use crate::measure::document::{counted, spread, together};
 use crate::measure::noise::{Change, Noise, SAMPLES_MIN};
 use crate::measure::samples::median;
 use crate::udp::TakenBy;
@@ -10,10 +10,10 @@ use mpps_report::Quantity;
 /// Sentences about the measured rows, of each number of flows; none if nothing was measured. What the
 /// noise does not tell apart is named together.
 pub(crate) fn advice(rows: &[BenchRow]) -> Vec<String> {
-    let said = flows(rows).into_iter().flat_map(|flows| {
-        let of_flows: Vec<&BenchRow> = rows.iter().filter(|row| row.flows == flows).collect();
-        advice_of(&of_flows, flows)
-    });
+    let mut groups = together(rows.iter().map(|row| (row, row.flows)));
+    groups.sort_by_key(|(flows, _)| *flows);
+    let groups = groups.into_iter();
+    let said = groups.flat_map(|(flows, rows)| advice_of(&rows, flows));
     let mut said: Vec<String> = said.collect();
     said.dedup();
     said

@@ -5,7 +5,7 @@
 
 mod under_load;
 
-use super::result::{BenchResult, BenchRow, OverloadPoint, flows};
+use super::result::{BenchResult, BenchRow, OverloadPoint};
 use super::search::Searched;
 use crate::measure::document::{Balanced, Head, counted, document_of, doubts, notes_on, together};
 use crate::udp::waited::Waited;
@@ -143,31 +143,25 @@ struct Group<'a> {
 impl<'a> Group<'a> {
     /// The groups that have rows.
     fn all(result: &'a BenchResult) -> Vec<Self> {
-        let headings = [
-            (false, "The application has its CPU to itself"),
-            (true, "Receive queue and application share a CPU"),
-        ];
-        let flows = flows(&result.rows);
-        let all = headings
-            .iter()
-            .flat_map(|kind| flows.iter().map(move |flows| (kind, *flows)));
-        let groups = all.map(|((shares_cpu, heading), flows)| {
-            let of_group = |row: &&BenchRow| {
-                let is_measured = row.runs.skipped.is_none();
-                is_measured && row.shares_cpu == *shares_cpu && row.flows == flows
+        let rows = result.rows.iter().filter(|row| row.runs.skipped.is_none());
+        let mut groups = together(rows.map(|row| (row, (row.shares_cpu, row.flows))));
+        groups.sort_by_key(|(kind, _)| *kind);
+        let group = |((shares_cpu, flows), rows): (_, Vec<&'a BenchRow>)| {
+            let heading = match shares_cpu {
+                false => "The application has its CPU to itself",
+                true => "Receive queue and application share a CPU",
             };
-            let rows: Vec<&BenchRow> = result.rows.iter().filter(of_group).collect();
             let base = rows.iter().find(|row| row.is_base());
             Self {
                 heading: match flows {
                     Some(flows) => format!("{heading}, {}", counted(flows, "flow")),
-                    None => (*heading).to_owned(),
+                    None => heading.to_owned(),
                 },
                 base_mpps: base.and_then(|row| row.runs.mpps_median),
                 rows,
             }
-        });
-        groups.filter(|group| !group.rows.is_empty()).collect()
+        };
+        groups.into_iter().map(group).collect()
     }
 
     /// The row's rate over that of recvmmsg, if the group has both.
@@ -394,12 +388,9 @@ fn repeats(equations: impl Iterator<Item = Block>) -> Option<Block> {
 /// Paths that did not run, with their reasons; each reason is told once, and so is a path that is kept
 /// from running in several groups.
 pub(super) fn skipped<'a>(paths: impl Iterator<Item = (String, Option<&'a str>)>) -> Vec<Block> {
-    let mut skipped = Vec::new();
-    for (name, why) in paths {
-        let one = why.map(|why| (name, why));
-        skipped.extend(one.filter(|one| !skipped.contains(one)));
-    }
-    let all = together(skipped);
+    let skipped = paths.filter_map(|(name, why)| Some(((), (name, why?))));
+    let once = together(skipped).into_iter().map(|(one, _)| one);
+    let all = together(once);
     if all.is_empty() {
         return Vec::new();
     }

@@ -253,14 +253,6 @@ pub(super) fn title(path: &str, variant: &str) -> String {
     }
 }
 
-/// The numbers of flows that these rows have, in rising order.
-pub(super) fn flows(rows: &[BenchRow]) -> Vec<Option<usize>> {
-    let mut flows: Vec<Option<usize>> = rows.iter().map(|row| row.flows).collect();
-    flows.sort_unstable();
-    flows.dedup();
-    flows
-}
-
 impl BenchRow {
     /// The path and the way it was used: `af_xdp spin`.
     pub(crate) fn title(&self) -> String {

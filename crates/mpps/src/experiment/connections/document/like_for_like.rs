@@ -1,7 +1,8 @@
 //! What may be said of a run in sentences: comparisons of what differs in one thing only.
 
-use super::{Group, cps, cpu, microseconds, times};
+use super::{Group, cps, cpu, microseconds, named, times};
 use crate::experiment::connections::result::{TcpCell, TcpFigures, TcpLabResult, body};
+use crate::measure::document::firsts;
 use mpps_http::{Switch, Switches};
 
 const ENGINES: [&str; 2] = ["mpps", "mpps-epoll"];
@@ -17,17 +18,16 @@ pub(super) fn claims(result: &TcpLabResult) -> Vec<String> {
     let Some(smallest) = third.find(|group| group.measured().next().is_some()) else {
         return Vec::new();
     };
-    let cells: Vec<_> = smallest.measured().collect();
-    let at = |server: &str, step: Switch| find(&cells, server, &step.to_string());
-    let [base, all] = [
-        ENGINES.map(|server| find(&cells, server, "base")),
-        ENGINES.map(|server| at(server, Switch::Events)),
-    ];
-    let files = find(&cells, "mpps-files", "all");
-    let others = cells.iter().map(|(cell, ..)| &*cell.server);
+    let cells = smallest.measured();
+    let cells = firsts(cells.map(|(cell, figures, _)| ((cell, figures), named(cell))));
+    let find = |server, step| cells.get(&[server, step]).copied();
+    let [moderation, events] = [Switch::Moderation, Switch::Events].map(|step| step.to_string());
+    let [base, all] = ["base", &*events].map(|step| ENGINES.map(|server| find(server, step)));
+    let files = find("mpps-files", "all");
+    let others = smallest.measured().map(|(cell, ..)| &*cell.server);
     let mut others: Vec<&str> = others.filter(|name| !name.starts_with("mpps")).collect();
     others.dedup();
-    let others = others.into_iter().map(|name| at(name, Switch::Moderation));
+    let others = others.into_iter().map(|name| find(name, &moderation));
     let about: [(&str, Vec<_>); 3] = [
         (
             "each engine against itself",
@@ -52,12 +52,6 @@ pub(super) fn claims(result: &TcpLabResult) -> Vec<String> {
         (!said.is_empty()).then(|| head + &said.join("; "))
     });
     said.collect()
-}
-
-fn find<'a, B>(cells: &[(&'a TcpCell, &'a TcpFigures, B)], server: &str, step: &str) -> Found<'a> {
-    let mut cells = cells.iter();
-    let found = cells.find(|(cell, ..)| cell.server == server && cell.step == step)?;
-    Some((found.0, found.1))
 }
 
 /// One against the other, if both were measured.

@@ -33,6 +33,30 @@ fn what_was_read_is_written_back_byte_for_byte() {
 }
 
 #[test]
+fn many_bodies_have_no_column_each() {
+    let heads = |bodies: usize| {
+        let mut result = fixture();
+        let cell = result.cells.iter().find(|cell| cell.figures.is_some());
+        let cell = cell.expect("one was measured").clone();
+        let with = |body_bytes| TcpCell {
+            body_bytes,
+            ..cell.clone()
+        };
+        result.cells = (1..=bodies).map(with).collect();
+        let blocks = document(&result, &[]).blocks;
+        let tables = blocks.iter().filter_map(|block| match block {
+            Block::Table(table) => Some(table.columns.len()),
+            _ => None,
+        });
+        let is_cut = text(&result, 100).contains("larger bodies are not shown");
+        (tables.max(), is_cut)
+    };
+    let whole = heads(BODIES_MAX);
+    assert_eq!(whole, (Some(1 + BODIES_MAX), false));
+    assert_eq!(heads(BODIES_MAX + 30), (whole.0, true));
+}
+
+#[test]
 fn a_changed_ledger_is_refused() {
     let mut result = fixture();
     let ledger = result.cells[0].ledger.as_mut().expect("it was measured");

@@ -1,9 +1,9 @@
 //! The paper's second table: what a rate of polls gives and takes, at a low load and at full.
 
-use super::{cpu, microseconds, rate, us};
+use super::{cpu, microseconds, named, rate, us};
 use crate::experiment::connections::paper;
 use crate::experiment::connections::result::{TcpCell, TcpFigures, TcpLabResult, body};
-use crate::measure::document::together;
+use crate::measure::document::{firsts, together};
 use crate::measure::noise::{Change, Noise, SAMPLES_MIN};
 use mpps_report::{Block, Column, Row, Table, Text};
 
@@ -17,13 +17,13 @@ struct Setting<'a> {
 
 /// Those of each server that were measured at both loads.
 fn settings(result: &TcpLabResult) -> Vec<(&str, Vec<Setting<'_>>)> {
+    let low = firsts(result.cells.iter().filter_map(|cell| {
+        let (step, _share) = cell.step.split_once(" at ")?;
+        Some((cell, [&*cell.server, step]))
+    }));
     let full = result.cells.iter().filter(|cell| cell.is_sweep());
     let both = full.filter_map(|cell| {
-        let mut others = result.cells.iter();
-        let low = others.find(|low| {
-            let rest = low.step.strip_prefix(&*cell.step);
-            low.server == cell.server && rest.is_some_and(|rest| rest.starts_with(" at "))
-        })?;
+        let low = low.get(&named(cell))?;
         let setting = Setting {
             cell,
             share: low.load_share?,
