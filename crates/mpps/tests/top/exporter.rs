@@ -37,14 +37,16 @@ fn packaging(file: &str) -> PathBuf {
 
 /// An exporter in the namespace of a scenario's receiver, and its address.
 fn exporter(scenario: &Scenario) -> (Running, SocketAddr) {
-    let mut command = mpps(&[
-        "top",
-        "--listen",
-        "127.0.0.1:0",
-        "--netns",
-        &scenario.receiver(),
-    ]);
-    let mut running = Running::start(&mut command);
+    limited(scenario, "")
+}
+
+/// The same under a limit that a shell sets.
+fn limited(scenario: &Scenario, limit: &str) -> (Running, SocketAddr) {
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &format!("{limit} exec \"$@\""), "sh"]);
+    shell.args([env!("CARGO_BIN_EXE_mpps"), "top", "--listen", "127.0.0.1:0"]);
+    shell.args(["--netns", &scenario.receiver()]);
+    let mut running = Running::start(&mut shell);
     let line = running.line("answering at http://");
     let address = line.trim_start_matches("answering at http://");
     let address = address.split('/').next().expect("an address");
@@ -149,27 +151,35 @@ fn clients_get_their_answers() {
 fn slow_clients_keep_no_other_from_its_answer() {
     const SLOW: usize = 200;
     let scenario = Scenario::new();
-    let (running, address) = exporter(&scenario);
-    let come = |_| {
-        let mut slow = TcpStream::connect(address).expect("it listens");
-        slow.write_all(b"GET /metrics HTTP/1.1\r\nHost: ")
-            .expect("it reads");
-        slow
-    };
-    for _ in 0..3 {
-        let mut slow: Vec<TcpStream> = (0..SLOW).map(come).collect();
-        assert!(!metrics(address).is_empty());
-        let mut answer = String::new();
-        let newest = slow.last_mut().expect("there are some");
-        newest.write_all(b"a\r\n\r\n").expect("it reads");
-        newest.read_to_string(&mut answer).expect("it answers");
-        assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
-        // The end, or a reset.
-        let mut rest = Vec::new();
-        let _ = slow[0].read_to_end(&mut rest);
-        assert_eq!(rest, [0; 0], "it was closed");
+    // With few descriptors there are fewer clients, and the looks at the host have theirs.
+    for (limit, most) in [("", 64), ("ulimit -n 64;", 32)] {
+        let (running, address) = limited(&scenario, limit);
+        for _ in 0..3 {
+            let mut slow: Vec<TcpStream> = (0..SLOW).map(|_| come(address)).collect();
+            assert!(!metrics(address).is_empty());
+            let open = fs::read_dir(format!("/proc/{}/fd", running.id()));
+            let open = open.expect("it runs").count();
+            assert!((most..most + 24).contains(&open), "{open} descriptors");
+            let mut answer = String::new();
+            let newest = slow.last_mut().expect("there are some");
+            newest.write_all(b"a\r\n\r\n").expect("it reads");
+            newest.read_to_string(&mut answer).expect("it answers");
+            assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+            // The end, or a reset.
+            let mut rest = Vec::new();
+            let _ = slow[0].read_to_end(&mut rest);
+            assert_eq!(rest, [0; 0], "it was closed");
+        }
+        running.interrupt().fine();
     }
-    running.interrupt().fine();
+}
+
+/// A client that says a part of its request.
+fn come(address: SocketAddr) -> TcpStream {
+    let mut slow = TcpStream::connect(address).expect("it listens");
+    slow.write_all(b"GET /metrics HTTP/1.1\r\nHost: ")
+        .expect("it reads");
+    slow
 }
 
 /// With only the unit's rights, a user sees the drops of a firewall.

@@ -1,6 +1,7 @@
 //! Many clients on one thread: an honest one has its answer at once, however many slow ones hang on.
 
 use mpps_os::epoll::{Epoll, Events, Interest};
+use mpps_os::limit;
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::io::{self, ErrorKind, Read, Write};
@@ -15,12 +16,15 @@ const EXCHANGE: Duration = Duration::from_secs(5);
 /// So many are connected at a time. One more costs the address that has most of them its oldest; of
 /// equals, one whose request is not whole goes first.
 const CLIENTS_MAX: usize = 64;
+/// Descriptors that clients leave to the looks at the host, of those that the process may have
+/// (`RLIMIT_NOFILE`).
+const RESERVE: u64 = 32;
 /// How long an address keeps its only connection whose request is whole, whoever else comes.
 const GRACE: Duration = Duration::from_secs(1);
 /// How often it is looked whose time is over.
 const LOOK: Duration = Duration::from_millis(500);
-/// How long none is accepted if the kernel has no descriptor for it.
-const PAUSE: Duration = Duration::from_millis(100);
+/// How long none is accepted if the kernel has no descriptor for it, and no client can go.
+const PAUSE: Duration = Duration::from_millis(10);
 /// Stands for the listening socket, as the numbers of clients do for theirs.
 const LISTENER: u64 = 0;
 
@@ -29,6 +33,8 @@ pub(super) struct Clients<A> {
     listener: TcpListener,
     epoll: Epoll,
     clients: HashMap<u64, Client>,
+    /// So many may be connected.
+    most: usize,
     /// The last client's number: a later one has a higher number.
     last: u64,
     /// The answer to a request.
@@ -58,12 +64,17 @@ impl<A: Fn(&[u8]) -> Vec<u8>> Clients<A> {
     /// If the kernel has no descriptor left.
     pub(super) fn new(listener: TcpListener, answer: A) -> io::Result<Self> {
         let epoll = Epoll::new().map_err(|error| error.source)?;
+        let allowed = limit::allow_descriptors(RESERVE + CLIENTS_MAX as u64);
+        let left = allowed
+            .map_err(|error| error.source)?
+            .saturating_sub(RESERVE);
         listener.set_nonblocking(true)?;
         epoll.add(&listener, LISTENER, Interest::READ)?;
         Ok(Self {
             listener,
             epoll,
             clients: HashMap::new(),
+            most: usize::try_from(left).map_or(CLIENTS_MAX, |left| left.clamp(1, CLIENTS_MAX)),
             last: LISTENER,
             answer,
         })
@@ -95,17 +106,19 @@ impl<A: Fn(&[u8]) -> Vec<u8>> Clients<A> {
 
     /// Takes in those that wait, at most as many as there may be: those behind them come next.
     fn accept(&mut self) {
+        let mut has_made_room = false;
         for _ in 0..CLIENTS_MAX {
             match self.listener.accept() {
-                Ok((stream, from)) => self.admit(stream, from.ip()),
+                Ok((stream, from)) => {
+                    has_made_room = false;
+                    self.admit(stream, from.ip());
+                }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
                 // It has gone before it was accepted.
                 Err(error) if error.kind() == ErrorKind::ConnectionAborted => {}
-                Err(_) => {
-                    self.make_room(Instant::now());
-                    thread::sleep(PAUSE);
-                    return;
-                }
+                // No descriptor is left. Closing a second client for the same one does not help.
+                Err(_) if !has_made_room && self.make_room(Instant::now()) => has_made_room = true,
+                Err(_) => return thread::sleep(PAUSE),
             }
         }
     }
@@ -128,7 +141,7 @@ impl<A: Fn(&[u8]) -> Vec<u8>> Clients<A> {
             Ok(Next::Write) => Interest::WRITE,
             Ok(Next::End) | Err(_) => return,
         };
-        if self.clients.len() >= CLIENTS_MAX && !self.make_room(Instant::now()) {
+        if self.clients.len() >= self.most && !self.make_room(Instant::now()) {
             return;
         }
         self.last += 1;
