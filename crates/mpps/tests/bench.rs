@@ -466,9 +466,10 @@ fn a_sender_that_cannot_send_is_refused() {
     for (sender, why) in [
         ("echo >&2 no such host; false", "no such host"),
         ("echo", "no totals in it"),
+        ("sleep 706 #", "has not ended after 1.01"),
     ] {
         let directory = directory();
-        let mut command = mpps(&["ndr", "recv", "--sender", sender]);
+        let mut command = mpps(&["ndr", "recv", "--limit", "1s", "--sender", sender]);
         let ended = run(command.args(address).current_dir(&directory));
         assert_eq!(ended.code(), 2, "{ended:#?}");
         assert!(ended.err.contains("--sender: `"), "{ended:#?}");

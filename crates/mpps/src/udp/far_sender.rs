@@ -52,7 +52,10 @@ pub(crate) fn obey(order: &str, longest: Duration, interrupt: &Interrupt) -> Res
         }
         if began.elapsed() >= longest {
             let longest = Quantity::Seconds(longest.as_secs_f64());
-            bail!("--sender: the command has not ended after {longest}");
+            bail!(
+                "--sender: `{order}` has not ended after {longest}; it has to end by itself, as \
+                 `mpps send --duration` does"
+            );
         }
         if !heard {
             thread::sleep(LOOK);

@@ -30,6 +30,8 @@ pub(crate) struct Purpose<'a> {
     pub(crate) rate_pps: Option<f64>,
     /// Flows to send, by source port; none leaves that to the sender.
     pub(crate) flows: Option<usize>,
+    /// How long a sender of another host is waited for, beyond the time that it is to send.
+    pub(crate) patience: Option<Duration>,
     /// Stamp every packet and look at each: exactness, not rate.
     pub(crate) stamped: bool,
     /// Count drops by reason.

@@ -202,7 +202,7 @@ impl Plan {
             payload_bytes: self.size,
             throttle_pps: self.throttle,
         };
-        remote.try_out(self.min)?;
+        remote.try_out(self.min, self.limit)?;
         Ok(remote)
     }
 
@@ -308,7 +308,8 @@ impl Hunt {
         let (mut found, mut last) = (Searched::default(), Taken::default());
         let (began, mut correction) = (Instant::now(), 1.0);
         while let Some(trial) = search.next() {
-            if began.elapsed() >= self.limit {
+            let left = self.limit.saturating_sub(began.elapsed());
+            if left.is_zero() {
                 let limit = Quantity::Seconds(self.limit.as_secs_f64());
                 found
                     .notes
@@ -320,6 +321,7 @@ impl Hunt {
             let purpose = Purpose {
                 rate_pps: Some(trial.pps * correction),
                 flows: self.flows,
+                patience: Some(left),
                 ..Purpose::default()
             };
             let ran = run(Duration::from_secs_f64(trial.seconds), purpose);

@@ -74,12 +74,18 @@ impl Remote<'_> {
     ///
     /// # Errors
     /// What is wrong with the command.
-    pub(super) fn try_out(&self, pps: f64) -> Result<()> {
-        self.send(TRY_OUT, pps).map(drop)
+    pub(super) fn try_out(&self, pps: f64, patience: Duration) -> Result<()> {
+        self.send(TRY_OUT, pps, patience).map(drop)
     }
 
     /// One trial.
-    pub(super) fn run(&self, path: &Path, time: Duration, pps: f64) -> Result<Sample> {
+    pub(super) fn run(
+        &self,
+        path: &Path,
+        time: Duration,
+        pps: f64,
+        patience: Duration,
+    ) -> Result<Sample> {
         let Takes::Backend { wait, .. } = path.takes else {
             bail!("{}: a rule receives nothing", path.name);
         };
@@ -102,7 +108,7 @@ impl Remote<'_> {
             snapshot: &machine::snapshot,
         };
         let (arrived, total) = arriving.until(rx, |worker| {
-            let total = self.send(time, pps);
+            let total = self.send(time, pps, patience);
             await_quiet(worker);
             total
         })?;
@@ -138,10 +144,10 @@ impl Remote<'_> {
         })
     }
 
-    /// Has the other host send, and waits for what it says of that.
-    fn send(&self, time: Duration, pps: f64) -> Result<SendTotal> {
+    /// Has the other host send, and waits for what it says of that, for so long beyond `time`.
+    fn send(&self, time: Duration, pps: f64, patience: Duration) -> Result<SendTotal> {
         let order = self.order(&format!("{}ms", time.as_millis()), &format!("{pps:.0}"));
-        let longest = time + PATIENCE_FIRST;
+        let longest = time + patience.min(PATIENCE_FIRST);
         let text = far_sender::obey(&order, longest, self.live.interrupt)?;
         SendTotal::parse(&text).with_context(|| format!("--sender: `{order}`"))
     }

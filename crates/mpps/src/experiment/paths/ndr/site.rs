@@ -25,7 +25,10 @@ impl Site<'_> {
     pub(super) fn run(&self, path: &Path, time: Duration, purpose: Purpose<'_>) -> Result<Sample> {
         match self {
             Self::Lab(stage) => stage.run(path, time, purpose),
-            Self::Hosts(remote) => remote.run(path, time, purpose.rate_pps.unwrap_or(MAX_PPS)),
+            Self::Hosts(remote) => {
+                let pps = purpose.rate_pps.unwrap_or(MAX_PPS);
+                remote.run(path, time, pps, purpose.patience.unwrap_or(time))
+            }
         }
     }
 
