@@ -2,6 +2,7 @@
 //! forms, and none of it steers.
 
 use crate::common::{Ended, Running, mpps, quiet_namespace, run};
+use mpps_os::RENAME;
 use mpps_os::namespace::NetNamespace;
 use mpps_os::netlink::link;
 use mpps_os::text::{ShellWord, is_clean};
@@ -251,6 +252,8 @@ pub(crate) fn a_name_that_is_no_text_hides_no_other() {
         assert!(ended.code() < 2, "{words:?}: {ended:#?}");
     }
     assert!(all[4].out.contains("x\u{fffd}\u{fffd}[2J"), "{:#?}", all[4]);
+    let told = all[4].out.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(told.contains(RENAME), "{told}");
     // It cannot be named, and that is an error like any other; so is a word that is no text.
     let words: [&[&OsStr]; 2] = [&[OsStr::new("backends"), name], &[name]];
     for words in words {
@@ -260,6 +263,7 @@ pub(crate) fn a_name_that_is_no_text_hides_no_other() {
             .run(|| run(&mut command))
             .expect("it can be entered");
         expect_clean(&["no text"], &ended);
+        assert_eq!(ended.err.contains(RENAME), words.len() > 1, "{ended:#?}");
         assert_eq!(
             (ended.code(), ended.err.lines().count()),
             (2, 1),
