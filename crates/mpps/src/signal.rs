@@ -1,13 +1,10 @@
 //! Ctrl-C and its kin.
 
-use mpps_os::signal::{is_ignored, unblock};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGXFSZ};
+use mpps_os::signal::{ENDING, is_ignored, unblock};
+use signal_hook::consts::{SIGINT, SIGQUIT, SIGTERM, SIGXFSZ};
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
-
-/// What ends a run in order.
-const ENDS: [i32; 4] = [SIGINT, SIGTERM, SIGHUP, SIGQUIT];
 
 /// Makes the signals of this process what they are meant to be, whoever started it; to be called
 /// while there is one thread.
@@ -15,7 +12,7 @@ const ENDS: [i32; 4] = [SIGINT, SIGTERM, SIGHUP, SIGQUIT];
 /// # Errors
 /// If the kernel refuses a handler (`sigaction(2)`).
 pub(crate) fn begin() -> io::Result<()> {
-    unblock(&ENDS);
+    unblock(&ENDING);
     // A file that reaches `ulimit -f` is an error of write(2), which is told and cleaned up after. A
     // handler that does nothing, for one that is ignored would be so in commands, too.
     signal_hook::flag::register(SIGXFSZ, Arc::default())?;
@@ -30,8 +27,7 @@ pub(crate) fn came() -> bool {
     CAME.load(Ordering::Relaxed)
 }
 
-/// Set by the first SIGINT, SIGTERM, SIGHUP or SIGQUIT; the second one ends the process at once. What must
-/// not stay behind is to be undone before anything is waited for that the second one is meant to
+/// Set by the first signal of [`ENDING`]; the second one ends the process at once. What must not stay behind is to be undone before anything is waited for that the second one is meant to
 /// cut short. What changes the host is safer with [`Interrupt::listen_held`]: between the first
 /// signal and the moment at which it is seen, there is time for the second.
 #[derive(Debug, Clone, Default)]
@@ -67,9 +63,10 @@ impl Interrupt {
 
     fn register(self, second_ends: bool) -> io::Result<Self> {
         use signal_hook::flag::{register, register_conditional_shutdown, register_usize};
-        // Who starts a program by `nohup` wants it to stay when the terminal goes.
-        let heard = |signal: &i32| *signal != SIGHUP || !is_ignored(SIGHUP);
-        for signal in ENDS.into_iter().filter(heard) {
+        // A program that `nohup` starts is to stay when the terminal goes.
+        let heard =
+            |signal: &i32| [SIGINT, SIGQUIT, SIGTERM].contains(signal) || !is_ignored(*signal);
+        for signal in ENDING.into_iter().filter(heard) {
             // In this order: the conditional exit looks at the flag before this signal sets it.
             register_conditional_shutdown(signal, 128 + signal, Arc::clone(&self.ends))?;
             if second_ends {

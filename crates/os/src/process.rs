@@ -253,9 +253,8 @@ impl ContainedChild {
         }
     }
 
-    /// Passes a signal on to the command: SIGINT, SIGTERM, SIGHUP or SIGQUIT. A command that shares
-    /// the keyboard with this program has already had all but SIGTERM from it. It does not get them
-    /// again.
+    /// Passes a signal on to the command, one of [`crate::signal::ENDING`]. One that shares the
+    /// keyboard with this program has had all but SIGTERM from there, and does not get it again.
     ///
     /// # Errors
     ///

@@ -1,7 +1,17 @@
 //! Signal settings of this process, inherited from the process that started it (`execve(2)`).
 
+use libc::{
+    SIGABRT, SIGALRM, SIGHUP, SIGINT, SIGIO, SIGPROF, SIGPWR, SIGQUIT, SIGSTKFLT, SIGTERM, SIGUSR1,
+    SIGUSR2, SIGVTALRM, SIGXCPU,
+};
 use std::mem::zeroed;
 use std::ptr;
+
+/// What ends a program that does not handle it (signal(7)), except a fault of the program itself.
+pub const ENDING: [i32; 14] = [
+    SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGABRT, SIGALRM, SIGIO, SIGPROF, SIGPWR, SIGSTKFLT, SIGUSR1,
+    SIGUSR2, SIGVTALRM, SIGXCPU,
+];
 
 /// Lets the signals come, where who started the program had blocked them: to the calling thread and
 /// those that it starts from now on (`pthread_sigmask(3)`).

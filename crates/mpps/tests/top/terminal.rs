@@ -286,6 +286,21 @@ fn the_terminal_is_put_back() {
     screen.start();
     screen.keys(&["C-c"]);
     screen.was_put_back("ended 0");
+    for signal in [
+        "USR1", "ALRM", "VTALRM", "PROF", "IO", "PWR", "XCPU", "ABRT",
+    ] {
+        screen.start();
+        common::kill(signal, &screen.program());
+        screen.was_put_back("ended 0");
+    }
+    screen.start();
+    common::kill("TSTP", &screen.program());
+    // The shell goes on with 128 and SIGSTOP.
+    screen.was_put_back("ended 147");
+    screen.keys(&["clear; fg", "Enter"]);
+    screen.shows("q end");
+    screen.keys(&["q"]);
+    screen.hides("q end");
     screen.start();
     let own = screen.program();
     // The second one must not end it before it has put the terminal back.

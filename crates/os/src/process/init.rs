@@ -3,6 +3,7 @@
 //! Everything here runs between `fork` and `exec`, where only async-signal-safe calls are allowed
 //! (`signal-safety(7)`): no allocation, no lock, no panic.
 
+use crate::signal::ENDING;
 use std::ffi::CStr;
 use std::io;
 use std::os::fd::RawFd;
@@ -370,9 +371,6 @@ fn pass_on(command: Watched) {
 /// The last signal that came and was not passed on yet.
 static HEARD: AtomicI32 = AtomicI32::new(0);
 
-/// The signals that end a program, and are passed on.
-const PASSED_ON: [libc::c_int; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT];
-
 /// Closes what belongs to the command, makes the lifeline descriptor 0, and blocks the signals
 /// that are waited for. Returns the mask to wait with.
 fn prepare_watch(lifeline: RawFd) -> libc::sigset_t {
@@ -384,7 +382,7 @@ fn prepare_watch(lifeline: RawFd) -> libc::sigset_t {
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = hear as extern "C" fn(libc::c_int) as libc::sighandler_t;
-        for signal in PASSED_ON.into_iter().chain([libc::SIGCHLD]) {
+        for signal in ENDING.into_iter().chain([libc::SIGCHLD]) {
             libc::sigaddset(&mut blocked, signal);
             libc::sigaction(signal, &action, ptr::null_mut());
         }

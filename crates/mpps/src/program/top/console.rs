@@ -2,6 +2,7 @@
 //! and its size is whatever another program set.
 
 use mpps_os::epoll::{Epoll, Events, Interest};
+use mpps_os::signal::is_ignored;
 use mpps_os::terminal;
 use ratatui::backend::CrosstermBackend;
 use ratatui::crossterm::cursor::Show;
@@ -12,11 +13,15 @@ use ratatui::crossterm::terminal::{
 };
 use ratatui::layout::Rect;
 use ratatui::{DefaultTerminal, Frame, Terminal, TerminalOptions, Viewport};
+use signal_hook::consts::{SIGSTOP, SIGTSTP};
+use signal_hook::low_level::raise;
 use std::fs::File;
 use std::io::{self, BufWriter, ErrorKind, Read, stdout};
 use std::mem::ManuallyDrop;
 use std::os::fd::AsFd;
 use std::panic;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// The largest page; the memory for a screen of 65535 by 65535 letters does not exist.
@@ -51,6 +56,8 @@ pub(super) struct Console {
     /// gone returns at once, again and again.
     input: File,
     area: Rect,
+    /// SIGTSTP came, which is to stop the process with the terminal put back.
+    stops: Arc<AtomicBool>,
 }
 
 impl Console {
@@ -66,8 +73,11 @@ impl Console {
     }
 
     fn make() -> io::Result<Self> {
-        enable_raw_mode()?;
-        execute!(stdout(), EnterAlternateScreen)?;
+        let stops = Arc::default();
+        if !is_ignored(SIGTSTP) {
+            signal_hook::flag::register(SIGTSTP, Arc::clone(&stops))?;
+        }
+        take()?;
         let area = area();
         let options = TerminalOptions {
             viewport: Viewport::Fixed(area),
@@ -77,7 +87,19 @@ impl Console {
             terminal: ManuallyDrop::new(terminal),
             input: io::stdin().as_fd().try_clone_to_owned()?.into(),
             area,
+            stops,
         })
+    }
+
+    /// Stops the process if SIGTSTP came, until SIGCONT; then the page is drawn anew.
+    fn stop(&mut self) -> io::Result<()> {
+        if self.stops.swap(false, Ordering::Relaxed) {
+            put_back();
+            raise(SIGSTOP)?;
+            take()?;
+            self.area = Rect::ZERO;
+        }
+        Ok(())
     }
 
     /// Draws, at the size that the terminal has now.
@@ -100,6 +122,7 @@ impl Console {
     /// The keys that were pressed, waited for so long at most; none once the terminal has gone.
     pub(super) fn keys(&mut self, timeout: Duration) -> Option<Vec<KeyEvent>> {
         let mut bytes = [0; 1024];
+        self.stop().ok()?;
         match terminal::await_input(timeout) {
             Ok(false) => return Some(Vec::new()),
             Ok(true) => {}
@@ -122,6 +145,11 @@ impl Drop for Console {
 /// True if the terminal on standard input has gone.
 pub(super) fn has_gone() -> bool {
     terminal::await_input(Duration::ZERO).is_err()
+}
+
+fn take() -> io::Result<()> {
+    enable_raw_mode()?;
+    execute!(stdout(), EnterAlternateScreen)
 }
 
 /// Puts the terminal back. One that has gone needs nothing.
