@@ -27,8 +27,6 @@ use clap::{Command, FromArgMatches};
 use mpps_host::{CpuList, Topology};
 use mpps_io::{Backend, backend};
 use mpps_os::RENAME;
-use mpps_report::Block;
-use serde::Serialize;
 use std::process::ExitCode;
 
 /// Runs the command line of this process.
@@ -104,11 +102,34 @@ fn usage(error: &clap::Error) -> String {
     if error.kind() == ErrorKind::InvalidUtf8 {
         return format!("mpps: {told}; {RENAME}");
     }
-    let command = std::env::args_os().nth(1).unwrap_or_default();
-    let command = command.to_string_lossy();
-    let command = match command.chars().all(char::is_alphabetic) {
-        true if !command.is_empty() => format!(" {command}"),
-        _ => String::new(),
+    let words = std::env::args_os().skip(1);
+    let words: Vec<String> = words
+        .map(|word| word.to_string_lossy().into_owned())
+        .collect();
+    let program = help::command();
+    let (path, command) = called(&program, &words);
+    let meant = meant(error, command);
+    let meant = meant.map_or_else(String::new, |meant| format!("; did you mean {meant}?"));
+    format!("mpps: {told}{meant}; `{path} --help` lists the options")
+}
+
+/// The command that these words name, and its own words.
+fn called<'a>(program: &'a Command, words: &[String]) -> (String, &'a Command) {
+    let (mut path, mut command) = ("mpps".to_owned(), program);
+    for word in words {
+        match command.find_subcommand(word) {
+            Some(below) => (path, command) = (format!("{path} {word}"), below),
+            None => break,
+        }
+    }
+    (path, command)
+}
+
+/// The one word that a misspelt command, option or value is closest to.
+fn meant(error: &clap::Error, command: &Command) -> Option<String> {
+    let text = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => Some(text.clone()),
+        _ => None,
     };
     // Each word with what it stands for.
     let itself = |name: String| (name.clone(), name);
