@@ -4,7 +4,7 @@ pub(crate) mod account;
 pub(crate) mod arriving;
 pub(crate) mod far_sender;
 pub(crate) mod labs;
-/// What limited a run, from the counters that show it.
+/// Names the bottleneck of a run, from counters.
 pub(crate) mod limit;
 pub(crate) mod roles;
 pub(crate) mod run;
@@ -15,7 +15,7 @@ pub(crate) mod sample;
 pub mod screens;
 pub(crate) mod sender;
 mod taken_by;
-/// What `recv` and `send` found, as they write it with `--json`.
+/// The results of `recv` and `send`, as `--json` writes them.
 pub mod traffic;
 /// How a receiver waited.
 pub mod waited;

@@ -35,7 +35,7 @@ pub(crate) fn departure(caps: &TxCaps) -> Departure {
     }
 }
 
-/// What a sender did.
+/// A sender's counts.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Sent {
     pub(crate) offered: u64,
@@ -62,7 +62,7 @@ impl Sent {
     }
 }
 
-/// What the kernel refused to all threads, by its answer.
+/// The datagrams that the kernel refused to all threads, by its answer.
 pub(crate) fn refused<'a>(threads: impl Iterator<Item = &'a Refusals>) -> BTreeMap<String, u64> {
     let mut refused = BTreeMap::new();
     for (errno, count) in threads.flatten() {
@@ -72,7 +72,7 @@ pub(crate) fn refused<'a>(threads: impl Iterator<Item = &'a Refusals>) -> BTreeM
     refused
 }
 
-/// What a receiver, or a rule, got.
+/// The counts of a receiver or of a rule.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Received {
     /// Before it was asked to stop.
@@ -87,7 +87,8 @@ pub(crate) struct Received {
 }
 
 impl Received {
-    /// By these threads, which are alike; of threads that share one socket each tells its drops.
+    /// Sums these threads, which are alike. If they share one socket, each of them reports its
+    /// drops.
     pub(crate) fn by(threads: &[RxReport], caps: &RxCaps, is_shared: bool) -> Self {
         let queued = threads.iter().map(|report| report.queued).sum();
         let datagrams: u64 = threads.iter().map(|report| report.counters.datagrams).sum();
@@ -110,7 +111,7 @@ impl Received {
     }
 }
 
-/// What was dropped at sockets or rings, by reason, all threads together.
+/// Drops at sockets or rings by reason, summed over all threads.
 pub(crate) fn drops(threads: &[RxReport], is_shared: bool) -> Vec<RingDrop> {
     let counted = if is_shared { 1 } else { threads.len() };
     let mut totals: Vec<RingDrop> = Vec::new();

@@ -1,5 +1,5 @@
-//! One run of datagrams that somebody else sends to this host. The sender neither begins nor ends
-//! with it, so that what is lost before and after is of no run.
+//! One run of datagrams that arrive from another host. The sender does not start or stop with the
+//! run. Losses before and after it belong to no run.
 
 use super::account::{Received, Sent, account};
 use super::runs::Sample;
@@ -16,7 +16,7 @@ use std::slice;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long the first run waits for its first packet: somebody has to start the sender.
+/// How long the first run waits for its first packet: the user has to start the sender.
 pub(crate) const PATIENCE_FIRST: Duration = Duration::from_secs(60);
 /// How long the others do: attaching an XDP program takes the link of some cards down, and a switch
 /// may then need its time.
@@ -48,13 +48,13 @@ pub(crate) struct Arriving<'a> {
     pub(crate) snapshot: &'a dyn Fn() -> Result<Snapshot>,
 }
 
-/// What one run found.
+/// The result of one run.
 pub(crate) struct Arrived {
     /// Million datagrams per second.
     pub(crate) mpps: f64,
     pub(crate) report: RxReport,
     pub(crate) caps: RxCaps,
-    /// What this host counted meanwhile.
+    /// This host's counters over the run.
     pub(crate) host: Delta,
 }
 
@@ -167,7 +167,7 @@ pub(crate) fn any_of(interface: &str, port: u16) -> Result<SocketAddr> {
     Ok(SocketAddr::new(any, port))
 }
 
-/// What the receiver knows of packets that came and did not reach it.
+/// The receiver's count of packets that came and did not reach it.
 fn missed(report: &RxReport) -> String {
     let drops = report.drops.iter().filter(|drop| drop.count > 0);
     drops
@@ -229,12 +229,12 @@ impl Arrived {
         Ok((cpu, known))
     }
 
-    /// What the receiver got and lost.
+    /// The receiver's packets and losses.
     pub(crate) fn received(&self) -> Received {
         Received::by(slice::from_ref(&self.report), &self.caps, false)
     }
 
-    /// The run with this ledger, by which what was offered is known.
+    /// The run with this ledger, which has the number of offered datagrams.
     pub(crate) fn with(&self, ledger: Ledger) -> Sample {
         Sample {
             mpps: self.mpps,
@@ -244,7 +244,8 @@ impl Arrived {
         }
     }
 
-    /// The run with the ledger of this host alone, whose interface counts what came to it.
+    /// The run with the ledger of this host only. The interface's counters give the offered
+    /// datagrams.
     pub(crate) fn sample(&self, interface: &str) -> Sample {
         let sent = Sent {
             offered: offered_at(&self.host, interface),

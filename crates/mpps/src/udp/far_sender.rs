@@ -13,18 +13,19 @@ use std::time::{Duration, Instant};
 
 /// How often it is looked whether the command has ended.
 const LOOK: Duration = Duration::from_millis(10);
-/// What a pipe holds at most, unless its owner has it hold more (`pipe(7)`).
+/// The capacity of a pipe, unless its owner raises it (`pipe(7)`).
 const PIPE: usize = 1 << 16;
 /// The longest standard output: the totals of a run are some kilobytes.
 const OUT_MAX: usize = 1 << 22;
 /// So much of the end of standard error is kept.
 const ERR_KEPT: usize = 1 << 13;
 
-/// Runs an order, and answers what it wrote. What the order starts in its process group ends with
-/// it, and all of it with this program. It has no terminal: it cannot ask for a password.
+/// Runs a shell command and returns its standard output. Processes that it starts in its process
+/// group end with it. All of them end with this program. The command has no terminal, so it cannot
+/// ask for a password.
 ///
 /// # Errors
-/// It fails, takes longer than that, writes too much, or the user ends the run.
+/// The command fails, takes longer than `longest`, or writes too much. Or the user ends the run.
 pub(crate) fn obey(order: &str, longest: Duration, interrupt: &Interrupt) -> Result<String> {
     let mut shell = Command::new("sh");
     shell.args(["-c", order]).stdin(Stdio::null());
@@ -70,7 +71,7 @@ pub(crate) fn obey(order: &str, longest: Duration, interrupt: &Interrupt) -> Res
     Ok(String::from_utf8_lossy(&out.bytes).into_owned())
 }
 
-/// What came by a pipe.
+/// The bytes read from a pipe.
 struct Heard<P> {
     /// None once all writers have closed it.
     pipe: Option<P>,
@@ -111,7 +112,7 @@ impl<P: Read + AsFd> Heard<P> {
         Ok(true)
     }
 
-    /// Forgets all but so many bytes of the end.
+    /// Keeps the last `most` bytes only.
     fn keep_end(&mut self, most: usize) {
         let excess = self.bytes.len().saturating_sub(most);
         self.bytes.drain(..excess);
@@ -162,7 +163,7 @@ mod tests {
     fn what_it_leaves_in_the_background_is_not_waited_for() {
         let left = obeyed("sleep 1000 & echo $!").expect("it is fine");
         await_end(&left);
-        // One that gets away holds the pipes, as the master of ssh does.
+        // A process that left the session keeps the pipes open, as the master of ssh does.
         let directory = tempfile::tempdir().expect("a directory");
         let file = directory.path().join("there");
         let there = file.display();

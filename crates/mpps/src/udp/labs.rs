@@ -1,4 +1,4 @@
-//! The two hosts on this machine, once for each way in which packets are delivered.
+//! The two hosts on this machine: one lab for each way to deliver packets.
 
 use super::roles::Layout;
 use anyhow::{Context, Result};
@@ -45,7 +45,7 @@ impl Labs {
         Ok(labs)
     }
 
-    /// Makes the lab of another layout, unless there is one that delivers as it has it.
+    /// Makes the lab of another layout, unless a lab with its delivery exists.
     pub(crate) fn add(&mut self, layout: &Layout) -> Result<()> {
         if self.find(layout).is_none() {
             let (delivery, queues) = key(layout);
@@ -86,7 +86,8 @@ impl Labs {
     }
 }
 
-/// What tells the lab of a layout from others: soft interrupts have no place of their own.
+/// The key of a layout's lab. Soft interrupts have no CPUs of their own, so they have no queues
+/// here.
 fn key(layout: &Layout) -> (Delivery, Vec<usize>) {
     let queues = match layout.delivery {
         Delivery::SoftInterrupt => Vec::new(),

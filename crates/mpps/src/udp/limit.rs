@@ -1,4 +1,4 @@
-//! What limited a run, from the counters that show it.
+//! Finds the bottleneck of a run from its counters.
 
 use super::run::Run;
 use mpps_host::{CpuList, Grouped, Ledger, Loss, Quota, Station};
@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// What limited a run.
+/// The bottleneck of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Limit {
     /// `application CPU 1`, `receive queue 0 on CPU 1`, `sender`.
@@ -23,19 +23,19 @@ impl Limit {
     }
 }
 
-/// A sender outruns a receiver if it offers at least so many times what is received. With less, the
-/// rate that is received is the rate that is offered, as far as two runs on one machine agree.
+/// A sender outruns a receiver if it offers at least this multiple of the received rate. Below it,
+/// the received rate equals the offered rate, within the agreement of two runs on one machine.
 pub(crate) const OUTRUN_MIN: f64 = 1.05;
 /// A loss below this share of the offered datagrams limits nothing.
 const LOSS_MIN: f64 = 0.001;
 /// A CPU that was busy for this share of the time was full; the rest is the tick's coarseness.
 const FULL: f64 = 0.9;
-/// So much of a CPU's time that is not the run's own is somebody else's.
+/// A share of a CPU's time above this that is not the run's own belongs to other programs.
 const FOREIGN: f64 = 0.2;
 
-/// Who was on which CPU in a run.
+/// The tasks on each CPU in a run.
 pub(crate) struct Places<'a> {
-    /// What ran on a CPU.
+    /// The tasks that ran on a CPU.
     pub(crate) roles: &'a dyn Fn(usize) -> Vec<String>,
     /// True if the scheduler placed the receiving threads.
     pub(crate) is_unpinned: bool,
@@ -70,8 +70,8 @@ impl fmt::Display for Use {
     }
 }
 
-/// Names what was full: the sender, if it did not outrun the receiver; or else by the largest loss and
-/// by the CPU that had to prevent it.
+/// Names the bottleneck. It is the sender if it did not outrun the receiver. Otherwise it is the
+/// CPU that had to prevent the largest loss.
 pub(crate) fn judge(run: &Run, places: &Places<'_>) -> Limit {
     let ledger = &run.ledger;
     let received = ledger.delivered + ledger.queued;
@@ -117,7 +117,7 @@ pub(crate) fn loss_that_counts(ledger: &Ledger) -> Option<&Loss> {
     loss.filter(|loss| loss.count as f64 / offered >= LOSS_MIN)
 }
 
-/// A loss as the limit, without anybody to blame.
+/// A loss as the limit, without a CPU to blame.
 pub(crate) fn named(loss: &Loss) -> Limit {
     Limit::new(format!("{}: {}", loss.station, loss.reason), counted(loss))
 }
@@ -151,7 +151,7 @@ fn judge_socket(run: &Run, places: &Places<'_>, loss: &Loss) -> Limit {
     let used = Use::of(report.cpu_ns, report.cpu_wait_ns, run.seconds);
     let said = format!("{}; receiving thread: {used}", counted(loss));
     let Some(cpu) = report.cpu else {
-        // The scheduler moves it: only its own waiting tells.
+        // The scheduler moves the thread, so only the thread's own waiting counts.
         let what = if used.ran + used.waited < FULL / 2.0 {
             "socket buffer, in bursts"
         } else if used.waited > FOREIGN {
@@ -165,8 +165,9 @@ fn judge_socket(run: &Run, places: &Places<'_>, loss: &Loss) -> Limit {
     blame(run, places, cpu, (alone, "socket buffer, in bursts"), &said)
 }
 
-/// Who filled a CPU, and how full it was: `alone`, if this run did nothing else there; those who
-/// share it; other programs; or nobody, and then what was lost was lost in bursts.
+/// Names what filled a CPU, and how full it was. It is `alone` if this run had one task there. It
+/// may also be several tasks of this run, or other programs. If the CPU was not full, the packets
+/// were lost in bursts.
 fn blame(
     run: &Run,
     places: &Places<'_>,
@@ -261,7 +262,7 @@ mod tests {
         ledger
     }
 
-    /// CPU 1 as busy as told, of one second.
+    /// CPU 1, busy for this share of one second.
     fn busy(share: f64) -> Vec<CpuBusy> {
         vec![CpuBusy {
             cpu: 1,
@@ -274,7 +275,7 @@ mod tests {
         }]
     }
 
-    /// What is said of a run whose only active thread is the kernel thread of queue 0 on CPU 1.
+    /// The judgement of a run whose only active thread is the kernel thread of queue 0 on CPU 1.
     fn judged(station: Station, run_ns: u64, cpu_busy: f64, roles: &[&str]) -> Limit {
         let stat = Schedstat {
             run_ns,
@@ -340,12 +341,12 @@ mod tests {
                 !free.what.contains("quota") && !free.evidence.contains("quota"),
                 "{free:?}"
             );
-            // Now and then is told, and is not the limit.
+            // A quota that held nothing back is reported and is not the limit.
             let rare = judged(station, delivered, quota(0));
             assert_eq!(rare.what, free.what);
             assert!(rare.evidence.contains("in 0 of 10"), "{rare:?}");
         }
-        // What a filter drops no CPU would have taken.
+        // A filter's drops are not a matter of CPU time.
         assert_eq!(judged(Station::Ip, 600, quota(3)).what, "IP: lost");
     }
 

@@ -91,13 +91,13 @@ impl Layout {
         }
     }
 
-    /// For so many queues in use and so many receiving threads, a CPU each. Where there are too few
-    /// CPUs for three roles the senders serve the queues, each its own. One queue and one thread may
-    /// share a CPU: there is no less to show them on.
+    /// Lays out a CPU for each of `queues` queues in use and `threads` receiving threads. If there
+    /// are too few CPUs for three roles, the senders serve the queues, one each. One queue and one
+    /// thread may share a CPU, because a smaller case does not exist.
     ///
     /// # Errors
-    /// How many CPUs it needs, and how many there are: on the first node, since queues and application
-    /// are on one.
+    /// The number of CPUs that are needed, and of those present. Only the first node counts,
+    /// because queues and application run on one node.
     pub(crate) fn with_cpus(&self, queues: usize, threads: usize) -> Result<Self, String> {
         let has = |cpus: &[usize], wanted| distinct(cpus.to_vec()).len() >= wanted;
         let is_usual = has(&self.queues, queues) && has(&self.applications, threads);
@@ -138,9 +138,10 @@ impl Layout {
         }
     }
 
-    /// The sender's CPU from which generated frames take this queue: the one of that number, modulo
-    /// the queues (`veth_select_rxq` in drivers/net/veth.c). Of the senders' CPUs, and then of the
-    /// other hyper-threads of their cores, the one that is least in use by those taken.
+    /// Returns the sender's CPU whose generated frames take this queue. Its number modulo the
+    /// queues is the queue's (`veth_select_rxq` in drivers/net/veth.c). Candidates are the senders'
+    /// CPUs, then the other hyper-threads of their cores. The candidate that `taken` uses least is
+    /// returned.
     pub(crate) fn sender_for(&self, queue: u16, taken: &[usize]) -> Option<usize> {
         let usable = self.topology.usable().into_iter();
         // A sender that serves the queue is on the queue's CPU.
@@ -333,7 +334,7 @@ impl Layout {
         )
     }
 
-    /// What the CPUs of this layout do not have to themselves, a sentence each.
+    /// Notes on shared CPUs, one sentence each.
     pub(crate) fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
         if self.is_placed && self.delivery == Delivery::SoftInterrupt {
@@ -350,7 +351,7 @@ impl Layout {
         notes
     }
 
-    /// The CPUs in use of each core of which more than one is, with what they do.
+    /// The cores with more than one CPU in use, with the roles of these CPUs.
     fn hyper_threads(&self) -> Vec<String> {
         let roles = |cpu: usize| {
             let roles = [

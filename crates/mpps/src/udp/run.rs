@@ -23,7 +23,7 @@ const LOOK: Duration = Duration::from_millis(10);
 /// The longest wait for the receivers to come to rest.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What a run is for. By default the rate: no probe, no stamps, as fast as the sender can.
+/// The purpose of a run. By default it measures the rate: no probe, no stamps, at full speed.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Purpose<'a> {
     /// Rate to offer; none is as fast as the sender can.
@@ -50,7 +50,7 @@ pub(crate) struct Receivers {
     pub(crate) is_shared: bool,
 }
 
-/// What takes the packets of a run.
+/// The taker of a run's packets.
 pub(crate) enum Taker<'a> {
     /// A program.
     Program(Receivers),
@@ -59,7 +59,7 @@ pub(crate) enum Taker<'a> {
 }
 
 impl Taker<'_> {
-    /// What it was granted, and true if an XDP program runs in the driver.
+    /// The granted capabilities, and true if an XDP program runs in the driver.
     fn granted(&self) -> (Option<RxCaps>, bool) {
         match self {
             Self::Rule(_, in_driver) => (None, *in_driver),
@@ -76,7 +76,7 @@ impl Taker<'_> {
 /// Threads that send, with the CPU of each.
 pub(crate) type Senders = Vec<(Box<dyn Tx>, usize)>;
 
-/// What a run found.
+/// The result of a run.
 #[derive(Default)]
 pub(crate) struct Run {
     pub(crate) tx: Vec<TxReport>,
@@ -87,13 +87,13 @@ pub(crate) struct Run {
     /// Million datagrams per second received, or dropped by the rule.
     pub(crate) mpps: f64,
     pub(crate) ledger: Ledger,
-    /// What the receiving host counted.
+    /// The receiving host's counters over the run.
     pub(crate) receiver: Delta,
     /// The kernel threads of the receive queues: the CPU of each, if it is confined to one, and
     /// what the scheduler says of it; empty unless that is known of all.
     pub(crate) napi: Vec<(Option<usize>, Schedstat)>,
     pub(crate) busy: Vec<CpuBusy>,
-    /// What the CPU quota of this process did meanwhile; none if it held nothing back.
+    /// The CPU quota of this process over the run; none if it held nothing back.
     pub(crate) quota: Option<Quota>,
     /// Length of the sending.
     pub(crate) seconds: f64,
@@ -260,7 +260,7 @@ impl Hosts<'_> {
         Ok(workers.into_iter().map(TxWorker::join).collect())
     }
 
-    /// What the scheduler says of the kernel threads that serve the queues, with their CPUs.
+    /// The scheduler's statistics of the kernel threads that serve the queues, with their CPUs.
     fn napi(&self) -> Vec<(Option<usize>, Schedstat)> {
         let threads = self.lab.napi_threads().iter();
         let stats = threads.map(|thread| {
@@ -305,7 +305,7 @@ impl Receivers {
     }
 }
 
-/// What a thread used between two looks.
+/// A thread's use of its CPU between two readings.
 fn used(
     ((cpu, now), (_, then)): ((Option<usize>, Schedstat), (Option<usize>, Schedstat)),
 ) -> (Option<usize>, Schedstat) {

@@ -1,4 +1,4 @@
-//! The repeated runs of one thing: what is kept of them, and how they are told.
+//! Repeated runs of one case: the results that are kept, and how they are shown.
 
 use super::run::Run;
 use super::sample::mpps;
@@ -15,7 +15,7 @@ pub(crate) struct Sample {
     pub(crate) mpps: f64,
     pub(crate) offered_mpps: f64,
     pub(crate) ledger: Ledger,
-    /// What the CPU quota of this process held back meanwhile.
+    /// The CPU quota of this process over the run.
     pub(crate) quota: Option<Quota>,
 }
 
@@ -44,7 +44,7 @@ impl From<Run> for Sample {
     }
 }]))]
 pub struct Runs {
-    /// Why it did not run. What is skipped has no ledger and no figures.
+    /// Why it did not run. A skipped case has no ledger and no figures.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub skipped: Option<String>,
     /// Median of `mpps_samples`.
@@ -69,7 +69,7 @@ pub struct Runs {
     /// The ledgers of the repeats behind `mpps_samples`, drop probe off, in the same order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sample_ledgers: Vec<Ledger>,
-    /// What the CPU quota of this process held back in the last repeat; the ledgers' notes tell it, too.
+    /// The CPU quota of this process in the last repeat. The ledgers' notes report it too.
     #[serde(skip)]
     pub(crate) quota: Option<Quota>,
 }
@@ -153,11 +153,11 @@ impl Runs {
         why.map_or(Ok(measured), |why| Err(format!("skipped: {why}")))
     }
 
-    /// What is to be doubted of the ledgers. Of those of repeats that count trains only the number
-    /// is told; `which` is what else a repeat is of.
+    /// The doubts about the ledgers. A repeat whose ledger counts trains has none here. `which`
+    /// describes the repeats.
     pub(crate) fn doubts(&self, of: &str, which: &str) -> Vec<Block> {
         let exact = self.ledger.iter().flat_map(|one| doubts(of, which, one));
-        // Where no run was for exactness the ledger is that of the last repeat, told already.
+        // Without a run for exactness, the ledger is that of the last repeat and already shown.
         let repeats = self.sample_ledgers.iter().enumerate();
         let repeats =
             repeats.filter(|(_, one)| self.ledger.as_ref() != Some(one) && one.is_exact());
@@ -166,7 +166,7 @@ impl Runs {
         exact.chain(repeats).collect()
     }
 
-    /// What was offered, and the rate of each repeat.
+    /// The offered rate, and the rate of each repeat.
     pub(crate) fn offered(&self) -> Option<Block> {
         let offered = self.offered_mpps_median?;
         Some(rates(offered, &self.mpps_samples, Quantity::Mpps))

@@ -3,7 +3,7 @@
 use crate::measure::samples::per_second;
 use mpps_io::{RxReport, TxReport};
 
-/// What a rate is, as result files say it in `rate_definition`.
+/// The definition of a rate, as result files give it in `rate_definition`.
 pub const RATE_DEFINITION: &str = "datagrams received, divided by the time from the first to the \
      last of them over all receivers of the run; a rule that drops has no receivers: the datagrams \
      that it counted, divided by the time from the first send to the last over all senders";
@@ -54,7 +54,7 @@ impl Span {
         Self { first_ns, last_ns }
     }
 
-    /// Its length; zero if there was nothing, or one datagram alone.
+    /// Its length; zero for no datagram or a single one.
     pub(crate) fn seconds(self) -> f64 {
         self.last_ns.saturating_sub(self.first_ns) as f64 / 1e9
     }

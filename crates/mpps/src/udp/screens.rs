@@ -18,32 +18,31 @@ const UDP: [&str; 4] = ["InDatagrams", "NoPorts", "InErrors", "RcvbufErrors"];
 /// Parts of the names that drivers give to what they had no room for.
 const LOSSES: [&str; 6] = ["drop", "discard", "missed", "nodesc", "no_buf", "nobuf"];
 
-/// What is less than this share of a CPU is told in one line with the other idle CPUs.
+/// A CPU below this share is listed in one line with the other idle CPUs.
 const IDLE: f64 = 0.01;
 
-/// The three screens over some time. A counter that is not there has no rate, and one that was reset
-/// neither.
+/// The three screens over some time. A counter that is missing or was reset has no rate.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Screens {
     /// The time between the two readings of the counters.
     pub seconds: f64,
-    /// The interface: that of the address, and for an address of all interfaces the one that
+    /// The interface of the address. For an address of all interfaces it is the interface that
     /// received most meanwhile; absent if none received anything.
     pub interface: Option<String>,
     /// Its receive queues; none if its driver does not count by queue.
     pub queues: Vec<QueueRate>,
-    /// What its driver dropped or had no room for, per second, by the driver's names; only what
-    /// happened.
+    /// Packets that its driver dropped or had no room for, per second, by the driver's names.
+    /// Counters that did not change are left out.
     pub drops: BTreeMap<String, f64>,
     /// UDP in this network namespace, IPv4 and IPv6 together, per second, by the kernel's names.
     pub udp: BTreeMap<String, f64>,
-    /// What each CPU of the machine was busy with.
+    /// How busy each CPU of the machine was.
     pub cpus: Vec<CpuBusy>,
     /// What cannot be shown, and why.
     pub notes: Vec<String>,
 }
 
-/// What one receive queue got.
+/// The rate of one receive queue.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct QueueRate {
     /// The queue.
@@ -117,7 +116,7 @@ impl Screens {
         }
         let links = delta.links.iter();
         let busiest = links.max_by_key(|(_, link)| link.counters.rx_packets);
-        // Of one that was asked for there is no other, and it is shown though nothing came.
+        // An interface that the user named is shown even if it received nothing.
         let busiest =
             busiest.filter(|(_, link)| delta.links.len() == 1 || link.counters.rx_packets > 0);
         self.interface = busiest.map(|(name, _)| name.clone());
@@ -223,8 +222,8 @@ fn of_cpu(cpu: &CpuBusy) -> String {
     )
 }
 
-/// The screens of a lab's host on standard error: each second of a run, and what is left at its end.
-/// What cannot be read or printed does not end the measurement.
+/// The screens of a lab's host on standard error: each second of a run, and the rest at its end. A
+/// failure to read or print does not end the measurement.
 #[derive(Debug)]
 pub(super) struct Watch<'a> {
     host: &'a Host,
@@ -259,7 +258,8 @@ impl<'a> Watch<'a> {
         let _ = output::above_bar(&text);
     }
 
-    /// A rest that is too short for a rate is left out, unless there is nothing else.
+    /// Prints the rest. A rest too short for a rate is left out, unless it would be the only
+    /// output.
     pub(super) fn finish(mut self) {
         self.tick(if self.is_first { 0.0 } else { 0.5 });
     }

@@ -7,7 +7,7 @@ use mpps_lab::Lab;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// Who is asked to send in a lab.
+/// The sender of a lab that the user asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Generator {
     /// The XDP generator if available, otherwise sendmmsg with trains of 4
@@ -18,10 +18,10 @@ pub(crate) enum Generator {
     Sendmmsg,
 }
 
-/// Who sends.
+/// The sender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sender {
-    /// A socket, `sendmmsg`, so many datagrams as one train, which is cut before the link.
+    /// A socket and `sendmmsg`, with trains of this many datagrams. A train is cut before the link.
     Socket { train: u16 },
     /// The kernel's own generator, `xdp`, whose frames no socket counts.
     Generator,
@@ -66,7 +66,7 @@ pub(crate) const SOURCE_PORT: u16 = 65_400;
 /// sending socket.
 pub(crate) const SEND_BUFFER_BYTES: usize = 32 << 20;
 
-/// What one sender sends.
+/// The traffic of one sender.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Feed {
     /// To [`PORT`] of this address.

@@ -1,9 +1,9 @@
-//! What takes the packets of a run.
+//! The taker of a run's packets.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What takes the packets of a run.
+/// The taker of a run's packets.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum TakenBy {
@@ -12,8 +12,8 @@ pub enum TakenBy {
     Socket,
     /// A ring that a program shares with the kernel.
     Ring,
-    /// A rule that drops and counts them: nobody receives, and the rate is the ceiling of all who
-    /// could.
+    /// A rule that drops and counts them. No program receives. The rate is the ceiling for all
+    /// programs that could.
     Rule,
 }
 

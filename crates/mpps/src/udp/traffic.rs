@@ -1,5 +1,5 @@
-//! What `recv` and `send` found, as they write it with `--json`: one object a line, the last one
-//! with the totals. `mpps ledger` reads both.
+//! The results of `recv` and `send`, as `--json` writes them: one object a line, the last one with
+//! the totals. `mpps ledger` reads both.
 
 mod carved_out;
 /// The same as people read it.
@@ -27,7 +27,7 @@ pub const SEND_SCHEMA: &str = "mpps.send.v1";
 #[derive(Debug, JsonSchema)]
 #[schemars(untagged)]
 pub enum RecvObject {
-    /// What was made of the interface.
+    /// The queue carve-out of the interface.
     CarveOut(Box<RecvCarveOut>),
     /// A second.
     Interval(Box<RecvInterval>),
@@ -62,7 +62,7 @@ pub struct RecvInterval {
     pub bytes: u64,
     /// Datagrams per second in it.
     pub pps: f64,
-    /// What the host did meanwhile; absent in files of older versions.
+    /// The host's screens over this second; absent in files of older versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub screens: Option<Screens>,
 }
@@ -82,7 +82,7 @@ pub struct RecvTotal {
     pub command: String,
     /// The kernel's release.
     pub kernel: String,
-    /// Which boot of which machine this was (`/proc/sys/kernel/random/boot_id`).
+    /// The boot ID of this machine (`/proc/sys/kernel/random/boot_id`).
     #[serde(default)]
     pub boot_id: Option<String>,
     /// The backend.
@@ -95,17 +95,18 @@ pub struct RecvTotal {
     pub bytes: u64,
     /// From the first datagram to the last, over all threads.
     pub active_seconds: f64,
-    /// What `pps` is.
+    /// The definition of `pps`.
     #[serde(default)]
     pub rate_definition: String,
     /// The rate over the whole run, `received / active_seconds`, in datagrams per second; 0 in
-    /// files of versions that told only the median.
+    /// files of versions that wrote only the median.
     #[serde(default)]
     pub pps: f64,
-    /// Median over the full one-second intervals that had traffic, the first of which begins at
-    /// the first datagram; with none, `received / active_seconds`. Datagrams per second.
+    /// Median over the full one-second intervals that had traffic, in datagrams per second. The
+    /// first interval begins at the first datagram. Without a full interval it is `received /
+    /// active_seconds`.
     pub pps_median: f64,
-    /// What each thread got.
+    /// The result of each thread.
     pub threads: Vec<RecvThread>,
     /// Packets that the kernel dropped at these sockets (`SO_MEMINFO`) or rings, `drops` in one;
     /// with GRO a train is one.
@@ -126,17 +127,17 @@ pub struct RecvTotal {
     #[serde(default = "block")]
     #[schemars(extend("enum" = ["auto", "block", "epoll", "spin"]))]
     pub wait: String,
-    /// The interface that it came by; absent where an address does not tell.
+    /// The interface of the traffic; absent if the address does not determine it.
     #[serde(default)]
     pub interface: Option<String>,
     /// How long its carrier was waited for before the counters were first read.
     #[serde(default)]
     pub carrier_seconds: f64,
-    /// What of the interface changed while its XDP program was attached, as `rx ring 512 -> 256`: some
-    /// drivers set their rings, queues or offloads anew for one.
+    /// Settings of the interface that changed while its XDP program was attached, as `rx ring 512
+    /// -> 256`. Some drivers reset their rings, queues or offloads for a program.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub attaching_set: Vec<String>,
-    /// What was dropped at its sockets or rings, by reason; of sockets this is `socket_drops`.
+    /// Drops at its sockets or rings, by reason; for sockets this is `socket_drops`.
     #[serde(default)]
     pub drops: Vec<RingDrop>,
     /// Of `received`, those found in the socket buffers after the end was asked for.
@@ -152,7 +153,7 @@ pub struct RecvTotal {
     pub groups: Vec<String>,
     /// The socket receive buffer granted, bytes without the kernel's doubling.
     pub receive_buffer_bytes: Option<usize>,
-    /// What the stamps said, a flow each; empty for unstamped traffic.
+    /// The results of the stamps, one entry per flow; empty for unstamped traffic.
     pub flows: Vec<FlowTotal>,
     /// Datagrams of flows that were too many to follow.
     pub untracked: u64,
@@ -162,21 +163,21 @@ pub struct RecvTotal {
     /// The queue that was kept for some flows, and what came by it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub carve_out: Option<CarvedOut>,
-    /// What the receiving host counted meanwhile.
+    /// The receiving host's counters over the run.
     pub host: Option<Delta>,
 }
 
-/// What files of versions that knew sockets alone mean.
+/// The meaning of files from versions that had only sockets.
 fn socket() -> String {
     "socket".to_owned()
 }
 
-/// What files of versions that had no other default mean.
+/// The meaning of files from versions whose only default was to block.
 fn block() -> String {
     "block".to_owned()
 }
 
-/// What one receiving thread got.
+/// The result of one receiving thread.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RecvThread {
     /// The CPU that it was pinned to.
@@ -192,7 +193,7 @@ pub struct RecvThread {
     pub packets_per_call: f64,
     /// CPU time per datagram in nanoseconds, by the scheduler's account of the thread.
     pub cpu_ns_per_packet: f64,
-    /// How it polled before it slept; absent where it was told how to wait.
+    /// How it polled before it slept; absent if the user set how to wait.
     #[serde(default)]
     pub polls: Option<PollTotal>,
     /// How many frames its ring gave the kernel; absent where the kernel has all of them always.
@@ -200,7 +201,7 @@ pub struct RecvThread {
     pub fill_depth: Option<FillDepth>,
 }
 
-/// What the stamps said of one flow.
+/// The results of the stamps of one flow.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct FlowTotal {
     /// Run of the sending thread, a random number.
@@ -220,9 +221,9 @@ pub struct FlowTotal {
     /// Datagrams that are not known to have come, from sequence number 0 on; without an end marker, up to
     /// the highest number that came.
     pub lost: u64,
-    /// Of `lost`, so many may have come: as many datagrams were received that are late ones or
-    /// duplicates, and nothing tells which. In files of older versions, where it is absent, `lost` is
-    /// without them.
+    /// Up to this many datagrams of `lost` may have come. As many late or duplicate datagrams were
+    /// received, and the stamps do not show which of the two they are. In files of older versions
+    /// the field is absent, and `lost` is without them.
     #[serde(default)]
     pub undecided: Option<u64>,
     /// Datagrams that came again, to whichever thread.
@@ -291,7 +292,7 @@ pub struct SendTotal {
     pub command: String,
     /// The kernel's release.
     pub kernel: String,
-    /// Which boot of which machine this was (`/proc/sys/kernel/random/boot_id`).
+    /// The boot ID of this machine (`/proc/sys/kernel/random/boot_id`).
     #[serde(default)]
     pub boot_id: Option<String>,
     /// The backend.
@@ -307,7 +308,7 @@ pub struct SendTotal {
     /// End markers handed to the kernel, refused ones included; they are in none of the counts
     /// above.
     pub end_markers: u64,
-    /// What the kernel refused while they were sent, by its answer.
+    /// End markers that the kernel refused, by its answer.
     #[serde(default)]
     pub end_refused_by: BTreeMap<String, u64>,
     /// From before the first send to after the last.
@@ -331,13 +332,13 @@ pub struct SendTotal {
     pub mode: String,
     /// Calls that found the send buffer full for 5 ms: the sender was not open loop.
     pub blocked: u64,
-    /// What each thread did.
+    /// The result of each thread.
     pub threads: Vec<SendThread>,
-    /// What the sending host counted meanwhile.
+    /// The sending host's counters over the run.
     pub host: Option<Delta>,
 }
 
-/// What one sending thread did.
+/// The result of one sending thread.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SendThread {
     /// The CPU that it was pinned to.
@@ -369,7 +370,7 @@ pub enum ParseError {
     Shape {
         /// The line, from 1.
         line: usize,
-        /// What is wrong with it.
+        /// The error.
         source: serde_json::Error,
     },
 }
@@ -394,7 +395,7 @@ impl SendTotal {
     }
 }
 
-/// What a line says of itself, without the rest.
+/// The head of a line, without the rest.
 #[derive(Deserialize)]
 struct LineHead {
     schema: String,

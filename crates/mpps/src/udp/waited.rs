@@ -11,7 +11,7 @@ pub struct Waited {
     /// `auto`, `block`, `epoll` or `spin`.
     #[schemars(extend("enum" = ["auto", "block", "epoll", "spin"]))]
     pub wait: String,
-    /// How it polled before it slept; absent where it was told how to wait.
+    /// How it polled before it slept; absent if the user set how to wait.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub polls: Option<PollTotal>,
     /// How many frames its ring gave the kernel; absent where the kernel has all of them always.
@@ -19,7 +19,7 @@ pub struct Waited {
     pub fill_depth: Option<FillDepth>,
 }
 
-/// How a thread polled that waits by `auto`. What was there without a rest is not counted.
+/// How a thread with `auto` polled. Packets that were there without a rest are not counted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PollTotal {
     /// Polls that found something.

@@ -36,9 +36,9 @@ pub(super) fn roles(topology: &Topology) -> Roles {
     }
 }
 
-/// Shares CPUs out to so many roles, the most important one first: a core to each, and then two or
-/// four, over which four queues and four threads spread evenly. At last each role gets the other
-/// hyper-threads of its cores. With fewer cores than roles, the least important ones share a core.
+/// Shares CPUs out to `ROLES` roles, the most important first. Each role gets a core, and then two
+/// or four. Four queues and four threads spread evenly over these. At last each role gets the other
+/// hyper-threads of its cores. With fewer cores than roles, the least important roles share a core.
 fn share_out<const ROLES: usize>(topology: &Topology, mut cpus: Vec<usize>) -> [Vec<usize>; ROLES] {
     let cores = cores(topology, &cpus);
     if cores < ROLES {

@@ -1,9 +1,9 @@
-//! Two CPUs: one that sends, one that receives.
+//! Two CPUs: a sending CPU and a receiving CPU.
 
 use mpps_host::Topology;
 use std::fmt;
 
-/// Who runs where.
+/// The CPUs of the generator and the application.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Cpus {
     pub(crate) generator: usize,

@@ -55,7 +55,7 @@ pub(crate) fn roles(topology: Topology) -> [Vec<usize>; 3] {
     [layout.senders, layout.queues, layout.applications]
 }
 
-/// The same machine of which this process may use these CPUs only.
+/// The same machine, with this process confined to these CPUs.
 fn confined(topology: Topology, allowed: &[usize]) -> Topology {
     let mut topology = topology;
     for cpu in &mut topology.cpus {
@@ -126,7 +126,7 @@ fn hyper_threads_in_use_are_noted() {
     assert_eq!(notes(flat(12)), "");
 }
 
-/// Senders, queues and applications with a CPU for each of so many queues and threads.
+/// Senders, queues and applications of a layout with a CPU for each of these queues and threads.
 fn own(topology: Topology, queues: usize, threads: usize) -> Result<[Vec<usize>; 3], String> {
     let layout = Layout::new(topology, None).with_cpus(queues, threads)?;
     Ok([layout.senders, layout.queues, layout.applications])

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What `mpps recv --queue-carve-out` writes before the first second.
+/// The object that `mpps recv --queue-carve-out` writes before the first second.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RecvCarveOut {
     /// [`super::RECV_SCHEMA`].
@@ -37,9 +37,9 @@ pub struct CarvedOut {
     pub key_from: Option<String>,
     /// The flows that were named, each with its entry.
     pub flows: Vec<CarvedFlow>,
-    /// Source ports of the first flow whose ports are hashed, by which it falls into these entries.
+    /// Source ports that put the first flow with hashed ports into these entries.
     pub ports: Vec<u16>,
-    /// What came; absent before the end.
+    /// Packets by the queue and past it; absent before the end.
     pub counted: Option<CarveOutCounts>,
 }
 
@@ -48,14 +48,14 @@ pub struct CarvedOut {
 pub struct CarvedFlow {
     /// `SOURCE:PORT-DESTINATION:PORT`.
     pub flow: String,
-    /// What is hashed of it, by the letters of ethtool: `sd` or `sdfn`.
+    /// The hashed fields, by the letters of ethtool: `sd` or `sdfn`.
     #[schemars(extend("enum" = ["sd", "sdfn"]))]
     pub fields: String,
     /// Its entry of the RSS table.
     pub slot: usize,
 }
 
-/// What came by the queue, and past it.
+/// Packets that came by the queue, and past it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CarveOutCounts {
     /// Packets that came by the queue, by the card's counter; absent where its driver has none.

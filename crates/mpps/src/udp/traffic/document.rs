@@ -1,4 +1,4 @@
-//! What `recv` and `send` found, and the ledger of both, as people read them.
+//! The results of `recv` and `send`, and the ledger of both, as text.
 
 use super::{CarvedOut, FlowTotal, RecvTotal, SendThread, SendTotal};
 use crate::measure::document::{count, whole};
@@ -114,7 +114,7 @@ fn fill_depth(total: &RecvTotal) -> Option<String> {
     Some(depths.reduce(FillDepth::and)?.said())
 }
 
-/// What came by a queue that was kept for the receiver, and past it.
+/// Packets that came by a queue that was kept for the receiver, and past it.
 fn carved_out(carved: &CarvedOut) -> Option<Block> {
     let counted = carved.counted.as_ref()?;
     let (style, proof) = match counted.is_proved {
@@ -218,7 +218,7 @@ fn flows(flows: &[FlowTotal]) -> Table {
     Table::new(columns).rows(rows)
 }
 
-/// The flows for which there is no room.
+/// The flows that do not fit on the page, summed.
 fn others(flows: &[FlowTotal]) -> Option<String> {
     let rest = flows.get(FLOWS_SHOWN..).filter(|rest| !rest.is_empty())?;
     let sum = |of: fn(&FlowTotal) -> u64| rest.iter().map(of).fold(0, u64::saturating_add);
@@ -233,7 +233,7 @@ fn others(flows: &[FlowTotal]) -> Option<String> {
     ))
 }
 
-/// What is not known to have come, and how much of it may have.
+/// Datagrams that are not known to have come, as a range if some of them may have.
 fn lost(lost: u64, undecided: u64) -> String {
     match undecided {
         0 => count(lost),
@@ -288,8 +288,7 @@ fn why_slow(total: &SendTotal, quota: Option<&Quota>) -> &'static str {
     }
 }
 
-/// The totals of a sender, which was asked for so many datagrams per second, and what a CPU quota did
-/// meanwhile.
+/// The totals of a sender, with the rate that was asked for and the effect of a CPU quota.
 pub(crate) fn sent(total: &SendTotal, asked: Option<f64>, quota: Option<&Quota>) -> Vec<Block> {
     let reached = per_second(total.offered, total.active_seconds);
     let mut said = vec![format!(

@@ -95,7 +95,7 @@ fn take_no_ports(host: &mut Delta) -> u64 {
         .sum()
 }
 
-/// What a sender wrote of itself.
+/// The counts in a sender's totals.
 pub(crate) fn sent(send: &SendTotal) -> Sent {
     let mut refused = send.refused_by.clone();
     for (answer, count) in &send.end_refused_by {
@@ -160,7 +160,7 @@ fn copies_each(send: &SendTotal, recv: &RecvTotal) -> u64 {
 const END_MARKERS_EACH: u64 = 3;
 const FLOWS_MAX: u64 = 8192;
 
-/// What the stamps tell of this run, apart from everything else that came to the receiver.
+/// The counts that the stamps give for this run, without other traffic to the receiver.
 #[derive(Default)]
 struct Stamps {
     /// Datagrams and end markers that are known to be of this run, each once.
@@ -237,8 +237,8 @@ impl Stamps {
     }
 }
 
-/// Takes out of a receiver's count what came again or too late to tell, by the stamps of all its flows,
-/// and says how far the ledger that `account` then makes is undecided.
+/// Subtracts duplicates and datagrams too late to judge from a receiver's count, by the stamps of
+/// all its flows. Then notes how far the ledger that `account` makes is undecided.
 pub(crate) fn without_copies(
     report: &RxReport,
     mut received: Received,
@@ -275,7 +275,8 @@ fn doubt(ledger: &mut Ledger, stamps: &Stamps) {
         false => late.saturating_add(beyond).saturating_add(unread),
     };
     let arrivals = doubtful.min(missing);
-    // What is sent again is dropped like anything else. The difference of two cards is without it.
+    // Duplicates are dropped like other datagrams. The difference of two cards does not include
+    // them.
     let behind = ledger.losses.iter().filter(|loss| match loss.station {
         Station::Sender => false,
         Station::Wire => !loss.by_difference,
